@@ -1,0 +1,1 @@
+//! Whole-stack checks of the other crates: hazards, promises, command line.

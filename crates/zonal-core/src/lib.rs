@@ -1,0 +1,1 @@
+//! Pure model of zoned storage: units, geometry, zone states, write plugs.

@@ -1,0 +1,1 @@
+//! Zoned devices and the write path: device trait, emulated drives, volume.
