@@ -1,1 +1,20 @@
 //! Pure model of zoned storage: units, geometry, zone states, write plugs.
+//!
+//! Everything here is a value or a `&mut self` state machine. There is no I/O, no clock, no thread, no atomic and no
+//! payload byte: the crate deals in zone, offset, length and token, so that the shipping write path and a simulation
+//! run the very same decisions.
+
+#![forbid(unsafe_code)]
+
+pub mod command;
+pub mod error;
+pub mod geometry;
+pub mod plug;
+pub mod units;
+pub mod zone;
+
+pub use command::Op;
+pub use error::{DeviceError, RequestError, ZoneError};
+pub use geometry::{Geometry, GeometryError};
+pub use units::{SECTOR_BYTES, Sector, Sectors, ZoneIndex};
+pub use zone::{Personality, ZoneCondition, ZoneDescriptor, ZoneType};
