@@ -22,6 +22,10 @@ pub struct Sectors(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct ZoneIndex(pub u32);
 
+/// Point in time, in nanoseconds from an origin that the caller chose. Time is always passed in, never read.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Nanos(pub u64);
+
 impl Sectors {
     /// Whole sectors in `bytes`, or `None` if `bytes` is not a multiple of 512.
     pub const fn from_bytes(bytes: u64) -> Option<Sectors> {

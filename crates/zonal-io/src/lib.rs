@@ -1,1 +1,5 @@
 //! Zoned devices and the write path: device trait, emulated drives, volume.
+
+pub mod buffer;
+pub mod data;
+pub mod device;

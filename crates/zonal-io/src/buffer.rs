@@ -1,0 +1,200 @@
+//! Aligned buffers: owned while idle, lent to a command while it runs.
+//!
+//! A buffer moves into a request and comes back with its completion, so nobody can touch it in between. The pool keeps
+//! freed memory for the next taker: no allocation a request once it is warm.
+
+use crossbeam_queue::ArrayQueue;
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Alignment of every buffer: a page, which satisfies O_DIRECT on any block size.
+pub const BUFFER_ALIGN: usize = 4096;
+
+/// An aligned piece of memory that its holder owns.
+pub struct IoBuf {
+    ptr: NonNull<u8>,
+    len: u32,
+    home: Home,
+}
+
+enum Home {
+    /// Nothing to free: an empty buffer, or memory lent by [`IoBuf::from_raw`].
+    Elsewhere,
+    Heap,
+    Pool(Arc<PoolInner>),
+}
+
+// SAFETY: the holder of an `IoBuf` is the only one to reach its memory.
+unsafe impl Send for IoBuf {}
+// SAFETY: `&IoBuf` only reads.
+unsafe impl Sync for IoBuf {}
+
+impl IoBuf {
+    /// The buffer without bytes, for requests without payload and devices that keep no data.
+    pub const fn empty() -> IoBuf {
+        IoBuf { ptr: NonNull::dangling(), len: 0, home: Home::Elsewhere }
+    }
+
+    /// A zeroed buffer of `len` bytes, at most 4 GiB - 1.
+    pub fn zeroed(len: u32) -> IoBuf {
+        if len == 0 {
+            return IoBuf::empty();
+        }
+        IoBuf { ptr: allocate(len), len, home: Home::Heap }
+    }
+
+    /// A buffer over memory that somebody else owns: a foreign caller's, such as a C program's.
+    ///
+    /// # Safety
+    /// The memory is valid for reads and writes of `len` bytes until the buffer is dropped, and nobody else touches it
+    /// as long.
+    pub const unsafe fn from_raw(ptr: NonNull<u8>, len: u32) -> IoBuf {
+        IoBuf { ptr, len, home: Home::Elsewhere }
+    }
+
+    /// Length in bytes.
+    pub const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether there are no bytes.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The first byte's address.
+    pub const fn as_ptr(&self) -> *mut u8 {
+        self.ptr.as_ptr()
+    }
+}
+
+impl std::ops::Deref for IoBuf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the memory is `len` bytes, initialised when allocated, and ours.
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len()) }
+    }
+}
+
+impl std::ops::DerefMut for IoBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` is the only way to it.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len()) }
+    }
+}
+
+impl Default for IoBuf {
+    fn default() -> IoBuf {
+        IoBuf::empty()
+    }
+}
+
+impl fmt::Debug for IoBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IoBuf({} bytes)", self.len)
+    }
+}
+
+impl Drop for IoBuf {
+    fn drop(&mut self) {
+        match &self.home {
+            Home::Elsewhere => {}
+            // SAFETY: allocated by `allocate` with the same length.
+            Home::Heap => unsafe { free(self.ptr, self.len) },
+            Home::Pool(pool) => {
+                if pool.idle.push(Idle(self.ptr)).is_err() {
+                    // SAFETY: allocated by `allocate` with the pool's length.
+                    unsafe { free(self.ptr, self.len) }
+                }
+            }
+        }
+    }
+}
+
+/// A pool of buffers of one length, shared by cloning.
+#[derive(Clone)]
+pub struct BufferPool(Arc<PoolInner>);
+
+struct PoolInner {
+    len: u32,
+    idle: ArrayQueue<Idle>,
+}
+
+struct Idle(NonNull<u8>);
+
+// SAFETY: idle memory belongs to the pool alone.
+unsafe impl Send for Idle {}
+
+impl Drop for PoolInner {
+    fn drop(&mut self) {
+        while let Some(idle) = self.idle.pop() {
+            // SAFETY: every idle piece was allocated by `allocate` with the pool's length.
+            unsafe { free(idle.0, self.len) }
+        }
+    }
+}
+
+impl BufferPool {
+    /// A pool of buffers of `len` bytes (at least 1) that keeps at most `idle_max` freed ones.
+    pub fn new(len: u32, idle_max: usize) -> BufferPool {
+        assert!(len > 0, "a pool of empty buffers");
+        BufferPool(Arc::new(PoolInner { len, idle: ArrayQueue::new(idle_max.max(1)) }))
+    }
+
+    /// A buffer with whatever bytes its last user left, or zeroes.
+    pub fn take(&self) -> IoBuf {
+        let ptr = self.0.idle.pop().map_or_else(|| allocate(self.0.len), |idle| idle.0);
+        IoBuf { ptr, len: self.0.len, home: Home::Pool(self.0.clone()) }
+    }
+}
+
+fn layout(len: u32) -> Layout {
+    Layout::from_size_align(len as usize, BUFFER_ALIGN).expect("4 GiB and a page fit a layout")
+}
+
+fn allocate(len: u32) -> NonNull<u8> {
+    debug_assert!(len > 0);
+    // SAFETY: the layout's size is not zero.
+    let ptr = unsafe { alloc_zeroed(layout(len)) };
+    NonNull::new(ptr).unwrap_or_else(|| handle_alloc_error(layout(len)))
+}
+
+/// # Safety
+/// `ptr` comes from [`allocate`] with the same `len` and is not used again.
+unsafe fn free(ptr: NonNull<u8>, len: u32) {
+    // SAFETY: the caller's promise.
+    unsafe { dealloc(ptr.as_ptr(), layout(len)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pool_take_after_drop_reuses_the_memory() {
+        let pool = BufferPool::new(8192, 4);
+        let first = pool.take();
+        let address = first.as_ptr();
+        assert_eq!(address as usize % BUFFER_ALIGN, 0);
+        drop(first);
+        assert_eq!(pool.take().as_ptr(), address);
+    }
+
+    #[test]
+    fn pool_overfull_frees() {
+        let pool = BufferPool::new(4096, 1);
+        let (a, b) = (pool.take(), pool.take());
+        drop((a, b));
+        assert_eq!(pool.0.idle.len(), 1);
+    }
+
+    #[test]
+    fn zeroed_is_writable_and_zero() {
+        let mut b = IoBuf::zeroed(4096);
+        assert!(b.iter().all(|&x| x == 0));
+        b[7] = 1;
+        assert_eq!(b.iter().map(|&x| x as u32).sum::<u32>(), 1);
+    }
+}

@@ -1,0 +1,153 @@
+//! What a zoned device is to the write path.
+//!
+//! A device takes commands on numbered queues and answers each exactly once: at once from [`Device::submit`], or later
+//! from [`Device::poll`] of the same queue. Every command works this way, zone report and management included; no
+//! method blocks or sleeps, and time is passed in. A device whose system calls block keeps threads of its own.
+//!
+//! # Driving contract
+//! - `submit` never calls back. `Done` carries the answer, `Pending` means the device took the context and will return
+//!   it from `poll`, `Busy` means that nothing happened: the caller keeps the context and tries again after a
+//!   completion or at the next poll.
+//! - Any thread may call any queue; a device guards its queues itself and `poll` gives up at once where another thread
+//!   is at it.
+//! - Commands of one zone are ordered by the caller. A device owes order only where [`DeviceInfo::keeps_order`] says so.
+
+use crate::data::Data;
+use std::fmt;
+use std::time::Duration;
+use zonal_core::{DeviceError, Geometry, Nanos, Op, Personality, Sector, ZoneDescriptor};
+
+/// What a device is and can do. Constant while it is open.
+#[derive(Clone, Debug)]
+pub struct DeviceInfo {
+    /// Device name as [`crate::registry`] understands it, for messages.
+    pub name: String,
+    /// How the sectors divide into zones.
+    pub geometry: Geometry,
+    /// Logical block: the unit of reads and writes, in sectors.
+    pub block_sectors: u32,
+    /// Largest number of open zones; 0 is no limit.
+    pub open_max: u32,
+    /// Largest number of active zones; 0 is no limit.
+    pub active_max: u32,
+    /// Largest read or write, in sectors.
+    pub command_sectors_max: u32,
+    /// Largest native zone append, in sectors; 0: the device has none.
+    pub append_sectors_max: u32,
+    /// Largest write-zeroes command, in sectors; 0: the device has none.
+    pub write_zeroes_sectors_max: u32,
+    /// Whether acknowledged writes may be lost with power until a flush.
+    pub volatile_cache: bool,
+    /// Whether a single write can be made durable.
+    pub fua: bool,
+    /// Whether the medium turns, so that seeks cost.
+    pub rotational: bool,
+    /// Whether commands submitted to one queue take effect in the order of submission.
+    pub keeps_order: bool,
+    /// Which standard decides where ZNS and ZBC differ.
+    pub personality: Personality,
+    /// Number of queues, at least 1.
+    pub queues: usize,
+}
+
+/// One command. Plain data: a device that answers later keeps a copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Command {
+    /// What to do.
+    pub op: Op,
+    /// Make this write durable before answering.
+    pub fua: bool,
+    /// Length in sectors; for a report, the largest number of zones.
+    pub sectors: u32,
+    /// First sector; for an append and zone management, the zone's start.
+    pub sector: Sector,
+    /// The bytes, where the operation has any and the caller has them: `sectors` long, or [`Data::NONE`] on a device
+    /// that keeps no data.
+    pub data: Data,
+}
+
+/// What a successful command returns.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Output {
+    /// Nothing but success.
+    Done,
+    /// First sector of the appended data.
+    Appended(Sector),
+    /// Zones in ascending order.
+    Zones(Box<[ZoneDescriptor]>),
+}
+
+/// Answer to one command.
+pub type CommandResult = Result<Output, DeviceError>;
+
+/// What becomes of a submitted command.
+#[derive(Debug)]
+pub enum Submitted {
+    /// Answered at once; the context is still the caller's.
+    Done(CommandResult),
+    /// The context is with the device; `poll` of the same queue returns it.
+    Pending,
+    /// The queue is full and nothing happened; the context is still the caller's.
+    Busy,
+}
+
+/// A finished command, from [`Device::poll`].
+#[derive(Debug)]
+pub struct Completed {
+    /// The context it was submitted with.
+    pub context: Context,
+    /// Its answer.
+    pub result: CommandResult,
+}
+
+/// A zoned device. See the module for the contract.
+pub trait Device: Send + Sync {
+    /// What the device is.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Starts `command` on `queue`. `context` holds `Some` on entry; exactly if the answer is `Pending`, the device has
+    /// taken it.
+    fn submit(&self, now: Nanos, queue: usize, command: &Command, context: &mut Option<Context>)
+    -> Submitted;
+
+    /// Hands finished commands of `queue` to `done`, at most `budget`, and returns when to look again at the latest:
+    /// `None` if only a completion can bring news. `done` may not call the device.
+    fn poll(&self, now: Nanos, queue: usize, budget: usize, done: &mut dyn FnMut(Completed))
+    -> Option<Nanos>;
+
+    /// Sleeps until some queue may have completions, or for `timeout`. For drivers that would otherwise spin; the only
+    /// method that may block.
+    fn wait(&self, timeout: Duration);
+}
+
+/// What a command's submitter wants back with its completion.
+pub struct Context(pub(crate) ContextKind);
+
+pub(crate) enum ContextKind {
+    Token(u64),
+}
+
+impl Context {
+    /// A context for direct users of a device: a number.
+    pub const fn token(token: u64) -> Context {
+        Context(ContextKind::Token(token))
+    }
+
+    /// The number given to [`Context::token`].
+    ///
+    /// # Panics
+    /// If the context came from a [`crate::Volume`](crate) and not from `token`.
+    pub fn into_token(self) -> u64 {
+        match self.0 {
+            ContextKind::Token(t) => t,
+        }
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            ContextKind::Token(t) => write!(f, "Context::token({t})"),
+        }
+    }
+}
