@@ -16,5 +16,5 @@ pub mod zone;
 pub use command::Op;
 pub use error::{DeviceError, RequestError, ZoneError};
 pub use geometry::{Geometry, GeometryError};
-pub use units::{SECTOR_BYTES, Sector, Sectors, ZoneIndex};
+pub use units::{Nanos, SECTOR_BYTES, Sector, Sectors, ZoneIndex};
 pub use zone::{Personality, ZoneCondition, ZoneDescriptor, ZoneType};
