@@ -3,3 +3,7 @@
 pub mod buffer;
 pub mod data;
 pub mod device;
+pub mod sync;
+pub mod volume;
+
+pub use volume::Volume;

@@ -23,4 +23,4 @@ mod queue;
 mod word;
 
 pub use queue::{Item, Kind, Next, Queue, Resync};
-pub use word::{APPENDS_IN_FLIGHT_MAX, Admission, Class, Rules, WriteKind, Word};
+pub use word::{APPENDS_IN_FLIGHT_MAX, Admission, Class, Rules, Word, WriteKind};

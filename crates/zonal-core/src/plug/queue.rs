@@ -213,7 +213,9 @@ impl<T> Queue<T> {
     /// Takes the waiting writes that continue at `at` while they fit one command and the zone; returns their sectors.
     fn merge_behind(&mut self, at: u32, have: u32, rules: &Rules, merged: &mut Vec<T>) -> u32 {
         let mut more = 0;
-        while let Some(Item { kind: Kind::Write(WriteKind::At(offset), n), mergeable: true, .. }) = self.items.front() {
+        while let Some(Item { kind: Kind::Write(WriteKind::At(offset), n), mergeable: true, .. }) =
+            self.items.front()
+        {
             let (offset, n) = (*offset, *n);
             let fits = have.saturating_add(more).saturating_add(n) <= rules.merge_sectors_max
                 && (at + more).saturating_add(n) <= rules.capacity;
@@ -254,7 +256,7 @@ impl<T> Queue<T> {
 
     /// A reset or finish ended; `pointer` is where the zone stands if it succeeded.
     pub fn managed(&mut self, word: Word, pointer: Option<u32>) -> Word {
-        assert!(word.frozen() && !self.held, "no management command was issued");
+        assert!(word.frozen(), "no management command was issued");
         self.thaw(word, pointer)
     }
 
@@ -265,9 +267,10 @@ impl<T> Queue<T> {
         word.waiting()
     }
 
-    /// Ends what [`Queue::hold`] began; `pointer` is where the zone stands if it was reset.
+    /// Ends what [`Queue::hold`] began; `pointer` is where the zone stands if it was reset. Requests that came to an idle
+    /// zone while it was held wait in a queue that was never told of the hold; it ends for them all the same.
     pub fn release(&mut self, word: Word, pointer: Option<u32>) -> Word {
-        assert!(word.frozen() && self.held, "the zone was not held");
+        assert!(word.frozen(), "the zone was not held");
         self.held = false;
         self.thaw(word, pointer)
     }

@@ -135,6 +135,11 @@ impl Word {
         self.in_flight() == 0 && !self.waits()
     }
 
+    /// Whether a command could go out now, as far as the word tells.
+    pub const fn is_issuable(self) -> bool {
+        self.waits() && !self.frozen() && (self.in_flight() == 0 || self.appending())
+    }
+
     /// Decides a write of `sectors` that has just arrived, in a zone that is not conventional.
     ///
     /// A write that cannot fit the zone whatever happens is refused here; one that is misplaced is refused only where
