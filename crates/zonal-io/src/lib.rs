@@ -3,3 +3,4 @@
 pub mod buffer;
 pub mod data;
 pub mod device;
+pub mod emulated;

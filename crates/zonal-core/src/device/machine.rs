@@ -144,8 +144,12 @@ pub fn append(capacity: u32, state: ZoneState, sectors: u32) -> Result<Step, Zon
     write(capacity, state, state.written, sectors)
 }
 
+/// [`ZoneEvent::BeginWrite`] on a sequential zone.
+///
+/// # Errors
+/// As [`step`].
 #[inline]
-fn begin_write(capacity: u32, state: ZoneState, offset: u32, sectors: u32) -> Result<Step, ZoneError> {
+pub fn begin_write(capacity: u32, state: ZoneState, offset: u32, sectors: u32) -> Result<Step, ZoneError> {
     let (condition, needs) = match state.condition {
         ZoneCondition::Full => return Err(ZoneError::Full),
         ZoneCondition::ReadOnly => return Err(ZoneError::ReadOnly),

@@ -24,7 +24,7 @@ mod rules;
 mod select;
 mod state;
 
-pub use machine::{Needs, Step, ZoneEvent, append, step, write};
+pub use machine::{Needs, Step, ZoneEvent, append, begin_write, step, write};
 pub use resources::{Limits, Resources};
 pub use rules::Rules;
 pub use select::ZoneAction;
