@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod command;
+pub mod device;
 pub mod error;
 pub mod geometry;
 pub mod plug;

@@ -1,0 +1,45 @@
+//! Where the two standards differ, one switch each.
+
+use crate::zone::Personality;
+
+/// The differences between the standards, as switches. [`Rules::of`] sets them for a personality.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rules {
+    /// Closing an open zone with nothing written empties it (ZBC); otherwise it is closed and stays active (ZNS).
+    pub close_unwritten_empties: bool,
+    /// The same for a close that the device does on its own to make room for another zone.
+    pub evict_unwritten_empties: bool,
+    /// Finishing an empty or closed zone passes through an open one and needs its resources (ZBC).
+    pub finish_needs_resources: bool,
+    /// Opening a full zone succeeds without effect (ZBC); otherwise it is an invalid transition (ZNS).
+    pub open_full_succeeds: bool,
+    /// Closing an empty or full zone succeeds without effect (ZBC); otherwise it is an invalid transition (ZNS).
+    pub close_idle_succeeds: bool,
+}
+
+impl Rules {
+    const ZNS: Rules = Rules {
+        close_unwritten_empties: false,
+        evict_unwritten_empties: false,
+        finish_needs_resources: false,
+        open_full_succeeds: false,
+        close_idle_succeeds: false,
+    };
+
+    const ZBC: Rules = Rules {
+        close_unwritten_empties: true,
+        evict_unwritten_empties: true,
+        finish_needs_resources: true,
+        open_full_succeeds: true,
+        close_idle_succeeds: true,
+    };
+
+    /// The rules of `personality`.
+    #[inline]
+    pub const fn of(personality: Personality) -> Rules {
+        match personality {
+            Personality::Zns => Rules::ZNS,
+            Personality::Zbc => Rules::ZBC,
+        }
+    }
+}

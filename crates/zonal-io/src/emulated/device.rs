@@ -1,0 +1,274 @@
+//! The device: checks, places, transfers, answers.
+
+use super::completion::{Executed, Queues};
+use super::options::{CompleteMode, EmulatedOptions, Locking, OptionsError};
+use super::storage::{Extent, Storage};
+use super::zones::{Placed, WriteKind, Zones};
+use crate::device::{Command, Completed, Context, Device, DeviceInfo, Output, Submitted};
+use parking_lot::Mutex;
+use std::time::Duration;
+use zonal_core::device::{Limits, ZoneAction, ZoneEvent, ZoneState};
+use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, Sectors, ZoneError, ZoneIndex};
+
+/// An emulated zoned device on storage `S`.
+///
+/// Every operation in every completion mode goes through one executor, so that no path skips the zone rules. A
+/// positional write is in flight until it is answered (with [`CompleteMode::Poll`]: until `poll` hands it out) and
+/// meanwhile refuses another one to the same zone, unless the device keeps the order of its queues.
+///
+/// ```
+/// use zonal_io::device::Device;
+/// use zonal_io::emulated::{Emulated, EmulatedOptions, Null};
+/// let options = EmulatedOptions { size: 1 << 40, zone_nr_conv: 4, ..Default::default() };
+/// let null = Emulated::new("null:size=1T", &options, Null)?;
+/// assert_eq!(null.info().geometry.zones(), 4096);
+/// # Ok::<(), zonal_io::emulated::OptionsError>(())
+/// ```
+pub struct Emulated<S> {
+    info: DeviceInfo,
+    zones: Zones,
+    storage: S,
+    queues: Option<Queues>,
+    device_lock: Option<Mutex<()>>,
+}
+
+impl<S: Storage> Emulated<S> {
+    /// A device called `name`.
+    ///
+    /// # Errors
+    /// [`OptionsError`] with the option that does not fit.
+    pub fn new(name: &str, options: &EmulatedOptions, storage: S) -> Result<Emulated<S>, OptionsError> {
+        let info = options.info(name)?;
+        let (geometry, personality) = (info.geometry, info.personality);
+        let limits = Limits { open_max: info.open_max, active_max: info.active_max };
+        let zones = Zones::new(geometry, personality, limits, |zone| match options.zone_full {
+            true => ZoneState::full(geometry.capacity_of(zone)),
+            false => ZoneState::EMPTY,
+        });
+        let delay = Nanos(options.completion_nsec);
+        let queues = match options.complete_mode() {
+            CompleteMode::Inline => None,
+            CompleteMode::Poll => Some(Queues::new(info.queues, options.hw_queue_depth, delay)),
+        };
+        let device_lock = (options.lock == Locking::Device).then(|| Mutex::new(()));
+        Ok(Emulated { info, zones, storage, queues, device_lock })
+    }
+
+    /// The zones, for inspection.
+    pub fn zones(&self) -> &Zones {
+        &self.zones
+    }
+
+    /// Lets a zone fall to read-only or offline, as a worn medium does.
+    ///
+    /// # Errors
+    /// [`ZoneError`] if the zone is conventional, or offline and to be read-only.
+    pub fn degrade(&self, zone: ZoneIndex, to: Degraded) -> Result<(), ZoneError> {
+        let event = match to {
+            Degraded::ReadOnly => ZoneEvent::SetReadOnly,
+            Degraded::Offline => ZoneEvent::SetOffline,
+        };
+        if let Some(generation) = self.zones.apply(zone, event)? {
+            self.storage.discard(zone, generation);
+        }
+        Ok(())
+    }
+
+    /// Executes `command`. The place of an exclusive write is given up at once if `answered_inline`, else handed out.
+    #[inline]
+    fn execute(&self, command: &Command, answered: Answered) -> Executed {
+        let _one_at_a_time = self.device_lock.as_ref().map(Mutex::lock);
+        let result = match command.op {
+            Op::Write | Op::WriteZeroes => match self.write(command, answered) {
+                Ok(executed) => return executed,
+                Err(error) => Err(error),
+            },
+            Op::Append => self.append(command),
+            Op::Read => self.read(command),
+            Op::Flush => Ok(Output::Done),
+            Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose => self.manage(command),
+            Op::ResetAll => {
+                self.zones.reset_all(|zone, generation| self.storage.discard(zone, generation));
+                Ok(Output::Done)
+            }
+            Op::Report => self.zones.report(command.sector, command.sectors).map(Output::Zones),
+        };
+        Executed { result, held: None }
+    }
+
+    /// Checks what needs no zone: length, alignment, range, payload.
+    #[inline]
+    fn locate(&self, command: &Command, sectors_max: u32) -> Result<(ZoneIndex, u32), DeviceError> {
+        let geometry = &self.info.geometry;
+        let Command { sector, sectors, .. } = *command;
+        let misaligned = (sector.0 | u64::from(sectors)) & u64::from(self.info.block_sectors - 1);
+        if sectors == 0 || sectors > sectors_max || misaligned != 0 {
+            return Err(DeviceError::InvalidField);
+        }
+        let has_payload = S::KEEPS_DATA && command.op != Op::WriteZeroes;
+        if has_payload && command.data.len() as u64 != u64::from(sectors) * SECTOR_BYTES {
+            return Err(DeviceError::InvalidField);
+        }
+        if !geometry.contains(sector, Sectors(u64::from(sectors))) {
+            return Err(DeviceError::OutOfRange);
+        }
+        Ok((geometry.zone_of(sector), geometry.offset_of(sector)))
+    }
+
+    #[inline]
+    fn write(&self, command: &Command, answered: Answered) -> Result<Executed, DeviceError> {
+        let sectors_max = match command.op {
+            Op::WriteZeroes if self.info.write_zeroes_sectors_max == 0 => {
+                return Err(DeviceError::Unsupported);
+            }
+            Op::WriteZeroes => self.info.write_zeroes_sectors_max,
+            _ => self.info.command_sectors_max,
+        };
+        let (zone, offset) = self.locate(command, sectors_max)?;
+        let sectors = command.sectors;
+        if self.info.geometry.is_conventional(zone) {
+            self.fits_zone(zone, offset, sectors)?;
+            let result = self.transfer(Extent { zone, offset, sectors, generation: 0 }, command);
+            return Ok(Executed { result: result.map(|()| Output::Done), held: None });
+        }
+        if !S::KEEPS_DATA && answered == Answered::Inline {
+            self.zones.write_at_once(zone, offset, sectors)?;
+            return Ok(Executed { result: Ok(Output::Done), held: None });
+        }
+        let kind = if self.info.keeps_order { WriteKind::Pipelined } else { WriteKind::Exclusive };
+        let placed = self.zones.begin(kind, zone, offset, sectors)?;
+        let result = self.transfer((&placed).into(), command);
+        self.zones.end(&placed, result.is_ok());
+        let result = result.map(|()| Output::Done);
+        match answered {
+            Answered::Inline => {
+                self.zones.release(placed);
+                Ok(Executed { result, held: None })
+            }
+            Answered::ByPoll => Ok(Executed { result, held: Some(placed) }),
+        }
+    }
+
+    #[inline]
+    fn transfer(&self, to: Extent, command: &Command) -> Result<(), DeviceError> {
+        match command.op {
+            Op::WriteZeroes => self.storage.write_zeroes(to),
+            _ => self.storage.write(to, &command.data),
+        }
+    }
+
+    fn append(&self, command: &Command) -> Result<Output, DeviceError> {
+        if self.info.append_sectors_max == 0 {
+            return Err(DeviceError::Unsupported);
+        }
+        let (zone, offset) = self.locate(command, self.info.append_sectors_max)?;
+        if self.info.geometry.is_conventional(zone) {
+            return Err(ZoneError::Conventional.into());
+        }
+        if offset != 0 {
+            return Err(DeviceError::InvalidField);
+        }
+        let placed = self.zones.begin(WriteKind::Append, zone, 0, command.sectors)?;
+        let result = self.transfer((&placed).into(), command);
+        self.zones.end(&placed, result.is_ok());
+        self.zones.release(placed);
+        result?;
+        Ok(Output::Appended(command.sector + Sectors(u64::from(placed.offset))))
+    }
+
+    #[inline]
+    fn read(&self, command: &Command) -> Result<Output, DeviceError> {
+        let (zone, offset) = self.locate(command, self.info.command_sectors_max)?;
+        let found = self.zones.readable(zone, offset, command.sectors)?;
+        self.fits_zone(zone, offset, command.sectors)?;
+        if S::KEEPS_DATA {
+            let sectors = found.data_sectors;
+            self.storage
+                .read(Extent { zone, offset, sectors, generation: found.generation }, &command.data)?;
+            command.data.fill_from(sectors as usize * SECTOR_BYTES as usize, 0);
+        }
+        Ok(Output::Done)
+    }
+
+    /// Neither a read nor a write to a conventional zone may go on into the next zone.
+    #[inline]
+    fn fits_zone(&self, zone: ZoneIndex, offset: u32, sectors: u32) -> Result<(), ZoneError> {
+        let left = self.info.geometry.size_of(zone) - offset;
+        if sectors <= left { Ok(()) } else { Err(ZoneError::Boundary) }
+    }
+
+    fn manage(&self, command: &Command) -> Result<Output, DeviceError> {
+        let geometry = &self.info.geometry;
+        let action = ZoneAction::of(command.op).ok_or(DeviceError::Unsupported)?;
+        if command.sector.0 >= geometry.sectors().0 {
+            return Err(DeviceError::OutOfRange);
+        }
+        if geometry.offset_of(command.sector) != 0 {
+            return Err(DeviceError::InvalidField);
+        }
+        let zone = geometry.zone_of(command.sector);
+        if let Some(generation) = self.zones.manage(zone, action)? {
+            self.storage.discard(zone, generation);
+        }
+        Ok(Output::Done)
+    }
+}
+
+/// How far a zone falls in [`Emulated::degrade`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Degraded {
+    /// Readable only.
+    ReadOnly,
+    /// Neither readable nor writable; its data is gone.
+    Offline,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answered {
+    Inline,
+    ByPoll,
+}
+
+impl<S: Storage> Device for Emulated<S> {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(
+        &self,
+        now: Nanos,
+        queue: usize,
+        command: &Command,
+        context: &mut Option<Context>,
+    ) -> Submitted {
+        let Some(queues) = &self.queues else {
+            return Submitted::Done(self.execute(command, Answered::Inline).result);
+        };
+        if !queues.reserve(queue) {
+            return Submitted::Busy;
+        }
+        let executed = self.execute(command, Answered::ByPoll);
+        let context = context.take().expect("a submitted command comes with its context");
+        queues.add(now, queue, context, executed);
+        Submitted::Pending
+    }
+
+    fn poll(
+        &self,
+        now: Nanos,
+        queue: usize,
+        budget: usize,
+        done: &mut dyn FnMut(Completed),
+    ) -> Option<Nanos> {
+        let queues = self.queues.as_ref()?;
+        queues.poll(now, queue, budget, |placed: Placed| self.zones.release(placed), done)
+    }
+
+    fn wait(&self, timeout: Duration) {
+        match &self.queues {
+            Some(queues) => queues.wait(timeout),
+            // Everything was answered from `submit`: there is nothing to wait for but the time.
+            None => std::thread::sleep(timeout),
+        }
+    }
+}

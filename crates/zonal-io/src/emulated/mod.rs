@@ -1,0 +1,25 @@
+//! Emulated devices: one executor for every operation and every way of completing, over exchangeable storage.
+//!
+//! [`Emulated`] checks commands, asks [`Zones`] where a write lands, lets its [`Storage`] move the bytes and answers,
+//! inline or from `poll`. [`Zones`] keeps one word a zone; [`Null`] keeps no bytes.
+//! A device whose storage needs to answer later on its own can use [`Zones`] alone.
+//!
+//! # Who waits for whom
+//! - Reads take no lock.
+//! - Writes to different zones share nothing, as long as no limit on open or active zones is set; with one, a lock is
+//!   taken when a zone changes its condition, not when its pointer moves.
+//! - With [`Locking::Device`] every command takes one lock for its whole time: the design to compare with.
+
+mod completion;
+mod device;
+mod null;
+mod options;
+mod storage;
+mod table;
+mod zones;
+
+pub use device::{Degraded, Emulated};
+pub use null::Null;
+pub use options::{CompleteMode, EmulatedOptions, Locking, OptionsError};
+pub use storage::{Extent, Storage};
+pub use zones::{Placed, Readable, WriteKind, Zones};

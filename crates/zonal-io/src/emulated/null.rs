@@ -1,0 +1,29 @@
+//! The device that keeps no data.
+
+use super::storage::{Extent, Storage};
+use crate::data::Data;
+use zonal_core::{DeviceError, ZoneIndex};
+
+/// Keeps nothing: writes only move pointers, and a read leaves its buffer as it was, also above the pointer.
+///
+/// Filling the buffers would cost more than everything else on this device's path, which exists to measure that path.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Null;
+
+impl Storage for Null {
+    const KEEPS_DATA: bool = false;
+
+    fn write(&self, _: Extent, _: &Data) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn write_zeroes(&self, _: Extent) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn read(&self, _: Extent, _: &Data) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn discard(&self, _: ZoneIndex, _: u32) {}
+}

@@ -1,0 +1,393 @@
+//! The zones of an emulated device, changed by many threads.
+//!
+//! Owns one atomic word a zone and the accounting of open and active zones. Owns no data, no queue and no completion.
+//! What may happen is decided by [`zonal_core::device`]; this module makes it happen exactly once.
+//!
+//! # The word
+//! Bits 0 to 35 are the zone's state as [`ZoneState::to_bits`] packs it. Bit 36, *busy*, says that a positional write
+//! is in flight. The rest is a *generation*, which changes whenever the zone loses its data: a write that began before
+//! a reset must not move the pointer after it.
+//!
+//! # Two ways to change it
+//! A change that keeps the condition is a compare-exchange. If limits are set, a change of condition is made while
+//! holding `resources`, still by compare-exchange, because pointers move without that lock. Conditions then stand still
+//! under the lock, so a zone closed to make room for another is counted under the condition that it really left.
+//!
+//! # Invariants
+//! - Busy is set and cleared by the one write that holds it, never by anything else, also across a reset.
+//! - With limits set and `resources` unlocked, its counters equal the number of zones in each condition.
+
+use super::table::WordTable;
+use parking_lot::Mutex;
+use std::sync::atomic::Ordering;
+use zonal_core::device::{self, Limits, Resources, Step, ZoneAction, ZoneEvent, ZoneState};
+use zonal_core::{
+    DeviceError, Geometry, Personality, Sector, ZoneCondition, ZoneDescriptor, ZoneError, ZoneIndex,
+};
+
+const BUSY: u64 = 1 << ZoneState::BITS;
+const GENERATION_ONE: u64 = BUSY << 1;
+const GENERATION_SHIFT: u32 = GENERATION_ONE.trailing_zeros();
+
+/// A zone's word, as this module lays it out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Word(u64);
+
+impl Word {
+    #[inline]
+    fn state(self) -> ZoneState {
+        ZoneState::from_word(self.0)
+    }
+
+    #[inline]
+    fn is_busy(self) -> bool {
+        self.0 & BUSY != 0
+    }
+
+    #[inline]
+    fn generation(self) -> u32 {
+        (self.0 >> GENERATION_SHIFT) as u32
+    }
+
+    /// The same word with another state.
+    #[inline]
+    fn with(self, state: ZoneState) -> Word {
+        Word(self.0 & !(BUSY - 1) | state.to_bits())
+    }
+
+    #[inline]
+    fn busy(self) -> Word {
+        Word(self.0 | BUSY)
+    }
+
+    #[inline]
+    fn next_generation(self) -> Word {
+        Word(self.0.wrapping_add(GENERATION_ONE))
+    }
+}
+
+/// What to make of a word.
+#[derive(Clone, Copy)]
+struct Decision {
+    word: Word,
+    step: Step,
+}
+
+/// How a write takes its place in a zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteKind {
+    /// At the pointer or not at all; while it is in flight another positional write is refused.
+    Exclusive,
+    /// At the pointer or not at all; several may be in flight, for a device that keeps the order of its queues.
+    Pipelined,
+    /// Wherever the pointer is; many may be in flight.
+    Append,
+}
+
+/// The place of a write that has begun.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use = "a write that has begun has to end"]
+pub struct Placed {
+    /// Its zone.
+    pub zone: ZoneIndex,
+    /// Where it lies, in sectors from the zone's start.
+    pub offset: u32,
+    /// Its length, in sectors.
+    pub sectors: u32,
+    /// Generation of the zone's data that it belongs to.
+    pub generation: u32,
+    /// How it took its place.
+    pub kind: WriteKind,
+}
+
+/// What a read finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Readable {
+    /// How many of the sectors hold data; the rest reads as zeroes.
+    pub data_sectors: u32,
+    /// Generation of the zone's data.
+    pub generation: u32,
+}
+
+/// All zones of a device.
+pub struct Zones {
+    geometry: Geometry,
+    personality: Personality,
+    words: WordTable,
+    resources: Option<Mutex<Resources>>,
+}
+
+impl Zones {
+    /// Zones in the states that `init` gives, conventional ones apart.
+    pub fn new(
+        geometry: Geometry,
+        personality: Personality,
+        limits: Limits,
+        mut init: impl FnMut(ZoneIndex) -> ZoneState,
+    ) -> Zones {
+        let mut resources = Resources::new(limits);
+        let words = WordTable::new(geometry.zones(), |zone| {
+            if geometry.is_conventional(zone) {
+                return ZoneState::CONVENTIONAL.to_bits();
+            }
+            let state = init(zone);
+            resources.moved(zone, ZoneCondition::Empty, state.condition);
+            state.to_bits()
+        });
+        let resources = (!limits.is_none()).then(|| Mutex::new(resources));
+        Zones { geometry, personality, words, resources }
+    }
+
+    /// How the sectors divide.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    #[inline]
+    fn load(&self, zone: ZoneIndex) -> Word {
+        Word(self.words.of(zone).load(Ordering::Acquire))
+    }
+
+    /// State of `zone` at this moment. While writes are in flight their sectors are counted as written.
+    #[inline]
+    pub fn state(&self, zone: ZoneIndex) -> ZoneState {
+        self.load(zone).state()
+    }
+
+    /// What a read of `sectors` from `offset` finds.
+    ///
+    /// # Errors
+    /// [`ZoneError::Offline`].
+    #[inline]
+    pub fn readable(&self, zone: ZoneIndex, offset: u32, sectors: u32) -> Result<Readable, ZoneError> {
+        let word = self.load(zone);
+        let data_sectors = word.state().readable(offset, sectors)?;
+        Ok(Readable { data_sectors, generation: word.generation() })
+    }
+
+    /// A write that is over as soon as it has its place: it moves no data and nobody waits for its completion.
+    ///
+    /// # Errors
+    /// [`ZoneError`]; nothing has changed.
+    #[inline]
+    pub fn write_at_once(&self, zone: ZoneIndex, offset: u32, sectors: u32) -> Result<(), ZoneError> {
+        let capacity = self.geometry.capacity_of(zone);
+        self.change(zone, |word| {
+            let step = device::write(capacity, word.state(), offset, sectors)?;
+            if word.is_busy() {
+                return Err(ZoneError::InvalidWrite);
+            }
+            Ok(Decision { word: word.with(step.state), step })
+        })?;
+        Ok(())
+    }
+
+    /// Gives a write its place in a sequential zone. `offset` counts for positional writes only.
+    ///
+    /// From here on its sectors count as written. It has to be followed by [`Zones::end`] and [`Zones::release`].
+    ///
+    /// # Errors
+    /// [`ZoneError`]; nothing has changed.
+    #[inline]
+    pub fn begin(
+        &self,
+        kind: WriteKind,
+        zone: ZoneIndex,
+        offset: u32,
+        sectors: u32,
+    ) -> Result<Placed, ZoneError> {
+        let capacity = self.geometry.capacity_of(zone);
+        let decision = self.change(zone, |word| {
+            let state = word.state();
+            let (step, next) = match kind {
+                WriteKind::Append => (device::append(capacity, state, sectors)?, word),
+                WriteKind::Pipelined => (device::write(capacity, state, offset, sectors)?, word),
+                WriteKind::Exclusive => (device::begin_write(capacity, state, offset, sectors)?, word.busy()),
+            };
+            if kind != WriteKind::Append && word.is_busy() {
+                return Err(ZoneError::InvalidWrite);
+            }
+            Ok(Decision { word: next.with(step.state), step })
+        })?;
+        let offset = decision.step.placed.unwrap_or(offset);
+        Ok(Placed { zone, offset, sectors, generation: decision.word.generation(), kind })
+    }
+
+    /// The data of `placed` has arrived or has not. Where it has not, the pointer goes back to where it began, unless
+    /// another write was placed behind it.
+    #[inline]
+    pub fn end(&self, placed: &Placed, arrived: bool) {
+        let event = match (arrived, placed.kind) {
+            (true, WriteKind::Exclusive) => ZoneEvent::EndWrite,
+            (true, WriteKind::Pipelined | WriteKind::Append) => return,
+            (false, _) => ZoneEvent::FailWrite { offset: placed.offset, sectors: placed.sectors },
+        };
+        let capacity = self.geometry.capacity_of(placed.zone);
+        let changed = self.change(placed.zone, |word| {
+            let state = word.state();
+            let step = if word.generation() == placed.generation {
+                device::step(self.personality, capacity, state, event)?
+            } else {
+                // Reset meanwhile: what was written is gone, and with it what failed.
+                Step { state, placed: None, needs: device::Needs::Nothing }
+            };
+            Ok(Decision { word: word.with(step.state), step })
+        });
+        debug_assert!(changed.is_ok(), "the end of a write is never refused");
+    }
+
+    /// `placed` is no longer in flight: its completion is out of the device's hands.
+    #[inline]
+    pub fn release(&self, placed: Placed) {
+        if placed.kind == WriteKind::Exclusive {
+            let before = self.words.of(placed.zone).fetch_and(!BUSY, Ordering::AcqRel);
+            debug_assert!(before & BUSY != 0, "zone {} was not busy", placed.zone);
+        }
+    }
+
+    /// Carries out a zone command on a sequential zone. If the zone lost its data, returns the generation of what comes
+    /// next.
+    ///
+    /// # Errors
+    /// [`ZoneError`]; nothing has changed.
+    pub fn manage(&self, zone: ZoneIndex, action: ZoneAction) -> Result<Option<u32>, ZoneError> {
+        self.apply(zone, action.event())
+    }
+
+    /// Lets `event` happen to a zone. If the zone lost its data, returns the generation of what comes next.
+    ///
+    /// # Errors
+    /// [`ZoneError`]; nothing has changed.
+    pub fn apply(&self, zone: ZoneIndex, event: ZoneEvent) -> Result<Option<u32>, ZoneError> {
+        let capacity = self.geometry.capacity_of(zone);
+        let loses_data = matches!(event, ZoneEvent::Reset | ZoneEvent::SetOffline);
+        let mut lost = false;
+        let decision = self.change(zone, |word| {
+            let step = device::step(self.personality, capacity, word.state(), event)?;
+            lost = loses_data && step.state != word.state();
+            let next = if lost { word.next_generation() } else { word };
+            Ok(Decision { word: next.with(step.state), step })
+        })?;
+        Ok(lost.then(|| decision.word.generation()))
+    }
+
+    /// Resets every zone that the command for all zones selects, and calls `lost` with each and its new generation.
+    /// Zone after zone, not at one instant.
+    pub fn reset_all(&self, mut lost: impl FnMut(ZoneIndex, u32)) {
+        for zone in (self.geometry.conventional_zones()..self.geometry.zones()).map(ZoneIndex) {
+            if !ZoneAction::Reset.selects(self.state(zone).condition) {
+                continue;
+            }
+            // Read-only and offline meanwhile is the only refusal, and is left alone like any such zone.
+            if let Ok(Some(generation)) = self.apply(zone, ZoneEvent::Reset) {
+                lost(zone, generation);
+            }
+        }
+    }
+
+    /// Descriptors of at most `zones_max` zones from the one that holds `sector`. Each is exact at its own moment.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfRange`].
+    pub fn report(&self, sector: Sector, zones_max: u32) -> Result<Box<[ZoneDescriptor]>, DeviceError> {
+        if sector.0 >= self.geometry.sectors().0 {
+            return Err(DeviceError::OutOfRange);
+        }
+        let first = self.geometry.zone_of(sector).0;
+        let last = first.saturating_add(zones_max).min(self.geometry.zones());
+        Ok((first..last).map(|z| self.state(ZoneIndex(z)).describe(&self.geometry, ZoneIndex(z))).collect())
+    }
+
+    /// Replaces a zone's word by what `decide` makes of it, or returns its error. `decide` may run several times.
+    #[inline]
+    fn change(
+        &self,
+        zone: ZoneIndex,
+        mut decide: impl FnMut(Word) -> Result<Decision, ZoneError>,
+    ) -> Result<Decision, ZoneError> {
+        let word = self.words.of(zone);
+        let mut seen = Word(word.load(Ordering::Acquire));
+        loop {
+            let decision = decide(seen)?;
+            if decision.word == seen {
+                return Ok(decision);
+            }
+            if let Some(resources) = &self.resources
+                && decision.step.state.condition != seen.state().condition
+            {
+                return self.change_condition(zone, resources, &mut decide);
+            }
+            match self.exchange(zone, seen, decision.word) {
+                Ok(()) => return Ok(decision),
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    #[inline]
+    fn exchange(&self, zone: ZoneIndex, seen: Word, next: Word) -> Result<(), Word> {
+        let word = self.words.of(zone);
+        match word.compare_exchange(seen.0, next.0, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(()),
+            Err(now) => Err(Word(now)),
+        }
+    }
+
+    /// [`Zones::change`] for what takes or returns resources.
+    #[cold]
+    fn change_condition(
+        &self,
+        zone: ZoneIndex,
+        resources: &Mutex<Resources>,
+        decide: &mut dyn FnMut(Word) -> Result<Decision, ZoneError>,
+    ) -> Result<Decision, ZoneError> {
+        let mut resources = resources.lock();
+        let mut seen = self.load(zone);
+        loop {
+            let decision = decide(seen)?;
+            if let Some(victim) = resources.admit(decision.step.needs)? {
+                let condition = self.evict(victim);
+                resources.evicted(victim, condition);
+            }
+            match self.exchange(zone, seen, decision.word) {
+                Ok(()) => {
+                    resources.moved(zone, seen.state().condition, decision.step.state.condition);
+                    return Ok(decision);
+                }
+                // Its pointer moved meanwhile. A victim stays closed, as a drive may do at any time.
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Closes an implicitly open zone and returns its new condition. The caller holds `resources`, so the condition
+    /// cannot change; the pointer can.
+    fn evict(&self, victim: ZoneIndex) -> ZoneCondition {
+        let capacity = self.geometry.capacity_of(victim);
+        let mut seen = self.load(victim);
+        loop {
+            let step = device::step(self.personality, capacity, seen.state(), ZoneEvent::ImplicitClose)
+                .expect("a victim is implicitly open while resources are locked");
+            match self.exchange(victim, seen, seen.with(step.state)) {
+                Ok(()) => return step.state.condition,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Compares the counters with the zones, with nothing going on meanwhile. For tests.
+    ///
+    /// # Errors
+    /// What does not match.
+    pub fn check(&self) -> Result<(), String> {
+        for zone in (0..self.geometry.zones()).map(ZoneIndex) {
+            let (word, capacity) = (self.load(zone), self.geometry.capacity_of(zone));
+            if !word.is_busy() && !word.state().is_consistent(capacity) {
+                return Err(format!("zone {zone}: {:?}, capacity {capacity}", word.state()));
+            }
+        }
+        let Some(resources) = &self.resources else { return Ok(()) };
+        let resources = resources.lock();
+        resources.check((0..self.geometry.zones()).map(|z| self.state(ZoneIndex(z)).condition))
+    }
+}
