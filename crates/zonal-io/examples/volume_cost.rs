@@ -11,7 +11,8 @@ use zonal_io::device::Device;
 use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Null};
 use zonal_io::volume::{Request, Volume, VolumeOptions, WriteMode};
 
-const COUNT: u64 = 10_000_000;
+const COUNT: u64 = 1_000_000;
+const ROUNDS: usize = 15;
 
 thread_local! {
     static BUFFERS: Cell<Vec<IoBuf>> = const { Cell::new(Vec::new()) };
@@ -52,16 +53,40 @@ fn run(device: Arc<dyn Device>, mode: WriteMode, merge: bool, depth: u64) -> (f6
 fn main() {
     let options = EmulatedOptions { size: 1 << 40, ..Default::default() };
     let poll = EmulatedOptions { complete: CompleteMode::Poll, ..options.clone() };
-    for (name, options, depth) in [("inline", &options, 1), ("poll", &poll, 1), ("poll", &poll, 16)] {
-        for (mode, merge) in
-            [(WriteMode::Direct, false), (WriteMode::PerZone, false), (WriteMode::PerZone, true)]
-        {
-            if name == "poll" && depth == 16 && mode == WriteMode::Direct {
+    let ordered = EmulatedOptions { preserves_write_order: true, ..poll.clone() };
+    use WriteMode::{Direct, PerZone};
+    let cases = [
+        ("inline", &options, 1, Direct, false),
+        ("inline", &options, 1, PerZone, false),
+        ("poll", &poll, 1, Direct, false),
+        ("poll", &poll, 1, PerZone, false),
+        ("poll", &ordered, 16, Direct, false),
+        ("poll", &poll, 16, PerZone, false),
+        ("poll", &poll, 16, PerZone, true),
+    ];
+    let mut samples = vec![Vec::new(); cases.len()];
+    let mut commands = vec![0.0; cases.len()];
+    let only: Option<usize> = std::env::args().nth(1).and_then(|a| a.parse().ok());
+    for _ in 0..ROUNDS {
+        for (i, (name, options, depth, mode, merge)) in cases.iter().enumerate() {
+            if only.is_some_and(|o| o != i) {
                 continue;
             }
             let device: Arc<dyn Device> = Arc::new(Emulated::new(name, options, Null).unwrap());
-            let (ns, commands) = run(black_box(device), mode, merge, depth);
-            println!("{name} depth {depth} {mode} merge={merge}: {ns:.1} ns, {commands:.3} commands a write");
+            let (ns, c) = run(black_box(device), *mode, *merge, *depth);
+            samples[i].push(ns);
+            commands[i] = c;
         }
+    }
+    for (i, (name, _, depth, mode, merge)) in cases.iter().enumerate() {
+        if samples[i].is_empty() {
+            continue;
+        }
+        samples[i].sort_by(f64::total_cmp);
+        let (min, median) = (samples[i][0], samples[i][ROUNDS / 2]);
+        println!(
+            "{name} depth {depth} {mode} merge={merge}: min {min:.1} median {median:.1} ns, {:.3} commands a write",
+            commands[i]
+        );
     }
 }
