@@ -4,3 +4,7 @@ pub mod buffer;
 pub mod data;
 pub mod device;
 pub mod emulated;
+pub mod sync;
+pub mod volume;
+
+pub use volume::Volume;
