@@ -4,3 +4,4 @@ pub mod buffer;
 pub mod data;
 pub mod device;
 pub mod emulated;
+pub mod image;

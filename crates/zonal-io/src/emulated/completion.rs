@@ -15,9 +15,9 @@ use zonal_core::Nanos;
 const BATCH: usize = 16;
 
 /// A command's answer, and the place that a write keeps until the answer is out.
-pub(super) struct Executed {
-    pub(super) result: CommandResult,
-    pub(super) held: Option<Placed>,
+pub(crate) struct Executed {
+    pub(crate) result: CommandResult,
+    pub(crate) held: Option<Placed>,
 }
 
 struct Waiting {
@@ -37,7 +37,7 @@ struct Queue {
 }
 
 /// All queues of a device.
-pub(super) struct Queues {
+pub(crate) struct Queues {
     queues: Box<[CachePadded<Queue>]>,
     depth: u32,
     delay: Nanos,
@@ -47,7 +47,7 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    pub(super) fn new(queues: usize, depth: u32, delay: Nanos) -> Queues {
+    pub(crate) fn new(queues: usize, depth: u32, delay: Nanos) -> Queues {
         Queues {
             queues: (0..queues).map(|_| CachePadded::default()).collect(),
             depth,
@@ -59,7 +59,7 @@ impl Queues {
     }
 
     /// Takes a place among the commands in flight on `queue`, to be filled by [`Queues::add`]; `false` if all are taken.
-    pub(super) fn reserve(&self, queue: usize) -> bool {
+    pub(crate) fn reserve(&self, queue: usize) -> bool {
         let outstanding = &self.queues[queue].outstanding;
         let free = outstanding.fetch_add(1, Ordering::Relaxed) < self.depth;
         if !free {
@@ -68,8 +68,13 @@ impl Queues {
         free
     }
 
+    /// Gives back a place of [`Queues::reserve`] that will not be filled.
+    pub(crate) fn cancel(&self, queue: usize) {
+        self.queues[queue].outstanding.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// Adds an executed command to `queue`.
-    pub(super) fn add(&self, now: Nanos, queue: usize, context: Context, executed: Executed) {
+    pub(crate) fn add(&self, now: Nanos, queue: usize, context: Context, executed: Executed) {
         let due = Nanos(now.0.saturating_add(self.delay.0));
         let queue = &self.queues[queue];
         let mut waiting = queue.waiting.lock();
@@ -84,7 +89,7 @@ impl Queues {
     }
 
     /// [`crate::device::Device::poll`]; `released` gets the places of writes just before their completions are out.
-    pub(super) fn poll(
+    pub(crate) fn poll(
         &self,
         now: Nanos,
         queue: usize,
@@ -124,7 +129,7 @@ impl Queues {
     }
 
     /// Sleeps until something is added that no poll has seen, or for `timeout`.
-    pub(super) fn wait(&self, timeout: Duration) {
+    pub(crate) fn wait(&self, timeout: Duration) {
         let mut sleep = self.sleep.lock();
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         if !self.queues.iter().any(|q| q.news.load(Ordering::SeqCst)) {
