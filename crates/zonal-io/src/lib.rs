@@ -4,6 +4,7 @@ pub mod buffer;
 pub mod data;
 pub mod device;
 pub mod emulated;
+pub mod image;
 pub mod sync;
 pub mod volume;
 

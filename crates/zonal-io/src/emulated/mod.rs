@@ -18,6 +18,7 @@ mod storage;
 mod table;
 mod zones;
 
+pub(crate) use completion::{Executed, Queues};
 pub use device::{Degraded, Emulated};
 pub use null::Null;
 pub use options::{CompleteMode, EmulatedOptions, Locking, OptionsError};
