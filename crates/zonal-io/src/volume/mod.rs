@@ -32,7 +32,7 @@ pub use counters::Statistics;
 pub use driver::Driver;
 pub use mode::{UnknownMode, WriteMode};
 pub(crate) use pending::{Merged, Pending};
-pub use plugs::PlugStatus;
+pub use plugs::{Condition, PlugStatus};
 pub use request::{Completion, Request};
 
 use crate::data::Data;
