@@ -54,6 +54,12 @@ impl Pending {
         Pending { owner, buf, token, sector, sectors, done: 0, op, stage, plugged: false, fua, nowait }
     }
 
+    /// Whether a plug waits for this request's end as for a reset or finish.
+    #[inline]
+    pub(super) fn is_management(&self) -> bool {
+        self.plugged && self.op.is_zone_management()
+    }
+
     /// The payload's part that `sectors` from `done` on cover.
     pub(super) fn segment(&self, sectors: u32) -> Segment {
         let from = self.done as usize * SECTOR_BYTES as usize;

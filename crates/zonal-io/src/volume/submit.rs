@@ -196,7 +196,7 @@ impl Volume {
     fn pass(&self, now: Nanos, slot: &mut Option<Context>) -> Fate {
         let Some(result) = self.issue(now, slot) else { return Fate::Later };
         match result {
-            Ok(output) if slot.as_ref().is_some_and(|c| self.ends_with_this_command(c)) => {
+            Ok(output) if single(slot).is_some_and(|p| self.ends_with_this_command(p)) => {
                 end_here(slot, Ok(output))
             }
             result => {
@@ -208,8 +208,7 @@ impl Volume {
 
     /// Whether one more successful command completes the request, and nothing but its caller has to hear of it.
     #[inline]
-    pub(super) fn ends_with_this_command(&self, context: &Context) -> bool {
-        let ContextKind::One(p) = &context.0 else { return false };
+    pub(super) fn ends_with_this_command(&self, p: &Pending) -> bool {
         p.stage == Stage::Main
             && p.done == 0
             && p.sectors <= self.command_max(p.op)
@@ -248,7 +247,7 @@ impl Volume {
         let Some(result) = self.issue(now, slot) else { return Fate::Later };
         match result {
             Ok(output)
-                if slot.as_ref().is_some_and(|c| self.ends_with_this_command(c))
+                if single(slot).is_some_and(|p| self.ends_with_this_command(p))
                     && self.complete_unqueued(zone) =>
             {
                 let output = self.output(one(slot), output);
@@ -353,6 +352,15 @@ impl Volume {
     /// Does what can be done for `zone` now.
     pub(super) fn kick(&self, now: Nanos, zone: ZoneIndex) {
         self.run(now, Work::Kick(zone));
+    }
+}
+
+/// The request in `slot`, unless it became something else on the way to the device.
+#[inline(always)]
+fn single(slot: &Option<Context>) -> Option<&Pending> {
+    match slot {
+        Some(Context(ContextKind::One(pending))) => Some(pending),
+        _ => None,
     }
 }
 

@@ -77,16 +77,14 @@ impl Volume {
     #[inline]
     pub(super) fn completed(&self, now: Nanos, slot: &mut Option<Context>, result: CommandResult) {
         match (slot.as_ref().map(|c| &c.0), result) {
-            (Some(ContextKind::One(p)), Ok(output))
-                if p.plugged
-                    && p.op.is_write()
-                    && self.ends_with_this_command(slot.as_ref().expect("seen")) =>
-            {
-                let zone = self.info.geometry.zone_of(p.sector);
+            (Some(ContextKind::One(p)), Ok(output)) if self.ends_with_this_command(p) && !p.is_management() => {
                 let output = self.output(p, output);
                 let mut turn = Turn::default();
-                if !self.complete_unqueued(zone) {
-                    self.go_on(now, zone, Event::Completed, &mut turn);
+                if p.plugged {
+                    let zone = self.info.geometry.zone_of(p.sector);
+                    if !self.complete_unqueued(zone) {
+                        self.go_on(now, zone, Event::Completed, &mut turn);
+                    }
                 }
                 take_one(slot).end(Ok(output), Counted::Yes);
                 turn.tell();
