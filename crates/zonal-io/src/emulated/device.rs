@@ -5,7 +5,7 @@ use super::options::{CompleteMode, EmulatedOptions, Locking, OptionsError};
 use super::storage::{Extent, Storage};
 use super::zones::{Placed, WriteKind, Zones};
 use crate::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Submitted};
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::time::Duration;
 use zonal_core::device::{Limits, ZoneAction, ZoneEvent, ZoneState};
 use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, Sectors, ZoneError, ZoneIndex};
