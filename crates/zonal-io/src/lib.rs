@@ -1,9 +1,11 @@
 //! Zoned devices and the write path: device trait, emulated drives, volume.
 
 pub mod buffer;
+pub mod control;
 pub mod data;
 pub mod device;
 pub mod emulated;
+pub mod image;
 pub mod sync;
 pub mod volume;
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 use zonal_core::Nanos;
 
 /// A command's answer, and the place that a write keeps until the answer is out.
-pub(super) struct Executed {
-    pub(super) result: CommandResult,
-    pub(super) held: Option<Placed>,
+pub(crate) struct Executed {
+    pub(crate) result: CommandResult,
+    pub(crate) held: Option<Placed>,
 }
 
 struct Waiting {
@@ -59,7 +59,7 @@ impl WaitingList {
 }
 
 /// All queues of a device.
-pub(super) struct Queues {
+pub(crate) struct Queues {
     queues: Box<[CachePadded<Queue>]>,
     depth: u32,
     delay: Nanos,
@@ -69,7 +69,7 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    pub(super) fn new(queues: usize, depth: u32, delay: Nanos) -> Queues {
+    pub(crate) fn new(queues: usize, depth: u32, delay: Nanos) -> Queues {
         Queues {
             queues: (0..queues).map(|_| CachePadded::default()).collect(),
             depth,
@@ -81,7 +81,7 @@ impl Queues {
     }
 
     /// Takes a place among the commands in flight on `queue`, to be filled by [`Queues::add`]; `false` if all are taken.
-    pub(super) fn reserve(&self, queue: usize) -> bool {
+    pub(crate) fn reserve(&self, queue: usize) -> bool {
         let outstanding = &self.queues[queue].outstanding;
         let free = outstanding.fetch_add(1, Ordering::Relaxed) < self.depth;
         if !free {
@@ -90,8 +90,13 @@ impl Queues {
         free
     }
 
+    /// Gives back a place of [`Queues::reserve`] that will not be filled.
+    pub(crate) fn cancel(&self, queue: usize) {
+        self.queues[queue].outstanding.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// Adds an executed command to `queue`.
-    pub(super) fn add(&self, now: Nanos, queue: usize, context: Context, executed: Executed) {
+    pub(crate) fn add(&self, now: Nanos, queue: usize, context: Context, executed: Executed) {
         let due = Nanos(now.0.saturating_add(self.delay.0));
         let mut waiting = self.queues[queue].waiting.lock();
         // Two threads may bring their times in the wrong order.
@@ -107,7 +112,7 @@ impl Queues {
     }
 
     /// [`crate::device::Device::poll`]; `released` gets the places of writes just before their completions are out.
-    pub(super) fn poll(
+    pub(crate) fn poll(
         &self,
         now: Nanos,
         queue: usize,
@@ -130,7 +135,7 @@ impl Queues {
     }
 
     /// Sleeps until something is added that no poll has seen, or for `timeout`.
-    pub(super) fn wait(&self, timeout: Duration) {
+    pub(crate) fn wait(&self, timeout: Duration) {
         let mut sleep = self.sleep.lock();
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         if !self.queues.iter().any(|q| q.waiting.lock().has_news) {

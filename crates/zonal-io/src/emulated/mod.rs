@@ -19,6 +19,7 @@ mod ram;
 mod storage;
 mod zones;
 
+pub(crate) use completion::{Executed, Queues};
 pub use device::{Degraded, Emulated};
 pub use null::Null;
 pub use options::{CompleteMode, EmulatedOptions, Locking, OptionsError};
