@@ -11,8 +11,20 @@ use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Null, Ram};
 const MIB: usize = 1 << 20;
 
 fn submit(device: &dyn Device, op: Op, sector: u64, sectors: u32, data: Data) {
+    submit_with(device, &mut Some(Context::token(0)), op, sector, sectors, data);
+}
+
+#[inline(always)]
+fn submit_with(
+    device: &dyn Device,
+    context: &mut Option<Context>,
+    op: Op,
+    sector: u64,
+    sectors: u32,
+    data: Data,
+) {
     let command = Command { op, fua: false, sectors, sector: Sector(sector), data };
-    match device.submit(Nanos(0), 0, &command, &mut Some(Context::token(sector))) {
+    match device.submit(Nanos(0), 0, &command, context) {
         Submitted::Done(Ok(Output::Done)) => {}
         Submitted::Pending => drop(device.poll(Nanos(0), 0, 64, &mut |c| assert!(c.result.is_ok()))),
         other => panic!("{other:?}"),

@@ -320,6 +320,8 @@ impl Zones {
             if let Some(resources) = &self.resources
                 && step.state.condition != before.state().condition
             {
+                // A copy: the original can then stay in registers.
+                let decide = decide;
                 return self.change_condition(zone, resources, &decide);
             }
             match self.exchange(zone, before, after) {
