@@ -321,8 +321,8 @@ impl Zones {
                 && step.state.condition != before.state().condition
             {
                 // A copy: the original can then stay in registers.
-                let decide = decide;
-                return self.change_condition(zone, resources, &decide);
+                let copy = decide;
+                return self.change_condition(zone, resources, &copy);
             }
             match self.exchange(zone, before, after) {
                 Ok(()) => return Ok(Change { before, after, step }),
