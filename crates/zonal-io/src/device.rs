@@ -13,9 +13,10 @@
 //! - Commands of one zone are ordered by the caller. A device owes order only where [`DeviceInfo::keeps_order`] says so.
 
 use crate::data::Data;
+use crate::volume::{Merged, Pending};
 use std::fmt;
 use std::time::Duration;
-use zonal_core::{DeviceError, Geometry, Nanos, Op, Personality, Sector, ZoneDescriptor};
+use zonal_core::{DeviceError, Geometry, Nanos, Op, Personality, Sector, ZoneDescriptor, ZoneIndex};
 
 /// What a device is and can do. Constant while it is open.
 #[derive(Clone, Debug)]
@@ -124,7 +125,14 @@ pub trait Device: Send + Sync {
 pub struct Context(pub(crate) ContextKind);
 
 pub(crate) enum ContextKind {
+    /// A direct user's number.
     Token(u64),
+    /// A volume's request, or a piece of one.
+    One(Pending),
+    /// Writes that share a command, or zeroes written as data.
+    Merged(Box<Merged>),
+    /// A volume asks where this zone stands after a failed write.
+    Resync(ZoneIndex),
 }
 
 impl Context {
@@ -136,18 +144,22 @@ impl Context {
     /// The number given to [`Context::token`].
     ///
     /// # Panics
-    /// If the context came from a [`crate::Volume`](crate) and not from `token`.
+    /// If the context came from a [`Volume`](crate::volume::Volume) and not from `token`.
     pub fn into_token(self) -> u64 {
         match self.0 {
             ContextKind::Token(t) => t,
+            _ => panic!("a volume's context reached a direct user of its device"),
         }
     }
 }
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
+        match &self.0 {
             ContextKind::Token(t) => write!(f, "Context::token({t})"),
+            ContextKind::One(_) => f.write_str("Context(request)"),
+            ContextKind::Merged(_) => f.write_str("Context(merged)"),
+            ContextKind::Resync(z) => write!(f, "Context(resync of zone {z})"),
         }
     }
 }

@@ -5,3 +5,7 @@ pub mod data;
 pub mod device;
 pub mod emulated;
 pub mod image;
+pub mod sync;
+pub mod volume;
+
+pub use volume::Volume;

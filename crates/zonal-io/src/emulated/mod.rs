@@ -24,3 +24,6 @@ pub use null::Null;
 pub use options::{CompleteMode, EmulatedOptions, Locking, OptionsError};
 pub use storage::{Extent, Storage};
 pub use zones::{Placed, Readable, WriteKind, Zones};
+
+#[cfg(test)]
+mod tests;

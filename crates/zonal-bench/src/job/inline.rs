@@ -1,0 +1,227 @@
+//! Job options on a command line: `--name=a --rw=write --bs 4k`.
+
+use super::environment::Environment;
+use super::error::{JobError, Limit, Origin, excerpt};
+use super::lexer::{GLOBAL, Section, Setting, split_setting};
+use super::limits::LINE_BYTES_MAX;
+use super::options::Form;
+use super::tables::table_of;
+
+/// What a command line holds.
+pub(super) struct CommandLine {
+    /// Options before the first `--name` are a section `global` of their own.
+    pub sections: Vec<Section>,
+    /// Arguments that are no options.
+    pub files: Vec<String>,
+}
+
+/// fio's options for the program as a whole. A command line may have them too, but not through this parser.
+pub(super) const PROGRAM_OPTIONS: &[&str] = &[
+    "alloc-size",
+    "append-terse",
+    "aux-path",
+    "bandwidth-log",
+    "client",
+    "cmdhelp",
+    "cpuclock-test",
+    "crctest",
+    "daemonize",
+    "debug",
+    "enghelp",
+    "eta",
+    "eta-interval",
+    "eta-newline",
+    "help",
+    "idle-prof",
+    "inflate-log",
+    "max-jobs",
+    "merge-blktrace-only",
+    "minimal",
+    "output",
+    "output-format",
+    "parse-only",
+    "readonly",
+    "remote-config",
+    "section",
+    "server",
+    "showcmd",
+    "status-interval",
+    "terse-version",
+    "trigger",
+    "trigger-file",
+    "trigger-remote",
+    "trigger-timeout",
+    "version",
+    "warnings-fatal",
+];
+
+/// Splits arguments into sections and files.
+pub(super) fn read<I, S>(arguments: I) -> Result<CommandLine, JobError>
+where
+    I: IntoIterator<Item = S>,
+    S: AsRef<str>,
+{
+    let mut line = CommandLine { sections: Vec::new(), files: Vec::new() };
+    let mut arguments = arguments.into_iter();
+    let mut options_ended = false;
+    while let Some(argument) = arguments.next() {
+        let argument = argument.as_ref();
+        match option_text(argument) {
+            _ if options_ended => line.files.push(argument.to_owned()),
+            None => line.files.push(argument.to_owned()),
+            Some("") => options_ended = true,
+            Some(text) => {
+                let mut setting = split_setting(text, Origin::CommandLine);
+                if setting.value.is_none() && wants_next(&setting.name) {
+                    setting.value = arguments.next().map(|value| value.as_ref().trim().to_owned());
+                }
+                check(&setting)?;
+                line.add(setting)?;
+            }
+        }
+    }
+    Ok(line)
+}
+
+/// The option without its dashes; fio takes one or two. `None` for what is no option.
+fn option_text(argument: &str) -> Option<&str> {
+    match argument.strip_prefix("--") {
+        Some(text) => Some(text),
+        None => argument.strip_prefix('-').filter(|text| !text.is_empty()),
+    }
+}
+
+/// Whether an option without `=` takes the next argument. Flags do not, and neither does what ends in an error.
+fn wants_next(name: &str) -> bool {
+    table_of(name).is_some_and(|table| table.form() == Form::Value)
+}
+
+impl CommandLine {
+    fn add(&mut self, setting: Setting) -> Result<(), JobError> {
+        if setting.name == "name" {
+            let name = setting.value.unwrap_or_default();
+            if name.is_empty() {
+                return Err(JobError::MissingValue { origin: Origin::CommandLine, name: setting.name });
+            }
+            if name == GLOBAL && setting.blank_before_value {
+                return Err(JobError::SectionHeader { origin: Origin::CommandLine, text: name });
+            }
+            self.sections.push(Section::new(&name, Origin::CommandLine));
+            return Ok(());
+        }
+        if self.sections.is_empty() {
+            self.sections.push(Section::new(GLOBAL, Origin::CommandLine));
+        }
+        let section = self.sections.last_mut().expect("one was just pushed");
+        section.settings.push(setting);
+        Ok(())
+    }
+}
+
+/// A command line can hold what a job file cannot; then the run could not be written down.
+fn check(setting: &Setting) -> Result<(), JobError> {
+    let origin = Origin::CommandLine;
+    let value = setting.value.as_deref().unwrap_or_default();
+    if setting.name.len() + value.len() > LINE_BYTES_MAX - "[]=".len() {
+        return Err(JobError::TooMany { origin, limit: Limit::LineBytes, max: LINE_BYTES_MAX });
+    }
+    match unprintable(value, &Environment::fixed()) {
+        Some(what) => Err(JobError::Unprintable { origin, name: excerpt(&setting.name), what }),
+        None => Ok(()),
+    }
+}
+
+/// What a value holds that a job file would read as something else.
+pub(super) fn unprintable(value: &str, environment: &Environment) -> Option<&'static str> {
+    if value.contains([';', '#']) {
+        return Some("a comment character");
+    }
+    if value.contains("${") {
+        return Some("a `${`");
+    }
+    if value.chars().any(|c| c.is_control() && c != '\t') {
+        return Some("a control character");
+    }
+    environment
+        .keywords()
+        .into_iter()
+        .find(|(keyword, _)| value.contains(keyword))
+        .map(|_| "a keyword such as $ncpus")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{Extent, JobFile, JobParser};
+
+    #[test]
+    fn option_is_written_with_one_or_two_dashes_and_with_or_without_equals_sign() {
+        for arguments in [
+            &["--name=x", "--rw=write", "--size=4k"][..],
+            &["-name=x", "-rw=write", "-size=4k"],
+            &["--name", "x", "--rw", "write", "-size", "4k"],
+        ] {
+            let file = JobFile::parse_inline(arguments).unwrap();
+            assert_eq!(file.jobs()[0].spec.name, "x");
+            assert_eq!(file.jobs()[0].spec.size, Extent::Bytes(4096));
+        }
+    }
+
+    #[test]
+    fn name_starts_a_job_and_name_global_sets_defaults() {
+        let arguments = [
+            "--iodepth=2",
+            "--name=a",
+            "--bs=8k",
+            "--name=global",
+            "--bs=16k",
+            "--name=b",
+            "--time_based=0",
+            "--thread",
+        ];
+        let file = JobFile::parse_inline(arguments).unwrap();
+        let jobs: Vec<_> =
+            file.specs().map(|job| (job.name.as_str(), job.iodepth, job.block_size.read)).collect();
+        assert_eq!(jobs, [("a", 2, 8192), ("b", 2, 16384)]);
+    }
+
+    #[test]
+    fn flag_does_not_take_the_next_argument() {
+        let file =
+            JobFile::parse_inline(["--name=a", "--group_reporting", "--thread", "--rw=write"]).unwrap();
+        assert!(file.jobs()[0].spec.group_reporting);
+        let error = JobFile::parse_inline(["--name=a", "--direct"]).unwrap_err();
+        assert_eq!(error.to_string(), "command line: `direct` needs a value");
+        let error = JobFile::parse_inline(["--name=a", "--exitall", "--rw=write"]).unwrap_err();
+        assert!(matches!(error, JobError::Refused { name, .. } if name == "exitall"));
+    }
+
+    #[test]
+    fn file_names_are_handed_back() {
+        let mut parser = JobParser::new(Environment::fixed());
+        let files = parser.command_line(["--name=a", "x.fio", "--rw=read", "--", "--odd.fio"]).unwrap();
+        assert_eq!(files, ["x.fio", "--odd.fio"]);
+        let error = JobFile::parse_inline(["--name=a", "x.fio"]).unwrap_err();
+        assert_eq!(error.to_string(), "`x.fio` is not a job option");
+    }
+
+    #[test]
+    fn option_of_the_program_is_told_from_an_unknown_one() {
+        let error = JobFile::parse_inline(["--name=a", "--output-format=json"]).unwrap_err();
+        let message = "command line: `--output-format` is an option of the fio program, not of a job";
+        assert_eq!(error.to_string(), message);
+        let error = JobFile::parse_inline(["--name=a", "--max-open-zones=3"]).unwrap_err();
+        let message = "command line: unknown option `max-open-zones`, did you mean `max_open_zones`?";
+        assert_eq!(error.to_string(), message);
+    }
+
+    #[test]
+    fn value_that_no_job_file_can_hold_is_refused() {
+        for value in ["a;b", "a#b", "${X}", "$ncpus", "a\nb"] {
+            let error = JobFile::parse_inline(["--name=a", &format!("--description={value}")]).unwrap_err();
+            assert!(matches!(error, JobError::Unprintable { .. }), "{value}: {error}");
+        }
+        let long = format!("--filename={}", "x".repeat(LINE_BYTES_MAX));
+        assert!(matches!(JobFile::parse_inline(["--name=a", &long]), Err(JobError::TooMany { .. })));
+    }
+}

@@ -1,0 +1,424 @@
+//! The options that are acted upon: name, form, how each is read into a [`JobSpec`] and how it is printed.
+
+use std::time::Duration;
+
+use super::error::ValueError;
+use super::limits::{
+    BLOCK_BYTES_MAX, IODEPTH_MAX, LOOPS_MAX, NAME_BYTES_MAX, NUMJOBS_MAX, OPEN_ZONES_MAX, PERCENTILES_MAX,
+};
+use super::spec::{BlockSize, Direction, JobSpec, Pattern, Verify, ZoneMode};
+use super::value::{
+    parse_bool, parse_extent, parse_float, parse_floats, parse_int, parse_int_in, parse_length, parse_micros,
+    parse_u32_in, parse_word, show_extent, show_floats, show_int, show_time,
+};
+
+/// What an option takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Nothing, `=1` or `=0`.
+    Flag,
+    /// A value.
+    Value,
+}
+
+/// An option that is acted upon.
+pub struct Supported {
+    /// The name in fio.
+    pub name: &'static str,
+    /// Other names of the same option.
+    pub aliases: &'static [&'static str],
+    /// What it takes.
+    pub form: Form,
+    /// Whether fio misreads its value behind a blank: `bs= 8k` is 8 bytes there.
+    pub(super) numeric: bool,
+    pub(super) apply: fn(&mut Draft, &str) -> Result<(), ValueError>,
+    /// The value that [`Supported::apply`] reads back to the same state. `None` if that is the default.
+    pub(super) show: fn(&JobSpec) -> Option<String>,
+}
+
+/// A job while its options are applied.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Draft {
+    pub spec: JobSpec,
+    mix: Mix,
+}
+
+/// `rwmixread` or `rwmixwrite`, which may come before `rw` and alone mean nothing.
+#[derive(Debug, Clone, Copy)]
+struct Mix {
+    read_percent: u8,
+}
+
+impl Default for Mix {
+    fn default() -> Self {
+        Self { read_percent: 50 }
+    }
+}
+
+/// The options that are acted upon, in the order they are printed.
+pub fn supported() -> &'static [Supported] {
+    SUPPORTED
+}
+
+macro_rules! number {
+    ($name:literal $(| $alias:literal)*, $apply:expr, $show:expr) => {
+        Supported {
+            name: $name,
+            aliases: &[$($alias),*],
+            form: Form::Value,
+            numeric: true,
+            apply: $apply,
+            show: $show,
+        }
+    };
+}
+
+macro_rules! text {
+    ($name:literal $(| $alias:literal)*, $apply:expr, $show:expr) => {
+        Supported { numeric: false, ..number!($name $(| $alias)*, $apply, $show) }
+    };
+}
+
+/// A boolean field: `switch!` as `name=1`, `flag!` as `name` or `name=1`.
+macro_rules! switch {
+    ($name:literal, $field:ident, default $default:literal) => {
+        text!(
+            $name,
+            |draft, text| {
+                draft.spec.$field = parse_bool(text)?;
+                Ok(())
+            },
+            |spec| (spec.$field != $default).then(|| u8::from(spec.$field).to_string())
+        )
+    };
+}
+
+macro_rules! flag {
+    ($name:literal $(| $alias:literal)*, $field:ident) => {
+        Supported {
+            aliases: &[$($alias),*],
+            form: Form::Flag,
+            ..switch!($name, $field, default false)
+        }
+    };
+}
+
+/// A count in 32 bits with its default and range.
+macro_rules! count {
+    ($name:literal, $field:ident, default $default:literal, $min:expr, $max:expr) => {
+        number!(
+            $name,
+            |draft, text| {
+                draft.spec.$field = parse_u32_in(text, $min, $max)?;
+                Ok(())
+            },
+            |spec| (spec.$field != $default).then(|| spec.$field.to_string())
+        )
+    };
+}
+
+/// A value that is absent by default, and zero.
+macro_rules! optional {
+    ($name:literal, $field:ident, $parse:expr, $show:expr) => {
+        number!(
+            $name,
+            |draft, text| {
+                draft.spec.$field = Some($parse(text)?).filter(|value| *value != Default::default());
+                Ok(())
+            },
+            |spec| spec.$field.map($show)
+        )
+    };
+}
+
+const SUPPORTED: &[Supported] = &[
+    // The name is printed as the section's header.
+    text!("name", |draft, text| set_text(&mut draft.spec.name, text), |_| None),
+    text!(
+        "description",
+        |draft, text| set_text(draft.spec.description.insert(String::new()), text),
+        |spec| spec.description.clone()
+    ),
+    text!("filename", set_filename, |spec| spec.filename.as_deref().map(show_filename)),
+    text!("rw" | "readwrite", set_rw, |spec| match show_rw(spec.pattern) {
+        "read" => None,
+        word => Some(word.to_owned()),
+    }),
+    number!("rwmixread", |draft, text| draft.set_mix(parse_percent(text)?), |spec| match spec
+        .pattern
+        .direction
+    {
+        Direction::Mixed { read_percent } if read_percent != Mix::default().read_percent => {
+            Some(read_percent.to_string())
+        }
+        _ => None,
+    }),
+    // fio keeps the two complementary and lets the later one win.
+    number!("rwmixwrite", |draft, text| draft.set_mix(100 - parse_percent(text)?), |_| None),
+    number!("bs" | "blocksize", set_block_size, show_block_size),
+    number!(
+        "size",
+        |draft, text| {
+            draft.spec.size = parse_length(text)?;
+            Ok(())
+        },
+        |spec| (spec.size != JobSpec::default().size).then(|| show_extent(spec.size))
+    ),
+    number!(
+        "io_size" | "io_limit",
+        |draft, text| {
+            draft.spec.io_size = parse_length(text)?;
+            Ok(())
+        },
+        |spec| (spec.io_size != JobSpec::default().io_size).then(|| show_extent(spec.io_size))
+    ),
+    number!(
+        "offset" | "fileoffset",
+        |draft, text| {
+            draft.spec.offset = parse_extent(text)?;
+            Ok(())
+        },
+        |spec| (spec.offset != JobSpec::default().offset).then(|| show_extent(spec.offset))
+    ),
+    number!(
+        "offset_increment",
+        |draft, text| {
+            draft.spec.offset_increment = parse_extent(text)?;
+            Ok(())
+        },
+        |spec| (spec.offset_increment != JobSpec::default().offset_increment)
+            .then(|| show_extent(spec.offset_increment))
+    ),
+    count!("iodepth", iodepth, default 1, 1, IODEPTH_MAX),
+    count!("numjobs", numjobs, default 1, 1, NUMJOBS_MAX),
+    count!("loops", loops, default 1, 1, LOOPS_MAX),
+    optional!("runtime", runtime, |text| parse_micros(text).map(Duration::from_micros), show_time)
+        .with_alias(&["timeout"]),
+    flag!("time_based", time_based),
+    text!("verify", set_verify, |spec| (spec.verify == Verify::Crc32c).then(|| "crc32c".to_owned())),
+    switch!("do_verify", do_verify, default true),
+    switch!("verify_fatal", verify_fatal, default false),
+    number!(
+        "randseed",
+        |draft, text| {
+            // Zero is a seed like any other, so this is not `optional!`.
+            draft.spec.randseed = Some(parse_int(text)?);
+            Ok(())
+        },
+        |spec| spec.randseed.map(|seed| seed.to_string())
+    ),
+    switch!("randrepeat", randrepeat, default true),
+    switch!("allrandrepeat", allrandrepeat, default false),
+    flag!("norandommap", norandommap),
+    text!(
+        "random_distribution",
+        |_, text| match text {
+            "random" => Ok(()),
+            _ => Err(ValueError::Refused { why: "offsets are drawn evenly; only `random` is" }),
+        },
+        |_| None
+    ),
+    text!("zonemode", set_zone_mode, |spec| (spec.zonemode == ZoneMode::Zbd).then(|| "zbd".to_owned())),
+    optional!("zonesize", zonesize, parse_int, show_int),
+    optional!("zonecapacity", zonecapacity, parse_int, show_int),
+    optional!("max_open_zones", max_open_zones, |text| parse_u32_in(text, 0, OPEN_ZONES_MAX), |zones| zones
+        .to_string()),
+    optional!("zone_reset_threshold", zone_reset_threshold, |text| parse_float(text, 0.0, 1.0), |share| {
+        share.to_string()
+    }),
+    optional!("zone_reset_frequency", zone_reset_frequency, |text| parse_float(text, 0.0, 1.0), |share| {
+        share.to_string()
+    }),
+    switch!("read_beyond_wp", read_beyond_wp, default false),
+    count!("fsync", fsync, default 0, 0, u32::MAX.into()),
+    count!("fdatasync", fdatasync, default 0, 0, u32::MAX.into()),
+    switch!("end_fsync", end_fsync, default false),
+    flag!("stonewall" | "wait_for_previous", stonewall),
+    flag!("group_reporting", group_reporting),
+    flag!("new_group", new_group),
+    flag!("exitall_on_error", exitall_on_error),
+    switch!("disable_lat", disable_lat, default false),
+    switch!("disable_clat", disable_clat, default false),
+    switch!("disable_slat", disable_slat, default false),
+    switch!("gtod_reduce", gtod_reduce, default false),
+    switch!("clat_percentiles", clat_percentiles, default true),
+    switch!("lat_percentiles", lat_percentiles, default false),
+    switch!("slat_percentiles", slat_percentiles, default false),
+    text!(
+        "percentile_list",
+        |draft, text| {
+            let mut list = parse_floats(text, 0.0, 100.0, PERCENTILES_MAX)?;
+            list.sort_by(f64::total_cmp);
+            draft.spec.percentile_list = list;
+            Ok(())
+        },
+        |spec| {
+            (spec.percentile_list != JobSpec::default().percentile_list)
+                .then(|| show_floats(&spec.percentile_list))
+        }
+    ),
+];
+
+impl Supported {
+    const fn with_alias(mut self, aliases: &'static [&'static str]) -> Self {
+        self.aliases = aliases;
+        self
+    }
+}
+
+impl Draft {
+    fn set_mix(&mut self, percent: u8) -> Result<(), ValueError> {
+        self.mix = Mix { read_percent: percent };
+        if let Direction::Mixed { read_percent } = &mut self.spec.pattern.direction {
+            *read_percent = percent;
+        }
+        Ok(())
+    }
+}
+
+fn parse_percent(text: &str) -> Result<u8, ValueError> {
+    parse_int_in(text, 0, 100).and_then(|percent| u8::try_from(percent).map_err(|_| ValueError::Overflow))
+}
+
+fn set_text(field: &mut String, text: &str) -> Result<(), ValueError> {
+    check_length(text)?;
+    text.clone_into(field);
+    Ok(())
+}
+
+fn check_length(text: &str) -> Result<(), ValueError> {
+    if text.len() > NAME_BYTES_MAX {
+        return Err(ValueError::TooLong { max: NAME_BYTES_MAX });
+    }
+    Ok(())
+}
+
+/// Device names such as `null:size=1T` have colons, which separate files in fio. A first part that looks like a
+/// kind of device decides; a path then has to write `./a:b` or `a\:b`.
+fn is_device_name(text: &str) -> bool {
+    let Some((kind, _)) = text.split_once(':') else { return false };
+    kind.starts_with(|c: char| c.is_ascii_lowercase())
+        && kind.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
+
+fn set_filename(draft: &mut Draft, text: &str) -> Result<(), ValueError> {
+    check_length(text)?;
+    let plain = text.replace("\\:", "");
+    if plain.contains(':') && !is_device_name(text) {
+        return Err(ValueError::Refused { why: "a job has one device; write `\\:` for a colon in a path" });
+    }
+    draft.spec.filename = Some(text.replace("\\:", ":"));
+    Ok(())
+}
+
+fn show_filename(name: &str) -> String {
+    if is_device_name(name) && !name.contains('\\') { name.to_owned() } else { name.replace(':', "\\:") }
+}
+
+const RW_WORDS: &str = "read, write, randread, randwrite, rw, readwrite, randrw";
+
+fn set_rw(draft: &mut Draft, text: &str) -> Result<(), ValueError> {
+    let (word, modifier) = match text.split_once(':') {
+        Some((word, modifier)) => (word, Some(modifier)),
+        None => (text, None),
+    };
+    if matches!(word, "trim" | "randtrim" | "trimwrite" | "randtrimwrite") {
+        return Err(ValueError::Refused { why: "there is no trim; zones are reset instead" });
+    }
+    let mixed = Direction::Mixed { read_percent: draft.mix.read_percent };
+    let choices = [
+        ("read", (Direction::Read, false)),
+        ("write", (Direction::Write, false)),
+        ("randread", (Direction::Read, true)),
+        ("randwrite", (Direction::Write, true)),
+        ("rw", (mixed, false)),
+        ("readwrite", (mixed, false)),
+        ("randrw", (mixed, true)),
+    ];
+    let (direction, random) = parse_word(word, RW_WORDS, &choices)?;
+    if modifier.is_some() {
+        return Err(ValueError::Refused { why: "`:N` after rw skips or repeats offsets" });
+    }
+    draft.spec.pattern = Pattern { direction, random };
+    Ok(())
+}
+
+fn show_rw(pattern: Pattern) -> &'static str {
+    match (pattern.direction, pattern.random) {
+        (Direction::Read, false) => "read",
+        (Direction::Read, true) => "randread",
+        (Direction::Write, false) => "write",
+        (Direction::Write, true) => "randwrite",
+        (Direction::Mixed { .. }, false) => "rw",
+        (Direction::Mixed { .. }, true) => "randrw",
+    }
+}
+
+/// Up to three values for reads, writes and trims. A value that is missing at the end is that of its left
+/// neighbour; one that is empty stays as it was.
+fn set_block_size(draft: &mut Draft, text: &str) -> Result<(), ValueError> {
+    if text.contains(['-', ':']) {
+        return Err(ValueError::Refused { why: "a range of block sizes is not drawn from" });
+    }
+    let mut sizes = [None; 3];
+    if text.split(',').nth(sizes.len()).is_some() {
+        return Err(ValueError::TooMany { max: sizes.len() });
+    }
+    let mut last = None;
+    let mut parts = text.split(',');
+    for size in &mut sizes {
+        last = match parts.next() {
+            None => last,
+            Some("") => None,
+            Some(part) => Some(parse_u32_in(part, 1, BLOCK_BYTES_MAX)?),
+        };
+        *size = last;
+    }
+    if sizes == [None; 3] {
+        return Err(ValueError::Malformed { expected: "a block size" });
+    }
+    let BlockSize { read, write } = &mut draft.spec.block_size;
+    *read = sizes[0].unwrap_or(*read);
+    *write = sizes[1].unwrap_or(*write);
+    Ok(())
+}
+
+fn show_block_size(spec: &JobSpec) -> Option<String> {
+    let BlockSize { read, write } = spec.block_size;
+    match (read, write) {
+        _ if spec.block_size == JobSpec::default().block_size => None,
+        _ if read == write => Some(show_int(read.into())),
+        _ => Some(format!("{},{}", show_int(read.into()), show_int(write.into()))),
+    }
+}
+
+const FIO_VERIFY_METHODS: &[&str] = &[
+    "md5", "crc64", "crc32", "crc16", "crc7", "sha1", "sha256", "sha512", "sha3-224", "sha3-256", "sha3-384",
+    "sha3-512", "xxhash", "meta", "pattern", "null",
+];
+
+fn set_verify(draft: &mut Draft, text: &str) -> Result<(), ValueError> {
+    if FIO_VERIFY_METHODS.contains(&text) {
+        return Err(ValueError::Refused { why: "blocks are verified with crc32c only" });
+    }
+    // `crc32c-intel` is the same sum computed with one processor's instruction.
+    let choices = [
+        ("0", Verify::None),
+        ("none", Verify::None),
+        ("crc32c", Verify::Crc32c),
+        ("crc32c-intel", Verify::Crc32c),
+    ];
+    draft.spec.verify = parse_word(text, "0, none, crc32c", &choices)?;
+    Ok(())
+}
+
+fn set_zone_mode(draft: &mut Draft, text: &str) -> Result<(), ValueError> {
+    if text == "strided" {
+        return Err(ValueError::Refused { why: "zones are those of the device, not strides of a range" });
+    }
+    draft.spec.zonemode = parse_word(text, "none, zbd", &[("none", ZoneMode::None), ("zbd", ZoneMode::Zbd)])?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

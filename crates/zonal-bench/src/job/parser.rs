@@ -1,0 +1,187 @@
+//! Putting a run together: command line options, then job files, as fio orders them.
+
+use super::environment::Environment;
+use super::error::{JobError, Limit, Origin, excerpt};
+use super::file::JobFile;
+use super::inline;
+use super::lexer::{self, Section, Setting};
+use super::limits::{SECTIONS_MAX, SETTINGS_MAX};
+
+/// Collects the options of a run.
+///
+/// As in fio: options before the first `--name` are defaults for the jobs after them, and for the first job file,
+/// whose own globals win. Each further file starts from fio's defaults, and its first job waits for all earlier jobs.
+///
+/// ```
+/// use zonal_bench::job::{Environment, JobParser};
+///
+/// let mut parser = JobParser::new(Environment::of_process());
+/// let files = parser.command_line(["--bs=64k", "--name=fill", "--rw=write", "check.fio"])?;
+/// assert_eq!(files, ["check.fio"]);
+/// parser.file("[check]\nrw=read\n", "check.fio")?;
+/// let jobs = parser.finish()?;
+/// assert_eq!(jobs.jobs()[1].spec.block_size.read, 65536);
+/// # Ok::<(), zonal_bench::job::JobError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct JobParser {
+    environment: Environment,
+    sections: Vec<Section>,
+    files: Vec<String>,
+    only: Vec<String>,
+}
+
+impl JobParser {
+    /// An empty run. The environment serves the job files; the shell has done so for the command line.
+    pub fn new(environment: Environment) -> Self {
+        Self { environment, sections: Vec::new(), files: Vec::new(), only: Vec::new() }
+    }
+
+    /// Keeps only these sections of the job files, and every `[global]`. The others are not even checked.
+    pub fn only_sections<I: IntoIterator<Item = S>, S: Into<String>>(&mut self, names: I) {
+        self.only.extend(names.into_iter().map(Into::into));
+    }
+
+    /// Adds command line arguments and returns those that are job files, for the caller to read.
+    ///
+    /// # Errors
+    /// A value that no job file can hold, a missing value, or arguments beyond the limits. Names and values are
+    /// checked by [`JobParser::finish`].
+    pub fn command_line<I, S>(&mut self, arguments: I) -> Result<Vec<String>, JobError>
+    where
+        I: IntoIterator<Item = S>,
+        S: AsRef<str>,
+    {
+        let line = inline::read(arguments)?;
+        if line.files.len() > 1 && line.sections.first().is_some_and(Section::is_global) {
+            return Err(JobError::OptionsBeforeFiles);
+        }
+        self.add(line.sections, Origin::CommandLine)?;
+        Ok(line.files)
+    }
+
+    /// Adds a job file. `source` names it in errors.
+    ///
+    /// # Errors
+    /// A line that is neither section, option nor comment, or one of the limits.
+    pub fn file(&mut self, text: &str, source: &str) -> Result<(), JobError> {
+        let mut sections = lexer::sections(text, source)?;
+        if let Some(first) = sections.first_mut() {
+            first.starts_file = !self.files.is_empty();
+        }
+        self.files.push(source.to_owned());
+        self.add(sections, whole_file(source))
+    }
+
+    /// As [`JobParser::file`] for bytes that may not be UTF-8.
+    ///
+    /// # Errors
+    /// As there, and [`JobError::NotUtf8`].
+    pub fn file_bytes(&mut self, bytes: &[u8], source: &str) -> Result<(), JobError> {
+        let text = std::str::from_utf8(bytes)
+            .map_err(|error| JobError::NotUtf8 { origin: whole_file(source), byte: error.valid_up_to() })?;
+        self.file(text, source)
+    }
+
+    /// Applies globals and checks every option and job.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn finish(mut self) -> Result<JobFile, JobError> {
+        self.select()?;
+        for section in &mut self.sections {
+            for setting in &mut section.settings {
+                expand(setting, &self.environment)?;
+            }
+        }
+        JobFile::new(self.sections, self.files.first().map_or(Origin::CommandLine, |file| whole_file(file)))
+    }
+
+    pub(super) fn parse_one(mut self, text: &str, source: &str) -> Result<JobFile, JobError> {
+        self.file(text, source)?;
+        self.finish()
+    }
+
+    pub(super) fn parse_one_bytes(mut self, bytes: &[u8], source: &str) -> Result<JobFile, JobError> {
+        self.file_bytes(bytes, source)?;
+        self.finish()
+    }
+
+    fn add(&mut self, sections: Vec<Section>, origin: Origin) -> Result<(), JobError> {
+        self.sections.extend(sections);
+        let settings: usize = self.sections.iter().map(|section| section.settings.len()).sum();
+        if self.sections.len() > SECTIONS_MAX {
+            return Err(JobError::TooMany { origin, limit: Limit::Sections, max: SECTIONS_MAX });
+        }
+        if settings > SETTINGS_MAX {
+            return Err(JobError::TooMany { origin, limit: Limit::Settings, max: SETTINGS_MAX });
+        }
+        Ok(())
+    }
+
+    fn select(&mut self) -> Result<(), JobError> {
+        let from_file = |section: &Section| matches!(section.origin, Origin::File { .. });
+        for name in &self.only {
+            if !self.sections.iter().any(|section| from_file(section) && section.name == *name) {
+                return Err(JobError::NoSuchSection { name: excerpt(name) });
+            }
+        }
+        if self.only.is_empty() {
+            return Ok(());
+        }
+        let mut starts_file = false;
+        let only = &self.only;
+        self.sections.retain_mut(|section| {
+            starts_file |= section.starts_file;
+            let kept = section.is_global() || !from_file(section) || only.contains(&section.name);
+            if kept {
+                // A dropped section hands the mark on to the next one of its file.
+                section.starts_file = std::mem::take(&mut starts_file);
+            }
+            kept
+        });
+        Ok(())
+    }
+}
+
+fn whole_file(source: &str) -> Origin {
+    Origin::File { name: source.into(), line: 0 }
+}
+
+/// Replaces `${VARIABLE}`, then the keywords, once each: what they bring in is not expanded again.
+fn expand(setting: &mut Setting, environment: &Environment) -> Result<(), JobError> {
+    let Setting { name, value: Some(value), origin, .. } = setting else { return Ok(()) };
+    if !value.contains('$') || *origin == Origin::CommandLine {
+        return Ok(());
+    }
+    let mut expanded = String::with_capacity(value.len());
+    let mut rest = value.as_str();
+    while let Some((before, variable, after)) = next_variable(rest) {
+        let found = environment
+            .variables
+            .get(variable)
+            .ok_or_else(|| JobError::UnsetVariable { origin: origin.clone(), variable: excerpt(variable) })?;
+        if let Some(what) = inline::unprintable(found, environment) {
+            return Err(JobError::Unprintable { origin: origin.clone(), name: excerpt(name), what });
+        }
+        expanded.push_str(before);
+        expanded.push_str(found);
+        rest = after;
+    }
+    expanded.push_str(rest);
+    for (keyword, number) in environment.keywords() {
+        expanded = expanded.replace(keyword, &number.to_string());
+    }
+    expanded.trim().clone_into(value);
+    Ok(())
+}
+
+/// Splits at the first `${...}`. An unclosed one stays as it is, as in fio.
+fn next_variable(text: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = text.split_once("${")?;
+    let (variable, after) = rest.split_once('}')?;
+    Some((before, variable, after))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! Options that fio has and that are an error here, each with the reason.
+//!
+//! An entry may have neutral values: those that ask for what happens anyway, such as `rate=0`. They are accepted.
+
+/// A fio option that is an error.
+#[derive(Debug, Clone, Copy)]
+pub struct Refused {
+    /// The name in fio.
+    pub name: &'static str,
+    /// Other names of the same option.
+    pub aliases: &'static [&'static str],
+    /// Why it is not supported.
+    pub why: &'static str,
+    /// Values that ask for what happens anyway, and are accepted.
+    pub neutral: &'static [&'static str],
+}
+
+/// The options that are an error, by name. Options of single engines come after the general ones.
+pub fn refused() -> impl Iterator<Item = &'static Refused> {
+    REFUSED.iter().chain(super::engines::REFUSED)
+}
+
+const fn never(name: &'static str, why: &'static str) -> Refused {
+    unless(name, &[], why)
+}
+
+const fn unless(name: &'static str, neutral: &'static [&'static str], why: &'static str) -> Refused {
+    Refused { name, aliases: &[], why, neutral }
+}
+
+const OFF: &[&str] = &["0"];
+const ONE: &[&str] = &["1"];
+
+const BLOCKS: &str = "all blocks of a direction have one size";
+const CONTENT: &str = "the bytes of a block cannot be chosen";
+const DEPTH: &str = "commands are sent one by one as the queue has room";
+const END: &str = "a job ends by amount, loops or runtime";
+const ERRORS: &str = "a job stops at its first error";
+const LATENCY: &str = "the queue depth is fixed and latency has no bound";
+const ONE_DEVICE: &str = "a job has one device, named by filename";
+const PLACEMENT: &str = "threads are not bound to processors or memory nodes";
+const RATE: &str = "jobs run as fast as the device";
+const REPLAY: &str = "traces are replayed by their own command";
+const SHELL: &str = "no programs are run and no processes are set up";
+const STATES: &str = "no verification state is stored";
+const THINK: &str = "jobs do not pause between commands";
+const TRIM: &str = "there is no trim; zones are reset instead";
+const VERIFY: &str = "a block is verified as a whole, after the write phase, by its job";
+
+const REFUSED: &[Refused] = &[
+    unless("atomic", OFF, "no device here has atomic writes"),
+    Refused { aliases: &["blockalign"], ..never("ba", "random offsets are multiples of the block size") },
+    unless("bs_is_seq_rand", OFF, BLOCKS),
+    Refused { aliases: &["blocksize_unaligned"], ..unless("bs_unaligned", OFF, BLOCKS) },
+    Refused { aliases: &["blocksize_range"], ..never("bsrange", BLOCKS) },
+    never("bssplit", BLOCKS),
+    never("buffer_compress_chunk", CONTENT),
+    unless("buffer_compress_percentage", OFF, CONTENT),
+    never("buffer_pattern", CONTENT),
+    never("cgroup", SHELL),
+    unless("cgroup_nodelete", OFF, SHELL),
+    never("cgroup_weight", SHELL),
+    unless("continue_on_error", &["none", "0"], ERRORS),
+    never("cpumask", PLACEMENT),
+    never("cpus_allowed", PLACEMENT),
+    never("cpus_allowed_policy", PLACEMENT),
+    unless("create_only", OFF, "no file is laid out, so nothing would happen"),
+    unless("dedupe_global", OFF, CONTENT),
+    never("dedupe_mode", CONTENT),
+    unless("dedupe_percentage", OFF, CONTENT),
+    never("dedupe_working_set_percentage", CONTENT),
+    never("directory", ONE_DEVICE),
+    never("exec_postrun", SHELL),
+    never("exec_prerun", SHELL),
+    never("exit_what", "the end of one job does not end others"),
+    unless("exitall", OFF, "the end of one job does not end others"),
+    unless("experimental_verify", OFF, VERIFY),
+    unless("file_append", OFF, "a job starts at its offset"),
+    never("filename_format", ONE_DEVICE),
+    never("filesize", ONE_DEVICE),
+    Refused { aliases: &["fill_fs"], ..unless("fill_device", OFF, END) },
+    unless("flow", OFF, RATE),
+    never("flow_id", RATE),
+    unless("flow_sleep", OFF, RATE),
+    unless("fsync_on_close", OFF, "use end_fsync"),
+    never("gid", SHELL),
+    never("ignore_error", ERRORS),
+    unless("ignore_zone_limits", OFF, "the limits of a device always hold"),
+    unless("io_submit_mode", &["inline"], DEPTH),
+    Refused { aliases: &["iodepth_batch_submit"], ..unless("iodepth_batch", ONE, DEPTH) },
+    never("iodepth_batch_complete_max", DEPTH),
+    Refused { aliases: &["iodepth_batch_complete"], ..unless("iodepth_batch_complete_min", ONE, DEPTH) },
+    never("iodepth_low", DEPTH),
+    never("ioscheduler", "the write path orders writes itself"),
+    unless("job_max_open_zones", OFF, "the limit holds over all jobs of a device; use max_open_zones"),
+    unless("kb_base", &["1024"], "suffixes have one meaning"),
+    never("latency_percentile", LATENCY),
+    unless("latency_run", OFF, LATENCY),
+    unless("latency_target", OFF, LATENCY),
+    unless("latency_window", OFF, LATENCY),
+    unless("lockfile", &["none"], "jobs on one device run side by side"),
+    unless("max_latency", OFF, LATENCY),
+    never("merge_blktrace_file", REPLAY),
+    never("merge_blktrace_iters", REPLAY),
+    never("merge_blktrace_scalars", REPLAY),
+    unless("nice", OFF, PLACEMENT),
+    Refused { aliases: &["nr_files"], ..unless("nrfiles", ONE, ONE_DEVICE) },
+    never("numa_cpu_nodes", PLACEMENT),
+    never("numa_mem_policy", PLACEMENT),
+    unless("number_ios", OFF, END),
+    unless("offset_align", OFF, "a percentage is aligned to the block size"),
+    never("opendir", ONE_DEVICE),
+    unless("overwrite", OFF, "nothing is written before the job"),
+    unless("percentage_random", &["100"], "a job is random or sequential throughout"),
+    unless("pre_read", OFF, "nothing is read before the job"),
+    never("prio", "commands have no priority"),
+    never("prioclass", "commands have no priority"),
+    never("profile", "there are no built-in workloads"),
+    unless("ramp_time", OFF, "measuring starts with the job"),
+    never("random_generator", "offsets come from one generator, which is not among fio's"),
+    unless("rate", OFF, RATE),
+    Refused { aliases: &["ratecycle"], ..never("rate_cycle", RATE) },
+    unless("rate_ignore_thinktime", OFF, RATE),
+    unless("rate_iops", OFF, RATE),
+    unless("rate_iops_min", OFF, RATE),
+    Refused { aliases: &["ratemin"], ..unless("rate_min", OFF, RATE) },
+    unless("rate_process", &["linear"], RATE),
+    never("read_iolog", REPLAY),
+    never("read_iolog_chunked", REPLAY),
+    never("replay_align", REPLAY),
+    never("replay_no_stall", REPLAY),
+    never("replay_redirect", REPLAY),
+    never("replay_scale", REPLAY),
+    never("replay_skip", REPLAY),
+    never("replay_time_scale", REPLAY),
+    unless("rw_sequencer", &["sequential"], "sequential offsets neither skip nor repeat"),
+    unless("serialize_overlap", OFF, "commands that overlap are not held back"),
+    unless("softrandommap", OFF, "there is always memory for the map, or an error"),
+    unless("startdelay", OFF, "jobs start at once or after a stonewall"),
+    unless("stats", ONE, "every job is reported"),
+    Refused { aliases: &["ss"], ..never("steadystate", END) },
+    Refused { aliases: &["ss_dur"], ..unless("steadystate_duration", OFF, END) },
+    Refused { aliases: &["ss_ramp"], ..unless("steadystate_ramp_time", OFF, END) },
+    unless("sync", &["none", "0"], "writes are acknowledged by the device; use fsync"),
+    never("sync_file_range", "there is no page cache on the path"),
+    unless("thinktime", OFF, THINK),
+    never("thinktime_blocks", THINK),
+    never("thinktime_blocks_type", THINK),
+    unless("thinktime_iotime", OFF, THINK),
+    unless("thinktime_spin", OFF, THINK),
+    unless("trim_backlog", OFF, TRIM),
+    unless("trim_backlog_batch", OFF, TRIM),
+    unless("trim_percentage", OFF, TRIM),
+    unless("trim_verify_zero", OFF, TRIM),
+    never("uid", SHELL),
+    unless("unified_rw_reporting", &["none", "0"], "directions are reported apart"),
+    unless("unlink", OFF, "a device is not removed"),
+    unless("unlink_each_loop", OFF, "a device is not removed"),
+    unless("verify_async", OFF, VERIFY),
+    never("verify_async_cpus", VERIFY),
+    unless("verify_backlog", OFF, VERIFY),
+    unless("verify_backlog_batch", OFF, VERIFY),
+    unless("verify_dump", OFF, "a bad block is described in the report, not dumped"),
+    unless("verify_interval", OFF, VERIFY),
+    unless("verify_offset", OFF, VERIFY),
+    unless("verify_only", OFF, "what an earlier run wrote is not known to this one"),
+    never("verify_pattern", VERIFY),
+    unless("verify_state_load", OFF, STATES),
+    unless("verify_state_save", OFF, STATES),
+    never("wait_for", "jobs wait for all earlier ones, see stonewall, or for none"),
+    unless("write_barrier", OFF, "there are no barriers; use fsync"),
+    never("write_iolog", "a trace is recorded by its own device wrapper"),
+    unless("zero_buffers", OFF, CONTENT),
+    unless("zoneskip", OFF, "zones are visited in turn"),
+];

@@ -1,0 +1,288 @@
+//! One job, typed: what a section says once the globals are applied.
+
+use std::time::Duration;
+
+/// A position or length on a device, not yet resolved against its geometry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// Bytes.
+    Bytes(u64),
+    /// Percent, 1 to 100, of the device; for `io_size`, of the job's `size`.
+    Percent(u8),
+    /// Whole zones, counted by zone size and not by capacity.
+    Zones(u64),
+    /// All there is: the rest of the device from the offset on; for `io_size`, the job's `size`.
+    Fill,
+}
+
+impl Extent {
+    /// Bytes of this extent.
+    ///
+    /// `whole` is what percent and [`Extent::Fill`] refer to, `zone_bytes` the size of a zone, both in bytes. The
+    /// result is not capped and not aligned: fio aligns a percentage of an offset up to the smaller block size.
+    /// `None` if it passes 64 bits.
+    pub fn bytes(self, whole: u64, zone_bytes: u64) -> Option<u64> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Percent(percent) => u64::try_from(u128::from(whole) * u128::from(percent) / 100).ok(),
+            Self::Zones(zones) => zones.checked_mul(zone_bytes),
+            Self::Fill => Some(whole),
+        }
+    }
+}
+
+/// Which commands a job sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// Reads only.
+    Read,
+    /// Writes only.
+    Write,
+    /// Reads and writes.
+    Mixed {
+        /// Share of reads, 0 to 100.
+        read_percent: u8,
+    },
+}
+
+/// `rw`: direction and order of a job's commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pattern {
+    /// Which commands.
+    pub direction: Direction,
+    /// Offsets are drawn at random; with [`ZoneMode::Zbd`] zones are, and a zone is written in order.
+    pub random: bool,
+}
+
+/// `bs` in bytes. fio's third value, for trims, is checked and dropped: there are no trims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockSize {
+    /// Bytes of one read.
+    pub read: u32,
+    /// Bytes of one write.
+    pub write: u32,
+}
+
+/// `zonemode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ZoneMode {
+    /// The job sees a plain range of bytes.
+    None,
+    /// The job knows zones: it writes at write pointers and resets full zones.
+    Zbd,
+}
+
+/// `verify`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verify {
+    /// Not verified.
+    None,
+    /// Each block carries a header with a CRC-32C.
+    Crc32c,
+}
+
+/// One job.
+///
+/// The fields are named after fio's options and mean what they mean there. [`JobSpec::default`] is fio's default of
+/// each.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct JobSpec {
+    /// Name in reports: the `name` of the section, else its header.
+    pub name: String,
+    /// Free text.
+    pub description: Option<String>,
+    /// The device; `None` if the file leaves it to the command line.
+    pub filename: Option<String>,
+    /// `rw`, `rwmixread`, `rwmixwrite`.
+    pub pattern: Pattern,
+    /// `bs`.
+    pub block_size: BlockSize,
+    /// Length of the range the job works in.
+    pub size: Extent,
+    /// Amount moved in one loop; [`Extent::Fill`] if that is `size`. May exceed `size`.
+    pub io_size: Extent,
+    /// Start of the range.
+    pub offset: Extent,
+    /// Added to `offset` once for each earlier clone of the job.
+    pub offset_increment: Extent,
+    /// Commands in flight, at least 1.
+    pub iodepth: u32,
+    /// Clones of the job, at least 1.
+    pub numjobs: u32,
+    /// Rounds, at least 1.
+    pub loops: u32,
+    /// Longest run, or with `time_based` the run; `None` if not limited.
+    pub runtime: Option<Duration>,
+    /// Start over until `runtime` has passed. Then `runtime` is set.
+    pub time_based: bool,
+    /// `verify`.
+    pub verify: Verify,
+    /// Read back and check after the write phase, if `verify` is on.
+    pub do_verify: bool,
+    /// Stop at the first block that fails verification.
+    pub verify_fatal: bool,
+    /// `randseed`, if given. See [`JobSpec::seed`].
+    pub randseed: Option<u64>,
+    /// Seed the offsets the same in each run.
+    pub randrepeat: bool,
+    /// Seed every other generator the same in each run too.
+    pub allrandrepeat: bool,
+    /// Random offsets may repeat before all of the range is covered.
+    pub norandommap: bool,
+    /// `zonemode`.
+    pub zonemode: ZoneMode,
+    /// Zone size in bytes, to be compared with the device's; `None` if not given.
+    pub zonesize: Option<u64>,
+    /// Zone capacity in bytes, to be compared with the device's; `None` if not given.
+    pub zonecapacity: Option<u64>,
+    /// Most zones open at once over all jobs of the device; `None` if the device's limit alone holds.
+    pub max_open_zones: Option<u32>,
+    /// Share of written blocks, 0 to 1, from which on zones are reset.
+    pub zone_reset_threshold: Option<f64>,
+    /// Resets per write, 0 to 1, past that threshold.
+    pub zone_reset_frequency: Option<f64>,
+    /// Reads may pass the write pointer of a zone.
+    pub read_beyond_wp: bool,
+    /// Writes between two flushes; 0 for none.
+    pub fsync: u32,
+    /// As `fsync`, for data only; 0 for none.
+    pub fdatasync: u32,
+    /// Flush once at the end.
+    pub end_fsync: bool,
+    /// Wait for all earlier jobs before starting.
+    pub stonewall: bool,
+    /// Report clones, and neighbours up to a stonewall, as one.
+    pub group_reporting: bool,
+    /// Start a new reporting group here.
+    pub new_group: bool,
+    /// An error of this job ends all jobs.
+    pub exitall_on_error: bool,
+    /// Do not measure total latency.
+    pub disable_lat: bool,
+    /// Do not measure completion latency.
+    pub disable_clat: bool,
+    /// Do not measure submission latency.
+    pub disable_slat: bool,
+    /// Measure no latency at all.
+    pub gtod_reduce: bool,
+    /// Report percentiles of completion latency.
+    pub clat_percentiles: bool,
+    /// Report percentiles of total latency.
+    pub lat_percentiles: bool,
+    /// Report percentiles of submission latency.
+    pub slat_percentiles: bool,
+    /// Percentiles to report, rising, each from 0 to 100.
+    pub percentile_list: Vec<f64>,
+}
+
+impl JobSpec {
+    /// The seed fio's `randrepeat` stands for.
+    pub const REPEATABLE_SEED: u64 = 0x89;
+
+    /// The seed of the job, or `None` if the runner shall draw one (and report it).
+    pub fn seed(&self) -> Option<u64> {
+        self.randseed.or((self.randrepeat || self.allrandrepeat).then_some(Self::REPEATABLE_SEED))
+    }
+
+    /// Whether total latency is measured.
+    pub fn measures_lat(&self) -> bool {
+        !(self.disable_lat || self.gtod_reduce)
+    }
+
+    /// Whether completion latency is measured.
+    pub fn measures_clat(&self) -> bool {
+        !(self.disable_clat || self.gtod_reduce)
+    }
+
+    /// Whether submission latency is measured.
+    pub fn measures_slat(&self) -> bool {
+        !(self.disable_slat || self.gtod_reduce)
+    }
+}
+
+/// fio's default percentiles.
+const PERCENTILES: [f64; 17] =
+    [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
+
+impl Default for JobSpec {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            description: None,
+            filename: None,
+            pattern: Pattern { direction: Direction::Read, random: false },
+            block_size: BlockSize { read: 4096, write: 4096 },
+            size: Extent::Fill,
+            io_size: Extent::Fill,
+            offset: Extent::Bytes(0),
+            offset_increment: Extent::Bytes(0),
+            iodepth: 1,
+            numjobs: 1,
+            loops: 1,
+            runtime: None,
+            time_based: false,
+            verify: Verify::None,
+            do_verify: true,
+            verify_fatal: false,
+            randseed: None,
+            randrepeat: true,
+            allrandrepeat: false,
+            norandommap: false,
+            zonemode: ZoneMode::None,
+            zonesize: None,
+            zonecapacity: None,
+            max_open_zones: None,
+            zone_reset_threshold: None,
+            zone_reset_frequency: None,
+            read_beyond_wp: false,
+            fsync: 0,
+            fdatasync: 0,
+            end_fsync: false,
+            stonewall: false,
+            group_reporting: false,
+            new_group: false,
+            exitall_on_error: false,
+            disable_lat: false,
+            disable_clat: false,
+            disable_slat: false,
+            gtod_reduce: false,
+            clat_percentiles: true,
+            lat_percentiles: false,
+            slat_percentiles: false,
+            percentile_list: PERCENTILES.to_vec(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extent_resolves_against_the_whole_and_the_zone() {
+        let zone = 256 << 20;
+        assert_eq!(Extent::Bytes(5).bytes(100, zone), Some(5));
+        assert_eq!(Extent::Percent(100).bytes(u64::MAX, zone), Some(u64::MAX));
+        assert_eq!(Extent::Percent(33).bytes(10, zone), Some(3));
+        assert_eq!(Extent::Zones(3).bytes(0, zone), Some(3 * zone));
+        assert_eq!(Extent::Zones(u64::MAX).bytes(0, 2), None);
+        assert_eq!(Extent::Fill.bytes(77, zone), Some(77));
+    }
+
+    #[test]
+    fn seed_prefers_randseed_then_randrepeat() {
+        let job = JobSpec::default();
+        assert_eq!(job.seed(), Some(JobSpec::REPEATABLE_SEED));
+        let job = JobSpec { randrepeat: false, ..job };
+        assert_eq!(job.seed(), None);
+        let job = JobSpec { randseed: Some(7), ..job };
+        assert_eq!(job.seed(), Some(7));
+    }
+
+    #[test]
+    fn gtod_reduce_turns_every_latency_off() {
+        let job = JobSpec { gtod_reduce: true, ..JobSpec::default() };
+        assert!(!job.measures_lat() && !job.measures_clat() && !job.measures_slat());
+    }
+}

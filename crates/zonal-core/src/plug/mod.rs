@@ -1,0 +1,26 @@
+//! Write plug of one zone: keeps the writes to a sequential zone in order.
+//!
+//! A plug is one 64-bit [`Word`] and, only while writes wait, one [`Queue`]. The word alone decides the uncontended case;
+//! the queue decides everything else. Both are values: the shell that shares them between threads loads a word, asks, and
+//! stores the answer.
+//!
+//! Owns the issue-time write pointer and the order of waiting writes. Owns no payload, no clock and no other zone.
+//!
+//! # Invariants
+//! - At most one positional or emulated-append write of a zone is at the device; native appends are at the device only
+//!   with other native appends.
+//! - "Busy" is the number in flight, never a flag that somebody else may clear.
+//! - The pointer moves at issue. It equals the device's when nothing is in flight and nothing failed.
+//! - While [`Word::waits`] is set, only the holder of the zone's queue changes the word. `recovers` and `frozen` imply it.
+//! - A queued item leaves the queue exactly once: issued, failed, or aborted.
+//!
+//! # Why a failed write resynchronises and does not poison
+//! After an error the pointer is unknown, so nothing is issued until what is in flight has ended and the device has said
+//! where the zone stands. Then the zone goes on from there: appends and a write at the pointer succeed, a positional
+//! write that counted on the lost one fails with the place of the loss.
+
+mod queue;
+mod word;
+
+pub use queue::{Item, Kind, Next, Queue, Resync};
+pub use word::{APPENDS_IN_FLIGHT_MAX, Admission, Class, Rules, Word, WriteKind};

@@ -1,0 +1,304 @@
+//! The plug's queue: what waits, in order, and which of it may go next.
+//!
+//! Writes and management commands wait in one queue, so a later write waits behind an earlier reset. The queue decides
+//! one step at a time: the caller applies [`Queue::next`] until it answers [`Next::Nothing`].
+
+use super::word::{Class, Rules, Word, WriteKind};
+use crate::command::Op;
+use crate::error::RequestError;
+use std::collections::VecDeque;
+
+/// What waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A write of this many sectors.
+    Write(WriteKind, u32),
+    /// A reset or finish.
+    Manage(Op),
+}
+
+/// One waiting request; `T` is the shell's token for it.
+#[derive(Debug)]
+pub struct Item<T> {
+    /// What it asks for.
+    pub kind: Kind,
+    /// Whether it may share a command with its neighbours: same operation and flags as other mergeable ones.
+    pub mergeable: bool,
+    /// The shell's token.
+    pub token: T,
+}
+
+/// What the shell has to do next for a zone.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next<T> {
+    /// Nothing: something in flight will bring news, or nobody waits.
+    Nothing,
+    /// Issue one command of `sectors` at offset `at`: `token` first, then what was pushed to the list of merged ones.
+    Issue {
+        /// The first or only write.
+        token: T,
+        /// Offset from the zone's start, in sectors.
+        at: u32,
+        /// Length of the whole command, in sectors.
+        sectors: u32,
+        /// Whether it goes out as a native append.
+        native_append: bool,
+    },
+    /// Issue this reset or finish.
+    Manage {
+        /// The request.
+        token: T,
+        /// Reset or finish.
+        op: Op,
+    },
+    /// Ask the device where the zone stands, then call [`Queue::resynced`] or [`Queue::resync_failed`].
+    Resync,
+    /// The zone, held by [`Queue::hold`], is quiet and frozen until [`Queue::release`].
+    Held,
+    /// End this request with this error.
+    Fail {
+        /// The request.
+        token: T,
+        /// Why.
+        error: RequestError,
+    },
+}
+
+/// What a device said about a zone after a failed write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Resync {
+    /// What the zone is now.
+    pub class: Class,
+    /// Offset of the device's write pointer; the capacity for a full zone.
+    pub pointer: u32,
+}
+
+/// Waiting requests of one zone.
+#[derive(Debug)]
+pub struct Queue<T> {
+    items: VecDeque<Item<T>>,
+    /// A report is on its way: do not ask for another.
+    asking: bool,
+    /// The last report failed and nobody has come since: asking again would spin.
+    gave_up: bool,
+    /// A reset of all zones wants this one quiet; ends with [`Queue::release`].
+    held: bool,
+    /// The last resynchronisation found a loss here; tells a dependent write from a misplaced one.
+    lost_at: Option<u32>,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Queue<T> {
+        Queue { items: VecDeque::new(), asking: false, gave_up: false, held: false, lost_at: None }
+    }
+}
+
+impl<T> Queue<T> {
+    /// Number of waiting requests.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Puts a request at the end and returns the word, waiting.
+    pub fn push(&mut self, word: Word, item: Item<T>) -> Word {
+        self.gave_up = false;
+        self.items.push_back(item);
+        word.waiting()
+    }
+
+    /// Puts a request back at the head: it was issued, was not executed, and goes first once the zone can issue.
+    pub fn push_front(&mut self, word: Word, item: Item<T>) -> Word {
+        self.items.push_front(item);
+        word.waiting()
+    }
+
+    /// Queues a reset or finish: the writes that wait are aborted into `aborted`, the ones behind will wait for it.
+    pub fn push_management(&mut self, word: Word, op: Op, token: T, aborted: &mut Vec<T>) -> Word {
+        self.abort_writes(aborted);
+        self.push(word, Item { kind: Kind::Manage(op), mergeable: false, token })
+    }
+
+    /// Takes every waiting write out, in order. Management commands stay.
+    pub fn abort_writes(&mut self, aborted: &mut Vec<T>) {
+        let mut stay = VecDeque::new();
+        for item in self.items.drain(..) {
+            match item.kind {
+                Kind::Write(..) => aborted.push(item.token),
+                Kind::Manage(_) => stay.push_back(item),
+            }
+        }
+        self.items = stay;
+    }
+
+    /// Takes everything out, in order.
+    pub fn drain(&mut self) -> impl Iterator<Item = T> {
+        self.items.drain(..).map(|i| i.token)
+    }
+
+    /// One step. `merged` receives the tokens that share an issued command with the first.
+    pub fn next(&mut self, word: Word, rules: &Rules, merged: &mut Vec<T>) -> (Word, Next<T>) {
+        if word.frozen() || self.asking {
+            return (word, Next::Nothing);
+        }
+        if self.held {
+            return if word.in_flight() > 0 { (word, Next::Nothing) } else { (word.freezing(), Next::Held) };
+        }
+        match (word.recovers(), self.items.front().map(|i| i.kind)) {
+            (_, Some(Kind::Manage(op))) => self.next_management(word, op),
+            (true, _) => self.next_recovery(word),
+            (false, Some(Kind::Write(kind, sectors))) => self.next_write(word, kind, sectors, rules, merged),
+            (false, None) => (word.not_waiting(), Next::Nothing),
+        }
+    }
+
+    /// Reset and finish need no known pointer: they set it. So they go out even where the device cannot report.
+    fn next_management(&mut self, word: Word, op: Op) -> (Word, Next<T>) {
+        if word.in_flight() > 0 {
+            return (word, Next::Nothing);
+        }
+        (word.freezing(), Next::Manage { token: self.pop(), op })
+    }
+
+    /// What is in flight may still move the device's pointer: ask only when it has ended.
+    fn next_recovery(&mut self, word: Word) -> (Word, Next<T>) {
+        if word.in_flight() > 0 || self.gave_up {
+            return (word, Next::Nothing);
+        }
+        self.asking = true;
+        (word, Next::Resync)
+    }
+
+    fn next_write(
+        &mut self,
+        word: Word,
+        kind: WriteKind,
+        sectors: u32,
+        rules: &Rules,
+        merged: &mut Vec<T>,
+    ) -> (Word, Next<T>) {
+        let native = kind == WriteKind::Append && rules.appends_in_flight_max > 0;
+        let may_go = match word.in_flight() {
+            0 => true,
+            n => native && word.appending() && n < rules.appends_in_flight_max,
+        };
+        if !may_go {
+            return (word, Next::Nothing);
+        }
+        if let Some(error) = refusal(word.class(), rules) {
+            return (word, Next::Fail { token: self.pop(), error });
+        }
+        match word.place(kind, sectors, rules) {
+            Err(error) => (word, Next::Fail { token: self.pop(), error: self.explain(error) }),
+            Ok(at) => {
+                let mergeable = self.items[0].mergeable;
+                let token = self.pop();
+                let mut total = sectors;
+                if mergeable {
+                    total += self.merge_behind(at + sectors, sectors, rules, merged);
+                }
+                if kind != WriteKind::Append {
+                    // Positional writes go on where the zone stands: from here on a misplaced one errs by itself.
+                    self.lost_at = None;
+                }
+                (word.issued(total, native), Next::Issue { token, at, sectors: total, native_append: native })
+            }
+        }
+    }
+
+    /// Takes the waiting writes that continue at `at` while they fit one command and the zone; returns their sectors.
+    fn merge_behind(&mut self, at: u32, have: u32, rules: &Rules, merged: &mut Vec<T>) -> u32 {
+        let mut more = 0;
+        while let Some(Item { kind: Kind::Write(WriteKind::At(offset), n), mergeable: true, .. }) =
+            self.items.front()
+        {
+            let (offset, n) = (*offset, *n);
+            let fits = have.saturating_add(more).saturating_add(n) <= rules.merge_sectors_max
+                && (at + more).saturating_add(n) <= rules.capacity;
+            if offset != at + more || !fits {
+                break;
+            }
+            more += n;
+            merged.push(self.pop());
+        }
+        more
+    }
+
+    /// A misplaced write behind a loss did not err, its predecessor did.
+    fn explain(&self, error: RequestError) -> RequestError {
+        match (error, self.lost_at) {
+            (RequestError::NotAtWritePointer { zone, offset, .. }, Some(lost_at)) if offset > lost_at => {
+                RequestError::PredecessorLost { zone, lost_at, offset }
+            }
+            _ => error,
+        }
+    }
+
+    /// The device said where the zone stands: the zone goes on from there.
+    pub fn resynced(&mut self, word: Word, resync: Resync) -> Word {
+        assert!(word.recovers() && self.asking && word.in_flight() == 0, "nobody asked");
+        self.asking = false;
+        self.lost_at = Some(resync.pointer);
+        word.at(resync.class, resync.pointer).recovered()
+    }
+
+    /// The device could not say where the zone stands: waiting writes learn why, the next one makes it ask again.
+    pub fn resync_failed(&mut self, failed: &mut Vec<T>) {
+        assert!(self.asking, "nobody asked");
+        self.asking = false;
+        self.gave_up = true;
+        self.abort_writes(failed);
+    }
+
+    /// A reset or finish ended; `pointer` is where the zone stands if it succeeded.
+    pub fn managed(&mut self, word: Word, pointer: Option<u32>) -> Word {
+        assert!(word.frozen(), "no management command was issued");
+        self.thaw(word, pointer)
+    }
+
+    /// Asks for the zone to become quiet and stay so; [`Queue::next`] says when it is. Waiting writes go to `aborted`.
+    pub fn hold(&mut self, word: Word, aborted: &mut Vec<T>) -> Word {
+        self.held = true;
+        self.abort_writes(aborted);
+        word.waiting()
+    }
+
+    /// Ends what [`Queue::hold`] began; `pointer` is where the zone stands if it was reset. Requests that came to an idle
+    /// zone while it was held wait in a queue that was never told of the hold; it ends for them all the same.
+    pub fn release(&mut self, word: Word, pointer: Option<u32>) -> Word {
+        assert!(word.frozen(), "the zone was not held");
+        self.held = false;
+        self.thaw(word, pointer)
+    }
+
+    fn thaw(&mut self, word: Word, pointer: Option<u32>) -> Word {
+        match pointer {
+            Some(p) => {
+                self.lost_at = None;
+                word.thawed().recovered().at(word.class(), p)
+            }
+            None => word.thawed(),
+        }
+    }
+}
+
+impl<T> Queue<T> {
+    fn pop(&mut self) -> T {
+        self.items.pop_front().expect("the caller looked at the head").token
+    }
+}
+
+/// Why a zone of this class takes no write.
+fn refusal(class: Class, rules: &Rules) -> Option<RequestError> {
+    let zone = rules.zone;
+    match class {
+        Class::Sequential => None,
+        Class::Conventional => Some(RequestError::Conventional { zone }),
+        Class::ReadOnly => Some(RequestError::ZoneReadOnly { zone }),
+        Class::Offline => Some(RequestError::ZoneOffline { zone }),
+    }
+}

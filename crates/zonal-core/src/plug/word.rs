@@ -1,0 +1,270 @@
+//! The plug's word: all that an idle or uncontended zone needs, in 64 bits.
+//!
+//! ```text
+//!  bits   field
+//!  0-31   issue pointer, in sectors from the zone's start
+//! 32-39   writes in flight
+//!    40   waits    writes wait: only the holder of the zone's queue may change the word
+//!    41   recovers a write failed: the pointer is not known
+//!    42   frozen   a reset or finish is at the device: nothing is issued
+//!    43   appends  what is in flight are native appends
+//! 44-45   class    sequential, conventional, read-only, offline
+//! 46-63   zero
+//! ```
+
+use crate::error::RequestError;
+use crate::units::ZoneIndex;
+
+const IN_FLIGHT_SHIFT: u32 = 32;
+const IN_FLIGHT_ONE: u64 = 1 << IN_FLIGHT_SHIFT;
+const WAITS: u64 = 1 << 40;
+const RECOVERS: u64 = 1 << 41;
+const FROZEN: u64 = 1 << 42;
+const APPENDS: u64 = 1 << 43;
+const CLASS_SHIFT: u32 = 44;
+
+/// Most native appends that one zone has in flight: what the word's field can count.
+pub const APPENDS_IN_FLIGHT_MAX: u32 = 255;
+
+/// What a zone is to the write path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Class {
+    /// Sequential and writable, or full: the pointer tells.
+    Sequential = 0,
+    /// Conventional: never plugged.
+    Conventional = 1,
+    /// Read-only.
+    ReadOnly = 2,
+    /// Offline.
+    Offline = 3,
+}
+
+/// A write as the plug sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteKind {
+    /// At this offset from the zone's start, in sectors.
+    At(u32),
+    /// Wherever the zone goes on.
+    Append,
+}
+
+/// What holds for one zone of one device in one mode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rules {
+    /// The zone.
+    pub zone: ZoneIndex,
+    /// Writable sectors of the zone.
+    pub capacity: u32,
+    /// Most sectors of a merged command; 0: no merging.
+    pub merge_sectors_max: u32,
+    /// Native appends that may be in flight together; 0: appends are emulated by writes.
+    pub appends_in_flight_max: u32,
+}
+
+/// Answer to a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// To the device now, at this offset; store this word first.
+    Issue(Word, u32),
+    /// It has to wait.
+    Wait,
+    /// It can never succeed.
+    Refuse(RequestError),
+}
+
+/// State of one zone's plug. See the module for the layout.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Word(pub u64);
+
+impl Word {
+    /// An idle zone whose next write goes to `pointer`.
+    pub const fn new(class: Class, pointer: u32) -> Word {
+        Word(pointer as u64 | (class as u64) << CLASS_SHIFT)
+    }
+
+    /// Issue-time pointer, in sectors from the zone's start.
+    #[inline]
+    pub const fn pointer(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Writes at the device.
+    #[inline]
+    pub const fn in_flight(self) -> u32 {
+        (self.0 >> IN_FLIGHT_SHIFT) as u8 as u32
+    }
+
+    /// Whether only the holder of the zone's queue may change the word.
+    #[inline]
+    pub const fn waits(self) -> bool {
+        self.0 & WAITS != 0
+    }
+
+    /// Whether the pointer is not known since a write failed.
+    #[inline]
+    pub const fn recovers(self) -> bool {
+        self.0 & RECOVERS != 0
+    }
+
+    /// Whether a reset or finish is at the device.
+    #[inline]
+    pub const fn frozen(self) -> bool {
+        self.0 & FROZEN != 0
+    }
+
+    /// Whether what is in flight are native appends.
+    #[inline]
+    pub const fn appending(self) -> bool {
+        self.0 & APPENDS != 0
+    }
+
+    /// What the zone is.
+    #[inline]
+    pub const fn class(self) -> Class {
+        match (self.0 >> CLASS_SHIFT) & 3 {
+            0 => Class::Sequential,
+            1 => Class::Conventional,
+            2 => Class::ReadOnly,
+            _ => Class::Offline,
+        }
+    }
+
+    /// Whether the zone is as good as untouched: empty or conventional, nothing in flight, nothing waiting.
+    pub const fn is_idle(self) -> bool {
+        self.in_flight() == 0 && !self.waits()
+    }
+
+    /// Whether a command could go out now, as far as the word tells.
+    pub const fn is_issuable(self) -> bool {
+        self.waits() && !self.frozen() && (self.in_flight() == 0 || self.appending())
+    }
+
+    /// Decides a write of `sectors` that has just arrived, in a zone that is not conventional.
+    ///
+    /// A write that cannot fit the zone whatever happens is refused here; one that is misplaced is refused only where
+    /// nothing is in flight, since only then the pointer is certain to be what the write will meet.
+    #[inline]
+    pub fn admit(self, kind: WriteKind, sectors: u32, rules: &Rules) -> Admission {
+        if self.0 & (WAITS | (3 << CLASS_SHIFT)) != 0 {
+            return self.admit_unusual(rules.zone);
+        }
+        let native = matches!(kind, WriteKind::Append) && rules.appends_in_flight_max != 0;
+        if self.in_flight() != 0 {
+            let room = native && self.appending() && self.in_flight() < rules.appends_in_flight_max;
+            if !room {
+                return Admission::Wait;
+            }
+        }
+        match self.place(kind, sectors, rules) {
+            Ok(at) => Admission::Issue(self.issued(sectors, native), at),
+            Err(e) => Admission::Refuse(e),
+        }
+    }
+
+    #[cold]
+    fn admit_unusual(self, zone: ZoneIndex) -> Admission {
+        match self.class() {
+            Class::ReadOnly => Admission::Refuse(RequestError::ZoneReadOnly { zone }),
+            Class::Offline => Admission::Refuse(RequestError::ZoneOffline { zone }),
+            Class::Conventional => Admission::Refuse(RequestError::Conventional { zone }),
+            Class::Sequential => Admission::Wait,
+        }
+    }
+
+    /// Where a write would begin if issued now, or why it cannot be. Full is tested before anything moves.
+    #[inline]
+    pub(super) fn place(self, kind: WriteKind, sectors: u32, rules: &Rules) -> Result<u32, RequestError> {
+        let Rules { zone, capacity, .. } = *rules;
+        let pointer = self.pointer();
+        let at = match kind {
+            WriteKind::At(offset) => offset,
+            WriteKind::Append => pointer,
+        };
+        if at == pointer && pointer < capacity && sectors <= capacity - pointer {
+            return Ok(at);
+        }
+        Err(if pointer >= capacity {
+            RequestError::ZoneFull { zone }
+        } else if at != pointer {
+            RequestError::NotAtWritePointer { zone, write_pointer: pointer, offset: at }
+        } else {
+            RequestError::BeyondCapacity { zone, end: at.saturating_add(sectors), capacity }
+        })
+    }
+
+    /// The word with `sectors` more issued by one more command.
+    #[inline]
+    pub(super) fn issued(self, sectors: u32, native_append: bool) -> Word {
+        debug_assert!(self.pointer().checked_add(sectors).is_some());
+        debug_assert!(self.in_flight() < APPENDS_IN_FLIGHT_MAX);
+        let appends = if native_append { APPENDS } else { 0 };
+        Word((self.0 | appends) + sectors as u64 + IN_FLIGHT_ONE)
+    }
+
+    /// The word after a command that was issued turned out not to have reached the device.
+    #[inline]
+    pub fn unissued(self, sectors: u32) -> Word {
+        assert!(self.in_flight() > 0 && self.pointer() >= sectors, "nothing was issued");
+        Word(self.0 - sectors as u64).completed()
+    }
+
+    /// The word with one command fewer in flight.
+    #[inline]
+    pub fn completed(self) -> Word {
+        assert!(self.in_flight() > 0, "completion without a command in flight");
+        let left = self.0 - IN_FLIGHT_ONE;
+        // The last append out ends the appending phase.
+        if Word(left).in_flight() == 0 { Word(left & !APPENDS) } else { Word(left) }
+    }
+
+    /// The word with writes waiting: from here on only the queue's holder changes it.
+    #[inline]
+    pub const fn waiting(self) -> Word {
+        Word(self.0 | WAITS)
+    }
+
+    /// The word after a write failed. Implies waiting.
+    pub const fn recovering(self) -> Word {
+        Word(self.0 | RECOVERS | WAITS)
+    }
+
+    /// The word while a reset or finish is at the device. Implies waiting.
+    pub const fn freezing(self) -> Word {
+        Word(self.0 | FROZEN | WAITS)
+    }
+
+    pub(super) const fn thawed(self) -> Word {
+        Word(self.0 & !FROZEN)
+    }
+
+    pub(super) const fn recovered(self) -> Word {
+        Word(self.0 & !RECOVERS)
+    }
+
+    pub(super) const fn not_waiting(self) -> Word {
+        Word(self.0 & !WAITS)
+    }
+
+    pub(super) const fn at(self, class: Class, pointer: u32) -> Word {
+        const KEEP: u64 = !(0xFFFF_FFFF | 3 << CLASS_SHIFT);
+        Word(self.0 & KEEP | Word::new(class, pointer).0)
+    }
+}
+
+impl std::fmt::Debug for Word {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} pointer={} in_flight={}", self.class(), self.pointer(), self.in_flight())?;
+        for (set, name) in [
+            (self.waits(), " waits"),
+            (self.recovers(), " recovers"),
+            (self.frozen(), " frozen"),
+            (self.appending(), " appends"),
+        ] {
+            if set {
+                f.write_str(name)?;
+            }
+        }
+        Ok(())
+    }
+}

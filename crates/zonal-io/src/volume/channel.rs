@@ -1,0 +1,254 @@
+//! Channels: where completions go.
+//!
+//! A channel is one submitter's context: a completion function, called once a request by whichever thread completes it.
+//!
+//! # Delivery
+//! - Never under a lock. Never while another completion function of any channel runs on the same thread: one that
+//!   submits does not nest, what completes meanwhile is delivered by the outermost frame, in order.
+//! - A frame delivers at most [`TURN_MAX`] completions and leaves the rest to the next poll, so a caller that keeps the
+//!   pipe full from its completion function cannot hold a thread that only came to submit.
+//! - A deferred channel's completions are delivered by polls only.
+
+use super::request::Completion;
+use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+/// Completions that one frame delivers, and commands that one thread completes for one zone, before others get a turn.
+pub const TURN_MAX: usize = 64;
+
+type CompletionFn = dyn Fn(Completion) + Send + Sync;
+
+pub(crate) struct ChannelInner {
+    complete: Box<CompletionFn>,
+    deferred: bool,
+    backlog: Arc<Backlog>,
+    /// Requests that outlived their `submit`, counted by the channel's owner alone.
+    issued: AtomicU64,
+    /// How many of them have ended; equal to `issued`, nobody holds a pointer to this channel.
+    ended: AtomicU64,
+    closed: AtomicBool,
+}
+
+/// A submitter's context. One thread uses it at a time.
+pub struct Channel {
+    inner: Arc<ChannelInner>,
+    /// `issued` is counted without a locked operation, which only one thread may do.
+    not_sync: PhantomData<Cell<()>>,
+}
+
+impl Channel {
+    pub(super) fn inner(&self) -> &ChannelInner {
+        &self.inner
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.inner.closed.store(true, Ordering::Release);
+    }
+}
+
+/// Pointer to a channel, held by a request.
+///
+/// Valid as long as the request: the volume keeps every channel until it is closed and all its requests have ended.
+#[derive(Clone, Copy)]
+pub(crate) struct ChannelRef(NonNull<ChannelInner>);
+
+// SAFETY: it points to a `ChannelInner`, which is `Sync`.
+unsafe impl Send for ChannelRef {}
+// SAFETY: as above.
+unsafe impl Sync for ChannelRef {}
+
+impl ChannelRef {
+    pub(super) fn of(channel: &Channel) -> ChannelRef {
+        ChannelRef(NonNull::from(channel.inner()))
+    }
+
+    /// Counts a request that will end after its `submit` has returned, or may.
+    pub(super) fn count_issued(channel: &Channel) {
+        let issued = &channel.inner.issued;
+        // One thread at a time owns the channel.
+        issued.store(issued.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+
+    fn get(&self) -> &ChannelInner {
+        // SAFETY: `Channels` frees a channel only when every request that holds a pointer has ended, which `ended`
+        // counts after its last use of the pointer.
+        unsafe { self.0.as_ref() }
+    }
+
+    fn to_owned(self) -> Arc<ChannelInner> {
+        // SAFETY: the pointer comes from an `Arc` that lives (see `get`); the increment pays for the new handle.
+        unsafe {
+            Arc::increment_strong_count(self.0.as_ptr());
+            Arc::from_raw(self.0.as_ptr())
+        }
+    }
+}
+
+/// A completion on its way to its channel.
+pub(crate) struct Delivery {
+    pub(super) channel: ChannelRef,
+    pub(super) completion: Completion,
+    /// Whether the request was counted by [`ChannelRef::count_issued`].
+    pub(super) counted: bool,
+}
+
+/// A delivery that waits for a later frame, and keeps its channel alive on its own.
+struct Waiting {
+    channel: Arc<ChannelInner>,
+    completion: Completion,
+}
+
+impl Waiting {
+    fn new(delivery: Delivery) -> Waiting {
+        let channel = delivery.channel.to_owned();
+        if delivery.counted {
+            channel.ended.fetch_add(1, Ordering::Release);
+        }
+        Waiting { channel, completion: delivery.completion }
+    }
+}
+
+/// Completions left over by full frames and those of deferred channels.
+#[derive(Default)]
+pub(crate) struct Backlog {
+    len: AtomicUsize,
+    waiting: Mutex<VecDeque<Waiting>>,
+}
+
+impl Backlog {
+    fn push(&self, waiting: Waiting) {
+        let mut list = self.waiting.lock();
+        list.push_back(waiting);
+        self.len.store(list.len(), Ordering::Release);
+    }
+
+    fn pop(&self) -> Option<Waiting> {
+        if self.len.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let mut list = self.waiting.lock();
+        let waiting = list.pop_front();
+        self.len.store(list.len(), Ordering::Release);
+        waiting
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len.load(Ordering::Acquire) == 0
+    }
+
+    /// Delivers up to a turn. From inside a completion function it does nothing: the outermost frame will.
+    pub(super) fn deliver(&self) {
+        if DELIVERING.get() {
+            return;
+        }
+        let frame = Frame::enter();
+        for _ in 0..TURN_MAX {
+            let Some(waiting) = self.pop() else { break };
+            (waiting.channel.complete)(waiting.completion);
+            frame.drain(TURN_MAX);
+        }
+    }
+}
+
+thread_local! {
+    static DELIVERING: Cell<bool> = const { Cell::new(false) };
+    static NESTED: RefCell<VecDeque<Waiting>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// Hands a completion to its channel now, or leaves it to the frame or poll that will.
+#[inline]
+pub(super) fn deliver(delivery: Delivery) {
+    let reference = delivery.channel;
+    let channel = reference.get();
+    if channel.deferred {
+        return channel.backlog.push(Waiting::new(delivery));
+    }
+    if DELIVERING.get() {
+        return NESTED.with_borrow_mut(|nested| nested.push_back(Waiting::new(delivery)));
+    }
+    let frame = Frame::enter();
+    (channel.complete)(delivery.completion);
+    if delivery.counted {
+        // The last use of the pointer: from here on the channel may be freed.
+        channel.ended.fetch_add(1, Ordering::Release);
+    }
+    frame.drain(TURN_MAX - 1);
+}
+
+/// The outermost delivery on this thread.
+struct Frame;
+
+impl Frame {
+    #[inline]
+    fn enter() -> Frame {
+        DELIVERING.set(true);
+        Frame
+    }
+
+    /// Delivers what completed inside this frame, up to `turn`, and leaves the rest to polls.
+    #[inline]
+    fn drain(&self, turn: usize) {
+        if NESTED.with_borrow(VecDeque::is_empty) {
+            return;
+        }
+        for _ in 0..turn {
+            let Some(w) = NESTED.with_borrow_mut(VecDeque::pop_front) else { return };
+            (w.channel.complete)(w.completion);
+        }
+        self.leave_rest();
+    }
+
+    fn leave_rest(&self) {
+        while let Some(w) = NESTED.with_borrow_mut(VecDeque::pop_front) {
+            let backlog = w.channel.backlog.clone();
+            backlog.push(w);
+        }
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        DELIVERING.set(false);
+        if std::thread::panicking() {
+            // A completion function panicked: its neighbours still end exactly once.
+            self.leave_rest();
+        }
+    }
+}
+
+/// A volume's channels.
+#[derive(Default)]
+pub(super) struct Channels {
+    all: Mutex<Vec<Arc<ChannelInner>>>,
+    backlog: Arc<Backlog>,
+}
+
+impl Channels {
+    pub(super) fn open(&self, deferred: bool, complete: Box<CompletionFn>) -> Channel {
+        let inner = Arc::new(ChannelInner {
+            complete,
+            deferred,
+            backlog: self.backlog.clone(),
+            issued: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+        });
+        let mut all = self.all.lock();
+        // `closed` first: no request comes after it, so equal counts then mean that none is left.
+        all.retain(|c| {
+            !(c.closed.load(Ordering::Acquire)
+                && c.ended.load(Ordering::Acquire) == c.issued.load(Ordering::Acquire))
+        });
+        all.push(inner.clone());
+        Channel { inner, not_sync: PhantomData }
+    }
+
+    pub(super) fn backlog(&self) -> &Backlog {
+        &self.backlog
+    }
+}

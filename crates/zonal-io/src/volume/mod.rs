@@ -1,0 +1,464 @@
+//! The write path: takes requests at any depth from any thread and gets them to a zoned device in order.
+//!
+//! A [`Volume`] has no thread of its own and reads no clock. Whoever submits, polls or waits does the work, one bounded
+//! turn at a time.
+//!
+//! # The path of one write
+//! 1. [`Volume::submit`] checks it and splits it at zone boundaries ([`submit`]).
+//! 2. The zone's plug decides: issue, wait or refuse. Uncontended, that is one compare-exchange on the zone's word;
+//!    otherwise the zone's shard of queues is locked ([`turn`]).
+//! 3. Commands go to the device outside any lock. What a full queue refuses is kept and retried by the next poll.
+//! 4. On completion the plug is updated first, the zone's next write is issued, and only then is the caller told
+//!    ([`channel`]).
+//!
+//! # Who may touch what
+//! - A zone's word: anybody by compare-exchange while it does not wait; while it waits, only the holder of its shard.
+//! - A zone's queue: the holder of its shard. A queue exists only while its zone waits.
+//! - No lock is held while the device or a completion function runs.
+
+pub(crate) mod channel;
+mod counters;
+mod driver;
+mod manage;
+mod mode;
+mod pending;
+mod plugs;
+mod request;
+mod submit;
+mod turn;
+
+pub use channel::{Channel, TURN_MAX};
+pub use counters::Statistics;
+pub use driver::Driver;
+pub use mode::{UnknownMode, WriteMode};
+pub(crate) use pending::{Merged, Pending};
+pub use plugs::PlugStatus;
+pub use request::{Completion, Request};
+
+use crate::data::Data;
+use crate::device::{Command, Completed, Context, Device, DeviceInfo, Output, Submitted};
+use crate::sync::{Arc, AtomicBool, AtomicUsize, CachePadded, Mutex, Ordering, WordTable, shard_of};
+use arrayvec::ArrayVec;
+use channel::Channels;
+use counters::{Counter, Counters};
+use crossbeam_queue::SegQueue;
+use hashbrown::HashMap;
+use manage::ResetAll;
+use std::collections::VecDeque;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::time::Duration;
+use zonal_core::plug::{APPENDS_IN_FLIGHT_MAX, Class, Queue, Rules, Word};
+use zonal_core::{DeviceError, Nanos, Op, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex};
+
+const SHARD_BITS: u32 = 6;
+
+/// Queues kept for reuse in a shard.
+const SPARE_QUEUES_MAX: usize = 16;
+
+/// Zones asked for in one report.
+const REPORT_ZONES: u32 = 1 << 16;
+
+/// How a volume is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct VolumeOptions {
+    /// Write mode; `None`: what suits the device.
+    pub mode: Option<WriteMode>,
+    /// Whether waiting contiguous writes share commands.
+    pub merge: bool,
+}
+
+impl Default for VolumeOptions {
+    fn default() -> VolumeOptions {
+        VolumeOptions { mode: None, merge: true }
+    }
+}
+
+/// Why a volume cannot be opened.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The device did not describe its zones.
+    #[error("{device}: cannot read the zones: {error}")]
+    Report {
+        /// Device name.
+        device: String,
+        /// Its answer.
+        error: DeviceError,
+    },
+    /// The device's description of a zone contradicts its geometry.
+    #[error("{device}: zone {zone} is reported with {what}")]
+    Zone {
+        /// Device name.
+        device: String,
+        /// The zone.
+        zone: ZoneIndex,
+        /// The contradiction.
+        what: &'static str,
+    },
+    /// Mode `append` on a device without zone append.
+    #[error("{device}: write mode append needs native zone append, which the device does not have")]
+    NoAppend {
+        /// Device name.
+        device: String,
+    },
+}
+
+/// A zoned device behind write plugs. See the module for how it works.
+pub struct Volume {
+    device: Arc<dyn Device>,
+    info: DeviceInfo,
+    mode: WriteMode,
+    mode_reason: &'static str,
+    merge_sectors_max: u32,
+    appends_in_flight_max: u32,
+    append_sectors_max: u32,
+    words: WordTable,
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    /// Zones that can go on but whose thread's turn was over.
+    ready: SegQueue<ZoneIndex>,
+    /// Commands that met a full queue, by device queue, in order.
+    stalled: Mutex<VecDeque<Stalled>>,
+    stalled_len: AtomicUsize,
+    channels: Channels,
+    counters: Counters,
+    reset_all: Mutex<ResetAll>,
+    /// A reset of all zones waits and none is under way.
+    reset_all_behind: AtomicBool,
+}
+
+struct Stalled {
+    queue: usize,
+    context: Context,
+}
+
+#[derive(Default)]
+struct Shard {
+    queues: HashMap<u32, Box<Queue<Pending>>, BuildHasherDefault<ZoneHasher>>,
+    spare: Vec<Box<Queue<Pending>>>,
+}
+
+impl Shard {
+    fn queue(&mut self, zone: ZoneIndex) -> &mut Queue<Pending> {
+        let spare = &mut self.spare;
+        self.queues.entry(zone.0).or_insert_with(|| spare.pop().unwrap_or_default())
+    }
+
+    fn drop_queue(&mut self, zone: ZoneIndex) {
+        if let Some(queue) = self.queues.remove(&zone.0) {
+            debug_assert!(queue.is_empty());
+            if self.spare.len() < SPARE_QUEUES_MAX {
+                self.spare.push(queue);
+            }
+        }
+    }
+}
+
+/// Hash of a zone index: its spread is all that is needed, zones are not chosen by an attacker to collide in 64 bits.
+#[derive(Default)]
+struct ZoneHasher(u64);
+
+impl Hasher for ZoneHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for &b in bytes {
+            self.write_u32(u32::from(b));
+        }
+    }
+    fn write_u32(&mut self, n: u32) {
+        self.0 = (self.0 ^ u64::from(n)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
+impl Volume {
+    /// Opens `device`: reads its zones and makes their plugs. Blocks until the device has answered.
+    ///
+    /// # Errors
+    /// [`OpenError`] if the device cannot describe its zones, or does so in contradiction to its geometry.
+    pub fn open(device: Arc<dyn Device>, options: VolumeOptions) -> Result<Volume, OpenError> {
+        let info = device.info().clone();
+        let (mode, mode_reason) = match options.mode {
+            Some(mode) => (mode, "set by the caller"),
+            None => WriteMode::for_device(&info),
+        };
+        if mode == WriteMode::Append && info.append_sectors_max == 0 {
+            return Err(OpenError::NoAppend { device: info.name });
+        }
+        let words = WordTable::new(info.geometry.zones());
+        for_each_zone(&*device, |zone| {
+            let word = word_of(&info, zone)?;
+            words.word(zone.zone.0).store(word.0, Ordering::Relaxed);
+            Ok(())
+        })?;
+        let native = mode != WriteMode::PerZone;
+        let append_sectors_max = if native { info.append_sectors_max } else { info.command_sectors_max };
+        Ok(Volume {
+            mode,
+            mode_reason,
+            merge_sectors_max: if options.merge { info.command_sectors_max } else { 0 },
+            appends_in_flight_max: if mode == WriteMode::Append { APPENDS_IN_FLIGHT_MAX } else { 0 },
+            append_sectors_max,
+            words,
+            shards: std::iter::repeat_with(Default::default).take(1 << SHARD_BITS).collect(),
+            ready: SegQueue::new(),
+            stalled: Mutex::default(),
+            stalled_len: AtomicUsize::new(0),
+            channels: Channels::default(),
+            counters: Counters::new(),
+            reset_all: Mutex::default(),
+            reset_all_behind: AtomicBool::new(false),
+            device,
+            info,
+        })
+    }
+
+    /// What the device is.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// The device itself. Commands that bypass the volume leave its pointers stale.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// The write mode and why it was chosen.
+    pub fn mode(&self) -> (WriteMode, &'static str) {
+        (self.mode, self.mode_reason)
+    }
+
+    /// Largest zone append that this volume takes, in sectors; 0 where it takes none.
+    pub fn append_sectors_max(&self) -> u32 {
+        self.append_sectors_max
+    }
+
+    /// Live counters.
+    pub fn statistics(&self) -> Statistics {
+        self.counters.sum()
+    }
+
+    /// Bytes of plug that the volume keeps for its zones, whether they are in use or not.
+    pub fn plug_bytes(&self) -> usize {
+        self.words.bytes() + self.shards.len() * size_of::<CachePadded<Mutex<Shard>>>()
+    }
+
+    /// A channel whose completion function may run before `submit` returns.
+    pub fn channel(&self, complete: impl Fn(Completion) + Send + Sync + 'static) -> Channel {
+        self.channels.open(false, Box::new(complete))
+    }
+
+    /// A channel whose completion function runs inside [`Volume::poll`] only.
+    pub fn deferred_channel(&self, complete: impl Fn(Completion) + Send + Sync + 'static) -> Channel {
+        self.channels.open(true, Box::new(complete))
+    }
+
+    /// Does what there is to do, at most one turn of it: reaps the device's queues, moves zones on, delivers completions.
+    ///
+    /// Any thread may call it; whoever waits for a completion does. Returns when to call again at the latest: `now` if
+    /// there is more to do, `None` if only the device or another request can bring news.
+    pub fn poll(&self, now: Nanos) -> Option<Nanos> {
+        self.retry_stalled(now);
+        self.next_reset_all(now);
+        let mut deadline = None;
+        let mut finished: ArrayVec<Completed, TURN_MAX> = ArrayVec::new();
+        for queue in 0..self.info.queues {
+            let due = self.device.poll(now, queue, TURN_MAX, &mut |c| finished.push(c));
+            deadline = earliest(deadline, due);
+            if finished.is_full() {
+                deadline = Some(now);
+            }
+            for Completed { context, result } in finished.drain(..) {
+                self.completed(now, context, result);
+            }
+        }
+        for _ in 0..TURN_MAX {
+            let Some(zone) = self.ready.pop() else { break };
+            self.kick(now, zone);
+        }
+        self.channels.backlog().deliver();
+        let more = self.reset_all_behind.load(Ordering::Acquire)
+            || !self.ready.is_empty()
+            || !self.channels.backlog().is_empty();
+        if more { Some(now) } else { deadline }
+    }
+
+    /// Sleeps until the device may have completions, or for `timeout`.
+    pub fn wait(&self, timeout: Duration) {
+        self.device.wait(timeout);
+    }
+
+    #[inline]
+    fn rules(&self, zone: ZoneIndex) -> Rules {
+        Rules {
+            zone,
+            capacity: self.info.geometry.capacity_of(zone),
+            merge_sectors_max: self.merge_sectors_max,
+            appends_in_flight_max: self.appends_in_flight_max,
+        }
+    }
+
+    fn shard(&self, zone: ZoneIndex) -> &Mutex<Shard> {
+        &self.shards[shard_of(zone.0, SHARD_BITS)]
+    }
+
+    #[inline]
+    fn load(&self, zone: ZoneIndex) -> Word {
+        Word(self.words.word(zone.0).load(Ordering::Acquire))
+    }
+
+    /// Replaces `old` unless another thread was faster.
+    #[inline]
+    fn exchange(&self, zone: ZoneIndex, old: Word, new: Word) -> Result<(), Word> {
+        let word = self.words.word(zone.0);
+        match word.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(()),
+            Err(seen) => Err(Word(seen)),
+        }
+    }
+
+    fn retry_stalled(&self, now: Nanos) {
+        // Each command is tried once a poll: a queue that is still full puts it back at the end of the list.
+        for _ in 0..self.stalled_len.load(Ordering::Acquire) {
+            let Some(Stalled { context, queue }) = self.pop_stalled() else { return };
+            if let Some((context, result)) = self.issue_on(now, queue, context) {
+                self.completed(now, context, result);
+            }
+        }
+    }
+
+    fn pop_stalled(&self) -> Option<Stalled> {
+        let mut stalled = self.stalled.lock();
+        let first = stalled.pop_front();
+        self.stalled_len.store(stalled.len(), Ordering::Release);
+        first
+    }
+
+    fn push_stalled(&self, queue: usize, context: Context) {
+        self.counters.line().add(Counter::Busy, 1);
+        let mut stalled = self.stalled.lock();
+        stalled.push_back(Stalled { queue, context });
+        self.stalled_len.store(stalled.len(), Ordering::Release);
+    }
+}
+
+fn earliest(a: Option<Nanos>, b: Option<Nanos>) -> Option<Nanos> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// The plug word of a zone as the device describes it.
+fn word_of(info: &DeviceInfo, zone: &ZoneDescriptor) -> Result<Word, OpenError> {
+    let bad = |what| OpenError::Zone { device: info.name.clone(), zone: zone.zone, what };
+    let geometry = &info.geometry;
+    if zone.start != geometry.start_of(zone.zone) || zone.size.0 != u64::from(geometry.size_of(zone.zone)) {
+        return Err(bad("a start or size that is not the geometry's"));
+    }
+    if zone.capacity.0 != u64::from(geometry.capacity_of(zone.zone)) {
+        return Err(bad("a capacity that is not the geometry's"));
+    }
+    if geometry.is_conventional(zone.zone) != (zone.condition == ZoneCondition::NotWp) {
+        return Err(bad("a condition that does not go with its type"));
+    }
+    plug_state(info, zone)
+        .map(|(class, pointer)| Word::new(class, pointer))
+        .ok_or_else(|| bad("a pointer outside it"))
+}
+
+/// What a described zone is to its plug, or `None` if its pointer lies outside.
+fn plug_state(info: &DeviceInfo, zone: &ZoneDescriptor) -> Option<(Class, u32)> {
+    let capacity = info.geometry.capacity_of(zone.zone);
+    Some(match zone.condition {
+        ZoneCondition::NotWp => (Class::Conventional, 0),
+        ZoneCondition::ReadOnly => (Class::ReadOnly, capacity),
+        ZoneCondition::Offline => (Class::Offline, capacity),
+        ZoneCondition::Full => (Class::Sequential, capacity),
+        ZoneCondition::Empty => (Class::Sequential, 0),
+        _ => {
+            let offset = zone.write_pointer?.0.checked_sub(zone.start.0)?;
+            (Class::Sequential, u32::try_from(offset).ok().filter(|&o| o <= capacity)?)
+        }
+    })
+}
+
+/// Calls `take` with every zone of `device`, in order.
+fn for_each_zone(
+    device: &dyn Device,
+    mut take: impl FnMut(&ZoneDescriptor) -> Result<(), OpenError>,
+) -> Result<(), OpenError> {
+    let info = device.info();
+    let name = || info.name.clone();
+    let mut next = 0;
+    while next < info.geometry.zones() {
+        let sector = info.geometry.start_of(ZoneIndex(next));
+        let zones = report(device, sector, REPORT_ZONES)
+            .map_err(|error| OpenError::Report { device: name(), error })?;
+        for zone in &zones {
+            if zone.zone != ZoneIndex(next) {
+                return Err(OpenError::Zone {
+                    device: name(),
+                    zone: ZoneIndex(next),
+                    what: "another's place",
+                });
+            }
+            take(zone)?;
+            next += 1;
+        }
+        if zones.is_empty() {
+            return Err(OpenError::Zone { device: name(), zone: ZoneIndex(next), what: "no description" });
+        }
+    }
+    Ok(())
+}
+
+/// Asks an otherwise idle device for zones, and waits for the answer.
+///
+/// # Errors
+/// The device's answer.
+///
+/// # Panics
+/// If somebody else uses the device at the same time: their completions would be lost.
+pub fn report(device: &dyn Device, sector: Sector, zones: u32) -> Result<Box<[ZoneDescriptor]>, DeviceError> {
+    let command = Command { op: Op::Report, fua: false, sectors: zones, sector, data: Data::NONE };
+    match run_alone(device, &command)? {
+        Output::Zones(zones) => Ok(zones),
+        _ => Err(DeviceError::InvalidField),
+    }
+}
+
+/// Runs one command on an otherwise idle device, and waits for its answer.
+///
+/// # Errors
+/// The device's answer.
+///
+/// # Panics
+/// If somebody else uses the device at the same time: their completions would be lost.
+pub fn run_alone(device: &dyn Device, command: &Command) -> Result<Output, DeviceError> {
+    const TOKEN: u64 = u64::MAX;
+    let mut context = Some(Context::token(TOKEN));
+    // Virtual devices complete by time: let it run as far as they ask.
+    let mut now = Nanos(0);
+    loop {
+        match device.submit(now, 0, command, &mut context) {
+            Submitted::Done(result) => return result,
+            Submitted::Pending => break,
+            Submitted::Busy => device.wait(Duration::from_millis(1)),
+        }
+    }
+    let mut answer = None;
+    loop {
+        let due = device.poll(now, 0, 1, &mut |c| answer = Some((c.context.into_token(), c.result)));
+        match (answer.take(), due) {
+            (Some((token, result)), _) => {
+                assert_eq!(token, TOKEN, "the device is in use");
+                return result;
+            }
+            (None, Some(due)) => now = due.max(now),
+            (None, None) => device.wait(Duration::from_millis(10)),
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Sectors>() == 8, "lengths are 64 bits");

@@ -1,0 +1,118 @@
+//! Listing of the active plugs, in the line format of the Linux debugfs file `zone_wplugs`.
+
+use super::Volume;
+use std::fmt;
+use zonal_core::plug::{Class, Word};
+use zonal_core::{Sector, ZoneIndex};
+
+/// A write is at the device or waits.
+const PLUGGED: u32 = 1;
+/// The pointer is not known since a write failed.
+const NEED_WP_UPDATE: u32 = 2;
+
+/// One active plug.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub struct PlugStatus {
+    /// Zone index.
+    pub zone: u32,
+    /// Bit 0: writes are at the device or wait; bit 1: the pointer is being resynchronised.
+    pub flags: u32,
+    /// One for the plug itself and one for each write at the device or waiting.
+    pub references: u32,
+    /// Condition as far as the write path knows it.
+    pub condition: Condition,
+    /// Issue-time pointer, in sectors from the zone's start.
+    pub write_pointer: u32,
+    /// Waiting requests.
+    pub pending: u32,
+}
+
+/// Condition of a zone as its plug knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Condition {
+    /// Nothing issued.
+    Empty,
+    /// Partly written.
+    Active,
+    /// No room left.
+    Full,
+    /// Read-only.
+    ReadOnly,
+    /// Offline.
+    Offline,
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Condition::Empty => "EMPTY",
+            Condition::Active => "ACTIVE",
+            Condition::Full => "FULL",
+            Condition::ReadOnly => "READONLY",
+            Condition::Offline => "OFFLINE",
+        })
+    }
+}
+
+impl fmt::Display for PlugStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PlugStatus { zone, flags, references, condition, write_pointer, pending } = self;
+        write!(
+            f,
+            "Zone no: {zone}, flags: 0x{flags:x}, ref: {references}, cond: {condition}, wp ofst: {write_pointer}, \
+             pending BIO: {pending}"
+        )
+    }
+}
+
+impl Volume {
+    /// The plugs that have writes at the device or waiting, or whose zone is partly written, by zone.
+    pub fn plugs(&self) -> Vec<PlugStatus> {
+        let zones = self.info.geometry.conventional_zones()..self.info.geometry.zones();
+        zones.filter_map(|z| self.plug(ZoneIndex(z))).collect()
+    }
+
+    fn plug(&self, zone: ZoneIndex) -> Option<PlugStatus> {
+        let mut word = self.load(zone);
+        let mut pending = 0;
+        if word.waits() {
+            let mut shard = self.shard(zone).lock();
+            word = self.load(zone);
+            pending = if word.waits() { shard.queue(zone).len() as u32 } else { 0 };
+        }
+        let condition = condition(word, self.info.geometry.capacity_of(zone));
+        if word.is_idle() && condition != Condition::Active {
+            return None;
+        }
+        let plugged = if word.in_flight() > 0 || pending > 0 { PLUGGED } else { 0 };
+        let recovers = if word.recovers() { NEED_WP_UPDATE } else { 0 };
+        Some(PlugStatus {
+            zone: zone.0,
+            flags: plugged | recovers,
+            references: 1 + word.in_flight() + pending,
+            condition,
+            write_pointer: word.pointer(),
+            pending,
+        })
+    }
+
+    /// Where the next write to `zone` would be issued, or `None` if it is conventional, read-only or offline.
+    ///
+    /// While writes are in flight this is ahead of the device's pointer.
+    pub fn write_pointer(&self, zone: ZoneIndex) -> Option<Sector> {
+        let word = self.load(zone);
+        (word.class() == Class::Sequential)
+            .then(|| self.info.geometry.start_of(zone) + zonal_core::Sectors(word.pointer().into()))
+    }
+}
+
+fn condition(word: Word, capacity: u32) -> Condition {
+    match word.class() {
+        Class::ReadOnly => Condition::ReadOnly,
+        Class::Offline => Condition::Offline,
+        _ if word.pointer() == 0 => Condition::Empty,
+        _ if word.pointer() >= capacity => Condition::Full,
+        _ => Condition::Active,
+    }
+}

@@ -1,0 +1,99 @@
+//! Requests and their completions.
+
+use crate::buffer::IoBuf;
+use crate::device::Output;
+use zonal_core::{Op, RequestError, Sector};
+
+/// What a caller asks of a [`Volume`](super::Volume).
+#[derive(Debug)]
+pub struct Request {
+    /// What to do.
+    pub op: Op,
+    /// Make this write durable before it is acknowledged.
+    pub fua: bool,
+    /// Fail with [`RequestError::WouldWait`] rather than wait for other requests.
+    pub nowait: bool,
+    /// First sector; the zone's start for an append and zone management.
+    pub sector: Sector,
+    /// Length in sectors; for a report, the largest number of zones; 0 where the operation has no length.
+    pub sectors: u32,
+    /// Payload: at least as long as the request for read, write and append; moves back with the completion.
+    pub buf: IoBuf,
+    /// The caller's number, returned with the completion.
+    pub token: u64,
+}
+
+impl Request {
+    fn new(op: Op, sector: Sector, sectors: u32, buf: IoBuf) -> Request {
+        Request { op, fua: false, nowait: false, sector, sectors, buf, token: 0 }
+    }
+
+    /// Read `sectors` from `sector` into `buf`.
+    pub fn read(sector: Sector, sectors: u32, buf: IoBuf) -> Request {
+        Request::new(Op::Read, sector, sectors, buf)
+    }
+
+    /// Write `sectors` from `buf` at `sector`.
+    pub fn write(sector: Sector, sectors: u32, buf: IoBuf) -> Request {
+        Request::new(Op::Write, sector, sectors, buf)
+    }
+
+    /// Write `sectors` of zeroes at `sector`.
+    pub fn write_zeroes(sector: Sector, sectors: u32) -> Request {
+        Request::new(Op::WriteZeroes, sector, sectors, IoBuf::empty())
+    }
+
+    /// Append `sectors` from `buf` to the zone that starts at `zone_start`.
+    pub fn append(zone_start: Sector, sectors: u32, buf: IoBuf) -> Request {
+        Request::new(Op::Append, zone_start, sectors, buf)
+    }
+
+    /// Make everything acknowledged so far durable.
+    pub fn flush() -> Request {
+        Request::new(Op::Flush, Sector(0), 0, IoBuf::empty())
+    }
+
+    /// Reset, finish, open or close the zone that starts at `zone_start`.
+    pub fn zone(op: Op, zone_start: Sector) -> Request {
+        Request::new(op, zone_start, 0, IoBuf::empty())
+    }
+
+    /// Reset every sequential zone.
+    pub fn reset_all() -> Request {
+        Request::new(Op::ResetAll, Sector(0), 0, IoBuf::empty())
+    }
+
+    /// Describe up to `zones` zones from the one that holds `sector`.
+    pub fn report(sector: Sector, zones: u32) -> Request {
+        Request::new(Op::Report, sector, zones, IoBuf::empty())
+    }
+
+    /// The same request with the caller's number.
+    pub fn token(mut self, token: u64) -> Request {
+        self.token = token;
+        self
+    }
+
+    /// The same request, durable before it is acknowledged.
+    pub fn fua(mut self) -> Request {
+        self.fua = true;
+        self
+    }
+
+    /// The same request, failing rather than waiting.
+    pub fn nowait(mut self) -> Request {
+        self.nowait = true;
+        self
+    }
+}
+
+/// The one end of a request.
+#[derive(Debug)]
+pub struct Completion {
+    /// The request's number.
+    pub token: u64,
+    /// What came of it. After an append, where the data went.
+    pub result: Result<Output, RequestError>,
+    /// The request's buffer.
+    pub buf: IoBuf,
+}

@@ -1,0 +1,380 @@
+//! Entry of requests: checks, splitting at zone boundaries, and the uncontended path through a plug.
+
+use super::channel::{Channel, ChannelRef, Delivery, deliver};
+use super::counters::Counter;
+use super::mode::WriteMode;
+use super::pending::{Owner, Pending, Split, Stage};
+use super::request::Request;
+use super::{Volume, turn::Work};
+use crate::buffer::IoBuf;
+use crate::device::{Context, ContextKind, Output};
+use crate::sync::Arc;
+use std::ptr::NonNull;
+use zonal_core::plug::{Admission, Item, Kind, WriteKind};
+use zonal_core::{Nanos, Op, RequestError, SECTOR_BYTES, Sector, Sectors, ZoneIndex};
+
+/// Which way a checked request goes.
+enum Route {
+    /// To the device as it is.
+    Plain,
+    /// Through the plug of this zone.
+    Plug(ZoneIndex),
+    /// In parts, one a zone.
+    Split,
+    /// Through the plug of this zone, as its reset or finish.
+    Manage(ZoneIndex),
+    /// Through every plug.
+    ResetAll,
+    /// Nowhere: there is nothing to do.
+    Done,
+}
+
+/// What became of a request inside `submit`.
+pub(super) enum Fate {
+    /// It ended on this thread.
+    Ended(Option<Delivery>),
+    /// It will end, or has ended through other hands.
+    Later,
+}
+
+impl Volume {
+    /// Takes a request. It ends exactly once, with a call of the channel's completion function, whatever happens to it:
+    /// refusals come that way too. The order of a zone is the order in which calls of `submit` take effect.
+    #[inline]
+    pub fn submit(&self, now: Nanos, channel: &Channel, request: Request) {
+        let line = self.counters.line();
+        line.add(Counter::Requests, 1);
+        line.add(Counter::Sectors, request.sectors.into());
+        let reference = ChannelRef::of(channel);
+        let route = self.check(&request);
+        if let Ok(Route::Split) = route {
+            ChannelRef::count_issued(channel);
+            return self.split(now, reference, request);
+        }
+        let pending = Pending::new(Owner::Channel(reference), request);
+        let fate = match route {
+            Ok(route) => self.take(now, route, pending),
+            Err(e) => self.refuse(pending, e),
+        };
+        match fate {
+            // It was never counted: nobody but this call has seen it.
+            Fate::Ended(delivery) => {
+                if let Some(d) = delivery {
+                    deliver(Delivery { counted: false, ..d });
+                }
+            }
+            Fate::Later => ChannelRef::count_issued(channel),
+        }
+    }
+
+    fn refuse(&self, pending: Pending, error: RequestError) -> Fate {
+        self.counters.line().add(Counter::Failed, 1);
+        Fate::Ended(pending.end(Err(error)))
+    }
+
+    #[inline]
+    fn take(&self, now: Nanos, route: Route, mut pending: Pending) -> Fate {
+        match route {
+            Route::Plug(zone) => self.write(now, zone, pending),
+            Route::Plain => self.pass(now, pending),
+            Route::Manage(zone) => self.manage(now, zone, pending),
+            Route::ResetAll => self.reset_all(now, pending),
+            Route::Done => Fate::Ended(pending.end(Ok(Output::Done))),
+            Route::Split => {
+                pending.counted = true;
+                unreachable!("split before it became pending")
+            }
+        }
+    }
+
+    /// Checks what can be checked without the zone's state, and finds the way.
+    #[inline]
+    fn check(&self, request: &Request) -> Result<Route, RequestError> {
+        match request.op {
+            Op::Read | Op::Write | Op::WriteZeroes => self.check_positional(request),
+            Op::Append => self.check_append(request),
+            Op::Flush if !self.info.volatile_cache => Ok(Route::Done),
+            Op::Flush => Ok(Route::Plain),
+            Op::Report => self.check_range(request.sector, 1).map(|()| Route::Plain),
+            Op::ResetAll if self.mode == WriteMode::Direct => Ok(Route::Plain),
+            Op::ResetAll => Ok(Route::ResetAll),
+            Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose => self.check_management(request),
+        }
+    }
+
+    #[inline]
+    fn check_positional(&self, request: &Request) -> Result<Route, RequestError> {
+        let Request { op, sector, sectors, .. } = *request;
+        self.check_range(sector, sectors)?;
+        self.check_block(sector, sectors)?;
+        if op != Op::WriteZeroes {
+            check_buffer(request)?;
+        }
+        let geometry = &self.info.geometry;
+        let zone = geometry.zone_of(sector);
+        // The smaller last zone ends with the device, which the range check has seen.
+        if u64::from(geometry.offset_of(sector)) + u64::from(sectors) > geometry.zone_size().0 {
+            return if request.nowait {
+                Err(RequestError::Invalid("a nowait request may not cross a zone boundary"))
+            } else {
+                Ok(Route::Split)
+            };
+        }
+        Ok(self.way_of_one_zone(op, zone))
+    }
+
+    #[inline]
+    fn way_of_one_zone(&self, op: Op, zone: ZoneIndex) -> Route {
+        if op == Op::Read || self.mode == WriteMode::Direct || self.info.geometry.is_conventional(zone) {
+            Route::Plain
+        } else {
+            Route::Plug(zone)
+        }
+    }
+
+    fn check_append(&self, request: &Request) -> Result<Route, RequestError> {
+        let Request { sector, sectors, .. } = *request;
+        self.check_range(sector, sectors)?;
+        self.check_block(sector, sectors)?;
+        check_buffer(request)?;
+        let zone = self.zone_at_its_start(sector)?;
+        if sectors > self.append_sectors_max {
+            return Err(RequestError::Invalid(if self.append_sectors_max == 0 {
+                "mode direct emulates no zone append, and the device has none"
+            } else {
+                "longer than the largest zone append"
+            }));
+        }
+        Ok(if self.mode == WriteMode::Direct { Route::Plain } else { Route::Plug(zone) })
+    }
+
+    fn check_management(&self, request: &Request) -> Result<Route, RequestError> {
+        self.check_range(request.sector, 1)?;
+        let zone = self.zone_at_its_start(request.sector)?;
+        let moves_pointer = matches!(request.op, Op::ZoneReset | Op::ZoneFinish);
+        let plugged = moves_pointer && self.mode != WriteMode::Direct;
+        Ok(if plugged { Route::Manage(zone) } else { Route::Plain })
+    }
+
+    /// The sequential zone that starts at `sector`.
+    fn zone_at_its_start(&self, sector: Sector) -> Result<ZoneIndex, RequestError> {
+        let geometry = &self.info.geometry;
+        let zone = geometry.zone_of(sector);
+        if geometry.offset_of(sector) != 0 {
+            return Err(RequestError::Invalid("the sector is not the start of a zone"));
+        }
+        if geometry.is_conventional(zone) {
+            return Err(RequestError::Conventional { zone });
+        }
+        Ok(zone)
+    }
+
+    #[inline]
+    fn check_range(&self, sector: Sector, sectors: u32) -> Result<(), RequestError> {
+        if self.info.geometry.contains(sector, Sectors(sectors.into())) {
+            Ok(())
+        } else {
+            Err(RequestError::OutOfRange { sector })
+        }
+    }
+
+    #[inline]
+    fn check_block(&self, sector: Sector, sectors: u32) -> Result<(), RequestError> {
+        // Blocks are powers of two, so one mask tests both.
+        let mask = u64::from(self.info.block_sectors) - 1;
+        if sectors == 0 {
+            Err(RequestError::Invalid("the length is zero"))
+        } else if (sector.0 | u64::from(sectors)) & mask != 0 {
+            Err(RequestError::Invalid("not a multiple of the device's block size"))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Sends a request past the plugs.
+    fn pass(&self, now: Nanos, mut pending: Pending) -> Fate {
+        self.prefer_writes_of_zeroes(&mut pending);
+        match self.issue(now, Context(ContextKind::One(pending))) {
+            None => Fate::Later,
+            Some((Context(ContextKind::One(pending)), Ok(output)))
+                if self.ends_with_this_command(&pending) =>
+            {
+                Fate::Ended(pending.end(Ok(output)))
+            }
+            Some((context, result)) => self.later(now, context, result),
+        }
+    }
+
+    /// Whether one more successful command completes the request.
+    #[inline]
+    fn ends_with_this_command(&self, pending: &Pending) -> bool {
+        let more = pending.op.is_write() && pending.fua || pending.op == Op::ResetAll;
+        pending.done == 0
+            && !more
+            && pending.stage == Stage::Main
+            && pending.sectors <= self.command_max(pending.op)
+    }
+
+    fn later(&self, now: Nanos, context: Context, result: crate::device::CommandResult) -> Fate {
+        self.completed(now, context, result);
+        Fate::Later
+    }
+
+    /// A write to a sequential zone: at most two locked operations where nobody else is at the zone.
+    #[inline]
+    pub(super) fn write(&self, now: Nanos, zone: ZoneIndex, mut pending: Pending) -> Fate {
+        let kind = self.write_kind(&pending);
+        let rules = self.rules(zone);
+        let mut word = self.load(zone);
+        let at = loop {
+            match word.admit(kind, pending.sectors, &rules) {
+                Admission::Issue(next, at) => match self.exchange(zone, word, next) {
+                    Ok(()) => break at,
+                    Err(seen) => word = seen,
+                },
+                Admission::Refuse(e) => return self.refuse(pending, e),
+                Admission::Wait => return self.queue_write(now, zone, kind, pending),
+            }
+        };
+        self.place(zone, at, &mut pending);
+        self.issue_first(now, zone, pending)
+    }
+
+    #[inline]
+    fn issue_first(&self, now: Nanos, zone: ZoneIndex, mut pending: Pending) -> Fate {
+        self.prefer_writes_of_zeroes(&mut pending);
+        let (pending, output) = match self.issue(now, Context(ContextKind::One(pending))) {
+            None => return Fate::Later,
+            Some((Context(ContextKind::One(pending)), Ok(output)))
+                if self.ends_with_this_command(&pending) =>
+            {
+                (pending, output)
+            }
+            Some((context, result)) => return self.later(now, context, result),
+        };
+        let mut word = self.load(zone);
+        while !word.waits() {
+            match self.exchange(zone, word, word.completed()) {
+                Ok(()) => {
+                    let result = Ok(self.output(&pending, output));
+                    return Fate::Ended(pending.end(result));
+                }
+                Err(seen) => word = seen,
+            }
+        }
+        self.later(now, Context(ContextKind::One(pending)), Ok(output))
+    }
+
+    #[inline]
+    fn write_kind(&self, pending: &Pending) -> WriteKind {
+        match pending.op {
+            Op::Append => WriteKind::Append,
+            _ => WriteKind::At(self.info.geometry.offset_of(pending.sector)),
+        }
+    }
+
+    /// Notes where the plug has put a write.
+    #[inline]
+    pub(super) fn place(&self, zone: ZoneIndex, at: u32, pending: &mut Pending) {
+        pending.plugged = true;
+        if pending.op == Op::Append && self.appends_in_flight_max == 0 {
+            pending.sector = self.info.geometry.start_of(zone) + Sectors(at.into());
+        }
+    }
+
+    #[inline]
+    fn prefer_writes_of_zeroes(&self, pending: &mut Pending) {
+        if pending.op == Op::WriteZeroes && self.info.write_zeroes_sectors_max == 0 {
+            pending.stage = Stage::ZeroesAsWrites;
+        }
+    }
+
+    /// The contended path: decides again under the shard's lock, and queues if it still has to wait.
+    #[cold]
+    #[inline(never)]
+    fn queue_write(&self, now: Nanos, zone: ZoneIndex, kind: WriteKind, mut pending: Pending) -> Fate {
+        let rules = self.rules(zone);
+        let mut shard = self.shard(zone).lock();
+        let mut word = self.load(zone);
+        loop {
+            let next = match word.admit(kind, pending.sectors, &rules) {
+                Admission::Refuse(e) => {
+                    drop(shard);
+                    return self.refuse(pending, e);
+                }
+                Admission::Issue(next, at) => match self.exchange(zone, word, next) {
+                    Ok(()) => {
+                        drop(shard);
+                        self.place(zone, at, &mut pending);
+                        return self.issue_first(now, zone, pending);
+                    }
+                    Err(seen) => {
+                        word = seen;
+                        continue;
+                    }
+                },
+                Admission::Wait if pending.nowait => {
+                    drop(shard);
+                    return self.refuse(pending, RequestError::WouldWait);
+                }
+                Admission::Wait => word.waiting(),
+            };
+            match self.exchange(zone, word, next) {
+                Ok(()) => break word = next,
+                Err(seen) => word = seen,
+            }
+        }
+        self.prefer_writes_of_zeroes(&mut pending);
+        let mergeable = pending.op == Op::Write && !pending.fua;
+        let kind = Kind::Write(kind, pending.sectors);
+        shard.queue(zone).push(word, Item { kind, mergeable, token: pending });
+        drop(shard);
+        self.counters.line().add(Counter::Queued, 1);
+        // With a write in flight its completion brings the queue on; otherwise nobody may be left to do it.
+        if word.in_flight() == 0 && !word.frozen() {
+            self.kick(now, zone);
+        }
+        Fate::Later
+    }
+
+    /// Sends a request that spans zones as one part a zone, in ascending order.
+    fn split(&self, now: Nanos, channel: ChannelRef, request: Request) {
+        let geometry = self.info.geometry;
+        let first = geometry.zone_of(request.sector);
+        let last = geometry.zone_of(Sector(request.sector.0 + u64::from(request.sectors) - 1));
+        let Request { op, fua, sector, sectors, buf, token, .. } = request;
+        let bytes = NonNull::new(buf.as_ptr()).expect("a buffer's address is never null");
+        let split = Arc::new(Split::new(last.0 - first.0 + 1, channel, token, buf));
+        let end = sector.0 + u64::from(sectors);
+        for zone in (first.0..=last.0).map(ZoneIndex) {
+            let from = geometry.start_of(zone).0.max(sector.0);
+            let until = (geometry.start_of(zone) + geometry.zone_size()).0.min(end);
+            let part_sectors = (until - from) as u32;
+            let buf = if op == Op::WriteZeroes {
+                IoBuf::empty()
+            } else {
+                let offset = ((from - sector.0) * SECTOR_BYTES) as usize;
+                // SAFETY: the parts are disjoint pieces of the request's buffer, which the last part to end gives back.
+                unsafe { IoBuf::from_raw(bytes.add(offset), part_sectors * SECTOR_BYTES as u32) }
+            };
+            let part =
+                Request { op, fua, nowait: false, sector: Sector(from), sectors: part_sectors, buf, token };
+            let pending = Pending::new(Owner::Split(split.clone()), part);
+            if let Fate::Ended(Some(whole)) = self.take(now, self.way_of_one_zone(op, zone), pending) {
+                deliver(whole);
+            }
+        }
+    }
+
+    /// Does what can be done for `zone` now.
+    pub(super) fn kick(&self, now: Nanos, zone: ZoneIndex) {
+        self.run(now, Work::Kick(zone));
+    }
+}
+
+fn check_buffer(request: &Request) -> Result<(), RequestError> {
+    if (request.buf.len() as u64) < u64::from(request.sectors) * SECTOR_BYTES {
+        return Err(RequestError::Invalid("the buffer is shorter than the request"));
+    }
+    Ok(())
+}
