@@ -5,6 +5,7 @@ pub mod control;
 pub mod data;
 pub mod device;
 pub mod emulated;
+pub mod image;
 pub mod sync;
 pub mod volume;
 

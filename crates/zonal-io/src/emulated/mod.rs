@@ -18,8 +18,12 @@ mod storage;
 mod table;
 mod zones;
 
+pub(crate) use completion::{Executed, Queues};
 pub use device::{Degraded, Emulated};
 pub use null::Null;
 pub use options::{CompleteMode, EmulatedOptions, Locking, OptionsError};
 pub use storage::{Extent, Storage};
 pub use zones::{Placed, Readable, WriteKind, Zones};
+
+#[cfg(test)]
+mod tests;

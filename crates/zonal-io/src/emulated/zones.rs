@@ -73,6 +73,13 @@ struct Decision {
     step: Step,
 }
 
+/// A word's change that has happened.
+struct Change {
+    before: Word,
+    after: Word,
+    step: Step,
+}
+
 /// How a write takes its place in a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteKind {
@@ -172,7 +179,7 @@ impl Zones {
     #[inline]
     pub fn write_at_once(&self, zone: ZoneIndex, offset: u32, sectors: u32) -> Result<(), ZoneError> {
         let capacity = self.geometry.capacity_of(zone);
-        self.change(zone, |word| {
+        self.change(zone, move |word| {
             let step = device::write(capacity, word.state(), offset, sectors)?;
             if word.is_busy() {
                 return Err(ZoneError::InvalidWrite);
@@ -197,7 +204,7 @@ impl Zones {
         sectors: u32,
     ) -> Result<Placed, ZoneError> {
         let capacity = self.geometry.capacity_of(zone);
-        let decision = self.change(zone, |word| {
+        let change = self.change(zone, move |word| {
             let state = word.state();
             let (step, next) = match kind {
                 WriteKind::Append => (device::append(capacity, state, sectors)?, word),
@@ -209,8 +216,8 @@ impl Zones {
             }
             Ok(Decision { word: next.with(step.state), step })
         })?;
-        let offset = decision.step.placed.unwrap_or(offset);
-        Ok(Placed { zone, offset, sectors, generation: decision.word.generation(), kind })
+        let offset = change.step.placed.unwrap_or(offset);
+        Ok(Placed { zone, offset, sectors, generation: change.after.generation(), kind })
     }
 
     /// The data of `placed` has arrived or has not. Where it has not, the pointer goes back to where it began, unless
@@ -222,11 +229,12 @@ impl Zones {
             (true, WriteKind::Pipelined | WriteKind::Append) => return,
             (false, _) => ZoneEvent::FailWrite { offset: placed.offset, sectors: placed.sectors },
         };
-        let capacity = self.geometry.capacity_of(placed.zone);
-        let changed = self.change(placed.zone, |word| {
+        let (personality, capacity) = (self.personality, self.geometry.capacity_of(placed.zone));
+        let generation = placed.generation;
+        let changed = self.change(placed.zone, move |word| {
             let state = word.state();
-            let step = if word.generation() == placed.generation {
-                device::step(self.personality, capacity, state, event)?
+            let step = if word.generation() == generation {
+                device::step(personality, capacity, state, event)?
             } else {
                 // Reset meanwhile: what was written is gone, and with it what failed.
                 Step { state, placed: None, needs: device::Needs::Nothing }
@@ -259,16 +267,16 @@ impl Zones {
     /// # Errors
     /// [`ZoneError`]; nothing has changed.
     pub fn apply(&self, zone: ZoneIndex, event: ZoneEvent) -> Result<Option<u32>, ZoneError> {
-        let capacity = self.geometry.capacity_of(zone);
+        let (personality, capacity) = (self.personality, self.geometry.capacity_of(zone));
         let loses_data = matches!(event, ZoneEvent::Reset | ZoneEvent::SetOffline);
-        let mut lost = false;
-        let decision = self.change(zone, |word| {
-            let step = device::step(self.personality, capacity, word.state(), event)?;
-            lost = loses_data && step.state != word.state();
-            let next = if lost { word.next_generation() } else { word };
+        let change = self.change(zone, move |word| {
+            let step = device::step(personality, capacity, word.state(), event)?;
+            let is_lost = loses_data && step.state != word.state();
+            let next = if is_lost { word.next_generation() } else { word };
             Ok(Decision { word: next.with(step.state), step })
         })?;
-        Ok(lost.then(|| decision.word.generation()))
+        let generation = change.after.generation();
+        Ok((generation != change.before.generation()).then_some(generation))
     }
 
     /// Resets every zone that the command for all zones selects, and calls `lost` with each and its new generation.
@@ -300,26 +308,24 @@ impl Zones {
 
     /// Replaces a zone's word by what `decide` makes of it, or returns its error. `decide` may run several times.
     #[inline]
-    fn change(
-        &self,
-        zone: ZoneIndex,
-        mut decide: impl FnMut(Word) -> Result<Decision, ZoneError>,
-    ) -> Result<Decision, ZoneError> {
-        let word = self.words.of(zone);
-        let mut seen = Word(word.load(Ordering::Acquire));
+    fn change<F>(&self, zone: ZoneIndex, decide: F) -> Result<Change, ZoneError>
+    where
+        F: Fn(Word) -> Result<Decision, ZoneError> + Copy,
+    {
+        let mut before = self.load(zone);
         loop {
-            let decision = decide(seen)?;
-            if decision.word == seen {
-                return Ok(decision);
+            let Decision { word: after, step } = decide(before)?;
+            if after == before {
+                return Ok(Change { before, after, step });
             }
             if let Some(resources) = &self.resources
-                && decision.step.state.condition != seen.state().condition
+                && step.state.condition != before.state().condition
             {
-                return self.change_condition(zone, resources, &mut decide);
+                return self.change_condition(zone, resources, &decide);
             }
-            match self.exchange(zone, seen, decision.word) {
-                Ok(()) => return Ok(decision),
-                Err(now) => seen = now,
+            match self.exchange(zone, before, after) {
+                Ok(()) => return Ok(Change { before, after, step }),
+                Err(now) => before = now,
             }
         }
     }
@@ -339,23 +345,23 @@ impl Zones {
         &self,
         zone: ZoneIndex,
         resources: &Mutex<Resources>,
-        decide: &mut dyn FnMut(Word) -> Result<Decision, ZoneError>,
-    ) -> Result<Decision, ZoneError> {
+        decide: &dyn Fn(Word) -> Result<Decision, ZoneError>,
+    ) -> Result<Change, ZoneError> {
         let mut resources = resources.lock();
-        let mut seen = self.load(zone);
+        let mut before = self.load(zone);
         loop {
-            let decision = decide(seen)?;
-            if let Some(victim) = resources.admit(decision.step.needs)? {
+            let Decision { word: after, step } = decide(before)?;
+            if let Some(victim) = resources.admit(step.needs)? {
                 let condition = self.evict(victim);
                 resources.evicted(victim, condition);
             }
-            match self.exchange(zone, seen, decision.word) {
+            match self.exchange(zone, before, after) {
                 Ok(()) => {
-                    resources.moved(zone, seen.state().condition, decision.step.state.condition);
-                    return Ok(decision);
+                    resources.moved(zone, before.state().condition, step.state.condition);
+                    return Ok(Change { before, after, step });
                 }
                 // Its pointer moved meanwhile. A victim stays closed, as a drive may do at any time.
-                Err(now) => seen = now,
+                Err(now) => before = now,
             }
         }
     }
