@@ -1,1 +1,3 @@
-//! Whole-stack checks of the other crates: hazards, promises, command line.
+//! Whole-stack checks of the other crates: hazards, promises, command line, speed.
+
+pub mod bench;
