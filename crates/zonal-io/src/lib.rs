@@ -6,6 +6,7 @@ pub mod data;
 pub mod device;
 pub mod emulated;
 pub mod image;
+pub mod registry;
 pub mod sync;
 pub mod volume;
 
