@@ -3,7 +3,7 @@
 pub use crossbeam_utils::CachePadded;
 pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 pub use std::sync::Arc;
-pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Multiplier that spreads zones over a table: odd, so that it permutes any power-of-two table, and such that neighbours
 /// and power-of-two strides land on different cache lines.
