@@ -8,6 +8,7 @@ pub mod emulated;
 pub mod image;
 pub mod registry;
 pub mod sync;
+pub mod trace;
 pub mod volume;
 
 pub use volume::Volume;

@@ -1,22 +1,26 @@
 //! The devices of this crate.
 
 use super::{NameError, Options, Part, Registry};
+use crate::device::Device;
 use crate::emulated::{CompleteMode, Emulated, EmulatedOptions, Locking, Null, Ram};
 use crate::image::{ImageDevice, OpenOptions};
-use std::path::PathBuf;
+use crate::trace::Trace;
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zonal_core::Personality;
 
 pub(super) fn register(registry: &mut Registry) {
     registry.add_kind("null", |part| {
         let options = emulated_options(part, EmulatedOptions::default())?;
-        let name = part.own_name().to_owned();
+        let name = part.name_from_here().to_owned();
         Ok(Box::new(move || Ok(Arc::new(Emulated::new(&name, &options, Null)?))))
     });
     registry.add_kind("ram", |part| {
         // Zones of the usual size, on a device that fits into memory.
         let options = emulated_options(part, EmulatedOptions { size: 8 << 30, ..Default::default() })?;
-        let name = part.own_name().to_owned();
+        let name = part.name_from_here().to_owned();
         Ok(Box::new(move || {
             let storage = Ram::new(&options.geometry()?);
             Ok(Arc::new(Emulated::new(&name, &options, storage)?))
@@ -27,6 +31,28 @@ pub(super) fn register(registry: &mut Registry) {
         Ok(Box::new(move || Ok(Arc::new(ImageDevice::open(&path, &OpenOptions::default())?))))
     });
     registry.set_path_kind("image");
+    registry.add_wrapper("trace", |part| {
+        let mut options = part.options()?;
+        let file = options.text("file")?.map(PathBuf::from);
+        let mut overwrite = false;
+        options.flag("overwrite", &mut overwrite)?;
+        options.finish()?;
+        let file = file.ok_or_else(|| part.refused("trace needs file=PATH"))?;
+        let name = part.name_from_here().to_owned();
+        Ok(Box::new(move |inner| Ok(Arc::new(trace_to_file(inner, &file, overwrite)?.named(&name)))))
+    });
+}
+
+/// The file could be the very image that is traced: replaced only if asked for.
+fn trace_to_file(inner: Arc<dyn Device>, path: &Path, overwrite: bool) -> io::Result<Trace> {
+    let mut how = File::options();
+    how.write(true);
+    if overwrite {
+        how.create(true).truncate(true)
+    } else {
+        how.create_new(true)
+    };
+    Trace::to_writer(inner, Box::new(BufWriter::new(how.open(path)?)))
 }
 
 /// The options of `part` on top of `defaults`, checked as far as they can be without a device.

@@ -49,14 +49,9 @@ pub struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// The whole device name, wrappers and all.
-    pub fn name(&self) -> &'a str {
-        self.name
-    }
-
-    /// This device's own name: kind, colon and text.
-    pub fn own_name(&self) -> &'a str {
-        &self.name[self.whole.clone()]
+    /// The name of the device that this part makes: its own part of the whole name, and what it wraps.
+    pub fn name_from_here(&self) -> &'a str {
+        &self.name[self.whole.start..]
     }
 
     /// The text.
