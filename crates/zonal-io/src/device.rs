@@ -136,6 +136,11 @@ pub(crate) enum ContextKind {
 }
 
 impl Context {
+    #[inline(always)]
+    pub(crate) const fn one(pending: Pending) -> Context {
+        Context(ContextKind::One(pending))
+    }
+
     /// A context for direct users of a device: a number.
     pub const fn token(token: u64) -> Context {
         Context(ContextKind::Token(token))

@@ -1,6 +1,7 @@
 //! Zoned devices and the write path: device trait, emulated drives, volume.
 
 pub mod buffer;
+pub mod control;
 pub mod data;
 pub mod device;
 pub mod emulated;

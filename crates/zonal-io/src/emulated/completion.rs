@@ -4,10 +4,8 @@
 
 use super::zones::Placed;
 use crate::device::{CommandResult, Completed, Context};
-use crossbeam_utils::CachePadded;
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{AtomicU32, AtomicUsize, CachePadded, Condvar, Mutex, Ordering};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use zonal_core::Nanos;
 

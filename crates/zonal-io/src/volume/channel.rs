@@ -93,8 +93,16 @@ impl ChannelRef {
 pub(crate) struct Delivery {
     pub(super) channel: ChannelRef,
     pub(super) completion: Completion,
-    /// Whether the request was counted by [`ChannelRef::count_issued`].
-    pub(super) counted: bool,
+    pub(super) counted: Counted,
+}
+
+/// Whether a request was counted by [`ChannelRef::count_issued`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Counted {
+    /// It was, or will be before its `submit` returns.
+    Yes,
+    /// Only its `submit` has seen it.
+    No,
 }
 
 /// A delivery that waits for a later frame, and keeps its channel alive on its own.
@@ -104,12 +112,12 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn new(delivery: Delivery) -> Waiting {
-        let channel = delivery.channel.to_owned();
-        if delivery.counted {
+    fn new(channel: ChannelRef, completion: Completion, counted: Counted) -> Waiting {
+        let channel = channel.to_owned();
+        if counted == Counted::Yes {
             channel.ended.fetch_add(1, Ordering::Release);
         }
-        Waiting { channel, completion: delivery.completion }
+        Waiting { channel, completion }
     }
 }
 
@@ -157,27 +165,47 @@ impl Backlog {
 
 thread_local! {
     static DELIVERING: Cell<bool> = const { Cell::new(false) };
+    /// Length of `NESTED`, apart so that the usual case reads a plain cell.
+    static NESTED_LEN: Cell<usize> = const { Cell::new(0) };
     static NESTED: RefCell<VecDeque<Waiting>> = const { RefCell::new(VecDeque::new()) };
 }
 
 /// Hands a completion to its channel now, or leaves it to the frame or poll that will.
 #[inline]
-pub(super) fn deliver(delivery: Delivery) {
-    let reference = delivery.channel;
+pub(super) fn deliver(reference: ChannelRef, completion: Completion, counted: Counted) {
     let channel = reference.get();
-    if channel.deferred {
-        return channel.backlog.push(Waiting::new(delivery));
-    }
-    if DELIVERING.get() {
-        return NESTED.with_borrow_mut(|nested| nested.push_back(Waiting::new(delivery)));
+    if channel.deferred || DELIVERING.get() {
+        return leave(reference, completion, counted);
     }
     let frame = Frame::enter();
-    (channel.complete)(delivery.completion);
-    if delivery.counted {
+    (channel.complete)(completion);
+    if counted == Counted::Yes {
         // The last use of the pointer: from here on the channel may be freed.
         channel.ended.fetch_add(1, Ordering::Release);
     }
     frame.drain(TURN_MAX - 1);
+}
+
+#[cold]
+fn leave(reference: ChannelRef, completion: Completion, counted: Counted) {
+    let waiting = Waiting::new(reference, completion, counted);
+    if waiting.channel.deferred {
+        let backlog = waiting.channel.backlog.clone();
+        backlog.push(waiting);
+    } else {
+        NESTED.with_borrow_mut(|nested| {
+            nested.push_back(waiting);
+            NESTED_LEN.set(nested.len());
+        });
+    }
+}
+
+fn pop_nested() -> Option<Waiting> {
+    NESTED.with_borrow_mut(|nested| {
+        let first = nested.pop_front();
+        NESTED_LEN.set(nested.len());
+        first
+    })
 }
 
 /// The outermost delivery on this thread.
@@ -193,30 +221,36 @@ impl Frame {
     /// Delivers what completed inside this frame, up to `turn`, and leaves the rest to polls.
     #[inline]
     fn drain(&self, turn: usize) {
-        if NESTED.with_borrow(VecDeque::is_empty) {
-            return;
+        if NESTED_LEN.get() > 0 {
+            self.drain_nested(turn);
         }
-        for _ in 0..turn {
-            let Some(w) = NESTED.with_borrow_mut(VecDeque::pop_front) else { return };
-            (w.channel.complete)(w.completion);
-        }
-        self.leave_rest();
     }
 
-    fn leave_rest(&self) {
-        while let Some(w) = NESTED.with_borrow_mut(VecDeque::pop_front) {
-            let backlog = w.channel.backlog.clone();
-            backlog.push(w);
+    #[cold]
+    fn drain_nested(&self, turn: usize) {
+        for _ in 0..turn {
+            let Some(w) = pop_nested() else { return };
+            (w.channel.complete)(w.completion);
         }
+        leave_nested();
+    }
+}
+
+/// Leaves what completed inside this frame to the polls of its channels.
+#[cold]
+fn leave_nested() {
+    while let Some(w) = pop_nested() {
+        let backlog = w.channel.backlog.clone();
+        backlog.push(w);
     }
 }
 
 impl Drop for Frame {
     fn drop(&mut self) {
         DELIVERING.set(false);
-        if std::thread::panicking() {
-            // A completion function panicked: its neighbours still end exactly once.
-            self.leave_rest();
+        // Something is left only if a completion function panicked: its neighbours still end exactly once.
+        if NESTED_LEN.get() > 0 {
+            leave_nested();
         }
     }
 }

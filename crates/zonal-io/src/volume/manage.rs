@@ -5,7 +5,7 @@
 //! releases them.
 
 use super::Volume;
-use super::channel::deliver;
+use super::channel::Counted;
 use super::counters::Counter;
 use super::pending::Pending;
 use super::submit::Fate;
@@ -45,9 +45,7 @@ impl Volume {
     fn abort(&self, zone: ZoneIndex, aborted: Vec<Pending>) {
         self.counters.line().add(Counter::Failed, aborted.len() as u64);
         for p in aborted {
-            if let Some(d) = p.end(Err(RequestError::Aborted { zone })) {
-                deliver(d);
-            }
+            p.end(Err(RequestError::Aborted { zone }), Counted::Yes);
         }
     }
 
@@ -82,10 +80,11 @@ impl Volume {
             self.kick(now, zone);
         }
         // The walk's own share: the command goes out here if every zone was quiet at once.
-        if let Some(context) = self.zone_is_quiet()
-            && let Some((context, result)) = self.issue(now, context)
+        let mut slot = self.zone_is_quiet();
+        if slot.is_some()
+            && let Some(result) = self.issue(now, &mut slot)
         {
-            self.completed(now, context, result);
+            self.completed(now, &mut slot, result);
         }
     }
 
@@ -116,7 +115,7 @@ impl Volume {
             // A reset that failed may have reset some zones.
             let word = if reset { word } else { word.recovering() };
             if queue.is_empty() && reset {
-                let (word, next) = queue.next(word, &self.rules(zone), &mut Vec::new());
+                let (word, next) = queue.next(word, &self.rules(zone));
                 debug_assert!(matches!(next, Next::Nothing));
                 shard.drop_queue(zone);
                 self.store(zone, word);

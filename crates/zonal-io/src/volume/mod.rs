@@ -32,7 +32,7 @@ pub use counters::Statistics;
 pub use driver::Driver;
 pub use mode::{UnknownMode, WriteMode};
 pub(crate) use pending::{Merged, Pending};
-pub use plugs::PlugStatus;
+pub use plugs::{Condition, PlugStatus};
 pub use request::{Completion, Request};
 
 use crate::data::Data;
@@ -269,7 +269,7 @@ impl Volume {
                 deadline = Some(now);
             }
             for Completed { context, result } in finished.drain(..) {
-                self.completed(now, context, result);
+                self.completed(now, &mut Some(context), result);
             }
         }
         for _ in 0..TURN_MAX {
@@ -321,8 +321,9 @@ impl Volume {
         // Each command is tried once a poll: a queue that is still full puts it back at the end of the list.
         for _ in 0..self.stalled_len.load(Ordering::Acquire) {
             let Some(Stalled { context, queue }) = self.pop_stalled() else { return };
-            if let Some((context, result)) = self.issue_on(now, queue, context) {
-                self.completed(now, context, result);
+            let mut slot = Some(context);
+            if let Some(result) = self.issue_on(now, queue, &mut slot) {
+                self.completed(now, &mut slot, result);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Requests on their way: what travels with a command as its context.
 
-use super::channel::{ChannelRef, Delivery};
+use super::channel::{ChannelRef, Counted, Delivery, deliver};
 use super::request::{Completion, Request};
 use crate::buffer::IoBuf;
 use crate::data::Segment;
@@ -33,8 +33,6 @@ pub(crate) struct Pending {
     pub(super) plugged: bool,
     pub(super) fua: bool,
     pub(super) nowait: bool,
-    /// Whether the channel counts it, as every request that may outlive its `submit`.
-    pub(super) counted: bool,
 }
 
 /// What the next command of a request is for.
@@ -49,22 +47,17 @@ pub(crate) enum Stage {
 }
 
 impl Pending {
-    pub(super) fn new(owner: Owner, request: Request) -> Pending {
+    /// Inlined so that the request is built where it will stay: a copy of what was just written costs a stall.
+    #[inline(always)]
+    pub(super) fn new(owner: Owner, request: Request, stage: Stage) -> Pending {
         let Request { op, fua, nowait, sector, sectors, buf, token } = request;
-        Pending {
-            owner,
-            buf,
-            token,
-            sector,
-            sectors,
-            done: 0,
-            op,
-            stage: Stage::Main,
-            plugged: false,
-            fua,
-            nowait,
-            counted: true,
-        }
+        Pending { owner, buf, token, sector, sectors, done: 0, op, stage, plugged: false, fua, nowait }
+    }
+
+    /// Whether a plug waits for this request's end as for a reset or finish.
+    #[inline]
+    pub(super) fn is_management(&self) -> bool {
+        self.plugged && self.op.is_zone_management()
     }
 
     /// The payload's part that `sectors` from `done` on cover.
@@ -75,20 +68,20 @@ impl Pending {
         Segment::new(self.buf.as_ptr().wrapping_add(from), len)
     }
 
-    /// Ends the request: its delivery, unless it is a part of one whose other parts are still on their way.
-    pub(super) fn end(self, result: Result<Output, RequestError>) -> Option<Delivery> {
+    /// Ends the request and tells the caller, unless it is a part of one whose other parts are still on their way.
+    #[inline(always)]
+    pub(super) fn end(self, result: Result<Output, RequestError>, counted: Counted) {
         match self.owner {
-            Owner::Channel(channel) => Some(Delivery {
-                channel,
-                completion: Completion { token: self.token, result, buf: self.buf },
-                counted: self.counted,
-            }),
+            Owner::Channel(channel) => {
+                deliver(channel, Completion { token: self.token, result, buf: self.buf }, counted);
+            }
             Owner::Split(split) => split.end_part(self.sector, result),
         }
     }
 }
 
 /// Writes that go out as one command, in order, or one request whose payload is not its buffer.
+#[derive(Default)]
 pub(crate) struct Merged {
     pub(super) parts: Vec<Pending>,
     pub(super) segments: Vec<Segment>,
@@ -110,11 +103,12 @@ struct SplitState {
 impl Split {
     pub(super) fn new(parts: u32, channel: ChannelRef, token: u64, buf: IoBuf) -> Split {
         let completion = Completion { token, result: Ok(Output::Done), buf };
-        let whole = Some(Delivery { channel, completion, counted: true });
+        let whole = Some(Delivery { channel, completion, counted: Counted::Yes });
         Split { state: Mutex::new(SplitState { parts_left: parts, error: None, whole }) }
     }
 
-    fn end_part(&self, at: Sector, result: Result<Output, RequestError>) -> Option<Delivery> {
+    #[cold]
+    fn end_part(&self, at: Sector, result: Result<Output, RequestError>) {
         let mut state = self.state.lock();
         if let Err(e) = result
             && state.error.is_none_or(|(lowest, _)| at < lowest)
@@ -123,12 +117,13 @@ impl Split {
         }
         state.parts_left -= 1;
         if state.parts_left > 0 {
-            return None;
+            return;
         }
         let mut whole = state.whole.take().expect("the last part ends once");
         if let Some((_, e)) = state.error {
             whole.completion.result = Err(e);
         }
-        Some(whole)
+        drop(state);
+        deliver(whole.channel, whole.completion, whole.counted);
     }
 }
