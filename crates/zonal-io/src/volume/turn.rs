@@ -77,7 +77,9 @@ impl Volume {
     #[inline]
     pub(super) fn completed(&self, now: Nanos, slot: &mut Option<Context>, result: CommandResult) {
         match (slot.as_ref().map(|c| &c.0), result) {
-            (Some(ContextKind::One(p)), Ok(output)) if self.ends_with_this_command(p) && !p.is_management() => {
+            (Some(ContextKind::One(p)), Ok(output))
+                if self.ends_with_this_command(p) && !p.is_management() =>
+            {
                 let output = self.output(p, output);
                 let mut turn = Turn::default();
                 if p.plugged {
