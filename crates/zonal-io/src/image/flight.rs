@@ -16,9 +16,8 @@
 
 use crate::device::Context;
 use crate::emulated::{Placed, WriteKind, Zones};
-use crossbeam_utils::CachePadded;
+use crate::sync::{CachePadded, Condvar, Mutex, MutexGuard};
 use hashbrown::HashMap;
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use zonal_core::device::{ZoneAction, ZoneEvent, ZoneState};
 use zonal_core::{DeviceError, Personality, ZoneCondition, ZoneError, ZoneIndex};

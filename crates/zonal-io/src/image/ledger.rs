@@ -29,10 +29,9 @@ use crate::image::format::{
     Header, Layout, PAGE_BYTES, Page, PageError, Session, Side, Slots, ZONES_PER_PAGE, initial_state,
     state_from_word,
 };
-use parking_lot::Mutex;
+use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, fence};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use zonal_core::device::ZoneState;
 use zonal_core::{Geometry, SECTOR_BYTES, ZoneIndex};
 
