@@ -1,1 +1,5 @@
 //! Whole-stack checks of the other crates: hazards, promises, command line.
+//!
+//! The checks are this crate's tests; the library holds what several of them need.
+
+pub mod program;
