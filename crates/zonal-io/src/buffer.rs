@@ -15,16 +15,14 @@ pub const BUFFER_ALIGN: usize = 4096;
 /// An aligned piece of memory that its holder owns.
 pub struct IoBuf {
     ptr: NonNull<u8>,
+    /// Where the memory goes when it is dropped; apart from `owned` to keep the whole at 24 bytes.
+    pool: Option<Arc<PoolInner>>,
     len: u32,
-    home: Home,
+    /// Whether dropping frees the memory. Not: an empty buffer, or memory lent by [`IoBuf::from_raw`].
+    owned: bool,
 }
 
-enum Home {
-    /// Nothing to free: an empty buffer, or memory lent by [`IoBuf::from_raw`].
-    Elsewhere,
-    Heap,
-    Pool(Arc<PoolInner>),
-}
+const _: () = assert!(size_of::<IoBuf>() == 24, "buffers are moved with every request");
 
 // SAFETY: the holder of an `IoBuf` is the only one to reach its memory.
 unsafe impl Send for IoBuf {}
@@ -34,7 +32,7 @@ unsafe impl Sync for IoBuf {}
 impl IoBuf {
     /// The buffer without bytes, for requests without payload and devices that keep no data.
     pub const fn empty() -> IoBuf {
-        IoBuf { ptr: NonNull::dangling(), len: 0, home: Home::Elsewhere }
+        IoBuf { ptr: NonNull::dangling(), pool: None, len: 0, owned: false }
     }
 
     /// A zeroed buffer of `len` bytes, at most 4 GiB - 1.
@@ -42,7 +40,7 @@ impl IoBuf {
         if len == 0 {
             return IoBuf::empty();
         }
-        IoBuf { ptr: allocate(len), len, home: Home::Heap }
+        IoBuf { ptr: allocate(len), pool: None, len, owned: true }
     }
 
     /// A buffer over memory that somebody else owns: a foreign caller's, such as a C program's.
@@ -51,7 +49,7 @@ impl IoBuf {
     /// The memory is valid for reads and writes of `len` bytes until the buffer is dropped, and nobody else touches it
     /// as long.
     pub const unsafe fn from_raw(ptr: NonNull<u8>, len: u32) -> IoBuf {
-        IoBuf { ptr, len, home: Home::Elsewhere }
+        IoBuf { ptr, pool: None, len, owned: false }
     }
 
     /// Length in bytes.
@@ -99,17 +97,16 @@ impl fmt::Debug for IoBuf {
 
 impl Drop for IoBuf {
     fn drop(&mut self) {
-        match &self.home {
-            Home::Elsewhere => {}
-            // SAFETY: allocated by `allocate` with the same length.
-            Home::Heap => unsafe { free(self.ptr, self.len) },
-            Home::Pool(pool) => {
-                if pool.idle.push(Idle(self.ptr)).is_err() {
-                    // SAFETY: allocated by `allocate` with the pool's length.
-                    unsafe { free(self.ptr, self.len) }
-                }
-            }
+        if !self.owned {
+            return;
         }
+        if let Some(pool) = &self.pool
+            && pool.idle.push(Idle(self.ptr)).is_ok()
+        {
+            return;
+        }
+        // SAFETY: allocated by `allocate` with the same length, also for a pool.
+        unsafe { free(self.ptr, self.len) }
     }
 }
 
@@ -146,7 +143,7 @@ impl BufferPool {
     /// A buffer with whatever bytes its last user left, or zeroes.
     pub fn take(&self) -> IoBuf {
         let ptr = self.0.idle.pop().map_or_else(|| allocate(self.0.len), |idle| idle.0);
-        IoBuf { ptr, len: self.0.len, home: Home::Pool(self.0.clone()) }
+        IoBuf { ptr, pool: Some(self.0.clone()), len: self.0.len, owned: true }
     }
 }
 

@@ -4,6 +4,7 @@
 //! command may sit in a queue and complete on another thread), so the borrow is a contract: making a [`Data`] is
 //! unsafe, using one is not.
 
+use std::io::IoSlice;
 use std::marker::PhantomData;
 
 /// A contiguous piece of memory.
@@ -107,6 +108,16 @@ impl Data {
             // SAFETY: by the contract of `Data::one` the bytes are valid and unchanged until the command completes.
             take(at, unsafe { std::slice::from_raw_parts(s.ptr, s.len) });
             at += s.len;
+        }
+    }
+
+    /// Calls `take` once with all pieces of a write's payload, in order, for a vectored write.
+    pub fn with_slices<R>(&self, take: impl FnOnce(&mut [IoSlice<'_>]) -> R) -> R {
+        // SAFETY: by the contract of `Data::one` the bytes are valid and unchanged until the command completes.
+        let slice = |s: &Segment| IoSlice::new(unsafe { std::slice::from_raw_parts(s.ptr, s.len) });
+        match self.segments() {
+            [one] => take(&mut [slice(one)]),
+            many => take(&mut many.iter().map(slice).collect::<Vec<_>>()),
         }
     }
 

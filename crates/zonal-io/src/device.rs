@@ -128,7 +128,7 @@ pub(crate) enum ContextKind {
     /// A direct user's number.
     Token(u64),
     /// A volume's request, or a piece of one.
-    One(Pending),
+    One(Box<Pending>),
     /// Writes that share a command, or zeroes written as data.
     Merged(Box<Merged>),
     /// A volume asks where this zone stands after a failed write.
@@ -136,6 +136,11 @@ pub(crate) enum ContextKind {
 }
 
 impl Context {
+    #[inline(always)]
+    pub(crate) const fn one(pending: Box<Pending>) -> Context {
+        Context(ContextKind::One(pending))
+    }
+
     /// A context for direct users of a device: a number.
     pub const fn token(token: u64) -> Context {
         Context(ContextKind::Token(token))

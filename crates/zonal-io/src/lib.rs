@@ -1,10 +1,14 @@
 //! Zoned devices and the write path: device trait, emulated drives, volume.
 
 pub mod buffer;
+pub mod control;
 pub mod data;
 pub mod device;
 pub mod emulated;
+pub mod image;
+pub mod registry;
 pub mod sync;
+pub mod trace;
 pub mod volume;
 
 pub use volume::Volume;

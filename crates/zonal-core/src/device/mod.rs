@@ -29,3 +29,6 @@ pub use resources::{Limits, Resources};
 pub use rules::Rules;
 pub use select::ZoneAction;
 pub use state::{StateBitsError, ZoneState};
+
+#[cfg(test)]
+mod tests;

@@ -28,40 +28,29 @@ pub struct Item<T> {
     pub token: T,
 }
 
-/// What the shell has to do next for a zone.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Next<T> {
+/// What the shell has to do next for a zone. Requests concerned are still at the queue's head: take them with
+/// [`Queue::pop`] before the next step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
     /// Nothing: something in flight will bring news, or nobody waits.
     Nothing,
-    /// Issue one command of `sectors` at offset `at`: `token` first, then what was pushed to the list of merged ones.
+    /// Take `parts` writes and issue them as one command of `sectors` at offset `at`.
     Issue {
-        /// The first or only write.
-        token: T,
         /// Offset from the zone's start, in sectors.
         at: u32,
         /// Length of the whole command, in sectors.
         sectors: u32,
-        /// Whether it goes out as a native append.
-        native_append: bool,
+        /// How many writes share the command.
+        parts: u32,
     },
-    /// Issue this reset or finish.
-    Manage {
-        /// The request.
-        token: T,
-        /// Reset or finish.
-        op: Op,
-    },
+    /// Take one request and issue this reset or finish.
+    Manage(Op),
     /// Ask the device where the zone stands, then call [`Queue::resynced`] or [`Queue::resync_failed`].
     Resync,
     /// The zone, held by [`Queue::hold`], is quiet and frozen until [`Queue::release`].
     Held,
-    /// End this request with this error.
-    Fail {
-        /// The request.
-        token: T,
-        /// Why.
-        error: RequestError,
-    },
+    /// Take one request and end it with this error.
+    Fail(RequestError),
 }
 
 /// What a device said about a zone after a failed write.
@@ -104,6 +93,13 @@ impl<T> Queue<T> {
         self.items.is_empty()
     }
 
+    /// Forgets what it knows, to serve another zone; keeps its memory. For empty queues.
+    pub fn clear(&mut self) {
+        let mut items = std::mem::take(&mut self.items);
+        items.clear();
+        *self = Queue { items, ..Queue::default() };
+    }
+
     /// Puts a request at the end and returns the word, waiting.
     pub fn push(&mut self, word: Word, item: Item<T>) -> Word {
         self.gave_up = false;
@@ -135,13 +131,8 @@ impl<T> Queue<T> {
         self.items = stay;
     }
 
-    /// Takes everything out, in order.
-    pub fn drain(&mut self) -> impl Iterator<Item = T> {
-        self.items.drain(..).map(|i| i.token)
-    }
-
-    /// One step. `merged` receives the tokens that share an issued command with the first.
-    pub fn next(&mut self, word: Word, rules: &Rules, merged: &mut Vec<T>) -> (Word, Next<T>) {
+    /// One step. See [`Next`] for what the caller owes.
+    pub fn next(&mut self, word: Word, rules: &Rules) -> (Word, Next) {
         if word.frozen() || self.asking {
             return (word, Next::Nothing);
         }
@@ -149,23 +140,23 @@ impl<T> Queue<T> {
             return if word.in_flight() > 0 { (word, Next::Nothing) } else { (word.freezing(), Next::Held) };
         }
         match (word.recovers(), self.items.front().map(|i| i.kind)) {
-            (_, Some(Kind::Manage(op))) => self.next_management(word, op),
+            (_, Some(Kind::Manage(op))) => next_management(word, op),
             (true, _) => self.next_recovery(word),
-            (false, Some(Kind::Write(kind, sectors))) => self.next_write(word, kind, sectors, rules, merged),
+            (false, Some(Kind::Write(kind, sectors))) => self.next_write(word, kind, sectors, rules),
             (false, None) => (word.not_waiting(), Next::Nothing),
         }
     }
 
-    /// Reset and finish need no known pointer: they set it. So they go out even where the device cannot report.
-    fn next_management(&mut self, word: Word, op: Op) -> (Word, Next<T>) {
-        if word.in_flight() > 0 {
-            return (word, Next::Nothing);
-        }
-        (word.freezing(), Next::Manage { token: self.pop(), op })
+    /// Takes the request at the head, which [`Queue::next`] has just decided about.
+    ///
+    /// # Panics
+    /// If nobody waits.
+    pub fn pop(&mut self) -> T {
+        self.items.pop_front().expect("the step was about the head").token
     }
 
     /// What is in flight may still move the device's pointer: ask only when it has ended.
-    fn next_recovery(&mut self, word: Word) -> (Word, Next<T>) {
+    fn next_recovery(&mut self, word: Word) -> (Word, Next) {
         if word.in_flight() > 0 || self.gave_up {
             return (word, Next::Nothing);
         }
@@ -173,14 +164,7 @@ impl<T> Queue<T> {
         (word, Next::Resync)
     }
 
-    fn next_write(
-        &mut self,
-        word: Word,
-        kind: WriteKind,
-        sectors: u32,
-        rules: &Rules,
-        merged: &mut Vec<T>,
-    ) -> (Word, Next<T>) {
+    fn next_write(&mut self, word: Word, kind: WriteKind, sectors: u32, rules: &Rules) -> (Word, Next) {
         let native = kind == WriteKind::Append && rules.appends_in_flight_max > 0;
         let may_go = match word.in_flight() {
             0 => true,
@@ -190,42 +174,40 @@ impl<T> Queue<T> {
             return (word, Next::Nothing);
         }
         if let Some(error) = refusal(word.class(), rules) {
-            return (word, Next::Fail { token: self.pop(), error });
+            return (word, Next::Fail(error));
         }
         match word.place(kind, sectors, rules) {
-            Err(error) => (word, Next::Fail { token: self.pop(), error: self.explain(error) }),
+            Err(error) => (word, Next::Fail(self.explain(error))),
             Ok(at) => {
-                let mergeable = self.items[0].mergeable;
-                let token = self.pop();
-                let mut total = sectors;
-                if mergeable {
-                    total += self.merge_behind(at + sectors, sectors, rules, merged);
-                }
                 if kind != WriteKind::Append {
                     // Positional writes go on where the zone stands: from here on a misplaced one errs by itself.
                     self.lost_at = None;
                 }
-                (word.issued(total, native), Next::Issue { token, at, sectors: total, native_append: native })
+                let (sectors, parts) = self.merge(at, sectors, rules);
+                (word.issued(sectors, native), Next::Issue { at, sectors, parts })
             }
         }
     }
 
-    /// Takes the waiting writes that continue at `at` while they fit one command and the zone; returns their sectors.
-    fn merge_behind(&mut self, at: u32, have: u32, rules: &Rules, merged: &mut Vec<T>) -> u32 {
-        let mut more = 0;
-        while let Some(Item { kind: Kind::Write(WriteKind::At(offset), n), mergeable: true, .. }) =
-            self.items.front()
-        {
-            let (offset, n) = (*offset, *n);
-            let fits = have.saturating_add(more).saturating_add(n) <= rules.merge_sectors_max
-                && (at + more).saturating_add(n) <= rules.capacity;
-            if offset != at + more || !fits {
+    /// How many sectors and writes from the head on fit one command that begins at `at` with `sectors`.
+    fn merge(&self, at: u32, mut sectors: u32, rules: &Rules) -> (u32, u32) {
+        let mut parts = 1;
+        if !self.items[0].mergeable {
+            return (sectors, parts);
+        }
+        for item in self.items.iter().skip(1) {
+            let Item { kind: Kind::Write(WriteKind::At(offset), n), mergeable: true, .. } = *item else {
+                break;
+            };
+            let total = sectors.saturating_add(n);
+            let fits = total <= rules.merge_sectors_max && total <= rules.capacity - at;
+            if offset != at + sectors || !fits {
                 break;
             }
-            more += n;
-            merged.push(self.pop());
+            sectors = total;
+            parts += 1;
         }
-        more
+        (sectors, parts)
     }
 
     /// A misplaced write behind a loss did not err, its predecessor did.
@@ -286,10 +268,9 @@ impl<T> Queue<T> {
     }
 }
 
-impl<T> Queue<T> {
-    fn pop(&mut self) -> T {
-        self.items.pop_front().expect("the caller looked at the head").token
-    }
+/// A reset or finish goes alone. It needs no known pointer: it sets it, also where the device cannot report.
+fn next_management(word: Word, op: Op) -> (Word, Next) {
+    if word.in_flight() > 0 { (word, Next::Nothing) } else { (word.freezing(), Next::Manage(op)) }
 }
 
 /// Why a zone of this class takes no write.

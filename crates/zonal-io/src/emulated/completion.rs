@@ -4,20 +4,15 @@
 
 use super::zones::Placed;
 use crate::device::{CommandResult, Completed, Context};
-use crossbeam_utils::CachePadded;
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{AtomicU32, AtomicUsize, CachePadded, Condvar, Mutex, Ordering};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use zonal_core::Nanos;
 
-/// Completions taken from a queue at a time: enough to spread the cost of its lock, few enough for the stack.
-const BATCH: usize = 16;
-
 /// A command's answer, and the place that a write keeps until the answer is out.
-pub(super) struct Executed {
-    pub(super) result: CommandResult,
-    pub(super) held: Option<Placed>,
+pub(crate) struct Executed {
+    pub(crate) result: CommandResult,
+    pub(crate) held: Option<Placed>,
 }
 
 struct Waiting {
@@ -30,14 +25,19 @@ struct Waiting {
 struct Queue {
     /// Commands between [`Queues::reserve`] and delivery.
     outstanding: AtomicU32,
-    /// Something was added since the last poll that saw everything. Changed only under `waiting`.
-    news: AtomicBool,
-    /// In the order of execution, which with one delay for all is that of their deadlines.
-    waiting: Mutex<VecDeque<Waiting>>,
+    waiting: Mutex<WaitingList>,
+}
+
+#[derive(Default)]
+struct WaitingList {
+    /// In the order of execution, which is also that of their deadlines.
+    commands: VecDeque<Waiting>,
+    /// Something is there that the last poll has not seen, or has not had the budget to take.
+    has_news: bool,
 }
 
 /// All queues of a device.
-pub(super) struct Queues {
+pub(crate) struct Queues {
     queues: Box<[CachePadded<Queue>]>,
     depth: u32,
     delay: Nanos,
@@ -47,7 +47,7 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    pub(super) fn new(queues: usize, depth: u32, delay: Nanos) -> Queues {
+    pub(crate) fn new(queues: usize, depth: u32, delay: Nanos) -> Queues {
         Queues {
             queues: (0..queues).map(|_| CachePadded::default()).collect(),
             depth,
@@ -59,7 +59,7 @@ impl Queues {
     }
 
     /// Takes a place among the commands in flight on `queue`, to be filled by [`Queues::add`]; `false` if all are taken.
-    pub(super) fn reserve(&self, queue: usize) -> bool {
+    pub(crate) fn reserve(&self, queue: usize) -> bool {
         let outstanding = &self.queues[queue].outstanding;
         let free = outstanding.fetch_add(1, Ordering::Relaxed) < self.depth;
         if !free {
@@ -68,23 +68,29 @@ impl Queues {
         free
     }
 
+    /// Gives back a place of [`Queues::reserve`] that will not be filled.
+    pub(crate) fn cancel(&self, queue: usize) {
+        self.queues[queue].outstanding.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// Adds an executed command to `queue`.
-    pub(super) fn add(&self, now: Nanos, queue: usize, context: Context, executed: Executed) {
+    pub(crate) fn add(&self, now: Nanos, queue: usize, context: Context, executed: Executed) {
         let due = Nanos(now.0.saturating_add(self.delay.0));
-        let queue = &self.queues[queue];
-        let mut waiting = queue.waiting.lock();
-        waiting.push_back(Waiting { due, context, executed });
-        // A sleeper registers before it looks for news, this looks for sleepers after it made some: one sees the other.
-        let was_news = queue.news.swap(true, Ordering::SeqCst);
+        let mut waiting = self.queues[queue].waiting.lock();
+        // Two threads may bring their times in the wrong order.
+        let due = waiting.commands.back().map_or(due, |last| due.max(last.due));
+        waiting.commands.push_back(Waiting { due, context, executed });
+        let had_news = std::mem::replace(&mut waiting.has_news, true);
         drop(waiting);
-        if !was_news && self.sleepers.load(Ordering::SeqCst) != 0 {
+        // A sleeper registers before it looks for news under this queue's lock: it sees them, or is seen here.
+        if !had_news && self.sleepers.load(Ordering::Relaxed) != 0 {
             drop(self.sleep.lock());
             self.wake.notify_all();
         }
     }
 
     /// [`crate::device::Device::poll`]; `released` gets the places of writes just before their completions are out.
-    pub(super) fn poll(
+    pub(crate) fn poll(
         &self,
         now: Nanos,
         queue: usize,
@@ -93,43 +99,35 @@ impl Queues {
         done: &mut dyn FnMut(Completed),
     ) -> Option<Nanos> {
         let queue = &self.queues[queue];
-        let mut left = budget;
-        loop {
-            let mut batch = [const { None }; BATCH];
-            // Whoever is at it is done in no time, and may not look at what this caller waits for.
-            let Some(mut waiting) = queue.waiting.try_lock() else { return Some(now) };
-            let mut taken = 0;
-            while taken < BATCH.min(left) && waiting.front().is_some_and(|w| w.due <= now) {
-                batch[taken] = waiting.pop_front();
-                taken += 1;
+        // Whoever is at it is done soon, and may not look at what this caller waits for. `done` runs under the lock: it
+        // may not call the device.
+        let Some(mut waiting) = queue.waiting.try_lock() else { return Some(now) };
+        let mut taken = 0;
+        while taken < budget
+            && let Some(Waiting { context, executed, .. }) = waiting.commands.pop_front_if(|w| w.due <= now)
+        {
+            taken += 1;
+            if let Some(placed) = executed.held {
+                released(placed);
             }
-            left -= taken;
-            let next = waiting.front().map(|w| w.due);
-            let is_finished = left == 0 || next.is_none_or(|due| due > now);
-            if is_finished {
-                queue.news.store(next.is_some_and(|due| due <= now), Ordering::SeqCst);
-            }
-            drop(waiting);
-            queue.outstanding.fetch_sub(taken as u32, Ordering::Relaxed);
-            for Waiting { context, executed, .. } in batch.into_iter().flatten() {
-                if let Some(placed) = executed.held {
-                    released(placed);
-                }
-                done(Completed { context, result: executed.result });
-            }
-            if is_finished {
-                return next.map(|due| due.max(now));
-            }
+            done(Completed { context, result: executed.result });
         }
+        let next = waiting.commands.front().map(|w| w.due.max(now));
+        waiting.has_news = next == Some(now);
+        drop(waiting);
+        if taken > 0 {
+            queue.outstanding.fetch_sub(taken as u32, Ordering::Relaxed);
+        }
+        next
     }
 
     /// Sleeps until something is added that no poll has seen, or for `timeout`.
-    pub(super) fn wait(&self, timeout: Duration) {
+    pub(crate) fn wait(&self, timeout: Duration) {
         let mut sleep = self.sleep.lock();
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        if !self.queues.iter().any(|q| q.news.load(Ordering::SeqCst)) {
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        if !self.queues.iter().any(|q| q.waiting.lock().has_news) {
             self.wake.wait_for(&mut sleep, timeout);
         }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 }

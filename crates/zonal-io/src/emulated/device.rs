@@ -4,8 +4,8 @@ use super::completion::{Executed, Queues};
 use super::options::{CompleteMode, EmulatedOptions, Locking, OptionsError};
 use super::storage::{Extent, Storage};
 use super::zones::{Placed, WriteKind, Zones};
-use crate::device::{Command, Completed, Context, Device, DeviceInfo, Output, Submitted};
-use parking_lot::Mutex;
+use crate::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Submitted};
+use crate::sync::Mutex;
 use std::time::Duration;
 use zonal_core::device::{Limits, ZoneAction, ZoneEvent, ZoneState};
 use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, Sectors, ZoneError, ZoneIndex};
@@ -74,17 +74,65 @@ impl<S: Storage> Emulated<S> {
         Ok(())
     }
 
-    /// Executes `command`. The place of an exclusive write is given up at once if `answered_inline`, else handed out.
-    #[inline]
-    fn execute(&self, command: &Command, answered: Answered) -> Executed {
-        let _one_at_a_time = self.device_lock.as_ref().map(Mutex::lock);
-        let result = match command.op {
-            Op::Write | Op::WriteZeroes => match self.write(command, answered) {
-                Ok(executed) => return executed,
-                Err(error) => Err(error),
-            },
-            Op::Append => self.append(command),
+    /// Executes `command` and is done with it.
+    ///
+    /// Reads and writes return what fits a register, and their answer is made in its final place: moving it costs as
+    /// much as all the rest of a write that moves no data.
+    #[inline(always)]
+    fn submit_inline(&self, command: &Command) -> Submitted {
+        let done = match command.op {
+            Op::Write | Op::WriteZeroes => self.write(command),
             Op::Read => self.read(command),
+            _ => return Submitted::Done(self.execute_other(command)),
+        };
+        match done {
+            Ok(()) => Submitted::Done(Ok(Output::Done)),
+            Err(error) => Submitted::Done(Err(error)),
+        }
+    }
+
+    /// Apart from `submit_inline`, so that the guard costs nothing where there is none.
+    #[cold]
+    fn submit_locked(&self, lock: &Mutex<()>, command: &Command) -> Submitted {
+        let _one_at_a_time = lock.lock();
+        self.submit_inline(command)
+    }
+
+    /// Executes `command`; an exclusive write keeps its place until its answer is out.
+    fn execute_and_hold(&self, command: &Command) -> Executed {
+        let _one_at_a_time = self.device_lock.as_ref().map(Mutex::lock);
+        match command.op {
+            Op::Write | Op::WriteZeroes => {
+                self.write_and_hold(command).unwrap_or_else(|e| Executed { result: Err(e), held: None })
+            }
+            _ => Executed { result: self.execute_other(command), held: None },
+        }
+    }
+
+    #[inline(never)]
+    fn submit_polled(
+        &self,
+        queues: &Queues,
+        now: Nanos,
+        queue: usize,
+        command: &Command,
+        context: &mut Option<Context>,
+    ) -> Submitted {
+        if !queues.reserve(queue) {
+            return Submitted::Busy;
+        }
+        let executed = self.execute_and_hold(command);
+        let context = context.take().expect("a submitted command comes with its context");
+        queues.add(now, queue, context, executed);
+        Submitted::Pending
+    }
+
+    #[inline(never)]
+    fn execute_other(&self, command: &Command) -> CommandResult {
+        match command.op {
+            Op::Read => self.read(command).map(|()| Output::Done),
+            Op::Write | Op::WriteZeroes => unreachable!("writes are executed by `submit_inline`"),
+            Op::Append => self.append(command),
             Op::Flush => Ok(Output::Done),
             Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose => self.manage(command),
             Op::ResetAll => {
@@ -92,8 +140,7 @@ impl<S: Storage> Emulated<S> {
                 Ok(Output::Done)
             }
             Op::Report => self.zones.report(command.sector, command.sectors).map(Output::Zones),
-        };
-        Executed { result, held: None }
+        }
     }
 
     /// Checks what needs no zone: length, alignment, range, payload.
@@ -116,37 +163,57 @@ impl<S: Storage> Emulated<S> {
     }
 
     #[inline]
-    fn write(&self, command: &Command, answered: Answered) -> Result<Executed, DeviceError> {
-        let sectors_max = match command.op {
-            Op::WriteZeroes if self.info.write_zeroes_sectors_max == 0 => {
-                return Err(DeviceError::Unsupported);
-            }
-            Op::WriteZeroes => self.info.write_zeroes_sectors_max,
+    fn locate_write(&self, command: &Command) -> Result<(ZoneIndex, u32), DeviceError> {
+        let sectors_max = match (command.op, self.info.write_zeroes_sectors_max) {
+            (Op::WriteZeroes, 0) => return Err(DeviceError::Unsupported),
+            (Op::WriteZeroes, max) => max,
             _ => self.info.command_sectors_max,
         };
-        let (zone, offset) = self.locate(command, sectors_max)?;
-        let sectors = command.sectors;
+        self.locate(command, sectors_max)
+    }
+
+    #[inline(always)]
+    fn write(&self, command: &Command) -> Result<(), DeviceError> {
+        let (zone, offset) = self.locate_write(command)?;
         if self.info.geometry.is_conventional(zone) {
-            self.fits_zone(zone, offset, sectors)?;
-            let result = self.transfer(Extent { zone, offset, sectors, generation: 0 }, command);
-            return Ok(Executed { result: result.map(|()| Output::Done), held: None });
+            self.write_conventional(zone, offset, command)
+        } else if S::KEEPS_DATA {
+            let (placed, transferred) = self.write_sequential(zone, offset, command)?;
+            self.zones.release(placed);
+            transferred
+        } else {
+            Ok(self.zones.write_at_once(zone, offset, command.sectors)?)
         }
-        if !S::KEEPS_DATA && answered == Answered::Inline {
-            self.zones.write_at_once(zone, offset, sectors)?;
-            return Ok(Executed { result: Ok(Output::Done), held: None });
-        }
+    }
+
+    fn write_and_hold(&self, command: &Command) -> Result<Executed, DeviceError> {
+        let (zone, offset) = self.locate_write(command)?;
+        let (held, transferred) = if self.info.geometry.is_conventional(zone) {
+            (None, self.write_conventional(zone, offset, command))
+        } else {
+            let (placed, transferred) = self.write_sequential(zone, offset, command)?;
+            (Some(placed), transferred)
+        };
+        Ok(Executed { result: transferred.map(|()| Output::Done), held })
+    }
+
+    fn write_conventional(&self, zone: ZoneIndex, offset: u32, command: &Command) -> Result<(), DeviceError> {
+        self.fits_zone(zone, offset, command.sectors)?;
+        self.transfer(Extent { zone, offset, sectors: command.sectors, generation: 0 }, command)
+    }
+
+    #[inline]
+    fn write_sequential(
+        &self,
+        zone: ZoneIndex,
+        offset: u32,
+        command: &Command,
+    ) -> Result<(Placed, Result<(), DeviceError>), DeviceError> {
         let kind = if self.info.keeps_order { WriteKind::Pipelined } else { WriteKind::Exclusive };
-        let placed = self.zones.begin(kind, zone, offset, sectors)?;
-        let result = self.transfer((&placed).into(), command);
-        self.zones.end(&placed, result.is_ok());
-        let result = result.map(|()| Output::Done);
-        match answered {
-            Answered::Inline => {
-                self.zones.release(placed);
-                Ok(Executed { result, held: None })
-            }
-            Answered::ByPoll => Ok(Executed { result, held: Some(placed) }),
-        }
+        let placed = self.zones.begin(kind, zone, offset, command.sectors)?;
+        let transferred = self.transfer((&placed).into(), command);
+        self.zones.end(&placed, transferred.is_ok());
+        Ok((placed, transferred))
     }
 
     #[inline]
@@ -177,7 +244,7 @@ impl<S: Storage> Emulated<S> {
     }
 
     #[inline]
-    fn read(&self, command: &Command) -> Result<Output, DeviceError> {
+    fn read(&self, command: &Command) -> Result<(), DeviceError> {
         let (zone, offset) = self.locate(command, self.info.command_sectors_max)?;
         let found = self.zones.readable(zone, offset, command.sectors)?;
         self.fits_zone(zone, offset, command.sectors)?;
@@ -187,7 +254,7 @@ impl<S: Storage> Emulated<S> {
                 .read(Extent { zone, offset, sectors, generation: found.generation }, &command.data)?;
             command.data.fill_from(sectors as usize * SECTOR_BYTES as usize, 0);
         }
-        Ok(Output::Done)
+        Ok(())
     }
 
     /// Neither a read nor a write to a conventional zone may go on into the next zone.
@@ -223,12 +290,6 @@ pub enum Degraded {
     Offline,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Answered {
-    Inline,
-    ByPoll,
-}
-
 impl<S: Storage> Device for Emulated<S> {
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -241,16 +302,11 @@ impl<S: Storage> Device for Emulated<S> {
         command: &Command,
         context: &mut Option<Context>,
     ) -> Submitted {
-        let Some(queues) = &self.queues else {
-            return Submitted::Done(self.execute(command, Answered::Inline).result);
-        };
-        if !queues.reserve(queue) {
-            return Submitted::Busy;
+        match (&self.queues, &self.device_lock) {
+            (None, None) => self.submit_inline(command),
+            (None, Some(lock)) => self.submit_locked(lock, command),
+            (Some(queues), _) => self.submit_polled(queues, now, queue, command, context),
         }
-        let executed = self.execute(command, Answered::ByPoll);
-        let context = context.take().expect("a submitted command comes with its context");
-        queues.add(now, queue, context, executed);
-        Submitted::Pending
     }
 
     fn poll(

@@ -17,9 +17,7 @@
 //! - Busy is set and cleared by the one write that holds it, never by anything else, also across a reset.
 //! - With limits set and `resources` unlocked, its counters equal the number of zones in each condition.
 
-use super::table::WordTable;
-use parking_lot::Mutex;
-use std::sync::atomic::Ordering;
+use crate::sync::{Mutex, Ordering, WordTable};
 use zonal_core::device::{self, Limits, Resources, Step, ZoneAction, ZoneEvent, ZoneState};
 use zonal_core::{
     DeviceError, Geometry, Personality, Sector, ZoneCondition, ZoneDescriptor, ZoneError, ZoneIndex,
@@ -28,6 +26,9 @@ use zonal_core::{
 const BUSY: u64 = 1 << ZoneState::BITS;
 const GENERATION_ONE: u64 = BUSY << 1;
 const GENERATION_SHIFT: u32 = GENERATION_ONE.trailing_zeros();
+
+/// Bits of a zone's generation. It wraps, but no write is in flight for as long as half of that takes.
+pub(super) const GENERATION_BITS: u32 = u64::BITS - GENERATION_SHIFT;
 
 /// A zone's word, as this module lays it out.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,6 +71,13 @@ impl Word {
 #[derive(Clone, Copy)]
 struct Decision {
     word: Word,
+    step: Step,
+}
+
+/// A word's change that has happened.
+struct Change {
+    before: Word,
+    after: Word,
     step: Step,
 }
 
@@ -126,14 +134,12 @@ impl Zones {
         mut init: impl FnMut(ZoneIndex) -> ZoneState,
     ) -> Zones {
         let mut resources = Resources::new(limits);
-        let words = WordTable::new(geometry.zones(), |zone| {
-            if geometry.is_conventional(zone) {
-                return ZoneState::CONVENTIONAL.to_bits();
-            }
-            let state = init(zone);
+        let words = WordTable::new(geometry.zones());
+        for zone in (0..geometry.zones()).map(ZoneIndex) {
+            let state = if geometry.is_conventional(zone) { ZoneState::CONVENTIONAL } else { init(zone) };
             resources.moved(zone, ZoneCondition::Empty, state.condition);
-            state.to_bits()
-        });
+            words.word(zone.0).store(state.to_bits(), Ordering::Relaxed);
+        }
         let resources = (!limits.is_none()).then(|| Mutex::new(resources));
         Zones { geometry, personality, words, resources }
     }
@@ -145,7 +151,7 @@ impl Zones {
 
     #[inline]
     fn load(&self, zone: ZoneIndex) -> Word {
-        Word(self.words.of(zone).load(Ordering::Acquire))
+        Word(self.words.word(zone.0).load(Ordering::Acquire))
     }
 
     /// State of `zone` at this moment. While writes are in flight their sectors are counted as written.
@@ -172,7 +178,7 @@ impl Zones {
     #[inline]
     pub fn write_at_once(&self, zone: ZoneIndex, offset: u32, sectors: u32) -> Result<(), ZoneError> {
         let capacity = self.geometry.capacity_of(zone);
-        self.change(zone, |word| {
+        self.change(zone, move |word| {
             let step = device::write(capacity, word.state(), offset, sectors)?;
             if word.is_busy() {
                 return Err(ZoneError::InvalidWrite);
@@ -197,7 +203,7 @@ impl Zones {
         sectors: u32,
     ) -> Result<Placed, ZoneError> {
         let capacity = self.geometry.capacity_of(zone);
-        let decision = self.change(zone, |word| {
+        let change = self.change(zone, move |word| {
             let state = word.state();
             let (step, next) = match kind {
                 WriteKind::Append => (device::append(capacity, state, sectors)?, word),
@@ -209,8 +215,35 @@ impl Zones {
             }
             Ok(Decision { word: next.with(step.state), step })
         })?;
-        let offset = decision.step.placed.unwrap_or(offset);
-        Ok(Placed { zone, offset, sectors, generation: decision.word.generation(), kind })
+        let offset = change.step.placed.unwrap_or(offset);
+        Ok(Placed { zone, offset, sectors, generation: change.after.generation(), kind })
+    }
+
+    /// As [`Zones::begin`], for writes whose data takes its time: not even the last one fills the zone. Once the data of
+    /// all has arrived, [`ZoneEvent::EndWrite`] does.
+    ///
+    /// # Errors
+    /// [`ZoneError`]; nothing has changed.
+    pub fn begin_transfer(
+        &self,
+        kind: WriteKind,
+        zone: ZoneIndex,
+        offset: u32,
+        sectors: u32,
+    ) -> Result<Placed, ZoneError> {
+        let capacity = self.geometry.capacity_of(zone);
+        let change = self.change(zone, move |word| {
+            let state = word.state();
+            let offset = if kind == WriteKind::Append { state.written } else { offset };
+            let step = device::begin_write(capacity, state, offset, sectors)?;
+            if kind != WriteKind::Append && word.is_busy() {
+                return Err(ZoneError::InvalidWrite);
+            }
+            let next = if kind == WriteKind::Exclusive { word.busy() } else { word };
+            Ok(Decision { word: next.with(step.state), step })
+        })?;
+        let offset = change.step.placed.unwrap_or(offset);
+        Ok(Placed { zone, offset, sectors, generation: change.after.generation(), kind })
     }
 
     /// The data of `placed` has arrived or has not. Where it has not, the pointer goes back to where it began, unless
@@ -222,11 +255,12 @@ impl Zones {
             (true, WriteKind::Pipelined | WriteKind::Append) => return,
             (false, _) => ZoneEvent::FailWrite { offset: placed.offset, sectors: placed.sectors },
         };
-        let capacity = self.geometry.capacity_of(placed.zone);
-        let changed = self.change(placed.zone, |word| {
+        let (personality, capacity) = (self.personality, self.geometry.capacity_of(placed.zone));
+        let generation = placed.generation;
+        let changed = self.change(placed.zone, move |word| {
             let state = word.state();
-            let step = if word.generation() == placed.generation {
-                device::step(self.personality, capacity, state, event)?
+            let step = if word.generation() == generation {
+                device::step(personality, capacity, state, event)?
             } else {
                 // Reset meanwhile: what was written is gone, and with it what failed.
                 Step { state, placed: None, needs: device::Needs::Nothing }
@@ -240,7 +274,7 @@ impl Zones {
     #[inline]
     pub fn release(&self, placed: Placed) {
         if placed.kind == WriteKind::Exclusive {
-            let before = self.words.of(placed.zone).fetch_and(!BUSY, Ordering::AcqRel);
+            let before = self.words.word(placed.zone.0).fetch_and(!BUSY, Ordering::AcqRel);
             debug_assert!(before & BUSY != 0, "zone {} was not busy", placed.zone);
         }
     }
@@ -259,16 +293,16 @@ impl Zones {
     /// # Errors
     /// [`ZoneError`]; nothing has changed.
     pub fn apply(&self, zone: ZoneIndex, event: ZoneEvent) -> Result<Option<u32>, ZoneError> {
-        let capacity = self.geometry.capacity_of(zone);
+        let (personality, capacity) = (self.personality, self.geometry.capacity_of(zone));
         let loses_data = matches!(event, ZoneEvent::Reset | ZoneEvent::SetOffline);
-        let mut lost = false;
-        let decision = self.change(zone, |word| {
-            let step = device::step(self.personality, capacity, word.state(), event)?;
-            lost = loses_data && step.state != word.state();
-            let next = if lost { word.next_generation() } else { word };
+        let change = self.change(zone, move |word| {
+            let step = device::step(personality, capacity, word.state(), event)?;
+            let is_lost = loses_data && step.state != word.state();
+            let next = if is_lost { word.next_generation() } else { word };
             Ok(Decision { word: next.with(step.state), step })
         })?;
-        Ok(lost.then(|| decision.word.generation()))
+        let generation = change.after.generation();
+        Ok((generation != change.before.generation()).then_some(generation))
     }
 
     /// Resets every zone that the command for all zones selects, and calls `lost` with each and its new generation.
@@ -300,33 +334,33 @@ impl Zones {
 
     /// Replaces a zone's word by what `decide` makes of it, or returns its error. `decide` may run several times.
     #[inline]
-    fn change(
-        &self,
-        zone: ZoneIndex,
-        mut decide: impl FnMut(Word) -> Result<Decision, ZoneError>,
-    ) -> Result<Decision, ZoneError> {
-        let word = self.words.of(zone);
-        let mut seen = Word(word.load(Ordering::Acquire));
+    fn change<F>(&self, zone: ZoneIndex, decide: F) -> Result<Change, ZoneError>
+    where
+        F: Fn(Word) -> Result<Decision, ZoneError> + Copy,
+    {
+        let mut before = self.load(zone);
         loop {
-            let decision = decide(seen)?;
-            if decision.word == seen {
-                return Ok(decision);
+            let Decision { word: after, step } = decide(before)?;
+            if after == before {
+                return Ok(Change { before, after, step });
             }
             if let Some(resources) = &self.resources
-                && decision.step.state.condition != seen.state().condition
+                && step.state.condition != before.state().condition
             {
-                return self.change_condition(zone, resources, &mut decide);
+                // A copy: the original can then stay in registers.
+                let copy = decide;
+                return self.change_condition(zone, resources, &copy);
             }
-            match self.exchange(zone, seen, decision.word) {
-                Ok(()) => return Ok(decision),
-                Err(now) => seen = now,
+            match self.exchange(zone, before, after) {
+                Ok(()) => return Ok(Change { before, after, step }),
+                Err(now) => before = now,
             }
         }
     }
 
     #[inline]
     fn exchange(&self, zone: ZoneIndex, seen: Word, next: Word) -> Result<(), Word> {
-        let word = self.words.of(zone);
+        let word = self.words.word(zone.0);
         match word.compare_exchange(seen.0, next.0, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(()),
             Err(now) => Err(Word(now)),
@@ -339,23 +373,23 @@ impl Zones {
         &self,
         zone: ZoneIndex,
         resources: &Mutex<Resources>,
-        decide: &mut dyn FnMut(Word) -> Result<Decision, ZoneError>,
-    ) -> Result<Decision, ZoneError> {
+        decide: &dyn Fn(Word) -> Result<Decision, ZoneError>,
+    ) -> Result<Change, ZoneError> {
         let mut resources = resources.lock();
-        let mut seen = self.load(zone);
+        let mut before = self.load(zone);
         loop {
-            let decision = decide(seen)?;
-            if let Some(victim) = resources.admit(decision.step.needs)? {
+            let Decision { word: after, step } = decide(before)?;
+            if let Some(victim) = resources.admit(step.needs)? {
                 let condition = self.evict(victim);
                 resources.evicted(victim, condition);
             }
-            match self.exchange(zone, seen, decision.word) {
+            match self.exchange(zone, before, after) {
                 Ok(()) => {
-                    resources.moved(zone, seen.state().condition, decision.step.state.condition);
-                    return Ok(decision);
+                    resources.moved(zone, before.state().condition, step.state.condition);
+                    return Ok(Change { before, after, step });
                 }
                 // Its pointer moved meanwhile. A victim stays closed, as a drive may do at any time.
-                Err(now) => seen = now,
+                Err(now) => before = now,
             }
         }
     }

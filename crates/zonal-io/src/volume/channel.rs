@@ -10,7 +10,7 @@
 //! - A deferred channel's completions are delivered by polls only.
 
 use super::request::Completion;
-use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, CachePadded, Mutex, Ordering};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -34,15 +34,10 @@ pub(crate) struct ChannelInner {
 
 /// A submitter's context. One thread uses it at a time.
 pub struct Channel {
-    inner: Arc<ChannelInner>,
+    /// On cache lines of its own: threads count on their channels side by side.
+    inner: Arc<CachePadded<ChannelInner>>,
     /// `issued` is counted without a locked operation, which only one thread may do.
     not_sync: PhantomData<Cell<()>>,
-}
-
-impl Channel {
-    pub(super) fn inner(&self) -> &ChannelInner {
-        &self.inner
-    }
 }
 
 impl Drop for Channel {
@@ -55,7 +50,7 @@ impl Drop for Channel {
 ///
 /// Valid as long as the request: the volume keeps every channel until it is closed and all its requests have ended.
 #[derive(Clone, Copy)]
-pub(crate) struct ChannelRef(NonNull<ChannelInner>);
+pub(crate) struct ChannelRef(NonNull<CachePadded<ChannelInner>>);
 
 // SAFETY: it points to a `ChannelInner`, which is `Sync`.
 unsafe impl Send for ChannelRef {}
@@ -64,7 +59,7 @@ unsafe impl Sync for ChannelRef {}
 
 impl ChannelRef {
     pub(super) fn of(channel: &Channel) -> ChannelRef {
-        ChannelRef(NonNull::from(channel.inner()))
+        ChannelRef(NonNull::from(&*channel.inner))
     }
 
     /// Counts a request that will end after its `submit` has returned, or may.
@@ -80,7 +75,7 @@ impl ChannelRef {
         unsafe { self.0.as_ref() }
     }
 
-    fn to_owned(self) -> Arc<ChannelInner> {
+    fn to_owned(self) -> Arc<CachePadded<ChannelInner>> {
         // SAFETY: the pointer comes from an `Arc` that lives (see `get`); the increment pays for the new handle.
         unsafe {
             Arc::increment_strong_count(self.0.as_ptr());
@@ -93,23 +88,31 @@ impl ChannelRef {
 pub(crate) struct Delivery {
     pub(super) channel: ChannelRef,
     pub(super) completion: Completion,
-    /// Whether the request was counted by [`ChannelRef::count_issued`].
-    pub(super) counted: bool,
+    pub(super) counted: Counted,
+}
+
+/// Whether a request was counted by [`ChannelRef::count_issued`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Counted {
+    /// It was, or will be before its `submit` returns.
+    Yes,
+    /// Only its `submit` has seen it.
+    No,
 }
 
 /// A delivery that waits for a later frame, and keeps its channel alive on its own.
 struct Waiting {
-    channel: Arc<ChannelInner>,
+    channel: Arc<CachePadded<ChannelInner>>,
     completion: Completion,
 }
 
 impl Waiting {
-    fn new(delivery: Delivery) -> Waiting {
-        let channel = delivery.channel.to_owned();
-        if delivery.counted {
+    fn new(channel: ChannelRef, completion: Completion, counted: Counted) -> Waiting {
+        let channel = channel.to_owned();
+        if counted == Counted::Yes {
             channel.ended.fetch_add(1, Ordering::Release);
         }
-        Waiting { channel, completion: delivery.completion }
+        Waiting { channel, completion }
     }
 }
 
@@ -157,27 +160,47 @@ impl Backlog {
 
 thread_local! {
     static DELIVERING: Cell<bool> = const { Cell::new(false) };
+    /// Length of `NESTED`, apart so that the usual case reads a plain cell.
+    static NESTED_LEN: Cell<usize> = const { Cell::new(0) };
     static NESTED: RefCell<VecDeque<Waiting>> = const { RefCell::new(VecDeque::new()) };
 }
 
 /// Hands a completion to its channel now, or leaves it to the frame or poll that will.
 #[inline]
-pub(super) fn deliver(delivery: Delivery) {
-    let reference = delivery.channel;
+pub(super) fn deliver(reference: ChannelRef, completion: Completion, counted: Counted) {
     let channel = reference.get();
-    if channel.deferred {
-        return channel.backlog.push(Waiting::new(delivery));
-    }
-    if DELIVERING.get() {
-        return NESTED.with_borrow_mut(|nested| nested.push_back(Waiting::new(delivery)));
+    if channel.deferred || DELIVERING.get() {
+        return leave(reference, completion, counted);
     }
     let frame = Frame::enter();
-    (channel.complete)(delivery.completion);
-    if delivery.counted {
+    (channel.complete)(completion);
+    if counted == Counted::Yes {
         // The last use of the pointer: from here on the channel may be freed.
         channel.ended.fetch_add(1, Ordering::Release);
     }
     frame.drain(TURN_MAX - 1);
+}
+
+#[cold]
+fn leave(reference: ChannelRef, completion: Completion, counted: Counted) {
+    let waiting = Waiting::new(reference, completion, counted);
+    if waiting.channel.deferred {
+        let backlog = waiting.channel.backlog.clone();
+        backlog.push(waiting);
+    } else {
+        NESTED.with_borrow_mut(|nested| {
+            nested.push_back(waiting);
+            NESTED_LEN.set(nested.len());
+        });
+    }
+}
+
+fn pop_nested() -> Option<Waiting> {
+    NESTED.with_borrow_mut(|nested| {
+        let first = nested.pop_front();
+        NESTED_LEN.set(nested.len());
+        first
+    })
 }
 
 /// The outermost delivery on this thread.
@@ -193,30 +216,36 @@ impl Frame {
     /// Delivers what completed inside this frame, up to `turn`, and leaves the rest to polls.
     #[inline]
     fn drain(&self, turn: usize) {
-        if NESTED.with_borrow(VecDeque::is_empty) {
-            return;
+        if NESTED_LEN.get() > 0 {
+            self.drain_nested(turn);
         }
-        for _ in 0..turn {
-            let Some(w) = NESTED.with_borrow_mut(VecDeque::pop_front) else { return };
-            (w.channel.complete)(w.completion);
-        }
-        self.leave_rest();
     }
 
-    fn leave_rest(&self) {
-        while let Some(w) = NESTED.with_borrow_mut(VecDeque::pop_front) {
-            let backlog = w.channel.backlog.clone();
-            backlog.push(w);
+    #[cold]
+    fn drain_nested(&self, turn: usize) {
+        for _ in 0..turn {
+            let Some(w) = pop_nested() else { return };
+            (w.channel.complete)(w.completion);
         }
+        leave_nested();
+    }
+}
+
+/// Leaves what completed inside this frame to the polls of its channels.
+#[cold]
+fn leave_nested() {
+    while let Some(w) = pop_nested() {
+        let backlog = w.channel.backlog.clone();
+        backlog.push(w);
     }
 }
 
 impl Drop for Frame {
     fn drop(&mut self) {
         DELIVERING.set(false);
-        if std::thread::panicking() {
-            // A completion function panicked: its neighbours still end exactly once.
-            self.leave_rest();
+        // Something is left only if a completion function panicked: its neighbours still end exactly once.
+        if NESTED_LEN.get() > 0 {
+            leave_nested();
         }
     }
 }
@@ -224,20 +253,20 @@ impl Drop for Frame {
 /// A volume's channels.
 #[derive(Default)]
 pub(super) struct Channels {
-    all: Mutex<Vec<Arc<ChannelInner>>>,
+    all: Mutex<Vec<Arc<CachePadded<ChannelInner>>>>,
     backlog: Arc<Backlog>,
 }
 
 impl Channels {
     pub(super) fn open(&self, deferred: bool, complete: Box<CompletionFn>) -> Channel {
-        let inner = Arc::new(ChannelInner {
+        let inner = Arc::new(CachePadded::new(ChannelInner {
             complete,
             deferred,
             backlog: self.backlog.clone(),
             issued: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             closed: AtomicBool::new(false),
-        });
+        }));
         let mut all = self.all.lock();
         // `closed` first: no request comes after it, so equal counts then mean that none is left.
         all.retain(|c| {

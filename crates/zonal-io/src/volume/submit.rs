@@ -1,6 +1,6 @@
 //! Entry of requests: checks, splitting at zone boundaries, and the uncontended path through a plug.
 
-use super::channel::{Channel, ChannelRef, Delivery, deliver};
+use super::channel::{Channel, ChannelRef, Counted};
 use super::counters::Counter;
 use super::mode::WriteMode;
 use super::pending::{Owner, Pending, Split, Stage};
@@ -30,9 +30,10 @@ enum Route {
 }
 
 /// What became of a request inside `submit`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
-    /// It ended on this thread.
-    Ended(Option<Delivery>),
+    /// It ended on this thread, and nobody else has seen it.
+    Ended,
     /// It will end, or has ended through other hands.
     Later,
 }
@@ -46,44 +47,44 @@ impl Volume {
         line.add(Counter::Requests, 1);
         line.add(Counter::Sectors, request.sectors.into());
         let reference = ChannelRef::of(channel);
-        let route = self.check(&request);
-        if let Ok(Route::Split) = route {
-            ChannelRef::count_issued(channel);
-            return self.split(now, reference, request);
-        }
-        let pending = Pending::new(Owner::Channel(reference), request);
-        let fate = match route {
-            Ok(route) => self.take(now, route, pending),
-            Err(e) => self.refuse(pending, e),
-        };
-        match fate {
-            // It was never counted: nobody but this call has seen it.
-            Fate::Ended(delivery) => {
-                if let Some(d) = delivery {
-                    deliver(Delivery { counted: false, ..d });
-                }
+        let route = match self.check(&request) {
+            Ok(Route::Split) => {
+                ChannelRef::count_issued(channel);
+                return self.split(now, reference, request);
             }
-            Fate::Later => ChannelRef::count_issued(channel),
+            Ok(route) => route,
+            Err(e) => {
+                line.add(Counter::Failed, 1);
+                return Pending::new(Owner::Channel(reference), request, Stage::Main)
+                    .end(Err(e), Counted::No);
+            }
+        };
+        let stage = self.first_stage(request.op);
+        let mut slot = Some(Context::one(Pending::new(Owner::Channel(reference), request, stage)));
+        if self.take(now, route, &mut slot) == Fate::Later {
+            ChannelRef::count_issued(channel);
         }
-    }
-
-    fn refuse(&self, pending: Pending, error: RequestError) -> Fate {
-        self.counters.line().add(Counter::Failed, 1);
-        Fate::Ended(pending.end(Err(error)))
     }
 
     #[inline]
-    fn take(&self, now: Nanos, route: Route, mut pending: Pending) -> Fate {
+    fn first_stage(&self, op: Op) -> Stage {
+        if op == Op::WriteZeroes && self.info.write_zeroes_sectors_max == 0 {
+            Stage::ZeroesAsWrites
+        } else {
+            Stage::Main
+        }
+    }
+
+    /// Sends a checked request on its way. `slot` holds it on entry and nothing on return.
+    #[inline]
+    fn take(&self, now: Nanos, route: Route, slot: &mut Option<Context>) -> Fate {
         match route {
-            Route::Plug(zone) => self.write(now, zone, pending),
-            Route::Plain => self.pass(now, pending),
-            Route::Manage(zone) => self.manage(now, zone, pending),
-            Route::ResetAll => self.reset_all(now, pending),
-            Route::Done => Fate::Ended(pending.end(Ok(Output::Done))),
-            Route::Split => {
-                pending.counted = true;
-                unreachable!("split before it became pending")
-            }
+            Route::Plug(zone) => self.write(now, zone, slot),
+            Route::Plain => self.pass(now, slot),
+            Route::Manage(zone) => self.manage(now, zone, take_one(slot)),
+            Route::ResetAll => self.reset_all(now, take_one(slot)),
+            Route::Done => end_here(slot, Ok(Output::Done)),
+            Route::Split => unreachable!("split before it was sent on its way"),
         }
     }
 
@@ -192,38 +193,35 @@ impl Volume {
     }
 
     /// Sends a request past the plugs.
-    fn pass(&self, now: Nanos, mut pending: Pending) -> Fate {
-        self.prefer_writes_of_zeroes(&mut pending);
-        match self.issue(now, Context(ContextKind::One(pending))) {
-            None => Fate::Later,
-            Some((Context(ContextKind::One(pending)), Ok(output)))
-                if self.ends_with_this_command(&pending) =>
-            {
-                Fate::Ended(pending.end(Ok(output)))
+    #[inline]
+    fn pass(&self, now: Nanos, slot: &mut Option<Context>) -> Fate {
+        let Some(result) = self.issue(now, slot) else { return Fate::Later };
+        match result {
+            Ok(output) if single(slot).is_some_and(|p| self.ends_with_this_command(p)) => {
+                end_here(slot, Ok(output))
             }
-            Some((context, result)) => self.later(now, context, result),
+            result => {
+                self.completed(now, slot, result);
+                Fate::Later
+            }
         }
     }
 
-    /// Whether one more successful command completes the request.
+    /// Whether one more successful command completes the request, and nothing but its caller has to hear of it.
     #[inline]
-    fn ends_with_this_command(&self, pending: &Pending) -> bool {
-        let more = pending.op.is_write() && pending.fua || pending.op == Op::ResetAll;
-        pending.done == 0
-            && !more
-            && pending.stage == Stage::Main
-            && pending.sectors <= self.command_max(pending.op)
-    }
-
-    fn later(&self, now: Nanos, context: Context, result: crate::device::CommandResult) -> Fate {
-        self.completed(now, context, result);
-        Fate::Later
+    pub(super) fn ends_with_this_command(&self, p: &Pending) -> bool {
+        p.stage == Stage::Main
+            && p.done == 0
+            && p.sectors <= self.command_max(p.op)
+            && !p.fua
+            && p.op != Op::ResetAll
     }
 
     /// A write to a sequential zone: at most two locked operations where nobody else is at the zone.
     #[inline]
-    pub(super) fn write(&self, now: Nanos, zone: ZoneIndex, mut pending: Pending) -> Fate {
-        let kind = self.write_kind(&pending);
+    pub(super) fn write(&self, now: Nanos, zone: ZoneIndex, slot: &mut Option<Context>) -> Fate {
+        let pending = one(slot);
+        let kind = self.write_kind(pending);
         let rules = self.rules(zone);
         let mut word = self.load(zone);
         let at = loop {
@@ -232,37 +230,35 @@ impl Volume {
                     Ok(()) => break at,
                     Err(seen) => word = seen,
                 },
-                Admission::Refuse(e) => return self.refuse(pending, e),
-                Admission::Wait => return self.queue_write(now, zone, kind, pending),
+                Admission::Refuse(e) => return self.refuse(slot, e),
+                Admission::Wait => return self.queue_write(now, zone, kind, slot),
             }
         };
-        self.place(zone, at, &mut pending);
-        self.issue_first(now, zone, pending)
+        self.place(zone, at, pending);
+        self.issue_first(now, zone, slot)
+    }
+
+    fn refuse(&self, slot: &mut Option<Context>, error: RequestError) -> Fate {
+        self.counters.line().add(Counter::Failed, 1);
+        end_here(slot, Err(error))
     }
 
     #[inline]
-    fn issue_first(&self, now: Nanos, zone: ZoneIndex, mut pending: Pending) -> Fate {
-        self.prefer_writes_of_zeroes(&mut pending);
-        let (pending, output) = match self.issue(now, Context(ContextKind::One(pending))) {
-            None => return Fate::Later,
-            Some((Context(ContextKind::One(pending)), Ok(output)))
-                if self.ends_with_this_command(&pending) =>
+    fn issue_first(&self, now: Nanos, zone: ZoneIndex, slot: &mut Option<Context>) -> Fate {
+        let Some(result) = self.issue(now, slot) else { return Fate::Later };
+        match result {
+            Ok(output)
+                if single(slot).is_some_and(|p| self.ends_with_this_command(p))
+                    && self.complete_unqueued(zone) =>
             {
-                (pending, output)
+                let output = self.output(one(slot), output);
+                end_here(slot, Ok(output))
             }
-            Some((context, result)) => return self.later(now, context, result),
-        };
-        let mut word = self.load(zone);
-        while !word.waits() {
-            match self.exchange(zone, word, word.completed()) {
-                Ok(()) => {
-                    let result = Ok(self.output(&pending, output));
-                    return Fate::Ended(pending.end(result));
-                }
-                Err(seen) => word = seen,
+            result => {
+                self.completed(now, slot, result);
+                Fate::Later
             }
         }
-        self.later(now, Context(ContextKind::One(pending)), Ok(output))
     }
 
     #[inline]
@@ -282,52 +278,41 @@ impl Volume {
         }
     }
 
-    #[inline]
-    fn prefer_writes_of_zeroes(&self, pending: &mut Pending) {
-        if pending.op == Op::WriteZeroes && self.info.write_zeroes_sectors_max == 0 {
-            pending.stage = Stage::ZeroesAsWrites;
-        }
-    }
-
     /// The contended path: decides again under the shard's lock, and queues if it still has to wait.
-    #[cold]
     #[inline(never)]
-    fn queue_write(&self, now: Nanos, zone: ZoneIndex, kind: WriteKind, mut pending: Pending) -> Fate {
+    fn queue_write(&self, now: Nanos, zone: ZoneIndex, kind: WriteKind, slot: &mut Option<Context>) -> Fate {
+        let pending = one(slot);
         let rules = self.rules(zone);
         let mut shard = self.shard(zone).lock();
         let mut word = self.load(zone);
-        loop {
-            let next = match word.admit(kind, pending.sectors, &rules) {
+        // While the zone waits, its word is this thread's and stays as it is.
+        while !word.waits() {
+            let (next, issued_at) = match word.admit(kind, pending.sectors, &rules) {
                 Admission::Refuse(e) => {
                     drop(shard);
-                    return self.refuse(pending, e);
+                    return self.refuse(slot, e);
                 }
-                Admission::Issue(next, at) => match self.exchange(zone, word, next) {
-                    Ok(()) => {
-                        drop(shard);
-                        self.place(zone, at, &mut pending);
-                        return self.issue_first(now, zone, pending);
-                    }
-                    Err(seen) => {
-                        word = seen;
-                        continue;
-                    }
-                },
-                Admission::Wait if pending.nowait => {
-                    drop(shard);
-                    return self.refuse(pending, RequestError::WouldWait);
-                }
-                Admission::Wait => word.waiting(),
+                Admission::Issue(next, at) => (next, Some(at)),
+                Admission::Wait if pending.nowait => break,
+                Admission::Wait => (word.waiting(), None),
             };
-            match self.exchange(zone, word, next) {
-                Ok(()) => break word = next,
-                Err(seen) => word = seen,
+            match (self.exchange(zone, word, next), issued_at) {
+                (Ok(()), Some(at)) => {
+                    drop(shard);
+                    self.place(zone, at, pending);
+                    return self.issue_first(now, zone, slot);
+                }
+                (Ok(()), None) => word = next,
+                (Err(seen), _) => word = seen,
             }
         }
-        self.prefer_writes_of_zeroes(&mut pending);
-        let mergeable = pending.op == Op::Write && !pending.fua;
+        if pending.nowait {
+            drop(shard);
+            return self.refuse(slot, RequestError::WouldWait);
+        }
+        let mergeable = pending.op == Op::Write && !pending.fua && pending.sectors <= rules.merge_sectors_max;
         let kind = Kind::Write(kind, pending.sectors);
-        shard.queue(zone).push(word, Item { kind, mergeable, token: pending });
+        shard.queue(zone).push(word, Item { kind, mergeable, token: take_one(slot) });
         drop(shard);
         self.counters.line().add(Counter::Queued, 1);
         // With a write in flight its completion brings the queue on; otherwise nobody may be left to do it.
@@ -359,10 +344,9 @@ impl Volume {
             };
             let part =
                 Request { op, fua, nowait: false, sector: Sector(from), sectors: part_sectors, buf, token };
-            let pending = Pending::new(Owner::Split(split.clone()), part);
-            if let Fate::Ended(Some(whole)) = self.take(now, self.way_of_one_zone(op, zone), pending) {
-                deliver(whole);
-            }
+            let mut slot =
+                Some(Context::one(Pending::new(Owner::Split(split.clone()), part, self.first_stage(op))));
+            self.take(now, self.way_of_one_zone(op, zone), &mut slot);
         }
     }
 
@@ -370,6 +354,40 @@ impl Volume {
     pub(super) fn kick(&self, now: Nanos, zone: ZoneIndex) {
         self.run(now, Work::Kick(zone));
     }
+}
+
+/// The request in `slot`, unless it became something else on the way to the device.
+#[inline(always)]
+fn single(slot: &Option<Context>) -> Option<&Pending> {
+    match slot {
+        Some(Context(ContextKind::One(pending))) => Some(pending),
+        _ => None,
+    }
+}
+
+/// The request in `slot`, which the caller knows to be there.
+#[inline(always)]
+pub(super) fn one(slot: &mut Option<Context>) -> &mut Pending {
+    match slot {
+        Some(Context(ContextKind::One(pending))) => pending,
+        _ => unreachable!("the slot holds a single request until it is issued"),
+    }
+}
+
+/// Takes the request out of `slot`.
+#[inline(always)]
+pub(super) fn take_one(slot: &mut Option<Context>) -> Box<Pending> {
+    match slot.take() {
+        Some(Context(ContextKind::One(pending))) => pending,
+        _ => unreachable!("the slot holds a single request until it is issued"),
+    }
+}
+
+/// Ends a request that only its `submit` has seen.
+#[inline(always)]
+fn end_here(slot: &mut Option<Context>, result: Result<Output, RequestError>) -> Fate {
+    take_one(slot).end(result, Counted::No);
+    Fate::Ended
 }
 
 fn check_buffer(request: &Request) -> Result<(), RequestError> {

@@ -4,14 +4,16 @@
 //! completes at once goes back on the stack. A turn issues at most [`TURN_MAX`] commands; a zone that could go on then
 //! is left on the ready list for the next poll, so that nobody is held by the writes of others.
 
-use super::channel::{Delivery, TURN_MAX, deliver};
+use super::channel::{Counted, TURN_MAX};
 use super::counters::{Counter, thread_slot};
 use super::pending::{Merged, Pending, Stage};
+use super::submit::{one, take_one};
 use super::{Volume, plug_state};
 use crate::data::{Data, Segment};
 use crate::device::{Command, CommandResult, Context, ContextKind, Output, Submitted};
 use arrayvec::ArrayVec;
-use zonal_core::plug::{Item, Kind, Next, Resync, Word, WriteKind};
+use std::cell::Cell;
+use zonal_core::plug::{Item, Kind, Next, Queue, Resync, Word, WriteKind};
 use zonal_core::{DeviceError, Nanos, Op, RequestError, SECTOR_BYTES, Sector, Sectors, ZoneIndex};
 
 /// Zeroes for devices without write-zeroes; commands repeat it.
@@ -19,6 +21,8 @@ static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Depth of the work stack: a completion leaves at most a durability flush and one next command of its zone.
 const WORK_MAX: usize = 4;
+
+type Stack = ArrayVec<Work, WORK_MAX>;
 
 /// Something to be looked at in this turn.
 pub(super) enum Work {
@@ -35,7 +39,7 @@ enum Event {
     /// A write failed: the pointer is not known.
     Failed,
     /// A write failed in a way that its next stage mends, as soon as the pointer is known.
-    Retry(Pending),
+    Retry(Box<Pending>),
     /// A command of so many sectors met a full queue and was withdrawn.
     Withdrawn(u32),
     /// The device said where the zone stands.
@@ -46,44 +50,95 @@ enum Event {
     Kick,
 }
 
-/// Deliveries of one turn, in order.
+/// What one turn has done: how many commands it issued, and the requests that ended, in order.
+///
+/// Callers hear of an end only after the zone's next command is on its way.
 #[derive(Default)]
 struct Turn {
-    first: Option<Delivery>,
-    rest: Vec<Delivery>,
+    ended: Vec<(Box<Pending>, Result<Output, RequestError>)>,
     issued: usize,
 }
 
 impl Turn {
-    fn push(&mut self, delivery: Option<Delivery>) {
-        match delivery {
-            Some(d) if self.first.is_none() => self.first = Some(d),
-            Some(d) => self.rest.push(d),
-            None => {}
+    fn tell(self) {
+        for (pending, result) in self.ended {
+            pending.end(result, Counted::Yes);
         }
     }
 }
 
-impl Volume {
-    /// Deals with a finished command and all that follows at once.
-    pub(super) fn completed(&self, now: Nanos, context: Context, result: CommandResult) {
-        self.run(now, Work::Finished(context, result));
-    }
+thread_local! {
+    /// The last merged command's memory, for the next one.
+    static SPARE: Cell<Option<Box<Merged>>> = const { Cell::new(None) };
+}
 
-    pub(super) fn run(&self, now: Nanos, work: Work) {
-        let mut turn = Turn::default();
-        let mut stack: ArrayVec<Work, WORK_MAX> = ArrayVec::new();
-        stack.push(work);
-        while let Some(work) = stack.pop() {
-            match work {
-                Work::Kick(zone) => self.serve(now, zone, Event::Kick, &mut turn, &mut stack),
-                Work::Finished(context, result) => self.finished(now, context, result, &mut turn, &mut stack),
+impl Volume {
+    /// Deals with a finished command, whose context is in `slot`, and with all that follows at once.
+    #[inline]
+    pub(super) fn completed(&self, now: Nanos, slot: &mut Option<Context>, result: CommandResult) {
+        match (slot.as_ref().map(|c| &c.0), result) {
+            (Some(ContextKind::One(p)), Ok(output))
+                if self.ends_with_this_command(p) && !p.is_management() =>
+            {
+                let output = self.output(p, output);
+                let mut turn = Turn::default();
+                if p.plugged {
+                    let zone = self.info.geometry.zone_of(p.sector);
+                    if !self.complete_unqueued(zone) {
+                        self.go_on(now, zone, Event::Completed, &mut turn);
+                    }
+                }
+                take_one(slot).end(Ok(output), Counted::Yes);
+                turn.tell();
+            }
+            (Some(ContextKind::Merged(m)), Ok(_)) if m.parts.len() > 1 => {
+                let zone = self.info.geometry.zone_of(m.parts[0].sector);
+                let mut turn = Turn::default();
+                if !self.complete_unqueued(zone) {
+                    self.go_on(now, zone, Event::Completed, &mut turn);
+                }
+                if let Some(Context(ContextKind::Merged(mut m))) = slot.take() {
+                    m.parts.drain(..).for_each(|p| p.end(Ok(Output::Done), Counted::Yes));
+                    m.segments.clear();
+                    SPARE.set(Some(m));
+                }
+                turn.tell();
+            }
+            (_, result) => {
+                let context = slot.take().expect("a finished command has its context");
+                self.run(now, Work::Finished(context, result));
             }
         }
-        if let Some(d) = turn.first {
-            deliver(d);
+    }
+
+    /// Deals with `work` and all that follows at once.
+    pub(super) fn run(&self, now: Nanos, work: Work) {
+        let mut turn = Turn::default();
+        self.run_in(now, work, &mut turn);
+        turn.tell();
+    }
+
+    fn run_in(&self, now: Nanos, work: Work, turn: &mut Turn) {
+        let mut stack = Stack::new();
+        stack.push(work);
+        self.empty(now, &mut stack, turn);
+    }
+
+    /// Lets `event` happen to a zone, and deals with all that follows.
+    fn go_on(&self, now: Nanos, zone: ZoneIndex, event: Event, turn: &mut Turn) {
+        let mut stack = Stack::new();
+        self.serve(now, zone, event, turn, &mut stack);
+        self.empty(now, &mut stack, turn);
+    }
+
+    #[inline]
+    fn empty(&self, now: Nanos, stack: &mut Stack, turn: &mut Turn) {
+        while let Some(work) = stack.pop() {
+            match work {
+                Work::Kick(zone) => self.serve(now, zone, Event::Kick, turn, stack),
+                Work::Finished(context, result) => self.finished(now, context, result, turn, stack),
+            }
         }
-        turn.rest.into_iter().for_each(deliver);
     }
 
     fn finished(
@@ -92,7 +147,7 @@ impl Volume {
         context: Context,
         result: CommandResult,
         turn: &mut Turn,
-        stack: &mut ArrayVec<Work, WORK_MAX>,
+        stack: &mut Stack,
     ) {
         match context.0 {
             ContextKind::One(pending) => self.finished_one(now, pending, result, turn, stack),
@@ -105,10 +160,10 @@ impl Volume {
     fn finished_one(
         &self,
         now: Nanos,
-        mut pending: Pending,
+        mut pending: Box<Pending>,
         result: CommandResult,
         turn: &mut Turn,
-        stack: &mut ArrayVec<Work, WORK_MAX>,
+        stack: &mut Stack,
     ) {
         match pending.op {
             Op::ResetAll if !pending.plugged => {
@@ -128,7 +183,7 @@ impl Volume {
         if in_main && (pending.op == Op::Read || pending.op.is_write()) {
             pending.done += self.next_sectors(&pending);
             if pending.done < pending.sectors {
-                return self.issue_and_stack(now, Context(ContextKind::One(pending)), turn, stack);
+                return self.issue_and_stack(now, &mut Some(Context::one(pending)), stack);
             }
         }
         let zone = pending.plugged.then(|| self.info.geometry.zone_of(pending.sector));
@@ -138,9 +193,12 @@ impl Volume {
         if let Some(zone) = zone {
             self.serve(now, zone, Event::Completed, turn, stack);
         }
-        if behind && pending.op != Op::Append {
+        if behind {
             pending.stage = Stage::FlushBehind;
-            self.issue_and_stack(now, Context(ContextKind::One(pending)), turn, stack);
+            if let Output::Appended(sector) = output {
+                pending.sector = sector;
+            }
+            self.issue_and_stack(now, &mut Some(Context::one(pending)), stack);
         } else {
             let output = self.output(&pending, output);
             self.end(pending, Ok(output), turn);
@@ -150,10 +208,10 @@ impl Volume {
     fn finished_management(
         &self,
         now: Nanos,
-        pending: Pending,
+        pending: Box<Pending>,
         result: CommandResult,
         turn: &mut Turn,
-        stack: &mut ArrayVec<Work, WORK_MAX>,
+        stack: &mut Stack,
     ) {
         let zone = self.info.geometry.zone_of(pending.sector);
         let pointer = match pending.op {
@@ -170,7 +228,7 @@ impl Volume {
         mut merged: Merged,
         result: CommandResult,
         turn: &mut Turn,
-        stack: &mut ArrayVec<Work, WORK_MAX>,
+        stack: &mut Stack,
     ) {
         if merged.parts.len() == 1 {
             // One request's zeroes: its stage tells how it goes on.
@@ -189,10 +247,10 @@ impl Volume {
     fn failed(
         &self,
         now: Nanos,
-        mut pending: Pending,
+        mut pending: Box<Pending>,
         error: DeviceError,
         turn: &mut Turn,
-        stack: &mut ArrayVec<Work, WORK_MAX>,
+        stack: &mut Stack,
     ) {
         let zeroes = error == DeviceError::Unsupported
             && pending.op == Op::WriteZeroes
@@ -206,7 +264,7 @@ impl Volume {
                 let zone = self.info.geometry.zone_of(pending.sector);
                 self.serve(now, zone, Event::Retry(pending), turn, stack);
             }
-            (false, true) => self.issue_and_stack(now, Context(ContextKind::One(pending)), turn, stack),
+            (false, true) => self.issue_and_stack(now, &mut Some(Context::one(pending)), stack),
             (true, false) => {
                 let zone = self.info.geometry.zone_of(pending.sector);
                 self.serve(now, zone, Event::Failed, turn, stack);
@@ -216,15 +274,15 @@ impl Volume {
         }
     }
 
-    fn end(&self, pending: Pending, result: CommandResult, turn: &mut Turn) {
+    fn end(&self, pending: Box<Pending>, result: CommandResult, turn: &mut Turn) {
         self.end_with(pending, result.map_err(RequestError::Device), turn);
     }
 
-    fn end_with(&self, pending: Pending, result: Result<Output, RequestError>, turn: &mut Turn) {
+    fn end_with(&self, pending: Box<Pending>, result: Result<Output, RequestError>, turn: &mut Turn) {
         if result.is_err() {
             self.counters.line().add(Counter::Failed, 1);
         }
-        turn.push(pending.end(result));
+        turn.ended.push((pending, result));
     }
 
     /// A successful request's output: an append's address, wherever it comes from.
@@ -237,31 +295,27 @@ impl Volume {
     }
 
     /// Applies `event` to a zone and issues what may go next.
-    fn serve(
-        &self,
-        now: Nanos,
-        zone: ZoneIndex,
-        event: Event,
-        turn: &mut Turn,
-        stack: &mut ArrayVec<Work, WORK_MAX>,
-    ) {
+    fn serve(&self, now: Nanos, zone: ZoneIndex, event: Event, turn: &mut Turn, stack: &mut Stack) {
         if matches!(event, Event::Completed) && self.complete_unqueued(zone) {
             return;
         }
-        let Some(context) = self.next_of(zone, event, turn) else { return };
+        let mut slot = None;
+        self.next_of(zone, event, turn, &mut slot);
+        let Some(context) = &slot else { return };
         turn.issued += 1;
         // Appends go several at a time: look again. After anything else only its completion brings news.
-        if let ContextKind::One(Pending { op: Op::Append, .. }) = context.0
+        if let ContextKind::One(p) = &context.0
+            && p.op == Op::Append
             && self.appends_in_flight_max > 0
         {
             stack.push(Work::Kick(zone));
         }
-        self.issue_and_stack(now, context, turn, stack);
+        self.issue_and_stack(now, &mut slot, stack);
     }
 
     /// Completes a write of a zone where nobody waits.
     #[inline]
-    fn complete_unqueued(&self, zone: ZoneIndex) -> bool {
+    pub(super) fn complete_unqueued(&self, zone: ZoneIndex) -> bool {
         let mut word = self.load(zone);
         while !word.waits() {
             match self.exchange(zone, word, word.completed()) {
@@ -272,64 +326,82 @@ impl Volume {
         false
     }
 
-    /// The zone's next command, if it has one, and the requests that end without.
-    fn next_of(&self, zone: ZoneIndex, event: Event, turn: &mut Turn) -> Option<Context> {
+    /// Puts the zone's next command into `slot`, if it has one; ends the requests that go no further.
+    fn next_of(&self, zone: ZoneIndex, event: Event, turn: &mut Turn, slot: &mut Option<Context>) {
         let rules = self.rules(zone);
         let mut shard = self.shard(zone).lock();
         let mut word = self.apply(zone, event, &mut shard, turn);
         if !word.waits() {
-            return None;
+            return;
         }
-        let mut merged = Vec::new();
         let queue = shard.queue(zone);
         loop {
             if turn.issued >= TURN_MAX && word.is_issuable() {
                 self.ready.push(zone);
                 break;
             }
-            let (next_word, next) = queue.next(word, &rules, &mut merged);
+            let (next_word, next) = queue.next(word, &rules);
             word = next_word;
-            let context = match next {
+            match next {
                 Next::Nothing => break,
-                Next::Fail { token, error } => {
-                    self.end_with(token, Err(error), turn);
+                Next::Fail(error) => {
+                    let pending = queue.pop();
+                    self.end_with(pending, Err(error), turn);
                     continue;
                 }
                 Next::Held => {
                     self.store(zone, word);
                     drop(shard);
-                    return self.zone_is_quiet();
+                    *slot = self.zone_is_quiet();
+                    return;
                 }
-                Next::Issue { token, at, sectors, .. } => self.context_of(zone, at, sectors, token, merged),
-                Next::Manage { mut token, .. } => {
-                    token.plugged = true;
-                    Context(ContextKind::One(token))
+                Next::Issue { at, parts: 1, .. } => {
+                    *slot = Some(Context::one(queue.pop()));
+                    self.place(zone, at, one(slot));
+                }
+                Next::Issue { sectors, parts, .. } => *slot = Some(self.merge(queue, parts, sectors)),
+                Next::Manage(_) => {
+                    *slot = Some(Context::one(queue.pop()));
+                    one(slot).plugged = true;
                 }
                 Next::Resync => {
                     self.counters.line().add(Counter::Resyncs, 1);
-                    Context(ContextKind::Resync(zone))
+                    *slot = Some(Context(ContextKind::Resync(zone)));
                 }
-            };
+            }
             self.store(zone, word);
-            return Some(context);
+            return;
         }
         if !word.waits() {
             shard.drop_queue(zone);
         }
         self.store(zone, word);
-        None
+    }
+
+    /// One command of the first `parts` waiting writes.
+    fn merge(&self, queue: &mut Queue<Box<Pending>>, parts: u32, sectors: u32) -> Context {
+        self.counters.line().add(Counter::Merged, u64::from(parts) - 1);
+        let mut merged = SPARE.take().unwrap_or_default();
+        merged.sectors = sectors;
+        for _ in 0..parts {
+            let mut pending = queue.pop();
+            pending.plugged = true;
+            merged.segments.push(pending.segment(pending.sectors));
+            merged.parts.push(pending);
+        }
+        Context(ContextKind::Merged(merged))
     }
 
     /// Brings an event to the zone's word. With the result waiting, the word is the shard holder's.
     fn apply(&self, zone: ZoneIndex, event: Event, shard: &mut super::Shard, turn: &mut Turn) -> Word {
         match event {
             Event::Kick => self.load(zone),
-            Event::Completed => self.update(zone, Word::completed),
-            Event::Failed => self.update(zone, |w| w.completed().recovering()),
-            Event::Withdrawn(sectors) => self.update(zone, |w| w.unissued(sectors)),
+            Event::Completed => self.change(zone, Word::completed),
+            Event::Failed => self.change(zone, |w| w.completed().recovering()),
+            Event::Withdrawn(sectors) => self.change(zone, |w| w.unissued(sectors)),
             Event::Retry(mut pending) => {
                 pending.plugged = false;
-                let word = self.update(zone, |w| w.completed().recovering());
+                let word = self.change(zone, |w| w.completed().recovering());
                 let offset = self.info.geometry.offset_of(pending.sector);
                 let kind = Kind::Write(WriteKind::At(offset), pending.sectors);
                 shard.queue(zone).push_front(word, Item { kind, mergeable: false, token: pending })
@@ -367,6 +439,15 @@ impl Volume {
         }
     }
 
+    /// The word after `change`, for the holder of the zone's shard, who stores it if it waits.
+    ///
+    /// While a zone waits nobody else changes its word, so the store that ends the step is enough.
+    #[inline]
+    fn change(&self, zone: ZoneIndex, change: impl Fn(Word) -> Word) -> Word {
+        let word = self.load(zone);
+        if word.waits() { change(word) } else { self.update(zone, change) }
+    }
+
     /// Changes the word whoever else may be changing it.
     pub(super) fn update(&self, zone: ZoneIndex, change: impl Fn(Word) -> Word) -> Word {
         let mut word = self.load(zone);
@@ -384,48 +465,20 @@ impl Volume {
         self.words.word(zone.0).store(word.0, super::Ordering::Release);
     }
 
-    fn context_of(
-        &self,
-        zone: ZoneIndex,
-        at: u32,
-        sectors: u32,
-        mut token: Pending,
-        merged: Vec<Pending>,
-    ) -> Context {
-        self.place(zone, at, &mut token);
-        if merged.is_empty() {
-            return Context(ContextKind::One(token));
-        }
-        self.counters.line().add(Counter::Merged, merged.len() as u64);
-        let mut parts = Vec::with_capacity(merged.len() + 1);
-        parts.push(token);
-        parts.extend(merged);
-        parts.iter_mut().for_each(|p| p.plugged = true);
-        let segments = parts.iter().map(|p| p.segment(p.sectors)).collect();
-        Context(ContextKind::Merged(Box::new(Merged { parts, segments, sectors })))
-    }
-
-    fn issue_and_stack(
-        &self,
-        now: Nanos,
-        context: Context,
-        turn: &mut Turn,
-        stack: &mut ArrayVec<Work, WORK_MAX>,
-    ) {
-        if let Some((context, result)) = self.issue(now, context) {
-            let _ = turn;
-            stack.push(Work::Finished(context, result));
+    fn issue_and_stack(&self, now: Nanos, slot: &mut Option<Context>, stack: &mut Stack) {
+        if let Some(result) = self.issue(now, slot) {
+            stack.push(Work::Finished(slot.take().expect("an answered command leaves its context"), result));
         }
     }
 
-    /// Sends a command to this thread's queue; returns its answer if it came at once.
+    /// Sends the command in `slot` to this thread's queue; returns its answer if it came at once.
     #[inline]
-    pub(super) fn issue(&self, now: Nanos, context: Context) -> Option<(Context, CommandResult)> {
+    pub(super) fn issue(&self, now: Nanos, slot: &mut Option<Context>) -> Option<CommandResult> {
         let queue = match self.info.queues {
             1 => 0,
             n => thread_slot() % n,
         };
-        self.issue_on(now, queue, context)
+        self.issue_on(now, queue, slot)
     }
 
     #[inline]
@@ -433,63 +486,62 @@ impl Volume {
         &self,
         now: Nanos,
         queue: usize,
-        context: Context,
-    ) -> Option<(Context, CommandResult)> {
-        let context = self.with_zeroes(context);
-        let command = self.command(&context);
-        let mut slot = Some(context);
-        match self.device.submit(now, queue, &command, &mut slot) {
+        slot: &mut Option<Context>,
+    ) -> Option<CommandResult> {
+        if let Some(Context(ContextKind::One(p))) = slot
+            && p.stage == Stage::ZeroesAsWrites
+        {
+            *slot = Some(self.with_zeroes(take_one(slot)));
+        }
+        let command = self.command(slot.as_ref().expect("the caller has a command to issue"));
+        match self.device.submit(now, queue, &command, slot) {
             Submitted::Done(result) => {
+                debug_assert!(slot.is_some(), "an answered command leaves its context");
                 self.counters.line().add(Counter::Commands, 1);
-                Some((slot.take().expect("a command that is done leaves its context"), result))
+                Some(result)
             }
             Submitted::Pending => {
                 debug_assert!(slot.is_none(), "a device that answers later keeps the context");
                 self.counters.line().add(Counter::Commands, 1);
                 None
             }
-            Submitted::Busy => self.busy(now, queue, slot.take().expect("a busy device leaves the context")),
+            Submitted::Busy => {
+                self.busy(now, queue, slot.take().expect("a busy device leaves the context"));
+                None
+            }
         }
     }
 
     /// Keeps a command that met a full queue, or withdraws it if its request may not wait.
     #[cold]
-    fn busy(&self, now: Nanos, queue: usize, context: Context) -> Option<(Context, CommandResult)> {
+    fn busy(&self, now: Nanos, queue: usize, context: Context) {
         match context.0 {
             ContextKind::One(mut p) if p.nowait && p.done == 0 && p.stage == Stage::Main => {
                 let mut turn = Turn::default();
-                let mut stack = ArrayVec::new();
-                if p.plugged {
+                let plugged = std::mem::take(&mut p.plugged);
+                if plugged {
                     let zone = self.info.geometry.zone_of(p.sector);
-                    p.plugged = false;
-                    self.serve(now, zone, Event::Withdrawn(p.sectors), &mut turn, &mut stack);
+                    self.go_on(now, zone, Event::Withdrawn(p.sectors), &mut turn);
                 }
                 self.end_with(p, Err(RequestError::WouldWait), &mut turn);
-                turn.first.into_iter().chain(turn.rest).for_each(deliver);
-                stack.into_iter().for_each(|work| self.run(now, work));
+                turn.tell();
             }
             kind => self.push_stalled(queue, Context(kind)),
         }
-        None
     }
 
     /// Gives a write of zeroes its payload.
-    #[inline]
-    fn with_zeroes(&self, context: Context) -> Context {
-        match context.0 {
-            ContextKind::One(p) if p.stage == Stage::ZeroesAsWrites => {
-                let sectors = self.next_sectors(&p);
-                let mut left = sectors as usize * SECTOR_BYTES as usize;
-                let mut segments = Vec::with_capacity(left.div_ceil(ZEROES.len()));
-                while left > 0 {
-                    let len = left.min(ZEROES.len());
-                    segments.push(Segment::new(ZEROES.as_ptr().cast_mut(), len));
-                    left -= len;
-                }
-                Context(ContextKind::Merged(Box::new(Merged { parts: vec![p], segments, sectors })))
-            }
-            kind => Context(kind),
+    #[cold]
+    fn with_zeroes(&self, p: Box<Pending>) -> Context {
+        let sectors = self.next_sectors(&p);
+        let mut left = sectors as usize * SECTOR_BYTES as usize;
+        let mut segments = Vec::with_capacity(left.div_ceil(ZEROES.len()));
+        while left > 0 {
+            let len = left.min(ZEROES.len());
+            segments.push(Segment::new(ZEROES.as_ptr().cast_mut(), len));
+            left -= len;
         }
+        Context(ContextKind::Merged(Box::new(Merged { parts: vec![p], segments, sectors })))
     }
 
     /// Largest command of this operation, in sectors.

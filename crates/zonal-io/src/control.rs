@@ -1,0 +1,138 @@
+//! The control socket: how another process looks into an open volume.
+//!
+//! A [`ControlServer`] answers questions about one [`Volume`](crate::Volume) on a Unix socket that only its owner can
+//! open. A client sends a line of JSON and gets a line of JSON, as often as it likes within two seconds of connecting:
+//!
+//! ```text
+//! {"request":"plugs"}   {"plugs":[{"zone":12,"flags":1,...},...]}
+//! {"request":"stat"}    {"stat":{"requests":4096,...}}
+//! {"request":"info"}    {"info":{"pid":4711,"mode":"per-zone","reason":"...","device":{...}}}
+//! anything else         {"error":"unknown variant ..."}
+//! ```
+//!
+//! Owns the socket's file and one thread. Owns no state of the volume and cannot change any.
+//!
+//! # Who may ask
+//! The socket has mode 0600 from the moment it exists, and by default lies in a directory of mode 0700 ([`directory`]),
+//! so nobody but the owner and root reaches it. What comes over it is bounded and checked all the same: a bad line is
+//! answered by an error, one that is too long or too slow ends its connection.
+//!
+//! # Sockets without a process
+//! A killed process leaves its socket behind. [`list`] and the next [`ControlServer`] remove those that refuse a
+//! connection and whose process, named in the file name, is gone. Both have to hold: a socket refuses for an instant
+//! between its creation and the first `listen`.
+
+mod client;
+mod facts;
+mod place;
+mod server;
+
+pub use client::{Endpoint, ask, info, list, plugs, stat};
+pub use facts::{DeviceFacts, VolumeFacts};
+pub use place::directory;
+pub use server::ControlServer;
+
+use crate::volume::{PlugStatus, Statistics};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Longest question, in bytes. The known ones have 20 or so.
+pub const REQUEST_BYTES_MAX: usize = 4096;
+
+/// Longest answer that a client takes: the plugs of two million zones.
+pub const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// How long a server spends on one connection: a client that stalls keeps others waiting no longer.
+pub const CONNECTION_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// How long a client waits for an answer: long enough for a few stalled ones before it.
+pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(8);
+
+/// What can be asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(tag = "request", rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Query {
+    /// The active plugs.
+    Plugs,
+    /// The live counters.
+    Stat,
+    /// The device and the write mode.
+    Info,
+}
+
+/// What is answered.
+#[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Answer {
+    /// To [`Query::Plugs`].
+    Plugs(Vec<PlugStatus>),
+    /// To [`Query::Stat`].
+    Stat(Statistics),
+    /// To [`Query::Info`].
+    Info(VolumeFacts),
+    /// To what is no question.
+    Error(String),
+}
+
+/// Why a control socket cannot be opened or gives no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// The directory for sockets is not the caller's own.
+    #[error("{}: not a directory for control sockets: {what}", .path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The path is taken by a living server or by something that is no socket.
+    #[error("{}: is in use", .path.display())]
+    InUse {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The operating system refused.
+    #[error("{}: {doing}: {source}", .path.display())]
+    Io {
+        /// The socket or directory.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// The refusal.
+        source: std::io::Error,
+    },
+    /// The server did not answer in time.
+    #[error("{}: no answer within {} s", .path.display(), ANSWER_TIME_MAX.as_secs())]
+    TimedOut {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The answer is not one that this version understands.
+    #[error("{}: cannot read the answer: {what}", .path.display())]
+    Malformed {
+        /// The socket.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The server did not understand the question.
+    #[error("{}: the process answers: {what}", .path.display())]
+    Refused {
+        /// The socket.
+        path: PathBuf,
+        /// Its words.
+        what: String,
+    },
+}
+
+impl ControlError {
+    fn io(path: &std::path::Path, doing: &'static str, source: impl Into<std::io::Error>) -> ControlError {
+        ControlError::Io { path: path.to_owned(), doing, source: source.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! The asking side.
+
+use super::place::{self, Found};
+use super::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Answer, ControlError, Query, VolumeFacts};
+use crate::volume::{PlugStatus, Statistics};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A control socket and the process behind it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Endpoint {
+    /// The socket.
+    pub path: PathBuf,
+    /// The process, by the socket's name.
+    pub pid: u32,
+}
+
+/// The living control sockets of this user, by process; removes those left behind.
+///
+/// # Errors
+/// [`ControlError`] if their directory is not this user's own or cannot be read.
+pub fn list() -> Result<Vec<Endpoint>, ControlError> {
+    list_in(&place::directory()?)
+}
+
+pub(super) fn list_in(dir: &Path) -> Result<Vec<Endpoint>, ControlError> {
+    let entries =
+        std::fs::read_dir(dir).map_err(|e| ControlError::io(dir, "cannot read the directory", e))?;
+    let mut found = Vec::new();
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let Some(pid) = path.file_name().and_then(|n| n.to_str()).and_then(place::pid_of) else { continue };
+        match place::look_at(&path) {
+            Found::Living => found.push(Endpoint { path, pid }),
+            Found::Stale => {
+                place::remove_stale(&path);
+            }
+            Found::Nothing | Found::Other => {}
+        }
+    }
+    found.sort_by(|a, b| (a.pid, &a.path).cmp(&(b.pid, &b.path)));
+    Ok(found)
+}
+
+/// The active plugs of the volume behind the socket at `path`.
+///
+/// # Errors
+/// As [`ask`].
+pub fn plugs(path: &Path) -> Result<Vec<PlugStatus>, ControlError> {
+    match ask(path, Query::Plugs)? {
+        Answer::Plugs(plugs) => Ok(plugs),
+        other => Err(not_asked_for(path, &other)),
+    }
+}
+
+/// The live counters of the volume behind the socket at `path`.
+///
+/// # Errors
+/// As [`ask`].
+pub fn stat(path: &Path) -> Result<Statistics, ControlError> {
+    match ask(path, Query::Stat)? {
+        Answer::Stat(statistics) => Ok(statistics),
+        other => Err(not_asked_for(path, &other)),
+    }
+}
+
+/// Device and write mode of the volume behind the socket at `path`.
+///
+/// # Errors
+/// As [`ask`].
+pub fn info(path: &Path) -> Result<VolumeFacts, ControlError> {
+    match ask(path, Query::Info)? {
+        Answer::Info(facts) => Ok(facts),
+        other => Err(not_asked_for(path, &other)),
+    }
+}
+
+fn not_asked_for(path: &Path, answer: &Answer) -> ControlError {
+    let what = match answer {
+        Answer::Error(what) => return ControlError::Refused { path: path.to_owned(), what: what.clone() },
+        Answer::Plugs(_) => "it lists plugs, which was not the question",
+        Answer::Stat(_) => "it lists counters, which was not the question",
+        Answer::Info(_) => "it describes a device, which was not the question",
+    };
+    ControlError::Malformed { path: path.to_owned(), what: what.to_owned() }
+}
+
+/// Asks the socket at `path` one question and waits for the answer, no longer than [`ANSWER_TIME_MAX`].
+///
+/// # Errors
+/// [`ControlError`] if nobody answers, or not with an answer. [`Answer::Error`] is an answer.
+pub fn ask(path: &Path, query: Query) -> Result<Answer, ControlError> {
+    let deadline = Instant::now() + ANSWER_TIME_MAX;
+    let line = exchange(path, query, deadline)?;
+    serde_json::from_slice(&line)
+        .map_err(|e| ControlError::Malformed { path: path.to_owned(), what: e.to_string() })
+}
+
+fn exchange(path: &Path, query: Query, deadline: Instant) -> Result<Vec<u8>, ControlError> {
+    let fail = |doing| {
+        move |e: std::io::Error| match e.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => ControlError::TimedOut { path: path.to_owned() },
+            _ => ControlError::io(path, doing, e),
+        }
+    };
+    let fd = place::connect(path, ANSWER_TIME_MAX).map_err(fail("cannot connect"))?;
+    let mut stream = UnixStream::from(fd);
+    let mut question = serde_json::to_vec(&query).expect("a question without maps or floats");
+    question.push(b'\n');
+    stream.write_all(&question).map_err(fail("cannot ask"))?;
+
+    let mut answer = Vec::new();
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        // A timeout of zero would mean none.
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        stream.set_read_timeout(Some(left)).map_err(fail("cannot set a timeout"))?;
+        let n = match stream.read(&mut piece) {
+            Ok(n) => n,
+            Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+            Err(e) => return Err(fail("cannot read the answer")(e)),
+        };
+        answer.extend_from_slice(&piece[..n]);
+        if let Some(end) = piece[..n].iter().position(|&b| b == b'\n') {
+            answer.truncate(answer.len() - n + end);
+            return Ok(answer);
+        }
+        let malformed = |what: &str| ControlError::Malformed { path: path.to_owned(), what: what.to_owned() };
+        if n == 0 {
+            return Err(malformed("it ends before its line does"));
+        }
+        if answer.len() > ANSWER_BYTES_MAX {
+            return Err(malformed("it is too long"));
+        }
+        if Instant::now() >= deadline {
+            return Err(ControlError::TimedOut { path: path.to_owned() });
+        }
+    }
+}

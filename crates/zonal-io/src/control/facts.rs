@@ -1,0 +1,108 @@
+//! A device and a volume in the form that leaves the process: sizes in bytes, names as in device names.
+
+use crate::device::DeviceInfo;
+use crate::volume::Volume;
+use zonal_core::{Personality, SECTOR_BYTES};
+
+/// What a device is, for programs and people. Sizes are bytes; a limit or largest size of 0 is none.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
+pub struct DeviceFacts {
+    /// Name by which it was opened.
+    pub name: String,
+    /// Size of the device.
+    pub size: u64,
+    /// Logical block.
+    pub blocksize: u64,
+    /// Distance from one zone's start to the next one's.
+    pub zone_size: u64,
+    /// Writable part of a sequential zone.
+    pub zone_capacity: u64,
+    /// Zones in all.
+    pub zones: u32,
+    /// Conventional zones; they come first.
+    pub zone_nr_conv: u32,
+    /// Largest number of open zones.
+    pub zone_max_open: u32,
+    /// Largest number of active zones.
+    pub zone_max_active: u32,
+    /// Largest read or write.
+    pub command_max: u64,
+    /// Largest native zone append.
+    pub append_max: u64,
+    /// Largest write-zeroes command.
+    pub write_zeroes_max: u64,
+    /// Whether acknowledged writes may be lost with power until a flush.
+    pub volatile_cache: bool,
+    /// Whether a single write can be made durable.
+    pub fua: bool,
+    /// Whether the medium turns.
+    pub rotational: bool,
+    /// Whether queues keep the order of their commands.
+    pub preserves_write_order: bool,
+    /// Which standard decides where they differ: `zns` or `zbc`.
+    pub personality: String,
+    /// Number of queues.
+    pub queues: usize,
+}
+
+impl From<&DeviceInfo> for DeviceFacts {
+    fn from(info: &DeviceInfo) -> DeviceFacts {
+        let bytes = |sectors: u32| u64::from(sectors) * SECTOR_BYTES;
+        let geometry = &info.geometry;
+        DeviceFacts {
+            name: info.name.clone(),
+            size: geometry.sectors().bytes(),
+            blocksize: bytes(info.block_sectors),
+            zone_size: geometry.zone_size().bytes(),
+            zone_capacity: geometry.zone_capacity().bytes(),
+            zones: geometry.zones(),
+            zone_nr_conv: geometry.conventional_zones(),
+            zone_max_open: info.open_max,
+            zone_max_active: info.active_max,
+            command_max: bytes(info.command_sectors_max),
+            append_max: bytes(info.append_sectors_max),
+            write_zeroes_max: bytes(info.write_zeroes_sectors_max),
+            volatile_cache: info.volatile_cache,
+            fua: info.fua,
+            rotational: info.rotational,
+            preserves_write_order: info.keeps_order,
+            personality: match info.personality {
+                Personality::Zns => "zns",
+                Personality::Zbc => "zbc",
+            }
+            .to_owned(),
+            queues: info.queues,
+        }
+    }
+}
+
+/// An open volume.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
+pub struct VolumeFacts {
+    /// Process that has it open.
+    pub pid: u32,
+    /// Write mode.
+    pub mode: String,
+    /// Why this mode.
+    pub reason: String,
+    /// Bytes of plugs.
+    pub plug_bytes: usize,
+    /// The device below.
+    pub device: DeviceFacts,
+}
+
+impl VolumeFacts {
+    /// The facts of a volume of this process.
+    pub fn of(volume: &Volume) -> VolumeFacts {
+        let (mode, reason) = volume.mode();
+        VolumeFacts {
+            pid: std::process::id(),
+            mode: mode.name().to_owned(),
+            reason: reason.to_owned(),
+            plug_bytes: volume.plug_bytes(),
+            device: volume.info().into(),
+        }
+    }
+}

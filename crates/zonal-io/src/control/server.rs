@@ -1,0 +1,217 @@
+//! The answering side: one thread that serves one connection at a time.
+
+use super::place::{self, Found};
+use super::{Answer, CONNECTION_TIME_MAX, ControlError, Query, REQUEST_BYTES_MAX, VolumeFacts};
+use crate::sync::Arc;
+use crate::volume::Volume;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::SocketAddrUnix;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Connections that wait while one is served.
+const BACKLOG: i32 = 16;
+
+/// Volumes of one process with one device name, beyond which something else must be wrong.
+const SAME_NAME_MAX: u32 = 1000;
+
+/// Answers questions about a volume until it is dropped, which removes the socket.
+///
+/// Keeps the volume open for as long.
+pub struct ControlServer {
+    path: PathBuf,
+    /// Closing this end tells the thread to stop.
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ControlServer {
+    /// Opens a socket in [`directory`](super::directory), named after this process and the device.
+    ///
+    /// # Errors
+    /// [`ControlError`]: none of them keeps the volume from working.
+    pub fn start(volume: Arc<Volume>) -> Result<ControlServer, ControlError> {
+        ControlServer::start_in(&place::directory()?, volume)
+    }
+
+    pub(super) fn start_in(dir: &Path, volume: Arc<Volume>) -> Result<ControlServer, ControlError> {
+        let pid = std::process::id();
+        let mut n = 0;
+        loop {
+            let path = dir.join(place::file_name(pid, &volume.info().name, n));
+            match ControlServer::start_at(&path, volume.clone()) {
+                Err(ControlError::InUse { .. }) if n < SAME_NAME_MAX => n += 1,
+                result => return result,
+            }
+        }
+    }
+
+    /// Opens a socket at `path`, in whatever directory that is.
+    ///
+    /// # Errors
+    /// [`ControlError::InUse`] if something is there that is not a socket left behind.
+    pub fn start_at(path: &Path, volume: Arc<Volume>) -> Result<ControlServer, ControlError> {
+        let listener = bind(path)?;
+        let remove_and = |doing| {
+            move |source: io::Error| {
+                let _ = std::fs::remove_file(path);
+                ControlError::io(path, doing, source)
+            }
+        };
+        let (stop, stopped) = UnixStream::pair().map_err(remove_and("cannot make a socket pair"))?;
+        let service = Service { stopped, volume };
+        let thread = std::thread::Builder::new()
+            .name("zonal-control".into())
+            .spawn(move || service.serve(&listener))
+            .map_err(remove_and("cannot start its thread"))?;
+        Ok(ControlServer { path: path.to_owned(), stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Where the socket is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for ControlServer {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for ControlServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ControlServer").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+fn bind(path: &Path) -> Result<UnixListener, ControlError> {
+    let fail = |doing| move |e: Errno| ControlError::io(path, doing, e);
+    if matches!(place::look_at(path), Found::Living | Found::Other) {
+        return Err(ControlError::InUse { path: path.to_owned() });
+    }
+    place::remove_stale(path);
+    let fd = place::socket().map_err(fail("cannot make a socket"))?;
+    // Linux gives the file the socket's own mode: there is no moment in which others could connect.
+    rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR).map_err(fail("cannot close it to others"))?;
+    let address = SocketAddrUnix::new(path).map_err(fail("not a path for a socket"))?;
+    rustix::net::bind(&fd, &address).map_err(|e| match e {
+        Errno::ADDRINUSE => ControlError::InUse { path: path.to_owned() },
+        e => fail("cannot make the socket")(e),
+    })?;
+    rustix::net::listen(&fd, BACKLOG).map_err(fail("cannot listen"))?;
+    let listener = UnixListener::from(fd);
+    listener.set_nonblocking(true).map_err(|e| ControlError::io(path, "cannot set it up", e))?;
+    Ok(listener)
+}
+
+struct Service {
+    stopped: UnixStream,
+    volume: Arc<Volume>,
+}
+
+/// Why a connection ended before its client closed it.
+enum End {
+    Stopped,
+    TimedOut,
+    Failed,
+}
+
+impl Service {
+    fn serve(&self, listener: &UnixListener) {
+        loop {
+            match self.wait_for(listener, PollFlags::IN, None) {
+                Err(End::Stopped) => return,
+                Err(End::TimedOut | End::Failed) => {}
+                Ok(()) => match listener.accept() {
+                    Ok((stream, _)) => {
+                        if let Err(End::Stopped) = self.converse(stream) {
+                            return;
+                        }
+                    }
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                    // Out of descriptors, say: not to spin until there are some again.
+                    Err(_) => std::thread::sleep(Duration::from_millis(10)),
+                },
+            }
+        }
+    }
+
+    fn converse(&self, mut stream: UnixStream) -> Result<(), End> {
+        stream.set_nonblocking(true).map_err(|_| End::Failed)?;
+        let deadline = Instant::now() + CONNECTION_TIME_MAX;
+        let mut input = Vec::new();
+        loop {
+            while let Some(end) = input.iter().position(|&b| b == b'\n') {
+                let answer = self.answer(&input[..end]);
+                input.drain(..=end);
+                self.send(&mut stream, &answer, deadline)?;
+            }
+            if input.len() >= REQUEST_BYTES_MAX {
+                let what = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
+                return self.send(&mut stream, &Answer::Error(what), deadline);
+            }
+            self.wait_for(&stream, PollFlags::IN, Some(deadline))?;
+            let mut piece = [0; 1024];
+            match stream.read(&mut piece) {
+                Ok(0) => return Ok(()),
+                Ok(n) => input.extend_from_slice(&piece[..n]),
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(_) => return Err(End::Failed),
+            }
+        }
+    }
+
+    fn answer(&self, line: &[u8]) -> Answer {
+        match serde_json::from_slice(line) {
+            Ok(Query::Plugs) => Answer::Plugs(self.volume.plugs()),
+            Ok(Query::Stat) => Answer::Stat(self.volume.statistics()),
+            Ok(Query::Info) => Answer::Info(VolumeFacts::of(&self.volume)),
+            Err(e) => Answer::Error(e.to_string()),
+        }
+    }
+
+    fn send(&self, stream: &mut UnixStream, answer: &Answer, deadline: Instant) -> Result<(), End> {
+        let mut line = serde_json::to_vec(answer).map_err(|_| End::Failed)?;
+        line.push(b'\n');
+        let mut rest = &line[..];
+        while !rest.is_empty() {
+            // Rust's runtime ignores SIGPIPE, so a client that went away is an error here and no more.
+            match stream.write(rest) {
+                Ok(n) => rest = &rest[n..],
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                    self.wait_for(stream, PollFlags::OUT, Some(deadline))?;
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Err(End::Failed),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until `fd` is ready, the server is dropped, or `deadline`.
+    fn wait_for(&self, fd: &impl AsFd, flags: PollFlags, deadline: Option<Instant>) -> Result<(), End> {
+        loop {
+            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+            let timeout = left.and_then(|left| Timespec::try_from(left).ok());
+            let mut fds = [PollFd::new(fd, flags), PollFd::new(&self.stopped, PollFlags::IN)];
+            match poll(&mut fds, timeout.as_ref()) {
+                Err(Errno::INTR) => {}
+                Err(_) => return Err(End::Failed),
+                Ok(0) => return Err(End::TimedOut),
+                Ok(_) if !fds[1].revents().is_empty() => return Err(End::Stopped),
+                Ok(_) => return Ok(()),
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+use super::client::list_in;
+use super::place::{Found, file_name, look_at, pid_of, private_directory};
+use super::*;
+use crate::buffer::IoBuf;
+use crate::device::Device;
+use crate::emulated::{Emulated, EmulatedOptions, Null};
+use crate::sync::Arc;
+use crate::volume::{Condition, Request, Volume, VolumeOptions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Instant;
+use zonal_core::{Nanos, Sector};
+
+const ZONE_SECTORS: u64 = 2048;
+
+/// A volume over a null device of 16 zones, the first two conventional.
+fn volume() -> Arc<Volume> {
+    let options =
+        EmulatedOptions { size: 16 << 20, zone_size: 1 << 20, zone_nr_conv: 2, ..Default::default() };
+    let device: Arc<dyn Device> = Arc::new(Emulated::new("null:size=16M", &options, Null).unwrap());
+    Arc::new(Volume::open(device, VolumeOptions::default()).unwrap())
+}
+
+fn write(volume: &Volume, zone: u64, sectors: u32) {
+    let channel = volume.channel(|c| assert!(c.result.is_ok(), "{:?}", c.result));
+    let request = Request::write(Sector(zone * ZONE_SECTORS), sectors, IoBuf::zeroed(sectors * 512));
+    volume.submit(Nanos(0), &channel, request);
+}
+
+/// What the socket answers to these bytes, line by line, until it closes.
+fn say(path: &Path, bytes: &[u8]) -> Vec<String> {
+    let mut stream = UnixStream::connect(path).unwrap();
+    // The server may close while a flood is still being sent.
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    BufReader::new(stream).lines().map_while(Result::ok).collect()
+}
+
+#[test]
+fn plugs_of_written_zones_are_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let volume = volume();
+    write(&volume, 3, 8);
+    let server = ControlServer::start_in(dir.path(), volume.clone()).unwrap();
+    let plugs = plugs(server.path()).unwrap();
+    assert_eq!(plugs, volume.plugs());
+    assert_eq!(plugs.len(), 1);
+    assert_eq!((plugs[0].zone, plugs[0].write_pointer, plugs[0].condition), (3, 8, Condition::Active));
+    assert_eq!(
+        plugs[0].to_string(),
+        "Zone no: 3, flags: 0x0, ref: 1, cond: ACTIVE, wp ofst: 8, pending BIO: 0"
+    );
+}
+
+#[test]
+fn stat_and_info_are_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let volume = volume();
+    let server = ControlServer::start_in(dir.path(), volume.clone()).unwrap();
+    write(&volume, 3, 8);
+    let counted = stat(server.path()).unwrap();
+    assert_eq!((counted.requests, counted.sectors), (1, 8));
+    let facts = info(server.path()).unwrap();
+    assert_eq!(facts, VolumeFacts::of(&volume));
+    assert_eq!(facts.device.name, "null:size=16M");
+    assert_eq!((facts.mode.as_str(), facts.pid), ("append", std::process::id()));
+    assert_eq!((facts.device.zones, facts.device.zone_nr_conv, facts.device.zone_size), (16, 2, 1 << 20));
+}
+
+#[test]
+fn socket_is_its_owners_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = ControlServer::start_in(dir.path(), volume()).unwrap();
+    let meta = std::fs::symlink_metadata(server.path()).unwrap();
+    assert!(meta.file_type().is_socket());
+    assert_eq!(meta.mode() & 0o777, 0o600);
+}
+
+#[test]
+fn directory_is_made_closed_and_refused_when_open() {
+    let base = tempfile::tempdir().unwrap();
+    let path = base.path().join("zonal");
+    private_directory(&path).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+    private_directory(&path).unwrap();
+
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let error = private_directory(&path).unwrap_err().to_string();
+    assert!(error.ends_with("its mode 0755 lets others in"), "{error}");
+
+    let link = base.path().join("link");
+    std::os::unix::fs::symlink(base.path(), &link).unwrap();
+    assert!(matches!(private_directory(&link), Err(ControlError::Directory { .. })));
+    let file = base.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    assert!(matches!(private_directory(&file), Err(ControlError::Directory { .. })));
+}
+
+#[test]
+fn bad_input_gets_an_error_line_and_the_next_line_an_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = ControlServer::start_in(dir.path(), volume()).unwrap();
+    let mut input: Vec<u8> = Vec::new();
+    let bad: [&[u8]; 7] =
+        [b"", b"plugs", b"{}", br#"{"request":"reset"}"#, b"[[[[", b"\xff\xfe\0", br#"{"request":7}"#];
+    for line in bad {
+        input.extend_from_slice(line);
+        input.push(b'\n');
+    }
+    input.extend_from_slice(b"{\"request\":\"stat\"}\n");
+    let answers = say(server.path(), &input);
+    assert_eq!(answers.len(), bad.len() + 1);
+    for (line, answer) in bad.iter().zip(&answers) {
+        assert!(answer.starts_with(r#"{"error":""#), "{line:?}: {answer}");
+    }
+    assert!(answers.last().unwrap().starts_with(r#"{"stat":{"requests":0"#));
+}
+
+#[test]
+fn endless_line_is_cut_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = ControlServer::start_in(dir.path(), volume()).unwrap();
+    let answers = say(server.path(), &vec![b'['; 1 << 20]);
+    // The error line can be lost: the connection is reset while the flood is still coming.
+    assert!(answers.len() <= 1, "{answers:?}");
+    assert!(answers.iter().all(|a| a.contains("at most 4096 bytes")), "{answers:?}");
+    stat(server.path()).unwrap();
+}
+
+#[test]
+fn silent_client_delays_others_no_longer_than_its_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = ControlServer::start_in(dir.path(), volume()).unwrap();
+    let begin = Instant::now();
+    let mut silent = UnixStream::connect(server.path()).unwrap();
+    stat(server.path()).unwrap();
+    assert!(begin.elapsed() >= CONNECTION_TIME_MAX / 2);
+    assert_eq!(silent.read(&mut [0]).unwrap(), 0, "it was not hung up on");
+}
+
+#[test]
+fn drop_does_not_wait_for_a_client_and_removes_the_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let volume = volume();
+    let server = ControlServer::start_in(dir.path(), volume.clone()).unwrap();
+    let path = server.path().to_owned();
+    let _silent = UnixStream::connect(&path).unwrap();
+    let begin = Instant::now();
+    drop(server);
+    assert!(begin.elapsed() < CONNECTION_TIME_MAX / 2);
+    assert!(!path.exists());
+    assert_eq!(Arc::strong_count(&volume), 1);
+    assert!(matches!(stat(&path), Err(ControlError::Io { .. })));
+}
+
+#[test]
+fn servers_of_one_process_and_device_get_names_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let volume = volume();
+    let a = ControlServer::start_in(dir.path(), volume.clone()).unwrap();
+    let b = ControlServer::start_in(dir.path(), volume).unwrap();
+    assert_ne!(a.path(), b.path());
+    let found = list_in(dir.path()).unwrap();
+    assert_eq!(found.len(), 2);
+    assert!(found.iter().all(|e| e.pid == std::process::id()));
+}
+
+/// The socket of a process that is gone: bound, not listening.
+fn leave_behind(path: &Path) {
+    drop(UnixListener::bind(path).unwrap());
+}
+
+/// No process has this number: it is above what Linux gives out.
+const NOBODY: u32 = 0x7fff_fff0;
+
+#[test]
+fn sockets_left_behind_are_removed_and_others_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let stale = dir.path().join(file_name(NOBODY, "null", 0));
+    leave_behind(&stale);
+    // Process 1 lives: its socket may be between its creation and the first `listen`.
+    let young = dir.path().join(file_name(1, "null", 0));
+    leave_behind(&young);
+    let file = dir.path().join(file_name(NOBODY, "file", 0));
+    std::fs::write(&file, "kept").unwrap();
+    assert_eq!(list_in(dir.path()).unwrap(), []);
+    assert!(!stale.exists() && young.exists() && file.exists());
+}
+
+#[test]
+fn start_at_replaces_a_stale_socket_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("mine");
+    leave_behind(&path);
+    let server = ControlServer::start_at(&path, volume()).unwrap();
+    assert!(matches!(ControlServer::start_at(&path, volume()), Err(ControlError::InUse { .. })));
+    stat(server.path()).unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "kept").unwrap();
+    assert!(matches!(ControlServer::start_at(&file, volume()), Err(ControlError::InUse { .. })));
+    assert_eq!(std::fs::read(&file).unwrap(), b"kept");
+    let long = dir.path().join("x".repeat(200));
+    assert!(matches!(ControlServer::start_at(&long, volume()), Err(ControlError::Io { .. })));
+}
+
+#[test]
+fn answers_that_are_none_are_errors() {
+    let dir = tempfile::tempdir().unwrap();
+    for (answer, expected) in [
+        (&b""[..], "it ends before its line does"),
+        (b"hello\n", "cannot read the answer: expected value"),
+        (b"{\"stat\":{}}\n", "cannot read the answer: missing field"),
+        (b"{\"plugs\":[]}\n", "which was not the question"),
+        (b"{\"error\":\"no\"}\n", "the process answers: no"),
+    ] {
+        let path = dir.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            BufReader::new(&stream).read_line(&mut String::new()).unwrap();
+            stream.write_all(answer).unwrap();
+        });
+        let error = stat(&path).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        server.join().unwrap();
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn file_names_tell_the_process_and_stay_short() {
+    let name = file_name(4711, "image:/var/lib/some where/with/a/long/path.zonal", 0);
+    assert_eq!(name, "4711-image__var_lib_some_where_with_a.sock");
+    assert_eq!(pid_of(&name), Some(4711));
+    assert_eq!(pid_of(&file_name(4711, "x", 3)), Some(4711));
+    assert_eq!(pid_of("README"), None);
+    assert_eq!(look_at(Path::new("/nonexistent/1-x.sock")), Found::Nothing);
+}
+
+#[test]
+fn queries_are_spelled_as_documented() {
+    for (query, text) in [
+        (Query::Plugs, r#"{"request":"plugs"}"#),
+        (Query::Stat, r#"{"request":"stat"}"#),
+        (Query::Info, r#"{"request":"info"}"#),
+    ] {
+        assert_eq!(serde_json::to_string(&query).unwrap(), text);
+    }
+}

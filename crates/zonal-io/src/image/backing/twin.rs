@@ -1,0 +1,492 @@
+//! A backing that forgets: keeps in memory what was written but not synced, and loses it when the power is cut.
+//!
+//! For tests of whatever stands on a [`Backing`]. Reads see a cache; a sync moves what is pending to the medium; a cut
+//! keeps the medium and an arbitrary part of what is pending: operations lost, reordered, torn at 512 bytes. Cuts and
+//! failures are placed by number: the n-th call that changes or syncs anything. Everything random follows from a seed.
+//!
+//! A failed sync does what Linux does: some of what is pending reaches the medium, the rest never will although reads
+//! still see it, and nothing is pending any more.
+
+use super::Backing;
+use crate::sync::Mutex;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::ops::Range;
+
+/// Bytes that are written or lost together.
+const TEAR: usize = 512;
+const PAGE: usize = 4096;
+
+/// See the module.
+pub struct CutBacking {
+    state: Mutex<State>,
+}
+
+struct State {
+    len: u64,
+    cache: Sparse,
+    medium: Sparse,
+    pending: Vec<Pending>,
+    random: Random,
+    calls: u64,
+    cut_at: Option<u64>,
+    fail_at: Vec<u64>,
+    is_on: bool,
+    unsyncable: Range<u64>,
+}
+
+#[derive(Clone)]
+enum Pending {
+    Write { at: u64, bytes: Vec<u8> },
+    Zero { at: u64, len: u64 },
+}
+
+/// What becomes of a call.
+enum Verdict {
+    Proceed,
+    Fail,
+    PowerOff,
+}
+
+impl CutBacking {
+    /// An empty backing whose chance follows from `seed`.
+    pub fn new(seed: u64) -> CutBacking {
+        CutBacking { state: Mutex::new(State::new(0, Sparse::default(), seed)) }
+    }
+
+    /// A backing that holds `bytes`, all of them durable.
+    pub fn with_bytes(bytes: &[u8], seed: u64) -> CutBacking {
+        let mut medium = Sparse::default();
+        medium.write(0, bytes);
+        CutBacking { state: Mutex::new(State::new(bytes.len() as u64, medium, seed)) }
+    }
+
+    /// Calls so far that changed or synced anything.
+    pub fn calls(&self) -> u64 {
+        self.state.lock().calls
+    }
+
+    /// Whether the power is on.
+    pub fn is_on(&self) -> bool {
+        self.state.lock().is_on
+    }
+
+    /// Cuts the power in the midst of call number `call`, counted from 0: that call and all later ones fail.
+    pub fn cut_at(&self, call: u64) {
+        self.state.lock().cut_at = Some(call);
+    }
+
+    /// Cuts the power now.
+    pub fn cut(&self) {
+        self.state.lock().is_on = false;
+    }
+
+    /// Lets call number `call`, counted from 0, fail with EIO. Later ones go on.
+    pub fn fail_at(&self, call: u64) {
+        self.state.lock().fail_at.push(call);
+    }
+
+    /// Makes syncs lie: operations that begin in `range` stay pending. For canaries, which a checker has to catch.
+    pub fn ignore_syncs_of(&self, range: Range<u64>) {
+        self.state.lock().unsyncable = range;
+    }
+
+    /// What power finds when it returns: the medium, and an arbitrary part of what was pending. Everything in it is
+    /// durable.
+    pub fn restart(&self, seed: u64) -> CutBacking {
+        let state = self.state.lock();
+        let mut random = Random(seed);
+        let mut medium = state.medium.clone();
+        let mut pending: Vec<&Pending> = state.pending.iter().collect();
+        if random.one_in(2) {
+            random.shuffle(&mut pending);
+        }
+        // Some cuts lose nearly everything, some nearly nothing: both ends are where mistakes show.
+        let keep = random.below(5);
+        for operation in pending {
+            medium.apply_part(operation, Fate::draw(&mut random, keep), &mut random);
+        }
+        let mut next = State::new(state.len, medium, random.next());
+        next.unsyncable = state.unsyncable.clone();
+        CutBacking { state: Mutex::new(next) }
+    }
+
+    /// All bytes as a reader sees them.
+    pub fn bytes(&self) -> Vec<u8> {
+        let state = self.state.lock();
+        let mut bytes = vec![0; state.len as usize];
+        state.cache.read(0, &mut bytes);
+        bytes
+    }
+}
+
+impl State {
+    fn new(len: u64, medium: Sparse, seed: u64) -> State {
+        State {
+            len,
+            cache: medium.clone(),
+            medium,
+            pending: Vec::new(),
+            random: Random(seed),
+            calls: 0,
+            cut_at: None,
+            fail_at: Vec::new(),
+            is_on: true,
+            unsyncable: 0..0,
+        }
+    }
+
+    fn verdict(&mut self) -> Verdict {
+        if !self.is_on {
+            return Verdict::PowerOff;
+        }
+        let call = self.calls;
+        self.calls += 1;
+        if self.cut_at.is_some_and(|at| call >= at) {
+            self.is_on = false;
+            return Verdict::PowerOff;
+        }
+        if self.fail_at.contains(&call) { Verdict::Fail } else { Verdict::Proceed }
+    }
+
+    fn change(&mut self, operation: Pending) -> io::Result<()> {
+        let (at, len) = operation.range();
+        if at.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(Errno::FBIG.into());
+        }
+        let was_on = self.is_on;
+        match self.verdict() {
+            Verdict::Proceed => {
+                self.cache.apply(&operation);
+                self.pending.push(operation);
+                Ok(())
+            }
+            Verdict::Fail => {
+                // Part of it happened.
+                if let Some(part) = operation.head(self.random.below(len / TEAR as u64 + 1) * TEAR as u64) {
+                    self.cache.apply(&part);
+                    self.pending.push(part);
+                }
+                Err(Errno::IO.into())
+            }
+            Verdict::PowerOff => {
+                // The call that the cut falls into may have come any part of its way.
+                if was_on {
+                    self.pending.push(operation);
+                }
+                Err(Errno::IO.into())
+            }
+        }
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        match self.verdict() {
+            Verdict::Proceed => {
+                let (kept, synced) = std::mem::take(&mut self.pending)
+                    .into_iter()
+                    .partition(|op| self.unsyncable.contains(&op.range().0));
+                self.pending = kept;
+                synced.iter().for_each(|op: &Pending| self.medium.apply(op));
+                Ok(())
+            }
+            Verdict::Fail => {
+                for operation in std::mem::take(&mut self.pending) {
+                    let fate = Fate::draw(&mut self.random, 2);
+                    self.medium.apply_part(&operation, fate, &mut self.random);
+                }
+                Err(Errno::IO.into())
+            }
+            Verdict::PowerOff => Err(Errno::IO.into()),
+        }
+    }
+}
+
+impl Backing for CutBacking {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.state.lock().len)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.state.lock().len = len;
+        Ok(())
+    }
+
+    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        let state = self.state.lock();
+        if !state.is_on {
+            return Err(Errno::IO.into());
+        }
+        if at.checked_add(buf.len() as u64).is_none_or(|end| end > state.len) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        state.cache.read(at, buf);
+        Ok(())
+    }
+
+    fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
+        self.state.lock().change(Pending::Write { at, bytes: buf.to_vec() })
+    }
+
+    fn write_vectored_at(&self, pieces: &mut [IoSlice<'_>], at: u64) -> io::Result<()> {
+        let bytes = pieces.iter().flat_map(|p| p.iter().copied()).collect();
+        self.state.lock().change(Pending::Write { at, bytes })
+    }
+
+    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
+        self.state.lock().change(Pending::Zero { at, len })
+    }
+
+    fn discard(&self, at: u64, len: u64) {
+        // What was discarded may read as zeroes or as before; nobody may care.
+        let mut state = self.state.lock();
+        if !state.random.one_in(3) {
+            let _ = state.change(Pending::Zero { at, len });
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.state.lock().sync()
+    }
+}
+
+impl Pending {
+    fn range(&self) -> (u64, u64) {
+        match self {
+            Pending::Write { at, bytes } => (*at, bytes.len() as u64),
+            Pending::Zero { at, len } => (*at, *len),
+        }
+    }
+
+    /// The first `len` bytes of it, if any.
+    fn head(&self, len: u64) -> Option<Pending> {
+        let len = len.min(self.range().1);
+        (len > 0).then(|| match self {
+            Pending::Write { at, bytes } => Pending::Write { at: *at, bytes: bytes[..len as usize].to_vec() },
+            Pending::Zero { at, .. } => Pending::Zero { at: *at, len },
+        })
+    }
+}
+
+/// What a cut leaves of one operation.
+#[derive(Clone, Copy)]
+enum Fate {
+    Lost,
+    Kept,
+    Head,
+    Tail,
+    Scattered,
+}
+
+impl Fate {
+    /// `keep` out of 4 are kept whole; the rest meets the other fates alike.
+    fn draw(random: &mut Random, keep: u64) -> Fate {
+        if random.below(4) < keep {
+            return Fate::Kept;
+        }
+        match random.below(4) {
+            0 => Fate::Head,
+            1 => Fate::Tail,
+            2 => Fate::Scattered,
+            _ => Fate::Lost,
+        }
+    }
+}
+
+/// Bytes, zero where none were written.
+#[derive(Clone, Default)]
+struct Sparse(BTreeMap<u64, Box<[u8; PAGE]>>);
+
+impl Sparse {
+    fn read(&self, at: u64, buf: &mut [u8]) {
+        for_pages(at, buf.len() as u64, |page, offset, done, n| match self.0.get(&page) {
+            Some(bytes) => buf[done..done + n].copy_from_slice(&bytes[offset..offset + n]),
+            None => buf[done..done + n].fill(0),
+        });
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8]) {
+        for_pages(at, bytes.len() as u64, |page, offset, done, n| {
+            let page = self.0.entry(page).or_insert_with(|| Box::new([0; PAGE]));
+            page[offset..offset + n].copy_from_slice(&bytes[done..done + n]);
+        });
+    }
+
+    fn zero(&mut self, at: u64, len: u64) {
+        for_pages(at, len, |page, offset, _, n| {
+            if n == PAGE {
+                self.0.remove(&page);
+            } else if let Some(bytes) = self.0.get_mut(&page) {
+                bytes[offset..offset + n].fill(0);
+            }
+        });
+    }
+
+    fn apply(&mut self, operation: &Pending) {
+        match operation {
+            Pending::Write { at, bytes } => self.write(*at, bytes),
+            Pending::Zero { at, len } => self.zero(*at, *len),
+        }
+    }
+
+    fn apply_part(&mut self, operation: &Pending, fate: Fate, random: &mut Random) {
+        let (at, len) = operation.range();
+        // A tear falls on multiples of 512 of the file, wherever the operation begins.
+        let first = at / TEAR as u64;
+        let sectors = (at + len).div_ceil(TEAR as u64) - first;
+        let split = random.below(sectors + 1);
+        let survives = |i: u64, random: &mut Random| match fate {
+            Fate::Lost => false,
+            Fate::Kept => true,
+            Fate::Head => i < split,
+            Fate::Tail => i >= split,
+            Fate::Scattered => random.one_in(2),
+        };
+        for i in 0..sectors {
+            if !survives(i, random) {
+                continue;
+            }
+            let from = ((first + i) * TEAR as u64).max(at);
+            let to = ((first + i + 1) * TEAR as u64).min(at + len);
+            match operation {
+                Pending::Write { bytes, .. } => {
+                    self.write(from, &bytes[(from - at) as usize..(to - at) as usize]);
+                }
+                Pending::Zero { .. } => self.zero(from, to - from),
+            }
+        }
+    }
+}
+
+/// Calls `each` with page, offset in the page, bytes before it, bytes in it for every page of a range.
+fn for_pages(at: u64, len: u64, mut each: impl FnMut(u64, usize, usize, usize)) {
+    let mut done = 0;
+    while done < len {
+        let (page, offset) = ((at + done) / PAGE as u64, (at + done) % PAGE as u64);
+        let n = (PAGE as u64 - offset).min(len - done);
+        each(page, offset as usize, done as usize, n as usize);
+        done += n;
+    }
+}
+
+/// SplitMix64: small, seeded by any number, and good enough to place faults.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n`, which is small against 2^64.
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, self.below(i as u64 + 1) as usize);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn twin(seed: u64) -> CutBacking {
+        let twin = CutBacking::new(seed);
+        twin.set_len(1 << 20).unwrap();
+        twin
+    }
+
+    fn sector(backing: &CutBacking, at: u64) -> u8 {
+        let mut byte = [0];
+        backing.read_at(&mut byte, at).unwrap();
+        byte[0]
+    }
+
+    #[test]
+    fn synced_survives_every_cut() {
+        for seed in 0..50 {
+            let twin = twin(seed);
+            twin.write_at(&[1; 4096], 512).unwrap();
+            twin.sync().unwrap();
+            twin.write_at(&[2; 1024], 8192).unwrap();
+            let after = twin.restart(seed);
+            assert!((0..8).all(|s| sector(&after, 512 + s * 512) == 1));
+        }
+    }
+
+    #[test]
+    fn unsynced_is_kept_lost_and_torn() {
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..1000 {
+            let twin = twin(seed);
+            twin.write_at(&[1; 2048], 0).unwrap();
+            let after = twin.restart(seed);
+            seen.insert((0..4).map(|s| sector(&after, s * 512)).collect::<Vec<_>>());
+        }
+        assert_eq!(seen.len(), 16, "every subset of four sectors comes up");
+    }
+
+    #[test]
+    fn overlapping_writes_survive_in_either_order() {
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..200 {
+            let twin = twin(seed);
+            twin.write_at(&[1; 512], 0).unwrap();
+            twin.write_at(&[2; 512], 0).unwrap();
+            seen.insert(sector(&twin.restart(seed), 0));
+        }
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), [0, 1, 2]);
+    }
+
+    #[test]
+    fn cut_in_the_midst_fails_that_call_and_all_later_ones() {
+        let twin = twin(1);
+        twin.cut_at(1);
+        twin.write_at(&[1; 512], 0).unwrap();
+        assert!(twin.sync().is_err());
+        assert!(twin.write_at(&[1; 512], 0).is_err());
+        assert!(twin.read_at(&mut [0], 0).is_err());
+        assert!(twin.restart(1).read_at(&mut [0], 0).is_ok());
+    }
+
+    #[test]
+    fn failed_sync_forgets_what_it_owes_and_still_shows_it() {
+        let mut lost = 0;
+        for seed in 0..100 {
+            let twin = twin(seed);
+            twin.fail_at(1);
+            twin.write_at(&[1; 512], 0).unwrap();
+            assert!(twin.sync().is_err());
+            assert_eq!(sector(&twin, 0), 1);
+            twin.sync().unwrap();
+            lost += u32::from(sector(&twin.restart(seed), 0) == 0);
+        }
+        assert!((10..90).contains(&lost), "{lost} of 100");
+    }
+
+    #[test]
+    fn ignored_syncs_leave_the_range_pending() {
+        let survived = (0..100).filter(|&seed| {
+            let twin = twin(seed);
+            twin.ignore_syncs_of(0..4096);
+            twin.write_at(&[1; 512], 0).unwrap();
+            twin.write_at(&[1; 512], 4096).unwrap();
+            twin.sync().unwrap();
+            let after = twin.restart(seed);
+            assert_eq!(sector(&after, 4096), 1);
+            sector(&after, 0) == 1
+        });
+        assert!((10..90).contains(&survived.count()));
+    }
+}

@@ -1,0 +1,275 @@
+//! Making an image: a file that appears whole or not at all.
+//!
+//! The file is written under another name in the same directory, synced, and then given its name, which fails if the
+//! name is taken. Only the header is written: a ledger of zeroes says that every zone is empty, and data that was never
+//! written needs no space.
+
+use crate::image::backing::{Backing, FileBacking};
+use crate::image::error::{ImageError, OptionsError};
+use crate::image::format::{self, Header, LEDGER_OFFSET, PROFILE_NAME_MAX, ZONES_MAX};
+use crate::image::profile::{PROFILES, Profile};
+use rustix::fs::{CWD, FallocateFlags, RenameFlags};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use zonal_core::{Geometry, Personality, SECTOR_BYTES, Sectors};
+
+/// What an image is made of. Names and units follow the Linux null block device: sizes in bytes, limits of 0 are none.
+/// What is not given comes from the profile, and without one from the defaults stated here.
+///
+/// ```
+/// use zonal_io::image::{ImageDevice, ImageError, ImageOptions, OpenOptions};
+/// let dir = tempfile::tempdir().unwrap();
+/// let path = dir.path().join("drive.img");
+/// let options = ImageOptions { size: Some(1 << 30), zone_size: Some(16 << 20), ..Default::default() };
+/// options.create(&path)?;
+/// assert!(matches!(options.create(&path), Err(ImageError::Exists { .. })));
+/// let device = ImageDevice::open(&path, &OpenOptions::default())?;
+/// device.close()?;
+/// # Ok::<(), ImageError>(())
+/// ```
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct ImageOptions {
+    /// Name of a [`Profile`].
+    pub profile: Option<String>,
+    /// Size of the device. Needed without a profile.
+    pub size: Option<u64>,
+    /// Size of a zone, a power of two; 256 MiB.
+    pub zone_size: Option<u64>,
+    /// Writable part of a sequential zone; all of it.
+    pub zone_capacity: Option<u64>,
+    /// Number of conventional zones; none.
+    pub zone_nr_conv: Option<u32>,
+    /// Largest number of open zones; no limit.
+    pub zone_max_open: Option<u32>,
+    /// Largest number of active zones; no limit.
+    pub zone_max_active: Option<u32>,
+    /// Logical block, a power of two from 512 to 65536; 4096.
+    pub blocksize: Option<u32>,
+    /// Largest native zone append; 0 is none. Unlimited for ZNS, none for ZBC, which has no such command.
+    pub zone_append_max_sectors: Option<u32>,
+    /// Whether to pass for a medium that turns; no.
+    pub rotational: Option<bool>,
+    /// Which standard's rules to follow; ZNS.
+    pub personality: Option<Personality>,
+    /// Random number that tells this image from others; drawn if not given.
+    pub creation: Option<[u8; 16]>,
+}
+
+impl ImageOptions {
+    /// Creates the image at `path`, durably, and returns its header.
+    ///
+    /// # Errors
+    /// [`ImageError`]; then nothing is left behind.
+    pub fn create(&self, path: &Path) -> Result<Header, ImageError> {
+        let at = |fault| ImageError::Options { path: path.to_owned(), fault };
+        let header = self.header().map_err(at)?;
+        // Told early, without the work. That nothing is replaced does not hang on it.
+        if path.symlink_metadata().is_ok() {
+            return Err(ImageError::Exists { path: path.to_owned() });
+        }
+        let mut temporary = Temporary::create(path)?;
+        write_new(&temporary.file, &header).map_err(|e| describe(path, &header, e))?;
+        temporary.publish(path)?;
+        Ok(header)
+    }
+
+    /// Writes a new image to an empty backing and syncs it.
+    ///
+    /// # Errors
+    /// As the backing answers; options that do not fit are `InvalidInput`.
+    pub fn format(&self, backing: &dyn Backing) -> io::Result<Header> {
+        let header = self.header().map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+        format(backing, &header)?;
+        Ok(header)
+    }
+
+    /// The header these options ask for.
+    ///
+    /// # Errors
+    /// [`OptionsError`].
+    pub fn header(&self) -> Result<Header, OptionsError> {
+        let profile = match &self.profile {
+            None => None,
+            Some(name) => Some(Profile::named(name).ok_or_else(|| OptionsError::UnknownProfile {
+                name: name.clone(),
+                known: PROFILES.iter().map(|p| p.name).collect(),
+            })?),
+        };
+        let geometry = self.geometry(profile)?;
+        let blocksize = self.blocksize.or(profile.map(|p| p.blocksize)).unwrap_or(4096);
+        let block_sectors = blocksize / SECTOR_BYTES as u32;
+        if !blocksize.is_multiple_of(SECTOR_BYTES as u32) || !format::is_block(&geometry, block_sectors) {
+            return Err(OptionsError::Range {
+                option: "blocksize",
+                value: blocksize.into(),
+                range: "a power of two from 512 to 65536 that divides size, zone_size and zone_capacity",
+            });
+        }
+        let open_max = self.zone_max_open.or(profile.map(|p| p.zone_max_open)).unwrap_or(0);
+        let active_max = self.zone_max_active.or(profile.map(|p| p.zone_max_active)).unwrap_or(0);
+        let (open_max, active_max) = geometry.limits(open_max, active_max)?;
+        let personality = self.personality.or(profile.map(|p| p.personality)).unwrap_or_default();
+        let append_default = match personality {
+            Personality::Zns => u32::MAX,
+            Personality::Zbc => 0,
+        };
+        let header = Header {
+            creation: self.creation.unwrap_or_else(random_number),
+            geometry,
+            open_max,
+            active_max,
+            block_sectors,
+            append_sectors_max: self.zone_append_max_sectors.unwrap_or(append_default),
+            personality,
+            rotational: self.rotational.or(profile.map(|p| p.rotational)).unwrap_or(false),
+            profile: profile.map_or(String::new(), |p| p.name.to_owned()),
+        };
+        match header.layout().file_len() {
+            Some(_) => Ok(header),
+            None => Err(OptionsError::Range {
+                option: "size",
+                value: geometry.sectors().bytes(),
+                range: "less than 2^63, where files end",
+            }),
+        }
+    }
+
+    fn geometry(&self, profile: Option<&Profile>) -> Result<Geometry, OptionsError> {
+        let size = self.size.or(profile.map(|p| p.size)).ok_or(OptionsError::NoSize)?;
+        let zone_size = self.zone_size.or(profile.map(|p| p.zone_size)).unwrap_or(256 << 20);
+        // A preset's capacity goes with its zone size.
+        let preset = profile.filter(|_| self.zone_size.is_none()).map(|p| p.zone_capacity);
+        let capacity = self.zone_capacity.or(preset).unwrap_or(zone_size);
+        let zones = size.div_ceil(zone_size.max(1));
+        let conventional = self.zone_nr_conv.or(profile.map(|p| p.conventional_of(zones))).unwrap_or(0);
+        let geometry = Geometry::new(
+            sectors("size", size)?,
+            sectors("zone_size", zone_size)?,
+            sectors("zone_capacity", capacity)?,
+            conventional,
+        )?;
+        if geometry.zones() > ZONES_MAX {
+            return Err(OptionsError::Range {
+                option: "the number of zones",
+                value: geometry.zones().into(),
+                range: "at most 2^24; larger zones make it smaller",
+            });
+        }
+        Ok(geometry)
+    }
+}
+
+const _: () = {
+    let mut i = 0;
+    while i < PROFILES.len() {
+        assert!(PROFILES[i].name.len() <= PROFILE_NAME_MAX);
+        i += 1;
+    }
+};
+
+fn sectors(option: &'static str, bytes: u64) -> Result<Sectors, OptionsError> {
+    Sectors::from_bytes(bytes).ok_or(OptionsError::Unit { option, bytes, unit: SECTOR_BYTES })
+}
+
+fn random_number() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    // Without randomness (a kernel that has no source yet) the number is zero: a page of another such image would then
+    // go unnoticed, which only a copy by hand can produce.
+    let _ = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
+    bytes
+}
+
+fn format(backing: &dyn Backing, header: &Header) -> io::Result<()> {
+    let len = header.layout().file_len().expect("checked with the options");
+    backing.set_len(len)?;
+    backing.write_at(&header.emit(), 0)?;
+    backing.sync()
+}
+
+/// Sizes, allocates and writes `file`.
+fn write_new(file: &File, header: &Header) -> io::Result<()> {
+    // The ledger is allocated now, so that a full file system fails a write of data and never a flush.
+    let ledger = header.layout().data_offset - LEDGER_OFFSET;
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), LEDGER_OFFSET, ledger) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) | Ok(()) => {}
+        Err(e) => return Err(e.into()),
+    }
+    format(&FileBacking::new(file.try_clone()?), header)?;
+    file.sync_all()
+}
+
+fn describe(path: &Path, header: &Header, e: io::Error) -> ImageError {
+    let path = path.to_owned();
+    match Errno::from_io_error(&e) {
+        Some(Errno::FBIG | Errno::INVAL | Errno::OVERFLOW) => {
+            ImageError::TooLarge { path, bytes: header.layout().file_len().unwrap_or(u64::MAX) }
+        }
+        Some(Errno::NOSPC | Errno::DQUOT) => ImageError::NoSpace { path },
+        _ => ImageError::Io { path, doing: "creating the image", source: e },
+    }
+}
+
+/// The file before it has its name; removed unless published.
+struct Temporary {
+    file: File,
+    path: PathBuf,
+    is_published: bool,
+}
+
+/// Names tried for the temporary file; only leftovers of a crashed process with our number can be in the way.
+const NAMES_TRIED: u32 = 100;
+
+impl Temporary {
+    fn create(path: &Path) -> Result<Temporary, ImageError> {
+        let io = |source| ImageError::Io { path: path.to_owned(), doing: "creating the image", source };
+        let name = path.file_name().ok_or_else(|| io(io::ErrorKind::InvalidInput.into()))?;
+        for n in 0..NAMES_TRIED {
+            let mut hidden = std::ffi::OsString::from(".");
+            hidden.push(name);
+            hidden.push(format!(".{}-{n}.tmp", std::process::id()));
+            let path = path.with_file_name(hidden);
+            match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
+                Ok(file) => return Ok(Temporary { file, path, is_published: false }),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(io(e)),
+            }
+        }
+        Err(io(io::ErrorKind::AlreadyExists.into()))
+    }
+
+    /// Gives the file its name, unless the name is taken, and makes the name durable.
+    fn publish(&mut self, path: &Path) -> Result<(), ImageError> {
+        let io = |source| ImageError::Io { path: path.to_owned(), doing: "naming the image", source };
+        let renamed = match rustix::fs::renameat_with(CWD, &self.path, CWD, path, RenameFlags::NOREPLACE) {
+            // A file system that cannot rename so can link so; the other name goes when this is dropped.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => std::fs::hard_link(&self.path, path),
+            Err(e) => Err(e.into()),
+            Ok(()) => {
+                self.is_published = true;
+                Ok(())
+            }
+        };
+        match renamed {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(ImageError::Exists { path: path.to_owned() });
+            }
+            Err(e) => return Err(io(e)),
+        }
+        let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(directory).and_then(|d| d.sync_all()).map_err(io)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.is_published {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

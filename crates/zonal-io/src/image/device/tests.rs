@@ -1,0 +1,347 @@
+use super::*;
+use crate::buffer::IoBuf;
+use crate::data::{Data, Segment};
+use crate::device::{CommandResult, Output};
+use crate::image::ImageOptions;
+use crate::image::backing::twin::CutBacking;
+use crate::sync::{Condvar, Mutex};
+use std::io;
+use zonal_core::{DeviceError, Op, Sector, ZoneCondition, ZoneError};
+
+const ZONE: u64 = 64;
+
+fn options() -> ImageOptions {
+    ImageOptions {
+        size: Some(16 * ZONE * 512),
+        zone_size: Some(ZONE * 512),
+        zone_capacity: Some(48 * 512),
+        zone_nr_conv: Some(2),
+        zone_max_open: Some(3),
+        zone_max_active: Some(4),
+        blocksize: Some(512),
+        creation: Some([7; 16]),
+        ..Default::default()
+    }
+}
+
+fn backing() -> Arc<CutBacking> {
+    let backing = Arc::new(CutBacking::new(1));
+    options().format(&*backing).unwrap();
+    backing
+}
+
+fn open_with(backing: &Arc<CutBacking>, options: &OpenOptions) -> ImageDevice {
+    ImageDevice::open_backing(Path::new("twin"), backing.clone(), options).unwrap()
+}
+
+fn open(backing: &Arc<CutBacking>) -> ImageDevice {
+    open_with(backing, &OpenOptions { threads: 0, ..Default::default() })
+}
+
+/// Submits a command and waits for its answer.
+fn run(device: &ImageDevice, command: &Command) -> CommandResult {
+    let mut context = Some(Context::token(1));
+    match device.submit(Nanos(0), 0, command, &mut context) {
+        Submitted::Done(result) => return result,
+        Submitted::Busy => panic!("busy"),
+        Submitted::Pending => {}
+    }
+    loop {
+        let mut answer = None;
+        device.poll(Nanos(0), 0, 1, &mut |c| answer = Some(c.result));
+        match answer {
+            Some(result) => return result,
+            None => device.wait(Duration::from_secs(1)),
+        }
+    }
+}
+
+fn command(op: Op, sector: u64, sectors: u32) -> Command {
+    Command { op, fua: false, sectors, sector: Sector(sector), data: Data::NONE }
+}
+
+fn data(buffer: &mut IoBuf) -> Data {
+    // SAFETY: every caller keeps the buffer until its command has completed.
+    unsafe { Data::one(Segment::new(buffer.as_ptr(), buffer.len())) }
+}
+
+fn with_bytes(device: &ImageDevice, command: &Command, byte: u8) -> CommandResult {
+    let mut buffer = IoBuf::zeroed(command.sectors * 512);
+    buffer.fill(byte);
+    run(device, &Command { data: data(&mut buffer), ..*command })
+}
+
+fn write(device: &ImageDevice, sector: u64, sectors: u32, byte: u8) -> CommandResult {
+    with_bytes(device, &command(Op::Write, sector, sectors), byte)
+}
+
+fn append(device: &ImageDevice, zone: u64, sectors: u32, byte: u8) -> CommandResult {
+    with_bytes(device, &command(Op::Append, zone * ZONE, sectors), byte)
+}
+
+/// First byte of each sector.
+fn read(device: &ImageDevice, sector: u64, sectors: u32) -> Vec<u8> {
+    let mut buffer = IoBuf::zeroed(sectors * 512);
+    buffer.fill(0xEE);
+    let done = run(device, &Command { data: data(&mut buffer), ..command(Op::Read, sector, sectors) });
+    assert_eq!(done, Ok(Output::Done));
+    buffer.chunks(512).inspect(|s| assert!(s.iter().all(|b| *b == s[0]))).map(|s| s[0]).collect()
+}
+
+fn manage(device: &ImageDevice, op: Op, zone: u64) -> CommandResult {
+    run(device, &command(op, zone * ZONE, 0))
+}
+
+fn flush(device: &ImageDevice) -> CommandResult {
+    run(device, &command(Op::Flush, 0, 0))
+}
+
+fn zone(device: &ImageDevice, zone: u64) -> (ZoneCondition, Option<u64>) {
+    let Ok(Output::Zones(zones)) = run(device, &command(Op::Report, zone * ZONE, 1)) else { panic!() };
+    (zones[0].condition, zones[0].write_pointer.map(|p| p.0 - zone * ZONE))
+}
+
+const DONE: CommandResult = Ok(Output::Done);
+
+#[test]
+fn flushed_data_and_states_survive_a_reopen() {
+    let backing = backing();
+    let device = open(&backing);
+    assert_eq!(write(&device, 2 * ZONE, 8, 1), DONE);
+    assert_eq!(append(&device, 2, 8, 2), Ok(Output::Appended(Sector(2 * ZONE + 8))));
+    assert_eq!(write(&device, 3 * ZONE, 48, 3), DONE);
+    assert_eq!(write(&device, 4 * ZONE, 4, 4), DONE);
+    assert_eq!(manage(&device, Op::ZoneFinish, 4), DONE);
+    assert_eq!(manage(&device, Op::ZoneOpen, 5), DONE);
+    assert_eq!(write(&device, 70, 2, 5), DONE);
+    assert_eq!(zone(&device, 5), (ZoneCondition::ExpOpen, Some(0)));
+    assert_eq!(flush(&device), DONE);
+    device.abandon();
+
+    let device = open(&Arc::new(backing.restart(1)));
+    assert_eq!(zone(&device, 1), (ZoneCondition::NotWp, None));
+    assert_eq!(zone(&device, 2), (ZoneCondition::Closed, Some(16)));
+    assert_eq!(zone(&device, 3), (ZoneCondition::Full, None));
+    assert_eq!(zone(&device, 4), (ZoneCondition::Full, None));
+    assert_eq!(zone(&device, 5), (ZoneCondition::Empty, Some(0)));
+    assert_eq!(read(&device, 2 * ZONE, 18), [[1; 8].as_slice(), &[2; 8], &[0; 2]].concat());
+    assert_eq!(read(&device, 3 * ZONE, 64), [[3; 48].as_slice(), &[0; 16]].concat());
+    assert_eq!(read(&device, 4 * ZONE, 6), [4, 4, 4, 4, 0, 0]);
+    assert_eq!(read(&device, 69, 4), [0, 5, 5, 0]);
+    device.zones().check().unwrap();
+}
+
+#[test]
+fn h59_finished_zone_keeps_where_its_data_ends() {
+    let backing = backing();
+    let device = open(&backing);
+    assert_eq!(write(&device, 2 * ZONE, 8, 1), DONE);
+    assert_eq!(manage(&device, Op::ZoneFinish, 2), DONE);
+    assert_eq!(manage(&device, Op::ZoneReset, 2), DONE);
+    assert_eq!(write(&device, 2 * ZONE, 2, 2), DONE);
+    assert_eq!(flush(&device), DONE);
+    assert_eq!(manage(&device, Op::ZoneFinish, 2), DONE);
+    device.close().unwrap();
+    let device = open(&backing);
+    assert_eq!(zone(&device, 2), (ZoneCondition::Full, None));
+    assert_eq!(read(&device, 2 * ZONE, 4), [2, 2, 0, 0]);
+}
+
+#[test]
+fn h61_failed_data_leaves_the_pointer() {
+    let backing = backing();
+    let device = open(&backing);
+    assert_eq!(write(&device, 2 * ZONE, 8, 1), DONE);
+    backing.fail_at(backing.calls());
+    assert_eq!(write(&device, 2 * ZONE + 8, 8, 2), Err(DeviceError::Os(5)));
+    assert_eq!(zone(&device, 2), (ZoneCondition::ImpOpen, Some(8)));
+    assert_eq!(read(&device, 2 * ZONE + 8, 2), [0, 0]);
+    assert_eq!(write(&device, 2 * ZONE + 8, 8, 3), DONE);
+    assert!(device.failure().is_none(), "a failed data write is not a failed flush");
+    assert_eq!(flush(&device), DONE);
+}
+
+#[test]
+fn failed_sync_stands_until_reopen() {
+    let backing = backing();
+    let device = open(&backing);
+    assert_eq!(write(&device, 2 * ZONE, 8, 1), DONE);
+    assert_eq!(flush(&device), DONE);
+    assert_eq!(write(&device, 2 * ZONE + 8, 8, 2), DONE);
+    // A flush of one page: anchors were written before, so data sync, page, sync.
+    backing.fail_at(backing.calls());
+    let failed = Err(DeviceError::Os(5));
+    assert_eq!(flush(&device), failed);
+    assert_eq!(flush(&device), failed);
+    assert_eq!(write(&device, 2 * ZONE + 16, 8, 2), failed);
+    assert_eq!(append(&device, 3, 8, 2), failed);
+    assert_eq!(write(&device, 0, 8, 2), failed);
+    assert_eq!(manage(&device, Op::ZoneReset, 2), failed);
+    assert_eq!(run(&device, &command(Op::ResetAll, 0, 0)), failed);
+    assert_eq!(read(&device, 2 * ZONE + 8, 1), [2], "reads go on");
+    let message = device.failure().unwrap().to_string();
+    assert!(message.starts_with("twin: syncing data failed: Input/output error"), "{message}");
+    assert!(device.close().is_err());
+    let device = open(&backing);
+    assert_eq!(zone(&device, 2), (ZoneCondition::Closed, Some(8)));
+    assert_eq!(write(&device, 2 * ZONE + 8, 8, 3), DONE);
+    assert_eq!(flush(&device), DONE);
+}
+
+/// Holds back writes of data until told to go on.
+struct Gate {
+    inner: Arc<CutBacking>,
+    is_closed: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn closed(inner: Arc<CutBacking>) -> Arc<Gate> {
+        Arc::new(Gate { inner, is_closed: Mutex::new(true), opened: Condvar::new() })
+    }
+
+    fn set_closed(&self, is_closed: bool) {
+        *self.is_closed.lock() = is_closed;
+        self.opened.notify_all();
+    }
+}
+
+impl Backing for Gate {
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.inner.set_len(len)
+    }
+    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        self.inner.read_at(buf, at)
+    }
+    fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
+        if at >= 1 << 20 {
+            self.opened.wait_while(&mut self.is_closed.lock(), |is_closed| *is_closed);
+        }
+        self.inner.write_at(buf, at)
+    }
+    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
+        self.inner.zero(at, len)
+    }
+    fn discard(&self, at: u64, len: u64) {
+        self.inner.discard(at, len);
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+}
+
+/// Commands in flight, with the buffers they borrow.
+#[derive(Default)]
+struct Flight(Vec<IoBuf>);
+
+impl Flight {
+    fn submit(&mut self, device: &ImageDevice, command: &Command, byte: u8) -> Submitted {
+        let mut buffer = IoBuf::zeroed(command.sectors * 512);
+        buffer.fill(byte);
+        let command = Command { data: data(&mut buffer), ..*command };
+        self.0.push(buffer);
+        device.submit(Nanos(0), 0, &command, &mut Some(Context::token(self.0.len() as u64 - 1)))
+    }
+
+    /// Waits for `n` answers; `(token, answer)` in the order of submission.
+    fn drain(&mut self, device: &ImageDevice, n: usize) -> Vec<(u64, CommandResult)> {
+        let mut answers = Vec::new();
+        while answers.len() < n {
+            device.poll(Nanos(0), 0, n, &mut |c| answers.push((c.context.into_token(), c.result)));
+            if answers.len() < n {
+                device.wait(Duration::from_secs(1));
+            }
+        }
+        answers.sort_by_key(|(token, _)| *token);
+        answers
+    }
+}
+
+fn gated(threads: usize) -> (Arc<Gate>, ImageDevice) {
+    let gate = Gate::closed(backing());
+    let options = OpenOptions { threads, ..Default::default() };
+    let device = ImageDevice::open_backing(Path::new("gate"), gate.clone(), &options).unwrap();
+    (gate, device)
+}
+
+#[test]
+fn positional_write_while_another_is_in_flight_is_refused() {
+    let (gate, device) = gated(1);
+    let mut flight = Flight::default();
+    let first = flight.submit(&device, &command(Op::Write, 2 * ZONE, 4), 1);
+    assert!(matches!(first, Submitted::Pending));
+    match flight.submit(&device, &command(Op::Write, 2 * ZONE + 4, 4), 1) {
+        Submitted::Done(result) => assert_eq!(result, Err(DeviceError::Zone(ZoneError::InvalidWrite))),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(read_through_queue_is_empty(&device), 0);
+    gate.set_closed(false);
+    assert_eq!(flight.drain(&device, 1), [(0, DONE)]);
+    assert_eq!(write(&device, 2 * ZONE + 4, 4, 2), DONE);
+}
+
+fn read_through_queue_is_empty(device: &ImageDevice) -> usize {
+    let mut n = 0;
+    device.poll(Nanos(0), 0, 8, &mut |_| n += 1);
+    n
+}
+
+#[test]
+fn appends_in_flight_overlap_and_keep_their_places() {
+    let (gate, device) = gated(3);
+    let mut flight = Flight::default();
+    for byte in 1..=3 {
+        let submitted = flight.submit(&device, &command(Op::Append, 2 * ZONE, 4), byte);
+        assert!(matches!(submitted, Submitted::Pending));
+    }
+    gate.set_closed(false);
+    let answers = flight.drain(&device, 3);
+    let expected: Vec<_> = (0..3).map(|n| (n, Ok(Output::Appended(Sector(2 * ZONE + 4 * n))))).collect();
+    assert_eq!(answers, expected);
+    assert_eq!(read(&device, 2 * ZONE, 12), [[1; 4], [2; 4], [3; 4]].concat());
+}
+
+#[test]
+fn reset_while_writes_are_in_flight_keeps_them_from_newer_bytes() {
+    let (gate, device) = gated(2);
+    let mut flight = Flight::default();
+    // The first two are in the midst of their transfers, the third waits.
+    for byte in 1..=3 {
+        flight.submit(&device, &command(Op::Append, 2 * ZONE, 4), byte);
+    }
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(manage(&device, Op::ZoneReset, 2), DONE);
+    let newer = flight.submit(&device, &command(Op::Append, 2 * ZONE, 8), 9);
+    assert!(matches!(newer, Submitted::Pending));
+    gate.set_closed(false);
+    let answers = flight.drain(&device, 4);
+    assert!(answers.iter().all(|(_, result)| result.is_ok()), "{answers:?}");
+    assert_eq!(answers[3], (3, Ok(Output::Appended(Sector(2 * ZONE)))));
+    assert_eq!(zone(&device, 2), (ZoneCondition::ImpOpen, Some(8)));
+    assert_eq!(read(&device, 2 * ZONE, 12), [[9; 8].as_slice(), &[0; 4]].concat());
+}
+
+#[test]
+fn flush_includes_nothing_that_has_not_arrived() {
+    let (gate, device) = gated(2);
+    let mut flight = Flight::default();
+    flight.submit(&device, &command(Op::Append, 2 * ZONE, 8), 1);
+    // Fills the zone: full as soon as it is placed, and not yet for the ledger.
+    flight.submit(&device, &command(Op::Append, 3 * ZONE, 48), 2);
+    let mut flush_only = Flight::default();
+    assert!(matches!(flush_only.submit(&device, &command(Op::Flush, 0, 0), 0), Submitted::Pending));
+    device.engine.close().unwrap();
+    let device_after = open(&Arc::new(gate.inner.restart(3)));
+    assert_eq!(zone(&device_after, 2), (ZoneCondition::Empty, Some(0)));
+    assert_eq!(zone(&device_after, 3), (ZoneCondition::Empty, Some(0)));
+    gate.set_closed(false);
+    assert_eq!(flight.drain(&device, 3).len(), 3);
+    assert_eq!(zone(&device, 3), (ZoneCondition::Full, None));
+    device.close().unwrap();
+    let device_after = open(&Arc::new(gate.inner.restart(3)));
+    assert_eq!(zone(&device_after, 2), (ZoneCondition::Closed, Some(8)));
+    assert_eq!(zone(&device_after, 3), (ZoneCondition::Full, None));
+}

@@ -1,0 +1,462 @@
+//! What an image does with commands: checks and places them in the submitting thread, moves bytes in helper threads.
+//!
+//! Zone rules are [`Zones`]', the same that every emulated device goes by. A command is checked, and a write gets its
+//! place in its zone, when it is submitted; what needs the file then waits in one queue for the helper threads. Zone
+//! management and reports need no file and are answered at once: a reset becomes durable by a flush, or by the first
+//! write to the zone.
+//!
+//! # Invariants
+//! - A write's data is in the file before anything that a flush makes durable includes it ([`Flights`]).
+//! - After a failed flush nothing can be changed until the image is opened again; reads go on.
+//!
+//! # With no helper threads
+//! Commands are executed in `submit`: what one thread submits happens in one order, which crash tests rely on.
+
+use crate::device::{Command, CommandResult, Completed, Context, DeviceInfo, Output, Submitted};
+use crate::emulated::{Executed, Placed, Queues, WriteKind, Zones};
+use crate::image::backing::Backing;
+use crate::image::error::{Failure, errno};
+use crate::image::flight::{Answer, Flights, Start};
+use crate::image::format::{Header, Layout};
+use crate::image::ledger::Ledger;
+use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering};
+use std::collections::VecDeque;
+use std::time::Duration;
+use zonal_core::device::{Limits, ZoneAction, ZoneState};
+use zonal_core::{DeviceError, Geometry, Nanos, Op, SECTOR_BYTES, Sector, Sectors, ZoneError, ZoneIndex};
+
+/// See the module.
+pub(super) struct Engine {
+    info: DeviceInfo,
+    zones: Zones,
+    flights: Flights,
+    ledger: Ledger,
+    backing: Arc<dyn Backing>,
+    layout: Layout,
+    queues: Queues,
+    tickets: AtomicU64,
+    jobs: Mutex<Jobs>,
+    job_added: Condvar,
+}
+
+/// Whether `submit` executes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Inline {
+    Yes,
+    No,
+}
+
+#[derive(Default)]
+struct Jobs {
+    waiting: VecDeque<Job>,
+    /// No more will come.
+    is_ending: bool,
+}
+
+/// A checked command that needs the file.
+struct Job {
+    work: Work,
+    command: Command,
+    answer: Answer,
+}
+
+enum Work {
+    Read,
+    Sequential(Placed),
+    Conventional,
+    Flush,
+}
+
+/// What a command comes to before the file is needed.
+enum Checked {
+    Answered(CommandResult),
+    Needs(Work),
+}
+
+/// A command that is over.
+struct Finished {
+    ticket: u64,
+    queue: usize,
+    context: Context,
+    result: CommandResult,
+}
+
+impl Engine {
+    /// `states` are the zones' as the ledger has them.
+    pub(super) fn new(
+        info: DeviceInfo,
+        header: &Header,
+        queue_depth: u32,
+        backing: Arc<dyn Backing>,
+        ledger: Ledger,
+        states: &[ZoneState],
+    ) -> Engine {
+        let limits = Limits { open_max: header.open_max, active_max: header.active_max };
+        Engine {
+            zones: Zones::new(header.geometry, header.personality, limits, |z| states[z.0 as usize]),
+            queues: Queues::new(info.queues, queue_depth, Nanos(0)),
+            info,
+            flights: Flights::new(),
+            ledger,
+            backing,
+            layout: header.layout(),
+            tickets: AtomicU64::new(0),
+            jobs: Mutex::default(),
+            job_added: Condvar::new(),
+        }
+    }
+
+    pub(super) fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    pub(super) fn zones(&self) -> &Zones {
+        &self.zones
+    }
+
+    pub(super) fn failure(&self) -> Option<Failure> {
+        self.ledger.failure()
+    }
+
+    fn geometry(&self) -> &Geometry {
+        &self.info.geometry
+    }
+
+    /// What the ledger is to keep of `zone`.
+    fn durable_state(&self, zone: ZoneIndex) -> ZoneState {
+        self.flights.restarted(&self.zones, self.info.personality, zone)
+    }
+
+    /// Makes everything durable and notes that the image was closed in order. All work has ended.
+    pub(super) fn close(&self) -> Result<(), Failure> {
+        self.ledger.close(&|zone| self.durable_state(zone))
+    }
+}
+
+/// Submission.
+impl Engine {
+    pub(super) fn submit(
+        &self,
+        queue: usize,
+        command: &Command,
+        context: &mut Option<Context>,
+        inline: Inline,
+    ) -> Submitted {
+        // Taken before anything happens: a write that got its place has to be able to wait.
+        if !self.queues.reserve(queue) {
+            return Submitted::Busy;
+        }
+        let work = match self.check(command) {
+            Checked::Needs(work) => work,
+            Checked::Answered(result) => {
+                self.queues.cancel(queue);
+                return Submitted::Done(result);
+            }
+        };
+        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
+        let context_taken = context.take().expect("a submitted command comes with its context");
+        let answer = Answer { ticket, queue, context: context_taken, fua: command.fua };
+        let job = Job { work, command: *command, answer };
+        match inline {
+            Inline::No => {
+                self.jobs.lock().waiting.push_back(job);
+                self.job_added.notify_one();
+                Submitted::Pending
+            }
+            Inline::Yes => self.submit_inline(job, ticket, context),
+        }
+    }
+
+    fn submit_inline(&self, job: Job, ticket: u64, context: &mut Option<Context>) -> Submitted {
+        let mut mine = None;
+        self.execute(job, |finished| {
+            if finished.ticket == ticket {
+                mine = Some(finished);
+            } else {
+                self.complete(finished);
+            }
+        });
+        match mine {
+            Some(finished) => {
+                self.queues.cancel(finished.queue);
+                *context = Some(finished.context);
+                Submitted::Done(finished.result)
+            }
+            // A write of another thread lies before it; whoever ends that completes this one too.
+            None => Submitted::Pending,
+        }
+    }
+
+    /// Does what needs no file, and gives a write its place.
+    fn check(&self, command: &Command) -> Checked {
+        let checked = match command.op {
+            Op::Report => Err(self.report(command)),
+            Op::Read => self.check_read(command).map_err(Err),
+            Op::Flush => self.check_alive().map(|()| Work::Flush).map_err(Err),
+            Op::Write | Op::WriteZeroes => self.place_write(command).map_err(Err),
+            Op::Append => self.place_append(command).map_err(Err),
+            Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose => {
+                Err(self.manage(command).map(|()| Output::Done))
+            }
+            Op::ResetAll => Err(self.reset_all().map(|()| Output::Done)),
+        };
+        match checked {
+            Ok(work) => Checked::Needs(work),
+            Err(result) => Checked::Answered(result),
+        }
+    }
+
+    fn check_alive(&self) -> Result<(), DeviceError> {
+        self.ledger.failure().map_or(Ok(()), |failure| Err(DeviceError::Os(failure.errno)))
+    }
+
+    /// Checks length, alignment, payload and range.
+    fn locate(&self, command: &Command, sectors_max: u32) -> Result<(ZoneIndex, u32), DeviceError> {
+        let Command { sector, sectors, .. } = *command;
+        let misaligned = (sector.0 | u64::from(sectors)) & u64::from(self.info.block_sectors - 1);
+        if sectors == 0 || sectors > sectors_max || misaligned != 0 {
+            return Err(DeviceError::InvalidField);
+        }
+        let has_payload = command.op != Op::WriteZeroes;
+        if has_payload && command.data.len() as u64 != u64::from(sectors) * SECTOR_BYTES {
+            return Err(DeviceError::InvalidField);
+        }
+        if !self.geometry().contains(sector, Sectors(u64::from(sectors))) {
+            return Err(DeviceError::OutOfRange);
+        }
+        Ok((self.geometry().zone_of(sector), self.geometry().offset_of(sector)))
+    }
+
+    /// Neither a read nor a write to a conventional zone may go on into the next zone.
+    fn fits_zone(&self, zone: ZoneIndex, offset: u32, sectors: u32) -> Result<(), ZoneError> {
+        let left = self.geometry().size_of(zone) - offset;
+        if sectors <= left { Ok(()) } else { Err(ZoneError::Boundary) }
+    }
+
+    fn check_read(&self, command: &Command) -> Result<Work, DeviceError> {
+        let (zone, offset) = self.locate(command, self.info.command_sectors_max)?;
+        self.zones.state(zone).readable(offset, command.sectors)?;
+        self.fits_zone(zone, offset, command.sectors)?;
+        Ok(Work::Read)
+    }
+
+    fn place_write(&self, command: &Command) -> Result<Work, DeviceError> {
+        let sectors_max = match command.op {
+            Op::WriteZeroes => self.info.write_zeroes_sectors_max,
+            _ => self.info.command_sectors_max,
+        };
+        let (zone, offset) = self.locate(command, sectors_max)?;
+        self.check_alive()?;
+        if self.geometry().is_conventional(zone) {
+            self.fits_zone(zone, offset, command.sectors)?;
+            return Ok(Work::Conventional);
+        }
+        let kind = if self.info.keeps_order { WriteKind::Pipelined } else { WriteKind::Exclusive };
+        Ok(Work::Sequential(self.flights.begin(&self.zones, kind, (zone, offset), command.sectors)?))
+    }
+
+    fn place_append(&self, command: &Command) -> Result<Work, DeviceError> {
+        if self.info.append_sectors_max == 0 {
+            return Err(DeviceError::Unsupported);
+        }
+        let (zone, offset) = self.locate(command, self.info.append_sectors_max)?;
+        if self.geometry().is_conventional(zone) {
+            return Err(ZoneError::Conventional.into());
+        }
+        if offset != 0 {
+            return Err(DeviceError::InvalidField);
+        }
+        self.check_alive()?;
+        Ok(Work::Sequential(self.flights.begin(
+            &self.zones,
+            WriteKind::Append,
+            (zone, 0),
+            command.sectors,
+        )?))
+    }
+
+    fn manage(&self, command: &Command) -> Result<(), DeviceError> {
+        let action = ZoneAction::of(command.op).ok_or(DeviceError::Unsupported)?;
+        if command.sector.0 >= self.geometry().sectors().0 {
+            return Err(DeviceError::OutOfRange);
+        }
+        if self.geometry().offset_of(command.sector) != 0 {
+            return Err(DeviceError::InvalidField);
+        }
+        self.check_alive()?;
+        Ok(self.manage_zone(self.geometry().zone_of(command.sector), action)?)
+    }
+
+    fn manage_zone(&self, zone: ZoneIndex, action: ZoneAction) -> Result<(), ZoneError> {
+        self.flights.manage(&self.zones, zone, action, |written| self.ledger.resetting(zone, written))?;
+        self.ledger.changed(zone);
+        Ok(())
+    }
+
+    fn reset_all(&self) -> Result<(), DeviceError> {
+        self.check_alive()?;
+        for zone in (self.geometry().conventional_zones()..self.geometry().zones()).map(ZoneIndex) {
+            if ZoneAction::Reset.selects(self.zones.state(zone).condition) {
+                // Refused only if it fell to read-only or offline meanwhile: such zones are left alone.
+                let _ = self.manage_zone(zone, ZoneAction::Reset);
+            }
+        }
+        Ok(())
+    }
+
+    fn report(&self, command: &Command) -> CommandResult {
+        self.zones.report(command.sector, command.sectors).map(Output::Zones)
+    }
+}
+
+/// Execution.
+impl Engine {
+    /// Executes jobs until none will come.
+    pub(super) fn work(&self) {
+        while let Some(job) = self.next_job() {
+            self.execute(job, |finished| self.complete(finished));
+        }
+    }
+
+    fn next_job(&self) -> Option<Job> {
+        let mut jobs = self.jobs.lock();
+        loop {
+            if let Some(job) = jobs.waiting.pop_front() {
+                return Some(job);
+            }
+            if jobs.is_ending {
+                return None;
+            }
+            self.job_added.wait(&mut jobs);
+        }
+    }
+
+    /// Lets `work` return once nothing waits.
+    pub(super) fn end_work(&self) {
+        self.jobs.lock().is_ending = true;
+        self.job_added.notify_all();
+    }
+
+    /// Drops what waits. For letting go without closing.
+    pub(super) fn discard_jobs(&self) {
+        self.jobs.lock().waiting.clear();
+    }
+
+    fn execute(&self, job: Job, mut done: impl FnMut(Finished)) {
+        let Job { work, command, answer } = job;
+        let result = match work {
+            Work::Sequential(placed) => return self.write_sequential(placed, &command, answer, done),
+            Work::Conventional => self.write_conventional(&command),
+            Work::Read => self.read(&command),
+            Work::Flush => self.flush(),
+        };
+        done(answer.finish(result.map(|()| Output::Done)));
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.ledger.flush(&|zone| self.durable_state(zone)).map_err(|f| DeviceError::Os(f.errno))
+    }
+
+    fn write_conventional(&self, command: &Command) -> Result<(), DeviceError> {
+        self.transfer(command, command.sector)?;
+        if command.fua { self.flush() } else { Ok(()) }
+    }
+
+    fn write_sequential(
+        &self,
+        placed: Placed,
+        command: &Command,
+        answer: Answer,
+        mut done: impl FnMut(Finished),
+    ) {
+        let result = match self.flights.start(&placed) {
+            Start::Transfer => self.transfer_placed(&placed, command),
+            // As if it had been written and reset after that.
+            Start::Stale => Ok(()),
+        };
+        let landed = self.flights.end(&self.zones, &placed, answer, result);
+        self.ledger.changed(placed.zone);
+        let mut durable = None;
+        for write in landed {
+            let result = write.result.and_then(|()| match write.answer.fua {
+                true => *durable.get_or_insert_with(|| self.flush()),
+                false => Ok(()),
+            });
+            let output = match write.placed.kind {
+                WriteKind::Append => Output::Appended(self.sector_of(&write.placed)),
+                WriteKind::Exclusive | WriteKind::Pipelined => Output::Done,
+            };
+            done(write.answer.finish(result.map(|()| output)));
+        }
+    }
+
+    fn sector_of(&self, placed: &Placed) -> Sector {
+        self.geometry().start_of(placed.zone) + Sectors(u64::from(placed.offset))
+    }
+
+    fn transfer_placed(&self, placed: &Placed, command: &Command) -> Result<(), DeviceError> {
+        self.ledger
+            .before_write(placed.zone, placed.offset, &|zone| self.durable_state(zone))
+            .map_err(|f| DeviceError::Os(f.errno))?;
+        self.transfer(command, self.sector_of(placed))
+    }
+
+    fn transfer(&self, command: &Command, to: Sector) -> Result<(), DeviceError> {
+        let at = self.layout.data(to);
+        let result = match command.op {
+            Op::WriteZeroes => self.backing.zero(at, u64::from(command.sectors) * SECTOR_BYTES),
+            _ => command.data.with_slices(|pieces| match pieces {
+                [piece] => self.backing.write_at(piece, at),
+                pieces => self.backing.write_vectored_at(pieces, at),
+            }),
+        };
+        // Also after a failure: what of it can be read must not change any more once a flush is over.
+        self.ledger.wrote_data();
+        result.map_err(|e| DeviceError::Os(errno(&e)))
+    }
+
+    fn read(&self, command: &Command) -> Result<(), DeviceError> {
+        let (zone, offset) =
+            (self.geometry().zone_of(command.sector), self.geometry().offset_of(command.sector));
+        let state = self.flights.state(&self.zones, zone);
+        let from_file = state.readable(offset, command.sectors)? as usize * SECTOR_BYTES as usize;
+        let start = self.layout.data(command.sector);
+        let mut result = Ok(());
+        command.data.for_each_mut(|at, piece| {
+            let n = from_file.saturating_sub(at).min(piece.len());
+            if result.is_ok() && n > 0 {
+                result = self.backing.read_at(&mut piece[..n], start + at as u64);
+            }
+            piece[n..].fill(0);
+        });
+        result.map_err(|e| DeviceError::Os(errno(&e)))
+    }
+}
+
+/// Completion.
+impl Engine {
+    fn complete(&self, finished: Finished) {
+        let executed = Executed { result: finished.result, held: None };
+        self.queues.add(Nanos(0), finished.queue, finished.context, executed);
+    }
+
+    pub(super) fn poll(
+        &self,
+        now: Nanos,
+        queue: usize,
+        budget: usize,
+        done: &mut dyn FnMut(Completed),
+    ) -> Option<Nanos> {
+        self.queues.poll(now, queue, budget, |_| unreachable!("places are given up when writes land"), done)
+    }
+
+    pub(super) fn wait(&self, timeout: Duration) {
+        self.queues.wait(timeout);
+    }
+}
+
+impl Answer {
+    fn finish(self, result: CommandResult) -> Finished {
+        Finished { ticket: self.ticket, queue: self.queue, context: self.context, result }
+    }
+}

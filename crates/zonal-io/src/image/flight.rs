@@ -1,0 +1,212 @@
+//! Writes on their way into the file: which there are in each zone, and how far the zone's data is known to be there.
+//!
+//! [`Zones`] moves a zone's pointer when a write gets its place. The image may promise, and a read may look for, only
+//! data that has arrived: the *landed* pointer, which this module knows.
+//!
+//! # Invariants
+//! - The writes of a zone are kept in the order of their places. A write lands when its transfer has ended and every
+//!   write before it has landed; only then is it answered. So what was answered lies below the landed pointer, and a
+//!   flush need not ask who else is still writing.
+//! - A reset makes the writes on their way *stale*. A stale write whose transfer has not begun is answered without one
+//!   (it was written and then reset); one in the midst of it is waited for by the first transfer of the new generation,
+//!   so that it never lands on newer bytes.
+//!
+//! # Who waits
+//! Only [`Flights::start`], and only for transfers that other threads are in the midst of: no cycle is possible.
+
+use crate::device::Context;
+use crate::emulated::{Placed, WriteKind, Zones};
+use crate::sync::{CachePadded, Condvar, Mutex, MutexGuard};
+use hashbrown::HashMap;
+use std::collections::VecDeque;
+use zonal_core::device::{ZoneAction, ZoneEvent, ZoneState};
+use zonal_core::{DeviceError, Personality, ZoneError, ZoneIndex};
+
+/// Locks over all zones: more than there are threads at any time, so that two rarely meet.
+const SHARDS: usize = 64;
+
+/// Whom to tell of a finished command, and how.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) ticket: u64,
+    pub(super) queue: usize,
+    pub(super) context: Context,
+    /// Only once it is durable.
+    pub(super) fua: bool,
+}
+
+/// A write that landed, or failed, and can be answered.
+#[derive(Debug)]
+pub(super) struct Landed {
+    pub(super) placed: Placed,
+    pub(super) answer: Answer,
+    pub(super) result: Result<(), DeviceError>,
+}
+
+/// Whether a write still has to move its data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Start {
+    Transfer,
+    Stale,
+}
+
+/// See the module.
+pub(super) struct Flights {
+    shards: Box<[CachePadded<Shard>]>,
+}
+
+#[derive(Default)]
+struct Shard {
+    zones: Mutex<HashMap<ZoneIndex, Zone>>,
+    /// Some stale transfer ended.
+    stale_ended: Condvar,
+}
+
+#[derive(Default)]
+struct Zone {
+    /// In the order of their places.
+    writes: VecDeque<Flight>,
+}
+
+struct Flight {
+    placed: Placed,
+    is_stale: bool,
+    phase: Phase,
+}
+
+enum Phase {
+    Placed,
+    Transferring,
+    Ended(Answer, Result<(), DeviceError>),
+}
+
+impl Zone {
+    fn flight(&mut self, placed: &Placed) -> &mut Flight {
+        self.writes.iter_mut().find(|f| f.placed == *placed).expect("a write in flight is in its zone's list")
+    }
+
+    fn has_stale_transfer(&self) -> bool {
+        self.writes.iter().any(|f| f.is_stale && matches!(f.phase, Phase::Transferring))
+    }
+}
+
+impl Flights {
+    pub(super) fn new() -> Flights {
+        Flights { shards: (0..SHARDS).map(|_| CachePadded::default()).collect() }
+    }
+
+    fn shard(&self, zone: ZoneIndex) -> &Shard {
+        &self.shards[zone.0 as usize % SHARDS]
+    }
+
+    fn lock(&self, zone: ZoneIndex) -> MutexGuard<'_, HashMap<ZoneIndex, Zone>> {
+        self.shard(zone).zones.lock()
+    }
+
+    /// Gives a write its place. It has to be followed by `start`, unless it is given up, and by `end`.
+    pub(super) fn begin(
+        &self,
+        zones: &Zones,
+        kind: WriteKind,
+        (zone, offset): (ZoneIndex, u32),
+        sectors: u32,
+    ) -> Result<Placed, ZoneError> {
+        let mut shard = self.lock(zone);
+        let placed = zones.begin_transfer(kind, zone, offset, sectors)?;
+        let flight = Flight { placed, is_stale: false, phase: Phase::Placed };
+        shard.entry(zone).or_default().writes.push_back(flight);
+        Ok(placed)
+    }
+
+    /// Begins the transfer of `placed`, once no transfer to what the zone was before a reset is under way.
+    pub(super) fn start(&self, placed: &Placed) -> Start {
+        let shard = self.shard(placed.zone);
+        let mut zones = shard.zones.lock();
+        loop {
+            let zone = zones.get_mut(&placed.zone).expect("a zone with writes in flight is listed");
+            if zone.flight(placed).is_stale {
+                return Start::Stale;
+            }
+            if !zone.has_stale_transfer() {
+                zone.flight(placed).phase = Phase::Transferring;
+                return Start::Transfer;
+            }
+            shard.stale_ended.wait(&mut zones);
+        }
+    }
+
+    /// The transfer of `placed` has ended. Hands every write that lands by it to `landed`, in the order of their places.
+    pub(super) fn end(
+        &self,
+        zones: &Zones,
+        placed: &Placed,
+        answer: Answer,
+        result: Result<(), DeviceError>,
+    ) -> Vec<Landed> {
+        let shard = self.shard(placed.zone);
+        let mut listed = shard.zones.lock();
+        let zone = listed.get_mut(&placed.zone).expect("a zone with writes in flight is listed");
+        if result.is_err() {
+            zones.end(placed, false);
+        }
+        let flight = zone.flight(placed);
+        flight.phase = Phase::Ended(answer, result);
+        if flight.is_stale {
+            shard.stale_ended.notify_all();
+        }
+        let mut landed = Vec::new();
+        while let Some(flight) = zone.writes.pop_front_if(|f| matches!(f.phase, Phase::Ended(..))) {
+            let Phase::Ended(answer, result) = flight.phase else { unreachable!("just matched") };
+            zones.release(flight.placed);
+            landed.push(Landed { placed: flight.placed, answer, result });
+        }
+        if zone.writes.iter().all(|f| f.is_stale) {
+            zones.apply(placed.zone, ZoneEvent::EndWrite).expect("the end of writes is never refused");
+        }
+        if zone.writes.is_empty() {
+            listed.remove(&placed.zone);
+        }
+        landed
+    }
+
+    /// Carries out a zone command. `resetting` is told, before anything changes, how much data a reset will void.
+    pub(super) fn manage(
+        &self,
+        zones: &Zones,
+        zone: ZoneIndex,
+        action: ZoneAction,
+        resetting: impl FnOnce(u32),
+    ) -> Result<(), ZoneError> {
+        let mut shard = self.lock(zone);
+        if action == ZoneAction::Reset {
+            resetting(zones.state(zone).written);
+        }
+        if zones.manage(zone, action)?.is_some()
+            && let Some(in_flight) = shard.get_mut(&zone)
+        {
+            in_flight.writes.iter_mut().for_each(|f| f.is_stale = true);
+        }
+        Ok(())
+    }
+
+    /// State of `zone`, counting only data that has landed.
+    pub(super) fn state(&self, zones: &Zones, zone: ZoneIndex) -> ZoneState {
+        let shard = self.lock(zone);
+        let state = zones.state(zone);
+        let first = shard.get(&zone).and_then(|z| z.writes.iter().find(|f| !f.is_stale));
+        let written = first.map_or(state.written, |f| f.placed.offset.min(state.written));
+        ZoneState { written, ..state }
+    }
+
+    /// State of `zone` as a restart would find it if all that has landed were durable.
+    pub(super) fn restarted(&self, zones: &Zones, personality: Personality, zone: ZoneIndex) -> ZoneState {
+        let state = self.state(zones, zone);
+        let capacity = zones.geometry().capacity_of(zone);
+        zonal_core::device::step(personality, capacity, state, ZoneEvent::Restart)
+            .expect("a restart is never refused")
+            .state
+    }
+}
+
+#[cfg(test)]
+mod tests;

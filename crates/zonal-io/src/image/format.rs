@@ -1,0 +1,579 @@
+//! The bytes of an image file: header and ledger pages, and nothing that does I/O.
+//!
+//! docs/IMAGE.md draws the file. Numbers are little endian. Two levels: raw structures that are a view over any bytes,
+//! and values ([`Header`], [`Page`]) that are known to be valid. Parsing takes any bytes and never panics.
+
+use std::fmt;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zonal_core::device::ZoneState;
+use zonal_core::{
+    Geometry, GeometryError, Personality, SECTOR_BYTES, Sector, Sectors, ZoneCondition, ZoneIndex,
+};
+
+/// First bytes of an image.
+pub const MAGIC: [u8; 8] = *b"ZONALIMG";
+/// Version this code writes, and the newest it reads.
+pub const VERSION: u32 = 1;
+/// Incompatible features this code knows: none yet. An image with any other is refused.
+pub const INCOMPAT_KNOWN: u32 = 0;
+/// Bytes of one copy of the header, and of one ledger page.
+pub const PAGE_BYTES: usize = 4096;
+/// Where the second copy of the header begins.
+pub const HEADER_COPY_OFFSET: u64 = PAGE_BYTES as u64;
+/// Where the ledger begins: two slots for the session page, then two for each page of zones.
+pub const LEDGER_OFFSET: u64 = 2 * PAGE_BYTES as u64;
+/// The data area begins at a multiple of this: a large extent, and a huge page of a memory file system divides it.
+pub const DATA_ALIGN: u64 = 1 << 20;
+/// Zones that one ledger page describes.
+pub const ZONES_PER_PAGE: usize = 508;
+/// Most zones of an image: bounds what opening one reads and keeps (270 MB). 4 EiB in zones of 256 MiB.
+pub const ZONES_MAX: u32 = 1 << 24;
+/// Longest profile name, in bytes.
+pub const PROFILE_NAME_MAX: usize = 32;
+/// Largest logical block, in sectors (64 KiB).
+pub const BLOCK_SECTORS_MAX: u32 = 128;
+
+const PAGE_MAGIC: u32 = u32::from_le_bytes(*b"ZLPG");
+/// Bytes of the header that its checksum covers.
+const HEADER_BYTES: usize = 512;
+
+/// Header as it lies on disk.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone)]
+#[repr(C)]
+struct RawHeader {
+    magic: [u8; 8],
+    version: U32,
+    crc: U32,
+    incompat: U32,
+    compat: U32,
+    creation: [u8; 16],
+    sectors: U64,
+    zone_size: U64,
+    zone_capacity: U64,
+    conventional: U32,
+    open_max: U32,
+    active_max: U32,
+    block_sectors: U32,
+    append_sectors_max: U32,
+    personality: u8,
+    rotational: u8,
+    reserved: [u8; 2],
+    ledger_offset: U64,
+    data_offset: U64,
+    profile: [u8; PROFILE_NAME_MAX],
+    rest: [u8; 376],
+}
+
+const _: () = assert!(size_of::<RawHeader>() == HEADER_BYTES);
+const _: () = assert!(std::mem::offset_of!(RawHeader, crc) == 12);
+const _: () = assert!(std::mem::offset_of!(RawHeader, creation) == 24);
+const _: () = assert!(std::mem::offset_of!(RawHeader, sectors) == 40);
+const _: () = assert!(std::mem::offset_of!(RawHeader, conventional) == 64);
+const _: () = assert!(std::mem::offset_of!(RawHeader, personality) == 84);
+const _: () = assert!(std::mem::offset_of!(RawHeader, ledger_offset) == 88);
+const _: () = assert!(std::mem::offset_of!(RawHeader, profile) == 104);
+
+/// Ledger page as it lies on disk.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone)]
+#[repr(C)]
+struct RawPage {
+    magic: U32,
+    crc: U32,
+    index: U32,
+    reserved: U32,
+    sequence: U64,
+    creation: [u8; 8],
+    words: [U64; ZONES_PER_PAGE],
+}
+
+const _: () = assert!(size_of::<RawPage>() == PAGE_BYTES);
+const _: () = assert!(std::mem::offset_of!(RawPage, words) == 32);
+const _: () = assert!(LEDGER_OFFSET.is_multiple_of(PAGE_BYTES as u64));
+
+/// Why bytes are not the header of an image.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HeaderError {
+    /// Shorter than the two copies of a header.
+    #[error("not an image: {0} bytes are too few for a header")]
+    Short(u64),
+    /// Neither copy begins with the magic.
+    #[error("not an image: the file does not begin with \"ZONALIMG\"")]
+    Foreign,
+    /// Written by a later version.
+    #[error("the image has format version {0}; this program reads versions up to {VERSION}")]
+    Newer(u32),
+    /// No version has this number.
+    #[error("damaged header: format version 0")]
+    VersionZero,
+    /// Needs features that this code does not know.
+    #[error("the image needs features that this program does not know (bits {0:#x})")]
+    UnknownFeatures(u32),
+    /// The checksum of neither copy is right.
+    #[error("damaged header: checksum {found:#010x}, computed {computed:#010x}")]
+    Checksum {
+        /// Checksum stored.
+        found: u32,
+        /// Checksum of the bytes.
+        computed: u32,
+    },
+    /// A field has a value that no version writes.
+    #[error("damaged header: {field} is {value}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+    },
+    /// The geometry is impossible.
+    #[error("damaged header: {0}")]
+    Geometry(#[from] GeometryError),
+    /// Both copies are sound and say different things.
+    #[error("damaged header: its two copies differ")]
+    CopiesDiffer,
+}
+
+/// What an image is: fixed when it is created.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Random number of this image, so that a page of another image is recognised.
+    pub creation: [u8; 16],
+    /// How its sectors divide into zones.
+    pub geometry: Geometry,
+    /// Largest number of open zones; 0 is no limit.
+    pub open_max: u32,
+    /// Largest number of active zones; 0 is no limit.
+    pub active_max: u32,
+    /// Logical block, in sectors.
+    pub block_sectors: u32,
+    /// Largest native zone append, in sectors; 0: none.
+    pub append_sectors_max: u32,
+    /// Which standard decides where ZNS and ZBC differ.
+    pub personality: Personality,
+    /// Whether the drive it stands for turns.
+    pub rotational: bool,
+    /// Name of the preset it was created from; empty if none.
+    pub profile: String,
+}
+
+impl Header {
+    /// Reads the two copies from the file's first [`LEDGER_OFFSET`] bytes.
+    ///
+    /// One sound copy is enough; two sound ones have to agree.
+    ///
+    /// # Errors
+    /// What is wrong with the first copy, if neither is sound.
+    pub fn parse(bytes: &[u8]) -> Result<Header, HeaderError> {
+        let copy = |at: u64| bytes.get(at as usize..).unwrap_or(&[]);
+        match (Header::parse_copy(copy(0)), Header::parse_copy(copy(HEADER_COPY_OFFSET))) {
+            (Ok(a), Ok(b)) if a == b => Ok(a),
+            (Ok(_), Ok(_)) => Err(HeaderError::CopiesDiffer),
+            (Ok(h), Err(_)) | (Err(_), Ok(h)) => Ok(h),
+            // A file whose second copy alone shows the magic is a damaged image, not a foreign file.
+            (Err(HeaderError::Foreign), Err(e)) | (Err(e), Err(_)) => Err(e),
+        }
+    }
+
+    fn parse_copy(bytes: &[u8]) -> Result<Header, HeaderError> {
+        let (raw, _) =
+            RawHeader::ref_from_prefix(bytes).map_err(|_| HeaderError::Short(bytes.len() as u64))?;
+        if raw.magic != MAGIC {
+            return Err(HeaderError::Foreign);
+        }
+        // The version comes before the checksum: a later version may compute that differently.
+        match raw.version.get() {
+            0 => return Err(HeaderError::VersionZero),
+            VERSION => {}
+            newer => return Err(HeaderError::Newer(newer)),
+        }
+        let (found, computed) = (raw.crc.get(), raw.checksum());
+        if found != computed {
+            return Err(HeaderError::Checksum { found, computed });
+        }
+        let unknown = raw.incompat.get() & !INCOMPAT_KNOWN;
+        if unknown != 0 {
+            return Err(HeaderError::UnknownFeatures(unknown));
+        }
+        raw.to_header()
+    }
+
+    /// The bytes from the file's start to [`LEDGER_OFFSET`]: both copies.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut profile = [0; PROFILE_NAME_MAX];
+        let name = &self.profile.as_bytes()[..self.profile.len().min(PROFILE_NAME_MAX)];
+        profile[..name.len()].copy_from_slice(name);
+        let mut raw = RawHeader {
+            magic: MAGIC,
+            version: VERSION.into(),
+            crc: 0.into(),
+            incompat: 0.into(),
+            compat: 0.into(),
+            creation: self.creation,
+            sectors: self.geometry.sectors().0.into(),
+            zone_size: self.geometry.zone_size().0.into(),
+            zone_capacity: self.geometry.zone_capacity().0.into(),
+            conventional: self.geometry.conventional_zones().into(),
+            open_max: self.open_max.into(),
+            active_max: self.active_max.into(),
+            block_sectors: self.block_sectors.into(),
+            append_sectors_max: self.append_sectors_max.into(),
+            personality: match self.personality {
+                Personality::Zns => 0,
+                Personality::Zbc => 1,
+            },
+            rotational: self.rotational.into(),
+            reserved: [0; 2],
+            ledger_offset: LEDGER_OFFSET.into(),
+            data_offset: self.layout().data_offset.into(),
+            profile,
+            rest: [0; 376],
+        };
+        raw.crc = raw.checksum().into();
+        let mut bytes = vec![0; LEDGER_OFFSET as usize];
+        for at in [0, HEADER_COPY_OFFSET as usize] {
+            bytes[at..at + HEADER_BYTES].copy_from_slice(raw.as_bytes());
+        }
+        bytes
+    }
+
+    /// Where things lie in this image's file.
+    pub const fn layout(&self) -> Layout {
+        Layout::of(&self.geometry)
+    }
+}
+
+impl RawHeader {
+    fn checksum(&self) -> u32 {
+        let mut copy = self.clone();
+        copy.crc = 0.into();
+        crc(copy.as_bytes())
+    }
+
+    fn to_header(&self) -> Result<Header, HeaderError> {
+        let field = |field, value: u64| HeaderError::Field { field, value };
+        let geometry = Geometry::new(
+            Sectors(self.sectors.get()),
+            Sectors(self.zone_size.get()),
+            Sectors(self.zone_capacity.get()),
+            self.conventional.get(),
+        )?;
+        if geometry.zones() > ZONES_MAX {
+            return Err(field("the number of zones", geometry.zones().into()));
+        }
+        let block = self.block_sectors.get();
+        if !is_block(&geometry, block) {
+            return Err(field("the logical block, in sectors,", block.into()));
+        }
+        let (open_max, active_max) = geometry.limits(self.open_max.get(), self.active_max.get())?;
+        let layout = Layout::of(&geometry);
+        if self.ledger_offset.get() != LEDGER_OFFSET {
+            return Err(field("the ledger's offset", self.ledger_offset.get()));
+        }
+        if self.data_offset.get() != layout.data_offset || layout.file_len().is_none() {
+            return Err(field("the data's offset", self.data_offset.get()));
+        }
+        let name = self.profile.split(|&b| b == 0).next().unwrap_or(&[]);
+        Ok(Header {
+            creation: self.creation,
+            geometry,
+            open_max,
+            active_max,
+            block_sectors: block,
+            append_sectors_max: self.append_sectors_max.get(),
+            personality: match self.personality {
+                0 => Personality::Zns,
+                1 => Personality::Zbc,
+                n => return Err(field("the personality", n.into())),
+            },
+            rotational: match self.rotational {
+                0 => false,
+                1 => true,
+                n => return Err(field("the rotational flag", n.into())),
+            },
+            profile: std::str::from_utf8(name)
+                .map_err(|e| field("the profile name's first bad byte", e.valid_up_to() as u64))?
+                .to_owned(),
+        })
+    }
+}
+
+/// Whether `block` sectors can be the logical block of `geometry`.
+pub(crate) fn is_block(geometry: &Geometry, block: u32) -> bool {
+    block.is_power_of_two()
+        && block <= BLOCK_SECTORS_MAX
+        && [geometry.sectors(), geometry.zone_size(), geometry.zone_capacity()]
+            .iter()
+            .all(|n| n.0.is_multiple_of(block.into()))
+}
+
+/// Parses any bytes as the head of an image; for fuzzers. What parses has to survive emit and parse unchanged.
+///
+/// # Errors
+/// As [`Header::parse`].
+///
+/// # Panics
+/// If a header does not survive: a bug.
+pub fn fuzz_header(bytes: &[u8]) -> Result<Header, HeaderError> {
+    let header = Header::parse(bytes)?;
+    assert_eq!(Header::parse(&header.emit()).as_ref(), Ok(&header), "emit and parse");
+    Ok(header)
+}
+
+/// Where things lie in an image's file, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    /// Ledger pages that describe zones; the session page comes on top.
+    pub zone_pages: u32,
+    /// Where the data begins. Sector s of the device lies at `data_offset + 512 s`.
+    pub data_offset: u64,
+    data_bytes: u64,
+}
+
+impl Layout {
+    const fn of(geometry: &Geometry) -> Layout {
+        let zone_pages = geometry.zones().div_ceil(ZONES_PER_PAGE as u32);
+        let end = LEDGER_OFFSET + (zone_pages as u64 + 1) * 2 * PAGE_BYTES as u64;
+        Layout {
+            zone_pages,
+            data_offset: end.next_multiple_of(DATA_ALIGN),
+            data_bytes: geometry.sectors().bytes(),
+        }
+    }
+
+    /// Length of the file, or `None` beyond 2^63, where no file ends.
+    pub const fn file_len(&self) -> Option<u64> {
+        match self.data_offset.checked_add(self.data_bytes) {
+            Some(n) if n <= i64::MAX as u64 => Some(n),
+            _ => None,
+        }
+    }
+
+    /// Where `side` of ledger page `index` begins.
+    pub const fn slot(&self, index: u32, side: Side) -> u64 {
+        LEDGER_OFFSET + (index as u64 * 2 + side as u64) * PAGE_BYTES as u64
+    }
+
+    /// Where `sector` of the device lies.
+    pub const fn data(&self, sector: Sector) -> u64 {
+        self.data_offset + sector.0 * SECTOR_BYTES
+    }
+}
+
+/// One of the two slots of a ledger page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Side {
+    /// The first.
+    A = 0,
+    /// The second.
+    B = 1,
+}
+
+impl Side {
+    /// The other slot.
+    pub const fn other(self) -> Side {
+        match self {
+            Side::A => Side::B,
+            Side::B => Side::A,
+        }
+    }
+}
+
+/// Why a ledger page is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PageError {
+    /// Neither slot is sound.
+    #[error("both slots are damaged")]
+    BothDamaged,
+    /// A slot is damaged although the image was closed in order, so that no power cut can have torn it.
+    #[error("slot {side:?} is damaged although the image was closed in order")]
+    DamagedAtRest {
+        /// The slot.
+        side: Side,
+    },
+    /// A sound page of another place or another image.
+    #[error("slot {side:?} holds page {found} of image {creation:02x?}: copied from elsewhere")]
+    Misplaced {
+        /// The slot.
+        side: Side,
+        /// Index stored.
+        found: u32,
+        /// First bytes of the creation number stored.
+        creation: [u8; 8],
+    },
+    /// Both slots claim to be the same commit.
+    #[error("both slots carry sequence number {0}")]
+    SameSequence(u64),
+    /// A sound page with a zone state that no version writes.
+    #[error("zone {zone} has the impossible state {word:#018x}")]
+    Zone {
+        /// The zone.
+        zone: ZoneIndex,
+        /// Its word.
+        word: u64,
+    },
+    /// A session page with a state that no version writes.
+    #[error("impossible session state {0:#x}")]
+    Session(u64),
+}
+
+/// A sound ledger page.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Page {
+    /// Place in the ledger: 0 is the session page.
+    pub index: u32,
+    /// Number of the commit; of two sound slots the one with the larger number counts.
+    pub sequence: u64,
+    /// One word a zone, or in word 0 the session state.
+    pub words: [u64; ZONES_PER_PAGE],
+}
+
+impl fmt::Debug for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Page({}, sequence {})", self.index, self.sequence)
+    }
+}
+
+impl Page {
+    /// The page's bytes.
+    pub fn emit(&self, creation: &[u8; 16]) -> [u8; PAGE_BYTES] {
+        let mut raw = RawPage {
+            magic: PAGE_MAGIC.into(),
+            crc: 0.into(),
+            index: self.index.into(),
+            reserved: 0.into(),
+            sequence: self.sequence.into(),
+            creation: short(creation),
+            words: self.words.map(U64::new),
+        };
+        raw.crc = crc(raw.as_bytes()).into();
+        zerocopy::transmute!(raw)
+    }
+}
+
+/// What one slot of a ledger page holds.
+#[derive(Debug)]
+enum Slot {
+    Zero,
+    Damaged,
+    Sound(Box<Page>),
+}
+
+fn parse_slot(bytes: &[u8], index: u32, side: Side, creation: &[u8; 16]) -> Result<Slot, PageError> {
+    let Ok(raw) = RawPage::read_from_bytes(bytes) else { return Ok(Slot::Damaged) };
+    if raw.magic.get() == 0 && bytes.iter().all(|&b| b == 0) {
+        return Ok(Slot::Zero);
+    }
+    let found = raw.crc.get();
+    let mut copy = raw;
+    copy.crc = 0.into();
+    if copy.magic.get() != PAGE_MAGIC || crc(copy.as_bytes()) != found {
+        return Ok(Slot::Damaged);
+    }
+    if copy.index.get() != index || copy.creation != short(creation) {
+        return Err(PageError::Misplaced { side, found: copy.index.get(), creation: copy.creation });
+    }
+    let words = copy.words.map(U64::get);
+    Ok(Slot::Sound(Box::new(Page { index, sequence: copy.sequence.get(), words })))
+}
+
+/// What the two slots of a ledger page say together.
+#[derive(Debug)]
+pub struct Slots {
+    /// The page that counts and where it lies; `None`: never written, all zones are empty.
+    pub live: Option<(Side, Box<Page>)>,
+    /// A slot that is neither sound nor zero: what a power cut leaves of a commit under way.
+    pub damaged: Option<Side>,
+}
+
+impl Slots {
+    /// Reads page `index` from `bytes`, its two slots.
+    ///
+    /// # Errors
+    /// [`PageError`], if what they hold cannot come from a commit under way.
+    pub fn parse(bytes: &[u8], index: u32, creation: &[u8; 16]) -> Result<Slots, PageError> {
+        let (a, b) = bytes.split_at_checked(PAGE_BYTES).unwrap_or((bytes, &[]));
+        let a = parse_slot(a, index, Side::A, creation)?;
+        let b = parse_slot(b, index, Side::B, creation)?;
+        Ok(match (a, b) {
+            (Slot::Zero, Slot::Zero) => Slots { live: None, damaged: None },
+            (Slot::Sound(a), Slot::Sound(b)) if a.sequence == b.sequence => {
+                return Err(PageError::SameSequence(a.sequence));
+            }
+            (Slot::Sound(a), Slot::Sound(b)) if a.sequence < b.sequence => Slots::sound(Side::B, b),
+            (Slot::Sound(a), Slot::Sound(_) | Slot::Zero) => Slots::sound(Side::A, a),
+            (Slot::Zero, Slot::Sound(b)) => Slots::sound(Side::B, b),
+            (Slot::Sound(a), Slot::Damaged) => Slots { live: Some((Side::A, a)), damaged: Some(Side::B) },
+            (Slot::Damaged, Slot::Sound(b)) => Slots { live: Some((Side::B, b)), damaged: Some(Side::A) },
+            // The first commit of a page goes to slot A, so that only A can be torn while B is zero.
+            (Slot::Damaged, Slot::Zero) => Slots { live: None, damaged: Some(Side::A) },
+            (Slot::Zero | Slot::Damaged, Slot::Damaged) => return Err(PageError::BothDamaged),
+        })
+    }
+
+    const fn sound(side: Side, page: Box<Page>) -> Slots {
+        Slots { live: Some((side, page)), damaged: None }
+    }
+}
+
+/// State of `zone` before anything was written to it.
+pub const fn initial_state(geometry: &Geometry, zone: ZoneIndex) -> ZoneState {
+    if geometry.is_conventional(zone) { ZoneState::CONVENTIONAL } else { ZoneState::EMPTY }
+}
+
+/// The state of `zone` in a ledger word.
+///
+/// Open states do not survive a reopen, so the ledger has none: a zone is empty, closed, full, read-only, offline or
+/// conventional.
+///
+/// # Errors
+/// [`PageError::Zone`], if no zone of this geometry can be so.
+pub fn state_from_word(geometry: &Geometry, zone: ZoneIndex, word: u64) -> Result<ZoneState, PageError> {
+    let wrong = PageError::Zone { zone, word };
+    let state = ZoneState::from_bits(word, geometry.capacity_of(zone)).map_err(|_| wrong)?;
+    let is_conventional = state.condition == ZoneCondition::NotWp;
+    let is_closed_empty = state.condition == ZoneCondition::Closed && state.written == 0;
+    if state.condition.is_open() || is_closed_empty || is_conventional != geometry.is_conventional(zone) {
+        return Err(wrong);
+    }
+    Ok(state)
+}
+
+/// Whether the image was closed in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub enum Session {
+    /// Closed in order, or never changed: a damaged slot is damage.
+    Closed = 0,
+    /// Changed since it was opened: one slot a page may be torn.
+    Open = 1,
+}
+
+impl Session {
+    /// The state in the words of a session page.
+    ///
+    /// # Errors
+    /// [`PageError::Session`].
+    pub const fn from_word(word: u64) -> Result<Session, PageError> {
+        match word {
+            0 => Ok(Session::Closed),
+            1 => Ok(Session::Open),
+            n => Err(PageError::Session(n)),
+        }
+    }
+}
+
+/// The part of the creation number that every page repeats.
+fn short(creation: &[u8; 16]) -> [u8; 8] {
+    std::array::from_fn(|i| creation[i])
+}
+
+/// CRC-32C.
+fn crc(bytes: &[u8]) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,445 @@
+//! The ledger of an image: which zone states are durable, and how they become so.
+//!
+//! Owns the pages of zone states and the order of syncs around them. Owns no zone rule: the states themselves are asked
+//! for through a function, so that any table of zones can stand above. Knows nothing of commands.
+//!
+//! # A commit
+//! 1. Sample the zones that changed. A zone's pointer never includes bytes that are not yet in the file.
+//! 2. Before the first one, note in the session page that slots may tear, and sync. Write once more what counts on pages
+//!    that this opener has not written yet. Sync: now the data below the sampled pointers is durable.
+//! 3. Write each changed page to the slot that does not count, under the next sequence number, then sync.
+//! 4. Give back the space of zones whose reset became durable.
+//!
+//! A power cut in between finds each page either new or old; old slots are never touched before the new ones are durable.
+//!
+//! # Invariants
+//! - Every byte below a pointer that a power cut can bring back is durable and was written for that pointer: no data is
+//!   written below a zone's `bound` ([`Ledger::before_write`]).
+//! - Nothing builds on what an opener that did not close left behind before it is written and synced once more: it may
+//!   lie only in the operating system's cache, for good if that opener met a failed sync.
+//! - A failure of any step stands until reopen: after a failed sync, a later success proves nothing.
+//!
+//! # Why a bound, and not a flag "reset since the last commit"
+//! A flag set by reset and cleared by a commit needs the two ordered against each other and against the first write. The
+//! bound is compared with the write itself: below it, the ledger (or a commit under way) may still promise the old bytes.
+//! A commit publishes the bound before it reads the pointer, a writer moves the zone's state before it reads the bound,
+//! both with a fence: one of the two sees the other.
+
+use crate::image::backing::Backing;
+use crate::image::error::Failure;
+use crate::image::format::{
+    Header, Layout, PAGE_BYTES, Page, PageError, Session, Side, Slots, ZONES_PER_PAGE, initial_state,
+    state_from_word,
+};
+use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, fence};
+use std::io;
+use std::sync::OnceLock;
+use zonal_core::device::ZoneState;
+use zonal_core::{Geometry, SECTOR_BYTES, ZoneIndex};
+
+/// Asks for the present state of a zone as a restart would find it, counting only data that is in the file.
+pub(crate) type Sample<'a> = &'a (dyn Fn(ZoneIndex) -> ZoneState + 'a);
+
+/// See the module.
+pub(crate) struct Ledger {
+    backing: Arc<dyn Backing>,
+    geometry: Geometry,
+    layout: Layout,
+    creation: [u8; 16],
+    /// A zone: offset, in sectors, below which nothing may be written before the ledger was asked.
+    bound: Box<[AtomicU32]>,
+    /// A page of zones: some zone of it changed since it was last sampled.
+    dirty: Box<[AtomicBool]>,
+    /// Data was written since the last sync.
+    unsynced: AtomicBool,
+    failure: OnceLock<Failure>,
+    /// Flushes that arrived so far.
+    tickets: AtomicU64,
+    committer: Mutex<Committer>,
+}
+
+/// What only one commit at a time may touch.
+struct Committer {
+    /// Every flush with a ticket up to this one is done.
+    served: u64,
+    /// The session page has been written by this opener and says open.
+    session_open: bool,
+    /// The last opener did not close. The pages it left may be only in the operating system's cache, and if a sync failed
+    /// under it no later sync will write them: nothing may build on them before they are written again.
+    is_unproven: bool,
+    /// Slots of the session page, then of the pages of zones.
+    pages: Box<[PageState]>,
+    /// Durable word of each zone.
+    words: Box<[u64]>,
+}
+
+#[derive(Clone, Copy)]
+struct PageState {
+    /// The slot that counts and its sequence number.
+    live: Option<(Side, u64)>,
+    /// This opener has written the page. Until then its live slot may be only in the operating system's cache, and the
+    /// other slot the only one on the medium.
+    anchored: bool,
+    /// The other slot is torn and has to be replaced before the image counts as closed in order.
+    torn: bool,
+}
+
+/// Bound of every zone while the pages that were read may not be on the medium: above any offset.
+const UNPROVEN: u32 = u32::MAX;
+
+/// What a commit has to cover.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// Everything.
+    All,
+    /// Only that zones are empty again: needs no data, so one sync less.
+    Resets,
+}
+
+/// A changed zone in a commit.
+struct Edit {
+    zone: ZoneIndex,
+    state: ZoneState,
+}
+
+impl Ledger {
+    /// Reads the ledger of the image that `header` describes, and the state of every zone.
+    pub(crate) fn read(
+        backing: Arc<dyn Backing>,
+        header: &Header,
+    ) -> Result<(Ledger, Vec<ZoneState>), ReadError> {
+        let (geometry, layout) = (header.geometry, header.layout());
+        let pages = layout.zone_pages as usize + 1;
+        let mut bytes = vec![0; pages * 2 * PAGE_BYTES];
+        backing.read_at(&mut bytes, layout.slot(0, Side::A)).map_err(ReadError::Io)?;
+
+        let mut states = Vec::with_capacity(pages);
+        let mut zone_states: Vec<ZoneState> =
+            (0..geometry.zones()).map(|zone| initial_state(&geometry, ZoneIndex(zone))).collect();
+        let mut session = Session::Closed;
+        for (index, bytes) in bytes.chunks(2 * PAGE_BYTES).enumerate() {
+            let index = index as u32;
+            let page_error = |fault| ReadError::Page { page: index, fault };
+            let slots = Slots::parse(bytes, index, &header.creation).map_err(page_error)?;
+            if let Some(side) = slots.damaged
+                && index > 0
+                && session == Session::Closed
+            {
+                return Err(page_error(PageError::DamagedAtRest { side }));
+            }
+            let live = slots.live.as_ref().map(|(side, page)| (*side, page.sequence));
+            states.push(PageState { live, anchored: false, torn: slots.damaged.is_some() });
+            let Some((_, page)) = slots.live else { continue };
+            if index == 0 {
+                session = Session::from_word(page.words[0]).map_err(page_error)?;
+                continue;
+            }
+            for (zone, word) in zones_of(&geometry, index).zip(page.words) {
+                zone_states[zone.0 as usize] = state_from_word(&geometry, zone, word).map_err(page_error)?;
+            }
+        }
+        let was_open = session == Session::Open;
+        let ledger = Ledger {
+            backing,
+            geometry,
+            layout,
+            creation: header.creation,
+            bound: zone_states
+                .iter()
+                .map(|s| AtomicU32::new(if was_open { UNPROVEN } else { s.written }))
+                .collect(),
+            dirty: (0..layout.zone_pages).map(|_| AtomicBool::new(false)).collect(),
+            // The last opener may have died between a write and its first flush, which leaves no trace here.
+            unsynced: AtomicBool::new(true),
+            failure: OnceLock::new(),
+            tickets: AtomicU64::new(0),
+            committer: Mutex::new(Committer {
+                served: 0,
+                session_open: false,
+                is_unproven: was_open,
+                pages: states.into(),
+                words: zone_states.iter().map(|s| s.to_bits()).collect(),
+            }),
+        };
+        Ok((ledger, zone_states))
+    }
+
+    /// The first failure, after which nothing can be changed any more.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        self.failure.get().copied()
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        self.failure.get().map_or(Ok(()), |f| Err(*f))
+    }
+
+    /// Clears the way for data at `offset` of `zone`, whose state has already moved to being written.
+    ///
+    /// If the ledger may still promise what was there before a reset, the reset is made durable first.
+    #[inline]
+    pub(crate) fn before_write(
+        &self,
+        zone: ZoneIndex,
+        offset: u32,
+        sample: Sample<'_>,
+    ) -> Result<(), Failure> {
+        self.check()?;
+        // Pairs with the fence in `sample_zone`.
+        fence(Ordering::SeqCst);
+        let bound = &self.bound[zone.0 as usize];
+        if bound.load(Ordering::SeqCst) <= offset {
+            return Ok(());
+        }
+        let mut c = self.committer.lock();
+        self.prove(&mut c)?;
+        // A commit that was under way may have done it, or there was nothing but doubt.
+        if bound.load(Ordering::SeqCst) <= offset {
+            return Ok(());
+        }
+        self.dirty[page_of(zone) - 1].store(true, Ordering::SeqCst);
+        self.commit(&mut c, Scope::Resets, sample)?;
+        debug_assert!(bound.load(Ordering::SeqCst) <= offset, "zone {zone}: reset not committed");
+        Ok(())
+    }
+
+    /// Notes that data was written to the file. Call before the write is acknowledged.
+    #[inline]
+    pub(crate) fn wrote_data(&self) {
+        self.unsynced.store(true, Ordering::SeqCst);
+    }
+
+    /// Notes that the state of `zone` has changed. Call after the change and before it is acknowledged.
+    #[inline]
+    pub(crate) fn changed(&self, zone: ZoneIndex) {
+        self.dirty[page_of(zone) - 1].store(true, Ordering::SeqCst);
+    }
+
+    /// Notes that `zone` is about to be reset with `written` sectors of data in the file. Call before the change.
+    pub(crate) fn resetting(&self, zone: ZoneIndex, written: u32) {
+        self.bound[zone.0 as usize].fetch_max(written, Ordering::SeqCst);
+    }
+
+    /// Makes everything durable that was acknowledged before the call. Concurrent callers share a commit.
+    pub(crate) fn flush(&self, sample: Sample<'_>) -> Result<(), Failure> {
+        let ticket = self.tickets.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut c = self.committer.lock();
+        self.check()?;
+        if c.served >= ticket {
+            return Ok(());
+        }
+        // Whoever has a ticket by now was acknowledged, and so marked its page, before the pages are sampled.
+        let covers = self.tickets.load(Ordering::SeqCst);
+        self.commit(&mut c, Scope::All, sample)?;
+        c.served = covers;
+        Ok(())
+    }
+
+    /// Flushes, and notes that the image was closed in order. The caller sees to it that nothing comes after.
+    pub(crate) fn close(&self, sample: Sample<'_>) -> Result<(), Failure> {
+        self.flush(sample)?;
+        let mut c = self.committer.lock();
+        if !c.session_open {
+            return Ok(());
+        }
+        self.write_session(&mut c, Session::Closed)?;
+        self.sync("syncing the end of the session")?;
+        c.session_open = false;
+        Ok(())
+    }
+
+    fn commit(&self, c: &mut Committer, scope: Scope, sample: Sample<'_>) -> Result<(), Failure> {
+        self.check()?;
+        self.prove(c)?;
+        let edits = self.sample(c, scope, sample);
+        let pages = self.pages_to_write(c, scope, &edits);
+        let guarded = self.write_guards(c, &pages)?;
+        let data = scope == Scope::All && self.unsynced.swap(false, Ordering::SeqCst);
+        if guarded || data {
+            self.sync("syncing data")?;
+        }
+        for edit in &edits {
+            c.words[edit.zone.0 as usize] = edit.state.to_bits();
+        }
+        for &page in &pages {
+            self.write_page(c, page)?;
+        }
+        if !pages.is_empty() {
+            self.sync("syncing zone states")?;
+        }
+        self.settle(&edits);
+        Ok(())
+    }
+
+    /// The zones whose durable state has to change, or whose space can be given back, in ascending order.
+    fn sample(&self, c: &Committer, scope: Scope, sample: Sample<'_>) -> Vec<Edit> {
+        let mut edits = Vec::new();
+        for (page, dirty) in self.dirty.iter().enumerate() {
+            let is_dirty = match scope {
+                // A swap, not a store: what was changed before the mark is seen after it.
+                Scope::All => dirty.load(Ordering::SeqCst) && dirty.swap(false, Ordering::SeqCst),
+                Scope::Resets => dirty.load(Ordering::SeqCst),
+            };
+            if is_dirty {
+                let zones = zones_of(&self.geometry, page as u32 + 1);
+                edits.extend(zones.filter_map(|zone| self.sample_zone(c, scope, zone, sample)));
+            }
+        }
+        edits
+    }
+
+    fn sample_zone(&self, c: &Committer, scope: Scope, zone: ZoneIndex, sample: Sample<'_>) -> Option<Edit> {
+        let bound = &self.bound[zone.0 as usize];
+        let mut state = sample(zone);
+        let is_reset = |state: ZoneState| state.written == 0 && bound.load(Ordering::SeqCst) > 0;
+        if scope == Scope::Resets && !is_reset(state) {
+            return None;
+        }
+        // Publish how far the commit will promise, then make sure that the zone is still where it was seen: from then on
+        // a writer that comes below it waits for this commit.
+        while state.written > bound.load(Ordering::SeqCst) {
+            bound.store(state.written, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            state = sample(zone);
+        }
+        let is_changed = state.to_bits() != c.words[zone.0 as usize];
+        (is_changed || is_reset(state)).then_some(Edit { zone, state })
+    }
+
+    /// The pages that hold a changed word, and for a full commit those with a torn slot, in ascending order.
+    fn pages_to_write(&self, c: &Committer, scope: Scope, edits: &[Edit]) -> Vec<u32> {
+        let changed = edits.iter().filter(|e| c.words[e.zone.0 as usize] != e.state.to_bits());
+        let mut pages: Vec<u32> = changed.map(|e| page_of(e.zone) as u32).collect();
+        if scope == Scope::All {
+            pages.extend((1..).zip(&c.pages[1..]).filter(|(_, p)| p.torn).map(|(i, _)| i));
+            pages.sort_unstable();
+        }
+        pages.dedup();
+        pages
+    }
+
+    /// Makes what the last opener left behind durable, if it did not close.
+    fn prove(&self, c: &mut Committer) -> Result<(), Failure> {
+        if !c.is_unproven {
+            return Ok(());
+        }
+        let written: Vec<u32> =
+            (1..).zip(&c.pages[1..]).filter(|(_, page)| page.live.is_some()).map(|(i, _)| i).collect();
+        self.write_guards(c, &written)?;
+        self.sync("syncing what the last opener left")?;
+        c.is_unproven = false;
+        for (bound, word) in self.bound.iter().zip(&c.words) {
+            bound.store(ZoneState::from_word(*word).written, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    /// Writes what has to be durable before a slot of `pages` that does not count may tear: that tears are to be
+    /// expected, and the slots that count. Whether a sync is owed.
+    fn write_guards(&self, c: &mut Committer, pages: &[u32]) -> Result<bool, Failure> {
+        if !pages.is_empty() && !c.session_open {
+            self.write_session(c, Session::Open)?;
+            self.sync("syncing the begin of the session")?;
+            c.session_open = true;
+        }
+        let mut wrote = false;
+        for &index in pages {
+            wrote |= self.anchor(c, index)?;
+        }
+        Ok(wrote)
+    }
+
+    /// Writes what page `index` says once more, or for the first time, unless this opener has. Whether it was written.
+    fn anchor(&self, c: &mut Committer, index: u32) -> Result<bool, Failure> {
+        let state = c.pages[index as usize];
+        if state.anchored {
+            return Ok(false);
+        }
+        let (side, sequence) = state.live.unwrap_or((Side::A, 1));
+        self.write_slot(side, &self.page(c, index, sequence))?;
+        c.pages[index as usize] = PageState { live: Some((side, sequence)), anchored: true, ..state };
+        Ok(true)
+    }
+
+    fn write_session(&self, c: &mut Committer, session: Session) -> Result<(), Failure> {
+        let mut words = [0; ZONES_PER_PAGE];
+        words[0] = session as u64;
+        let (side, sequence) = next_slot(c.pages[0].live);
+        self.write_slot(side, &Page { index: 0, sequence, words })?;
+        c.pages[0].live = Some((side, sequence));
+        Ok(())
+    }
+
+    fn write_page(&self, c: &mut Committer, index: u32) -> Result<(), Failure> {
+        let (side, sequence) = next_slot(c.pages[index as usize].live);
+        self.write_slot(side, &self.page(c, index, sequence))?;
+        c.pages[index as usize] = PageState { live: Some((side, sequence)), anchored: true, torn: false };
+        Ok(())
+    }
+
+    fn page(&self, c: &Committer, index: u32, sequence: u64) -> Page {
+        let mut words = [0; ZONES_PER_PAGE];
+        for (to, zone) in words.iter_mut().zip(zones_of(&self.geometry, index)) {
+            *to = c.words[zone.0 as usize];
+        }
+        Page { index, sequence, words }
+    }
+
+    fn write_slot(&self, side: Side, page: &Page) -> Result<(), Failure> {
+        self.backing
+            .write_at(&page.emit(&self.creation), self.layout.slot(page.index, side))
+            .map_err(|e| self.fail("writing zone states", &e))
+    }
+
+    fn sync(&self, doing: &'static str) -> Result<(), Failure> {
+        self.backing.sync().map_err(|e| self.fail(doing, &e))
+    }
+
+    fn fail(&self, doing: &'static str, e: &io::Error) -> Failure {
+        *self.failure.get_or_init(|| Failure::new(doing, e))
+    }
+
+    /// Gives back what resets freed and lets writers pass again. The new words are durable.
+    fn settle(&self, edits: &[Edit]) {
+        let freed: Vec<ZoneIndex> = edits
+            .iter()
+            .filter(|e| e.state.written == 0 && self.bound[e.zone.0 as usize].load(Ordering::SeqCst) > 0)
+            .map(|e| e.zone)
+            .collect();
+        for run in freed.chunk_by(|a, b| a.0 + 1 == b.0) {
+            let (first, last) = (run[0], run[run.len() - 1]);
+            let from = self.layout.data(self.geometry.start_of(first));
+            let last_start = self.layout.data(self.geometry.start_of(last));
+            let end = last_start + u64::from(self.geometry.size_of(last)) * SECTOR_BYTES;
+            self.backing.discard(from, end - from);
+        }
+        // Only now: a writer that passes the bound must find neither the old promise nor a discard on its way.
+        for edit in edits {
+            self.bound[edit.zone.0 as usize].store(edit.state.written, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Why a ledger cannot be read.
+pub(crate) enum ReadError {
+    Io(io::Error),
+    Page { page: u32, fault: PageError },
+}
+
+/// The ledger page that describes `zone`.
+const fn page_of(zone: ZoneIndex) -> usize {
+    1 + zone.0 as usize / ZONES_PER_PAGE
+}
+
+/// The zones that ledger page `index`, not the session page, describes.
+fn zones_of(geometry: &Geometry, index: u32) -> impl Iterator<Item = ZoneIndex> {
+    let first = (index - 1) * ZONES_PER_PAGE as u32;
+    (first..geometry.zones().min(first + ZONES_PER_PAGE as u32)).map(ZoneIndex)
+}
+
+/// The slot that does not count, and the next sequence number.
+fn next_slot(live: Option<(Side, u64)>) -> (Side, u64) {
+    live.map_or((Side::A, 1), |(side, sequence)| (side.other(), sequence + 1))
+}
+
+#[cfg(test)]
+mod tests;

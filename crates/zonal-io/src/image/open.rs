@@ -1,0 +1,85 @@
+//! Opening an image: lock, check, read; never change.
+//!
+//! The lock comes first, so that nobody changes the file while it is read. It is a lock of the open file, not of the
+//! process: a second opener in the same process is refused too. Whatever is found wrong, the file stays as it was: even
+//! a torn slot is repaired only by the first commit of a device that was opened.
+
+use crate::image::backing::{Backing, FileBacking};
+use crate::image::error::ImageError;
+use crate::image::format::{Header, HeaderError, LEDGER_OFFSET};
+use crate::image::ledger::{Ledger, ReadError};
+use crate::sync::Arc;
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use zonal_core::device::ZoneState;
+
+/// An image that was read and found sound.
+pub(crate) struct Opened {
+    pub(crate) path: PathBuf,
+    pub(crate) header: Header,
+    pub(crate) backing: Arc<dyn Backing>,
+    pub(crate) ledger: Ledger,
+    pub(crate) states: Vec<ZoneState>,
+}
+
+/// Reads the header of the image at `path`, which may be open elsewhere.
+///
+/// # Errors
+/// [`ImageError`], if there is no image.
+pub fn inspect(path: &Path) -> Result<Header, ImageError> {
+    let file = plain_file(path, OpenOptions::new().read(true))?;
+    header(path, &FileBacking::new(file))
+}
+
+/// Opens and locks the image at `path`.
+pub(crate) fn open(path: &Path) -> Result<Opened, ImageError> {
+    let file = plain_file(path, OpenOptions::new().read(true).write(true))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Err(ImageError::Locked { path: path.to_owned() }),
+        Err(e) => {
+            return Err(ImageError::Io { path: path.to_owned(), doing: "locking", source: e.into() });
+        }
+    }
+    open_backing(path, Arc::new(FileBacking::new(file)))
+}
+
+/// Reads the image in `backing`; `path` is its name in messages.
+pub(crate) fn open_backing(path: &Path, backing: Arc<dyn Backing>) -> Result<Opened, ImageError> {
+    let header = header(path, &*backing)?;
+    let (ledger, states) = Ledger::read(backing.clone(), &header).map_err(|e| match e {
+        ReadError::Io(source) => {
+            ImageError::Io { path: path.to_owned(), doing: "reading zone states", source }
+        }
+        ReadError::Page { page, fault } => ImageError::Page { path: path.to_owned(), page, fault },
+    })?;
+    Ok(Opened { path: path.to_owned(), header, backing, ledger, states })
+}
+
+fn plain_file(path: &Path, options: &OpenOptions) -> Result<File, ImageError> {
+    let io = |source| ImageError::Io { path: path.to_owned(), doing: "opening", source };
+    // Asked before opening: to open a FIFO or a device can block or act.
+    if !path.metadata().map_err(io)?.is_file() {
+        return Err(ImageError::NotAFile { path: path.to_owned() });
+    }
+    options.open(path).map_err(io)
+}
+
+fn header(path: &Path, backing: &dyn Backing) -> Result<Header, ImageError> {
+    let io = |source| ImageError::Io { path: path.to_owned(), doing: "reading the header", source };
+    let fault = |fault| ImageError::Header { path: path.to_owned(), fault };
+    let found = backing.len().map_err(io)?;
+    if found < LEDGER_OFFSET {
+        return Err(fault(HeaderError::Short(found)));
+    }
+    let mut bytes = vec![0; LEDGER_OFFSET as usize];
+    backing.read_at(&mut bytes, 0).map_err(io)?;
+    let header = Header::parse(&bytes).map_err(fault)?;
+    let expected = header.layout().file_len().expect("a parsed header's file ends below 2^63");
+    if found != expected {
+        return Err(ImageError::Length { path: path.to_owned(), found, expected });
+    }
+    Ok(header)
+}
