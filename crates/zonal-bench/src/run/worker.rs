@@ -200,6 +200,7 @@ impl<'a> Worker<'a> {
             flush_lat: self.measure.flush.take(),
             resets: self.resets,
             finishes: self.finishes,
+            lacked_zone: self.workload.lacked_zone(),
             errors: self.errors,
             failure: self.failure,
             elapsed,
