@@ -93,6 +93,16 @@ impl<T> Queue<T> {
         self.items.is_empty()
     }
 
+    /// Makes a queue where nobody waits as good as new, for another zone: what happened to this one is its own.
+    ///
+    /// # Panics
+    /// If somebody waits.
+    pub fn recycle(&mut self) {
+        assert!(self.items.is_empty(), "somebody waits");
+        let items = std::mem::take(&mut self.items);
+        *self = Queue { items, ..Queue::default() };
+    }
+
     /// Puts a request at the end and returns the word, waiting.
     pub fn push(&mut self, word: Word, item: Item<T>) -> Word {
         self.gave_up = false;
@@ -102,6 +112,7 @@ impl<T> Queue<T> {
 
     /// Puts a request back at the head: it was issued, was not executed, and goes first once the zone can issue.
     pub fn push_front(&mut self, word: Word, item: Item<T>) -> Word {
+        self.gave_up = false;
         self.items.push_front(item);
         word.waiting()
     }
@@ -229,6 +240,13 @@ impl<T> Queue<T> {
         self.abort_writes(failed);
     }
 
+    /// Somebody has reason to think that the zone does not stand where the word says: the device is asked, also if it
+    /// could not answer the last time.
+    pub fn distrust(&mut self, word: Word) -> Word {
+        self.gave_up = false;
+        word.recovering()
+    }
+
     /// A reset or finish ended; `pointer` is where the zone stands if it succeeded.
     pub fn managed(&mut self, word: Word, pointer: Option<u32>) -> Word {
         assert!(word.frozen(), "no management command was issued");
@@ -251,6 +269,8 @@ impl<T> Queue<T> {
     }
 
     fn thaw(&mut self, word: Word, pointer: Option<u32>) -> Word {
+        // Something has happened to the zone since the device could not say where it stands.
+        self.gave_up = false;
         match pointer {
             Some(p) => {
                 self.lost_at = None;

@@ -144,8 +144,8 @@ impl Shard {
     }
 
     fn drop_queue(&mut self, zone: ZoneIndex) {
-        if let Some(queue) = self.queues.remove(&zone.0) {
-            debug_assert!(queue.is_empty());
+        if let Some(mut queue) = self.queues.remove(&zone.0) {
+            queue.recycle();
             if self.spare.len() < SPARE_QUEUES_MAX {
                 self.spare.push(queue);
             }
