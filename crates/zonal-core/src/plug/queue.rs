@@ -279,6 +279,33 @@ impl<T> Queue<T> {
             None => word.thawed(),
         }
     }
+
+    /// Compares the queue with its zone's word. For tests and simulations, after every step.
+    ///
+    /// # Errors
+    /// The relation that does not hold.
+    pub fn check(&self, word: Word, rules: &Rules) -> Result<(), String> {
+        let waits = word.recovers() || word.frozen() || self.held || !self.is_empty();
+        let alone = word.in_flight() <= 1 || word.appending();
+        let relations = [
+            (!waits || word.waits(), "what only the queue's holder may change has the word waiting"),
+            (word.pointer() <= rules.capacity, "the pointer lies in the zone"),
+            (alone, "only native appends go together"),
+            (!word.appending() || word.in_flight() > 0, "appending ends with the last append"),
+            (word.in_flight() <= rules.appends_in_flight_max.max(1), "as many in flight as the rules allow"),
+            (!word.frozen() || word.in_flight() == 0, "a reset or finish goes alone"),
+            (!self.asking || word.recovers(), "a report is under way only for a pointer that is not known"),
+            (!self.asking || word.in_flight() == 0 && !word.frozen(), "a report goes alone"),
+            (
+                !self.gave_up || word.recovers() && !self.asking,
+                "given up is only a pointer that is not known",
+            ),
+        ];
+        match relations.iter().find(|r| !r.0) {
+            Some((_, broken)) => Err(format!("does not hold: {broken}; {word:?}, {} waiting", self.len())),
+            None => Ok(()),
+        }
+    }
 }
 
 /// A reset or finish goes alone. It needs no known pointer: it sets it, also where the device cannot report.
@@ -296,3 +323,6 @@ fn refusal(class: Class, rules: &Rules) -> Option<RequestError> {
         Class::Offline => Some(RequestError::ZoneOffline { zone }),
     }
 }
+
+#[cfg(test)]
+mod tests;
