@@ -67,6 +67,17 @@ impl Turn {
     }
 }
 
+/// Ends a request whose command answered just that it is done.
+#[inline]
+fn end_done(p: Box<Pending>) {
+    if p.op == Op::Append {
+        let sector = p.sector;
+        p.end(Ok(Output::Appended(sector)), Counted::Yes);
+    } else {
+        p.end(Ok(Output::Done), Counted::Yes);
+    }
+}
+
 thread_local! {
     /// The last merged command's memory, for the next one.
     static SPARE: Cell<Option<Box<Merged>>> = const { Cell::new(None) };
@@ -77,10 +88,9 @@ impl Volume {
     #[inline]
     pub(super) fn completed(&self, now: Nanos, slot: &mut Option<Context>, result: CommandResult) {
         match (slot.as_ref().map(|c| &c.0), result) {
-            (Some(ContextKind::One(p)), Ok(output))
+            (Some(ContextKind::One(p)), Ok(Output::Done))
                 if self.ends_with_this_command(p) && !p.is_management() =>
             {
-                let output = self.output(p, output);
                 let mut turn = Turn::default();
                 if p.plugged {
                     let zone = self.info.geometry.zone_of(p.sector);
@@ -88,7 +98,7 @@ impl Volume {
                         self.go_on(now, zone, Event::Completed, &mut turn);
                     }
                 }
-                take_one(slot).end(Ok(output), Counted::Yes);
+                end_done(take_one(slot));
                 turn.tell();
             }
             (Some(ContextKind::Merged(m)), Ok(_)) if m.parts.len() > 1 => {
