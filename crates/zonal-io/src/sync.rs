@@ -1,9 +1,9 @@
 //! The locks and atomics of this crate, in one place, so that a model checker can stand in for them.
 
 pub use crossbeam_utils::CachePadded;
-pub use parking_lot::{Condvar, Mutex, MutexGuard};
+pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 pub use std::sync::Arc;
-pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// Multiplier that spreads zones over a table: odd, so that it permutes any power-of-two table, and such that neighbours
 /// and power-of-two strides land on different cache lines.

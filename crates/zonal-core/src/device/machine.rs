@@ -150,17 +150,15 @@ pub fn append(capacity: u32, state: ZoneState, sectors: u32) -> Result<Step, Zon
 /// As [`step`].
 #[inline]
 pub fn begin_write(capacity: u32, state: ZoneState, offset: u32, sectors: u32) -> Result<Step, ZoneError> {
-    let (condition, needs) = match state.condition {
-        ZoneCondition::Full => return Err(ZoneError::Full),
-        ZoneCondition::ReadOnly => return Err(ZoneError::ReadOnly),
-        ZoneCondition::Offline => return Err(ZoneError::Offline),
-        ZoneCondition::NotWp => return Err(ZoneError::Conventional),
-        // The last write is still in flight; nothing else fits.
-        _ if state.written >= capacity => return Err(ZoneError::Full),
-        ZoneCondition::Empty => (ZoneCondition::ImpOpen, Needs::ActiveAndOpen),
-        ZoneCondition::Closed => (ZoneCondition::ImpOpen, Needs::Open),
-        open @ (ZoneCondition::ImpOpen | ZoneCondition::ExpOpen) => (open, Needs::Nothing),
+    // Nearly every write finds its zone open.
+    let (condition, needs) = match state.condition.is_open() {
+        true => (state.condition, Needs::Nothing),
+        false => (ZoneCondition::ImpOpen, opening(state.condition)?),
     };
+    if state.written >= capacity {
+        // The last write is still in flight; nothing else fits.
+        return Err(ZoneError::Full);
+    }
     if offset != state.written {
         return Err(ZoneError::InvalidWrite);
     }
@@ -169,6 +167,19 @@ pub fn begin_write(capacity: u32, state: ZoneState, offset: u32, sectors: u32) -
     }
     let state = ZoneState { condition, written: offset + sectors };
     Ok(Step { state, placed: Some(offset), needs })
+}
+
+/// What a write needs to open a zone that is not open.
+fn opening(condition: ZoneCondition) -> Result<Needs, ZoneError> {
+    match condition {
+        ZoneCondition::Empty => Ok(Needs::ActiveAndOpen),
+        ZoneCondition::Closed => Ok(Needs::Open),
+        ZoneCondition::ImpOpen | ZoneCondition::ExpOpen => Ok(Needs::Nothing),
+        ZoneCondition::Full => Err(ZoneError::Full),
+        ZoneCondition::ReadOnly => Err(ZoneError::ReadOnly),
+        ZoneCondition::Offline => Err(ZoneError::Offline),
+        ZoneCondition::NotWp => Err(ZoneError::Conventional),
+    }
 }
 
 /// An active zone whose pointer has come to its capacity is full.

@@ -93,11 +93,11 @@ impl<T> Queue<T> {
         self.items.is_empty()
     }
 
-    /// Makes a queue where nobody waits as good as new, for another zone: what happened to this one is its own.
+    /// Forgets what it knows, to serve another zone; keeps its memory.
     ///
     /// # Panics
     /// If somebody waits.
-    pub fn recycle(&mut self) {
+    pub fn clear(&mut self) {
         assert!(self.items.is_empty(), "somebody waits");
         let items = std::mem::take(&mut self.items);
         *self = Queue { items, ..Queue::default() };

@@ -4,10 +4,8 @@
 
 use super::zones::Placed;
 use crate::device::{CommandResult, Completed, Context};
-use crossbeam_utils::CachePadded;
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{AtomicU32, AtomicUsize, CachePadded, Condvar, Mutex, Ordering};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use zonal_core::Nanos;
 
@@ -25,12 +23,11 @@ struct Waiting {
 
 #[derive(Default)]
 struct Queue {
-    /// Commands between [`Queues::reserve`] and delivery.
-    outstanding: AtomicU32,
+    /// Places taken by [`Queues::reserve`] since the beginning, less those given back; wraps.
+    reserved: AtomicU32,
+    /// Commands delivered since the beginning; wraps. Changed under `waiting` only, so without a locked operation.
+    delivered: AtomicU32,
     waiting: Mutex<WaitingList>,
-    /// Taken from `waiting` and on their way out. Held by the thread that polls, which empties it. Locked before
-    /// `waiting`.
-    leaving: Mutex<VecDeque<Waiting>>,
 }
 
 #[derive(Default)]
@@ -39,25 +36,6 @@ struct WaitingList {
     commands: VecDeque<Waiting>,
     /// Something is there that the last poll has not seen, or has not had the budget to take.
     has_news: bool,
-}
-
-impl WaitingList {
-    /// Moves at most `budget` commands that are due to `leaving`, which is empty, and returns when the next one is.
-    fn take_due(&mut self, now: Nanos, budget: usize, leaving: &mut VecDeque<Waiting>) -> Option<Nanos> {
-        let WaitingList { commands, has_news } = self;
-        if commands.len() <= budget && commands.back().is_none_or(|w| w.due <= now) {
-            std::mem::swap(commands, leaving);
-        } else {
-            while leaving.len() < budget
-                && let Some(due) = commands.pop_front_if(|w| w.due <= now)
-            {
-                leaving.push_back(due);
-            }
-        }
-        let next = commands.front().map(|w| w.due.max(now));
-        *has_news = next == Some(now);
-        next
-    }
 }
 
 /// All queues of a device.
@@ -84,17 +62,18 @@ impl Queues {
 
     /// Takes a place among the commands in flight on `queue`, to be filled by [`Queues::add`]; `false` if all are taken.
     pub(crate) fn reserve(&self, queue: usize) -> bool {
-        let outstanding = &self.queues[queue].outstanding;
-        let free = outstanding.fetch_add(1, Ordering::Relaxed) < self.depth;
+        let Queue { reserved, delivered, .. } = &*self.queues[queue];
+        let before = reserved.fetch_add(1, Ordering::Relaxed);
+        let free = before.wrapping_sub(delivered.load(Ordering::Relaxed)) < self.depth;
         if !free {
-            outstanding.fetch_sub(1, Ordering::Relaxed);
+            reserved.fetch_sub(1, Ordering::Relaxed);
         }
         free
     }
 
     /// Gives back a place of [`Queues::reserve`] that will not be filled.
     pub(crate) fn cancel(&self, queue: usize) {
-        self.queues[queue].outstanding.fetch_sub(1, Ordering::Relaxed);
+        self.queues[queue].reserved.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Adds an executed command to `queue`.
@@ -123,16 +102,23 @@ impl Queues {
         done: &mut dyn FnMut(Completed),
     ) -> Option<Nanos> {
         let queue = &self.queues[queue];
-        // Whoever is at it is done soon, and may not look at what this caller waits for.
-        let Some(mut leaving) = queue.leaving.try_lock() else { return Some(now) };
-        let next = queue.waiting.lock().take_due(now, budget, &mut leaving);
-        queue.outstanding.fetch_sub(leaving.len() as u32, Ordering::Relaxed);
-        while let Some(Waiting { context, executed, .. }) = leaving.pop_front() {
+        // Whoever is at it is done soon, and may not look at what this caller waits for. `done` runs under the lock: it
+        // may not call the device.
+        let Some(mut waiting) = queue.waiting.try_lock() else { return Some(now) };
+        let mut taken = 0;
+        while taken < budget
+            && let Some(Waiting { context, executed, .. }) = waiting.commands.pop_front_if(|w| w.due <= now)
+        {
+            taken += 1;
             if let Some(placed) = executed.held {
                 released(placed);
             }
             done(Completed { context, result: executed.result });
         }
+        let next = waiting.commands.front().map(|w| w.due.max(now));
+        waiting.has_news = next == Some(now);
+        let delivered = queue.delivered.load(Ordering::Relaxed);
+        queue.delivered.store(delivered.wrapping_add(taken as u32), Ordering::Relaxed);
         next
     }
 

@@ -5,7 +5,7 @@ use super::options::{CompleteMode, EmulatedOptions, Locking, OptionsError};
 use super::storage::{Extent, Storage};
 use super::zones::{Placed, WriteKind, Zones};
 use crate::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Submitted};
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use std::time::Duration;
 use zonal_core::device::{Limits, ZoneAction, ZoneEvent, ZoneState};
 use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, Sectors, ZoneError, ZoneIndex};
@@ -78,7 +78,7 @@ impl<S: Storage> Emulated<S> {
     ///
     /// Reads and writes return what fits a register, and their answer is made in its final place: moving it costs as
     /// much as all the rest of a write that moves no data.
-    #[inline]
+    #[inline(always)]
     fn submit_inline(&self, command: &Command) -> Submitted {
         let done = match command.op {
             Op::Write | Op::WriteZeroes => self.write(command),
@@ -131,7 +131,7 @@ impl<S: Storage> Emulated<S> {
     fn execute_other(&self, command: &Command) -> CommandResult {
         match command.op {
             Op::Read => self.read(command).map(|()| Output::Done),
-            Op::Write | Op::WriteZeroes => self.write(command).map(|()| Output::Done),
+            Op::Write | Op::WriteZeroes => unreachable!("writes are executed by `submit_inline`"),
             Op::Append => self.append(command),
             Op::Flush => Ok(Output::Done),
             Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose => self.manage(command),
@@ -172,7 +172,7 @@ impl<S: Storage> Emulated<S> {
         self.locate(command, sectors_max)
     }
 
-    #[inline]
+    #[inline(always)]
     fn write(&self, command: &Command) -> Result<(), DeviceError> {
         let (zone, offset) = self.locate_write(command)?;
         if self.info.geometry.is_conventional(zone) {

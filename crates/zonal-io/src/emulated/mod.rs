@@ -1,7 +1,8 @@
 //! Emulated devices: one executor for every operation and every way of completing, over exchangeable storage.
 //!
 //! [`Emulated`] checks commands, asks [`Zones`] where a write lands, lets its [`Storage`] move the bytes and answers,
-//! inline or from `poll`. [`Zones`] keeps one word a zone; [`Null`] keeps no bytes.
+//! inline or from `poll`. [`Zones`] keeps one word a zone; [`Null`] keeps no bytes, [`Ram`] keeps them
+//! in memory.
 //! A device whose storage needs to answer later on its own can use [`Zones`] alone.
 //!
 //! # Who waits for whom
@@ -14,14 +15,15 @@ mod completion;
 mod device;
 mod null;
 mod options;
+mod ram;
 mod storage;
-mod table;
 mod zones;
 
 pub(crate) use completion::{Executed, Queues};
 pub use device::{Degraded, Emulated};
 pub use null::Null;
 pub use options::{CompleteMode, EmulatedOptions, Locking, OptionsError};
+pub use ram::Ram;
 pub use storage::{Extent, Storage};
 pub use zones::{Placed, Readable, WriteKind, Zones};
 

@@ -17,9 +17,7 @@
 //! - Busy is set and cleared by the one write that holds it, never by anything else, also across a reset.
 //! - With limits set and `resources` unlocked, its counters equal the number of zones in each condition.
 
-use super::table::WordTable;
-use parking_lot::Mutex;
-use std::sync::atomic::Ordering;
+use crate::sync::{Mutex, Ordering, WordTable};
 use zonal_core::device::{self, Limits, Resources, Step, ZoneAction, ZoneEvent, ZoneState};
 use zonal_core::{
     DeviceError, Geometry, Personality, Sector, ZoneCondition, ZoneDescriptor, ZoneError, ZoneIndex,
@@ -28,6 +26,9 @@ use zonal_core::{
 const BUSY: u64 = 1 << ZoneState::BITS;
 const GENERATION_ONE: u64 = BUSY << 1;
 const GENERATION_SHIFT: u32 = GENERATION_ONE.trailing_zeros();
+
+/// Bits of a zone's generation. It wraps, but no write is in flight for as long as half of that takes.
+pub(super) const GENERATION_BITS: u32 = u64::BITS - GENERATION_SHIFT;
 
 /// A zone's word, as this module lays it out.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -133,14 +134,12 @@ impl Zones {
         mut init: impl FnMut(ZoneIndex) -> ZoneState,
     ) -> Zones {
         let mut resources = Resources::new(limits);
-        let words = WordTable::new(geometry.zones(), |zone| {
-            if geometry.is_conventional(zone) {
-                return ZoneState::CONVENTIONAL.to_bits();
-            }
-            let state = init(zone);
+        let words = WordTable::new(geometry.zones());
+        for zone in (0..geometry.zones()).map(ZoneIndex) {
+            let state = if geometry.is_conventional(zone) { ZoneState::CONVENTIONAL } else { init(zone) };
             resources.moved(zone, ZoneCondition::Empty, state.condition);
-            state.to_bits()
-        });
+            words.word(zone.0).store(state.to_bits(), Ordering::Relaxed);
+        }
         let resources = (!limits.is_none()).then(|| Mutex::new(resources));
         Zones { geometry, personality, words, resources }
     }
@@ -152,7 +151,7 @@ impl Zones {
 
     #[inline]
     fn load(&self, zone: ZoneIndex) -> Word {
-        Word(self.words.of(zone).load(Ordering::Acquire))
+        Word(self.words.word(zone.0).load(Ordering::Acquire))
     }
 
     /// State of `zone` at this moment. While writes are in flight their sectors are counted as written.
@@ -220,6 +219,33 @@ impl Zones {
         Ok(Placed { zone, offset, sectors, generation: change.after.generation(), kind })
     }
 
+    /// As [`Zones::begin`], for writes whose data takes its time: not even the last one fills the zone. Once the data of
+    /// all has arrived, [`ZoneEvent::EndWrite`] does.
+    ///
+    /// # Errors
+    /// [`ZoneError`]; nothing has changed.
+    pub fn begin_transfer(
+        &self,
+        kind: WriteKind,
+        zone: ZoneIndex,
+        offset: u32,
+        sectors: u32,
+    ) -> Result<Placed, ZoneError> {
+        let capacity = self.geometry.capacity_of(zone);
+        let change = self.change(zone, move |word| {
+            let state = word.state();
+            let offset = if kind == WriteKind::Append { state.written } else { offset };
+            let step = device::begin_write(capacity, state, offset, sectors)?;
+            if kind != WriteKind::Append && word.is_busy() {
+                return Err(ZoneError::InvalidWrite);
+            }
+            let next = if kind == WriteKind::Exclusive { word.busy() } else { word };
+            Ok(Decision { word: next.with(step.state), step })
+        })?;
+        let offset = change.step.placed.unwrap_or(offset);
+        Ok(Placed { zone, offset, sectors, generation: change.after.generation(), kind })
+    }
+
     /// The data of `placed` has arrived or has not. Where it has not, the pointer goes back to where it began, unless
     /// another write was placed behind it.
     #[inline]
@@ -248,7 +274,7 @@ impl Zones {
     #[inline]
     pub fn release(&self, placed: Placed) {
         if placed.kind == WriteKind::Exclusive {
-            let before = self.words.of(placed.zone).fetch_and(!BUSY, Ordering::AcqRel);
+            let before = self.words.word(placed.zone.0).fetch_and(!BUSY, Ordering::AcqRel);
             debug_assert!(before & BUSY != 0, "zone {} was not busy", placed.zone);
         }
     }
@@ -321,7 +347,9 @@ impl Zones {
             if let Some(resources) = &self.resources
                 && step.state.condition != before.state().condition
             {
-                return self.change_condition(zone, resources, &decide);
+                // A copy: the original can then stay in registers.
+                let copy = decide;
+                return self.change_condition(zone, resources, &copy);
             }
             match self.exchange(zone, before, after) {
                 Ok(()) => return Ok(Change { before, after, step }),
@@ -332,7 +360,7 @@ impl Zones {
 
     #[inline]
     fn exchange(&self, zone: ZoneIndex, seen: Word, next: Word) -> Result<(), Word> {
-        let word = self.words.of(zone);
+        let word = self.words.word(zone.0);
         match word.compare_exchange(seen.0, next.0, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(()),
             Err(now) => Err(Word(now)),

@@ -8,11 +8,11 @@ use crate::image::backing::{Backing, FileBacking};
 use crate::image::error::ImageError;
 use crate::image::format::{Header, HeaderError, LEDGER_OFFSET};
 use crate::image::ledger::{Ledger, ReadError};
+use crate::sync::Arc;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use zonal_core::device::ZoneState;
 
 /// An image that was read and found sound.

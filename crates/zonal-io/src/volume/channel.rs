@@ -10,11 +10,14 @@
 //! - A deferred channel's completions are delivered by polls only.
 
 use super::request::Completion;
-use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
+use crate::buffer::IoBuf;
+use crate::device::Output;
+use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, CachePadded, Mutex, Ordering};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
+use zonal_core::RequestError;
 
 /// Completions that one frame delivers, and commands that one thread completes for one zone, before others get a turn.
 pub const TURN_MAX: usize = 64;
@@ -34,15 +37,10 @@ pub(crate) struct ChannelInner {
 
 /// A submitter's context. One thread uses it at a time.
 pub struct Channel {
-    inner: Arc<ChannelInner>,
+    /// On cache lines of its own: threads count on their channels side by side.
+    inner: Arc<CachePadded<ChannelInner>>,
     /// `issued` is counted without a locked operation, which only one thread may do.
     not_sync: PhantomData<Cell<()>>,
-}
-
-impl Channel {
-    pub(super) fn inner(&self) -> &ChannelInner {
-        &self.inner
-    }
 }
 
 impl Drop for Channel {
@@ -55,7 +53,7 @@ impl Drop for Channel {
 ///
 /// Valid as long as the request: the volume keeps every channel until it is closed and all its requests have ended.
 #[derive(Clone, Copy)]
-pub(crate) struct ChannelRef(NonNull<ChannelInner>);
+pub(crate) struct ChannelRef(NonNull<CachePadded<ChannelInner>>);
 
 // SAFETY: it points to a `ChannelInner`, which is `Sync`.
 unsafe impl Send for ChannelRef {}
@@ -64,7 +62,7 @@ unsafe impl Sync for ChannelRef {}
 
 impl ChannelRef {
     pub(super) fn of(channel: &Channel) -> ChannelRef {
-        ChannelRef(NonNull::from(channel.inner()))
+        ChannelRef(NonNull::from(&*channel.inner))
     }
 
     /// Counts a request that will end after its `submit` has returned, or may.
@@ -80,20 +78,13 @@ impl ChannelRef {
         unsafe { self.0.as_ref() }
     }
 
-    fn to_owned(self) -> Arc<ChannelInner> {
+    fn to_owned(self) -> Arc<CachePadded<ChannelInner>> {
         // SAFETY: the pointer comes from an `Arc` that lives (see `get`); the increment pays for the new handle.
         unsafe {
             Arc::increment_strong_count(self.0.as_ptr());
             Arc::from_raw(self.0.as_ptr())
         }
     }
-}
-
-/// A completion on its way to its channel.
-pub(crate) struct Delivery {
-    pub(super) channel: ChannelRef,
-    pub(super) completion: Completion,
-    pub(super) counted: Counted,
 }
 
 /// Whether a request was counted by [`ChannelRef::count_issued`].
@@ -107,7 +98,7 @@ pub(crate) enum Counted {
 
 /// A delivery that waits for a later frame, and keeps its channel alive on its own.
 struct Waiting {
-    channel: Arc<ChannelInner>,
+    channel: Arc<CachePadded<ChannelInner>>,
     completion: Completion,
 }
 
@@ -171,14 +162,22 @@ thread_local! {
 }
 
 /// Hands a completion to its channel now, or leaves it to the frame or poll that will.
-#[inline]
-pub(super) fn deliver(reference: ChannelRef, completion: Completion, counted: Counted) {
+///
+/// Takes the completion's parts, and puts them together where the function is called: see [`IoBuf`] for why.
+#[inline(always)]
+pub(super) fn deliver(
+    reference: ChannelRef,
+    token: u64,
+    result: Result<Output, RequestError>,
+    buf: IoBuf,
+    counted: Counted,
+) {
     let channel = reference.get();
     if channel.deferred || DELIVERING.get() {
-        return leave(reference, completion, counted);
+        return leave(reference, Completion { token, result, buf }, counted);
     }
     let frame = Frame::enter();
-    (channel.complete)(completion);
+    (channel.complete)(Completion { token, result, buf });
     if counted == Counted::Yes {
         // The last use of the pointer: from here on the channel may be freed.
         channel.ended.fetch_add(1, Ordering::Release);
@@ -187,6 +186,7 @@ pub(super) fn deliver(reference: ChannelRef, completion: Completion, counted: Co
 }
 
 #[cold]
+#[inline(never)]
 fn leave(reference: ChannelRef, completion: Completion, counted: Counted) {
     let waiting = Waiting::new(reference, completion, counted);
     if waiting.channel.deferred {
@@ -258,20 +258,20 @@ impl Drop for Frame {
 /// A volume's channels.
 #[derive(Default)]
 pub(super) struct Channels {
-    all: Mutex<Vec<Arc<ChannelInner>>>,
+    all: Mutex<Vec<Arc<CachePadded<ChannelInner>>>>,
     backlog: Arc<Backlog>,
 }
 
 impl Channels {
     pub(super) fn open(&self, deferred: bool, complete: Box<CompletionFn>) -> Channel {
-        let inner = Arc::new(ChannelInner {
+        let inner = Arc::new(CachePadded::new(ChannelInner {
             complete,
             deferred,
             backlog: self.backlog.clone(),
             issued: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             closed: AtomicBool::new(false),
-        });
+        }));
         let mut all = self.all.lock();
         // `closed` first: no request comes after it, so equal counts then mean that none is left.
         all.retain(|c| {

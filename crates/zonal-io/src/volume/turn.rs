@@ -39,7 +39,7 @@ enum Event {
     /// A write failed: the pointer is not known.
     Failed,
     /// A write failed in a way that its next stage mends, as soon as the pointer is known.
-    Retry(Pending),
+    Retry(Box<Pending>),
     /// A command of so many sectors met a full queue and was withdrawn.
     Withdrawn(u32),
     /// The device said where the zone stands.
@@ -55,7 +55,7 @@ enum Event {
 /// Callers hear of an end only after the zone's next command is on its way.
 #[derive(Default)]
 struct Turn {
-    ended: Vec<(Pending, Result<Output, RequestError>)>,
+    ended: Vec<(Box<Pending>, Result<Output, RequestError>)>,
     issued: usize,
 }
 
@@ -64,6 +64,17 @@ impl Turn {
         for (pending, result) in self.ended {
             pending.end(result, Counted::Yes);
         }
+    }
+}
+
+/// Ends a request whose command answered just that it is done.
+#[inline]
+fn end_done(p: Box<Pending>) {
+    if p.op == Op::Append {
+        let sector = p.sector;
+        p.end(Ok(Output::Appended(sector)), Counted::Yes);
+    } else {
+        p.end(Ok(Output::Done), Counted::Yes);
     }
 }
 
@@ -77,18 +88,17 @@ impl Volume {
     #[inline]
     pub(super) fn completed(&self, now: Nanos, slot: &mut Option<Context>, result: CommandResult) {
         match (slot.as_ref().map(|c| &c.0), result) {
-            (Some(ContextKind::One(p)), Ok(output))
-                if p.plugged
-                    && p.op.is_write()
-                    && self.ends_with_this_command(slot.as_ref().expect("seen")) =>
+            (Some(ContextKind::One(p)), Ok(Output::Done))
+                if self.ends_with_this_command(p) && !p.is_management() =>
             {
-                let zone = self.info.geometry.zone_of(p.sector);
-                let output = self.output(p, output);
                 let mut turn = Turn::default();
-                if !self.complete_unqueued(zone) {
-                    self.go_on(now, zone, Event::Completed, &mut turn);
+                if p.plugged {
+                    let zone = self.info.geometry.zone_of(p.sector);
+                    if !self.complete_unqueued(zone) {
+                        self.go_on(now, zone, Event::Completed, &mut turn);
+                    }
                 }
-                take_one(slot).end(Ok(output), Counted::Yes);
+                end_done(take_one(slot));
                 turn.tell();
             }
             (Some(ContextKind::Merged(m)), Ok(_)) if m.parts.len() > 1 => {
@@ -160,7 +170,7 @@ impl Volume {
     fn finished_one(
         &self,
         now: Nanos,
-        mut pending: Pending,
+        mut pending: Box<Pending>,
         result: CommandResult,
         turn: &mut Turn,
         stack: &mut Stack,
@@ -208,7 +218,7 @@ impl Volume {
     fn finished_management(
         &self,
         now: Nanos,
-        pending: Pending,
+        pending: Box<Pending>,
         result: CommandResult,
         turn: &mut Turn,
         stack: &mut Stack,
@@ -247,7 +257,7 @@ impl Volume {
     fn failed(
         &self,
         now: Nanos,
-        mut pending: Pending,
+        mut pending: Box<Pending>,
         error: DeviceError,
         turn: &mut Turn,
         stack: &mut Stack,
@@ -274,11 +284,11 @@ impl Volume {
         }
     }
 
-    fn end(&self, pending: Pending, result: CommandResult, turn: &mut Turn) {
+    fn end(&self, pending: Box<Pending>, result: CommandResult, turn: &mut Turn) {
         self.end_with(pending, result.map_err(RequestError::Device), turn);
     }
 
-    fn end_with(&self, pending: Pending, result: Result<Output, RequestError>, turn: &mut Turn) {
+    fn end_with(&self, pending: Box<Pending>, result: Result<Output, RequestError>, turn: &mut Turn) {
         if result.is_err() {
             self.counters.line().add(Counter::Failed, 1);
         }
@@ -304,7 +314,8 @@ impl Volume {
         let Some(context) = &slot else { return };
         turn.issued += 1;
         // Appends go several at a time: look again. After anything else only its completion brings news.
-        if let ContextKind::One(Pending { op: Op::Append, .. }) = context.0
+        if let ContextKind::One(p) = &context.0
+            && p.op == Op::Append
             && self.appends_in_flight_max > 0
         {
             stack.push(Work::Kick(zone));
@@ -378,7 +389,7 @@ impl Volume {
     }
 
     /// One command of the first `parts` waiting writes.
-    fn merge(&self, queue: &mut Queue<Pending>, parts: u32, sectors: u32) -> Context {
+    fn merge(&self, queue: &mut Queue<Box<Pending>>, parts: u32, sectors: u32) -> Context {
         self.counters.line().add(Counter::Merged, u64::from(parts) - 1);
         let mut merged = SPARE.take().unwrap_or_default();
         merged.sectors = sectors;
@@ -395,12 +406,12 @@ impl Volume {
     fn apply(&self, zone: ZoneIndex, event: Event, shard: &mut super::Shard, turn: &mut Turn) -> Word {
         match event {
             Event::Kick => self.load(zone),
-            Event::Completed => self.update(zone, Word::completed),
-            Event::Failed => self.update(zone, |w| w.completed().recovering()),
-            Event::Withdrawn(sectors) => self.update(zone, |w| w.unissued(sectors)),
+            Event::Completed => self.change(zone, Word::completed),
+            Event::Failed => self.change(zone, |w| w.completed().recovering()),
+            Event::Withdrawn(sectors) => self.change(zone, |w| w.unissued(sectors)),
             Event::Retry(mut pending) => {
                 pending.plugged = false;
-                let word = self.update(zone, |w| w.completed().recovering());
+                let word = self.change(zone, |w| w.completed().recovering());
                 let offset = self.info.geometry.offset_of(pending.sector);
                 let kind = Kind::Write(WriteKind::At(offset), pending.sectors);
                 shard.queue(zone).push_front(word, Item { kind, mergeable: false, token: pending })
@@ -436,6 +447,15 @@ impl Volume {
                 word
             }
         }
+    }
+
+    /// The word after `change`, for the holder of the zone's shard, who stores it if it waits.
+    ///
+    /// While a zone waits nobody else changes its word, so the store that ends the step is enough.
+    #[inline]
+    fn change(&self, zone: ZoneIndex, change: impl Fn(Word) -> Word) -> Word {
+        let word = self.load(zone);
+        if word.waits() { change(word) } else { self.update(zone, change) }
     }
 
     /// Changes the word whoever else may be changing it.
@@ -522,7 +542,7 @@ impl Volume {
 
     /// Gives a write of zeroes its payload.
     #[cold]
-    fn with_zeroes(&self, p: Pending) -> Context {
+    fn with_zeroes(&self, p: Box<Pending>) -> Context {
         let sectors = self.next_sectors(&p);
         let mut left = sectors as usize * SECTOR_BYTES as usize;
         let mut segments = Vec::with_capacity(left.div_ceil(ZEROES.len()));

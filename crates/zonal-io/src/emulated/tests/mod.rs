@@ -1,11 +1,13 @@
 //! Tests of the emulated devices through the device interface.
 
+mod failures;
 mod protocol;
+mod ram_data;
 mod stress;
 mod zone_rules;
 
-use super::{CompleteMode, Emulated, EmulatedOptions, Null};
-use crate::data::Data;
+use super::{CompleteMode, Emulated, EmulatedOptions, Null, Ram};
+use crate::data::{Data, Segment};
 use crate::device::{Command, CommandResult, Context, Device, Output, Submitted};
 use zonal_core::{DeviceError, Nanos, Op, Sector, ZoneCondition, ZoneDescriptor, ZoneError, ZoneIndex};
 
@@ -30,6 +32,42 @@ fn null(options: &EmulatedOptions) -> Emulated<Null> {
 
 fn command(op: Op, sector: u64, sectors: u32) -> Command {
     Command { op, fua: false, sectors, sector: Sector(sector), data: Data::NONE }
+}
+
+fn ram(options: &EmulatedOptions) -> Emulated<Ram> {
+    Emulated::new("ram:test", options, Ram::new(&options.geometry().unwrap())).unwrap()
+}
+
+/// The payload of a command that is over before `bytes` is used again.
+fn data(bytes: &mut [u8]) -> Data {
+    // SAFETY: every test waits for the command before it touches `bytes` again.
+    unsafe { Data::one(Segment::new(bytes.as_mut_ptr(), bytes.len())) }
+}
+
+/// Runs a command that carries `bytes`.
+fn transfer(device: &dyn Device, op: Op, sector: u64, bytes: &mut [u8]) -> CommandResult {
+    let sectors = (bytes.len() / 512) as u32;
+    run(device, &Command { data: data(bytes), ..command(op, sector, sectors) })
+}
+
+/// Writes sectors filled with the byte `fill`.
+fn write_filled(device: &dyn Device, sector: u64, sectors: usize, fill: u8) -> Result<(), DeviceError> {
+    transfer(device, Op::Write, sector, &mut vec![fill; sectors * 512]).map(drop)
+}
+
+fn read(device: &dyn Device, sector: u64, sectors: usize) -> Result<Vec<u8>, DeviceError> {
+    let mut bytes = vec![0xEE; sectors * 512];
+    transfer(device, Op::Read, sector, &mut bytes).map(|_| bytes)
+}
+
+/// The byte that each sector is filled with.
+fn read_fills(device: &dyn Device, sector: u64, sectors: usize) -> Vec<u8> {
+    let bytes = read(device, sector, sectors).unwrap();
+    let fill = |sector: &[u8]| {
+        assert!(sector.iter().all(|&b| b == sector[0]), "a sector of mixed content");
+        sector[0]
+    };
+    bytes.chunks_exact(512).map(fill).collect()
 }
 
 /// Runs one command to its end, whichever way the device completes.

@@ -8,7 +8,7 @@
 //! still see it, and nothing is pending any more.
 
 use super::Backing;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};

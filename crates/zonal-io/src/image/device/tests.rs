@@ -4,7 +4,7 @@ use crate::data::{Data, Segment};
 use crate::device::{CommandResult, Output};
 use crate::image::ImageOptions;
 use crate::image::backing::twin::CutBacking;
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex};
 use std::io;
 use zonal_core::{DeviceError, Op, Sector, ZoneCondition, ZoneError};
 

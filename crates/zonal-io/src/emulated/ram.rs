@@ -1,0 +1,478 @@
+//! Storage in memory, sparse, for many threads at once.
+//!
+//! Owns the bytes of all zones, in chunks that are allocated when first written. Owns no write pointer: it is told
+//! where writes land, and to which generation of a zone's data they belong.
+//!
+//! # Why no lock and no torn read
+//! In a sequential zone a sector is written once a generation. A writer claims its sectors by setting bits (a second
+//! claim fails, whatever the zone rules say), copies, and then sets the same bits in *present*. A reader copies
+//! sectors that are present, which nobody writes any more, and takes the others for zeroes. So no byte is ever written
+//! while somebody may look at it, and an acknowledged write can be read although its neighbours are still in flight.
+//!
+//! # Reset
+//! A reset takes a zone's whole table of chunks away, and the next generation starts with an empty one. Who is still
+//! reading or writing the old table keeps it alive (epochs), so a late write of a past generation ends in memory that
+//! nobody will read. Chunks then go back to a pool, with their old bytes: those are not present and cannot be read.
+//!
+//! # Conventional zones
+//! are written anywhere, any number of times: there every chunk has a lock.
+
+use super::storage::{Extent, Storage};
+use super::zones::GENERATION_BITS;
+use crate::data::Data;
+use crate::sync::{Arc, AtomicPtr, AtomicU64, Ordering, RwLock};
+use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
+use crossbeam_queue::ArrayQueue;
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use zonal_core::{DeviceError, Geometry, SECTOR_BYTES, ZoneIndex};
+
+/// Bytes in a chunk: large enough to copy at full speed, small enough to be sparse. Its sectors fit a bit set of 128.
+const CHUNK: usize = 64 << 10;
+
+/// Sectors in a chunk.
+const CHUNK_SECTORS: usize = CHUNK / SECTOR_BYTES as usize;
+
+/// Freed chunks kept for the next writer, whose pages are then touched already: 64 MiB.
+const POOL_CHUNKS: usize = 1024;
+
+const _: () = assert!(CHUNK_SECTORS == u128::BITS as usize);
+
+/// Memory as the storage of an emulated device.
+pub struct Ram {
+    geometry: Geometry,
+    conventional: Box<[OnceLock<Box<[Rewritable]>>]>,
+    /// The tables of the sequential zones; null where nothing was written.
+    sequential: Box<[Atomic<ZoneChunks>]>,
+    pool: Arc<Pool>,
+}
+
+impl Ram {
+    /// Storage for a device of this geometry. Takes no memory for data yet.
+    pub fn new(geometry: &Geometry) -> Ram {
+        Ram {
+            geometry: *geometry,
+            conventional: (0..geometry.conventional_zones()).map(|_| OnceLock::new()).collect(),
+            sequential: (0..geometry.sequential_zones()).map(|_| Atomic::null()).collect(),
+            pool: Arc::new(Pool { idle: ArrayQueue::new(POOL_CHUNKS) }),
+        }
+    }
+
+    fn chunks_of(&self, zone: ZoneIndex) -> usize {
+        (self.geometry.capacity_of(zone) as usize).div_ceil(CHUNK_SECTORS)
+    }
+
+    fn table(&self, zone: ZoneIndex) -> &Atomic<ZoneChunks> {
+        &self.sequential[(zone.0 - self.geometry.conventional_zones()) as usize]
+    }
+
+    /// The table that data of `to` goes into, or `None` if the zone has begun a later generation.
+    fn table_for<'g>(&self, to: Extent, guard: &'g Guard) -> Option<&'g ZoneChunks> {
+        let table = self.table(to.zone);
+        let mut current = table.load(Ordering::Acquire, guard);
+        loop {
+            // SAFETY: tables are destroyed only through the epoch, and `guard` pins ours.
+            if let Some(chunks) = unsafe { current.as_ref() } {
+                if chunks.generation == to.generation {
+                    return Some(chunks);
+                }
+                if !is_older(chunks.generation, to.generation) {
+                    return None;
+                }
+            }
+            let next = ZoneChunks::new(to.generation, self.chunks_of(to.zone), &self.pool);
+            current = match replace(table, current, Owned::new(next), guard) {
+                // SAFETY: just put in place, and as above.
+                Ok(next) => return unsafe { next.as_ref() },
+                Err(now) => now,
+            };
+        }
+    }
+
+    fn rewritable(&self, zone: ZoneIndex) -> &[Rewritable] {
+        let table = &self.conventional[zone.0 as usize];
+        table.get_or_init(|| (0..self.chunks_of(zone)).map(|_| RwLock::new(None)).collect())
+    }
+}
+
+/// Puts `next` where `current` was and gives up the latter.
+fn replace<'g>(
+    table: &Atomic<ZoneChunks>,
+    current: Shared<'g, ZoneChunks>,
+    next: Owned<ZoneChunks>,
+    guard: &'g Guard,
+) -> Result<Shared<'g, ZoneChunks>, Shared<'g, ZoneChunks>> {
+    match table.compare_exchange(current, next, Ordering::AcqRel, Ordering::Acquire, guard) {
+        Ok(next) => {
+            retire(current, guard);
+            Ok(next)
+        }
+        Err(e) => Err(e.current),
+    }
+}
+
+fn retire(table: Shared<'_, ZoneChunks>, guard: &Guard) {
+    if !table.is_null() {
+        // SAFETY: the table was just taken out of the only place that leads to it, by the one exchange that succeeded.
+        unsafe { guard.defer_destroy(table) };
+    }
+}
+
+/// Frees what was retired if nobody is reading or writing just now; otherwise it is freed by later commands. A zone is
+/// large, and its chunks are wanted by whoever writes next.
+fn reclaim() {
+    // What was retired in one epoch is free two later, and a flush is a try to go one further.
+    (0..3).for_each(|_| crossbeam_epoch::pin().flush());
+}
+
+/// Whether generation `a` came before `b`; half the range apart they would be taken the wrong way round.
+fn is_older(a: u32, b: u32) -> bool {
+    let ahead = b.wrapping_sub(a) & ((1 << GENERATION_BITS) - 1);
+    ahead != 0 && ahead < 1 << (GENERATION_BITS - 1)
+}
+
+impl Storage for Ram {
+    const KEEPS_DATA: bool = true;
+
+    fn write(&self, to: Extent, data: &Data) -> Result<(), DeviceError> {
+        if self.geometry.is_conventional(to.zone) {
+            write_rewritable(self.rewritable(to.zone), to, data);
+            return Ok(());
+        }
+        let guard = crossbeam_epoch::pin();
+        match self.table_for(to, &guard) {
+            Some(chunks) => chunks.write(to, data),
+            None => Ok(()),
+        }
+    }
+
+    fn write_zeroes(&self, to: Extent) -> Result<(), DeviceError> {
+        if self.geometry.is_conventional(to.zone) {
+            zero_rewritable(self.rewritable(to.zone), to);
+        }
+        // In a sequential zone what is not present is zero.
+        Ok(())
+    }
+
+    fn read(&self, from: Extent, data: &Data) -> Result<(), DeviceError> {
+        if self.geometry.is_conventional(from.zone) {
+            read_rewritable(self.rewritable(from.zone), from, data);
+            return Ok(());
+        }
+        let guard = crossbeam_epoch::pin();
+        let table = self.table(from.zone).load(Ordering::Acquire, &guard);
+        // SAFETY: tables are destroyed only through the epoch, and `guard` pins ours.
+        match unsafe { table.as_ref() } {
+            Some(chunks) if chunks.generation == from.generation => chunks.read(from, data),
+            _ => data.fill_from(0, 0),
+        }
+        Ok(())
+    }
+
+    fn discard(&self, zone: ZoneIndex, generation: u32) {
+        let guard = crossbeam_epoch::pin();
+        let table = self.table(zone);
+        let mut current = table.load(Ordering::Acquire, &guard);
+        // SAFETY: tables are destroyed only through the epoch, and `guard` pins ours.
+        while unsafe { current.as_ref() }.is_some_and(|c| is_older(c.generation, generation)) {
+            let none = Shared::null();
+            match table.compare_exchange(current, none, Ordering::AcqRel, Ordering::Acquire, &guard) {
+                Ok(_) => {
+                    retire(current, &guard);
+                    guard.flush();
+                    drop(guard);
+                    return reclaim();
+                }
+                Err(e) => current = e.current,
+            }
+        }
+    }
+}
+
+impl Drop for Ram {
+    fn drop(&mut self) {
+        for table in &mut self.sequential {
+            // SAFETY: nobody else has the storage any more.
+            drop(unsafe { std::mem::take(table).try_into_owned() });
+        }
+    }
+}
+
+/// The part of a zone's byte range that lies in one chunk.
+#[derive(Clone, Copy)]
+struct Piece {
+    chunk: usize,
+    /// First byte, in the chunk.
+    at: usize,
+    len: usize,
+}
+
+impl Piece {
+    /// Its sectors, as bits. Sectors that it covers in part count.
+    fn sectors(self) -> u128 {
+        let first = self.at / SECTOR_BYTES as usize;
+        let end = (self.at + self.len).div_ceil(SECTOR_BYTES as usize);
+        (u128::MAX >> (CHUNK_SECTORS - (end - first))) << first
+    }
+}
+
+/// Cuts `len` bytes from byte `at` of a zone at the boundaries of chunks. No piece is empty.
+fn pieces(at: u64, len: usize) -> impl Iterator<Item = Piece> {
+    let (mut at, mut left) = (at, len);
+    std::iter::from_fn(move || {
+        let within = (at % CHUNK as u64) as usize;
+        let len = left.min(CHUNK - within);
+        let piece = Piece { chunk: (at / CHUNK as u64) as usize, at: within, len };
+        at += len as u64;
+        left -= len;
+        (len != 0).then_some(piece)
+    })
+}
+
+fn start(extent: Extent) -> u64 {
+    u64::from(extent.offset) * SECTOR_BYTES
+}
+
+fn bytes(extent: Extent) -> usize {
+    extent.sectors as usize * SECTOR_BYTES as usize
+}
+
+/// Chunks of one generation of a sequential zone.
+struct ZoneChunks {
+    generation: u32,
+    slots: Box<[Slot]>,
+    pool: Arc<Pool>,
+}
+
+/// One chunk's place.
+#[derive(Default)]
+struct Slot {
+    /// The chunk, or null. Once set it stays.
+    bytes: AtomicPtr<u8>,
+    /// Sectors that a writer has taken for itself.
+    claimed: Bits,
+    /// Sectors whose data is there for good. Set after the data, read before it.
+    present: Bits,
+}
+
+#[derive(Default)]
+struct Bits([AtomicU64; 2]);
+
+impl Bits {
+    /// Sets `mask` and returns what was set of it before.
+    fn set(&self, mask: u128, order: Ordering) -> u128 {
+        let set = |word: usize| match (mask >> (64 * word)) as u64 {
+            0 => 0,
+            part => u128::from(self.0[word].fetch_or(part, order) & part) << (64 * word),
+        };
+        set(0) | set(1)
+    }
+
+    /// What of `mask` is set.
+    fn get(&self, mask: u128, order: Ordering) -> u128 {
+        let get = |word: usize| match (mask >> (64 * word)) as u64 {
+            0 => 0,
+            part => u128::from(self.0[word].load(order) & part) << (64 * word),
+        };
+        get(0) | get(1)
+    }
+}
+
+impl ZoneChunks {
+    fn new(generation: u32, chunks: usize, pool: &Arc<Pool>) -> ZoneChunks {
+        let slots = (0..chunks).map(|_| Slot::default()).collect();
+        ZoneChunks { generation, slots, pool: pool.clone() }
+    }
+
+    /// The chunk in `slot`, allocated if need be.
+    fn allocated(&self, slot: &Slot) -> NonNull<u8> {
+        if let Some(chunk) = NonNull::new(slot.bytes.load(Ordering::Acquire)) {
+            return chunk;
+        }
+        let fresh = self.pool.take();
+        let none = std::ptr::null_mut();
+        match slot.bytes.compare_exchange(none, fresh.as_ptr(), Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => fresh,
+            Err(first) => {
+                self.pool.give_back(fresh);
+                NonNull::new(first).expect("a chunk that is set stays")
+            }
+        }
+    }
+
+    /// Stores `data`, which is as long as `to`.
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidField`] if a sector was written before in this generation.
+    fn write(&self, to: Extent, data: &Data) -> Result<(), DeviceError> {
+        for piece in pieces(start(to), bytes(to)) {
+            let mask = piece.sectors();
+            if self.slots[piece.chunk].claimed.set(mask, Ordering::Relaxed) != 0 {
+                return Err(DeviceError::InvalidField);
+            }
+        }
+        let mut left = bytes(to);
+        data.for_each(|at, mut source| {
+            source = &source[..source.len().min(left)];
+            left -= source.len();
+            for piece in pieces(start(to) + at as u64, source.len()) {
+                let (now, rest) = source.split_at(piece.len);
+                let chunk = self.allocated(&self.slots[piece.chunk]);
+                // SAFETY: the range lies in the chunk. Its sectors were claimed above, by this call alone, and are not
+                // present yet: nobody else reads or writes them. `self` is kept alive by the caller's epoch.
+                unsafe { chunk.add(piece.at).copy_from_nonoverlapping(NonNull::from(now).cast(), now.len()) };
+                source = rest;
+            }
+        });
+        assert_eq!(left, 0, "a write's payload is as long as the write");
+        for piece in pieces(start(to), bytes(to)) {
+            self.slots[piece.chunk].present.set(piece.sectors(), Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Fills the first `from.sectors` of `data`.
+    fn read(&self, from: Extent, data: &Data) {
+        let mut left = bytes(from);
+        data.for_each_mut(|at, target| {
+            let len = target.len().min(left);
+            left -= len;
+            let mut target = &mut target[..len];
+            for piece in pieces(start(from) + at as u64, len) {
+                let (now, rest) = target.split_at_mut(piece.len);
+                self.slots[piece.chunk].read(piece, now);
+                target = rest;
+            }
+        });
+    }
+}
+
+impl Slot {
+    #[inline]
+    fn read(&self, piece: Piece, target: &mut [u8]) {
+        let mask = piece.sectors();
+        let present = self.present.get(mask, Ordering::Acquire);
+        if present == mask {
+            // SAFETY: all sectors of the piece are present.
+            unsafe { self.copy_out(piece.at, target) };
+        } else {
+            self.read_in_part(piece, present, target);
+        }
+    }
+
+    /// Sector by sector: not all of `piece` is present.
+    #[cold]
+    fn read_in_part(&self, piece: Piece, present: u128, mut target: &mut [u8]) {
+        let mut at = piece.at;
+        while !target.is_empty() {
+            let sector = at / SECTOR_BYTES as usize;
+            let end = (sector + 1) * SECTOR_BYTES as usize;
+            let (now, rest) = target.split_at_mut((end - at).min(target.len()));
+            if present >> sector & 1 != 0 {
+                // SAFETY: the sector is present.
+                unsafe { self.copy_out(at, now) };
+            } else {
+                now.fill(0);
+            }
+            (at, target) = (end, rest);
+        }
+    }
+
+    /// # Safety
+    /// The sectors from byte `at` on, as long as `target`, have been seen present (with acquire ordering).
+    unsafe fn copy_out(&self, at: usize, target: &mut [u8]) {
+        let chunk = self.bytes.load(Ordering::Acquire);
+        debug_assert!(!chunk.is_null());
+        // SAFETY: present sectors lie in an allocated chunk, were stored before they became present, and are not
+        // written again while the table lives, which the caller's epoch ensures.
+        unsafe { std::ptr::copy_nonoverlapping(chunk.add(at), target.as_mut_ptr(), target.len()) };
+    }
+}
+
+impl Drop for ZoneChunks {
+    fn drop(&mut self) {
+        for slot in &mut self.slots {
+            if let Some(chunk) = NonNull::new(*slot.bytes.get_mut()) {
+                self.pool.give_back(chunk);
+            }
+        }
+    }
+}
+
+/// Freed chunks.
+struct Pool {
+    idle: ArrayQueue<Idle>,
+}
+
+struct Idle(NonNull<u8>);
+
+// SAFETY: an idle chunk belongs to the pool alone.
+unsafe impl Send for Idle {}
+
+const LAYOUT: Layout = match Layout::from_size_align(CHUNK, 4096) {
+    Ok(layout) => layout,
+    Err(_) => panic!("a chunk is a valid layout"),
+};
+
+impl Pool {
+    fn take(&self) -> NonNull<u8> {
+        if let Some(Idle(chunk)) = self.idle.pop() {
+            return chunk;
+        }
+        // SAFETY: the layout's size is not zero. Zeroed once, so that no byte is ever uninitialised.
+        NonNull::new(unsafe { alloc_zeroed(LAYOUT) }).unwrap_or_else(|| handle_alloc_error(LAYOUT))
+    }
+
+    fn give_back(&self, chunk: NonNull<u8>) {
+        if let Err(Idle(chunk)) = self.idle.push(Idle(chunk)) {
+            // SAFETY: allocated by `take` with this layout; only its owner gives a chunk back.
+            unsafe { dealloc(chunk.as_ptr(), LAYOUT) };
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        while let Some(Idle(chunk)) = self.idle.pop() {
+            // SAFETY: as in `give_back`.
+            unsafe { dealloc(chunk.as_ptr(), LAYOUT) };
+        }
+    }
+}
+
+/// A chunk of a conventional zone; absent ones are zero.
+type Rewritable = RwLock<Option<Box<[u8]>>>;
+
+fn write_rewritable(chunks: &[Rewritable], to: Extent, data: &Data) {
+    data.for_each(|at, mut source| {
+        for piece in pieces(start(to) + at as u64, source.len()) {
+            let (now, rest) = source.split_at(piece.len);
+            let mut chunk = chunks[piece.chunk].write();
+            let chunk = chunk.get_or_insert_with(|| vec![0; CHUNK].into());
+            chunk[piece.at..][..piece.len].copy_from_slice(now);
+            source = rest;
+        }
+    });
+}
+
+fn zero_rewritable(chunks: &[Rewritable], to: Extent) {
+    for piece in pieces(start(to), bytes(to)) {
+        if let Some(chunk) = &mut *chunks[piece.chunk].write() {
+            chunk[piece.at..][..piece.len].fill(0);
+        }
+    }
+}
+
+fn read_rewritable(chunks: &[Rewritable], from: Extent, data: &Data) {
+    data.for_each_mut(|at, mut target| {
+        for piece in pieces(start(from) + at as u64, target.len()) {
+            let (now, rest) = target.split_at_mut(piece.len);
+            match &*chunks[piece.chunk].read() {
+                Some(chunk) => now.copy_from_slice(&chunk[piece.at..][..piece.len]),
+                None => now.fill(0),
+            }
+            target = rest;
+        }
+    });
+}

@@ -1,0 +1,92 @@
+//! Transfers that fail after the zone has accepted the write.
+
+use super::*;
+use crate::emulated::{Extent, Storage};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Fails as many writes as it is told to, and then keeps nothing.
+#[derive(Default)]
+struct Failing {
+    left: AtomicU64,
+}
+
+impl Storage for Failing {
+    const KEEPS_DATA: bool = true;
+
+    fn write(&self, _: Extent, _: &Data) -> Result<(), DeviceError> {
+        let fails = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+        if fails.is_ok() { Err(DeviceError::Medium) } else { Ok(()) }
+    }
+
+    fn write_zeroes(&self, to: Extent) -> Result<(), DeviceError> {
+        self.write(to, &Data::NONE)
+    }
+
+    fn read(&self, _: Extent, _: &Data) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn discard(&self, _: ZoneIndex, _: u32) {}
+}
+
+fn failing(options: &EmulatedOptions, times: u64) -> Emulated<Failing> {
+    Emulated::new("failing", options, Failing { left: AtomicU64::new(times) }).unwrap()
+}
+
+const MEDIUM: Result<(), DeviceError> = Err(DeviceError::Medium);
+
+#[test]
+fn h61_failed_write_does_not_move_the_pointer() {
+    for options in [small(), polled(small()), EmulatedOptions { preserves_write_order: true, ..small() }] {
+        let d = failing(&options, 2);
+        assert_eq!(write_filled(&d, 64, 8, 1), MEDIUM);
+        assert_eq!(act(&d, Op::WriteZeroes, 64, 8), MEDIUM);
+        assert_eq!(shape(&d, 1), imp_open(0));
+        assert_eq!(write_filled(&d, 64, 8, 1), Ok(()));
+        assert_eq!(shape(&d, 1), imp_open(8));
+    }
+}
+
+#[test]
+fn h55_failed_first_write_leaves_a_zone_that_can_be_closed_written_and_reset() {
+    let options = EmulatedOptions { zone_max_open: 1, personality: zonal_core::Personality::Zbc, ..small() };
+    let d = failing(&options, 1);
+    assert_eq!(write_filled(&d, 64, 8, 1), MEDIUM);
+    assert_eq!(shape(&d, 1), imp_open(0));
+    // Takes the only open resource: the unwritten zone is closed, which empties it.
+    assert_eq!(write_filled(&d, 128, 8, 1), Ok(()));
+    assert_eq!((shape(&d, 1), shape(&d, 2)), (EMPTY, imp_open(8)));
+    d.zones().check().unwrap();
+}
+
+#[test]
+fn h61_failed_filling_write_leaves_the_zone_open_for_another_try() {
+    let d = failing(&EmulatedOptions { zone_max_open: 1, ..small() }, 1);
+    assert_eq!(write_filled(&d, 64, 48, 1), MEDIUM);
+    assert_eq!(shape(&d, 1), imp_open(0));
+    assert_eq!(write_filled(&d, 64, 48, 1), Ok(()));
+    assert_eq!(shape(&d, 1), FULL);
+    d.zones().check().unwrap();
+}
+
+#[test]
+fn h61_failed_append_gives_its_place_to_the_next() {
+    let d = failing(&small(), 1);
+    let mut bytes = [0; 4096];
+    assert_eq!(transfer(&d, Op::Append, 64, &mut bytes), Err(DeviceError::Medium));
+    assert_eq!(transfer(&d, Op::Append, 64, &mut bytes), Ok(Output::Appended(Sector(64))));
+}
+
+#[test]
+fn failed_write_to_a_zone_reset_meanwhile_does_not_touch_its_pointer() {
+    let d = failing(&polled(small()), 0);
+    let zones = d.zones();
+    let zone = ZoneIndex(1);
+    let placed = zones.begin(super::super::WriteKind::Exclusive, zone, 0, 8).unwrap();
+    zones.apply(zone, zonal_core::device::ZoneEvent::Reset).unwrap();
+    assert_eq!(act(&d, Op::Append, 64, 8), Err(DeviceError::InvalidField), "needs a payload");
+    assert_eq!(transfer(&d, Op::Append, 64, &mut [0; 4096]), Ok(Output::Appended(Sector(64))));
+    zones.end(&placed, false);
+    zones.release(placed);
+    assert_eq!(shape(&d, 1), imp_open(8));
+}

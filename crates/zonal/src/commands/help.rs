@@ -1,0 +1,28 @@
+//! `zonal help`: help on commands and on topics.
+
+use crate::cli;
+use crate::exit::Failure;
+use crate::topics::TOPICS;
+use clap::Args;
+use std::io::Write;
+
+/// Print help on a command or a topic
+#[derive(Args, Debug)]
+pub(crate) struct Help {
+    /// Command or topic; all of them in short if not given
+    topic: Option<String>,
+}
+
+pub(crate) fn run(arguments: &Help, out: &mut dyn Write) -> Result<(), Failure> {
+    let name = arguments.topic.as_deref();
+    if let Some(topic) = TOPICS.iter().find(|t| Some(t.name) == name) {
+        return Ok(out.write_all((topic.text)().as_bytes())?);
+    }
+    match cli::help(name, None) {
+        Some(text) => Ok(out.write_all(text.as_bytes())?),
+        None => {
+            let name = name.unwrap_or_default();
+            Err(Failure::usage(format!("{name}: no command or topic of this name; see `zonal help`")))
+        }
+    }
+}
