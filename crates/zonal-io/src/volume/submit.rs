@@ -245,9 +245,14 @@ impl Volume {
         let Some(result) = self.issue(now, slot) else { return Fate::Later };
         match result {
             Ok(Output::Done)
-                if single(slot).is_some_and(|p| self.ends_with_this_command(p)) && self.complete_unqueued(zone) =>
+                if single(slot).is_some_and(|p| self.ends_with_this_command(p))
+                    && self.complete_unqueued(zone) =>
             {
-                if one(slot).op == Op::Append { end_append_here(slot) } else { end_here(slot, Ok(Output::Done)) }
+                if one(slot).op == Op::Append {
+                    end_append_here(slot)
+                } else {
+                    end_here(slot, Ok(Output::Done))
+                }
             }
             result => {
                 self.completed(now, slot, result);
@@ -339,7 +344,8 @@ impl Volume {
                 // SAFETY: the parts are disjoint pieces of the request's buffer, which the last part to end gives back.
                 unsafe { IoBuf::from_raw(bytes.add(offset), part_sectors * SECTOR_BYTES as u32) }
             };
-            let part = Request { op, fua, nowait: false, sector: Sector(from), sectors: part_sectors, buf, token };
+            let part =
+                Request { op, fua, nowait: false, sector: Sector(from), sectors: part_sectors, buf, token };
             let mut slot = Some(Context::one(Pending::new(Owner::Split(split.clone()), part)));
             self.take(now, self.way_of_one_zone(op, zone), &mut slot);
         }
