@@ -219,6 +219,33 @@ impl Zones {
         Ok(Placed { zone, offset, sectors, generation: change.after.generation(), kind })
     }
 
+    /// As [`Zones::begin`], for writes whose data takes its time: not even the last one fills the zone. Once the data of
+    /// all has arrived, [`ZoneEvent::EndWrite`] does.
+    ///
+    /// # Errors
+    /// [`ZoneError`]; nothing has changed.
+    pub fn begin_transfer(
+        &self,
+        kind: WriteKind,
+        zone: ZoneIndex,
+        offset: u32,
+        sectors: u32,
+    ) -> Result<Placed, ZoneError> {
+        let capacity = self.geometry.capacity_of(zone);
+        let change = self.change(zone, move |word| {
+            let state = word.state();
+            let offset = if kind == WriteKind::Append { state.written } else { offset };
+            let step = device::begin_write(capacity, state, offset, sectors)?;
+            if kind != WriteKind::Append && word.is_busy() {
+                return Err(ZoneError::InvalidWrite);
+            }
+            let next = if kind == WriteKind::Exclusive { word.busy() } else { word };
+            Ok(Decision { word: next.with(step.state), step })
+        })?;
+        let offset = change.step.placed.unwrap_or(offset);
+        Ok(Placed { zone, offset, sectors, generation: change.after.generation(), kind })
+    }
+
     /// The data of `placed` has arrived or has not. Where it has not, the pointer goes back to where it began, unless
     /// another write was placed behind it.
     #[inline]

@@ -359,7 +359,6 @@ impl Engine {
 
     fn write_conventional(&self, command: &Command) -> Result<(), DeviceError> {
         self.transfer(command, command.sector)?;
-        self.ledger.wrote_data();
         if command.fua { self.flush() } else { Ok(()) }
     }
 
@@ -399,21 +398,21 @@ impl Engine {
         self.ledger
             .before_write(placed.zone, placed.offset, &|zone| self.durable_state(zone))
             .map_err(|f| DeviceError::Os(f.errno))?;
-        self.transfer(command, self.sector_of(placed))?;
-        self.ledger.wrote_data();
-        Ok(())
+        self.transfer(command, self.sector_of(placed))
     }
 
     fn transfer(&self, command: &Command, to: Sector) -> Result<(), DeviceError> {
         let at = self.layout.data(to);
-        match command.op {
+        let result = match command.op {
             Op::WriteZeroes => self.backing.zero(at, u64::from(command.sectors) * SECTOR_BYTES),
             _ => command.data.with_slices(|pieces| match pieces {
                 [piece] => self.backing.write_at(piece, at),
                 pieces => self.backing.write_vectored_at(pieces, at),
             }),
-        }
-        .map_err(|e| DeviceError::Os(errno(&e)))
+        };
+        // Also after a failure: what of it can be read must not change any more once a flush is over.
+        self.ledger.wrote_data();
+        result.map_err(|e| DeviceError::Os(errno(&e)))
     }
 
     fn read(&self, command: &Command) -> Result<(), DeviceError> {

@@ -20,7 +20,7 @@ use crate::sync::{CachePadded, Condvar, Mutex, MutexGuard};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 use zonal_core::device::{ZoneAction, ZoneEvent, ZoneState};
-use zonal_core::{DeviceError, Personality, ZoneCondition, ZoneError, ZoneIndex};
+use zonal_core::{DeviceError, Personality, ZoneError, ZoneIndex};
 
 /// Locks over all zones: more than there are threads at any time, so that two rarely meet.
 const SHARDS: usize = 64;
@@ -64,9 +64,8 @@ struct Shard {
 
 #[derive(Default)]
 struct Zone {
+    /// In the order of their places.
     writes: VecDeque<Flight>,
-    /// Finished by command while writes were on their way, as against filled by them.
-    is_finished: bool,
 }
 
 struct Flight {
@@ -113,7 +112,7 @@ impl Flights {
         sectors: u32,
     ) -> Result<Placed, ZoneError> {
         let mut shard = self.lock(zone);
-        let placed = zones.begin(kind, zone, offset, sectors)?;
+        let placed = zones.begin_transfer(kind, zone, offset, sectors)?;
         let flight = Flight { placed, is_stale: false, phase: Phase::Placed };
         shard.entry(zone).or_default().writes.push_back(flight);
         Ok(placed)
@@ -147,7 +146,9 @@ impl Flights {
         let shard = self.shard(placed.zone);
         let mut listed = shard.zones.lock();
         let zone = listed.get_mut(&placed.zone).expect("a zone with writes in flight is listed");
-        zones.end(placed, result.is_ok());
+        if result.is_err() {
+            zones.end(placed, false);
+        }
         let flight = zone.flight(placed);
         flight.phase = Phase::Ended(answer, result);
         if flight.is_stale {
@@ -158,6 +159,9 @@ impl Flights {
             let Phase::Ended(answer, result) = flight.phase else { unreachable!("just matched") };
             zones.release(flight.placed);
             landed.push(Landed { placed: flight.placed, answer, result });
+        }
+        if zone.writes.iter().all(|f| f.is_stale) {
+            zones.apply(placed.zone, ZoneEvent::EndWrite).expect("the end of writes is never refused");
         }
         if zone.writes.is_empty() {
             listed.remove(&placed.zone);
@@ -177,14 +181,10 @@ impl Flights {
         if action == ZoneAction::Reset {
             resetting(zones.state(zone).written);
         }
-        let lost_data = zones.manage(zone, action)?.is_some();
-        if let Some(in_flight) = shard.get_mut(&zone) {
-            if lost_data {
-                in_flight.is_finished = false;
-                in_flight.writes.iter_mut().for_each(|f| f.is_stale = true);
-            } else if action == ZoneAction::Finish {
-                in_flight.is_finished = true;
-            }
+        if zones.manage(zone, action)?.is_some()
+            && let Some(in_flight) = shard.get_mut(&zone)
+        {
+            in_flight.writes.iter_mut().for_each(|f| f.is_stale = true);
         }
         Ok(())
     }
@@ -193,15 +193,9 @@ impl Flights {
     pub(super) fn state(&self, zones: &Zones, zone: ZoneIndex) -> ZoneState {
         let shard = self.lock(zone);
         let state = zones.state(zone);
-        let in_flight = shard.get(&zone);
-        let first = in_flight.and_then(|z| z.writes.iter().find(|f| !f.is_stale));
+        let first = shard.get(&zone).and_then(|z| z.writes.iter().find(|f| !f.is_stale));
         let written = first.map_or(state.written, |f| f.placed.offset.min(state.written));
-        // Full only because the last place was given away: it is not until the data is there.
-        let is_filling = written < state.written && in_flight.is_some_and(|z| !z.is_finished);
-        match state.condition {
-            ZoneCondition::Full if is_filling => ZoneState { condition: ZoneCondition::Closed, written },
-            condition => ZoneState { condition, written },
-        }
+        ZoneState { written, ..state }
     }
 
     /// State of `zone` as a restart would find it if all that has landed were durable.

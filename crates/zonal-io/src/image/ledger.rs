@@ -5,8 +5,8 @@
 //!
 //! # A commit
 //! 1. Sample the zones that changed. A zone's pointer never includes bytes that are not yet in the file.
-//! 2. Write what guards the commit (the session page; a repetition of pages this opener has not written yet), then sync.
-//!    Now the data below the sampled pointers is durable.
+//! 2. Before the first one, note in the session page that slots may tear, and sync. Write once more what counts on pages
+//!    that this opener has not written yet. Sync: now the data below the sampled pointers is durable.
 //! 3. Write each changed page to the slot that does not count, under the next sequence number, then sync.
 //! 4. Give back the space of zones whose reset became durable.
 //!
@@ -15,6 +15,8 @@
 //! # Invariants
 //! - Every byte below a pointer that a power cut can bring back is durable and was written for that pointer: no data is
 //!   written below a zone's `bound` ([`Ledger::before_write`]).
+//! - Nothing builds on what an opener that did not close left behind before it is written and synced once more: it may
+//!   lie only in the operating system's cache, for good if that opener met a failed sync.
 //! - A failure of any step stands until reopen: after a failed sync, a later success proves nothing.
 //!
 //! # Why a bound, and not a flag "reset since the last commit"
@@ -62,6 +64,9 @@ struct Committer {
     served: u64,
     /// The session page has been written by this opener and says open.
     session_open: bool,
+    /// The last opener did not close. The pages it left may be only in the operating system's cache, and if a sync failed
+    /// under it no later sync will write them: nothing may build on them before they are written again.
+    is_unproven: bool,
     /// Slots of the session page, then of the pages of zones.
     pages: Box<[PageState]>,
     /// Durable word of each zone.
@@ -72,12 +77,15 @@ struct Committer {
 struct PageState {
     /// The slot that counts and its sequence number.
     live: Option<(Side, u64)>,
-    /// This opener has written the page. Until then its live slot may be only in the operating system's cache: left
-    /// behind by an opener whose sync failed.
+    /// This opener has written the page. Until then its live slot may be only in the operating system's cache, and the
+    /// other slot the only one on the medium.
     anchored: bool,
     /// The other slot is torn and has to be replaced before the image counts as closed in order.
     torn: bool,
 }
+
+/// Bound of every zone while the pages that were read may not be on the medium: above any offset.
+const UNPROVEN: u32 = u32::MAX;
 
 /// What a commit has to cover.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -130,19 +138,25 @@ impl Ledger {
                 zone_states[zone.0 as usize] = state_from_word(&geometry, zone, word).map_err(page_error)?;
             }
         }
+        let was_open = session == Session::Open;
         let ledger = Ledger {
             backing,
             geometry,
             layout,
             creation: header.creation,
-            bound: zone_states.iter().map(|s| AtomicU32::new(s.written)).collect(),
+            bound: zone_states
+                .iter()
+                .map(|s| AtomicU32::new(if was_open { UNPROVEN } else { s.written }))
+                .collect(),
             dirty: (0..layout.zone_pages).map(|_| AtomicBool::new(false)).collect(),
-            unsynced: AtomicBool::new(false),
+            // The last opener may have died between a write and its first flush, which leaves no trace here.
+            unsynced: AtomicBool::new(true),
             failure: OnceLock::new(),
             tickets: AtomicU64::new(0),
             committer: Mutex::new(Committer {
                 served: 0,
                 session_open: false,
+                is_unproven: was_open,
                 pages: states.into(),
                 words: zone_states.iter().map(|s| s.to_bits()).collect(),
             }),
@@ -177,7 +191,8 @@ impl Ledger {
             return Ok(());
         }
         let mut c = self.committer.lock();
-        // A commit that was under way may have done it.
+        self.prove(&mut c)?;
+        // A commit that was under way may have done it, or there was nothing but doubt.
         if bound.load(Ordering::SeqCst) <= offset {
             return Ok(());
         }
@@ -234,9 +249,10 @@ impl Ledger {
 
     fn commit(&self, c: &mut Committer, scope: Scope, sample: Sample<'_>) -> Result<(), Failure> {
         self.check()?;
+        self.prove(c)?;
         let edits = self.sample(c, scope, sample);
         let pages = self.pages_to_write(c, scope, &edits);
-        let guarded = !pages.is_empty() && self.write_guards(c, &pages)?;
+        let guarded = self.write_guards(c, &pages)?;
         let data = scope == Scope::All && self.unsynced.swap(false, Ordering::SeqCst);
         if guarded || data {
             self.sync("syncing data")?;
@@ -301,26 +317,47 @@ impl Ledger {
         pages
     }
 
-    /// Writes what has to be durable before any slot of `pages` may tear. Whether anything was written.
-    fn write_guards(&self, c: &mut Committer, pages: &[u32]) -> Result<bool, Failure> {
-        let mut wrote = false;
-        if !c.session_open {
-            self.write_session(c, Session::Open)?;
-            c.session_open = true;
-            wrote = true;
+    /// Makes what the last opener left behind durable, if it did not close.
+    fn prove(&self, c: &mut Committer) -> Result<(), Failure> {
+        if !c.is_unproven {
+            return Ok(());
         }
+        let written: Vec<u32> =
+            (1..).zip(&c.pages[1..]).filter(|(_, page)| page.live.is_some()).map(|(i, _)| i).collect();
+        self.write_guards(c, &written)?;
+        self.sync("syncing what the last opener left")?;
+        c.is_unproven = false;
+        for (bound, word) in self.bound.iter().zip(&c.words) {
+            bound.store(ZoneState::from_word(*word).written, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    /// Writes what has to be durable before a slot of `pages` that does not count may tear: that tears are to be
+    /// expected, and the slots that count. Whether a sync is owed.
+    fn write_guards(&self, c: &mut Committer, pages: &[u32]) -> Result<bool, Failure> {
+        if !pages.is_empty() && !c.session_open {
+            self.write_session(c, Session::Open)?;
+            self.sync("syncing the begin of the session")?;
+            c.session_open = true;
+        }
+        let mut wrote = false;
         for &index in pages {
-            let state = c.pages[index as usize];
-            if state.anchored {
-                continue;
-            }
-            let (side, sequence) = state.live.unwrap_or((Side::A, 1));
-            self.write_slot(side, &self.page(c, index, sequence))?;
-            c.pages[index as usize] =
-                PageState { live: Some((side, sequence)), anchored: true, torn: state.torn };
-            wrote = true;
+            wrote |= self.anchor(c, index)?;
         }
         Ok(wrote)
+    }
+
+    /// Writes what page `index` says once more, or for the first time, unless this opener has. Whether it was written.
+    fn anchor(&self, c: &mut Committer, index: u32) -> Result<bool, Failure> {
+        let state = c.pages[index as usize];
+        if state.anchored {
+            return Ok(false);
+        }
+        let (side, sequence) = state.live.unwrap_or((Side::A, 1));
+        self.write_slot(side, &self.page(c, index, sequence))?;
+        c.pages[index as usize] = PageState { live: Some((side, sequence)), anchored: true, ..state };
+        Ok(true)
     }
 
     fn write_session(&self, c: &mut Committer, session: Session) -> Result<(), Failure> {

@@ -1,1 +1,269 @@
+use super::*;
+use proptest::prelude::*;
 
+fn header() -> Header {
+    Header {
+        creation: std::array::from_fn(|i| i as u8),
+        geometry: Geometry::new(Sectors(1200 * 64), Sectors(64), Sectors(48), 3).unwrap(),
+        open_max: 6,
+        active_max: 8,
+        block_sectors: 8,
+        append_sectors_max: 256,
+        personality: Personality::Zbc,
+        rotational: true,
+        profile: "zns-1t".into(),
+    }
+}
+
+fn page(index: u32, sequence: u64, word: u64) -> Page {
+    Page { index, sequence, words: [word; ZONES_PER_PAGE] }
+}
+
+const CREATION: [u8; 16] = [3; 16];
+
+fn slots(a: &[u8], b: &[u8]) -> Result<Slots, PageError> {
+    Slots::parse(&[a, b].concat(), 1, &CREATION)
+}
+
+#[test]
+fn header_emit_then_parse_is_the_same() {
+    assert_eq!(Header::parse(&header().emit()), Ok(header()));
+}
+
+#[test]
+fn header_any_byte_flipped_is_refused_or_means_the_same() {
+    let (bytes, whole) = (header().emit(), header());
+    for at in 0..bytes.len() {
+        for bit in 0..8 {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << bit;
+            // The other copy is sound, so it stands in.
+            assert_eq!(fuzz_header(&flipped).as_ref(), Ok(&whole), "byte {at}, bit {bit}");
+        }
+    }
+}
+
+#[test]
+fn header_same_byte_flipped_in_both_copies_is_refused() {
+    let bytes = header().emit();
+    for at in 0..HEADER_COPY_OFFSET as usize {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 0x10;
+        flipped[at + HEADER_COPY_OFFSET as usize] ^= 0x10;
+        match fuzz_header(&flipped) {
+            Err(HeaderError::Foreign) => assert!(at < 8),
+            Err(HeaderError::Newer(_) | HeaderError::VersionZero) => assert!((8..12).contains(&at)),
+            Err(HeaderError::Checksum { .. }) => assert!((12..512).contains(&at), "byte {at}"),
+            Ok(parsed) => assert!(parsed == header() && at >= 512, "byte {at}"),
+            Err(e) => panic!("byte {at}: {e}"),
+        }
+    }
+}
+
+#[test]
+fn header_copies_that_differ_are_refused() {
+    let mut bytes = header().emit();
+    let other = Header { open_max: 5, ..header() }.emit();
+    bytes[HEADER_COPY_OFFSET as usize..].copy_from_slice(&other[HEADER_COPY_OFFSET as usize..]);
+    assert_eq!(Header::parse(&bytes), Err(HeaderError::CopiesDiffer));
+}
+
+/// The bytes of a header after `change`, with a right checksum, in both copies.
+fn changed(change: impl FnOnce(&mut RawHeader)) -> Vec<u8> {
+    let mut bytes = header().emit();
+    let (raw, _) = RawHeader::mut_from_prefix(&mut bytes).unwrap();
+    change(raw);
+    raw.crc = raw.checksum().into();
+    let (first, second) = bytes.split_at_mut(HEADER_COPY_OFFSET as usize);
+    second.copy_from_slice(first);
+    bytes
+}
+
+#[test]
+fn header_newer_version_is_named_whatever_its_checksum() {
+    let mut bytes = changed(|h| h.version = 2.into());
+    let newer = HeaderError::Newer(2);
+    assert_eq!(Header::parse(&bytes), Err(newer.clone()));
+    bytes[12] ^= 1;
+    assert_eq!(Header::parse(&bytes), Err(newer.clone()));
+    assert!(newer.to_string().contains("format version 2; this program reads versions up to 1"));
+}
+
+#[test]
+fn header_unknown_features_are_refused_only_if_incompatible() {
+    let bytes = changed(|h| h.incompat = 5.into());
+    assert_eq!(Header::parse(&bytes), Err(HeaderError::UnknownFeatures(5)));
+    assert_eq!(Header::parse(&changed(|h| h.compat = 5.into())), Ok(header()));
+    assert_eq!(Header::parse(&changed(|h| h.rest[100] = 5)), Ok(header()));
+}
+
+#[test]
+fn header_impossible_fields_are_refused() {
+    let refused = |change: fn(&mut RawHeader)| Header::parse(&changed(change)).unwrap_err().to_string();
+    for (change, message) in [
+        ((|h| h.zone_size = 65.into()) as fn(&mut RawHeader), "zone size of 65 sectors"),
+        (|h| h.zone_size = u64::MAX.into(), "zone size"),
+        (|h| h.sectors = 0.into(), "a device of 0 sectors"),
+        (|h| h.sectors = u64::MAX.into(), "cannot be divided"),
+        (|h| h.zone_capacity = 65.into(), "zone capacity of 65"),
+        (|h| h.conventional = 1200.into(), "1200 conventional zones"),
+        (|h| h.open_max = 9.into(), "max open 9 is above max active 8"),
+        (|h| h.block_sectors = 3.into(), "the logical block, in sectors, is 3"),
+        (|h| h.block_sectors = 0.into(), "the logical block, in sectors, is 0"),
+        (|h| h.personality = 2, "the personality is 2"),
+        (|h| h.rotational = 2, "the rotational flag is 2"),
+        (|h| h.ledger_offset = 0.into(), "the ledger's offset is 0"),
+        (|h| h.data_offset = 4096.into(), "the data's offset is 4096"),
+        (|h| h.profile = [0xFF; 32], "profile name"),
+        (
+            |h| {
+                h.zone_size = 8.into();
+                h.zone_capacity = 8.into();
+                h.sectors = (8 * (u64::from(ZONES_MAX) + 1)).into();
+            },
+            "the number of zones is 16777217",
+        ),
+    ] {
+        let found = refused(change);
+        assert!(found.contains(message), "{found:?} does not say {message:?}");
+    }
+}
+
+#[test]
+fn header_too_short_or_foreign_is_refused() {
+    assert_eq!(Header::parse(&[]), Err(HeaderError::Short(0)));
+    assert_eq!(Header::parse(&[0; 8192]), Err(HeaderError::Foreign));
+    let cut = &header().emit()[..511];
+    assert_eq!(Header::parse(cut), Err(HeaderError::Short(511)));
+}
+
+#[test]
+fn layout_of_a_large_drive() {
+    let zones = 112_000;
+    let geometry = Geometry::new(Sectors(zones << 18), Sectors(1 << 18), Sectors(0), 0).unwrap();
+    let layout = Layout::of(&geometry);
+    assert_eq!(layout.zone_pages, 221);
+    assert_eq!(layout.slot(1, Side::B), 8192 + 3 * 4096);
+    assert_eq!(layout.data_offset, 2 << 20);
+    assert_eq!(layout.file_len(), Some((2 << 20) + (zones << 27)));
+}
+
+#[test]
+fn slots_larger_sequence_counts() {
+    let (old, new) = (page(1, 6, 1).emit(&CREATION), page(1, 7, 2).emit(&CREATION));
+    for (a, b, side) in [(&old, &new, Side::B), (&new, &old, Side::A)] {
+        let (found, live) = slots(a, b).unwrap().live.unwrap();
+        assert_eq!((found, live.sequence, live.words[3]), (side, 7, 2));
+    }
+    assert_eq!(slots(&old, &old).unwrap_err(), PageError::SameSequence(6));
+}
+
+#[test]
+fn slots_never_written_have_no_page() {
+    let zero = [0; PAGE_BYTES];
+    let found = slots(&zero, &zero).unwrap();
+    assert!(found.live.is_none() && found.damaged.is_none());
+}
+
+#[test]
+fn slots_torn_commit_leaves_the_other() {
+    let (old, new) = (page(1, 6, 1).emit(&CREATION), page(1, 7, 2).emit(&CREATION));
+    for torn_at in (512..PAGE_BYTES).step_by(512) {
+        let torn = [&new[..torn_at], &page(1, 5, 0).emit(&CREATION)[torn_at..]].concat();
+        let found = slots(&torn, &old).unwrap();
+        assert_eq!(found.damaged, Some(Side::A));
+        assert_eq!(found.live.unwrap().1.sequence, 6);
+        // The first commit of all: the rest is zero.
+        let torn = [&new[..torn_at], &[0; PAGE_BYTES][torn_at..]].concat();
+        let found = slots(&torn, &[0; PAGE_BYTES]).unwrap();
+        assert!(found.live.is_none() && found.damaged == Some(Side::A));
+    }
+}
+
+#[test]
+fn slots_both_damaged_or_from_elsewhere_are_refused() {
+    let good = page(1, 6, 1).emit(&CREATION);
+    let mut bad = good;
+    bad[4000] ^= 1;
+    assert_eq!(slots(&bad, &bad).unwrap_err(), PageError::BothDamaged);
+    assert_eq!(slots(&[0; PAGE_BYTES], &bad).unwrap_err(), PageError::BothDamaged);
+    let elsewhere = page(2, 9, 1).emit(&CREATION);
+    assert!(matches!(
+        slots(&good, &elsewhere).unwrap_err(),
+        PageError::Misplaced { side: Side::B, found: 2, .. }
+    ));
+    let other_image = page(1, 9, 1).emit(&[4; 16]);
+    assert!(matches!(slots(&other_image, &good).unwrap_err(), PageError::Misplaced { side: Side::A, .. }));
+}
+
+#[test]
+fn page_any_bit_flipped_is_damaged() {
+    let bytes = page(1, 6, 1).emit(&CREATION);
+    for at in 0..PAGE_BYTES {
+        let mut flipped = bytes;
+        flipped[at] ^= 1 << (at % 8);
+        assert_eq!(slots(&flipped, &[0; PAGE_BYTES]).unwrap().damaged, Some(Side::A), "byte {at}");
+    }
+}
+
+#[test]
+fn state_words_no_commit_writes_are_refused() {
+    let geometry = header().geometry;
+    let state = |condition, written| ZoneState { condition, written }.to_bits();
+    let parse = |zone, word| state_from_word(&geometry, ZoneIndex(zone), word);
+    for (zone, word) in [
+        (0, ZoneState::CONVENTIONAL.to_bits()),
+        (9, ZoneState::EMPTY.to_bits()),
+        (9, state(ZoneCondition::Closed, 47)),
+        (9, state(ZoneCondition::Full, 0)),
+        (9, ZoneState::full(48).to_bits()),
+        (9, state(ZoneCondition::ReadOnly, 5)),
+        (9, state(ZoneCondition::Offline, 0)),
+    ] {
+        assert_eq!(parse(zone, word).map(ZoneState::to_bits), Ok(word));
+    }
+    for (zone, word) in [
+        (9, 0),
+        (0, ZoneState::EMPTY.to_bits()),
+        (9, state(ZoneCondition::ImpOpen, 5)),
+        (9, state(ZoneCondition::ExpOpen, 0)),
+        (9, state(ZoneCondition::Closed, 0)),
+        (9, state(ZoneCondition::Closed, 48)),
+        (9, ZoneState::full(49).to_bits()),
+        (9, ZoneState::EMPTY.to_bits() | 1 << 40),
+    ] {
+        assert_eq!(parse(zone, word), Err(PageError::Zone { zone: ZoneIndex(zone), word }));
+    }
+}
+
+proptest! {
+    #[test]
+    fn fuzz_header_never_panics(mut bytes in proptest::collection::vec(any::<u8>(), 0..9000), magic: bool) {
+        if magic && bytes.len() >= 16 {
+            bytes[..8].copy_from_slice(&MAGIC);
+            bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
+        }
+        let _ = fuzz_header(&bytes);
+    }
+
+    #[test]
+    fn header_with_any_fields_and_a_right_checksum_never_panics(
+        sectors: u64, shift in 0u32..64, capacity: u64, counts: [u32; 5], block_shift in 0u32..10,
+    ) {
+        let _ = fuzz_header(&changed(|h| {
+            h.sectors = sectors.into();
+            h.zone_size = (1u64 << shift).into();
+            h.zone_capacity = capacity.into();
+            h.conventional = counts[0].into();
+            h.open_max = counts[1].into();
+            h.active_max = counts[2].into();
+            h.block_sectors = (1u32 << block_shift).into();
+            h.append_sectors_max = counts[4].into();
+        }));
+    }
+
+    #[test]
+    fn slots_of_any_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..9000)) {
+        let _ = Slots::parse(&bytes, 1, &CREATION);
+    }
+}

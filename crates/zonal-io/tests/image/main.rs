@@ -1,0 +1,10 @@
+//! The image device against power cuts, killed processes, damage and time.
+
+mod corpus;
+mod crash;
+mod damage;
+mod drive;
+mod golden;
+mod kill;
+mod model;
+mod opening;
