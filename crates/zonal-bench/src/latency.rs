@@ -95,6 +95,14 @@ impl Latency {
         self.histogram.value_at_percentile(percent).min(self.max)
     }
 
+    /// How many are below `nanos`, to the histogram's precision.
+    pub fn count_below(&self, nanos: u64) -> u64 {
+        match nanos {
+            0 => 0,
+            n => self.histogram.count_between(0, n - 1),
+        }
+    }
+
     /// Times and how often each occurred, rising. A time stands for those down to the one before it.
     pub fn bins(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.histogram.iter_recorded().map(|v| (v.value_iterated_to(), v.count_since_last_iteration()))

@@ -8,6 +8,7 @@
 mod error;
 pub mod job;
 mod latency;
+mod output;
 mod progress;
 mod report;
 mod run;
@@ -16,6 +17,7 @@ pub mod workload;
 
 pub use error::{BenchError, OpenerError, PlanError};
 pub use latency::{HISTOGRAM_MAX, Latency};
+pub use output::{Comparison, Detail, Row};
 pub use report::{Depths, DirReport, Failure, JobReport, ModeReport, Report};
 pub use run::plan::{BUFFER_BYTES_MAX, Plan, WorkerPlan};
 pub use run::samples::Samples;
