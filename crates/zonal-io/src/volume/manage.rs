@@ -158,8 +158,9 @@ impl Volume {
         if zone.0 >= self.info.geometry.zones() || self.info.geometry.is_conventional(zone) {
             return;
         }
-        let shard = self.shard(zone).lock();
-        self.update(zone, Word::recovering);
+        let mut shard = self.shard(zone).lock();
+        let word = self.update(zone, Word::recovering);
+        shard.queue(zone).distrust(word);
         drop(shard);
         self.kick(now, zone);
     }

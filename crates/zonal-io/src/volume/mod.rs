@@ -182,8 +182,7 @@ impl Shard {
         let Some(at) = self.index.remove(&zone.0) else { return };
         self.last = (NO_ZONE, 0);
         let queue = &mut self.queues[at as usize];
-        assert!(queue.is_empty(), "a queue was given up while requests waited");
-        queue.clear();
+        queue.recycle();
         if self.index.is_empty() && self.queues.len() > SPARE_QUEUES_MAX {
             // After a reset of all zones: do not keep a queue a zone.
             self.queues = Vec::new();
