@@ -128,7 +128,7 @@ pub(crate) enum ContextKind {
     /// A direct user's number.
     Token(u64),
     /// A volume's request, or a piece of one.
-    One(Pending),
+    One(Box<Pending>),
     /// Writes that share a command, or zeroes written as data.
     Merged(Box<Merged>),
     /// A volume asks where this zone stands after a failed write.
@@ -137,7 +137,7 @@ pub(crate) enum ContextKind {
 
 impl Context {
     #[inline(always)]
-    pub(crate) const fn one(pending: Pending) -> Context {
+    pub(crate) const fn one(pending: Box<Pending>) -> Context {
         Context(ContextKind::One(pending))
     }
 

@@ -6,7 +6,9 @@ pub mod data;
 pub mod device;
 pub mod emulated;
 pub mod image;
+pub mod registry;
 pub mod sync;
+pub mod trace;
 pub mod volume;
 
 pub use volume::Volume;

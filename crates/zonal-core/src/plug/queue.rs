@@ -93,6 +93,13 @@ impl<T> Queue<T> {
         self.items.is_empty()
     }
 
+    /// Forgets what it knows, to serve another zone; keeps its memory. For empty queues.
+    pub fn clear(&mut self) {
+        let mut items = std::mem::take(&mut self.items);
+        items.clear();
+        *self = Queue { items, ..Queue::default() };
+    }
+
     /// Puts a request at the end and returns the word, waiting.
     pub fn push(&mut self, word: Word, item: Item<T>) -> Word {
         self.gave_up = false;

@@ -26,9 +26,6 @@ struct Queue {
     /// Commands between [`Queues::reserve`] and delivery.
     outstanding: AtomicU32,
     waiting: Mutex<WaitingList>,
-    /// Taken from `waiting` and on their way out. Held by the thread that polls, which empties it. Locked before
-    /// `waiting`.
-    leaving: Mutex<VecDeque<Waiting>>,
 }
 
 #[derive(Default)]
@@ -37,25 +34,6 @@ struct WaitingList {
     commands: VecDeque<Waiting>,
     /// Something is there that the last poll has not seen, or has not had the budget to take.
     has_news: bool,
-}
-
-impl WaitingList {
-    /// Moves at most `budget` commands that are due to `leaving`, which is empty, and returns when the next one is.
-    fn take_due(&mut self, now: Nanos, budget: usize, leaving: &mut VecDeque<Waiting>) -> Option<Nanos> {
-        let WaitingList { commands, has_news } = self;
-        if commands.len() <= budget && commands.back().is_none_or(|w| w.due <= now) {
-            std::mem::swap(commands, leaving);
-        } else {
-            while leaving.len() < budget
-                && let Some(due) = commands.pop_front_if(|w| w.due <= now)
-            {
-                leaving.push_back(due);
-            }
-        }
-        let next = commands.front().map(|w| w.due.max(now));
-        *has_news = next == Some(now);
-        next
-    }
 }
 
 /// All queues of a device.
@@ -121,15 +99,24 @@ impl Queues {
         done: &mut dyn FnMut(Completed),
     ) -> Option<Nanos> {
         let queue = &self.queues[queue];
-        // Whoever is at it is done soon, and may not look at what this caller waits for.
-        let Some(mut leaving) = queue.leaving.try_lock() else { return Some(now) };
-        let next = queue.waiting.lock().take_due(now, budget, &mut leaving);
-        queue.outstanding.fetch_sub(leaving.len() as u32, Ordering::Relaxed);
-        while let Some(Waiting { context, executed, .. }) = leaving.pop_front() {
+        // Whoever is at it is done soon, and may not look at what this caller waits for. `done` runs under the lock: it
+        // may not call the device.
+        let Some(mut waiting) = queue.waiting.try_lock() else { return Some(now) };
+        let mut taken = 0;
+        while taken < budget
+            && let Some(Waiting { context, executed, .. }) = waiting.commands.pop_front_if(|w| w.due <= now)
+        {
+            taken += 1;
             if let Some(placed) = executed.held {
                 released(placed);
             }
             done(Completed { context, result: executed.result });
+        }
+        let next = waiting.commands.front().map(|w| w.due.max(now));
+        waiting.has_news = next == Some(now);
+        drop(waiting);
+        if taken > 0 {
+            queue.outstanding.fetch_sub(taken as u32, Ordering::Relaxed);
         }
         next
     }

@@ -132,6 +132,9 @@ pub enum OptionsError {
     },
 }
 
+/// Most zones of a device: 128 MiB of zone states, a hundred times the zones of the largest drives.
+const ZONES_MAX: u64 = 1 << 24;
+
 /// Most queues of a device: more than any machine has processors.
 const QUEUES_MAX: u64 = 1 << 16;
 
@@ -160,7 +163,9 @@ impl EmulatedOptions {
         let size = blocks("size", self.size)?;
         let zone_size = blocks("zone_size", self.zone_size)?;
         let capacity = blocks("zone_capacity", self.zone_capacity)?;
-        Ok(Geometry::new(size, zone_size, capacity, self.zone_nr_conv)?)
+        let geometry = Geometry::new(size, zone_size, capacity, self.zone_nr_conv)?;
+        in_range("number of zones", geometry.zones().into(), 1, ZONES_MAX)?;
+        Ok(geometry)
     }
 
     /// What the device says of itself, as `name`.

@@ -19,16 +19,16 @@ use zonal_core::{Nanos, RequestError, ZoneIndex};
 #[derive(Default)]
 pub(super) struct ResetAll {
     /// Taken when its command goes out.
-    request: Option<Pending>,
+    request: Option<Box<Pending>>,
     under_way: bool,
     /// Zones that are not quiet yet, and one for the walk over them.
     zones_left: u32,
-    behind: VecDeque<Pending>,
+    behind: VecDeque<Box<Pending>>,
 }
 
 impl Volume {
     /// Queues a reset or finish.
-    pub(super) fn manage(&self, now: Nanos, zone: ZoneIndex, pending: Pending) -> Fate {
+    pub(super) fn manage(&self, now: Nanos, zone: ZoneIndex, pending: Box<Pending>) -> Fate {
         let mut aborted = Vec::new();
         let op = pending.op;
         let mut shard = self.shard(zone).lock();
@@ -42,7 +42,7 @@ impl Volume {
         Fate::Later
     }
 
-    fn abort(&self, zone: ZoneIndex, aborted: Vec<Pending>) {
+    fn abort(&self, zone: ZoneIndex, aborted: Vec<Box<Pending>>) {
         self.counters.line().add(Counter::Failed, aborted.len() as u64);
         for p in aborted {
             p.end(Err(RequestError::Aborted { zone }), Counted::Yes);
@@ -50,7 +50,7 @@ impl Volume {
     }
 
     /// Begins a reset of all zones, or queues it behind the one under way.
-    pub(super) fn reset_all(&self, now: Nanos, pending: Pending) -> Fate {
+    pub(super) fn reset_all(&self, now: Nanos, pending: Box<Pending>) -> Fate {
         {
             let mut state = self.reset_all.lock();
             if state.under_way {
@@ -131,7 +131,10 @@ impl Volume {
 
     /// Begins the next reset of all zones, if one waits and none is under way.
     pub(super) fn next_reset_all(&self, now: Nanos) {
-        if !self.reset_all_behind.swap(false, Ordering::AcqRel) {
+        // Read first: an exchange at every poll would cost a locked operation.
+        if !self.reset_all_behind.load(Ordering::Relaxed)
+            || !self.reset_all_behind.swap(false, Ordering::AcqRel)
+        {
             return;
         }
         let next = {

@@ -36,7 +36,7 @@ pub use plugs::{Condition, PlugStatus};
 pub use request::{Completion, Request};
 
 use crate::data::Data;
-use crate::device::{Command, Completed, Context, Device, DeviceInfo, Output, Submitted};
+use crate::device::{Command, CommandResult, Context, Device, DeviceInfo, Output, Submitted};
 use crate::sync::{Arc, AtomicBool, AtomicUsize, CachePadded, Mutex, Ordering, WordTable, shard_of};
 use arrayvec::ArrayVec;
 use channel::Channels;
@@ -52,7 +52,7 @@ use zonal_core::{DeviceError, Nanos, Op, Sector, Sectors, ZoneCondition, ZoneDes
 
 const SHARD_BITS: u32 = 6;
 
-/// Queues kept for reuse in a shard.
+/// Queues that a shard keeps for reuse.
 const SPARE_QUEUES_MAX: usize = 16;
 
 /// Zones asked for in one report.
@@ -131,24 +131,60 @@ struct Stalled {
     context: Context,
 }
 
-#[derive(Default)]
+/// The queues of the zones that wait, of one part of all zones.
 struct Shard {
-    queues: HashMap<u32, Box<Queue<Pending>>, BuildHasherDefault<ZoneHasher>>,
-    spare: Vec<Box<Queue<Pending>>>,
+    /// Where in `queues` a zone's is.
+    index: HashMap<u32, u32, BuildHasherDefault<ZoneHasher>>,
+    /// Queues in use and, empty, to be used again.
+    queues: Vec<Queue<Box<Pending>>>,
+    unused: Vec<u32>,
+    /// The zone asked for last, and where its queue is: the usual next one too.
+    last: (ZoneIndex, u32),
+}
+
+/// No zone has this index: a device's zones are counted in 32 bits.
+const NO_ZONE: ZoneIndex = ZoneIndex(u32::MAX);
+
+impl Default for Shard {
+    fn default() -> Shard {
+        Shard { index: HashMap::default(), queues: Vec::new(), unused: Vec::new(), last: (NO_ZONE, 0) }
+    }
 }
 
 impl Shard {
-    fn queue(&mut self, zone: ZoneIndex) -> &mut Queue<Pending> {
-        let spare = &mut self.spare;
-        self.queues.entry(zone.0).or_insert_with(|| spare.pop().unwrap_or_default())
+    /// The queue of `zone`, an empty one if it has none.
+    #[inline]
+    fn queue(&mut self, zone: ZoneIndex) -> &mut Queue<Box<Pending>> {
+        if self.last.0 != zone {
+            self.last = (zone, self.find(zone));
+        }
+        &mut self.queues[self.last.1 as usize]
     }
 
+    #[inline(never)]
+    fn find(&mut self, zone: ZoneIndex) -> u32 {
+        let Shard { index, queues, unused, .. } = self;
+        *index.entry(zone.0).or_insert_with(|| {
+            unused.pop().unwrap_or_else(|| {
+                queues.push(Queue::default());
+                (queues.len() - 1) as u32
+            })
+        })
+    }
+
+    /// Gives up the queue of `zone`, which is empty.
     fn drop_queue(&mut self, zone: ZoneIndex) {
-        if let Some(queue) = self.queues.remove(&zone.0) {
-            debug_assert!(queue.is_empty());
-            if self.spare.len() < SPARE_QUEUES_MAX {
-                self.spare.push(queue);
-            }
+        let Some(at) = self.index.remove(&zone.0) else { return };
+        self.last = (NO_ZONE, 0);
+        let queue = &mut self.queues[at as usize];
+        assert!(queue.is_empty(), "a queue was given up while requests waited");
+        queue.clear();
+        if self.index.is_empty() && self.queues.len() > SPARE_QUEUES_MAX {
+            // After a reset of all zones: do not keep a queue a zone.
+            self.queues = Vec::new();
+            self.unused = Vec::new();
+        } else {
+            self.unused.push(at);
         }
     }
 }
@@ -261,21 +297,20 @@ impl Volume {
         self.retry_stalled(now);
         self.next_reset_all(now);
         let mut deadline = None;
-        let mut finished: ArrayVec<Completed, TURN_MAX> = ArrayVec::new();
+        let mut finished: ArrayVec<(Option<Context>, CommandResult), TURN_MAX> = ArrayVec::new();
         for queue in 0..self.info.queues {
-            let due = self.device.poll(now, queue, TURN_MAX, &mut |c| finished.push(c));
+            let due =
+                self.device.poll(now, queue, TURN_MAX, &mut |c| finished.push((Some(c.context), c.result)));
             deadline = earliest(deadline, due);
             if finished.is_full() {
                 deadline = Some(now);
             }
-            for Completed { context, result } in finished.drain(..) {
-                self.completed(now, &mut Some(context), result);
+            for (slot, result) in &mut finished {
+                self.completed(now, slot, std::mem::replace(result, Ok(Output::Done)));
             }
+            finished.clear();
         }
-        for _ in 0..TURN_MAX {
-            let Some(zone) = self.ready.pop() else { break };
-            self.kick(now, zone);
-        }
+        self.serve_ready(now);
         self.channels.backlog().deliver();
         let more = self.reset_all_behind.load(Ordering::Acquire)
             || !self.ready.is_empty()
@@ -286,6 +321,17 @@ impl Volume {
     /// Sleeps until the device may have completions, or for `timeout`.
     pub fn wait(&self, timeout: Duration) {
         self.device.wait(timeout);
+    }
+
+    fn serve_ready(&self, now: Nanos) {
+        for _ in 0..TURN_MAX {
+            // The queue's own test for emptiness is cheaper than a pop that finds nothing.
+            if self.ready.is_empty() {
+                return;
+            }
+            let Some(zone) = self.ready.pop() else { return };
+            self.kick(now, zone);
+        }
     }
 
     #[inline]

@@ -6,11 +6,16 @@ use crate::buffer::IoBuf;
 use crate::data::Segment;
 use crate::device::Output;
 use crate::sync::{Arc, Mutex};
+use std::cell::Cell;
+use std::ptr;
 use zonal_core::{Op, RequestError, SECTOR_BYTES, Sector};
 
 /// Who hears of a request's end.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) enum Owner {
+    /// Nobody: the memory waits for its next request.
+    #[default]
+    Nobody,
     /// The caller.
     Channel(ChannelRef),
     /// A request that was split at zone boundaries.
@@ -18,6 +23,8 @@ pub(crate) enum Owner {
 }
 
 /// One request, or the part of one that lies in one zone. Owned by whoever moves it on: a queue, a device, a thread.
+///
+/// Boxed, so that moving it on moves a pointer: copying what was just written costs more than the box does.
 pub(crate) struct Pending {
     pub(super) owner: Owner,
     pub(super) buf: IoBuf,
@@ -33,6 +40,42 @@ pub(crate) struct Pending {
     pub(super) plugged: bool,
     pub(super) fua: bool,
     pub(super) nowait: bool,
+    /// While unused: how many unused ones of this thread there are from this one on.
+    spares: u32,
+    /// While unused: the next of them, owned.
+    next: *mut Pending,
+}
+
+/// Unused requests that a thread keeps. More come together where one thread submits and another completes.
+const SPARES_MAX: u32 = 256;
+
+thread_local! {
+    /// The first unused request of this thread, owned. Without a destructor, so that the hot path reads a plain cell.
+    static SPARES: Cell<*mut Pending> = const { Cell::new(ptr::null_mut()) };
+    /// Frees them when the thread ends; made with the thread's first request.
+    static SPARES_GUARD: SparesGuard = const { SparesGuard };
+}
+
+struct SparesGuard;
+
+impl Drop for SparesGuard {
+    fn drop(&mut self) {
+        while let Some(p) = pop_spare() {
+            drop(p);
+        }
+    }
+}
+
+#[inline]
+fn pop_spare() -> Option<Box<Pending>> {
+    let first = SPARES.get();
+    if first.is_null() {
+        return None;
+    }
+    // SAFETY: a pointer in the list owns its request, which came from `Box::into_raw`; taking it off the list takes it over.
+    let first = unsafe { Box::from_raw(first) };
+    SPARES.set(first.next);
+    Some(first)
 }
 
 /// What the next command of a request is for.
@@ -46,12 +89,58 @@ pub(crate) enum Stage {
     FlushBehind,
 }
 
+// SAFETY: `next` is null or not looked at while a request is in use; everything else is `Send`.
+unsafe impl Send for Pending {}
+
 impl Pending {
-    /// Inlined so that the request is built where it will stay: a copy of what was just written costs a stall.
-    #[inline(always)]
-    pub(super) fn new(owner: Owner, request: Request, stage: Stage) -> Pending {
-        let Request { op, fua, nowait, sector, sectors, buf, token } = request;
-        Pending { owner, buf, token, sector, sectors, done: 0, op, stage, plugged: false, fua, nowait }
+    #[inline]
+    pub(super) fn new(owner: Owner, request: Request, stage: Stage) -> Box<Pending> {
+        let mut p = pop_spare().unwrap_or_else(Pending::fresh);
+        p.owner = owner;
+        p.buf = request.buf;
+        p.token = request.token;
+        p.sector = request.sector;
+        p.sectors = request.sectors;
+        p.done = 0;
+        p.op = request.op;
+        p.stage = stage;
+        p.plugged = false;
+        p.fua = request.fua;
+        p.nowait = request.nowait;
+        p
+    }
+
+    #[cold]
+    fn fresh() -> Box<Pending> {
+        // A thread that is ending has no guard any more: what it recycles from here on is not freed.
+        let _ = SPARES_GUARD.try_with(|_| ());
+        Box::new(Pending {
+            owner: Owner::Nobody,
+            buf: IoBuf::empty(),
+            token: 0,
+            sector: Sector(0),
+            sectors: 0,
+            done: 0,
+            op: Op::Read,
+            stage: Stage::Main,
+            plugged: false,
+            fua: false,
+            nowait: false,
+            spares: 0,
+            next: ptr::null_mut(),
+        })
+    }
+
+    #[inline]
+    fn recycle(mut self: Box<Pending>) {
+        let next = SPARES.get();
+        // SAFETY: a pointer in the list owns its request, so it is valid, and only this thread reaches it.
+        let behind = if next.is_null() { 0 } else { unsafe { (*next).spares } };
+        self.spares = behind + 1;
+        if self.spares <= SPARES_MAX {
+            self.next = next;
+            SPARES.set(Box::into_raw(self));
+        }
     }
 
     /// Whether a plug waits for this request's end as for a reset or finish.
@@ -69,13 +158,17 @@ impl Pending {
     }
 
     /// Ends the request and tells the caller, unless it is a part of one whose other parts are still on their way.
-    #[inline(always)]
-    pub(super) fn end(self, result: Result<Output, RequestError>, counted: Counted) {
-        match self.owner {
-            Owner::Channel(channel) => {
-                deliver(channel, Completion { token: self.token, result, buf: self.buf }, counted);
-            }
-            Owner::Split(split) => split.end_part(self.sector, result),
+    #[inline]
+    pub(super) fn end(mut self: Box<Pending>, result: Result<Output, RequestError>, counted: Counted) {
+        let buf = std::mem::take(&mut self.buf);
+        let (token, sector) = (self.token, self.sector);
+        let owner = std::mem::take(&mut self.owner);
+        // Before the completion function runs, so that it finds the memory for its next request.
+        self.recycle();
+        match owner {
+            Owner::Channel(channel) => deliver(channel, Completion { token, result, buf }, counted),
+            Owner::Split(split) => split.end_part(sector, result),
+            Owner::Nobody => unreachable!("a request has an owner until it ends"),
         }
     }
 }
@@ -83,7 +176,7 @@ impl Pending {
 /// Writes that go out as one command, in order, or one request whose payload is not its buffer.
 #[derive(Default)]
 pub(crate) struct Merged {
-    pub(super) parts: Vec<Pending>,
+    pub(super) parts: Vec<Box<Pending>>,
     pub(super) segments: Vec<Segment>,
     pub(super) sectors: u32,
 }

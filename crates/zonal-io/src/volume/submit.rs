@@ -375,7 +375,7 @@ pub(super) fn one(slot: &mut Option<Context>) -> &mut Pending {
 
 /// Takes the request out of `slot`.
 #[inline(always)]
-pub(super) fn take_one(slot: &mut Option<Context>) -> Pending {
+pub(super) fn take_one(slot: &mut Option<Context>) -> Box<Pending> {
     match slot.take() {
         Some(Context(ContextKind::One(pending))) => pending,
         _ => unreachable!("the slot holds a single request until it is issued"),

@@ -39,7 +39,7 @@ enum Event {
     /// A write failed: the pointer is not known.
     Failed,
     /// A write failed in a way that its next stage mends, as soon as the pointer is known.
-    Retry(Pending),
+    Retry(Box<Pending>),
     /// A command of so many sectors met a full queue and was withdrawn.
     Withdrawn(u32),
     /// The device said where the zone stands.
@@ -55,7 +55,7 @@ enum Event {
 /// Callers hear of an end only after the zone's next command is on its way.
 #[derive(Default)]
 struct Turn {
-    ended: Vec<(Pending, Result<Output, RequestError>)>,
+    ended: Vec<(Box<Pending>, Result<Output, RequestError>)>,
     issued: usize,
 }
 
@@ -160,7 +160,7 @@ impl Volume {
     fn finished_one(
         &self,
         now: Nanos,
-        mut pending: Pending,
+        mut pending: Box<Pending>,
         result: CommandResult,
         turn: &mut Turn,
         stack: &mut Stack,
@@ -208,7 +208,7 @@ impl Volume {
     fn finished_management(
         &self,
         now: Nanos,
-        pending: Pending,
+        pending: Box<Pending>,
         result: CommandResult,
         turn: &mut Turn,
         stack: &mut Stack,
@@ -247,7 +247,7 @@ impl Volume {
     fn failed(
         &self,
         now: Nanos,
-        mut pending: Pending,
+        mut pending: Box<Pending>,
         error: DeviceError,
         turn: &mut Turn,
         stack: &mut Stack,
@@ -274,11 +274,11 @@ impl Volume {
         }
     }
 
-    fn end(&self, pending: Pending, result: CommandResult, turn: &mut Turn) {
+    fn end(&self, pending: Box<Pending>, result: CommandResult, turn: &mut Turn) {
         self.end_with(pending, result.map_err(RequestError::Device), turn);
     }
 
-    fn end_with(&self, pending: Pending, result: Result<Output, RequestError>, turn: &mut Turn) {
+    fn end_with(&self, pending: Box<Pending>, result: Result<Output, RequestError>, turn: &mut Turn) {
         if result.is_err() {
             self.counters.line().add(Counter::Failed, 1);
         }
@@ -304,7 +304,8 @@ impl Volume {
         let Some(context) = &slot else { return };
         turn.issued += 1;
         // Appends go several at a time: look again. After anything else only its completion brings news.
-        if let ContextKind::One(Pending { op: Op::Append, .. }) = context.0
+        if let ContextKind::One(p) = &context.0
+            && p.op == Op::Append
             && self.appends_in_flight_max > 0
         {
             stack.push(Work::Kick(zone));
@@ -378,7 +379,7 @@ impl Volume {
     }
 
     /// One command of the first `parts` waiting writes.
-    fn merge(&self, queue: &mut Queue<Pending>, parts: u32, sectors: u32) -> Context {
+    fn merge(&self, queue: &mut Queue<Box<Pending>>, parts: u32, sectors: u32) -> Context {
         self.counters.line().add(Counter::Merged, u64::from(parts) - 1);
         let mut merged = SPARE.take().unwrap_or_default();
         merged.sectors = sectors;
@@ -522,7 +523,7 @@ impl Volume {
 
     /// Gives a write of zeroes its payload.
     #[cold]
-    fn with_zeroes(&self, p: Pending) -> Context {
+    fn with_zeroes(&self, p: Box<Pending>) -> Context {
         let sectors = self.next_sectors(&p);
         let mut left = sectors as usize * SECTOR_BYTES as usize;
         let mut segments = Vec::with_capacity(left.div_ceil(ZEROES.len()));

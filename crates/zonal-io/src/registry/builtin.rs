@@ -1,0 +1,95 @@
+//! The devices of this crate.
+
+use super::{NameError, Options, Part, Registry};
+use crate::device::Device;
+use crate::emulated::{CompleteMode, Emulated, EmulatedOptions, Locking, Null, Ram};
+use crate::image::{ImageDevice, OpenOptions};
+use crate::trace::Trace;
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use zonal_core::Personality;
+
+pub(super) fn register(registry: &mut Registry) {
+    registry.add_kind("null", |part| {
+        let options = emulated_options(part, EmulatedOptions::default())?;
+        let name = part.name_from_here().to_owned();
+        Ok(Box::new(move || Ok(Arc::new(Emulated::new(&name, &options, Null)?))))
+    });
+    registry.add_kind("ram", |part| {
+        // Zones of the usual size, on a device that fits into memory.
+        let options = emulated_options(part, EmulatedOptions { size: 8 << 30, ..Default::default() })?;
+        let name = part.name_from_here().to_owned();
+        Ok(Box::new(move || {
+            let storage = Ram::new(&options.geometry()?);
+            Ok(Arc::new(Emulated::new(&name, &options, storage)?))
+        }))
+    });
+    registry.add_kind("image", |part| {
+        let path = PathBuf::from(part.text());
+        Ok(Box::new(move || Ok(Arc::new(ImageDevice::open(&path, &OpenOptions::default())?))))
+    });
+    registry.set_path_kind("image");
+    registry.add_wrapper("trace", |part| {
+        let mut options = part.options()?;
+        let file = options.text("file")?.map(PathBuf::from);
+        let mut overwrite = false;
+        options.flag("overwrite", &mut overwrite)?;
+        options.finish()?;
+        let file = file.ok_or_else(|| part.refused("trace needs file=PATH"))?;
+        let name = part.name_from_here().to_owned();
+        Ok(Box::new(move |inner| Ok(Arc::new(trace_to_file(inner, &file, overwrite)?.named(&name)))))
+    });
+}
+
+/// The file could be the very image that is traced: replaced only if asked for.
+fn trace_to_file(inner: Arc<dyn Device>, path: &Path, overwrite: bool) -> io::Result<Trace> {
+    let mut how = File::options();
+    how.write(true);
+    if overwrite {
+        how.create(true).truncate(true)
+    } else {
+        how.create_new(true)
+    };
+    Trace::to_writer(inner, Box::new(BufWriter::new(how.open(path)?)))
+}
+
+/// The options of `part` on top of `defaults`, checked as far as they can be without a device.
+fn emulated_options(part: &Part<'_>, defaults: EmulatedOptions) -> Result<EmulatedOptions, NameError> {
+    let mut options = part.options()?;
+    let emulated = read_emulated(&mut options, defaults)?;
+    options.finish()?;
+    emulated.info("").map_err(|error| part.refused(error))?;
+    Ok(emulated)
+}
+
+fn read_emulated(options: &mut Options<'_>, defaults: EmulatedOptions) -> Result<EmulatedOptions, NameError> {
+    let mut o = defaults;
+    options.size("size", &mut o.size)?;
+    options.size("zone_size", &mut o.zone_size)?;
+    options.size("zone_capacity", &mut o.zone_capacity)?;
+    options.count("zone_nr_conv", &mut o.zone_nr_conv)?;
+    options.count("zone_max_open", &mut o.zone_max_open)?;
+    options.count("zone_max_active", &mut o.zone_max_active)?;
+    options.count("zone_append_max_sectors", &mut o.zone_append_max_sectors)?;
+    options.flag("zone_full", &mut o.zone_full)?;
+    options.count("blocksize", &mut o.blocksize)?;
+    options.count("max_sectors", &mut o.max_sectors)?;
+    options.count("write_zeroes_max_sectors", &mut o.write_zeroes_max_sectors)?;
+    options.number("completion_nsec", u64::MAX, &mut o.completion_nsec)?;
+    let modes = [("inline", CompleteMode::Inline), ("poll", CompleteMode::Poll)];
+    options.choice("complete", &modes, &mut o.complete)?;
+    options.count("hw_queue_depth", &mut o.hw_queue_depth)?;
+    options.count("submit_queues", &mut o.submit_queues)?;
+    options.flag("fua", &mut o.fua)?;
+    options.flag("rotational", &mut o.rotational)?;
+    options.flag("preserves_write_order", &mut o.preserves_write_order)?;
+    let personalities = [("zns", Personality::Zns), ("zbc", Personality::Zbc)];
+    options.choice("personality", &personalities, &mut o.personality)?;
+    let locks = [("zone", Locking::Zone), ("device", Locking::Device)];
+    options.choice("lock", &locks, &mut o.lock)?;
+    options.refuse("cache_size", "this device has no volatile cache; an image file has one")?;
+    options.refuse("memory_backed", "the device kind says so: null keeps no data, ram does")?;
+    Ok(o)
+}

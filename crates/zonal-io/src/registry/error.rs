@@ -1,0 +1,142 @@
+//! What is wrong with a device name, and where.
+
+use std::error::Error;
+use std::fmt;
+use std::ops::Range;
+
+/// A device name that does not lead to a device.
+#[derive(Debug)]
+pub struct NameError {
+    name: Box<str>,
+    at: Range<usize>,
+    problem: NameProblem,
+}
+
+/// What is wrong at the place that [`NameError::place`] gives.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NameProblem {
+    /// There is no name.
+    Empty,
+    /// No device or wrapper of this kind is known.
+    UnknownKind {
+        /// The known one that looks most like it.
+        nearest: Option<&'static str>,
+    },
+    /// A wrapper without `+` and the name of a device.
+    NothingWrapped,
+    /// Nothing stands between two commas.
+    EmptyOption,
+    /// The kind has no such option.
+    UnknownOption {
+        /// The known one that looks most like it.
+        nearest: Option<&'static str>,
+    },
+    /// The option stands there twice.
+    Repeated,
+    /// The option needs a value.
+    MissingValue,
+    /// Not a size.
+    NotASize,
+    /// Not a whole number.
+    NotANumber,
+    /// Neither 0 nor 1.
+    NotAFlag,
+    /// Not one of the values that the option can have.
+    NotAChoice {
+        /// These are.
+        choices: Box<[&'static str]>,
+    },
+    /// Larger than the option can be.
+    TooLarge {
+        /// Its largest value.
+        max: u64,
+    },
+    /// The option exists elsewhere, but not for this kind of device.
+    NotHere {
+        /// Why, and what to do instead.
+        why: &'static str,
+    },
+    /// The device refuses its options, or cannot be opened.
+    Refused(Box<dyn Error + Send + Sync>),
+}
+
+impl NameError {
+    pub(super) fn new(name: &str, at: Range<usize>, problem: NameProblem) -> NameError {
+        NameError { name: name.into(), at, problem }
+    }
+
+    /// The whole name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where in the name, in bytes.
+    pub fn place(&self) -> Range<usize> {
+        self.at.clone()
+    }
+
+    /// What is wrong there.
+    pub fn problem(&self) -> &NameProblem {
+        &self.problem
+    }
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NameError { name, at, problem } = self;
+        write!(f, "device name {name:?}")?;
+        if !at.is_empty() && at.len() < name.len() {
+            write!(f, ", at {:?}", &name[at.clone()])?;
+        }
+        write!(f, ": {problem}")
+    }
+}
+
+impl fmt::Display for NameProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NameProblem::Empty => f.write_str("is empty"),
+            NameProblem::UnknownKind { nearest } => {
+                f.write_str("no such kind of device")?;
+                suggest(f, *nearest)
+            }
+            NameProblem::NothingWrapped => {
+                f.write_str("a wrapper needs a device to wrap: `wrapper:options+device`")
+            }
+            NameProblem::EmptyOption => f.write_str("an option is missing between commas"),
+            NameProblem::UnknownOption { nearest } => {
+                f.write_str("no such option")?;
+                suggest(f, *nearest)
+            }
+            NameProblem::Repeated => f.write_str("the option is given twice"),
+            NameProblem::MissingValue => f.write_str("the option needs a value: `option=value`"),
+            NameProblem::NotASize => {
+                f.write_str("not a size: a number of bytes, or a number followed by k, m, g, t or p")
+            }
+            NameProblem::NotANumber => f.write_str("not a whole number"),
+            NameProblem::NotAFlag => f.write_str("has to be 0 or 1"),
+            NameProblem::NotAChoice { choices } => write!(f, "has to be one of {}", choices.join(", ")),
+            NameProblem::TooLarge { max } => write!(f, "too large, the largest value is {max}"),
+            NameProblem::NotHere { why } => f.write_str(why),
+            NameProblem::Refused(error) => error.fmt(f),
+        }
+    }
+}
+
+fn suggest(f: &mut fmt::Formatter<'_>, nearest: Option<&str>) -> fmt::Result {
+    match nearest {
+        Some(nearest) => write!(f, "; did you mean {nearest:?}?"),
+        None => Ok(()),
+    }
+}
+
+impl Error for NameError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.problem {
+            // Its text is part of ours.
+            NameProblem::Refused(error) => error.source(),
+            _ => None,
+        }
+    }
+}

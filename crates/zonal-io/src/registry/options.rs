@@ -1,0 +1,215 @@
+//! The `key=value,key=value` part of a device name.
+
+use super::error::{NameError, NameProblem};
+use std::ops::Range;
+
+/// Options of one device or wrapper, taken one by one; [`Options::finish`] complains about what nobody took.
+pub struct Options<'a> {
+    name: &'a str,
+    pairs: Vec<Pair>,
+    known: Vec<&'static str>,
+}
+
+struct Pair {
+    /// Both.
+    at: Range<usize>,
+    key: Range<usize>,
+    value: Option<Range<usize>>,
+    is_taken: bool,
+}
+
+impl<'a> Options<'a> {
+    /// Splits the part `at` of `name` at its commas.
+    pub(super) fn new(name: &'a str, at: Range<usize>) -> Result<Options<'a>, NameError> {
+        let mut pairs: Vec<Pair> = Vec::new();
+        let mut from = at.start;
+        for text in name[at.clone()].split(',').filter(|_| !at.is_empty()) {
+            let pair = from..from + text.len();
+            from = pair.end + 1;
+            if text.is_empty() {
+                return Err(NameError::new(name, pair, NameProblem::EmptyOption));
+            }
+            let (key, value) = match text.find('=') {
+                Some(equals) => {
+                    let equals = pair.start + equals;
+                    (pair.start..equals, Some(equals + 1..pair.end))
+                }
+                None => (pair.clone(), None),
+            };
+            if pairs.iter().any(|p| name[p.key.clone()] == name[key.clone()]) {
+                return Err(NameError::new(name, key, NameProblem::Repeated));
+            }
+            pairs.push(Pair { at: pair, key, value, is_taken: false });
+        }
+        Ok(Options { name, pairs, known: Vec::new() })
+    }
+
+    fn error(&self, at: Range<usize>, problem: NameProblem) -> NameError {
+        NameError::new(self.name, at, problem)
+    }
+
+    /// Takes an option: where its key and its value stand.
+    fn take(&mut self, key: &'static str) -> Option<(Range<usize>, Option<Range<usize>>)> {
+        self.known.push(key);
+        let name = self.name;
+        let pair = self.pairs.iter_mut().find(|p| &name[p.key.clone()] == key)?;
+        pair.is_taken = true;
+        Some((pair.at.clone(), pair.value.clone()))
+    }
+
+    /// Takes an option that needs a value.
+    fn take_value(&mut self, key: &'static str) -> Result<Option<(Range<usize>, &'a str)>, NameError> {
+        match self.take(key) {
+            None => Ok(None),
+            Some((_, Some(value))) if !value.is_empty() => Ok(Some((value.clone(), &self.name[value]))),
+            Some((at, _)) => Err(self.error(at, NameProblem::MissingValue)),
+        }
+    }
+
+    /// Takes a text.
+    ///
+    /// # Errors
+    /// [`NameError`] if the option is there without one.
+    pub fn text(&mut self, key: &'static str) -> Result<Option<&'a str>, NameError> {
+        Ok(self.take_value(key)?.map(|(_, text)| text))
+    }
+
+    /// Takes a size in bytes, if the option is there: see [`parse_size`].
+    ///
+    /// # Errors
+    /// [`NameError`] if it is not a size or does not fit.
+    pub fn size(&mut self, key: &'static str, into: &mut u64) -> Result<(), NameError> {
+        if let Some((at, text)) = self.take_value(key)? {
+            *into = parse_size(text).map_err(|problem| self.error(at, problem))?;
+        }
+        Ok(())
+    }
+
+    /// Takes a whole number of at most `max`, if the option is there.
+    ///
+    /// # Errors
+    /// [`NameError`] if it is not a number or does not fit.
+    pub fn number(&mut self, key: &'static str, max: u64, into: &mut u64) -> Result<(), NameError> {
+        let Some((at, text)) = self.take_value(key)? else { return Ok(()) };
+        let number = digits(text).map_err(|problem| self.error(at.clone(), problem))?;
+        match number.filter(|&n| n <= max) {
+            Some(number) => *into = number,
+            None => return Err(self.error(at, NameProblem::TooLarge { max })),
+        }
+        Ok(())
+    }
+
+    /// Takes a whole number of 32 bits, if the option is there.
+    ///
+    /// # Errors
+    /// [`NameError`] if it is not a number or does not fit.
+    pub fn count(&mut self, key: &'static str, into: &mut u32) -> Result<(), NameError> {
+        let mut wide = u64::from(*into);
+        self.number(key, u64::from(u32::MAX), &mut wide)?;
+        *into = wide as u32;
+        Ok(())
+    }
+
+    /// Takes a flag, if the option is there: 0, 1, or nothing for 1.
+    ///
+    /// # Errors
+    /// [`NameError`] if it is something else.
+    pub fn flag(&mut self, key: &'static str, into: &mut bool) -> Result<(), NameError> {
+        let Some((_, value)) = self.take(key) else { return Ok(()) };
+        *into = match value {
+            None => true,
+            Some(at) => match &self.name[at.clone()] {
+                "0" => false,
+                "1" => true,
+                _ => return Err(self.error(at, NameProblem::NotAFlag)),
+            },
+        };
+        Ok(())
+    }
+
+    /// Takes one of several named values, if the option is there.
+    ///
+    /// # Errors
+    /// [`NameError`] if it is none of them.
+    pub fn choice<T: Copy>(
+        &mut self,
+        key: &'static str,
+        choices: &[(&'static str, T)],
+        into: &mut T,
+    ) -> Result<(), NameError> {
+        let Some((at, text)) = self.take_value(key)? else { return Ok(()) };
+        match choices.iter().find(|c| c.0 == text) {
+            Some(choice) => *into = choice.1,
+            None => {
+                let choices = choices.iter().map(|c| c.0).collect();
+                return Err(self.error(at, NameProblem::NotAChoice { choices }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses an option that people may expect here.
+    ///
+    /// # Errors
+    /// [`NameError`] with `why` if the option is there.
+    pub fn refuse(&mut self, key: &'static str, why: &'static str) -> Result<(), NameError> {
+        match self.take(key) {
+            Some((at, _)) => Err(self.error(at, NameProblem::NotHere { why })),
+            None => Ok(()),
+        }
+    }
+
+    /// All options have been taken.
+    ///
+    /// # Errors
+    /// [`NameError`] for the first one that nobody asked for.
+    pub fn finish(self) -> Result<(), NameError> {
+        match self.pairs.iter().find(|p| !p.is_taken) {
+            Some(pair) => {
+                let key = pair.key.clone();
+                let nearest = nearest(&self.name[key.clone()], &self.known);
+                Err(self.error(key, NameProblem::UnknownOption { nearest }))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The number that `text` spells, or `None` if it is beyond 64 bits.
+fn digits(text: &str) -> Result<Option<u64>, NameProblem> {
+    let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if is_number { Ok(text.parse().ok()) } else { Err(NameProblem::NotANumber) }
+}
+
+/// A size: a number of bytes, or a number followed by k, m, g, t or p in either case, each 1024 times the one before.
+///
+/// # Errors
+/// [`NameProblem::NotASize`], or [`NameProblem::TooLarge`] beyond 64 bits.
+///
+/// ```
+/// use zonal_io::registry::parse_size;
+/// assert_eq!(parse_size("4096").unwrap(), 4096);
+/// assert_eq!(parse_size("256M").unwrap(), 256 << 20);
+/// assert!(parse_size("1.5g").is_err());
+/// ```
+pub fn parse_size(text: &str) -> Result<u64, NameProblem> {
+    const SUFFIXES: &[u8] = b"kmgtp";
+    let suffix = text.bytes().last().map(|b| b.to_ascii_lowercase());
+    let power = suffix.and_then(|s| SUFFIXES.iter().position(|&b| b == s)).map_or(0, |i| i + 1);
+    let number = &text[..text.len() - usize::from(power != 0)];
+    let number = digits(number).map_err(|_| NameProblem::NotASize)?;
+    number.and_then(|n| n.checked_mul(1 << (10 * power))).ok_or(NameProblem::TooLarge { max: u64::MAX })
+}
+
+/// The known word that looks most like `word`, if one is near enough to be meant.
+pub(super) fn nearest(word: &str, known: &[&'static str]) -> Option<&'static str> {
+    // Longer than any known word and its typing errors: not worth the square of its length.
+    const WORD_MAX: usize = 64;
+    if word.len() > WORD_MAX {
+        return None;
+    }
+    let distance = |k: &&str| strsim::damerau_levenshtein(word, k);
+    let best = known.iter().copied().min_by_key(distance)?;
+    // A third of it may be wrong.
+    (distance(&best) <= best.len().div_ceil(3)).then_some(best)
+}

@@ -1,0 +1,359 @@
+//! The `trace` wrapper: everything passes through, and every submission and completion leaves a record.
+//!
+//! Owns the records and, while a command is with the inner device, its context. Owns no queue and decides nothing.
+//!
+//! # What the counts mean
+//! A submission is recorded before the inner device sees the command, a completion after the device has given its
+//! answer and before the host gets it. Records and counts change together under one lock. So the records are in an
+//! order in which things could have happened, and a count is never below what is really in flight; for a host that
+//! waits for an answer before it sends the next command, it is exact.
+
+use crate::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Submitted};
+use crate::sync::{Arc, Mutex};
+use hashbrown::HashMap;
+use std::fmt;
+use std::io::{self, Write};
+use std::time::Duration;
+use zonal_core::{DeviceError, Nanos, Op, Sector, ZoneError, ZoneIndex};
+
+/// What the columns of a trace are; its first line.
+const HEADER: &str = "# time_ns event queue op sector sectors zone_in_flight result";
+
+/// One line of a trace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// The time that the host passed in.
+    pub time: Nanos,
+    /// The queue.
+    pub queue: usize,
+    /// The command.
+    pub op: Op,
+    /// Its first sector.
+    pub sector: Sector,
+    /// Its length in sectors.
+    pub sectors: u32,
+    /// Commands in flight in the same zone after this event; 0 where the command concerns no single zone.
+    pub in_flight: u32,
+    /// What happened.
+    pub event: Event,
+}
+
+/// What a [`Record`] tells.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// The command goes to the device.
+    Submitted,
+    /// The device's queue was full: the command has not happened.
+    Busy,
+    /// The command was carried out; an append's first sector.
+    Done(Option<Sector>),
+    /// The command was refused or has failed.
+    Failed(DeviceError),
+}
+
+impl Event {
+    fn of(result: &CommandResult) -> Event {
+        match result {
+            Ok(Output::Appended(at)) => Event::Done(Some(*at)),
+            Ok(_) => Event::Done(None),
+            Err(error) => Event::Failed(*error),
+        }
+    }
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Record { time, queue, op, sector, sectors, in_flight, event } = self;
+        let word = if *event == Event::Submitted { "submit" } else { "complete" };
+        write!(f, "{} {word} {queue} {} {sector} {sectors} {in_flight} ", time.0, op.name())?;
+        match event {
+            Event::Submitted => f.write_str("-"),
+            Event::Busy => f.write_str("busy"),
+            Event::Done(None) => f.write_str("ok"),
+            Event::Done(Some(at)) => write!(f, "ok@{at}"),
+            Event::Failed(error) => f.write_str(word_of(error)),
+        }
+    }
+}
+
+/// One word for an error, for a column without spaces.
+fn word_of(error: &DeviceError) -> &'static str {
+    match error {
+        DeviceError::Zone(ZoneError::InvalidWrite) => "invalid-write",
+        DeviceError::Zone(ZoneError::Boundary) => "boundary",
+        DeviceError::Zone(ZoneError::Full) => "full",
+        DeviceError::Zone(ZoneError::ReadOnly) => "read-only",
+        DeviceError::Zone(ZoneError::Offline) => "offline",
+        DeviceError::Zone(ZoneError::TooManyActive) => "too-many-active",
+        DeviceError::Zone(ZoneError::TooManyOpen) => "too-many-open",
+        DeviceError::Zone(ZoneError::InvalidTransition) => "invalid-transition",
+        DeviceError::Zone(ZoneError::Conventional) => "conventional",
+        DeviceError::OutOfRange => "out-of-range",
+        DeviceError::InvalidField => "invalid-field",
+        DeviceError::Unsupported => "unsupported",
+        DeviceError::Medium => "medium",
+        DeviceError::Os(_) => "os-error",
+        _ => "error",
+    }
+}
+
+/// A device that passes everything to another one and keeps a record of it.
+pub struct Trace {
+    info: DeviceInfo,
+    inner: Arc<dyn Device>,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    sink: Sink,
+    /// Commands in flight a zone; zones without any have no entry.
+    in_flight: HashMap<ZoneIndex, u32>,
+    /// Commands that the inner device has taken, by the token it knows them by.
+    taken: Vec<Option<Taken>>,
+    /// Free places in `taken`.
+    free: Vec<u64>,
+}
+
+enum Sink {
+    Memory(Vec<Record>),
+    /// Until it fails: a full disk ends the trace, not the work.
+    Writer(Box<dyn Write + Send>),
+    Failed(io::Error),
+}
+
+impl Sink {
+    fn record(&mut self, record: Record) {
+        match self {
+            Sink::Memory(records) => records.push(record),
+            Sink::Writer(writer) => {
+                if let Err(error) = writeln!(writer, "{record}") {
+                    *self = Sink::Failed(error);
+                }
+            }
+            Sink::Failed(_) => {}
+        }
+    }
+}
+
+/// What has to be known of a command when it completes.
+#[derive(Clone, Copy)]
+struct Traced {
+    queue: usize,
+    op: Op,
+    sector: Sector,
+    sectors: u32,
+    zone: Option<ZoneIndex>,
+}
+
+struct Taken {
+    traced: Traced,
+    /// The host's own; absent until the inner device has said that it takes the command.
+    context: Option<Context>,
+}
+
+impl Trace {
+    /// Traces `inner` to `writer`, a line a record. Wrap a file in a [`io::BufWriter`].
+    ///
+    /// # Errors
+    /// If the first line cannot be written. Later failures end the trace: see [`Trace::finish`].
+    pub fn to_writer(inner: Arc<dyn Device>, mut writer: Box<dyn Write + Send>) -> io::Result<Trace> {
+        writeln!(writer, "{HEADER}")?;
+        Ok(Trace::new(inner, Sink::Writer(writer)))
+    }
+
+    /// Traces `inner` to memory.
+    pub fn to_memory(inner: Arc<dyn Device>) -> (Trace, TraceLog) {
+        let trace = Trace::new(inner, Sink::Memory(Vec::new()));
+        let log = TraceLog { state: trace.state.clone() };
+        (trace, log)
+    }
+
+    fn new(inner: Arc<dyn Device>, sink: Sink) -> Trace {
+        let state = State { sink, in_flight: HashMap::new(), taken: Vec::new(), free: Vec::new() };
+        Trace { info: inner.info().clone(), inner, state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Calls the device `name` instead of what the inner one is called.
+    pub fn named(mut self, name: &str) -> Trace {
+        name.clone_into(&mut self.info.name);
+        self
+    }
+
+    /// Brings what was traced so far to its file.
+    ///
+    /// # Errors
+    /// The first failure to write: from there on records are missing.
+    pub fn finish(&self) -> io::Result<()> {
+        match &mut self.state.lock().sink {
+            Sink::Memory(_) => Ok(()),
+            Sink::Writer(writer) => writer.flush(),
+            Sink::Failed(error) => Err(io::Error::new(error.kind(), error.to_string())),
+        }
+    }
+
+    /// The zone that `command` is counted in, if it concerns one.
+    fn zone_of(&self, command: &Command) -> Option<ZoneIndex> {
+        let is_of_one_zone = !matches!(command.op, Op::Flush | Op::ResetAll | Op::Report);
+        let is_there = command.sector.0 < self.info.geometry.sectors().0;
+        (is_of_one_zone && is_there).then(|| self.info.geometry.zone_of(command.sector))
+    }
+}
+
+impl State {
+    fn record(&mut self, time: Nanos, traced: Traced, event: Event) {
+        let Traced { queue, op, sector, sectors, zone } = traced;
+        let in_flight = zone.map_or(0, |zone| self.count(zone, &event));
+        self.sink.record(Record { time, queue, op, sector, sectors, in_flight, event });
+    }
+
+    fn count(&mut self, zone: ZoneIndex, event: &Event) -> u32 {
+        let count = self.in_flight.entry(zone).or_insert(0);
+        match event {
+            Event::Submitted => *count += 1,
+            _ => *count -= 1,
+        }
+        let now = *count;
+        if now == 0 {
+            self.in_flight.remove(&zone);
+        }
+        now
+    }
+
+    /// Finds a place for a command and returns its token.
+    fn enter(&mut self, taken: Taken) -> u64 {
+        let token = self.free.pop().unwrap_or_else(|| {
+            self.taken.push(None);
+            self.taken.len() as u64 - 1
+        });
+        self.taken[token as usize] = Some(taken);
+        token
+    }
+
+    fn leave(&mut self, token: u64) -> Taken {
+        self.free.push(token);
+        self.taken[token as usize].take().expect("the inner device completes each command once")
+    }
+}
+
+impl Device for Trace {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(
+        &self,
+        now: Nanos,
+        queue: usize,
+        command: &Command,
+        context: &mut Option<Context>,
+    ) -> Submitted {
+        let Command { op, sector, sectors, .. } = *command;
+        let traced = Traced { queue, op, sector, sectors, zone: self.zone_of(command) };
+        // The command may complete on another thread before the inner device returns: its context goes in first.
+        let token = {
+            let mut state = self.state.lock();
+            state.record(now, traced, Event::Submitted);
+            state.enter(Taken { traced, context: context.take() })
+        };
+        let submitted = self.inner.submit(now, queue, command, &mut Some(Context::token(token)));
+        let event = match &submitted {
+            Submitted::Pending => return Submitted::Pending,
+            Submitted::Busy => Event::Busy,
+            Submitted::Done(result) => Event::of(result),
+        };
+        let mut state = self.state.lock();
+        *context = state.leave(token).context;
+        state.record(now, traced, event);
+        submitted
+    }
+
+    fn poll(
+        &self,
+        now: Nanos,
+        queue: usize,
+        budget: usize,
+        done: &mut dyn FnMut(Completed),
+    ) -> Option<Nanos> {
+        self.inner.poll(now, queue, budget, &mut |Completed { context, result }| {
+            let mut state = self.state.lock();
+            let Taken { traced, context } = state.leave(context.into_token());
+            state.record(now, traced, Event::of(&result));
+            drop(state);
+            let context = context.expect("a submitted command comes with its context");
+            done(Completed { context, result });
+        })
+    }
+
+    fn wait(&self, timeout: Duration) {
+        self.inner.wait(timeout);
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        // Whoever wants to know asks `finish` before.
+        let _ = self.finish();
+    }
+}
+
+/// Records of a [`Trace`] to memory, for tests.
+#[derive(Clone)]
+pub struct TraceLog {
+    state: Arc<Mutex<State>>,
+}
+
+impl TraceLog {
+    /// The records so far.
+    pub fn records(&self) -> Vec<Record> {
+        match &self.state.lock().sink {
+            Sink::Memory(records) => records.clone(),
+            Sink::Writer(_) | Sink::Failed(_) => unreachable!("a log belongs to a trace to memory"),
+        }
+    }
+
+    /// Forgets the records so far; counts of what is in flight go on.
+    pub fn clear(&self) {
+        if let Sink::Memory(records) = &mut self.state.lock().sink {
+            records.clear();
+        }
+    }
+
+    /// Number of commands of this kind that were submitted and not found busy.
+    pub fn commands(&self, op: Op) -> usize {
+        let of = |event: fn(&Event) -> bool| move |r: &&Record| r.op == op && event(&r.event);
+        let records = self.records();
+        let submitted = records.iter().filter(of(|e| *e == Event::Submitted)).count();
+        submitted - records.iter().filter(of(|e| *e == Event::Busy)).count()
+    }
+
+    /// Largest number of commands that `counts` was true for in flight at once in any group that `group` put them in:
+    /// by zone, by queue, all together.
+    ///
+    /// ```
+    /// # use zonal_io::trace::{Record, TraceLog};
+    /// # fn check(log: TraceLog, zone_of: impl Fn(&Record) -> u32) {
+    /// let writes_a_zone = log.max_in_flight(|r| r.op.is_write(), zone_of);
+    /// assert!(writes_a_zone <= 1);
+    /// # }
+    /// ```
+    pub fn max_in_flight<G: std::hash::Hash + Eq>(
+        &self,
+        counts: impl Fn(&Record) -> bool,
+        group: impl Fn(&Record) -> G,
+    ) -> u32 {
+        let mut now: HashMap<G, u32> = HashMap::new();
+        let mut max = 0;
+        for record in self.records().iter().filter(|r| counts(r)) {
+            let count = now.entry(group(record)).or_insert(0);
+            match record.event {
+                Event::Submitted => *count += 1,
+                _ => *count -= 1,
+            }
+            max = max.max(*count);
+        }
+        max
+    }
+}
+
+#[cfg(test)]
+mod tests;

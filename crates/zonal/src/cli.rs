@@ -1,0 +1,142 @@
+//! Definitions of the command line.
+
+use crate::commands::{bench, completions, create, help, info, man, manage, plugs, report, stat};
+use crate::topics::TOPICS;
+use clap::{CommandFactory, Parser, Subcommand};
+use std::ffi::OsString;
+
+/// Zoned storage in user space: emulated drives, ordered writes at any depth, zone listings and benchmarks
+#[derive(Parser, Debug)]
+#[command(
+    name = "zonal",
+    version,
+    disable_help_subcommand = true,
+    subcommand_required = true,
+    after_help = after_help()
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+fn after_help() -> String {
+    let mut text = "Topics, for `zonal help TOPIC`:\n".to_owned();
+    for topic in TOPICS {
+        text += &format!("  {:<12} {}\n", topic.name, topic.about);
+    }
+    text
+}
+
+/// What to do.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    Create(create::Create),
+    Info(info::Info),
+    Report(report::Report),
+    /// Reset zones: empty them and put their write pointers back to their starts
+    Reset(manage::Zones),
+    /// Open zones explicitly
+    Open(manage::Zones),
+    /// Close open zones
+    Close(manage::Zones),
+    /// Finish zones: make them full
+    Finish(manage::Zones),
+    Bench(bench::Bench),
+    Plugs(plugs::Plugs),
+    Stat(stat::Stat),
+    Completions(completions::Completions),
+    Man(man::Man),
+    Help(help::Help),
+}
+
+/// The whole definition, for completions, manual pages and documentation.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Puts the arguments of `bench` that are not its own behind a `--`, in order: they belong to the job language, which
+/// has hundreds of options and takes them with one dash or two. Everything else stays as it is.
+pub(crate) fn separate_job_options(arguments: Vec<OsString>) -> Vec<OsString> {
+    if arguments.get(1).is_none_or(|a| a != "bench") {
+        return arguments;
+    }
+    let mut definition = command();
+    definition.build();
+    let bench = definition.find_subcommand("bench").expect("it is defined above");
+    let mut arguments = arguments.into_iter();
+    let mut own: Vec<OsString> = arguments.by_ref().take(2).collect();
+    let mut job = Vec::new();
+    while let Some(argument) = arguments.next() {
+        match own_option(bench, &argument) {
+            _ if argument == "--" => {
+                job.push(argument);
+                job.extend(arguments.by_ref());
+            }
+            None => job.push(argument),
+            Some(takes_next) => {
+                own.push(argument);
+                own.extend(takes_next.then(|| arguments.next()).flatten());
+            }
+        }
+    }
+    own.push("--".into());
+    own.extend(job);
+    own
+}
+
+/// Whether `argument` is an option of `command`; if so, whether the next argument is its value.
+fn own_option(command: &clap::Command, argument: &OsString) -> Option<bool> {
+    let text = argument.to_str()?;
+    if text == "-h" {
+        return Some(false);
+    }
+    let (name, has_value) = match text.strip_prefix("--")?.split_once('=') {
+        Some((name, _)) => (name, true),
+        None => (text.strip_prefix("--")?, false),
+    };
+    let option = command.get_arguments().find(|a| a.get_long() == Some(name))?;
+    Some(option.get_action().takes_values() && !has_value)
+}
+
+/// What is wrong with a command line, in one line: clap's words without their layout.
+pub(crate) fn one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let said = text.split("\n\nUsage:").next().unwrap_or(text);
+    let said = said.split("\n\nFor more information").next().unwrap_or(said);
+    let mut line = String::new();
+    for piece in said.lines().map(str::trim).filter(|piece| !piece.is_empty()) {
+        if !line.is_empty() {
+            line += if line.ends_with(':') { " " } else { "; " };
+        }
+        line += piece;
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn separated(line: &str) -> String {
+        let arguments = line.split(' ').map(OsString::from).collect();
+        let separated = separate_job_options(arguments);
+        separated.iter().map(|a| a.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn definition_is_sound() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn job_options_go_behind_the_programs_own() {
+        assert_eq!(
+            separated("zonal bench --name=a -rw write --device null: x.fio --output-format=json --bs 4k"),
+            "zonal bench --device null: --output-format=json -- --name=a -rw write x.fio --bs 4k"
+        );
+        assert_eq!(separated("zonal bench --name=a -- --device"), "zonal bench -- --name=a -- --device");
+        assert_eq!(separated("zonal bench -h"), "zonal bench -h --");
+        assert_eq!(separated("zonal report --bs 4k"), "zonal report --bs 4k");
+    }
+}

@@ -1,0 +1,59 @@
+//! `zonal info`: what a device is, and how it would be written to.
+
+use crate::device;
+use crate::exit::Failure;
+use crate::value::human;
+use clap::Args;
+use std::io::Write;
+use zonal_io::control::DeviceFacts;
+use zonal_io::volume::WriteMode;
+
+/// Show what a device is and which write mode suits it
+#[derive(Args, Debug)]
+pub(crate) struct Info {
+    /// Device name; see `zonal help devices`
+    device: String,
+    /// Print one JSON object, with sizes in bytes
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Info, out: &mut dyn Write) -> Result<(), Failure> {
+    let device = device::open(&arguments.device)?;
+    let (mode, reason) = WriteMode::for_device(device.info());
+    let facts = DeviceFacts::from(device.info());
+    if arguments.json {
+        let object = serde_json::json!({ "device": facts, "mode": mode.name(), "reason": reason });
+        return Ok(writeln!(out, "{object:#}")?);
+    }
+    for (name, value) in lines(&facts) {
+        writeln!(out, "{name:<22} {value}")?;
+    }
+    Ok(writeln!(out, "{:<22} {mode}: {reason}", "write mode")?)
+}
+
+/// The facts as names and values for people.
+fn lines(facts: &DeviceFacts) -> Vec<(&'static str, String)> {
+    let limit = |n: u32| if n == 0 { "no limit".to_owned() } else { n.to_string() };
+    let size = |bytes: u64| if bytes == 0 { "none".to_owned() } else { human(bytes) };
+    let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
+    vec![
+        ("device", facts.name.clone()),
+        ("size", format!("{} ({} bytes)", human(facts.size), facts.size)),
+        ("logical block", human(facts.blocksize)),
+        ("zones", format!("{}, of which {} conventional", facts.zones, facts.zone_nr_conv)),
+        ("zone size", human(facts.zone_size)),
+        ("zone capacity", human(facts.zone_capacity)),
+        ("open zones", limit(facts.zone_max_open)),
+        ("active zones", limit(facts.zone_max_active)),
+        ("largest command", human(facts.command_max)),
+        ("largest append", size(facts.append_max)),
+        ("largest write zeroes", size(facts.write_zeroes_max)),
+        ("volatile cache", yes(facts.volatile_cache)),
+        ("force unit access", yes(facts.fua)),
+        ("rotational", yes(facts.rotational)),
+        ("queues", facts.queues.to_string()),
+        ("queues keep order", yes(facts.preserves_write_order)),
+        ("personality", facts.personality.clone()),
+    ]
+}

@@ -1,0 +1,83 @@
+//! `zonal reset`, `open`, `close` and `finish`: zone management.
+
+use crate::device::{self, for_each_zone};
+use crate::exit::{Exit, Failure, OrExit};
+use crate::value;
+use anyhow::anyhow;
+use clap::Args;
+use zonal_core::device::ZoneAction;
+use zonal_core::{Geometry, Op, Sector, ZoneIndex};
+use zonal_io::device::Device;
+
+/// Which zones of which device.
+#[derive(Args, Debug)]
+#[group(id = "which", required = true, args = ["offset", "all"])]
+pub(crate) struct Zones {
+    /// Device name; see `zonal help devices`
+    device: String,
+    /// First zone, by its first sector
+    #[arg(long, short, value_name = "SECTOR", value_parser = value::sector)]
+    offset: Option<Sector>,
+    /// Number of zones from there on
+    #[arg(long, short, value_name = "ZONES", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
+    count: u32,
+    /// All zones that are in a state for it, as the standards' commands for all zones choose them: reset those that are
+    /// open, closed or full; open those that are closed; close those that are open; finish those that are open or closed
+    #[arg(long, conflicts_with_all = ["offset", "count"])]
+    all: bool,
+}
+
+pub(crate) fn run(zones: &Zones, action: ZoneAction) -> Result<(), Failure> {
+    let device = device::open(&zones.device)?;
+    let chosen = match zones.offset {
+        Some(offset) => range(&device.info().geometry, offset, zones.count)
+            .map_err(|e| anyhow!("{}: {e}", device.info().name))
+            .or_exit(Exit::Usage)?,
+        None => selected(&*device, action)?,
+    };
+    for &zone in &chosen {
+        let start = device.info().geometry.start_of(zone);
+        device::run(&*device, operation(action), start).map_err(|e| {
+            anyhow!("{}: cannot {} zone {zone}: {e}", device.info().name, operation(action).name())
+        })?;
+    }
+    // The device may keep states in a cache like data.
+    device::run(&*device, Op::Flush, Sector(0))
+        .map_err(|e| anyhow!("{}: cannot make it durable: {e}", device.info().name))?;
+    Ok(())
+}
+
+fn operation(action: ZoneAction) -> Op {
+    match action {
+        ZoneAction::Open => Op::ZoneOpen,
+        ZoneAction::Close => Op::ZoneClose,
+        ZoneAction::Finish => Op::ZoneFinish,
+        ZoneAction::Reset => Op::ZoneReset,
+    }
+}
+
+/// The zones from `offset` on, every one of which has to be there.
+fn range(geometry: &Geometry, offset: Sector, count: u32) -> Result<Vec<ZoneIndex>, String> {
+    if offset.0 >= geometry.sectors().0 {
+        return Err(format!("sector {offset} lies beyond its end"));
+    }
+    if geometry.offset_of(offset) != 0 {
+        return Err(format!("sector {offset} is not the start of a zone"));
+    }
+    let first = geometry.zone_of(offset).0;
+    if count > geometry.zones() - first {
+        return Err(format!("there are {} zones from {first} on, not {count}", geometry.zones() - first));
+    }
+    Ok((first..first + count).map(ZoneIndex).collect())
+}
+
+fn selected(device: &dyn Device, action: ZoneAction) -> Result<Vec<ZoneIndex>, Failure> {
+    let mut zones = Vec::new();
+    for_each_zone(device, Sector(0), u32::MAX, |zone| {
+        if action.selects(zone.condition) {
+            zones.push(zone.zone);
+        }
+        Ok(())
+    })?;
+    Ok(zones)
+}

@@ -1,0 +1,35 @@
+//! The commands, one a module: its arguments, and `run`, which carries it out.
+
+pub(crate) mod bench;
+pub(crate) mod completions;
+pub(crate) mod create;
+pub(crate) mod help;
+pub(crate) mod info;
+pub(crate) mod man;
+pub(crate) mod manage;
+pub(crate) mod plugs;
+pub(crate) mod report;
+pub(crate) mod stat;
+
+use crate::cli::Command;
+use crate::exit::Failure;
+use std::io::Write;
+use zonal_core::device::ZoneAction;
+
+pub(crate) fn run(command: Command, out: &mut dyn Write) -> Result<(), Failure> {
+    match command {
+        Command::Create(arguments) => create::run(&arguments, out),
+        Command::Info(arguments) => info::run(&arguments, out),
+        Command::Report(arguments) => report::run(&arguments, out),
+        Command::Reset(zones) => manage::run(&zones, ZoneAction::Reset),
+        Command::Open(zones) => manage::run(&zones, ZoneAction::Open),
+        Command::Close(zones) => manage::run(&zones, ZoneAction::Close),
+        Command::Finish(zones) => manage::run(&zones, ZoneAction::Finish),
+        Command::Bench(arguments) => bench::run(&arguments, out),
+        Command::Plugs(arguments) => plugs::run(&arguments, out),
+        Command::Stat(arguments) => stat::run(&arguments, out),
+        Command::Completions(arguments) => completions::run(&arguments, out),
+        Command::Man(arguments) => man::run(&arguments, out),
+        Command::Help(arguments) => help::run(&arguments, out),
+    }
+}

@@ -1,0 +1,102 @@
+//! `zonal plugs`: the active plugs of a running process.
+
+use crate::exit::{Exit, Failure};
+use anyhow::anyhow;
+use clap::Args;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use zonal_io::control;
+
+/// Show the active write plugs of a running process, in the format of the kernel's `zone_wplugs`
+///
+/// A plug is active while its zone is partly written or has writes at the device or waiting. Offsets are 512-byte
+/// sectors from the zone's start.
+#[derive(Args, Debug)]
+pub(crate) struct Plugs {
+    #[command(flatten)]
+    target: Target,
+    /// Show them again every so many seconds, until the process ends
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
+    watch: Option<Duration>,
+    /// Print one JSON array
+    #[arg(long, conflicts_with = "watch")]
+    json: bool,
+}
+
+/// Which process.
+#[derive(Args, Debug)]
+pub(crate) struct Target {
+    /// Device name, as the process opened it; may be left out where only one device is open
+    #[arg(conflicts_with = "socket")]
+    device: Option<String>,
+    /// Control socket of the process
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    // Below this it would do nothing but ask.
+    if seconds < 0.01 {
+        return Err("less than 0.01 seconds".to_owned());
+    }
+    Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())
+}
+
+impl Target {
+    /// The one socket that is meant.
+    pub(crate) fn find(&self) -> Result<PathBuf, Failure> {
+        if let Some(path) = &self.socket {
+            return Ok(path.clone());
+        }
+        // One that ends or stalls between the two questions is not the one that is looked for.
+        let living = control::list()?.into_iter().filter_map(|e| {
+            let facts = control::info(&e.path).ok()?;
+            Some((e, facts.device.name))
+        });
+        let is_meant = |name: &String| self.device.as_ref().is_none_or(|d| d == name);
+        let mut found: Vec<_> = living.filter(|(_, name)| is_meant(name)).collect();
+        match (found.len(), &self.device) {
+            (1, _) => Ok(found.remove(0).0.path),
+            (0, None) => Err(anyhow!("no running process has a device open").into()),
+            (0, Some(device)) => Err(anyhow!("{device}: no running process has it open").into()),
+            _ => {
+                let names = found.iter().map(|(e, name)| format!("{} ({name})", e.path.display()));
+                let names = names.collect::<Vec<_>>().join(", ");
+                Err(Failure {
+                    exit: Exit::Usage,
+                    error: anyhow!("several fit, choose one with --socket: {names}"),
+                })
+            }
+        }
+    }
+}
+
+pub(crate) fn run(arguments: &Plugs, out: &mut dyn Write) -> Result<(), Failure> {
+    let path = arguments.target.find()?;
+    if arguments.json {
+        let plugs = control::plugs(&path)?;
+        return Ok(writeln!(out, "{}", serde_json::to_string(&plugs)?)?);
+    }
+    show(&path, out)?;
+    let Some(pause) = arguments.watch else { return Ok(()) };
+    let clear = if std::io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "\n" };
+    loop {
+        out.flush()?;
+        std::thread::sleep(pause);
+        // The socket goes with the process: that is the end that was waited for.
+        if !path.exists() {
+            return Ok(());
+        }
+        write!(out, "{clear}")?;
+        show(&path, out)?;
+    }
+}
+
+fn show(path: &Path, out: &mut dyn Write) -> Result<(), Failure> {
+    for plug in control::plugs(path)? {
+        writeln!(out, "{plug}")?;
+    }
+    Ok(())
+}

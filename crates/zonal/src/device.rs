@@ -1,0 +1,50 @@
+//! Opening devices by name, and running single commands on them.
+
+use crate::exit::{Exit, Failure, OrExit};
+use std::sync::Arc;
+use zonal_core::{DeviceError, Op, Sector, ZoneDescriptor};
+use zonal_io::data::Data;
+use zonal_io::device::{Command, Device, Output};
+use zonal_io::volume::{report, run_alone};
+
+/// Zones fetched at a time.
+const REPORT_ZONES: u32 = 4096;
+
+/// Opens the device called `name`.
+pub(crate) fn open(name: &str) -> Result<Arc<dyn Device>, Failure> {
+    use zonal_io::emulated::{Emulated, EmulatedOptions, Null};
+    let options = EmulatedOptions { size: 1 << 30, zone_size: 16 << 20, ..Default::default() };
+    Ok(Arc::new(Emulated::new(name, &options, Null).or_exit(Exit::Device)?))
+}
+
+/// Runs a command without payload and waits for it.
+pub(crate) fn run(device: &dyn Device, op: Op, sector: Sector) -> Result<Output, DeviceError> {
+    run_alone(device, &Command { op, fua: false, sectors: 0, sector, data: Data::NONE })
+}
+
+/// Calls `take` with up to `count` zones from the one that holds `sector`, in order.
+pub(crate) fn for_each_zone(
+    device: &dyn Device,
+    sector: Sector,
+    count: u32,
+    mut take: impl FnMut(&ZoneDescriptor) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let geometry = device.info().geometry;
+    let first = geometry.zone_of(sector).0;
+    let end = first.saturating_add(count).min(geometry.zones());
+    let mut next = first;
+    while next < end {
+        let start = geometry.start_of(zonal_core::ZoneIndex(next));
+        let zones = report(device, start, REPORT_ZONES.min(end - next)).map_err(|e| {
+            anyhow::anyhow!("{}: cannot read the zones from {next} on: {e}", device.info().name)
+        })?;
+        if zones.is_empty() {
+            return Err(anyhow::anyhow!("{}: zone {next} is not described", device.info().name).into());
+        }
+        for zone in &zones {
+            take(zone)?;
+            next += 1;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! The command line: definitions, commands, and what they say and return.
+//!
+//! The definitions ([`cli`]) are the one source of parsing, help, completions, manual pages and docs/CLI.md. A command
+//! writes its results to a writer and returns a [`Failure`] with its [`Exit`] code; only [`run`] touches the process.
+//!
+//! # What a user can rely on
+//! - Results go to standard output; an error is one line on standard error, `zonal: what: why`.
+//! - A reader that closes the pipe ends the program quietly, see [`CLOSED_PIPE`].
+//! - No input makes it panic.
+
+#![forbid(unsafe_code)]
+
+pub mod cli;
+mod commands;
+mod device;
+pub mod docs;
+mod exit;
+mod output;
+mod topics;
+mod value;
+
+pub use exit::{CLOSED_PIPE, Exit, Failure};
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Runs the program with its arguments, the first of which is its name, and returns what to exit with.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let mut out = output::Output::stdout();
+    let result = execute(arguments.into_iter().collect(), &mut out);
+    let result = result.and_then(|()| out.flush().map_err(Failure::from));
+    match result {
+        Ok(()) => Exit::Ok.into(),
+        Err(failure) if failure.is_closed_pipe() => ExitCode::from(CLOSED_PIPE),
+        Err(failure) => {
+            // There may be nobody to read this either.
+            let _ = writeln!(io::stderr(), "zonal: {}", failure.line());
+            failure.exit.into()
+        }
+    }
+}
+
+fn execute(arguments: Vec<OsString>, out: &mut dyn Write) -> Result<(), Failure> {
+    match cli::Cli::try_parse_from(cli::separate_job_options(arguments)) {
+        Ok(cli) => commands::run(cli.command, out),
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            Ok(write!(out, "{}", error.render())?)
+        }
+        Err(error) => Err(Failure::usage(cli::one_line(&error))),
+    }
+}

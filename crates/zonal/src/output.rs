@@ -1,0 +1,38 @@
+//! Standard output, buffered, that tells a reader who went away from every other error.
+
+use std::io::{self, BufWriter, StdoutLock, Write};
+
+/// Marks the error of a write to a standard output that nobody reads any more.
+#[derive(Debug, thiserror::Error)]
+#[error("standard output is closed")]
+pub(crate) struct ClosedPipe;
+
+/// Standard output.
+pub(crate) struct Output {
+    inner: BufWriter<StdoutLock<'static>>,
+}
+
+impl Output {
+    pub(crate) fn stdout() -> Output {
+        Output { inner: BufWriter::with_capacity(64 << 10, io::stdout().lock()) }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.inner.write(bytes).map_err(tell)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush().map_err(tell)
+    }
+}
+
+fn tell(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => io::Error::new(io::ErrorKind::BrokenPipe, ClosedPipe),
+        // `write_all` repeats these.
+        io::ErrorKind::Interrupted => error,
+        kind => io::Error::new(kind, format!("standard output: {error}")),
+    }
+}

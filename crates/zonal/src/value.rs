@@ -1,0 +1,71 @@
+//! Values on the command line: sizes and zone addresses.
+
+use zonal_core::{SECTOR_BYTES, Sector};
+
+/// A size in bytes, with the suffixes of device names.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    parse(text)
+}
+
+/// An address: a plain number counts sectors, as listings print them; with a suffix it is a size.
+pub(crate) fn sector(text: &str) -> Result<Sector, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    };
+    if let Some(sectors) = number {
+        return Ok(Sector(sectors));
+    }
+    let bytes = parse(text)?;
+    if !bytes.is_multiple_of(SECTOR_BYTES) {
+        return Err(format!("{bytes} bytes are no whole number of sectors"));
+    }
+    Ok(Sector(bytes / SECTOR_BYTES))
+}
+
+/// A number of bytes for people: exact, in the largest unit that divides it.
+pub(crate) fn human(bytes: u64) -> String {
+    const UNITS: [(u32, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match UNITS.into_iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift) {
+        Some((shift, unit)) => format!("{} {unit}", bytes >> shift),
+        None => format!("{bytes} B"),
+    }
+}
+
+fn parse(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        "P" => 50,
+        _ => return Err("not a number of bytes with K, M, G, T or P behind it".to_owned()),
+    };
+    let number: u64 = digits.parse().map_err(|_| "not a number of bytes".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "beyond 2^64 bytes".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sector_plain_numbers_count_sectors_and_sizes_bytes() {
+        assert_eq!(sector("524288"), Ok(Sector(524_288)));
+        assert_eq!(sector("0x000080000"), Ok(Sector(524_288)));
+        assert_eq!(sector("256M"), Ok(Sector(524_288)));
+        assert!(sector("0xzz").is_err());
+        assert!(sector("-1").is_err());
+        assert!(sector("").is_err());
+    }
+
+    #[test]
+    fn human_is_exact() {
+        assert_eq!(human(0), "0 B");
+        assert_eq!(human(160 << 30), "160 GiB");
+        assert_eq!(human(3 << 39), "1536 GiB");
+        assert_eq!(human((1 << 30) + 512), "1073742336 B");
+    }
+}
