@@ -1,5 +1,24 @@
 //! Workloads in fio's job language, run through the write path and verified.
+//!
+//! [`job`] reads the language, [`workload`] draws the requests of a job, [`run()`] executes them in real time and
+//! [`verify`] reads back what was acknowledged. Results are a [`Report`].
 
 #![forbid(unsafe_code)]
 
+mod error;
 pub mod job;
+mod latency;
+mod output;
+mod progress;
+mod report;
+mod run;
+pub mod verify;
+pub mod workload;
+
+pub use error::{BenchError, OpenerError, PlanError};
+pub use latency::{HISTOGRAM_MAX, Latency};
+pub use output::{Comparison, Detail, Row};
+pub use report::{Depths, DirReport, Failure, JobReport, ModeReport, Report};
+pub use run::plan::{BUFFER_BYTES_MAX, Plan, WorkerPlan};
+pub use run::samples::Samples;
+pub use run::{BenchOptions, Opener, Reopen, run};

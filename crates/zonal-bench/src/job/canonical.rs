@@ -21,6 +21,17 @@ impl JobFile {
     }
 }
 
+impl JobSpec {
+    /// The options that are not at their default, with the values that [`JobFile::to_canonical`] prints; flags are `1`.
+    pub fn options(&self) -> Vec<(&'static str, String)> {
+        let given = supported().iter().filter_map(|option| {
+            let value = (option.show)(self)?;
+            Some((option.name, if option.form == Form::Flag { "1".to_owned() } else { value }))
+        });
+        given.collect()
+    }
+}
+
 fn print_job(text: &mut String, job: &JobSpec) {
     let mut line = |parts: &[&str]| {
         text.extend(parts.iter().copied());

@@ -123,7 +123,7 @@ macro_rules! optional {
         number!(
             $name,
             |draft, text| {
-                draft.spec.$field = Some($parse(text)?).filter(|value| *value != Default::default());
+                draft.spec.$field = Some($parse(text)?).filter(is_given);
                 Ok(())
             },
             |spec| spec.$field.map($show)
@@ -274,6 +274,11 @@ impl Draft {
         }
         Ok(())
     }
+}
+
+/// Whether a value is not the default, which stands for none.
+fn is_given<T: Default + PartialEq>(value: &T) -> bool {
+    *value != T::default()
 }
 
 fn parse_percent(text: &str) -> Result<u8, ValueError> {

@@ -93,11 +93,11 @@ impl<T> Queue<T> {
         self.items.is_empty()
     }
 
-    /// Forgets what it knows, to serve another zone; keeps its memory.
+    /// Makes a queue where nobody waits as good as new, for another zone: what happened to this one is its own.
     ///
     /// # Panics
     /// If somebody waits.
-    pub fn clear(&mut self) {
+    pub fn recycle(&mut self) {
         assert!(self.items.is_empty(), "somebody waits");
         let items = std::mem::take(&mut self.items);
         *self = Queue { items, ..Queue::default() };

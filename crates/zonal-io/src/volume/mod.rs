@@ -37,7 +37,8 @@ pub(crate) use pending::{Merged, Pending};
 pub use plugs::{Condition, PlugStatus};
 pub use request::{Completion, Request};
 
-use crate::data::Data;
+use crate::buffer::IoBuf;
+use crate::data::{Data, Segment};
 use crate::device::{Command, CommandResult, Context, Device, DeviceInfo, Output, Submitted};
 use crate::sync::{Arc, AtomicBool, AtomicUsize, CachePadded, Mutex, Ordering, WordTable, shard_of};
 use arrayvec::ArrayVec;
@@ -50,7 +51,9 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 use zonal_core::plug::{APPENDS_IN_FLIGHT_MAX, Class, Queue, Rules, Word};
-use zonal_core::{DeviceError, Nanos, Op, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex};
+use zonal_core::{
+    DeviceError, Nanos, Op, SECTOR_BYTES, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex,
+};
 
 const SHARD_BITS: u32 = 6;
 
@@ -179,8 +182,7 @@ impl Shard {
         let Some(at) = self.index.remove(&zone.0) else { return };
         self.last = (NO_ZONE, 0);
         let queue = &mut self.queues[at as usize];
-        assert!(queue.is_empty(), "a queue was given up while requests waited");
-        queue.clear();
+        queue.recycle();
         if self.index.is_empty() && self.queues.len() > SPARE_QUEUES_MAX {
             // After a reset of all zones: do not keep a queue a zone.
             self.queues = Vec::new();
@@ -508,6 +510,23 @@ pub fn run_alone(device: &dyn Device, command: &Command) -> Result<Output, Devic
             (None, None) => device.wait(Duration::from_millis(10)),
         }
     }
+}
+
+/// Fills `buf`, whose length is that of the read, from an otherwise idle device, and waits for its answer.
+///
+/// Returns the buffer with the device's answer.
+///
+/// # Panics
+/// If somebody else uses the device at the same time: their completions would be lost. The buffer is then leaked.
+pub fn read_alone(device: &dyn Device, sector: Sector, buf: IoBuf) -> (IoBuf, Result<(), DeviceError>) {
+    // A panic must not free what the device may still fill.
+    let buf = std::mem::ManuallyDrop::new(buf);
+    // SAFETY: the buffer is ours, and it is neither touched nor freed until the command has completed, which
+    // `run_alone` waits for.
+    let data = unsafe { Data::one(Segment::new(buf.as_ptr(), buf.len())) };
+    let sectors = u32::try_from(buf.len() as u64 / SECTOR_BYTES).expect("a buffer is shorter than 4 GiB");
+    let result = run_alone(device, &Command { op: Op::Read, fua: false, sectors, sector, data });
+    (std::mem::ManuallyDrop::into_inner(buf), result.map(|_| ()))
 }
 
 const _: () = assert!(size_of::<Sectors>() == 8, "lengths are 64 bits");

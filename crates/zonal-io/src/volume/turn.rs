@@ -134,7 +134,8 @@ impl Volume {
         self.empty(now, &mut stack, turn);
     }
 
-    /// Lets `event` happen to a zone, and deals with all that follows.
+    /// Lets `event` happen to a zone, and deals with all that follows. Inlined: the event is a constant to its callers.
+    #[inline(always)]
     fn go_on(&self, now: Nanos, zone: ZoneIndex, event: Event, turn: &mut Turn) {
         let mut stack = Stack::new();
         self.serve(now, zone, event, turn, &mut stack);
@@ -305,6 +306,7 @@ impl Volume {
     }
 
     /// Applies `event` to a zone and issues what may go next.
+    #[inline]
     fn serve(&self, now: Nanos, zone: ZoneIndex, event: Event, turn: &mut Turn, stack: &mut Stack) {
         if matches!(event, Event::Completed) && self.complete_unqueued(zone) {
             return;
@@ -337,6 +339,7 @@ impl Volume {
     }
 
     /// Puts the zone's next command into `slot`, if it has one; ends the requests that go no further.
+    #[inline]
     fn next_of(&self, zone: ZoneIndex, event: Event, turn: &mut Turn, slot: &mut Option<Context>) {
         let rules = self.rules(zone);
         let mut shard = self.shard(zone).lock();

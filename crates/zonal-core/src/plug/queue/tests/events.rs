@@ -159,17 +159,17 @@ fn abort_takes_writes_in_order_and_leaves_management() {
 }
 
 #[test]
-fn cleared_queue_remembers_nothing() {
+fn recycled_queue_remembers_nothing() {
     for state in COLUMNS {
         let (_, mut queue) = column(state);
         queue.items.clear();
-        queue.clear();
+        queue.recycle();
         assert_eq!(format!("{queue:?}"), format!("{:?}", Queue::<usize>::default()), "{state}");
     }
 }
 
 #[test]
 #[should_panic(expected = "somebody waits")]
-fn queue_with_waiters_is_not_cleared() {
-    column("waits 8/1w+1").1.clear();
+fn queue_with_waiters_is_not_recycled() {
+    column("waits 8/1w+1").1.recycle();
 }

@@ -177,7 +177,7 @@ impl Shell {
             }
         }
         if !self.word.waits() {
-            self.queue.clear();
+            self.queue.recycle();
         }
     }
 }

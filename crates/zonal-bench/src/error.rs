@@ -1,0 +1,191 @@
+//! Why a benchmark cannot run. What goes wrong while it runs belongs to a job and is in its report.
+
+use zonal_core::{DeviceError, RequestError, Sector};
+use zonal_io::volume::OpenError;
+
+/// An error of whoever opens devices.
+pub type OpenerError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a benchmark cannot run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// The device cannot be opened.
+    #[error("cannot open the device: {0}")]
+    Device(#[source] OpenerError),
+    /// The write path cannot be opened.
+    #[error(transparent)]
+    Volume(#[from] OpenError),
+    /// The device does not describe its zones.
+    #[error("{device}: cannot read the zones: {error}")]
+    Zones {
+        /// Device name.
+        device: String,
+        /// Its answer.
+        error: DeviceError,
+    },
+    /// A zone cannot be brought to where the jobs need it before they start.
+    #[error("{device}: cannot reset the zone at sector {sector}: {error}")]
+    Prepare {
+        /// Device name.
+        device: String,
+        /// First sector of the zone.
+        sector: Sector,
+        /// The device's answer.
+        error: DeviceError,
+    },
+    /// The write path cannot reset a zone before a round.
+    #[error("{device}: cannot reset the zone at sector {sector}: {error}")]
+    Reset {
+        /// Device name.
+        device: String,
+        /// First sector of the zone.
+        sector: Sector,
+        /// What the reset ended with.
+        error: RequestError,
+    },
+    /// A job does not fit the device.
+    #[error("job {job}: {error}")]
+    Plan {
+        /// Name of the job.
+        job: String,
+        /// What does not fit.
+        error: PlanError,
+    },
+    /// Blocks are to be verified on a device that keeps none.
+    #[error("job {job}: verify needs a device that keeps data, and {device} does not")]
+    NothingToVerify {
+        /// Name of the job.
+        job: String,
+        /// Device name.
+        device: String,
+    },
+    /// The operating system gives no thread.
+    #[error("cannot start a thread for job {job}: {error}")]
+    Thread {
+        /// Name of the job.
+        job: String,
+        /// Its answer.
+        error: std::io::Error,
+    },
+}
+
+/// Why a job does not fit a device.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// A size or position is not a multiple of the device's block.
+    #[error("{option} of {bytes} bytes is not a multiple of the device's block of {block} bytes")]
+    Unaligned {
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        bytes: u64,
+        /// Logical block of the device, in bytes.
+        block: u64,
+    },
+    /// A number passes 64 bits.
+    #[error("{option} passes 64 bits")]
+    Overflow {
+        /// The option.
+        option: &'static str,
+    },
+    /// The job would start beyond the end of the device.
+    #[error("clone {clone} starts at byte {offset}, but the device ends at {device_bytes}")]
+    OffsetBeyondDevice {
+        /// Which clone, from 0.
+        clone: u32,
+        /// Its offset in bytes.
+        offset: u64,
+        /// Size of the device in bytes.
+        device_bytes: u64,
+    },
+    /// Not one block fits the range.
+    #[error("a block of {block} bytes does not fit the range of {range} bytes")]
+    BlockAboveRange {
+        /// Block size of the job in bytes.
+        block: u64,
+        /// Length of its range in bytes.
+        range: u64,
+    },
+    /// The range of a job that writes sequential zones holds no whole one.
+    #[error("the range of {range} bytes holds no whole zone of {zone} bytes")]
+    NoWholeZone {
+        /// Length of the range in bytes.
+        range: u64,
+        /// Zone size in bytes.
+        zone: u64,
+    },
+    /// The job states a zone size or capacity that is not the device's.
+    #[error("{option} is {job} bytes, but the device's is {device}")]
+    NotTheDevices {
+        /// The option.
+        option: &'static str,
+        /// What the job says, in bytes.
+        job: u64,
+        /// What the device says, in bytes.
+        device: u64,
+    },
+    /// More open zones are asked for than the device allows.
+    #[error("max_open_zones of {asked} is above the device's limit of {limit}")]
+    OpenZonesAboveDevice {
+        /// What the job asks for.
+        asked: u32,
+        /// Limit of the device.
+        limit: u32,
+    },
+    /// Two jobs of one device have different limits.
+    #[error("max_open_zones is {this}, but {other} in an earlier job: the limit holds over all jobs")]
+    OpenZonesDiffer {
+        /// Of this job.
+        this: u32,
+        /// Of the run; 0 is none.
+        other: u32,
+    },
+    /// Active zones outside the jobs' ranges use up the device's limit.
+    #[error("all {limit} active zones that the device allows lie outside the range of the jobs")]
+    NoActiveZoneLeft {
+        /// Limit of the device.
+        limit: u32,
+    },
+    /// A write is larger than a zone can take.
+    #[error("a block of {block} bytes is larger than the zone capacity of {capacity}")]
+    BlockAboveZone {
+        /// Block size of the job in bytes.
+        block: u64,
+        /// Zone capacity in bytes.
+        capacity: u64,
+    },
+    /// A write is larger than a zone append can be.
+    #[error("a block of {block} bytes is larger than the largest zone append, {append} bytes")]
+    BlockAboveAppend {
+        /// Block size of the job in bytes.
+        block: u64,
+        /// Largest append in bytes.
+        append: u64,
+    },
+    /// Verification needs blocks that tile the zones.
+    #[error("verify needs a block that divides the zone size; {block} does not divide {zone} (bytes)")]
+    BlockDoesNotTile {
+        /// Block size of the job in bytes.
+        block: u64,
+        /// Zone size in bytes.
+        zone: u64,
+    },
+    /// The map of random blocks would be too large.
+    #[error("the map of {blocks} random blocks is too large (at most {max}); use norandommap or a larger bs")]
+    RandomMap {
+        /// Blocks in the range.
+        blocks: u64,
+        /// Most blocks of a map.
+        max: u64,
+    },
+    /// The buffers would be too large.
+    #[error("the buffers of all jobs together would take {bytes} bytes, at most {max} are allowed")]
+    Buffers {
+        /// Their size.
+        bytes: u64,
+        /// The limit.
+        max: u64,
+    },
+}

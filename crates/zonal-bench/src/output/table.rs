@@ -1,0 +1,130 @@
+//! The same jobs in several write modes, side by side.
+
+use crate::report::{JobReport, Report};
+use crate::workload::Dir;
+use std::fmt;
+use zonal_io::volume::WriteMode;
+
+/// One direction of one job in one write mode.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Name of the job.
+    pub job: String,
+    /// Which direction.
+    pub dir: Dir,
+    /// Write mode.
+    pub mode: WriteMode,
+    /// Requests a second.
+    pub iops: f64,
+    /// Megabytes (10^6) a second.
+    pub megabytes: f64,
+    /// Completion latency that half of the requests do not pass, in nanoseconds; `None` if it was not measured.
+    pub clat_p50: Option<u64>,
+    /// The same for 99 of 100.
+    pub clat_p99: Option<u64>,
+    /// Device commands a write took in this mode, over all jobs.
+    pub commands_per_write: Option<f64>,
+    /// Requests a second compared with the first mode.
+    pub ratio: f64,
+    /// Whether the job failed.
+    pub is_failed: bool,
+}
+
+/// All rows, job by job and mode by mode. Prints as a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// The rows.
+    pub rows: Vec<Row>,
+}
+
+impl Report {
+    /// The jobs in all write modes, to be compared.
+    pub fn comparison(&self) -> Comparison {
+        let mut rows = Vec::new();
+        let jobs = self.modes.iter().map(|mode| mode.jobs.len()).max().unwrap_or(0);
+        for index in 0..jobs {
+            for dir in [Dir::Read, Dir::Write] {
+                self.add_rows(index, dir, &mut rows);
+            }
+        }
+        Comparison { rows }
+    }
+
+    /// [`Report::comparison`] as text.
+    pub fn comparison_table(&self) -> String {
+        self.comparison().to_string()
+    }
+
+    fn add_rows(&self, index: usize, dir: Dir, rows: &mut Vec<Row>) {
+        let mut first = None;
+        for mode in &self.modes {
+            let Some(job) = mode.jobs.get(index).filter(|job| is_shown(job, dir)) else { continue };
+            let report = job.dir(dir);
+            let iops = report.iops();
+            let first = *first.get_or_insert(iops);
+            let percentile = |percent| {
+                let clat = report.clat.as_ref().filter(|clat| clat.count() > 0);
+                clat.map(|clat| clat.percentile(percent))
+            };
+            rows.push(Row {
+                job: job.name.clone(),
+                dir,
+                mode: mode.mode,
+                iops,
+                megabytes: report.bandwidth_bytes() / 1e6,
+                clat_p50: percentile(50.0),
+                clat_p99: percentile(99.0),
+                commands_per_write: mode.commands_per_write().filter(|_| dir == Dir::Write),
+                ratio: if first > 0.0 { iops / first } else { 0.0 },
+                is_failed: job.failure.is_some(),
+            });
+        }
+    }
+}
+
+/// A direction that the job has, or that it would have had if it had not failed.
+fn is_shown(job: &JobReport, dir: Dir) -> bool {
+    use crate::job::Direction;
+    let asked = match job.spec.pattern.direction {
+        Direction::Read => dir == Dir::Read,
+        Direction::Write => dir == Dir::Write,
+        Direction::Mixed { .. } => true,
+    };
+    asked || job.dir(dir).ios > 0
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let head = ["job", "rw", "mode", "IOPS", "MB/s", "p50 us", "p99 us", "cmds/write", "ratio"];
+        let mut lines = vec![head.map(str::to_owned)];
+        let micros =
+            |nanos: Option<u64>| nanos.map_or("-".to_owned(), |n| format!("{:.2}", n as f64 / 1000.0));
+        for row in &self.rows {
+            lines.push([
+                row.job.clone(),
+                match row.dir {
+                    Dir::Read => "read".to_owned(),
+                    Dir::Write => "write".to_owned(),
+                },
+                row.mode.to_string(),
+                format!("{:.0}", row.iops),
+                format!("{:.1}", row.megabytes),
+                micros(row.clat_p50),
+                micros(row.clat_p99),
+                row.commands_per_write.map_or("-".to_owned(), |n| format!("{n:.3}")),
+                if row.is_failed { "failed".to_owned() } else { format!("{:.2}x", row.ratio) },
+            ]);
+        }
+        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..head.len()).map(width).collect();
+        for line in &lines {
+            // Words to the left, numbers to the right.
+            let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| match column {
+                0..3 => format!("{cell:width$}"),
+                _ => format!("{cell:>width$}"),
+            });
+            writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+        }
+        Ok(())
+    }
+}

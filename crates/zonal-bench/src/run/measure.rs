@@ -1,0 +1,147 @@
+//! What a worker counts and times.
+
+use crate::job::JobSpec;
+use crate::latency::Latency;
+use crate::report::{Depths, DirReport};
+use crate::workload::Dir;
+use quanta::Clock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What a worker shares with whoever watches and stops it. Counters are written by the worker alone.
+#[derive(Default, Debug)]
+pub(crate) struct Watch {
+    pub(super) stop: AtomicBool,
+    pub(super) is_over: AtomicBool,
+    /// The job failed, and with it all.
+    pub(super) ends_all: AtomicBool,
+    /// Reads and writes that succeeded.
+    ios: [AtomicU64; 2],
+    /// Sectors of these.
+    sectors: [AtomicU64; 2],
+}
+
+impl Watch {
+    #[inline]
+    pub(super) fn count(&self, dir: Dir, sectors: u32) {
+        let add = |counter: &AtomicU64, n: u64| {
+            // One writer: nothing is lost between load and store.
+            counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+        };
+        add(&self.ios[dir as usize], 1);
+        add(&self.sectors[dir as usize], u64::from(sectors));
+    }
+
+    pub(crate) fn ios(&self, dir: Dir) -> u64 {
+        self.ios[dir as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn sectors(&self, dir: Dir) -> u64 {
+        self.sectors[dir as usize].load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// Times of one direction, each if it is wanted.
+#[derive(Default)]
+struct Times {
+    slat: Option<Box<Latency>>,
+    clat: Option<Box<Latency>>,
+    lat: Option<Box<Latency>>,
+}
+
+impl Times {
+    fn new(spec: &JobSpec) -> Times {
+        let wanted = |is_wanted: bool| is_wanted.then(Box::<Latency>::default);
+        Times {
+            slat: wanted(spec.measures_slat()),
+            clat: wanted(spec.measures_clat()),
+            lat: wanted(spec.measures_lat()),
+        }
+    }
+}
+
+/// When a request was made and when it was with the write path, in the clock's raw units.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Stamps {
+    pub(super) made: u64,
+    pub(super) submitted: u64,
+}
+
+/// A worker's measurements.
+pub(super) struct Measure {
+    clock: Clock,
+    /// Whether any time is taken.
+    pub(super) is_timed: bool,
+    times: [Times; 2],
+    pub(super) flush: Option<Box<Latency>>,
+    pub(super) flushes: u64,
+    pub(super) depths: Depths,
+}
+
+impl Measure {
+    pub(super) fn new(spec: &JobSpec, clock: Clock) -> Measure {
+        Measure {
+            clock,
+            is_timed: spec.measures_lat() || spec.measures_clat() || spec.measures_slat(),
+            times: [Times::new(spec), Times::new(spec)],
+            flush: None,
+            flushes: 0,
+            depths: [0; 7],
+        }
+    }
+
+    /// A request goes out as one of `in_flight`.
+    #[inline]
+    pub(super) fn depth(&mut self, in_flight: u32) {
+        let bucket = in_flight.max(1).ilog2().min(6);
+        self.depths[bucket as usize] += 1;
+    }
+
+    /// A request was submitted and has not ended yet.
+    #[inline]
+    pub(super) fn submitted(&mut self, dir: Dir, stamps: &Stamps) {
+        if let Some(slat) = &mut self.times[dir as usize].slat {
+            slat.record(self.clock.delta_as_nanos(stamps.made, stamps.submitted));
+        }
+    }
+
+    /// A request has ended well.
+    #[inline]
+    pub(super) fn ended(&mut self, dir: Dir, stamps: &Stamps, at: u64) {
+        let times = &mut self.times[dir as usize];
+        if let Some(clat) = &mut times.clat {
+            // What was answered inside submit completes from when it was made.
+            let from = if stamps.submitted == 0 { stamps.made } else { stamps.submitted };
+            clat.record(self.clock.delta_as_nanos(from, at.max(from)));
+        }
+        if let Some(lat) = &mut times.lat {
+            lat.record(self.clock.delta_as_nanos(stamps.made, at.max(stamps.made)));
+        }
+    }
+
+    /// A flush has ended well.
+    pub(super) fn flushed(&mut self, stamps: &Stamps, at: u64) {
+        self.flushes += 1;
+        if self.is_timed {
+            let nanos = self.clock.delta_as_nanos(stamps.made, at.max(stamps.made));
+            self.flush.get_or_insert_default().record(nanos);
+        }
+    }
+
+    /// What was measured of one direction, without its runtime and samples.
+    pub(super) fn take(&mut self, dir: Dir, watch: &Watch) -> DirReport {
+        let Times { slat, clat, lat } = std::mem::take(&mut self.times[dir as usize]);
+        DirReport {
+            ios: watch.ios(dir),
+            bytes: watch.sectors(dir) * zonal_core::SECTOR_BYTES,
+            slat,
+            clat,
+            lat,
+            ..DirReport::default()
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Running jobs in real time.
+//!
+//! A run goes over its write modes, a mode over its rounds, a round starts all its workers at once and watches them:
+//! it samples rates, shows progress and stops who has run for its time. Afterwards the write path is closed, and what is
+//! to be verified is read back from the bare device.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use zonal_bench::job::JobFile;
+//! use zonal_bench::{BenchOptions, run};
+//! use zonal_io::device::Device;
+//! use zonal_io::emulated::{Emulated, EmulatedOptions, Null};
+//!
+//! let jobs = JobFile::parse_inline(["--name=fill", "--rw=write", "--zonemode=zbd", "--size=2z", "--bs=64k"])?;
+//! let open = || {
+//!     let options = EmulatedOptions { size: 1 << 30, zone_size: 1 << 20, ..Default::default() };
+//!     Ok(Arc::new(Emulated::new("null", &options, Null)?) as Arc<dyn Device>)
+//! };
+//! let report = run(&open, &BenchOptions::new(jobs))?;
+//! assert_eq!(report.modes[0].jobs[0].dirs[1].ios, 32);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod cpu;
+mod gate;
+mod inbox;
+pub(crate) mod measure;
+pub mod plan;
+mod prepare;
+mod round;
+pub mod samples;
+mod worker;
+
+use crate::error::{BenchError, OpenerError};
+use crate::job::{JobFile, Verify};
+use crate::progress::Progress;
+use crate::report::{Failure, JobReport, ModeReport, Report};
+use crate::verify::check::check_device;
+use crate::verify::{Record, Recorder, VerifyReport};
+use crate::workload::{Ordering, Zones, ZonesOptions};
+use plan::{Plan, WorkerPlan};
+use std::sync::Arc;
+use std::time::SystemTime;
+use zonal_io::control::ControlServer;
+use zonal_io::device::{Device, DeviceInfo};
+use zonal_io::volume::{Volume, VolumeOptions, WriteMode};
+
+/// Opens a device, once a write mode and once more where [`Reopen::Again`] asks for it.
+pub type Opener<'a> = dyn Fn() -> Result<Arc<dyn Device>, OpenerError> + 'a;
+
+/// How the bare device is had once the write path is closed, to verify it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Reopen {
+    /// It is closed and opened again: nothing that only the write path remembers can help.
+    #[default]
+    Again,
+    /// It stays open, for devices that lose their data when they are closed.
+    Same,
+}
+
+/// What to run and how.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct BenchOptions {
+    /// The jobs.
+    pub jobs: JobFile,
+    /// Write modes to run them in, one after the other; none is what suits the device. With more than one every zone
+    /// of the device is reset before each, so that all begin alike.
+    pub modes: Vec<WriteMode>,
+    /// How the bare device is had to verify it.
+    pub reopen: Reopen,
+    /// Whether waiting contiguous writes share commands.
+    pub merge: bool,
+    /// Show progress on standard error, if that is a terminal.
+    pub progress: bool,
+    /// Let other processes look into the open volume through a control socket.
+    pub control: bool,
+}
+
+impl BenchOptions {
+    /// `jobs` in the mode that suits the device, without progress.
+    pub fn new(jobs: JobFile) -> BenchOptions {
+        BenchOptions {
+            jobs,
+            modes: Vec::new(),
+            reopen: Reopen::default(),
+            merge: true,
+            progress: false,
+            control: false,
+        }
+    }
+}
+
+/// Runs jobs on the device that `open` opens.
+///
+/// What goes wrong in a job is in its report; see [`Report::is_failed`].
+///
+/// # Errors
+/// [`BenchError`] if it cannot run at all: the device does not open, or a job does not fit it.
+pub fn run(open: &Opener<'_>, options: &BenchOptions) -> Result<Report, BenchError> {
+    let started = SystemTime::now();
+    let wanted: Vec<Option<WriteMode>> = match options.modes.as_slice() {
+        [] => vec![None],
+        modes => modes.iter().copied().map(Some).collect(),
+    };
+    let start = if wanted.len() > 1 { Start::Erased } else { Start::AsItIs };
+    let modes = wanted.into_iter().map(|mode| run_mode(open, options, mode, start));
+    Ok(Report { started, modes: modes.collect::<Result<_, _>>()? })
+}
+
+/// In what state a mode finds the device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Start {
+    AsItIs,
+    Erased,
+}
+
+fn run_mode(
+    open: &Opener<'_>,
+    options: &BenchOptions,
+    mode: Option<WriteMode>,
+    start: Start,
+) -> Result<ModeReport, BenchError> {
+    let device = open().map_err(BenchError::Device)?;
+    let info = device.info().clone();
+    let in_effect = mode.unwrap_or_else(|| WriteMode::for_device(&info).0);
+    let mut plan = Plan::new(options.jobs.jobs(), &info, in_effect)
+        .map_err(|(job, error)| BenchError::Plan { job, error })?;
+    let has_data = prepare::keeps_data(&*device);
+    check_verify(&plan, &info, has_data)?;
+    if start == Start::Erased {
+        prepare::erase(&*device)?;
+    }
+    let zones_options = zones_options(&plan, in_effect);
+    let zones = prepare::zones(&*device, &mut plan, zones_options)?;
+    let volume = Arc::new(Volume::open(device, VolumeOptions { mode, merge: options.merge })?);
+    let control = options.control.then(|| ControlServer::start(volume.clone()));
+    if let Some(Err(error)) = &control {
+        plan.notes.push(format!("there is no control socket: {error}"));
+    }
+    let mut progress = Progress::new(options.progress, &plan);
+    let mut done = Done { jobs: Vec::new(), recorders: Vec::new() };
+    let record = Arc::new(Record::default());
+    for index in 0..plan.rounds.len() {
+        let round =
+            round::Round { plan: &plan, index, volume: &volume, zones: &zones, has_data, record: &record };
+        if round.run(&mut done, &mut progress)? == round::Outcome::EndAll {
+            let left = plan.rounds.len() - index - 1;
+            if left > 0 {
+                plan.notes
+                    .push(format!("{left} more rounds were not run: a job with exitall_on_error failed"));
+            }
+            break;
+        }
+    }
+    progress.finish();
+    let (mode, mode_reason) = volume.mode();
+    let mut report = ModeReport {
+        device: info.name,
+        mode,
+        mode_reason,
+        jobs: done.jobs,
+        statistics: volume.statistics(),
+        notes: plan.notes,
+        verify: None,
+    };
+    let device = volume.device().clone();
+    drop((control, volume));
+    if !done.recorders.is_empty() {
+        report.verify = Some(verify(open, options, device, &done.recorders, &zones, &mut report.jobs)?);
+    }
+    Ok(report)
+}
+
+/// What the rounds leave.
+pub(crate) struct Done {
+    /// As they are reported.
+    pub(crate) jobs: Vec<JobReport>,
+    /// Of all workers whose blocks are to be verified.
+    pub(crate) recorders: Vec<Recorder>,
+}
+
+fn check_verify(plan: &Plan, info: &DeviceInfo, has_data: bool) -> Result<(), BenchError> {
+    match plan.workers.iter().find(|worker| worker.spec.verify != Verify::None) {
+        Some(worker) if !has_data => {
+            Err(BenchError::NothingToVerify { job: worker.spec.name.clone(), device: info.name.clone() })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn zones_options(plan: &Plan, mode: WriteMode) -> ZonesOptions {
+    let writers = || plan.workers.iter().filter(|worker| worker.writes());
+    let counts = |worker: &WorkerPlan| worker.reads() || worker.spec.zone_reset_frequency.is_some();
+    ZonesOptions {
+        ordering: match mode {
+            WriteMode::Append => Ordering::ByDevice,
+            WriteMode::Direct => Ordering::OneInFlight,
+            _ => Ordering::BySubmission,
+        },
+        open_max: plan.open_max,
+        counts_written: writers().any(counts),
+        counts_generations: writers().any(WorkerPlan::writes_verified),
+        write_sectors_max: writers().map(|worker| worker.write_sectors).max().unwrap_or(0),
+    }
+}
+
+/// Reads back what was acknowledged, and fails the jobs whose blocks are not there.
+fn verify(
+    open: &Opener<'_>,
+    options: &BenchOptions,
+    device: Arc<dyn Device>,
+    recorders: &[Recorder],
+    zones: &Zones,
+    jobs: &mut [JobReport],
+) -> Result<VerifyReport, BenchError> {
+    let device = match options.reopen {
+        Reopen::Same => device,
+        Reopen::Again => {
+            drop(device);
+            open().map_err(BenchError::Device)?
+        }
+    };
+    let report = check_device(&*device, recorders, zones);
+    for mismatch in &report.first {
+        if let Some(job) = jobs.iter_mut().find(|job| job.name == mismatch.job) {
+            job.errors += 1;
+            job.failure.get_or_insert_with(|| Failure::Verify { first: mismatch.clone() });
+        }
+    }
+    Ok(report)
+}

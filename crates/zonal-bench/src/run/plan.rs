@@ -1,0 +1,415 @@
+//! What each worker does, in sectors of one device: job files resolved against a geometry.
+//!
+//! # Rounds and groups
+//! A *round* is what runs at the same time: it ends before a job with `stonewall`. A *group* is what is reported
+//! together: it ends before a job with `stonewall` or `new_group`.
+
+use crate::error::PlanError;
+use crate::job::{Direction, Extent, Job, JobSpec, Verify, ZoneMode};
+use std::ops::Range;
+use std::sync::Arc;
+use zonal_core::{SECTOR_BYTES, Sector, ZoneIndex};
+use zonal_io::device::DeviceInfo;
+use zonal_io::volume::WriteMode;
+
+/// Bytes of buffers of all workers of a round. Far above what runs well; keeps a typing error from ending the process.
+pub const BUFFER_BYTES_MAX: u64 = 64 << 30;
+
+/// One clone of a job.
+#[derive(Debug, Clone)]
+pub struct WorkerPlan {
+    /// Index of the job in its file.
+    pub job: usize,
+    /// Which clone of it, from 0.
+    pub clone: u32,
+    /// Number among all workers, from 0.
+    pub number: usize,
+    /// Group in which it is reported.
+    pub group: u32,
+    /// What it does.
+    pub spec: Arc<JobSpec>,
+    /// Sectors it works in.
+    pub range: Range<u64>,
+    /// Zones of this range.
+    pub zones: Range<u32>,
+    /// Sectors of one read.
+    pub read_sectors: u32,
+    /// Sectors of one write.
+    pub write_sectors: u32,
+    /// Sectors after which a pass over the range ends.
+    pub pass_sectors: u64,
+    /// Sectors after which the worker ends, over all its passes.
+    pub total_sectors: u64,
+    /// Whether passes go on until `total_sectors` because the job gives an amount of its own.
+    pub is_amount_given: bool,
+    /// Seed of its generators.
+    pub seed: u64,
+    /// Whether no other worker of its round writes to its zones.
+    pub is_alone: bool,
+}
+
+impl WorkerPlan {
+    /// Whether it writes.
+    pub fn writes(&self) -> bool {
+        self.spec.pattern.direction != Direction::Read
+    }
+
+    /// Whether it reads in its main phase.
+    pub fn reads(&self) -> bool {
+        self.spec.pattern.direction != Direction::Write
+    }
+
+    /// Whether it writes blocks that can be verified.
+    pub fn writes_verified(&self) -> bool {
+        self.spec.verify == Verify::Crc32c && self.writes()
+    }
+
+    /// Whether it writes at the pointers of zones.
+    pub fn writes_zones(&self) -> bool {
+        self.spec.zonemode == ZoneMode::Zbd && self.writes()
+    }
+
+    /// Length of a buffer that serves every command.
+    pub fn buffer_bytes(&self) -> u64 {
+        u64::from(self.read_sectors.max(self.write_sectors)) * SECTOR_BYTES
+    }
+}
+
+/// All workers of a run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The workers, in the order of the jobs.
+    pub workers: Vec<WorkerPlan>,
+    /// Which of them run at the same time, in order.
+    pub rounds: Vec<Range<usize>>,
+    /// Most zones open at once over all workers; 0 is no limit.
+    pub open_max: u32,
+    /// What was rounded, for the report.
+    pub notes: Vec<String>,
+}
+
+/// A job that does not fit, by name.
+pub type Misfit = (String, PlanError);
+
+impl Plan {
+    /// Resolves `jobs` against the device that `info` describes, for write mode `mode`.
+    ///
+    /// # Errors
+    /// The first job that does not fit and why.
+    pub fn new(jobs: &[Job], info: &DeviceInfo, mode: WriteMode) -> Result<Plan, Misfit> {
+        let mut plan = Plan { workers: Vec::new(), rounds: Vec::new(), open_max: 0, notes: Vec::new() };
+        plan.open_max = open_max(jobs, info)?;
+        let mut group = 0;
+        let mut round_start = 0;
+        let mut group_is_empty = true;
+        for (index, job) in jobs.iter().enumerate() {
+            let spec = Arc::new(job.spec.clone());
+            if spec.stonewall && plan.workers.len() > round_start {
+                plan.rounds.push(round_start..plan.workers.len());
+                round_start = plan.workers.len();
+            }
+            if (spec.stonewall || spec.new_group) && !group_is_empty {
+                group += 1;
+                group_is_empty = true;
+            }
+            // A drawn seed is drawn once a job, so that its clones differ by their number only.
+            let seed = spec.seed().unwrap_or_else(fresh_seed);
+            for clone in 0..spec.numjobs {
+                let place = Place { job: index, clone, number: plan.workers.len(), group, seed };
+                let worker = resolve(&spec, place, info, mode, &mut plan.notes)
+                    .map_err(|error| (spec.name.clone(), error))?;
+                plan.workers.push(worker);
+                group_is_empty = false;
+            }
+        }
+        plan.rounds.push(round_start..plan.workers.len());
+        for round in plan.rounds.clone() {
+            check_buffers(&plan.workers[round.clone()])?;
+            mark_lonely(&mut plan.workers[round]);
+        }
+        Ok(plan)
+    }
+}
+
+fn fresh_seed() -> u64 {
+    // The hasher's keys are the random numbers that the standard library has.
+    std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0u64)
+}
+
+struct Place {
+    job: usize,
+    clone: u32,
+    number: usize,
+    group: u32,
+    seed: u64,
+}
+
+fn resolve(
+    spec: &Arc<JobSpec>,
+    place: Place,
+    info: &DeviceInfo,
+    mode: WriteMode,
+    notes: &mut Vec<String>,
+) -> Result<WorkerPlan, PlanError> {
+    check_zone_options(spec, info)?;
+    let read_sectors = block_sectors(spec.block_size.read, info)?;
+    let write_sectors = block_sectors(spec.block_size.write, info)?;
+    let start = start_of(spec, place.clone, info)?;
+    let range = range_of(spec, start, info)?;
+    let given_bytes = range.end - range.start;
+    let block = u64::from(info.block_sectors);
+    let end = range.end / SECTOR_BYTES / block * block;
+    let mut range = to_sectors("offset", range.start, info)?..end;
+    if spec.zonemode == ZoneMode::Zbd && spec.pattern.direction != Direction::Read {
+        round_to_zones(spec, &mut range, info, notes)?;
+    }
+    let largest = read_or_write(spec, read_sectors, write_sectors);
+    if range.end - range.start < u64::from(largest) {
+        return Err(PlanError::BlockAboveRange {
+            block: u64::from(largest) * SECTOR_BYTES,
+            range: (range.end - range.start) * SECTOR_BYTES,
+        });
+    }
+    check_writes(spec, write_sectors, &range, info, mode)?;
+    let pass = (range.end - range.start).min(given_bytes.div_ceil(SECTOR_BYTES));
+    let amount = amount_of(spec, pass, info)?;
+    let total = amount.checked_mul(u64::from(spec.loops)).ok_or(PlanError::Overflow { option: "loops" })?;
+    Ok(WorkerPlan {
+        job: place.job,
+        clone: place.clone,
+        number: place.number,
+        group: place.group,
+        spec: spec.clone(),
+        zones: zones_of(&range, info),
+        range,
+        read_sectors,
+        write_sectors,
+        // Overwriting at random without a map has no natural end but the amount.
+        pass_sectors: if spec.norandommap && spec.pattern.random { pass.max(amount) } else { pass },
+        total_sectors: if spec.time_based { u64::MAX } else { total },
+        is_amount_given: spec.io_size != Extent::Fill,
+        seed: place.seed,
+        is_alone: false,
+    })
+}
+
+/// The larger of the blocks that the job uses.
+fn read_or_write(spec: &JobSpec, read: u32, write: u32) -> u32 {
+    match spec.pattern.direction {
+        Direction::Read => read,
+        Direction::Write => write,
+        Direction::Mixed { .. } => read.max(write),
+    }
+}
+
+fn check_zone_options(spec: &JobSpec, info: &DeviceInfo) -> Result<(), PlanError> {
+    if spec.zonemode != ZoneMode::Zbd {
+        return Ok(());
+    }
+    let geometry = &info.geometry;
+    let stated = [
+        ("zonesize", spec.zonesize, geometry.zone_size().bytes()),
+        ("zonecapacity", spec.zonecapacity, geometry.zone_capacity().bytes()),
+    ];
+    for (option, job, device) in stated {
+        if let Some(job) = job.filter(|&job| job != device) {
+            return Err(PlanError::NotTheDevices { option, job, device });
+        }
+    }
+    Ok(())
+}
+
+fn to_sectors(option: &'static str, bytes: u64, info: &DeviceInfo) -> Result<u64, PlanError> {
+    let block = u64::from(info.block_sectors) * SECTOR_BYTES;
+    if !bytes.is_multiple_of(block) {
+        return Err(PlanError::Unaligned { option, bytes, block });
+    }
+    Ok(bytes / SECTOR_BYTES)
+}
+
+fn block_sectors(bytes: u32, info: &DeviceInfo) -> Result<u32, PlanError> {
+    let sectors = to_sectors("bs", u64::from(bytes), info)?;
+    Ok(u32::try_from(sectors).expect("a 32-bit number of bytes has fewer sectors"))
+}
+
+/// First byte of a clone's range, as the job gives it.
+fn start_of(spec: &JobSpec, clone: u32, info: &DeviceInfo) -> Result<u64, PlanError> {
+    let device_bytes = info.geometry.sectors().bytes();
+    let zone = info.geometry.zone_size().bytes();
+    let bytes = |option, extent: Extent| {
+        let fits = extent.bytes(device_bytes, zone);
+        fits.ok_or(PlanError::Overflow { option })
+    };
+    let offset = bytes("offset", spec.offset)?;
+    let increment = bytes("offset_increment", spec.offset_increment)?;
+    let overflow = PlanError::Overflow { option: "offset_increment" };
+    let mut start = increment
+        .checked_mul(u64::from(clone))
+        .and_then(|n| n.checked_add(offset))
+        .ok_or_else(|| overflow.clone())?;
+    let has_percent = [spec.offset, spec.offset_increment].iter().any(|e| matches!(e, Extent::Percent(_)));
+    if has_percent {
+        let block = u64::from(spec.block_size.read.min(spec.block_size.write));
+        start = start.checked_next_multiple_of(block).ok_or(overflow)?;
+    }
+    if start >= device_bytes {
+        return Err(PlanError::OffsetBeyondDevice { clone, offset: start, device_bytes });
+    }
+    Ok(start)
+}
+
+/// The range in bytes; it ends with the device at the latest.
+fn range_of(spec: &JobSpec, start: u64, info: &DeviceInfo) -> Result<Range<u64>, PlanError> {
+    let device_bytes = info.geometry.sectors().bytes();
+    let left = device_bytes - start;
+    let length = match spec.size {
+        Extent::Fill => left,
+        Extent::Percent(_) => {
+            let block = u64::from(spec.block_size.read.min(spec.block_size.write));
+            let share = spec.size.bytes(device_bytes, 0).unwrap_or(left).min(left);
+            share / block * block
+        }
+        extent => {
+            let zone = info.geometry.zone_size().bytes();
+            extent.bytes(device_bytes, zone).ok_or(PlanError::Overflow { option: "size" })?.min(left)
+        }
+    };
+    Ok(start..start + length)
+}
+
+/// Sectors of one loop.
+fn amount_of(spec: &JobSpec, pass: u64, info: &DeviceInfo) -> Result<u64, PlanError> {
+    let zone = info.geometry.zone_size().bytes();
+    let bytes = spec.io_size.bytes(pass * SECTOR_BYTES, zone);
+    Ok(bytes.ok_or(PlanError::Overflow { option: "io_size" })?.div_ceil(SECTOR_BYTES))
+}
+
+/// A job that writes sequential zones works on whole ones: start up, end down.
+fn round_to_zones(
+    spec: &JobSpec,
+    range: &mut Range<u64>,
+    info: &DeviceInfo,
+    notes: &mut Vec<String>,
+) -> Result<(), PlanError> {
+    let geometry = &info.geometry;
+    let zones = zones_of(range, info);
+    if range.is_empty() || zones.end <= geometry.conventional_zones() {
+        return Ok(());
+    }
+    let size = geometry.zone_size().0;
+    let start = range.start.next_multiple_of(size);
+    let end = if range.end == geometry.sectors().0 { range.end } else { range.end / size * size };
+    if start >= end {
+        return Err(PlanError::NoWholeZone {
+            range: (range.end - range.start) * SECTOR_BYTES,
+            zone: size * SECTOR_BYTES,
+        });
+    }
+    if start != range.start {
+        let (from, to) = (range.start * SECTOR_BYTES, start * SECTOR_BYTES);
+        notes.push(format!("{}: rounded offset up from {from} to {to}", spec.name));
+    }
+    if end != range.end {
+        let (from, to) = ((range.end - start) * SECTOR_BYTES, (end - start) * SECTOR_BYTES);
+        notes.push(format!("{}: rounded size down from {from} to {to}", spec.name));
+    }
+    *range = start..end;
+    Ok(())
+}
+
+/// Zones that the range touches.
+fn zones_of(range: &Range<u64>, info: &DeviceInfo) -> Range<u32> {
+    let geometry = &info.geometry;
+    let first = geometry.zone_of(Sector(range.start)).0;
+    let last = geometry.zone_of(Sector(range.end.saturating_sub(1).max(range.start))).0;
+    first..(last + 1).min(geometry.zones())
+}
+
+fn check_writes(
+    spec: &JobSpec,
+    write_sectors: u32,
+    range: &Range<u64>,
+    info: &DeviceInfo,
+    mode: WriteMode,
+) -> Result<(), PlanError> {
+    if spec.pattern.direction == Direction::Read {
+        return Ok(());
+    }
+    let geometry = &info.geometry;
+    let block = u64::from(write_sectors) * SECTOR_BYTES;
+    let sequential = zones_of(range, info).end > geometry.conventional_zones();
+    if spec.zonemode == ZoneMode::Zbd && sequential && u64::from(write_sectors) > geometry.zone_capacity().0 {
+        return Err(PlanError::BlockAboveZone { block, capacity: geometry.zone_capacity().bytes() });
+    }
+    if mode == WriteMode::Append && sequential && write_sectors > info.append_sectors_max {
+        let append = u64::from(info.append_sectors_max) * SECTOR_BYTES;
+        return Err(PlanError::BlockAboveAppend { block, append });
+    }
+    let zone = geometry.zone_size();
+    if spec.verify == Verify::Crc32c && !zone.0.is_multiple_of(u64::from(write_sectors)) {
+        return Err(PlanError::BlockDoesNotTile { block, zone: zone.bytes() });
+    }
+    Ok(())
+}
+
+/// Most open zones of the run: what the jobs ask for, within what the device allows.
+fn open_max(jobs: &[Job], info: &DeviceInfo) -> Result<u32, Misfit> {
+    let limit = match (info.open_max, info.active_max) {
+        (0, active) => active,
+        (open, 0) => open,
+        (open, active) => open.min(active),
+    };
+    let mut of_run = None;
+    for job in jobs.iter().filter(|job| job.spec.zonemode == ZoneMode::Zbd) {
+        let asked = job.spec.max_open_zones.unwrap_or(0);
+        let misfit = |error| (job.spec.name.clone(), error);
+        if limit != 0 && asked > limit {
+            return Err(misfit(PlanError::OpenZonesAboveDevice { asked, limit }));
+        }
+        match of_run {
+            None => of_run = Some(if asked == 0 { limit } else { asked }),
+            Some(other) if asked != 0 && asked != other => {
+                return Err(misfit(PlanError::OpenZonesDiffer { this: asked, other }));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(of_run.unwrap_or(limit))
+}
+
+fn check_buffers(workers: &[WorkerPlan]) -> Result<(), Misfit> {
+    let mut bytes = 0u64;
+    for worker in workers {
+        bytes = bytes.saturating_add(worker.buffer_bytes().saturating_mul(u64::from(worker.spec.iodepth)));
+        if bytes > BUFFER_BYTES_MAX {
+            let error = PlanError::Buffers { bytes, max: BUFFER_BYTES_MAX };
+            return Err((worker.spec.name.clone(), error));
+        }
+    }
+    Ok(())
+}
+
+/// Notes which workers share no zone with another writer.
+fn mark_lonely(workers: &mut [WorkerPlan]) {
+    let mut writers: Vec<usize> = (0..workers.len()).filter(|&i| workers[i].writes_zones()).collect();
+    writers.sort_by_key(|&i| workers[i].zones.start);
+    let mut furthest: Option<usize> = None;
+    for &i in &writers {
+        workers[i].is_alone = true;
+        if let Some(before) = furthest {
+            if workers[before].zones.end > workers[i].zones.start {
+                workers[i].is_alone = false;
+                workers[before].is_alone = false;
+            }
+            if workers[before].zones.end >= workers[i].zones.end {
+                continue;
+            }
+        }
+        furthest = Some(i);
+    }
+}
+
+/// Sequential zones of a range of zones.
+pub fn sequential(zones: &Range<u32>, info: &DeviceInfo) -> impl Iterator<Item = ZoneIndex> + use<> {
+    (zones.start.max(info.geometry.conventional_zones())..zones.end).map(ZoneIndex)
+}

@@ -1,0 +1,129 @@
+//! The device before the first round: what it is, where its zones stand, which of them are open.
+
+use super::plan::{Plan, sequential};
+use crate::error::{BenchError, PlanError};
+use crate::workload::zones::{Zones, ZonesOptions};
+use zonal_core::{DeviceError, Op, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex};
+use zonal_io::buffer::IoBuf;
+use zonal_io::data::Data;
+use zonal_io::device::{Command, Device};
+use zonal_io::volume::{read_alone, report, run_alone};
+
+/// Zones asked for in one report.
+const REPORT_ZONES: u32 = 1 << 16;
+
+/// Zones tried to find one that can be read.
+const PROBED_ZONES_MAX: u32 = 64;
+
+/// Whether reads from `device` fill their buffers. A device that keeps no data leaves them as they were.
+pub(super) fn keeps_data(device: &dyn Device) -> bool {
+    let info = device.info();
+    let bytes = info.block_sectors * zonal_core::SECTOR_BYTES as u32;
+    let is_touched = |zone: u32, canary: u8| {
+        let mut buffer = IoBuf::zeroed(bytes);
+        buffer.fill(canary);
+        let (buffer, result) = read_alone(device, info.geometry.start_of(ZoneIndex(zone)), buffer);
+        result.ok().map(|()| buffer.iter().any(|&byte| byte != canary))
+    };
+    // Data that happens to be the one canary is not the other. An offline zone tells nothing.
+    let zones = 0..info.geometry.zones().min(PROBED_ZONES_MAX);
+    let mut told = zones.filter_map(|zone| Some(is_touched(zone, 0xA5)? || is_touched(zone, 0x5A)?));
+    told.next().unwrap_or(true)
+}
+
+fn command(device: &dyn Device, op: Op, sector: Sector) -> Result<(), DeviceError> {
+    run_alone(device, &Command { op, fua: false, sectors: 0, sector, data: Data::NONE }).map(|_| ())
+}
+
+fn reset(device: &dyn Device, sector: Sector) -> Result<(), BenchError> {
+    let device_name = || device.info().name.clone();
+    command(device, Op::ZoneReset, sector).map_err(|error| BenchError::Prepare {
+        device: device_name(),
+        sector,
+        error,
+    })
+}
+
+/// Resets every zone that can be.
+pub(super) fn erase(device: &dyn Device) -> Result<(), BenchError> {
+    if command(device, Op::ResetAll, Sector(0)).is_ok() {
+        return Ok(());
+    }
+    for zone in descriptors(device)? {
+        let is_written = zone.condition.is_active() || zone.condition == ZoneCondition::Full;
+        if is_written {
+            reset(device, zone.start)?;
+        }
+    }
+    Ok(())
+}
+
+fn descriptors(device: &dyn Device) -> Result<Vec<ZoneDescriptor>, BenchError> {
+    let geometry = device.info().geometry;
+    let failed = |error| BenchError::Zones { device: device.info().name.clone(), error };
+    let mut zones: Vec<ZoneDescriptor> = Vec::with_capacity(geometry.zones() as usize);
+    while zones.len() < geometry.zones() as usize {
+        let next = ZoneIndex(zones.len() as u32);
+        let some = report(device, geometry.start_of(next), REPORT_ZONES).map_err(failed)?;
+        let is_in_order = |(n, zone): (usize, &ZoneDescriptor)| zone.zone.0 as usize == next.0 as usize + n;
+        if some.is_empty() || !some.iter().enumerate().all(is_in_order) {
+            return Err(failed(DeviceError::InvalidField));
+        }
+        zones.extend(some);
+    }
+    Ok(zones)
+}
+
+/// The zones as the device describes them. Those that are open in the jobs' ranges enter the open set; what exceeds
+/// the limit there is reset, as fio does it.
+pub(super) fn zones(
+    device: &dyn Device,
+    plan: &mut Plan,
+    mut options: ZonesOptions,
+) -> Result<Zones, BenchError> {
+    let info = device.info();
+    let descriptors = descriptors(device)?;
+    let in_range = written_by_jobs(plan, device);
+    let is_open = |z: &ZoneDescriptor| z.condition.is_open();
+    let ours = descriptors.iter().filter(|z| in_range[z.zone.0 as usize] && is_open(z)).count();
+    let ours = ours.min(plan.open_max as usize);
+    let active = descriptors.iter().filter(|z| z.condition.is_active()).count();
+    if info.active_max != 0 && plan.open_max != 0 {
+        // Active zones that are not in the open set use up the device's limit all the same.
+        let left = (info.active_max as usize).saturating_sub(active - ours);
+        options.open_max = plan.open_max.min(left as u32);
+        if options.open_max == 0 {
+            let job = plan.workers[0].spec.name.clone();
+            return Err(BenchError::Plan {
+                job,
+                error: PlanError::NoActiveZoneLeft { limit: info.active_max },
+            });
+        }
+        if options.open_max < plan.open_max {
+            plan.notes.push(format!(
+                "open zones limited to {} of {}: {} other zones are active",
+                options.open_max,
+                plan.open_max,
+                active - ours
+            ));
+        }
+    }
+    let zones = Zones::new(info.geometry, &descriptors, options);
+    for zone in descriptors.iter().filter(|z| in_range[z.zone.0 as usize] && is_open(z)) {
+        if !zones.open(zone.zone, true) {
+            reset(device, zone.start)?;
+            zones.was_reset(zone.zone, true);
+        }
+    }
+    Ok(zones)
+}
+
+/// Which zones some job writes at their pointers.
+fn written_by_jobs(plan: &Plan, device: &dyn Device) -> Vec<bool> {
+    let info = device.info();
+    let mut written = vec![false; info.geometry.zones() as usize];
+    for worker in plan.workers.iter().filter(|worker| worker.writes_zones()) {
+        sequential(&worker.zones, info).for_each(|zone| written[zone.0 as usize] = true);
+    }
+    written
+}

@@ -1,0 +1,241 @@
+//! One round: workers that run at the same time, and whoever watches them.
+
+use super::Done;
+use super::gate::{Entry, Gate};
+use super::measure::Watch;
+use super::plan::{Plan, WorkerPlan, sequential};
+use super::samples::Samples;
+use super::worker::{Environment, Worker};
+use crate::error::BenchError;
+use crate::progress::Progress;
+use crate::report::JobReport;
+use crate::verify::{Record, Recorder};
+use crate::workload::zones::Room;
+use crate::workload::{Dir, Workload, Zones};
+use quanta::Clock;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use zonal_core::{Nanos, Op, SECTOR_BYTES, ZoneIndex};
+use zonal_io::sync::{CachePadded, Mutex};
+use zonal_io::volume::{Request, Volume};
+
+/// Time between two samples of bandwidth and rate, fio's default.
+const SAMPLE_EVERY: Duration = Duration::from_millis(500);
+
+/// Time between two updates of the progress line.
+const PROGRESS_EVERY: Duration = Duration::from_millis(250);
+
+/// What follows a round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    GoOn,
+    /// A job failed that ends all.
+    EndAll,
+}
+
+/// One round of a plan.
+pub(super) struct Round<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) index: usize,
+    pub(super) volume: &'a Volume,
+    pub(super) zones: &'a Zones,
+    pub(super) has_data: bool,
+    pub(super) record: &'a Arc<Record>,
+}
+
+/// Bandwidth and rate of both directions of a worker.
+type WorkerSamples = [(Samples, Samples); 2];
+
+impl Round<'_> {
+    fn range(&self) -> Range<usize> {
+        self.plan.rounds[self.index].clone()
+    }
+
+    fn workers(&self) -> &[WorkerPlan] {
+        &self.plan.workers[self.range()]
+    }
+
+    pub(super) fn run(self, done: &mut Done, progress: &mut Progress) -> Result<Outcome, BenchError> {
+        self.zones.refresh(|zone| self.volume.write_pointer(zone));
+        let resets = self.reset_verified()?;
+        let writers = self.workers().iter().filter(|worker| worker.writes_zones());
+        self.zones.recount(writers.map(|worker| worker.zones.clone()));
+        self.zones.restart_countdown();
+        let clock = Clock::new();
+        let gate = Gate::default();
+        let watches: Vec<CachePadded<Watch>> =
+            self.workers().iter().map(|_| CachePadded::default()).collect();
+        let environment = Environment {
+            volume: self.volume,
+            zones: self.zones,
+            epoch: clock.raw(),
+            clock: &clock,
+            has_data: self.has_data,
+            gate: &gate,
+        };
+        let mut workloads = Vec::new();
+        for worker in self.workers() {
+            let misfit = |error| BenchError::Plan { job: worker.spec.name.clone(), error };
+            workloads.push(Workload::new(worker).map_err(misfit)?);
+        }
+        let results = Mutex::new(Vec::new());
+        self.zones.moving_more(self.workers().len() as u32);
+        let samples = std::thread::scope(|scope| {
+            let watcher = std::thread::current();
+            for ((plan, watch), workload) in self.workers().iter().zip(&watches).zip(workloads) {
+                let (environment, results, watcher) = (&environment, &results, watcher.clone());
+                let verified = plan.writes_verified() && plan.spec.do_verify;
+                let recorder = verified.then(|| Recorder::new(plan, self.record.clone()));
+                let work = move || {
+                    let worker = Worker::new(environment, plan, watch, workload, recorder);
+                    if let Some(result) = worker.run() {
+                        let fails_all = result.0.failure.is_some() && plan.spec.exitall_on_error;
+                        watch.ends_all.store(fails_all, Ordering::Release);
+                        results.lock().push((plan.number, result));
+                    }
+                    watch.is_over.store(true, Ordering::Release);
+                    watcher.unpark();
+                };
+                let builder = std::thread::Builder::new().name(plan.spec.name.chars().take(15).collect());
+                if let Err(error) = builder.spawn_scoped(scope, work) {
+                    gate.open(Entry::Closed);
+                    return Err(BenchError::Thread { job: plan.spec.name.clone(), error });
+                }
+            }
+            gate.wait_for(self.workers().len());
+            gate.open(Entry::Open);
+            Ok(self.watch(&watches, progress))
+        })?;
+        let mut results = results.into_inner();
+        results.sort_by_key(|(number, _)| *number);
+        for ((number, (mut report, recorder)), samples) in results.into_iter().zip(samples) {
+            for (dir, (bandwidth, rate)) in report.dirs.iter_mut().zip(samples) {
+                (dir.bandwidth, dir.rate) = (bandwidth, rate);
+            }
+            if number == self.range().start {
+                report.resets += resets;
+            }
+            done.recorders.extend(recorder);
+            self.add_report(report, done);
+        }
+        let ends_all = watches.iter().any(|watch| watch.ends_all.load(Ordering::Acquire));
+        Ok(if ends_all { Outcome::EndAll } else { Outcome::GoOn })
+    }
+
+    /// Adds a worker's report to the last one if they are reported together.
+    fn add_report(&self, report: JobReport, done: &mut Done) {
+        match done.jobs.last_mut() {
+            Some(last) if report.spec.group_reporting && last.group == report.group => last.add(&report),
+            _ => done.jobs.push(report),
+        }
+    }
+
+    /// Resets what jobs with verification will write, before any of them begins: no reset may come in between.
+    fn reset_verified(&self) -> Result<u64, BenchError> {
+        let mut wanted = vec![false; self.zones.geometry().zones() as usize];
+        for worker in self.workers().iter().filter(|w| w.writes_zones() && w.writes_verified()) {
+            for zone in sequential(&worker.zones, self.volume.info()) {
+                wanted[zone.0 as usize] =
+                    self.zones.pointer(zone) > 0 && self.zones.can_take(zone, 0, Room::AfterReset);
+            }
+        }
+        let mut resets = 0;
+        for zone in (0..self.zones.geometry().zones()).map(ZoneIndex).filter(|z| wanted[z.0 as usize]) {
+            self.reset(zone)?;
+            self.zones.was_reset(zone, true);
+            resets += 1;
+        }
+        Ok(resets)
+    }
+
+    /// Resets one zone while nobody else is at work.
+    fn reset(&self, zone: ZoneIndex) -> Result<(), BenchError> {
+        let sector = self.zones.geometry().start_of(zone);
+        let answer = Arc::new(Mutex::new(None));
+        let left = answer.clone();
+        let channel = self.volume.channel(move |completion| *left.lock() = Some(completion.result));
+        let begin = Instant::now();
+        let now = || Nanos(begin.elapsed().as_nanos() as u64);
+        self.volume.submit(now(), &channel, Request::zone(Op::ZoneReset, sector));
+        loop {
+            if let Some(result) = answer.lock().take() {
+                let device = || self.volume.info().name.clone();
+                let failed = |error| BenchError::Reset { device: device(), sector, error };
+                return result.map(|_| ()).map_err(failed);
+            }
+            if self.volume.poll(now()).is_none() {
+                self.volume.wait(Duration::from_millis(1));
+            }
+        }
+    }
+
+    /// Samples rates, shows progress and stops who has run for its time, until all are over.
+    fn watch(&self, watches: &[CachePadded<Watch>], progress: &mut Progress) -> Vec<WorkerSamples> {
+        let begin = Instant::now();
+        let mut samples: Vec<Sampler> = watches.iter().map(|_| Sampler::default()).collect();
+        let mut next_sample = SAMPLE_EVERY;
+        let mut next_progress = PROGRESS_EVERY;
+        loop {
+            let elapsed = begin.elapsed();
+            if watches.iter().all(|watch| watch.is_over.load(Ordering::Acquire)) {
+                return samples.into_iter().map(|sampler| sampler.samples).collect();
+            }
+            if watches.iter().any(|watch| watch.ends_all.load(Ordering::Acquire)) {
+                watches.iter().for_each(|watch| watch.stop.store(true, Ordering::Release));
+            }
+            let mut next_stop = Duration::MAX;
+            for (worker, watch) in self.workers().iter().zip(watches) {
+                match worker.spec.runtime {
+                    Some(runtime) if runtime <= elapsed => watch.stop.store(true, Ordering::Release),
+                    Some(runtime) => next_stop = next_stop.min(runtime),
+                    None => {}
+                }
+            }
+            if elapsed >= next_sample {
+                for (sampler, watch) in samples.iter_mut().zip(watches) {
+                    if !watch.is_over.load(Ordering::Acquire) {
+                        sampler.sample(watch, elapsed);
+                    }
+                }
+                next_sample = elapsed + SAMPLE_EVERY;
+            }
+            if progress.is_shown() && elapsed >= next_progress {
+                progress.update(self.index, self.workers(), watches, elapsed);
+                next_progress = elapsed + PROGRESS_EVERY;
+            }
+            let mut next = next_sample.min(next_stop);
+            if progress.is_shown() {
+                next = next.min(next_progress);
+            }
+            std::thread::park_timeout(next.saturating_sub(elapsed));
+        }
+    }
+}
+
+/// Samples of one worker, and where the last was taken.
+#[derive(Default)]
+struct Sampler {
+    at: Duration,
+    seen: [(u64, u64); 2],
+    samples: WorkerSamples,
+}
+
+impl Sampler {
+    fn sample(&mut self, watch: &Watch, now: Duration) {
+        let seconds = (now - self.at).as_secs_f64();
+        self.at = now;
+        for dir in [Dir::Read, Dir::Write] {
+            let (ios, sectors) = (watch.ios(dir), watch.sectors(dir));
+            let (ios_before, sectors_before) =
+                std::mem::replace(&mut self.seen[dir as usize], (ios, sectors));
+            if ios > 0 {
+                let (bandwidth, rate) = &mut self.samples[dir as usize];
+                let kib = (sectors - sectors_before) as f64 * SECTOR_BYTES as f64 / 1024.0;
+                bandwidth.record(kib / seconds);
+                rate.record((ios - ios_before) as f64 / seconds);
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Reads or writes, in a mixed job.
+
+use super::Dir;
+use super::random::{Purpose, Stream};
+use crate::job::Direction;
+use crate::run::plan::WorkerPlan;
+
+/// Draws directions such that their shares stay close to what the job asks for.
+///
+/// A direction that was just left has to fall behind its share before a new one is drawn.
+pub(super) struct Mix {
+    read_percent: u8,
+    current: Dir,
+    /// No draw before this many of the current direction have been issued.
+    until: u64,
+    stream: Stream,
+}
+
+impl Mix {
+    pub(super) fn new(plan: &WorkerPlan) -> Mix {
+        let read_percent = match plan.spec.pattern.direction {
+            Direction::Read => 100,
+            Direction::Write => 0,
+            Direction::Mixed { read_percent } => read_percent,
+        };
+        Mix { read_percent, current: Dir::Read, until: 0, stream: stream(plan, 0) }
+    }
+
+    pub(super) fn restart(&mut self, plan: &WorkerPlan, pass: u64) {
+        self.until = 0;
+        self.stream = stream(plan, pass);
+    }
+
+    /// The next direction, after `issued` reads and writes.
+    #[inline]
+    pub(super) fn next(&mut self, issued: &[u64; 2]) -> Dir {
+        if issued[self.current as usize] >= self.until {
+            let drawn = match self.stream.below(100) < u64::from(self.read_percent) {
+                true => Dir::Read,
+                false => Dir::Write,
+            };
+            if drawn != self.current {
+                let other_percent = match self.current {
+                    Dir::Read => 100 - self.read_percent,
+                    Dir::Write => self.read_percent,
+                };
+                self.until = issued[self.current as usize] * u64::from(other_percent) / 100;
+                self.current = drawn;
+            }
+        }
+        self.current
+    }
+}
+
+fn stream(plan: &WorkerPlan, pass: u64) -> Stream {
+    Stream::new(plan.seed, plan.number as u64, pass, Purpose::Directions)
+}

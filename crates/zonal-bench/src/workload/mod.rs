@@ -1,0 +1,389 @@
+//! What a worker does next: the pure part of a benchmark.
+//!
+//! A [`Workload`] is one worker's generator. It is asked for a [`Step`] and told what became of it; it owns no clock,
+//! no payload, no thread and no device, so that a runner in real time and a simulation in virtual time draw the same
+//! requests from it. The zones that workers share are in [`Zones`].
+//!
+//! # Driving contract
+//! 1. [`Workload::next`] gives a step. It never blocks: where fio's threads would wait for each other, it says
+//!    [`Step::Wait`], and the driver asks again after a completion or after a moment.
+//! 2. An [`Step::Io`] is submitted and then reported with [`Workload::submitted`], at once: others may wait for it.
+//! 3. Each I/O, flush, reset and finish is reported with [`Workload::ended`] when it has ended, in any order.
+//!
+//! # Passes
+//! A pass goes over the range once. Another follows while loops, an amount of its own (`io_size`) or time are left.
+//! Each begins at the start of the range and, unless the job asks for different numbers, with the same seeds.
+
+mod erase;
+mod mix;
+mod random;
+mod sequence;
+mod zbd;
+pub mod zones;
+
+pub use random::{Purpose, RANDOM_MAP_BLOCKS_MAX, RandomMap, Stream};
+pub use zones::{Ordering, Zones, ZonesOptions};
+
+use crate::error::PlanError;
+use crate::job::{Direction, Verify, ZoneMode};
+use crate::run::plan::WorkerPlan;
+use erase::Erase;
+use mix::Mix;
+use sequence::Sequence;
+use zbd::{Way, ZbdWrite};
+use zonal_core::{Sector, ZoneIndex};
+use zones::Claimant;
+
+/// Read or write.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Dir {
+    /// Read.
+    Read = 0,
+    /// Write.
+    Write = 1,
+}
+
+/// How a write is placed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Placing {
+    /// At its sector.
+    At,
+    /// By the device, in the zone that starts at its sector.
+    Append,
+}
+
+/// One read or write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Io {
+    /// Which.
+    pub dir: Dir,
+    /// How it is placed.
+    pub placing: Placing,
+    /// First sector; of an append, the zone's.
+    pub sector: Sector,
+    /// Length.
+    pub sectors: u32,
+    /// The sequential zone whose room it has taken.
+    pub claimed: Option<ZoneIndex>,
+}
+
+/// Something that ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// A read or write.
+    Io(Io),
+    /// A reset, and whether it succeeded.
+    Reset(ZoneIndex, bool),
+    /// A finish, and whether it succeeded.
+    Finish(ZoneIndex, bool),
+}
+
+/// What to do next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Submit this.
+    Io(Io),
+    /// Make what was written durable.
+    Flush,
+    /// Reset this zone. Nothing of it is in flight.
+    Reset(ZoneIndex),
+    /// Finish this zone. Nothing of it is in flight.
+    Finish(ZoneIndex),
+    /// Nothing, until a request has ended.
+    Wait,
+    /// The pass is over. [`Workload::next_pass`] begins the next, once nothing is in flight.
+    PassOver,
+}
+
+/// What has its direction and draw, but no place yet.
+enum Pending {
+    Read(Sector),
+    Write(ZbdWrite),
+}
+
+/// Generator of one worker.
+pub struct Workload {
+    plan: WorkerPlan,
+    claimant: Claimant,
+    sequence: Sequence,
+    mix: Mix,
+    /// Resets before a pass whose data is to be verified.
+    erase: Option<Erase>,
+    pending: Option<Pending>,
+    stalled: bool,
+    /// Reads and writes that have not ended.
+    in_flight: u32,
+    issued: [u64; 2],
+    issued_sectors: u64,
+    pass_sectors: u64,
+    passes: u64,
+    since_flush: bool,
+}
+
+impl Workload {
+    /// The generator of `plan`, at the start of its first pass.
+    ///
+    /// # Errors
+    /// [`PlanError::RandomMap`].
+    pub fn new(plan: &WorkerPlan) -> Result<Workload, PlanError> {
+        Ok(Workload {
+            claimant: Claimant { sectors: plan.write_sectors, is_alone: plan.is_alone },
+            sequence: Sequence::new(plan)?,
+            mix: Mix::new(plan),
+            erase: None,
+            pending: None,
+            stalled: false,
+            in_flight: 0,
+            issued: [0; 2],
+            issued_sectors: 0,
+            pass_sectors: 0,
+            passes: 0,
+            since_flush: false,
+            plan: plan.clone(),
+        })
+    }
+
+    /// What it was made from.
+    pub fn plan(&self) -> &WorkerPlan {
+        &self.plan
+    }
+
+    /// Passes begun after the first.
+    pub fn passes(&self) -> u64 {
+        self.passes
+    }
+
+    /// What to do next.
+    #[inline]
+    pub fn next(&mut self, zones: &Zones) -> Step {
+        if let Some(pending) = self.pending.take() {
+            return self.go_on(pending, zones);
+        }
+        if let Some(erase) = &mut self.erase {
+            match erase.next(self.claimant.is_alone, zones) {
+                Some(step) => return step,
+                None => self.erase = None,
+            }
+        }
+        if self.flush_is_due() {
+            self.since_flush = false;
+            return Step::Flush;
+        }
+        if self.issued_sectors >= self.plan.total_sectors
+            || (self.pass_sectors >= self.plan.pass_sectors && self.ends_by_amount())
+        {
+            return Step::PassOver;
+        }
+        let dir = self.direction(zones);
+        let Some(sector) = self.sequence.next(dir, &self.plan, zones) else { return Step::PassOver };
+        if self.plan.spec.zonemode == ZoneMode::None {
+            let io = self.plain(dir, sector, zones);
+            return self.issue(io, zones);
+        }
+        let zone = zones.geometry().zone_of(sector);
+        match dir {
+            Dir::Read => self.go_on(Pending::Read(sector), zones),
+            Dir::Write if zones.geometry().is_conventional(zone) => {
+                match zbd::write_conventional(&self.plan, zones.geometry(), sector) {
+                    Some(io) => self.issue(io, zones),
+                    None => Step::PassOver,
+                }
+            }
+            Dir::Write => self.go_on(Pending::Write(ZbdWrite::new(sector, zone)), zones),
+        }
+    }
+
+    /// A time-based job goes on within a pass, except that verification comes between passes.
+    fn ends_by_amount(&self) -> bool {
+        !self.plan.spec.time_based || self.plan.spec.verify != Verify::None
+    }
+
+    fn flush_is_due(&self) -> bool {
+        let spec = &self.plan.spec;
+        let writes = self.issued[Dir::Write as usize];
+        let due = |every: u32| every != 0 && writes.is_multiple_of(u64::from(every));
+        self.since_flush && (due(spec.fsync) || due(spec.fdatasync))
+    }
+
+    #[inline]
+    fn direction(&mut self, zones: &Zones) -> Dir {
+        match self.plan.spec.pattern.direction {
+            Direction::Read => Dir::Read,
+            Direction::Write => Dir::Write,
+            Direction::Mixed { .. } => {
+                let dir = self.mix.next(&self.issued);
+                let zbd = self.plan.spec.zonemode == ZoneMode::Zbd;
+                if dir == Dir::Read && zbd && zbd::has_nothing_to_read(&self.plan, zones) {
+                    return Dir::Write;
+                }
+                dir
+            }
+        }
+    }
+
+    fn plain(&self, dir: Dir, sector: Sector, zones: &Zones) -> Io {
+        let geometry = zones.geometry();
+        let sectors = match dir {
+            Dir::Read => self.plan.read_sectors,
+            Dir::Write => self.plan.write_sectors,
+        };
+        let zone = geometry.zone_of(sector);
+        let fits = geometry.offset_of(sector) + sectors <= geometry.size_of(zone);
+        let appends = dir == Dir::Write
+            && zones.ordering() == Ordering::ByDevice
+            && !geometry.is_conventional(zone)
+            && fits;
+        let (placing, sector) = match appends {
+            true => (Placing::Append, geometry.start_of(zone)),
+            false => (Placing::At, sector),
+        };
+        Io { dir, placing, sector, sectors, claimed: None }
+    }
+
+    /// Finds a place for what has none yet.
+    #[inline]
+    fn go_on(&mut self, pending: Pending, zones: &Zones) -> Step {
+        match pending {
+            Pending::Read(sector) => match zbd::read(&self.plan, zones, sector) {
+                Some(io) => self.issue(io, zones),
+                // What is in flight can be read once it has ended; other jobs' writes are not waited for.
+                None if self.plan.writes() && zones.written() > 0 && !self.stall(zones) => {
+                    self.pending = Some(Pending::Read(sector));
+                    Step::Wait
+                }
+                None => Step::PassOver,
+            },
+            Pending::Write(mut write) => match write.go_on(&self.plan, self.claimant, zones) {
+                Way::Io(io, end) => {
+                    self.sequence.moved(Dir::Write, end);
+                    self.issue(io, zones)
+                }
+                Way::Step(step) => {
+                    self.pending = Some(Pending::Write(write));
+                    step
+                }
+                Way::NoZone if self.stall(zones) => Step::PassOver,
+                Way::NoZone => {
+                    self.pending = Some(Pending::Write(write));
+                    Step::Wait
+                }
+            },
+        }
+    }
+
+    /// Notes that nothing can be done until somebody else gets on; whether nobody will.
+    #[cold]
+    fn stall(&mut self, zones: &Zones) -> bool {
+        if self.in_flight > 0 {
+            return false;
+        }
+        if !self.stalled {
+            self.stalled = true;
+            zones.moving_less();
+        }
+        !zones.any_moving()
+    }
+
+    #[inline]
+    fn issue(&mut self, io: Io, zones: &Zones) -> Step {
+        if self.stalled {
+            self.stalled = false;
+            zones.moving_more(1);
+        }
+        self.in_flight += 1;
+        self.issued[io.dir as usize] += 1;
+        self.issued_sectors += u64::from(io.sectors);
+        self.pass_sectors += u64::from(io.sectors);
+        if io.dir == Dir::Write {
+            self.since_flush = true;
+        }
+        if io.claimed.is_none() && io.placing == Placing::At {
+            self.sequence.moved(io.dir, io.sector.0 + u64::from(io.sectors));
+        }
+        Step::Io(io)
+    }
+
+    /// The I/O is with the write path.
+    #[inline]
+    pub fn submitted(&self, io: &Io, zones: &Zones) {
+        if let Some(zone) = io.claimed {
+            zones.submitted(zone, self.claimant);
+        }
+    }
+
+    /// Something has ended, well or not.
+    #[inline]
+    pub fn ended(&mut self, ended: &Ended, zones: &Zones) {
+        match *ended {
+            Ended::Io(io) => {
+                self.in_flight -= 1;
+                if let Some(zone) = io.claimed {
+                    zones.ended(zone, self.claimant);
+                }
+            }
+            Ended::Reset(zone, true) => {
+                zones.was_reset(zone, self.claimant.is_alone);
+                self.managed();
+            }
+            Ended::Finish(zone, true) => {
+                zones.was_finished(zone, self.claimant.is_alone);
+                self.managed();
+            }
+            Ended::Reset(zone, false) | Ended::Finish(zone, false) => {
+                zones.unlock(zone, self.claimant.is_alone);
+                self.managed();
+            }
+        }
+    }
+
+    fn managed(&mut self) {
+        if let Some(Pending::Write(write)) = &mut self.pending {
+            write.managed();
+        }
+        if let Some(erase) = &mut self.erase {
+            erase.managed();
+        }
+    }
+
+    /// Ends the worker: gives up what it was about to do. Nothing may be in flight.
+    ///
+    /// Each worker counts as moving ([`Zones::moving_more`]) from before its round until this.
+    pub fn end(&mut self, zones: &Zones) {
+        if let Some(Pending::Write(write)) = self.pending.take() {
+            write.abandon(zones, self.claimant.is_alone);
+        }
+        if let Some(erase) = self.erase.take() {
+            erase.abandon(zones, self.claimant.is_alone);
+        }
+        if !self.stalled {
+            zones.moving_less();
+        }
+    }
+
+    /// Begins another pass if one is due; nothing may be in flight.
+    pub fn next_pass(&mut self) -> bool {
+        let plan = &self.plan;
+        let smallest = u64::from(plan.read_sectors.min(plan.write_sectors));
+        let left = plan.total_sectors.saturating_sub(self.issued_sectors);
+        let loops_left = self.passes + 1 < u64::from(plan.spec.loops);
+        let amount_left = plan.is_amount_given && left >= smallest;
+        let goes_on = plan.spec.time_based || (left > 0 && loops_left) || amount_left;
+        if !goes_on || self.pass_sectors == 0 {
+            return false;
+        }
+        self.passes += 1;
+        self.pass_sectors = 0;
+        self.since_flush = false;
+        let repeats = plan.spec.randrepeat || plan.spec.allrandrepeat || plan.spec.randseed.is_some();
+        let pass = if repeats { 0 } else { self.passes };
+        if plan.writes_zones() && plan.spec.verify != Verify::None {
+            self.erase = Some(Erase::new(plan.zones.clone()));
+        }
+        self.sequence.restart(plan, pass);
+        self.mix.restart(plan, pass);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

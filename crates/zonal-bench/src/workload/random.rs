@@ -1,0 +1,197 @@
+//! Chance: the generators of a worker, and the map of blocks that random offsets have not hit yet.
+
+use crate::error::PlanError;
+use rand::SeedableRng;
+use rand_pcg::Pcg64Mcg;
+use rand_pcg::rand_core::Rng;
+
+/// Blocks of a random map: 1 GiB of bits.
+pub const RANDOM_MAP_BLOCKS_MAX: u64 = 8 << 30;
+
+/// What a generator is for. Each has a stream of its own, so that the choice of one does not shift the others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// Random offsets.
+    Offsets = 1,
+    /// Reads or writes in a mixed job.
+    Directions = 2,
+    /// Payload.
+    Payload = 3,
+}
+
+/// One stream of random numbers.
+#[derive(Debug, Clone)]
+pub struct Stream(Pcg64Mcg);
+
+impl Stream {
+    /// The stream of a worker. `number` sets clones of a job apart, `pass` repeated passes where they shall differ.
+    pub fn new(seed: u64, number: u64, pass: u64, purpose: Purpose) -> Stream {
+        // Multiplication by odd constants keeps neighbouring workers and passes apart; the generator's own seeding
+        // mixes the bits.
+        let mixed = seed
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .wrapping_add(number.wrapping_mul(0xBF58_476D_1CE4_E5B9))
+            .wrapping_add(pass.wrapping_mul(0x94D0_49BB_1331_11EB))
+            ^ (purpose as u64) << 56;
+        Stream(Pcg64Mcg::seed_from_u64(mixed))
+    }
+
+    /// The next 64 bits.
+    #[inline]
+    pub fn bits(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// A number below `n`, which is not zero.
+    #[inline]
+    pub fn below(&mut self, n: u64) -> u64 {
+        ((u128::from(self.bits()) * u128::from(n)) >> 64) as u64
+    }
+}
+
+/// Which blocks have been hit: a tree of bits, so that the next free one is found in a few steps.
+#[derive(Debug, Clone)]
+pub struct RandomMap {
+    blocks: u64,
+    /// Bits of blocks; above them, a bit for each word below that is all ones.
+    levels: Vec<Vec<u64>>,
+}
+
+impl RandomMap {
+    /// A map of `blocks` blocks, all free.
+    ///
+    /// # Errors
+    /// [`PlanError::RandomMap`] above [`RANDOM_MAP_BLOCKS_MAX`].
+    pub fn new(blocks: u64) -> Result<RandomMap, PlanError> {
+        if blocks > RANDOM_MAP_BLOCKS_MAX {
+            return Err(PlanError::RandomMap { blocks, max: RANDOM_MAP_BLOCKS_MAX });
+        }
+        let mut map = RandomMap { blocks, levels: Vec::new() };
+        let mut bits = blocks.max(1);
+        loop {
+            bits = bits.div_ceil(64);
+            map.levels.push(vec![0; bits as usize]);
+            if bits == 1 {
+                break;
+            }
+        }
+        map.clear();
+        Ok(map)
+    }
+
+    /// Frees every block.
+    pub fn clear(&mut self) {
+        let mut bits = self.blocks;
+        for level in &mut self.levels {
+            level.fill(0);
+            // What lies beyond the end counts as hit, at every level.
+            let last = level.len() - 1;
+            let used = bits - last as u64 * 64;
+            level[last] = if used == 64 { 0 } else { !0 << used };
+            bits = level.len() as u64;
+        }
+    }
+
+    /// Whether `block` is free.
+    #[inline]
+    pub fn is_free(&self, block: u64) -> bool {
+        self.levels[0][(block / 64) as usize] >> (block % 64) & 1 == 0
+    }
+
+    /// Marks a block as hit.
+    #[inline]
+    pub fn hit(&mut self, block: u64) {
+        let mut at = block;
+        for level in &mut self.levels {
+            let word = &mut level[(at / 64) as usize];
+            *word |= 1 << (at % 64);
+            if *word != !0 {
+                return;
+            }
+            at /= 64;
+        }
+    }
+
+    /// The first free block from `from` on, else from the start; `None` if all were hit.
+    pub fn next_free(&self, from: u64) -> Option<u64> {
+        self.free_from(from).or_else(|| self.free_from(0))
+    }
+
+    fn free_from(&self, from: u64) -> Option<u64> {
+        let mut at = from;
+        let mut level = 0;
+        // Up while nothing is free to the right, then down to the leftmost.
+        loop {
+            let words = self.levels.get(level)?;
+            let index = (at / 64) as usize;
+            let free = words.get(index).map_or(0, |word| !word & (!0 << (at % 64)));
+            if free != 0 {
+                at = index as u64 * 64 + u64::from(free.trailing_zeros());
+                break;
+            }
+            at = index as u64 + 1;
+            level += 1;
+        }
+        while level > 0 {
+            level -= 1;
+            let free = !self.levels[level][at as usize];
+            debug_assert!(free != 0, "a word marked as not full is full");
+            at = at * 64 + u64::from(free.trailing_zeros());
+        }
+        Some(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn map_gives_every_block_once() {
+        for blocks in [1, 2, 63, 64, 65, 4095, 4096, 4097, 300_000] {
+            let mut map = RandomMap::new(blocks).unwrap();
+            let mut stream = Stream::new(blocks, 0, 0, Purpose::Offsets);
+            for _ in 0..blocks {
+                let drawn = stream.below(blocks);
+                let block = map.next_free(drawn).expect("a block is left");
+                assert!(map.is_free(block) && block < blocks);
+                map.hit(block);
+            }
+            assert_eq!(map.next_free(blocks / 2), None);
+            map.clear();
+            assert_eq!(map.next_free(blocks - 1), Some(blocks - 1));
+        }
+    }
+
+    #[test]
+    fn next_free_is_the_nearest_to_the_right() {
+        let mut map = RandomMap::new(1000).unwrap();
+        (100..900).for_each(|b| map.hit(b));
+        assert_eq!(map.next_free(99), Some(99));
+        assert_eq!(map.next_free(100), Some(900));
+        (900..1000).for_each(|b| map.hit(b));
+        assert_eq!(map.next_free(950), Some(0));
+    }
+
+    #[test]
+    fn map_above_the_limit_is_refused() {
+        let error = RandomMap::new(RANDOM_MAP_BLOCKS_MAX + 1).unwrap_err();
+        assert!(matches!(error, PlanError::RandomMap { .. }));
+    }
+
+    #[test]
+    fn streams_of_neighbours_differ() {
+        let first = |seed, number, pass, purpose| Stream::new(seed, number, pass, purpose).bits();
+        let all = [
+            first(1, 0, 0, Purpose::Offsets),
+            first(2, 0, 0, Purpose::Offsets),
+            first(1, 1, 0, Purpose::Offsets),
+            first(1, 0, 1, Purpose::Offsets),
+            first(1, 0, 0, Purpose::Directions),
+        ];
+        for (i, a) in all.iter().enumerate() {
+            assert!(all[..i].iter().all(|b| a != b));
+        }
+        assert_eq!(first(1, 0, 0, Purpose::Offsets), all[0]);
+    }
+}

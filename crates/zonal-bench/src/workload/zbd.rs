@@ -1,0 +1,302 @@
+//! `zonemode=zbd`: where reads and writes go once zones are looked at.
+//!
+//! # Writes to sequential zones
+//! A write goes to the pointer of the zone that its offset lies in. It moves to another zone if that one is not open
+//! and may not be opened, if writes in flight fill it, if it takes no writes, or if it is full and must not be reset
+//! because its data is to be verified. It moves to an open zone, chosen by the offset's share of the range; if that
+//! one has no room, to the next zone that can be opened. A full zone is reset first.
+//!
+//! # Reads
+//! Only what was written: a sequential read goes on with the next zone that has data, a random one takes the nearest,
+//! before or behind. With `read_beyond_wp` every offset is read as it is.
+//!
+//! # Where this differs from fio
+//! - A remainder of a zone that is smaller than a block counts as full in every respect. Where open zones are limited
+//!   such a zone is finished, so that it does not stay open for ever.
+//! - A random read may hit the last written block of a zone.
+//! - A worker that finds no open zone in its range waits as long as another worker may close one.
+
+use super::zones::{Claim, Claimant, Locking, Room, Zones};
+use super::{Dir, Io, Ordering, Placing, Step};
+use crate::job::{Direction, Verify};
+use crate::run::plan::WorkerPlan;
+use zonal_core::{Geometry, Sector, Sectors, ZoneIndex};
+
+/// A write that looks for its place.
+pub(super) struct ZbdWrite {
+    /// The offset that was drawn.
+    drawn: Sector,
+    /// The zone it tries.
+    zone: ZoneIndex,
+    stage: Stage,
+    /// Whether this write was counted towards a reset by `zone_reset_frequency`.
+    is_counted: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// Take room in the zone.
+    Claim,
+    /// Find another zone.
+    Convert,
+    /// Take the zone's lock to reset or finish it.
+    Lock(Manage),
+    /// With the lock, wait until the zone is quiet.
+    Drain(Manage),
+    /// The command is on its way.
+    Under(Manage),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Manage {
+    /// It is full.
+    ResetFull,
+    /// It is its turn.
+    ResetDue,
+    /// It is open and has no room for a block.
+    Finish,
+}
+
+/// How a write goes on.
+pub(super) enum Way {
+    /// As this I/O, which ends at this sector or would, if it were placed in order.
+    Io(Io, u64),
+    /// With this step first.
+    Step(Step),
+    /// Not at all, unless another worker makes room.
+    NoZone,
+}
+
+impl ZbdWrite {
+    pub(super) fn new(drawn: Sector, zone: ZoneIndex) -> ZbdWrite {
+        ZbdWrite { drawn, zone, stage: Stage::Claim, is_counted: false }
+    }
+
+    #[inline]
+    pub(super) fn go_on(&mut self, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) -> Way {
+        // Each turn of the loop claims, or changes the stage; a zone that others fill in between sends it round again.
+        loop {
+            match self.stage {
+                Stage::Claim => {
+                    if self.reset_is_due(plan, zones) {
+                        self.stage = Stage::Lock(Manage::ResetDue);
+                        continue;
+                    }
+                    match zones.claim(self.zone, claimant) {
+                        Claim::At(offset) => return self.placed(claimant, offset, zones),
+                        Claim::Later => return Way::Step(Step::Wait),
+                        Claim::NotOpen if zones.open(self.zone, claimant.is_alone) => {}
+                        Claim::Full if plan.spec.verify == Verify::None => {
+                            self.stage = Stage::Lock(Manage::ResetFull);
+                        }
+                        Claim::NotOpen | Claim::Filling | Claim::Full | Claim::Dead => {
+                            self.stage = Stage::Convert;
+                        }
+                    }
+                }
+                Stage::Convert => {
+                    if let Some(way) = self.convert(plan, claimant, zones) {
+                        return way;
+                    }
+                }
+                Stage::Lock(manage) => match zones.lock(self.zone, claimant.is_alone) {
+                    Locking::Taken => return Way::Step(Step::Wait),
+                    Locking::Locked if self.is_needed(manage, claimant, zones) => {
+                        self.stage = Stage::Drain(manage);
+                    }
+                    Locking::Locked => {
+                        zones.unlock(self.zone, claimant.is_alone);
+                        self.stage = Stage::Claim;
+                    }
+                },
+                Stage::Drain(manage) => {
+                    if !zones.is_quiet(self.zone) {
+                        return Way::Step(Step::Wait);
+                    }
+                    self.stage = Stage::Under(manage);
+                    return Way::Step(match manage {
+                        Manage::ResetFull | Manage::ResetDue => Step::Reset(self.zone),
+                        Manage::Finish => Step::Finish(self.zone),
+                    });
+                }
+                Stage::Under(_) => return Way::Step(Step::Wait),
+            }
+        }
+    }
+
+    /// The reset or finish has ended, well or not.
+    pub(super) fn managed(&mut self) {
+        self.stage = match self.stage {
+            Stage::Under(Manage::Finish) => Stage::Convert,
+            _ => Stage::Claim,
+        };
+    }
+
+    /// Gives up a lock it may hold.
+    pub(super) fn abandon(self, zones: &Zones, is_alone: bool) {
+        if let Stage::Drain(_) | Stage::Under(_) = self.stage {
+            zones.unlock(self.zone, is_alone);
+        }
+    }
+
+    #[inline]
+    fn placed(&self, claimant: Claimant, offset: u32, zones: &Zones) -> Way {
+        let start = zones.geometry().start_of(self.zone);
+        let at = start + Sectors(u64::from(offset));
+        let (placing, sector) = match zones.ordering() {
+            Ordering::ByDevice => (Placing::Append, start),
+            Ordering::BySubmission | Ordering::OneInFlight => (Placing::At, at),
+        };
+        let sectors = claimant.sectors;
+        let io = Io { dir: Dir::Write, placing, sector, sectors, claimed: Some(self.zone) };
+        Way::Io(io, at.0 + u64::from(sectors))
+    }
+
+    /// Whether it is this write's turn to reset a zone that need not be full.
+    #[inline]
+    fn reset_is_due(&mut self, plan: &WorkerPlan, zones: &Zones) -> bool {
+        let Some(frequency) = plan.spec.zone_reset_frequency else { return false };
+        let is_open = zones.open_max() == 0 || zones.is_open(self.zone);
+        if self.is_counted || !is_open || plan.spec.verify != Verify::None {
+            return false;
+        }
+        self.is_counted = true;
+        let threshold = plan.spec.zone_reset_threshold.unwrap_or(0.0);
+        let written = zones.written() as f64;
+        let range = (plan.range.end - plan.range.start) as f64;
+        // Above 2^32 writes between resets none will be due.
+        written >= range * threshold && zones.reset_is_due((1.0 / frequency) as u32)
+    }
+
+    /// Whether a zone whose lock was just taken still has to be managed: another worker may have done it.
+    fn is_needed(&self, manage: Manage, claimant: Claimant, zones: &Zones) -> bool {
+        match manage {
+            Manage::ResetFull => !zones.can_take(self.zone, claimant.sectors, Room::Now),
+            Manage::ResetDue => zones.pointer(self.zone) > 0,
+            Manage::Finish => zones.is_open(self.zone) && zones.has_remainder(self.zone, claimant.sectors),
+        }
+    }
+
+    /// Chooses another zone to claim; `None` if it did, else what to do instead.
+    fn convert(&mut self, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) -> Option<Way> {
+        let sectors = claimant.sectors;
+        let has_room = |zone| zones.can_take(zone, sectors, Room::Now);
+        let from_start = u128::from(self.drawn.0 - plan.range.start);
+        let range = u128::from(plan.range.end - plan.range.start);
+        let share = |open: usize| (from_start * open as u128 / range) as usize;
+        let candidate = match zones.open_max() {
+            0 => None,
+            _ => zones.find_open(&plan.zones, share, |_| true),
+        };
+        if let Some(zone) = candidate
+            && has_room(zone)
+        {
+            return self.claim(zone);
+        }
+        if let Some(zone) = self.other_zone(candidate.unwrap_or(self.zone), plan, claimant, zones) {
+            return self.claim(zone);
+        }
+        if candidate.is_some_and(|zone| zones.is_filling(zone)) {
+            return Some(Way::Step(Step::Wait));
+        }
+        if let Some(zone) = zones.find_open(&plan.zones, share, has_room) {
+            return self.claim(zone);
+        }
+        let remainder = |zone| zones.has_remainder(zone, sectors) && zones.is_quiet(zone);
+        if let Some(zone) = zones.find_open(&plan.zones, share, remainder) {
+            self.zone = zone;
+            self.stage = Stage::Lock(Manage::Finish);
+            return None;
+        }
+        Some(Way::NoZone)
+    }
+
+    fn claim(&mut self, zone: ZoneIndex) -> Option<Way> {
+        self.zone = zone;
+        self.stage = Stage::Claim;
+        None
+    }
+
+    /// The next zone behind `from`, going round the range, that is not open yet and can be written.
+    fn other_zone(
+        &self,
+        from: ZoneIndex,
+        plan: &WorkerPlan,
+        claimant: Claimant,
+        zones: &Zones,
+    ) -> Option<ZoneIndex> {
+        if zones.open_max() != 0 && zones.open_zones() >= zones.open_max() as usize {
+            return None;
+        }
+        let room = if plan.spec.verify == Verify::None { Room::AfterReset } else { Room::Now };
+        let first = from.0.saturating_add(1).clamp(plan.zones.start, plan.zones.end);
+        let round = (first..plan.zones.end).chain(plan.zones.start..first).map(ZoneIndex);
+        let can_be = |zone: &ZoneIndex| {
+            !zones.geometry().is_conventional(*zone)
+                && !zones.is_open(*zone)
+                && zones.can_take(*zone, claimant.sectors, room)
+        };
+        round.into_iter().filter(can_be).find(|&zone| zones.open(zone, claimant.is_alone))
+    }
+}
+
+/// A write to a conventional zone, moved down where it would run into a sequential one. `None` if it cannot be.
+pub(super) fn write_conventional(plan: &WorkerPlan, geometry: &Geometry, sector: Sector) -> Option<Io> {
+    let sectors = plan.write_sectors;
+    let end = geometry.start_of(ZoneIndex(geometry.conventional_zones())).0;
+    let last = end.checked_sub(u64::from(sectors)).filter(|&last| last >= plan.range.start)?;
+    let sector = Sector(sector.0.min(last));
+    Some(Io { dir: Dir::Write, placing: Placing::At, sector, sectors, claimed: None })
+}
+
+/// A read of written data near `drawn`; `None` if there is none.
+#[inline]
+pub(super) fn read(plan: &WorkerPlan, zones: &Zones, drawn: Sector) -> Option<Io> {
+    let geometry = zones.geometry();
+    let sectors = plan.read_sectors;
+    let io = |sector| Io { dir: Dir::Read, placing: Placing::At, sector, sectors, claimed: None };
+    let zone = geometry.zone_of(drawn);
+    if geometry.is_conventional(zone) || (plan.spec.read_beyond_wp && !zones.is_offline(zone)) {
+        return Some(io(drawn));
+    }
+    let offset = geometry.offset_of(drawn);
+    let written = zones.readable(zone);
+    let random = plan.spec.pattern.random;
+    let fits = written >= sectors && (random || offset + sectors <= written);
+    let (zone, written) = match fits {
+        true => (zone, written),
+        false => {
+            let zone = zone_with_data(plan, zones, zone)?;
+            // It may have been reset since.
+            (zone, zones.readable(zone).max(sectors))
+        }
+    };
+    let offset = match (random, fits) {
+        (false, true) => offset,
+        (false, false) => 0,
+        (true, _) => offset / sectors % (written / sectors) * sectors,
+    };
+    Some(io(geometry.start_of(zone) + Sectors(u64::from(offset))))
+}
+
+/// The nearest zone with a block of data: behind `from` for a sequential job, else on either side.
+fn zone_with_data(plan: &WorkerPlan, zones: &Zones, from: ZoneIndex) -> Option<ZoneIndex> {
+    let has_data = |zone: u32| zones.readable(ZoneIndex(zone)) >= plan.read_sectors;
+    if !plan.spec.pattern.random {
+        let until_offline = (from.0 + 1..plan.zones.end).take_while(|&z| !zones.is_offline(ZoneIndex(z)));
+        return until_offline.into_iter().find(|&z| has_data(z)).map(ZoneIndex);
+    }
+    let (behind, before) = (plan.zones.end.saturating_sub(from.0 + 1), from.0 - plan.zones.start);
+    (1..=behind.max(before)).find_map(|distance| {
+        let behind = from.0.checked_add(distance).filter(|&z| z < plan.zones.end && has_data(z));
+        let before = || from.0.checked_sub(distance).filter(|&z| z >= plan.zones.start && has_data(z));
+        behind.or_else(before).map(ZoneIndex)
+    })
+}
+
+/// Whether a mixed job has to write first.
+pub(super) fn has_nothing_to_read(plan: &WorkerPlan, zones: &Zones) -> bool {
+    debug_assert!(matches!(plan.spec.pattern.direction, Direction::Mixed { .. }));
+    let has_conventional = zones.geometry().conventional_zones() > plan.zones.start;
+    !plan.spec.read_beyond_wp && !has_conventional && zones.written() == 0
+}
