@@ -21,9 +21,7 @@ use std::time::Duration;
 use zonal_core::{
     DeviceError, Geometry, Nanos, Op, Personality, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex,
 };
-use zonal_io::device::{
-    Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Submitted,
-};
+use zonal_io::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Submitted};
 use zones::Zones;
 
 /// Sectors of a zone of [`info`].
@@ -261,13 +259,7 @@ impl Device for Script {
         &self.info
     }
 
-    fn submit(
-        &self,
-        _: Nanos,
-        queue: usize,
-        command: &Command,
-        context: &mut Option<Context>,
-    ) -> Submitted {
+    fn submit(&self, _: Nanos, queue: usize, command: &Command, context: &mut Option<Context>) -> Submitted {
         let mut state = self.state.lock();
         let geometry = &self.info.geometry;
         let seen = Seen {
@@ -297,13 +289,7 @@ impl Device for Script {
         }
     }
 
-    fn poll(
-        &self,
-        _: Nanos,
-        queue: usize,
-        budget: usize,
-        done: &mut dyn FnMut(Completed),
-    ) -> Option<Nanos> {
+    fn poll(&self, _: Nanos, queue: usize, budget: usize, done: &mut dyn FnMut(Completed)) -> Option<Nanos> {
         for _ in 0..budget {
             let mut state = self.state.lock();
             let Some(Done { id, completed }) = state.done[queue].pop_front() else { break };

@@ -139,7 +139,8 @@ impl Zones {
     /// Writes, and says where.
     fn write(&mut self, command: &Command) -> Result<Sector, DeviceError> {
         let index = self.geometry.zone_of(command.sector);
-        let (capacity, conventional) = (self.geometry.capacity_of(index), self.geometry.is_conventional(index));
+        let (capacity, conventional) =
+            (self.geometry.capacity_of(index), self.geometry.is_conventional(index));
         let offset = self.geometry.offset_of(command.sector);
         let zone = &mut self.zones[index.0 as usize];
         match zone.condition {
