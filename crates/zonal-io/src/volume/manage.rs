@@ -83,9 +83,9 @@ impl Volume {
         // The walk's own share: the command goes out here if every zone was quiet at once.
         let mut slot = self.zone_is_quiet();
         if slot.is_some()
-            && let Some(result) = self.issue(now, &mut slot)
+            && let Some(mut result) = self.issue(now, &mut slot)
         {
-            self.completed(now, &mut slot, result);
+            self.completed(now, &mut slot, &mut result);
         }
     }
 

@@ -189,8 +189,8 @@ impl Volume {
             Ok(Output::Done) if single(slot).is_some_and(|p| self.ends_with_this_command(p)) => {
                 end_here(slot, Ok(Output::Done))
             }
-            result => {
-                self.completed(now, slot, result);
+            mut result => {
+                self.completed(now, slot, &mut result);
                 Fate::Later
             }
         }
@@ -254,8 +254,8 @@ impl Volume {
                     end_here(slot, Ok(Output::Done))
                 }
             }
-            result => {
-                self.completed(now, slot, result);
+            mut result => {
+                self.completed(now, slot, &mut result);
                 Fate::Later
             }
         }

@@ -60,10 +60,12 @@ struct Turn {
 }
 
 impl Turn {
-    fn tell(self) {
+    /// Tells the callers; returns whether commands went out.
+    fn tell(self) -> bool {
         for (pending, result) in self.ended {
             pending.end(result, Counted::Yes);
         }
+        self.issued > 0
     }
 }
 
@@ -84,10 +86,17 @@ thread_local! {
 }
 
 impl Volume {
-    /// Deals with a finished command, whose context is in `slot`, and with all that follows at once.
+    /// Deals with a finished command, whose context is in `slot`, and with all that follows at once. Returns whether other
+    /// commands went out, which may have ended by now.
     #[inline]
-    pub(super) fn completed(&self, now: Nanos, slot: &mut Option<Context>, result: CommandResult) {
-        match (slot.as_ref().map(|c| &c.0), result) {
+    pub(super) fn completed(
+        &self,
+        now: Nanos,
+        slot: &mut Option<Context>,
+        result: &mut CommandResult,
+    ) -> bool {
+        // Looked at where it is: only the unusual answers are worth a copy.
+        match (slot.as_ref().map(|c| &c.0), &*result) {
             (Some(ContextKind::One(p)), Ok(Output::Done))
                 if self.ends_with_this_command(p) && !p.is_management() =>
             {
@@ -99,7 +108,7 @@ impl Volume {
                     }
                 }
                 end_done(take_one(slot));
-                turn.tell();
+                turn.tell()
             }
             (Some(ContextKind::Merged(m)), Ok(_)) if m.parts.len() > 1 => {
                 let zone = self.info.geometry.zone_of(m.parts[0].sector);
@@ -112,26 +121,23 @@ impl Volume {
                     m.segments.clear();
                     SPARE.set(Some(m));
                 }
-                turn.tell();
+                turn.tell()
             }
-            (_, result) => {
+            _ => {
                 let context = slot.take().expect("a finished command has its context");
-                self.run(now, Work::Finished(context, result));
+                let result = std::mem::replace(result, Ok(Output::Done));
+                self.run(now, Work::Finished(context, result))
             }
         }
     }
 
     /// Deals with `work` and all that follows at once.
-    pub(super) fn run(&self, now: Nanos, work: Work) {
+    pub(super) fn run(&self, now: Nanos, work: Work) -> bool {
         let mut turn = Turn::default();
-        self.run_in(now, work, &mut turn);
-        turn.tell();
-    }
-
-    fn run_in(&self, now: Nanos, work: Work, turn: &mut Turn) {
         let mut stack = Stack::new();
         stack.push(work);
-        self.empty(now, &mut stack, turn);
+        self.empty(now, &mut stack, &mut turn);
+        turn.tell()
     }
 
     /// Lets `event` happen to a zone, and deals with all that follows. Inlined: the event is a constant to its callers.
