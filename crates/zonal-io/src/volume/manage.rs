@@ -28,7 +28,9 @@ pub(super) struct ResetAll {
 
 impl Volume {
     /// Queues a reset or finish.
-    pub(super) fn manage(&self, now: Nanos, zone: ZoneIndex, pending: Box<Pending>) -> Fate {
+    pub(super) fn manage(&self, now: Nanos, zone: ZoneIndex, mut pending: Box<Pending>) -> Fate {
+        // It has aborted others: what it waits for from here on, a full queue included, it has to wait for.
+        pending.nowait = false;
         let mut aborted = Vec::new();
         let op = pending.op;
         let mut shard = self.shard(zone).lock();
@@ -51,7 +53,8 @@ impl Volume {
     }
 
     /// Begins a reset of all zones, or queues it behind the one under way.
-    pub(super) fn reset_all(&self, now: Nanos, pending: Box<Pending>) -> Fate {
+    pub(super) fn reset_all(&self, now: Nanos, mut pending: Box<Pending>) -> Fate {
+        pending.nowait = false;
         {
             let mut state = self.reset_all.lock();
             if state.under_way {
