@@ -321,14 +321,14 @@ impl Volume {
         self.next_of(zone, event, turn, &mut slot);
         let Some(context) = &slot else { return };
         turn.issued += 1;
-        // Appends go several at a time: look again. After anything else only its completion brings news.
-        if let ContextKind::One(p) = &context.0
-            && p.op == Op::Append
-            && self.appends_in_flight_max > 0
-        {
+        let is_append = matches!(&context.0, ContextKind::One(p) if p.op == Op::Append);
+        if let Some(result) = self.issue(now, &mut slot) {
+            // Its end will look for the next one: nothing else is left on the stack, however long the chain.
+            stack.push(Work::Finished(slot.take().expect("an answered command leaves its context"), result));
+        } else if is_append && self.appends_in_flight_max > 0 {
+            // Appends go several at a time: look again. After anything else only its completion brings news.
             stack.push(Work::Kick(zone));
         }
-        self.issue_and_stack(now, &mut slot, stack);
     }
 
     /// Completes a write of a zone where nobody waits.
