@@ -2,7 +2,7 @@
 //!
 //! Every sector that a rig writes names its request, so that bytes tell who wrote them.
 
-use crate::script::{Answer, Script, Seen, ZONE};
+use crate::script::{Answer, Script, Seen};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -148,15 +148,16 @@ impl Rig {
 
     /// Finishes the oldest pending command and polls until the volume has nothing more to do.
     pub fn step(&self, answer: Answer) -> Seen {
-        let seen = self.script.pending().into_iter().next().expect("a command is pending");
-        self.finish(seen.id, answer);
-        seen
+        self.finish(0, answer)
     }
 
-    /// Finishes a pending command and polls until the volume has nothing more to do.
-    pub fn finish(&self, id: u64, answer: Answer) {
-        self.script.finish(id, answer);
+    /// Finishes the pending command that is so many places behind the oldest, and polls until the volume has nothing
+    /// more to do.
+    pub fn finish(&self, place: usize, answer: Answer) -> Seen {
+        let seen = self.script.pending().into_iter().nth(place).expect("a command is pending");
+        self.script.finish(seen.id, answer);
         self.rest();
+        seen
     }
 
     /// Polls until the volume has nothing more to do by itself.
@@ -229,7 +230,7 @@ impl Rig {
     /// Where the volume would write next in a zone, in sectors from its start.
     pub fn pointer(&self, zone: u32) -> Option<u32> {
         let sector = self.volume.write_pointer(ZoneIndex(zone))?;
-        Some((sector.0 - u64::from(zone) * ZONE) as u32)
+        Some((sector.0 - self.sector(zone, 0).0) as u32)
     }
 
     /// Who wrote each of so many sectors of a zone.

@@ -260,8 +260,7 @@ impl<T> Queue<T> {
         word.waiting()
     }
 
-    /// Ends what [`Queue::hold`] began; `pointer` is where the zone stands if it was reset. Requests that came to an idle
-    /// zone while it was held wait in a queue that was never told of the hold; it ends for them all the same.
+    /// Ends what [`Queue::hold`] began; `pointer` is where the zone stands if it was reset.
     pub fn release(&mut self, word: Word, pointer: Option<u32>) -> Word {
         assert!(word.frozen(), "the zone was not held");
         self.held = false;

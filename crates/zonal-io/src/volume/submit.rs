@@ -307,7 +307,15 @@ impl Volume {
             }
         }
         if pending.nowait {
+            // Where the device could not say where the zone stands, somebody has to make it ask again.
+            let unknown = word.recovers() && word.in_flight() == 0;
+            if unknown {
+                shard.queue(zone).distrust(word);
+            }
             drop(shard);
+            if unknown {
+                self.kick(now, zone);
+            }
             return self.refuse(slot, RequestError::WouldWait);
         }
         self.prefer_writes_of_zeroes(pending);
