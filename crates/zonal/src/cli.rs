@@ -54,6 +54,19 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
+/// What `zonal [COMMAND] --help` prints, or `None` if there is no such command. `columns` stands for the terminal's.
+pub(crate) fn help(name: Option<&str>, columns: Option<usize>) -> Option<String> {
+    let mut definition = command();
+    if let Some(columns) = columns {
+        definition = definition.term_width(columns);
+    }
+    if let Some(name) = name {
+        definition.find_subcommand(name)?;
+    }
+    let arguments = ["zonal"].into_iter().chain(name).chain(["--help"]);
+    Some(definition.try_get_matches_from(arguments).err()?.render().to_string())
+}
+
 /// Puts the arguments of `bench` that are not its own behind a `--`, in order: they belong to the job language, which
 /// has hundreds of options and takes them with one dash or two. Everything else stays as it is.
 pub(crate) fn separate_job_options(arguments: Vec<OsString>) -> Vec<OsString> {

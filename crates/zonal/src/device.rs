@@ -13,6 +13,10 @@ const REPORT_ZONES: u32 = 4096;
 /// Opens the device called `name`.
 pub(crate) fn open(name: &str) -> Result<Arc<dyn Device>, Failure> {
     use zonal_io::emulated::{Emulated, EmulatedOptions, Null};
+    if let Some(path) = name.strip_prefix("image:").or((!name.contains(':')).then_some(name)) {
+        let device = zonal_io::image::ImageDevice::open(path.as_ref(), &Default::default());
+        return Ok(Arc::new(device.or_exit(Exit::Device)?));
+    }
     let options = EmulatedOptions { size: 1 << 30, zone_size: 16 << 20, ..Default::default() };
     Ok(Arc::new(Emulated::new(name, &options, Null).or_exit(Exit::Device)?))
 }

@@ -4,10 +4,11 @@ use crate::cli;
 use crate::topics::TOPICS;
 use std::fmt::Write;
 
+/// Columns of the document; what clap takes where there is no terminal.
+const COLUMNS: usize = 100;
+
 /// The text of docs/CLI.md.
 pub fn reference() -> String {
-    let mut definition = cli::command();
-    definition.build();
     let mut text = "\
 # The command line
 
@@ -15,11 +16,14 @@ This page is what `zonal --help`, `zonal COMMAND --help` and `zonal help TOPIC` 
 `ZONAL_BLESS=1 cargo test -p zonal-check --test cli` writes it anew.
 "
     .to_owned();
-    let main = definition.render_long_help().to_string();
-    section(&mut text, "zonal", &main);
-    for command in definition.get_subcommands_mut() {
-        let help = command.render_long_help().to_string();
-        section(&mut text, &format!("zonal {}", command.get_name()), &help);
+    section(&mut text, "zonal", &cli::help(None, Some(COLUMNS)).unwrap_or_default());
+    for command in cli::command().get_subcommands() {
+        let name = command.get_name();
+        section(
+            &mut text,
+            &format!("zonal {name}"),
+            &cli::help(Some(name), Some(COLUMNS)).unwrap_or_default(),
+        );
     }
     for topic in &TOPICS {
         section(&mut text, topic.about, &(topic.text)());

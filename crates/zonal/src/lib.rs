@@ -49,6 +49,9 @@ fn execute(arguments: Vec<OsString>, out: &mut dyn Write) -> Result<(), Failure>
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Ok(write!(out, "{}", error.render())?)
         }
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Err(Failure::usage("no command given; see `zonal help`"))
+        }
         Err(error) => Err(Failure::usage(cli::one_line(&error))),
     }
 }

@@ -6,7 +6,7 @@
 //! - [`ImageOptions::create`] makes one; it never replaces a file.
 //! - [`ImageDevice::open`] locks and checks one, without changing a byte of it.
 //! - [`backing`] is where the bytes go; its test twin forgets what was not synced.
-//! - [`format`] is the bytes themselves.
+//! - [`mod@format`] is the bytes themselves.
 
 pub mod backing;
 mod create;

@@ -10,7 +10,7 @@
 //! - A deferred channel's completions are delivered by polls only.
 
 use super::request::Completion;
-use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, CachePadded, Mutex, Ordering};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -34,15 +34,10 @@ pub(crate) struct ChannelInner {
 
 /// A submitter's context. One thread uses it at a time.
 pub struct Channel {
-    inner: Arc<ChannelInner>,
+    /// On cache lines of its own: threads count on their channels side by side.
+    inner: Arc<CachePadded<ChannelInner>>,
     /// `issued` is counted without a locked operation, which only one thread may do.
     not_sync: PhantomData<Cell<()>>,
-}
-
-impl Channel {
-    pub(super) fn inner(&self) -> &ChannelInner {
-        &self.inner
-    }
 }
 
 impl Drop for Channel {
@@ -55,7 +50,7 @@ impl Drop for Channel {
 ///
 /// Valid as long as the request: the volume keeps every channel until it is closed and all its requests have ended.
 #[derive(Clone, Copy)]
-pub(crate) struct ChannelRef(NonNull<ChannelInner>);
+pub(crate) struct ChannelRef(NonNull<CachePadded<ChannelInner>>);
 
 // SAFETY: it points to a `ChannelInner`, which is `Sync`.
 unsafe impl Send for ChannelRef {}
@@ -64,7 +59,7 @@ unsafe impl Sync for ChannelRef {}
 
 impl ChannelRef {
     pub(super) fn of(channel: &Channel) -> ChannelRef {
-        ChannelRef(NonNull::from(channel.inner()))
+        ChannelRef(NonNull::from(&*channel.inner))
     }
 
     /// Counts a request that will end after its `submit` has returned, or may.
@@ -80,7 +75,7 @@ impl ChannelRef {
         unsafe { self.0.as_ref() }
     }
 
-    fn to_owned(self) -> Arc<ChannelInner> {
+    fn to_owned(self) -> Arc<CachePadded<ChannelInner>> {
         // SAFETY: the pointer comes from an `Arc` that lives (see `get`); the increment pays for the new handle.
         unsafe {
             Arc::increment_strong_count(self.0.as_ptr());
@@ -107,7 +102,7 @@ pub(crate) enum Counted {
 
 /// A delivery that waits for a later frame, and keeps its channel alive on its own.
 struct Waiting {
-    channel: Arc<ChannelInner>,
+    channel: Arc<CachePadded<ChannelInner>>,
     completion: Completion,
 }
 
@@ -258,20 +253,20 @@ impl Drop for Frame {
 /// A volume's channels.
 #[derive(Default)]
 pub(super) struct Channels {
-    all: Mutex<Vec<Arc<ChannelInner>>>,
+    all: Mutex<Vec<Arc<CachePadded<ChannelInner>>>>,
     backlog: Arc<Backlog>,
 }
 
 impl Channels {
     pub(super) fn open(&self, deferred: bool, complete: Box<CompletionFn>) -> Channel {
-        let inner = Arc::new(ChannelInner {
+        let inner = Arc::new(CachePadded::new(ChannelInner {
             complete,
             deferred,
             backlog: self.backlog.clone(),
             issued: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             closed: AtomicBool::new(false),
-        });
+        }));
         let mut all = self.all.lock();
         // `closed` first: no request comes after it, so equal counts then mean that none is left.
         all.retain(|c| {

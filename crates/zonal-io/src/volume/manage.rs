@@ -42,6 +42,7 @@ impl Volume {
         Fate::Later
     }
 
+    #[expect(clippy::vec_box, reason = "requests move on as boxes")]
     fn abort(&self, zone: ZoneIndex, aborted: Vec<Box<Pending>>) {
         self.counters.line().add(Counter::Failed, aborted.len() as u64);
         for p in aborted {

@@ -4,17 +4,19 @@
 //! turn at a time.
 //!
 //! # The path of one write
-//! 1. [`Volume::submit`] checks it and splits it at zone boundaries ([`submit`]).
+//! 1. [`Volume::submit`] checks it and splits it at zone boundaries (`submit`).
 //! 2. The zone's plug decides: issue, wait or refuse. Uncontended, that is one compare-exchange on the zone's word;
-//!    otherwise the zone's shard of queues is locked ([`turn`]).
+//!    otherwise the zone's shard of queues is locked (`turn`).
 //! 3. Commands go to the device outside any lock. What a full queue refuses is kept and retried by the next poll.
 //! 4. On completion the plug is updated first, the zone's next write is issued, and only then is the caller told
-//!    ([`channel`]).
+//!    (`channel`).
 //!
 //! # Who may touch what
 //! - A zone's word: anybody by compare-exchange while it does not wait; while it waits, only the holder of its shard.
 //! - A zone's queue: the holder of its shard. A queue exists only while its zone waits.
 //! - No lock is held while the device or a completion function runs.
+
+#![allow(clippy::vec_box, reason = "requests and queues move between owners by pointer, not by copy")]
 
 pub(crate) mod channel;
 mod counters;

@@ -176,6 +176,7 @@ impl Pending {
 /// Writes that go out as one command, in order, or one request whose payload is not its buffer.
 #[derive(Default)]
 pub(crate) struct Merged {
+    #[expect(clippy::vec_box, reason = "requests move on as boxes, in and out of here")]
     pub(super) parts: Vec<Box<Pending>>,
     pub(super) segments: Vec<Segment>,
     pub(super) sectors: u32,

@@ -193,6 +193,7 @@ impl Volume {
     }
 
     /// Sends a request past the plugs.
+    #[inline]
     fn pass(&self, now: Nanos, slot: &mut Option<Context>) -> Fate {
         let Some(result) = self.issue(now, slot) else { return Fate::Later };
         match result {

@@ -396,12 +396,12 @@ impl Volume {
     fn apply(&self, zone: ZoneIndex, event: Event, shard: &mut super::Shard, turn: &mut Turn) -> Word {
         match event {
             Event::Kick => self.load(zone),
-            Event::Completed => self.update(zone, Word::completed),
-            Event::Failed => self.update(zone, |w| w.completed().recovering()),
-            Event::Withdrawn(sectors) => self.update(zone, |w| w.unissued(sectors)),
+            Event::Completed => self.change(zone, Word::completed),
+            Event::Failed => self.change(zone, |w| w.completed().recovering()),
+            Event::Withdrawn(sectors) => self.change(zone, |w| w.unissued(sectors)),
             Event::Retry(mut pending) => {
                 pending.plugged = false;
-                let word = self.update(zone, |w| w.completed().recovering());
+                let word = self.change(zone, |w| w.completed().recovering());
                 let offset = self.info.geometry.offset_of(pending.sector);
                 let kind = Kind::Write(WriteKind::At(offset), pending.sectors);
                 shard.queue(zone).push_front(word, Item { kind, mergeable: false, token: pending })
@@ -437,6 +437,15 @@ impl Volume {
                 word
             }
         }
+    }
+
+    /// The word after `change`, for the holder of the zone's shard, who stores it if it waits.
+    ///
+    /// While a zone waits nobody else changes its word, so the store that ends the step is enough.
+    #[inline]
+    fn change(&self, zone: ZoneIndex, change: impl Fn(Word) -> Word) -> Word {
+        let word = self.load(zone);
+        if word.waits() { change(word) } else { self.update(zone, change) }
     }
 
     /// Changes the word whoever else may be changing it.

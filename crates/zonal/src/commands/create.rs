@@ -1,21 +1,103 @@
 //! `zonal create`: a drive in a file.
 
-use crate::exit::Failure;
-use crate::value;
-use clap::Args;
+use crate::exit::{Exit, Failure, OrExit};
+use crate::value::{self, human};
+use clap::{Args, ValueEnum};
 use std::io::Write;
 use std::path::PathBuf;
+use zonal_core::Personality;
+use zonal_io::image::{ImageOptions, PROFILES};
 
 /// Create a drive in a file
+///
+/// The file is sparse: it takes room as zones are written. What is not given comes from the profile, and without one
+/// from the defaults named here. A limit of 0 is none.
 #[derive(Args, Debug)]
+#[command(after_long_help = profiles())]
 pub(crate) struct Create {
-    /// File to make; it must not exist
+    /// File to make; an existing one is never replaced
     path: PathBuf,
+    /// Start from the geometry of a kind of drive
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
     /// Size of the drive
-    #[arg(long, value_parser = value::size)]
+    #[arg(long, value_parser = value::size, required_unless_present = "profile")]
     size: Option<u64>,
+    /// Size of a zone, a power of two [default: 256M]
+    #[arg(long, value_name = "SIZE", value_parser = value::size)]
+    zone_size: Option<u64>,
+    /// Writable part of a sequential zone [default: all of it]
+    #[arg(long, value_name = "SIZE", value_parser = value::size)]
+    zone_capacity: Option<u64>,
+    /// Number of conventional zones, which come first [default: 0]
+    #[arg(long, value_name = "N")]
+    zone_nr_conv: Option<u32>,
+    /// Largest number of open zones [default: 0]
+    #[arg(long, value_name = "N")]
+    zone_max_open: Option<u32>,
+    /// Largest number of active zones [default: 0]
+    #[arg(long, value_name = "N")]
+    zone_max_active: Option<u32>,
+    /// Logical block [default: 4K]
+    #[arg(long, value_name = "SIZE", value_parser = block)]
+    blocksize: Option<u32>,
+    /// Largest native zone append in 512-byte sectors, 0 for a drive without [default: no limit with zns, 0 with zbc]
+    #[arg(long, value_name = "SECTORS")]
+    zone_append_max_sectors: Option<u32>,
+    /// Standard to follow where they differ [default: zns]
+    #[arg(long, value_enum)]
+    personality: Option<Standard>,
+    /// Pass for a medium that turns [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    rotational: Option<bool>,
 }
 
-pub(crate) fn run(_arguments: &Create, _out: &mut dyn Write) -> Result<(), Failure> {
-    Ok(())
+/// The standards.
+#[derive(Clone, Copy, ValueEnum, Debug)]
+enum Standard {
+    /// NVMe Zoned Namespaces
+    Zns,
+    /// Zoned block commands of SCSI and ATA
+    Zbc,
+}
+
+fn block(text: &str) -> Result<u32, String> {
+    u32::try_from(value::size(text)?).map_err(|_| "beyond 4 GiB".to_owned())
+}
+
+fn profiles() -> String {
+    let width = PROFILES.iter().map(|p| p.name.len()).max().unwrap_or(0);
+    let lines = PROFILES.iter().map(|p| format!("  {:<width$}  {}\n", p.name, p.about));
+    format!("Profiles:\n{}", lines.collect::<String>())
+}
+
+pub(crate) fn run(arguments: &Create, out: &mut dyn Write) -> Result<(), Failure> {
+    let options = ImageOptions {
+        profile: arguments.profile.clone(),
+        size: arguments.size,
+        zone_size: arguments.zone_size,
+        zone_capacity: arguments.zone_capacity,
+        zone_nr_conv: arguments.zone_nr_conv,
+        zone_max_open: arguments.zone_max_open,
+        zone_max_active: arguments.zone_max_active,
+        blocksize: arguments.blocksize,
+        zone_append_max_sectors: arguments.zone_append_max_sectors,
+        rotational: arguments.rotational,
+        personality: arguments.personality.map(|p| match p {
+            Standard::Zns => Personality::Zns,
+            Standard::Zbc => Personality::Zbc,
+        }),
+        creation: None,
+    };
+    let header = options.create(&arguments.path).or_exit(Exit::Device)?;
+    let geometry = &header.geometry;
+    Ok(writeln!(
+        out,
+        "{}: {}, {} zones of {}, {} conventional",
+        arguments.path.display(),
+        human(geometry.sectors().bytes()),
+        geometry.zones(),
+        human(geometry.zone_size().bytes()),
+        geometry.conventional_zones(),
+    )?)
 }

@@ -14,16 +14,15 @@ pub(crate) struct Help {
 }
 
 pub(crate) fn run(arguments: &Help, out: &mut dyn Write) -> Result<(), Failure> {
-    let mut definition = cli::command();
-    definition.build();
-    let Some(name) = &arguments.topic else {
-        return Ok(write!(out, "{}", definition.render_help())?);
-    };
-    if let Some(topic) = TOPICS.iter().find(|t| t.name == name) {
+    let name = arguments.topic.as_deref();
+    if let Some(topic) = TOPICS.iter().find(|t| Some(t.name) == name) {
         return Ok(out.write_all((topic.text)().as_bytes())?);
     }
-    match definition.find_subcommand_mut(name) {
-        Some(command) => Ok(write!(out, "{}", command.render_long_help())?),
-        None => Err(Failure::usage(format!("{name}: no command or topic of this name; see `zonal help`"))),
+    match cli::help(name, None) {
+        Some(text) => Ok(out.write_all(text.as_bytes())?),
+        None => {
+            let name = name.unwrap_or_default();
+            Err(Failure::usage(format!("{name}: no command or topic of this name; see `zonal help`")))
+        }
     }
 }

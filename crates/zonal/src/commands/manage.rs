@@ -4,14 +4,14 @@ use crate::device::{self, for_each_zone};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::value;
 use anyhow::anyhow;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use zonal_core::device::ZoneAction;
 use zonal_core::{Geometry, Op, Sector, ZoneIndex};
 use zonal_io::device::Device;
 
 /// Which zones of which device.
 #[derive(Args, Debug)]
-#[group(id = "which", required = true, args = ["offset", "all"])]
+#[command(group(ArgGroup::new("which").required(true).args(["offset", "all"])))]
 pub(crate) struct Zones {
     /// Device name; see `zonal help devices`
     device: String,
@@ -30,10 +30,10 @@ pub(crate) struct Zones {
 pub(crate) fn run(zones: &Zones, action: ZoneAction) -> Result<(), Failure> {
     let device = device::open(&zones.device)?;
     let chosen = match zones.offset {
+        None => selected(&*device, action)?,
         Some(offset) => range(&device.info().geometry, offset, zones.count)
             .map_err(|e| anyhow!("{}: {e}", device.info().name))
             .or_exit(Exit::Usage)?,
-        None => selected(&*device, action)?,
     };
     for &zone in &chosen {
         let start = device.info().geometry.start_of(zone);

@@ -1,0 +1,44 @@
+# Everything one does with this repository. `make` alone lists it.
+
+# Where rustup puts cargo, for a shell that was opened before.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+CARGO ?= cargo
+# Length of `make soak`, in minutes.
+MINUTES ?= 10
+# Cases of each property in `make fuzz`.
+CASES ?= 20000
+
+.PHONY: help setup build lint test run bench soak fuzz clean
+
+help: ## List the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: ## Install what is missing: toolchain, fio and its examples
+	@scripts/setup.sh
+
+build: ## Build the program, optimised
+	$(CARGO) build --release --package zonal
+
+lint: ## Check format, clippy and documentation; warnings are errors
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+test: setup lint ## Everything that has to pass before a change lands
+	$(CARGO) test --workspace
+
+run: setup build ## The main job: fio's zoned examples and a verified load on an emulated drive, then the write modes
+	scripts/main-job.sh
+
+bench: setup build ## Compare the write modes and measure the cost of one write
+	scripts/bench.sh
+
+soak: setup build ## Write, verify and reset at random for MINUTES (default 10)
+	scripts/soak.sh $(MINUTES)
+
+fuzz: setup ## Property tests with CASES cases each (default 20000)
+	PROPTEST_CASES=$(CASES) $(CARGO) test --release --workspace --lib --tests
+
+clean: ## Remove what was built and what the runs left in out/
+	$(CARGO) clean
+	rm -rf out

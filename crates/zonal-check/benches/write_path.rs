@@ -1,0 +1,52 @@
+//! `cargo bench -p zonal-check [-- --quick] [-- --json FILE]`: the tables of the write path's speed and memory.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use zonal_check::bench::{Effort, run};
+
+/// The system's allocator, counting.
+struct Counting;
+
+static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is handed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    // `cargo test --benches` passes --test: see that it runs, measure nothing.
+    let tiny = args.iter().any(|a| a == "--quick" || a == "--test");
+    let effort = if tiny { Effort::TINY } else { Effort::FULL };
+    let report = run(effort, Some(|| ALLOCATED.load(Ordering::Relaxed)));
+    print!("{}", report.to_text());
+    if let Some(path) = args.iter().position(|a| a == "--json").and_then(|i| args.get(i + 1)) {
+        if let Err(e) = std::fs::write(path, format!("{:#}\n", report.to_json())) {
+            eprintln!("{path}: {e}");
+            return ExitCode::FAILURE;
+        }
+        println!("\nJSON: {path}");
+    }
+    ExitCode::SUCCESS
+}

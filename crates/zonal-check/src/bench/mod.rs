@@ -1,0 +1,65 @@
+//! Benchmarks of the write path, as ratios within one run.
+//!
+//! Every row names its baseline, and the two are measured in turn, round by round, so that a machine whose speed drifts
+//! slows both. What counts is the median of the rounds; the spread is that of the middle half. A row with a bound says
+//! whether it was met.
+
+mod emulated;
+mod measure;
+mod memory;
+mod path;
+mod report;
+mod threads;
+
+pub use measure::{Case, Samples, interleave};
+pub use report::{Bound, Report, Row};
+
+/// How much to measure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Effort {
+    /// Rounds a case.
+    pub rounds: usize,
+    /// Operations a round, of the cheapest kind; dearer ones do fewer.
+    pub operations: u64,
+    /// Zones of the largest device.
+    pub zones_max: u32,
+}
+
+impl Effort {
+    /// What the tables are made with.
+    pub const FULL: Effort = Effort { rounds: 15, operations: 1_000_000, zones_max: 1_000_000 };
+
+    /// Just enough to see that every row still works.
+    pub const TINY: Effort = Effort { rounds: 1, operations: 2_000, zones_max: 4096 };
+}
+
+/// Measures everything. `allocated` tells how many bytes the process has allocated at the moment, if it counts them.
+///
+/// # Panics
+/// If a request fails: a benchmark of failures measures nothing.
+pub fn run(effort: Effort, allocated: Option<fn() -> usize>) -> Report {
+    let mut report = Report::new(effort);
+    path::in_line(effort, &mut report);
+    path::queued(effort, &mut report);
+    path::zones(effort, &mut report);
+    memory::plugs(effort, allocated, &mut report);
+    threads::own_zones(effort, &mut report);
+    threads::one_zone(effort, &mut report);
+    emulated::ram_writes(effort, &mut report);
+    emulated::ram_reads(effort, &mut report);
+    emulated::image_open(effort, &mut report);
+    report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_runs_and_is_written_down() {
+        let report = run(Effort::TINY, None);
+        assert!(report.rows().len() >= 15, "{}", report.to_text());
+        assert!(report.rows().iter().all(|r| r.value.is_finite() && r.value > 0.0), "{}", report.to_text());
+        assert_eq!(report.to_json()["rows"].as_array().map(Vec::len), Some(report.rows().len()));
+    }
+}

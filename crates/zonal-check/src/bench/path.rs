@@ -1,0 +1,304 @@
+//! One thread through the write path.
+
+use super::Effort;
+use super::measure::{Case, interleave, time};
+use super::report::{Bound, Report};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use zonal_core::{Nanos, Op, Sector, ZoneIndex};
+use zonal_io::buffer::IoBuf;
+use zonal_io::data::Data;
+use zonal_io::device::{Command, Context, Device, Submitted};
+use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Null};
+use zonal_io::sync::CachePadded;
+use zonal_io::volume::{Channel, Request, Volume, VolumeOptions, WriteMode};
+
+/// 4 KiB.
+pub(super) const SECTORS: u32 = 8;
+
+/// Time for devices that look at no clock.
+pub(super) const NOW: Nanos = Nanos(0);
+
+pub(super) fn null(options: EmulatedOptions) -> Arc<dyn Device> {
+    Arc::new(Emulated::new("null", &options, Null).expect("the options are valid"))
+}
+
+pub(super) fn terabyte() -> EmulatedOptions {
+    EmulatedOptions { size: 1 << 40, ..EmulatedOptions::default() }
+}
+
+/// A volume, a channel that counts completions, and memory to write.
+pub(super) struct Writer {
+    pub(super) volume: Arc<Volume>,
+    pub(super) channel: Channel,
+    pub(super) done: Arc<CachePadded<AtomicU64>>,
+    memory: IoBuf,
+    pub(super) issued: u64,
+}
+
+impl Writer {
+    pub(super) fn new(device: Arc<dyn Device>, mode: WriteMode, merge: bool) -> Writer {
+        let options = VolumeOptions { mode: Some(mode), merge };
+        Writer::on(Arc::new(Volume::open(device, options).expect("an emulated device opens")))
+    }
+
+    pub(super) fn on(volume: Arc<Volume>) -> Writer {
+        let done = Arc::new(CachePadded::new(AtomicU64::new(0)));
+        let counted = done.clone();
+        let channel = volume.channel(move |c| {
+            assert!(c.result.is_ok(), "{:?}", c.result);
+            // One thread completes at a time here, or the count is not looked at.
+            counted.store(counted.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        });
+        Writer { volume, channel, done, memory: IoBuf::zeroed(128 << 10), issued: 0 }
+    }
+
+    /// A view of the writer's memory.
+    pub(super) fn payload(&self, len: u32) -> IoBuf {
+        let ptr = NonNull::new(self.memory.as_ptr()).expect("allocated");
+        // SAFETY: the memory lives as long as the writer, whose requests have all ended before it goes; they only read it.
+        unsafe { IoBuf::from_raw(ptr, len) }
+    }
+
+    #[inline]
+    pub(super) fn submit(&mut self, request: Request) {
+        self.volume.submit(NOW, &self.channel, request);
+        self.issued += 1;
+    }
+
+    #[inline]
+    pub(super) fn wait_below(&self, depth: u64) {
+        while self.issued - self.done.load(Ordering::Relaxed) >= depth {
+            self.volume.poll(NOW);
+        }
+    }
+
+    /// Writes `count` times 4 KiB from `first` on, at this depth.
+    pub(super) fn write(&mut self, first: u64, count: u64, depth: u64) {
+        for i in 0..count {
+            self.wait_below(depth);
+            let buf = self.payload(4096);
+            self.submit(Request::write(Sector((first + i) * u64::from(SECTORS)), SECTORS, buf));
+        }
+        self.wait_below(1);
+    }
+
+    pub(super) fn reset_all(&mut self) {
+        self.submit(Request::reset_all());
+        self.wait_below(1);
+    }
+}
+
+fn bare(device: &dyn Device, count: u64) {
+    for i in 0..count {
+        let sector = Sector(i * u64::from(SECTORS));
+        let command = Command { op: Op::Write, fua: false, sectors: SECTORS, sector, data: Data::NONE };
+        let mut context = Some(Context::token(i));
+        match device.submit(NOW, 0, &command, &mut context) {
+            Submitted::Done(result) => assert!(result.is_ok(), "{result:?}"),
+            other => panic!("an in-line device answered {other:?}"),
+        }
+    }
+}
+
+fn rate(samples: &super::Samples) -> super::Samples {
+    super::Samples { rounds: samples.rounds.iter().map(|ns| 1e3 / ns).collect() }
+}
+
+/// Depth 1, completing in line.
+pub(super) fn in_line(effort: Effort, report: &mut Report) {
+    let count = effort.operations;
+    let device = null(terabyte());
+    let mut direct = Writer::new(null(terabyte()), WriteMode::Direct, false);
+    let mut plugged = Writer::new(null(terabyte()), WriteMode::PerZone, false);
+    let mut cases = [
+        Case::new("bare device", || {
+            let ns = time(count, || bare(&*device, count));
+            reset_bare(&*device);
+            ns
+        }),
+        Case::new("direct", || {
+            let ns = time(count, || direct.write(0, count, 1));
+            direct.reset_all();
+            ns
+        }),
+        Case::new("per-zone", || {
+            let ns = time(count, || plugged.write(0, count, 1));
+            plugged.reset_all();
+            ns
+        }),
+    ];
+    let [bare, direct, plugged] = &interleave(effort.rounds, &mut cases)[..] else {
+        unreachable!("three cases")
+    };
+    report.add("4 KiB write, null: in line, no volume", "", bare, "ns", Bound::None);
+    report.add("4 KiB write, direct, in line, depth 1", "", direct, "ns", Bound::None);
+    report.add("4 KiB write, per-zone, in line, depth 1", "", plugged, "ns", Bound::None);
+    report.add(
+        "  the plug's cost",
+        "direct",
+        &plugged.against(direct, |p, d| (p - d).max(0.01)),
+        "ns",
+        Bound::AtMost(20.0),
+    );
+    report.add("  its rate", "", &rate(plugged), "M/s", Bound::AtLeast(20.0));
+}
+
+fn reset_bare(device: &dyn Device) {
+    let command = Command { op: Op::ResetAll, fua: false, sectors: 0, sector: Sector(0), data: Data::NONE };
+    device.submit(NOW, 0, &command, &mut Some(Context::token(0)));
+}
+
+/// Depth 16 into one zone, completing when polled.
+pub(super) fn queued(effort: Effort, report: &mut Report) {
+    const DEPTH: u64 = 16;
+    // A zone that takes a whole round, so that every write meets the one before it.
+    let count = effort.operations;
+    let polled = EmulatedOptions {
+        size: 1 << 42,
+        zone_size: 1 << 36,
+        complete: CompleteMode::Poll,
+        ..EmulatedOptions::default()
+    };
+    // Without a plug, depth needs a device that keeps the order.
+    let ordered = EmulatedOptions { preserves_write_order: true, ..polled.clone() };
+    let mut writers = [
+        Writer::new(null(ordered), WriteMode::Direct, false),
+        Writer::new(null(polled.clone()), WriteMode::PerZone, false),
+        Writer::new(null(polled), WriteMode::PerZone, true),
+    ];
+    let volumes = [1, 2].map(|i: usize| writers[i].volume.clone());
+    let [direct, unmerged, merged] = &mut writers;
+    let mut cases = [
+        Case::new("direct", || round_of(direct, count, DEPTH)),
+        Case::new("unmerged", || round_of(unmerged, count, DEPTH)),
+        Case::new("merged", || round_of(merged, count, DEPTH)),
+    ];
+    let samples = interleave(effort.rounds, &mut cases);
+    drop(cases);
+    let [direct, unmerged, merged] = &samples[..] else { unreachable!("three cases") };
+    let commands =
+        volumes.map(|v| v.statistics().commands as f64 / ((effort.rounds as u64 + 1) * count) as f64);
+    report.add("4 KiB write, direct, polled, depth 16", "", direct, "ns", Bound::None);
+    report.add("4 KiB write, per-zone, polled, depth 16, unmerged", "", unmerged, "ns", Bound::None);
+    report.add(
+        "  the plug's cost",
+        "direct",
+        &unmerged.against(direct, |p, d| (p - d).max(0.01)),
+        "ns",
+        Bound::AtMost(40.0),
+    );
+    report.add_one("  device commands a write", "", commands[0], "", Bound::None);
+    report.add("4 KiB write, per-zone, polled, depth 16, merged", "", merged, "ns", Bound::None);
+    report.add("  the plug's cost", "direct", &merged.against(direct, |p, d| p / d), "x", Bound::None);
+    report.add_one("  device commands a write", "", commands[1], "", Bound::None);
+}
+
+fn round_of(writer: &mut Writer, count: u64, depth: u64) -> f64 {
+    let ns = time(count, || writer.write(0, count, depth));
+    writer.reset_all();
+    ns
+}
+
+/// Zones written in turn, 16 open at a time, on devices of more and more zones; and one random zone a write.
+pub(super) fn zones(effort: Effort, report: &mut Report) {
+    const ZONE_WRITES: u64 = 256;
+    let count = effort.operations;
+    let sizes: Vec<u32> =
+        [64, 1000, 112_000, 1_000_000].into_iter().filter(|&n| n <= effort.zones_max).collect();
+    let mut walkers: Vec<Walker> = sizes.iter().map(|&n| Walker::new(n, ZONE_WRITES)).collect();
+    let mut cases: Vec<Case<'_>> = walkers.iter_mut().map(|w| Case::new("walk", || w.round(count))).collect();
+    let samples = interleave(effort.rounds, &mut cases);
+    drop(cases);
+    for (&zones, s) in sizes.iter().zip(&samples) {
+        let bound = if zones == 64 { Bound::None } else { Bound::AtMost(1.1) };
+        let name = format!("16 zones open, moving through {zones}");
+        report.add(&name, "64 zones", &s.against(&samples[0], |a, b| a / b), "x", bound);
+    }
+    let mut cases: Vec<Case<'_>> =
+        walkers.iter_mut().map(|w| Case::new("random", || w.random(count / 4))).collect();
+    let random = interleave(effort.rounds.min(5), &mut cases);
+    drop(cases);
+    for (&zones, s) in sizes.iter().zip(&random) {
+        report.add(&format!("a random zone a write, of {zones}"), "", s, "ns", Bound::None);
+    }
+}
+
+/// Writes through the zones of a device.
+struct Walker {
+    writer: Writer,
+    zones: u32,
+    zone_writes: u64,
+    /// The 16 zones at hand, and how far each is.
+    open: Vec<(u32, u64)>,
+    next: u32,
+    /// Pointers for random zones, in writes.
+    pointers: Vec<u16>,
+    random: u64,
+}
+
+impl Walker {
+    fn new(zones: u32, zone_writes: u64) -> Walker {
+        let zone_size = zone_writes * 4096;
+        let options =
+            EmulatedOptions { size: zone_size * u64::from(zones), zone_size, ..EmulatedOptions::default() };
+        let writer = Writer::new(null(options), WriteMode::PerZone, true);
+        let open = (0..16).map(|z| (z, 0)).collect();
+        Walker { writer, zones, zone_writes, open, next: 16, pointers: vec![0; zones as usize], random: 1 }
+    }
+
+    fn reset(&mut self, zone: u32) {
+        let start = self.writer.volume.info().geometry.start_of(ZoneIndex(zone));
+        self.writer.submit(Request::zone(Op::ZoneReset, start));
+        self.writer.wait_below(1);
+    }
+
+    fn write(&mut self, zone: u32, at: u64) {
+        let start = self.writer.volume.info().geometry.start_of(ZoneIndex(zone));
+        let buf = self.writer.payload(4096);
+        self.writer.submit(Request::write(Sector(start.0 + at * u64::from(SECTORS)), SECTORS, buf));
+    }
+
+    fn round(&mut self, count: u64) -> f64 {
+        time(count, || {
+            for i in 0..count {
+                let slot = (i % 16) as usize;
+                let (zone, at) = self.open[slot];
+                self.write(zone, at);
+                self.open[slot].1 += 1;
+                if at + 1 == self.zone_writes {
+                    // Reset before use, the same on every device, however seldom it comes back to a zone.
+                    let next = self.next;
+                    self.next = (next + 1) % self.zones;
+                    self.reset(next);
+                    self.open[slot] = (next, 0);
+                }
+            }
+        })
+    }
+
+    /// Zones in an order that jumps all over the device; one that is full is passed over.
+    fn random(&mut self, count: u64) -> f64 {
+        if self.random == 1 {
+            self.writer.reset_all();
+        }
+        time(count, || {
+            for _ in 0..count {
+                self.random = self
+                    .random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                let zone = ((self.random >> 33) % u64::from(self.zones)) as u32;
+                let at = self.pointers[zone as usize];
+                if u64::from(at) == self.zone_writes {
+                    self.reset(zone);
+                    self.pointers[zone as usize] = 0;
+                } else {
+                    self.write(zone, u64::from(at));
+                    self.pointers[zone as usize] += 1;
+                }
+            }
+        })
+    }
+}

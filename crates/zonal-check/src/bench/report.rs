@@ -1,0 +1,162 @@
+//! Rows, as a table and as JSON.
+
+use super::Effort;
+use super::measure::Samples;
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// What a row has to reach.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Bound {
+    /// Only reported.
+    None,
+    /// At most this.
+    AtMost(f64),
+    /// At least this.
+    AtLeast(f64),
+}
+
+impl Bound {
+    fn is_met(self, value: f64) -> Option<bool> {
+        match self {
+            Bound::None => None,
+            Bound::AtMost(most) => Some(value <= most),
+            Bound::AtLeast(least) => Some(value >= least),
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Bound::None => String::new(),
+            Bound::AtMost(most) => format!("<= {most}"),
+            Bound::AtLeast(least) => format!(">= {least}"),
+        }
+    }
+}
+
+/// One figure.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// What was measured.
+    pub name: String,
+    /// What it is compared with, or how it was taken.
+    pub baseline: String,
+    /// The figure: the median where it was measured in rounds.
+    pub value: f64,
+    /// Its unit.
+    pub unit: &'static str,
+    /// Half the distance between the quartiles, as a part of the figure.
+    pub spread: f64,
+    /// What it has to reach.
+    pub bound: Bound,
+}
+
+/// All rows and the machine they were measured on.
+#[derive(Debug)]
+pub struct Report {
+    effort: Effort,
+    rows: Vec<Row>,
+}
+
+impl Report {
+    pub(super) fn new(effort: Effort) -> Report {
+        Report { effort, rows: Vec::new() }
+    }
+
+    /// The rows, in the order of measurement.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Whether every bound was met.
+    pub fn all_met(&self) -> bool {
+        self.rows.iter().all(|r| r.bound.is_met(r.value) != Some(false))
+    }
+
+    pub(super) fn add(
+        &mut self,
+        name: &str,
+        baseline: &str,
+        samples: &Samples,
+        unit: &'static str,
+        bound: Bound,
+    ) {
+        let (value, spread) = (samples.median(), samples.spread());
+        self.rows.push(Row { name: name.into(), baseline: baseline.into(), value, unit, spread, bound });
+    }
+
+    pub(super) fn add_one(
+        &mut self,
+        name: &str,
+        baseline: &str,
+        value: f64,
+        unit: &'static str,
+        bound: Bound,
+    ) {
+        self.rows.push(Row { name: name.into(), baseline: baseline.into(), value, unit, spread: 0.0, bound });
+    }
+
+    /// The table.
+    pub fn to_text(&self) -> String {
+        let mut out = format!("machine: {}; {} rounds in turn, medians\n\n", machine(), self.effort.rounds);
+        let heads = ["what", "against", "value", "unit", "spread", "bound", ""];
+        let cells: Vec<[String; 7]> = self.rows.iter().map(Row::cells).collect();
+        let mut widths = heads.map(str::len);
+        for row in &cells {
+            for (w, c) in widths.iter_mut().zip(row) {
+                *w = (*w).max(c.chars().count());
+            }
+        }
+        for row in std::iter::once(&heads.map(String::from)).chain(&cells) {
+            let line: Vec<String> = row.iter().zip(widths).map(|(c, w)| format!("{c:<w$}")).collect();
+            writeln!(out, "{}", line.join("  ").trim_end()).expect("writing to a string");
+        }
+        out
+    }
+
+    /// The same as JSON.
+    pub fn to_json(&self) -> Value {
+        let rows: Vec<Value> = self
+            .rows
+            .iter()
+            .map(|r| {
+                json!({
+                    "name": r.name, "baseline": r.baseline, "value": r.value, "unit": r.unit,
+                    "spread": r.spread, "bound": r.bound.text(), "met": r.bound.is_met(r.value),
+                })
+            })
+            .collect();
+        json!({ "machine": machine(), "rounds": self.effort.rounds, "rows": rows })
+    }
+}
+
+impl Row {
+    fn cells(&self) -> [String; 7] {
+        let digits = if self.value < 10.0 { 2 } else { 1 };
+        let verdict = match self.bound.is_met(self.value) {
+            None => "",
+            Some(true) => "met",
+            Some(false) => "MISSED",
+        };
+        [
+            self.name.clone(),
+            self.baseline.clone(),
+            format!("{:.digits$}", self.value),
+            self.unit.into(),
+            format!("{:.0}%", self.spread * 100.0),
+            self.bound.text(),
+            verdict.into(),
+        ]
+    }
+}
+
+/// Processor and number of cores, as the kernel names them.
+fn machine() -> String {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model =
+        cpuinfo.lines().find_map(|l| l.strip_prefix("model name")?.split_once(": ").map(|(_, m)| m.trim()));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().unwrap_or("?");
+    format!("{}, {cores} cores, load {load} at the end", model.unwrap_or("unknown processor"))
+}

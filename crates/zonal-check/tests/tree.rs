@@ -1,0 +1,292 @@
+//! The tree's own rules: which crate knows which, where time and chance may be read, how long files get, and that what
+//! the documentation tells people to type works.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use zonal_check::program::{repository, zonal};
+
+/// Which crates of the workspace each crate may depend on, for building and for its tests. The arrows point down.
+const ARROWS: [(&str, &[&str]); 5] = [
+    ("zonal-core", &[]),
+    ("zonal-io", &["zonal-core"]),
+    ("zonal-bench", &["zonal-core", "zonal-io"]),
+    ("zonal", &["zonal-core", "zonal-io", "zonal-bench"]),
+    ("zonal-check", &["zonal-core", "zonal-io", "zonal-bench", "zonal"]),
+];
+
+/// Crates that have no reason for unsafe code.
+const SAFE: [&str; 3] = ["zonal-core", "zonal-bench", "zonal"];
+
+/// Longest source file.
+const LINES_MAX: usize = 1000;
+
+/// Every file that is part of the tree, with its path from the root.
+fn files() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    walk(repository(), &mut found);
+    assert!(found.len() > 50, "the walk lost its way");
+    found.into_iter().map(|p| p.strip_prefix(repository()).unwrap().to_owned()).collect()
+}
+
+fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if path.is_dir() && !["target", "out", ".git", "mutants.out"].contains(&name) {
+            walk(&path, found);
+        } else if path.is_file() && name != ".git" {
+            found.push(path);
+        }
+    }
+}
+
+fn is_rust(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e == "rs")
+}
+
+fn text(path: &Path) -> Option<String> {
+    String::from_utf8(fs::read(repository().join(path)).unwrap()).ok()
+}
+
+/// The text without comments, so that they may speak of what code may not use.
+fn code(path: &Path) -> String {
+    let text = text(path).unwrap();
+    text.lines().map(|line| line.split("//").next().unwrap_or_default()).fold(
+        String::new(),
+        |mut all, line| {
+            all += line;
+            all.push('\n');
+            all
+        },
+    )
+}
+
+fn refuse(broken: &[String], rule: &str) {
+    assert!(broken.is_empty(), "{rule}:\n  {}", broken.join("\n  "));
+}
+
+#[test]
+fn dependencies_point_down() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+        .current_dir(repository())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let arrows: BTreeMap<_, _> = ARROWS.into_iter().collect();
+    let mut broken = Vec::new();
+    let mut packages = 0;
+    for package in metadata["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        packages += 1;
+        let Some(allowed) = arrows.get(name) else {
+            broken.push(format!("{name} is not in the table of this test"));
+            continue;
+        };
+        let dependencies = package["dependencies"].as_array().unwrap();
+        for dependency in dependencies.iter().filter(|d| d["path"].is_string()) {
+            let on = dependency["name"].as_str().unwrap();
+            if !allowed.contains(&on) {
+                broken.push(format!("{name} -> {on}"));
+            }
+        }
+    }
+    refuse(&broken, "a crate depends on what lies above it");
+    assert_eq!(packages, ARROWS.len(), "a crate of the table is gone");
+}
+
+#[test]
+fn time_is_passed_in() {
+    // The driver is the one part of the write path whose work is to bring the time.
+    let driver = Path::new("crates/zonal-io/src/volume/driver.rs");
+    let timeless = ["crates/zonal-core/src", "crates/zonal-io/src/volume", "crates/zonal-io/src/emulated"];
+    let mut broken = Vec::new();
+    for path in files().into_iter().filter(|p| is_rust(p) && p != driver) {
+        let is_test = path.components().any(|c| c.as_os_str() == "tests");
+        if !timeless.iter().any(|t| path.starts_with(t)) || is_test {
+            continue;
+        }
+        let code = code(&path);
+        for clock in ["Instant", "SystemTime", "quanta", "UNIX_EPOCH"] {
+            if code.contains(clock) {
+                broken.push(format!("{}: {clock}", path.display()));
+            }
+        }
+    }
+    refuse(&broken, "a clock where time is to be passed in");
+}
+
+#[test]
+fn core_has_no_io_threads_or_atomics() {
+    let mut broken = Vec::new();
+    for path in files().into_iter().filter(|p| is_rust(p) && p.starts_with("crates/zonal-core/src")) {
+        let code = code(&path);
+        for module in ["fs", "io", "net", "thread", "sync", "time", "process", "env"] {
+            if code.contains(&format!("std::{module}")) {
+                broken.push(format!("{}: std::{module}", path.display()));
+            }
+        }
+    }
+    // An error number is told in the operating system's words.
+    broken.retain(|b| b != "crates/zonal-core/src/error.rs: std::io");
+    refuse(&broken, "the pure model reaches outside");
+}
+
+#[test]
+fn crates_without_need_forbid_unsafe_code() {
+    let broken: Vec<String> = SAFE
+        .iter()
+        .filter(|name| {
+            let root = PathBuf::from(format!("crates/{name}/src/lib.rs"));
+            !code(&root).contains("#![forbid(unsafe_code)]")
+        })
+        .map(|name| (*name).to_owned())
+        .collect();
+    refuse(&broken, "a crate does not forbid unsafe code");
+}
+
+#[test]
+fn crates_use_the_workspaces_lints() {
+    for (name, _) in ARROWS {
+        let manifest = text(&PathBuf::from(format!("crates/{name}/Cargo.toml"))).unwrap();
+        assert!(manifest.contains("[lints]\nworkspace = true"), "{name}");
+    }
+}
+
+#[test]
+fn files_are_short() {
+    let lines = |p: &PathBuf| text(p).unwrap().lines().count();
+    let broken: Vec<String> = files()
+        .into_iter()
+        .filter(|p| is_rust(p))
+        .map(|p| (lines(&p), p))
+        .filter(|(n, _)| *n > LINES_MAX)
+        .map(|(n, p)| format!("{}: {n} lines", p.display()))
+        .collect();
+    refuse(&broken, "past a thousand lines a file holds a second idea");
+}
+
+#[test]
+fn tree_names_no_machine_and_no_mirror() {
+    // In pieces, so that this file does not find itself.
+    let needles = [
+        ["/wo", "rk/"],
+        ["/ro", "ot/"],
+        ["/ho", "me/"],
+        ["/Us", "ers/"],
+        ["index.crates", ".io"],
+        ["static.crates", ".io"],
+        ["pypi", ".org"],
+        ["registry.npm", "js.org"],
+        ["proxy.gol", "ang.org"],
+        ["deb.deb", "ian.org"],
+    ]
+    .map(|pieces| pieces.concat());
+    let mut broken = Vec::new();
+    for path in files() {
+        let Some(text) = text(&path) else { continue };
+        for needle in needles.iter().filter(|n| text.contains(n.as_str())) {
+            broken.push(format!("{}: {needle}", path.display()));
+        }
+    }
+    refuse(&broken, "a path or host of one machine");
+    assert!(!repository().join(".cargo/config.toml").exists(), "settings of one machine");
+    let lock = text(Path::new("Cargo.lock")).unwrap();
+    let canonical = concat!("source = \"registry+https://github.com/rust-lang/crates.io-", "index\"");
+    let sources = lock.lines().filter(|line| line.starts_with("source = "));
+    assert!(sources.clone().count() > 20);
+    for source in sources {
+        assert_eq!(source, canonical, "Cargo.lock");
+    }
+}
+
+/// A block of shell commands in a document.
+struct Block {
+    document: PathBuf,
+    line: usize,
+    commands: String,
+}
+
+/// The blocks marked `sh` in the documents that tell people what to type.
+fn blocks() -> Vec<Block> {
+    let documents = files().into_iter().filter(|p| {
+        p.extension().is_some_and(|e| e == "md") && (p.starts_with("docs") || p.components().count() == 1)
+    });
+    let mut blocks = Vec::new();
+    for document in documents {
+        let mut open: Option<Block> = None;
+        for (number, line) in text(&document).unwrap().lines().enumerate() {
+            match &mut open {
+                None if line == "```sh" => {
+                    open =
+                        Some(Block { document: document.clone(), line: number + 1, commands: String::new() });
+                }
+                None => {}
+                Some(_) if line == "```" => blocks.extend(open.take()),
+                Some(block) => {
+                    block.commands += line;
+                    block.commands.push('\n');
+                }
+            }
+        }
+        assert!(open.is_none(), "{}: a block is not closed", document.display());
+    }
+    blocks
+}
+
+/// Every ```` ```sh ```` block of a document runs in an empty directory with the program on its path. What builds or
+/// takes long is not run: a line that begins with `make` has to name a target, one with `cargo` an installed command.
+/// Blocks one document holds share a directory, in order, so that a walk through can be told in pieces.
+#[test]
+fn documented_commands_run() {
+    let blocks = blocks();
+    assert!(!blocks.is_empty(), "no document has a block marked `sh`");
+    let makefile = text(Path::new("Makefile")).unwrap();
+    let mut directories: BTreeMap<PathBuf, tempfile::TempDir> = BTreeMap::new();
+    for Block { document, line, commands } in blocks {
+        let place = format!("{}:{line}", document.display());
+        let directory = directories.entry(document).or_insert_with(|| tempfile::tempdir().unwrap());
+        let mut script = String::new();
+        for command in commands.lines() {
+            let mut words = command.split_whitespace();
+            match words.next() {
+                Some("make") => {
+                    let target = words.find(|w| !w.contains('=')).unwrap_or("help");
+                    let rule = format!("{target}:");
+                    assert!(makefile.lines().any(|l| l.starts_with(&rule)), "{place}: no target {target}");
+                }
+                Some("cargo" | "git" | "cd") => {}
+                _ => {
+                    script += command;
+                    script.push('\n');
+                }
+            }
+        }
+        let path = std::env::join_paths(
+            std::iter::once(zonal().parent().unwrap().to_owned())
+                .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
+        );
+        let output = Command::new("sh")
+            .args(["-eu", "-c", &script])
+            .current_dir(directory.path())
+            .env("PATH", path.unwrap())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{place}: {}\n{script}\n{said}", output.status);
+    }
+}
+
+#[test]
+fn make_help_lists_every_target() {
+    let output = Command::new("make").arg("--no-print-directory").current_dir(repository()).output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    let makefile = text(Path::new("Makefile")).unwrap();
+    let phony = makefile.lines().find_map(|l| l.strip_prefix(".PHONY: ")).unwrap();
+    for target in phony.split_whitespace() {
+        assert!(help.contains(&format!("make {target} ")), "{target} is not in\n{help}");
+    }
+}

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Installs what building and testing need and is not there; says in one line what it cannot install.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+missing=()
+
+is_debian_root() {
+    [ "$(id -u)" -eq 0 ] && [ -e /etc/debian_version ] && command -v apt-get >/dev/null
+}
+
+# Debian packages by a file or program that shows that they are there.
+packages=()
+command -v cc >/dev/null || packages+=(gcc libc6-dev)
+command -v fio >/dev/null || packages+=(fio)
+compgen -G '/usr/share/doc/fio/examples/zbd-*.fio' >/dev/null || packages+=(fio-examples)
+if ! command -v cargo >/dev/null && ! command -v rustup >/dev/null && [ ! -x "$HOME/.cargo/bin/cargo" ]; then
+    # Newer Debian releases have it; where they do not, see below.
+    if is_debian_root && apt-cache show rustup >/dev/null 2>&1; then packages+=(rustup); fi
+fi
+if [ "${#packages[@]}" -gt 0 ]; then
+    if is_debian_root; then
+        echo "setup: installing ${packages[*]}"
+        export DEBIAN_FRONTEND=noninteractive
+        apt-get install -y -q --no-install-recommends "${packages[@]}" >/dev/null 2>&1 ||
+            { apt-get update -q >/dev/null && apt-get install -y -q --no-install-recommends "${packages[@]}" >/dev/null; }
+    else
+        missing+=("the Debian packages ${packages[*]}, or what they are called here")
+    fi
+fi
+
+PATH="$PATH:$HOME/.cargo/bin"
+# rustup reads rust-toolchain.toml and installs what it names; a toolchain without rustup has to be new enough.
+if command -v rustup >/dev/null; then
+    rustup show active-toolchain >/dev/null 2>&1 || rustup toolchain install >/dev/null
+elif ! command -v cargo >/dev/null; then
+    missing+=("Rust with rustup, as https://rustup.rs says")
+fi
+if command -v cargo >/dev/null; then
+    cargo fmt --version >/dev/null 2>&1 || missing+=("rustfmt")
+    cargo clippy --version >/dev/null 2>&1 || missing+=("clippy")
+fi
+
+if [ "${#missing[@]}" -gt 0 ]; then
+    printf -v list '%s; ' "${missing[@]}"
+    echo "setup: please install: ${list%; }" >&2
+    exit 1
+fi
