@@ -30,7 +30,7 @@ test: setup lint ## Everything that has to pass before a change lands
 run: setup build ## The main job: fio's zoned examples and a verified load on an emulated drive, then the write modes
 	scripts/main-job.sh
 
-bench: setup build ## Compare the write modes and measure the cost of one write
+bench: setup build ## Measure the speed and memory of the write path; table and JSON in out/
 	scripts/bench.sh
 
 soak: setup build ## Write, verify and reset at random for MINUTES (default 10)

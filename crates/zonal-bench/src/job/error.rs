@@ -40,7 +40,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Which limit of the parser was passed.
+/// Which limit of the job language was passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Limit {

@@ -4,6 +4,7 @@ use super::Done;
 use super::gate::{Entry, Gate};
 use super::measure::Watch;
 use super::plan::{Plan, WorkerPlan, sequential};
+use super::prepare;
 use super::samples::Samples;
 use super::worker::{Environment, Worker};
 use crate::error::BenchError;
@@ -17,9 +18,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use zonal_core::{Nanos, Op, SECTOR_BYTES, ZoneIndex};
+use zonal_core::{Nanos, Op, SECTOR_BYTES, ZoneCondition, ZoneIndex};
 use zonal_io::sync::{CachePadded, Mutex};
-use zonal_io::volume::{Request, Volume};
+use zonal_io::volume::{Request, Volume, WriteMode};
 
 /// Time between two samples of bandwidth and rate, fio's default.
 const SAMPLE_EVERY: Duration = Duration::from_millis(500);
@@ -57,8 +58,27 @@ impl Round<'_> {
         &self.plan.workers[self.range()]
     }
 
+    /// Brings the zones in line with what earlier rounds have left. Nothing is in flight.
+    fn refresh(&self) -> Result<(), BenchError> {
+        if self.volume.mode().0 != WriteMode::Direct {
+            self.zones.refresh(|zone| self.volume.write_pointer(zone));
+            return Ok(());
+        }
+        // Without plugs the write path does not know.
+        let zones = prepare::descriptors(&**self.volume.device())?;
+        self.zones.refresh(|zone| {
+            let zone = &zones[zone.0 as usize];
+            match zone.condition {
+                ZoneCondition::ReadOnly | ZoneCondition::Offline => None,
+                ZoneCondition::Full => Some(zone.start + zone.capacity),
+                _ => zone.write_pointer,
+            }
+        });
+        Ok(())
+    }
+
     pub(super) fn run(self, done: &mut Done, progress: &mut Progress) -> Result<Outcome, BenchError> {
-        self.zones.refresh(|zone| self.volume.write_pointer(zone));
+        self.refresh()?;
         let resets = self.reset_verified()?;
         let writers = self.workers().iter().filter(|worker| worker.writes_zones());
         self.zones.recount(writers.map(|worker| worker.zones.clone()));

@@ -27,7 +27,7 @@ pub struct Record {
     entries: AtomicU64,
 }
 
-/// Blocks in a row, written in a sequential zone.
+/// Blocks in a row, written in one sequential zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// First sector.
@@ -111,9 +111,10 @@ impl Recorder {
         }
         let one = Run { sector: at.0, id: ticket.id, generation: ticket.generation, blocks: 1 };
         let sectors = u64::from(self.sectors);
-        let joined = self.runs[self.earlier.0..].last_mut().is_some_and(|last| last.join(&one, sectors));
-        if joined {
-            self.join_last_two();
+        let zone_of = |run: &Run| geometry.zone_of(Sector(run.sector));
+        let last = self.runs[self.earlier.0..].last_mut().filter(|last| zone_of(last) == zone_of(&one));
+        if last.is_some_and(|last| last.join(&one, sectors)) {
+            self.join_last_two(geometry);
             return Ok(());
         }
         self.make_room()?;
@@ -130,9 +131,11 @@ impl Recorder {
     }
 
     /// Completions of a batch come last first: what they leave apart meets here.
-    fn join_last_two(&mut self) {
+    fn join_last_two(&mut self, geometry: &Geometry) {
+        let zone_of = |run: &Run| geometry.zone_of(Sector(run.sector));
         let of_pass = &mut self.runs[self.earlier.0..];
         if let [.., before, last] = of_pass
+            && zone_of(before) == zone_of(last)
             && before.join(last, u64::from(self.sectors))
         {
             self.runs.pop();
@@ -205,5 +208,77 @@ impl Run {
         let run = *self;
         (0..u64::from(run.blocks))
             .map(move |n| (Sector(run.sector + n * sectors), run.id + n, run.generation))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::JobFile;
+    use crate::run::plan::Plan;
+    use crate::workload::{Dir, Placing};
+    use zonal_core::Sectors;
+    use zonal_io::emulated::EmulatedOptions;
+    use zonal_io::volume::WriteMode;
+
+    fn geometry() -> Geometry {
+        Geometry::new(Sectors(1024), Sectors(128), Sectors(0), 1).unwrap()
+    }
+
+    fn recorder(shared: &Arc<Record>) -> Recorder {
+        let jobs = JobFile::parse_inline(["--name=j", "--rw=write", "--bs=4k"]).unwrap();
+        let options = EmulatedOptions { size: 512 << 10, zone_size: 64 << 10, ..Default::default() };
+        let plan = Plan::new(jobs.jobs(), &options.info("x").unwrap(), WriteMode::PerZone).unwrap();
+        Recorder::new(&plan.workers[0], shared.clone())
+    }
+
+    fn write(recorder: &mut Recorder, at: u64, id: u64, generation: u32) -> Result<(), u64> {
+        let sector = Sector(at);
+        let io = Io { dir: Dir::Write, placing: Placing::At, sector, sectors: 8, claimed: None };
+        let begun = recorder.event();
+        let ticket = Ticket { id, generation, begun, expected: None };
+        recorder.acknowledged(sector, &io, &ticket, &geometry())
+    }
+
+    #[test]
+    fn blocks_in_a_row_cost_one_entry_in_whatever_order_they_come() {
+        let mut recorder = recorder(&Arc::default());
+        // Two batches, each last first, as a worker takes them in.
+        for n in [3, 2, 1, 0, 7, 6, 5, 4] {
+            write(&mut recorder, 128 + n * 8, 100 + n, 0).unwrap();
+        }
+        assert_eq!(recorder.runs, [Run { sector: 128, id: 100, generation: 0, blocks: 8 }]);
+        assert_eq!(recorder.shared.entries.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn runs_end_with_their_zone_generation_and_numbers() {
+        let mut recorder = recorder(&Arc::default());
+        write(&mut recorder, 248, 1, 0).unwrap();
+        write(&mut recorder, 256, 2, 0).unwrap();
+        write(&mut recorder, 264, 3, 1).unwrap();
+        write(&mut recorder, 272, 5, 1).unwrap();
+        assert_eq!(recorder.runs.len(), 4, "another zone, another generation, a gap in the numbers");
+    }
+
+    #[test]
+    fn bound_is_over_all_recorders() {
+        let shared = Arc::default();
+        let (mut a, mut b) = (recorder(&shared).with_max(3), recorder(&shared).with_max(3));
+        write(&mut a, 128, 1, 0).unwrap();
+        write(&mut b, 256, 2, 0).unwrap();
+        write(&mut a, 0, 3, 0).unwrap();
+        assert_eq!(write(&mut b, 512, 9, 0), Err(3));
+        assert_eq!(write(&mut b, 264, 3, 0), Ok(()), "what joins a run needs no room");
+        assert_eq!(shared.entries.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn conventional_zones_keep_every_write_with_its_moments() {
+        let mut recorder = recorder(&Arc::default());
+        write(&mut recorder, 8, 1, 0).unwrap();
+        write(&mut recorder, 8, 2, 0).unwrap();
+        let [first, second] = recorder.overwrites.as_slice() else { panic!() };
+        assert!(first.begun < first.ended && first.ended < second.begun && second.begun < second.ended);
     }
 }

@@ -374,7 +374,7 @@ impl Workload {
         self.passes += 1;
         self.pass_sectors = 0;
         self.since_flush = false;
-        let repeats = plan.spec.randrepeat || plan.spec.allrandrepeat || plan.spec.randseed.is_some();
+        let repeats = plan.spec.randrepeat || plan.spec.allrandrepeat;
         let pass = if repeats { 0 } else { self.passes };
         if plan.writes_zones() && plan.spec.verify != Verify::None {
             self.erase = Some(Erase::new(plan.zones.clone()));

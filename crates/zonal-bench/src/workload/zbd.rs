@@ -85,7 +85,7 @@ impl ZbdWrite {
                     match zones.claim(self.zone, claimant) {
                         Claim::At(offset) => return self.placed(claimant, offset, zones),
                         Claim::Later => return Way::Step(Step::Wait),
-                        Claim::NotOpen if zones.open(self.zone, claimant.is_alone) => {}
+                        Claim::NotOpen if self.may_open(plan, claimant, zones) => {}
                         Claim::Full if plan.spec.verify == Verify::None => {
                             self.stage = Stage::Lock(Manage::ResetFull);
                         }
@@ -96,6 +96,8 @@ impl ZbdWrite {
                 }
                 Stage::Convert => {
                     if let Some(way) = self.convert(plan, claimant, zones) {
+                        // By then its own zone may be open to it.
+                        self.stage = Stage::Claim;
                         return way;
                     }
                 }
@@ -137,6 +139,11 @@ impl ZbdWrite {
         if let Stage::Drain(_) | Stage::Under(_) = self.stage {
             zones.unlock(self.zone, is_alone);
         }
+    }
+
+    /// Opens its zone, unless it is full and may not be reset.
+    fn may_open(&self, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) -> bool {
+        zones.can_take(self.zone, claimant.sectors, room(plan)) && zones.open(self.zone, claimant.is_alone)
     }
 
     #[inline]
@@ -228,7 +235,7 @@ impl ZbdWrite {
         if zones.open_max() != 0 && zones.open_zones() >= zones.open_max() as usize {
             return None;
         }
-        let room = if plan.spec.verify == Verify::None { Room::AfterReset } else { Room::Now };
+        let room = room(plan);
         let first = from.0.saturating_add(1).clamp(plan.zones.start, plan.zones.end);
         let round = (first..plan.zones.end).chain(plan.zones.start..first).map(ZoneIndex);
         let can_be = |zone: &ZoneIndex| {
@@ -238,6 +245,11 @@ impl ZbdWrite {
         };
         round.into_iter().filter(can_be).find(|&zone| zones.open(zone, claimant.is_alone))
     }
+}
+
+/// From when on a zone has room for the job: data to be verified is not reset.
+fn room(plan: &WorkerPlan) -> Room {
+    if plan.spec.verify == Verify::None { Room::AfterReset } else { Room::Now }
 }
 
 /// A write to a conventional zone, moved down where it would run into a sequential one. `None` if it cannot be.

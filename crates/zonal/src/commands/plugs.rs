@@ -55,7 +55,9 @@ impl Target {
             let facts = control::info(&e.path).ok()?;
             Some((e, facts.device.name))
         });
-        let is_meant = |name: &String| self.device.as_ref().is_none_or(|d| d == name);
+        // A path names an image with and without its kind.
+        let is = |d: &String, name: &str| d == name || name.strip_prefix("image:") == Some(d);
+        let is_meant = |name: &String| self.device.as_ref().is_none_or(|d| is(d, name));
         let mut found: Vec<_> = living.filter(|(_, name)| is_meant(name)).collect();
         match (found.len(), &self.device) {
             (1, _) => Ok(found.remove(0).0.path),

@@ -1,0 +1,350 @@
+//! Jobs in real time on small emulated devices.
+
+mod support;
+
+use std::time::{Duration, Instant};
+use support::{job, memory, null, options, polled, run_on, try_run};
+use zonal_bench::workload::Dir;
+use zonal_bench::{BenchError, Failure, PlanError};
+use zonal_core::{DeviceError, Op, RequestError, Sector, ZoneCondition, ZoneIndex};
+use zonal_io::emulated::EmulatedOptions;
+use zonal_io::volume::{WriteMode, report};
+
+const MODES: [WriteMode; 3] = [WriteMode::Direct, WriteMode::PerZone, WriteMode::Append];
+
+fn conditions(device: &dyn zonal_io::device::Device) -> Vec<ZoneCondition> {
+    report(device, Sector(0), 1000).unwrap().iter().map(|zone| zone.condition).collect()
+}
+
+#[test]
+fn sequential_fill_leaves_every_zone_full_in_every_mode() {
+    for mode in MODES {
+        for (device, depth) in [(null(&options()), 1), (null(&polled()), 1), (null(&polled()), 32)] {
+            let arguments =
+                format!("--name=fill --rw=write --zonemode=zbd --bs=64k --offset=4z --iodepth={depth}");
+            let report = run_on(&device, mode, &arguments);
+            let job = job(&report, 0);
+            assert_eq!((job.dir(Dir::Write).ios, job.resets), (60 * 16, 0), "{mode} {depth}");
+            let conditions = conditions(&*device);
+            assert!(conditions[4..].iter().all(|c| *c == ZoneCondition::Full), "{mode}: {conditions:?}");
+        }
+    }
+}
+
+#[test]
+fn full_zones_are_reset_before_they_are_written_again() {
+    for mode in MODES {
+        let device = null(&polled());
+        let arguments =
+            "--name=twice --rw=write --zonemode=zbd --bs=64k --offset=4z --size=8z --loops=2 --iodepth=8";
+        let report = run_on(&device, mode, arguments);
+        assert_eq!((job(&report, 0).dir(Dir::Write).ios, job(&report, 0).resets), (2 * 8 * 16, 8), "{mode}");
+    }
+}
+
+#[test]
+fn sixteen_jobs_write_the_same_zones_within_the_limit() {
+    // The limit is the device's too, so one zone too many would fail a write.
+    let options = EmulatedOptions { zone_max_open: 6, zone_max_active: 6, ..polled() };
+    for mode in MODES {
+        let device = null(&options);
+        let arguments = "--name=many --rw=randwrite --zonemode=zbd --zonesize=1M --bs=16k --offset=4z --numjobs=16 \
+                         --iodepth=4 --norandommap --io_size=4M --group_reporting --max_open_zones=6";
+        let report = run_on(&device, mode, arguments);
+        let job = job(&report, 0);
+        assert_eq!((job.jobs, job.dir(Dir::Write).ios), (16, 16 * 256), "{mode}");
+    }
+}
+
+#[test]
+fn jobs_on_one_zone_lose_no_write() {
+    for mode in MODES {
+        let device = null(&polled());
+        let arguments = "--name=one --rw=write --zonemode=zbd --bs=4k --offset=4z --size=1z --io_size=96k --numjobs=8 \
+                         --iodepth=16 --group_reporting";
+        let report = run_on(&device, mode, arguments);
+        assert_eq!(job(&report, 0).dir(Dir::Write).ios, 8 * 24, "{mode}");
+        let zone = zonal_io::volume::report(&*device, Sector(4 * 2048), 1).unwrap()[0];
+        assert_eq!(zone.write_pointer, Some(Sector(4 * 2048 + 8 * 24 * 8)), "{mode}");
+    }
+}
+
+#[test]
+fn runtime_ends_a_job_that_would_go_on() {
+    let device = null(&options());
+    let begin = Instant::now();
+    let arguments = "--name=long --rw=randwrite --zonemode=zbd --bs=4k --offset=4z --time_based --runtime=300ms \
+                     --group_reporting --numjobs=2";
+    let report = run_on(&device, WriteMode::PerZone, arguments);
+    let elapsed = job(&report, 0).elapsed;
+    assert!(
+        elapsed >= Duration::from_millis(290) && begin.elapsed() < Duration::from_secs(20),
+        "{elapsed:?}"
+    );
+    assert!(job(&report, 0).resets > 0, "the device is written many times over");
+}
+
+#[test]
+fn runtime_caps_a_job_that_is_not_time_based() {
+    let device = null(&EmulatedOptions { completion_nsec: 20_000_000, ..options() });
+    let arguments = "--name=slow --rw=write --zonemode=zbd --bs=4k --offset=4z --runtime=200ms";
+    let report = run_on(&device, WriteMode::PerZone, arguments);
+    let ios = job(&report, 0).dir(Dir::Write).ios;
+    assert!((5..=12).contains(&ios), "{ios} writes of 20 ms in 200 ms");
+}
+
+#[test]
+fn depth_keeps_as_many_in_flight() {
+    let device = null(&EmulatedOptions { completion_nsec: 10_000_000, ..options() });
+    let arguments = "--name=deep --rw=randread --bs=4k --iodepth=16 --size=1M --io_size=256k --norandommap";
+    let report = run_on(&device, WriteMode::PerZone, arguments);
+    let job = job(&report, 0);
+    assert_eq!(job.dir(Dir::Read).ios, 64);
+    assert!(
+        job.elapsed < Duration::from_millis(400),
+        "64 reads of 10 ms, 16 at a time, took {:?}",
+        job.elapsed
+    );
+    assert!(job.depths[4] > 0, "{:?}", job.depths);
+    let clat = job.dir(Dir::Read).clat.as_ref().unwrap();
+    assert!(clat.min() >= 9_900_000, "{}", clat.min());
+}
+
+#[test]
+fn stonewall_waits_and_groups_report_together() {
+    let device = memory(&options(), support::Fault::None);
+    let arguments = "--name=write --rw=write --zonemode=zbd --bs=64k --offset=4z --size=2z --numjobs=2 --group_reporting \
+                     --offset_increment=2z \
+                     --name=read --stonewall --rw=read --zonemode=zbd --bs=64k --offset=4z --size=4z";
+    let report = run_on(&device, WriteMode::PerZone, arguments);
+    let jobs = &report.modes[0].jobs;
+    assert_eq!(
+        jobs.iter().map(|j| (j.name.as_str(), j.group, j.jobs)).collect::<Vec<_>>(),
+        [("write", 0, 2), ("read", 1, 1)]
+    );
+    assert_eq!(jobs[1].dir(Dir::Read).ios, 64, "all that was written before");
+}
+
+#[test]
+fn clones_without_group_reporting_are_reported_alone() {
+    let device = null(&options());
+    let arguments = "--name=a --rw=randread --bs=4k --size=1M --numjobs=3";
+    let report = run_on(&device, WriteMode::PerZone, arguments);
+    assert_eq!(report.modes[0].jobs.len(), 3);
+}
+
+#[test]
+fn first_error_is_told_with_its_facts_and_ends_the_job() {
+    let device = memory(&options(), support::Fault::Fail { zone: 5, offset: 128 });
+    let arguments = "--name=bad --rw=write --zonemode=zbd --bs=64k --offset=4z --size=4z";
+    let report = run_on(&device, WriteMode::PerZone, arguments);
+    assert!(report.is_failed());
+    let job = &report.modes[0].jobs[0];
+    let error = RequestError::Device(DeviceError::Medium);
+    let sector = Sector(5 * 2048 + 128);
+    assert_eq!(job.failure, Some(Failure::Request { op: Op::Write, sector, sectors: 128, error }));
+    assert_eq!((job.errors, job.dir(Dir::Write).ios), (1, 17));
+    assert_eq!(job.failure.as_ref().unwrap().errno(), 5);
+}
+
+#[test]
+fn exitall_on_error_ends_the_others_and_later_rounds() {
+    let device = memory(&options(), support::Fault::Fail { zone: 5, offset: 128 });
+    let arguments = "--exitall_on_error --name=long --rw=randread --bs=4k --size=1M --time_based --runtime=1h \
+                     --name=bad --rw=write --zonemode=zbd --bs=64k --offset=4z --size=4z \
+                     --name=later --stonewall --rw=read --bs=4k --size=1M";
+    let report = run_on(&device, WriteMode::PerZone, arguments);
+    let names: Vec<_> = report.modes[0].jobs.iter().map(|job| job.name.as_str()).collect();
+    assert_eq!(names, ["long", "bad"]);
+    assert!(report.modes[0].notes.iter().any(|note| note.contains("not run")));
+}
+
+#[test]
+fn other_jobs_go_on_after_an_error() {
+    let device = memory(&options(), support::Fault::Fail { zone: 5, offset: 0 });
+    let arguments = "--name=bad --rw=write --zonemode=zbd --bs=64k --offset=5z --size=1z \
+                     --name=good --rw=write --zonemode=zbd --bs=64k --offset=8z --size=4z";
+    let report = run_on(&device, WriteMode::PerZone, arguments);
+    assert!(report.modes[0].jobs[0].failure.is_some());
+    assert_eq!(report.modes[0].jobs[1].dir(Dir::Write).ios, 64);
+}
+
+#[test]
+fn fsync_flushes_and_is_timed() {
+    let device = null(&options());
+    let arguments =
+        "--name=f --rw=write --zonemode=zbd --bs=64k --offset=4z --size=1z --fsync=4 --end_fsync=1";
+    let report = run_on(&device, WriteMode::PerZone, arguments);
+    assert_eq!(job(&report, 0).flushes, 5);
+    assert_eq!(job(&report, 0).flush_lat.as_ref().unwrap().count(), 5);
+}
+
+#[test]
+fn gtod_reduce_measures_nothing_and_counts_all() {
+    let device = null(&polled());
+    let arguments =
+        "--name=g --rw=write --zonemode=zbd --bs=4k --offset=4z --size=4z --gtod_reduce=1 --iodepth=8";
+    let report = run_on(&device, WriteMode::Append, arguments);
+    let write = job(&report, 0).dir(Dir::Write);
+    assert_eq!(write.ios, 1024);
+    assert!(write.clat.is_none() && write.lat.is_none() && write.slat.is_none());
+}
+
+#[test]
+fn answers_inside_submit_have_no_submission_latency() {
+    let latencies = |device| {
+        let report = run_on(&device, WriteMode::PerZone, "--name=l --rw=randread --bs=4k --size=1M");
+        let read = job(&report, 0).dir(Dir::Read).clone();
+        [read.slat, read.clat, read.lat].map(|latency| latency.unwrap().count())
+    };
+    assert_eq!(latencies(null(&options())), [0, 256, 256]);
+    assert_eq!(latencies(null(&polled())), [256, 256, 256]);
+}
+
+#[test]
+fn append_mode_writes_through_zone_appends() {
+    let device = null(&polled());
+    let arguments = "--name=a --rw=write --zonemode=zbd --bs=64k --size=8z --iodepth=16";
+    let report = run_on(&device, WriteMode::Append, arguments);
+    // Conventional zones have no appends; every write succeeds all the same.
+    assert_eq!(job(&report, 0).dir(Dir::Write).ios, 8 * 16);
+    assert_eq!(report.modes[0].statistics.merged, 0);
+}
+
+#[test]
+fn waiting_writes_share_commands_in_per_zone_mode() {
+    let device = null(&polled());
+    let arguments = "--name=m --rw=write --zonemode=zbd --bs=4k --offset=4z --size=8z --iodepth=32";
+    let report = run_on(&device, WriteMode::PerZone, arguments);
+    assert!(report.modes[0].commands_per_write().unwrap() < 0.5, "{}", report.to_text());
+}
+
+#[test]
+fn modes_are_compared_on_erased_zones() {
+    let device = null(&polled());
+    let arguments = "--name=c --rw=write --zonemode=zbd --bs=4k --offset=4z --size=8z --iodepth=16";
+    let report = try_run(&device, &MODES, arguments).unwrap();
+    let comparison = report.comparison();
+    assert_eq!(comparison.rows.iter().map(|row| row.mode).collect::<Vec<_>>(), MODES);
+    assert_eq!(comparison.rows[0].ratio, 1.0);
+    assert!(report.modes.iter().all(|mode| mode.jobs[0].resets == 0), "every mode finds empty zones");
+    let table = report.comparison_table();
+    assert!(table.starts_with("job") && table.lines().count() == 4, "{table}");
+}
+
+#[test]
+fn read_only_and_offline_zones_are_passed_over() {
+    use zonal_io::emulated::{Degraded, Emulated, Null};
+    let emulated = Emulated::new("null", &options(), Null).unwrap();
+    emulated.degrade(ZoneIndex(6), Degraded::ReadOnly).unwrap();
+    emulated.degrade(ZoneIndex(8), Degraded::Offline).unwrap();
+    let device: std::sync::Arc<dyn zonal_io::device::Device> = std::sync::Arc::new(emulated);
+    let arguments = "--name=w --rw=write --zonemode=zbd --bs=64k --offset=4z --size=8z --io_size=6z";
+    let report = run_on(&device, WriteMode::PerZone, arguments);
+    assert!(job(&report, 0).dir(Dir::Write).ios >= 6 * 16);
+}
+
+#[test]
+fn active_zones_elsewhere_lower_the_limit() {
+    let options = EmulatedOptions { zone_max_open: 4, zone_max_active: 4, ..options() };
+    let device = null(&options);
+    let fill = "--name=w --rw=write --zonemode=zbd --bs=64k --size=1z --io_size=64k --offset_increment=1z --numjobs=3";
+    run_on(&device, WriteMode::PerZone, &format!("{fill} --offset=4z"));
+    let arguments = "--name=r --rw=randwrite --zonemode=zbd --bs=64k --offset=20z --norandommap --io_size=8M";
+    let report = run_on(&device, WriteMode::PerZone, arguments);
+    assert_eq!(job(&report, 0).dir(Dir::Write).ios, 128);
+    assert!(
+        report.modes[0].notes.iter().any(|note| note.contains("limited to 1 of 4")),
+        "{:?}",
+        report.modes[0].notes
+    );
+}
+
+fn misfit(options: &EmulatedOptions, mode: WriteMode, arguments: &str) -> PlanError {
+    match try_run(&null(options), &[mode], arguments) {
+        Err(BenchError::Plan { job, error }) => {
+            assert_eq!(job, "x");
+            error
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn jobs_that_do_not_fit_are_refused_with_the_facts() {
+    let small = EmulatedOptions { zone_max_open: 4, zone_append_max_sectors: 8, ..options() };
+    let check = |arguments: &str, expected: PlanError| {
+        let arguments = format!("--name=x {arguments}");
+        assert_eq!(misfit(&small, WriteMode::Append, &arguments), expected, "{arguments}");
+    };
+    check("--rw=read --bs=1000", PlanError::Unaligned { option: "bs", bytes: 1000, block: 512 });
+    check("--rw=read --offset=100", PlanError::Unaligned { option: "offset", bytes: 100, block: 512 });
+    check(
+        "--rw=read --zonemode=zbd --zonesize=2M",
+        PlanError::NotTheDevices { option: "zonesize", job: 2 << 20, device: 1 << 20 },
+    );
+    check(
+        "--rw=write --zonemode=zbd --bs=4k --max_open_zones=5",
+        PlanError::OpenZonesAboveDevice { asked: 5, limit: 4 },
+    );
+    check("--rw=write --zonemode=zbd --bs=8k", PlanError::BlockAboveAppend { block: 8192, append: 4096 });
+    check(
+        "--rw=write --zonemode=zbd --bs=2M --offset=4z",
+        PlanError::BlockAboveZone { block: 2 << 20, capacity: 1 << 20 },
+    );
+    check(
+        "--rw=read --bs=4k --offset=1G",
+        PlanError::OffsetBeyondDevice { clone: 0, offset: 1 << 30, device_bytes: 64 << 20 },
+    );
+    check("--rw=read --bs=8k --size=4k", PlanError::BlockAboveRange { block: 8192, range: 4096 });
+    check(
+        "--rw=write --zonemode=zbd --bs=4k --offset=5M --size=512k",
+        PlanError::NoWholeZone { range: 512 << 10, zone: 1 << 20 },
+    );
+}
+
+#[test]
+fn range_is_rounded_to_whole_zones_and_told() {
+    let device = null(&options());
+    let arguments = "--name=r --rw=write --zonemode=zbd --bs=64k --offset=4200k --size=3M";
+    let report = run_on(&device, WriteMode::PerZone, arguments);
+    assert_eq!(report.modes[0].notes.len(), 2, "{:?}", report.modes[0].notes);
+    assert_eq!(job(&report, 0).dir(Dir::Write).ios, 2 * 16);
+}
+
+#[test]
+fn jobs_with_different_limits_are_refused() {
+    let arguments = "--name=a --rw=write --zonemode=zbd --bs=4k --max_open_zones=3 \
+                     --name=x --rw=write --zonemode=zbd --bs=4k --max_open_zones=4";
+    let error = misfit(&options(), WriteMode::PerZone, arguments);
+    assert_eq!(error, PlanError::OpenZonesDiffer { this: 4, other: 3 });
+}
+
+#[test]
+fn random_writes_in_the_manner_of_the_fio_example() {
+    let device = null(&options());
+    let file = "[global]\nname=zbd-rand-write\ngroup_reporting\nrw=randwrite\nzonemode=zbd\nzonesize=1M\n\
+                max_open_zones=32\nbs=512K\ndirect=1\nnumjobs=16\ntime_based\nruntime=300ms\n\n[dev1]\n\
+                filename=null:\nioengine=psync\n";
+    let jobs = zonal_bench::job::JobFile::parse(file, "zbd-rand-write.fio").unwrap();
+    let options = zonal_bench::BenchOptions::new(jobs);
+    let report = zonal_bench::run(&|| Ok(device.clone()), &options).unwrap();
+    let job = job(&report, 0);
+    assert_eq!((report.modes[0].jobs.len(), job.jobs), (1, 16));
+    assert!(job.dir(Dir::Write).ios > 120, "{}", report.to_text());
+}
+
+#[test]
+fn sequential_reads_in_the_manner_of_the_fio_example() {
+    let device = null(&options());
+    run_on(
+        &device,
+        WriteMode::PerZone,
+        "--name=w --rw=write --zonemode=zbd --bs=256K --offset=30z --size=7z",
+    );
+    let file = "[global]\nname=zbd-seq-read\nrw=read\nbs=256K\ndirect=1\nnumjobs=1\nzonemode=zbd\nzonesize=1M\n\
+                read_beyond_wp=0\n\n[dev1]\nfilename=null:\noffset=20971520\nsize=40M\nioengine=libaio\niodepth=16\n";
+    let jobs = zonal_bench::job::JobFile::parse(file, "zbd-seq-read.fio").unwrap();
+    let report = zonal_bench::run(&|| Ok(device.clone()), &zonal_bench::BenchOptions::new(jobs)).unwrap();
+    assert_eq!(job(&report, 0).dir(Dir::Read).ios, 28, "seven zones were written");
+}

@@ -1,0 +1,152 @@
+//! Devices for the tests of the runner, and a short way to run jobs on them.
+#![allow(dead_code)]
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use zonal_bench::job::JobFile;
+use zonal_bench::{BenchError, BenchOptions, Reopen, Report, run};
+use zonal_core::{DeviceError, Geometry, ZoneIndex};
+use zonal_io::data::Data;
+use zonal_io::device::Device;
+use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Extent, Null, Storage};
+use zonal_io::volume::WriteMode;
+
+/// Bytes of a zone.
+pub const ZONE: u64 = 1 << 20;
+
+/// 64 zones of 1 MiB, four of them conventional.
+pub fn options() -> EmulatedOptions {
+    EmulatedOptions { size: 64 * ZONE, zone_size: ZONE, zone_nr_conv: 4, ..EmulatedOptions::default() }
+}
+
+/// The same, answering when polled.
+pub fn polled() -> EmulatedOptions {
+    EmulatedOptions { complete: CompleteMode::Poll, ..options() }
+}
+
+/// What a storage does wrong, once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// The write to this place (zone, offset in sectors) changes its byte number `byte`.
+    Flip { zone: u32, offset: u32, byte: usize },
+    /// The write to this place does not happen.
+    Drop { zone: u32, offset: u32 },
+    /// The writes to these two places end up in each other's.
+    Swap { zone: u32, offsets: [u32; 2] },
+    /// Resets of this zone leave its data; writes to its start do not happen from then on.
+    Stale { zone: u32 },
+    /// Writes to this place fail.
+    Fail { zone: u32, offset: u32 },
+}
+
+/// Memory that keeps every sector, and breaks as it is told.
+pub struct Memory {
+    sectors: Mutex<HashMap<(u32, u32), [u8; 512]>>,
+    discarded: Mutex<Vec<u32>>,
+    fault: Fault,
+}
+
+impl Memory {
+    pub fn new(fault: Fault) -> Memory {
+        Memory { sectors: Mutex::default(), discarded: Mutex::default(), fault }
+    }
+
+    fn put(&self, zone: u32, offset: u32, bytes: &[u8]) {
+        let mut sectors = self.sectors.lock().unwrap();
+        for (n, sector) in bytes.chunks(512).enumerate() {
+            sectors.insert((zone, offset + n as u32), sector.try_into().unwrap());
+        }
+    }
+}
+
+impl Storage for Memory {
+    const KEEPS_DATA: bool = true;
+
+    fn write(&self, to: Extent, data: &Data) -> Result<(), DeviceError> {
+        let mut bytes = Vec::new();
+        data.for_each(|_, piece| bytes.extend_from_slice(piece));
+        let (zone, mut offset) = (to.zone.0, to.offset);
+        let holds = |at: u32| offset <= at && at < to.offset + to.sectors;
+        match self.fault {
+            Fault::Flip { zone: z, offset: at, byte } if z == zone && holds(at) => {
+                bytes[(at - offset) as usize * 512 + byte] ^= 0x40;
+            }
+            Fault::Drop { zone: z, offset: at } if z == zone && holds(at) => return Ok(()),
+            Fault::Fail { zone: z, offset: at } if z == zone && holds(at) => return Err(DeviceError::Medium),
+            Fault::Swap { zone: z, offsets: [a, b] } if z == zone && (offset == a || offset == b) => {
+                offset = a + b - offset;
+            }
+            Fault::Stale { zone: z }
+                if z == zone && offset == 0 && self.discarded.lock().unwrap().contains(&z) =>
+            {
+                return Ok(());
+            }
+            _ => {}
+        }
+        self.put(zone, offset, &bytes);
+        Ok(())
+    }
+
+    fn write_zeroes(&self, to: Extent) -> Result<(), DeviceError> {
+        self.put(to.zone.0, to.offset, &vec![0; to.sectors as usize * 512]);
+        Ok(())
+    }
+
+    fn read(&self, from: Extent, data: &Data) -> Result<(), DeviceError> {
+        let sectors = self.sectors.lock().unwrap();
+        data.for_each_mut(|at, piece| {
+            for (n, sector) in piece.chunks_mut(512).enumerate() {
+                let offset = from.offset + (at / 512 + n) as u32;
+                let stored = sectors.get(&(from.zone.0, offset)).unwrap_or(&[0; 512]);
+                if offset < from.offset + from.sectors {
+                    sector.copy_from_slice(stored);
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn discard(&self, zone: ZoneIndex, _: u32) {
+        self.discarded.lock().unwrap().push(zone.0);
+        if self.fault != (Fault::Stale { zone: zone.0 }) {
+            self.sectors.lock().unwrap().retain(|(z, _), _| *z != zone.0);
+        }
+    }
+}
+
+pub fn memory(options: &EmulatedOptions, fault: Fault) -> Arc<dyn Device> {
+    Arc::new(Emulated::new("memory", options, Memory::new(fault)).unwrap())
+}
+
+pub fn null(options: &EmulatedOptions) -> Arc<dyn Device> {
+    Arc::new(Emulated::new("null", options, Null).unwrap())
+}
+
+pub fn geometry(options: &EmulatedOptions) -> Geometry {
+    options.geometry().unwrap()
+}
+
+pub fn jobs(arguments: &str) -> JobFile {
+    JobFile::parse_inline(arguments.split_whitespace()).unwrap()
+}
+
+/// Runs jobs on `device`, which keeps what it has across modes and for verification.
+pub fn try_run(device: &Arc<dyn Device>, modes: &[WriteMode], arguments: &str) -> Result<Report, BenchError> {
+    let mut options = BenchOptions::new(jobs(arguments));
+    options.modes = modes.to_vec();
+    options.reopen = Reopen::Same;
+    run(&|| Ok(device.clone()), &options)
+}
+
+pub fn run_on(device: &Arc<dyn Device>, mode: WriteMode, arguments: &str) -> Report {
+    try_run(device, &[mode], arguments).unwrap()
+}
+
+/// The report of the first mode's job number `n`, which has to have succeeded.
+pub fn job(report: &Report, n: usize) -> &zonal_bench::JobReport {
+    let job = &report.modes[0].jobs[n];
+    assert_eq!(job.failure, None, "{}", report.to_text());
+    job
+}
