@@ -7,9 +7,9 @@ cd "$(dirname "$0")/.."
 
 rounds=${ROUNDS:-5}
 
-# Rows of the comparison tables: job, mode and IOPS of every run, to median and spread.
+# Job, place of the mode, mode and IOPS of every run, to median and spread.
 table() {
-    sort -k1,1 -k2,2 -k3,3n | awk '
+    sort -k1,1 -k2,2n -k4,4n | cut -d' ' -f1,3- | awk '
         function flush() {
             if (!n) return
             median = n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2
@@ -31,19 +31,20 @@ runs() {
     local device=$1
     for _ in $(seq "$rounds"); do
         bench bench-run --device "$device" --write-mode direct,per-zone,append \
-            --zonemode=zbd --time_based --runtime=1s --thread --size=16z --max_open_zones=16 --group_reporting \
+            --zonemode=zbd --time_based --runtime=1s --thread --size=8z --max_open_zones=8 --group_reporting \
             --name=seq-4k-depth1 --stonewall --rw=write --bs=4k --iodepth=1 \
             --name=seq-4k-depth16 --stonewall --rw=write --bs=4k --iodepth=16 \
             --name=seq-128k-depth16 --stonewall --rw=write --bs=128k --iodepth=16 \
             --name=rand-4k-2x-depth8 --stonewall --rw=randwrite --bs=4k --iodepth=8 --numjobs=2
-        awk '$3 ~ /^(direct|per-zone|append)$/ { print $1, $3, $4 }' "$out/bench-run.txt"
+        awk '$3 ~ /^(direct|per-zone|append)$/ { print $1, ++place[$1], $3, $4 }' "$out/bench-run.txt"
     done | table
 }
 
 {
     machine
     echo "$rounds runs of each"
-    for device in null:size=64G null:size=64G,complete=poll ram:size=1G,zone_size=64M; do
+    # A small drive in memory: pages that the machine has not touched before would cost more than the write path.
+    for device in null:size=64G null:size=64G,complete=poll ram:size=256M,zone_size=16M; do
         echo
         echo "$device"
         runs "$device"
