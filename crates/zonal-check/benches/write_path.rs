@@ -46,7 +46,6 @@ fn main() -> ExitCode {
             eprintln!("{path}: {e}");
             return ExitCode::FAILURE;
         }
-        println!("\nJSON: {path}");
     }
     ExitCode::SUCCESS
 }

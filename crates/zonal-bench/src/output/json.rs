@@ -100,6 +100,10 @@ struct Job {
     latency_ns: Object<f64>,
     latency_us: Object<f64>,
     latency_ms: Object<f64>,
+    latency_depth: u32,
+    latency_target: u64,
+    latency_percentile: f64,
+    latency_window: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     desc: Option<String>,
     zonal: JobPart,
@@ -238,6 +242,10 @@ fn job(mode: &ModeReport, report: &JobReport, detail: Detail) -> Job {
         latency_ns: shares(report, 1, &SHORT),
         latency_us: shares(report, 1000, &SHORT),
         latency_ms: shares(report, 1_000_000, &LONG),
+        latency_depth: report.spec.iodepth,
+        latency_target: 0,
+        latency_percentile: 100.0,
+        latency_window: 0,
         desc: report.spec.description.clone(),
         zonal: JobPart {
             write_mode: mode.mode.name(),

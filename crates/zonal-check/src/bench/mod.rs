@@ -5,6 +5,7 @@
 //! whether it was met.
 
 mod emulated;
+mod jobs;
 mod measure;
 mod memory;
 mod path;
@@ -41,6 +42,7 @@ pub fn run(effort: Effort, allocated: Option<fn() -> usize>) -> Report {
     let mut report = Report::new(effort);
     path::in_line(effort, &mut report);
     path::queued(effort, &mut report);
+    jobs::writes(effort, &mut report);
     path::zones(effort, &mut report);
     memory::plugs(effort, allocated, &mut report);
     threads::own_zones(effort, &mut report);

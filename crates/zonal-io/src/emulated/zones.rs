@@ -17,7 +17,7 @@
 //! - Busy is set and cleared by the one write that holds it, never by anything else, also across a reset.
 //! - With limits set and `resources` unlocked, its counters equal the number of zones in each condition.
 
-use crate::sync::{Mutex, Ordering, WordTable};
+use crate::sync::{CachePadded, Mutex, Ordering, WordTable};
 use zonal_core::device::{self, Limits, Resources, Step, ZoneAction, ZoneEvent, ZoneState};
 use zonal_core::{
     DeviceError, Geometry, Personality, Sector, ZoneCondition, ZoneDescriptor, ZoneError, ZoneIndex,
@@ -122,7 +122,8 @@ pub struct Zones {
     geometry: Geometry,
     personality: Personality,
     words: WordTable,
-    resources: Option<Mutex<Resources>>,
+    /// Only if something is limited. On a line of its own: the rest of this is read by every command.
+    resources: Option<CachePadded<Mutex<Resources>>>,
 }
 
 impl Zones {
@@ -140,7 +141,7 @@ impl Zones {
             resources.moved(zone, ZoneCondition::Empty, state.condition);
             words.word(zone.0).store(state.to_bits(), Ordering::Relaxed);
         }
-        let resources = (!limits.is_none()).then(|| Mutex::new(resources));
+        let resources = (!limits.is_none()).then(|| CachePadded::new(Mutex::new(resources)));
         Zones { geometry, personality, words, resources }
     }
 

@@ -182,8 +182,7 @@ impl Shard {
         let Some(at) = self.index.remove(&zone.0) else { return };
         self.last = (NO_ZONE, 0);
         let queue = &mut self.queues[at as usize];
-        assert!(queue.is_empty(), "a queue was given up while requests waited");
-        queue.clear();
+        queue.recycle();
         if self.index.is_empty() && self.queues.len() > SPARE_QUEUES_MAX {
             // After a reset of all zones: do not keep a queue a zone.
             self.queues = Vec::new();
@@ -302,18 +301,8 @@ impl Volume {
         self.retry_stalled(now);
         self.next_reset_all(now);
         let mut deadline = None;
-        let mut finished: ArrayVec<(Option<Context>, CommandResult), TURN_MAX> = ArrayVec::new();
         for queue in 0..self.info.queues {
-            let due =
-                self.device.poll(now, queue, TURN_MAX, &mut |c| finished.push((Some(c.context), c.result)));
-            deadline = earliest(deadline, due);
-            if finished.is_full() {
-                deadline = Some(now);
-            }
-            for (slot, result) in &mut finished {
-                self.completed(now, slot, std::mem::replace(result, Ok(Output::Done)));
-            }
-            finished.clear();
+            deadline = earliest(deadline, self.reap(now, queue));
         }
         self.serve_ready(now);
         self.channels.backlog().deliver();
@@ -326,6 +315,29 @@ impl Volume {
     /// Sleeps until the device may have completions, or for `timeout`.
     pub fn wait(&self, timeout: Duration) {
         self.device.wait(timeout);
+    }
+
+    /// Reaps one queue of the device, up to a turn. What follows from a completion may be finished at once: it looks again
+    /// as long as commands went out.
+    #[inline]
+    fn reap(&self, now: Nanos, queue: usize) -> Option<Nanos> {
+        let mut finished: ArrayVec<(Option<Context>, CommandResult), TURN_MAX> = ArrayVec::new();
+        let mut left = TURN_MAX;
+        loop {
+            let due = self.device.poll(now, queue, left, &mut |c| finished.push((Some(c.context), c.result)));
+            left -= finished.len();
+            let mut again = false;
+            for (slot, result) in &mut finished {
+                again |= self.completed(now, slot, result);
+            }
+            finished.clear();
+            if left == 0 {
+                return Some(now);
+            }
+            if !again {
+                return due;
+            }
+        }
     }
 
     fn serve_ready(&self, now: Nanos) {
@@ -373,8 +385,8 @@ impl Volume {
         for _ in 0..self.stalled_len.load(Ordering::Acquire) {
             let Some(Stalled { context, queue }) = self.pop_stalled() else { return };
             let mut slot = Some(context);
-            if let Some(result) = self.issue_on(now, queue, &mut slot) {
-                self.completed(now, &mut slot, result);
+            if let Some(mut result) = self.issue_on(now, queue, &mut slot) {
+                self.completed(now, &mut slot, &mut result);
             }
         }
     }

@@ -60,10 +60,23 @@ struct Turn {
 }
 
 impl Turn {
-    fn tell(self) {
+    /// Tells the callers; returns whether commands went out.
+    fn tell(self) -> bool {
         for (pending, result) in self.ended {
             pending.end(result, Counted::Yes);
         }
+        self.issued > 0
+    }
+}
+
+/// Ends a request whose command answered just that it is done.
+#[inline]
+fn end_done(p: Box<Pending>) {
+    if p.op == Op::Append {
+        let sector = p.sector;
+        p.end(Ok(Output::Appended(sector)), Counted::Yes);
+    } else {
+        p.end(Ok(Output::Done), Counted::Yes);
     }
 }
 
@@ -73,14 +86,20 @@ thread_local! {
 }
 
 impl Volume {
-    /// Deals with a finished command, whose context is in `slot`, and with all that follows at once.
+    /// Deals with a finished command, whose context is in `slot`, and with all that follows at once. Returns whether other
+    /// commands went out, which may have ended by now.
     #[inline]
-    pub(super) fn completed(&self, now: Nanos, slot: &mut Option<Context>, result: CommandResult) {
-        match (slot.as_ref().map(|c| &c.0), result) {
-            (Some(ContextKind::One(p)), Ok(output))
+    pub(super) fn completed(
+        &self,
+        now: Nanos,
+        slot: &mut Option<Context>,
+        result: &mut CommandResult,
+    ) -> bool {
+        // Looked at where it is: only the unusual answers are worth a copy.
+        match (slot.as_ref().map(|c| &c.0), &*result) {
+            (Some(ContextKind::One(p)), Ok(Output::Done))
                 if self.ends_with_this_command(p) && !p.is_management() =>
             {
-                let output = self.output(p, output);
                 let mut turn = Turn::default();
                 if p.plugged {
                     let zone = self.info.geometry.zone_of(p.sector);
@@ -88,8 +107,8 @@ impl Volume {
                         self.go_on(now, zone, Event::Completed, &mut turn);
                     }
                 }
-                take_one(slot).end(Ok(output), Counted::Yes);
-                turn.tell();
+                end_done(take_one(slot));
+                turn.tell()
             }
             (Some(ContextKind::Merged(m)), Ok(_)) if m.parts.len() > 1 => {
                 let zone = self.info.geometry.zone_of(m.parts[0].sector);
@@ -102,29 +121,27 @@ impl Volume {
                     m.segments.clear();
                     SPARE.set(Some(m));
                 }
-                turn.tell();
+                turn.tell()
             }
-            (_, result) => {
+            _ => {
                 let context = slot.take().expect("a finished command has its context");
-                self.run(now, Work::Finished(context, result));
+                let result = std::mem::replace(result, Ok(Output::Done));
+                self.run(now, Work::Finished(context, result))
             }
         }
     }
 
     /// Deals with `work` and all that follows at once.
-    pub(super) fn run(&self, now: Nanos, work: Work) {
+    pub(super) fn run(&self, now: Nanos, work: Work) -> bool {
         let mut turn = Turn::default();
-        self.run_in(now, work, &mut turn);
-        turn.tell();
-    }
-
-    fn run_in(&self, now: Nanos, work: Work, turn: &mut Turn) {
         let mut stack = Stack::new();
         stack.push(work);
-        self.empty(now, &mut stack, turn);
+        self.empty(now, &mut stack, &mut turn);
+        turn.tell()
     }
 
-    /// Lets `event` happen to a zone, and deals with all that follows.
+    /// Lets `event` happen to a zone, and deals with all that follows. Inlined: the event is a constant to its callers.
+    #[inline(always)]
     fn go_on(&self, now: Nanos, zone: ZoneIndex, event: Event, turn: &mut Turn) {
         let mut stack = Stack::new();
         self.serve(now, zone, event, turn, &mut stack);
@@ -295,6 +312,7 @@ impl Volume {
     }
 
     /// Applies `event` to a zone and issues what may go next.
+    #[inline]
     fn serve(&self, now: Nanos, zone: ZoneIndex, event: Event, turn: &mut Turn, stack: &mut Stack) {
         if matches!(event, Event::Completed) && self.complete_unqueued(zone) {
             return;
@@ -327,6 +345,7 @@ impl Volume {
     }
 
     /// Puts the zone's next command into `slot`, if it has one; ends the requests that go no further.
+    #[inline]
     fn next_of(&self, zone: ZoneIndex, event: Event, turn: &mut Turn, slot: &mut Option<Context>) {
         let rules = self.rules(zone);
         let mut shard = self.shard(zone).lock();
