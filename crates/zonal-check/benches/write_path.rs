@@ -41,11 +41,11 @@ fn main() -> ExitCode {
     let effort = if tiny { Effort::TINY } else { Effort::FULL };
     let report = run(effort, Some(|| ALLOCATED.load(Ordering::Relaxed)));
     print!("{}", report.to_text());
-    if let Some(path) = args.iter().position(|a| a == "--json").and_then(|i| args.get(i + 1)) {
-        if let Err(e) = std::fs::write(path, format!("{:#}\n", report.to_json())) {
-            eprintln!("{path}: {e}");
-            return ExitCode::FAILURE;
-        }
+    if let Some(path) = args.iter().position(|a| a == "--json").and_then(|i| args.get(i + 1))
+        && let Err(e) = std::fs::write(path, format!("{:#}\n", report.to_json()))
+    {
+        eprintln!("{path}: {e}");
+        return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
 }
