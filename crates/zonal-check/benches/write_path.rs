@@ -42,11 +42,11 @@ fn main() -> ExitCode {
     let only = args.iter().position(|a| a == "--only").and_then(|i| args.get(i + 1)).map(String::as_str);
     let report = run(effort, Some(|| ALLOCATED.load(Ordering::Relaxed)), only);
     print!("{}", report.to_text());
-    if let Some(path) = args.iter().position(|a| a == "--json").and_then(|i| args.get(i + 1)) {
-        if let Err(e) = std::fs::write(path, format!("{:#}\n", report.to_json())) {
-            eprintln!("{path}: {e}");
-            return ExitCode::FAILURE;
-        }
+    if let Some(path) = args.iter().position(|a| a == "--json").and_then(|i| args.get(i + 1))
+        && let Err(e) = std::fs::write(path, format!("{:#}\n", report.to_json()))
+    {
+        eprintln!("{path}: {e}");
+        return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
 }

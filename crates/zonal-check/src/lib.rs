@@ -2,7 +2,7 @@
 //!
 //! The checks are this crate's tests; the library holds what several of them need.
 //!
-//! - [`bench`]: the tables of the write path's speed and memory.
+//! - [`mod@bench`]: the tables of the write path's speed and memory.
 //! - [`program`]: the built command line.
 //! - [`script`]: a device that does what a test tells it, and watches what it is asked.
 //! - [`rig`]: a volume on such a device, with everything that ended.
