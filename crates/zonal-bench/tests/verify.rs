@@ -25,7 +25,7 @@ fn good_device_verifies_with_many_jobs_at_depth_32_in_every_mode() {
     for mode in MODES {
         let device = memory(&polled(), Fault::None);
         let arguments = "--verify=crc32c --zonemode=zbd --iodepth=32 --group_reporting --offset=4z \
-                         --max_open_zones=12 --name=seq --rw=write --bs=16k --size=8z --numjobs=2 --offset_increment=8z \
+                         --max_open_zones=18 --name=seq --rw=write --bs=16k --size=8z --numjobs=2 --offset_increment=8z \
                          --name=rand --rw=randwrite --bs=4k --offset=24z --size=16z --numjobs=3 --io_size=3M \
                          --norandommap";
         let report = run_on(&device, mode, arguments);
