@@ -20,7 +20,9 @@ fn job(device: EmulatedOptions, mode: WriteMode, merge: bool, depth: u32, count:
         "--zonemode=zbd".to_owned(),
         "--gtod_reduce=1".to_owned(),
         format!("--iodepth={depth}"),
-        format!("--size={size}"),
+        // One zone takes it all.
+        "--size=1z".to_owned(),
+        format!("--io_size={size}"),
     ];
     let jobs = JobFile::parse_inline(args).expect("the options are right");
     let mut options = BenchOptions::new(jobs);

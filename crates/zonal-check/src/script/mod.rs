@@ -117,6 +117,7 @@ struct State {
     log: Vec<Seen>,
     done: Vec<VecDeque<Done>>,
     style: Chooser,
+    depth: usize,
     /// How many times a full queue turned something away.
     busy: u64,
     allow_together: bool,
@@ -143,6 +144,7 @@ impl Script {
             log: Vec::new(),
             done: std::iter::repeat_with(VecDeque::new).take(info.queues).collect(),
             style: Box::new(|_| Style::Later),
+            depth: usize::MAX,
             busy: 0,
             allow_together: false,
             allow_misplaced: false,
@@ -153,6 +155,11 @@ impl Script {
     /// Decides from now on how commands are taken; resyncs included.
     pub fn style(&self, choose: impl FnMut(&Seen) -> Style + Send + 'static) {
         self.state.lock().style = Box::new(choose);
+    }
+
+    /// No more commands than this may be in flight; beyond that the queues are full.
+    pub fn depth(&self, depth: usize) {
+        self.state.lock().depth = depth;
     }
 
     /// Commands of a zone may be in flight together.
@@ -273,7 +280,7 @@ impl Device for Script {
             resync: format!("{context:?}").contains("resync"),
         };
         let style = (state.style)(&seen);
-        if style == Style::Busy {
+        if style == Style::Busy || style == Style::Later && state.flights.len() >= state.depth {
             state.busy += 1;
             return Submitted::Busy;
         }

@@ -321,14 +321,14 @@ impl Volume {
         self.next_of(zone, event, turn, &mut slot);
         let Some(context) = &slot else { return };
         turn.issued += 1;
-        // Appends go several at a time: look again. After anything else only its completion brings news.
-        if let ContextKind::One(p) = &context.0
-            && p.op == Op::Append
-            && self.appends_in_flight_max > 0
-        {
+        let is_append = matches!(&context.0, ContextKind::One(p) if p.op == Op::Append);
+        if let Some(result) = self.issue(now, &mut slot) {
+            // Its end will look for the next one: nothing else is left on the stack, however long the chain.
+            stack.push(Work::Finished(slot.take().expect("an answered command leaves its context"), result));
+        } else if is_append && self.appends_in_flight_max > 0 {
+            // Appends go several at a time: look again. After anything else only its completion brings news.
             stack.push(Work::Kick(zone));
         }
-        self.issue_and_stack(now, &mut slot, stack);
     }
 
     /// Completes a write of a zone where nobody waits.
@@ -497,44 +497,45 @@ impl Volume {
             1 => 0,
             n => thread_slot() % n,
         };
-        self.issue_on(now, queue, slot)
+        // Whoever met the full queue goes first.
+        if !self.stalled.is_empty() && self.stalled.len_of(queue) > 0 {
+            self.turned_away(now, queue, slot);
+            return None;
+        }
+        match self.offer(now, queue, slot) {
+            Submitted::Done(result) => Some(result),
+            Submitted::Pending => None,
+            Submitted::Busy => {
+                self.turned_away(now, queue, slot);
+                None
+            }
+        }
     }
 
+    /// Offers the command in `slot` to the device, which may turn it away.
     #[inline]
-    pub(super) fn issue_on(
-        &self,
-        now: Nanos,
-        queue: usize,
-        slot: &mut Option<Context>,
-    ) -> Option<CommandResult> {
+    pub(super) fn offer(&self, now: Nanos, queue: usize, slot: &mut Option<Context>) -> Submitted {
         if let Some(Context(ContextKind::One(p))) = slot
             && p.stage == Stage::ZeroesAsWrites
         {
             *slot = Some(self.with_zeroes(take_one(slot)));
         }
         let command = self.command(slot.as_ref().expect("the caller has a command to issue"));
-        match self.device.submit(now, queue, &command, slot) {
-            Submitted::Done(result) => {
-                debug_assert!(slot.is_some(), "an answered command leaves its context");
-                self.counters.line().add(Counter::Commands, 1);
-                Some(result)
-            }
-            Submitted::Pending => {
-                debug_assert!(slot.is_none(), "a device that answers later keeps the context");
-                self.counters.line().add(Counter::Commands, 1);
-                None
-            }
-            Submitted::Busy => {
-                self.busy(now, queue, slot.take().expect("a busy device leaves the context"));
-                None
-            }
-        }
+        let submitted = self.device.submit(now, queue, &command, slot);
+        debug_assert_eq!(
+            slot.is_none(),
+            matches!(submitted, Submitted::Pending),
+            "a device keeps the context of what it answers later"
+        );
+        let counter = if matches!(submitted, Submitted::Busy) { Counter::Busy } else { Counter::Commands };
+        self.counters.line().add(counter, 1);
+        submitted
     }
 
     /// Keeps a command that met a full queue, or withdraws it if its request may not wait.
     #[cold]
-    fn busy(&self, now: Nanos, queue: usize, context: Context) {
-        match context.0 {
+    fn turned_away(&self, now: Nanos, queue: usize, slot: &mut Option<Context>) {
+        match slot.take().expect("a command that was turned away has its context").0 {
             ContextKind::One(mut p) if p.nowait && p.done == 0 && p.stage == Stage::Main => {
                 let mut turn = Turn::default();
                 let plugged = std::mem::take(&mut p.plugged);
@@ -545,7 +546,7 @@ impl Volume {
                 self.end_with(p, Err(RequestError::WouldWait), &mut turn);
                 turn.tell();
             }
-            kind => self.push_stalled(queue, Context(kind)),
+            kind => self.stalled.push_back(queue, Context(kind)),
         }
     }
 
