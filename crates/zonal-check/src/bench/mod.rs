@@ -34,7 +34,7 @@ impl Effort {
     pub const TINY: Effort = Effort { rounds: 1, operations: 2_000, zones_max: 4096 };
 }
 
-/// Some rows.
+/// Measures some rows.
 type Part<'a> = &'a dyn Fn(&mut Report);
 
 /// Measures everything, or `only` one part. `allocated` tells how many bytes the process has allocated at the moment, if it counts them.
