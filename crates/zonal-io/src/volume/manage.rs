@@ -108,14 +108,16 @@ impl Volume {
         for zone in self.sequential_zones() {
             let mut shard = self.shard(zone).lock();
             let word = self.load(zone);
-            if word.class() != Class::Sequential {
+            // What the zone is may have changed since it was held, or not: whether it was held has not.
+            if !word.waits() || !shard.queue(zone).is_held() {
                 continue;
             }
             let queue = shard.queue(zone);
-            let word = queue.release(word, reset.then_some(0));
+            let was_reset = reset && word.class() == Class::Sequential;
+            let word = queue.release(word, was_reset.then_some(0));
             // A reset that failed may have reset some zones.
             let word = if reset { word } else { word.recovering() };
-            if queue.is_empty() && reset {
+            if queue.is_empty() && !word.recovers() {
                 let (word, next) = queue.next(word, &self.rules(zone));
                 debug_assert!(matches!(next, Next::Nothing));
                 shard.drop_queue(zone);

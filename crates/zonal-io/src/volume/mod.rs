@@ -300,13 +300,14 @@ impl Volume {
     pub fn poll(&self, now: Nanos) -> Option<Nanos> {
         self.retry_stalled(now);
         self.next_reset_all(now);
-        let mut deadline = None;
+        let (mut deadline, mut made_room) = (None, false);
         for queue in 0..self.info.queues {
-            deadline = earliest(deadline, self.reap(now, queue));
+            deadline = earliest(deadline, self.reap(now, queue, &mut made_room));
         }
         self.serve_ready(now);
         self.channels.backlog().deliver();
-        let more = self.reset_all_behind.load(Ordering::Acquire)
+        let more = made_room && self.stalled_len.load(Ordering::Acquire) != 0
+            || self.reset_all_behind.load(Ordering::Acquire)
             || !self.ready.is_empty()
             || !self.channels.backlog().is_empty();
         if more { Some(now) } else { deadline }
@@ -320,12 +321,13 @@ impl Volume {
     /// Reaps one queue of the device, up to a turn. What follows from a completion may be finished at once: it looks again
     /// as long as commands went out.
     #[inline]
-    fn reap(&self, now: Nanos, queue: usize) -> Option<Nanos> {
+    fn reap(&self, now: Nanos, queue: usize, made_room: &mut bool) -> Option<Nanos> {
         let mut finished: ArrayVec<(Option<Context>, CommandResult), TURN_MAX> = ArrayVec::new();
         let mut left = TURN_MAX;
         loop {
             let due = self.device.poll(now, queue, left, &mut |c| finished.push((Some(c.context), c.result)));
             left -= finished.len();
+            *made_room |= !finished.is_empty();
             let mut again = false;
             for (slot, result) in &mut finished {
                 again |= self.completed(now, slot, result);
@@ -389,6 +391,17 @@ impl Volume {
                 self.completed(now, &mut slot, &mut result);
             }
         }
+    }
+
+    /// Whether commands wait that `queue` turned away: a newer one that passed them could do so for ever.
+    #[inline]
+    fn is_stalled(&self, queue: usize) -> bool {
+        self.stalled_len.load(Ordering::Relaxed) != 0 && self.has_stalled(queue)
+    }
+
+    #[cold]
+    fn has_stalled(&self, queue: usize) -> bool {
+        self.stalled.lock().iter().any(|s| s.queue == queue)
     }
 
     fn pop_stalled(&self) -> Option<Stalled> {

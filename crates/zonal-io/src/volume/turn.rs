@@ -321,10 +321,12 @@ impl Volume {
         self.next_of(zone, event, turn, &mut slot);
         let Some(context) = &slot else { return };
         turn.issued += 1;
-        // Appends go several at a time: look again. After anything else only its completion brings news.
+        // Appends go several at a time: look again. After anything else only its completion brings news. One look is enough
+        // for all appends that complete at once on the way there: the stack has an end.
         if let ContextKind::One(p) = &context.0
             && p.op == Op::Append
             && self.appends_in_flight_max > 0
+            && !stack.iter().any(|work| matches!(work, Work::Kick(z) if *z == zone))
         {
             stack.push(Work::Kick(zone));
         }
@@ -490,13 +492,18 @@ impl Volume {
         }
     }
 
-    /// Sends the command in `slot` to this thread's queue; returns its answer if it came at once.
+    /// Sends the command in `slot` to this thread's queue, behind those that it turned away; returns its answer if it came
+    /// at once.
     #[inline]
     pub(super) fn issue(&self, now: Nanos, slot: &mut Option<Context>) -> Option<CommandResult> {
         let queue = match self.info.queues {
             1 => 0,
             n => thread_slot() % n,
         };
+        if self.is_stalled(queue) {
+            self.busy(now, queue, slot.take().expect("the caller has a command to issue"));
+            return None;
+        }
         self.issue_on(now, queue, slot)
     }
 
