@@ -51,7 +51,10 @@ impl Volume {
         let line = self.counters.line();
         line.add(Counter::Requests, 1);
         line.add(Counter::Sectors, pending.sectors.into());
-        let route = self.check(&pending);
+        let route = match self.channels.has(channel) {
+            true => self.check(&pending),
+            false => Err(RequestError::Invalid("the channel is another volume's")),
+        };
         let mut slot = Some(Context::one(pending));
         let fate = match route {
             Ok(route) => self.take(now, route, &mut slot),

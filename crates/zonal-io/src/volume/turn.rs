@@ -490,7 +490,8 @@ impl Volume {
         }
     }
 
-    /// Sends the command in `slot` to this thread's queue; returns its answer if it came at once.
+    /// Sends the command in `slot` to this thread's queue, behind those that it turned away; returns its answer if it came
+    /// at once.
     #[inline]
     pub(super) fn issue(&self, now: Nanos, slot: &mut Option<Context>) -> Option<CommandResult> {
         let queue = match self.info.queues {
