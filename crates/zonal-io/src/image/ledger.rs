@@ -398,18 +398,23 @@ impl Ledger {
         *self.failure.get_or_init(|| Failure::new(doing, e))
     }
 
+    /// Where in the file the data of `zone` lay before its reset, if there was any. Not to the zone's end: a writer behind
+    /// the bound passes it while this commit is under way.
+    fn old_data(&self, zone: ZoneIndex) -> Option<(u64, u64)> {
+        let bound = self.bound[zone.0 as usize].load(Ordering::SeqCst);
+        let from = self.layout.data(self.geometry.start_of(zone));
+        // Nobody writes between capacity and end, so that full zones in a row are one piece.
+        let size = self.geometry.size_of(zone);
+        let sectors = if bound >= self.geometry.capacity_of(zone) { size } else { bound };
+        (bound > 0).then(|| (from, from + u64::from(sectors) * SECTOR_BYTES))
+    }
+
     /// Gives back what resets freed and lets writers pass again. The new words are durable.
     fn settle(&self, edits: &[Edit]) {
-        let freed: Vec<ZoneIndex> = edits
-            .iter()
-            .filter(|e| e.state.written == 0 && self.bound[e.zone.0 as usize].load(Ordering::SeqCst) > 0)
-            .map(|e| e.zone)
-            .collect();
-        for run in freed.chunk_by(|a, b| a.0 + 1 == b.0) {
-            let (first, last) = (run[0], run[run.len() - 1]);
-            let from = self.layout.data(self.geometry.start_of(first));
-            let last_start = self.layout.data(self.geometry.start_of(last));
-            let end = last_start + u64::from(self.geometry.size_of(last)) * SECTOR_BYTES;
+        let freed: Vec<(u64, u64)> =
+            edits.iter().filter(|e| e.state.written == 0).filter_map(|e| self.old_data(e.zone)).collect();
+        for run in freed.chunk_by(|a, b| a.1 == b.0) {
+            let (from, end) = (run[0].0, run[run.len() - 1].1);
             self.backing.discard(from, end - from);
         }
         // Only now: a writer that passes the bound must find neither the old promise nor a discard on its way.
