@@ -315,3 +315,84 @@ fn flush_includes_nothing_that_has_not_arrived() {
     assert_eq!(zone(&device_after, 2), (ZoneCondition::Closed, Some(8)));
     assert_eq!(zone(&device_after, 3), (ZoneCondition::Full, None));
 }
+
+/// A backing that gives back space only after data was written at `awaited`, or after a while.
+struct Reluctant {
+    inner: Arc<CutBacking>,
+    awaited: u64,
+    written: Mutex<bool>,
+    news: Condvar,
+}
+
+impl Backing for Reluctant {
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.inner.set_len(len)
+    }
+    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        self.inner.read_at(buf, at)
+    }
+    fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
+        self.inner.write_at(buf, at)?;
+        if at == self.awaited {
+            *self.written.lock() = true;
+            self.news.notify_all();
+        }
+        Ok(())
+    }
+    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
+        self.inner.zero(at, len)
+    }
+    fn discard(&self, at: u64, len: u64) {
+        let mut written = self.written.lock();
+        if !*written {
+            self.news.wait_for(&mut written, Duration::from_secs(1));
+        }
+        drop(written);
+        self.inner.discard(at, len);
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+}
+
+#[test]
+fn space_of_a_reset_zone_is_not_given_back_under_new_data() {
+    let inner = backing();
+    let layout = options().header().unwrap().layout();
+    let backing = Arc::new(Reluctant {
+        inner,
+        awaited: layout.data(Sector(2 * ZONE + 8)),
+        written: Mutex::new(false),
+        news: Condvar::new(),
+    });
+    let open = OpenOptions { threads: 2, ..Default::default() };
+    let device = ImageDevice::open_backing(Path::new("twin"), backing, &open).unwrap();
+    // The old data ends where the second of the new appends begins, which so need not wait for the reset's commit.
+    assert_eq!(append(&device, 2, 8, 1), Ok(Output::Appended(Sector(2 * ZONE))));
+    assert_eq!(manage(&device, Op::ZoneReset, 2), DONE);
+    let mut buffers = [2, 3].map(|byte| {
+        let mut buffer = IoBuf::zeroed(8 * 512);
+        buffer.fill(byte);
+        buffer
+    });
+    for buffer in &mut buffers {
+        let command = Command { data: data(buffer), ..command(Op::Append, 2 * ZONE, 8) };
+        assert!(matches!(
+            device.submit(Nanos(0), 0, &command, &mut Some(Context::token(1))),
+            Submitted::Pending
+        ));
+    }
+    let mut ended = 0;
+    while ended < 2 {
+        device.poll(Nanos(0), 0, 2, &mut |c| {
+            assert!(c.result.is_ok());
+            ended += 1;
+        });
+        device.wait(Duration::from_millis(10));
+    }
+    assert_eq!(read(&device, 2 * ZONE, 16), [[2; 8], [3; 8]].concat());
+    device.close().unwrap();
+}
