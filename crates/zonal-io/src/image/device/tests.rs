@@ -3,9 +3,8 @@ use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};
 use crate::device::{CommandResult, Output};
 use crate::image::ImageOptions;
-use crate::image::backing::twin::CutBacking;
+use crate::image::backing::twin::{Call, CutBacking, Watched};
 use crate::sync::{Condvar, Mutex};
-use std::io;
 use zonal_core::{DeviceError, Op, Sector, ZoneCondition, ZoneError};
 
 const ZONE: u64 = 64;
@@ -189,47 +188,22 @@ fn failed_sync_stands_until_reopen() {
 }
 
 /// Holds back writes of data until told to go on.
+#[derive(Default)]
 struct Gate {
-    inner: Arc<CutBacking>,
-    is_closed: Mutex<bool>,
+    is_open: Mutex<bool>,
     opened: Condvar,
 }
 
 impl Gate {
-    fn closed(inner: Arc<CutBacking>) -> Arc<Gate> {
-        Arc::new(Gate { inner, is_closed: Mutex::new(true), opened: Condvar::new() })
-    }
-
-    fn set_closed(&self, is_closed: bool) {
-        *self.is_closed.lock() = is_closed;
+    fn open(&self) {
+        *self.is_open.lock() = true;
         self.opened.notify_all();
     }
-}
 
-impl Backing for Gate {
-    fn len(&self) -> io::Result<u64> {
-        self.inner.len()
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.inner.set_len(len)
-    }
-    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
-        self.inner.read_at(buf, at)
-    }
-    fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
-        if at >= 1 << 20 {
-            self.opened.wait_while(&mut self.is_closed.lock(), |is_closed| *is_closed);
+    fn pass(&self, call: Call) {
+        if matches!(call, Call::Write(at) if at >= 1 << 20) {
+            self.opened.wait_while(&mut self.is_open.lock(), |is_open| !*is_open);
         }
-        self.inner.write_at(buf, at)
-    }
-    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
-        self.inner.zero(at, len)
-    }
-    fn discard(&self, at: u64, len: u64) {
-        self.inner.discard(at, len);
-    }
-    fn sync(&self) -> io::Result<()> {
-        self.inner.sync()
     }
 }
 
@@ -260,16 +234,18 @@ impl Flight {
     }
 }
 
-fn gated(threads: usize) -> (Arc<Gate>, ImageDevice) {
-    let gate = Gate::closed(backing());
+fn gated(threads: usize) -> (Arc<Gate>, Arc<CutBacking>, ImageDevice) {
+    let (gate, twin) = (Arc::new(Gate::default()), backing());
+    let watcher = gate.clone();
+    let watched = Arc::new(Watched::new(twin.clone(), move |call| watcher.pass(call)));
     let options = OpenOptions { threads, ..Default::default() };
-    let device = ImageDevice::open_backing(Path::new("gate"), gate.clone(), &options).unwrap();
-    (gate, device)
+    let device = ImageDevice::open_backing(Path::new("gate"), watched, &options).unwrap();
+    (gate, twin, device)
 }
 
 #[test]
 fn positional_write_while_another_is_in_flight_is_refused() {
-    let (gate, device) = gated(1);
+    let (gate, _, device) = gated(1);
     let mut flight = Flight::default();
     let first = flight.submit(&device, &command(Op::Write, 2 * ZONE, 4), 1);
     assert!(matches!(first, Submitted::Pending));
@@ -277,27 +253,21 @@ fn positional_write_while_another_is_in_flight_is_refused() {
         Submitted::Done(result) => assert_eq!(result, Err(DeviceError::Zone(ZoneError::InvalidWrite))),
         other => panic!("{other:?}"),
     }
-    assert_eq!(read_through_queue_is_empty(&device), 0);
-    gate.set_closed(false);
+    device.poll(Nanos(0), 0, 8, &mut |c| panic!("{c:?} before its data"));
+    gate.open();
     assert_eq!(flight.drain(&device, 1), [(0, DONE)]);
     assert_eq!(write(&device, 2 * ZONE + 4, 4, 2), DONE);
 }
 
-fn read_through_queue_is_empty(device: &ImageDevice) -> usize {
-    let mut n = 0;
-    device.poll(Nanos(0), 0, 8, &mut |_| n += 1);
-    n
-}
-
 #[test]
 fn appends_in_flight_overlap_and_keep_their_places() {
-    let (gate, device) = gated(3);
+    let (gate, _, device) = gated(3);
     let mut flight = Flight::default();
     for byte in 1..=3 {
         let submitted = flight.submit(&device, &command(Op::Append, 2 * ZONE, 4), byte);
         assert!(matches!(submitted, Submitted::Pending));
     }
-    gate.set_closed(false);
+    gate.open();
     let answers = flight.drain(&device, 3);
     let expected: Vec<_> = (0..3).map(|n| (n, Ok(Output::Appended(Sector(2 * ZONE + 4 * n))))).collect();
     assert_eq!(answers, expected);
@@ -306,7 +276,7 @@ fn appends_in_flight_overlap_and_keep_their_places() {
 
 #[test]
 fn reset_while_writes_are_in_flight_keeps_them_from_newer_bytes() {
-    let (gate, device) = gated(2);
+    let (gate, _, device) = gated(2);
     let mut flight = Flight::default();
     // The first two are in the midst of their transfers, the third waits.
     for byte in 1..=3 {
@@ -316,7 +286,7 @@ fn reset_while_writes_are_in_flight_keeps_them_from_newer_bytes() {
     assert_eq!(manage(&device, Op::ZoneReset, 2), DONE);
     let newer = flight.submit(&device, &command(Op::Append, 2 * ZONE, 8), 9);
     assert!(matches!(newer, Submitted::Pending));
-    gate.set_closed(false);
+    gate.open();
     let answers = flight.drain(&device, 4);
     assert!(answers.iter().all(|(_, result)| result.is_ok()), "{answers:?}");
     assert_eq!(answers[3], (3, Ok(Output::Appended(Sector(2 * ZONE)))));
@@ -326,7 +296,7 @@ fn reset_while_writes_are_in_flight_keeps_them_from_newer_bytes() {
 
 #[test]
 fn flush_includes_nothing_that_has_not_arrived() {
-    let (gate, device) = gated(2);
+    let (gate, twin, device) = gated(2);
     let mut flight = Flight::default();
     flight.submit(&device, &command(Op::Append, 2 * ZONE, 8), 1);
     // Fills the zone: full as soon as it is placed, and not yet for the ledger.
@@ -334,14 +304,14 @@ fn flush_includes_nothing_that_has_not_arrived() {
     let mut flush_only = Flight::default();
     assert!(matches!(flush_only.submit(&device, &command(Op::Flush, 0, 0), 0), Submitted::Pending));
     device.engine.close().unwrap();
-    let device_after = open(&Arc::new(gate.inner.restart(3)));
+    let device_after = open(&Arc::new(twin.restart(3)));
     assert_eq!(zone(&device_after, 2), (ZoneCondition::Empty, Some(0)));
     assert_eq!(zone(&device_after, 3), (ZoneCondition::Empty, Some(0)));
-    gate.set_closed(false);
+    gate.open();
     assert_eq!(flight.drain(&device, 3).len(), 3);
     assert_eq!(zone(&device, 3), (ZoneCondition::Full, None));
     device.close().unwrap();
-    let device_after = open(&Arc::new(gate.inner.restart(3)));
+    let device_after = open(&Arc::new(twin.restart(3)));
     assert_eq!(zone(&device_after, 2), (ZoneCondition::Closed, Some(8)));
     assert_eq!(zone(&device_after, 3), (ZoneCondition::Full, None));
 }
