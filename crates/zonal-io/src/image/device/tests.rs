@@ -5,6 +5,7 @@ use crate::device::{CommandResult, Output};
 use crate::image::ImageOptions;
 use crate::image::backing::twin::{Call, CutBacking, Watched};
 use crate::sync::{Condvar, Mutex};
+use std::io;
 use zonal_core::{DeviceError, Op, Sector, ZoneCondition, ZoneError};
 
 const ZONE: u64 = 64;
