@@ -463,7 +463,9 @@ impl<'a> Worker<'a> {
     /// Records a write that went to `at`.
     fn acknowledge(&mut self, slot: usize, io: &Io, at: Sector) {
         let Some(recorder) = &mut self.recorder else { return };
-        if let Err(max) = recorder.acknowledged(at, io, &self.tickets[slot], self.environment.zones.geometry()) {
+        if let Err(max) =
+            recorder.acknowledged(at, io, &self.tickets[slot], self.environment.zones.geometry())
+        {
             self.fail(Failure::RecordFull { max });
         }
     }
