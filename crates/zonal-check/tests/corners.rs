@@ -173,3 +173,17 @@ fn a_channel_of_another_volume_is_refused() {
     let results = results.lock();
     assert!(matches!(results[..], [Err(zonal_core::RequestError::Invalid(_))]), "{results:?}");
 }
+
+#[test]
+fn management_that_may_not_wait_for_a_full_queue_gives_its_zones_back() {
+    let rig = Rig::per_zone();
+    rig.script.style(|_| Style::Busy);
+    let reset = rig.submit(Request::zone(Op::ZoneReset, rig.sector(2, 0)).nowait());
+    let all = rig.submit(Request::reset_all().nowait());
+    rig.script.style(|_| Style::Later);
+    let would_wait = Err(zonal_core::RequestError::WouldWait);
+    assert_eq!(rig.ends([reset, all]), [would_wait.clone(), would_wait]);
+    let writes = [2, 3].map(|zone| rig.write(zone, 0, 1));
+    rig.settle();
+    assert_eq!(rig.ends(writes), [DONE, DONE]);
+}
