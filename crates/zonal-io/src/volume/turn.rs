@@ -539,17 +539,10 @@ impl Volume {
         match slot.take().expect("a command that was turned away has its context").0 {
             ContextKind::One(mut p) if p.nowait && p.done == 0 && p.stage == Stage::Main => {
                 let mut turn = Turn::default();
-                let is_management = p.is_management();
-                let plugged = std::mem::take(&mut p.plugged);
-                if p.op == Op::ResetAll {
-                    self.finish_reset_all(false);
-                } else if plugged {
+                // Management has lost its `nowait` on the way: what is plugged here is a write.
+                if std::mem::take(&mut p.plugged) {
                     let zone = self.info.geometry.zone_of(p.sector);
-                    let event = match is_management {
-                        true => Event::Managed(None),
-                        false => Event::Withdrawn(p.sectors),
-                    };
-                    self.go_on(now, zone, event, &mut turn);
+                    self.go_on(now, zone, Event::Withdrawn(p.sectors), &mut turn);
                 }
                 self.end_with(p, Err(RequestError::WouldWait), &mut turn);
                 turn.tell();
