@@ -1,4 +1,4 @@
-//! `cargo bench -p zonal-check [-- --quick] [-- --json FILE]`: the tables of the write path's speed and memory.
+//! `cargo bench -p zonal-check [-- --quick] [-- --only PART] [-- --json FILE]`: the tables of the write path's speed and memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::process::ExitCode;
@@ -39,14 +39,14 @@ fn main() -> ExitCode {
     // `cargo test --benches` passes --test: see that it runs, measure nothing.
     let tiny = args.iter().any(|a| a == "--quick" || a == "--test");
     let effort = if tiny { Effort::TINY } else { Effort::FULL };
-    let report = run(effort, Some(|| ALLOCATED.load(Ordering::Relaxed)));
+    let only = args.iter().position(|a| a == "--only").and_then(|i| args.get(i + 1)).map(String::as_str);
+    let report = run(effort, Some(|| ALLOCATED.load(Ordering::Relaxed)), only);
     print!("{}", report.to_text());
-    if let Some(path) = args.iter().position(|a| a == "--json").and_then(|i| args.get(i + 1)) {
-        if let Err(e) = std::fs::write(path, format!("{:#}\n", report.to_json())) {
-            eprintln!("{path}: {e}");
-            return ExitCode::FAILURE;
-        }
-        println!("\nJSON: {path}");
+    if let Some(path) = args.iter().position(|a| a == "--json").and_then(|i| args.get(i + 1))
+        && let Err(e) = std::fs::write(path, format!("{:#}\n", report.to_json()))
+    {
+        eprintln!("{path}: {e}");
+        return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
 }

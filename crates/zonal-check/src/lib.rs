@@ -1,6 +1,13 @@
 //! Whole-stack checks of the other crates: hazards, promises, command line, speed.
 //!
 //! The checks are this crate's tests; the library holds what several of them need.
+//!
+//! - [`mod@bench`]: the tables of the write path's speed and memory.
+//! - [`program`]: the built command line.
+//! - [`script`]: a device that does what a test tells it, and watches what it is asked.
+//! - [`rig`]: a volume on such a device, with everything that ended.
 
 pub mod bench;
 pub mod program;
+pub mod rig;
+pub mod script;

@@ -11,6 +11,7 @@ use zonal_check::program;
 const OK: i32 = 0;
 const FAILED: i32 = 1;
 const USAGE: i32 = 2;
+const VERIFY: i32 = 3;
 const DEVICE: i32 = 4;
 const CLOSED_PIPE: i32 = 141;
 
@@ -172,6 +173,201 @@ fn management_refuses_what_cannot_be() {
         refused(dir.path(), line, USAGE);
     }
     assert!(conditions(dir.path())[2..].iter().all(|c| c == "em"));
+}
+
+const NULL: &str = "--device null:size=1G,zone_size=16M";
+
+#[test]
+fn bench_takes_jobs_from_the_command_line_in_any_order() {
+    let dir = tempfile::tempdir().unwrap();
+    for line in [
+        format!("bench {NULL} --name=a --rw=write --zonemode=zbd --bs=64k --size=2z"),
+        format!("bench --name=a -rw write --bs 64k {NULL} --zonemode zbd --size=2z --output-format=normal"),
+    ] {
+        let text = zonal(dir.path(), &line);
+        assert!(text.contains("issued rwts: total=0,512,0,0"), "{text}");
+    }
+    let text = zonal(
+        dir.path(),
+        "bench --name=a --rw=write --zonemode=zbd --size=1z --filename=null:size=1G,zone_size=1M",
+    );
+    assert!(text.contains("issued rwts: total=0,256,0,0"), "{text}");
+}
+
+#[test]
+fn bench_runs_a_job_file_and_tells_what_was_set() {
+    let dir = drive();
+    let job = "[global]\nrw=write\nzonemode=zbd\ndirect=1\n[one]\nfilename=/dev/sdx\noffset=4z\nsize=1z\nbs=1M\n[two]\nrw=read\n";
+    fs::write(dir.path().join("x.fio"), job).unwrap();
+    let output = command(dir.path(), "bench x.fio --device d --set size=2z --section one --json r.json")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(OK));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said, "x.fio [one] size=1z -> 2z\nx.fio [one] filename=/dev/sdx -> d\n");
+    let json: serde_json::Value =
+        serde_json::from_slice(&fs::read(dir.path().join("r.json")).unwrap()).unwrap();
+    assert_eq!(json["jobs"].as_array().unwrap().len(), 1);
+    assert_eq!(json["jobs"][0]["write"]["io_bytes"], 120 << 20);
+    assert_eq!(conditions(dir.path())[3..7], ["em", "fu", "fu", "em"]);
+
+    assert_eq!(zonal(dir.path(), "bench x.fio --list-ignored").lines().count(), 1);
+    assert!(zonal(dir.path(), "bench x.fio --list-ignored").starts_with("x.fio:4: direct: "));
+    assert!(zonal(dir.path(), "bench --list-ignored").lines().any(|line| line.starts_with("direct  ")));
+}
+
+#[test]
+fn bench_compares_write_modes_and_writes_results_where_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = "--name=a --rw=write --zonemode=zbd --size=2z --iodepth=4";
+    let modes = "--write-mode direct,per-zone,append";
+    let out = zonal(
+        dir.path(),
+        &format!("bench {NULL} {modes} --output results --output-format=json,normal {job}"),
+    );
+    assert_eq!(out, "");
+    let results = fs::read_to_string(dir.path().join("results")).unwrap();
+    let (json, text) = results.split_once("\n}\n").unwrap();
+    let json: serde_json::Value = serde_json::from_str(&format!("{json}}}")).unwrap();
+    assert_eq!(json["zonal"]["modes"].as_array().unwrap().len(), 3);
+    for mode in ["direct", "per-zone", "append"] {
+        assert!(
+            text.lines().any(|line| line.starts_with("a ") && line.contains(&format!(" {mode} "))),
+            "{text}"
+        );
+    }
+    let error = refused(dir.path(), &format!("bench {NULL} {job} --output missing/results"), FAILED);
+    assert!(error.starts_with("zonal: missing/results: cannot write the results: "), "{error}");
+}
+
+#[test]
+fn bench_verifies_what_it_wrote_on_the_reopened_drive() {
+    let dir = drive();
+    let job = "--name=v --rw=randwrite --zonemode=zbd --offset=4z --size=4z --bs=16k --iodepth=32 --numjobs=2 \
+               --max_open_zones=4 --io_size=8M --verify=crc32c";
+    for device in ["d", "ram:size=1G,zone_size=64M"] {
+        let text = zonal(dir.path(), &format!("bench --device {device} {job}"));
+        assert!(text.contains("1024 blocks (16.0MiB) read back, 0 bad"), "{text}");
+    }
+    let error = refused(dir.path(), &format!("bench {NULL} {job}"), USAGE);
+    assert!(error.contains("verify needs a device that keeps data"), "{error}");
+}
+
+/// A drive that lies is found out: the exit code says so, for scripts.
+#[test]
+fn bench_fails_verification_of_changed_data() {
+    let dir = tempfile::tempdir().unwrap();
+    zonal(dir.path(), "create e --size 32M --zone-size 4M");
+    let write =
+        "bench --device e --name=v --rw=write --zonemode=zbd --offset=4z --size=1z --bs=64k --verify=crc32c";
+    zonal(dir.path(), write);
+    let image = dir.path().join("e");
+    let bytes = fs::read(&image).unwrap();
+    // The image's layout is its own business: wherever a written block lies, one byte of it is turned.
+    let block = bytes.iter().rposition(|&b| b != 0).unwrap();
+    let file = fs::File::options().write(true).open(&image).unwrap();
+    std::os::unix::fs::FileExt::write_at(&file, &[bytes[block] ^ 1], block as u64).unwrap();
+    let output = command(dir.path(), &write.replace("rw=write", "rw=read")).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(VERIFY), "{error}");
+    assert!(error.starts_with("zonal: job v: ") && error.lines().count() == 1, "{error}");
+}
+
+#[test]
+fn bench_refuses_what_it_cannot_run() {
+    let dir = drive();
+    fs::write(dir.path().join("bad.fio"), "[a]\nrw=sideways\n").unwrap();
+    fs::write(dir.path().join("binary.fio"), [0xff, 0xfe, 0]).unwrap();
+    fs::write(dir.path().join("two.fio"), "[a]\nfilename=a\n[b]\nfilename=b\n").unwrap();
+    for (line, part) in [
+        ("bench", "no job given"),
+        ("bench --device null:", "no job given"),
+        ("bench --name=a --rw=write", "no device given"),
+        ("bench missing.fio", "missing.fio: cannot read the job file"),
+        ("bench bad.fio", "bad.fio:2: rw=sideways"),
+        ("bench binary.fio", "not UTF-8"),
+        ("bench two.fio", "several devices, a and b"),
+        ("bench bad.fio --section b", "no section [b]"),
+        ("bench --device null: --name=a --rw=trim", "there is no trim"),
+        ("bench --device null: --name=a --wr=write", "unknown option `wr`"),
+        ("bench --device null: --name=a --set rw", "not OPTION=VALUE"),
+        ("bench --device null: --name=a --set rw=up", "rw=up"),
+        ("bench --device null: --name=a --write-mode fast", "unknown write mode"),
+        ("bench --device null: --name=a --output-format=xml", "xml"),
+        ("bench --device null:zone_size=1M,size=4M --name=a --zonemode=zbd --size=1M --offset=8M", "job a: "),
+    ] {
+        let error = refused(dir.path(), line, USAGE);
+        assert!(error.contains(part), "{line}: {error}");
+    }
+    refused(dir.path(), "bench --device missing --name=a --rw=read", DEVICE);
+    refused(dir.path(), "bench --device null:sise=1 --name=a --rw=read", DEVICE);
+    refused(dir.path(), "bench --device null:zone_append_max_sectors=0 --write-mode append --name=a", DEVICE);
+}
+
+#[test]
+fn bench_reports_a_failing_job() {
+    let dir = drive();
+    // Without zonemode=zbd nothing looks at zones: the second pass meets full ones.
+    let line = "bench --device d --name=a --rw=write --bs=1M --offset=128M --size=60M --loops=2";
+    let output = command(dir.path(), line).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(FAILED), "{error}");
+    assert!(error.starts_with("zonal: job a: append of 2048 sectors at sector 262144 failed: "), "{error}");
+    assert!(String::from_utf8(output.stdout).unwrap().contains("a: (groupid=0, jobs=1): err= 5"));
+}
+
+#[test]
+fn plugs_and_stat_look_into_a_running_bench() {
+    let dir = drive();
+    let mut bench = std::process::Command::new(program::zonal())
+        .args("bench --device d --name=a --rw=write --zonemode=zbd --offset=4z --size=4z --bs=4k".split(' '))
+        .args(["--time_based", "--runtime=60s"])
+        .current_dir(dir.path())
+        .env("XDG_RUNTIME_DIR", dir.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let plugs = loop {
+        assert!(std::time::Instant::now() < deadline, "no plug was seen");
+        let output = command(dir.path(), "plugs d").output().unwrap();
+        if output.status.code() == Some(OK) && !output.stdout.is_empty() {
+            break String::from_utf8(output.stdout).unwrap();
+        }
+    };
+    let line = plugs.lines().next().unwrap();
+    assert!(line.starts_with("Zone no: ") && line.contains(", wp ofst: "), "{line}");
+    let socket = fs::read_dir(dir.path().join("zonal")).unwrap().next().unwrap().unwrap().path();
+    let pid = format!("{}-image_d.sock", bench.id());
+    assert_eq!(socket.file_name().unwrap().to_str(), Some(pid.as_str()));
+    let stat = zonal(dir.path(), &format!("stat --json --socket {}", socket.display()));
+    let stat: serde_json::Value = serde_json::from_str(&stat).unwrap();
+    assert_eq!((&stat["volume"]["pid"], &stat["volume"]["mode"]), (&bench.id().into(), &"append".into()));
+    assert!(stat["counters"]["requests"].as_u64() > Some(0));
+    assert!(zonal(dir.path(), "stat").contains("device       image:d\n"));
+    serde_json::from_str::<serde_json::Value>(&zonal(dir.path(), "plugs --json")).unwrap();
+    // The drive has one opener at a time.
+    let error = refused(dir.path(), "report d", DEVICE);
+    assert!(error.contains("is open elsewhere"), "{error}");
+
+    // Watching ends with the process. A killed one leaves its socket; the next to look removes it.
+    let mut watch = std::process::Command::new(program::zonal())
+        .args(["plugs", "d", "--watch", "0.05"])
+        .current_dir(dir.path())
+        .env("XDG_RUNTIME_DIR", dir.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.by_ref().filter(String::is_empty).nth(2).is_some(), "it shows the plugs again and again");
+    bench.kill().unwrap();
+    bench.wait().unwrap();
+    lines.for_each(drop);
+    assert_eq!(watch.wait().unwrap().code(), Some(OK));
+    assert!(socket.exists());
+    refused(dir.path(), "plugs", FAILED);
+    assert!(!socket.exists());
+    zonal(dir.path(), "report d");
 }
 
 #[test]

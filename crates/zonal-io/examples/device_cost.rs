@@ -46,6 +46,28 @@ fn null_writes(name: &str, options: &EmulatedOptions) {
     println!("null {name}: {cost:.1} ns a write");
 }
 
+/// Both halves of the device at once, and what that gains over one thread.
+fn null_writes_of_two_threads(options: &EmulatedOptions) {
+    const COUNT: u64 = 20_000_000;
+    let device = Emulated::new("null", options, Null).unwrap();
+    let half = device.info().geometry.sectors().0 / 2;
+    let write = |from: u64| {
+        let mut context = Some(Context::token(0));
+        (0..COUNT).for_each(|i| {
+            submit_with(&device, &mut context, Op::Write, from + i * 8, 8, Data::NONE);
+        });
+    };
+    let alone = nanoseconds(COUNT, || write(half));
+    submit(&device, Op::ResetAll, 0, 0, Data::NONE);
+    let both = nanoseconds(2 * COUNT, || {
+        std::thread::scope(|s| {
+            s.spawn(|| write(0));
+            s.spawn(|| write(half));
+        });
+    });
+    println!("null, two threads: {both:.1} ns a write, {:.2} times one thread", alone / both);
+}
+
 fn bytes(buffer: &mut [u8]) -> Data {
     // SAFETY: commands on this device are over when `submit` returns.
     unsafe { Data::one(Segment::new(buffer.as_mut_ptr(), buffer.len())) }
@@ -107,7 +129,8 @@ fn main() {
     let options = EmulatedOptions { size: 1 << 40, ..Default::default() };
     null_writes("inline", &options);
     null_writes("with limits", &EmulatedOptions { zone_max_open: 16, ..options.clone() });
-    null_writes("polled", &EmulatedOptions { complete: CompleteMode::Poll, ..options });
+    null_writes("polled", &EmulatedOptions { complete: CompleteMode::Poll, ..options.clone() });
+    null_writes_of_two_threads(&options);
     ram_writes();
     ram_reads();
 }

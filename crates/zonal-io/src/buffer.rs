@@ -6,7 +6,7 @@
 use crossbeam_queue::ArrayQueue;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 /// Alignment of every buffer: a page, which satisfies O_DIRECT on any block size.
@@ -15,8 +15,9 @@ pub const BUFFER_ALIGN: usize = 4096;
 /// An aligned piece of memory that its holder owns.
 pub struct IoBuf {
     ptr: NonNull<u8>,
-    /// Where the memory goes when it is dropped; apart from `owned` to keep the whole at 24 bytes.
-    pool: Option<Arc<PoolInner>>,
+    /// The pool that the memory goes back to, as `Arc::into_raw` gives it, or null. A plain pointer, so that a buffer that
+    /// is only passed on stays in registers: a field with a destructor would pin it to memory.
+    pool: *const PoolInner,
     len: u32,
     /// Whether dropping frees the memory. Not: an empty buffer, or memory lent by [`IoBuf::from_raw`].
     owned: bool,
@@ -32,7 +33,7 @@ unsafe impl Sync for IoBuf {}
 impl IoBuf {
     /// The buffer without bytes, for requests without payload and devices that keep no data.
     pub const fn empty() -> IoBuf {
-        IoBuf { ptr: NonNull::dangling(), pool: None, len: 0, owned: false }
+        IoBuf { ptr: NonNull::dangling(), pool: ptr::null(), len: 0, owned: false }
     }
 
     /// A zeroed buffer of `len` bytes, at most 4 GiB - 1.
@@ -40,7 +41,7 @@ impl IoBuf {
         if len == 0 {
             return IoBuf::empty();
         }
-        IoBuf { ptr: allocate(len), pool: None, len, owned: true }
+        IoBuf { ptr: allocate(len), pool: ptr::null(), len, owned: true }
     }
 
     /// A buffer over memory that somebody else owns: a foreign caller's, such as a C program's.
@@ -49,7 +50,7 @@ impl IoBuf {
     /// The memory is valid for reads and writes of `len` bytes until the buffer is dropped, and nobody else touches it
     /// as long.
     pub const unsafe fn from_raw(ptr: NonNull<u8>, len: u32) -> IoBuf {
-        IoBuf { ptr, pool: None, len, owned: false }
+        IoBuf { ptr, pool: ptr::null(), len, owned: false }
     }
 
     /// Length in bytes.
@@ -96,18 +97,26 @@ impl fmt::Debug for IoBuf {
 }
 
 impl Drop for IoBuf {
+    #[inline]
     fn drop(&mut self) {
-        if !self.owned {
-            return;
+        if self.owned {
+            // By value: see `pool`.
+            give_back(self.ptr, self.len, self.pool);
         }
-        if let Some(pool) = &self.pool
-            && pool.idle.push(Idle(self.ptr)).is_ok()
-        {
-            return;
-        }
-        // SAFETY: allocated by `allocate` with the same length, also for a pool.
-        unsafe { free(self.ptr, self.len) }
     }
+}
+
+#[inline(never)]
+fn give_back(ptr: NonNull<u8>, len: u32, pool: *const PoolInner) {
+    if !pool.is_null() {
+        // SAFETY: it comes from `Arc::into_raw`, and this is the one end of the buffer that holds it.
+        let pool = unsafe { Arc::from_raw(pool) };
+        if pool.idle.push(Idle(ptr)).is_ok() {
+            return;
+        }
+    }
+    // SAFETY: allocated by `allocate` with the same length, also for a pool.
+    unsafe { free(ptr, len) }
 }
 
 /// A pool of buffers of one length, shared by cloning.
@@ -143,7 +152,7 @@ impl BufferPool {
     /// A buffer with whatever bytes its last user left, or zeroes.
     pub fn take(&self) -> IoBuf {
         let ptr = self.0.idle.pop().map_or_else(|| allocate(self.0.len), |idle| idle.0);
-        IoBuf { ptr, pool: Some(self.0.clone()), len: self.0.len, owned: true }
+        IoBuf { ptr, pool: Arc::into_raw(self.0.clone()), len: self.0.len, owned: true }
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use zonal_core::{DeviceError, Op, Sector, ZoneDescriptor};
 use zonal_io::data::Data;
 use zonal_io::device::{Command, Device, Output};
+use zonal_io::registry::Registry;
 use zonal_io::volume::{report, run_alone};
 
 /// Zones fetched at a time.
@@ -12,13 +13,7 @@ const REPORT_ZONES: u32 = 4096;
 
 /// Opens the device called `name`.
 pub(crate) fn open(name: &str) -> Result<Arc<dyn Device>, Failure> {
-    use zonal_io::emulated::{Emulated, EmulatedOptions, Null};
-    if let Some(path) = name.strip_prefix("image:").or((!name.contains(':')).then_some(name)) {
-        let device = zonal_io::image::ImageDevice::open(path.as_ref(), &Default::default());
-        return Ok(Arc::new(device.or_exit(Exit::Device)?));
-    }
-    let options = EmulatedOptions { size: 1 << 30, zone_size: 16 << 20, ..Default::default() };
-    Ok(Arc::new(Emulated::new(name, &options, Null).or_exit(Exit::Device)?))
+    Registry::default().open(name).or_exit(Exit::Device)
 }
 
 /// Runs a command without payload and waits for it.

@@ -24,16 +24,48 @@ A device is named by its kind and, behind a colon, its options, separated by com
   null:size=1T,zone_size=256M   keeps no data; for measuring what is above it
   ram:size=8G                   keeps data in memory until the program ends
   image:PATH, or just PATH      a drive in a file, made by `zonal create`
+
+A wrapper and a plus sign go before the name of the device they wrap.
+
+  trace:file=F+null:size=1G     writes every submission and completion to the file F; with overwrite=1 over an old one
+
+Options of null and ram, with what holds if they are not given:
+
 "
     .to_owned()
+        + &EMULATED_OPTIONS.map(|(name, default, about)| format!("  {name:<26} {default:<7} {about}\n")).concat()
 }
+
+/// Options of the emulated devices: name, default, meaning.
+const EMULATED_OPTIONS: [(&str, &str, &str); 20] = [
+    ("size", "250G", "size of the drive; 8G for ram"),
+    ("zone_size", "256M", "size of a zone, a power of two"),
+    ("zone_capacity", "0", "writable part of a sequential zone; 0 is all of it"),
+    ("zone_nr_conv", "0", "number of conventional zones, which come first"),
+    ("zone_max_open", "0", "largest number of open zones; 0 is no limit"),
+    ("zone_max_active", "0", "largest number of active zones; 0 is no limit"),
+    ("zone_append_max_sectors", "", "largest native zone append; 0 is none; no limit if not given"),
+    ("zone_full", "0", "1: sequential zones start full"),
+    ("blocksize", "512", "logical block in bytes, up to 4096"),
+    ("max_sectors", "2048", "largest read or write"),
+    ("write_zeroes_max_sectors", "", "largest write-zeroes command; 0 is none; no limit if not given"),
+    ("complete", "inline", "inline: answer at once; poll: when polled"),
+    ("completion_nsec", "0", "shortest time to an answer; implies complete=poll"),
+    ("hw_queue_depth", "64", "commands on a queue beyond which it is busy"),
+    ("submit_queues", "1", "number of queues"),
+    ("fua", "1", "whether single writes can be made durable"),
+    ("rotational", "0", "whether to pass for a medium that turns"),
+    ("preserves_write_order", "0", "whether each queue keeps its order"),
+    ("personality", "zns", "zns or zbc: whose rules to follow where they differ"),
+    ("lock", "zone", "device: one command at a time, as a baseline"),
+];
 
 fn sizes() -> String {
     "\
-A size is a number of bytes, or a number with a suffix: K, M, G, T, P for powers of 1024.
+A size is a number of bytes, or a number followed by k, m, g, t or p in either case, for powers of 1024.
 
-An address on the command line, as in `--offset`, is a number of 512-byte sectors, decimal or hexadecimal behind 0x, as
-listings print it. With a suffix it is a size: 256M, 0x80000 and 524288 are one place.
+An address on the command line, as in `--offset`, is a number of 512-byte sectors, decimal or hexadecimal behind 0x,
+as listings print it. Followed by a letter it is a size: 256M, 0x80000 and 524288 are one place.
 "
     .to_owned()
 }
@@ -46,4 +78,23 @@ pub(crate) fn exit_codes() -> String {
     }
     let _ = writeln!(text, "{CLOSED_PIPE:>5}  {}", Exit::CLOSED_PIPE_MEANING);
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zonal_io::registry::{NameProblem, Registry};
+
+    #[test]
+    fn options_that_are_listed_exist_and_take_the_default_that_is_told() {
+        for (name, default, _) in EMULATED_OPTIONS {
+            let value = if default.is_empty() { "1" } else { default };
+            match Registry::default().parse(&format!("null:{name}={value}")) {
+                Ok(_) => {}
+                Err(e) => panic!("{name}: {e}"),
+            }
+        }
+        let error = Registry::default().parse("null:zone_sise=1").unwrap_err();
+        assert!(matches!(error.problem(), NameProblem::UnknownOption { .. }));
+    }
 }

@@ -1,10 +1,11 @@
 //! Values on the command line: sizes and zone addresses.
 
 use zonal_core::{SECTOR_BYTES, Sector};
+use zonal_io::registry::parse_size;
 
 /// A size in bytes, with the suffixes of device names.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
-    parse(text)
+    parse_size(text).map_err(|e| e.to_string())
 }
 
 /// An address: a plain number counts sectors, as listings print them; with a suffix it is a size.
@@ -16,7 +17,7 @@ pub(crate) fn sector(text: &str) -> Result<Sector, String> {
     if let Some(sectors) = number {
         return Ok(Sector(sectors));
     }
-    let bytes = parse(text)?;
+    let bytes = size(text)?;
     if !bytes.is_multiple_of(SECTOR_BYTES) {
         return Err(format!("{bytes} bytes are no whole number of sectors"));
     }
@@ -30,21 +31,6 @@ pub(crate) fn human(bytes: u64) -> String {
         Some((shift, unit)) => format!("{} {unit}", bytes >> shift),
         None => format!("{bytes} B"),
     }
-}
-
-fn parse(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        "P" => 50,
-        _ => return Err("not a number of bytes with K, M, G, T or P behind it".to_owned()),
-    };
-    let number: u64 = digits.parse().map_err(|_| "not a number of bytes".to_owned())?;
-    number.checked_mul(1 << shift).ok_or_else(|| "beyond 2^64 bytes".to_owned())
 }
 
 #[cfg(test)]

@@ -41,6 +41,7 @@ use crate::workload::{Ordering, Zones, ZonesOptions};
 use plan::{Plan, WorkerPlan};
 use std::sync::Arc;
 use std::time::SystemTime;
+use zonal_io::control::ControlServer;
 use zonal_io::device::{Device, DeviceInfo};
 use zonal_io::volume::{Volume, VolumeOptions, WriteMode};
 
@@ -72,12 +73,21 @@ pub struct BenchOptions {
     pub merge: bool,
     /// Show progress on standard error, if that is a terminal.
     pub progress: bool,
+    /// Let other processes look into the open volume through a control socket.
+    pub control: bool,
 }
 
 impl BenchOptions {
     /// `jobs` in the mode that suits the device, without progress.
     pub fn new(jobs: JobFile) -> BenchOptions {
-        BenchOptions { jobs, modes: Vec::new(), reopen: Reopen::default(), merge: true, progress: false }
+        BenchOptions {
+            jobs,
+            modes: Vec::new(),
+            reopen: Reopen::default(),
+            merge: true,
+            progress: false,
+            control: false,
+        }
     }
 }
 
@@ -123,7 +133,11 @@ fn run_mode(
     }
     let zones_options = zones_options(&plan, in_effect);
     let zones = prepare::zones(&*device, &mut plan, zones_options)?;
-    let volume = Volume::open(device, VolumeOptions { mode, merge: options.merge })?;
+    let volume = Arc::new(Volume::open(device, VolumeOptions { mode, merge: options.merge })?);
+    let control = options.control.then(|| ControlServer::start(volume.clone()));
+    if let Some(Err(error)) = &control {
+        plan.notes.push(format!("there is no control socket: {error}"));
+    }
     let mut progress = Progress::new(options.progress, &plan);
     let mut done = Done { jobs: Vec::new(), recorders: Vec::new() };
     let record = Arc::new(Record::default());
@@ -151,7 +165,7 @@ fn run_mode(
         verify: None,
     };
     let device = volume.device().clone();
-    drop(volume);
+    drop((control, volume));
     if !done.recorders.is_empty() {
         report.verify = Some(verify(open, options, device, &done.recorders, &zones, &mut report.jobs)?);
     }

@@ -19,7 +19,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering as Memory};
-use zonal_core::{Geometry, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex};
+use zonal_core::{Geometry, ZoneCondition, ZoneDescriptor, ZoneIndex};
 use zonal_io::sync::{Mutex, WordTable};
 
 const POINTER: u64 = 0xFFFF_FFFF;

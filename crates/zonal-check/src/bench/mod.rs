@@ -5,6 +5,7 @@
 //! whether it was met.
 
 mod emulated;
+mod jobs;
 mod measure;
 mod memory;
 mod path;
@@ -33,21 +34,34 @@ impl Effort {
     pub const TINY: Effort = Effort { rounds: 1, operations: 2_000, zones_max: 4096 };
 }
 
-/// Measures everything. `allocated` tells how many bytes the process has allocated at the moment, if it counts them.
+/// Measures some rows.
+type Part<'a> = &'a dyn Fn(&mut Report);
+
+/// Measures everything, or `only` one part. `allocated` tells how many bytes the process has allocated at the moment, if it counts them.
 ///
 /// # Panics
 /// If a request fails: a benchmark of failures measures nothing.
-pub fn run(effort: Effort, allocated: Option<fn() -> usize>) -> Report {
+pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>) -> Report {
     let mut report = Report::new(effort);
-    path::in_line(effort, &mut report);
-    path::queued(effort, &mut report);
-    path::zones(effort, &mut report);
-    memory::plugs(effort, allocated, &mut report);
-    threads::own_zones(effort, &mut report);
-    threads::one_zone(effort, &mut report);
-    emulated::ram_writes(effort, &mut report);
-    emulated::ram_reads(effort, &mut report);
-    emulated::image_open(effort, &mut report);
+    let parts: [(&str, Part<'_>); 9] = [
+        ("in-line", &|r| path::in_line(effort, r)),
+        ("queued", &|r| path::queued(effort, r)),
+        ("jobs", &|r| jobs::writes(effort, r)),
+        ("zones", &|r| path::zones(effort, r)),
+        ("memory", &|r| memory::plugs(effort, allocated, r)),
+        ("own-zones", &|r| threads::own_zones(effort, r)),
+        ("one-zone", &|r| threads::one_zone(effort, r)),
+        ("ram", &|r| {
+            emulated::ram_writes(effort, r);
+            emulated::ram_reads(effort, r);
+        }),
+        ("image", &|r| emulated::image_open(effort, r)),
+    ];
+    for (name, part) in parts {
+        if only.is_none_or(|o| o == name) {
+            part(&mut report);
+        }
+    }
     report
 }
 
@@ -57,7 +71,7 @@ mod tests {
 
     #[test]
     fn every_row_runs_and_is_written_down() {
-        let report = run(Effort::TINY, None);
+        let report = run(Effort::TINY, None, None);
         assert!(report.rows().len() >= 15, "{}", report.to_text());
         assert!(report.rows().iter().all(|r| r.value.is_finite() && r.value > 0.0), "{}", report.to_text());
         assert_eq!(report.to_json()["rows"].as_array().map(Vec::len), Some(report.rows().len()));

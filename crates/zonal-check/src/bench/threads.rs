@@ -10,6 +10,7 @@ use std::sync::{Arc, Barrier};
 use zonal_core::{Nanos, Sector, ZoneIndex};
 use zonal_io::buffer::IoBuf;
 use zonal_io::emulated::{CompleteMode, EmulatedOptions};
+use zonal_io::sync::CachePadded;
 use zonal_io::volume::{Request, Volume, VolumeOptions, WriteMode};
 
 /// Zones so large that a thread stays in its own for a whole round.
@@ -121,7 +122,7 @@ fn appends(options: EmulatedOptions, mode: WriteMode, count: u64, held: &AtomicU
 
 fn append_from(volume: &Volume, me: usize, count: u64, begin: &Barrier, held: &AtomicU64) {
     ME.set(me);
-    let done = Arc::new(AtomicU64::new(0));
+    let done = Arc::new(CachePadded::new(AtomicU64::new(0)));
     let counted = done.clone();
     let channel = volume.channel(move |c| {
         assert!(c.result.is_ok(), "{:?}", c.result);

@@ -72,13 +72,15 @@ pub struct Queue<T> {
     gave_up: bool,
     /// A reset of all zones wants this one quiet; ends with [`Queue::release`].
     held: bool,
+    /// While held: how many of the first requests came before that and go first.
+    ahead: usize,
     /// The last resynchronisation found a loss here; tells a dependent write from a misplaced one.
     lost_at: Option<u32>,
 }
 
 impl<T> Default for Queue<T> {
     fn default() -> Queue<T> {
-        Queue { items: VecDeque::new(), asking: false, gave_up: false, held: false, lost_at: None }
+        Queue { items: VecDeque::new(), asking: false, gave_up: false, held: false, ahead: 0, lost_at: None }
     }
 }
 
@@ -93,10 +95,13 @@ impl<T> Queue<T> {
         self.items.is_empty()
     }
 
-    /// Forgets what it knows, to serve another zone; keeps its memory. For empty queues.
-    pub fn clear(&mut self) {
-        let mut items = std::mem::take(&mut self.items);
-        items.clear();
+    /// Makes a queue where nobody waits as good as new, for another zone: what happened to this one is its own.
+    ///
+    /// # Panics
+    /// If somebody waits.
+    pub fn recycle(&mut self) {
+        assert!(self.items.is_empty(), "somebody waits");
+        let items = std::mem::take(&mut self.items);
         *self = Queue { items, ..Queue::default() };
     }
 
@@ -109,6 +114,8 @@ impl<T> Queue<T> {
 
     /// Puts a request back at the head: it was issued, was not executed, and goes first once the zone can issue.
     pub fn push_front(&mut self, word: Word, item: Item<T>) -> Word {
+        self.gave_up = false;
+        self.ahead += usize::from(self.held);
         self.items.push_front(item);
         word.waiting()
     }
@@ -122,13 +129,17 @@ impl<T> Queue<T> {
     /// Takes every waiting write out, in order. Management commands stay.
     pub fn abort_writes(&mut self, aborted: &mut Vec<T>) {
         let mut stay = VecDeque::new();
-        for item in self.items.drain(..) {
+        let mut ahead = 0;
+        for (n, item) in self.items.drain(..).enumerate() {
             match item.kind {
                 Kind::Write(..) => aborted.push(item.token),
-                Kind::Manage(_) => stay.push_back(item),
+                Kind::Manage(_) => {
+                    ahead += usize::from(n < self.ahead);
+                    stay.push_back(item);
+                }
             }
         }
-        self.items = stay;
+        (self.items, self.ahead) = (stay, ahead);
     }
 
     /// One step. See [`Next`] for what the caller owes.
@@ -136,7 +147,7 @@ impl<T> Queue<T> {
         if word.frozen() || self.asking {
             return (word, Next::Nothing);
         }
-        if self.held {
+        if self.held && self.ahead == 0 {
             return if word.in_flight() > 0 { (word, Next::Nothing) } else { (word.freezing(), Next::Held) };
         }
         match (word.recovers(), self.items.front().map(|i| i.kind)) {
@@ -152,6 +163,7 @@ impl<T> Queue<T> {
     /// # Panics
     /// If nobody waits.
     pub fn pop(&mut self) -> T {
+        self.ahead = self.ahead.saturating_sub(1);
         self.items.pop_front().expect("the step was about the head").token
     }
 
@@ -236,34 +248,76 @@ impl<T> Queue<T> {
         self.abort_writes(failed);
     }
 
+    /// Somebody has reason to think that the zone does not stand where the word says: the device is asked, also if it
+    /// could not answer the last time.
+    pub fn distrust(&mut self, word: Word) -> Word {
+        self.gave_up = false;
+        word.recovering()
+    }
+
     /// A reset or finish ended; `pointer` is where the zone stands if it succeeded.
     pub fn managed(&mut self, word: Word, pointer: Option<u32>) -> Word {
         assert!(word.frozen(), "no management command was issued");
         self.thaw(word, pointer)
     }
 
-    /// Asks for the zone to become quiet and stay so; [`Queue::next`] says when it is. Waiting writes go to `aborted`.
+    /// Asks for the zone to become quiet and stay so; [`Queue::next`] says when it is. Waiting writes go to `aborted`,
+    /// waiting management commands go first.
     pub fn hold(&mut self, word: Word, aborted: &mut Vec<T>) -> Word {
         self.held = true;
         self.abort_writes(aborted);
+        self.ahead = self.items.len();
         word.waiting()
     }
 
-    /// Ends what [`Queue::hold`] began; `pointer` is where the zone stands if it was reset. Requests that came to an idle
-    /// zone while it was held wait in a queue that was never told of the hold; it ends for them all the same.
+    /// Whether [`Queue::hold`] has not been ended.
+    pub fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// Ends what [`Queue::hold`] began; `pointer` is where the zone stands if it was reset.
     pub fn release(&mut self, word: Word, pointer: Option<u32>) -> Word {
         assert!(word.frozen(), "the zone was not held");
-        self.held = false;
+        (self.held, self.ahead) = (false, 0);
         self.thaw(word, pointer)
     }
 
     fn thaw(&mut self, word: Word, pointer: Option<u32>) -> Word {
+        // Something has happened to the zone since the device could not say where it stands.
+        self.gave_up = false;
         match pointer {
             Some(p) => {
                 self.lost_at = None;
                 word.thawed().recovered().at(word.class(), p)
             }
             None => word.thawed(),
+        }
+    }
+
+    /// Compares the queue with its zone's word. For tests and simulations, after every step.
+    ///
+    /// # Errors
+    /// The relation that does not hold.
+    pub fn check(&self, word: Word, rules: &Rules) -> Result<(), String> {
+        let waits = word.recovers() || word.frozen() || self.held || !self.is_empty();
+        let alone = word.in_flight() <= 1 || word.appending();
+        let relations = [
+            (!waits || word.waits(), "what only the queue's holder may change has the word waiting"),
+            (word.pointer() <= rules.capacity, "the pointer lies in the zone"),
+            (alone, "only native appends go together"),
+            (!word.appending() || word.in_flight() > 0, "appending ends with the last append"),
+            (word.in_flight() <= rules.appends_in_flight_max.max(1), "as many in flight as the rules allow"),
+            (!word.frozen() || word.in_flight() == 0, "a reset or finish goes alone"),
+            (!self.asking || word.recovers(), "a report is under way only for a pointer that is not known"),
+            (!self.asking || word.in_flight() == 0 && !word.frozen(), "a report goes alone"),
+            (
+                !self.gave_up || word.recovers() && !self.asking,
+                "given up is only a pointer that is not known",
+            ),
+        ];
+        match relations.iter().find(|r| !r.0) {
+            Some((_, broken)) => Err(format!("does not hold: {broken}; {word:?}, {} waiting", self.len())),
+            None => Ok(()),
         }
     }
 }
@@ -283,3 +337,6 @@ fn refusal(class: Class, rules: &Rules) -> Option<RequestError> {
         Class::Offline => Some(RequestError::ZoneOffline { zone }),
     }
 }
+
+#[cfg(test)]
+mod tests;

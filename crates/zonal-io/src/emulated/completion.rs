@@ -23,8 +23,10 @@ struct Waiting {
 
 #[derive(Default)]
 struct Queue {
-    /// Commands between [`Queues::reserve`] and delivery.
-    outstanding: AtomicU32,
+    /// Places taken by [`Queues::reserve`] since the beginning, less those given back; wraps.
+    reserved: AtomicU32,
+    /// Commands delivered since the beginning; wraps. Changed under `waiting` only, so without a locked operation.
+    delivered: AtomicU32,
     waiting: Mutex<WaitingList>,
 }
 
@@ -60,17 +62,18 @@ impl Queues {
 
     /// Takes a place among the commands in flight on `queue`, to be filled by [`Queues::add`]; `false` if all are taken.
     pub(crate) fn reserve(&self, queue: usize) -> bool {
-        let outstanding = &self.queues[queue].outstanding;
-        let free = outstanding.fetch_add(1, Ordering::Relaxed) < self.depth;
+        let Queue { reserved, delivered, .. } = &*self.queues[queue];
+        let before = reserved.fetch_add(1, Ordering::Relaxed);
+        let free = before.wrapping_sub(delivered.load(Ordering::Relaxed)) < self.depth;
         if !free {
-            outstanding.fetch_sub(1, Ordering::Relaxed);
+            reserved.fetch_sub(1, Ordering::Relaxed);
         }
         free
     }
 
     /// Gives back a place of [`Queues::reserve`] that will not be filled.
     pub(crate) fn cancel(&self, queue: usize) {
-        self.queues[queue].outstanding.fetch_sub(1, Ordering::Relaxed);
+        self.queues[queue].reserved.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Adds an executed command to `queue`.
@@ -114,10 +117,8 @@ impl Queues {
         }
         let next = waiting.commands.front().map(|w| w.due.max(now));
         waiting.has_news = next == Some(now);
-        drop(waiting);
-        if taken > 0 {
-            queue.outstanding.fetch_sub(taken as u32, Ordering::Relaxed);
-        }
+        let delivered = queue.delivered.load(Ordering::Relaxed);
+        queue.delivered.store(delivered.wrapping_add(taken as u32), Ordering::Relaxed);
         next
     }
 

@@ -33,6 +33,7 @@ use crate::image::format::{
 };
 use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, fence};
 use std::io;
+use std::ops::Range;
 use std::sync::OnceLock;
 use zonal_core::device::ZoneState;
 use zonal_core::{Geometry, SECTOR_BYTES, ZoneIndex};
@@ -400,21 +401,32 @@ impl Ledger {
 
     /// Gives back what resets freed and lets writers pass again. The new words are durable.
     fn settle(&self, edits: &[Edit]) {
-        let freed: Vec<ZoneIndex> = edits
-            .iter()
-            .filter(|e| e.state.written == 0 && self.bound[e.zone.0 as usize].load(Ordering::SeqCst) > 0)
-            .map(|e| e.zone)
-            .collect();
-        for run in freed.chunk_by(|a, b| a.0 + 1 == b.0) {
-            let (first, last) = (run[0], run[run.len() - 1]);
-            let from = self.layout.data(self.geometry.start_of(first));
-            let last_start = self.layout.data(self.geometry.start_of(last));
-            let end = last_start + u64::from(self.geometry.size_of(last)) * SECTOR_BYTES;
-            self.backing.discard(from, end - from);
+        // What lies below the bound and no more: a write above it does not wait, it may be there already.
+        let freed = edits.iter().filter(|e| e.state.written == 0).map(|e| {
+            let bound = self.bound[e.zone.0 as usize].load(Ordering::SeqCst);
+            let sectors = bound.min(self.geometry.size_of(e.zone));
+            let start = self.layout.data(self.geometry.start_of(e.zone));
+            start..start + u64::from(sectors) * SECTOR_BYTES
+        });
+        let mut run = 0..0;
+        for range in freed.filter(|range| !range.is_empty()) {
+            if range.start == run.end {
+                run.end = range.end;
+            } else {
+                self.discard(run);
+                run = range;
+            }
         }
+        self.discard(run);
         // Only now: a writer that passes the bound must find neither the old promise nor a discard on its way.
         for edit in edits {
             self.bound[edit.zone.0 as usize].store(edit.state.written, Ordering::SeqCst);
+        }
+    }
+
+    fn discard(&self, range: Range<u64>) {
+        if !range.is_empty() {
+            self.backing.discard(range.start, range.end - range.start);
         }
     }
 }

@@ -10,11 +10,14 @@
 //! - A deferred channel's completions are delivered by polls only.
 
 use super::request::Completion;
+use crate::buffer::IoBuf;
+use crate::device::Output;
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, CachePadded, Mutex, Ordering};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
+use zonal_core::RequestError;
 
 /// Completions that one frame delivers, and commands that one thread completes for one zone, before others get a turn.
 pub const TURN_MAX: usize = 64;
@@ -82,13 +85,6 @@ impl ChannelRef {
             Arc::from_raw(self.0.as_ptr())
         }
     }
-}
-
-/// A completion on its way to its channel.
-pub(crate) struct Delivery {
-    pub(super) channel: ChannelRef,
-    pub(super) completion: Completion,
-    pub(super) counted: Counted,
 }
 
 /// Whether a request was counted by [`ChannelRef::count_issued`].
@@ -166,14 +162,22 @@ thread_local! {
 }
 
 /// Hands a completion to its channel now, or leaves it to the frame or poll that will.
-#[inline]
-pub(super) fn deliver(reference: ChannelRef, completion: Completion, counted: Counted) {
+///
+/// Takes the completion's parts, and puts them together where the function is called: see [`IoBuf`] for why.
+#[inline(always)]
+pub(super) fn deliver(
+    reference: ChannelRef,
+    token: u64,
+    result: Result<Output, RequestError>,
+    buf: IoBuf,
+    counted: Counted,
+) {
     let channel = reference.get();
     if channel.deferred || DELIVERING.get() {
-        return leave(reference, completion, counted);
+        return leave(reference, Completion { token, result, buf }, counted);
     }
     let frame = Frame::enter();
-    (channel.complete)(completion);
+    (channel.complete)(Completion { token, result, buf });
     if counted == Counted::Yes {
         // The last use of the pointer: from here on the channel may be freed.
         channel.ended.fetch_add(1, Ordering::Release);
@@ -182,6 +186,7 @@ pub(super) fn deliver(reference: ChannelRef, completion: Completion, counted: Co
 }
 
 #[cold]
+#[inline(never)]
 fn leave(reference: ChannelRef, completion: Completion, counted: Counted) {
     let waiting = Waiting::new(reference, completion, counted);
     if waiting.channel.deferred {
@@ -277,7 +282,29 @@ impl Channels {
         Channel { inner, not_sync: PhantomData }
     }
 
+    /// Whether `channel` was opened here. Only then it is kept until its requests have ended.
+    #[inline]
+    pub(super) fn has(&self, channel: &Channel) -> bool {
+        Arc::ptr_eq(&self.backlog, &channel.inner.backlog)
+    }
+
     pub(super) fn backlog(&self) -> &Backlog {
         &self.backlog
+    }
+}
+
+impl Drop for Channels {
+    fn drop(&mut self) {
+        for channel in self.all.get_mut().drain(..) {
+            // Requests that are still at the device may come back to another volume on it, and point to their channel: it
+            // is not freed any more.
+            if channel.ended.load(Ordering::Acquire) != channel.issued.load(Ordering::Acquire) {
+                std::mem::forget(channel);
+            }
+        }
+        // They keep their channels alive, and these the backlog.
+        while let Some(waiting) = self.backlog.pop() {
+            drop(waiting);
+        }
     }
 }

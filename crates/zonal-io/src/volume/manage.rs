@@ -28,7 +28,9 @@ pub(super) struct ResetAll {
 
 impl Volume {
     /// Queues a reset or finish.
-    pub(super) fn manage(&self, now: Nanos, zone: ZoneIndex, pending: Box<Pending>) -> Fate {
+    pub(super) fn manage(&self, now: Nanos, zone: ZoneIndex, mut pending: Box<Pending>) -> Fate {
+        // It has aborted others: what it waits for from here on, a full queue included, it has to wait for.
+        pending.nowait = false;
         let mut aborted = Vec::new();
         let op = pending.op;
         let mut shard = self.shard(zone).lock();
@@ -51,7 +53,8 @@ impl Volume {
     }
 
     /// Begins a reset of all zones, or queues it behind the one under way.
-    pub(super) fn reset_all(&self, now: Nanos, pending: Box<Pending>) -> Fate {
+    pub(super) fn reset_all(&self, now: Nanos, mut pending: Box<Pending>) -> Fate {
+        pending.nowait = false;
         {
             let mut state = self.reset_all.lock();
             if state.under_way {
@@ -70,10 +73,8 @@ impl Volume {
         for zone in self.sequential_zones() {
             let mut aborted = Vec::new();
             let mut shard = self.shard(zone).lock();
-            let word = self.update(zone, |w| if w.class() == Class::Sequential { w.waiting() } else { w });
-            if word.class() != Class::Sequential {
-                continue;
-            }
+            // Read-only and offline ones too: what a zone is may turn out to be something else before the release.
+            let word = self.update(zone, Word::waiting);
             self.reset_all.lock().zones_left += 1;
             shard.queue(zone).hold(word, &mut aborted);
             drop(shard);
@@ -83,9 +84,9 @@ impl Volume {
         // The walk's own share: the command goes out here if every zone was quiet at once.
         let mut slot = self.zone_is_quiet();
         if slot.is_some()
-            && let Some(result) = self.issue(now, &mut slot)
+            && let Some(mut result) = self.issue(now, &mut slot)
         {
-            self.completed(now, &mut slot, result);
+            self.completed(now, &mut slot, &mut result);
         }
     }
 
@@ -108,14 +109,16 @@ impl Volume {
         for zone in self.sequential_zones() {
             let mut shard = self.shard(zone).lock();
             let word = self.load(zone);
-            if word.class() != Class::Sequential {
+            // What the zone is may have changed since it was held, or not: whether it was held has not.
+            if !word.waits() || !shard.queue(zone).is_held() {
                 continue;
             }
             let queue = shard.queue(zone);
-            let word = queue.release(word, reset.then_some(0));
+            let was_reset = reset && word.class() == Class::Sequential;
+            let word = queue.release(word, was_reset.then_some(0));
             // A reset that failed may have reset some zones.
             let word = if reset { word } else { word.recovering() };
-            if queue.is_empty() && reset {
+            if queue.is_empty() && !word.recovers() {
                 let (word, next) = queue.next(word, &self.rules(zone));
                 debug_assert!(matches!(next, Next::Nothing));
                 shard.drop_queue(zone);
@@ -158,8 +161,9 @@ impl Volume {
         if zone.0 >= self.info.geometry.zones() || self.info.geometry.is_conventional(zone) {
             return;
         }
-        let shard = self.shard(zone).lock();
-        self.update(zone, Word::recovering);
+        let mut shard = self.shard(zone).lock();
+        let word = self.update(zone, Word::recovering);
+        shard.queue(zone).distrust(word);
         drop(shard);
         self.kick(now, zone);
     }

@@ -26,6 +26,7 @@ mod mode;
 mod pending;
 mod plugs;
 mod request;
+mod stalled;
 mod submit;
 mod turn;
 
@@ -40,14 +41,14 @@ pub use request::{Completion, Request};
 use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};
 use crate::device::{Command, CommandResult, Context, Device, DeviceInfo, Output, Submitted};
-use crate::sync::{Arc, AtomicBool, AtomicUsize, CachePadded, Mutex, Ordering, WordTable, shard_of};
+use crate::sync::{Arc, AtomicBool, CachePadded, Mutex, Ordering, WordTable, shard_of};
 use arrayvec::ArrayVec;
 use channel::Channels;
-use counters::{Counter, Counters};
+use counters::Counters;
 use crossbeam_queue::SegQueue;
 use hashbrown::HashMap;
 use manage::ResetAll;
-use std::collections::VecDeque;
+use stalled::Stalled;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 use zonal_core::plug::{APPENDS_IN_FLIGHT_MAX, Class, Queue, Rules, Word};
@@ -121,19 +122,12 @@ pub struct Volume {
     shards: Box<[CachePadded<Mutex<Shard>>]>,
     /// Zones that can go on but whose thread's turn was over.
     ready: SegQueue<ZoneIndex>,
-    /// Commands that met a full queue, by device queue, in order.
-    stalled: Mutex<VecDeque<Stalled>>,
-    stalled_len: AtomicUsize,
+    stalled: Stalled,
     channels: Channels,
     counters: Counters,
     reset_all: Mutex<ResetAll>,
     /// A reset of all zones waits and none is under way.
     reset_all_behind: AtomicBool,
-}
-
-struct Stalled {
-    queue: usize,
-    context: Context,
 }
 
 /// The queues of the zones that wait, of one part of all zones.
@@ -182,8 +176,7 @@ impl Shard {
         let Some(at) = self.index.remove(&zone.0) else { return };
         self.last = (NO_ZONE, 0);
         let queue = &mut self.queues[at as usize];
-        assert!(queue.is_empty(), "a queue was given up while requests waited");
-        queue.clear();
+        queue.recycle();
         if self.index.is_empty() && self.queues.len() > SPARE_QUEUES_MAX {
             // After a reset of all zones: do not keep a queue a zone.
             self.queues = Vec::new();
@@ -243,8 +236,7 @@ impl Volume {
             words,
             shards: std::iter::repeat_with(Default::default).take(1 << SHARD_BITS).collect(),
             ready: SegQueue::new(),
-            stalled: Mutex::default(),
-            stalled_len: AtomicUsize::new(0),
+            stalled: Stalled::new(info.queues),
             channels: Channels::default(),
             counters: Counters::new(),
             reset_all: Mutex::default(),
@@ -297,27 +289,20 @@ impl Volume {
     /// Does what there is to do, at most one turn of it: reaps the device's queues, moves zones on, delivers completions.
     ///
     /// Any thread may call it; whoever waits for a completion does. Returns when to call again at the latest: `now` if
-    /// there is more to do, `None` if only the device or another request can bring news.
+    /// there is more to do or the device has not been asked since it got new commands, `None` if only the device or
+    /// another request can bring news.
     pub fn poll(&self, now: Nanos) -> Option<Nanos> {
-        self.retry_stalled(now);
         self.next_reset_all(now);
         let mut deadline = None;
-        let mut finished: ArrayVec<(Option<Context>, CommandResult), TURN_MAX> = ArrayVec::new();
+        let mut progress = Progress::None;
         for queue in 0..self.info.queues {
-            let due =
-                self.device.poll(now, queue, TURN_MAX, &mut |c| finished.push((Some(c.context), c.result)));
-            deadline = earliest(deadline, due);
-            if finished.is_full() {
-                deadline = Some(now);
-            }
-            for (slot, result) in &mut finished {
-                self.completed(now, slot, std::mem::replace(result, Ok(Output::Done)));
-            }
-            finished.clear();
+            deadline = earliest(deadline, self.reap(now, queue, &mut progress));
         }
-        self.serve_ready(now);
+        let progress = [progress, self.retry_stalled(now), self.serve_ready(now)];
         self.channels.backlog().deliver();
-        let more = self.reset_all_behind.load(Ordering::Acquire)
+        // Commands issued here may be due before anything that the device spoke of, so it has to be asked again.
+        let more = progress.contains(&Progress::Some)
+            || self.reset_all_behind.load(Ordering::Acquire)
             || !self.ready.is_empty()
             || !self.channels.backlog().is_empty();
         if more { Some(now) } else { deadline }
@@ -328,15 +313,44 @@ impl Volume {
         self.device.wait(timeout);
     }
 
-    fn serve_ready(&self, now: Nanos) {
+    /// Reaps one queue of the device, up to a turn. What follows from a completion may be finished at once: it looks again
+    /// as long as commands went out.
+    #[inline]
+    fn reap(&self, now: Nanos, queue: usize, progress: &mut Progress) -> Option<Nanos> {
+        let mut finished: ArrayVec<(Option<Context>, CommandResult), TURN_MAX> = ArrayVec::new();
+        let mut left = TURN_MAX;
+        loop {
+            let due = self.device.poll(now, queue, left, &mut |c| finished.push((Some(c.context), c.result)));
+            left -= finished.len();
+            if !finished.is_empty() {
+                *progress = Progress::Some;
+            }
+            let mut again = false;
+            for (slot, result) in &mut finished {
+                again |= self.completed(now, slot, result);
+            }
+            finished.clear();
+            if left == 0 {
+                return Some(now);
+            }
+            if !again {
+                return due;
+            }
+        }
+    }
+
+    fn serve_ready(&self, now: Nanos) -> Progress {
+        let mut progress = Progress::None;
         for _ in 0..TURN_MAX {
             // The queue's own test for emptiness is cheaper than a pop that finds nothing.
             if self.ready.is_empty() {
-                return;
+                break;
             }
-            let Some(zone) = self.ready.pop() else { return };
+            let Some(zone) = self.ready.pop() else { break };
             self.kick(now, zone);
+            progress = Progress::Some;
         }
+        progress
     }
 
     #[inline]
@@ -368,30 +382,39 @@ impl Volume {
         }
     }
 
-    fn retry_stalled(&self, now: Nanos) {
-        // Each command is tried once a poll: a queue that is still full puts it back at the end of the list.
-        for _ in 0..self.stalled_len.load(Ordering::Acquire) {
-            let Some(Stalled { context, queue }) = self.pop_stalled() else { return };
-            let mut slot = Some(context);
-            if let Some(result) = self.issue_on(now, queue, &mut slot) {
-                self.completed(now, &mut slot, result);
+    /// Offers the commands that met a full queue to the device again, up to the first that does so again.
+    fn retry_stalled(&self, now: Nanos) -> Progress {
+        let mut progress = Progress::None;
+        if self.stalled.is_empty() {
+            return progress;
+        }
+        for queue in 0..self.info.queues {
+            for _ in 0..self.stalled.len_of(queue) {
+                let Some(context) = self.stalled.pop(queue) else { break };
+                let mut slot = Some(context);
+                match self.offer(now, queue, &mut slot) {
+                    Submitted::Pending => {}
+                    Submitted::Done(mut result) => {
+                        self.completed(now, &mut slot, &mut result);
+                    }
+                    Submitted::Busy => {
+                        self.stalled
+                            .push_front(queue, slot.take().expect("a busy device leaves the context"));
+                        break;
+                    }
+                }
+                progress = Progress::Some;
             }
         }
+        progress
     }
+}
 
-    fn pop_stalled(&self) -> Option<Stalled> {
-        let mut stalled = self.stalled.lock();
-        let first = stalled.pop_front();
-        self.stalled_len.store(stalled.len(), Ordering::Release);
-        first
-    }
-
-    fn push_stalled(&self, queue: usize, context: Context) {
-        self.counters.line().add(Counter::Busy, 1);
-        let mut stalled = self.stalled.lock();
-        stalled.push_back(Stalled { queue, context });
-        self.stalled_len.store(stalled.len(), Ordering::Release);
-    }
+/// Whether a part of a poll has moved something on, so that what the device said before is out of date.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Progress {
+    None,
+    Some,
 }
 
 fn earliest(a: Option<Nanos>, b: Option<Nanos>) -> Option<Nanos> {

@@ -1,7 +1,7 @@
 //! Requests on their way: what travels with a command as its context.
 
-use super::channel::{ChannelRef, Counted, Delivery, deliver};
-use super::request::{Completion, Request};
+use super::channel::{ChannelRef, Counted, deliver};
+use super::request::Request;
 use crate::buffer::IoBuf;
 use crate::data::Segment;
 use crate::device::Output;
@@ -66,7 +66,7 @@ impl Drop for SparesGuard {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn pop_spare() -> Option<Box<Pending>> {
     let first = SPARES.get();
     if first.is_null() {
@@ -93,8 +93,10 @@ pub(crate) enum Stage {
 unsafe impl Send for Pending {}
 
 impl Pending {
-    #[inline]
-    pub(super) fn new(owner: Owner, request: Request, stage: Stage) -> Box<Pending> {
+    /// Inlined into the caller, so that the request is built where it will stay: reading back in one piece what was just
+    /// written in several costs a stall.
+    #[inline(always)]
+    pub(super) fn new(owner: Owner, request: Request) -> Box<Pending> {
         let mut p = pop_spare().unwrap_or_else(Pending::fresh);
         p.owner = owner;
         p.buf = request.buf;
@@ -103,7 +105,7 @@ impl Pending {
         p.sectors = request.sectors;
         p.done = 0;
         p.op = request.op;
-        p.stage = stage;
+        p.stage = Stage::Main;
         p.plugged = false;
         p.fua = request.fua;
         p.nowait = request.nowait;
@@ -131,7 +133,7 @@ impl Pending {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn recycle(mut self: Box<Pending>) {
         let next = SPARES.get();
         // SAFETY: a pointer in the list owns its request, so it is valid, and only this thread reaches it.
@@ -158,7 +160,7 @@ impl Pending {
     }
 
     /// Ends the request and tells the caller, unless it is a part of one whose other parts are still on their way.
-    #[inline]
+    #[inline(always)]
     pub(super) fn end(mut self: Box<Pending>, result: Result<Output, RequestError>, counted: Counted) {
         let buf = std::mem::take(&mut self.buf);
         let (token, sector) = (self.token, self.sector);
@@ -166,7 +168,7 @@ impl Pending {
         // Before the completion function runs, so that it finds the memory for its next request.
         self.recycle();
         match owner {
-            Owner::Channel(channel) => deliver(channel, Completion { token, result, buf }, counted),
+            Owner::Channel(channel) => deliver(channel, token, result, buf, counted),
             Owner::Split(split) => split.end_part(sector, result),
             Owner::Nobody => unreachable!("a request has an owner until it ends"),
         }
@@ -191,13 +193,13 @@ struct SplitState {
     parts_left: u32,
     /// The error of the lowest address, which is what the whole ends with.
     error: Option<(Sector, RequestError)>,
-    whole: Option<Delivery>,
+    /// The whole, and its buffer, to which the parts point.
+    whole: Option<(Box<Pending>, IoBuf)>,
 }
 
 impl Split {
-    pub(super) fn new(parts: u32, channel: ChannelRef, token: u64, buf: IoBuf) -> Split {
-        let completion = Completion { token, result: Ok(Output::Done), buf };
-        let whole = Some(Delivery { channel, completion, counted: Counted::Yes });
+    pub(super) fn new(parts: u32, whole: Box<Pending>, buf: IoBuf) -> Split {
+        let whole = Some((whole, buf));
         Split { state: Mutex::new(SplitState { parts_left: parts, error: None, whole }) }
     }
 
@@ -213,11 +215,10 @@ impl Split {
         if state.parts_left > 0 {
             return;
         }
-        let mut whole = state.whole.take().expect("the last part ends once");
-        if let Some((_, e)) = state.error {
-            whole.completion.result = Err(e);
-        }
+        let (mut whole, buf) = state.whole.take().expect("the last part ends once");
+        let result = state.error.map_or(Ok(Output::Done), |(_, e)| Err(e));
         drop(state);
-        deliver(whole.channel, whole.completion, whole.counted);
+        whole.buf = buf;
+        whole.end(result, Counted::Yes);
     }
 }

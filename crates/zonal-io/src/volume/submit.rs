@@ -41,37 +41,27 @@ pub(super) enum Fate {
 impl Volume {
     /// Takes a request. It ends exactly once, with a call of the channel's completion function, whatever happens to it:
     /// refusals come that way too. The order of a zone is the order in which calls of `submit` take effect.
-    #[inline]
+    #[inline(always)]
     pub fn submit(&self, now: Nanos, channel: &Channel, request: Request) {
-        let line = self.counters.line();
-        line.add(Counter::Requests, 1);
-        line.add(Counter::Sectors, request.sectors.into());
-        let reference = ChannelRef::of(channel);
-        let route = match self.check(&request) {
-            Ok(Route::Split) => {
-                ChannelRef::count_issued(channel);
-                return self.split(now, reference, request);
-            }
-            Ok(route) => route,
-            Err(e) => {
-                line.add(Counter::Failed, 1);
-                return Pending::new(Owner::Channel(reference), request, Stage::Main)
-                    .end(Err(e), Counted::No);
-            }
-        };
-        let stage = self.first_stage(request.op);
-        let mut slot = Some(Context::one(Pending::new(Owner::Channel(reference), request, stage)));
-        if self.take(now, route, &mut slot) == Fate::Later {
-            ChannelRef::count_issued(channel);
-        }
+        let owner = Owner::Channel(ChannelRef::of(channel));
+        self.submit_pending(now, channel, Pending::new(owner, request));
     }
 
-    #[inline]
-    fn first_stage(&self, op: Op) -> Stage {
-        if op == Op::WriteZeroes && self.info.write_zeroes_sectors_max == 0 {
-            Stage::ZeroesAsWrites
-        } else {
-            Stage::Main
+    fn submit_pending(&self, now: Nanos, channel: &Channel, pending: Box<Pending>) {
+        let line = self.counters.line();
+        line.add(Counter::Requests, 1);
+        line.add(Counter::Sectors, pending.sectors.into());
+        let route = match self.channels.has(channel) {
+            true => self.check(&pending),
+            false => Err(RequestError::Invalid("the channel is another volume's")),
+        };
+        let mut slot = Some(Context::one(pending));
+        let fate = match route {
+            Ok(route) => self.take(now, route, &mut slot),
+            Err(e) => self.refuse(&mut slot, e),
+        };
+        if fate == Fate::Later {
+            ChannelRef::count_issued(channel);
         }
     }
 
@@ -84,13 +74,13 @@ impl Volume {
             Route::Manage(zone) => self.manage(now, zone, take_one(slot)),
             Route::ResetAll => self.reset_all(now, take_one(slot)),
             Route::Done => end_here(slot, Ok(Output::Done)),
-            Route::Split => unreachable!("split before it was sent on its way"),
+            Route::Split => self.split(now, take_one(slot)),
         }
     }
 
     /// Checks what can be checked without the zone's state, and finds the way.
     #[inline]
-    fn check(&self, request: &Request) -> Result<Route, RequestError> {
+    fn check(&self, request: &Pending) -> Result<Route, RequestError> {
         match request.op {
             Op::Read | Op::Write | Op::WriteZeroes => self.check_positional(request),
             Op::Append => self.check_append(request),
@@ -104,8 +94,8 @@ impl Volume {
     }
 
     #[inline]
-    fn check_positional(&self, request: &Request) -> Result<Route, RequestError> {
-        let Request { op, sector, sectors, .. } = *request;
+    fn check_positional(&self, request: &Pending) -> Result<Route, RequestError> {
+        let Pending { op, sector, sectors, .. } = *request;
         self.check_range(sector, sectors)?;
         self.check_block(sector, sectors)?;
         if op != Op::WriteZeroes {
@@ -133,8 +123,8 @@ impl Volume {
         }
     }
 
-    fn check_append(&self, request: &Request) -> Result<Route, RequestError> {
-        let Request { sector, sectors, .. } = *request;
+    fn check_append(&self, request: &Pending) -> Result<Route, RequestError> {
+        let Pending { sector, sectors, .. } = *request;
         self.check_range(sector, sectors)?;
         self.check_block(sector, sectors)?;
         check_buffer(request)?;
@@ -149,7 +139,7 @@ impl Volume {
         Ok(if self.mode == WriteMode::Direct { Route::Plain } else { Route::Plug(zone) })
     }
 
-    fn check_management(&self, request: &Request) -> Result<Route, RequestError> {
+    fn check_management(&self, request: &Pending) -> Result<Route, RequestError> {
         self.check_range(request.sector, 1)?;
         let zone = self.zone_at_its_start(request.sector)?;
         let moves_pointer = matches!(request.op, Op::ZoneReset | Op::ZoneFinish);
@@ -195,15 +185,24 @@ impl Volume {
     /// Sends a request past the plugs.
     #[inline]
     fn pass(&self, now: Nanos, slot: &mut Option<Context>) -> Fate {
+        self.prefer_writes_of_zeroes(one(slot));
         let Some(result) = self.issue(now, slot) else { return Fate::Later };
         match result {
-            Ok(output) if single(slot).is_some_and(|p| self.ends_with_this_command(p)) => {
-                end_here(slot, Ok(output))
+            // The usual answer, told apart from the others so that it is not copied from place to place.
+            Ok(Output::Done) if single(slot).is_some_and(|p| self.ends_with_this_command(p)) => {
+                end_here(slot, Ok(Output::Done))
             }
-            result => {
-                self.completed(now, slot, result);
+            mut result => {
+                self.completed(now, slot, &mut result);
                 Fate::Later
             }
+        }
+    }
+
+    #[inline]
+    fn prefer_writes_of_zeroes(&self, pending: &mut Pending) {
+        if pending.op == Op::WriteZeroes && self.info.write_zeroes_sectors_max == 0 {
+            pending.stage = Stage::ZeroesAsWrites;
         }
     }
 
@@ -245,17 +244,21 @@ impl Volume {
 
     #[inline]
     fn issue_first(&self, now: Nanos, zone: ZoneIndex, slot: &mut Option<Context>) -> Fate {
+        self.prefer_writes_of_zeroes(one(slot));
         let Some(result) = self.issue(now, slot) else { return Fate::Later };
         match result {
-            Ok(output)
+            Ok(Output::Done)
                 if single(slot).is_some_and(|p| self.ends_with_this_command(p))
                     && self.complete_unqueued(zone) =>
             {
-                let output = self.output(one(slot), output);
-                end_here(slot, Ok(output))
+                if one(slot).op == Op::Append {
+                    end_append_here(slot)
+                } else {
+                    end_here(slot, Ok(Output::Done))
+                }
             }
-            result => {
-                self.completed(now, slot, result);
+            mut result => {
+                self.completed(now, slot, &mut result);
                 Fate::Later
             }
         }
@@ -307,9 +310,18 @@ impl Volume {
             }
         }
         if pending.nowait {
+            // Where the device could not say where the zone stands, somebody has to make it ask again.
+            let unknown = word.recovers() && word.in_flight() == 0;
+            if unknown {
+                shard.queue(zone).distrust(word);
+            }
             drop(shard);
+            if unknown {
+                self.kick(now, zone);
+            }
             return self.refuse(slot, RequestError::WouldWait);
         }
+        self.prefer_writes_of_zeroes(pending);
         let mergeable = pending.op == Op::Write && !pending.fua && pending.sectors <= rules.merge_sectors_max;
         let kind = Kind::Write(kind, pending.sectors);
         shard.queue(zone).push(word, Item { kind, mergeable, token: take_one(slot) });
@@ -323,15 +335,16 @@ impl Volume {
     }
 
     /// Sends a request that spans zones as one part a zone, in ascending order.
-    fn split(&self, now: Nanos, channel: ChannelRef, request: Request) {
+    #[cold]
+    fn split(&self, now: Nanos, mut whole: Box<Pending>) -> Fate {
         let geometry = self.info.geometry;
-        let first = geometry.zone_of(request.sector);
-        let last = geometry.zone_of(Sector(request.sector.0 + u64::from(request.sectors) - 1));
-        let Request { op, fua, sector, sectors, buf, token, .. } = request;
-        let bytes = NonNull::new(buf.as_ptr()).expect("a buffer's address is never null");
-        let split = Arc::new(Split::new(last.0 - first.0 + 1, channel, token, buf));
+        let Pending { op, fua, sector, sectors, token, .. } = *whole;
         let end = sector.0 + u64::from(sectors);
-        for zone in (first.0..=last.0).map(ZoneIndex) {
+        let zones = geometry.zone_of(sector).0..=geometry.zone_of(Sector(end - 1)).0;
+        let buf = std::mem::take(&mut whole.buf);
+        let bytes = NonNull::new(buf.as_ptr()).expect("a buffer's address is never null");
+        let split = Arc::new(Split::new(zones.clone().count() as u32, whole, buf));
+        for zone in zones.map(ZoneIndex) {
             let from = geometry.start_of(zone).0.max(sector.0);
             let until = (geometry.start_of(zone) + geometry.zone_size()).0.min(end);
             let part_sectors = (until - from) as u32;
@@ -344,10 +357,10 @@ impl Volume {
             };
             let part =
                 Request { op, fua, nowait: false, sector: Sector(from), sectors: part_sectors, buf, token };
-            let mut slot =
-                Some(Context::one(Pending::new(Owner::Split(split.clone()), part, self.first_stage(op))));
+            let mut slot = Some(Context::one(Pending::new(Owner::Split(split.clone()), part)));
             self.take(now, self.way_of_one_zone(op, zone), &mut slot);
         }
+        Fate::Later
     }
 
     /// Does what can be done for `zone` now.
@@ -383,6 +396,13 @@ pub(super) fn take_one(slot: &mut Option<Context>) -> Box<Pending> {
     }
 }
 
+/// Ends an emulated append that only its `submit` has seen. Apart, so that the usual end has one constant result.
+#[inline(never)]
+fn end_append_here(slot: &mut Option<Context>) -> Fate {
+    let sector = one(slot).sector;
+    end_here(slot, Ok(Output::Appended(sector)))
+}
+
 /// Ends a request that only its `submit` has seen.
 #[inline(always)]
 fn end_here(slot: &mut Option<Context>, result: Result<Output, RequestError>) -> Fate {
@@ -390,7 +410,7 @@ fn end_here(slot: &mut Option<Context>, result: Result<Output, RequestError>) ->
     Fate::Ended
 }
 
-fn check_buffer(request: &Request) -> Result<(), RequestError> {
+fn check_buffer(request: &Pending) -> Result<(), RequestError> {
     if (request.buf.len() as u64) < u64::from(request.sectors) * SECTOR_BYTES {
         return Err(RequestError::Invalid("the buffer is shorter than the request"));
     }

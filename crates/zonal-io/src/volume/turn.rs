@@ -60,10 +60,23 @@ struct Turn {
 }
 
 impl Turn {
-    fn tell(self) {
+    /// Tells the callers; returns whether commands went out.
+    fn tell(self) -> bool {
         for (pending, result) in self.ended {
             pending.end(result, Counted::Yes);
         }
+        self.issued > 0
+    }
+}
+
+/// Ends a request whose command answered just that it is done.
+#[inline]
+fn end_done(p: Box<Pending>) {
+    if p.op == Op::Append {
+        let sector = p.sector;
+        p.end(Ok(Output::Appended(sector)), Counted::Yes);
+    } else {
+        p.end(Ok(Output::Done), Counted::Yes);
     }
 }
 
@@ -73,14 +86,20 @@ thread_local! {
 }
 
 impl Volume {
-    /// Deals with a finished command, whose context is in `slot`, and with all that follows at once.
+    /// Deals with a finished command, whose context is in `slot`, and with all that follows at once. Returns whether other
+    /// commands went out, which may have ended by now.
     #[inline]
-    pub(super) fn completed(&self, now: Nanos, slot: &mut Option<Context>, result: CommandResult) {
-        match (slot.as_ref().map(|c| &c.0), result) {
-            (Some(ContextKind::One(p)), Ok(output))
+    pub(super) fn completed(
+        &self,
+        now: Nanos,
+        slot: &mut Option<Context>,
+        result: &mut CommandResult,
+    ) -> bool {
+        // Looked at where it is: only the unusual answers are worth a copy.
+        match (slot.as_ref().map(|c| &c.0), &*result) {
+            (Some(ContextKind::One(p)), Ok(Output::Done))
                 if self.ends_with_this_command(p) && !p.is_management() =>
             {
-                let output = self.output(p, output);
                 let mut turn = Turn::default();
                 if p.plugged {
                     let zone = self.info.geometry.zone_of(p.sector);
@@ -88,8 +107,8 @@ impl Volume {
                         self.go_on(now, zone, Event::Completed, &mut turn);
                     }
                 }
-                take_one(slot).end(Ok(output), Counted::Yes);
-                turn.tell();
+                end_done(take_one(slot));
+                turn.tell()
             }
             (Some(ContextKind::Merged(m)), Ok(_)) if m.parts.len() > 1 => {
                 let zone = self.info.geometry.zone_of(m.parts[0].sector);
@@ -102,29 +121,27 @@ impl Volume {
                     m.segments.clear();
                     SPARE.set(Some(m));
                 }
-                turn.tell();
+                turn.tell()
             }
-            (_, result) => {
+            _ => {
                 let context = slot.take().expect("a finished command has its context");
-                self.run(now, Work::Finished(context, result));
+                let result = std::mem::replace(result, Ok(Output::Done));
+                self.run(now, Work::Finished(context, result))
             }
         }
     }
 
     /// Deals with `work` and all that follows at once.
-    pub(super) fn run(&self, now: Nanos, work: Work) {
+    pub(super) fn run(&self, now: Nanos, work: Work) -> bool {
         let mut turn = Turn::default();
-        self.run_in(now, work, &mut turn);
-        turn.tell();
-    }
-
-    fn run_in(&self, now: Nanos, work: Work, turn: &mut Turn) {
         let mut stack = Stack::new();
         stack.push(work);
-        self.empty(now, &mut stack, turn);
+        self.empty(now, &mut stack, &mut turn);
+        turn.tell()
     }
 
-    /// Lets `event` happen to a zone, and deals with all that follows.
+    /// Lets `event` happen to a zone, and deals with all that follows. Inlined: the event is a constant to its callers.
+    #[inline(always)]
     fn go_on(&self, now: Nanos, zone: ZoneIndex, event: Event, turn: &mut Turn) {
         let mut stack = Stack::new();
         self.serve(now, zone, event, turn, &mut stack);
@@ -295,6 +312,7 @@ impl Volume {
     }
 
     /// Applies `event` to a zone and issues what may go next.
+    #[inline]
     fn serve(&self, now: Nanos, zone: ZoneIndex, event: Event, turn: &mut Turn, stack: &mut Stack) {
         if matches!(event, Event::Completed) && self.complete_unqueued(zone) {
             return;
@@ -303,14 +321,14 @@ impl Volume {
         self.next_of(zone, event, turn, &mut slot);
         let Some(context) = &slot else { return };
         turn.issued += 1;
-        // Appends go several at a time: look again. After anything else only its completion brings news.
-        if let ContextKind::One(p) = &context.0
-            && p.op == Op::Append
-            && self.appends_in_flight_max > 0
-        {
+        let is_append = matches!(&context.0, ContextKind::One(p) if p.op == Op::Append);
+        if let Some(result) = self.issue(now, &mut slot) {
+            // Its end will look for the next one: nothing else is left on the stack, however long the chain.
+            stack.push(Work::Finished(slot.take().expect("an answered command leaves its context"), result));
+        } else if is_append && self.appends_in_flight_max > 0 {
+            // Appends go several at a time: look again. After anything else only its completion brings news.
             stack.push(Work::Kick(zone));
         }
-        self.issue_and_stack(now, &mut slot, stack);
     }
 
     /// Completes a write of a zone where nobody waits.
@@ -327,6 +345,7 @@ impl Volume {
     }
 
     /// Puts the zone's next command into `slot`, if it has one; ends the requests that go no further.
+    #[inline]
     fn next_of(&self, zone: ZoneIndex, event: Event, turn: &mut Turn, slot: &mut Option<Context>) {
         let rules = self.rules(zone);
         let mut shard = self.shard(zone).lock();
@@ -471,62 +490,64 @@ impl Volume {
         }
     }
 
-    /// Sends the command in `slot` to this thread's queue; returns its answer if it came at once.
+    /// Sends the command in `slot` to this thread's queue, behind those that it turned away; returns its answer if it came
+    /// at once.
     #[inline]
     pub(super) fn issue(&self, now: Nanos, slot: &mut Option<Context>) -> Option<CommandResult> {
         let queue = match self.info.queues {
             1 => 0,
             n => thread_slot() % n,
         };
-        self.issue_on(now, queue, slot)
+        // Whoever met the full queue goes first.
+        if !self.stalled.is_empty() && self.stalled.len_of(queue) > 0 {
+            self.turned_away(now, queue, slot);
+            return None;
+        }
+        match self.offer(now, queue, slot) {
+            Submitted::Done(result) => Some(result),
+            Submitted::Pending => None,
+            Submitted::Busy => {
+                self.turned_away(now, queue, slot);
+                None
+            }
+        }
     }
 
+    /// Offers the command in `slot` to the device, which may turn it away.
     #[inline]
-    pub(super) fn issue_on(
-        &self,
-        now: Nanos,
-        queue: usize,
-        slot: &mut Option<Context>,
-    ) -> Option<CommandResult> {
+    pub(super) fn offer(&self, now: Nanos, queue: usize, slot: &mut Option<Context>) -> Submitted {
         if let Some(Context(ContextKind::One(p))) = slot
             && p.stage == Stage::ZeroesAsWrites
         {
             *slot = Some(self.with_zeroes(take_one(slot)));
         }
         let command = self.command(slot.as_ref().expect("the caller has a command to issue"));
-        match self.device.submit(now, queue, &command, slot) {
-            Submitted::Done(result) => {
-                debug_assert!(slot.is_some(), "an answered command leaves its context");
-                self.counters.line().add(Counter::Commands, 1);
-                Some(result)
-            }
-            Submitted::Pending => {
-                debug_assert!(slot.is_none(), "a device that answers later keeps the context");
-                self.counters.line().add(Counter::Commands, 1);
-                None
-            }
-            Submitted::Busy => {
-                self.busy(now, queue, slot.take().expect("a busy device leaves the context"));
-                None
-            }
-        }
+        let submitted = self.device.submit(now, queue, &command, slot);
+        debug_assert_eq!(
+            slot.is_none(),
+            matches!(submitted, Submitted::Pending),
+            "a device keeps the context of what it answers later"
+        );
+        let counter = if matches!(submitted, Submitted::Busy) { Counter::Busy } else { Counter::Commands };
+        self.counters.line().add(counter, 1);
+        submitted
     }
 
     /// Keeps a command that met a full queue, or withdraws it if its request may not wait.
     #[cold]
-    fn busy(&self, now: Nanos, queue: usize, context: Context) {
-        match context.0 {
+    fn turned_away(&self, now: Nanos, queue: usize, slot: &mut Option<Context>) {
+        match slot.take().expect("a command that was turned away has its context").0 {
             ContextKind::One(mut p) if p.nowait && p.done == 0 && p.stage == Stage::Main => {
                 let mut turn = Turn::default();
-                let plugged = std::mem::take(&mut p.plugged);
-                if plugged {
+                // Management has lost its `nowait` on the way: what is plugged here is a write.
+                if std::mem::take(&mut p.plugged) {
                     let zone = self.info.geometry.zone_of(p.sector);
                     self.go_on(now, zone, Event::Withdrawn(p.sectors), &mut turn);
                 }
                 self.end_with(p, Err(RequestError::WouldWait), &mut turn);
                 turn.tell();
             }
-            kind => self.push_stalled(queue, Context(kind)),
+            kind => self.stalled.push_back(queue, Context(kind)),
         }
     }
 

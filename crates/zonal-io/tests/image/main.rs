@@ -8,3 +8,4 @@ mod golden;
 mod kill;
 mod model;
 mod opening;
+mod threads;

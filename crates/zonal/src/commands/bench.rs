@@ -1,23 +1,221 @@
 //! `zonal bench`: workloads in fio's job language.
 
-use crate::exit::Failure;
-use clap::Args;
-use std::io::Write;
+use crate::exit::{Exit, Failure, OrExit};
+use anyhow::{Context, anyhow};
+use clap::{Args, ValueEnum};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use zonal_bench::job::{Environment, JobError, JobFile, JobParser, ignored};
+use zonal_bench::{BenchError, BenchOptions, Detail, Reopen, Report};
+use zonal_io::registry::Registry;
+use zonal_io::volume::WriteMode;
 
 /// Run workloads in fio's job language
+///
+/// What is not one of the options below belongs to the job language: job files, and options such as --rw=write, which
+/// begin a job with --name and stand before the first --name for all of them. An option of fio's that would change what
+/// a job does and is not supported here is refused; one that cannot matter is ignored, see --list-ignored.
 #[derive(Args, Debug)]
+#[command(override_usage = "zonal bench [OPTIONS] [JOBFILE]... [--JOB-OPTION[=VALUE]]...")]
 pub(crate) struct Bench {
-    /// Device, for jobs that name none
-    #[arg(long)]
+    /// Run on this device, whatever the jobs name
+    #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
-    /// Format of the results
+    /// Write modes to run the jobs in, one after the other [default: what suits the device]
+    ///
+    /// With more than one, every zone of the device is reset before each, and a table compares them.
+    #[arg(long, value_name = "MODES", value_delimiter = ',')]
+    write_mode: Vec<WriteMode>,
+    /// Do not let waiting contiguous writes share commands
     #[arg(long)]
-    output_format: Option<String>,
-    /// Job files and options of the job language
-    #[arg(last = true, value_name = "JOBFILE | --OPTION=VALUE")]
+    no_merge: bool,
+    /// Set an option in every job, whatever the job says; what that changes is told on standard error
+    #[arg(long, value_name = "OPTION=VALUE", value_parser = setting)]
+    set: Vec<(String, String)>,
+    /// Run only this section of the job files
+    #[arg(long, value_name = "NAME")]
+    section: Vec<String>,
+    /// Format of the results
+    #[arg(long, value_name = "FORMAT", value_enum, value_delimiter = ',', default_value = "normal")]
+    output_format: Vec<Format>,
+    /// Write the results to this file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Write the results to this file as JSON, too
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// List the options that are accepted without effect and why: those that the jobs use, or all if there is no job
+    #[arg(long)]
+    list_ignored: bool,
+    /// Job files, and options of the job language
+    // They are put behind a `--` before clap sees them.
+    #[arg(last = true, hide = true)]
     job: Vec<String>,
 }
 
-pub(crate) fn run(_arguments: &Bench, _out: &mut dyn Write) -> Result<(), Failure> {
+/// Format of the results.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+enum Format {
+    /// For people
+    #[value(alias = "text")]
+    Normal,
+    /// As fio prints it, one object
+    Json,
+    /// The same with all latencies
+    #[value(name = "json+")]
+    JsonPlus,
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((option, value)) if !option.is_empty() => Ok((option.to_owned(), value.to_owned())),
+        _ => Err("not OPTION=VALUE".to_owned()),
+    }
+}
+
+pub(crate) fn run(arguments: &Bench, out: &mut dyn Write) -> Result<(), Failure> {
+    if arguments.list_ignored && arguments.job.is_empty() {
+        return list_ignored(out);
+    }
+    let mut jobs = jobs(arguments)?;
+    if arguments.list_ignored {
+        for used in jobs.ignored() {
+            writeln!(out, "{}: {}: {}", used.origin, used.name, used.reason)?;
+        }
+        return Ok(());
+    }
+    let device = device(arguments, &mut jobs).or_exit(Exit::Usage)?;
+    for change in jobs.changes() {
+        note(&change.to_string());
+    }
+    let report = execute(arguments, jobs, &device)?;
+    write_results(arguments, &report, out)?;
+    judge(&report)
+}
+
+fn list_ignored(out: &mut dyn Write) -> Result<(), Failure> {
+    for option in ignored() {
+        writeln!(out, "{:<28} {}", option.name, option.reason)?;
+    }
     Ok(())
+}
+
+/// A word to the user that is no result.
+fn note(text: &str) {
+    // Nobody has to read it.
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+fn jobs(arguments: &Bench) -> Result<JobFile, Failure> {
+    let mut parser = JobParser::new(Environment::of_process());
+    parser.only_sections(&arguments.section);
+    let files = parser.command_line(&arguments.job).or_exit(Exit::Usage)?;
+    for name in &files {
+        let bytes = std::fs::read(name).with_context(|| format!("{name}: cannot read the job file"));
+        parser.file_bytes(&bytes.or_exit(Exit::Usage)?, name).or_exit(Exit::Usage)?;
+    }
+    let mut jobs = parser.finish().map_err(|e| match e {
+        JobError::NoJobs { .. } if files.is_empty() => Failure::usage(
+            "bench: no job given: name a job file, or begin a job with --name, as in --name=fill --rw=write",
+        ),
+        e => Failure::usage(e),
+    })?;
+    for (option, value) in &arguments.set {
+        jobs.override_option(option, value).or_exit(Exit::Usage)?;
+    }
+    Ok(jobs)
+}
+
+/// The one device of a run. Where the command line names it, the jobs are made to agree.
+fn device(arguments: &Bench, jobs: &mut JobFile) -> anyhow::Result<String> {
+    if let Some(device) = &arguments.device {
+        let same = |name: &Option<String>| name.as_ref().is_none_or(|name| name == device);
+        if !jobs.specs().all(|job| same(&job.filename)) {
+            jobs.override_option("filename", device)?;
+        }
+        return Ok(device.clone());
+    }
+    let mut names: Vec<_> = jobs.specs().map(|job| job.filename.as_deref()).collect();
+    names.dedup();
+    match names.as_slice() {
+        [Some(name)] => Ok((*name).to_owned()),
+        [.., None] | [None, ..] => Err(anyhow!("no device given: use --device or the job option filename")),
+        [a, b, ..] => {
+            let names = [a, b].map(|name| name.unwrap_or_default());
+            Err(anyhow!("the jobs name several devices, {} and {}; a run has one", names[0], names[1]))
+        }
+        [] => Err(anyhow!("no job given")),
+    }
+}
+
+fn execute(arguments: &Bench, jobs: JobFile, device: &str) -> Result<Report, Failure> {
+    let registry = Registry::default();
+    let mut options = BenchOptions::new(jobs);
+    options.modes.clone_from(&arguments.write_mode);
+    options.merge = !arguments.no_merge;
+    options.reopen = reopen(device);
+    options.progress = true;
+    options.control = true;
+    let open = || registry.open(device).map_err(Into::into);
+    zonal_bench::run(&open, &options).map_err(|error| Failure { exit: exit_of(&error), error: error.into() })
+}
+
+/// An image keeps its data when it is closed; of what else a device is made of, the name does not tell.
+fn reopen(device: &str) -> Reopen {
+    let is_image = device.starts_with("image:") || Path::new(device).is_file();
+    if is_image { Reopen::Again } else { Reopen::Same }
+}
+
+fn exit_of(error: &BenchError) -> Exit {
+    match error {
+        BenchError::Device(_) | BenchError::Volume(_) | BenchError::Zones { .. } => Exit::Device,
+        BenchError::Plan { .. } | BenchError::NothingToVerify { .. } => Exit::Usage,
+        _ => Exit::Failed,
+    }
+}
+
+fn write_results(arguments: &Bench, report: &Report, out: &mut dyn Write) -> Result<(), Failure> {
+    if let Some(path) = &arguments.json {
+        write_file(path, &report.to_json(Detail::Plain))?;
+    }
+    let mut text = String::new();
+    for format in &arguments.output_format {
+        match format {
+            Format::Normal => text += &report.to_text(),
+            Format::Json => text += &report.to_json(Detail::Plain),
+            Format::JsonPlus => text += &report.to_json(Detail::Bins),
+        }
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+    }
+    match &arguments.output {
+        Some(path) => write_file(path, &text),
+        None => Ok(out.write_all(text.as_bytes())?),
+    }
+}
+
+fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
+    Ok(std::fs::write(path, text).with_context(|| format!("{}: cannot write the results", path.display()))?)
+}
+
+/// Turns what went wrong in the jobs into an error.
+fn judge(report: &Report) -> Result<(), Failure> {
+    let jobs = || report.modes.iter().flat_map(|mode| &mode.jobs);
+    let failed = || jobs().filter_map(|job| Some((job, job.failure.as_ref()?)));
+    let is_mismatch = |failure: &zonal_bench::Failure| matches!(failure, zonal_bench::Failure::Verify { .. });
+    let mismatched = report.modes.iter().filter_map(|m| m.verify.as_ref()).any(|v| v.is_failed());
+    let verify = failed().find(|(_, failure)| is_mismatch(failure));
+    let Some((job, failure)) = verify.or_else(|| failed().next()) else {
+        return match mismatched {
+            true => Err(anyhow!("verification failed")).or_exit(Exit::Verify),
+            false => Ok(()),
+        };
+    };
+    let exit = if mismatched || is_mismatch(failure) { Exit::Verify } else { Exit::Failed };
+    let count = match failed().count() {
+        1 => String::new(),
+        n => format!(" (and {} more failed)", n - 1),
+    };
+    Err(anyhow!("job {}: {failure}{count}", job.name)).or_exit(exit)
 }

@@ -33,6 +33,33 @@ fn failing(options: &EmulatedOptions, times: u64) -> Emulated<Failing> {
     Emulated::new("failing", options, Failing { left: AtomicU64::new(times) }).unwrap()
 }
 
+/// Fails every third write.
+#[derive(Default)]
+struct Unreliable {
+    writes: AtomicU64,
+}
+
+impl Storage for Unreliable {
+    const KEEPS_DATA: bool = true;
+
+    fn write(&self, _: Extent, _: &Data) -> Result<(), DeviceError> {
+        match self.writes.fetch_add(1, Ordering::Relaxed) % 3 {
+            0 => Err(DeviceError::Medium),
+            _ => Ok(()),
+        }
+    }
+
+    fn write_zeroes(&self, to: Extent) -> Result<(), DeviceError> {
+        self.write(to, &Data::NONE)
+    }
+
+    fn read(&self, _: Extent, _: &Data) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn discard(&self, _: ZoneIndex, _: u32) {}
+}
+
 const MEDIUM: Result<(), DeviceError> = Err(DeviceError::Medium);
 
 #[test]
@@ -89,4 +116,44 @@ fn failed_write_to_a_zone_reset_meanwhile_does_not_touch_its_pointer() {
     zones.end(&placed, false);
     zones.release(placed);
     assert_eq!(shape(&d, 1), imp_open(8));
+}
+
+#[test]
+fn h61_acknowledged_appends_stay_disjoint_whatever_fails_around_them() {
+    for zone_max_open in [0, 2] {
+        let d =
+            Emulated::new("unreliable", &EmulatedOptions { zone_max_open, ..small() }, Unreliable::default());
+        let d = d.unwrap();
+        let all = parking_lot::Mutex::new(Vec::new());
+        std::thread::scope(|s| {
+            for t in 0..4usize {
+                let (d, all) = (&d, &all);
+                s.spawn(move || {
+                    let mut mine = Vec::new();
+                    for i in 0..600 {
+                        let index = 1 + (i + t as u64) % 7;
+                        let mut bytes = vec![0; 512 * (1 + t % 3)];
+                        if i % 5 == 0 {
+                            let Some(Sector(pointer)) = zone(d, index).write_pointer else { continue };
+                            if transfer(d, Op::Write, pointer, &mut bytes).is_ok() {
+                                mine.push((pointer, bytes.len() as u64 / 512));
+                            }
+                        } else if let Ok(Output::Appended(at)) =
+                            transfer(d, Op::Append, index * 64, &mut bytes)
+                        {
+                            mine.push((at.0, bytes.len() as u64 / 512));
+                        }
+                    }
+                    all.lock().extend(mine);
+                });
+            }
+        });
+        let mut all = all.into_inner();
+        all.sort_unstable();
+        for pair in all.windows(2) {
+            assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?} overlap");
+        }
+        assert!(all.iter().all(|(at, n)| at % 64 + n <= 48));
+        d.zones().check().unwrap();
+    }
 }

@@ -1,1 +1,126 @@
+use super::*;
+use zonal_core::device::Limits;
+use zonal_core::{Geometry, Sectors, ZoneCondition};
 
+const ZONE: ZoneIndex = ZoneIndex(1);
+
+fn zones() -> Zones {
+    let geometry = Geometry::new(Sectors(256), Sectors(64), Sectors(32), 0).unwrap();
+    Zones::new(geometry, Personality::Zns, Limits::default(), |_| ZoneState::EMPTY)
+}
+
+fn answer(ticket: u64) -> Answer {
+    Answer { ticket, queue: 0, context: Context::token(ticket), fua: false }
+}
+
+fn append(flights: &Flights, zones: &Zones, sectors: u32) -> Placed {
+    let placed = flights.begin(zones, WriteKind::Append, (ZONE, 0), sectors).unwrap();
+    assert_eq!(flights.start(&placed), Start::Transfer);
+    placed
+}
+
+fn tickets(landed: &[Landed]) -> Vec<u64> {
+    landed.iter().map(|l| l.answer.ticket).collect()
+}
+
+const FAILED: Result<(), DeviceError> = Err(DeviceError::Medium);
+
+#[test]
+fn write_lands_only_behind_those_before_it() {
+    let (flights, zones) = (Flights::new(), zones());
+    let [a, b, c] = [4, 8, 2].map(|n| append(&flights, &zones, n));
+    assert_eq!(zones.state(ZONE).written, 14);
+    assert_eq!(flights.state(&zones, ZONE).written, 0);
+    assert_eq!(tickets(&flights.end(&zones, &b, answer(2), Ok(()))), [0; 0]);
+    assert_eq!(flights.state(&zones, ZONE).written, 0);
+    assert_eq!(tickets(&flights.end(&zones, &a, answer(1), Ok(()))), [1, 2]);
+    assert_eq!(flights.state(&zones, ZONE).written, 12);
+    assert_eq!(tickets(&flights.end(&zones, &c, answer(3), Ok(()))), [3]);
+    assert_eq!(flights.state(&zones, ZONE).written, 14);
+    assert!(flights.lock(ZONE).is_empty());
+}
+
+#[test]
+fn zone_is_full_when_the_data_is_there_and_not_before() {
+    let (flights, zones) = (Flights::new(), zones());
+    let [a, b] = [16, 16].map(|n| append(&flights, &zones, n));
+    let refused = flights.begin(&zones, WriteKind::Append, (ZONE, 0), 1);
+    assert_eq!(refused, Err(ZoneError::Full), "all room is given away");
+    flights.end(&zones, &b, answer(2), Ok(()));
+    assert_eq!(zones.state(ZONE).condition, ZoneCondition::ImpOpen);
+    flights.end(&zones, &a, answer(1), Ok(()));
+    assert_eq!(zones.state(ZONE), ZoneState::full(32));
+}
+
+#[test]
+fn h61_failed_last_write_gives_its_room_back() {
+    let (flights, zones) = (Flights::new(), zones());
+    let [a, b] = [16, 16].map(|n| append(&flights, &zones, n));
+    flights.end(&zones, &a, answer(1), Ok(()));
+    let landed = flights.end(&zones, &b, answer(2), FAILED);
+    assert_eq!((tickets(&landed), landed[0].result), (vec![2], FAILED));
+    let closed = ZoneState { condition: ZoneCondition::ImpOpen, written: 16 };
+    assert_eq!(zones.state(ZONE), closed);
+    let again = append(&flights, &zones, 16);
+    assert_eq!(again.offset, 16);
+    flights.end(&zones, &again, answer(3), Ok(()));
+    assert_eq!(zones.state(ZONE), ZoneState::full(32));
+}
+
+#[test]
+fn reset_makes_waiting_writes_stale() {
+    let (flights, zones) = (Flights::new(), zones());
+    let old = flights.begin(&zones, WriteKind::Append, (ZONE, 0), 4).unwrap();
+    let mut voided = None;
+    flights.manage(&zones, ZONE, ZoneAction::Reset, |written| voided = Some(written)).unwrap();
+    assert_eq!(voided, Some(4));
+    assert_eq!(flights.start(&old), Start::Stale);
+    let new = append(&flights, &zones, 8);
+    assert_eq!(new.offset, 0);
+    assert_eq!(tickets(&flights.end(&zones, &new, answer(2), Ok(()))), [0; 0]);
+    assert_eq!(tickets(&flights.end(&zones, &old, answer(1), Ok(()))), [1, 2]);
+    assert_eq!(flights.state(&zones, ZONE).written, 8);
+}
+
+#[test]
+fn transfer_after_reset_waits_for_the_one_before() {
+    let (flights, zones) = (Flights::new(), zones());
+    let old = append(&flights, &zones, 4);
+    flights.manage(&zones, ZONE, ZoneAction::Reset, |_| {}).unwrap();
+    let new = flights.begin(&zones, WriteKind::Exclusive, (ZONE, 0), 8).unwrap();
+    std::thread::scope(|s| {
+        let started = s.spawn(|| flights.start(&new));
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        assert!(!started.is_finished());
+        flights.end(&zones, &old, answer(1), FAILED);
+        assert_eq!(started.join().unwrap(), Start::Transfer);
+    });
+    assert_eq!(flights.state(&zones, ZONE).written, 0, "placed, and not landed");
+    assert_eq!(tickets(&flights.end(&zones, &new, answer(2), Ok(()))), [2]);
+    assert_eq!(flights.state(&zones, ZONE).written, 8);
+}
+
+#[test]
+fn finish_over_a_write_in_flight_is_full_up_to_what_landed() {
+    let (flights, zones) = (Flights::new(), zones());
+    let first = append(&flights, &zones, 4);
+    flights.end(&zones, &first, answer(1), Ok(()));
+    let second = append(&flights, &zones, 4);
+    flights.manage(&zones, ZONE, ZoneAction::Finish, |_| {}).unwrap();
+    let full_at = |written| ZoneState { condition: ZoneCondition::Full, written };
+    assert_eq!(flights.restarted(&zones, Personality::Zns, ZONE), full_at(4));
+    flights.end(&zones, &second, answer(2), Ok(()));
+    assert_eq!(flights.restarted(&zones, Personality::Zns, ZONE), full_at(8));
+}
+
+#[test]
+fn restart_closes_what_is_open_and_empties_what_is_unwritten() {
+    let (flights, zones) = (Flights::new(), zones());
+    flights.manage(&zones, ZONE, ZoneAction::Open, |_| {}).unwrap();
+    assert_eq!(flights.restarted(&zones, Personality::Zns, ZONE), ZoneState::EMPTY);
+    let write = append(&flights, &zones, 4);
+    assert_eq!(flights.restarted(&zones, Personality::Zns, ZONE), ZoneState::EMPTY);
+    flights.end(&zones, &write, answer(1), Ok(()));
+    let closed = ZoneState { condition: ZoneCondition::Closed, written: 4 };
+    assert_eq!(flights.restarted(&zones, Personality::Zns, ZONE), closed);
+}

@@ -1,1 +1,274 @@
+use super::*;
+use crate::image::ImageOptions;
+use crate::image::backing::twin::{Call, CutBacking, Watched};
+use zonal_core::ZoneCondition;
 
+/// What to do in the midst of the next sync.
+type Hook = Box<dyn FnOnce() + Send>;
+
+/// Zones of a ledger without a device: states set by hand.
+struct Zones {
+    backing: Arc<CutBacking>,
+    in_sync: Arc<Mutex<Option<Hook>>>,
+    ledger: Ledger,
+    states: Vec<Mutex<ZoneState>>,
+}
+
+fn options() -> ImageOptions {
+    ImageOptions {
+        // Three pages of zones.
+        size: Some(1200 * 4096),
+        zone_size: Some(4096),
+        blocksize: Some(512),
+        creation: Some([1; 16]),
+        ..Default::default()
+    }
+}
+
+fn zones() -> Zones {
+    let backing = Arc::new(CutBacking::new(1));
+    options().format(&*backing).unwrap();
+    read(backing)
+}
+
+fn read(backing: Arc<CutBacking>) -> Zones {
+    let header = options().header().unwrap();
+    let in_sync = Arc::default();
+    let hook: Arc<Mutex<Option<Hook>>> = Arc::clone(&in_sync);
+    let watched = Watched::new(backing.clone(), move |call| {
+        let hook = if call == Call::Sync { hook.lock().take() } else { None };
+        hook.into_iter().for_each(|hook| hook());
+    });
+    let Ok((ledger, states)) = Ledger::read(Arc::new(watched), &header) else { panic!("a sound ledger") };
+    Zones { backing, in_sync, ledger, states: states.into_iter().map(Mutex::new).collect() }
+}
+
+impl Zones {
+    fn sample(&self) -> impl Fn(ZoneIndex) -> ZoneState {
+        |zone| *self.states[zone.0 as usize].lock()
+    }
+
+    /// Sets the state of a zone as a command that carries data would.
+    fn set(&self, zone: u32, condition: ZoneCondition, written: u32) {
+        *self.states[zone as usize].lock() = ZoneState { condition, written };
+        self.ledger.wrote_data();
+        self.ledger.changed(ZoneIndex(zone));
+    }
+
+    fn reset(&self, zone: u32) {
+        self.ledger.resetting(ZoneIndex(zone), self.states[zone as usize].lock().written);
+        self.set(zone, ZoneCondition::Empty, 0);
+    }
+
+    fn flush(&self) -> Result<(), Failure> {
+        self.ledger.flush(&self.sample())
+    }
+
+    fn before_write(&self, zone: u32, offset: u32) -> Result<(), Failure> {
+        self.ledger.before_write(ZoneIndex(zone), offset, &self.sample())
+    }
+
+    /// Calls to the backing that `action` makes.
+    fn calls<R>(&self, action: impl FnOnce() -> R) -> u64 {
+        let before = self.backing.calls();
+        action();
+        self.backing.calls() - before
+    }
+
+    /// Conditions and pointers that a power cut leaves of some zones.
+    fn after_cut<const N: usize>(&self, zones: [usize; N]) -> [ZoneState; N] {
+        let after = read(Arc::new(self.backing.restart(7)));
+        zones.map(|z| *after.states[z].lock())
+    }
+}
+
+use ZoneCondition::{Closed, Empty, Full};
+
+fn state(condition: ZoneCondition, written: u32) -> ZoneState {
+    ZoneState { condition, written }
+}
+
+#[test]
+fn flush_writes_only_pages_that_changed() {
+    let z = zones();
+    z.set(3, Closed, 2);
+    z.set(700, Closed, 2);
+    // Session and its sync, two anchors, sync of data, two pages, sync.
+    assert_eq!(z.calls(|| z.flush().unwrap()), 2 + 2 + 1 + 2 + 1);
+    z.set(3, Closed, 3);
+    z.set(4, Full, 0);
+    assert_eq!(z.calls(|| z.flush().unwrap()), 3, "sync of data, one page, sync");
+    assert_eq!(z.calls(|| z.flush().unwrap()), 0, "nothing changed");
+    z.ledger.wrote_data();
+    assert_eq!(z.calls(|| z.flush().unwrap()), 1, "data of a conventional zone");
+    assert_eq!(
+        z.after_cut([3, 4, 700, 1199]),
+        [state(Closed, 3), state(Full, 0), state(Closed, 2), ZoneState::EMPTY]
+    );
+}
+
+#[test]
+fn sequential_writes_never_wait_for_the_ledger() {
+    let z = zones();
+    assert_eq!(z.calls(|| z.before_write(3, 0).unwrap()), 0);
+    z.set(3, Closed, 2);
+    z.flush().unwrap();
+    assert_eq!(z.calls(|| z.before_write(3, 2).unwrap()), 0);
+}
+
+#[test]
+fn first_write_after_a_reset_makes_the_reset_durable() {
+    let z = zones();
+    z.set(3, Closed, 2);
+    z.set(4, Closed, 2);
+    z.set(5, Closed, 2);
+    z.flush().unwrap();
+    z.reset(3);
+    z.reset(4);
+    z.set(5, Closed, 4);
+    assert_eq!(z.after_cut([3, 4]), [state(Closed, 2); 2], "a reset may be lost until then");
+    // One page and a sync; the twin may drop either discard.
+    assert!((2..=4).contains(&z.calls(|| z.before_write(3, 0).unwrap())));
+    let after = z.after_cut([3, 4, 5]);
+    assert_eq!(after, [ZoneState::EMPTY, ZoneState::EMPTY, state(Closed, 2)], "all resets, no data");
+    assert_eq!(z.calls(|| z.before_write(4, 0).unwrap()), 0);
+    z.flush().unwrap();
+    assert_eq!(z.after_cut([5]), [state(Closed, 4)], "what was left out is not forgotten");
+}
+
+#[test]
+fn reset_of_what_was_never_durable_costs_no_sync() {
+    let z = zones();
+    z.set(3, Closed, 2);
+    z.reset(3);
+    assert!(z.calls(|| z.before_write(3, 0).unwrap()) <= 1, "at most a discard");
+}
+
+#[test]
+fn failure_at_any_call_of_a_flush_stands() {
+    for at in 0..8 {
+        let z = zones();
+        z.set(3, Closed, 2);
+        z.set(700, Closed, 2);
+        z.backing.fail_at(z.backing.calls() + at);
+        let failure = z.flush().unwrap_err();
+        assert_eq!(failure.errno, 5);
+        assert_eq!((z.flush(), z.before_write(9, 0)), (Err(failure), Err(failure)));
+        assert_eq!(z.calls(|| z.ledger.close(&z.sample()).unwrap_err()), 0, "nothing more is written");
+        let after = read(z.backing.clone());
+        after.flush().unwrap();
+        assert!(after.ledger.failure().is_none(), "until it is opened again");
+    }
+}
+
+#[test]
+fn unclean_opener_is_not_believed_before_its_pages_are_written_again() {
+    let z = zones();
+    z.set(3, Closed, 2);
+    z.flush().unwrap();
+    let z = read(z.backing.clone());
+    // Session and sync, the page that counts and sync.
+    assert_eq!(z.calls(|| z.before_write(3, 2).unwrap()), 4);
+    assert_eq!(z.calls(|| z.before_write(9, 0).unwrap()), 0);
+}
+
+#[test]
+fn closed_image_is_believed() {
+    let z = zones();
+    z.set(3, Closed, 2);
+    z.ledger.close(&z.sample()).unwrap();
+    let z = read(z.backing.clone());
+    assert_eq!(z.calls(|| z.before_write(3, 2).unwrap()), 0);
+}
+
+#[test]
+fn torn_slot_is_repaired_before_the_image_counts_as_closed() {
+    let z = zones();
+    // Its word lies in another sector of the page than the head.
+    z.set(100, Closed, 2);
+    z.set(700, Closed, 1);
+    z.flush().unwrap();
+    z.set(100, Closed, 3);
+    // The page itself: behind the sync of data.
+    z.backing.cut_at(z.backing.calls() + 1);
+    z.flush().unwrap_err();
+    let torn = (0..200)
+        .map(|seed| read(Arc::new(z.backing.restart(seed))))
+        .find(|z| z.ledger.committer.lock().pages[1].torn)
+        .expect("some cut tears the page");
+    assert_eq!(*torn.states[100].lock(), state(Closed, 2));
+    torn.ledger.close(&torn.sample()).unwrap();
+    let z = read(torn.backing.clone());
+    assert!(z.ledger.committer.lock().pages.iter().all(|p| !p.torn));
+    assert_eq!(*z.states[100].lock(), state(Closed, 2));
+    assert_eq!(*z.states[700].lock(), state(Closed, 1));
+}
+
+#[test]
+fn concurrent_flushes_share_commits() {
+    let z = zones();
+    let threads = 8;
+    let barrier = std::sync::Barrier::new(threads);
+    let calls = z.calls(|| {
+        std::thread::scope(|s| {
+            for zone in 0..threads as u32 {
+                let (z, barrier) = (&z, &barrier);
+                s.spawn(move || {
+                    z.set(zone, Closed, 1);
+                    barrier.wait();
+                    z.flush().unwrap();
+                });
+            }
+        });
+    });
+    assert!(calls <= 8, "{calls} calls: one commit, and for later ones nothing was left");
+    assert_eq!(z.after_cut([0, 7]), [state(Closed, 1); 2]);
+    assert_eq!(z.after_cut([8]), [state(Empty, 0)]);
+}
+
+#[test]
+fn write_after_a_reset_waits_for_a_flush_that_may_still_promise_the_old_bytes() {
+    let z = Arc::new(zones());
+    z.set(3, Closed, 4);
+    let writer = Arc::new(Mutex::new(None));
+    let (z2, writer2) = (z.clone(), writer.clone());
+    // The zone has been sampled with 4 sectors, its page is not written yet.
+    *z.in_sync.lock() = Some(Box::new(move || {
+        z2.reset(3);
+        let z3 = z2.clone();
+        let thread = std::thread::spawn(move || {
+            z3.before_write(3, 0).unwrap();
+            z3.after_cut([3])
+        });
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!thread.is_finished(), "the flush under way still promises the old bytes");
+        *writer2.lock() = Some(thread);
+    }));
+    z.flush().unwrap();
+    let thread = writer.lock().take().unwrap();
+    assert_eq!(thread.join().unwrap(), [ZoneState::EMPTY], "the reset is durable before the write");
+}
+
+#[test]
+fn discard_spares_what_was_written_above_the_bound() {
+    let z = zones();
+    // Several zones, because the twin drops some discards.
+    let zones = 3..30;
+    for zone in zones.clone() {
+        z.set(zone, Closed, 1);
+    }
+    z.flush().unwrap();
+    zones.clone().for_each(|zone| z.reset(zone));
+    // Two writes in flight after the reset: the second one's place is above the bound, so it does not wait.
+    let at = |zone: u32| (1 << 20) + u64::from(zone) * 4096 + 512;
+    for zone in zones.clone() {
+        assert_eq!(z.calls(|| z.before_write(zone, 1).unwrap()), 0);
+        z.backing.write_at(&[7; 512], at(zone)).unwrap();
+    }
+    z.before_write(3, 0).unwrap();
+    let mut byte = [0];
+    for zone in zones {
+        z.backing.read_at(&mut byte, at(zone)).unwrap();
+        assert_eq!(byte, [7], "zone {zone}");
+    }
+}

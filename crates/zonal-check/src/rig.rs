@@ -1,0 +1,252 @@
+//! A volume on a scripted device, and a note of every request that ended.
+//!
+//! Every sector that a rig writes names its request, so that bytes tell who wrote them.
+
+use crate::script::{Answer, Script, Seen};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use zonal_core::{Nanos, Op, RequestError, SECTOR_BYTES, Sector, ZoneIndex};
+use zonal_io::buffer::IoBuf;
+use zonal_io::device::{DeviceInfo, Output};
+use zonal_io::volume::{Channel, Completion, PlugStatus, Request, Volume, VolumeOptions, WriteMode};
+
+/// How a request ended.
+pub type End = Result<Output, RequestError>;
+
+/// Success without an address.
+pub const DONE: End = Ok(Output::Done);
+
+/// Rounds after which a rig that does not come to rest is taken to be stuck.
+const ROUNDS_MAX: usize = 100_000;
+
+type Ends = Arc<Mutex<BTreeMap<u64, Completion>>>;
+
+/// A volume on a scripted device. See the module.
+pub struct Rig {
+    /// The device.
+    pub script: Arc<Script>,
+    /// The volume on it.
+    pub volume: Arc<Volume>,
+    /// Where the rig's own requests end.
+    pub channel: Channel,
+    ends: Ends,
+    next: Mutex<u64>,
+}
+
+/// A payload whose every sector begins with `token` and its own number.
+pub fn payload(token: u64, sectors: u32) -> IoBuf {
+    let mut buf = IoBuf::zeroed(sectors * SECTOR_BYTES as u32);
+    for (n, sector) in buf.chunks_exact_mut(SECTOR_BYTES as usize).enumerate() {
+        sector[..8].copy_from_slice(&token.to_le_bytes());
+        sector[8..16].copy_from_slice(&(n as u64).to_le_bytes());
+    }
+    buf
+}
+
+/// Request and number of its sector that each sector of `bytes` names.
+pub fn tags(bytes: &[u8]) -> Vec<(u64, u64)> {
+    let number = |b: &[u8]| u64::from_le_bytes(b.try_into().expect("eight bytes"));
+    bytes.chunks_exact(SECTOR_BYTES as usize).map(|s| (number(&s[..8]), number(&s[8..16]))).collect()
+}
+
+impl Rig {
+    /// A volume in `mode`, merging, on a device with this description.
+    pub fn new(info: DeviceInfo, mode: WriteMode) -> Rig {
+        Rig::on(Arc::new(Script::new(info)), VolumeOptions { mode: Some(mode), merge: true })
+    }
+
+    /// A volume on `script`, which answers the reports of its opening.
+    pub fn on(script: Arc<Script>, options: VolumeOptions) -> Rig {
+        script.style(|_| crate::script::Style::Now(Answer::Obey));
+        let volume = Arc::new(Volume::open(script.clone(), options).expect("the device describes its zones"));
+        script.style(|_| crate::script::Style::Later);
+        let ends = Ends::default();
+        let noted = ends.clone();
+        let channel = volume.channel(move |c| note(&noted, c));
+        Rig { script, volume, channel, ends, next: Mutex::new(1) }
+    }
+
+    /// A volume in mode per-zone on [`crate::script::info`].
+    pub fn per_zone() -> Rig {
+        Rig::new(crate::script::info(), WriteMode::PerZone)
+    }
+
+    /// A volume in mode append on [`crate::script::info`].
+    pub fn append_mode() -> Rig {
+        Rig::new(crate::script::info(), WriteMode::Append)
+    }
+
+    /// Another channel, whose requests the rig notes, too, after `also` has seen them.
+    pub fn also(&self, also: impl Fn(&Completion) + Send + Sync + 'static) -> Channel {
+        let noted = self.ends.clone();
+        self.volume.channel(move |c| {
+            also(&c);
+            note(&noted, c);
+        })
+    }
+
+    /// The next request's number.
+    pub fn token(&self) -> u64 {
+        let mut next = self.next.lock();
+        *next += 1;
+        *next - 1
+    }
+
+    /// Submits a request as a new number, which it returns.
+    pub fn submit(&self, request: Request) -> u64 {
+        let token = self.token();
+        self.volume.submit(Nanos(0), &self.channel, request.token(token));
+        token
+    }
+
+    /// First sector of a place in a zone.
+    pub fn sector(&self, zone: u32, offset: u32) -> Sector {
+        let start = self.volume.info().geometry.start_of(ZoneIndex(zone));
+        Sector(start.0 + u64::from(offset))
+    }
+
+    /// A tagged write of so many sectors at an offset, not yet submitted.
+    pub fn write_request(&self, zone: u32, offset: u32, sectors: u32) -> Request {
+        let token = self.token();
+        Request::write(self.sector(zone, offset), sectors, payload(token, sectors)).token(token)
+    }
+
+    /// Submits a request that has its number.
+    pub fn submit_as_is(&self, request: Request) -> u64 {
+        let token = request.token;
+        self.volume.submit(Nanos(0), &self.channel, request);
+        token
+    }
+
+    /// Writes at an offset in a zone.
+    pub fn write(&self, zone: u32, offset: u32, sectors: u32) -> u64 {
+        self.submit_as_is(self.write_request(zone, offset, sectors))
+    }
+
+    /// Appends to a zone.
+    pub fn append(&self, zone: u32, sectors: u32) -> u64 {
+        let token = self.token();
+        let request = Request::append(self.sector(zone, 0), sectors, payload(token, sectors));
+        self.submit_as_is(request.token(token))
+    }
+
+    /// Manages a zone.
+    pub fn manage(&self, op: Op, zone: u32) -> u64 {
+        self.submit(Request::zone(op, self.sector(zone, 0)))
+    }
+
+    /// Resets a zone.
+    pub fn reset(&self, zone: u32) -> u64 {
+        self.manage(Op::ZoneReset, zone)
+    }
+
+    /// One poll.
+    pub fn poll(&self) -> Option<Nanos> {
+        self.volume.poll(Nanos(0))
+    }
+
+    /// Finishes the oldest pending command and polls until the volume has nothing more to do.
+    pub fn step(&self, answer: Answer) -> Seen {
+        self.finish(0, answer)
+    }
+
+    /// Finishes the pending command that is so many places behind the oldest, and polls until the volume has nothing
+    /// more to do.
+    pub fn finish(&self, place: usize, answer: Answer) -> Seen {
+        let seen = self.script.pending().into_iter().nth(place).expect("a command is pending");
+        self.script.finish(seen.id, answer);
+        self.rest();
+        seen
+    }
+
+    /// Polls until the volume has nothing more to do by itself.
+    ///
+    /// # Panics
+    /// If that never comes.
+    pub fn rest(&self) {
+        for _ in 0..ROUNDS_MAX {
+            if self.poll().is_none() {
+                return;
+            }
+        }
+        panic!("the volume does not come to rest");
+    }
+
+    /// Lets the device obey until nothing is pending.
+    ///
+    /// # Panics
+    /// If that never comes.
+    pub fn settle(&self) {
+        self.rest();
+        for _ in 0..ROUNDS_MAX {
+            if self.script.pending().is_empty() {
+                return;
+            }
+            self.step(Answer::Obey);
+        }
+        panic!("the device is asked for ever");
+    }
+
+    /// How a request ended, or `None` if it has not.
+    pub fn end(&self, token: u64) -> Option<End> {
+        self.ends.lock().get(&token).map(|c| c.result.clone())
+    }
+
+    /// How requests ended.
+    ///
+    /// # Panics
+    /// If one has not.
+    pub fn ends<const N: usize>(&self, tokens: [u64; N]) -> [End; N] {
+        tokens.map(|t| self.end(t).unwrap_or_else(|| panic!("request {t} has not ended")))
+    }
+
+    /// Number of requests that ended.
+    pub fn ended(&self) -> usize {
+        self.ends.lock().len()
+    }
+
+    /// The buffer of a request that ended.
+    pub fn buf(&self, token: u64) -> IoBuf {
+        std::mem::take(&mut self.ends.lock().get_mut(&token).expect("the request has ended").buf)
+    }
+
+    /// The commands that the device was asked to do since it was opened, in brief, resyncs apart.
+    pub fn asked(&self) -> Vec<(Op, u32, u32, u32)> {
+        let opening = |s: &Seen| s.op == Op::Report;
+        self.script.log().iter().filter(|s| !opening(s)).map(Seen::brief).collect()
+    }
+
+    /// How often the volume asked for a zone's pointer after a failed write.
+    pub fn resyncs(&self) -> usize {
+        self.script.log().iter().filter(|s| s.resync).count()
+    }
+
+    /// The plug of a zone, if it has one.
+    pub fn plug(&self, zone: u32) -> Option<PlugStatus> {
+        self.volume.plugs().into_iter().find(|p| p.zone == zone)
+    }
+
+    /// Where the volume would write next in a zone, in sectors from its start.
+    pub fn pointer(&self, zone: u32) -> Option<u32> {
+        let sector = self.volume.write_pointer(ZoneIndex(zone))?;
+        Some((sector.0 - self.sector(zone, 0).0) as u32)
+    }
+
+    /// Who wrote each of so many sectors of a zone.
+    pub fn tags(&self, zone: u32, offset: u32, sectors: u32) -> Vec<(u64, u64)> {
+        tags(&self.script.bytes(self.sector(zone, offset), sectors))
+    }
+
+    /// Asserts that `sectors` from `offset` are those of one request, whole and in order.
+    pub fn assert_written(&self, zone: u32, offset: u32, sectors: u32, token: u64) {
+        let expected: Vec<_> = (0..u64::from(sectors)).map(|n| (token, n)).collect();
+        assert_eq!(self.tags(zone, offset, sectors), expected, "zone {zone} offset {offset}");
+    }
+}
+
+fn note(ends: &Ends, completion: Completion) {
+    let token = completion.token;
+    let before = ends.lock().insert(token, completion);
+    assert!(before.is_none(), "request {token} ended twice");
+}

@@ -1,0 +1,319 @@
+//! A device that does what a test tells it, when it tells it, and watches what it is asked.
+//!
+//! Every command stays pending until the test finishes it, in any order and with any [`Answer`], unless the
+//! [`Style`] of the moment answers it at once or turns it away as by a full queue. What happens to the zones is decided
+//! here, apart from the emulated devices, so that these and the write path cannot agree on a mistake.
+//!
+//! # What it insists on
+//! Of the commands in flight to a sequential zone, from `submit` until `poll` has handed out the answer:
+//! - a positional write is alone, appends are with appends only, a reset or finish is alone;
+//! - a positional write begins where the zone stands;
+//! - no command is larger than the device takes, and none leaves its zone.
+//!
+//! A breach panics where it happens. [`Script::allow_together`] and [`Script::allow_misplaced`] are for what is a breach
+//! elsewhere: a volume without plugs, and zones that were written behind a volume's back.
+
+mod zones;
+
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::time::Duration;
+use zonal_core::{
+    DeviceError, Geometry, Nanos, Op, Personality, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex,
+};
+use zonal_io::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Submitted};
+use zones::Zones;
+
+/// Sectors of a zone of [`info`].
+pub const ZONE: u64 = 64;
+/// Sectors of it that can be written.
+pub const CAPACITY: u32 = 48;
+
+/// A small device: one conventional and seven sequential zones of [`ZONE`] sectors, [`CAPACITY`] of which can be written;
+/// commands of at most 16 sectors, appends of 8; no volatile cache. To be changed where a test needs another.
+pub fn info() -> DeviceInfo {
+    DeviceInfo {
+        name: "script".into(),
+        geometry: Geometry::new(Sectors(8 * ZONE), Sectors(ZONE), Sectors(CAPACITY.into()), 1)
+            .expect("a geometry that fits"),
+        block_sectors: 1,
+        open_max: 0,
+        active_max: 0,
+        command_sectors_max: 16,
+        append_sectors_max: 8,
+        write_zeroes_sectors_max: 16,
+        volatile_cache: false,
+        fua: false,
+        rotational: false,
+        keeps_order: false,
+        personality: Personality::Zns,
+        queues: 1,
+    }
+}
+
+/// A command that the device took.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// Number, from 0 in the order of arrival.
+    pub id: u64,
+    /// The queue that it came by.
+    pub queue: usize,
+    /// What to do.
+    pub op: Op,
+    /// Zone of its first sector.
+    pub zone: ZoneIndex,
+    /// First sector in the zone.
+    pub offset: u32,
+    /// Length.
+    pub sectors: u32,
+    /// Whether it is to be durable at once.
+    pub fua: bool,
+    /// Whether the volume itself asks, after a failed write.
+    pub resync: bool,
+}
+
+impl Seen {
+    /// Operation, zone, offset, length: what most tests compare.
+    pub fn brief(&self) -> (Op, u32, u32, u32) {
+        (self.op, self.zone.0, self.offset, self.sectors)
+    }
+}
+
+/// What becomes of a command.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// What its zone's rules say.
+    Obey,
+    /// Nothing happens, and this error.
+    Refuse(DeviceError),
+    /// So many of its sectors are written, and this error.
+    Torn(u32, DeviceError),
+    /// Nothing happens, and this reply.
+    Reply(CommandResult),
+}
+
+/// How the device takes a command.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Style {
+    /// It stays pending.
+    Later,
+    /// It is answered from `submit`.
+    Now(Answer),
+    /// The queue is full.
+    Busy,
+}
+
+/// The device. See the module.
+pub struct Script {
+    info: DeviceInfo,
+    state: Mutex<State>,
+}
+
+type Chooser = Box<dyn FnMut(&Seen) -> Style + Send>;
+
+struct State {
+    zones: Zones,
+    flights: Vec<Flight>,
+    log: Vec<Seen>,
+    done: Vec<VecDeque<Done>>,
+    style: Chooser,
+    depth: usize,
+    /// How many times a full queue turned something away.
+    busy: u64,
+    allow_together: bool,
+    allow_misplaced: bool,
+}
+
+struct Flight {
+    seen: Seen,
+    /// With its context until it is finished.
+    pending: Option<(Command, Context)>,
+}
+
+struct Done {
+    id: u64,
+    completed: Completed,
+}
+
+impl Script {
+    /// A device of empty zones, all commands pending.
+    pub fn new(info: DeviceInfo) -> Script {
+        let state = State {
+            zones: Zones::new(info.geometry),
+            flights: Vec::new(),
+            log: Vec::new(),
+            done: std::iter::repeat_with(VecDeque::new).take(info.queues).collect(),
+            style: Box::new(|_| Style::Later),
+            depth: usize::MAX,
+            busy: 0,
+            allow_together: false,
+            allow_misplaced: false,
+        };
+        Script { info, state: Mutex::new(state) }
+    }
+
+    /// Decides from now on how commands are taken; resyncs included.
+    pub fn style(&self, choose: impl FnMut(&Seen) -> Style + Send + 'static) {
+        self.state.lock().style = Box::new(choose);
+    }
+
+    /// No more commands than this may be in flight; beyond that the queues are full.
+    pub fn depth(&self, depth: usize) {
+        self.state.lock().depth = depth;
+    }
+
+    /// Commands of a zone may be in flight together.
+    pub fn allow_together(&self) {
+        self.state.lock().allow_together = true;
+    }
+
+    /// A positional write may come anywhere; it is refused by the zone's rules.
+    pub fn allow_misplaced(&self) {
+        self.state.lock().allow_misplaced = true;
+    }
+
+    /// Commands that have not been finished, in the order of arrival.
+    pub fn pending(&self) -> Vec<Seen> {
+        let state = self.state.lock();
+        state.flights.iter().filter(|f| f.pending.is_some()).map(|f| f.seen.clone()).collect()
+    }
+
+    /// Every command that was taken, in the order of arrival.
+    pub fn log(&self) -> Vec<Seen> {
+        self.state.lock().log.clone()
+    }
+
+    /// How many times a full queue turned something away.
+    pub fn turned_away(&self) -> u64 {
+        self.state.lock().busy
+    }
+
+    /// Finishes a pending command; the next poll of its queue hands it out.
+    ///
+    /// # Panics
+    /// If no such command is pending.
+    pub fn finish(&self, id: u64, answer: Answer) {
+        let mut state = self.state.lock();
+        let State { zones, flights, done, .. } = &mut *state;
+        let flight = flights.iter_mut().find(|f| f.seen.id == id).expect("the command is in flight");
+        let (command, context) = flight.pending.take().expect("the command is pending");
+        let result = zones.execute(&command, answer);
+        done[flight.seen.queue].push_back(Done { id, completed: Completed { context, result } });
+    }
+
+    /// Condition and pointer of a zone, as the device would report them.
+    pub fn zone(&self, zone: u32) -> (ZoneCondition, u32) {
+        self.state.lock().zones.state(ZoneIndex(zone))
+    }
+
+    /// Puts a zone into a state, as by another initiator or a worn medium.
+    pub fn set_zone(&self, zone: u32, condition: ZoneCondition, pointer: u32) {
+        self.state.lock().zones.set(ZoneIndex(zone), condition, pointer);
+    }
+
+    /// The bytes from `sector` on, zeroes above the pointer.
+    pub fn bytes(&self, sector: Sector, sectors: u32) -> Vec<u8> {
+        self.state.lock().zones.bytes(sector, sectors)
+    }
+
+    /// What the device would report of a zone.
+    pub fn describe(&self, zone: u32) -> ZoneDescriptor {
+        self.state.lock().zones.describe(ZoneIndex(zone))
+    }
+}
+
+impl State {
+    fn insist(&self, info: &DeviceInfo, seen: &Seen) {
+        let geometry = &info.geometry;
+        let most = match seen.op {
+            Op::Read | Op::Write => info.command_sectors_max,
+            Op::WriteZeroes => info.write_zeroes_sectors_max,
+            Op::Append => info.append_sectors_max,
+            _ => u32::MAX,
+        };
+        assert!(seen.sectors <= most, "{seen:?} is larger than {most} sectors");
+        let moves_data = seen.op == Op::Read || seen.op.is_write();
+        let size = geometry.size_of(seen.zone);
+        assert!(!moves_data || seen.offset + seen.sectors <= size, "{seen:?} leaves its zone");
+        if !self.allow_together {
+            for other in self.flights.iter().map(|f| &f.seen) {
+                assert!(may_be_together(geometry, seen, other), "{seen:?} while {other:?} is in flight");
+            }
+        }
+        let positional = matches!(seen.op, Op::Write | Op::WriteZeroes);
+        if positional && !geometry.is_conventional(seen.zone) && !self.allow_misplaced {
+            let (_, pointer) = self.zones.state(seen.zone);
+            assert_eq!(seen.offset, pointer, "{seen:?} is not at the write pointer");
+        }
+    }
+}
+
+/// Whether two commands may be in flight at once.
+fn may_be_together(geometry: &Geometry, a: &Seen, b: &Seen) -> bool {
+    let is_all = |s: &Seen| s.op == Op::ResetAll;
+    let in_one_zone = a.zone == b.zone || is_all(a) || is_all(b);
+    let orders = |s: &Seen| {
+        let sequential = !geometry.is_conventional(s.zone);
+        let changes = s.op.is_write() || matches!(s.op, Op::ZoneReset | Op::ZoneFinish) || s.resync;
+        is_all(s) || sequential && changes
+    };
+    let appends = a.op == Op::Append && b.op == Op::Append;
+    !in_one_zone || !orders(a) || !orders(b) || appends
+}
+
+impl Device for Script {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&self, _: Nanos, queue: usize, command: &Command, context: &mut Option<Context>) -> Submitted {
+        let mut state = self.state.lock();
+        let geometry = &self.info.geometry;
+        let seen = Seen {
+            id: state.log.len() as u64,
+            queue,
+            op: command.op,
+            zone: geometry.zone_of(command.sector),
+            offset: geometry.offset_of(command.sector),
+            sectors: command.sectors,
+            fua: command.fua,
+            resync: format!("{context:?}").contains("resync"),
+        };
+        let style = (state.style)(&seen);
+        if style == Style::Busy || style == Style::Later && state.flights.len() >= state.depth {
+            state.busy += 1;
+            return Submitted::Busy;
+        }
+        state.insist(&self.info, &seen);
+        state.log.push(seen.clone());
+        match style {
+            Style::Now(answer) => Submitted::Done(state.zones.execute(command, answer)),
+            _ => {
+                let context = context.take().expect("a command comes with its context");
+                state.flights.push(Flight { seen, pending: Some((*command, context)) });
+                Submitted::Pending
+            }
+        }
+    }
+
+    fn poll(&self, _: Nanos, queue: usize, budget: usize, done: &mut dyn FnMut(Completed)) -> Option<Nanos> {
+        for _ in 0..budget {
+            let mut state = self.state.lock();
+            let Some(Done { id, completed }) = state.done[queue].pop_front() else { break };
+            state.flights.retain(|f| f.seen.id != id);
+            drop(state);
+            done(completed);
+        }
+        None
+    }
+
+    fn wait(&self, timeout: Duration) {
+        // A test that waits for a pending command waits for itself.
+        std::thread::sleep(timeout.min(Duration::from_millis(1)));
+    }
+}
+
+/// The reply that describes one zone as being so.
+pub fn reported(descriptor: ZoneDescriptor) -> Answer {
+    Answer::Reply(Ok(Output::Zones(Box::new([descriptor]))))
+}

@@ -1,0 +1,191 @@
+//! The zones of a scripted device: their states and bytes, by the book and one command at a time.
+
+use super::Answer;
+use zonal_core::{
+    DeviceError, Geometry, Op, SECTOR_BYTES, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneError,
+    ZoneIndex, ZoneType,
+};
+use zonal_io::device::{Command, CommandResult, Output};
+
+pub(super) struct Zones {
+    geometry: Geometry,
+    zones: Vec<Zone>,
+}
+
+struct Zone {
+    condition: ZoneCondition,
+    pointer: u32,
+    bytes: Vec<u8>,
+}
+
+/// Byte offset of a sector.
+const fn at(sectors: u32) -> usize {
+    sectors as usize * SECTOR_BYTES as usize
+}
+
+impl Zones {
+    pub(super) fn new(geometry: Geometry) -> Zones {
+        let zone = |z| {
+            let (condition, bytes) = match geometry.is_conventional(z) {
+                true => (ZoneCondition::NotWp, vec![0; at(geometry.size_of(z))]),
+                false => (ZoneCondition::Empty, Vec::new()),
+            };
+            Zone { condition, pointer: 0, bytes }
+        };
+        Zones { geometry, zones: (0..geometry.zones()).map(|z| zone(ZoneIndex(z))).collect() }
+    }
+
+    fn zone(&mut self, zone: ZoneIndex) -> &mut Zone {
+        &mut self.zones[zone.0 as usize]
+    }
+
+    pub(super) fn state(&self, zone: ZoneIndex) -> (ZoneCondition, u32) {
+        let zone = &self.zones[zone.0 as usize];
+        (zone.condition, zone.pointer)
+    }
+
+    pub(super) fn set(&mut self, zone: ZoneIndex, condition: ZoneCondition, pointer: u32) {
+        let zone = self.zone(zone);
+        (zone.condition, zone.pointer) = (condition, pointer);
+        zone.bytes.resize(at(pointer), 0);
+    }
+
+    pub(super) fn bytes(&self, sector: Sector, sectors: u32) -> Vec<u8> {
+        let zone = &self.zones[self.geometry.zone_of(sector).0 as usize];
+        let from = at(self.geometry.offset_of(sector));
+        (from..from + at(sectors)).map(|n| zone.bytes.get(n).copied().unwrap_or(0)).collect()
+    }
+
+    pub(super) fn describe(&self, zone: ZoneIndex) -> ZoneDescriptor {
+        let (condition, pointer) = self.state(zone);
+        let start = self.geometry.start_of(zone);
+        use ZoneCondition::{Full, NotWp, Offline, ReadOnly};
+        let has_pointer = !matches!(condition, NotWp | Full | ReadOnly | Offline);
+        ZoneDescriptor {
+            zone,
+            start,
+            size: Sectors(self.geometry.size_of(zone).into()),
+            capacity: Sectors(self.geometry.capacity_of(zone).into()),
+            zone_type: match condition {
+                NotWp => ZoneType::Conventional,
+                _ => ZoneType::SequentialWriteRequired,
+            },
+            condition,
+            write_pointer: has_pointer.then(|| start + Sectors(pointer.into())),
+        }
+    }
+
+    pub(super) fn execute(&mut self, command: &Command, answer: Answer) -> CommandResult {
+        match answer {
+            Answer::Obey => self.obey(command),
+            Answer::Refuse(error) => Err(error),
+            Answer::Reply(result) => result,
+            Answer::Torn(sectors, error) => {
+                let part = Command { sectors, ..*command };
+                self.write(&part).expect("what is torn would have been written");
+                Err(error)
+            }
+        }
+    }
+
+    fn obey(&mut self, command: &Command) -> CommandResult {
+        let zone = self.geometry.zone_of(command.sector);
+        match command.op {
+            Op::Read => self.read(command),
+            Op::Write | Op::WriteZeroes => self.write(command).map(|_| Output::Done),
+            Op::Append => self.write(command).map(Output::Appended),
+            Op::Flush => Ok(Output::Done),
+            Op::Report => {
+                let last = (u64::from(zone.0) + u64::from(command.sectors)).min(self.geometry.zones().into());
+                Ok(Output::Zones((zone.0..last as u32).map(|z| self.describe(ZoneIndex(z))).collect()))
+            }
+            Op::ResetAll => {
+                for zone in self.geometry.conventional_zones()..self.geometry.zones() {
+                    // Those that cannot be reset stay as they are.
+                    let _ = self.manage(ZoneIndex(zone), Op::ZoneReset);
+                }
+                Ok(Output::Done)
+            }
+            op => self.manage(zone, op).map(|()| Output::Done).map_err(DeviceError::Zone),
+        }
+    }
+
+    fn manage(&mut self, index: ZoneIndex, op: Op) -> Result<(), ZoneError> {
+        let capacity = self.geometry.capacity_of(index);
+        let zone = self.zone(index);
+        use ZoneCondition::{Closed, Empty, ExpOpen, Full, ImpOpen, NotWp, Offline, ReadOnly};
+        let next = match (op, zone.condition) {
+            (_, NotWp) => return Err(ZoneError::Conventional),
+            (_, Offline | ReadOnly) => return Err(ZoneError::InvalidTransition),
+            (Op::ZoneReset, _) => Empty,
+            (Op::ZoneFinish, _) => Full,
+            (_, Full) => return Err(ZoneError::InvalidTransition),
+            (Op::ZoneOpen, _) => ExpOpen,
+            (_, ExpOpen | ImpOpen | Closed) => Closed,
+            (_, Empty) => return Err(ZoneError::InvalidTransition),
+        };
+        zone.condition = next;
+        zone.pointer = match next {
+            Empty => 0,
+            Full => capacity,
+            _ => zone.pointer,
+        };
+        if next == Empty {
+            zone.bytes.clear();
+        }
+        Ok(())
+    }
+
+    /// Writes, and says where.
+    fn write(&mut self, command: &Command) -> Result<Sector, DeviceError> {
+        let index = self.geometry.zone_of(command.sector);
+        let (capacity, conventional) =
+            (self.geometry.capacity_of(index), self.geometry.is_conventional(index));
+        let offset = self.geometry.offset_of(command.sector);
+        let zone = &mut self.zones[index.0 as usize];
+        match zone.condition {
+            ZoneCondition::Full => return Err(ZoneError::Full.into()),
+            ZoneCondition::ReadOnly => return Err(ZoneError::ReadOnly.into()),
+            ZoneCondition::Offline => return Err(ZoneError::Offline.into()),
+            _ => {}
+        }
+        let offset = if command.op == Op::Append { zone.pointer } else { offset };
+        if !conventional && offset != zone.pointer {
+            return Err(ZoneError::InvalidWrite.into());
+        }
+        if command.sectors > capacity - offset {
+            return Err(ZoneError::Boundary.into());
+        }
+        let end = offset + command.sectors;
+        if zone.bytes.len() < at(end) {
+            zone.bytes.resize(at(end), 0);
+        }
+        let target = &mut zone.bytes[at(offset)..at(end)];
+        target.fill(0);
+        if command.op != Op::WriteZeroes {
+            assert!(command.data.len() >= target.len(), "a write brings its bytes");
+            command.data.for_each(|from, piece| {
+                // A torn command brings more than what is written.
+                let room = target.get_mut(from..).unwrap_or_default();
+                let len = piece.len().min(room.len());
+                room[..len].copy_from_slice(&piece[..len]);
+            });
+        }
+        if !conventional {
+            zone.pointer = end;
+            zone.condition = if end == capacity { ZoneCondition::Full } else { ZoneCondition::ImpOpen };
+        }
+        Ok(self.geometry.start_of(index) + Sectors(offset.into()))
+    }
+
+    fn read(&mut self, command: &Command) -> CommandResult {
+        let zone = self.geometry.zone_of(command.sector);
+        if self.state(zone).0 == ZoneCondition::Offline {
+            return Err(ZoneError::Offline.into());
+        }
+        let bytes = self.bytes(command.sector, command.sectors);
+        assert_eq!(command.data.len(), bytes.len(), "a read brings its buffer");
+        command.data.for_each_mut(|from, piece| piece.copy_from_slice(&bytes[from..from + piece.len()]));
+        Ok(Output::Done)
+    }
+}

@@ -1,0 +1,126 @@
+//! Every kind of arriving write in every kind of word.
+
+use super::*;
+
+const TABLE: &str = include_str!("../../../../tests/data/plug-admit.txt");
+
+const COLUMNS: [&str; 14] = [
+    "idle 0",
+    "idle 8",
+    "idle 16",
+    "writing 8",
+    "writing 16",
+    "native 8x1",
+    "native 8x3",
+    "native 16x1",
+    "waits 8",
+    "recovers 8",
+    "frozen 8",
+    "ro",
+    "off",
+    "cnv",
+];
+
+fn column(name: &str) -> Word {
+    match name {
+        "waits 8" => word(8, 1, false).waiting(),
+        "recovers 8" => word(8, 0, false).recovering(),
+        "frozen 8" => word(8, 0, false).freezing(),
+        "ro" => Word::new(Class::ReadOnly, CAPACITY),
+        "off" => Word::new(Class::Offline, CAPACITY),
+        "cnv" => Word::new(Class::Conventional, 0),
+        _ => {
+            let (kind, state) = name.split_once(' ').unwrap();
+            let (pointer, in_flight) = state.split_once('x').unwrap_or((state, "1"));
+            let in_flight = if kind == "idle" { 0 } else { in_flight.parse().unwrap() };
+            word(pointer.parse().unwrap(), in_flight, kind == "native")
+        }
+    }
+}
+
+const ROWS: [&str; 11] = [
+    "at p 4",
+    "at p fill",
+    "at p fill+1",
+    "at 4 4",
+    "at 12 8",
+    "append 4",
+    "append fill",
+    "append fill+1",
+    "native append 4",
+    "native append fill",
+    "native append fill+1",
+];
+
+fn row(name: &str, pointer: u32) -> (WriteKind, u32) {
+    let fill = CAPACITY.saturating_sub(pointer).max(1);
+    let (rest, sectors) = name.rsplit_once(' ').unwrap();
+    let sectors = match sectors {
+        "fill" => fill,
+        "fill+1" => fill + 1,
+        n => n.parse().unwrap(),
+    };
+    let kind = match rest {
+        "at p" => WriteKind::At(pointer),
+        "append" | "native append" => WriteKind::Append,
+        at => WriteKind::At(at.strip_prefix("at ").unwrap().parse().unwrap()),
+    };
+    (kind, sectors)
+}
+
+#[test]
+fn every_write_in_every_word_is_answered_as_the_table_says() {
+    Table::parse(TABLE).compare(&ROWS, &COLUMNS, |name, state| {
+        let before = column(state);
+        let (kind, sectors) = row(name, before.pointer());
+        match before.admit(kind, sectors, &rules(if name.starts_with("native") { 3 } else { 0 })) {
+            Admission::Issue(after, at) => format!("{at}>{}", show(after)),
+            Admission::Wait => "wait".into(),
+            Admission::Refuse(e) => error(e).into(),
+        }
+    });
+}
+
+#[test]
+fn refusals_carry_the_facts() {
+    let refused = |word: Word, kind, sectors| match word.admit(kind, sectors, &rules(0)) {
+        Admission::Refuse(e) => e,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        refused(word(8, 0, false), WriteKind::At(12), 4),
+        RequestError::NotAtWritePointer { zone: ZONE, write_pointer: 8, offset: 12 }
+    );
+    assert_eq!(
+        refused(word(8, 0, false), WriteKind::Append, u32::MAX),
+        RequestError::BeyondCapacity { zone: ZONE, end: u32::MAX, capacity: CAPACITY }
+    );
+    assert_eq!(
+        refused(word(CAPACITY, 0, false), WriteKind::Append, 1),
+        RequestError::ZoneFull { zone: ZONE }
+    );
+}
+
+#[test]
+fn word_holds_the_largest_zone_and_the_most_appends() {
+    let capacity = crate::geometry::ZONE_SECTORS_MAX as u32;
+    let all = crate::plug::APPENDS_IN_FLIGHT_MAX;
+    let rules = Rules { zone: ZONE, capacity, merge_sectors_max: 0, appends_in_flight_max: all };
+    let mut word = Word::new(Class::Sequential, capacity - all);
+    for n in 0..all {
+        match word.admit(WriteKind::Append, 1, &rules) {
+            Admission::Issue(next, at) => {
+                assert_eq!(at, capacity - all + n);
+                word = next;
+            }
+            other => panic!("append {n}: {other:?}"),
+        }
+    }
+    assert_eq!((word.pointer(), word.in_flight(), word.class()), (capacity, all, Class::Sequential));
+    assert!(!word.waits() && !word.recovers() && !word.frozen() && word.appending());
+    assert_eq!(word.admit(WriteKind::Append, 1, &rules), Admission::Wait);
+    for _ in 0..all {
+        word = word.completed();
+    }
+    assert_eq!(word, Word::new(Class::Sequential, capacity));
+}

@@ -1,0 +1,175 @@
+//! Every event in every state of a plug, those that only a bug can bring included.
+
+use super::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+const TABLE: &str = include_str!("../../../../tests/data/plug-events.txt");
+
+const COLUMNS: [&str; 13] = [
+    "idle 8/0",
+    "writing 8/1",
+    "native 8/2n",
+    "waits 8/1w+1",
+    "native waits 8/2nw+1",
+    "recovers 8/1rw+1",
+    "asking 8/0rw:a+1",
+    "gave up 8/0rw:g+1",
+    "frozen 8/0zw+1",
+    "unknown 8/0rzw:gl+1",
+    "holding 8/1w:h+1",
+    "held 8/0zw:h+1",
+    "lost 8/0w:l+1",
+];
+
+const ROWS: [&str; 18] = [
+    "push",
+    "push front",
+    "push reset",
+    "abort",
+    "end ok",
+    "end failed",
+    "withdrawn 4",
+    "managed 0",
+    "managed 16",
+    "managed failed",
+    "answer 4",
+    "answer 16",
+    "answer ro",
+    "no answer",
+    "hold",
+    "release 0",
+    "release failed",
+    "distrust",
+];
+
+/// The plug that a column describes.
+fn column(name: &str) -> (Word, Queue<usize>) {
+    let (_, state) = name.rsplit_once(' ').unwrap();
+    let (state, waiting) = state.split_once('+').unwrap_or((state, "0"));
+    let (state, own) = state.split_once(':').unwrap_or((state, ""));
+    let (pointer, rest) = state.split_once('/').unwrap();
+    let (in_flight, flags) = rest.split_at(1);
+    let has = |c| flags.contains(c);
+    let mut word = word(pointer.parse().unwrap(), in_flight.parse().unwrap(), has('n'));
+    word = if has('w') { word.waiting() } else { word };
+    word = if has('r') { word.recovering() } else { word };
+    word = if has('z') { word.freezing() } else { word };
+    let items = (0..waiting.parse().unwrap()).map(write).collect();
+    let lost_at = own.contains('l').then_some(8);
+    let (asking, gave_up, held) = (own.contains('a'), own.contains('g'), own.contains('h'));
+    (word, Queue { items, asking, gave_up, held, ahead: 0, lost_at })
+}
+
+fn write(token: usize) -> Item<usize> {
+    Item { kind: Kind::Write(WriteKind::At(8), 4), mergeable: true, token }
+}
+
+fn happen(event: &str, word: Word, queue: &mut Queue<usize>, aborted: &mut Vec<usize>) -> Word {
+    let sequential = |pointer| Resync { class: Class::Sequential, pointer };
+    match event {
+        "push" => queue.push(word, write(10)),
+        "push front" => queue.push_front(word, write(11)),
+        "push reset" => queue.push_management(word, Op::ZoneReset, 12, aborted),
+        "abort" => {
+            queue.abort_writes(aborted);
+            word
+        }
+        "end ok" => word.completed(),
+        "end failed" => word.completed().recovering(),
+        "withdrawn 4" => word.unissued(4),
+        "managed 0" => queue.managed(word, Some(0)),
+        "managed 16" => queue.managed(word, Some(16)),
+        "managed failed" => queue.managed(word, None),
+        "answer 4" => queue.resynced(word, sequential(4)),
+        "answer 16" => queue.resynced(word, sequential(16)),
+        "answer ro" => queue.resynced(word, Resync { class: Class::ReadOnly, pointer: 16 }),
+        "no answer" => {
+            queue.resync_failed(aborted);
+            word
+        }
+        "hold" => queue.hold(word, aborted),
+        "release 0" => queue.release(word, Some(0)),
+        "release failed" => queue.release(word, None),
+        "distrust" => queue.distrust(word),
+        _ => panic!("no such event"),
+    }
+}
+
+fn show_plug(word: Word, queue: &Queue<usize>, aborted: &[usize]) -> String {
+    let mut s = show(word);
+    let own = [(queue.asking, 'a'), (queue.gave_up, 'g'), (queue.held, 'h'), (queue.lost_at.is_some(), 'l')];
+    if own.iter().any(|o| o.0) {
+        s.push(':');
+        s.extend(own.iter().filter(|o| o.0).map(|o| o.1));
+    }
+    for (n, sign) in [(queue.len(), '+'), (aborted.len(), '!')] {
+        if n > 0 {
+            write!(s, "{sign}{n}").unwrap();
+        }
+    }
+    s
+}
+
+fn ours(event: &str, state: &str) -> String {
+    let (before, mut queue) = column(state);
+    assert_eq!(
+        state.rsplit_once(' ').unwrap().1,
+        show_plug(before, &queue, &[]),
+        "the column is read as it is"
+    );
+    assert_eq!(queue.check(before, &rules(3)), Ok(()), "{state}");
+    let mut aborted = Vec::new();
+    let happened = catch_unwind(AssertUnwindSafe(|| happen(event, before, &mut queue, &mut aborted)));
+    let Ok(after) = happened else { return "#".into() };
+    assert_eq!(queue.check(after, &rules(3)), Ok(()), "{event} in {state}");
+    show_plug(after, &queue, &aborted)
+}
+
+#[test]
+fn every_event_in_every_state_does_what_the_table_says() {
+    Table::parse(TABLE).compare(&ROWS, &COLUMNS, ours);
+}
+
+#[test]
+fn resync_remembers_the_loss_where_the_device_stands() {
+    let (word, mut queue) = column("asking 8/0rw:a+1");
+    queue.resynced(word, Resync { class: Class::Sequential, pointer: 4 });
+    assert_eq!(queue.lost_at, Some(4));
+}
+
+#[test]
+fn positional_write_that_goes_out_ends_the_memory_of_a_loss() {
+    let (word, mut queue) = column("lost 8/0w:l+1");
+    let (_, next) = queue.next(word, &rules(0));
+    assert_eq!(next, Next::Issue { at: 8, sectors: 4, parts: 1 });
+    assert_eq!(queue.lost_at, None);
+}
+
+#[test]
+fn abort_takes_writes_in_order_and_leaves_management() {
+    let mut queue = Queue::default();
+    let mut aborted = Vec::new();
+    let mut word = queue.push(Word::default(), write(1));
+    word = queue.push(word, write(2));
+    word = queue.push_management(word, Op::ZoneReset, 3, &mut aborted);
+    word = queue.push(word, write(4));
+    queue.push_management(word, Op::ZoneFinish, 5, &mut aborted);
+    assert_eq!(aborted, [1, 2, 4]);
+    assert_eq!((queue.pop(), queue.pop(), queue.len()), (3, 5, 0));
+}
+
+#[test]
+fn recycled_queue_remembers_nothing() {
+    for state in COLUMNS {
+        let (_, mut queue) = column(state);
+        queue.items.clear();
+        queue.recycle();
+        assert_eq!(format!("{queue:?}"), format!("{:?}", Queue::<usize>::default()), "{state}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "somebody waits")]
+fn queue_with_waiters_is_not_recycled() {
+    column("waits 8/1w+1").1.recycle();
+}

@@ -1,0 +1,175 @@
+//! The states of a plug and what leads from one to another, found by walking every path in a tiny zone.
+
+use super::shell::{Sent, Shell, Write};
+use super::*;
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::fmt::Write as _;
+
+const GRAPH: &str = include_str!("../../../../tests/data/plug.dot");
+
+const TINY: Rules = Rules { zone: ZONE, capacity: 3, merge_sectors_max: 0, appends_in_flight_max: 2 };
+
+/// Waiting requests beyond which nobody is added: one more shows nothing new.
+const WAITING_MAX: usize = 2;
+
+const STATES: [&str; 10] = [
+    "idle",
+    "writing",
+    "appending",
+    "waiting",
+    "recovering",
+    "asking",
+    "unknown",
+    "frozen",
+    "holding",
+    "held",
+];
+
+fn state(plug: &Shell) -> &'static str {
+    let Shell { word, queue, sent, .. } = plug;
+    let has = |f: fn(&Sent) -> bool| sent.iter().any(f);
+    if !word.waits() {
+        return match (word.in_flight(), word.appending()) {
+            (0, _) => "idle",
+            (_, false) => "writing",
+            (_, true) => "appending",
+        };
+    }
+    if has(|s| *s == Sent::ResetAll) {
+        "held"
+    } else if has(|s| matches!(s, Sent::Manage { .. })) {
+        "frozen"
+    } else if has(|s| *s == Sent::Report) {
+        "asking"
+    } else if queue.held {
+        "holding"
+    } else if queue.gave_up {
+        "unknown"
+    } else if word.recovers() {
+        "recovering"
+    } else {
+        "waiting"
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Step {
+    Write(u32),
+    Append,
+    Reset,
+    End(usize),
+    Fail(usize),
+    Withdraw(usize),
+    Retry(usize),
+    Answer(u32),
+    NoAnswer,
+    Hold,
+    Distrust,
+}
+
+/// Every step that can follow.
+fn steps(plug: &Shell) -> Vec<Step> {
+    let mut steps = vec![Step::Distrust];
+    if plug.queue.len() < WAITING_MAX {
+        steps.extend((0..TINY.capacity).map(Step::Write));
+        steps.extend([Step::Append, Step::Reset]);
+    }
+    for (n, sent) in plug.sent.iter().enumerate() {
+        match sent {
+            Sent::Report => {
+                steps.push(Step::NoAnswer);
+                steps.extend((0..=TINY.capacity).map(Step::Answer));
+                continue;
+            }
+            Sent::Write { native, .. } => {
+                steps.push(Step::Withdraw(n));
+                steps.extend((!native).then_some(Step::Retry(n)));
+            }
+            Sent::Manage { .. } | Sent::ResetAll => {}
+        }
+        steps.extend([Step::End(n), Step::Fail(n)]);
+    }
+    if !plug.queue.held {
+        steps.push(Step::Hold);
+    }
+    steps
+}
+
+fn go(plug: &mut Shell, step: Step) {
+    let write = |kind| Write { kind, sectors: 1, mergeable: false };
+    match step {
+        Step::Write(at) => plug.submit(0, write(WriteKind::At(at))),
+        Step::Append => plug.submit(0, write(WriteKind::Append)),
+        Step::Reset => plug.manage(0, Op::ZoneReset),
+        Step::End(n) => plug.end(n, true),
+        Step::Fail(n) => plug.end(n, false),
+        Step::Withdraw(n) => plug.withdraw(n),
+        Step::Retry(n) => plug.retry(n),
+        Step::Answer(pointer) => plug.answer(Some(Resync { class: Class::Sequential, pointer })),
+        Step::NoAnswer => plug.answer(None),
+        Step::Hold => plug.hold(),
+        Step::Distrust => plug.distrust(),
+    }
+}
+
+/// What the graph calls a step, by its place in the labels.
+fn label(plug: &Shell, step: Step) -> (usize, &'static str) {
+    let sent = |n: usize| &plug.sent[n];
+    match step {
+        Step::Write(_) => (0, "write"),
+        Step::Append => (1, "append"),
+        Step::Reset => (2, "reset"),
+        Step::End(n) => match sent(n) {
+            Sent::Manage { .. } => (9, "managed"),
+            Sent::ResetAll => (12, "released"),
+            _ => (3, "end"),
+        },
+        Step::Fail(n) => match sent(n) {
+            Sent::Manage { .. } => (10, "management failed"),
+            Sent::ResetAll => (13, "release failed"),
+            _ => (4, "failure"),
+        },
+        Step::Withdraw(_) => (5, "withdrawn"),
+        Step::Retry(_) => (6, "unsupported"),
+        Step::Answer(_) => (7, "answer"),
+        Step::NoAnswer => (8, "no answer"),
+        Step::Hold => (11, "hold"),
+        Step::Distrust => (14, "distrust"),
+    }
+}
+
+fn replay(path: &[Step]) -> Shell {
+    let mut plug = Shell::new(TINY);
+    path.iter().for_each(|&step| go(&mut plug, step));
+    plug
+}
+
+#[test]
+fn graph_of_states_is_the_drawn_one() {
+    let position = |state| STATES.iter().position(|&s| s == state).unwrap();
+    let mut edges: BTreeMap<(usize, usize), BTreeSet<(usize, &str)>> = BTreeMap::new();
+    let mut seen = HashSet::new();
+    let mut paths = VecDeque::from([Vec::new()]);
+    while let Some(path) = paths.pop_front() {
+        let before = replay(&path);
+        for step in steps(&before) {
+            let mut after = replay(&path);
+            go(&mut after, step);
+            after.queue.check(after.word, &TINY).unwrap_or_else(|e| panic!("{path:?} {step:?}: {e}"));
+            let (from, to) = (position(state(&before)), position(state(&after)));
+            if from != to {
+                edges.entry((from, to)).or_default().insert(label(&before, step));
+            }
+            if seen.insert((after.word.0, format!("{:?} {:?}", after.queue, after.sent))) {
+                paths.push_back([path.as_slice(), &[step]].concat());
+            }
+        }
+    }
+    let mut dot = String::from("digraph plug {\n");
+    for ((from, to), labels) in edges {
+        let labels: Vec<_> = labels.into_iter().map(|l| l.1).collect();
+        writeln!(dot, "  {} -> {} [label=\"{}\"]", STATES[from], STATES[to], labels.join(", ")).unwrap();
+    }
+    dot.push_str("}\n");
+    assert_eq!(dot.lines().collect::<Vec<_>>(), GRAPH.lines().collect::<Vec<_>>(), "{} states", seen.len());
+}

@@ -1,0 +1,100 @@
+//! Tests of the plug: golden tables, the graph of its states, and a naive model.
+
+mod admit;
+mod events;
+mod graph;
+mod model;
+mod next;
+mod shell;
+
+use super::*;
+use crate::plug::Admission;
+use crate::units::ZoneIndex;
+use std::fmt::Write;
+
+const CAPACITY: u32 = 16;
+const ZONE: ZoneIndex = ZoneIndex(3);
+
+const fn rules(appends_in_flight_max: u32) -> Rules {
+    Rules { zone: ZONE, capacity: CAPACITY, merge_sectors_max: 8, appends_in_flight_max }
+}
+
+/// A table: its columns' names, and its rows' names with their cells. Lines that begin with `#` are comments.
+struct Table {
+    columns: Vec<&'static str>,
+    rows: Vec<(&'static str, Vec<&'static str>)>,
+}
+
+impl Table {
+    fn parse(text: &'static str) -> Table {
+        let lines = text.lines().filter(|l| !l.starts_with('#'));
+        let mut rows = lines.map(|l| {
+            let mut cells = l.split('|').map(str::trim);
+            (cells.next().expect("a row has a name"), cells.collect::<Vec<_>>())
+        });
+        let (_, columns) = rows.next().expect("a table has a heading");
+        let rows: Vec<_> = rows.collect();
+        for (name, cells) in &rows {
+            assert_eq!(cells.len(), columns.len(), "cells of row {name:?}");
+        }
+        Table { columns, rows }
+    }
+
+    /// Compares every cell with what `ours` says for (row, column); no row or column may be missing from `names`.
+    fn compare(&self, rows: &[&str], columns: &[&str], ours: impl Fn(&str, &str) -> String) {
+        assert_eq!(self.columns, columns, "columns of the table");
+        assert_eq!(self.rows.iter().map(|r| r.0).collect::<Vec<_>>(), rows, "rows of the table");
+        let mut differences = String::new();
+        for (row, cells) in &self.rows {
+            for (column, &golden) in self.columns.iter().zip(cells) {
+                let ours = ours(row, column);
+                if ours != golden {
+                    writeln!(differences, "{row} in {column}: table {golden}, code {ours}").unwrap();
+                }
+            }
+        }
+        assert!(differences.is_empty(), "\n{differences}");
+    }
+}
+
+/// How the tables write an error.
+fn error(e: RequestError) -> &'static str {
+    match e {
+        RequestError::NotAtWritePointer { .. } => "!place",
+        RequestError::PredecessorLost { .. } => "!lost",
+        RequestError::BeyondCapacity { .. } => "!cap",
+        RequestError::ZoneFull { .. } => "!full",
+        RequestError::ZoneReadOnly { .. } => "!ro",
+        RequestError::ZoneOffline { .. } => "!off",
+        RequestError::Conventional { .. } => "!cnv",
+        e => panic!("a plug does not answer {e:?}"),
+    }
+}
+
+/// How the tables write a word: pointer, commands in flight, flags.
+fn show(word: Word) -> String {
+    let mut s = format!("{}/{}", word.pointer(), word.in_flight());
+    for (set, letter) in
+        [(word.appending(), 'n'), (word.recovers(), 'r'), (word.frozen(), 'z'), (word.waits(), 'w')]
+    {
+        if set {
+            s.push(letter);
+        }
+    }
+    match word.class() {
+        Class::Sequential => {}
+        Class::Conventional => s.push_str("cnv"),
+        Class::ReadOnly => s.push_str("ro"),
+        Class::Offline => s.push_str("off"),
+    }
+    s
+}
+
+/// A word with so many commands in flight.
+fn word(pointer: u32, in_flight: u32, native: bool) -> Word {
+    let mut word = Word::new(Class::Sequential, pointer);
+    for _ in 0..in_flight {
+        word = word.issued(0, native);
+    }
+    word
+}

@@ -1,0 +1,490 @@
+//! The plug against a model of plain lists: no bits, no counters, nothing that is not looked up when it is needed.
+
+use super::shell::{End, Sent, Shell, Write};
+use super::*;
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+#[derive(Clone, Debug)]
+enum Waiter {
+    Write(u32, Write),
+    Manage(u32, Op),
+    /// A reset of all zones.
+    Hold,
+}
+
+/// A zone that looks at everything each time.
+struct Naive {
+    rules: Rules,
+    class: Class,
+    /// Where the zone stood when that was last known for certain, and what was issued since.
+    known: u32,
+    issued_since: Vec<(u32, u32)>,
+    trusted: bool,
+    report_failed: bool,
+    hold_wanted: bool,
+    lost: Option<u32>,
+    waiting: Vec<Waiter>,
+    sent: Vec<Sent>,
+    ended: Vec<(u32, End)>,
+}
+
+impl Naive {
+    fn new(rules: Rules) -> Naive {
+        Naive {
+            rules,
+            class: Class::Sequential,
+            known: 0,
+            issued_since: Vec::new(),
+            trusted: true,
+            report_failed: false,
+            hold_wanted: false,
+            lost: None,
+            waiting: Vec::new(),
+            sent: Vec::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    fn pointer(&self) -> u32 {
+        self.known + self.issued_since.iter().map(|i| i.1).sum::<u32>()
+    }
+
+    fn is_native(&self, kind: WriteKind) -> bool {
+        kind == WriteKind::Append && self.rules.appends_in_flight_max > 0
+    }
+
+    fn only_appends_are_out(&self) -> bool {
+        self.sent.iter().all(|s| matches!(s, Sent::Write { native: true, .. }))
+    }
+
+    fn is_closed_to_others(&self) -> bool {
+        self.sent.iter().any(|s| !matches!(s, Sent::Write { .. }))
+    }
+
+    /// Whether a write of this kind may join what is at the device.
+    fn may_go(&self, kind: WriteKind) -> bool {
+        let room = (self.sent.len() as u32) < self.rules.appends_in_flight_max;
+        self.sent.is_empty() || self.is_native(kind) && self.only_appends_are_out() && room
+    }
+
+    fn place(&self, write: Write) -> Result<u32, RequestError> {
+        let Rules { zone, capacity, .. } = self.rules;
+        match self.class {
+            Class::ReadOnly => return Err(RequestError::ZoneReadOnly { zone }),
+            Class::Offline => return Err(RequestError::ZoneOffline { zone }),
+            Class::Conventional => return Err(RequestError::Conventional { zone }),
+            Class::Sequential => {}
+        }
+        let pointer = self.pointer();
+        if pointer >= capacity {
+            return Err(RequestError::ZoneFull { zone });
+        }
+        if let WriteKind::At(offset) = write.kind
+            && offset != pointer
+        {
+            return Err(match self.lost {
+                Some(lost_at) if offset > lost_at => RequestError::PredecessorLost { zone, lost_at, offset },
+                _ => RequestError::NotAtWritePointer { zone, write_pointer: pointer, offset },
+            });
+        }
+        let end = pointer + write.sectors;
+        if end > capacity { Err(RequestError::BeyondCapacity { zone, end, capacity }) } else { Ok(pointer) }
+    }
+
+    fn submit(&mut self, token: u32, write: Write) {
+        let refused_at_once = self.class != Class::Sequential;
+        let must_wait = !self.waiting.is_empty()
+            || !self.trusted
+            || self.hold_wanted
+            || self.is_closed_to_others()
+            || !self.may_go(write.kind);
+        if must_wait && !refused_at_once {
+            self.waiting.push(Waiter::Write(token, write));
+            // Somebody new has come: ask again.
+            self.report_failed = false;
+            return self.settle();
+        }
+        match self.place(write) {
+            Ok(at) => self.send(at, write, vec![token], write.sectors),
+            Err(e) => self.ended.push((token, End::Refused(e))),
+        }
+        self.settle();
+    }
+
+    fn manage(&mut self, token: u32, op: Op) {
+        self.abort_writes(End::Aborted);
+        self.waiting.push(Waiter::Manage(token, op));
+        self.report_failed = false;
+        self.settle();
+    }
+
+    fn abort_writes(&mut self, end: End) {
+        for waiter in std::mem::take(&mut self.waiting) {
+            match waiter {
+                Waiter::Write(token, _) => self.ended.push((token, end.clone())),
+                manage => self.waiting.push(manage),
+            }
+        }
+    }
+
+    fn end(&mut self, n: usize, ok: bool) {
+        let end = if ok { End::Done } else { End::Failed };
+        match self.sent.remove(n) {
+            Sent::Write { tokens, .. } => {
+                self.trusted &= ok;
+                self.ended.extend(tokens.into_iter().map(|t| (t, end.clone())));
+            }
+            Sent::Manage { op, token } => {
+                if ok {
+                    self.stands_at(if op == Op::ZoneReset { 0 } else { self.rules.capacity });
+                }
+                self.report_failed = false;
+                self.ended.push((token, end));
+            }
+            Sent::ResetAll => {
+                if ok {
+                    self.stands_at(0);
+                }
+                self.trusted = ok;
+                self.hold_wanted = false;
+                self.report_failed = false;
+            }
+            Sent::Report => panic!("a report is answered"),
+        }
+        self.settle();
+    }
+
+    /// The zone was brought here on purpose.
+    fn stands_at(&mut self, pointer: u32) {
+        self.known = pointer;
+        self.issued_since.clear();
+        self.trusted = true;
+        self.lost = None;
+    }
+
+    fn withdraw(&mut self, n: usize) {
+        let Sent::Write { tokens, .. } = self.sent.remove(n) else { panic!("not a write") };
+        self.issued_since.retain(|i| i.0 != tokens[0]);
+        self.ended.extend(tokens.into_iter().map(|t| (t, End::Withdrawn)));
+        self.settle();
+    }
+
+    fn retry(&mut self, n: usize) {
+        let Sent::Write { at, tokens, sectors, .. } = self.sent.remove(n) else { panic!("not a write") };
+        let write = Write { kind: WriteKind::At(at), sectors, mergeable: false };
+        self.waiting.insert(0, Waiter::Write(tokens[0], write));
+        self.trusted = false;
+        self.report_failed = false;
+        self.settle();
+    }
+
+    fn answer(&mut self, resync: Option<Resync>) {
+        self.sent.retain(|s| *s != Sent::Report);
+        match resync {
+            Some(Resync { class, pointer }) => {
+                self.stands_at(pointer);
+                self.class = class;
+                self.lost = Some(pointer);
+            }
+            None => {
+                self.report_failed = true;
+                self.abort_writes(End::NoAnswer);
+            }
+        }
+        self.settle();
+    }
+
+    fn hold(&mut self) {
+        self.hold_wanted = true;
+        self.abort_writes(End::Aborted);
+        self.waiting.push(Waiter::Hold);
+        self.settle();
+    }
+
+    fn distrust(&mut self) {
+        self.trusted = false;
+        self.report_failed = false;
+        self.settle();
+    }
+
+    fn send(&mut self, at: u32, write: Write, tokens: Vec<u32>, sectors: u32) {
+        self.issued_since.push((tokens[0], sectors));
+        self.sent.push(Sent::Write { at, sectors, tokens, native: self.is_native(write.kind) });
+    }
+
+    fn settle(&mut self) {
+        while self.step() {}
+        if self.waiting.is_empty() && self.trusted && !self.hold_wanted && !self.is_closed_to_others() {
+            self.lost = None;
+        }
+    }
+
+    /// Does one thing, if there is one to do.
+    fn step(&mut self) -> bool {
+        if self.is_closed_to_others() {
+            return false;
+        }
+        match self.waiting.first().cloned() {
+            Some(Waiter::Hold) => {
+                let goes = self.send_alone(Sent::ResetAll);
+                if goes {
+                    self.waiting.remove(0);
+                }
+                goes
+            }
+            Some(Waiter::Manage(token, op)) => {
+                let goes = self.send_alone(Sent::Manage { op, token });
+                if goes {
+                    self.waiting.remove(0);
+                }
+                goes
+            }
+            _ if !self.trusted => !self.report_failed && self.send_alone(Sent::Report),
+            Some(Waiter::Write(token, write)) if self.may_go(write.kind) => {
+                self.waiting.remove(0);
+                match self.place(write) {
+                    Ok(at) => self.issue(at, token, write),
+                    Err(e) => self.ended.push((token, End::Refused(e))),
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn send_alone(&mut self, what: Sent) -> bool {
+        let goes = self.sent.is_empty();
+        if goes {
+            self.sent.push(what);
+        }
+        goes
+    }
+
+    /// Sends a write that waited, with those behind it that may share its command.
+    fn issue(&mut self, at: u32, token: u32, write: Write) {
+        let (mut tokens, mut sectors) = (vec![token], write.sectors);
+        if write.kind != WriteKind::Append {
+            self.lost = None;
+        }
+        while write.mergeable
+            && let Some(&Waiter::Write(
+                next,
+                Write { kind: WriteKind::At(offset), sectors: more, mergeable: true },
+            )) = self.waiting.first()
+            && offset == at + sectors
+            && sectors + more <= self.rules.merge_sectors_max
+            && at + sectors + more <= self.rules.capacity
+        {
+            tokens.push(next);
+            sectors += more;
+            self.waiting.remove(0);
+        }
+        self.send(at, write, tokens, sectors);
+    }
+
+    /// Where a write would continue everything that is issued or waits, if all goes well.
+    fn tail(&self) -> u32 {
+        let begin = if self.sent.contains(&Sent::ResetAll) { 0 } else { self.pointer() };
+        self.waiting.iter().fold(begin, |at, w| match w {
+            Waiter::Write(_, w) => at + w.sectors,
+            Waiter::Manage(_, Op::ZoneReset) | Waiter::Hold => 0,
+            Waiter::Manage(..) => self.rules.capacity,
+        })
+    }
+}
+
+/// What happens; `pick` chooses among what is at the device.
+#[derive(Clone, Copy, Debug)]
+enum Happening {
+    Write { delta: i32, sectors: u32, mergeable: bool },
+    Append { sectors: u32 },
+    Manage(Op),
+    End { pick: usize, ok: bool },
+    Withdraw { pick: usize },
+    Retry { pick: usize },
+    Answer { class: Class, pointer: u32 },
+    NoAnswer,
+    Hold,
+    Distrust,
+}
+
+fn happenings() -> impl Strategy<Value = Happening> {
+    use Happening::*;
+    let delta = prop_oneof![12 => Just(0), 1 => -4..=4];
+    let mergeable = prop_oneof![4 => Just(true), 1 => Just(false)];
+    let pick = 0..8usize;
+    let class =
+        prop_oneof![20 => Just(Class::Sequential), 1 => Just(Class::ReadOnly), 1 => Just(Class::Offline)];
+    prop_oneof![
+        10 => (delta, 1..=4u32, mergeable)
+            .prop_map(|(delta, sectors, mergeable)| Write { delta, sectors, mergeable }),
+        6 => (1..=3u32).prop_map(|sectors| Append { sectors }),
+        1 => prop_oneof![4 => Just(Op::ZoneReset), 1 => Just(Op::ZoneFinish)].prop_map(Manage),
+        12 => (pick.clone(), prop::bool::weighted(0.85)).prop_map(|(pick, ok)| End { pick, ok }),
+        1 => pick.clone().prop_map(|pick| Withdraw { pick }),
+        1 => pick.prop_map(|pick| Retry { pick }),
+        2 => (class, 0..=CAPACITY).prop_map(|(class, pointer)| Answer { class, pointer }),
+        1 => Just(NoAnswer),
+        1 => Just(Hold),
+        1 => Just(Distrust),
+    ]
+}
+
+/// Both plugs, and who has come.
+struct Pair {
+    real: Shell,
+    naive: Naive,
+    tokens: u32,
+    /// Tokens in the order of their first issue.
+    order: Vec<u32>,
+}
+
+impl Pair {
+    fn new(rules: Rules) -> Pair {
+        Pair { real: Shell::new(rules), naive: Naive::new(rules), tokens: 0, order: Vec::new() }
+    }
+
+    fn token(&mut self) -> u32 {
+        self.tokens += 1;
+        self.tokens
+    }
+
+    fn submit(&mut self, write: Write) {
+        let token = self.token();
+        self.real.submit(token, write);
+        self.naive.submit(token, write);
+    }
+
+    /// The number of something at the device that fits.
+    fn pick(&self, pick: usize, fits: impl Fn(&Sent) -> bool) -> Option<usize> {
+        let fitting: Vec<usize> = (0..self.real.sent.len()).filter(|&n| fits(&self.real.sent[n])).collect();
+        (!fitting.is_empty()).then(|| fitting[pick % fitting.len()])
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        let is_report = |s: &Sent| *s == Sent::Report;
+        match happening {
+            Happening::Write { delta, sectors, mergeable } => {
+                let offset = self.naive.tail().saturating_add_signed(delta);
+                self.submit(Write { kind: WriteKind::At(offset), sectors, mergeable });
+            }
+            Happening::Append { sectors } => {
+                self.submit(Write { kind: WriteKind::Append, sectors, mergeable: false });
+            }
+            Happening::Manage(op) => {
+                let token = self.token();
+                self.real.manage(token, op);
+                self.naive.manage(token, op);
+            }
+            Happening::End { pick, ok } => {
+                if let Some(n) = self.pick(pick, |s| !is_report(s)) {
+                    self.real.end(n, ok);
+                    self.naive.end(n, ok);
+                }
+            }
+            Happening::Withdraw { pick } => {
+                let single = |s: &Sent| matches!(s, Sent::Write { tokens, .. } if tokens.len() == 1);
+                if let Some(n) = self.pick(pick, single) {
+                    self.real.withdraw(n);
+                    self.naive.withdraw(n);
+                }
+            }
+            Happening::Retry { pick } => {
+                let zeroes =
+                    |s: &Sent| matches!(s, Sent::Write { tokens, native: false, .. } if tokens.len() == 1);
+                if let Some(n) = self.pick(pick, zeroes) {
+                    self.real.retry(n);
+                    self.naive.retry(n);
+                }
+            }
+            Happening::Answer { class, pointer } => {
+                let pointer = if class == Class::Sequential { pointer } else { CAPACITY };
+                self.answer(Some(Resync { class, pointer }));
+            }
+            Happening::NoAnswer => self.answer(None),
+            Happening::Hold => {
+                if !self.naive.hold_wanted {
+                    self.real.hold();
+                    self.naive.hold();
+                }
+            }
+            Happening::Distrust => {
+                self.real.distrust();
+                self.naive.distrust();
+            }
+        }
+    }
+
+    fn answer(&mut self, resync: Option<Resync>) {
+        if self.real.sent.contains(&Sent::Report) {
+            self.real.answer(resync);
+            self.naive.answer(resync);
+        }
+    }
+
+    /// Both agree, and what must always hold does.
+    fn check(&mut self) -> Result<(), TestCaseError> {
+        let Pair { real, naive, .. } = self;
+        prop_assert_eq!(&real.sent, &naive.sent);
+        prop_assert_eq!(&real.ended, &naive.ended);
+        prop_assert_eq!(real.word.pointer(), naive.pointer());
+        prop_assert_eq!(real.word.recovers(), !naive.trusted);
+        prop_assert_eq!(real.word.class(), naive.class);
+        let requests = naive.waiting.iter().filter(|w| !matches!(w, Waiter::Hold)).count();
+        prop_assert_eq!(real.queue.len(), requests);
+        prop_assert_eq!(real.queue.check(real.word, &real.rules), Ok(()));
+        let writes = real.sent.iter().filter(|s| matches!(s, Sent::Write { .. })).count();
+        let positional = real.sent.iter().filter(|s| matches!(s, Sent::Write { native: false, .. })).count();
+        prop_assert!(positional <= 1 && (positional == 0 || writes == 1), "{:?}", real.sent);
+        prop_assert!(writes == real.sent.len() || real.sent.len() == 1, "{:?}", real.sent);
+        prop_assert_eq!(real.word.in_flight() as usize, writes);
+        for sent in &real.sent {
+            let Sent::Write { tokens, .. } = sent else { continue };
+            for token in tokens {
+                if !self.order.contains(token) {
+                    prop_assert!(self.order.last() < Some(token), "{} after {:?}", token, self.order);
+                    self.order.push(*token);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets everything end.
+    fn drain(&mut self) -> Result<(), TestCaseError> {
+        while !self.real.sent.is_empty() {
+            match self.real.sent[0] {
+                Sent::Report => self.answer(Some(Resync { class: Class::Sequential, pointer: 4 })),
+                _ => self.happen(Happening::End { pick: 0, ok: true }),
+            }
+            self.check()?;
+        }
+        let mut ends = HashMap::new();
+        for (token, _) in &self.real.ended {
+            *ends.entry(*token).or_insert(0) += 1;
+        }
+        prop_assert_eq!(ends.len(), self.tokens as usize, "every request ends");
+        prop_assert!(ends.values().all(|&n| n == 1), "once");
+        let idle = Word::new(self.real.word.class(), self.real.word.pointer());
+        let gave_up = self.naive.report_failed;
+        prop_assert!(self.real.word == idle || gave_up, "{:?}", self.real.word);
+        Ok(())
+    }
+}
+
+proptest! {
+    #[test]
+    fn plug_does_what_the_naive_one_does(
+        appends_in_flight_max in prop_oneof![Just(0), Just(1), Just(3)],
+        merge_sectors_max in prop_oneof![Just(0), Just(8)],
+        happenings in prop::collection::vec(happenings(), 1..120),
+    ) {
+        let mut pair = Pair::new(Rules { merge_sectors_max, ..rules(appends_in_flight_max) });
+        for happening in happenings {
+            pair.happen(happening);
+            pair.check()?;
+        }
+        pair.drain()?;
+    }
+}

@@ -1,0 +1,183 @@
+//! One zone's plug with a device behind it: what the write path does for many zones and threads, for one zone in order.
+
+use super::*;
+use crate::plug::Admission;
+
+/// Something at the device.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Sent {
+    Write {
+        at: u32,
+        sectors: u32,
+        tokens: Vec<u32>,
+        native: bool,
+    },
+    Manage {
+        op: Op,
+        token: u32,
+    },
+    Report,
+    /// The reset of all zones, once this zone is quiet.
+    ResetAll,
+}
+
+/// How a request ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    Done,
+    /// The device said no.
+    Failed,
+    Refused(RequestError),
+    Aborted,
+    /// The device could not say where the zone stands.
+    NoAnswer,
+    Withdrawn,
+}
+
+/// A write as it is submitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Write {
+    pub(super) kind: WriteKind,
+    pub(super) sectors: u32,
+    pub(super) mergeable: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Shell {
+    pub(super) rules: Rules,
+    pub(super) word: Word,
+    pub(super) queue: Queue<u32>,
+    /// In the order in which they were issued.
+    pub(super) sent: Vec<Sent>,
+    pub(super) ended: Vec<(u32, End)>,
+}
+
+impl Shell {
+    pub(super) fn new(rules: Rules) -> Shell {
+        Shell { rules, word: Word::default(), queue: Queue::default(), sent: Vec::new(), ended: Vec::new() }
+    }
+
+    pub(super) fn submit(&mut self, token: u32, write: Write) {
+        match self.word.admit(write.kind, write.sectors, &self.rules) {
+            Admission::Issue(word, at) => {
+                self.word = word;
+                self.send(at, write.sectors, vec![token]);
+            }
+            Admission::Refuse(e) => self.ended.push((token, End::Refused(e))),
+            Admission::Wait => {
+                let kind = Kind::Write(write.kind, write.sectors);
+                self.word = self.queue.push(self.word, Item { kind, mergeable: write.mergeable, token });
+            }
+        }
+        self.settle();
+    }
+
+    pub(super) fn manage(&mut self, token: u32, op: Op) {
+        let mut aborted = Vec::new();
+        self.word = self.queue.push_management(self.word, op, token, &mut aborted);
+        self.abort(aborted, End::Aborted);
+        self.settle();
+    }
+
+    /// The device ends what was sent as number `n`.
+    pub(super) fn end(&mut self, n: usize, ok: bool) {
+        match self.sent.remove(n) {
+            Sent::Write { tokens, .. } => {
+                self.word = if ok { self.word.completed() } else { self.word.completed().recovering() };
+                self.abort(tokens, if ok { End::Done } else { End::Failed });
+            }
+            Sent::Manage { op, token } => {
+                let pointer = if op == Op::ZoneReset { 0 } else { self.rules.capacity };
+                self.word = self.queue.managed(self.word, ok.then_some(pointer));
+                self.ended.push((token, if ok { End::Done } else { End::Failed }));
+            }
+            Sent::ResetAll => {
+                let word = self.queue.release(self.word, ok.then_some(0));
+                // Some zones may have been reset.
+                self.word = if ok { word } else { word.recovering() };
+            }
+            Sent::Report => panic!("a report is answered"),
+        }
+        self.settle();
+    }
+
+    /// A write never reached the device and its request ends.
+    pub(super) fn withdraw(&mut self, n: usize) {
+        let Sent::Write { tokens, sectors, .. } = self.sent.remove(n) else { panic!("not a write") };
+        self.word = self.word.unissued(sectors);
+        self.abort(tokens, End::Withdrawn);
+        self.settle();
+    }
+
+    /// A positional write was not executed and is to be done in another way.
+    pub(super) fn retry(&mut self, n: usize) {
+        let Sent::Write { at, tokens, sectors, .. } = self.sent.remove(n) else { panic!("not a write") };
+        let kind = Kind::Write(WriteKind::At(at), sectors);
+        let word = self.word.completed().recovering();
+        self.word = self.queue.push_front(word, Item { kind, mergeable: false, token: tokens[0] });
+        self.settle();
+    }
+
+    pub(super) fn answer(&mut self, resync: Option<Resync>) {
+        let n = self.sent.iter().position(|s| *s == Sent::Report).expect("a report is under way");
+        self.sent.remove(n);
+        match resync {
+            Some(resync) => self.word = self.queue.resynced(self.word, resync),
+            None => {
+                let mut failed = Vec::new();
+                self.queue.resync_failed(&mut failed);
+                self.abort(failed, End::NoAnswer);
+            }
+        }
+        self.settle();
+    }
+
+    pub(super) fn hold(&mut self) {
+        let mut aborted = Vec::new();
+        self.word = self.queue.hold(self.word, &mut aborted);
+        self.abort(aborted, End::Aborted);
+        self.settle();
+    }
+
+    pub(super) fn distrust(&mut self) {
+        self.word = self.queue.distrust(self.word);
+        self.settle();
+    }
+
+    fn abort(&mut self, tokens: Vec<u32>, end: End) {
+        self.ended.extend(tokens.into_iter().map(|t| (t, end.clone())));
+    }
+
+    fn send(&mut self, at: u32, sectors: u32, tokens: Vec<u32>) {
+        let native = self.word.appending();
+        self.sent.push(Sent::Write { at, sectors, tokens, native });
+    }
+
+    /// One step after the other until there is none.
+    fn settle(&mut self) {
+        while self.word.waits() {
+            let (word, next) = self.queue.next(self.word, &self.rules);
+            self.word = word;
+            match next {
+                Next::Nothing => break,
+                Next::Issue { at, sectors, parts } => {
+                    let tokens = (0..parts).map(|_| self.queue.pop()).collect();
+                    self.send(at, sectors, tokens);
+                }
+                Next::Manage(op) => {
+                    let token = self.queue.pop();
+                    self.sent.push(Sent::Manage { op, token });
+                }
+                Next::Resync => self.sent.push(Sent::Report),
+                Next::Held => self.sent.push(Sent::ResetAll),
+                Next::Fail(e) => {
+                    let token = self.queue.pop();
+                    self.ended.push((token, End::Refused(e)));
+                }
+            }
+        }
+        if !self.word.waits() {
+            self.queue.recycle();
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Commands that met a full queue of the device and wait for room, each queue's in the order in which they came.
+//!
+//! They are counted in flight by their plugs: what was decided stays decided. While a queue has some, new commands for it
+//! go behind them, so that a zone with a long queue of its own does not take every place that becomes free.
+
+use crate::device::Context;
+use crate::sync::{AtomicUsize, Mutex, Ordering};
+use std::collections::VecDeque;
+
+pub(super) struct Stalled {
+    /// In all queues together: the one thing that the hot path reads.
+    len: AtomicUsize,
+    queues: Box<[Mutex<VecDeque<Context>>]>,
+}
+
+impl Stalled {
+    pub(super) fn new(queues: usize) -> Stalled {
+        let queues = std::iter::repeat_with(Default::default).take(queues).collect();
+        Stalled { len: AtomicUsize::new(0), queues }
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.len.load(Ordering::Relaxed) == 0
+    }
+
+    /// How many wait for room in one queue.
+    #[cold]
+    pub(super) fn len_of(&self, queue: usize) -> usize {
+        self.queues[queue].lock().len()
+    }
+
+    pub(super) fn push_back(&self, queue: usize, context: Context) {
+        let mut commands = self.queues[queue].lock();
+        commands.push_back(context);
+        self.len.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Puts back what was taken and met a full queue again.
+    pub(super) fn push_front(&self, queue: usize, context: Context) {
+        let mut commands = self.queues[queue].lock();
+        commands.push_front(context);
+        self.len.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn pop(&self, queue: usize) -> Option<Context> {
+        let mut commands = self.queues[queue].lock();
+        let first = commands.pop_front()?;
+        self.len.fetch_sub(1, Ordering::Relaxed);
+        Some(first)
+    }
+}

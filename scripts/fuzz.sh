@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Fuzzes every target for the given number of seconds, starting from the corpora that the tests replay.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seconds=${1:-60}
+command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
+
+declare -A corpora=(
+    [job]="crates/zonal-bench/tests/corpus/job/accept crates/zonal-bench/tests/corpus/job/raw crates/zonal-bench/tests/corpus/job/refuse"
+    [name]="crates/zonal-io/tests/corpus/name"
+    [image]="crates/zonal-io/tests/corpus/image/accept crates/zonal-io/tests/corpus/image/refuse"
+)
+for target in job name image; do
+    mkdir -p "fuzz/corpus/$target"
+    # shellcheck disable=SC2086 # the corpora are several words
+    cargo +nightly fuzz run "$target" "fuzz/corpus/$target" ${corpora[$target]} -- \
+        -max_total_time="$seconds" -print_final_stats=1
+done

@@ -1,0 +1,43 @@
+# What the scripts share. Sourced from the root of the repository.
+
+# The program under test.
+zonal=${ZONAL:-${CARGO_TARGET_DIR:-target}/release/zonal}
+out=out
+
+step() { printf '\n== %s\n' "$*"; }
+
+fail() {
+    echo "${0##*/}: $*" >&2
+    exit 1
+}
+
+[ -x "$zonal" ] || fail "$zonal is not built; run make build"
+mkdir -p "$out"
+
+# The machine that numbers come from, in one line.
+machine() {
+    local cpu
+    cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)
+    echo "$(nproc) x ${cpu:-$(uname -m)}, Linux $(uname -r), $("$zonal" --version)"
+}
+
+# Sum of the bytes that the jobs of a JSON report moved: bytes read|write FILE.
+bytes() {
+    awk -v key="\"$1\": {" 'index($0, key) { getline; gsub(/[^0-9]/, ""); sum += $0 } END { printf "%d\n", sum }' "$2"
+}
+
+# Runs jobs, keeps both reports in out/, and prints what they come to: bench NAME ARGUMENTS...
+bench() {
+    local name=$1
+    shift
+    rm -f "$out/$name.txt" "$out/$name.json"
+    "$zonal" bench --output "$out/$name.txt" --json "$out/$name.json" "$@" || {
+        if [ -e "$out/$name.txt" ]; then cat "$out/$name.txt"; fi
+        fail "$name failed"
+    }
+}
+
+# The lines of a text report that say what the jobs come to.
+summary() {
+    grep -E '^ +(READ|WRITE): |^Verify' "$out/$1.txt" | sed 's/^ */  /'
+}
