@@ -1,7 +1,7 @@
 //! The progress line: rate, percent, time left, on standard error and only on a terminal.
 
+use crate::plan::{Plan, WorkerPlan};
 use crate::run::measure::Watch;
-use crate::run::plan::{Plan, WorkerPlan};
 use crate::workload::Dir;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;

@@ -2,6 +2,7 @@
 
 use crate::job::JobSpec;
 use crate::latency::Latency;
+use crate::plan::WorkerPlan;
 use crate::report::{Depths, DirReport};
 use crate::workload::Dir;
 use quanta::Clock;
@@ -54,8 +55,9 @@ struct Times {
 }
 
 impl Times {
-    fn new(spec: &JobSpec) -> Times {
-        let wanted = |is_wanted: bool| is_wanted.then(Box::<Latency>::default);
+    /// For a direction that the job uses, or does not.
+    fn new(spec: &JobSpec, is_used: bool) -> Times {
+        let wanted = |is_wanted: bool| (is_wanted && is_used).then(Box::<Latency>::default);
         Times {
             slat: wanted(spec.measures_slat()),
             clat: wanted(spec.measures_clat()),
@@ -83,11 +85,15 @@ pub(super) struct Measure {
 }
 
 impl Measure {
-    pub(super) fn new(spec: &JobSpec, clock: Clock) -> Measure {
+    pub(super) fn new(plan: &WorkerPlan, clock: Clock) -> Measure {
+        let spec = &plan.spec;
         Measure {
             clock,
             is_timed: spec.measures_lat() || spec.measures_clat() || spec.measures_slat(),
-            times: [Times::new(spec), Times::new(spec)],
+            times: [
+                Times::new(spec, plan.reads() || plan.writes_verified()),
+                Times::new(spec, plan.writes()),
+            ],
             flush: None,
             flushes: 0,
             depths: [0; 7],

@@ -25,7 +25,7 @@ mod cpu;
 mod gate;
 mod inbox;
 pub(crate) mod measure;
-pub mod plan;
+
 mod prepare;
 mod round;
 pub mod samples;
@@ -33,12 +33,12 @@ mod worker;
 
 use crate::error::{BenchError, OpenerError};
 use crate::job::{JobFile, Verify};
+use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::report::{Failure, JobReport, ModeReport, Report};
 use crate::verify::check::check_device;
 use crate::verify::{Record, Recorder, VerifyReport};
-use crate::workload::{Ordering, Zones, ZonesOptions};
-use plan::{Plan, WorkerPlan};
+use crate::workload::Zones;
 use std::sync::Arc;
 use std::time::SystemTime;
 use zonal_io::control::ControlServer;
@@ -131,7 +131,7 @@ fn run_mode(
     if start == Start::Erased {
         prepare::erase(&*device)?;
     }
-    let zones_options = zones_options(&plan, in_effect);
+    let zones_options = plan.zones_options(in_effect);
     let zones = prepare::zones(&*device, &mut plan, zones_options)?;
     let volume = Arc::new(Volume::open(device, VolumeOptions { mode, merge: options.merge })?);
     let control = options.control.then(|| ControlServer::start(volume.clone()));
@@ -186,22 +186,6 @@ fn check_verify(plan: &Plan, info: &DeviceInfo, has_data: bool) -> Result<(), Be
             Err(BenchError::NothingToVerify { job: worker.spec.name.clone(), device: info.name.clone() })
         }
         _ => Ok(()),
-    }
-}
-
-fn zones_options(plan: &Plan, mode: WriteMode) -> ZonesOptions {
-    let writers = || plan.workers.iter().filter(|worker| worker.writes());
-    let counts = |worker: &WorkerPlan| worker.reads() || worker.spec.zone_reset_frequency.is_some();
-    ZonesOptions {
-        ordering: match mode {
-            WriteMode::Append => Ordering::ByDevice,
-            WriteMode::Direct => Ordering::OneInFlight,
-            _ => Ordering::BySubmission,
-        },
-        open_max: plan.open_max,
-        counts_written: writers().any(counts),
-        counts_generations: writers().any(WorkerPlan::writes_verified),
-        write_sectors_max: writers().map(|worker| worker.write_sectors).max().unwrap_or(0),
     }
 }
 

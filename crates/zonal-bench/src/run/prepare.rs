@@ -1,7 +1,7 @@
 //! The device before the first round: what it is, where its zones stand, which of them are open.
 
-use super::plan::{Plan, sequential};
 use crate::error::{BenchError, PlanError};
+use crate::plan::{Plan, sequential};
 use crate::workload::zones::{Zones, ZonesOptions};
 use zonal_core::{DeviceError, Op, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex};
 use zonal_io::buffer::IoBuf;

@@ -3,10 +3,10 @@
 use super::Done;
 use super::gate::{Entry, Gate};
 use super::measure::Watch;
-use super::plan::{Plan, WorkerPlan, sequential};
 use super::samples::Samples;
 use super::worker::{Environment, Worker};
 use crate::error::BenchError;
+use crate::plan::{Plan, WorkerPlan, sequential};
 use crate::progress::Progress;
 use crate::report::JobReport;
 use crate::verify::{Record, Recorder};
@@ -16,6 +16,7 @@ use quanta::Clock;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 use zonal_core::{DeviceError, Nanos, Op, RequestError, SECTOR_BYTES, ZoneIndex};
 use zonal_io::device::Output;
@@ -93,14 +94,13 @@ impl Round<'_> {
                 let verified = plan.writes_verified() && plan.spec.do_verify;
                 let recorder = verified.then(|| Recorder::new(plan, self.record.clone()));
                 let work = move || {
+                    let _over = Over { watch, watcher };
                     let worker = Worker::new(environment, plan, watch, workload, recorder);
                     if let Some(result) = worker.run() {
                         let fails_all = result.0.failure.is_some() && plan.spec.exitall_on_error;
                         watch.ends_all.store(fails_all, Ordering::Release);
                         results.lock().push((plan.number, result));
                     }
-                    watch.is_over.store(true, Ordering::Release);
-                    watcher.unpark();
                 };
                 let builder = std::thread::Builder::new().name(plan.spec.name.chars().take(15).collect());
                 if let Err(error) = builder.spawn_scoped(scope, work) {
@@ -242,6 +242,19 @@ impl Round<'_> {
             }
             std::thread::park_timeout(next.saturating_sub(elapsed));
         }
+    }
+}
+
+/// Tells the watcher that a worker is over, however it ends: one that panicked must not be waited for.
+struct Over<'a> {
+    watch: &'a Watch,
+    watcher: Thread,
+}
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.watch.is_over.store(true, Ordering::Release);
+        self.watcher.unpark();
     }
 }
 

@@ -3,7 +3,7 @@
 //! # The inner loop
 //! A request costs one turn of the generator, one submit and one completion, and nothing else: no allocation (buffers
 //! and slots are made before the start), no clock unless times are taken or the device answers later, no lock but the
-//! zone's bit. A device that answers inside submit has no use for the time, so it gets the last one read.
+//! zone's bit. Where no times are taken, the clock is read once in a while only.
 //!
 //! # Waiting
 //! Whoever waits polls. A worker polls at once for a while, because most answers are near; then it lets other threads
@@ -13,8 +13,8 @@ use super::cpu::Usage;
 use super::gate::{Entry, Gate};
 use super::inbox::{Ending, Inbox, Outcome, Places};
 use super::measure::{Measure, Stamps, Watch};
-use super::plan::WorkerPlan;
 use crate::job::Verify;
+use crate::plan::WorkerPlan;
 use crate::report::{Failure, JobReport};
 use crate::verify::{Blocks, Expected, Mismatch, Recorder, Ticket, check_block};
 use crate::workload::{Dir, Ended, Io, Placing, Purpose, Step, Stream, Workload, Zones};
@@ -35,6 +35,13 @@ const SLEEP_MAX: Duration = Duration::from_millis(1);
 
 /// How much earlier than due a sleeper wakes: the kernel's timers are about that late.
 const SLEEP_MARGIN: Duration = Duration::from_micros(60);
+
+/// Requests that get the same time where no times are taken: what a device that answers later sees as a delay that is
+/// too short by as much as these take to submit, a microsecond or two.
+const AGE_MAX: u32 = 16;
+
+/// The same for a device that answers inside submit, and so has no use for the time.
+const INLINE_AGE_MAX: u32 = 1024;
 
 /// What all workers of a round have in common.
 pub(super) struct Environment<'a> {
@@ -98,6 +105,8 @@ pub(super) struct Worker<'a> {
     last: u64,
     /// The same as time since the epoch.
     now: Nanos,
+    /// Requests submitted since then.
+    age: u32,
     /// Whether the last request was answered inside submit.
     is_inline: bool,
     idle: u32,
@@ -117,7 +126,7 @@ impl<'a> Worker<'a> {
         workload: Workload,
         recorder: Option<Recorder>,
     ) -> Worker<'a> {
-        let measure = Measure::new(&plan.spec, environment.clock.clone());
+        let measure = Measure::new(plan, environment.clock.clone());
         let depth = plan.spec.iodepth;
         let buffers = buffers(environment, plan);
         let clock = measure.is_timed.then(|| environment.clock.clone());
@@ -134,6 +143,7 @@ impl<'a> Worker<'a> {
             blocks,
             last: environment.epoch,
             now: Nanos(0),
+            age: u32::MAX,
             is_inline: false,
             idle: 0,
             stamp: 0,
@@ -257,9 +267,11 @@ impl<'a> Worker<'a> {
     /// The time for a request that goes out now.
     #[inline]
     fn time(&mut self) -> Nanos {
-        if self.measure.is_timed || !self.is_inline {
+        let age_max = if self.is_inline { INLINE_AGE_MAX } else { AGE_MAX };
+        if self.measure.is_timed || self.age >= age_max {
             self.read_clock();
         }
+        self.age = self.age.saturating_add(1);
         self.now
     }
 
@@ -268,9 +280,10 @@ impl<'a> Worker<'a> {
         let Environment { clock, epoch, .. } = *self.environment;
         self.last = clock.raw();
         self.now = Nanos(clock.delta_as_nanos(epoch, self.last));
+        self.age = 0;
     }
 
-    #[inline]
+    #[inline(always)]
     fn submit_io(&mut self, slot: u32, io: Io) {
         self.free.pop();
         let mut buffer = self.inbox.take_buffer(slot);
@@ -287,7 +300,7 @@ impl<'a> Worker<'a> {
         self.after_submit(slot);
     }
 
-    #[inline]
+    #[inline(always)]
     fn submit(&mut self, slot: u32, kind: Kind, op: Op, io: Io, buffer: IoBuf) {
         self.in_flight += 1;
         self.measure.depth(self.in_flight);
@@ -331,7 +344,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Takes in what was answered inside submit, and notes when the rest was with the write path.
-    #[inline]
+    #[inline(always)]
     fn after_submit(&mut self, slot: u32) {
         self.reap();
         let entry = &mut self.slots[slot as usize];
@@ -363,7 +376,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Takes in what has ended; how much.
-    #[inline]
+    #[inline(always)]
     fn reap(&mut self) -> usize {
         let mut reaped = 0;
         while let Some((ending, has_more)) = self.inbox.next() {
@@ -376,7 +389,7 @@ impl<'a> Worker<'a> {
         reaped
     }
 
-    #[inline]
+    #[inline(always)]
     fn finish(&mut self, ending: Ending) {
         let Ending { slot, is_plain, at } = ending;
         let entry = &mut self.slots[slot as usize];

@@ -18,7 +18,7 @@
 //! | 56- | payload, drawn from seed and number |
 
 use super::{Expected, Recorder, Ticket};
-use crate::run::plan::WorkerPlan;
+use crate::plan::WorkerPlan;
 use crate::workload::{Io, Placing};
 use crc_fast::crc32_iscsi;
 use std::fmt;

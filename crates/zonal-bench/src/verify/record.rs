@@ -11,7 +11,7 @@
 //! All recorders of a run together keep at most [`RECORDS_MAX`] entries (of 32 bytes at most); then the job fails.
 
 use super::{Expected, Ticket};
-use crate::run::plan::WorkerPlan;
+use crate::plan::WorkerPlan;
 use crate::workload::{Io, Zones};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -215,7 +215,7 @@ impl Run {
 mod tests {
     use super::*;
     use crate::job::JobFile;
-    use crate::run::plan::Plan;
+    use crate::plan::Plan;
     use crate::workload::{Dir, Placing};
     use zonal_core::Sectors;
     use zonal_io::emulated::EmulatedOptions;

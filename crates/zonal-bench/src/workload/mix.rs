@@ -3,7 +3,7 @@
 use super::Dir;
 use super::random::{Purpose, Stream};
 use crate::job::Direction;
-use crate::run::plan::WorkerPlan;
+use crate::plan::WorkerPlan;
 
 /// Draws directions such that their shares stay close to what the job asks for.
 ///

@@ -26,7 +26,7 @@ pub use zones::{Ordering, Zones, ZonesOptions};
 
 use crate::error::PlanError;
 use crate::job::{Direction, Verify, ZoneMode};
-use crate::run::plan::WorkerPlan;
+use crate::plan::WorkerPlan;
 use erase::Erase;
 use mix::Mix;
 use sequence::Sequence;

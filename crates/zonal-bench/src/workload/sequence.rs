@@ -4,7 +4,7 @@ use super::random::{Purpose, RandomMap, Stream};
 use super::{Dir, Zones};
 use crate::error::PlanError;
 use crate::job::{Direction, Verify, ZoneMode};
-use crate::run::plan::WorkerPlan;
+use crate::plan::WorkerPlan;
 use zonal_core::Sector;
 
 /// Offsets of one worker.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::job::JobFile;
-use crate::run::plan::Plan;
+use crate::plan::Plan;
 use std::collections::VecDeque;
 use zonal_core::{Geometry, Sectors, ZoneDescriptor};
 use zonal_io::device::Device;

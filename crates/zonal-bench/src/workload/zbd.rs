@@ -19,7 +19,7 @@
 use super::zones::{Claim, Claimant, Locking, Room, Zones};
 use super::{Dir, Io, Ordering, Placing, Step};
 use crate::job::{Direction, Verify};
-use crate::run::plan::WorkerPlan;
+use crate::plan::WorkerPlan;
 use zonal_core::{Geometry, Sector, Sectors, ZoneIndex};
 
 /// A write that looks for its place.

@@ -6,6 +6,7 @@
 
 use crate::error::PlanError;
 use crate::job::{Direction, Extent, Job, JobSpec, Verify, ZoneMode};
+use crate::workload::{Ordering, ZonesOptions};
 use std::ops::Range;
 use std::sync::Arc;
 use zonal_core::{SECTOR_BYTES, Sector, ZoneIndex};
@@ -130,6 +131,25 @@ impl Plan {
             mark_lonely(&mut plan.workers[round]);
         }
         Ok(plan)
+    }
+}
+
+impl Plan {
+    /// How the zones that these workers share are made.
+    pub fn zones_options(&self, mode: WriteMode) -> ZonesOptions {
+        let writers = || self.workers.iter().filter(|worker| worker.writes());
+        let counts = |worker: &WorkerPlan| worker.reads() || worker.spec.zone_reset_frequency.is_some();
+        ZonesOptions {
+            ordering: match mode {
+                WriteMode::Append => Ordering::ByDevice,
+                WriteMode::Direct => Ordering::OneInFlight,
+                _ => Ordering::BySubmission,
+            },
+            open_max: self.open_max,
+            counts_written: writers().any(counts),
+            counts_generations: writers().any(WorkerPlan::writes_verified),
+            write_sectors_max: writers().map(|worker| worker.write_sectors).max().unwrap_or(0),
+        }
     }
 }
 
@@ -423,4 +443,99 @@ fn mark_lonely(workers: &mut [WorkerPlan]) {
 /// Sequential zones of a range of zones.
 pub fn sequential(zones: &Range<u32>, info: &DeviceInfo) -> impl Iterator<Item = ZoneIndex> + use<> {
     (zones.start.max(info.geometry.conventional_zones())..zones.end).map(ZoneIndex)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::JobFile;
+    use zonal_io::emulated::EmulatedOptions;
+
+    /// 64 zones of 1 MiB, two of them conventional.
+    fn info() -> DeviceInfo {
+        let options =
+            EmulatedOptions { size: 64 << 20, zone_size: 1 << 20, zone_nr_conv: 2, ..Default::default() };
+        options.info("drive").unwrap()
+    }
+
+    fn plan(arguments: &str) -> Plan {
+        let jobs = JobFile::parse_inline(arguments.split_whitespace()).unwrap();
+        Plan::new(jobs.jobs(), &info(), WriteMode::PerZone).unwrap()
+    }
+
+    /// Range of each worker in blocks of 4 KiB.
+    fn ranges(arguments: &str) -> Vec<(u64, u64)> {
+        let plan = plan(&format!("--name=j --bs=4k {arguments}"));
+        plan.workers.iter().map(|worker| (worker.range.start / 8, worker.range.end / 8)).collect()
+    }
+
+    #[test]
+    fn ranges_are_given_in_bytes_zones_and_percent() {
+        const ALL: u64 = 64 * 256;
+        assert_eq!(ranges("--rw=read"), [(0, ALL)]);
+        assert_eq!(ranges("--rw=read --offset=1M --size=2M"), [(256, 768)]);
+        assert_eq!(ranges("--rw=read --zonemode=zbd --offset=3z --size=2z"), [(768, 1280)]);
+        assert_eq!(ranges("--rw=read --size=50%"), [(0, ALL / 2)]);
+        assert_eq!(ranges("--rw=read --offset=75% --size=50%"), [(ALL * 3 / 4, ALL)]);
+    }
+
+    #[test]
+    fn range_ends_with_the_device() {
+        assert_eq!(ranges("--rw=read --offset=63M --size=10M"), [(63 * 256, 64 * 256)]);
+    }
+
+    #[test]
+    fn clones_start_an_increment_apart() {
+        let found = ranges("--rw=read --size=1M --offset=1M --offset_increment=2M --numjobs=3");
+        assert_eq!(found, [(256, 512), (768, 1024), (1280, 1536)]);
+    }
+
+    #[test]
+    fn size_that_is_no_multiple_of_a_block_is_cut() {
+        assert_eq!(ranges("--rw=read --size=10000"), [(0, 2)]);
+    }
+
+    #[test]
+    fn amounts_follow_from_size_io_size_and_loops() {
+        let amounts = |arguments: &str| {
+            let plan = plan(&format!("--name=j --bs=4k --rw=read {arguments}"));
+            let worker = &plan.workers[0];
+            (worker.pass_sectors / 8, worker.total_sectors / 8)
+        };
+        assert_eq!(amounts("--size=1M"), (256, 256));
+        assert_eq!(amounts("--size=1M --loops=3"), (256, 768));
+        assert_eq!(amounts("--size=1M --io_size=4M"), (256, 1024));
+        assert_eq!(amounts("--size=1M --io_size=25%"), (256, 64));
+        assert_eq!(amounts("--size=1M --time_based --runtime=1s").1, u64::MAX / 8);
+    }
+
+    #[test]
+    fn stonewall_ends_a_round_and_new_group_only_a_group() {
+        let plan = plan(
+            "--name=a --rw=read --bs=4k --numjobs=2 --name=b --rw=read --bs=4k --new_group --name=c --rw=read --bs=4k \
+             --stonewall",
+        );
+        assert_eq!(plan.rounds, [0..3, 3..4]);
+        assert_eq!(plan.workers.iter().map(|w| w.group).collect::<Vec<_>>(), [0, 0, 1, 2]);
+        assert_eq!(
+            plan.workers.iter().map(|w| (w.job, w.clone)).collect::<Vec<_>>(),
+            [(0, 0), (0, 1), (1, 0), (2, 0)]
+        );
+    }
+
+    #[test]
+    fn first_job_with_zones_sets_the_limit_for_all() {
+        let zbd = "--zonemode=zbd --rw=write --bs=4k";
+        assert_eq!(plan(&format!("--name=a {zbd} --max_open_zones=5 --name=b {zbd}")).open_max, 5);
+        assert_eq!(plan(&format!("--name=a {zbd}")).open_max, 0);
+    }
+
+    #[test]
+    fn buffers_beyond_the_bound_are_refused() {
+        let arguments = "--name=j --rw=read --bs=1M --iodepth=65536 --numjobs=2";
+        let jobs = JobFile::parse_inline(arguments.split_whitespace()).unwrap();
+        let (job, error) = Plan::new(jobs.jobs(), &info(), WriteMode::PerZone).unwrap_err();
+        assert_eq!(job, "j");
+        assert!(matches!(error, PlanError::Buffers { max: BUFFER_BYTES_MAX, .. }));
+    }
 }
