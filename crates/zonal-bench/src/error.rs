@@ -34,6 +34,14 @@ pub enum BenchError {
         /// The device's answer.
         error: DeviceError,
     },
+    /// The zones cannot be read again before a round.
+    #[error("{device}: cannot read the zones: {error}")]
+    Report {
+        /// Device name.
+        device: String,
+        /// What the report ended with.
+        error: RequestError,
+    },
     /// The write path cannot reset a zone before a round.
     #[error("{device}: cannot reset the zone at sector {sector}: {error}")]
     Reset {

@@ -148,6 +148,9 @@ pub struct JobReport {
     pub resets: u64,
     /// Zones finished.
     pub finishes: u64,
+    /// Whether it ended early because no zone of its range could be written: all were full or dead, or other zones
+    /// used up the limit of open ones. As in fio that is no error.
+    pub lacked_zone: bool,
     /// Errors counted.
     pub errors: u64,
     /// The first of them.
@@ -186,6 +189,7 @@ impl JobReport {
         }
         self.resets += other.resets;
         self.finishes += other.finishes;
+        self.lacked_zone |= other.lacked_zone;
         self.errors += other.errors;
         if self.failure.is_none() {
             self.failure.clone_from(&other.failure);

@@ -260,6 +260,18 @@ fn active_zones_elsewhere_lower_the_limit() {
     );
 }
 
+#[test]
+fn job_that_finds_no_zone_to_open_says_so() {
+    let device = null(&options());
+    // The first job leaves its two zones open and partly written.
+    let arguments = "--max_open_zones=2 --rw=write --zonemode=zbd --bs=64k --io_size=64k --name=hold --offset=4z \
+                     --size=1z --numjobs=2 --offset_increment=1z --name=late --stonewall --offset=10z --size=4z";
+    let report = run_on(&device, WriteMode::PerZone, arguments);
+    let late = report.modes[0].jobs.last().unwrap();
+    assert!(late.lacked_zone && late.failure.is_none() && late.dir(Dir::Write).ios == 0);
+    assert!(report.to_text().contains("ended early"), "{}", report.to_text());
+}
+
 fn misfit(options: &EmulatedOptions, mode: WriteMode, arguments: &str) -> PlanError {
     match try_run(&null(options), &[mode], arguments) {
         Err(BenchError::Plan { job, error }) => {

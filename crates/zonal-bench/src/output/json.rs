@@ -117,6 +117,7 @@ struct JobPart {
     seed: u64,
     zone_resets: u64,
     zone_finishes: u64,
+    lacked_zone: bool,
     errors: u64,
     failure: Option<String>,
 }
@@ -253,6 +254,7 @@ fn job(mode: &ModeReport, report: &JobReport, detail: Detail) -> Job {
             seed: report.seed,
             zone_resets: report.resets,
             zone_finishes: report.finishes,
+            lacked_zone: report.lacked_zone,
             errors: report.errors,
             failure: report.failure.as_ref().map(ToString::to_string),
         },

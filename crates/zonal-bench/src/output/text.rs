@@ -56,6 +56,9 @@ fn print_job(text: &mut String, job: &JobReport) {
     if let Some(failure) = &job.failure {
         line!(text, "  error: {failure}{}", more(job.errors));
     }
+    if job.lacked_zone {
+        line!(text, "  ended early: no zone of its range could be written or opened");
+    }
     for dir in [Dir::Read, Dir::Write] {
         print_dir(text, job, dir);
     }

@@ -18,12 +18,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use zonal_core::{Nanos, Op, SECTOR_BYTES, ZoneCondition, ZoneIndex};
+use zonal_core::{DeviceError, Nanos, Op, RequestError, SECTOR_BYTES, ZoneIndex};
+use zonal_io::device::Output;
 use zonal_io::sync::{CachePadded, Mutex};
-use zonal_io::volume::{Request, Volume, WriteMode};
+use zonal_io::volume::{Request, Volume};
 
 /// Time between two samples of bandwidth and rate, fio's default.
 const SAMPLE_EVERY: Duration = Duration::from_millis(500);
+
+/// Zones asked for in one report.
+const REPORT_ZONES: u32 = 1 << 16;
 
 /// Time between two updates of the progress line.
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
@@ -56,25 +60,6 @@ impl Round<'_> {
 
     fn workers(&self) -> &[WorkerPlan] {
         &self.plan.workers[self.range()]
-    }
-
-    /// Brings the zones in line with what earlier rounds have left. Nothing is in flight.
-    fn refresh(&self) -> Result<(), BenchError> {
-        if self.volume.mode().0 != WriteMode::Direct {
-            self.zones.refresh(|zone| self.volume.write_pointer(zone));
-            return Ok(());
-        }
-        // Without plugs the write path does not know.
-        let zones = prepare::descriptors(&**self.volume.device())?;
-        self.zones.refresh(|zone| {
-            let zone = &zones[zone.0 as usize];
-            match zone.condition {
-                ZoneCondition::ReadOnly | ZoneCondition::Offline => None,
-                ZoneCondition::Full => Some(zone.start + zone.capacity),
-                _ => zone.write_pointer,
-            }
-        });
-        Ok(())
     }
 
     pub(super) fn run(self, done: &mut Done, progress: &mut Progress) -> Result<Outcome, BenchError> {
@@ -163,6 +148,7 @@ impl Round<'_> {
         }
         let mut resets = 0;
         for zone in (0..self.zones.geometry().zones()).map(ZoneIndex).filter(|z| wanted[z.0 as usize]) {
+            self.zones.will_be_reset(zone);
             self.reset(zone)?;
             self.zones.was_reset(zone, true);
             resets += 1;
@@ -170,20 +156,46 @@ impl Round<'_> {
         Ok(resets)
     }
 
+    /// Brings the pointers in line with the device: jobs without `zonemode=zbd` move them unseen.
+    fn refresh(&self) -> Result<(), BenchError> {
+        let geometry = self.zones.geometry();
+        let mut next = 0;
+        while next < geometry.zones() {
+            let request = Request::report(geometry.start_of(ZoneIndex(next)), REPORT_ZONES);
+            let zones = match self.carry_out(request) {
+                Ok(Output::Zones(zones)) if !zones.is_empty() => zones,
+                Ok(_) => return Err(self.no_zones(RequestError::Device(DeviceError::InvalidField))),
+                Err(error) => return Err(self.no_zones(error)),
+            };
+            zones.iter().for_each(|zone| self.zones.refresh(zone));
+            next += zones.len() as u32;
+        }
+        Ok(())
+    }
+
+    fn no_zones(&self, error: RequestError) -> BenchError {
+        BenchError::Report { device: self.volume.info().name.clone(), error }
+    }
+
     /// Resets one zone while nobody else is at work.
     fn reset(&self, zone: ZoneIndex) -> Result<(), BenchError> {
         let sector = self.zones.geometry().start_of(zone);
+        let device = || self.volume.info().name.clone();
+        let reset = self.carry_out(Request::zone(Op::ZoneReset, sector));
+        reset.map(|_| ()).map_err(|error| BenchError::Reset { device: device(), sector, error })
+    }
+
+    /// Carries out one request while nobody else is at work.
+    fn carry_out(&self, request: Request) -> Result<Output, RequestError> {
         let answer = Arc::new(Mutex::new(None));
         let left = answer.clone();
         let channel = self.volume.channel(move |completion| *left.lock() = Some(completion.result));
         let begin = Instant::now();
         let now = || Nanos(begin.elapsed().as_nanos() as u64);
-        self.volume.submit(now(), &channel, Request::zone(Op::ZoneReset, sector));
+        self.volume.submit(now(), &channel, request);
         loop {
             if let Some(result) = answer.lock().take() {
-                let device = || self.volume.info().name.clone();
-                let failed = |error| BenchError::Reset { device: device(), sector, error };
-                return result.map(|_| ()).map_err(failed);
+                return result;
             }
             if self.volume.poll(now()).is_none() {
                 self.volume.wait(Duration::from_millis(1));

@@ -200,6 +200,7 @@ impl<'a> Worker<'a> {
             flush_lat: self.measure.flush.take(),
             resets: self.resets,
             finishes: self.finishes,
+            lacked_zone: self.workload.lacked_zone(),
             errors: self.errors,
             failure: self.failure,
             elapsed,
@@ -479,6 +480,11 @@ impl<'a> Worker<'a> {
         });
         if let Some((expected, found)) = problem {
             let zone = geometry.zone_of(io.sector);
+            // Another job may have reset the zone since the read was chosen.
+            let current = self.environment.zones.generation(zone);
+            if expected.generation.is_some_and(|generation| generation != current) {
+                return;
+            }
             let job = self.plan.spec.name.clone();
             let first = Mismatch { job, sector: io.sector, zone, sectors: io.sectors, expected, found };
             self.fail(Failure::Verify { first });

@@ -40,6 +40,7 @@ impl Erase {
                 Stage::Locked if !zones.is_quiet(zone) => return Some(Step::Wait),
                 Stage::Locked => {
                     self.stage = Stage::Under;
+                    zones.will_be_reset(zone);
                     return Some(Step::Reset(zone));
                 }
                 Stage::Under => return Some(Step::Wait),

@@ -125,6 +125,8 @@ pub struct Workload {
     erase: Option<Erase>,
     pending: Option<Pending>,
     stalled: bool,
+    /// A pass ended because no zone could be written.
+    lacked_zone: bool,
     /// Reads and writes that have not ended.
     in_flight: u32,
     issued: [u64; 2],
@@ -155,6 +157,7 @@ impl Workload {
             erase: None,
             pending: None,
             stalled: false,
+            lacked_zone: false,
             in_flight: 0,
             issued: [0; 2],
             left: 0,
@@ -182,6 +185,12 @@ impl Workload {
     /// Passes begun after the first.
     pub fn passes(&self) -> u64 {
         self.passes
+    }
+
+    /// Whether a pass ended early because no zone of its range could be written: all were full or dead, or not open
+    /// with no other to be opened.
+    pub fn lacked_zone(&self) -> bool {
+        self.lacked_zone
     }
 
     /// What to do next.
@@ -312,7 +321,10 @@ impl Workload {
                     self.pending = Some(Pending::Write(write));
                     step
                 }
-                Way::NoZone if self.stall(zones) => Step::PassOver,
+                Way::NoZone if self.stall(zones) => {
+                    self.lacked_zone = true;
+                    Step::PassOver
+                }
                 Way::NoZone => {
                     self.pending = Some(Pending::Write(write));
                     Step::Wait

@@ -118,10 +118,11 @@ impl ZbdWrite {
                         return Way::Step(Step::Wait);
                     }
                     self.stage = Stage::Under(manage);
-                    return Way::Step(match manage {
-                        Manage::ResetFull | Manage::ResetDue => Step::Reset(self.zone),
-                        Manage::Finish => Step::Finish(self.zone),
-                    });
+                    if manage == Manage::Finish {
+                        return Way::Step(Step::Finish(self.zone));
+                    }
+                    zones.will_be_reset(self.zone);
+                    return Way::Step(Step::Reset(self.zone));
                 }
                 Stage::Under(_) => return Way::Step(Step::Wait),
             }

@@ -19,7 +19,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering as Memory};
-use zonal_core::{Geometry, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex};
+use zonal_core::{Geometry, ZoneCondition, ZoneDescriptor, ZoneIndex};
 use zonal_io::sync::{Mutex, WordTable};
 
 const POINTER: u64 = 0xFFFF_FFFF;
@@ -405,11 +405,15 @@ impl Zones {
         self.load(zone) & IN_FLIGHT == 0
     }
 
-    /// The zone, locked and quiet, was reset: it is empty. It stays in the open set if it was there.
-    pub fn was_reset(&self, zone: ZoneIndex, is_alone: bool) {
+    /// The zone, locked and quiet, will be reset: from now on its data may be gone, also if the reset fails.
+    pub fn will_be_reset(&self, zone: ZoneIndex) {
         if let Some(generations) = &self.generations {
             generations[zone.0 as usize].fetch_add(1, Memory::AcqRel);
         }
+    }
+
+    /// The zone, locked and quiet, was reset: it is empty. It stays in the open set if it was there.
+    pub fn was_reset(&self, zone: ZoneIndex, is_alone: bool) {
         let old = self.change(zone, is_alone, |w| w & !(LOCKED | POINTER));
         if self.counts_written {
             self.written.fetch_sub(old & POINTER, Memory::Relaxed);
@@ -468,21 +472,15 @@ impl Zones {
         self.moving.load(Memory::Acquire) > 0
     }
 
-    /// Brings the pointers in line with the write path, between rounds, when nothing is in flight.
-    ///
-    /// `pointer` gives the next sector of a zone, `None` for one that takes no writes.
-    pub fn refresh(&self, pointer: impl Fn(ZoneIndex) -> Option<Sector>) {
-        for zone in (self.geometry.conventional_zones()..self.geometry.zones()).map(ZoneIndex) {
-            let Some(sector) = pointer(zone) else {
-                self.change(zone, false, |w| w | DEAD);
-                continue;
-            };
-            let at = (sector.0 - self.geometry.start_of(zone).0).min(self.capacity(zone).into());
-            self.change(zone, false, |w| (w & !(POINTER | IN_FLIGHT | LOCKED)) | at);
-            if self.is_open(zone) {
-                self.close_if_full(zone, false);
-            }
+    /// Brings a zone in line with its description, between rounds, when nothing is in flight.
+    pub fn refresh(&self, described: &ZoneDescriptor) {
+        let zone = described.zone;
+        if self.geometry.is_conventional(zone) {
+            return;
         }
+        let word = word_of(&self.geometry, described);
+        self.change(zone, false, |w| w & OPEN | word);
+        self.close_if_full(zone, false);
     }
 }
 
