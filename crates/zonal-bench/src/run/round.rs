@@ -4,7 +4,6 @@ use super::Done;
 use super::gate::{Entry, Gate};
 use super::measure::Watch;
 use super::plan::{Plan, WorkerPlan, sequential};
-use super::prepare;
 use super::samples::Samples;
 use super::worker::{Environment, Worker};
 use crate::error::BenchError;
