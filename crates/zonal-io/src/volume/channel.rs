@@ -326,6 +326,12 @@ impl Channels {
         Channel { inner, not_sync: PhantomData }
     }
 
+    /// Whether `channel` is one of these.
+    #[inline]
+    pub(super) fn own(&self, channel: &Channel) -> bool {
+        Arc::ptr_eq(&channel.inner.backlog, &self.backlog)
+    }
+
     pub(super) fn backlog(&self) -> &Backlog {
         &self.backlog
     }
