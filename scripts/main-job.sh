@@ -22,6 +22,8 @@ if [ -n "${FIO_EXAMPLES:-}" ]; then
 elif command -v dpkg >/dev/null; then
     mapfile -t examples < <(dpkg -L fio-examples 2>/dev/null | grep -E '/zbd-[^/]*\.fio$' | sort -r)
 fi
+# Where documentation is not installed, as in small containers, make setup unpacks them here.
+[ -e "${examples[0]:-}" ] || examples=("$out"/fio-examples/usr/share/doc/fio/examples/zbd-*.fio)
 [ -e "${examples[0]:-}" ] || fail "fio's examples are not there; install fio-examples or set FIO_EXAMPLES to their directory"
 
 machine
@@ -36,8 +38,10 @@ bench fill --device "$image" --name=fill --rw=write --zonemode=zbd --bs=1M --thr
 summary fill
 "$zonal" report "$image" --offset $((140660178944 / 512)) --count 2
 
+ran=()
 for job in "${examples[@]}"; do
     name=$(basename "$job" .fio)
+    ran+=("$name")
     step "$job, as it is but for:"
     bench "$name" --device "$image" --set "runtime=$runtime" "$job"
     summary "$name"
@@ -79,4 +83,6 @@ for device in null:size=64G,zone_size=256M,complete=poll ram:size=256M,zone_size
 done
 
 step "Reports"
-ls "$out"/*.json
+for name in fill "${ran[@]}" verify modes-null modes-ram; do
+    echo "  $out/$name.json"
+done

@@ -13,7 +13,11 @@ is_debian_root() {
 packages=()
 command -v cc >/dev/null || packages+=(gcc libc6-dev)
 command -v fio >/dev/null || packages+=(fio)
-compgen -G '/usr/share/doc/fio/examples/zbd-*.fio' >/dev/null || packages+=(fio-examples)
+have_examples() {
+    compgen -G '/usr/share/doc/fio/examples/zbd-*.fio' >/dev/null ||
+        compgen -G 'out/fio-examples/usr/share/doc/fio/examples/zbd-*.fio' >/dev/null
+}
+have_examples || packages+=(fio-examples)
 if ! command -v cargo >/dev/null && ! command -v rustup >/dev/null && [ ! -x "$HOME/.cargo/bin/cargo" ]; then
     # Newer Debian releases have it; where they do not, see below.
     if is_debian_root && apt-cache show rustup >/dev/null 2>&1; then packages+=(rustup); fi
@@ -27,6 +31,12 @@ if [ "${#packages[@]}" -gt 0 ]; then
     else
         missing+=("the Debian packages ${packages[*]}, or what they are called here")
     fi
+fi
+# A system that leaves documentation out has the package now, but not its files.
+if ! have_examples && is_debian_root; then
+    mkdir -p out/fio-examples
+    (cd out/fio-examples && apt-get download -q fio-examples >/dev/null 2>&1 && dpkg-deb -x fio-examples_*.deb . &&
+        rm fio-examples_*.deb) || missing+=("fio-examples")
 fi
 
 PATH="$PATH:$HOME/.cargo/bin"

@@ -1,11 +1,24 @@
 #!/usr/bin/env bash
-# Random loads on random drives, every block verified, for so many minutes (default 10). What fails can be run again: the
-# commands are printed, the drive is kept.
+# The long campaigns: power cuts of an image and random operations through a volume, many times what `make test` does;
+# every hazard's test against the code with its fix removed; then random loads on random drives, every block verified, for
+# so many minutes (default 10). What fails can be run again: seeds and commands are printed, the drive is kept.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
 
 minutes=${1:-10}
+: "${ZONAL_CUTS:=20000}" "${ZONAL_OPS:=1000000}"
+export ZONAL_CUTS ZONAL_OPS
+
+step "Power cuts: $ZONAL_CUTS cases; operations: $ZONAL_OPS"
+cargo test --release --quiet --package zonal-io --package zonal-check
+
+if [ -x scripts/mutations.sh ]; then
+    step "Hazards: each test with its fix removed"
+    scripts/mutations.sh
+fi
+
+step "Random loads on random drives, $minutes min"
 image=$out/soak.zonal
 end=$(($(date +%s) + minutes * 60))
 runs=0

@@ -350,9 +350,20 @@ fn plugs_and_stat_look_into_a_running_bench() {
     let error = refused(dir.path(), "report d", DEVICE);
     assert!(error.contains("is open elsewhere"), "{error}");
 
-    // A killed process leaves its socket; the next one to look removes it.
+    // Watching ends with the process. A killed one leaves its socket; the next to look removes it.
+    let mut watch = std::process::Command::new(program::zonal())
+        .args(["plugs", "d", "--watch", "0.05"])
+        .current_dir(dir.path())
+        .env("XDG_RUNTIME_DIR", dir.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.by_ref().filter(String::is_empty).nth(2).is_some(), "it shows the plugs again and again");
     bench.kill().unwrap();
     bench.wait().unwrap();
+    lines.for_each(drop);
+    assert_eq!(watch.wait().unwrap().code(), Some(OK));
     assert!(socket.exists());
     refused(dir.path(), "plugs", FAILED);
     assert!(!socket.exists());

@@ -46,6 +46,8 @@ pub struct WorkerPlan {
     pub seed: u64,
     /// Whether no other worker of its round writes to its zones.
     pub is_alone: bool,
+    /// Whether its writes, one after the other, never meet the end of a zone's capacity.
+    pub is_tiling: bool,
 }
 
 impl WorkerPlan {
@@ -190,7 +192,16 @@ fn resolve(
         is_amount_given: spec.io_size != Extent::Fill,
         seed: place.seed,
         is_alone: false,
+        is_tiling: is_tiling(write_sectors, info),
     })
+}
+
+/// Whether blocks from a zone's start on fill it exactly, whichever zone it is.
+fn is_tiling(write_sectors: u32, info: &DeviceInfo) -> bool {
+    let geometry = &info.geometry;
+    let last = geometry.capacity_of(ZoneIndex(geometry.zones() - 1));
+    let tiles = |sectors: u64| sectors.is_multiple_of(u64::from(write_sectors));
+    geometry.zone_capacity() == geometry.zone_size() && tiles(geometry.zone_size().0) && tiles(last.into())
 }
 
 /// The larger of the blocks that the job uses.

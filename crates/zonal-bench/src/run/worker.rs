@@ -11,7 +11,7 @@
 
 use super::cpu::Usage;
 use super::gate::{Entry, Gate};
-use super::inbox::{Finished, Inbox};
+use super::inbox::{Ending, Inbox, Outcome, Places};
 use super::measure::{Measure, Stamps, Watch};
 use super::plan::WorkerPlan;
 use crate::job::Verify;
@@ -20,9 +20,8 @@ use crate::verify::{Blocks, Expected, Mismatch, Recorder, Ticket, check_block};
 use crate::workload::{Dir, Ended, Io, Placing, Purpose, Step, Stream, Workload, Zones};
 use quanta::Clock;
 use std::time::Duration;
-use zonal_core::{Nanos, Op, RequestError, SECTOR_BYTES, Sector, ZoneIndex};
+use zonal_core::{Nanos, Op, SECTOR_BYTES, Sector, ZoneIndex};
 use zonal_io::buffer::IoBuf;
-use zonal_io::device::Output;
 use zonal_io::volume::{Channel, Request, Volume};
 
 /// Polls without a result before other threads get the processor.
@@ -51,20 +50,30 @@ pub(super) struct Environment<'a> {
 }
 
 /// What a slot's request is.
-#[derive(Clone, Copy)]
-enum Job {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
     Idle,
-    Io(Io),
-    Check(Io),
+    /// A read or write of the workload.
+    Io,
+    /// A read whose block is checked.
+    Check,
     Flush,
-    Reset(ZoneIndex),
-    Finish(ZoneIndex),
+    /// Of the zone that starts at the sector.
+    Reset,
+    /// Of the zone that starts at the sector.
+    Finish,
 }
 
+/// A request with the write path, or room for one.
 #[derive(Clone, Copy)]
 struct Slot {
-    job: Job,
+    kind: Kind,
+    io: Io,
     stamps: Stamps,
+}
+
+impl Slot {
+    const IDLE: Slot = Slot { kind: Kind::Idle, io: Io::NONE, stamps: Stamps { made: 0, submitted: 0 } };
 }
 
 /// One worker.
@@ -78,7 +87,8 @@ pub(super) struct Worker<'a> {
     slots: Vec<Slot>,
     /// Of writes to be verified and reads that check, by slot; empty where nothing is verified.
     tickets: Vec<Ticket>,
-    free: Vec<(u32, IoBuf)>,
+    /// Slots without a request.
+    free: Vec<u32>,
     /// Requests with the write path.
     in_flight: u32,
     measure: Measure,
@@ -86,6 +96,8 @@ pub(super) struct Worker<'a> {
     blocks: Option<Blocks>,
     /// Last reading of the clock.
     last: u64,
+    /// The same as time since the epoch.
+    now: Nanos,
     /// Whether the last request was answered inside submit.
     is_inline: bool,
     idle: u32,
@@ -107,27 +119,21 @@ impl<'a> Worker<'a> {
     ) -> Worker<'a> {
         let measure = Measure::new(&plan.spec, environment.clock.clone());
         let depth = plan.spec.iodepth;
-        let inbox = Inbox::new(measure.is_timed.then(|| environment.clock.clone()), depth as usize);
-        let idle = Slot { job: Job::Idle, stamps: Stamps::default() };
+        let buffers = buffers(environment, plan);
+        let clock = measure.is_timed.then(|| environment.clock.clone());
+        let places = if recorder.is_some() { Places::Kept } else { Places::Dropped };
+        let inbox = Inbox::new(clock, places, buffers);
         let blocks = (plan.spec.verify != Verify::None).then(|| Blocks::new(plan));
         let tickets = if blocks.is_some() { depth as usize } else { 0 };
-        let bytes = u32::try_from(plan.buffer_bytes()).expect("a block has at most 1 GiB");
-        let mut stream = Stream::new(plan.seed, plan.number as u64, 0, Purpose::Payload);
-        let mut buffer = || {
-            let mut buffer = IoBuf::zeroed(bytes);
-            if environment.has_data && plan.writes() {
-                buffer.chunks_mut(8).for_each(|c| c.copy_from_slice(&stream.bits().to_le_bytes()[..c.len()]));
-            }
-            buffer
-        };
         Worker {
             channel: environment.volume.channel(inbox.completion_function()),
-            slots: vec![idle; depth as usize],
+            slots: vec![Slot::IDLE; depth as usize],
             tickets: vec![Ticket::default(); tickets],
-            free: (0..depth).rev().map(|slot| (slot, buffer())).collect(),
+            free: (0..depth).rev().collect(),
             in_flight: 0,
             blocks,
             last: environment.epoch,
+            now: Nanos(0),
             is_inline: false,
             idle: 0,
             stamp: 0,
@@ -221,29 +227,22 @@ impl<'a> Worker<'a> {
             if self.is_over() {
                 break;
             }
-            let Some((slot, buffer)) = self.free.pop() else {
+            let Some(&slot) = self.free.last() else {
                 self.wait();
                 continue;
             };
             match self.workload.next(self.environment.zones) {
-                Step::Io(io) => self.submit_io(slot, buffer, io),
-                Step::Wait => {
-                    self.free.push((slot, buffer));
-                    self.wait();
-                }
-                Step::Flush => self.submit_other(slot, buffer, Job::Flush, Request::flush()),
-                Step::Reset(zone) => self.manage(slot, buffer, Job::Reset(zone), Op::ZoneReset, zone),
-                Step::Finish(zone) => self.manage(slot, buffer, Job::Finish(zone), Op::ZoneFinish, zone),
-                Step::PassOver => {
-                    self.free.push((slot, buffer));
-                    break;
-                }
+                Step::Io(io) => self.submit_io(slot, io),
+                Step::Wait => self.wait(),
+                Step::Flush => self.submit_other(Kind::Flush, Request::flush()),
+                Step::Reset(zone) => self.manage(Kind::Reset, Op::ZoneReset, zone),
+                Step::Finish(zone) => self.manage(Kind::Finish, Op::ZoneFinish, zone),
+                Step::PassOver => break,
             }
         }
         self.drain();
         if self.plan.spec.end_fsync && self.plan.writes() && !self.is_over() {
-            let (slot, buffer) = self.free.pop().expect("nothing is in flight");
-            self.submit_other(slot, buffer, Job::Flush, Request::flush());
+            self.submit_other(Kind::Flush, Request::flush());
             self.drain();
         }
     }
@@ -254,54 +253,60 @@ impl<'a> Worker<'a> {
         }
     }
 
-    #[inline]
-    fn nanos(&self, raw: u64) -> Nanos {
-        Nanos(self.environment.clock.delta_as_nanos(self.environment.epoch, raw))
-    }
-
     /// The time for a request that goes out now.
     #[inline]
-    fn now(&mut self) -> Nanos {
+    fn time(&mut self) -> Nanos {
         if self.measure.is_timed || !self.is_inline {
-            self.last = self.environment.clock.raw();
+            self.read_clock();
         }
-        self.nanos(self.last)
+        self.now
     }
 
     #[inline]
-    fn submit_io(&mut self, slot: u32, mut buffer: IoBuf, io: Io) {
-        let (op, fills) = match (io.dir, io.placing) {
-            (Dir::Read, _) => (Op::Read, false),
-            (Dir::Write, Placing::At) => (Op::Write, self.environment.has_data),
-            (Dir::Write, Placing::Append) => (Op::Append, self.environment.has_data),
-        };
-        if fills {
+    fn read_clock(&mut self) {
+        let Environment { clock, epoch, .. } = *self.environment;
+        self.last = clock.raw();
+        self.now = Nanos(clock.delta_as_nanos(epoch, self.last));
+    }
+
+    #[inline]
+    fn submit_io(&mut self, slot: u32, io: Io) {
+        self.free.pop();
+        let mut buffer = self.inbox.take_buffer(slot);
+        let op = op_of(&io);
+        if op != Op::Read && self.environment.has_data {
             self.fill(slot, &mut buffer, &io);
         }
+        let kind = match io.dir {
+            Dir::Read if self.blocks.is_some() => self.kind_of_read(slot),
+            _ => Kind::Io,
+        };
+        self.submit(slot, kind, op, io, buffer);
+        self.workload.submitted(&io, self.environment.zones);
+        self.after_submit(slot);
+    }
+
+    #[inline]
+    fn submit(&mut self, slot: u32, kind: Kind, op: Op, io: Io, buffer: IoBuf) {
         self.in_flight += 1;
         self.measure.depth(self.in_flight);
-        let now = self.now();
-        let stamps = Stamps { made: self.last, submitted: 0 };
-        let job = match self.blocks {
-            Some(_) if io.dir == Dir::Read && !self.plan.writes() => {
-                self.tickets[slot as usize] = Ticket::default();
-                Job::Check(io)
-            }
-            _ => Job::Io(io),
-        };
-        self.slots[slot as usize] = Slot { job, stamps };
-        let request = Request {
-            op,
-            fua: false,
-            nowait: false,
-            sector: io.sector,
-            sectors: io.sectors,
-            buf: buffer,
-            token: u64::from(slot),
-        };
+        let now = self.time();
+        let entry = &mut self.slots[slot as usize];
+        entry.kind = kind;
+        entry.io = io;
+        entry.stamps.made = self.last;
+        entry.stamps.submitted = 0;
+        let Io { sector, sectors, .. } = io;
+        let token = u64::from(slot);
+        let request = Request { op, fua: false, nowait: false, sector, sectors, buf: buffer, token };
         self.environment.volume.submit(now, &self.channel, request);
-        self.workload.submitted(&io, self.environment.zones);
-        self.after_submit(slot, io.dir);
+    }
+
+    /// Reads of a job that only reads are checked; those of a mixed one may meet what others write.
+    #[cold]
+    fn kind_of_read(&mut self, slot: u32) -> Kind {
+        self.tickets[slot as usize] = Ticket::default();
+        if self.plan.writes() { Kind::Io } else { Kind::Check }
     }
 
     /// Payload of a write: a block that can be verified, or bytes that no other block has.
@@ -324,125 +329,129 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// Takes in what was answered inside submit, and notes when the rest was with the write path.
     #[inline]
-    fn after_submit(&mut self, slot: u32, dir: Dir) {
+    fn after_submit(&mut self, slot: u32) {
         self.reap();
-        self.is_inline = matches!(self.slots[slot as usize].job, Job::Idle);
+        let entry = &mut self.slots[slot as usize];
+        self.is_inline = entry.kind == Kind::Idle;
         if !self.is_inline && self.measure.is_timed {
-            let stamps = &mut self.slots[slot as usize].stamps;
-            stamps.submitted = self.environment.clock.raw();
-            self.measure.submitted(dir, stamps);
+            entry.stamps.submitted = self.environment.clock.raw();
+            self.measure.submitted(entry.io.dir, &entry.stamps);
         }
     }
 
     #[cold]
-    fn manage(&mut self, slot: u32, buffer: IoBuf, job: Job, op: Op, zone: ZoneIndex) {
+    fn manage(&mut self, kind: Kind, op: Op, zone: ZoneIndex) {
         let start = self.environment.zones.geometry().start_of(zone);
-        self.submit_other(slot, buffer, job, Request::zone(op, start));
+        self.submit_other(kind, Request::zone(op, start));
     }
 
+    /// Submits what has no payload. The slot's buffer goes along, to come back with the completion.
     #[cold]
-    fn submit_other(&mut self, slot: u32, buffer: IoBuf, job: Job, request: Request) {
-        self.last = self.environment.clock.raw();
+    fn submit_other(&mut self, kind: Kind, request: Request) {
+        let slot = self.free.pop().expect("a slot is free");
+        let buffer = self.inbox.take_buffer(slot);
+        self.read_clock();
         self.in_flight += 1;
         let stamps = Stamps { made: self.last, submitted: 0 };
-        self.slots[slot as usize] = Slot { job, stamps };
-        // These requests have no payload, but the slot's buffer has to come back with the completion.
+        self.slots[slot as usize] = Slot { kind, io: Io { sector: request.sector, ..Io::NONE }, stamps };
         let request = Request { buf: buffer, token: u64::from(slot), ..request };
-        self.environment.volume.submit(self.nanos(self.last), &self.channel, request);
+        self.environment.volume.submit(self.now, &self.channel, request);
         self.reap();
     }
 
     /// Takes in what has ended; how much.
     #[inline]
-    fn reap(&mut self) -> u32 {
+    fn reap(&mut self) -> usize {
         let mut reaped = 0;
-        while let Some(finished) = self.inbox.next() {
-            self.finish(finished);
+        while let Some((ending, has_more)) = self.inbox.next() {
+            self.finish(ending);
             reaped += 1;
+            if !has_more {
+                break;
+            }
         }
         reaped
     }
 
     #[inline]
-    fn finish(&mut self, finished: Finished) {
-        let Finished { completion, at } = finished;
-        let slot = &mut self.slots[completion.token as usize];
-        let Slot { job, stamps } = *slot;
-        slot.job = Job::Idle;
+    fn finish(&mut self, ending: Ending) {
+        let Ending { slot, is_plain, at } = ending;
+        let entry = &mut self.slots[slot as usize];
+        let kind = std::mem::replace(&mut entry.kind, Kind::Idle);
         self.in_flight -= 1;
-        match (job, &completion.result) {
-            (Job::Io(io), Ok(output)) => {
-                self.workload.ended(&Ended::Io(io), self.environment.zones);
-                self.watch.count(io.dir, io.sectors);
-                if self.measure.is_timed {
-                    self.measure.ended(io.dir, &stamps, at);
-                }
-                if self.recorder.is_some() && io.dir == Dir::Write {
-                    self.acknowledge(completion.token as usize, &io, output);
-                }
-            }
-            (Job::Check(io), Ok(_)) => {
-                self.finish_check(completion.token as usize, &io, &completion.buf, &stamps, at)
-            }
-            _ => self.finish_other(completion.token as usize, job, &completion.result, &stamps, at),
+        self.free.push(slot);
+        if kind != Kind::Io || !is_plain || self.recorder.is_some() {
+            return self.finish_unusual(kind, ending);
         }
-        self.free.push((completion.token as u32, completion.buf));
+        self.workload.io_ended(&entry.io, self.environment.zones);
+        self.watch.count(entry.io.dir, entry.io.sectors);
+        if self.measure.is_timed {
+            self.measure.ended(entry.io.dir, &entry.stamps, at);
+        }
     }
 
     #[cold]
-    fn finish_other(
-        &mut self,
-        slot: usize,
-        job: Job,
-        result: &Result<Output, RequestError>,
-        stamps: &Stamps,
-        at: u64,
-    ) {
+    #[inline(never)]
+    fn finish_unusual(&mut self, kind: Kind, ending: Ending) {
         let zones = self.environment.zones;
-        let is_ok = result.is_ok();
-        match job {
-            Job::Idle => unreachable!("a completion without a request"),
-            Job::Io(io) => {
-                self.workload.ended(&Ended::Io(io), zones);
-                if let Some(recorder) = &mut self.recorder
-                    && io.dir == Dir::Write
-                {
-                    recorder.failed(&io, &self.tickets[slot], zones.geometry());
-                }
-            }
-            Job::Check(io) => self.workload.ended(&Ended::Io(io), zones),
-            Job::Flush if is_ok => self.measure.flushed(stamps, at),
-            Job::Flush => {}
-            Job::Reset(zone) => {
+        let Slot { io, stamps, .. } = self.slots[ending.slot as usize];
+        let outcome = if ending.is_plain { Outcome::Done } else { self.inbox.outcome(ending.slot) };
+        let is_ok = !matches!(outcome, Outcome::Failed(_));
+        let zone = zones.geometry().zone_of(io.sector);
+        match kind {
+            Kind::Idle => unreachable!("a completion without a request"),
+            Kind::Io | Kind::Check => self.finish_io(kind, ending, &io, &stamps, outcome),
+            Kind::Flush if is_ok => self.measure.flushed(&stamps, ending.at),
+            Kind::Flush => {}
+            Kind::Reset => {
                 self.resets += u64::from(is_ok);
                 self.workload.ended(&Ended::Reset(zone, is_ok), zones);
             }
-            Job::Finish(zone) => {
+            Kind::Finish => {
                 self.finishes += u64::from(is_ok);
                 self.workload.ended(&Ended::Finish(zone, is_ok), zones);
             }
         }
-        if let Err(error) = *result {
-            let (op, sector, sectors) = self.describe(job);
-            self.fail(Failure::Request { op, sector, sectors, error });
+        if let Outcome::Failed(error) = outcome {
+            let op = match kind {
+                Kind::Io | Kind::Check | Kind::Idle => op_of(&io),
+                Kind::Flush => Op::Flush,
+                Kind::Reset => Op::ZoneReset,
+                Kind::Finish => Op::ZoneFinish,
+            };
+            self.fail(Failure::Request { op, sector: io.sector, sectors: io.sectors, error });
         }
     }
 
-    fn describe(&self, job: Job) -> (Op, Sector, u32) {
-        let start = |zone| self.environment.zones.geometry().start_of(zone);
-        match job {
-            Job::Io(io) | Job::Check(io) => {
-                let op = match (io.dir, io.placing) {
-                    (Dir::Read, _) => Op::Read,
-                    (Dir::Write, Placing::At) => Op::Write,
-                    (Dir::Write, Placing::Append) => Op::Append,
-                };
-                (op, io.sector, io.sectors)
+    fn finish_io(&mut self, kind: Kind, ending: Ending, io: &Io, stamps: &Stamps, outcome: Outcome) {
+        let slot = ending.slot as usize;
+        // A read of a pass's check is none of the workload's.
+        let is_of_workload = kind == Kind::Io || self.tickets[slot].expected.is_none();
+        if is_of_workload {
+            self.workload.io_ended(io, self.environment.zones);
+        }
+        let at = match outcome {
+            Outcome::Failed(_) => {
+                if let Some(recorder) = &mut self.recorder
+                    && io.dir == Dir::Write
+                {
+                    recorder.failed(io, &self.tickets[slot], self.environment.zones.geometry());
+                }
+                return;
             }
-            Job::Reset(zone) => (Op::ZoneReset, start(zone), 0),
-            Job::Finish(zone) => (Op::ZoneFinish, start(zone), 0),
-            Job::Flush | Job::Idle => (Op::Flush, Sector(0), 0),
+            Outcome::Appended(sector) => sector,
+            Outcome::Done => io.sector,
+        };
+        self.watch.count(io.dir, io.sectors);
+        if self.measure.is_timed {
+            self.measure.ended(io.dir, stamps, ending.at);
+        }
+        if kind == Kind::Check {
+            self.check(ending.slot, io);
+        } else if io.dir == Dir::Write {
+            self.acknowledge(slot, io, at);
         }
     }
 
@@ -451,12 +460,8 @@ impl<'a> Worker<'a> {
         self.failure.get_or_insert(failure);
     }
 
-    #[cold]
-    fn acknowledge(&mut self, slot: usize, io: &Io, output: &Output) {
-        let at = match output {
-            Output::Appended(sector) => *sector,
-            _ => io.sector,
-        };
+    /// Records a write that went to `at`.
+    fn acknowledge(&mut self, slot: usize, io: &Io, at: Sector) {
         let Some(recorder) = &mut self.recorder else { return };
         if let Err(max) =
             recorder.acknowledged(at, io, &self.tickets[slot], self.environment.zones.geometry())
@@ -465,19 +470,13 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn finish_check(&mut self, slot: usize, io: &Io, bytes: &[u8], stamps: &Stamps, at: u64) {
-        let expected = self.tickets[slot].expected;
-        // A read of the workload is counted by it; one of a pass's check is not.
-        if expected.is_none() {
-            self.workload.ended(&Ended::Io(*io), self.environment.zones);
-        }
-        self.watch.count(Dir::Read, io.sectors);
-        if self.measure.is_timed {
-            self.measure.ended(Dir::Read, stamps, at);
-        }
+    /// Checks the block that was read into a slot's buffer.
+    fn check(&mut self, slot: u32, io: &Io) {
         let geometry = self.environment.zones.geometry();
-        let block = &bytes[..bytes_of(io.sectors)];
-        let problem = check_block(block, io.sector, geometry, expected.as_ref());
+        let expected = self.tickets[slot as usize].expected;
+        let problem = self.inbox.with_buffer(slot, |bytes| {
+            check_block(&bytes[..bytes_of(io.sectors)], io.sector, geometry, expected.as_ref())
+        });
         if let Some((expected, found)) = problem {
             let zone = geometry.zone_of(io.sector);
             let job = self.plan.spec.name.clone();
@@ -497,34 +496,28 @@ impl<'a> Worker<'a> {
             if self.is_over() {
                 break;
             }
-            let (slot, buffer) = self.free.pop().expect("a slot is free");
-            self.submit_check(slot, buffer, sector, expected);
+            self.submit_check(sector, expected);
         }
         self.drain();
         recorder.end_pass();
         self.recorder = Some(recorder);
     }
 
-    fn submit_check(&mut self, slot: u32, buffer: IoBuf, sector: Sector, expected: Expected) {
-        let sectors = self.plan.write_sectors;
-        let io = Io { dir: Dir::Read, placing: Placing::At, sector, sectors, claimed: None };
-        self.in_flight += 1;
-        self.measure.depth(self.in_flight);
-        let now = self.now();
-        let stamps = Stamps { made: self.last, submitted: 0 };
+    fn submit_check(&mut self, sector: Sector, expected: Expected) {
+        let slot = self.free.pop().expect("a slot is free");
+        let buffer = self.inbox.take_buffer(slot);
         self.tickets[slot as usize] = Ticket { expected: Some(expected), ..Ticket::default() };
-        self.slots[slot as usize] = Slot { job: Job::Check(io), stamps };
-        let request = Request::read(sector, sectors, buffer).token(u64::from(slot));
-        self.environment.volume.submit(now, &self.channel, request);
-        self.after_submit(slot, Dir::Read);
+        let io = Io { sector, sectors: self.plan.write_sectors, ..Io::NONE };
+        self.submit(slot, Kind::Check, Op::Read, io, buffer);
+        self.after_submit(slot);
     }
 
     /// Lets the write path get on, and sleeps if that is pointless; returns after anything of interest may have
     /// happened.
     fn wait(&mut self) {
         let volume = self.environment.volume;
-        self.last = self.environment.clock.raw();
-        let now = self.nanos(self.last);
+        self.read_clock();
+        let now = self.now;
         let due = volume.poll(now);
         if self.reap() > 0 {
             self.idle = 0;
@@ -542,6 +535,29 @@ impl<'a> Worker<'a> {
             return std::thread::yield_now();
         }
         volume.wait(sleep.min(SLEEP_MAX));
+    }
+}
+
+/// A buffer for each slot, with bytes that do not compress if somebody may keep them.
+fn buffers(environment: &Environment<'_>, plan: &WorkerPlan) -> Vec<IoBuf> {
+    let bytes = u32::try_from(plan.buffer_bytes()).expect("a block has at most 1 GiB");
+    let mut stream = Stream::new(plan.seed, plan.number as u64, 0, Purpose::Payload);
+    let buffers = (0..plan.spec.iodepth).map(|_| {
+        let mut buffer = IoBuf::zeroed(bytes);
+        if environment.has_data && plan.writes() {
+            buffer.chunks_exact_mut(8).for_each(|chunk| chunk.copy_from_slice(&stream.bits().to_le_bytes()));
+        }
+        buffer
+    });
+    buffers.collect()
+}
+
+#[inline]
+fn op_of(io: &Io) -> Op {
+    match (io.dir, io.placing) {
+        (Dir::Read, _) => Op::Read,
+        (Dir::Write, Placing::At) => Op::Write,
+        (Dir::Write, Placing::Append) => Op::Append,
     }
 }
 

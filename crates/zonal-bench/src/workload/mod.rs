@@ -32,7 +32,7 @@ use mix::Mix;
 use sequence::Sequence;
 use zbd::{Way, ZbdWrite};
 use zonal_core::{Sector, ZoneIndex};
-use zones::Claimant;
+use zones::{Claim, Claimant};
 
 /// Read or write.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -63,8 +63,14 @@ pub struct Io {
     pub sector: Sector,
     /// Length.
     pub sectors: u32,
-    /// The sequential zone whose room it has taken.
-    pub claimed: Option<ZoneIndex>,
+    /// Whether it has taken room in its zone.
+    pub is_claimed: bool,
+}
+
+impl Io {
+    /// Nothing, at the start.
+    pub const NONE: Io =
+        Io { dir: Dir::Read, placing: Placing::At, sector: Sector(0), sectors: 0, is_claimed: false };
 }
 
 /// Something that ends.
@@ -105,6 +111,14 @@ enum Pending {
 pub struct Workload {
     plan: WorkerPlan,
     claimant: Claimant,
+    is_zbd: bool,
+    /// Whether it flushes now and then.
+    flushes: bool,
+    /// Whether it resets zones now and then.
+    counts_resets: bool,
+    /// Whether a pass ends by its amount: a time-based job goes on within a pass, except that verification comes
+    /// between passes.
+    ends_by_amount: bool,
     sequence: Sequence,
     mix: Mix,
     /// Resets before a pass whose data is to be verified.
@@ -114,8 +128,12 @@ pub struct Workload {
     /// Reads and writes that have not ended.
     in_flight: u32,
     issued: [u64; 2],
-    issued_sectors: u64,
+    /// Sectors that the present pass may still issue.
+    left: u64,
+    /// What `left` was at its beginning.
     pass_sectors: u64,
+    /// Sectors issued in passes before.
+    earlier_sectors: u64,
     passes: u64,
     since_flush: bool,
 }
@@ -126,7 +144,11 @@ impl Workload {
     /// # Errors
     /// [`PlanError::RandomMap`].
     pub fn new(plan: &WorkerPlan) -> Result<Workload, PlanError> {
-        Ok(Workload {
+        let mut workload = Workload {
+            is_zbd: plan.spec.zonemode == ZoneMode::Zbd,
+            flushes: plan.spec.fsync != 0 || plan.spec.fdatasync != 0,
+            counts_resets: plan.spec.zone_reset_frequency.is_some(),
+            ends_by_amount: !plan.spec.time_based || plan.spec.verify != Verify::None,
             claimant: Claimant { sectors: plan.write_sectors, is_alone: plan.is_alone },
             sequence: Sequence::new(plan)?,
             mix: Mix::new(plan),
@@ -135,12 +157,21 @@ impl Workload {
             stalled: false,
             in_flight: 0,
             issued: [0; 2],
-            issued_sectors: 0,
+            left: 0,
             pass_sectors: 0,
+            earlier_sectors: 0,
             passes: 0,
             since_flush: false,
             plan: plan.clone(),
-        })
+        };
+        workload.begin_pass();
+        Ok(workload)
+    }
+
+    fn begin_pass(&mut self) {
+        let left = self.plan.total_sectors.saturating_sub(self.earlier_sectors);
+        self.left = if self.ends_by_amount { left.min(self.plan.pass_sectors) } else { left };
+        self.pass_sectors = self.left;
     }
 
     /// What it was made from.
@@ -154,48 +185,68 @@ impl Workload {
     }
 
     /// What to do next.
-    #[inline]
+    // Always inlined, so that a step is taken apart in registers: see `run::inbox` on what moving it costs.
+    #[inline(always)]
     pub fn next(&mut self, zones: &Zones) -> Step {
-        if let Some(pending) = self.pending.take() {
-            return self.go_on(pending, zones);
+        if self.pending.is_some() || self.erase.is_some() || (self.flushes && self.flush_is_due()) {
+            return self.next_unusual(zones);
         }
-        if let Some(erase) = &mut self.erase {
-            match erase.next(self.claimant.is_alone, zones) {
-                Some(step) => return step,
-                None => self.erase = None,
-            }
-        }
-        if self.flush_is_due() {
-            self.since_flush = false;
-            return Step::Flush;
-        }
-        if self.issued_sectors >= self.plan.total_sectors
-            || (self.pass_sectors >= self.plan.pass_sectors && self.ends_by_amount())
-        {
+        self.next_usual(zones)
+    }
+
+    #[inline(always)]
+    fn next_usual(&mut self, zones: &Zones) -> Step {
+        if self.left == 0 {
             return Step::PassOver;
         }
         let dir = self.direction(zones);
         let Some(sector) = self.sequence.next(dir, &self.plan, zones) else { return Step::PassOver };
-        if self.plan.spec.zonemode == ZoneMode::None {
+        if !self.is_zbd {
             let io = self.plain(dir, sector, zones);
             return self.issue(io, zones);
         }
         let zone = zones.geometry().zone_of(sector);
         match dir {
             Dir::Read => self.go_on(Pending::Read(sector), zones),
-            Dir::Write if zones.geometry().is_conventional(zone) => {
-                match zbd::write_conventional(&self.plan, zones.geometry(), sector) {
-                    Some(io) => self.issue(io, zones),
-                    None => Step::PassOver,
+            Dir::Write if zones.geometry().is_conventional(zone) => self.write_conventional(sector, zones),
+            Dir::Write => {
+                // Mostly the zone takes the write at once. Where it does not, or resets are counted, it is looked
+                // at again from the start.
+                if !self.counts_resets
+                    && let Claim::At(offset) = zones.claim(zone, self.claimant)
+                {
+                    let (io, end) = zbd::placed(zone, offset, self.claimant.sectors, zones);
+                    self.sequence.moved(Dir::Write, end);
+                    return self.issue(io, zones);
                 }
+                self.go_on(Pending::Write(ZbdWrite::new(sector, zone)), zones)
             }
-            Dir::Write => self.go_on(Pending::Write(ZbdWrite::new(sector, zone)), zones),
         }
     }
 
-    /// A time-based job goes on within a pass, except that verification comes between passes.
-    fn ends_by_amount(&self) -> bool {
-        !self.plan.spec.time_based || self.plan.spec.verify != Verify::None
+    #[cold]
+    #[inline(never)]
+    fn next_unusual(&mut self, zones: &Zones) -> Step {
+        if let Some(pending) = self.pending.take() {
+            return self.go_on(pending, zones);
+        }
+        if let Some(erase) = &mut self.erase {
+            if let Some(step) = erase.next(self.claimant.is_alone, zones) {
+                return step;
+            }
+            self.erase = None;
+            return self.next_usual(zones);
+        }
+        self.since_flush = false;
+        Step::Flush
+    }
+
+    #[inline(never)]
+    fn write_conventional(&mut self, sector: Sector, zones: &Zones) -> Step {
+        match zbd::write_conventional(&self.plan, zones.geometry(), sector) {
+            Some(io) => self.issue(io, zones),
+            None => Step::PassOver,
+        }
     }
 
     fn flush_is_due(&self) -> bool {
@@ -212,8 +263,7 @@ impl Workload {
             Direction::Write => Dir::Write,
             Direction::Mixed { .. } => {
                 let dir = self.mix.next(&self.issued);
-                let zbd = self.plan.spec.zonemode == ZoneMode::Zbd;
-                if dir == Dir::Read && zbd && zbd::has_nothing_to_read(&self.plan, zones) {
+                if dir == Dir::Read && self.is_zbd && zbd::has_nothing_to_read(&self.plan, zones) {
                     return Dir::Write;
                 }
                 dir
@@ -237,11 +287,11 @@ impl Workload {
             true => (Placing::Append, geometry.start_of(zone)),
             false => (Placing::At, sector),
         };
-        Io { dir, placing, sector, sectors, claimed: None }
+        Io { dir, placing, sector, sectors, is_claimed: false }
     }
 
     /// Finds a place for what has none yet.
-    #[inline]
+    #[inline(never)]
     fn go_on(&mut self, pending: Pending, zones: &Zones) -> Step {
         match pending {
             Pending::Read(sector) => match zbd::read(&self.plan, zones, sector) {
@@ -284,43 +334,50 @@ impl Workload {
         !zones.any_moving()
     }
 
-    #[inline]
+    #[inline(always)]
     fn issue(&mut self, io: Io, zones: &Zones) -> Step {
         if self.stalled {
-            self.stalled = false;
-            zones.moving_more(1);
+            self.go_on_moving(zones);
         }
         self.in_flight += 1;
         self.issued[io.dir as usize] += 1;
-        self.issued_sectors += u64::from(io.sectors);
-        self.pass_sectors += u64::from(io.sectors);
+        self.left = self.left.saturating_sub(u64::from(io.sectors));
         if io.dir == Dir::Write {
             self.since_flush = true;
         }
-        if io.claimed.is_none() && io.placing == Placing::At {
+        if !io.is_claimed && io.placing == Placing::At {
             self.sequence.moved(io.dir, io.sector.0 + u64::from(io.sectors));
         }
         Step::Io(io)
     }
 
+    #[cold]
+    fn go_on_moving(&mut self, zones: &Zones) {
+        self.stalled = false;
+        zones.moving_more(1);
+    }
+
     /// The I/O is with the write path.
     #[inline]
     pub fn submitted(&self, io: &Io, zones: &Zones) {
-        if let Some(zone) = io.claimed {
-            zones.submitted(zone, self.claimant);
+        if io.is_claimed {
+            zones.submitted(zones.geometry().zone_of(io.sector), self.claimant);
+        }
+    }
+
+    /// A read or write has ended, well or not.
+    #[inline]
+    pub fn io_ended(&mut self, io: &Io, zones: &Zones) {
+        self.in_flight -= 1;
+        if io.is_claimed {
+            zones.ended(zones.geometry().zone_of(io.sector), self.claimant);
         }
     }
 
     /// Something has ended, well or not.
-    #[inline]
     pub fn ended(&mut self, ended: &Ended, zones: &Zones) {
         match *ended {
-            Ended::Io(io) => {
-                self.in_flight -= 1;
-                if let Some(zone) = io.claimed {
-                    zones.ended(zone, self.claimant);
-                }
-            }
+            Ended::Io(io) => self.io_ended(&io, zones),
             Ended::Reset(zone, true) => {
                 zones.was_reset(zone, self.claimant.is_alone);
                 self.managed();
@@ -362,17 +419,18 @@ impl Workload {
 
     /// Begins another pass if one is due; nothing may be in flight.
     pub fn next_pass(&mut self) -> bool {
+        let issued = self.pass_sectors - self.left;
+        self.earlier_sectors = self.earlier_sectors.saturating_add(issued);
         let plan = &self.plan;
         let smallest = u64::from(plan.read_sectors.min(plan.write_sectors));
-        let left = plan.total_sectors.saturating_sub(self.issued_sectors);
+        let left = plan.total_sectors.saturating_sub(self.earlier_sectors);
         let loops_left = self.passes + 1 < u64::from(plan.spec.loops);
         let amount_left = plan.is_amount_given && left >= smallest;
         let goes_on = plan.spec.time_based || (left > 0 && loops_left) || amount_left;
-        if !goes_on || self.pass_sectors == 0 {
+        if !goes_on || issued == 0 {
             return false;
         }
         self.passes += 1;
-        self.pass_sectors = 0;
         self.since_flush = false;
         let repeats = plan.spec.randrepeat || plan.spec.allrandrepeat;
         let pass = if repeats { 0 } else { self.passes };
@@ -381,6 +439,7 @@ impl Workload {
         }
         self.sequence.restart(plan, pass);
         self.mix.restart(plan, pass);
+        self.begin_pass();
         true
     }
 }

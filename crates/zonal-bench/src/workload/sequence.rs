@@ -9,8 +9,8 @@ use zonal_core::Sector;
 
 /// Offsets of one worker.
 pub(super) enum Sequence {
-    /// Each direction goes on where its last I/O ended.
-    Sequential { next: [u64; 2] },
+    /// Each direction goes on where its last I/O ended. Writes skip what of a zone they do not fit.
+    Sequential { next: [u64; 2], skips_to_zones: bool },
     /// Each is a random multiple of the block from the start of the range.
     Random { stream: Stream, map: Option<Map> },
 }
@@ -24,7 +24,8 @@ pub(super) struct Map {
 impl Sequence {
     pub(super) fn new(plan: &WorkerPlan) -> Result<Sequence, PlanError> {
         if !plan.spec.pattern.random {
-            return Ok(Sequence::Sequential { next: [plan.range.start; 2] });
+            let skips_to_zones = plan.spec.zonemode == ZoneMode::Zbd && !plan.is_tiling;
+            return Ok(Sequence::Sequential { next: [plan.range.start; 2], skips_to_zones });
         }
         let unit = match plan.spec.pattern.direction {
             Direction::Read => plan.read_sectors,
@@ -43,7 +44,7 @@ impl Sequence {
 
     pub(super) fn restart(&mut self, plan: &WorkerPlan, pass: u64) {
         match self {
-            Sequence::Sequential { next } => *next = [plan.range.start; 2],
+            Sequence::Sequential { next, .. } => *next = [plan.range.start; 2],
             Sequence::Random { stream: s, map } => {
                 *s = stream(plan, pass);
                 if let Some(map) = map {
@@ -61,10 +62,10 @@ impl Sequence {
             Dir::Write => plan.write_sectors,
         });
         match self {
-            Sequence::Sequential { next } => {
+            Sequence::Sequential { next, skips_to_zones } => {
                 let next = &mut next[dir as usize];
                 let mut at = *next;
-                if plan.spec.zonemode == ZoneMode::Zbd && dir == Dir::Write {
+                if *skips_to_zones && dir == Dir::Write {
                     at = past_capacity(at, sectors, zones);
                 }
                 if at + sectors > plan.range.end {
@@ -90,7 +91,7 @@ impl Sequence {
     /// An I/O was moved: the sequence goes on behind it.
     #[inline]
     pub(super) fn moved(&mut self, dir: Dir, end: u64) {
-        if let Sequence::Sequential { next } = self {
+        if let Sequence::Sequential { next, .. } = self {
             next[dir as usize] = end;
         }
     }

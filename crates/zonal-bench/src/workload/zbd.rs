@@ -72,7 +72,6 @@ impl ZbdWrite {
         ZbdWrite { drawn, zone, stage: Stage::Claim, is_counted: false }
     }
 
-    #[inline]
     pub(super) fn go_on(&mut self, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) -> Way {
         // Each turn of the loop claims, or changes the stage; a zone that others fill in between sends it round again.
         loop {
@@ -83,7 +82,10 @@ impl ZbdWrite {
                         continue;
                     }
                     match zones.claim(self.zone, claimant) {
-                        Claim::At(offset) => return self.placed(claimant, offset, zones),
+                        Claim::At(offset) => {
+                            let (io, end) = placed(self.zone, offset, claimant.sectors, zones);
+                            return Way::Io(io, end);
+                        }
                         Claim::Later => return Way::Step(Step::Wait),
                         Claim::NotOpen if self.may_open(plan, claimant, zones) => {}
                         Claim::Full if plan.spec.verify == Verify::None => {
@@ -144,19 +146,6 @@ impl ZbdWrite {
     /// Opens its zone, unless it is full and may not be reset.
     fn may_open(&self, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) -> bool {
         zones.can_take(self.zone, claimant.sectors, room(plan)) && zones.open(self.zone, claimant.is_alone)
-    }
-
-    #[inline]
-    fn placed(&self, claimant: Claimant, offset: u32, zones: &Zones) -> Way {
-        let start = zones.geometry().start_of(self.zone);
-        let at = start + Sectors(u64::from(offset));
-        let (placing, sector) = match zones.ordering() {
-            Ordering::ByDevice => (Placing::Append, start),
-            Ordering::BySubmission | Ordering::OneInFlight => (Placing::At, at),
-        };
-        let sectors = claimant.sectors;
-        let io = Io { dir: Dir::Write, placing, sector, sectors, claimed: Some(self.zone) };
-        Way::Io(io, at.0 + u64::from(sectors))
     }
 
     /// Whether it is this write's turn to reset a zone that need not be full.
@@ -247,6 +236,18 @@ impl ZbdWrite {
     }
 }
 
+/// The write that has got room at `offset` of `zone`, and where it ends or would, if it were placed in order.
+#[inline]
+pub(super) fn placed(zone: ZoneIndex, offset: u32, sectors: u32, zones: &Zones) -> (Io, u64) {
+    let start = zones.geometry().start_of(zone);
+    let at = start + Sectors(u64::from(offset));
+    let (placing, sector) = match zones.ordering() {
+        Ordering::ByDevice => (Placing::Append, start),
+        Ordering::BySubmission | Ordering::OneInFlight => (Placing::At, at),
+    };
+    (Io { dir: Dir::Write, placing, sector, sectors, is_claimed: true }, at.0 + u64::from(sectors))
+}
+
 /// From when on a zone has room for the job: data to be verified is not reset.
 fn room(plan: &WorkerPlan) -> Room {
     if plan.spec.verify == Verify::None { Room::AfterReset } else { Room::Now }
@@ -258,7 +259,7 @@ pub(super) fn write_conventional(plan: &WorkerPlan, geometry: &Geometry, sector:
     let end = geometry.start_of(ZoneIndex(geometry.conventional_zones())).0;
     let last = end.checked_sub(u64::from(sectors)).filter(|&last| last >= plan.range.start)?;
     let sector = Sector(sector.0.min(last));
-    Some(Io { dir: Dir::Write, placing: Placing::At, sector, sectors, claimed: None })
+    Some(Io { dir: Dir::Write, placing: Placing::At, sector, sectors, is_claimed: false })
 }
 
 /// A read of written data near `drawn`; `None` if there is none.
@@ -266,7 +267,7 @@ pub(super) fn write_conventional(plan: &WorkerPlan, geometry: &Geometry, sector:
 pub(super) fn read(plan: &WorkerPlan, zones: &Zones, drawn: Sector) -> Option<Io> {
     let geometry = zones.geometry();
     let sectors = plan.read_sectors;
-    let io = |sector| Io { dir: Dir::Read, placing: Placing::At, sector, sectors, claimed: None };
+    let io = |sector| Io { dir: Dir::Read, placing: Placing::At, sector, sectors, is_claimed: false };
     let zone = geometry.zone_of(drawn);
     if geometry.is_conventional(zone) || (plan.spec.read_beyond_wp && !zones.is_offline(zone)) {
         return Some(io(drawn));

@@ -91,7 +91,13 @@ pub struct Zones {
     geometry: Geometry,
     ordering: Ordering,
     words: WordTable,
+    /// Capacity of sequential zones but the last, which may be smaller.
+    capacity: u32,
+    last: ZoneIndex,
+    last_capacity: u32,
     open_max: u32,
+    /// [`OPEN`] with a limit, else nothing.
+    has_to_be_open: u64,
     open: Mutex<Vec<u32>>,
     counts_written: bool,
     written: AtomicU64,
@@ -128,11 +134,16 @@ impl Zones {
             words.word(zone.zone.0).store(word_of(&geometry, zone), Memory::Relaxed);
         }
         let generations = || (0..geometry.zones()).map(|_| AtomicU32::new(0)).collect();
+        let last = ZoneIndex(geometry.zones() - 1);
         Zones {
+            capacity: geometry.zone_capacity().0 as u32,
+            last,
+            last_capacity: geometry.capacity_of(last),
             geometry,
             ordering: options.ordering,
             words,
             open_max: options.open_max,
+            has_to_be_open: if options.open_max == 0 { 0 } else { OPEN },
             open: Mutex::new(Vec::with_capacity(options.open_max as usize)),
             counts_written: options.counts_written,
             written: AtomicU64::new(0),
@@ -159,6 +170,12 @@ impl Zones {
     #[inline]
     pub fn open_max(&self) -> u32 {
         self.open_max
+    }
+
+    /// Capacity of a sequential zone.
+    #[inline]
+    fn capacity(&self, zone: ZoneIndex) -> u32 {
+        if zone == self.last { self.last_capacity } else { self.capacity }
     }
 
     #[inline]
@@ -204,68 +221,62 @@ impl Zones {
     /// After [`Claim::At`], [`Zones::submitted`] and [`Zones::ended`] have to follow.
     #[inline]
     pub fn claim(&self, zone: ZoneIndex, claimant: Claimant) -> Claim {
-        let capacity = self.geometry.capacity_of(zone);
+        let shared = self.words.word(zone.0);
         let mut spins = 0;
-        let mut word = self.load(zone);
+        let mut word = shared.load(Memory::Acquire);
         loop {
-            if word & (LOCKED | DEAD) != 0 {
-                if word & DEAD != 0 {
-                    return Claim::Dead;
+            if let Some(claim) = self.judge(zone, word, claimant) {
+                if word & LOCKED == 0 || spins == SPINS_MAX {
+                    return claim;
                 }
                 spins += 1;
-                if spins > SPINS_MAX {
-                    return Claim::Later;
-                }
                 std::hint::spin_loop();
-                word = self.load(zone);
+                word = shared.load(Memory::Acquire);
                 continue;
             }
-            let pointer = (word & POINTER) as u32;
-            if self.open_max != 0 {
-                if word & OPEN == 0 {
-                    return Claim::NotOpen;
-                }
-                if pointer >= capacity && word & IN_FLIGHT != 0 {
-                    return Claim::Filling;
-                }
-            }
-            if capacity - pointer < claimant.sectors {
-                return Claim::Full;
-            }
-            if self.ordering == Ordering::OneInFlight && word & IN_FLIGHT != 0 {
-                return Claim::Later;
-            }
-            let locks = self.ordering == Ordering::BySubmission && !claimant.is_alone;
-            let next = word + u64::from(claimant.sectors) + IN_FLIGHT_ONE + if locks { LOCKED } else { 0 };
-            match self.exchange(zone, word, next, claimant.is_alone) {
+            match exchange(shared, word, word + self.claimed(claimant), claimant.is_alone) {
                 Ok(()) => {
                     self.count_written(claimant.sectors);
-                    return Claim::At(pointer);
+                    return Claim::At((word & POINTER) as u32);
                 }
                 Err(seen) => word = seen,
             }
         }
     }
 
+    /// Why a zone with this word does not take a write now; `None` if it does.
     #[inline]
-    fn exchange(&self, zone: ZoneIndex, old: u64, new: u64, is_alone: bool) -> Result<(), u64> {
-        let word = self.words.word(zone.0);
-        if is_alone {
-            // Only this worker changes the word.
-            word.store(new, Memory::Release);
-            return Ok(());
+    fn judge(&self, zone: ZoneIndex, word: u64, claimant: Claimant) -> Option<Claim> {
+        let left = u64::from(self.capacity(zone)).saturating_sub(word & POINTER);
+        let has_room = left >= u64::from(claimant.sectors);
+        // One test for what is usual: room, nobody at it, open where that counts.
+        let wanted = word & (LOCKED | DEAD | self.has_to_be_open) == self.has_to_be_open;
+        if has_room && wanted && (self.ordering != Ordering::OneInFlight || word & IN_FLIGHT == 0) {
+            return None;
         }
-        match word.compare_exchange_weak(old, new, Memory::AcqRel, Memory::Acquire) {
-            Ok(_) => Ok(()),
-            Err(seen) => Err(seen),
-        }
+        Some(match word {
+            w if w & DEAD != 0 => Claim::Dead,
+            w if w & LOCKED != 0 => Claim::Later,
+            w if w & self.has_to_be_open != self.has_to_be_open => Claim::NotOpen,
+            w if self.open_max != 0 && left == 0 && w & IN_FLIGHT != 0 => Claim::Filling,
+            _ if !has_room => Claim::Full,
+            _ => Claim::Later,
+        })
+    }
+
+    /// What a claim adds to a word.
+    #[inline]
+    fn claimed(&self, claimant: Claimant) -> u64 {
+        let locks = self.ordering == Ordering::BySubmission && !claimant.is_alone;
+        u64::from(claimant.sectors) + IN_FLIGHT_ONE + if locks { LOCKED } else { 0 }
     }
 
     #[inline]
     fn change(&self, zone: ZoneIndex, is_alone: bool, change: impl Fn(u64) -> u64) -> u64 {
-        let mut old = self.load(zone);
+        let shared = self.words.word(zone.0);
+        let mut old = shared.load(Memory::Acquire);
         loop {
-            match self.exchange(zone, old, change(old), is_alone) {
+            match exchange(shared, old, change(old), is_alone) {
                 Ok(()) => return old,
                 Err(seen) => old = seen,
             }
@@ -290,15 +301,15 @@ impl Zones {
     /// The claimed write has ended. A zone that is full then leaves the open set.
     #[inline]
     pub fn ended(&self, zone: ZoneIndex, claimant: Claimant) {
+        let shared = self.words.word(zone.0);
         let next = if claimant.is_alone {
-            let word = self.load(zone) - IN_FLIGHT_ONE;
-            self.words.word(zone.0).store(word, Memory::Release);
+            let word = shared.load(Memory::Acquire) - IN_FLIGHT_ONE;
+            shared.store(word, Memory::Release);
             word
         } else {
-            self.words.word(zone.0).fetch_sub(IN_FLIGHT_ONE, Memory::AcqRel) - IN_FLIGHT_ONE
+            shared.fetch_sub(IN_FLIGHT_ONE, Memory::AcqRel) - IN_FLIGHT_ONE
         };
-        let is_full = (next & POINTER) as u32 >= self.geometry.capacity_of(zone);
-        if next & OPEN != 0 && is_full && next & IN_FLIGHT == 0 {
+        if next & OPEN != 0 && next & IN_FLIGHT == 0 && (next & POINTER) as u32 >= self.capacity(zone) {
             self.close_if_full(zone, claimant.is_alone);
         }
     }
@@ -324,7 +335,7 @@ impl Zones {
     #[cold]
     fn close_if_full(&self, zone: ZoneIndex, is_alone: bool) {
         let mut open = self.open.lock();
-        let capacity = u64::from(self.geometry.capacity_of(zone));
+        let capacity = u64::from(self.capacity(zone));
         let is_over = |w: u64| w & OPEN != 0 && w & POINTER >= capacity && w & IN_FLIGHT == 0;
         let old = self.change(zone, is_alone, |w| if is_over(w) { w & !OPEN } else { w });
         if is_over(old) {
@@ -357,12 +368,12 @@ impl Zones {
     /// Whether writes in flight fill `zone`.
     pub fn is_filling(&self, zone: ZoneIndex) -> bool {
         let word = self.load(zone);
-        (word & POINTER) as u32 >= self.geometry.capacity_of(zone) && word & IN_FLIGHT != 0
+        (word & POINTER) as u32 >= self.capacity(zone) && word & IN_FLIGHT != 0
     }
 
     /// Whether `zone` is partly written and has less than `sectors` left.
     pub fn has_remainder(&self, zone: ZoneIndex, sectors: u32) -> bool {
-        let left = self.geometry.capacity_of(zone).saturating_sub(self.pointer(zone));
+        let left = self.capacity(zone).saturating_sub(self.pointer(zone));
         left > 0 && left < sectors
     }
 
@@ -374,7 +385,7 @@ impl Zones {
     /// Whether `zone` takes writes of `sectors`, now or after a reset.
     pub fn can_take(&self, zone: ZoneIndex, sectors: u32, room: Room) -> bool {
         let word = self.load(zone);
-        let left = self.geometry.capacity_of(zone).saturating_sub((word & POINTER) as u32);
+        let left = self.capacity(zone).saturating_sub((word & POINTER) as u32);
         word & DEAD == 0 && (room == Room::AfterReset || left >= sectors)
     }
 
@@ -407,7 +418,7 @@ impl Zones {
 
     /// The zone, locked and quiet, was finished: it is full and not open.
     pub fn was_finished(&self, zone: ZoneIndex, is_alone: bool) {
-        let capacity = u64::from(self.geometry.capacity_of(zone));
+        let capacity = u64::from(self.capacity(zone));
         let old = self.change(zone, is_alone, |w| (w & !(LOCKED | POINTER)) | capacity);
         self.count_written((capacity - (old & POINTER)) as u32);
         self.close_if_full(zone, is_alone);
@@ -466,13 +477,23 @@ impl Zones {
                 self.change(zone, false, |w| w | DEAD);
                 continue;
             };
-            let at = (sector.0 - self.geometry.start_of(zone).0).min(self.geometry.capacity_of(zone).into());
+            let at = (sector.0 - self.geometry.start_of(zone).0).min(self.capacity(zone).into());
             self.change(zone, false, |w| (w & !(POINTER | IN_FLIGHT | LOCKED)) | at);
             if self.is_open(zone) {
                 self.close_if_full(zone, false);
             }
         }
     }
+}
+
+/// Replaces a word unless another worker was faster. Who is alone with its zones needs no locked operation.
+#[inline]
+fn exchange(word: &AtomicU64, old: u64, new: u64, is_alone: bool) -> Result<(), u64> {
+    if is_alone {
+        word.store(new, Memory::Release);
+        return Ok(());
+    }
+    word.compare_exchange_weak(old, new, Memory::AcqRel, Memory::Acquire).map(|_| ())
 }
 
 /// From when on a zone has room.

@@ -34,13 +34,16 @@ impl Effort {
     pub const TINY: Effort = Effort { rounds: 1, operations: 2_000, zones_max: 4096 };
 }
 
+/// Measures some rows.
+type Part<'a> = &'a dyn Fn(&mut Report);
+
 /// Measures everything, or `only` one part. `allocated` tells how many bytes the process has allocated at the moment, if it counts them.
 ///
 /// # Panics
 /// If a request fails: a benchmark of failures measures nothing.
 pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>) -> Report {
     let mut report = Report::new(effort);
-    let parts: [(&str, &dyn Fn(&mut Report)); 9] = [
+    let parts: [(&str, Part<'_>); 9] = [
         ("in-line", &|r| path::in_line(effort, r)),
         ("queued", &|r| path::queued(effort, r)),
         ("jobs", &|r| jobs::writes(effort, r)),

@@ -72,13 +72,15 @@ pub struct Queue<T> {
     gave_up: bool,
     /// A reset of all zones wants this one quiet; ends with [`Queue::release`].
     held: bool,
+    /// While held: how many of the first requests came before that and go first.
+    ahead: usize,
     /// The last resynchronisation found a loss here; tells a dependent write from a misplaced one.
     lost_at: Option<u32>,
 }
 
 impl<T> Default for Queue<T> {
     fn default() -> Queue<T> {
-        Queue { items: VecDeque::new(), asking: false, gave_up: false, held: false, lost_at: None }
+        Queue { items: VecDeque::new(), asking: false, gave_up: false, held: false, ahead: 0, lost_at: None }
     }
 }
 
@@ -113,6 +115,7 @@ impl<T> Queue<T> {
     /// Puts a request back at the head: it was issued, was not executed, and goes first once the zone can issue.
     pub fn push_front(&mut self, word: Word, item: Item<T>) -> Word {
         self.gave_up = false;
+        self.ahead += usize::from(self.held);
         self.items.push_front(item);
         word.waiting()
     }
@@ -126,13 +129,17 @@ impl<T> Queue<T> {
     /// Takes every waiting write out, in order. Management commands stay.
     pub fn abort_writes(&mut self, aborted: &mut Vec<T>) {
         let mut stay = VecDeque::new();
-        for item in self.items.drain(..) {
+        let mut ahead = 0;
+        for (n, item) in self.items.drain(..).enumerate() {
             match item.kind {
                 Kind::Write(..) => aborted.push(item.token),
-                Kind::Manage(_) => stay.push_back(item),
+                Kind::Manage(_) => {
+                    ahead += usize::from(n < self.ahead);
+                    stay.push_back(item);
+                }
             }
         }
-        self.items = stay;
+        (self.items, self.ahead) = (stay, ahead);
     }
 
     /// One step. See [`Next`] for what the caller owes.
@@ -140,7 +147,7 @@ impl<T> Queue<T> {
         if word.frozen() || self.asking {
             return (word, Next::Nothing);
         }
-        if self.held {
+        if self.held && self.ahead == 0 {
             return if word.in_flight() > 0 { (word, Next::Nothing) } else { (word.freezing(), Next::Held) };
         }
         match (word.recovers(), self.items.front().map(|i| i.kind)) {
@@ -156,6 +163,7 @@ impl<T> Queue<T> {
     /// # Panics
     /// If nobody waits.
     pub fn pop(&mut self) -> T {
+        self.ahead = self.ahead.saturating_sub(1);
         self.items.pop_front().expect("the step was about the head").token
     }
 
@@ -253,17 +261,24 @@ impl<T> Queue<T> {
         self.thaw(word, pointer)
     }
 
-    /// Asks for the zone to become quiet and stay so; [`Queue::next`] says when it is. Waiting writes go to `aborted`.
+    /// Asks for the zone to become quiet and stay so; [`Queue::next`] says when it is. Waiting writes go to `aborted`,
+    /// waiting management commands go first.
     pub fn hold(&mut self, word: Word, aborted: &mut Vec<T>) -> Word {
         self.held = true;
         self.abort_writes(aborted);
+        self.ahead = self.items.len();
         word.waiting()
+    }
+
+    /// Whether [`Queue::hold`] has not been ended.
+    pub fn is_held(&self) -> bool {
+        self.held
     }
 
     /// Ends what [`Queue::hold`] began; `pointer` is where the zone stands if it was reset.
     pub fn release(&mut self, word: Word, pointer: Option<u32>) -> Word {
         assert!(word.frozen(), "the zone was not held");
-        self.held = false;
+        (self.held, self.ahead) = (false, 0);
         self.thaw(word, pointer)
     }
 

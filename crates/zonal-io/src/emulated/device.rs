@@ -1,5 +1,6 @@
 //! The device: checks, places, transfers, answers.
 
+use super::check::{self, Payload};
 use super::completion::{Executed, Queues};
 use super::options::{CompleteMode, EmulatedOptions, Locking, OptionsError};
 use super::storage::{Extent, Storage};
@@ -143,38 +144,11 @@ impl<S: Storage> Emulated<S> {
         }
     }
 
-    /// Checks what needs no zone: length, alignment, range, payload.
-    #[inline]
-    fn locate(&self, command: &Command, sectors_max: u32) -> Result<(ZoneIndex, u32), DeviceError> {
-        let geometry = &self.info.geometry;
-        let Command { sector, sectors, .. } = *command;
-        let misaligned = (sector.0 | u64::from(sectors)) & u64::from(self.info.block_sectors - 1);
-        if sectors == 0 || sectors > sectors_max || misaligned != 0 {
-            return Err(DeviceError::InvalidField);
-        }
-        let has_payload = S::KEEPS_DATA && command.op != Op::WriteZeroes;
-        if has_payload && command.data.len() as u64 != u64::from(sectors) * SECTOR_BYTES {
-            return Err(DeviceError::InvalidField);
-        }
-        if !geometry.contains(sector, Sectors(u64::from(sectors))) {
-            return Err(DeviceError::OutOfRange);
-        }
-        Ok((geometry.zone_of(sector), geometry.offset_of(sector)))
-    }
-
-    #[inline]
-    fn locate_write(&self, command: &Command) -> Result<(ZoneIndex, u32), DeviceError> {
-        let sectors_max = match (command.op, self.info.write_zeroes_sectors_max) {
-            (Op::WriteZeroes, 0) => return Err(DeviceError::Unsupported),
-            (Op::WriteZeroes, max) => max,
-            _ => self.info.command_sectors_max,
-        };
-        self.locate(command, sectors_max)
-    }
+    const PAYLOAD: Payload = if S::KEEPS_DATA { Payload::Needed } else { Payload::Ignored };
 
     #[inline(always)]
     fn write(&self, command: &Command) -> Result<(), DeviceError> {
-        let (zone, offset) = self.locate_write(command)?;
+        let (zone, offset) = check::locate_write(&self.info, command, Self::PAYLOAD)?;
         if self.info.geometry.is_conventional(zone) {
             self.write_conventional(zone, offset, command)
         } else if S::KEEPS_DATA {
@@ -187,7 +161,7 @@ impl<S: Storage> Emulated<S> {
     }
 
     fn write_and_hold(&self, command: &Command) -> Result<Executed, DeviceError> {
-        let (zone, offset) = self.locate_write(command)?;
+        let (zone, offset) = check::locate_write(&self.info, command, Self::PAYLOAD)?;
         let (held, transferred) = if self.info.geometry.is_conventional(zone) {
             (None, self.write_conventional(zone, offset, command))
         } else {
@@ -198,7 +172,7 @@ impl<S: Storage> Emulated<S> {
     }
 
     fn write_conventional(&self, zone: ZoneIndex, offset: u32, command: &Command) -> Result<(), DeviceError> {
-        self.fits_zone(zone, offset, command.sectors)?;
+        check::fits_zone(&self.info.geometry, zone, offset, command.sectors)?;
         self.transfer(Extent { zone, offset, sectors: command.sectors, generation: 0 }, command)
     }
 
@@ -209,8 +183,7 @@ impl<S: Storage> Emulated<S> {
         offset: u32,
         command: &Command,
     ) -> Result<(Placed, Result<(), DeviceError>), DeviceError> {
-        let kind = if self.info.keeps_order { WriteKind::Pipelined } else { WriteKind::Exclusive };
-        let placed = self.zones.begin(kind, zone, offset, command.sectors)?;
+        let placed = self.zones.begin(check::write_kind(&self.info), zone, offset, command.sectors)?;
         let transferred = self.transfer((&placed).into(), command);
         self.zones.end(&placed, transferred.is_ok());
         Ok((placed, transferred))
@@ -225,16 +198,7 @@ impl<S: Storage> Emulated<S> {
     }
 
     fn append(&self, command: &Command) -> Result<Output, DeviceError> {
-        if self.info.append_sectors_max == 0 {
-            return Err(DeviceError::Unsupported);
-        }
-        let (zone, offset) = self.locate(command, self.info.append_sectors_max)?;
-        if self.info.geometry.is_conventional(zone) {
-            return Err(ZoneError::Conventional.into());
-        }
-        if offset != 0 {
-            return Err(DeviceError::InvalidField);
-        }
+        let zone = check::locate_append(&self.info, command, Self::PAYLOAD)?;
         let placed = self.zones.begin(WriteKind::Append, zone, 0, command.sectors)?;
         let result = self.transfer((&placed).into(), command);
         self.zones.end(&placed, result.is_ok());
@@ -245,9 +209,9 @@ impl<S: Storage> Emulated<S> {
 
     #[inline]
     fn read(&self, command: &Command) -> Result<(), DeviceError> {
-        let (zone, offset) = self.locate(command, self.info.command_sectors_max)?;
+        let (zone, offset) = check::locate_read(&self.info, command, Self::PAYLOAD)?;
         let found = self.zones.readable(zone, offset, command.sectors)?;
-        self.fits_zone(zone, offset, command.sectors)?;
+        check::fits_zone(&self.info.geometry, zone, offset, command.sectors)?;
         if S::KEEPS_DATA {
             let sectors = found.data_sectors;
             self.storage
@@ -257,23 +221,9 @@ impl<S: Storage> Emulated<S> {
         Ok(())
     }
 
-    /// Neither a read nor a write to a conventional zone may go on into the next zone.
-    #[inline]
-    fn fits_zone(&self, zone: ZoneIndex, offset: u32, sectors: u32) -> Result<(), ZoneError> {
-        let left = self.info.geometry.size_of(zone) - offset;
-        if sectors <= left { Ok(()) } else { Err(ZoneError::Boundary) }
-    }
-
     fn manage(&self, command: &Command) -> Result<Output, DeviceError> {
-        let geometry = &self.info.geometry;
         let action = ZoneAction::of(command.op).ok_or(DeviceError::Unsupported)?;
-        if command.sector.0 >= geometry.sectors().0 {
-            return Err(DeviceError::OutOfRange);
-        }
-        if geometry.offset_of(command.sector) != 0 {
-            return Err(DeviceError::InvalidField);
-        }
-        let zone = geometry.zone_of(command.sector);
+        let zone = check::locate_zone(&self.info.geometry, command)?;
         if let Some(generation) = self.zones.manage(zone, action)? {
             self.storage.discard(zone, generation);
         }

@@ -11,6 +11,7 @@
 //!   taken when a zone changes its condition, not when its pointer moves.
 //! - With [`Locking::Device`] every command takes one lock for its whole time: the design to compare with.
 
+pub(crate) mod check;
 mod completion;
 mod device;
 mod null;

@@ -204,20 +204,11 @@ impl Zones {
         sectors: u32,
     ) -> Result<Placed, ZoneError> {
         let capacity = self.geometry.capacity_of(zone);
-        let change = self.change(zone, move |word| {
-            let state = word.state();
-            let (step, next) = match kind {
-                WriteKind::Append => (device::append(capacity, state, sectors)?, word),
-                WriteKind::Pipelined => (device::write(capacity, state, offset, sectors)?, word),
-                WriteKind::Exclusive => (device::begin_write(capacity, state, offset, sectors)?, word.busy()),
-            };
-            if kind != WriteKind::Append && word.is_busy() {
-                return Err(ZoneError::InvalidWrite);
-            }
-            Ok(Decision { word: next.with(step.state), step })
-        })?;
-        let offset = change.step.placed.unwrap_or(offset);
-        Ok(Placed { zone, offset, sectors, generation: change.after.generation(), kind })
+        self.place(kind, zone, sectors, move |state| match kind {
+            WriteKind::Append => device::append(capacity, state, sectors),
+            WriteKind::Pipelined => device::write(capacity, state, offset, sectors),
+            WriteKind::Exclusive => device::begin_write(capacity, state, offset, sectors),
+        })
     }
 
     /// As [`Zones::begin`], for writes whose data takes its time: not even the last one fills the zone. Once the data of
@@ -233,17 +224,27 @@ impl Zones {
         sectors: u32,
     ) -> Result<Placed, ZoneError> {
         let capacity = self.geometry.capacity_of(zone);
-        let change = self.change(zone, move |word| {
-            let state = word.state();
+        self.place(kind, zone, sectors, move |state| {
             let offset = if kind == WriteKind::Append { state.written } else { offset };
-            let step = device::begin_write(capacity, state, offset, sectors)?;
+            device::begin_write(capacity, state, offset, sectors)
+        })
+    }
+
+    /// Moves a zone's pointer as `step` says, unless another positional write is in flight.
+    #[inline(always)]
+    fn place<F>(&self, kind: WriteKind, zone: ZoneIndex, sectors: u32, step: F) -> Result<Placed, ZoneError>
+    where
+        F: Fn(ZoneState) -> Result<Step, ZoneError> + Copy,
+    {
+        let change = self.change(zone, move |word| {
+            let step = step(word.state())?;
             if kind != WriteKind::Append && word.is_busy() {
                 return Err(ZoneError::InvalidWrite);
             }
             let next = if kind == WriteKind::Exclusive { word.busy() } else { word };
             Ok(Decision { word: next.with(step.state), step })
         })?;
-        let offset = change.step.placed.unwrap_or(offset);
+        let offset = change.step.placed.expect("a write that takes effect has a place");
         Ok(Placed { zone, offset, sectors, generation: change.after.generation(), kind })
     }
 

@@ -109,13 +109,13 @@ impl ImageDevice {
         Some(ImageError::Failed { path: self.path.clone(), failure })
     }
 
-    /// Finishes what was submitted, makes everything durable and notes that the image was closed in order. Completions
+    /// Carries out what was submitted, makes everything durable and notes that the image was closed in order. Completions
     /// that were not polled are gone.
     ///
     /// # Errors
     /// [`ImageError::Failed`].
     pub fn close(mut self) -> Result<(), ImageError> {
-        self.finish().map_err(|failure| ImageError::Failed { path: self.path.clone(), failure })
+        self.close_once().map_err(|failure| ImageError::Failed { path: self.path.clone(), failure })
     }
 
     /// Lets go of the image as a killed process would: what was submitted may or may not happen, and nothing is made
@@ -126,7 +126,7 @@ impl ImageDevice {
         self.join();
     }
 
-    fn finish(&mut self) -> Result<(), Failure> {
+    fn close_once(&mut self) -> Result<(), Failure> {
         if !std::mem::take(&mut self.is_open) {
             return Ok(());
         }
@@ -146,7 +146,7 @@ impl ImageDevice {
 impl Drop for ImageDevice {
     fn drop(&mut self) {
         let was_known = self.engine.failure().is_some();
-        if let Err(failure) = self.finish()
+        if let Err(failure) = self.close_once()
             && !was_known
         {
             // Nobody else is left to be told.

@@ -13,6 +13,7 @@
 //! Commands are executed in `submit`: what one thread submits happens in one order, which crash tests rely on.
 
 use crate::device::{Command, CommandResult, Completed, Context, DeviceInfo, Output, Submitted};
+use crate::emulated::check::{self, Payload};
 use crate::emulated::{Executed, Placed, Queues, WriteKind, Zones};
 use crate::image::backing::Backing;
 use crate::image::error::{Failure, errno};
@@ -74,7 +75,7 @@ enum Checked {
 }
 
 /// A command that is over.
-struct Finished {
+struct Ended {
     ticket: u64,
     queue: usize,
     context: Context,
@@ -169,18 +170,18 @@ impl Engine {
 
     fn submit_inline(&self, job: Job, ticket: u64, context: &mut Option<Context>) -> Submitted {
         let mut mine = None;
-        self.execute(job, |finished| {
-            if finished.ticket == ticket {
-                mine = Some(finished);
+        self.execute(job, |ended| {
+            if ended.ticket == ticket {
+                mine = Some(ended);
             } else {
-                self.complete(finished);
+                self.complete(ended);
             }
         });
         match mine {
-            Some(finished) => {
-                self.queues.cancel(finished.queue);
-                *context = Some(finished.context);
-                Submitted::Done(finished.result)
+            Some(ended) => {
+                self.queues.cancel(ended.queue);
+                *context = Some(ended.context);
+                Submitted::Done(ended.result)
             }
             // A write of another thread lies before it; whoever ends that completes this one too.
             None => Submitted::Pending,
@@ -210,62 +211,26 @@ impl Engine {
         self.ledger.failure().map_or(Ok(()), |failure| Err(DeviceError::Os(failure.errno)))
     }
 
-    /// Checks length, alignment, payload and range.
-    fn locate(&self, command: &Command, sectors_max: u32) -> Result<(ZoneIndex, u32), DeviceError> {
-        let Command { sector, sectors, .. } = *command;
-        let misaligned = (sector.0 | u64::from(sectors)) & u64::from(self.info.block_sectors - 1);
-        if sectors == 0 || sectors > sectors_max || misaligned != 0 {
-            return Err(DeviceError::InvalidField);
-        }
-        let has_payload = command.op != Op::WriteZeroes;
-        if has_payload && command.data.len() as u64 != u64::from(sectors) * SECTOR_BYTES {
-            return Err(DeviceError::InvalidField);
-        }
-        if !self.geometry().contains(sector, Sectors(u64::from(sectors))) {
-            return Err(DeviceError::OutOfRange);
-        }
-        Ok((self.geometry().zone_of(sector), self.geometry().offset_of(sector)))
-    }
-
-    /// Neither a read nor a write to a conventional zone may go on into the next zone.
-    fn fits_zone(&self, zone: ZoneIndex, offset: u32, sectors: u32) -> Result<(), ZoneError> {
-        let left = self.geometry().size_of(zone) - offset;
-        if sectors <= left { Ok(()) } else { Err(ZoneError::Boundary) }
-    }
-
     fn check_read(&self, command: &Command) -> Result<Work, DeviceError> {
-        let (zone, offset) = self.locate(command, self.info.command_sectors_max)?;
+        let (zone, offset) = check::locate_read(&self.info, command, Payload::Needed)?;
         self.zones.state(zone).readable(offset, command.sectors)?;
-        self.fits_zone(zone, offset, command.sectors)?;
+        check::fits_zone(self.geometry(), zone, offset, command.sectors)?;
         Ok(Work::Read)
     }
 
     fn place_write(&self, command: &Command) -> Result<Work, DeviceError> {
-        let sectors_max = match command.op {
-            Op::WriteZeroes => self.info.write_zeroes_sectors_max,
-            _ => self.info.command_sectors_max,
-        };
-        let (zone, offset) = self.locate(command, sectors_max)?;
+        let (zone, offset) = check::locate_write(&self.info, command, Payload::Needed)?;
         self.check_alive()?;
         if self.geometry().is_conventional(zone) {
-            self.fits_zone(zone, offset, command.sectors)?;
+            check::fits_zone(self.geometry(), zone, offset, command.sectors)?;
             return Ok(Work::Conventional);
         }
-        let kind = if self.info.keeps_order { WriteKind::Pipelined } else { WriteKind::Exclusive };
+        let kind = check::write_kind(&self.info);
         Ok(Work::Sequential(self.flights.begin(&self.zones, kind, (zone, offset), command.sectors)?))
     }
 
     fn place_append(&self, command: &Command) -> Result<Work, DeviceError> {
-        if self.info.append_sectors_max == 0 {
-            return Err(DeviceError::Unsupported);
-        }
-        let (zone, offset) = self.locate(command, self.info.append_sectors_max)?;
-        if self.geometry().is_conventional(zone) {
-            return Err(ZoneError::Conventional.into());
-        }
-        if offset != 0 {
-            return Err(DeviceError::InvalidField);
-        }
+        let zone = check::locate_append(&self.info, command, Payload::Needed)?;
         self.check_alive()?;
         Ok(Work::Sequential(self.flights.begin(
             &self.zones,
@@ -277,14 +242,9 @@ impl Engine {
 
     fn manage(&self, command: &Command) -> Result<(), DeviceError> {
         let action = ZoneAction::of(command.op).ok_or(DeviceError::Unsupported)?;
-        if command.sector.0 >= self.geometry().sectors().0 {
-            return Err(DeviceError::OutOfRange);
-        }
-        if self.geometry().offset_of(command.sector) != 0 {
-            return Err(DeviceError::InvalidField);
-        }
+        let zone = check::locate_zone(self.geometry(), command)?;
         self.check_alive()?;
-        Ok(self.manage_zone(self.geometry().zone_of(command.sector), action)?)
+        Ok(self.manage_zone(zone, action)?)
     }
 
     fn manage_zone(&self, zone: ZoneIndex, action: ZoneAction) -> Result<(), ZoneError> {
@@ -314,7 +274,7 @@ impl Engine {
     /// Executes jobs until none will come.
     pub(super) fn work(&self) {
         while let Some(job) = self.next_job() {
-            self.execute(job, |finished| self.complete(finished));
+            self.execute(job, |ended| self.complete(ended));
         }
     }
 
@@ -342,7 +302,7 @@ impl Engine {
         self.jobs.lock().waiting.clear();
     }
 
-    fn execute(&self, job: Job, mut done: impl FnMut(Finished)) {
+    fn execute(&self, job: Job, mut done: impl FnMut(Ended)) {
         let Job { work, command, answer } = job;
         let result = match work {
             Work::Sequential(placed) => return self.write_sequential(placed, &command, answer, done),
@@ -350,7 +310,7 @@ impl Engine {
             Work::Read => self.read(&command),
             Work::Flush => self.flush(),
         };
-        done(answer.finish(result.map(|()| Output::Done)));
+        done(answer.with(result.map(|()| Output::Done)));
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
@@ -367,7 +327,7 @@ impl Engine {
         placed: Placed,
         command: &Command,
         answer: Answer,
-        mut done: impl FnMut(Finished),
+        mut done: impl FnMut(Ended),
     ) {
         let result = match self.flights.start(&placed) {
             Start::Transfer => self.transfer_placed(&placed, command),
@@ -386,7 +346,7 @@ impl Engine {
                 WriteKind::Append => Output::Appended(self.sector_of(&write.placed)),
                 WriteKind::Exclusive | WriteKind::Pipelined => Output::Done,
             };
-            done(write.answer.finish(result.map(|()| output)));
+            done(write.answer.with(result.map(|()| output)));
         }
     }
 
@@ -435,9 +395,9 @@ impl Engine {
 
 /// Completion.
 impl Engine {
-    fn complete(&self, finished: Finished) {
-        let executed = Executed { result: finished.result, held: None };
-        self.queues.add(Nanos(0), finished.queue, finished.context, executed);
+    fn complete(&self, ended: Ended) {
+        let executed = Executed { result: ended.result, held: None };
+        self.queues.add(Nanos(0), ended.queue, ended.context, executed);
     }
 
     pub(super) fn poll(
@@ -456,7 +416,7 @@ impl Engine {
 }
 
 impl Answer {
-    fn finish(self, result: CommandResult) -> Finished {
-        Finished { ticket: self.ticket, queue: self.queue, context: self.context, result }
+    fn with(self, result: CommandResult) -> Ended {
+        Ended { ticket: self.ticket, queue: self.queue, context: self.context, result }
     }
 }

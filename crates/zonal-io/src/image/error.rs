@@ -25,7 +25,8 @@ pub enum ImageError {
     },
     /// The file system cannot hold a file of this length.
     #[error(
-        "{}: this file system cannot hold a file of {bytes} bytes (ext4 ends at 16 TiB; XFS and btrfs hold more)",
+        "{}: this file system cannot hold a file of {bytes} bytes (ext4 ends at 16 TiB): give a smaller size, or use XFS or \
+         btrfs",
         .path.display()
     )]
     TooLarge {

@@ -326,13 +326,29 @@ impl Channels {
         Channel { inner, not_sync: PhantomData }
     }
 
-    /// Whether `channel` is one of these.
+    /// Whether `channel` was opened here. Only then it is kept until its requests have ended.
     #[inline]
-    pub(super) fn own(&self, channel: &Channel) -> bool {
-        Arc::ptr_eq(&channel.inner.backlog, &self.backlog)
+    pub(super) fn has(&self, channel: &Channel) -> bool {
+        Arc::ptr_eq(&self.backlog, &channel.inner.backlog)
     }
 
     pub(super) fn backlog(&self) -> &Backlog {
         &self.backlog
+    }
+}
+
+impl Drop for Channels {
+    fn drop(&mut self) {
+        for channel in self.all.get_mut().drain(..) {
+            // Requests that are still at the device may come back to another volume on it, and point to their channel: it
+            // is not freed any more.
+            if channel.ended.load(Ordering::Acquire) != channel.issued.load(Ordering::Acquire) {
+                std::mem::forget(channel);
+            }
+        }
+        // They keep their channels alive, and these the backlog.
+        while let Some(waiting) = self.backlog.pop() {
+            drop(waiting);
+        }
     }
 }

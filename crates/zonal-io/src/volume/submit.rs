@@ -43,7 +43,7 @@ impl Volume {
     /// refusals come that way too. The order of a zone is the order in which calls of `submit` take effect.
     ///
     /// # Panics
-    /// If `channel` belongs to another volume, or if a completion function that was called meanwhile did.
+    /// If a completion function that was called meanwhile did.
     #[inline(always)]
     pub fn submit(&self, now: Nanos, channel: &Channel, request: Request) {
         let owner = Owner::Channel(ChannelRef::of(channel));
@@ -51,13 +51,14 @@ impl Volume {
     }
 
     fn submit_pending(&self, now: Nanos, channel: &Channel, pending: Box<Pending>) {
-        // Requests point to their channel, which lives as long as its own volume.
-        assert!(self.channels.own(channel), "the channel belongs to another volume");
         begin_call();
         let line = self.counters.line();
         line.add(Counter::Requests, 1);
         line.add(Counter::Sectors, pending.sectors.into());
-        let route = self.check(&pending);
+        let route = match self.channels.has(channel) {
+            true => self.check(&pending),
+            false => Err(RequestError::Invalid("the channel is another volume's")),
+        };
         let mut slot = Some(Context::one(pending));
         let fate = match route {
             Ok(route) => self.take(now, route, &mut slot),

@@ -490,7 +490,8 @@ impl Volume {
         }
     }
 
-    /// Sends the command in `slot` to this thread's queue; returns its answer if it came at once.
+    /// Sends the command in `slot` to this thread's queue, behind those that it turned away; returns its answer if it came
+    /// at once.
     #[inline]
     pub(super) fn issue(&self, now: Nanos, slot: &mut Option<Context>) -> Option<CommandResult> {
         let queue = match self.info.queues {
@@ -540,6 +541,7 @@ impl Volume {
                 let mut turn = Turn::default();
                 let plugged = std::mem::take(&mut p.plugged);
                 if plugged {
+                    // A write: reset and finish wait for a full queue whatever they asked for.
                     let zone = self.info.geometry.zone_of(p.sector);
                     self.go_on(now, zone, Event::Withdrawn(p.sectors), &mut turn);
                 }

@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::collections::VecDeque;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,8 +17,7 @@ use zonal_core::{Nanos, Op, SECTOR_BYTES, ZoneCondition};
 use zonal_io::buffer::IoBuf;
 use zonal_io::data::{Data, Segment};
 use zonal_io::device::{Command, Context, Device, Submitted};
-use zonal_io::image::backing::Backing;
-use zonal_io::image::backing::twin::CutBacking;
+use zonal_io::image::backing::twin::{Call, CutBacking, Watched};
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
 
 const ZONE: u32 = 64;
@@ -63,34 +61,6 @@ impl Notes {
     }
 }
 
-/// A twin whose syncs take their time, so that other threads get on meanwhile.
-struct Slow(Arc<CutBacking>);
-
-impl Backing for Slow {
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
-    }
-    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
-        self.0.read_at(buf, at)
-    }
-    fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
-        self.0.write_at(buf, at)
-    }
-    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
-        self.0.zero(at, len)
-    }
-    fn discard(&self, at: u64, len: u64) {
-        self.0.discard(at, len);
-    }
-    fn sync(&self) -> io::Result<()> {
-        std::thread::sleep(Duration::from_micros(100));
-        self.0.sync()
-    }
-}
-
 struct Rig {
     device: ImageDevice,
     backing: Arc<CutBacking>,
@@ -101,7 +71,12 @@ struct Rig {
 impl Rig {
     fn open(backing: Arc<CutBacking>, threads: usize) -> Rig {
         let options = OpenOptions { threads, submit_queues: WRITERS + 1, ..Default::default() };
-        let slow = Arc::new(Slow(backing.clone()));
+        // Syncs take their time, so that other threads get on meanwhile.
+        let slow = Arc::new(Watched::new(backing.clone(), |call| {
+            if call == Call::Sync {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }));
         let device = ImageDevice::open_backing(Path::new("twin"), slow, &options).unwrap();
         let notes = Notes { lives: vec![vec![]], ..Default::default() };
         let notes = (0..ZONES).map(|_| Mutex::new(notes.clone())).collect();

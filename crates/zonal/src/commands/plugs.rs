@@ -4,9 +4,10 @@ use crate::exit::{Exit, Failure};
 use anyhow::anyhow;
 use clap::Args;
 use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
-use zonal_io::control;
+use zonal_io::control::{self, ControlError};
+use zonal_io::volume::PlugStatus;
 
 /// Show the active write plugs of a running process, in the format of the kernel's `zone_wplugs`
 ///
@@ -81,23 +82,24 @@ pub(crate) fn run(arguments: &Plugs, out: &mut dyn Write) -> Result<(), Failure>
         let plugs = control::plugs(&path)?;
         return Ok(writeln!(out, "{}", serde_json::to_string(&plugs)?)?);
     }
-    show(&path, out)?;
+    print(&control::plugs(&path)?, out)?;
     let Some(pause) = arguments.watch else { return Ok(()) };
     let clear = if std::io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "\n" };
     loop {
         out.flush()?;
         std::thread::sleep(pause);
-        // The socket goes with the process: that is the end that was waited for.
-        if !path.exists() {
-            return Ok(());
-        }
+        let plugs = match control::plugs(&path) {
+            // Nobody answers any more: the process has ended, which is what was waited for.
+            Err(ControlError::Io { .. }) => return Ok(()),
+            plugs => plugs?,
+        };
         write!(out, "{clear}")?;
-        show(&path, out)?;
+        print(&plugs, out)?;
     }
 }
 
-fn show(path: &Path, out: &mut dyn Write) -> Result<(), Failure> {
-    for plug in control::plugs(path)? {
+fn print(plugs: &[PlugStatus], out: &mut dyn Write) -> Result<(), Failure> {
+    for plug in plugs {
         writeln!(out, "{plug}")?;
     }
     Ok(())

@@ -8,7 +8,7 @@
 //! still see it, and nothing is pending any more.
 
 use super::Backing;
-use crate::sync::Mutex;
+use crate::sync::{Arc, Mutex};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -247,6 +247,64 @@ impl Backing for CutBacking {
 
     fn sync(&self) -> io::Result<()> {
         self.state.lock().sync()
+    }
+}
+
+/// A call that changes or syncs something, as [`Watched`] sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Call {
+    /// A write at this offset, or zeroes.
+    Write(u64),
+    /// Space given back.
+    Discard,
+    /// A sync.
+    Sync,
+}
+
+/// A twin that calls a function before each [`Call`], in the calling thread: to wait, to act in its midst, to count.
+pub struct Watched<F> {
+    twin: Arc<CutBacking>,
+    before: F,
+}
+
+impl<F: Fn(Call) + Send + Sync> Watched<F> {
+    /// `twin`, watched by `before`.
+    pub const fn new(twin: Arc<CutBacking>, before: F) -> Watched<F> {
+        Watched { twin, before }
+    }
+}
+
+impl<F: Fn(Call) + Send + Sync> Backing for Watched<F> {
+    fn len(&self) -> io::Result<u64> {
+        self.twin.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.twin.set_len(len)
+    }
+
+    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        self.twin.read_at(buf, at)
+    }
+
+    fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
+        (self.before)(Call::Write(at));
+        self.twin.write_at(buf, at)
+    }
+
+    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
+        (self.before)(Call::Write(at));
+        self.twin.zero(at, len)
+    }
+
+    fn discard(&self, at: u64, len: u64) {
+        (self.before)(Call::Discard);
+        self.twin.discard(at, len);
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        (self.before)(Call::Sync);
+        self.twin.sync()
     }
 }
 

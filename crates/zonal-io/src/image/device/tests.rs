@@ -3,7 +3,7 @@ use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};
 use crate::device::{CommandResult, Output};
 use crate::image::ImageOptions;
-use crate::image::backing::twin::CutBacking;
+use crate::image::backing::twin::{Call, CutBacking, Watched};
 use crate::sync::{Condvar, Mutex};
 use std::io;
 use zonal_core::{DeviceError, Op, Sector, ZoneCondition, ZoneError};
@@ -189,47 +189,22 @@ fn failed_sync_stands_until_reopen() {
 }
 
 /// Holds back writes of data until told to go on.
+#[derive(Default)]
 struct Gate {
-    inner: Arc<CutBacking>,
-    is_closed: Mutex<bool>,
+    is_open: Mutex<bool>,
     opened: Condvar,
 }
 
 impl Gate {
-    fn closed(inner: Arc<CutBacking>) -> Arc<Gate> {
-        Arc::new(Gate { inner, is_closed: Mutex::new(true), opened: Condvar::new() })
-    }
-
-    fn set_closed(&self, is_closed: bool) {
-        *self.is_closed.lock() = is_closed;
+    fn open(&self) {
+        *self.is_open.lock() = true;
         self.opened.notify_all();
     }
-}
 
-impl Backing for Gate {
-    fn len(&self) -> io::Result<u64> {
-        self.inner.len()
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.inner.set_len(len)
-    }
-    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
-        self.inner.read_at(buf, at)
-    }
-    fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
-        if at >= 1 << 20 {
-            self.opened.wait_while(&mut self.is_closed.lock(), |is_closed| *is_closed);
+    fn pass(&self, call: Call) {
+        if matches!(call, Call::Write(at) if at >= 1 << 20) {
+            self.opened.wait_while(&mut self.is_open.lock(), |is_open| !*is_open);
         }
-        self.inner.write_at(buf, at)
-    }
-    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
-        self.inner.zero(at, len)
-    }
-    fn discard(&self, at: u64, len: u64) {
-        self.inner.discard(at, len);
-    }
-    fn sync(&self) -> io::Result<()> {
-        self.inner.sync()
     }
 }
 
@@ -260,16 +235,18 @@ impl Flight {
     }
 }
 
-fn gated(threads: usize) -> (Arc<Gate>, ImageDevice) {
-    let gate = Gate::closed(backing());
+fn gated(threads: usize) -> (Arc<Gate>, Arc<CutBacking>, ImageDevice) {
+    let (gate, twin) = (Arc::new(Gate::default()), backing());
+    let watcher = gate.clone();
+    let watched = Arc::new(Watched::new(twin.clone(), move |call| watcher.pass(call)));
     let options = OpenOptions { threads, ..Default::default() };
-    let device = ImageDevice::open_backing(Path::new("gate"), gate.clone(), &options).unwrap();
-    (gate, device)
+    let device = ImageDevice::open_backing(Path::new("gate"), watched, &options).unwrap();
+    (gate, twin, device)
 }
 
 #[test]
 fn positional_write_while_another_is_in_flight_is_refused() {
-    let (gate, device) = gated(1);
+    let (gate, _, device) = gated(1);
     let mut flight = Flight::default();
     let first = flight.submit(&device, &command(Op::Write, 2 * ZONE, 4), 1);
     assert!(matches!(first, Submitted::Pending));
@@ -277,27 +254,21 @@ fn positional_write_while_another_is_in_flight_is_refused() {
         Submitted::Done(result) => assert_eq!(result, Err(DeviceError::Zone(ZoneError::InvalidWrite))),
         other => panic!("{other:?}"),
     }
-    assert_eq!(read_through_queue_is_empty(&device), 0);
-    gate.set_closed(false);
+    device.poll(Nanos(0), 0, 8, &mut |c| panic!("{c:?} before its data"));
+    gate.open();
     assert_eq!(flight.drain(&device, 1), [(0, DONE)]);
     assert_eq!(write(&device, 2 * ZONE + 4, 4, 2), DONE);
 }
 
-fn read_through_queue_is_empty(device: &ImageDevice) -> usize {
-    let mut n = 0;
-    device.poll(Nanos(0), 0, 8, &mut |_| n += 1);
-    n
-}
-
 #[test]
 fn appends_in_flight_overlap_and_keep_their_places() {
-    let (gate, device) = gated(3);
+    let (gate, _, device) = gated(3);
     let mut flight = Flight::default();
     for byte in 1..=3 {
         let submitted = flight.submit(&device, &command(Op::Append, 2 * ZONE, 4), byte);
         assert!(matches!(submitted, Submitted::Pending));
     }
-    gate.set_closed(false);
+    gate.open();
     let answers = flight.drain(&device, 3);
     let expected: Vec<_> = (0..3).map(|n| (n, Ok(Output::Appended(Sector(2 * ZONE + 4 * n))))).collect();
     assert_eq!(answers, expected);
@@ -306,7 +277,7 @@ fn appends_in_flight_overlap_and_keep_their_places() {
 
 #[test]
 fn reset_while_writes_are_in_flight_keeps_them_from_newer_bytes() {
-    let (gate, device) = gated(2);
+    let (gate, _, device) = gated(2);
     let mut flight = Flight::default();
     // The first two are in the midst of their transfers, the third waits.
     for byte in 1..=3 {
@@ -316,7 +287,7 @@ fn reset_while_writes_are_in_flight_keeps_them_from_newer_bytes() {
     assert_eq!(manage(&device, Op::ZoneReset, 2), DONE);
     let newer = flight.submit(&device, &command(Op::Append, 2 * ZONE, 8), 9);
     assert!(matches!(newer, Submitted::Pending));
-    gate.set_closed(false);
+    gate.open();
     let answers = flight.drain(&device, 4);
     assert!(answers.iter().all(|(_, result)| result.is_ok()), "{answers:?}");
     assert_eq!(answers[3], (3, Ok(Output::Appended(Sector(2 * ZONE)))));
@@ -326,7 +297,7 @@ fn reset_while_writes_are_in_flight_keeps_them_from_newer_bytes() {
 
 #[test]
 fn flush_includes_nothing_that_has_not_arrived() {
-    let (gate, device) = gated(2);
+    let (gate, twin, device) = gated(2);
     let mut flight = Flight::default();
     flight.submit(&device, &command(Op::Append, 2 * ZONE, 8), 1);
     // Fills the zone: full as soon as it is placed, and not yet for the ledger.
@@ -334,14 +305,95 @@ fn flush_includes_nothing_that_has_not_arrived() {
     let mut flush_only = Flight::default();
     assert!(matches!(flush_only.submit(&device, &command(Op::Flush, 0, 0), 0), Submitted::Pending));
     device.engine.close().unwrap();
-    let device_after = open(&Arc::new(gate.inner.restart(3)));
+    let device_after = open(&Arc::new(twin.restart(3)));
     assert_eq!(zone(&device_after, 2), (ZoneCondition::Empty, Some(0)));
     assert_eq!(zone(&device_after, 3), (ZoneCondition::Empty, Some(0)));
-    gate.set_closed(false);
+    gate.open();
     assert_eq!(flight.drain(&device, 3).len(), 3);
     assert_eq!(zone(&device, 3), (ZoneCondition::Full, None));
     device.close().unwrap();
-    let device_after = open(&Arc::new(gate.inner.restart(3)));
+    let device_after = open(&Arc::new(twin.restart(3)));
     assert_eq!(zone(&device_after, 2), (ZoneCondition::Closed, Some(8)));
     assert_eq!(zone(&device_after, 3), (ZoneCondition::Full, None));
+}
+
+/// A backing that gives back space only after data was written at `awaited`, or after a while.
+struct Reluctant {
+    inner: Arc<CutBacking>,
+    awaited: u64,
+    written: Mutex<bool>,
+    news: Condvar,
+}
+
+impl Backing for Reluctant {
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.inner.set_len(len)
+    }
+    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        self.inner.read_at(buf, at)
+    }
+    fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
+        self.inner.write_at(buf, at)?;
+        if at == self.awaited {
+            *self.written.lock() = true;
+            self.news.notify_all();
+        }
+        Ok(())
+    }
+    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
+        self.inner.zero(at, len)
+    }
+    fn discard(&self, at: u64, len: u64) {
+        let mut written = self.written.lock();
+        if !*written {
+            self.news.wait_for(&mut written, Duration::from_secs(1));
+        }
+        drop(written);
+        self.inner.discard(at, len);
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+}
+
+#[test]
+fn space_of_a_reset_zone_is_not_given_back_under_new_data() {
+    let inner = backing();
+    let layout = options().header().unwrap().layout();
+    let backing = Arc::new(Reluctant {
+        inner,
+        awaited: layout.data(Sector(2 * ZONE + 8)),
+        written: Mutex::new(false),
+        news: Condvar::new(),
+    });
+    let open = OpenOptions { threads: 2, ..Default::default() };
+    let device = ImageDevice::open_backing(Path::new("twin"), backing, &open).unwrap();
+    // The old data ends where the second of the new appends begins, which so need not wait for the reset's commit.
+    assert_eq!(append(&device, 2, 8, 1), Ok(Output::Appended(Sector(2 * ZONE))));
+    assert_eq!(manage(&device, Op::ZoneReset, 2), DONE);
+    let mut buffers = [2, 3].map(|byte| {
+        let mut buffer = IoBuf::zeroed(8 * 512);
+        buffer.fill(byte);
+        buffer
+    });
+    for buffer in &mut buffers {
+        let command = Command { data: data(buffer), ..command(Op::Append, 2 * ZONE, 8) };
+        assert!(matches!(
+            device.submit(Nanos(0), 0, &command, &mut Some(Context::token(1))),
+            Submitted::Pending
+        ));
+    }
+    let mut ended = 0;
+    while ended < 2 {
+        device.poll(Nanos(0), 0, 2, &mut |c| {
+            assert!(c.result.is_ok());
+            ended += 1;
+        });
+        device.wait(Duration::from_millis(10));
+    }
+    assert_eq!(read(&device, 2 * ZONE, 16), [[2; 8], [3; 8]].concat());
+    device.close().unwrap();
 }

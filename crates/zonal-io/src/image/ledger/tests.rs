@@ -1,39 +1,10 @@
 use super::*;
 use crate::image::ImageOptions;
-use crate::image::backing::twin::CutBacking;
+use crate::image::backing::twin::{Call, CutBacking, Watched};
 use zonal_core::ZoneCondition;
 
 /// What to do in the midst of the next sync.
 type Hook = Box<dyn FnOnce() + Send>;
-
-/// A twin whose syncs can be watched from within.
-struct Hooked(Arc<CutBacking>, Arc<Mutex<Option<Hook>>>);
-
-impl Backing for Hooked {
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
-    }
-    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
-        self.0.read_at(buf, at)
-    }
-    fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
-        self.0.write_at(buf, at)
-    }
-    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
-        self.0.zero(at, len)
-    }
-    fn discard(&self, at: u64, len: u64) {
-        self.0.discard(at, len);
-    }
-    fn sync(&self) -> io::Result<()> {
-        let hook = self.1.lock().take();
-        hook.into_iter().for_each(|hook| hook());
-        self.0.sync()
-    }
-}
 
 /// Zones of a ledger without a device: states set by hand.
 struct Zones {
@@ -63,8 +34,12 @@ fn zones() -> Zones {
 fn read(backing: Arc<CutBacking>) -> Zones {
     let header = options().header().unwrap();
     let in_sync = Arc::default();
-    let hooked = Arc::new(Hooked(backing.clone(), Arc::clone(&in_sync)));
-    let Ok((ledger, states)) = Ledger::read(hooked, &header) else { panic!("a sound ledger") };
+    let hook: Arc<Mutex<Option<Hook>>> = Arc::clone(&in_sync);
+    let watched = Watched::new(backing.clone(), move |call| {
+        let hook = if call == Call::Sync { hook.lock().take() } else { None };
+        hook.into_iter().for_each(|hook| hook());
+    });
+    let Ok((ledger, states)) = Ledger::read(Arc::new(watched), &header) else { panic!("a sound ledger") };
     Zones { backing, in_sync, ledger, states: states.into_iter().map(Mutex::new).collect() }
 }
 

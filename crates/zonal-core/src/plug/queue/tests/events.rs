@@ -57,7 +57,7 @@ fn column(name: &str) -> (Word, Queue<usize>) {
     let items = (0..waiting.parse().unwrap()).map(write).collect();
     let lost_at = own.contains('l').then_some(8);
     let (asking, gave_up, held) = (own.contains('a'), own.contains('g'), own.contains('h'));
-    (word, Queue { items, asking, gave_up, held, lost_at })
+    (word, Queue { items, asking, gave_up, held, ahead: 0, lost_at })
 }
 
 fn write(token: usize) -> Item<usize> {

@@ -9,6 +9,8 @@ use std::collections::HashMap;
 enum Waiter {
     Write(u32, Write),
     Manage(u32, Op),
+    /// A reset of all zones.
+    Hold,
 }
 
 /// A zone that looks at everything each time.
@@ -196,6 +198,7 @@ impl Naive {
     fn hold(&mut self) {
         self.hold_wanted = true;
         self.abort_writes(End::Aborted);
+        self.waiting.push(Waiter::Hold);
         self.settle();
     }
 
@@ -222,10 +225,14 @@ impl Naive {
         if self.is_closed_to_others() {
             return false;
         }
-        if self.hold_wanted {
-            return self.send_alone(Sent::ResetAll);
-        }
         match self.waiting.first().cloned() {
+            Some(Waiter::Hold) => {
+                let goes = self.send_alone(Sent::ResetAll);
+                if goes {
+                    self.waiting.remove(0);
+                }
+                goes
+            }
             Some(Waiter::Manage(token, op)) => {
                 let goes = self.send_alone(Sent::Manage { op, token });
                 if goes {
@@ -278,12 +285,12 @@ impl Naive {
 
     /// Where a write would continue everything that is issued or waits, if all goes well.
     fn tail(&self) -> u32 {
-        let waiting = self.waiting.iter().fold(self.pointer(), |at, w| match w {
+        let begin = if self.sent.contains(&Sent::ResetAll) { 0 } else { self.pointer() };
+        self.waiting.iter().fold(begin, |at, w| match w {
             Waiter::Write(_, w) => at + w.sectors,
-            Waiter::Manage(_, Op::ZoneReset) => 0,
+            Waiter::Manage(_, Op::ZoneReset) | Waiter::Hold => 0,
             Waiter::Manage(..) => self.rules.capacity,
-        });
-        if self.hold_wanted { 0 } else { waiting }
+        })
     }
 }
 
@@ -424,7 +431,8 @@ impl Pair {
         prop_assert_eq!(real.word.pointer(), naive.pointer());
         prop_assert_eq!(real.word.recovers(), !naive.trusted);
         prop_assert_eq!(real.word.class(), naive.class);
-        prop_assert_eq!(real.queue.len(), naive.waiting.len());
+        let requests = naive.waiting.iter().filter(|w| !matches!(w, Waiter::Hold)).count();
+        prop_assert_eq!(real.queue.len(), requests);
         prop_assert_eq!(real.queue.check(real.word, &real.rules), Ok(()));
         let writes = real.sent.iter().filter(|s| matches!(s, Sent::Write { .. })).count();
         let positional = real.sent.iter().filter(|s| matches!(s, Sent::Write { native: false, .. })).count();

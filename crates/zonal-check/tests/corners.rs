@@ -1,0 +1,189 @@
+//! Corners of the write path that need an unlucky order of events.
+
+use std::sync::Arc;
+use zonal_check::rig::{DONE, Rig};
+use zonal_check::script::{Answer, Script, Style, info, reported};
+use zonal_core::{Nanos, Op, Sector, Sectors, ZoneCondition, ZoneIndex};
+use zonal_io::buffer::IoBuf;
+use zonal_io::device::{Device, Output};
+use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Null};
+use zonal_io::sync::Mutex;
+use zonal_io::volume::{Channel, Request, Volume, VolumeOptions, WriteMode};
+
+/// A device whose one queue holds so many commands, answered when polled.
+fn narrow(depth: u32) -> Arc<dyn Device> {
+    let options = EmulatedOptions {
+        size: 16 << 20,
+        zone_size: 1 << 20,
+        complete: CompleteMode::Poll,
+        hw_queue_depth: depth,
+        ..Default::default()
+    };
+    Arc::new(Emulated::new("narrow", &options, Null).unwrap())
+}
+
+fn volume(device: Arc<dyn Device>) -> Arc<Volume> {
+    Arc::new(Volume::open(device, VolumeOptions { mode: Some(WriteMode::PerZone), merge: true }).unwrap())
+}
+
+#[test]
+fn appends_that_complete_at_once_behind_a_write_do_not_fill_the_stack() {
+    let rig = Rig::append_mode();
+    let write = rig.write(1, 0, 1);
+    let appends: Vec<u64> = (0..20).map(|_| rig.append(1, 1)).collect();
+    rig.script.style(|_| Style::Now(Answer::Obey));
+    rig.step(Answer::Obey);
+    assert_eq!(rig.end(write), Some(DONE));
+    for (n, &append) in (1..).zip(&appends) {
+        assert_eq!(rig.end(append), Some(Ok(Output::Appended(rig.sector(1, n)))));
+    }
+}
+
+#[test]
+fn a_poll_that_made_room_for_turned_away_commands_asks_to_come_again() {
+    let volume = volume(narrow(1));
+    let ended = Arc::new(Mutex::new(0));
+    let count = ended.clone();
+    let channel = volume.channel(move |c| {
+        c.result.unwrap();
+        *count.lock() += 1;
+    });
+    for zone in 0..4 {
+        let buf = IoBuf::zeroed(512);
+        volume.submit(Nanos(0), &channel, Request::write(Sector(zone * 2048), 1, buf));
+    }
+    // Nobody else is there to bring news: as long as something can be done, a poll has to say so.
+    for _ in 0..100 {
+        if volume.poll(Nanos(0)).is_none() {
+            break;
+        }
+    }
+    assert_eq!(*ended.lock(), 4);
+}
+
+#[test]
+fn a_turned_away_command_is_not_passed_for_ever() {
+    let volume = volume(narrow(1));
+    let ends = Arc::new(Mutex::new([0u32; 2]));
+    let channel: Arc<Mutex<Option<Channel>>> = Arc::default();
+    let (v, count, own) = (Arc::downgrade(&volume), ends.clone(), channel.clone());
+    // Each request that ends submits the next one of its own zone from the completion function.
+    let submit = move |volume: &Volume, own: &Mutex<Option<Channel>>, zone: u64, n: u64| {
+        let buf = IoBuf::zeroed(512);
+        let at = Sector(zone * 2048 + n);
+        volume.submit(Nanos(0), own.lock().as_ref().unwrap(), Request::write(at, 1, buf).token(zone));
+    };
+    let again = submit;
+    *channel.lock() = Some(volume.channel(move |c| {
+        c.result.unwrap();
+        let n = {
+            let mut ends = count.lock();
+            ends[c.token as usize] += 1;
+            ends[c.token as usize]
+        };
+        again(&v.upgrade().unwrap(), &own, c.token, n.into());
+    }));
+    submit(&volume, &channel, 0, 0);
+    submit(&volume, &channel, 1, 0);
+    for _ in 0..200 {
+        volume.poll(Nanos(0));
+    }
+    let [first, second] = *ends.lock();
+    *channel.lock() = None;
+    assert!(first.abs_diff(second) <= 2, "one zone's writes went {first} times, the other's {second}");
+}
+
+#[test]
+fn a_zone_found_read_only_while_all_are_reset_is_released() {
+    let rig = Rig::per_zone();
+    rig.volume.resync(Nanos(0), ZoneIndex(3));
+    let all = rig.submit(Request::reset_all());
+    rig.script.set_zone(3, ZoneCondition::ReadOnly, 5);
+    rig.finish(0, Answer::Obey);
+    rig.settle();
+    assert_eq!(rig.end(all), Some(DONE));
+    // Whatever comes to the zone ends.
+    let write = rig.write(3, 0, 1);
+    let reset = rig.reset(3);
+    rig.settle();
+    let all = rig.submit(Request::reset_all());
+    rig.settle();
+    assert!(rig.end(write).unwrap().is_err());
+    assert!(rig.end(reset).unwrap().is_err());
+    assert_eq!(rig.end(all), Some(DONE));
+}
+
+#[test]
+fn a_zone_found_writable_while_all_are_reset_is_left_alone() {
+    let script = Arc::new(Script::new(info()));
+    script.set_zone(3, ZoneCondition::ReadOnly, 5);
+    let rig = Rig::on(script, VolumeOptions { mode: Some(WriteMode::PerZone), merge: true });
+    rig.volume.resync(Nanos(0), ZoneIndex(3));
+    let busy = rig.write(1, 0, 1);
+    let all = rig.submit(Request::reset_all());
+    let mut descriptor = rig.script.describe(3);
+    descriptor.condition = ZoneCondition::Closed;
+    descriptor.write_pointer = Some(descriptor.start + Sectors(5));
+    rig.script.set_zone(3, ZoneCondition::Closed, 5);
+    rig.finish(0, reported(descriptor));
+    rig.settle();
+    assert_eq!(rig.ends([busy, all]), [DONE, DONE]);
+    let write = rig.write(4, 0, 1);
+    rig.settle();
+    assert_eq!(rig.end(write), Some(DONE));
+}
+
+#[test]
+fn a_finish_that_waits_goes_before_a_later_reset_of_all() {
+    let rig = Rig::per_zone();
+    let write = rig.write(2, 0, 1);
+    let finish = rig.manage(Op::ZoneFinish, 2);
+    let all = rig.submit(Request::reset_all());
+    let after = rig.write(2, 0, 4);
+    rig.settle();
+    assert_eq!(rig.ends([write, finish, all, after]), [DONE, DONE, DONE, DONE]);
+    assert_eq!(rig.pointer(2), Some(4));
+}
+
+#[test]
+fn a_request_that_outlives_its_volume_does_not_touch_its_channel() {
+    let device = narrow(8);
+    // Two volumes on one device is one too many; but no mistake of this kind may touch freed memory.
+    let (first, second) = (volume(device.clone()), volume(device));
+    let alive = Arc::new(());
+    let held = alive.clone();
+    let channel = first.channel(move |c| drop((c, held.clone())));
+    first.submit(Nanos(0), &channel, Request::read(Sector(0), 1, IoBuf::zeroed(512)));
+    drop(channel);
+    drop(first);
+    assert_eq!(Arc::strong_count(&alive), 2, "the channel is still there");
+    second.poll(Nanos(0));
+}
+
+#[test]
+fn a_channel_of_another_volume_is_refused() {
+    let (one, other) = (volume(narrow(8)), volume(narrow(8)));
+    let results = Arc::new(Mutex::new(Vec::new()));
+    let noted = results.clone();
+    let channel = one.channel(move |c| noted.lock().push(c.result));
+    other.submit(Nanos(0), &channel, Request::write(Sector(0), 1, IoBuf::zeroed(512)));
+    drop(channel);
+    drop(one);
+    other.poll(Nanos(0));
+    let results = results.lock();
+    assert!(matches!(results[..], [Err(zonal_core::RequestError::Invalid(_))]), "{results:?}");
+}
+
+#[test]
+fn management_waits_for_a_full_queue_whatever_it_asked_for_and_gives_its_zones_back() {
+    let rig = Rig::per_zone();
+    rig.script.style(|_| Style::Busy);
+    let reset = rig.submit(Request::zone(Op::ZoneReset, rig.sector(2, 0)).nowait());
+    let all = rig.submit(Request::reset_all().nowait());
+    rig.script.style(|_| Style::Later);
+    rig.settle();
+    assert_eq!(rig.ends([reset, all]), [DONE, DONE]);
+    let writes = [2, 3].map(|zone| rig.write(zone, 0, 1));
+    rig.settle();
+    assert_eq!(rig.ends(writes), [DONE, DONE]);
+}

@@ -1,0 +1,112 @@
+//! Everything at once, from several threads: whatever happens to a request, it ends exactly once.
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use zonal_core::{Nanos, Op, Sector, ZoneIndex};
+use zonal_io::buffer::IoBuf;
+use zonal_io::device::Device;
+use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Ram};
+use zonal_io::volume::{Request, Volume, VolumeOptions, WriteMode};
+
+const THREADS: usize = 3;
+const ZONES: u64 = 4;
+const ZONE: u64 = 256;
+const REQUESTS: usize = 20_000;
+/// Longest time without any progress.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn storm(mode: WriteMode, complete: CompleteMode, write_zeroes: u32, seed: u64) {
+    let options = EmulatedOptions {
+        size: ZONES * ZONE * 512,
+        zone_size: ZONE * 512,
+        zone_nr_conv: 1,
+        max_sectors: 16,
+        zone_append_max_sectors: 8,
+        write_zeroes_max_sectors: write_zeroes,
+        complete,
+        hw_queue_depth: 2,
+        submit_queues: 2,
+        ..Default::default()
+    };
+    let ram = Ram::new(&options.geometry().unwrap());
+    let device: Arc<dyn Device> = Arc::new(Emulated::new("storm", &options, ram).unwrap());
+    let volume = Volume::open(device, VolumeOptions { mode: Some(mode), merge: true }).unwrap();
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let volume = &volume;
+            scope.spawn(move || {
+                let mut rng = Pcg64Mcg::seed_from_u64(seed * 100 + thread as u64);
+                let ends: Arc<Vec<AtomicU8>> = Arc::new((0..REQUESTS).map(|_| AtomicU8::new(0)).collect());
+                let ended = Arc::new(AtomicUsize::new(0));
+                let (all, count) = (ends.clone(), ended.clone());
+                let note = move |c: zonal_io::volume::Completion| {
+                    let before = all[c.token as usize].fetch_add(1, Ordering::Relaxed);
+                    assert_eq!(before, 0, "request {} ended twice", c.token);
+                    count.fetch_add(1, Ordering::Release);
+                };
+                let channel = if thread == 0 { volume.deferred_channel(note) } else { volume.channel(note) };
+                let poll = |sent: usize, depth: usize| {
+                    let since = Instant::now();
+                    while sent - ended.load(Ordering::Acquire) > depth {
+                        let now = Nanos(begin.elapsed().as_nanos() as u64);
+                        if volume.poll(now).is_none() {
+                            volume.wait(Duration::from_millis(1));
+                        }
+                        assert!(since.elapsed() < PATIENCE, "stuck: {:?}", volume.plugs());
+                    }
+                };
+                for n in 0..REQUESTS {
+                    let zone = rng.random_range(1..ZONES);
+                    let start = Sector(zone * ZONE);
+                    let sectors = rng.random_range(1..=24u32);
+                    let pointer = volume.write_pointer(ZoneIndex(zone as u32)).unwrap();
+                    let at = Sector(pointer.0.min(start.0 + ZONE - 1));
+                    let at_end = sectors.min((ZONES * ZONE - at.0) as u32);
+                    let buf = |sectors: u32| IoBuf::zeroed(sectors * 512);
+                    let request = match rng.random_range(0..1000) {
+                        0..400 => Request::append(start, sectors.min(8), buf(8)),
+                        400..700 => Request::write(at, at_end, buf(at_end)),
+                        700..750 => Request::write_zeroes(at, at_end),
+                        750..800 => Request::read(start, sectors, buf(sectors)),
+                        800..840 => Request::write(Sector(rng.random_range(0..ZONE)), sectors, buf(sectors)),
+                        840..850 => Request::write(start, 1, buf(1)),
+                        850..900 => Request::zone(Op::ZoneReset, start),
+                        900..915 => Request::zone(Op::ZoneFinish, start),
+                        915..930 => Request::zone(Op::ZoneOpen, start),
+                        930..945 => Request::zone(Op::ZoneClose, start),
+                        945..960 => Request::reset_all(),
+                        960..980 => Request::report(start, 2),
+                        _ => Request::flush(),
+                    };
+                    let request = if rng.random_ratio(1, 8) { request.nowait() } else { request };
+                    let request = if rng.random_ratio(1, 8) { request.fua() } else { request };
+                    if rng.random_ratio(1, 100) {
+                        volume.resync(Nanos(0), ZoneIndex(zone as u32));
+                    }
+                    let now = Nanos(begin.elapsed().as_nanos() as u64);
+                    volume.submit(now, &channel, request.token(n as u64));
+                    poll(n + 1, 32);
+                }
+                poll(REQUESTS, 0);
+                assert!(ends.iter().all(|n| n.load(Ordering::Relaxed) == 1));
+            });
+        }
+    });
+    while volume.poll(Nanos(u64::MAX / 2)).is_some() {}
+    assert_eq!(volume.plugs().iter().map(|p| p.flags + p.pending).sum::<u32>(), 0, "{:?}", volume.plugs());
+}
+
+#[test]
+fn every_request_of_a_storm_ends_once() {
+    for (seed, mode) in (1..).zip([WriteMode::PerZone, WriteMode::Append, WriteMode::Direct]) {
+        for complete in [CompleteMode::Inline, CompleteMode::Poll] {
+            for write_zeroes in [0, u32::MAX] {
+                storm(mode, complete, write_zeroes, seed);
+            }
+        }
+    }
+}

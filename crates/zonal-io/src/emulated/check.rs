@@ -1,0 +1,110 @@
+//! What a command has to get right before a zone is asked, in one order for every emulated device.
+//!
+//! Length, alignment and payload come first ([`DeviceError::InvalidField`]), then the range
+//! ([`DeviceError::OutOfRange`]), then what depends on the zone.
+
+use super::zones::WriteKind;
+use crate::device::{Command, DeviceInfo};
+use zonal_core::{DeviceError, Geometry, Op, SECTOR_BYTES, Sectors, ZoneError, ZoneIndex};
+
+/// Whether reads and writes have to bring as many bytes as they have sectors.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Payload {
+    /// A device that keeps data.
+    Needed,
+    /// A device that looks at no byte.
+    Ignored,
+}
+
+/// Zone and offset of a command of at most `sectors_max` that moves data.
+#[inline]
+fn locate(
+    info: &DeviceInfo,
+    command: &Command,
+    sectors_max: u32,
+    payload: Payload,
+) -> Result<(ZoneIndex, u32), DeviceError> {
+    let Command { sector, sectors, .. } = *command;
+    let misaligned = (sector.0 | u64::from(sectors)) & u64::from(info.block_sectors - 1);
+    if sectors == 0 || sectors > sectors_max || misaligned != 0 {
+        return Err(DeviceError::InvalidField);
+    }
+    let needs_payload = payload == Payload::Needed && command.op != Op::WriteZeroes;
+    if needs_payload && command.data.len() as u64 != u64::from(sectors) * SECTOR_BYTES {
+        return Err(DeviceError::InvalidField);
+    }
+    if !info.geometry.contains(sector, Sectors(u64::from(sectors))) {
+        return Err(DeviceError::OutOfRange);
+    }
+    Ok((info.geometry.zone_of(sector), info.geometry.offset_of(sector)))
+}
+
+/// Zone and offset of a read.
+#[inline]
+pub(crate) fn locate_read(
+    info: &DeviceInfo,
+    command: &Command,
+    payload: Payload,
+) -> Result<(ZoneIndex, u32), DeviceError> {
+    locate(info, command, info.command_sectors_max, payload)
+}
+
+/// Zone and offset of a write, with or without payload.
+#[inline]
+pub(crate) fn locate_write(
+    info: &DeviceInfo,
+    command: &Command,
+    payload: Payload,
+) -> Result<(ZoneIndex, u32), DeviceError> {
+    let sectors_max = match (command.op, info.write_zeroes_sectors_max) {
+        (Op::WriteZeroes, 0) => return Err(DeviceError::Unsupported),
+        (Op::WriteZeroes, max) => max,
+        _ => info.command_sectors_max,
+    };
+    locate(info, command, sectors_max, payload)
+}
+
+/// Zone of an append.
+pub(crate) fn locate_append(
+    info: &DeviceInfo,
+    command: &Command,
+    payload: Payload,
+) -> Result<ZoneIndex, DeviceError> {
+    if info.append_sectors_max == 0 {
+        return Err(DeviceError::Unsupported);
+    }
+    let (zone, offset) = locate(info, command, info.append_sectors_max, payload)?;
+    if info.geometry.is_conventional(zone) {
+        return Err(ZoneError::Conventional.into());
+    }
+    if offset == 0 { Ok(zone) } else { Err(DeviceError::InvalidField) }
+}
+
+/// Zone of a zone command, which has to name its start.
+pub(crate) fn locate_zone(geometry: &Geometry, command: &Command) -> Result<ZoneIndex, DeviceError> {
+    if command.sector.0 >= geometry.sectors().0 {
+        return Err(DeviceError::OutOfRange);
+    }
+    if geometry.offset_of(command.sector) != 0 {
+        return Err(DeviceError::InvalidField);
+    }
+    Ok(geometry.zone_of(command.sector))
+}
+
+/// Neither a read nor a write to a conventional zone may go on into the next zone.
+#[inline]
+pub(crate) fn fits_zone(
+    geometry: &Geometry,
+    zone: ZoneIndex,
+    offset: u32,
+    sectors: u32,
+) -> Result<(), ZoneError> {
+    let left = geometry.size_of(zone) - offset;
+    if sectors <= left { Ok(()) } else { Err(ZoneError::Boundary) }
+}
+
+/// How a positional write takes its place on a device.
+#[inline]
+pub(crate) const fn write_kind(info: &DeviceInfo) -> WriteKind {
+    if info.keeps_order { WriteKind::Pipelined } else { WriteKind::Exclusive }
+}
