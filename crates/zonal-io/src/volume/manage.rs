@@ -5,7 +5,7 @@
 //! releases them.
 
 use super::Volume;
-use super::channel::Counted;
+use super::channel::{Counted, begin_call, end_call};
 use super::counters::Counter;
 use super::pending::Pending;
 use super::submit::Fate;
@@ -165,6 +165,8 @@ impl Volume {
         let word = self.update(zone, Word::recovering);
         shard.queue(zone).distrust(word);
         drop(shard);
+        begin_call();
         self.kick(now, zone);
+        end_call();
     }
 }
