@@ -109,10 +109,6 @@ impl Volume {
         for zone in self.sequential_zones() {
             let mut shard = self.shard(zone).lock();
             let word = self.load(zone);
-            // What the zone is may have changed since it was held, or not: whether it was held has not.
-            if !word.waits() || !shard.queue(zone).is_held() {
-                continue;
-            }
             let queue = shard.queue(zone);
             let was_reset = reset && word.class() == Class::Sequential;
             let word = queue.release(word, was_reset.then_some(0));

@@ -110,6 +110,8 @@ pub enum OpenError {
 }
 
 /// A zoned device behind write plugs. See the module for how it works.
+///
+/// Dropping it tells nobody: requests that have not ended are gone, those at the device with whatever becomes of them there.
 pub struct Volume {
     device: Arc<dyn Device>,
     info: DeviceInfo,
