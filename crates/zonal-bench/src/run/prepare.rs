@@ -58,8 +58,7 @@ pub(super) fn erase(device: &dyn Device) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Every zone as the device, which nobody else uses, describes it.
-pub(super) fn descriptors(device: &dyn Device) -> Result<Vec<ZoneDescriptor>, BenchError> {
+fn descriptors(device: &dyn Device) -> Result<Vec<ZoneDescriptor>, BenchError> {
     let geometry = device.info().geometry;
     let failed = |error| BenchError::Zones { device: device.info().name.clone(), error };
     let mut zones: Vec<ZoneDescriptor> = Vec::with_capacity(geometry.zones() as usize);

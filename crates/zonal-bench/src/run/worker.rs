@@ -177,7 +177,7 @@ impl<'a> Worker<'a> {
                 self.check_pass();
                 reading += clock.delta(check, clock.raw());
             }
-            if self.is_over() || !self.workload.next_pass() {
+            if self.is_over() || !self.workload.next_pass(self.environment.zones) {
                 break;
             }
         }

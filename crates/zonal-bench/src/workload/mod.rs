@@ -430,7 +430,7 @@ impl Workload {
     }
 
     /// Begins another pass if one is due; nothing may be in flight.
-    pub fn next_pass(&mut self) -> bool {
+    pub fn next_pass(&mut self, zones: &Zones) -> bool {
         let issued = self.pass_sectors - self.left;
         self.earlier_sectors = self.earlier_sectors.saturating_add(issued);
         let plan = &self.plan;
@@ -449,6 +449,7 @@ impl Workload {
         if plan.writes_zones() && plan.spec.verify != Verify::None {
             self.erase = Some(Erase::new(plan.zones.clone()));
         }
+        zones.restart_countdown();
         self.sequence.restart(plan, pass);
         self.mix.restart(plan, pass);
         self.begin_pass();

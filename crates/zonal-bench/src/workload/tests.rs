@@ -150,7 +150,7 @@ impl Bench {
     }
 
     fn next_pass(&mut self, w: usize) -> bool {
-        self.workloads[w].next_pass()
+        self.workloads[w].next_pass(&self.zones)
     }
 }
 
