@@ -50,8 +50,7 @@ fn fill(volume: &Volume) -> Vec<(u64, Sector)> {
     while ended.load(Ordering::Acquire) < count {
         volume.poll(Nanos(0));
     }
-    let places = std::mem::take(&mut *places.lock());
-    places
+    std::mem::take(&mut *places.lock())
 }
 
 /// What lies at `sector`.
