@@ -270,11 +270,6 @@ impl<T> Queue<T> {
         word.waiting()
     }
 
-    /// Whether [`Queue::hold`] has not been ended.
-    pub fn is_held(&self) -> bool {
-        self.held
-    }
-
     /// Ends what [`Queue::hold`] began; `pointer` is where the zone stands if it was reset.
     pub fn release(&mut self, word: Word, pointer: Option<u32>) -> Word {
         assert!(word.frozen(), "the zone was not held");

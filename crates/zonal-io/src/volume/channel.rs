@@ -5,21 +5,27 @@
 //! # Delivery
 //! - Never under a lock. Never while another completion function of any channel runs on the same thread: one that
 //!   submits does not nest, what completes meanwhile is delivered by the outermost frame, in order.
-//! - A frame delivers at most [`TURN_MAX`] completions and leaves the rest to the next poll, so a caller that keeps the
-//!   pipe full from its completion function cannot hold a thread that only came to submit.
+//! - A call of a volume delivers at most [`TURN_MAX`] completions and leaves the rest to the next poll, so neither a
+//!   caller that keeps the pipe full from its completion function nor one whose thousand writes are aborted can hold a
+//!   thread that only came to submit.
 //! - A deferred channel's completions are delivered by polls only.
+//! - A completion function that panics does so at the end of the call that ran it: everything else in that call has its
+//!   end before.
 
 use super::request::Completion;
 use crate::buffer::IoBuf;
 use crate::device::Output;
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, CachePadded, Mutex, Ordering};
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use zonal_core::RequestError;
 
-/// Completions that one frame delivers, and commands that one thread completes for one zone, before others get a turn.
+/// Completions that one call of a volume delivers, and commands that one thread completes for one zone, before others get
+/// a turn.
 pub const TURN_MAX: usize = 64;
 
 type CompletionFn = dyn Fn(Completion) + Send + Sync;
@@ -140,22 +146,38 @@ impl Backlog {
         self.len.load(Ordering::Acquire) == 0
     }
 
-    /// Delivers up to a turn. From inside a completion function it does nothing: the outermost frame will.
+    /// Delivers what the present call may still. From inside a completion function it does nothing: the outermost frame
+    /// will.
+    #[inline]
     pub(super) fn deliver(&self) {
-        if DELIVERING.get() {
-            return;
+        if !self.is_empty() {
+            self.deliver_share();
         }
-        let frame = Frame::enter();
-        for _ in 0..TURN_MAX {
-            let Some(waiting) = self.pop() else { break };
-            (waiting.channel.complete)(waiting.completion);
-            frame.drain(TURN_MAX);
+    }
+
+    #[cold]
+    fn deliver_share(&self) {
+        let mut share = SHARE.get();
+        while share > 0
+            && let Some(waiting) = self.pop()
+        {
+            SHARE.set(DELIVERING);
+            call(&waiting.channel, waiting.completion);
+            share = end_frame(share - 1);
         }
     }
 }
 
+/// In [`SHARE`]: a completion function runs on this thread.
+const DELIVERING: i32 = -1;
+
 thread_local! {
-    static DELIVERING: Cell<bool> = const { Cell::new(false) };
+    /// Completions that this thread may still deliver in its present call of a volume.
+    static SHARE: Cell<i32> = const { Cell::new(TURN_MAX as i32) };
+    /// Whether there is something in `PANIC`, apart so that the usual case reads a plain cell.
+    static PANICKED: Cell<bool> = const { Cell::new(false) };
+    /// The first panic of a completion function in the present call.
+    static PANIC: Cell<Option<Box<dyn Any + Send>>> = const { Cell::new(None) };
     /// Length of `NESTED`, apart so that the usual case reads a plain cell.
     static NESTED_LEN: Cell<usize> = const { Cell::new(0) };
     static NESTED: RefCell<VecDeque<Waiting>> = const { RefCell::new(VecDeque::new()) };
@@ -173,23 +195,67 @@ pub(super) fn deliver(
     counted: Counted,
 ) {
     let channel = reference.get();
-    if channel.deferred || DELIVERING.get() {
+    let share = SHARE.get();
+    if channel.deferred || share <= 0 {
         return leave(reference, Completion { token, result, buf }, counted);
     }
-    let frame = Frame::enter();
-    (channel.complete)(Completion { token, result, buf });
+    SHARE.set(DELIVERING);
+    call(channel, Completion { token, result, buf });
     if counted == Counted::Yes {
         // The last use of the pointer: from here on the channel may be freed.
         channel.ended.fetch_add(1, Ordering::Release);
     }
-    frame.drain(TURN_MAX - 1);
+    end_frame(share - 1);
+}
+
+/// Calls a channel's completion function. A panic is kept for the end of the call of the volume: whoever else is to hear
+/// of something hears of it, and no zone is left in the middle of a step.
+#[inline(always)]
+fn call(channel: &ChannelInner, completion: Completion) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (channel.complete)(completion))) {
+        keep(panic);
+    }
+}
+
+#[cold]
+fn keep(panic: Box<dyn Any + Send>) {
+    if !PANICKED.replace(true) {
+        PANIC.set(Some(panic));
+    }
+}
+
+/// Begins a call of a volume on this thread, unless it is one from inside a completion function.
+#[inline]
+pub(super) fn begin_call() {
+    if SHARE.get() != DELIVERING {
+        SHARE.set(TURN_MAX as i32);
+    }
+}
+
+/// Ends what [`begin_call`] began.
+///
+/// # Panics
+/// If a completion function did.
+#[inline]
+pub(super) fn end_call() {
+    if PANICKED.get() && SHARE.get() != DELIVERING {
+        panic_again();
+    }
+}
+
+#[cold]
+fn panic_again() {
+    PANICKED.set(false);
+    if let Some(panic) = PANIC.take() {
+        resume_unwind(panic);
+    }
 }
 
 #[cold]
 #[inline(never)]
 fn leave(reference: ChannelRef, completion: Completion, counted: Counted) {
     let waiting = Waiting::new(reference, completion, counted);
-    if waiting.channel.deferred {
+    if waiting.channel.deferred || SHARE.get() != DELIVERING {
         let backlog = waiting.channel.backlog.clone();
         backlog.push(waiting);
     } else {
@@ -208,51 +274,29 @@ fn pop_nested() -> Option<Waiting> {
     })
 }
 
-/// The outermost delivery on this thread.
-struct Frame;
-
-impl Frame {
-    #[inline]
-    fn enter() -> Frame {
-        DELIVERING.set(true);
-        Frame
+/// Ends the outermost delivery on this thread: delivers what completed inside it, up to `share`, and leaves the rest to
+/// polls. Returns what is left of the share.
+#[inline]
+fn end_frame(mut share: i32) -> i32 {
+    if NESTED_LEN.get() > 0 {
+        share = drain_nested(share);
     }
-
-    /// Delivers what completed inside this frame, up to `turn`, and leaves the rest to polls.
-    #[inline]
-    fn drain(&self, turn: usize) {
-        if NESTED_LEN.get() > 0 {
-            self.drain_nested(turn);
-        }
-    }
-
-    #[cold]
-    fn drain_nested(&self, turn: usize) {
-        for _ in 0..turn {
-            let Some(w) = pop_nested() else { return };
-            (w.channel.complete)(w.completion);
-        }
-        leave_nested();
-    }
+    SHARE.set(share);
+    share
 }
 
-/// Leaves what completed inside this frame to the polls of its channels.
 #[cold]
-fn leave_nested() {
-    while let Some(w) = pop_nested() {
-        let backlog = w.channel.backlog.clone();
-        backlog.push(w);
-    }
-}
-
-impl Drop for Frame {
-    fn drop(&mut self) {
-        DELIVERING.set(false);
-        // Something is left only if a completion function panicked: its neighbours still end exactly once.
-        if NESTED_LEN.get() > 0 {
-            leave_nested();
+fn drain_nested(mut share: i32) -> i32 {
+    while let Some(waiting) = pop_nested() {
+        if share > 0 {
+            call(&waiting.channel, waiting.completion);
+            share -= 1;
+        } else {
+            let backlog = waiting.channel.backlog.clone();
+            backlog.push(waiting);
         }
     }
+    share
 }
 
 /// A volume's channels.

@@ -5,7 +5,7 @@
 //! releases them.
 
 use super::Volume;
-use super::channel::Counted;
+use super::channel::{Counted, begin_call, end_call};
 use super::counters::Counter;
 use super::pending::Pending;
 use super::submit::Fate;
@@ -109,10 +109,6 @@ impl Volume {
         for zone in self.sequential_zones() {
             let mut shard = self.shard(zone).lock();
             let word = self.load(zone);
-            // What the zone is may have changed since it was held, or not: whether it was held has not.
-            if !word.waits() || !shard.queue(zone).is_held() {
-                continue;
-            }
             let queue = shard.queue(zone);
             let was_reset = reset && word.class() == Class::Sequential;
             let word = queue.release(word, was_reset.then_some(0));
@@ -165,6 +161,8 @@ impl Volume {
         let word = self.update(zone, Word::recovering);
         shard.queue(zone).distrust(word);
         drop(shard);
+        begin_call();
         self.kick(now, zone);
+        end_call();
     }
 }

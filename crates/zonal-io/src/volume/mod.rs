@@ -43,7 +43,7 @@ use crate::data::{Data, Segment};
 use crate::device::{Command, CommandResult, Context, Device, DeviceInfo, Output, Submitted};
 use crate::sync::{Arc, AtomicBool, CachePadded, Mutex, Ordering, WordTable, shard_of};
 use arrayvec::ArrayVec;
-use channel::Channels;
+use channel::{Channels, begin_call, end_call};
 use counters::Counters;
 use crossbeam_queue::SegQueue;
 use hashbrown::HashMap;
@@ -110,6 +110,8 @@ pub enum OpenError {
 }
 
 /// A zoned device behind write plugs. See the module for how it works.
+///
+/// Dropping it tells nobody: requests that have not ended are gone, those at the device with whatever becomes of them there.
 pub struct Volume {
     device: Arc<dyn Device>,
     info: DeviceInfo,
@@ -291,7 +293,13 @@ impl Volume {
     /// Any thread may call it; whoever waits for a completion does. Returns when to call again at the latest: `now` if
     /// there is more to do or the device has not been asked since it got new commands, `None` if only the device or
     /// another request can bring news.
+    ///
+    /// # Panics
+    /// If a completion function did.
     pub fn poll(&self, now: Nanos) -> Option<Nanos> {
+        begin_call();
+        // First what earlier calls have left over: it came first.
+        self.channels.backlog().deliver();
         self.next_reset_all(now);
         let mut deadline = None;
         let mut progress = Progress::None;
@@ -305,6 +313,7 @@ impl Volume {
             || self.reset_all_behind.load(Ordering::Acquire)
             || !self.ready.is_empty()
             || !self.channels.backlog().is_empty();
+        end_call();
         if more { Some(now) } else { deadline }
     }
 

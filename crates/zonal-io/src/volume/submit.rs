@@ -1,6 +1,6 @@
 //! Entry of requests: checks, splitting at zone boundaries, and the uncontended path through a plug.
 
-use super::channel::{Channel, ChannelRef, Counted};
+use super::channel::{Channel, ChannelRef, Counted, begin_call, end_call};
 use super::counters::Counter;
 use super::mode::WriteMode;
 use super::pending::{Owner, Pending, Split, Stage};
@@ -41,6 +41,9 @@ pub(super) enum Fate {
 impl Volume {
     /// Takes a request. It ends exactly once, with a call of the channel's completion function, whatever happens to it:
     /// refusals come that way too. The order of a zone is the order in which calls of `submit` take effect.
+    ///
+    /// # Panics
+    /// If a completion function that was called meanwhile did.
     #[inline(always)]
     pub fn submit(&self, now: Nanos, channel: &Channel, request: Request) {
         let owner = Owner::Channel(ChannelRef::of(channel));
@@ -48,6 +51,7 @@ impl Volume {
     }
 
     fn submit_pending(&self, now: Nanos, channel: &Channel, pending: Box<Pending>) {
+        begin_call();
         let line = self.counters.line();
         line.add(Counter::Requests, 1);
         line.add(Counter::Sectors, pending.sectors.into());
@@ -63,6 +67,7 @@ impl Volume {
         if fate == Fate::Later {
             ChannelRef::count_issued(channel);
         }
+        end_call();
     }
 
     /// Sends a checked request on its way. `slot` holds it on entry and nothing on return.

@@ -1,0 +1,89 @@
+//! Appends, native and emulated.
+
+use super::*;
+
+#[test]
+fn h19_native_appends_move_the_pointer_that_writes_are_checked_against() {
+    let rig = Rig::append_mode();
+    let first = rig.write(1, 0, 8);
+    rig.settle();
+    let appends = [rig.append(1, 8), rig.append(1, 4)];
+    let (stale, right) = (rig.write(1, 8, 8), rig.write(1, 20, 8));
+    rig.settle();
+    assert_eq!(
+        rig.ends([first, appends[0], appends[1]]),
+        [DONE, appended(&rig, 1, 8), appended(&rig, 1, 16)]
+    );
+    assert_eq!(rig.ends([stale, right]), [misplaced(1, 20, 8), DONE]);
+    let stale = rig.write(1, 20, 8);
+    assert_eq!(rig.end(stale), Some(misplaced(1, 28, 20)));
+}
+
+#[test]
+fn h20_report_is_the_devices_word() {
+    let mut modes = PLUGGED.to_vec();
+    modes.push(WriteMode::Direct);
+    for mode in modes {
+        let rig = Rig::new(script::info(), mode);
+        rig.append(1, 8);
+        rig.settle();
+        rig.script.set_zone(2, ZoneCondition::Closed, 20);
+        let report = rig.submit(Request::report(rig.sector(1, 0), 2));
+        rig.settle();
+        let expected = [rig.script.describe(1), rig.script.describe(2)];
+        assert_eq!(rig.end(report), Some(Ok(Output::Zones(Box::new(expected)))), "{mode}");
+    }
+}
+
+#[test]
+fn h21_append_returns_its_own_address_once() {
+    for mode in PLUGGED {
+        let rig = Rig::new(script::info(), mode);
+        rig.script.style(|_| Style::Busy);
+        let stalled = rig.append(1, 8);
+        rig.rest();
+        rig.rest();
+        rig.script.style(|_| Style::Later);
+        let others = [rig.append(1, 4), rig.append(1, 8)];
+        rig.settle();
+        let ends = rig.ends([stalled, others[0], others[1]]);
+        for ((token, sectors), end) in [(stalled, 8), (others[0], 4), (others[1], 8)].into_iter().zip(&ends) {
+            let Ok(Output::Appended(at)) = end else { panic!("{end:?}") };
+            rig.assert_written(1, (at.0 - ZONE) as u32, sectors, token);
+        }
+        if mode == WriteMode::PerZone {
+            assert_eq!(ends, [appended(&rig, 1, 0), appended(&rig, 1, 8), appended(&rig, 1, 12)]);
+        }
+    }
+}
+
+#[test]
+fn h21_append_after_a_lost_one_gets_the_place_that_it_had() {
+    for mode in PLUGGED {
+        let rig = Rig::new(script::info(), mode);
+        let lost = rig.append(1, 8);
+        rig.step(MEDIUM);
+        let next = rig.append(1, 4);
+        rig.settle();
+        assert_eq!(rig.ends([lost, next]), [failed(DeviceError::Medium), appended(&rig, 1, 0)]);
+        rig.assert_written(1, 0, 4, next);
+    }
+}
+
+#[test]
+fn h23_append_beyond_the_largest_is_refused_and_never_split() {
+    for (mode, most) in [(WriteMode::PerZone, 16), (WriteMode::Append, 8), (WriteMode::Direct, 8)] {
+        let rig = Rig::new(script::info(), mode);
+        assert_eq!(rig.volume.append_sectors_max(), most);
+        let too_long = rig.append(1, most + 1);
+        assert_eq!(
+            rig.end(too_long),
+            Some(refused(RequestError::Invalid("longer than the largest zone append")))
+        );
+        assert_eq!(rig.asked(), []);
+        let longest = rig.append(1, most);
+        rig.settle();
+        assert_eq!(rig.end(longest), Some(appended(&rig, 1, 0)));
+        assert_eq!(rig.asked().len(), 1, "in one command");
+    }
+}
