@@ -17,6 +17,15 @@ pub enum Kind {
     Manage(Op),
 }
 
+impl Kind {
+    fn sectors(self) -> u32 {
+        match self {
+            Kind::Write(_, sectors) => sectors,
+            Kind::Manage(_) => 0,
+        }
+    }
+}
+
 /// One waiting request; `T` is the shell's token for it.
 #[derive(Debug)]
 pub struct Item<T> {
@@ -158,7 +167,53 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes the request at the head, which [`Queue::next`] has just decided about.
+    /// The write at the head, if it can follow the one that [`Queue::next`] has just let go out, or the one that followed
+    /// that: whoever completes the one before issues it, without asking the queue. Returns the word and its offset.
+    ///
+    /// Only for writes that nothing can be said of later: emulated appends, and positional ones that lie at the end of
+    /// the one before. What could share a command with others waits for them.
+    #[inline]
+    pub fn follow(&self, word: Word, rules: &Rules) -> Option<(Word, u32)> {
+        let Item { kind: Kind::Write(kind, sectors), mergeable: false, .. } = *self.items.front()? else {
+            return None;
+        };
+        // Native appends go side by side and not in a chain, and behind a loss each is decided when it goes out.
+        let native = kind == WriteKind::Append && rules.appends_in_flight_max > 0;
+        if native || word.appending() || self.held || self.lost_at.is_some() {
+            return None;
+        }
+        let at = word.place(kind, sectors, rules).ok()?;
+        Some((word.followed(sectors), at))
+    }
+
+    /// Takes back the writes that were to follow the one that has just ended, in order, once something keeps them from it:
+    /// to the head of the queue, or to `aborted` if a reset or finish has come behind them.
+    pub fn break_chain<I>(&mut self, word: Word, rest: I, aborted: &mut Vec<T>) -> Word
+    where
+        I: DoubleEndedIterator<Item = Item<T>>,
+    {
+        if word.recalled() {
+            let promised = rest.map(|item| {
+                aborted.push(item.token);
+                item.kind.sectors()
+            });
+            return word.taken_back(promised.sum());
+        }
+        let mut promised = 0;
+        for item in rest.rev() {
+            promised += item.kind.sectors();
+            self.push_front(word, item);
+        }
+        word.taken_back(promised).waiting()
+    }
+
+    /// The token of the request at the head.
+    #[inline]
+    pub fn front(&self) -> Option<&T> {
+        self.items.front().map(|i| &i.token)
+    }
+
+    /// Takes the request at the head, which [`Queue::next`] or [`Queue::follow`] has just decided about.
     ///
     /// # Panics
     /// If nobody waits.
@@ -303,6 +358,7 @@ impl<T> Queue<T> {
             (!word.appending() || word.in_flight() > 0, "appending ends with the last append"),
             (word.in_flight() <= rules.appends_in_flight_max.max(1), "as many in flight as the rules allow"),
             (!word.frozen() || word.in_flight() == 0, "a reset or finish goes alone"),
+            (!word.recalled() || word.waits() && !word.frozen(), "a chain is recalled for what waits for it"),
             (!self.asking || word.recovers(), "a report is under way only for a pointer that is not known"),
             (!self.asking || word.in_flight() == 0 && !word.frozen(), "a report goes alone"),
             (
