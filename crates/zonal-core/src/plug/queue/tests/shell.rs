@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::plug::Admission;
+use std::collections::VecDeque;
 
 /// Most writes that follow one.
 const CHAIN_MAX: usize = 3;
@@ -199,9 +200,8 @@ impl Shell {
             && let Some((word, at)) = self.queue.follow(self.word, &self.rules)
         {
             self.word = word;
-            let Item { kind, mergeable, token } = self.queue.items[0];
-            let item = Item { kind, mergeable, token };
-            assert_eq!(self.queue.pop(), item.token);
+            let kind = self.queue.items.front().unwrap().0.kind();
+            let item = Item { kind, mergeable: false, token: self.queue.pop() };
             self.following.push_back((at, item));
         }
     }
