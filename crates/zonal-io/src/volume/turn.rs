@@ -567,9 +567,21 @@ impl Volume {
             matches!(submitted, Submitted::Pending),
             "a device keeps the context of what it answers later"
         );
-        let counter = if matches!(submitted, Submitted::Busy) { Counter::Busy } else { Counter::Commands };
-        self.counters.line().add(counter, 1);
-        submitted
+        // Made anew where it has no content: copying it would read back in one piece what was written in several.
+        match submitted {
+            Submitted::Busy => {
+                self.counters.line().add(Counter::Busy, 1);
+                Submitted::Busy
+            }
+            Submitted::Pending => {
+                self.counters.line().add(Counter::Commands, 1);
+                Submitted::Pending
+            }
+            done => {
+                self.counters.line().add(Counter::Commands, 1);
+                done
+            }
+        }
     }
 
     /// Keeps a command that met a full queue, or withdraws it if its request may not wait.
