@@ -86,6 +86,10 @@ fn storm(mode: WriteMode, complete: CompleteMode, write_zeroes: u32, seed: u64) 
                     };
                     let request = if rng.random_ratio(1, 8) { request.nowait() } else { request };
                     let request = if rng.random_ratio(1, 8) { request.fua() } else { request };
+                    if mode != WriteMode::Direct && rng.random_ratio(1, 200) {
+                        let to = WriteMode::ALL[rng.random_range(1..WriteMode::ALL.len())];
+                        volume.switch_mode(Nanos(0), to).unwrap();
+                    }
                     if rng.random_ratio(1, 100) {
                         volume.resync(Nanos(0), ZoneIndex(zone as u32));
                     }
@@ -104,7 +108,7 @@ fn storm(mode: WriteMode, complete: CompleteMode, write_zeroes: u32, seed: u64) 
 
 #[test]
 fn every_request_of_a_storm_ends_once() {
-    for (seed, mode) in (1..).zip([WriteMode::PerZone, WriteMode::Append, WriteMode::Direct]) {
+    for (seed, mode) in (1..).zip(WriteMode::ALL) {
         for complete in [CompleteMode::Inline, CompleteMode::Poll] {
             for write_zeroes in [0, u32::MAX] {
                 storm(mode, complete, write_zeroes, seed);

@@ -12,6 +12,7 @@ mod management;
 mod order;
 mod pointer;
 mod progress;
+mod qd1;
 mod table;
 
 use std::sync::Arc;
