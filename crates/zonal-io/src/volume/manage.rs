@@ -73,10 +73,11 @@ impl Volume {
     fn hold_zones(&self, now: Nanos) {
         for zone in self.sequential_zones() {
             let mut aborted = Vec::new();
+            // Before the zone can be quiet, and not under the shard's lock, whose holders do not wait for others.
+            self.reset_all.lock().zones_left += 1;
             let mut shard = self.shard(zone).lock();
             // Read-only and offline ones too: what a zone is may turn out to be something else before the release.
             let word = self.update(zone, Word::recalling);
-            self.reset_all.lock().zones_left += 1;
             shard.queue(zone).hold(word, &mut aborted);
             drop(shard);
             self.abort(zone, aborted);
