@@ -30,7 +30,6 @@ pub struct RawBrief {
 
 // SAFETY: `held` goes from false to true in one locked operation, so it has one holder, and only that one sets it back.
 unsafe impl lock_api::RawMutex for RawBrief {
-    #[expect(clippy::declare_interior_mutable_const, reason = "a fresh lock, as the trait wants it")]
     const INIT: RawBrief = RawBrief { held: AtomicBool::new(false) };
 
     type Guard = GuardSend;
@@ -75,9 +74,9 @@ impl RawBrief {
             }
             looks += 1;
             match looks {
-                0..=SPINS_MAX => std::hint::spin_loop(),
-                ..=YIELDS_END => std::thread::yield_now(),
-                _ => std::thread::sleep(NAP),
+                0..SPINS_MAX => std::hint::spin_loop(),
+                SPINS_MAX..YIELDS_END => std::thread::yield_now(),
+                YIELDS_END.. => std::thread::sleep(NAP),
             }
         }
     }
