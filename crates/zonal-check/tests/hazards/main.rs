@@ -5,6 +5,7 @@
 mod admission;
 mod append;
 mod busy;
+mod chains;
 mod delivery;
 mod errors;
 mod lifecycle;

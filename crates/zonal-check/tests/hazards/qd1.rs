@@ -84,7 +84,7 @@ fn h43_reset_of_a_zone_in_line_leaves_the_line_to_the_others() {
 }
 
 #[test]
-fn u15_quantum_used_up_gives_the_next_zone_its_turn() {
+fn u19_quantum_used_up_gives_the_next_zone_its_turn() {
     let options = VolumeOptions { mode: Some(WriteMode::Qd1), merge: false, qd1_quantum: 2 };
     let rig = Rig::on(Arc::new(Script::new(script::info())), options);
     let tokens =
@@ -140,7 +140,7 @@ fn h44_switch_with_appends_in_flight_changes_how_the_next_ones_go_out() {
 }
 
 #[test]
-fn u16_switch_behind_a_reset_of_all_zones_waits_for_it() {
+fn u20_switch_behind_a_reset_of_all_zones_waits_for_it() {
     let rig = Rig::per_zone();
     rig.write(1, 0, 8);
     let reset = rig.submit(Request::reset_all());
@@ -152,7 +152,7 @@ fn u16_switch_behind_a_reset_of_all_zones_waits_for_it() {
 }
 
 #[test]
-fn u17_switch_that_cannot_be_is_refused_and_changes_nothing() {
+fn u21_switch_that_cannot_be_is_refused_and_changes_nothing() {
     let rig = Rig::new(DeviceInfo { append_sectors_max: 0, ..script::info() }, WriteMode::PerZone);
     let switch = |mode| rig.volume.switch_mode(Nanos(0), mode);
     assert_eq!(switch(WriteMode::Append), Err(SwitchError::NoAppend));

@@ -76,10 +76,11 @@ impl Volume {
     fn hold_zones(&self, now: Nanos, aborts: bool) {
         for zone in self.sequential_zones() {
             let mut aborted = Vec::new();
+            // Before the zone can be quiet, and not under the shard's lock, whose holders do not wait for mutexes.
+            self.quiesce.lock().zones_left += 1;
             let mut shard = self.shard(zone).lock();
             // Read-only and offline ones too: what a zone is may turn out to be something else before the release.
             let word = self.update(zone, Word::recalling);
-            self.quiesce.lock().zones_left += 1;
             let queue = shard.queue(zone);
             if aborts {
                 queue.hold(word, &mut aborted);

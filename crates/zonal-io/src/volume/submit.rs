@@ -236,6 +236,10 @@ impl Volume {
             match word.admit(kind, pending.sectors, &rules) {
                 Admission::Issue(next, at) => match self.exchange(zone, word, next) {
                     Ok(()) => break at,
+                    // As likely a switch of the mode as another write.
+                    Err(_) if self.policy.is(WriteMode::Qd1) => {
+                        return self.write_with_token(now, zone, kind, slot);
+                    }
                     Err(seen) => word = seen,
                 },
                 Admission::Refuse(e) => return self.refuse(slot, e),
@@ -263,6 +267,10 @@ impl Volume {
         match word.admit(kind, pending.sectors, &self.rules(zone)) {
             Admission::Issue(next, at) if self.exchange(zone, word, next).is_ok() => {
                 self.place(zone, at, pending);
+                // The mode was switched before the word was read: the token is of no use, and nobody would give it back.
+                if !self.policy.is(WriteMode::Qd1) {
+                    self.pass_token(now);
+                }
                 self.issue_first(now, zone, slot)
             }
             Admission::Refuse(e) => {

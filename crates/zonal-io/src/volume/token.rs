@@ -151,7 +151,7 @@ mod tests {
         token.take_or_enlist(B);
         assert!(!token.may_go_on(A, 2));
         assert_eq!([token.pass(), token.pass()], [Some(B), Some(A)]);
-        assert!(token.take_or_enlist(A) == false, "A has it");
+        assert!(!token.take_or_enlist(A), "A has it");
         assert!(token.may_go_on(A, 0), "no quantum, no end");
     }
 
