@@ -114,7 +114,7 @@ pub struct Completed {
 pub enum Settled {
     /// None of them can take effect any more: each has, or never will.
     Yes,
-    /// Not yet. Ask again when `poll` brings news of any queue, or at this time.
+    /// Not yet. Ask again after the next `poll`, and no later than this if there is a time.
     NotYet(Option<Nanos>),
     /// The device cannot tell, and asking again does not help: the zone is to be left alone until it is reopened.
     Never(DeviceError),
@@ -172,6 +172,12 @@ impl Context {
     /// A context for direct users of a device: a number.
     pub const fn token(token: u64) -> Context {
         Context(ContextKind::Token(token))
+    }
+
+    /// Whether it is a number. Wrappers give the device inside numbers of their own, and tell these from what they pass
+    /// through by this.
+    pub(crate) const fn is_token(&self) -> bool {
+        matches!(self.0, ContextKind::Token(_))
     }
 
     /// The number given to [`Context::token`].

@@ -18,6 +18,7 @@ mod error;
 mod options;
 
 pub use error::{NameError, NameProblem};
+pub(crate) use options::nearest;
 pub use options::{Options, parse_size};
 
 use crate::device::Device;
