@@ -7,6 +7,7 @@ pub mod device;
 pub mod emulated;
 pub mod fault;
 pub mod image;
+pub mod linear;
 pub mod registry;
 pub mod sync;
 pub mod trace;

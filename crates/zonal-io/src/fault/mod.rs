@@ -49,6 +49,11 @@ pub(crate) fn parse_rate(text: &str) -> Option<f64> {
     plan::parse_rate(text)
 }
 
+/// The kinds of faults that a plan or a device name may give a rate.
+pub fn rate_kinds() -> impl Iterator<Item = &'static str> {
+    RATES.iter().map(|kind| kind.name)
+}
+
 /// A device that misbehaves. See the module, and `docs/FAULT.md` for plans as text.
 ///
 /// ```

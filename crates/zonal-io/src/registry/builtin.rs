@@ -1,10 +1,11 @@
 //! The devices of this crate.
 
-use super::{NameError, Options, Part, Registry};
+use super::{NameError, Options, Part, Plan, Registry};
 use crate::device::Device;
 use crate::emulated::{CompleteMode, Emulated, EmulatedOptions, Locking, Null, Ram};
 use crate::fault::{self, Fault, RATES, Rule};
 use crate::image::{ImageDevice, OpenOptions};
+use crate::linear::Linear;
 use crate::trace::Trace;
 use std::error::Error;
 use std::fs::File;
@@ -42,6 +43,26 @@ pub(super) fn register(registry: &mut Registry) {
         let file = file.ok_or_else(|| part.refused("trace needs file=PATH"))?;
         let name = part.name_from_here().to_owned();
         Ok(Box::new(move |inner| Ok(Arc::new(trace_to_file(inner, &file, overwrite)?.named(&name)))))
+    });
+    registry.add_kind("concat", |part| {
+        let devices = part.devices()?;
+        let name = part.name_from_here().to_owned();
+        Ok(Box::new(move || {
+            let opened = devices.into_iter().map(Plan::open).collect::<Result<Vec<_>, _>>()?;
+            Ok(Arc::new(Linear::concat(opened)?.named(&name)))
+        }))
+    });
+    registry.add_wrapper("linear", |part| {
+        let mut options = part.options()?;
+        let first = options.number_if_there("zone", u32::MAX.into())?.unwrap_or(0) as u32;
+        let zones = options.number_if_there("zones", u32::MAX.into())?;
+        options.finish()?;
+        let name = part.name_from_here().to_owned();
+        Ok(Box::new(move |inner| {
+            let rest = inner.info().geometry.zones().saturating_sub(first);
+            let end = first.saturating_add(zones.map_or(rest, |n| n as u32));
+            Ok(Arc::new(Linear::range(inner, first..end)?.named(&name)))
+        }))
     });
     registry.add_wrapper("fault", |part| {
         let mut options = part.options()?;
