@@ -40,6 +40,8 @@ pub(crate) struct Pending {
     pub(super) plugged: bool,
     pub(super) fua: bool,
     pub(super) nowait: bool,
+    /// The write that follows this one without asking the zone's queue.
+    pub(super) behind: Option<Box<Pending>>,
     /// While unused: how many unused ones of this thread there are from this one on.
     spares: u32,
     /// While unused: the next of them, owned.
@@ -128,6 +130,7 @@ impl Pending {
             plugged: false,
             fua: false,
             nowait: false,
+            behind: None,
             spares: 0,
             next: ptr::null_mut(),
         })
@@ -135,6 +138,7 @@ impl Pending {
 
     #[inline(always)]
     fn recycle(mut self: Box<Pending>) {
+        debug_assert!(self.behind.is_none(), "a request ends after those behind it have left it");
         let next = SPARES.get();
         // SAFETY: a pointer in the list owns its request, so it is valid, and only this thread reaches it.
         let behind = if next.is_null() { 0 } else { unsafe { (*next).spares } };

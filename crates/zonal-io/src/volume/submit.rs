@@ -270,7 +270,7 @@ impl Volume {
     }
 
     #[inline]
-    fn write_kind(&self, pending: &Pending) -> WriteKind {
+    pub(super) fn write_kind(&self, pending: &Pending) -> WriteKind {
         match pending.op {
             Op::Append => WriteKind::Append,
             _ => WriteKind::At(self.info.geometry.offset_of(pending.sector)),
