@@ -103,6 +103,22 @@ fn late_write_does_not_reach_a_zone_that_fell() {
 }
 
 #[test]
+fn commands_that_were_gathered_meet_a_zone_that_fell_meanwhile() {
+    let reorder = Effect::Reorder { what: Reordered::Execution, window: 9, hold: Nanos(100) };
+    let device = faulty(Rule::new(reorder).on(Ops::of(&[Op::ResetAll, Op::Write])).after(2));
+    assert_eq!(write(&device, START, 2, 1), Ok(()));
+    assert_eq!(write(&device, 2 * START, 2, 1), Ok(()));
+    let mut host = Host::new(&device);
+    host.pends(0, 1, Op::ResetAll, 0, 0);
+    host.pends(0, 2, Op::Write, START + 2, 2);
+    device.degrade(FELL, Degraded::ReadOnly).unwrap();
+    let mut answers = host.poll(100).0;
+    answers.sort_by_key(|a| a.0);
+    assert_eq!(answers, [(1, DONE), (2, Err(ZoneError::ReadOnly.into()))]);
+    assert_eq!((fills(&device, START, 2), shape(&device, 2).1), (Ok(vec![1, 1]), Some(0)));
+}
+
+#[test]
 fn conventional_zone_does_not_fall() {
     let device = faulty(Rule::new(Effect::Degrade(Degraded::Offline)));
     assert_eq!(device.degrade(ZoneIndex(0), Degraded::Offline), Err(ZoneError::Conventional));
