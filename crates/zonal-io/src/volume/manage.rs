@@ -46,7 +46,8 @@ impl Volume {
 
     #[expect(clippy::vec_box, reason = "requests move on as boxes")]
     fn abort(&self, zone: ZoneIndex, aborted: Vec<Box<Pending>>) {
-        self.counters.line().add(Counter::Failed, aborted.len() as u64);
+        let failed = aborted.iter().filter(|p| p.is_first_to_fail()).count();
+        self.counters.line().add(Counter::Failed, failed as u64);
         for p in aborted {
             p.end(Err(RequestError::Aborted { zone }), Counted::Yes);
         }

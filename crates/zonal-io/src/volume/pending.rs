@@ -5,7 +5,7 @@ use super::request::Request;
 use crate::buffer::IoBuf;
 use crate::data::Segment;
 use crate::device::Output;
-use crate::sync::{Arc, Mutex};
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 use std::cell::Cell;
 use std::ptr;
 use zonal_core::{Op, RequestError, SECTOR_BYTES, Sector};
@@ -155,6 +155,15 @@ impl Pending {
         self.plugged && self.op.is_zone_management()
     }
 
+    /// Whether an error of this one fails a request that nothing has failed yet: parts of one fail it once.
+    #[cold]
+    pub(super) fn is_first_to_fail(&self) -> bool {
+        match &self.owner {
+            Owner::Split(split) => !split.has_failed.swap(true, Ordering::Relaxed),
+            _ => true,
+        }
+    }
+
     /// The payload's part that `sectors` from `done` on cover.
     pub(super) fn segment(&self, sectors: u32) -> Segment {
         let from = self.done as usize * SECTOR_BYTES as usize;
@@ -191,6 +200,8 @@ pub(crate) struct Merged {
 /// A request that spans zones; its parts go their own ways.
 pub(crate) struct Split {
     state: Mutex<SplitState>,
+    /// A part of it has failed, and the statistics know.
+    has_failed: AtomicBool,
 }
 
 struct SplitState {
@@ -204,7 +215,8 @@ struct SplitState {
 impl Split {
     pub(super) fn new(parts: u32, whole: Box<Pending>, buf: IoBuf) -> Split {
         let whole = Some((whole, buf));
-        Split { state: Mutex::new(SplitState { parts_left: parts, error: None, whole }) }
+        let state = Mutex::new(SplitState { parts_left: parts, error: None, whole });
+        Split { state, has_failed: AtomicBool::new(false) }
     }
 
     #[cold]

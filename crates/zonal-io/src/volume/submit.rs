@@ -243,7 +243,9 @@ impl Volume {
     }
 
     fn refuse(&self, slot: &mut Option<Context>, error: RequestError) -> Fate {
-        self.counters.line().add(Counter::Failed, 1);
+        if one(slot).is_first_to_fail() {
+            self.counters.line().add(Counter::Failed, 1);
+        }
         end_here(slot, Err(error))
     }
 

@@ -311,7 +311,7 @@ impl Volume {
         result: Result<Output, RequestError>,
         turn: &mut Turn,
     ) {
-        if result.is_err() {
+        if result.is_err() && pending.is_first_to_fail() {
             self.counters.line().add(Counter::Failed, 1);
         }
         turn.ended.push((pending, result));
