@@ -93,13 +93,16 @@ fn rule_lets_the_zone_of_a_command_fall_and_the_command_meets_it() {
 }
 
 #[test]
-fn late_write_does_not_reach_a_zone_that_fell() {
-    let late = Effect::TimeOut { after: Nanos(1), carried: Carried::Late(Late::AtSettle) };
-    let device = faulty(Rule::new(late).on(Ops::WRITES).nth(1));
-    assert_eq!(write(&device, START, 2, 1), Err(DeviceError::TimedOut));
-    device.degrade(FELL, Degraded::ReadOnly).unwrap();
-    assert_eq!(device.settle(Nanos(1), FELL), Settled::Yes);
-    assert_eq!(fills(&device, START, 2), Ok(vec![0, 0]));
+fn late_command_does_not_reach_a_zone_that_fell() {
+    for op in [Op::ZoneReset, Op::ResetAll] {
+        let late = Effect::TimeOut { after: Nanos(1), carried: Carried::Late(Late::AtSettle) };
+        let device = faulty(Rule::new(late).on(Ops::of(&[op])));
+        assert_eq!(write(&device, START, 2, 1), Ok(()));
+        assert_eq!(act(&device, op, START), Err(DeviceError::TimedOut));
+        device.degrade(FELL, Degraded::ReadOnly).unwrap();
+        assert_eq!(device.settle(Nanos(1), FELL), Settled::Yes);
+        assert_eq!(fills(&device, START, 2), Ok(vec![1, 1]));
+    }
 }
 
 #[test]
