@@ -81,7 +81,7 @@ fn rules_end_and_the_device_is_itself_again() {
 type Ends = Arc<Mutex<Vec<(u64, Result<Output, RequestError>)>>>;
 
 fn volume(device: Arc<dyn Device>, mode: WriteMode) -> (Arc<Volume>, Ends, crate::volume::Channel) {
-    let options = VolumeOptions { mode: Some(mode), merge: true };
+    let options = VolumeOptions { mode: Some(mode), ..VolumeOptions::default() };
     let volume = Arc::new(Volume::open(device, options).unwrap());
     let ends = Ends::default();
     let noted = ends.clone();
