@@ -180,6 +180,9 @@ pub enum PlanError {
         /// Zone size in bytes.
         zone: u64,
     },
+    /// Verification needs blocks of one size.
+    #[error("verify needs blocks of one size, not bsrange or bssplit")]
+    VerifiedSizesDiffer,
     /// The map of random blocks would be too large.
     #[error("the map of {blocks} random blocks is too large (at most {max}); use norandommap or a larger bs")]
     RandomMap {

@@ -5,7 +5,7 @@
 //! together: it ends before a job with `stonewall` or `new_group`.
 
 use crate::error::PlanError;
-use crate::job::{Direction, Extent, Job, JobSpec, Verify, ZoneMode};
+use crate::job::{Direction, Extent, Job, JobSpec, PerDirection, Verify, ZoneMode};
 use crate::workload::{Ordering, ZonesOptions};
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,10 +33,12 @@ pub struct WorkerPlan {
     pub range: Range<u64>,
     /// Zones of this range.
     pub zones: Range<u32>,
-    /// Sectors of one read.
+    /// Sectors of one read; where sizes are drawn, of the smallest, which others are multiples of.
     pub read_sectors: u32,
-    /// Sectors of one write.
+    /// Sectors of one write, likewise.
     pub write_sectors: u32,
+    /// Sectors of the largest read and of the largest write.
+    pub sectors_max: PerDirection<u32>,
     /// Sectors after which a pass over the range ends.
     pub pass_sectors: u64,
     /// Sectors after which the worker ends, over all its passes.
@@ -74,7 +76,12 @@ impl WorkerPlan {
 
     /// Length of a buffer that serves every command.
     pub fn buffer_bytes(&self) -> u64 {
-        u64::from(self.read_sectors.max(self.write_sectors)) * SECTOR_BYTES
+        u64::from(self.sectors_max.read.max(self.sectors_max.write)) * SECTOR_BYTES
+    }
+
+    /// Whether the sizes of its blocks are drawn.
+    pub fn draws_sizes(&self) -> bool {
+        self.sectors_max != PerDirection { read: self.read_sectors, write: self.write_sectors }
     }
 }
 
@@ -148,7 +155,7 @@ impl Plan {
             open_max: self.open_max,
             counts_written: writers().any(counts),
             counts_generations: writers().any(WorkerPlan::writes_verified),
-            write_sectors_max: writers().map(|worker| worker.write_sectors).max().unwrap_or(0),
+            write_sectors_max: writers().map(|worker| worker.sectors_max.write).max().unwrap_or(0),
         }
     }
 }
@@ -174,8 +181,13 @@ fn resolve(
     notes: &mut Vec<String>,
 ) -> Result<WorkerPlan, PlanError> {
     check_zone_options(spec, info)?;
-    let read_sectors = block_sectors(spec.block_size.read, info)?;
-    let write_sectors = block_sectors(spec.block_size.write, info)?;
+    let (min, max) = (spec.block_min(), spec.block_max());
+    let read_sectors = block_sectors("bs", min.read, info)?;
+    let write_sectors = block_sectors("bs", min.write, info)?;
+    let sectors_max = PerDirection {
+        read: block_sectors("bsrange", max.read, info)?,
+        write: block_sectors("bsrange", max.write, info)?,
+    };
     let start = start_of(spec, place.clone, info)?;
     let range = range_of(spec, start, info)?;
     let given_bytes = range.end - range.start;
@@ -192,7 +204,8 @@ fn resolve(
             range: (range.end - range.start) * SECTOR_BYTES,
         });
     }
-    check_writes(spec, write_sectors, &range, info, mode)?;
+    check_writes(spec, write_sectors, sectors_max.write, &range, info, mode)?;
+    check_verified(spec, write_sectors, sectors_max, info)?;
     let pass = (range.end - range.start).min(given_bytes.div_ceil(SECTOR_BYTES));
     let amount = amount_of(spec, pass, info)?;
     let total = amount.checked_mul(u64::from(spec.loops)).ok_or(PlanError::Overflow { option: "loops" })?;
@@ -206,6 +219,7 @@ fn resolve(
         range,
         read_sectors,
         write_sectors,
+        sectors_max,
         // Overwriting at random without a map has no natural end but the amount.
         pass_sectors: if spec.norandommap && spec.pattern.random { pass.max(amount) } else { pass },
         total_sectors: if spec.time_based { u64::MAX } else { total },
@@ -258,9 +272,14 @@ fn to_sectors(option: &'static str, bytes: u64, info: &DeviceInfo) -> Result<u64
     Ok(bytes / SECTOR_BYTES)
 }
 
-fn block_sectors(bytes: u32, info: &DeviceInfo) -> Result<u32, PlanError> {
-    let sectors = to_sectors("bs", u64::from(bytes), info)?;
+fn block_sectors(option: &'static str, bytes: u32, info: &DeviceInfo) -> Result<u32, PlanError> {
+    let sectors = to_sectors(option, u64::from(bytes), info)?;
     Ok(u32::try_from(sectors).expect("a 32-bit number of bytes has fewer sectors"))
+}
+
+fn smallest_block(spec: &JobSpec) -> u32 {
+    let min = spec.block_min();
+    min.read.min(min.write)
 }
 
 /// First byte of a clone's range, as the job gives it.
@@ -280,7 +299,7 @@ fn start_of(spec: &JobSpec, clone: u32, info: &DeviceInfo) -> Result<u64, PlanEr
         .ok_or_else(|| overflow.clone())?;
     let has_percent = [spec.offset, spec.offset_increment].iter().any(|e| matches!(e, Extent::Percent(_)));
     if has_percent {
-        let block = u64::from(spec.block_size.read.min(spec.block_size.write));
+        let block = u64::from(smallest_block(spec));
         start = start.checked_next_multiple_of(block).ok_or(overflow)?;
     }
     if start >= device_bytes {
@@ -296,7 +315,7 @@ fn range_of(spec: &JobSpec, start: u64, info: &DeviceInfo) -> Result<Range<u64>,
     let length = match spec.size {
         Extent::Fill => left,
         Extent::Percent(_) => {
-            let block = u64::from(spec.block_size.read.min(spec.block_size.write));
+            let block = u64::from(smallest_block(spec));
             let share = spec.size.bytes(device_bytes, 0).unwrap_or(left).min(left);
             share / block * block
         }
@@ -358,7 +377,8 @@ fn zones_of(range: &Range<u64>, info: &DeviceInfo) -> Range<u32> {
 
 fn check_writes(
     spec: &JobSpec,
-    write_sectors: u32,
+    smallest: u32,
+    largest: u32,
     range: &Range<u64>,
     info: &DeviceInfo,
     mode: WriteMode,
@@ -367,17 +387,38 @@ fn check_writes(
         return Ok(());
     }
     let geometry = &info.geometry;
-    let block = u64::from(write_sectors) * SECTOR_BYTES;
+    let bytes = |sectors: u32| u64::from(sectors) * SECTOR_BYTES;
     let sequential = zones_of(range, info).end > geometry.conventional_zones();
-    if spec.zonemode == ZoneMode::Zbd && sequential && u64::from(write_sectors) > geometry.zone_capacity().0 {
-        return Err(PlanError::BlockAboveZone { block, capacity: geometry.zone_capacity().bytes() });
+    // A larger one that is drawn is cut to what its zone has left.
+    if spec.zonemode == ZoneMode::Zbd && sequential && u64::from(smallest) > geometry.zone_capacity().0 {
+        let (block, capacity) = (bytes(smallest), geometry.zone_capacity().bytes());
+        return Err(PlanError::BlockAboveZone { block, capacity });
     }
-    if mode == WriteMode::Append && sequential && write_sectors > info.append_sectors_max {
-        let append = u64::from(info.append_sectors_max) * SECTOR_BYTES;
+    if mode == WriteMode::Append && sequential && largest > info.append_sectors_max {
+        let (block, append) = (bytes(largest), bytes(info.append_sectors_max));
         return Err(PlanError::BlockAboveAppend { block, append });
     }
-    let zone = geometry.zone_size();
-    if spec.verify == Verify::Crc32c && !zone.0.is_multiple_of(u64::from(write_sectors)) {
+    Ok(())
+}
+
+/// What can be verified: blocks of one size that tile the zones.
+fn check_verified(
+    spec: &JobSpec,
+    write_sectors: u32,
+    sectors_max: PerDirection<u32>,
+    info: &DeviceInfo,
+) -> Result<(), PlanError> {
+    if spec.verify == Verify::None {
+        return Ok(());
+    }
+    let draws_writes = spec.pattern.direction != Direction::Read && sectors_max.write != write_sectors;
+    let draws_reads = spec.pattern.direction != Direction::Write && spec.block_mix.read.is_some();
+    if draws_writes || draws_reads {
+        return Err(PlanError::VerifiedSizesDiffer);
+    }
+    let zone = info.geometry.zone_size();
+    if spec.pattern.direction != Direction::Read && !zone.0.is_multiple_of(u64::from(write_sectors)) {
+        let block = u64::from(write_sectors) * SECTOR_BYTES;
         return Err(PlanError::BlockDoesNotTile { block, zone: zone.bytes() });
     }
     Ok(())

@@ -5,7 +5,7 @@
 mod support;
 
 use std::process::Command;
-use support::{Fault, job, memory, run_on};
+use support::{Fault, job, jobs, memory, null, run_on};
 use zonal_bench::workload::Dir;
 use zonal_io::emulated::EmulatedOptions;
 use zonal_io::volume::WriteMode;
@@ -15,6 +15,41 @@ const ZONES: u64 = 32;
 
 /// Reads, writes and resets of each job.
 type Counts = Vec<(u64, u64, u64)>;
+
+/// What fio prints about `arguments` with no device at all; `None` if it is not installed.
+fn by_fio_alone(arguments: &str) -> Option<String> {
+    let output = Command::new("fio")
+        .args(["--name=j", "--ioengine=null", "--output-format=normal"])
+        .args(arguments.split_whitespace())
+        .output();
+    let Ok(output) = output else {
+        println!("skipped: fio is not installed");
+        return None;
+    };
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments}: {errors}");
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+/// The same here, on a null device.
+fn by_us_alone(arguments: &str) -> zonal_bench::JobReport {
+    let device = null(&EmulatedOptions { size: 8 << 30, zone_nr_conv: 16, ..EmulatedOptions::default() });
+    job(&run_on(&device, WriteMode::PerZone, &format!("--name=j {arguments}")), 0).clone()
+}
+
+/// Reads and writes in a report of fio's.
+fn issued(text: &str) -> [u64; 2] {
+    let (_, rest) = text.split_once("issued rwts: total=").expect("fio did something");
+    let mut numbers = rest.split(',').map(|n| n.parse().unwrap());
+    [numbers.next().unwrap(), numbers.next().unwrap()]
+}
+
+/// `found` is within so many percent of `expected`.
+#[track_caller]
+fn assert_near(what: &str, found: f64, expected: f64, percent: f64) {
+    let is_near = (found - expected).abs() <= expected.abs() * percent / 100.0;
+    assert!(is_near, "{what}: {found} here, {expected} by fio");
+}
 
 /// `arguments` run by fio; `None` if it is not installed.
 fn by_fio(capacity: u64, arguments: &str) -> Option<Counts> {
@@ -138,4 +173,85 @@ fn verified_writes_are_read_back_as_often() {
 #[test]
 fn flushes_come_between_writes() {
     agree(WHOLE, "--name=a --rw=write --bs=64k --size=2z --fsync=4");
+}
+
+/// Bytes of a size as fio prints it in the line of a job.
+fn bytes(text: &str) -> u32 {
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap());
+    let unit = match unit {
+        "B" => 1.0,
+        "KiB" => 1024.0,
+        "MiB" => 1048576.0,
+        unit => panic!("{unit}"),
+    };
+    (number.parse::<f64>().unwrap() * unit).round() as u32
+}
+
+#[test]
+fn bounds_of_block_sizes_are_read_alike() {
+    for arguments in [
+        "--bs=8k",
+        "--bs=8k,16k",
+        "--bs=,16k",
+        "--bsrange=4k-64k",
+        "--bsrange=64k:4k,8k-32k",
+        "--bs=16k --bsrange=,4k-8k",
+        "--bs=16k --bsrange=4k-8k,",
+        "--bssplit=4k/10:64k/50:32k/40",
+        "--bssplit=2k/50:4k/50,4k/90:8k/10",
+        "--bssplit=2k/50:4k/50,4k/90:8k/10,1k",
+        "--bs=16k --bssplit=,4k/90:8k",
+        "--bsrange=1k-2k --bssplit=4k/90:8k,",
+        "--bssplit=4k:64k/100",
+    ] {
+        let Some(text) = by_fio_alone(&format!("--size=1m {arguments}")) else { return };
+        let line = text.split_once("bs=(R) ").unwrap().1;
+        let read = line.split(',').next().unwrap();
+        let write = line.split_once("(W) ").unwrap().1.split(',').next().unwrap();
+        let pair = |text: &str| text.split_once('-').map(|(min, max)| (bytes(min), bytes(max))).unwrap();
+        let ours = jobs(&format!("--name=j {arguments}"));
+        let spec = &ours.jobs()[0].spec;
+        let (min, max) = (spec.block_min(), spec.block_max());
+        assert_eq!((min.read, max.read), pair(read), "{arguments}");
+        assert_eq!((min.write, max.write), pair(write), "{arguments}");
+    }
+}
+
+/// Sizes are drawn by different generators: numbers of requests agree by the law of large numbers.
+#[test]
+fn drawn_sizes_have_the_same_mean() {
+    let size = "--rw=randrw --norandommap --size=2g";
+    for mix in [
+        "--bsrange=4k-16k",
+        "--bsrange=4k-10k",
+        "--bsrange=4k-8k,16k-64k",
+        "--bssplit=4k/10:64k/50:32k/40",
+        "--bssplit=4k/20:8k/30",
+        "--bssplit=8k/50:20k/50",
+        "--bssplit=4k/50:1k/:32k/",
+        "--bssplit=2k/50:4k/50,4k/90:8k/10",
+        "--bssplit=4k/98:8k:16k:32k",
+        "--rwmixread=70 --bs=4k,8k",
+        "--rwmixwrite=70 --bs=4k,8k",
+    ] {
+        let Some(text) = by_fio_alone(&format!("{size} {mix}")) else { return };
+        let ours = by_us_alone(&format!("{size} {mix}"));
+        for (dir, theirs) in [Dir::Read, Dir::Write].into_iter().zip(issued(&text)) {
+            assert_near(&format!("{dir:?} {mix}"), ours.dir(dir).ios as f64, theirs as f64, 2.0);
+        }
+    }
+}
+
+/// Bytes of each zone do not depend on how they are divided.
+#[test]
+fn drawn_sizes_fill_and_reset_as_many_zones() {
+    for arguments in [
+        "--name=a --rw=write --bssplit=16k/20:64k/40:128k/40 --size=4z --io_size=12z",
+        "--name=a --rw=write --bsrange=64k-256k --size=8z --loops=3",
+    ] {
+        let Some(theirs) = by_fio(WHOLE, arguments) else { return };
+        let ours = by_us(WHOLE, arguments, WriteMode::PerZone);
+        assert_eq!(ours[0].2, theirs[0].2, "resets: {arguments}");
+        assert_near(arguments, ours[0].1 as f64, theirs[0].1 as f64, 15.0);
+    }
 }

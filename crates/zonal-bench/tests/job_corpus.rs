@@ -66,7 +66,7 @@ fn refused_files_say_what_their_first_line_expects() {
 fn good_line() -> impl Strategy<Value = String> {
     let every_option = include_str!("corpus/job/accept/every-option.fio").lines().skip(1).map(str::to_owned);
     let words = "rw=read rw=write rw=randread rw=randwrite rw=rw rw=randrw rwmixread=0 rwmixread=100 bs=,8k bs=4k, bs=3,5 \
-        bs=1m size=0 size=1 size=7% offset=0 offset=1g offset=50% io_size=33% io_size=3g offset_increment=1m runtime=0 \
+        bs=1m bsrange=4k-8k bsrange=,8k-3 bssplit=4k/50:8k bssplit=,1k/0:2k/99:3k bssplit=512,4k size=0 size=1 size=7% offset=0 offset=1g offset=50% io_size=33% io_size=3g offset_increment=1m runtime=0 \
         runtime=1us runtime=90061s time_based=0 loops=4294967295 verify=0 verify=crc32c verify_fatal=0 do_verify=1 \
         randrepeat=1 norandommap=0 zonemode=zbd zonesize=0 zonesize=12345 max_open_zones=0 zone_reset_threshold=1 \
         zone_reset_frequency=0.333333333 stonewall=0 stonewall gtod_reduce=0 percentile_list=50 filename=ram:size=8G \
@@ -79,8 +79,24 @@ fn good_line() -> impl Strategy<Value = String> {
 fn odd_line() -> impl Strategy<Value = String> {
     let names: Vec<&str> =
         supported().iter().map(|option| option.name).chain(["rate", "include", "nonsense"]).collect();
-    let values =
-        vec!["", "1z", "50%", "4k,8k", "0.5", "1:99", "a\\:b", "$ncpus", "${X}", "a b", " 8k", "-1", "x"];
+    let values = vec![
+        "",
+        "1z",
+        "50%",
+        "4k,8k",
+        "0.5",
+        "1:99",
+        "4k-8k",
+        "4k/1:8k/99",
+        "1,,2",
+        "a\\:b",
+        "$ncpus",
+        "${X}",
+        "a b",
+        " 8k",
+        "-1",
+        "x",
+    ];
     prop_oneof![
         (select(names), select(values)).prop_map(|(name, value)| format!("{name}={value}")),
         "\\[?\\PC{0,12}\\]?",

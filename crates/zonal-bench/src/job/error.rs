@@ -114,6 +114,12 @@ pub enum ValueError {
         /// A form without the trap.
         instead: String,
     },
+    /// Shares of a whole that pass it.
+    #[error("the percentages add up to {sum}, more than 100")]
+    SharesAboveAll {
+        /// What they add up to.
+        sum: u32,
+    },
     /// A text that is too long.
     #[error("more than {max} bytes long")]
     TooLong {

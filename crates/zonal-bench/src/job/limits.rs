@@ -20,6 +20,8 @@ pub const IODEPTH_MAX: u64 = 65_536;
 pub const LOOPS_MAX: u64 = u32::MAX as u64;
 /// Largest block in bytes, `bs`: above every command a device accepts, small enough that a queue of them is countable.
 pub const BLOCK_BYTES_MAX: u64 = 1 << 30;
+/// Most sizes of a `bssplit`, fio's own limit.
+pub const BLOCK_SHARES_MAX: usize = 64;
 /// Most open zones of a job, fio's own limit on `max_open_zones`.
 pub const OPEN_ZONES_MAX: u64 = 4096;
 /// Longest `percentile_list`, fio's own limit.

@@ -23,6 +23,7 @@
 //! # Ok::<(), zonal_bench::job::JobError>(())
 //! ```
 
+mod blocks;
 mod canonical;
 mod engines;
 mod environment;
@@ -39,6 +40,7 @@ mod spec;
 mod tables;
 mod value;
 
+pub use blocks::{BlockMix, BlockShare, PerDirection};
 pub use environment::Environment;
 pub use error::{JobError, Limit, Origin, ValueError};
 pub use file::{Change, IgnoredUse, Job, JobFile};

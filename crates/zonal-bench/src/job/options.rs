@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use super::blocks;
 use super::error::ValueError;
-use super::limits::{
-    BLOCK_BYTES_MAX, IODEPTH_MAX, LOOPS_MAX, NAME_BYTES_MAX, NUMJOBS_MAX, OPEN_ZONES_MAX, PERCENTILES_MAX,
-};
-use super::spec::{BlockSize, Direction, JobSpec, Pattern, Verify, ZoneMode};
+use super::limits::{IODEPTH_MAX, LOOPS_MAX, NAME_BYTES_MAX, NUMJOBS_MAX, OPEN_ZONES_MAX, PERCENTILES_MAX};
+use super::spec::{Direction, JobSpec, Pattern, Verify, ZoneMode};
 use super::value::{
     parse_bool, parse_extent, parse_float, parse_floats, parse_int, parse_int_in, parse_length, parse_micros,
     parse_u32_in, parse_word, show_extent, show_floats, show_int, show_time,
@@ -155,7 +154,9 @@ const SUPPORTED: &[Supported] = &[
     }),
     // fio keeps the two complementary and lets the later one win.
     number!("rwmixwrite", |draft, text| draft.set_mix(100 - parse_percent(text)?), |_| None),
-    number!("bs" | "blocksize", set_block_size, show_block_size),
+    number!("bs" | "blocksize", blocks::set_size, blocks::show_size),
+    number!("bsrange" | "blocksize_range", blocks::set_range, blocks::show_range),
+    number!("bssplit", blocks::set_split, blocks::show_split),
     number!(
         "size",
         |draft, text| {
@@ -356,44 +357,6 @@ fn show_rw(pattern: Pattern) -> &'static str {
         (Direction::Write, true) => "randwrite",
         (Direction::Mixed { .. }, false) => "rw",
         (Direction::Mixed { .. }, true) => "randrw",
-    }
-}
-
-/// Up to three values for reads, writes and trims. A value that is missing at the end is that of its left
-/// neighbour; one that is empty stays as it was.
-fn set_block_size(draft: &mut Draft, text: &str) -> Result<(), ValueError> {
-    if text.contains(['-', ':']) {
-        return Err(ValueError::Refused { why: "a range of block sizes is not drawn from" });
-    }
-    let mut sizes = [None; 3];
-    if text.split(',').nth(sizes.len()).is_some() {
-        return Err(ValueError::TooMany { max: sizes.len() });
-    }
-    let mut last = None;
-    let mut parts = text.split(',');
-    for size in &mut sizes {
-        last = match parts.next() {
-            None => last,
-            Some("") => None,
-            Some(part) => Some(parse_u32_in(part, 1, BLOCK_BYTES_MAX)?),
-        };
-        *size = last;
-    }
-    if sizes == [None; 3] {
-        return Err(ValueError::Malformed { expected: "a block size" });
-    }
-    let BlockSize { read, write } = &mut draft.spec.block_size;
-    *read = sizes[0].unwrap_or(*read);
-    *write = sizes[1].unwrap_or(*write);
-    Ok(())
-}
-
-fn show_block_size(spec: &JobSpec) -> Option<String> {
-    let BlockSize { read, write } = spec.block_size;
-    match (read, write) {
-        _ if spec.block_size == JobSpec::default().block_size => None,
-        _ if read == write => Some(show_int(read.into())),
-        _ => Some(format!("{},{}", show_int(read.into()), show_int(write.into()))),
     }
 }
 

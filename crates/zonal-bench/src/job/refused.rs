@@ -31,7 +31,7 @@ const fn unless(name: &'static str, neutral: &'static [&'static str], why: &'sta
 const OFF: &[&str] = &["0"];
 const ONE: &[&str] = &["1"];
 
-const BLOCKS: &str = "all blocks of a direction have one size";
+const BLOCKS: &str = "blocks are multiples of the smallest, and each direction has its own sizes";
 const CONTENT: &str = "the bytes of a block cannot be chosen";
 const DEPTH: &str = "commands are sent one by one as the queue has room";
 const END: &str = "a job ends by amount, loops or runtime";
@@ -52,8 +52,6 @@ const REFUSED: &[Refused] = &[
     Refused { aliases: &["blockalign"], ..never("ba", "random offsets are multiples of the block size") },
     unless("bs_is_seq_rand", OFF, BLOCKS),
     Refused { aliases: &["blocksize_unaligned"], ..unless("bs_unaligned", OFF, BLOCKS) },
-    Refused { aliases: &["blocksize_range"], ..never("bsrange", BLOCKS) },
-    never("bssplit", BLOCKS),
     never("buffer_compress_chunk", CONTENT),
     unless("buffer_compress_percentage", OFF, CONTENT),
     never("buffer_pattern", CONTENT),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::blocks::{BlockMix, PerDirection};
+
 /// A position or length on a device, not yet resolved against its geometry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
@@ -98,6 +100,8 @@ pub struct JobSpec {
     pub pattern: Pattern,
     /// `bs`.
     pub block_size: BlockSize,
+    /// `bsrange` and `bssplit`; a direction without draws nothing and has blocks of `block_size`.
+    pub block_mix: PerDirection<Option<BlockMix>>,
     /// Length of the range the job works in.
     pub size: Extent,
     /// Amount moved in one loop; [`Extent::Fill`] if that is `size`. May exceed `size`.
@@ -185,6 +189,26 @@ impl JobSpec {
         self.randseed.or((self.randrepeat || self.allrandrepeat).then_some(Self::REPEATABLE_SEED))
     }
 
+    /// Smallest block of each direction, in bytes.
+    pub fn block_min(&self) -> BlockSize {
+        let BlockSize { read, write } = self.block_size;
+        let PerDirection { read: reads, write: writes } = &self.block_mix;
+        BlockSize {
+            read: reads.as_ref().map_or(read, BlockMix::min),
+            write: writes.as_ref().map_or(write, BlockMix::min),
+        }
+    }
+
+    /// Largest block of each direction, in bytes.
+    pub fn block_max(&self) -> BlockSize {
+        let BlockSize { read, write } = self.block_size;
+        let PerDirection { read: reads, write: writes } = &self.block_mix;
+        BlockSize {
+            read: reads.as_ref().map_or(read, BlockMix::max),
+            write: writes.as_ref().map_or(write, BlockMix::max),
+        }
+    }
+
     /// Whether total latency is measured.
     pub fn measures_lat(&self) -> bool {
         !(self.disable_lat || self.gtod_reduce)
@@ -213,6 +237,7 @@ impl Default for JobSpec {
             filename: None,
             pattern: Pattern { direction: Direction::Read, random: false },
             block_size: BlockSize { read: 4096, write: 4096 },
+            block_mix: PerDirection::default(),
             size: Extent::Fill,
             io_size: Extent::Fill,
             offset: Extent::Bytes(0),

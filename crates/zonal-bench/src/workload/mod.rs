@@ -18,6 +18,7 @@ mod erase;
 mod mix;
 mod random;
 mod sequence;
+mod varied;
 mod zbd;
 pub mod zones;
 
@@ -30,6 +31,7 @@ use crate::plan::WorkerPlan;
 use erase::Erase;
 use mix::Mix;
 use sequence::Sequence;
+use varied::Varied;
 use zbd::{Way, ZbdWrite};
 use zonal_core::{Sector, ZoneIndex};
 use zones::{Claim, Claimant};
@@ -103,7 +105,8 @@ pub enum Step {
 
 /// What has its direction and draw, but no place yet.
 enum Pending {
-    Read(Sector),
+    /// Here, of so many sectors.
+    Read(Sector, u32),
     Write(ZbdWrite),
 }
 
@@ -112,14 +115,16 @@ pub struct Workload {
     plan: WorkerPlan,
     claimant: Claimant,
     is_zbd: bool,
-    /// Whether it flushes now and then.
-    flushes: bool,
+    /// Whether it flushes now and then, or draws sizes: then each step is looked at more closely.
+    is_unusual: bool,
     /// Whether it resets zones now and then.
     counts_resets: bool,
     /// Whether a pass ends by its amount: a time-based job goes on within a pass, except that verification comes
     /// between passes.
     ends_by_amount: bool,
     sequence: Sequence,
+    /// Takes the place of `sequence` where sizes are drawn.
+    varied: Option<Box<Varied>>,
     mix: Mix,
     /// Resets before a pass whose data is to be verified.
     erase: Option<Erase>,
@@ -129,6 +134,8 @@ pub struct Workload {
     lacked_zone: bool,
     /// Reads and writes that have not ended.
     in_flight: u32,
+    /// Where the last write to a sequential zone ends, or would, if it were placed in order.
+    end: u64,
     issued: [u64; 2],
     /// Sectors that the present pass may still issue.
     left: u64,
@@ -148,17 +155,19 @@ impl Workload {
     pub fn new(plan: &WorkerPlan) -> Result<Workload, PlanError> {
         let mut workload = Workload {
             is_zbd: plan.spec.zonemode == ZoneMode::Zbd,
-            flushes: plan.spec.fsync != 0 || plan.spec.fdatasync != 0,
+            is_unusual: plan.spec.fsync != 0 || plan.spec.fdatasync != 0 || plan.draws_sizes(),
             counts_resets: plan.spec.zone_reset_frequency.is_some(),
             ends_by_amount: !plan.spec.time_based || plan.spec.verify != Verify::None,
             claimant: Claimant { sectors: plan.write_sectors, is_alone: plan.is_alone },
-            sequence: Sequence::new(plan)?,
+            sequence: if plan.draws_sizes() { Sequence::unused() } else { Sequence::new(plan)? },
+            varied: if plan.draws_sizes() { Some(Box::new(Varied::new(plan)?)) } else { None },
             mix: Mix::new(plan),
             erase: None,
             pending: None,
             stalled: false,
             lacked_zone: false,
             in_flight: 0,
+            end: 0,
             issued: [0; 2],
             left: 0,
             pass_sectors: 0,
@@ -197,7 +206,7 @@ impl Workload {
     // Always inlined, so that a step is taken apart in registers: see `run::inbox` on what moving it costs.
     #[inline(always)]
     pub fn next(&mut self, zones: &Zones) -> Step {
-        if self.pending.is_some() || self.erase.is_some() || (self.flushes && self.flush_is_due()) {
+        if self.pending.is_some() || self.erase.is_some() || (self.is_unusual && self.is_unusual_now()) {
             return self.next_unusual(zones);
         }
         self.next_usual(zones)
@@ -211,13 +220,15 @@ impl Workload {
         let dir = self.direction(zones);
         let Some(sector) = self.sequence.next(dir, &self.plan, zones) else { return Step::PassOver };
         if !self.is_zbd {
-            let io = self.plain(dir, sector, zones);
+            let io = self.plain(dir, sector, self.sectors(dir), zones);
             return self.issue(io, zones);
         }
         let zone = zones.geometry().zone_of(sector);
         match dir {
-            Dir::Read => self.go_on(Pending::Read(sector), zones),
-            Dir::Write if zones.geometry().is_conventional(zone) => self.write_conventional(sector, zones),
+            Dir::Read => self.go_on(Pending::Read(sector, self.plan.read_sectors), zones),
+            Dir::Write if zones.geometry().is_conventional(zone) => {
+                self.write_conventional(sector, self.claimant.sectors, zones)
+            }
             Dir::Write => {
                 // Mostly the zone takes the write at once. Where it does not, or resets are counted, it is looked
                 // at again from the start.
@@ -228,7 +239,8 @@ impl Workload {
                     self.sequence.moved(Dir::Write, end);
                     return self.issue(io, zones);
                 }
-                self.go_on(Pending::Write(ZbdWrite::new(sector, zone)), zones)
+                let write = ZbdWrite::new(sector, self.claimant.sectors, zone);
+                self.go_on(Pending::Write(write), zones)
             }
         }
     }
@@ -236,26 +248,61 @@ impl Workload {
     #[cold]
     #[inline(never)]
     fn next_unusual(&mut self, zones: &Zones) -> Step {
-        if let Some(pending) = self.pending.take() {
-            return self.go_on(pending, zones);
+        let step = match self.pending.take() {
+            Some(pending) => self.go_on(pending, zones),
+            None => self.next_without_pending(zones),
+        };
+        if let (Step::Io(io), Some(varied)) = (&step, &mut self.varied) {
+            let end = if io.is_claimed { self.end } else { io.sector.0 + u64::from(io.sectors) };
+            varied.issued(io, end, &self.plan);
         }
+        step
+    }
+
+    fn next_without_pending(&mut self, zones: &Zones) -> Step {
         if let Some(erase) = &mut self.erase {
             if let Some(step) = erase.next(self.claimant.is_alone, zones) {
                 return step;
             }
             self.erase = None;
-            return self.next_usual(zones);
+        } else if self.flush_is_due() {
+            self.since_flush = false;
+            return Step::Flush;
         }
-        self.since_flush = false;
-        Step::Flush
+        if self.varied.is_some() { self.next_varied(zones) } else { self.next_usual(zones) }
+    }
+
+    fn next_varied(&mut self, zones: &Zones) -> Step {
+        if self.left == 0 {
+            return Step::PassOver;
+        }
+        let dir = self.direction(zones);
+        let drawn = self.varied.as_mut().and_then(|varied| varied.next(dir, &self.plan, zones));
+        let Some((sector, sectors)) = drawn else { return Step::PassOver };
+        if !self.is_zbd {
+            let io = self.plain(dir, sector, sectors, zones);
+            return self.issue(io, zones);
+        }
+        let zone = zones.geometry().zone_of(sector);
+        match dir {
+            Dir::Read => self.go_on(Pending::Read(sector, sectors), zones),
+            Dir::Write if zones.geometry().is_conventional(zone) => {
+                self.write_conventional(sector, sectors, zones)
+            }
+            Dir::Write => self.go_on(Pending::Write(ZbdWrite::new(sector, sectors, zone)), zones),
+        }
     }
 
     #[inline(never)]
-    fn write_conventional(&mut self, sector: Sector, zones: &Zones) -> Step {
-        match zbd::write_conventional(&self.plan, zones.geometry(), sector) {
+    fn write_conventional(&mut self, sector: Sector, sectors: u32, zones: &Zones) -> Step {
+        match zbd::write_conventional(&self.plan, zones.geometry(), sector, sectors) {
             Some(io) => self.issue(io, zones),
             None => Step::PassOver,
         }
+    }
+
+    fn is_unusual_now(&self) -> bool {
+        self.varied.is_some() || self.flush_is_due()
     }
 
     fn flush_is_due(&self) -> bool {
@@ -280,12 +327,16 @@ impl Workload {
         }
     }
 
-    fn plain(&self, dir: Dir, sector: Sector, zones: &Zones) -> Io {
-        let geometry = zones.geometry();
-        let sectors = match dir {
+    #[inline]
+    fn sectors(&self, dir: Dir) -> u32 {
+        match dir {
             Dir::Read => self.plan.read_sectors,
             Dir::Write => self.plan.write_sectors,
-        };
+        }
+    }
+
+    fn plain(&self, dir: Dir, sector: Sector, sectors: u32, zones: &Zones) -> Io {
+        let geometry = zones.geometry();
         let zone = geometry.zone_of(sector);
         let fits = geometry.offset_of(sector) + sectors <= geometry.size_of(zone);
         let appends = dir == Dir::Write
@@ -303,17 +354,18 @@ impl Workload {
     #[inline(never)]
     fn go_on(&mut self, pending: Pending, zones: &Zones) -> Step {
         match pending {
-            Pending::Read(sector) => match zbd::read(&self.plan, zones, sector) {
+            Pending::Read(sector, sectors) => match zbd::read(&self.plan, zones, sector, sectors) {
                 Some(io) => self.issue(io, zones),
                 // What is in flight can be read once it has ended; other jobs' writes are not waited for.
                 None if self.plan.writes() && zones.written() > 0 && !self.stall(zones) => {
-                    self.pending = Some(Pending::Read(sector));
+                    self.pending = Some(Pending::Read(sector, sectors));
                     Step::Wait
                 }
                 None => Step::PassOver,
             },
             Pending::Write(mut write) => match write.go_on(&self.plan, self.claimant, zones) {
                 Way::Io(io, end) => {
+                    self.end = end;
                     self.sequence.moved(Dir::Write, end);
                     self.issue(io, zones)
                 }
@@ -434,10 +486,10 @@ impl Workload {
         let issued = self.pass_sectors - self.left;
         self.earlier_sectors = self.earlier_sectors.saturating_add(issued);
         let plan = &self.plan;
-        let smallest = u64::from(plan.read_sectors.min(plan.write_sectors));
+        let largest = u64::from(plan.sectors_max.read.max(plan.sectors_max.write));
         let left = plan.total_sectors.saturating_sub(self.earlier_sectors);
         let loops_left = self.passes + 1 < u64::from(plan.spec.loops);
-        let amount_left = plan.is_amount_given && left >= smallest;
+        let amount_left = plan.is_amount_given && left >= largest;
         let goes_on = plan.spec.time_based || (left > 0 && loops_left) || amount_left;
         if !goes_on || issued == 0 {
             return false;
@@ -450,7 +502,10 @@ impl Workload {
             self.erase = Some(Erase::new(plan.zones.clone()));
         }
         zones.restart_countdown();
-        self.sequence.restart(plan, pass);
+        match &mut self.varied {
+            Some(varied) => varied.restart(plan, pass),
+            None => self.sequence.restart(plan, pass),
+        }
         self.mix.restart(plan, pass);
         self.begin_pass();
         true

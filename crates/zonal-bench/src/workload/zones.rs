@@ -54,7 +54,7 @@ pub enum Ordering {
 /// A worker's way of taking room in zones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claimant {
-    /// Sectors of one write.
+    /// Sectors of one write; where sizes are drawn, of the smallest.
     pub sectors: u32,
     /// Whether nobody else writes to its zones, so that words need no locked operations.
     pub is_alone: bool,
@@ -240,6 +240,20 @@ impl Zones {
                     return Claim::At((word & POINTER) as u32);
                 }
                 Err(seen) => word = seen,
+            }
+        }
+    }
+
+    /// As [`Zones::claim`], for as many whole blocks up to `wanted` sectors as there is room for, and how many sectors
+    /// that are.
+    pub fn claim_up_to(&self, zone: ZoneIndex, claimant: Claimant, wanted: u32) -> (Claim, u32) {
+        loop {
+            let left = self.capacity(zone).saturating_sub(self.pointer(zone));
+            let sectors = wanted.min(left / claimant.sectors * claimant.sectors).max(claimant.sectors);
+            match self.claim(zone, Claimant { sectors, ..claimant }) {
+                // Another worker took of the room in between; the pointer only grows, or the zone is reset.
+                Claim::Full if sectors > claimant.sectors => {}
+                claim => return (claim, sectors),
             }
         }
     }
