@@ -4,7 +4,7 @@ use crate::job::JobSpec;
 use crate::latency::Latency;
 use crate::run::samples::Samples;
 use crate::verify::VerifyReport;
-use crate::workload::Dir;
+use crate::workload::{Dir, TooSlow};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -86,6 +86,8 @@ pub enum Failure {
         /// The first of them.
         first: crate::verify::Mismatch,
     },
+    /// A rate is below the bound that the job sets.
+    TooSlow(TooSlow),
     /// The record of what was written reached its bound.
     RecordFull {
         /// The bound, in entries.
@@ -106,6 +108,7 @@ impl Failure {
             },
             Failure::Verify { .. } => EILSEQ,
             Failure::RecordFull { .. } => ENOMEM,
+            Failure::TooSlow(_) => EIO,
         }
     }
 }
@@ -117,6 +120,7 @@ impl fmt::Display for Failure {
                 write!(f, "{} of {sectors} sectors at sector {sector} failed: {error}", op.name())
             }
             Failure::Verify { first } => write!(f, "{first}"),
+            Failure::TooSlow(slow) => write!(f, "{slow}"),
             Failure::RecordFull { max } => {
                 write!(f, "the record of what was written is full ({max} entries); write less, or in order")
             }

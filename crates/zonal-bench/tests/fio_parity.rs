@@ -255,3 +255,92 @@ fn drawn_sizes_fill_and_reset_as_many_zones() {
         assert_near(arguments, ours[0].1 as f64, theirs[0].1 as f64, 15.0);
     }
 }
+
+/// Seconds that fio says a job ran.
+fn seconds(text: &str) -> f64 {
+    let (before, _) = text.split_once("msec)").expect("a job ran");
+    let (_, milliseconds) = before.rsplit_once('/').unwrap();
+    milliseconds.parse::<f64>().unwrap() / 1000.0
+}
+
+/// Requests and seconds of a job are as many here as by fio. A busy machine holds either up, so that one try of a few
+/// has to agree.
+#[track_caller]
+fn agree_in_time(arguments: &str) {
+    const TRIES: usize = 5;
+    let is_near = |a: f64, b: f64| (a - b).abs() <= 0.08 * b;
+    let mut seen = Vec::new();
+    for _ in 0..TRIES {
+        let Some(text) = by_fio_alone(arguments) else { return };
+        let ours = by_us_alone(arguments);
+        let theirs = (issued(&text).iter().sum::<u64>() as f64, seconds(&text));
+        let ios = ours.dir(Dir::Read).ios + ours.dir(Dir::Write).ios;
+        let ours = (ios as f64, ours.elapsed.as_secs_f64());
+        if is_near(ours.0, theirs.0) && is_near(ours.1, theirs.1) {
+            return;
+        }
+        seen.push((ours, theirs));
+    }
+    panic!("{arguments}: (requests, seconds) here and by fio: {seen:?}");
+}
+
+// Without thinktime_spin: fio 3.33 sleeps for ever if it spins for longer than the whole pause.
+#[test]
+fn rates_and_pauses_take_the_same_time() {
+    for arguments in [
+        "--rw=write --size=512k --rate=1m",
+        "--rw=read --size=512k --rate_iops=200",
+        "--rw=read --size=1m --rate_iops=100 --bssplit=8k:32k/100",
+        "--rw=write --size=512k --rate=100m,1m",
+        "--rw=write --size=200k --thinktime=10000",
+        "--rw=write --size=400k --thinktime=10ms --thinktime_blocks=4",
+        "--rw=write --size=200k --thinktime=10ms --rate_iops=100",
+        "--rw=write --size=400k --thinktime=100ms --thinktime_blocks=50 --rate_iops=200",
+        "--rw=read --time_based --runtime=1 --size=1m --thinktime=10ms --thinktime_iotime=300ms --rate_iops=500",
+    ] {
+        agree_in_time(arguments);
+    }
+}
+
+#[test]
+fn rates_of_a_mixed_job_give_the_same_shares() {
+    for arguments in [
+        "--rw=rw --size=2m --rate=1m,2m",
+        "--rw=rw --size=1m --rate_iops=300,100",
+        "--rw=randrw --norandommap --size=1m --rate_iops=,100 --rwmixread=70",
+    ] {
+        let Some(text) = by_fio_alone(arguments) else { return };
+        let ours = by_us_alone(arguments);
+        let [read, write] = issued(&text);
+        assert_near(&format!("reads of {arguments}"), ours.dir(Dir::Read).ios as f64, read as f64, 6.0);
+        assert_near(&format!("writes of {arguments}"), ours.dir(Dir::Write).ios as f64, write as f64, 6.0);
+    }
+}
+
+#[test]
+fn rate_below_its_bound_fails_after_as_many_requests() {
+    let arguments = "--rw=write --size=8m --thinktime=10ms --rate_iops_min=200";
+    let output = Command::new("fio")
+        .args(["--name=j", "--ioengine=null", "--output-format=normal"])
+        .args(arguments.split_whitespace())
+        .output();
+    let Ok(output) = output else { return println!("skipped: fio is not installed") };
+    assert!(!output.status.success(), "fio is content");
+    let theirs = issued(&String::from_utf8_lossy(&output.stdout))[1] as f64;
+    let device = null(&EmulatedOptions { size: 8 << 30, zone_nr_conv: 16, ..EmulatedOptions::default() });
+    let report = run_on(&device, WriteMode::PerZone, &format!("--name=j {arguments}"));
+    let ours = &report.modes[0].jobs[0];
+    assert!(matches!(ours.failure, Some(zonal_bench::Failure::TooSlow(_))), "{:?}", ours.failure);
+    assert_near("requests", ours.dir(Dir::Write).ios as f64, theirs, 25.0);
+}
+
+#[test]
+fn ramp_takes_as_much_away() {
+    for arguments in [
+        "--rw=write --size=8m --rate_iops=1000 --ramp_time=1",
+        "--rw=write --size=2m --rate_iops=1000 --ramp_time=5",
+        "--rw=read --size=8m --rate_iops=1000 --ramp_time=500ms --time_based --runtime=1",
+    ] {
+        agree_in_time(arguments);
+    }
+}

@@ -70,7 +70,9 @@ fn good_line() -> impl Strategy<Value = String> {
         runtime=1us runtime=90061s time_based=0 loops=4294967295 verify=0 verify=crc32c verify_fatal=0 do_verify=1 \
         randrepeat=1 norandommap=0 zonemode=zbd zonesize=0 zonesize=12345 max_open_zones=0 zone_reset_threshold=1 \
         zone_reset_frequency=0.333333333 stonewall=0 stonewall gtod_reduce=0 percentile_list=50 filename=ram:size=8G \
-        filename=a\\:b filename=./x description=x name=global name=n direct=1 thread rate=0 [global] [a] [a]b] ; #";
+        filename=a\\:b filename=./x description=x name=global name=n direct=1 thread flow=0 rate=0 rate=1m, rate_min=,5 \
+        rate_iops=5,0 rate_iops_min=1 rate_process=linear rate_cycle=0 thinktime=1ms thinktime_blocks=0 \
+        thinktime_iotime=3 ramp_time=0 ramp_time=4 [global] [a] [a]b] ; #";
     let words = words.split_whitespace().map(str::to_owned);
     select(every_option.chain(words).collect::<Vec<_>>())
 }
@@ -78,7 +80,7 @@ fn good_line() -> impl Strategy<Value = String> {
 /// An option with a value that hardly suits it, or anything.
 fn odd_line() -> impl Strategy<Value = String> {
     let names: Vec<&str> =
-        supported().iter().map(|option| option.name).chain(["rate", "include", "nonsense"]).collect();
+        supported().iter().map(|option| option.name).chain(["flow", "include", "nonsense"]).collect();
     let values = vec![
         "",
         "1z",

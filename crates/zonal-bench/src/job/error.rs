@@ -259,6 +259,16 @@ pub enum JobError {
         /// Its name.
         job: String,
     },
+    /// Rates that contradict each other.
+    #[error("{origin}: job `{job}`: {problem}")]
+    Rates {
+        /// Where the job's section is.
+        origin: Origin,
+        /// Its name.
+        job: String,
+        /// How.
+        problem: &'static str,
+    },
     /// A size in zones without `zonemode=zbd`.
     #[error("{origin}: job `{job}` gives {option} in zones but is not zonemode=zbd")]
     ZonesWithoutZbd {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::blocks;
 use super::error::ValueError;
 use super::limits::{IODEPTH_MAX, LOOPS_MAX, NAME_BYTES_MAX, NUMJOBS_MAX, OPEN_ZONES_MAX, PERCENTILES_MAX};
+use super::pace;
 use super::spec::{Direction, JobSpec, Pattern, Verify, ZoneMode};
 use super::value::{
     parse_bool, parse_extent, parse_float, parse_floats, parse_int, parse_int_in, parse_length, parse_micros,
@@ -196,6 +197,18 @@ const SUPPORTED: &[Supported] = &[
     optional!("runtime", runtime, |text| parse_micros(text).map(Duration::from_micros), show_time)
         .with_alias(&["timeout"]),
     flag!("time_based", time_based),
+    number!("ramp_time", pace::RAMP_TIME.0, pace::RAMP_TIME.1),
+    number!("rate", pace::RATE.0, pace::RATE.1),
+    number!("rate_min" | "ratemin", pace::RATE_MIN.0, pace::RATE_MIN.1),
+    number!("rate_iops", pace::RATE_IOPS.0, pace::RATE_IOPS.1),
+    number!("rate_iops_min", pace::RATE_IOPS_MIN.0, pace::RATE_IOPS_MIN.1),
+    text!("rate_process", pace::RATE_PROCESS.0, pace::RATE_PROCESS.1),
+    number!("rate_cycle" | "ratecycle", pace::RATE_CYCLE_MS.0, pace::RATE_CYCLE_MS.1),
+    number!("thinktime", pace::THINKTIME.0, pace::THINKTIME.1),
+    number!("thinktime_spin", pace::THINKTIME_SPIN.0, pace::THINKTIME_SPIN.1),
+    number!("thinktime_blocks", pace::THINKTIME_BLOCKS.0, pace::THINKTIME_BLOCKS.1),
+    text!("thinktime_blocks_type", pace::THINKTIME_BLOCKS_TYPE.0, pace::THINKTIME_BLOCKS_TYPE.1),
+    number!("thinktime_iotime", pace::THINKTIME_IOTIME.0, pace::THINKTIME_IOTIME.1),
     text!("verify", set_verify, |spec| (spec.verify == Verify::Crc32c).then(|| "crc32c".to_owned())),
     switch!("do_verify", do_verify, default true),
     switch!("verify_fatal", verify_fatal, default false),

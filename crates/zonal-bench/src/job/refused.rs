@@ -1,6 +1,6 @@
 //! Options that fio has and that are an error here, each with the reason.
 //!
-//! An entry may have neutral values: those that ask for what happens anyway, such as `rate=0`. They are accepted.
+//! An entry may have neutral values: those that ask for what happens anyway, such as `flow=0`. They are accepted.
 
 /// A fio option that is an error.
 #[derive(Debug, Clone, Copy)]
@@ -39,11 +39,10 @@ const ERRORS: &str = "a job stops at its first error";
 const LATENCY: &str = "the queue depth is fixed and latency has no bound";
 const ONE_DEVICE: &str = "a job has one device, named by filename";
 const PLACEMENT: &str = "threads are not bound to processors or memory nodes";
-const RATE: &str = "jobs run as fast as the device";
+const FLOW: &str = "jobs do not keep pace with each other";
 const REPLAY: &str = "traces are replayed by their own command";
 const SHELL: &str = "no programs are run and no processes are set up";
 const STATES: &str = "no verification state is stored";
-const THINK: &str = "jobs do not pause between commands";
 const TRIM: &str = "there is no trim; zones are reset instead";
 const VERIFY: &str = "a block is verified as a whole, after the write phase, by its job";
 
@@ -77,9 +76,9 @@ const REFUSED: &[Refused] = &[
     never("filename_format", ONE_DEVICE),
     never("filesize", ONE_DEVICE),
     Refused { aliases: &["fill_fs"], ..unless("fill_device", OFF, END) },
-    unless("flow", OFF, RATE),
-    never("flow_id", RATE),
-    unless("flow_sleep", OFF, RATE),
+    unless("flow", OFF, FLOW),
+    never("flow_id", FLOW),
+    unless("flow_sleep", OFF, FLOW),
     unless("fsync_on_close", OFF, "use end_fsync"),
     never("gid", SHELL),
     never("ignore_error", ERRORS),
@@ -114,15 +113,8 @@ const REFUSED: &[Refused] = &[
     never("prio", "commands have no priority"),
     never("prioclass", "commands have no priority"),
     never("profile", "there are no built-in workloads"),
-    unless("ramp_time", OFF, "measuring starts with the job"),
     never("random_generator", "offsets come from one generator, which is not among fio's"),
-    unless("rate", OFF, RATE),
-    Refused { aliases: &["ratecycle"], ..never("rate_cycle", RATE) },
-    unless("rate_ignore_thinktime", OFF, RATE),
-    unless("rate_iops", OFF, RATE),
-    unless("rate_iops_min", OFF, RATE),
-    Refused { aliases: &["ratemin"], ..unless("rate_min", OFF, RATE) },
-    unless("rate_process", &["linear"], RATE),
+    unless("rate_ignore_thinktime", OFF, "a job catches up with its rate after a pause"),
     never("read_iolog", REPLAY),
     never("read_iolog_chunked", REPLAY),
     never("replay_align", REPLAY),
@@ -141,11 +133,6 @@ const REFUSED: &[Refused] = &[
     Refused { aliases: &["ss_ramp"], ..unless("steadystate_ramp_time", OFF, END) },
     unless("sync", &["none", "0"], "writes are acknowledged by the device; use fsync"),
     never("sync_file_range", "there is no page cache on the path"),
-    unless("thinktime", OFF, THINK),
-    never("thinktime_blocks", THINK),
-    never("thinktime_blocks_type", THINK),
-    unless("thinktime_iotime", OFF, THINK),
-    unless("thinktime_spin", OFF, THINK),
     unless("trim_backlog", OFF, TRIM),
     unless("trim_backlog_batch", OFF, TRIM),
     unless("trim_percentage", OFF, TRIM),

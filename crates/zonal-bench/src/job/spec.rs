@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::blocks::{BlockMix, PerDirection};
+use super::pace::Pace;
 
 /// A position or length on a device, not yet resolved against its geometry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,6 +121,8 @@ pub struct JobSpec {
     pub runtime: Option<Duration>,
     /// Start over until `runtime` has passed. Then `runtime` is set.
     pub time_based: bool,
+    /// Rates, pauses and `ramp_time`.
+    pub pace: Pace,
     /// `verify`.
     pub verify: Verify,
     /// Read back and check after the write phase, if `verify` is on.
@@ -247,6 +250,7 @@ impl Default for JobSpec {
             loops: 1,
             runtime: None,
             time_based: false,
+            pace: Pace::default(),
             verify: Verify::None,
             do_verify: true,
             verify_fatal: false,

@@ -23,6 +23,7 @@
 
 mod cpu;
 mod gate;
+mod hold;
 mod inbox;
 pub(crate) mod measure;
 

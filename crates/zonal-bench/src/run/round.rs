@@ -218,15 +218,17 @@ impl Round<'_> {
             }
             let mut next_stop = Duration::MAX;
             for (worker, watch) in self.workers().iter().zip(watches) {
-                match worker.spec.runtime {
+                match worker.spec.runtime.map(|runtime| runtime + worker.spec.pace.ramp_time) {
                     Some(runtime) if runtime <= elapsed => watch.stop.store(true, Ordering::Release),
                     Some(runtime) => next_stop = next_stop.min(runtime),
                     None => {}
                 }
             }
             if elapsed >= next_sample {
-                for (sampler, watch) in samples.iter_mut().zip(watches) {
-                    if !watch.is_over.load(Ordering::Acquire) {
+                for ((sampler, watch), worker) in samples.iter_mut().zip(watches).zip(self.workers()) {
+                    if elapsed < worker.spec.pace.ramp_time {
+                        *sampler = Sampler { at: elapsed, ..Sampler::default() };
+                    } else if !watch.is_over.load(Ordering::Acquire) {
                         sampler.sample(watch, elapsed);
                     }
                 }
@@ -276,9 +278,10 @@ impl Sampler {
                 std::mem::replace(&mut self.seen[dir as usize], (ios, sectors));
             if ios > 0 {
                 let (bandwidth, rate) = &mut self.samples[dir as usize];
-                let kib = (sectors - sectors_before) as f64 * SECTOR_BYTES as f64 / 1024.0;
+                // A worker may be late to begin counting after its ramp.
+                let kib = sectors.saturating_sub(sectors_before) as f64 * SECTOR_BYTES as f64 / 1024.0;
                 bandwidth.record(kib / seconds);
-                rate.record((ios - ios_before) as f64 / seconds);
+                rate.record(ios.saturating_sub(ios_before) as f64 / seconds);
             }
         }
     }

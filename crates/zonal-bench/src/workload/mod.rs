@@ -8,20 +8,25 @@
 //! 1. [`Workload::next`] gives a step. It never blocks: where fio's threads would wait for each other, it says
 //!    [`Step::Wait`], and the driver asks again after a completion or after a moment.
 //! 2. An [`Step::Io`] is submitted and then reported with [`Workload::submitted`], at once: others may wait for it.
-//! 3. Each I/O, flush, reset and finish is reported with [`Workload::ended`] when it has ended, in any order.
+//! 3. After [`Step::NotBefore`] and [`Step::SpinUntil`] it is told the time with [`Workload::time_is`] when that has
+//!    come. Where nothing depends on time, it never asks.
+//! 4. Each I/O, flush, reset and finish is reported with [`Workload::ended`] when it has ended, in any order.
 //!
 //! # Passes
 //! A pass goes over the range once. Another follows while loops, an amount of its own (`io_size`) or time are left.
 //! Each begins at the start of the range and, unless the job asks for different numbers, with the same seeds.
 
 mod erase;
+mod floor;
 mod mix;
+mod pace;
 mod random;
 mod sequence;
 mod varied;
 mod zbd;
 pub mod zones;
 
+pub use floor::{Done, RateFloor, RateUnit, TooSlow};
 pub use random::{Purpose, RANDOM_MAP_BLOCKS_MAX, RandomMap, Stream};
 pub use zones::{Ordering, Zones, ZonesOptions};
 
@@ -30,10 +35,11 @@ use crate::job::{Direction, Verify, ZoneMode};
 use crate::plan::WorkerPlan;
 use erase::Erase;
 use mix::Mix;
+use pace::Pace;
 use sequence::Sequence;
 use varied::Varied;
 use zbd::{Way, ZbdWrite};
-use zonal_core::{Sector, ZoneIndex};
+use zonal_core::{Nanos, Sector, ZoneIndex};
 use zones::{Claim, Claimant};
 
 /// Read or write.
@@ -43,6 +49,16 @@ pub enum Dir {
     Read = 0,
     /// Write.
     Write = 1,
+}
+
+impl Dir {
+    /// The other direction.
+    pub fn other(self) -> Dir {
+        match self {
+            Dir::Read => Dir::Write,
+            Dir::Write => Dir::Read,
+        }
+    }
 }
 
 /// How a write is placed.
@@ -99,6 +115,12 @@ pub enum Step {
     Finish(ZoneIndex),
     /// Nothing, until a request has ended.
     Wait,
+    /// Nothing before this time. It may have passed: then this asks for the time.
+    NotBefore(Nanos),
+    /// Keep the processor busy until this time.
+    SpinUntil(Nanos),
+    /// What was done so far does not count: measuring begins here.
+    RampOver,
     /// The pass is over. [`Workload::next_pass`] begins the next, once nothing is in flight.
     PassOver,
 }
@@ -115,7 +137,7 @@ pub struct Workload {
     plan: WorkerPlan,
     claimant: Claimant,
     is_zbd: bool,
-    /// Whether it flushes now and then, or draws sizes: then each step is looked at more closely.
+    /// Whether it flushes now and then, draws sizes or is held back: then each step is looked at more closely.
     is_unusual: bool,
     /// Whether it resets zones now and then.
     counts_resets: bool,
@@ -125,6 +147,7 @@ pub struct Workload {
     sequence: Sequence,
     /// Takes the place of `sequence` where sizes are drawn.
     varied: Option<Box<Varied>>,
+    pace: Option<Box<Pace>>,
     mix: Mix,
     /// Resets before a pass whose data is to be verified.
     erase: Option<Erase>,
@@ -155,12 +178,13 @@ impl Workload {
     pub fn new(plan: &WorkerPlan) -> Result<Workload, PlanError> {
         let mut workload = Workload {
             is_zbd: plan.spec.zonemode == ZoneMode::Zbd,
-            is_unusual: plan.spec.fsync != 0 || plan.spec.fdatasync != 0 || plan.draws_sizes(),
+            is_unusual: false,
             counts_resets: plan.spec.zone_reset_frequency.is_some(),
             ends_by_amount: !plan.spec.time_based || plan.spec.verify != Verify::None,
             claimant: Claimant { sectors: plan.write_sectors, is_alone: plan.is_alone },
             sequence: if plan.draws_sizes() { Sequence::unused() } else { Sequence::new(plan)? },
             varied: if plan.draws_sizes() { Some(Box::new(Varied::new(plan)?)) } else { None },
+            pace: Pace::new(plan),
             mix: Mix::new(plan),
             erase: None,
             pending: None,
@@ -176,8 +200,14 @@ impl Workload {
             since_flush: false,
             plan: plan.clone(),
         };
+        workload.is_unusual = workload.is_to_be_looked_at();
         workload.begin_pass();
         Ok(workload)
+    }
+
+    fn is_to_be_looked_at(&self) -> bool {
+        let spec = &self.plan.spec;
+        spec.fsync != 0 || spec.fdatasync != 0 || self.varied.is_some() || self.pace.is_some()
     }
 
     fn begin_pass(&mut self) {
@@ -217,7 +247,13 @@ impl Workload {
         if self.left == 0 {
             return Step::PassOver;
         }
-        let dir = self.direction(zones);
+        let dir = self.drawn_direction();
+        let dir = self.adjusted(dir, zones);
+        self.next_of(dir, zones)
+    }
+
+    #[inline(always)]
+    fn next_of(&mut self, dir: Dir, zones: &Zones) -> Step {
         let Some(sector) = self.sequence.next(dir, &self.plan, zones) else { return Step::PassOver };
         if !self.is_zbd {
             let io = self.plain(dir, sector, self.sectors(dir), zones);
@@ -252,14 +288,32 @@ impl Workload {
             Some(pending) => self.go_on(pending, zones),
             None => self.next_without_pending(zones),
         };
-        if let (Step::Io(io), Some(varied)) = (&step, &mut self.varied) {
+        let Step::Io(io) = &step else { return step };
+        if let Some(varied) = &mut self.varied {
             let end = if io.is_claimed { self.end } else { io.sector.0 + u64::from(io.sectors) };
             varied.issued(io, end, &self.plan);
+        }
+        if let Some(pace) = &mut self.pace {
+            pace.issued(io.dir, io.sectors);
         }
         step
     }
 
+    /// The time that [`Step::NotBefore`] or [`Step::SpinUntil`] asked for.
+    #[cold]
+    pub fn time_is(&mut self, now: Nanos) {
+        if let Some(pace) = &mut self.pace {
+            pace.time_is(now);
+        }
+    }
+
     fn next_without_pending(&mut self, zones: &Zones) -> Step {
+        if let Some(step) = self.pace.as_mut().and_then(|pace| pace.hold(self.in_flight)) {
+            if step == Step::RampOver {
+                self.end_ramp();
+            }
+            return step;
+        }
         if let Some(erase) = &mut self.erase {
             if let Some(step) = erase.next(self.claimant.is_alone, zones) {
                 return step;
@@ -269,14 +323,38 @@ impl Workload {
             self.since_flush = false;
             return Step::Flush;
         }
-        if self.varied.is_some() { self.next_varied(zones) } else { self.next_usual(zones) }
-    }
-
-    fn next_varied(&mut self, zones: &Zones) -> Step {
         if self.left == 0 {
             return Step::PassOver;
         }
-        let dir = self.direction(zones);
+        let dir = match self.turn() {
+            Ok(dir) => self.adjusted(dir, zones),
+            Err(step) => return step,
+        };
+        if self.varied.is_some() { self.next_varied(dir, zones) } else { self.next_of(dir, zones) }
+    }
+
+    /// fio counts anew from here, also for what is due after so many writes.
+    fn end_ramp(&mut self) {
+        self.issued = [0; 2];
+        self.since_flush = false;
+        self.mix.restart_count();
+        if self.pace.as_ref().is_some_and(|pace| pace.is_spent()) {
+            self.pace = None;
+            self.is_unusual = self.is_to_be_looked_at();
+        }
+    }
+
+    /// The next direction that the rates allow, or when they will.
+    fn turn(&mut self) -> Result<Dir, Step> {
+        let waiting = self.pace.as_ref().and_then(|pace| pace.waiting());
+        let wanted = waiting.unwrap_or_else(|| self.drawn_direction());
+        let Some(pace) = &mut self.pace else { return Ok(wanted) };
+        let dir = pace.turn(wanted, self.mix.percent(wanted.other()))?;
+        self.mix.turn(dir);
+        Ok(dir)
+    }
+
+    fn next_varied(&mut self, dir: Dir, zones: &Zones) -> Step {
         let drawn = self.varied.as_mut().and_then(|varied| varied.next(dir, &self.plan, zones));
         let Some((sector, sectors)) = drawn else { return Step::PassOver };
         if !self.is_zbd {
@@ -302,7 +380,7 @@ impl Workload {
     }
 
     fn is_unusual_now(&self) -> bool {
-        self.varied.is_some() || self.flush_is_due()
+        self.varied.is_some() || self.pace.is_some() || self.flush_is_due()
     }
 
     fn flush_is_due(&self) -> bool {
@@ -313,18 +391,20 @@ impl Workload {
     }
 
     #[inline]
-    fn direction(&mut self, zones: &Zones) -> Dir {
+    fn drawn_direction(&mut self) -> Dir {
         match self.plan.spec.pattern.direction {
             Direction::Read => Dir::Read,
             Direction::Write => Dir::Write,
-            Direction::Mixed { .. } => {
-                let dir = self.mix.next(&self.issued);
-                if dir == Dir::Read && self.is_zbd && zbd::has_nothing_to_read(&self.plan, zones) {
-                    return Dir::Write;
-                }
-                dir
-            }
+            Direction::Mixed { .. } => self.mix.next(&self.issued),
         }
+    }
+
+    /// A mixed job has to write before it can read.
+    #[inline]
+    fn adjusted(&self, dir: Dir, zones: &Zones) -> Dir {
+        let is_mixed = || matches!(self.plan.spec.pattern.direction, Direction::Mixed { .. });
+        let may_have_to = dir == Dir::Read && self.is_zbd && is_mixed();
+        if may_have_to && zbd::has_nothing_to_read(&self.plan, zones) { Dir::Write } else { dir }
     }
 
     #[inline]

@@ -21,6 +21,10 @@ pub enum Purpose {
     ReadSizes = 4,
     /// Sizes of writes.
     WriteSizes = 5,
+    /// Gaps between reads.
+    ReadGaps = 6,
+    /// Gaps between writes.
+    WriteGaps = 7,
 }
 
 /// One stream of random numbers.

@@ -1,6 +1,6 @@
 //! Offsets and sizes of a worker whose blocks differ in size, before zones are looked at.
 //!
-//! A size is drawn once the offset is known, among those that end within the range. All are multiples of the
+//! A size is drawn once the offset is known, among those that end within the range; if there is none, it is cut. All are multiples of the
 //! smallest, and offsets and the random map count in it. What zones or earlier hits leave less room for is cut, so the
 //! map is marked and a sequence goes on only with what was issued: see [`Varied::issued`].
 
@@ -72,7 +72,7 @@ impl Varied {
                     at = past_capacity(at, sizes.block.into(), zones);
                 }
                 match plan.range.end.checked_sub(at) {
-                    Some(left) if left >= u64::from(sizes.smallest) => at,
+                    Some(left) if left >= u64::from(sizes.block) => at,
                     _ if wraps(plan) => plan.range.start,
                     _ => return None,
                 }
@@ -155,8 +155,6 @@ impl Map {
 struct Sizes {
     /// The smallest that is named: all are multiples of it, but for the end of a range.
     block: u32,
-    /// The smallest that is drawn.
-    smallest: u32,
     largest: u32,
     shares: Option<Vec<Share>>,
     stream: Stream,
@@ -192,17 +190,20 @@ impl Sizes {
             }
             _ => None,
         };
-        let drawn = shares.iter().flatten().map(|share| share.sectors).min();
-        let stream = stream(plan, 0, purpose);
-        Sizes { block, smallest: drawn.unwrap_or(block), largest, shares, stream }
+        Sizes { block, largest, shares, stream: stream(plan, 0, purpose) }
     }
 
-    /// A size of at most `left`; `None` if all are larger.
+    /// A size of at most `left`; `None` if not even the smallest is.
     fn draw(&mut self, left: u64) -> Option<u32> {
-        if left < u64::from(self.smallest) {
+        let blocks = left / u64::from(self.block);
+        if blocks == 0 {
             return None;
         }
         match &self.shares {
+            // fio would draw for ever where the smallest has no share.
+            Some(shares) if shares.iter().all(|share| u64::from(share.sectors) > left) => {
+                Some(blocks as u32 * self.block)
+            }
             Some(shares) => loop {
                 let draw = self.stream.below(100);
                 let fits = |share: &&Share| u64::from(share.sectors) <= left;
@@ -215,7 +216,6 @@ impl Sizes {
             },
             None if self.block == self.largest => Some(self.block),
             None if left < u64::from(self.largest) => {
-                let blocks = left / u64::from(self.block);
                 Some((self.stream.below(blocks) + 1) as u32 * self.block)
             }
             None => {

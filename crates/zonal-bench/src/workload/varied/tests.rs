@@ -120,9 +120,10 @@ fn sequence_has_no_gaps_and_ends_where_the_smallest_does_not_fit() {
         next += u64::from(io.sectors);
     }
     assert_eq!(next, 1000 * K);
-    // What is never drawn does not count as the smallest.
-    let ios = plain("--rw=read --size=1000k --bssplit=4k:64k/100");
-    assert!(ios.iter().all(|io| u64::from(io.sectors) == 64 * K) && ios.len() == 15);
+    // Where nothing that is ever drawn fits, a block is cut.
+    let ios = plain("--rw=read --size=1001k --bssplit=4k:64k/100");
+    assert_eq!(ios.len(), 16);
+    assert!(ios[..15].iter().all(|io| u64::from(io.sectors) == 64 * K) && ios[15].sectors == 40 * K as u32);
 }
 
 #[test]
