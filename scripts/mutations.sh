@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Does each hazard's test fail when its fix is taken away? For every patch in crates/zonal-check/mutations: a copy of the
-# tree with the patch applied, in which the tests that the patch names have to fail, or not to end. The copy is kept in
+# tree with the patch applied, in which the tests that the patch names have to fail, or not to end. A patch that says
+# `in: --package P --lib` names tests of that place, others those of zonal-check's hazards. The copy is kept in
 # out/mutations, so that a second run builds little. Writes the table of docs/MUTATIONS.md; with arguments, only the
-# patches whose names begin so, and no table.
+# patches whose names begin so are run, and the table keeps its other rows.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,7 +11,7 @@ patches=crates/zonal-check/mutations
 copy=out/mutations/tree
 # A test of these ends in well under a second; one that hangs for this long is caught, too.
 patience=${PATIENCE:-30}
-tests=(--package zonal-check --test hazards)
+table=docs/MUTATIONS.md
 
 # Copies what differs, so that little is built again; a copied file is newer than what was built from it.
 copy_tree() {
@@ -27,10 +28,20 @@ copy_tree() {
 
 in_copy() { (cd "$copy" && CARGO_TARGET_DIR=../target "$@"); }
 
-# One test in the copy: caught, missed, or what went wrong.
+header() { sed -n "s/^$1: //p" "$2"; }
+
+# Where a patch's tests are, as cargo's arguments.
+place() {
+    local place
+    place=$(header in "$1")
+    echo "${place:---package zonal-check --test hazards}"
+}
+
+# One test of a place in the copy: caught, missed, or what went wrong.
 judge() {
     local log=out/mutations/log.txt
-    in_copy timeout "$patience" cargo test --quiet "${tests[@]}" -- --test-threads 1 "$1" >"$log" 2>&1
+    # shellcheck disable=SC2086 # a place is several words
+    in_copy timeout "$patience" cargo test --quiet $2 -- --test-threads 1 "$1" >"$log" 2>&1
     local status=$?
     if grep -q '^running 0 tests' "$log"; then
         echo "no such test"
@@ -43,47 +54,67 @@ judge() {
     fi
 }
 
-header() { sed -n "s/^$1: //p" "$2"; }
+selected=()
+for name in "${@:-}"; do
+    for patch in "$patches/$name"*.patch; do
+        [ -e "$patch" ] || { echo "no patch is called $name" >&2; exit 1; }
+        selected+=("$patch")
+    done
+done
 
 copy_tree || exit 1
-echo "building"
-in_copy cargo test --quiet "${tests[@]}" --no-run || exit 1
-in_copy timeout 300 cargo test --quiet "${tests[@]}" >/dev/null || { echo "the tests fail as they are" >&2; exit 1; }
+while read -r place; do
+    echo "building $place"
+    # shellcheck disable=SC2086
+    in_copy cargo test --quiet $place --no-run || exit 1
+    # shellcheck disable=SC2086
+    in_copy timeout 300 cargo test --quiet $place >/dev/null || { echo "the tests fail as they are" >&2; exit 1; }
+done < <(for patch in "${selected[@]}"; do place "$patch"; done | sort -u)
 
-rows=() missed=0 count=0
-for patch in "$patches"/"${1:-}"*.patch; do
+declare -A rows=()
+missed=0
+for patch in "${selected[@]}"; do
     name=$(basename "$patch" .patch)
+    place=$(place "$patch")
+    # shellcheck disable=SC2086
     if ! in_copy patch --quiet --strip 1 --forward --no-backup-if-mismatch <"$patch" >/dev/null; then
         verdict="does not apply"
-    elif ! in_copy cargo test --quiet "${tests[@]}" --no-run >out/mutations/log.txt 2>&1; then
+    elif ! in_copy cargo test --quiet $place --no-run >out/mutations/log.txt 2>&1; then
         verdict="does not build"
     else
         verdict=
         for test in $(header test "$patch"); do
-            one=$(judge "$test")
+            one=$(judge "$test" "$place")
             case $one in caught*) ;; *) verdict="$one: $test" ;; esac
             [ -n "$verdict" ] || verdict=$one
         done
     fi
     copy_tree
-    count=$((count + 1))
     case $verdict in caught*) ;; *) missed=$((missed + 1)) ;; esac
-    printf '%-32s %s\n' "$name" "$verdict"
+    printf '%-40s %s\n' "$name" "$verdict"
     names=$(header test "$patch" | sed 's/.*/`&`/' | paste -sd ' ')
-    rows+=("| $name | $(header why "$patch") | $names | $verdict |")
+    rows[$name]="| $name | $(header why "$patch") | $names | $verdict |"
 done
+echo "${#selected[@]} patches, $missed not caught"
 
-echo "$count patches, $missed not caught"
-if [ $# = 0 ]; then
-    {
-        echo '# Mutations'
-        echo
-        echo "What \`scripts/mutations.sh\` said the last time: for each hazard its fix was taken away by a patch of"
-        echo "\`$patches\`, and the tests named had to fail. $count patches, $missed not caught."
-        echo
-        echo '| patch | what it does | tests | verdict |'
-        echo '|---|---|---|---|'
-        printf '%s\n' "${rows[@]}"
-    } >docs/MUTATIONS.md
-fi
+# The rows of this run, and the table's own for patches that it left out.
+all_rows() {
+    for patch in "$patches"/*.patch; do
+        name=$(basename "$patch" .patch)
+        if [ -n "${rows[$name]:-}" ]; then echo "${rows[$name]}"; else grep "^| $name |" "$table"; fi
+    done
+}
+all=$(all_rows)
+count=$(wc -l <<<"$all")
+caught=$(grep -c '| caught[^|]*|$' <<<"$all")
+{
+    echo '# Mutations'
+    echo
+    echo "What \`scripts/mutations.sh\` said the last time: for each hazard its fix was taken away by a patch of"
+    echo "\`$patches\`, and the tests named had to fail. $count patches, $((count - caught)) not caught."
+    echo
+    echo '| patch | what it does | tests | verdict |'
+    echo '|---|---|---|---|'
+    echo "$all"
+} >"$table.new" && mv "$table.new" "$table"
 [ $missed = 0 ]

@@ -1,5 +1,8 @@
 //! The locks and atomics of this crate, in one place, so that a model checker can stand in for them.
 
+mod brief;
+
+pub use brief::Brief;
 pub use crossbeam_utils::CachePadded;
 pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 pub use std::sync::Arc;

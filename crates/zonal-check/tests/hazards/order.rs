@@ -44,6 +44,36 @@ fn h27_write_across_zones_ends_once_with_the_error_of_its_lowest_address() {
 }
 
 #[test]
+fn write_across_zones_whose_parts_all_fail_counts_as_one_failure() {
+    let failures = |fail: fn(&Rig)| {
+        let rig = Rig::new(whole_zones(), WriteMode::PerZone);
+        fail(&rig);
+        rig.settle();
+        rig.volume.statistics().failed
+    };
+    let refused = |rig: &Rig| {
+        rig.write(2, 0, 8);
+        rig.settle();
+        rig.write(1, 56, 16);
+    };
+    let failed_by_the_device = |rig: &Rig| {
+        rig.write(1, 0, 56);
+        rig.settle();
+        rig.write(1, 56, 16);
+        rig.step(MEDIUM);
+        rig.step(MEDIUM);
+    };
+    let aborted = |rig: &Rig| {
+        rig.write(1, 0, 56);
+        rig.reset(2);
+        rig.write(1, 56, 16);
+        rig.reset(1);
+        rig.reset(2);
+    };
+    assert_eq!([refused, failed_by_the_device, aborted].map(failures), [1; 3]);
+}
+
+#[test]
 fn h28_write_beyond_the_largest_command_is_one_write_to_its_zone() {
     for mode in PLUGGED {
         let rig = Rig::new(script::info(), mode);

@@ -19,8 +19,10 @@
 //! where the zone stands. Then the zone goes on from there: appends and a write at the pointer succeed, a positional
 //! write that counted on the lost one fails with the place of the loss.
 
+mod item;
 mod queue;
 mod word;
 
-pub use queue::{Item, Kind, Next, Queue, Resync};
+pub use item::{Item, Kind};
+pub use queue::{Next, Queue, Resync};
 pub use word::{APPENDS_IN_FLIGHT_MAX, Admission, Class, Rules, Word, WriteKind};

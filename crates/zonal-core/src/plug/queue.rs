@@ -3,30 +3,10 @@
 //! Writes and management commands wait in one queue, so a later write waits behind an earlier reset. The queue decides
 //! one step at a time: the caller applies [`Queue::next`] until it answers [`Next::Nothing`].
 
+use super::item::{Item, Items, Kind, Shape};
 use super::word::{Class, Rules, Word, WriteKind};
 use crate::command::Op;
 use crate::error::RequestError;
-use std::collections::VecDeque;
-
-/// What waits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// A write of this many sectors.
-    Write(WriteKind, u32),
-    /// A reset or finish.
-    Manage(Op),
-}
-
-/// One waiting request; `T` is the shell's token for it.
-#[derive(Debug)]
-pub struct Item<T> {
-    /// What it asks for.
-    pub kind: Kind,
-    /// Whether it may share a command with its neighbours: same operation and flags as other mergeable ones.
-    pub mergeable: bool,
-    /// The shell's token.
-    pub token: T,
-}
 
 /// What the shell has to do next for a zone. Requests concerned are still at the queue's head: take them with
 /// [`Queue::pop`] before the next step.
@@ -65,7 +45,7 @@ pub struct Resync {
 /// Waiting requests of one zone.
 #[derive(Debug)]
 pub struct Queue<T> {
-    items: VecDeque<Item<T>>,
+    items: Items<T>,
     /// A report is on its way: do not ask for another.
     asking: bool,
     /// The last report failed and nobody has come since: asking again would spin.
@@ -80,7 +60,7 @@ pub struct Queue<T> {
 
 impl<T> Default for Queue<T> {
     fn default() -> Queue<T> {
-        Queue { items: VecDeque::new(), asking: false, gave_up: false, held: false, ahead: 0, lost_at: None }
+        Queue { items: Items::default(), asking: false, gave_up: false, held: false, ahead: 0, lost_at: None }
     }
 }
 
@@ -106,6 +86,7 @@ impl<T> Queue<T> {
     }
 
     /// Puts a request at the end and returns the word, waiting.
+    #[inline]
     pub fn push(&mut self, word: Word, item: Item<T>) -> Word {
         self.gave_up = false;
         self.items.push_back(item);
@@ -128,9 +109,9 @@ impl<T> Queue<T> {
 
     /// Takes every waiting write out, in order. Management commands stay.
     pub fn abort_writes(&mut self, aborted: &mut Vec<T>) {
-        let mut stay = VecDeque::new();
+        let mut stay = Items::default();
         let mut ahead = 0;
-        for (n, item) in self.items.drain(..).enumerate() {
+        for (n, item) in self.items.drain().enumerate() {
             match item.kind {
                 Kind::Write(..) => aborted.push(item.token),
                 Kind::Manage(_) => {
@@ -150,7 +131,7 @@ impl<T> Queue<T> {
         if self.held && self.ahead == 0 {
             return if word.in_flight() > 0 { (word, Next::Nothing) } else { (word.freezing(), Next::Held) };
         }
-        match (word.recovers(), self.items.front().map(|i| i.kind)) {
+        match (word.recovers(), self.items.front().map(|(i, _)| i.kind())) {
             (_, Some(Kind::Manage(op))) => next_management(word, op),
             (true, _) => self.next_recovery(word),
             (false, Some(Kind::Write(kind, sectors))) => self.next_write(word, kind, sectors, rules),
@@ -158,13 +139,58 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes the request at the head, which [`Queue::next`] has just decided about.
+    /// The write at the head, if it can follow the one that [`Queue::next`] has just let go out, or the one that followed
+    /// that: whoever completes the one before issues it, without asking the queue. Returns the word and its offset.
+    ///
+    /// Only for writes that nothing can be said of later: emulated appends, and positional ones that lie at the end of
+    /// the one before. What could share a command with others waits for them.
+    #[inline]
+    pub fn follow(&self, word: Word, rules: &Rules) -> Option<(Word, u32)> {
+        let (front, _) = self.items.front().filter(|(i, _)| !i.mergeable())?;
+        let Kind::Write(kind, sectors) = front.kind() else { return None };
+        // Native appends go side by side and not in a chain, and behind a loss each is decided when it goes out.
+        let native = kind == WriteKind::Append && rules.appends_in_flight_max > 0;
+        if native || word.appending() || self.held || self.lost_at.is_some() {
+            return None;
+        }
+        let at = word.place(kind, sectors, rules).ok()?;
+        Some((word.followed(sectors), at))
+    }
+
+    /// Takes back the writes that were to follow the one that has just ended, in order, once something keeps them from it:
+    /// to the head of the queue, or to `aborted` if a reset or finish has come behind them.
+    pub fn break_chain<I>(&mut self, word: Word, rest: I, aborted: &mut Vec<T>) -> Word
+    where
+        I: DoubleEndedIterator<Item = Item<T>>,
+    {
+        if word.recalled() {
+            let promised = rest.map(|item| {
+                aborted.push(item.token);
+                item.kind.sectors()
+            });
+            return word.taken_back(promised.sum());
+        }
+        let mut promised = 0;
+        for item in rest.rev() {
+            promised += item.kind.sectors();
+            self.push_front(word, item);
+        }
+        word.taken_back(promised).waiting()
+    }
+
+    /// The token of the request at the head.
+    #[inline]
+    pub fn front(&self) -> Option<&T> {
+        self.items.front().map(|(_, token)| token)
+    }
+
+    /// Takes the request at the head, which [`Queue::next`] or [`Queue::follow`] has just decided about.
     ///
     /// # Panics
     /// If nobody waits.
     pub fn pop(&mut self) -> T {
         self.ahead = self.ahead.saturating_sub(1);
-        self.items.pop_front().expect("the step was about the head").token
+        self.items.pop_front().expect("the step was about the head")
     }
 
     /// What is in flight may still move the device's pointer: ask only when it has ended.
@@ -204,16 +230,15 @@ impl<T> Queue<T> {
     /// How many sectors and writes from the head on fit one command that begins at `at` with `sectors`.
     fn merge(&self, at: u32, mut sectors: u32, rules: &Rules) -> (u32, u32) {
         let mut parts = 1;
-        if !self.items[0].mergeable {
+        let mut shapes = self.items.shapes();
+        if !shapes.next().is_some_and(Shape::mergeable) {
             return (sectors, parts);
         }
-        for item in self.items.iter().skip(1) {
-            let Item { kind: Kind::Write(WriteKind::At(offset), n), mergeable: true, .. } = *item else {
-                break;
-            };
+        for item in shapes {
+            let Kind::Write(WriteKind::At(offset), n) = item.kind() else { break };
             let total = sectors.saturating_add(n);
             let fits = total <= rules.merge_sectors_max && total <= rules.capacity - at;
-            if offset != at + sectors || !fits {
+            if !item.mergeable() || offset != at + sectors || !fits {
                 break;
             }
             sectors = total;
@@ -303,6 +328,7 @@ impl<T> Queue<T> {
             (!word.appending() || word.in_flight() > 0, "appending ends with the last append"),
             (word.in_flight() <= rules.appends_in_flight_max.max(1), "as many in flight as the rules allow"),
             (!word.frozen() || word.in_flight() == 0, "a reset or finish goes alone"),
+            (!word.recalled() || word.waits() && !word.frozen(), "a chain is recalled for what waits for it"),
             (!self.asking || word.recovers(), "a report is under way only for a pointer that is not known"),
             (!self.asking || word.in_flight() == 0 && !word.frozen(), "a report goes alone"),
             (

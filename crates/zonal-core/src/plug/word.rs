@@ -9,7 +9,8 @@
 //!    42   frozen   a reset or finish is at the device: nothing is issued
 //!    43   appends  what is in flight are native appends
 //! 44-45   class    sequential, conventional, read-only, offline
-//! 46-63   zero
+//!    46   recalled what follows the write in flight without asking comes back first
+//! 47-63   zero
 //! ```
 
 use crate::error::RequestError;
@@ -22,6 +23,7 @@ const RECOVERS: u64 = 1 << 41;
 const FROZEN: u64 = 1 << 42;
 const APPENDS: u64 = 1 << 43;
 const CLASS_SHIFT: u32 = 44;
+const RECALLED: u64 = 1 << 46;
 
 /// Most native appends that one zone has in flight: what the word's field can count.
 pub const APPENDS_IN_FLIGHT_MAX: u32 = 255;
@@ -119,6 +121,18 @@ impl Word {
         self.0 & APPENDS != 0
     }
 
+    /// Whether a reset or finish wants the zone quiet: of a chain, nothing more goes out.
+    #[inline]
+    pub const fn recalled(self) -> bool {
+        self.0 & RECALLED != 0
+    }
+
+    /// Whether a chain may go on; see [`Queue::follow`](super::Queue::follow).
+    #[inline]
+    pub const fn chain_goes_on(self) -> bool {
+        self.0 & (RECALLED | RECOVERS) == 0
+    }
+
     /// What the zone is.
     #[inline]
     pub const fn class(self) -> Class {
@@ -202,6 +216,27 @@ impl Word {
         Word((self.0 | appends) + sectors as u64 + IN_FLIGHT_ONE)
     }
 
+    /// The word with `sectors` more promised to writes that follow the one in flight.
+    #[inline]
+    pub(super) fn followed(self, sectors: u32) -> Word {
+        debug_assert!(self.in_flight() == 1 && self.waits());
+        Word(self.0 + sectors as u64)
+    }
+
+    /// The word with `sectors` that were promised taken back.
+    #[inline]
+    pub(super) fn taken_back(self, sectors: u32) -> Word {
+        assert!(self.pointer() >= sectors, "nothing was promised");
+        Word(self.0 - sectors as u64)
+    }
+
+    /// The word when something wants the zone quiet as soon as possible. Implies waiting.
+    #[inline]
+    pub const fn recalling(self) -> Word {
+        let recalled = if self.in_flight() > 0 { RECALLED } else { 0 };
+        Word(self.0 | recalled | WAITS)
+    }
+
     /// The word after a command that was issued turned out not to have reached the device.
     #[inline]
     pub fn unissued(self, sectors: u32) -> Word {
@@ -231,7 +266,7 @@ impl Word {
 
     /// The word while a reset or finish is at the device. Implies waiting.
     pub const fn freezing(self) -> Word {
-        Word(self.0 | FROZEN | WAITS)
+        Word((self.0 | FROZEN | WAITS) & !RECALLED)
     }
 
     pub(super) const fn thawed(self) -> Word {
@@ -260,6 +295,7 @@ impl std::fmt::Debug for Word {
             (self.recovers(), " recovers"),
             (self.frozen(), " frozen"),
             (self.appending(), " appends"),
+            (self.recalled(), " recalled"),
         ] {
             if set {
                 f.write_str(name)?;

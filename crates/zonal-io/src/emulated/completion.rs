@@ -4,7 +4,7 @@
 
 use super::zones::Placed;
 use crate::device::{CommandResult, Completed, Context};
-use crate::sync::{AtomicU32, AtomicUsize, CachePadded, Condvar, Mutex, Ordering};
+use crate::sync::{AtomicU32, AtomicUsize, Brief, CachePadded, Condvar, Mutex, Ordering};
 use std::collections::VecDeque;
 use std::time::Duration;
 use zonal_core::Nanos;
@@ -27,7 +27,7 @@ struct Queue {
     reserved: AtomicU32,
     /// Commands delivered since the beginning; wraps. Changed under `waiting` only, so without a locked operation.
     delivered: AtomicU32,
-    waiting: Mutex<WaitingList>,
+    waiting: Brief<WaitingList>,
 }
 
 #[derive(Default)]

@@ -34,7 +34,7 @@ impl Volume {
         let mut aborted = Vec::new();
         let op = pending.op;
         let mut shard = self.shard(zone).lock();
-        let word = self.update(zone, Word::waiting);
+        let word = self.update(zone, Word::recalling);
         shard.queue(zone).push_management(word, op, pending, &mut aborted);
         drop(shard);
         self.abort(zone, aborted);
@@ -46,7 +46,8 @@ impl Volume {
 
     #[expect(clippy::vec_box, reason = "requests move on as boxes")]
     fn abort(&self, zone: ZoneIndex, aborted: Vec<Box<Pending>>) {
-        self.counters.line().add(Counter::Failed, aborted.len() as u64);
+        let failed = aborted.iter().filter(|p| p.is_first_to_fail()).count();
+        self.counters.line().add(Counter::Failed, failed as u64);
         for p in aborted {
             p.end(Err(RequestError::Aborted { zone }), Counted::Yes);
         }
@@ -74,7 +75,7 @@ impl Volume {
             let mut aborted = Vec::new();
             let mut shard = self.shard(zone).lock();
             // Read-only and offline ones too: what a zone is may turn out to be something else before the release.
-            let word = self.update(zone, Word::waiting);
+            let word = self.update(zone, Word::recalling);
             self.reset_all.lock().zones_left += 1;
             shard.queue(zone).hold(word, &mut aborted);
             drop(shard);

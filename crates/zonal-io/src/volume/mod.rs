@@ -18,6 +18,7 @@
 
 #![allow(clippy::vec_box, reason = "requests and queues move between owners by pointer, not by copy")]
 
+mod chain;
 pub(crate) mod channel;
 mod counters;
 mod driver;
@@ -41,7 +42,7 @@ pub use request::{Completion, Request};
 use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};
 use crate::device::{Command, CommandResult, Context, Device, DeviceInfo, Output, Submitted};
-use crate::sync::{Arc, AtomicBool, CachePadded, Mutex, Ordering, WordTable, shard_of};
+use crate::sync::{Arc, AtomicBool, Brief, CachePadded, Mutex, Ordering, WordTable, shard_of};
 use arrayvec::ArrayVec;
 use channel::{Channels, begin_call, end_call};
 use counters::Counters;
@@ -121,7 +122,7 @@ pub struct Volume {
     appends_in_flight_max: u32,
     append_sectors_max: u32,
     words: WordTable,
-    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    shards: Box<[CachePadded<Brief<Shard>>]>,
     /// Zones that can go on but whose thread's turn was over.
     ready: SegQueue<ZoneIndex>,
     stalled: Stalled,
@@ -275,7 +276,7 @@ impl Volume {
 
     /// Bytes of plug that the volume keeps for its zones, whether they are in use or not.
     pub fn plug_bytes(&self) -> usize {
-        self.words.bytes() + self.shards.len() * size_of::<CachePadded<Mutex<Shard>>>()
+        self.words.bytes() + self.shards.len() * size_of::<CachePadded<Brief<Shard>>>()
     }
 
     /// A channel whose completion function may run before `submit` returns.
@@ -372,7 +373,7 @@ impl Volume {
         }
     }
 
-    fn shard(&self, zone: ZoneIndex) -> &Mutex<Shard> {
+    fn shard(&self, zone: ZoneIndex) -> &Brief<Shard> {
         &self.shards[shard_of(zone.0, SHARD_BITS)]
     }
 

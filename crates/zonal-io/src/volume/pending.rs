@@ -5,7 +5,7 @@ use super::request::Request;
 use crate::buffer::IoBuf;
 use crate::data::Segment;
 use crate::device::Output;
-use crate::sync::{Arc, Mutex};
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 use std::cell::Cell;
 use std::ptr;
 use zonal_core::{Op, RequestError, SECTOR_BYTES, Sector};
@@ -40,6 +40,8 @@ pub(crate) struct Pending {
     pub(super) plugged: bool,
     pub(super) fua: bool,
     pub(super) nowait: bool,
+    /// The write that follows this one without asking the zone's queue.
+    pub(super) behind: Option<Box<Pending>>,
     /// While unused: how many unused ones of this thread there are from this one on.
     spares: u32,
     /// While unused: the next of them, owned.
@@ -128,6 +130,7 @@ impl Pending {
             plugged: false,
             fua: false,
             nowait: false,
+            behind: None,
             spares: 0,
             next: ptr::null_mut(),
         })
@@ -135,6 +138,7 @@ impl Pending {
 
     #[inline(always)]
     fn recycle(mut self: Box<Pending>) {
+        debug_assert!(self.behind.is_none(), "a request ends after those behind it have left it");
         let next = SPARES.get();
         // SAFETY: a pointer in the list owns its request, so it is valid, and only this thread reaches it.
         let behind = if next.is_null() { 0 } else { unsafe { (*next).spares } };
@@ -149,6 +153,15 @@ impl Pending {
     #[inline]
     pub(super) fn is_management(&self) -> bool {
         self.plugged && self.op.is_zone_management()
+    }
+
+    /// Whether an error of this one fails a request that nothing has failed yet: parts of one fail it once.
+    #[cold]
+    pub(super) fn is_first_to_fail(&self) -> bool {
+        match &self.owner {
+            Owner::Split(split) => !split.has_failed.swap(true, Ordering::Relaxed),
+            _ => true,
+        }
     }
 
     /// The payload's part that `sectors` from `done` on cover.
@@ -187,6 +200,8 @@ pub(crate) struct Merged {
 /// A request that spans zones; its parts go their own ways.
 pub(crate) struct Split {
     state: Mutex<SplitState>,
+    /// A part of it has failed, and the statistics know.
+    has_failed: AtomicBool,
 }
 
 struct SplitState {
@@ -200,7 +215,8 @@ struct SplitState {
 impl Split {
     pub(super) fn new(parts: u32, whole: Box<Pending>, buf: IoBuf) -> Split {
         let whole = Some((whole, buf));
-        Split { state: Mutex::new(SplitState { parts_left: parts, error: None, whole }) }
+        let state = Mutex::new(SplitState { parts_left: parts, error: None, whole });
+        Split { state, has_failed: AtomicBool::new(false) }
     }
 
     #[cold]

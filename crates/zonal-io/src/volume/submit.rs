@@ -243,7 +243,9 @@ impl Volume {
     }
 
     fn refuse(&self, slot: &mut Option<Context>, error: RequestError) -> Fate {
-        self.counters.line().add(Counter::Failed, 1);
+        if one(slot).is_first_to_fail() {
+            self.counters.line().add(Counter::Failed, 1);
+        }
         end_here(slot, Err(error))
     }
 
@@ -270,7 +272,7 @@ impl Volume {
     }
 
     #[inline]
-    fn write_kind(&self, pending: &Pending) -> WriteKind {
+    pub(super) fn write_kind(&self, pending: &Pending) -> WriteKind {
         match pending.op {
             Op::Append => WriteKind::Append,
             _ => WriteKind::At(self.info.geometry.offset_of(pending.sector)),

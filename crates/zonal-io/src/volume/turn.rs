@@ -22,7 +22,7 @@ static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 /// Depth of the work stack: a completion leaves at most a durability flush and one next command of its zone.
 const WORK_MAX: usize = 4;
 
-type Stack = ArrayVec<Work, WORK_MAX>;
+pub(super) type Stack = ArrayVec<Work, WORK_MAX>;
 
 /// Something to be looked at in this turn.
 pub(super) enum Work {
@@ -33,11 +33,13 @@ pub(super) enum Work {
 }
 
 /// What happened to a zone.
-enum Event {
+pub(super) enum Event {
     /// A write succeeded.
     Completed,
-    /// A write failed: the pointer is not known.
-    Failed,
+    /// A write succeeded, but what was to follow it may not.
+    Broken(Box<Pending>),
+    /// A write failed: the pointer is not known. With what was to follow it.
+    Failed(Option<Box<Pending>>),
     /// A write failed in a way that its next stage mends, as soon as the pointer is known.
     Retry(Box<Pending>),
     /// A command of so many sectors met a full queue and was withdrawn.
@@ -54,9 +56,9 @@ enum Event {
 ///
 /// Callers hear of an end only after the zone's next command is on its way.
 #[derive(Default)]
-struct Turn {
+pub(super) struct Turn {
     ended: Vec<(Box<Pending>, Result<Output, RequestError>)>,
-    issued: usize,
+    pub(super) issued: usize,
 }
 
 impl Turn {
@@ -103,7 +105,12 @@ impl Volume {
                 let mut turn = Turn::default();
                 if p.plugged {
                     let zone = self.info.geometry.zone_of(p.sector);
-                    if !self.complete_unqueued(zone) {
+                    let behind = one(slot).behind.take();
+                    if let Some(behind) = behind {
+                        let mut stack = Stack::new();
+                        self.follow(now, zone, behind, &mut turn, &mut stack);
+                        self.empty(now, &mut stack, &mut turn);
+                    } else if !self.complete_unqueued(zone) {
                         self.go_on(now, zone, Event::Completed, &mut turn);
                     }
                 }
@@ -207,8 +214,10 @@ impl Volume {
         pending.plugged = false;
         let behind =
             in_main && pending.op.is_write() && pending.fua && self.info.volatile_cache && !self.info.fua;
-        if let Some(zone) = zone {
-            self.serve(now, zone, Event::Completed, turn, stack);
+        match (zone, pending.behind.take()) {
+            (Some(zone), Some(next)) => self.follow(now, zone, next, turn, stack),
+            (Some(zone), None) => self.serve(now, zone, Event::Completed, turn, stack),
+            (None, _) => {}
         }
         if behind {
             pending.stage = Stage::FlushBehind;
@@ -253,7 +262,7 @@ impl Volume {
             return self.finished_one(now, pending, result, turn, stack);
         }
         let zone = self.info.geometry.zone_of(merged.parts[0].sector);
-        let event = if result.is_ok() { Event::Completed } else { Event::Failed };
+        let event = if result.is_ok() { Event::Completed } else { Event::Failed(None) };
         self.serve(now, zone, event, turn, stack);
         for mut part in merged.parts {
             part.plugged = false;
@@ -284,7 +293,8 @@ impl Volume {
             (false, true) => self.issue_and_stack(now, &mut Some(Context::one(pending)), stack),
             (true, false) => {
                 let zone = self.info.geometry.zone_of(pending.sector);
-                self.serve(now, zone, Event::Failed, turn, stack);
+                let behind = pending.behind.take();
+                self.serve(now, zone, Event::Failed(behind), turn, stack);
                 self.end(pending, Err(error), turn);
             }
             (false, false) => self.end(pending, Err(error), turn),
@@ -295,8 +305,13 @@ impl Volume {
         self.end_with(pending, result.map_err(RequestError::Device), turn);
     }
 
-    fn end_with(&self, pending: Box<Pending>, result: Result<Output, RequestError>, turn: &mut Turn) {
-        if result.is_err() {
+    pub(super) fn end_with(
+        &self,
+        pending: Box<Pending>,
+        result: Result<Output, RequestError>,
+        turn: &mut Turn,
+    ) {
+        if result.is_err() && pending.is_first_to_fail() {
             self.counters.line().add(Counter::Failed, 1);
         }
         turn.ended.push((pending, result));
@@ -313,7 +328,14 @@ impl Volume {
 
     /// Applies `event` to a zone and issues what may go next.
     #[inline]
-    fn serve(&self, now: Nanos, zone: ZoneIndex, event: Event, turn: &mut Turn, stack: &mut Stack) {
+    pub(super) fn serve(
+        &self,
+        now: Nanos,
+        zone: ZoneIndex,
+        event: Event,
+        turn: &mut Turn,
+        stack: &mut Stack,
+    ) {
         if matches!(event, Event::Completed) && self.complete_unqueued(zone) {
             return;
         }
@@ -376,7 +398,11 @@ impl Volume {
                 }
                 Next::Issue { at, parts: 1, .. } => {
                     *slot = Some(Context::one(queue.pop()));
-                    self.place(zone, at, one(slot));
+                    let first = one(slot);
+                    self.place(zone, at, first);
+                    if !word.appending() {
+                        word = self.chain(word, &rules, &mut shard, first);
+                    }
                 }
                 Next::Issue { sectors, parts, .. } => *slot = Some(self.merge(queue, parts, sectors)),
                 Next::Manage(_) => {
@@ -416,11 +442,24 @@ impl Volume {
         match event {
             Event::Kick => self.load(zone),
             Event::Completed => self.change(zone, Word::completed),
-            Event::Failed => self.change(zone, |w| w.completed().recovering()),
+            Event::Broken(behind) => {
+                let word = self.change(zone, Word::completed);
+                self.unchain(zone, word, behind, shard, turn)
+            }
+            Event::Failed(behind) => {
+                let word = self.change(zone, |w| w.completed().recovering());
+                match behind {
+                    Some(behind) => self.unchain(zone, word, behind, shard, turn),
+                    None => word,
+                }
+            }
             Event::Withdrawn(sectors) => self.change(zone, |w| w.unissued(sectors)),
             Event::Retry(mut pending) => {
                 pending.plugged = false;
-                let word = self.change(zone, |w| w.completed().recovering());
+                let mut word = self.change(zone, |w| w.completed().recovering());
+                if let Some(behind) = pending.behind.take() {
+                    word = self.unchain(zone, word, behind, shard, turn);
+                }
                 let offset = self.info.geometry.offset_of(pending.sector);
                 let kind = Kind::Write(WriteKind::At(offset), pending.sectors);
                 shard.queue(zone).push_front(word, Item { kind, mergeable: false, token: pending })
@@ -484,7 +523,7 @@ impl Volume {
         self.words.word(zone.0).store(word.0, super::Ordering::Release);
     }
 
-    fn issue_and_stack(&self, now: Nanos, slot: &mut Option<Context>, stack: &mut Stack) {
+    pub(super) fn issue_and_stack(&self, now: Nanos, slot: &mut Option<Context>, stack: &mut Stack) {
         if let Some(result) = self.issue(now, slot) {
             stack.push(Work::Finished(slot.take().expect("an answered command leaves its context"), result));
         }
@@ -528,9 +567,21 @@ impl Volume {
             matches!(submitted, Submitted::Pending),
             "a device keeps the context of what it answers later"
         );
-        let counter = if matches!(submitted, Submitted::Busy) { Counter::Busy } else { Counter::Commands };
-        self.counters.line().add(counter, 1);
-        submitted
+        // Made anew where it has no content: copying it would read back in one piece what was written in several.
+        match submitted {
+            Submitted::Busy => {
+                self.counters.line().add(Counter::Busy, 1);
+                Submitted::Busy
+            }
+            Submitted::Pending => {
+                self.counters.line().add(Counter::Commands, 1);
+                Submitted::Pending
+            }
+            done => {
+                self.counters.line().add(Counter::Commands, 1);
+                done
+            }
+        }
     }
 
     /// Keeps a command that met a full queue, or withdraws it if its request may not wait.

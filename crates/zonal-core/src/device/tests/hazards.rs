@@ -115,6 +115,16 @@ fn h58_filling_append_is_placed_and_keeps_its_place() {
 }
 
 #[test]
+fn h61_failed_write_with_another_behind_it_leaves_a_hole() {
+    for personality in PERSONALITIES {
+        let placed = state(ImpOpen, 12);
+        let after = |failed| step(personality, 16, placed, failed).unwrap().state;
+        assert_eq!(after(ZoneEvent::FailWrite { offset: 4, sectors: 4 }), placed);
+        assert_eq!(after(ZoneEvent::FailWrite { offset: 8, sectors: 4 }), state(ImpOpen, 8));
+    }
+}
+
+#[test]
 fn victims_take_turns() {
     let mut r = resources(3, 0);
     for zone in [7, 2, 5] {

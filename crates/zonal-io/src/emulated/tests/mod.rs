@@ -3,6 +3,7 @@
 mod failures;
 mod protocol;
 mod ram_data;
+mod side_by_side;
 mod stress;
 mod zone_rules;
 

@@ -5,7 +5,7 @@ use crate::emulated::{Degraded, Extent, Storage};
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// Four zones of 1 MiB, the first conventional, so that commands cross chunks.
 fn large() -> EmulatedOptions {
@@ -130,6 +130,33 @@ fn sector_is_written_once_a_generation() {
     let mut bytes = vec![1; 8 * 512];
     ram.write(extent(0, 8, 0), &data(&mut bytes)).unwrap();
     assert_eq!(ram.write(extent(7, 8, 0), &data(&mut bytes)), Err(DeviceError::InvalidField));
+}
+
+/// Freed chunks go to the next writer with their old bytes: a reader without a lock must not find these.
+#[test]
+fn h51_reader_without_a_lock_finds_no_bytes_of_an_earlier_life() {
+    const LIVES: u8 = 250;
+    let d = ram(&large());
+    let life = AtomicU8::new(1);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            for n in 1..=LIVES {
+                write_filled(&d, 2048, 2048, n).unwrap();
+                act(&d, Op::ZoneReset, 2048, 0).unwrap();
+                life.store(n + 1, Ordering::SeqCst);
+            }
+        });
+        loop {
+            let first = life.load(Ordering::SeqCst);
+            // What a writer copies last.
+            let fills = read_fills(&d, 2 * 2048 - 4, 4);
+            let lives = first..=life.load(Ordering::SeqCst);
+            assert!(fills.iter().all(|f| *f == 0 || lives.contains(f)), "{fills:?} in {lives:?}");
+            if first > LIVES {
+                break;
+            }
+        }
+    });
 }
 
 /// Two sectors a write, so that the values of a pair tell whether a read was torn.

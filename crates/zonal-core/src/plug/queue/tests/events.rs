@@ -54,7 +54,8 @@ fn column(name: &str) -> (Word, Queue<usize>) {
     word = if has('w') { word.waiting() } else { word };
     word = if has('r') { word.recovering() } else { word };
     word = if has('z') { word.freezing() } else { word };
-    let items = (0..waiting.parse().unwrap()).map(write).collect();
+    let mut items = Items::default();
+    (0..waiting.parse().unwrap()).for_each(|n| items.push_back(write(n)));
     let lost_at = own.contains('l').then_some(8);
     let (asking, gave_up, held) = (own.contains('a'), own.contains('g'), own.contains('h'));
     (word, Queue { items, asking, gave_up, held, ahead: 0, lost_at })
@@ -162,7 +163,7 @@ fn abort_takes_writes_in_order_and_leaves_management() {
 fn recycled_queue_remembers_nothing() {
     for state in COLUMNS {
         let (_, mut queue) = column(state);
-        queue.items.clear();
+        queue.items = Items::default();
         queue.recycle();
         assert_eq!(format!("{queue:?}"), format!("{:?}", Queue::<usize>::default()), "{state}");
     }

@@ -2,6 +2,10 @@
 
 use super::*;
 use crate::plug::Admission;
+use std::collections::VecDeque;
+
+/// Most writes that follow one.
+const CHAIN_MAX: usize = 3;
 
 /// Something at the device.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -50,11 +54,20 @@ pub(super) struct Shell {
     /// In the order in which they were issued.
     pub(super) sent: Vec<Sent>,
     pub(super) ended: Vec<(u32, End)>,
+    /// What follows the write at the device, in order, with its offsets.
+    following: VecDeque<(u32, Item<u32>)>,
 }
 
 impl Shell {
     pub(super) fn new(rules: Rules) -> Shell {
-        Shell { rules, word: Word::default(), queue: Queue::default(), sent: Vec::new(), ended: Vec::new() }
+        Shell {
+            rules,
+            word: Word::default(),
+            queue: Queue::default(),
+            sent: Vec::new(),
+            ended: Vec::new(),
+            following: VecDeque::new(),
+        }
     }
 
     pub(super) fn submit(&mut self, token: u32, write: Write) {
@@ -74,7 +87,7 @@ impl Shell {
 
     pub(super) fn manage(&mut self, token: u32, op: Op) {
         let mut aborted = Vec::new();
-        self.word = self.queue.push_management(self.word, op, token, &mut aborted);
+        self.word = self.queue.push_management(self.word.recalling(), op, token, &mut aborted);
         self.abort(aborted, End::Aborted);
         self.settle();
     }
@@ -83,8 +96,16 @@ impl Shell {
     pub(super) fn end(&mut self, n: usize, ok: bool) {
         match self.sent.remove(n) {
             Sent::Write { tokens, .. } => {
-                self.word = if ok { self.word.completed() } else { self.word.completed().recovering() };
                 self.abort(tokens, if ok { End::Done } else { End::Failed });
+                if ok
+                    && self.word.chain_goes_on()
+                    && let Some((at, item)) = self.following.pop_front()
+                {
+                    let Kind::Write(_, sectors) = item.kind else { panic!("only writes follow") };
+                    return self.send(at, sectors, vec![item.token]);
+                }
+                self.word = if ok { self.word.completed() } else { self.word.completed().recovering() };
+                self.break_chain();
             }
             Sent::Manage { op, token } => {
                 let pointer = if op == Op::ZoneReset { 0 } else { self.rules.capacity };
@@ -106,6 +127,7 @@ impl Shell {
         let Sent::Write { tokens, sectors, .. } = self.sent.remove(n) else { panic!("not a write") };
         self.word = self.word.unissued(sectors);
         self.abort(tokens, End::Withdrawn);
+        self.break_chain();
         self.settle();
     }
 
@@ -113,8 +135,9 @@ impl Shell {
     pub(super) fn retry(&mut self, n: usize) {
         let Sent::Write { at, tokens, sectors, .. } = self.sent.remove(n) else { panic!("not a write") };
         let kind = Kind::Write(WriteKind::At(at), sectors);
-        let word = self.word.completed().recovering();
-        self.word = self.queue.push_front(word, Item { kind, mergeable: false, token: tokens[0] });
+        self.word = self.word.completed().recovering();
+        self.break_chain();
+        self.word = self.queue.push_front(self.word, Item { kind, mergeable: false, token: tokens[0] });
         self.settle();
     }
 
@@ -134,7 +157,7 @@ impl Shell {
 
     pub(super) fn hold(&mut self) {
         let mut aborted = Vec::new();
-        self.word = self.queue.hold(self.word, &mut aborted);
+        self.word = self.queue.hold(self.word.recalling(), &mut aborted);
         self.abort(aborted, End::Aborted);
         self.settle();
     }
@@ -142,6 +165,45 @@ impl Shell {
     pub(super) fn distrust(&mut self) {
         self.word = self.queue.distrust(self.word);
         self.settle();
+    }
+
+    /// What was to follow is back in the queue, or aborted.
+    fn break_chain(&mut self) {
+        if self.following.is_empty() {
+            return;
+        }
+        let mut aborted = Vec::new();
+        let rest = std::mem::take(&mut self.following);
+        self.word = self.queue.break_chain(self.word, rest.into_iter().map(|(_, item)| item), &mut aborted);
+        self.abort(aborted, End::Aborted);
+    }
+
+    /// The ends so far, and those that a recall has in store.
+    pub(super) fn ended_or_recalled(&self) -> Vec<(u32, End)> {
+        let recalled = self.following.iter().filter(|_| self.word.recalled());
+        self.ended.iter().cloned().chain(recalled.map(|(_, item)| (item.token, End::Aborted))).collect()
+    }
+
+    /// Sectors of what is still to follow.
+    pub(super) fn promised(&self) -> u32 {
+        self.following.iter().map(|(_, item)| item.kind.sectors()).sum()
+    }
+
+    /// How many writes do not wait in the queue any more but follow one that is at the device.
+    pub(super) fn follow_still(&self) -> usize {
+        if self.word.recalled() { 0 } else { self.following.len() }
+    }
+
+    /// Takes what may follow the write that goes out.
+    fn chain(&mut self) {
+        while self.following.len() < CHAIN_MAX
+            && let Some((word, at)) = self.queue.follow(self.word, &self.rules)
+        {
+            self.word = word;
+            let kind = self.queue.items.front().unwrap().0.kind();
+            let item = Item { kind, mergeable: false, token: self.queue.pop() };
+            self.following.push_back((at, item));
+        }
     }
 
     fn abort(&mut self, tokens: Vec<u32>, end: End) {
@@ -163,6 +225,13 @@ impl Shell {
                 Next::Issue { at, sectors, parts } => {
                     let tokens = (0..parts).map(|_| self.queue.pop()).collect();
                     self.send(at, sectors, tokens);
+                    if parts == 1 && !self.word.appending() {
+                        self.chain();
+                    }
+                    if !self.following.is_empty() {
+                        // The zone waits on, for what follows.
+                        break;
+                    }
                 }
                 Next::Manage(op) => {
                     let token = self.queue.pop();

@@ -1,0 +1,174 @@
+//! What waits in a plug's queue, and how it is kept.
+
+use super::word::WriteKind;
+use crate::command::Op;
+use std::collections::VecDeque;
+
+/// What waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A write of this many sectors.
+    Write(WriteKind, u32),
+    /// A reset or finish.
+    Manage(Op),
+}
+
+impl Kind {
+    pub(super) fn sectors(self) -> u32 {
+        match self {
+            Kind::Write(_, sectors) => sectors,
+            Kind::Manage(_) => 0,
+        }
+    }
+}
+
+/// One waiting request; `T` is the shell's token for it.
+#[derive(Debug)]
+pub struct Item<T> {
+    /// What it asks for.
+    pub kind: Kind,
+    /// Whether it may share a command with its neighbours: same operation and flags as other mergeable ones.
+    pub mergeable: bool,
+    /// The shell's token.
+    pub token: T,
+}
+
+/// An item without its token, in two words.
+///
+/// Packed and without a destructor, so that it goes from registers to its place. Otherwise it is put together piece by
+/// piece in between and read back in one, which costs more than all the rest of queueing a write.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    /// Offset; from bit 32 on what it is.
+    what: u64,
+    sectors: u64,
+}
+
+const AT: u64 = 0;
+const MERGEABLE: u64 = 1;
+const APPEND: u64 = 2;
+const RESET: u64 = 3;
+const FINISH: u64 = 4;
+
+impl Shape {
+    #[inline(always)]
+    fn new(kind: Kind, mergeable: bool) -> Shape {
+        let (tag, offset, sectors) = match kind {
+            Kind::Write(WriteKind::At(offset), sectors) => {
+                (if mergeable { MERGEABLE } else { AT }, offset, sectors)
+            }
+            Kind::Write(WriteKind::Append, sectors) => (APPEND, 0, sectors),
+            Kind::Manage(Op::ZoneReset) => (RESET, 0, 0),
+            Kind::Manage(Op::ZoneFinish) => (FINISH, 0, 0),
+            Kind::Manage(op) => unreachable!("{op:?} does not wait in a plug"),
+        };
+        Shape { what: tag << 32 | u64::from(offset), sectors: sectors.into() }
+    }
+
+    #[inline]
+    pub(super) fn kind(self) -> Kind {
+        let sectors = self.sectors as u32;
+        match self.what >> 32 {
+            AT | MERGEABLE => Kind::Write(WriteKind::At(self.what as u32), sectors),
+            APPEND => Kind::Write(WriteKind::Append, sectors),
+            RESET => Kind::Manage(Op::ZoneReset),
+            _ => Kind::Manage(Op::ZoneFinish),
+        }
+    }
+
+    /// Whether it is a positional write that may share a command.
+    #[inline]
+    pub(super) fn mergeable(self) -> bool {
+        self.what >> 32 == MERGEABLE
+    }
+}
+
+/// Items in order: their shapes, and in step with them their tokens.
+pub(super) struct Items<T> {
+    shapes: VecDeque<Shape>,
+    tokens: VecDeque<T>,
+}
+
+impl<T> Default for Items<T> {
+    fn default() -> Items<T> {
+        Items { shapes: VecDeque::new(), tokens: VecDeque::new() }
+    }
+}
+
+impl<T> Items<T> {
+    pub(super) fn len(&self) -> usize {
+        self.shapes.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.shapes.is_empty()
+    }
+
+    #[inline(always)]
+    pub(super) fn push_back(&mut self, Item { kind, mergeable, token }: Item<T>) {
+        self.shapes.push_back(Shape::new(kind, mergeable));
+        self.tokens.push_back(token);
+    }
+
+    pub(super) fn push_front(&mut self, Item { kind, mergeable, token }: Item<T>) {
+        self.shapes.push_front(Shape::new(kind, mergeable));
+        self.tokens.push_front(token);
+    }
+
+    #[inline]
+    pub(super) fn pop_front(&mut self) -> Option<T> {
+        self.shapes.pop_front()?;
+        self.tokens.pop_front()
+    }
+
+    #[inline]
+    pub(super) fn front(&self) -> Option<(Shape, &T)> {
+        Some((*self.shapes.front()?, self.tokens.front()?))
+    }
+
+    pub(super) fn shapes(&self) -> impl Iterator<Item = Shape> {
+        self.shapes.iter().copied()
+    }
+
+    /// Takes all out, in order.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Item<T>> {
+        let items = std::mem::take(self);
+        items.shapes.into_iter().zip(items.tokens).map(|(shape, token)| Item {
+            kind: shape.kind(),
+            mergeable: shape.mergeable(),
+            token,
+        })
+    }
+}
+
+impl<T: std::fmt::Debug> std::fmt::Debug for Items<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kinds = self.shapes.iter().map(|s| s.kind());
+        f.debug_list().entries(kinds.zip(&self.tokens)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_of_every_kind_give_back_what_they_hold() {
+        let ends = [0, 1, u32::MAX - 1, u32::MAX];
+        let mut kinds = vec![Kind::Manage(Op::ZoneReset), Kind::Manage(Op::ZoneFinish)];
+        for sectors in ends {
+            kinds.push(Kind::Write(WriteKind::Append, sectors));
+            kinds.extend(ends.map(|offset| Kind::Write(WriteKind::At(offset), sectors)));
+        }
+        for kind in kinds {
+            for mergeable in [false, true] {
+                let mut items = Items::default();
+                items.push_back(Item { kind, mergeable, token: 7 });
+                let (shape, token) = items.front().unwrap();
+                assert_eq!((shape.kind(), *token), (kind, 7));
+                let positional = matches!(kind, Kind::Write(WriteKind::At(_), _));
+                assert_eq!(shape.mergeable(), mergeable && positional);
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What goes on while the data of one write takes its time.
+
+use super::*;
+use crate::emulated::{Extent, Storage};
+use std::sync::{Arc, Barrier, mpsc};
+use std::time::Duration;
+
+/// Holds writes to zone 1 until told to go on, and keeps nothing.
+struct Held {
+    arrived: Barrier,
+    leave: Barrier,
+}
+
+impl Storage for Arc<Held> {
+    const KEEPS_DATA: bool = true;
+
+    fn write(&self, to: Extent, _: &Data) -> Result<(), DeviceError> {
+        if to.zone == ZoneIndex(1) {
+            self.arrived.wait();
+            self.leave.wait();
+        }
+        Ok(())
+    }
+
+    fn write_zeroes(&self, to: Extent) -> Result<(), DeviceError> {
+        self.write(to, &Data::NONE)
+    }
+
+    fn read(&self, _: Extent, _: &Data) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn discard(&self, _: ZoneIndex, _: u32) {}
+}
+
+/// Everything that nobody has to wait for while a write to zone 1 is held.
+fn others(d: &dyn Device) {
+    read(d, 64, 8).unwrap();
+    read(d, 2 * 64, 8).unwrap();
+    write_filled(d, 2 * 64, 8, 1).unwrap();
+    transfer(d, Op::Append, 3 * 64, &mut [0; 512]).unwrap();
+    act(d, Op::ZoneFinish, 2 * 64, 0).unwrap();
+    assert_eq!(shape(d, 1), imp_open(8));
+}
+
+#[test]
+fn h51_reads_and_other_zones_go_on_while_data_moves() {
+    let limited = EmulatedOptions { zone_max_open: 3, zone_max_active: 3, ..small() };
+    for options in [small(), limited.clone(), polled(small()), polled(limited)] {
+        let held = Arc::new(Held { arrived: Barrier::new(2), leave: Barrier::new(2) });
+        let d = Emulated::new("held", &options, held.clone()).unwrap();
+        let mut slow = vec![1; 8 * 512];
+        let write = Command { data: data(&mut slow), ..command(Op::Write, 64, 8) };
+        let went_on = std::thread::scope(|s| {
+            s.spawn(|| d.submit(Nanos(0), 0, &write, &mut Some(Context::token(1))));
+            held.arrived.wait();
+            let (over, news) = mpsc::channel();
+            let d = &d;
+            s.spawn(move || {
+                others(d);
+                over.send(()).unwrap();
+            });
+            // Long beyond what it takes; nothing waits for it unless the test fails.
+            let went_on = news.recv_timeout(Duration::from_secs(5));
+            held.leave.wait();
+            went_on
+        });
+        assert_eq!(went_on, Ok(()), "{options:?}");
+    }
+}

@@ -1,0 +1,88 @@
+//! Chains: waiting writes of a zone that follow the one at the device without another look at the zone's queue.
+//!
+//! Emulated appends, and positional writes that do not merge, go one at a time. Whoever takes the zone's lock to let one
+//! out takes those behind it along, as a list that hangs on the write at the device; whoever completes that one issues
+//! the next. So the lock is taken once a chain, and the zone's word changes twice.
+//!
+//! The zone waits as long as its chain goes on: later writes queue behind it. A failure, a reset or a doubt about the
+//! pointer breaks the chain, and what has not gone out is back in the queue, in its order, or aborted.
+
+use super::channel::TURN_MAX;
+use super::pending::Pending;
+use super::turn::{Event, Stack, Turn};
+use super::{Shard, Volume};
+use crate::device::Context;
+use zonal_core::plug::{Item, Kind, Rules, Word};
+use zonal_core::{Nanos, RequestError, ZoneIndex};
+
+/// Most writes that follow one: long enough to make the lock cheap, short enough for a zone's turn to end.
+pub(super) const CHAIN_MAX: usize = 16;
+
+impl Volume {
+    /// Hangs on the write in `first`, which is about to go out, those that may follow it. Returns the zone's word.
+    #[inline]
+    pub(super) fn chain(
+        &self,
+        mut word: Word,
+        rules: &Rules,
+        shard: &mut Shard,
+        first: &mut Pending,
+    ) -> Word {
+        let queue = shard.queue(rules.zone);
+        let mut last = first;
+        for _ in 0..CHAIN_MAX {
+            let Some((next, at)) = queue.follow(word, rules) else { break };
+            if !queue.front().is_some_and(|p| self.ends_with_this_command(p)) {
+                break;
+            }
+            word = next;
+            let behind = last.behind.insert(queue.pop());
+            self.place(rules.zone, at, behind);
+            last = behind;
+        }
+        word
+    }
+
+    /// The write in `slot` has succeeded and others follow it: issues the next, unless something keeps it from that.
+    #[inline]
+    pub(super) fn follow(
+        &self,
+        now: Nanos,
+        zone: ZoneIndex,
+        behind: Box<Pending>,
+        turn: &mut Turn,
+        stack: &mut Stack,
+    ) {
+        if !self.load(zone).chain_goes_on() || turn.issued >= TURN_MAX {
+            return self.serve(now, zone, Event::Broken(behind), turn, stack);
+        }
+        turn.issued += 1;
+        let mut slot = Some(Context::one(behind));
+        self.issue_and_stack(now, &mut slot, stack);
+    }
+
+    /// Takes back what was to follow a write that has ended.
+    pub(super) fn unchain(
+        &self,
+        zone: ZoneIndex,
+        word: Word,
+        behind: Box<Pending>,
+        shard: &mut Shard,
+        turn: &mut Turn,
+    ) -> Word {
+        let mut rest = Vec::with_capacity(CHAIN_MAX);
+        let mut next = Some(behind);
+        while let Some(mut pending) = next {
+            next = pending.behind.take();
+            pending.plugged = false;
+            let kind = Kind::Write(self.write_kind(&pending), pending.sectors);
+            rest.push(Item { kind, mergeable: false, token: pending });
+        }
+        let mut aborted = Vec::new();
+        let word = shard.queue(zone).break_chain(word, rest.into_iter(), &mut aborted);
+        for pending in aborted {
+            self.end_with(pending, Err(RequestError::Aborted { zone }), turn);
+        }
+        word
+    }
+}
