@@ -150,6 +150,9 @@ pub enum PlanError {
         /// Of the run; 0 is none.
         other: u32,
     },
+    /// A job has a limit of its own where there is none for all.
+    #[error("job_max_open_zones needs a limit over all jobs, max_open_zones or the device's")]
+    JobOpenZonesWithoutLimit,
     /// Active zones outside the jobs' ranges use up the device's limit.
     #[error("all {limit} active zones that the device allows lie outside the range of the jobs")]
     NoActiveZoneLeft {

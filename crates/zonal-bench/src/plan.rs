@@ -6,7 +6,7 @@
 
 use crate::error::PlanError;
 use crate::job::{Direction, Extent, Job, JobSpec, PerDirection, Verify, ZoneMode};
-use crate::workload::{Ordering, ZonesOptions};
+use crate::workload::{Opener, Ordering, ZonesOptions};
 use std::ops::Range;
 use std::sync::Arc;
 use zonal_core::{SECTOR_BYTES, Sector, ZoneIndex};
@@ -79,6 +79,12 @@ impl WorkerPlan {
         u64::from(self.sectors_max.read.max(self.sectors_max.write)) * SECTOR_BYTES
     }
 
+    /// As whom it opens zones.
+    pub fn opener(&self) -> Opener {
+        let max = self.spec.job_max_open_zones.unwrap_or(0);
+        Opener { worker: self.number as u32, max, is_alone: self.is_alone }
+    }
+
     /// Whether the sizes of its blocks are drawn.
     pub fn draws_sizes(&self) -> bool {
         self.sectors_max != PerDirection { read: self.read_sectors, write: self.write_sectors }
@@ -94,6 +100,8 @@ pub struct Plan {
     pub rounds: Vec<Range<usize>>,
     /// Most zones open at once over all workers; 0 is no limit.
     pub open_max: u32,
+    /// Whether the device's own limits are left to it.
+    pub ignores_limits: bool,
     /// What was rounded, for the report.
     pub notes: Vec<String>,
 }
@@ -107,8 +115,12 @@ impl Plan {
     /// # Errors
     /// The first job that does not fit and why.
     pub fn new(jobs: &[Job], info: &DeviceInfo, mode: WriteMode) -> Result<Plan, Misfit> {
-        let mut plan = Plan { workers: Vec::new(), rounds: Vec::new(), open_max: 0, notes: Vec::new() };
-        plan.open_max = open_max(jobs, info)?;
+        // As in fio, the first job that knows zones decides for all.
+        let first = jobs.iter().find(|job| job.spec.zonemode == ZoneMode::Zbd);
+        let ignores_limits = first.is_some_and(|job| job.spec.ignore_zone_limits);
+        let open_max = open_max(jobs, info, ignores_limits)?;
+        let (workers, rounds, notes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut plan = Plan { workers, rounds, open_max, ignores_limits, notes };
         let mut group = 0;
         let mut round_start = 0;
         let mut group_is_empty = true;
@@ -425,8 +437,9 @@ fn check_verified(
 }
 
 /// Most open zones of the run: what the jobs ask for, within what the device allows.
-fn open_max(jobs: &[Job], info: &DeviceInfo) -> Result<u32, Misfit> {
+fn open_max(jobs: &[Job], info: &DeviceInfo, ignores_limits: bool) -> Result<u32, Misfit> {
     let limit = match (info.open_max, info.active_max) {
+        _ if ignores_limits => 0,
         (0, active) => active,
         (open, 0) => open,
         (open, active) => open.min(active),
@@ -444,6 +457,9 @@ fn open_max(jobs: &[Job], info: &DeviceInfo) -> Result<u32, Misfit> {
                 return Err(misfit(PlanError::OpenZonesDiffer { this: asked, other }));
             }
             Some(_) => {}
+        }
+        if of_run == Some(0) && job.spec.job_max_open_zones.is_some() {
+            return Err(misfit(PlanError::JobOpenZonesWithoutLimit));
         }
     }
     Ok(of_run.unwrap_or(limit))
@@ -569,6 +585,40 @@ mod tests {
         let zbd = "--zonemode=zbd --rw=write --bs=4k";
         assert_eq!(plan(&format!("--name=a {zbd} --max_open_zones=5 --name=b {zbd}")).open_max, 5);
         assert_eq!(plan(&format!("--name=a {zbd}")).open_max, 0);
+    }
+
+    fn misfit(arguments: &str, info: &DeviceInfo) -> PlanError {
+        let jobs = JobFile::parse_inline(arguments.split_whitespace()).unwrap();
+        Plan::new(jobs.jobs(), info, WriteMode::PerZone).unwrap_err().1
+    }
+
+    #[test]
+    fn limit_of_a_job_needs_one_of_all() {
+        let zbd = "--zonemode=zbd --rw=write --bs=4k";
+        let error = misfit(&format!("--name=a {zbd} --job_max_open_zones=2"), &info());
+        assert_eq!(error, PlanError::JobOpenZonesWithoutLimit);
+        assert_eq!(plan(&format!("--name=a {zbd} --job_max_open_zones=2 --max_open_zones=5")).open_max, 5);
+        let limited = DeviceInfo { open_max: 7, active_max: 9, ..info() };
+        let jobs = format!("--name=a {zbd} --job_max_open_zones=2");
+        let jobs = JobFile::parse_inline(jobs.split_whitespace()).unwrap();
+        assert_eq!(Plan::new(jobs.jobs(), &limited, WriteMode::PerZone).unwrap().open_max, 7);
+    }
+
+    #[test]
+    fn limits_of_the_device_can_be_ignored() {
+        let limited = DeviceInfo { open_max: 7, active_max: 9, ..info() };
+        let zbd = "--zonemode=zbd --rw=write --bs=4k";
+        let open_max = |arguments: &str| {
+            let jobs = JobFile::parse_inline(arguments.split_whitespace()).unwrap();
+            Plan::new(jobs.jobs(), &limited, WriteMode::PerZone).unwrap().open_max
+        };
+        assert_eq!(open_max(&format!("--name=a {zbd}")), 7);
+        assert_eq!(open_max(&format!("--name=a {zbd} --ignore_zone_limits=1")), 0);
+        assert_eq!(open_max(&format!("--name=a {zbd} --ignore_zone_limits=1 --max_open_zones=12")), 12);
+        let second = format!("--name=a {zbd} --name=b {zbd} --ignore_zone_limits=1");
+        assert_eq!(open_max(&second), 7, "the first job decides");
+        let error = misfit(&format!("--name=a {zbd} --max_open_zones=12"), &limited);
+        assert_eq!(error, PlanError::OpenZonesAboveDevice { asked: 12, limit: 7 });
     }
 
     #[test]

@@ -68,6 +68,7 @@ fn jobs(verify: bool) -> impl Strategy<Value = String> {
         1 => Just(" --bsrange=8k-20k,4k-60k"),
         1 => Just(" --bssplit=4k/20:12k/30:64k"),
     ];
+
     let amount = (1..40u32, 1..3u32);
     let resets = prop_oneof![Just(""), Just(" --zone_reset_frequency=0.3 --zone_reset_threshold=0.1")];
     // Two jobs that overwrite each other's blocks cannot verify them; in sequential zones nobody overwrites.

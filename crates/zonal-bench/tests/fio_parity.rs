@@ -5,7 +5,7 @@
 mod support;
 
 use std::process::Command;
-use support::{Fault, job, jobs, memory, null, run_on};
+use support::{Fault, job, jobs, memory, null, run_on, try_run};
 use zonal_bench::workload::Dir;
 use zonal_io::emulated::EmulatedOptions;
 use zonal_io::volume::WriteMode;
@@ -136,6 +136,49 @@ fn random_writes_with_a_map_hit_as_many_blocks() {
     agree(WHOLE, "--name=a --rw=randwrite --bs=64k --size=8z");
     agree(WHOLE, "--name=a --rw=randwrite --bs=64k --size=8z --max_open_zones=3");
     agree(WHOLE, "--name=a --rw=randwrite --bs=128k --size=8z --numjobs=1 --loops=2");
+}
+
+#[test]
+fn limits_of_open_zones_hold_per_job_too() {
+    agree(
+        WHOLE,
+        "--name=a --rw=write --bs=64k --size=8z --loops=2 --max_open_zones=4 --job_max_open_zones=1",
+    );
+    let limits = "--max_open_zones=4 --job_max_open_zones=2";
+    for arguments in [
+        format!("--name=a --rw=randwrite --bs=64k --size=8z {limits}"),
+        format!(
+            "--name=a --rw=randwrite --bs=64k --size=8z {limits} --name=b --rw=write --bs=64k --offset=8z --size=4z"
+        ),
+        "--name=a --rw=randwrite --bs=64k --size=8z --max_open_zones=3 --ignore_zone_limits=1".to_owned(),
+    ] {
+        // Which zones are drawn while they are full depends on the generator of random numbers.
+        let without_resets = |counts: Counts| counts.into_iter().map(|(r, w, _)| (r, w)).collect::<Vec<_>>();
+        let Some(theirs) = by_fio(WHOLE, &arguments) else { return };
+        let ours = by_us(WHOLE, &arguments, WriteMode::PerZone);
+        assert_eq!(without_resets(ours), without_resets(theirs), "{arguments}");
+    }
+}
+
+/// fio has no such limit without one over all jobs, and says so.
+#[test]
+fn limit_of_a_job_alone_is_refused_by_both() {
+    let arguments = "--name=a --rw=write --bs=64k --size=8z --job_max_open_zones=2";
+    let directory = tempfile::tempdir().unwrap();
+    let drive = directory.path().join("drive");
+    std::fs::File::create(&drive).unwrap().set_len(ZONES << 20).unwrap();
+    let output = Command::new("fio")
+        .args(["--filename=drive", "--ioengine=posixaio", "--thread", "--zonemode=zbd", "--zonesize=1M"])
+        .args(arguments.split_whitespace())
+        .current_dir(directory.path())
+        .output();
+    let Ok(output) = output else { return println!("skipped: fio is not installed") };
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("cannot be used without a global open zones limit"), "{said}");
+    let options = EmulatedOptions { size: ZONES << 20, zone_size: 1 << 20, ..EmulatedOptions::default() };
+    let device = memory(&options, Fault::None);
+    let ours = try_run(&device, &[WriteMode::PerZone], &format!("--zonemode=zbd {arguments}")).unwrap_err();
+    assert!(ours.to_string().contains("job_max_open_zones needs a limit over all jobs"), "{ours}");
 }
 
 #[test]

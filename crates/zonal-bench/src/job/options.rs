@@ -237,6 +237,13 @@ const SUPPORTED: &[Supported] = &[
     optional!("zonecapacity", zonecapacity, parse_int, show_int),
     optional!("max_open_zones", max_open_zones, |text| parse_u32_in(text, 0, OPEN_ZONES_MAX), |zones| zones
         .to_string()),
+    optional!(
+        "job_max_open_zones",
+        job_max_open_zones,
+        |text| parse_u32_in(text, 0, OPEN_ZONES_MAX),
+        |zones| zones.to_string()
+    ),
+    switch!("ignore_zone_limits", ignore_zone_limits, default false),
     optional!("zone_reset_threshold", zone_reset_threshold, |text| parse_float(text, 0.0, 1.0), |share| {
         share.to_string()
     }),

@@ -145,6 +145,10 @@ pub struct JobSpec {
     pub zonecapacity: Option<u64>,
     /// Most zones open at once over all jobs of the device; `None` if the device's limit alone holds.
     pub max_open_zones: Option<u32>,
+    /// Most zones open at once that one clone has opened; `None` if only the limit over all jobs holds.
+    pub job_max_open_zones: Option<u32>,
+    /// Leave the limits of the device to the device. The first job with [`ZoneMode::Zbd`] decides for all.
+    pub ignore_zone_limits: bool,
     /// Share of written blocks, 0 to 1, from which on zones are reset.
     pub zone_reset_threshold: Option<f64>,
     /// Resets per write, 0 to 1, past that threshold.
@@ -262,6 +266,8 @@ impl Default for JobSpec {
             zonesize: None,
             zonecapacity: None,
             max_open_zones: None,
+            job_max_open_zones: None,
+            ignore_zone_limits: false,
             zone_reset_threshold: None,
             zone_reset_frequency: None,
             read_beyond_wp: false,

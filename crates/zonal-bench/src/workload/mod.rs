@@ -28,7 +28,7 @@ pub mod zones;
 
 pub use floor::{Done, RateFloor, RateUnit, TooSlow};
 pub use random::{Purpose, RANDOM_MAP_BLOCKS_MAX, RandomMap, Stream};
-pub use zones::{Ordering, Zones, ZonesOptions};
+pub use zones::{Opener, Ordering, Zones, ZonesOptions};
 
 use crate::error::PlanError;
 use crate::job::{Direction, Verify, ZoneMode};

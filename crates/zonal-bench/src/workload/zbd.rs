@@ -16,7 +16,7 @@
 //! - A random read may hit the last written block of a zone.
 //! - A worker that finds no open zone in its range waits as long as another worker may close one.
 
-use super::zones::{Claim, Claimant, Locking, Room, Zones};
+use super::zones::{Claim, Claimant, Locking, Opener, Room, Zones};
 use super::{Dir, Io, Ordering, Placing, Step};
 use crate::job::{Direction, Verify};
 use crate::plan::WorkerPlan;
@@ -149,7 +149,8 @@ impl ZbdWrite {
 
     /// Opens its zone, unless it is full and may not be reset.
     fn may_open(&self, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) -> bool {
-        zones.can_take(self.zone, claimant.sectors, room(plan)) && zones.open(self.zone, claimant.is_alone)
+        zones.can_take(self.zone, claimant.sectors, room(plan))
+            && zones.open(self.zone, opener(plan, claimant))
     }
 
     /// Whether it is this write's turn to reset a zone that need not be full.
@@ -225,7 +226,8 @@ impl ZbdWrite {
         claimant: Claimant,
         zones: &Zones,
     ) -> Option<ZoneIndex> {
-        if zones.open_max() != 0 && zones.open_zones() >= zones.open_max() as usize {
+        let opener = opener(plan, claimant);
+        if !zones.may_open(opener) {
             return None;
         }
         let room = room(plan);
@@ -236,8 +238,12 @@ impl ZbdWrite {
                 && !zones.is_open(*zone)
                 && zones.can_take(*zone, claimant.sectors, room)
         };
-        round.into_iter().filter(can_be).find(|&zone| zones.open(zone, claimant.is_alone))
+        round.into_iter().filter(can_be).find(|&zone| zones.open(zone, opener))
     }
+}
+
+fn opener(plan: &WorkerPlan, claimant: Claimant) -> Opener {
+    Opener { is_alone: claimant.is_alone, ..plan.opener() }
 }
 
 /// The write that has got room at `offset` of `zone`, and where it ends or would, if it were placed in order.
