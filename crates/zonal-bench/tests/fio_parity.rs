@@ -6,6 +6,7 @@ mod support;
 
 use std::process::Command;
 use support::{Fault, job, jobs, memory, null, run_on, try_run};
+use zonal_bench::job::JobFile;
 use zonal_bench::workload::Dir;
 use zonal_io::emulated::EmulatedOptions;
 use zonal_io::volume::WriteMode;
@@ -386,4 +387,35 @@ fn ramp_takes_as_much_away() {
     ] {
         agree_in_time(arguments);
     }
+}
+
+/// fio prints the options of a job file as a command line, with what it includes.
+#[test]
+fn files_are_included_alike() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+    std::fs::create_dir_all(directory.path().join("jobs/sub")).unwrap();
+    write(
+        "jobs/a.fio",
+        "[global]\ninclude g.fio\n[x]\nbs=4k\ninclude sub/b.fio\niodepth=2\n[y]\ninclude c.fio\n",
+    );
+    write("jobs/g.fio", "; defaults\nrw=write\niodepth=8\n# more\nsize=1m\n");
+    write("jobs/sub/b.fio", "bs=8k\niodepth=4\ninclude d.fio");
+    write("jobs/sub/d.fio", "numjobs=3\n");
+    write("c.fio", "loops=2\n");
+    write("jobs/c.fio", "loops=3\n");
+    let source = directory.path().join("jobs/a.fio");
+    let output = Command::new("fio").arg("--showcmd").arg(&source).current_dir(directory.path()).output();
+    let Ok(output) = output else { return println!("skipped: fio is not installed") };
+    let command = String::from_utf8(output.stdout).unwrap();
+    let arguments: Vec<&str> = command.split_whitespace().skip(1).collect();
+    let mut theirs = JobFile::parse_inline(&arguments).unwrap();
+    let text = std::fs::read_to_string(&source).unwrap();
+    // The name that stands for itself is looked for in the current directory, which this test does not change.
+    let text =
+        text.replace("include c.fio", &format!("include {}", directory.path().join("c.fio").display()));
+    let ours = JobFile::parse(&text, source.to_str().unwrap()).unwrap();
+    assert!(theirs.specs().eq(ours.specs()), "{command}\n{}", ours.to_canonical());
+    theirs.override_option("loops", "1").unwrap();
+    assert!(!theirs.specs().eq(ours.specs()));
 }

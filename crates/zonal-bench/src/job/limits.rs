@@ -10,6 +10,10 @@ pub const TEXT_BYTES_MAX: usize = 1 << 20;
 pub const SECTIONS_MAX: usize = 1024;
 /// Most options in all sections together.
 pub const SETTINGS_MAX: usize = 16 * 1024;
+/// Most files that include each other, the job file among them.
+pub const INCLUDE_DEPTH_MAX: usize = 16;
+/// Most included files, counting one each time.
+pub const INCLUDES_MAX: usize = 256;
 /// Most clones of one job, `numjobs`.
 pub const NUMJOBS_MAX: u64 = 1024;
 /// Most clones of all jobs together.

@@ -30,6 +30,7 @@ mod environment;
 mod error;
 mod file;
 mod ignored;
+mod include;
 mod inline;
 mod lexer;
 mod limits;
@@ -42,7 +43,7 @@ mod tables;
 mod value;
 
 pub use blocks::{BlockMix, BlockShare, PerDirection};
-pub use environment::Environment;
+pub use environment::{Environment, Files};
 pub use error::{JobError, Limit, Origin, ValueError};
 pub use file::{Change, IgnoredUse, Job, JobFile};
 pub use ignored::{Except, Ignored, ignored};
