@@ -7,7 +7,9 @@
 use crate::error::PlanError;
 use crate::job::{Direction, Extent, Job, JobSpec, PerDirection, Verify, ZoneMode};
 use crate::workload::{Opener, Ordering, ZonesOptions};
+use std::collections::BTreeSet;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use zonal_core::{SECTOR_BYTES, Sector, ZoneIndex};
 use zonal_io::device::DeviceInfo;
@@ -49,6 +51,8 @@ pub struct WorkerPlan {
     pub seed: u64,
     /// Whether no other worker of its round writes to its zones.
     pub is_alone: bool,
+    /// Where it logs what it sends.
+    pub iolog: Option<PathBuf>,
     /// Whether its writes, one after the other, never meet the end of a zone's capacity.
     pub is_tiling: bool,
 }
@@ -145,6 +149,7 @@ impl Plan {
             }
         }
         plan.rounds.push(round_start..plan.workers.len());
+        check_logs(&plan.workers)?;
         for round in plan.rounds.clone() {
             check_buffers(&plan.workers[round.clone()])?;
             mark_lonely(&mut plan.workers[round]);
@@ -238,6 +243,7 @@ fn resolve(
         is_amount_given: spec.io_size != Extent::Fill,
         seed: place.seed,
         is_alone: false,
+        iolog: spec.write_iolog.as_ref().map(PathBuf::from),
         is_tiling: is_tiling(write_sectors, info),
     })
 }
@@ -477,6 +483,18 @@ fn check_buffers(workers: &[WorkerPlan]) -> Result<(), Misfit> {
     Ok(())
 }
 
+/// Two workers cannot log to one file: their lines would be about different times.
+fn check_logs(workers: &[WorkerPlan]) -> Result<(), Misfit> {
+    let mut seen = BTreeSet::new();
+    for worker in workers {
+        if let Some(path) = worker.iolog.as_ref().filter(|path| !seen.insert(*path)) {
+            let error = PlanError::SharedIolog { path: path.clone() };
+            return Err((worker.spec.name.clone(), error));
+        }
+    }
+    Ok(())
+}
+
 /// Notes which workers share no zone with another writer.
 fn mark_lonely(workers: &mut [WorkerPlan]) {
     let mut writers: Vec<usize> = (0..workers.len()).filter(|&i| workers[i].writes_zones()).collect();
@@ -602,6 +620,14 @@ mod tests {
         let jobs = format!("--name=a {zbd} --job_max_open_zones=2");
         let jobs = JobFile::parse_inline(jobs.split_whitespace()).unwrap();
         assert_eq!(Plan::new(jobs.jobs(), &limited, WriteMode::PerZone).unwrap().open_max, 7);
+    }
+
+    #[test]
+    fn log_of_two_workers_is_refused() {
+        let error = misfit("--name=a --rw=read --bs=4k --write_iolog=log --numjobs=2", &info());
+        assert_eq!(error, PlanError::SharedIolog { path: "log".into() });
+        let jobs = "--name=a --rw=read --write_iolog=log --name=b --rw=read --stonewall --write_iolog=log";
+        assert!(matches!(misfit(jobs, &info()), PlanError::SharedIolog { .. }));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::run::samples::Samples;
 use crate::verify::VerifyReport;
 use crate::workload::{Dir, TooSlow};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use zonal_core::{Op, RequestError, Sector};
@@ -86,6 +87,13 @@ pub enum Failure {
         /// The first of them.
         first: crate::verify::Mismatch,
     },
+    /// The log of what was sent is not whole.
+    Iolog {
+        /// The log.
+        path: PathBuf,
+        /// What went wrong.
+        error: String,
+    },
     /// A rate is below the bound that the job sets.
     TooSlow(TooSlow),
     /// The record of what was written reached its bound.
@@ -108,7 +116,7 @@ impl Failure {
             },
             Failure::Verify { .. } => EILSEQ,
             Failure::RecordFull { .. } => ENOMEM,
-            Failure::TooSlow(_) => EIO,
+            Failure::TooSlow(_) | Failure::Iolog { .. } => EIO,
         }
     }
 }
@@ -121,6 +129,7 @@ impl fmt::Display for Failure {
             }
             Failure::Verify { first } => write!(f, "{first}"),
             Failure::TooSlow(slow) => write!(f, "{slow}"),
+            Failure::Iolog { path, error } => write!(f, "the log {} is not whole: {error}", path.display()),
             Failure::RecordFull { max } => {
                 write!(f, "the record of what was written is full ({max} entries); write less, or in order")
             }

@@ -419,3 +419,73 @@ fn files_are_included_alike() {
     theirs.override_option("loops", "1").unwrap();
     assert!(!theirs.specs().eq(ours.specs()));
 }
+
+/// Lines of a log without their times, and without the places of flushes, which mean nothing.
+fn lines(log: &str) -> Vec<String> {
+    let line = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words.as_slice() {
+            [_, file, what @ ("sync" | "datasync"), ..] => format!("{file} {what}"),
+            [_, rest @ ..] => rest.join(" "),
+            [] => String::new(),
+        }
+    };
+    log.lines().map(line).collect()
+}
+
+#[test]
+fn log_of_a_job_has_the_same_lines() {
+    for arguments in [
+        "--name=a --rw=write --bs=64k --size=4z",
+        "--name=a --rw=write --bs=64k --size=2z --loops=3",
+        "--name=a --rw=write --bs=128k --size=2z --fsync=3",
+        "--name=a --rw=write --bs=128k --size=2z --fdatasync=5",
+        "--name=a --rw=write --bs=256k --size=3z --verify=crc32c",
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let file = std::fs::File::create(directory.path().join("drive")).unwrap();
+        file.set_len(ZONES << 20).unwrap();
+        let output = Command::new("fio")
+            .args(["--filename=drive", "--ioengine=posixaio", "--thread", "--write_iolog=log"])
+            .args(["--zonemode=zbd", "--zonesize=1M"])
+            .args(arguments.split_whitespace())
+            .current_dir(directory.path())
+            .output();
+        let Ok(output) = output else { return println!("skipped: fio is not installed") };
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let theirs = std::fs::read_to_string(directory.path().join("log")).unwrap();
+        for mode in [WriteMode::PerZone, WriteMode::Append] {
+            let log = directory.path().join(format!("log.{mode}"));
+            let arguments = format!("--filename=drive --write_iolog={} {arguments}", log.display());
+            by_us(WHOLE, &arguments, mode);
+            assert_eq!(lines(&std::fs::read_to_string(log).unwrap()), lines(&theirs), "{mode}: {arguments}");
+        }
+    }
+}
+
+#[test]
+fn log_is_replayed_by_fio() {
+    for arguments in [
+        "--name=a --rw=randrw --bs=16k --size=8z --io_size=12z --norandommap --fsync=32 --iodepth=4",
+        "--name=a --rw=randwrite --bsrange=4k-64k --size=4z --loops=2 --max_open_zones=2",
+        "--name=a --rw=randwrite --bssplit=4k/50:32k --size=4z --rate_iops=2000 --thinktime=1ms --thinktime_blocks=100",
+    ] {
+        for mode in [WriteMode::Direct, WriteMode::PerZone, WriteMode::Append] {
+            let directory = tempfile::tempdir().unwrap();
+            let file = std::fs::File::create(directory.path().join("drive")).unwrap();
+            file.set_len(ZONES << 20).unwrap();
+            let log = directory.path().join("log");
+            let ours =
+                by_us(WHOLE, &format!("--filename=drive --write_iolog={} {arguments}", log.display()), mode);
+            let output = Command::new("fio")
+                .args(["--name=r", "--ioengine=psync", "--read_iolog=log", "--replay_no_stall=1"])
+                .current_dir(directory.path())
+                .output();
+            let Ok(output) = output else { return println!("skipped: fio is not installed") };
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && said.is_empty(), "{said}");
+            let theirs = issued(&String::from_utf8_lossy(&output.stdout));
+            assert_eq!(theirs, [ours[0].0, ours[0].1], "{mode}: {arguments}");
+        }
+    }
+}

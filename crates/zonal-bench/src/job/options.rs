@@ -255,6 +255,11 @@ const SUPPORTED: &[Supported] = &[
     count!("fdatasync", fdatasync, default 0, 0, u32::MAX.into()),
     switch!("end_fsync", end_fsync, default false),
     flag!("stonewall" | "wait_for_previous", stonewall),
+    text!(
+        "write_iolog",
+        |draft, text| set_text(draft.spec.write_iolog.insert(String::new()), text),
+        |spec| spec.write_iolog.clone()
+    ),
     flag!("group_reporting", group_reporting),
     flag!("new_group", new_group),
     flag!("exitall_on_error", exitall_on_error),

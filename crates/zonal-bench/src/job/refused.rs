@@ -152,7 +152,6 @@ const REFUSED: &[Refused] = &[
     unless("verify_state_save", OFF, STATES),
     never("wait_for", "jobs wait for all earlier ones, see stonewall, or for none"),
     unless("write_barrier", OFF, "there are no barriers; use fsync"),
-    never("write_iolog", "a trace is recorded by its own device wrapper"),
     unless("zero_buffers", OFF, CONTENT),
     unless("zoneskip", OFF, "zones are visited in turn"),
 ];

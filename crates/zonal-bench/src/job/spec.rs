@@ -163,6 +163,8 @@ pub struct JobSpec {
     pub end_fsync: bool,
     /// Wait for all earlier jobs before starting.
     pub stonewall: bool,
+    /// File for a log of what is sent, in fio's format.
+    pub write_iolog: Option<String>,
     /// Report clones, and neighbours up to a stonewall, as one.
     pub group_reporting: bool,
     /// Start a new reporting group here.
@@ -275,6 +277,7 @@ impl Default for JobSpec {
             fdatasync: 0,
             end_fsync: false,
             stonewall: false,
+            write_iolog: None,
             group_reporting: false,
             new_group: false,
             exitall_on_error: false,

@@ -7,7 +7,7 @@ use zonal_core::{DeviceError, Op, Sector, ZoneCondition, ZoneDescriptor, ZoneInd
 use zonal_io::buffer::IoBuf;
 use zonal_io::data::Data;
 use zonal_io::device::{Command, Device};
-use zonal_io::volume::{read_alone, report, run_alone};
+use zonal_io::volume::{WriteMode, read_alone, report, run_alone};
 
 /// Zones asked for in one report.
 const REPORT_ZONES: u32 = 1 << 16;
@@ -29,6 +29,13 @@ pub(super) fn keeps_data(device: &dyn Device) -> bool {
     let zones = 0..info.geometry.zones().min(PROBED_ZONES_MAX);
     let mut told = zones.filter_map(|zone| Some(is_touched(zone, 0xA5)? || is_touched(zone, 0x5A)?));
     told.next().unwrap_or(true)
+}
+
+/// Gives each log the write mode's name, where jobs run in several.
+pub(super) fn tell_logs_apart(plan: &mut Plan, mode: WriteMode) {
+    for path in plan.workers.iter_mut().filter_map(|worker| worker.iolog.as_mut()) {
+        path.as_mut_os_string().push(format!(".{mode}"));
+    }
 }
 
 fn command(device: &dyn Device, op: Op, sector: Sector) -> Result<(), DeviceError> {

@@ -13,6 +13,7 @@ use super::cpu::Usage;
 use super::gate::{Entry, Gate};
 use super::hold::Begin;
 use super::inbox::{Ending, Inbox, Outcome, Places};
+use super::iolog::IoLog;
 use super::measure::{Measure, Stamps, Watch};
 use crate::job::Verify;
 use crate::plan::WorkerPlan;
@@ -121,6 +122,7 @@ pub(super) struct Worker<'a> {
     /// Whether its `ramp_time` is over.
     pub(super) is_measured: bool,
     pub(super) floor: Option<RateFloor>,
+    pub(super) log: Option<IoLog>,
 }
 
 impl<'a> Worker<'a> {
@@ -160,6 +162,7 @@ impl<'a> Worker<'a> {
             begin: Begin::default(),
             is_measured: plan.spec.pace.ramp_time.is_zero(),
             floor: RateFloor::new(plan),
+            log: None,
             environment,
             plan,
             watch,
@@ -168,6 +171,12 @@ impl<'a> Worker<'a> {
             measure,
             recorder,
         }
+    }
+
+    /// Logs what it sends.
+    pub(super) fn with_log(mut self, log: Option<IoLog>) -> Self {
+        self.log = log;
+        self
     }
 
     /// Runs the job; what it did, and the record of what it wrote.
@@ -180,6 +189,7 @@ impl<'a> Worker<'a> {
         let clock = self.environment.clock;
         self.begin = Begin::now(clock);
         loop {
+            self.log_action("open");
             let pass = clock.raw();
             self.pass();
             let took = clock.delta(pass.max(self.begin.at), clock.raw());
@@ -193,10 +203,12 @@ impl<'a> Worker<'a> {
                 self.check_pass();
                 self.begin.reading += clock.delta(check, clock.raw());
             }
+            self.log_action("close");
             if self.is_over() || !self.workload.next_pass(self.environment.zones) {
                 break;
             }
         }
+        self.finish_log();
         self.workload.end(self.environment.zones);
         let elapsed = clock.delta(self.begin.at, clock.raw());
         let usage = Usage::now().since(self.begin.usage);
@@ -252,7 +264,11 @@ impl<'a> Worker<'a> {
             match step {
                 Step::Io(io) => self.submit_io(slot, io),
                 Step::Wait => self.wait(),
-                Step::Flush => self.submit_other(Kind::Flush, Request::flush()),
+                Step::Logged(io) => self.submit_logged(slot, io),
+                Step::Flush => {
+                    self.log_flush();
+                    self.submit_other(Kind::Flush, Request::flush());
+                }
                 Step::Reset(zone) => self.manage(Kind::Reset, Op::ZoneReset, zone),
                 Step::Finish(zone) => self.manage(Kind::Finish, Op::ZoneFinish, zone),
                 Step::PassOver => break,
@@ -306,6 +322,14 @@ impl<'a> Worker<'a> {
         self.submit(slot, kind, op, io, buffer);
         self.workload.submitted(&io, self.environment.zones);
         self.after_submit(slot);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn submit_logged(&mut self, slot: u32, io: Io) {
+        let place = self.workload.place_of(&io);
+        self.log_io(&io, place);
+        self.submit_io(slot, io);
     }
 
     #[inline(always)]
@@ -535,6 +559,7 @@ impl<'a> Worker<'a> {
         let buffer = self.inbox.take_buffer(slot);
         self.tickets[slot as usize] = Ticket { expected: Some(expected), ..Ticket::default() };
         let io = Io { sector, sectors: self.plan.write_sectors, ..Io::NONE };
+        self.log_io(&io, sector);
         self.submit(slot, Kind::Check, Op::Read, io, buffer);
         self.after_submit(slot);
     }

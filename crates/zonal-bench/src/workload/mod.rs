@@ -107,6 +107,8 @@ pub enum Ended {
 pub enum Step {
     /// Submit this.
     Io(Io),
+    /// Submit this and log it, at [`Workload::place_of`].
+    Logged(Io),
     /// Make what was written durable.
     Flush,
     /// Reset this zone. Nothing of it is in flight.
@@ -139,8 +141,8 @@ pub struct Workload {
     is_zbd: bool,
     /// Whether it flushes now and then, draws sizes or is held back: then each step is looked at more closely.
     is_unusual: bool,
-    /// Whether it resets zones now and then.
-    counts_resets: bool,
+    /// Whether a write to a zone is looked at more closely: zones are reset now and then, or the job keeps a log.
+    looks_at_writes: bool,
     /// Whether a pass ends by its amount: a time-based job goes on within a pass, except that verification comes
     /// between passes.
     ends_by_amount: bool,
@@ -157,7 +159,7 @@ pub struct Workload {
     lacked_zone: bool,
     /// Reads and writes that have not ended.
     in_flight: u32,
-    /// Where the last write to a sequential zone ends, or would, if it were placed in order.
+    /// Where the last write that looked for its zone ends, or would, if it were placed in order.
     end: u64,
     issued: [u64; 2],
     /// Sectors that the present pass may still issue.
@@ -179,7 +181,7 @@ impl Workload {
         let mut workload = Workload {
             is_zbd: plan.spec.zonemode == ZoneMode::Zbd,
             is_unusual: false,
-            counts_resets: plan.spec.zone_reset_frequency.is_some(),
+            looks_at_writes: plan.spec.zone_reset_frequency.is_some() || plan.iolog.is_some(),
             ends_by_amount: !plan.spec.time_based || plan.spec.verify != Verify::None,
             claimant: Claimant { sectors: plan.write_sectors, is_alone: plan.is_alone },
             sequence: if plan.draws_sizes() { Sequence::unused() } else { Sequence::new(plan)? },
@@ -207,7 +209,8 @@ impl Workload {
 
     fn is_to_be_looked_at(&self) -> bool {
         let spec = &self.plan.spec;
-        spec.fsync != 0 || spec.fdatasync != 0 || self.varied.is_some() || self.pace.is_some()
+        let flushes = spec.fsync != 0 || spec.fdatasync != 0;
+        flushes || self.varied.is_some() || self.pace.is_some() || self.plan.iolog.is_some()
     }
 
     fn begin_pass(&mut self) {
@@ -268,7 +271,7 @@ impl Workload {
             Dir::Write => {
                 // Mostly the zone takes the write at once. Where it does not, or resets are counted, it is looked
                 // at again from the start.
-                if !self.counts_resets
+                if !self.looks_at_writes
                     && let Claim::At(offset) = zones.claim(zone, self.claimant)
                 {
                     let (io, end) = zbd::placed(zone, offset, self.claimant.sectors, zones);
@@ -296,7 +299,16 @@ impl Workload {
         if let Some(pace) = &mut self.pace {
             pace.issued(io.dir, io.sectors);
         }
-        step
+        if self.plan.iolog.is_some() { Step::Logged(*io) } else { step }
+    }
+
+    /// Where the I/O of the last step is, or of an append, the place that is kept for it.
+    #[cold]
+    pub fn place_of(&self, io: &Io) -> Sector {
+        match io.placing {
+            Placing::At => io.sector,
+            Placing::Append => Sector(self.end - u64::from(io.sectors)),
+        }
     }
 
     /// The time that [`Step::NotBefore`] or [`Step::SpinUntil`] asked for.
@@ -380,7 +392,7 @@ impl Workload {
     }
 
     fn is_unusual_now(&self) -> bool {
-        self.varied.is_some() || self.pace.is_some() || self.flush_is_due()
+        self.varied.is_some() || self.pace.is_some() || self.plan.iolog.is_some() || self.flush_is_due()
     }
 
     fn flush_is_due(&self) -> bool {
@@ -415,7 +427,7 @@ impl Workload {
         }
     }
 
-    fn plain(&self, dir: Dir, sector: Sector, sectors: u32, zones: &Zones) -> Io {
+    fn plain(&mut self, dir: Dir, sector: Sector, sectors: u32, zones: &Zones) -> Io {
         let geometry = zones.geometry();
         let zone = geometry.zone_of(sector);
         let fits = geometry.offset_of(sector) + sectors <= geometry.size_of(zone);
@@ -424,7 +436,10 @@ impl Workload {
             && !geometry.is_conventional(zone)
             && fits;
         let (placing, sector) = match appends {
-            true => (Placing::Append, geometry.start_of(zone)),
+            true => {
+                self.end = sector.0 + u64::from(sectors);
+                (Placing::Append, geometry.start_of(zone))
+            }
             false => (Placing::At, sector),
         };
         Io { dir, placing, sector, sectors, is_claimed: false }

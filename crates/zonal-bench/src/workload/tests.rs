@@ -97,7 +97,9 @@ impl Bench {
             Step::Flush => self.log.push("flush".to_owned()),
             Step::Wait => self.log.push("wait".to_owned()),
             Step::PassOver => self.log.push("over".to_owned()),
-            Step::NotBefore(_) | Step::SpinUntil(_) | Step::RampOver => unreachable!("nothing is paced here"),
+            Step::NotBefore(_) | Step::SpinUntil(_) | Step::RampOver | Step::Logged(_) => {
+                unreachable!("nothing is paced here")
+            }
         }
         step
     }

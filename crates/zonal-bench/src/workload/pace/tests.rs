@@ -73,6 +73,7 @@ fn run(options: &str, latency: u64, until: u64) -> Log {
                 now = now.max(time.0);
                 workload.time_is(Nanos(now));
             }
+            Step::Logged(_) => unreachable!("nothing is logged here"),
             Step::RampOver => log.ramp = Some((now - begin, log.ios.len())),
             Step::Flush => log.flushes += 1,
             Step::Reset(zone) => workload.ended(&Ended::Reset(zone, true), &zones),
