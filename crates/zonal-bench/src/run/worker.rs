@@ -539,6 +539,8 @@ impl<'a> Worker<'a> {
     /// Reads back what the last pass wrote and is still there.
     fn check_pass(&mut self) {
         let Some(mut recorder) = self.recorder.take() else { return };
+        self.log_action("close");
+        self.log_action("open");
         let zones = self.environment.zones;
         for (sector, expected) in recorder.of_pass(zones) {
             while self.free.is_empty() {
