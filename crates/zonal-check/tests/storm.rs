@@ -33,7 +33,9 @@ fn storm(mode: WriteMode, complete: CompleteMode, write_zeroes: u32, seed: u64) 
     };
     let ram = Ram::new(&options.geometry().unwrap());
     let device: Arc<dyn Device> = Arc::new(Emulated::new("storm", &options, ram).unwrap());
-    let volume = Volume::open(device, VolumeOptions { mode: Some(mode), merge: true }).unwrap();
+    let volume =
+        Volume::open(device, VolumeOptions { mode: Some(mode), merge: true, ..VolumeOptions::default() })
+            .unwrap();
     let begin = Instant::now();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

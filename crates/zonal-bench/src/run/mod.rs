@@ -138,7 +138,10 @@ fn run_mode(
     }
     let zones_options = plan.zones_options(in_effect);
     let zones = prepare::zones(&*device, &mut plan, zones_options)?;
-    let volume = Arc::new(Volume::open(device, VolumeOptions { mode, merge: options.merge })?);
+    let volume = Arc::new(Volume::open(
+        device,
+        VolumeOptions { mode, merge: options.merge, ..VolumeOptions::default() },
+    )?);
     let control = options.control.then(|| ControlServer::start(volume.clone()));
     if let Some(Err(error)) = &control {
         plan.notes.push(format!("there is no control socket: {error}"));

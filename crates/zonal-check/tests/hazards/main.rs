@@ -64,5 +64,8 @@ fn whole_zones() -> DeviceInfo {
 
 /// A rig that does not merge.
 fn unmerged(info: DeviceInfo, mode: WriteMode) -> Rig {
-    Rig::on(Arc::new(Script::new(info)), VolumeOptions { mode: Some(mode), merge: false })
+    Rig::on(
+        Arc::new(Script::new(info)),
+        VolumeOptions { mode: Some(mode), merge: false, ..VolumeOptions::default() },
+    )
 }
