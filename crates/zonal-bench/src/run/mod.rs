@@ -29,6 +29,7 @@ pub(crate) mod measure;
 mod prepare;
 mod round;
 pub mod samples;
+mod slot;
 mod worker;
 
 use crate::error::{BenchError, OpenerError};

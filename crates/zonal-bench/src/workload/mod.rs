@@ -32,7 +32,7 @@ use mix::Mix;
 use sequence::Sequence;
 use zbd::{Way, ZbdWrite};
 use zonal_core::{Sector, ZoneIndex};
-use zones::{Claim, Claimant};
+use zones::Claimant;
 
 /// Read or write.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -105,6 +105,10 @@ pub enum Step {
 enum Pending {
     Read(Sector),
     Write(ZbdWrite),
+    /// A write to a conventional zone.
+    Conventional(Sector),
+    /// The range is used up.
+    PassOver,
 }
 
 /// Generator of one worker.
@@ -194,48 +198,64 @@ impl Workload {
     }
 
     /// What to do next.
-    // Always inlined, so that a step is taken apart in registers: see `run::inbox` on what moving it costs.
-    #[inline(always)]
     pub fn next(&mut self, zones: &Zones) -> Step {
-        if self.pending.is_some() || self.erase.is_some() || (self.flushes && self.flush_is_due()) {
-            return self.next_unusual(zones);
+        match self.next_io(zones) {
+            Some(io) => Step::Io(io),
+            None => self.next_unusual(zones),
         }
-        self.next_usual(zones)
     }
 
+    /// The usual next step: an I/O that finds its place at once. `None` if it is another, which
+    /// [`Workload::next_unusual`] has to be asked for.
+    // Always inlined, and apart from the unusual, so that it is taken apart in registers: a step that comes through
+    // memory is written in small pieces and read in large ones, which stalls.
     #[inline(always)]
-    fn next_usual(&mut self, zones: &Zones) -> Step {
-        if self.left == 0 {
-            return Step::PassOver;
+    pub(crate) fn next_io(&mut self, zones: &Zones) -> Option<Io> {
+        if self.pending.is_some() || self.erase.is_some() || self.left == 0 {
+            return None;
+        }
+        if self.flushes && self.flush_is_due() {
+            return None;
         }
         let dir = self.direction(zones);
-        let Some(sector) = self.sequence.next(dir, &self.plan, zones) else { return Step::PassOver };
-        if !self.is_zbd {
-            let io = self.plain(dir, sector, zones);
-            return self.issue(io, zones);
-        }
-        let zone = zones.geometry().zone_of(sector);
-        match dir {
-            Dir::Read => self.go_on(Pending::Read(sector), zones),
-            Dir::Write if zones.geometry().is_conventional(zone) => self.write_conventional(sector, zones),
-            Dir::Write => {
-                // Mostly the zone takes the write at once. Where it does not, or resets are counted, it is looked
-                // at again from the start.
-                if !self.counts_resets
-                    && let Claim::At(offset) = zones.claim(zone, self.claimant)
-                {
-                    let (io, end) = zbd::placed(zone, offset, self.claimant.sectors, zones);
-                    self.sequence.moved(Dir::Write, end);
-                    return self.issue(io, zones);
-                }
-                self.go_on(Pending::Write(ZbdWrite::new(sector, zone)), zones)
-            }
-        }
+        let Some(sector) = self.sequence.next(dir, &self.plan, zones) else {
+            self.pending = Some(Pending::PassOver);
+            return None;
+        };
+        let io = match self.is_zbd {
+            false => self.plain(dir, sector, zones),
+            true => self.placed_at_once(dir, sector, zones)?,
+        };
+        Some(self.issue(io, zones))
     }
 
-    #[cold]
+    /// An I/O of `zonemode=zbd`, if it is a write that its zone takes at once; otherwise it is pending.
+    #[inline(always)]
+    fn placed_at_once(&mut self, dir: Dir, sector: Sector, zones: &Zones) -> Option<Io> {
+        let zone = zones.geometry().zone_of(sector);
+        let is_simple = dir == Dir::Write && !zones.geometry().is_conventional(zone) && !self.counts_resets;
+        if is_simple && let Some(offset) = zones.claim_at_once(zone, self.claimant) {
+            let (io, end) = zbd::placed(zone, offset, self.claimant.sectors, zones);
+            self.sequence.moved(Dir::Write, end);
+            return Some(io);
+        }
+        self.put_off(dir, sector, zones);
+        None
+    }
+
     #[inline(never)]
-    fn next_unusual(&mut self, zones: &Zones) -> Step {
+    fn put_off(&mut self, dir: Dir, sector: Sector, zones: &Zones) {
+        let zone = zones.geometry().zone_of(sector);
+        self.pending = Some(match dir {
+            Dir::Read => Pending::Read(sector),
+            Dir::Write if zones.geometry().is_conventional(zone) => Pending::Conventional(sector),
+            Dir::Write => Pending::Write(ZbdWrite::new(sector, zone)),
+        });
+    }
+
+    /// What to do next after [`Workload::next_io`] gave nothing.
+    #[inline(never)]
+    pub(crate) fn next_unusual(&mut self, zones: &Zones) -> Step {
         if let Some(pending) = self.pending.take() {
             return self.go_on(pending, zones);
         }
@@ -244,18 +264,13 @@ impl Workload {
                 return step;
             }
             self.erase = None;
-            return self.next_usual(zones);
+            return self.next(zones);
         }
-        self.since_flush = false;
-        Step::Flush
-    }
-
-    #[inline(never)]
-    fn write_conventional(&mut self, sector: Sector, zones: &Zones) -> Step {
-        match zbd::write_conventional(&self.plan, zones.geometry(), sector) {
-            Some(io) => self.issue(io, zones),
-            None => Step::PassOver,
+        if self.flushes && self.flush_is_due() {
+            self.since_flush = false;
+            return Step::Flush;
         }
+        Step::PassOver
     }
 
     fn flush_is_due(&self) -> bool {
@@ -304,7 +319,7 @@ impl Workload {
     fn go_on(&mut self, pending: Pending, zones: &Zones) -> Step {
         match pending {
             Pending::Read(sector) => match zbd::read(&self.plan, zones, sector) {
-                Some(io) => self.issue(io, zones),
+                Some(io) => Step::Io(self.issue(io, zones)),
                 // What is in flight can be read once it has ended; other jobs' writes are not waited for.
                 None if self.plan.writes() && zones.written() > 0 && !self.stall(zones) => {
                     self.pending = Some(Pending::Read(sector));
@@ -315,7 +330,7 @@ impl Workload {
             Pending::Write(mut write) => match write.go_on(&self.plan, self.claimant, zones) {
                 Way::Io(io, end) => {
                     self.sequence.moved(Dir::Write, end);
-                    self.issue(io, zones)
+                    Step::Io(self.issue(io, zones))
                 }
                 Way::Step(step) => {
                     self.pending = Some(Pending::Write(write));
@@ -330,6 +345,13 @@ impl Workload {
                     Step::Wait
                 }
             },
+            Pending::Conventional(sector) => {
+                match zbd::write_conventional(&self.plan, zones.geometry(), sector) {
+                    Some(io) => Step::Io(self.issue(io, zones)),
+                    None => Step::PassOver,
+                }
+            }
+            Pending::PassOver => Step::PassOver,
         }
     }
 
@@ -347,7 +369,7 @@ impl Workload {
     }
 
     #[inline(always)]
-    fn issue(&mut self, io: Io, zones: &Zones) -> Step {
+    fn issue(&mut self, io: Io, zones: &Zones) -> Io {
         if self.stalled {
             self.go_on_moving(zones);
         }
@@ -360,7 +382,7 @@ impl Workload {
         if !io.is_claimed && io.placing == Placing::At {
             self.sequence.moved(io.dir, io.sector.0 + u64::from(io.sectors));
         }
-        Step::Io(io)
+        io
     }
 
     #[cold]
