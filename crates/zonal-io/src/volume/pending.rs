@@ -7,7 +7,7 @@ use crate::data::Segment;
 use crate::device::Output;
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 use std::cell::Cell;
-use std::ptr;
+use std::{mem, ptr};
 use zonal_core::{Op, RequestError, SECTOR_BYTES, Sector};
 
 /// Who hears of a request's end.
@@ -100,8 +100,13 @@ impl Pending {
     #[inline(always)]
     pub(super) fn new(owner: Owner, request: Request) -> Box<Pending> {
         let mut p = pop_spare().unwrap_or_else(Pending::fresh);
-        p.owner = owner;
-        p.buf = request.buf;
+        debug_assert!(
+            matches!(p.owner, Owner::Nobody) && p.buf.is_empty(),
+            "an unused request holds nothing"
+        );
+        // So there is nothing to drop, which is not worth asking each time.
+        mem::forget(mem::replace(&mut p.owner, owner));
+        mem::forget(mem::replace(&mut p.buf, request.buf));
         p.token = request.token;
         p.sector = request.sector;
         p.sectors = request.sectors;
@@ -175,9 +180,9 @@ impl Pending {
     /// Ends the request and tells the caller, unless it is a part of one whose other parts are still on their way.
     #[inline(always)]
     pub(super) fn end(mut self: Box<Pending>, result: Result<Output, RequestError>, counted: Counted) {
-        let buf = std::mem::take(&mut self.buf);
+        let buf = mem::take(&mut self.buf);
         let (token, sector) = (self.token, self.sector);
-        let owner = std::mem::take(&mut self.owner);
+        let owner = mem::take(&mut self.owner);
         // Before the completion function runs, so that it finds the memory for its next request.
         self.recycle();
         match owner {

@@ -191,13 +191,13 @@ impl Volume {
     #[inline]
     fn pass(&self, now: Nanos, slot: &mut Option<Context>) -> Fate {
         self.prefer_writes_of_zeroes(one(slot));
-        let Some(result) = self.issue(now, slot) else { return Fate::Later };
-        match result {
+        match self.issue(now, slot) {
+            None => Fate::Later,
             // The usual answer, told apart from the others so that it is not copied from place to place.
-            Ok(Output::Done) if single(slot).is_some_and(|p| self.ends_with_this_command(p)) => {
+            Some(Ok(Output::Done)) if single(slot).is_some_and(|p| self.ends_with_this_command(p)) => {
                 end_here(slot, Ok(Output::Done))
             }
-            mut result => {
+            Some(mut result) => {
                 self.completed(now, slot, &mut result);
                 Fate::Later
             }
@@ -302,11 +302,11 @@ impl Volume {
     #[inline]
     fn issue_first(&self, now: Nanos, zone: ZoneIndex, slot: &mut Option<Context>) -> Fate {
         self.prefer_writes_of_zeroes(one(slot));
-        let Some(result) = self.issue(now, slot) else { return Fate::Later };
         // Read while the write is in flight: the mode is not switched then.
         let has_token = self.policy.is(WriteMode::Qd1);
-        match result {
-            Ok(Output::Done)
+        match self.issue(now, slot) {
+            None => Fate::Later,
+            Some(Ok(Output::Done))
                 if single(slot).is_some_and(|p| self.ends_with_this_command(p))
                     && self.complete_unqueued(zone) =>
             {
@@ -319,7 +319,7 @@ impl Volume {
                     end_here(slot, Ok(Output::Done))
                 }
             }
-            mut result => {
+            Some(mut result) => {
                 self.completed(now, slot, &mut result);
                 Fate::Later
             }
