@@ -268,10 +268,13 @@ impl Volume {
     }
 
     /// Largest zone append that this volume takes, in sectors; 0 where it takes none.
+    ///
+    /// The same in every mode that can be switched to: what waits when the mode is switched has been admitted.
     pub fn append_sectors_max(&self) -> u32 {
-        match self.policy.mode() {
-            WriteMode::Direct | WriteMode::Append => self.info.append_sectors_max,
-            WriteMode::PerZone | WriteMode::Qd1 => self.info.command_sectors_max,
+        match self.info.append_sectors_max {
+            0 if self.policy.is(WriteMode::Direct) => 0,
+            0 => self.info.command_sectors_max,
+            native => native.min(self.info.command_sectors_max),
         }
     }
 
