@@ -55,13 +55,15 @@ struct Recent {
 }
 
 impl Recent {
-    const EMPTY: Recent = Recent {
-        len: Cell::new(0),
-        slots: [const { Cell::new(0) }; RECENT_MAX],
-        at: [const { Cell::new(0) }; RECENT_MAX],
-        buffers: [const { Cell::new(ManuallyDrop::new(IoBuf::empty())) }; RECENT_MAX],
-        others: Cell::new(0),
-    };
+    const fn empty() -> Recent {
+        Recent {
+            len: Cell::new(0),
+            slots: [const { Cell::new(0) }; RECENT_MAX],
+            at: [const { Cell::new(0) }; RECENT_MAX],
+            buffers: [const { Cell::new(ManuallyDrop::new(IoBuf::empty())) }; RECENT_MAX],
+            others: Cell::new(0),
+        }
+    }
 
     /// `len`: what is there already, less than [`RECENT_MAX`].
     #[inline(always)]
@@ -98,7 +100,7 @@ struct Other {
 
 thread_local! {
     static OWNER: Cell<u64> = const { Cell::new(0) };
-    static RECENT: Recent = const { Recent::EMPTY };
+    static RECENT: Recent = const { Recent::empty() };
     static OTHERS: RefCell<Vec<Other>> = const { RefCell::new(Vec::new()) };
 }
 
