@@ -15,6 +15,7 @@ mod pointer;
 mod progress;
 mod qd1;
 mod table;
+mod zone_lock;
 
 use std::sync::Arc;
 use zonal_check::rig::{DONE, End, Rig, payload};

@@ -14,7 +14,7 @@ use zonal_core::plug::{Admission, Item, Kind, WriteKind};
 use zonal_core::{Nanos, Op, RequestError, SECTOR_BYTES, Sector, Sectors, ZoneIndex};
 
 /// Which way a checked request goes.
-enum Route {
+pub(super) enum Route {
     /// To the device as it is.
     Plain,
     /// Through the plug of this zone.
@@ -72,7 +72,10 @@ impl Volume {
 
     /// Sends a checked request on its way. `slot` holds it on entry and nothing on return.
     #[inline]
-    fn take(&self, now: Nanos, route: Route, slot: &mut Option<Context>) -> Fate {
+    pub(super) fn take(&self, now: Nanos, route: Route, slot: &mut Option<Context>) -> Fate {
+        if self.policy.is(WriteMode::ZoneLock) && self.is_scheduled(&route, one(slot)) {
+            return self.schedule(now, take_one(slot));
+        }
         match route {
             Route::Plug(zone) => self.write(now, zone, slot),
             Route::Plain => self.pass(now, slot),
