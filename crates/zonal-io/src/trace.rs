@@ -8,13 +8,15 @@
 //! order in which things could have happened, and a count is never below what is really in flight; for a host that
 //! waits for an answer before it sends the next command, it is exact.
 
-use crate::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Submitted};
+use crate::device::{
+    Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Settled, Submitted,
+};
 use crate::sync::{Arc, Mutex};
 use hashbrown::HashMap;
 use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
-use zonal_core::{DeviceError, Nanos, Op, Sector, ZoneError, ZoneIndex};
+use zonal_core::{DeviceError, Nanos, Op, Sector, ZoneIndex};
 
 /// What the columns of a trace are; its first line.
 const HEADER: &str = "# time_ns event queue op sector sectors zone_in_flight result";
@@ -71,29 +73,8 @@ impl fmt::Display for Record {
             Event::Busy => f.write_str("busy"),
             Event::Done(None) => f.write_str("ok"),
             Event::Done(Some(at)) => write!(f, "ok@{at}"),
-            Event::Failed(error) => f.write_str(word_of(error)),
+            Event::Failed(error) => f.write_str(error.word()),
         }
-    }
-}
-
-/// One word for an error, for a column without spaces.
-fn word_of(error: &DeviceError) -> &'static str {
-    match error {
-        DeviceError::Zone(ZoneError::InvalidWrite) => "invalid-write",
-        DeviceError::Zone(ZoneError::Boundary) => "boundary",
-        DeviceError::Zone(ZoneError::Full) => "full",
-        DeviceError::Zone(ZoneError::ReadOnly) => "read-only",
-        DeviceError::Zone(ZoneError::Offline) => "offline",
-        DeviceError::Zone(ZoneError::TooManyActive) => "too-many-active",
-        DeviceError::Zone(ZoneError::TooManyOpen) => "too-many-open",
-        DeviceError::Zone(ZoneError::InvalidTransition) => "invalid-transition",
-        DeviceError::Zone(ZoneError::Conventional) => "conventional",
-        DeviceError::OutOfRange => "out-of-range",
-        DeviceError::InvalidField => "invalid-field",
-        DeviceError::Unsupported => "unsupported",
-        DeviceError::Medium => "medium",
-        DeviceError::Os(_) => "os-error",
-        _ => "error",
     }
 }
 
@@ -282,6 +263,10 @@ impl Device for Trace {
             let context = context.expect("a submitted command comes with its context");
             done(Completed { context, result });
         })
+    }
+
+    fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
+        self.inner.settle(now, zone)
     }
 
     fn wait(&self, timeout: Duration) {
