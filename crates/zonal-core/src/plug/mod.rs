@@ -21,8 +21,12 @@
 
 mod item;
 mod queue;
+mod recovery;
 mod word;
 
 pub use item::{Item, Kind};
 pub use queue::{Next, Queue, Resync};
+pub use recovery::{
+    Addressed, Decision, ErrorClass, Failed, Ground, Position, ROUNDS_MAX, Verdict, decide, plan,
+};
 pub use word::{APPENDS_IN_FLIGHT_MAX, Admission, Class, Rules, Word, WriteKind};
