@@ -3,10 +3,13 @@
 //! Writes and management commands wait in one queue, so a later write waits behind an earlier reset. The queue decides
 //! one step at a time: the caller applies [`Queue::next`] until it answers [`Next::Nothing`].
 
+mod repair;
+
 use super::item::{Item, Items, Kind, Shape};
 use super::word::{Class, Rules, Word, WriteKind};
 use crate::command::Op;
 use crate::error::RequestError;
+use repair::Repair;
 
 /// What the shell has to do next for a zone. Requests concerned are still at the queue's head: take them with
 /// [`Queue::pop`] before the next step.
@@ -23,11 +26,15 @@ pub enum Next {
         /// How many writes share the command.
         parts: u32,
     },
-    /// Take one request and issue this reset or finish.
+    /// Take one request and issue this reset or finish, which decides about the failed writes: [`Queue::abandon`] them.
     Manage(Op),
     /// Ask the device where the zone stands, then call [`Queue::resynced`] or [`Queue::resync_failed`].
     Resync,
-    /// The zone, held by [`Queue::hold`], is quiet and frozen until [`Queue::release`].
+    /// Have the device settle the zone's timed-out commands, then call [`Queue::settled`] or [`Queue::cannot_settle`].
+    Settle,
+    /// Take a write by [`Queue::take_covered`] and read back what of it is covered, then call [`Queue::was_read_back`].
+    ReadBack,
+    /// The zone, held by [`Queue::hold`], is quiet and frozen until [`Queue::release`]; as for [`Next::Manage`].
     Held,
     /// Take one request and end it with this error.
     Fail(RequestError),
@@ -56,11 +63,21 @@ pub struct Queue<T> {
     ahead: usize,
     /// The last resynchronisation found a loss here; tells a dependent write from a misplaced one.
     lost_at: Option<u32>,
+    /// What recovery from failed writes keeps.
+    repair: Option<Box<Repair<T>>>,
 }
 
 impl<T> Default for Queue<T> {
     fn default() -> Queue<T> {
-        Queue { items: Items::default(), asking: false, gave_up: false, held: false, ahead: 0, lost_at: None }
+        Queue {
+            items: Items::default(),
+            asking: false,
+            gave_up: false,
+            held: false,
+            ahead: 0,
+            lost_at: None,
+            repair: None,
+        }
     }
 }
 
@@ -80,7 +97,7 @@ impl<T> Queue<T> {
     /// # Panics
     /// If somebody waits.
     pub fn recycle(&mut self) {
-        assert!(self.items.is_empty(), "somebody waits");
+        assert!(self.items.is_empty() && self.repair.is_none(), "somebody waits");
         let items = std::mem::take(&mut self.items);
         *self = Queue { items, ..Queue::default() };
     }
@@ -94,6 +111,8 @@ impl<T> Queue<T> {
     }
 
     /// Puts a request back at the head: it was issued, was not executed, and goes first once the zone can issue.
+    ///
+    /// Failed writes come back this way, too, from the last to the first.
     pub fn push_front(&mut self, word: Word, item: Item<T>) -> Word {
         self.gave_up = false;
         self.ahead += usize::from(self.held);
@@ -121,12 +140,18 @@ impl<T> Queue<T> {
             }
         }
         (self.items, self.ahead) = (stay, ahead);
+        self.feed();
     }
 
     /// One step. See [`Next`] for what the caller owes.
     pub fn next(&mut self, word: Word, rules: &Rules) -> (Word, Next) {
         if word.frozen() || self.asking {
             return (word, Next::Nothing);
+        }
+        if self.repair.is_some()
+            && let Some(next) = self.next_repair(word)
+        {
+            return (word, next);
         }
         if self.held && self.ahead == 0 {
             return if word.in_flight() > 0 { (word, Next::Nothing) } else { (word.freezing(), Next::Held) };
@@ -257,14 +282,6 @@ impl<T> Queue<T> {
         }
     }
 
-    /// The device said where the zone stands: the zone goes on from there.
-    pub fn resynced(&mut self, word: Word, resync: Resync) -> Word {
-        assert!(word.recovers() && self.asking && word.in_flight() == 0, "nobody asked");
-        self.asking = false;
-        self.lost_at = Some(resync.pointer);
-        word.at(resync.class, resync.pointer).recovered()
-    }
-
     /// The device could not say where the zone stands: waiting writes learn why, the next one makes it ask again.
     pub fn resync_failed(&mut self, failed: &mut Vec<T>) {
         assert!(self.asking, "nobody asked");
@@ -319,7 +336,8 @@ impl<T> Queue<T> {
     /// # Errors
     /// The relation that does not hold.
     pub fn check(&self, word: Word, rules: &Rules) -> Result<(), String> {
-        let waits = word.recovers() || word.frozen() || self.held || !self.is_empty();
+        let waits =
+            word.recovers() || word.frozen() || self.held || !self.is_empty() || self.repair.is_some();
         let alone = word.in_flight() <= 1 || word.appending();
         let relations = [
             (!waits || word.waits(), "what only the queue's holder may change has the word waiting"),
@@ -336,7 +354,7 @@ impl<T> Queue<T> {
                 "given up is only a pointer that is not known",
             ),
         ];
-        match relations.iter().find(|r| !r.0) {
+        match relations.iter().chain(&self.check_repair(word)).find(|r| !r.0) {
             Some((_, broken)) => Err(format!("does not hold: {broken}; {word:?}, {} waiting", self.len())),
             None => Ok(()),
         }
