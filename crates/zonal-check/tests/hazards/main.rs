@@ -12,6 +12,7 @@ mod management;
 mod order;
 mod pointer;
 mod progress;
+mod recovery;
 mod table;
 
 use std::sync::Arc;

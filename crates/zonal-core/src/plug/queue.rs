@@ -209,6 +209,11 @@ impl<T> Queue<T> {
         self.items.front().map(|(_, token)| token)
     }
 
+    /// The same, to be changed.
+    pub fn front_mut(&mut self) -> Option<&mut T> {
+        self.items.front_mut()
+    }
+
     /// Takes the request at the head, which [`Queue::next`] or [`Queue::follow`] has just decided about.
     ///
     /// # Panics
@@ -325,7 +330,9 @@ impl<T> Queue<T> {
         match pointer {
             Some(p) => {
                 self.lost_at = None;
-                word.thawed().recovered().at(word.class(), p)
+                let word = word.thawed().at(word.class(), p);
+                // What is not settled may yet move the pointer.
+                if self.is_unsettled() { word.recovering() } else { word.recovered() }
             }
             None => word.thawed(),
         }

@@ -9,7 +9,7 @@ use super::channel::{Counted, begin_call, end_call};
 use super::counters::Counter;
 use super::pending::Pending;
 use super::submit::Fate;
-use crate::device::{Context, ContextKind};
+use crate::device::{CommandResult, Context, ContextKind};
 use crate::sync::Ordering;
 use std::collections::VecDeque;
 use zonal_core::plug::{Class, Next, Word};
@@ -103,10 +103,12 @@ impl Volume {
     }
 
     /// Releases every zone. Those with waiters go on from the ready list.
-    pub(super) fn finish_reset_all(&self, reset: bool) {
+    pub(super) fn finish_reset_all(&self, result: &CommandResult) {
         if self.mode == super::WriteMode::Direct {
             return;
         }
+        let reset = result.is_ok();
+        let may_come_late = matches!(result, Err(e) if e.may_come_late());
         for zone in self.sequential_zones() {
             let mut shard = self.shard(zone).lock();
             let word = self.load(zone);
@@ -114,7 +116,11 @@ impl Volume {
             let was_reset = reset && word.class() == Class::Sequential;
             let word = queue.release(word, was_reset.then_some(0));
             // A reset that failed may have reset some zones.
-            let word = if reset { word } else { word.recovering() };
+            let word = match (reset, may_come_late) {
+                (true, _) => word,
+                (false, true) => queue.unsettle(word),
+                (false, false) => word.recovering(),
+            };
             if queue.is_empty() && !word.recovers() {
                 let (word, next) = queue.next(word, &self.rules(zone));
                 debug_assert!(matches!(next, Next::Nothing));
@@ -147,7 +153,7 @@ impl Volume {
         }
     }
 
-    fn sequential_zones(&self) -> impl Iterator<Item = ZoneIndex> + use<> {
+    pub(super) fn sequential_zones(&self) -> impl Iterator<Item = ZoneIndex> + use<> {
         let geometry = &self.info.geometry;
         (geometry.conventional_zones()..geometry.zones()).map(ZoneIndex)
     }

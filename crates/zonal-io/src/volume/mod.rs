@@ -26,6 +26,7 @@ mod manage;
 mod mode;
 mod pending;
 mod plugs;
+mod recovery;
 mod request;
 mod stalled;
 mod submit;
@@ -37,6 +38,7 @@ pub use driver::Driver;
 pub use mode::{UnknownMode, WriteMode};
 pub(crate) use pending::{Merged, Pending};
 pub use plugs::{Condition, PlugStatus};
+pub(crate) use recovery::ReadBack;
 pub use request::{Completion, Request};
 
 use crate::buffer::IoBuf;
@@ -49,6 +51,7 @@ use counters::Counters;
 use crossbeam_queue::SegQueue;
 use hashbrown::HashMap;
 use manage::ResetAll;
+use recovery::Patients;
 use stalled::Stalled;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
@@ -131,6 +134,7 @@ pub struct Volume {
     reset_all: Mutex<ResetAll>,
     /// A reset of all zones waits and none is under way.
     reset_all_behind: AtomicBool,
+    patients: Patients,
 }
 
 /// The queues of the zones that wait, of one part of all zones.
@@ -244,6 +248,7 @@ impl Volume {
             counters: Counters::new(),
             reset_all: Mutex::default(),
             reset_all_behind: AtomicBool::new(false),
+            patients: Patients::default(),
             device,
             info,
         })
@@ -308,9 +313,12 @@ impl Volume {
             deadline = earliest(deadline, self.reap(now, queue, &mut progress));
         }
         let progress = [progress, self.retry_stalled(now), self.serve_ready(now)];
+        let patients = self.look_after_patients(now, &mut deadline);
         self.channels.backlog().deliver();
         // Commands issued here may be due before anything that the device spoke of, so it has to be asked again.
         let more = progress.contains(&Progress::Some)
+            || patients == Progress::Some
+            || self.patients.are_fresh()
             || self.reset_all_behind.load(Ordering::Acquire)
             || !self.ready.is_empty()
             || !self.channels.backlog().is_empty();

@@ -6,6 +6,7 @@
 
 use super::super::recovery::{Decision, Failed, Ground, Verdict, plan};
 use super::{Kind, Next, Queue, Resync};
+use crate::error::DeviceError;
 use crate::plug::word::{Rules, Word};
 use std::collections::VecDeque;
 
@@ -22,8 +23,8 @@ pub(super) struct Repair<T> {
     unsettled: bool,
     /// The device is being asked to see to it that it is not.
     settling: bool,
-    /// The first write waits for an open or active zone.
-    starved: bool,
+    /// The first write waits for an open or active zone, which this error denied it.
+    starved: Option<DeviceError>,
 }
 
 impl<T> Default for Repair<T> {
@@ -34,7 +35,7 @@ impl<T> Default for Repair<T> {
             reading: false,
             unsettled: false,
             settling: false,
-            starved: false,
+            starved: None,
         }
     }
 }
@@ -42,7 +43,7 @@ impl<T> Default for Repair<T> {
 impl<T> Repair<T> {
     fn is_over(&self) -> bool {
         let Repair { failed, covered, reading, unsettled, settling, starved } = self;
-        failed.is_empty() && covered.is_empty() && !(*reading || *unsettled || *settling || *starved)
+        failed.is_empty() && covered.is_empty() && !(*reading || *unsettled || *settling || starved.is_some())
     }
 }
 
@@ -86,7 +87,8 @@ impl<T> Queue<T> {
             repair.reading = true;
             return Some(Next::ReadBack);
         }
-        let starves = repair.starved && !word.recovers() && !held && matches!(head, Some(Kind::Write(..)));
+        let starves =
+            repair.starved.is_some() && !word.recovers() && !held && matches!(head, Some(Kind::Write(..)));
         starves.then_some(Next::Nothing)
     }
 
@@ -104,6 +106,11 @@ impl<T> Queue<T> {
     pub fn unsettle(&mut self, word: Word) -> Word {
         self.repair().unsettled = true;
         self.distrust(word)
+    }
+
+    /// Whether a command that timed out may still be executed.
+    pub fn is_unsettled(&self) -> bool {
+        self.repair.as_ref().is_some_and(|r| r.unsettled)
     }
 
     /// No command of the zone that timed out can be executed any more.
@@ -176,21 +183,21 @@ impl<T> Queue<T> {
         }
     }
 
-    /// The write that goes first waits until an open or active zone may be free.
-    pub fn starve(&mut self) {
-        self.repair().starved = true;
+    /// The write that goes first waits until an open or active zone may be free; this error denied it one.
+    pub fn starve(&mut self, error: DeviceError) {
+        self.repair().starved = Some(error);
     }
 
-    /// Whether it still does.
-    pub fn is_starved(&self) -> bool {
-        self.repair.as_ref().is_some_and(|r| r.starved)
+    /// It need not wait any longer. Returns what denied it its zone, if it did wait.
+    pub fn feed(&mut self) -> Option<DeviceError> {
+        self.repair.as_ref()?;
+        self.mend(|r| r.starved.take())
     }
 
-    /// It need not wait any longer.
-    pub fn feed(&mut self) {
-        if self.repair.is_some() {
-            self.mend(|r| r.starved = false);
-        }
+    /// Takes the write at the head, which has been tried often enough: those behind it depend on it.
+    pub fn give_up(&mut self, word: Word) -> T {
+        self.lost_at = Some(word.pointer());
+        self.pop()
     }
 
     /// What [`Queue::check`] has to say about recovery.
