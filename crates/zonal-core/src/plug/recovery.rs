@@ -209,6 +209,9 @@ pub struct Ground {
 pub struct Verdict {
     /// What to do.
     pub decision: Decision,
+    /// Where it begins, as far as that is known: of a native append, the pointer at its issue, less the appends before it
+    /// that were not executed.
+    pub at: u32,
     /// Sectors of it that the pointer has passed.
     pub covered: u32,
     /// Rounds that it has failed in by itself, this one included.
@@ -219,9 +222,17 @@ pub struct Verdict {
 pub fn plan<T>(failed: &[Failed<T>], ground: &Ground) -> Vec<Verdict> {
     let landed = Landed::of(failed, ground);
     let mut walk = Walk { ground: *ground, next: ground.pointer, lost: false };
+    let mut not_executed = 0;
     let verdict = |f: &Failed<T>| {
+        let at = f.at.saturating_sub(if f.addressed == Addressed::Native { not_executed } else { 0 });
         let (position, covered) = match f.addressed {
-            Addressed::Native => (landed.position(f.class(), ground), landed.sectors.min(f.sectors)),
+            Addressed::Native => {
+                let position = landed.position(f.class(), ground);
+                if !landed.is_doubtful(f.class()) {
+                    not_executed += f.sectors;
+                }
+                (position, landed.sectors.min(f.sectors))
+            }
             _ => (walk.position(f), ground.pointer.min(f.end()).saturating_sub(f.at)),
         };
         let rounds = f.rounds + u8::from(is_own_failure(f, ground.pointer));
@@ -230,7 +241,7 @@ pub fn plan<T>(failed: &[Failed<T>], ground: &Ground) -> Vec<Verdict> {
             decision => decision,
         };
         walk.decided(f, decision);
-        Verdict { decision, covered, rounds }
+        Verdict { decision, at, covered, rounds }
     };
     failed.iter().map(verdict).collect()
 }
@@ -325,13 +336,16 @@ impl Landed {
         }
     }
 
+    fn is_doubtful(&self, class: ErrorClass) -> bool {
+        self.contradiction || class.may_have_landed()
+    }
+
     fn position(&self, class: ErrorClass, ground: &Ground) -> Position {
-        let doubtful = self.contradiction || class.may_have_landed();
         if let Some(position) = unusual(ground) {
             position
         } else if self.short {
             if ground.pointer == 0 { Position::Empty } else { Position::Below }
-        } else if self.sectors == 0 || !doubtful {
+        } else if self.sectors == 0 || !self.is_doubtful(class) {
             Position::AtStart
         } else if self.sectors == self.doubtful {
             Position::AtEnd

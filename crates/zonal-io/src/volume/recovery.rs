@@ -196,7 +196,7 @@ impl Volume {
                     }
                     again.push(write);
                 }
-                Decision::Verify => queue.read_back(write),
+                Decision::Verify => queue.read_back(Failed { at: verdict.at, ..write }),
                 _ => {
                     let error = self.verdict_error(zone, &write, &verdict, resync);
                     self.end_with(write.token, Err(error), turn);
@@ -237,7 +237,9 @@ impl Volume {
     ) -> RequestError {
         let &Failed { at: offset, error, .. } = write;
         match verdict.decision {
-            Decision::Torn => RequestError::TornAppend { zone, offset, sectors: verdict.covered, error },
+            Decision::Torn => {
+                RequestError::TornAppend { zone, offset: verdict.at, sectors: verdict.covered, error }
+            }
             Decision::Lost => RequestError::PredecessorLost { zone, lost_at: resync.pointer, offset },
             Decision::Refuse => match resync.class {
                 Class::ReadOnly => RequestError::ZoneReadOnly { zone },

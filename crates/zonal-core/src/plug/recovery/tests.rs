@@ -200,6 +200,9 @@ fn native_appends_are_told_apart_by_counting() {
     let mixed = [append(0, 8, DeviceError::Busy), append(8, 8, medium)];
     assert_eq!(decided(&mixed, 8, 24), [("redrive", 0), ("fail", 0)]);
     assert_eq!(decided(&mixed, 12, 24), [("redrive", 4), ("torn", 4)]);
+    let ground = Ground { class: Class::Sequential, pointer: 16, capacity: CAPACITY, issued: 24 };
+    let places: Vec<_> = plan(&mixed, &ground).iter().map(|v| v.at).collect();
+    assert_eq!(places, [0, 0], "the first of them left its place to the other");
     // Unless one of them must have.
     assert_eq!(decided(&[append(8, 8, DeviceError::Busy)], 24, 24), [("verify", 8)]);
 }
@@ -227,5 +230,5 @@ fn write_refused_for_want_of_a_zone_does_not_count_the_round() {
     let error = DeviceError::Zone(ZoneError::TooManyOpen);
     let ground = Ground { class: Class::Sequential, pointer: 0, capacity: CAPACITY, issued: 8 };
     let verdicts = plan(&[write(0, 8, error)], &ground);
-    assert_eq!(verdicts, [Verdict { decision: Decision::Redrive, covered: 0, rounds: 0 }]);
+    assert_eq!(verdicts, [Verdict { decision: Decision::Redrive, at: 0, covered: 0, rounds: 0 }]);
 }
