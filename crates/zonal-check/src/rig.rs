@@ -53,7 +53,10 @@ pub fn tags(bytes: &[u8]) -> Vec<(u64, u64)> {
 impl Rig {
     /// A volume in `mode`, merging, on a device with this description.
     pub fn new(info: DeviceInfo, mode: WriteMode) -> Rig {
-        Rig::on(Arc::new(Script::new(info)), VolumeOptions { mode: Some(mode), merge: true })
+        Rig::on(
+            Arc::new(Script::new(info)),
+            VolumeOptions { mode: Some(mode), merge: true, ..VolumeOptions::default() },
+        )
     }
 
     /// A volume on `script`, which answers the reports of its opening.

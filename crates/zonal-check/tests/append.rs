@@ -70,7 +70,9 @@ fn read(volume: &Volume, sector: Sector) -> u64 {
 
 fn appended(mode: WriteMode) -> TraceLog {
     let (device, log) = device();
-    let volume = Volume::open(device, VolumeOptions { mode: Some(mode), merge: true }).unwrap();
+    let volume =
+        Volume::open(device, VolumeOptions { mode: Some(mode), merge: true, ..VolumeOptions::default() })
+            .unwrap();
     log.clear();
     let mut places = fill(&volume);
     assert!(places.iter().all(|&(n, sector)| read(&volume, sector) == n), "{mode}: an address is wrong");

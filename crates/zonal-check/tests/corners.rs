@@ -23,7 +23,13 @@ fn narrow(depth: u32) -> Arc<dyn Device> {
 }
 
 fn volume(device: Arc<dyn Device>) -> Arc<Volume> {
-    Arc::new(Volume::open(device, VolumeOptions { mode: Some(WriteMode::PerZone), merge: true }).unwrap())
+    Arc::new(
+        Volume::open(
+            device,
+            VolumeOptions { mode: Some(WriteMode::PerZone), merge: true, ..VolumeOptions::default() },
+        )
+        .unwrap(),
+    )
 }
 
 #[test]
@@ -117,7 +123,10 @@ fn a_zone_found_read_only_while_all_are_reset_is_released() {
 fn a_zone_found_writable_while_all_are_reset_is_left_alone() {
     let script = Arc::new(Script::new(info()));
     script.set_zone(3, ZoneCondition::ReadOnly, 5);
-    let rig = Rig::on(script, VolumeOptions { mode: Some(WriteMode::PerZone), merge: true });
+    let rig = Rig::on(
+        script,
+        VolumeOptions { mode: Some(WriteMode::PerZone), merge: true, ..VolumeOptions::default() },
+    );
     rig.volume.resync(Nanos(0), ZoneIndex(3));
     let busy = rig.write(1, 0, 1);
     let all = rig.submit(Request::reset_all());

@@ -148,7 +148,7 @@ impl Storm {
 #[test]
 fn whatever_is_said_of_a_write_is_true() {
     let mut ends = BTreeMap::new();
-    for mode in [WriteMode::PerZone, WriteMode::Append] {
+    for mode in [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append] {
         for seed in 0..ROUNDS {
             let mut storm = Storm::new(mode, seed);
             let guard = Seed(mode, seed);
@@ -189,7 +189,7 @@ impl Drop for Seed {
 
 #[test]
 fn reset_in_the_middle_of_everything_leaves_an_empty_zone() {
-    for mode in [WriteMode::PerZone, WriteMode::Append] {
+    for mode in [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append] {
         for seed in 0..ROUNDS {
             let mut storm = Storm::new(mode, seed);
             let mut tail = 0;

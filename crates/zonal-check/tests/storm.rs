@@ -1,4 +1,7 @@
 //! Everything at once, from several threads: whatever happens to a request, it ends exactly once.
+//!
+//! `ZONAL_STORMS` sets how many rounds blow, `ZONAL_STORM_SEED` the first one. A round's number gives the same requests
+//! again, schedules are not repeatable.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -33,7 +36,9 @@ fn storm(mode: WriteMode, complete: CompleteMode, write_zeroes: u32, seed: u64) 
     };
     let ram = Ram::new(&options.geometry().unwrap());
     let device: Arc<dyn Device> = Arc::new(Emulated::new("storm", &options, ram).unwrap());
-    let volume = Volume::open(device, VolumeOptions { mode: Some(mode), merge: true }).unwrap();
+    let volume =
+        Volume::open(device, VolumeOptions { mode: Some(mode), merge: true, ..VolumeOptions::default() })
+            .unwrap();
     let begin = Instant::now();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -88,6 +93,10 @@ fn storm(mode: WriteMode, complete: CompleteMode, write_zeroes: u32, seed: u64) 
                         volume.resync(Nanos(0), ZoneIndex(zone as u32));
                     }
                     let now = Nanos(begin.elapsed().as_nanos() as u64);
+                    if mode != WriteMode::Direct && rng.random_ratio(1, 400) {
+                        let to = WriteMode::ALL[rng.random_range(1..WriteMode::ALL.len())];
+                        volume.switch_mode(now, to).unwrap();
+                    }
                     volume.submit(now, &channel, request.token(n as u64));
                     poll(n + 1, 32);
                 }
@@ -100,12 +109,20 @@ fn storm(mode: WriteMode, complete: CompleteMode, write_zeroes: u32, seed: u64) 
     assert_eq!(volume.plugs().iter().map(|p| p.flags + p.pending).sum::<u32>(), 0, "{:?}", volume.plugs());
 }
 
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |v| v.parse().unwrap_or_else(|_| panic!("{name}={v}")))
+}
+
 #[test]
 fn every_request_of_a_storm_ends_once() {
-    for (seed, mode) in (1..).zip([WriteMode::PerZone, WriteMode::Append, WriteMode::Direct]) {
-        for complete in [CompleteMode::Inline, CompleteMode::Poll] {
-            for write_zeroes in [0, u32::MAX] {
-                storm(mode, complete, write_zeroes, seed);
+    let first = number("ZONAL_STORM_SEED", 0);
+    for round in first..first + number("ZONAL_STORMS", 1) {
+        println!("round {round}");
+        for (seed, mode) in (1..).zip(WriteMode::ALL) {
+            for complete in [CompleteMode::Inline, CompleteMode::Poll] {
+                for write_zeroes in [0, u32::MAX] {
+                    storm(mode, complete, write_zeroes, 10 * round + seed);
+                }
             }
         }
     }

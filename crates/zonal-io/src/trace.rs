@@ -12,6 +12,7 @@ use crate::device::{
     Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Settled, Submitted,
 };
 use crate::sync::{Arc, Mutex};
+use crate::wrap::Slots;
 use hashbrown::HashMap;
 use std::fmt;
 use std::io::{self, Write};
@@ -90,9 +91,7 @@ struct State {
     /// Commands in flight a zone; zones without any have no entry.
     in_flight: HashMap<ZoneIndex, u32>,
     /// Commands that the inner device has taken, by the token it knows them by.
-    taken: Vec<Option<Taken>>,
-    /// Free places in `taken`.
-    free: Vec<u64>,
+    taken: Slots<Taken>,
 }
 
 enum Sink {
@@ -150,7 +149,7 @@ impl Trace {
     }
 
     fn new(inner: Arc<dyn Device>, sink: Sink) -> Trace {
-        let state = State { sink, in_flight: HashMap::new(), taken: Vec::new(), free: Vec::new() };
+        let state = State { sink, in_flight: HashMap::new(), taken: Slots::default() };
         Trace { info: inner.info().clone(), inner, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -199,21 +198,6 @@ impl State {
         }
         now
     }
-
-    /// Finds a place for a command and returns its token.
-    fn enter(&mut self, taken: Taken) -> u64 {
-        let token = self.free.pop().unwrap_or_else(|| {
-            self.taken.push(None);
-            self.taken.len() as u64 - 1
-        });
-        self.taken[token as usize] = Some(taken);
-        token
-    }
-
-    fn leave(&mut self, token: u64) -> Taken {
-        self.free.push(token);
-        self.taken[token as usize].take().expect("the inner device completes each command once")
-    }
 }
 
 impl Device for Trace {
@@ -234,7 +218,7 @@ impl Device for Trace {
         let token = {
             let mut state = self.state.lock();
             state.record(now, traced, Event::Submitted);
-            state.enter(Taken { traced, context: context.take() })
+            state.taken.put(Taken { traced, context: context.take() })
         };
         let submitted = self.inner.submit(now, queue, command, &mut Some(Context::token(token)));
         let event = match &submitted {
@@ -243,7 +227,7 @@ impl Device for Trace {
             Submitted::Done(result) => Event::of(result),
         };
         let mut state = self.state.lock();
-        *context = state.leave(token).context;
+        *context = state.taken.take(token).context;
         state.record(now, traced, event);
         submitted
     }
@@ -257,7 +241,7 @@ impl Device for Trace {
     ) -> Option<Nanos> {
         self.inner.poll(now, queue, budget, &mut |Completed { context, result }| {
             let mut state = self.state.lock();
-            let Taken { traced, context } = state.leave(context.into_token());
+            let Taken { traced, context } = state.taken.take(context.into_token());
             state.record(now, traced, Event::of(&result));
             drop(state);
             let context = context.expect("a submitted command comes with its context");

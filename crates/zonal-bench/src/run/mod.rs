@@ -23,7 +23,9 @@
 
 mod cpu;
 mod gate;
+mod hold;
 mod inbox;
+mod iolog;
 pub(crate) mod measure;
 
 mod prepare;
@@ -126,6 +128,9 @@ fn run_mode(
     let in_effect = mode.unwrap_or_else(|| WriteMode::for_device(&info).0);
     let mut plan = Plan::new(options.jobs.jobs(), &info, in_effect)
         .map_err(|(job, error)| BenchError::Plan { job, error })?;
+    if start == Start::Erased {
+        prepare::tell_logs_apart(&mut plan, in_effect);
+    }
     let has_data = prepare::keeps_data(&*device);
     check_verify(&plan, &info, has_data)?;
     if start == Start::Erased {
@@ -133,7 +138,10 @@ fn run_mode(
     }
     let zones_options = plan.zones_options(in_effect);
     let zones = prepare::zones(&*device, &mut plan, zones_options)?;
-    let volume = Arc::new(Volume::open(device, VolumeOptions { mode, merge: options.merge })?);
+    let volume = Arc::new(Volume::open(
+        device,
+        VolumeOptions { mode, merge: options.merge, ..VolumeOptions::default() },
+    )?);
     let control = options.control.then(|| ControlServer::start(volume.clone()));
     if let Some(Err(error)) = &control {
         plan.notes.push(format!("there is no control socket: {error}"));

@@ -11,13 +11,15 @@
 
 use super::cpu::Usage;
 use super::gate::{Entry, Gate};
+use super::hold::Begin;
 use super::inbox::{Ending, Inbox, Outcome, Places};
+use super::iolog::IoLog;
 use super::measure::{Measure, Stamps, Watch};
 use crate::job::Verify;
 use crate::plan::WorkerPlan;
 use crate::report::{Failure, JobReport};
 use crate::verify::{Blocks, Expected, Mismatch, Recorder, Ticket, check_block};
-use crate::workload::{Dir, Ended, Io, Placing, Purpose, Step, Stream, Workload, Zones};
+use crate::workload::{Dir, Ended, Io, Placing, Purpose, RateFloor, Step, Stream, Workload, Zones};
 use quanta::Clock;
 use std::time::Duration;
 use zonal_core::{Nanos, Op, SECTOR_BYTES, Sector, ZoneIndex};
@@ -31,10 +33,10 @@ const SPINS_MAX: u32 = 200;
 const YIELDS_MAX: u32 = 2000;
 
 /// Longest sleep: bounds how late a completion is seen that another thread reaped, and a stop.
-const SLEEP_MAX: Duration = Duration::from_millis(1);
+pub(super) const SLEEP_MAX: Duration = Duration::from_millis(1);
 
 /// How much earlier than due a sleeper wakes: the kernel's timers are about that late.
-const SLEEP_MARGIN: Duration = Duration::from_micros(60);
+pub(super) const SLEEP_MARGIN: Duration = Duration::from_micros(60);
 
 /// Requests that get the same time where no times are taken: what a device that answers later sees as a delay that is
 /// too short by as much as these take to submit, a microsecond or two.
@@ -85,10 +87,10 @@ impl Slot {
 
 /// One worker.
 pub(super) struct Worker<'a> {
-    environment: &'a Environment<'a>,
-    plan: &'a WorkerPlan,
-    watch: &'a Watch,
-    workload: Workload,
+    pub(super) environment: &'a Environment<'a>,
+    pub(super) plan: &'a WorkerPlan,
+    pub(super) watch: &'a Watch,
+    pub(super) workload: Workload,
     channel: Channel,
     inbox: Inbox,
     slots: Vec<Slot>,
@@ -97,14 +99,14 @@ pub(super) struct Worker<'a> {
     /// Slots without a request.
     free: Vec<u32>,
     /// Requests with the write path.
-    in_flight: u32,
-    measure: Measure,
+    pub(super) in_flight: u32,
+    pub(super) measure: Measure,
     recorder: Option<Recorder>,
     blocks: Option<Blocks>,
     /// Last reading of the clock.
     last: u64,
     /// The same as time since the epoch.
-    now: Nanos,
+    pub(super) now: Nanos,
     /// Requests submitted since then.
     age: u32,
     /// Whether the last request was answered inside submit.
@@ -113,8 +115,14 @@ pub(super) struct Worker<'a> {
     stamp: u64,
     failure: Option<Failure>,
     errors: u64,
-    resets: u64,
-    finishes: u64,
+    pub(super) resets: u64,
+    pub(super) finishes: u64,
+    /// From where it is measured.
+    pub(super) begin: Begin,
+    /// Whether its `ramp_time` is over.
+    pub(super) is_measured: bool,
+    pub(super) floor: Option<RateFloor>,
+    pub(super) log: Option<IoLog>,
 }
 
 impl<'a> Worker<'a> {
@@ -151,6 +159,10 @@ impl<'a> Worker<'a> {
             errors: 0,
             resets: 0,
             finishes: 0,
+            begin: Begin::default(),
+            is_measured: plan.spec.pace.ramp_time.is_zero(),
+            floor: RateFloor::new(plan),
+            log: None,
             environment,
             plan,
             watch,
@@ -161,6 +173,12 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// Logs what it sends.
+    pub(super) fn with_log(mut self, log: Option<IoLog>) -> Self {
+        self.log = log;
+        self
+    }
+
     /// Runs the job; what it did, and the record of what it wrote.
     ///
     /// `None` if the round does not begin.
@@ -169,32 +187,32 @@ impl<'a> Worker<'a> {
             return None;
         }
         let clock = self.environment.clock;
-        let usage = Usage::now();
-        let begin = clock.raw();
-        let mut writing = Duration::ZERO;
-        let mut reading = Duration::ZERO;
+        self.begin = Begin::now(clock);
         loop {
+            self.log_action("open");
             let pass = clock.raw();
             self.pass();
-            let took = clock.delta(pass, clock.raw());
-            writing += took;
-            reading += took;
+            let took = clock.delta(pass.max(self.begin.at), clock.raw());
+            self.begin.writing += took;
+            self.begin.reading += took;
             if self.is_over() {
                 break;
             }
             if self.plan.writes_verified() && self.plan.spec.do_verify {
                 let check = clock.raw();
                 self.check_pass();
-                reading += clock.delta(check, clock.raw());
+                self.begin.reading += clock.delta(check, clock.raw());
             }
+            self.log_action("close");
             if self.is_over() || !self.workload.next_pass(self.environment.zones) {
                 break;
             }
         }
+        self.finish_log();
         self.workload.end(self.environment.zones);
-        let elapsed = clock.delta(begin, clock.raw());
-        let usage = Usage::now().since(usage);
-        let times = [reading, writing];
+        let elapsed = clock.delta(self.begin.at, clock.raw());
+        let usage = Usage::now().since(self.begin.usage);
+        let times = [self.begin.reading, self.begin.writing];
         let dirs = [Dir::Read, Dir::Write].map(|dir| {
             let mut report = self.measure.take(dir, self.watch);
             report.runtime = if report.ios == 0 { Duration::ZERO } else { times[dir as usize] };
@@ -223,7 +241,7 @@ impl<'a> Worker<'a> {
         Some((report, self.recorder))
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.failure.is_some() && !self.goes_on_after_failure() || self.watch.is_stopped()
     }
 
@@ -242,13 +260,19 @@ impl<'a> Worker<'a> {
                 self.wait();
                 continue;
             };
-            match self.workload.next(self.environment.zones) {
+            let step = self.workload.next(self.environment.zones);
+            match step {
                 Step::Io(io) => self.submit_io(slot, io),
                 Step::Wait => self.wait(),
-                Step::Flush => self.submit_other(Kind::Flush, Request::flush()),
+                Step::Logged(io) => self.submit_logged(slot, io),
+                Step::Flush => {
+                    self.log_flush();
+                    self.submit_other(Kind::Flush, Request::flush());
+                }
                 Step::Reset(zone) => self.manage(Kind::Reset, Op::ZoneReset, zone),
                 Step::Finish(zone) => self.manage(Kind::Finish, Op::ZoneFinish, zone),
                 Step::PassOver => break,
+                Step::NotBefore(_) | Step::SpinUntil(_) | Step::RampOver => self.hold(step),
             }
         }
         self.drain();
@@ -276,7 +300,7 @@ impl<'a> Worker<'a> {
     }
 
     #[inline]
-    fn read_clock(&mut self) {
+    pub(super) fn read_clock(&mut self) {
         let Environment { clock, epoch, .. } = *self.environment;
         self.last = clock.raw();
         self.now = Nanos(clock.delta_as_nanos(epoch, self.last));
@@ -298,6 +322,14 @@ impl<'a> Worker<'a> {
         self.submit(slot, kind, op, io, buffer);
         self.workload.submitted(&io, self.environment.zones);
         self.after_submit(slot);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn submit_logged(&mut self, slot: u32, io: Io) {
+        let place = self.workload.place_of(&io);
+        self.log_io(&io, place);
+        self.submit_io(slot, io);
     }
 
     #[inline(always)]
@@ -377,7 +409,7 @@ impl<'a> Worker<'a> {
 
     /// Takes in what has ended; how much.
     #[inline(always)]
-    fn reap(&mut self) -> usize {
+    pub(super) fn reap(&mut self) -> usize {
         let mut reaped = 0;
         while let Some((ending, has_more)) = self.inbox.next() {
             self.finish(ending);
@@ -469,7 +501,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn fail(&mut self, failure: Failure) {
+    pub(super) fn fail(&mut self, failure: Failure) {
         self.errors += 1;
         self.failure.get_or_insert(failure);
     }
@@ -507,6 +539,8 @@ impl<'a> Worker<'a> {
     /// Reads back what the last pass wrote and is still there.
     fn check_pass(&mut self) {
         let Some(mut recorder) = self.recorder.take() else { return };
+        self.log_action("close");
+        self.log_action("open");
         let zones = self.environment.zones;
         for (sector, expected) in recorder.of_pass(zones) {
             while self.free.is_empty() {
@@ -527,6 +561,7 @@ impl<'a> Worker<'a> {
         let buffer = self.inbox.take_buffer(slot);
         self.tickets[slot as usize] = Ticket { expected: Some(expected), ..Ticket::default() };
         let io = Io { sector, sectors: self.plan.write_sectors, ..Io::NONE };
+        self.log_io(&io, sector);
         self.submit(slot, Kind::Check, Op::Read, io, buffer);
         self.after_submit(slot);
     }

@@ -42,6 +42,11 @@ impl Sequence {
         Ok(Sequence::Random { stream: stream(plan, 0), map })
     }
 
+    /// Of a worker that draws sizes, and takes its offsets from elsewhere.
+    pub(super) fn unused() -> Sequence {
+        Sequence::Sequential { next: [0; 2], skips_to_zones: false }
+    }
+
     pub(super) fn restart(&mut self, plan: &WorkerPlan, pass: u64) {
         match self {
             Sequence::Sequential { next, .. } => *next = [plan.range.start; 2],
@@ -120,13 +125,13 @@ impl Map {
 }
 
 /// Whether a job starts over within a pass. Verification comes between passes.
-fn wraps(plan: &WorkerPlan) -> bool {
+pub(super) fn wraps(plan: &WorkerPlan) -> bool {
     plan.spec.time_based && plan.spec.verify == Verify::None
 }
 
 /// `at`, or the next zone's start where a block would pass the capacity.
 #[inline]
-fn past_capacity(at: u64, sectors: u64, zones: &Zones) -> u64 {
+pub(super) fn past_capacity(at: u64, sectors: u64, zones: &Zones) -> u64 {
     let geometry = zones.geometry();
     if at >= geometry.sectors().0 {
         return at;

@@ -15,8 +15,8 @@ pub(super) fn plugs(effort: Effort, allocated: Option<fn() -> usize>, report: &m
         let device = null(options);
         let before = allocated.map(|f| f());
         let mode = Some(WriteMode::PerZone);
-        let volume =
-            Volume::open(device, VolumeOptions { mode, merge: true }).expect("an emulated device opens");
+        let volume = Volume::open(device, VolumeOptions { mode, merge: true, ..VolumeOptions::default() })
+            .expect("an emulated device opens");
         let (bytes, how) = match (before, allocated) {
             (Some(before), Some(f)) => (f() - before, "allocated by opening"),
             _ => (volume.plug_bytes(), "size of the tables"),

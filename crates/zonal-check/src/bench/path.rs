@@ -40,7 +40,7 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new(device: Arc<dyn Device>, mode: WriteMode, merge: bool) -> Writer {
-        let options = VolumeOptions { mode: Some(mode), merge };
+        let options = VolumeOptions { mode: Some(mode), merge, ..VolumeOptions::default() };
         Writer::on(Arc::new(Volume::open(device, options).expect("an emulated device opens")))
     }
 

@@ -71,7 +71,7 @@ pub(super) fn own_zones(effort: Effort, report: &mut Report) {
 }
 
 fn open(options: EmulatedOptions, mode: WriteMode) -> Volume {
-    let options_of = VolumeOptions { mode: Some(mode), merge: true };
+    let options_of = VolumeOptions { mode: Some(mode), merge: true, ..VolumeOptions::default() };
     Volume::open(null(options), options_of).expect("an emulated device opens")
 }
 

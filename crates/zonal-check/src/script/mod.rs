@@ -7,7 +7,7 @@
 //! # What it insists on
 //! Of the commands in flight to a sequential zone, from `submit` until `poll` has handed out the answer:
 //! - a positional write is alone, appends are with appends only, a reset or finish is alone;
-//! - a positional write begins where the zone stands;
+//! - a positional write begins where the zone stands, an append names the zone's start;
 //! - no command is larger than the device takes, and none leaves its zone.
 //!
 //! A breach panics where it happens. [`Script::allow_together`] and [`Script::allow_misplaced`] are for what is a breach
@@ -270,6 +270,7 @@ impl State {
                 assert!(may_be_together(geometry, seen, other), "{seen:?} while {other:?} is in flight");
             }
         }
+        assert!(seen.op != Op::Append || seen.offset == 0, "{seen:?} does not name its zone");
         let positional = matches!(seen.op, Op::Write | Op::WriteZeroes);
         if positional && !geometry.is_conventional(seen.zone) && !self.allow_misplaced {
             let (_, pointer) = self.zones.state(seen.zone);

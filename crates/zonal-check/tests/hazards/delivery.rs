@@ -13,7 +13,13 @@ use zonal_io::volume::{Channel, TURN_MAX, Volume};
 /// A device that ends everything at once and keeps nothing.
 fn null() -> Arc<Volume> {
     let device = Arc::new(Emulated::new("null:", &EmulatedOptions::default(), Null).unwrap());
-    Arc::new(Volume::open(device, VolumeOptions { mode: Some(WriteMode::PerZone), merge: false }).unwrap())
+    Arc::new(
+        Volume::open(
+            device,
+            VolumeOptions { mode: Some(WriteMode::PerZone), merge: false, ..VolumeOptions::default() },
+        )
+        .unwrap(),
+    )
 }
 
 /// Zones of 2048 sectors, all of them writable.
@@ -153,7 +159,10 @@ fn u03_call_delivers_no_more_than_its_share() {
     ];
     for (scene, merge, play) in scenes {
         let script = Arc::new(Script::new(long_zones()));
-        let rig = Rig::on(script, VolumeOptions { mode: Some(WriteMode::PerZone), merge });
+        let rig = Rig::on(
+            script,
+            VolumeOptions { mode: Some(WriteMode::PerZone), merge, ..VolumeOptions::default() },
+        );
         rig.write(1, 0, 1);
         let told = Arc::new(AtomicUsize::new(0));
         let counted = told.clone();
@@ -223,7 +232,7 @@ fn u05_closed_channel_hears_of_what_is_outstanding() {
 fn u06_dropped_volume_tells_nobody_and_frees_the_buffers() {
     let script = Arc::new(Script::new(script::info()));
     script.style(|_| Style::Now(Answer::Obey));
-    let options = VolumeOptions { mode: Some(WriteMode::PerZone), merge: true };
+    let options = VolumeOptions { mode: Some(WriteMode::PerZone), merge: true, ..VolumeOptions::default() };
     let volume = Volume::open(script.clone(), options).unwrap();
     script.style(|_| Style::Later);
     let told = Arc::new(AtomicUsize::new(0));

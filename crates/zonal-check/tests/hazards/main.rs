@@ -5,6 +5,7 @@
 mod admission;
 mod append;
 mod busy;
+mod chains;
 mod delivery;
 mod errors;
 mod lifecycle;
@@ -12,6 +13,7 @@ mod management;
 mod order;
 mod pointer;
 mod progress;
+mod qd1;
 mod recovery;
 mod table;
 
@@ -65,5 +67,8 @@ fn whole_zones() -> DeviceInfo {
 
 /// A rig that does not merge.
 fn unmerged(info: DeviceInfo, mode: WriteMode) -> Rig {
-    Rig::on(Arc::new(Script::new(info)), VolumeOptions { mode: Some(mode), merge: false })
+    Rig::on(
+        Arc::new(Script::new(info)),
+        VolumeOptions { mode: Some(mode), merge: false, ..VolumeOptions::default() },
+    )
 }

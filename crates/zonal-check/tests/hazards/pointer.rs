@@ -15,7 +15,8 @@ fn h13_pointer_is_known_before_the_first_write() {
         script.set_zone(3, Full, CAPACITY);
         script.set_zone(4, ReadOnly, 5);
         script.set_zone(5, Offline, 0);
-        let rig = Rig::on(script, VolumeOptions { mode: Some(mode), merge: true });
+        let rig =
+            Rig::on(script, VolumeOptions { mode: Some(mode), merge: true, ..VolumeOptions::default() });
         let zone = |z| ZoneIndex(z);
         let strays = [(1, 0), (2, 24), (3, 0), (4, 5), (5, 0)].map(|(z, offset)| rig.write(z, offset, 4));
         assert_eq!(
@@ -118,7 +119,11 @@ fn h40_addresses_beyond_2_pow_32_sectors_are_exact() {
     assert!(start > 1 << 34);
     for mode in PLUGGED {
         let device = Arc::new(Emulated::new("null:16T", &options, Null).unwrap());
-        let volume = Volume::open(device.clone(), VolumeOptions { mode: Some(mode), merge: true }).unwrap();
+        let volume = Volume::open(
+            device.clone(),
+            VolumeOptions { mode: Some(mode), merge: true, ..VolumeOptions::default() },
+        )
+        .unwrap();
         let (sender, ends) = std::sync::mpsc::channel();
         let channel = volume.channel(move |c| sender.send(c.result).unwrap());
         let submit = |request| {

@@ -8,7 +8,10 @@ use zonal_io::volume::Volume;
 
 fn volume(options: &EmulatedOptions, mode: WriteMode) -> Arc<Volume> {
     let device = Arc::new(Emulated::new("null:", options, Null).unwrap());
-    Arc::new(Volume::open(device, VolumeOptions { mode: Some(mode), merge: false }).unwrap())
+    Arc::new(
+        Volume::open(device, VolumeOptions { mode: Some(mode), merge: false, ..VolumeOptions::default() })
+            .unwrap(),
+    )
 }
 
 /// Somebody sleeps for completions while another thread submits.

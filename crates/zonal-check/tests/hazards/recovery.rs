@@ -5,6 +5,9 @@ use zonal_core::Nanos;
 use zonal_io::device::Settled;
 
 const MISPLACED: DeviceError = DeviceError::Zone(ZoneError::InvalidWrite);
+/// [`PLUGGED`], and the mode in which a failure also has to give up the token.
+const MODES: [WriteMode; 3] = [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append];
+
 const TOO_MANY: DeviceError = DeviceError::Zone(ZoneError::TooManyOpen);
 
 /// Errors after which nothing was executed, by their word or by the pointer's.
@@ -52,7 +55,7 @@ fn assert_in_order(rig: &Rig, zone: u32, tokens: &[u64], sectors: u32) {
 
 #[test]
 fn h50_writes_that_were_not_executed_all_succeed_in_order() {
-    for mode in PLUGGED {
+    for mode in MODES {
         for error in NOT_EXECUTED {
             let rig = unmerged(script::info(), mode);
             let writes: Vec<u64> = (0..6).map(|n| rig.write(1, n * 4, 4)).collect();
@@ -66,7 +69,7 @@ fn h50_writes_that_were_not_executed_all_succeed_in_order() {
 
 #[test]
 fn h50_unit_attention_for_the_first_of_many_appends_costs_none() {
-    for mode in PLUGGED {
+    for mode in MODES {
         for error in NOT_EXECUTED {
             let rig = unmerged(script::info(), mode);
             let appends: Vec<u64> = (0..6).map(|_| rig.append(1, 4)).collect();
@@ -110,7 +113,7 @@ fn h47_writes_that_are_sent_again_go_in_order_before_those_that_wait() {
 
 #[test]
 fn one_medium_error_among_appends_costs_one_append() {
-    for mode in PLUGGED {
+    for mode in MODES {
         for bad in 0..5 {
             let rig = unmerged(script::info(), mode);
             let appends: Vec<u64> = (0..5).map(|_| rig.append(1, 4)).collect();
@@ -133,7 +136,7 @@ fn one_medium_error_among_appends_costs_one_append() {
 
 #[test]
 fn one_medium_error_among_writes_costs_it_and_those_that_wait_behind() {
-    for mode in PLUGGED {
+    for mode in MODES {
         let rig = unmerged(script::info(), mode);
         let writes = [0, 4, 8, 12].map(|offset| rig.write(1, offset, 4));
         drive(&rig, |offset, _| if offset == 4 { MEDIUM } else { Answer::Obey });
@@ -173,7 +176,7 @@ fn torn_emulated_append_goes_on_where_it_was_torn() {
 
 #[test]
 fn append_torn_by_the_medium_fails_with_its_garbage() {
-    for mode in PLUGGED {
+    for mode in MODES {
         let rig = Rig::new(script::info(), mode);
         let before = rig.append(1, 4);
         rig.settle();
@@ -188,7 +191,7 @@ fn append_torn_by_the_medium_fails_with_its_garbage() {
 
 #[test]
 fn torn_write_is_read_back_and_its_rest_sent_again() {
-    for mode in PLUGGED {
+    for mode in MODES {
         let rig = Rig::new(script::info(), mode);
         // Three commands; the second is torn.
         let write = rig.write(1, 0, 40);
@@ -206,7 +209,7 @@ fn torn_write_is_read_back_and_its_rest_sent_again() {
 
 #[test]
 fn covered_write_is_done_when_it_is_read_back() {
-    for mode in PLUGGED {
+    for mode in MODES {
         let rig = unmerged(script::info(), mode);
         let writes = [rig.write(1, 0, 8), rig.write(1, 8, 8)];
         rig.step(Answer::Torn(8, DeviceError::Aborted));
@@ -227,7 +230,7 @@ fn covered_write_is_done_when_it_is_read_back() {
 
 #[test]
 fn covered_write_that_is_not_found_has_an_unknown_fate() {
-    for mode in PLUGGED {
+    for mode in MODES {
         let rig = unmerged(script::info(), mode);
         let writes = [rig.write(1, 0, 8), rig.write(1, 8, 8)];
         // The zone moved as if it had been written, but there is something else.
@@ -272,7 +275,7 @@ fn merged_writes_are_decided_one_by_one() {
 
 #[test]
 fn h49_write_that_fails_again_and_again_is_given_up() {
-    for mode in PLUGGED {
+    for mode in MODES {
         let rig = unmerged(script::info(), mode);
         let writes = [rig.write(1, 0, 4), rig.write(1, 4, 4)];
         let append = rig.append(1, 4);
@@ -290,7 +293,7 @@ fn h49_write_that_fails_again_and_again_is_given_up() {
 
 #[test]
 fn h49_three_failures_are_not_too_many() {
-    for mode in PLUGGED {
+    for mode in MODES {
         let rig = unmerged(script::info(), mode);
         let writes: Vec<u64> = (0..4).map(|n| rig.write(1, n * 4, 4)).collect();
         drive(&rig, |_, tried| if tried <= 3 { Answer::Refuse(DeviceError::Busy) } else { Answer::Obey });
@@ -302,7 +305,7 @@ fn h49_three_failures_are_not_too_many() {
 #[test]
 fn refused_write_is_not_sent_again() {
     for error in [DeviceError::Unsupported, DeviceError::OutOfRange, DeviceError::Zone(ZoneError::Boundary)] {
-        for mode in PLUGGED {
+        for mode in MODES {
             let rig = Rig::new(script::info(), mode);
             let write = rig.write(1, 0, 4);
             rig.step(Answer::Refuse(error));
@@ -314,7 +317,7 @@ fn refused_write_is_not_sent_again() {
 
 #[test]
 fn zone_with_another_writer_makes_no_guess() {
-    for mode in PLUGGED {
+    for mode in MODES {
         let rig = unmerged(script::info(), mode);
         let writes = [rig.write(1, 0, 4), rig.write(1, 4, 4)];
         rig.script.set_zone(1, ZoneCondition::ImpOpen, 20);
@@ -341,7 +344,7 @@ fn several_appends_of_which_some_landed_have_an_unknown_fate() {
 
 #[test]
 fn reset_of_a_recovering_zone_ends_what_is_not_decided() {
-    for mode in PLUGGED {
+    for mode in MODES {
         let rig = Rig::new(script::info(), mode);
         let write = rig.write(1, 0, 4);
         let waiting = rig.write(1, 4, 4);
@@ -369,7 +372,7 @@ fn reset_of_a_recovering_zone_ends_what_is_not_decided() {
 
 #[test]
 fn unknown_pointer_leaves_the_fate_of_a_write_unknown() {
-    for mode in PLUGGED {
+    for mode in MODES {
         let rig = unmerged(script::info(), mode);
         let write = rig.write(1, 0, 4);
         rig.step(Answer::Refuse(DeviceError::Aborted));
@@ -380,7 +383,7 @@ fn unknown_pointer_leaves_the_fate_of_a_write_unknown() {
 
 #[test]
 fn write_that_timed_out_and_comes_late_is_not_written_twice() {
-    for mode in PLUGGED {
+    for mode in MODES {
         for executed in [false, true] {
             let rig = unmerged(script::info(), mode);
             rig.script.settle_with(Settled::NotYet(None));
@@ -403,7 +406,7 @@ fn write_that_timed_out_and_comes_late_is_not_written_twice() {
 
 #[test]
 fn append_that_timed_out_and_comes_late_is_there_once() {
-    for mode in PLUGGED {
+    for mode in MODES {
         let rig = unmerged(script::info(), mode);
         rig.script.settle_with(Settled::NotYet(None));
         let append = rig.append(1, 4);
@@ -421,7 +424,7 @@ fn append_that_timed_out_and_comes_late_is_there_once() {
 /// The old reset must not take away what was written after it.
 #[test]
 fn reset_that_timed_out_is_settled_before_anything_is_written() {
-    for mode in PLUGGED {
+    for mode in MODES {
         let rig = unmerged(script::info(), mode);
         rig.write(1, 0, 4);
         rig.settle();
@@ -450,7 +453,7 @@ fn reset_that_timed_out_is_settled_before_anything_is_written() {
 
 #[test]
 fn zone_that_cannot_be_settled_is_left_alone() {
-    for mode in PLUGGED {
+    for mode in MODES {
         let rig = unmerged(script::info(), mode);
         rig.script.settle_with(Settled::Never(DeviceError::Gone));
         let (write, waiting) = (rig.write(1, 0, 4), rig.write(1, 4, 4));
@@ -503,7 +506,7 @@ fn write_without_a_slot_waits_until_a_zone_is_filled_reset_finished_or_closed() 
 
 #[test]
 fn write_without_a_slot_that_nobody_will_free_is_given_up() {
-    for mode in PLUGGED {
+    for mode in MODES {
         let rig = unmerged(script::info(), mode);
         rig.write(1, 0, 16);
         rig.settle();

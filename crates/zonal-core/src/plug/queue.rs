@@ -26,7 +26,8 @@ pub enum Next {
         /// How many writes share the command.
         parts: u32,
     },
-    /// Take one request and issue this reset or finish, which decides about the failed writes: [`Queue::abandon`] them.
+    /// Take one request and issue this reset or finish, which decides about the failed writes: see
+    /// [`Queue::abandon_for_management`].
     Manage(Op),
     /// Ask the device where the zone stands, then call [`Queue::resynced`] or [`Queue::resync_failed`].
     Resync,
@@ -57,8 +58,10 @@ pub struct Queue<T> {
     asking: bool,
     /// The last report failed and nobody has come since: asking again would spin.
     gave_up: bool,
-    /// A reset of all zones wants this one quiet; ends with [`Queue::release`].
+    /// Somebody wants this zone quiet; ends with [`Queue::release`].
     held: bool,
+    /// While held: what waits stays, for afterwards.
+    keeps: bool,
     /// While held: how many of the first requests came before that and go first.
     ahead: usize,
     /// The last resynchronisation found a loss here; tells a dependent write from a misplaced one.
@@ -74,6 +77,7 @@ impl<T> Default for Queue<T> {
             asking: false,
             gave_up: false,
             held: false,
+            keeps: false,
             ahead: 0,
             lost_at: None,
             repair: None,
@@ -115,7 +119,7 @@ impl<T> Queue<T> {
     /// Failed writes come back this way, too, from the last to the first.
     pub fn push_front(&mut self, word: Word, item: Item<T>) -> Word {
         self.gave_up = false;
-        self.ahead += usize::from(self.held);
+        self.ahead += usize::from(self.held && !self.keeps);
         self.items.push_front(item);
         word.waiting()
     }
@@ -164,6 +168,18 @@ impl<T> Queue<T> {
         }
     }
 
+    /// Whether [`Queue::next`] would issue a write or refuse one.
+    #[inline]
+    pub fn would_write(&self, word: Word) -> bool {
+        let is_closed = word.frozen()
+            || word.recovers()
+            || self.asking
+            || (self.held && self.ahead == 0)
+            || self.is_blocked();
+        let front = self.items.front().map(|(shape, _)| shape.kind());
+        !is_closed && word.in_flight() == 0 && matches!(front, Some(Kind::Write(..)))
+    }
+
     /// The write at the head, if it can follow the one that [`Queue::next`] has just let go out, or the one that followed
     /// that: whoever completes the one before issues it, without asking the queue. Returns the word and its offset.
     ///
@@ -188,7 +204,7 @@ impl<T> Queue<T> {
     where
         I: DoubleEndedIterator<Item = Item<T>>,
     {
-        if word.recalled() {
+        if self.is_superseded() {
             let promised = rest.map(|item| {
                 aborted.push(item.token);
                 item.kind.sectors()
@@ -201,6 +217,11 @@ impl<T> Queue<T> {
             self.push_front(word, item);
         }
         word.taken_back(promised).waiting()
+    }
+
+    /// Whether a reset or finish has come behind what is at the device.
+    fn is_superseded(&self) -> bool {
+        (self.held && !self.keeps) || self.items.shapes().any(|s| matches!(s.kind(), Kind::Manage(_)))
     }
 
     /// The token of the request at the head.
@@ -317,10 +338,17 @@ impl<T> Queue<T> {
         word.waiting()
     }
 
-    /// Ends what [`Queue::hold`] began; `pointer` is where the zone stands if it was reset.
+    /// As [`Queue::hold`], but what waits stays and goes on afterwards, and so does what arrives.
+    pub fn pause(&mut self, word: Word) -> Word {
+        self.held = true;
+        self.keeps = true;
+        word.waiting()
+    }
+
+    /// Ends what [`Queue::hold`] or [`Queue::pause`] began; `pointer` is where the zone stands if it was reset.
     pub fn release(&mut self, word: Word, pointer: Option<u32>) -> Word {
         assert!(word.frozen(), "the zone was not held");
-        (self.held, self.ahead) = (false, 0);
+        (self.held, self.keeps, self.ahead) = (false, false, 0);
         self.thaw(word, pointer)
     }
 

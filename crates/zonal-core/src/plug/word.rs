@@ -10,7 +10,9 @@
 //!    43   appends  what is in flight are native appends
 //! 44-45   class    sequential, conventional, read-only, offline
 //!    46   recalled what follows the write in flight without asking comes back first
-//! 47-63   zero
+//!    47   zero
+//! 48-55   epoch    changes with the write mode, so that nothing decided in another mode takes effect in this one
+//! 56-63   zero
 //! ```
 
 use crate::error::RequestError;
@@ -24,6 +26,7 @@ const FROZEN: u64 = 1 << 42;
 const APPENDS: u64 = 1 << 43;
 const CLASS_SHIFT: u32 = 44;
 const RECALLED: u64 = 1 << 46;
+const EPOCH_SHIFT: u32 = 48;
 
 /// Most native appends that one zone has in flight: what the word's field can count.
 pub const APPENDS_IN_FLIGHT_MAX: u32 = 255;
@@ -221,6 +224,12 @@ impl Word {
     pub(super) fn followed(self, sectors: u32) -> Word {
         debug_assert!(self.in_flight() == 1 && self.waits());
         Word(self.0 + sectors as u64)
+    }
+
+    /// The word in another epoch, for whoever has the zone frozen.
+    #[inline]
+    pub const fn in_epoch(self, epoch: u8) -> Word {
+        Word(self.0 & !(0xFF << EPOCH_SHIFT) | (epoch as u64) << EPOCH_SHIFT)
     }
 
     /// The word with `sectors` that were promised taken back.

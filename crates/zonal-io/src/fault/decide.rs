@@ -202,9 +202,7 @@ impl State {
 
     /// Keeps a command that changes something, to be carried out after its time-out.
     fn keep_for_later(&mut self, queue: usize, command: &Command, when: Late) -> Option<u64> {
-        // What needs a walk zone by zone has no single late moment.
-        let reaches_fallen = command.op == Op::ResetAll && !self.fallen.is_empty();
-        if matches!(command.op, Op::Read | Op::Report | Op::Flush) || reaches_fallen {
+        if matches!(command.op, Op::Read | Op::Report | Op::Flush) {
             return None;
         }
         let id = self.number();

@@ -26,8 +26,10 @@ impl State {
     pub(super) fn run_late(&mut self, now: Nanos, is_time: impl Fn(&LateCommand) -> bool) {
         while let Some(at) = self.late.iter().position(&is_time) {
             let late = self.late.remove(at);
-            if self.fallen.refuses(&self.geometry, late.command()).is_none() {
-                self.send(now, late.flight());
+            let command = late.command();
+            let is_refused = self.fallen.refuses(&self.geometry, command).is_some();
+            if !is_refused && !self.reaches_fallen(command) {
+                self.send_on(now, late.flight());
             }
         }
     }

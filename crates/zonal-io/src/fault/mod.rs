@@ -35,7 +35,9 @@ pub use rule::{Carried, Effect, InFlight, Late, Ops, Place, Reordered, Rule};
 
 pub(crate) use plan::{RATES, TEXT_MAX, TIME_OUT};
 
-use crate::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Settled, Submitted};
+use crate::device::{
+    Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Settled, Submitted,
+};
 use crate::sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering};
 use state::State;
 use std::time::Duration;
@@ -258,7 +260,10 @@ impl State {
         budget: usize,
         out: &mut Vec<Completed>,
     ) -> Option<Nanos> {
-        for Completed { context, result } in reaped.passed {
+        for Completed { context, mut result } in reaped.passed {
+            if let Ok(Output::Zones(zones)) = &mut result {
+                self.fallen.describe(zones);
+            }
             // It went through before power was cut: nobody may hear that it succeeded.
             match self.was_cut {
                 true => self.gone(queue, context),

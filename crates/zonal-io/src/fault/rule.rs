@@ -295,6 +295,8 @@ impl Rule {
 pub(super) struct Tally {
     seen: u64,
     pub(super) fired: u64,
+    seed: u64,
+    windows: u64,
     random: Pcg64Mcg,
 }
 
@@ -303,7 +305,7 @@ impl Tally {
     pub(super) fn new(seed: u64, index: u64) -> Tally {
         // An odd multiplier keeps the rules of one plan apart; the generator's own seeding mixes.
         let seed = seed ^ index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        Tally { seen: 0, fired: 0, random: Pcg64Mcg::seed_from_u64(seed) }
+        Tally { seen: 0, fired: 0, seed, windows: 0, random: Pcg64Mcg::seed_from_u64(seed) }
     }
 
     /// Counts a command that `rule` is about; whether its effect happens.
@@ -323,7 +325,7 @@ impl Tally {
     }
 
     /// 64 bits.
-    pub(super) fn draw(&mut self) -> u64 {
+    fn draw(&mut self) -> u64 {
         self.random.next_u64()
     }
 
@@ -331,6 +333,12 @@ impl Tally {
     pub(super) fn below(&mut self, n: u32) -> u32 {
         // The bias of a 64-bit product is 2^-32: nothing that a test could see.
         ((u128::from(self.draw()) * u128::from(n)) >> 64) as u32
+    }
+
+    /// A seed for the next window. Not drawn from what decides about commands: when a window opens may depend on time.
+    pub(super) fn window_seed(&mut self) -> u64 {
+        self.windows += 1;
+        self.seed.rotate_left(32) ^ self.windows
     }
 
     /// Whether the rule can do nothing any more.

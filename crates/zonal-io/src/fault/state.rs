@@ -182,9 +182,8 @@ impl State {
                 self.gather(now, rule, flight);
                 None
             }
-            Verdict::Execute { .. } if command.op == Op::ResetAll && !self.fallen.is_empty() => {
-                let zones = self.geometry.conventional_zones()..self.geometry.zones();
-                let walk = ResetWalk::new(zones, self.fallen.zones());
+            Verdict::Execute { .. } if self.reaches_fallen(command) => {
+                let walk = self.walk_around_fallen();
                 self.walk(now, host, walk)
             }
             Verdict::Execute { sectors, bad } => {
@@ -247,13 +246,35 @@ impl State {
         }
     }
 
-    /// Sends a command that the host need not bring again.
-    pub(super) fn send(&mut self, now: Nanos, flight: Flight) {
-        let queue = flight.queue;
+    /// Sends a command that waited here, in whose zone much may have happened since; gives it back if there is no room.
+    fn send(&mut self, now: Nanos, flight: Flight) -> Option<Flight> {
+        if let Whom::Host(_) = flight.whom
+            && let Some(error) = self.fallen.refuses(&self.geometry, &flight.command)
+        {
+            self.ended(now, flight.whom, Err(error));
+            return None;
+        }
+        let flight = match flight {
+            Flight { whom: Whom::Host(host), command, .. } if self.reaches_fallen(&command) => {
+                self.walk_and_tell(now, host);
+                return None;
+            }
+            other => other,
+        };
         match self.issue(now, flight) {
-            Issued::Pending => {}
-            Issued::Done(flight, result) => self.ended(now, flight.whom, result),
-            Issued::Busy(flight) => self.queues[queue].outbox.push_back(flight),
+            Issued::Pending => None,
+            Issued::Done(flight, result) => {
+                self.ended(now, flight.whom, result);
+                None
+            }
+            Issued::Busy(flight) => Some(flight),
+        }
+    }
+
+    /// Sends a command that waited here, now or when there is room.
+    pub(super) fn send_on(&mut self, now: Nanos, flight: Flight) {
+        if let Some(flight) = self.send(now, flight) {
+            self.queues[flight.queue].outbox.push_back(flight);
         }
     }
 
@@ -264,13 +285,9 @@ impl State {
         }
         for _ in 0..self.queues[queue].outbox.len() {
             let Some(flight) = self.queues[queue].outbox.pop_front() else { break };
-            match self.issue(now, flight) {
-                Issued::Pending => {}
-                Issued::Done(flight, result) => self.ended(now, flight.whom, result),
-                Issued::Busy(flight) => {
-                    self.queues[queue].outbox.push_front(flight);
-                    break;
-                }
+            if let Some(flight) = self.send(now, flight) {
+                self.queues[queue].outbox.push_front(flight);
+                break;
             }
         }
         self.run_late(now, |late| match (late.when, late.told) {
@@ -336,6 +353,25 @@ impl State {
             });
         }
         self.hold(now, host, result)
+    }
+
+    /// Whether `command` as it is would change zones that have fallen.
+    pub(super) fn reaches_fallen(&self, command: &Command) -> bool {
+        command.op == Op::ResetAll && !self.fallen.is_empty()
+    }
+
+    /// A reset of all zones that leaves the fallen ones alone.
+    fn walk_around_fallen(&self) -> ResetWalk {
+        let zones = self.geometry.conventional_zones()..self.geometry.zones();
+        ResetWalk::new(zones, self.fallen.zones())
+    }
+
+    /// The same for a host that has been told to wait.
+    fn walk_and_tell(&mut self, now: Nanos, host: Host) {
+        let (queue, about, walk) = (host.queue, host.scope, self.walk_around_fallen());
+        if let Some((context, result)) = self.walk(now, host, walk) {
+            self.add_ready(now, queue, Ready { context, result, scope: about, late: None });
+        }
     }
 
     /// Resets zone after zone as far as the wrapped device answers at once.

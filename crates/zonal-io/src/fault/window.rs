@@ -47,7 +47,7 @@ impl State {
         let Effect::Reorder { window, hold, .. } = what.effect else {
             unreachable!("only a rule that reorders gathers")
         };
-        let (due, seed) = (later(now, hold), tally.draw());
+        let (due, seed) = (later(now, hold), tally.window_seed());
         let (commands, answers) = (Vec::new(), Vec::new());
         self.windows.push(Window { rule, queue, due, size: window, seed, commands, answers });
         self.queues[queue].has_news = true;
@@ -72,7 +72,7 @@ impl State {
         shuffle(seed, &mut commands);
         shuffle(seed, &mut answers);
         for flight in commands {
-            self.send(now, flight);
+            self.send_on(now, flight);
         }
         for ready in answers {
             self.add_ready(now, queue, ready);

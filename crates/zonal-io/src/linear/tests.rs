@@ -358,6 +358,32 @@ fn volume_writes_through_a_concatenation() {
 }
 
 #[test]
+fn volume_that_passes_a_reset_of_all_zones_on_reaches_its_range_only() {
+    for options in [options(), polled()] {
+        let inside = ram(&options);
+        (0..8).for_each(|zone| write(&*inside, zone * 64, 4, 1).unwrap());
+        let device = Arc::new(Linear::range(inside.clone(), 3..6).unwrap());
+        let direct = VolumeOptions { mode: Some(volume::WriteMode::Direct), ..VolumeOptions::default() };
+        let volume = Arc::new(Volume::open(device, direct).unwrap());
+        let ended = Arc::new(AtomicUsize::new(0));
+        let noted = ended.clone();
+        let channel = volume.channel(move |c| {
+            assert_eq!(c.result, Ok(Output::Done));
+            noted.fetch_add(1, Ordering::Relaxed);
+        });
+        volume.submit(Nanos(0), &channel, Request::reset_all());
+        let mut now = 0;
+        while ended.load(Ordering::Relaxed) == 0 {
+            now += 10;
+            assert!(now < 10_000, "stuck");
+            volume.poll(Nanos(now));
+        }
+        drop(volume);
+        assert_eq!(pointers(&*inside), [4, 4, 4, 0, 0, 0, 4, 4]);
+    }
+}
+
+#[test]
 fn names_lead_to_ranges_and_concatenations() {
     let open = |name: &str| Registry::default().open(name);
     let small = "null:size=1M,zone_size=64k";

@@ -13,7 +13,7 @@ use super::turn::{Event, Stack, Turn};
 use super::{Shard, Volume};
 use crate::device::Context;
 use zonal_core::plug::{Item, Kind, Rules, Word};
-use zonal_core::{Nanos, RequestError, ZoneIndex};
+use zonal_core::{Nanos, Op, RequestError, ZoneIndex};
 
 /// Most writes that follow one: long enough to make the lock cheap, short enough for a zone's turn to end.
 pub(super) const CHAIN_MAX: usize = 16;
@@ -75,6 +75,10 @@ impl Volume {
         while let Some(mut pending) = next {
             next = pending.behind.take();
             pending.plugged = false;
+            if pending.op == Op::Append {
+                // It gives its place up. It may go out natively, and then has to name its zone.
+                pending.sector = self.info.geometry.start_of(zone);
+            }
             let kind = Kind::Write(self.write_kind(&pending), pending.sectors);
             rest.push(Item { kind, mergeable: false, token: pending });
         }

@@ -26,16 +26,18 @@ mod manage;
 mod mode;
 mod pending;
 mod plugs;
+mod quiesce;
 mod recovery;
 mod request;
 mod stalled;
 mod submit;
+mod token;
 mod turn;
 
 pub use channel::{Channel, TURN_MAX};
 pub use counters::Statistics;
 pub use driver::Driver;
-pub use mode::{UnknownMode, WriteMode};
+pub use mode::{SwitchError, UnknownMode, WriteMode};
 pub(crate) use pending::{Merged, Pending};
 pub use plugs::{Condition, PlugStatus};
 pub(crate) use recovery::ReadBack;
@@ -50,12 +52,15 @@ use channel::{Channels, begin_call, end_call};
 use counters::Counters;
 use crossbeam_queue::SegQueue;
 use hashbrown::HashMap;
-use manage::ResetAll;
+use mode::Policy;
+use quiesce::Quiesce;
 use recovery::Patients;
 use stalled::Stalled;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
-use zonal_core::plug::{APPENDS_IN_FLIGHT_MAX, Class, Queue, Rules, Word};
+use token::Token;
+use turn::Work;
+use zonal_core::plug::{Class, Queue, Rules, Word};
 use zonal_core::{
     DeviceError, Nanos, Op, SECTOR_BYTES, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex,
 };
@@ -75,11 +80,13 @@ pub struct VolumeOptions {
     pub mode: Option<WriteMode>,
     /// Whether waiting contiguous writes share commands.
     pub merge: bool,
+    /// In mode `qd1`, commands after which the next zone in line has its turn; 0: a zone is drained first.
+    pub qd1_quantum: u32,
 }
 
 impl Default for VolumeOptions {
     fn default() -> VolumeOptions {
-        VolumeOptions { mode: None, merge: true }
+        VolumeOptions { mode: None, merge: true, qd1_quantum: 0 }
     }
 }
 
@@ -119,11 +126,9 @@ pub enum OpenError {
 pub struct Volume {
     device: Arc<dyn Device>,
     info: DeviceInfo,
-    mode: WriteMode,
-    mode_reason: &'static str,
+    policy: Policy,
     merge_sectors_max: u32,
-    appends_in_flight_max: u32,
-    append_sectors_max: u32,
+    qd1_quantum: u32,
     words: WordTable,
     shards: Box<[CachePadded<Brief<Shard>>]>,
     /// Zones that can go on but whose thread's turn was over.
@@ -131,9 +136,10 @@ pub struct Volume {
     stalled: Stalled,
     channels: Channels,
     counters: Counters,
-    reset_all: Mutex<ResetAll>,
-    /// A reset of all zones waits and none is under way.
-    reset_all_behind: AtomicBool,
+    quiesce: Mutex<Quiesce>,
+    /// Something that concerns all zones waits and nothing of the kind is under way.
+    quiesce_behind: AtomicBool,
+    token: Token,
     patients: Patients,
 }
 
@@ -223,7 +229,7 @@ impl Volume {
             Some(mode) => (mode, "set by the caller"),
             None => WriteMode::for_device(&info),
         };
-        if mode == WriteMode::Append && info.append_sectors_max == 0 {
+        if mode.fits(&info).is_err() {
             return Err(OpenError::NoAppend { device: info.name });
         }
         let words = WordTable::new(info.geometry.zones());
@@ -232,22 +238,19 @@ impl Volume {
             words.word(zone.zone.0).store(word.0, Ordering::Relaxed);
             Ok(())
         })?;
-        let native = mode != WriteMode::PerZone;
-        let append_sectors_max = if native { info.append_sectors_max } else { info.command_sectors_max };
         Ok(Volume {
-            mode,
-            mode_reason,
+            policy: Policy::new(mode, mode_reason),
             merge_sectors_max: if options.merge { info.command_sectors_max } else { 0 },
-            appends_in_flight_max: if mode == WriteMode::Append { APPENDS_IN_FLIGHT_MAX } else { 0 },
-            append_sectors_max,
+            qd1_quantum: options.qd1_quantum,
             words,
             shards: std::iter::repeat_with(Default::default).take(1 << SHARD_BITS).collect(),
             ready: SegQueue::new(),
             stalled: Stalled::new(info.queues),
             channels: Channels::default(),
             counters: Counters::new(),
-            reset_all: Mutex::default(),
-            reset_all_behind: AtomicBool::new(false),
+            quiesce: Mutex::default(),
+            quiesce_behind: AtomicBool::new(false),
+            token: Token::default(),
             patients: Patients::default(),
             device,
             info,
@@ -266,12 +269,15 @@ impl Volume {
 
     /// The write mode and why it was chosen.
     pub fn mode(&self) -> (WriteMode, &'static str) {
-        (self.mode, self.mode_reason)
+        (self.policy.mode(), self.policy.reason())
     }
 
     /// Largest zone append that this volume takes, in sectors; 0 where it takes none.
     pub fn append_sectors_max(&self) -> u32 {
-        self.append_sectors_max
+        match self.policy.mode() {
+            WriteMode::Direct | WriteMode::Append => self.info.append_sectors_max,
+            WriteMode::PerZone | WriteMode::Qd1 => self.info.command_sectors_max,
+        }
     }
 
     /// Live counters.
@@ -306,7 +312,7 @@ impl Volume {
         begin_call();
         // First what earlier calls have left over: it came first.
         self.channels.backlog().deliver();
-        self.next_reset_all(now);
+        self.next_quiesce(now);
         let mut deadline = None;
         let mut progress = Progress::None;
         for queue in 0..self.info.queues {
@@ -319,7 +325,8 @@ impl Volume {
         let more = progress.contains(&Progress::Some)
             || patients == Progress::Some
             || self.patients.are_fresh()
-            || self.reset_all_behind.load(Ordering::Acquire)
+            || self.quiesce_behind.load(Ordering::Acquire)
+            || self.token.is_parked()
             || !self.ready.is_empty()
             || !self.channels.backlog().is_empty();
         end_call();
@@ -359,6 +366,10 @@ impl Volume {
 
     fn serve_ready(&self, now: Nanos) -> Progress {
         let mut progress = Progress::None;
+        if let Some(zone) = self.token.unpark() {
+            self.run(now, Work::Turn(zone));
+            progress = Progress::Some;
+        }
         for _ in 0..TURN_MAX {
             // The queue's own test for emptiness is cheaper than a pop that finds nothing.
             if self.ready.is_empty() {
@@ -377,7 +388,7 @@ impl Volume {
             zone,
             capacity: self.info.geometry.capacity_of(zone),
             merge_sectors_max: self.merge_sectors_max,
-            appends_in_flight_max: self.appends_in_flight_max,
+            appends_in_flight_max: self.policy.appends_in_flight_max(),
         }
     }
 

@@ -1,8 +1,10 @@
 //! Write modes.
 
 use crate::device::DeviceInfo;
+use crate::sync::{AtomicU32, Mutex, Ordering};
 use std::fmt;
 use std::str::FromStr;
+use zonal_core::plug::APPENDS_IN_FLIGHT_MAX;
 
 /// How writes to sequential zones get to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -12,26 +14,44 @@ pub enum WriteMode {
     Direct,
     /// Plugged: one write a zone at the device. Appends are emulated.
     PerZone,
+    /// Plugged, and one write of all sequential zones at the device, the waiting ones of a zone before those of the next:
+    /// what rotational drives are fastest with. Appends are emulated. Reads, management and conventional zones go freely.
+    Qd1,
     /// Plugged, with appends as native commands, several in flight a zone; positional writes drain them first.
     Append,
 }
 
 impl WriteMode {
     /// Every mode, in the order of the documentation.
-    pub const ALL: [WriteMode; 3] = [WriteMode::Direct, WriteMode::PerZone, WriteMode::Append];
+    pub const ALL: [WriteMode; 4] =
+        [WriteMode::Direct, WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append];
 
     /// The name on command lines and in listings.
     pub const fn name(self) -> &'static str {
         match self {
             WriteMode::Direct => "direct",
             WriteMode::PerZone => "per-zone",
+            WriteMode::Qd1 => "qd1",
             WriteMode::Append => "append",
+        }
+    }
+
+    /// Whether a device can do it.
+    ///
+    /// # Errors
+    /// [`SwitchError::NoAppend`].
+    pub fn fits(self, info: &DeviceInfo) -> Result<(), SwitchError> {
+        match self {
+            WriteMode::Append if info.append_sectors_max == 0 => Err(SwitchError::NoAppend),
+            _ => Ok(()),
         }
     }
 
     /// The mode that suits a device, and why.
     pub fn for_device(info: &DeviceInfo) -> (WriteMode, &'static str) {
-        if info.append_sectors_max > 0 {
+        if info.rotational {
+            (WriteMode::Qd1, "the device is rotational")
+        } else if info.append_sectors_max > 0 {
             (WriteMode::Append, "the device has native zone append")
         } else {
             (WriteMode::PerZone, "the device has no native zone append")
@@ -54,5 +74,80 @@ impl FromStr for WriteMode {
 
 /// A name that is no write mode.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("unknown write mode {0:?}; there are direct, per-zone and append")]
+#[error("unknown write mode {0:?}; there are direct, per-zone, qd1 and append")]
 pub struct UnknownMode(pub String);
+
+/// Why a volume does not switch to a mode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SwitchError {
+    /// From or to mode `direct`.
+    #[error("mode direct is chosen when the volume is opened and stays: nobody counts what is in flight")]
+    Direct,
+    /// Mode `append` on a device without zone append.
+    #[error("write mode append needs native zone append, which the device does not have")]
+    NoAppend,
+}
+
+/// The write mode in force, read by every write.
+pub(super) struct Policy {
+    /// Index in [`WriteMode::ALL`], and from bit 8 on the epoch.
+    now: AtomicU32,
+    reason: Mutex<&'static str>,
+}
+
+impl Policy {
+    pub(super) fn new(mode: WriteMode, reason: &'static str) -> Policy {
+        Policy { now: AtomicU32::new(mode as u32), reason: Mutex::new(reason) }
+    }
+
+    /// For a write that goes out by a zone's word: to be read after the word, whose epoch tells a switch in between.
+    #[inline]
+    pub(super) fn mode(&self) -> WriteMode {
+        WriteMode::ALL[(self.now.load(Ordering::Relaxed) & 0xFF) as usize]
+    }
+
+    /// As [`Policy::mode`], for the hot path.
+    #[inline]
+    pub(super) fn is(&self, mode: WriteMode) -> bool {
+        self.now.load(Ordering::Relaxed) as u8 == mode as u8
+    }
+
+    pub(super) fn reason(&self) -> &'static str {
+        *self.reason.lock()
+    }
+
+    /// Changes with every switch.
+    pub(super) fn epoch(&self) -> u8 {
+        (self.now.load(Ordering::Relaxed) >> 8) as u8
+    }
+
+    /// Only while every zone is frozen.
+    pub(super) fn switch(&self, mode: WriteMode) {
+        let epoch = self.epoch().wrapping_add(1);
+        self.now.store(mode as u32 | u32::from(epoch) << 8, Ordering::Release);
+        *self.reason.lock() = "set while running";
+    }
+
+    /// Native appends that one zone may have in flight; 0: appends are emulated.
+    #[inline]
+    pub(super) fn appends_in_flight_max(&self) -> u32 {
+        if self.is(WriteMode::Append) { APPENDS_IN_FLIGHT_MAX } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_at_their_index() {
+        for (n, mode) in WriteMode::ALL.into_iter().enumerate() {
+            assert_eq!(mode as usize, n, "{mode}");
+            assert_eq!(mode.name().parse(), Ok(mode));
+            let policy = Policy::new(WriteMode::PerZone, "");
+            policy.switch(mode);
+            assert_eq!((policy.mode(), policy.epoch()), (mode, 1));
+        }
+    }
+}

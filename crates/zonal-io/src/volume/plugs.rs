@@ -17,13 +17,14 @@ pub struct PlugStatus {
     pub zone: u32,
     /// Bit 0: writes are at the device or wait; bit 1: the pointer is being resynchronised.
     pub flags: u32,
-    /// One for the plug itself and one for each write at the device or waiting.
+    /// One for the plug itself and one for each write at the device or waiting in the queue.
     pub references: u32,
     /// Condition as far as the write path knows it.
     pub condition: Condition,
     /// Issue-time pointer, in sectors from the zone's start.
     pub write_pointer: u32,
-    /// Waiting requests.
+    /// Requests in the zone's queue. Writes that follow the one at the device without coming back to the queue, at most
+    /// 16, are not among them, though `write_pointer` lies behind them.
     pub pending: u32,
 }
 

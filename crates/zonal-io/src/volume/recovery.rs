@@ -134,7 +134,7 @@ impl Volume {
     }
 
     fn failed_write(&self, pending: Box<Pending>, error: DeviceError) -> FailedWrite {
-        let native = self.appends_in_flight_max > 0;
+        let native = self.policy.appends_in_flight_max() > 0;
         let addressed = match pending.op {
             Op::Append if native => Addressed::Native,
             Op::Append if pending.done == 0 => Addressed::Emulated,
@@ -267,7 +267,7 @@ impl Volume {
 
     /// The failed writes of a zone that is about to be reset or finished end with what the device said.
     pub(super) fn abandon_failed(&self, zone: ZoneIndex, shard: &mut Shard, turn: &mut Turn) {
-        for write in shard.queue(zone).abandon() {
+        for write in shard.queue(zone).abandon_for_management() {
             self.end_with(write.token, Err(write.error.into()), turn);
         }
     }

@@ -92,7 +92,7 @@ impl Volume {
             Op::Flush if !self.info.volatile_cache => Ok(Route::Done),
             Op::Flush => Ok(Route::Plain),
             Op::Report => self.check_range(request.sector, 1).map(|()| Route::Plain),
-            Op::ResetAll if self.mode == WriteMode::Direct => Ok(Route::Plain),
+            Op::ResetAll if self.policy.is(WriteMode::Direct) => Ok(Route::Plain),
             Op::ResetAll => Ok(Route::ResetAll),
             Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose => self.check_management(request),
         }
@@ -121,7 +121,7 @@ impl Volume {
 
     #[inline]
     fn way_of_one_zone(&self, op: Op, zone: ZoneIndex) -> Route {
-        if op == Op::Read || self.mode == WriteMode::Direct || self.info.geometry.is_conventional(zone) {
+        if op == Op::Read || self.policy.is(WriteMode::Direct) || self.info.geometry.is_conventional(zone) {
             Route::Plain
         } else {
             Route::Plug(zone)
@@ -134,21 +134,21 @@ impl Volume {
         self.check_block(sector, sectors)?;
         check_buffer(request)?;
         let zone = self.zone_at_its_start(sector)?;
-        if sectors > self.append_sectors_max {
-            return Err(RequestError::Invalid(if self.append_sectors_max == 0 {
+        if sectors > self.append_sectors_max() {
+            return Err(RequestError::Invalid(if self.append_sectors_max() == 0 {
                 "mode direct emulates no zone append, and the device has none"
             } else {
                 "longer than the largest zone append"
             }));
         }
-        Ok(if self.mode == WriteMode::Direct { Route::Plain } else { Route::Plug(zone) })
+        Ok(if self.policy.is(WriteMode::Direct) { Route::Plain } else { Route::Plug(zone) })
     }
 
     fn check_management(&self, request: &Pending) -> Result<Route, RequestError> {
         self.check_range(request.sector, 1)?;
         let zone = self.zone_at_its_start(request.sector)?;
         let moves_pointer = matches!(request.op, Op::ZoneReset | Op::ZoneFinish);
-        let plugged = moves_pointer && self.mode != WriteMode::Direct;
+        let plugged = moves_pointer && !self.policy.is(WriteMode::Direct);
         Ok(if plugged { Route::Manage(zone) } else { Route::Plain })
     }
 
@@ -226,12 +226,20 @@ impl Volume {
     pub(super) fn write(&self, now: Nanos, zone: ZoneIndex, slot: &mut Option<Context>) -> Fate {
         let pending = one(slot);
         let kind = self.write_kind(pending);
-        let rules = self.rules(zone);
         let mut word = self.load(zone);
+        if self.policy.is(WriteMode::Qd1) {
+            return self.write_with_token(now, zone, kind, slot);
+        }
         let at = loop {
+            // Read after the word: if the mode has been switched in between, the exchange fails.
+            let rules = self.rules(zone);
             match word.admit(kind, pending.sectors, &rules) {
                 Admission::Issue(next, at) => match self.exchange(zone, word, next) {
                     Ok(()) => break at,
+                    // As likely a switch of the mode as another write.
+                    Err(_) if self.policy.is(WriteMode::Qd1) => {
+                        return self.write_with_token(now, zone, kind, slot);
+                    }
                     Err(seen) => word = seen,
                 },
                 Admission::Refuse(e) => return self.refuse(slot, e),
@@ -240,6 +248,48 @@ impl Volume {
         };
         self.place(zone, at, pending);
         self.issue_first(now, zone, slot)
+    }
+
+    /// A write in mode `qd1`: at once if nobody has the token and nothing speaks against it, otherwise in line.
+    #[inline(never)]
+    fn write_with_token(
+        &self,
+        now: Nanos,
+        zone: ZoneIndex,
+        kind: WriteKind,
+        slot: &mut Option<Context>,
+    ) -> Fate {
+        if !self.token.take() {
+            return self.queue_write(now, zone, kind, slot);
+        }
+        let pending = one(slot);
+        let word = self.load(zone);
+        match word.admit(kind, pending.sectors, &self.rules(zone)) {
+            Admission::Issue(next, at) if self.exchange(zone, word, next).is_ok() => {
+                self.place(zone, at, pending);
+                // The mode was switched before the word was read: the token is of no use, and nobody would give it back.
+                if !self.policy.is(WriteMode::Qd1) {
+                    self.pass_token(now);
+                }
+                self.issue_first(now, zone, slot)
+            }
+            Admission::Refuse(e) => {
+                self.pass_token(now);
+                self.refuse(slot, e)
+            }
+            _ => {
+                let fate = self.queue_write(now, zone, kind, slot);
+                self.pass_token(now);
+                fate
+            }
+        }
+    }
+
+    /// Gives the token to the next zone in line, and lets it go on.
+    pub(super) fn pass_token(&self, now: Nanos) {
+        if let Some(zone) = self.token.pass() {
+            self.run(now, Work::Turn(zone));
+        }
     }
 
     fn refuse(&self, slot: &mut Option<Context>, error: RequestError) -> Fate {
@@ -253,11 +303,16 @@ impl Volume {
     fn issue_first(&self, now: Nanos, zone: ZoneIndex, slot: &mut Option<Context>) -> Fate {
         self.prefer_writes_of_zeroes(one(slot));
         let Some(result) = self.issue(now, slot) else { return Fate::Later };
+        // Read while the write is in flight: the mode is not switched then.
+        let has_token = self.policy.is(WriteMode::Qd1);
         match result {
             Ok(Output::Done)
                 if single(slot).is_some_and(|p| self.ends_with_this_command(p))
                     && self.complete_unqueued(zone) =>
             {
+                if has_token {
+                    self.pass_token(now);
+                }
                 if one(slot).op == Op::Append {
                     end_append_here(slot)
                 } else {
@@ -284,7 +339,7 @@ impl Volume {
     pub(super) fn place(&self, zone: ZoneIndex, at: u32, pending: &mut Pending) {
         pending.plugged = true;
         pending.at = at;
-        if pending.op == Op::Append && self.appends_in_flight_max == 0 {
+        if pending.op == Op::Append && self.policy.appends_in_flight_max() == 0 {
             pending.sector = self.info.geometry.start_of(zone) + Sectors(at.into());
         }
     }
@@ -293,9 +348,11 @@ impl Volume {
     #[inline(never)]
     fn queue_write(&self, now: Nanos, zone: ZoneIndex, kind: WriteKind, slot: &mut Option<Context>) -> Fate {
         let pending = one(slot);
-        let rules = self.rules(zone);
         let mut shard = self.shard(zone).lock();
         let mut word = self.load(zone);
+        // With a token it is not this thread that issues.
+        let may_issue = !self.policy.is(WriteMode::Qd1);
+        let mut rules = self.rules(zone);
         // While the zone waits, its word is this thread's and stays as it is.
         while !word.waits() {
             let (next, issued_at) = match word.admit(kind, pending.sectors, &rules) {
@@ -303,9 +360,9 @@ impl Volume {
                     drop(shard);
                     return self.refuse(slot, e);
                 }
-                Admission::Issue(next, at) => (next, Some(at)),
-                Admission::Wait if pending.nowait => break,
-                Admission::Wait => (word.waiting(), None),
+                Admission::Issue(next, at) if may_issue => (next, Some(at)),
+                _ if pending.nowait => break,
+                _ => (word.waiting(), None),
             };
             match (self.exchange(zone, word, next), issued_at) {
                 (Ok(()), Some(at)) => {
@@ -314,7 +371,10 @@ impl Volume {
                     return self.issue_first(now, zone, slot);
                 }
                 (Ok(()), None) => word = next,
-                (Err(seen), _) => word = seen,
+                (Err(seen), _) => {
+                    word = seen;
+                    rules = self.rules(zone);
+                }
             }
         }
         if pending.nowait {

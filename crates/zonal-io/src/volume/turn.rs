@@ -7,6 +7,7 @@
 use super::Volume;
 use super::channel::{Counted, TURN_MAX};
 use super::counters::{Counter, thread_slot};
+use super::mode::WriteMode;
 use super::pending::{Merged, Pending, Stage};
 use super::recovery::Lost;
 use super::submit::{one, take_one};
@@ -31,6 +32,8 @@ pub(super) enum Work {
     Finished(Context, CommandResult),
     /// A zone may be able to go on.
     Kick(ZoneIndex),
+    /// The same, of the zone that has got the token.
+    Turn(ZoneIndex),
 }
 
 /// What happened to a zone.
@@ -59,6 +62,29 @@ pub(super) enum Event {
     Fed { counts: bool },
     /// Nothing.
     Kick,
+    /// The zone has got the token.
+    Turn,
+}
+
+impl Event {
+    /// Whether a write has ended with it: in mode `qd1` the token comes along.
+    fn brings_token(&self) -> bool {
+        match self {
+            Event::Resynced(_)
+            | Event::Managed(_)
+            | Event::ManagedInDoubt(_)
+            | Event::Settled(_)
+            | Event::ReadBack { .. }
+            | Event::Fed { .. }
+            | Event::Kick
+            | Event::Turn => false,
+            Event::Completed
+            | Event::Broken(_)
+            | Event::Failed(_)
+            | Event::Retry(_)
+            | Event::Withdrawn(_) => true,
+        }
+    }
 }
 
 /// What one turn has done: how many commands it issued, and the requests that ended, in order.
@@ -119,7 +145,7 @@ impl Volume {
                         let mut stack = Stack::new();
                         self.follow(now, zone, behind, &mut turn, &mut stack);
                         self.empty(now, &mut stack, &mut turn);
-                    } else if !self.complete_unqueued(zone) {
+                    } else if self.policy.is(WriteMode::Qd1) || !self.complete_unqueued(zone) {
                         self.go_on(now, zone, Event::Completed, &mut turn);
                     }
                 }
@@ -129,7 +155,7 @@ impl Volume {
             (Some(ContextKind::Merged(m)), Ok(_)) if m.parts.len() > 1 => {
                 let zone = self.info.geometry.zone_of(m.parts[0].sector);
                 let mut turn = Turn::default();
-                if !self.complete_unqueued(zone) {
+                if self.policy.is(WriteMode::Qd1) || !self.complete_unqueued(zone) {
                     self.go_on(now, zone, Event::Completed, &mut turn);
                 }
                 if let Some(Context(ContextKind::Merged(mut m))) = slot.take() {
@@ -169,6 +195,7 @@ impl Volume {
         while let Some(work) = stack.pop() {
             match work {
                 Work::Kick(zone) => self.serve(now, zone, Event::Kick, turn, stack),
+                Work::Turn(zone) => self.serve(now, zone, Event::Turn, turn, stack),
                 Work::Finished(context, result) => self.finished(now, context, result, turn, stack),
             }
         }
@@ -354,20 +381,31 @@ impl Volume {
         turn: &mut Turn,
         stack: &mut Stack,
     ) {
+        let is_turn = matches!(event, Event::Turn);
+        let mut has_token = is_turn || self.policy.is(WriteMode::Qd1) && event.brings_token();
         if matches!(event, Event::Completed) && self.complete_unqueued(zone) {
-            return;
+            return self.leave_token(has_token, stack);
         }
         let mut slot = None;
-        self.next_of(zone, event, turn, &mut slot);
+        self.next_of(zone, event, turn, &mut slot, &mut has_token);
+        self.leave_token(has_token, stack);
         let Some(context) = &slot else { return };
         turn.issued += 1;
         let is_append = matches!(&context.0, ContextKind::One(p) if p.op == Op::Append);
         if let Some(result) = self.issue(now, &mut slot) {
             // Its end will look for the next one: nothing else is left on the stack, however long the chain.
             stack.push(Work::Finished(slot.take().expect("an answered command leaves its context"), result));
-        } else if is_append && self.appends_in_flight_max > 0 {
+        } else if is_append && self.policy.appends_in_flight_max() > 0 {
             // Appends go several at a time: look again. After anything else only its completion brings news.
             stack.push(Work::Kick(zone));
+        }
+    }
+
+    /// Passes the token on, if this step has it and no write has gone out with it.
+    #[inline]
+    fn leave_token(&self, has_token: bool, stack: &mut Stack) {
+        if has_token && let Some(zone) = self.token.pass() {
+            stack.push(Work::Turn(zone));
         }
     }
 
@@ -385,19 +423,45 @@ impl Volume {
     }
 
     /// Puts the zone's next command into `slot`, if it has one; ends the requests that go no further.
+    ///
+    /// `has_token`, in mode `qd1`: whether this step has the token; afterwards, whether it is left with it.
     #[inline]
-    fn next_of(&self, zone: ZoneIndex, event: Event, turn: &mut Turn, slot: &mut Option<Context>) {
-        let rules = self.rules(zone);
+    fn next_of(
+        &self,
+        zone: ZoneIndex,
+        event: Event,
+        turn: &mut Turn,
+        slot: &mut Option<Context>,
+        has_token: &mut bool,
+    ) {
+        let goes_on = !matches!(event, Event::Turn);
         let mut shard = self.shard(zone).lock();
         let mut word = self.apply(zone, event, &mut shard, turn);
         if !word.waits() {
             return;
         }
+        // Under the lock, so that they are those of the mode that the zone is in.
+        let rules = self.rules(zone);
+        let is_qd1 = self.policy.is(WriteMode::Qd1);
         let queue = shard.queue(zone);
         loop {
             if turn.issued >= TURN_MAX && word.is_issuable() {
-                self.ready.push(zone);
+                if std::mem::take(has_token) {
+                    self.token.park(zone);
+                } else {
+                    self.ready.push(zone);
+                }
                 break;
+            }
+            if is_qd1 && queue.would_write(word) {
+                let may = match *has_token {
+                    true => !goes_on || self.token.may_go_on(zone, self.qd1_quantum),
+                    false => self.token.take_or_enlist(zone),
+                };
+                if !may {
+                    break;
+                }
+                *has_token = true;
             }
             let (next_word, next) = queue.next(word, &rules);
             word = next_word;
@@ -419,7 +483,8 @@ impl Volume {
                     *slot = Some(Context::one(queue.pop()));
                     let first = one(slot);
                     self.place_again(zone, at, first);
-                    if !word.appending() {
+                    let in_turns = is_qd1 && self.qd1_quantum > 0;
+                    if !word.appending() && !in_turns {
                         word = self.chain(word, &rules, &mut shard, first);
                     }
                 }
@@ -435,6 +500,10 @@ impl Volume {
                     self.counters.line().add(Counter::Resyncs, 1);
                     *slot = Some(Context(ContextKind::Resync(zone)));
                 }
+            }
+            // A write keeps the token until it ends.
+            if is_qd1 && word.in_flight() > 0 {
+                *has_token = false;
             }
             self.store(zone, word);
             return;
@@ -464,7 +533,7 @@ impl Volume {
     /// Brings an event to the zone's word. With the result waiting, the word is the shard holder's.
     fn apply(&self, zone: ZoneIndex, event: Event, shard: &mut super::Shard, turn: &mut Turn) -> Word {
         match event {
-            Event::Kick => self.load(zone),
+            Event::Kick | Event::Turn => self.load(zone),
             Event::Completed => self.change(zone, Word::completed),
             Event::Broken(behind) => {
                 let word = self.change(zone, Word::completed);
@@ -648,11 +717,9 @@ impl Volume {
                     Op::Read | Op::Write | Op::Append => unsafe { Data::one(p.segment(sectors)) },
                     _ => Data::NONE,
                 };
-                let op = if p.op == Op::Append && p.plugged && self.appends_in_flight_max == 0 {
-                    Op::Write
-                } else {
-                    p.op
-                };
+                // The rest of a torn append has its place.
+                let is_write = || self.policy.appends_in_flight_max() == 0 || p.done > 0;
+                let op = if p.op == Op::Append && p.plugged && is_write() { Op::Write } else { p.op };
                 Command { op, fua: self.fua(p), sectors, sector: p.sector + Sectors(p.done.into()), data }
             }
             ContextKind::Merged(m) => {

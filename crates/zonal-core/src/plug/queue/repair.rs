@@ -64,6 +64,19 @@ impl<T> Queue<T> {
         self.repair.as_ref().map_or(0, |r| r.failed.len() + r.covered.len() + usize::from(r.reading))
     }
 
+    /// Whether anything is kept of a failure.
+    #[inline]
+    pub fn is_in_repair(&self) -> bool {
+        self.repair.is_some()
+    }
+
+    /// Whether recovery keeps writes from going out.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.repair
+            .as_ref()
+            .is_some_and(|r| r.unsettled || r.reading || !r.covered.is_empty() || r.starved.is_some())
+    }
+
     /// The step that recovery wants before any other, if it wants one.
     pub(super) fn next_repair(&mut self, word: Word) -> Option<Next> {
         let (gave_up, held) = (self.gave_up, self.held);
@@ -128,6 +141,12 @@ impl<T> Queue<T> {
         (word.recovering(), self.abandon())
     }
 
+    /// Gives up the failed writes undecided, because the zone is about to be reset or finished; not where it is held for
+    /// something that leaves it as it is.
+    pub fn abandon_for_management(&mut self) -> Vec<Failed<T>> {
+        if self.held && self.keeps { Vec::new() } else { self.abandon() }
+    }
+
     /// Gives up the failed writes undecided, because the zone is reset or finished, or nobody knows where it stands.
     pub fn abandon(&mut self) -> Vec<Failed<T>> {
         if self.repair.is_none() {
@@ -151,7 +170,7 @@ impl<T> Queue<T> {
         let failed = self.abandon();
         let ground = Ground { class, pointer, capacity: rules.capacity, issued: word.pointer() };
         let mut verdicts = plan(&failed, &ground);
-        if self.held || self.items.shapes().any(|s| matches!(s.kind(), Kind::Manage(_))) {
+        if self.is_superseded() {
             // They would be aborted anyway.
             verdicts.iter_mut().for_each(|v| v.decision = Decision::Fail);
         }

@@ -115,6 +115,16 @@ fn busy_queue_leaves_the_command_with_the_host_and_uncounted() {
 }
 
 #[test]
+fn rule_that_comes_second_has_its_turn_later() {
+    let device = faulty(refuse(DeviceError::Medium).times(1));
+    let second = device.inject(refuse(DeviceError::Aborted).times(1));
+    assert_eq!(write(&device, START, 2, 1), Err(DeviceError::Medium));
+    assert_eq!(device.fired(second), 0);
+    assert_eq!(write(&device, START, 2, 1), Err(DeviceError::Aborted));
+    assert_eq!(write(&device, START, 2, 1), Ok(()));
+}
+
+#[test]
 fn command_that_the_wrapped_device_finds_busy_has_not_been_seen() {
     let inner = ram(&EmulatedOptions { hw_queue_depth: 1, ..polled() });
     let device = Fault::new(inner, Plan::of(1, [Rule::new(Effect::Fail(DeviceError::Medium)).nth(2)]));

@@ -9,7 +9,7 @@ mod zones;
 
 use super::*;
 use crate::data::{Data, Segment};
-use crate::device::{CommandResult, Output};
+use crate::device::Output;
 use crate::emulated::{CompleteMode, Emulated, EmulatedOptions, Ram};
 use crate::registry::Registry;
 use crate::volume::run_alone;

@@ -106,6 +106,18 @@ fn window_that_does_not_fill_opens_after_its_time() {
 }
 
 #[test]
+fn poll_that_opens_a_window_says_when_its_commands_are_due() {
+    let inner = ram(&EmulatedOptions { completion_nsec: 30, ..options() });
+    let device = Fault::new(inner, Plan::of(1, [reorder(Reordered::Execution, 4, 100)]));
+    let mut host = Host::new(&device);
+    host.pends(0, 1, Op::Write, START, 2);
+    let (answers, due) = host.poll(100);
+    assert!(answers.is_empty() && due.is_some_and(|d| d <= 130), "{due:?}");
+    assert_eq!(host.poll(100), (vec![], Some(130)));
+    assert_eq!(host.tokens(130), [1]);
+}
+
+#[test]
 fn window_larger_than_the_wrapped_queue_is_carried_out_all_the_same() {
     let inner = ram(&EmulatedOptions { hw_queue_depth: 2, ..polled() });
     let device = Fault::new(inner, Plan::of(1, [reorder(Reordered::Execution, 6, 1000)]));

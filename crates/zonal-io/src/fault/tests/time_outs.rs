@@ -151,6 +151,18 @@ fn time_out_that_the_host_has_not_heard_of_is_not_settled() {
 }
 
 #[test]
+fn settling_leaves_time_outs_alone_that_the_host_has_not_heard_of() {
+    let device = faulty(late(Late::After(Nanos(50))).times(2));
+    timed_out_append(&device);
+    let mut host = Host::new(&device);
+    host.pends(100, 8, Op::Append, START, 4);
+    assert_eq!(device.settle(Nanos(100), ZONE), Settled::Yes);
+    assert_eq!(host.tokens(200), [8]);
+    host.poll(250);
+    assert_eq!(pointer(&device), 4, "the first was given up, the second has come");
+}
+
+#[test]
 fn late_reset_of_all_zones_concerns_every_zone() {
     for (settles, pointer) in [(false, Some(0)), (true, Some(2))] {
         let device = faulty(late(Late::After(Nanos(50))).on(Ops::of(&[Op::ResetAll])));

@@ -93,13 +93,32 @@ fn rule_lets_the_zone_of_a_command_fall_and_the_command_meets_it() {
 }
 
 #[test]
-fn late_write_does_not_reach_a_zone_that_fell() {
-    let late = Effect::TimeOut { after: Nanos(1), carried: Carried::Late(Late::AtSettle) };
-    let device = faulty(Rule::new(late).on(Ops::WRITES).nth(1));
-    assert_eq!(write(&device, START, 2, 1), Err(DeviceError::TimedOut));
+fn late_command_does_not_reach_a_zone_that_fell() {
+    for op in [Op::ZoneReset, Op::ResetAll] {
+        let late = Effect::TimeOut { after: Nanos(1), carried: Carried::Late(Late::AtSettle) };
+        let device = faulty(Rule::new(late).on(Ops::of(&[op])));
+        assert_eq!(write(&device, START, 2, 1), Ok(()));
+        assert_eq!(act(&device, op, START), Err(DeviceError::TimedOut));
+        device.degrade(FELL, Degraded::ReadOnly).unwrap();
+        assert_eq!(device.settle(Nanos(1), FELL), Settled::Yes);
+        assert_eq!(fills(&device, START, 2), Ok(vec![1, 1]));
+    }
+}
+
+#[test]
+fn commands_that_were_gathered_meet_a_zone_that_fell_meanwhile() {
+    let reorder = Effect::Reorder { what: Reordered::Execution, window: 9, hold: Nanos(100) };
+    let device = faulty(Rule::new(reorder).on(Ops::of(&[Op::ResetAll, Op::Write])).after(2));
+    assert_eq!(write(&device, START, 2, 1), Ok(()));
+    assert_eq!(write(&device, 2 * START, 2, 1), Ok(()));
+    let mut host = Host::new(&device);
+    host.pends(0, 1, Op::ResetAll, 0, 0);
+    host.pends(0, 2, Op::Write, START + 2, 2);
     device.degrade(FELL, Degraded::ReadOnly).unwrap();
-    assert_eq!(device.settle(Nanos(1), FELL), Settled::Yes);
-    assert_eq!(fills(&device, START, 2), Ok(vec![0, 0]));
+    let mut answers = host.poll(100).0;
+    answers.sort_by_key(|a| a.0);
+    assert_eq!(answers, [(1, DONE), (2, Err(ZoneError::ReadOnly.into()))]);
+    assert_eq!((fills(&device, START, 2), shape(&device, 2).1), (Ok(vec![1, 1]), Some(0)));
 }
 
 #[test]

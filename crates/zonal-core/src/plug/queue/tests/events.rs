@@ -21,7 +21,7 @@ const COLUMNS: [&str; 13] = [
     "lost 8/0w:l+1",
 ];
 
-const ROWS: [&str; 18] = [
+const ROWS: [&str; 19] = [
     "push",
     "push front",
     "push reset",
@@ -37,6 +37,7 @@ const ROWS: [&str; 18] = [
     "answer ro",
     "no answer",
     "hold",
+    "pause",
     "release 0",
     "release failed",
     "distrust",
@@ -58,7 +59,7 @@ fn column(name: &str) -> (Word, Queue<usize>) {
     (0..waiting.parse().unwrap()).for_each(|n| items.push_back(write(n)));
     let lost_at = own.contains('l').then_some(8);
     let (asking, gave_up, held) = (own.contains('a'), own.contains('g'), own.contains('h'));
-    (word, Queue { items, asking, gave_up, held, ahead: 0, lost_at, repair: None })
+    (word, Queue { items, asking, gave_up, held, keeps: false, ahead: 0, lost_at, repair: None })
 }
 
 fn write(token: usize) -> Item<usize> {
@@ -89,6 +90,7 @@ fn happen(event: &str, word: Word, queue: &mut Queue<usize>, aborted: &mut Vec<u
             word
         }
         "hold" => queue.hold(word, aborted),
+        "pause" => queue.pause(word),
         "release 0" => queue.release(word, Some(0)),
         "release failed" => queue.release(word, None),
         "distrust" => queue.distrust(word),

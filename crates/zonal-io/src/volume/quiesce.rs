@@ -1,0 +1,195 @@
+//! What concerns every sequential zone at once: a reset of all zones, a switch of the write mode.
+//!
+//! Each zone is held until nothing of it is in flight; what arrives meanwhile queues. Once all are quiet, a reset goes to
+//! the device as one command, a switch takes effect at once, and the zones are released. A reset aborts what waits, a
+//! switch leaves it where it is, to be issued in the new mode.
+//!
+//! One at a time; those that come meanwhile stand behind it.
+
+use super::Volume;
+use super::mode::{SwitchError, WriteMode};
+use super::pending::Pending;
+use super::submit::Fate;
+use crate::device::{CommandResult, Context, ContextKind};
+use crate::sync::Ordering;
+use std::collections::VecDeque;
+use zonal_core::plug::{Class, Next, Word};
+use zonal_core::{Nanos, ZoneIndex};
+
+/// What the zones are made quiet for.
+pub(super) enum Purpose {
+    Reset(Box<Pending>),
+    Switch(WriteMode),
+}
+
+/// The one under way and those behind it.
+#[derive(Default)]
+pub(super) struct Quiesce {
+    /// Taken when every zone is quiet.
+    purpose: Option<Purpose>,
+    under_way: bool,
+    /// Zones that are not quiet yet, and one for the walk over them.
+    zones_left: u32,
+    behind: VecDeque<Purpose>,
+}
+
+impl Volume {
+    /// Begins a reset of all zones, or queues it behind what is under way.
+    pub(super) fn reset_all(&self, now: Nanos, mut pending: Box<Pending>) -> Fate {
+        pending.nowait = false;
+        self.quiesce(now, Purpose::Reset(pending));
+        Fate::Later
+    }
+
+    /// Switches the write mode while running: issues nothing more in the old one, waits for what is in flight, and goes on
+    /// in the new one. What waits and what arrives meanwhile keeps its order. Returns at once; [`Volume::mode`] tells when
+    /// it has taken effect, which takes polls.
+    ///
+    /// # Errors
+    /// [`SwitchError`] if the device does not do it, or the mode is or was `direct`: nobody knows then what is in flight.
+    pub fn switch_mode(&self, now: Nanos, mode: WriteMode) -> Result<(), SwitchError> {
+        if mode == WriteMode::Direct || self.mode().0 == WriteMode::Direct {
+            return Err(SwitchError::Direct);
+        }
+        mode.fits(&self.info)?;
+        super::begin_call();
+        self.quiesce(now, Purpose::Switch(mode));
+        super::end_call();
+        Ok(())
+    }
+
+    fn quiesce(&self, now: Nanos, purpose: Purpose) {
+        let aborts = matches!(purpose, Purpose::Reset(_));
+        {
+            let mut state = self.quiesce.lock();
+            if state.under_way {
+                state.behind.push_back(purpose);
+                return;
+            }
+            state.under_way = true;
+            state.zones_left = 1;
+            state.purpose = Some(purpose);
+        }
+        self.hold_zones(now, aborts);
+    }
+
+    fn hold_zones(&self, now: Nanos, aborts: bool) {
+        for zone in self.sequential_zones() {
+            let mut aborted = Vec::new();
+            // Before the zone can be quiet, and not under the shard's lock, whose holders do not wait for mutexes.
+            self.quiesce.lock().zones_left += 1;
+            let mut shard = self.shard(zone).lock();
+            // Read-only and offline ones too: what a zone is may turn out to be something else before the release.
+            let word = self.update(zone, Word::recalling);
+            let queue = shard.queue(zone);
+            if aborts {
+                queue.hold(word, &mut aborted);
+            } else {
+                queue.pause(word);
+            }
+            drop(shard);
+            self.abort(zone, aborted);
+            self.kick(now, zone);
+        }
+        // The walk's own share: what it was for goes on here if every zone was quiet at once.
+        let mut slot = self.zone_is_quiet();
+        if slot.is_some()
+            && let Some(mut result) = self.issue(now, &mut slot)
+        {
+            self.completed(now, &mut slot, &mut result);
+        }
+    }
+
+    /// One zone fewer to wait for. Once it was the last, a switch takes effect, and a reset's command is returned.
+    pub(super) fn zone_is_quiet(&self) -> Option<Context> {
+        let mut state = self.quiesce.lock();
+        state.zones_left -= 1;
+        if state.zones_left > 0 {
+            return None;
+        }
+        let purpose = state.purpose.take().expect("the zones are made quiet for something");
+        drop(state);
+        match purpose {
+            Purpose::Reset(pending) => Some(Context(ContextKind::One(pending))),
+            Purpose::Switch(mode) => {
+                self.policy.switch(mode);
+                self.token.dismiss();
+                self.release_zones(|_| Release::AsItWas);
+                None
+            }
+        }
+    }
+
+    /// Ends a reset of all zones.
+    pub(super) fn finish_reset_all(&self, result: &CommandResult) {
+        if self.mode().0 == WriteMode::Direct {
+            return;
+        }
+        self.release_zones(|word| match result {
+            Ok(_) if word.class() == Class::Sequential => Release::Reset,
+            Ok(_) => Release::AsItWas,
+            // A reset that failed may have reset some zones.
+            Err(e) if e.may_come_late() => Release::Unsettled,
+            Err(_) => Release::Unknown,
+        });
+    }
+
+    /// Releases every zone. Those with waiters go on from the ready list.
+    fn release_zones(&self, how: impl Fn(Word) -> Release) {
+        let epoch = self.policy.epoch();
+        for zone in self.sequential_zones() {
+            let mut shard = self.shard(zone).lock();
+            let word = self.load(zone);
+            let queue = shard.queue(zone);
+            let how = how(word);
+            let word = queue.release(word, matches!(how, Release::Reset).then_some(0)).in_epoch(epoch);
+            let word = match how {
+                Release::AsItWas | Release::Reset => word,
+                Release::Unknown => word.recovering(),
+                Release::Unsettled => queue.unsettle(word),
+            };
+            if queue.is_empty() && !word.recovers() && !queue.is_in_repair() {
+                let (word, next) = queue.next(word, &self.rules(zone));
+                debug_assert!(matches!(next, Next::Nothing));
+                shard.drop_queue(zone);
+                self.store(zone, word);
+            } else {
+                self.store(zone, word);
+                self.ready.push(zone);
+            }
+        }
+        let mut state = self.quiesce.lock();
+        state.under_way = false;
+        self.quiesce_behind.store(!state.behind.is_empty(), Ordering::Release);
+    }
+
+    /// Begins what stands behind, if nothing is under way.
+    pub(super) fn next_quiesce(&self, now: Nanos) {
+        // Read first: an exchange at every poll would cost a locked operation.
+        if !self.quiesce_behind.load(Ordering::Relaxed) || !self.quiesce_behind.swap(false, Ordering::AcqRel)
+        {
+            return;
+        }
+        let next = {
+            let mut state = self.quiesce.lock();
+            if state.under_way { None } else { state.behind.pop_front() }
+        };
+        if let Some(next) = next {
+            self.quiesce(now, next);
+        }
+    }
+
+    pub(super) fn sequential_zones(&self) -> impl Iterator<Item = ZoneIndex> + use<> {
+        let geometry = &self.info.geometry;
+        (geometry.conventional_zones()..geometry.zones()).map(ZoneIndex)
+    }
+}
+
+/// How a zone goes on.
+enum Release {
+    AsItWas,
+    Reset,
+    Unknown,
+    /// The reset timed out and may come late.
+    Unsettled,
+}
