@@ -247,6 +247,28 @@ fn covered_write_that_is_not_found_has_an_unknown_fate() {
     }
 }
 
+/// As a device without data does: a write of zeroes may not be confirmed by a fresh buffer.
+#[test]
+fn device_that_reads_nothing_confirms_nothing() {
+    let rig = Rig::per_zone();
+    let zeroes = rig.submit(Request::write_zeroes(rig.sector(1, 0), 8));
+    rig.step(Answer::Torn(8, DeviceError::Aborted));
+    rig.step(Answer::Obey);
+    assert_eq!(rig.step(Answer::Reply(Ok(Output::Done))).op, Op::Read);
+    assert_eq!(rig.end(zeroes), Some(unknown(1, 8, 0, DeviceError::Aborted)));
+}
+
+#[test]
+fn switch_of_the_mode_keeps_failed_writes() {
+    let rig = unmerged(script::info(), WriteMode::PerZone);
+    let writes = [rig.append(1, 4), rig.append(1, 4)];
+    rig.volume.switch_mode(Nanos(0), WriteMode::Append).unwrap();
+    rig.step(Answer::Torn(2, DeviceError::Aborted));
+    rig.settle();
+    assert_eq!(rig.volume.mode().0, WriteMode::Append);
+    assert_eq!((address(&rig, 1, writes[0]), address(&rig, 1, writes[1])), (0, 4));
+}
+
 #[test]
 fn covered_write_that_is_to_be_durable_is_flushed() {
     let rig = Rig::new(DeviceInfo { volatile_cache: true, fua: true, ..script::info() }, WriteMode::PerZone);
