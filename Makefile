@@ -36,7 +36,7 @@ bench: setup build ## Measure the speed and memory of the write path; table and 
 soak: setup build ## The long campaigns, MINUTES each (default 10); results in docs/SOAK.md
 	scripts/soak.sh $(MINUTES)
 
-fuzz: setup ## Fuzz job files, device names and image headers, SECONDS each (default 60); needs nightly and cargo-fuzz
+fuzz: setup ## Fuzz job files, device names, image headers and fault plans, SECONDS each (default 60); needs nightly and cargo-fuzz
 	scripts/fuzz.sh $(SECONDS)
 
 clean: ## Remove what was built and what the runs left in out/

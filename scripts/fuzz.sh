@@ -9,8 +9,9 @@ declare -A corpora=(
     [job]="crates/zonal-bench/tests/corpus/job/accept crates/zonal-bench/tests/corpus/job/raw crates/zonal-bench/tests/corpus/job/refuse"
     [name]="crates/zonal-io/tests/corpus/name"
     [image]="crates/zonal-io/tests/corpus/image/accept crates/zonal-io/tests/corpus/image/refuse"
+    [plan]="crates/zonal-io/tests/data/fault"
 )
-for target in job name image; do
+for target in job name image plan; do
     mkdir -p "fuzz/corpus/$target"
     # shellcheck disable=SC2086 # the corpora are several words
     cargo +nightly fuzz run "$target" "fuzz/corpus/$target" ${corpora[$target]} -- \

@@ -1,5 +1,6 @@
 //! Why a benchmark cannot run. What goes wrong while it runs belongs to a job and is in its report.
 
+use std::path::PathBuf;
 use zonal_core::{DeviceError, RequestError, Sector};
 use zonal_io::volume::OpenError;
 
@@ -67,6 +68,16 @@ pub enum BenchError {
         job: String,
         /// Device name.
         device: String,
+    },
+    /// The file for a job's log cannot be made.
+    #[error("job {job}: cannot write its log {}: {error}", path.display())]
+    Iolog {
+        /// Name of the job.
+        job: String,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: std::io::Error,
     },
     /// The operating system gives no thread.
     #[error("cannot start a thread for job {job}: {error}")]
@@ -150,6 +161,15 @@ pub enum PlanError {
         /// Of the run; 0 is none.
         other: u32,
     },
+    /// A job has a limit of its own where there is none for all.
+    #[error("job_max_open_zones needs a limit over all jobs, max_open_zones or the device's")]
+    JobOpenZonesWithoutLimit,
+    /// Two clones or jobs have one file for their logs.
+    #[error("write_iolog={} is the log of another clone or job already", path.display())]
+    SharedIolog {
+        /// The file.
+        path: PathBuf,
+    },
     /// Active zones outside the jobs' ranges use up the device's limit.
     #[error("all {limit} active zones that the device allows lie outside the range of the jobs")]
     NoActiveZoneLeft {
@@ -180,6 +200,9 @@ pub enum PlanError {
         /// Zone size in bytes.
         zone: u64,
     },
+    /// Verification needs blocks of one size.
+    #[error("verify needs blocks of one size, not bsrange or bssplit")]
+    VerifiedSizesDiffer,
     /// The map of random blocks would be too large.
     #[error("the map of {blocks} random blocks is too large (at most {max}); use norandommap or a larger bs")]
     RandomMap {

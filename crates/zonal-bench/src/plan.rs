@@ -5,9 +5,11 @@
 //! together: it ends before a job with `stonewall` or `new_group`.
 
 use crate::error::PlanError;
-use crate::job::{Direction, Extent, Job, JobSpec, Verify, ZoneMode};
-use crate::workload::{Ordering, ZonesOptions};
+use crate::job::{Direction, Extent, Job, JobSpec, PerDirection, Verify, ZoneMode};
+use crate::workload::{Opener, Ordering, ZonesOptions};
+use std::collections::BTreeSet;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use zonal_core::{SECTOR_BYTES, Sector, ZoneIndex};
 use zonal_io::device::DeviceInfo;
@@ -33,10 +35,12 @@ pub struct WorkerPlan {
     pub range: Range<u64>,
     /// Zones of this range.
     pub zones: Range<u32>,
-    /// Sectors of one read.
+    /// Sectors of one read; where sizes are drawn, of the smallest, which others are multiples of.
     pub read_sectors: u32,
-    /// Sectors of one write.
+    /// Sectors of one write, likewise.
     pub write_sectors: u32,
+    /// Sectors of the largest read and of the largest write.
+    pub sectors_max: PerDirection<u32>,
     /// Sectors after which a pass over the range ends.
     pub pass_sectors: u64,
     /// Sectors after which the worker ends, over all its passes.
@@ -47,6 +51,8 @@ pub struct WorkerPlan {
     pub seed: u64,
     /// Whether no other worker of its round writes to its zones.
     pub is_alone: bool,
+    /// Where it logs what it sends.
+    pub iolog: Option<PathBuf>,
     /// Whether its writes, one after the other, never meet the end of a zone's capacity.
     pub is_tiling: bool,
 }
@@ -74,7 +80,18 @@ impl WorkerPlan {
 
     /// Length of a buffer that serves every command.
     pub fn buffer_bytes(&self) -> u64 {
-        u64::from(self.read_sectors.max(self.write_sectors)) * SECTOR_BYTES
+        u64::from(self.sectors_max.read.max(self.sectors_max.write)) * SECTOR_BYTES
+    }
+
+    /// As whom it opens zones.
+    pub fn opener(&self) -> Opener {
+        let max = self.spec.job_max_open_zones.unwrap_or(0);
+        Opener { worker: self.number as u32, max, is_alone: self.is_alone }
+    }
+
+    /// Whether the sizes of its blocks are drawn.
+    pub fn draws_sizes(&self) -> bool {
+        self.sectors_max != PerDirection { read: self.read_sectors, write: self.write_sectors }
     }
 }
 
@@ -87,6 +104,8 @@ pub struct Plan {
     pub rounds: Vec<Range<usize>>,
     /// Most zones open at once over all workers; 0 is no limit.
     pub open_max: u32,
+    /// Whether the device's own limits are left to it.
+    pub ignores_limits: bool,
     /// What was rounded, for the report.
     pub notes: Vec<String>,
 }
@@ -100,8 +119,12 @@ impl Plan {
     /// # Errors
     /// The first job that does not fit and why.
     pub fn new(jobs: &[Job], info: &DeviceInfo, mode: WriteMode) -> Result<Plan, Misfit> {
-        let mut plan = Plan { workers: Vec::new(), rounds: Vec::new(), open_max: 0, notes: Vec::new() };
-        plan.open_max = open_max(jobs, info)?;
+        // As in fio, the first job that knows zones decides for all.
+        let first = jobs.iter().find(|job| job.spec.zonemode == ZoneMode::Zbd);
+        let ignores_limits = first.is_some_and(|job| job.spec.ignore_zone_limits);
+        let open_max = open_max(jobs, info, ignores_limits)?;
+        let (workers, rounds, notes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut plan = Plan { workers, rounds, open_max, ignores_limits, notes };
         let mut group = 0;
         let mut round_start = 0;
         let mut group_is_empty = true;
@@ -126,6 +149,7 @@ impl Plan {
             }
         }
         plan.rounds.push(round_start..plan.workers.len());
+        check_logs(&plan.workers)?;
         for round in plan.rounds.clone() {
             check_buffers(&plan.workers[round.clone()])?;
             mark_lonely(&mut plan.workers[round]);
@@ -148,7 +172,7 @@ impl Plan {
             open_max: self.open_max,
             counts_written: writers().any(counts),
             counts_generations: writers().any(WorkerPlan::writes_verified),
-            write_sectors_max: writers().map(|worker| worker.write_sectors).max().unwrap_or(0),
+            write_sectors_max: writers().map(|worker| worker.sectors_max.write).max().unwrap_or(0),
         }
     }
 }
@@ -174,8 +198,13 @@ fn resolve(
     notes: &mut Vec<String>,
 ) -> Result<WorkerPlan, PlanError> {
     check_zone_options(spec, info)?;
-    let read_sectors = block_sectors(spec.block_size.read, info)?;
-    let write_sectors = block_sectors(spec.block_size.write, info)?;
+    let (min, max) = (spec.block_min(), spec.block_max());
+    let read_sectors = block_sectors("bs", min.read, info)?;
+    let write_sectors = block_sectors("bs", min.write, info)?;
+    let sectors_max = PerDirection {
+        read: block_sectors("bsrange", max.read, info)?,
+        write: block_sectors("bsrange", max.write, info)?,
+    };
     let start = start_of(spec, place.clone, info)?;
     let range = range_of(spec, start, info)?;
     let given_bytes = range.end - range.start;
@@ -192,7 +221,8 @@ fn resolve(
             range: (range.end - range.start) * SECTOR_BYTES,
         });
     }
-    check_writes(spec, write_sectors, &range, info, mode)?;
+    check_writes(spec, write_sectors, sectors_max.write, &range, info, mode)?;
+    check_verified(spec, write_sectors, sectors_max, info)?;
     let pass = (range.end - range.start).min(given_bytes.div_ceil(SECTOR_BYTES));
     let amount = amount_of(spec, pass, info)?;
     let total = amount.checked_mul(u64::from(spec.loops)).ok_or(PlanError::Overflow { option: "loops" })?;
@@ -206,12 +236,14 @@ fn resolve(
         range,
         read_sectors,
         write_sectors,
+        sectors_max,
         // Overwriting at random without a map has no natural end but the amount.
         pass_sectors: if spec.norandommap && spec.pattern.random { pass.max(amount) } else { pass },
         total_sectors: if spec.time_based { u64::MAX } else { total },
         is_amount_given: spec.io_size != Extent::Fill,
         seed: place.seed,
         is_alone: false,
+        iolog: spec.write_iolog.as_ref().map(PathBuf::from),
         is_tiling: is_tiling(write_sectors, info),
     })
 }
@@ -258,9 +290,14 @@ fn to_sectors(option: &'static str, bytes: u64, info: &DeviceInfo) -> Result<u64
     Ok(bytes / SECTOR_BYTES)
 }
 
-fn block_sectors(bytes: u32, info: &DeviceInfo) -> Result<u32, PlanError> {
-    let sectors = to_sectors("bs", u64::from(bytes), info)?;
+fn block_sectors(option: &'static str, bytes: u32, info: &DeviceInfo) -> Result<u32, PlanError> {
+    let sectors = to_sectors(option, u64::from(bytes), info)?;
     Ok(u32::try_from(sectors).expect("a 32-bit number of bytes has fewer sectors"))
+}
+
+fn smallest_block(spec: &JobSpec) -> u32 {
+    let min = spec.block_min();
+    min.read.min(min.write)
 }
 
 /// First byte of a clone's range, as the job gives it.
@@ -280,7 +317,7 @@ fn start_of(spec: &JobSpec, clone: u32, info: &DeviceInfo) -> Result<u64, PlanEr
         .ok_or_else(|| overflow.clone())?;
     let has_percent = [spec.offset, spec.offset_increment].iter().any(|e| matches!(e, Extent::Percent(_)));
     if has_percent {
-        let block = u64::from(spec.block_size.read.min(spec.block_size.write));
+        let block = u64::from(smallest_block(spec));
         start = start.checked_next_multiple_of(block).ok_or(overflow)?;
     }
     if start >= device_bytes {
@@ -296,7 +333,7 @@ fn range_of(spec: &JobSpec, start: u64, info: &DeviceInfo) -> Result<Range<u64>,
     let length = match spec.size {
         Extent::Fill => left,
         Extent::Percent(_) => {
-            let block = u64::from(spec.block_size.read.min(spec.block_size.write));
+            let block = u64::from(smallest_block(spec));
             let share = spec.size.bytes(device_bytes, 0).unwrap_or(left).min(left);
             share / block * block
         }
@@ -358,7 +395,8 @@ fn zones_of(range: &Range<u64>, info: &DeviceInfo) -> Range<u32> {
 
 fn check_writes(
     spec: &JobSpec,
-    write_sectors: u32,
+    smallest: u32,
+    largest: u32,
     range: &Range<u64>,
     info: &DeviceInfo,
     mode: WriteMode,
@@ -367,25 +405,47 @@ fn check_writes(
         return Ok(());
     }
     let geometry = &info.geometry;
-    let block = u64::from(write_sectors) * SECTOR_BYTES;
+    let bytes = |sectors: u32| u64::from(sectors) * SECTOR_BYTES;
     let sequential = zones_of(range, info).end > geometry.conventional_zones();
-    if spec.zonemode == ZoneMode::Zbd && sequential && u64::from(write_sectors) > geometry.zone_capacity().0 {
-        return Err(PlanError::BlockAboveZone { block, capacity: geometry.zone_capacity().bytes() });
+    // A larger one that is drawn is cut to what its zone has left.
+    if spec.zonemode == ZoneMode::Zbd && sequential && u64::from(smallest) > geometry.zone_capacity().0 {
+        let (block, capacity) = (bytes(smallest), geometry.zone_capacity().bytes());
+        return Err(PlanError::BlockAboveZone { block, capacity });
     }
-    if mode == WriteMode::Append && sequential && write_sectors > info.append_sectors_max {
-        let append = u64::from(info.append_sectors_max) * SECTOR_BYTES;
+    if mode == WriteMode::Append && sequential && largest > info.append_sectors_max {
+        let (block, append) = (bytes(largest), bytes(info.append_sectors_max));
         return Err(PlanError::BlockAboveAppend { block, append });
     }
-    let zone = geometry.zone_size();
-    if spec.verify == Verify::Crc32c && !zone.0.is_multiple_of(u64::from(write_sectors)) {
+    Ok(())
+}
+
+/// What can be verified: blocks of one size that tile the zones.
+fn check_verified(
+    spec: &JobSpec,
+    write_sectors: u32,
+    sectors_max: PerDirection<u32>,
+    info: &DeviceInfo,
+) -> Result<(), PlanError> {
+    if spec.verify == Verify::None {
+        return Ok(());
+    }
+    let draws_writes = spec.pattern.direction != Direction::Read && sectors_max.write != write_sectors;
+    let draws_reads = spec.pattern.direction != Direction::Write && spec.block_mix.read.is_some();
+    if draws_writes || draws_reads {
+        return Err(PlanError::VerifiedSizesDiffer);
+    }
+    let zone = info.geometry.zone_size();
+    if spec.pattern.direction != Direction::Read && !zone.0.is_multiple_of(u64::from(write_sectors)) {
+        let block = u64::from(write_sectors) * SECTOR_BYTES;
         return Err(PlanError::BlockDoesNotTile { block, zone: zone.bytes() });
     }
     Ok(())
 }
 
 /// Most open zones of the run: what the jobs ask for, within what the device allows.
-fn open_max(jobs: &[Job], info: &DeviceInfo) -> Result<u32, Misfit> {
+fn open_max(jobs: &[Job], info: &DeviceInfo, ignores_limits: bool) -> Result<u32, Misfit> {
     let limit = match (info.open_max, info.active_max) {
+        _ if ignores_limits => 0,
         (0, active) => active,
         (open, 0) => open,
         (open, active) => open.min(active),
@@ -404,6 +464,9 @@ fn open_max(jobs: &[Job], info: &DeviceInfo) -> Result<u32, Misfit> {
             }
             Some(_) => {}
         }
+        if of_run == Some(0) && job.spec.job_max_open_zones.is_some() {
+            return Err(misfit(PlanError::JobOpenZonesWithoutLimit));
+        }
     }
     Ok(of_run.unwrap_or(limit))
 }
@@ -414,6 +477,18 @@ fn check_buffers(workers: &[WorkerPlan]) -> Result<(), Misfit> {
         bytes = bytes.saturating_add(worker.buffer_bytes().saturating_mul(u64::from(worker.spec.iodepth)));
         if bytes > BUFFER_BYTES_MAX {
             let error = PlanError::Buffers { bytes, max: BUFFER_BYTES_MAX };
+            return Err((worker.spec.name.clone(), error));
+        }
+    }
+    Ok(())
+}
+
+/// Two workers cannot log to one file: their lines would be about different times.
+fn check_logs(workers: &[WorkerPlan]) -> Result<(), Misfit> {
+    let mut seen = BTreeSet::new();
+    for worker in workers {
+        if let Some(path) = worker.iolog.as_ref().filter(|path| !seen.insert(*path)) {
+            let error = PlanError::SharedIolog { path: path.clone() };
             return Err((worker.spec.name.clone(), error));
         }
     }
@@ -528,6 +603,48 @@ mod tests {
         let zbd = "--zonemode=zbd --rw=write --bs=4k";
         assert_eq!(plan(&format!("--name=a {zbd} --max_open_zones=5 --name=b {zbd}")).open_max, 5);
         assert_eq!(plan(&format!("--name=a {zbd}")).open_max, 0);
+    }
+
+    fn misfit(arguments: &str, info: &DeviceInfo) -> PlanError {
+        let jobs = JobFile::parse_inline(arguments.split_whitespace()).unwrap();
+        Plan::new(jobs.jobs(), info, WriteMode::PerZone).unwrap_err().1
+    }
+
+    #[test]
+    fn limit_of_a_job_needs_one_of_all() {
+        let zbd = "--zonemode=zbd --rw=write --bs=4k";
+        let error = misfit(&format!("--name=a {zbd} --job_max_open_zones=2"), &info());
+        assert_eq!(error, PlanError::JobOpenZonesWithoutLimit);
+        assert_eq!(plan(&format!("--name=a {zbd} --job_max_open_zones=2 --max_open_zones=5")).open_max, 5);
+        let limited = DeviceInfo { open_max: 7, active_max: 9, ..info() };
+        let jobs = format!("--name=a {zbd} --job_max_open_zones=2");
+        let jobs = JobFile::parse_inline(jobs.split_whitespace()).unwrap();
+        assert_eq!(Plan::new(jobs.jobs(), &limited, WriteMode::PerZone).unwrap().open_max, 7);
+    }
+
+    #[test]
+    fn log_of_two_workers_is_refused() {
+        let error = misfit("--name=a --rw=read --bs=4k --write_iolog=log --numjobs=2", &info());
+        assert_eq!(error, PlanError::SharedIolog { path: "log".into() });
+        let jobs = "--name=a --rw=read --write_iolog=log --name=b --rw=read --stonewall --write_iolog=log";
+        assert!(matches!(misfit(jobs, &info()), PlanError::SharedIolog { .. }));
+    }
+
+    #[test]
+    fn limits_of_the_device_can_be_ignored() {
+        let limited = DeviceInfo { open_max: 7, active_max: 9, ..info() };
+        let zbd = "--zonemode=zbd --rw=write --bs=4k";
+        let open_max = |arguments: &str| {
+            let jobs = JobFile::parse_inline(arguments.split_whitespace()).unwrap();
+            Plan::new(jobs.jobs(), &limited, WriteMode::PerZone).unwrap().open_max
+        };
+        assert_eq!(open_max(&format!("--name=a {zbd}")), 7);
+        assert_eq!(open_max(&format!("--name=a {zbd} --ignore_zone_limits=1")), 0);
+        assert_eq!(open_max(&format!("--name=a {zbd} --ignore_zone_limits=1 --max_open_zones=12")), 12);
+        let second = format!("--name=a {zbd} --name=b {zbd} --ignore_zone_limits=1");
+        assert_eq!(open_max(&second), 7, "the first job decides");
+        let error = misfit(&format!("--name=a {zbd} --max_open_zones=12"), &limited);
+        assert_eq!(error, PlanError::OpenZonesAboveDevice { asked: 12, limit: 7 });
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl Progress {
         let ios = sum(&|watch| watch.ios(Dir::Read) + watch.ios(Dir::Write));
         let sectors = sum(&|watch| watch.sectors(Dir::Read) + watch.sectors(Dir::Write));
         let (before, ios_before, sectors_before) = self.seen;
-        if elapsed <= before || ios < ios_before {
+        if elapsed <= before || ios < ios_before || sectors < sectors_before {
             self.seen = (Duration::ZERO, 0, 0);
         } else {
             let seconds = (elapsed - before).as_secs_f64();
@@ -73,7 +73,8 @@ impl Progress {
 
 /// How much of a worker is done, 0 to 1: by time or by amount, whichever is further.
 fn share(worker: &WorkerPlan, watch: &Watch, elapsed: Duration) -> f64 {
-    let by_time = worker.spec.runtime.map_or(0.0, |runtime| elapsed.as_secs_f64() / runtime.as_secs_f64());
+    let runtime = worker.spec.runtime.map(|runtime| runtime + worker.spec.pace.ramp_time);
+    let by_time = runtime.map_or(0.0, |runtime| elapsed.as_secs_f64() / runtime.as_secs_f64());
     let done = watch.sectors(Dir::Read) + watch.sectors(Dir::Write);
     let by_amount = match worker.spec.time_based {
         true => 0.0,

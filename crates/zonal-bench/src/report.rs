@@ -4,8 +4,9 @@ use crate::job::JobSpec;
 use crate::latency::Latency;
 use crate::run::samples::Samples;
 use crate::verify::VerifyReport;
-use crate::workload::Dir;
+use crate::workload::{Dir, TooSlow};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use zonal_core::{Op, RequestError, Sector};
@@ -86,6 +87,15 @@ pub enum Failure {
         /// The first of them.
         first: crate::verify::Mismatch,
     },
+    /// The log of what was sent is not whole.
+    Iolog {
+        /// The log.
+        path: PathBuf,
+        /// What went wrong.
+        error: String,
+    },
+    /// A rate is below the bound that the job sets.
+    TooSlow(TooSlow),
     /// The record of what was written reached its bound.
     RecordFull {
         /// The bound, in entries.
@@ -106,6 +116,7 @@ impl Failure {
             },
             Failure::Verify { .. } => EILSEQ,
             Failure::RecordFull { .. } => ENOMEM,
+            Failure::TooSlow(_) | Failure::Iolog { .. } => EIO,
         }
     }
 }
@@ -117,6 +128,8 @@ impl fmt::Display for Failure {
                 write!(f, "{} of {sectors} sectors at sector {sector} failed: {error}", op.name())
             }
             Failure::Verify { first } => write!(f, "{first}"),
+            Failure::TooSlow(slow) => write!(f, "{slow}"),
+            Failure::Iolog { path, error } => write!(f, "the log {} is not whole: {error}", path.display()),
             Failure::RecordFull { max } => {
                 write!(f, "the record of what was written is full ({max} entries); write less, or in order")
             }

@@ -62,18 +62,26 @@ fn jobs(verify: bool) -> impl Strategy<Value = String> {
         Just("randread")
     ];
     let bs = prop_oneof![Just(4), Just(8), Just(16), Just(32)];
+    let mixes = prop_oneof![
+        3 => Just(""),
+        1 => Just(" --bsrange=4k-32k"),
+        1 => Just(" --bsrange=8k-20k,4k-60k"),
+        1 => Just(" --bssplit=4k/20:12k/30:64k"),
+    ];
+
     let amount = (1..40u32, 1..3u32);
     let resets = prop_oneof![Just(""), Just(" --zone_reset_frequency=0.3 --zone_reset_threshold=0.1")];
     // Two jobs that overwrite each other's blocks cannot verify them; in sequential zones nobody overwrites.
     let first = if verify { 3 } else { 0 };
     let range = (first..12u32, 1..5u32, 0..2u32);
-    (rw, bs, 1..5u32, 1..20u32, amount, range, resets, any::<[bool; 3]>()).prop_map(
-        move |(rw, bs, numjobs, depth, (blocks, loops), (offset, size, increment), resets, flags)| {
+    ((rw, bs, mixes), 1..5u32, 1..20u32, amount, range, resets, any::<[bool; 3]>()).prop_map(
+        move |((rw, bs, mix), numjobs, depth, (blocks, loops), (offset, size, increment), resets, flags)| {
+            let mix = if verify { "" } else { mix };
             let [stonewall, norandommap, sync] = flags;
             let resets = if verify { "" } else { resets };
             let flag = |on: bool, text: &'static str| if on { text } else { "" };
             format!(
-                " --name=j --rw={rw} --bs={bs}k --numjobs={numjobs} --iodepth={depth} --io_size={}k --loops={loops} \
+                " --name=j --rw={rw} --bs={bs}k{mix} --numjobs={numjobs} --iodepth={depth} --io_size={}k --loops={loops} \
                  --offset={offset}z --size={size}z --offset_increment={increment}z --group_reporting{resets}{}{}{}{}",
                 blocks * bs,
                 flag(stonewall, " --stonewall"),

@@ -66,11 +66,13 @@ fn refused_files_say_what_their_first_line_expects() {
 fn good_line() -> impl Strategy<Value = String> {
     let every_option = include_str!("corpus/job/accept/every-option.fio").lines().skip(1).map(str::to_owned);
     let words = "rw=read rw=write rw=randread rw=randwrite rw=rw rw=randrw rwmixread=0 rwmixread=100 bs=,8k bs=4k, bs=3,5 \
-        bs=1m size=0 size=1 size=7% offset=0 offset=1g offset=50% io_size=33% io_size=3g offset_increment=1m runtime=0 \
+        bs=1m bsrange=4k-8k bsrange=,8k-3 bssplit=4k/50:8k bssplit=,1k/0:2k/99:3k bssplit=512,4k size=0 size=1 size=7% offset=0 offset=1g offset=50% io_size=33% io_size=3g offset_increment=1m runtime=0 \
         runtime=1us runtime=90061s time_based=0 loops=4294967295 verify=0 verify=crc32c verify_fatal=0 do_verify=1 \
-        randrepeat=1 norandommap=0 zonemode=zbd zonesize=0 zonesize=12345 max_open_zones=0 zone_reset_threshold=1 \
+        randrepeat=1 norandommap=0 zonemode=zbd zonesize=0 zonesize=12345 max_open_zones=0 job_max_open_zones=4096 ignore_zone_limits=0 zone_reset_threshold=1 \
         zone_reset_frequency=0.333333333 stonewall=0 stonewall gtod_reduce=0 percentile_list=50 filename=ram:size=8G \
-        filename=a\\:b filename=./x description=x name=global name=n direct=1 thread rate=0 [global] [a] [a]b] ; #";
+        filename=a\\:b filename=./x description=x name=global name=n direct=1 thread flow=0 rate=0 rate=1m, rate_min=,5 \
+        rate_iops=5,0 rate_iops_min=1 rate_process=linear rate_cycle=0 thinktime=1ms thinktime_blocks=0 \
+        thinktime_iotime=3 ramp_time=0 ramp_time=4 [global] [a] [a]b] ; #";
     let words = words.split_whitespace().map(str::to_owned);
     select(every_option.chain(words).collect::<Vec<_>>())
 }
@@ -78,9 +80,25 @@ fn good_line() -> impl Strategy<Value = String> {
 /// An option with a value that hardly suits it, or anything.
 fn odd_line() -> impl Strategy<Value = String> {
     let names: Vec<&str> =
-        supported().iter().map(|option| option.name).chain(["rate", "include", "nonsense"]).collect();
-    let values =
-        vec!["", "1z", "50%", "4k,8k", "0.5", "1:99", "a\\:b", "$ncpus", "${X}", "a b", " 8k", "-1", "x"];
+        supported().iter().map(|option| option.name).chain(["flow", "include", "nonsense"]).collect();
+    let values = vec![
+        "",
+        "1z",
+        "50%",
+        "4k,8k",
+        "0.5",
+        "1:99",
+        "4k-8k",
+        "4k/1:8k/99",
+        "1,,2",
+        "a\\:b",
+        "$ncpus",
+        "${X}",
+        "a b",
+        " 8k",
+        "-1",
+        "x",
+    ];
     prop_oneof![
         (select(names), select(values)).prop_map(|(name, value)| format!("{name}={value}")),
         "\\[?\\PC{0,12}\\]?",

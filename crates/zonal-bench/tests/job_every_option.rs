@@ -9,7 +9,8 @@ const NOT_PRINTED: [&str; 3] = ["name", "rwmixwrite", "random_distribution"];
 #[test]
 fn every_supported_option_is_printed() {
     let text = include_str!("corpus/job/accept/every-option.fio");
-    let printed = JobFile::parse(text, "every-option.fio").unwrap().to_canonical();
+    let printed = |text: &str| JobFile::parse(text, "every-option.fio").unwrap().to_canonical();
+    let printed = printed(text) + &printed("[a]\nrate_iops=5\nrate_iops_min=4\n");
     for option in supported().iter().filter(|option| !NOT_PRINTED.contains(&option.name)) {
         let found = printed.lines().any(|line| line.split('=').next() == Some(option.name));
         assert!(found, "{} is not printed:\n{printed}", option.name);

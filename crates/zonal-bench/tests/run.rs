@@ -3,7 +3,7 @@
 mod support;
 
 use std::time::{Duration, Instant};
-use support::{job, memory, null, options, polled, run_on, try_run};
+use support::{Fault, job, memory, null, options, polled, run_on, try_run};
 use zonal_bench::workload::Dir;
 use zonal_bench::{BenchError, Failure, PlanError};
 use zonal_core::{DeviceError, Op, RequestError, Sector, ZoneCondition, ZoneIndex};
@@ -359,4 +359,39 @@ fn sequential_reads_in_the_manner_of_the_fio_example() {
     let jobs = zonal_bench::job::JobFile::parse(file, "zbd-seq-read.fio").unwrap();
     let report = zonal_bench::run(&|| Ok(device.clone()), &zonal_bench::BenchOptions::new(jobs)).unwrap();
     assert_eq!(job(&report, 0).dir(Dir::Read).ios, 28, "seven zones were written");
+}
+
+#[test]
+fn log_is_written_for_each_mode_and_tells_what_went_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let device = memory(&options(), Fault::None);
+    let modes = [WriteMode::PerZone, WriteMode::Append];
+    let arguments =
+        "--name=j --rw=write --bs=64k --zonemode=zbd --offset=4z --size=1z --io_size=128k --fsync=1";
+    let report = try_run(&device, &modes, &format!("{arguments} --write_iolog={}", log.display())).unwrap();
+    assert!(!report.is_failed(), "{}", report.to_text());
+    for mode in modes {
+        let text = std::fs::read_to_string(log.with_file_name(format!("log.{mode}"))).unwrap();
+        let words: Vec<String> =
+            text.lines().skip(1).map(|line| line.split(' ').skip(1).collect::<Vec<_>>().join(" ")).collect();
+        let start = 4 << 20;
+        let expected = [
+            "memory add".to_owned(),
+            "memory open".to_owned(),
+            format!("memory write {start} 65536"),
+            "memory sync 0 0".to_owned(),
+            format!("memory write {} 65536", start + 65536),
+            "memory sync 0 0".to_owned(),
+            "memory close".to_owned(),
+        ];
+        assert_eq!(words, expected, "{mode}");
+    }
+}
+
+#[test]
+fn log_that_cannot_be_made_is_an_error() {
+    let arguments = "--name=j --rw=read --bs=4k --size=4k --write_iolog=/nowhere/at/all";
+    let error = try_run(&null(&options()), &[WriteMode::PerZone], arguments).unwrap_err();
+    assert!(error.to_string().starts_with("job j: cannot write its log /nowhere/at/all: "), "{error}");
 }

@@ -346,6 +346,10 @@ fn plugs_and_stat_look_into_a_running_bench() {
     assert!(stat["counters"]["requests"].as_u64() > Some(0));
     assert!(zonal(dir.path(), "stat").contains("device       image:d\n"));
     serde_json::from_str::<serde_json::Value>(&zonal(dir.path(), "plugs --json")).unwrap();
+    assert_eq!(zonal(dir.path(), "mode d --set qd1"), "qd1: set while running\n");
+    assert_eq!(zonal(dir.path(), "mode --json"), "{\"mode\":\"qd1\",\"reason\":\"set while running\"}\n");
+    assert!(refused(dir.path(), "mode d --set direct", FAILED).contains("stays"));
+    refused(dir.path(), "mode d --set no-such", USAGE);
     // The drive has one opener at a time.
     let error = refused(dir.path(), "report d", DEVICE);
     assert!(error.contains("is open elsewhere"), "{error}");
@@ -466,7 +470,7 @@ fn manual_pages_are_written_and_tell_the_exit_codes() {
     zonal(dir.path(), "man --dir pages/man1");
     let pages: Vec<_> =
         fs::read_dir(dir.path().join("pages/man1")).unwrap().map(|e| e.unwrap().path()).collect();
-    assert_eq!(pages.len(), 14);
+    assert_eq!(pages.len(), 15);
     for page in pages {
         let text = fs::read_to_string(&page).unwrap();
         for part in [".TH zonal", ".SH NAME", ".SH SYNOPSIS", ".SH \"EXIT STATUS\"", "Verification failed"] {

@@ -35,7 +35,37 @@ pub enum ZoneError {
     Conventional,
 }
 
-/// What a device answers to a command that it did not carry out.
+impl ZoneError {
+    /// Every kind, in the order of the ZNS status numbers.
+    pub const ALL: [ZoneError; 9] = [
+        ZoneError::Boundary,
+        ZoneError::Full,
+        ZoneError::ReadOnly,
+        ZoneError::Offline,
+        ZoneError::InvalidWrite,
+        ZoneError::TooManyActive,
+        ZoneError::TooManyOpen,
+        ZoneError::InvalidTransition,
+        ZoneError::Conventional,
+    ];
+
+    /// The one word that traces and fault plans use.
+    pub const fn word(self) -> &'static str {
+        match self {
+            ZoneError::InvalidWrite => "invalid-write",
+            ZoneError::Boundary => "boundary",
+            ZoneError::Full => "full",
+            ZoneError::ReadOnly => "read-only",
+            ZoneError::Offline => "offline",
+            ZoneError::TooManyActive => "too-many-active",
+            ZoneError::TooManyOpen => "too-many-open",
+            ZoneError::InvalidTransition => "invalid-transition",
+            ZoneError::Conventional => "conventional",
+        }
+    }
+}
+
+/// What a device answers to a command that did not succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
@@ -54,9 +84,88 @@ pub enum DeviceError {
     /// The medium failed; how much was written is not known.
     #[error("medium error")]
     Medium,
+    /// The device had no room for the command just now. Nothing was carried out; it may be sent again.
+    #[error("device is busy")]
+    Busy,
+    /// Something happened to the device that its host should know, such as a reset. Nothing of this command was carried
+    /// out; it may be sent again.
+    #[error("unit attention: the device was reset or changed")]
+    UnitAttention,
+    /// The command was given up; how much of it was carried out is not known, and no more of it will be.
+    #[error("command was aborted")]
+    Aborted,
+    /// No answer came in time. The command may have been carried out in whole, in part or not at all, and may still be,
+    /// until the device says otherwise.
+    #[error("no answer in time")]
+    TimedOut,
+    /// The device is without power or has been taken away; what it did before that is not known.
+    #[error("device is gone")]
+    Gone,
     /// The operating system's error number, from a file or a driver.
     #[error("{}", std::io::Error::from_raw_os_error(*.0))]
     Os(i32),
+}
+
+impl DeviceError {
+    /// Whether the medium may have changed although the command failed.
+    pub const fn is_uncertain(self) -> bool {
+        match self {
+            DeviceError::Medium
+            | DeviceError::Aborted
+            | DeviceError::TimedOut
+            | DeviceError::Gone
+            | DeviceError::Os(_) => true,
+            DeviceError::Zone(_)
+            | DeviceError::OutOfRange
+            | DeviceError::InvalidField
+            | DeviceError::Unsupported
+            | DeviceError::Busy
+            | DeviceError::UnitAttention => false,
+        }
+    }
+
+    /// Whether the command may still be carried out after this answer.
+    pub const fn may_come_late(self) -> bool {
+        matches!(self, DeviceError::TimedOut)
+    }
+
+    /// The one word that traces and fault plans use; for a zone's refusal, the zone's.
+    pub const fn word(self) -> &'static str {
+        match self {
+            DeviceError::Zone(error) => error.word(),
+            DeviceError::OutOfRange => "out-of-range",
+            DeviceError::InvalidField => "invalid-field",
+            DeviceError::Unsupported => "unsupported",
+            DeviceError::Medium => "medium",
+            DeviceError::Busy => "busy",
+            DeviceError::UnitAttention => "unit-attention",
+            DeviceError::Aborted => "aborted",
+            DeviceError::TimedOut => "timed-out",
+            DeviceError::Gone => "gone",
+            DeviceError::Os(_) => "os-error",
+        }
+    }
+
+    /// Every kind that has no number of its own, zones' refusals included.
+    pub fn all() -> impl Iterator<Item = DeviceError> {
+        const OWN: [DeviceError; 9] = [
+            DeviceError::OutOfRange,
+            DeviceError::InvalidField,
+            DeviceError::Unsupported,
+            DeviceError::Medium,
+            DeviceError::Busy,
+            DeviceError::UnitAttention,
+            DeviceError::Aborted,
+            DeviceError::TimedOut,
+            DeviceError::Gone,
+        ];
+        OWN.into_iter().chain(ZoneError::ALL.into_iter().map(DeviceError::Zone))
+    }
+
+    /// The error that `word` stands for, if it is one of [`DeviceError::all`].
+    pub fn from_word(word: &str) -> Option<DeviceError> {
+        DeviceError::all().find(|e| e.word() == word)
+    }
 }
 
 /// What a request ends with when it does not succeed.
@@ -144,12 +253,40 @@ pub enum RequestError {
 impl RequestError {
     /// Whether the request may have left bytes on the medium although it failed.
     pub const fn is_uncertain(&self) -> bool {
-        matches!(self, RequestError::Device(DeviceError::Medium | DeviceError::Os(_)))
+        matches!(self, RequestError::Device(error) if error.is_uncertain())
     }
 }
 
 impl From<ZoneError> for RequestError {
     fn from(e: ZoneError) -> RequestError {
         RequestError::Device(DeviceError::Zone(e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_has_a_word_of_its_own_and_is_found_by_it() {
+        let all: Vec<DeviceError> = DeviceError::all().collect();
+        // Nine of the device, nine of the zone; an error number has a word but is not found by it.
+        assert_eq!(all.len(), 18);
+        for error in &all {
+            assert_eq!(DeviceError::from_word(error.word()), Some(*error), "{error}");
+        }
+        assert_eq!(DeviceError::from_word(DeviceError::Os(5).word()), None);
+    }
+
+    #[test]
+    fn errors_that_leave_the_medium_in_doubt_are_these() {
+        let mut doubtful: Vec<&str> =
+            DeviceError::all().filter(|e| e.is_uncertain()).map(DeviceError::word).collect();
+        doubtful.sort_unstable();
+        assert_eq!(doubtful, ["aborted", "gone", "medium", "timed-out"]);
+        assert!(RequestError::Device(DeviceError::Os(5)).is_uncertain());
+        assert!(!RequestError::WouldWait.is_uncertain());
+        let late: Vec<_> = DeviceError::all().filter(|e| e.may_come_late()).collect();
+        assert_eq!(late, [DeviceError::TimedOut]);
     }
 }

@@ -1,4 +1,4 @@
-//! Pure model of zoned storage: units, geometry, zone states, write plugs.
+//! Pure model of zoned storage: units, geometry, zone states, write plugs, zone budget, scheduler.
 //!
 //! Everything here is a value or a `&mut self` state machine. There is no I/O, no clock, no thread, no atomic and no
 //! payload byte: the crate deals in zone, offset, length and token, so that the shipping write path and a simulation
@@ -6,11 +6,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod budget;
 pub mod command;
 pub mod device;
 pub mod error;
 pub mod geometry;
 pub mod plug;
+pub mod scheduler;
 pub mod units;
 pub mod zone;
 

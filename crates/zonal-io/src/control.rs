@@ -7,10 +7,11 @@
 //! {"request":"plugs"}   {"plugs":[{"zone":12,"flags":1,...},...]}
 //! {"request":"stat"}    {"stat":{"requests":4096,...}}
 //! {"request":"info"}    {"info":{"pid":4711,"mode":"per-zone","reason":"...","device":{...}}}
+//! {"request":"mode","mode":"qd1"}    the same, once the mode is in force
 //! anything else         {"error":"unknown variant ..."}
 //! ```
 //!
-//! Owns the socket's file and one thread. Owns no state of the volume and cannot change any.
+//! Owns the socket's file and one thread. Owns no state of the volume; all it can change is the write mode.
 //!
 //! # Who may ask
 //! The socket has mode 0600 from the moment it exists, and by default lies in a directory of mode 0700 ([`directory`]),
@@ -27,7 +28,7 @@ mod facts;
 mod place;
 mod server;
 
-pub use client::{Endpoint, ask, info, list, plugs, stat};
+pub use client::{Endpoint, ask, info, list, plugs, stat, switch_mode};
 pub use facts::{DeviceFacts, VolumeFacts};
 pub use place::directory;
 pub use server::ControlServer;
@@ -48,8 +49,11 @@ pub const CONNECTION_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long a client waits for an answer: long enough for a few stalled ones before it.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(8);
 
+/// How long a server waits for a switch of the write mode to take effect: what is in flight has to end first.
+pub const SWITCH_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// What can be asked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Query {
@@ -59,6 +63,11 @@ pub enum Query {
     Stat,
     /// The device and the write mode.
     Info,
+    /// To switch to another write mode.
+    Mode {
+        /// Its name.
+        mode: String,
+    },
 }
 
 /// What is answered.
@@ -70,7 +79,7 @@ pub enum Answer {
     Plugs(Vec<PlugStatus>),
     /// To [`Query::Stat`].
     Stat(Statistics),
-    /// To [`Query::Info`].
+    /// To [`Query::Info`] and [`Query::Mode`].
     Info(VolumeFacts),
     /// To what is no question.
     Error(String),

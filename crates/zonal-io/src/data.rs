@@ -131,11 +131,41 @@ impl Data {
         }
     }
 
+    /// The pieces of the first `bytes`, in order; fewer if there are not as many.
+    pub fn first(&self, bytes: usize) -> Box<[Segment]> {
+        let mut left = bytes;
+        let mut take = |s: &Segment| {
+            let len = s.len.min(left);
+            left -= len;
+            (len > 0).then_some(Segment { ptr: s.ptr, len })
+        };
+        self.segments().iter().map_while(&mut take).collect()
+    }
+
     /// Sets the destination's bytes from `from` on (bytes from the payload's start) to `value`.
     pub fn fill_from(&self, from: usize, value: u8) {
         self.for_each_mut(|at, piece| {
             let skip = from.saturating_sub(at).min(piece.len());
             piece[skip..].fill(value);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_bytes_of_several_pieces_end_inside_one() {
+        let (mut a, mut b) = ([1u8; 4], [2u8; 4]);
+        let pieces = [Segment::new(a.as_mut_ptr(), 4), Segment::new(b.as_mut_ptr(), 4)];
+        // SAFETY: both arrays and the list outlive the data.
+        let data = unsafe { Data::many(&raw const pieces) };
+        let lengths = |bytes| data.first(bytes).iter().map(Segment::len).collect::<Vec<_>>();
+        assert_eq!(lengths(0), [0; 0]);
+        assert_eq!(lengths(4), [4]);
+        assert_eq!(lengths(6), [4, 2]);
+        assert_eq!(lengths(99), [4, 4]);
+        assert!(Data::NONE.first(8).is_empty());
     }
 }

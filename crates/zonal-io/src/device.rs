@@ -11,6 +11,14 @@
 //! - Any thread may call any queue; a device guards its queues itself and `poll` gives up at once where another thread
 //!   is at it.
 //! - Commands of one zone are ordered by the caller. A device owes order only where [`DeviceInfo::keeps_order`] says so.
+//!
+//! # Time-outs
+//! [`DeviceError::TimedOut`] says that a command was given up by whoever waited for it, not that it was given up by the
+//! medium: it may take effect after its answer is out. From the answer on the device touches none of the command's
+//! bytes (one that may still need them keeps a copy). Before anything is written or concluded in its place, the host
+//! asks [`Device::settle`] until the answer is [`Settled::Yes`], and only then for a report: a pointer that was reported
+//! earlier may still move. A host that does not ask risks a write that arrives among newer ones, or a reset that
+//! takes them away.
 
 use crate::data::Data;
 use crate::volume::{Merged, Pending};
@@ -101,6 +109,17 @@ pub struct Completed {
     pub result: CommandResult,
 }
 
+/// How far a zone's timed-out commands are settled: the answer of [`Device::settle`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Settled {
+    /// None of them can take effect any more: each has, or never will.
+    Yes,
+    /// Not yet. Ask again after the next `poll`, and no later than this if there is a time.
+    NotYet(Option<Nanos>),
+    /// The device cannot tell, and asking again does not help: the zone is to be left alone until it is reopened.
+    Never(DeviceError),
+}
+
 /// A zoned device. See the module for the contract.
 pub trait Device: Send + Sync {
     /// What the device is.
@@ -115,6 +134,15 @@ pub trait Device: Send + Sync {
     /// `None` if only a completion can bring news. `done` may not call the device.
     fn poll(&self, now: Nanos, queue: usize, budget: usize, done: &mut dyn FnMut(Completed))
     -> Option<Nanos>;
+
+    /// Sees to it that no command of `zone` that was answered with [`DeviceError::TimedOut`] before this call can take
+    /// effect any more, those for all zones included, and says how far that is. Idempotent, never blocks, may be
+    /// called by any thread that may call `submit`. Commands that have not been answered yet are not concerned.
+    ///
+    /// A device that never answers `TimedOut` need not implement it. A wrapper passes it on.
+    fn settle(&self, _now: Nanos, _zone: ZoneIndex) -> Settled {
+        Settled::Yes
+    }
 
     /// Sleeps until some queue may have completions, or for `timeout`. For drivers that would otherwise spin; the only
     /// method that may block.
@@ -144,6 +172,12 @@ impl Context {
     /// A context for direct users of a device: a number.
     pub const fn token(token: u64) -> Context {
         Context(ContextKind::Token(token))
+    }
+
+    /// Whether it is a number. Wrappers give the device inside numbers of their own, and tell these from what they pass
+    /// through by this.
+    pub(crate) const fn is_token(&self) -> bool {
+        matches!(self.0, ContextKind::Token(_))
     }
 
     /// The number given to [`Context::token`].

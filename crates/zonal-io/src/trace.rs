@@ -8,13 +8,16 @@
 //! order in which things could have happened, and a count is never below what is really in flight; for a host that
 //! waits for an answer before it sends the next command, it is exact.
 
-use crate::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Submitted};
+use crate::device::{
+    Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Settled, Submitted,
+};
 use crate::sync::{Arc, Mutex};
+use crate::wrap::Slots;
 use hashbrown::HashMap;
 use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
-use zonal_core::{DeviceError, Nanos, Op, Sector, ZoneError, ZoneIndex};
+use zonal_core::{DeviceError, Nanos, Op, Sector, ZoneIndex};
 
 /// What the columns of a trace are; its first line.
 const HEADER: &str = "# time_ns event queue op sector sectors zone_in_flight result";
@@ -71,29 +74,8 @@ impl fmt::Display for Record {
             Event::Busy => f.write_str("busy"),
             Event::Done(None) => f.write_str("ok"),
             Event::Done(Some(at)) => write!(f, "ok@{at}"),
-            Event::Failed(error) => f.write_str(word_of(error)),
+            Event::Failed(error) => f.write_str(error.word()),
         }
-    }
-}
-
-/// One word for an error, for a column without spaces.
-fn word_of(error: &DeviceError) -> &'static str {
-    match error {
-        DeviceError::Zone(ZoneError::InvalidWrite) => "invalid-write",
-        DeviceError::Zone(ZoneError::Boundary) => "boundary",
-        DeviceError::Zone(ZoneError::Full) => "full",
-        DeviceError::Zone(ZoneError::ReadOnly) => "read-only",
-        DeviceError::Zone(ZoneError::Offline) => "offline",
-        DeviceError::Zone(ZoneError::TooManyActive) => "too-many-active",
-        DeviceError::Zone(ZoneError::TooManyOpen) => "too-many-open",
-        DeviceError::Zone(ZoneError::InvalidTransition) => "invalid-transition",
-        DeviceError::Zone(ZoneError::Conventional) => "conventional",
-        DeviceError::OutOfRange => "out-of-range",
-        DeviceError::InvalidField => "invalid-field",
-        DeviceError::Unsupported => "unsupported",
-        DeviceError::Medium => "medium",
-        DeviceError::Os(_) => "os-error",
-        _ => "error",
     }
 }
 
@@ -109,9 +91,7 @@ struct State {
     /// Commands in flight a zone; zones without any have no entry.
     in_flight: HashMap<ZoneIndex, u32>,
     /// Commands that the inner device has taken, by the token it knows them by.
-    taken: Vec<Option<Taken>>,
-    /// Free places in `taken`.
-    free: Vec<u64>,
+    taken: Slots<Taken>,
 }
 
 enum Sink {
@@ -169,7 +149,7 @@ impl Trace {
     }
 
     fn new(inner: Arc<dyn Device>, sink: Sink) -> Trace {
-        let state = State { sink, in_flight: HashMap::new(), taken: Vec::new(), free: Vec::new() };
+        let state = State { sink, in_flight: HashMap::new(), taken: Slots::default() };
         Trace { info: inner.info().clone(), inner, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -218,21 +198,6 @@ impl State {
         }
         now
     }
-
-    /// Finds a place for a command and returns its token.
-    fn enter(&mut self, taken: Taken) -> u64 {
-        let token = self.free.pop().unwrap_or_else(|| {
-            self.taken.push(None);
-            self.taken.len() as u64 - 1
-        });
-        self.taken[token as usize] = Some(taken);
-        token
-    }
-
-    fn leave(&mut self, token: u64) -> Taken {
-        self.free.push(token);
-        self.taken[token as usize].take().expect("the inner device completes each command once")
-    }
 }
 
 impl Device for Trace {
@@ -253,7 +218,7 @@ impl Device for Trace {
         let token = {
             let mut state = self.state.lock();
             state.record(now, traced, Event::Submitted);
-            state.enter(Taken { traced, context: context.take() })
+            state.taken.put(Taken { traced, context: context.take() })
         };
         let submitted = self.inner.submit(now, queue, command, &mut Some(Context::token(token)));
         let event = match &submitted {
@@ -262,7 +227,7 @@ impl Device for Trace {
             Submitted::Done(result) => Event::of(result),
         };
         let mut state = self.state.lock();
-        *context = state.leave(token).context;
+        *context = state.taken.take(token).context;
         state.record(now, traced, event);
         submitted
     }
@@ -276,12 +241,16 @@ impl Device for Trace {
     ) -> Option<Nanos> {
         self.inner.poll(now, queue, budget, &mut |Completed { context, result }| {
             let mut state = self.state.lock();
-            let Taken { traced, context } = state.leave(context.into_token());
+            let Taken { traced, context } = state.taken.take(context.into_token());
             state.record(now, traced, Event::of(&result));
             drop(state);
             let context = context.expect("a submitted command comes with its context");
             done(Completed { context, result });
         })
+    }
+
+    fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
+        self.inner.settle(now, zone)
     }
 
     fn wait(&self, timeout: Duration) {

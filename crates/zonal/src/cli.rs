@@ -1,6 +1,6 @@
 //! Definitions of the command line.
 
-use crate::commands::{bench, completions, create, help, info, man, manage, plugs, report, stat};
+use crate::commands::{bench, completions, create, help, info, man, manage, mode, plugs, report, stat};
 use crate::topics::TOPICS;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
@@ -42,6 +42,7 @@ pub(crate) enum Command {
     /// Finish zones: make them full
     Finish(manage::Zones),
     Bench(bench::Bench),
+    Mode(mode::Mode),
     Plugs(plugs::Plugs),
     Stat(stat::Stat),
     Completions(completions::Completions),

@@ -24,16 +24,27 @@ A device is named by its kind and, behind a colon, its options, separated by com
   null:size=1T,zone_size=256M   keeps no data; for measuring what is above it
   ram:size=8G                   keeps data in memory until the program ends
   image:PATH, or just PATH      a drive in a file, made by `zonal create`
+  concat:[NAME][NAME]           the zones of several devices, one device after the other
 
 A wrapper and a plus sign go before the name of the device they wrap.
 
   trace:file=F+null:size=1G     writes every submission and completion to the file F; with overwrite=1 over an old one
-
+  linear:zone=4,zones=8+NAME    eight zones of a device, from the fifth on
+  fault:plan=F,seed=7+NAME      misbehaves as the plan F says, see docs/FAULT.md
+  fault:seed=7,medium=1/1000+NAME
+                                misbehaves by chance; each of these kinds at its rate, 0 to 1 or a fraction:
+KINDS
 Options of null and ram, with what holds if they are not given:
 
 "
-    .to_owned()
+    .replace("KINDS", &fault_kinds())
         + &EMULATED_OPTIONS.map(|(name, default, about)| format!("  {name:<26} {default:<7} {about}\n")).concat()
+}
+
+/// The kinds of faults that have a rate, four a line.
+fn fault_kinds() -> String {
+    let kinds: Vec<&str> = zonal_io::fault::rate_kinds().collect();
+    kinds.chunks(4).map(|line| format!("{:32}{}\n", "", line.join(", "))).collect()
 }
 
 /// Options of the emulated devices: name, default, meaning.

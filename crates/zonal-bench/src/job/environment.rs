@@ -1,6 +1,10 @@
-//! What a job file may ask of its surroundings: `${VARIABLE}` and the keywords `$pagesize`, `$mb_memory`, `$ncpus`.
+//! What a job file may ask of its surroundings: `${VARIABLE}`, the keywords `$pagesize`, `$mb_memory`, `$ncpus`, and the
+//! files that it includes.
 
+use super::limits::TEXT_BYTES_MAX;
 use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
 
 /// Values for the substitutions in a job file.
 ///
@@ -15,12 +19,59 @@ pub struct Environment {
     pub memory_mib: u64,
     /// `$ncpus`, processors available.
     pub cpus: u64,
+    /// Files that can be included.
+    pub files: Files,
+}
+
+/// Files that a job file can include.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Files {
+    /// None.
+    None,
+    /// These, by name.
+    Given(BTreeMap<String, String>),
+    /// Those of this machine.
+    Disk,
+}
+
+impl Files {
+    pub(super) fn has(&self, name: &str) -> bool {
+        match self {
+            Self::None => false,
+            Self::Given(files) => files.contains_key(name),
+            Self::Disk => Path::new(name).exists(),
+        }
+    }
+
+    /// What all names of one file have in common.
+    pub(super) fn identity(&self, name: &str) -> String {
+        match self {
+            Self::None | Self::Given(_) => name.to_owned(),
+            Self::Disk => std::fs::canonicalize(name)
+                .map_or_else(|_| name.to_owned(), |path| path.to_string_lossy().into_owned()),
+        }
+    }
+
+    /// The text of a file, or why there is none. One that is too long is cut behind the limit.
+    pub(super) fn read(&self, name: &str) -> Result<String, String> {
+        match self {
+            Self::None => Err("no files can be included here".to_owned()),
+            Self::Given(files) => files.get(name).cloned().ok_or_else(|| "there is no such file".to_owned()),
+            Self::Disk => {
+                let mut text = String::new();
+                let file = std::fs::File::open(name).map_err(|error| error.to_string())?;
+                let mut bytes = file.take(TEXT_BYTES_MAX as u64 + 1);
+                bytes.read_to_string(&mut text).map_err(|error| error.to_string())?;
+                Ok(text)
+            }
+        }
+    }
 }
 
 impl Environment {
-    /// No variables, 4096-byte pages, 1024 MiB, one processor.
+    /// No variables, 4096-byte pages, 1024 MiB, one processor, no files.
     pub fn fixed() -> Self {
-        Self { variables: BTreeMap::new(), page_bytes: 4096, memory_mib: 1024, cpus: 1 }
+        Self { variables: BTreeMap::new(), page_bytes: 4096, memory_mib: 1024, cpus: 1, files: Files::None }
     }
 
     /// The surroundings of this process. What cannot be found out is as in [`Environment::fixed`].
@@ -33,6 +84,7 @@ impl Environment {
             page_bytes: page_bytes().unwrap_or(fixed.page_bytes),
             memory_mib: memory_mib().unwrap_or(fixed.memory_mib),
             cpus: std::thread::available_parallelism().map_or(fixed.cpus, |cpus| cpus.get() as u64),
+            files: Files::Disk,
         }
     }
 

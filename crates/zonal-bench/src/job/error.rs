@@ -54,6 +54,10 @@ pub enum Limit {
     Settings,
     /// Clones of all jobs.
     Workers,
+    /// Files that include each other.
+    IncludeDepth,
+    /// Included files.
+    Includes,
 }
 
 impl fmt::Display for Limit {
@@ -64,6 +68,8 @@ impl fmt::Display for Limit {
             Self::Sections => "sections",
             Self::Settings => "options",
             Self::Workers => "jobs, counting numjobs",
+            Self::IncludeDepth => "files that include each other",
+            Self::Includes => "included files",
         })
     }
 }
@@ -113,6 +119,12 @@ pub enum ValueError {
         fio: String,
         /// A form without the trap.
         instead: String,
+    },
+    /// Shares of a whole that pass it.
+    #[error("the percentages add up to {sum}, more than 100")]
+    SharesAboveAll {
+        /// What they add up to.
+        sum: u32,
     },
     /// A text that is too long.
     #[error("more than {max} bytes long")]
@@ -203,11 +215,31 @@ pub enum JobError {
         /// The line, shortened.
         text: String,
     },
-    /// An `include` line.
-    #[error("{origin}: include is not supported, name the files on the command line")]
-    Include {
+    /// A file that cannot be included.
+    #[error("{origin}: cannot include `{file}`: {reason}")]
+    IncludeUnreadable {
         /// Where.
         origin: Origin,
+        /// The file, shortened.
+        file: String,
+        /// Why not.
+        reason: String,
+    },
+    /// A file that includes itself, perhaps by way of others.
+    #[error("{origin}: include goes in circles: {chain}")]
+    IncludeLoop {
+        /// Where it comes back.
+        origin: Origin,
+        /// The files on the way.
+        chain: String,
+    },
+    /// A section in an included file.
+    #[error("{origin}: `{text}` begins a section, which an included file cannot")]
+    IncludedSection {
+        /// Where.
+        origin: Origin,
+        /// The line, shortened.
+        text: String,
     },
     /// A `${NAME}` whose variable is not set.
     #[error("{origin}: the environment variable `{variable}` is not set")]
@@ -252,6 +284,16 @@ pub enum JobError {
         origin: Origin,
         /// Its name.
         job: String,
+    },
+    /// Rates that contradict each other.
+    #[error("{origin}: job `{job}`: {problem}")]
+    Rates {
+        /// Where the job's section is.
+        origin: Origin,
+        /// Its name.
+        job: String,
+        /// How.
+        problem: &'static str,
     },
     /// A size in zones without `zonemode=zbd`.
     #[error("{origin}: job `{job}` gives {option} in zones but is not zonemode=zbd")]

@@ -241,6 +241,9 @@ fn check(job: &Job) -> Result<(), JobError> {
     if spec.time_based && spec.runtime.is_none() {
         return Err(JobError::EndlessJob { origin, job: name });
     }
+    if let Some(problem) = spec.pace.conflict() {
+        return Err(JobError::Rates { origin, job: name, problem });
+    }
     let extents = [
         ("size", spec.size),
         ("io_size", spec.io_size),

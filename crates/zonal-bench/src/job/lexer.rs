@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::error::{JobError, Limit, Origin, excerpt};
+use super::include::INCLUDE;
 use super::limits::{LINE_BYTES_MAX, TEXT_BYTES_MAX};
 
 /// One `name=value` or `name`, as written.
@@ -64,6 +65,27 @@ pub(super) fn sections(text: &str, source: &str) -> Result<Vec<Section>, JobErro
     Ok(sections)
 }
 
+/// The settings of a file that is included.
+pub(super) fn included(text: &str, source: &str) -> Result<Vec<Setting>, JobError> {
+    let name: Arc<str> = source.into();
+    let origin = |line: u32| Origin::File { name: name.clone(), line };
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(JobError::TooMany { origin: origin(0), limit: Limit::TextBytes, max: TEXT_BYTES_MAX });
+    }
+    let mut settings = Vec::new();
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    for (line, number) in text.lines().zip(1..) {
+        match read_line(line, origin(number))? {
+            Line::Blank => {}
+            Line::Header(_) => {
+                return Err(JobError::IncludedSection { origin: origin(number), text: excerpt(line) });
+            }
+            Line::Setting(setting) => settings.push(setting),
+        }
+    }
+    Ok(settings)
+}
+
 enum Line<'a> {
     Blank,
     Header(&'a str),
@@ -86,10 +108,25 @@ fn read_line(line: &str, origin: Origin) -> Result<Line<'_>, JobError> {
     if content.starts_with('[') {
         return header(content, origin).map(Line::Header);
     }
-    if content.split_whitespace().next() == Some("include") && !content.contains('=') {
-        return Err(JobError::Include { origin });
+    if let Some(setting) = include(content, &origin) {
+        return Ok(Line::Setting(setting));
     }
     Ok(Line::Setting(split_setting(content, origin)))
+}
+
+/// `include NAME`, which fio takes with a blank, and with `=` as well.
+fn include(content: &str, origin: &Origin) -> Option<Setting> {
+    let rest = content.strip_prefix(INCLUDE)?;
+    if !rest.is_empty() && !rest.starts_with(char::is_whitespace) {
+        return None;
+    }
+    let (value, origin) = (rest.trim(), origin.clone());
+    (!value.starts_with('=')).then(|| Setting {
+        name: INCLUDE.to_owned(),
+        value: Some(value.to_owned()),
+        blank_before_value: false,
+        origin,
+    })
 }
 
 fn header(content: &str, origin: Origin) -> Result<&str, JobError> {
@@ -172,7 +209,6 @@ mod tests {
         let long = format!("[a]\ndescription={}", "x".repeat(LINE_BYTES_MAX));
         let cases = [
             ("rw=read", "t:1: `rw=read` stands outside of a [section]"),
-            ("[a]\ninclude b.fio", "t:2: include is not supported, name the files on the command line"),
             ("[a]\nname=x\u{7}y", "t:2: `name=x\\u{7}y` holds a control character, which a job file cannot"),
             (&long, "t:2: more than 8192 bytes in a line"),
         ];

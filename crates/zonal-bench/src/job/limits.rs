@@ -10,6 +10,10 @@ pub const TEXT_BYTES_MAX: usize = 1 << 20;
 pub const SECTIONS_MAX: usize = 1024;
 /// Most options in all sections together.
 pub const SETTINGS_MAX: usize = 16 * 1024;
+/// Most files that include each other, the job file among them.
+pub const INCLUDE_DEPTH_MAX: usize = 16;
+/// Most included files, counting one each time.
+pub const INCLUDES_MAX: usize = 256;
 /// Most clones of one job, `numjobs`.
 pub const NUMJOBS_MAX: u64 = 1024;
 /// Most clones of all jobs together.
@@ -20,6 +24,8 @@ pub const IODEPTH_MAX: u64 = 65_536;
 pub const LOOPS_MAX: u64 = u32::MAX as u64;
 /// Largest block in bytes, `bs`: above every command a device accepts, small enough that a queue of them is countable.
 pub const BLOCK_BYTES_MAX: u64 = 1 << 30;
+/// Most sizes of a `bssplit`, fio's own limit.
+pub const BLOCK_SHARES_MAX: usize = 64;
 /// Most open zones of a job, fio's own limit on `max_open_zones`.
 pub const OPEN_ZONES_MAX: u64 = 4096;
 /// Longest `percentile_list`, fio's own limit.

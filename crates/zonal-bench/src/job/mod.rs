@@ -23,28 +23,33 @@
 //! # Ok::<(), zonal_bench::job::JobError>(())
 //! ```
 
+mod blocks;
 mod canonical;
 mod engines;
 mod environment;
 mod error;
 mod file;
 mod ignored;
+mod include;
 mod inline;
 mod lexer;
 mod limits;
 mod options;
+mod pace;
 mod parser;
 mod refused;
 mod spec;
 mod tables;
 mod value;
 
-pub use environment::Environment;
+pub use blocks::{BlockMix, BlockShare, PerDirection};
+pub use environment::{Environment, Files};
 pub use error::{JobError, Limit, Origin, ValueError};
 pub use file::{Change, IgnoredUse, Job, JobFile};
 pub use ignored::{Except, Ignored, ignored};
 pub use limits::*;
 pub use options::{Form, Supported, supported};
+pub use pace::{Pace, RateProcess, ThinkBlocks};
 pub use parser::JobParser;
 pub use refused::{Refused, refused};
 pub use spec::{BlockSize, Direction, Extent, JobSpec, Pattern, Verify, ZoneMode};

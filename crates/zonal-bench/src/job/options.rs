@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use super::blocks;
 use super::error::ValueError;
-use super::limits::{
-    BLOCK_BYTES_MAX, IODEPTH_MAX, LOOPS_MAX, NAME_BYTES_MAX, NUMJOBS_MAX, OPEN_ZONES_MAX, PERCENTILES_MAX,
-};
-use super::spec::{BlockSize, Direction, JobSpec, Pattern, Verify, ZoneMode};
+use super::limits::{IODEPTH_MAX, LOOPS_MAX, NAME_BYTES_MAX, NUMJOBS_MAX, OPEN_ZONES_MAX, PERCENTILES_MAX};
+use super::pace;
+use super::spec::{Direction, JobSpec, Pattern, Verify, ZoneMode};
 use super::value::{
     parse_bool, parse_extent, parse_float, parse_floats, parse_int, parse_int_in, parse_length, parse_micros,
     parse_u32_in, parse_word, show_extent, show_floats, show_int, show_time,
@@ -155,7 +155,9 @@ const SUPPORTED: &[Supported] = &[
     }),
     // fio keeps the two complementary and lets the later one win.
     number!("rwmixwrite", |draft, text| draft.set_mix(100 - parse_percent(text)?), |_| None),
-    number!("bs" | "blocksize", set_block_size, show_block_size),
+    number!("bs" | "blocksize", blocks::set_size, blocks::show_size),
+    number!("bsrange" | "blocksize_range", blocks::set_range, blocks::show_range),
+    number!("bssplit", blocks::set_split, blocks::show_split),
     number!(
         "size",
         |draft, text| {
@@ -195,6 +197,18 @@ const SUPPORTED: &[Supported] = &[
     optional!("runtime", runtime, |text| parse_micros(text).map(Duration::from_micros), show_time)
         .with_alias(&["timeout"]),
     flag!("time_based", time_based),
+    number!("ramp_time", pace::RAMP_TIME.0, pace::RAMP_TIME.1),
+    number!("rate", pace::RATE.0, pace::RATE.1),
+    number!("rate_min" | "ratemin", pace::RATE_MIN.0, pace::RATE_MIN.1),
+    number!("rate_iops", pace::RATE_IOPS.0, pace::RATE_IOPS.1),
+    number!("rate_iops_min", pace::RATE_IOPS_MIN.0, pace::RATE_IOPS_MIN.1),
+    text!("rate_process", pace::RATE_PROCESS.0, pace::RATE_PROCESS.1),
+    number!("rate_cycle" | "ratecycle", pace::RATE_CYCLE_MS.0, pace::RATE_CYCLE_MS.1),
+    number!("thinktime", pace::THINKTIME.0, pace::THINKTIME.1),
+    number!("thinktime_spin", pace::THINKTIME_SPIN.0, pace::THINKTIME_SPIN.1),
+    number!("thinktime_blocks", pace::THINKTIME_BLOCKS.0, pace::THINKTIME_BLOCKS.1),
+    text!("thinktime_blocks_type", pace::THINKTIME_BLOCKS_TYPE.0, pace::THINKTIME_BLOCKS_TYPE.1),
+    number!("thinktime_iotime", pace::THINKTIME_IOTIME.0, pace::THINKTIME_IOTIME.1),
     text!("verify", set_verify, |spec| (spec.verify == Verify::Crc32c).then(|| "crc32c".to_owned())),
     switch!("do_verify", do_verify, default true),
     switch!("verify_fatal", verify_fatal, default false),
@@ -223,6 +237,13 @@ const SUPPORTED: &[Supported] = &[
     optional!("zonecapacity", zonecapacity, parse_int, show_int),
     optional!("max_open_zones", max_open_zones, |text| parse_u32_in(text, 0, OPEN_ZONES_MAX), |zones| zones
         .to_string()),
+    optional!(
+        "job_max_open_zones",
+        job_max_open_zones,
+        |text| parse_u32_in(text, 0, OPEN_ZONES_MAX),
+        |zones| zones.to_string()
+    ),
+    switch!("ignore_zone_limits", ignore_zone_limits, default false),
     optional!("zone_reset_threshold", zone_reset_threshold, |text| parse_float(text, 0.0, 1.0), |share| {
         share.to_string()
     }),
@@ -234,6 +255,11 @@ const SUPPORTED: &[Supported] = &[
     count!("fdatasync", fdatasync, default 0, 0, u32::MAX.into()),
     switch!("end_fsync", end_fsync, default false),
     flag!("stonewall" | "wait_for_previous", stonewall),
+    text!(
+        "write_iolog",
+        |draft, text| set_text(draft.spec.write_iolog.insert(String::new()), text),
+        |spec| spec.write_iolog.clone()
+    ),
     flag!("group_reporting", group_reporting),
     flag!("new_group", new_group),
     flag!("exitall_on_error", exitall_on_error),
@@ -356,44 +382,6 @@ fn show_rw(pattern: Pattern) -> &'static str {
         (Direction::Write, true) => "randwrite",
         (Direction::Mixed { .. }, false) => "rw",
         (Direction::Mixed { .. }, true) => "randrw",
-    }
-}
-
-/// Up to three values for reads, writes and trims. A value that is missing at the end is that of its left
-/// neighbour; one that is empty stays as it was.
-fn set_block_size(draft: &mut Draft, text: &str) -> Result<(), ValueError> {
-    if text.contains(['-', ':']) {
-        return Err(ValueError::Refused { why: "a range of block sizes is not drawn from" });
-    }
-    let mut sizes = [None; 3];
-    if text.split(',').nth(sizes.len()).is_some() {
-        return Err(ValueError::TooMany { max: sizes.len() });
-    }
-    let mut last = None;
-    let mut parts = text.split(',');
-    for size in &mut sizes {
-        last = match parts.next() {
-            None => last,
-            Some("") => None,
-            Some(part) => Some(parse_u32_in(part, 1, BLOCK_BYTES_MAX)?),
-        };
-        *size = last;
-    }
-    if sizes == [None; 3] {
-        return Err(ValueError::Malformed { expected: "a block size" });
-    }
-    let BlockSize { read, write } = &mut draft.spec.block_size;
-    *read = sizes[0].unwrap_or(*read);
-    *write = sizes[1].unwrap_or(*write);
-    Ok(())
-}
-
-fn show_block_size(spec: &JobSpec) -> Option<String> {
-    let BlockSize { read, write } = spec.block_size;
-    match (read, write) {
-        _ if spec.block_size == JobSpec::default().block_size => None,
-        _ if read == write => Some(show_int(read.into())),
-        _ => Some(format!("{},{}", show_int(read.into()), show_int(write.into()))),
     }
 }
 

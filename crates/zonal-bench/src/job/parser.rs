@@ -3,6 +3,7 @@
 use super::environment::Environment;
 use super::error::{JobError, Limit, Origin, excerpt};
 use super::file::JobFile;
+use super::include;
 use super::inline;
 use super::lexer::{self, Section, Setting};
 use super::limits::{SECTIONS_MAX, SETTINGS_MAX};
@@ -89,6 +90,7 @@ impl JobParser {
     /// The first thing that is wrong.
     pub fn finish(mut self) -> Result<JobFile, JobError> {
         self.select()?;
+        include::resolve(&mut self.sections, &self.environment.files)?;
         for section in &mut self.sections {
             for setting in &mut section.settings {
                 expand(setting, &self.environment)?;

@@ -1,6 +1,6 @@
 //! Options that fio has and that are an error here, each with the reason.
 //!
-//! An entry may have neutral values: those that ask for what happens anyway, such as `rate=0`. They are accepted.
+//! An entry may have neutral values: those that ask for what happens anyway, such as `flow=0`. They are accepted.
 
 /// A fio option that is an error.
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +31,7 @@ const fn unless(name: &'static str, neutral: &'static [&'static str], why: &'sta
 const OFF: &[&str] = &["0"];
 const ONE: &[&str] = &["1"];
 
-const BLOCKS: &str = "all blocks of a direction have one size";
+const BLOCKS: &str = "blocks are multiples of the smallest, and each direction has its own sizes";
 const CONTENT: &str = "the bytes of a block cannot be chosen";
 const DEPTH: &str = "commands are sent one by one as the queue has room";
 const END: &str = "a job ends by amount, loops or runtime";
@@ -39,11 +39,10 @@ const ERRORS: &str = "a job stops at its first error";
 const LATENCY: &str = "the queue depth is fixed and latency has no bound";
 const ONE_DEVICE: &str = "a job has one device, named by filename";
 const PLACEMENT: &str = "threads are not bound to processors or memory nodes";
-const RATE: &str = "jobs run as fast as the device";
+const FLOW: &str = "jobs do not keep pace with each other";
 const REPLAY: &str = "traces are replayed by their own command";
 const SHELL: &str = "no programs are run and no processes are set up";
 const STATES: &str = "no verification state is stored";
-const THINK: &str = "jobs do not pause between commands";
 const TRIM: &str = "there is no trim; zones are reset instead";
 const VERIFY: &str = "a block is verified as a whole, after the write phase, by its job";
 
@@ -52,8 +51,6 @@ const REFUSED: &[Refused] = &[
     Refused { aliases: &["blockalign"], ..never("ba", "random offsets are multiples of the block size") },
     unless("bs_is_seq_rand", OFF, BLOCKS),
     Refused { aliases: &["blocksize_unaligned"], ..unless("bs_unaligned", OFF, BLOCKS) },
-    Refused { aliases: &["blocksize_range"], ..never("bsrange", BLOCKS) },
-    never("bssplit", BLOCKS),
     never("buffer_compress_chunk", CONTENT),
     unless("buffer_compress_percentage", OFF, CONTENT),
     never("buffer_pattern", CONTENT),
@@ -79,20 +76,18 @@ const REFUSED: &[Refused] = &[
     never("filename_format", ONE_DEVICE),
     never("filesize", ONE_DEVICE),
     Refused { aliases: &["fill_fs"], ..unless("fill_device", OFF, END) },
-    unless("flow", OFF, RATE),
-    never("flow_id", RATE),
-    unless("flow_sleep", OFF, RATE),
+    unless("flow", OFF, FLOW),
+    never("flow_id", FLOW),
+    unless("flow_sleep", OFF, FLOW),
     unless("fsync_on_close", OFF, "use end_fsync"),
     never("gid", SHELL),
     never("ignore_error", ERRORS),
-    unless("ignore_zone_limits", OFF, "the limits of a device always hold"),
     unless("io_submit_mode", &["inline"], DEPTH),
     Refused { aliases: &["iodepth_batch_submit"], ..unless("iodepth_batch", ONE, DEPTH) },
     never("iodepth_batch_complete_max", DEPTH),
     Refused { aliases: &["iodepth_batch_complete"], ..unless("iodepth_batch_complete_min", ONE, DEPTH) },
     never("iodepth_low", DEPTH),
     never("ioscheduler", "the write path orders writes itself"),
-    unless("job_max_open_zones", OFF, "the limit holds over all jobs of a device; use max_open_zones"),
     unless("kb_base", &["1024"], "suffixes have one meaning"),
     never("latency_percentile", LATENCY),
     unless("latency_run", OFF, LATENCY),
@@ -116,15 +111,8 @@ const REFUSED: &[Refused] = &[
     never("prio", "commands have no priority"),
     never("prioclass", "commands have no priority"),
     never("profile", "there are no built-in workloads"),
-    unless("ramp_time", OFF, "measuring starts with the job"),
     never("random_generator", "offsets come from one generator, which is not among fio's"),
-    unless("rate", OFF, RATE),
-    Refused { aliases: &["ratecycle"], ..never("rate_cycle", RATE) },
-    unless("rate_ignore_thinktime", OFF, RATE),
-    unless("rate_iops", OFF, RATE),
-    unless("rate_iops_min", OFF, RATE),
-    Refused { aliases: &["ratemin"], ..unless("rate_min", OFF, RATE) },
-    unless("rate_process", &["linear"], RATE),
+    unless("rate_ignore_thinktime", OFF, "a job catches up with its rate after a pause"),
     never("read_iolog", REPLAY),
     never("read_iolog_chunked", REPLAY),
     never("replay_align", REPLAY),
@@ -143,11 +131,6 @@ const REFUSED: &[Refused] = &[
     Refused { aliases: &["ss_ramp"], ..unless("steadystate_ramp_time", OFF, END) },
     unless("sync", &["none", "0"], "writes are acknowledged by the device; use fsync"),
     never("sync_file_range", "there is no page cache on the path"),
-    unless("thinktime", OFF, THINK),
-    never("thinktime_blocks", THINK),
-    never("thinktime_blocks_type", THINK),
-    unless("thinktime_iotime", OFF, THINK),
-    unless("thinktime_spin", OFF, THINK),
     unless("trim_backlog", OFF, TRIM),
     unless("trim_backlog_batch", OFF, TRIM),
     unless("trim_percentage", OFF, TRIM),
@@ -169,7 +152,6 @@ const REFUSED: &[Refused] = &[
     unless("verify_state_save", OFF, STATES),
     never("wait_for", "jobs wait for all earlier ones, see stonewall, or for none"),
     unless("write_barrier", OFF, "there are no barriers; use fsync"),
-    never("write_iolog", "a trace is recorded by its own device wrapper"),
     unless("zero_buffers", OFF, CONTENT),
     unless("zoneskip", OFF, "zones are visited in turn"),
 ];

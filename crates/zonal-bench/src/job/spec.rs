@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use super::blocks::{BlockMix, PerDirection};
+use super::pace::Pace;
+
 /// A position or length on a device, not yet resolved against its geometry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
@@ -98,6 +101,8 @@ pub struct JobSpec {
     pub pattern: Pattern,
     /// `bs`.
     pub block_size: BlockSize,
+    /// `bsrange` and `bssplit`; a direction without draws nothing and has blocks of `block_size`.
+    pub block_mix: PerDirection<Option<BlockMix>>,
     /// Length of the range the job works in.
     pub size: Extent,
     /// Amount moved in one loop; [`Extent::Fill`] if that is `size`. May exceed `size`.
@@ -116,6 +121,8 @@ pub struct JobSpec {
     pub runtime: Option<Duration>,
     /// Start over until `runtime` has passed. Then `runtime` is set.
     pub time_based: bool,
+    /// Rates, pauses and `ramp_time`.
+    pub pace: Pace,
     /// `verify`.
     pub verify: Verify,
     /// Read back and check after the write phase, if `verify` is on.
@@ -138,6 +145,10 @@ pub struct JobSpec {
     pub zonecapacity: Option<u64>,
     /// Most zones open at once over all jobs of the device; `None` if the device's limit alone holds.
     pub max_open_zones: Option<u32>,
+    /// Most zones open at once that one clone has opened; `None` if only the limit over all jobs holds.
+    pub job_max_open_zones: Option<u32>,
+    /// Leave the limits of the device to the device. The first job with [`ZoneMode::Zbd`] decides for all.
+    pub ignore_zone_limits: bool,
     /// Share of written blocks, 0 to 1, from which on zones are reset.
     pub zone_reset_threshold: Option<f64>,
     /// Resets per write, 0 to 1, past that threshold.
@@ -152,6 +163,8 @@ pub struct JobSpec {
     pub end_fsync: bool,
     /// Wait for all earlier jobs before starting.
     pub stonewall: bool,
+    /// File for a log of what is sent, in fio's format.
+    pub write_iolog: Option<String>,
     /// Report clones, and neighbours up to a stonewall, as one.
     pub group_reporting: bool,
     /// Start a new reporting group here.
@@ -185,6 +198,26 @@ impl JobSpec {
         self.randseed.or((self.randrepeat || self.allrandrepeat).then_some(Self::REPEATABLE_SEED))
     }
 
+    /// Smallest block of each direction, in bytes.
+    pub fn block_min(&self) -> BlockSize {
+        let BlockSize { read, write } = self.block_size;
+        let PerDirection { read: reads, write: writes } = &self.block_mix;
+        BlockSize {
+            read: reads.as_ref().map_or(read, BlockMix::min),
+            write: writes.as_ref().map_or(write, BlockMix::min),
+        }
+    }
+
+    /// Largest block of each direction, in bytes.
+    pub fn block_max(&self) -> BlockSize {
+        let BlockSize { read, write } = self.block_size;
+        let PerDirection { read: reads, write: writes } = &self.block_mix;
+        BlockSize {
+            read: reads.as_ref().map_or(read, BlockMix::max),
+            write: writes.as_ref().map_or(write, BlockMix::max),
+        }
+    }
+
     /// Whether total latency is measured.
     pub fn measures_lat(&self) -> bool {
         !(self.disable_lat || self.gtod_reduce)
@@ -213,6 +246,7 @@ impl Default for JobSpec {
             filename: None,
             pattern: Pattern { direction: Direction::Read, random: false },
             block_size: BlockSize { read: 4096, write: 4096 },
+            block_mix: PerDirection::default(),
             size: Extent::Fill,
             io_size: Extent::Fill,
             offset: Extent::Bytes(0),
@@ -222,6 +256,7 @@ impl Default for JobSpec {
             loops: 1,
             runtime: None,
             time_based: false,
+            pace: Pace::default(),
             verify: Verify::None,
             do_verify: true,
             verify_fatal: false,
@@ -233,6 +268,8 @@ impl Default for JobSpec {
             zonesize: None,
             zonecapacity: None,
             max_open_zones: None,
+            job_max_open_zones: None,
+            ignore_zone_limits: false,
             zone_reset_threshold: None,
             zone_reset_frequency: None,
             read_beyond_wp: false,
@@ -240,6 +277,7 @@ impl Default for JobSpec {
             fdatasync: 0,
             end_fsync: false,
             stonewall: false,
+            write_iolog: None,
             group_reporting: false,
             new_group: false,
             exitall_on_error: false,

@@ -41,9 +41,11 @@ const SIZE_SUFFIXES: [(&str, u64); 17] = [
 /// Suffixes that fio's manual takes for powers of ten and fio 3.33 itself for powers of two.
 const SIZE_SUFFIXES_AMBIGUOUS: [&str; 5] = ["ki", "mi", "gi", "ti", "pi"];
 
-/// Microseconds per unit of each time suffix. A time without suffix is in seconds.
-const TIME_SUFFIXES: [(&str, u64); 9] = [
-    ("", 1_000_000),
+/// Microseconds of a second, the unit of most times without suffix.
+const TIME_UNIT: u64 = 1_000_000;
+
+/// Microseconds per unit of each time suffix.
+const TIME_SUFFIXES: [(&str, u64); 8] = [
     ("s", 1_000_000),
     ("m", 60 * 1_000_000),
     ("h", 3_600 * 1_000_000),
@@ -90,6 +92,16 @@ pub(super) fn parse_u32_in(text: &str, min: u64, max: u64) -> Parsed<u32> {
 
 /// A time in microseconds, such as `30`, `30s` or `500ms`.
 pub(super) fn parse_micros(text: &str) -> Parsed<u64> {
+    parse_time(text, TIME_UNIT)
+}
+
+/// As [`parse_micros`] for options whose bare number is in microseconds.
+pub(super) fn parse_micros_bare(text: &str) -> Parsed<u64> {
+    parse_time(text, 1)
+}
+
+/// A time in microseconds; `bare` is the unit of a number without suffix.
+fn parse_time(text: &str, bare: u64) -> Parsed<u64> {
     const EXPECTED: &str = "a whole number with an optional suffix d, h, m, s, ms or us";
     let (number, suffix) = split_number(text, EXPECTED)?;
     let suffix = suffix.to_ascii_lowercase();
@@ -100,10 +112,13 @@ pub(super) fn parse_micros(text: &str) -> Parsed<u64> {
             instead: format!("{number}s"),
         });
     }
-    let (_, unit) = *TIME_SUFFIXES
-        .iter()
-        .find(|(name, _)| *name == suffix)
-        .ok_or(ValueError::Malformed { expected: EXPECTED })?;
+    let unit = match suffix.as_str() {
+        "" => bare,
+        suffix => TIME_SUFFIXES
+            .iter()
+            .find_map(|(name, unit)| (*name == suffix).then_some(*unit))
+            .ok_or(ValueError::Malformed { expected: EXPECTED })?,
+    };
     let micros = scale(number, unit)?;
     if micros > RUNTIME_MICROS_MAX {
         return Err(ValueError::OutOfRange { min: 0, max: RUNTIME_MICROS_MAX });

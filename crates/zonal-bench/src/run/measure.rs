@@ -32,6 +32,11 @@ impl Watch {
         add(&self.sectors[dir as usize], u64::from(sectors));
     }
 
+    /// Counts from zero.
+    pub(super) fn restart(&self) {
+        self.ios.iter().chain(&self.sectors).for_each(|counter| counter.store(0, Ordering::Relaxed));
+    }
+
     pub(crate) fn ios(&self, dir: Dir) -> u64 {
         self.ios[dir as usize].load(Ordering::Relaxed)
     }

@@ -23,12 +23,15 @@
 
 mod cpu;
 mod gate;
+mod hold;
 mod inbox;
+mod iolog;
 pub(crate) mod measure;
 
 mod prepare;
 mod round;
 pub mod samples;
+mod slot;
 mod worker;
 
 use crate::error::{BenchError, OpenerError};
@@ -126,6 +129,9 @@ fn run_mode(
     let in_effect = mode.unwrap_or_else(|| WriteMode::for_device(&info).0);
     let mut plan = Plan::new(options.jobs.jobs(), &info, in_effect)
         .map_err(|(job, error)| BenchError::Plan { job, error })?;
+    if start == Start::Erased {
+        prepare::tell_logs_apart(&mut plan, in_effect);
+    }
     let has_data = prepare::keeps_data(&*device);
     check_verify(&plan, &info, has_data)?;
     if start == Start::Erased {

@@ -2,12 +2,12 @@
 
 use crate::error::{BenchError, PlanError};
 use crate::plan::{Plan, sequential};
-use crate::workload::zones::{Zones, ZonesOptions};
+use crate::workload::zones::{Opener, Zones, ZonesOptions};
 use zonal_core::{DeviceError, Op, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex};
 use zonal_io::buffer::IoBuf;
 use zonal_io::data::Data;
 use zonal_io::device::{Command, Device};
-use zonal_io::volume::{read_alone, report, run_alone};
+use zonal_io::volume::{WriteMode, read_alone, report, run_alone};
 
 /// Zones asked for in one report.
 const REPORT_ZONES: u32 = 1 << 16;
@@ -29,6 +29,13 @@ pub(super) fn keeps_data(device: &dyn Device) -> bool {
     let zones = 0..info.geometry.zones().min(PROBED_ZONES_MAX);
     let mut told = zones.filter_map(|zone| Some(is_touched(zone, 0xA5)? || is_touched(zone, 0x5A)?));
     told.next().unwrap_or(true)
+}
+
+/// Gives each log the write mode's name, where jobs run in several.
+pub(super) fn tell_logs_apart(plan: &mut Plan, mode: WriteMode) {
+    for path in plan.workers.iter_mut().filter_map(|worker| worker.iolog.as_mut()) {
+        path.as_mut_os_string().push(format!(".{mode}"));
+    }
 }
 
 fn command(device: &dyn Device, op: Op, sector: Sector) -> Result<(), DeviceError> {
@@ -88,7 +95,7 @@ pub(super) fn zones(
     let ours = descriptors.iter().filter(|z| in_range[z.zone.0 as usize] && is_open(z)).count();
     let ours = ours.min(plan.open_max as usize);
     let active = descriptors.iter().filter(|z| z.condition.is_active()).count();
-    if info.active_max != 0 && plan.open_max != 0 {
+    if info.active_max != 0 && plan.open_max != 0 && !plan.ignores_limits {
         // Active zones that are not in the open set use up the device's limit all the same.
         let left = (info.active_max as usize).saturating_sub(active - ours);
         options.open_max = plan.open_max.min(left as u32);
@@ -109,10 +116,18 @@ pub(super) fn zones(
         }
     }
     let zones = Zones::new(info.geometry, &descriptors, options);
-    for zone in descriptors.iter().filter(|z| in_range[z.zone.0 as usize] && is_open(z)) {
-        if !zones.open(zone.zone, true) {
-            reset(device, zone.start)?;
-            zones.was_reset(zone.zone, true);
+    // Each belongs to the first worker that writes it, as far as that may have it.
+    let mut left = in_range;
+    for worker in plan.workers.iter().filter(|worker| worker.writes_zones()) {
+        for zone in sequential(&worker.zones, info).map(|zone| &descriptors[zone.0 as usize]) {
+            let is_first = std::mem::take(&mut left[zone.zone.0 as usize]);
+            if is_first
+                && is_open(zone)
+                && !zones.open(zone.zone, Opener { is_alone: true, ..worker.opener() })
+            {
+                reset(device, zone.start)?;
+                zones.was_reset(zone.zone, true);
+            }
         }
     }
     Ok(zones)

@@ -2,6 +2,7 @@
 
 use super::Done;
 use super::gate::{Entry, Gate};
+use super::iolog::IoLog;
 use super::measure::Watch;
 use super::samples::Samples;
 use super::worker::{Environment, Worker};
@@ -83,19 +84,19 @@ impl Round<'_> {
         let mut workloads = Vec::new();
         for worker in self.workers() {
             let misfit = |error| BenchError::Plan { job: worker.spec.name.clone(), error };
-            workloads.push(Workload::new(worker).map_err(misfit)?);
+            workloads.push((Workload::new(worker).map_err(misfit)?, self.log_of(worker)?));
         }
         let results = Mutex::new(Vec::new());
         self.zones.moving_more(self.workers().len() as u32);
         let samples = std::thread::scope(|scope| {
             let watcher = std::thread::current();
-            for ((plan, watch), workload) in self.workers().iter().zip(&watches).zip(workloads) {
+            for ((plan, watch), (workload, log)) in self.workers().iter().zip(&watches).zip(workloads) {
                 let (environment, results, watcher) = (&environment, &results, watcher.clone());
                 let verified = plan.writes_verified() && plan.spec.do_verify;
                 let recorder = verified.then(|| Recorder::new(plan, self.record.clone()));
                 let work = move || {
                     let _over = Over { watch, watcher };
-                    let worker = Worker::new(environment, plan, watch, workload, recorder);
+                    let worker = Worker::new(environment, plan, watch, workload, recorder).with_log(log);
                     if let Some(result) = worker.run() {
                         let fails_all = result.0.failure.is_some() && plan.spec.exitall_on_error;
                         watch.ends_all.store(fails_all, Ordering::Release);
@@ -126,6 +127,14 @@ impl Round<'_> {
         }
         let ends_all = watches.iter().any(|watch| watch.ends_all.load(Ordering::Acquire));
         Ok(if ends_all { Outcome::EndAll } else { Outcome::GoOn })
+    }
+
+    /// The log that a worker's job asks for.
+    fn log_of(&self, worker: &WorkerPlan) -> Result<Option<IoLog>, BenchError> {
+        let Some(path) = &worker.iolog else { return Ok(None) };
+        let device = worker.spec.filename.as_ref().unwrap_or(&self.volume.info().name);
+        let failed = |error| BenchError::Iolog { job: worker.spec.name.clone(), path: path.clone(), error };
+        IoLog::create(path, device).map(Some).map_err(failed)
     }
 
     /// Adds a worker's report to the last one if they are reported together.
@@ -218,15 +227,17 @@ impl Round<'_> {
             }
             let mut next_stop = Duration::MAX;
             for (worker, watch) in self.workers().iter().zip(watches) {
-                match worker.spec.runtime {
+                match worker.spec.runtime.map(|runtime| runtime + worker.spec.pace.ramp_time) {
                     Some(runtime) if runtime <= elapsed => watch.stop.store(true, Ordering::Release),
                     Some(runtime) => next_stop = next_stop.min(runtime),
                     None => {}
                 }
             }
             if elapsed >= next_sample {
-                for (sampler, watch) in samples.iter_mut().zip(watches) {
-                    if !watch.is_over.load(Ordering::Acquire) {
+                for ((sampler, watch), worker) in samples.iter_mut().zip(watches).zip(self.workers()) {
+                    if elapsed < worker.spec.pace.ramp_time {
+                        *sampler = Sampler { at: elapsed, ..Sampler::default() };
+                    } else if !watch.is_over.load(Ordering::Acquire) {
                         sampler.sample(watch, elapsed);
                     }
                 }
@@ -276,9 +287,10 @@ impl Sampler {
                 std::mem::replace(&mut self.seen[dir as usize], (ios, sectors));
             if ios > 0 {
                 let (bandwidth, rate) = &mut self.samples[dir as usize];
-                let kib = (sectors - sectors_before) as f64 * SECTOR_BYTES as f64 / 1024.0;
+                // A worker may be late to begin counting after its ramp.
+                let kib = sectors.saturating_sub(sectors_before) as f64 * SECTOR_BYTES as f64 / 1024.0;
                 bandwidth.record(kib / seconds);
-                rate.record((ios - ios_before) as f64 / seconds);
+                rate.record(ios.saturating_sub(ios_before) as f64 / seconds);
             }
         }
     }

@@ -11,13 +11,16 @@
 
 use super::cpu::Usage;
 use super::gate::{Entry, Gate};
+use super::hold::Begin;
 use super::inbox::{Ending, Inbox, Outcome, Places};
+use super::iolog::IoLog;
 use super::measure::{Measure, Stamps, Watch};
+use super::slot::{Kind, Slot};
 use crate::job::Verify;
 use crate::plan::WorkerPlan;
 use crate::report::{Failure, JobReport};
 use crate::verify::{Blocks, Expected, Mismatch, Recorder, Ticket, check_block};
-use crate::workload::{Dir, Ended, Io, Placing, Purpose, Step, Stream, Workload, Zones};
+use crate::workload::{Dir, Ended, Io, Placing, Purpose, RateFloor, Step, Stream, Workload, Zones};
 use quanta::Clock;
 use std::time::Duration;
 use zonal_core::{Nanos, Op, SECTOR_BYTES, Sector, ZoneIndex};
@@ -31,10 +34,10 @@ const SPINS_MAX: u32 = 200;
 const YIELDS_MAX: u32 = 2000;
 
 /// Longest sleep: bounds how late a completion is seen that another thread reaped, and a stop.
-const SLEEP_MAX: Duration = Duration::from_millis(1);
+pub(super) const SLEEP_MAX: Duration = Duration::from_millis(1);
 
 /// How much earlier than due a sleeper wakes: the kernel's timers are about that late.
-const SLEEP_MARGIN: Duration = Duration::from_micros(60);
+pub(super) const SLEEP_MARGIN: Duration = Duration::from_micros(60);
 
 /// Requests that get the same time where no times are taken: what a device that answers later sees as a delay that is
 /// too short by as much as these take to submit, a microsecond or two.
@@ -56,39 +59,12 @@ pub(super) struct Environment<'a> {
     pub(super) gate: &'a Gate,
 }
 
-/// What a slot's request is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Idle,
-    /// A read or write of the workload.
-    Io,
-    /// A read whose block is checked.
-    Check,
-    Flush,
-    /// Of the zone that starts at the sector.
-    Reset,
-    /// Of the zone that starts at the sector.
-    Finish,
-}
-
-/// A request with the write path, or room for one.
-#[derive(Clone, Copy)]
-struct Slot {
-    kind: Kind,
-    io: Io,
-    stamps: Stamps,
-}
-
-impl Slot {
-    const IDLE: Slot = Slot { kind: Kind::Idle, io: Io::NONE, stamps: Stamps { made: 0, submitted: 0 } };
-}
-
 /// One worker.
 pub(super) struct Worker<'a> {
-    environment: &'a Environment<'a>,
-    plan: &'a WorkerPlan,
-    watch: &'a Watch,
-    workload: Workload,
+    pub(super) environment: &'a Environment<'a>,
+    pub(super) plan: &'a WorkerPlan,
+    pub(super) watch: &'a Watch,
+    pub(super) workload: Workload,
     channel: Channel,
     inbox: Inbox,
     slots: Vec<Slot>,
@@ -97,14 +73,14 @@ pub(super) struct Worker<'a> {
     /// Slots without a request.
     free: Vec<u32>,
     /// Requests with the write path.
-    in_flight: u32,
-    measure: Measure,
+    pub(super) in_flight: u32,
+    pub(super) measure: Measure,
     recorder: Option<Recorder>,
     blocks: Option<Blocks>,
     /// Last reading of the clock.
     last: u64,
     /// The same as time since the epoch.
-    now: Nanos,
+    pub(super) now: Nanos,
     /// Requests submitted since then.
     age: u32,
     /// Whether the last request was answered inside submit.
@@ -113,8 +89,14 @@ pub(super) struct Worker<'a> {
     stamp: u64,
     failure: Option<Failure>,
     errors: u64,
-    resets: u64,
-    finishes: u64,
+    pub(super) resets: u64,
+    pub(super) finishes: u64,
+    /// From where it is measured.
+    pub(super) begin: Begin,
+    /// Whether its `ramp_time` is over.
+    pub(super) is_measured: bool,
+    pub(super) floor: Option<RateFloor>,
+    pub(super) log: Option<IoLog>,
 }
 
 impl<'a> Worker<'a> {
@@ -151,6 +133,10 @@ impl<'a> Worker<'a> {
             errors: 0,
             resets: 0,
             finishes: 0,
+            begin: Begin::default(),
+            is_measured: plan.spec.pace.ramp_time.is_zero(),
+            floor: RateFloor::new(plan),
+            log: None,
             environment,
             plan,
             watch,
@@ -161,6 +147,12 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// Logs what it sends.
+    pub(super) fn with_log(mut self, log: Option<IoLog>) -> Self {
+        self.log = log;
+        self
+    }
+
     /// Runs the job; what it did, and the record of what it wrote.
     ///
     /// `None` if the round does not begin.
@@ -169,32 +161,32 @@ impl<'a> Worker<'a> {
             return None;
         }
         let clock = self.environment.clock;
-        let usage = Usage::now();
-        let begin = clock.raw();
-        let mut writing = Duration::ZERO;
-        let mut reading = Duration::ZERO;
+        self.begin = Begin::now(clock);
         loop {
+            self.log_action("open");
             let pass = clock.raw();
             self.pass();
-            let took = clock.delta(pass, clock.raw());
-            writing += took;
-            reading += took;
+            let took = clock.delta(pass.max(self.begin.at), clock.raw());
+            self.begin.writing += took;
+            self.begin.reading += took;
             if self.is_over() {
                 break;
             }
             if self.plan.writes_verified() && self.plan.spec.do_verify {
                 let check = clock.raw();
                 self.check_pass();
-                reading += clock.delta(check, clock.raw());
+                self.begin.reading += clock.delta(check, clock.raw());
             }
+            self.log_action("close");
             if self.is_over() || !self.workload.next_pass(self.environment.zones) {
                 break;
             }
         }
+        self.finish_log();
         self.workload.end(self.environment.zones);
-        let elapsed = clock.delta(begin, clock.raw());
-        let usage = Usage::now().since(usage);
-        let times = [reading, writing];
+        let elapsed = clock.delta(self.begin.at, clock.raw());
+        let usage = Usage::now().since(self.begin.usage);
+        let times = [self.begin.reading, self.begin.writing];
         let dirs = [Dir::Read, Dir::Write].map(|dir| {
             let mut report = self.measure.take(dir, self.watch);
             report.runtime = if report.ios == 0 { Duration::ZERO } else { times[dir as usize] };
@@ -223,7 +215,7 @@ impl<'a> Worker<'a> {
         Some((report, self.recorder))
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.failure.is_some() && !self.goes_on_after_failure() || self.watch.is_stopped()
     }
 
@@ -242,13 +234,10 @@ impl<'a> Worker<'a> {
                 self.wait();
                 continue;
             };
-            match self.workload.next(self.environment.zones) {
-                Step::Io(io) => self.submit_io(slot, io),
-                Step::Wait => self.wait(),
-                Step::Flush => self.submit_other(Kind::Flush, Request::flush()),
-                Step::Reset(zone) => self.manage(Kind::Reset, Op::ZoneReset, zone),
-                Step::Finish(zone) => self.manage(Kind::Finish, Op::ZoneFinish, zone),
-                Step::PassOver => break,
+            match self.workload.next_io(self.environment.zones) {
+                Some(io) => self.submit_io(slot, io),
+                None if self.step_unusually(slot) => {}
+                None => break,
             }
         }
         self.drain();
@@ -256,6 +245,26 @@ impl<'a> Worker<'a> {
             self.submit_other(Kind::Flush, Request::flush());
             self.drain();
         }
+    }
+
+    /// Does what the workload has to do where that is not simply the next I/O; whether the pass goes on.
+    #[inline(never)]
+    fn step_unusually(&mut self, slot: u32) -> bool {
+        let step = self.workload.next_unusual(self.environment.zones);
+        match step {
+            Step::Io(io) => self.submit_io(slot, io),
+            Step::Wait => self.wait(),
+            Step::Logged(io) => self.submit_logged(slot, io),
+            Step::NotBefore(_) | Step::SpinUntil(_) | Step::RampOver => self.hold(step),
+            Step::Flush => {
+                self.log_flush();
+                self.submit_other(Kind::Flush, Request::flush());
+            }
+            Step::Reset(zone) => self.manage(Kind::Reset, Op::ZoneReset, zone),
+            Step::Finish(zone) => self.manage(Kind::Finish, Op::ZoneFinish, zone),
+            Step::PassOver => return false,
+        }
+        true
     }
 
     fn drain(&mut self) {
@@ -276,7 +285,7 @@ impl<'a> Worker<'a> {
     }
 
     #[inline]
-    fn read_clock(&mut self) {
+    pub(super) fn read_clock(&mut self) {
         let Environment { clock, epoch, .. } = *self.environment;
         self.last = clock.raw();
         self.now = Nanos(clock.delta_as_nanos(epoch, self.last));
@@ -285,7 +294,6 @@ impl<'a> Worker<'a> {
 
     #[inline(always)]
     fn submit_io(&mut self, slot: u32, io: Io) {
-        self.free.pop();
         let mut buffer = self.inbox.take_buffer(slot);
         let op = op_of(&io);
         if op != Op::Read && self.environment.has_data {
@@ -295,22 +303,24 @@ impl<'a> Worker<'a> {
             Dir::Read if self.blocks.is_some() => self.kind_of_read(slot),
             _ => Kind::Io,
         };
-        self.submit(slot, kind, op, io, buffer);
+        self.submit(slot, op, &io, buffer);
         self.workload.submitted(&io, self.environment.zones);
-        self.after_submit(slot);
+        self.after_submit(slot, kind, io);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn submit_logged(&mut self, slot: u32, io: Io) {
+        let place = self.workload.place_of(&io);
+        self.log_io(&io, place);
+        self.submit_io(slot, io);
     }
 
     #[inline(always)]
-    fn submit(&mut self, slot: u32, kind: Kind, op: Op, io: Io, buffer: IoBuf) {
-        self.in_flight += 1;
-        self.measure.depth(self.in_flight);
+    fn submit(&mut self, slot: u32, op: Op, io: &Io, buffer: IoBuf) {
+        self.measure.depth(self.in_flight + 1);
         let now = self.time();
-        let entry = &mut self.slots[slot as usize];
-        entry.kind = kind;
-        entry.io = io;
-        entry.stamps.made = self.last;
-        entry.stamps.submitted = 0;
-        let Io { sector, sectors, .. } = io;
+        let Io { sector, sectors, .. } = *io;
         let token = u64::from(slot);
         let request = Request { op, fua: false, nowait: false, sector, sectors, buf: buffer, token };
         self.environment.volume.submit(now, &self.channel, request);
@@ -343,9 +353,29 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Takes in what was answered inside submit, and notes when the rest was with the write path.
+    /// Takes in what was answered inside submit. A slot is occupied only by what was not: nobody looks at it meanwhile.
     #[inline(always)]
-    fn after_submit(&mut self, slot: u32) {
+    fn after_submit(&mut self, slot: u32, kind: Kind, io: Io) {
+        if kind == Kind::Io
+            && self.recorder.is_none()
+            && let Some(at) = self.inbox.ended_just_now(slot)
+        {
+            self.is_inline = true;
+            self.io_ended_well(&io, &Stamps { made: self.last, submitted: 0 }, at);
+            if self.inbox.has_more() {
+                self.reap();
+            }
+            return;
+        }
+        self.occupy(slot, kind, io);
+    }
+
+    /// Keeps a request in its slot until it ends, and notes when it was with the write path.
+    #[inline(never)]
+    fn occupy(&mut self, slot: u32, kind: Kind, io: Io) {
+        self.free.pop();
+        self.in_flight += 1;
+        self.slots[slot as usize] = Slot { kind, io, stamps: Stamps { made: self.last, submitted: 0 } };
         self.reap();
         let entry = &mut self.slots[slot as usize];
         self.is_inline = entry.kind == Kind::Idle;
@@ -377,14 +407,11 @@ impl<'a> Worker<'a> {
 
     /// Takes in what has ended; how much.
     #[inline(always)]
-    fn reap(&mut self) -> usize {
+    pub(super) fn reap(&mut self) -> usize {
         let mut reaped = 0;
-        while let Some((ending, has_more)) = self.inbox.next() {
+        while let Some(ending) = self.inbox.next() {
             self.finish(ending);
             reaped += 1;
-            if !has_more {
-                break;
-            }
         }
         reaped
     }
@@ -399,10 +426,16 @@ impl<'a> Worker<'a> {
         if kind != Kind::Io || !is_plain || self.recorder.is_some() {
             return self.finish_unusual(kind, ending);
         }
-        self.workload.io_ended(&entry.io, self.environment.zones);
-        self.watch.count(entry.io.dir, entry.io.sectors);
+        let (io, stamps) = (entry.io, entry.stamps);
+        self.io_ended_well(&io, &stamps, at);
+    }
+
+    #[inline(always)]
+    fn io_ended_well(&mut self, io: &Io, stamps: &Stamps, at: u64) {
+        self.workload.io_ended(io, self.environment.zones);
+        self.watch.count(io.dir, io.sectors);
         if self.measure.is_timed {
-            self.measure.ended(entry.io.dir, &entry.stamps, at);
+            self.measure.ended(io.dir, stamps, at);
         }
     }
 
@@ -469,7 +502,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn fail(&mut self, failure: Failure) {
+    pub(super) fn fail(&mut self, failure: Failure) {
         self.errors += 1;
         self.failure.get_or_insert(failure);
     }
@@ -507,6 +540,8 @@ impl<'a> Worker<'a> {
     /// Reads back what the last pass wrote and is still there.
     fn check_pass(&mut self) {
         let Some(mut recorder) = self.recorder.take() else { return };
+        self.log_action("close");
+        self.log_action("open");
         let zones = self.environment.zones;
         for (sector, expected) in recorder.of_pass(zones) {
             while self.free.is_empty() {
@@ -523,12 +558,13 @@ impl<'a> Worker<'a> {
     }
 
     fn submit_check(&mut self, sector: Sector, expected: Expected) {
-        let slot = self.free.pop().expect("a slot is free");
+        let slot = *self.free.last().expect("a slot is free");
         let buffer = self.inbox.take_buffer(slot);
         self.tickets[slot as usize] = Ticket { expected: Some(expected), ..Ticket::default() };
         let io = Io { sector, sectors: self.plan.write_sectors, ..Io::NONE };
-        self.submit(slot, Kind::Check, Op::Read, io, buffer);
-        self.after_submit(slot);
+        self.log_io(&io, sector);
+        self.submit(slot, Op::Read, &io, buffer);
+        self.after_submit(slot, Kind::Check, io);
     }
 
     /// Lets the write path get on, and sleeps if that is pointless; returns after anything of interest may have

@@ -31,6 +31,24 @@ impl Mix {
         self.stream = stream(plan, pass);
     }
 
+    /// The share of a direction, in percent.
+    pub(super) fn percent(&self, dir: Dir) -> u8 {
+        match dir {
+            Dir::Read => self.read_percent,
+            Dir::Write => 100 - self.read_percent,
+        }
+    }
+
+    /// Another direction than the one drawn is next.
+    pub(super) fn turn(&mut self, dir: Dir) {
+        self.current = dir;
+    }
+
+    /// What was issued counts from zero.
+    pub(super) fn restart_count(&mut self) {
+        self.until = 0;
+    }
+
     /// The next direction, after `issued` reads and writes.
     #[inline]
     pub(super) fn next(&mut self, issued: &[u64; 2]) -> Dir {

@@ -8,31 +8,39 @@
 //! 1. [`Workload::next`] gives a step. It never blocks: where fio's threads would wait for each other, it says
 //!    [`Step::Wait`], and the driver asks again after a completion or after a moment.
 //! 2. An [`Step::Io`] is submitted and then reported with [`Workload::submitted`], at once: others may wait for it.
-//! 3. Each I/O, flush, reset and finish is reported with [`Workload::ended`] when it has ended, in any order.
+//! 3. After [`Step::NotBefore`] and [`Step::SpinUntil`] it is told the time with [`Workload::time_is`] when that has
+//!    come. Where nothing depends on time, it never asks.
+//! 4. Each I/O, flush, reset and finish is reported with [`Workload::ended`] when it has ended, in any order.
 //!
 //! # Passes
 //! A pass goes over the range once. Another follows while loops, an amount of its own (`io_size`) or time are left.
 //! Each begins at the start of the range and, unless the job asks for different numbers, with the same seeds.
 
 mod erase;
+mod floor;
 mod mix;
+mod pace;
 mod random;
 mod sequence;
+mod varied;
 mod zbd;
 pub mod zones;
 
+pub use floor::{Done, RateFloor, RateUnit, TooSlow};
 pub use random::{Purpose, RANDOM_MAP_BLOCKS_MAX, RandomMap, Stream};
-pub use zones::{Ordering, Zones, ZonesOptions};
+pub use zones::{Opener, Ordering, Zones, ZonesOptions};
 
 use crate::error::PlanError;
 use crate::job::{Direction, Verify, ZoneMode};
 use crate::plan::WorkerPlan;
 use erase::Erase;
 use mix::Mix;
+use pace::Pace;
 use sequence::Sequence;
+use varied::Varied;
 use zbd::{Way, ZbdWrite};
-use zonal_core::{Sector, ZoneIndex};
-use zones::{Claim, Claimant};
+use zonal_core::{Nanos, Sector, ZoneIndex};
+use zones::Claimant;
 
 /// Read or write.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -41,6 +49,16 @@ pub enum Dir {
     Read = 0,
     /// Write.
     Write = 1,
+}
+
+impl Dir {
+    /// The other direction.
+    pub fn other(self) -> Dir {
+        match self {
+            Dir::Read => Dir::Write,
+            Dir::Write => Dir::Read,
+        }
+    }
 }
 
 /// How a write is placed.
@@ -89,6 +107,8 @@ pub enum Ended {
 pub enum Step {
     /// Submit this.
     Io(Io),
+    /// Submit this and log it, at [`Workload::place_of`].
+    Logged(Io),
     /// Make what was written durable.
     Flush,
     /// Reset this zone. Nothing of it is in flight.
@@ -97,14 +117,25 @@ pub enum Step {
     Finish(ZoneIndex),
     /// Nothing, until a request has ended.
     Wait,
+    /// Nothing before this time. It may have passed: then this asks for the time.
+    NotBefore(Nanos),
+    /// Keep the processor busy until this time.
+    SpinUntil(Nanos),
+    /// What was done so far does not count: measuring begins here.
+    RampOver,
     /// The pass is over. [`Workload::next_pass`] begins the next, once nothing is in flight.
     PassOver,
 }
 
 /// What has its direction and draw, but no place yet.
 enum Pending {
-    Read(Sector),
+    /// Here, of so many sectors.
+    Read(Sector, u32),
     Write(ZbdWrite),
+    /// A write to a conventional zone.
+    Conventional(Sector, u32),
+    /// The range is used up.
+    PassOver,
 }
 
 /// Generator of one worker.
@@ -112,14 +143,17 @@ pub struct Workload {
     plan: WorkerPlan,
     claimant: Claimant,
     is_zbd: bool,
-    /// Whether it flushes now and then.
-    flushes: bool,
-    /// Whether it resets zones now and then.
-    counts_resets: bool,
+    /// Whether it flushes now and then, draws sizes or is held back: then each step is looked at more closely.
+    is_unusual: bool,
+    /// Whether a write to a zone is looked at more closely: zones are reset now and then, or the job keeps a log.
+    looks_at_writes: bool,
     /// Whether a pass ends by its amount: a time-based job goes on within a pass, except that verification comes
     /// between passes.
     ends_by_amount: bool,
     sequence: Sequence,
+    /// Takes the place of `sequence` where sizes are drawn.
+    varied: Option<Box<Varied>>,
+    pace: Option<Box<Pace>>,
     mix: Mix,
     /// Resets before a pass whose data is to be verified.
     erase: Option<Erase>,
@@ -129,6 +163,8 @@ pub struct Workload {
     lacked_zone: bool,
     /// Reads and writes that have not ended.
     in_flight: u32,
+    /// Where the last write that looked for its zone ends, or would, if it were placed in order.
+    end: u64,
     issued: [u64; 2],
     /// Sectors that the present pass may still issue.
     left: u64,
@@ -148,17 +184,20 @@ impl Workload {
     pub fn new(plan: &WorkerPlan) -> Result<Workload, PlanError> {
         let mut workload = Workload {
             is_zbd: plan.spec.zonemode == ZoneMode::Zbd,
-            flushes: plan.spec.fsync != 0 || plan.spec.fdatasync != 0,
-            counts_resets: plan.spec.zone_reset_frequency.is_some(),
+            is_unusual: false,
+            looks_at_writes: plan.spec.zone_reset_frequency.is_some() || plan.iolog.is_some(),
             ends_by_amount: !plan.spec.time_based || plan.spec.verify != Verify::None,
             claimant: Claimant { sectors: plan.write_sectors, is_alone: plan.is_alone },
-            sequence: Sequence::new(plan)?,
+            sequence: if plan.draws_sizes() { Sequence::unused() } else { Sequence::new(plan)? },
+            varied: if plan.draws_sizes() { Some(Box::new(Varied::new(plan)?)) } else { None },
+            pace: Pace::new(plan),
             mix: Mix::new(plan),
             erase: None,
             pending: None,
             stalled: false,
             lacked_zone: false,
             in_flight: 0,
+            end: 0,
             issued: [0; 2],
             left: 0,
             pass_sectors: 0,
@@ -167,8 +206,15 @@ impl Workload {
             since_flush: false,
             plan: plan.clone(),
         };
+        workload.is_unusual = workload.is_to_be_looked_at();
         workload.begin_pass();
         Ok(workload)
+    }
+
+    fn is_to_be_looked_at(&self) -> bool {
+        let spec = &self.plan.spec;
+        let flushes = spec.fsync != 0 || spec.fdatasync != 0;
+        flushes || self.varied.is_some() || self.pace.is_some() || self.plan.iolog.is_some()
     }
 
     fn begin_pass(&mut self) {
@@ -194,68 +240,179 @@ impl Workload {
     }
 
     /// What to do next.
-    // Always inlined, so that a step is taken apart in registers: see `run::inbox` on what moving it costs.
-    #[inline(always)]
     pub fn next(&mut self, zones: &Zones) -> Step {
-        if self.pending.is_some() || self.erase.is_some() || (self.flushes && self.flush_is_due()) {
-            return self.next_unusual(zones);
+        match self.next_io(zones) {
+            Some(io) => Step::Io(io),
+            None => self.next_unusual(zones),
         }
-        self.next_usual(zones)
     }
 
+    /// The usual next step: an I/O that finds its place at once. `None` if it is another, which
+    /// [`Workload::next_unusual`] has to be asked for.
+    // Always inlined, and apart from the unusual, so that it is taken apart in registers: a step that comes through
+    // memory is written in small pieces and read in large ones, which stalls.
     #[inline(always)]
-    fn next_usual(&mut self, zones: &Zones) -> Step {
-        if self.left == 0 {
-            return Step::PassOver;
+    pub(crate) fn next_io(&mut self, zones: &Zones) -> Option<Io> {
+        if self.pending.is_some() || self.erase.is_some() || self.left == 0 {
+            return None;
         }
-        let dir = self.direction(zones);
-        let Some(sector) = self.sequence.next(dir, &self.plan, zones) else { return Step::PassOver };
-        if !self.is_zbd {
-            let io = self.plain(dir, sector, zones);
-            return self.issue(io, zones);
+        if self.is_unusual && self.is_unusual_now() {
+            return None;
         }
+        let dir = self.drawn_direction();
+        let dir = self.adjusted(dir, zones);
+        self.io_of(dir, zones)
+    }
+
+    /// The next I/O of this direction, if it finds its place at once; otherwise it is pending.
+    #[inline(always)]
+    fn io_of(&mut self, dir: Dir, zones: &Zones) -> Option<Io> {
+        let Some(sector) = self.sequence.next(dir, &self.plan, zones) else {
+            self.pending = Some(Pending::PassOver);
+            return None;
+        };
+        let io = match self.is_zbd {
+            false => self.plain(dir, sector, self.sectors(dir), zones),
+            true => self.placed_at_once(dir, sector, zones)?,
+        };
+        Some(self.issue(io, zones))
+    }
+
+    /// An I/O of `zonemode=zbd`, if it is a write that its zone takes at once; otherwise it is pending.
+    #[inline(always)]
+    fn placed_at_once(&mut self, dir: Dir, sector: Sector, zones: &Zones) -> Option<Io> {
+        let zone = zones.geometry().zone_of(sector);
+        // Where resets are counted, a write is looked at from the start.
+        let is_simple = dir == Dir::Write && !zones.geometry().is_conventional(zone) && !self.looks_at_writes;
+        if is_simple && let Some(offset) = zones.claim_at_once(zone, self.claimant) {
+            let (io, end) = zbd::placed(zone, offset, self.claimant.sectors, zones);
+            self.sequence.moved(Dir::Write, end);
+            return Some(io);
+        }
+        self.pending = Some(self.to_be_placed(dir, sector, self.sectors(dir), zones));
+        None
+    }
+
+    #[inline(never)]
+    fn to_be_placed(&self, dir: Dir, sector: Sector, sectors: u32, zones: &Zones) -> Pending {
         let zone = zones.geometry().zone_of(sector);
         match dir {
-            Dir::Read => self.go_on(Pending::Read(sector), zones),
-            Dir::Write if zones.geometry().is_conventional(zone) => self.write_conventional(sector, zones),
-            Dir::Write => {
-                // Mostly the zone takes the write at once. Where it does not, or resets are counted, it is looked
-                // at again from the start.
-                if !self.counts_resets
-                    && let Claim::At(offset) = zones.claim(zone, self.claimant)
-                {
-                    let (io, end) = zbd::placed(zone, offset, self.claimant.sectors, zones);
-                    self.sequence.moved(Dir::Write, end);
-                    return self.issue(io, zones);
-                }
-                self.go_on(Pending::Write(ZbdWrite::new(sector, zone)), zones)
-            }
+            Dir::Read => Pending::Read(sector, sectors),
+            Dir::Write if zones.geometry().is_conventional(zone) => Pending::Conventional(sector, sectors),
+            Dir::Write => Pending::Write(ZbdWrite::new(sector, sectors, zone)),
         }
     }
 
-    #[cold]
+    /// What to do next after [`Workload::next_io`] gave nothing.
     #[inline(never)]
-    fn next_unusual(&mut self, zones: &Zones) -> Step {
-        if let Some(pending) = self.pending.take() {
-            return self.go_on(pending, zones);
+    pub(crate) fn next_unusual(&mut self, zones: &Zones) -> Step {
+        let step = match self.pending.take() {
+            Some(pending) => self.go_on(pending, zones),
+            None => self.next_without_pending(zones),
+        };
+        let Step::Io(io) = &step else { return step };
+        if let Some(varied) = &mut self.varied {
+            let end = if io.is_claimed { self.end } else { io.sector.0 + u64::from(io.sectors) };
+            varied.issued(io, end, &self.plan);
+        }
+        if let Some(pace) = &mut self.pace {
+            pace.issued(io.dir, io.sectors);
+        }
+        if self.plan.iolog.is_some() { Step::Logged(*io) } else { step }
+    }
+
+    /// Where the I/O of the last step is, or of an append, the place that is kept for it.
+    #[cold]
+    pub fn place_of(&self, io: &Io) -> Sector {
+        match io.placing {
+            Placing::At => io.sector,
+            Placing::Append => Sector(self.end - u64::from(io.sectors)),
+        }
+    }
+
+    /// The time that [`Step::NotBefore`] or [`Step::SpinUntil`] asked for.
+    #[cold]
+    pub fn time_is(&mut self, now: Nanos) {
+        if let Some(pace) = &mut self.pace {
+            pace.time_is(now);
+        }
+    }
+
+    fn next_without_pending(&mut self, zones: &Zones) -> Step {
+        if let Some(step) = self.pace.as_mut().and_then(|pace| pace.hold(self.in_flight)) {
+            if step == Step::RampOver {
+                self.end_ramp();
+            }
+            return step;
         }
         if let Some(erase) = &mut self.erase {
             if let Some(step) = erase.next(self.claimant.is_alone, zones) {
                 return step;
             }
             self.erase = None;
-            return self.next_usual(zones);
+        } else if self.flush_is_due() {
+            self.since_flush = false;
+            return Step::Flush;
         }
-        self.since_flush = false;
-        Step::Flush
+        if self.left == 0 {
+            return Step::PassOver;
+        }
+        let dir = match self.turn() {
+            Ok(dir) => self.adjusted(dir, zones),
+            Err(step) => return step,
+        };
+        if self.varied.is_some() { self.next_varied(dir, zones) } else { self.next_of(dir, zones) }
     }
 
-    #[inline(never)]
-    fn write_conventional(&mut self, sector: Sector, zones: &Zones) -> Step {
-        match zbd::write_conventional(&self.plan, zones.geometry(), sector) {
-            Some(io) => self.issue(io, zones),
+    /// fio counts anew from here, also for what is due after so many writes.
+    fn end_ramp(&mut self) {
+        self.issued = [0; 2];
+        self.since_flush = false;
+        self.mix.restart_count();
+        if self.pace.as_ref().is_some_and(|pace| pace.is_spent()) {
+            self.pace = None;
+            self.is_unusual = self.is_to_be_looked_at();
+        }
+    }
+
+    /// The next direction that the rates allow, or when they will.
+    fn turn(&mut self) -> Result<Dir, Step> {
+        let waiting = self.pace.as_ref().and_then(|pace| pace.waiting());
+        let wanted = waiting.unwrap_or_else(|| self.drawn_direction());
+        let Some(pace) = &mut self.pace else { return Ok(wanted) };
+        let dir = pace.turn(wanted, self.mix.percent(wanted.other()))?;
+        self.mix.turn(dir);
+        Ok(dir)
+    }
+
+    /// The next of this direction, of the size that jobs without drawn sizes have.
+    fn next_of(&mut self, dir: Dir, zones: &Zones) -> Step {
+        match self.io_of(dir, zones) {
+            Some(io) => Step::Io(io),
+            None => self.go_on_with_pending(zones),
+        }
+    }
+
+    fn next_varied(&mut self, dir: Dir, zones: &Zones) -> Step {
+        let drawn = self.varied.as_mut().and_then(|varied| varied.next(dir, &self.plan, zones));
+        let Some((sector, sectors)) = drawn else { return Step::PassOver };
+        if !self.is_zbd {
+            let io = self.plain(dir, sector, sectors, zones);
+            return Step::Io(self.issue(io, zones));
+        }
+        let pending = self.to_be_placed(dir, sector, sectors, zones);
+        self.go_on(pending, zones)
+    }
+
+    fn go_on_with_pending(&mut self, zones: &Zones) -> Step {
+        match self.pending.take() {
+            Some(pending) => self.go_on(pending, zones),
             None => Step::PassOver,
         }
+    }
+
+    fn is_unusual_now(&self) -> bool {
+        self.varied.is_some() || self.pace.is_some() || self.plan.iolog.is_some() || self.flush_is_due()
     }
 
     fn flush_is_due(&self) -> bool {
@@ -266,26 +423,32 @@ impl Workload {
     }
 
     #[inline]
-    fn direction(&mut self, zones: &Zones) -> Dir {
+    fn drawn_direction(&mut self) -> Dir {
         match self.plan.spec.pattern.direction {
             Direction::Read => Dir::Read,
             Direction::Write => Dir::Write,
-            Direction::Mixed { .. } => {
-                let dir = self.mix.next(&self.issued);
-                if dir == Dir::Read && self.is_zbd && zbd::has_nothing_to_read(&self.plan, zones) {
-                    return Dir::Write;
-                }
-                dir
-            }
+            Direction::Mixed { .. } => self.mix.next(&self.issued),
         }
     }
 
-    fn plain(&self, dir: Dir, sector: Sector, zones: &Zones) -> Io {
-        let geometry = zones.geometry();
-        let sectors = match dir {
+    /// A mixed job has to write before it can read.
+    #[inline]
+    fn adjusted(&self, dir: Dir, zones: &Zones) -> Dir {
+        let is_mixed = || matches!(self.plan.spec.pattern.direction, Direction::Mixed { .. });
+        let may_have_to = dir == Dir::Read && self.is_zbd && is_mixed();
+        if may_have_to && zbd::has_nothing_to_read(&self.plan, zones) { Dir::Write } else { dir }
+    }
+
+    #[inline]
+    fn sectors(&self, dir: Dir) -> u32 {
+        match dir {
             Dir::Read => self.plan.read_sectors,
             Dir::Write => self.plan.write_sectors,
-        };
+        }
+    }
+
+    fn plain(&mut self, dir: Dir, sector: Sector, sectors: u32, zones: &Zones) -> Io {
+        let geometry = zones.geometry();
         let zone = geometry.zone_of(sector);
         let fits = geometry.offset_of(sector) + sectors <= geometry.size_of(zone);
         let appends = dir == Dir::Write
@@ -293,7 +456,10 @@ impl Workload {
             && !geometry.is_conventional(zone)
             && fits;
         let (placing, sector) = match appends {
-            true => (Placing::Append, geometry.start_of(zone)),
+            true => {
+                self.end = sector.0 + u64::from(sectors);
+                (Placing::Append, geometry.start_of(zone))
+            }
             false => (Placing::At, sector),
         };
         Io { dir, placing, sector, sectors, is_claimed: false }
@@ -303,19 +469,20 @@ impl Workload {
     #[inline(never)]
     fn go_on(&mut self, pending: Pending, zones: &Zones) -> Step {
         match pending {
-            Pending::Read(sector) => match zbd::read(&self.plan, zones, sector) {
-                Some(io) => self.issue(io, zones),
+            Pending::Read(sector, sectors) => match zbd::read(&self.plan, zones, sector, sectors) {
+                Some(io) => Step::Io(self.issue(io, zones)),
                 // What is in flight can be read once it has ended; other jobs' writes are not waited for.
                 None if self.plan.writes() && zones.written() > 0 && !self.stall(zones) => {
-                    self.pending = Some(Pending::Read(sector));
+                    self.pending = Some(Pending::Read(sector, sectors));
                     Step::Wait
                 }
                 None => Step::PassOver,
             },
             Pending::Write(mut write) => match write.go_on(&self.plan, self.claimant, zones) {
                 Way::Io(io, end) => {
+                    self.end = end;
                     self.sequence.moved(Dir::Write, end);
-                    self.issue(io, zones)
+                    Step::Io(self.issue(io, zones))
                 }
                 Way::Step(step) => {
                     self.pending = Some(Pending::Write(write));
@@ -330,6 +497,13 @@ impl Workload {
                     Step::Wait
                 }
             },
+            Pending::Conventional(sector, sectors) => {
+                match zbd::write_conventional(&self.plan, zones.geometry(), sector, sectors) {
+                    Some(io) => Step::Io(self.issue(io, zones)),
+                    None => Step::PassOver,
+                }
+            }
+            Pending::PassOver => Step::PassOver,
         }
     }
 
@@ -347,7 +521,7 @@ impl Workload {
     }
 
     #[inline(always)]
-    fn issue(&mut self, io: Io, zones: &Zones) -> Step {
+    fn issue(&mut self, io: Io, zones: &Zones) -> Io {
         if self.stalled {
             self.go_on_moving(zones);
         }
@@ -360,7 +534,7 @@ impl Workload {
         if !io.is_claimed && io.placing == Placing::At {
             self.sequence.moved(io.dir, io.sector.0 + u64::from(io.sectors));
         }
-        Step::Io(io)
+        io
     }
 
     #[cold]
@@ -434,10 +608,10 @@ impl Workload {
         let issued = self.pass_sectors - self.left;
         self.earlier_sectors = self.earlier_sectors.saturating_add(issued);
         let plan = &self.plan;
-        let smallest = u64::from(plan.read_sectors.min(plan.write_sectors));
+        let largest = u64::from(plan.sectors_max.read.max(plan.sectors_max.write));
         let left = plan.total_sectors.saturating_sub(self.earlier_sectors);
         let loops_left = self.passes + 1 < u64::from(plan.spec.loops);
-        let amount_left = plan.is_amount_given && left >= smallest;
+        let amount_left = plan.is_amount_given && left >= largest;
         let goes_on = plan.spec.time_based || (left > 0 && loops_left) || amount_left;
         if !goes_on || issued == 0 {
             return false;
@@ -450,7 +624,10 @@ impl Workload {
             self.erase = Some(Erase::new(plan.zones.clone()));
         }
         zones.restart_countdown();
-        self.sequence.restart(plan, pass);
+        match &mut self.varied {
+            Some(varied) => varied.restart(plan, pass),
+            None => self.sequence.restart(plan, pass),
+        }
         self.mix.restart(plan, pass);
         self.begin_pass();
         true

@@ -17,6 +17,14 @@ pub enum Purpose {
     Directions = 2,
     /// Payload.
     Payload = 3,
+    /// Sizes of reads.
+    ReadSizes = 4,
+    /// Sizes of writes.
+    WriteSizes = 5,
+    /// Gaps between reads.
+    ReadGaps = 6,
+    /// Gaps between writes.
+    WriteGaps = 7,
 }
 
 /// One stream of random numbers.
@@ -77,6 +85,11 @@ impl RandomMap {
         }
         map.clear();
         Ok(map)
+    }
+
+    /// How many blocks it is of.
+    pub fn blocks(&self) -> u64 {
+        self.blocks
     }
 
     /// Frees every block.

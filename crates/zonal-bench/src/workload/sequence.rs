@@ -42,6 +42,11 @@ impl Sequence {
         Ok(Sequence::Random { stream: stream(plan, 0), map })
     }
 
+    /// Of a worker that draws sizes, and takes its offsets from elsewhere.
+    pub(super) fn unused() -> Sequence {
+        Sequence::Sequential { next: [0; 2], skips_to_zones: false }
+    }
+
     pub(super) fn restart(&mut self, plan: &WorkerPlan, pass: u64) {
         match self {
             Sequence::Sequential { next, .. } => *next = [plan.range.start; 2],
@@ -55,7 +60,7 @@ impl Sequence {
     }
 
     /// The next offset, or `None` if the range is used up.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next(&mut self, dir: Dir, plan: &WorkerPlan, zones: &Zones) -> Option<Sector> {
         let sectors = u64::from(match dir {
             Dir::Read => plan.read_sectors,
@@ -77,14 +82,7 @@ impl Sequence {
                 *next = at + sectors;
                 Some(Sector(at))
             }
-            Sequence::Random { stream, map } => {
-                let blocks = (plan.range.end - plan.range.start) / sectors;
-                let mut block = stream.below(blocks);
-                if let Some(map) = map {
-                    block = map.take(block, sectors, blocks, wraps(plan))?;
-                }
-                Some(Sector(plan.range.start + block * sectors))
-            }
+            Sequence::Random { stream, map } => draw(stream, map, sectors, plan),
         }
     }
 
@@ -95,6 +93,16 @@ impl Sequence {
             next[dir as usize] = end;
         }
     }
+}
+
+/// A random offset.
+fn draw(stream: &mut Stream, map: &mut Option<Map>, sectors: u64, plan: &WorkerPlan) -> Option<Sector> {
+    let blocks = (plan.range.end - plan.range.start) / sectors;
+    let mut block = stream.below(blocks);
+    if let Some(map) = map {
+        block = map.take(block, sectors, blocks, wraps(plan))?;
+    }
+    Some(Sector(plan.range.start + block * sectors))
 }
 
 impl Map {
@@ -120,13 +128,13 @@ impl Map {
 }
 
 /// Whether a job starts over within a pass. Verification comes between passes.
-fn wraps(plan: &WorkerPlan) -> bool {
+pub(super) fn wraps(plan: &WorkerPlan) -> bool {
     plan.spec.time_based && plan.spec.verify == Verify::None
 }
 
 /// `at`, or the next zone's start where a block would pass the capacity.
 #[inline]
-fn past_capacity(at: u64, sectors: u64, zones: &Zones) -> u64 {
+pub(super) fn past_capacity(at: u64, sectors: u64, zones: &Zones) -> u64 {
     let geometry = zones.geometry();
     if at >= geometry.sectors().0 {
         return at;

@@ -97,6 +97,9 @@ impl Bench {
             Step::Flush => self.log.push("flush".to_owned()),
             Step::Wait => self.log.push("wait".to_owned()),
             Step::PassOver => self.log.push("over".to_owned()),
+            Step::NotBefore(_) | Step::SpinUntil(_) | Step::RampOver | Step::Logged(_) => {
+                unreachable!("nothing is paced here")
+            }
         }
         step
     }
@@ -306,6 +309,35 @@ fn open_limit_holds_and_a_full_zone_makes_room() {
         bench.end_all(0);
     }
     assert!(seen.len() > 4, "{seen:?}");
+}
+
+#[test]
+fn limit_of_a_job_holds_for_each_clone() {
+    let job = "--rw=randwrite --zonemode=zbd --offset=1z --size=7z --max_open_zones=5 --job_max_open_zones=2 \
+               --numjobs=2 --norandommap --io_size=20z";
+    let mut bench = Bench::new(&options(), Ordering::BySubmission, job);
+    let mut seen = std::collections::BTreeSet::new();
+    for turn in 0..400 {
+        let worker = turn % 2;
+        if let Step::Io(io) = bench.step(worker) {
+            seen.insert(bench.zones.geometry().zone_of(io.sector).0);
+        }
+        bench.end_all(worker);
+        assert!(bench.zones.open_zones() <= 4, "two of each");
+    }
+    assert!(seen.len() == 7 && bench.zones.open_zones() >= 3, "{seen:?}");
+}
+
+#[test]
+fn limit_of_a_job_leaves_the_zones_of_others_open_to_it() {
+    let job = "--rw=write --zonemode=zbd --max_open_zones=3 --job_max_open_zones=1 --offset=1z --size=2z --numjobs=2 \
+               --offset_increment=1z";
+    let mut bench = Bench::new(&options(), Ordering::BySubmission, job);
+    // The first has zone 1, the second zone 2; where the first comes to the end of its own, it may have another.
+    assert_eq!(bench.run(0, 3).log(), "w1.0-2");
+    assert_eq!(bench.run(1, 3).log(), "w2.0-2");
+    assert_eq!(bench.run(0, 12).log(), "w1.3-11 w2.3-5");
+    assert_eq!(bench.zones.open_zones(), 1);
 }
 
 #[test]

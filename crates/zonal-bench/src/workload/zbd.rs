@@ -16,7 +16,7 @@
 //! - A random read may hit the last written block of a zone.
 //! - A worker that finds no open zone in its range waits as long as another worker may close one.
 
-use super::zones::{Claim, Claimant, Locking, Room, Zones};
+use super::zones::{Claim, Claimant, Locking, Opener, Room, Zones};
 use super::{Dir, Io, Ordering, Placing, Step};
 use crate::job::{Direction, Verify};
 use crate::plan::WorkerPlan;
@@ -26,6 +26,8 @@ use zonal_core::{Geometry, Sector, Sectors, ZoneIndex};
 pub(super) struct ZbdWrite {
     /// The offset that was drawn.
     drawn: Sector,
+    /// How much, if its zone has room for it; one block at least.
+    sectors: u32,
     /// The zone it tries.
     zone: ZoneIndex,
     stage: Stage,
@@ -68,8 +70,8 @@ pub(super) enum Way {
 }
 
 impl ZbdWrite {
-    pub(super) fn new(drawn: Sector, zone: ZoneIndex) -> ZbdWrite {
-        ZbdWrite { drawn, zone, stage: Stage::Claim, is_counted: false }
+    pub(super) fn new(drawn: Sector, sectors: u32, zone: ZoneIndex) -> ZbdWrite {
+        ZbdWrite { drawn, sectors, zone, stage: Stage::Claim, is_counted: false }
     }
 
     pub(super) fn go_on(&mut self, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) -> Way {
@@ -81,9 +83,10 @@ impl ZbdWrite {
                         self.stage = Stage::Lock(Manage::ResetDue);
                         continue;
                     }
-                    match zones.claim(self.zone, claimant) {
+                    let (claim, sectors) = zones.claim_up_to(self.zone, claimant, self.sectors);
+                    match claim {
                         Claim::At(offset) => {
-                            let (io, end) = placed(self.zone, offset, claimant.sectors, zones);
+                            let (io, end) = placed(self.zone, offset, sectors, zones);
                             return Way::Io(io, end);
                         }
                         Claim::Later => return Way::Step(Step::Wait),
@@ -146,7 +149,8 @@ impl ZbdWrite {
 
     /// Opens its zone, unless it is full and may not be reset.
     fn may_open(&self, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) -> bool {
-        zones.can_take(self.zone, claimant.sectors, room(plan)) && zones.open(self.zone, claimant.is_alone)
+        zones.can_take(self.zone, claimant.sectors, room(plan))
+            && zones.open(self.zone, opener(plan, claimant))
     }
 
     /// Whether it is this write's turn to reset a zone that need not be full.
@@ -222,7 +226,8 @@ impl ZbdWrite {
         claimant: Claimant,
         zones: &Zones,
     ) -> Option<ZoneIndex> {
-        if zones.open_max() != 0 && zones.open_zones() >= zones.open_max() as usize {
+        let opener = opener(plan, claimant);
+        if !zones.may_open(opener) {
             return None;
         }
         let room = room(plan);
@@ -233,8 +238,12 @@ impl ZbdWrite {
                 && !zones.is_open(*zone)
                 && zones.can_take(*zone, claimant.sectors, room)
         };
-        round.into_iter().filter(can_be).find(|&zone| zones.open(zone, claimant.is_alone))
+        round.into_iter().filter(can_be).find(|&zone| zones.open(zone, opener))
     }
+}
+
+fn opener(plan: &WorkerPlan, claimant: Claimant) -> Opener {
+    Opener { is_alone: claimant.is_alone, ..plan.opener() }
 }
 
 /// The write that has got room at `offset` of `zone`, and where it ends or would, if it were placed in order.
@@ -254,43 +263,54 @@ fn room(plan: &WorkerPlan) -> Room {
     if plan.spec.verify == Verify::None { Room::AfterReset } else { Room::Now }
 }
 
-/// A write to a conventional zone, moved down where it would run into a sequential one. `None` if it cannot be.
-pub(super) fn write_conventional(plan: &WorkerPlan, geometry: &Geometry, sector: Sector) -> Option<Io> {
-    let sectors = plan.write_sectors;
+/// A write to a conventional zone: cut where it would run into a sequential one, or moved down if not even a block
+/// fits. `None` if it cannot be.
+pub(super) fn write_conventional(
+    plan: &WorkerPlan,
+    geometry: &Geometry,
+    sector: Sector,
+    sectors: u32,
+) -> Option<Io> {
+    let block = u64::from(plan.write_sectors);
     let end = geometry.start_of(ZoneIndex(geometry.conventional_zones())).0;
-    let last = end.checked_sub(u64::from(sectors)).filter(|&last| last >= plan.range.start)?;
-    let sector = Sector(sector.0.min(last));
-    Some(Io { dir: Dir::Write, placing: Placing::At, sector, sectors, is_claimed: false })
+    let last = end.checked_sub(block).filter(|&last| last >= plan.range.start)?;
+    let sector = sector.0.min(last);
+    let fit = (end - sector) / block * block;
+    let sectors = u64::from(sectors).min(fit) as u32;
+    Some(Io { dir: Dir::Write, placing: Placing::At, sector: Sector(sector), sectors, is_claimed: false })
 }
 
-/// A read of written data near `drawn`; `None` if there is none.
+/// A read of written data near `drawn`, of `wanted` sectors or as many whole blocks as there are; `None` if there is
+/// none.
 #[inline]
-pub(super) fn read(plan: &WorkerPlan, zones: &Zones, drawn: Sector) -> Option<Io> {
+pub(super) fn read(plan: &WorkerPlan, zones: &Zones, drawn: Sector, wanted: u32) -> Option<Io> {
     let geometry = zones.geometry();
-    let sectors = plan.read_sectors;
-    let io = |sector| Io { dir: Dir::Read, placing: Placing::At, sector, sectors, is_claimed: false };
+    let block = plan.read_sectors;
+    let io =
+        |sector, sectors| Io { dir: Dir::Read, placing: Placing::At, sector, sectors, is_claimed: false };
     let zone = geometry.zone_of(drawn);
     if geometry.is_conventional(zone) || (plan.spec.read_beyond_wp && !zones.is_offline(zone)) {
-        return Some(io(drawn));
+        return Some(io(drawn, wanted));
     }
     let offset = geometry.offset_of(drawn);
     let written = zones.readable(zone);
     let random = plan.spec.pattern.random;
-    let fits = written >= sectors && (random || offset + sectors <= written);
+    let fits = written >= block && (random || offset + block <= written);
     let (zone, written) = match fits {
         true => (zone, written),
         false => {
             let zone = zone_with_data(plan, zones, zone)?;
             // It may have been reset since.
-            (zone, zones.readable(zone).max(sectors))
+            (zone, zones.readable(zone).max(block))
         }
     };
     let offset = match (random, fits) {
         (false, true) => offset,
         (false, false) => 0,
-        (true, _) => offset / sectors % (written / sectors) * sectors,
+        (true, _) => offset / block % (written.saturating_sub(wanted) / block + 1) * block,
     };
-    Some(io(geometry.start_of(zone) + Sectors(u64::from(offset))))
+    let sectors = wanted.min((written - offset) / block * block);
+    Some(io(geometry.start_of(zone) + Sectors(u64::from(offset)), sectors))
 }
 
 /// The nearest zone with a block of data: behind `from` for a sequential job, else on either side.

@@ -54,10 +54,29 @@ pub enum Ordering {
 /// A worker's way of taking room in zones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claimant {
-    /// Sectors of one write.
+    /// Sectors of one write; where sizes are drawn, of the smallest.
     pub sectors: u32,
     /// Whether nobody else writes to its zones, so that words need no locked operations.
     pub is_alone: bool,
+}
+
+/// Who brings a zone into the open set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opener {
+    /// Number of the worker.
+    pub worker: u32,
+    /// Most zones of the set that it may have brought there; 0 is no limit.
+    pub max: u32,
+    /// As for a [`Claimant`].
+    pub is_alone: bool,
+}
+
+/// A zone of the open set.
+#[derive(Clone, Copy)]
+struct Open {
+    zone: u32,
+    /// Who brought it there.
+    worker: u32,
 }
 
 /// What became of a claim to a zone.
@@ -98,7 +117,7 @@ pub struct Zones {
     open_max: u32,
     /// [`OPEN`] with a limit, else nothing.
     has_to_be_open: u64,
-    open: Mutex<Vec<u32>>,
+    open: Mutex<Vec<Open>>,
     counts_written: bool,
     written: AtomicU64,
     /// Writes until the next reset by `zone_reset_frequency`.
@@ -219,8 +238,25 @@ impl Zones {
     /// Takes room for one block of `claimant` in a sequential zone, and its lock if the order of submission counts.
     ///
     /// After [`Claim::At`], [`Zones::submitted`] and [`Zones::ended`] have to follow.
-    #[inline]
     pub fn claim(&self, zone: ZoneIndex, claimant: Claimant) -> Claim {
+        self.claim_at_once(zone, claimant).map_or_else(|| self.claim_with_patience(zone, claimant), Claim::At)
+    }
+
+    /// [`Zones::claim`] where nothing is in its way: the offset, or `None` if it has to be looked at again.
+    #[inline(always)]
+    pub(super) fn claim_at_once(&self, zone: ZoneIndex, claimant: Claimant) -> Option<u32> {
+        let shared = self.words.word(zone.0);
+        let word = shared.load(Memory::Acquire);
+        if !self.takes(zone, word, claimant) {
+            return None;
+        }
+        exchange(shared, word, word + self.claimed(claimant), claimant.is_alone).ok()?;
+        self.count_written(claimant.sectors);
+        Some((word & POINTER) as u32)
+    }
+
+    #[inline(never)]
+    fn claim_with_patience(&self, zone: ZoneIndex, claimant: Claimant) -> Claim {
         let shared = self.words.word(zone.0);
         let mut spins = 0;
         let mut word = shared.load(Memory::Acquire);
@@ -244,16 +280,35 @@ impl Zones {
         }
     }
 
-    /// Why a zone with this word does not take a write now; `None` if it does.
-    #[inline]
-    fn judge(&self, zone: ZoneIndex, word: u64, claimant: Claimant) -> Option<Claim> {
-        let left = u64::from(self.capacity(zone)).saturating_sub(word & POINTER);
-        let has_room = left >= u64::from(claimant.sectors);
-        // One test for what is usual: room, nobody at it, open where that counts.
+    /// As [`Zones::claim`], for as many whole blocks up to `wanted` sectors as there is room for, and how many sectors
+    /// that are.
+    pub fn claim_up_to(&self, zone: ZoneIndex, claimant: Claimant, wanted: u32) -> (Claim, u32) {
+        loop {
+            let left = self.capacity(zone).saturating_sub(self.pointer(zone));
+            let sectors = wanted.min(left / claimant.sectors * claimant.sectors).max(claimant.sectors);
+            match self.claim(zone, Claimant { sectors, ..claimant }) {
+                // Another worker took of the room in between; the pointer only grows, or the zone is reset.
+                Claim::Full if sectors > claimant.sectors => {}
+                claim => return (claim, sectors),
+            }
+        }
+    }
+
+    /// Whether a zone with this word takes a write now: it has room, nobody is at it, and it is open where that counts.
+    #[inline(always)]
+    fn takes(&self, zone: ZoneIndex, word: u64, claimant: Claimant) -> bool {
+        let has_room = (word & POINTER) + u64::from(claimant.sectors) <= u64::from(self.capacity(zone));
         let wanted = word & (LOCKED | DEAD | self.has_to_be_open) == self.has_to_be_open;
-        if has_room && wanted && (self.ordering != Ordering::OneInFlight || word & IN_FLIGHT == 0) {
+        has_room && wanted && (self.ordering != Ordering::OneInFlight || word & IN_FLIGHT == 0)
+    }
+
+    /// Why a zone with this word does not take a write now; `None` if it does.
+    fn judge(&self, zone: ZoneIndex, word: u64, claimant: Claimant) -> Option<Claim> {
+        if self.takes(zone, word, claimant) {
             return None;
         }
+        let left = u64::from(self.capacity(zone)).saturating_sub(word & POINTER);
+        let has_room = left >= u64::from(claimant.sectors);
         Some(match word {
             w if w & DEAD != 0 => Claim::Dead,
             w if w & LOCKED != 0 => Claim::Later,
@@ -315,20 +370,30 @@ impl Zones {
     }
 
     /// Brings `zone` into the open set, unless it is there or there is no limit; whether it is open now.
-    pub fn open(&self, zone: ZoneIndex, is_alone: bool) -> bool {
+    pub fn open(&self, zone: ZoneIndex, opener: Opener) -> bool {
         if self.open_max == 0 {
             return true;
         }
         let mut open = self.open.lock();
-        if open.contains(&zone.0) {
+        if open.iter().any(|entry| entry.zone == zone.0) {
             return true;
         }
-        if open.len() >= self.open_max as usize {
+        if !self.has_leave(&open, opener) {
             return false;
         }
-        open.push(zone.0);
-        self.change(zone, is_alone, |w| w | OPEN);
+        open.push(Open { zone: zone.0, worker: opener.worker });
+        self.change(zone, opener.is_alone, |w| w | OPEN);
         true
+    }
+
+    /// Whether a worker may open another zone.
+    pub fn may_open(&self, opener: Opener) -> bool {
+        self.open_max == 0 || self.has_leave(&self.open.lock(), opener)
+    }
+
+    fn has_leave(&self, open: &[Open], opener: Opener) -> bool {
+        let own = || open.iter().filter(|entry| entry.worker == opener.worker).count();
+        open.len() < self.open_max as usize && (opener.max == 0 || own() < opener.max as usize)
     }
 
     /// Takes `zone` out of the open set if it is still full and quiet: it may have been reset meanwhile.
@@ -339,7 +404,7 @@ impl Zones {
         let is_over = |w: u64| w & OPEN != 0 && w & POINTER >= capacity && w & IN_FLIGHT == 0;
         let old = self.change(zone, is_alone, |w| if is_over(w) { w & !OPEN } else { w });
         if is_over(old) {
-            open.retain(|&z| z != zone.0);
+            open.retain(|entry| entry.zone != zone.0);
         }
     }
 
@@ -361,7 +426,7 @@ impl Zones {
             return None;
         }
         let (before, after) = open.split_at(share(open.len()).min(open.len() - 1));
-        let mut from_share = after.iter().chain(before).map(|&z| ZoneIndex(z));
+        let mut from_share = after.iter().chain(before).map(|entry| ZoneIndex(entry.zone));
         from_share.find(|&z| zones.contains(&z.0) && wanted(z))
     }
 

@@ -13,7 +13,9 @@ mod management;
 mod order;
 mod pointer;
 mod progress;
+mod qd1;
 mod table;
+mod zone_lock;
 
 use std::sync::Arc;
 use zonal_check::rig::{DONE, End, Rig, payload};

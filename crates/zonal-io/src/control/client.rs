@@ -2,7 +2,7 @@
 
 use super::place::{self, Found};
 use super::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Answer, ControlError, Query, VolumeFacts};
-use crate::volume::{PlugStatus, Statistics};
+use crate::volume::{PlugStatus, Statistics, WriteMode};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -71,6 +71,18 @@ pub fn stat(path: &Path) -> Result<Statistics, ControlError> {
 /// As [`ask`].
 pub fn info(path: &Path) -> Result<VolumeFacts, ControlError> {
     match ask(path, Query::Info)? {
+        Answer::Info(facts) => Ok(facts),
+        other => Err(not_asked_for(path, &other)),
+    }
+}
+
+/// Switches the write mode of the volume behind the socket at `path`, and waits until it is in force.
+///
+/// # Errors
+/// As [`ask`]; [`ControlError::Refused`] also if the volume cannot do the mode, or what is in flight does not end in time
+/// ([`SWITCH_TIME_MAX`](super::SWITCH_TIME_MAX)): the switch takes effect when it has.
+pub fn switch_mode(path: &Path, mode: WriteMode) -> Result<VolumeFacts, ControlError> {
+    match ask(path, Query::Mode { mode: mode.name().to_owned() })? {
         Answer::Info(facts) => Ok(facts),
         other => Err(not_asked_for(path, &other)),
     }

@@ -1,9 +1,11 @@
 //! The answering side: one thread that serves one connection at a time.
 
 use super::place::{self, Found};
-use super::{Answer, CONNECTION_TIME_MAX, ControlError, Query, REQUEST_BYTES_MAX, VolumeFacts};
+use super::{
+    Answer, CONNECTION_TIME_MAX, ControlError, Query, REQUEST_BYTES_MAX, SWITCH_TIME_MAX, VolumeFacts,
+};
 use crate::sync::Arc;
-use crate::volume::Volume;
+use crate::volume::{UnknownMode, Volume, WriteMode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -14,6 +16,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use zonal_core::Nanos;
 
 /// Connections that wait while one is served.
 const BACKLOG: i32 = 16;
@@ -177,8 +180,27 @@ impl Service {
             Ok(Query::Plugs) => Answer::Plugs(self.volume.plugs()),
             Ok(Query::Stat) => Answer::Stat(self.volume.statistics()),
             Ok(Query::Info) => Answer::Info(VolumeFacts::of(&self.volume)),
+            Ok(Query::Mode { mode }) => match self.switch(&mode) {
+                Ok(()) => Answer::Info(VolumeFacts::of(&self.volume)),
+                Err(what) => Answer::Error(what),
+            },
             Err(e) => Answer::Error(e.to_string()),
         }
+    }
+
+    /// Switches the mode, and waits for it as long as a client may keep others waiting.
+    fn switch(&self, mode: &str) -> Result<(), String> {
+        let mode: WriteMode = mode.parse().map_err(|e: UnknownMode| e.to_string())?;
+        // No command goes out with this time: what was in flight ends in somebody's poll, and the rest follows from it.
+        self.volume.switch_mode(Nanos(0), mode).map_err(|e| e.to_string())?;
+        let deadline = Instant::now() + SWITCH_TIME_MAX;
+        while self.volume.mode().0 != mode {
+            if Instant::now() >= deadline {
+                return Err(format!("mode {mode} takes effect when what is in flight has ended"));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     fn send(&self, stream: &mut UnixStream, answer: &Answer, deadline: Instant) -> Result<(), End> {

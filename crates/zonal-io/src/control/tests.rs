@@ -5,7 +5,7 @@ use crate::buffer::IoBuf;
 use crate::device::Device;
 use crate::emulated::{Emulated, EmulatedOptions, Null};
 use crate::sync::Arc;
-use crate::volume::{Condition, Request, Volume, VolumeOptions};
+use crate::volume::{Condition, Request, Volume, VolumeOptions, WriteMode};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -248,4 +248,20 @@ fn queries_are_spelled_as_documented() {
     ] {
         assert_eq!(serde_json::to_string(&query).unwrap(), text);
     }
+}
+
+#[test]
+fn mode_asked_for_is_in_force_when_the_answer_comes() {
+    let dir = tempfile::tempdir().unwrap();
+    let volume = volume();
+    let server = ControlServer::start_in(dir.path(), volume.clone()).unwrap();
+    let facts = switch_mode(server.path(), WriteMode::Qd1).unwrap();
+    assert_eq!((facts.mode.as_str(), facts.reason.as_str()), ("qd1", "set while running"));
+    assert_eq!(volume.mode().0, WriteMode::Qd1);
+    for (asked, answer) in [("direct", "stays"), ("no-such", "unknown write mode")] {
+        let line = format!("{{\"request\":\"mode\",\"mode\":\"{asked}\"}}\n");
+        let said = say(server.path(), line.as_bytes());
+        assert!(said.len() == 1 && said[0].contains("error") && said[0].contains(answer), "{said:?}");
+    }
+    assert_eq!(volume.mode().0, WriteMode::Qd1);
 }

@@ -1,12 +1,15 @@
 //! The devices of this crate.
 
-use super::{NameError, Options, Part, Registry};
+use super::{NameError, Options, Part, Plan, Registry};
 use crate::device::Device;
 use crate::emulated::{CompleteMode, Emulated, EmulatedOptions, Locking, Null, Ram};
+use crate::fault::{self, Fault, RATES, Rule};
 use crate::image::{ImageDevice, OpenOptions};
+use crate::linear::Linear;
 use crate::trace::Trace;
+use std::error::Error;
 use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zonal_core::Personality;
@@ -41,6 +44,62 @@ pub(super) fn register(registry: &mut Registry) {
         let name = part.name_from_here().to_owned();
         Ok(Box::new(move |inner| Ok(Arc::new(trace_to_file(inner, &file, overwrite)?.named(&name)))))
     });
+    registry.add_kind("concat", |part| {
+        let devices = part.devices()?;
+        let name = part.name_from_here().to_owned();
+        Ok(Box::new(move || {
+            let opened = devices.into_iter().map(Plan::open).collect::<Result<Vec<_>, _>>()?;
+            Ok(Arc::new(Linear::concat(opened)?.named(&name)))
+        }))
+    });
+    registry.add_wrapper("linear", |part| {
+        let mut options = part.options()?;
+        let first = options.number_if_there("zone", u32::MAX.into())?.unwrap_or(0) as u32;
+        let zones = options.number_if_there("zones", u32::MAX.into())?;
+        options.finish()?;
+        let name = part.name_from_here().to_owned();
+        Ok(Box::new(move |inner| {
+            let rest = inner.info().geometry.zones().saturating_sub(first);
+            let end = first.saturating_add(zones.map_or(rest, |n| n as u32));
+            Ok(Arc::new(Linear::range(inner, first..end)?.named(&name)))
+        }))
+    });
+    registry.add_wrapper("fault", |part| {
+        let mut options = part.options()?;
+        let file = options.text("plan")?.map(PathBuf::from);
+        let seed = options.number_if_there("seed", u64::MAX)?;
+        let rates = fault_rates(part, &mut options)?;
+        options.finish()?;
+        let name = part.name_from_here().to_owned();
+        Ok(Box::new(move |inner| {
+            let mut plan = file.map_or_else(|| Ok(fault::Plan::default()), |file| read_plan(&file))?;
+            plan.rules.extend(rates);
+            plan.seed = seed.unwrap_or(plan.seed);
+            Ok(Arc::new(Fault::new(inner, plan).named(&name)))
+        }))
+    });
+}
+
+/// The rules of the rates that a name gives, such as `torn=1/1000`.
+fn fault_rates(part: &Part<'_>, options: &mut Options<'_>) -> Result<Vec<Rule>, NameError> {
+    let mut rules = Vec::new();
+    for kind in &RATES {
+        let Some(text) = options.text(kind.name)? else { continue };
+        let rate = fault::parse_rate(text).ok_or_else(|| {
+            part.refused(format!("{}={text} is not a rate: a number from 0 to 1, or 1/1000", kind.name))
+        })?;
+        rules.push(kind.rule(rate, fault::TIME_OUT));
+    }
+    Ok(rules)
+}
+
+fn read_plan(path: &Path) -> Result<fault::Plan, Box<dyn Error + Send + Sync>> {
+    let named = |error: &dyn Error| format!("fault plan {}: {error}", path.display());
+    let mut text = String::new();
+    let file = File::open(path).map_err(|e| named(&e))?;
+    // One byte more than there may be: the plan itself says that it is too long.
+    file.take(fault::TEXT_MAX as u64 + 1).read_to_string(&mut text).map_err(|e| named(&e))?;
+    Ok(fault::Plan::parse(&text).map_err(|e| named(&e))?)
 }
 
 /// The file could be the very image that is traced: replaced only if asked for.

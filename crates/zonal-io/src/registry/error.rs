@@ -25,6 +25,8 @@ pub enum NameProblem {
     },
     /// A wrapper without `+` and the name of a device.
     NothingWrapped,
+    /// Something else than names of devices in brackets.
+    NotBracketed,
     /// Nothing stands between two commas.
     EmptyOption,
     /// The kind has no such option.
@@ -66,6 +68,11 @@ impl NameError {
         NameError { name: name.into(), at, problem }
     }
 
+    /// The same in `whole`, of which the name is the beginning.
+    pub(super) fn inside(self, whole: &str) -> NameError {
+        NameError { name: whole.into(), ..self }
+    }
+
     /// The whole name.
     pub fn name(&self) -> &str {
         &self.name
@@ -103,6 +110,9 @@ impl fmt::Display for NameProblem {
             }
             NameProblem::NothingWrapped => {
                 f.write_str("a wrapper needs a device to wrap: `wrapper:options+device`")
+            }
+            NameProblem::NotBracketed => {
+                f.write_str("needs names of devices, each in brackets: `[name][name]`")
             }
             NameProblem::EmptyOption => f.write_str("an option is missing between commas"),
             NameProblem::UnknownOption { nearest } => {

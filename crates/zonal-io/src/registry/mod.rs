@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A kind makes a device of what follows its colon: options (`null:size=1T,zone_size=256M`), a path (`image:disk.img`),
-//! whatever it likes. A wrapper makes a device out of a device (`trace:file=out.txt+null:size=1G`); its options cannot
+//! names of devices in brackets (`concat:[null:size=1G][disk.img]`), whatever it likes. A wrapper makes a device out of a device (`trace:file=out.txt+null:size=1G`); its options cannot
 //! contain a plus sign. What begins with `/` or `.`, or names no kind and has no colon, is a path.
 //!
 //! Reading a name and opening the device are two things: [`Registry::parse`] touches no file and takes no memory to
@@ -18,6 +18,7 @@ mod error;
 mod options;
 
 pub use error::{NameError, NameProblem};
+pub(crate) use options::nearest;
 pub use options::{Options, parse_size};
 
 use crate::device::Device;
@@ -40,8 +41,17 @@ type Wrapper = Box<dyn Fn(&Part<'_>) -> Result<Wrap, NameError> + Send + Sync>;
 /// Most wrappers in one name: deeper is a mistake, and would end at the stack.
 const WRAPPERS_MAX: usize = 32;
 
+/// Most devices that one part of a name puts together.
+const DEVICES_MAX: usize = 1024;
+
+/// Most devices inside each other in one name, for the same reason.
+const DEPTH_MAX: usize = 8;
+
 /// The part of a name that one kind or wrapper is asked to understand: what follows its colon.
 pub struct Part<'a> {
+    registry: &'a Registry,
+    /// How many names this one stands in.
+    depth: usize,
     name: &'a str,
     /// All of it, for what concerns no single option.
     whole: Range<usize>,
@@ -67,10 +77,55 @@ impl<'a> Part<'a> {
         Options::new(self.name, self.at.clone())
     }
 
+    /// The devices that the text names, each in brackets; brackets inside have to match.
+    ///
+    /// # Errors
+    /// [`NameError`] if the text is something else, or one of the names is wrong.
+    pub fn devices(&self) -> Result<Vec<Plan>, NameError> {
+        let mut devices = Vec::new();
+        let mut from = self.at.start;
+        while from < self.at.end || devices.is_empty() {
+            let text = &self.name[from..self.at.end];
+            let Some(inside) = bracketed(text) else {
+                return Err(NameError::new(self.name, from..self.at.end, NameProblem::NotBracketed));
+            };
+            if devices.len() == DEVICES_MAX {
+                return Err(self.refused(format!("more than {DEVICES_MAX} devices")));
+            }
+            devices.push(self.device(from + 1..from + 1 + inside)?);
+            from += inside + 2;
+        }
+        Ok(devices)
+    }
+
+    /// The device that `name[at]` names.
+    fn device(&self, at: Range<usize>) -> Result<Plan, NameError> {
+        if self.depth == DEPTH_MAX {
+            return Err(self.refused(format!("more than {DEPTH_MAX} devices inside each other")));
+        }
+        self.registry.parse_piece(self.name, at, self.depth + 1)
+    }
+
     /// The error that this part as a whole is refused with.
     pub fn refused(&self, error: impl Into<Box<dyn Error + Send + Sync>>) -> NameError {
         NameError::new(self.name, self.whole.clone(), NameProblem::Refused(error.into()))
     }
+}
+
+/// Length of what stands between the bracket that `text` begins with and the one that closes it.
+fn bracketed(text: &str) -> Option<usize> {
+    let mut open = 0usize;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'[' => open += 1,
+            b']' => open = open.checked_sub(1)?,
+            _ => {}
+        }
+        if open == 0 {
+            return at.checked_sub(1);
+        }
+    }
+    None
 }
 
 /// What device names can begin with.
@@ -135,20 +190,27 @@ impl Registry {
     /// # Errors
     /// [`NameError`] with what is wrong and where.
     pub fn parse(&self, name: &str) -> Result<Plan, NameError> {
+        self.parse_piece(name, 0..name.len(), 0)
+    }
+
+    /// Understands what stands in `whole[at]`, inside so many other names.
+    fn parse_piece(&self, whole: &str, at: Range<usize>, depth: usize) -> Result<Plan, NameError> {
+        let name = &whole[..at.end];
         let mut wrappers = Vec::new();
-        let mut from = 0;
+        let mut from = at.start;
         loop {
-            match self.piece(name, from)? {
+            match self.piece(name, from, depth).map_err(|e| e.inside(whole))? {
                 Piece::Wrapper(wrapper, part, next) => {
                     if wrappers.len() == WRAPPERS_MAX {
-                        return Err(part.refused(format!("more than {WRAPPERS_MAX} wrappers")));
+                        let problem = format!("more than {WRAPPERS_MAX} wrappers");
+                        return Err(part.refused(problem).inside(whole));
                     }
-                    wrappers.push((part.whole.clone(), wrapper(&part)?));
+                    wrappers.push((part.whole.clone(), wrapper(&part).map_err(|e| e.inside(whole))?));
                     from = next;
                 }
                 Piece::Device(kind, part) => {
-                    let device = (part.whole.clone(), kind(&part)?);
-                    return Ok(Plan { name: name.to_owned(), wrappers, device });
+                    let device = (part.whole.clone(), kind(&part).map_err(|e| e.inside(whole))?);
+                    return Ok(Plan { name: whole.to_owned(), wrappers, device });
                 }
             }
         }
@@ -176,7 +238,8 @@ impl Registry {
     }
 
     /// The first piece of what follows byte `from`.
-    fn piece<'n>(&self, name: &'n str, from: usize) -> Result<Piece<'_, 'n>, NameError> {
+    fn piece<'n>(&'n self, name: &'n str, from: usize, depth: usize) -> Result<Piece<'n, 'n>, NameError> {
+        let registry = self;
         let rest = &name[from..];
         let error = |at, problem| Err(NameError::new(name, at, problem));
         if rest.is_empty() {
@@ -189,7 +252,7 @@ impl Registry {
             let Some(plus) = name[after..].find('+').map(|plus| after + plus) else {
                 return error(to_end, NameProblem::NothingWrapped);
             };
-            let part = Part { name, whole: from..plus, at: (after + 1).min(plus)..plus };
+            let part = Part { registry, depth, name, whole: from..plus, at: (after + 1).min(plus)..plus };
             return match plus + 1 == name.len() {
                 true => error(from..plus + 1, NameProblem::NothingWrapped),
                 false => Ok(Piece::Wrapper(wrapper, part, plus + 1)),
@@ -198,12 +261,12 @@ impl Registry {
         let has_colon = rest[word.len()..].starts_with(':');
         if let Some(kind) = self.kinds.get(word).filter(|_| has_colon || after == name.len()) {
             let text = (after + 1).min(name.len())..name.len();
-            return Ok(Piece::Device(kind, Part { name, whole: to_end, at: text }));
+            return Ok(Piece::Device(kind, Part { registry, depth, name, whole: to_end, at: text }));
         }
         let looks_like_path = rest.starts_with(['/', '.']) || !has_colon;
         match self.path_kind.and_then(|kind| self.kinds.get(kind)) {
             Some(kind) if looks_like_path => {
-                Ok(Piece::Device(kind, Part { name, whole: to_end.clone(), at: to_end }))
+                Ok(Piece::Device(kind, Part { registry, depth, name, whole: to_end.clone(), at: to_end }))
             }
             _ => {
                 let known: Vec<_> = self.kinds.keys().chain(self.wrappers.keys()).copied().collect();
@@ -235,7 +298,14 @@ impl Plan {
     /// [`NameError`] with the place of what refused.
     pub fn open(self) -> Result<Arc<dyn Device>, NameError> {
         let Plan { name, wrappers, device: (at, open) } = self;
-        let refused = |at| |error| NameError::new(&name, at, NameProblem::Refused(error));
+        let refused = |at| {
+            |error: Box<dyn Error + Send + Sync>| match error.downcast::<NameError>() {
+                // A device inside says itself where in the name it is.
+                Ok(error) if name.starts_with(error.name()) => error.inside(&name),
+                Ok(error) => NameError::new(&name, at, NameProblem::Refused(error)),
+                Err(error) => NameError::new(&name, at, NameProblem::Refused(error)),
+            }
+        };
         let mut device = open().map_err(refused(at))?;
         for (at, wrap) in wrappers.into_iter().rev() {
             device = wrap(device).map_err(refused(at))?;

@@ -90,13 +90,21 @@ impl<'a> Options<'a> {
     /// # Errors
     /// [`NameError`] if it is not a number or does not fit.
     pub fn number(&mut self, key: &'static str, max: u64, into: &mut u64) -> Result<(), NameError> {
-        let Some((at, text)) = self.take_value(key)? else { return Ok(()) };
+        *into = self.number_if_there(key, max)?.unwrap_or(*into);
+        Ok(())
+    }
+
+    /// Takes a whole number of at most `max`; `None` if the option is not there.
+    ///
+    /// # Errors
+    /// As [`Options::number`].
+    pub fn number_if_there(&mut self, key: &'static str, max: u64) -> Result<Option<u64>, NameError> {
+        let Some((at, text)) = self.take_value(key)? else { return Ok(None) };
         let number = digits(text).map_err(|problem| self.error(at.clone(), problem))?;
         match number.filter(|&n| n <= max) {
-            Some(number) => *into = number,
-            None => return Err(self.error(at, NameProblem::TooLarge { max })),
+            Some(number) => Ok(Some(number)),
+            None => Err(self.error(at, NameProblem::TooLarge { max })),
         }
-        Ok(())
     }
 
     /// Takes a whole number of 32 bits, if the option is there.
@@ -202,7 +210,7 @@ pub fn parse_size(text: &str) -> Result<u64, NameProblem> {
 }
 
 /// The known word that looks most like `word`, if one is near enough to be meant.
-pub(super) fn nearest(word: &str, known: &[&'static str]) -> Option<&'static str> {
+pub(crate) fn nearest(word: &str, known: &[&'static str]) -> Option<&'static str> {
     // Longer than any known word and its typing errors: not worth the square of its length.
     const WORD_MAX: usize = 64;
     if word.len() > WORD_MAX {

@@ -217,7 +217,7 @@ proptest! {
         words in prop::collection::vec(
             prop::sample::select(vec![
                 "null", "ram", "image", "twice", "size", "zone_size", "fua", ":", "+", ",", "=", "1", "0", "4k", "P",
-                "18446744073709551615", "é", "/", ".", " ", "refuse",
+                "18446744073709551615", "é", "/", ".", " ", "refuse", "concat:", "[", "]", "[null]", "linear", "fault", "torn",
             ]),
             0..16,
         ),

@@ -32,6 +32,7 @@ mod stalled;
 mod submit;
 mod token;
 mod turn;
+mod zone_lock;
 
 pub use channel::{Channel, TURN_MAX};
 pub use counters::Statistics;
@@ -61,6 +62,7 @@ use zonal_core::plug::{Class, Queue, Rules, Word};
 use zonal_core::{
     DeviceError, Nanos, Op, SECTOR_BYTES, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex,
 };
+use zone_lock::{NR_REQUESTS, ZoneLock};
 
 const SHARD_BITS: u32 = 6;
 
@@ -79,11 +81,13 @@ pub struct VolumeOptions {
     pub merge: bool,
     /// In mode `qd1`, commands after which the next zone in line has its turn; 0: a zone is drained first.
     pub qd1_quantum: u32,
+    /// In mode `zone-lock`, requests that may wait in the scheduler or be at the device; others wait outside.
+    pub nr_requests: u32,
 }
 
 impl Default for VolumeOptions {
     fn default() -> VolumeOptions {
-        VolumeOptions { mode: None, merge: true, qd1_quantum: 0 }
+        VolumeOptions { mode: None, merge: true, qd1_quantum: 0, nr_requests: NR_REQUESTS }
     }
 }
 
@@ -137,6 +141,7 @@ pub struct Volume {
     /// Something that concerns all zones waits and nothing of the kind is under way.
     quiesce_behind: AtomicBool,
     token: Token,
+    zone_lock: Arc<ZoneLock>,
 }
 
 /// The queues of the zones that wait, of one part of all zones.
@@ -247,6 +252,7 @@ impl Volume {
             quiesce: Mutex::default(),
             quiesce_behind: AtomicBool::new(false),
             token: Token::default(),
+            zone_lock: ZoneLock::new(&info, options.nr_requests),
             device,
             info,
         })
@@ -317,9 +323,16 @@ impl Volume {
             deadline = earliest(deadline, self.reap(now, queue, &mut progress));
         }
         let progress = [progress, self.retry_stalled(now), self.serve_ready(now)];
+        if progress.contains(&Progress::Some) && self.policy.is(WriteMode::ZoneLock) {
+            // Whatever it was, it may have unlocked a zone.
+            self.zone_lock.look_again();
+        }
+        let sent = self.zone_lock.has_work() && self.dispatch_scheduled(now);
         self.channels.backlog().deliver();
         // Commands issued here may be due before anything that the device spoke of, so it has to be asked again.
         let more = progress.contains(&Progress::Some)
+            || sent
+            || self.zone_lock.has_work()
             || self.quiesce_behind.load(Ordering::Acquire)
             || self.token.is_parked()
             || !self.ready.is_empty()

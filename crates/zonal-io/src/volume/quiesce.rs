@@ -70,6 +70,9 @@ impl Volume {
             state.zones_left = 1;
             state.purpose = Some(purpose);
         }
+        if aborts && self.policy.is(WriteMode::ZoneLock) {
+            self.abort_scheduled(None);
+        }
         self.hold_zones(now, aborts);
     }
 

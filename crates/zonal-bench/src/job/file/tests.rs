@@ -33,11 +33,11 @@ fn unknown_option_is_an_error_with_place_and_nearest_name() {
 #[test]
 fn refused_option_says_why_unless_it_asks_for_nothing() {
     assert_eq!(
-        message("[a]\nrate=1m\n"),
-        "t:2: `rate` is a fio option that is not supported here: jobs run as fast as the device"
+        message("[a]\nflow=8\n"),
+        "t:2: `flow` is a fio option that is not supported here: jobs do not keep pace with each other"
     );
     assert!(matches!(parse("[a]\nzero_buffers\n"), Err(JobError::Refused { .. })));
-    let quiet = "[a]\nrate=0\nzoneskip=0\nnrfiles=1\nsync=none\nramp_time=0\niodepth_batch=1\n";
+    let quiet = "[a]\nflow=0\nzoneskip=0\nnrfiles=1\nsync=none\nstartdelay=0\niodepth_batch=1\n";
     assert_eq!(parse(quiet).unwrap().jobs()[0].spec, parse("[a]\n").unwrap().jobs()[0].spec);
 }
 
@@ -120,7 +120,7 @@ fn override_that_fails_changes_nothing() {
     for (name, value) in [
         ("bs", "x"),
         ("zonemode", "none"),
-        ("rate", "0"),
+        ("flow", "0"),
         ("direct", "1"),
         ("bsx", "1"),
         ("bs", ""),

@@ -1,5 +1,5 @@
 use super::*;
-use crate::job::spec::Extent;
+use crate::job::spec::{BlockSize, Extent};
 
 fn apply(settings: &[(&str, &str)]) -> Result<JobSpec, ValueError> {
     let mut draft = Draft::default();

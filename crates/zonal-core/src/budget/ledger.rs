@@ -1,0 +1,437 @@
+//! The budget itself: every change of who holds and who waits.
+
+use super::holding::{Held, Holding, Leaving};
+use super::options::{BudgetError, Class, Fill, Options, Policy, Refusal};
+use super::slots::{Lack, Slots, Tally, When};
+use super::victims::Victims;
+use super::waiters::{Arrival, Waiter, Waiters};
+use crate::device::{Limits, Needs};
+use crate::units::{Nanos, ZoneIndex};
+use crate::zone::ZoneCondition;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Answer to a zone that is to be written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Acquired {
+    /// It has its slots. Owed: [`Budget::write_started`] or [`Budget::cancel`].
+    Granted,
+    /// It is in line, [`Budget::next`] will name it. Owed: [`Budget::cancel`], should its writes be given up before.
+    Wait,
+    /// There is no slot, and none would come. It is not in line.
+    Fail(Refusal),
+}
+
+/// What the caller has to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// The zone's wait is over: it has its slots, and the same is owed as after [`Acquired::Granted`]; or it became full,
+    /// read-only or offline, and its writes can be refused without any.
+    Wake(ZoneIndex),
+    /// Close this zone, then say what it [became](Budget::became), also if that failed.
+    Close(ZoneIndex),
+    /// Finish this zone, then say what it [became](Budget::became), also if that failed.
+    Finish(ZoneIndex),
+}
+
+/// A zone that holds slots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// The zone.
+    pub zone: ZoneIndex,
+    /// Whose slots they are.
+    pub class: Class,
+    /// Whether it holds an open slot besides its active one.
+    pub open: bool,
+    /// Writes that have started and not ended.
+    pub writes: u32,
+}
+
+/// A zone that waits for slots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Waiting {
+    /// The zone.
+    pub zone: ZoneIndex,
+    /// In whose line it is.
+    pub class: Class,
+    /// Since when.
+    pub since: Nanos,
+}
+
+/// Who holds slots and who waits for them. See the [module](super) for how it is driven.
+#[derive(Debug)]
+pub struct Budget {
+    policy: Policy,
+    grace: Nanos,
+    slots: Slots,
+    zones: BTreeMap<ZoneIndex, Holding>,
+    waiters: Waiters,
+    victims: Victims,
+    woken: VecDeque<ZoneIndex>,
+    /// Counts arrivals and uses.
+    clock: u64,
+}
+
+impl Budget {
+    /// With nobody holding anything. Zones that are open or closed already are made known by [`Budget::became`].
+    ///
+    /// # Errors
+    /// If the classes' minimums are more than the limits.
+    pub fn new(limits: Limits, options: Options) -> Result<Budget, BudgetError> {
+        options.validate(limits)?;
+        let Options { policy, grace, minimums } = options;
+        let classes = minimums.len();
+        Ok(Budget {
+            policy,
+            grace,
+            slots: Slots::new(limits, minimums),
+            zones: BTreeMap::new(),
+            waiters: Waiters::new(classes),
+            victims: Victims::new(policy, classes),
+            woken: VecDeque::new(),
+            clock: 0,
+        })
+    }
+
+    /// The drive's limits.
+    pub const fn limits(&self) -> Limits {
+        self.slots.limits
+    }
+
+    /// Number of zones that hold an open slot.
+    pub fn open(&self) -> u32 {
+        self.slots.tallies().iter().map(|t| t.open).sum()
+    }
+
+    /// Number of zones that hold an active slot, the open ones among them.
+    pub fn active(&self) -> u32 {
+        self.slots.tallies().iter().map(|t| t.active).sum()
+    }
+
+    /// Zones that hold slots, in ascending order.
+    pub fn holders(&self) -> impl Iterator<Item = Holder> {
+        let holding = self.zones.iter().filter(|(_, h)| h.held != Held::Nothing);
+        holding.map(|(&zone, h)| {
+            let (class, open, writes) = (h.class, h.held == Held::Open, h.writes);
+            Holder { zone, class, open, writes }
+        })
+    }
+
+    /// Zones that wait for slots, in ascending order.
+    pub fn waiting(&self) -> impl Iterator<Item = Waiting> {
+        self.zones.iter().filter_map(|(&zone, h)| {
+            let (_, since) = h.waiting?;
+            Some(Waiting { zone, class: h.class, since })
+        })
+    }
+
+    /// `zone` is to be written by `class`. A zone that holds or waits already stays with the class it has.
+    ///
+    /// # Panics
+    /// If there is no such class.
+    pub fn acquire(&mut self, zone: ZoneIndex, class: Class, now: Nanos) -> Acquired {
+        assert!(class.index() < self.slots.tallies().len(), "there is no class {}", class.0);
+        let known = self.zones.get(&zone);
+        if known.is_some_and(|h| h.waiting.is_some()) {
+            return Acquired::Wait;
+        }
+        if known.is_some_and(|h| h.held == Held::Open && h.leaving.is_none()) {
+            self.change(zone, class, |h| {
+                if !h.is_busy() {
+                    h.reserved = Some(Held::Open);
+                }
+            });
+            return Acquired::Granted;
+        }
+        // It may have been woken to be refused; now it waits in earnest.
+        self.woken.retain(|woken| *woken != zone);
+        let arrival = self.tick();
+        self.change(zone, class, |h| h.waiting = Some((arrival, now)));
+        self.stand_in_line(zone);
+        self.grant();
+        self.granted_or_refused(zone)
+    }
+
+    /// A write of `zone`, which holds its slots, is under way: at the device, or in a queue behind one that is.
+    ///
+    /// # Panics
+    /// If the zone was not granted its slots.
+    pub fn write_started(&mut self, zone: ZoneIndex) {
+        let used = self.tick();
+        self.change_known(zone, |h| {
+            assert!(h.held == Held::Open && h.leaving.is_none(), "zone {zone} holds no open slot");
+            h.writes += 1;
+            h.reserved = None;
+            h.used = used;
+        });
+    }
+
+    /// A write of `zone` has ended, well or not. `fill` is what is known to be written.
+    ///
+    /// A zone that is full now still has to be said to be by [`Budget::became`].
+    ///
+    /// # Panics
+    /// If no write of the zone was under way.
+    pub fn write_ended(&mut self, zone: ZoneIndex, fill: Fill) {
+        let used = self.tick();
+        self.change_known(zone, |h| {
+            h.writes = h.writes.checked_sub(1).expect("a write ends once, after it started");
+            h.nearly_full = fill.is_nearly_full();
+            h.used = used;
+        });
+    }
+
+    /// `zone` was filled, reset, finished, closed, opened by a command, or found in a condition that the budget cannot
+    /// know of: at the start, after an error. What it holds follows from that. If it was granted and not written yet,
+    /// that stands only if it is open: who opens a zone by a command acquires it first and cancels that once it is said
+    /// to be open. What the budget did not grant belongs to class 0.
+    ///
+    /// # Panics
+    /// If it is not open although a write is under way.
+    pub fn became(&mut self, zone: ZoneIndex, condition: ZoneCondition, fill: Fill) {
+        let held = Held::of(condition);
+        let used = self.tick();
+        let before = self.zones.get(&zone).copied().unwrap_or(Holding::new(Class(0)));
+        if let Some((_, asked_by)) = before.leaving {
+            self.waiters.answered(asked_by);
+        }
+        if let Some((arrival, _)) = before.waiting {
+            self.waiters.remove(before.class, arrival);
+        }
+        let needs_none = !matches!(condition, ZoneCondition::Empty | ZoneCondition::Closed);
+        self.change(zone, Class(0), |h| {
+            assert!(
+                h.writes == 0 || held == Held::Open,
+                "zone {zone} is {condition} and has a write under way"
+            );
+            h.held = held;
+            h.explicit = condition == ZoneCondition::ExpOpen;
+            h.nearly_full = fill.is_nearly_full();
+            (h.leaving, h.used) = (None, used);
+            h.waiting = h.waiting.filter(|_| !needs_none);
+            let is_promised = before.waiting.is_some() || before.reserved.is_some();
+            h.reserved = (is_promised && held == Held::Open).then_some(Held::Open);
+        });
+        if before.reserved.is_some() && held != Held::Open {
+            self.woken.retain(|woken| *woken != zone);
+        }
+        match before.waiting {
+            Some(_) if needs_none => self.woken.push_back(zone),
+            Some(_) => self.stand_in_line(zone),
+            None => {}
+        }
+        self.grant();
+    }
+
+    /// Whoever wanted to write `zone` has given up: it leaves the line, or what it was granted and has not used is given
+    /// back. A zone with a write under way keeps what it has.
+    pub fn cancel(&mut self, zone: ZoneIndex) {
+        self.woken.retain(|woken| *woken != zone);
+        let Some(&Holding { class, waiting, .. }) = self.zones.get(&zone) else { return };
+        if let Some((arrival, _)) = waiting {
+            self.waiters.remove(class, arrival);
+        }
+        self.change(zone, class, |h| {
+            h.waiting = None;
+            h.held = h.reserved.take().unwrap_or(h.held);
+        });
+        self.grant();
+    }
+
+    /// The next thing to do, if any.
+    #[expect(clippy::should_implement_trait, reason = "what comes next depends on calls in between")]
+    pub fn next(&mut self) -> Option<Step> {
+        self.woken.pop_front().map(Step::Wake).or_else(|| self.evict())
+    }
+
+    /// A wait that nothing under way has been able to end for the time of grace: the zone is out of the line, its writes
+    /// have to fail. Ask again until there is none, then for what is [next](Budget::next).
+    pub fn expire(&mut self, now: Nanos) -> Option<Refusal> {
+        for class in self.slots.classes() {
+            let stuck = self.stuck(class);
+            let since = self.waiters.stuck(class, stuck.is_some(), now);
+            let Some((zone, since)) = stuck.zip(since) else { continue };
+            if since.0.saturating_add(self.grace.0) <= now.0 {
+                return Some(self.refuse(zone));
+            }
+        }
+        None
+    }
+
+    /// When [`Budget::expire`] may have something to say although nothing has happened. Known once it was asked.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.waiters.stuck_since().map(|since| Nanos(since.0.saturating_add(self.grace.0)))
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// The one place where a zone changes: what is counted and who may be a victim follows from that.
+    fn change(&mut self, zone: ZoneIndex, class: Class, change: impl FnOnce(&mut Holding)) {
+        let mut holding = match self.zones.get(&zone) {
+            Some(holding) => {
+                self.slots.tally_mut(holding.class).remove(holding.tally());
+                self.victims.remove(zone, holding);
+                *holding
+            }
+            None => Holding::new(class),
+        };
+        change(&mut holding);
+        if holding.is_forgotten() {
+            self.zones.remove(&zone);
+            return;
+        }
+        self.slots.tally_mut(holding.class).add(holding.tally());
+        self.victims.add(zone, &holding);
+        self.zones.insert(zone, holding);
+    }
+
+    fn change_known(&mut self, zone: ZoneIndex, change: impl FnOnce(&mut Holding)) {
+        let class = self.zones.get(&zone).map(|h| h.class);
+        self.change(zone, class.unwrap_or_else(|| panic!("zone {zone} holds no slot")), change);
+    }
+
+    /// A zone that is being closed or finished gets into line once it is known what it needs.
+    fn stand_in_line(&mut self, zone: ZoneIndex) {
+        let holding = &self.zones[&zone];
+        if let (Some((arrival, _)), None) = (holding.waiting, holding.leaving) {
+            self.waiters.insert(holding.class, holding.needs(), Waiter { arrival, zone });
+        }
+    }
+
+    /// Serves whoever can be, in order.
+    fn grant(&mut self) {
+        while let Some((class, waiter)) = self.servable() {
+            let used = self.tick();
+            self.waiters.serve(class, waiter);
+            self.change(waiter.zone, class, |h| {
+                h.reserved = Some(h.held);
+                h.held = Held::Open;
+                (h.waiting, h.used) = (None, used);
+            });
+            self.woken.push_back(waiter.zone);
+        }
+    }
+
+    fn servable(&self) -> Option<(Class, Waiter)> {
+        let first = |class: Class| {
+            let mut heads = self.waiters.heads(class);
+            let (waiter, _) = heads.find(|&(_, needs)| self.slots.lack(class, needs, When::Now).is_none())?;
+            Some((class, waiter))
+        };
+        self.slots.classes().filter_map(first).min_by_key(|(_, waiter)| waiter.arrival)
+    }
+
+    /// What became of a zone that has just got into line. Before it came nobody could be served, so if anyone could now
+    /// it was this zone, and it is the last that was woken.
+    fn granted_or_refused(&mut self, zone: ZoneIndex) -> Acquired {
+        let class = self.zones[&zone].class;
+        if self.zones[&zone].waiting.is_none() {
+            self.woken.pop_back();
+            return Acquired::Granted;
+        }
+        let at_once =
+            self.policy == Policy::Fail || self.grace == Nanos(0) && self.stuck(class) == Some(zone);
+        if at_once { Acquired::Fail(self.refuse(zone)) } else { Acquired::Wait }
+    }
+
+    /// The oldest of a class, if nothing under way can end its wait and the policy finds nobody to close or finish.
+    fn stuck(&self, class: Class) -> Option<ZoneIndex> {
+        let (waiter, needs) = self.waiters.heads(class).next()?;
+        self.slots.lack(class, needs, When::AtBest)?;
+        let has_victim = self.victim(class, needs).is_some();
+        (!has_victim).then_some(waiter.zone)
+    }
+
+    fn victim(&self, class: Class, needs: Needs) -> Option<(ZoneIndex, Leaving)> {
+        let lack = self.slots.lack(class, needs, When::Now)?;
+        self.victims.choose(&self.slots, class, lack)
+    }
+
+    /// Takes a zone out of the line.
+    fn refuse(&mut self, zone: ZoneIndex) -> Refusal {
+        let Holding { class, waiting, .. } = self.zones[&zone];
+        let needs = self.zones[&zone].needs();
+        let (arrival, _) = waiting.expect("who is refused was in line");
+        let lack = self.slots.lack(class, needs, When::Now);
+        self.waiters.remove(class, arrival);
+        self.change(zone, class, |h| h.waiting = None);
+        let holders = self.holders().filter(|h| h.open || lack == Some(Lack::Active)).map(|h| h.zone);
+        let refusal = Refusal { zone, holders: holders.collect() };
+        self.grant();
+        refusal
+    }
+
+    /// For the oldest zone that there is a victim for.
+    fn evict(&mut self) -> Option<Step> {
+        let first = |class: Class| {
+            let mut heads = self.waiters.heads(class);
+            heads.find_map(|(waiter, needs)| Some((waiter.arrival, class, self.victim(class, needs)?)))
+        };
+        let wanting = self.slots.classes().filter(|&class| self.waiters.wants_victim(class));
+        let (_, class, (zone, leaving)) = wanting.filter_map(first).min_by_key(|(arrival, ..)| *arrival)?;
+        self.waiters.asked(class);
+        self.change_known(zone, |h| h.leaving = Some((leaving, class)));
+        Some(match leaving {
+            Leaving::Closing => Step::Close(zone),
+            Leaving::Finishing => Step::Finish(zone),
+        })
+    }
+
+    /// Counts everything anew and compares. For tests and simulation: it looks at every zone.
+    ///
+    /// # Errors
+    /// What differs.
+    pub fn check(&self) -> Result<(), String> {
+        let classes = self.slots.tallies().len();
+        let mut tallies = vec![Tally::default(); classes];
+        let mut victims = Victims::new(self.policy, classes);
+        for (&zone, holding) in &self.zones {
+            tallies[holding.class.index()].add(holding.tally());
+            victims.add(zone, holding);
+        }
+        same("counted", self.slots.tallies(), &tallies[..])?;
+        same("victims", &self.victims, &victims)?;
+        self.check_line()?;
+        match self.servable() {
+            Some((_, waiter)) => Err(format!("zone {} waits for nothing", waiter.zone)),
+            None => Ok(()),
+        }
+    }
+
+    fn check_line(&self) -> Result<(), String> {
+        let in_line: BTreeMap<ZoneIndex, (Class, Needs, Arrival)> =
+            self.waiters.all().map(|(class, needs, w)| (w.zone, (class, needs, w.arrival))).collect();
+        let waiting = self.zones.iter().filter(|(_, h)| h.leaving.is_none());
+        let waiting = waiting.filter_map(|(&zone, h)| Some((zone, (h.class, h.needs(), h.waiting?.0))));
+        same("in line", &in_line, &waiting.collect())?;
+        for class in self.slots.classes() {
+            let leaving = self.zones.values().filter(|h| h.leaving.is_some_and(|(_, by)| by == class));
+            same("victims asked for", &self.waiters.victims_asked(class), &(leaving.count() as u32))?;
+        }
+        Ok(())
+    }
+}
+
+fn same<T: PartialEq + std::fmt::Debug + ?Sized>(what: &str, kept: &T, found: &T) -> Result<(), String> {
+    if kept == found { Ok(()) } else { Err(format!("{what}: kept {kept:?}, found {found:?}")) }
+}
+
+#[cfg(test)]
+impl Budget {
+    /// A zone's state as the table of tests writes it.
+    pub(super) fn show(&self, zone: ZoneIndex) -> String {
+        let holding = self.zones.get(&zone).copied().unwrap_or(Holding::new(Class(0)));
+        let held = match holding.held {
+            Held::Nothing => "-",
+            Held::Active => "C",
+            Held::Open if holding.explicit => "X",
+            Held::Open => "O",
+        };
+        let writes = if holding.writes > 0 { holding.writes.to_string() } else { String::new() };
+        let reserved = holding.reserved.map_or("", |_| "r");
+        let leaving = holding.leaving.map_or("", |(l, _)| if l == Leaving::Closing { "c" } else { "f" });
+        format!("{held}{writes}{reserved}{leaving}{}", holding.waiting.map_or("", |_| "w"))
+    }
+}

@@ -1,0 +1,87 @@
+//! Zones that may be closed or finished to make room, the least recently used first.
+
+use super::holding::{Holding, Leaving};
+use super::options::{Class, Policy};
+use super::slots::{Lack, Slots};
+use crate::units::ZoneIndex;
+use std::collections::BTreeSet;
+
+/// In order of use.
+type Order = BTreeSet<(u64, ZoneIndex)>;
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Candidates {
+    close: Order,
+    finish_open: Order,
+    finish_closed: Order,
+}
+
+/// Kept only as far as the policy may need it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Victims {
+    policy: Policy,
+    classes: Vec<Candidates>,
+}
+
+impl Victims {
+    pub fn new(policy: Policy, classes: usize) -> Victims {
+        Victims { policy, classes: vec![Candidates::default(); classes] }
+    }
+
+    pub fn add(&mut self, zone: ZoneIndex, holding: &Holding) {
+        for order in self.orders(holding) {
+            order.insert((holding.used, zone));
+        }
+    }
+
+    pub fn remove(&mut self, zone: ZoneIndex, holding: &Holding) {
+        for order in self.orders(holding) {
+            order.remove(&(holding.used, zone));
+        }
+    }
+
+    /// The orders that a zone belongs to.
+    fn orders(&mut self, holding: &Holding) -> impl Iterator<Item = &mut Order> {
+        let close = self.policy.may_close() && holding.may_close();
+        let finish = self.policy == Policy::Finish && holding.may_finish();
+        let open = holding.held == super::holding::Held::Open;
+        let Candidates { close: closable, finish_open, finish_closed } =
+            &mut self.classes[holding.class.index()];
+        let finishable = if open { finish_open } else { finish_closed };
+        [close.then_some(closable), finish.then_some(finishable)].into_iter().flatten()
+    }
+
+    /// Which zone is to go, and how, so that `class` gets what it lacks.
+    ///
+    /// For an open slot one is closed if possible. For an active one only finishing helps; of a closed zone if possible,
+    /// because an open one may be in use again soon.
+    pub fn choose(&self, slots: &Slots, class: Class, lack: Lack) -> Option<(ZoneIndex, Leaving)> {
+        let close = |c: &Candidates| c.close.first().copied();
+        let finish_open = |c: &Candidates| c.finish_open.first().copied();
+        let finish_closed = |c: &Candidates| c.finish_closed.first().copied();
+        let closing = |zone| (zone, Leaving::Closing);
+        let finishing = |zone| (zone, Leaving::Finishing);
+        match lack {
+            Lack::Open => self
+                .oldest(slots, class, lack, close)
+                .map(closing)
+                .or_else(|| self.oldest(slots, class, lack, finish_open).map(finishing)),
+            Lack::Active => self
+                .oldest(slots, class, lack, finish_closed)
+                .or_else(|| self.oldest(slots, class, lack, finish_open))
+                .map(finishing),
+        }
+    }
+
+    fn oldest(
+        &self,
+        slots: &Slots,
+        class: Class,
+        lack: Lack,
+        first: impl Fn(&Candidates) -> Option<(u64, ZoneIndex)>,
+    ) -> Option<ZoneIndex> {
+        let eligible = slots.classes().filter(|&victim| slots.may_evict(victim, class, lack));
+        let oldest = eligible.filter_map(|victim| first(&self.classes[victim.index()])).min();
+        oldest.map(|(_, zone)| zone)
+    }
+}

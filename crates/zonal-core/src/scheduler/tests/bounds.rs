@@ -1,0 +1,121 @@
+//! What the scheduler promises of order and of waiting, however requests come.
+
+use super::model::options;
+use super::*;
+use proptest::prelude::*;
+
+/// A request and how many leave before the next one comes.
+fn arrivals() -> impl Strategy<Value = Vec<(Kind, u64, usize)>> {
+    let kind = prop_oneof![Just(Kind::Read), Just(Kind::Alone)];
+    prop::collection::vec((kind, 0..400u64, 0..2usize), 1..150)
+}
+
+proptest! {
+    #[test]
+    fn writes_that_wait_leave_in_ascending_address_within_a_batch(
+        batch in 1..20u32,
+        sectors in prop::collection::vec(0..400u64, 1..60),
+    ) {
+        let options = Options { fifo_batch: batch, ..Options::default() };
+        let mut stage = Stage::new(options, false);
+        for sector in sectors {
+            stage.insert(Kind::Alone, sector, 1, sector);
+        }
+        let left: Vec<u64> = std::iter::from_fn(|| stage.dispatch()).flat_map(|d| d.parts).collect();
+        // With nothing coming in between, nothing expired and every zone free, all batches together ascend.
+        prop_assert!(left.is_sorted(), "{:?}", left);
+    }
+
+    #[test]
+    fn writes_of_a_zone_leave_the_lowest_first(options in options(), rotational: bool, arrivals in arrivals()) {
+        let mut stage = Stage::new(options, rotational);
+        let mut waiting: BTreeSet<u64> = BTreeSet::new();
+        for (kind, sector, leaving) in arrivals {
+            stage.now += 300;
+            if kind == Kind::Alone && waiting.insert(sector) {
+                stage.insert(kind, sector, 1, sector);
+            }
+            for _ in 0..leaving {
+                let Some(left) = stage.dispatch() else { break };
+                let sector = left.sector.0;
+                let start = sector / ZONE_SIZE * ZONE_SIZE;
+                prop_assert_eq!(waiting.range(start..).next(), Some(&sector));
+                waiting.remove(&sector);
+            }
+        }
+    }
+
+    #[test]
+    fn expired_read_that_is_the_oldest_leaves_within_two_batches(
+        batch in 1..6u32,
+        starved in 1..4u32,
+        arrivals in arrivals(),
+    ) {
+        let options = Options { fifo_batch: batch, writes_starved: starved, ..Options::default() };
+        let mut stage = Stage::new(options, false);
+        let mut reads = std::collections::BTreeMap::new();
+        let mut waited = (u64::MAX, 0);
+        for (token, (kind, sector, leaving)) in (0u64..).zip(arrivals) {
+            stage.now += 100;
+            stage.insert(kind, sector, 1, token);
+            if kind == Kind::Read {
+                reads.insert(token, stage.now + 500);
+            }
+            for _ in 0..leaving {
+                let oldest = reads.first_key_value().map(|(t, at)| (*t, *at));
+                let Some(left) = stage.dispatch() else { break };
+                for token in left.parts {
+                    reads.remove(&token);
+                }
+                let expired = oldest.filter(|(token, at)| *at <= stage.now && reads.contains_key(token));
+                waited = expired.map_or((u64::MAX, 0), |(t, _)| (t, if waited.0 == t { waited.1 + 1 } else { 1 }));
+                prop_assert!(waited.1 < 2 * batch, "read {} was passed {} times", waited.0, waited.1);
+            }
+        }
+    }
+
+    #[test]
+    fn write_that_may_go_is_passed_by_bounded_reads(batch in 1..6u32, starved in 0..4u32, arrivals in arrivals()) {
+        let options = Options { fifo_batch: batch, writes_starved: starved, ..Options::default() };
+        let mut stage = Stage::new(options, false);
+        let (mut writes, mut reads_in_a_row) = (0, 0);
+        for (token, (kind, sector, leaving)) in (0u64..).zip(arrivals) {
+            stage.insert(kind, sector, 1, token);
+            writes += u32::from(kind == Kind::Alone);
+            for _ in 0..leaving {
+                let Some(left) = stage.dispatch() else { break };
+                let is_read = left.direction == Direction::Read;
+                writes -= u32::from(!is_read);
+                reads_in_a_row = if is_read && writes > 0 { reads_in_a_row + 1 } else { 0 };
+                // The batch that runs when the write comes, and those that go before it.
+                prop_assert!(reads_in_a_row <= (starved + 1) * batch);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_leaves_only_if_no_read_waits_and_every_zone_is_locked(
+        options in options(),
+        locked in prop::collection::btree_set(0..4u32, 0..4),
+        arrivals in arrivals(),
+    ) {
+        let mut stage = Stage::new(options, false);
+        stage.locked = locked;
+        let (mut reads, mut writes) = (0, 0);
+        for (kind, sector, leaving) in arrivals {
+            stage.insert(kind, sector, 1, ());
+            let may_go = !stage.locked.contains(&((sector / ZONE_SIZE) as u32));
+            match kind {
+                Kind::Read => reads += 1,
+                _ => writes += u32::from(may_go),
+            }
+            for _ in 0..leaving {
+                match stage.dispatch() {
+                    None => prop_assert_eq!((reads, writes), (0, 0)),
+                    Some(left) if left.direction == Direction::Read => reads -= left.parts.len() as u32,
+                    Some(_) => writes -= 1,
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Tests of the scheduler: scenes written by hand, a naive model, and the bounds that it promises.
+
+mod bounds;
+mod golden;
+mod model;
+
+use super::*;
+use crate::units::{Nanos, Sector, Sectors, ZoneIndex};
+use std::collections::BTreeSet;
+
+const MS: u64 = 1_000_000;
+const ZONE_SIZE: u64 = 100;
+
+fn limits(rotational: bool) -> Limits {
+    Limits { zone_size: Sectors(ZONE_SIZE), sectors_max: Sectors(16), rotational }
+}
+
+/// A scheduler, its zones' locks, and the time in milliseconds.
+struct Stage<T> {
+    scheduler: Scheduler<T>,
+    locked: BTreeSet<u32>,
+    now: u64,
+}
+
+impl<T> Stage<T> {
+    fn new(options: Options, rotational: bool) -> Stage<T> {
+        let scheduler = Scheduler::new(options, limits(rotational));
+        Stage { scheduler, locked: BTreeSet::new(), now: 0 }
+    }
+
+    fn insert(&mut self, kind: Kind, sector: u64, sectors: u64, token: T) -> Inserted {
+        let request = kind.request(sector, sectors, token);
+        self.scheduler.insert(Nanos(self.now * MS), request)
+    }
+
+    fn dispatch(&mut self) -> Option<Dispatched<T>> {
+        self.scheduler.dispatch(Nanos(self.now * MS), |zone| self.locked.contains(&zone.0))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Read,
+    /// To a sequential zone.
+    Write,
+    /// To a conventional zone.
+    Anywhere,
+    /// A write to a sequential zone that joins no other.
+    Alone,
+}
+
+impl Kind {
+    fn request<T>(self, sector: u64, sectors: u64, token: T) -> Request<T> {
+        let sequential = matches!(self, Kind::Write | Kind::Alone);
+        Request {
+            direction: if self == Kind::Read { Direction::Read } else { Direction::Write },
+            sector: Sector(sector),
+            sectors: Sectors(sectors),
+            zone: sequential.then_some(ZoneIndex((sector / ZONE_SIZE) as u32)),
+            mergeable: self != Kind::Alone,
+            token,
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Zones that the wrapper has let fall to read-only or offline: what they answer, and how a report shows them.
+//!
+//! The wrapped device knows nothing of it but that it was told to finish the zone, which returns its resources; so the
+//! zone's data is there until it is offline, and a reset of all zones must not reach it.
+
+use crate::device::Command;
+use crate::emulated::Degraded;
+use hashbrown::HashMap;
+use zonal_core::{DeviceError, Geometry, Op, ZoneCondition, ZoneDescriptor, ZoneError, ZoneIndex};
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Fallen {
+    zones: HashMap<ZoneIndex, Degraded>,
+}
+
+impl Fallen {
+    /// Lets `zone` fall; whether it has not been this low before.
+    ///
+    /// # Errors
+    /// [`ZoneError`] if the zone is conventional, or offline and to be read-only.
+    pub(super) fn fall(
+        &mut self,
+        geometry: &Geometry,
+        zone: ZoneIndex,
+        to: Degraded,
+    ) -> Result<bool, ZoneError> {
+        if geometry.is_conventional(zone) {
+            return Err(ZoneError::Conventional);
+        }
+        if (self.zones.get(&zone), to) == (Some(&Degraded::Offline), Degraded::ReadOnly) {
+            return Err(ZoneError::InvalidTransition);
+        }
+        Ok(self.zones.insert(zone, to) != Some(to))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.zones.is_empty()
+    }
+
+    pub(super) fn zones(&self) -> impl Iterator<Item = ZoneIndex> {
+        self.zones.keys().copied()
+    }
+
+    /// What the zone of `command` answers in the device's place, if it has fallen.
+    pub(super) fn refuses(&self, geometry: &Geometry, command: &Command) -> Option<DeviceError> {
+        let has_zone = !matches!(command.op, Op::Flush | Op::ResetAll | Op::Report);
+        if self.is_empty() || !has_zone || command.sector.0 >= geometry.sectors().0 {
+            return None;
+        }
+        let to = self.zones.get(&geometry.zone_of(command.sector))?;
+        let error = match (command.op, to) {
+            (Op::Read, Degraded::ReadOnly) => return None,
+            (Op::Read | Op::Write | Op::WriteZeroes | Op::Append, Degraded::Offline) => ZoneError::Offline,
+            (Op::Write | Op::WriteZeroes | Op::Append, Degraded::ReadOnly) => ZoneError::ReadOnly,
+            _ => ZoneError::InvalidTransition,
+        };
+        Some(error.into())
+    }
+
+    /// Shows fallen zones as what they are.
+    pub(super) fn describe(&self, zones: &mut [ZoneDescriptor]) {
+        for zone in zones.iter_mut().filter(|_| !self.is_empty()) {
+            let Some(to) = self.zones.get(&zone.zone) else { continue };
+            zone.condition = match to {
+                Degraded::ReadOnly => ZoneCondition::ReadOnly,
+                Degraded::Offline => ZoneCondition::Offline,
+            };
+            zone.write_pointer = None;
+        }
+    }
+}

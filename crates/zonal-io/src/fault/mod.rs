@@ -1,0 +1,288 @@
+//! The `fault` wrapper: a device that misbehaves by plan and by seed.
+//!
+//! Owns the rules, what they have counted, and every command and answer that is being held back. Owns no clock: time is
+//! the `now` of [`Device::submit`] and [`Device::poll`], so that a run can be repeated. The same seed and the same
+//! sequence of submissions give the same faults; every rule has a chance of its own.
+//!
+//! # How it stays out of the way
+//! While no rule can fire and nothing is held back, a volume's commands go straight through, at the cost of one load.
+//! Otherwise one lock orders everything; under it commands reach the wrapped device in the order of their decisions.
+//!
+//! # Invariants
+//! - A command is answered once, unless power was cut and commands are to be lost.
+//! - A command that the wrapped device finds busy has not been seen: no rule has counted it.
+//! - The host's bytes are touched only until its command is answered. What is carried out late has a copy.
+//!
+//! # Why a time-out is three things
+//! A command that times out was never carried out, was carried out before, or will be. The host cannot tell, and the
+//! third kind makes every conclusion from a report wrong, until [`Device::settle`] says yes.
+
+mod bad;
+mod decide;
+mod fallen;
+mod flight;
+mod late;
+mod plan;
+mod power;
+mod rule;
+mod state;
+mod window;
+
+pub use crate::emulated::Degraded;
+pub use bad::{BadBlocks, BadRange, BadRangeError};
+pub use plan::{Plan, PlanError, PlanProblem, Settling};
+pub use rule::{Carried, Effect, InFlight, Late, Ops, Place, Reordered, Rule};
+
+pub(crate) use plan::{RATES, TEXT_MAX, TIME_OUT};
+
+use crate::device::{
+    Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Settled, Submitted,
+};
+use crate::sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering};
+use state::State;
+use std::time::Duration;
+use zonal_core::{Nanos, ZoneError, ZoneIndex};
+
+/// Longest sleep while answers may be held back: the wrapped device does not know of them and cannot wake a sleeper.
+const WAIT_MAX: Duration = Duration::from_millis(1);
+
+/// A probability as a plan writes it, 0 to 1 or a fraction.
+pub(crate) fn parse_rate(text: &str) -> Option<f64> {
+    plan::parse_rate(text)
+}
+
+/// The kinds of faults that a plan or a device name may give a rate.
+pub fn rate_kinds() -> impl Iterator<Item = &'static str> {
+    RATES.iter().map(|kind| kind.name)
+}
+
+/// A device that misbehaves. See the module, and `docs/FAULT.md` for plans as text.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use zonal_core::{DeviceError, Sector};
+/// use zonal_io::fault::{Effect, Fault, Ops, Plan, Rule};
+/// use zonal_io::registry::Registry;
+/// use zonal_io::volume;
+///
+/// let null = Registry::default().open("null:size=1M,zone_size=64k")?;
+/// let fault = Fault::new(null, Plan::default());
+/// let id = fault.inject(Rule::new(Effect::Refuse(DeviceError::Medium)).times(1));
+/// assert_eq!(volume::report(&fault, Sector(0), 1), Err(DeviceError::Medium));
+/// assert_eq!(fault.fired(id), 1);
+/// assert!(volume::report(&fault, Sector(0), 1).is_ok());
+/// # Ok::<(), zonal_io::registry::NameError>(())
+/// ```
+pub struct Fault {
+    info: DeviceInfo,
+    inner: Arc<dyn Device>,
+    state: Mutex<State>,
+    /// [`State::is_needed`], as it was when the lock was last released.
+    is_needed: AtomicBool,
+}
+
+/// A rule of a [`Fault`]: the rules of its plan from 0 on, then the injected ones in their order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RuleId(pub usize);
+
+impl Fault {
+    /// Lets `inner` misbehave as `plan` says.
+    pub fn new(inner: Arc<dyn Device>, plan: Plan) -> Fault {
+        let mut info = inner.info().clone();
+        plan.describe(&mut info);
+        let state = State::new(inner.clone(), plan);
+        let is_needed = AtomicBool::new(state.is_needed());
+        Fault { info, inner, state: Mutex::new(state), is_needed }
+    }
+
+    /// Calls the device `name` instead of what the inner one is called.
+    pub fn named(mut self, name: &str) -> Fault {
+        name.clone_into(&mut self.info.name);
+        self
+    }
+
+    /// Adds a rule behind the others.
+    pub fn inject(&self, rule: Rule) -> RuleId {
+        RuleId(self.change(|state| state.add_rule(rule)))
+    }
+
+    /// How often a rule's effect has happened.
+    ///
+    /// # Panics
+    /// If there is no such rule.
+    pub fn fired(&self, RuleId(rule): RuleId) -> u64 {
+        self.state.lock().rules[rule].1.fired
+    }
+
+    /// Rules do nothing any more. Fallen zones, bad blocks and what is being held stay.
+    pub fn clear_rules(&self) {
+        self.change(|state| state.rules.iter_mut().for_each(|(rule, _)| rule.count = 0));
+    }
+
+    /// Lets a zone fall to read-only or offline, as a worn medium does.
+    ///
+    /// # Errors
+    /// [`ZoneError`] if the zone is conventional, or offline and to be read-only.
+    pub fn degrade(&self, zone: ZoneIndex, to: Degraded) -> Result<(), ZoneError> {
+        self.change(|state| state.degrade(zone, to))
+    }
+
+    /// Makes sectors bad, or good.
+    pub fn change_bad_blocks(&self, range: BadRange) {
+        self.change(|state| state.bad.change(range));
+    }
+
+    /// Bad sectors, first and last of each range, ascending.
+    pub fn bad_blocks(&self) -> Vec<(u64, u64)> {
+        self.state.lock().bad.ranges().to_vec()
+    }
+
+    /// Cuts power. Nothing that is under way is confirmed any more.
+    pub fn power_cut(&self, in_flight: InFlight) {
+        self.change(|state| state.cut(in_flight));
+    }
+
+    /// Power is back.
+    pub fn restore(&self) {
+        self.change(|state| state.off = None);
+    }
+
+    /// Number of commands that will never be answered.
+    pub fn lost(&self) -> usize {
+        self.state.lock().lost.len()
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.state.lock();
+        let result = change(&mut state);
+        self.leave(state);
+        result
+    }
+
+    /// Releases the lock, and lets commands through if nothing can happen to them.
+    fn leave(&self, state: MutexGuard<'_, State>) {
+        self.is_needed.store(state.is_needed(), Ordering::Release);
+        drop(state);
+    }
+
+    fn is_idle(&self) -> bool {
+        !self.is_needed.load(Ordering::Acquire)
+    }
+}
+
+/// What the wrapped device has handed out: ours by slot, the host's as they came.
+#[derive(Default)]
+struct Reaped {
+    ours: Vec<(u64, CommandResult)>,
+    passed: Vec<Completed>,
+}
+
+impl Device for Fault {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    #[inline]
+    fn submit(
+        &self,
+        now: Nanos,
+        queue: usize,
+        command: &Command,
+        context: &mut Option<Context>,
+    ) -> Submitted {
+        if self.is_idle() && !context.as_ref().is_some_and(Context::is_token) {
+            return self.inner.submit(now, queue, command, context);
+        }
+        self.change(|state| state.submit(now, queue, command, context))
+    }
+
+    fn poll(
+        &self,
+        now: Nanos,
+        queue: usize,
+        budget: usize,
+        done: &mut dyn FnMut(Completed),
+    ) -> Option<Nanos> {
+        let is_idle = self.is_idle();
+        let mut reaped = Reaped::default();
+        let mut told = 0;
+        // Ours may be among them even now: another thread can have submitted since.
+        let inner_due = self.inner.poll(now, queue, budget, &mut |c| {
+            if c.context.is_token() {
+                reaped.ours.push((c.context.into_token(), c.result));
+            } else if is_idle {
+                told += 1;
+                done(c);
+            } else {
+                reaped.passed.push(c);
+            }
+        });
+        if is_idle && reaped.ours.is_empty() {
+            return inner_due;
+        }
+        let mut out = Vec::new();
+        let due = self.change(|state| {
+            let own_due = state.reaped(now, queue, reaped, budget - told, &mut out);
+            match (inner_due, own_due) {
+                (Some(inner), Some(own)) => Some(inner.min(own)),
+                (inner, own) => inner.or(own),
+            }
+        });
+        out.into_iter().for_each(done);
+        due
+    }
+
+    fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
+        match self.is_idle() {
+            true => self.inner.settle(now, zone),
+            false => self.change(|state| state.settle(now, zone)),
+        }
+    }
+
+    fn wait(&self, timeout: Duration) {
+        if self.is_idle() {
+            return self.inner.wait(timeout);
+        }
+        if !self.state.lock().queues.iter().any(|q| q.has_news) {
+            self.inner.wait(timeout.min(WAIT_MAX));
+        }
+    }
+}
+
+impl State {
+    /// The rest of a poll of `queue`: what the wrapped device handed out has its consequences, and what is due goes to
+    /// `out`. Returns when to look again.
+    fn reaped(
+        &mut self,
+        now: Nanos,
+        queue: usize,
+        reaped: Reaped,
+        budget: usize,
+        out: &mut Vec<Completed>,
+    ) -> Option<Nanos> {
+        for Completed { context, mut result } in reaped.passed {
+            if let Ok(Output::Zones(zones)) = &mut result {
+                self.fallen.describe(zones);
+            }
+            // It went through before power was cut: nobody may hear that it succeeded.
+            match self.was_cut {
+                true => self.gone(queue, context),
+                false => out.push(Completed { context, result }),
+            }
+        }
+        self.has_sent = false;
+        for (slot, result) in reaped.ours {
+            self.answered(now, slot, result);
+        }
+        self.go_on(now, queue);
+        let left = budget.saturating_sub(out.len());
+        let held = self.hand_out(now, queue, left, |context, result| out.push(Completed { context, result }));
+        let window = self.next_window(queue);
+        // What has just been sent may be due before what the wrapped device said.
+        let sent = self.has_sent.then_some(now);
+        [held, window, sent].into_iter().flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests;

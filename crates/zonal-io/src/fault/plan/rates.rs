@@ -1,0 +1,85 @@
+//! Rates: for each kind of fault one number, how often it happens by chance.
+
+use super::error::PlanError;
+use super::table::Table;
+use crate::fault::rule::{Carried, Effect, Late, Ops, Reordered, Rule};
+use zonal_core::{DeviceError, Nanos, Op, ZoneError};
+
+/// A kind of fault that may be given a rate.
+pub(crate) struct RateKind {
+    /// Its key in a plan and its option in a device name.
+    pub(crate) name: &'static str,
+    ops: Ops,
+    effect: fn(time_out: Nanos) -> Effect,
+}
+
+impl RateKind {
+    /// The rule that lets it happen at this rate.
+    pub(crate) fn rule(&self, rate: f64, time_out: Nanos) -> Rule {
+        Rule::new((self.effect)(time_out)).on(self.ops).rate(rate)
+    }
+}
+
+/// Changes something, so that it matters whether it was carried out.
+const CHANGES: Ops = Ops::WRITES.or(Ops::MANAGEMENT);
+
+/// Every kind. The order is that of the rules: the first that fires wins.
+pub(crate) const RATES: [RateKind; 12] = [
+    RateKind { name: "busy", ops: Ops::ANY, effect: |_| Effect::Busy },
+    RateKind { name: "attention", ops: Ops::ANY, effect: |_| Effect::Attention { commands: 1 } },
+    RateKind { name: "medium", ops: Ops::DATA, effect: |_| Effect::Refuse(DeviceError::Medium) },
+    RateKind {
+        name: "invalid-write",
+        ops: Ops::of(&[Op::Write, Op::WriteZeroes]),
+        effect: |_| Effect::Refuse(DeviceError::Zone(ZoneError::InvalidWrite)),
+    },
+    RateKind {
+        name: "too-many-open",
+        ops: Ops::WRITES.or(Ops::of(&[Op::ZoneOpen])),
+        effect: |_| Effect::Refuse(DeviceError::Zone(ZoneError::TooManyOpen)),
+    },
+    RateKind {
+        name: "too-many-active",
+        ops: Ops::WRITES.or(Ops::of(&[Op::ZoneOpen])),
+        effect: |_| Effect::Refuse(DeviceError::Zone(ZoneError::TooManyActive)),
+    },
+    RateKind { name: "failed", ops: CHANGES, effect: |_| Effect::Fail(DeviceError::Medium) },
+    RateKind {
+        name: "torn",
+        ops: Ops::WRITES,
+        effect: |_| Effect::Torn { blocks: None, error: DeviceError::Medium },
+    },
+    RateKind {
+        name: "time-out",
+        ops: Ops::ANY,
+        effect: |after| Effect::TimeOut { after, carried: Carried::Never },
+    },
+    RateKind {
+        name: "time-out-before",
+        ops: CHANGES,
+        effect: |after| Effect::TimeOut { after, carried: Carried::Before },
+    },
+    RateKind {
+        name: "time-out-late",
+        ops: CHANGES,
+        effect: |after| Effect::TimeOut { after, carried: Carried::Late(Late::AtSettle) },
+    },
+    RateKind {
+        name: "reorder",
+        ops: Ops::WRITES,
+        // Four commands are enough to be out of order; a host that has fewer waits for 100 us.
+        effect: |_| Effect::Reorder { what: Reordered::Execution, window: 4, hold: Nanos(100_000) },
+    },
+];
+
+/// The rules of the table of rates.
+pub(super) fn read_rates(mut table: Table<'_>, time_out: Nanos) -> Result<Vec<Rule>, PlanError> {
+    let mut rules = Vec::new();
+    for kind in &RATES {
+        if let Some(rate) = table.read(kind.name, |v| v.rate())? {
+            rules.push(kind.rule(rate, time_out));
+        }
+    }
+    table.finish()?;
+    Ok(rules)
+}

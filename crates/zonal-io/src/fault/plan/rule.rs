@@ -1,0 +1,192 @@
+//! Rules as a plan writes them.
+
+use super::error::{PlanError, PlanProblem};
+use super::table::{Table, Value};
+use crate::emulated::Degraded;
+use crate::fault::rule::{Carried, Effect, InFlight, Late, Ops, Place, Reordered, Rule};
+use zonal_core::{DeviceError, Nanos, Op};
+
+/// Largest window of commands that are reordered: as many as any queue holds.
+const WINDOW_MAX: u64 = 1 << 16;
+
+/// Words for operations, one or several.
+const OPS: [(&str, Ops); 15] = [
+    ("any", Ops::ANY),
+    ("data", Ops::DATA),
+    ("writes", Ops::WRITES),
+    ("management", Ops::MANAGEMENT),
+    ("read", Ops::of(&[Op::Read])),
+    ("write", Ops::of(&[Op::Write])),
+    ("write-zeroes", Ops::of(&[Op::WriteZeroes])),
+    ("append", Ops::of(&[Op::Append])),
+    ("flush", Ops::of(&[Op::Flush])),
+    ("reset", Ops::of(&[Op::ZoneReset])),
+    ("finish", Ops::of(&[Op::ZoneFinish])),
+    ("open", Ops::of(&[Op::ZoneOpen])),
+    ("close", Ops::of(&[Op::ZoneClose])),
+    ("reset-all", Ops::of(&[Op::ResetAll])),
+    ("report", Ops::of(&[Op::Report])),
+];
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Refuse,
+    Fail,
+    Torn,
+    Busy,
+    TimeOut,
+    Attention,
+    Degrade(Degraded),
+    PowerCut,
+    Delay,
+    Reorder,
+}
+
+const KINDS: [(&str, Kind); 11] = [
+    ("refuse", Kind::Refuse),
+    ("fail", Kind::Fail),
+    ("torn", Kind::Torn),
+    ("busy", Kind::Busy),
+    ("time-out", Kind::TimeOut),
+    ("attention", Kind::Attention),
+    ("read-only", Kind::Degrade(Degraded::ReadOnly)),
+    ("offline", Kind::Degrade(Degraded::Offline)),
+    ("power-cut", Kind::PowerCut),
+    ("delay", Kind::Delay),
+    ("reorder", Kind::Reorder),
+];
+
+/// The rule in `table`; a time-out without a time of its own has that of the plan.
+pub(super) fn read_rule(mut table: Table<'_>, time_out: Nanos) -> Result<Rule, PlanError> {
+    let Some(fault) = table.take("fault") else {
+        return Err(table.error(PlanProblem::Missing("fault")));
+    };
+    let effect = read_effect(&mut table, fault.choice(&KINDS)?, time_out)?;
+    let mut rule = Rule::new(effect);
+    if let Some(on) = table.take("on") {
+        rule = rule.on(read_ops(on, &effect)?);
+    }
+    if let Some(place) = read_place(&mut table)? {
+        rule = rule.at(place);
+    }
+    rule = read_frequency(&mut table, rule)?;
+    table.finish()?;
+    Ok(rule)
+}
+
+fn read_ops(on: Value<'_>, effect: &Effect) -> Result<Ops, PlanError> {
+    let mut ops = Ops::of(&[]);
+    for value in on.list() {
+        let some = value.choice(&OPS)?;
+        if some.and(effect.ops()).is_empty() {
+            let which = if matches!(effect, Effect::Torn { .. }) { "data" } else { "data and management" };
+            return Err(value.error(PlanProblem::CannotHappen(which)));
+        }
+        ops = ops.or(some);
+    }
+    Ok(ops)
+}
+
+fn read_place(table: &mut Table<'_>) -> Result<Option<Place>, PlanError> {
+    let zones = table.read("zones", |v| v.range(u32::MAX.into()))?;
+    let sectors = table.take("sectors");
+    match (zones, sectors) {
+        (Some(_), Some(sectors)) => Err(sectors.error(PlanProblem::Conflict("zones", "sectors"))),
+        (Some(zones), None) => Ok(Some(Place::Zones(*zones.start() as u32..=*zones.end() as u32))),
+        (None, Some(sectors)) => Ok(Some(Place::Sectors(sectors.range(u64::MAX)?))),
+        (None, None) => Ok(None),
+    }
+}
+
+fn read_frequency(table: &mut Table<'_>, mut rule: Rule) -> Result<Rule, PlanError> {
+    let number = |min| move |v: Value<'_>| v.number(min, u64::MAX);
+    let nth = table.read("nth", number(1))?;
+    for other in ["skip", "every", "count"] {
+        let Some(value) = table.take(other) else { continue };
+        if nth.is_some() {
+            return Err(value.error(PlanProblem::Conflict("nth", other)));
+        }
+        rule = match other {
+            "skip" => rule.after(number(0)(value)?),
+            "every" => rule.every(number(1)(value)?),
+            _ => rule.times(number(1)(value)?),
+        };
+    }
+    if let Some(nth) = nth {
+        rule = rule.nth(nth);
+    }
+    if let Some(rate) = table.read("rate", |v| v.rate())? {
+        rule = rule.rate(rate);
+    }
+    Ok(rule)
+}
+
+fn read_effect(table: &mut Table<'_>, kind: Kind, time_out: Nanos) -> Result<Effect, PlanError> {
+    Ok(match kind {
+        Kind::Refuse => Effect::Refuse(read_error(table)?),
+        Kind::Fail => Effect::Fail(read_error(table)?),
+        Kind::Torn => {
+            let blocks = table.read("blocks", |v| v.number(0, u32::MAX.into()))?.map(|n| n as u32);
+            Effect::Torn { blocks, error: read_error(table)? }
+        }
+        Kind::Busy => Effect::Busy,
+        Kind::TimeOut => {
+            let after = table.read("time", |v| v.time())?.unwrap_or(time_out);
+            Effect::TimeOut { after, carried: read_carried(table)? }
+        }
+        Kind::Attention => {
+            let commands = table.read("commands", |v| v.number(1, u32::MAX.into()))?;
+            Effect::Attention { commands: commands.unwrap_or(1) as u32 }
+        }
+        Kind::Degrade(to) => Effect::Degrade(to),
+        Kind::PowerCut => {
+            let choices = [("fail", InFlight::Fail), ("lose", InFlight::Lose)];
+            let policy = table.read("in_flight", |v| v.choice(&choices))?;
+            Effect::PowerCut(policy.unwrap_or(InFlight::Fail))
+        }
+        Kind::Delay => match table.read("time", |v| v.time())? {
+            Some(time) => Effect::Delay(time),
+            None => return Err(table.error(PlanProblem::Missing("time"))),
+        },
+        Kind::Reorder => read_reorder(table)?,
+    })
+}
+
+fn read_reorder(table: &mut Table<'_>) -> Result<Effect, PlanError> {
+    let choices = [("execution", Reordered::Execution), ("completion", Reordered::Completion)];
+    let what = table.read("what", |v| v.choice(&choices))?.unwrap_or(Reordered::Execution);
+    let window = table.read("window", |v| v.number(2, WINDOW_MAX))?;
+    let hold = table.read("hold", |v| v.time())?;
+    match (window, hold) {
+        (Some(window), Some(hold)) => Ok(Effect::Reorder { what, window: window as u32, hold }),
+        (None, _) => Err(table.error(PlanProblem::Missing("window"))),
+        (_, None) => Err(table.error(PlanProblem::Missing("hold"))),
+    }
+}
+
+fn read_carried(table: &mut Table<'_>) -> Result<Carried, PlanError> {
+    let choices =
+        [("never", Carried::Never), ("before", Carried::Before), ("late", Carried::Late(Late::AtSettle))];
+    let carried = table.read("executed", |v| v.choice(&choices))?.unwrap_or(Carried::Never);
+    let Some(late) = table.take("late") else { return Ok(carried) };
+    if !matches!(carried, Carried::Late(_)) {
+        return Err(late.error(PlanProblem::Missing("executed = \"late\"")));
+    }
+    Ok(Carried::Late(match late.text() {
+        Ok("settle") => Late::AtSettle,
+        Ok("report") => Late::AfterReport,
+        _ => Late::After(late.time()?),
+    }))
+}
+
+/// `error`, a word or an error number of the operating system; a medium error if there is none.
+fn read_error(table: &mut Table<'_>) -> Result<DeviceError, PlanError> {
+    let words: Vec<_> = DeviceError::all().map(|e| (e.word(), e)).collect();
+    let errno = table.read("errno", |v| v.number(1, 4095))?;
+    match (table.take("error"), errno) {
+        (Some(word), Some(_)) => Err(word.error(PlanProblem::Conflict("error", "errno"))),
+        (Some(word), None) => word.choice(&words),
+        (None, Some(errno)) => Ok(DeviceError::Os(errno as i32)),
+        (None, None) => Ok(DeviceError::Medium),
+    }
+}

@@ -1,0 +1,485 @@
+//! Everything that a fault device remembers, behind its one lock.
+//!
+//! [`State::submit`] decides what happens to a command and starts it, [`State::answered`] takes what the wrapped device
+//! says, [`State::hand_out`] is what the host gets. The wrapped device's `submit` runs under the lock, so that commands
+//! reach it in the order in which they were decided; it never calls back. Its `poll` does not: a device that holds a
+//! lock of its own there must not wait for ours.
+
+use super::bad::BadBlocks;
+use super::decide::Verdict;
+use super::fallen::Fallen;
+use super::flight::{Flight, Host, LateCommand, Ready, Scope, Whom, scope};
+use super::late::Settling;
+use super::plan::Plan;
+use super::rule::{InFlight, Late, Ops, Rule, Tally};
+use super::window::Window;
+use crate::device::{Command, CommandResult, Context, Device, Output, Submitted};
+use crate::emulated::Degraded;
+use crate::sync::Arc;
+use crate::wrap::{ResetWalk, Slots, Step};
+use hashbrown::HashMap;
+use std::collections::{BTreeMap, VecDeque};
+use zonal_core::{DeviceError, Geometry, Nanos, Op, ZoneError, ZoneIndex};
+
+/// What one of the host's queues holds back.
+#[derive(Default)]
+pub(super) struct Queue {
+    /// Answers by the time at which they may be told, and the order in which they came.
+    pub(super) ready: BTreeMap<(Nanos, u64), Ready>,
+    /// Commands that met a full queue of the wrapped device.
+    pub(super) outbox: VecDeque<Flight>,
+    /// Something was added that no poll has seen.
+    pub(super) has_news: bool,
+}
+
+/// See the module.
+pub(super) struct State {
+    pub(super) inner: Arc<dyn Device>,
+    pub(super) geometry: Geometry,
+    pub(super) block_sectors: u32,
+    /// Operations that the device inside has and this one hides.
+    pub(super) hidden: Ops,
+    seed: u64,
+    pub(super) rules: Vec<(Rule, Tally)>,
+    /// The rules that the command being decided has passed, as they were.
+    pub(super) touched: Vec<(usize, Tally)>,
+    /// Commands that are still to be answered with a unit attention.
+    pub(super) attention: u32,
+    /// Power is off, and this is what becomes of commands.
+    pub(super) off: Option<InFlight>,
+    /// What became of commands at the last cut.
+    pub(super) cut_as: InFlight,
+    /// Power has been off: commands that went through without a slot are from before.
+    pub(super) was_cut: bool,
+    pub(super) fallen: Fallen,
+    pub(super) bad: BadBlocks,
+    pub(super) settling: Settling,
+    /// Commands at the wrapped device.
+    pub(super) flights: Slots<Flight>,
+    pub(super) queues: Box<[Queue]>,
+    pub(super) windows: Vec<Window>,
+    pub(super) late: Vec<LateCommand>,
+    /// Zones with timed-out commands, and since when their host asks about them.
+    pub(super) unsettled: HashMap<Scope, Option<Nanos>>,
+    /// Contexts of commands that never end.
+    pub(super) lost: Vec<Context>,
+    /// A command has gone to the wrapped device since the last poll began.
+    pub(super) has_sent: bool,
+    next: u64,
+}
+
+impl State {
+    pub(super) fn new(inner: Arc<dyn Device>, plan: Plan) -> State {
+        let info = inner.info();
+        let (geometry, block_sectors, queues) = (info.geometry, info.block_sectors, info.queues);
+        let mut state = State {
+            inner,
+            geometry,
+            block_sectors,
+            hidden: plan.hidden(),
+            seed: plan.seed,
+            rules: Vec::new(),
+            touched: Vec::new(),
+            attention: 0,
+            off: None,
+            cut_as: InFlight::Fail,
+            was_cut: false,
+            fallen: Fallen::default(),
+            bad: plan.bad_blocks,
+            settling: plan.settling,
+            flights: Slots::default(),
+            queues: (0..queues).map(|_| Queue::default()).collect(),
+            windows: Vec::new(),
+            late: Vec::new(),
+            unsettled: HashMap::new(),
+            lost: Vec::new(),
+            has_sent: false,
+            next: 0,
+        };
+        for rule in plan.rules {
+            state.add_rule(rule);
+        }
+        state
+    }
+
+    /// Adds a rule behind the others and returns its number.
+    pub(super) fn add_rule(&mut self, rule: Rule) -> usize {
+        let index = self.rules.len();
+        self.rules.push((rule, Tally::new(self.seed, index as u64)));
+        index
+    }
+
+    /// Whether commands have to come here, because something may happen to them or something is being held.
+    pub(super) fn is_needed(&self) -> bool {
+        self.was_cut
+            || self.attention > 0
+            || !self.hidden.is_empty()
+            || !self.fallen.is_empty()
+            || !self.bad.ranges().is_empty()
+            || !self.flights.is_empty()
+            || !self.windows.is_empty()
+            || !self.late.is_empty()
+            || !self.unsettled.is_empty()
+            || self.rules.iter().any(|(rule, tally)| !tally.is_spent(rule))
+            || self.queues.iter().any(|q| !q.ready.is_empty() || !q.outbox.is_empty())
+    }
+
+    pub(super) fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// [`Device::submit`].
+    pub(super) fn submit(
+        &mut self,
+        now: Nanos,
+        queue: usize,
+        command: &Command,
+        context: &mut Option<Context>,
+    ) -> Submitted {
+        self.go_on(now, queue);
+        if self.off.is_none() && !self.queues[queue].outbox.is_empty() {
+            return Submitted::Busy;
+        }
+        let (verdict, order) = self.decide(now, queue, command);
+        if matches!(verdict, Verdict::Busy) {
+            return Submitted::Busy;
+        }
+        let host = Host {
+            context: context.take().expect("a submitted command comes with its context"),
+            queue,
+            sectors: command.sectors,
+            scope: scope(&self.geometry, command),
+            order,
+            is_cut: false,
+        };
+        match self.start(now, command, verdict, host) {
+            Started::Told(mine, result) => {
+                *context = Some(mine);
+                Submitted::Done(result)
+            }
+            Started::Held => Submitted::Pending,
+            Started::Busy(mine) => {
+                self.undo();
+                *context = Some(mine);
+                Submitted::Busy
+            }
+        }
+    }
+
+    /// Does with a host's command as was decided.
+    fn start(&mut self, now: Nanos, command: &Command, verdict: Verdict, host: Host) -> Started {
+        let answered = match verdict {
+            Verdict::Busy => return Started::Busy(host.context),
+            Verdict::NoPower(InFlight::Fail) => Some((host.context, Err(DeviceError::Gone))),
+            Verdict::NoPower(InFlight::Lose) => {
+                self.lost.push(host.context);
+                None
+            }
+            Verdict::Answer(result) => self.hold(now, host, result),
+            Verdict::Gather { rule, sectors } => {
+                let flight = self.flight(command, sectors, host);
+                self.gather(now, rule, flight);
+                None
+            }
+            Verdict::Execute { .. } if self.reaches_fallen(command) => {
+                let walk = self.walk_around_fallen();
+                self.walk(now, host, walk)
+            }
+            Verdict::Execute { sectors, bad } => {
+                let flight = self.flight(command, sectors, host);
+                let issued = self.issue(now, flight);
+                if let (Some(range), Issued::Done(..) | Issued::Pending) = (bad, &issued) {
+                    self.bad.hit(range);
+                }
+                match issued {
+                    Issued::Done(flight, result) => self.finish(now, flight.whom, result),
+                    Issued::Pending => None,
+                    Issued::Busy(flight) => {
+                        let host = flight.whom.into_host().expect("it was put there above");
+                        return Started::Busy(host.context);
+                    }
+                }
+            }
+        };
+        answered.map_or(Started::Held, |(context, result)| Started::Told(context, result))
+    }
+
+    /// The first `sectors` of a command, on their way.
+    fn flight(&self, command: &Command, sectors: u32, host: Host) -> Flight {
+        let queue = host.queue;
+        let whom = Whom::Host(host);
+        if sectors < command.sectors && Ops::DATA.contains(command.op) {
+            Flight::torn(queue, *command, sectors, whom)
+        } else {
+            Flight::new(queue, *command, whom)
+        }
+    }
+
+    /// Lets a zone fall.
+    pub(super) fn degrade(&mut self, zone: ZoneIndex, to: Degraded) -> Result<(), ZoneError> {
+        if self.fallen.fall(&self.geometry, zone, to)? {
+            // Its resources go back to the wrapped device, whose refusal does not matter.
+            let command = Command {
+                op: Op::ZoneFinish,
+                fua: false,
+                sectors: 0,
+                sector: self.geometry.start_of(zone),
+                data: crate::data::Data::NONE,
+            };
+            self.queues[0].outbox.push_back(Flight::new(0, command, Whom::Nobody));
+        }
+        Ok(())
+    }
+
+    /// Sends a command to the wrapped device.
+    fn issue(&mut self, now: Nanos, flight: Flight) -> Issued {
+        let (queue, command) = (flight.queue, flight.command);
+        let slot = self.flights.put(flight);
+        match self.inner.submit(now, queue, &command, &mut Some(Context::token(slot))) {
+            Submitted::Pending => {
+                self.has_sent = true;
+                Issued::Pending
+            }
+            Submitted::Done(result) => Issued::Done(self.flights.take(slot), result),
+            Submitted::Busy => Issued::Busy(self.flights.take(slot)),
+        }
+    }
+
+    /// Sends a command that waited here, in whose zone much may have happened since; gives it back if there is no room.
+    fn send(&mut self, now: Nanos, flight: Flight) -> Option<Flight> {
+        if let Whom::Host(_) = flight.whom
+            && let Some(error) = self.fallen.refuses(&self.geometry, &flight.command)
+        {
+            self.ended(now, flight.whom, Err(error));
+            return None;
+        }
+        let flight = match flight {
+            Flight { whom: Whom::Host(host), command, .. } if self.reaches_fallen(&command) => {
+                self.walk_and_tell(now, host);
+                return None;
+            }
+            other => other,
+        };
+        match self.issue(now, flight) {
+            Issued::Pending => None,
+            Issued::Done(flight, result) => {
+                self.ended(now, flight.whom, result);
+                None
+            }
+            Issued::Busy(flight) => Some(flight),
+        }
+    }
+
+    /// Sends a command that waited here, now or when there is room.
+    pub(super) fn send_on(&mut self, now: Nanos, flight: Flight) {
+        if let Some(flight) = self.send(now, flight) {
+            self.queues[flight.queue].outbox.push_back(flight);
+        }
+    }
+
+    /// Sends what met a full queue, what is due late, and what has been gathered for long enough.
+    pub(super) fn go_on(&mut self, now: Nanos, queue: usize) {
+        if self.off.is_some() {
+            return;
+        }
+        for _ in 0..self.queues[queue].outbox.len() {
+            let Some(flight) = self.queues[queue].outbox.pop_front() else { break };
+            if let Some(flight) = self.send(now, flight) {
+                self.queues[queue].outbox.push_front(flight);
+                break;
+            }
+        }
+        self.run_late(now, |late| match (late.when, late.told) {
+            (Late::After(time), Some(told)) => later(told, time) <= now,
+            _ => false,
+        });
+        self.open_windows(now);
+    }
+
+    /// The wrapped device has answered the command in `slot`.
+    pub(super) fn answered(&mut self, now: Nanos, slot: u64, result: CommandResult) {
+        let flight = self.flights.take(slot);
+        self.ended(now, flight.whom, result);
+    }
+
+    /// A command has ended; its answer, if a host waits for one, will be handed out.
+    fn ended(&mut self, now: Nanos, whom: Whom, result: CommandResult) {
+        let queue = whom.queue();
+        let about = whom.scope();
+        if let Some((context, result)) = self.finish(now, whom, result) {
+            let queue = queue.expect("only a host's command has an answer");
+            self.add_ready(now, queue, Ready { context, result, scope: about, late: None });
+        }
+    }
+
+    /// What a host is told of its command's end, unless it has to wait for it.
+    fn finish(
+        &mut self,
+        now: Nanos,
+        whom: Whom,
+        mut result: CommandResult,
+    ) -> Option<(Context, CommandResult)> {
+        let host = match whom {
+            Whom::Late(_) | Whom::Nobody => return None,
+            Whom::Walk(host, _) if host.is_cut => host,
+            Whom::Walk(host, mut walk) => {
+                walk.answered(result);
+                return self.walk(now, host, walk);
+            }
+            Whom::Host(host) => host,
+        };
+        if host.is_cut {
+            self.gone(host.queue, host.context);
+            return None;
+        }
+        match &mut result {
+            Ok(Output::Zones(zones)) => self.fallen.describe(zones),
+            Ok(Output::Appended(at)) => {
+                if let Some(range) = self.bad.met_by(at.0, host.sectors) {
+                    self.bad.hit(range);
+                    result = Err(DeviceError::Medium);
+                }
+            }
+            _ => {}
+        }
+        if let (Ok(_), Some(error)) = (&result, host.order.error) {
+            result = Err(error);
+        }
+        if let Ok(Output::Zones(zones)) = &result {
+            let described = |about: Scope| about.is_none_or(|z| zones.iter().any(|d| d.zone == z));
+            self.run_late(now, |late| {
+                late.when == Late::AfterReport && late.told.is_some() && described(late.scope)
+            });
+        }
+        self.hold(now, host, result)
+    }
+
+    /// Whether `command` as it is would change zones that have fallen.
+    pub(super) fn reaches_fallen(&self, command: &Command) -> bool {
+        command.op == Op::ResetAll && !self.fallen.is_empty()
+    }
+
+    /// A reset of all zones that leaves the fallen ones alone.
+    fn walk_around_fallen(&self) -> ResetWalk {
+        let zones = self.geometry.conventional_zones()..self.geometry.zones();
+        ResetWalk::new(zones, self.fallen.zones())
+    }
+
+    /// The same for a host that has been told to wait.
+    fn walk_and_tell(&mut self, now: Nanos, host: Host) {
+        let (queue, about, walk) = (host.queue, host.scope, self.walk_around_fallen());
+        if let Some((context, result)) = self.walk(now, host, walk) {
+            self.add_ready(now, queue, Ready { context, result, scope: about, late: None });
+        }
+    }
+
+    /// Resets zone after zone as far as the wrapped device answers at once.
+    fn walk(&mut self, now: Nanos, host: Host, mut walk: ResetWalk) -> Option<(Context, CommandResult)> {
+        let (queue, mut host) = (host.queue, host);
+        loop {
+            let (op, zone, sectors) = match walk.step() {
+                Step::Report(zone, zones) => (Op::Report, zone, zones),
+                Step::Reset(zone) => (Op::ZoneReset, zone, 0),
+                Step::End(result) => {
+                    let result = result.map(|()| Output::Done);
+                    return self.finish(now, Whom::Host(host), result);
+                }
+            };
+            let sector = self.geometry.start_of(zone);
+            let command = Command { op, fua: false, sectors, sector, data: crate::data::Data::NONE };
+            match self.issue(now, Flight::new(queue, command, Whom::Walk(host, walk))) {
+                Issued::Pending => return None,
+                Issued::Busy(flight) => {
+                    self.queues[queue].outbox.push_back(flight);
+                    return None;
+                }
+                Issued::Done(flight, result) => {
+                    let Whom::Walk(same, mut next) = flight.whom else { unreachable!("put there above") };
+                    next.answered(result);
+                    (host, walk) = (same, next);
+                }
+            }
+        }
+    }
+
+    /// Keeps an answer back as its order says, or gives it to be told at once.
+    fn hold(&mut self, now: Nanos, host: Host, result: CommandResult) -> Option<(Context, CommandResult)> {
+        let Host { context, queue, scope, order, .. } = host;
+        let ready = Ready { context, result, scope, late: order.late };
+        if let Some(rule) = order.reorder {
+            self.gather_answer(now, rule, queue, ready);
+            return None;
+        }
+        if order.due > now || ready.late.is_some() {
+            self.add_ready(order.due, queue, ready);
+            return None;
+        }
+        self.told(now, &ready);
+        Some((ready.context, ready.result))
+    }
+
+    /// Has a plain answer told.
+    pub(super) fn add_answer(&mut self, due: Nanos, queue: usize, context: Context, result: CommandResult) {
+        self.add_ready(due, queue, Ready { context, result, scope: None, late: None });
+    }
+
+    pub(super) fn add_ready(&mut self, due: Nanos, queue: usize, ready: Ready) {
+        let number = self.number();
+        let queue = &mut self.queues[queue];
+        queue.ready.insert((due, number), ready);
+        queue.has_news = true;
+    }
+
+    /// The answers of `queue` that are due, at most `budget`, and when the next one is.
+    pub(super) fn hand_out(
+        &mut self,
+        now: Nanos,
+        queue: usize,
+        budget: usize,
+        mut take: impl FnMut(Context, CommandResult),
+    ) -> Option<Nanos> {
+        self.queues[queue].has_news = false;
+        let mut left = budget;
+        while let Some(entry) = self.queues[queue].ready.first_entry() {
+            let due = entry.key().0;
+            if due > now || left == 0 {
+                self.queues[queue].has_news = due <= now;
+                return Some(due.max(now));
+            }
+            left -= 1;
+            let ready = entry.remove();
+            self.told(now, &ready);
+            take(ready.context, ready.result);
+        }
+        None
+    }
+
+    /// A host hears of an answer.
+    fn told(&mut self, now: Nanos, ready: &Ready) {
+        if ready.result == Err(DeviceError::TimedOut) {
+            self.unsettled.entry(ready.scope).or_insert(None);
+        }
+        if let Some(id) = ready.late {
+            self.late.iter_mut().filter(|l| l.id == id).for_each(|l| l.told = Some(now));
+        }
+    }
+}
+
+/// What has become of a host's command.
+enum Started {
+    Told(Context, CommandResult),
+    Held,
+    /// Nothing: the wrapped device has no room.
+    Busy(Context),
+}
+
+enum Issued {
+    Pending,
+    Done(Flight, CommandResult),
+    Busy(Flight),
+}
+
+pub(super) fn later(now: Nanos, by: Nanos) -> Nanos {
+    Nanos(now.0.saturating_add(by.0))
+}

@@ -1,0 +1,243 @@
+//! What a device made of parts of devices is: the rules by which their descriptions become one.
+
+use crate::device::{Device, DeviceInfo};
+use crate::sync::Arc;
+use std::ops::Range;
+use zonal_core::{Geometry, GeometryError, Personality, Sector, Sectors, ZoneIndex};
+
+/// Why parts do not make a device.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinearError {
+    /// There is no part.
+    #[error("there is no device to make one of")]
+    Nothing,
+    /// The zones do not lie on the device, or there is none.
+    #[error("zones {first} to {end} (not included) are no zones of {device}, which has {zones}")]
+    Range {
+        /// The device.
+        device: String,
+        /// First zone asked for.
+        first: u32,
+        /// First zone not asked for.
+        end: u32,
+        /// Zones of the device.
+        zones: u32,
+    },
+    /// Zone sizes differ.
+    #[error("{device} has zones of {size} sectors, {first} of {first_size}")]
+    ZoneSize {
+        /// The device that does not fit.
+        device: String,
+        /// Its zone size.
+        size: u64,
+        /// The first device.
+        first: String,
+        /// The first one's zone size.
+        first_size: u64,
+    },
+    /// Zone capacities differ.
+    #[error("{device} has zones with a capacity of {capacity} sectors, {first} of {first_capacity}")]
+    ZoneCapacity {
+        /// The device that does not fit.
+        device: String,
+        /// Its zone capacity.
+        capacity: u64,
+        /// The first device.
+        first: String,
+        /// The first one's zone capacity.
+        first_capacity: u64,
+    },
+    /// One follows ZNS, the other ZBC.
+    #[error("{device} follows {personality:?}, {first} does not")]
+    Personality {
+        /// The device that does not fit.
+        device: String,
+        /// What it follows.
+        personality: Personality,
+        /// The first device.
+        first: String,
+    },
+    /// Conventional zones would come after sequential ones.
+    #[error("{device} has conventional zones, which can only come before all sequential ones")]
+    ConventionalInside {
+        /// The device that does not fit.
+        device: String,
+    },
+    /// A device in front of another ends in a smaller zone.
+    #[error("{device} ends in a smaller zone, which only the last device may do")]
+    SmallerZoneInside {
+        /// The device that does not fit.
+        device: String,
+    },
+    /// The same device stands there twice.
+    #[error("{device} is there twice")]
+    Twice {
+        /// The device.
+        device: String,
+    },
+    /// The zones together make no device.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+}
+
+/// Zones of a device that follow each other, and where they are here.
+pub(super) struct Piece {
+    pub(super) device: Arc<dyn Device>,
+    /// On the device.
+    pub(super) zones: Range<u32>,
+    /// Index here of the first.
+    pub(super) first: u32,
+    zone_shift: u32,
+}
+
+impl Piece {
+    pub(super) fn new(device: Arc<dyn Device>, zones: Range<u32>) -> Result<Piece, LinearError> {
+        let info = device.info();
+        let has = info.geometry.zones();
+        if zones.is_empty() || zones.end > has {
+            let (device, first, end) = (info.name.clone(), zones.start, zones.end);
+            return Err(LinearError::Range { device, first, end, zones: has });
+        }
+        let zone_shift = info.geometry.zone_size().0.trailing_zeros();
+        Ok(Piece { device, zones, first: 0, zone_shift })
+    }
+
+    fn info(&self) -> &DeviceInfo {
+        self.device.info()
+    }
+
+    fn start_here(&self) -> u64 {
+        u64::from(self.first) << self.zone_shift
+    }
+
+    fn start_there(&self) -> u64 {
+        u64::from(self.zones.start) << self.zone_shift
+    }
+
+    /// First sector here behind it.
+    pub(super) fn end_here(&self) -> u64 {
+        self.start_here() + self.sectors()
+    }
+
+    fn sectors(&self) -> u64 {
+        let geometry = &self.info().geometry;
+        let last = ZoneIndex(self.zones.end - 1);
+        geometry.start_of(last).0 + u64::from(geometry.size_of(last)) - self.start_there()
+    }
+
+    /// Where a sector of here is on the device.
+    pub(super) fn there(&self, sector: Sector) -> Sector {
+        Sector(sector.0 - self.start_here() + self.start_there())
+    }
+
+    /// Where a sector of the device is here.
+    pub(super) fn here(&self, sector: Sector) -> Sector {
+        Sector(sector.0 - self.start_there() + self.start_here())
+    }
+
+    pub(super) fn zone_there(&self, zone: ZoneIndex) -> ZoneIndex {
+        ZoneIndex(zone.0 - self.first + self.zones.start)
+    }
+
+    pub(super) fn zone_here(&self, zone: ZoneIndex) -> ZoneIndex {
+        ZoneIndex(zone.0 - self.zones.start + self.first)
+    }
+
+    /// Whether a command for the whole device reaches this and nothing else.
+    pub(super) fn is_whole(&self) -> bool {
+        self.zones == (0..self.info().geometry.zones())
+    }
+
+    /// Whether what this piece is called at the device is what it is called here.
+    pub(super) fn is_in_place(&self) -> bool {
+        self.first == self.zones.start
+    }
+
+    fn conventional(&self) -> u32 {
+        let there = self.info().geometry.conventional_zones();
+        there.saturating_sub(self.zones.start).min(self.zones.len() as u32)
+    }
+
+    /// Open and active limits, as far as they limit anything among these zones.
+    fn limits(&self) -> [u32; 2] {
+        let sequential = self.zones.len() as u32 - self.conventional();
+        [self.info().open_max, self.info().active_max].map(|max| if max >= sequential { 0 } else { max })
+    }
+}
+
+/// Puts pieces behind each other and describes what they make, as `name`.
+pub(super) fn stack(name: &str, pieces: &mut [Piece]) -> Result<DeviceInfo, LinearError> {
+    check_alike(pieces)?;
+    let mut sectors = 0;
+    let mut zones = 0u32;
+    for piece in pieces.iter_mut() {
+        piece.first = zones;
+        sectors += piece.sectors();
+        // A sum that wraps is refused below: the sectors do not divide into so few zones.
+        zones = zones.saturating_add(piece.zones.len() as u32);
+    }
+    let one = pieces[0].info();
+    let (zone_size, capacity) = (one.geometry.zone_size(), one.geometry.zone_capacity());
+    let conventional = pieces.iter().map(Piece::conventional).sum();
+    let geometry = Geometry::new(Sectors(sectors), zone_size, capacity, conventional)?;
+    let infos = || pieces.iter().map(Piece::info);
+    let least = |of: fn(&DeviceInfo) -> u32| infos().map(of).min().unwrap_or(0);
+    // Blocks are powers of two: the largest one holds whole ones of all.
+    let block_sectors = infos().map(|i| i.block_sectors).max().unwrap_or(1);
+    let whole_blocks = |n: u32| n / block_sectors * block_sectors;
+    let limit =
+        |which: usize| pieces.iter().map(|p| p.limits()[which]).filter(|&n| n != 0).min().unwrap_or(0);
+    let active_max = limit(1);
+    let open_max = if active_max == 0 { limit(0) } else { limit(0).min(active_max) };
+    Ok(DeviceInfo {
+        name: name.to_owned(),
+        geometry,
+        block_sectors,
+        open_max: if open_max == 0 { active_max } else { open_max },
+        active_max,
+        command_sectors_max: whole_blocks(least(|i| i.command_sectors_max)).max(block_sectors),
+        append_sectors_max: whole_blocks(least(|i| i.append_sectors_max)),
+        write_zeroes_sectors_max: whole_blocks(least(|i| i.write_zeroes_sectors_max)),
+        volatile_cache: infos().any(|i| i.volatile_cache),
+        fua: infos().all(|i| i.fua),
+        rotational: infos().any(|i| i.rotational),
+        keeps_order: infos().all(|i| i.keeps_order),
+        personality: one.personality,
+        queues: infos().map(|i| i.queues).min().unwrap_or(1),
+    })
+}
+
+/// Whether pieces can stand behind each other.
+fn check_alike(pieces: &[Piece]) -> Result<(), LinearError> {
+    let one = pieces.first().ok_or(LinearError::Nothing)?.info();
+    let first = || one.name.clone();
+    let mut has_sequential = false;
+    for (n, piece) in pieces.iter().enumerate() {
+        let info = piece.info();
+        let device = info.name.clone();
+        if pieces[..n].iter().any(|p| Arc::ptr_eq(&p.device, &piece.device)) {
+            return Err(LinearError::Twice { device });
+        }
+        let (size, first_size) = (info.geometry.zone_size().0, one.geometry.zone_size().0);
+        if size != first_size {
+            return Err(LinearError::ZoneSize { device, size, first: first(), first_size });
+        }
+        let (capacity, first_capacity) = (info.geometry.zone_capacity().0, one.geometry.zone_capacity().0);
+        if capacity != first_capacity {
+            return Err(LinearError::ZoneCapacity { device, capacity, first: first(), first_capacity });
+        }
+        if info.personality != one.personality {
+            return Err(LinearError::Personality { device, personality: info.personality, first: first() });
+        }
+        if has_sequential && piece.conventional() > 0 {
+            return Err(LinearError::ConventionalInside { device });
+        }
+        has_sequential |= piece.conventional() < piece.zones.len() as u32;
+        let is_last = n + 1 == pieces.len();
+        if !is_last && piece.sectors() != u64::from(piece.zones.len() as u32) * size {
+            return Err(LinearError::SmallerZoneInside { device });
+        }
+    }
+    Ok(())
+}

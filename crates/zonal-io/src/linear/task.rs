@@ -1,0 +1,147 @@
+//! Commands that a wrapper cannot just pass on: those with an address in their answer, and those for several pieces.
+//!
+//! A task visits the pieces that its command is about one after the other; at each it is one command, or a walk.
+
+use super::stack::Piece;
+use crate::data::Data;
+use crate::device::{Command, CommandResult, Context, Output};
+use crate::wrap::{ResetWalk, Step};
+use zonal_core::{Op, Sector, ZoneDescriptor};
+
+/// A host's command, the piece that it is at, and what it has brought together.
+pub(super) struct Task {
+    pub(super) context: Context,
+    pub(super) queue: usize,
+    pub(super) piece: usize,
+    /// The host's.
+    command: Command,
+    /// Zones that a report has so far.
+    zones: Vec<ZoneDescriptor>,
+    /// Where a piece is part of a device that is to be reset.
+    walk: Option<ResetWalk>,
+    /// Some device has answered: the command cannot be given back to the host.
+    pub(super) has_begun: bool,
+}
+
+/// Where a task stands after an answer.
+pub(super) enum After {
+    End(Context, CommandResult),
+    Goes(Task),
+}
+
+impl Task {
+    /// `command`, which begins at `piece`.
+    pub(super) fn new(
+        context: Context,
+        queue: usize,
+        piece: usize,
+        command: Command,
+        pieces: &[Piece],
+    ) -> Task {
+        let (zones, walk) = (Vec::new(), None);
+        let mut task = Task { context, queue, piece, command, zones, walk, has_begun: false };
+        task.arrive(pieces);
+        task
+    }
+
+    /// Gets ready for the piece that it is at.
+    fn arrive(&mut self, pieces: &[Piece]) {
+        let piece = &pieces[self.piece];
+        let walks = self.command.op == Op::ResetAll && !piece.is_whole();
+        self.walk = walks.then(|| ResetWalk::new(piece.zones.clone(), []));
+    }
+
+    /// The command for the piece's device.
+    pub(super) fn command(&self, pieces: &[Piece]) -> Command {
+        let piece = &pieces[self.piece];
+        let start = |zone| piece.device.info().geometry.start_of(zone);
+        let own = |op, sectors, sector| Command { op, fua: false, sectors, sector, data: Data::NONE };
+        match (self.command.op, self.walk.as_ref().map(ResetWalk::step)) {
+            (_, Some(Step::Report(zone, zones))) => own(Op::Report, zones, start(zone)),
+            (_, Some(Step::Reset(zone))) => own(Op::ZoneReset, 0, start(zone)),
+            (_, Some(Step::End(_))) => unreachable!("a walk that has ended leaves its piece"),
+            (Op::Flush | Op::ResetAll, None) => self.command,
+            (Op::Report, None) => {
+                let first = self.report_from(piece);
+                let zone = piece.device.info().geometry.zone_of(first).0;
+                let sectors = (piece.zones.end - zone).min(self.wanted());
+                Command { sector: first, sectors, ..self.command }
+            }
+            (_, None) => Command { sector: piece.there(self.command.sector), ..self.command },
+        }
+    }
+
+    /// Where a report begins at the piece: where the host wants it to, then at each piece's start.
+    fn report_from(&self, piece: &Piece) -> Sector {
+        match self.zones.is_empty() {
+            true => piece.there(self.command.sector),
+            false => piece.device.info().geometry.start_of(zonal_core::ZoneIndex(piece.zones.start)),
+        }
+    }
+
+    /// Zones that a report still wants.
+    fn wanted(&self) -> u32 {
+        self.command.sectors.saturating_sub(self.zones.len() as u32)
+    }
+
+    /// The piece's device has answered.
+    pub(super) fn answered(mut self, result: CommandResult, pieces: &[Piece]) -> After {
+        self.has_begun = true;
+        let piece = &pieces[self.piece];
+        if let Some(mut walk) = self.walk.take() {
+            walk.answered(result);
+            return match walk.step() {
+                Step::End(Ok(())) => self.leave(pieces),
+                Step::End(Err(error)) => After::End(self.context, Err(error)),
+                Step::Report(..) | Step::Reset(_) => {
+                    self.walk = Some(walk);
+                    After::Goes(self)
+                }
+            };
+        }
+        match (self.command.op, result) {
+            (Op::Append, Ok(Output::Appended(at))) => {
+                After::End(self.context, Ok(Output::Appended(piece.here(at))))
+            }
+            (Op::Report, Ok(Output::Zones(zones))) => {
+                let is_empty = zones.is_empty();
+                let (wanted, of_piece) =
+                    (self.wanted() as usize, |z: &ZoneDescriptor| piece.zones.contains(&z.zone.0));
+                let ours = zones.into_iter().filter(of_piece).take(wanted);
+                self.zones.extend(ours.map(|zone| outside(piece, zone)));
+                // Less than was asked for is an answer, too.
+                if is_empty || self.wanted() == 0 { self.end() } else { self.leave(pieces) }
+            }
+            (Op::Flush | Op::ResetAll, Ok(_)) => self.leave(pieces),
+            (_, result) => After::End(self.context, result),
+        }
+    }
+
+    /// Goes on to the next piece.
+    fn leave(mut self, pieces: &[Piece]) -> After {
+        self.piece += 1;
+        if self.piece == pieces.len() {
+            return self.end();
+        }
+        self.arrive(pieces);
+        After::Goes(self)
+    }
+
+    fn end(self) -> After {
+        let output = match self.command.op {
+            Op::Report => Output::Zones(self.zones.into()),
+            _ => Output::Done,
+        };
+        After::End(self.context, Ok(output))
+    }
+}
+
+/// A zone of a piece's device as the host knows it.
+fn outside(piece: &Piece, zone: ZoneDescriptor) -> ZoneDescriptor {
+    ZoneDescriptor {
+        zone: piece.zone_here(zone.zone),
+        start: piece.here(zone.start),
+        write_pointer: zone.write_pointer.map(|at| piece.here(at)),
+        ..zone
+    }
+}

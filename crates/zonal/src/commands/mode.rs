@@ -1,0 +1,37 @@
+//! `zonal mode`: the write mode of a running process.
+
+use super::plugs::Target;
+use crate::exit::Failure;
+use clap::Args;
+use std::io::Write;
+use zonal_io::control;
+use zonal_io::volume::WriteMode;
+
+/// Show or switch the write mode of a running process
+///
+/// A switch stops issuing, waits for what is in flight, and goes on in the new mode. What waits and what arrives meanwhile
+/// keeps its order.
+#[derive(Args, Debug)]
+pub(crate) struct Mode {
+    #[command(flatten)]
+    target: Target,
+    /// Switch to this mode: per-zone, qd1 or append
+    #[arg(long, value_name = "MODE")]
+    set: Option<WriteMode>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Mode, out: &mut dyn Write) -> Result<(), Failure> {
+    let path = arguments.target.find()?;
+    let facts = match arguments.set {
+        Some(mode) => control::switch_mode(&path, mode)?,
+        None => control::info(&path)?,
+    };
+    if arguments.json {
+        let object = serde_json::json!({ "mode": facts.mode, "reason": facts.reason });
+        return Ok(writeln!(out, "{object}")?);
+    }
+    Ok(writeln!(out, "{}: {}", facts.mode, facts.reason)?)
+}
