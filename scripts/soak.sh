@@ -5,7 +5,7 @@
 #   storm      every kind of request at once, from three threads
 #   model      the plug's queue, chains included, against its naive model
 #   loads      random loads on random drives, every block verified
-#   fuzz       job files, device names and image headers, a third of the minutes each; needs nightly and cargo-fuzz
+#   fuzz       job files, device names, image headers and fault plans, a quarter of the minutes each; needs nightly and cargo-fuzz
 #   mutations  every hazard's test with its fix removed, however long that takes; its table is docs/MUTATIONS.md
 # What the others came to is a row each of docs/SOAK.md; campaigns that are left out keep theirs. SEED (default 0) is where
 # numbers begin: the same one gives the same work, another one other work. What fails stops its campaign, is counted, and
@@ -136,7 +136,7 @@ fuzz() {
         return
     }
     local bad=0 runs
-    scripts/fuzz.sh $((minutes * 20)) >"$out/soak-fuzz.txt" 2>&1 || bad=1
+    scripts/fuzz.sh $((minutes * 15)) >"$out/soak-fuzz.txt" 2>&1 || bad=1
     runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$out/soak-fuzz.txt" | awk '{ sum += $1 } END { print sum + 0 }')
     row fuzz "$(grouped "$runs") inputs" "libFuzzer's own" $bad
 }
