@@ -245,6 +245,47 @@ pub enum RequestError {
         /// The zone.
         zone: ZoneIndex,
     },
+    /// The device failed the write, and whether it was executed cannot be told. The zone goes on at `write_pointer`, and
+    /// what lies below that may be this write, a part of it, or another's.
+    #[error(
+        "zone {zone}: what became of the write at offset {offset} is not known, the zone goes on at {write_pointer}: {error}"
+    )]
+    FateUnknown {
+        /// The zone.
+        zone: ZoneIndex,
+        /// Where the write would begin, or an append would have gone by the order of its issue.
+        offset: u32,
+        /// Where the zone goes on; where the device could not say that, where it would if nothing had failed.
+        write_pointer: u32,
+        /// What the device said.
+        error: DeviceError,
+    },
+    /// The append failed and left garbage in the zone, behind which the zone goes on.
+    #[error(
+        "zone {zone}: an append failed and left {sectors} sectors of garbage at offset {offset}: {error}"
+    )]
+    TornAppend {
+        /// The zone.
+        zone: ZoneIndex,
+        /// First sector of the garbage, as far as the device took appends in the order of their issue.
+        offset: u32,
+        /// Length of the garbage.
+        sectors: u32,
+        /// What the device said.
+        error: DeviceError,
+    },
+    /// The write was not executed, was sent again, and failed each time. Nothing of it was written by the last try.
+    #[error("zone {zone}: the write at offset {offset} failed again after {rounds} more tries: {error}")]
+    GaveUp {
+        /// The zone.
+        zone: ZoneIndex,
+        /// Where the write would begin.
+        offset: u32,
+        /// How often it was sent again.
+        rounds: u8,
+        /// What the device said the last time.
+        error: DeviceError,
+    },
     /// The device refused or failed the command.
     #[error("device: {0}")]
     Device(#[from] DeviceError),
@@ -253,7 +294,11 @@ pub enum RequestError {
 impl RequestError {
     /// Whether the request may have left bytes on the medium although it failed.
     pub const fn is_uncertain(&self) -> bool {
-        matches!(self, RequestError::Device(error) if error.is_uncertain())
+        match self {
+            RequestError::Device(error) => error.is_uncertain(),
+            RequestError::FateUnknown { .. } | RequestError::TornAppend { .. } => true,
+            _ => false,
+        }
     }
 }
 

@@ -21,7 +21,7 @@
 //! takes them away.
 
 use crate::data::Data;
-use crate::volume::{Merged, Pending};
+use crate::volume::{Merged, Pending, ReadBack};
 use std::fmt;
 use std::time::Duration;
 use zonal_core::{DeviceError, Geometry, Nanos, Op, Personality, Sector, ZoneDescriptor, ZoneIndex};
@@ -161,6 +161,8 @@ pub(crate) enum ContextKind {
     Merged(Box<Merged>),
     /// A volume asks where this zone stands after a failed write.
     Resync(ZoneIndex),
+    /// A volume reads back what a failed write may have left.
+    ReadBack(Box<ReadBack>),
 }
 
 impl Context {
@@ -198,6 +200,7 @@ impl fmt::Debug for Context {
             ContextKind::Token(t) => write!(f, "Context::token({t})"),
             ContextKind::One(_) => f.write_str("Context(request)"),
             ContextKind::Merged(_) => f.write_str("Context(merged)"),
+            ContextKind::ReadBack(_) => f.write_str("Context(read back)"),
             ContextKind::Resync(z) => write!(f, "Context(resync of zone {z})"),
         }
     }

@@ -21,7 +21,9 @@ use std::time::Duration;
 use zonal_core::{
     DeviceError, Geometry, Nanos, Op, Personality, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex,
 };
-use zonal_io::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Submitted};
+use zonal_io::device::{
+    Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Settled, Submitted,
+};
 use zones::Zones;
 
 /// Sectors of a zone of [`info`].
@@ -90,6 +92,9 @@ pub enum Answer {
     Torn(u32, DeviceError),
     /// Nothing happens, and this reply.
     Reply(CommandResult),
+    /// Nothing happens yet, and a time-out: the command is executed when [`Script::execute_late`] says so, or when the
+    /// device settles it.
+    Late,
 }
 
 /// How the device takes a command.
@@ -122,6 +127,9 @@ struct State {
     busy: u64,
     allow_together: bool,
     allow_misplaced: bool,
+    settled: Settled,
+    /// How often the volume asked to have something settled.
+    settles: u64,
 }
 
 struct Flight {
@@ -148,6 +156,8 @@ impl Script {
             busy: 0,
             allow_together: false,
             allow_misplaced: false,
+            settled: Settled::Yes,
+            settles: 0,
         };
         Script { info, state: Mutex::new(state) }
     }
@@ -170,6 +180,26 @@ impl Script {
     /// A positional write may come anywhere; it is refused by the zone's rules.
     pub fn allow_misplaced(&self) {
         self.state.lock().allow_misplaced = true;
+    }
+
+    /// Whether timed-out commands are settled from now on. Those that are not by then are executed when they are.
+    pub fn settle_with(&self, settled: Settled) {
+        self.state.lock().settled = settled;
+    }
+
+    /// How often the volume asked to have something settled.
+    pub fn settles(&self) -> u64 {
+        self.state.lock().settles
+    }
+
+    /// Executes the commands that were answered late, whatever comes of it. Returns how many were not refused.
+    pub fn execute_late(&self) -> usize {
+        self.state.lock().zones.execute_late(None)
+    }
+
+    /// Sees to it that the commands that were answered late are never executed.
+    pub fn forget_late(&self) {
+        self.state.lock().zones.forget_late();
     }
 
     /// Commands that have not been finished, in the order of arrival.
@@ -306,6 +336,15 @@ impl Device for Script {
             done(completed);
         }
         None
+    }
+
+    fn settle(&self, _: Nanos, zone: ZoneIndex) -> Settled {
+        let mut state = self.state.lock();
+        state.settles += 1;
+        if state.settled == Settled::Yes {
+            state.zones.execute_late(Some(zone));
+        }
+        state.settled
     }
 
     fn wait(&self, timeout: Duration) {

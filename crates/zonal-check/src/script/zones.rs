@@ -5,17 +5,27 @@ use zonal_core::{
     DeviceError, Geometry, Op, SECTOR_BYTES, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneError,
     ZoneIndex, ZoneType,
 };
+use zonal_io::data::Data;
 use zonal_io::device::{Command, CommandResult, Output};
 
 pub(super) struct Zones {
     geometry: Geometry,
     zones: Vec<Zone>,
+    /// Commands that timed out and may still be executed, with their bytes.
+    late: Vec<(Command, Vec<u8>)>,
 }
 
 struct Zone {
     condition: ZoneCondition,
     pointer: u32,
     bytes: Vec<u8>,
+}
+
+/// The bytes that a command brings.
+fn bytes_of(command: &Command) -> Vec<u8> {
+    let mut bytes = vec![0; command.data.len()];
+    command.data.for_each(|from, piece| bytes[from..from + piece.len()].copy_from_slice(piece));
+    bytes
 }
 
 /// Byte offset of a sector.
@@ -32,7 +42,8 @@ impl Zones {
             };
             Zone { condition, pointer: 0, bytes }
         };
-        Zones { geometry, zones: (0..geometry.zones()).map(|z| zone(ZoneIndex(z))).collect() }
+        let zones = (0..geometry.zones()).map(|z| zone(ZoneIndex(z))).collect();
+        Zones { geometry, zones, late: Vec::new() }
     }
 
     fn zone(&mut self, zone: ZoneIndex) -> &mut Zone {
@@ -85,7 +96,30 @@ impl Zones {
                 self.write(&part).expect("what is torn would have been written");
                 Err(error)
             }
+            Answer::Late => {
+                self.late.push((Command { data: Data::NONE, ..*command }, bytes_of(command)));
+                Err(DeviceError::TimedOut)
+            }
         }
+    }
+
+    /// Executes late commands, those of one zone or all.
+    pub(super) fn execute_late(&mut self, zone: Option<ZoneIndex>) -> usize {
+        let geometry = self.geometry;
+        let is_due =
+            |c: &Command| zone.is_none_or(|z| geometry.zone_of(c.sector) == z || c.op == Op::ResetAll);
+        let (due, later) = std::mem::take(&mut self.late).into_iter().partition(|(c, _)| is_due(c));
+        self.late = later;
+        let due: Vec<(Command, Vec<u8>)> = due;
+        let executed = due.iter().filter(|(command, bytes)| match command.op {
+            op if op.is_write() => self.write_bytes(command, bytes).is_ok(),
+            _ => self.obey(command).is_ok(),
+        });
+        executed.count()
+    }
+
+    pub(super) fn forget_late(&mut self) {
+        self.late.clear();
     }
 
     fn obey(&mut self, command: &Command) -> CommandResult {
@@ -138,6 +172,11 @@ impl Zones {
 
     /// Writes, and says where.
     fn write(&mut self, command: &Command) -> Result<Sector, DeviceError> {
+        self.write_bytes(command, &bytes_of(command))
+    }
+
+    /// Writes the first of these bytes, as many as the command is long.
+    fn write_bytes(&mut self, command: &Command, bytes: &[u8]) -> Result<Sector, DeviceError> {
         let index = self.geometry.zone_of(command.sector);
         let (capacity, conventional) =
             (self.geometry.capacity_of(index), self.geometry.is_conventional(index));
@@ -163,13 +202,8 @@ impl Zones {
         let target = &mut zone.bytes[at(offset)..at(end)];
         target.fill(0);
         if command.op != Op::WriteZeroes {
-            assert!(command.data.len() >= target.len(), "a write brings its bytes");
-            command.data.for_each(|from, piece| {
-                // A torn command brings more than what is written.
-                let room = target.get_mut(from..).unwrap_or_default();
-                let len = piece.len().min(room.len());
-                room[..len].copy_from_slice(&piece[..len]);
-            });
+            // A torn command brings more than what is written.
+            target.copy_from_slice(&bytes[..target.len()]);
         }
         if !conventional {
             zone.pointer = end;

@@ -201,7 +201,9 @@ fn u16_appends_behind_one_that_fails_in_a_chain_go_on_in_their_order() {
     rig.step(Answer::Torn(1, DeviceError::Medium));
     let later = rig.append(1, SECTORS);
     rig.settle();
-    assert_eq!(chain.end(2), Some(failed(DeviceError::Medium)));
+    let error = DeviceError::Medium;
+    let torn = RequestError::TornAppend { zone: ZoneIndex(1), offset: 8, sectors: 1, error };
+    assert_eq!(chain.end(2), Some(refused(torn)));
     chain.assert_in_order(3, 9);
     assert_eq!(rig.end(later), Some(appended(rig, 1, 21)), "it came last");
     assert_eq!(rig.resyncs(), 1);

@@ -14,6 +14,7 @@ mod order;
 mod pointer;
 mod progress;
 mod qd1;
+mod recovery;
 mod table;
 mod zone_lock;
 

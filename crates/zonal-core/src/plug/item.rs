@@ -126,6 +126,10 @@ impl<T> Items<T> {
         Some((*self.shapes.front()?, self.tokens.front()?))
     }
 
+    pub(super) fn front_mut(&mut self) -> Option<&mut T> {
+        self.tokens.front_mut()
+    }
+
     pub(super) fn shapes(&self) -> impl Iterator<Item = Shape> {
         self.shapes.iter().copied()
     }

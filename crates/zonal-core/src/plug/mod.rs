@@ -16,13 +16,18 @@
 //!
 //! # Why a failed write resynchronises and does not poison
 //! After an error the pointer is unknown, so nothing is issued until what is in flight has ended and the device has said
-//! where the zone stands. Then the zone goes on from there: appends and a write at the pointer succeed, a positional
-//! write that counted on the lost one fails with the place of the loss.
+//! where the zone stands. Then what was not executed goes out again, in order, and the zone goes on from there: appends and
+//! a write at the pointer succeed, a positional write that counted on a lost one fails with the place of the loss. What
+//! becomes of each failed write is [`decide`]'s table.
 
 mod item;
 mod queue;
+mod recovery;
 mod word;
 
 pub use item::{Item, Kind};
 pub use queue::{Next, Queue, Resync};
+pub use recovery::{
+    Addressed, Decision, ErrorClass, Failed, Ground, Position, ROUNDS_MAX, Verdict, decide, plan,
+};
 pub use word::{APPENDS_IN_FLIGHT_MAX, Admission, Class, Rules, Word, WriteKind};

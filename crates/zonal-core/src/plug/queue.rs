@@ -3,10 +3,13 @@
 //! Writes and management commands wait in one queue, so a later write waits behind an earlier reset. The queue decides
 //! one step at a time: the caller applies [`Queue::next`] until it answers [`Next::Nothing`].
 
+mod repair;
+
 use super::item::{Item, Items, Kind, Shape};
 use super::word::{Class, Rules, Word, WriteKind};
 use crate::command::Op;
 use crate::error::RequestError;
+use repair::Repair;
 
 /// What the shell has to do next for a zone. Requests concerned are still at the queue's head: take them with
 /// [`Queue::pop`] before the next step.
@@ -23,11 +26,16 @@ pub enum Next {
         /// How many writes share the command.
         parts: u32,
     },
-    /// Take one request and issue this reset or finish.
+    /// Take one request and issue this reset or finish, which decides about the failed writes: see
+    /// [`Queue::abandon_for_management`].
     Manage(Op),
     /// Ask the device where the zone stands, then call [`Queue::resynced`] or [`Queue::resync_failed`].
     Resync,
-    /// The zone, held by [`Queue::hold`], is quiet and frozen until [`Queue::release`].
+    /// Have the device settle the zone's timed-out commands, then call [`Queue::settled`] or [`Queue::cannot_settle`].
+    Settle,
+    /// Take a write by [`Queue::take_covered`] and read back what of it is covered, then call [`Queue::was_read_back`].
+    ReadBack,
+    /// The zone, held by [`Queue::hold`], is quiet and frozen until [`Queue::release`]; as for [`Next::Manage`].
     Held,
     /// Take one request and end it with this error.
     Fail(RequestError),
@@ -58,6 +66,8 @@ pub struct Queue<T> {
     ahead: usize,
     /// The last resynchronisation found a loss here; tells a dependent write from a misplaced one.
     lost_at: Option<u32>,
+    /// What recovery from failed writes keeps.
+    repair: Option<Box<Repair<T>>>,
 }
 
 impl<T> Default for Queue<T> {
@@ -70,6 +80,7 @@ impl<T> Default for Queue<T> {
             keeps: false,
             ahead: 0,
             lost_at: None,
+            repair: None,
         }
     }
 }
@@ -90,7 +101,7 @@ impl<T> Queue<T> {
     /// # Panics
     /// If somebody waits.
     pub fn recycle(&mut self) {
-        assert!(self.items.is_empty(), "somebody waits");
+        assert!(self.items.is_empty() && self.repair.is_none(), "somebody waits");
         let items = std::mem::take(&mut self.items);
         *self = Queue { items, ..Queue::default() };
     }
@@ -104,6 +115,8 @@ impl<T> Queue<T> {
     }
 
     /// Puts a request back at the head: it was issued, was not executed, and goes first once the zone can issue.
+    ///
+    /// Failed writes come back this way, too, from the last to the first.
     pub fn push_front(&mut self, word: Word, item: Item<T>) -> Word {
         self.gave_up = false;
         self.ahead += usize::from(self.held && !self.keeps);
@@ -131,12 +144,18 @@ impl<T> Queue<T> {
             }
         }
         (self.items, self.ahead) = (stay, ahead);
+        self.feed();
     }
 
     /// One step. See [`Next`] for what the caller owes.
     pub fn next(&mut self, word: Word, rules: &Rules) -> (Word, Next) {
         if word.frozen() || self.asking {
             return (word, Next::Nothing);
+        }
+        if self.repair.is_some()
+            && let Some(next) = self.next_repair(word)
+        {
+            return (word, next);
         }
         if self.held && self.ahead == 0 {
             return if word.in_flight() > 0 { (word, Next::Nothing) } else { (word.freezing(), Next::Held) };
@@ -152,7 +171,11 @@ impl<T> Queue<T> {
     /// Whether [`Queue::next`] would issue a write or refuse one.
     #[inline]
     pub fn would_write(&self, word: Word) -> bool {
-        let is_closed = word.frozen() || word.recovers() || self.asking || (self.held && self.ahead == 0);
+        let is_closed = word.frozen()
+            || word.recovers()
+            || self.asking
+            || (self.held && self.ahead == 0)
+            || self.is_blocked();
         let front = self.items.front().map(|(shape, _)| shape.kind());
         !is_closed && word.in_flight() == 0 && matches!(front, Some(Kind::Write(..)))
     }
@@ -205,6 +228,11 @@ impl<T> Queue<T> {
     #[inline]
     pub fn front(&self) -> Option<&T> {
         self.items.front().map(|(_, token)| token)
+    }
+
+    /// The same, to be changed.
+    pub fn front_mut(&mut self) -> Option<&mut T> {
+        self.items.front_mut()
     }
 
     /// Takes the request at the head, which [`Queue::next`] or [`Queue::follow`] has just decided about.
@@ -280,14 +308,6 @@ impl<T> Queue<T> {
         }
     }
 
-    /// The device said where the zone stands: the zone goes on from there.
-    pub fn resynced(&mut self, word: Word, resync: Resync) -> Word {
-        assert!(word.recovers() && self.asking && word.in_flight() == 0, "nobody asked");
-        self.asking = false;
-        self.lost_at = Some(resync.pointer);
-        word.at(resync.class, resync.pointer).recovered()
-    }
-
     /// The device could not say where the zone stands: waiting writes learn why, the next one makes it ask again.
     pub fn resync_failed(&mut self, failed: &mut Vec<T>) {
         assert!(self.asking, "nobody asked");
@@ -338,7 +358,9 @@ impl<T> Queue<T> {
         match pointer {
             Some(p) => {
                 self.lost_at = None;
-                word.thawed().recovered().at(word.class(), p)
+                let word = word.thawed().at(word.class(), p);
+                // What is not settled may yet move the pointer.
+                if self.is_unsettled() { word.recovering() } else { word.recovered() }
             }
             None => word.thawed(),
         }
@@ -349,7 +371,8 @@ impl<T> Queue<T> {
     /// # Errors
     /// The relation that does not hold.
     pub fn check(&self, word: Word, rules: &Rules) -> Result<(), String> {
-        let waits = word.recovers() || word.frozen() || self.held || !self.is_empty();
+        let waits =
+            word.recovers() || word.frozen() || self.held || !self.is_empty() || self.repair.is_some();
         let alone = word.in_flight() <= 1 || word.appending();
         let relations = [
             (!waits || word.waits(), "what only the queue's holder may change has the word waiting"),
@@ -366,7 +389,7 @@ impl<T> Queue<T> {
                 "given up is only a pointer that is not known",
             ),
         ];
-        match relations.iter().find(|r| !r.0) {
+        match relations.iter().chain(&self.check_repair(word)).find(|r| !r.0) {
             Some((_, broken)) => Err(format!("does not hold: {broken}; {word:?}, {} waiting", self.len())),
             None => Ok(()),
         }

@@ -47,6 +47,12 @@ counters! {
     Busy busy,
     /// Zones that were asked for their pointer after a failed write.
     Resyncs resyncs,
+    /// Failed writes that were sent again, each time.
+    Redriven redriven,
+    /// Failed writes that were read back, because the zone's pointer had passed them.
+    ReadBack read_back,
+    /// Those of them that were found, whole.
+    Verified verified,
 }
 
 pub(crate) struct Counters {

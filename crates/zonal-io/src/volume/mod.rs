@@ -27,6 +27,7 @@ mod mode;
 mod pending;
 mod plugs;
 mod quiesce;
+mod recovery;
 mod request;
 mod stalled;
 mod submit;
@@ -40,6 +41,7 @@ pub use driver::Driver;
 pub use mode::{SwitchError, UnknownMode, WriteMode};
 pub(crate) use pending::{Merged, Pending};
 pub use plugs::{Condition, PlugStatus};
+pub(crate) use recovery::ReadBack;
 pub use request::{Completion, Request};
 
 use crate::buffer::IoBuf;
@@ -53,6 +55,7 @@ use crossbeam_queue::SegQueue;
 use hashbrown::HashMap;
 use mode::Policy;
 use quiesce::Quiesce;
+use recovery::Patients;
 use stalled::Stalled;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
@@ -142,6 +145,7 @@ pub struct Volume {
     quiesce_behind: AtomicBool,
     token: Token,
     zone_lock: Arc<ZoneLock>,
+    patients: Patients,
 }
 
 /// The queues of the zones that wait, of one part of all zones.
@@ -253,6 +257,7 @@ impl Volume {
             quiesce_behind: AtomicBool::new(false),
             token: Token::default(),
             zone_lock: ZoneLock::new(&info, options.nr_requests),
+            patients: Patients::default(),
             device,
             info,
         })
@@ -323,16 +328,19 @@ impl Volume {
             deadline = earliest(deadline, self.reap(now, queue, &mut progress));
         }
         let progress = [progress, self.retry_stalled(now), self.serve_ready(now)];
-        if progress.contains(&Progress::Some) && self.policy.is(WriteMode::ZoneLock) {
+        let patients = self.look_after_patients(now, &mut deadline);
+        let moved = progress.contains(&Progress::Some) || patients == Progress::Some;
+        if moved && self.policy.is(WriteMode::ZoneLock) {
             // Whatever it was, it may have unlocked a zone.
             self.zone_lock.look_again();
         }
         let sent = self.zone_lock.has_work() && self.dispatch_scheduled(now);
         self.channels.backlog().deliver();
         // Commands issued here may be due before anything that the device spoke of, so it has to be asked again.
-        let more = progress.contains(&Progress::Some)
+        let more = moved
             || sent
             || self.zone_lock.has_work()
+            || self.patients.are_fresh()
             || self.quiesce_behind.load(Ordering::Acquire)
             || self.token.is_parked()
             || !self.ready.is_empty()

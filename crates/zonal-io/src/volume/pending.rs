@@ -35,8 +35,12 @@ pub(crate) struct Pending {
     pub(super) sectors: u32,
     /// Sectors that earlier commands of this request have covered.
     pub(super) done: u32,
+    /// Where its zone's plug has put it, in sectors from the zone's start.
+    pub(super) at: u32,
     pub(super) op: Op,
     pub(super) stage: Stage,
+    /// Rounds of recovery that it has failed in by itself.
+    pub(super) rounds: u8,
     /// Whether a plug counts it as in flight.
     pub(super) plugged: bool,
     pub(super) fua: bool,
@@ -96,6 +100,8 @@ pub(crate) enum Stage {
     FlushBehind,
 }
 
+const _: () = assert!(size_of::<Pending>() <= 128, "a request fits two cache lines");
+
 // SAFETY: `next` is null or not looked at while a request is in use; everything else is `Send`.
 unsafe impl Send for Pending {}
 
@@ -118,6 +124,7 @@ impl Pending {
         p.done = 0;
         p.op = request.op;
         p.stage = Stage::Main;
+        p.rounds = 0;
         p.plugged = false;
         p.fua = request.fua;
         p.nowait = request.nowait;
@@ -135,8 +142,10 @@ impl Pending {
             sector: Sector(0),
             sectors: 0,
             done: 0,
+            at: 0,
             op: Op::Read,
             stage: Stage::Main,
+            rounds: 0,
             plugged: false,
             fua: false,
             nowait: false,
@@ -182,6 +191,14 @@ impl Pending {
         let len = sectors as usize * SECTOR_BYTES as usize;
         debug_assert!(from + len <= self.buf.len());
         Segment::new(self.buf.as_ptr().wrapping_add(from), len)
+    }
+
+    /// A byte of the payload, as the medium should have it.
+    pub(super) fn payload_byte(&self, at: usize) -> u8 {
+        match self.op {
+            Op::WriteZeroes => 0,
+            _ => self.buf[at],
+        }
     }
 
     /// Ends the request and tells the caller, unless it is a part of one whose other parts are still on their way.

@@ -80,7 +80,8 @@ impl Volume {
         if word.waits() {
             let mut shard = self.shard(zone).lock();
             word = self.load(zone);
-            pending = if word.waits() { shard.queue(zone).len() as u32 } else { 0 };
+            let queue = shard.queue(zone);
+            pending = if word.waits() { (queue.len() + queue.in_repair()) as u32 } else { 0 };
         }
         let condition = condition(word, self.info.geometry.capacity_of(zone));
         if word.is_idle() && condition != Condition::Active {

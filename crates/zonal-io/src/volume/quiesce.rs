@@ -10,7 +10,7 @@ use super::Volume;
 use super::mode::{SwitchError, WriteMode};
 use super::pending::Pending;
 use super::submit::Fate;
-use crate::device::{Context, ContextKind};
+use crate::device::{CommandResult, Context, ContextKind};
 use crate::sync::Ordering;
 use std::collections::VecDeque;
 use zonal_core::plug::{Class, Next, Word};
@@ -124,15 +124,16 @@ impl Volume {
     }
 
     /// Ends a reset of all zones.
-    pub(super) fn finish_reset_all(&self, reset: bool) {
+    pub(super) fn finish_reset_all(&self, result: &CommandResult) {
         if self.mode().0 == WriteMode::Direct {
             return;
         }
-        self.release_zones(|word| match reset {
-            true if word.class() == Class::Sequential => Release::Reset,
-            true => Release::AsItWas,
+        self.release_zones(|word| match result {
+            Ok(_) if word.class() == Class::Sequential => Release::Reset,
+            Ok(_) => Release::AsItWas,
             // A reset that failed may have reset some zones.
-            false => Release::Unknown,
+            Err(e) if e.may_come_late() => Release::Unsettled,
+            Err(_) => Release::Unknown,
         });
     }
 
@@ -145,8 +146,12 @@ impl Volume {
             let queue = shard.queue(zone);
             let how = how(word);
             let word = queue.release(word, matches!(how, Release::Reset).then_some(0)).in_epoch(epoch);
-            let word = if matches!(how, Release::Unknown) { word.recovering() } else { word };
-            if queue.is_empty() && !word.recovers() {
+            let word = match how {
+                Release::AsItWas | Release::Reset => word,
+                Release::Unknown => word.recovering(),
+                Release::Unsettled => queue.unsettle(word),
+            };
+            if queue.is_empty() && !word.recovers() && !queue.is_in_repair() {
                 let (word, next) = queue.next(word, &self.rules(zone));
                 debug_assert!(matches!(next, Next::Nothing));
                 shard.drop_queue(zone);
@@ -179,7 +184,7 @@ impl Volume {
         }
     }
 
-    fn sequential_zones(&self) -> impl Iterator<Item = ZoneIndex> + use<> {
+    pub(super) fn sequential_zones(&self) -> impl Iterator<Item = ZoneIndex> + use<> {
         let geometry = &self.info.geometry;
         (geometry.conventional_zones()..geometry.zones()).map(ZoneIndex)
     }
@@ -190,4 +195,6 @@ enum Release {
     AsItWas,
     Reset,
     Unknown,
+    /// The reset timed out and may come late.
+    Unsettled,
 }

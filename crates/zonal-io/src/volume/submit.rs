@@ -232,7 +232,7 @@ impl Volume {
             && p.done == 0
             && p.sectors <= self.command_max(p.op)
             && !p.fua
-            && p.op != Op::ResetAll
+            && !matches!(p.op, Op::ResetAll | Op::ZoneClose)
     }
 
     /// A write to a sequential zone: at most two locked operations where nobody else is at the zone.
@@ -352,6 +352,7 @@ impl Volume {
     #[inline]
     pub(super) fn place(&self, zone: ZoneIndex, at: u32, pending: &mut Pending) {
         pending.plugged = true;
+        pending.at = at;
         if pending.op == Op::Append && self.policy.appends_in_flight_max() == 0 {
             pending.sector = self.info.geometry.start_of(zone) + Sectors(at.into());
         }

@@ -4,17 +4,18 @@
 //! completes at once goes back on the stack. A turn issues at most [`TURN_MAX`] commands; a zone that could go on then
 //! is left on the ready list for the next poll, so that nobody is held by the writes of others.
 
+use super::Volume;
 use super::channel::{Counted, TURN_MAX};
 use super::counters::{Counter, thread_slot};
 use super::mode::WriteMode;
 use super::pending::{Merged, Pending, Stage};
+use super::recovery::Lost;
 use super::submit::{one, take_one};
-use super::{Volume, plug_state};
 use crate::data::{Data, Segment};
 use crate::device::{Command, CommandResult, Context, ContextKind, Output, Submitted};
 use arrayvec::ArrayVec;
 use std::cell::Cell;
-use zonal_core::plug::{Item, Kind, Next, Queue, Resync, Word, WriteKind};
+use zonal_core::plug::{Item, Kind, Next, Queue, Word, WriteKind};
 use zonal_core::{DeviceError, Nanos, Op, RequestError, SECTOR_BYTES, Sector, Sectors, ZoneIndex};
 
 /// Zeroes for devices without write-zeroes; commands repeat it.
@@ -41,8 +42,8 @@ pub(super) enum Event {
     Completed,
     /// A write succeeded, but what was to follow it may not.
     Broken(Box<Pending>),
-    /// A write failed: the pointer is not known. With what was to follow it.
-    Failed(Option<Box<Pending>>),
+    /// A command failed: the pointer is not known.
+    Failed(Lost),
     /// A write failed in a way that its next stage mends, as soon as the pointer is known.
     Retry(Box<Pending>),
     /// A command of so many sectors met a full queue and was withdrawn.
@@ -51,6 +52,14 @@ pub(super) enum Event {
     Resynced(CommandResult),
     /// A reset or finish ended; where the zone stands if it succeeded.
     Managed(Option<u32>),
+    /// A reset or finish failed and may have been executed, or, if it timed out, may still be.
+    ManagedInDoubt(DeviceError),
+    /// The device has settled what timed out, or cannot.
+    Settled(Result<(), DeviceError>),
+    /// A covered write was read back: whether it is lost, and what of it is to be sent again.
+    ReadBack { lost: bool, rest: Option<Item<Box<Pending>>> },
+    /// A write without a slot may try again.
+    Fed { counts: bool },
     /// Nothing.
     Kick,
     /// The zone has got the token.
@@ -61,7 +70,14 @@ impl Event {
     /// Whether a write has ended with it: in mode `qd1` the token comes along.
     fn brings_token(&self) -> bool {
         match self {
-            Event::Resynced(_) | Event::Managed(_) | Event::Kick | Event::Turn => false,
+            Event::Resynced(_)
+            | Event::Managed(_)
+            | Event::ManagedInDoubt(_)
+            | Event::Settled(_)
+            | Event::ReadBack { .. }
+            | Event::Fed { .. }
+            | Event::Kick
+            | Event::Turn => false,
             Event::Completed
             | Event::Broken(_)
             | Event::Failed(_)
@@ -82,7 +98,7 @@ pub(super) struct Turn {
 
 impl Turn {
     /// Tells the callers; returns whether commands went out.
-    fn tell(self) -> bool {
+    pub(super) fn tell(self) -> bool {
         for (pending, result) in self.ended {
             pending.end(result, Counted::Yes);
         }
@@ -168,7 +184,7 @@ impl Volume {
 
     /// Lets `event` happen to a zone, and deals with all that follows. Inlined: the event is a constant to its callers.
     #[inline(always)]
-    fn go_on(&self, now: Nanos, zone: ZoneIndex, event: Event, turn: &mut Turn) {
+    pub(super) fn go_on(&self, now: Nanos, zone: ZoneIndex, event: Event, turn: &mut Turn) {
         let mut stack = Stack::new();
         self.serve(now, zone, event, turn, &mut stack);
         self.empty(now, &mut stack, turn);
@@ -197,6 +213,7 @@ impl Volume {
             ContextKind::One(pending) => self.finished_one(now, pending, result, turn, stack),
             ContextKind::Merged(merged) => self.finished_merged(now, *merged, result, turn, stack),
             ContextKind::Resync(zone) => self.serve(now, zone, Event::Resynced(result), turn, stack),
+            ContextKind::ReadBack(r) => self.piece_read(now, r, result, turn, stack),
             ContextKind::Token(_) => panic!("a direct user's context reached a volume"),
         }
     }
@@ -211,12 +228,14 @@ impl Volume {
     ) {
         match pending.op {
             Op::ResetAll if !pending.plugged => {
-                self.finish_reset_all(result.is_ok());
+                self.finish_reset_all(&result);
+                self.patients.zone_closed();
                 return self.end(pending, result, turn);
             }
             Op::ZoneReset | Op::ZoneFinish if pending.plugged => {
                 return self.finished_management(now, pending, result, turn, stack);
             }
+            Op::ZoneClose => self.patients.zone_closed(),
             _ => {}
         }
         let output = match result {
@@ -264,7 +283,12 @@ impl Volume {
             Op::ZoneReset => 0,
             _ => self.info.geometry.capacity_of(zone),
         };
-        self.serve(now, zone, Event::Managed(result.is_ok().then_some(pointer)), turn, stack);
+        let event = match result {
+            Ok(_) => Event::Managed(Some(pointer)),
+            Err(e) if e.is_uncertain() => Event::ManagedInDoubt(e),
+            Err(_) => Event::Managed(None),
+        };
+        self.serve(now, zone, event, turn, stack);
         self.end(pending, result, turn);
     }
 
@@ -282,10 +306,12 @@ impl Volume {
             return self.finished_one(now, pending, result, turn, stack);
         }
         let zone = self.info.geometry.zone_of(merged.parts[0].sector);
-        let event = if result.is_ok() { Event::Completed } else { Event::Failed(None) };
-        self.serve(now, zone, event, turn, stack);
-        for mut part in merged.parts {
-            part.plugged = false;
+        if let Err(error) = result {
+            let lost = Lost { writes: merged.parts, error };
+            return self.serve(now, zone, Event::Failed(lost), turn, stack);
+        }
+        self.serve(now, zone, Event::Completed, turn, stack);
+        for part in merged.parts {
             self.end(part, result.clone(), turn);
         }
     }
@@ -313,9 +339,8 @@ impl Volume {
             (false, true) => self.issue_and_stack(now, &mut Some(Context::one(pending)), stack),
             (true, false) => {
                 let zone = self.info.geometry.zone_of(pending.sector);
-                let behind = pending.behind.take();
-                self.serve(now, zone, Event::Failed(behind), turn, stack);
-                self.end(pending, Err(error), turn);
+                let lost = Lost { writes: vec![pending], error };
+                self.serve(now, zone, Event::Failed(lost), turn, stack);
             }
             (false, false) => self.end(pending, Err(error), turn),
         }
@@ -448,6 +473,7 @@ impl Volume {
                     continue;
                 }
                 Next::Held => {
+                    self.abandon_failed(zone, &mut shard, turn);
                     self.store(zone, word);
                     drop(shard);
                     *slot = self.zone_is_quiet();
@@ -456,17 +482,20 @@ impl Volume {
                 Next::Issue { at, parts: 1, .. } => {
                     *slot = Some(Context::one(queue.pop()));
                     let first = one(slot);
-                    self.place(zone, at, first);
+                    self.place_again(zone, at, first);
                     let in_turns = is_qd1 && self.qd1_quantum > 0;
                     if !word.appending() && !in_turns {
                         word = self.chain(word, &rules, &mut shard, first);
                     }
                 }
-                Next::Issue { sectors, parts, .. } => *slot = Some(self.merge(queue, parts, sectors)),
+                Next::Issue { at, sectors, parts } => *slot = Some(self.merge(queue, at, parts, sectors)),
                 Next::Manage(_) => {
                     *slot = Some(Context::one(queue.pop()));
                     one(slot).plugged = true;
+                    self.abandon_failed(zone, &mut shard, turn);
                 }
+                Next::Settle => self.patients.settle(zone),
+                Next::ReadBack => *slot = Some(self.begin_read_back(word, queue.take_covered())),
                 Next::Resync => {
                     self.counters.line().add(Counter::Resyncs, 1);
                     *slot = Some(Context(ContextKind::Resync(zone)));
@@ -486,13 +515,15 @@ impl Volume {
     }
 
     /// One command of the first `parts` waiting writes.
-    fn merge(&self, queue: &mut Queue<Box<Pending>>, parts: u32, sectors: u32) -> Context {
+    fn merge(&self, queue: &mut Queue<Box<Pending>>, mut at: u32, parts: u32, sectors: u32) -> Context {
         self.counters.line().add(Counter::Merged, u64::from(parts) - 1);
         let mut merged = SPARE.take().unwrap_or_default();
         merged.sectors = sectors;
         for _ in 0..parts {
             let mut pending = queue.pop();
             pending.plugged = true;
+            pending.at = at;
+            at += pending.sectors;
             merged.segments.push(pending.segment(pending.sectors));
             merged.parts.push(pending);
         }
@@ -508,13 +539,7 @@ impl Volume {
                 let word = self.change(zone, Word::completed);
                 self.unchain(zone, word, behind, shard, turn)
             }
-            Event::Failed(behind) => {
-                let word = self.change(zone, |w| w.completed().recovering());
-                match behind {
-                    Some(behind) => self.unchain(zone, word, behind, shard, turn),
-                    None => word,
-                }
-            }
+            Event::Failed(lost) => self.keep_failed(zone, lost, shard, turn),
             Event::Withdrawn(sectors) => self.change(zone, |w| w.unissued(sectors)),
             Event::Retry(mut pending) => {
                 pending.plugged = false;
@@ -527,35 +552,19 @@ impl Volume {
                 shard.queue(zone).push_front(word, Item { kind, mergeable: false, token: pending })
             }
             Event::Managed(pointer) => shard.queue(zone).managed(self.load(zone), pointer),
+            Event::ManagedInDoubt(error) => {
+                let queue = shard.queue(zone);
+                let word = queue.managed(self.load(zone), None);
+                if error.may_come_late() { queue.unsettle(word) } else { queue.distrust(word) }
+            }
             Event::Resynced(result) => self.resynced(zone, result, shard, turn),
-        }
-    }
-
-    fn resynced(
-        &self,
-        zone: ZoneIndex,
-        result: CommandResult,
-        shard: &mut super::Shard,
-        turn: &mut Turn,
-    ) -> Word {
-        let word = self.load(zone);
-        let queue = shard.queue(zone);
-        let state = match result {
-            Ok(Output::Zones(zones)) => {
-                let described = zones.first().filter(|z| z.zone == zone);
-                described.and_then(|z| plug_state(&self.info, z)).ok_or(DeviceError::InvalidField)
+            Event::Settled(answer) => self.was_settled(zone, answer, shard, turn),
+            Event::ReadBack { lost, rest } => {
+                let (word, queue) = (self.load(zone), shard.queue(zone));
+                queue.was_read_back(word, lost);
+                rest.map_or(word, |item| queue.push_front(word, item))
             }
-            Ok(_) => Err(DeviceError::InvalidField),
-            Err(e) => Err(e),
-        };
-        match state {
-            Ok((class, pointer)) => queue.resynced(word, Resync { class, pointer }),
-            Err(e) => {
-                let mut failed = Vec::new();
-                queue.resync_failed(&mut failed);
-                failed.into_iter().for_each(|p| self.end_with(p, Err(e.into()), turn));
-                word
-            }
+            Event::Fed { counts } => self.was_fed(zone, counts, shard, turn),
         }
     }
 
@@ -563,7 +572,7 @@ impl Volume {
     ///
     /// While a zone waits nobody else changes its word, so the store that ends the step is enough.
     #[inline]
-    fn change(&self, zone: ZoneIndex, change: impl Fn(Word) -> Word) -> Word {
+    pub(super) fn change(&self, zone: ZoneIndex, change: impl Fn(Word) -> Word) -> Word {
         let word = self.load(zone);
         if word.waits() { change(word) } else { self.update(zone, change) }
     }
@@ -713,11 +722,9 @@ impl Volume {
                     Op::Read | Op::Write | Op::Append => unsafe { Data::one(p.segment(sectors)) },
                     _ => Data::NONE,
                 };
-                let op = if p.op == Op::Append && p.plugged && self.policy.appends_in_flight_max() == 0 {
-                    Op::Write
-                } else {
-                    p.op
-                };
+                // The rest of a torn append has its place.
+                let is_write = || self.policy.appends_in_flight_max() == 0 || p.done > 0;
+                let op = if p.op == Op::Append && p.plugged && is_write() { Op::Write } else { p.op };
                 Command { op, fua: self.fua(p), sectors, sector: p.sector + Sectors(p.done.into()), data }
             }
             ContextKind::Merged(m) => {
@@ -736,6 +743,7 @@ impl Volume {
                 let sector = self.info.geometry.start_of(*zone);
                 Command { op: Op::Report, fua: false, sectors: 1, sector, data: Data::NONE }
             }
+            ContextKind::ReadBack(r) => self.read_back_command(r),
             ContextKind::Token(_) => panic!("a direct user's context reached a volume"),
         }
     }

@@ -151,9 +151,10 @@ fn volume_whose_write_is_torn_goes_on_behind_the_garbage() {
         let request = Request::append(Sector(START), 4, filled(4, token as u8)).token(token);
         volume.submit(Nanos(0), &channel, request);
     }
+    let zone = ZoneIndex(1);
     let expected = [
         (1, Ok(Output::Appended(Sector(START)))),
-        (2, Err(RequestError::Device(DeviceError::Medium))),
+        (2, Err(RequestError::TornAppend { zone, offset: 4, sectors: 2, error: DeviceError::Medium })),
         (3, Ok(Output::Appended(Sector(START + 6)))),
     ];
     assert_eq!(*ends.lock(), expected);
@@ -174,7 +175,9 @@ fn volume_survives_power_that_comes_back() {
     for _ in 0..8 {
         volume.poll(Nanos(0));
     }
-    assert_eq!(*ends.lock(), [(1, Err(RequestError::Device(DeviceError::Gone)))]);
+    let (zone, error) = (ZoneIndex(1), DeviceError::Gone);
+    let unknown = RequestError::FateUnknown { zone, offset: 0, write_pointer: 2, error };
+    assert_eq!(*ends.lock(), [(1, Err(unknown))], "it could not even be asked where the zone stands");
     device.restore();
     submit(2);
     for _ in 0..8 {

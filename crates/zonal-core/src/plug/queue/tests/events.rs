@@ -59,7 +59,7 @@ fn column(name: &str) -> (Word, Queue<usize>) {
     (0..waiting.parse().unwrap()).for_each(|n| items.push_back(write(n)));
     let lost_at = own.contains('l').then_some(8);
     let (asking, gave_up, held) = (own.contains('a'), own.contains('g'), own.contains('h'));
-    (word, Queue { items, asking, gave_up, held, keeps: false, ahead: 0, lost_at })
+    (word, Queue { items, asking, gave_up, held, keeps: false, ahead: 0, lost_at, repair: None })
 }
 
 fn write(token: usize) -> Item<usize> {
@@ -82,9 +82,9 @@ fn happen(event: &str, word: Word, queue: &mut Queue<usize>, aborted: &mut Vec<u
         "managed 0" => queue.managed(word, Some(0)),
         "managed 16" => queue.managed(word, Some(16)),
         "managed failed" => queue.managed(word, None),
-        "answer 4" => queue.resynced(word, sequential(4)),
-        "answer 16" => queue.resynced(word, sequential(16)),
-        "answer ro" => queue.resynced(word, Resync { class: Class::ReadOnly, pointer: 16 }),
+        "answer 4" => queue.resynced(word, sequential(4), &rules(3)).0,
+        "answer 16" => queue.resynced(word, sequential(16), &rules(3)).0,
+        "answer ro" => queue.resynced(word, Resync { class: Class::ReadOnly, pointer: 16 }, &rules(3)).0,
         "no answer" => {
             queue.resync_failed(aborted);
             word
@@ -136,7 +136,7 @@ fn every_event_in_every_state_does_what_the_table_says() {
 #[test]
 fn resync_remembers_the_loss_where_the_device_stands() {
     let (word, mut queue) = column("asking 8/0rw:a+1");
-    queue.resynced(word, Resync { class: Class::Sequential, pointer: 4 });
+    queue.resynced(word, Resync { class: Class::Sequential, pointer: 4 }, &rules(3));
     assert_eq!(queue.lost_at, Some(4));
 }
 

@@ -101,6 +101,8 @@ fn step(before: Word, step: Next) -> (String, Word) {
         }
         Next::Manage(op) => (op.name().into(), before.freezing()),
         Next::Resync => ("ask".into(), before),
+        Next::Settle => ("settle".into(), before),
+        Next::ReadBack => ("read back".into(), before),
         Next::Held => ("held".into(), before.freezing()),
         Next::Fail(e) => (error(e).into(), before),
     }

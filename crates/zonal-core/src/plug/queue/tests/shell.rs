@@ -145,7 +145,7 @@ impl Shell {
         let n = self.sent.iter().position(|s| *s == Sent::Report).expect("a report is under way");
         self.sent.remove(n);
         match resync {
-            Some(resync) => self.word = self.queue.resynced(self.word, resync),
+            Some(resync) => self.word = self.queue.resynced(self.word, resync, &self.rules).0,
             None => {
                 let mut failed = Vec::new();
                 self.queue.resync_failed(&mut failed);
@@ -239,6 +239,7 @@ impl Shell {
                 }
                 Next::Resync => self.sent.push(Sent::Report),
                 Next::Held => self.sent.push(Sent::ResetAll),
+                Next::Settle | Next::ReadBack => panic!("nothing fails in a way that needs it"),
                 Next::Fail(e) => {
                     let token = self.queue.pop();
                     self.ended.push((token, End::Refused(e)));

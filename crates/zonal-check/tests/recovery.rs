@@ -1,0 +1,212 @@
+//! Failures at random, in every mode, with an oracle that knows what the device did: whatever is said of a write is true.
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use zonal_check::rig::{Rig, tags};
+use zonal_check::script::{Answer, Script, Seen, info};
+use zonal_core::{DeviceError, RequestError, ZoneCondition, ZoneError};
+use zonal_io::device::{Output, Settled};
+use zonal_io::volume::{Request, VolumeOptions, WriteMode};
+
+const ROUNDS: u64 = 400;
+const ZONE: u32 = 1;
+
+/// What was submitted: where a positional write should be, and how long it is.
+struct Submitted {
+    offset: Option<u32>,
+    sectors: u32,
+}
+
+struct Storm {
+    rig: Rig,
+    rng: Pcg64Mcg,
+    submitted: BTreeMap<u64, Submitted>,
+}
+
+impl Storm {
+    fn new(mode: WriteMode, seed: u64) -> Storm {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
+        let options = VolumeOptions { mode: Some(mode), merge: rng.random_ratio(1, 2), ..Default::default() };
+        let rig = Rig::on(Arc::new(Script::new(info())), options);
+        Storm { rig, rng, submitted: BTreeMap::new() }
+    }
+
+    fn submit(&mut self, tail: &mut u32) {
+        let sectors = self.rng.random_range(1..=6);
+        let (token, offset) = if self.rng.random_ratio(1, 2) {
+            (self.rig.append(ZONE, sectors), None)
+        } else {
+            (self.rig.write(ZONE, *tail, sectors), Some(*tail))
+        };
+        *tail += sectors;
+        self.submitted.insert(token, Submitted { offset, sectors });
+    }
+
+    /// What the device makes of a command.
+    fn answer(&mut self, seen: &Seen) -> Answer {
+        if !seen.op.is_write() || self.rng.random_ratio(2, 3) {
+            return Answer::Obey;
+        }
+        // An append that does not fit is refused as it should be.
+        let (condition, pointer) = self.rig.script.zone(ZONE);
+        let room = zonal_check::script::CAPACITY - pointer;
+        let fits = condition != ZoneCondition::Full && seen.sectors <= room;
+        let errors = [
+            DeviceError::Zone(ZoneError::InvalidWrite),
+            DeviceError::Zone(ZoneError::TooManyOpen),
+            DeviceError::UnitAttention,
+            DeviceError::Medium,
+            DeviceError::Aborted,
+            DeviceError::Os(5),
+        ];
+        let error = errors[self.rng.random_range(0..errors.len())];
+        match self.rng.random_range(0..4) {
+            0 if fits => Answer::Late,
+            1 if fits && error.is_uncertain() => Answer::Torn(self.rng.random_range(0..=seen.sectors), error),
+            _ => Answer::Refuse(error),
+        }
+    }
+
+    fn run(&mut self) {
+        let mut tail = 0;
+        for _ in 0..12 {
+            if self.rng.random_ratio(2, 3) {
+                self.submit(&mut tail);
+            }
+            self.step();
+            if self.rng.random_ratio(1, 6) {
+                // The caller looks where the zone goes on.
+                tail = self.rig.pointer(ZONE).unwrap();
+            }
+        }
+        for _ in 0..10_000 {
+            self.rig.script.settle_with(Settled::Yes);
+            self.rig.rest();
+            if self.rig.script.pending().is_empty() {
+                return;
+            }
+            self.step();
+        }
+        panic!("the device is asked for ever");
+    }
+
+    fn step(&mut self) {
+        let pending = self.rig.script.pending();
+        if pending.is_empty() {
+            return self.rig.rest();
+        }
+        let place = self.rng.random_range(0..pending.len());
+        let answer = self.answer(&pending[place]);
+        self.rig.script.settle_with(match self.rng.random_ratio(1, 2) {
+            true => Settled::Yes,
+            false => Settled::NotYet(None),
+        });
+        match self.rng.random_range(0..6) {
+            0 => drop(self.rig.script.execute_late()),
+            1 => self.rig.script.forget_late(),
+            _ => {}
+        }
+        self.rig.finish(place, answer);
+    }
+
+    /// Every write ended once; what is said to be there is there, what is said not to be there is not, nothing is twice.
+    fn check(&self) {
+        let (_, pointer) = self.rig.script.zone(ZONE);
+        let there = tags(&self.rig.script.bytes(self.rig.sector(ZONE, 0), pointer));
+        let mut claimed = BTreeMap::new();
+        for (&token, write) in &self.submitted {
+            let end = self.rig.end(token).unwrap_or_else(|| panic!("write {token} has not ended"));
+            let begins =
+                there.iter().enumerate().filter(|(_, tag)| **tag == (token, 0)).map(|(n, _)| n as u32);
+            let whole = begins.filter(|&n| {
+                (0..write.sectors).all(|k| there.get((n + k) as usize) == Some(&(token, u64::from(k))))
+            });
+            let copies: Vec<u32> = whole.collect();
+            match end {
+                Ok(output) => {
+                    let at = match output {
+                        Output::Appended(sector) => (sector.0 - self.rig.sector(ZONE, 0).0) as u32,
+                        _ => write.offset.unwrap(),
+                    };
+                    assert_eq!(copies, [at], "write {token} is there once and where it is said to be");
+                    (at..at + write.sectors).for_each(|n| {
+                        assert_eq!(claimed.insert(n, token), None, "two writes at {n}");
+                    });
+                }
+                Err(RequestError::FateUnknown { .. } | RequestError::TornAppend { .. }) => {}
+                Err(RequestError::Device(DeviceError::Medium)) => {}
+                Err(e) => assert!(copies.is_empty(), "write {token} failed with {e} but is at {copies:?}"),
+            }
+        }
+        let plug = self.rig.plug(ZONE);
+        assert!(plug.is_none_or(|p| p.flags == 0 && p.pending == 0), "{plug:?}");
+    }
+}
+
+#[test]
+fn whatever_is_said_of_a_write_is_true() {
+    let mut ends = BTreeMap::new();
+    for mode in [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append] {
+        for seed in 0..ROUNDS {
+            let mut storm = Storm::new(mode, seed);
+            let guard = Seed(mode, seed);
+            storm.run();
+            storm.check();
+            std::mem::forget(guard);
+            for &token in storm.submitted.keys() {
+                let kind = match storm.rig.end(token).unwrap() {
+                    Ok(_) => "ok",
+                    Err(RequestError::FateUnknown { .. }) => "unknown",
+                    Err(RequestError::GaveUp { .. }) => "given up",
+                    Err(RequestError::TornAppend { .. }) => "torn",
+                    Err(RequestError::PredecessorLost { .. }) => "lost",
+                    Err(RequestError::Device(_)) => "failed",
+                    Err(_) => "refused",
+                };
+                *ends.entry(kind).or_insert(0) += 1;
+            }
+            let verified = storm.rig.volume.statistics().verified;
+            *ends.entry("verified").or_insert(0) += verified;
+        }
+    }
+    // The canary: the storm meets everything.
+    for kind in ["ok", "unknown", "torn", "lost", "failed", "verified"] {
+        assert!(ends.get(kind).is_some_and(|&n| n > 10), "{kind}: {ends:?}");
+    }
+    assert!(ends["ok"] > ends["unknown"] * 5, "{ends:?}");
+}
+
+/// Says on the way out of a panic which run it was.
+struct Seed(WriteMode, u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        eprintln!("mode {}, seed {}", self.0, self.1);
+    }
+}
+
+#[test]
+fn reset_in_the_middle_of_everything_leaves_an_empty_zone() {
+    for mode in [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append] {
+        for seed in 0..ROUNDS {
+            let mut storm = Storm::new(mode, seed);
+            let mut tail = 0;
+            for _ in 0..4 {
+                storm.submit(&mut tail);
+                storm.step();
+            }
+            let reset = storm.rig.reset(ZONE);
+            storm.rig.script.settle_with(Settled::Yes);
+            storm.rig.settle();
+            assert_eq!(storm.rig.end(reset), Some(Ok(Output::Done)), "{mode} {seed}");
+            assert_eq!(storm.rig.script.zone(ZONE), (ZoneCondition::Empty, 0), "{mode} {seed}");
+            assert!(storm.rig.plug(ZONE).is_none(), "{mode} {seed}: {:?}", storm.rig.plug(ZONE));
+            let write = storm.rig.submit(Request::report(storm.rig.sector(ZONE, 0), 1));
+            storm.rig.settle();
+            assert!(storm.rig.end(write).is_some_and(|e| e.is_ok()));
+            assert!(storm.submitted.keys().all(|&t| storm.rig.end(t).is_some()), "{mode} {seed}");
+        }
+    }
+}

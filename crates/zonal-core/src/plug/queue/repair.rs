@@ -1,0 +1,239 @@
+//! What a queue keeps while its zone recovers from failed writes, and the steps that this takes.
+//!
+//! Failed writes stay here until the device has said where the zone stands. Before it is asked, commands that timed out
+//! have to be settled; after it has answered, covered writes are read back one by one; and a zone that found no free
+//! resource waits until one may be free. All of that is apart from the queue, which most zones never need it for.
+
+use super::super::recovery::{Decision, Failed, Ground, Verdict, plan};
+use super::{Kind, Next, Queue, Resync};
+use crate::error::DeviceError;
+use crate::plug::word::{Rules, Word};
+use std::collections::VecDeque;
+
+/// See the module. It exists only while there is something in it.
+#[derive(Debug)]
+pub(super) struct Repair<T> {
+    /// Not yet decided, in the order of their places.
+    failed: Vec<Failed<T>>,
+    /// Decided to be read back, in the order of their places.
+    covered: VecDeque<Failed<T>>,
+    /// One of them is being read back.
+    reading: bool,
+    /// A command that timed out may still be executed.
+    unsettled: bool,
+    /// The device is being asked to see to it that it is not.
+    settling: bool,
+    /// The first write waits for an open or active zone, which this error denied it.
+    starved: Option<DeviceError>,
+}
+
+impl<T> Default for Repair<T> {
+    fn default() -> Repair<T> {
+        Repair {
+            failed: Vec::new(),
+            covered: VecDeque::new(),
+            reading: false,
+            unsettled: false,
+            settling: false,
+            starved: None,
+        }
+    }
+}
+
+impl<T> Repair<T> {
+    fn is_over(&self) -> bool {
+        let Repair { failed, covered, reading, unsettled, settling, starved } = self;
+        failed.is_empty() && covered.is_empty() && !(*reading || *unsettled || *settling || starved.is_some())
+    }
+}
+
+impl<T> Queue<T> {
+    fn repair(&mut self) -> &mut Repair<T> {
+        self.repair.get_or_insert_default()
+    }
+
+    /// Changes what is kept, and forgets it when nothing is left.
+    fn mend<R>(&mut self, change: impl FnOnce(&mut Repair<T>) -> R) -> R {
+        let result = change(self.repair());
+        self.repair.take_if(|r| r.is_over());
+        result
+    }
+
+    /// Number of requests that failed and are not decided, or are to be read back.
+    pub fn in_repair(&self) -> usize {
+        self.repair.as_ref().map_or(0, |r| r.failed.len() + r.covered.len() + usize::from(r.reading))
+    }
+
+    /// Whether anything is kept of a failure.
+    #[inline]
+    pub fn is_in_repair(&self) -> bool {
+        self.repair.is_some()
+    }
+
+    /// Whether recovery keeps writes from going out.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.repair
+            .as_ref()
+            .is_some_and(|r| r.unsettled || r.reading || !r.covered.is_empty() || r.starved.is_some())
+    }
+
+    /// The step that recovery wants before any other, if it wants one.
+    pub(super) fn next_repair(&mut self, word: Word) -> Option<Next> {
+        let (gave_up, held) = (self.gave_up, self.held);
+        let head = self.items.front().map(|(shape, _)| shape.kind());
+        let repair = self.repair.as_mut()?;
+        if repair.unsettled {
+            // Where the device cannot settle, nothing goes out but a reset of all zones, which cannot leave one out.
+            return match (word.in_flight(), gave_up, repair.settling) {
+                (0, false, false) => {
+                    repair.settling = true;
+                    Some(Next::Settle)
+                }
+                (0, true, _) if held => None,
+                _ => Some(Next::Nothing),
+            };
+        }
+        if repair.reading {
+            return Some(Next::Nothing);
+        }
+        if !repair.covered.is_empty() {
+            repair.reading = true;
+            return Some(Next::ReadBack);
+        }
+        let starves =
+            repair.starved.is_some() && !word.recovers() && !held && matches!(head, Some(Kind::Write(..)));
+        starves.then_some(Next::Nothing)
+    }
+
+    /// Keeps a write that failed until its zone's pointer is known. The word is one that recovers.
+    pub fn fail(&mut self, word: Word, failed: Failed<T>) {
+        assert!(word.recovers(), "the pointer of a zone with a failed write is not known");
+        self.gave_up = false;
+        let repair = self.repair();
+        repair.unsettled |= failed.error.may_come_late();
+        let place = repair.failed.partition_point(|f| f.at <= failed.at);
+        repair.failed.insert(place, failed);
+    }
+
+    /// A command that names no place has timed out and may still be executed.
+    pub fn unsettle(&mut self, word: Word) -> Word {
+        self.repair().unsettled = true;
+        self.distrust(word)
+    }
+
+    /// Whether a command that timed out may still be executed.
+    pub fn is_unsettled(&self) -> bool {
+        self.repair.as_ref().is_some_and(|r| r.unsettled)
+    }
+
+    /// No command of the zone that timed out can be executed any more.
+    pub fn settled(&mut self) {
+        self.mend(|r| (r.unsettled, r.settling) = (false, false));
+    }
+
+    /// The device cannot settle what timed out: everything that waits goes to `failed`, management too, since whatever
+    /// went out now might meet the old command. Returns the writes that failed, and the word.
+    pub fn cannot_settle(&mut self, word: Word, failed: &mut Vec<T>) -> (Word, Vec<Failed<T>>) {
+        self.repair().settling = false;
+        self.gave_up = true;
+        failed.extend(self.items.drain().map(|item| item.token));
+        self.ahead = 0;
+        (word.recovering(), self.abandon())
+    }
+
+    /// Gives up the failed writes undecided, because the zone is about to be reset or finished; not where it is held for
+    /// something that leaves it as it is.
+    pub fn abandon_for_management(&mut self) -> Vec<Failed<T>> {
+        if self.held && self.keeps { Vec::new() } else { self.abandon() }
+    }
+
+    /// Gives up the failed writes undecided, because the zone is reset or finished, or nobody knows where it stands.
+    pub fn abandon(&mut self) -> Vec<Failed<T>> {
+        if self.repair.is_none() {
+            return Vec::new();
+        }
+        self.mend(|r| std::mem::take(&mut r.failed))
+    }
+
+    /// The device said where the zone stands: the zone goes on from there. Returns the failed writes, in the order of their
+    /// places, each with what is to become of it: [`Decision::Redrive`] goes to [`Queue::push_front`], from the last to
+    /// the first, [`Decision::Verify`] to [`Queue::read_back`], everything else ends.
+    pub fn resynced(
+        &mut self,
+        word: Word,
+        resync: Resync,
+        rules: &Rules,
+    ) -> (Word, Vec<(Failed<T>, Verdict)>) {
+        assert!(word.recovers() && self.asking && word.in_flight() == 0, "nobody asked");
+        self.asking = false;
+        let Resync { class, pointer } = resync;
+        let failed = self.abandon();
+        let ground = Ground { class, pointer, capacity: rules.capacity, issued: word.pointer() };
+        let mut verdicts = plan(&failed, &ground);
+        if self.is_superseded() {
+            // They would be aborted anyway.
+            verdicts.iter_mut().for_each(|v| v.decision = Decision::Fail);
+        }
+        let is_lost = |v: &Verdict| !matches!(v.decision, Decision::Redrive | Decision::Verify);
+        let lost = verdicts.is_empty() || verdicts.iter().any(is_lost);
+        self.lost_at = lost.then_some(pointer);
+        (word.at(class, pointer).recovered(), failed.into_iter().zip(verdicts).collect())
+    }
+
+    /// Keeps a decided write until [`Next::ReadBack`] asks for it.
+    pub fn read_back(&mut self, covered: Failed<T>) {
+        self.repair().covered.push_back(covered);
+    }
+
+    /// The write that [`Next::ReadBack`] is about.
+    pub fn take_covered(&mut self) -> Failed<T> {
+        let covered = self.repair.as_mut().and_then(|r| r.covered.pop_front());
+        covered.expect("the step was about a covered write")
+    }
+
+    /// The write was read back; `lost`: it was not found.
+    pub fn was_read_back(&mut self, word: Word, lost: bool) {
+        self.mend(|r| {
+            assert!(r.reading, "nobody reads back");
+            r.reading = false;
+        });
+        if lost {
+            self.lost_at = Some(word.pointer());
+        }
+    }
+
+    /// The write that goes first waits until an open or active zone may be free; this error denied it one.
+    pub fn starve(&mut self, error: DeviceError) {
+        self.repair().starved = Some(error);
+    }
+
+    /// It need not wait any longer. Returns what denied it its zone, if it did wait.
+    pub fn feed(&mut self) -> Option<DeviceError> {
+        self.repair.as_ref()?;
+        self.mend(|r| r.starved.take())
+    }
+
+    /// Takes the write at the head, which has been tried often enough: those behind it depend on it.
+    pub fn give_up(&mut self, word: Word) -> T {
+        self.lost_at = Some(word.pointer());
+        self.pop()
+    }
+
+    /// What [`Queue::check`] has to say about recovery.
+    pub(super) fn check_repair(&self, word: Word) -> [(bool, &'static str); 4] {
+        let Some(r) = &self.repair else { return [(true, ""); 4] };
+        let quiet = word.in_flight() == 0 && !word.frozen();
+        [
+            (word.waits() && !r.is_over(), "what is kept of a failure is kept with a zone that waits"),
+            (
+                r.failed.is_empty() || word.recovers() || word.frozen(),
+                "a failed write is decided by the pointer",
+            ),
+            (
+                !r.reading && !r.settling || quiet,
+                "a zone is read back, and settled, when nothing else is there",
+            ),
+            (!r.settling || r.unsettled && !self.gave_up, "settled is what is not"),
+        ]
+    }
+}
