@@ -53,6 +53,7 @@ impl Volume {
         drop(shard);
         begin_call();
         self.kick(now, zone);
+        self.zone_lock.look_again();
         end_call();
     }
 }
