@@ -549,5 +549,13 @@ fn starving_zones_do_not_wait_for_each_other() {
     let writes = [rig.write(1, 0, 4), rig.write(2, 0, 4)];
     drive(&rig, |_, tried| if tried <= 2 { Answer::Refuse(TOO_MANY) } else { Answer::Obey });
     assert_eq!(rig.ends(writes), [DONE; 2]);
-    rig.volume.poll(Nanos(0));
+    // Nor does each take the other for one that has given its slot back.
+    let writes = [rig.write(3, 0, 4), rig.write(4, 0, 4)];
+    let mut tries = 0;
+    drive(&rig, |_, _| {
+        tries += 1;
+        assert!(tries < 100, "they try for ever");
+        Answer::Refuse(TOO_MANY)
+    });
+    assert_eq!(rig.ends(writes), [gave_up(3, 0, TOO_MANY), gave_up(4, 0, TOO_MANY)]);
 }

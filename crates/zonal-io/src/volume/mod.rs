@@ -22,6 +22,7 @@ mod chain;
 pub(crate) mod channel;
 mod counters;
 mod driver;
+mod flight;
 mod manage;
 mod mode;
 mod pending;
@@ -51,6 +52,7 @@ use arrayvec::ArrayVec;
 use channel::{Channels, begin_call, end_call};
 use counters::Counters;
 use crossbeam_queue::SegQueue;
+use flight::Recorder;
 use hashbrown::HashMap;
 use mode::Policy;
 use quiesce::Quiesce;
@@ -141,6 +143,7 @@ pub struct Volume {
     quiesce_behind: AtomicBool,
     token: Token,
     patients: Patients,
+    recorder: Recorder,
 }
 
 /// The queues of the zones that wait, of one part of all zones.
@@ -252,6 +255,7 @@ impl Volume {
             quiesce_behind: AtomicBool::new(false),
             token: Token::default(),
             patients: Patients::default(),
+            recorder: Recorder::default(),
             device,
             info,
         })
@@ -320,6 +324,7 @@ impl Volume {
         }
         let progress = [progress, self.retry_stalled(now), self.serve_ready(now)];
         let patients = self.look_after_patients(now, &mut deadline);
+        self.recorder.write();
         self.channels.backlog().deliver();
         // Commands issued here may be due before anything that the device spoke of, so it has to be asked again.
         let more = progress.contains(&Progress::Some)
