@@ -3,7 +3,7 @@
 # Where rustup puts cargo, for a shell that was opened before.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 CARGO ?= cargo
-# Length of `make soak`, in minutes.
+# Length of each campaign of `make soak`, in minutes.
 MINUTES ?= 10
 # Seconds that `make fuzz` spends on each target.
 SECONDS ?= 60
@@ -33,7 +33,7 @@ run: setup build ## The main job: fio's zoned examples and a verified load on an
 bench: setup build ## Measure the speed and memory of the write path; table and JSON in out/
 	scripts/bench.sh
 
-soak: setup build ## Write, verify and reset at random for MINUTES (default 10)
+soak: setup build ## The long campaigns, MINUTES each (default 10); results in docs/SOAK.md
 	scripts/soak.sh $(MINUTES)
 
 fuzz: setup ## Fuzz job files, device names, image headers and fault plans, SECONDS each (default 60); needs nightly and cargo-fuzz

@@ -68,7 +68,11 @@ while read -r place; do
     # shellcheck disable=SC2086
     in_copy cargo test --quiet $place --no-run || exit 1
     # shellcheck disable=SC2086
-    in_copy timeout 300 cargo test --quiet $place >/dev/null || { echo "the tests fail as they are" >&2; exit 1; }
+    in_copy timeout 300 cargo test --quiet $place >out/mutations/log.txt 2>&1 || {
+        grep -A3 'panicked at\|^failures:' out/mutations/log.txt >&2
+        echo "the tests fail as they are" >&2
+        exit 1
+    }
 done < <(for patch in "${selected[@]}"; do place "$patch"; done | sort -u)
 
 declare -A rows=()

@@ -1,58 +1,179 @@
 #!/usr/bin/env bash
-# The long campaigns: power cuts of an image and random operations through a volume, many times what `make test` does;
-# every hazard's test against the code with its fix removed; then random loads on random drives, every block verified, for
-# so many minutes (default 10). What fails can be run again: seeds and commands are printed, the drive is kept.
-set -euo pipefail
+# The long campaigns, many times what `make test` does: soak.sh [MINUTES [CAMPAIGN...]], each for so many minutes (default
+# 10), in this order:
+#   cuts       power cuts around every call to an image's file, with one thread and with several
+#   storm      every kind of request at once, from three threads
+#   model      the plug's queue, chains included, against its naive model
+#   loads      random loads on random drives, every block verified
+#   fuzz       job files, device names, image headers and fault plans, a quarter of the minutes each; needs nightly and cargo-fuzz
+#   mutations  every hazard's test with its fix removed, however long that takes; its table is docs/MUTATIONS.md
+# What the others came to is a row each of docs/SOAK.md; campaigns that are left out keep theirs. SEED (default 0) is where
+# numbers begin: the same one gives the same work, another one other work. What fails stops its campaign, is counted, and
+# is in out/soak-CAMPAIGN.txt with what repeats it.
+set -uo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
 
 minutes=${1:-10}
-: "${ZONAL_CUTS:=20000}" "${ZONAL_OPS:=1000000}"
-export ZONAL_CUTS ZONAL_OPS
+[ $# -gt 0 ] && shift
+seed=${SEED:-0}
+table=docs/SOAK.md
+all=(cuts storm model loads fuzz)
+declare -A rows=()
+failures=0
 
-step "Power cuts: $ZONAL_CUTS cases; operations: $ZONAL_OPS"
-cargo test --release --quiet --package zonal-io --package zonal-check
-
-if [ -x scripts/mutations.sh ]; then
-    step "Hazards: each test with its fix removed"
-    scripts/mutations.sh
-fi
-
-step "Random loads on random drives, $minutes min"
-image=$out/soak.zonal
-end=$(($(date +%s) + minutes * 60))
-runs=0
-
-# One of its arguments.
-one_of() {
-    shift $((RANDOM % $#))
-    echo "$1"
+# Notes a campaign: row NAME OPERATIONS SEEDS FAILURES [HINT].
+row() {
+    local command="scripts/soak.sh $minutes $1"
+    [ "$seed" = 0 ] || command="SEED=$seed $command"
+    rows[$1]="| $1 | $2 | $3 | $4 | \`$command\` |"
+    echo "$2; seeds $3; failures: $4"
+    failures=$((failures + $4))
+    [ "$4" = 0 ] || echo "see $out/soak-$1.txt"
 }
 
-while [ "$(date +%s)" -lt "$end" ]; do
-    # Geometry: a few hundred MiB in zones that fill up soon.
-    capacity=$(one_of 16M 12M 15M)
-    open=$(one_of 0 4 12 14)
-    rm -f "$image"
-    create=(create "$image" --size 512M --zone-size 16M --zone-capacity "$capacity"
-        --zone-nr-conv "$(one_of 0 1 5)" --zone-max-open "$open"
-        --zone-append-max-sectors "$(one_of 0 256 4294967295)" --personality "$(one_of zns zbc)")
-    bs=$(one_of 4k 8k 16k 64k)
-    load=(bench --device "$image" --name=soak --randseed="$RANDOM$RANDOM" --thread --group_reporting --zonemode=zbd --verify=crc32c --offset=8z --size=24z
-        --rw="$(one_of write randwrite)" --bs="$bs" --iodepth="$(one_of 1 4 32 128)" --numjobs="$(one_of 1 2 4)"
-        --io_size="$(one_of 8M 32M 64M)" --max_open_zones="$(one_of 4 8)"
-        --write-mode "$(one_of per-zone per-zone append direct)")
-    if [[ "${create[*]}" == *"--zone-append-max-sectors 0"* || "${load[*]}" == *"--max_open_zones=8"* && $open = 4 ]]; then
-        load=("${load[@]/--max_open_zones=8/--max_open_zones=4}")
-        load=("${load[@]/#append/per-zone}")
-    fi
-    "$zonal" "${create[@]}" >/dev/null
-    if ! "$zonal" "${load[@]}" --output "$out/soak.txt"; then
-        printf '%q ' "$zonal" "${create[@]}" && echo
-        printf '%q ' "$zonal" "${load[@]}" && echo
-        fail "run $((runs + 1)) failed; the drive is $image, the report $out/soak.txt"
-    fi
-    runs=$((runs + 1))
+begin() { end=$(($(date +%s) + minutes * 60)); }
+lasts() { [ "$(date +%s)" -lt "$end" ]; }
+
+# A number with thin groups, for people.
+grouped() { sed ':a; s/\B[0-9]\{3\}\>/,&/; ta' <<<"$1"; }
+
+cuts() {
+    local batch=500 at=$seed bad=0
+    cargo test --release --quiet --package zonal-io --test image --no-run || return 1
+    begin
+    while lasts && [ $bad = 0 ]; do
+        ZONAL_CUT_SEED=$at ZONAL_CUTS=$batch cargo test --release --quiet --package zonal-io --test image \
+            -- power_cuts >"$out/soak-cuts.txt" 2>&1 || bad=1
+        at=$((at + batch))
+    done
+    local cases=$((at - seed))
+    row cuts "$(grouped $cases) cases of four power cycles; $(grouped $((cases / 10))) with threads" "$seed..$at" $bad
+}
+
+storm() {
+    local at=$seed bad=0
+    cargo test --release --quiet --package zonal-check --test storm --no-run || return 1
+    begin
+    while lasts && [ $bad = 0 ]; do
+        ZONAL_STORM_SEED=$at ZONAL_STORMS=1 cargo test --release --quiet --package zonal-check --test storm \
+            >"$out/soak-storm.txt" 2>&1 || bad=1
+        at=$((at + 1))
+    done
+    # A round: three modes, two ways to complete, with and without zeroes, three threads of 20,000 requests.
+    row storm "$(grouped $(((at - seed) * 12 * 60000))) requests" "$seed..$at" $bad
+}
+
+model() {
+    local cases=0 batch=20000 bad=0
+    cargo test --release --quiet --package zonal-core --lib --no-run || return 1
+    begin
+    while lasts && [ $bad = 0 ]; do
+        PROPTEST_CASES=$batch cargo test --release --quiet --package zonal-core --lib \
+            -- plug_does_what_the_naive_one_does >"$out/soak-model.txt" 2>&1 || bad=1
+        cases=$((cases + batch))
+    done
+    row model "$(grouped $cases) sequences of up to 120 events" "new ones each time" $bad
+}
+
+# Sets a variable to one of the values: pick NAME VALUES... Not by its output: a subshell does not move RANDOM on.
+pick() {
+    local name=$1
+    shift $((1 + RANDOM % ($# - 1)))
+    printf -v "$name" %s "$1"
+}
+
+# A drive, a few hundred MiB in zones that fill up soon, and a load for it, into `create` and `load`.
+pick_load() {
+    local capacity open conventional append personality bs rw depth jobs io_size max_open mode
+    local number=$((RANDOM << 15 | RANDOM))
+    pick capacity 16M 12M 15M
+    pick open 0 4 12 14
+    pick conventional 0 1 5
+    pick append 0 256 4294967295
+    pick personality zns zbc
+    pick bs 4k 8k 16k 64k
+    pick rw write randwrite
+    pick depth 1 4 32 128
+    pick jobs 1 2 4
+    pick io_size 8M 32M 64M
+    pick max_open 4 8
+    pick mode per-zone per-zone append direct
+    [ "$open" = 4 ] && max_open=4
+    # Without native append there is no mode for it.
+    [ "$append" = 0 ] && [ "$mode" = append ] && mode=per-zone
+    create=(create "$image" --size 512M --zone-size 16M --zone-capacity "$capacity" --zone-nr-conv "$conventional"
+        --zone-max-open "$open" --zone-append-max-sectors "$append" --personality "$personality")
+    load=(bench --device "$image" --name=soak --randseed="$number" --thread --group_reporting
+        --zonemode=zbd --verify=crc32c --offset=8z --size=24z --rw="$rw" --bs="$bs" --iodepth="$depth"
+        --numjobs="$jobs" --io_size="$io_size" --max_open_zones="$max_open" --write-mode "$mode")
+}
+
+loads() {
+    image=$out/soak.zonal
+    local runs=0 bad=0 bytes=0
+    RANDOM=$seed
+    begin
+    while lasts && [ $bad = 0 ]; do
+        pick_load
+        rm -f "$image" "$out/soak-loads.json"
+        {
+            printf '%q ' "$zonal" "${create[@]}" && echo
+            printf '%q ' "$zonal" "${load[@]}" && echo
+        } >"$out/soak-loads.txt"
+        "$zonal" "${create[@]}" >>"$out/soak-loads.txt" 2>&1 &&
+            "$zonal" "${load[@]}" --json "$out/soak-loads.json" >>"$out/soak-loads.txt" 2>&1 || bad=1
+        runs=$((runs + 1))
+        [ $bad = 1 ] || bytes=$((bytes + $(bytes write "$out/soak-loads.json")))
+    done
+    [ $bad = 1 ] || rm -f "$image"
+    row loads "$(grouped $runs) runs, $(grouped $((bytes >> 20))) MiB written and verified" "RANDOM=$seed" $bad
+}
+
+fuzz() {
+    command -v cargo-fuzz >/dev/null && cargo +nightly --version >/dev/null 2>&1 || {
+        echo "left out: it needs the nightly toolchain and cargo-fuzz"
+        return
+    }
+    local bad=0 runs
+    scripts/fuzz.sh $((minutes * 15)) >"$out/soak-fuzz.txt" 2>&1 || bad=1
+    runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$out/soak-fuzz.txt" | awk '{ sum += $1 } END { print sum + 0 }')
+    row fuzz "$(grouped "$runs") inputs" "libFuzzer's own" $bad
+}
+
+# The rows of this run, and the table's own for campaigns that it left out.
+write_table() {
+    local campaign
+    {
+        echo '# Soak'
+        echo
+        echo 'What the long campaigns of `scripts/soak.sh` came to the last time that each was run. The command gives the'
+        echo 'minutes; how much fits depends on the machine and on what else it does. The proof that each hazard has a test'
+        echo 'that fails without its fix is in [MUTATIONS.md](MUTATIONS.md).'
+        echo
+        echo '| campaign | operations | seeds | failures | command |'
+        echo '|---|---|---|---|---|'
+        for campaign in "${all[@]}"; do
+            if [ -n "${rows[$campaign]:-}" ]; then
+                echo "${rows[$campaign]}"
+            elif [ -e "$table" ]; then
+                grep "^| $campaign |" "$table"
+            fi
+        done
+    } >"$table.new"
+    mv "$table.new" "$table"
+}
+
+for campaign in "${@:-${all[@]} mutations}"; do
+    for one in $campaign; do
+        case " ${all[*]} mutations " in *" $one "*) ;; *) fail "no campaign is called $one" ;; esac
+        step "$one"
+        if [ "$one" = mutations ]; then
+            scripts/mutations.sh || failures=$((failures + 1))
+        else
+            "$one" || fail "$one does not build"
+            write_table
+        fi
+    done
 done
-rm -f "$image" "$out/soak.txt"
-echo "$runs runs in $minutes min, every block verified"
+[ $failures = 0 ]

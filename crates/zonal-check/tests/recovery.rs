@@ -13,6 +13,8 @@ use zonal_io::device::{Output, Settled};
 use zonal_io::volume::{Request, VolumeOptions, WriteMode};
 
 const ROUNDS: u64 = 400;
+/// The modes with plugs.
+const MODES: [WriteMode; 4] = [WriteMode::PerZone, WriteMode::Qd1, WriteMode::ZoneLock, WriteMode::Append];
 const ZONE: u32 = 1;
 /// Flight records that a volume may write.
 const RECORDS_MAX: u32 = 4;
@@ -155,7 +157,7 @@ impl Storm {
 #[test]
 fn whatever_is_said_of_a_write_is_true() {
     let mut ends = BTreeMap::new();
-    for mode in [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append] {
+    for mode in MODES {
         for seed in 0..ROUNDS {
             let mut storm = Storm::new(mode, seed, None);
             let guard = Seed(mode, seed);
@@ -196,7 +198,7 @@ impl Drop for Seed {
 
 #[test]
 fn reset_in_the_middle_of_everything_leaves_an_empty_zone() {
-    for mode in [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append] {
+    for mode in MODES {
         for seed in 0..ROUNDS {
             let mut storm = Storm::new(mode, seed, None);
             let mut tail = 0;
@@ -221,7 +223,7 @@ fn reset_in_the_middle_of_everything_leaves_an_empty_zone() {
 #[test]
 fn flight_record_of_every_lost_write_can_be_replayed() {
     let mut replayed = 0;
-    for mode in [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append] {
+    for mode in MODES {
         for seed in 0..ROUNDS / 4 {
             let directory = tempfile::tempdir().unwrap();
             let mut storm = Storm::new(mode, seed, Some(directory.path()));

@@ -13,15 +13,22 @@ use std::sync::Arc;
 pub const BUFFER_ALIGN: usize = 4096;
 
 /// An aligned piece of memory that its holder owns.
+///
+/// Three full words, without padding: a buffer is moved several times with every request, and what is put together from
+/// narrow stores stalls the processor when it is read in one piece. Neighbours differ in type, so that they are not
+/// moved as a pair either.
+#[repr(C)]
 pub struct IoBuf {
     ptr: NonNull<u8>,
+    /// The length, and [`OWNED`].
+    tag: u64,
     /// The pool that the memory goes back to, as `Arc::into_raw` gives it, or null. A plain pointer, so that a buffer that
     /// is only passed on stays in registers: a field with a destructor would pin it to memory.
     pool: *const PoolInner,
-    len: u32,
-    /// Whether dropping frees the memory. Not: an empty buffer, or memory lent by [`IoBuf::from_raw`].
-    owned: bool,
 }
+
+/// In a buffer's tag: dropping it frees the memory. Not so of an empty buffer and of memory lent by [`IoBuf::from_raw`].
+const OWNED: u64 = 1 << 32;
 
 const _: () = assert!(size_of::<IoBuf>() == 24, "buffers are moved with every request");
 
@@ -33,7 +40,7 @@ unsafe impl Sync for IoBuf {}
 impl IoBuf {
     /// The buffer without bytes, for requests without payload and devices that keep no data.
     pub const fn empty() -> IoBuf {
-        IoBuf { ptr: NonNull::dangling(), pool: ptr::null(), len: 0, owned: false }
+        IoBuf { ptr: NonNull::dangling(), tag: 0, pool: ptr::null() }
     }
 
     /// A zeroed buffer of `len` bytes, at most 4 GiB - 1.
@@ -41,7 +48,7 @@ impl IoBuf {
         if len == 0 {
             return IoBuf::empty();
         }
-        IoBuf { ptr: allocate(len), pool: ptr::null(), len, owned: true }
+        IoBuf { ptr: allocate(len), tag: len as u64 | OWNED, pool: ptr::null() }
     }
 
     /// A buffer over memory that somebody else owns: a foreign caller's, such as a C program's.
@@ -50,17 +57,17 @@ impl IoBuf {
     /// The memory is valid for reads and writes of `len` bytes until the buffer is dropped, and nobody else touches it
     /// as long.
     pub const unsafe fn from_raw(ptr: NonNull<u8>, len: u32) -> IoBuf {
-        IoBuf { ptr, pool: ptr::null(), len, owned: false }
+        IoBuf { ptr, tag: len as u64, pool: ptr::null() }
     }
 
     /// Length in bytes.
     pub const fn len(&self) -> usize {
-        self.len as usize
+        self.tag as u32 as usize
     }
 
     /// Whether there are no bytes.
     pub const fn is_empty(&self) -> bool {
-        self.len == 0
+        self.tag as u32 == 0
     }
 
     /// The first byte's address.
@@ -92,16 +99,16 @@ impl Default for IoBuf {
 
 impl fmt::Debug for IoBuf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "IoBuf({} bytes)", self.len)
+        write!(f, "IoBuf({} bytes)", self.len())
     }
 }
 
 impl Drop for IoBuf {
     #[inline]
     fn drop(&mut self) {
-        if self.owned {
+        if self.tag & OWNED != 0 {
             // By value: see `pool`.
-            give_back(self.ptr, self.len, self.pool);
+            give_back(self.ptr, self.tag as u32, self.pool);
         }
     }
 }
@@ -152,7 +159,7 @@ impl BufferPool {
     /// A buffer with whatever bytes its last user left, or zeroes.
     pub fn take(&self) -> IoBuf {
         let ptr = self.0.idle.pop().map_or_else(|| allocate(self.0.len), |idle| idle.0);
-        IoBuf { ptr, pool: Arc::into_raw(self.0.clone()), len: self.0.len, owned: true }
+        IoBuf { ptr, tag: u64::from(self.0.len) | OWNED, pool: Arc::into_raw(self.0.clone()) }
     }
 }
 

@@ -1,16 +1,18 @@
 //! Completions on their way to the worker that waits for them, and its buffers while they are idle.
 //!
 //! A completion function runs on whichever thread completes. Mostly that is the worker itself, inside its own submit or
-//! poll: then the completion goes through a list of the thread, without a lock. Another thread leaves it under a lock,
+//! poll: then the completion goes through variables of the thread, without a lock. Another thread leaves it under a lock,
 //! where the worker finds it at its next look.
 //!
-//! # Why a list of numbers and not of completions
+//! # Why plain endings go through cells
 //! A completion is some ten words, put together field by field. To move it as a whole right afterwards stalls the
 //! processor until every field has reached the cache: about 5 ns each time, a tenth of what a write may cost in all. So
-//! buffers stay where they are, by slot, and only numbers travel.
+//! the fields that matter go one by one through plain cells of the thread, which the worker looks at right after its
+//! submit. What does not fit there, because there are many already or the outcome is not plain, goes to a list.
 
 use quanta::Clock;
 use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zonal_core::{RequestError, Sector};
@@ -38,57 +40,76 @@ pub(super) struct Ending {
     pub(super) at: u64,
 }
 
-/// What belongs to the worker of a thread.
-struct Own {
-    endings: Vec<Ending>,
-    /// Outcomes that are not plain.
-    outcomes: Vec<(u32, Outcome)>,
-    /// Idle buffers, by slot.
-    buffers: Vec<IoBuf>,
+/// Endings that [`Recent`] holds: what a poll usually gives.
+const RECENT_MAX: usize = 32;
+
+/// Plain endings that the worker of this thread has not seen, the last one on top. Without a destructor, so that it
+/// needs none of a thread-local's checks: the inbox empties it.
+struct Recent {
+    len: Cell<usize>,
+    slots: [Cell<u64>; RECENT_MAX],
+    at: [Cell<u64>; RECENT_MAX],
+    buffers: [Cell<ManuallyDrop<IoBuf>>; RECENT_MAX],
+    /// Endings in [`OTHERS`].
+    others: Cell<usize>,
 }
 
-impl Own {
-    const EMPTY: Own = Own { endings: Vec::new(), outcomes: Vec::new(), buffers: Vec::new() };
-
-    #[inline]
-    fn end(&mut self, slot: u32, buffer: IoBuf, at: u64) {
-        let empty = std::mem::replace(&mut self.buffers[slot as usize], buffer);
-        debug_assert!(empty.is_empty(), "a buffer comes back once");
-        // Nothing to free, and not worth asking each time.
-        std::mem::forget(empty);
-        self.endings.push(Ending { slot, is_plain: true, at });
+impl Recent {
+    const fn empty() -> Recent {
+        Recent {
+            len: Cell::new(0),
+            slots: [const { Cell::new(0) }; RECENT_MAX],
+            at: [const { Cell::new(0) }; RECENT_MAX],
+            buffers: [const { Cell::new(ManuallyDrop::new(IoBuf::empty())) }; RECENT_MAX],
+            others: Cell::new(0),
+        }
     }
 
-    #[cold]
-    #[inline(never)]
-    fn end_with(&mut self, slot: u32, buffer: IoBuf, at: u64, outcome: Outcome) {
-        self.buffers[slot as usize] = buffer;
-        self.outcomes.push((slot, outcome));
-        self.endings.push(Ending { slot, is_plain: false, at });
+    /// `len`: what is there already, less than [`RECENT_MAX`].
+    #[inline(always)]
+    fn push(&self, len: usize, slot: u64, buffer: IoBuf, at: u64) {
+        self.slots[len].set(slot);
+        self.at[len].set(at);
+        self.buffers[len].set(ManuallyDrop::new(buffer));
+        self.len.set(len + 1);
+    }
+
+    /// The slot on top, and when it ended.
+    #[inline(always)]
+    fn top(&self) -> Option<(u64, u64)> {
+        let last = self.len.get().checked_sub(1)?;
+        Some((self.slots.get(last)?.get(), self.at[last].get()))
+    }
+
+    /// Takes away the top; its buffer.
+    #[inline(always)]
+    fn pop(&self) -> IoBuf {
+        let last = self.len.get() - 1;
+        self.len.set(last);
+        ManuallyDrop::into_inner(self.buffers[last].take())
     }
 }
 
-thread_local! {
-    static OWNER: Cell<u64> = const { Cell::new(0) };
-    static OWN: RefCell<Own> = const { RefCell::new(Own::EMPTY) };
-}
-
-static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-
-/// A completion that another thread left.
-struct Foreign {
+/// An ending that is not plain, or came from another thread, or with too many others.
+struct Other {
     slot: u32,
     outcome: Outcome,
     buffer: IoBuf,
     at: u64,
 }
 
+thread_local! {
+    static OWNER: Cell<u64> = const { Cell::new(0) };
+    static RECENT: Recent = const { Recent::empty() };
+    static OTHERS: RefCell<Vec<Other>> = const { RefCell::new(Vec::new()) };
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
 struct Shared {
     id: u64,
-    clock: Option<Clock>,
-    places: Places,
     has_foreign: AtomicBool,
-    foreign: Mutex<Vec<Foreign>>,
+    foreign: Mutex<Vec<Other>>,
 }
 
 /// Whether the places of appends matter.
@@ -98,9 +119,15 @@ pub(super) enum Places {
     Dropped,
 }
 
-/// Where one worker's completions go. Made by the worker's thread.
+/// Where one worker's completions go, and where its buffers wait. Made by the worker's thread.
 pub(super) struct Inbox {
     shared: Arc<Shared>,
+    clock: Option<Clock>,
+    places: Places,
+    /// Idle buffers, by slot.
+    buffers: Vec<IoBuf>,
+    /// Outcomes that are not plain, of endings that [`Inbox::next`] gave.
+    outcomes: Vec<(u32, Outcome)>,
 }
 
 impl Inbox {
@@ -110,108 +137,162 @@ impl Inbox {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let slots = buffers.len();
         OWNER.set(id);
-        OWN.with_borrow_mut(|own| {
-            own.endings.reserve(slots);
-            own.buffers = buffers;
-        });
+        OTHERS.with_borrow_mut(|others| others.reserve(slots));
         let (has_foreign, foreign) = (AtomicBool::new(false), Mutex::new(Vec::with_capacity(slots)));
-        Inbox { shared: Arc::new(Shared { id, clock, places, has_foreign, foreign }) }
+        let shared = Arc::new(Shared { id, has_foreign, foreign });
+        Inbox { shared, clock, places, buffers, outcomes: Vec::new() }
     }
 
     /// The completion function for this inbox's channel.
     pub(super) fn completion_function(&self) -> impl Fn(Completion) + Send + Sync + 'static {
-        let shared = self.shared.clone();
+        let (shared, clock, places, id) =
+            (self.shared.clone(), self.clock.clone(), self.places, self.shared.id);
         move |completion| {
-            let at = shared.clock.as_ref().map_or(0, Clock::raw);
+            let at = clock.as_ref().map_or(0, Clock::raw);
             let Completion { token, result, buf } = completion;
-            let slot = token as u32;
             let is_plain = match result {
                 Ok(Output::Done | Output::Zones(_)) => true,
-                Ok(Output::Appended(_)) => shared.places == Places::Dropped,
+                Ok(Output::Appended(_)) => places == Places::Dropped,
                 Err(_) => false,
             };
-            if OWNER.get() == shared.id && is_plain {
-                return OWN.with_borrow_mut(|own| own.end(slot, buf, at));
+            if is_plain {
+                return RECENT.with(|recent| {
+                    let len = recent.len.get();
+                    match OWNER.get() == id && len < RECENT_MAX {
+                        true => recent.push(len, token, buf, at),
+                        false => shared.leave(token as u32, Outcome::Done, buf, at),
+                    }
+                });
             }
             let outcome = match result {
-                _ if is_plain => Outcome::Done,
                 Ok(Output::Appended(sector)) => Outcome::Appended(sector),
                 Ok(_) => Outcome::Done,
                 Err(error) => Outcome::Failed(error),
             };
-            shared.leave(Foreign { slot, outcome, buffer: buf, at });
+            shared.leave(token as u32, outcome, buf, at);
         }
     }
 
     /// The buffer of an idle slot, to be submitted.
-    #[inline]
-    pub(super) fn take_buffer(&self, slot: u32) -> IoBuf {
-        OWN.with_borrow_mut(|own| std::mem::take(&mut own.buffers[slot as usize]))
+    #[inline(always)]
+    pub(super) fn take_buffer(&mut self, slot: u32) -> IoBuf {
+        std::mem::take(&mut self.buffers[slot as usize])
     }
 
     /// Looks at the buffer of a slot whose request has ended.
     pub(super) fn with_buffer<R>(&self, slot: u32, look: impl FnOnce(&[u8]) -> R) -> R {
-        OWN.with_borrow(|own| look(&own.buffers[slot as usize]))
+        look(&self.buffers[slot as usize])
     }
 
-    /// The next ending, if there is one, and whether there are more.
-    #[inline]
-    pub(super) fn next(&mut self) -> Option<(Ending, bool)> {
-        if let Some(own) = pop() {
-            return Some(own);
-        }
-        if !self.shared.has_foreign.load(Ordering::Acquire) {
-            return None;
-        }
-        self.fetch();
-        pop()
+    #[inline(always)]
+    fn give_back(&mut self, slot: u32, buffer: IoBuf) {
+        let empty = std::mem::replace(&mut self.buffers[slot as usize], buffer);
+        debug_assert!(empty.is_empty(), "a buffer comes back once");
+        // Nothing to free, and not worth asking each time.
+        std::mem::forget(empty);
     }
 
-    #[cold]
-    #[inline(never)]
-    fn fetch(&self) {
-        let mut foreign = self.shared.foreign.lock();
-        self.shared.has_foreign.store(false, Ordering::Release);
-        OWN.with_borrow_mut(|own| {
-            for Foreign { slot, outcome, buffer, at } in foreign.drain(..) {
-                match outcome {
-                    Outcome::Done => own.end(slot, buffer, at),
-                    outcome => own.end_with(slot, buffer, at, outcome),
-                }
+    /// When the request of `slot` ended, if it was the last to end on this thread, and plainly. Then [`Inbox::next`]
+    /// does not give it.
+    #[inline(always)]
+    pub(super) fn ended_just_now(&mut self, slot: u32) -> Option<u64> {
+        RECENT.with(|recent| {
+            let (last, at) = recent.top()?;
+            if last != u64::from(slot) {
+                return None;
             }
-        });
+            self.give_back(slot, recent.pop());
+            Some(at)
+        })
+    }
+
+    /// Whether other requests have ended on this thread.
+    #[inline(always)]
+    pub(super) fn has_more(&self) -> bool {
+        RECENT.with(|recent| recent.len.get() | recent.others.get() != 0)
+    }
+
+    /// The next ending, if there is one.
+    #[inline]
+    pub(super) fn next(&mut self) -> Option<Ending> {
+        RECENT.with(|recent| match recent.top() {
+            Some((slot, at)) => {
+                let slot = slot as u32;
+                self.give_back(slot, recent.pop());
+                Some(Ending { slot, is_plain: true, at })
+            }
+            None if recent.others.get() > 0 || self.shared.has_foreign.load(Ordering::Acquire) => {
+                self.next_other()
+            }
+            None => None,
+        })
+    }
+
+    #[inline(never)]
+    fn next_other(&mut self) -> Option<Ending> {
+        if RECENT.with(|recent| recent.others.get() == 0) {
+            self.shared.fetch();
+        }
+        let Other { slot, outcome, buffer, at } = pop()?;
+        self.give_back(slot, buffer);
+        let is_plain = matches!(outcome, Outcome::Done);
+        if !is_plain {
+            self.outcomes.push((slot, outcome));
+        }
+        Some(Ending { slot, is_plain, at })
     }
 
     /// What came of a slot's request, after an ending that is not plain.
     #[cold]
-    pub(super) fn outcome(&self, slot: u32) -> Outcome {
-        OWN.with_borrow_mut(|own| {
-            let at = own.outcomes.iter().position(|(s, _)| *s == slot).expect("the ending was not plain");
-            own.outcomes.swap_remove(at).1
-        })
+    pub(super) fn outcome(&mut self, slot: u32) -> Outcome {
+        let at = self.outcomes.iter().position(|(s, _)| *s == slot).expect("the ending was not plain");
+        self.outcomes.swap_remove(at).1
     }
 }
 
-#[inline]
-fn pop() -> Option<(Ending, bool)> {
-    OWN.with_borrow_mut(|own| own.endings.pop().map(|ending| (ending, !own.endings.is_empty())))
+fn pop() -> Option<Other> {
+    OTHERS.with_borrow_mut(|others| {
+        let other = others.pop();
+        RECENT.with(|recent| recent.others.set(others.len()));
+        other
+    })
 }
 
 impl Shared {
-    #[cold]
     #[inline(never)]
-    fn leave(&self, Foreign { slot, outcome, buffer, at }: Foreign) {
-        if OWNER.get() == self.id {
-            return OWN.with_borrow_mut(|own| own.end_with(slot, buffer, at, outcome));
+    fn leave(&self, slot: u32, outcome: Outcome, buffer: IoBuf, at: u64) {
+        let other = Other { slot, outcome, buffer, at };
+        if OWNER.get() != self.id {
+            self.foreign.lock().push(other);
+            return self.has_foreign.store(true, Ordering::Release);
         }
-        self.foreign.lock().push(Foreign { slot, outcome, buffer, at });
-        self.has_foreign.store(true, Ordering::Release);
+        OTHERS.with_borrow_mut(|others| {
+            others.push(other);
+            RECENT.with(|recent| recent.others.set(others.len()));
+        });
+    }
+
+    /// Takes over what other threads have left.
+    #[cold]
+    fn fetch(&self) {
+        let mut foreign = self.foreign.lock();
+        self.has_foreign.store(false, Ordering::Release);
+        OTHERS.with_borrow_mut(|others| {
+            others.append(&mut foreign);
+            RECENT.with(|recent| recent.others.set(others.len()));
+        });
     }
 }
 
 impl Drop for Inbox {
     fn drop(&mut self) {
         OWNER.set(0);
-        OWN.with_borrow_mut(|own| *own = Own::EMPTY);
+        RECENT.with(|recent| {
+            while recent.len.get() > 0 {
+                drop(recent.pop());
+            }
+            recent.others.set(0);
+        });
+        OTHERS.with_borrow_mut(|others| *others = Vec::new());
     }
 }

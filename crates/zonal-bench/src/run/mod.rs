@@ -31,6 +31,7 @@ pub(crate) mod measure;
 mod prepare;
 mod round;
 pub mod samples;
+mod slot;
 mod worker;
 
 use crate::error::{BenchError, OpenerError};

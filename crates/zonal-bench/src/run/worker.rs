@@ -15,6 +15,7 @@ use super::hold::Begin;
 use super::inbox::{Ending, Inbox, Outcome, Places};
 use super::iolog::IoLog;
 use super::measure::{Measure, Stamps, Watch};
+use super::slot::{Kind, Slot};
 use crate::job::Verify;
 use crate::plan::WorkerPlan;
 use crate::report::{Failure, JobReport};
@@ -56,33 +57,6 @@ pub(super) struct Environment<'a> {
     pub(super) has_data: bool,
     /// Opens when every worker is ready.
     pub(super) gate: &'a Gate,
-}
-
-/// What a slot's request is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Idle,
-    /// A read or write of the workload.
-    Io,
-    /// A read whose block is checked.
-    Check,
-    Flush,
-    /// Of the zone that starts at the sector.
-    Reset,
-    /// Of the zone that starts at the sector.
-    Finish,
-}
-
-/// A request with the write path, or room for one.
-#[derive(Clone, Copy)]
-struct Slot {
-    kind: Kind,
-    io: Io,
-    stamps: Stamps,
-}
-
-impl Slot {
-    const IDLE: Slot = Slot { kind: Kind::Idle, io: Io::NONE, stamps: Stamps { made: 0, submitted: 0 } };
 }
 
 /// One worker.
@@ -260,19 +234,10 @@ impl<'a> Worker<'a> {
                 self.wait();
                 continue;
             };
-            let step = self.workload.next(self.environment.zones);
-            match step {
-                Step::Io(io) => self.submit_io(slot, io),
-                Step::Wait => self.wait(),
-                Step::Logged(io) => self.submit_logged(slot, io),
-                Step::Flush => {
-                    self.log_flush();
-                    self.submit_other(Kind::Flush, Request::flush());
-                }
-                Step::Reset(zone) => self.manage(Kind::Reset, Op::ZoneReset, zone),
-                Step::Finish(zone) => self.manage(Kind::Finish, Op::ZoneFinish, zone),
-                Step::PassOver => break,
-                Step::NotBefore(_) | Step::SpinUntil(_) | Step::RampOver => self.hold(step),
+            match self.workload.next_io(self.environment.zones) {
+                Some(io) => self.submit_io(slot, io),
+                None if self.step_unusually(slot) => {}
+                None => break,
             }
         }
         self.drain();
@@ -280,6 +245,26 @@ impl<'a> Worker<'a> {
             self.submit_other(Kind::Flush, Request::flush());
             self.drain();
         }
+    }
+
+    /// Does what the workload has to do where that is not simply the next I/O; whether the pass goes on.
+    #[inline(never)]
+    fn step_unusually(&mut self, slot: u32) -> bool {
+        let step = self.workload.next_unusual(self.environment.zones);
+        match step {
+            Step::Io(io) => self.submit_io(slot, io),
+            Step::Wait => self.wait(),
+            Step::Logged(io) => self.submit_logged(slot, io),
+            Step::NotBefore(_) | Step::SpinUntil(_) | Step::RampOver => self.hold(step),
+            Step::Flush => {
+                self.log_flush();
+                self.submit_other(Kind::Flush, Request::flush());
+            }
+            Step::Reset(zone) => self.manage(Kind::Reset, Op::ZoneReset, zone),
+            Step::Finish(zone) => self.manage(Kind::Finish, Op::ZoneFinish, zone),
+            Step::PassOver => return false,
+        }
+        true
     }
 
     fn drain(&mut self) {
@@ -309,7 +294,6 @@ impl<'a> Worker<'a> {
 
     #[inline(always)]
     fn submit_io(&mut self, slot: u32, io: Io) {
-        self.free.pop();
         let mut buffer = self.inbox.take_buffer(slot);
         let op = op_of(&io);
         if op != Op::Read && self.environment.has_data {
@@ -319,9 +303,9 @@ impl<'a> Worker<'a> {
             Dir::Read if self.blocks.is_some() => self.kind_of_read(slot),
             _ => Kind::Io,
         };
-        self.submit(slot, kind, op, io, buffer);
+        self.submit(slot, op, &io, buffer);
         self.workload.submitted(&io, self.environment.zones);
-        self.after_submit(slot);
+        self.after_submit(slot, kind, io);
     }
 
     #[cold]
@@ -333,16 +317,10 @@ impl<'a> Worker<'a> {
     }
 
     #[inline(always)]
-    fn submit(&mut self, slot: u32, kind: Kind, op: Op, io: Io, buffer: IoBuf) {
-        self.in_flight += 1;
-        self.measure.depth(self.in_flight);
+    fn submit(&mut self, slot: u32, op: Op, io: &Io, buffer: IoBuf) {
+        self.measure.depth(self.in_flight + 1);
         let now = self.time();
-        let entry = &mut self.slots[slot as usize];
-        entry.kind = kind;
-        entry.io = io;
-        entry.stamps.made = self.last;
-        entry.stamps.submitted = 0;
-        let Io { sector, sectors, .. } = io;
+        let Io { sector, sectors, .. } = *io;
         let token = u64::from(slot);
         let request = Request { op, fua: false, nowait: false, sector, sectors, buf: buffer, token };
         self.environment.volume.submit(now, &self.channel, request);
@@ -375,9 +353,29 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Takes in what was answered inside submit, and notes when the rest was with the write path.
+    /// Takes in what was answered inside submit. A slot is occupied only by what was not: nobody looks at it meanwhile.
     #[inline(always)]
-    fn after_submit(&mut self, slot: u32) {
+    fn after_submit(&mut self, slot: u32, kind: Kind, io: Io) {
+        if kind == Kind::Io
+            && self.recorder.is_none()
+            && let Some(at) = self.inbox.ended_just_now(slot)
+        {
+            self.is_inline = true;
+            self.io_ended_well(&io, &Stamps { made: self.last, submitted: 0 }, at);
+            if self.inbox.has_more() {
+                self.reap();
+            }
+            return;
+        }
+        self.occupy(slot, kind, io);
+    }
+
+    /// Keeps a request in its slot until it ends, and notes when it was with the write path.
+    #[inline(never)]
+    fn occupy(&mut self, slot: u32, kind: Kind, io: Io) {
+        self.free.pop();
+        self.in_flight += 1;
+        self.slots[slot as usize] = Slot { kind, io, stamps: Stamps { made: self.last, submitted: 0 } };
         self.reap();
         let entry = &mut self.slots[slot as usize];
         self.is_inline = entry.kind == Kind::Idle;
@@ -411,12 +409,9 @@ impl<'a> Worker<'a> {
     #[inline(always)]
     pub(super) fn reap(&mut self) -> usize {
         let mut reaped = 0;
-        while let Some((ending, has_more)) = self.inbox.next() {
+        while let Some(ending) = self.inbox.next() {
             self.finish(ending);
             reaped += 1;
-            if !has_more {
-                break;
-            }
         }
         reaped
     }
@@ -431,10 +426,16 @@ impl<'a> Worker<'a> {
         if kind != Kind::Io || !is_plain || self.recorder.is_some() {
             return self.finish_unusual(kind, ending);
         }
-        self.workload.io_ended(&entry.io, self.environment.zones);
-        self.watch.count(entry.io.dir, entry.io.sectors);
+        let (io, stamps) = (entry.io, entry.stamps);
+        self.io_ended_well(&io, &stamps, at);
+    }
+
+    #[inline(always)]
+    fn io_ended_well(&mut self, io: &Io, stamps: &Stamps, at: u64) {
+        self.workload.io_ended(io, self.environment.zones);
+        self.watch.count(io.dir, io.sectors);
         if self.measure.is_timed {
-            self.measure.ended(entry.io.dir, &entry.stamps, at);
+            self.measure.ended(io.dir, stamps, at);
         }
     }
 
@@ -557,13 +558,13 @@ impl<'a> Worker<'a> {
     }
 
     fn submit_check(&mut self, sector: Sector, expected: Expected) {
-        let slot = self.free.pop().expect("a slot is free");
+        let slot = *self.free.last().expect("a slot is free");
         let buffer = self.inbox.take_buffer(slot);
         self.tickets[slot as usize] = Ticket { expected: Some(expected), ..Ticket::default() };
         let io = Io { sector, sectors: self.plan.write_sectors, ..Io::NONE };
         self.log_io(&io, sector);
-        self.submit(slot, Kind::Check, Op::Read, io, buffer);
-        self.after_submit(slot);
+        self.submit(slot, Op::Read, &io, buffer);
+        self.after_submit(slot, Kind::Check, io);
     }
 
     /// Lets the write path get on, and sleeps if that is pointless; returns after anything of interest may have

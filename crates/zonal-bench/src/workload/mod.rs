@@ -40,7 +40,7 @@ use sequence::Sequence;
 use varied::Varied;
 use zbd::{Way, ZbdWrite};
 use zonal_core::{Nanos, Sector, ZoneIndex};
-use zones::{Claim, Claimant};
+use zones::Claimant;
 
 /// Read or write.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -132,6 +132,10 @@ enum Pending {
     /// Here, of so many sectors.
     Read(Sector, u32),
     Write(ZbdWrite),
+    /// A write to a conventional zone.
+    Conventional(Sector, u32),
+    /// The range is used up.
+    PassOver,
 }
 
 /// Generator of one worker.
@@ -236,57 +240,72 @@ impl Workload {
     }
 
     /// What to do next.
-    // Always inlined, so that a step is taken apart in registers: see `run::inbox` on what moving it costs.
-    #[inline(always)]
     pub fn next(&mut self, zones: &Zones) -> Step {
-        if self.pending.is_some() || self.erase.is_some() || (self.is_unusual && self.is_unusual_now()) {
-            return self.next_unusual(zones);
+        match self.next_io(zones) {
+            Some(io) => Step::Io(io),
+            None => self.next_unusual(zones),
         }
-        self.next_usual(zones)
     }
 
+    /// The usual next step: an I/O that finds its place at once. `None` if it is another, which
+    /// [`Workload::next_unusual`] has to be asked for.
+    // Always inlined, and apart from the unusual, so that it is taken apart in registers: a step that comes through
+    // memory is written in small pieces and read in large ones, which stalls.
     #[inline(always)]
-    fn next_usual(&mut self, zones: &Zones) -> Step {
-        if self.left == 0 {
-            return Step::PassOver;
+    pub(crate) fn next_io(&mut self, zones: &Zones) -> Option<Io> {
+        if self.pending.is_some() || self.erase.is_some() || self.left == 0 {
+            return None;
+        }
+        if self.is_unusual && self.is_unusual_now() {
+            return None;
         }
         let dir = self.drawn_direction();
         let dir = self.adjusted(dir, zones);
-        self.next_of(dir, zones)
+        self.io_of(dir, zones)
     }
 
+    /// The next I/O of this direction, if it finds its place at once; otherwise it is pending.
     #[inline(always)]
-    fn next_of(&mut self, dir: Dir, zones: &Zones) -> Step {
-        let Some(sector) = self.sequence.next(dir, &self.plan, zones) else { return Step::PassOver };
-        if !self.is_zbd {
-            let io = self.plain(dir, sector, self.sectors(dir), zones);
-            return self.issue(io, zones);
+    fn io_of(&mut self, dir: Dir, zones: &Zones) -> Option<Io> {
+        let Some(sector) = self.sequence.next(dir, &self.plan, zones) else {
+            self.pending = Some(Pending::PassOver);
+            return None;
+        };
+        let io = match self.is_zbd {
+            false => self.plain(dir, sector, self.sectors(dir), zones),
+            true => self.placed_at_once(dir, sector, zones)?,
+        };
+        Some(self.issue(io, zones))
+    }
+
+    /// An I/O of `zonemode=zbd`, if it is a write that its zone takes at once; otherwise it is pending.
+    #[inline(always)]
+    fn placed_at_once(&mut self, dir: Dir, sector: Sector, zones: &Zones) -> Option<Io> {
+        let zone = zones.geometry().zone_of(sector);
+        // Where resets are counted, a write is looked at from the start.
+        let is_simple = dir == Dir::Write && !zones.geometry().is_conventional(zone) && !self.looks_at_writes;
+        if is_simple && let Some(offset) = zones.claim_at_once(zone, self.claimant) {
+            let (io, end) = zbd::placed(zone, offset, self.claimant.sectors, zones);
+            self.sequence.moved(Dir::Write, end);
+            return Some(io);
         }
+        self.pending = Some(self.to_be_placed(dir, sector, self.sectors(dir), zones));
+        None
+    }
+
+    #[inline(never)]
+    fn to_be_placed(&self, dir: Dir, sector: Sector, sectors: u32, zones: &Zones) -> Pending {
         let zone = zones.geometry().zone_of(sector);
         match dir {
-            Dir::Read => self.go_on(Pending::Read(sector, self.plan.read_sectors), zones),
-            Dir::Write if zones.geometry().is_conventional(zone) => {
-                self.write_conventional(sector, self.claimant.sectors, zones)
-            }
-            Dir::Write => {
-                // Mostly the zone takes the write at once. Where it does not, or resets are counted, it is looked
-                // at again from the start.
-                if !self.looks_at_writes
-                    && let Claim::At(offset) = zones.claim(zone, self.claimant)
-                {
-                    let (io, end) = zbd::placed(zone, offset, self.claimant.sectors, zones);
-                    self.sequence.moved(Dir::Write, end);
-                    return self.issue(io, zones);
-                }
-                let write = ZbdWrite::new(sector, self.claimant.sectors, zone);
-                self.go_on(Pending::Write(write), zones)
-            }
+            Dir::Read => Pending::Read(sector, sectors),
+            Dir::Write if zones.geometry().is_conventional(zone) => Pending::Conventional(sector, sectors),
+            Dir::Write => Pending::Write(ZbdWrite::new(sector, sectors, zone)),
         }
     }
 
-    #[cold]
+    /// What to do next after [`Workload::next_io`] gave nothing.
     #[inline(never)]
-    fn next_unusual(&mut self, zones: &Zones) -> Step {
+    pub(crate) fn next_unusual(&mut self, zones: &Zones) -> Step {
         let step = match self.pending.take() {
             Some(pending) => self.go_on(pending, zones),
             None => self.next_without_pending(zones),
@@ -366,27 +385,28 @@ impl Workload {
         Ok(dir)
     }
 
+    /// The next of this direction, of the size that jobs without drawn sizes have.
+    fn next_of(&mut self, dir: Dir, zones: &Zones) -> Step {
+        match self.io_of(dir, zones) {
+            Some(io) => Step::Io(io),
+            None => self.go_on_with_pending(zones),
+        }
+    }
+
     fn next_varied(&mut self, dir: Dir, zones: &Zones) -> Step {
         let drawn = self.varied.as_mut().and_then(|varied| varied.next(dir, &self.plan, zones));
         let Some((sector, sectors)) = drawn else { return Step::PassOver };
         if !self.is_zbd {
             let io = self.plain(dir, sector, sectors, zones);
-            return self.issue(io, zones);
+            return Step::Io(self.issue(io, zones));
         }
-        let zone = zones.geometry().zone_of(sector);
-        match dir {
-            Dir::Read => self.go_on(Pending::Read(sector, sectors), zones),
-            Dir::Write if zones.geometry().is_conventional(zone) => {
-                self.write_conventional(sector, sectors, zones)
-            }
-            Dir::Write => self.go_on(Pending::Write(ZbdWrite::new(sector, sectors, zone)), zones),
-        }
+        let pending = self.to_be_placed(dir, sector, sectors, zones);
+        self.go_on(pending, zones)
     }
 
-    #[inline(never)]
-    fn write_conventional(&mut self, sector: Sector, sectors: u32, zones: &Zones) -> Step {
-        match zbd::write_conventional(&self.plan, zones.geometry(), sector, sectors) {
-            Some(io) => self.issue(io, zones),
+    fn go_on_with_pending(&mut self, zones: &Zones) -> Step {
+        match self.pending.take() {
+            Some(pending) => self.go_on(pending, zones),
             None => Step::PassOver,
         }
     }
@@ -450,7 +470,7 @@ impl Workload {
     fn go_on(&mut self, pending: Pending, zones: &Zones) -> Step {
         match pending {
             Pending::Read(sector, sectors) => match zbd::read(&self.plan, zones, sector, sectors) {
-                Some(io) => self.issue(io, zones),
+                Some(io) => Step::Io(self.issue(io, zones)),
                 // What is in flight can be read once it has ended; other jobs' writes are not waited for.
                 None if self.plan.writes() && zones.written() > 0 && !self.stall(zones) => {
                     self.pending = Some(Pending::Read(sector, sectors));
@@ -462,7 +482,7 @@ impl Workload {
                 Way::Io(io, end) => {
                     self.end = end;
                     self.sequence.moved(Dir::Write, end);
-                    self.issue(io, zones)
+                    Step::Io(self.issue(io, zones))
                 }
                 Way::Step(step) => {
                     self.pending = Some(Pending::Write(write));
@@ -477,6 +497,13 @@ impl Workload {
                     Step::Wait
                 }
             },
+            Pending::Conventional(sector, sectors) => {
+                match zbd::write_conventional(&self.plan, zones.geometry(), sector, sectors) {
+                    Some(io) => Step::Io(self.issue(io, zones)),
+                    None => Step::PassOver,
+                }
+            }
+            Pending::PassOver => Step::PassOver,
         }
     }
 
@@ -494,7 +521,7 @@ impl Workload {
     }
 
     #[inline(always)]
-    fn issue(&mut self, io: Io, zones: &Zones) -> Step {
+    fn issue(&mut self, io: Io, zones: &Zones) -> Io {
         if self.stalled {
             self.go_on_moving(zones);
         }
@@ -507,7 +534,7 @@ impl Workload {
         if !io.is_claimed && io.placing == Placing::At {
             self.sequence.moved(io.dir, io.sector.0 + u64::from(io.sectors));
         }
-        Step::Io(io)
+        io
     }
 
     #[cold]

@@ -60,7 +60,7 @@ impl Sequence {
     }
 
     /// The next offset, or `None` if the range is used up.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next(&mut self, dir: Dir, plan: &WorkerPlan, zones: &Zones) -> Option<Sector> {
         let sectors = u64::from(match dir {
             Dir::Read => plan.read_sectors,
@@ -82,14 +82,7 @@ impl Sequence {
                 *next = at + sectors;
                 Some(Sector(at))
             }
-            Sequence::Random { stream, map } => {
-                let blocks = (plan.range.end - plan.range.start) / sectors;
-                let mut block = stream.below(blocks);
-                if let Some(map) = map {
-                    block = map.take(block, sectors, blocks, wraps(plan))?;
-                }
-                Some(Sector(plan.range.start + block * sectors))
-            }
+            Sequence::Random { stream, map } => draw(stream, map, sectors, plan),
         }
     }
 
@@ -100,6 +93,16 @@ impl Sequence {
             next[dir as usize] = end;
         }
     }
+}
+
+/// A random offset.
+fn draw(stream: &mut Stream, map: &mut Option<Map>, sectors: u64, plan: &WorkerPlan) -> Option<Sector> {
+    let blocks = (plan.range.end - plan.range.start) / sectors;
+    let mut block = stream.below(blocks);
+    if let Some(map) = map {
+        block = map.take(block, sectors, blocks, wraps(plan))?;
+    }
+    Some(Sector(plan.range.start + block * sectors))
 }
 
 impl Map {

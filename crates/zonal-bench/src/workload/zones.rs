@@ -238,8 +238,25 @@ impl Zones {
     /// Takes room for one block of `claimant` in a sequential zone, and its lock if the order of submission counts.
     ///
     /// After [`Claim::At`], [`Zones::submitted`] and [`Zones::ended`] have to follow.
-    #[inline]
     pub fn claim(&self, zone: ZoneIndex, claimant: Claimant) -> Claim {
+        self.claim_at_once(zone, claimant).map_or_else(|| self.claim_with_patience(zone, claimant), Claim::At)
+    }
+
+    /// [`Zones::claim`] where nothing is in its way: the offset, or `None` if it has to be looked at again.
+    #[inline(always)]
+    pub(super) fn claim_at_once(&self, zone: ZoneIndex, claimant: Claimant) -> Option<u32> {
+        let shared = self.words.word(zone.0);
+        let word = shared.load(Memory::Acquire);
+        if !self.takes(zone, word, claimant) {
+            return None;
+        }
+        exchange(shared, word, word + self.claimed(claimant), claimant.is_alone).ok()?;
+        self.count_written(claimant.sectors);
+        Some((word & POINTER) as u32)
+    }
+
+    #[inline(never)]
+    fn claim_with_patience(&self, zone: ZoneIndex, claimant: Claimant) -> Claim {
         let shared = self.words.word(zone.0);
         let mut spins = 0;
         let mut word = shared.load(Memory::Acquire);
@@ -277,16 +294,21 @@ impl Zones {
         }
     }
 
-    /// Why a zone with this word does not take a write now; `None` if it does.
-    #[inline]
-    fn judge(&self, zone: ZoneIndex, word: u64, claimant: Claimant) -> Option<Claim> {
-        let left = u64::from(self.capacity(zone)).saturating_sub(word & POINTER);
-        let has_room = left >= u64::from(claimant.sectors);
-        // One test for what is usual: room, nobody at it, open where that counts.
+    /// Whether a zone with this word takes a write now: it has room, nobody is at it, and it is open where that counts.
+    #[inline(always)]
+    fn takes(&self, zone: ZoneIndex, word: u64, claimant: Claimant) -> bool {
+        let has_room = (word & POINTER) + u64::from(claimant.sectors) <= u64::from(self.capacity(zone));
         let wanted = word & (LOCKED | DEAD | self.has_to_be_open) == self.has_to_be_open;
-        if has_room && wanted && (self.ordering != Ordering::OneInFlight || word & IN_FLIGHT == 0) {
+        has_room && wanted && (self.ordering != Ordering::OneInFlight || word & IN_FLIGHT == 0)
+    }
+
+    /// Why a zone with this word does not take a write now; `None` if it does.
+    fn judge(&self, zone: ZoneIndex, word: u64, claimant: Claimant) -> Option<Claim> {
+        if self.takes(zone, word, claimant) {
             return None;
         }
+        let left = u64::from(self.capacity(zone)).saturating_sub(word & POINTER);
+        let has_room = left >= u64::from(claimant.sectors);
         Some(match word {
             w if w & DEAD != 0 => Claim::Dead,
             w if w & LOCKED != 0 => Claim::Later,

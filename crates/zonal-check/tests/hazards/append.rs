@@ -72,8 +72,16 @@ fn h21_append_after_a_lost_one_gets_the_place_that_it_had() {
 
 #[test]
 fn h23_append_beyond_the_largest_is_refused_and_never_split() {
-    for (mode, most) in [(WriteMode::PerZone, 16), (WriteMode::Append, 8), (WriteMode::Direct, 8)] {
-        let rig = Rig::new(script::info(), mode);
+    let without = DeviceInfo { append_sectors_max: 0, ..script::info() };
+    let beyond = DeviceInfo { append_sectors_max: 1 << 20, ..script::info() };
+    let modes = WriteMode::ALL.map(|mode| (mode, script::info(), 8));
+    let others = [
+        (WriteMode::PerZone, without, 16),
+        (WriteMode::Append, beyond.clone(), 16),
+        (WriteMode::Qd1, beyond, 16),
+    ];
+    for (mode, info, most) in modes.into_iter().chain(others) {
+        let rig = Rig::new(info, mode);
         assert_eq!(rig.volume.append_sectors_max(), most);
         let too_long = rig.append(1, most + 1);
         assert_eq!(
@@ -86,4 +94,18 @@ fn h23_append_beyond_the_largest_is_refused_and_never_split() {
         assert_eq!(rig.end(longest), Some(appended(&rig, 1, 0)));
         assert_eq!(rig.asked().len(), 1, "in one command");
     }
+}
+
+/// The other mode is native: what it cannot do must not have been admitted.
+#[test]
+fn h23_longest_append_of_one_mode_is_possible_in_the_next() {
+    let rig = Rig::per_zone();
+    let most = rig.volume.append_sectors_max();
+    let out = rig.append(1, most);
+    let waiting = [rig.append(1, most), rig.append(1, most)];
+    rig.volume.switch_mode(zonal_core::Nanos(0), WriteMode::Append).unwrap();
+    rig.settle();
+    assert_eq!(rig.end(out), Some(appended(&rig, 1, 0)));
+    assert_eq!(rig.ends(waiting), [appended(&rig, 1, most), appended(&rig, 1, 2 * most)]);
+    assert_eq!(rig.asked().iter().filter(|c| c.0 == Op::Append).count(), 2);
 }

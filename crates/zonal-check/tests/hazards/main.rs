@@ -16,6 +16,7 @@ mod progress;
 mod qd1;
 mod recovery;
 mod table;
+mod zone_lock;
 
 use std::sync::Arc;
 use zonal_check::rig::{DONE, End, Rig, payload};

@@ -85,7 +85,12 @@ fn h43_reset_of_a_zone_in_line_leaves_the_line_to_the_others() {
 
 #[test]
 fn u19_quantum_used_up_gives_the_next_zone_its_turn() {
-    let options = VolumeOptions { mode: Some(WriteMode::Qd1), merge: false, qd1_quantum: 2 };
+    let options = VolumeOptions {
+        mode: Some(WriteMode::Qd1),
+        merge: false,
+        qd1_quantum: 2,
+        ..VolumeOptions::default()
+    };
     let rig = Rig::on(Arc::new(Script::new(script::info())), options);
     let tokens =
         [(1, 0), (1, 8), (1, 16), (1, 24), (2, 0), (2, 8), (2, 16)].map(|(z, at)| rig.write(z, at, 8));

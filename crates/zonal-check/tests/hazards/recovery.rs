@@ -403,6 +403,18 @@ fn unknown_pointer_leaves_the_fate_of_a_write_unknown() {
     }
 }
 
+/// What is scheduled does not wait in the plug, and would wait for ever for a zone that gave up.
+#[test]
+fn unknown_pointer_does_not_hold_what_is_scheduled() {
+    let rig = unmerged(script::info(), WriteMode::ZoneLock);
+    let writes = [rig.write(1, 0, 4), rig.write(1, 4, 4)];
+    rig.step(MEDIUM);
+    rig.step(MEDIUM);
+    assert_eq!(rig.end(writes[0]), Some(failed(DeviceError::Medium)));
+    rig.settle();
+    assert_eq!(rig.end(writes[1]), Some(lost(1, 0, 4)));
+}
+
 #[test]
 fn write_that_timed_out_and_comes_late_is_not_written_twice() {
     for mode in MODES {

@@ -5,6 +5,7 @@
 use super::Volume;
 use super::channel::{Counted, begin_call, end_call};
 use super::counters::Counter;
+use super::mode::WriteMode;
 use super::pending::Pending;
 use super::submit::Fate;
 use zonal_core::plug::Word;
@@ -15,6 +16,9 @@ impl Volume {
     pub(super) fn manage(&self, now: Nanos, zone: ZoneIndex, mut pending: Box<Pending>) -> Fate {
         // It has aborted others: what it waits for from here on, a full queue included, it has to wait for.
         pending.nowait = false;
+        if self.policy.is(WriteMode::ZoneLock) {
+            self.abort_scheduled(Some(zone));
+        }
         let mut aborted = Vec::new();
         let op = pending.op;
         let mut shard = self.shard(zone).lock();
@@ -49,6 +53,7 @@ impl Volume {
         drop(shard);
         begin_call();
         self.kick(now, zone);
+        self.zone_lock.look_again();
         end_call();
     }
 }

@@ -34,6 +34,7 @@ mod stalled;
 mod submit;
 mod token;
 mod turn;
+mod zone_lock;
 
 pub use channel::{Channel, TURN_MAX};
 pub use counters::Statistics;
@@ -66,6 +67,7 @@ use zonal_core::plug::{Class, Queue, Rules, Word};
 use zonal_core::{
     DeviceError, Nanos, Op, SECTOR_BYTES, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex,
 };
+use zone_lock::{NR_REQUESTS, ZoneLock};
 
 const SHARD_BITS: u32 = 6;
 
@@ -84,11 +86,13 @@ pub struct VolumeOptions {
     pub merge: bool,
     /// In mode `qd1`, commands after which the next zone in line has its turn; 0: a zone is drained first.
     pub qd1_quantum: u32,
+    /// In mode `zone-lock`, requests that may wait in the scheduler or be at the device; others wait outside.
+    pub nr_requests: u32,
 }
 
 impl Default for VolumeOptions {
     fn default() -> VolumeOptions {
-        VolumeOptions { mode: None, merge: true, qd1_quantum: 0 }
+        VolumeOptions { mode: None, merge: true, qd1_quantum: 0, nr_requests: NR_REQUESTS }
     }
 }
 
@@ -142,6 +146,7 @@ pub struct Volume {
     /// Something that concerns all zones waits and nothing of the kind is under way.
     quiesce_behind: AtomicBool,
     token: Token,
+    zone_lock: Arc<ZoneLock>,
     patients: Patients,
     recorder: Recorder,
 }
@@ -254,6 +259,7 @@ impl Volume {
             quiesce: Mutex::default(),
             quiesce_behind: AtomicBool::new(false),
             token: Token::default(),
+            zone_lock: ZoneLock::new(&info, options.nr_requests),
             patients: Patients::default(),
             recorder: Recorder::default(),
             device,
@@ -277,10 +283,13 @@ impl Volume {
     }
 
     /// Largest zone append that this volume takes, in sectors; 0 where it takes none.
+    ///
+    /// The same in every mode that can be switched to: what waits when the mode is switched has been admitted.
     pub fn append_sectors_max(&self) -> u32 {
-        match self.policy.mode() {
-            WriteMode::Direct | WriteMode::Append => self.info.append_sectors_max,
-            WriteMode::PerZone | WriteMode::Qd1 => self.info.command_sectors_max,
+        match self.info.append_sectors_max {
+            0 if self.policy.is(WriteMode::Direct) => 0,
+            0 => self.info.command_sectors_max,
+            native => native.min(self.info.command_sectors_max),
         }
     }
 
@@ -325,10 +334,17 @@ impl Volume {
         let progress = [progress, self.retry_stalled(now), self.serve_ready(now)];
         let patients = self.look_after_patients(now, &mut deadline);
         self.recorder.write();
+        let moved = progress.contains(&Progress::Some) || patients == Progress::Some;
+        if moved && self.policy.is(WriteMode::ZoneLock) {
+            // Whatever it was, it may have unlocked a zone.
+            self.zone_lock.look_again();
+        }
+        let sent = self.zone_lock.has_work() && self.dispatch_scheduled(now);
         self.channels.backlog().deliver();
         // Commands issued here may be due before anything that the device spoke of, so it has to be asked again.
-        let more = progress.contains(&Progress::Some)
-            || patients == Progress::Some
+        let more = moved
+            || sent
+            || self.zone_lock.has_work()
             || self.patients.are_fresh()
             || self.quiesce_behind.load(Ordering::Acquire)
             || self.token.is_parked()

@@ -12,6 +12,9 @@ use zonal_core::plug::APPENDS_IN_FLIGHT_MAX;
 pub enum WriteMode {
     /// As they come, without a plug: the caller orders them. For comparison.
     Direct,
+    /// Behind a deadline scheduler that locks the zone of each write, as before there were plugs: requests are sorted by
+    /// address, and hold a tag while they wait. Appends are emulated. For comparison.
+    ZoneLock,
     /// Plugged: one write a zone at the device. Appends are emulated.
     PerZone,
     /// Plugged, and one write of all sequential zones at the device, the waiting ones of a zone before those of the next:
@@ -23,13 +26,14 @@ pub enum WriteMode {
 
 impl WriteMode {
     /// Every mode, in the order of the documentation.
-    pub const ALL: [WriteMode; 4] =
-        [WriteMode::Direct, WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append];
+    pub const ALL: [WriteMode; 5] =
+        [WriteMode::Direct, WriteMode::ZoneLock, WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append];
 
     /// The name on command lines and in listings.
     pub const fn name(self) -> &'static str {
         match self {
             WriteMode::Direct => "direct",
+            WriteMode::ZoneLock => "zone-lock",
             WriteMode::PerZone => "per-zone",
             WriteMode::Qd1 => "qd1",
             WriteMode::Append => "append",
@@ -74,7 +78,7 @@ impl FromStr for WriteMode {
 
 /// A name that is no write mode.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("unknown write mode {0:?}; there are direct, per-zone, qd1 and append")]
+#[error("unknown write mode {0:?}; there are direct, zone-lock, per-zone, qd1 and append")]
 pub struct UnknownMode(pub String);
 
 /// Why a volume does not switch to a mode.

@@ -2,12 +2,13 @@
 
 use super::channel::{ChannelRef, Counted, deliver};
 use super::request::Request;
+use super::zone_lock::ZoneLock;
 use crate::buffer::IoBuf;
 use crate::data::Segment;
 use crate::device::Output;
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 use std::cell::Cell;
-use std::ptr;
+use std::{mem, ptr};
 use zonal_core::{Op, RequestError, SECTOR_BYTES, Sector};
 
 /// Who hears of a request's end.
@@ -46,6 +47,10 @@ pub(crate) struct Pending {
     pub(super) nowait: bool,
     /// The write that follows this one without asking the zone's queue.
     pub(super) behind: Option<Box<Pending>>,
+    /// In mode `zone-lock`: the scheduler that it came through, whose tag it has.
+    pub(super) tag: Option<Arc<ZoneLock>>,
+    /// With a tag: whether it has locked its zone.
+    pub(super) locks_zone: bool,
     /// While unused: how many unused ones of this thread there are from this one on.
     spares: u32,
     /// While unused: the next of them, owned.
@@ -106,8 +111,13 @@ impl Pending {
     #[inline(always)]
     pub(super) fn new(owner: Owner, request: Request) -> Box<Pending> {
         let mut p = pop_spare().unwrap_or_else(Pending::fresh);
-        p.owner = owner;
-        p.buf = request.buf;
+        debug_assert!(
+            matches!(p.owner, Owner::Nobody) && p.buf.is_empty(),
+            "an unused request holds nothing"
+        );
+        // So there is nothing to drop, which is not worth asking each time.
+        mem::forget(mem::replace(&mut p.owner, owner));
+        mem::forget(mem::replace(&mut p.buf, request.buf));
         p.token = request.token;
         p.sector = request.sector;
         p.sectors = request.sectors;
@@ -140,6 +150,8 @@ impl Pending {
             fua: false,
             nowait: false,
             behind: None,
+            tag: None,
+            locks_zone: false,
             spares: 0,
             next: ptr::null_mut(),
         })
@@ -192,9 +204,12 @@ impl Pending {
     /// Ends the request and tells the caller, unless it is a part of one whose other parts are still on their way.
     #[inline(always)]
     pub(super) fn end(mut self: Box<Pending>, result: Result<Output, RequestError>, counted: Counted) {
-        let buf = std::mem::take(&mut self.buf);
+        if self.tag.is_some() {
+            return self.end_with_tag(result);
+        }
+        let buf = mem::take(&mut self.buf);
         let (token, sector) = (self.token, self.sector);
-        let owner = std::mem::take(&mut self.owner);
+        let owner = mem::take(&mut self.owner);
         // Before the completion function runs, so that it finds the memory for its next request.
         self.recycle();
         match owner {
@@ -202,6 +217,19 @@ impl Pending {
             Owner::Split(split) => split.end_part(sector, result),
             Owner::Nobody => unreachable!("a request has an owner until it ends"),
         }
+    }
+}
+
+impl Pending {
+    /// Ends a request that has been scheduled: its submit has counted it, whoever sees its end.
+    #[cold]
+    #[inline(never)]
+    fn end_with_tag(mut self: Box<Pending>, result: Result<Output, RequestError>) {
+        if let Some(scheduler) = self.tag.take() {
+            let locked = std::mem::take(&mut self.locks_zone);
+            scheduler.ended(locked.then_some(self.sector));
+        }
+        self.end(result, Counted::Yes);
     }
 }
 

@@ -70,6 +70,9 @@ impl Volume {
             state.zones_left = 1;
             state.purpose = Some(purpose);
         }
+        if aborts && self.policy.is(WriteMode::ZoneLock) {
+            self.abort_scheduled(None);
+        }
         self.hold_zones(now, aborts);
     }
 
@@ -158,6 +161,8 @@ impl Volume {
                 self.ready.push(zone);
             }
         }
+        // Writes in the scheduler that met a held zone, or are to go on in another mode than `zone-lock`.
+        self.zone_lock.look_again();
         let mut state = self.quiesce.lock();
         state.under_way = false;
         self.quiesce_behind.store(!state.behind.is_empty(), Ordering::Release);

@@ -14,7 +14,7 @@ use zonal_core::plug::{Admission, Item, Kind, WriteKind};
 use zonal_core::{Nanos, Op, RequestError, SECTOR_BYTES, Sector, Sectors, ZoneIndex};
 
 /// Which way a checked request goes.
-enum Route {
+pub(super) enum Route {
     /// To the device as it is.
     Plain,
     /// Through the plug of this zone.
@@ -72,7 +72,21 @@ impl Volume {
 
     /// Sends a checked request on its way. `slot` holds it on entry and nothing on return.
     #[inline]
-    fn take(&self, now: Nanos, route: Route, slot: &mut Option<Context>) -> Fate {
+    pub(super) fn take(&self, now: Nanos, route: Route, slot: &mut Option<Context>) -> Fate {
+        if !self.policy.is(WriteMode::ZoneLock) {
+            return self.go(now, route, slot);
+        }
+        if self.is_scheduled(&route, one(slot)) {
+            return self.schedule(now, take_one(slot));
+        }
+        let fate = self.go(now, route, slot);
+        // What was in the way of a scheduled write may have ended already, without a tag to tell.
+        self.zone_lock.look_again();
+        fate
+    }
+
+    #[inline]
+    fn go(&self, now: Nanos, route: Route, slot: &mut Option<Context>) -> Fate {
         match route {
             Route::Plug(zone) => self.write(now, zone, slot),
             Route::Plain => self.pass(now, slot),
@@ -191,13 +205,13 @@ impl Volume {
     #[inline]
     fn pass(&self, now: Nanos, slot: &mut Option<Context>) -> Fate {
         self.prefer_writes_of_zeroes(one(slot));
-        let Some(result) = self.issue(now, slot) else { return Fate::Later };
-        match result {
+        match self.issue(now, slot) {
+            None => Fate::Later,
             // The usual answer, told apart from the others so that it is not copied from place to place.
-            Ok(Output::Done) if single(slot).is_some_and(|p| self.ends_with_this_command(p)) => {
+            Some(Ok(Output::Done)) if single(slot).is_some_and(|p| self.ends_with_this_command(p)) => {
                 end_here(slot, Ok(Output::Done))
             }
-            mut result => {
+            Some(mut result) => {
                 self.completed(now, slot, &mut result);
                 Fate::Later
             }
@@ -302,11 +316,11 @@ impl Volume {
     #[inline]
     fn issue_first(&self, now: Nanos, zone: ZoneIndex, slot: &mut Option<Context>) -> Fate {
         self.prefer_writes_of_zeroes(one(slot));
-        let Some(result) = self.issue(now, slot) else { return Fate::Later };
         // Read while the write is in flight: the mode is not switched then.
         let has_token = self.policy.is(WriteMode::Qd1);
-        match result {
-            Ok(Output::Done)
+        match self.issue(now, slot) {
+            None => Fate::Later,
+            Some(Ok(Output::Done))
                 if single(slot).is_some_and(|p| self.ends_with_this_command(p))
                     && self.complete_unqueued(zone) =>
             {
@@ -319,7 +333,7 @@ impl Volume {
                     end_here(slot, Ok(Output::Done))
                 }
             }
-            mut result => {
+            Some(mut result) => {
                 self.completed(now, slot, &mut result);
                 Fate::Later
             }

@@ -617,6 +617,7 @@ impl Volume {
             return None;
         }
         match self.offer(now, queue, slot) {
+            Submitted::Done(Ok(Output::Done)) => Some(Ok(Output::Done)),
             Submitted::Done(result) => Some(result),
             Submitted::Pending => None,
             Submitted::Busy => {
@@ -650,6 +651,10 @@ impl Volume {
             Submitted::Pending => {
                 self.counters.line().add(Counter::Commands, 1);
                 Submitted::Pending
+            }
+            Submitted::Done(Ok(Output::Done)) => {
+                self.counters.line().add(Counter::Commands, 1);
+                Submitted::Done(Ok(Output::Done))
             }
             done => {
                 self.counters.line().add(Counter::Commands, 1);

@@ -274,7 +274,8 @@ impl Case {
     }
 }
 
-fn number(name: &str, default: u64) -> u64 {
+/// A number from the environment.
+pub fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |v| v.parse().unwrap_or_else(|_| panic!("{name}={v}")))
 }
 

@@ -4,6 +4,7 @@
 //! flusher notes what was answered before each flush. So the notes are a lower and an upper bound at any moment, whatever
 //! the threads do meanwhile.
 
+use crate::crash::number;
 use crate::drive;
 use parking_lot::Mutex;
 use rand::{Rng, RngExt, SeedableRng};
@@ -254,8 +255,8 @@ fn case(seed: u64) -> Result<(), String> {
 #[test]
 fn power_cuts_under_several_threads_keep_the_promise() {
     // Schedules are not repeatable; the number gives the same work again, which mostly suffices.
-    let cases = std::env::var("ZONAL_CUTS").map_or(40, |v| v.parse::<u64>().unwrap() / 10);
-    for seed in 0..cases {
+    let first = number("ZONAL_CUT_SEED", 0);
+    for seed in first..first + number("ZONAL_CUTS", 400) / 10 {
         case(seed).unwrap_or_else(|e| panic!("case {seed}: {e}"));
     }
 }

@@ -1,0 +1,132 @@
+//! The scheduler that was there before plugs: what it does well, and what plugs were made to end.
+
+use super::*;
+use zonal_core::Nanos;
+
+fn zone_lock(nr_requests: u32, merge: bool) -> Rig {
+    let options =
+        VolumeOptions { mode: Some(WriteMode::ZoneLock), merge, nr_requests, ..VolumeOptions::default() };
+    Rig::on(Arc::new(Script::new(script::info())), options)
+}
+
+fn pending_ops(rig: &Rig) -> Vec<(Op, u32)> {
+    rig.script.pending().iter().map(|s| (s.op, s.zone.0)).collect()
+}
+
+#[test]
+fn u22_writes_that_wait_for_one_zone_take_every_tag_and_hold_up_reads() {
+    for (mode, reads_wait) in
+        [(WriteMode::ZoneLock, true), (WriteMode::PerZone, false), (WriteMode::Qd1, false)]
+    {
+        let options =
+            VolumeOptions { mode: Some(mode), merge: false, nr_requests: 8, ..VolumeOptions::default() };
+        let rig = Rig::on(Arc::new(Script::new(script::info())), options);
+        for n in 0..8 {
+            rig.write(1, n * 2, 2);
+        }
+        let read = rig.submit(Request::read(rig.sector(3, 0), 2, payload(0, 2)));
+        assert_eq!(pending_ops(&rig).contains(&(Op::Read, 3)), !reads_wait, "{mode}");
+        rig.settle();
+        assert!(rig.end(read).unwrap().is_ok(), "{mode}");
+    }
+}
+
+#[test]
+fn u22_tags_are_given_back_whatever_becomes_of_a_request() {
+    let rig = zone_lock(4, true);
+    for round in 0..3 {
+        let at = round * 4;
+        rig.write(1, at, 2);
+        rig.write(1, 60, 2);
+        rig.submit(Request::read(rig.sector(2, 0), 2, payload(0, 2)));
+        rig.append(3, 2);
+        rig.write(1, at + 2, 2);
+        rig.settle();
+    }
+    let bad = rig.write(4, 0, 2);
+    let behind = rig.write(4, 2, 2);
+    rig.script.finish(rig.script.pending()[0].id, MEDIUM);
+    rig.settle();
+    assert!(rig.end(bad).unwrap().is_err() && rig.end(behind).unwrap().is_err());
+    rig.write(5, 0, 2);
+    rig.write(5, 2, 2);
+    rig.reset(5);
+    rig.submit(Request::reset_all());
+    rig.settle();
+    assert_eq!(rig.volume.tags(), (0, 4));
+    let again = rig.write(4, 0, 2);
+    rig.settle();
+    assert_eq!(rig.end(again), Some(DONE));
+}
+
+#[test]
+fn u23_one_write_a_zone_goes_out_and_the_rest_in_order_of_address() {
+    let rig = zone_lock(16, false);
+    let first = rig.write(1, 0, 4);
+    // In the wrong order: the scheduler sorts what waits.
+    let waiting = [8, 4, 12].map(|at| rig.write(1, at, 4));
+    assert_eq!(pending_ops(&rig), [(Op::Write, 1)]);
+    let other = rig.write(2, 0, 4);
+    assert_eq!(pending_ops(&rig).len(), 2, "another zone's goes out at once");
+    rig.settle();
+    assert_eq!(rig.ends([first, other]), [DONE; 2]);
+    assert_eq!(rig.ends(waiting), [DONE; 3]);
+}
+
+#[test]
+fn u23_writes_that_wait_share_a_command() {
+    let rig = zone_lock(16, true);
+    let tokens = [0, 4, 8, 12].map(|at| rig.write(1, at, 4));
+    rig.step(Answer::Obey);
+    let waiting = rig.script.pending();
+    assert_eq!((waiting.len(), waiting[0].offset, waiting[0].sectors), (1, 4, 12));
+    rig.settle();
+    assert_eq!(rig.ends(tokens), [DONE; 4]);
+    assert_eq!(rig.volume.tags().0, 0);
+}
+
+#[test]
+fn u23_reset_aborts_what_waits_in_the_scheduler_and_outside_of_it() {
+    let rig = zone_lock(2, false);
+    let [first, inside, outside] = [0, 4, 8].map(|at| rig.write(1, at, 4));
+    let other = rig.write(2, 0, 4);
+    let reset = rig.reset(1);
+    assert_eq!(rig.ends([inside, outside]), [aborted(1), aborted(1)]);
+    rig.settle();
+    assert_eq!(rig.ends([first, reset, other]), [DONE; 3]);
+    assert_eq!(rig.volume.tags(), (0, 2));
+}
+
+#[test]
+fn h44_switch_from_and_to_the_scheduler_keeps_what_waits() {
+    for to in [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append] {
+        let rig = zone_lock(3, false);
+        let before = [(1, 0), (1, 4), (1, 8), (2, 0), (2, 4)].map(|(z, at)| rig.write(z, at, 4));
+        rig.volume.switch_mode(Nanos(0), to).unwrap();
+        let after = [(1, 12), (3, 0)].map(|(z, at)| rig.write(z, at, 4));
+        rig.settle();
+        assert_eq!(rig.volume.mode().0, to);
+        assert_eq!((rig.ends(before), rig.ends(after)), ([DONE; 5], [DONE; 2]), "{to}");
+        let more = [(1, 16), (1, 20), (3, 4)].map(|(z, at)| rig.write(z, at, 4));
+        rig.volume.switch_mode(Nanos(0), WriteMode::ZoneLock).unwrap();
+        let late = [(1, 24), (4, 0)].map(|(z, at)| rig.write(z, at, 4));
+        rig.settle();
+        assert_eq!((rig.ends(more), rig.ends(late)), ([DONE; 3], [DONE; 2]), "{to}");
+        assert_eq!((rig.volume.mode().0, rig.volume.tags().0), (WriteMode::ZoneLock, 0));
+    }
+}
+
+/// What was in the way, a report, has no tag that says so at its end, and by then the scheduler's mode is over.
+#[test]
+fn u24_switch_away_lets_go_what_the_scheduler_still_has() {
+    for to in [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append] {
+        let rig = zone_lock(4, false);
+        rig.volume.resync(Nanos(0), ZoneIndex(1));
+        let writes = [rig.write(1, 0, 2), rig.write(1, 2, 2)];
+        assert_eq!(rig.asked(), []);
+        rig.volume.switch_mode(Nanos(0), to).unwrap();
+        rig.settle();
+        assert_eq!((rig.volume.mode().0, rig.volume.tags()), (to, (0, 4)));
+        assert_eq!(rig.ends(writes), [DONE; 2]);
+    }
+}

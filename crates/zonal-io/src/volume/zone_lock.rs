@@ -1,0 +1,270 @@
+//! Mode `zone-lock`: a deadline scheduler before the plugs, as Linux had it before zone write plugging.
+//!
+//! Every read and write takes a tag, of which there are `nr_requests`, and keeps it until it ends; who finds none waits
+//! outside, in order of arrival. With a tag a request waits in the scheduler, sorted by address, and leaves it in batches;
+//! a write locks its zone until it has ended, and others of that zone are passed over. So writes that wait for one zone can
+//! take every tag and hold up reads: what plugs were made to end, and what they are to be compared with.
+//!
+//! Flushes, management and requests that do not wait go past it. A write that leaves the scheduler meets its zone's plug
+//! like any other, so recovery, resets and switches of the mode are the same in every mode.
+
+use super::Volume;
+use super::channel::TURN_MAX;
+use super::counters::Counter;
+use super::mode::WriteMode;
+use super::pending::{Merged, Pending};
+use super::submit::{Fate, Route, one};
+use crate::device::{Context, ContextKind, DeviceInfo};
+use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
+use std::collections::{HashMap, VecDeque};
+use zonal_core::plug::{Admission, WriteKind};
+use zonal_core::scheduler::{Direction, Dispatched, Limits, Options, Request, Scheduler};
+use zonal_core::{Geometry, Nanos, Op, Sector, Sectors, ZoneIndex};
+
+/// Tags unless set otherwise: what the block layer gives a scheduler over a queue of 128.
+pub(super) const NR_REQUESTS: u32 = 256;
+
+/// The scheduler of a volume, and what waits for it.
+pub(crate) struct ZoneLock {
+    geometry: Geometry,
+    state: Mutex<State>,
+    /// Something may be dispatched or waits for a tag: what a poll reads.
+    has_work: AtomicBool,
+}
+
+struct State {
+    scheduler: Scheduler<Box<Pending>>,
+    /// Without a tag, in order of arrival.
+    outside: VecDeque<Box<Pending>>,
+    tags: u32,
+    tags_used: u32,
+    /// Zones that a write has locked, and how many requests its command carries.
+    locked: HashMap<ZoneIndex, u32>,
+}
+
+impl ZoneLock {
+    pub(super) fn new(info: &DeviceInfo, tags: u32) -> Arc<ZoneLock> {
+        let limits = Limits {
+            zone_size: info.geometry.zone_size(),
+            sectors_max: Sectors(info.command_sectors_max.into()),
+            rotational: info.rotational,
+        };
+        let state = State {
+            scheduler: Scheduler::new(Options::default(), limits),
+            outside: VecDeque::new(),
+            tags: tags.max(1),
+            tags_used: 0,
+            locked: HashMap::new(),
+        };
+        Arc::new(ZoneLock {
+            geometry: info.geometry,
+            state: Mutex::new(state),
+            has_work: AtomicBool::new(false),
+        })
+    }
+
+    /// A request with a tag has ended; `locked` is a sector of the zone that it had locked.
+    pub(super) fn ended(&self, locked: Option<Sector>) {
+        let mut state = self.state.lock();
+        state.tags_used -= 1;
+        if let Some(zone) = locked.map(|s| self.geometry.zone_of(s))
+            && let Some(left) = state.locked.get_mut(&zone)
+        {
+            *left -= 1;
+            if *left == 0 {
+                state.locked.remove(&zone);
+            }
+        }
+        self.has_work.store(true, Ordering::Release);
+    }
+
+    /// Tags in use and in all.
+    pub(super) fn tags(&self) -> (u32, u32) {
+        let state = self.state.lock();
+        (state.tags_used, state.tags)
+    }
+
+    /// Something may go that could not before.
+    pub(super) fn look_again(&self) {
+        self.has_work.store(true, Ordering::Release);
+    }
+
+    pub(super) fn has_work(&self) -> bool {
+        self.has_work.load(Ordering::Acquire)
+    }
+}
+
+impl State {
+    /// Gives free tags to those that came first.
+    fn admit(&mut self, volume: &Volume, now: Nanos) {
+        while self.tags_used < self.tags
+            && let Some(mut pending) = self.outside.pop_front()
+        {
+            self.tags_used += 1;
+            pending.tag = Some(volume.zone_lock.clone());
+            self.scheduler.insert(now, volume.scheduled(pending));
+        }
+    }
+}
+
+impl Volume {
+    /// Whether a request goes through the scheduler.
+    #[inline]
+    pub(super) fn is_scheduled(&self, route: &Route, request: &Pending) -> bool {
+        let waits =
+            matches!(request.op, Op::Read | Op::Write | Op::WriteZeroes | Op::Append) && !request.nowait;
+        waits && matches!(route, Route::Plain | Route::Plug(_)) && request.tag.is_none()
+    }
+
+    /// Puts a read or write in line.
+    pub(super) fn schedule(&self, now: Nanos, pending: Box<Pending>) -> Fate {
+        let mut state = self.zone_lock.state.lock();
+        state.outside.push_back(pending);
+        drop(state);
+        self.zone_lock.has_work.store(true, Ordering::Release);
+        self.dispatch_scheduled(now);
+        Fate::Later
+    }
+
+    fn scheduled(&self, pending: Box<Pending>) -> Request<Box<Pending>> {
+        let zone = self.info.geometry.zone_of(pending.sector);
+        let is_write = pending.op != Op::Read;
+        let zone = Some(zone).filter(|&z| is_write && !self.info.geometry.is_conventional(z));
+        Request {
+            direction: if is_write { Direction::Write } else { Direction::Read },
+            sector: pending.sector,
+            sectors: Sectors(pending.sectors.into()),
+            zone,
+            mergeable: zone.is_some()
+                && pending.op == Op::Write
+                && !pending.fua
+                && pending.sectors <= self.merge_sectors_max,
+            token: pending,
+        }
+    }
+
+    /// Sends to the device what may go, up to a turn; returns whether anything went.
+    pub(super) fn dispatch_scheduled(&self, now: Nanos) -> bool {
+        let mut sent = 0;
+        while self.zone_lock.has_work.swap(false, Ordering::AcqRel) {
+            while let Some(next) = self.next_scheduled(now) {
+                self.dispatch(now, next);
+                sent += 1;
+                if sent >= TURN_MAX {
+                    self.zone_lock.has_work.store(true, Ordering::Release);
+                    return true;
+                }
+            }
+        }
+        sent > 0
+    }
+
+    /// The next request that may go, with its zone locked.
+    fn next_scheduled(&self, now: Nanos) -> Option<Dispatched<Box<Pending>>> {
+        let mut state = self.zone_lock.state.lock();
+        let state = &mut *state;
+        // In another mode what is left goes the way of that one.
+        let is_on = self.policy.is(WriteMode::ZoneLock);
+        state.admit(self, now);
+        // What a full queue has turned away goes first: the device has no room for more.
+        if is_on && !self.stalled.is_empty() {
+            return None;
+        }
+        let State { scheduler, locked, .. } = state;
+        let is_locked = |zone: ZoneIndex| {
+            let word = self.load(zone);
+            // A zone in doubt takes one, which makes it ask again where it gave up.
+            let waits = word.waits() && !word.recovers();
+            is_on && (locked.contains_key(&zone) || word.in_flight() > 0 || waits)
+        };
+        let next = scheduler.dispatch(now, is_locked)?;
+        if let Some(zone) = next.zone {
+            *locked.entry(zone).or_default() += next.parts.len() as u32;
+        }
+        Some(next)
+    }
+
+    fn dispatch(&self, now: Nanos, Dispatched { zone, sectors, parts, .. }: Dispatched<Box<Pending>>) {
+        let mut parts: Vec<Box<Pending>> = parts.into_iter().collect();
+        parts.iter_mut().for_each(|p| p.locks_zone = zone.is_some());
+        if let (Some(zone), 2..) = (zone, parts.len())
+            && self.policy.is(WriteMode::ZoneLock)
+        {
+            return self.dispatch_merged(now, zone, sectors.0 as u32, parts);
+        }
+        for part in parts {
+            let route = match zone {
+                Some(zone) => Route::Plug(zone),
+                None => Route::Plain,
+            };
+            self.take(now, route, &mut Some(Context::one(part)));
+        }
+    }
+
+    /// Issues writes that share a command, if their zone takes them as one, and one by one otherwise.
+    fn dispatch_merged(&self, now: Nanos, zone: ZoneIndex, sectors: u32, parts: Vec<Box<Pending>>) {
+        let kind = WriteKind::At(self.info.geometry.offset_of(parts[0].sector));
+        let word = self.load(zone);
+        let admitted = match word.admit(kind, sectors, &self.rules(zone)) {
+            Admission::Issue(next, at) => self.exchange(zone, word, next).is_ok().then_some(at),
+            Admission::Wait | Admission::Refuse(_) => None,
+        };
+        let Some(at) = admitted else {
+            for part in parts {
+                self.write(now, zone, &mut Some(Context::one(part)));
+            }
+            return;
+        };
+        let mut merged = Merged { sectors, ..Merged::default() };
+        for part in parts {
+            let mut slot = Some(Context::one(part));
+            self.place(zone, at, one(&mut slot));
+            if let Some(Context(ContextKind::One(part))) = slot {
+                merged.segments.push(part.segment(part.sectors));
+                merged.parts.push(part);
+            }
+        }
+        self.counters.line().add(Counter::Merged, merged.parts.len() as u64 - 1);
+        let mut slot = Some(Context(ContextKind::Merged(Box::new(merged))));
+        if let Some(mut result) = self.issue(now, &mut slot) {
+            self.completed(now, &mut slot, &mut result);
+        }
+    }
+
+    /// Aborts the writes of a zone that have not left the scheduler, or of all zones: a reset or finish has come.
+    pub(super) fn abort_scheduled(&self, zone: Option<ZoneIndex>) {
+        let mut state = self.zone_lock.state.lock();
+        let zone_of = |p: &Pending| self.info.geometry.zone_of(p.sector);
+        let concerned = |p: &Pending| {
+            let at = zone_of(p);
+            p.op != Op::Read && !self.info.geometry.is_conventional(at) && zone.is_none_or(|z| z == at)
+        };
+        let mut aborted = Vec::new();
+        match zone {
+            Some(zone) => aborted.extend(state.scheduler.remove_zone(zone)),
+            None => {
+                let zones = self.info.geometry.conventional_zones()..self.info.geometry.zones();
+                zones.for_each(|z| aborted.extend(state.scheduler.remove_zone(ZoneIndex(z))));
+            }
+        }
+        let (gone, stay) = std::mem::take(&mut state.outside).into_iter().partition(|p| concerned(p));
+        state.outside = stay;
+        let gone: VecDeque<Box<Pending>> = gone;
+        // To end with a tag like the others.
+        state.tags_used += gone.len() as u32;
+        drop(state);
+        for mut pending in gone {
+            pending.tag = Some(self.zone_lock.clone());
+            aborted.push(pending);
+        }
+        for pending in aborted {
+            let zone = zone_of(&pending);
+            self.abort(zone, vec![pending]);
+        }
+    }
+
+    /// Tags of mode `zone-lock` in use, and how many there are.
+    pub fn tags(&self) -> (u32, u32) {
+        self.zone_lock.tags()
+    }
+}
