@@ -135,7 +135,9 @@ fn h44_switch_with_appends_in_flight_changes_how_the_next_ones_go_out() {
     assert_eq!(rig.script.pending().len(), 4, "native ones go side by side");
     rig.volume.switch_mode(Nanos(0), WriteMode::PerZone).unwrap();
     let later = [0; 2].map(|_| rig.append(1, 4));
-    (0..4).for_each(|_| drop(rig.step(Answer::Obey)));
+    for _ in 0..4 {
+        rig.step(Answer::Obey);
+    }
     let pending = rig.script.pending();
     assert_eq!((pending.len(), pending[0].op), (1, Op::Write), "emulated ones do not");
     rig.settle();
