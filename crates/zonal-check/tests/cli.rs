@@ -293,6 +293,7 @@ fn bench_refuses_what_it_cannot_run() {
         ("bench --device null: --name=a --set rw", "not OPTION=VALUE"),
         ("bench --device null: --name=a --set rw=up", "rw=up"),
         ("bench --device null: --name=a --write-mode fast", "unknown write mode"),
+        ("bench --device null: --name=a --fault no-such.toml", "fault plan no-such.toml: "),
         ("bench --device null: --name=a --output-format=xml", "xml"),
         ("bench --device null:zone_size=1M,size=4M --name=a --zonemode=zbd --size=1M --offset=8M", "job a: "),
     ] {
@@ -302,6 +303,23 @@ fn bench_refuses_what_it_cannot_run() {
     refused(dir.path(), "bench --device missing --name=a --rw=read", DEVICE);
     refused(dir.path(), "bench --device null:sise=1 --name=a --rw=read", DEVICE);
     refused(dir.path(), "bench --device null:zone_append_max_sectors=0 --write-mode append --name=a", DEVICE);
+}
+
+#[test]
+fn bench_under_faults_that_are_not_executed_loses_nothing_in_any_mode() {
+    let dir = drive();
+    let plan = "[[rule]]\non = \"writes\"\nevery = 97\nfault = \"attention\"\n";
+    fs::write(dir.path().join("plan.toml"), plan).unwrap();
+    for mode in ["zone-lock", "per-zone", "qd1", "append"] {
+        let line = format!(
+            "bench --device d --fault plan.toml --write-mode {mode} --output-format=json --name=a --rw=write \
+             --zonemode=zbd --bs=16k --iodepth=16 --offset=4z --size=8z --io_size=8M --verify=crc32c"
+        );
+        let report: serde_json::Value = serde_json::from_str(&zonal(dir.path(), &line)).unwrap();
+        let path = &report["zonal"]["modes"][0]["statistics"];
+        assert!(path["redriven"].as_u64() > Some(0), "{mode}: {report}");
+        assert_eq!(path["failed"], 0, "{mode}: {report}");
+    }
 }
 
 #[test]

@@ -46,6 +46,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use zonal_io::control::ControlServer;
 use zonal_io::device::{Device, DeviceInfo};
+use zonal_io::fault::{self, Fault};
 use zonal_io::volume::{Volume, VolumeOptions, WriteMode};
 
 /// Opens a device, once a write mode and once more where [`Reopen::Again`] asks for it.
@@ -72,6 +73,8 @@ pub struct BenchOptions {
     pub modes: Vec<WriteMode>,
     /// How the bare device is had to verify it.
     pub reopen: Reopen,
+    /// Faults of the device while the jobs run. What they leave is verified on the device without them.
+    pub fault: Option<fault::Plan>,
     /// Whether waiting contiguous writes share commands.
     pub merge: bool,
     /// Show progress on standard error, if that is a terminal.
@@ -87,6 +90,7 @@ impl BenchOptions {
             jobs,
             modes: Vec::new(),
             reopen: Reopen::default(),
+            fault: None,
             merge: true,
             progress: false,
             control: false,
@@ -124,21 +128,25 @@ fn run_mode(
     mode: Option<WriteMode>,
     start: Start,
 ) -> Result<ModeReport, BenchError> {
-    let device = open().map_err(BenchError::Device)?;
-    let info = device.info().clone();
+    let bare = open().map_err(BenchError::Device)?;
+    let info = bare.info().clone();
     let in_effect = mode.unwrap_or_else(|| WriteMode::for_device(&info).0);
     let mut plan = Plan::new(options.jobs.jobs(), &info, in_effect)
         .map_err(|(job, error)| BenchError::Plan { job, error })?;
     if start == Start::Erased {
         prepare::tell_logs_apart(&mut plan, in_effect);
     }
-    let has_data = prepare::keeps_data(&*device);
+    let has_data = prepare::keeps_data(&*bare);
     check_verify(&plan, &info, has_data)?;
     if start == Start::Erased {
-        prepare::erase(&*device)?;
+        prepare::erase(&*bare)?;
     }
     let zones_options = plan.zones_options(in_effect);
-    let zones = prepare::zones(&*device, &mut plan, zones_options)?;
+    let zones = prepare::zones(&*bare, &mut plan, zones_options)?;
+    let device: Arc<dyn Device> = match &options.fault {
+        Some(faults) => Arc::new(Fault::new(bare.clone(), faults.clone())),
+        None => bare.clone(),
+    };
     let volume = Arc::new(Volume::open(
         device,
         VolumeOptions { mode, merge: options.merge, ..VolumeOptions::default() },
@@ -173,10 +181,9 @@ fn run_mode(
         notes: plan.notes,
         verify: None,
     };
-    let device = volume.device().clone();
     drop((control, volume));
     if !done.recorders.is_empty() {
-        report.verify = Some(verify(open, options, device, &done.recorders, &zones, &mut report.jobs)?);
+        report.verify = Some(verify(open, options, bare, &done.recorders, &zones, &mut report.jobs)?);
     }
     Ok(report)
 }

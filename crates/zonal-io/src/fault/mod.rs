@@ -40,6 +40,10 @@ use crate::device::{
 };
 use crate::sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering};
 use state::State;
+use std::error::Error;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 use std::time::Duration;
 use zonal_core::{Nanos, ZoneError, ZoneIndex};
 
@@ -84,6 +88,19 @@ pub struct Fault {
 /// A rule of a [`Fault`]: the rules of its plan from 0 on, then the injected ones in their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RuleId(pub usize);
+
+/// Reads a plan from a file.
+///
+/// # Errors
+/// What is wrong, with the file and the place in it.
+pub fn read_plan(path: &Path) -> Result<Plan, Box<dyn Error + Send + Sync>> {
+    let named = |error: &dyn Error| format!("fault plan {}: {error}", path.display());
+    let mut text = String::new();
+    let file = File::open(path).map_err(|e| named(&e))?;
+    // One byte more than there may be: the plan itself says that it is too long.
+    file.take(TEXT_MAX as u64 + 1).read_to_string(&mut text).map_err(|e| named(&e))?;
+    Ok(Plan::parse(&text).map_err(|e| named(&e))?)
+}
 
 impl Fault {
     /// Lets `inner` misbehave as `plan` says.

@@ -9,7 +9,7 @@ use crate::linear::Linear;
 use crate::trace::Trace;
 use std::error::Error;
 use std::fs::File;
-use std::io::{self, BufWriter, Read};
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zonal_core::Personality;
@@ -75,7 +75,7 @@ pub(super) fn register(registry: &mut Registry) {
         options.finish()?;
         let name = part.name_from_here().to_owned();
         Ok(Box::new(move |inner| {
-            let mut plan = file.map_or_else(|| Ok(fault::Plan::default()), |file| read_plan(&file))?;
+            let mut plan = file.map_or_else(|| Ok(fault::Plan::default()), |file| fault::read_plan(&file))?;
             plan.rules.extend(rates);
             plan.seed = seed.unwrap_or(plan.seed);
             Ok(Arc::new(Fault::new(inner, plan).named(&name)))
@@ -94,15 +94,6 @@ fn fault_rates(part: &Part<'_>, options: &mut Options<'_>) -> Result<Vec<Rule>, 
         rules.push(kind.rule(rate, fault::TIME_OUT));
     }
     Ok(rules)
-}
-
-fn read_plan(path: &Path) -> Result<fault::Plan, Box<dyn Error + Send + Sync>> {
-    let named = |error: &dyn Error| format!("fault plan {}: {error}", path.display());
-    let mut text = String::new();
-    let file = File::open(path).map_err(|e| named(&e))?;
-    // One byte more than there may be: the plan itself says that it is too long.
-    file.take(fault::TEXT_MAX as u64 + 1).read_to_string(&mut text).map_err(|e| named(&e))?;
-    Ok(fault::Plan::parse(&text).map_err(|e| named(&e))?)
 }
 
 /// The file could be the very image that is traced: replaced only if asked for.

@@ -54,7 +54,9 @@ impl Volume {
         begin_call();
         let line = self.counters.line();
         line.add(Counter::Requests, 1);
-        line.add(Counter::Sectors, pending.sectors.into());
+        // A report's length is a number of zones.
+        let sectors = if pending.op == Op::Report { 0 } else { pending.sectors };
+        line.add(Counter::Sectors, sectors.into());
         let route = match self.channels.has(channel) {
             true => self.check(&pending),
             false => Err(RequestError::Invalid("the channel is another volume's")),

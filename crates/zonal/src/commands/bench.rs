@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use zonal_bench::job::{Environment, JobError, JobFile, JobParser, TEXT_BYTES_MAX, ignored};
 use zonal_bench::{BenchError, BenchOptions, Detail, Reopen, Report};
+use zonal_io::fault::read_plan;
 use zonal_io::registry::Registry;
 use zonal_io::volume::WriteMode;
 
@@ -28,6 +29,11 @@ pub(crate) struct Bench {
     /// device is reset before each, and a table compares them. `zonal help modes` says what they do.
     #[arg(long, value_name = "MODES", value_delimiter = ',')]
     write_mode: Vec<WriteMode>,
+    /// Let the device fail as this plan says while the jobs run; see docs/FAULT.md
+    ///
+    /// What the jobs leave is verified on the device without faults.
+    #[arg(long, value_name = "PLAN")]
+    fault: Option<PathBuf>,
     /// Do not let waiting contiguous writes share commands
     #[arg(long)]
     no_merge: bool,
@@ -168,6 +174,9 @@ fn execute(arguments: &Bench, jobs: JobFile, device: &str) -> Result<Report, Fai
     let mut options = BenchOptions::new(jobs);
     options.modes.clone_from(&arguments.write_mode);
     options.merge = !arguments.no_merge;
+    if let Some(plan) = &arguments.fault {
+        options.fault = Some(read_plan(plan).map_err(|e| anyhow!(e)).or_exit(Exit::Usage)?);
+    }
     options.reopen = reopen(device);
     options.progress = true;
     options.control = true;
