@@ -95,6 +95,13 @@ fn info_tells_the_device_and_the_write_mode_and_why() {
     assert!(text.ends_with("write mode             append: the device has native zone append\n"), "{text}");
     let info: serde_json::Value = serde_json::from_str(&zonal(dir.path(), "info d --json")).unwrap();
     assert_eq!(info["mode"], "append");
+    for (device, mode) in [
+        ("null:rotational=1", "qd1: the device is rotational\n"),
+        ("null:zone_append_max_sectors=0", "per-zone: the device has no native zone append\n"),
+    ] {
+        let text = zonal(dir.path(), &format!("info {device}"));
+        assert!(text.ends_with(&format!(" {mode}")), "{text}");
+    }
     assert_eq!(info["device"]["size"], 1 << 30);
 }
 
@@ -308,7 +315,7 @@ fn bench_refuses_what_it_cannot_run() {
 #[test]
 fn bench_under_faults_that_are_not_executed_loses_nothing_in_any_mode() {
     let dir = drive();
-    let plan = "[[rule]]\non = \"writes\"\nevery = 97\nfault = \"attention\"\n";
+    let plan = "[[rule]]\non = \"writes\"\nevery = 7\nfault = \"attention\"\n";
     fs::write(dir.path().join("plan.toml"), plan).unwrap();
     for mode in ["zone-lock", "per-zone", "qd1", "append"] {
         let line = format!(
@@ -421,6 +428,25 @@ fn unknown_commands_and_options_are_usage_errors() {
     let mut odd = Command::new(program::zonal());
     odd.arg(std::ffi::OsStr::from_encoded(b"\xff\xfe"));
     odd.assert().code(USAGE);
+}
+
+#[test]
+fn mistaken_names_are_told_with_what_to_do() {
+    let dir = drive();
+    // A drive of many gigabytes is not read as a job file.
+    zonal(dir.path(), "create big --size 4T");
+    let error = refused(dir.path(), "bench --name=a --rw=write big", USAGE);
+    assert_eq!(error, "zonal: big: an image and no job file; a device is given with --device");
+    let error = refused(dir.path(), "bench --device null: /dev/zero", USAGE);
+    assert!(error.contains("more than 1048576 bytes in a job file"), "{error}");
+    let error = refused(dir.path(), "info image:", DEVICE);
+    assert!(error.ends_with("image needs a path: `image:PATH`"), "{error}");
+    fs::write(dir.path().join("t"), "mine").unwrap();
+    let error = refused(dir.path(), "info trace:file=t+null:", DEVICE);
+    assert!(error.ends_with("t: exists already; with overwrite=1 it is replaced"), "{error}");
+    assert_eq!(fs::read(dir.path().join("t")).unwrap(), b"mine");
+    let error = refused(dir.path(), "report d --offset 2G", USAGE);
+    assert!(error.ends_with("sector 4194304 lies beyond its end, which is at 2097152"), "{error}");
 }
 
 trait FromEncoded {
