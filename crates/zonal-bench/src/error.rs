@@ -192,6 +192,11 @@ pub enum PlanError {
         /// Largest append in bytes.
         append: u64,
     },
+    /// Write mode `append` on a device without zone append.
+    #[error(
+        "write mode append needs native zone append, which the device does not have; take per-zone or qd1"
+    )]
+    NoAppend,
     /// Verification needs blocks that tile the zones.
     #[error("verify needs a block that divides the zone size; {block} does not divide {zone} (bytes)")]
     BlockDoesNotTile {

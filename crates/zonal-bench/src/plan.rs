@@ -413,6 +413,9 @@ fn check_writes(
         return Err(PlanError::BlockAboveZone { block, capacity });
     }
     if mode == WriteMode::Append && sequential && largest > info.append_sectors_max {
+        if info.append_sectors_max == 0 {
+            return Err(PlanError::NoAppend);
+        }
         let (block, append) = (bytes(largest), bytes(info.append_sectors_max));
         return Err(PlanError::BlockAboveAppend { block, append });
     }

@@ -300,6 +300,9 @@ fn jobs_that_do_not_fit_are_refused_with_the_facts() {
         PlanError::OpenZonesAboveDevice { asked: 5, limit: 4 },
     );
     check("--rw=write --zonemode=zbd --bs=8k", PlanError::BlockAboveAppend { block: 8192, append: 4096 });
+    let without = EmulatedOptions { zone_append_max_sectors: 0, ..options() };
+    let error = misfit(&without, WriteMode::Append, "--name=x --rw=write --zonemode=zbd --bs=8k");
+    assert_eq!(error, PlanError::NoAppend);
     check(
         "--rw=write --zonemode=zbd --bs=2M --offset=4z",
         PlanError::BlockAboveZone { block: 2 << 20, capacity: 1 << 20 },

@@ -61,8 +61,14 @@ impl Rig {
 
     /// A volume on `script`, which answers the reports of its opening.
     pub fn on(script: Arc<Script>, options: VolumeOptions) -> Rig {
+        Rig::with(script, options, |volume| volume)
+    }
+
+    /// As [`Rig::on`], with the volume made ready by `prepare`.
+    pub fn with(script: Arc<Script>, options: VolumeOptions, prepare: impl FnOnce(Volume) -> Volume) -> Rig {
         script.style(|_| crate::script::Style::Now(Answer::Obey));
-        let volume = Arc::new(Volume::open(script.clone(), options).expect("the device describes its zones"));
+        let volume = Volume::open(script.clone(), options).expect("the device describes its zones");
+        let volume = Arc::new(prepare(volume));
         script.style(|_| crate::script::Style::Later);
         let ends = Ends::default();
         let noted = ends.clone();

@@ -3,15 +3,21 @@
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use zonal_check::rig::{Rig, tags};
 use zonal_check::script::{Answer, Script, Seen, info};
+use zonal_core::plug::flight::replay;
 use zonal_core::{DeviceError, RequestError, ZoneCondition, ZoneError};
 use zonal_io::device::{Output, Settled};
 use zonal_io::volume::{Request, VolumeOptions, WriteMode};
 
 const ROUNDS: u64 = 400;
+/// The modes with plugs.
+const MODES: [WriteMode; 4] = [WriteMode::PerZone, WriteMode::Qd1, WriteMode::ZoneLock, WriteMode::Append];
 const ZONE: u32 = 1;
+/// Flight records that a volume may write.
+const RECORDS_MAX: u32 = 4;
 
 /// What was submitted: where a positional write should be, and how long it is.
 struct Submitted {
@@ -26,10 +32,13 @@ struct Storm {
 }
 
 impl Storm {
-    fn new(mode: WriteMode, seed: u64) -> Storm {
+    fn new(mode: WriteMode, seed: u64, records: Option<&Path>) -> Storm {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
         let options = VolumeOptions { mode: Some(mode), merge: rng.random_ratio(1, 2), ..Default::default() };
-        let rig = Rig::on(Arc::new(Script::new(info())), options);
+        let rig = Rig::with(Arc::new(Script::new(info())), options, |volume| match records {
+            Some(directory) => volume.recording(directory.to_owned(), RECORDS_MAX),
+            None => volume,
+        });
         Storm { rig, rng, submitted: BTreeMap::new() }
     }
 
@@ -148,9 +157,9 @@ impl Storm {
 #[test]
 fn whatever_is_said_of_a_write_is_true() {
     let mut ends = BTreeMap::new();
-    for mode in [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append] {
+    for mode in MODES {
         for seed in 0..ROUNDS {
-            let mut storm = Storm::new(mode, seed);
+            let mut storm = Storm::new(mode, seed, None);
             let guard = Seed(mode, seed);
             storm.run();
             storm.check();
@@ -189,9 +198,9 @@ impl Drop for Seed {
 
 #[test]
 fn reset_in_the_middle_of_everything_leaves_an_empty_zone() {
-    for mode in [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append] {
+    for mode in MODES {
         for seed in 0..ROUNDS {
-            let mut storm = Storm::new(mode, seed);
+            let mut storm = Storm::new(mode, seed, None);
             let mut tail = 0;
             for _ in 0..4 {
                 storm.submit(&mut tail);
@@ -209,4 +218,63 @@ fn reset_in_the_middle_of_everything_leaves_an_empty_zone() {
             assert!(storm.submitted.keys().all(|&t| storm.rig.end(t).is_some()), "{mode} {seed}");
         }
     }
+}
+
+#[test]
+fn flight_record_of_every_lost_write_can_be_replayed() {
+    let mut replayed = 0;
+    for mode in MODES {
+        for seed in 0..ROUNDS / 4 {
+            let directory = tempfile::tempdir().unwrap();
+            let mut storm = Storm::new(mode, seed, Some(directory.path()));
+            storm.run();
+            storm.rig.rest();
+            let files: Vec<_> = directory.path().read_dir().unwrap().map(|f| f.unwrap().path()).collect();
+            assert!(files.len() <= RECORDS_MAX as usize);
+            assert_eq!(storm.rig.volume.flight_records(), (files.len() as u32, 0));
+            let lost = |e| {
+                matches!(
+                    e,
+                    Err(RequestError::FateUnknown { .. }
+                        | RequestError::GaveUp { .. }
+                        | RequestError::TornAppend { .. })
+                )
+            };
+            let is_lost = storm.submitted.keys().any(|&t| lost(storm.rig.end(t).unwrap()));
+            assert!(!is_lost || !files.is_empty(), "{mode} {seed}: a loss without a record");
+            for file in files {
+                let record = std::fs::read_to_string(&file).unwrap();
+                let calls = replay(&record).unwrap_or_else(|e| panic!("{mode} {seed}: {e}\n{record}"));
+                assert!(calls >= 2, "{record}");
+                replayed += 1;
+            }
+        }
+    }
+    assert!(replayed > 100, "{replayed} records");
+}
+
+/// The canary: a plug that does something else than the recorded one is found out.
+#[test]
+fn flight_record_that_was_changed_does_not_replay() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = VolumeOptions { mode: Some(WriteMode::PerZone), merge: false, ..Default::default() };
+    let recording = |volume: zonal_io::volume::Volume| volume.recording(directory.path().to_owned(), 1);
+    let rig = Rig::with(Arc::new(Script::new(info())), options, recording);
+    let lost = rig.write(ZONE, 0, 4);
+    rig.step(Answer::Torn(2, DeviceError::Medium));
+    rig.settle();
+    assert_eq!(rig.end(lost), Some(Err(RequestError::Device(DeviceError::Medium))));
+    rig.write(ZONE, 2, 4);
+    rig.step(Answer::Refuse(DeviceError::Medium));
+    rig.settle();
+    assert_eq!(rig.volume.flight_records(), (1, 0), "no more than were asked for");
+    let record = std::fs::read_to_string(directory.path().join("0000-zone-1.flight")).unwrap();
+    assert!(record.contains("fail positional:0+4 medium 0 = \n"), "{record}");
+    assert!(record.contains("resynced Sequential 2 = ") && record.contains("Fail:2"), "{record}");
+    assert_eq!(replay(&record), Ok(3), "{record}");
+    for (from, to) in [("Fail:2", "Redrive:0"), ("Resync", "Nothing"), ("medium 0", "busy 0")] {
+        let error = replay(&record.replace(from, to)).unwrap_err();
+        assert!(error.contains("recorded"), "{from}: {error}");
+    }
+    assert!(replay("").is_err() && replay(&record.replace("capacity", "room")).is_err());
 }

@@ -36,8 +36,13 @@ pub(crate) enum Command {
     /// Reset zones: empty them and put their write pointers back to their starts
     Reset(manage::Zones),
     /// Open zones explicitly
+    ///
+    /// A drive keeps zones open while it is in use: when this command ends, those of an image are closed, or empty if
+    /// nothing was written to them. So it shows whether a drive has room for them.
     Open(manage::Zones),
     /// Close open zones
+    ///
+    /// In an image zones are closed when whoever has it open ends; there is nothing to close then.
     Close(manage::Zones),
     /// Finish zones: make them full
     Finish(manage::Zones),

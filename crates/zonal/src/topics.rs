@@ -11,8 +11,9 @@ pub(crate) struct Topic {
 }
 
 /// Every topic.
-pub(crate) const TOPICS: [Topic; 3] = [
+pub(crate) const TOPICS: [Topic; 4] = [
     Topic { name: "devices", about: "How devices are named", text: devices },
+    Topic { name: "modes", about: "How writes get to a device", text: modes },
     Topic { name: "sizes", about: "How sizes and addresses are written", text: sizes },
     Topic { name: "exit-codes", about: "What the program exits with", text: exit_codes },
 ];
@@ -71,6 +72,23 @@ const EMULATED_OPTIONS: [(&str, &str, &str); 20] = [
     ("lock", "zone", "device: one command at a time, as a baseline"),
 ];
 
+fn modes() -> String {
+    "\
+A write mode says how writes to sequential zones get to the device. Without one, the device's properties choose: qd1 if
+it is rotational, append if it has native zone append, per-zone otherwise; `zonal info` says which and why.
+
+  direct     as they come, for a caller who keeps the order; for comparison
+  zone-lock  behind a deadline scheduler that locks the zone of each write, as before there were plugs; for comparison
+  per-zone   one write a zone at a time; contiguous ones that wait share a command
+  qd1        one write of all sequential zones at a time, a zone's waiting ones before those of the next
+  append     native zone appends, several at a time; writes that name their place go one by one
+
+In zone-lock, per-zone and qd1 a zone append becomes a write at the zone's pointer. `zonal bench --write-mode` sets the mode of a
+run, `zonal mode --set` that of a running process; from and to direct it cannot be switched.
+"
+    .to_owned()
+}
+
 fn sizes() -> String {
     "\
 A size is a number of bytes, or a number followed by k, m, g, t or p in either case, for powers of 1024.
@@ -95,6 +113,7 @@ pub(crate) fn exit_codes() -> String {
 mod tests {
     use super::*;
     use zonal_io::registry::{NameProblem, Registry};
+    use zonal_io::volume::WriteMode;
 
     #[test]
     fn options_that_are_listed_exist_and_take_the_default_that_is_told() {
@@ -107,5 +126,18 @@ mod tests {
         }
         let error = Registry::default().parse("null:zone_sise=1").unwrap_err();
         assert!(matches!(error.problem(), NameProblem::UnknownOption { .. }));
+    }
+
+    #[test]
+    fn every_write_mode_is_told_where_one_is_asked_for() {
+        let helps = ["bench", "mode"].map(|command| crate::cli::help(Some(command), None).unwrap());
+        for mode in WriteMode::ALL {
+            assert!(modes().contains(&format!("\n  {:<10} ", mode.name())), "{mode} is not in the topic");
+            // A running process does not switch to direct.
+            let asked_for = if mode == WriteMode::Direct { &helps[..1] } else { &helps };
+            for help in asked_for {
+                assert!(help.contains(mode.name()), "{mode} is not in\n{help}");
+            }
+        }
     }
 }

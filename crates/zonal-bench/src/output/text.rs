@@ -57,7 +57,11 @@ fn print_job(text: &mut String, job: &JobReport) {
         line!(text, "  error: {failure}{}", more(job.errors));
     }
     if job.lacked_zone {
-        line!(text, "  ended early: no zone of its range could be written or opened");
+        line!(
+            text,
+            "  ended early: its range had no zone that could be written: they are full or dead, or max_open_zones, \
+                     over all jobs, or the device's limit is used up by zones outside of it"
+        );
     }
     for dir in [Dir::Read, Dir::Write] {
         print_dir(text, job, dir);

@@ -169,7 +169,10 @@ impl Round<'_> {
         let geometry = self.zones.geometry();
         let mut next = 0;
         while next < geometry.zones() {
-            let request = Request::report(geometry.start_of(ZoneIndex(next)), REPORT_ZONES);
+            let request = Request::report(
+                geometry.start_of(ZoneIndex(next)),
+                REPORT_ZONES.min(geometry.zones() - next),
+            );
             let zones = match self.carry_out(request) {
                 Ok(Output::Zones(zones)) if !zones.is_empty() => zones,
                 Ok(_) => return Err(self.no_zones(RequestError::Device(DeviceError::InvalidField))),

@@ -8,6 +8,7 @@ mod emulated;
 mod jobs;
 mod measure;
 mod memory;
+mod modes;
 mod path;
 mod report;
 mod threads;
@@ -43,10 +44,11 @@ type Part<'a> = &'a dyn Fn(&mut Report);
 /// If a request fails: a benchmark of failures measures nothing.
 pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>) -> Report {
     let mut report = Report::new(effort);
-    let parts: [(&str, Part<'_>); 9] = [
+    let parts: [(&str, Part<'_>); 10] = [
         ("in-line", &|r| path::in_line(effort, r)),
         ("queued", &|r| path::queued(effort, r)),
         ("jobs", &|r| jobs::writes(effort, r)),
+        ("modes", &|r| modes::in_turn(effort, r)),
         ("zones", &|r| path::zones(effort, r)),
         ("memory", &|r| memory::plugs(effort, allocated, r)),
         ("own-zones", &|r| threads::own_zones(effort, r)),

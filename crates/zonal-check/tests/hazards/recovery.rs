@@ -403,6 +403,18 @@ fn unknown_pointer_leaves_the_fate_of_a_write_unknown() {
     }
 }
 
+/// What is scheduled does not wait in the plug, and would wait for ever for a zone that gave up.
+#[test]
+fn unknown_pointer_does_not_hold_what_is_scheduled() {
+    let rig = unmerged(script::info(), WriteMode::ZoneLock);
+    let writes = [rig.write(1, 0, 4), rig.write(1, 4, 4)];
+    rig.step(MEDIUM);
+    rig.step(MEDIUM);
+    assert_eq!(rig.end(writes[0]), Some(failed(DeviceError::Medium)));
+    rig.settle();
+    assert_eq!(rig.end(writes[1]), Some(lost(1, 0, 4)));
+}
+
 #[test]
 fn write_that_timed_out_and_comes_late_is_not_written_twice() {
     for mode in MODES {
@@ -549,5 +561,13 @@ fn starving_zones_do_not_wait_for_each_other() {
     let writes = [rig.write(1, 0, 4), rig.write(2, 0, 4)];
     drive(&rig, |_, tried| if tried <= 2 { Answer::Refuse(TOO_MANY) } else { Answer::Obey });
     assert_eq!(rig.ends(writes), [DONE; 2]);
-    rig.volume.poll(Nanos(0));
+    // Nor does each take the other for one that has given its slot back.
+    let writes = [rig.write(3, 0, 4), rig.write(4, 0, 4)];
+    let mut tries = 0;
+    drive(&rig, |_, _| {
+        tries += 1;
+        assert!(tries < 100, "they try for ever");
+        Answer::Refuse(TOO_MANY)
+    });
+    assert_eq!(rig.ends(writes), [gave_up(3, 0, TOO_MANY), gave_up(4, 0, TOO_MANY)]);
 }

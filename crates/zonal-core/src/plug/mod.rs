@@ -20,6 +20,7 @@
 //! a write at the pointer succeed, a positional write that counted on a lost one fails with the place of the loss. What
 //! becomes of each failed write is [`decide`]'s table.
 
+pub mod flight;
 mod item;
 mod queue;
 mod recovery;

@@ -5,6 +5,7 @@
 
 mod repair;
 
+use super::flight::{self, Flight};
 use super::item::{Item, Items, Kind, Shape};
 use super::word::{Class, Rules, Word, WriteKind};
 use crate::command::Op;
@@ -53,21 +54,23 @@ pub struct Resync {
 /// Waiting requests of one zone.
 #[derive(Debug)]
 pub struct Queue<T> {
-    items: Items<T>,
+    pub(super) items: Items<T>,
     /// A report is on its way: do not ask for another.
-    asking: bool,
+    pub(super) asking: bool,
     /// The last report failed and nobody has come since: asking again would spin.
-    gave_up: bool,
+    pub(super) gave_up: bool,
     /// Somebody wants this zone quiet; ends with [`Queue::release`].
-    held: bool,
+    pub(super) held: bool,
     /// While held: what waits stays, for afterwards.
-    keeps: bool,
+    pub(super) keeps: bool,
     /// While held: how many of the first requests came before that and go first.
-    ahead: usize,
+    pub(super) ahead: usize,
     /// The last resynchronisation found a loss here; tells a dependent write from a misplaced one.
-    lost_at: Option<u32>,
+    pub(super) lost_at: Option<u32>,
     /// What recovery from failed writes keeps.
     repair: Option<Box<Repair<T>>>,
+    /// What has happened since the pointer came into doubt.
+    pub(super) flight: Option<Box<Flight>>,
 }
 
 impl<T> Default for Queue<T> {
@@ -81,6 +84,7 @@ impl<T> Default for Queue<T> {
             ahead: 0,
             lost_at: None,
             repair: None,
+            flight: None,
         }
     }
 }
@@ -109,29 +113,53 @@ impl<T> Queue<T> {
     /// Puts a request at the end and returns the word, waiting.
     #[inline]
     pub fn push(&mut self, word: Word, item: Item<T>) -> Word {
+        if self.flight.is_some() {
+            self.note_push(word, &item);
+        }
         self.gave_up = false;
         self.items.push_back(item);
         word.waiting()
+    }
+
+    #[cold]
+    fn note_push(&mut self, word: Word, item: &Item<T>) {
+        let call = format!("push {}", flight::show_item(item.kind, item.mergeable));
+        self.note(word, &call, &flight::show_word(&word.waiting()));
     }
 
     /// Puts a request back at the head: it was issued, was not executed, and goes first once the zone can issue.
     ///
     /// Failed writes come back this way, too, from the last to the first.
     pub fn push_front(&mut self, word: Word, item: Item<T>) -> Word {
-        self.gave_up = false;
-        self.ahead += usize::from(self.held && !self.keeps);
-        self.items.push_front(item);
-        word.waiting()
+        let Item { kind, mergeable, token } = item;
+        let call = || format!("front {}", flight::show_item(kind, mergeable));
+        let push = |queue: &mut Queue<T>| {
+            queue.gave_up = false;
+            queue.ahead += usize::from(queue.held && !queue.keeps);
+            queue.items.push_front(Item { kind, mergeable, token });
+            word.waiting()
+        };
+        self.noted(word, call, push, flight::show_word)
     }
 
     /// Queues a reset or finish: the writes that wait are aborted into `aborted`, the ones behind will wait for it.
     pub fn push_management(&mut self, word: Word, op: Op, token: T, aborted: &mut Vec<T>) -> Word {
-        self.abort_writes(aborted);
-        self.push(word, Item { kind: Kind::Manage(op), mergeable: false, token })
+        let call = || format!("manage {}", op.name());
+        let push = |queue: &mut Queue<T>| {
+            queue.abort_writes(aborted);
+            queue.push(word, Item { kind: Kind::Manage(op), mergeable: false, token })
+        };
+        self.noted(word, call, push, flight::show_word)
     }
 
     /// Takes every waiting write out, in order. Management commands stay.
     pub fn abort_writes(&mut self, aborted: &mut Vec<T>) {
+        let call = || "abort".to_owned();
+        self.noted(Word::default(), call, |queue| queue.abort(aborted), usize::to_string);
+    }
+
+    /// Returns how many there are then.
+    fn abort(&mut self, aborted: &mut Vec<T>) -> usize {
         let mut stay = Items::default();
         let mut ahead = 0;
         for (n, item) in self.items.drain().enumerate() {
@@ -145,10 +173,28 @@ impl<T> Queue<T> {
         }
         (self.items, self.ahead) = (stay, ahead);
         self.feed();
+        aborted.len()
     }
 
     /// One step. See [`Next`] for what the caller owes.
+    #[inline]
     pub fn next(&mut self, word: Word, rules: &Rules) -> (Word, Next) {
+        let next = self.step(word, rules);
+        if self.flight.is_some() {
+            self.note_next(word, &next);
+        }
+        next
+    }
+
+    #[cold]
+    fn note_next(&mut self, word: Word, next: &(Word, Next)) {
+        self.note(word, "next", &flight::show_next(next));
+        if !next.0.recovers() && !self.is_in_repair() {
+            self.flight = None;
+        }
+    }
+
+    fn step(&mut self, word: Word, rules: &Rules) -> (Word, Next) {
         if word.frozen() || self.asking {
             return (word, Next::Nothing);
         }
@@ -240,6 +286,9 @@ impl<T> Queue<T> {
     /// # Panics
     /// If nobody waits.
     pub fn pop(&mut self) -> T {
+        if self.flight.is_some() {
+            self.note(Word::default(), "pop", "");
+        }
         self.ahead = self.ahead.saturating_sub(1);
         self.items.pop_front().expect("the step was about the head")
     }
@@ -311,45 +360,61 @@ impl<T> Queue<T> {
     /// The device could not say where the zone stands: waiting writes learn why, the next one makes it ask again.
     pub fn resync_failed(&mut self, failed: &mut Vec<T>) {
         assert!(self.asking, "nobody asked");
-        self.asking = false;
-        self.gave_up = true;
-        self.abort_writes(failed);
+        let give_up = |queue: &mut Queue<T>| {
+            queue.asking = false;
+            queue.gave_up = true;
+            queue.abort(failed)
+        };
+        self.noted(Word::default(), || "resync-failed".to_owned(), give_up, usize::to_string);
     }
 
     /// Somebody has reason to think that the zone does not stand where the word says: the device is asked, also if it
     /// could not answer the last time.
     pub fn distrust(&mut self, word: Word) -> Word {
-        self.gave_up = false;
-        word.recovering()
+        let distrust = |queue: &mut Queue<T>| {
+            queue.gave_up = false;
+            word.recovering()
+        };
+        self.noted(word, || "distrust".to_owned(), distrust, flight::show_word)
     }
 
     /// A reset or finish ended; `pointer` is where the zone stands if it succeeded.
     pub fn managed(&mut self, word: Word, pointer: Option<u32>) -> Word {
         assert!(word.frozen(), "no management command was issued");
-        self.thaw(word, pointer)
+        let call = || format!("managed {}", flight::show_pointer(pointer));
+        self.noted(word, call, |queue| queue.thaw(word, pointer), flight::show_word)
     }
 
     /// Asks for the zone to become quiet and stay so; [`Queue::next`] says when it is. Waiting writes go to `aborted`,
     /// waiting management commands go first.
     pub fn hold(&mut self, word: Word, aborted: &mut Vec<T>) -> Word {
-        self.held = true;
-        self.abort_writes(aborted);
-        self.ahead = self.items.len();
-        word.waiting()
+        let hold = |queue: &mut Queue<T>| {
+            queue.held = true;
+            queue.abort_writes(aborted);
+            queue.ahead = queue.items.len();
+            word.waiting()
+        };
+        self.noted(word, || "hold".to_owned(), hold, flight::show_word)
     }
 
     /// As [`Queue::hold`], but what waits stays and goes on afterwards, and so does what arrives.
     pub fn pause(&mut self, word: Word) -> Word {
-        self.held = true;
-        self.keeps = true;
-        word.waiting()
+        let pause = |queue: &mut Queue<T>| {
+            (queue.held, queue.keeps) = (true, true);
+            word.waiting()
+        };
+        self.noted(word, || "pause".to_owned(), pause, flight::show_word)
     }
 
     /// Ends what [`Queue::hold`] or [`Queue::pause`] began; `pointer` is where the zone stands if it was reset.
     pub fn release(&mut self, word: Word, pointer: Option<u32>) -> Word {
         assert!(word.frozen(), "the zone was not held");
-        (self.held, self.keeps, self.ahead) = (false, false, 0);
-        self.thaw(word, pointer)
+        let call = || format!("release {}", flight::show_pointer(pointer));
+        let release = |queue: &mut Queue<T>| {
+            (queue.held, queue.keeps, queue.ahead) = (false, false, 0);
+            queue.thaw(word, pointer)
+        };
+        self.noted(word, call, release, flight::show_word)
     }
 
     fn thaw(&mut self, word: Word, pointer: Option<u32>) -> Word {

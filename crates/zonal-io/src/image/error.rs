@@ -72,7 +72,7 @@ pub enum ImageError {
         expected: u64,
     },
     /// The zone states are damaged.
-    #[error("{}: zone state page {page}: {fault}", .path.display())]
+    #[error("{}: zone state page {page}: {fault}; nothing repairs an image, go back to a copy", .path.display())]
     Page {
         /// The file.
         path: PathBuf,

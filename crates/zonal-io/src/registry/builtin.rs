@@ -31,6 +31,9 @@ pub(super) fn register(registry: &mut Registry) {
     });
     registry.add_kind("image", |part| {
         let path = PathBuf::from(part.text());
+        if path.as_os_str().is_empty() {
+            return Err(part.refused("image needs a path: `image:PATH`"));
+        }
         Ok(Box::new(move || Ok(Arc::new(ImageDevice::open(&path, &OpenOptions::default())?))))
     });
     registry.set_path_kind("image");
@@ -103,7 +106,11 @@ fn read_plan(path: &Path) -> Result<fault::Plan, Box<dyn Error + Send + Sync>> {
 }
 
 /// The file could be the very image that is traced: replaced only if asked for.
-fn trace_to_file(inner: Arc<dyn Device>, path: &Path, overwrite: bool) -> io::Result<Trace> {
+fn trace_to_file(
+    inner: Arc<dyn Device>,
+    path: &Path,
+    overwrite: bool,
+) -> Result<Trace, Box<dyn Error + Send + Sync>> {
     let mut how = File::options();
     how.write(true);
     if overwrite {
@@ -111,7 +118,13 @@ fn trace_to_file(inner: Arc<dyn Device>, path: &Path, overwrite: bool) -> io::Re
     } else {
         how.create_new(true)
     };
-    Trace::to_writer(inner, Box::new(BufWriter::new(how.open(path)?)))
+    let file = how.open(path).map_err(|e| match e.kind() {
+        io::ErrorKind::AlreadyExists => {
+            format!("{}: exists already; with overwrite=1 it is replaced", path.display())
+        }
+        _ => format!("{}: cannot make the trace: {e}", path.display()),
+    })?;
+    Ok(Trace::to_writer(inner, Box::new(BufWriter::new(file)))?)
 }
 
 /// The options of `part` on top of `defaults`, checked as far as they can be without a device.

@@ -22,6 +22,8 @@ pub enum NameProblem {
     UnknownKind {
         /// The known one that looks most like it.
         nearest: Option<&'static str>,
+        /// The kinds and wrappers that there are.
+        known: Box<[&'static str]>,
     },
     /// A wrapper without `+` and the name of a device.
     NothingWrapped,
@@ -104,9 +106,12 @@ impl fmt::Display for NameProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NameProblem::Empty => f.write_str("is empty"),
-            NameProblem::UnknownKind { nearest } => {
+            NameProblem::UnknownKind { nearest, known } => {
                 f.write_str("no such kind of device")?;
-                suggest(f, *nearest)
+                match nearest {
+                    Some(_) => suggest(f, *nearest),
+                    None => write!(f, "; there are {}, and paths", known.join(", ")),
+                }
             }
             NameProblem::NothingWrapped => {
                 f.write_str("a wrapper needs a device to wrap: `wrapper:options+device`")

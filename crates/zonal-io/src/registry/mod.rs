@@ -7,8 +7,9 @@
 //! ```
 //!
 //! A kind makes a device of what follows its colon: options (`null:size=1T,zone_size=256M`), a path (`image:disk.img`),
-//! names of devices in brackets (`concat:[null:size=1G][disk.img]`), whatever it likes. A wrapper makes a device out of a device (`trace:file=out.txt+null:size=1G`); its options cannot
-//! contain a plus sign. What begins with `/` or `.`, or names no kind and has no colon, is a path.
+//! names of devices in brackets (`concat:[null:size=1G][disk.img]`), whatever it likes. A wrapper makes a device out of a device
+//! (`trace:file=out.txt+null:size=1G`); its options cannot contain a plus sign. What begins with `/` or `.`, or names no
+//! kind and has no colon, is a path.
 //!
 //! Reading a name and opening the device are two things: [`Registry::parse`] touches no file and takes no memory to
 //! speak of, so it may be given anything.
@@ -271,7 +272,7 @@ impl Registry {
             _ => {
                 let known: Vec<_> = self.kinds.keys().chain(self.wrappers.keys()).copied().collect();
                 let nearest = options::nearest(word, &known);
-                error(from..after, NameProblem::UnknownKind { nearest })
+                error(from..after, NameProblem::UnknownKind { nearest, known: known.into() })
             }
         }
     }

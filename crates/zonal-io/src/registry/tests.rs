@@ -48,7 +48,11 @@ fn unknown_words_get_the_nearest_known_one() {
     complains("nul:size=1G", "nul", "did you mean \"null\"");
     complains("null:zone_sise=1G", "zone_sise", "did you mean \"zone_size\"");
     complains("null:zone_max_opne=3", "zone_max_opne", "did you mean \"zone_max_open\"");
-    complains("xyzzy:size=1G", "xyzzy", "no such kind of device");
+    complains(
+        "xyzzy:size=1G",
+        "xyzzy",
+        "there are concat, image, null, ram, fault, linear, trace, and paths",
+    );
     assert!(!problem("null:frobnicate=1").0.contains("did you mean"));
 }
 

@@ -34,11 +34,12 @@ pub(crate) struct ChannelInner {
     complete: Box<CompletionFn>,
     deferred: bool,
     backlog: Arc<Backlog>,
-    /// Requests that outlived their `submit`, counted by the channel's owner alone.
-    issued: AtomicU64,
-    /// How many of them have ended; equal to `issued`, nobody holds a pointer to this channel.
-    ended: AtomicU64,
     closed: AtomicBool,
+    /// Requests that outlived their `submit`, counted by the channel's owner alone. Apart from what others read and from
+    /// what they count: each would take the line away from the others with every request.
+    issued: CachePadded<AtomicU64>,
+    /// How many of them have ended; equal to `issued`, nobody holds a pointer to this channel.
+    ended: CachePadded<AtomicU64>,
 }
 
 /// A submitter's context. One thread uses it at a time.
@@ -312,9 +313,9 @@ impl Channels {
             complete,
             deferred,
             backlog: self.backlog.clone(),
-            issued: AtomicU64::new(0),
-            ended: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            issued: CachePadded::new(AtomicU64::new(0)),
+            ended: CachePadded::new(AtomicU64::new(0)),
         }));
         let mut all = self.all.lock();
         // `closed` first: no request comes after it, so equal counts then mean that none is left.

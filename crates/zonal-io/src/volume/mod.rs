@@ -22,6 +22,7 @@ mod chain;
 pub(crate) mod channel;
 mod counters;
 mod driver;
+mod flight;
 mod manage;
 mod mode;
 mod pending;
@@ -52,6 +53,7 @@ use arrayvec::ArrayVec;
 use channel::{Channels, begin_call, end_call};
 use counters::Counters;
 use crossbeam_queue::SegQueue;
+use flight::Recorder;
 use hashbrown::HashMap;
 use mode::Policy;
 use quiesce::Quiesce;
@@ -146,6 +148,7 @@ pub struct Volume {
     token: Token,
     zone_lock: Arc<ZoneLock>,
     patients: Patients,
+    recorder: Recorder,
 }
 
 /// The queues of the zones that wait, of one part of all zones.
@@ -258,6 +261,7 @@ impl Volume {
             token: Token::default(),
             zone_lock: ZoneLock::new(&info, options.nr_requests),
             patients: Patients::default(),
+            recorder: Recorder::default(),
             device,
             info,
         })
@@ -329,6 +333,7 @@ impl Volume {
         }
         let progress = [progress, self.retry_stalled(now), self.serve_ready(now)];
         let patients = self.look_after_patients(now, &mut deadline);
+        self.recorder.write();
         let moved = progress.contains(&Progress::Some) || patients == Progress::Some;
         if moved && self.policy.is(WriteMode::ZoneLock) {
             // Whatever it was, it may have unlocked a zone.

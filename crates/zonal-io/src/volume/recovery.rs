@@ -122,6 +122,9 @@ impl Volume {
         turn: &mut Turn,
     ) -> Word {
         let mut word = self.change(zone, |w| w.completed().recovering());
+        if self.recorder.is_on() {
+            shard.queue(zone).begin_flight();
+        }
         for mut pending in lost.writes {
             if let Some(behind) = pending.behind.take() {
                 word = self.unchain(zone, word, behind, shard, turn);
@@ -168,6 +171,9 @@ impl Volume {
                 let mut waiting = Vec::new();
                 queue.resync_failed(&mut waiting);
                 let failed = queue.abandon();
+                if !failed.is_empty() {
+                    self.record_loss(zone, queue);
+                }
                 failed.into_iter().for_each(|f| self.end_unknown(zone, word, f, turn));
                 waiting.into_iter().for_each(|p| self.end_with(p, Err(e.into()), turn));
                 word
@@ -185,6 +191,9 @@ impl Volume {
     ) -> Word {
         let queue = shard.queue(zone);
         let (word, decided) = queue.resynced(word, resync, &self.rules(zone));
+        if decided.iter().any(|(_, v)| !matches!(v.decision, Decision::Redrive | Decision::Verify)) {
+            self.record_loss(zone, queue);
+        }
         let (mut again, mut starves) = (Vec::new(), None);
         for (mut write, verdict) in decided {
             write.rounds = verdict.rounds;
@@ -427,6 +436,7 @@ impl Volume {
         };
         let mut waiting = Vec::new();
         let (word, failed) = queue.cannot_settle(word, &mut waiting);
+        self.record_loss(zone, queue);
         failed.into_iter().for_each(|f| self.end_unknown(zone, word, f, turn));
         waiting.into_iter().for_each(|p| self.end_with(p, Err(error.into()), turn));
         word
@@ -456,20 +466,21 @@ impl Volume {
     fn slot_holders(&self, zone: ZoneIndex) -> Vec<ZoneIndex> {
         let is_partial = |&z: &ZoneIndex| {
             let word = self.load(z);
-            z != zone && !word.is_idle() || word.pointer() > 0 && word.pointer() < self.rules(z).capacity
+            !word.is_idle() || word.pointer() > 0 && word.pointer() < self.rules(z).capacity
         };
         self.sequential_zones().filter(|&z| z != zone).filter(is_partial).take(HOLDERS_MAX).collect()
     }
 
     fn doing(&self, holders: &[ZoneIndex], hungry: &[ZoneIndex]) -> Holders {
         let mut doing = Holders::Idle;
-        for &zone in holders {
+        // The starved wait themselves, with nothing under way.
+        for &zone in holders.iter().filter(|z| !hungry.contains(z)) {
             let word = self.load(zone);
             let ended = word.pointer() == 0 || word.pointer() >= self.rules(zone).capacity;
             if word.in_flight() == 0 && !word.frozen() && ended && !word.recovers() {
                 return Holders::Freed;
             }
-            let moves = word.waits() && !word.recovers() && !hungry.contains(&zone);
+            let moves = word.waits() && !word.recovers();
             if word.in_flight() > 0 || word.frozen() || moves {
                 doing = Holders::Busy;
             }
@@ -496,6 +507,7 @@ impl Volume {
         first.rounds += 1;
         if first.rounds > ROUNDS_MAX {
             let pending = queue.give_up(word);
+            self.record_loss(zone, queue);
             let offset = pending.at + pending.done;
             let gave_up = RequestError::GaveUp { zone, offset, rounds: ROUNDS_MAX, error };
             self.end_with(pending, Err(gave_up), turn);

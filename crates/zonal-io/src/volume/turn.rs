@@ -562,6 +562,9 @@ impl Volume {
             Event::ReadBack { lost, rest } => {
                 let (word, queue) = (self.load(zone), shard.queue(zone));
                 queue.was_read_back(word, lost);
+                if lost {
+                    self.record_loss(zone, queue);
+                }
                 rest.map_or(word, |item| queue.push_front(word, item))
             }
             Event::Fed { counts } => self.was_fed(zone, counts, shard, turn),

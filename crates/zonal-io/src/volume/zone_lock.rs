@@ -173,7 +173,9 @@ impl Volume {
         let State { scheduler, locked, .. } = state;
         let is_locked = |zone: ZoneIndex| {
             let word = self.load(zone);
-            is_on && (locked.contains_key(&zone) || word.in_flight() > 0 || word.waits())
+            // A zone in doubt takes one, which makes it ask again where it gave up.
+            let waits = word.waits() && !word.recovers();
+            is_on && (locked.contains_key(&zone) || word.in_flight() > 0 || waits)
         };
         let next = scheduler.dispatch(now, is_locked)?;
         if let Some(zone) = next.zone {

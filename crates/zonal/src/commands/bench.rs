@@ -3,9 +3,10 @@
 use crate::exit::{Exit, Failure, OrExit};
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use zonal_bench::job::{Environment, JobError, JobFile, JobParser, ignored};
+use zonal_bench::job::{Environment, JobError, JobFile, JobParser, TEXT_BYTES_MAX, ignored};
 use zonal_bench::{BenchError, BenchOptions, Detail, Reopen, Report};
 use zonal_io::registry::Registry;
 use zonal_io::volume::WriteMode;
@@ -23,7 +24,8 @@ pub(crate) struct Bench {
     device: Option<String>,
     /// Write modes to run the jobs in, one after the other [default: what suits the device]
     ///
-    /// With more than one, every zone of the device is reset before each, and a table compares them.
+    /// They are direct, zone-lock, per-zone, qd1 and append, separated by commas. With more than one, every zone of the
+    /// device is reset before each, and a table compares them. `zonal help modes` says what they do.
     #[arg(long, value_name = "MODES", value_delimiter = ',')]
     write_mode: Vec<WriteMode>,
     /// Do not let waiting contiguous writes share commands
@@ -111,8 +113,14 @@ fn jobs(arguments: &Bench) -> Result<JobFile, Failure> {
     parser.only_sections(&arguments.section);
     let files = parser.command_line(&arguments.job).or_exit(Exit::Usage)?;
     for name in &files {
-        let bytes = std::fs::read(name).with_context(|| format!("{name}: cannot read the job file"));
-        parser.file_bytes(&bytes.or_exit(Exit::Usage)?, name).or_exit(Exit::Usage)?;
+        let bytes = read_job_file(name).with_context(|| format!("{name}: cannot read the job file"));
+        let bytes = bytes.or_exit(Exit::Usage)?;
+        if bytes.starts_with(&zonal_io::image::format::MAGIC) {
+            return Err(Failure::usage(format!(
+                "{name}: an image and no job file; a device is given with --device"
+            )));
+        }
+        parser.file_bytes(&bytes, name).or_exit(Exit::Usage)?;
     }
     let mut jobs = parser.finish().map_err(|e| match e {
         JobError::NoJobs { .. } if files.is_empty() => Failure::usage(
@@ -124,6 +132,13 @@ fn jobs(arguments: &Bench) -> Result<JobFile, Failure> {
         jobs.override_option(option, value).or_exit(Exit::Usage)?;
     }
     Ok(jobs)
+}
+
+/// The bytes of a job file. One that is too long, such as a device, is cut behind the limit, where the parser sees it.
+fn read_job_file(name: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(name)?.take(TEXT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The one device of a run. Where the command line names it, the jobs are made to agree.

@@ -59,7 +59,7 @@ fn operation(action: ZoneAction) -> Op {
 /// The zones from `offset` on, every one of which has to be there.
 fn range(geometry: &Geometry, offset: Sector, count: u32) -> Result<Vec<ZoneIndex>, String> {
     if offset.0 >= geometry.sectors().0 {
-        return Err(format!("sector {offset} lies beyond its end"));
+        return Err(format!("sector {offset} lies beyond its end, which is at {}", geometry.sectors()));
     }
     if geometry.offset_of(offset) != 0 {
         return Err(format!("sector {offset} is not the start of a zone"));

@@ -15,7 +15,7 @@ use zonal_io::volume::WriteMode;
 pub(crate) struct Mode {
     #[command(flatten)]
     target: Target,
-    /// Switch to this mode: per-zone, qd1 or append
+    /// Switch to this mode: zone-lock, per-zone, qd1 or append; see `zonal help modes`
     #[arg(long, value_name = "MODE")]
     set: Option<WriteMode>,
     /// Print one JSON object

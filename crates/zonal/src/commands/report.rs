@@ -29,7 +29,12 @@ pub(crate) fn run(arguments: &Report, out: &mut dyn Write) -> Result<(), Failure
     let device = device::open(&arguments.device)?;
     let info = device.info();
     if arguments.offset.0 >= info.geometry.sectors().0 {
-        let what = format!("{}: sector {} lies beyond its end", info.name, arguments.offset);
+        let what = format!(
+            "{}: sector {} lies beyond its end, which is at {}",
+            info.name,
+            arguments.offset,
+            info.geometry.sectors()
+        );
         return Err(anyhow::Error::msg(what)).or_exit(Exit::Usage);
     }
     let count = arguments.count.unwrap_or(u32::MAX);

@@ -4,6 +4,7 @@
 //! have to be settled; after it has answered, covered writes are read back one by one; and a zone that found no free
 //! resource waits until one may be free. All of that is apart from the queue, which most zones never need it for.
 
+use super::super::flight;
 use super::super::recovery::{Decision, Failed, Ground, Verdict, plan};
 use super::{Kind, Next, Queue, Resync};
 use crate::error::DeviceError;
@@ -108,17 +109,25 @@ impl<T> Queue<T> {
     /// Keeps a write that failed until its zone's pointer is known. The word is one that recovers.
     pub fn fail(&mut self, word: Word, failed: Failed<T>) {
         assert!(word.recovers(), "the pointer of a zone with a failed write is not known");
-        self.gave_up = false;
-        let repair = self.repair();
-        repair.unsettled |= failed.error.may_come_late();
-        let place = repair.failed.partition_point(|f| f.at <= failed.at);
-        repair.failed.insert(place, failed);
+        let call = format!("fail {}", flight::show_failed(&failed));
+        let fail = |queue: &mut Queue<T>| {
+            queue.gave_up = false;
+            let repair = queue.repair();
+            repair.unsettled |= failed.error.may_come_late();
+            let place = repair.failed.partition_point(|f| f.at <= failed.at);
+            repair.failed.insert(place, failed);
+        };
+        self.noted(word, || call, fail, |()| String::new());
     }
 
     /// A command that names no place has timed out and may still be executed.
     pub fn unsettle(&mut self, word: Word) -> Word {
-        self.repair().unsettled = true;
-        self.distrust(word)
+        let unsettle = |queue: &mut Queue<T>| {
+            queue.repair().unsettled = true;
+            queue.gave_up = false;
+            word.recovering()
+        };
+        self.noted(word, || "unsettle".to_owned(), unsettle, flight::show_word)
     }
 
     /// Whether a command that timed out may still be executed.
@@ -128,17 +137,21 @@ impl<T> Queue<T> {
 
     /// No command of the zone that timed out can be executed any more.
     pub fn settled(&mut self) {
-        self.mend(|r| (r.unsettled, r.settling) = (false, false));
+        let settled = |queue: &mut Queue<T>| queue.mend(|r| (r.unsettled, r.settling) = (false, false));
+        self.noted(Word::default(), || "settled".to_owned(), settled, |()| String::new());
     }
 
     /// The device cannot settle what timed out: everything that waits goes to `failed`, management too, since whatever
     /// went out now might meet the old command. Returns the writes that failed, and the word.
     pub fn cannot_settle(&mut self, word: Word, failed: &mut Vec<T>) -> (Word, Vec<Failed<T>>) {
-        self.repair().settling = false;
-        self.gave_up = true;
-        failed.extend(self.items.drain().map(|item| item.token));
-        self.ahead = 0;
-        (word.recovering(), self.abandon())
+        let give_up = |queue: &mut Queue<T>| {
+            queue.repair().settling = false;
+            queue.gave_up = true;
+            failed.extend(queue.items.drain().map(|item| item.token));
+            queue.ahead = 0;
+            (word.recovering(), queue.abandon())
+        };
+        self.noted(word, || "cannot-settle".to_owned(), give_up, |r| flight::show_word(&r.0))
     }
 
     /// Gives up the failed writes undecided, because the zone is about to be reset or finished; not where it is held for
@@ -152,7 +165,8 @@ impl<T> Queue<T> {
         if self.repair.is_none() {
             return Vec::new();
         }
-        self.mend(|r| std::mem::take(&mut r.failed))
+        let abandon = |queue: &mut Queue<T>| queue.mend(|r| std::mem::take(&mut r.failed));
+        self.noted(Word::default(), || "abandon".to_owned(), abandon, |f| f.len().to_string())
     }
 
     /// The device said where the zone stands: the zone goes on from there. Returns the failed writes, in the order of their
@@ -165,6 +179,11 @@ impl<T> Queue<T> {
         rules: &Rules,
     ) -> (Word, Vec<(Failed<T>, Verdict)>) {
         assert!(word.recovers() && self.asking && word.in_flight() == 0, "nobody asked");
+        let call = || format!("resynced {:?} {}", resync.class, resync.pointer);
+        self.noted(word, call, |queue| queue.go_on_from(word, resync, rules), flight::show_decided)
+    }
+
+    fn go_on_from(&mut self, word: Word, resync: Resync, rules: &Rules) -> (Word, Vec<(Failed<T>, Verdict)>) {
         self.asking = false;
         let Resync { class, pointer } = resync;
         let failed = self.abandon();
@@ -182,41 +201,56 @@ impl<T> Queue<T> {
 
     /// Keeps a decided write until [`Next::ReadBack`] asks for it.
     pub fn read_back(&mut self, covered: Failed<T>) {
-        self.repair().covered.push_back(covered);
+        let call = format!("read-back {}", flight::show_failed(&covered));
+        let keep = |queue: &mut Queue<T>| queue.repair().covered.push_back(covered);
+        self.noted(Word::default(), || call, keep, |()| String::new());
     }
 
     /// The write that [`Next::ReadBack`] is about.
     pub fn take_covered(&mut self) -> Failed<T> {
-        let covered = self.repair.as_mut().and_then(|r| r.covered.pop_front());
-        covered.expect("the step was about a covered write")
+        let take = |queue: &mut Queue<T>| {
+            let covered = queue.repair.as_mut().and_then(|r| r.covered.pop_front());
+            covered.expect("the step was about a covered write")
+        };
+        self.noted(Word::default(), || "take-covered".to_owned(), take, flight::show_failed)
     }
 
     /// The write was read back; `lost`: it was not found.
     pub fn was_read_back(&mut self, word: Word, lost: bool) {
-        self.mend(|r| {
-            assert!(r.reading, "nobody reads back");
-            r.reading = false;
-        });
-        if lost {
-            self.lost_at = Some(word.pointer());
-        }
+        let call = || format!("was-read-back {}", if lost { "lost" } else { "found" });
+        let read = |queue: &mut Queue<T>| {
+            queue.mend(|r| {
+                assert!(r.reading, "nobody reads back");
+                r.reading = false;
+            });
+            if lost {
+                queue.lost_at = Some(word.pointer());
+            }
+        };
+        self.noted(word, call, read, |()| String::new());
     }
 
     /// The write that goes first waits until an open or active zone may be free; this error denied it one.
     pub fn starve(&mut self, error: DeviceError) {
-        self.repair().starved = Some(error);
+        let call = || format!("starve {}", flight::show_error(error));
+        let starve = |queue: &mut Queue<T>| queue.repair().starved = Some(error);
+        self.noted(Word::default(), call, starve, |()| String::new());
     }
 
     /// It need not wait any longer. Returns what denied it its zone, if it did wait.
     pub fn feed(&mut self) -> Option<DeviceError> {
         self.repair.as_ref()?;
-        self.mend(|r| r.starved.take())
+        let feed = |queue: &mut Queue<T>| queue.mend(|r| r.starved.take());
+        self.noted(Word::default(), || "feed".to_owned(), feed, |_| String::new())
     }
 
     /// Takes the write at the head, which has been tried often enough: those behind it depend on it.
     pub fn give_up(&mut self, word: Word) -> T {
-        self.lost_at = Some(word.pointer());
-        self.pop()
+        let give_up = |queue: &mut Queue<T>| {
+            queue.lost_at = Some(word.pointer());
+            queue.pop()
+        };
+        self.noted(word, || "give-up".to_owned(), give_up, |_| String::new())
     }
 
     /// What [`Queue::check`] has to say about recovery.

@@ -59,7 +59,10 @@ fn column(name: &str) -> (Word, Queue<usize>) {
     (0..waiting.parse().unwrap()).for_each(|n| items.push_back(write(n)));
     let lost_at = own.contains('l').then_some(8);
     let (asking, gave_up, held) = (own.contains('a'), own.contains('g'), own.contains('h'));
-    (word, Queue { items, asking, gave_up, held, keeps: false, ahead: 0, lost_at, repair: None })
+    (
+        word,
+        Queue { items, asking, gave_up, held, keeps: false, ahead: 0, lost_at, repair: None, flight: None },
+    )
 }
 
 fn write(token: usize) -> Item<usize> {
