@@ -22,7 +22,7 @@ all=(cuts storm model loads fuzz)
 declare -A rows=()
 failures=0
 
-# Notes a campaign: row NAME OPERATIONS SEEDS FAILURES [HINT].
+# Notes a campaign: row NAME OPERATIONS SEEDS FAILURES.
 row() {
     local command="scripts/soak.sh $minutes $1"
     [ "$seed" = 0 ] || command="SEED=$seed $command"
