@@ -3,6 +3,7 @@
 # 10), in this order:
 #   cuts       power cuts around every call to an image's file, with one thread and with several
 #   storm      every kind of request at once, from three threads
+#   random     the whole stack on one thread, faults and switches of the mode included, against a model of what is promised
 #   model      the plug's queue, chains included, against its naive model
 #   loads      random loads on random drives, every block verified
 #   fuzz       job files, device names, image headers and fault plans, a quarter of the minutes each; needs nightly and cargo-fuzz
@@ -18,7 +19,7 @@ minutes=${1:-10}
 [ $# -gt 0 ] && shift
 seed=${SEED:-0}
 table=docs/SOAK.md
-all=(cuts storm model loads fuzz)
+all=(cuts storm random model loads fuzz)
 declare -A rows=()
 failures=0
 
@@ -62,6 +63,18 @@ storm() {
     done
     # A round: three modes, two ways to complete, with and without zeroes, three threads of 20,000 requests.
     row storm "$(grouped $(((at - seed) * 12 * 60000))) requests" "$seed..$at" $bad
+}
+
+random() {
+    local at=$seed batch=200 operations=3000 bad=0
+    cargo test --release --quiet --package zonal-check --test random --no-run || return 1
+    begin
+    while lasts && [ $bad = 0 ]; do
+        ZONAL_SEED=$at ZONAL_SEEDS=$batch ZONAL_OPS=$operations cargo test --release --quiet --package zonal-check \
+            --test random -- random_runs >"$out/soak-random.txt" 2>&1 || bad=1
+        at=$((at + batch))
+    done
+    row random "$(grouped $(((at - seed) * operations))) requests" "$seed..$at" $bad
 }
 
 model() {

@@ -146,6 +146,20 @@ fn h44_switch_with_appends_in_flight_changes_how_the_next_ones_go_out() {
     assert_eq!(rig.ends(later), [16, 20].map(|at| appended(&rig, 1, at)));
 }
 
+/// It had a place as a write; as an append it names its zone.
+#[test]
+fn u26_append_refused_as_a_write_and_sent_again_after_a_switch_names_its_zone() {
+    let rig = Rig::per_zone();
+    let first = rig.append(1, 4);
+    rig.step(Answer::Obey);
+    let refused = rig.append(1, 4);
+    rig.volume.switch_mode(Nanos(0), WriteMode::Append).unwrap();
+    rig.step(Answer::Refuse(DeviceError::Busy));
+    rig.settle();
+    assert_eq!(rig.volume.mode().0, WriteMode::Append);
+    assert_eq!(rig.ends([first, refused]), [appended(&rig, 1, 0), appended(&rig, 1, 4)]);
+}
+
 #[test]
 fn u20_switch_behind_a_reset_of_all_zones_waits_for_it() {
     let rig = Rig::per_zone();

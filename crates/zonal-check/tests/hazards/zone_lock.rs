@@ -130,3 +130,17 @@ fn u24_switch_away_lets_go_what_the_scheduler_still_has() {
         assert_eq!(rig.ends(writes), [DONE; 2]);
     }
 }
+
+/// Each part of a command has a place of its own, which is what recovery goes by.
+#[test]
+fn u25_command_of_several_writes_refused_is_sent_again_with_each_in_its_place() {
+    let rig = zone_lock(16, true);
+    let tokens = [0, 4, 8, 12].map(|at| rig.write(1, at, 4));
+    rig.step(Answer::Obey);
+    rig.step(Answer::Refuse(DeviceError::Busy));
+    rig.settle();
+    assert_eq!(rig.ends(tokens), [DONE; 4]);
+    for (n, token) in (0..).zip(tokens) {
+        rig.assert_written(1, 4 * n, 4, token);
+    }
+}

@@ -230,7 +230,11 @@ impl Volume {
         // It was admitted once: what it waits for now, a full queue included, it has to wait for.
         pending.nowait = false;
         let kind = match pending.op {
-            Op::Append if pending.done == 0 => WriteKind::Append,
+            Op::Append if pending.done == 0 => {
+                // It gives its place up. It may go out natively, after a switch, and then has to name its zone.
+                pending.sector = self.info.geometry.start_of(self.info.geometry.zone_of(pending.sector));
+                WriteKind::Append
+            }
             _ => WriteKind::At(pending.at + pending.done),
         };
         let sectors = pending.sectors - pending.done;

@@ -209,7 +209,7 @@ impl Volume {
             Admission::Issue(next, at) => self.exchange(zone, word, next).is_ok().then_some(at),
             Admission::Wait | Admission::Refuse(_) => None,
         };
-        let Some(at) = admitted else {
+        let Some(mut at) = admitted else {
             for part in parts {
                 self.write(now, zone, &mut Some(Context::one(part)));
             }
@@ -220,6 +220,7 @@ impl Volume {
             let mut slot = Some(Context::one(part));
             self.place(zone, at, one(&mut slot));
             if let Some(Context(ContextKind::One(part))) = slot {
+                at += part.sectors;
                 merged.segments.push(part.segment(part.sectors));
                 merged.parts.push(part);
             }

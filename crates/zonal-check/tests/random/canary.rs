@@ -1,0 +1,86 @@
+//! A device that lies: what the model is for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use zonal_core::{Nanos, Op, SECTOR_BYTES};
+use zonal_io::data::Data;
+use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, Submitted};
+
+/// What becomes of some of the writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lie {
+    /// Their data is lost, though the pointer moves.
+    Drop,
+    /// Two writes that share a command, or two sectors of one, change places.
+    Swap,
+}
+
+/// Every so many writes are lied about.
+const EVERY: u64 = 5;
+
+/// See the module.
+pub struct Canary {
+    inner: Arc<dyn Device>,
+    lie: Lie,
+    writes: AtomicU64,
+}
+
+impl Canary {
+    pub fn new(inner: Arc<dyn Device>, lie: Lie) -> Canary {
+        Canary { inner, lie, writes: AtomicU64::new(0) }
+    }
+
+    fn lies_about(&self, command: &Command) -> bool {
+        let is_one = command.op == Op::Write && (self.lie == Lie::Drop || command.sectors > 1);
+        is_one && self.writes.fetch_add(1, Ordering::Relaxed) % EVERY == EVERY - 1
+    }
+}
+
+/// Turns the sectors of a payload around by one. Zeroes stay: they look the same, and are nobody's to change.
+fn rotate(command: &Command) {
+    let mut bytes = Vec::new();
+    command.data.for_each(|_, piece| bytes.extend_from_slice(piece));
+    if bytes.chunks(SECTOR_BYTES as usize).any(|sector| sector[..8] == [0; 8]) {
+        return;
+    }
+    bytes.rotate_left(SECTOR_BYTES as usize);
+    command.data.for_each_mut(|at, piece| piece.copy_from_slice(&bytes[at..at + piece.len()]));
+}
+
+impl Device for Canary {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+
+    fn submit(
+        &self,
+        now: Nanos,
+        queue: usize,
+        command: &Command,
+        context: &mut Option<Context>,
+    ) -> Submitted {
+        let mut command = *command;
+        if self.lies_about(&command) {
+            match self.lie {
+                Lie::Drop => (command.op, command.data) = (Op::WriteZeroes, Data::NONE),
+                Lie::Swap => rotate(&command),
+            }
+        }
+        self.inner.submit(now, queue, &command, context)
+    }
+
+    fn poll(
+        &self,
+        now: Nanos,
+        queue: usize,
+        budget: usize,
+        done: &mut dyn FnMut(Completed),
+    ) -> Option<Nanos> {
+        self.inner.poll(now, queue, budget, done)
+    }
+
+    fn wait(&self, timeout: Duration) {
+        self.inner.wait(timeout);
+    }
+}

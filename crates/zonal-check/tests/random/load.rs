@@ -1,0 +1,207 @@
+//! The scheduler of a run: one thread, and a generator that says what happens next.
+
+use crate::book::{Book, Entry};
+use crate::canary::{Canary, Lie};
+use crate::guard::Guard;
+use crate::setup::{Profile, Setup};
+use crate::tap::{Steps, Tap};
+use crate::truth::Truth;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use zonal_check::rig::payload;
+use zonal_core::{Nanos, Op, Sector, ZoneIndex};
+use zonal_io::buffer::IoBuf;
+use zonal_io::device::Device;
+use zonal_io::emulated::{Emulated, Ram};
+use zonal_io::fault::Fault;
+use zonal_io::volume::{Channel, Request, Volume, VolumeOptions};
+
+/// Polls in a row that may lead to nothing before a run counts as stuck.
+const POLLS_MAX: usize = 20_000;
+
+/// How long everything may take to end once nothing new comes.
+const DRAIN_MAX: u64 = 1_000_000_000;
+
+/// A run under way.
+pub struct Run {
+    pub setup: Setup,
+    pub volume: Arc<Volume>,
+    pub book: Arc<Book>,
+    pub guard: Arc<Guard>,
+    pub truth: Arc<Truth>,
+    pub fault: Arc<Fault>,
+    pub rng: Pcg64Mcg,
+    now: Arc<AtomicU64>,
+    due: Option<Nanos>,
+    channels: Vec<Channel>,
+    /// Requests of each channel, to count those that are open.
+    sent: Vec<Vec<u64>>,
+    /// Where each zone will stand when all that was submitted has succeeded.
+    pub next: Vec<u32>,
+}
+
+impl Run {
+    /// A volume on a watched, faulty, watched drive, which may lie.
+    pub fn new(seed: u64, lie: Option<Lie>) -> Run {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
+        let setup = Setup::draw(&mut rng);
+        let steps = Steps::default();
+        let ram = Ram::new(&setup.device.geometry().expect("the options fit"));
+        let mut device: Arc<dyn Device> =
+            Arc::new(Emulated::new("random", &setup.device, ram).expect("the options fit"));
+        if let Some(lie) = lie {
+            device = Arc::new(Canary::new(device, lie));
+        }
+        let geometry = device.info().geometry;
+        let truth = Arc::new(Truth::new(geometry));
+        let inner = Tap::new(device, truth.clone(), steps.clone());
+        let fault = Arc::new(Fault::new(Arc::new(inner), setup.plan.clone()));
+        let guard = Arc::new(Guard::new(geometry));
+        let outer = Tap::new(fault.clone(), guard.clone(), steps.clone());
+        let volume = Arc::new(open(Arc::new(outer), setup.options));
+        guard.watch(&volume);
+        let book = Arc::new(Book::new(steps));
+        let now = Arc::new(AtomicU64::new(0));
+        let channels: Vec<Channel> =
+            (0..setup.submitters).map(|n| channel(&volume, &book, &now, n)).collect();
+        let sent = channels.iter().map(|_| Vec::new()).collect();
+        let next = vec![0; geometry.zones() as usize];
+        Run { setup, volume, book, guard, truth, fault, rng, now, due: None, channels, sent, next }
+    }
+
+    pub fn now(&self) -> Nanos {
+        Nanos(self.now.load(Ordering::Relaxed))
+    }
+
+    /// Does so many things.
+    pub fn load(&mut self, operations: u64) -> Result<(), String> {
+        let mut left = operations;
+        while left > 0 {
+            match self.rng.random_range(0..100) {
+                0..60 => left -= u64::from(self.submit_one()?),
+                60..90 => self.poll(),
+                90..98 => {
+                    let step = self.rng.random_range(1..=self.setup.step);
+                    self.now.fetch_add(step, Ordering::Relaxed);
+                    self.poll();
+                }
+                98 => self.switch(),
+                _ => {
+                    let zone = ZoneIndex(self.rng.random_range(0..self.volume.info().geometry.zones()));
+                    self.volume.resync(self.now(), zone);
+                }
+            }
+        }
+        self.drain()
+    }
+
+    fn switch(&mut self) {
+        if self.rng.random_ratio(1, 2) {
+            let mode = self.setup.modes[self.rng.random_range(0..self.setup.modes.len())];
+            self.volume.switch_mode(self.now(), mode).expect("the device can do it");
+        }
+    }
+
+    pub fn poll(&mut self) {
+        self.book.polls(true);
+        self.due = self.volume.poll(self.now());
+        self.book.polls(false);
+    }
+
+    /// Polls, and lets the time come that the volume waits for.
+    fn go_on(&mut self) {
+        let before = self.now();
+        match self.due {
+            Some(due) if due > before => self.now.store(due.0, Ordering::Relaxed),
+            Some(_) => {}
+            None => self.now.store(before.0 + 1_000, Ordering::Relaxed),
+        }
+        self.poll();
+    }
+
+    /// Goes on until `done`.
+    pub fn until(&mut self, done: impl Fn(&Run) -> bool) -> Result<(), String> {
+        for _ in 0..POLLS_MAX {
+            if done(self) {
+                return Ok(());
+            }
+            self.go_on();
+        }
+        Err(format!("stuck:{}; plugs {:?}", self.book.describe_open(), self.volume.plugs()))
+    }
+
+    /// Lets everything end.
+    pub fn drain(&mut self) -> Result<(), String> {
+        let since = self.now().0;
+        self.until(|run| run.book.open() == 0)?;
+        self.poll();
+        // A switch or a resync is nobody's request, and goes on without one. A zone whose report failed stays in doubt.
+        self.until(|run| run.due.is_none() && run.volume.plugs().iter().all(|p| p.flags & 1 == 0))?;
+        let took = self.now().0 - since;
+        if took > DRAIN_MAX { Err(format!("it took {took} ns to drain")) } else { Ok(()) }
+    }
+
+    /// One request by one submitter, unless that has enough under way.
+    fn submit_one(&mut self) -> Result<bool, String> {
+        let by = self.rng.random_range(0..self.channels.len());
+        let book = self.book.clone();
+        self.sent[by].retain(|&token| !book.has_ended(token));
+        if self.sent[by].len() >= self.setup.depth {
+            self.go_on();
+            if self.sent[by].len() >= POLLS_MAX {
+                return Err("more is under way than was sent".to_owned());
+            }
+            return Ok(false);
+        }
+        let (request, proper) = match self.setup.profile {
+            Profile::Wild => (self.any_request(), false),
+            _ => self.proper_request(),
+        };
+        let op = request.op;
+        let token = self.submit(by, request, proper);
+        // Which writes a reset of all zones concerns is certain only of those that end before or begin after it.
+        if op == Op::ResetAll && self.setup.profile != Profile::Wild {
+            self.until(|run| run.book.has_ended(token))?;
+        }
+        Ok(true)
+    }
+
+    /// Submits a request, tagged with its number, which it returns.
+    pub fn submit(&mut self, by: usize, mut request: Request, proper: bool) -> u64 {
+        let token = self.book.next();
+        if matches!(request.op, Op::Write | Op::Append) {
+            request.buf = payload(token, request.sectors);
+        } else if request.op == Op::Read {
+            request.buf = IoBuf::zeroed(request.sectors * 512);
+        }
+        let Request { op, sector, sectors, .. } = request;
+        let entry = Entry { op, sector, sectors, proper, began: 0, ended: None };
+        assert_eq!(self.book.begin(entry), token);
+        self.sent[by].push(token);
+        self.volume.submit(self.now(), &self.channels[by], request.token(token));
+        token
+    }
+
+    /// The sector so far into a zone.
+    pub fn sector(&self, zone: u32, offset: u32) -> Sector {
+        Sector(self.volume.info().geometry.start_of(ZoneIndex(zone)).0 + u64::from(offset))
+    }
+}
+
+fn open(device: Arc<dyn Device>, options: VolumeOptions) -> Volume {
+    // A report may be made to fail: the plan's chance goes on from there.
+    for _ in 0..100 {
+        if let Ok(volume) = Volume::open(device.clone(), options) {
+            return volume;
+        }
+    }
+    panic!("the device does not describe its zones");
+}
+
+fn channel(volume: &Arc<Volume>, book: &Arc<Book>, now: &Arc<AtomicU64>, n: usize) -> Channel {
+    let (book, now, deferred) = (book.clone(), now.clone(), n % 2 == 1);
+    let note = move |c| book.end(&c, deferred, Nanos(now.load(Ordering::Relaxed)));
+    if deferred { volume.deferred_channel(note) } else { volume.channel(note) }
+}

@@ -1,0 +1,127 @@
+//! The whole stack at random, on one thread: a volume on a watched drive that misbehaves, and a model of what is promised.
+//!
+//! A seed says everything: the drive, its faults, the modes and their switches, the requests, and what happens next. So the
+//! same seed gives the same run to the last completion. `ZONAL_SEED` replays one, `ZONAL_SEEDS` sets how many from there
+//! on, `ZONAL_OPS` the number of requests of each.
+//!
+//! - [`setup`]: what a seed stands for.
+//! - [`load`], [`requests`]: what happens next.
+//! - [`tap`]: the eyes; [`guard`] looks at what is at the device, [`truth`] at what the drive did.
+//! - [`book`]: what was asked, and how it ended.
+//! - [`model`]: the promises.
+//! - [`canary`]: a drive that lies, to see that the model minds.
+
+mod book;
+mod canary;
+mod guard;
+mod load;
+mod model;
+mod requests;
+mod setup;
+mod tap;
+mod truth;
+
+use canary::Lie;
+use load::Run;
+use rand::random;
+use zonal_core::{Sector, ZoneIndex};
+use zonal_io::buffer::IoBuf;
+use zonal_io::volume::Request;
+
+/// Seeds of `cargo test`.
+const SEEDS: u64 = 40;
+
+/// Requests of a run.
+const OPERATIONS: u64 = 1500;
+
+/// What a run came to.
+#[derive(PartialEq, Eq, Debug)]
+struct Outcome {
+    digest: u64,
+    requests: usize,
+    /// Of the writes, how many succeeded.
+    writes: (usize, usize),
+}
+
+fn run(seed: u64, operations: u64, lie: Option<Lie>) -> Result<Outcome, String> {
+    let mut run = Run::new(seed, lie);
+    let with = |e| format!("seed {seed} of {operations} requests: {e}\n{:?}", Run::new(seed, None).setup);
+    run.load(operations).map_err(with)?;
+    look_at_everything(&mut run).map_err(with)?;
+    model::check(&run).map_err(with)?;
+    let entries = run.book.entries();
+    let writes = entries.iter().filter(|e| e.op.is_write());
+    let succeeded = writes.clone().filter(|e| e.succeeded()).count();
+    Ok(Outcome { digest: run.book.digest(), requests: entries.len(), writes: (writes.count(), succeeded) })
+}
+
+/// Reads every zone and asks where all stand, with nothing in the way.
+fn look_at_everything(run: &mut Run) -> Result<(), String> {
+    const PIECE: u32 = 16;
+    run.fault.clear_rules();
+    let geometry = run.volume.info().geometry;
+    for zone in 0..geometry.zones() {
+        let capacity = geometry.capacity_of(ZoneIndex(zone));
+        for offset in (0..capacity).step_by(PIECE as usize) {
+            read_back(run, run.sector(zone, offset), PIECE.min(capacity - offset))?;
+        }
+    }
+    // The device has said all that it had to: now no report fails any more.
+    for zone in 0..geometry.zones() {
+        run.volume.resync(run.now(), ZoneIndex(zone));
+    }
+    run.submit(0, Request::report(run.sector(0, 0), geometry.zones()), false);
+    run.drain()
+}
+
+/// Reads, until what the drive still has to say is said.
+fn read_back(run: &mut Run, sector: Sector, sectors: u32) -> Result<(), String> {
+    const TRIES: usize = 8;
+    let mut end = None;
+    for _ in 0..TRIES {
+        let token = run.submit(0, Request::read(sector, sectors, IoBuf::empty()), false);
+        run.until(|run| run.book.has_ended(token))?;
+        end = run.book.entries()[token as usize - 1].error();
+        if end.is_none() {
+            return Ok(());
+        }
+    }
+    Err(format!("{sectors} sectors at {sector} cannot be read: {end:?}"))
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|v| v.parse().unwrap_or_else(|_| panic!("{name}={v}")))
+}
+
+fn passes(seed: u64, operations: u64) -> Outcome {
+    println!("ZONAL_SEED={seed} ZONAL_OPS={operations}");
+    run(seed, operations, None).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn random_runs_keep_every_promise_and_can_be_repeated() {
+    let operations = number("ZONAL_OPS").unwrap_or(OPERATIONS);
+    if let Some(seed) = number("ZONAL_SEED") {
+        for seed in seed..seed + number("ZONAL_SEEDS").unwrap_or(1) {
+            println!("{:?}", passes(seed, operations));
+        }
+        return;
+    }
+    let mut writes = (0, 0);
+    for seed in 0..SEEDS {
+        let first = passes(seed, operations);
+        assert_eq!(first, passes(seed, operations), "seed {seed} gives another run the second time");
+        writes = (writes.0 + first.writes.0, writes.1 + first.writes.1);
+    }
+    assert!(writes.1 > writes.0 / 3, "{writes:?}: most of them fail");
+    passes(random(), operations);
+}
+
+#[test]
+fn drive_that_loses_or_swaps_data_is_found_out() {
+    for lie in [Lie::Drop, Lie::Swap] {
+        let found = (0..12).filter(|&seed| run(seed, 600, Some(lie)).is_err()).count();
+        // A lie about what is reset before anybody reads it is no lie.
+        assert!(found >= 8, "{lie:?} was found in {found} of 12 runs");
+    }
+}

@@ -1,0 +1,266 @@
+//! What is promised, held against what happened. Knows requests, their ends, and what the drive did; knows nothing of plugs.
+
+use crate::book::{End, Entry};
+use crate::load::Run;
+use crate::setup::Profile;
+use crate::tap::{Tag, ZERO};
+use crate::truth::{History, Life};
+use zonal_core::{Geometry, Op, RequestError, Sector, ZoneCondition, ZoneIndex};
+use zonal_io::device::Output;
+use zonal_io::volume::WriteMode;
+
+/// Everything that a model needs.
+pub struct Model<'a> {
+    run: &'a Run,
+    g: Geometry,
+    entries: Vec<Entry>,
+    history: History,
+}
+
+/// Where one zone's part of a request lies.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    zone: ZoneIndex,
+    offset: u32,
+    sectors: u32,
+    /// Number of its first sector in the request.
+    first: u32,
+}
+
+macro_rules! hold {
+    ($what:expr, $($text:tt)*) => {
+        if !$what {
+            return Err(format!($($text)*));
+        }
+    };
+}
+
+/// Checks a run that has come to rest.
+pub fn check(run: &Run) -> Result<(), String> {
+    run.book.verdict()?;
+    run.guard.verdict()?;
+    let g = run.volume.info().geometry;
+    let model = Model { run, g, entries: run.book.entries(), history: run.truth.history()? };
+    model.births()?;
+    for (token, entry) in (1..).zip(&model.entries) {
+        let end = entry.ended.as_ref().ok_or_else(|| format!("request {token} has not ended"))?;
+        model.request(token, entry, end).map_err(|e| format!("request {token}, {entry:?}: {e}"))?;
+    }
+    model.order()?;
+    model.pointers()
+}
+
+impl Model<'_> {
+    fn request(&self, token: u64, entry: &Entry, end: &End) -> Result<(), String> {
+        match (entry.op, &end.result) {
+            (Op::Read, Ok(_)) => self.read(entry, end),
+            (op, Ok(_)) if op.is_write() => self.written(token, entry, end),
+            (op, Err(error)) if op.is_write() => self.failed(token, entry, error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The parts of a request from `sector` on, by zone.
+    fn parts(&self, sector: Sector, sectors: u32) -> Vec<Part> {
+        let mut parts = Vec::new();
+        let mut first = 0;
+        while first < sectors {
+            let at = Sector(sector.0 + u64::from(first));
+            let (zone, offset) = (self.g.zone_of(at), self.g.offset_of(at));
+            let length = (sectors - first).min(self.g.size_of(zone) - offset);
+            parts.push(Part { zone, offset, sectors: length, first });
+            first += length;
+        }
+        parts
+    }
+
+    fn place(entry: &Entry, end: &End) -> Result<Sector, String> {
+        match (entry.op, &end.result) {
+            (Op::Append, Ok(Output::Appended(at))) => Ok(*at),
+            (Op::Append, other) => Err(format!("an append without an address: {other:?}")),
+            _ => Ok(entry.sector),
+        }
+    }
+
+    /// A write that succeeded is where it said, whole, once, from its time on.
+    fn written(&self, token: u64, entry: &Entry, end: &End) -> Result<(), String> {
+        let place = Self::place(entry, end)?;
+        for part in self.parts(place, entry.sectors) {
+            hold!(entry.op != Op::Append || part.zone == self.g.zone_of(entry.sector), "appended elsewhere");
+            hold!(self.is_there(token, entry, end, part), "its data is not at {place}: {part:?}");
+        }
+        let written = self.history.written.get(&token).copied().unwrap_or(0);
+        let expected = if entry.op == Op::WriteZeroes { 0 } else { entry.sectors };
+        // Of an append that was torn, the first part is left as garbage, and the whole is sent again.
+        let may_be_torn = entry.op == Op::Append && self.run.setup.profile == Profile::Wild;
+        hold!(written == expected || may_be_torn && written > expected, "{written} sectors were written");
+        Ok(())
+    }
+
+    fn is_there(&self, token: u64, entry: &Entry, end: &End, part: Part) -> bool {
+        let tag = |n: u32| if entry.op == Op::WriteZeroes { ZERO } else { (token, u64::from(n)) };
+        let expected = |n: u32| tag(part.first + n);
+        if self.g.is_conventional(part.zone) {
+            let start = self.g.start_of(part.zone).0 + u64::from(part.offset);
+            let of = |n: u32| &self.history.sectors[(start + u64::from(n)) as usize];
+            let during = |&(at, tag): &(u64, Tag), n| tag == expected(n) && entry.began < at && at < end.step;
+            return (0..part.sectors).all(|n| of(n).iter().any(|h| during(h, n)));
+        }
+        self.life_of(entry, end, part, expected).is_some()
+    }
+
+    /// The life of the zone in which a part was written, as `expected`.
+    fn life_of(&self, entry: &Entry, end: &End, part: Part, expected: impl Fn(u32) -> Tag) -> Option<&Life> {
+        let holds = |life: &&Life| {
+            let at = |n: u32| life.sectors.get((part.offset + n) as usize).copied().flatten();
+            life.to > entry.began
+                && life.from < end.step
+                && (0..part.sectors).all(|n| at(n) == Some(expected(n)))
+        };
+        self.history.lives[part.zone.0 as usize].iter().find(holds)
+    }
+
+    /// A write that failed has left nothing if that is what it says, and never more than itself.
+    fn failed(&self, token: u64, entry: &Entry, error: &RequestError) -> Result<(), String> {
+        let written = self.history.written.get(&token).copied().unwrap_or(0);
+        // An append may be torn more than once.
+        let at_most = if entry.op == Op::Append { 4 * entry.sectors } else { entry.sectors };
+        hold!(written <= at_most, "{written} sectors were written");
+        let is_one_command = entry.sectors <= self.run.setup.device.max_sectors
+            && self.parts(entry.sector, entry.sectors).len() == 1;
+        // What was torn, and was to be sent again, may meet a reset or the zone's end before.
+        let may_be_torn = self.run.setup.profile == Profile::Wild && self.run.guard.failures(token) > 0;
+        let left_nothing = match error {
+            RequestError::WouldWait
+            | RequestError::NotAtWritePointer { .. }
+            | RequestError::PredecessorLost { .. }
+            | RequestError::BeyondCapacity { .. }
+            | RequestError::ZoneFull { .. }
+            | RequestError::Aborted { .. } => is_one_command && !may_be_torn,
+            RequestError::Invalid(_)
+            | RequestError::OutOfRange { .. }
+            | RequestError::Conventional { .. } => true,
+            _ => false,
+        };
+        hold!(!left_nothing || written == 0, "it has left {written} sectors");
+        self.torn(token, error)?;
+        hold!(!entry.proper || self.is_excused(token, entry, error), "it was properly placed");
+        Ok(())
+    }
+
+    /// An append that left garbage says where.
+    fn torn(&self, token: u64, error: &RequestError) -> Result<(), String> {
+        let &RequestError::TornAppend { zone, offset, sectors, .. } = error else { return Ok(()) };
+        let is_its_own = |life: &Life| {
+            let part = life.sectors.get(offset as usize..(offset + sectors) as usize);
+            part.is_some_and(|p| p.iter().all(|t| t.is_some_and(|t| t.0 == token)))
+        };
+        hold!(self.history.lives[zone.0 as usize].iter().any(is_its_own), "its garbage is not there");
+        Ok(())
+    }
+
+    /// Whether something but the volume is to blame: a reset, or the bad luck of four refusals, its own or another's.
+    fn is_excused(&self, token: u64, entry: &Entry, error: &RequestError) -> bool {
+        let zone = self.g.zone_of(entry.sector);
+        let is_its = |other: &&Entry| match other.op {
+            Op::ResetAll => true,
+            Op::ZoneReset | Op::ZoneFinish => self.g.zone_of(other.sector) == zone,
+            _ => false,
+        };
+        let was_reset = || {
+            self.entries[token as usize..].iter().filter(is_its).any(|other| entry.ends_after(other.began))
+        };
+        let had_luck = |(token, e): (u64, &Entry)| {
+            let counts = e.proper && e.op != Op::WriteZeroes;
+            counts && e.error().is_some() && self.run.guard.failures(token) > 3
+        };
+        match error {
+            RequestError::Aborted { .. } => was_reset(),
+            // What a reset finds in repair ends with the device's error.
+            RequestError::Device(_) if was_reset() => true,
+            RequestError::GaveUp { .. } if entry.op == Op::WriteZeroes => true,
+            _ => (1..).zip(&self.entries[..token as usize]).any(had_luck),
+        }
+    }
+
+    /// A read finds what its sectors held while it was under way.
+    fn read(&self, entry: &Entry, end: &End) -> Result<(), String> {
+        for (n, tag) in end.found.iter().enumerate() {
+            let sector = entry.sector.0 as usize + n;
+            let history = &self.history.sectors[sector];
+            let later = history.iter().skip(1).map(|h| h.0).chain([u64::MAX]);
+            let held = |((from, t), to): (&(u64, Tag), u64)| t == tag && *from < end.step && to > entry.began;
+            hold!(history.iter().zip(later).any(held), "sector {sector} is {tag:?} and was {history:?}");
+        }
+        Ok(())
+    }
+
+    /// A zone is reset because somebody wants it to be, and nothing from before is written after.
+    fn births(&self) -> Result<(), String> {
+        for (zone, lives) in self.history.lives.iter().enumerate() {
+            for life in lives.iter().skip(1) {
+                let first = self.reset_for(zone as u32, life.from);
+                let first = first.ok_or_else(|| format!("zone {zone} was reset for nobody"))?;
+                let old = life.sectors.iter().flatten().find(|t| **t != ZERO && t.0 < first);
+                hold!(
+                    old.is_none(),
+                    "zone {zone}: {old:?} was written after reset {first}, which came later"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// The first request that a reset at `step` may be.
+    fn reset_for(&self, zone: u32, step: u64) -> Option<u64> {
+        let wants = |e: &Entry| {
+            let is_its = e.op == Op::ResetAll || e.op == Op::ZoneReset && self.g.zone_of(e.sector).0 == zone;
+            // One that timed out may be executed late, until it is settled.
+            let may_come_late = e.error().is_some_and(|e| e.is_uncertain());
+            is_its && e.began < step && (e.ends_after(step) || may_come_late)
+        };
+        (1..).zip(&self.entries).find(|(_, e)| wants(e)).map(|(token, _)| token)
+    }
+
+    /// Positional writes of a zone go in the order in which they came. The scheduler of mode `zone-lock` sorts.
+    fn order(&self) -> Result<(), String> {
+        if self.run.setup.modes.contains(&WriteMode::ZoneLock) {
+            return Ok(());
+        }
+        let is_whole = |e: &Entry| e.op == Op::Write && e.succeeded();
+        for (zone, lives) in self.history.lives.iter().enumerate() {
+            for life in lives {
+                let mut last = 0;
+                for tag in life.sectors.iter().flatten().filter(|t| **t != ZERO) {
+                    let entry = &self.entries[tag.0 as usize - 1];
+                    if is_whole(entry) {
+                        hold!(last <= tag.0, "zone {zone}: write {} went before {last}", tag.0);
+                        last = tag.0;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// In the end each zone stands where its last life does, and the volume knows.
+    fn pointers(&self) -> Result<(), String> {
+        let (first, zones) = (self.g.conventional_zones(), self.g.zones());
+        let last = self.entries.iter().rev().find(|e| e.op == Op::Report).and_then(|e| e.ended.clone());
+        let Some(Ok(Output::Zones(described))) = last.map(|e| e.result) else {
+            return Err("the zones were not described in the end".to_owned());
+        };
+        for zone in first..zones {
+            let life = self.history.lives[zone as usize].last().expect("one at least");
+            let capacity = self.g.capacity_of(ZoneIndex(zone));
+            let expected = if life.is_finished { capacity } else { life.pointer() };
+            let d = &described[zone as usize];
+            let is_full = d.condition == ZoneCondition::Full;
+            let found = d.write_pointer.filter(|_| !is_full).map_or(capacity, |p| (p.0 - d.start.0) as u32);
+            hold!(found == expected, "zone {zone} stands at {found}, not {expected}");
+            let issued = self.run.volume.write_pointer(ZoneIndex(zone)).map(|p| (p.0 - d.start.0) as u32);
+            hold!(issued == Some(expected), "zone {zone}: the volume says {issued:?}, not {expected}");
+        }
+        Ok(())
+    }
+}

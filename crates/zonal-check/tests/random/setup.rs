@@ -1,0 +1,155 @@
+//! What a seed stands for: a drive, its faults, the modes, and how much is under way.
+
+use rand::{Rng, RngExt};
+use zonal_core::{DeviceError, Nanos, Op, Personality, ZoneError};
+use zonal_io::emulated::{CompleteMode, EmulatedOptions};
+use zonal_io::fault::{Carried, Effect, Late, Ops, Plan, Reordered, Rule, Settling};
+use zonal_io::volume::{VolumeOptions, WriteMode};
+
+/// Sectors of a zone.
+pub const ZONE: u64 = 128;
+
+/// How badly the device behaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Profile {
+    /// Not at all.
+    Sound,
+    /// Writes are refused without having been executed. All that is properly placed has to succeed.
+    Refusing,
+    /// Everything.
+    Wild,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub profile: Profile,
+    pub device: EmulatedOptions,
+    pub plan: Plan,
+    pub options: VolumeOptions,
+    /// The modes that are switched between.
+    pub modes: Vec<WriteMode>,
+    pub submitters: usize,
+    /// Requests that one submitter has under way at most.
+    pub depth: usize,
+    /// Longest step of the clock.
+    pub step: u64,
+}
+
+fn one_of<T: Copy>(rng: &mut impl Rng, values: &[T]) -> T {
+    values[rng.random_range(0..values.len())]
+}
+
+impl Setup {
+    /// What `rng` comes to.
+    pub fn draw(rng: &mut impl Rng) -> Setup {
+        let profile = one_of(rng, &[Profile::Sound, Profile::Refusing, Profile::Wild, Profile::Wild]);
+        let device = draw_device(rng, profile);
+        let modes = draw_modes(rng, profile, device.zone_append_max_sectors > 0);
+        let options = VolumeOptions {
+            mode: Some(one_of(rng, &modes)),
+            merge: rng.random_ratio(3, 4),
+            qd1_quantum: one_of(rng, &[0, 0, 2]),
+            nr_requests: one_of(rng, &[4, 16, 64]),
+        };
+        let plan = draw_plan(rng, profile);
+        let (submitters, depth) = (rng.random_range(1..=4), one_of(rng, &[1, 4, 16, 40]));
+        let step = one_of(rng, &[1_000, 100_000]);
+        Setup { profile, device, plan, options, modes, submitters, depth, step }
+    }
+}
+
+fn draw_device(rng: &mut impl Rng, profile: Profile) -> EmulatedOptions {
+    let zones = rng.random_range(3..=7);
+    let open = if profile == Profile::Wild { one_of(rng, &[0, 0, 2]) } else { 0 };
+    EmulatedOptions {
+        size: zones * ZONE * 512,
+        zone_size: ZONE * 512,
+        zone_capacity: one_of(rng, &[0, 96 * 512]),
+        zone_nr_conv: rng.random_range(0..=1),
+        zone_max_open: open,
+        zone_max_active: open * one_of(rng, &[0, 1, 2]),
+        zone_append_max_sectors: one_of(rng, &[0, 8, u32::MAX]),
+        max_sectors: one_of(rng, &[8, 32]),
+        write_zeroes_max_sectors: one_of(rng, &[0, 6, u32::MAX]),
+        complete: one_of(rng, &[CompleteMode::Poll, CompleteMode::Poll, CompleteMode::Inline]),
+        completion_nsec: one_of(rng, &[0, 0, 20_000]),
+        hw_queue_depth: one_of(rng, &[1, 2, 8]),
+        submit_queues: rng.random_range(1..=2),
+        personality: one_of(rng, &[Personality::Zns, Personality::Zbc]),
+        ..EmulatedOptions::default()
+    }
+}
+
+/// Mode `zone-lock` is for itself: it sorts by address, and a switch away from it leaves behind what its scheduler has not
+/// sent, so that less is promised.
+fn draw_modes(rng: &mut impl Rng, profile: Profile, append: bool) -> Vec<WriteMode> {
+    if profile != Profile::Wild && rng.random_ratio(1, 5) {
+        return vec![WriteMode::ZoneLock];
+    }
+    let mut modes = vec![WriteMode::PerZone, WriteMode::Qd1];
+    if append {
+        modes.push(WriteMode::Append);
+    }
+    let kept = rng.random_range(1..=modes.len());
+    while modes.len() > kept {
+        modes.swap_remove(rng.random_range(0..modes.len()));
+    }
+    modes
+}
+
+fn draw_plan(rng: &mut impl Rng, profile: Profile) -> Plan {
+    let mut rules = match profile {
+        Profile::Sound => Vec::new(),
+        Profile::Refusing => refusals(),
+        Profile::Wild => damage(rng),
+    };
+    rules.push(Rule::new(Effect::Delay(Nanos(50_000))).rate(one_of(rng, &[0.0, 0.1, 0.5])));
+    if profile != Profile::Sound && rng.random_ratio(1, 4) {
+        let (what, window, hold) = (Reordered::Completion, 3, Nanos(30_000));
+        rules.push(Rule::new(Effect::Reorder { what, window, hold }).rate(0.2));
+    }
+    let settling = Settling::After(Nanos(one_of(rng, &[0, 200_000])));
+    Plan { settling, ..Plan::of(rng.next_u64(), rules) }
+}
+
+/// Nothing of this is executed, and nothing of it can be repeated often enough to give up but by bad luck, which is told.
+fn refusals() -> Vec<Rule> {
+    let refuse = |error| Rule::new(Effect::Refuse(error)).on(Ops::WRITES).rate(0.01);
+    vec![
+        refuse(DeviceError::Busy),
+        refuse(DeviceError::UnitAttention),
+        refuse(DeviceError::Zone(ZoneError::InvalidWrite)),
+        refuse(DeviceError::Zone(ZoneError::TooManyOpen)),
+        refuse(DeviceError::Zone(ZoneError::TooManyActive)),
+        Rule::new(Effect::Busy).rate(0.05),
+    ]
+}
+
+fn damage(rng: &mut impl Rng) -> Vec<Rule> {
+    let mut rules = refusals();
+    let time_out = |carried| Effect::TimeOut { after: Nanos(100_000), carried };
+    let torn = |error| Effect::Torn { blocks: None, error };
+    let effects = [
+        Rule::new(Effect::Refuse(DeviceError::Medium)).on(Ops::DATA),
+        Rule::new(Effect::Fail(DeviceError::Medium)),
+        Rule::new(Effect::Fail(DeviceError::Aborted)),
+        Rule::new(torn(DeviceError::Medium)),
+        Rule::new(torn(DeviceError::Aborted)),
+        Rule::new(torn(DeviceError::Os(5))),
+        Rule::new(time_out(Carried::Never)),
+        Rule::new(time_out(Carried::Before)),
+        Rule::new(time_out(Carried::Late(Late::AtSettle))),
+        Rule::new(time_out(Carried::Late(Late::AfterReport))),
+        Rule::new(time_out(Carried::Late(Late::After(Nanos(60_000))))),
+        Rule::new(Effect::Attention { commands: 3 }),
+        Rule::new(Effect::Refuse(DeviceError::Medium)).on(Ops::of(&[Op::Report])),
+        Rule::new(Effect::Refuse(DeviceError::UnitAttention)).on(Ops::MANAGEMENT),
+    ];
+    for rule in effects {
+        if rng.random_ratio(1, 2) {
+            rules.push(rule.rate(one_of(rng, &[0.003, 0.02])));
+        }
+    }
+    rules
+}

@@ -1,0 +1,125 @@
+//! A wrapper that tells an observer what goes into a device and what comes out.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use zonal_check::rig::tags;
+use zonal_core::{Nanos, Op, Sector, ZoneIndex};
+use zonal_io::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Settled, Submitted};
+
+/// Request and number of its sector: what every sector that is written says of itself.
+pub type Tag = (u64, u64);
+
+/// Sectors that nobody has written, and zeroes.
+pub const ZERO: Tag = (0, 0);
+
+/// Numbers the events of a run: the one order that all observers share.
+#[derive(Clone, Default)]
+pub struct Steps(Arc<AtomicU64>);
+
+impl Steps {
+    /// The next event.
+    pub fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// A command as it was submitted.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub began: u64,
+    pub op: Op,
+    pub sector: Sector,
+    /// What its payload says, if it writes.
+    pub tags: Vec<Tag>,
+}
+
+impl Seen {
+    fn of(began: u64, command: &Command) -> Seen {
+        let &Command { op, sector, sectors, ref data, .. } = command;
+        let mut written = Vec::new();
+        match op {
+            Op::Write | Op::Append => data.for_each(|_, piece| written.extend(tags(piece))),
+            Op::WriteZeroes => written = vec![ZERO; sectors as usize],
+            _ => {}
+        }
+        Seen { began, op, sector, tags: written }
+    }
+}
+
+/// Hears of a device's commands.
+pub trait Observer: Send + Sync {
+    /// A command goes to the device.
+    fn begins(&self, _seen: &Seen) {}
+    /// The device had no room for it: it has not happened.
+    fn is_busy(&self, _seen: &Seen) {}
+    /// It was answered.
+    fn ends(&self, seen: &Seen, result: &CommandResult);
+}
+
+/// See the module.
+pub struct Tap<O> {
+    inner: Arc<dyn Device>,
+    observer: Arc<O>,
+    steps: Steps,
+    /// Commands at the device, and what the host wants back with them.
+    taken: Mutex<BTreeMap<u64, (Seen, Option<Context>)>>,
+}
+
+impl<O: Observer> Tap<O> {
+    pub fn new(inner: Arc<dyn Device>, observer: Arc<O>, steps: Steps) -> Tap<O> {
+        Tap { inner, observer, steps, taken: Mutex::default() }
+    }
+}
+
+impl<O: Observer> Device for Tap<O> {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+
+    fn submit(
+        &self,
+        now: Nanos,
+        queue: usize,
+        command: &Command,
+        context: &mut Option<Context>,
+    ) -> Submitted {
+        let seen = Seen::of(self.steps.next(), command);
+        let number = seen.began;
+        self.observer.begins(&seen);
+        let submitted = self.inner.submit(now, queue, command, &mut Some(Context::token(number)));
+        match &submitted {
+            Submitted::Done(result) => self.observer.ends(&seen, result),
+            Submitted::Busy => self.observer.is_busy(&seen),
+            Submitted::Pending => {
+                self.taken.lock().insert(number, (seen, context.take()));
+            }
+        }
+        submitted
+    }
+
+    fn poll(
+        &self,
+        now: Nanos,
+        queue: usize,
+        budget: usize,
+        done: &mut dyn FnMut(Completed),
+    ) -> Option<Nanos> {
+        self.inner.poll(now, queue, budget, &mut |c| {
+            let number = c.context.into_token();
+            let (seen, context) = self.taken.lock().remove(&number).expect("answered once");
+            self.observer.ends(&seen, &c.result);
+            done(Completed { context: context.expect("it came with its context"), result: c.result });
+        })
+    }
+
+    fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
+        self.inner.settle(now, zone)
+    }
+
+    fn wait(&self, timeout: Duration) {
+        self.inner.wait(timeout);
+    }
+}
