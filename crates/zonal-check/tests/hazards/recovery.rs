@@ -562,7 +562,13 @@ fn starving_zones_do_not_wait_for_each_other() {
     drive(&rig, |_, tried| if tried <= 2 { Answer::Refuse(TOO_MANY) } else { Answer::Obey });
     assert_eq!(rig.ends(writes), [DONE; 2]);
     // Nor does each take the other for one that has given its slot back.
-    let writes = [rig.write(3, 0, 4), rig.write(4, 0, 4)];
+    let (other, writes) = (rig.write(5, 0, 4), [rig.write(3, 0, 4), rig.write(4, 0, 4)]);
+    for answer in [Answer::Refuse(TOO_MANY), Answer::Refuse(TOO_MANY), Answer::Obey, Answer::Obey] {
+        rig.finish(1, answer);
+    }
+    assert_eq!(rig.script.pending().len(), 1, "both wait for the other one");
+    rig.step(Answer::Obey);
+    assert_eq!(rig.end(other), Some(DONE));
     let mut tries = 0;
     drive(&rig, |_, _| {
         tries += 1;
