@@ -115,8 +115,12 @@ impl Volume {
         match purpose {
             Purpose::Reset(pending) => Some(Context(ContextKind::One(pending))),
             Purpose::Switch(mode) => {
+                let was_scheduled = self.policy.is(WriteMode::ZoneLock);
                 self.policy.switch(mode);
                 self.token.dismiss();
+                if was_scheduled {
+                    self.empty_scheduler();
+                }
                 self.release_zones(|_| Release::AsItWas);
                 None
             }

@@ -362,7 +362,13 @@ impl Volume {
 
     /// The contended path: decides again under the shard's lock, and queues if it still has to wait.
     #[inline(never)]
-    fn queue_write(&self, now: Nanos, zone: ZoneIndex, kind: WriteKind, slot: &mut Option<Context>) -> Fate {
+    pub(super) fn queue_write(
+        &self,
+        now: Nanos,
+        zone: ZoneIndex,
+        kind: WriteKind,
+        slot: &mut Option<Context>,
+    ) -> Fate {
         let pending = one(slot);
         let mut shard = self.shard(zone).lock();
         let mut word = self.load(zone);

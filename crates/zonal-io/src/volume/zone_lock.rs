@@ -232,6 +232,37 @@ impl Volume {
         }
     }
 
+    /// Moves the writes that wait here to their zones, all of which are held, in the order in which they would have gone;
+    /// the mode has been switched. What no zone orders goes by itself.
+    pub(super) fn empty_scheduler(&self) {
+        let mut state = self.zone_lock.state.lock();
+        let mut all: Vec<Box<Pending>> = Vec::new();
+        while let Some(next) = state.scheduler.dispatch(Nanos(0), |_| false) {
+            all.extend(next.parts);
+        }
+        for mut pending in std::mem::take(&mut state.outside) {
+            state.tags_used += 1;
+            pending.tag = Some(self.zone_lock.clone());
+            all.push(pending);
+        }
+        let is_plugged = |p: &Box<Pending>| {
+            p.op != Op::Read && !self.info.geometry.is_conventional(self.info.geometry.zone_of(p.sector))
+        };
+        let (plugged, free): (Vec<_>, Vec<_>) = all.into_iter().partition(is_plugged);
+        for pending in free {
+            let request = self.scheduled(pending);
+            state.scheduler.insert(Nanos(0), request);
+        }
+        drop(state);
+        self.zone_lock.look_again();
+        for pending in plugged {
+            let zone = self.info.geometry.zone_of(pending.sector);
+            let kind = self.write_kind(&pending);
+            // Nothing goes out with this time: the zone is frozen.
+            self.queue_write(Nanos(0), zone, kind, &mut Some(Context::one(pending)));
+        }
+    }
+
     /// Aborts the writes of a zone that have not left the scheduler, or of all zones: a reset or finish has come.
     pub(super) fn abort_scheduled(&self, zone: Option<ZoneIndex>) {
         let mut state = self.zone_lock.state.lock();
