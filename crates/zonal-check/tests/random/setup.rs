@@ -88,6 +88,9 @@ fn draw_modes(rng: &mut impl Rng, profile: Profile, append: bool) -> Vec<WriteMo
         return vec![WriteMode::ZoneLock];
     }
     let mut modes = vec![WriteMode::PerZone, WriteMode::Qd1];
+    if profile == Profile::Sound {
+        modes.push(WriteMode::ZoneLock);
+    }
     if append {
         modes.push(WriteMode::Append);
     }

@@ -245,10 +245,10 @@ impl Volume {
             pending.tag = Some(self.zone_lock.clone());
             all.push(pending);
         }
-        let is_plugged = |p: &Box<Pending>| {
+        let is_plugged = |p: &Pending| {
             p.op != Op::Read && !self.info.geometry.is_conventional(self.info.geometry.zone_of(p.sector))
         };
-        let (plugged, free): (Vec<_>, Vec<_>) = all.into_iter().partition(is_plugged);
+        let (plugged, free): (Vec<_>, Vec<_>) = all.into_iter().partition(|p| is_plugged(p));
         for pending in free {
             let request = self.scheduled(pending);
             state.scheduler.insert(Nanos(0), request);
