@@ -350,6 +350,12 @@ impl Volume {
         }
     }
 
+    /// Whether a waiting write may share a command with its neighbours.
+    #[inline]
+    pub(super) fn is_mergeable(&self, pending: &Pending) -> bool {
+        pending.op == Op::Write && !pending.fua && pending.sectors <= self.merge_sectors_max
+    }
+
     /// Notes where the plug has put a write.
     #[inline]
     pub(super) fn place(&self, zone: ZoneIndex, at: u32, pending: &mut Pending) {
@@ -412,7 +418,7 @@ impl Volume {
             return self.refuse(slot, RequestError::WouldWait);
         }
         self.prefer_writes_of_zeroes(pending);
-        let mergeable = pending.op == Op::Write && !pending.fua && pending.sectors <= rules.merge_sectors_max;
+        let mergeable = self.is_mergeable(pending);
         let kind = Kind::Write(kind, pending.sectors);
         shard.queue(zone).push(word, Item { kind, mergeable, token: take_one(slot) });
         drop(shard);

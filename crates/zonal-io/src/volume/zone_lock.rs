@@ -126,19 +126,20 @@ impl Volume {
         Fate::Later
     }
 
-    fn scheduled(&self, pending: Box<Pending>) -> Request<Box<Pending>> {
+    /// The zone whose plug a read or write meets, if it meets one.
+    fn plugged_zone(&self, pending: &Pending) -> Option<ZoneIndex> {
         let zone = self.info.geometry.zone_of(pending.sector);
-        let is_write = pending.op != Op::Read;
-        let zone = Some(zone).filter(|&z| is_write && !self.info.geometry.is_conventional(z));
+        (pending.op != Op::Read && !self.info.geometry.is_conventional(zone)).then_some(zone)
+    }
+
+    fn scheduled(&self, pending: Box<Pending>) -> Request<Box<Pending>> {
+        let zone = self.plugged_zone(&pending);
         Request {
-            direction: if is_write { Direction::Write } else { Direction::Read },
+            direction: if pending.op == Op::Read { Direction::Read } else { Direction::Write },
             sector: pending.sector,
             sectors: Sectors(pending.sectors.into()),
             zone,
-            mergeable: zone.is_some()
-                && pending.op == Op::Write
-                && !pending.fua
-                && pending.sectors <= self.merge_sectors_max,
+            mergeable: zone.is_some() && self.is_mergeable(&pending),
             token: pending,
         }
     }
@@ -245,18 +246,18 @@ impl Volume {
             pending.tag = Some(self.zone_lock.clone());
             all.push(pending);
         }
-        let is_plugged = |p: &Pending| {
-            p.op != Op::Read && !self.info.geometry.is_conventional(self.info.geometry.zone_of(p.sector))
-        };
-        let (plugged, free): (Vec<_>, Vec<_>) = all.into_iter().partition(|p| is_plugged(p));
-        for pending in free {
-            let request = self.scheduled(pending);
-            state.scheduler.insert(Nanos(0), request);
+        let mut plugged = Vec::new();
+        for pending in all {
+            match self.plugged_zone(&pending) {
+                Some(zone) => plugged.push((zone, pending)),
+                None => {
+                    state.scheduler.insert(Nanos(0), self.scheduled(pending));
+                }
+            }
         }
         drop(state);
         self.zone_lock.look_again();
-        for pending in plugged {
-            let zone = self.info.geometry.zone_of(pending.sector);
+        for (zone, pending) in plugged {
             let kind = self.write_kind(&pending);
             // Nothing goes out with this time: the zone is frozen.
             self.queue_write(Nanos(0), zone, kind, &mut Some(Context::one(pending)));
@@ -266,11 +267,7 @@ impl Volume {
     /// Aborts the writes of a zone that have not left the scheduler, or of all zones: a reset or finish has come.
     pub(super) fn abort_scheduled(&self, zone: Option<ZoneIndex>) {
         let mut state = self.zone_lock.state.lock();
-        let zone_of = |p: &Pending| self.info.geometry.zone_of(p.sector);
-        let concerned = |p: &Pending| {
-            let at = zone_of(p);
-            p.op != Op::Read && !self.info.geometry.is_conventional(at) && zone.is_none_or(|z| z == at)
-        };
+        let concerned = |p: &Pending| self.plugged_zone(p).is_some_and(|at| zone.is_none_or(|z| z == at));
         let mut aborted = Vec::new();
         match zone {
             Some(zone) => aborted.extend(state.scheduler.remove_zone(zone)),
@@ -290,7 +287,7 @@ impl Volume {
             aborted.push(pending);
         }
         for pending in aborted {
-            let zone = zone_of(&pending);
+            let zone = self.info.geometry.zone_of(pending.sector);
             self.abort(zone, vec![pending]);
         }
     }
