@@ -23,6 +23,7 @@ pub(crate) mod channel;
 mod counters;
 mod driver;
 mod flight;
+mod issue;
 mod manage;
 mod mode;
 mod pending;

@@ -1,4 +1,4 @@
-//! Commands to the device, their completions, and what a zone does next.
+//! Completions, and what a zone does next.
 //!
 //! Everything that follows from one completion is a loop over a small stack of [`Work`], never recursion: a command that
 //! completes at once goes back on the stack. A turn issues at most [`TURN_MAX`] commands; a zone that could go on then
@@ -6,20 +6,16 @@
 
 use super::Volume;
 use super::channel::{Counted, TURN_MAX};
-use super::counters::{Counter, thread_slot};
+use super::counters::Counter;
 use super::mode::WriteMode;
 use super::pending::{Merged, Pending, Stage};
 use super::recovery::Lost;
 use super::submit::{one, take_one};
-use crate::data::{Data, Segment};
-use crate::device::{Command, CommandResult, Context, ContextKind, Output, Submitted};
+use crate::device::{CommandResult, Context, ContextKind, Output};
 use arrayvec::ArrayVec;
 use std::cell::Cell;
 use zonal_core::plug::{Item, Kind, Next, Queue, Word, WriteKind};
-use zonal_core::{DeviceError, Nanos, Op, RequestError, SECTOR_BYTES, Sector, Sectors, ZoneIndex};
-
-/// Zeroes for devices without write-zeroes; commands repeat it.
-static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+use zonal_core::{DeviceError, Nanos, Op, RequestError, ZoneIndex};
 
 /// Depth of the work stack: a completion leaves at most a durability flush and one next command of its zone.
 const WORK_MAX: usize = 4;
@@ -595,164 +591,5 @@ impl Volume {
     /// Sets the word; only for the holder of the shard of a zone that waits.
     pub(super) fn store(&self, zone: ZoneIndex, word: Word) {
         self.words.word(zone.0).store(word.0, super::Ordering::Release);
-    }
-
-    pub(super) fn issue_and_stack(&self, now: Nanos, slot: &mut Option<Context>, stack: &mut Stack) {
-        if let Some(result) = self.issue(now, slot) {
-            stack.push(Work::Finished(slot.take().expect("an answered command leaves its context"), result));
-        }
-    }
-
-    /// Sends the command in `slot` to this thread's queue, behind those that it turned away; returns its answer if it came
-    /// at once.
-    #[inline]
-    pub(super) fn issue(&self, now: Nanos, slot: &mut Option<Context>) -> Option<CommandResult> {
-        let queue = match self.info.queues {
-            1 => 0,
-            n => thread_slot() % n,
-        };
-        // Whoever met the full queue goes first.
-        if !self.stalled.is_empty() && self.stalled.len_of(queue) > 0 {
-            self.turned_away(now, queue, slot);
-            return None;
-        }
-        match self.offer(now, queue, slot) {
-            Submitted::Done(Ok(Output::Done)) => Some(Ok(Output::Done)),
-            Submitted::Done(result) => Some(result),
-            Submitted::Pending => None,
-            Submitted::Busy => {
-                self.turned_away(now, queue, slot);
-                None
-            }
-        }
-    }
-
-    /// Offers the command in `slot` to the device, which may turn it away.
-    #[inline]
-    pub(super) fn offer(&self, now: Nanos, queue: usize, slot: &mut Option<Context>) -> Submitted {
-        if let Some(Context(ContextKind::One(p))) = slot
-            && p.stage == Stage::ZeroesAsWrites
-        {
-            *slot = Some(self.with_zeroes(take_one(slot)));
-        }
-        let command = self.command(slot.as_ref().expect("the caller has a command to issue"));
-        let submitted = self.device.submit(now, queue, &command, slot);
-        debug_assert_eq!(
-            slot.is_none(),
-            matches!(submitted, Submitted::Pending),
-            "a device keeps the context of what it answers later"
-        );
-        // Made anew where it has no content: copying it would read back in one piece what was written in several.
-        match submitted {
-            Submitted::Busy => {
-                self.counters.line().add(Counter::Busy, 1);
-                Submitted::Busy
-            }
-            Submitted::Pending => {
-                self.counters.line().add(Counter::Commands, 1);
-                Submitted::Pending
-            }
-            Submitted::Done(Ok(Output::Done)) => {
-                self.counters.line().add(Counter::Commands, 1);
-                Submitted::Done(Ok(Output::Done))
-            }
-            done => {
-                self.counters.line().add(Counter::Commands, 1);
-                done
-            }
-        }
-    }
-
-    /// Keeps a command that met a full queue, or withdraws it if its request may not wait.
-    #[cold]
-    fn turned_away(&self, now: Nanos, queue: usize, slot: &mut Option<Context>) {
-        match slot.take().expect("a command that was turned away has its context").0 {
-            ContextKind::One(mut p) if p.nowait && p.done == 0 && p.stage == Stage::Main => {
-                let mut turn = Turn::default();
-                // Management has lost its `nowait` on the way: what is plugged here is a write.
-                if std::mem::take(&mut p.plugged) {
-                    let zone = self.info.geometry.zone_of(p.sector);
-                    self.go_on(now, zone, Event::Withdrawn(p.sectors), &mut turn);
-                }
-                self.end_with(p, Err(RequestError::WouldWait), &mut turn);
-                turn.tell();
-            }
-            kind => self.stalled.push_back(queue, Context(kind)),
-        }
-    }
-
-    /// Gives a write of zeroes its payload.
-    #[cold]
-    fn with_zeroes(&self, p: Box<Pending>) -> Context {
-        let sectors = self.next_sectors(&p);
-        let mut left = sectors as usize * SECTOR_BYTES as usize;
-        let mut segments = Vec::with_capacity(left.div_ceil(ZEROES.len()));
-        while left > 0 {
-            let len = left.min(ZEROES.len());
-            segments.push(Segment::new(ZEROES.as_ptr().cast_mut(), len));
-            left -= len;
-        }
-        Context(ContextKind::Merged(Box::new(Merged { parts: vec![p], segments, sectors })))
-    }
-
-    /// Largest command of this operation, in sectors.
-    #[inline]
-    pub(super) fn command_max(&self, op: Op) -> u32 {
-        match op {
-            Op::Read | Op::Write => self.info.command_sectors_max,
-            Op::WriteZeroes => self.info.write_zeroes_sectors_max,
-            _ => u32::MAX,
-        }
-    }
-
-    /// Sectors of the request's next command.
-    #[inline]
-    fn next_sectors(&self, p: &Pending) -> u32 {
-        let op = if p.stage == Stage::ZeroesAsWrites { Op::Write } else { p.op };
-        (p.sectors - p.done).min(self.command_max(op))
-    }
-
-    #[inline]
-    fn command(&self, context: &Context) -> Command {
-        match &context.0 {
-            ContextKind::One(p) if p.stage == Stage::FlushBehind => {
-                Command { op: Op::Flush, fua: false, sectors: 0, sector: Sector(0), data: Data::NONE }
-            }
-            ContextKind::One(p) => {
-                let sectors = self.next_sectors(p);
-                let data = match p.op {
-                    // SAFETY: the buffer travels with the command in its context and is not touched until it is back.
-                    Op::Read | Op::Write | Op::Append => unsafe { Data::one(p.segment(sectors)) },
-                    _ => Data::NONE,
-                };
-                // The rest of a torn append has its place.
-                let is_write = || self.policy.appends_in_flight_max() == 0 || p.done > 0;
-                let op = if p.op == Op::Append && p.plugged && is_write() { Op::Write } else { p.op };
-                Command { op, fua: self.fua(p), sectors, sector: p.sector + Sectors(p.done.into()), data }
-            }
-            ContextKind::Merged(m) => {
-                let first = &m.parts[0];
-                Command {
-                    op: Op::Write,
-                    fua: self.fua(first),
-                    sectors: m.sectors,
-                    sector: first.sector + Sectors(first.done.into()),
-                    // SAFETY: the buffers and the list travel with the command in its boxed context; zeroes are static
-                    // and a write does not change them.
-                    data: unsafe { Data::many(&raw const *m.segments) },
-                }
-            }
-            ContextKind::Resync(zone) => {
-                let sector = self.info.geometry.start_of(*zone);
-                Command { op: Op::Report, fua: false, sectors: 1, sector, data: Data::NONE }
-            }
-            ContextKind::ReadBack(r) => self.read_back_command(r),
-            ContextKind::Token(_) => panic!("a direct user's context reached a volume"),
-        }
-    }
-
-    /// Durability with the write itself, where the device has a cache and knows how to pass it.
-    fn fua(&self, p: &Pending) -> bool {
-        p.fua && p.op.is_write() && self.info.volatile_cache && self.info.fua
     }
 }
