@@ -27,7 +27,7 @@ pub enum Next {
         /// How many writes share the command.
         parts: u32,
     },
-    /// Take one request and issue this reset or finish, which decides about the failed writes: see
+    /// Take one request and issue this command. A reset or finish decides about the failed writes: see
     /// [`Queue::abandon_for_management`].
     Manage(Op),
     /// Ask the device where the zone stands, then call [`Queue::resynced`] or [`Queue::resync_failed`].
@@ -164,7 +164,8 @@ impl<T> Queue<T> {
         let mut ahead = 0;
         for (n, item) in self.items.drain().enumerate() {
             match item.kind {
-                Kind::Write(..) => aborted.push(item.token),
+                // An open may wait for a slot, and a reset or finish does not wait for that.
+                Kind::Write(..) | Kind::Manage(Op::ZoneOpen) => aborted.push(item.token),
                 Kind::Manage(_) => {
                     ahead += usize::from(n < self.ahead);
                     stay.push_back(item);
@@ -207,8 +208,9 @@ impl<T> Queue<T> {
             return if word.in_flight() > 0 { (word, Next::Nothing) } else { (word.freezing(), Next::Held) };
         }
         match (word.recovers(), self.items.front().map(|(i, _)| i.kind())) {
-            (_, Some(Kind::Manage(op))) => next_management(word, op),
+            (_, Some(kind @ Kind::Manage(op))) if kind.moves_pointer() => next_management(word, op),
             (true, _) => self.next_recovery(word),
+            (false, Some(Kind::Manage(op))) => next_management(word, op),
             (false, Some(Kind::Write(kind, sectors))) => self.next_write(word, kind, sectors, rules),
             (false, None) => (word.not_waiting(), Next::Nothing),
         }
@@ -224,6 +226,24 @@ impl<T> Queue<T> {
             || self.is_blocked();
         let front = self.items.front().map(|(shape, _)| shape.kind());
         !is_closed && word.in_flight() == 0 && matches!(front, Some(Kind::Write(..)))
+    }
+
+    /// Whether a zone without a slot has to ask for one: its head would go out now, and needs one.
+    #[cold]
+    pub fn wants_slot(&self, word: Word, rules: &Rules) -> bool {
+        let open = Kind::Manage(Op::ZoneOpen);
+        let is_open = self.items.front().is_some_and(|(shape, _)| shape.kind() == open);
+        if is_open {
+            return !(word.frozen() || word.recovers() || self.asking || self.held || self.is_blocked());
+        }
+        let Some((shape, _)) = self.items.front().filter(|_| self.would_write(word)) else { return false };
+        let Kind::Write(kind, sectors) = shape.kind() else { return false };
+        refusal(word.class(), rules).is_none() && word.place(kind, sectors, rules).is_ok()
+    }
+
+    /// The zone gets no slot: everything that waits for one goes to `denied`, in order. Closes stay, who did not need any.
+    pub fn deny(&mut self, denied: &mut Vec<T>) {
+        self.abort_writes(denied);
     }
 
     /// The write at the head, if it can follow the one that [`Queue::next`] has just let go out, or the one that followed
@@ -267,7 +287,7 @@ impl<T> Queue<T> {
 
     /// Whether a reset or finish has come behind what is at the device.
     fn is_superseded(&self) -> bool {
-        (self.held && !self.keeps) || self.items.shapes().any(|s| matches!(s.kind(), Kind::Manage(_)))
+        (self.held && !self.keeps) || self.items.shapes().any(|s| s.kind().moves_pointer())
     }
 
     /// The token of the request at the head.
@@ -446,6 +466,7 @@ impl<T> Queue<T> {
             (!word.appending() || word.in_flight() > 0, "appending ends with the last append"),
             (word.in_flight() <= rules.appends_in_flight_max.max(1), "as many in flight as the rules allow"),
             (!word.frozen() || word.in_flight() == 0, "a reset or finish goes alone"),
+            (word.has_slot() || word.in_flight() == 0, "what is in flight has its slot"),
             (!word.recalled() || word.waits() && !word.frozen(), "a chain is recalled for what waits for it"),
             (!self.asking || word.recovers(), "a report is under way only for a pointer that is not known"),
             (!self.asking || word.in_flight() == 0 && !word.frozen(), "a report goes alone"),

@@ -12,7 +12,8 @@
 //!    46   recalled what follows the write in flight without asking comes back first
 //!    47   zero
 //! 48-55   epoch    changes with the write mode, so that nothing decided in another mode takes effect in this one
-//! 56-63   zero
+//!    56   no slot  the zone may hold no open slot of the budget: it has to ask for one before it is written
+//! 57-63   zero
 //! ```
 
 use crate::error::RequestError;
@@ -27,6 +28,7 @@ const APPENDS: u64 = 1 << 43;
 const CLASS_SHIFT: u32 = 44;
 const RECALLED: u64 = 1 << 46;
 const EPOCH_SHIFT: u32 = 48;
+const NO_SLOT: u64 = 1 << 56;
 
 /// Most native appends that one zone has in flight: what the word's field can count.
 pub const APPENDS_IN_FLIGHT_MAX: u32 = 255;
@@ -136,6 +138,14 @@ impl Word {
         self.0 & (RECALLED | RECOVERS) == 0
     }
 
+    /// Whether the zone may be written as far as the budget is concerned. Where there is none, every zone may.
+    ///
+    /// One without a slot has nothing in flight.
+    #[inline]
+    pub const fn has_slot(self) -> bool {
+        self.0 & NO_SLOT == 0
+    }
+
     /// What the zone is.
     #[inline]
     pub const fn class(self) -> Class {
@@ -163,8 +173,8 @@ impl Word {
     /// nothing is in flight, since only then the pointer is certain to be what the write will meet.
     #[inline]
     pub fn admit(self, kind: WriteKind, sectors: u32, rules: &Rules) -> Admission {
-        if self.0 & (WAITS | (3 << CLASS_SHIFT)) != 0 {
-            return self.admit_unusual(rules.zone);
+        if self.0 & (WAITS | NO_SLOT | (3 << CLASS_SHIFT)) != 0 {
+            return self.admit_unusual(kind, sectors, rules);
         }
         let native = matches!(kind, WriteKind::Append) && rules.appends_in_flight_max != 0;
         if self.in_flight() != 0 {
@@ -180,12 +190,17 @@ impl Word {
     }
 
     #[cold]
-    fn admit_unusual(self, zone: ZoneIndex) -> Admission {
+    fn admit_unusual(self, kind: WriteKind, sectors: u32, rules: &Rules) -> Admission {
+        let zone = rules.zone;
         match self.class() {
             Class::ReadOnly => Admission::Refuse(RequestError::ZoneReadOnly { zone }),
             Class::Offline => Admission::Refuse(RequestError::ZoneOffline { zone }),
             Class::Conventional => Admission::Refuse(RequestError::Conventional { zone }),
-            Class::Sequential => Admission::Wait,
+            Class::Sequential if self.waits() => Admission::Wait,
+            // What cannot be written needs no slot to be refused.
+            Class::Sequential => {
+                self.place(kind, sectors, rules).map_or_else(Admission::Refuse, |_| Admission::Wait)
+            }
         }
     }
 
@@ -230,6 +245,19 @@ impl Word {
     #[inline]
     pub const fn in_epoch(self, epoch: u8) -> Word {
         Word(self.0 & !(0xFF << EPOCH_SHIFT) | (epoch as u64) << EPOCH_SHIFT)
+    }
+
+    /// The word of a zone that has its slot.
+    #[inline]
+    pub const fn with_slot(self) -> Word {
+        Word(self.0 & !NO_SLOT)
+    }
+
+    /// The word of a zone that has no slot, or not any more. Nothing of it is in flight.
+    #[inline]
+    pub const fn without_slot(self) -> Word {
+        debug_assert!(self.in_flight() == 0);
+        Word(self.0 | NO_SLOT)
     }
 
     /// The word with `sectors` that were promised taken back.
@@ -305,6 +333,7 @@ impl std::fmt::Debug for Word {
             (self.frozen(), " frozen"),
             (self.appending(), " appends"),
             (self.recalled(), " recalled"),
+            (!self.has_slot(), " no-slot"),
         ] {
             if set {
                 f.write_str(name)?;

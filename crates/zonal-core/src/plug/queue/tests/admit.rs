@@ -4,7 +4,7 @@ use super::*;
 
 const TABLE: &str = include_str!("../../../../tests/data/plug-admit.txt");
 
-const COLUMNS: [&str; 14] = [
+const COLUMNS: [&str; 17] = [
     "idle 0",
     "idle 8",
     "idle 16",
@@ -19,6 +19,9 @@ const COLUMNS: [&str; 14] = [
     "ro",
     "off",
     "cnv",
+    "noslot 0",
+    "noslot 8",
+    "noslot 16",
 ];
 
 fn column(name: &str) -> Word {
@@ -33,7 +36,9 @@ fn column(name: &str) -> Word {
             let (kind, state) = name.split_once(' ').unwrap();
             let (pointer, in_flight) = state.split_once('x').unwrap_or((state, "1"));
             let in_flight = if kind == "idle" { 0 } else { in_flight.parse().unwrap() };
-            word(pointer.parse().unwrap(), in_flight, kind == "native")
+            let in_flight = if kind == "noslot" { 0 } else { in_flight };
+            let word = word(pointer.parse().unwrap(), in_flight, kind == "native");
+            if kind == "noslot" { word.without_slot() } else { word }
         }
     }
 }

@@ -6,6 +6,7 @@ mod graph;
 mod model;
 mod next;
 mod shell;
+mod slots;
 
 use super::*;
 use crate::plug::Admission;
