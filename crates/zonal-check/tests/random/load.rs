@@ -11,6 +11,7 @@ use rand_pcg::Pcg64Mcg;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zonal_check::rig::payload;
+use zonal_core::budget::Class;
 use zonal_core::{Nanos, Op, Sector, ZoneIndex};
 use zonal_io::buffer::IoBuf;
 use zonal_io::device::Device;
@@ -203,5 +204,6 @@ fn open(device: Arc<dyn Device>, options: VolumeOptions) -> Volume {
 fn channel(volume: &Arc<Volume>, book: &Arc<Book>, now: &Arc<AtomicU64>, n: usize) -> Channel {
     let (book, now, deferred) = (book.clone(), now.clone(), n % 2 == 1);
     let note = move |c| book.end(&c, deferred, Nanos(now.load(Ordering::Relaxed)));
-    if deferred { volume.deferred_channel(note) } else { volume.channel(note) }
+    let channel = if deferred { volume.deferred_channel(note) } else { volume.channel(note) };
+    channel.of_class(Class((n % 2) as u8))
 }

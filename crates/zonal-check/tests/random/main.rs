@@ -26,6 +26,7 @@ use load::Run;
 use rand::random;
 use zonal_core::{Sector, ZoneIndex};
 use zonal_io::buffer::IoBuf;
+use zonal_io::device::Output;
 use zonal_io::volume::Request;
 
 /// Seeds of `cargo test`.
@@ -70,8 +71,12 @@ fn look_at_everything(run: &mut Run) -> Result<(), String> {
     for zone in 0..geometry.zones() {
         run.volume.resync(run.now(), ZoneIndex(zone));
     }
-    run.submit(0, Request::report(run.sector(0, 0), geometry.zones()), false);
-    run.drain()
+    let report = run.submit(0, Request::report(run.sector(0, 0), geometry.zones()), false);
+    run.drain()?;
+    match run.book.entries()[report as usize - 1].ended.as_ref().map(|end| &end.result) {
+        Some(Ok(Output::Zones(zones))) => run.volume.check_budget(zones),
+        other => Err(format!("the last report: {other:?}")),
+    }
 }
 
 /// Reads, until what the drive still has to say is said.

@@ -136,6 +136,7 @@ impl Model<'_> {
             | RequestError::PredecessorLost { .. }
             | RequestError::BeyondCapacity { .. }
             | RequestError::ZoneFull { .. }
+            | RequestError::NoSlot { .. }
             | RequestError::Aborted { .. } => is_one_command && !may_be_torn,
             RequestError::Invalid(_)
             | RequestError::OutOfRange { .. }

@@ -1,10 +1,11 @@
 //! What a seed stands for: a drive, its faults, the modes, and how much is under way.
 
 use rand::{Rng, RngExt};
+use zonal_core::budget::Policy;
 use zonal_core::{DeviceError, Nanos, Op, Personality, ZoneError};
 use zonal_io::emulated::{CompleteMode, EmulatedOptions};
 use zonal_io::fault::{Carried, Effect, Late, Ops, Plan, Reordered, Rule, Settling};
-use zonal_io::volume::{VolumeOptions, WriteMode};
+use zonal_io::volume::{BudgetOptions, CLASSES, VolumeOptions, WriteMode};
 
 /// Sectors of a zone.
 pub const ZONE: u64 = 128;
@@ -51,12 +52,21 @@ impl Setup {
             merge: rng.random_ratio(3, 4),
             qd1_quantum: one_of(rng, &[0, 0, 2]),
             nr_requests: one_of(rng, &[4, 16, 64]),
+            budget: draw_budget(rng),
         };
         let plan = draw_plan(rng, profile);
         let (submitters, depth) = (rng.random_range(1..=4), one_of(rng, &[1, 4, 16, 40]));
         let step = one_of(rng, &[1_000, 100_000]);
         Setup { profile, device, plan, options, modes, submitters, depth, step }
     }
+}
+
+fn draw_budget(rng: &mut impl Rng) -> Option<BudgetOptions> {
+    let grace = Nanos(one_of(rng, &[0, 0, 30_000]));
+    let policy = one_of(rng, &Policy::ALL);
+    let mut minimums = [0; CLASSES];
+    minimums[1] = one_of(rng, &[0, 0, 1]);
+    rng.random_ratio(4, 5).then_some(BudgetOptions { policy, grace, minimums })
 }
 
 fn draw_device(rng: &mut impl Rng, profile: Profile) -> EmulatedOptions {

@@ -116,6 +116,11 @@ impl Budget {
         })
     }
 
+    /// Whether `zone` waits for slots.
+    pub fn is_waiting(&self, zone: ZoneIndex) -> bool {
+        self.zones.get(&zone).is_some_and(|h| h.waiting.is_some())
+    }
+
     /// Zones that wait for slots, in ascending order.
     pub fn waiting(&self) -> impl Iterator<Item = Waiting> {
         self.zones.iter().filter_map(|(&zone, h)| {

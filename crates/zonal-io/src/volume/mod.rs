@@ -18,6 +18,7 @@
 
 #![allow(clippy::vec_box, reason = "requests and queues move between owners by pointer, not by copy")]
 
+mod budget;
 mod chain;
 pub(crate) mod channel;
 mod counters;
@@ -37,6 +38,7 @@ mod token;
 mod turn;
 mod zone_lock;
 
+pub use budget::{BudgetOptions, BudgetStatus, CLASSES, SlotStatus};
 pub use channel::{Channel, TURN_MAX};
 pub use counters::Statistics;
 pub use driver::Driver;
@@ -51,6 +53,7 @@ use crate::data::{Data, Segment};
 use crate::device::{Command, CommandResult, Context, Device, DeviceInfo, Output, Submitted};
 use crate::sync::{Arc, AtomicBool, Brief, CachePadded, Mutex, Ordering, WordTable, shard_of};
 use arrayvec::ArrayVec;
+use budget::Book;
 use channel::{Channels, begin_call, end_call};
 use counters::Counters;
 use crossbeam_queue::SegQueue;
@@ -89,11 +92,15 @@ pub struct VolumeOptions {
     pub qd1_quantum: u32,
     /// In mode `zone-lock`, requests that may wait in the scheduler or be at the device; others wait outside.
     pub nr_requests: u32,
+    /// How the drive's limits of open and active zones are kept; `None`: by the drive alone. A drive without limits has no
+    /// budget, nor has mode `direct`.
+    pub budget: Option<BudgetOptions>,
 }
 
 impl Default for VolumeOptions {
     fn default() -> VolumeOptions {
-        VolumeOptions { mode: None, merge: true, qd1_quantum: 0, nr_requests: NR_REQUESTS }
+        let budget = Some(BudgetOptions::default());
+        VolumeOptions { mode: None, merge: true, qd1_quantum: 0, nr_requests: NR_REQUESTS, budget }
     }
 }
 
@@ -118,6 +125,14 @@ pub enum OpenError {
         zone: ZoneIndex,
         /// The contradiction.
         what: &'static str,
+    },
+    /// The budget's minimums and the device's limits contradict each other.
+    #[error("{device}: {error}")]
+    Budget {
+        /// Device name.
+        device: String,
+        /// The contradiction.
+        error: zonal_core::budget::BudgetError,
     },
     /// Mode `append` on a device without zone append.
     #[error("{device}: write mode append needs native zone append, which the device does not have")]
@@ -147,6 +162,8 @@ pub struct Volume {
     /// Something that concerns all zones waits and nothing of the kind is under way.
     quiesce_behind: AtomicBool,
     token: Token,
+    /// Kept where the drive has limits.
+    book: Option<Book>,
     zone_lock: Arc<ZoneLock>,
     patients: Patients,
     recorder: Recorder,
@@ -242,8 +259,16 @@ impl Volume {
             return Err(OpenError::NoAppend { device: info.name });
         }
         let words = WordTable::new(info.geometry.zones());
+        let book = match options.budget.filter(|_| mode != WriteMode::Direct) {
+            Some(options) => Book::new(&info, options)
+                .map_err(|error| OpenError::Budget { device: info.name.clone(), error })?,
+            None => None,
+        };
         for_each_zone(&*device, |zone| {
-            let word = word_of(&info, zone)?;
+            let mut word = word_of(&info, zone)?;
+            if let Some(book) = &book {
+                word = book.adopt(zone, word, info.geometry.capacity_of(zone.zone));
+            }
             words.word(zone.zone.0).store(word.0, Ordering::Relaxed);
             Ok(())
         })?;
@@ -260,6 +285,7 @@ impl Volume {
             quiesce: Mutex::default(),
             quiesce_behind: AtomicBool::new(false),
             token: Token::default(),
+            book,
             zone_lock: ZoneLock::new(&info, options.nr_requests),
             patients: Patients::default(),
             recorder: Recorder::default(),
@@ -328,7 +354,8 @@ impl Volume {
         self.channels.backlog().deliver();
         self.next_quiesce(now);
         let mut deadline = None;
-        let mut progress = Progress::None;
+        // Before news comes in: those who were told the last time have had the opportunity to go on.
+        let mut progress = self.keep_budget(now, &mut deadline);
         for queue in 0..self.info.queues {
             deadline = earliest(deadline, self.reap(now, queue, &mut progress));
         }

@@ -132,6 +132,9 @@ impl Volume {
         if self.mode().0 == WriteMode::Direct {
             return;
         }
+        if result.is_ok() {
+            self.slots_reset();
+        }
         self.release_zones(|word| match result {
             Ok(_) if word.class() == Class::Sequential => Release::Reset,
             Ok(_) => Release::AsItWas,
@@ -144,6 +147,7 @@ impl Volume {
     /// Releases every zone. Those with waiters go on from the ready list.
     fn release_zones(&self, how: impl Fn(Word) -> Release) {
         let epoch = self.policy.epoch();
+        let has_budget = self.book.is_some();
         for zone in self.sequential_zones() {
             let mut shard = self.shard(zone).lock();
             let word = self.load(zone);
@@ -151,6 +155,7 @@ impl Volume {
             let how = how(word);
             let word = queue.release(word, matches!(how, Release::Reset).then_some(0)).in_epoch(epoch);
             let word = match how {
+                Release::Reset if has_budget => word.without_slot(),
                 Release::AsItWas | Release::Reset => word,
                 Release::Unknown => word.recovering(),
                 Release::Unsettled => queue.unsettle(word),

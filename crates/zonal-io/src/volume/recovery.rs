@@ -159,14 +159,20 @@ impl Volume {
         let state = match result {
             Ok(Output::Zones(zones)) => {
                 let described = zones.first().filter(|z| z.zone == zone);
-                described.and_then(|z| plug_state(&self.info, z)).ok_or(DeviceError::InvalidField)
+                let state = described.and_then(|z| Some((plug_state(&self.info, z)?, z.condition)));
+                let state = state.map(|((class, pointer), c)| (Resync { class, pointer }, c));
+                state.ok_or(DeviceError::InvalidField)
             }
             Ok(_) => Err(DeviceError::InvalidField),
             Err(e) => Err(e),
         };
         match state {
-            Ok((class, pointer)) => self.decide(zone, word, Resync { class, pointer }, shard, turn),
+            Ok((resync, condition)) => {
+                let word = self.decide(zone, word, resync, shard, turn);
+                self.slot_described(zone, word, condition)
+            }
             Err(e) => {
+                self.slot_unknown(zone);
                 let queue = shard.queue(zone);
                 let mut waiting = Vec::new();
                 queue.resync_failed(&mut waiting);
@@ -440,6 +446,7 @@ impl Volume {
         };
         let mut waiting = Vec::new();
         let (word, failed) = queue.cannot_settle(word, &mut waiting);
+        self.slot_unknown(zone);
         self.record_loss(zone, queue);
         failed.into_iter().for_each(|f| self.end_unknown(zone, word, f, turn));
         waiting.into_iter().for_each(|p| self.end_with(p, Err(error.into()), turn));

@@ -5,7 +5,7 @@ use super::counters::Counter;
 use super::mode::WriteMode;
 use super::pending::{Owner, Pending, Split, Stage};
 use super::request::Request;
-use super::{Volume, turn::Work};
+use super::{Volume, budget::Slot, turn::Work};
 use crate::buffer::IoBuf;
 use crate::device::{Context, ContextKind, Output};
 use crate::sync::Arc;
@@ -163,8 +163,9 @@ impl Volume {
     fn check_management(&self, request: &Pending) -> Result<Route, RequestError> {
         self.check_range(request.sector, 1)?;
         let zone = self.zone_at_its_start(request.sector)?;
+        // Opens and closes are the device's alone, unless somebody keeps account of them.
         let moves_pointer = matches!(request.op, Op::ZoneReset | Op::ZoneFinish);
-        let plugged = moves_pointer && !self.policy.is(WriteMode::Direct);
+        let plugged = (moves_pointer || self.book.is_some()) && !self.policy.is(WriteMode::Direct);
         Ok(if plugged { Route::Manage(zone) } else { Route::Plain })
     }
 
@@ -279,7 +280,13 @@ impl Volume {
             return self.queue_write(now, zone, kind, slot);
         }
         let pending = one(slot);
-        let word = self.load(zone);
+        let mut word = self.load(zone);
+        if !word.has_slot()
+            && matches!(word.admit(kind, pending.sectors, &self.rules(zone)), Admission::Wait)
+            && let Slot::Has(next) = self.claim_slot(now, zone, word, pending)
+        {
+            word = next;
+        }
         match word.admit(kind, pending.sectors, &self.rules(zone)) {
             Admission::Issue(next, at) if self.exchange(zone, word, next).is_ok() => {
                 self.place(zone, at, pending);
@@ -389,6 +396,18 @@ impl Volume {
                     return self.refuse(slot, e);
                 }
                 Admission::Issue(next, at) if may_issue => (next, Some(at)),
+                Admission::Wait if !word.has_slot() => match self.claim_slot(now, zone, word, pending) {
+                    Slot::Has(next) | Slot::Raced(next) => {
+                        word = next;
+                        continue;
+                    }
+                    Slot::Denied(e) => {
+                        drop(shard);
+                        return self.refuse(slot, e);
+                    }
+                    Slot::Waits if pending.nowait => break,
+                    Slot::Waits => (word.waiting(), None),
+                },
                 _ if pending.nowait => break,
                 _ => (word.waiting(), None),
             };

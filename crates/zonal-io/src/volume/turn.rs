@@ -5,6 +5,7 @@
 //! is left on the ready list for the next poll, so that nobody is held by the writes of others.
 
 use super::Volume;
+use super::budget::Slot;
 use super::channel::{Counted, TURN_MAX};
 use super::counters::Counter;
 use super::mode::WriteMode;
@@ -54,6 +55,8 @@ pub(super) enum Event {
     Settled(Result<(), DeviceError>),
     /// A covered write was read back: whether it is lost, and what of it is to be sent again.
     ReadBack { lost: bool, rest: Option<Item<Box<Pending>>> },
+    /// The zone waits for a slot that it will not get.
+    NoSlot(RequestError),
     /// A write without a slot may try again.
     Fed { counts: bool },
     /// Nothing.
@@ -71,6 +74,7 @@ impl Event {
             | Event::ManagedInDoubt(_)
             | Event::Settled(_)
             | Event::ReadBack { .. }
+            | Event::NoSlot(_)
             | Event::Fed { .. }
             | Event::Kick
             | Event::Turn => false,
@@ -228,7 +232,10 @@ impl Volume {
                 self.patients.zone_closed();
                 return self.end(pending, result, turn);
             }
-            Op::ZoneReset | Op::ZoneFinish if pending.plugged => {
+            op if op.is_zone_management() && pending.plugged => {
+                if op == Op::ZoneClose {
+                    self.patients.zone_closed();
+                }
                 return self.finished_management(now, pending, result, turn, stack);
             }
             Op::ZoneClose => self.patients.zone_closed(),
@@ -279,9 +286,14 @@ impl Volume {
             Op::ZoneReset => 0,
             _ => self.info.geometry.capacity_of(zone),
         };
+        if result.is_ok() {
+            self.slot_managed(zone, pending.op);
+        }
+        let moves_pointer = matches!(pending.op, Op::ZoneReset | Op::ZoneFinish);
         let event = match result {
-            Ok(_) => Event::Managed(Some(pointer)),
-            Err(e) if e.is_uncertain() => Event::ManagedInDoubt(e),
+            Ok(_) => Event::Managed(Some(pointer).filter(|_| moves_pointer)),
+            // With a budget, what the zone holds has to be known.
+            Err(e) if e.is_uncertain() || self.book.is_some() => Event::ManagedInDoubt(e),
             Err(_) => Event::Managed(None),
         };
         self.serve(now, zone, event, turn, stack);
@@ -383,7 +395,7 @@ impl Volume {
             return self.leave_token(has_token, stack);
         }
         let mut slot = None;
-        self.next_of(zone, event, turn, &mut slot, &mut has_token);
+        self.next_of(now, zone, event, turn, &mut slot, &mut has_token);
         self.leave_token(has_token, stack);
         let Some(context) = &slot else { return };
         turn.issued += 1;
@@ -424,6 +436,7 @@ impl Volume {
     #[inline]
     fn next_of(
         &self,
+        now: Nanos,
         zone: ZoneIndex,
         event: Event,
         turn: &mut Turn,
@@ -448,6 +461,18 @@ impl Volume {
                     self.ready.push(zone);
                 }
                 break;
+            }
+            // Before the token: a zone without a slot does not keep it from others.
+            if !word.has_slot() && queue.wants_slot(word, &rules) {
+                let class = queue.front().map(|pending| pending.class()).unwrap_or_default();
+                match self.slot_for_head(now, zone, word, class) {
+                    Slot::Has(granted) => word = granted,
+                    Slot::Denied(error) => {
+                        self.deny(queue, error, turn);
+                        continue;
+                    }
+                    Slot::Waits | Slot::Raced(_) => break,
+                }
             }
             if is_qd1 && queue.would_write(word) {
                 let may = match *has_token {
@@ -486,6 +511,9 @@ impl Volume {
                 }
                 Next::Issue { at, sectors, parts } => *slot = Some(self.merge(queue, at, parts, sectors)),
                 Next::Manage(_) => {
+                    if !word.has_slot() {
+                        self.cancel_slot(zone);
+                    }
                     *slot = Some(Context::one(queue.pop()));
                     one(slot).plugged = true;
                     self.abandon_failed(zone, &mut shard, turn);
@@ -505,6 +533,9 @@ impl Volume {
             return;
         }
         if !word.waits() {
+            if !word.has_slot() {
+                self.cancel_slot(zone);
+            }
             shard.drop_queue(zone);
         }
         self.store(zone, word);
@@ -536,6 +567,10 @@ impl Volume {
                 self.unchain(zone, word, behind, shard, turn)
             }
             Event::Failed(lost) => self.keep_failed(zone, lost, shard, turn),
+            // A zone that was to be opened by it was not: what it holds has to be asked for.
+            Event::Withdrawn(sectors) if self.book.is_some() => {
+                self.change(zone, |w| w.unissued(sectors).recovering())
+            }
             Event::Withdrawn(sectors) => self.change(zone, |w| w.unissued(sectors)),
             Event::Retry(mut pending) => {
                 pending.plugged = false;
@@ -547,7 +582,10 @@ impl Volume {
                 let kind = Kind::Write(WriteKind::At(offset), pending.sectors);
                 shard.queue(zone).push_front(word, Item { kind, mergeable: false, token: pending })
             }
-            Event::Managed(pointer) => shard.queue(zone).managed(self.load(zone), pointer),
+            Event::Managed(pointer) => {
+                let word = shard.queue(zone).managed(self.load(zone), pointer);
+                self.follow_slot(zone, word)
+            }
             Event::ManagedInDoubt(error) => {
                 let queue = shard.queue(zone);
                 let word = queue.managed(self.load(zone), None);
@@ -563,6 +601,7 @@ impl Volume {
                 }
                 rest.map_or(word, |item| queue.push_front(word, item))
             }
+            Event::NoSlot(error) => self.was_denied(zone, error, shard, turn),
             Event::Fed { counts } => self.was_fed(zone, counts, shard, turn),
         }
     }
