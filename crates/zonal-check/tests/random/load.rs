@@ -130,7 +130,8 @@ impl Run {
             }
             self.go_on();
         }
-        Err(format!("stuck:{}; plugs {:?}", self.book.describe_open(), self.volume.plugs()))
+        let slots = self.volume.budget_status();
+        Err(format!("stuck:{}; slots {slots:?}; plugs {:?}", self.book.describe_open(), self.volume.plugs()))
     }
 
     /// Lets everything end.

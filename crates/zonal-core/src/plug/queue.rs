@@ -155,21 +155,19 @@ impl<T> Queue<T> {
     /// Takes every waiting write out, in order. Management commands stay.
     pub fn abort_writes(&mut self, aborted: &mut Vec<T>) {
         let call = || "abort".to_owned();
-        self.noted(Word::default(), call, |queue| queue.abort(aborted), usize::to_string);
+        self.noted(Word::default(), call, |queue| queue.abort(aborted, stays_at_abort), usize::to_string);
     }
 
     /// Returns how many there are then.
-    fn abort(&mut self, aborted: &mut Vec<T>) -> usize {
+    fn abort(&mut self, aborted: &mut Vec<T>, stays: impl Fn(Kind) -> bool) -> usize {
         let mut stay = Items::default();
         let mut ahead = 0;
         for (n, item) in self.items.drain().enumerate() {
-            match item.kind {
-                // An open may wait for a slot, and a reset or finish does not wait for that.
-                Kind::Write(..) | Kind::Manage(Op::ZoneOpen) => aborted.push(item.token),
-                Kind::Manage(_) => {
-                    ahead += usize::from(n < self.ahead);
-                    stay.push_back(item);
-                }
+            if stays(item.kind) {
+                ahead += usize::from(n < self.ahead);
+                stay.push_back(item);
+            } else {
+                aborted.push(item.token);
             }
         }
         (self.items, self.ahead) = (stay, ahead);
@@ -383,7 +381,8 @@ impl<T> Queue<T> {
         let give_up = |queue: &mut Queue<T>| {
             queue.asking = false;
             queue.gave_up = true;
-            queue.abort(failed)
+            // An open or close waits for a known pointer as a write does.
+            queue.abort(failed, Kind::moves_pointer)
         };
         self.noted(Word::default(), || "resync-failed".to_owned(), give_up, usize::to_string);
     }
@@ -485,6 +484,11 @@ impl<T> Queue<T> {
 /// A reset or finish goes alone. It needs no known pointer: it sets it, also where the device cannot report.
 fn next_management(word: Word, op: Op) -> (Word, Next) {
     if word.in_flight() > 0 { (word, Next::Nothing) } else { (word.freezing(), Next::Manage(op)) }
+}
+
+/// Whether it goes on when a reset or finish has come. An open may wait for a slot, and these do not wait for that.
+fn stays_at_abort(kind: Kind) -> bool {
+    kind.moves_pointer() || kind == Kind::Manage(Op::ZoneClose)
 }
 
 /// Why a zone of this class takes no write.

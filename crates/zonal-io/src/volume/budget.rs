@@ -172,10 +172,11 @@ impl Volume {
         }
     }
 
-    /// Asks for a slot for `zone`, where nobody waits yet, and puts it into the word, whoever else may be changing that.
+    /// Asks for a slot for `zone`, whose `word` says that nobody waits, and puts it into the word, whoever else may be changing that.
     #[cold]
     pub(super) fn claim_slot(&self, now: Nanos, zone: ZoneIndex, word: Word, request: &Pending) -> Slot {
         let Some(book) = &self.book else { return Slot::Waits };
+        debug_assert!(!word.waits(), "the word of a zone that waits is its queue's");
         let mut state = book.state.lock();
         match self.ask(book, &mut state, now, zone, request.class()) {
             // Under the lock: nobody looks at the zone between the grant and the word.

@@ -282,6 +282,7 @@ impl Volume {
         let pending = one(slot);
         let mut word = self.load(zone);
         if !word.has_slot()
+            && !word.waits()
             && matches!(word.admit(kind, pending.sectors, &self.rules(zone)), Admission::Wait)
             && let Slot::Has(next) = self.claim_slot(now, zone, word, pending)
         {

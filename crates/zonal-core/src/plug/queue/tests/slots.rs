@@ -70,6 +70,19 @@ fn close_waits_for_a_zone_in_doubt_and_a_reset_does_not() {
 }
 
 #[test]
+fn close_of_a_zone_that_cannot_be_asked_for_fails_and_the_next_one_asks_again() {
+    let (mut queue, word) = waiting([manage(Op::ZoneClose), manage(Op::ZoneOpen)]);
+    let word = word.recovering();
+    assert_eq!(queue.next(word, &rules(0)).1, Next::Resync);
+    let mut failed = Vec::new();
+    queue.resync_failed(&mut failed);
+    assert_eq!(failed.len(), 2);
+    assert_eq!(queue.next(word, &rules(0)).1, Next::Nothing);
+    queue.push(word, manage(Op::ZoneClose));
+    assert_eq!(queue.next(word, &rules(0)).1, Next::Resync);
+}
+
+#[test]
 fn reset_does_not_wait_for_an_open_that_waits_for_a_slot() {
     let (mut queue, word) = waiting([manage(Op::ZoneOpen), manage(Op::ZoneClose)]);
     let mut aborted = Vec::new();
