@@ -4,6 +4,7 @@
 
 mod admission;
 mod append;
+mod budget;
 mod busy;
 mod chains;
 mod delivery;

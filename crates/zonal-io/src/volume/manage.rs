@@ -17,13 +17,14 @@ impl Volume {
     pub(super) fn manage(&self, now: Nanos, zone: ZoneIndex, mut pending: Box<Pending>) -> Fate {
         // It has aborted others: what it waits for from here on, a full queue included, it has to wait for.
         pending.nowait = false;
-        if self.policy.is(WriteMode::ZoneLock) {
+        let op = pending.op;
+        let aborts = matches!(op, Op::ZoneReset | Op::ZoneFinish);
+        if aborts && self.policy.is(WriteMode::ZoneLock) {
             self.abort_scheduled(Some(zone));
         }
         let mut aborted = Vec::new();
-        let op = pending.op;
         let mut shard = self.shard(zone).lock();
-        let word = if matches!(op, Op::ZoneReset | Op::ZoneFinish) {
+        let word = if aborts {
             let word = self.update(zone, Word::recalling);
             shard.queue(zone).push_management(word, op, pending, &mut aborted)
         } else {
