@@ -47,7 +47,7 @@ use std::time::SystemTime;
 use zonal_io::control::ControlServer;
 use zonal_io::device::{Device, DeviceInfo};
 use zonal_io::fault::{self, Fault};
-use zonal_io::volume::{Volume, VolumeOptions, WriteMode};
+use zonal_io::volume::{BudgetOptions, Volume, VolumeOptions, WriteMode};
 
 /// Opens a device, once a write mode and once more where [`Reopen::Again`] asks for it.
 pub type Opener<'a> = dyn Fn() -> Result<Arc<dyn Device>, OpenerError> + 'a;
@@ -77,6 +77,8 @@ pub struct BenchOptions {
     pub fault: Option<fault::Plan>,
     /// Whether waiting contiguous writes share commands.
     pub merge: bool,
+    /// How the drive's limits are kept; `None`: by the drive alone, as in a kernel.
+    pub budget: Option<BudgetOptions>,
     /// Show progress on standard error, if that is a terminal.
     pub progress: bool,
     /// Let other processes look into the open volume through a control socket.
@@ -92,6 +94,7 @@ impl BenchOptions {
             reopen: Reopen::default(),
             fault: None,
             merge: true,
+            budget: None,
             progress: false,
             control: false,
         }
@@ -149,7 +152,7 @@ fn run_mode(
     };
     let volume = Arc::new(Volume::open(
         device,
-        VolumeOptions { mode, merge: options.merge, ..VolumeOptions::default() },
+        VolumeOptions { mode, merge: options.merge, budget: options.budget, ..VolumeOptions::default() },
     )?);
     let control = options.control.then(|| ControlServer::start(volume.clone()));
     if let Some(Err(error)) = &control {

@@ -204,6 +204,31 @@ fn u30_only_a_zone_nearly_full_is_finished_and_only_for_an_active_slot() {
 }
 
 #[test]
+fn u30_zone_nearly_full_is_not_finished_under_its_writer() {
+    let grace = Nanos(1000);
+    let rig = limited(1, 1, WriteMode::PerZone, BudgetOptions { grace, ..at_once(Policy::Finish) });
+    for (offset, sectors) in [(0, 16), (16, 16), (32, 14)] {
+        rig.write(1, offset, sectors);
+    }
+    rig.settle();
+    let waits = rig.write(2, 0, 8);
+    for now in [10, 20, 900] {
+        rig.volume.poll(Nanos(now));
+        assert_eq!(rig.script.pending(), [], "it may be between two writes");
+    }
+    rig.write(1, 46, 1);
+    rig.script.finish(rig.script.pending()[0].id, Answer::Obey);
+    rig.volume.poll(Nanos(950));
+    rig.volume.poll(Nanos(1500));
+    assert_eq!(rig.script.pending(), [], "it has moved");
+    rig.volume.poll(Nanos(2500));
+    assert_eq!(rig.script.pending()[0].op, Op::ZoneFinish);
+    rig.settle();
+    assert_eq!(rig.end(waits), Some(DONE));
+    assert_books(&rig);
+}
+
+#[test]
 fn u31_zone_that_waits_for_a_slot_does_not_hold_the_token() {
     let rig = two_open(WriteMode::Qd1, Policy::Wait);
     begin(&rig, &[1, 2]);

@@ -28,6 +28,7 @@ use super::{Progress, Shard, Volume, earliest};
 use crate::device::DeviceInfo;
 use crate::sync::{AtomicBool, Brief, Ordering};
 use arrayvec::ArrayVec;
+use std::collections::BTreeMap;
 use zonal_core::budget::{Acquired, Budget, BudgetError, Class, Fill, Options, Policy, Refusal, Seen, Step};
 use zonal_core::device::{Limits, Rules as DeviceRules};
 use zonal_core::plug::{Class as ZoneClass, Item, Kind, Queue, Word};
@@ -70,6 +71,20 @@ struct State {
     budget: Budget,
     /// Memory for the next look.
     looked_at: Vec<ZoneIndex>,
+    /// Zones that are so full that they may be finished: where each stood when it was seen to have moved, and when.
+    moved: BTreeMap<ZoneIndex, (u32, Nanos)>,
+}
+
+impl State {
+    /// Whether a zone that has nothing under way has stood still for less than `grace`. Closing it under a writer that is
+    /// between two writes costs it a moment, finishing it costs it the rest of the zone.
+    fn is_fresh(&mut self, zone: ZoneIndex, fill: Fill, now: Nanos, grace: Nanos) -> bool {
+        let seen = self.moved.entry(zone).or_insert((fill.written, now));
+        if seen.0 != fill.written {
+            *seen = (fill.written, now);
+        }
+        now.0 < seen.1.0.saturating_add(grace.0)
+    }
 }
 
 /// What a zone that needs a slot is told.
@@ -119,7 +134,7 @@ impl Book {
         }
         let BudgetOptions { policy, grace, minimums } = options;
         let budget = Budget::new(limits, Options { policy, grace, minimums: minimums.to_vec() })?;
-        let state = Brief::new(State { budget, looked_at: Vec::new() });
+        let state = Brief::new(State { budget, looked_at: Vec::new(), moved: BTreeMap::new() });
         Ok(Some(Book { options, state, attention: AtomicBool::new(false) }))
     }
 
@@ -201,7 +216,7 @@ impl Volume {
 
     fn ask(&self, book: &Book, state: &mut State, now: Nanos, zone: ZoneIndex, class: Class) -> Acquired {
         if state.budget.is_short(zone, class) {
-            self.look(state);
+            self.look(book, state, Some(now));
         }
         let waited = state.budget.is_waiting(zone);
         let answer = state.budget.acquire(zone, class, now);
@@ -216,12 +231,14 @@ impl Volume {
 
     /// Looks at the zones that hold open slots. Returns whether one counts as busy only because it was written since the
     /// last look: nobody else may bring news of it.
-    fn look(&self, state: &mut State) -> bool {
-        let State { budget, looked_at } = state;
+    fn look(&self, book: &Book, state: &mut State, now: Option<Nanos>) -> bool {
+        let mut looked_at = std::mem::take(&mut state.looked_at);
         looked_at.clear();
-        looked_at.extend(budget.holders().filter(|h| h.open).map(|h| h.zone));
+        looked_at.extend(state.budget.holders().filter(|h| h.open).map(|h| h.zone));
+        state.moved.retain(|zone, _| looked_at.binary_search(zone).is_ok());
+        let BudgetOptions { policy, grace, .. } = book.options;
         let mut is_between_writes = false;
-        for &zone in &*looked_at {
+        for &zone in &looked_at {
             let word = self.load(zone);
             if !word.has_slot() {
                 // It has been granted its slot and has not come for it, or is about to lose it.
@@ -230,17 +247,21 @@ impl Volume {
             let fill = self.fill(zone, word);
             let is_quiet = word.in_flight() == 0 && !word.waits();
             if is_quiet && fill.written >= fill.capacity {
-                budget.quiet(zone);
-                budget.became(zone, ZoneCondition::Full, fill);
+                state.budget.quiet(zone);
+                state.budget.became(zone, ZoneCondition::Full, fill);
                 continue;
             }
+            let may_finish = policy == Policy::Finish && fill.is_nearly_full();
+            let is_fresh = may_finish && now.is_some_and(|now| state.is_fresh(zone, fill, now, grace));
             let seen = match is_quiet {
+                true if is_fresh => Seen::Stuck,
                 true => Seen::Idle,
                 false if word.in_flight() == 0 && word.recovers() => Seen::Stuck,
                 false => Seen::Busy,
             };
-            is_between_writes |= budget.observe(zone, seen, fill) && seen != Seen::Busy;
+            is_between_writes |= state.budget.observe(zone, seen, fill) && seen != Seen::Busy;
         }
+        state.looked_at = looked_at;
         is_between_writes
     }
 
@@ -258,7 +279,7 @@ impl Volume {
         let mut steps: ArrayVec<Step, TURN_MAX> = ArrayVec::new();
         let mut refusals: Vec<Refusal> = Vec::new();
         let mut state = book.state.lock();
-        let look_again = self.look(&mut state);
+        let look_again = self.look(book, &mut state, Some(now));
         let budget = &mut state.budget;
         let take = |budget: &mut Budget, steps: &mut ArrayVec<Step, TURN_MAX>| {
             while !steps.is_full()
@@ -440,7 +461,7 @@ impl Volume {
     pub fn budget_status(&self) -> Option<BudgetStatus> {
         let book = self.book.as_ref()?;
         let mut state = book.state.lock();
-        self.look(&mut state);
+        self.look(book, &mut state, None);
         let budget = &state.budget;
         let Limits { open_max, active_max } = budget.limits();
         let status = |zone: ZoneIndex, class: Class| SlotStatus { zone: zone.0, class: class.0 };
@@ -465,7 +486,7 @@ impl Volume {
     pub fn check_budget(&self, zones: &[ZoneDescriptor]) -> Result<(), String> {
         let Some(book) = &self.book else { return Ok(()) };
         let mut state = book.state.lock();
-        self.look(&mut state);
+        self.look(book, &mut state, None);
         state.budget.check()?;
         let held: Vec<_> = state.budget.holders().map(|h| (h.zone, h.open)).collect();
         let active = zones.iter().filter(|z| z.condition.is_active());
