@@ -127,18 +127,13 @@ fn u28_writer_between_two_writes_does_not_count_as_gone() {
     let rig = limited(1, 0, WriteMode::PerZone, BudgetOptions { grace, ..at_once(Policy::Wait) });
     begin(&rig, &[1]);
     let waits = rig.write(2, 0, 8);
+    rig.script.style(|_| Style::Now(Answer::Obey));
     for (n, offset) in (1..).zip((8..CAPACITY).step_by(8)) {
         // Looked at only while nothing is under way, but written each time.
-        let now = Nanos(n * 900);
-        let token = rig.token();
-        let request = Request::write(rig.sector(1, offset), 8, payload(token, 8)).token(token);
-        rig.volume.submit(now, &rig.channel, request);
-        let id = rig.script.pending()[0].id;
-        rig.script.finish(id, Answer::Obey);
-        rig.volume.poll(now);
-        rig.volume.poll(now);
+        rig.write(1, offset, 8);
+        rig.volume.poll(Nanos(n * 900));
+        rig.volume.poll(Nanos(n * 900));
     }
-    rig.settle();
     assert_eq!(rig.end(waits), Some(DONE));
 }
 
@@ -265,6 +260,20 @@ fn u31_write_that_would_rather_fail_takes_nobodys_place_in_the_line() {
 }
 
 #[test]
+fn u31_write_that_would_rather_fail_leaves_who_waits_without_a_token_in_line() {
+    let budget = BudgetOptions { grace: Nanos(1000), ..at_once(Policy::Wait) };
+    let rig = limited(1, 0, WriteMode::Qd1, budget);
+    begin(&rig, &[1]);
+    let waits = rig.write(3, 0, 8);
+    let nowait = rig.submit_as_is(rig.write_request(3, 0, 8).nowait());
+    assert_eq!(rig.end(nowait), Some(Err(RequestError::WouldWait)));
+    rig.script.style(|_| Style::Now(Answer::Obey));
+    rig.reset(1);
+    rig.rest();
+    assert_eq!(rig.end(waits), Some(DONE));
+}
+
+#[test]
 fn u31_write_that_would_rather_fail_takes_a_free_slot() {
     for mode in ALL {
         let rig = two_open(mode, Policy::Wait);
@@ -360,7 +369,7 @@ fn h54_explicit_open_waits_for_a_slot_and_keeps_it() {
     let busy = [1, 2].map(|zone| rig.write(zone, 0, 8));
     let open = rig.manage(Op::ZoneOpen, 3);
     rig.rest();
-    assert_eq!(rig.end(open), None);
+    assert_eq!((rig.end(open), rig.script.pending().len()), (None, 2));
     rig.settle();
     assert_eq!(rig.ends(busy), [DONE; 2]);
     assert_eq!(rig.end(open), Some(DONE));
