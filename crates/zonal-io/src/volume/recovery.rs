@@ -7,10 +7,10 @@
 //! that polls repeat, so nobody waits but the zone.
 //!
 //! # Zones without a slot
-//! A device that has no open or active zone left refuses the first write of another. Such a write goes back to the head of
-//! its queue and its zone to the list of the starved ones. It is tried again when a zone that was partly written is full or
-//! empty, or one was closed, and when none of them has anything under way that could lead to that: then it counts the
-//! round, so that a wait which nothing ends is an error.
+//! A device that has no open or active zone left refuses the first write of another, where no budget is kept or the device
+//! counts otherwise. Such a write goes back to the head of its queue and its zone to the list of the starved ones. It is
+//! tried again when a zone that was partly written is full or empty, or one was closed, and when none of them has anything
+//! under way that could lead to that: then it counts the round, so that a wait which nothing ends is an error.
 
 use super::pending::{Pending, Stage};
 use super::turn::{Event, Stack, Turn};
