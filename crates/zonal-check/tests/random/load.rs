@@ -56,10 +56,10 @@ impl Run {
         }
         let geometry = device.info().geometry;
         let truth = Arc::new(Truth::new(geometry));
-        let inner = Tap::new(device, truth.clone(), steps.clone());
+        let inner = Tap::new("drive", device, truth.clone(), steps.clone());
         let fault = Arc::new(Fault::new(Arc::new(inner), setup.plan.clone()));
         let guard = Arc::new(Guard::new(geometry));
-        let outer = Tap::new(fault.clone(), guard.clone(), steps.clone());
+        let outer = Tap::new("fault", fault.clone(), guard.clone(), steps.clone());
         let volume = Arc::new(open(Arc::new(outer), setup.options));
         guard.watch(&volume);
         let book = Arc::new(Book::new(steps));

@@ -170,9 +170,10 @@ impl Model<'_> {
         let was_reset = || {
             self.entries[token as usize..].iter().filter(is_its).any(|other| entry.ends_after(other.began))
         };
-        let had_luck = |(token, e): (u64, &Entry)| {
-            let counts = e.proper && e.op != Op::WriteZeroes;
-            counts && e.error().is_some() && self.run.guard.failures(token) > 3
+        let had_luck = |(token, e): (u64, &Entry)| match e.op {
+            // Zeroes do not say whose they are, so that nobody has counted their refusals.
+            Op::WriteZeroes => e.proper && matches!(e.error(), Some(RequestError::GaveUp { .. })),
+            _ => e.proper && e.error().is_some() && self.run.guard.failures(token) > 3,
         };
         match error {
             RequestError::Aborted { .. } => was_reset(),
