@@ -1,6 +1,6 @@
 //! The scheduler of a run: one thread, and a generator that says what happens next.
 
-use crate::book::{Book, Entry};
+use crate::book::Book;
 use crate::canary::{Canary, Lie};
 use crate::guard::Guard;
 use crate::setup::{Profile, Setup};
@@ -177,8 +177,7 @@ impl Run {
             request.buf = IoBuf::zeroed(request.sectors * 512);
         }
         let Request { op, sector, sectors, .. } = request;
-        let entry = Entry { op, sector, sectors, proper, began: 0, ended: None };
-        assert_eq!(self.book.begin(entry), token);
+        assert_eq!(self.book.begin(self.now(), op, (sector, sectors), proper), token);
         self.sent[by].push(token);
         self.volume.submit(self.now(), &self.channels[by], request.token(token));
         token

@@ -52,6 +52,8 @@ pub fn check(run: &Run) -> Result<(), String> {
 
 impl Model<'_> {
     fn request(&self, token: u64, entry: &Entry, end: &End) -> Result<(), String> {
+        let (age, max) = (end.at.0 - entry.born.0, self.run.setup.age_max().0);
+        hold!(age <= max, "it took {age} ns, and the longest it may is {max}");
         match (entry.op, &end.result) {
             (Op::Read, Ok(_)) => self.read(entry, end),
             (op, Ok(_)) if op.is_write() => self.written(token, entry, end),

@@ -9,6 +9,11 @@ use zonal_io::volume::{VolumeOptions, WriteMode};
 /// Sectors of a zone.
 pub const ZONE: u64 = 128;
 
+/// How long some commands take longer than others, fail to be answered, or are held for others to overtake them.
+const DELAY: Nanos = Nanos(50_000);
+const TIME_OUT: Nanos = Nanos(100_000);
+const HOLD: Nanos = Nanos(30_000);
+
 /// How badly the device behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Profile {
@@ -56,6 +61,26 @@ impl Setup {
         let (submitters, depth) = (rng.random_range(1..=4), one_of(rng, &[1, 4, 16, 40]));
         let step = one_of(rng, &[1_000, 100_000]);
         Setup { profile, device, plan, options, modes, submitters, depth, step }
+    }
+}
+
+impl Setup {
+    /// How old a request may become while the device answers, in virtual time: as old as if everything that can be under way
+    /// with it went before it, one command after the other, each as slow as a command can be.
+    pub fn age_max(&self) -> Nanos {
+        // Its own commands: four pieces of the longest request, and of each the rounds of recovery, with their reports and
+        // read-backs.
+        const OWN: u64 = 24;
+        let under_way = (self.submitters * self.depth) as u64;
+        Nanos((under_way + OWN) * self.slowest_command())
+    }
+
+    /// From a command's issue until it is known what became of it, and somebody has looked.
+    fn slowest_command(&self) -> u64 {
+        let Settling::After(settling) = self.plan.settling else { unreachable!("see draw_plan") };
+        let waits = [DELAY, TIME_OUT, HOLD, settling, Nanos(self.device.completion_nsec)];
+        // The clock may jump over each by a step at most.
+        waits.iter().map(|w| w.0).sum::<u64>() + 2 * self.step
     }
 }
 
@@ -107,9 +132,9 @@ fn draw_plan(rng: &mut impl Rng, profile: Profile) -> Plan {
         Profile::Refusing => refusals(),
         Profile::Wild => damage(rng),
     };
-    rules.push(Rule::new(Effect::Delay(Nanos(50_000))).rate(one_of(rng, &[0.0, 0.1, 0.5])));
+    rules.push(Rule::new(Effect::Delay(DELAY)).rate(one_of(rng, &[0.0, 0.1, 0.5])));
     if profile != Profile::Sound && rng.random_ratio(1, 4) {
-        let (what, window, hold) = (Reordered::Completion, 3, Nanos(30_000));
+        let (what, window, hold) = (Reordered::Completion, 3, HOLD);
         rules.push(Rule::new(Effect::Reorder { what, window, hold }).rate(0.2));
     }
     let settling = Settling::After(Nanos(one_of(rng, &[0, 200_000])));
@@ -131,7 +156,7 @@ fn refusals() -> Vec<Rule> {
 
 fn damage(rng: &mut impl Rng) -> Vec<Rule> {
     let mut rules = refusals();
-    let time_out = |carried| Effect::TimeOut { after: Nanos(100_000), carried };
+    let time_out = |carried| Effect::TimeOut { after: TIME_OUT, carried };
     let torn = |error| Effect::Torn { blocks: None, error };
     let effects = [
         Rule::new(Effect::Refuse(DeviceError::Medium)).on(Ops::DATA),
