@@ -5,7 +5,7 @@ use crate::load::Run;
 use crate::setup::Profile;
 use crate::tap::{Tag, ZERO};
 use crate::truth::{History, Life};
-use zonal_core::{Geometry, Op, RequestError, Sector, ZoneCondition, ZoneIndex};
+use zonal_core::{DeviceError, Geometry, Op, RequestError, Sector, ZoneCondition, ZoneIndex};
 use zonal_io::device::Output;
 use zonal_io::volume::WriteMode;
 
@@ -131,7 +131,7 @@ impl Model<'_> {
         let is_one_command = entry.sectors <= self.run.setup.device.max_sectors
             && self.parts(entry.sector, entry.sectors).len() == 1;
         // What was torn, and was to be sent again, may meet a reset or the zone's end before.
-        let may_be_torn = self.run.setup.profile == Profile::Wild && self.run.guard.failures(token) > 0;
+        let may_be_torn = self.run.setup.profile == Profile::Wild && self.run.guard.failures(token).count > 0;
         let left_nothing = match error {
             RequestError::WouldWait
             | RequestError::NotAtWritePointer { .. }
@@ -161,7 +161,7 @@ impl Model<'_> {
         Ok(())
     }
 
-    /// Whether something but the volume is to blame: a reset, or the bad luck of four refusals, its own or another's.
+    /// Whether something but the volume is to blame: a reset, or what the device refused, of its own or of another's.
     fn is_excused(&self, token: u64, entry: &Entry, error: &RequestError) -> bool {
         let zone = self.g.zone_of(entry.sector);
         let is_its = |other: &&Entry| match other.op {
@@ -172,18 +172,38 @@ impl Model<'_> {
         let was_reset = || {
             self.entries[token as usize..].iter().filter(is_its).any(|other| entry.ends_after(other.began))
         };
-        let had_luck = |(token, e): (u64, &Entry)| match e.op {
-            // Zeroes do not say whose they are, so that nobody has counted their refusals.
-            Op::WriteZeroes => e.proper && matches!(e.error(), Some(RequestError::GaveUp { .. })),
-            _ => e.proper && e.error().is_some() && self.run.guard.failures(token) > 3,
-        };
         match error {
             RequestError::Aborted { .. } => was_reset(),
             // What a reset finds in repair ends with the device's error.
             RequestError::Device(_) if was_reset() => true,
-            RequestError::GaveUp { .. } if entry.op == Op::WriteZeroes => true,
-            _ => (1..).zip(&self.entries[..token as usize]).any(had_luck),
+            // Who came before the loss counted on the lost one, and has to be told that.
+            RequestError::NotAtWritePointer { .. } => self.lost(zone, token).any(|at| at < entry.began),
+            RequestError::PredecessorLost { .. } => self.lost(zone, token).next().is_some(),
+            _ => self.is_lost(token, entry),
         }
+    }
+
+    /// Whether a write was lost by its own faults: refused for good, or more often than it may be.
+    fn is_lost(&self, token: u64, entry: &Entry) -> bool {
+        let count = self.run.guard.failures(token).count;
+        match entry.error() {
+            // Zeroes do not say whose they are, so that nobody has counted their refusals.
+            Some(RequestError::GaveUp { .. }) => entry.op == Op::WriteZeroes || count > 3,
+            Some(RequestError::Device(DeviceError::Medium)) => {
+                self.run.setup.profile == Profile::Losing && (entry.op == Op::WriteZeroes || count > 0)
+            }
+            _ => false,
+        }
+    }
+
+    /// When the writes of a zone that were lost, and came before this one, were refused for the last time.
+    fn lost(&self, zone: ZoneIndex, before: u64) -> impl Iterator<Item = u64> {
+        let earlier = (1..).zip(&self.entries[..before as usize - 1]);
+        let is_its = move |e: &Entry| e.op.is_write() && self.g.zone_of(e.sector) == zone;
+        earlier.filter(move |(t, e)| is_its(e) && self.is_lost(*t, e)).map(|(t, e)| match e.op {
+            Op::WriteZeroes => e.began,
+            _ => self.run.guard.failures(t).last,
+        })
     }
 
     /// A read finds what its sectors held while it was under way.

@@ -1,6 +1,7 @@
 //! Which request comes next.
 
 use crate::load::Run;
+use crate::setup::Profile;
 use rand::RngExt;
 use zonal_core::{Op, Sector, ZoneIndex};
 use zonal_io::buffer::IoBuf;
@@ -102,7 +103,9 @@ impl Run {
         let is_positional = zone.is_multiple_of(2);
         let sectors = if is_positional { sectors } else { sectors.min(self.volume.append_sectors_max()) };
         let offset = self.next[zone as usize];
-        if offset + sectors > self.capacity(zone) {
+        // Where a write was lost, all that is placed behind it fails until somebody begins anew.
+        let is_lost = self.setup.profile == Profile::Losing && self.rng.random_ratio(1, 40);
+        if offset + sectors > self.capacity(zone) || is_lost {
             self.next[zone as usize] = 0;
             return (Request::zone(Op::ZoneReset, self.sector(zone, 0)), false);
         }

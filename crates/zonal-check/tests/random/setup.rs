@@ -21,9 +21,15 @@ pub enum Profile {
     Sound,
     /// Writes are refused without having been executed. All that is properly placed has to succeed.
     Refusing,
+    /// Some are refused for good. What was placed behind them has to learn of it.
+    Losing,
     /// Everything.
     Wild,
 }
+
+/// How often each is drawn.
+const PROFILES: [Profile; 6] =
+    [Profile::Sound, Profile::Refusing, Profile::Losing, Profile::Wild, Profile::Wild, Profile::Wild];
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -48,9 +54,9 @@ fn one_of<T: Copy>(rng: &mut impl Rng, values: &[T]) -> T {
 impl Setup {
     /// What `rng` comes to.
     pub fn draw(rng: &mut impl Rng) -> Setup {
-        let profile = one_of(rng, &[Profile::Sound, Profile::Refusing, Profile::Wild, Profile::Wild]);
+        let profile = one_of(rng, &PROFILES);
         let device = draw_device(rng, profile);
-        let modes = draw_modes(rng, profile, device.zone_append_max_sectors > 0);
+        let modes = draw_modes(rng, device.zone_append_max_sectors > 0);
         let options = VolumeOptions {
             mode: Some(one_of(rng, &modes)),
             merge: rng.random_ratio(3, 4),
@@ -106,16 +112,12 @@ fn draw_device(rng: &mut impl Rng, profile: Profile) -> EmulatedOptions {
     }
 }
 
-/// Mode `zone-lock` is for itself: it sorts by address, and a switch away from it leaves behind what its scheduler has not
-/// sent, so that less is promised.
-fn draw_modes(rng: &mut impl Rng, profile: Profile, append: bool) -> Vec<WriteMode> {
-    if profile != Profile::Wild && rng.random_ratio(1, 5) {
+/// Some modes to switch between, or `zone-lock` for itself: its scheduler is worth runs of its own.
+fn draw_modes(rng: &mut impl Rng, append: bool) -> Vec<WriteMode> {
+    if rng.random_ratio(1, 6) {
         return vec![WriteMode::ZoneLock];
     }
-    let mut modes = vec![WriteMode::PerZone, WriteMode::Qd1];
-    if profile == Profile::Sound {
-        modes.push(WriteMode::ZoneLock);
-    }
+    let mut modes = vec![WriteMode::PerZone, WriteMode::Qd1, WriteMode::ZoneLock];
     if append {
         modes.push(WriteMode::Append);
     }
@@ -130,6 +132,7 @@ fn draw_plan(rng: &mut impl Rng, profile: Profile) -> Plan {
     let mut rules = match profile {
         Profile::Sound => Vec::new(),
         Profile::Refusing => refusals(),
+        Profile::Losing => losses(),
         Profile::Wild => damage(rng),
     };
     rules.push(Rule::new(Effect::Delay(DELAY)).rate(one_of(rng, &[0.0, 0.1, 0.5])));
@@ -152,6 +155,13 @@ fn refusals() -> Vec<Rule> {
         refuse(DeviceError::Zone(ZoneError::TooManyActive)),
         Rule::new(Effect::Busy).rate(0.05),
     ]
+}
+
+/// As refusals, and some are for good.
+fn losses() -> Vec<Rule> {
+    let mut rules = refusals();
+    rules.push(Rule::new(Effect::Refuse(DeviceError::Medium)).on(Ops::WRITES).rate(0.01));
+    rules
 }
 
 fn damage(rng: &mut impl Rng) -> Vec<Rule> {

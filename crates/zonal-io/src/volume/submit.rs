@@ -221,7 +221,7 @@ impl Volume {
     }
 
     #[inline]
-    fn prefer_writes_of_zeroes(&self, pending: &mut Pending) {
+    pub(super) fn prefer_writes_of_zeroes(&self, pending: &mut Pending) {
         if pending.op == Op::WriteZeroes && self.info.write_zeroes_sectors_max == 0 {
             pending.stage = Stage::ZeroesAsWrites;
         }
