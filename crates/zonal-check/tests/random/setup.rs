@@ -77,8 +77,11 @@ impl Setup {
         // Its own commands: four pieces of the longest request, and of each the rounds of recovery, with their reports and
         // read-backs.
         const OWN: u64 = 24;
+        // Who finds no open zone tries again only when nobody is under way who may free one: others go before it without
+        // end, were there no end of them. Slots that are given in turn will make this 1.
+        let turns = if self.device.zone_max_open > 0 { 10 } else { 1 };
         let under_way = (self.submitters * self.depth) as u64;
-        Nanos((under_way + OWN) * self.slowest_command())
+        Nanos((under_way + OWN) * self.slowest_command() * turns)
     }
 
     /// From a command's issue until it is known what became of it, and somebody has looked.
