@@ -32,7 +32,7 @@ mod truth;
 use canary::Lie;
 use load::Run;
 use rand::random;
-use zonal_core::{Sector, ZoneIndex};
+use zonal_core::{DeviceError, RequestError, Sector, ZoneError, ZoneIndex};
 use zonal_io::buffer::IoBuf;
 use zonal_io::volume::Request;
 
@@ -82,6 +82,9 @@ fn look_at_everything(run: &mut Run) -> Result<(), String> {
     run.drain()
 }
 
+/// What a zone that has gone offline answers: there is nothing to be seen.
+const OFFLINE: RequestError = RequestError::Device(DeviceError::Zone(ZoneError::Offline));
+
 /// Reads, until what the drive still has to say is said.
 fn read_back(run: &mut Run, sector: Sector, sectors: u32) -> Result<(), String> {
     const TRIES: usize = 8;
@@ -90,7 +93,7 @@ fn read_back(run: &mut Run, sector: Sector, sectors: u32) -> Result<(), String> 
         let token = run.submit(0, Request::read(sector, sectors, IoBuf::empty()), false);
         run.until(|run| run.book.has_ended(token))?;
         end = run.book.entries()[token as usize - 1].error();
-        if end.is_none() {
+        if end.is_none() || end == Some(OFFLINE) {
             return Ok(());
         }
     }

@@ -51,6 +51,8 @@ impl Run {
     /// Where the volume would write, which is right unless something waits.
     fn guess(&mut self, zone: u32) -> Sector {
         match self.volume.write_pointer(ZoneIndex(zone)) {
+            // Where nobody counts, the caller's own count is the best guess.
+            Some(_) if self.setup.is_direct() => self.sector(zone, self.next[zone as usize]),
             Some(pointer) => Sector(pointer.0.min(self.volume.info().geometry.sectors().0 - 1)),
             None => self.somewhere(zone),
         }

@@ -2,7 +2,7 @@
 
 use rand::{Rng, RngExt};
 use zonal_core::{DeviceError, Nanos, Op, Personality, ZoneError};
-use zonal_io::emulated::{CompleteMode, EmulatedOptions};
+use zonal_io::emulated::{CompleteMode, Degraded, EmulatedOptions};
 use zonal_io::fault::{Carried, Effect, Late, Ops, Plan, Reordered, Rule, Settling};
 use zonal_io::volume::{VolumeOptions, WriteMode};
 
@@ -56,7 +56,7 @@ impl Setup {
     pub fn draw(rng: &mut impl Rng) -> Setup {
         let profile = one_of(rng, &PROFILES);
         let device = draw_device(rng, profile);
-        let modes = draw_modes(rng, device.zone_append_max_sectors > 0);
+        let modes = draw_modes(rng, profile, device.zone_append_max_sectors > 0);
         let options = VolumeOptions {
             mode: Some(one_of(rng, &modes)),
             merge: rng.random_ratio(3, 4),
@@ -71,6 +71,11 @@ impl Setup {
 }
 
 impl Setup {
+    /// Whether all of it is in mode `direct`.
+    pub fn is_direct(&self) -> bool {
+        self.modes == [WriteMode::Direct]
+    }
+
     /// How old a request may become while the device answers, in virtual time: as old as if everything that can be under way
     /// with it went before it, one command after the other, each as slow as a command can be.
     pub fn age_max(&self) -> Nanos {
@@ -116,7 +121,11 @@ fn draw_device(rng: &mut impl Rng, profile: Profile) -> EmulatedOptions {
 }
 
 /// Some modes to switch between, or `zone-lock` for itself: its scheduler is worth runs of its own.
-fn draw_modes(rng: &mut impl Rng, append: bool) -> Vec<WriteMode> {
+/// Mode `direct` cannot be left, and promises no order: where everything may fail it is one more caller of the devices.
+fn draw_modes(rng: &mut impl Rng, profile: Profile, append: bool) -> Vec<WriteMode> {
+    if profile == Profile::Wild && rng.random_ratio(1, 12) {
+        return vec![WriteMode::Direct];
+    }
     if rng.random_ratio(1, 6) {
         return vec![WriteMode::ZoneLock];
     }
@@ -190,6 +199,11 @@ fn damage(rng: &mut impl Rng) -> Vec<Rule> {
     for rule in effects {
         if rng.random_ratio(1, 2) {
             rules.push(rule.rate(one_of(rng, &[0.003, 0.02])));
+        }
+    }
+    for worn in [Degraded::ReadOnly, Degraded::Offline] {
+        if rng.random_ratio(1, 6) {
+            rules.push(Rule::new(Effect::Degrade(worn)).on(Ops::WRITES).rate(0.002).times(1));
         }
     }
     rules
