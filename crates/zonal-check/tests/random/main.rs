@@ -13,7 +13,7 @@
 //! belongs beside [`guard`], which sees every command that opens a zone.
 //!
 //! - [`setup`]: what a seed stands for.
-//! - [`load`], [`requests`]: what happens next.
+//! - [`load`], [`requests`], [`successors`]: what happens next.
 //! - [`tap`]: the eyes; [`guard`] looks at what is at the device, [`truth`] at what the drive did.
 //! - [`book`]: what was asked, and how it ended.
 //! - [`model`]: the promises.
@@ -26,6 +26,7 @@ mod load;
 mod model;
 mod requests;
 mod setup;
+mod successors;
 mod tap;
 mod truth;
 

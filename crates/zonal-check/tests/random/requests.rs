@@ -43,6 +43,24 @@ impl Run {
         if self.rng.random_ratio(1, 16) { request.fua() } else { request }
     }
 
+    /// One that does not mind when it comes; where all that is proper has to succeed, one that is in nobody's way.
+    pub fn any_successor(&mut self) -> Request {
+        let zone = self.any_zone();
+        let sectors = self.rng.random_range(1..=SECTORS_MAX);
+        let start = self.sector(zone, 0);
+        match self.rng.random_range(0..10) {
+            0..3 if self.setup.profile == Profile::Wild => {
+                Request::append(start, sectors.min(8), IoBuf::empty())
+            }
+            3..6 if self.setup.profile == Profile::Wild => {
+                Request::write(self.guess(zone), sectors, IoBuf::empty())
+            }
+            0..8 => Request::read(start, sectors, IoBuf::empty()),
+            8 => Request::report(start, 1),
+            _ => Request::flush(),
+        }
+    }
+
     fn somewhere(&mut self, zone: u32) -> Sector {
         let offset = self.rng.random_range(0..crate::setup::ZONE as u32);
         self.sector(zone, offset)

@@ -43,6 +43,8 @@ pub struct Setup {
     pub submitters: usize,
     /// Requests that one submitter has under way at most.
     pub depth: usize,
+    /// Whether completion functions submit.
+    pub successors: bool,
     /// Longest step of the clock.
     pub step: u64,
 }
@@ -66,7 +68,8 @@ impl Setup {
         let plan = draw_plan(rng, profile);
         let (submitters, depth) = (rng.random_range(1..=4), one_of(rng, &[1, 4, 16, 40]));
         let step = one_of(rng, &[1_000, 100_000]);
-        Setup { profile, device, plan, options, modes, submitters, depth, step }
+        let successors = rng.random_ratio(1, 3);
+        Setup { profile, device, plan, options, modes, submitters, depth, successors, step }
     }
 }
 
@@ -85,7 +88,7 @@ impl Setup {
         // Who finds no open zone tries again only when nobody is under way who may free one: others go before it without
         // end, were there no end of them. Slots that are given in turn will make this 1.
         let turns = if self.device.zone_max_open > 0 { 10 } else { 1 };
-        let under_way = (self.submitters * self.depth) as u64;
+        let under_way = (self.submitters * self.depth) as u64 * if self.successors { 2 } else { 1 };
         Nanos((under_way + OWN) * self.slowest_command() * turns)
     }
 
