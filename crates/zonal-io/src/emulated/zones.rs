@@ -193,7 +193,8 @@ impl Zones {
     /// Whether a positional write that has to be alone is in flight, for a word that was loaded before.
     #[inline]
     fn is_busy(&self, zone: ZoneIndex, word: Word) -> bool {
-        self.answered[zone.0 as usize].load(Ordering::Acquire) != word.turn()
+        // Without a panic, the way of a write stays small enough to be inlined.
+        self.answered.get(zone.0 as usize).is_none_or(|a| a.load(Ordering::Acquire) != word.turn())
     }
 
     /// A write that is over as soon as it has its place: it moves no data and nobody waits for its completion.
