@@ -59,7 +59,7 @@ fn is_waiting(rig: &Rig, zone: u32) -> bool {
 }
 
 #[test]
-fn u27_zone_without_a_slot_waits_until_another_is_full() {
+fn u30_zone_without_a_slot_waits_until_another_is_full() {
     for mode in [WriteMode::PerZone, WriteMode::Append] {
         let rig = two_open(mode, Policy::Wait);
         let under_way = [1, 2].map(|zone| rig.write(zone, 0, 8));
@@ -78,7 +78,7 @@ fn u27_zone_without_a_slot_waits_until_another_is_full() {
 }
 
 #[test]
-fn u27_reset_finish_or_close_of_a_zone_ends_the_wait_for_its_slot() {
+fn u30_reset_finish_or_close_of_a_zone_ends_the_wait_for_its_slot() {
     for op in [Op::ZoneReset, Op::ZoneFinish, Op::ZoneClose] {
         let rig = two_open(WriteMode::PerZone, Policy::Wait);
         begin(&rig, &[1]);
@@ -93,7 +93,7 @@ fn u27_reset_finish_or_close_of_a_zone_ends_the_wait_for_its_slot() {
 }
 
 #[test]
-fn u28_wait_that_nothing_under_way_can_end_fails_and_names_who_would_have_to_go() {
+fn u31_wait_that_nothing_under_way_can_end_fails_and_names_who_would_have_to_go() {
     for mode in ALL {
         let rig = two_open(mode, Policy::Wait);
         begin(&rig, &[1, 2]);
@@ -108,7 +108,7 @@ fn u28_wait_that_nothing_under_way_can_end_fails_and_names_who_would_have_to_go(
 }
 
 #[test]
-fn u28_wait_fails_a_grace_after_nothing_is_under_way_any_more() {
+fn u31_wait_fails_a_grace_after_nothing_is_under_way_any_more() {
     let grace = Nanos(1000);
     let rig = limited(1, 0, WriteMode::PerZone, BudgetOptions { grace, ..at_once(Policy::Wait) });
     begin(&rig, &[1]);
@@ -122,7 +122,7 @@ fn u28_wait_fails_a_grace_after_nothing_is_under_way_any_more() {
 }
 
 #[test]
-fn u28_writer_between_two_writes_does_not_count_as_gone() {
+fn u31_writer_between_two_writes_does_not_count_as_gone() {
     let grace = Nanos(1000);
     let rig = limited(1, 0, WriteMode::PerZone, BudgetOptions { grace, ..at_once(Policy::Wait) });
     begin(&rig, &[1]);
@@ -138,7 +138,7 @@ fn u28_writer_between_two_writes_does_not_count_as_gone() {
 }
 
 #[test]
-fn u29_zone_not_used_for_longest_is_closed_and_opens_again_when_it_is_written() {
+fn u32_zone_not_used_for_longest_is_closed_and_opens_again_when_it_is_written() {
     for mode in ALL {
         let rig = two_open(mode, Policy::Close);
         begin(&rig, &[1, 2, 3]);
@@ -152,7 +152,7 @@ fn u29_zone_not_used_for_longest_is_closed_and_opens_again_when_it_is_written() 
 }
 
 #[test]
-fn u29_write_that_meets_the_close_of_its_zone_waits_behind_it() {
+fn u32_write_that_meets_the_close_of_its_zone_waits_behind_it() {
     let rig = two_open(WriteMode::PerZone, Policy::Close);
     begin(&rig, &[1, 2]);
     let other = rig.write(3, 0, 8);
@@ -167,7 +167,7 @@ fn u29_write_that_meets_the_close_of_its_zone_waits_behind_it() {
 }
 
 #[test]
-fn u29_zone_that_cannot_be_closed_is_not_tried_for_ever() {
+fn u32_zone_that_cannot_be_closed_is_not_tried_for_ever() {
     let rig = limited(1, 0, WriteMode::PerZone, at_once(Policy::Close));
     begin(&rig, &[1]);
     let denied = rig.write(2, 0, 8);
@@ -180,7 +180,7 @@ fn u29_zone_that_cannot_be_closed_is_not_tried_for_ever() {
 }
 
 #[test]
-fn u30_only_a_zone_nearly_full_is_finished_and_only_for_an_active_slot() {
+fn u33_only_a_zone_nearly_full_is_finished_and_only_for_an_active_slot() {
     let rig = limited(2, 2, WriteMode::PerZone, at_once(Policy::Finish));
     begin(&rig, &[1, 2]);
     let denied = rig.write(3, 0, 8);
@@ -199,7 +199,7 @@ fn u30_only_a_zone_nearly_full_is_finished_and_only_for_an_active_slot() {
 }
 
 #[test]
-fn u30_zone_nearly_full_is_not_finished_under_its_writer() {
+fn u33_zone_nearly_full_is_not_finished_under_its_writer() {
     let grace = Nanos(1000);
     let rig = limited(1, 1, WriteMode::PerZone, BudgetOptions { grace, ..at_once(Policy::Finish) });
     for (offset, sectors) in [(0, 16), (16, 16), (32, 14)] {
@@ -224,7 +224,7 @@ fn u30_zone_nearly_full_is_not_finished_under_its_writer() {
 }
 
 #[test]
-fn u31_zone_that_waits_for_a_slot_does_not_hold_the_token() {
+fn u34_zone_that_waits_for_a_slot_does_not_hold_the_token() {
     let rig = two_open(WriteMode::Qd1, Policy::Wait);
     begin(&rig, &[1, 2]);
     let busy = rig.write(1, 8, 8);
@@ -241,7 +241,7 @@ fn u31_zone_that_waits_for_a_slot_does_not_hold_the_token() {
 }
 
 #[test]
-fn u31_write_that_would_rather_fail_takes_nobodys_place_in_the_line() {
+fn u34_write_that_would_rather_fail_takes_nobodys_place_in_the_line() {
     for mode in ALL {
         let rig = two_open(mode, Policy::Wait);
         begin(&rig, &[1, 2]);
@@ -260,7 +260,7 @@ fn u31_write_that_would_rather_fail_takes_nobodys_place_in_the_line() {
 }
 
 #[test]
-fn u31_write_that_would_rather_fail_leaves_who_waits_without_a_token_in_line() {
+fn u34_write_that_would_rather_fail_leaves_who_waits_without_a_token_in_line() {
     let budget = BudgetOptions { grace: Nanos(1000), ..at_once(Policy::Wait) };
     let rig = limited(1, 0, WriteMode::Qd1, budget);
     begin(&rig, &[1]);
@@ -274,7 +274,7 @@ fn u31_write_that_would_rather_fail_leaves_who_waits_without_a_token_in_line() {
 }
 
 #[test]
-fn u31_write_that_would_rather_fail_takes_a_free_slot() {
+fn u34_write_that_would_rather_fail_takes_a_free_slot() {
     for mode in ALL {
         let rig = two_open(mode, Policy::Wait);
         let first = rig.submit_as_is(rig.write_request(1, 0, 8).nowait());
@@ -284,7 +284,7 @@ fn u31_write_that_would_rather_fail_takes_a_free_slot() {
 }
 
 #[test]
-fn u32_greedy_writer_leaves_the_slots_of_another_class_alone() {
+fn u35_greedy_writer_leaves_the_slots_of_another_class_alone() {
     let mut minimums = [0; CLASSES];
     minimums[1] = 1;
     let rig = limited(2, 0, WriteMode::PerZone, BudgetOptions { minimums, ..at_once(Policy::Wait) });
@@ -305,7 +305,7 @@ fn u32_greedy_writer_leaves_the_slots_of_another_class_alone() {
 }
 
 #[test]
-fn u33_switch_reset_of_all_and_resynchronisation_keep_the_books() {
+fn u36_switch_reset_of_all_and_resynchronisation_keep_the_books() {
     let rig = two_open(WriteMode::PerZone, Policy::Wait);
     begin(&rig, &[1]);
     let busy = rig.write(2, 0, 8);
@@ -327,7 +327,7 @@ fn u33_switch_reset_of_all_and_resynchronisation_keep_the_books() {
 }
 
 #[test]
-fn u33_reset_of_all_zones_aborts_who_waits_and_leaves_nobody_in_line() {
+fn u36_reset_of_all_zones_aborts_who_waits_and_leaves_nobody_in_line() {
     let rig = two_open(WriteMode::PerZone, Policy::Wait);
     let busy = [1, 2].map(|zone| rig.write(zone, 0, 8));
     let waits = rig.write(3, 0, 8);
@@ -341,7 +341,7 @@ fn u33_reset_of_all_zones_aborts_who_waits_and_leaves_nobody_in_line() {
 }
 
 #[test]
-fn u33_first_write_that_fails_gives_its_slot_back() {
+fn u36_first_write_that_fails_gives_its_slot_back() {
     let rig = limited(1, 0, WriteMode::PerZone, at_once(Policy::Wait));
     let bad = rig.write(1, 0, 8);
     rig.step(MEDIUM);
@@ -352,7 +352,7 @@ fn u33_first_write_that_fails_gives_its_slot_back() {
 }
 
 #[test]
-fn u33_first_write_that_meets_a_full_queue_and_may_not_wait_gives_its_slot_back() {
+fn u36_first_write_that_meets_a_full_queue_and_may_not_wait_gives_its_slot_back() {
     let rig = limited(1, 0, WriteMode::PerZone, at_once(Policy::Wait));
     rig.script.depth(0);
     let withdrawn = rig.submit_as_is(rig.write_request(1, 0, 8).nowait());
