@@ -246,6 +246,18 @@ pub enum RequestError {
         /// The zone.
         zone: ZoneIndex,
     },
+    /// The write lay ahead of the pointer and waited for those before it, which did not come.
+    #[error(
+        "zone {zone}: the write at offset {offset} waited for those before it, but the zone still stands at {write_pointer}"
+    )]
+    PredecessorMissing {
+        /// The zone.
+        zone: ZoneIndex,
+        /// Issue-time pointer, in sectors from the zone's start.
+        write_pointer: u32,
+        /// Where the write would begin.
+        offset: u32,
+    },
     /// The zone needs an open or active slot to be written or opened, none is free, and nothing under way will free one.
     /// Nothing of the request was written.
     #[error(

@@ -5,7 +5,7 @@ use zonal_core::budget::Policy;
 use zonal_core::{DeviceError, Nanos, Op, Personality, ZoneError};
 use zonal_io::emulated::{CompleteMode, Degraded, EmulatedOptions};
 use zonal_io::fault::{Carried, Effect, Late, Ops, Plan, Reordered, Rule, Settling};
-use zonal_io::volume::{BudgetOptions, CLASSES, VolumeOptions, WriteMode};
+use zonal_io::volume::{BudgetOptions, CLASSES, ParkOptions, VolumeOptions, WriteMode};
 
 /// Sectors of a zone.
 pub const ZONE: u64 = 128;
@@ -66,6 +66,7 @@ impl Setup {
             qd1_quantum: one_of(rng, &[0, 0, 2]),
             nr_requests: one_of(rng, &[4, 16, 64]),
             budget: draw_budget(rng),
+            park: draw_park(rng),
         };
         let plan = draw_plan(rng, profile);
         let (submitters, depth) = (rng.random_range(1..=4), one_of(rng, &[1, 4, 16, 40]));
@@ -109,6 +110,14 @@ fn draw_budget(rng: &mut impl Rng) -> Option<BudgetOptions> {
     let mut minimums = [0; CLASSES];
     minimums[1] = one_of(rng, &[0, 0, 1]);
     rng.random_ratio(4, 5).then_some(BudgetOptions { policy, grace, minimums })
+}
+
+fn draw_park(rng: &mut impl Rng) -> Option<ParkOptions> {
+    let options = ParkOptions {
+        sectors_max: one_of(rng, &[8, 40, 2048]),
+        time: Nanos(one_of(rng, &[0, 5_000, 200_000])),
+    };
+    rng.random_ratio(1, 2).then_some(options)
 }
 
 fn draw_device(rng: &mut impl Rng, profile: Profile) -> EmulatedOptions {

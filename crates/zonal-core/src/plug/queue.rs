@@ -226,6 +226,18 @@ impl<T> Queue<T> {
         !is_closed && word.in_flight() == 0 && matches!(front, Some(Kind::Write(..)))
     }
 
+    /// Whether an append is at the head and could go out.
+    pub fn head_append(&self, word: Word) -> bool {
+        let is_closed = word.frozen() || word.recovers() || self.asking || self.held || self.is_blocked();
+        let is_append = |(shape, _): (Shape, &T)| matches!(shape.kind(), Kind::Write(WriteKind::Append, _));
+        !is_closed && self.items.front().is_some_and(is_append)
+    }
+
+    /// Nobody is left who was behind a write that was lost: who comes now is not.
+    pub fn forget_loss(&mut self) {
+        self.lost_at = None;
+    }
+
     /// Whether a zone without a slot has to ask for one: its head would go out now, and needs one.
     #[cold]
     pub fn wants_slot(&self, word: Word, rules: &Rules) -> bool {

@@ -13,7 +13,8 @@
 //!    47   zero
 //! 48-55   epoch    changes with the write mode, so that nothing decided in another mode takes effect in this one
 //!    56   no slot  the zone may hold no open slot of the budget: it has to ask for one before it is written
-//! 57-63   zero
+//!    57   parked   writes wait for their predecessors, or have waited; implies `waits`
+//! 58-63   zero
 //! ```
 
 use crate::error::RequestError;
@@ -29,6 +30,7 @@ const CLASS_SHIFT: u32 = 44;
 const RECALLED: u64 = 1 << 46;
 const EPOCH_SHIFT: u32 = 48;
 const NO_SLOT: u64 = 1 << 56;
+const PARKED: u64 = 1 << 57;
 
 /// Most native appends that one zone has in flight: what the word's field can count.
 pub const APPENDS_IN_FLIGHT_MAX: u32 = 255;
@@ -146,6 +148,12 @@ impl Word {
         self.0 & NO_SLOT == 0
     }
 
+    /// Whether the zone's [`Lot`](super::Lot) has to be looked at before its queue.
+    #[inline]
+    pub const fn has_parked(self) -> bool {
+        self.0 & PARKED != 0
+    }
+
     /// What the zone is.
     #[inline]
     pub const fn class(self) -> Class {
@@ -260,6 +268,18 @@ impl Word {
         Word(self.0 | NO_SLOT)
     }
 
+    /// The word of a zone where writes are parked. Implies waiting.
+    #[inline]
+    pub const fn with_parked(self) -> Word {
+        Word(self.0 | PARKED | WAITS)
+    }
+
+    /// The word of a zone where nothing is parked.
+    #[inline]
+    pub const fn without_parked(self) -> Word {
+        Word(self.0 & !PARKED)
+    }
+
     /// The word with `sectors` that were promised taken back.
     #[inline]
     pub(super) fn taken_back(self, sectors: u32) -> Word {
@@ -334,6 +354,7 @@ impl std::fmt::Debug for Word {
             (self.appending(), " appends"),
             (self.recalled(), " recalled"),
             (!self.has_slot(), " no-slot"),
+            (self.has_parked(), " parked"),
         ] {
             if set {
                 f.write_str(name)?;

@@ -26,7 +26,9 @@ impl Volume {
         let mut shard = self.shard(zone).lock();
         let word = if aborts {
             let word = self.update(zone, Word::recalling);
-            shard.queue(zone).push_management(word, op, pending, &mut aborted)
+            shard.queue(zone).push_management(word, op, pending, &mut aborted);
+            shard.abort_parked(zone, &mut aborted);
+            word
         } else {
             let word = self.update(zone, Word::waiting);
             shard.queue(zone).push(word, Item { kind: Kind::Manage(op), mergeable: false, token: pending })

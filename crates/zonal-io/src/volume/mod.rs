@@ -27,6 +27,7 @@ mod flight;
 mod issue;
 mod manage;
 mod mode;
+mod park;
 mod pending;
 mod plugs;
 mod quiesce;
@@ -48,6 +49,7 @@ pub(crate) use pending::{Merged, Pending};
 pub use plugs::{Condition, PlugStatus};
 pub(crate) use recovery::ReadBack;
 pub use request::{Completion, Request};
+pub use zonal_core::plug::ParkOptions;
 
 use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};
@@ -61,6 +63,7 @@ use crossbeam_queue::SegQueue;
 use flight::Recorder;
 use hashbrown::HashMap;
 use mode::Policy;
+use park::Parking;
 use quiesce::Quiesce;
 use reaper::Reapers;
 use recovery::Patients;
@@ -69,7 +72,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 use token::Token;
 use turn::Work;
-use zonal_core::plug::{Class, Queue, Rules, Word};
+use zonal_core::plug::{Class, Lot, Queue, Rules, Word};
 use zonal_core::{
     DeviceError, Nanos, Op, SECTOR_BYTES, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex,
 };
@@ -97,12 +100,15 @@ pub struct VolumeOptions {
     /// How the drive's limits of open and active zones are kept; `None`: by the drive alone. A drive without limits has no
     /// budget, nor has mode `direct`.
     pub budget: Option<BudgetOptions>,
+    /// How positional writes ahead of their zone's pointer wait for those before them; `None`: they fail.
+    pub park: Option<ParkOptions>,
 }
 
 impl Default for VolumeOptions {
     fn default() -> VolumeOptions {
         let budget = Some(BudgetOptions::default());
-        VolumeOptions { mode: None, merge: true, qd1_quantum: 0, nr_requests: NR_REQUESTS, budget }
+        let park = Some(ParkOptions::default());
+        VolumeOptions { mode: None, merge: true, qd1_quantum: 0, nr_requests: NR_REQUESTS, budget, park }
     }
 }
 
@@ -167,6 +173,7 @@ pub struct Volume {
     token: Token,
     /// Kept where the drive has limits.
     book: Option<Book>,
+    parking: Parking,
     zone_lock: Arc<ZoneLock>,
     patients: Patients,
     recorder: Recorder,
@@ -181,6 +188,8 @@ struct Shard {
     unused: Vec<u32>,
     /// The zone asked for last, and where its queue is: the usual next one too.
     last: (ZoneIndex, u32),
+    /// Writes that came before their predecessors.
+    lots: HashMap<u32, Box<Lot<Box<Pending>>>, BuildHasherDefault<ZoneHasher>>,
 }
 
 /// No zone has this index: a device's zones are counted in 32 bits.
@@ -188,7 +197,13 @@ const NO_ZONE: ZoneIndex = ZoneIndex(u32::MAX);
 
 impl Default for Shard {
     fn default() -> Shard {
-        Shard { index: HashMap::default(), queues: Vec::new(), unused: Vec::new(), last: (NO_ZONE, 0) }
+        Shard {
+            index: HashMap::default(),
+            queues: Vec::new(),
+            unused: Vec::new(),
+            last: (NO_ZONE, 0),
+            lots: HashMap::default(),
+        }
     }
 }
 
@@ -290,6 +305,7 @@ impl Volume {
             quiesce_behind: AtomicBool::new(false),
             token: Token::default(),
             book,
+            parking: Parking::new(options.park),
             zone_lock: ZoneLock::new(&info, options.nr_requests),
             patients: Patients::default(),
             recorder: Recorder::default(),
@@ -360,6 +376,9 @@ impl Volume {
         let mut deadline = None;
         // Before news comes in: those who were told the last time have had the opportunity to go on.
         let mut progress = self.keep_budget(now, &mut deadline);
+        if self.look_after_parked(now, &mut deadline) == Progress::Some {
+            progress = Progress::Some;
+        }
         for queue in 0..self.info.queues {
             if self.reapers.begin(queue) {
                 deadline = earliest(deadline, self.reap(now, queue, &mut progress));

@@ -83,8 +83,11 @@ impl Volume {
         if word.waits() {
             let mut shard = self.shard(zone).lock();
             word = self.load(zone);
-            let queue = shard.queue(zone);
-            pending = if word.waits() { (queue.len() + queue.in_repair()) as u32 } else { 0 };
+            if word.waits() {
+                let queue = shard.queue(zone);
+                pending = (queue.len() + queue.in_repair()) as u32;
+                pending += shard.parked(zone) as u32;
+            }
         }
         // Without a slot, only a management command or a report keeps it from waiting for one.
         let needs_slot = !word.has_slot() && pending > 0 && !word.frozen() && !word.recovers();

@@ -87,6 +87,7 @@ impl Volume {
             let queue = shard.queue(zone);
             if aborts {
                 queue.hold(word, &mut aborted);
+                shard.abort_parked(zone, &mut aborted);
             } else {
                 queue.pause(word);
             }
@@ -160,7 +161,7 @@ impl Volume {
                 Release::Unknown => word.recovering(),
                 Release::Unsettled => queue.unsettle(word),
             };
-            if queue.is_empty() && !word.recovers() && !queue.is_in_repair() {
+            if queue.is_empty() && !word.recovers() && !queue.is_in_repair() && !word.has_parked() {
                 let (word, next) = queue.next(word, &self.rules(zone));
                 debug_assert!(matches!(next, Next::Nothing));
                 shard.drop_queue(zone);

@@ -183,6 +183,7 @@ impl Volume {
                     self.record_loss(zone, queue);
                 }
                 failed.into_iter().for_each(|f| self.end_unknown(zone, word, f, turn));
+                shard.abort_parked(zone, &mut waiting);
                 waiting.into_iter().for_each(|p| self.end_with(p, Err(e.into()), turn));
                 word
             }
@@ -490,6 +491,7 @@ impl Volume {
         self.slot_unknown(zone);
         self.record_loss(zone, queue);
         failed.into_iter().for_each(|f| self.end_unknown(zone, word, f, turn));
+        shard.abort_parked(zone, &mut waiting);
         waiting.into_iter().for_each(|p| self.end_with(p, Err(error.into()), turn));
         word
     }
@@ -532,7 +534,8 @@ impl Volume {
             if word.in_flight() == 0 && !word.frozen() && ended && !word.recovers() {
                 return Holders::Freed;
             }
-            let moves = word.waits() && !word.recovers();
+            // One that waits for a slot of the budget may wait for this very zone.
+            let moves = word.waits() && !word.recovers() && word.has_slot();
             if word.in_flight() > 0 || word.frozen() || moves {
                 doing = Holders::Busy;
             }

@@ -265,7 +265,7 @@ impl Volume {
                     }
                     Err(seen) => word = seen,
                 },
-                Admission::Refuse(e) => return self.refuse(slot, e),
+                Admission::Refuse(e) => return self.refuse_or_park(now, zone, kind, slot, e),
                 Admission::Wait => return self.queue_write(now, zone, kind, slot),
             }
         };
@@ -305,7 +305,7 @@ impl Volume {
             }
             Admission::Refuse(e) => {
                 self.pass_token(now);
-                self.refuse(slot, e)
+                self.refuse_or_park(now, zone, kind, slot, e)
             }
             _ => {
                 let fate = self.queue_write(now, zone, kind, slot);
@@ -322,7 +322,7 @@ impl Volume {
         }
     }
 
-    fn refuse(&self, slot: &mut Option<Context>, error: RequestError) -> Fate {
+    pub(super) fn refuse(&self, slot: &mut Option<Context>, error: RequestError) -> Fate {
         if one(slot).is_first_to_fail() {
             self.counters.line().add(Counter::Failed, 1);
         }
@@ -398,6 +398,7 @@ impl Volume {
         // While the zone waits, its word is this thread's and stays as it is.
         while !word.waits() {
             let (next, issued_at) = match word.admit(kind, pending.sectors, &rules) {
+                Admission::Refuse(e) if self.parks(&e, pending).is_some() => (word.waiting(), None),
                 Admission::Refuse(e) => {
                     drop(shard);
                     return self.refuse(slot, e);

@@ -455,8 +455,11 @@ impl Volume {
         // Under the lock, so that they are those of the mode that the zone is in.
         let rules = self.rules(zone);
         let is_qd1 = self.policy.is(WriteMode::Qd1);
-        let queue = shard.queue(zone);
         loop {
+            if word.has_parked() {
+                word = self.unpark(now, zone, word, &mut shard);
+            }
+            let queue = shard.queue(zone);
             if turn.issued >= TURN_MAX && word.is_issuable() {
                 if std::mem::take(has_token) {
                     self.token.park(zone);
@@ -492,7 +495,11 @@ impl Volume {
             match next {
                 Next::Nothing => break,
                 Next::Fail(error) => {
-                    let pending = queue.pop();
+                    if let Some(parked) = self.park(now, zone, word, &mut shard, &error) {
+                        word = parked;
+                        continue;
+                    }
+                    let pending = shard.queue(zone).pop();
                     self.end_with(pending, Err(error), turn);
                     continue;
                 }
@@ -534,6 +541,11 @@ impl Volume {
             }
             self.store(zone, word);
             return;
+        }
+        if word.has_parked() && !word.waits() {
+            // Nobody else waits; whoever comes now was not behind what was lost before.
+            shard.queue(zone).forget_loss();
+            word = word.waiting();
         }
         if !word.waits() {
             if !word.has_slot() {

@@ -176,7 +176,7 @@ impl Volume {
         let is_locked = |zone: ZoneIndex| {
             let word = self.load(zone);
             // A zone in doubt takes one, which makes it ask again where it gave up.
-            let waits = word.waits() && !word.recovers();
+            let waits = word.waits() && !word.recovers() && !word.has_parked();
             is_on && (locked.contains_key(&zone) || word.in_flight() > 0 || waits)
         };
         let next = scheduler.dispatch(now, is_locked)?;
