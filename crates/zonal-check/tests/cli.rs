@@ -369,6 +369,21 @@ fn bench_with_a_budget_says_who_holds_what_a_zone_waits_for() {
 }
 
 #[test]
+fn bench_parks_writes_where_it_is_asked_to() {
+    let dir = tempfile::tempdir().unwrap();
+    zonal(dir.path(), "create d --size 16M --zone-size 4M");
+    // Nothing looks at zones: a random order within one, which comes right in the end.
+    let job = "--write-mode per-zone --name=a --rw=randwrite --bs=64k --iodepth=64 --size=4M --output-format=json";
+    let output = command(dir.path(), &format!("bench --device d {job}")).output().unwrap();
+    assert_eq!(output.status.code(), Some(FAILED), "a write comes before its predecessor");
+    zonal(dir.path(), "reset d --all");
+    let report = zonal(dir.path(), &format!("bench --device d --park=4M,10s {job}"));
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert!(report["zonal"]["modes"][0]["statistics"]["parked"].as_u64() > Some(10), "{report}");
+    refused(dir.path(), "bench --device d --park=64k --name=a --rw=read", USAGE);
+}
+
+#[test]
 fn bench_reports_a_failing_job() {
     let dir = drive();
     // Without zonemode=zbd nothing looks at zones: the second pass meets full ones.

@@ -3,7 +3,7 @@
 use zonal_core::budget::Policy;
 use zonal_core::{Nanos, SECTOR_BYTES, Sector};
 use zonal_io::registry::parse_size;
-use zonal_io::volume::BudgetOptions;
+use zonal_io::volume::{BudgetOptions, ParkOptions};
 
 /// A size in bytes, with the suffixes of device names.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
@@ -50,6 +50,14 @@ pub(crate) fn budget(text: &str) -> Result<BudgetOptions, String> {
     Ok(options)
 }
 
+/// How much is parked, and for how long.
+pub(crate) fn park(text: &str) -> Result<ParkOptions, String> {
+    let (bytes, wait) = text.split_once(',').ok_or("not BYTES,TIME, as in 1M,10ms")?;
+    let sectors = size(bytes)? / SECTOR_BYTES;
+    let sectors_max = u32::try_from(sectors).map_err(|_| format!("{bytes}: more than a zone can have"))?;
+    Ok(ParkOptions { sectors_max, time: time(wait)? })
+}
+
 /// A number of bytes for people: exact, in the largest unit that divides it.
 pub(crate) fn human(bytes: u64) -> String {
     const UNITS: [(u32, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
@@ -80,6 +88,14 @@ mod tests {
         assert_eq!(of("close"), Ok((Policy::Close, BudgetOptions::default().grace.0)));
         for wrong in ["", "open", "wait,", "wait,50ms", "wait,grace=50", "wait,grace=99999999999s"] {
             assert!(budget(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn park_is_a_size_and_a_time() {
+        assert_eq!(park("1M,10ms"), Ok(ParkOptions::default()));
+        for wrong in ["", "1M", "1M,", "1M,10", ",10ms", "9999T,1s"] {
+            assert!(park(wrong).is_err(), "{wrong}");
         }
     }
 
