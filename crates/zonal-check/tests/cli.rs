@@ -373,7 +373,8 @@ fn bench_parks_writes_where_it_is_asked_to() {
     let dir = tempfile::tempdir().unwrap();
     zonal(dir.path(), "create d --size 16M --zone-size 4M");
     // Nothing looks at zones: a random order within one, which comes right in the end.
-    let job = "--write-mode per-zone --name=a --rw=randwrite --bs=64k --iodepth=64 --size=4M --output-format=json";
+    let job =
+        "--write-mode per-zone --name=a --rw=randwrite --bs=64k --iodepth=64 --size=4M --output-format=json";
     let output = command(dir.path(), &format!("bench --device d {job}")).output().unwrap();
     assert_eq!(output.status.code(), Some(FAILED), "a write comes before its predecessor");
     zonal(dir.path(), "reset d --all");
