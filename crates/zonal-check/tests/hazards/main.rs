@@ -11,6 +11,7 @@ mod errors;
 mod lifecycle;
 mod management;
 mod order;
+mod pipelined;
 mod pointer;
 mod progress;
 mod qd1;

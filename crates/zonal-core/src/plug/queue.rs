@@ -237,7 +237,8 @@ impl<T> Queue<T> {
         let Kind::Write(kind, sectors) = front.kind() else { return None };
         // Native appends go side by side and not in a chain, and behind a loss each is decided when it goes out.
         // Where the device keeps order, writes go side by side, too.
-        let together = rules.writes_in_flight_max > 1 || kind == WriteKind::Append && rules.appends_in_flight_max > 0;
+        let together =
+            rules.writes_in_flight_max > 1 || kind == WriteKind::Append && rules.appends_in_flight_max > 0;
         if together || word.appending() || self.held || self.lost_at.is_some() {
             return None;
         }

@@ -30,6 +30,8 @@ pub(super) enum Work {
     Kick(ZoneIndex),
     /// The same, of the zone that has got the token.
     Turn(ZoneIndex),
+    /// The same, of a zone whose write has reached the device, for which others wait.
+    Arrived(ZoneIndex),
 }
 
 /// What happened to a zone.
@@ -60,6 +62,8 @@ pub(super) enum Event {
     Kick,
     /// The zone has got the token.
     Turn,
+    /// A write of a window has reached the device.
+    Arrived,
 }
 
 impl Event {
@@ -73,7 +77,8 @@ impl Event {
             | Event::ReadBack { .. }
             | Event::Fed { .. }
             | Event::Kick
-            | Event::Turn => false,
+            | Event::Turn
+            | Event::Arrived => false,
             Event::Completed
             | Event::Broken(_)
             | Event::Failed(_)
@@ -187,11 +192,12 @@ impl Volume {
     }
 
     #[inline]
-    fn empty(&self, now: Nanos, stack: &mut Stack, turn: &mut Turn) {
+    pub(super) fn empty(&self, now: Nanos, stack: &mut Stack, turn: &mut Turn) {
         while let Some(work) = stack.pop() {
             match work {
                 Work::Kick(zone) => self.serve(now, zone, Event::Kick, turn, stack),
                 Work::Turn(zone) => self.serve(now, zone, Event::Turn, turn, stack),
+                Work::Arrived(zone) => self.serve(now, zone, Event::Arrived, turn, stack),
                 Work::Finished(context, result) => self.finished(now, context, result, turn, stack),
             }
         }
@@ -387,6 +393,9 @@ impl Volume {
         self.leave_token(has_token, stack);
         let Some(context) = &slot else { return };
         turn.issued += 1;
+        if self.policy.is(WriteMode::Pipelined) {
+            return self.issue_and_stack(now, &mut slot, stack);
+        }
         let is_append = matches!(&context.0, ContextKind::One(p) if p.op == Op::Append);
         if let Some(result) = self.issue(now, &mut slot) {
             // Its end will look for the next one: nothing else is left on the stack, however long the chain.
@@ -441,7 +450,7 @@ impl Volume {
         let is_qd1 = self.policy.is(WriteMode::Qd1);
         let queue = shard.queue(zone);
         loop {
-            if turn.issued >= TURN_MAX && word.is_issuable() {
+            if turn.issued >= TURN_MAX && word.is_issuable(&rules) {
                 if std::mem::take(has_token) {
                     self.token.park(zone);
                 } else {
@@ -531,6 +540,7 @@ impl Volume {
         match event {
             Event::Kick | Event::Turn => self.load(zone),
             Event::Completed => self.change(zone, Word::completed),
+            Event::Arrived => self.arrived(zone),
             Event::Broken(behind) => {
                 let word = self.change(zone, Word::completed);
                 self.unchain(zone, word, behind, shard, turn)
@@ -544,7 +554,7 @@ impl Volume {
                     word = self.unchain(zone, word, behind, shard, turn);
                 }
                 let offset = self.info.geometry.offset_of(pending.sector);
-                let kind = Kind::Write(WriteKind::At(offset), pending.sectors);
+                let kind = Kind::Write(WriteKind::Alone(offset), pending.sectors);
                 shard.queue(zone).push_front(word, Item { kind, mergeable: false, token: pending })
             }
             Event::Managed(pointer) => shard.queue(zone).managed(self.load(zone), pointer),

@@ -227,10 +227,7 @@ impl Volume {
             }
         }
         self.counters.line().add(Counter::Merged, merged.parts.len() as u64 - 1);
-        let mut slot = Some(Context(ContextKind::Merged(Box::new(merged))));
-        if let Some(mut result) = self.issue(now, &mut slot) {
-            self.completed(now, &mut slot, &mut result);
-        }
+        self.issue_and_go_on(now, &mut Some(Context(ContextKind::Merged(Box::new(merged)))));
     }
 
     /// Moves the writes that wait here to their zones, all of which are held, in the order in which they would have gone;

@@ -7,7 +7,13 @@ use std::fmt::Write as _;
 
 const GRAPH: &str = include_str!("../../../../tests/data/plug.dot");
 
-const TINY: Rules = Rules { zone: ZONE, capacity: 3, merge_sectors_max: 0, appends_in_flight_max: 2, writes_in_flight_max: 1 };
+const TINY: Rules = Rules {
+    zone: ZONE,
+    capacity: 3,
+    merge_sectors_max: 0,
+    appends_in_flight_max: 2,
+    writes_in_flight_max: 1,
+};
 
 /// Waiting requests beyond which nobody is added: one more shows nothing new.
 const WAITING_MAX: usize = 2;

@@ -16,7 +16,13 @@ const CAPACITY: u32 = 16;
 const ZONE: ZoneIndex = ZoneIndex(3);
 
 const fn rules(appends_in_flight_max: u32) -> Rules {
-    Rules { zone: ZONE, capacity: CAPACITY, merge_sectors_max: 8, appends_in_flight_max, writes_in_flight_max: 1 }
+    Rules {
+        zone: ZONE,
+        capacity: CAPACITY,
+        merge_sectors_max: 8,
+        appends_in_flight_max,
+        writes_in_flight_max: 1,
+    }
 }
 
 /// Rules with a window of so many writes.

@@ -474,7 +474,9 @@ impl Pair {
             Happening::Retry { pick } => {
                 let naive = self.naive.clone();
                 let zeroes = |s: &Sent| match s {
-                    Sent::Write { tokens, native: false, .. } => tokens.len() == 1 && naive.is_alone(tokens[0]),
+                    Sent::Write { tokens, native: false, .. } => {
+                        tokens.len() == 1 && naive.is_alone(tokens[0])
+                    }
                     _ => false,
                 };
                 if let Some(n) = self.pick(pick, zeroes) {
