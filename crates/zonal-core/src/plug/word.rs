@@ -313,7 +313,7 @@ impl Word {
     #[inline]
     pub fn unissued(self, sectors: u32) -> Word {
         assert!(self.in_flight() > 0 && self.pointer() >= sectors, "nothing was issued");
-        Word(self.0 - sectors as u64 & !ISSUING).completed()
+        Word((self.0 - sectors as u64) & !ISSUING).completed()
     }
 
     /// The word with one command fewer in flight.
