@@ -7,9 +7,9 @@
 //! # One on its way
 //! What is admitted first has to be submitted first, and no lock is held while the device runs. So the word that admits a
 //! write says `issuing`, and nobody else is admitted until whoever brings it to the device has cleared that. A write that
-//! comes meanwhile waits in the zone's queue; the bringer finds the word waiting and lets it go ([`Work::Arrived`]). A
-//! command that meets a full queue stays on its way until a poll has got it in: of a zone at most one is stalled, and
-//! nothing that was admitted later passes it.
+//! comes meanwhile waits in the zone's queue, or hears that it would have to; the bringer finds the word waiting and lets
+//! it go ([`Work::Arrived`]). A command that meets a full queue stays on its way until a poll has got it in: of a zone at
+//! most one is stalled, and nothing that was admitted later passes it.
 //!
 //! # What goes alone
 //! A write of several commands, since their gaps cannot be filled, and one of zeroes, which the device may not know and
