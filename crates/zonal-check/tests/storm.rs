@@ -33,7 +33,7 @@ fn storm(mode: WriteMode, complete: CompleteMode, write_zeroes: u32, seed: u64) 
         hw_queue_depth: 2,
         submit_queues: 2,
         // Otherwise mode `pipelined` is forced upon it.
-        preserves_write_order: seed % 2 == 0,
+        preserves_write_order: seed.is_multiple_of(2),
         ..Default::default()
     };
     let ram = Ram::new(&options.geometry().unwrap());
