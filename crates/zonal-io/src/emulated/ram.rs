@@ -17,13 +17,14 @@
 //! # Conventional zones
 //! are written anywhere, any number of times: there every chunk has a lock.
 
+mod pool;
+
 use super::storage::{Extent, Storage};
 use super::zones::GENERATION_BITS;
 use crate::data::Data;
 use crate::sync::{Arc, AtomicPtr, AtomicU64, Ordering, RwLock};
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
-use crossbeam_queue::ArrayQueue;
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use pool::Pool;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use zonal_core::{DeviceError, Geometry, SECTOR_BYTES, ZoneIndex};
@@ -33,9 +34,6 @@ const CHUNK: usize = 64 << 10;
 
 /// Sectors in a chunk.
 const CHUNK_SECTORS: usize = CHUNK / SECTOR_BYTES as usize;
-
-/// Freed chunks kept for the next writer, whose pages are then touched already: 64 MiB.
-const POOL_CHUNKS: usize = 1024;
 
 const _: () = assert!(CHUNK_SECTORS == u128::BITS as usize);
 
@@ -55,7 +53,7 @@ impl Ram {
             geometry: *geometry,
             conventional: (0..geometry.conventional_zones()).map(|_| OnceLock::new()).collect(),
             sequential: (0..geometry.sequential_zones()).map(|_| Atomic::null()).collect(),
-            pool: Arc::new(Pool { idle: ArrayQueue::new(POOL_CHUNKS) }),
+            pool: Arc::new(Pool::new()),
         }
     }
 
@@ -241,6 +239,9 @@ fn bytes(extent: Extent) -> usize {
 /// Chunks of one generation of a sequential zone.
 struct ZoneChunks {
     generation: u32,
+    /// The chunks whose every sector is present; null for others. All that most reads look at: of a large working set
+    /// the slots are seldom in a cache close by, and their data can only be asked for once they are here.
+    whole: Box<[AtomicPtr<u8>]>,
     slots: Box<[Slot]>,
     pool: Arc<Pool>,
 }
@@ -281,8 +282,9 @@ impl Bits {
 
 impl ZoneChunks {
     fn new(generation: u32, chunks: usize, pool: &Arc<Pool>) -> ZoneChunks {
+        let whole = (0..chunks).map(|_| AtomicPtr::default()).collect();
         let slots = (0..chunks).map(|_| Slot::default()).collect();
-        ZoneChunks { generation, slots, pool: pool.clone() }
+        ZoneChunks { generation, whole, slots, pool: pool.clone() }
     }
 
     /// The chunk in `slot`, allocated if need be.
@@ -327,7 +329,11 @@ impl ZoneChunks {
         });
         assert_eq!(left, 0, "a write's payload is as long as the write");
         for piece in pieces(start(to), bytes(to)) {
-            self.slots[piece.chunk].present.set(piece.sectors(), Ordering::Release);
+            let slot = &self.slots[piece.chunk];
+            slot.present.set(piece.sectors(), Ordering::Release);
+            if slot.present.get(u128::MAX, Ordering::Acquire) == u128::MAX {
+                self.whole[piece.chunk].store(slot.bytes.load(Ordering::Acquire), Ordering::Release);
+            }
         }
         Ok(())
     }
@@ -341,52 +347,59 @@ impl ZoneChunks {
             let mut target = &mut target[..len];
             for piece in pieces(start(from) + at as u64, len) {
                 let (now, rest) = target.split_at_mut(piece.len);
-                self.slots[piece.chunk].read(piece, now);
+                self.read_piece(piece, now);
                 target = rest;
             }
         });
     }
+
+    #[inline]
+    fn read_piece(&self, piece: Piece, target: &mut [u8]) {
+        match NonNull::new(self.whole[piece.chunk].load(Ordering::Acquire)) {
+            // SAFETY: all sectors of the chunk are present.
+            Some(chunk) => unsafe { copy_out(chunk, piece.at, target) },
+            None => self.slots[piece.chunk].read(piece, target),
+        }
+    }
+}
+
+/// # Safety
+/// The sectors from byte `at` of `chunk` on, as long as `target`, have been seen present (with acquire ordering).
+#[inline]
+unsafe fn copy_out(chunk: NonNull<u8>, at: usize, target: &mut [u8]) {
+    // SAFETY: present sectors lie in an allocated chunk, were stored before they became present, and are not written
+    // again while the table lives, which the caller's epoch ensures.
+    unsafe { chunk.add(at).copy_to_nonoverlapping(NonNull::from(&mut *target).cast(), target.len()) };
 }
 
 impl Slot {
-    #[inline]
     fn read(&self, piece: Piece, target: &mut [u8]) {
         let mask = piece.sectors();
         let present = self.present.get(mask, Ordering::Acquire);
-        if present == mask {
+        match NonNull::new(self.bytes.load(Ordering::Acquire)) {
             // SAFETY: all sectors of the piece are present.
-            unsafe { self.copy_out(piece.at, target) };
+            Some(chunk) if present == mask => unsafe { copy_out(chunk, piece.at, target) },
+            Some(chunk) => read_in_part(chunk, piece, present, target),
+            None => target.fill(0),
+        }
+    }
+}
+
+/// Sector by sector: not all of `piece` is present.
+#[cold]
+fn read_in_part(chunk: NonNull<u8>, piece: Piece, present: u128, mut target: &mut [u8]) {
+    let mut at = piece.at;
+    while !target.is_empty() {
+        let sector = at / SECTOR_BYTES as usize;
+        let end = (sector + 1) * SECTOR_BYTES as usize;
+        let (now, rest) = target.split_at_mut((end - at).min(target.len()));
+        if present >> sector & 1 != 0 {
+            // SAFETY: the sector is present.
+            unsafe { copy_out(chunk, at, now) };
         } else {
-            self.read_in_part(piece, present, target);
+            now.fill(0);
         }
-    }
-
-    /// Sector by sector: not all of `piece` is present.
-    #[cold]
-    fn read_in_part(&self, piece: Piece, present: u128, mut target: &mut [u8]) {
-        let mut at = piece.at;
-        while !target.is_empty() {
-            let sector = at / SECTOR_BYTES as usize;
-            let end = (sector + 1) * SECTOR_BYTES as usize;
-            let (now, rest) = target.split_at_mut((end - at).min(target.len()));
-            if present >> sector & 1 != 0 {
-                // SAFETY: the sector is present.
-                unsafe { self.copy_out(at, now) };
-            } else {
-                now.fill(0);
-            }
-            (at, target) = (end, rest);
-        }
-    }
-
-    /// # Safety
-    /// The sectors from byte `at` on, as long as `target`, have been seen present (with acquire ordering).
-    unsafe fn copy_out(&self, at: usize, target: &mut [u8]) {
-        let chunk = self.bytes.load(Ordering::Acquire);
-        debug_assert!(!chunk.is_null());
-        // SAFETY: present sectors lie in an allocated chunk, were stored before they became present, and are not
-        // written again while the table lives, which the caller's epoch ensures.
-        unsafe { std::ptr::copy_nonoverlapping(chunk.add(at), target.as_mut_ptr(), target.len()) };
+        (at, target) = (end, rest);
     }
 }
 
@@ -396,47 +409,6 @@ impl Drop for ZoneChunks {
             if let Some(chunk) = NonNull::new(*slot.bytes.get_mut()) {
                 self.pool.give_back(chunk);
             }
-        }
-    }
-}
-
-/// Freed chunks.
-struct Pool {
-    idle: ArrayQueue<Idle>,
-}
-
-struct Idle(NonNull<u8>);
-
-// SAFETY: an idle chunk belongs to the pool alone.
-unsafe impl Send for Idle {}
-
-const LAYOUT: Layout = match Layout::from_size_align(CHUNK, 4096) {
-    Ok(layout) => layout,
-    Err(_) => panic!("a chunk is a valid layout"),
-};
-
-impl Pool {
-    fn take(&self) -> NonNull<u8> {
-        if let Some(Idle(chunk)) = self.idle.pop() {
-            return chunk;
-        }
-        // SAFETY: the layout's size is not zero. Zeroed once, so that no byte is ever uninitialised.
-        NonNull::new(unsafe { alloc_zeroed(LAYOUT) }).unwrap_or_else(|| handle_alloc_error(LAYOUT))
-    }
-
-    fn give_back(&self, chunk: NonNull<u8>) {
-        if let Err(Idle(chunk)) = self.idle.push(Idle(chunk)) {
-            // SAFETY: allocated by `take` with this layout; only its owner gives a chunk back.
-            unsafe { dealloc(chunk.as_ptr(), LAYOUT) };
-        }
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        while let Some(Idle(chunk)) = self.idle.pop() {
-            // SAFETY: as in `give_back`.
-            unsafe { dealloc(chunk.as_ptr(), LAYOUT) };
         }
     }
 }

@@ -4,9 +4,11 @@
 //! What may happen is decided by [`zonal_core::device`]; this module makes it happen exactly once.
 //!
 //! # The word
-//! Bits 0 to 35 are the zone's state as [`ZoneState::to_bits`] packs it. Bit 36, *busy*, says that a positional write
-//! is in flight. The rest is a *generation*, which changes whenever the zone loses its data: a write that began before
-//! a reset must not move the pointer after it.
+//! Bits 0 to 35 are the zone's state as [`ZoneState::to_bits`] packs it. Bit 36, *turn*, changes with every positional
+//! write that has to be alone: such a write is in flight while the bit differs from the zone's *answered*, a byte that
+//! the write sets to it when its answer is out. The byte is that write's alone, so it is set without a locked operation.
+//! The rest is a *generation*, which changes whenever the zone loses its data: a write that began before a reset must
+//! not move the pointer after it.
 //!
 //! # Two ways to change it
 //! A change that keeps the condition is a compare-exchange. If limits are set, a change of condition is made while
@@ -14,17 +16,17 @@
 //! under the lock, so a zone closed to make room for another is counted under the condition that it really left.
 //!
 //! # Invariants
-//! - Busy is set and cleared by the one write that holds it, never by anything else, also across a reset.
+//! - Turn and answered are changed by the one write in flight, never by anything else, also across a reset.
 //! - With limits set and `resources` unlocked, its counters equal the number of zones in each condition.
 
-use crate::sync::{CachePadded, Mutex, Ordering, WordTable};
+use crate::sync::{AtomicBool, CachePadded, Mutex, Ordering, WordTable};
 use zonal_core::device::{self, Limits, Resources, Step, ZoneAction, ZoneEvent, ZoneState};
 use zonal_core::{
     DeviceError, Geometry, Personality, Sector, ZoneCondition, ZoneDescriptor, ZoneError, ZoneIndex,
 };
 
-const BUSY: u64 = 1 << ZoneState::BITS;
-const GENERATION_ONE: u64 = BUSY << 1;
+const TURN: u64 = 1 << ZoneState::BITS;
+const GENERATION_ONE: u64 = TURN << 1;
 const GENERATION_SHIFT: u32 = GENERATION_ONE.trailing_zeros();
 
 /// Bits of a zone's generation. It wraps, but no write is in flight for as long as half of that takes.
@@ -41,8 +43,8 @@ impl Word {
     }
 
     #[inline]
-    fn is_busy(self) -> bool {
-        self.0 & BUSY != 0
+    fn turn(self) -> bool {
+        self.0 & TURN != 0
     }
 
     #[inline]
@@ -53,12 +55,12 @@ impl Word {
     /// The same word with another state.
     #[inline]
     fn with(self, state: ZoneState) -> Word {
-        Word(self.0 & !(BUSY - 1) | state.to_bits())
+        Word(self.0 & !(TURN - 1) | state.to_bits())
     }
 
     #[inline]
-    fn busy(self) -> Word {
-        Word(self.0 | BUSY)
+    fn next_turn(self) -> Word {
+        Word(self.0 ^ TURN)
     }
 
     #[inline]
@@ -122,6 +124,8 @@ pub struct Zones {
     geometry: Geometry,
     personality: Personality,
     words: WordTable,
+    /// For each zone the turn of the last positional write whose answer is out.
+    answered: Box<[AtomicBool]>,
     /// Only if something is limited. On a line of its own: the rest of this is read by every command.
     resources: Option<CachePadded<Mutex<Resources>>>,
 }
@@ -142,7 +146,8 @@ impl Zones {
             words.word(zone.0).store(state.to_bits(), Ordering::Relaxed);
         }
         let resources = (!limits.is_none()).then(|| CachePadded::new(Mutex::new(resources)));
-        Zones { geometry, personality, words, resources }
+        let answered = (0..geometry.zones()).map(|_| AtomicBool::new(false)).collect();
+        Zones { geometry, personality, words, answered, resources }
     }
 
     /// How the sectors divide.
@@ -172,6 +177,12 @@ impl Zones {
         Ok(Readable { data_sectors, generation: word.generation() })
     }
 
+    /// Whether a positional write that has to be alone is in flight, for a word that was loaded before.
+    #[inline]
+    fn is_busy(&self, zone: ZoneIndex, word: Word) -> bool {
+        self.answered[zone.0 as usize].load(Ordering::Acquire) != word.turn()
+    }
+
     /// A write that is over as soon as it has its place: it moves no data and nobody waits for its completion.
     ///
     /// # Errors
@@ -181,7 +192,7 @@ impl Zones {
         let capacity = self.geometry.capacity_of(zone);
         self.change(zone, move |word| {
             let step = device::write(capacity, word.state(), offset, sectors)?;
-            if word.is_busy() {
+            if self.is_busy(zone, word) {
                 return Err(ZoneError::InvalidWrite);
             }
             Ok(Decision { word: word.with(step.state), step })
@@ -238,10 +249,10 @@ impl Zones {
     {
         let change = self.change(zone, move |word| {
             let step = step(word.state())?;
-            if kind != WriteKind::Append && word.is_busy() {
+            if kind != WriteKind::Append && self.is_busy(zone, word) {
                 return Err(ZoneError::InvalidWrite);
             }
-            let next = if kind == WriteKind::Exclusive { word.busy() } else { word };
+            let next = if kind == WriteKind::Exclusive { word.next_turn() } else { word };
             Ok(Decision { word: next.with(step.state), step })
         })?;
         let offset = change.step.placed.expect("a write that takes effect has a place");
@@ -276,8 +287,13 @@ impl Zones {
     #[inline]
     pub fn release(&self, placed: Placed) {
         if placed.kind == WriteKind::Exclusive {
-            let before = self.words.word(placed.zone.0).fetch_and(!BUSY, Ordering::AcqRel);
-            debug_assert!(before & BUSY != 0, "zone {} was not busy", placed.zone);
+            let answered = &self.answered[placed.zone.0 as usize];
+            debug_assert!(
+                self.is_busy(placed.zone, self.load(placed.zone)),
+                "zone {} was not busy",
+                placed.zone
+            );
+            answered.store(!answered.load(Ordering::Relaxed), Ordering::Release);
         }
     }
 
@@ -418,7 +434,7 @@ impl Zones {
     pub fn check(&self) -> Result<(), String> {
         for zone in (0..self.geometry.zones()).map(ZoneIndex) {
             let (word, capacity) = (self.load(zone), self.geometry.capacity_of(zone));
-            if !word.is_busy() && !word.state().is_consistent(capacity) {
+            if !self.is_busy(zone, word) && !word.state().is_consistent(capacity) {
                 return Err(format!("zone {zone}: {:?}, capacity {capacity}", word.state()));
             }
         }

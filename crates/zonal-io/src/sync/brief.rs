@@ -44,7 +44,8 @@ unsafe impl lock_api::RawMutex for RawBrief {
 
     #[inline]
     fn try_lock(&self) -> Option<GuardSend> {
-        self.take().then(GuardSend::new)
+        // A look does not take the line away from the holder, a try would.
+        (!self.is_locked() && self.take()).then(GuardSend::new)
     }
 
     #[inline]

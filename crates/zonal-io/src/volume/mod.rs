@@ -30,6 +30,7 @@ mod pending;
 mod pipelined;
 mod plugs;
 mod quiesce;
+mod reaper;
 mod recovery;
 mod request;
 mod stalled;
@@ -59,6 +60,7 @@ use flight::Recorder;
 use hashbrown::HashMap;
 use mode::Policy;
 use quiesce::Quiesce;
+use reaper::Reapers;
 use recovery::Patients;
 use stalled::Stalled;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -163,6 +165,7 @@ pub struct Volume {
     shards: Box<[CachePadded<Brief<Shard>>]>,
     /// Zones that can go on but whose thread's turn was over.
     ready: SegQueue<ZoneIndex>,
+    reapers: Reapers,
     stalled: Stalled,
     channels: Channels,
     counters: Counters,
@@ -282,6 +285,7 @@ impl Volume {
             words,
             shards: std::iter::repeat_with(Default::default).take(1 << SHARD_BITS).collect(),
             ready: SegQueue::new(),
+            reapers: Reapers::new(info.queues),
             stalled: Stalled::new(info.queues),
             channels: Channels::default(),
             counters: Counters::new(),
@@ -358,7 +362,12 @@ impl Volume {
         let mut deadline = None;
         let mut progress = Progress::None;
         for queue in 0..self.info.queues {
-            deadline = earliest(deadline, self.reap(now, queue, &mut progress));
+            if self.reapers.begin(queue) {
+                deadline = earliest(deadline, self.reap(now, queue, &mut progress));
+                self.reapers.end(queue);
+            } else {
+                deadline = Some(now);
+            }
         }
         let progress = [progress, self.retry_stalled(now), self.serve_ready(now)];
         let patients = self.look_after_patients(now, &mut deadline);
