@@ -1,7 +1,8 @@
 //! A window of writes a zone at the device, on one queue that keeps their order, and what becomes of them when it does not.
 
 use super::*;
-use std::sync::{Mutex, Weak};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Barrier, Mutex, Weak};
 use std::time::Duration;
 use zonal_core::Nanos;
 use zonal_io::device::{Command, Completed, Context, Device, Submitted};
@@ -99,12 +100,22 @@ fn s3_waiting_writes_merge_when_the_window_is_full() {
 fn h48_writes_of_a_zone_use_one_queue_whichever_thread_submits() {
     let script = Arc::new(Script::new(DeviceInfo { queues: 3, ..ordered() }));
     let rig = Rig::on(script, options(8));
-    for n in 0..6 {
+    // They live at the same time, so that each has a queue of its own elsewhere, and submit one after the other.
+    let (turn, end) = (Arc::new(AtomicU32::new(0)), Arc::new(Barrier::new(6)));
+    let submitters = [0, 1, 2, 3, 4, 5].map(|n| {
         let requests = [1, 2].map(|zone| rig.write_request(zone, n * 4, 4));
         let (volume, channel) = (rig.volume.clone(), rig.also(|_| {}));
-        let submitter = std::thread::spawn(move || requests.map(|r| volume.submit(Nanos(0), &channel, r)));
-        submitter.join().unwrap();
-    }
+        let (turn, end) = (turn.clone(), end.clone());
+        std::thread::spawn(move || {
+            while turn.load(Ordering::Acquire) != n {
+                std::thread::yield_now();
+            }
+            requests.map(|r| volume.submit(Nanos(0), &channel, r));
+            turn.store(n + 1, Ordering::Release);
+            end.wait();
+        })
+    });
+    submitters.map(|s| s.join().unwrap());
     assert_eq!(rig.script.pending().len(), 12);
     let queues = |zone| {
         let seen = rig.script.log().into_iter().filter(|s| s.op == Op::Write && s.zone.0 == zone);

@@ -139,8 +139,10 @@ impl Volume {
     fn failed_write(&self, pending: Box<Pending>, error: DeviceError) -> FailedWrite {
         let native = self.policy.appends_in_flight_max() > 0;
         let addressed = match pending.op {
+            // The rest of a torn one has its place, in whatever mode.
+            _ if pending.done > 0 => Addressed::Positional,
             Op::Append if native => Addressed::Native,
-            Op::Append if pending.done == 0 => Addressed::Emulated,
+            Op::Append => Addressed::Emulated,
             _ => Addressed::Positional,
         };
         let (at, sectors) = (pending.at + pending.done, pending.sectors - pending.done);
