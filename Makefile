@@ -8,10 +8,10 @@ MINUTES ?= 10
 # Seconds that `make fuzz` spends on each target.
 SECONDS ?= 60
 
-.PHONY: help setup build lint test run bench soak fuzz clean
+.PHONY: help setup build lint test run bench instructions soak fuzz clean
 
 help: ## List the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 setup: ## Install what is missing: toolchain, fio and its examples
 	@scripts/setup.sh
@@ -26,12 +26,16 @@ lint: ## Check format, clippy and documentation; warnings are errors
 
 test: setup lint ## Everything that has to pass before a change lands
 	$(CARGO) test --workspace
+	scripts/instructions.sh --if-there
 
 run: setup build ## The main job: fio's zoned examples and a verified load on an emulated drive, then the write modes
 	scripts/main-job.sh
 
 bench: setup build ## Measure the speed and memory of the write path; table and JSON in out/
 	scripts/bench.sh
+
+instructions: setup ## Count the instructions of a write and a read; more than docs/instructions says is an error; needs valgrind
+	scripts/instructions.sh
 
 soak: setup build ## The long campaigns, MINUTES each (default 10); results in docs/SOAK.md
 	scripts/soak.sh $(MINUTES)

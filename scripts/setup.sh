@@ -22,6 +22,8 @@ if ! command -v cargo >/dev/null && ! command -v rustup >/dev/null && [ ! -x "$H
     # Newer Debian releases have it; where they do not, see below.
     if is_debian_root && apt-cache show rustup >/dev/null 2>&1; then packages+=(rustup); fi
 fi
+# Counts instructions, where it can be had.
+if is_debian_root && ! command -v valgrind >/dev/null; then packages+=(valgrind); fi
 if [ "${#packages[@]}" -gt 0 ]; then
     if is_debian_root; then
         echo "setup: installing ${packages[*]}"

@@ -3,7 +3,8 @@
 # 10), in this order:
 #   cuts       power cuts around every call to an image's file, with one thread and with several
 #   storm      every kind of request at once, from three threads
-#   random     the whole stack on one thread, faults and switches of the mode included, against a model of what is promised
+#   random     the whole stack on one thread, faults and switches of the mode included, against a model of what is promised;
+#              ten million requests at least
 #   model      the plug's queue, chains included, against its naive model
 #   loads      random loads on random drives, every block verified
 #   fuzz       job files, device names, image headers and fault plans, a quarter of the minutes each; needs nightly and cargo-fuzz
@@ -66,15 +67,15 @@ storm() {
 }
 
 random() {
-    local at=$seed batch=200 operations=3000 bad=0
+    local at=$seed batch=200 operations=3000 bad=0 least=10000000
     cargo test --release --quiet --package zonal-check --test random --no-run || return 1
     begin
-    while lasts && [ $bad = 0 ]; do
+    while { lasts || [ $(((at - seed) * operations)) -lt $least ]; } && [ $bad = 0 ]; do
         ZONAL_SEED=$at ZONAL_SEEDS=$batch ZONAL_OPS=$operations cargo test --release --quiet --package zonal-check \
             --test random -- random_runs >"$out/soak-random.txt" 2>&1 || bad=1
         at=$((at + batch))
     done
-    row random "$(grouped $(((at - seed) * operations))) requests" "$seed..$at" $bad
+    row random "$(grouped $(((at - seed) * operations))) requests, each run twice" "$seed..$at" $bad
 }
 
 model() {

@@ -5,6 +5,7 @@
 //! whether it was met.
 
 mod emulated;
+pub mod instructions;
 mod jobs;
 mod measure;
 mod memory;

@@ -17,6 +17,7 @@ mod progress;
 mod qd1;
 mod recovery;
 mod table;
+mod torn;
 mod zone_lock;
 
 use std::sync::Arc;

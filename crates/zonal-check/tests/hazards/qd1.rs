@@ -160,22 +160,6 @@ fn u26_append_refused_as_a_write_and_sent_again_after_a_switch_names_its_zone() 
     assert_eq!(rig.ends([first, refused]), [appended(&rig, 1, 0), appended(&rig, 1, 4)]);
 }
 
-/// Its rest goes out as a write in every mode, and its address is that of its first part.
-#[test]
-fn u27_append_torn_twice_and_switched_in_between_ends_with_its_own_address() {
-    let rig = Rig::per_zone();
-    let torn = rig.append(1, 4);
-    rig.volume.switch_mode(Nanos(0), WriteMode::Append).unwrap();
-    rig.step(Answer::Torn(2, DeviceError::Aborted));
-    while let Some(next) = rig.script.pending().first().cloned() {
-        let is_rest = next.brief() == (Op::Write, 1, 2, 2);
-        rig.step(if is_rest { Answer::Torn(2, DeviceError::Aborted) } else { Answer::Obey });
-    }
-    assert_eq!(rig.volume.mode().0, WriteMode::Append);
-    assert_eq!((rig.end(torn), rig.volume.statistics().verified), (Some(appended(&rig, 1, 0)), 1));
-    rig.assert_written(1, 0, 4, torn);
-}
-
 #[test]
 fn u20_switch_behind_a_reset_of_all_zones_waits_for_it() {
     let rig = Rig::per_zone();

@@ -5,8 +5,8 @@ use zonal_core::Nanos;
 use zonal_io::device::Settled;
 
 const MISPLACED: DeviceError = DeviceError::Zone(ZoneError::InvalidWrite);
-/// [`PLUGGED`], and the mode in which a failure also has to give up the token.
-const MODES: [WriteMode; 3] = [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append];
+/// [`PLUGGED`], and the modes in which a failure also has to give up the token, or to be told to those in the scheduler.
+const MODES: [WriteMode; 4] = [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append, WriteMode::ZoneLock];
 
 const TOO_MANY: DeviceError = DeviceError::Zone(ZoneError::TooManyOpen);
 
@@ -410,9 +410,10 @@ fn unknown_pointer_does_not_hold_what_is_scheduled() {
     let writes = [rig.write(1, 0, 4), rig.write(1, 4, 4)];
     rig.step(MEDIUM);
     rig.step(MEDIUM);
-    assert_eq!(rig.end(writes[0]), Some(failed(DeviceError::Medium)));
+    assert_eq!(rig.ends(writes), [failed(DeviceError::Medium), failed(DeviceError::Medium)]);
+    let next = rig.write(1, 0, 4);
     rig.settle();
-    assert_eq!(rig.end(writes[1]), Some(lost(1, 0, 4)));
+    assert_eq!(rig.end(next), Some(DONE));
 }
 
 #[test]

@@ -144,3 +144,67 @@ fn u25_command_of_several_writes_refused_is_sent_again_with_each_in_its_place() 
         rig.assert_written(1, 4 * n, 4, token);
     }
 }
+
+/// Four tags: two writes wait in the scheduler behind the first and one that reads, two outside of it.
+fn some_in_the_scheduler_and_some_outside(merge: bool) -> (Rig, [u64; 5]) {
+    let rig = zone_lock(3, merge);
+    let writes = [0, 4, 8, 12, 16].map(|at| rig.write(1, at, 4));
+    assert_eq!((pending_ops(&rig), rig.volume.tags()), (vec![(Op::Write, 1)], (3, 3)));
+    (rig, writes)
+}
+
+#[test]
+fn u29_writes_behind_a_loss_learn_of_it_wherever_they_wait() {
+    for merge in [false, true] {
+        let (rig, writes) = some_in_the_scheduler_and_some_outside(merge);
+        rig.step(MEDIUM);
+        rig.settle();
+        let behind = [4, 8, 12, 16].map(|at| lost(1, 0, at));
+        assert_eq!(rig.end(writes[0]), Some(failed(DeviceError::Medium)));
+        assert_eq!(writes[1..].iter().map(|&w| rig.end(w).unwrap()).collect::<Vec<_>>(), behind);
+        assert_eq!(rig.volume.tags(), (0, 3));
+        // From here on it is its own fault.
+        let (misplaced_one, next) = (rig.write(1, 4, 4), rig.write(1, 0, 4));
+        rig.settle();
+        assert_eq!(rig.ends([misplaced_one, next]), [misplaced(1, 0, 4), DONE]);
+    }
+}
+
+#[test]
+fn u29_writes_behind_one_that_is_sent_again_go_in_order_wherever_they_wait() {
+    for merge in [false, true] {
+        let (rig, writes) = some_in_the_scheduler_and_some_outside(merge);
+        rig.step(Answer::Refuse(DeviceError::Busy));
+        rig.settle();
+        assert_eq!(rig.ends(writes), [DONE; 5]);
+        for (n, token) in (0..).zip(writes) {
+            rig.assert_written(1, 4 * n, 4, token);
+        }
+        assert_eq!(rig.volume.tags(), (0, 3));
+    }
+}
+
+/// The loss is known only once the write is read back, or given up: who came in between counted on it, too.
+#[test]
+fn u29_writes_that_come_while_a_loss_is_decided_learn_of_it() {
+    let rig = zone_lock(16, false);
+    let first = rig.write(1, 0, 4);
+    rig.script.set_zone(1, ZoneCondition::ImpOpen, 2);
+    rig.step(Answer::Refuse(DeviceError::Aborted));
+    assert_eq!(rig.step(Answer::Obey).op, Op::Report);
+    let late = rig.write(1, 4, 4);
+    assert_eq!(rig.step(Answer::Obey).op, Op::Read);
+    rig.settle();
+    assert!(matches!(rig.end(first), Some(Err(RequestError::FateUnknown { .. }))));
+    assert_eq!(rig.end(late), Some(lost(1, 2, 4)));
+    let starving = rig.write(2, 0, 4);
+    for _ in 0..4 {
+        rig.step(Answer::Refuse(DeviceError::Zone(ZoneError::TooManyOpen)));
+        let behind = rig.write(2, 4, 4);
+        assert_eq!(rig.step(Answer::Obey).op, Op::Report);
+        if rig.end(starving).is_some() {
+            assert_eq!(rig.end(behind), Some(lost(2, 0, 4)));
+        }
+    }
+    assert!(matches!(rig.end(starving), Some(Err(RequestError::GaveUp { .. }))));
+}

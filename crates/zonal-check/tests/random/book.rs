@@ -19,6 +19,8 @@ pub struct Entry {
     /// It was placed so that nothing but faults can be in its way.
     pub proper: bool,
     pub began: u64,
+    /// When it was submitted.
+    pub born: Nanos,
     pub ended: Option<End>,
 }
 
@@ -26,6 +28,8 @@ pub struct Entry {
 #[derive(Clone, Debug)]
 pub struct End {
     pub step: u64,
+    /// When its caller heard of it.
+    pub at: Nanos,
     pub result: Result<Output, RequestError>,
     /// What a read found.
     pub found: Vec<Tag>,
@@ -68,11 +72,11 @@ impl Book {
     }
 
     /// Notes a request that is about to be submitted; its number.
-    pub fn begin(&self, mut entry: Entry) -> u64 {
-        entry.began = self.steps.next();
+    pub fn begin(&self, now: Nanos, op: Op, (sector, sectors): (Sector, u32), proper: bool) -> u64 {
+        let began = self.steps.next();
         let mut state = self.state.lock();
-        state.entries.push(entry);
         state.open += 1;
+        state.entries.push(Entry { op, sector, sectors, proper, began, born: now, ended: None });
         state.entries.len() as u64
     }
 
@@ -97,7 +101,7 @@ impl Book {
         }
         let entry = &mut state.entries[c.token as usize - 1];
         let found = if entry.op == Op::Read { tags(&c.buf) } else { Vec::new() };
-        let end = End { step, result: c.result.clone(), found };
+        let end = End { step, at: now, result: c.result.clone(), found };
         if entry.ended.replace(end).is_some() {
             let what = format!("request {} ended twice", c.token);
             state.wrong.get_or_insert(what);

@@ -20,7 +20,16 @@ struct Zone {
 struct State {
     zones: BTreeMap<u32, Zone>,
     wrong: Option<String>,
-    failures: BTreeMap<u64, u32>,
+    failures: BTreeMap<u64, Failures>,
+}
+
+/// What the device said against one request's data.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Failures {
+    /// How many commands with it have failed.
+    pub count: u32,
+    /// When the last of them went out.
+    pub last: u64,
 }
 
 /// Notes the first command that should not have been sent.
@@ -45,9 +54,9 @@ impl Guard {
         self.state.lock().wrong.clone().map_or(Ok(()), Err)
     }
 
-    /// How many commands with this request's data have failed.
-    pub fn failures(&self, token: u64) -> u32 {
-        self.state.lock().failures.get(&token).copied().unwrap_or(0)
+    /// The failures of commands with this request's data.
+    pub fn failures(&self, token: u64) -> Failures {
+        self.state.lock().failures.get(&token).copied().unwrap_or_default()
     }
 
     fn mode(&self) -> Option<WriteMode> {
@@ -85,6 +94,7 @@ impl Guard {
 fn problem(zone: Zone, mode: WriteMode) -> Option<&'static str> {
     let Zone { positional, appends, management } = zone;
     match () {
+        () if mode == WriteMode::Direct => None,
         () if positional > 1 && mode != WriteMode::Pipelined => Some("two positional writes of a zone"),
         () if positional > 0 && appends > 0 => Some("a positional write beside an append"),
         () if appends > 0 && mode != WriteMode::Append => {
@@ -124,7 +134,10 @@ impl Observer for Guard {
         if result.is_err() {
             let tokens: std::collections::BTreeSet<u64> = seen.tags.iter().map(|t| t.0).collect();
             let mut state = self.state.lock();
-            tokens.into_iter().for_each(|t| *state.failures.entry(t).or_default() += 1);
+            for token in tokens {
+                let failures = state.failures.entry(token).or_default();
+                (failures.count, failures.last) = (failures.count + 1, seen.began);
+            }
         }
     }
 }

@@ -1,18 +1,17 @@
 //! The scheduler of a run: one thread, and a generator that says what happens next.
 
-use crate::book::{Book, Entry};
+use crate::book::Book;
 use crate::canary::{Canary, Lie};
 use crate::guard::Guard;
 use crate::setup::{Profile, Setup};
+use crate::successors::{Successors, note};
 use crate::tap::{Steps, Tap};
 use crate::truth::Truth;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use zonal_check::rig::payload;
 use zonal_core::{Nanos, Op, Sector, ZoneIndex};
-use zonal_io::buffer::IoBuf;
 use zonal_io::device::Device;
 use zonal_io::emulated::{Emulated, Ram};
 use zonal_io::fault::Fault;
@@ -36,6 +35,7 @@ pub struct Run {
     now: Arc<AtomicU64>,
     due: Option<Nanos>,
     channels: Vec<Channel>,
+    successors: Arc<Successors>,
     /// Requests of each channel, to count those that are open.
     sent: Vec<Vec<u64>>,
     /// Where each zone will stand when all that was submitted has succeeded.
@@ -56,19 +56,34 @@ impl Run {
         }
         let geometry = device.info().geometry;
         let truth = Arc::new(Truth::new(geometry));
-        let inner = Tap::new(device, truth.clone(), steps.clone());
+        let inner = Tap::new("drive", device, truth.clone(), steps.clone());
         let fault = Arc::new(Fault::new(Arc::new(inner), setup.plan.clone()));
         let guard = Arc::new(Guard::new(geometry));
-        let outer = Tap::new(fault.clone(), guard.clone(), steps.clone());
+        let outer = Tap::new("fault", fault.clone(), guard.clone(), steps.clone());
         let volume = Arc::new(open(Arc::new(outer), setup.options));
         guard.watch(&volume);
         let book = Arc::new(Book::new(steps));
         let now = Arc::new(AtomicU64::new(0));
+        let successors = Arc::new(Successors::new(&volume, &book, &now));
         let channels: Vec<Channel> =
-            (0..setup.submitters).map(|n| channel(&volume, &book, &now, n)).collect();
+            (0..setup.submitters).map(|n| channel(&volume, &book, &now, (n, &successors))).collect();
         let sent = channels.iter().map(|_| Vec::new()).collect();
         let next = vec![0; geometry.zones() as usize];
-        Run { setup, volume, book, guard, truth, fault, rng, now, due: None, channels, sent, next }
+        Run {
+            setup,
+            volume,
+            book,
+            guard,
+            truth,
+            fault,
+            rng,
+            now,
+            due: None,
+            channels,
+            successors,
+            sent,
+            next,
+        }
     }
 
     pub fn now(&self) -> Nanos {
@@ -98,7 +113,7 @@ impl Run {
     }
 
     fn switch(&mut self) {
-        if self.rng.random_ratio(1, 2) {
+        if !self.setup.is_direct() && self.rng.random_ratio(1, 2) {
             let mode = self.setup.modes[self.rng.random_range(0..self.setup.modes.len())];
             self.volume.switch_mode(self.now(), mode).expect("the device can do it");
         }
@@ -135,6 +150,7 @@ impl Run {
     /// Lets everything end.
     pub fn drain(&mut self) -> Result<(), String> {
         let since = self.now().0;
+        self.successors.clear();
         self.until(|run| run.book.open() == 0)?;
         self.poll();
         // A switch or a resync is nobody's request, and goes on without one. A zone whose report failed stays in doubt.
@@ -160,6 +176,10 @@ impl Run {
             _ => self.proper_request(),
         };
         let op = request.op;
+        if self.setup.successors && self.rng.random_ratio(1, 4) {
+            let successor = self.any_successor();
+            self.successors.put(successor);
+        }
         let token = self.submit(by, request, proper);
         // Which writes a reset of all zones concerns is certain only of those that end before or begin after it.
         if op == Op::ResetAll && self.setup.profile != Profile::Wild {
@@ -169,18 +189,11 @@ impl Run {
     }
 
     /// Submits a request, tagged with its number, which it returns.
-    pub fn submit(&mut self, by: usize, mut request: Request, proper: bool) -> u64 {
-        let token = self.book.next();
-        if matches!(request.op, Op::Write | Op::Append) {
-            request.buf = payload(token, request.sectors);
-        } else if request.op == Op::Read {
-            request.buf = IoBuf::zeroed(request.sectors * 512);
-        }
-        let Request { op, sector, sectors, .. } = request;
-        let entry = Entry { op, sector, sectors, proper, began: 0, ended: None };
-        assert_eq!(self.book.begin(entry), token);
+    pub fn submit(&mut self, by: usize, request: Request, proper: bool) -> u64 {
+        let request = note(&self.book, self.now(), request, proper);
+        let token = request.token;
         self.sent[by].push(token);
-        self.volume.submit(self.now(), &self.channels[by], request.token(token));
+        self.volume.submit(self.now(), &self.channels[by], request);
         token
     }
 
@@ -200,8 +213,16 @@ fn open(device: Arc<dyn Device>, options: VolumeOptions) -> Volume {
     panic!("the device does not describe its zones");
 }
 
-fn channel(volume: &Arc<Volume>, book: &Arc<Book>, now: &Arc<AtomicU64>, n: usize) -> Channel {
-    let (book, now, deferred) = (book.clone(), now.clone(), n % 2 == 1);
-    let note = move |c| book.end(&c, deferred, Nanos(now.load(Ordering::Relaxed)));
+fn channel(
+    volume: &Arc<Volume>,
+    book: &Arc<Book>,
+    now: &Arc<AtomicU64>,
+    (n, successors): (usize, &Arc<Successors>),
+) -> Channel {
+    let (book, now, successors, deferred) = (book.clone(), now.clone(), successors.clone(), n % 2 == 1);
+    let note = move |c| {
+        book.end(&c, deferred, Nanos(now.load(Ordering::Relaxed)));
+        successors.one_has_ended();
+    };
     if deferred { volume.deferred_channel(note) } else { volume.channel(note) }
 }

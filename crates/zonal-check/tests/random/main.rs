@@ -1,11 +1,19 @@
 //! The whole stack at random, on one thread: a volume on a watched drive that misbehaves, and a model of what is promised.
 //!
 //! A seed says everything: the drive, its faults, the modes and their switches, the requests, and what happens next. So the
-//! same seed gives the same run to the last completion. `ZONAL_SEED` replays one, `ZONAL_SEEDS` sets how many from there
-//! on, `ZONAL_OPS` the number of requests of each.
+//! same seed gives the same run to the last completion, and each is run twice to see that. `ZONAL_SEED` replays one,
+//! `ZONAL_SEEDS` sets how many from there on, `ZONAL_OPS` the number of requests of each; `ZONAL_TRACE` shows the commands.
+//! A run that fails says how to run it again.
+//!
+//! # What is promised
+//! In [`model`] and [`guard`]: every request ends once, and within [`setup::Setup::age_max`] of virtual time; what is
+//! written is where it was said to be, whole and once, and what failed has left no more than it may; reads find what was
+//! there while they were under way; writes of a zone go in their order, one at a time where the mode says so; a write is
+//! failed by its own faults or those it counts on; pointers are right in the end. What is promised of a zone budget
+//! belongs beside [`guard`], which sees every command that opens a zone.
 //!
 //! - [`setup`]: what a seed stands for.
-//! - [`load`], [`requests`]: what happens next.
+//! - [`load`], [`requests`], [`successors`]: what happens next.
 //! - [`tap`]: the eyes; [`guard`] looks at what is at the device, [`truth`] at what the drive did.
 //! - [`book`]: what was asked, and how it ended.
 //! - [`model`]: the promises.
@@ -18,18 +26,19 @@ mod load;
 mod model;
 mod requests;
 mod setup;
+mod successors;
 mod tap;
 mod truth;
 
 use canary::Lie;
 use load::Run;
 use rand::random;
-use zonal_core::{Sector, ZoneIndex};
+use zonal_core::{DeviceError, RequestError, Sector, ZoneError, ZoneIndex};
 use zonal_io::buffer::IoBuf;
 use zonal_io::volume::Request;
 
-/// Seeds of `cargo test`.
-const SEEDS: u64 = 40;
+/// Seeds of `cargo test`: with the requests of each, a million and more.
+const SEEDS: u64 = 700;
 
 /// Requests of a run.
 const OPERATIONS: u64 = 1500;
@@ -74,6 +83,9 @@ fn look_at_everything(run: &mut Run) -> Result<(), String> {
     run.drain()
 }
 
+/// What a zone that has gone offline answers: there is nothing to be seen.
+const OFFLINE: RequestError = RequestError::Device(DeviceError::Zone(ZoneError::Offline));
+
 /// Reads, until what the drive still has to say is said.
 fn read_back(run: &mut Run, sector: Sector, sectors: u32) -> Result<(), String> {
     const TRIES: usize = 8;
@@ -82,7 +94,7 @@ fn read_back(run: &mut Run, sector: Sector, sectors: u32) -> Result<(), String> 
         let token = run.submit(0, Request::read(sector, sectors, IoBuf::empty()), false);
         run.until(|run| run.book.has_ended(token))?;
         end = run.book.entries()[token as usize - 1].error();
-        if end.is_none() {
+        if end.is_none() || end == Some(OFFLINE) {
             return Ok(());
         }
     }
@@ -93,28 +105,45 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|v| v.parse().unwrap_or_else(|_| panic!("{name}={v}")))
 }
 
+/// Runs a seed twice, and says how to run it again if a promise is broken, or the two runs are not the same.
 fn passes(seed: u64, operations: u64) -> Outcome {
-    println!("ZONAL_SEED={seed} ZONAL_OPS={operations}");
-    run(seed, operations, None).unwrap_or_else(|e| panic!("{e}"))
+    let again = || {
+        let first = run(seed, operations, None)?;
+        match run(seed, operations, None)? == first {
+            true => Ok(first),
+            false => Err("it gives another run the second time".to_owned()),
+        }
+    };
+    let command = format!("ZONAL_SEED={seed} ZONAL_OPS={operations} cargo test -p zonal-check --test random");
+    again().unwrap_or_else(|e: String| panic!("{e}\nto see it again: {command}"))
 }
 
 #[test]
 fn random_runs_keep_every_promise_and_can_be_repeated() {
     let operations = number("ZONAL_OPS").unwrap_or(OPERATIONS);
-    if let Some(seed) = number("ZONAL_SEED") {
-        for seed in seed..seed + number("ZONAL_SEEDS").unwrap_or(1) {
-            println!("{:?}", passes(seed, operations));
-        }
-        return;
+    let (first, seeds) = match number("ZONAL_SEED") {
+        Some(seed) => (seed, number("ZONAL_SEEDS").unwrap_or(1)),
+        None => (0, number("ZONAL_SEEDS").unwrap_or(SEEDS)),
+    };
+    let (mut requests, mut writes) = (0, (0, 0));
+    for seed in first..first + seeds {
+        let one = passes(seed, operations);
+        requests += one.requests;
+        writes = (writes.0 + one.writes.0, writes.1 + one.writes.1);
     }
-    let mut writes = (0, 0);
-    for seed in 0..SEEDS {
-        let first = passes(seed, operations);
-        assert_eq!(first, passes(seed, operations), "seed {seed} gives another run the second time");
-        writes = (writes.0 + first.writes.0, writes.1 + first.writes.1);
-    }
-    assert!(writes.1 > writes.0 / 3, "{writes:?}: most of them fail");
-    passes(random(), operations);
+    println!(
+        "{seeds} seeds from {first} on: {requests} requests, {} of {} writes succeeded",
+        writes.1, writes.0
+    );
+    assert!(requests as u64 >= seeds * operations, "{requests} requests");
+    assert!(seeds < SEEDS || writes.1 > writes.0 / 3, "{writes:?}: most of them fail");
+}
+
+#[test]
+fn random_run_of_a_new_seed_keeps_every_promise() {
+    let seed = random();
+    println!("seed {seed}");
+    passes(seed, OPERATIONS);
 }
 
 #[test]

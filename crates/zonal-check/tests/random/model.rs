@@ -5,9 +5,12 @@ use crate::load::Run;
 use crate::setup::Profile;
 use crate::tap::{Tag, ZERO};
 use crate::truth::{History, Life};
-use zonal_core::{Geometry, Op, RequestError, Sector, ZoneCondition, ZoneIndex};
+use zonal_core::{DeviceError, Geometry, Op, RequestError, Sector, ZoneCondition, ZoneIndex};
 use zonal_io::device::Output;
 use zonal_io::volume::WriteMode;
+
+/// A request of so many sectors in one zone is one command on every drive.
+const SHORT: u32 = 6;
 
 /// Everything that a model needs.
 pub struct Model<'a> {
@@ -52,6 +55,8 @@ pub fn check(run: &Run) -> Result<(), String> {
 
 impl Model<'_> {
     fn request(&self, token: u64, entry: &Entry, end: &End) -> Result<(), String> {
+        let (age, max) = (end.at.0 - entry.born.0, self.run.setup.age_max().0);
+        hold!(age <= max, "it took {age} ns, and the longest it may is {max}");
         match (entry.op, &end.result) {
             (Op::Read, Ok(_)) => self.read(entry, end),
             (op, Ok(_)) if op.is_write() => self.written(token, entry, end),
@@ -85,6 +90,10 @@ impl Model<'_> {
     /// A write that succeeded is where it said, whole, once, from its time on.
     fn written(&self, token: u64, entry: &Entry, end: &End) -> Result<(), String> {
         let place = Self::place(entry, end)?;
+        // In mode `direct` somebody may reset the zone between two of its commands.
+        if self.run.setup.is_direct() && entry.sectors > SHORT {
+            return Ok(());
+        }
         for part in self.parts(place, entry.sectors) {
             hold!(entry.op != Op::Append || part.zone == self.g.zone_of(entry.sector), "appended elsewhere");
             hold!(self.is_there(token, entry, end, part), "its data is not at {place}: {part:?}");
@@ -129,7 +138,7 @@ impl Model<'_> {
         let is_one_command = entry.sectors <= self.run.setup.device.max_sectors
             && self.parts(entry.sector, entry.sectors).len() == 1;
         // What was torn, and was to be sent again, may meet a reset or the zone's end before.
-        let may_be_torn = self.run.setup.profile == Profile::Wild && self.run.guard.failures(token) > 0;
+        let may_be_torn = self.run.setup.profile == Profile::Wild && self.run.guard.failures(token).count > 0;
         let left_nothing = match error {
             RequestError::WouldWait
             | RequestError::NotAtWritePointer { .. }
@@ -159,7 +168,7 @@ impl Model<'_> {
         Ok(())
     }
 
-    /// Whether something but the volume is to blame: a reset, or the bad luck of four refusals, its own or another's.
+    /// Whether something but the volume is to blame: a reset, or what the device refused, of its own or of another's.
     fn is_excused(&self, token: u64, entry: &Entry, error: &RequestError) -> bool {
         let zone = self.g.zone_of(entry.sector);
         let is_its = |other: &&Entry| match other.op {
@@ -170,17 +179,38 @@ impl Model<'_> {
         let was_reset = || {
             self.entries[token as usize..].iter().filter(is_its).any(|other| entry.ends_after(other.began))
         };
-        let had_luck = |(token, e): (u64, &Entry)| {
-            let counts = e.proper && e.op != Op::WriteZeroes;
-            counts && e.error().is_some() && self.run.guard.failures(token) > 3
-        };
         match error {
             RequestError::Aborted { .. } => was_reset(),
             // What a reset finds in repair ends with the device's error.
             RequestError::Device(_) if was_reset() => true,
-            RequestError::GaveUp { .. } if entry.op == Op::WriteZeroes => true,
-            _ => (1..).zip(&self.entries[..token as usize]).any(had_luck),
+            // Who came before the loss counted on the lost one, and has to be told that.
+            RequestError::NotAtWritePointer { .. } => self.lost(zone, token).any(|at| at < entry.began),
+            RequestError::PredecessorLost { .. } => self.lost(zone, token).next().is_some(),
+            _ => self.is_lost(token, entry),
         }
+    }
+
+    /// Whether a write was lost by its own faults: refused for good, or more often than it may be.
+    fn is_lost(&self, token: u64, entry: &Entry) -> bool {
+        let count = self.run.guard.failures(token).count;
+        match entry.error() {
+            // Zeroes do not say whose they are, so that nobody has counted their refusals.
+            Some(RequestError::GaveUp { .. }) => entry.op == Op::WriteZeroes || count > 3,
+            Some(RequestError::Device(DeviceError::Medium)) => {
+                self.run.setup.profile == Profile::Losing && (entry.op == Op::WriteZeroes || count > 0)
+            }
+            _ => false,
+        }
+    }
+
+    /// When the writes of a zone that were lost, and came before this one, were refused for the last time.
+    fn lost(&self, zone: ZoneIndex, before: u64) -> impl Iterator<Item = u64> {
+        let earlier = (1..).zip(&self.entries[..before as usize - 1]);
+        let is_its = move |e: &Entry| e.op.is_write() && self.g.zone_of(e.sector) == zone;
+        earlier.filter(move |(t, e)| is_its(e) && self.is_lost(*t, e)).map(|(t, e)| match e.op {
+            Op::WriteZeroes => e.began,
+            _ => self.run.guard.failures(t).last,
+        })
     }
 
     /// A read finds what its sectors held while it was under way.
@@ -201,6 +231,10 @@ impl Model<'_> {
             for life in lives.iter().skip(1) {
                 let first = self.reset_for(zone as u32, life.from);
                 let first = first.ok_or_else(|| format!("zone {zone} was reset for nobody"))?;
+                // Where nobody settles what timed out, it may come when it likes.
+                if self.run.setup.is_direct() {
+                    continue;
+                }
                 let old = life.sectors.iter().flatten().find(|t| **t != ZERO && t.0 < first);
                 hold!(
                     old.is_none(),
@@ -222,9 +256,10 @@ impl Model<'_> {
         (1..).zip(&self.entries).find(|(_, e)| wants(e)).map(|(token, _)| token)
     }
 
-    /// Positional writes of a zone go in the order in which they came. The scheduler of mode `zone-lock` sorts.
+    /// Positional writes of a zone go in the order in which they came. The scheduler of mode `zone-lock` sorts, and mode
+    /// `direct` leaves it to the device.
     fn order(&self) -> Result<(), String> {
-        if self.run.setup.modes.contains(&WriteMode::ZoneLock) {
+        if self.run.setup.modes.contains(&WriteMode::ZoneLock) || self.run.setup.is_direct() {
             return Ok(());
         }
         let is_whole = |e: &Entry| e.op == Op::Write && e.succeeded();
@@ -245,6 +280,9 @@ impl Model<'_> {
 
     /// In the end each zone stands where its last life does, and the volume knows.
     fn pointers(&self) -> Result<(), String> {
+        if self.run.setup.is_direct() {
+            return Ok(());
+        }
         let (first, zones) = (self.g.conventional_zones(), self.g.zones());
         let last = self.entries.iter().rev().find(|e| e.op == Op::Report).and_then(|e| e.ended.clone());
         let Some(Ok(Output::Zones(described))) = last.map(|e| e.result) else {
@@ -255,6 +293,9 @@ impl Model<'_> {
             let capacity = self.g.capacity_of(ZoneIndex(zone));
             let expected = if life.is_finished { capacity } else { life.pointer() };
             let d = &described[zone as usize];
+            if matches!(d.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline) {
+                continue;
+            }
             let is_full = d.condition == ZoneCondition::Full;
             let found = d.write_pointer.filter(|_| !is_full).map_or(capacity, |p| (p.0 - d.start.0) as u32);
             hold!(found == expected, "zone {zone} stands at {found}, not {expected}");

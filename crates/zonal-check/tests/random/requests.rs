@@ -1,6 +1,7 @@
 //! Which request comes next.
 
 use crate::load::Run;
+use crate::setup::Profile;
 use rand::RngExt;
 use zonal_core::{Op, Sector, ZoneIndex};
 use zonal_io::buffer::IoBuf;
@@ -42,6 +43,24 @@ impl Run {
         if self.rng.random_ratio(1, 16) { request.fua() } else { request }
     }
 
+    /// One that does not mind when it comes; where all that is proper has to succeed, one that is in nobody's way.
+    pub fn any_successor(&mut self) -> Request {
+        let zone = self.any_zone();
+        let sectors = self.rng.random_range(1..=SECTORS_MAX);
+        let start = self.sector(zone, 0);
+        match self.rng.random_range(0..10) {
+            0..3 if self.setup.profile == Profile::Wild => {
+                Request::append(start, sectors.min(8), IoBuf::empty())
+            }
+            3..6 if self.setup.profile == Profile::Wild => {
+                Request::write(self.guess(zone), sectors, IoBuf::empty())
+            }
+            0..8 => Request::read(start, sectors, IoBuf::empty()),
+            8 => Request::report(start, 1),
+            _ => Request::flush(),
+        }
+    }
+
     fn somewhere(&mut self, zone: u32) -> Sector {
         let offset = self.rng.random_range(0..crate::setup::ZONE as u32);
         self.sector(zone, offset)
@@ -50,6 +69,8 @@ impl Run {
     /// Where the volume would write, which is right unless something waits.
     fn guess(&mut self, zone: u32) -> Sector {
         match self.volume.write_pointer(ZoneIndex(zone)) {
+            // Where nobody counts, the caller's own count is the best guess.
+            Some(_) if self.setup.is_direct() => self.sector(zone, self.next[zone as usize]),
             Some(pointer) => Sector(pointer.0.min(self.volume.info().geometry.sectors().0 - 1)),
             None => self.somewhere(zone),
         }
@@ -102,7 +123,9 @@ impl Run {
         let is_positional = zone.is_multiple_of(2);
         let sectors = if is_positional { sectors } else { sectors.min(self.volume.append_sectors_max()) };
         let offset = self.next[zone as usize];
-        if offset + sectors > self.capacity(zone) {
+        // Where a write was lost, all that is placed behind it fails until somebody begins anew.
+        let is_lost = self.setup.profile == Profile::Losing && self.rng.random_ratio(1, 40);
+        if offset + sectors > self.capacity(zone) || is_lost {
             self.next[zone as usize] = 0;
             return (Request::zone(Op::ZoneReset, self.sector(zone, 0)), false);
         }

@@ -2,12 +2,17 @@
 
 use rand::{Rng, RngExt};
 use zonal_core::{DeviceError, Nanos, Op, Personality, ZoneError};
-use zonal_io::emulated::{CompleteMode, EmulatedOptions};
+use zonal_io::emulated::{CompleteMode, Degraded, EmulatedOptions};
 use zonal_io::fault::{Carried, Effect, Late, Ops, Plan, Reordered, Rule, Settling};
 use zonal_io::volume::{VolumeOptions, WriteMode};
 
 /// Sectors of a zone.
 pub const ZONE: u64 = 128;
+
+/// How long some commands take longer than others, fail to be answered, or are held for others to overtake them.
+const DELAY: Nanos = Nanos(50_000);
+const TIME_OUT: Nanos = Nanos(100_000);
+const HOLD: Nanos = Nanos(30_000);
 
 /// How badly the device behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,9 +21,15 @@ pub enum Profile {
     Sound,
     /// Writes are refused without having been executed. All that is properly placed has to succeed.
     Refusing,
+    /// Some are refused for good. What was placed behind them has to learn of it.
+    Losing,
     /// Everything.
     Wild,
 }
+
+/// How often each is drawn.
+const PROFILES: [Profile; 6] =
+    [Profile::Sound, Profile::Refusing, Profile::Losing, Profile::Wild, Profile::Wild, Profile::Wild];
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -32,6 +43,8 @@ pub struct Setup {
     pub submitters: usize,
     /// Requests that one submitter has under way at most.
     pub depth: usize,
+    /// Whether completion functions submit.
+    pub successors: bool,
     /// Longest step of the clock.
     pub step: u64,
 }
@@ -43,7 +56,7 @@ fn one_of<T: Copy>(rng: &mut impl Rng, values: &[T]) -> T {
 impl Setup {
     /// What `rng` comes to.
     pub fn draw(rng: &mut impl Rng) -> Setup {
-        let profile = one_of(rng, &[Profile::Sound, Profile::Refusing, Profile::Wild, Profile::Wild]);
+        let profile = one_of(rng, &PROFILES);
         let device = draw_device(rng, profile);
         let modes = draw_modes(rng, profile, device.zone_append_max_sectors > 0);
         let options = VolumeOptions {
@@ -57,7 +70,36 @@ impl Setup {
         let plan = draw_plan(rng, profile);
         let (submitters, depth) = (rng.random_range(1..=4), one_of(rng, &[1, 4, 16, 40]));
         let step = one_of(rng, &[1_000, 100_000]);
-        Setup { profile, device, plan, options, modes, submitters, depth, step }
+        let successors = rng.random_ratio(1, 3);
+        Setup { profile, device, plan, options, modes, submitters, depth, successors, step }
+    }
+}
+
+impl Setup {
+    /// Whether all of it is in mode `direct`.
+    pub fn is_direct(&self) -> bool {
+        self.modes == [WriteMode::Direct]
+    }
+
+    /// How old a request may become while the device answers, in virtual time: as old as if everything that can be under way
+    /// with it went before it, one command after the other, each as slow as a command can be.
+    pub fn age_max(&self) -> Nanos {
+        // Its own commands: four pieces of the longest request, and of each the rounds of recovery, with their reports and
+        // read-backs.
+        const OWN: u64 = 24;
+        // Who finds no open zone tries again only when nobody is under way who may free one: others go before it without
+        // end, were there no end of them. Slots that are given in turn will make this 1.
+        let turns = if self.device.zone_max_open > 0 { 10 } else { 1 };
+        let under_way = (self.submitters * self.depth) as u64 * if self.successors { 2 } else { 1 };
+        Nanos((under_way + OWN) * self.slowest_command() * turns)
+    }
+
+    /// From a command's issue until it is known what became of it, and somebody has looked.
+    fn slowest_command(&self) -> u64 {
+        let Settling::After(settling) = self.plan.settling else { unreachable!("see draw_plan") };
+        let waits = [DELAY, TIME_OUT, HOLD, settling, Nanos(self.device.completion_nsec)];
+        // The clock may jump over each by a step at most.
+        waits.iter().map(|w| w.0).sum::<u64>() + 2 * self.step
     }
 }
 
@@ -84,16 +126,16 @@ fn draw_device(rng: &mut impl Rng, profile: Profile) -> EmulatedOptions {
     }
 }
 
-/// Mode `zone-lock` is for itself: it sorts by address, and a switch away from it leaves behind what its scheduler has not
-/// sent, so that less is promised.
+/// Some modes to switch between, or `zone-lock` for itself: its scheduler is worth runs of its own.
+/// Mode `direct` cannot be left, and promises no order: where everything may fail it is one more caller of the devices.
 fn draw_modes(rng: &mut impl Rng, profile: Profile, append: bool) -> Vec<WriteMode> {
-    if profile != Profile::Wild && rng.random_ratio(1, 5) {
+    if profile == Profile::Wild && rng.random_ratio(1, 12) {
+        return vec![WriteMode::Direct];
+    }
+    if rng.random_ratio(1, 6) {
         return vec![WriteMode::ZoneLock];
     }
-    let mut modes = vec![WriteMode::PerZone, WriteMode::Qd1, WriteMode::Pipelined];
-    if profile == Profile::Sound {
-        modes.push(WriteMode::ZoneLock);
-    }
+    let mut modes = vec![WriteMode::PerZone, WriteMode::Qd1, WriteMode::Pipelined, WriteMode::ZoneLock];
     if append {
         modes.push(WriteMode::Append);
     }
@@ -108,11 +150,12 @@ fn draw_plan(rng: &mut impl Rng, profile: Profile) -> Plan {
     let mut rules = match profile {
         Profile::Sound => Vec::new(),
         Profile::Refusing => refusals(),
+        Profile::Losing => losses(),
         Profile::Wild => damage(rng),
     };
-    rules.push(Rule::new(Effect::Delay(Nanos(50_000))).rate(one_of(rng, &[0.0, 0.1, 0.5])));
+    rules.push(Rule::new(Effect::Delay(DELAY)).rate(one_of(rng, &[0.0, 0.1, 0.5])));
     if profile != Profile::Sound && rng.random_ratio(1, 4) {
-        let (what, window, hold) = (Reordered::Completion, 3, Nanos(30_000));
+        let (what, window, hold) = (Reordered::Completion, 3, HOLD);
         rules.push(Rule::new(Effect::Reorder { what, window, hold }).rate(0.2));
     }
     let settling = Settling::After(Nanos(one_of(rng, &[0, 200_000])));
@@ -132,9 +175,16 @@ fn refusals() -> Vec<Rule> {
     ]
 }
 
+/// As refusals, and some are for good.
+fn losses() -> Vec<Rule> {
+    let mut rules = refusals();
+    rules.push(Rule::new(Effect::Refuse(DeviceError::Medium)).on(Ops::WRITES).rate(0.01));
+    rules
+}
+
 fn damage(rng: &mut impl Rng) -> Vec<Rule> {
     let mut rules = refusals();
-    let time_out = |carried| Effect::TimeOut { after: Nanos(100_000), carried };
+    let time_out = |carried| Effect::TimeOut { after: TIME_OUT, carried };
     let torn = |error| Effect::Torn { blocks: None, error };
     let effects = [
         Rule::new(Effect::Refuse(DeviceError::Medium)).on(Ops::DATA),
@@ -155,6 +205,11 @@ fn damage(rng: &mut impl Rng) -> Vec<Rule> {
     for rule in effects {
         if rng.random_ratio(1, 2) {
             rules.push(rule.rate(one_of(rng, &[0.003, 0.02])));
+        }
+    }
+    for worn in [Degraded::ReadOnly, Degraded::Offline] {
+        if rng.random_ratio(1, 6) {
+            rules.push(Rule::new(Effect::Degrade(worn)).on(Ops::WRITES).rate(0.002).times(1));
         }
     }
     rules

@@ -59,9 +59,11 @@ pub trait Observer: Send + Sync {
     fn ends(&self, seen: &Seen, result: &CommandResult);
 }
 
-/// See the module.
+/// See the module. With `ZONAL_TRACE` set, everybody may read along.
 pub struct Tap<O> {
     inner: Arc<dyn Device>,
+    /// Who reads along is told which of the taps it is.
+    trace: Option<&'static str>,
     observer: Arc<O>,
     steps: Steps,
     /// Commands at the device, and what the host wants back with them.
@@ -69,8 +71,17 @@ pub struct Tap<O> {
 }
 
 impl<O: Observer> Tap<O> {
-    pub fn new(inner: Arc<dyn Device>, observer: Arc<O>, steps: Steps) -> Tap<O> {
-        Tap { inner, observer, steps, taken: Mutex::default() }
+    pub fn new(name: &'static str, inner: Arc<dyn Device>, observer: Arc<O>, steps: Steps) -> Tap<O> {
+        let trace = std::env::var_os("ZONAL_TRACE").map(|_| name);
+        Tap { inner, trace, observer, steps, taken: Mutex::default() }
+    }
+
+    fn ended(&self, now: Nanos, seen: &Seen, result: &CommandResult) {
+        if let Some(name) = self.trace {
+            let Seen { began, op, sector, tags } = seen;
+            println!("{} {name} {began} {} @{sector} {tags:?}: {result:?}", now.0, op.name());
+        }
+        self.observer.ends(seen, result);
     }
 }
 
@@ -91,7 +102,7 @@ impl<O: Observer> Device for Tap<O> {
         self.observer.begins(&seen);
         let submitted = self.inner.submit(now, queue, command, &mut Some(Context::token(number)));
         match &submitted {
-            Submitted::Done(result) => self.observer.ends(&seen, result),
+            Submitted::Done(result) => self.ended(now, &seen, result),
             Submitted::Busy => self.observer.is_busy(&seen),
             Submitted::Pending => {
                 self.taken.lock().insert(number, (seen, context.take()));
@@ -110,7 +121,7 @@ impl<O: Observer> Device for Tap<O> {
         self.inner.poll(now, queue, budget, &mut |c| {
             let number = c.context.into_token();
             let (seen, context) = self.taken.lock().remove(&number).expect("answered once");
-            self.observer.ends(&seen, &c.result);
+            self.ended(now, &seen, &c.result);
             done(Completed { context: context.expect("it came with its context"), result: c.result });
         })
     }

@@ -110,8 +110,8 @@ impl<T> Queue<T> {
         *self = Queue { items, ..Queue::default() };
     }
 
-    /// Puts a request at the end and returns the word, waiting.
-    #[inline]
+    /// Puts a request at the end and returns the word, waiting. Inlined: every write that waits comes this way.
+    #[inline(always)]
     pub fn push(&mut self, word: Word, item: Item<T>) -> Word {
         if self.flight.is_some() {
             self.note_push(word, &item);

@@ -76,6 +76,19 @@ struct Decision {
     step: Step,
 }
 
+/// What is asked of a zone. A value and no closure, so that the one hot place where it is decided is compiled in place.
+#[derive(Clone, Copy)]
+enum Ask {
+    /// [`Zones::write_at_once`].
+    AtOnce { offset: u32, sectors: u32 },
+    /// [`Zones::begin`], or [`Zones::begin_transfer`] if the data takes its time.
+    Place { kind: WriteKind, offset: u32, sectors: u32, takes_time: bool },
+    /// The end of a write of this generation.
+    End { event: ZoneEvent, generation: u32 },
+    /// Whatever else happens to a zone.
+    Event(ZoneEvent),
+}
+
 /// A word's change that has happened.
 struct Change {
     before: Word,
@@ -180,7 +193,8 @@ impl Zones {
     /// Whether a positional write that has to be alone is in flight, for a word that was loaded before.
     #[inline]
     fn is_busy(&self, zone: ZoneIndex, word: Word) -> bool {
-        self.answered[zone.0 as usize].load(Ordering::Acquire) != word.turn()
+        // Without a panic, the way of a write stays small enough to be inlined.
+        self.answered.get(zone.0 as usize).is_none_or(|a| a.load(Ordering::Acquire) != word.turn())
     }
 
     /// A write that is over as soon as it has its place: it moves no data and nobody waits for its completion.
@@ -189,15 +203,7 @@ impl Zones {
     /// [`ZoneError`]; nothing has changed.
     #[inline]
     pub fn write_at_once(&self, zone: ZoneIndex, offset: u32, sectors: u32) -> Result<(), ZoneError> {
-        let capacity = self.geometry.capacity_of(zone);
-        self.change(zone, move |word| {
-            let step = device::write(capacity, word.state(), offset, sectors)?;
-            if self.is_busy(zone, word) {
-                return Err(ZoneError::InvalidWrite);
-            }
-            Ok(Decision { word: word.with(step.state), step })
-        })?;
-        Ok(())
+        self.change(zone, Ask::AtOnce { offset, sectors }).map(|_| ())
     }
 
     /// Gives a write its place in a sequential zone. `offset` counts for positional writes only.
@@ -214,12 +220,7 @@ impl Zones {
         offset: u32,
         sectors: u32,
     ) -> Result<Placed, ZoneError> {
-        let capacity = self.geometry.capacity_of(zone);
-        self.place(kind, zone, sectors, move |state| match kind {
-            WriteKind::Append => device::append(capacity, state, sectors),
-            WriteKind::Pipelined => device::write(capacity, state, offset, sectors),
-            WriteKind::Exclusive => device::begin_write(capacity, state, offset, sectors),
-        })
+        self.place(kind, zone, offset, sectors, false)
     }
 
     /// As [`Zones::begin`], for writes whose data takes its time: not even the last one fills the zone. Once the data of
@@ -234,27 +235,19 @@ impl Zones {
         offset: u32,
         sectors: u32,
     ) -> Result<Placed, ZoneError> {
-        let capacity = self.geometry.capacity_of(zone);
-        self.place(kind, zone, sectors, move |state| {
-            let offset = if kind == WriteKind::Append { state.written } else { offset };
-            device::begin_write(capacity, state, offset, sectors)
-        })
+        self.place(kind, zone, offset, sectors, true)
     }
 
-    /// Moves a zone's pointer as `step` says, unless another positional write is in flight.
     #[inline(always)]
-    fn place<F>(&self, kind: WriteKind, zone: ZoneIndex, sectors: u32, step: F) -> Result<Placed, ZoneError>
-    where
-        F: Fn(ZoneState) -> Result<Step, ZoneError> + Copy,
-    {
-        let change = self.change(zone, move |word| {
-            let step = step(word.state())?;
-            if kind != WriteKind::Append && self.is_busy(zone, word) {
-                return Err(ZoneError::InvalidWrite);
-            }
-            let next = if kind == WriteKind::Exclusive { word.next_turn() } else { word };
-            Ok(Decision { word: next.with(step.state), step })
-        })?;
+    fn place(
+        &self,
+        kind: WriteKind,
+        zone: ZoneIndex,
+        offset: u32,
+        sectors: u32,
+        takes_time: bool,
+    ) -> Result<Placed, ZoneError> {
+        let change = self.change(zone, Ask::Place { kind, offset, sectors, takes_time })?;
         let offset = change.step.placed.expect("a write that takes effect has a place");
         Ok(Placed { zone, offset, sectors, generation: change.after.generation(), kind })
     }
@@ -268,18 +261,7 @@ impl Zones {
             (true, WriteKind::Pipelined | WriteKind::Append) => return,
             (false, _) => ZoneEvent::FailWrite { offset: placed.offset, sectors: placed.sectors },
         };
-        let (personality, capacity) = (self.personality, self.geometry.capacity_of(placed.zone));
-        let generation = placed.generation;
-        let changed = self.change(placed.zone, move |word| {
-            let state = word.state();
-            let step = if word.generation() == generation {
-                device::step(personality, capacity, state, event)?
-            } else {
-                // Reset meanwhile: what was written is gone, and with it what failed.
-                Step { state, placed: None, needs: device::Needs::Nothing }
-            };
-            Ok(Decision { word: word.with(step.state), step })
-        });
+        let changed = self.change(placed.zone, Ask::End { event, generation: placed.generation });
         debug_assert!(changed.is_ok(), "the end of a write is never refused");
     }
 
@@ -311,14 +293,7 @@ impl Zones {
     /// # Errors
     /// [`ZoneError`]; nothing has changed.
     pub fn apply(&self, zone: ZoneIndex, event: ZoneEvent) -> Result<Option<u32>, ZoneError> {
-        let (personality, capacity) = (self.personality, self.geometry.capacity_of(zone));
-        let loses_data = matches!(event, ZoneEvent::Reset | ZoneEvent::SetOffline);
-        let change = self.change(zone, move |word| {
-            let step = device::step(personality, capacity, word.state(), event)?;
-            let is_lost = loses_data && step.state != word.state();
-            let next = if is_lost { word.next_generation() } else { word };
-            Ok(Decision { word: next.with(step.state), step })
-        })?;
+        let change = self.change(zone, Ask::Event(event))?;
         let generation = change.after.generation();
         Ok((generation != change.before.generation()).then_some(generation))
     }
@@ -350,24 +325,65 @@ impl Zones {
         Ok((first..last).map(|z| self.state(ZoneIndex(z)).describe(&self.geometry, ZoneIndex(z))).collect())
     }
 
-    /// Replaces a zone's word by what `decide` makes of it, or returns its error. `decide` may run several times.
-    #[inline]
-    fn change<F>(&self, zone: ZoneIndex, decide: F) -> Result<Change, ZoneError>
-    where
-        F: Fn(Word) -> Result<Decision, ZoneError> + Copy,
-    {
+    /// What becomes of a zone's word.
+    #[inline(always)]
+    fn decide(&self, zone: ZoneIndex, ask: Ask, word: Word) -> Result<Decision, ZoneError> {
+        let (capacity, state) = (self.geometry.capacity_of(zone), word.state());
+        match ask {
+            Ask::AtOnce { offset, sectors } => {
+                let step = device::write(capacity, state, offset, sectors)?;
+                if self.is_busy(zone, word) {
+                    return Err(ZoneError::InvalidWrite);
+                }
+                Ok(Decision { word: word.with(step.state), step })
+            }
+            Ask::Place { kind, offset, sectors, takes_time } => {
+                let is_append = kind == WriteKind::Append;
+                let step = if takes_time || kind == WriteKind::Exclusive {
+                    let offset = if is_append { state.written } else { offset };
+                    device::begin_write(capacity, state, offset, sectors)?
+                } else if is_append {
+                    device::append(capacity, state, sectors)?
+                } else {
+                    device::write(capacity, state, offset, sectors)?
+                };
+                if !is_append && self.is_busy(zone, word) {
+                    return Err(ZoneError::InvalidWrite);
+                }
+                let next = if kind == WriteKind::Exclusive { word.next_turn() } else { word };
+                Ok(Decision { word: next.with(step.state), step })
+            }
+            Ask::End { event, generation } => {
+                let step = if word.generation() == generation {
+                    device::step(self.personality, capacity, state, event)?
+                } else {
+                    // Reset meanwhile: what was written is gone, and with it what failed.
+                    Step { state, placed: None, needs: device::Needs::Nothing }
+                };
+                Ok(Decision { word: word.with(step.state), step })
+            }
+            Ask::Event(event) => {
+                let step = device::step(self.personality, capacity, state, event)?;
+                let loses_data = matches!(event, ZoneEvent::Reset | ZoneEvent::SetOffline);
+                let next = if loses_data && step.state != state { word.next_generation() } else { word };
+                Ok(Decision { word: next.with(step.state), step })
+            }
+        }
+    }
+
+    /// Replaces a zone's word by what is decided about it, or returns the error.
+    #[inline(always)]
+    fn change(&self, zone: ZoneIndex, ask: Ask) -> Result<Change, ZoneError> {
         let mut before = self.load(zone);
         loop {
-            let Decision { word: after, step } = decide(before)?;
+            let Decision { word: after, step } = self.decide(zone, ask, before)?;
             if after == before {
                 return Ok(Change { before, after, step });
             }
             if let Some(resources) = &self.resources
                 && step.state.condition != before.state().condition
             {
-                // A copy: the original can then stay in registers.
-                let copy = decide;
-                return self.change_condition(zone, resources, &copy);
+                return self.change_condition(zone, resources, ask);
             }
             match self.exchange(zone, before, after) {
                 Ok(()) => return Ok(Change { before, after, step }),
@@ -391,12 +407,12 @@ impl Zones {
         &self,
         zone: ZoneIndex,
         resources: &Mutex<Resources>,
-        decide: &dyn Fn(Word) -> Result<Decision, ZoneError>,
+        ask: Ask,
     ) -> Result<Change, ZoneError> {
         let mut resources = resources.lock();
         let mut before = self.load(zone);
         loop {
-            let Decision { word: after, step } = decide(before)?;
+            let Decision { word: after, step } = self.decide(zone, ask, before)?;
             if let Some(victim) = resources.admit(step.needs)? {
                 let condition = self.evict(victim);
                 resources.evicted(victim, condition);

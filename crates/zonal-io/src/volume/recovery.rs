@@ -138,9 +138,9 @@ impl Volume {
 
     fn failed_write(&self, pending: Box<Pending>, error: DeviceError) -> FailedWrite {
         let native = self.policy.appends_in_flight_max() > 0;
+        // The rest of a torn append has a place, which others count on, in every mode.
         let addressed = match pending.op {
-            // The rest of a torn one has its place, in whatever mode.
-            _ if pending.done > 0 => Addressed::Positional,
+            Op::Append if pending.done > 0 => Addressed::Positional,
             Op::Append if native => Addressed::Native,
             Op::Append => Addressed::Emulated,
             _ => Addressed::Positional,
@@ -208,6 +208,10 @@ impl Volume {
                     again.push(write);
                 }
                 Decision::Verify => queue.read_back(Failed { at: verdict.at, ..write }),
+                // Where the device put it is a guess, and nobody may be told that another's sectors are garbage.
+                Decision::Torn if write.addressed == Addressed::Native => {
+                    queue.read_back(Failed { at: verdict.at, sectors: verdict.covered, ..write });
+                }
                 _ => {
                     let error = self.verdict_error(zone, &write, &verdict, resync);
                     self.end_with(write.token, Err(error), turn);
@@ -265,8 +269,19 @@ impl Volume {
                 RequestError::FateUnknown { zone, offset, write_pointer: resync.pointer, error }
             }
             Decision::GiveUp => RequestError::GaveUp { zone, offset, rounds: ROUNDS_MAX, error },
+            // The rest of a torn append lies where it has to: what was written of it before is garbage, too.
+            Decision::Fail if write.token.op == Op::Append && self.is_spoilt_rest(write, resync) => {
+                let Pending { at: offset, done, .. } = *write.token;
+                RequestError::TornAppend { zone, offset, sectors: done + verdict.covered, error }
+            }
             Decision::Fail | Decision::Redrive | Decision::Verify => RequestError::Device(error),
         }
+    }
+
+    /// Whether the medium has failed an append of which a part was already in the zone, and is.
+    fn is_spoilt_rest(&self, write: &FailedWrite, resync: Resync) -> bool {
+        let is_medium = ErrorClass::of(write.error) == ErrorClass::Medium;
+        is_medium && write.token.done > 0 && write.at <= resync.pointer
     }
 
     /// Ends a failed write of a zone that nobody knows the pointer of.
@@ -341,11 +356,34 @@ impl Volume {
         self.was_read_back(now, *r, found, turn, stack);
     }
 
+    /// A native append that the medium spoilt has left its garbage where it was looked for, or somewhere else.
+    fn garbage_read_back(
+        &self,
+        now: Nanos,
+        write: FailedWrite,
+        found: bool,
+        turn: &mut Turn,
+        stack: &mut Stack,
+    ) {
+        let zone = self.info.geometry.zone_of(write.token.sector);
+        let Failed { at: offset, sectors, error, .. } = write;
+        self.serve(now, zone, Event::ReadBack { lost: true, rest: None }, turn, stack);
+        let end = match found {
+            true => RequestError::TornAppend { zone, offset, sectors, error },
+            false => RequestError::Device(error),
+        };
+        self.end_with(write.token, Err(end), turn);
+    }
+
     /// A covered write is done, its rest is sent again, or nobody knows.
     fn was_read_back(&self, now: Nanos, r: ReadBack, found: bool, turn: &mut Turn, stack: &mut Stack) {
         let zone = self.info.geometry.zone_of(r.write.token.sector);
+        self.plug_scheduled(zone);
         let ReadBack { mut write, covered, .. } = r;
         let Failed { at: offset, error, rounds, .. } = write;
+        if ErrorClass::of(error) == ErrorClass::Medium {
+            return self.garbage_read_back(now, write, found, turn, stack);
+        }
         if !found {
             let write_pointer = self.load(zone).pointer();
             self.serve(now, zone, Event::ReadBack { lost: true, rest: None }, turn, stack);
@@ -415,6 +453,7 @@ impl Volume {
                     continue;
                 }
             };
+            self.plug_scheduled(zone);
             let mut turn = Turn::default();
             self.go_on(now, zone, Event::Settled(answer), &mut turn);
             turn.tell();
@@ -496,6 +535,7 @@ impl Volume {
 
     /// Lets a starved zone try again; `counts`: nothing else can end its wait, so that the round counts.
     fn feed(&self, now: Nanos, zone: ZoneIndex, counts: bool) {
+        self.plug_scheduled(zone);
         let mut turn = Turn::default();
         self.go_on(now, zone, Event::Fed { counts }, &mut turn);
         turn.tell();

@@ -214,7 +214,10 @@ impl Volume {
         match context.0 {
             ContextKind::One(pending) => self.finished_one(now, pending, result, turn, stack),
             ContextKind::Merged(merged) => self.finished_merged(now, *merged, result, turn, stack),
-            ContextKind::Resync(zone) => self.serve(now, zone, Event::Resynced(result), turn, stack),
+            ContextKind::Resync(zone) => {
+                self.plug_scheduled(zone);
+                self.serve(now, zone, Event::Resynced(result), turn, stack);
+            }
             ContextKind::ReadBack(r) => self.piece_read(now, r, result, turn, stack),
             ContextKind::Token(_) => panic!("a direct user's context reached a volume"),
         }

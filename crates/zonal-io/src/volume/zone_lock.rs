@@ -6,7 +6,8 @@
 //! take every tag and hold up reads: what plugs were made to end, and what they are to be compared with.
 //!
 //! Flushes, management and requests that do not wait go past it. A write that leaves the scheduler meets its zone's plug
-//! like any other, so recovery, resets and switches of the mode are the same in every mode.
+//! like any other, so recovery, resets and switches of the mode are the same in every mode. When failed writes of a zone are
+//! decided, those that wait for it leave the scheduler for the zone's queue: what they have to learn is known there.
 
 use super::Volume;
 use super::channel::TURN_MAX;
@@ -17,7 +18,7 @@ use super::submit::{Fate, Route, one};
 use crate::device::{Context, ContextKind, DeviceInfo};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 use std::collections::{HashMap, VecDeque};
-use zonal_core::plug::{Admission, WriteKind};
+use zonal_core::plug::{Admission, Item, Kind, Word, WriteKind};
 use zonal_core::scheduler::{Direction, Dispatched, Limits, Options, Request, Scheduler};
 use zonal_core::{Geometry, Nanos, Op, Sector, Sectors, ZoneIndex};
 
@@ -261,31 +262,58 @@ impl Volume {
         }
     }
 
-    /// Aborts the writes of a zone that have not left the scheduler, or of all zones: a reset or finish has come.
-    pub(super) fn abort_scheduled(&self, zone: Option<ZoneIndex>) {
+    /// Takes the writes of a zone that have not left the scheduler, or of all zones; each has a tag to end with.
+    fn take_scheduled(&self, zone: Option<ZoneIndex>) -> Vec<Box<Pending>> {
         let mut state = self.zone_lock.state.lock();
         let concerned = |p: &Pending| self.plugged_zone(p).is_some_and(|at| zone.is_none_or(|z| z == at));
-        let mut aborted = Vec::new();
+        let mut taken = Vec::new();
         match zone {
-            Some(zone) => aborted.extend(state.scheduler.remove_zone(zone)),
+            Some(zone) => taken.extend(state.scheduler.remove_zone(zone)),
             None => {
                 let zones = self.info.geometry.conventional_zones()..self.info.geometry.zones();
-                zones.for_each(|z| aborted.extend(state.scheduler.remove_zone(ZoneIndex(z))));
+                zones.for_each(|z| taken.extend(state.scheduler.remove_zone(ZoneIndex(z))));
             }
         }
         let (gone, stay) = std::mem::take(&mut state.outside).into_iter().partition(|p| concerned(p));
         state.outside = stay;
         let gone: VecDeque<Box<Pending>> = gone;
-        // To end with a tag like the others.
+        // More than there are, for once: what ends with a tag ends like the others.
         state.tags_used += gone.len() as u32;
         drop(state);
         for mut pending in gone {
             pending.tag = Some(self.zone_lock.clone());
-            aborted.push(pending);
+            taken.push(pending);
         }
-        for pending in aborted {
+        taken
+    }
+
+    /// Aborts the writes of a zone that have not left the scheduler, or of all zones: a reset or finish has come.
+    pub(super) fn abort_scheduled(&self, zone: Option<ZoneIndex>) {
+        for pending in self.take_scheduled(zone) {
             let zone = self.info.geometry.zone_of(pending.sector);
             self.abort(zone, vec![pending]);
+        }
+    }
+
+    /// Moves the writes of a zone that wait here to the zone's queue, whose failed writes are about to be decided: a write
+    /// behind a lost one learns of it there, as in every mode. Only for whoever lets the zone go on then.
+    pub(super) fn plug_scheduled(&self, zone: ZoneIndex) {
+        if !self.policy.is(WriteMode::ZoneLock) {
+            return;
+        }
+        let mut writes = self.take_scheduled(Some(zone));
+        if writes.is_empty() {
+            return;
+        }
+        // An append names no place, and goes where those with one leave the zone.
+        writes.sort_by_key(|p| (p.op == Op::Append, p.sector));
+        let mut shard = self.shard(zone).lock();
+        let word = self.change(zone, Word::waiting);
+        for mut pending in writes {
+            self.prefer_writes_of_zeroes(&mut pending);
+            let (mergeable, sectors) = (self.is_mergeable(&pending), pending.sectors);
+            let kind = Kind::Write(self.with_company(self.write_kind(&pending), &pending), sectors);
+            shard.queue(zone).push(word, Item { kind, mergeable, token: pending });
         }
     }
 

@@ -1,0 +1,69 @@
+//! So many requests along one path, for whoever counts instructions.
+//!
+//! A program that does N of them, and one that does twice as many, differ by N requests: what opening a volume costs falls
+//! out. `scripts/instructions.sh` counts.
+
+use super::path::{NOW, SECTORS, Writer, null, terabyte};
+use zonal_core::Sector;
+use zonal_io::emulated::{CompleteMode, EmulatedOptions};
+use zonal_io::volume::{Request, WriteMode};
+
+/// Depth of the queued paths.
+const DEPTH: u64 = 16;
+
+/// A path: its name, and what goes along it.
+pub type Path = (&'static str, fn(u64));
+
+/// What is counted. All in mode `per-zone`, on a device without data.
+pub const PATHS: [Path; 6] = [
+    ("write", |n| in_line().write(0, n, 1)),
+    ("write-queued", |n| polled(false).write(0, n, DEPTH)),
+    ("write-merged", |n| polled(true).write(0, n, DEPTH)),
+    ("append", |n| append(&mut in_line(), n, 1)),
+    ("append-queued", |n| append(&mut polled(false), n, DEPTH)),
+    ("read", |n| read(&mut in_line(), n)),
+];
+
+/// A device that answers at once, all of it in few zones: what passing from one to the next costs is not asked.
+fn in_line() -> Writer {
+    let options = EmulatedOptions { zone_size: 1 << 36, ..terabyte() };
+    Writer::new(null(options), WriteMode::PerZone, false)
+}
+
+/// One that answers when it is polled.
+fn polled(merge: bool) -> Writer {
+    let options = EmulatedOptions { zone_size: 1 << 36, complete: CompleteMode::Poll, ..terabyte() };
+    Writer::new(null(options), WriteMode::PerZone, merge)
+}
+
+fn append(writer: &mut Writer, count: u64, depth: u64) {
+    for _ in 0..count {
+        writer.wait_below(depth);
+        let buf = writer.payload(4096);
+        writer.submit(Request::append(Sector(0), SECTORS, buf));
+    }
+    writer.wait_below(1);
+}
+
+fn read(writer: &mut Writer, count: u64) {
+    for i in 0..count {
+        let buf = writer.payload(4096);
+        writer.volume.submit(
+            NOW,
+            &writer.channel,
+            Request::read(Sector(i * u64::from(SECTORS)), SECTORS, buf),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_path_carries_its_requests() {
+        for (_, go) in PATHS {
+            go(100);
+        }
+    }
+}
