@@ -110,12 +110,12 @@ fn h48_writes_of_a_zone_use_one_queue_whichever_thread_submits() {
             while turn.load(Ordering::Acquire) != n {
                 std::thread::yield_now();
             }
-            requests.map(|r| volume.submit(Nanos(0), &channel, r));
+            requests.into_iter().for_each(|r| volume.submit(Nanos(0), &channel, r));
             turn.store(n + 1, Ordering::Release);
             end.wait();
         })
     });
-    submitters.map(|s| s.join().unwrap());
+    submitters.into_iter().for_each(|s| s.join().unwrap());
     assert_eq!(rig.script.pending().len(), 12);
     let queues = |zone| {
         let seen = rig.script.log().into_iter().filter(|s| s.op == Op::Write && s.zone.0 == zone);
