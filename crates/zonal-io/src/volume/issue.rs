@@ -28,7 +28,7 @@ impl Volume {
 
     /// Sends the command in `slot` to this thread's queue, behind those that it turned away; returns its answer if it came
     /// at once.
-    #[inline]
+    #[inline(always)]
     pub(super) fn issue(&self, now: Nanos, slot: &mut Option<Context>) -> Option<CommandResult> {
         let queue = match self.info.queues {
             1 => 0,
@@ -51,7 +51,7 @@ impl Volume {
     }
 
     /// Offers the command in `slot` to the device, which may turn it away.
-    #[inline]
+    #[inline(always)]
     pub(super) fn offer(&self, now: Nanos, queue: usize, slot: &mut Option<Context>) -> Submitted {
         if let Some(Context(ContextKind::One(p))) = slot
             && p.stage == Stage::ZeroesAsWrites

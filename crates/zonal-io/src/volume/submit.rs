@@ -73,7 +73,7 @@ impl Volume {
     }
 
     /// Sends a checked request on its way. `slot` holds it on entry and nothing on return.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&self, now: Nanos, route: Route, slot: &mut Option<Context>) -> Fate {
         if self.policy.is(WriteMode::ZoneLock) {
             return self.take_or_schedule(now, route, slot);
@@ -330,7 +330,7 @@ impl Volume {
         end_here(slot, Err(error))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn issue_first(&self, now: Nanos, zone: ZoneIndex, slot: &mut Option<Context>) -> Fate {
         self.prefer_writes_of_zeroes(one(slot));
         // Read while the write is in flight: the mode is not switched then.
