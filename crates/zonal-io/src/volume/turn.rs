@@ -14,7 +14,7 @@ use super::submit::{one, take_one};
 use crate::device::{CommandResult, Context, ContextKind, Output};
 use arrayvec::ArrayVec;
 use std::cell::Cell;
-use zonal_core::plug::{Item, Kind, Next, Queue, Word, WriteKind};
+use zonal_core::plug::{Item, Kind, Next, Word, WriteKind};
 use zonal_core::{DeviceError, Nanos, Op, RequestError, ZoneIndex};
 
 /// Depth of the work stack: a completion leaves at most a durability flush and one next command of its zone.
@@ -496,7 +496,7 @@ impl Volume {
                         word = self.chain(word, &rules, &mut shard, first);
                     }
                 }
-                Next::Issue { at, sectors, parts } => *slot = Some(self.merge(queue, at, parts, sectors)),
+                Next::Issue { at, sectors, parts } => *slot = Some(self.merge((0..parts).map(|_| queue.pop()), at, sectors)),
                 Next::Manage(_) => {
                     *slot = Some(Context::one(queue.pop()));
                     one(slot).plugged = true;
@@ -522,19 +522,23 @@ impl Volume {
         self.store(zone, word);
     }
 
-    /// One command of the first `parts` waiting writes.
-    fn merge(&self, queue: &mut Queue<Box<Pending>>, mut at: u32, parts: u32, sectors: u32) -> Context {
-        self.counters.line().add(Counter::Merged, u64::from(parts) - 1);
+    /// One command of `sectors` at offset `at`, of writes that share it.
+    pub(super) fn merge(
+        &self,
+        writes: impl Iterator<Item = Box<Pending>>,
+        mut at: u32,
+        sectors: u32,
+    ) -> Context {
         let mut merged = SPARE.take().unwrap_or_default();
         merged.sectors = sectors;
-        for _ in 0..parts {
-            let mut pending = queue.pop();
+        for mut pending in writes {
             pending.plugged = true;
             pending.at = at;
             at += pending.sectors;
             merged.segments.push(pending.segment(pending.sectors));
             merged.parts.push(pending);
         }
+        self.counters.line().add(Counter::Merged, merged.parts.len() as u64 - 1);
         Context(ContextKind::Merged(merged))
     }
 
