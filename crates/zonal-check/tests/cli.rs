@@ -310,6 +310,8 @@ fn bench_refuses_what_it_cannot_run() {
     refused(dir.path(), "bench --device missing --name=a --rw=read", DEVICE);
     refused(dir.path(), "bench --device null:sise=1 --name=a --rw=read", DEVICE);
     refused(dir.path(), "bench --device null:zone_append_max_sectors=0 --write-mode append --name=a", DEVICE);
+    let error = refused(dir.path(), "bench --device null: --write-mode pipelined --name=a --rw=write", USAGE);
+    assert!(error.contains("order") && error.contains("--force"), "{error}");
 }
 
 #[test]
@@ -317,7 +319,7 @@ fn bench_under_faults_that_are_not_executed_loses_nothing_in_any_mode() {
     let dir = drive();
     let plan = "[[rule]]\non = \"writes\"\nevery = 7\nfault = \"attention\"\n";
     fs::write(dir.path().join("plan.toml"), plan).unwrap();
-    for mode in ["zone-lock", "per-zone", "qd1", "append"] {
+    for mode in ["zone-lock", "per-zone", "qd1", "append", "pipelined --force"] {
         let line = format!(
             "bench --device d --fault plan.toml --write-mode {mode} --output-format=json --name=a --rw=write \
              --zonemode=zbd --bs=16k --iodepth=16 --offset=4z --size=8z --io_size=8M --verify=crc32c"
@@ -428,6 +430,8 @@ fn plugs_and_stat_look_into_a_running_bench() {
     serde_json::from_str::<serde_json::Value>(&zonal(dir.path(), "plugs --json")).unwrap();
     assert_eq!(zonal(dir.path(), "mode d --set qd1"), "qd1: set while running\n");
     assert_eq!(zonal(dir.path(), "mode --json"), "{\"mode\":\"qd1\",\"reason\":\"set while running\"}\n");
+    assert!(refused(dir.path(), "mode d --set pipelined", FAILED).contains("order"));
+    assert_eq!(zonal(dir.path(), "mode d --set pipelined --force"), "pipelined: set while running\n");
     assert!(refused(dir.path(), "mode d --set direct", FAILED).contains("stays"));
     refused(dir.path(), "mode d --set no-such", USAGE);
     // The drive has one opener at a time.

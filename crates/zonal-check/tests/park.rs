@@ -41,7 +41,7 @@ fn write_shuffled(mode: WriteMode, complete: CompleteMode) {
     let device = Arc::new(Emulated::new("ram", &device_options, ram).unwrap());
     // A thread may lose its processor for long while it has a number and has not submitted.
     let park = Some(ParkOptions { sectors_max: WRITES as u32 * SECTORS, time: Nanos(60_000_000_000) });
-    let options = VolumeOptions { mode: Some(mode), park, ..VolumeOptions::default() };
+    let options = VolumeOptions { mode: Some(mode), park, force: true, ..VolumeOptions::default() };
     let volume = Volume::open(device.clone(), options).unwrap();
     let (order, next, ended) = (order(7), AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
     let begin = Instant::now();
@@ -80,7 +80,7 @@ fn write_shuffled(mode: WriteMode, complete: CompleteMode) {
 #[test]
 fn shuffled_writes_of_threads_that_share_a_zone_all_succeed() {
     for complete in [CompleteMode::Inline, CompleteMode::Poll] {
-        for mode in [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append] {
+        for mode in [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Pipelined, WriteMode::Append] {
             write_shuffled(mode, complete);
         }
     }

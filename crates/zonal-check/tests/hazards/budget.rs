@@ -5,15 +5,18 @@ use zonal_core::Nanos;
 use zonal_core::budget::{Class, Policy};
 use zonal_io::volume::{BudgetOptions, CLASSES, Condition};
 
-const ALL: [WriteMode; 4] = [WriteMode::ZoneLock, WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append];
+const ALL: [WriteMode; 5] =
+    [WriteMode::ZoneLock, WriteMode::PerZone, WriteMode::Qd1, WriteMode::Pipelined, WriteMode::Append];
 
 fn at_once(policy: Policy) -> BudgetOptions {
     BudgetOptions { policy, grace: Nanos(0), minimums: [0; CLASSES] }
 }
 
 fn limited(open_max: u32, active_max: u32, mode: WriteMode, budget: BudgetOptions) -> Rig {
-    let info = DeviceInfo { open_max, active_max, ..script::info() };
-    let options = VolumeOptions { mode: Some(mode), budget: Some(budget), ..VolumeOptions::default() };
+    let keeps_order = mode == WriteMode::Pipelined;
+    let info = DeviceInfo { open_max, active_max, keeps_order, ..script::info() };
+    let options =
+        VolumeOptions { mode: Some(mode), budget: Some(budget), force: true, ..VolumeOptions::default() };
     Rig::on(Arc::new(Script::new(info)), options)
 }
 

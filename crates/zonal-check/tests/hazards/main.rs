@@ -13,6 +13,7 @@ mod lifecycle;
 mod management;
 mod order;
 mod park;
+mod pipelined;
 mod pointer;
 mod progress;
 mod qd1;

@@ -4,13 +4,15 @@ use super::*;
 use zonal_core::Nanos;
 use zonal_io::volume::ParkOptions;
 
-const MODES: [WriteMode; 3] = [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append];
+const MODES: [WriteMode; 4] = [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Pipelined, WriteMode::Append];
 
 const OPTIONS: ParkOptions = ParkOptions { sectors_max: 24, time: Nanos(1000) };
 
 fn parking(mode: WriteMode) -> Rig {
-    let options = VolumeOptions { mode: Some(mode), park: Some(OPTIONS), ..VolumeOptions::default() };
-    Rig::on(Arc::new(Script::new(script::info())), options)
+    let options =
+        VolumeOptions { mode: Some(mode), park: Some(OPTIONS), force: true, ..VolumeOptions::default() };
+    let info = DeviceInfo { keeps_order: mode == WriteMode::Pipelined, ..script::info() };
+    Rig::on(Arc::new(Script::new(info)), options)
 }
 
 /// Lets the device obey until it has nothing more to do, with the clock at `now`.

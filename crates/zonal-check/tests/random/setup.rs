@@ -65,6 +65,8 @@ impl Setup {
             merge: rng.random_ratio(3, 4),
             qd1_quantum: one_of(rng, &[0, 0, 2]),
             nr_requests: one_of(rng, &[4, 16, 64]),
+            window: one_of(rng, &[2, 32]),
+            force: true,
             budget: draw_budget(rng),
             park: draw_park(rng),
         };
@@ -137,6 +139,7 @@ fn draw_device(rng: &mut impl Rng, profile: Profile) -> EmulatedOptions {
         completion_nsec: one_of(rng, &[0, 0, 20_000]),
         hw_queue_depth: one_of(rng, &[1, 2, 8]),
         submit_queues: rng.random_range(1..=2),
+        preserves_write_order: rng.random_ratio(1, 2),
         personality: one_of(rng, &[Personality::Zns, Personality::Zbc]),
         ..EmulatedOptions::default()
     }
@@ -151,7 +154,7 @@ fn draw_modes(rng: &mut impl Rng, profile: Profile, append: bool) -> Vec<WriteMo
     if rng.random_ratio(1, 6) {
         return vec![WriteMode::ZoneLock];
     }
-    let mut modes = vec![WriteMode::PerZone, WriteMode::Qd1, WriteMode::ZoneLock];
+    let mut modes = vec![WriteMode::PerZone, WriteMode::Qd1, WriteMode::Pipelined, WriteMode::ZoneLock];
     if append {
         modes.push(WriteMode::Append);
     }

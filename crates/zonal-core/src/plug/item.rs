@@ -54,8 +54,9 @@ const MERGEABLE: u64 = 1;
 const APPEND: u64 = 2;
 const RESET: u64 = 3;
 const FINISH: u64 = 4;
-const OPEN: u64 = 5;
-const CLOSE: u64 = 6;
+const ALONE: u64 = 5;
+const OPEN: u64 = 6;
+const CLOSE: u64 = 7;
 
 impl Shape {
     #[inline(always)]
@@ -64,6 +65,7 @@ impl Shape {
             Kind::Write(WriteKind::At(offset), sectors) => {
                 (if mergeable { MERGEABLE } else { AT }, offset, sectors)
             }
+            Kind::Write(WriteKind::Alone(offset), sectors) => (ALONE, offset, sectors),
             Kind::Write(WriteKind::Append, sectors) => (APPEND, 0, sectors),
             Kind::Manage(Op::ZoneReset) => (RESET, 0, 0),
             Kind::Manage(Op::ZoneFinish) => (FINISH, 0, 0),
@@ -79,6 +81,7 @@ impl Shape {
         let sectors = self.sectors as u32;
         match self.what >> 32 {
             AT | MERGEABLE => Kind::Write(WriteKind::At(self.what as u32), sectors),
+            ALONE => Kind::Write(WriteKind::Alone(self.what as u32), sectors),
             APPEND => Kind::Write(WriteKind::Append, sectors),
             RESET => Kind::Manage(Op::ZoneReset),
             FINISH => Kind::Manage(Op::ZoneFinish),
@@ -175,6 +178,7 @@ mod tests {
         for sectors in ends {
             kinds.push(Kind::Write(WriteKind::Append, sectors));
             kinds.extend(ends.map(|offset| Kind::Write(WriteKind::At(offset), sectors)));
+            kinds.extend(ends.map(|offset| Kind::Write(WriteKind::Alone(offset), sectors)));
         }
         for kind in kinds {
             for mergeable in [false, true] {

@@ -87,7 +87,7 @@ impl<T> Lot<T> {
     /// If it is no write.
     pub fn park(&mut self, now: Nanos, item: Item<T>) {
         match item.kind {
-            Kind::Write(WriteKind::At(offset), sectors) => {
+            Kind::Write(WriteKind::At(offset) | WriteKind::Alone(offset), sectors) => {
                 self.arrivals += 1;
                 self.sectors += sectors;
                 self.writes.insert((offset, self.arrivals), Parked { item, sectors, since: now });

@@ -203,7 +203,7 @@ impl<T> Queue<T> {
             return (word, next);
         }
         if self.held && self.ahead == 0 {
-            return if word.in_flight() > 0 { (word, Next::Nothing) } else { (word.freezing(), Next::Held) };
+            return if word.is_busy() { (word, Next::Nothing) } else { (word.freezing(), Next::Held) };
         }
         match (word.recovers(), self.items.front().map(|(i, _)| i.kind())) {
             (_, Some(kind @ Kind::Manage(op))) if kind.moves_pointer() => next_management(word, op),
@@ -266,8 +266,10 @@ impl<T> Queue<T> {
         let (front, _) = self.items.front().filter(|(i, _)| !i.mergeable())?;
         let Kind::Write(kind, sectors) = front.kind() else { return None };
         // Native appends go side by side and not in a chain, and behind a loss each is decided when it goes out.
-        let native = kind == WriteKind::Append && rules.appends_in_flight_max > 0;
-        if native || word.appending() || self.held || self.lost_at.is_some() {
+        // Where the device keeps order, writes go side by side, too.
+        let together =
+            rules.writes_in_flight_max > 1 || kind == WriteKind::Append && rules.appends_in_flight_max > 0;
+        if together || word.appending() || self.held || self.lost_at.is_some() {
             return None;
         }
         let at = word.place(kind, sectors, rules).ok()?;
@@ -325,7 +327,7 @@ impl<T> Queue<T> {
 
     /// What is in flight may still move the device's pointer: ask only when it has ended.
     fn next_recovery(&mut self, word: Word) -> (Word, Next) {
-        if word.in_flight() > 0 || self.gave_up {
+        if word.is_busy() || self.gave_up {
             return (word, Next::Nothing);
         }
         self.asking = true;
@@ -333,18 +335,15 @@ impl<T> Queue<T> {
     }
 
     fn next_write(&mut self, word: Word, kind: WriteKind, sectors: u32, rules: &Rules) -> (Word, Next) {
-        let native = kind == WriteKind::Append && rules.appends_in_flight_max > 0;
-        let may_go = match word.in_flight() {
-            0 => true,
-            n => native && word.appending() && n < rules.appends_in_flight_max,
-        };
-        if !may_go {
+        if word.issuing() || word.in_flight() > 0 && !word.has_room(kind, rules) {
             return (word, Next::Nothing);
         }
         if let Some(error) = refusal(word.class(), rules) {
             return (word, Next::Fail(error));
         }
         match word.place(kind, sectors, rules) {
+            // What is in flight may fail, and then the place may be right.
+            Err(_) if word.is_unsure() => (word, Next::Nothing),
             Err(error) => (word, Next::Fail(self.explain(error))),
             Ok(at) => {
                 if kind != WriteKind::Append {
@@ -352,7 +351,7 @@ impl<T> Queue<T> {
                     self.lost_at = None;
                 }
                 let (sectors, parts) = self.merge(at, sectors, rules);
-                (word.issued(sectors, native), Next::Issue { at, sectors, parts })
+                (word.issued_as(kind, sectors, rules), Next::Issue { at, sectors, parts })
             }
         }
     }
@@ -469,18 +468,19 @@ impl<T> Queue<T> {
     pub fn check(&self, word: Word, rules: &Rules) -> Result<(), String> {
         let waits =
             word.recovers() || word.frozen() || self.held || !self.is_empty() || self.repair.is_some();
-        let alone = word.in_flight() <= 1 || word.appending();
+        let Rules { appends_in_flight_max: appends, writes_in_flight_max: writes, .. } = *rules;
+        let most = if word.appending() { appends } else { writes };
         let relations = [
             (!waits || word.waits(), "what only the queue's holder may change has the word waiting"),
             (word.pointer() <= rules.capacity, "the pointer lies in the zone"),
-            (alone, "only native appends go together"),
             (!word.appending() || word.in_flight() > 0, "appending ends with the last append"),
-            (word.in_flight() <= rules.appends_in_flight_max.max(1), "as many in flight as the rules allow"),
-            (!word.frozen() || word.in_flight() == 0, "a reset or finish goes alone"),
-            (word.has_slot() || word.in_flight() == 0, "what is in flight has its slot"),
+            (word.in_flight() <= most.max(1), "as many in flight as the rules allow"),
+            (!word.issuing() || writes > 1 && !word.appending(), "only who is joined is waited for"),
+            (!word.frozen() || !word.is_busy(), "a reset or finish goes alone"),
+            (word.has_slot() || !word.is_busy(), "what is in flight has its slot"),
             (!word.recalled() || word.waits() && !word.frozen(), "a chain is recalled for what waits for it"),
             (!self.asking || word.recovers(), "a report is under way only for a pointer that is not known"),
-            (!self.asking || word.in_flight() == 0 && !word.frozen(), "a report goes alone"),
+            (!self.asking || !word.is_busy() && !word.frozen(), "a report goes alone"),
             (
                 !self.gave_up || word.recovers() && !self.asking,
                 "given up is only a pointer that is not known",
@@ -495,7 +495,7 @@ impl<T> Queue<T> {
 
 /// A reset or finish goes alone. It needs no known pointer: it sets it, also where the device cannot report.
 fn next_management(word: Word, op: Op) -> (Word, Next) {
-    if word.in_flight() > 0 { (word, Next::Nothing) } else { (word.freezing(), Next::Manage(op)) }
+    if word.is_busy() { (word, Next::Nothing) } else { (word.freezing(), Next::Manage(op)) }
 }
 
 /// Whether it goes on when a reset or finish has come. An open may wait for a slot, and these do not wait for that.

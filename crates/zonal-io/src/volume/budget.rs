@@ -245,7 +245,7 @@ impl Volume {
                 continue;
             }
             let fill = self.fill(zone, word);
-            let is_quiet = word.in_flight() == 0 && !word.waits();
+            let is_quiet = !word.is_busy() && !word.waits();
             if is_quiet && fill.written >= fill.capacity {
                 state.budget.quiet(zone);
                 state.budget.became(zone, ZoneCondition::Full, fill);
@@ -256,7 +256,7 @@ impl Volume {
             let seen = match is_quiet {
                 true if is_fresh => Seen::Stuck,
                 true => Seen::Idle,
-                false if word.in_flight() == 0 && word.recovers() => Seen::Stuck,
+                false if !word.is_busy() && word.recovers() => Seen::Stuck,
                 false => Seen::Busy,
             };
             is_between_writes |= state.budget.observe(zone, seen, fill) && seen != Seen::Busy;
@@ -317,7 +317,7 @@ impl Volume {
         let sector = self.info.geometry.start_of(zone);
         let mut shard = self.shard(zone).lock();
         let word = self.load(zone);
-        let is_quiet = word.in_flight() == 0 && !word.waits();
+        let is_quiet = !word.is_busy() && !word.waits();
         if !is_quiet || self.exchange(zone, word, word.without_slot().waiting()).is_err() {
             drop(shard);
             return self.spare(zone);

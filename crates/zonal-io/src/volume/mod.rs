@@ -29,6 +29,7 @@ mod manage;
 mod mode;
 mod park;
 mod pending;
+mod pipelined;
 mod plugs;
 mod quiesce;
 mod reaper;
@@ -72,7 +73,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 use token::Token;
 use turn::Work;
-use zonal_core::plug::{Class, Lot, Queue, Rules, Word};
+use zonal_core::plug::{Class, IN_FLIGHT_MAX, Lot, Queue, Rules, Word};
 use zonal_core::{
     DeviceError, Nanos, Op, SECTOR_BYTES, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex,
 };
@@ -82,6 +83,9 @@ const SHARD_BITS: u32 = 6;
 
 /// Queues that a shard keeps for reuse.
 const SPARE_QUEUES_MAX: usize = 16;
+
+/// Writes of a zone at the device in mode `pipelined`: as many as the queue of a UFS device has places.
+const WINDOW: u32 = 32;
 
 /// Zones asked for in one report.
 const REPORT_ZONES: u32 = 1 << 16;
@@ -95,6 +99,10 @@ pub struct VolumeOptions {
     pub merge: bool,
     /// In mode `qd1`, commands after which the next zone in line has its turn; 0: a zone is drained first.
     pub qd1_quantum: u32,
+    /// In mode `pipelined`, writes of a zone that are at the device at once at most, up to [`IN_FLIGHT_MAX`].
+    pub window: u32,
+    /// Whether mode `pipelined` is taken on also where the device does not promise order.
+    pub force: bool,
     /// In mode `zone-lock`, requests that may wait in the scheduler or be at the device; others wait outside.
     pub nr_requests: u32,
     /// How the drive's limits of open and active zones are kept; `None`: by the drive alone. A drive without limits has no
@@ -106,9 +114,16 @@ pub struct VolumeOptions {
 
 impl Default for VolumeOptions {
     fn default() -> VolumeOptions {
-        let budget = Some(BudgetOptions::default());
-        let park = Some(ParkOptions::default());
-        VolumeOptions { mode: None, merge: true, qd1_quantum: 0, nr_requests: NR_REQUESTS, budget, park }
+        VolumeOptions {
+            mode: None,
+            merge: true,
+            qd1_quantum: 0,
+            window: WINDOW,
+            force: false,
+            nr_requests: NR_REQUESTS,
+            budget: Some(BudgetOptions::default()),
+            park: Some(ParkOptions::default()),
+        }
     }
 }
 
@@ -148,6 +163,12 @@ pub enum OpenError {
         /// Device name.
         device: String,
     },
+    /// Mode `pipelined` on a device whose queues promise no order, without [`VolumeOptions::force`].
+    #[error("{device}: {}", SwitchError::NoOrder)]
+    NoOrder {
+        /// Device name.
+        device: String,
+    },
 }
 
 /// A zoned device behind write plugs. See the module for how it works.
@@ -159,6 +180,8 @@ pub struct Volume {
     policy: Policy,
     merge_sectors_max: u32,
     qd1_quantum: u32,
+    window: u32,
+    is_forced: bool,
     words: WordTable,
     shards: Box<[CachePadded<Brief<Shard>>]>,
     /// Zones that can go on but whose thread's turn was over.
@@ -273,8 +296,11 @@ impl Volume {
             Some(mode) => (mode, "set by the caller"),
             None => WriteMode::for_device(&info),
         };
-        if mode.fits(&info).is_err() {
-            return Err(OpenError::NoAppend { device: info.name });
+        match mode.fits(&info) {
+            Ok(()) => {}
+            Err(SwitchError::NoOrder) if options.force => {}
+            Err(SwitchError::NoOrder) => return Err(OpenError::NoOrder { device: info.name }),
+            Err(_) => return Err(OpenError::NoAppend { device: info.name }),
         }
         let words = WordTable::new(info.geometry.zones());
         let book = match options.budget.filter(|_| mode != WriteMode::Direct) {
@@ -294,6 +320,8 @@ impl Volume {
             policy: Policy::new(mode, mode_reason),
             merge_sectors_max: if options.merge { info.command_sectors_max } else { 0 },
             qd1_quantum: options.qd1_quantum,
+            window: options.window.clamp(1, IN_FLIGHT_MAX),
+            is_forced: options.force,
             words,
             shards: std::iter::repeat_with(Default::default).take(1 << SHARD_BITS).collect(),
             ready: SegQueue::new(),
@@ -461,11 +489,19 @@ impl Volume {
 
     #[inline]
     fn rules(&self, zone: ZoneIndex) -> Rules {
+        let writes = if self.policy.is(WriteMode::Pipelined) { self.window } else { 1 };
+        Rules { writes_in_flight_max: writes, ..self.rules_one_by_one(zone) }
+    }
+
+    /// The rules of the modes without a window.
+    #[inline]
+    fn rules_one_by_one(&self, zone: ZoneIndex) -> Rules {
         Rules {
             zone,
             capacity: self.info.geometry.capacity_of(zone),
             merge_sectors_max: self.merge_sectors_max,
             appends_in_flight_max: self.policy.appends_in_flight_max(),
+            writes_in_flight_max: 1,
         }
     }
 
@@ -498,7 +534,12 @@ impl Volume {
             for _ in 0..self.stalled.len_of(queue) {
                 let Some(context) = self.stalled.pop(queue) else { break };
                 let mut slot = Some(context);
-                match self.offer(now, queue, &mut slot) {
+                let on_its_way = self.on_its_way(&slot);
+                let submitted = self.offer(now, queue, &mut slot);
+                if let (Some(zone), false) = (on_its_way, matches!(submitted, Submitted::Busy)) {
+                    self.let_others_follow(now, zone);
+                }
+                match submitted {
                     Submitted::Pending => {}
                     Submitted::Done(mut result) => {
                         self.completed(now, &mut slot, &mut result);

@@ -110,7 +110,8 @@ impl Volume {
 
     /// A write as it waits.
     fn item(&self, request: Box<Pending>) -> Item<Box<Pending>> {
-        let kind = Kind::Write(self.write_kind(&request), request.sectors);
+        let kind = self.with_company(self.write_kind(&request), &request);
+        let kind = Kind::Write(kind, request.sectors);
         Item { kind, mergeable: self.is_mergeable(&request), token: request }
     }
 
@@ -119,7 +120,7 @@ impl Volume {
     pub(super) fn unpark(&self, now: Nanos, zone: ZoneIndex, word: Word, shard: &mut Shard) -> Word {
         let Some(mut lot) = shard.lots.remove(&zone.0) else { return word.without_parked() };
         let queue = shard.queue(zone);
-        if word.in_flight() == 0 && !word.frozen() && !word.recovers() {
+        if !word.is_busy() && !word.frozen() && !word.recovers() {
             // What continues the write at the head goes out with it.
             let at_pointer = |p: &&Box<Pending>| {
                 let is_new = p.done == 0 && p.rounds == 0 && p.op.is_write();
@@ -188,7 +189,7 @@ impl Volume {
             return Vec::new();
         }
         let is_waiting = !shard.queue(zone).is_empty();
-        let goes_on = word.in_flight() > 0 || word.frozen() || word.recovers() || is_waiting;
+        let goes_on = word.is_busy() || word.frozen() || word.recovers() || is_waiting;
         let Some(lot) = shard.lots.get_mut(&zone.0) else { return Vec::new() };
         let over = lot.overdue(now, word.pointer(), goes_on, options);
         if let Some(next) = lot.deadline(options) {

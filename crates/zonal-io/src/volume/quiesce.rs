@@ -48,10 +48,27 @@ impl Volume {
     /// # Errors
     /// [`SwitchError`] if the device does not do it, or the mode is or was `direct`: nobody knows then what is in flight.
     pub fn switch_mode(&self, now: Nanos, mode: WriteMode) -> Result<(), SwitchError> {
+        match mode.fits(&self.info) {
+            Err(SwitchError::NoOrder) if !self.is_forced && self.mode().0 != WriteMode::Direct => {
+                Err(SwitchError::NoOrder)
+            }
+            _ => self.switch_mode_anyway(now, mode),
+        }
+    }
+
+    /// As [`Volume::switch_mode`], but to mode `pipelined` also where the device does not promise order: what it reorders is
+    /// sent again, which is slow and not wrong.
+    ///
+    /// # Errors
+    /// As [`Volume::switch_mode`], but for [`SwitchError::NoOrder`].
+    pub fn switch_mode_anyway(&self, now: Nanos, mode: WriteMode) -> Result<(), SwitchError> {
         if mode == WriteMode::Direct || self.mode().0 == WriteMode::Direct {
             return Err(SwitchError::Direct);
         }
-        mode.fits(&self.info)?;
+        match mode.fits(&self.info) {
+            Err(SwitchError::NoOrder) => {}
+            fits => fits?,
+        }
         super::begin_call();
         self.quiesce(now, Purpose::Switch(mode));
         super::end_call();

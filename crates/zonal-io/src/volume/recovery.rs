@@ -248,7 +248,7 @@ impl Volume {
                 pending.sector = self.info.geometry.start_of(self.info.geometry.zone_of(pending.sector));
                 WriteKind::Append
             }
-            _ => WriteKind::At(pending.at + pending.done),
+            _ => self.with_company(WriteKind::At(pending.at + pending.done), &pending),
         };
         let sectors = pending.sectors - pending.done;
         Item { kind: Kind::Write(kind, sectors), mergeable: false, token: pending }

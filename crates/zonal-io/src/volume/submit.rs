@@ -73,7 +73,7 @@ impl Volume {
     }
 
     /// Sends a checked request on its way. `slot` holds it on entry and nothing on return.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&self, now: Nanos, route: Route, slot: &mut Option<Context>) -> Fate {
         if self.policy.is(WriteMode::ZoneLock) {
             return self.take_or_schedule(now, route, slot);
@@ -244,24 +244,25 @@ impl Volume {
             && !matches!(p.op, Op::ResetAll | Op::ZoneClose)
     }
 
-    /// A write to a sequential zone: at most two locked operations where nobody else is at the zone.
+    /// A write to a sequential zone: at most two locked operations where nobody else is at the zone, but for the modes that
+    /// have a way of their own.
     #[inline(always)]
     pub(super) fn write(&self, now: Nanos, zone: ZoneIndex, slot: &mut Option<Context>) -> Fate {
         let pending = one(slot);
         let kind = self.write_kind(pending);
         let mut word = self.load(zone);
-        if self.policy.is(WriteMode::Qd1) {
-            return self.write_with_token(now, zone, kind, slot);
+        if self.policy.is_apart() {
+            return self.write_apart(now, zone, kind, slot);
         }
         let at = loop {
             // Read after the word: if the mode has been switched in between, the exchange fails.
-            let rules = self.rules(zone);
+            let rules = self.rules_one_by_one(zone);
             match word.admit(kind, pending.sectors, &rules) {
                 Admission::Issue(next, at) => match self.exchange(zone, word, next) {
                     Ok(()) => break at,
                     // As likely a switch of the mode as another write.
-                    Err(_) if self.policy.is(WriteMode::Qd1) => {
-                        return self.write_with_token(now, zone, kind, slot);
+                    Err(_) if self.policy.is_apart() => {
+                        return self.write_apart(now, zone, kind, slot);
                     }
                     Err(seen) => word = seen,
                 },
@@ -273,8 +274,16 @@ impl Volume {
         self.issue_first(now, zone, slot)
     }
 
-    /// A write in mode `qd1`: at once if nobody has the token and nothing speaks against it, otherwise in line.
     #[inline(never)]
+    fn write_apart(&self, now: Nanos, zone: ZoneIndex, kind: WriteKind, slot: &mut Option<Context>) -> Fate {
+        let kind = self.with_company(kind, one(slot));
+        match self.policy.is(WriteMode::Qd1) {
+            true => self.write_with_token(now, zone, kind, slot),
+            false => self.write_in_window(now, zone, kind, slot),
+        }
+    }
+
+    /// A write in mode `qd1`: at once if nobody has the token and nothing speaks against it, otherwise in line.
     fn write_with_token(
         &self,
         now: Nanos,
@@ -301,7 +310,7 @@ impl Volume {
                 if !self.policy.is(WriteMode::Qd1) {
                     self.pass_token(now);
                 }
-                self.issue_first(now, zone, slot)
+                self.issue_admitted(now, zone, slot)
             }
             Admission::Refuse(e) => {
                 self.pass_token(now);
@@ -329,8 +338,8 @@ impl Volume {
         end_here(slot, Err(error))
     }
 
-    #[inline]
-    fn issue_first(&self, now: Nanos, zone: ZoneIndex, slot: &mut Option<Context>) -> Fate {
+    #[inline(always)]
+    pub(super) fn issue_first(&self, now: Nanos, zone: ZoneIndex, slot: &mut Option<Context>) -> Fate {
         self.prefer_writes_of_zeroes(one(slot));
         // Read while the write is in flight: the mode is not switched then.
         let has_token = self.policy.is(WriteMode::Qd1);
@@ -390,6 +399,7 @@ impl Volume {
         slot: &mut Option<Context>,
     ) -> Fate {
         let pending = one(slot);
+        let kind = self.with_company(kind, pending);
         let mut shard = self.shard(zone).lock();
         let mut word = self.load(zone);
         // With a token it is not this thread that issues.
@@ -423,7 +433,7 @@ impl Volume {
                 (Ok(()), Some(at)) => {
                     drop(shard);
                     self.place(zone, at, pending);
-                    return self.issue_first(now, zone, slot);
+                    return self.issue_admitted(now, zone, slot);
                 }
                 (Ok(()), None) => word = next,
                 (Err(seen), _) => {
@@ -450,8 +460,8 @@ impl Volume {
         shard.queue(zone).push(word, Item { kind, mergeable, token: take_one(slot) });
         drop(shard);
         self.counters.line().add(Counter::Queued, 1);
-        // With a write in flight its completion brings the queue on; otherwise nobody may be left to do it.
-        if word.in_flight() == 0 && !word.frozen() {
+        // Where a write has to end first, its end brings the queue on; otherwise nobody may be left to do it.
+        if !word.brings_news(&rules) && !word.frozen() {
             self.kick(now, zone);
         }
         Fate::Later

@@ -15,7 +15,7 @@ use super::submit::{one, take_one};
 use crate::device::{CommandResult, Context, ContextKind, Output};
 use arrayvec::ArrayVec;
 use std::cell::Cell;
-use zonal_core::plug::{Item, Kind, Next, Queue, Word, WriteKind};
+use zonal_core::plug::{Item, Kind, Next, Word, WriteKind};
 use zonal_core::{DeviceError, Nanos, Op, RequestError, ZoneIndex};
 
 /// Depth of the work stack: a completion leaves at most a durability flush and one next command of its zone.
@@ -31,6 +31,8 @@ pub(super) enum Work {
     Kick(ZoneIndex),
     /// The same, of the zone that has got the token.
     Turn(ZoneIndex),
+    /// The same, of a zone whose write has reached the device, for which others wait.
+    Arrived(ZoneIndex),
 }
 
 /// What happened to a zone.
@@ -63,6 +65,8 @@ pub(super) enum Event {
     Kick,
     /// The zone has got the token.
     Turn,
+    /// A write of a window has reached the device.
+    Arrived,
 }
 
 impl Event {
@@ -77,7 +81,8 @@ impl Event {
             | Event::NoSlot(_)
             | Event::Fed { .. }
             | Event::Kick
-            | Event::Turn => false,
+            | Event::Turn
+            | Event::Arrived => false,
             Event::Completed
             | Event::Broken(_)
             | Event::Failed(_)
@@ -191,11 +196,12 @@ impl Volume {
     }
 
     #[inline]
-    fn empty(&self, now: Nanos, stack: &mut Stack, turn: &mut Turn) {
+    pub(super) fn empty(&self, now: Nanos, stack: &mut Stack, turn: &mut Turn) {
         while let Some(work) = stack.pop() {
             match work {
                 Work::Kick(zone) => self.serve(now, zone, Event::Kick, turn, stack),
                 Work::Turn(zone) => self.serve(now, zone, Event::Turn, turn, stack),
+                Work::Arrived(zone) => self.serve(now, zone, Event::Arrived, turn, stack),
                 Work::Finished(context, result) => self.finished(now, context, result, turn, stack),
             }
         }
@@ -402,6 +408,9 @@ impl Volume {
         self.leave_token(has_token, stack);
         let Some(context) = &slot else { return };
         turn.issued += 1;
+        if self.policy.is(WriteMode::Pipelined) {
+            return self.issue_and_stack(now, &mut slot, stack);
+        }
         let is_append = matches!(&context.0, ContextKind::One(p) if p.op == Op::Append);
         if let Some(result) = self.issue(now, &mut slot) {
             // Its end will look for the next one: nothing else is left on the stack, however long the chain.
@@ -460,7 +469,7 @@ impl Volume {
                 word = self.unpark(now, zone, word, &mut shard);
             }
             let queue = shard.queue(zone);
-            if turn.issued >= TURN_MAX && word.is_issuable() {
+            if turn.issued >= TURN_MAX && word.is_issuable(&rules) {
                 if std::mem::take(has_token) {
                     self.token.park(zone);
                 } else {
@@ -519,7 +528,9 @@ impl Volume {
                         word = self.chain(word, &rules, &mut shard, first);
                     }
                 }
-                Next::Issue { at, sectors, parts } => *slot = Some(self.merge(queue, at, parts, sectors)),
+                Next::Issue { at, sectors, parts } => {
+                    *slot = Some(self.merge((0..parts).map(|_| queue.pop()), at, sectors))
+                }
                 Next::Manage(_) => {
                     if !word.has_slot() {
                         self.cancel_slot(zone);
@@ -556,19 +567,23 @@ impl Volume {
         self.store(zone, word);
     }
 
-    /// One command of the first `parts` waiting writes.
-    fn merge(&self, queue: &mut Queue<Box<Pending>>, mut at: u32, parts: u32, sectors: u32) -> Context {
-        self.counters.line().add(Counter::Merged, u64::from(parts) - 1);
+    /// One command of `sectors` at offset `at`, of writes that share it.
+    pub(super) fn merge(
+        &self,
+        writes: impl Iterator<Item = Box<Pending>>,
+        mut at: u32,
+        sectors: u32,
+    ) -> Context {
         let mut merged = SPARE.take().unwrap_or_default();
         merged.sectors = sectors;
-        for _ in 0..parts {
-            let mut pending = queue.pop();
+        for mut pending in writes {
             pending.plugged = true;
             pending.at = at;
             at += pending.sectors;
             merged.segments.push(pending.segment(pending.sectors));
             merged.parts.push(pending);
         }
+        self.counters.line().add(Counter::Merged, merged.parts.len() as u64 - 1);
         Context(ContextKind::Merged(merged))
     }
 
@@ -577,6 +592,7 @@ impl Volume {
         match event {
             Event::Kick | Event::Turn => self.load(zone),
             Event::Completed => self.change(zone, Word::completed),
+            Event::Arrived => self.arrived(zone),
             Event::Broken(behind) => {
                 let word = self.change(zone, Word::completed);
                 self.unchain(zone, word, behind, shard, turn)
@@ -594,7 +610,7 @@ impl Volume {
                     word = self.unchain(zone, word, behind, shard, turn);
                 }
                 let offset = self.info.geometry.offset_of(pending.sector);
-                let kind = Kind::Write(WriteKind::At(offset), pending.sectors);
+                let kind = Kind::Write(WriteKind::Alone(offset), pending.sectors);
                 shard.queue(zone).push_front(word, Item { kind, mergeable: false, token: pending })
             }
             Event::Managed(pointer) => {

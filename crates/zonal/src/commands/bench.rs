@@ -26,10 +26,13 @@ pub(crate) struct Bench {
     device: Option<String>,
     /// Write modes to run the jobs in, one after the other [default: what suits the device]
     ///
-    /// They are direct, zone-lock, per-zone, qd1 and append, separated by commas. With more than one, every zone of the
-    /// device is reset before each, and a table compares them. `zonal help modes` says what they do.
+    /// They are direct, zone-lock, per-zone, qd1, pipelined and append, separated by commas. With more than one, every zone
+    /// of the device is reset before each, and a table compares them. `zonal help modes` says what they do.
     #[arg(long, value_name = "MODES", value_delimiter = ',')]
     write_mode: Vec<WriteMode>,
+    /// Run mode pipelined also on a device that does not promise to keep the order of writes
+    #[arg(long)]
+    force: bool,
     /// Let the device fail as this plan says while the jobs run; see docs/FAULT.md
     ///
     /// What the jobs leave is verified on the device without faults.
@@ -189,6 +192,7 @@ fn execute(arguments: &Bench, jobs: JobFile, device: &str) -> Result<Report, Fai
     let mut options = BenchOptions::new(jobs);
     options.modes.clone_from(&arguments.write_mode);
     options.merge = !arguments.no_merge;
+    options.force = arguments.force;
     options.budget = arguments.budget;
     options.park = arguments.park;
     if let Some(plan) = &arguments.fault {
@@ -210,7 +214,9 @@ fn reopen(device: &str) -> Reopen {
 fn exit_of(error: &BenchError) -> Exit {
     match error {
         BenchError::Device(_) | BenchError::Volume(_) | BenchError::Zones { .. } => Exit::Device,
-        BenchError::Plan { .. } | BenchError::NothingToVerify { .. } => Exit::Usage,
+        BenchError::Plan { .. } | BenchError::NothingToVerify { .. } | BenchError::NoOrder { .. } => {
+            Exit::Usage
+        }
         _ => Exit::Failed,
     }
 }
