@@ -141,13 +141,16 @@ static int refuse(struct thread_data *td, const char *why)
 	return 1;
 }
 
-static int zonal_setup(struct thread_data *td)
+/* Opens the job's devices, once: fio calls init() before setup() where each job sets itself up. */
+static int prepare(struct thread_data *td)
 {
 	const struct options *o = td->eo;
 	struct fio_file *f;
 	struct job *job;
 	unsigned int i;
 
+	if (td->io_ops_data)
+		return 0;
 	/* Jobs share volumes, so they have to be threads; and a volume has no page cache. */
 	if (getpid() != loader)
 		return refuse(td, "create_serialize=0 needs thread=1");
@@ -170,14 +173,22 @@ static int zonal_setup(struct thread_data *td)
 	return 0;
 }
 
+static int zonal_setup(struct thread_data *td)
+{
+	return prepare(td);
+}
+
 static int zonal_init(struct thread_data *td)
 {
-	struct job *job = td->io_ops_data;
+	struct job *job;
 
+	if (prepare(td))
+		return 1;
+	job = td->io_ops_data;
 	job->events = calloc(td->o.iodepth, sizeof(*job->events));
-	job->job = zonal_fio_job_new(td->o.iodepth);
 	if (!job->events)
 		return 1;
+	job->job = zonal_fio_job_new(td->o.iodepth);
 	for (unsigned int i = 0; i < job->nr_targets; i++)
 		job->targets[i].lane = zonal_fio_lane_new(job->job, job->targets[i].device);
 	return 0;

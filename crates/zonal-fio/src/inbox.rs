@@ -45,7 +45,8 @@ pub(crate) struct Inbox {
     answer: AtomicI32,
     /// Requests whose event has not been taken.
     pending: AtomicUsize,
-    /// Events in the ring.
+    /// Where in the ring the oldest event is, and how many there are.
+    head: AtomicUsize,
     len: AtomicUsize,
     ring: Box<[(AtomicU64, AtomicI32)]>,
     has_others: AtomicBool,
@@ -71,6 +72,7 @@ impl Inbox {
             submitting: AtomicU64::new(NO_TOKEN),
             answer: AtomicI32::new(0),
             pending: AtomicUsize::new(0),
+            head: AtomicUsize::new(0),
             len: AtomicUsize::new(0),
             ring: (0..depth).map(|_| Default::default()).collect(),
             has_others: AtomicBool::new(false),
@@ -107,10 +109,19 @@ impl Inbox {
             return self.submitting.store(NO_TOKEN, Relaxed);
         }
         let len = self.len.load(Relaxed);
-        let Some(place) = self.ring.get(len) else { return self.leave(token, error) };
+        if len == self.ring.len() {
+            return self.leave(token, error);
+        }
+        let place = &self.ring[self.wrapped(self.head.load(Relaxed) + len)];
         place.0.store(token, Relaxed);
         place.1.store(error, Relaxed);
         self.len.store(len + 1, Relaxed);
+    }
+
+    /// `at`, which is less than two rounds, in the ring.
+    #[inline]
+    fn wrapped(&self, at: usize) -> usize {
+        if at < self.ring.len() { at } else { at - self.ring.len() }
     }
 
     #[cold]
@@ -119,13 +130,16 @@ impl Inbox {
         self.has_others.store(true, Release);
     }
 
-    /// Moves events to `to`, as many as fit; how many.
+    /// Moves events to `to`, as many as fit; how many. Those of this thread come in the order in which they happened: fio
+    /// keeps the first error, and that is the one which led to the others.
     pub(crate) fn take(&self, to: &mut [Event]) -> usize {
         let mut taken = 0;
         while taken < to.len() {
-            let Some(last) = self.len.load(Relaxed).checked_sub(1) else { break };
-            self.len.store(last, Relaxed);
-            let (token, error) = &self.ring[last];
+            let Some(left) = self.len.load(Relaxed).checked_sub(1) else { break };
+            let head = self.head.load(Relaxed);
+            self.len.store(left, Relaxed);
+            self.head.store(self.wrapped(head + 1), Relaxed);
+            let (token, error) = &self.ring[head];
             to[taken] = Event { token: token.load(Relaxed), error: error.load(Relaxed), reserved: 0 };
             taken += 1;
         }
@@ -193,6 +207,20 @@ mod tests {
         let left = inbox.submit(7, || std::thread::scope(|s| drop(s.spawn(|| inbox.ended(7, 0)).join())));
         assert_eq!(left, Left::Pending);
         assert_eq!(all(&inbox), [(7, 0)]);
+    }
+
+    #[test]
+    fn events_come_in_their_order_round_the_ring() {
+        let inbox = Inbox::new(3);
+        let mut two = [NONE; 2];
+        let mut seen = Vec::new();
+        for token in (1..=10).step_by(2) {
+            inbox.ended(token, 0);
+            inbox.ended(token + 1, 0);
+            let taken = inbox.take(&mut two);
+            seen.extend(two[..taken].iter().map(|e| e.token));
+        }
+        assert_eq!(seen, (1..=10).collect::<Vec<u64>>());
     }
 
     #[test]

@@ -86,18 +86,20 @@ impl Job {
         let min = min.min(to.len());
         let mut taken = self.inbox.take(to);
         while taken < min.max(1) {
-            for lane in &self.lanes {
-                self.waiter.turn(&lane.shared.volume);
-            }
+            let left = self.waiter.poll(self.lanes.iter().map(|lane| &lane.shared.volume));
             let came = self.inbox.take(&mut to[taken..]);
             taken += came;
-            if came > 0 {
-                self.waiter.came();
-            }
-            let is_late = |begin: quanta::Instant| Some(begin.elapsed()) >= timeout;
-            if min == 0 || begin.is_some_and(is_late) {
+            let is_late = begin.is_some_and(|begin| Some(begin.elapsed()) >= timeout);
+            if min == 0 || taken >= min || is_late {
                 break;
             }
+            match (came, self.lanes.first()) {
+                (0, Some(lane)) => self.waiter.pause(&lane.shared.volume, left),
+                _ => self.waiter.came(),
+            }
+        }
+        if taken > 0 {
+            self.waiter.came();
         }
         taken
     }

@@ -86,7 +86,12 @@ impl Shared {
         let result = loop {
             match ended.get() {
                 Some(result) => break result.clone(),
-                None => waiter.turn(&self.volume),
+                None => {
+                    let left = waiter.poll(std::iter::once(&self.volume));
+                    if ended.get().is_none() {
+                        waiter.pause(&self.volume, left);
+                    }
+                }
             }
         };
         result.map_err(|error| {
@@ -126,7 +131,8 @@ impl Shared {
     }
 }
 
-/// How a thread waits for completions: at first it only polls, then it lets others run, then it sleeps.
+/// How a thread waits for completions: at first it only polls; then it sleeps if the device says when it has something,
+/// and otherwise lets others run for a while.
 #[derive(Default)]
 pub(crate) struct Waiter {
     idle: u32,
@@ -135,31 +141,31 @@ pub(crate) struct Waiter {
 /// Polls without a result before other threads get the processor.
 const SPINS_MAX: u32 = 200;
 
-/// Polls without a result before the thread may sleep.
+/// Polls without a result before the thread may sleep without knowing how long.
 const YIELDS_MAX: u32 = 2000;
 
 /// How much earlier than due a sleeper wakes: the kernel's timers are about that late.
 const SLEEP_MARGIN: Duration = Duration::from_micros(60);
 
 impl Waiter {
-    /// One poll of `volume`, and a pause if there have been many.
-    pub(crate) fn turn(&mut self, volume: &Volume) {
+    /// One poll of each of `volumes`. Returns how long it may be until the next, if that is known.
+    pub(crate) fn poll<'a>(&mut self, volumes: impl Iterator<Item = &'a Volume>) -> Option<Duration> {
         let now = clock::now();
-        let due = volume.poll(now);
+        let due = volumes.filter_map(|volume| volume.poll(now)).min();
+        due.map(|due| Duration::from_nanos(due.0.saturating_sub(now.0)))
+    }
+
+    /// Nothing came of a poll that returned `left`: waits for the next, by `volume` if that is long.
+    pub(crate) fn pause(&mut self, volume: &Volume, left: Option<Duration>) {
         self.idle = self.idle.saturating_add(1);
-        if self.idle < SPINS_MAX {
-            std::hint::spin_loop();
-        } else if self.idle < YIELDS_MAX {
-            std::thread::yield_now();
-        } else {
-            let left = due.map_or(SLEEP_MAX, |due| Duration::from_nanos(due.0.saturating_sub(now.0)));
-            let sleep = left.min(SLEEP_MAX).saturating_sub(SLEEP_MARGIN);
-            if sleep.is_zero() {
-                std::thread::yield_now();
-            } else {
-                volume.wait(sleep);
-            }
+        if self.idle <= SPINS_MAX {
+            return std::hint::spin_loop();
         }
+        let sleep = left.unwrap_or(SLEEP_MAX).min(SLEEP_MAX).saturating_sub(SLEEP_MARGIN);
+        if sleep.is_zero() || self.idle <= YIELDS_MAX && left.is_none() {
+            return std::thread::yield_now();
+        }
+        volume.wait(sleep);
     }
 
     /// Something came: the next is likely near.
