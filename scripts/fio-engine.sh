@@ -27,18 +27,25 @@ version=$(fio --version)
 
 headers=out/fio-source/$version
 
-# The source package through apt, with settings of our own: the system's sources, but those for source packages.
+# The source package through apt, with settings of our own: Debian's sources as the system has them, as source packages.
 fetch() {
-    local apt=$1 from options
-    mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
+    local apt=$1 from file options
     command -v apt-get >/dev/null || fail "the headers of $version come through apt, which is not here; put its source into $headers"
-    apt-get indextargets --format 'deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $(REPO_URI) $(RELEASE) $(COMPONENT)' \
-        'Identifier: Packages' | grep -i debian | grep ' main$' >"$apt/sources.list"
-    options=(-q -o "Dir::Etc::sourcelist=$apt/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$apt/lists"
+    mkdir -p "$apt/parts" "$apt/lists/partial" "$apt/cache/archives/partial"
+    for file in /etc/apt/sources.list /etc/apt/sources.list.d/*; do
+        grep -qi debian "$file" 2>/dev/null || continue
+        case $file in
+            *.sources) sed 's/^Types:.*/Types: deb-src/' "$file" ;;
+            *) sed -n 's/^deb /deb-src /p' "$file" ;;
+        esac >"$apt/parts/${file##*/}"
+    done
+    options=(-q -o Dir::Etc::sourcelist=- -o "Dir::Etc::sourceparts=$apt/parts" -o "Dir::State::lists=$apt/lists"
         -o "Dir::Cache=$apt/cache" -o Acquire::Languages=none -o APT::Sandbox::User=)
+    [ ! -e "$apt/parts/sources.list" ] || options+=(-o "Dir::Etc::sourcelist=$apt/parts/sources.list")
     from=$(dpkg-query -W -f '${source:Version}' fio)
-    apt-get "${options[@]}" update >&2 && (cd "$apt" && apt-get "${options[@]}" source --download-only "fio=$from" >&2) ||
-        fail "cannot fetch the source of fio $from"
+    { apt-get "${options[@]}" update && cd "$apt" && apt-get "${options[@]}" source --download-only "fio=$from"; } \
+        >"$apt/log" 2>&1 || { cat "$apt/log" >&2 && fail "cannot fetch the source of fio $from"; }
+    cd "$OLDPWD"
     mkdir "$apt/fio"
     tar -xf "$apt"/fio_*.orig.tar.?z -C "$apt/fio" --strip-components=1
 }
