@@ -63,7 +63,7 @@ static struct fio_option options[] = {
 		.lname = "Zonal write mode",
 		.type = FIO_OPT_STR_STORE,
 		.off1 = offsetof(struct options, write_mode),
-		.help = "direct, zone-lock, per-zone, qd1 or append; without it, what suits the device",
+		.help = "direct, zone-lock, per-zone, qd1, pipelined or append; without it, what suits the device",
 		.category = FIO_OPT_C_ENGINE,
 		.group = FIO_OPT_G_INVALID,
 	},

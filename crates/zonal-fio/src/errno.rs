@@ -14,6 +14,7 @@ pub(crate) fn of(error: &RequestError) -> i32 {
         RequestError::OutOfRange { .. } => Errno::NOSPC,
         RequestError::Invalid(_) => Errno::INVAL,
         RequestError::WouldWait => Errno::AGAIN,
+        RequestError::NoSlot { .. } => Errno::TOOMANYREFS,
         RequestError::FateUnknown { error, .. }
         | RequestError::TornAppend { error, .. }
         | RequestError::GaveUp { error, .. }

@@ -52,7 +52,8 @@ pub(crate) fn open(name: &str, mode: &str) -> Result<Arc<Shared>, String> {
         };
     }
     let device = Registry::default().open(name).map_err(|e| e.to_string())?;
-    let options = VolumeOptions { mode, ..VolumeOptions::default() };
+    // As a kernel's device: what comes early fails, and fio keeps to the limits of open zones itself.
+    let options = VolumeOptions { mode, park: None, budget: None, ..VolumeOptions::default() };
     let volume = Volume::open(device, options).map_err(|e| e.to_string())?;
     let shared = Arc::new(Shared { name: name.to_owned(), volume, mode, told: AtomicBool::new(false) });
     open.retain(|_, shared| shared.strong_count() > 0);

@@ -22,7 +22,7 @@ fn examples() -> Vec<PathBuf> {
 }
 
 /// Options of other engines, and what makes a job long.
-const LEFT_OUT: [&str; 9] = [
+const LEFT_OUT: [&str; 10] = [
     "filename",
     "ioengine",
     "cmd_type",
@@ -30,6 +30,7 @@ const LEFT_OUT: [&str; 9] = [
     "sqthread_poll_cpu",
     "registerfiles",
     "nonvectored",
+    "ramp_time",
     "time_based",
     "runtime",
 ];
@@ -47,7 +48,6 @@ fn adapted(text: &str, engine: &Path, device: &str, has_data: bool) -> String {
         match (key, line) {
             (key, _) if LEFT_OUT.contains(&key) => {}
             ("verify", _) if !has_data => {}
-            (_, "ramp_time=1") => all += "ramp_time=50ms\n",
             (_, "size=1G") => all += "size=16M\n",
             // What it takes from variables of the environment.
             (_, "[override]") => break,
