@@ -50,11 +50,11 @@ pub use request::{Completion, Request};
 
 use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};
-use crate::device::{Command, CommandResult, Context, Device, DeviceInfo, Output, Submitted};
-use crate::sync::{Arc, AtomicBool, Brief, CachePadded, Mutex, Ordering, WordTable, shard_of};
+use crate::device::{Command, CommandResult, Contention, Context, Device, DeviceInfo, Output, Submitted};
+use crate::sync::{Arc, AtomicBool, Brief, CachePadded, Mutex, Ordering, WordTable, shard_of, waits_for};
 use arrayvec::ArrayVec;
 use channel::{Channels, begin_call, end_call};
-use counters::Counters;
+use counters::{Counter, Counters};
 use crossbeam_queue::SegQueue;
 use flight::Recorder;
 use hashbrown::HashMap;
@@ -328,7 +328,10 @@ impl Volume {
 
     /// Live counters.
     pub fn statistics(&self) -> Statistics {
-        self.counters.sum()
+        let Contention { waits: device_waits, retries: device_retries } = self.device.contention();
+        let shards: u64 = self.shards.iter().map(|s| u64::from(waits_for(s))).sum();
+        let plug_waits = shards + u64::from(self.token.waits());
+        Statistics { plug_waits, device_waits, device_retries, ..self.counters.sum() }
     }
 
     /// Bytes of plug that the volume keeps for its zones, whether they are in use or not.
@@ -474,8 +477,16 @@ impl Volume {
         let word = self.words.word(zone.0);
         match word.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(()),
-            Err(seen) => Err(Word(seen)),
+            Err(seen) => {
+                self.was_outrun();
+                Err(Word(seen))
+            }
         }
+    }
+
+    #[cold]
+    fn was_outrun(&self) {
+        self.counters.line().add(Counter::PlugRetries, 1);
     }
 
     /// Offers the commands that met a full queue to the device again, up to the first that does so again.
