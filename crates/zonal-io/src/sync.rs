@@ -7,7 +7,7 @@ mod watched;
 pub use brief::{Brief, waits_for};
 pub use crossbeam_utils::CachePadded;
 pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
-pub(crate) use slot::thread_slot;
+pub(crate) use slot::{slot_if_any, thread_slot};
 pub use std::sync::Arc;
 pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 pub use watched::{Tally, Watched};

@@ -23,6 +23,12 @@ pub(crate) fn thread_slot() -> usize {
     }
 }
 
+/// The thread's number, or some number if it has not asked for one yet.
+#[inline]
+pub(crate) fn slot_if_any() -> usize {
+    SLOT.get()
+}
+
 #[cold]
 fn assign() -> usize {
     // A thread that is ending has no guard any more: it counts on the shared line, and keeps no number.

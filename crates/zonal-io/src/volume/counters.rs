@@ -20,7 +20,9 @@ macro_rules! counters {
             $($(#[$doc])* pub $field: u64,)*
             /// Times that a lock of the write path was found taken.
             pub plug_waits: u64,
-            /// The same of the device's, as far as it counts them.
+            /// Changes of a zone's plug that another thread's came before.
+            pub plug_retries: u64,
+            /// Times that a lock of the device was found taken, as far as it counts them.
             pub device_waits: u64,
             /// As [`Self::plug_retries`], of the zones' states in the device.
             pub device_retries: u64,
@@ -39,6 +41,7 @@ macro_rules! counters {
             fn add_assign(&mut self, other: Statistics) {
                 $(self.$field += other.$field;)*
                 self.plug_waits += other.plug_waits;
+                self.plug_retries += other.plug_retries;
                 self.device_waits += other.device_waits;
                 self.device_retries += other.device_retries;
             }
@@ -69,8 +72,6 @@ counters! {
     ReadBack read_back,
     /// Those of them that were found, whole.
     Verified verified,
-    /// Changes of a zone's plug that another thread's came before.
-    PlugRetries plug_retries,
 }
 
 pub(crate) struct Counters {

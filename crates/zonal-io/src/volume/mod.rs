@@ -51,10 +51,12 @@ pub use request::{Completion, Request};
 use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};
 use crate::device::{Command, CommandResult, Contention, Context, Device, DeviceInfo, Output, Submitted};
-use crate::sync::{Arc, AtomicBool, Brief, CachePadded, Mutex, Ordering, WordTable, shard_of, waits_for};
+use crate::sync::{
+    Arc, AtomicBool, Brief, CachePadded, Mutex, Ordering, Tally, WordTable, shard_of, waits_for,
+};
 use arrayvec::ArrayVec;
 use channel::{Channels, begin_call, end_call};
-use counters::{Counter, Counters};
+use counters::Counters;
 use crossbeam_queue::SegQueue;
 use flight::Recorder;
 use hashbrown::HashMap;
@@ -169,6 +171,8 @@ pub struct Volume {
     stalled: Stalled,
     channels: Channels,
     counters: Counters,
+    /// Exchanges of words that failed.
+    retries: Tally,
     quiesce: Mutex<Quiesce>,
     /// Something that concerns all zones waits and nothing of the kind is under way.
     quiesce_behind: AtomicBool,
@@ -289,6 +293,7 @@ impl Volume {
             stalled: Stalled::new(info.queues),
             channels: Channels::default(),
             counters: Counters::new(),
+            retries: Tally::default(),
             quiesce: Mutex::default(),
             quiesce_behind: AtomicBool::new(false),
             token: Token::default(),
@@ -331,7 +336,13 @@ impl Volume {
         let Contention { waits: device_waits, retries: device_retries } = self.device.contention();
         let shards: u64 = self.shards.iter().map(|s| u64::from(waits_for(s))).sum();
         let plug_waits = shards + u64::from(self.token.waits());
-        Statistics { plug_waits, device_waits, device_retries, ..self.counters.sum() }
+        Statistics {
+            plug_waits,
+            plug_retries: self.retries.sum(),
+            device_waits,
+            device_retries,
+            ..self.counters.sum()
+        }
     }
 
     /// Bytes of plug that the volume keeps for its zones, whether they are in use or not.
@@ -478,15 +489,10 @@ impl Volume {
         match word.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(()),
             Err(seen) => {
-                self.was_outrun();
+                self.retries.add_one();
                 Err(Word(seen))
             }
         }
-    }
-
-    #[cold]
-    fn was_outrun(&self) {
-        self.counters.line().add(Counter::PlugRetries, 1);
     }
 
     /// Offers the commands that met a full queue to the device again, up to the first that does so again.
