@@ -51,11 +51,17 @@ pub fn tags(bytes: &[u8]) -> Vec<(u64, u64)> {
 }
 
 impl Rig {
-    /// A volume in `mode`, merging, on a device with this description, whatever order that promises.
+    /// A volume in `mode`, merging and parking nothing, on a device with this description, whatever order that promises.
     pub fn new(info: DeviceInfo, mode: WriteMode) -> Rig {
         Rig::on(
             Arc::new(Script::new(info)),
-            VolumeOptions { mode: Some(mode), merge: true, force: true, ..VolumeOptions::default() },
+            VolumeOptions {
+                mode: Some(mode),
+                merge: true,
+                force: true,
+                park: None,
+                ..VolumeOptions::default()
+            },
         )
     }
 

@@ -332,6 +332,61 @@ fn bench_under_faults_that_are_not_executed_loses_nothing_in_any_mode() {
 }
 
 #[test]
+fn bench_with_a_budget_writes_more_zones_than_the_drive_may_have_open() {
+    let dir = tempfile::tempdir().unwrap();
+    zonal(dir.path(), "create d --size 64M --zone-size 4M --zone-max-open 2 --zone-max-active 2");
+    // Each job fills zones of its own: together they write four at a time.
+    let job = "--name=a --rw=write --zonemode=zbd --bs=64k --iodepth=4 --numjobs=4 --thread --size=2z \
+               --offset_increment=2z --ignore_zone_limits=1 --verify=crc32c --output-format=json";
+    for mode in ["zone-lock", "per-zone", "qd1", "append"] {
+        for policy in ["wait", "close", "finish,grace=2s"] {
+            zonal(dir.path(), "reset d --all");
+            let line = format!("bench --device d --write-mode {mode} --budget {policy} {job}");
+            let report: serde_json::Value = serde_json::from_str(&zonal(dir.path(), &line)).unwrap();
+            let path = &report["zonal"]["modes"][0]["statistics"];
+            assert_eq!(path["failed"], 0, "{mode} {policy}: {report}");
+            assert!(path["slot_waits"].as_u64() > Some(0), "{mode} {policy}: {report}");
+        }
+    }
+}
+
+#[test]
+fn bench_with_a_budget_says_who_holds_what_a_zone_waits_for() {
+    let dir = tempfile::tempdir().unwrap();
+    zonal(dir.path(), "create d --size 64M --zone-size 4M --zone-max-active 2");
+    zonal(dir.path(), "bench --device d --name=a --rw=write --zonemode=zbd --bs=64k --size=1z --io_size=1M");
+    zonal(
+        dir.path(),
+        "bench --device d --name=a --rw=write --zonemode=zbd --bs=64k --offset=1z --size=1z --io_size=1M",
+    );
+    let line = "bench --device d --budget wait,grace=10ms --name=b --rw=write --zonemode=zbd --ignore_zone_limits=1 \
+                --bs=64k --offset=5z --size=1z";
+    let output = command(dir.path(), line).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(FAILED), "{error}");
+    let told =
+        "zone 5: no open or active zone is left, and nothing under way will free one: zones 0 and 1 may";
+    assert!(error.contains(told), "{error}");
+    refused(dir.path(), "bench --device d --budget maybe --name=a --rw=read", USAGE);
+}
+
+#[test]
+fn bench_parks_writes_where_it_is_asked_to() {
+    let dir = tempfile::tempdir().unwrap();
+    zonal(dir.path(), "create d --size 16M --zone-size 4M");
+    // Nothing looks at zones: a random order within one, which comes right in the end.
+    let job =
+        "--write-mode per-zone --name=a --rw=randwrite --bs=64k --iodepth=64 --size=4M --output-format=json";
+    let output = command(dir.path(), &format!("bench --device d {job}")).output().unwrap();
+    assert_eq!(output.status.code(), Some(FAILED), "a write comes before its predecessor");
+    zonal(dir.path(), "reset d --all");
+    let report = zonal(dir.path(), &format!("bench --device d --park=4M,10s {job}"));
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert!(report["zonal"]["modes"][0]["statistics"]["parked"].as_u64() > Some(10), "{report}");
+    refused(dir.path(), "bench --device d --park=64k --name=a --rw=read", USAGE);
+}
+
+#[test]
 fn bench_reports_a_failing_job() {
     let dir = drive();
     // Without zonemode=zbd nothing looks at zones: the second pass meets full ones.

@@ -47,7 +47,7 @@ use std::time::SystemTime;
 use zonal_io::control::ControlServer;
 use zonal_io::device::{Device, DeviceInfo};
 use zonal_io::fault::{self, Fault};
-use zonal_io::volume::{SwitchError, Volume, VolumeOptions, WriteMode};
+use zonal_io::volume::{BudgetOptions, ParkOptions, SwitchError, Volume, VolumeOptions, WriteMode};
 
 /// Opens a device, once a write mode and once more where [`Reopen::Again`] asks for it.
 pub type Opener<'a> = dyn Fn() -> Result<Arc<dyn Device>, OpenerError> + 'a;
@@ -79,6 +79,10 @@ pub struct BenchOptions {
     pub merge: bool,
     /// Whether mode `pipelined` runs also where the device does not promise to keep the order of writes.
     pub force: bool,
+    /// How the drive's limits are kept; `None`: by the drive alone, as in a kernel.
+    pub budget: Option<BudgetOptions>,
+    /// How writes that come before their predecessors wait for them; `None`: they fail, as in a kernel.
+    pub park: Option<ParkOptions>,
     /// Show progress on standard error, if that is a terminal.
     pub progress: bool,
     /// Let other processes look into the open volume through a control socket.
@@ -95,6 +99,8 @@ impl BenchOptions {
             fault: None,
             merge: true,
             force: false,
+            budget: None,
+            park: None,
             progress: false,
             control: false,
         }
@@ -155,7 +161,14 @@ fn run_mode(
     let zones = prepare::zones(&*bare, &mut plan, zones_options)?;
     let volume = Arc::new(Volume::open(
         device,
-        VolumeOptions { mode, merge: options.merge, force: options.force, ..VolumeOptions::default() },
+        VolumeOptions {
+            mode,
+            merge: options.merge,
+            force: options.force,
+            budget: options.budget,
+            park: options.park,
+            ..VolumeOptions::default()
+        },
     )?);
     let control = options.control.then(|| ControlServer::start(volume.clone()));
     if let Some(Err(error)) = &control {

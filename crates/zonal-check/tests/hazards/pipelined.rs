@@ -16,7 +16,13 @@ fn ordered() -> DeviceInfo {
 }
 
 fn options(window: u32) -> VolumeOptions {
-    VolumeOptions { mode: Some(WriteMode::Pipelined), merge: false, window, ..VolumeOptions::default() }
+    VolumeOptions {
+        mode: Some(WriteMode::Pipelined),
+        merge: false,
+        window,
+        park: None,
+        ..VolumeOptions::default()
+    }
 }
 
 fn pipelined(window: u32) -> Rig {

@@ -215,7 +215,7 @@ fn item(name: &str) -> Option<Item<u32>> {
 }
 
 fn op(name: &str) -> Option<Op> {
-    [Op::ZoneReset, Op::ZoneFinish].into_iter().find(|o| o.name() == name)
+    [Op::ZoneReset, Op::ZoneFinish, Op::ZoneOpen, Op::ZoneClose].into_iter().find(|o| o.name() == name)
 }
 
 fn failed(words: &[&str]) -> Option<Failed<u32>> {

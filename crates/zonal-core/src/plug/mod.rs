@@ -23,11 +23,13 @@
 
 pub mod flight;
 mod item;
+mod park;
 mod queue;
 mod recovery;
 mod word;
 
 pub use item::{Item, Kind};
+pub use park::{Lot, ParkOptions};
 pub use queue::{Next, Queue, Resync};
 pub use recovery::{
     Addressed, Decision, ErrorClass, Failed, Ground, Position, ROUNDS_MAX, Verdict, decide, plan,

@@ -13,7 +13,9 @@
 //!    47   issuing  a write that others may join is on its way to the device: the next may not overtake it
 //! 48-55   epoch    changes with the write mode, so that nothing decided in another mode takes effect in this one
 //!    56   alone    the write in flight goes without company
-//! 57-63   zero
+//!    57   no slot  the zone may hold no open slot of the budget: it has to ask for one before it is written
+//!    58   parked   writes wait for their predecessors, or have waited; implies `waits`
+//! 59-63   zero
 //! ```
 
 use crate::error::RequestError;
@@ -30,6 +32,8 @@ const RECALLED: u64 = 1 << 46;
 const ISSUING: u64 = 1 << 47;
 const EPOCH_SHIFT: u32 = 48;
 const ALONE: u64 = 1 << 56;
+const NO_SLOT: u64 = 1 << 57;
+const PARKED: u64 = 1 << 58;
 
 /// Most native appends, or writes of a window, that one zone has in flight: what the word's field can count.
 pub const IN_FLIGHT_MAX: u32 = 255;
@@ -155,6 +159,20 @@ impl Word {
         self.0 & (RECALLED | RECOVERS) == 0
     }
 
+    /// Whether the zone may be written as far as the budget is concerned. Where there is none, every zone may.
+    ///
+    /// One without a slot has nothing in flight.
+    #[inline]
+    pub const fn has_slot(self) -> bool {
+        self.0 & NO_SLOT == 0
+    }
+
+    /// Whether the zone's [`Lot`](super::Lot) has to be looked at before its queue.
+    #[inline]
+    pub const fn has_parked(self) -> bool {
+        self.0 & PARKED != 0
+    }
+
     /// What the zone is.
     #[inline]
     pub const fn class(self) -> Class {
@@ -174,13 +192,13 @@ impl Word {
     /// Whether a command could go out now, as far as the word tells.
     #[inline]
     pub const fn is_issuable(self, rules: &Rules) -> bool {
-        self.waits() && !self.frozen() && (self.appending() || !self.brings_news(rules))
+        self.waits() && !self.frozen() && (self.appending() || !self.brings_news(rules.writes_in_flight_max))
     }
 
     /// Whether the end of something that is under way lets the zone go on; otherwise somebody who comes has to.
     #[inline]
-    pub const fn brings_news(self, rules: &Rules) -> bool {
-        self.in_flight() >= rules.writes_in_flight_max || self.0 & (ISSUING | ALONE) != 0
+    pub const fn brings_news(self, writes_in_flight_max: u32) -> bool {
+        self.in_flight() >= writes_in_flight_max || self.0 & (ISSUING | ALONE) != 0
     }
 
     /// Decides a write of `sectors` that has just arrived, in a zone that is not conventional.
@@ -188,10 +206,10 @@ impl Word {
     /// A write that cannot fit the zone whatever happens is refused here; one that is misplaced is refused only where
     /// nothing is in flight, since only then the pointer is certain to be what the write will meet. A write that joins
     /// others leaves the word [`Word::issuing`]: until [`Word::has_issued`] no other joins.
-    #[inline]
+    #[inline(always)]
     pub fn admit(self, kind: WriteKind, sectors: u32, rules: &Rules) -> Admission {
-        if self.0 & (WAITS | ISSUING | ALONE | (3 << CLASS_SHIFT)) != 0 {
-            return self.admit_unusual(rules.zone);
+        if self.0 & (WAITS | ISSUING | ALONE | NO_SLOT | (3 << CLASS_SHIFT)) != 0 {
+            return self.admit_unusual(kind, sectors, rules);
         }
         if self.in_flight() != 0 && !self.has_room(kind, rules) {
             return Admission::Wait;
@@ -210,7 +228,9 @@ impl Word {
             WriteKind::Append if rules.appends_in_flight_max > 0 => {
                 self.appending() && self.in_flight() < rules.appends_in_flight_max
             }
-            WriteKind::At(_) | WriteKind::Append => !self.appending() && !self.brings_news(rules),
+            WriteKind::At(_) | WriteKind::Append => {
+                !self.appending() && !self.brings_news(rules.writes_in_flight_max)
+            }
             WriteKind::Alone(_) => false,
         }
     }
@@ -223,12 +243,17 @@ impl Word {
     }
 
     #[cold]
-    fn admit_unusual(self, zone: ZoneIndex) -> Admission {
+    fn admit_unusual(self, kind: WriteKind, sectors: u32, rules: &Rules) -> Admission {
+        let zone = rules.zone;
         match self.class() {
             Class::ReadOnly => Admission::Refuse(RequestError::ZoneReadOnly { zone }),
             Class::Offline => Admission::Refuse(RequestError::ZoneOffline { zone }),
             Class::Conventional => Admission::Refuse(RequestError::Conventional { zone }),
-            Class::Sequential => Admission::Wait,
+            Class::Sequential if self.waits() || self.is_busy() => Admission::Wait,
+            // What cannot be written needs no slot to be refused.
+            Class::Sequential => {
+                self.place(kind, sectors, rules).map_or_else(Admission::Refuse, |_| Admission::Wait)
+            }
         }
     }
 
@@ -295,6 +320,31 @@ impl Word {
         Word(self.0 & !(0xFF << EPOCH_SHIFT) | (epoch as u64) << EPOCH_SHIFT)
     }
 
+    /// The word of a zone that has its slot.
+    #[inline]
+    pub const fn with_slot(self) -> Word {
+        Word(self.0 & !NO_SLOT)
+    }
+
+    /// The word of a zone that has no slot, or not any more. Nothing of it is in flight.
+    #[inline]
+    pub const fn without_slot(self) -> Word {
+        debug_assert!(!self.is_busy());
+        Word(self.0 | NO_SLOT)
+    }
+
+    /// The word of a zone where writes are parked. Implies waiting.
+    #[inline]
+    pub const fn with_parked(self) -> Word {
+        Word(self.0 | PARKED | WAITS)
+    }
+
+    /// The word of a zone where nothing is parked.
+    #[inline]
+    pub const fn without_parked(self) -> Word {
+        Word(self.0 & !PARKED)
+    }
+
     /// The word with `sectors` that were promised taken back.
     #[inline]
     pub(super) fn taken_back(self, sectors: u32) -> Word {
@@ -317,7 +367,7 @@ impl Word {
     }
 
     /// The word with one command fewer in flight.
-    #[inline]
+    #[inline(always)]
     pub fn completed(self) -> Word {
         assert!(self.in_flight() > 0, "completion without a command in flight");
         let left = self.0 - IN_FLIGHT_ONE;
@@ -370,6 +420,8 @@ impl std::fmt::Debug for Word {
             (self.recalled(), " recalled"),
             (self.issuing(), " issuing"),
             (self.0 & ALONE != 0, " alone"),
+            (!self.has_slot(), " no-slot"),
+            (self.has_parked(), " parked"),
         ] {
             if set {
                 f.write_str(name)?;

@@ -18,6 +18,7 @@
 
 #![allow(clippy::vec_box, reason = "requests and queues move between owners by pointer, not by copy")]
 
+mod budget;
 mod chain;
 pub(crate) mod channel;
 mod counters;
@@ -26,6 +27,7 @@ mod flight;
 mod issue;
 mod manage;
 mod mode;
+mod park;
 mod pending;
 mod pipelined;
 mod plugs;
@@ -39,6 +41,7 @@ mod token;
 mod turn;
 mod zone_lock;
 
+pub use budget::{BudgetOptions, BudgetStatus, CLASSES, SlotStatus};
 pub use channel::{Channel, TURN_MAX};
 pub use counters::Statistics;
 pub use driver::Driver;
@@ -47,6 +50,7 @@ pub(crate) use pending::{Merged, Pending};
 pub use plugs::{Condition, PlugStatus};
 pub(crate) use recovery::ReadBack;
 pub use request::{Completion, Request};
+pub use zonal_core::plug::ParkOptions;
 
 use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};
@@ -55,12 +59,14 @@ use crate::sync::{
     Arc, AtomicBool, Brief, CachePadded, Mutex, Ordering, Tally, WordTable, shard_of, waits_for,
 };
 use arrayvec::ArrayVec;
+use budget::Book;
 use channel::{Channels, begin_call, end_call};
 use counters::Counters;
 use crossbeam_queue::SegQueue;
 use flight::Recorder;
 use hashbrown::HashMap;
 use mode::Policy;
+use park::Parking;
 use quiesce::Quiesce;
 use reaper::Reapers;
 use recovery::Patients;
@@ -69,7 +75,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 use token::Token;
 use turn::Work;
-use zonal_core::plug::{Class, IN_FLIGHT_MAX, Queue, Rules, Word};
+use zonal_core::plug::{Class, IN_FLIGHT_MAX, Lot, Queue, Rules, Word};
 use zonal_core::{
     DeviceError, Nanos, Op, SECTOR_BYTES, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex,
 };
@@ -101,6 +107,11 @@ pub struct VolumeOptions {
     pub force: bool,
     /// In mode `zone-lock`, requests that may wait in the scheduler or be at the device; others wait outside.
     pub nr_requests: u32,
+    /// How the drive's limits of open and active zones are kept; `None`: by the drive alone. A drive without limits has no
+    /// budget, nor has mode `direct`.
+    pub budget: Option<BudgetOptions>,
+    /// How positional writes ahead of their zone's pointer wait for those before them; `None`: they fail.
+    pub park: Option<ParkOptions>,
 }
 
 impl Default for VolumeOptions {
@@ -112,6 +123,8 @@ impl Default for VolumeOptions {
             window: WINDOW,
             force: false,
             nr_requests: NR_REQUESTS,
+            budget: Some(BudgetOptions::default()),
+            park: Some(ParkOptions::default()),
         }
     }
 }
@@ -137,6 +150,14 @@ pub enum OpenError {
         zone: ZoneIndex,
         /// The contradiction.
         what: &'static str,
+    },
+    /// The budget's minimums and the device's limits contradict each other.
+    #[error("{device}: {error}")]
+    Budget {
+        /// Device name.
+        device: String,
+        /// The contradiction.
+        error: zonal_core::budget::BudgetError,
     },
     /// Mode `append` on a device without zone append.
     #[error("{device}: write mode append needs native zone append, which the device does not have")]
@@ -177,6 +198,9 @@ pub struct Volume {
     /// Something that concerns all zones waits and nothing of the kind is under way.
     quiesce_behind: AtomicBool,
     token: Token,
+    /// Kept where the drive has limits.
+    book: Option<Book>,
+    parking: Parking,
     zone_lock: Arc<ZoneLock>,
     patients: Patients,
     recorder: Recorder,
@@ -191,6 +215,8 @@ struct Shard {
     unused: Vec<u32>,
     /// The zone asked for last, and where its queue is: the usual next one too.
     last: (ZoneIndex, u32),
+    /// Writes that came before their predecessors.
+    lots: HashMap<u32, Box<Lot<Box<Pending>>>, BuildHasherDefault<ZoneHasher>>,
 }
 
 /// No zone has this index: a device's zones are counted in 32 bits.
@@ -198,7 +224,13 @@ const NO_ZONE: ZoneIndex = ZoneIndex(u32::MAX);
 
 impl Default for Shard {
     fn default() -> Shard {
-        Shard { index: HashMap::default(), queues: Vec::new(), unused: Vec::new(), last: (NO_ZONE, 0) }
+        Shard {
+            index: HashMap::default(),
+            queues: Vec::new(),
+            unused: Vec::new(),
+            last: (NO_ZONE, 0),
+            lots: HashMap::default(),
+        }
     }
 }
 
@@ -275,8 +307,16 @@ impl Volume {
             Err(_) => return Err(OpenError::NoAppend { device: info.name }),
         }
         let words = WordTable::new(info.geometry.zones());
+        let book = match options.budget.filter(|_| mode != WriteMode::Direct) {
+            Some(options) => Book::new(&info, options)
+                .map_err(|error| OpenError::Budget { device: info.name.clone(), error })?,
+            None => None,
+        };
         for_each_zone(&*device, |zone| {
-            let word = word_of(&info, zone)?;
+            let mut word = word_of(&info, zone)?;
+            if let Some(book) = &book {
+                word = book.adopt(zone, word, info.geometry.capacity_of(zone.zone));
+            }
             words.word(zone.zone.0).store(word.0, Ordering::Relaxed);
             Ok(())
         })?;
@@ -297,6 +337,8 @@ impl Volume {
             quiesce: Mutex::default(),
             quiesce_behind: AtomicBool::new(false),
             token: Token::default(),
+            book,
+            parking: Parking::new(options.park),
             zone_lock: ZoneLock::new(&info, options.nr_requests),
             patients: Patients::default(),
             recorder: Recorder::default(),
@@ -374,7 +416,11 @@ impl Volume {
         self.channels.backlog().deliver();
         self.next_quiesce(now);
         let mut deadline = None;
-        let mut progress = Progress::None;
+        // Before news comes in: those who were told the last time have had the opportunity to go on.
+        let mut progress = self.keep_budget(now, &mut deadline);
+        if self.look_after_parked(now, &mut deadline) == Progress::Some {
+            progress = Progress::Some;
+        }
         for queue in 0..self.info.queues {
             if self.reapers.begin(queue) {
                 deadline = earliest(deadline, self.reap(now, queue, &mut progress));
@@ -457,8 +503,12 @@ impl Volume {
 
     #[inline]
     fn rules(&self, zone: ZoneIndex) -> Rules {
-        let writes = if self.policy.is(WriteMode::Pipelined) { self.window } else { 1 };
-        Rules { writes_in_flight_max: writes, ..self.rules_one_by_one(zone) }
+        Rules { writes_in_flight_max: self.writes_in_flight_max(), ..self.rules_one_by_one(zone) }
+    }
+
+    #[inline]
+    fn writes_in_flight_max(&self) -> u32 {
+        if self.policy.is(WriteMode::Pipelined) { self.window } else { 1 }
     }
 
     /// The rules of the modes without a window.
@@ -483,7 +533,7 @@ impl Volume {
     }
 
     /// Replaces `old` unless another thread was faster.
-    #[inline]
+    #[inline(always)]
     fn exchange(&self, zone: ZoneIndex, old: Word, new: Word) -> Result<(), Word> {
         let word = self.words.word(zone.0);
         match word.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire) {

@@ -51,7 +51,7 @@ impl Volume {
                     }
                     Err(seen) => word = seen,
                 },
-                Admission::Refuse(e) => return self.refuse(slot, e),
+                Admission::Refuse(e) => return self.refuse_or_park(now, zone, kind, slot, e),
                 Admission::Wait => return self.queue_write(now, zone, kind, slot),
             }
         };

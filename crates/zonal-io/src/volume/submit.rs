@@ -5,12 +5,12 @@ use super::counters::Counter;
 use super::mode::WriteMode;
 use super::pending::{Owner, Pending, Split, Stage};
 use super::request::Request;
-use super::{Volume, turn::Work};
+use super::{Volume, budget::Slot, turn::Work};
 use crate::buffer::IoBuf;
 use crate::device::{Context, ContextKind, Output};
 use crate::sync::Arc;
 use std::ptr::NonNull;
-use zonal_core::plug::{Admission, Item, Kind, WriteKind};
+use zonal_core::plug::{Admission, Item, Kind, Word, WriteKind};
 use zonal_core::{Nanos, Op, RequestError, SECTOR_BYTES, Sector, Sectors, ZoneIndex};
 
 /// Which way a checked request goes.
@@ -169,8 +169,9 @@ impl Volume {
     fn check_management(&self, request: &Pending) -> Result<Route, RequestError> {
         self.check_range(request.sector, 1)?;
         let zone = self.zone_at_its_start(request.sector)?;
+        // Opens and closes are the device's alone, unless somebody keeps account of them.
         let moves_pointer = matches!(request.op, Op::ZoneReset | Op::ZoneFinish);
-        let plugged = moves_pointer && !self.policy.is(WriteMode::Direct);
+        let plugged = (moves_pointer || self.book.is_some()) && !self.policy.is(WriteMode::Direct);
         Ok(if plugged { Route::Manage(zone) } else { Route::Plain })
     }
 
@@ -234,7 +235,7 @@ impl Volume {
     }
 
     /// Whether one more successful command completes the request, and nothing but its caller has to hear of it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn ends_with_this_command(&self, p: &Pending) -> bool {
         p.stage == Stage::Main
             && p.done == 0
@@ -265,7 +266,7 @@ impl Volume {
                     }
                     Err(seen) => word = seen,
                 },
-                Admission::Refuse(e) => return self.refuse(slot, e),
+                Admission::Refuse(e) => return self.refuse_or_park(now, zone, kind, slot, e),
                 Admission::Wait => return self.queue_write(now, zone, kind, slot),
             }
         };
@@ -294,7 +295,14 @@ impl Volume {
             return self.queue_write(now, zone, kind, slot);
         }
         let pending = one(slot);
-        let word = self.load(zone);
+        let mut word = self.load(zone);
+        if !word.has_slot()
+            && !word.waits()
+            && matches!(word.admit(kind, pending.sectors, &self.rules(zone)), Admission::Wait)
+            && let Slot::Has(next) = self.claim_slot(now, zone, word, pending)
+        {
+            word = next;
+        }
         match word.admit(kind, pending.sectors, &self.rules(zone)) {
             Admission::Issue(next, at) if self.exchange(zone, word, next).is_ok() => {
                 self.place(zone, at, pending);
@@ -306,7 +314,7 @@ impl Volume {
             }
             Admission::Refuse(e) => {
                 self.pass_token(now);
-                self.refuse(slot, e)
+                self.refuse_or_park(now, zone, kind, slot, e)
             }
             _ => {
                 let fate = self.queue_write(now, zone, kind, slot);
@@ -338,7 +346,8 @@ impl Volume {
         match self.issue(now, slot) {
             None => Fate::Later,
             Some(Ok(Output::Done))
-                if single(slot).is_some_and(|p| self.ends_with_this_command(p))
+                if let Some(p) = single(slot)
+                    && self.ends_with_this_command(p)
                     && self.complete_unqueued(zone) =>
             {
                 if has_token {
@@ -394,30 +403,18 @@ impl Volume {
         let kind = self.with_company(kind, pending);
         let mut shard = self.shard(zone).lock();
         let mut word = self.load(zone);
-        // With a token it is not this thread that issues.
-        let may_issue = !self.policy.is(WriteMode::Qd1);
-        let mut rules = self.rules(zone);
         // While the zone waits, its word is this thread's and stays as it is.
-        while !word.waits() {
-            let (next, issued_at) = match word.admit(kind, pending.sectors, &rules) {
-                Admission::Refuse(e) => {
-                    drop(shard);
-                    return self.refuse(slot, e);
-                }
-                Admission::Issue(next, at) if may_issue => (next, Some(at)),
-                _ if pending.nowait => break,
-                _ => (word.waiting(), None),
-            };
-            match (self.exchange(zone, word, next), issued_at) {
-                (Ok(()), Some(at)) => {
+        if !word.waits() {
+            match self.decide_again(now, zone, kind, word, pending) {
+                Again::Wait(seen) => word = seen,
+                Again::Issue(at) => {
                     drop(shard);
                     self.place(zone, at, pending);
                     return self.issue_admitted(now, zone, slot);
                 }
-                (Ok(()), None) => word = next,
-                (Err(seen), _) => {
-                    word = seen;
-                    rules = self.rules(zone);
+                Again::Refuse(error) => {
+                    drop(shard);
+                    return self.refuse(slot, error);
                 }
             }
         }
@@ -440,10 +437,53 @@ impl Volume {
         drop(shard);
         self.counters.line().add(Counter::Queued, 1);
         // Where a write has to end first, its end brings the queue on; otherwise nobody may be left to do it.
-        if !word.brings_news(&rules) && !word.frozen() {
+        if !word.brings_news(self.writes_in_flight_max()) && !word.frozen() {
             self.kick(now, zone);
         }
         Fate::Later
+    }
+
+    /// What becomes of a write whose zone does not wait, under the shard's lock. If it waits, its zone does from here on,
+    /// unless the write may not.
+    #[inline(never)]
+    fn decide_again(
+        &self,
+        now: Nanos,
+        zone: ZoneIndex,
+        kind: WriteKind,
+        mut word: Word,
+        pending: &Pending,
+    ) -> Again {
+        // With a token it is not this thread that issues.
+        let may_issue = !self.policy.is(WriteMode::Qd1);
+        let mut rules = self.rules(zone);
+        while !word.waits() {
+            let (next, issued_at) = match word.admit(kind, pending.sectors, &rules) {
+                Admission::Refuse(e) if self.parks(&e, pending).is_some() => (word.waiting(), None),
+                Admission::Refuse(e) => return Again::Refuse(e),
+                Admission::Issue(next, at) if may_issue => (next, Some(at)),
+                Admission::Wait if !word.has_slot() => match self.claim_slot(now, zone, word, pending) {
+                    Slot::Has(next) | Slot::Raced(next) => {
+                        word = next;
+                        continue;
+                    }
+                    Slot::Denied(e) => return Again::Refuse(e),
+                    Slot::Waits if pending.nowait => break,
+                    Slot::Waits => (word.waiting(), None),
+                },
+                _ if pending.nowait => break,
+                _ => (word.waiting(), None),
+            };
+            match (self.exchange(zone, word, next), issued_at) {
+                (Ok(()), Some(at)) => return Again::Issue(at),
+                (Ok(()), None) => word = next,
+                (Err(seen), _) => {
+                    word = seen;
+                    rules = self.rules(zone);
+                }
+            }
+        }
+        Again::Wait(word)
     }
 
     /// Sends a request that spans zones as one part a zone, in ascending order.
@@ -479,6 +519,15 @@ impl Volume {
     pub(super) fn kick(&self, now: Nanos, zone: ZoneIndex) {
         self.run(now, Work::Kick(zone));
     }
+}
+
+/// What the second look at a write comes to.
+enum Again {
+    /// It waits behind this word, or would have to.
+    Wait(Word),
+    /// It goes out, to this offset.
+    Issue(u32),
+    Refuse(RequestError),
 }
 
 /// The request in `slot`, unless it became something else on the way to the device.

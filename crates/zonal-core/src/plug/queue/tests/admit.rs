@@ -4,7 +4,7 @@ use super::*;
 
 const TABLE: &str = include_str!("../../../../tests/data/plug-admit.txt");
 
-const COLUMNS: [&str; 18] = [
+const COLUMNS: [&str; 21] = [
     "idle 0",
     "idle 8",
     "idle 16",
@@ -23,6 +23,9 @@ const COLUMNS: [&str; 18] = [
     "issuing 8x1",
     "issuing 8x0",
     "alone 8x1",
+    "noslot 0",
+    "noslot 8",
+    "noslot 16",
 ];
 
 fn column(name: &str) -> Word {
@@ -40,7 +43,9 @@ fn column(name: &str) -> Word {
             let (kind, state) = name.split_once(' ').unwrap();
             let (pointer, in_flight) = state.split_once('x').unwrap_or((state, "1"));
             let in_flight = if kind == "idle" { 0 } else { in_flight.parse().unwrap() };
-            word(pointer.parse().unwrap(), in_flight, kind == "native")
+            let in_flight = if kind == "noslot" { 0 } else { in_flight };
+            let word = word(pointer.parse().unwrap(), in_flight, kind == "native");
+            if kind == "noslot" { word.without_slot() } else { word }
         }
     }
 }
