@@ -8,7 +8,7 @@ MINUTES ?= 10
 # Seconds that `make fuzz` spends on each target.
 SECONDS ?= 60
 
-.PHONY: help setup build fio lint test run bench instructions soak fuzz clean
+.PHONY: help setup build fio lint test run bench experiments instructions soak fuzz clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -36,6 +36,9 @@ run: setup build ## The main job: fio's zoned examples and a verified load on an
 
 bench: setup build ## Measure the speed and memory of the write path; table and JSON in out/
 	scripts/bench.sh
+
+experiments: setup build ## Make the published experiments of experiments/ again; tables beside the published figures, in out/
+	scripts/experiments.sh
 
 instructions: setup ## Count the instructions of a write and a read; more than docs/instructions says is an error; needs valgrind
 	scripts/instructions.sh

@@ -1,12 +1,16 @@
 //! The locks and atomics of this crate, in one place, so that a model checker can stand in for them.
 
 mod brief;
+mod slot;
+mod watched;
 
-pub use brief::Brief;
+pub use brief::{Brief, waits_for};
 pub use crossbeam_utils::CachePadded;
 pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+pub(crate) use slot::{slot_if_any, thread_slot};
 pub use std::sync::Arc;
 pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+pub use watched::{Tally, Watched};
 
 /// Multiplier that spreads zones over a table: odd, so that it permutes any power-of-two table, and such that neighbours
 /// and power-of-two strides land on different cache lines.

@@ -8,7 +8,7 @@
 //! Only for sections that call nothing of a caller, allocate seldom and never sleep.
 
 use lock_api::GuardSend;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Looks before a waiter yields: some microseconds, many times a section.
@@ -26,11 +26,19 @@ pub type Brief<T> = lock_api::Mutex<RawBrief, T>;
 /// What [`Brief`] locks with.
 pub struct RawBrief {
     held: AtomicBool,
+    /// How often it was found taken; wraps. Changed by the holder only, so without a locked operation.
+    waits: AtomicU32,
+}
+
+/// How often `lock` was found taken by who had to have it. Wraps.
+pub fn waits_for<T>(lock: &Brief<T>) -> u32 {
+    // SAFETY: it is neither locked nor unlocked here.
+    unsafe { lock.raw() }.waits.load(Ordering::Relaxed)
 }
 
 // SAFETY: `held` goes from false to true in one locked operation, so it has one holder, and only that one sets it back.
 unsafe impl lock_api::RawMutex for RawBrief {
-    const INIT: RawBrief = RawBrief { held: AtomicBool::new(false) };
+    const INIT: RawBrief = RawBrief { held: AtomicBool::new(false), waits: AtomicU32::new(0) };
 
     type Guard = GuardSend;
 
@@ -71,6 +79,7 @@ impl RawBrief {
         loop {
             // A look does not take the line away from the holder, a try would.
             if !self.held.load(Ordering::Relaxed) && self.take() {
+                self.waits.store(self.waits.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
                 return;
             }
             looks += 1;
@@ -109,6 +118,7 @@ mod tests {
             drop(held);
             assert_eq!(waiter.join().expect("the waiter ends"), 0);
         });
+        assert_eq!(waits_for(&lock), 1, "once it was free, once it was taken");
     }
 
     /// How often a thread has given its processor away because it had nothing to do.

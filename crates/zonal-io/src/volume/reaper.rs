@@ -7,8 +7,7 @@
 //! It is a hint and no lock: whoever is at it may have lost its processor, or be in a completion function that takes its
 //! time. Others hold back a few times only, and then reap side by side with it.
 
-use super::counters::thread_slot;
-use crate::sync::{AtomicUsize, CachePadded, Ordering};
+use crate::sync::{AtomicUsize, CachePadded, Ordering, thread_slot};
 use std::cell::Cell;
 
 /// How often in a row a thread holds back.
