@@ -12,11 +12,12 @@ use super::pending::Pending;
 use super::turn::{Event, Stack, Turn};
 use super::{Shard, Volume};
 use crate::device::Context;
+use crate::sync::IS_MODEL;
 use zonal_core::plug::{Item, Kind, Rules, Word};
 use zonal_core::{Nanos, Op, RequestError, ZoneIndex};
 
 /// Most writes that follow one: long enough to make the lock cheap, short enough for a zone's turn to end.
-pub(super) const CHAIN_MAX: usize = 16;
+pub(super) const CHAIN_MAX: usize = if IS_MODEL { 2 } else { 16 };
 
 impl Volume {
     /// Hangs on the write in `first`, which is about to go out, those that may follow it. Returns the zone's word.

@@ -1,6 +1,6 @@
 //! Live counters, cheap enough for the hot path: a thread adds to a line of its own, without a locked operation.
 
-use crate::sync::{AtomicU64, CachePadded, Ordering};
+use crate::sync::{CachePadded, Ordering, Tally, local};
 use std::cell::Cell;
 use std::sync::Mutex;
 
@@ -56,7 +56,7 @@ counters! {
 }
 
 pub(crate) struct Counters {
-    lines: Box<[CachePadded<[AtomicU64; COUNTERS]>]>,
+    lines: Box<[CachePadded<[Tally; COUNTERS]>]>,
 }
 
 impl Counters {
@@ -86,7 +86,7 @@ impl Counters {
 
 /// One thread's counters.
 pub(crate) struct Line<'a> {
-    counters: &'a [AtomicU64; COUNTERS],
+    counters: &'a [Tally; COUNTERS],
     own: bool,
 }
 
@@ -108,7 +108,7 @@ static SLOTS: Mutex<(Vec<usize>, usize)> = Mutex::new((Vec::new(), 0));
 
 const UNASSIGNED: usize = usize::MAX;
 
-thread_local! {
+local! {
     // Apart from the guard, so that the hot path reads a plain cell.
     static SLOT: Cell<usize> = const { Cell::new(UNASSIGNED) };
     static GUARD: SlotGuard = SlotGuard::take();

@@ -50,11 +50,12 @@ pub use request::{Completion, Request};
 use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};
 use crate::device::{Command, CommandResult, Context, Device, DeviceInfo, Output, Submitted};
-use crate::sync::{Arc, AtomicBool, Brief, CachePadded, Mutex, Ordering, WordTable, shard_of};
+use crate::sync::{
+    Arc, AtomicBool, Brief, CachePadded, IS_MODEL, Mutex, Ordering, SegQueue, WordTable, shard_of,
+};
 use arrayvec::ArrayVec;
 use channel::{Channels, begin_call, end_call};
 use counters::Counters;
-use crossbeam_queue::SegQueue;
 use flight::Recorder;
 use hashbrown::HashMap;
 use mode::Policy;
@@ -72,7 +73,7 @@ use zonal_core::{
 };
 use zone_lock::{NR_REQUESTS, ZoneLock};
 
-const SHARD_BITS: u32 = 6;
+const SHARD_BITS: u32 = if IS_MODEL { 1 } else { 6 };
 
 /// Queues that a shard keeps for reuse.
 const SPARE_QUEUES_MAX: usize = 16;

@@ -12,6 +12,7 @@ use super::pending::{Merged, Pending, Stage};
 use super::recovery::Lost;
 use super::submit::{one, take_one};
 use crate::device::{CommandResult, Context, ContextKind, Output};
+use crate::sync::local;
 use arrayvec::ArrayVec;
 use std::cell::Cell;
 use zonal_core::plug::{Item, Kind, Next, Queue, Word, WriteKind};
@@ -113,7 +114,7 @@ fn end_done(p: Box<Pending>) {
     }
 }
 
-thread_local! {
+local! {
     /// The last merged command's memory, for the next one.
     static SPARE: Cell<Option<Box<Merged>>> = const { Cell::new(None) };
 }
