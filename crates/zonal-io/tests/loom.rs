@@ -8,17 +8,16 @@
 mod threads;
 
 use loom::thread::spawn;
-use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use threads::{Answers, Bench, append};
+use threads::{Answers, Bench, append, number};
 use zonal_core::{Nanos, Op, Sector};
 use zonal_io::buffer::BufferPool;
 use zonal_io::data::Data;
 use zonal_io::device::{Command, Context, Device, Submitted};
 use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Null};
-use zonal_io::sync::model::{Canary, SpinBrief, with_canary};
+use zonal_io::sync::model::{Canary, SpinBrief};
 use zonal_io::volume::{Request, WriteMode};
 
 /// Times that a schedule takes the processor away from a thread that could go on.
@@ -41,36 +40,17 @@ fn explore(preemptions: usize, model: fn()) -> usize {
     schedules.load(Ordering::Relaxed)
 }
 
-/// Set for a process that runs one model with one thing broken: its name.
-const CANARY: &str = "ZONAL_CANARY";
-
-/// Shows that a model holds, and that it would not if one of the `canaries` were true. These run in processes of their own:
-/// a schedule that is stopped in the middle takes its process along.
+/// Shows that a model holds, and that it would not if one of the `canaries` were true.
 fn prove(test: &str, preemptions: usize, model: fn(), canaries: &[Canary]) {
-    let preemptions =
-        std::env::var("ZONAL_PREEMPTIONS").map_or(preemptions, |n| n.parse().expect("a number"));
-    if let Ok(name) = std::env::var(CANARY) {
-        let canary = canaries.iter().find(|c| format!("{c:?}") == name).expect("a canary of this model");
-        with_canary(*canary, || explore(preemptions, model));
+    let preemptions = number("ZONAL_PREEMPTIONS").map_or(preemptions, |n| n as usize);
+    if threads::is_canary(canaries, || _ = explore(preemptions, model)) {
         return;
     }
     let begin = Instant::now();
     let schedules = explore(preemptions, model);
     println!("{test}: {schedules} schedules, up to {preemptions} preemptions, {:.1?}", begin.elapsed());
     assert!(schedules > 10, "{test}: its threads do not meet");
-    for canary in canaries {
-        let child = process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", test, "--nocapture"])
-            .env(CANARY, format!("{canary:?}"))
-            .env("RUST_BACKTRACE", "0")
-            .output()
-            .unwrap();
-        assert!(!child.status.success(), "{test}: nobody saw that {canary:?} is broken");
-        let said = String::from_utf8_lossy(&child.stderr);
-        let mut lines = said.lines().skip_while(|l| !l.contains("panicked at"));
-        let what = lines.nth(1).expect("a model that finds something says what");
-        println!("{test}: {canary:?} found: {what}");
-    }
+    canaries.iter().for_each(|&canary| threads::find(test, canary));
 }
 
 /// Lets all threads run on a bench, the last one here, then lets it finish.
@@ -161,7 +141,7 @@ fn zone_of_two_writers_completed_by_a_third_hands_every_write_on() {
 fn zones_left_on_the_ready_list_go_on() {
     prove(
         "zones_left_on_the_ready_list_go_on",
-        PREEMPTIONS - 1,
+        PREEMPTIONS,
         || {
             let bench = Bench::new(WriteMode::PerZone, 2, Answers::AtOnce);
             together(
@@ -172,8 +152,8 @@ fn zones_left_on_the_ready_list_go_on() {
                         let channel = b.channel();
                         b.submit(&channel, 1, append(0, 1));
                         b.submit(&channel, 2, append(1, 1));
+                        poll(b);
                     },
-                    poll,
                 ],
             );
             bench.check_appends(1);
@@ -201,7 +181,7 @@ fn token_of_three_writers_in_two_zones_is_passed_on() {
                     },
                 ],
             );
-            assert_eq!(bench.drive.pointers(), [2, 1]);
+            assert_eq!(bench.pointers(), [2, 1]);
         },
         &[Canary::Open],
     );

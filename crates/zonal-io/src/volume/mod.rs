@@ -40,7 +40,7 @@ mod zone_lock;
 
 pub use channel::{Channel, TURN_MAX};
 pub use counters::Statistics;
-pub use driver::Driver;
+pub use driver::{Driver, drive};
 pub use mode::{SwitchError, UnknownMode, WriteMode};
 pub(crate) use pending::{Merged, Pending};
 pub use plugs::{Condition, PlugStatus};

@@ -58,7 +58,7 @@ pub(crate) struct Pending {
 }
 
 /// Unused requests that a thread keeps. More come together where one thread submits and another completes.
-const SPARES_MAX: u32 = if IS_MODEL { 0 } else { 256 };
+const SPARES_MAX: u32 = if IS_MODEL { 1 } else { 256 };
 
 local! {
     /// The first unused request of this thread, owned. Without a destructor, so that the hot path reads a plain cell.

@@ -536,7 +536,9 @@ impl Volume {
             Event::Kick | Event::Turn => self.load(zone),
             Event::Completed => self.change(zone, Word::completed),
             Event::Broken(behind) => {
-                let word = self.change(zone, Word::completed);
+                // Somebody who found the queue empty while the chain went on may have let the zone stop waiting. Nobody may
+                // come between the end of this write and the return of those that were to follow it.
+                let word = self.change(zone, |w| w.completed().waiting());
                 self.unchain(zone, word, behind, shard, turn)
             }
             Event::Failed(lost) => self.keep_failed(zone, lost, shard, turn),

@@ -63,11 +63,6 @@ impl Drive {
         let state = State { zones, finished: VecDeque::new(), one_write: mode == WriteMode::Qd1 };
         Drive { info, answers, state: Mutex::new(state) }
     }
-
-    /// Where each zone stands.
-    pub fn pointers(&self) -> Vec<u64> {
-        self.state.lock().zones.iter().map(|z| z.pointer).collect()
-    }
 }
 
 impl State {
@@ -77,6 +72,7 @@ impl State {
             Op::Write => self.write(info, zone, command),
             Op::Append => return Ok(Output::Appended(self.append(info, zone, command))),
             Op::ZoneReset => self.reset(zone.0 as usize),
+            Op::ZoneFinish => self.finish(zone.0 as usize),
             Op::ResetAll => (0..self.zones.len()).for_each(|z| self.reset(z)),
             Op::Report => return Ok(Output::Zones(self.report(info, zone, command.sectors))),
             Op::Read | Op::Flush => {}
@@ -108,6 +104,11 @@ impl State {
     fn reset(&mut self, zone: usize) {
         assert_eq!(self.zones[zone].writes, 0, "a reset of zone {zone} with writes at the device");
         self.zones[zone].pointer = 0;
+    }
+
+    fn finish(&mut self, zone: usize) {
+        assert_eq!(self.zones[zone].writes, 0, "a finish of zone {zone} with writes at the device");
+        self.zones[zone].pointer = ZONE;
     }
 
     fn report(&self, info: &DeviceInfo, first: ZoneIndex, zones: u32) -> Box<[ZoneDescriptor]> {

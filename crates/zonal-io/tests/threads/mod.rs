@@ -5,13 +5,50 @@ pub mod drive;
 pub use drive::{Answers, Drive};
 
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 use zonal_core::{Nanos, Sector, ZoneIndex};
 use zonal_io::buffer::IoBuf;
 use zonal_io::device::{Device, Output};
-use zonal_io::sync::model::pause;
-use zonal_io::volume::{Channel, Completion, Request, Volume, VolumeOptions, WriteMode};
+use zonal_io::sync::model::{Canary, pause, with_canary};
+use zonal_io::volume::{Channel, Completion, Request, Volume, VolumeOptions, WriteMode, report};
+
+/// Set for a process that runs one model with one thing broken: its name.
+const CANARY: &str = "ZONAL_CANARY";
+
+/// Whether this process is there to find one of the `canaries`; if so, runs `model` with it.
+pub fn is_canary(canaries: &[Canary], model: impl FnOnce()) -> bool {
+    let Ok(name) = std::env::var(CANARY) else { return false };
+    let canary = canaries.iter().find(|c| format!("{c:?}") == name).expect("a canary of this model");
+    with_canary(*canary, model);
+    true
+}
+
+/// Runs `test` again with a canary, which it has to find, in a process of its own: a schedule that is stopped in the middle
+/// takes its process along.
+pub fn find(test: &str, canary: Canary) {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(CANARY, format!("{canary:?}"))
+        .env("RUST_BACKTRACE", "0")
+        .output()
+        .unwrap();
+    assert!(!child.status.success(), "{test}: nobody saw that {canary:?} is broken");
+    let said = String::from_utf8_lossy(&child.stderr);
+    let mut lines = said.lines().skip_while(|l| !l.contains("panicked at"));
+    let what = lines.nth(1).expect("a model that finds something says what");
+    println!("{test}: {canary:?} found: {what}");
+}
+
+/// A number from the environment.
+pub fn number(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value}")))
+}
+
+/// Polls after which a volume that still has something to do has more than it was given.
+const POLLS_MAX: usize = 1000;
 
 /// Bytes for any request of a model. No drive of theirs looks at them.
 static BYTES: [u64; 512] = [0; 512];
@@ -68,8 +105,6 @@ impl Ends {
 pub struct Bench {
     /// The volume.
     pub volume: Volume,
-    /// Its drive.
-    pub drive: Arc<Drive>,
     /// What ended.
     pub ends: Ends,
 }
@@ -77,11 +112,14 @@ pub struct Bench {
 impl Bench {
     /// Over a drive with so many sequential zones.
     pub fn new(mode: WriteMode, zones: u32, answers: Answers) -> Arc<Bench> {
-        let drive = Arc::new(Drive::new(mode, zones, answers));
-        let device: Arc<dyn Device> = drive.clone();
+        Bench::over(Arc::new(Drive::new(mode, zones, answers)), mode)
+    }
+
+    /// Over any drive.
+    pub fn over(device: Arc<dyn Device>, mode: WriteMode) -> Arc<Bench> {
         let options = VolumeOptions { mode: Some(mode), merge: false, ..VolumeOptions::default() };
         let volume = Volume::open(device, options).unwrap();
-        Arc::new(Bench { volume, drive, ends: Ends::default() })
+        Arc::new(Bench { volume, ends: Ends::default() })
     }
 
     /// A channel that notes its ends.
@@ -105,11 +143,10 @@ impl Bench {
     /// Polls until every request has ended. Nobody else may be at it, so a poll that brings nothing, though nothing is at
     /// the device, means that something is stuck.
     pub fn finish(&self) {
-        for _ in 0..100 {
-            let due = self.volume.poll(Nanos(0));
-            if due.is_none() {
-                break;
-            }
+        let mut now = Nanos(0);
+        for _ in 0..POLLS_MAX {
+            let Some(due) = self.volume.poll(now) else { break };
+            now = now.max(due);
             pause();
         }
         assert_eq!(self.ends.left(), 0, "stuck: {:?}", self.volume.plugs());
@@ -121,15 +158,27 @@ impl Bench {
         for plug in self.volume.plugs() {
             assert_eq!((plug.flags, plug.pending), (0, 0), "{plug}");
         }
-        for (zone, pointer) in self.drive.pointers().into_iter().enumerate() {
+        for (zone, pointer) in self.pointers().into_iter().enumerate() {
             let ours = self.volume.write_pointer(ZoneIndex(zone as u32)).expect("a sequential zone");
             assert_eq!(ours.0 - start(zone as u32).0, pointer, "pointer of zone {zone}");
         }
     }
 
+    /// Where the drive says that each zone stands. Only once nothing is at it.
+    pub fn pointers(&self) -> Vec<u64> {
+        let zones = report(&**self.volume.device(), Sector(0), u32::MAX).expect("an idle drive answers");
+        zones.iter().map(|z| z.write_pointer.map_or(drive::ZONE, |p| p.0 - z.start.0)).collect()
+    }
+
+    /// Successful appends: their numbers, ascending, and where they went.
+    pub fn appended(&self) -> Vec<(u64, u64)> {
+        let ends = self.ends.all();
+        ends.iter().filter_map(|(token, end)| appended(end).map(|at| (*token, at))).collect()
+    }
+
     /// That successful appends lie side by side.
     pub fn check_appends(&self, sectors: u64) {
-        let mut at: Vec<u64> = self.ends.all().iter().filter_map(|(_, end)| appended(end)).collect();
+        let mut at: Vec<u64> = self.appended().into_iter().map(|(_, at)| at).collect();
         at.sort_unstable();
         let gaps = at.windows(2).filter(|w| w[1] - w[0] != sectors && w[1] % drive::ZONE != 0).count();
         assert_eq!(gaps, 0, "{at:?}");

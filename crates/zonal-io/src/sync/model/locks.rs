@@ -51,7 +51,8 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// For `parking_lot::Condvar`. Its sleepers know no time: one that is not woken sleeps for ever, which a checker reports.
+/// For `parking_lot::Condvar`. Under `loom`, which reports who sleeps for ever, no time passes: whoever is not woken is not
+/// heard of again. Under `shuttle` it is always over: a driver counts on that, and nobody may count on more.
 #[derive(Debug)]
 pub struct Condvar(checker::sync::Condvar);
 
@@ -74,9 +75,15 @@ impl Condvar {
         guard.0 = Some(self.0.wait(inner).unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The same, whatever the time.
+    /// Sleeps until it is woken or the time is over.
     #[track_caller]
     pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: Duration) {
+        #[cfg(feature = "shuttle")]
+        {
+            let _ = guard;
+            super::pause();
+        }
+        #[cfg(feature = "loom")]
         self.wait(guard);
     }
 
@@ -215,10 +222,11 @@ impl<T: Copy> SpinBrief<T> {
     }
 
     fn change_held(&self, change: impl FnOnce(T) -> T) {
-        let access = self.value.access();
-        // SAFETY: the lock is held; `access` tells the checker, who stops where that is not enough.
-        unsafe { *access.get() = change(*access.get()) };
-        drop(access);
+        {
+            let access = self.value.access();
+            // SAFETY: the lock is held; `access` tells the checker, who stops where that is not enough.
+            unsafe { *access.get() = change(*access.get()) };
+        }
         self.raw.unlock();
     }
 }
