@@ -71,11 +71,12 @@ verified=$(sed -n 's/^Verify.*: \([0-9]*\) blocks.*/\1/p' "$out/verify.txt")
 [ "${verified:-0}" -gt 0 ] || fail "nothing was verified"
 
 # A small drive in memory: pages that the machine has not touched before would cost more than the write path.
-for device in null:size=64G,zone_size=256M,complete=poll ram:size=256M,zone_size=16M; do
+for device in null:size=64G,zone_size=256M,complete=poll,preserves_write_order=1 \
+    ram:size=256M,zone_size=16M,preserves_write_order=1; do
     kind=${device%%:*}
     step "Write modes on $device"
     echo "  4 KiB writes for $runtime s each: sequential at depth 16; to random zones at depth 8 from two threads"
-    bench "modes-$kind" --device "$device" --write-mode direct,per-zone,append \
+    bench "modes-$kind" --device "$device" --write-mode direct,zone-lock,per-zone,qd1,pipelined,append \
         --zonemode=zbd --bs=4k --time_based --runtime=${runtime}s --thread --size=8z --max_open_zones=8 \
         --name=sequential --rw=write --iodepth=16 \
         --name=random --stonewall --rw=randwrite --iodepth=8 --numjobs=2 --group_reporting

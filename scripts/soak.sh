@@ -62,8 +62,8 @@ storm() {
             >"$out/soak-storm.txt" 2>&1 || bad=1
         at=$((at + 1))
     done
-    # A round: three modes, two ways to complete, with and without zeroes, three threads of 20,000 requests.
-    row storm "$(grouped $(((at - seed) * 12 * 60000))) requests" "$seed..$at" $bad
+    # A round: six modes, two ways to complete, with and without zeroes, three threads of 20,000 requests.
+    row storm "$(grouped $(((at - seed) * 24 * 60000))) requests" "$seed..$at" $bad
 }
 
 random() {
@@ -112,13 +112,14 @@ pick_load() {
     pick jobs 1 2 4
     pick io_size 8M 32M 64M
     pick max_open 4 8
-    pick mode per-zone per-zone append direct
+    pick mode per-zone per-zone append direct zone-lock qd1 pipelined
     [ "$open" = 4 ] && max_open=4
     # Without native append there is no mode for it.
     [ "$append" = 0 ] && [ "$mode" = append ] && mode=per-zone
     create=(create "$image" --size 512M --zone-size 16M --zone-capacity "$capacity" --zone-nr-conv "$conventional"
         --zone-max-open "$open" --zone-append-max-sectors "$append" --personality "$personality")
-    load=(bench --device "$image" --name=soak --randseed="$number" --thread --group_reporting
+    # An image promises no order; recovery has to put up with what that does to a window.
+    load=(bench --force --device "$image" --name=soak --randseed="$number" --thread --group_reporting
         --zonemode=zbd --verify=crc32c --offset=8z --size=24z --rw="$rw" --bs="$bs" --iodepth="$depth"
         --numjobs="$jobs" --io_size="$io_size" --max_open_zones="$max_open" --write-mode "$mode")
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use zonal_core::{DeviceError, RequestError, Sector};
-use zonal_io::volume::OpenError;
+use zonal_io::volume::{OpenError, SwitchError};
 
 /// An error of whoever opens devices.
 pub type OpenerError = Box<dyn std::error::Error + Send + Sync>;
@@ -60,6 +60,12 @@ pub enum BenchError {
         job: String,
         /// What does not fit.
         error: PlanError,
+    },
+    /// Mode `pipelined` on a device that does not promise to keep the order of writes.
+    #[error("{device}: {}; --force runs it all the same", SwitchError::NoOrder)]
+    NoOrder {
+        /// Device name.
+        device: String,
     },
     /// Blocks are to be verified on a device that keeps none.
     #[error("job {job}: verify needs a device that keeps data, and {device} does not")]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use zonal_core::{Nanos, Op, RequestError, SECTOR_BYTES, Sector, ZoneIndex};
 use zonal_io::buffer::IoBuf;
-use zonal_io::device::{DeviceInfo, Output};
+use zonal_io::device::{Device, DeviceInfo, Output};
 use zonal_io::volume::{Channel, Completion, PlugStatus, Request, Volume, VolumeOptions, WriteMode};
 
 /// How a request ended.
@@ -51,11 +51,17 @@ pub fn tags(bytes: &[u8]) -> Vec<(u64, u64)> {
 }
 
 impl Rig {
-    /// A volume in `mode`, merging, on a device with this description.
+    /// A volume in `mode`, merging and parking nothing, on a device with this description, whatever order that promises.
     pub fn new(info: DeviceInfo, mode: WriteMode) -> Rig {
         Rig::on(
             Arc::new(Script::new(info)),
-            VolumeOptions { mode: Some(mode), merge: true, ..VolumeOptions::default() },
+            VolumeOptions {
+                mode: Some(mode),
+                merge: true,
+                force: true,
+                park: None,
+                ..VolumeOptions::default()
+            },
         )
     }
 
@@ -66,8 +72,18 @@ impl Rig {
 
     /// As [`Rig::on`], with the volume made ready by `prepare`.
     pub fn with(script: Arc<Script>, options: VolumeOptions, prepare: impl FnOnce(Volume) -> Volume) -> Rig {
+        Rig::over(script.clone(), script, options, prepare)
+    }
+
+    /// As [`Rig::with`], on a device that passes its commands on to `script`.
+    pub fn over(
+        script: Arc<Script>,
+        device: Arc<dyn Device>,
+        options: VolumeOptions,
+        prepare: impl FnOnce(Volume) -> Volume,
+    ) -> Rig {
         script.style(|_| crate::script::Style::Now(Answer::Obey));
-        let volume = Volume::open(script.clone(), options).expect("the device describes its zones");
+        let volume = Volume::open(device, options).expect("the device describes its zones");
         let volume = Arc::new(prepare(volume));
         script.style(|_| crate::script::Style::Later);
         let ends = Ends::default();

@@ -310,6 +310,8 @@ fn bench_refuses_what_it_cannot_run() {
     refused(dir.path(), "bench --device missing --name=a --rw=read", DEVICE);
     refused(dir.path(), "bench --device null:sise=1 --name=a --rw=read", DEVICE);
     refused(dir.path(), "bench --device null:zone_append_max_sectors=0 --write-mode append --name=a", DEVICE);
+    let error = refused(dir.path(), "bench --device null: --write-mode pipelined --name=a --rw=write", USAGE);
+    assert!(error.contains("order") && error.contains("--force"), "{error}");
 }
 
 #[test]
@@ -317,7 +319,7 @@ fn bench_under_faults_that_are_not_executed_loses_nothing_in_any_mode() {
     let dir = drive();
     let plan = "[[rule]]\non = \"writes\"\nevery = 7\nfault = \"attention\"\n";
     fs::write(dir.path().join("plan.toml"), plan).unwrap();
-    for mode in ["zone-lock", "per-zone", "qd1", "append"] {
+    for mode in ["zone-lock", "per-zone", "qd1", "append", "pipelined --force"] {
         let line = format!(
             "bench --device d --fault plan.toml --write-mode {mode} --output-format=json --name=a --rw=write \
              --zonemode=zbd --bs=16k --iodepth=16 --offset=4z --size=8z --io_size=8M --verify=crc32c"
@@ -327,6 +329,61 @@ fn bench_under_faults_that_are_not_executed_loses_nothing_in_any_mode() {
         assert!(path["redriven"].as_u64() > Some(0), "{mode}: {report}");
         assert_eq!(path["failed"], 0, "{mode}: {report}");
     }
+}
+
+#[test]
+fn bench_with_a_budget_writes_more_zones_than_the_drive_may_have_open() {
+    let dir = tempfile::tempdir().unwrap();
+    zonal(dir.path(), "create d --size 64M --zone-size 4M --zone-max-open 2 --zone-max-active 2");
+    // Each job fills zones of its own: together they write four at a time.
+    let job = "--name=a --rw=write --zonemode=zbd --bs=64k --iodepth=4 --numjobs=4 --thread --size=2z \
+               --offset_increment=2z --ignore_zone_limits=1 --verify=crc32c --output-format=json";
+    for mode in ["zone-lock", "per-zone", "qd1", "append"] {
+        for policy in ["wait", "close", "finish,grace=2s"] {
+            zonal(dir.path(), "reset d --all");
+            let line = format!("bench --device d --write-mode {mode} --budget {policy} {job}");
+            let report: serde_json::Value = serde_json::from_str(&zonal(dir.path(), &line)).unwrap();
+            let path = &report["zonal"]["modes"][0]["statistics"];
+            assert_eq!(path["failed"], 0, "{mode} {policy}: {report}");
+            assert!(path["slot_waits"].as_u64() > Some(0), "{mode} {policy}: {report}");
+        }
+    }
+}
+
+#[test]
+fn bench_with_a_budget_says_who_holds_what_a_zone_waits_for() {
+    let dir = tempfile::tempdir().unwrap();
+    zonal(dir.path(), "create d --size 64M --zone-size 4M --zone-max-active 2");
+    zonal(dir.path(), "bench --device d --name=a --rw=write --zonemode=zbd --bs=64k --size=1z --io_size=1M");
+    zonal(
+        dir.path(),
+        "bench --device d --name=a --rw=write --zonemode=zbd --bs=64k --offset=1z --size=1z --io_size=1M",
+    );
+    let line = "bench --device d --budget wait,grace=10ms --name=b --rw=write --zonemode=zbd --ignore_zone_limits=1 \
+                --bs=64k --offset=5z --size=1z";
+    let output = command(dir.path(), line).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(FAILED), "{error}");
+    let told =
+        "zone 5: no open or active zone is left, and nothing under way will free one: zones 0 and 1 may";
+    assert!(error.contains(told), "{error}");
+    refused(dir.path(), "bench --device d --budget maybe --name=a --rw=read", USAGE);
+}
+
+#[test]
+fn bench_parks_writes_where_it_is_asked_to() {
+    let dir = tempfile::tempdir().unwrap();
+    zonal(dir.path(), "create d --size 16M --zone-size 4M");
+    // Nothing looks at zones: a random order within one, which comes right in the end.
+    let job =
+        "--write-mode per-zone --name=a --rw=randwrite --bs=64k --iodepth=64 --size=4M --output-format=json";
+    let output = command(dir.path(), &format!("bench --device d {job}")).output().unwrap();
+    assert_eq!(output.status.code(), Some(FAILED), "a write comes before its predecessor");
+    zonal(dir.path(), "reset d --all");
+    let report = zonal(dir.path(), &format!("bench --device d --park=4M,10s {job}"));
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert!(report["zonal"]["modes"][0]["statistics"]["parked"].as_u64() > Some(10), "{report}");
+    refused(dir.path(), "bench --device d --park=64k --name=a --rw=read", USAGE);
 }
 
 #[test]
@@ -373,6 +430,8 @@ fn plugs_and_stat_look_into_a_running_bench() {
     serde_json::from_str::<serde_json::Value>(&zonal(dir.path(), "plugs --json")).unwrap();
     assert_eq!(zonal(dir.path(), "mode d --set qd1"), "qd1: set while running\n");
     assert_eq!(zonal(dir.path(), "mode --json"), "{\"mode\":\"qd1\",\"reason\":\"set while running\"}\n");
+    assert!(refused(dir.path(), "mode d --set pipelined", FAILED).contains("order"));
+    assert_eq!(zonal(dir.path(), "mode d --set pipelined --force"), "pipelined: set while running\n");
     assert!(refused(dir.path(), "mode d --set direct", FAILED).contains("stays"));
     refused(dir.path(), "mode d --set no-such", USAGE);
     // The drive has one opener at a time.

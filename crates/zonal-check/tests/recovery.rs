@@ -8,13 +8,14 @@ use std::sync::Arc;
 use zonal_check::rig::{Rig, tags};
 use zonal_check::script::{Answer, Script, Seen, info};
 use zonal_core::plug::flight::replay;
-use zonal_core::{DeviceError, RequestError, ZoneCondition, ZoneError};
-use zonal_io::device::{Output, Settled};
+use zonal_core::{DeviceError, Op, RequestError, ZoneCondition, ZoneError};
+use zonal_io::device::{DeviceInfo, Output, Settled};
 use zonal_io::volume::{Request, VolumeOptions, WriteMode};
 
 const ROUNDS: u64 = 400;
 /// The modes with plugs.
-const MODES: [WriteMode; 4] = [WriteMode::PerZone, WriteMode::Qd1, WriteMode::ZoneLock, WriteMode::Append];
+const MODES: [WriteMode; 5] =
+    [WriteMode::PerZone, WriteMode::Qd1, WriteMode::ZoneLock, WriteMode::Pipelined, WriteMode::Append];
 const ZONE: u32 = 1;
 /// Flight records that a volume may write.
 const RECORDS_MAX: u32 = 4;
@@ -34,8 +35,14 @@ struct Storm {
 impl Storm {
     fn new(mode: WriteMode, seed: u64, records: Option<&Path>) -> Storm {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
-        let options = VolumeOptions { mode: Some(mode), merge: rng.random_ratio(1, 2), ..Default::default() };
-        let rig = Rig::with(Arc::new(Script::new(info())), options, |volume| match records {
+        let options = VolumeOptions {
+            mode: Some(mode),
+            merge: rng.random_ratio(1, 2),
+            park: None,
+            ..Default::default()
+        };
+        let info = DeviceInfo { keeps_order: mode == WriteMode::Pipelined, ..info() };
+        let rig = Rig::with(Arc::new(Script::new(info)), options, |volume| match records {
             Some(directory) => volume.recording(directory.to_owned(), RECORDS_MAX),
             None => volume,
         });
@@ -58,10 +65,11 @@ impl Storm {
         if !seen.op.is_write() || self.rng.random_ratio(2, 3) {
             return Answer::Obey;
         }
-        // An append that does not fit is refused as it should be.
+        // What does not fit, or comes before what it follows, is refused as it should be.
         let (condition, pointer) = self.rig.script.zone(ZONE);
         let room = zonal_check::script::CAPACITY - pointer;
-        let fits = condition != ZoneCondition::Full && seen.sectors <= room;
+        let is_placed = seen.op == Op::Append || seen.offset == pointer;
+        let fits = condition != ZoneCondition::Full && seen.sectors <= room && is_placed;
         let errors = [
             DeviceError::Zone(ZoneError::InvalidWrite),
             DeviceError::Zone(ZoneError::TooManyOpen),
@@ -257,7 +265,8 @@ fn flight_record_of_every_lost_write_can_be_replayed() {
 #[test]
 fn flight_record_that_was_changed_does_not_replay() {
     let directory = tempfile::tempdir().unwrap();
-    let options = VolumeOptions { mode: Some(WriteMode::PerZone), merge: false, ..Default::default() };
+    let options =
+        VolumeOptions { mode: Some(WriteMode::PerZone), merge: false, park: None, ..Default::default() };
     let recording = |volume: zonal_io::volume::Volume| volume.recording(directory.path().to_owned(), 1);
     let rig = Rig::with(Arc::new(Script::new(info())), options, recording);
     let lost = rig.write(ZONE, 0, 4);

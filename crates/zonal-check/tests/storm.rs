@@ -32,12 +32,14 @@ fn storm(mode: WriteMode, complete: CompleteMode, write_zeroes: u32, seed: u64) 
         complete,
         hw_queue_depth: 2,
         submit_queues: 2,
+        // Otherwise mode `pipelined` is forced upon it.
+        preserves_write_order: seed.is_multiple_of(2),
         ..Default::default()
     };
     let ram = Ram::new(&options.geometry().unwrap());
     let device: Arc<dyn Device> = Arc::new(Emulated::new("storm", &options, ram).unwrap());
     let volume =
-        Volume::open(device, VolumeOptions { mode: Some(mode), merge: true, ..VolumeOptions::default() })
+        Volume::open(device, VolumeOptions { mode: Some(mode), force: true, ..VolumeOptions::default() })
             .unwrap();
     let begin = Instant::now();
     std::thread::scope(|scope| {

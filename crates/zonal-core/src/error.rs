@@ -1,5 +1,6 @@
 //! Errors with their facts: what a device answers, and what a request ends with.
 
+use crate::budget::Holders;
 use crate::units::{Sector, ZoneIndex};
 
 /// A zone's refusal of a command. The device's state is unchanged.
@@ -245,6 +246,29 @@ pub enum RequestError {
         /// The zone.
         zone: ZoneIndex,
     },
+    /// The write lay ahead of the pointer and waited for those before it, which did not come.
+    #[error(
+        "zone {zone}: the write at offset {offset} waited for those before it, but the zone still stands at {write_pointer}"
+    )]
+    PredecessorMissing {
+        /// The zone.
+        zone: ZoneIndex,
+        /// Issue-time pointer, in sectors from the zone's start.
+        write_pointer: u32,
+        /// Where the write would begin.
+        offset: u32,
+    },
+    /// The zone needs an open or active slot to be written or opened, none is free, and nothing under way will free one.
+    /// Nothing of the request was written.
+    #[error(
+        "zone {zone}: no open or active zone is left, and nothing under way will free one: {holders} may be finished, closed or reset"
+    )]
+    NoSlot {
+        /// The zone.
+        zone: ZoneIndex,
+        /// The zones that hold the slots it lacks.
+        holders: Holders,
+    },
     /// The device failed the write, and whether it was executed cannot be told. The zone goes on at `write_pointer`, and
     /// what lies below that may be this write, a part of it, or another's.
     #[error(
@@ -290,6 +314,8 @@ pub enum RequestError {
     #[error("device: {0}")]
     Device(#[from] DeviceError),
 }
+
+const _: () = assert!(size_of::<RequestError>() <= 24, "an error travels in three words");
 
 impl RequestError {
     /// Whether the request may have left bytes on the medium although it failed.

@@ -7,7 +7,7 @@
 //! {"request":"plugs"}   {"plugs":[{"zone":12,"flags":1,...},...]}
 //! {"request":"stat"}    {"stat":{"requests":4096,...}}
 //! {"request":"info"}    {"info":{"pid":4711,"mode":"per-zone","reason":"...","device":{...}}}
-//! {"request":"mode","mode":"qd1"}    the same, once the mode is in force
+//! {"request":"mode","mode":"qd1"}    the same, once the mode is in force; with "force":true also pipelined on any device
 //! anything else         {"error":"unknown variant ..."}
 //! ```
 //!
@@ -28,7 +28,7 @@ mod facts;
 mod place;
 mod server;
 
-pub use client::{Endpoint, ask, info, list, plugs, stat, switch_mode};
+pub use client::{Endpoint, ask, info, list, plugs, stat, switch_mode, switch_mode_anyway};
 pub use facts::{DeviceFacts, VolumeFacts};
 pub use place::directory;
 pub use server::ControlServer;
@@ -67,6 +67,9 @@ pub enum Query {
     Mode {
         /// Its name.
         mode: String,
+        /// Whether mode `pipelined` may be had where the device does not promise order.
+        #[serde(default)]
+        force: bool,
     },
 }
 

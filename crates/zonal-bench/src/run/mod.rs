@@ -47,7 +47,7 @@ use std::time::SystemTime;
 use zonal_io::control::ControlServer;
 use zonal_io::device::{Device, DeviceInfo};
 use zonal_io::fault::{self, Fault};
-use zonal_io::volume::{Volume, VolumeOptions, WriteMode};
+use zonal_io::volume::{BudgetOptions, ParkOptions, SwitchError, Volume, VolumeOptions, WriteMode};
 
 /// Opens a device, once a write mode and once more where [`Reopen::Again`] asks for it.
 pub type Opener<'a> = dyn Fn() -> Result<Arc<dyn Device>, OpenerError> + 'a;
@@ -77,6 +77,12 @@ pub struct BenchOptions {
     pub fault: Option<fault::Plan>,
     /// Whether waiting contiguous writes share commands.
     pub merge: bool,
+    /// Whether mode `pipelined` runs also where the device does not promise to keep the order of writes.
+    pub force: bool,
+    /// How the drive's limits are kept; `None`: by the drive alone, as in a kernel.
+    pub budget: Option<BudgetOptions>,
+    /// How writes that come before their predecessors wait for them; `None`: they fail, as in a kernel.
+    pub park: Option<ParkOptions>,
     /// Show progress on standard error, if that is a terminal.
     pub progress: bool,
     /// Let other processes look into the open volume through a control socket.
@@ -92,6 +98,9 @@ impl BenchOptions {
             reopen: Reopen::default(),
             fault: None,
             merge: true,
+            force: false,
+            budget: None,
+            park: None,
             progress: false,
             control: false,
         }
@@ -138,18 +147,28 @@ fn run_mode(
     }
     let has_data = prepare::keeps_data(&*bare);
     check_verify(&plan, &info, has_data)?;
+    let device: Arc<dyn Device> = match &options.fault {
+        Some(faults) => Arc::new(Fault::new(bare.clone(), faults.clone())),
+        None => bare.clone(),
+    };
+    if !options.force && in_effect.fits(device.info()) == Err(SwitchError::NoOrder) {
+        return Err(BenchError::NoOrder { device: info.name });
+    }
     if start == Start::Erased {
         prepare::erase(&*bare)?;
     }
     let zones_options = plan.zones_options(in_effect);
     let zones = prepare::zones(&*bare, &mut plan, zones_options)?;
-    let device: Arc<dyn Device> = match &options.fault {
-        Some(faults) => Arc::new(Fault::new(bare.clone(), faults.clone())),
-        None => bare.clone(),
-    };
     let volume = Arc::new(Volume::open(
         device,
-        VolumeOptions { mode, merge: options.merge, ..VolumeOptions::default() },
+        VolumeOptions {
+            mode,
+            merge: options.merge,
+            force: options.force,
+            budget: options.budget,
+            park: options.park,
+            ..VolumeOptions::default()
+        },
     )?);
     let control = options.control.then(|| ControlServer::start(volume.clone()));
     if let Some(Err(error)) = &control {

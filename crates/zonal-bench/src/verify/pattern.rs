@@ -102,9 +102,9 @@ impl Header {
             sector: u64_at(header, 8),
             seed: u64_at(header, 16),
             id: u64_at(header, 24),
-            generation: u32_at(header, 32),
-            zone: u32_at(header, 36),
-            bytes: u32_at(header, 40),
+            generation: le_u32(header, 32),
+            zone: le_u32(header, 36),
+            bytes: le_u32(header, 40),
         }
     }
 }
@@ -113,7 +113,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+fn le_u32(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
@@ -208,12 +208,12 @@ pub fn check_block(
     if u64_at(block, 0) != MAGIC {
         return is(Found::NoBlock { start: u64_at(block, 0) });
     }
-    let (stated, computed) = (u32_at(block, SUMMED), crc32_iscsi(&block[..SUMMED]));
+    let (stated, computed) = (le_u32(block, SUMMED), crc32_iscsi(&block[..SUMMED]));
     if stated != computed {
         return is(Found::BadHeader { stated, computed });
     }
     let header = Header::read(block);
-    let stated = u32_at(block, 44);
+    let stated = le_u32(block, 44);
     let has_length = header.bytes as usize == block.len();
     let computed = has_length.then(|| crc32_iscsi(&block[HEADER_BYTES..]));
     let is_place = header.zone == geometry.zone_of(sector).0

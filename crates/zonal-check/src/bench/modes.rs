@@ -32,22 +32,27 @@ pub(super) fn in_turn(effort: Effort, report: &mut Report) {
     let count = effort.operations;
     let inline = EmulatedOptions { size: 64 << 36, zone_size: 1 << 36, ..EmulatedOptions::default() };
     let polled = EmulatedOptions { complete: CompleteMode::Poll, ..inline.clone() };
-    let modes = [WriteMode::PerZone, WriteMode::Qd1, WriteMode::ZoneLock];
+    let modes = [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Pipelined, WriteMode::ZoneLock];
     for (what, options, depth) in [("in line, depth 1", inline, 1), ("polled, depth 16", polled, 16)] {
-        let mut writers = modes.map(|mode| Writer::new(null(options.clone()), mode, false));
-        let [per_zone, qd1, zone_lock] = &mut writers;
+        let mut writers = modes.map(|mode| {
+            let preserves_write_order = mode == WriteMode::Pipelined;
+            Writer::new(null(EmulatedOptions { preserves_write_order, ..options.clone() }), mode, false)
+        });
+        let [per_zone, qd1, pipelined, zone_lock] = &mut writers;
         let mut cases = [
             Case::new("per-zone", || round(per_zone, count, depth)),
             Case::new("qd1", || round(qd1, count, depth)),
+            Case::new("pipelined", || round(pipelined, count, depth)),
             Case::new("zone-lock", || round(zone_lock, count / 4, depth)),
         ];
         let samples = interleave(effort.rounds.min(9), &mut cases);
-        let [per_zone, qd1, zone_lock] = &samples[..] else { unreachable!("three cases") };
+        let [per_zone, qd1, pipelined, zone_lock] = &samples[..] else { unreachable!("four cases") };
         let name = |mode: &str| format!("4 zones in turn, {mode}, {what}");
         report.add(&name("per-zone"), "", per_zone, "ns", Bound::None);
         report.add(&name("qd1"), "", qd1, "ns", Bound::None);
         let over = qd1.against(per_zone, |q, p| (q - p).max(0.01));
         report.add("  the token's cost", "per-zone", &over, "ns", Bound::AtMost(200.0));
+        report.add(&name("pipelined"), "", pipelined, "ns", Bound::None);
         report.add(&name("zone-lock"), "", zone_lock, "ns", Bound::None);
     }
 }

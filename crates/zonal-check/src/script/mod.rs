@@ -6,8 +6,10 @@
 //!
 //! # What it insists on
 //! Of the commands in flight to a sequential zone, from `submit` until `poll` has handed out the answer:
-//! - a positional write is alone, appends are with appends only, a reset or finish is alone;
-//! - a positional write begins where the zone stands, an append names the zone's start;
+//! - a positional write is alone, or, where the device keeps order, with others of its queue; appends are with appends
+//!   only, a reset or finish is alone;
+//! - a positional write begins where the zone stands, or where the one before it ends that is in flight; an append names
+//!   the zone's start;
 //! - no command is larger than the device takes, and none leaves its zone.
 //!
 //! A breach panics where it happens. [`Script::allow_together`] and [`Script::allow_misplaced`] are for what is a breach
@@ -267,16 +269,29 @@ impl State {
         assert!(!moves_data || seen.offset + seen.sectors <= size, "{seen:?} leaves its zone");
         if !self.allow_together {
             for other in self.flights.iter().map(|f| &f.seen) {
-                assert!(may_be_together(geometry, seen, other), "{seen:?} while {other:?} is in flight");
+                let together =
+                    may_be_together(geometry, seen, other) || info.keeps_order && may_follow(seen, other);
+                assert!(together, "{seen:?} while {other:?} is in flight");
             }
         }
         assert!(seen.op != Op::Append || seen.offset == 0, "{seen:?} does not name its zone");
         let positional = matches!(seen.op, Op::Write | Op::WriteZeroes);
         if positional && !geometry.is_conventional(seen.zone) && !self.allow_misplaced {
-            let (_, pointer) = self.zones.state(seen.zone);
-            assert_eq!(seen.offset, pointer, "{seen:?} is not at the write pointer");
+            let before =
+                self.flights.iter().rev().map(|f| &f.seen).find(|s| s.zone == seen.zone && is_write_at(s));
+            let expected = before.map_or_else(|| self.zones.state(seen.zone).1, |s| s.offset + s.sectors);
+            assert_eq!(seen.offset, expected, "{seen:?} is not at the write pointer");
         }
     }
+}
+
+fn is_write_at(seen: &Seen) -> bool {
+    matches!(seen.op, Op::Write | Op::WriteZeroes)
+}
+
+/// Whether a command may go out while another is in flight, on a device that keeps order.
+fn may_follow(seen: &Seen, before: &Seen) -> bool {
+    is_write_at(seen) && is_write_at(before) && seen.queue == before.queue
 }
 
 /// Whether two commands may be in flight at once.

@@ -16,7 +16,12 @@ fn null() -> Arc<Volume> {
     Arc::new(
         Volume::open(
             device,
-            VolumeOptions { mode: Some(WriteMode::PerZone), merge: false, ..VolumeOptions::default() },
+            VolumeOptions {
+                mode: Some(WriteMode::PerZone),
+                merge: false,
+                park: None,
+                ..VolumeOptions::default()
+            },
         )
         .unwrap(),
     )
@@ -161,7 +166,7 @@ fn u03_call_delivers_no_more_than_its_share() {
         let script = Arc::new(Script::new(long_zones()));
         let rig = Rig::on(
             script,
-            VolumeOptions { mode: Some(WriteMode::PerZone), merge, ..VolumeOptions::default() },
+            VolumeOptions { mode: Some(WriteMode::PerZone), merge, park: None, ..VolumeOptions::default() },
         );
         rig.write(1, 0, 1);
         let told = Arc::new(AtomicUsize::new(0));
@@ -232,7 +237,8 @@ fn u05_closed_channel_hears_of_what_is_outstanding() {
 fn u06_dropped_volume_tells_nobody_and_frees_the_buffers() {
     let script = Arc::new(Script::new(script::info()));
     script.style(|_| Style::Now(Answer::Obey));
-    let options = VolumeOptions { mode: Some(WriteMode::PerZone), merge: true, ..VolumeOptions::default() };
+    let options =
+        VolumeOptions { mode: Some(WriteMode::PerZone), merge: true, park: None, ..VolumeOptions::default() };
     let volume = Volume::open(script.clone(), options).unwrap();
     script.style(|_| Style::Later);
     let told = Arc::new(AtomicUsize::new(0));

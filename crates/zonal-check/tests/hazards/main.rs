@@ -4,6 +4,7 @@
 
 mod admission;
 mod append;
+mod budget;
 mod busy;
 mod chains;
 mod delivery;
@@ -11,6 +12,8 @@ mod errors;
 mod lifecycle;
 mod management;
 mod order;
+mod park;
+mod pipelined;
 mod pointer;
 mod progress;
 mod qd1;
@@ -67,10 +70,10 @@ fn whole_zones() -> DeviceInfo {
     DeviceInfo { geometry, ..script::info() }
 }
 
-/// A rig that does not merge.
+/// A rig that does not merge, nor park.
 fn unmerged(info: DeviceInfo, mode: WriteMode) -> Rig {
     Rig::on(
         Arc::new(Script::new(info)),
-        VolumeOptions { mode: Some(mode), merge: false, ..VolumeOptions::default() },
+        VolumeOptions { mode: Some(mode), merge: false, park: None, ..VolumeOptions::default() },
     )
 }

@@ -15,8 +15,10 @@ fn h13_pointer_is_known_before_the_first_write() {
         script.set_zone(3, Full, CAPACITY);
         script.set_zone(4, ReadOnly, 5);
         script.set_zone(5, Offline, 0);
-        let rig =
-            Rig::on(script, VolumeOptions { mode: Some(mode), merge: true, ..VolumeOptions::default() });
+        let rig = Rig::on(
+            script,
+            VolumeOptions { mode: Some(mode), merge: true, park: None, ..VolumeOptions::default() },
+        );
         let zone = |z| ZoneIndex(z);
         let strays = [(1, 0), (2, 24), (3, 0), (4, 5), (5, 0)].map(|(z, offset)| rig.write(z, offset, 4));
         assert_eq!(
@@ -121,7 +123,7 @@ fn h40_addresses_beyond_2_pow_32_sectors_are_exact() {
         let device = Arc::new(Emulated::new("null:16T", &options, Null).unwrap());
         let volume = Volume::open(
             device.clone(),
-            VolumeOptions { mode: Some(mode), merge: true, ..VolumeOptions::default() },
+            VolumeOptions { mode: Some(mode), merge: true, park: None, ..VolumeOptions::default() },
         )
         .unwrap();
         let (sender, ends) = std::sync::mpsc::channel();

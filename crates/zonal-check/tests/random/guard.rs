@@ -95,7 +95,7 @@ fn problem(zone: Zone, mode: WriteMode) -> Option<&'static str> {
     let Zone { positional, appends, management } = zone;
     match () {
         () if mode == WriteMode::Direct => None,
-        () if positional > 1 => Some("two positional writes of a zone"),
+        () if positional > 1 && mode != WriteMode::Pipelined => Some("two positional writes of a zone"),
         () if positional > 0 && appends > 0 => Some("a positional write beside an append"),
         () if appends > 0 && mode != WriteMode::Append => {
             Some("a native append in a mode that emulates them")

@@ -11,6 +11,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use zonal_core::budget::Class;
 use zonal_core::{Nanos, Op, Sector, ZoneIndex};
 use zonal_io::device::Device;
 use zonal_io::emulated::{Emulated, Ram};
@@ -144,7 +145,8 @@ impl Run {
             }
             self.go_on();
         }
-        Err(format!("stuck:{}; plugs {:?}", self.book.describe_open(), self.volume.plugs()))
+        let slots = self.volume.budget_status();
+        Err(format!("stuck:{}; slots {slots:?}; plugs {:?}", self.book.describe_open(), self.volume.plugs()))
     }
 
     /// Lets everything end.
@@ -224,5 +226,6 @@ fn channel(
         book.end(&c, deferred, Nanos(now.load(Ordering::Relaxed)));
         successors.one_has_ended();
     };
-    if deferred { volume.deferred_channel(note) } else { volume.channel(note) }
+    let channel = if deferred { volume.deferred_channel(note) } else { volume.channel(note) };
+    channel.of_class(Class((n % 2) as u8))
 }

@@ -35,6 +35,7 @@ use load::Run;
 use rand::random;
 use zonal_core::{DeviceError, RequestError, Sector, ZoneError, ZoneIndex};
 use zonal_io::buffer::IoBuf;
+use zonal_io::device::Output;
 use zonal_io::volume::Request;
 
 /// Seeds of `cargo test`: with the requests of each, a million and more.
@@ -79,8 +80,12 @@ fn look_at_everything(run: &mut Run) -> Result<(), String> {
     for zone in 0..geometry.zones() {
         run.volume.resync(run.now(), ZoneIndex(zone));
     }
-    run.submit(0, Request::report(run.sector(0, 0), geometry.zones()), false);
-    run.drain()
+    let report = run.submit(0, Request::report(run.sector(0, 0), geometry.zones()), false);
+    run.drain()?;
+    match run.book.entries()[report as usize - 1].ended.as_ref().map(|end| &end.result) {
+        Some(Ok(Output::Zones(zones))) => run.volume.check_budget(zones),
+        other => Err(format!("the last report: {other:?}")),
+    }
 }
 
 /// What a zone that has gone offline answers: there is nothing to be seen.
@@ -149,8 +154,8 @@ fn random_run_of_a_new_seed_keeps_every_promise() {
 #[test]
 fn drive_that_loses_or_swaps_data_is_found_out() {
     for lie in [Lie::Drop, Lie::Swap] {
-        let found = (0..12).filter(|&seed| run(seed, 600, Some(lie)).is_err()).count();
+        let found = (0..24).filter(|&seed| run(seed, 600, Some(lie)).is_err()).count();
         // A lie about what is reset before anybody reads it is no lie.
-        assert!(found >= 8, "{lie:?} was found in {found} of 12 runs");
+        assert!(found >= 16, "{lie:?} was found in {found} of 24 runs");
     }
 }

@@ -145,6 +145,8 @@ impl Model<'_> {
             | RequestError::PredecessorLost { .. }
             | RequestError::BeyondCapacity { .. }
             | RequestError::ZoneFull { .. }
+            | RequestError::NoSlot { .. }
+            | RequestError::PredecessorMissing { .. }
             | RequestError::Aborted { .. } => is_one_command && !may_be_torn,
             RequestError::Invalid(_)
             | RequestError::OutOfRange { .. }
@@ -185,7 +187,9 @@ impl Model<'_> {
             RequestError::Device(_) if was_reset() => true,
             // Who came before the loss counted on the lost one, and has to be told that.
             RequestError::NotAtWritePointer { .. } => self.lost(zone, token).any(|at| at < entry.began),
-            RequestError::PredecessorLost { .. } => self.lost(zone, token).next().is_some(),
+            RequestError::PredecessorLost { .. } | RequestError::PredecessorMissing { .. } => {
+                self.lost(zone, token).next().is_some()
+            }
             _ => self.is_lost(token, entry),
         }
     }
@@ -259,7 +263,9 @@ impl Model<'_> {
     /// Positional writes of a zone go in the order in which they came. The scheduler of mode `zone-lock` sorts, and mode
     /// `direct` leaves it to the device.
     fn order(&self) -> Result<(), String> {
-        if self.run.setup.modes.contains(&WriteMode::ZoneLock) || self.run.setup.is_direct() {
+        // What is parked lets those before it pass, whenever they come.
+        let parked = self.run.volume.statistics().parked > 0;
+        if parked || self.run.setup.modes.contains(&WriteMode::ZoneLock) || self.run.setup.is_direct() {
             return Ok(());
         }
         let is_whole = |e: &Entry| e.op == Op::Write && e.succeeded();

@@ -1,10 +1,11 @@
 //! What a seed stands for: a drive, its faults, the modes, and how much is under way.
 
 use rand::{Rng, RngExt};
+use zonal_core::budget::Policy;
 use zonal_core::{DeviceError, Nanos, Op, Personality, ZoneError};
 use zonal_io::emulated::{CompleteMode, Degraded, EmulatedOptions};
 use zonal_io::fault::{Carried, Effect, Late, Ops, Plan, Reordered, Rule, Settling};
-use zonal_io::volume::{VolumeOptions, WriteMode};
+use zonal_io::volume::{BudgetOptions, CLASSES, ParkOptions, VolumeOptions, WriteMode};
 
 /// Sectors of a zone.
 pub const ZONE: u64 = 128;
@@ -64,6 +65,10 @@ impl Setup {
             merge: rng.random_ratio(3, 4),
             qd1_quantum: one_of(rng, &[0, 0, 2]),
             nr_requests: one_of(rng, &[4, 16, 64]),
+            window: one_of(rng, &[2, 32]),
+            force: true,
+            budget: draw_budget(rng),
+            park: draw_park(rng),
         };
         let plan = draw_plan(rng, profile);
         let (submitters, depth) = (rng.random_range(1..=4), one_of(rng, &[1, 4, 16, 40]));
@@ -101,6 +106,22 @@ impl Setup {
     }
 }
 
+fn draw_budget(rng: &mut impl Rng) -> Option<BudgetOptions> {
+    let grace = Nanos(one_of(rng, &[0, 0, 30_000]));
+    let policy = one_of(rng, &Policy::ALL);
+    let mut minimums = [0; CLASSES];
+    minimums[1] = one_of(rng, &[0, 0, 1]);
+    rng.random_ratio(4, 5).then_some(BudgetOptions { policy, grace, minimums })
+}
+
+fn draw_park(rng: &mut impl Rng) -> Option<ParkOptions> {
+    let options = ParkOptions {
+        sectors_max: one_of(rng, &[8, 40, 2048]),
+        time: Nanos(one_of(rng, &[0, 5_000, 200_000])),
+    };
+    rng.random_ratio(1, 2).then_some(options)
+}
+
 fn draw_device(rng: &mut impl Rng, profile: Profile) -> EmulatedOptions {
     let zones = rng.random_range(3..=7);
     let open = if profile == Profile::Wild { one_of(rng, &[0, 0, 2]) } else { 0 };
@@ -118,6 +139,7 @@ fn draw_device(rng: &mut impl Rng, profile: Profile) -> EmulatedOptions {
         completion_nsec: one_of(rng, &[0, 0, 20_000]),
         hw_queue_depth: one_of(rng, &[1, 2, 8]),
         submit_queues: rng.random_range(1..=2),
+        preserves_write_order: rng.random_ratio(1, 2),
         personality: one_of(rng, &[Personality::Zns, Personality::Zbc]),
         ..EmulatedOptions::default()
     }
@@ -132,7 +154,7 @@ fn draw_modes(rng: &mut impl Rng, profile: Profile, append: bool) -> Vec<WriteMo
     if rng.random_ratio(1, 6) {
         return vec![WriteMode::ZoneLock];
     }
-    let mut modes = vec![WriteMode::PerZone, WriteMode::Qd1, WriteMode::ZoneLock];
+    let mut modes = vec![WriteMode::PerZone, WriteMode::Qd1, WriteMode::Pipelined, WriteMode::ZoneLock];
     if append {
         modes.push(WriteMode::Append);
     }

@@ -41,8 +41,12 @@ pub(super) struct Holding {
     pub held: Held,
     /// Opened by a command. Who did that wants it open.
     pub explicit: bool,
-    /// Writes that have started and not ended.
+    /// Writes that have started and not ended; of an observed zone 1 as long as it is busy.
     pub writes: u32,
+    /// Sectors written when it was last looked at.
+    pub written: u32,
+    /// It cannot be closed or finished as it is.
+    pub stuck: bool,
     /// Granted and not used yet: what was held before.
     pub reserved: Option<Held>,
     /// Being closed or finished, for this class.
@@ -61,6 +65,8 @@ impl Holding {
             held: Held::Nothing,
             explicit: false,
             writes: 0,
+            written: 0,
+            stuck: false,
             reserved: None,
             leaving: None,
             nearly_full: false,
@@ -87,7 +93,7 @@ impl Holding {
     }
 
     fn may_leave(&self) -> bool {
-        !self.is_busy() && !self.explicit && self.leaving.is_none() && self.waiting.is_none()
+        !self.is_busy() && !self.explicit && !self.stuck && self.leaving.is_none() && self.waiting.is_none()
     }
 
     pub fn may_close(&self) -> bool {

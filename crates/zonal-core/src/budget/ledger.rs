@@ -62,11 +62,11 @@ pub struct Waiting {
 pub struct Budget {
     policy: Policy,
     grace: Nanos,
-    slots: Slots,
-    zones: BTreeMap<ZoneIndex, Holding>,
+    pub(super) slots: Slots,
+    pub(super) zones: BTreeMap<ZoneIndex, Holding>,
     waiters: Waiters,
     victims: Victims,
-    woken: VecDeque<ZoneIndex>,
+    pub(super) woken: VecDeque<ZoneIndex>,
     /// Counts arrivals and uses.
     clock: u64,
 }
@@ -114,6 +114,11 @@ impl Budget {
             let (class, open, writes) = (h.class, h.held == Held::Open, h.writes);
             Holder { zone, class, open, writes }
         })
+    }
+
+    /// Whether `zone` waits for slots.
+    pub fn is_waiting(&self, zone: ZoneIndex) -> bool {
+        self.zones.get(&zone).is_some_and(|h| h.waiting.is_some())
     }
 
     /// Zones that wait for slots, in ascending order.
@@ -175,7 +180,7 @@ impl Budget {
         let used = self.tick();
         self.change_known(zone, |h| {
             h.writes = h.writes.checked_sub(1).expect("a write ends once, after it started");
-            h.nearly_full = fill.is_nearly_full();
+            (h.nearly_full, h.written) = (fill.is_nearly_full(), fill.written);
             h.used = used;
         });
     }
@@ -205,7 +210,9 @@ impl Budget {
             );
             h.held = held;
             h.explicit = condition == ZoneCondition::ExpOpen;
-            h.nearly_full = fill.is_nearly_full();
+            // An empty zone knows nothing of what was written before.
+            let fill = if held == Held::Nothing { Fill { written: 0, ..fill } } else { fill };
+            (h.nearly_full, h.written, h.stuck) = (fill.is_nearly_full(), fill.written, false);
             (h.leaving, h.used) = (None, used);
             h.waiting = h.waiting.filter(|_| !needs_none);
             let is_promised = before.waiting.is_some() || before.reserved.is_some();
@@ -262,7 +269,7 @@ impl Budget {
         self.waiters.stuck_since().map(|since| Nanos(since.0.saturating_add(self.grace.0)))
     }
 
-    fn tick(&mut self) -> u64 {
+    pub(super) fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock
     }
@@ -287,7 +294,7 @@ impl Budget {
         self.zones.insert(zone, holding);
     }
 
-    fn change_known(&mut self, zone: ZoneIndex, change: impl FnOnce(&mut Holding)) {
+    pub(super) fn change_known(&mut self, zone: ZoneIndex, change: impl FnOnce(&mut Holding)) {
         let class = self.zones.get(&zone).map(|h| h.class);
         self.change(zone, class.unwrap_or_else(|| panic!("zone {zone} holds no slot")), change);
     }

@@ -10,7 +10,8 @@
 //! with [`Budget::write_started`] or given up with [`Budget::cancel`]. A zone whose write waits in a queue of its own is
 //! only safe from being closed while one of its writes has started and not ended. When a condition changes,
 //! [`Budget::became`]. After each of these calls apply [`Budget::next`] until it has nothing more, and now and then, once
-//! those who were told of completions had the opportunity to go on, [`Budget::expire`].
+//! those who were told of completions had the opportunity to go on, [`Budget::expire`]. Who cannot report each write says
+//! by [`Budget::observe`] what it sees of the zones that hold slots, before it asks and before it applies what is next.
 //!
 //! # Order
 //! - Between classes of writers, a slot that both may take goes to who came first; slots kept for a class's minimum are
@@ -52,14 +53,18 @@
 //! assert_eq!(refusal.holders, [b]);
 //! ```
 
+mod holders;
 mod holding;
 mod ledger;
+mod observe;
 mod options;
 mod slots;
 mod victims;
 mod waiters;
 
+pub use holders::Holders;
 pub use ledger::{Acquired, Budget, Holder, Step, Waiting};
+pub use observe::Seen;
 pub use options::{BudgetError, Class, Fill, Options, Policy, Refusal};
 
 #[cfg(test)]

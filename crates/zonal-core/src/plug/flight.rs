@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! zonal flight 1
-//! rules zone=1 capacity=48 merge=16 appends=0
+//! rules zone=1 capacity=48 merge=16 appends=0 writes=1
 //! begin asking=0 gave-up=0 held=0 keeps=0 ahead=0 lost-at=- items=
 //! 10400000008 fail positional:0+8 medium 0 =
 //! 34000000008 next = 34000000008 Resync
@@ -80,10 +80,12 @@ impl<T> Queue<T> {
 
     /// The record so far, if there is one.
     pub fn flight(&self, rules: &Rules) -> Option<String> {
-        let Rules { zone, capacity, merge_sectors_max: merge, appends_in_flight_max: appends } = rules;
+        let Rules { zone, capacity, merge_sectors_max: merge, appends_in_flight_max: appends, .. } = rules;
+        let writes = rules.writes_in_flight_max;
         let flight = self.flight.as_ref()?;
-        let mut text =
-            format!("{MAGIC}\nrules zone={zone} capacity={capacity} merge={merge} appends={appends}\n");
+        let mut text = format!(
+            "{MAGIC}\nrules zone={zone} capacity={capacity} merge={merge} appends={appends} writes={writes}\n"
+        );
         for line in std::iter::once(&flight.begin).chain(&flight.lines) {
             writeln!(text, "{line}").expect("a string takes everything");
         }
@@ -115,6 +117,7 @@ pub(super) fn show_item(kind: Kind, mergeable: bool) -> String {
         Kind::Write(WriteKind::At(at), sectors) => {
             format!("{at}+{sectors}{}", if mergeable { "m" } else { "" })
         }
+        Kind::Write(WriteKind::Alone(at), sectors) => format!("alone:{at}+{sectors}"),
         Kind::Write(WriteKind::Append, sectors) => format!("append+{sectors}"),
         Kind::Manage(op) => op.name().to_owned(),
     }
@@ -174,6 +177,7 @@ fn rules(line: &str) -> Option<Rules> {
         capacity: field(line, "capacity")?,
         merge_sectors_max: field(line, "merge")?,
         appends_in_flight_max: field(line, "appends")?,
+        writes_in_flight_max: field(line, "writes")?,
     })
 }
 
@@ -199,7 +203,10 @@ fn item(name: &str) -> Option<Item<u32>> {
             let (place, sectors) = name.split_once('+')?;
             let kind = match place {
                 "append" => WriteKind::Append,
-                at => WriteKind::At(at.parse().ok()?),
+                at => match at.strip_prefix("alone:") {
+                    Some(at) => WriteKind::Alone(at.parse().ok()?),
+                    None => WriteKind::At(at.parse().ok()?),
+                },
             };
             Kind::Write(kind, sectors.parse().ok()?)
         }
@@ -208,7 +215,7 @@ fn item(name: &str) -> Option<Item<u32>> {
 }
 
 fn op(name: &str) -> Option<Op> {
-    [Op::ZoneReset, Op::ZoneFinish].into_iter().find(|o| o.name() == name)
+    [Op::ZoneReset, Op::ZoneFinish, Op::ZoneOpen, Op::ZoneClose].into_iter().find(|o| o.name() == name)
 }
 
 fn failed(words: &[&str]) -> Option<Failed<u32>> {

@@ -9,11 +9,16 @@ use std::collections::VecDeque;
 pub enum Kind {
     /// A write of this many sectors.
     Write(WriteKind, u32),
-    /// A reset or finish.
+    /// A reset or finish; where slots are kept account of, an open or close, too.
     Manage(Op),
 }
 
 impl Kind {
+    /// Whether it decides about the writes before it: a reset or finish, which aborts them.
+    pub(super) fn moves_pointer(self) -> bool {
+        matches!(self, Kind::Manage(Op::ZoneReset | Op::ZoneFinish))
+    }
+
     pub(super) fn sectors(self) -> u32 {
         match self {
             Kind::Write(_, sectors) => sectors,
@@ -49,6 +54,9 @@ const MERGEABLE: u64 = 1;
 const APPEND: u64 = 2;
 const RESET: u64 = 3;
 const FINISH: u64 = 4;
+const ALONE: u64 = 5;
+const OPEN: u64 = 6;
+const CLOSE: u64 = 7;
 
 impl Shape {
     #[inline(always)]
@@ -57,9 +65,12 @@ impl Shape {
             Kind::Write(WriteKind::At(offset), sectors) => {
                 (if mergeable { MERGEABLE } else { AT }, offset, sectors)
             }
+            Kind::Write(WriteKind::Alone(offset), sectors) => (ALONE, offset, sectors),
             Kind::Write(WriteKind::Append, sectors) => (APPEND, 0, sectors),
             Kind::Manage(Op::ZoneReset) => (RESET, 0, 0),
             Kind::Manage(Op::ZoneFinish) => (FINISH, 0, 0),
+            Kind::Manage(Op::ZoneOpen) => (OPEN, 0, 0),
+            Kind::Manage(Op::ZoneClose) => (CLOSE, 0, 0),
             Kind::Manage(op) => unreachable!("{op:?} does not wait in a plug"),
         };
         Shape { what: tag << 32 | u64::from(offset), sectors: sectors.into() }
@@ -70,9 +81,12 @@ impl Shape {
         let sectors = self.sectors as u32;
         match self.what >> 32 {
             AT | MERGEABLE => Kind::Write(WriteKind::At(self.what as u32), sectors),
+            ALONE => Kind::Write(WriteKind::Alone(self.what as u32), sectors),
             APPEND => Kind::Write(WriteKind::Append, sectors),
             RESET => Kind::Manage(Op::ZoneReset),
-            _ => Kind::Manage(Op::ZoneFinish),
+            FINISH => Kind::Manage(Op::ZoneFinish),
+            OPEN => Kind::Manage(Op::ZoneOpen),
+            _ => Kind::Manage(Op::ZoneClose),
         }
     }
 
@@ -159,10 +173,12 @@ mod tests {
     #[test]
     fn items_of_every_kind_give_back_what_they_hold() {
         let ends = [0, 1, u32::MAX - 1, u32::MAX];
-        let mut kinds = vec![Kind::Manage(Op::ZoneReset), Kind::Manage(Op::ZoneFinish)];
+        let managed = [Op::ZoneReset, Op::ZoneFinish, Op::ZoneOpen, Op::ZoneClose];
+        let mut kinds = managed.map(Kind::Manage).to_vec();
         for sectors in ends {
             kinds.push(Kind::Write(WriteKind::Append, sectors));
             kinds.extend(ends.map(|offset| Kind::Write(WriteKind::At(offset), sectors)));
+            kinds.extend(ends.map(|offset| Kind::Write(WriteKind::Alone(offset), sectors)));
         }
         for kind in kinds {
             for mergeable in [false, true] {

@@ -7,8 +7,9 @@
 //! Owns the issue-time write pointer and the order of waiting writes. Owns no payload, no clock and no other zone.
 //!
 //! # Invariants
-//! - At most one positional or emulated-append write of a zone is at the device; native appends are at the device only
-//!   with other native appends.
+//! - At most one positional or emulated-append write of a zone is at the device, or a window of them where the device
+//!   keeps order; native appends are at the device only with other native appends.
+//! - The writes of a window reach the device in the order in which they were issued: while one is on its way, none follows.
 //! - "Busy" is the number in flight, never a flag that somebody else may clear.
 //! - The pointer moves at issue. It equals the device's when nothing is in flight and nothing failed.
 //! - While [`Word::waits`] is set, only the holder of the zone's queue changes the word. `recovers` and `frozen` imply it.
@@ -22,13 +23,15 @@
 
 pub mod flight;
 mod item;
+mod park;
 mod queue;
 mod recovery;
 mod word;
 
 pub use item::{Item, Kind};
+pub use park::{Lot, ParkOptions};
 pub use queue::{Next, Queue, Resync};
 pub use recovery::{
     Addressed, Decision, ErrorClass, Failed, Ground, Position, ROUNDS_MAX, Verdict, decide, plan,
 };
-pub use word::{APPENDS_IN_FLIGHT_MAX, Admission, Class, Rules, Word, WriteKind};
+pub use word::{Admission, Class, IN_FLIGHT_MAX, Rules, Word, WriteKind};

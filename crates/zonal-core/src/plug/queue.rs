@@ -27,7 +27,7 @@ pub enum Next {
         /// How many writes share the command.
         parts: u32,
     },
-    /// Take one request and issue this reset or finish, which decides about the failed writes: see
+    /// Take one request and issue this command. A reset or finish decides about the failed writes: see
     /// [`Queue::abandon_for_management`].
     Manage(Op),
     /// Ask the device where the zone stands, then call [`Queue::resynced`] or [`Queue::resync_failed`].
@@ -155,20 +155,19 @@ impl<T> Queue<T> {
     /// Takes every waiting write out, in order. Management commands stay.
     pub fn abort_writes(&mut self, aborted: &mut Vec<T>) {
         let call = || "abort".to_owned();
-        self.noted(Word::default(), call, |queue| queue.abort(aborted), usize::to_string);
+        self.noted(Word::default(), call, |queue| queue.abort(aborted, stays_at_abort), usize::to_string);
     }
 
     /// Returns how many there are then.
-    fn abort(&mut self, aborted: &mut Vec<T>) -> usize {
+    fn abort(&mut self, aborted: &mut Vec<T>, stays: impl Fn(Kind) -> bool) -> usize {
         let mut stay = Items::default();
         let mut ahead = 0;
         for (n, item) in self.items.drain().enumerate() {
-            match item.kind {
-                Kind::Write(..) => aborted.push(item.token),
-                Kind::Manage(_) => {
-                    ahead += usize::from(n < self.ahead);
-                    stay.push_back(item);
-                }
+            if stays(item.kind) {
+                ahead += usize::from(n < self.ahead);
+                stay.push_back(item);
+            } else {
+                aborted.push(item.token);
             }
         }
         (self.items, self.ahead) = (stay, ahead);
@@ -204,11 +203,12 @@ impl<T> Queue<T> {
             return (word, next);
         }
         if self.held && self.ahead == 0 {
-            return if word.in_flight() > 0 { (word, Next::Nothing) } else { (word.freezing(), Next::Held) };
+            return if word.is_busy() { (word, Next::Nothing) } else { (word.freezing(), Next::Held) };
         }
         match (word.recovers(), self.items.front().map(|(i, _)| i.kind())) {
-            (_, Some(Kind::Manage(op))) => next_management(word, op),
+            (_, Some(kind @ Kind::Manage(op))) if kind.moves_pointer() => next_management(word, op),
             (true, _) => self.next_recovery(word),
+            (false, Some(Kind::Manage(op))) => next_management(word, op),
             (false, Some(Kind::Write(kind, sectors))) => self.next_write(word, kind, sectors, rules),
             (false, None) => (word.not_waiting(), Next::Nothing),
         }
@@ -226,6 +226,36 @@ impl<T> Queue<T> {
         !is_closed && word.in_flight() == 0 && matches!(front, Some(Kind::Write(..)))
     }
 
+    /// Whether an append is at the head and could go out.
+    pub fn head_append(&self, word: Word) -> bool {
+        let is_closed = word.frozen() || word.recovers() || self.asking || self.held || self.is_blocked();
+        let is_append = |(shape, _): (Shape, &T)| matches!(shape.kind(), Kind::Write(WriteKind::Append, _));
+        !is_closed && self.items.front().is_some_and(is_append)
+    }
+
+    /// Nobody is left who was behind a write that was lost: who comes now is not.
+    pub fn forget_loss(&mut self) {
+        self.lost_at = None;
+    }
+
+    /// Whether a zone without a slot has to ask for one: its head would go out now, and needs one.
+    #[cold]
+    pub fn wants_slot(&self, word: Word, rules: &Rules) -> bool {
+        let open = Kind::Manage(Op::ZoneOpen);
+        let is_open = self.items.front().is_some_and(|(shape, _)| shape.kind() == open);
+        if is_open {
+            return !(word.frozen() || word.recovers() || self.asking || self.held || self.is_blocked());
+        }
+        let Some((shape, _)) = self.items.front().filter(|_| self.would_write(word)) else { return false };
+        let Kind::Write(kind, sectors) = shape.kind() else { return false };
+        refusal(word.class(), rules).is_none() && word.place(kind, sectors, rules).is_ok()
+    }
+
+    /// The zone gets no slot: everything that waits for one goes to `denied`, in order. Closes stay, who did not need any.
+    pub fn deny(&mut self, denied: &mut Vec<T>) {
+        self.abort_writes(denied);
+    }
+
     /// The write at the head, if it can follow the one that [`Queue::next`] has just let go out, or the one that followed
     /// that: whoever completes the one before issues it, without asking the queue. Returns the word and its offset.
     ///
@@ -236,8 +266,10 @@ impl<T> Queue<T> {
         let (front, _) = self.items.front().filter(|(i, _)| !i.mergeable())?;
         let Kind::Write(kind, sectors) = front.kind() else { return None };
         // Native appends go side by side and not in a chain, and behind a loss each is decided when it goes out.
-        let native = kind == WriteKind::Append && rules.appends_in_flight_max > 0;
-        if native || word.appending() || self.held || self.lost_at.is_some() {
+        // Where the device keeps order, writes go side by side, too.
+        let together =
+            rules.writes_in_flight_max > 1 || kind == WriteKind::Append && rules.appends_in_flight_max > 0;
+        if together || word.appending() || self.held || self.lost_at.is_some() {
             return None;
         }
         let at = word.place(kind, sectors, rules).ok()?;
@@ -267,7 +299,7 @@ impl<T> Queue<T> {
 
     /// Whether a reset or finish has come behind what is at the device.
     fn is_superseded(&self) -> bool {
-        (self.held && !self.keeps) || self.items.shapes().any(|s| matches!(s.kind(), Kind::Manage(_)))
+        (self.held && !self.keeps) || self.items.shapes().any(|s| s.kind().moves_pointer())
     }
 
     /// The token of the request at the head.
@@ -295,7 +327,7 @@ impl<T> Queue<T> {
 
     /// What is in flight may still move the device's pointer: ask only when it has ended.
     fn next_recovery(&mut self, word: Word) -> (Word, Next) {
-        if word.in_flight() > 0 || self.gave_up {
+        if word.is_busy() || self.gave_up {
             return (word, Next::Nothing);
         }
         self.asking = true;
@@ -303,18 +335,15 @@ impl<T> Queue<T> {
     }
 
     fn next_write(&mut self, word: Word, kind: WriteKind, sectors: u32, rules: &Rules) -> (Word, Next) {
-        let native = kind == WriteKind::Append && rules.appends_in_flight_max > 0;
-        let may_go = match word.in_flight() {
-            0 => true,
-            n => native && word.appending() && n < rules.appends_in_flight_max,
-        };
-        if !may_go {
+        if word.issuing() || word.in_flight() > 0 && !word.has_room(kind, rules) {
             return (word, Next::Nothing);
         }
         if let Some(error) = refusal(word.class(), rules) {
             return (word, Next::Fail(error));
         }
         match word.place(kind, sectors, rules) {
+            // What is in flight may fail, and then the place may be right.
+            Err(_) if word.is_unsure() => (word, Next::Nothing),
             Err(error) => (word, Next::Fail(self.explain(error))),
             Ok(at) => {
                 if kind != WriteKind::Append {
@@ -322,7 +351,7 @@ impl<T> Queue<T> {
                     self.lost_at = None;
                 }
                 let (sectors, parts) = self.merge(at, sectors, rules);
-                (word.issued(sectors, native), Next::Issue { at, sectors, parts })
+                (word.issued_as(kind, sectors, rules), Next::Issue { at, sectors, parts })
             }
         }
     }
@@ -363,7 +392,8 @@ impl<T> Queue<T> {
         let give_up = |queue: &mut Queue<T>| {
             queue.asking = false;
             queue.gave_up = true;
-            queue.abort(failed)
+            // An open or close waits for a known pointer as a write does.
+            queue.abort(failed, Kind::moves_pointer)
         };
         self.noted(Word::default(), || "resync-failed".to_owned(), give_up, usize::to_string);
     }
@@ -438,17 +468,19 @@ impl<T> Queue<T> {
     pub fn check(&self, word: Word, rules: &Rules) -> Result<(), String> {
         let waits =
             word.recovers() || word.frozen() || self.held || !self.is_empty() || self.repair.is_some();
-        let alone = word.in_flight() <= 1 || word.appending();
+        let Rules { appends_in_flight_max: appends, writes_in_flight_max: writes, .. } = *rules;
+        let most = if word.appending() { appends } else { writes };
         let relations = [
             (!waits || word.waits(), "what only the queue's holder may change has the word waiting"),
             (word.pointer() <= rules.capacity, "the pointer lies in the zone"),
-            (alone, "only native appends go together"),
             (!word.appending() || word.in_flight() > 0, "appending ends with the last append"),
-            (word.in_flight() <= rules.appends_in_flight_max.max(1), "as many in flight as the rules allow"),
-            (!word.frozen() || word.in_flight() == 0, "a reset or finish goes alone"),
+            (word.in_flight() <= most.max(1), "as many in flight as the rules allow"),
+            (!word.issuing() || writes > 1 && !word.appending(), "only who is joined is waited for"),
+            (!word.frozen() || !word.is_busy(), "a reset or finish goes alone"),
+            (word.has_slot() || !word.is_busy(), "what is in flight has its slot"),
             (!word.recalled() || word.waits() && !word.frozen(), "a chain is recalled for what waits for it"),
             (!self.asking || word.recovers(), "a report is under way only for a pointer that is not known"),
-            (!self.asking || word.in_flight() == 0 && !word.frozen(), "a report goes alone"),
+            (!self.asking || !word.is_busy() && !word.frozen(), "a report goes alone"),
             (
                 !self.gave_up || word.recovers() && !self.asking,
                 "given up is only a pointer that is not known",
@@ -463,7 +495,12 @@ impl<T> Queue<T> {
 
 /// A reset or finish goes alone. It needs no known pointer: it sets it, also where the device cannot report.
 fn next_management(word: Word, op: Op) -> (Word, Next) {
-    if word.in_flight() > 0 { (word, Next::Nothing) } else { (word.freezing(), Next::Manage(op)) }
+    if word.is_busy() { (word, Next::Nothing) } else { (word.freezing(), Next::Manage(op)) }
+}
+
+/// Whether it goes on when a reset or finish has come. An open may wait for a slot, and these do not wait for that.
+fn stays_at_abort(kind: Kind) -> bool {
+    kind.moves_pointer() || kind == Kind::Manage(Op::ZoneClose)
 }
 
 /// Why a zone of this class takes no write.

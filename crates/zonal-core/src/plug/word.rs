@@ -10,9 +10,12 @@
 //!    43   appends  what is in flight are native appends
 //! 44-45   class    sequential, conventional, read-only, offline
 //!    46   recalled what follows the write in flight without asking comes back first
-//!    47   zero
+//!    47   issuing  a write that others may join is on its way to the device: the next may not overtake it
 //! 48-55   epoch    changes with the write mode, so that nothing decided in another mode takes effect in this one
-//! 56-63   zero
+//!    56   alone    the write in flight goes without company
+//!    57   no slot  the zone may hold no open slot of the budget: it has to ask for one before it is written
+//!    58   parked   writes wait for their predecessors, or have waited; implies `waits`
+//! 59-63   zero
 //! ```
 
 use crate::error::RequestError;
@@ -26,10 +29,14 @@ const FROZEN: u64 = 1 << 42;
 const APPENDS: u64 = 1 << 43;
 const CLASS_SHIFT: u32 = 44;
 const RECALLED: u64 = 1 << 46;
+const ISSUING: u64 = 1 << 47;
 const EPOCH_SHIFT: u32 = 48;
+const ALONE: u64 = 1 << 56;
+const NO_SLOT: u64 = 1 << 57;
+const PARKED: u64 = 1 << 58;
 
-/// Most native appends that one zone has in flight: what the word's field can count.
-pub const APPENDS_IN_FLIGHT_MAX: u32 = 255;
+/// Most native appends, or writes of a window, that one zone has in flight: what the word's field can count.
+pub const IN_FLIGHT_MAX: u32 = 255;
 
 /// What a zone is to the write path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +57,8 @@ pub enum Class {
 pub enum WriteKind {
     /// At this offset from the zone's start, in sectors.
     At(u32),
+    /// The same, and it takes more than one command, or may: with no other write of its zone at the device.
+    Alone(u32),
     /// Wherever the zone goes on.
     Append,
 }
@@ -65,6 +74,8 @@ pub struct Rules {
     pub merge_sectors_max: u32,
     /// Native appends that may be in flight together; 0: appends are emulated by writes.
     pub appends_in_flight_max: u32,
+    /// Other writes that may be in flight together, in the order in which they went out; 1: each goes by itself.
+    pub writes_in_flight_max: u32,
 }
 
 /// Answer to a write.
@@ -124,6 +135,18 @@ impl Word {
         self.0 & APPENDS != 0
     }
 
+    /// Whether a write that others may join is on its way to the device; see [`Word::has_issued`].
+    #[inline]
+    pub const fn issuing(self) -> bool {
+        self.0 & ISSUING != 0
+    }
+
+    /// Whether something is at the device, or on its way there.
+    #[inline]
+    pub const fn is_busy(self) -> bool {
+        self.0 & (0xFF << IN_FLIGHT_SHIFT | ISSUING) != 0
+    }
+
     /// Whether a reset or finish wants the zone quiet: of a chain, nothing more goes out.
     #[inline]
     pub const fn recalled(self) -> bool {
@@ -134,6 +157,20 @@ impl Word {
     #[inline]
     pub const fn chain_goes_on(self) -> bool {
         self.0 & (RECALLED | RECOVERS) == 0
+    }
+
+    /// Whether the zone may be written as far as the budget is concerned. Where there is none, every zone may.
+    ///
+    /// One without a slot has nothing in flight.
+    #[inline]
+    pub const fn has_slot(self) -> bool {
+        self.0 & NO_SLOT == 0
+    }
+
+    /// Whether the zone's [`Lot`](super::Lot) has to be looked at before its queue.
+    #[inline]
+    pub const fn has_parked(self) -> bool {
+        self.0 & PARKED != 0
     }
 
     /// What the zone is.
@@ -149,43 +186,72 @@ impl Word {
 
     /// Whether the zone is as good as untouched: empty or conventional, nothing in flight, nothing waiting.
     pub const fn is_idle(self) -> bool {
-        self.in_flight() == 0 && !self.waits()
+        !self.is_busy() && !self.waits()
     }
 
     /// Whether a command could go out now, as far as the word tells.
-    pub const fn is_issuable(self) -> bool {
-        self.waits() && !self.frozen() && (self.in_flight() == 0 || self.appending())
+    #[inline]
+    pub const fn is_issuable(self, rules: &Rules) -> bool {
+        self.waits() && !self.frozen() && (self.appending() || !self.brings_news(rules))
+    }
+
+    /// Whether the end of something that is under way lets the zone go on; otherwise somebody who comes has to.
+    #[inline]
+    pub const fn brings_news(self, rules: &Rules) -> bool {
+        self.in_flight() >= rules.writes_in_flight_max || self.0 & (ISSUING | ALONE) != 0
     }
 
     /// Decides a write of `sectors` that has just arrived, in a zone that is not conventional.
     ///
     /// A write that cannot fit the zone whatever happens is refused here; one that is misplaced is refused only where
-    /// nothing is in flight, since only then the pointer is certain to be what the write will meet.
+    /// nothing is in flight, since only then the pointer is certain to be what the write will meet. A write that joins
+    /// others leaves the word [`Word::issuing`]: until [`Word::has_issued`] no other joins.
     #[inline]
     pub fn admit(self, kind: WriteKind, sectors: u32, rules: &Rules) -> Admission {
-        if self.0 & (WAITS | (3 << CLASS_SHIFT)) != 0 {
-            return self.admit_unusual(rules.zone);
+        if self.0 & (WAITS | ISSUING | ALONE | NO_SLOT | (3 << CLASS_SHIFT)) != 0 {
+            return self.admit_unusual(kind, sectors, rules);
         }
-        let native = matches!(kind, WriteKind::Append) && rules.appends_in_flight_max != 0;
-        if self.in_flight() != 0 {
-            let room = native && self.appending() && self.in_flight() < rules.appends_in_flight_max;
-            if !room {
-                return Admission::Wait;
-            }
+        if self.in_flight() != 0 && !self.has_room(kind, rules) {
+            return Admission::Wait;
         }
         match self.place(kind, sectors, rules) {
-            Ok(at) => Admission::Issue(self.issued(sectors, native), at),
+            Ok(at) => Admission::Issue(self.issued_as(kind, sectors, rules), at),
+            Err(_) if self.is_unsure() => Admission::Wait,
             Err(e) => Admission::Refuse(e),
         }
     }
 
+    /// Whether a write may join what is in flight. With nothing in flight any may go.
+    #[inline]
+    pub(super) const fn has_room(self, kind: WriteKind, rules: &Rules) -> bool {
+        match kind {
+            WriteKind::Append if rules.appends_in_flight_max > 0 => {
+                self.appending() && self.in_flight() < rules.appends_in_flight_max
+            }
+            WriteKind::At(_) | WriteKind::Append => !self.appending() && !self.brings_news(rules),
+            WriteKind::Alone(_) => false,
+        }
+    }
+
+    /// Whether the pointer may turn out to be another, since a write is in flight that may fail. Native appends go
+    /// wherever the zone stands then.
+    #[inline]
+    pub(super) const fn is_unsure(self) -> bool {
+        self.in_flight() != 0 && !self.appending()
+    }
+
     #[cold]
-    fn admit_unusual(self, zone: ZoneIndex) -> Admission {
+    fn admit_unusual(self, kind: WriteKind, sectors: u32, rules: &Rules) -> Admission {
+        let zone = rules.zone;
         match self.class() {
             Class::ReadOnly => Admission::Refuse(RequestError::ZoneReadOnly { zone }),
             Class::Offline => Admission::Refuse(RequestError::ZoneOffline { zone }),
             Class::Conventional => Admission::Refuse(RequestError::Conventional { zone }),
-            Class::Sequential => Admission::Wait,
+            Class::Sequential if self.waits() || self.is_busy() => Admission::Wait,
+            // What cannot be written needs no slot to be refused.
+            Class::Sequential => {
+                self.place(kind, sectors, rules).map_or_else(Admission::Refuse, |_| Admission::Wait)
+            }
         }
     }
 
@@ -195,7 +261,7 @@ impl Word {
         let Rules { zone, capacity, .. } = *rules;
         let pointer = self.pointer();
         let at = match kind {
-            WriteKind::At(offset) => offset,
+            WriteKind::At(offset) | WriteKind::Alone(offset) => offset,
             WriteKind::Append => pointer,
         };
         if at == pointer && pointer < capacity && sectors <= capacity - pointer {
@@ -210,11 +276,31 @@ impl Word {
         })
     }
 
+    /// The word with a write of this kind issued.
+    #[inline]
+    pub(super) fn issued_as(self, kind: WriteKind, sectors: u32, rules: &Rules) -> Word {
+        let native = matches!(kind, WriteKind::Append) && rules.appends_in_flight_max > 0;
+        let word = self.issued(sectors, native);
+        match kind {
+            _ if native || rules.writes_in_flight_max <= 1 => word,
+            WriteKind::Alone(_) => Word(word.0 | ALONE),
+            WriteKind::At(_) | WriteKind::Append => Word(word.0 | ISSUING),
+        }
+    }
+
+    /// The word when the write that was on its way has reached the device: the next may follow it. Only for whoever
+    /// brought it there, once, and not after [`Word::unissued`].
+    #[inline]
+    pub fn has_issued(self) -> Word {
+        assert!(self.issuing(), "nothing was on its way");
+        Word(self.0 & !ISSUING)
+    }
+
     /// The word with `sectors` more issued by one more command.
     #[inline]
     pub(super) fn issued(self, sectors: u32, native_append: bool) -> Word {
         debug_assert!(self.pointer().checked_add(sectors).is_some());
-        debug_assert!(self.in_flight() < APPENDS_IN_FLIGHT_MAX);
+        debug_assert!(self.in_flight() < IN_FLIGHT_MAX);
         let appends = if native_append { APPENDS } else { 0 };
         Word((self.0 | appends) + sectors as u64 + IN_FLIGHT_ONE)
     }
@@ -230,6 +316,31 @@ impl Word {
     #[inline]
     pub const fn in_epoch(self, epoch: u8) -> Word {
         Word(self.0 & !(0xFF << EPOCH_SHIFT) | (epoch as u64) << EPOCH_SHIFT)
+    }
+
+    /// The word of a zone that has its slot.
+    #[inline]
+    pub const fn with_slot(self) -> Word {
+        Word(self.0 & !NO_SLOT)
+    }
+
+    /// The word of a zone that has no slot, or not any more. Nothing of it is in flight.
+    #[inline]
+    pub const fn without_slot(self) -> Word {
+        debug_assert!(!self.is_busy());
+        Word(self.0 | NO_SLOT)
+    }
+
+    /// The word of a zone where writes are parked. Implies waiting.
+    #[inline]
+    pub const fn with_parked(self) -> Word {
+        Word(self.0 | PARKED | WAITS)
+    }
+
+    /// The word of a zone where nothing is parked.
+    #[inline]
+    pub const fn without_parked(self) -> Word {
+        Word(self.0 & !PARKED)
     }
 
     /// The word with `sectors` that were promised taken back.
@@ -250,7 +361,7 @@ impl Word {
     #[inline]
     pub fn unissued(self, sectors: u32) -> Word {
         assert!(self.in_flight() > 0 && self.pointer() >= sectors, "nothing was issued");
-        Word(self.0 - sectors as u64).completed()
+        Word((self.0 - sectors as u64) & !ISSUING).completed()
     }
 
     /// The word with one command fewer in flight.
@@ -258,8 +369,8 @@ impl Word {
     pub fn completed(self) -> Word {
         assert!(self.in_flight() > 0, "completion without a command in flight");
         let left = self.0 - IN_FLIGHT_ONE;
-        // The last append out ends the appending phase.
-        if Word(left).in_flight() == 0 { Word(left & !APPENDS) } else { Word(left) }
+        // The last append out ends the appending phase, and who was alone leaves the zone to all.
+        if Word(left).in_flight() == 0 { Word(left & !(APPENDS | ALONE)) } else { Word(left) }
     }
 
     /// The word with writes waiting: from here on only the queue's holder changes it.
@@ -305,6 +416,10 @@ impl std::fmt::Debug for Word {
             (self.frozen(), " frozen"),
             (self.appending(), " appends"),
             (self.recalled(), " recalled"),
+            (self.issuing(), " issuing"),
+            (self.0 & ALONE != 0, " alone"),
+            (!self.has_slot(), " no-slot"),
+            (self.has_parked(), " parked"),
         ] {
             if set {
                 f.write_str(name)?;

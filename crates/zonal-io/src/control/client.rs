@@ -82,7 +82,19 @@ pub fn info(path: &Path) -> Result<VolumeFacts, ControlError> {
 /// As [`ask`]; [`ControlError::Refused`] also if the volume cannot do the mode, or what is in flight does not end in time
 /// ([`SWITCH_TIME_MAX`](super::SWITCH_TIME_MAX)): the switch takes effect when it has.
 pub fn switch_mode(path: &Path, mode: WriteMode) -> Result<VolumeFacts, ControlError> {
-    match ask(path, Query::Mode { mode: mode.name().to_owned() })? {
+    ask_for_mode(path, Query::Mode { mode: mode.name().to_owned(), force: false })
+}
+
+/// As [`switch_mode`], but to mode `pipelined` also where the device does not promise order.
+///
+/// # Errors
+/// As [`switch_mode`].
+pub fn switch_mode_anyway(path: &Path, mode: WriteMode) -> Result<VolumeFacts, ControlError> {
+    ask_for_mode(path, Query::Mode { mode: mode.name().to_owned(), force: true })
+}
+
+fn ask_for_mode(path: &Path, query: Query) -> Result<VolumeFacts, ControlError> {
+    match ask(path, query)? {
         Answer::Info(facts) => Ok(facts),
         other => Err(not_asked_for(path, &other)),
     }

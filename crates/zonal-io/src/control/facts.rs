@@ -1,7 +1,7 @@
 //! A device and a volume in the form that leaves the process: sizes in bytes, names as in device names.
 
 use crate::device::DeviceInfo;
-use crate::volume::Volume;
+use crate::volume::{BudgetStatus, Volume};
 use zonal_core::{Personality, SECTOR_BYTES};
 
 /// What a device is, for programs and people. Sizes are bytes; a limit or largest size of 0 is none.
@@ -89,6 +89,9 @@ pub struct VolumeFacts {
     pub reason: String,
     /// Bytes of plugs.
     pub plug_bytes: usize,
+    /// Who holds open and active slots and who waits for them, where the volume keeps account of that.
+    #[serde(default)]
+    pub budget: Option<BudgetStatus>,
     /// The device below.
     pub device: DeviceFacts,
 }
@@ -102,6 +105,7 @@ impl VolumeFacts {
             mode: mode.name().to_owned(),
             reason: reason.to_owned(),
             plug_bytes: volume.plug_bytes(),
+            budget: volume.budget_status(),
             device: volume.info().into(),
         }
     }

@@ -180,7 +180,7 @@ impl Service {
             Ok(Query::Plugs) => Answer::Plugs(self.volume.plugs()),
             Ok(Query::Stat) => Answer::Stat(self.volume.statistics()),
             Ok(Query::Info) => Answer::Info(VolumeFacts::of(&self.volume)),
-            Ok(Query::Mode { mode }) => match self.switch(&mode) {
+            Ok(Query::Mode { mode, force }) => match self.switch(&mode, force) {
                 Ok(()) => Answer::Info(VolumeFacts::of(&self.volume)),
                 Err(what) => Answer::Error(what),
             },
@@ -189,10 +189,14 @@ impl Service {
     }
 
     /// Switches the mode, and waits for it as long as a client may keep others waiting.
-    fn switch(&self, mode: &str) -> Result<(), String> {
+    fn switch(&self, mode: &str, force: bool) -> Result<(), String> {
         let mode: WriteMode = mode.parse().map_err(|e: UnknownMode| e.to_string())?;
         // No command goes out with this time: what was in flight ends in somebody's poll, and the rest follows from it.
-        self.volume.switch_mode(Nanos(0), mode).map_err(|e| e.to_string())?;
+        match force {
+            true => self.volume.switch_mode_anyway(Nanos(0), mode),
+            false => self.volume.switch_mode(Nanos(0), mode),
+        }
+        .map_err(|e| e.to_string())?;
         let deadline = Instant::now() + SWITCH_TIME_MAX;
         while self.volume.mode().0 != mode {
             if Instant::now() >= deadline {

@@ -81,7 +81,8 @@ impl Volume {
                 // It gives its place up. It may go out natively, and then has to name its zone.
                 pending.sector = self.info.geometry.start_of(zone);
             }
-            let kind = Kind::Write(self.write_kind(&pending), pending.sectors);
+            let kind = self.with_company(self.write_kind(&pending), &pending);
+            let kind = Kind::Write(kind, pending.sectors);
             rest.push(Item { kind, mergeable: false, token: pending });
         }
         let mut aborted = Vec::new();

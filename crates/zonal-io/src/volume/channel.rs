@@ -12,10 +12,13 @@
 //! - A completion function that panics does so at the end of the call that ran it: everything else in that call has its
 //!   end before.
 
+use super::budget::CLASSES;
 use super::request::Completion;
 use crate::buffer::IoBuf;
 use crate::device::Output;
-use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, CachePadded, IS_MODEL, Mutex, Ordering, local};
+use crate::sync::{
+    Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, CachePadded, IS_MODEL, Mutex, Ordering, local,
+};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -23,6 +26,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use zonal_core::RequestError;
+use zonal_core::budget::Class;
 
 /// Completions that one call of a volume delivers, and commands that one thread completes for one zone, before others get
 /// a turn.
@@ -35,6 +39,8 @@ pub(crate) struct ChannelInner {
     deferred: bool,
     backlog: Arc<Backlog>,
     closed: AtomicBool,
+    /// Of the writers that use it.
+    class: AtomicU32,
     /// Requests that outlived their `submit`, counted by the channel's owner alone. Apart from what others read and from
     /// what they count: each would take the line away from the others with every request.
     issued: CachePadded<AtomicU64>,
@@ -48,6 +54,18 @@ pub struct Channel {
     inner: Arc<CachePadded<ChannelInner>>,
     /// `issued` is counted without a locked operation, which only one thread may do.
     not_sync: PhantomData<Cell<()>>,
+}
+
+impl Channel {
+    /// The same channel, for writers of this class: what they write counts for it where the volume keeps a budget.
+    ///
+    /// # Panics
+    /// If there is no such class.
+    pub fn of_class(self, class: Class) -> Channel {
+        assert!(usize::from(class.0) < CLASSES, "there is no class {}", class.0);
+        self.inner.class.store(class.0.into(), Ordering::Relaxed);
+        self
+    }
 }
 
 impl Drop for Channel {
@@ -77,6 +95,11 @@ impl ChannelRef {
         let issued = &channel.inner.issued;
         // One thread at a time owns the channel.
         issued.store(issued.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+
+    #[cold]
+    pub(super) fn class(&self) -> Class {
+        Class(self.get().class.load(Ordering::Relaxed) as u8)
     }
 
     fn get(&self) -> &ChannelInner {
@@ -314,6 +337,7 @@ impl Channels {
             deferred,
             backlog: self.backlog.clone(),
             closed: AtomicBool::new(false),
+            class: AtomicU32::new(0),
             issued: CachePadded::new(AtomicU64::new(0)),
             ended: CachePadded::new(AtomicU64::new(0)),
         }));

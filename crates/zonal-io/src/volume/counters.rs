@@ -53,6 +53,12 @@ counters! {
     ReadBack read_back,
     /// Those of them that were found, whole.
     Verified verified,
+    /// Writes that came before their predecessors and waited for them.
+    Parked parked,
+    /// Zones that had to wait for an open or active slot, each time.
+    SlotWaits slot_waits,
+    /// Zones closed or finished to make room for others, each time.
+    Evicted evicted,
 }
 
 pub(crate) struct Counters {

@@ -3,6 +3,7 @@
 
 use super::Volume;
 use super::counters::{Counter, thread_slot};
+use super::mode::WriteMode;
 use super::pending::{Merged, Pending, Stage};
 use super::submit::take_one;
 use super::turn::{Event, Stack, Turn, Work};
@@ -15,6 +16,11 @@ static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 impl Volume {
     pub(super) fn issue_and_stack(&self, now: Nanos, slot: &mut Option<Context>, stack: &mut Stack) {
+        if self.policy.is(WriteMode::Pipelined)
+            && let Some(zone) = slot.as_ref().and_then(|c| self.zone_of_write(c))
+        {
+            return self.issue_in_window(now, zone, slot, stack);
+        }
         if let Some(result) = self.issue(now, slot) {
             stack.push(Work::Finished(slot.take().expect("an answered command leaves its context"), result));
         }
@@ -22,7 +28,7 @@ impl Volume {
 
     /// Sends the command in `slot` to this thread's queue, behind those that it turned away; returns its answer if it came
     /// at once.
-    #[inline]
+    #[inline(always)]
     pub(super) fn issue(&self, now: Nanos, slot: &mut Option<Context>) -> Option<CommandResult> {
         let queue = match self.info.queues {
             1 => 0,
@@ -45,7 +51,7 @@ impl Volume {
     }
 
     /// Offers the command in `slot` to the device, which may turn it away.
-    #[inline]
+    #[inline(always)]
     pub(super) fn offer(&self, now: Nanos, queue: usize, slot: &mut Option<Context>) -> Submitted {
         if let Some(Context(ContextKind::One(p))) = slot
             && p.stage == Stage::ZeroesAsWrites
@@ -82,7 +88,7 @@ impl Volume {
 
     /// Keeps a command that met a full queue, or withdraws it if its request may not wait.
     #[cold]
-    fn turned_away(&self, now: Nanos, queue: usize, slot: &mut Option<Context>) {
+    pub(super) fn turned_away(&self, now: Nanos, queue: usize, slot: &mut Option<Context>) {
         match slot.take().expect("a command that was turned away has its context").0 {
             ContextKind::One(mut p) if p.nowait && p.done == 0 && p.stage == Stage::Main => {
                 let mut turn = Turn::default();

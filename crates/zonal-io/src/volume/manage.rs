@@ -1,6 +1,7 @@
 //! Reset and finish of one zone, and resynchronisation on request.
 //!
-//! Reset and finish wait for what is at the device, abort what waits, and go out; later writes wait for them.
+//! Reset and finish wait for what is at the device, abort what waits, and go out; later writes wait for them. Where a
+//! budget is kept, open and close go in their turn: what waits goes first, and an open waits for a slot.
 
 use super::Volume;
 use super::channel::{Counted, begin_call, end_call};
@@ -8,22 +9,30 @@ use super::counters::Counter;
 use super::mode::WriteMode;
 use super::pending::Pending;
 use super::submit::Fate;
-use zonal_core::plug::Word;
-use zonal_core::{Nanos, RequestError, ZoneIndex};
+use zonal_core::plug::{Item, Kind, Word};
+use zonal_core::{Nanos, Op, RequestError, ZoneIndex};
 
 impl Volume {
-    /// Queues a reset or finish.
+    /// Queues a reset or finish; with a budget, an open or close.
     pub(super) fn manage(&self, now: Nanos, zone: ZoneIndex, mut pending: Box<Pending>) -> Fate {
         // It has aborted others: what it waits for from here on, a full queue included, it has to wait for.
         pending.nowait = false;
-        if self.policy.is(WriteMode::ZoneLock) {
+        let op = pending.op;
+        let aborts = matches!(op, Op::ZoneReset | Op::ZoneFinish);
+        if aborts && self.policy.is(WriteMode::ZoneLock) {
             self.abort_scheduled(Some(zone));
         }
         let mut aborted = Vec::new();
-        let op = pending.op;
         let mut shard = self.shard(zone).lock();
-        let word = self.update(zone, Word::recalling);
-        shard.queue(zone).push_management(word, op, pending, &mut aborted);
+        let word = if aborts {
+            let word = self.update(zone, Word::recalling);
+            shard.queue(zone).push_management(word, op, pending, &mut aborted);
+            shard.abort_parked(zone, &mut aborted);
+            word
+        } else {
+            let word = self.update(zone, Word::waiting);
+            shard.queue(zone).push(word, Item { kind: Kind::Manage(op), mergeable: false, token: pending })
+        };
         drop(shard);
         self.abort(zone, aborted);
         if word.in_flight() == 0 && !word.frozen() {

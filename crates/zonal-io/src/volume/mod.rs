@@ -18,6 +18,7 @@
 
 #![allow(clippy::vec_box, reason = "requests and queues move between owners by pointer, not by copy")]
 
+mod budget;
 mod chain;
 pub(crate) mod channel;
 mod counters;
@@ -26,7 +27,9 @@ mod flight;
 mod issue;
 mod manage;
 mod mode;
+mod park;
 mod pending;
+mod pipelined;
 mod plugs;
 mod quiesce;
 mod reaper;
@@ -38,6 +41,7 @@ mod token;
 mod turn;
 mod zone_lock;
 
+pub use budget::{BudgetOptions, BudgetStatus, CLASSES, SlotStatus};
 pub use channel::{Channel, TURN_MAX};
 pub use counters::Statistics;
 pub use driver::{Driver, drive};
@@ -46,6 +50,7 @@ pub(crate) use pending::{Merged, Pending};
 pub use plugs::{Condition, PlugStatus};
 pub(crate) use recovery::ReadBack;
 pub use request::{Completion, Request};
+pub use zonal_core::plug::ParkOptions;
 
 use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};
@@ -54,11 +59,13 @@ use crate::sync::{
     Arc, AtomicBool, Brief, CachePadded, IS_MODEL, Mutex, Ordering, SegQueue, WordTable, shard_of,
 };
 use arrayvec::ArrayVec;
+use budget::Book;
 use channel::{Channels, begin_call, end_call};
 use counters::Counters;
 use flight::Recorder;
 use hashbrown::HashMap;
 use mode::Policy;
+use park::Parking;
 use quiesce::Quiesce;
 use reaper::Reapers;
 use recovery::Patients;
@@ -67,7 +74,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 use token::Token;
 use turn::Work;
-use zonal_core::plug::{Class, Queue, Rules, Word};
+use zonal_core::plug::{Class, IN_FLIGHT_MAX, Lot, Queue, Rules, Word};
 use zonal_core::{
     DeviceError, Nanos, Op, SECTOR_BYTES, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex,
 };
@@ -77,6 +84,9 @@ const SHARD_BITS: u32 = if IS_MODEL { 1 } else { 6 };
 
 /// Queues that a shard keeps for reuse.
 const SPARE_QUEUES_MAX: usize = 16;
+
+/// Writes of a zone at the device in mode `pipelined`: as many as the queue of a UFS device has places.
+const WINDOW: u32 = 32;
 
 /// Zones asked for in one report.
 const REPORT_ZONES: u32 = 1 << 16;
@@ -90,13 +100,31 @@ pub struct VolumeOptions {
     pub merge: bool,
     /// In mode `qd1`, commands after which the next zone in line has its turn; 0: a zone is drained first.
     pub qd1_quantum: u32,
+    /// In mode `pipelined`, writes of a zone that are at the device at once at most, up to [`IN_FLIGHT_MAX`].
+    pub window: u32,
+    /// Whether mode `pipelined` is taken on also where the device does not promise order.
+    pub force: bool,
     /// In mode `zone-lock`, requests that may wait in the scheduler or be at the device; others wait outside.
     pub nr_requests: u32,
+    /// How the drive's limits of open and active zones are kept; `None`: by the drive alone. A drive without limits has no
+    /// budget, nor has mode `direct`.
+    pub budget: Option<BudgetOptions>,
+    /// How positional writes ahead of their zone's pointer wait for those before them; `None`: they fail.
+    pub park: Option<ParkOptions>,
 }
 
 impl Default for VolumeOptions {
     fn default() -> VolumeOptions {
-        VolumeOptions { mode: None, merge: true, qd1_quantum: 0, nr_requests: NR_REQUESTS }
+        VolumeOptions {
+            mode: None,
+            merge: true,
+            qd1_quantum: 0,
+            window: WINDOW,
+            force: false,
+            nr_requests: NR_REQUESTS,
+            budget: Some(BudgetOptions::default()),
+            park: Some(ParkOptions::default()),
+        }
     }
 }
 
@@ -122,9 +150,23 @@ pub enum OpenError {
         /// The contradiction.
         what: &'static str,
     },
+    /// The budget's minimums and the device's limits contradict each other.
+    #[error("{device}: {error}")]
+    Budget {
+        /// Device name.
+        device: String,
+        /// The contradiction.
+        error: zonal_core::budget::BudgetError,
+    },
     /// Mode `append` on a device without zone append.
     #[error("{device}: write mode append needs native zone append, which the device does not have")]
     NoAppend {
+        /// Device name.
+        device: String,
+    },
+    /// Mode `pipelined` on a device whose queues promise no order, without [`VolumeOptions::force`].
+    #[error("{device}: {}", SwitchError::NoOrder)]
+    NoOrder {
         /// Device name.
         device: String,
     },
@@ -139,6 +181,8 @@ pub struct Volume {
     policy: Policy,
     merge_sectors_max: u32,
     qd1_quantum: u32,
+    window: u32,
+    is_forced: bool,
     words: WordTable,
     shards: Box<[CachePadded<Brief<Shard>>]>,
     /// Zones that can go on but whose thread's turn was over.
@@ -151,6 +195,9 @@ pub struct Volume {
     /// Something that concerns all zones waits and nothing of the kind is under way.
     quiesce_behind: AtomicBool,
     token: Token,
+    /// Kept where the drive has limits.
+    book: Option<Book>,
+    parking: Parking,
     zone_lock: Arc<ZoneLock>,
     patients: Patients,
     recorder: Recorder,
@@ -165,6 +212,8 @@ struct Shard {
     unused: Vec<u32>,
     /// The zone asked for last, and where its queue is: the usual next one too.
     last: (ZoneIndex, u32),
+    /// Writes that came before their predecessors.
+    lots: HashMap<u32, Box<Lot<Box<Pending>>>, BuildHasherDefault<ZoneHasher>>,
 }
 
 /// No zone has this index: a device's zones are counted in 32 bits.
@@ -172,7 +221,13 @@ const NO_ZONE: ZoneIndex = ZoneIndex(u32::MAX);
 
 impl Default for Shard {
     fn default() -> Shard {
-        Shard { index: HashMap::default(), queues: Vec::new(), unused: Vec::new(), last: (NO_ZONE, 0) }
+        Shard {
+            index: HashMap::default(),
+            queues: Vec::new(),
+            unused: Vec::new(),
+            last: (NO_ZONE, 0),
+            lots: HashMap::default(),
+        }
     }
 }
 
@@ -242,12 +297,23 @@ impl Volume {
             Some(mode) => (mode, "set by the caller"),
             None => WriteMode::for_device(&info),
         };
-        if mode.fits(&info).is_err() {
-            return Err(OpenError::NoAppend { device: info.name });
+        match mode.fits(&info) {
+            Ok(()) => {}
+            Err(SwitchError::NoOrder) if options.force => {}
+            Err(SwitchError::NoOrder) => return Err(OpenError::NoOrder { device: info.name }),
+            Err(_) => return Err(OpenError::NoAppend { device: info.name }),
         }
         let words = WordTable::new(info.geometry.zones());
+        let book = match options.budget.filter(|_| mode != WriteMode::Direct) {
+            Some(options) => Book::new(&info, options)
+                .map_err(|error| OpenError::Budget { device: info.name.clone(), error })?,
+            None => None,
+        };
         for_each_zone(&*device, |zone| {
-            let word = word_of(&info, zone)?;
+            let mut word = word_of(&info, zone)?;
+            if let Some(book) = &book {
+                word = book.adopt(zone, word, info.geometry.capacity_of(zone.zone));
+            }
             words.word(zone.zone.0).store(word.0, Ordering::Relaxed);
             Ok(())
         })?;
@@ -255,6 +321,8 @@ impl Volume {
             policy: Policy::new(mode, mode_reason),
             merge_sectors_max: if options.merge { info.command_sectors_max } else { 0 },
             qd1_quantum: options.qd1_quantum,
+            window: options.window.clamp(1, IN_FLIGHT_MAX),
+            is_forced: options.force,
             words,
             shards: std::iter::repeat_with(Default::default).take(1 << SHARD_BITS).collect(),
             ready: SegQueue::new(),
@@ -265,6 +333,8 @@ impl Volume {
             quiesce: Mutex::default(),
             quiesce_behind: AtomicBool::new(false),
             token: Token::default(),
+            book,
+            parking: Parking::new(options.park),
             zone_lock: ZoneLock::new(&info, options.nr_requests),
             patients: Patients::default(),
             recorder: Recorder::default(),
@@ -333,7 +403,11 @@ impl Volume {
         self.channels.backlog().deliver();
         self.next_quiesce(now);
         let mut deadline = None;
-        let mut progress = Progress::None;
+        // Before news comes in: those who were told the last time have had the opportunity to go on.
+        let mut progress = self.keep_budget(now, &mut deadline);
+        if self.look_after_parked(now, &mut deadline) == Progress::Some {
+            progress = Progress::Some;
+        }
         for queue in 0..self.info.queues {
             if self.reapers.begin(queue) {
                 deadline = earliest(deadline, self.reap(now, queue, &mut progress));
@@ -416,11 +490,19 @@ impl Volume {
 
     #[inline]
     fn rules(&self, zone: ZoneIndex) -> Rules {
+        let writes = if self.policy.is(WriteMode::Pipelined) { self.window } else { 1 };
+        Rules { writes_in_flight_max: writes, ..self.rules_one_by_one(zone) }
+    }
+
+    /// The rules of the modes without a window.
+    #[inline]
+    fn rules_one_by_one(&self, zone: ZoneIndex) -> Rules {
         Rules {
             zone,
             capacity: self.info.geometry.capacity_of(zone),
             merge_sectors_max: self.merge_sectors_max,
             appends_in_flight_max: self.policy.appends_in_flight_max(),
+            writes_in_flight_max: 1,
         }
     }
 
@@ -453,7 +535,12 @@ impl Volume {
             for _ in 0..self.stalled.len_of(queue) {
                 let Some(context) = self.stalled.pop(queue) else { break };
                 let mut slot = Some(context);
-                match self.offer(now, queue, &mut slot) {
+                let on_its_way = self.on_its_way(&slot);
+                let submitted = self.offer(now, queue, &mut slot);
+                if let (Some(zone), false) = (on_its_way, matches!(submitted, Submitted::Busy)) {
+                    self.let_others_follow(now, zone);
+                }
+                match submitted {
                     Submitted::Pending => {}
                     Submitted::Done(mut result) => {
                         self.completed(now, &mut slot, &mut result);

@@ -4,7 +4,7 @@ use crate::device::DeviceInfo;
 use crate::sync::{AtomicU32, Mutex, Ordering};
 use std::fmt;
 use std::str::FromStr;
-use zonal_core::plug::APPENDS_IN_FLIGHT_MAX;
+use zonal_core::plug::IN_FLIGHT_MAX;
 
 /// How writes to sequential zones get to the device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -20,14 +20,23 @@ pub enum WriteMode {
     /// Plugged, and one write of all sequential zones at the device, the waiting ones of a zone before those of the next:
     /// what rotational drives are fastest with. Appends are emulated. Reads, management and conventional zones go freely.
     Qd1,
+    /// Plugged, with a window of writes a zone at the device, all through one of its queues, which has to keep their order.
+    /// What it reorders is sent again. Appends are emulated.
+    Pipelined,
     /// Plugged, with appends as native commands, several in flight a zone; positional writes drain them first.
     Append,
 }
 
 impl WriteMode {
     /// Every mode, in the order of the documentation.
-    pub const ALL: [WriteMode; 5] =
-        [WriteMode::Direct, WriteMode::ZoneLock, WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append];
+    pub const ALL: [WriteMode; 6] = [
+        WriteMode::Direct,
+        WriteMode::ZoneLock,
+        WriteMode::PerZone,
+        WriteMode::Qd1,
+        WriteMode::Pipelined,
+        WriteMode::Append,
+    ];
 
     /// The name on command lines and in listings.
     pub const fn name(self) -> &'static str {
@@ -36,6 +45,7 @@ impl WriteMode {
             WriteMode::ZoneLock => "zone-lock",
             WriteMode::PerZone => "per-zone",
             WriteMode::Qd1 => "qd1",
+            WriteMode::Pipelined => "pipelined",
             WriteMode::Append => "append",
         }
     }
@@ -43,10 +53,11 @@ impl WriteMode {
     /// Whether a device can do it.
     ///
     /// # Errors
-    /// [`SwitchError::NoAppend`].
+    /// [`SwitchError::NoAppend`], [`SwitchError::NoOrder`]. The latter may be overridden: then the mode works, slowly.
     pub fn fits(self, info: &DeviceInfo) -> Result<(), SwitchError> {
         match self {
             WriteMode::Append if info.append_sectors_max == 0 => Err(SwitchError::NoAppend),
+            WriteMode::Pipelined if !info.keeps_order => Err(SwitchError::NoOrder),
             _ => Ok(()),
         }
     }
@@ -78,7 +89,7 @@ impl FromStr for WriteMode {
 
 /// A name that is no write mode.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("unknown write mode {0:?}; there are direct, zone-lock, per-zone, qd1 and append")]
+#[error("unknown write mode {0:?}; there are direct, zone-lock, per-zone, qd1, pipelined and append")]
 pub struct UnknownMode(pub String);
 
 /// Why a volume does not switch to a mode.
@@ -91,6 +102,11 @@ pub enum SwitchError {
     /// Mode `append` on a device without zone append.
     #[error("write mode append needs native zone append, which the device does not have")]
     NoAppend,
+    /// Mode `pipelined` on a device whose queues promise no order, and nobody insists.
+    #[error(
+        "write mode pipelined needs queues that keep the order of commands, which the device does not promise"
+    )]
+    NoOrder,
 }
 
 /// The write mode in force, read by every write.
@@ -117,6 +133,13 @@ impl Policy {
         self.now.load(Ordering::Relaxed) as u8 == mode as u8
     }
 
+    /// Whether the mode has a way of its own for a write to the device, as `qd1` and `pipelined` have.
+    #[inline]
+    pub(super) fn is_apart(&self) -> bool {
+        let mode = self.now.load(Ordering::Relaxed) as u8;
+        mode.wrapping_sub(WriteMode::Qd1 as u8) <= WriteMode::Pipelined as u8 - WriteMode::Qd1 as u8
+    }
+
     pub(super) fn reason(&self) -> &'static str {
         *self.reason.lock()
     }
@@ -136,7 +159,7 @@ impl Policy {
     /// Native appends that one zone may have in flight; 0: appends are emulated.
     #[inline]
     pub(super) fn appends_in_flight_max(&self) -> u32 {
-        if self.is(WriteMode::Append) { APPENDS_IN_FLIGHT_MAX } else { 0 }
+        if self.is(WriteMode::Append) { IN_FLIGHT_MAX } else { 0 }
     }
 }
 
@@ -152,6 +175,7 @@ mod tests {
             let policy = Policy::new(WriteMode::PerZone, "");
             policy.switch(mode);
             assert_eq!((policy.mode(), policy.epoch()), (mode, 1));
+            assert_eq!(policy.is_apart(), matches!(mode, WriteMode::Qd1 | WriteMode::Pipelined), "{mode}");
         }
     }
 }

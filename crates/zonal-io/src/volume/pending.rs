@@ -9,6 +9,7 @@ use crate::device::Output;
 use crate::sync::{Arc, AtomicBool, IS_MODEL, Mutex, Ordering, local};
 use std::cell::Cell;
 use std::{mem, ptr};
+use zonal_core::budget::Class;
 use zonal_core::{Op, RequestError, SECTOR_BYTES, Sector};
 
 /// Who hears of a request's end.
@@ -21,6 +22,8 @@ pub(crate) enum Owner {
     Channel(ChannelRef),
     /// A request that was split at zone boundaries.
     Split(Arc<Split>),
+    /// Nobody outside: the volume made it by itself.
+    Volume,
 }
 
 /// One request, or the part of one that lies in one zone. Owned by whoever moves it on: a queue, a device, a thread.
@@ -181,7 +184,18 @@ impl Pending {
     pub(super) fn is_first_to_fail(&self) -> bool {
         match &self.owner {
             Owner::Split(split) => !split.has_failed.swap(true, Ordering::Relaxed),
+            Owner::Volume => false,
             _ => true,
+        }
+    }
+
+    /// The class of whoever made this request.
+    #[cold]
+    pub(super) fn class(&self) -> Class {
+        match &self.owner {
+            Owner::Channel(channel) => channel.class(),
+            Owner::Split(split) => split.class,
+            Owner::Volume | Owner::Nobody => Class::default(),
         }
     }
 
@@ -215,6 +229,7 @@ impl Pending {
         match owner {
             Owner::Channel(channel) => deliver(channel, token, result, buf, counted),
             Owner::Split(split) => split.end_part(sector, result),
+            Owner::Volume => {}
             Owner::Nobody => unreachable!("a request has an owner until it ends"),
         }
     }
@@ -247,6 +262,8 @@ pub(crate) struct Split {
     state: Mutex<SplitState>,
     /// A part of it has failed, and the statistics know.
     has_failed: AtomicBool,
+    /// Of the whole.
+    class: Class,
 }
 
 struct SplitState {
@@ -259,9 +276,10 @@ struct SplitState {
 
 impl Split {
     pub(super) fn new(parts: u32, whole: Box<Pending>, buf: IoBuf) -> Split {
+        let class = whole.class();
         let whole = Some((whole, buf));
         let state = Mutex::new(SplitState { parts_left: parts, error: None, whole });
-        Split { state, has_failed: AtomicBool::new(false) }
+        Split { state, has_failed: AtomicBool::new(false), class }
     }
 
     #[cold]

@@ -36,6 +36,8 @@ pub enum Condition {
     Empty,
     /// Partly written.
     Active,
+    /// Its writes wait for an open or active slot.
+    Waiting,
     /// No room left.
     Full,
     /// Read-only.
@@ -49,6 +51,7 @@ impl fmt::Display for Condition {
         f.write_str(match self {
             Condition::Empty => "EMPTY",
             Condition::Active => "ACTIVE",
+            Condition::Waiting => "WAITING",
             Condition::Full => "FULL",
             Condition::ReadOnly => "READONLY",
             Condition::Offline => "OFFLINE",
@@ -80,10 +83,18 @@ impl Volume {
         if word.waits() {
             let mut shard = self.shard(zone).lock();
             word = self.load(zone);
-            let queue = shard.queue(zone);
-            pending = if word.waits() { (queue.len() + queue.in_repair()) as u32 } else { 0 };
+            if word.waits() {
+                let queue = shard.queue(zone);
+                pending = (queue.len() + queue.in_repair()) as u32;
+                pending += shard.parked(zone) as u32;
+            }
         }
-        let condition = condition(word, self.info.geometry.capacity_of(zone));
+        // Without a slot, only a management command or a report keeps it from waiting for one.
+        let needs_slot = !word.has_slot() && pending > 0 && !word.frozen() && !word.recovers();
+        let condition = match condition(word, self.info.geometry.capacity_of(zone)) {
+            Condition::Empty | Condition::Active if needs_slot => Condition::Waiting,
+            condition => condition,
+        };
         if word.is_idle() && condition != Condition::Active {
             return None;
         }

@@ -48,10 +48,27 @@ impl Volume {
     /// # Errors
     /// [`SwitchError`] if the device does not do it, or the mode is or was `direct`: nobody knows then what is in flight.
     pub fn switch_mode(&self, now: Nanos, mode: WriteMode) -> Result<(), SwitchError> {
+        match mode.fits(&self.info) {
+            Err(SwitchError::NoOrder) if !self.is_forced && self.mode().0 != WriteMode::Direct => {
+                Err(SwitchError::NoOrder)
+            }
+            _ => self.switch_mode_anyway(now, mode),
+        }
+    }
+
+    /// As [`Volume::switch_mode`], but to mode `pipelined` also where the device does not promise order: what it reorders is
+    /// sent again, which is slow and not wrong.
+    ///
+    /// # Errors
+    /// As [`Volume::switch_mode`], but for [`SwitchError::NoOrder`].
+    pub fn switch_mode_anyway(&self, now: Nanos, mode: WriteMode) -> Result<(), SwitchError> {
         if mode == WriteMode::Direct || self.mode().0 == WriteMode::Direct {
             return Err(SwitchError::Direct);
         }
-        mode.fits(&self.info)?;
+        match mode.fits(&self.info) {
+            Err(SwitchError::NoOrder) => {}
+            fits => fits?,
+        }
         super::begin_call();
         self.quiesce(now, Purpose::Switch(mode));
         super::end_call();
@@ -87,6 +104,7 @@ impl Volume {
             let queue = shard.queue(zone);
             if aborts {
                 queue.hold(word, &mut aborted);
+                shard.abort_parked(zone, &mut aborted);
             } else {
                 queue.pause(word);
             }
@@ -132,6 +150,9 @@ impl Volume {
         if self.mode().0 == WriteMode::Direct {
             return;
         }
+        if result.is_ok() {
+            self.slots_reset();
+        }
         self.release_zones(|word| match result {
             Ok(_) if word.class() == Class::Sequential => Release::Reset,
             Ok(_) => Release::AsItWas,
@@ -144,6 +165,7 @@ impl Volume {
     /// Releases every zone. Those with waiters go on from the ready list.
     fn release_zones(&self, how: impl Fn(Word) -> Release) {
         let epoch = self.policy.epoch();
+        let has_budget = self.book.is_some();
         for zone in self.sequential_zones() {
             let mut shard = self.shard(zone).lock();
             let word = self.load(zone);
@@ -151,11 +173,12 @@ impl Volume {
             let how = how(word);
             let word = queue.release(word, matches!(how, Release::Reset).then_some(0)).in_epoch(epoch);
             let word = match how {
+                Release::Reset if has_budget => word.without_slot(),
                 Release::AsItWas | Release::Reset => word,
                 Release::Unknown => word.recovering(),
                 Release::Unsettled => queue.unsettle(word),
             };
-            if queue.is_empty() && !word.recovers() && !queue.is_in_repair() {
+            if queue.is_empty() && !word.recovers() && !queue.is_in_repair() && !word.has_parked() {
                 let (word, next) = queue.next(word, &self.rules(zone));
                 debug_assert!(matches!(next, Next::Nothing));
                 shard.drop_queue(zone);

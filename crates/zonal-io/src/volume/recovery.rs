@@ -7,10 +7,10 @@
 //! that polls repeat, so nobody waits but the zone.
 //!
 //! # Zones without a slot
-//! A device that has no open or active zone left refuses the first write of another. Such a write goes back to the head of
-//! its queue and its zone to the list of the starved ones. It is tried again when a zone that was partly written is full or
-//! empty, or one was closed, and when none of them has anything under way that could lead to that: then it counts the
-//! round, so that a wait which nothing ends is an error.
+//! A device that has no open or active zone left refuses the first write of another, where no budget is kept or the device
+//! counts otherwise. Such a write goes back to the head of its queue and its zone to the list of the starved ones. It is
+//! tried again when a zone that was partly written is full or empty, or one was closed, and when none of them has anything
+//! under way that could lead to that: then it counts the round, so that a wait which nothing ends is an error.
 
 use super::pending::{Pending, Stage};
 use super::turn::{Event, Stack, Turn};
@@ -161,14 +161,20 @@ impl Volume {
         let state = match result {
             Ok(Output::Zones(zones)) => {
                 let described = zones.first().filter(|z| z.zone == zone);
-                described.and_then(|z| plug_state(&self.info, z)).ok_or(DeviceError::InvalidField)
+                let state = described.and_then(|z| Some((plug_state(&self.info, z)?, z.condition)));
+                let state = state.map(|((class, pointer), c)| (Resync { class, pointer }, c));
+                state.ok_or(DeviceError::InvalidField)
             }
             Ok(_) => Err(DeviceError::InvalidField),
             Err(e) => Err(e),
         };
         match state {
-            Ok((class, pointer)) => self.decide(zone, word, Resync { class, pointer }, shard, turn),
+            Ok((resync, condition)) => {
+                let word = self.decide(zone, word, resync, shard, turn);
+                self.slot_described(zone, word, condition)
+            }
             Err(e) => {
+                self.slot_unknown(zone);
                 let queue = shard.queue(zone);
                 let mut waiting = Vec::new();
                 queue.resync_failed(&mut waiting);
@@ -177,6 +183,7 @@ impl Volume {
                     self.record_loss(zone, queue);
                 }
                 failed.into_iter().for_each(|f| self.end_unknown(zone, word, f, turn));
+                shard.abort_parked(zone, &mut waiting);
                 waiting.into_iter().for_each(|p| self.end_with(p, Err(e.into()), turn));
                 word
             }
@@ -241,7 +248,7 @@ impl Volume {
                 pending.sector = self.info.geometry.start_of(self.info.geometry.zone_of(pending.sector));
                 WriteKind::Append
             }
-            _ => WriteKind::At(pending.at + pending.done),
+            _ => self.with_company(WriteKind::At(pending.at + pending.done), &pending),
         };
         let sectors = pending.sectors - pending.done;
         Item { kind: Kind::Write(kind, sectors), mergeable: false, token: pending }
@@ -481,8 +488,10 @@ impl Volume {
         };
         let mut waiting = Vec::new();
         let (word, failed) = queue.cannot_settle(word, &mut waiting);
+        self.slot_unknown(zone);
         self.record_loss(zone, queue);
         failed.into_iter().for_each(|f| self.end_unknown(zone, word, f, turn));
+        shard.abort_parked(zone, &mut waiting);
         waiting.into_iter().for_each(|p| self.end_with(p, Err(error.into()), turn));
         word
     }
@@ -525,7 +534,8 @@ impl Volume {
             if word.in_flight() == 0 && !word.frozen() && ended && !word.recovers() {
                 return Holders::Freed;
             }
-            let moves = word.waits() && !word.recovers();
+            // One that waits for a slot of the budget may wait for this very zone.
+            let moves = word.waits() && !word.recovers() && word.has_slot();
             if word.in_flight() > 0 || word.frozen() || moves {
                 doing = Holders::Busy;
             }

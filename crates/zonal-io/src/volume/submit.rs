@@ -5,7 +5,7 @@ use super::counters::Counter;
 use super::mode::WriteMode;
 use super::pending::{Owner, Pending, Split, Stage};
 use super::request::Request;
-use super::{Volume, turn::Work};
+use super::{Volume, budget::Slot, turn::Work};
 use crate::buffer::IoBuf;
 use crate::device::{Context, ContextKind, Output};
 use crate::sync::Arc;
@@ -73,7 +73,7 @@ impl Volume {
     }
 
     /// Sends a checked request on its way. `slot` holds it on entry and nothing on return.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&self, now: Nanos, route: Route, slot: &mut Option<Context>) -> Fate {
         if self.policy.is(WriteMode::ZoneLock) {
             return self.take_or_schedule(now, route, slot);
@@ -169,8 +169,9 @@ impl Volume {
     fn check_management(&self, request: &Pending) -> Result<Route, RequestError> {
         self.check_range(request.sector, 1)?;
         let zone = self.zone_at_its_start(request.sector)?;
+        // Opens and closes are the device's alone, unless somebody keeps account of them.
         let moves_pointer = matches!(request.op, Op::ZoneReset | Op::ZoneFinish);
-        let plugged = moves_pointer && !self.policy.is(WriteMode::Direct);
+        let plugged = (moves_pointer || self.book.is_some()) && !self.policy.is(WriteMode::Direct);
         Ok(if plugged { Route::Manage(zone) } else { Route::Plain })
     }
 
@@ -243,28 +244,29 @@ impl Volume {
             && !matches!(p.op, Op::ResetAll | Op::ZoneClose)
     }
 
-    /// A write to a sequential zone: at most two locked operations where nobody else is at the zone.
+    /// A write to a sequential zone: at most two locked operations where nobody else is at the zone, but for the modes that
+    /// have a way of their own.
     #[inline(always)]
     pub(super) fn write(&self, now: Nanos, zone: ZoneIndex, slot: &mut Option<Context>) -> Fate {
         let pending = one(slot);
         let kind = self.write_kind(pending);
         let mut word = self.load(zone);
-        if self.policy.is(WriteMode::Qd1) {
-            return self.write_with_token(now, zone, kind, slot);
+        if self.policy.is_apart() {
+            return self.write_apart(now, zone, kind, slot);
         }
         let at = loop {
             // Read after the word: if the mode has been switched in between, the exchange fails.
-            let rules = self.rules(zone);
+            let rules = self.rules_one_by_one(zone);
             match word.admit(kind, pending.sectors, &rules) {
                 Admission::Issue(next, at) => match self.exchange(zone, word, next) {
                     Ok(()) => break at,
                     // As likely a switch of the mode as another write.
-                    Err(_) if self.policy.is(WriteMode::Qd1) => {
-                        return self.write_with_token(now, zone, kind, slot);
+                    Err(_) if self.policy.is_apart() => {
+                        return self.write_apart(now, zone, kind, slot);
                     }
                     Err(seen) => word = seen,
                 },
-                Admission::Refuse(e) => return self.refuse(slot, e),
+                Admission::Refuse(e) => return self.refuse_or_park(now, zone, kind, slot, e),
                 Admission::Wait => return self.queue_write(now, zone, kind, slot),
             }
         };
@@ -272,8 +274,16 @@ impl Volume {
         self.issue_first(now, zone, slot)
     }
 
-    /// A write in mode `qd1`: at once if nobody has the token and nothing speaks against it, otherwise in line.
     #[inline(never)]
+    fn write_apart(&self, now: Nanos, zone: ZoneIndex, kind: WriteKind, slot: &mut Option<Context>) -> Fate {
+        let kind = self.with_company(kind, one(slot));
+        match self.policy.is(WriteMode::Qd1) {
+            true => self.write_with_token(now, zone, kind, slot),
+            false => self.write_in_window(now, zone, kind, slot),
+        }
+    }
+
+    /// A write in mode `qd1`: at once if nobody has the token and nothing speaks against it, otherwise in line.
     fn write_with_token(
         &self,
         now: Nanos,
@@ -285,7 +295,14 @@ impl Volume {
             return self.queue_write(now, zone, kind, slot);
         }
         let pending = one(slot);
-        let word = self.load(zone);
+        let mut word = self.load(zone);
+        if !word.has_slot()
+            && !word.waits()
+            && matches!(word.admit(kind, pending.sectors, &self.rules(zone)), Admission::Wait)
+            && let Slot::Has(next) = self.claim_slot(now, zone, word, pending)
+        {
+            word = next;
+        }
         match word.admit(kind, pending.sectors, &self.rules(zone)) {
             Admission::Issue(next, at) if self.exchange(zone, word, next).is_ok() => {
                 self.place(zone, at, pending);
@@ -293,11 +310,11 @@ impl Volume {
                 if !self.policy.is(WriteMode::Qd1) {
                     self.pass_token(now);
                 }
-                self.issue_first(now, zone, slot)
+                self.issue_admitted(now, zone, slot)
             }
             Admission::Refuse(e) => {
                 self.pass_token(now);
-                self.refuse(slot, e)
+                self.refuse_or_park(now, zone, kind, slot, e)
             }
             _ => {
                 let fate = self.queue_write(now, zone, kind, slot);
@@ -314,15 +331,15 @@ impl Volume {
         }
     }
 
-    fn refuse(&self, slot: &mut Option<Context>, error: RequestError) -> Fate {
+    pub(super) fn refuse(&self, slot: &mut Option<Context>, error: RequestError) -> Fate {
         if one(slot).is_first_to_fail() {
             self.counters.line().add(Counter::Failed, 1);
         }
         end_here(slot, Err(error))
     }
 
-    #[inline]
-    fn issue_first(&self, now: Nanos, zone: ZoneIndex, slot: &mut Option<Context>) -> Fate {
+    #[inline(always)]
+    pub(super) fn issue_first(&self, now: Nanos, zone: ZoneIndex, slot: &mut Option<Context>) -> Fate {
         self.prefer_writes_of_zeroes(one(slot));
         // Read while the write is in flight: the mode is not switched then.
         let has_token = self.policy.is(WriteMode::Qd1);
@@ -382,6 +399,7 @@ impl Volume {
         slot: &mut Option<Context>,
     ) -> Fate {
         let pending = one(slot);
+        let kind = self.with_company(kind, pending);
         let mut shard = self.shard(zone).lock();
         let mut word = self.load(zone);
         // With a token it is not this thread that issues.
@@ -390,11 +408,24 @@ impl Volume {
         // While the zone waits, its word is this thread's and stays as it is.
         while !word.waits() {
             let (next, issued_at) = match word.admit(kind, pending.sectors, &rules) {
+                Admission::Refuse(e) if self.parks(&e, pending).is_some() => (word.waiting(), None),
                 Admission::Refuse(e) => {
                     drop(shard);
                     return self.refuse(slot, e);
                 }
                 Admission::Issue(next, at) if may_issue => (next, Some(at)),
+                Admission::Wait if !word.has_slot() => match self.claim_slot(now, zone, word, pending) {
+                    Slot::Has(next) | Slot::Raced(next) => {
+                        word = next;
+                        continue;
+                    }
+                    Slot::Denied(e) => {
+                        drop(shard);
+                        return self.refuse(slot, e);
+                    }
+                    Slot::Waits if pending.nowait => break,
+                    Slot::Waits => (word.waiting(), None),
+                },
                 _ if pending.nowait => break,
                 _ => (word.waiting(), None),
             };
@@ -402,7 +433,7 @@ impl Volume {
                 (Ok(()), Some(at)) => {
                     drop(shard);
                     self.place(zone, at, pending);
-                    return self.issue_first(now, zone, slot);
+                    return self.issue_admitted(now, zone, slot);
                 }
                 (Ok(()), None) => word = next,
                 (Err(seen), _) => {
@@ -429,8 +460,8 @@ impl Volume {
         shard.queue(zone).push(word, Item { kind, mergeable, token: take_one(slot) });
         drop(shard);
         self.counters.line().add(Counter::Queued, 1);
-        // With a write in flight its completion brings the queue on; otherwise nobody may be left to do it.
-        if word.in_flight() == 0 && !word.frozen() {
+        // Where a write has to end first, its end brings the queue on; otherwise nobody may be left to do it.
+        if !word.brings_news(&rules) && !word.frozen() {
             self.kick(now, zone);
         }
         Fate::Later

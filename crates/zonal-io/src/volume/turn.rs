@@ -5,6 +5,7 @@
 //! is left on the ready list for the next poll, so that nobody is held by the writes of others.
 
 use super::Volume;
+use super::budget::Slot;
 use super::channel::{Counted, TURN_MAX};
 use super::counters::Counter;
 use super::mode::WriteMode;
@@ -15,7 +16,7 @@ use crate::device::{CommandResult, Context, ContextKind, Output};
 use crate::sync::local;
 use arrayvec::ArrayVec;
 use std::cell::Cell;
-use zonal_core::plug::{Item, Kind, Next, Queue, Word, WriteKind};
+use zonal_core::plug::{Item, Kind, Next, Word, WriteKind};
 use zonal_core::{DeviceError, Nanos, Op, RequestError, ZoneIndex};
 
 /// Depth of the work stack: a completion leaves at most a durability flush and one next command of its zone.
@@ -31,6 +32,8 @@ pub(super) enum Work {
     Kick(ZoneIndex),
     /// The same, of the zone that has got the token.
     Turn(ZoneIndex),
+    /// The same, of a zone whose write has reached the device, for which others wait.
+    Arrived(ZoneIndex),
 }
 
 /// What happened to a zone.
@@ -55,12 +58,16 @@ pub(super) enum Event {
     Settled(Result<(), DeviceError>),
     /// A covered write was read back: whether it is lost, and what of it is to be sent again.
     ReadBack { lost: bool, rest: Option<Item<Box<Pending>>> },
+    /// The zone waits for a slot that it will not get.
+    NoSlot(RequestError),
     /// A write without a slot may try again.
     Fed { counts: bool },
     /// Nothing.
     Kick,
     /// The zone has got the token.
     Turn,
+    /// A write of a window has reached the device.
+    Arrived,
 }
 
 impl Event {
@@ -72,9 +79,11 @@ impl Event {
             | Event::ManagedInDoubt(_)
             | Event::Settled(_)
             | Event::ReadBack { .. }
+            | Event::NoSlot(_)
             | Event::Fed { .. }
             | Event::Kick
-            | Event::Turn => false,
+            | Event::Turn
+            | Event::Arrived => false,
             Event::Completed
             | Event::Broken(_)
             | Event::Failed(_)
@@ -188,11 +197,12 @@ impl Volume {
     }
 
     #[inline]
-    fn empty(&self, now: Nanos, stack: &mut Stack, turn: &mut Turn) {
+    pub(super) fn empty(&self, now: Nanos, stack: &mut Stack, turn: &mut Turn) {
         while let Some(work) = stack.pop() {
             match work {
                 Work::Kick(zone) => self.serve(now, zone, Event::Kick, turn, stack),
                 Work::Turn(zone) => self.serve(now, zone, Event::Turn, turn, stack),
+                Work::Arrived(zone) => self.serve(now, zone, Event::Arrived, turn, stack),
                 Work::Finished(context, result) => self.finished(now, context, result, turn, stack),
             }
         }
@@ -232,7 +242,10 @@ impl Volume {
                 self.patients.zone_closed();
                 return self.end(pending, result, turn);
             }
-            Op::ZoneReset | Op::ZoneFinish if pending.plugged => {
+            op if op.is_zone_management() && pending.plugged => {
+                if op == Op::ZoneClose {
+                    self.patients.zone_closed();
+                }
                 return self.finished_management(now, pending, result, turn, stack);
             }
             Op::ZoneClose => self.patients.zone_closed(),
@@ -283,9 +296,14 @@ impl Volume {
             Op::ZoneReset => 0,
             _ => self.info.geometry.capacity_of(zone),
         };
+        if result.is_ok() {
+            self.slot_managed(zone, pending.op);
+        }
+        let moves_pointer = matches!(pending.op, Op::ZoneReset | Op::ZoneFinish);
         let event = match result {
-            Ok(_) => Event::Managed(Some(pointer)),
-            Err(e) if e.is_uncertain() => Event::ManagedInDoubt(e),
+            Ok(_) => Event::Managed(Some(pointer).filter(|_| moves_pointer)),
+            // With a budget, what the zone holds has to be known.
+            Err(e) if e.is_uncertain() || self.book.is_some() => Event::ManagedInDoubt(e),
             Err(_) => Event::Managed(None),
         };
         self.serve(now, zone, event, turn, stack);
@@ -387,10 +405,13 @@ impl Volume {
             return self.leave_token(has_token, stack);
         }
         let mut slot = None;
-        self.next_of(zone, event, turn, &mut slot, &mut has_token);
+        self.next_of(now, zone, event, turn, &mut slot, &mut has_token);
         self.leave_token(has_token, stack);
         let Some(context) = &slot else { return };
         turn.issued += 1;
+        if self.policy.is(WriteMode::Pipelined) {
+            return self.issue_and_stack(now, &mut slot, stack);
+        }
         let is_append = matches!(&context.0, ContextKind::One(p) if p.op == Op::Append);
         if let Some(result) = self.issue(now, &mut slot) {
             // Its end will look for the next one: nothing else is left on the stack, however long the chain.
@@ -428,6 +449,7 @@ impl Volume {
     #[inline]
     fn next_of(
         &self,
+        now: Nanos,
         zone: ZoneIndex,
         event: Event,
         turn: &mut Turn,
@@ -443,15 +465,30 @@ impl Volume {
         // Under the lock, so that they are those of the mode that the zone is in.
         let rules = self.rules(zone);
         let is_qd1 = self.policy.is(WriteMode::Qd1);
-        let queue = shard.queue(zone);
         loop {
-            if turn.issued >= TURN_MAX && word.is_issuable() {
+            if word.has_parked() {
+                word = self.unpark(now, zone, word, &mut shard);
+            }
+            let queue = shard.queue(zone);
+            if turn.issued >= TURN_MAX && word.is_issuable(&rules) {
                 if std::mem::take(has_token) {
                     self.token.park(zone);
                 } else {
                     self.ready.push(zone);
                 }
                 break;
+            }
+            // Before the token: a zone without a slot does not keep it from others.
+            if !word.has_slot() && queue.wants_slot(word, &rules) {
+                let class = queue.front().map(|pending| pending.class()).unwrap_or_default();
+                match self.slot_for_head(now, zone, word, class) {
+                    Slot::Has(granted) => word = granted,
+                    Slot::Denied(error) => {
+                        self.deny(queue, error, turn);
+                        continue;
+                    }
+                    Slot::Waits | Slot::Raced(_) => break,
+                }
             }
             if is_qd1 && queue.would_write(word) {
                 let may = match *has_token {
@@ -468,7 +505,11 @@ impl Volume {
             match next {
                 Next::Nothing => break,
                 Next::Fail(error) => {
-                    let pending = queue.pop();
+                    if let Some(parked) = self.park(now, zone, word, &mut shard, &error) {
+                        word = parked;
+                        continue;
+                    }
+                    let pending = shard.queue(zone).pop();
                     self.end_with(pending, Err(error), turn);
                     continue;
                 }
@@ -488,8 +529,13 @@ impl Volume {
                         word = self.chain(word, &rules, &mut shard, first);
                     }
                 }
-                Next::Issue { at, sectors, parts } => *slot = Some(self.merge(queue, at, parts, sectors)),
+                Next::Issue { at, sectors, parts } => {
+                    *slot = Some(self.merge((0..parts).map(|_| queue.pop()), at, sectors))
+                }
                 Next::Manage(_) => {
+                    if !word.has_slot() {
+                        self.cancel_slot(zone);
+                    }
                     *slot = Some(Context::one(queue.pop()));
                     one(slot).plugged = true;
                     self.abandon_failed(zone, &mut shard, turn);
@@ -508,25 +554,37 @@ impl Volume {
             self.store(zone, word);
             return;
         }
+        if word.has_parked() && !word.waits() {
+            // Nobody else waits; whoever comes now was not behind what was lost before.
+            shard.queue(zone).forget_loss();
+            word = word.waiting();
+        }
         if !word.waits() {
+            if !word.has_slot() {
+                self.cancel_slot(zone);
+            }
             shard.drop_queue(zone);
         }
         self.store(zone, word);
     }
 
-    /// One command of the first `parts` waiting writes.
-    fn merge(&self, queue: &mut Queue<Box<Pending>>, mut at: u32, parts: u32, sectors: u32) -> Context {
-        self.counters.line().add(Counter::Merged, u64::from(parts) - 1);
+    /// One command of `sectors` at offset `at`, of writes that share it.
+    pub(super) fn merge(
+        &self,
+        writes: impl Iterator<Item = Box<Pending>>,
+        mut at: u32,
+        sectors: u32,
+    ) -> Context {
         let mut merged = SPARE.take().unwrap_or_default();
         merged.sectors = sectors;
-        for _ in 0..parts {
-            let mut pending = queue.pop();
+        for mut pending in writes {
             pending.plugged = true;
             pending.at = at;
             at += pending.sectors;
             merged.segments.push(pending.segment(pending.sectors));
             merged.parts.push(pending);
         }
+        self.counters.line().add(Counter::Merged, merged.parts.len() as u64 - 1);
         Context(ContextKind::Merged(merged))
     }
 
@@ -535,6 +593,7 @@ impl Volume {
         match event {
             Event::Kick | Event::Turn => self.load(zone),
             Event::Completed => self.change(zone, Word::completed),
+            Event::Arrived => self.arrived(zone),
             Event::Broken(behind) => {
                 // Somebody who found the queue empty while the chain went on may have let the zone stop waiting. Nobody may
                 // come between the end of this write and the return of those that were to follow it.
@@ -542,6 +601,10 @@ impl Volume {
                 self.unchain(zone, word, behind, shard, turn)
             }
             Event::Failed(lost) => self.keep_failed(zone, lost, shard, turn),
+            // A zone that was to be opened by it was not: what it holds has to be asked for.
+            Event::Withdrawn(sectors) if self.book.is_some() => {
+                self.change(zone, |w| w.unissued(sectors).recovering())
+            }
             Event::Withdrawn(sectors) => self.change(zone, |w| w.unissued(sectors)),
             Event::Retry(mut pending) => {
                 pending.plugged = false;
@@ -550,10 +613,13 @@ impl Volume {
                     word = self.unchain(zone, word, behind, shard, turn);
                 }
                 let offset = self.info.geometry.offset_of(pending.sector);
-                let kind = Kind::Write(WriteKind::At(offset), pending.sectors);
+                let kind = Kind::Write(WriteKind::Alone(offset), pending.sectors);
                 shard.queue(zone).push_front(word, Item { kind, mergeable: false, token: pending })
             }
-            Event::Managed(pointer) => shard.queue(zone).managed(self.load(zone), pointer),
+            Event::Managed(pointer) => {
+                let word = shard.queue(zone).managed(self.load(zone), pointer);
+                self.follow_slot(zone, word)
+            }
             Event::ManagedInDoubt(error) => {
                 let queue = shard.queue(zone);
                 let word = queue.managed(self.load(zone), None);
@@ -569,6 +635,7 @@ impl Volume {
                 }
                 rest.map_or(word, |item| queue.push_front(word, item))
             }
+            Event::NoSlot(error) => self.was_denied(zone, error, shard, turn),
             Event::Fed { counts } => self.was_fed(zone, counts, shard, turn),
         }
     }

@@ -11,11 +11,10 @@
 
 use super::Volume;
 use super::channel::TURN_MAX;
-use super::counters::Counter;
 use super::mode::WriteMode;
-use super::pending::{Merged, Pending};
-use super::submit::{Fate, Route, one};
-use crate::device::{Context, ContextKind, DeviceInfo};
+use super::pending::Pending;
+use super::submit::{Fate, Route};
+use crate::device::{Context, DeviceInfo};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 use std::collections::{HashMap, VecDeque};
 use zonal_core::plug::{Admission, Item, Kind, Word, WriteKind};
@@ -176,7 +175,7 @@ impl Volume {
         let is_locked = |zone: ZoneIndex| {
             let word = self.load(zone);
             // A zone in doubt takes one, which makes it ask again where it gave up.
-            let waits = word.waits() && !word.recovers();
+            let waits = word.waits() && !word.recovers() && !word.has_parked();
             is_on && (locked.contains_key(&zone) || word.in_flight() > 0 || waits)
         };
         let next = scheduler.dispatch(now, is_locked)?;
@@ -211,26 +210,14 @@ impl Volume {
             Admission::Issue(next, at) => self.exchange(zone, word, next).is_ok().then_some(at),
             Admission::Wait | Admission::Refuse(_) => None,
         };
-        let Some(mut at) = admitted else {
-            for part in parts {
+        match admitted {
+            Some(at) => {
+                let command = self.merge(parts.into_iter(), at, sectors);
+                self.issue_and_go_on(now, &mut Some(command));
+            }
+            None => parts.into_iter().for_each(|part| {
                 self.write(now, zone, &mut Some(Context::one(part)));
-            }
-            return;
-        };
-        let mut merged = Merged { sectors, ..Merged::default() };
-        for part in parts {
-            let mut slot = Some(Context::one(part));
-            self.place(zone, at, one(&mut slot));
-            if let Some(Context(ContextKind::One(part))) = slot {
-                at += part.sectors;
-                merged.segments.push(part.segment(part.sectors));
-                merged.parts.push(part);
-            }
-        }
-        self.counters.line().add(Counter::Merged, merged.parts.len() as u64 - 1);
-        let mut slot = Some(Context(ContextKind::Merged(Box::new(merged))));
-        if let Some(mut result) = self.issue(now, &mut slot) {
-            self.completed(now, &mut slot, &mut result);
+            }),
         }
     }
 
@@ -315,7 +302,7 @@ impl Volume {
         for mut pending in writes {
             self.prefer_writes_of_zeroes(&mut pending);
             let (mergeable, sectors) = (self.is_mergeable(&pending), pending.sectors);
-            let kind = Kind::Write(self.write_kind(&pending), sectors);
+            let kind = Kind::Write(self.with_company(self.write_kind(&pending), &pending), sectors);
             shard.queue(zone).push(word, Item { kind, mergeable, token: pending });
         }
     }

@@ -1,6 +1,7 @@
 //! `zonal bench`: workloads in fio's job language.
 
 use crate::exit::{Exit, Failure, OrExit};
+use crate::value::{budget, park};
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use std::fs::File;
@@ -10,7 +11,7 @@ use zonal_bench::job::{Environment, JobError, JobFile, JobParser, TEXT_BYTES_MAX
 use zonal_bench::{BenchError, BenchOptions, Detail, Reopen, Report};
 use zonal_io::fault::read_plan;
 use zonal_io::registry::Registry;
-use zonal_io::volume::WriteMode;
+use zonal_io::volume::{BudgetOptions, ParkOptions, WriteMode};
 
 /// Run workloads in fio's job language
 ///
@@ -25,10 +26,13 @@ pub(crate) struct Bench {
     device: Option<String>,
     /// Write modes to run the jobs in, one after the other [default: what suits the device]
     ///
-    /// They are direct, zone-lock, per-zone, qd1 and append, separated by commas. With more than one, every zone of the
-    /// device is reset before each, and a table compares them. `zonal help modes` says what they do.
+    /// They are direct, zone-lock, per-zone, qd1, pipelined and append, separated by commas. With more than one, every zone
+    /// of the device is reset before each, and a table compares them. `zonal help modes` says what they do.
     #[arg(long, value_name = "MODES", value_delimiter = ',')]
     write_mode: Vec<WriteMode>,
+    /// Run mode pipelined also on a device that does not promise to keep the order of writes
+    #[arg(long)]
+    force: bool,
     /// Let the device fail as this plan says while the jobs run; see docs/FAULT.md
     ///
     /// What the jobs leave is verified on the device without faults.
@@ -37,6 +41,20 @@ pub(crate) struct Bench {
     /// Do not let waiting contiguous writes share commands
     #[arg(long)]
     no_merge: bool,
+    /// Keep the drive's limits of open and active zones: wait, close, finish or fail [default: the drive alone does]
+    ///
+    /// A write whose zone finds no slot free waits until a zone is filled, reset, finished or closed (wait); or the zone
+    /// not used for longest is closed (close), or finished if it is nearly full (finish); or it fails at once (fail). A
+    /// wait that nothing under way can end for the time of grace, by default 1s, fails and names the zones in the way. All
+    /// jobs are of one class of writers.
+    #[arg(long, value_name = "POLICY[,grace=TIME]", value_parser = budget)]
+    budget: Option<BudgetOptions>,
+    /// Let writes that come before their predecessors wait for them [default: they fail]
+    ///
+    /// At most so many bytes a zone, and for so long after the zone has stopped to go on; by itself 1M,10ms. Not in the
+    /// modes direct and zone-lock.
+    #[arg(long, value_name = "BYTES,TIME", num_args = 0..=1, default_missing_value = "1M,10ms", require_equals = true, value_parser = park)]
+    park: Option<ParkOptions>,
     /// Set an option in every job, whatever the job says; what that changes is told on standard error
     #[arg(long, value_name = "OPTION=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
@@ -174,6 +192,9 @@ fn execute(arguments: &Bench, jobs: JobFile, device: &str) -> Result<Report, Fai
     let mut options = BenchOptions::new(jobs);
     options.modes.clone_from(&arguments.write_mode);
     options.merge = !arguments.no_merge;
+    options.force = arguments.force;
+    options.budget = arguments.budget;
+    options.park = arguments.park;
     if let Some(plan) = &arguments.fault {
         options.fault = Some(read_plan(plan).map_err(|e| anyhow!(e)).or_exit(Exit::Usage)?);
     }
@@ -193,7 +214,9 @@ fn reopen(device: &str) -> Reopen {
 fn exit_of(error: &BenchError) -> Exit {
     match error {
         BenchError::Device(_) | BenchError::Volume(_) | BenchError::Zones { .. } => Exit::Device,
-        BenchError::Plan { .. } | BenchError::NothingToVerify { .. } => Exit::Usage,
+        BenchError::Plan { .. } | BenchError::NothingToVerify { .. } | BenchError::NoOrder { .. } => {
+            Exit::Usage
+        }
         _ => Exit::Failed,
     }
 }

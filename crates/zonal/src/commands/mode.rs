@@ -15,9 +15,12 @@ use zonal_io::volume::WriteMode;
 pub(crate) struct Mode {
     #[command(flatten)]
     target: Target,
-    /// Switch to this mode: zone-lock, per-zone, qd1 or append; see `zonal help modes`
+    /// Switch to this mode: zone-lock, per-zone, qd1, pipelined or append; see `zonal help modes`
     #[arg(long, value_name = "MODE")]
     set: Option<WriteMode>,
+    /// Switch to pipelined also on a device that does not promise to keep the order of writes
+    #[arg(long, requires = "set")]
+    force: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -26,6 +29,7 @@ pub(crate) struct Mode {
 pub(crate) fn run(arguments: &Mode, out: &mut dyn Write) -> Result<(), Failure> {
     let path = arguments.target.find()?;
     let facts = match arguments.set {
+        Some(mode) if arguments.force => control::switch_mode_anyway(&path, mode)?,
         Some(mode) => control::switch_mode(&path, mode)?,
         None => control::info(&path)?,
     };

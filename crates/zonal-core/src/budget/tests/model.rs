@@ -17,7 +17,10 @@ struct Zone {
     class: usize,
     level: Level,
     explicit: bool,
+    stuck: bool,
     writes: u32,
+    /// What the last look found written.
+    written: u32,
     /// Granted and not written yet: what it was before.
     promised: Option<Level>,
     /// Being closed (false) or finished (true), for a class.
@@ -34,7 +37,9 @@ impl Zone {
             class: 0,
             level: Level::Nothing,
             explicit: false,
+            stuck: false,
             writes: 0,
+            written: 0,
             promised: None,
             leaving: None,
             nearly_full: false,
@@ -53,7 +58,7 @@ impl Zone {
     }
 
     fn idle(&self) -> bool {
-        !self.busy() && !self.explicit && self.leaving.is_none() && self.waits.is_none()
+        !self.busy() && !self.explicit && !self.stuck && self.leaving.is_none() && self.waits.is_none()
     }
 
     fn open(&self) -> bool {
@@ -250,7 +255,8 @@ impl Naive {
             _ => Level::Nothing,
         };
         (z.explicit, z.leaving, z.used) = (condition == ZoneCondition::ExpOpen, None, used);
-        z.nearly_full = written * 20 > CAPACITY * 19;
+        (z.stuck, z.written) = (false, if z.active() { written } else { 0 });
+        z.nearly_full = z.written * 20 > CAPACITY * 19;
         z.promised = (wanted && z.open()).then_some(Level::Open);
         if lost {
             self.woken.retain(|&w| w as usize != zone);
@@ -262,11 +268,31 @@ impl Naive {
         self.grant();
     }
 
+    fn look(&mut self, zone: usize, seen: Seen, written: u32) -> bool {
+        let z = &self.zones[zone];
+        if !z.open() || z.leaving.is_some() {
+            return z.leaving.is_some();
+        }
+        let moved = z.written != written;
+        let busy = seen == Seen::Busy || moved;
+        if busy && (moved || z.writes != 1 || z.promised.is_some() || z.stuck != (seen == Seen::Stuck)) {
+            self.zones[zone].used = self.tick();
+        }
+        let z = &mut self.zones[zone];
+        (z.writes, z.stuck, z.written) = (busy.into(), seen == Seen::Stuck, written);
+        z.nearly_full = written * 20 > CAPACITY * 19;
+        if busy {
+            z.promised = None;
+        }
+        busy
+    }
+
     fn cancel(&mut self, zone: usize) {
         self.leave_line(zone);
         self.woken.retain(|&w| w as usize != zone);
         let z = &mut self.zones[zone];
         z.level = z.promised.take().unwrap_or(z.level);
+        z.stuck &= z.active();
         self.grant();
     }
 }
@@ -278,6 +304,9 @@ enum Event {
     End(u32, u32),
     Became(u32, ZoneCondition, u32),
     Cancel(u32),
+    /// A look at a zone whose writes nobody reports.
+    Look(u32, Seen, u32),
+    Quiet(u32),
     Steps,
     Expire,
 }
@@ -292,12 +321,15 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(ZoneCondition::ImpOpen),
         1 => Just(ZoneCondition::ExpOpen),
     ];
+    let seen = prop_oneof![2 => Just(Seen::Busy), 3 => Just(Seen::Idle), 1 => Just(Seen::Stuck)];
     prop_oneof![
         8 => (zone(), 0..2u8).prop_map(|(z, c)| Event::Acquire(z, c)),
         6 => zone().prop_map(Event::Start),
         6 => (zone(), written()).prop_map(|(z, w)| Event::End(z, w)),
         4 => (zone(), condition, written()).prop_map(|(z, c, w)| Event::Became(z, c, w)),
         1 => zone().prop_map(Event::Cancel),
+        6 => (zone(), seen, written()).prop_map(|(z, s, w)| Event::Look(z, s, w)),
+        2 => zone().prop_map(Event::Quiet),
         6 => Just(Event::Steps),
         1 => Just(Event::Expire),
     ]
@@ -342,6 +374,7 @@ fn apply(ours: &mut Budget, naive: &mut Naive, event: Event) -> Result<(), TestC
             let used = naive.tick();
             let z = &mut naive.zones[zone as usize];
             (z.writes, z.nearly_full, z.used) = (z.writes - 1, written * 20 > CAPACITY * 19, used);
+            z.written = written;
             if written == CAPACITY && z.writes == 0 {
                 return apply(ours, naive, Event::Became(zone, ZoneCondition::Full, written));
             }
@@ -355,6 +388,14 @@ fn apply(ours: &mut Budget, naive: &mut Naive, event: Event) -> Result<(), TestC
         Event::Cancel(zone) => {
             ours.cancel(ZoneIndex(zone));
             naive.cancel(zone as usize);
+        }
+        Event::Look(zone, seen, written) => {
+            let theirs = naive.look(zone as usize, seen, written);
+            prop_assert_eq!(ours.observe(ZoneIndex(zone), seen, fill(written)), theirs);
+        }
+        Event::Quiet(zone) => {
+            ours.quiet(ZoneIndex(zone));
+            naive.zones[zone as usize].writes = 0;
         }
         Event::Steps => {
             for _ in 0..2 * ZONES {

@@ -85,12 +85,12 @@ impl<T> Queue<T> {
         let repair = self.repair.as_mut()?;
         if repair.unsettled {
             // Where the device cannot settle, nothing goes out but a reset of all zones, which cannot leave one out.
-            return match (word.in_flight(), gave_up, repair.settling) {
-                (0, false, false) => {
+            return match (word.is_busy(), gave_up, repair.settling) {
+                (false, false, false) => {
                     repair.settling = true;
                     Some(Next::Settle)
                 }
-                (0, true, _) if held => None,
+                (false, true, _) if held => None,
                 _ => Some(Next::Nothing),
             };
         }
@@ -178,7 +178,7 @@ impl<T> Queue<T> {
         resync: Resync,
         rules: &Rules,
     ) -> (Word, Vec<(Failed<T>, Verdict)>) {
-        assert!(word.recovers() && self.asking && word.in_flight() == 0, "nobody asked");
+        assert!(word.recovers() && self.asking && !word.is_busy(), "nobody asked");
         let call = || format!("resynced {:?} {}", resync.class, resync.pointer);
         self.noted(word, call, |queue| queue.go_on_from(word, resync, rules), flight::show_decided)
     }
@@ -256,7 +256,7 @@ impl<T> Queue<T> {
     /// What [`Queue::check`] has to say about recovery.
     pub(super) fn check_repair(&self, word: Word) -> [(bool, &'static str); 4] {
         let Some(r) = &self.repair else { return [(true, ""); 4] };
-        let quiet = word.in_flight() == 0 && !word.frozen();
+        let quiet = !word.is_busy() && !word.frozen();
         [
             (word.waits() && !r.is_over(), "what is kept of a failure is kept with a zone that waits"),
             (

@@ -4,7 +4,7 @@ use super::*;
 
 const TABLE: &str = include_str!("../../../../tests/data/plug-admit.txt");
 
-const COLUMNS: [&str; 14] = [
+const COLUMNS: [&str; 21] = [
     "idle 0",
     "idle 8",
     "idle 16",
@@ -19,6 +19,13 @@ const COLUMNS: [&str; 14] = [
     "ro",
     "off",
     "cnv",
+    "writing 8x3",
+    "issuing 8x1",
+    "issuing 8x0",
+    "alone 8x1",
+    "noslot 0",
+    "noslot 8",
+    "noslot 16",
 ];
 
 fn column(name: &str) -> Word {
@@ -26,6 +33,9 @@ fn column(name: &str) -> Word {
         "waits 8" => word(8, 1, false).waiting(),
         "recovers 8" => word(8, 0, false).recovering(),
         "frozen 8" => word(8, 0, false).freezing(),
+        "issuing 8x1" => issuing(8, 1),
+        "issuing 8x0" => issuing(8, 0),
+        "alone 8x1" => alone(8),
         "ro" => Word::new(Class::ReadOnly, CAPACITY),
         "off" => Word::new(Class::Offline, CAPACITY),
         "cnv" => Word::new(Class::Conventional, 0),
@@ -33,12 +43,14 @@ fn column(name: &str) -> Word {
             let (kind, state) = name.split_once(' ').unwrap();
             let (pointer, in_flight) = state.split_once('x').unwrap_or((state, "1"));
             let in_flight = if kind == "idle" { 0 } else { in_flight.parse().unwrap() };
-            word(pointer.parse().unwrap(), in_flight, kind == "native")
+            let in_flight = if kind == "noslot" { 0 } else { in_flight };
+            let word = word(pointer.parse().unwrap(), in_flight, kind == "native");
+            if kind == "noslot" { word.without_slot() } else { word }
         }
     }
 }
 
-const ROWS: [&str; 11] = [
+const ROWS: [&str; 21] = [
     "at p 4",
     "at p fill",
     "at p fill+1",
@@ -50,6 +62,16 @@ const ROWS: [&str; 11] = [
     "native append 4",
     "native append fill",
     "native append fill+1",
+    "alone at p 4",
+    "alone at p fill+1",
+    "window at p 4",
+    "window at p fill",
+    "window at p fill+1",
+    "window at 4 4",
+    "window append 4",
+    "window append fill+1",
+    "window alone at p 4",
+    "window alone at 4 4",
 ];
 
 fn row(name: &str, pointer: u32) -> (WriteKind, u32) {
@@ -62,6 +84,8 @@ fn row(name: &str, pointer: u32) -> (WriteKind, u32) {
     };
     let kind = match rest {
         "at p" => WriteKind::At(pointer),
+        "alone at p" => WriteKind::Alone(pointer),
+        "alone at 4" => WriteKind::Alone(4),
         "append" | "native append" => WriteKind::Append,
         at => WriteKind::At(at.strip_prefix("at ").unwrap().parse().unwrap()),
     };
@@ -72,8 +96,9 @@ fn row(name: &str, pointer: u32) -> (WriteKind, u32) {
 fn every_write_in_every_word_is_answered_as_the_table_says() {
     Table::parse(TABLE).compare(&ROWS, &COLUMNS, |name, state| {
         let before = column(state);
-        let (kind, sectors) = row(name, before.pointer());
-        match before.admit(kind, sectors, &rules(if name.starts_with("native") { 3 } else { 0 })) {
+        let (rules, rest) = rules_of(name);
+        let (kind, sectors) = row(rest, before.pointer());
+        match before.admit(kind, sectors, &rules) {
             Admission::Issue(after, at) => format!("{at}>{}", show(after)),
             Admission::Wait => "wait".into(),
             Admission::Refuse(e) => error(e).into(),
@@ -104,8 +129,8 @@ fn refusals_carry_the_facts() {
 #[test]
 fn word_holds_the_largest_zone_and_the_most_appends() {
     let capacity = crate::geometry::ZONE_SECTORS_MAX as u32;
-    let all = crate::plug::APPENDS_IN_FLIGHT_MAX;
-    let rules = Rules { zone: ZONE, capacity, merge_sectors_max: 0, appends_in_flight_max: all };
+    let all = crate::plug::IN_FLIGHT_MAX;
+    let rules = Rules { capacity, merge_sectors_max: 0, ..rules(all) };
     let mut word = Word::new(Class::Sequential, capacity - all);
     for n in 0..all {
         match word.admit(WriteKind::Append, 1, &rules) {

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const TABLE: &str = include_str!("../../../../tests/data/plug-events.txt");
 
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 15] = [
     "idle 8/0",
     "writing 8/1",
     "native 8/2n",
@@ -19,9 +19,11 @@ const COLUMNS: [&str; 13] = [
     "holding 8/1w:h+1",
     "held 8/0zw:h+1",
     "lost 8/0w:l+1",
+    "issuing 8/1i",
+    "late 8/0wi+1",
 ];
 
-const ROWS: [&str; 19] = [
+const ROWS: [&str; 20] = [
     "push",
     "push front",
     "push reset",
@@ -41,6 +43,7 @@ const ROWS: [&str; 19] = [
     "release 0",
     "release failed",
     "distrust",
+    "has issued",
 ];
 
 /// The plug that a column describes.
@@ -51,7 +54,8 @@ fn column(name: &str) -> (Word, Queue<usize>) {
     let (pointer, rest) = state.split_once('/').unwrap();
     let (in_flight, flags) = rest.split_at(1);
     let has = |c| flags.contains(c);
-    let mut word = word(pointer.parse().unwrap(), in_flight.parse().unwrap(), has('n'));
+    let (pointer, in_flight) = (pointer.parse().unwrap(), in_flight.parse().unwrap());
+    let mut word = if has('i') { issuing(pointer, in_flight) } else { word(pointer, in_flight, has('n')) };
     word = if has('w') { word.waiting() } else { word };
     word = if has('r') { word.recovering() } else { word };
     word = if has('z') { word.freezing() } else { word };
@@ -97,6 +101,7 @@ fn happen(event: &str, word: Word, queue: &mut Queue<usize>, aborted: &mut Vec<u
         "release 0" => queue.release(word, Some(0)),
         "release failed" => queue.release(word, None),
         "distrust" => queue.distrust(word),
+        "has issued" => word.has_issued(),
         _ => panic!("no such event"),
     }
 }
@@ -123,11 +128,11 @@ fn ours(event: &str, state: &str) -> String {
         show_plug(before, &queue, &[]),
         "the column is read as it is"
     );
-    assert_eq!(queue.check(before, &rules(3)), Ok(()), "{state}");
+    assert_eq!(queue.check(before, &ALL), Ok(()), "{state}");
     let mut aborted = Vec::new();
     let happened = catch_unwind(AssertUnwindSafe(|| happen(event, before, &mut queue, &mut aborted)));
     let Ok(after) = happened else { return "#".into() };
-    assert_eq!(queue.check(after, &rules(3)), Ok(()), "{event} in {state}");
+    assert_eq!(queue.check(after, &ALL), Ok(()), "{event} in {state}");
     show_plug(after, &queue, &aborted)
 }
 

@@ -7,14 +7,26 @@ use std::fmt::Write as _;
 
 const GRAPH: &str = include_str!("../../../../tests/data/plug.dot");
 
-const TINY: Rules = Rules { zone: ZONE, capacity: 3, merge_sectors_max: 0, appends_in_flight_max: 2 };
+const TINY: Rules = Rules {
+    zone: ZONE,
+    capacity: 3,
+    merge_sectors_max: 0,
+    appends_in_flight_max: 2,
+    writes_in_flight_max: 1,
+};
+
+/// The same with a window, whose writes take a while to reach the device.
+const WINDOW: Rules = Rules { appends_in_flight_max: 0, writes_in_flight_max: 2, ..TINY };
+
+const WINDOW_GRAPH: &str = include_str!("../../../../tests/data/plug-window.dot");
 
 /// Waiting requests beyond which nobody is added: one more shows nothing new.
 const WAITING_MAX: usize = 2;
 
-const STATES: [&str; 10] = [
+const STATES: [&str; 11] = [
     "idle",
     "writing",
+    "issuing",
     "appending",
     "waiting",
     "recovering",
@@ -29,10 +41,11 @@ fn state(plug: &Shell) -> &'static str {
     let Shell { word, queue, sent, .. } = plug;
     let has = |f: fn(&Sent) -> bool| sent.iter().any(f);
     if !word.waits() {
-        return match (word.in_flight(), word.appending()) {
-            (0, _) => "idle",
-            (_, false) => "writing",
-            (_, true) => "appending",
+        return match (word.in_flight(), word.appending(), word.issuing()) {
+            (_, _, true) => "issuing",
+            (0, _, _) => "idle",
+            (_, false, _) => "writing",
+            (_, true, _) => "appending",
         };
     }
     if has(|s| *s == Sent::ResetAll) {
@@ -65,6 +78,7 @@ enum Step {
     NoAnswer,
     Hold,
     Distrust,
+    Issued,
 }
 
 /// Every step that can follow.
@@ -81,14 +95,18 @@ fn steps(plug: &Shell) -> Vec<Step> {
                 steps.extend((0..=TINY.capacity).map(Step::Answer));
                 continue;
             }
-            Sent::Write { native, .. } => {
-                steps.push(Step::Withdraw(n));
-                steps.extend((!native).then_some(Step::Retry(n)));
+            Sent::Write { native, at, sectors, .. } => {
+                // Of a window, what has reached the device stays there, and what may not be known to it goes alone.
+                let is_window = plug.rules.writes_in_flight_max > 1;
+                let is_on_its_way = plug.word.issuing() && at + sectors == plug.word.pointer();
+                steps.extend((!is_window || is_on_its_way).then_some(Step::Withdraw(n)));
+                steps.extend((!native && !is_window).then_some(Step::Retry(n)));
             }
             Sent::Manage { .. } | Sent::ResetAll => {}
         }
         steps.extend([Step::End(n), Step::Fail(n)]);
     }
+    steps.extend(plug.word.issuing().then_some(Step::Issued));
     if !plug.queue.held {
         steps.push(Step::Hold);
     }
@@ -109,6 +127,7 @@ fn go(plug: &mut Shell, step: Step) {
         Step::NoAnswer => plug.answer(None),
         Step::Hold => plug.hold(),
         Step::Distrust => plug.distrust(),
+        Step::Issued => plug.issued(),
     }
 }
 
@@ -135,27 +154,39 @@ fn label(plug: &Shell, step: Step) -> (usize, &'static str) {
         Step::NoAnswer => (8, "no answer"),
         Step::Hold => (11, "hold"),
         Step::Distrust => (14, "distrust"),
+        Step::Issued => (15, "issued"),
     }
 }
 
-fn replay(path: &[Step]) -> Shell {
-    let mut plug = Shell::new(TINY);
+fn replay(rules: Rules, path: &[Step]) -> Shell {
+    let mut plug = Shell::new(rules);
+    plug.lags = true;
     path.iter().for_each(|&step| go(&mut plug, step));
     plug
 }
 
 #[test]
 fn graph_of_states_is_the_drawn_one() {
+    assert_graph(TINY, GRAPH);
+}
+
+#[test]
+fn graph_of_states_with_a_window_is_the_drawn_one() {
+    assert_graph(WINDOW, WINDOW_GRAPH);
+}
+
+/// Walks every path, checks the plug after each step, and compares what leads from where to where.
+fn assert_graph(rules: Rules, drawn: &str) {
     let position = |state| STATES.iter().position(|&s| s == state).unwrap();
     let mut edges: BTreeMap<(usize, usize), BTreeSet<(usize, &str)>> = BTreeMap::new();
     let mut seen = HashSet::new();
     let mut paths = VecDeque::from([Vec::new()]);
     while let Some(path) = paths.pop_front() {
-        let before = replay(&path);
+        let before = replay(rules, &path);
         for step in steps(&before) {
-            let mut after = replay(&path);
+            let mut after = replay(rules, &path);
             go(&mut after, step);
-            after.queue.check(after.word, &TINY).unwrap_or_else(|e| panic!("{path:?} {step:?}: {e}"));
+            after.queue.check(after.word, &rules).unwrap_or_else(|e| panic!("{path:?} {step:?}: {e}"));
             let (from, to) = (position(state(&before)), position(state(&after)));
             if from != to {
                 edges.entry((from, to)).or_default().insert(label(&before, step));
@@ -171,5 +202,5 @@ fn graph_of_states_is_the_drawn_one() {
         writeln!(dot, "  {} -> {} [label=\"{}\"]", STATES[from], STATES[to], labels.join(", ")).unwrap();
     }
     dot.push_str("}\n");
-    assert_eq!(dot.lines().collect::<Vec<_>>(), GRAPH.lines().collect::<Vec<_>>(), "{} states", seen.len());
+    assert_eq!(dot.lines().collect::<Vec<_>>(), drawn.lines().collect::<Vec<_>>(), "{} states", seen.len());
 }

@@ -6,6 +6,7 @@ mod graph;
 mod model;
 mod next;
 mod shell;
+mod slots;
 
 use super::*;
 use crate::plug::Admission;
@@ -16,7 +17,30 @@ const CAPACITY: u32 = 16;
 const ZONE: ZoneIndex = ZoneIndex(3);
 
 const fn rules(appends_in_flight_max: u32) -> Rules {
-    Rules { zone: ZONE, capacity: CAPACITY, merge_sectors_max: 8, appends_in_flight_max }
+    Rules {
+        zone: ZONE,
+        capacity: CAPACITY,
+        merge_sectors_max: 8,
+        appends_in_flight_max,
+        writes_in_flight_max: 1,
+    }
+}
+
+/// Rules with a window of so many writes.
+const fn window(writes_in_flight_max: u32) -> Rules {
+    Rules { writes_in_flight_max, ..rules(0) }
+}
+
+/// What the rules of all rows of a table allow together.
+const ALL: Rules = Rules { writes_in_flight_max: 3, ..rules(3) };
+
+/// The rules of a row, and the rest of its name.
+fn rules_of(row: &str) -> (Rules, &str) {
+    match row.split_once(' ') {
+        Some(("native", _)) => (rules(3), row),
+        Some(("window", rest)) => (window(3), rest),
+        _ => (rules(0), row),
+    }
 }
 
 /// A table: its columns' names, and its rows' names with their cells. Lines that begin with `#` are comments.
@@ -74,9 +98,15 @@ fn error(e: RequestError) -> &'static str {
 /// How the tables write a word: pointer, commands in flight, flags.
 fn show(word: Word) -> String {
     let mut s = format!("{}/{}", word.pointer(), word.in_flight());
-    for (set, letter) in
-        [(word.appending(), 'n'), (word.recovers(), 'r'), (word.frozen(), 'z'), (word.waits(), 'w')]
-    {
+    let alone = word.brings_news(&window(2)) && word.in_flight() == 1 && !word.issuing();
+    for (set, letter) in [
+        (word.appending(), 'n'),
+        (word.recovers(), 'r'),
+        (word.frozen(), 'z'),
+        (word.waits(), 'w'),
+        (word.issuing(), 'i'),
+        (alone, 'a'),
+    ] {
         if set {
             s.push(letter);
         }
@@ -97,4 +127,15 @@ fn word(pointer: u32, in_flight: u32, native: bool) -> Word {
         word = word.issued(0, native);
     }
     word
+}
+
+/// A word with so many writes in flight and one of them, or none any more, on its way.
+fn issuing(pointer: u32, in_flight: u32) -> Word {
+    let issuing = word(pointer, in_flight, false).issued_as(WriteKind::At(pointer), 0, &window(3));
+    issuing.completed()
+}
+
+/// A word with one write in flight that goes alone.
+fn alone(pointer: u32) -> Word {
+    word(pointer, 0, false).issued_as(WriteKind::Alone(pointer), 0, &window(3))
 }

@@ -14,6 +14,7 @@ enum Waiter {
 }
 
 /// A zone that looks at everything each time.
+#[derive(Clone)]
 struct Naive {
     rules: Rules,
     class: Class,
@@ -27,10 +28,15 @@ struct Naive {
     waiting: Vec<Waiter>,
     sent: Vec<Sent>,
     ended: Vec<(u32, End)>,
+    /// A write of a window is on its way, and whether it stays so until it is said to have arrived.
+    on_its_way: bool,
+    lags: bool,
+    /// The last write that went out without company.
+    alone: Option<u32>,
 }
 
 impl Naive {
-    fn new(rules: Rules) -> Naive {
+    fn new(rules: Rules, lags: bool) -> Naive {
         Naive {
             rules,
             class: Class::Sequential,
@@ -43,6 +49,9 @@ impl Naive {
             waiting: Vec::new(),
             sent: Vec::new(),
             ended: Vec::new(),
+            on_its_way: false,
+            lags,
+            alone: None,
         }
     }
 
@@ -64,8 +73,38 @@ impl Naive {
 
     /// Whether a write of this kind may join what is at the device.
     fn may_go(&self, kind: WriteKind) -> bool {
-        let room = (self.sent.len() as u32) < self.rules.appends_in_flight_max;
-        self.sent.is_empty() || self.is_native(kind) && self.only_appends_are_out() && room
+        let room = |most| (self.sent.len() as u32) < most;
+        let joins = match kind {
+            WriteKind::Append if self.is_native(kind) => {
+                self.only_appends_are_out() && room(self.rules.appends_in_flight_max)
+            }
+            WriteKind::Alone(_) => false,
+            _ => self.may_be_joined() && room(self.rules.writes_in_flight_max),
+        };
+        !self.on_its_way && (self.sent.is_empty() || joins)
+    }
+
+    /// Whether what is out are writes that others may join, in order.
+    fn may_be_joined(&self) -> bool {
+        let may = |s: &Sent| matches!(s, Sent::Write { native: false, tokens, .. } if self.alone != Some(tokens[0]));
+        self.sent.iter().all(may)
+    }
+
+    /// Whether a write that is out has no company, nor will have any.
+    fn is_alone(&self, token: u32) -> bool {
+        self.rules.writes_in_flight_max <= 1 || self.alone == Some(token)
+    }
+
+    /// Whether a write that is out may still turn out not to have reached the device: of a window only the one that is on
+    /// its way.
+    fn may_be_withdrawn(&self, token: u32) -> bool {
+        let is_last = self.issued_since.last().is_some_and(|i| i.0 == token);
+        self.is_alone(token) || self.on_its_way && is_last
+    }
+
+    /// Whether something that is out may still move the pointer in a way that a write depends on.
+    fn is_unsure(&self) -> bool {
+        !self.sent.is_empty() && !self.only_appends_are_out()
     }
 
     fn place(&self, write: Write) -> Result<u32, RequestError> {
@@ -80,7 +119,7 @@ impl Naive {
         if pointer >= capacity {
             return Err(RequestError::ZoneFull { zone });
         }
-        if let WriteKind::At(offset) = write.kind
+        if let WriteKind::At(offset) | WriteKind::Alone(offset) = write.kind
             && offset != pointer
         {
             return Err(match self.lost {
@@ -98,7 +137,8 @@ impl Naive {
             || !self.trusted
             || self.hold_wanted
             || self.is_closed_to_others()
-            || !self.may_go(write.kind);
+            || !self.may_go(write.kind)
+            || self.place(write).is_err() && self.is_unsure();
         if must_wait && !refused_at_once {
             self.waiting.push(Waiter::Write(token, write));
             // Somebody new has come: ask again.
@@ -166,13 +206,14 @@ impl Naive {
     fn withdraw(&mut self, n: usize) {
         let Sent::Write { tokens, .. } = self.sent.remove(n) else { panic!("not a write") };
         self.issued_since.retain(|i| i.0 != tokens[0]);
+        self.on_its_way = false;
         self.ended.extend(tokens.into_iter().map(|t| (t, End::Withdrawn)));
         self.settle();
     }
 
     fn retry(&mut self, n: usize) {
         let Sent::Write { at, tokens, sectors, .. } = self.sent.remove(n) else { panic!("not a write") };
-        let write = Write { kind: WriteKind::At(at), sectors, mergeable: false };
+        let write = Write { kind: WriteKind::Alone(at), sectors, mergeable: false };
         self.waiting.insert(0, Waiter::Write(tokens[0], write));
         self.trusted = false;
         self.report_failed = false;
@@ -208,8 +249,20 @@ impl Naive {
         self.settle();
     }
 
+    /// The write that was on its way has arrived.
+    fn issued(&mut self) {
+        self.on_its_way = false;
+        self.settle();
+    }
+
     fn send(&mut self, at: u32, write: Write, tokens: Vec<u32>, sectors: u32) {
         self.issued_since.push((tokens[0], sectors));
+        if self.rules.writes_in_flight_max > 1 && !self.is_native(write.kind) {
+            match write.kind {
+                WriteKind::Alone(_) => self.alone = Some(tokens[0]),
+                _ => self.on_its_way = self.lags,
+            }
+        }
         self.sent.push(Sent::Write { at, sectors, tokens, native: self.is_native(write.kind) });
     }
 
@@ -241,6 +294,7 @@ impl Naive {
                 goes
             }
             _ if !self.trusted => !self.report_failed && self.send_alone(Sent::Report),
+            Some(Waiter::Write(_, write)) if self.place(write).is_err() && self.is_unsure() => false,
             Some(Waiter::Write(token, write)) if self.may_go(write.kind) => {
                 self.waiting.remove(0);
                 match self.place(write) {
@@ -254,7 +308,7 @@ impl Naive {
     }
 
     fn send_alone(&mut self, what: Sent) -> bool {
-        let goes = self.sent.is_empty();
+        let goes = self.sent.is_empty() && !self.on_its_way;
         if goes {
             self.sent.push(what);
         }
@@ -305,6 +359,7 @@ fn by_token(ended: &[(u32, End)]) -> Vec<(u32, End)> {
 #[derive(Clone, Copy, Debug)]
 enum Happening {
     Write { delta: i32, sectors: u32, mergeable: bool },
+    Alone { sectors: u32 },
     Append { sectors: u32 },
     Manage(Op),
     End { pick: usize, ok: bool },
@@ -314,6 +369,7 @@ enum Happening {
     NoAnswer,
     Hold,
     Distrust,
+    Issued,
 }
 
 fn happenings() -> impl Strategy<Value = Happening> {
@@ -327,6 +383,8 @@ fn happenings() -> impl Strategy<Value = Happening> {
         10 => (delta, 1..=4u32, mergeable)
             .prop_map(|(delta, sectors, mergeable)| Write { delta, sectors, mergeable }),
         6 => (1..=3u32).prop_map(|sectors| Append { sectors }),
+        1 => (1..=3u32).prop_map(|sectors| Alone { sectors }),
+        6 => Just(Issued),
         1 => prop_oneof![4 => Just(Op::ZoneReset), 1 => Just(Op::ZoneFinish)].prop_map(Manage),
         12 => (pick.clone(), prop::bool::weighted(0.85)).prop_map(|(pick, ok)| End { pick, ok }),
         1 => pick.clone().prop_map(|pick| Withdraw { pick }),
@@ -348,8 +406,10 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(rules: Rules) -> Pair {
-        Pair { real: Shell::new(rules), naive: Naive::new(rules), tokens: 0, order: Vec::new() }
+    fn new(rules: Rules, lags: bool) -> Pair {
+        let mut real = Shell::new(rules);
+        real.lags = lags;
+        Pair { real, naive: Naive::new(rules, lags), tokens: 0, order: Vec::new() }
     }
 
     fn token(&mut self) -> u32 {
@@ -376,6 +436,16 @@ impl Pair {
                 let offset = self.naive.tail().saturating_add_signed(delta);
                 self.submit(Write { kind: WriteKind::At(offset), sectors, mergeable });
             }
+            Happening::Alone { sectors } => {
+                let kind = WriteKind::Alone(self.naive.tail());
+                self.submit(Write { kind, sectors, mergeable: false });
+            }
+            Happening::Issued => {
+                if self.naive.on_its_way {
+                    self.real.issued();
+                    self.naive.issued();
+                }
+            }
             Happening::Append { sectors } => {
                 self.submit(Write { kind: WriteKind::Append, sectors, mergeable: false });
             }
@@ -391,15 +461,24 @@ impl Pair {
                 }
             }
             Happening::Withdraw { pick } => {
-                let single = |s: &Sent| matches!(s, Sent::Write { tokens, .. } if tokens.len() == 1);
+                let naive = self.naive.clone();
+                let single = |s: &Sent| match s {
+                    Sent::Write { tokens, .. } => tokens.len() == 1 && naive.may_be_withdrawn(tokens[0]),
+                    _ => false,
+                };
                 if let Some(n) = self.pick(pick, single) {
                     self.real.withdraw(n);
                     self.naive.withdraw(n);
                 }
             }
             Happening::Retry { pick } => {
-                let zeroes =
-                    |s: &Sent| matches!(s, Sent::Write { tokens, native: false, .. } if tokens.len() == 1);
+                let naive = self.naive.clone();
+                let zeroes = |s: &Sent| match s {
+                    Sent::Write { tokens, native: false, .. } => {
+                        tokens.len() == 1 && naive.is_alone(tokens[0])
+                    }
+                    _ => false,
+                };
                 if let Some(n) = self.pick(pick, zeroes) {
                     self.real.retry(n);
                     self.naive.retry(n);
@@ -443,7 +522,9 @@ impl Pair {
         prop_assert_eq!(real.queue.check(real.word, &real.rules), Ok(()));
         let writes = real.sent.iter().filter(|s| matches!(s, Sent::Write { .. })).count();
         let positional = real.sent.iter().filter(|s| matches!(s, Sent::Write { native: false, .. })).count();
-        prop_assert!(positional <= 1 && (positional == 0 || writes == 1), "{:?}", real.sent);
+        let together = real.rules.writes_in_flight_max as usize;
+        prop_assert!(positional <= together && (positional == 0 || writes == positional), "{:?}", real.sent);
+        prop_assert_eq!(real.word.issuing(), naive.on_its_way);
         prop_assert!(writes == real.sent.len() || real.sent.len() == 1, "{:?}", real.sent);
         prop_assert_eq!(real.word.in_flight() as usize, writes);
         for sent in &real.sent {
@@ -460,9 +541,11 @@ impl Pair {
 
     /// Lets everything end.
     fn drain(&mut self) -> Result<(), TestCaseError> {
-        while !self.real.sent.is_empty() {
-            match self.real.sent[0] {
-                Sent::Report => self.answer(Some(Resync { class: Class::Sequential, pointer: 4 })),
+        while !self.real.sent.is_empty() || self.naive.on_its_way {
+            self.happen(Happening::Issued);
+            match self.real.sent.first() {
+                None => continue,
+                Some(Sent::Report) => self.answer(Some(Resync { class: Class::Sequential, pointer: 4 })),
                 _ => self.happen(Happening::End { pick: 0, ok: true }),
             }
             self.check()?;
@@ -483,11 +566,14 @@ impl Pair {
 proptest! {
     #[test]
     fn plug_does_what_the_naive_one_does(
-        appends_in_flight_max in prop_oneof![Just(0), Just(1), Just(3)],
+        (appends_in_flight_max, writes_in_flight_max) in
+            prop_oneof![Just((0, 1)), Just((1, 1)), Just((3, 1)), Just((0, 2)), Just((0, 4))],
+        lags: bool,
         merge_sectors_max in prop_oneof![Just(0), Just(8)],
         happenings in prop::collection::vec(happenings(), 1..120),
     ) {
-        let mut pair = Pair::new(Rules { merge_sectors_max, ..rules(appends_in_flight_max) });
+        let rules = Rules { merge_sectors_max, writes_in_flight_max, ..rules(appends_in_flight_max) };
+        let mut pair = Pair::new(rules, lags);
         for happening in happenings {
             pair.happen(happening);
             pair.check()?;

@@ -4,7 +4,7 @@ use super::*;
 
 const TABLE: &str = include_str!("../../../../tests/data/plug-next.txt");
 
-const COLUMNS: [&str; 16] = [
+const COLUMNS: [&str; 20] = [
     "quiet 8",
     "quiet 12",
     "quiet 16",
@@ -21,6 +21,10 @@ const COLUMNS: [&str; 16] = [
     "lost 8",
     "ro",
     "off",
+    "writing 8x3",
+    "issuing 8x1",
+    "issuing 8x0",
+    "alone 8x1",
 ];
 
 /// The plug that a column names, with nobody waiting yet.
@@ -33,6 +37,8 @@ fn column(name: &str) -> (Word, Queue<usize>) {
     let word = match state {
         "recovers" | "asking" | "gave up" => plain.recovering(),
         "frozen" => plain.freezing(),
+        "issuing" => issuing(pointer, in_flight).waiting(),
+        "alone" => alone(pointer).waiting(),
         "ro" => plain.at(Class::ReadOnly, pointer),
         "off" => plain.at(Class::Offline, pointer),
         _ => plain,
@@ -44,7 +50,7 @@ fn column(name: &str) -> (Word, Queue<usize>) {
     (word, queue)
 }
 
-const ROWS: [&str; 23] = [
+const ROWS: [&str; 32] = [
     "nobody",
     "at p 4",
     "at p 9",
@@ -68,6 +74,15 @@ const ROWS: [&str; 23] = [
     "at p 4, at +8 4",
     "at p 4, append 4",
     "at p 4, reset, at +4 4",
+    "alone at p 4",
+    "window at p 4",
+    "window at 12 4",
+    "window at p 9",
+    "window append 4",
+    "window at p 4, at +4 4",
+    "window alone at p 4",
+    "window at p 4, alone at +4 4",
+    "window reset",
 ];
 
 fn item(name: &str, pointer: u32, token: usize) -> Item<usize> {
@@ -76,12 +91,16 @@ fn item(name: &str, pointer: u32, token: usize) -> Item<usize> {
         "finish" => Kind::Manage(Op::ZoneFinish),
         _ => {
             let (place, sectors) = name.trim_end_matches('!').rsplit_once(' ').unwrap();
+            let (place, at): (_, fn(u32) -> WriteKind) = match place.strip_prefix("alone ") {
+                Some(place) => (place, WriteKind::Alone),
+                None => (place, WriteKind::At),
+            };
             let kind = match place.trim_start_matches("native ") {
                 "append" => WriteKind::Append,
-                "at p" => WriteKind::At(pointer),
-                at => match at.strip_prefix("at ").unwrap() {
-                    n if n.starts_with('+') => WriteKind::At(pointer + n[1..].parse::<u32>().unwrap()),
-                    n => WriteKind::At(n.parse().unwrap()),
+                "at p" => at(pointer),
+                place => match place.strip_prefix("at ").unwrap() {
+                    n if n.starts_with('+') => at(pointer + n[1..].parse::<u32>().unwrap()),
+                    n => at(n.parse().unwrap()),
                 },
             };
             Kind::Write(kind, sectors.parse().unwrap())
@@ -92,12 +111,13 @@ fn item(name: &str, pointer: u32, token: usize) -> Item<usize> {
 }
 
 /// The step as the table writes it, and what it has to do to the word.
-fn step(before: Word, step: Next) -> (String, Word) {
+fn step(before: Word, step: Next, head: Option<Kind>, rules: &Rules) -> (String, Word) {
     match step {
         Next::Nothing => ("-".into(), before),
         Next::Issue { at, sectors, parts } => {
             let parts = if parts == 1 { String::new() } else { format!("x{parts}") };
-            (format!("{at}+{sectors}{parts}"), before.issued(sectors, false))
+            let Some(Kind::Write(kind, _)) = head else { panic!("no write") };
+            (format!("{at}+{sectors}{parts}"), before.issued_as(kind, sectors, rules))
         }
         Next::Manage(op) => (op.name().into(), before.freezing()),
         Next::Resync => ("ask".into(), before),
@@ -111,25 +131,24 @@ fn step(before: Word, step: Next) -> (String, Word) {
 fn ours(waits: &str, state: &str) -> String {
     let (before, mut queue) = column(state);
     let was_asking = queue.asking;
-    for (token, name) in waits.split(", ").filter(|&name| name != "nobody").enumerate() {
+    let (rules, list) = rules_of(waits);
+    for (token, name) in list.split(", ").filter(|&name| name != "nobody").enumerate() {
         queue.items.push_back(item(name, before.pointer(), token));
     }
-    let native = waits.starts_with("native");
-    let rules = rules(if native { 3 } else { 0 });
     let waiting = queue.len();
-    assert_eq!(queue.check(before, &self::rules(3)), Ok(()), "{waits} in {state}");
+    assert_eq!(queue.check(before, &ALL), Ok(()), "{waits} in {state}");
+    let head = queue.items.front().map(|(shape, _)| shape.kind());
     let (after, next) = queue.next(before, &rules);
     assert_eq!(queue.len(), waiting, "a step takes nobody out: {waits} in {state}");
     assert_eq!(queue.asking, was_asking || next == Next::Resync, "{waits} in {state}");
     if next == Next::Nothing && after == before.not_waiting() {
         return "free".into();
     }
-    let (mut shown, expected) = step(before, next);
-    if native && matches!(next, Next::Issue { .. }) {
-        shown.push('n');
-        assert!(after.appending(), "{waits} in {state}");
-    } else {
-        assert_eq!(after, expected, "{waits} in {state}");
+    let (mut shown, expected) = step(before, next, head, &rules);
+    assert_eq!(after, expected, "{waits} in {state}");
+    if matches!(next, Next::Issue { .. }) {
+        let flags = show(after);
+        shown.extend(flags.chars().filter(|c| "nia".contains(*c)));
     }
     shown
 }

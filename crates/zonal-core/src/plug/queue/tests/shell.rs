@@ -56,6 +56,8 @@ pub(super) struct Shell {
     pub(super) ended: Vec<(u32, End)>,
     /// What follows the write at the device, in order, with its offsets.
     following: VecDeque<(u32, Item<u32>)>,
+    /// Whether a write of a window stays on its way until [`Shell::issued`].
+    pub(super) lags: bool,
 }
 
 impl Shell {
@@ -67,6 +69,7 @@ impl Shell {
             sent: Vec::new(),
             ended: Vec::new(),
             following: VecDeque::new(),
+            lags: false,
         }
     }
 
@@ -134,7 +137,7 @@ impl Shell {
     /// A positional write was not executed and is to be done in another way.
     pub(super) fn retry(&mut self, n: usize) {
         let Sent::Write { at, tokens, sectors, .. } = self.sent.remove(n) else { panic!("not a write") };
-        let kind = Kind::Write(WriteKind::At(at), sectors);
+        let kind = Kind::Write(WriteKind::Alone(at), sectors);
         self.word = self.word.completed().recovering();
         self.break_chain();
         self.word = self.queue.push_front(self.word, Item { kind, mergeable: false, token: tokens[0] });
@@ -213,6 +216,15 @@ impl Shell {
     fn send(&mut self, at: u32, sectors: u32, tokens: Vec<u32>) {
         let native = self.word.appending();
         self.sent.push(Sent::Write { at, sectors, tokens, native });
+        if self.word.issuing() && !self.lags {
+            self.word = self.word.has_issued();
+        }
+    }
+
+    /// The write of a window that was on its way has reached the device.
+    pub(super) fn issued(&mut self) {
+        self.word = self.word.has_issued();
+        self.settle();
     }
 
     /// One step after the other until there is none.

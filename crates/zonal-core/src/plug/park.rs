@@ -1,0 +1,245 @@
+//! Writes that came before their predecessors: kept by place until the zone's pointer arrives there.
+//!
+//! Owns those writes, and appends that came while there were any: an append would take the place that they wait for. Owns
+//! no clock: the caller says when it is and where the zone stands.
+//!
+//! # How long
+//! A parked write waits as long as the zone goes on. Once it has stood still for the time allowed, with nothing under way
+//! and nothing that could go, what has waited that long is given up. A write that comes then is new, and waits its own
+//! time.
+
+use super::item::Item;
+use super::{Kind, WriteKind};
+use crate::units::Nanos;
+use std::collections::{BTreeMap, VecDeque};
+
+/// What may be parked in a zone, and for how long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ParkOptions {
+    /// Most sectors of a zone.
+    pub sectors_max: u32,
+    /// How long a zone may stand still before its parked writes are given up.
+    pub time: Nanos,
+}
+
+impl Default for ParkOptions {
+    /// 1 MiB a zone, 10 ms.
+    fn default() -> ParkOptions {
+        ParkOptions { sectors_max: 2048, time: Nanos(10_000_000) }
+    }
+}
+
+#[derive(Debug)]
+struct Parked<T> {
+    item: Item<T>,
+    sectors: u32,
+    since: Nanos,
+}
+
+/// Parked writes of one zone.
+#[derive(Debug)]
+pub struct Lot<T> {
+    /// By offset; those of one offset in the order of their arrival.
+    writes: BTreeMap<(u32, u64), Parked<T>>,
+    /// Came while there were writes, in order.
+    appends: VecDeque<Item<T>>,
+    sectors: u32,
+    arrivals: u64,
+    /// Since when the zone stands still, and where.
+    still: (Nanos, u32),
+}
+
+impl<T> Lot<T> {
+    /// An empty one of a zone that stands at `pointer`.
+    pub fn new(now: Nanos, pointer: u32) -> Lot<T> {
+        Lot {
+            writes: BTreeMap::new(),
+            appends: VecDeque::new(),
+            sectors: 0,
+            arrivals: 0,
+            still: (now, pointer),
+        }
+    }
+
+    /// Number of requests, appends included.
+    pub fn len(&self) -> usize {
+        self.writes.len() + self.appends.len()
+    }
+
+    /// Whether nothing is here.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether appends have to wait.
+    pub fn has_writes(&self) -> bool {
+        !self.writes.is_empty()
+    }
+
+    /// Whether so many sectors more may be parked.
+    pub fn has_room(&self, sectors: u32, options: &ParkOptions) -> bool {
+        self.sectors.saturating_add(sectors) <= options.sectors_max
+    }
+
+    /// Keeps a positional write, or an append that came while there are some.
+    ///
+    /// # Panics
+    /// If it is no write.
+    pub fn park(&mut self, now: Nanos, item: Item<T>) {
+        match item.kind {
+            Kind::Write(WriteKind::At(offset) | WriteKind::Alone(offset), sectors) => {
+                self.arrivals += 1;
+                self.sectors += sectors;
+                self.writes.insert((offset, self.arrivals), Parked { item, sectors, since: now });
+            }
+            Kind::Write(WriteKind::Append, _) => self.appends.push_back(item),
+            Kind::Manage(op) => panic!("{op:?} is not parked"),
+        }
+    }
+
+    /// The zone stands at `pointer`: what can go now, in order. These are writes whose place is taken, which will be
+    /// refused, the one that begins there and those that continue it, and, when no write is left, the appends.
+    pub fn take(&mut self, now: Nanos, pointer: u32) -> Vec<Item<T>> {
+        if pointer != self.still.1 {
+            self.still = (now, pointer);
+        }
+        let mut due = Vec::new();
+        let mut end = pointer;
+        while let Some(entry) = self.writes.first_entry() {
+            let (offset, sectors) = (entry.key().0, entry.get().sectors);
+            if offset > end {
+                break;
+            }
+            if offset == end {
+                end += sectors;
+            } else if offset >= pointer {
+                // Its place will be taken by one that goes now: it is refused then.
+                break;
+            }
+            due.push(entry.remove().item);
+            self.sectors -= sectors;
+        }
+        if self.writes.is_empty() {
+            due.extend(self.appends.drain(..));
+        }
+        due
+    }
+
+    /// A look at the zone, which stands at `pointer`; `goes_on`: something of it is under way. Returns the writes whose
+    /// time is over, in the order of their places.
+    pub fn overdue(&mut self, now: Nanos, pointer: u32, goes_on: bool, options: &ParkOptions) -> Vec<T> {
+        if goes_on || pointer != self.still.1 {
+            self.still = (now, pointer);
+        }
+        let still = self.still.0;
+        let is_over = |p: &Parked<T>| p.since.max(still).0.saturating_add(options.time.0) <= now.0;
+        let over: Vec<_> = self.writes.iter().filter(|(_, p)| is_over(p)).map(|(&key, _)| key).collect();
+        let taken = over.iter().filter_map(|key| self.writes.remove(key));
+        let taken = taken.inspect(|p| self.sectors -= p.sectors);
+        taken.map(|p| p.item.token).collect()
+    }
+
+    /// When a look may find some whose time is over.
+    pub fn deadline(&self, options: &ParkOptions) -> Option<Nanos> {
+        let since = self.writes.values().map(|p| p.since).min()?.max(self.still.0);
+        Some(Nanos(since.0.saturating_add(options.time.0)))
+    }
+
+    /// Gives up everything, writes by place and then appends.
+    pub fn abort(self, aborted: &mut Vec<T>) {
+        aborted.extend(self.writes.into_values().map(|p| p.item.token));
+        aborted.extend(self.appends.into_iter().map(|item| item.token));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const OPTIONS: ParkOptions = ParkOptions { sectors_max: 32, time: Nanos(10) };
+
+    fn at(offset: u32, sectors: u32, token: u32) -> Item<u32> {
+        Item { kind: Kind::Write(WriteKind::At(offset), sectors), mergeable: true, token }
+    }
+
+    fn append(token: u32) -> Item<u32> {
+        Item { kind: Kind::Write(WriteKind::Append, 4), mergeable: false, token }
+    }
+
+    fn tokens(items: Vec<Item<u32>>) -> Vec<u32> {
+        items.into_iter().map(|item| item.token).collect()
+    }
+
+    #[test]
+    fn parked_writes_go_when_the_pointer_arrives_and_those_that_continue_them_with_them() {
+        let mut lot = Lot::new(Nanos(0), 0);
+        for item in [at(12, 4, 3), at(4, 4, 1), at(8, 4, 2), at(20, 4, 5), append(9)] {
+            lot.park(Nanos(0), item);
+        }
+        assert_eq!(tokens(lot.take(Nanos(1), 0)), []);
+        assert_eq!(tokens(lot.take(Nanos(1), 4)), [1, 2, 3]);
+        assert_eq!(lot.len(), 2);
+        assert_eq!(tokens(lot.take(Nanos(1), 20)), [5, 9], "the append behind the last write");
+        assert!(lot.is_empty());
+    }
+
+    #[test]
+    fn parked_write_whose_place_is_taken_comes_out_to_be_refused() {
+        let mut lot = Lot::new(Nanos(0), 0);
+        for item in [at(4, 4, 1), at(4, 8, 2), at(8, 4, 3)] {
+            lot.park(Nanos(0), item);
+        }
+        assert_eq!(
+            tokens(lot.take(Nanos(0), 4)),
+            [1],
+            "the other one of its place is refused once it is gone"
+        );
+        assert_eq!(tokens(lot.take(Nanos(0), 8)), [2, 3]);
+    }
+
+    #[test]
+    fn parked_write_is_given_up_after_its_zone_has_stood_still_for_the_time_allowed() {
+        let mut lot = Lot::new(Nanos(0), 0);
+        lot.park(Nanos(0), at(4, 4, 1));
+        lot.park(Nanos(7), at(8, 4, 2));
+        assert_eq!(lot.deadline(&OPTIONS), Some(Nanos(10)));
+        assert_eq!(lot.overdue(Nanos(5), 0, true, &OPTIONS), []);
+        assert_eq!(lot.overdue(Nanos(14), 0, false, &OPTIONS), [], "it went on until 5");
+        assert_eq!(lot.overdue(Nanos(15), 0, false, &OPTIONS), [1]);
+        assert_eq!(lot.deadline(&OPTIONS), Some(Nanos(17)));
+        assert_eq!(lot.overdue(Nanos(17), 0, false, &OPTIONS), [2]);
+        assert_eq!(lot.deadline(&OPTIONS), None);
+    }
+
+    #[test]
+    fn parked_sectors_are_bounded_and_room_comes_back() {
+        let mut lot = Lot::new(Nanos(0), 0);
+        lot.park(Nanos(0), at(4, 30, 1));
+        assert!(lot.has_room(2, &OPTIONS) && !lot.has_room(3, &OPTIONS) && !lot.has_room(u32::MAX, &OPTIONS));
+        lot.take(Nanos(0), 4);
+        assert!(lot.has_room(32, &OPTIONS));
+    }
+
+    proptest! {
+        /// Whatever the order of arrival, the order of leaving is that of the places, and nothing is lost.
+        #[test]
+        fn writes_of_a_zone_leave_in_order_in_whatever_order_they_come(
+            order in Just((0..40u32).collect::<Vec<_>>()).prop_shuffle(),
+        ) {
+            let mut lot = Lot::new(Nanos(0), 0);
+            let (mut pointer, mut left) = (0, Vec::new());
+            for token in order {
+                match token * 4 == pointer {
+                    true => { pointer += 4; left.push(token); }
+                    false => lot.park(Nanos(0), at(token * 4, 4, token)),
+                }
+                let run = lot.take(Nanos(0), pointer);
+                pointer += 4 * run.len() as u32;
+                left.extend(tokens(run));
+            }
+            prop_assert!(lot.is_empty());
+            prop_assert_eq!(left, (0..40).collect::<Vec<_>>());
+        }
+    }
+}

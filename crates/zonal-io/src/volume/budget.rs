@@ -1,0 +1,508 @@
+//! The volume's budget: zones that hold the drive's open and active slots, and zones that wait for one.
+//!
+//! [`zonal_core::budget`] decides; this module tells it what becomes of zones and carries out what it asks for. A zone's
+//! word says whether the zone has its slot ([`Word::has_slot`]), so a write to a zone that has one goes its usual way and
+//! asks nobody. Everything else happens here, off the usual path: the first write of a zone asks, and where none is free
+//! the zone waits, its writes in its queue.
+//!
+//! # Looks
+//! No write is reported to the budget. When somebody lacks a slot, the zones that hold one are looked at, by their words:
+//! one may have been filled, another have nothing under way. Polls look again as long as somebody waits.
+//!
+//! # Whose word counts
+//! - A slot is taken by an exchange of the word under the budget's lock, or by the holder of the zone's shard. So whoever
+//!   looks at the zones sees no zone that has its slot and does not know it yet.
+//! - A victim is closed or finished by a command that goes through its zone's queue like a caller's. It gives its slot up
+//!   under its shard's lock, and only while nothing of it is under way: a write that comes meanwhile waits behind that.
+//! - After a reset, finish, open, close, and whenever the device has said where a zone stands, the word follows what the
+//!   budget makes of it.
+//!
+//! The budget's lock is taken inside a shard's, never the other way round.
+
+use super::channel::TURN_MAX;
+use super::counters::Counter;
+use super::pending::{Owner, Pending};
+use super::request::Request;
+use super::turn::{Event, Turn};
+use super::{Progress, Shard, Volume, earliest};
+use crate::device::DeviceInfo;
+use crate::sync::{AtomicBool, Brief, Ordering};
+use arrayvec::ArrayVec;
+use std::collections::BTreeMap;
+use zonal_core::budget::{Acquired, Budget, BudgetError, Class, Fill, Options, Policy, Refusal, Seen, Step};
+use zonal_core::device::{Limits, Rules as DeviceRules};
+use zonal_core::plug::{Class as ZoneClass, Item, Kind, Queue, Word};
+use zonal_core::{Nanos, Op, RequestError, ZoneCondition, ZoneDescriptor, ZoneIndex};
+
+/// Classes of writers that a budget keeps apart.
+pub const CLASSES: usize = 8;
+
+/// How a volume keeps the open and active limits of its drive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BudgetOptions {
+    /// What happens to a write whose zone needs a slot when none is free.
+    pub policy: Policy,
+    /// For how long nothing may have been under way that could end a wait before that fails.
+    ///
+    /// A writer that sends its next write only when the last one has ended has none under way for a moment: this wants to
+    /// be longer than that.
+    pub grace: Nanos,
+    /// For each class of writers the slots, open and active ones each, that no other class may take.
+    pub minimums: [u32; CLASSES],
+}
+
+impl Default for BudgetOptions {
+    /// What never fails a write that the drive itself would take: zones that are not in use are closed, as the drive does it
+    /// by itself, and what is in use is waited for.
+    fn default() -> BudgetOptions {
+        BudgetOptions { policy: Policy::Close, grace: Nanos(1_000_000_000), minimums: [0; CLASSES] }
+    }
+}
+
+/// The budget of one volume, and what its polls read of it.
+pub(super) struct Book {
+    options: BudgetOptions,
+    state: Brief<State>,
+    /// Somebody waits, or is to be woken: polls have to look.
+    attention: AtomicBool,
+}
+
+struct State {
+    budget: Budget,
+    /// Memory for the next look.
+    looked_at: Vec<ZoneIndex>,
+    /// Zones that are so full that they may be finished: where each stood when it was seen to have moved, and when.
+    moved: BTreeMap<ZoneIndex, (u32, Nanos)>,
+}
+
+impl State {
+    /// Whether a zone that has nothing under way has stood still for less than `grace`. Closing it under a writer that is
+    /// between two writes costs it a moment, finishing it costs it the rest of the zone.
+    fn is_fresh(&mut self, zone: ZoneIndex, fill: Fill, now: Nanos, grace: Nanos) -> bool {
+        let seen = self.moved.entry(zone).or_insert((fill.written, now));
+        if seen.0 != fill.written {
+            *seen = (fill.written, now);
+        }
+        now.0 < seen.1.0.saturating_add(grace.0)
+    }
+}
+
+/// What a zone that needs a slot is told.
+pub(super) enum Slot {
+    /// It has one, and this is its word.
+    Has(Word),
+    /// Its word has changed meanwhile.
+    Raced(Word),
+    Waits,
+    Denied(RequestError),
+}
+
+/// A zone that holds slots or waits for one, for listings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub struct SlotStatus {
+    /// Zone index.
+    pub zone: u32,
+    /// Class of the writers whose slots these are.
+    pub class: u8,
+}
+
+/// Who holds slots and who waits.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub struct BudgetStatus {
+    /// The policy's name.
+    pub policy: String,
+    /// Largest number of open zones; 0: no limit.
+    pub open_max: u32,
+    /// Largest number of active zones; 0: no limit.
+    pub active_max: u32,
+    /// Zones that hold an open slot, by index.
+    pub open: Vec<SlotStatus>,
+    /// Zones that hold an active slot only: closed ones.
+    pub closed: Vec<SlotStatus>,
+    /// Zones that wait.
+    pub waiting: Vec<SlotStatus>,
+}
+
+impl Book {
+    /// `None` for a drive that has no limit which its zones could reach.
+    pub(super) fn new(info: &DeviceInfo, options: BudgetOptions) -> Result<Option<Book>, BudgetError> {
+        let zones = info.geometry.zones() - info.geometry.conventional_zones();
+        let limit = |max: u32| if max < zones { max } else { 0 };
+        let limits = Limits { open_max: limit(info.open_max), active_max: limit(info.active_max) };
+        if limits.open_max == 0 && limits.active_max == 0 {
+            return Ok(None);
+        }
+        let BudgetOptions { policy, grace, minimums } = options;
+        let budget = Budget::new(limits, Options { policy, grace, minimums: minimums.to_vec() })?;
+        let state = Brief::new(State { budget, looked_at: Vec::new(), moved: BTreeMap::new() });
+        Ok(Some(Book { options, state, attention: AtomicBool::new(false) }))
+    }
+
+    /// The word of a zone as the device describes it, before anybody writes.
+    pub(super) fn adopt(&self, zone: &ZoneDescriptor, word: Word, capacity: u32) -> Word {
+        if word.class() == ZoneClass::Conventional {
+            return word;
+        }
+        if !zone.condition.is_active() {
+            return word.without_slot();
+        }
+        let mut state = self.state.lock();
+        state.budget.became(zone.zone, zone.condition, fill(word, capacity));
+        if state.budget.has_slot(zone.zone) { word } else { word.without_slot() }
+    }
+
+    pub(super) fn attend(&self) {
+        self.attention.store(true, Ordering::Release);
+    }
+
+    /// Nobody writes `zone` after all.
+    #[cold]
+    pub(super) fn cancel(&self, zone: ZoneIndex) {
+        self.state.lock().budget.cancel(zone);
+    }
+}
+
+fn fill(word: Word, capacity: u32) -> Fill {
+    Fill { written: word.pointer(), capacity }
+}
+
+impl Volume {
+    fn fill(&self, zone: ZoneIndex, word: Word) -> Fill {
+        fill(word, self.info.geometry.capacity_of(zone))
+    }
+
+    /// Asks for a slot for `zone`, whose head is to go out. With `Has`, whoever holds the zone's shard stores the word.
+    #[cold]
+    pub(super) fn slot_for_head(&self, now: Nanos, zone: ZoneIndex, word: Word, class: Class) -> Slot {
+        let Some(book) = &self.book else { return Slot::Has(word.with_slot()) };
+        let mut state = book.state.lock();
+        match self.ask(book, &mut state, now, zone, class) {
+            Acquired::Granted => {
+                let fill = self.fill(zone, word);
+                state.budget.observe(zone, Seen::Busy, fill);
+                Slot::Has(word.with_slot())
+            }
+            Acquired::Wait => Slot::Waits,
+            Acquired::Fail(refusal) => Slot::Denied(no_slot(&refusal)),
+        }
+    }
+
+    /// Asks for a slot for `zone`, whose `word` says that nobody waits, and puts it into the word, whoever else may be changing that.
+    #[cold]
+    pub(super) fn claim_slot(&self, now: Nanos, zone: ZoneIndex, word: Word, request: &Pending) -> Slot {
+        let Some(book) = &self.book else { return Slot::Waits };
+        debug_assert!(!word.waits(), "the word of a zone that waits is its queue's");
+        let mut state = book.state.lock();
+        match self.ask(book, &mut state, now, zone, request.class()) {
+            // Under the lock: nobody looks at the zone between the grant and the word.
+            Acquired::Granted => match self.exchange(zone, word, word.with_slot()) {
+                Ok(()) => {
+                    let fill = self.fill(zone, word);
+                    state.budget.observe(zone, Seen::Busy, fill);
+                    Slot::Has(word.with_slot())
+                }
+                // It stays granted for whoever was faster.
+                Err(seen) => Slot::Raced(seen),
+            },
+            Acquired::Wait => {
+                if request.nowait {
+                    state.budget.cancel(zone);
+                }
+                Slot::Waits
+            }
+            Acquired::Fail(refusal) => Slot::Denied(no_slot(&refusal)),
+        }
+    }
+
+    fn ask(&self, book: &Book, state: &mut State, now: Nanos, zone: ZoneIndex, class: Class) -> Acquired {
+        if state.budget.is_short(zone, class) {
+            self.look(book, state, Some(now));
+        }
+        let waited = state.budget.is_waiting(zone);
+        let answer = state.budget.acquire(zone, class, now);
+        if answer == Acquired::Wait {
+            if !waited {
+                self.counters.line().add(Counter::SlotWaits, 1);
+            }
+            book.attend();
+        }
+        answer
+    }
+
+    /// Looks at the zones that hold open slots. Returns whether one counts as busy only because it was written since the
+    /// last look: nobody else may bring news of it.
+    fn look(&self, book: &Book, state: &mut State, now: Option<Nanos>) -> bool {
+        let mut looked_at = std::mem::take(&mut state.looked_at);
+        looked_at.clear();
+        looked_at.extend(state.budget.holders().filter(|h| h.open).map(|h| h.zone));
+        state.moved.retain(|zone, _| looked_at.binary_search(zone).is_ok());
+        let BudgetOptions { policy, grace, .. } = book.options;
+        let mut is_between_writes = false;
+        for &zone in &looked_at {
+            let word = self.load(zone);
+            if !word.has_slot() {
+                // It has been granted its slot and has not come for it, or is about to lose it.
+                continue;
+            }
+            let fill = self.fill(zone, word);
+            let is_quiet = !word.is_busy() && !word.waits();
+            if is_quiet && fill.written >= fill.capacity {
+                state.budget.quiet(zone);
+                state.budget.became(zone, ZoneCondition::Full, fill);
+                continue;
+            }
+            let may_finish = policy == Policy::Finish && fill.is_nearly_full();
+            let is_fresh = may_finish && now.is_some_and(|now| state.is_fresh(zone, fill, now, grace));
+            let seen = match is_quiet {
+                true if is_fresh => Seen::Stuck,
+                true => Seen::Idle,
+                false if !word.is_busy() && word.recovers() => Seen::Stuck,
+                false => Seen::Busy,
+            };
+            is_between_writes |= state.budget.observe(zone, seen, fill) && seen != Seen::Busy;
+        }
+        state.looked_at = looked_at;
+        is_between_writes
+    }
+
+    /// Looks after those that wait for a slot.
+    #[inline]
+    pub(super) fn keep_budget(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
+        match &self.book {
+            Some(book) if book.attention.load(Ordering::Acquire) => self.serve_waiting(book, now, deadline),
+            _ => Progress::None,
+        }
+    }
+
+    #[cold]
+    fn serve_waiting(&self, book: &Book, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
+        let mut steps: ArrayVec<Step, TURN_MAX> = ArrayVec::new();
+        let mut refusals: Vec<Refusal> = Vec::new();
+        let mut state = book.state.lock();
+        let look_again = self.look(book, &mut state, Some(now));
+        let budget = &mut state.budget;
+        let take = |budget: &mut Budget, steps: &mut ArrayVec<Step, TURN_MAX>| {
+            while !steps.is_full()
+                && let Some(step) = budget.next()
+            {
+                steps.push(step);
+            }
+        };
+        take(budget, &mut steps);
+        while let Some(refusal) = budget.expire(now) {
+            refusals.push(refusal);
+        }
+        take(budget, &mut steps);
+        *deadline = earliest(*deadline, budget.next_deadline());
+        book.attention.store(!budget.is_at_rest(), Ordering::Release);
+        drop(state);
+        let progress = look_again || !steps.is_empty() || !refusals.is_empty();
+        for step in steps {
+            match step {
+                Step::Wake(zone) => self.kick(now, zone),
+                Step::Close(zone) => self.evict(now, zone, Op::ZoneClose),
+                Step::Finish(zone) => self.evict(now, zone, Op::ZoneFinish),
+            }
+        }
+        for refusal in refusals {
+            let mut turn = Turn::default();
+            self.go_on(now, refusal.zone, Event::NoSlot(no_slot(&refusal)), &mut turn);
+            turn.tell();
+        }
+        if progress { Progress::Some } else { Progress::None }
+    }
+
+    /// Closes or finishes `zone` to make room, unless something has come between.
+    fn evict(&self, now: Nanos, zone: ZoneIndex, op: Op) {
+        let sector = self.info.geometry.start_of(zone);
+        let mut shard = self.shard(zone).lock();
+        let word = self.load(zone);
+        let is_quiet = !word.is_busy() && !word.waits();
+        if !is_quiet || self.exchange(zone, word, word.without_slot().waiting()).is_err() {
+            drop(shard);
+            return self.spare(zone);
+        }
+        let pending = Pending::new(Owner::Volume, Request::zone(op, sector));
+        let item = Item { kind: Kind::Manage(op), mergeable: false, token: pending };
+        shard.queue(zone).push(word.without_slot(), item);
+        drop(shard);
+        self.counters.line().add(Counter::Evicted, 1);
+        self.kick(now, zone);
+    }
+
+    /// `zone` was to be closed or finished and is in use again.
+    fn spare(&self, zone: ZoneIndex) {
+        let Some(book) = &self.book else { return };
+        let mut state = book.state.lock();
+        // What happened to it meanwhile may have settled that already.
+        if state.budget.is_leaving(zone) {
+            let is_open = state.budget.holders().any(|h| h.zone == zone && h.open);
+            let condition = if is_open { ZoneCondition::ImpOpen } else { ZoneCondition::Closed };
+            let fill = self.fill(zone, self.load(zone));
+            state.budget.became(zone, condition, fill);
+            state.budget.observe(zone, Seen::Busy, fill);
+        }
+    }
+
+    /// The slot that a queue's head was to get is denied it, and to all that wait behind it.
+    #[cold]
+    pub(super) fn deny(&self, queue: &mut Queue<Box<Pending>>, error: RequestError, turn: &mut Turn) {
+        let mut denied = Vec::new();
+        queue.deny(&mut denied);
+        denied.into_iter().for_each(|pending| self.end_with(pending, Err(error), turn));
+    }
+
+    /// A zone's wait has been found to be without end. It may have got its slot by now, or stand in line again.
+    pub(super) fn was_denied(
+        &self,
+        zone: ZoneIndex,
+        error: RequestError,
+        shard: &mut Shard,
+        turn: &mut Turn,
+    ) -> Word {
+        let word = self.load(zone);
+        if word.waits() && !word.has_slot() && shard.queue(zone).wants_slot(word, &self.rules(zone)) {
+            self.deny(shard.queue(zone), error, turn);
+        }
+        word
+    }
+
+    /// Nobody writes `zone`, which has no slot, after all.
+    #[cold]
+    pub(super) fn cancel_slot(&self, zone: ZoneIndex) {
+        if let Some(book) = &self.book {
+            book.cancel(zone);
+        }
+    }
+
+    /// What a reset, finish, open or close has made of a zone. Nothing of it is in flight.
+    pub(super) fn slot_managed(&self, zone: ZoneIndex, op: Op) {
+        let Some(book) = &self.book else { return };
+        let word = self.load(zone);
+        let empties = DeviceRules::of(self.info.personality).close_unwritten_empties;
+        let fill = self.fill(zone, word);
+        let condition = match op {
+            Op::ZoneReset => ZoneCondition::Empty,
+            Op::ZoneFinish => ZoneCondition::Full,
+            Op::ZoneOpen => ZoneCondition::ExpOpen,
+            _ if fill.written >= fill.capacity => ZoneCondition::Full,
+            // A close of a zone that was not open, which some devices take without a word, changes nothing.
+            _ if fill.written == 0 && empties => ZoneCondition::Empty,
+            _ => ZoneCondition::Closed,
+        };
+        self.became(book, zone, condition, fill);
+    }
+
+    /// The device has described a zone of which nothing is in flight. Returns its word.
+    pub(super) fn slot_described(&self, zone: ZoneIndex, word: Word, condition: ZoneCondition) -> Word {
+        let Some(book) = &self.book else { return word };
+        // A victim that is still there could not be closed or finished: not the next time either.
+        let was_leaving = book.state.lock().budget.is_leaving(zone);
+        let condition = match condition {
+            ZoneCondition::ImpOpen if was_leaving => ZoneCondition::ExpOpen,
+            condition => condition,
+        };
+        self.became(book, zone, condition, self.fill(zone, word));
+        self.follow_slot(zone, word)
+    }
+
+    /// The device cannot say where a zone stands: its writes have failed, and what it held it holds.
+    pub(super) fn slot_unknown(&self, zone: ZoneIndex) {
+        let Some(book) = &self.book else { return };
+        let mut state = book.state.lock();
+        state.budget.cancel(zone);
+        let open = state.budget.holders().find(|h| h.zone == zone).map(|h| h.open);
+        if state.budget.is_leaving(zone)
+            && let Some(open) = open
+        {
+            let condition = if open { ZoneCondition::ExpOpen } else { ZoneCondition::Closed };
+            let fill = self.fill(zone, self.load(zone));
+            state.budget.became(zone, condition, fill);
+        }
+    }
+
+    fn became(&self, book: &Book, zone: ZoneIndex, condition: ZoneCondition, fill: Fill) {
+        let mut state = book.state.lock();
+        state.budget.quiet(zone);
+        state.budget.became(zone, condition, fill);
+        if !state.budget.is_at_rest() {
+            book.attend();
+        }
+    }
+
+    /// The word of a zone of which nothing is in flight, with or without a slot as the budget has it.
+    pub(super) fn follow_slot(&self, zone: ZoneIndex, word: Word) -> Word {
+        let Some(book) = &self.book else { return word };
+        let has_slot = book.state.lock().budget.has_slot(zone);
+        if has_slot { word.with_slot() } else { word.without_slot() }
+    }
+
+    /// Every zone was reset, and nothing waits that came before.
+    pub(super) fn slots_reset(&self) {
+        let Some(book) = &self.book else { return };
+        let mut state = book.state.lock();
+        let budget = &mut state.budget;
+        let waiting: Vec<ZoneIndex> = budget.waiting().map(|w| w.zone).collect();
+        waiting.into_iter().for_each(|zone| budget.cancel(zone));
+        let holding: Vec<ZoneIndex> = budget.holders().map(|h| h.zone).collect();
+        for zone in holding {
+            let fill = Fill { written: 0, capacity: self.info.geometry.capacity_of(zone) };
+            budget.quiet(zone);
+            budget.became(zone, ZoneCondition::Empty, fill);
+        }
+    }
+
+    /// How the drive's limits are kept; `None`: by the drive alone.
+    pub fn budget(&self) -> Option<BudgetOptions> {
+        self.book.as_ref().map(|book| book.options)
+    }
+
+    /// Who holds slots and who waits for them; `None` where there is no budget.
+    pub fn budget_status(&self) -> Option<BudgetStatus> {
+        let book = self.book.as_ref()?;
+        let mut state = book.state.lock();
+        self.look(book, &mut state, None);
+        let budget = &state.budget;
+        let Limits { open_max, active_max } = budget.limits();
+        let status = |zone: ZoneIndex, class: Class| SlotStatus { zone: zone.0, class: class.0 };
+        let holders = |open| {
+            budget.holders().filter(move |h| h.open == open).map(|h| status(h.zone, h.class)).collect()
+        };
+        Some(BudgetStatus {
+            policy: book.options.policy.name().to_owned(),
+            open_max,
+            active_max,
+            open: holders(true),
+            closed: holders(false),
+            waiting: budget.waiting().map(|w| status(w.zone, w.class)).collect(),
+        })
+    }
+
+    /// Compares the budget's books with the device's description of all zones, while nothing is under way. For tests and
+    /// simulations.
+    ///
+    /// # Errors
+    /// What differs.
+    pub fn check_budget(&self, zones: &[ZoneDescriptor]) -> Result<(), String> {
+        let Some(book) = &self.book else { return Ok(()) };
+        let mut state = book.state.lock();
+        self.look(book, &mut state, None);
+        state.budget.check()?;
+        let held: Vec<_> = state.budget.holders().map(|h| (h.zone, h.open)).collect();
+        let active = zones.iter().filter(|z| z.condition.is_active());
+        let device: Vec<_> = active.map(|z| (z.zone, z.condition.is_open())).collect();
+        if held != device {
+            return Err(format!("zones that hold slots, and whether open: {held:?}; the device: {device:?}"));
+        }
+        let words = self.sequential_zones().map(|zone| (zone, self.load(zone)));
+        let mut open = words.filter(|(_, w)| w.has_slot() && w.pointer() > 0);
+        let differs = open.find(|&(zone, w)| {
+            w.pointer() < self.info.geometry.capacity_of(zone) && !state.budget.has_slot(zone)
+        });
+        differs.map_or(Ok(()), |(zone, w)| Err(format!("zone {zone} thinks that it has a slot: {w:?}")))
+    }
+}
+
+fn no_slot(refusal: &Refusal) -> RequestError {
+    RequestError::NoSlot { zone: refusal.zone, holders: refusal.into() }
+}

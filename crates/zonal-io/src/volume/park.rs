@@ -1,0 +1,212 @@
+//! Parking: a positional write ahead of its zone's pointer waits for those before it, instead of failing.
+//!
+//! [`zonal_core::plug::Lot`] keeps such writes of a zone; it is the shard's, beside the zone's queue, and exists only while
+//! something is in it. The zone's word says so ([`Word::has_parked`]) and has the zone wait, so that whoever completes its
+//! writes or brings new ones comes by. What nobody misses goes its usual way.
+//!
+//! Bounded in sectors a zone and in time: polls give up what has waited too long, see [`zonal_core::plug::ParkOptions`].
+//! Not in mode `zone-lock`, which is there to be compared with, nor in `direct`.
+
+use super::counters::Counter;
+use super::mode::WriteMode;
+use super::pending::Pending;
+use super::submit::Fate;
+use super::turn::Turn;
+use super::{Progress, Shard, Volume, earliest};
+use crate::device::Context;
+use crate::sync::{AtomicU64, Brief, Ordering};
+use std::collections::BTreeSet;
+use zonal_core::plug::{Item, Kind, Lot, ParkOptions, Word, WriteKind};
+use zonal_core::{Nanos, RequestError, ZoneIndex};
+
+/// No zone has to be looked at.
+const NEVER: u64 = u64::MAX;
+
+/// What polls know of parked writes.
+pub(super) struct Parking {
+    options: Option<ParkOptions>,
+    /// Zones with a lot. Taken inside a shard's lock.
+    zones: Brief<BTreeSet<ZoneIndex>>,
+    /// When one of them has to be looked at.
+    next: AtomicU64,
+}
+
+impl Parking {
+    pub(super) fn new(options: Option<ParkOptions>) -> Parking {
+        Parking { options, zones: Brief::new(BTreeSet::new()), next: AtomicU64::new(NEVER) }
+    }
+}
+
+impl Shard {
+    /// What is parked in `zone` goes to `aborted`.
+    #[expect(clippy::vec_box, reason = "requests move on as boxes")]
+    pub(super) fn abort_parked(&mut self, zone: ZoneIndex, aborted: &mut Vec<Box<Pending>>) {
+        if let Some(lot) = self.lots.remove(&zone.0) {
+            lot.abort(aborted);
+        }
+    }
+
+    /// Number of requests parked in `zone`.
+    pub(super) fn parked(&self, zone: ZoneIndex) -> usize {
+        self.lots.get(&zone.0).map_or(0, |lot| lot.len())
+    }
+}
+
+impl Volume {
+    /// The options under which a write that `error` refuses may be parked.
+    #[cold]
+    pub(super) fn parks(&self, error: &RequestError, request: &Pending) -> Option<ParkOptions> {
+        let &RequestError::NotAtWritePointer { zone, write_pointer, offset } = error else { return None };
+        let capacity = self.info.geometry.capacity_of(zone);
+        let fits = u64::from(offset) + u64::from(request.sectors) <= u64::from(capacity);
+        let is_new = !request.nowait && request.done == 0 && request.rounds == 0;
+        let may = offset > write_pointer && fits && is_new && !self.policy.is(WriteMode::ZoneLock);
+        self.parking.options.filter(|options| may && request.sectors <= options.sectors_max)
+    }
+
+    /// A write that just arrived and cannot go out as it is: it is parked or refused.
+    #[cold]
+    pub(super) fn refuse_or_park(
+        &self,
+        now: Nanos,
+        zone: ZoneIndex,
+        kind: WriteKind,
+        slot: &mut Option<Context>,
+        error: RequestError,
+    ) -> Fate {
+        match self.parks(&error, super::submit::one(slot)) {
+            Some(_) => self.queue_write(now, zone, kind, slot),
+            None => self.refuse(slot, error),
+        }
+    }
+
+    /// Parks the write at the head of a zone's queue, which `error` would refuse. Returns the zone's word, or `None` if it
+    /// is refused indeed.
+    #[cold]
+    pub(super) fn park(
+        &self,
+        now: Nanos,
+        zone: ZoneIndex,
+        word: Word,
+        shard: &mut Shard,
+        error: &RequestError,
+    ) -> Option<Word> {
+        let request = shard.queue(zone).front()?;
+        let options = self.parks(error, request)?;
+        let sectors = request.sectors;
+        if shard.lots.get(&zone.0).is_some_and(|lot| !lot.has_room(sectors, &options)) {
+            return None;
+        }
+        let request = shard.queue(zone).pop();
+        let lot = shard.lots.entry(zone.0).or_insert_with(|| {
+            self.parking.zones.lock().insert(zone);
+            Box::new(Lot::new(now, word.pointer()))
+        });
+        lot.park(now, self.item(request));
+        self.counters.line().add(Counter::Parked, 1);
+        self.parking.next.fetch_min(now.0.saturating_add(options.time.0), Ordering::AcqRel);
+        Some(word.with_parked())
+    }
+
+    /// A write as it waits.
+    fn item(&self, request: Box<Pending>) -> Item<Box<Pending>> {
+        let kind = self.with_company(self.write_kind(&request), &request);
+        let kind = Kind::Write(kind, request.sectors);
+        Item { kind, mergeable: self.is_mergeable(&request), token: request }
+    }
+
+    /// Brings what is parked in a zone and can go now to the head of its queue, and takes appends out of its way.
+    #[cold]
+    pub(super) fn unpark(&self, now: Nanos, zone: ZoneIndex, word: Word, shard: &mut Shard) -> Word {
+        let Some(mut lot) = shard.lots.remove(&zone.0) else { return word.without_parked() };
+        let queue = shard.queue(zone);
+        if !word.is_busy() && !word.frozen() && !word.recovers() {
+            // What continues the write at the head goes out with it.
+            let at_pointer = |p: &&Box<Pending>| {
+                let is_new = p.done == 0 && p.rounds == 0 && p.op.is_write();
+                is_new && self.write_kind(p) == WriteKind::At(word.pointer())
+            };
+            let leads = queue.front().filter(at_pointer).map(|p| p.sectors);
+            let leader = leads.map(|_| queue.pop());
+            let due = lot.take(now, word.pointer() + leads.unwrap_or(0));
+            for item in due.into_iter().rev() {
+                queue.push_front(word, item);
+            }
+            if let Some(leader) = leader {
+                let item = self.item(leader);
+                queue.push_front(word, item);
+            }
+        }
+        while lot.has_writes() && queue.head_append(word) {
+            lot.park(now, self.item(queue.pop()));
+        }
+        if lot.is_empty() {
+            return word.without_parked();
+        }
+        shard.lots.insert(zone.0, lot);
+        word
+    }
+
+    /// Gives up parked writes whose time is over.
+    #[inline]
+    pub(super) fn look_after_parked(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
+        match self.parking.next.load(Ordering::Acquire) {
+            NEVER => Progress::None,
+            next if now.0 < next => {
+                *deadline = earliest(*deadline, Some(Nanos(next)));
+                Progress::None
+            }
+            _ => self.look_at_parked(now, deadline),
+        }
+    }
+
+    #[cold]
+    fn look_at_parked(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
+        let Some(options) = self.parking.options else { return Progress::None };
+        self.parking.next.store(NEVER, Ordering::Release);
+        let zones: Vec<ZoneIndex> = self.parking.zones.lock().iter().copied().collect();
+        let mut progress = Progress::None;
+        for zone in zones {
+            let over = self.overdue(now, zone, &options);
+            if !over.is_empty() {
+                progress = Progress::Some;
+                self.give_up_parked(zone, over);
+                // Appends may have waited for them.
+                self.kick(now, zone);
+            }
+        }
+        let next = self.parking.next.load(Ordering::Acquire);
+        *deadline = earliest(*deadline, Some(Nanos(next)).filter(|_| next != NEVER));
+        progress
+    }
+
+    #[expect(clippy::vec_box, reason = "requests move on as boxes")]
+    fn overdue(&self, now: Nanos, zone: ZoneIndex, options: &ParkOptions) -> Vec<Box<Pending>> {
+        let mut shard = self.shard(zone).lock();
+        let word = self.load(zone);
+        if !shard.lots.contains_key(&zone.0) {
+            self.parking.zones.lock().remove(&zone);
+            return Vec::new();
+        }
+        let is_waiting = !shard.queue(zone).is_empty();
+        let goes_on = word.is_busy() || word.frozen() || word.recovers() || is_waiting;
+        let Some(lot) = shard.lots.get_mut(&zone.0) else { return Vec::new() };
+        let over = lot.overdue(now, word.pointer(), goes_on, options);
+        if let Some(next) = lot.deadline(options) {
+            self.parking.next.fetch_min(next.0, Ordering::AcqRel);
+        }
+        over
+    }
+
+    #[expect(clippy::vec_box, reason = "requests move on as boxes")]
+    fn give_up_parked(&self, zone: ZoneIndex, over: Vec<Box<Pending>>) {
+        let write_pointer = self.load(zone).pointer();
+        let mut turn = Turn::default();
+        for request in over {
+            let offset = self.info.geometry.offset_of(request.sector);
+            let error = RequestError::PredecessorMissing { zone, write_pointer, offset };
+            self.end_with(request, Err(error), &mut turn);
+        }
+        turn.tell();
+    }
+}
