@@ -143,7 +143,7 @@ fn zones_left_on_the_ready_list_go_on() {
         "zones_left_on_the_ready_list_go_on",
         PREEMPTIONS,
         || {
-            let bench = Bench::new(WriteMode::PerZone, 2, Answers::AtOnce);
+            let bench = Bench::switching(2, Answers::AtOnce);
             together(
                 &bench,
                 [
@@ -184,6 +184,30 @@ fn token_of_three_writers_in_two_zones_is_passed_on() {
             assert_eq!(bench.pointers(), [2, 1]);
         },
         &[Canary::Open],
+    );
+}
+
+/// Mode `pipelined`: writes side by side at the device, in the order in which they were admitted.
+#[test]
+fn window_of_two_writers_keeps_their_order() {
+    prove(
+        "window_of_two_writers_keeps_their_order",
+        PREEMPTIONS,
+        || {
+            let bench = Bench::new(WriteMode::Pipelined, 1, Answers::Later);
+            together(
+                &bench,
+                [
+                    |b| b.submit(&b.channel(), 1, append(0, 1)),
+                    |b| {
+                        b.submit(&b.channel(), 2, append(0, 1));
+                        poll(b);
+                    },
+                ],
+            );
+            bench.check_appends(1);
+        },
+        &[Canary::Exchange],
     );
 }
 

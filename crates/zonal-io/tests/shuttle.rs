@@ -113,8 +113,8 @@ fn writers_on_two_zones_keep_each_zones_order() {
         "writers_on_two_zones_keep_each_zones_order",
         || {
             let answers = if chance(0.5) { Answers::AtOnce } else { Answers::Later };
-            let mode =
-                [WriteMode::PerZone, WriteMode::Qd1, WriteMode::ZoneLock][thread_rng().gen_range(0..3)];
+            let modes = [WriteMode::PerZone, WriteMode::Qd1, WriteMode::ZoneLock, WriteMode::Pipelined];
+            let mode = modes[thread_rng().gen_range(0..modes.len())];
             let bench = Bench::new(mode, 2, answers);
             together(&bench, [write, write, write]);
             assert_eq!(bench.pointers().iter().sum::<u64>(), 12);
@@ -209,7 +209,7 @@ fn switches_of_the_mode_among_writers_lose_nothing() {
         "switches_of_the_mode_among_writers_lose_nothing",
         || {
             let answers = if chance(0.5) { Answers::AtOnce } else { Answers::Later };
-            let bench = Bench::new(WriteMode::PerZone, 2, answers);
+            let bench = Bench::switching(2, answers);
             together(&bench, [write, write, switch]);
             assert_eq!(bench.pointers().iter().sum::<u64>(), 8);
             bench.check_appends(1);
@@ -229,7 +229,7 @@ fn everything_at_once_ends_once() {
         "everything_at_once_ends_once",
         || {
             let answers = if chance(0.5) { Answers::AtOnce } else { Answers::Later };
-            let bench = Bench::new(WriteMode::PerZone, 2, answers);
+            let bench = Bench::switching(2, answers);
             together(&bench, [write, write_at_pointer, reset_and_switch]);
         },
         &[Canary::Exchange],
@@ -302,6 +302,7 @@ fn emulated(depth: u32) -> Arc<dyn Device> {
         zone_append_max_sectors: 8,
         complete: CompleteMode::Poll,
         hw_queue_depth: depth,
+        preserves_write_order: true,
         ..EmulatedOptions::default()
     };
     Arc::new(Emulated::new("null", &options, Null).unwrap())

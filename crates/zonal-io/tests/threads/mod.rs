@@ -115,6 +115,11 @@ impl Bench {
         Bench::over(Arc::new(Drive::new(mode, zones, answers)), mode)
     }
 
+    /// Over a drive that takes what any mode sends, for a volume that is switched.
+    pub fn switching(zones: u32, answers: Answers) -> Arc<Bench> {
+        Bench::over(Arc::new(Drive::new(WriteMode::Pipelined, zones, answers)), WriteMode::PerZone)
+    }
+
     /// Over any drive.
     pub fn over(device: Arc<dyn Device>, mode: WriteMode) -> Arc<Bench> {
         let options = VolumeOptions { mode: Some(mode), merge: false, ..VolumeOptions::default() };
