@@ -26,7 +26,7 @@ use zonal_io::sync::model::{Canary, pause};
 use zonal_io::volume::{Channel, Request, WriteMode, drive};
 
 /// Schedules of each flow unless `ZONAL_SCHEDULES` says otherwise.
-const SCHEDULES: usize = 600;
+const SCHEDULES: usize = 8000;
 
 /// Most changes of mind of a schedule that makes few.
 const PCT_DEPTH: usize = 4;
