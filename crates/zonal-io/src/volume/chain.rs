@@ -5,8 +5,8 @@
 //! the next. So the lock is taken once a chain, and the zone's word changes twice.
 //!
 //! As long as a chain goes on one write is in flight, so later writes queue behind it; the zone need not wait, if somebody
-//! has found its queue empty meanwhile. It does again from the end of the last write on that goes out. A failure, a reset or a doubt about the
-//! pointer breaks the chain, and what has not gone out is back in the queue, in its order, or aborted.
+//! has found its queue empty meanwhile. It does again from the end of the last write on that goes out. A failure, a reset
+//! or a doubt about the pointer breaks the chain, and what has not gone out is back in the queue, in its order, or aborted.
 
 use super::channel::TURN_MAX;
 use super::pending::Pending;
