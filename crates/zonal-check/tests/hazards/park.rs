@@ -110,8 +110,8 @@ fn u38_parked_writes_are_given_up_when_their_zone_has_stood_still_too_long() {
 #[test]
 fn u38_time_does_not_run_while_the_zone_goes_on() {
     let rig = parking(WriteMode::PerZone);
-    let slow = rig.write(1, 0, 8);
     let early = rig.write(1, 16, 8);
+    let slow = rig.write(1, 0, 8);
     for now in [1000, 2000, 3000] {
         rig.volume.poll(Nanos(now));
         assert_eq!(rig.end(early), None, "its predecessor may be behind the one in flight");

@@ -192,13 +192,13 @@ impl Word {
     /// Whether a command could go out now, as far as the word tells.
     #[inline]
     pub const fn is_issuable(self, rules: &Rules) -> bool {
-        self.waits() && !self.frozen() && (self.appending() || !self.brings_news(rules))
+        self.waits() && !self.frozen() && (self.appending() || !self.brings_news(rules.writes_in_flight_max))
     }
 
     /// Whether the end of something that is under way lets the zone go on; otherwise somebody who comes has to.
     #[inline]
-    pub const fn brings_news(self, rules: &Rules) -> bool {
-        self.in_flight() >= rules.writes_in_flight_max || self.0 & (ISSUING | ALONE) != 0
+    pub const fn brings_news(self, writes_in_flight_max: u32) -> bool {
+        self.in_flight() >= writes_in_flight_max || self.0 & (ISSUING | ALONE) != 0
     }
 
     /// Decides a write of `sectors` that has just arrived, in a zone that is not conventional.
@@ -206,7 +206,7 @@ impl Word {
     /// A write that cannot fit the zone whatever happens is refused here; one that is misplaced is refused only where
     /// nothing is in flight, since only then the pointer is certain to be what the write will meet. A write that joins
     /// others leaves the word [`Word::issuing`]: until [`Word::has_issued`] no other joins.
-    #[inline]
+    #[inline(always)]
     pub fn admit(self, kind: WriteKind, sectors: u32, rules: &Rules) -> Admission {
         if self.0 & (WAITS | ISSUING | ALONE | NO_SLOT | (3 << CLASS_SHIFT)) != 0 {
             return self.admit_unusual(kind, sectors, rules);
@@ -228,7 +228,9 @@ impl Word {
             WriteKind::Append if rules.appends_in_flight_max > 0 => {
                 self.appending() && self.in_flight() < rules.appends_in_flight_max
             }
-            WriteKind::At(_) | WriteKind::Append => !self.appending() && !self.brings_news(rules),
+            WriteKind::At(_) | WriteKind::Append => {
+                !self.appending() && !self.brings_news(rules.writes_in_flight_max)
+            }
             WriteKind::Alone(_) => false,
         }
     }
@@ -365,7 +367,7 @@ impl Word {
     }
 
     /// The word with one command fewer in flight.
-    #[inline]
+    #[inline(always)]
     pub fn completed(self) -> Word {
         assert!(self.in_flight() > 0, "completion without a command in flight");
         let left = self.0 - IN_FLIGHT_ONE;

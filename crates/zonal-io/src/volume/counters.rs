@@ -72,7 +72,7 @@ impl Counters {
     }
 
     /// The calling thread's line.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn line(&self) -> Line<'_> {
         let slot = thread_slot();
         let own = slot < LINES - 1;

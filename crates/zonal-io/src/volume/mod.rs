@@ -490,8 +490,12 @@ impl Volume {
 
     #[inline]
     fn rules(&self, zone: ZoneIndex) -> Rules {
-        let writes = if self.policy.is(WriteMode::Pipelined) { self.window } else { 1 };
-        Rules { writes_in_flight_max: writes, ..self.rules_one_by_one(zone) }
+        Rules { writes_in_flight_max: self.writes_in_flight_max(), ..self.rules_one_by_one(zone) }
+    }
+
+    #[inline]
+    fn writes_in_flight_max(&self) -> u32 {
+        if self.policy.is(WriteMode::Pipelined) { self.window } else { 1 }
     }
 
     /// The rules of the modes without a window.
@@ -516,7 +520,7 @@ impl Volume {
     }
 
     /// Replaces `old` unless another thread was faster.
-    #[inline]
+    #[inline(always)]
     fn exchange(&self, zone: ZoneIndex, old: Word, new: Word) -> Result<(), Word> {
         let word = self.words.word(zone.0);
         match word.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire) {

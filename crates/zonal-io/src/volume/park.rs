@@ -122,11 +122,11 @@ impl Volume {
         let queue = shard.queue(zone);
         if !word.is_busy() && !word.frozen() && !word.recovers() {
             // What continues the write at the head goes out with it.
-            let at_pointer = |p: &&Box<Pending>| {
+            let leads = |p: &Pending| {
                 let is_new = p.done == 0 && p.rounds == 0 && p.op.is_write();
                 is_new && self.write_kind(p) == WriteKind::At(word.pointer())
             };
-            let leads = queue.front().filter(at_pointer).map(|p| p.sectors);
+            let leads = queue.front().filter(|p| leads(p)).map(|p| p.sectors);
             let leader = leads.map(|_| queue.pop());
             let due = lot.take(now, word.pointer() + leads.unwrap_or(0));
             for item in due.into_iter().rev() {

@@ -10,7 +10,7 @@ use crate::buffer::IoBuf;
 use crate::device::{Context, ContextKind, Output};
 use crate::sync::Arc;
 use std::ptr::NonNull;
-use zonal_core::plug::{Admission, Item, Kind, WriteKind};
+use zonal_core::plug::{Admission, Item, Kind, Word, WriteKind};
 use zonal_core::{Nanos, Op, RequestError, SECTOR_BYTES, Sector, Sectors, ZoneIndex};
 
 /// Which way a checked request goes.
@@ -235,7 +235,7 @@ impl Volume {
     }
 
     /// Whether one more successful command completes the request, and nothing but its caller has to hear of it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn ends_with_this_command(&self, p: &Pending) -> bool {
         p.stage == Stage::Main
             && p.done == 0
@@ -346,7 +346,8 @@ impl Volume {
         match self.issue(now, slot) {
             None => Fate::Later,
             Some(Ok(Output::Done))
-                if single(slot).is_some_and(|p| self.ends_with_this_command(p))
+                if let Some(p) = single(slot)
+                    && self.ends_with_this_command(p)
                     && self.complete_unqueued(zone) =>
             {
                 if has_token {
@@ -402,43 +403,18 @@ impl Volume {
         let kind = self.with_company(kind, pending);
         let mut shard = self.shard(zone).lock();
         let mut word = self.load(zone);
-        // With a token it is not this thread that issues.
-        let may_issue = !self.policy.is(WriteMode::Qd1);
-        let mut rules = self.rules(zone);
         // While the zone waits, its word is this thread's and stays as it is.
-        while !word.waits() {
-            let (next, issued_at) = match word.admit(kind, pending.sectors, &rules) {
-                Admission::Refuse(e) if self.parks(&e, pending).is_some() => (word.waiting(), None),
-                Admission::Refuse(e) => {
-                    drop(shard);
-                    return self.refuse(slot, e);
-                }
-                Admission::Issue(next, at) if may_issue => (next, Some(at)),
-                Admission::Wait if !word.has_slot() => match self.claim_slot(now, zone, word, pending) {
-                    Slot::Has(next) | Slot::Raced(next) => {
-                        word = next;
-                        continue;
-                    }
-                    Slot::Denied(e) => {
-                        drop(shard);
-                        return self.refuse(slot, e);
-                    }
-                    Slot::Waits if pending.nowait => break,
-                    Slot::Waits => (word.waiting(), None),
-                },
-                _ if pending.nowait => break,
-                _ => (word.waiting(), None),
-            };
-            match (self.exchange(zone, word, next), issued_at) {
-                (Ok(()), Some(at)) => {
+        if !word.waits() {
+            match self.decide_again(now, zone, kind, word, pending) {
+                Again::Wait(seen) => word = seen,
+                Again::Issue(at) => {
                     drop(shard);
                     self.place(zone, at, pending);
                     return self.issue_admitted(now, zone, slot);
                 }
-                (Ok(()), None) => word = next,
-                (Err(seen), _) => {
-                    word = seen;
-                    rules = self.rules(zone);
+                Again::Refuse(error) => {
+                    drop(shard);
+                    return self.refuse(slot, error);
                 }
             }
         }
@@ -461,10 +437,53 @@ impl Volume {
         drop(shard);
         self.counters.line().add(Counter::Queued, 1);
         // Where a write has to end first, its end brings the queue on; otherwise nobody may be left to do it.
-        if !word.brings_news(&rules) && !word.frozen() {
+        if !word.brings_news(self.writes_in_flight_max()) && !word.frozen() {
             self.kick(now, zone);
         }
         Fate::Later
+    }
+
+    /// What becomes of a write whose zone does not wait, under the shard's lock. If it waits, its zone does from here on,
+    /// unless the write may not.
+    #[inline(never)]
+    fn decide_again(
+        &self,
+        now: Nanos,
+        zone: ZoneIndex,
+        kind: WriteKind,
+        mut word: Word,
+        pending: &Pending,
+    ) -> Again {
+        // With a token it is not this thread that issues.
+        let may_issue = !self.policy.is(WriteMode::Qd1);
+        let mut rules = self.rules(zone);
+        while !word.waits() {
+            let (next, issued_at) = match word.admit(kind, pending.sectors, &rules) {
+                Admission::Refuse(e) if self.parks(&e, pending).is_some() => (word.waiting(), None),
+                Admission::Refuse(e) => return Again::Refuse(e),
+                Admission::Issue(next, at) if may_issue => (next, Some(at)),
+                Admission::Wait if !word.has_slot() => match self.claim_slot(now, zone, word, pending) {
+                    Slot::Has(next) | Slot::Raced(next) => {
+                        word = next;
+                        continue;
+                    }
+                    Slot::Denied(e) => return Again::Refuse(e),
+                    Slot::Waits if pending.nowait => break,
+                    Slot::Waits => (word.waiting(), None),
+                },
+                _ if pending.nowait => break,
+                _ => (word.waiting(), None),
+            };
+            match (self.exchange(zone, word, next), issued_at) {
+                (Ok(()), Some(at)) => return Again::Issue(at),
+                (Ok(()), None) => word = next,
+                (Err(seen), _) => {
+                    word = seen;
+                    rules = self.rules(zone);
+                }
+            }
+        }
+        Again::Wait(word)
     }
 
     /// Sends a request that spans zones as one part a zone, in ascending order.
@@ -500,6 +519,15 @@ impl Volume {
     pub(super) fn kick(&self, now: Nanos, zone: ZoneIndex) {
         self.run(now, Work::Kick(zone));
     }
+}
+
+/// What the second look at a write comes to.
+enum Again {
+    /// It waits behind this word, or would have to.
+    Wait(Word),
+    /// It goes out, to this offset.
+    Issue(u32),
+    Refuse(RequestError),
 }
 
 /// The request in `slot`, unless it became something else on the way to the device.

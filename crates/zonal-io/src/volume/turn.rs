@@ -431,7 +431,7 @@ impl Volume {
     }
 
     /// Completes a write of a zone where nobody waits.
-    #[inline]
+    #[inline(always)]
     pub(super) fn complete_unqueued(&self, zone: ZoneIndex) -> bool {
         let mut word = self.load(zone);
         while !word.waits() {
