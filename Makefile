@@ -8,7 +8,7 @@ MINUTES ?= 10
 # Seconds that `make fuzz` spends on each target.
 SECONDS ?= 60
 
-.PHONY: help setup build lint test loom run bench instructions soak fuzz clean
+.PHONY: help setup build fio lint test loom run bench instructions soak fuzz clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -18,6 +18,9 @@ setup: ## Install what is missing: toolchain, fio and its examples
 
 build: ## Build the program, optimised
 	$(CARGO) build --release --package zonal
+
+fio: setup ## Build the fio engine, optimised, for the fio that is installed
+	scripts/fio-engine.sh
 
 lint: ## Check format, clippy and documentation; warnings are errors
 	$(CARGO) fmt --all --check
