@@ -8,7 +8,7 @@ MINUTES ?= 10
 # Seconds that `make fuzz` spends on each target.
 SECONDS ?= 60
 
-.PHONY: help setup build fio lint test run bench experiments instructions soak fuzz clean
+.PHONY: help setup build fio lint test loom run bench experiments instructions soak fuzz clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -29,7 +29,12 @@ lint: ## Check format, clippy and documentation; warnings are errors
 
 test: setup lint ## Everything that has to pass before a change lands
 	$(CARGO) test --workspace
+	$(MAKE) --no-print-directory loom
 	scripts/instructions.sh --if-there
+
+loom: ## Go through the schedules of the write path's threads: every one of small models, many random ones of whole flows
+	$(CARGO) test --package zonal-io --features loom --test loom -- --nocapture
+	$(CARGO) test --package zonal-io --features shuttle --test shuttle -- --nocapture
 
 run: setup build ## The main job: fio's zoned examples and a verified load on an emulated drive, then the write modes
 	scripts/main-job.sh

@@ -1,5 +1,6 @@
 //! Small numbers for threads, so that each can have a line of its own in a table.
 
+use super::local;
 use std::cell::Cell;
 use std::sync::Mutex;
 
@@ -8,7 +9,7 @@ static SLOTS: Mutex<(Vec<usize>, usize)> = Mutex::new((Vec::new(), 0));
 
 const UNASSIGNED: usize = usize::MAX;
 
-thread_local! {
+local! {
     // Apart from the guard, so that the hot path reads a plain cell.
     static SLOT: Cell<usize> = const { Cell::new(UNASSIGNED) };
     static GUARD: SlotGuard = SlotGuard::take();

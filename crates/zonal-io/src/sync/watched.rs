@@ -3,20 +3,20 @@
 //! Both counts cost nothing as long as no two threads meet: they are taken behind a lock that was found taken, or an
 //! exchange that failed.
 
-use super::{AtomicU64, CachePadded, Mutex, MutexGuard, Ordering, slot_if_any};
+use super::{CachePadded, Mutex, MutexGuard, Ordering, PlainU64, slot_if_any};
 
 /// A mutex that counts how often it was found taken.
 #[derive(Default)]
 pub struct Watched<T> {
     mutex: Mutex<T>,
     /// Changed by the holder only, so without a locked operation.
-    waits: AtomicU64,
+    waits: PlainU64,
 }
 
 impl<T> Watched<T> {
     /// A mutex around `value`.
     pub fn new(value: T) -> Watched<T> {
-        Watched { mutex: Mutex::new(value), waits: AtomicU64::new(0) }
+        Watched { mutex: Mutex::new(value), waits: PlainU64::new(0) }
     }
 
     /// Locks, and waits for that if need be.
@@ -46,7 +46,7 @@ const LINES: usize = 16;
 
 /// A count for slow paths that many threads take at a time: each has a line of its own, up to a number of them.
 #[derive(Default)]
-pub struct Tally(Box<[CachePadded<AtomicU64>; LINES]>);
+pub struct Tally(Box<[CachePadded<PlainU64>; LINES]>);
 
 impl Tally {
     /// One more. Compiled in place and without a call: where one is, even if it is seldom made, a write has to save its

@@ -1,6 +1,6 @@
 //! Live counters, cheap enough for the hot path: a thread adds to a line of its own, without a locked operation.
 
-use crate::sync::{AtomicU64, CachePadded, Ordering, thread_slot};
+use crate::sync::{CachePadded, Ordering, PlainU64, thread_slot};
 
 /// Threads with a line of their own; later ones share the last line with locked additions.
 const LINES: usize = 64;
@@ -81,7 +81,7 @@ counters! {
 }
 
 pub(crate) struct Counters {
-    lines: Box<[CachePadded<[AtomicU64; COUNTERS]>]>,
+    lines: Box<[CachePadded<[PlainU64; COUNTERS]>]>,
 }
 
 impl Counters {
@@ -111,7 +111,7 @@ impl Counters {
 
 /// One thread's counters.
 pub(crate) struct Line<'a> {
-    counters: &'a [AtomicU64; COUNTERS],
+    counters: &'a [PlainU64; COUNTERS],
     own: bool,
 }
 

@@ -44,7 +44,7 @@ mod zone_lock;
 pub use budget::{BudgetOptions, BudgetStatus, CLASSES, SlotStatus};
 pub use channel::{Channel, TURN_MAX};
 pub use counters::Statistics;
-pub use driver::Driver;
+pub use driver::{Driver, drive};
 pub use mode::{SwitchError, UnknownMode, WriteMode};
 pub(crate) use pending::{Merged, Pending};
 pub use plugs::{Condition, PlugStatus};
@@ -56,13 +56,13 @@ use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};
 use crate::device::{Command, CommandResult, Contention, Context, Device, DeviceInfo, Output, Submitted};
 use crate::sync::{
-    Arc, AtomicBool, Brief, CachePadded, Mutex, Ordering, Tally, WordTable, shard_of, waits_for,
+    Arc, AtomicBool, Brief, CachePadded, IS_MODEL, Mutex, Ordering, SegQueue, Tally, WordTable, shard_of,
+    waits_for,
 };
 use arrayvec::ArrayVec;
 use budget::Book;
 use channel::{Channels, begin_call, end_call};
 use counters::Counters;
-use crossbeam_queue::SegQueue;
 use flight::Recorder;
 use hashbrown::HashMap;
 use mode::Policy;
@@ -81,7 +81,7 @@ use zonal_core::{
 };
 use zone_lock::{NR_REQUESTS, ZoneLock};
 
-const SHARD_BITS: u32 = 6;
+const SHARD_BITS: u32 = if IS_MODEL { 1 } else { 6 };
 
 /// Queues that a shard keeps for reuse.
 const SPARE_QUEUES_MAX: usize = 16;
