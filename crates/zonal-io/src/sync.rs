@@ -1,6 +1,6 @@
 //! The locks, atomics, queues and thread-locals of this crate, in one place, so that a model checker can stand in for them.
 //!
-//! With the feature `loom` or `shuttle` it does: see [`model`] and docs/THREADS.md.
+//! With the feature `loom` or `shuttle` it does: see `model` and docs/THREADS.md.
 
 mod brief;
 mod slot;
