@@ -8,7 +8,7 @@ MINUTES ?= 10
 # Seconds that `make fuzz` spends on each target.
 SECONDS ?= 60
 
-.PHONY: help setup build lint test run bench instructions soak fuzz clean
+.PHONY: help setup build fio lint test loom run bench experiments instructions soak fuzz clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -19,6 +19,9 @@ setup: ## Install what is missing: toolchain, fio and its examples
 build: ## Build the program, optimised
 	$(CARGO) build --release --package zonal
 
+fio: setup ## Build the fio engine, optimised, for the fio that is installed
+	scripts/fio-engine.sh
+
 lint: ## Check format, clippy and documentation; warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
@@ -26,13 +29,21 @@ lint: ## Check format, clippy and documentation; warnings are errors
 
 test: setup lint ## Everything that has to pass before a change lands
 	$(CARGO) test --workspace
+	$(MAKE) --no-print-directory loom
 	scripts/instructions.sh --if-there
+
+loom: ## Go through the schedules of the write path's threads: every one of small models, many random ones of whole flows
+	$(CARGO) test --package zonal-io --features loom --test loom -- --nocapture
+	$(CARGO) test --package zonal-io --features shuttle --test shuttle -- --nocapture
 
 run: setup build ## The main job: fio's zoned examples and a verified load on an emulated drive, then the write modes
 	scripts/main-job.sh
 
 bench: setup build ## Measure the speed and memory of the write path; table and JSON in out/
 	scripts/bench.sh
+
+experiments: setup build ## Make the published experiments of experiments/ again; tables beside the published figures, in out/
+	scripts/experiments.sh
 
 instructions: setup ## Count the instructions of a write and a read; more than docs/instructions says is an error; needs valgrind
 	scripts/instructions.sh

@@ -3,6 +3,7 @@
 # 10), in this order:
 #   cuts       power cuts around every call to an image's file, with one thread and with several
 #   storm      every kind of request at once, from three threads
+#   schedules  random schedules of whole flows of a volume, as docs/THREADS.md says
 #   random     the whole stack on one thread, faults and switches of the mode included, against a model of what is promised;
 #              ten million requests at least
 #   model      the plug's queue, chains included, against its naive model
@@ -20,7 +21,7 @@ minutes=${1:-10}
 [ $# -gt 0 ] && shift
 seed=${SEED:-0}
 table=docs/SOAK.md
-all=(cuts storm random model loads fuzz)
+all=(cuts storm schedules random model loads fuzz)
 declare -A rows=()
 failures=0
 
@@ -64,6 +65,20 @@ storm() {
     done
     # A round: six modes, two ways to complete, with and without zeroes, three threads of 20,000 requests.
     row storm "$(grouped $(((at - seed) * 24 * 60000))) requests" "$seed..$at" $bad
+}
+
+schedules() {
+    local at=$seed batch=50000 bad=0 played=0
+    cargo test --release --quiet --package zonal-io --features shuttle --test shuttle --no-run || return 1
+    begin
+    while lasts && [ $bad = 0 ]; do
+        ZONAL_SCHEDULE_SEED=$at ZONAL_SCHEDULES=$batch cargo test --release --quiet --package zonal-io --features shuttle \
+            --test shuttle -- --nocapture >"$out/soak-schedules.txt" 2>&1 || bad=1
+        at=$((at + 1))
+        played=$((played + $(sed -n 's/.*: \([0-9]*\) schedules,.*/\1/p' "$out/soak-schedules.txt" |
+            awk '{ sum += $1 } END { print sum + 0 }')))
+    done
+    row schedules "$(grouped $played) schedules of eight flows" "$seed..$at" $bad
 }
 
 random() {

@@ -3,11 +3,13 @@
 //! The checks are this crate's tests; the library holds what several of them need.
 //!
 //! - [`mod@bench`]: the tables of the write path's speed and memory.
+//! - [`experiment`]: published experiments, made again.
 //! - [`program`]: the built command line.
 //! - [`script`]: a device that does what a test tells it, and watches what it is asked.
 //! - [`rig`]: a volume on such a device, with everything that ended.
 
 pub mod bench;
+pub mod experiment;
 pub mod program;
 pub mod rig;
 pub mod script;

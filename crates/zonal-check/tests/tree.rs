@@ -8,10 +8,11 @@ use std::process::Command;
 use zonal_check::program::{repository, zonal};
 
 /// Which crates of the workspace each crate may depend on, for building and for its tests. The arrows point down.
-const ARROWS: [(&str, &[&str]); 5] = [
+const ARROWS: [(&str, &[&str]); 6] = [
     ("zonal-core", &[]),
     ("zonal-io", &["zonal-core"]),
     ("zonal-bench", &["zonal-core", "zonal-io"]),
+    ("zonal-fio", &["zonal-core", "zonal-io"]),
     ("zonal", &["zonal-core", "zonal-io", "zonal-bench"]),
     ("zonal-check", &["zonal-core", "zonal-io", "zonal-bench", "zonal"]),
 ];

@@ -3,11 +3,10 @@
 //! A buffer moves into a request and comes back with its completion, so nobody can touch it in between. The pool keeps
 //! freed memory for the next taker: no allocation a request once it is warm.
 
-use crossbeam_queue::ArrayQueue;
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use crate::sync::{ArrayQueue, CountedArc as Arc, alloc_zeroed, dealloc};
+use std::alloc::{Layout, handle_alloc_error};
 use std::fmt;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 
 /// Alignment of every buffer: a page, which satisfies O_DIRECT on any block size.
 pub const BUFFER_ALIGN: usize = 4096;

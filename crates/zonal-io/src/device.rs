@@ -120,6 +120,23 @@ pub enum Settled {
     Never(DeviceError),
 }
 
+/// How often threads met at what a device guards, from its opening on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Contention {
+    /// Times that a lock was found taken: of a queue, of open and active zones, of the whole device.
+    pub waits: u64,
+    /// Changes of a zone that another thread's came before, and that were decided anew.
+    pub retries: u64,
+}
+
+impl std::ops::Add for Contention {
+    type Output = Contention;
+
+    fn add(self, other: Contention) -> Contention {
+        Contention { waits: self.waits + other.waits, retries: self.retries + other.retries }
+    }
+}
+
 /// A zoned device. See the module for the contract.
 pub trait Device: Send + Sync {
     /// What the device is.
@@ -142,6 +159,11 @@ pub trait Device: Send + Sync {
     /// A device that never answers `TimedOut` need not implement it. A wrapper passes it on.
     fn settle(&self, _now: Nanos, _zone: ZoneIndex) -> Settled {
         Settled::Yes
+    }
+
+    /// How often threads met inside the device, as far as it counts that. A wrapper adds up what it wraps.
+    fn contention(&self) -> Contention {
+        Contention::default()
     }
 
     /// Sleeps until some queue may have completions, or for `timeout`. For drivers that would otherwise spin; the only

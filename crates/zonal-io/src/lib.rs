@@ -1,5 +1,8 @@
 //! Zoned devices and the write path: device trait, emulated drives, volume.
 
+#[cfg(all(feature = "loom", feature = "shuttle"))]
+compile_error!("the features loom and shuttle stand in for the same things: take one");
+
 pub mod buffer;
 pub mod control;
 pub mod data;

@@ -1,19 +1,76 @@
-//! The locks and atomics of this crate, in one place, so that a model checker can stand in for them.
+//! The locks, atomics, queues and thread-locals of this crate, in one place, so that a model checker can stand in for them.
+//!
+//! With the feature `loom` or `shuttle` it does: see `model` and docs/THREADS.md.
 
 mod brief;
+mod slot;
+mod watched;
 
-pub use brief::Brief;
+#[cfg(any(feature = "loom", feature = "shuttle"))]
+pub mod model;
+
 pub use crossbeam_utils::CachePadded;
-pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
-pub use std::sync::Arc;
-pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+pub(crate) use slot::{slot_if_any, thread_slot};
+/// For sums that nothing follows from. A model leaves them alone: each would be a question of order in every step.
+pub use std::sync::atomic::{AtomicU32 as PlainU32, AtomicU64 as PlainU64};
+pub use watched::{Tally, Watched};
+
+#[cfg(any(feature = "loom", feature = "shuttle"))]
+pub use model::{
+    Arc, ArrayQueue, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Brief, Condvar, CountedArc,
+    Local, Mutex, MutexGuard, Ordering, RwLock, SegQueue, alloc_zeroed, dealloc, fence, waits_for,
+};
+
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+pub use {
+    brief::{Brief, waits_for},
+    crossbeam_queue::{ArrayQueue, SegQueue},
+    parking_lot::{Condvar, Mutex, MutexGuard, RwLock},
+    std::alloc::{alloc_zeroed, dealloc},
+    std::sync::Arc,
+    std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+};
+
+/// An [`Arc`] whose handles a model counts.
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+pub use std::sync::Arc as CountedArc;
+
+/// Whether a model checker stands in: limits are then as low as they can be without losing what they are limits of.
+pub const IS_MODEL: bool = cfg!(any(feature = "loom", feature = "shuttle"));
+
+/// `std::thread_local!`, or a thread of the model's.
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+macro_rules! local {
+    ($($declarations:tt)*) => { std::thread_local! { $($declarations)* } };
+}
+
+#[cfg(any(feature = "loom", feature = "shuttle"))]
+macro_rules! local {
+    () => {};
+    ($(#[$meta:meta])* static $name:ident: $type:ty = const { $init:expr }; $($rest:tt)*) => {
+        $crate::sync::local! { $(#[$meta])* static $name: $type = $init; $($rest)* }
+    };
+    ($(#[$meta:meta])* static $name:ident: $type:ty = $init:expr; $($rest:tt)*) => {
+        $(#[$meta])*
+        static $name: $crate::sync::Local<$type> = {
+            #[cfg(feature = "loom")]
+            loom::thread_local! { static INNER: $type = $init }
+            #[cfg(feature = "shuttle")]
+            shuttle::thread_local! { static INNER: $type = $init }
+            $crate::sync::Local(&INNER)
+        };
+        $crate::sync::local! { $($rest)* }
+    };
+}
+
+pub(crate) use local;
 
 /// Multiplier that spreads zones over a table: odd, so that it permutes any power-of-two table, and such that neighbours
 /// and power-of-two strides land on different cache lines.
 const SPREAD: u32 = 0x9E37_79B1;
 
 /// Smallest table: below this, neighbours cannot be kept on different cache lines.
-const SPREAD_TABLE_MIN: usize = 128;
+const SPREAD_TABLE_MIN: usize = if IS_MODEL { 2 } else { 128 };
 
 /// One 64-bit word a zone, placed so that zones used together do not share cache lines.
 ///

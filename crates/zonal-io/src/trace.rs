@@ -9,7 +9,7 @@
 //! waits for an answer before it sends the next command, it is exact.
 
 use crate::device::{
-    Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Settled, Submitted,
+    Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Output, Settled, Submitted,
 };
 use crate::sync::{Arc, Mutex};
 use crate::wrap::Slots;
@@ -251,6 +251,10 @@ impl Device for Trace {
 
     fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
         self.inner.settle(now, zone)
+    }
+
+    fn contention(&self) -> Contention {
+        self.inner.contention()
     }
 
     fn wait(&self, timeout: Duration) {

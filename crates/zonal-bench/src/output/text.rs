@@ -258,6 +258,18 @@ fn print_path(text: &mut String, mode: &ModeReport) {
         statistics.failed,
         statistics.resyncs
     );
+    let met =
+        [statistics.plug_waits, statistics.plug_retries, statistics.device_waits, statistics.device_retries];
+    if met != [0; 4] {
+        line!(
+            text,
+            "  threads that met: locks found taken={}, changes retried={}; in the device {} and {}",
+            met[0],
+            met[1],
+            met[2],
+            met[3]
+        );
+    }
     if let Some(commands) = mode.commands_per_write() {
         line!(text, "  commands a write: {commands:.3}");
     }

@@ -15,6 +15,7 @@ mod report;
 mod threads;
 
 pub use measure::{Case, Samples, interleave};
+pub(crate) use report::machine;
 pub use report::{Bound, Report, Row};
 
 /// How much to measure.
@@ -45,7 +46,7 @@ type Part<'a> = &'a dyn Fn(&mut Report);
 /// If a request fails: a benchmark of failures measures nothing.
 pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>) -> Report {
     let mut report = Report::new(effort);
-    let parts: [(&str, Part<'_>); 10] = [
+    let parts: [(&str, Part<'_>); 12] = [
         ("in-line", &|r| path::in_line(effort, r)),
         ("queued", &|r| path::queued(effort, r)),
         ("jobs", &|r| jobs::writes(effort, r)),
@@ -54,6 +55,8 @@ pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>)
         ("memory", &|r| memory::plugs(effort, allocated, r)),
         ("own-zones", &|r| threads::own_zones(effort, r)),
         ("one-zone", &|r| threads::one_zone(effort, r)),
+        ("crowd", &|r| threads::crowd(effort, r)),
+        ("reads", &|r| threads::reads_beside_writes(effort, r)),
         ("ram", &|r| {
             emulated::ram_writes(effort, r);
             emulated::ram_reads(effort, r);
@@ -75,7 +78,7 @@ mod tests {
     #[test]
     fn every_row_runs_and_is_written_down() {
         let report = run(Effort::TINY, None, None);
-        assert!(report.rows().len() >= 15, "{}", report.to_text());
+        assert!(report.rows().len() >= 24, "{}", report.to_text());
         assert!(report.rows().iter().all(|r| r.value.is_finite() && r.value > 0.0), "{}", report.to_text());
         assert_eq!(report.to_json()["rows"].as_array().map(Vec::len), Some(report.rows().len()));
     }

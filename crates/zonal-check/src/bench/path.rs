@@ -85,6 +85,15 @@ impl Writer {
         self.wait_below(1);
     }
 
+    /// Reads the first 4 MiB, 4 KiB at a time, so often; where requests end in line.
+    pub(super) fn read(&mut self, count: u64) {
+        for i in 0..count {
+            let buf = self.payload(4096);
+            self.submit(Request::read(Sector(i % 1024 * u64::from(SECTORS)), SECTORS, buf));
+        }
+        self.wait_below(1);
+    }
+
     pub(super) fn reset_all(&mut self) {
         self.submit(Request::reset_all());
         self.wait_below(1);

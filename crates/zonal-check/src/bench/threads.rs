@@ -1,11 +1,11 @@
-//! Two threads through one volume.
+//! Several threads through one volume.
 
 use super::Effort;
 use super::measure::{Case, interleave, time};
-use super::path::{NOW, Writer, null};
+use super::path::{NOW, SECTORS, Writer, null};
 use super::report::{Bound, Report};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use zonal_core::{Nanos, Sector, ZoneIndex};
 use zonal_io::buffer::IoBuf;
@@ -91,12 +91,17 @@ pub(super) fn one_zone(effort: Effort, report: &mut Report) {
         ("emulated, polled", native.clone(), WriteMode::PerZone),
         ("native, polled", native, WriteMode::Append),
     ] {
-        let mut cases = [Case::new(name, || appends(options.clone(), mode, count, &held))];
+        let load = Load { options, mode, place: Place::OneZone };
+        let mut cases = [Case::new(name, || load.run(2, count, &held))];
         let samples = interleave(effort.rounds.min(5), &mut cases);
         let rate = super::Samples { rounds: samples[0].rounds.iter().map(|ns| 1e3 / ns).collect() };
         let bound = Bound::AtLeast(4.0);
         report.add(&format!("two threads append to one zone, {name}"), "sum", &rate, "M/s", bound);
     }
+    add_held(&held, report);
+}
+
+fn add_held(held: &AtomicU64, report: &mut Report) {
     let most = held.load(Ordering::Relaxed) as f64;
     report.add_one(
         "  others' completions a caller waits for",
@@ -107,48 +112,169 @@ pub(super) fn one_zone(effort: Effort, report: &mut Report) {
     );
 }
 
-fn appends(options: EmulatedOptions, mode: WriteMode, count: u64, held: &AtomicU64) -> f64 {
-    let volume = Arc::new(open(options, mode));
-    let begin = Barrier::new(3);
-    std::thread::scope(|s| {
-        let threads = [1, 2].map(|me| {
-            let (volume, begin) = (&volume, &begin);
-            s.spawn(move || append_from(volume, me, count, begin, held))
-        });
-        begin.wait();
-        time(2 * count, || threads.into_iter().for_each(|t| t.join().expect("an appender panicked")))
-    })
+/// Eight threads against two, the same number of requests in all.
+///
+/// Where that is more threads than cores, a lock's holder loses its processor now and then, and every waiter with it what
+/// is left of its own time. Some loss is the price of switching, a tenth or two; half would be a queue of sleepers.
+pub(super) fn crowd(effort: Effort, report: &mut Report) {
+    let count = effort.operations;
+    // As many as all of them have on the way: what a full queue costs is not asked here.
+    let polled = EmulatedOptions { complete: CompleteMode::Poll, hw_queue_depth: 256, ..wide() };
+    let held = AtomicU64::new(0);
+    for (name, options, mode, place) in [
+        ("write to their own zones, in line", wide(), WriteMode::PerZone, Place::OwnZones),
+        ("write to their own zones, polled", polled.clone(), WriteMode::PerZone, Place::OwnZones),
+        ("append to one zone, emulated, in line", wide(), WriteMode::PerZone, Place::OneZone),
+        ("append to one zone, emulated, polled", polled.clone(), WriteMode::PerZone, Place::OneZone),
+        ("append to one zone, native, polled", polled, WriteMode::Append, Place::OneZone),
+    ] {
+        let load = Load { options, mode, place };
+        let mut cases = [
+            Case::new("two", || load.run(2, count, &held)),
+            Case::new("eight", || load.run(8, count / 4, &held)),
+        ];
+        let samples = interleave(effort.rounds.min(5), &mut cases);
+        let ratio = samples[1].against(&samples[0], |eight, two| two / eight);
+        report.add(&format!("eight threads {name}"), "two threads", &ratio, "x", Bound::AtLeast(0.7));
+    }
+    add_held(&held, report);
 }
 
-fn append_from(volume: &Volume, me: usize, count: u64, begin: &Barrier, held: &AtomicU64) {
-    ME.set(me);
-    let done = Arc::new(CachePadded::new(AtomicU64::new(0)));
-    let counted = done.clone();
-    let channel = volume.channel(move |c| {
-        assert!(c.result.is_ok(), "{:?}", c.result);
-        if ME.get() != me {
-            FOR_OTHERS.set(FOR_OTHERS.get() + 1);
+/// Polls in a row that brought nothing before a thread yields: some microseconds.
+const POLLS_MAX: u32 = 100;
+
+/// Where the threads of a load write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Zone 0, by appends.
+    OneZone,
+    /// Each at the pointer of a zone of its own.
+    OwnZones,
+}
+
+/// What several threads do at the same time, 16 requests deep each.
+struct Load {
+    options: EmulatedOptions,
+    mode: WriteMode,
+    place: Place,
+}
+
+impl Load {
+    /// Nanoseconds a request with `count` requests each of `threads`. `held` takes the most completions of others that one
+    /// call delivered.
+    fn run(&self, threads: u32, count: u64, held: &AtomicU64) -> f64 {
+        let volume = Arc::new(open(self.options.clone(), self.mode));
+        let begin = Barrier::new(threads as usize + 1);
+        std::thread::scope(|s| {
+            let threads: Vec<_> = (0..threads)
+                .map(|me| {
+                    let (volume, begin) = (&volume, &begin);
+                    s.spawn(move || self.work(volume, me, count, begin, held))
+                })
+                .collect();
+            begin.wait();
+            let all = threads.len() as u64 * count;
+            time(all, || threads.into_iter().for_each(|t| t.join().expect("a submitter panicked")))
+        })
+    }
+
+    fn request(&self, volume: &Volume, me: u32, issued: u64, buf: IoBuf) -> Request {
+        match self.place {
+            Place::OneZone => Request::append(Sector(0), SECTORS, buf),
+            Place::OwnZones => {
+                let start = volume.info().geometry.start_of(ZoneIndex(me)).0;
+                Request::write(Sector(start + issued * u64::from(SECTORS)), SECTORS, buf)
+            }
         }
-        counted.fetch_add(1, Ordering::Release);
+    }
+
+    fn work(&self, volume: &Volume, me: u32, count: u64, begin: &Barrier, held: &AtomicU64) {
+        ME.set(me as usize + 1);
+        let done = Arc::new(CachePadded::new(AtomicU64::new(0)));
+        let counted = done.clone();
+        let channel = volume.channel(move |c| {
+            assert!(c.result.is_ok(), "{:?}", c.result);
+            if ME.get() != me as usize + 1 {
+                FOR_OTHERS.set(FOR_OTHERS.get() + 1);
+            }
+            counted.fetch_add(1, Ordering::Release);
+        });
+        let memory = IoBuf::zeroed(4096);
+        let payload = std::ptr::NonNull::new(memory.as_ptr()).expect("allocated");
+        begin.wait();
+        let mut most = 0;
+        let after_call = |most: &mut u64| *most = FOR_OTHERS.replace(0).max(*most);
+        // Who finds nothing to do for long gives its processor to one that may have: with more threads than cores, what
+        // it waits for is often with a thread that does not run.
+        let wait = |most: &mut u64, is_over: &dyn Fn() -> bool| {
+            let mut polls = 0;
+            while !is_over() {
+                volume.poll(NOW);
+                after_call(most);
+                polls += 1;
+                if polls % POLLS_MAX == 0 {
+                    std::thread::yield_now();
+                }
+            }
+        };
+        for issued in 0..count {
+            wait(&mut most, &|| issued - done.load(Ordering::Acquire) < 16);
+            // SAFETY: the memory outlives the requests, which this function waits for; they only read it.
+            let buf = unsafe { IoBuf::from_raw(payload, 4096) };
+            volume.submit(Nanos(0), &channel, self.request(volume, me, issued, buf));
+            after_call(&mut most);
+        }
+        wait(&mut most, &|| done.load(Ordering::Acquire) == count);
+        held.fetch_max(most, Ordering::Relaxed);
+    }
+}
+
+/// Reads of one zone by one thread while another writes it, or writes elsewhere.
+///
+/// Reads take no lock and wait for nobody, so a writer elsewhere costs them what any busy neighbour does: up to half where
+/// two virtual cores are one. But they look at the zone's word, and each write takes its line away: a read of a zone that
+/// is written pays up to one transfer of a line from core to core, 50 to 100 ns. The null device has little besides in a
+/// read, so this is the worst that a writer can do, and a quarter of the speed is what the line leaves at 100 ns.
+pub(super) fn reads_beside_writes(effort: Effort, report: &mut Report) {
+    let count = effort.operations;
+    let pair = || {
+        let volume = Arc::new(open(wide(), WriteMode::PerZone));
+        [Writer::on(volume.clone()), Writer::on(volume)]
+    };
+    let (mut alone, mut elsewhere, mut same) = (pair(), pair(), pair());
+    let mut cases = [
+        Case::new("no writer", || read_beside(&mut alone, None, count)),
+        Case::new("writer of another zone", || read_beside(&mut elsewhere, Some(1), count)),
+        Case::new("writer of this zone", || read_beside(&mut same, Some(0), count)),
+    ];
+    let samples = interleave(effort.rounds, &mut cases);
+    let against = |i: usize, j: usize| samples[i].against(&samples[j], |beside, base| base / beside);
+    let name = "reads of a zone while another is written";
+    report.add(name, "no writer", &against(1, 0), "x", Bound::AtLeast(0.5));
+    let name = "reads of a zone while it is written";
+    report.add(name, "no writer", &against(2, 0), "x", Bound::None);
+    report.add(name, "a writer elsewhere", &against(2, 1), "x", Bound::AtLeast(0.25));
+}
+
+/// Nanoseconds a read of zone 0, while the second writer fills `zone`.
+fn read_beside(pair: &mut [Writer; 2], zone: Option<u32>, count: u64) -> f64 {
+    let [reader, writer] = pair;
+    let (is_over, begin) = (AtomicBool::new(false), Barrier::new(2));
+    let ns = std::thread::scope(|s| {
+        s.spawn(|| {
+            begin.wait();
+            let Some(zone) = zone else { return };
+            let mut next = writer.volume.info().geometry.start_of(ZoneIndex(zone)).0 / u64::from(SECTORS);
+            while !is_over.load(Ordering::Relaxed) {
+                writer.write(next, 64, 1);
+                next += 64;
+            }
+        });
+        begin.wait();
+        let ns = time(count, || reader.read(count));
+        is_over.store(true, Ordering::Relaxed);
+        ns
     });
-    let memory = IoBuf::zeroed(4096);
-    let payload = std::ptr::NonNull::new(memory.as_ptr()).expect("allocated");
-    begin.wait();
-    let mut most = 0;
-    let mut after_call = || most = FOR_OTHERS.replace(0).max(most);
-    for issued in 0..count {
-        while issued - done.load(Ordering::Acquire) >= 16 {
-            volume.poll(NOW);
-            after_call();
-        }
-        // SAFETY: the memory outlives the requests, which this function waits for; they only read it.
-        let buf = unsafe { IoBuf::from_raw(payload, 4096) };
-        volume.submit(Nanos(0), &channel, Request::append(Sector(0), 8, buf));
-        after_call();
-    }
-    while done.load(Ordering::Acquire) < count {
-        volume.poll(NOW);
-        after_call();
-    }
-    held.fetch_max(most, Ordering::Relaxed);
+    reader.reset_all();
+    ns
 }

@@ -4,7 +4,7 @@
 
 use super::zones::Placed;
 use crate::device::{CommandResult, Completed, Context};
-use crate::sync::{AtomicU32, AtomicUsize, Brief, CachePadded, Condvar, Mutex, Ordering};
+use crate::sync::{AtomicU32, AtomicUsize, Brief, CachePadded, Condvar, Mutex, Ordering, waits_for};
 use std::collections::VecDeque;
 use std::time::Duration;
 use zonal_core::Nanos;
@@ -120,6 +120,11 @@ impl Queues {
         let delivered = queue.delivered.load(Ordering::Relaxed);
         queue.delivered.store(delivered.wrapping_add(taken as u32), Ordering::Relaxed);
         next
+    }
+
+    /// How often a queue was found taken by who had to have it.
+    pub(crate) fn waits(&self) -> u64 {
+        self.queues.iter().map(|q| u64::from(waits_for(&q.waiting))).sum()
     }
 
     /// Sleeps until something is added that no poll has seen, or for `timeout`.

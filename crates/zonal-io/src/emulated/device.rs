@@ -5,8 +5,10 @@ use super::completion::{Executed, Queues};
 use super::options::{CompleteMode, EmulatedOptions, Locking, OptionsError};
 use super::storage::{Extent, Storage};
 use super::zones::{Placed, WriteKind, Zones};
-use crate::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Submitted};
-use crate::sync::Mutex;
+use crate::device::{
+    Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Output, Submitted,
+};
+use crate::sync::Watched;
 use std::time::Duration;
 use zonal_core::device::{Limits, ZoneAction, ZoneEvent, ZoneState};
 use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, Sectors, ZoneError, ZoneIndex};
@@ -30,7 +32,7 @@ pub struct Emulated<S> {
     zones: Zones,
     storage: S,
     queues: Option<Queues>,
-    device_lock: Option<Mutex<()>>,
+    device_lock: Option<Watched<()>>,
 }
 
 impl<S: Storage> Emulated<S> {
@@ -51,7 +53,7 @@ impl<S: Storage> Emulated<S> {
             CompleteMode::Inline => None,
             CompleteMode::Poll => Some(Queues::new(info.queues, options.hw_queue_depth, delay)),
         };
-        let device_lock = (options.lock == Locking::Device).then(|| Mutex::new(()));
+        let device_lock = (options.lock == Locking::Device).then(|| Watched::new(()));
         Ok(Emulated { info, zones, storage, queues, device_lock })
     }
 
@@ -94,14 +96,14 @@ impl<S: Storage> Emulated<S> {
 
     /// Apart from `submit_inline`, so that the guard costs nothing where there is none.
     #[cold]
-    fn submit_locked(&self, lock: &Mutex<()>, command: &Command) -> Submitted {
+    fn submit_locked(&self, lock: &Watched<()>, command: &Command) -> Submitted {
         let _one_at_a_time = lock.lock();
         self.submit_inline(command)
     }
 
     /// Executes `command`; an exclusive write keeps its place until its answer is out.
     fn execute_and_hold(&self, command: &Command) -> Executed {
-        let _one_at_a_time = self.device_lock.as_ref().map(Mutex::lock);
+        let _one_at_a_time = self.device_lock.as_ref().map(Watched::lock);
         match command.op {
             Op::Write | Op::WriteZeroes => {
                 self.write_and_hold(command).unwrap_or_else(|e| Executed { result: Err(e), held: None })
@@ -268,6 +270,12 @@ impl<S: Storage> Device for Emulated<S> {
     ) -> Option<Nanos> {
         let queues = self.queues.as_ref()?;
         queues.poll(now, queue, budget, |placed: Placed| self.zones.release(placed), done)
+    }
+
+    fn contention(&self) -> Contention {
+        let device = self.device_lock.as_ref().map_or(0, Watched::waits);
+        let waits = device + self.queues.as_ref().map_or(0, Queues::waits);
+        self.zones.contention() + Contention { waits, retries: 0 }
     }
 
     fn wait(&self, timeout: Duration) {

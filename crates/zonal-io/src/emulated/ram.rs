@@ -406,7 +406,7 @@ fn read_in_part(chunk: NonNull<u8>, piece: Piece, present: u128, mut target: &mu
 impl Drop for ZoneChunks {
     fn drop(&mut self) {
         for slot in &mut self.slots {
-            if let Some(chunk) = NonNull::new(*slot.bytes.get_mut()) {
+            if let Some(chunk) = NonNull::new(slot.bytes.load(Ordering::Relaxed)) {
                 self.pool.give_back(chunk);
             }
         }

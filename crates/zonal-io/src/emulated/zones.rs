@@ -19,7 +19,8 @@
 //! - Turn and answered are changed by the one write in flight, never by anything else, also across a reset.
 //! - With limits set and `resources` unlocked, its counters equal the number of zones in each condition.
 
-use crate::sync::{AtomicBool, CachePadded, Mutex, Ordering, WordTable};
+use crate::device::Contention;
+use crate::sync::{AtomicBool, CachePadded, Ordering, Tally, Watched, WordTable};
 use zonal_core::device::{self, Limits, Resources, Step, ZoneAction, ZoneEvent, ZoneState};
 use zonal_core::{
     DeviceError, Geometry, Personality, Sector, ZoneCondition, ZoneDescriptor, ZoneError, ZoneIndex,
@@ -140,7 +141,9 @@ pub struct Zones {
     /// For each zone the turn of the last positional write whose answer is out.
     answered: Box<[AtomicBool]>,
     /// Only if something is limited. On a line of its own: the rest of this is read by every command.
-    resources: Option<CachePadded<Mutex<Resources>>>,
+    resources: Option<CachePadded<Watched<Resources>>>,
+    /// Exchanges that failed.
+    retries: Tally,
 }
 
 impl Zones {
@@ -158,9 +161,9 @@ impl Zones {
             resources.moved(zone, ZoneCondition::Empty, state.condition);
             words.word(zone.0).store(state.to_bits(), Ordering::Relaxed);
         }
-        let resources = (!limits.is_none()).then(|| CachePadded::new(Mutex::new(resources)));
+        let resources = (!limits.is_none()).then(|| CachePadded::new(Watched::new(resources)));
         let answered = (0..geometry.zones()).map(|_| AtomicBool::new(false)).collect();
-        Zones { geometry, personality, words, answered, resources }
+        Zones { geometry, personality, words, answered, resources, retries: Tally::default() }
     }
 
     /// How the sectors divide.
@@ -397,7 +400,10 @@ impl Zones {
         let word = self.words.word(zone.0);
         match word.compare_exchange(seen.0, next.0, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(()),
-            Err(now) => Err(Word(now)),
+            Err(now) => {
+                self.retries.add_one();
+                Err(Word(now))
+            }
         }
     }
 
@@ -406,7 +412,7 @@ impl Zones {
     fn change_condition(
         &self,
         zone: ZoneIndex,
-        resources: &Mutex<Resources>,
+        resources: &Watched<Resources>,
         ask: Ask,
     ) -> Result<Change, ZoneError> {
         let mut resources = resources.lock();
@@ -441,6 +447,12 @@ impl Zones {
                 Err(now) => seen = now,
             }
         }
+    }
+
+    /// How often threads met here.
+    pub fn contention(&self) -> Contention {
+        let waits = self.resources.as_ref().map_or(0, |r| r.waits());
+        Contention { waits, retries: self.retries.sum() }
     }
 
     /// Compares the counters with the zones, with nothing going on meanwhile. For tests.

@@ -36,7 +36,7 @@ pub use rule::{Carried, Effect, InFlight, Late, Ops, Place, Reordered, Rule};
 pub(crate) use plan::{RATES, TEXT_MAX, TIME_OUT};
 
 use crate::device::{
-    Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Settled, Submitted,
+    Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Output, Settled, Submitted,
 };
 use crate::sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering};
 use state::State;
@@ -254,6 +254,10 @@ impl Device for Fault {
             true => self.inner.settle(now, zone),
             false => self.change(|state| state.settle(now, zone)),
         }
+    }
+
+    fn contention(&self) -> Contention {
+        self.inner.contention()
     }
 
     fn wait(&self, timeout: Duration) {

@@ -1,6 +1,6 @@
 //! The image as a device: opening, closing, and what it says of itself. The work is the [engine](super::engine)'s.
 
-use crate::device::{Command, Completed, Context, Device, DeviceInfo, Submitted};
+use crate::device::{Command, Completed, Contention, Context, Device, DeviceInfo, Submitted};
 use crate::emulated::Zones;
 use crate::image::backing::Backing;
 use crate::image::engine::{Engine, Inline};
@@ -202,6 +202,10 @@ impl Device for ImageDevice {
         done: &mut dyn FnMut(Completed),
     ) -> Option<Nanos> {
         self.engine.poll(now, queue, budget, done)
+    }
+
+    fn contention(&self) -> Contention {
+        self.engine.contention()
     }
 
     fn wait(&self, timeout: Duration) {

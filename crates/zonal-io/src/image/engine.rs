@@ -12,7 +12,7 @@
 //! # With no helper threads
 //! Commands are executed in `submit`: what one thread submits happens in one order, which crash tests rely on.
 
-use crate::device::{Command, CommandResult, Completed, Context, DeviceInfo, Output, Submitted};
+use crate::device::{Command, CommandResult, Completed, Contention, Context, DeviceInfo, Output, Submitted};
 use crate::emulated::check::{self, Payload};
 use crate::emulated::{Executed, Placed, Queues, WriteKind, Zones};
 use crate::image::backing::Backing;
@@ -408,6 +408,10 @@ impl Engine {
         done: &mut dyn FnMut(Completed),
     ) -> Option<Nanos> {
         self.queues.poll(now, queue, budget, |_| unreachable!("places are given up when writes land"), done)
+    }
+
+    pub(super) fn contention(&self) -> Contention {
+        self.zones.contention() + Contention { waits: self.queues.waits(), retries: 0 }
     }
 
     pub(super) fn wait(&self, timeout: Duration) {

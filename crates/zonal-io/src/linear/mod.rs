@@ -17,7 +17,9 @@ mod task;
 
 pub use stack::LinearError;
 
-use crate::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Settled, Submitted};
+use crate::device::{
+    Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Settled, Submitted,
+};
 use crate::sync::{Arc, AtomicUsize, Mutex, Ordering};
 use crate::wrap::Slots;
 use stack::Piece;
@@ -319,6 +321,10 @@ impl Device for Linear {
     fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
         let piece = &self.pieces[self.piece_of(zone)];
         piece.device.settle(now, piece.zone_there(zone))
+    }
+
+    fn contention(&self) -> Contention {
+        self.pieces.iter().map(|p| p.device.contention()).fold(Contention::default(), |a, b| a + b)
     }
 
     fn wait(&self, timeout: Duration) {

@@ -7,59 +7,101 @@
 //! # For whom
 //! Only for sections that call nothing of a caller, allocate seldom and never sleep.
 
+use super::{AtomicBool, Ordering, PlainU32};
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
 use lock_api::GuardSend;
-use std::sync::atomic::{AtomicBool, Ordering};
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
 use std::time::Duration;
 
 /// Looks before a waiter yields: some microseconds, many times a section.
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
 const SPINS_MAX: u32 = 200;
 
 /// Looks before a waiter sleeps: the last few of them are yields.
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
 const YIELDS_END: u32 = SPINS_MAX + 20;
 
 /// How long a waiter sleeps at a time: what a scheduler may keep a holder off its processor is more.
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
 const NAP: Duration = Duration::from_micros(50);
 
 /// A mutex whose holders are brief. See the module.
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub type Brief<T> = lock_api::Mutex<RawBrief, T>;
 
 /// What [`Brief`] locks with.
 pub struct RawBrief {
     held: AtomicBool,
+    /// How often it was found taken; wraps. Changed by the holder only, so without a locked operation.
+    waits: PlainU32,
+}
+
+/// How often `lock` was found taken by who had to have it. Wraps.
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+pub fn waits_for<T>(lock: &Brief<T>) -> u32 {
+    // SAFETY: it is neither locked nor unlocked here.
+    unsafe { lock.raw() }.waits.load(Ordering::Relaxed)
 }
 
 // SAFETY: `held` goes from false to true in one locked operation, so it has one holder, and only that one sets it back.
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
 unsafe impl lock_api::RawMutex for RawBrief {
-    const INIT: RawBrief = RawBrief { held: AtomicBool::new(false) };
+    const INIT: RawBrief = RawBrief { held: AtomicBool::new(false), waits: PlainU32::new(0) };
 
     type Guard = GuardSend;
 
     #[inline]
     fn lock(&self) -> GuardSend {
-        if !self.take() {
-            self.take_later();
-        }
+        RawBrief::lock(self);
         GuardSend::new()
     }
 
     #[inline]
     fn try_lock(&self) -> Option<GuardSend> {
-        // A look does not take the line away from the holder, a try would.
-        (!self.is_locked() && self.take()).then(GuardSend::new)
+        RawBrief::try_lock(self).then(GuardSend::new)
     }
 
     #[inline]
     unsafe fn unlock(&self, _: GuardSend) {
-        self.held.store(false, Ordering::Release);
+        RawBrief::unlock(self);
     }
 
     #[inline]
     fn is_locked(&self) -> bool {
-        self.held.load(Ordering::Relaxed)
+        self.is_held()
     }
 }
 
 impl RawBrief {
+    #[cfg(any(feature = "loom", feature = "shuttle"))]
+    pub(super) fn new() -> RawBrief {
+        RawBrief { held: AtomicBool::new(false), waits: PlainU32::new(0) }
+    }
+
+    #[inline]
+    pub(super) fn lock(&self) {
+        if !self.take() {
+            self.take_later();
+        }
+    }
+
+    #[inline]
+    pub(super) fn try_lock(&self) -> bool {
+        // A look does not take the line away from the holder, a try would.
+        !self.is_held() && self.take()
+    }
+
+    /// Only for the holder.
+    #[inline]
+    pub(super) fn unlock(&self) {
+        self.held.store(false, Ordering::Release);
+    }
+
+    #[inline]
+    fn is_held(&self) -> bool {
+        self.held.load(Ordering::Relaxed)
+    }
+
     #[inline]
     fn take(&self) -> bool {
         self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -70,17 +112,30 @@ impl RawBrief {
         let mut looks = 0;
         loop {
             // A look does not take the line away from the holder, a try would.
-            if !self.held.load(Ordering::Relaxed) && self.take() {
+            if !self.is_held() && self.take() {
+                self.waits.store(self.waits.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
                 return;
             }
             looks += 1;
-            match looks {
-                0..SPINS_MAX => std::hint::spin_loop(),
-                SPINS_MAX..YIELDS_END => std::thread::yield_now(),
-                YIELDS_END.. => std::thread::sleep(NAP),
-            }
+            idle(looks);
         }
     }
+}
+
+/// Passes the time between two looks of a waiter.
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+#[inline]
+fn idle(looks: u32) {
+    match looks {
+        0..SPINS_MAX => std::hint::spin_loop(),
+        SPINS_MAX..YIELDS_END => std::thread::yield_now(),
+        YIELDS_END.. => std::thread::sleep(NAP),
+    }
+}
+
+#[cfg(any(feature = "loom", feature = "shuttle"))]
+fn idle(_: u32) {
+    super::model::pause();
 }
 
 #[cfg(test)]
@@ -109,6 +164,7 @@ mod tests {
             drop(held);
             assert_eq!(waiter.join().expect("the waiter ends"), 0);
         });
+        assert_eq!(waits_for(&lock), 1, "once it was free, once it was taken");
     }
 
     /// How often a thread has given its processor away because it had nothing to do.
@@ -125,6 +181,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn h52_waiter_sleeps_while_the_holder_does() {
         /// Naps that show that it is not by chance.
+        #[cfg(not(any(feature = "loom", feature = "shuttle")))]
         const NAPS: u64 = 5;
         let lock = Brief::new(());
         let held = lock.lock();

@@ -4,19 +4,21 @@
 //! out takes those behind it along, as a list that hangs on the write at the device; whoever completes that one issues
 //! the next. So the lock is taken once a chain, and the zone's word changes twice.
 //!
-//! The zone waits as long as its chain goes on: later writes queue behind it. A failure, a reset or a doubt about the
-//! pointer breaks the chain, and what has not gone out is back in the queue, in its order, or aborted.
+//! As long as a chain goes on one write is in flight, so later writes queue behind it; the zone need not wait, if somebody
+//! has found its queue empty meanwhile. It does again from the end of the last write on that goes out. A failure, a reset
+//! or a doubt about the pointer breaks the chain, and what has not gone out is back in the queue, in its order, or aborted.
 
 use super::channel::TURN_MAX;
 use super::pending::Pending;
 use super::turn::{Event, Stack, Turn};
 use super::{Shard, Volume};
 use crate::device::Context;
+use crate::sync::IS_MODEL;
 use zonal_core::plug::{Item, Kind, Rules, Word};
 use zonal_core::{Nanos, Op, RequestError, ZoneIndex};
 
 /// Most writes that follow one: long enough to make the lock cheap, short enough for a zone's turn to end.
-pub(super) const CHAIN_MAX: usize = 16;
+pub(super) const CHAIN_MAX: usize = if IS_MODEL { 2 } else { 16 };
 
 impl Volume {
     /// Hangs on the write in `first`, which is about to go out, those that may follow it. Returns the zone's word.

@@ -16,7 +16,9 @@ use super::budget::CLASSES;
 use super::request::Completion;
 use crate::buffer::IoBuf;
 use crate::device::Output;
-use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, CachePadded, Mutex, Ordering};
+use crate::sync::{
+    Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, CachePadded, IS_MODEL, Mutex, Ordering, local,
+};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -28,7 +30,7 @@ use zonal_core::budget::Class;
 
 /// Completions that one call of a volume delivers, and commands that one thread completes for one zone, before others get
 /// a turn.
-pub const TURN_MAX: usize = 64;
+pub const TURN_MAX: usize = if IS_MODEL { 2 } else { 64 };
 
 type CompletionFn = dyn Fn(Completion) + Send + Sync;
 
@@ -193,7 +195,7 @@ impl Backlog {
 /// In [`SHARE`]: a completion function runs on this thread.
 const DELIVERING: i32 = -1;
 
-thread_local! {
+local! {
     /// Completions that this thread may still deliver in its present call of a volume.
     static SHARE: Cell<i32> = const { Cell::new(TURN_MAX as i32) };
     /// Whether there is something in `PANIC`, apart so that the usual case reads a plain cell.

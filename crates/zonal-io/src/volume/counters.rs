@@ -1,8 +1,6 @@
 //! Live counters, cheap enough for the hot path: a thread adds to a line of its own, without a locked operation.
 
-use crate::sync::{AtomicU64, CachePadded, Ordering};
-use std::cell::Cell;
-use std::sync::Mutex;
+use crate::sync::{CachePadded, Ordering, PlainU64, thread_slot};
 
 /// Threads with a line of their own; later ones share the last line with locked additions.
 const LINES: usize = 64;
@@ -18,13 +16,34 @@ macro_rules! counters {
         ///
         /// Taken while others count, so figures that belong together may differ by what is in flight.
         #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
-        pub struct Statistics { $($(#[$doc])* pub $field: u64,)* }
+        pub struct Statistics {
+            $($(#[$doc])* pub $field: u64,)*
+            /// Times that a lock of the write path was found taken.
+            pub plug_waits: u64,
+            /// Changes of a zone's plug that another thread's came before.
+            pub plug_retries: u64,
+            /// Times that a lock of the device was found taken, as far as it counts them.
+            pub device_waits: u64,
+            /// As [`Self::plug_retries`], of the zones' states in the device.
+            pub device_retries: u64,
+        }
 
         const COUNTERS: usize = [$(Counter::$name),*].len();
 
         impl Statistics {
             fn from_sums(sums: [u64; COUNTERS]) -> Statistics {
-                Statistics { $($field: sums[Counter::$name as usize],)* }
+                Statistics { $($field: sums[Counter::$name as usize],)* ..Statistics::default() }
+            }
+        }
+
+        /// What several volumes counted.
+        impl std::ops::AddAssign for Statistics {
+            fn add_assign(&mut self, other: Statistics) {
+                $(self.$field += other.$field;)*
+                self.plug_waits += other.plug_waits;
+                self.plug_retries += other.plug_retries;
+                self.device_waits += other.device_waits;
+                self.device_retries += other.device_retries;
             }
         }
     };
@@ -62,7 +81,7 @@ counters! {
 }
 
 pub(crate) struct Counters {
-    lines: Box<[CachePadded<[AtomicU64; COUNTERS]>]>,
+    lines: Box<[CachePadded<[PlainU64; COUNTERS]>]>,
 }
 
 impl Counters {
@@ -92,7 +111,7 @@ impl Counters {
 
 /// One thread's counters.
 pub(crate) struct Line<'a> {
-    counters: &'a [AtomicU64; COUNTERS],
+    counters: &'a [PlainU64; COUNTERS],
     own: bool,
 }
 
@@ -109,56 +128,6 @@ impl Line<'_> {
     }
 }
 
-/// Numbers given back by ended threads, and the next fresh one.
-static SLOTS: Mutex<(Vec<usize>, usize)> = Mutex::new((Vec::new(), 0));
-
-const UNASSIGNED: usize = usize::MAX;
-
-thread_local! {
-    // Apart from the guard, so that the hot path reads a plain cell.
-    static SLOT: Cell<usize> = const { Cell::new(UNASSIGNED) };
-    static GUARD: SlotGuard = SlotGuard::take();
-}
-
-/// A small number that no other living thread has.
-#[inline]
-pub(crate) fn thread_slot() -> usize {
-    match SLOT.get() {
-        UNASSIGNED => assign(),
-        slot => slot,
-    }
-}
-
-#[cold]
-fn assign() -> usize {
-    // A thread that is ending has no guard any more: it counts on the shared line, and keeps no number.
-    let slot = GUARD.try_with(|g| g.0).unwrap_or(UNASSIGNED - 1);
-    if slot < UNASSIGNED - 1 {
-        SLOT.set(slot);
-    }
-    slot
-}
-
-struct SlotGuard(usize);
-
-impl SlotGuard {
-    fn take() -> SlotGuard {
-        let mut slots = SLOTS.lock().expect("nothing panics under this lock");
-        let (free, next) = &mut *slots;
-        SlotGuard(free.pop().unwrap_or_else(|| {
-            *next += 1;
-            *next - 1
-        }))
-    }
-}
-
-impl Drop for SlotGuard {
-    fn drop(&mut self) {
-        SLOT.set(UNASSIGNED);
-        SLOTS.lock().expect("nothing panics under this lock").0.push(self.0);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,13 +141,5 @@ mod tests {
             }
         });
         assert_eq!(counters.sum().queued, 2 * LINES as u64 * 2000);
-    }
-
-    #[test]
-    fn thread_slots_of_living_threads_differ_and_are_reused() {
-        let mine = thread_slot();
-        let theirs = std::thread::spawn(thread_slot).join().unwrap();
-        assert_ne!(mine, theirs);
-        assert_eq!(mine, thread_slot());
     }
 }

@@ -25,18 +25,23 @@ impl Driver {
         let stopped = stop.clone();
         let thread = std::thread::Builder::new().name("zonal-driver".into()).spawn(move || {
             let begin = Instant::now();
-            while !stopped.load(Ordering::Acquire) {
-                let now = Nanos(begin.elapsed().as_nanos() as u64);
-                let sleep = match volume.poll(now) {
-                    Some(due) => Duration::from_nanos(due.0.saturating_sub(now.0)).min(SLEEP_MAX),
-                    None => SLEEP_MAX,
-                };
-                if !sleep.is_zero() {
-                    volume.wait(sleep);
-                }
-            }
+            drive(&volume, &stopped, || Nanos(begin.elapsed().as_nanos() as u64));
         })?;
         Ok(Driver { stop, thread: Some(thread) })
+    }
+}
+
+/// What a driver's thread does: polls `volume` until it is `stopped`. For those who bring a thread and a clock of their own.
+pub fn drive(volume: &Volume, stopped: &AtomicBool, mut clock: impl FnMut() -> Nanos) {
+    while !stopped.load(Ordering::Acquire) {
+        let now = clock();
+        let sleep = match volume.poll(now) {
+            Some(due) => Duration::from_nanos(due.0.saturating_sub(now.0)).min(SLEEP_MAX),
+            None => SLEEP_MAX,
+        };
+        if !sleep.is_zero() {
+            volume.wait(sleep);
+        }
     }
 }
 

@@ -2,13 +2,14 @@
 //! that a full queue turns away.
 
 use super::Volume;
-use super::counters::{Counter, thread_slot};
+use super::counters::Counter;
 use super::mode::WriteMode;
 use super::pending::{Merged, Pending, Stage};
 use super::submit::take_one;
 use super::turn::{Event, Stack, Turn, Work};
 use crate::data::{Data, Segment};
 use crate::device::{Command, CommandResult, Context, ContextKind, Output, Submitted};
+use crate::sync::thread_slot;
 use zonal_core::{Nanos, Op, RequestError, SECTOR_BYTES, Sector, Sectors};
 
 /// Zeroes for devices without write-zeroes; commands repeat it.

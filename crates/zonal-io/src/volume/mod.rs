@@ -44,7 +44,7 @@ mod zone_lock;
 pub use budget::{BudgetOptions, BudgetStatus, CLASSES, SlotStatus};
 pub use channel::{Channel, TURN_MAX};
 pub use counters::Statistics;
-pub use driver::Driver;
+pub use driver::{Driver, drive};
 pub use mode::{SwitchError, UnknownMode, WriteMode};
 pub(crate) use pending::{Merged, Pending};
 pub use plugs::{Condition, PlugStatus};
@@ -54,13 +54,15 @@ pub use zonal_core::plug::ParkOptions;
 
 use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};
-use crate::device::{Command, CommandResult, Context, Device, DeviceInfo, Output, Submitted};
-use crate::sync::{Arc, AtomicBool, Brief, CachePadded, Mutex, Ordering, WordTable, shard_of};
+use crate::device::{Command, CommandResult, Contention, Context, Device, DeviceInfo, Output, Submitted};
+use crate::sync::{
+    Arc, AtomicBool, Brief, CachePadded, IS_MODEL, Mutex, Ordering, SegQueue, Tally, WordTable, shard_of,
+    waits_for,
+};
 use arrayvec::ArrayVec;
 use budget::Book;
 use channel::{Channels, begin_call, end_call};
 use counters::Counters;
-use crossbeam_queue::SegQueue;
 use flight::Recorder;
 use hashbrown::HashMap;
 use mode::Policy;
@@ -79,7 +81,7 @@ use zonal_core::{
 };
 use zone_lock::{NR_REQUESTS, ZoneLock};
 
-const SHARD_BITS: u32 = 6;
+const SHARD_BITS: u32 = if IS_MODEL { 1 } else { 6 };
 
 /// Queues that a shard keeps for reuse.
 const SPARE_QUEUES_MAX: usize = 16;
@@ -190,6 +192,8 @@ pub struct Volume {
     stalled: Stalled,
     channels: Channels,
     counters: Counters,
+    /// Exchanges of words that failed.
+    retries: Tally,
     quiesce: Mutex<Quiesce>,
     /// Something that concerns all zones waits and nothing of the kind is under way.
     quiesce_behind: AtomicBool,
@@ -329,6 +333,7 @@ impl Volume {
             stalled: Stalled::new(info.queues),
             channels: Channels::default(),
             counters: Counters::new(),
+            retries: Tally::default(),
             quiesce: Mutex::default(),
             quiesce_behind: AtomicBool::new(false),
             token: Token::default(),
@@ -370,7 +375,16 @@ impl Volume {
 
     /// Live counters.
     pub fn statistics(&self) -> Statistics {
-        self.counters.sum()
+        let Contention { waits: device_waits, retries: device_retries } = self.device.contention();
+        let shards: u64 = self.shards.iter().map(|s| u64::from(waits_for(s))).sum();
+        let plug_waits = shards + u64::from(self.token.waits());
+        Statistics {
+            plug_waits,
+            plug_retries: self.retries.sum(),
+            device_waits,
+            device_retries,
+            ..self.counters.sum()
+        }
     }
 
     /// Bytes of plug that the volume keeps for its zones, whether they are in use or not.
@@ -524,7 +538,10 @@ impl Volume {
         let word = self.words.word(zone.0);
         match word.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(()),
-            Err(seen) => Err(Word(seen)),
+            Err(seen) => {
+                self.retries.add_one();
+                Err(Word(seen))
+            }
         }
     }
 

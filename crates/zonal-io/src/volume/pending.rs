@@ -6,7 +6,7 @@ use super::zone_lock::ZoneLock;
 use crate::buffer::IoBuf;
 use crate::data::Segment;
 use crate::device::Output;
-use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
+use crate::sync::{Arc, AtomicBool, IS_MODEL, Mutex, Ordering, local};
 use std::cell::Cell;
 use std::{mem, ptr};
 use zonal_core::budget::Class;
@@ -61,9 +61,9 @@ pub(crate) struct Pending {
 }
 
 /// Unused requests that a thread keeps. More come together where one thread submits and another completes.
-const SPARES_MAX: u32 = 256;
+const SPARES_MAX: u32 = if IS_MODEL { 1 } else { 256 };
 
-thread_local! {
+local! {
     /// The first unused request of this thread, owned. Without a destructor, so that the hot path reads a plain cell.
     static SPARES: Cell<*mut Pending> = const { Cell::new(ptr::null_mut()) };
     /// Frees them when the thread ends; made with the thread's first request.

@@ -7,17 +7,16 @@
 //! It is a hint and no lock: whoever is at it may have lost its processor, or be in a completion function that takes its
 //! time. Others hold back a few times only, and then reap side by side with it.
 
-use super::counters::thread_slot;
-use crate::sync::{AtomicUsize, CachePadded, Ordering};
+use crate::sync::{AtomicUsize, CachePadded, IS_MODEL, Ordering, local, thread_slot};
 use std::cell::Cell;
 
 /// How often in a row a thread holds back.
-const PATIENCE: u32 = 32;
+const PATIENCE: u32 = if IS_MODEL { 1 } else { 32 };
 
 /// Looks at the processor's pace each time: together some microseconds, as long as a turn takes.
 const SPINS: u32 = 16;
 
-thread_local! {
+local! {
     /// How often this thread has held back since it last reaped.
     static HELD_BACK: Cell<u32> = const { Cell::new(0) };
 }

@@ -12,7 +12,7 @@
 //! - Taken, there is exactly one of: a write at the device, a step that holds it, a zone parked with it.
 //! - Free, nobody stands in line.
 
-use crate::sync::{AtomicBool, Brief, Ordering};
+use crate::sync::{AtomicBool, Brief, Ordering, waits_for};
 use std::collections::{HashSet, VecDeque};
 use zonal_core::ZoneIndex;
 
@@ -53,6 +53,11 @@ impl State {
 }
 
 impl Token {
+    /// How often its lock was found taken.
+    pub(super) fn waits(&self) -> u32 {
+        waits_for(&self.state)
+    }
+
     /// Takes the token if it is free.
     pub(super) fn take(&self) -> bool {
         let mut state = self.state.lock();

@@ -13,6 +13,7 @@ use super::pending::{Merged, Pending, Stage};
 use super::recovery::Lost;
 use super::submit::{one, take_one};
 use crate::device::{CommandResult, Context, ContextKind, Output};
+use crate::sync::local;
 use arrayvec::ArrayVec;
 use std::cell::Cell;
 use zonal_core::plug::{Item, Kind, Next, Word, WriteKind};
@@ -122,7 +123,7 @@ fn end_done(p: Box<Pending>) {
     }
 }
 
-thread_local! {
+local! {
     /// The last merged command's memory, for the next one.
     static SPARE: Cell<Option<Box<Merged>>> = const { Cell::new(None) };
 }
@@ -594,7 +595,9 @@ impl Volume {
             Event::Completed => self.change(zone, Word::completed),
             Event::Arrived => self.arrived(zone),
             Event::Broken(behind) => {
-                let word = self.change(zone, Word::completed);
+                // Somebody who found the queue empty while the chain went on may have let the zone stop waiting. Nobody may
+                // come between the end of this write and the return of those that were to follow it.
+                let word = self.change(zone, |w| w.completed().waiting());
                 self.unchain(zone, word, behind, shard, turn)
             }
             Event::Failed(lost) => self.keep_failed(zone, lost, shard, turn),

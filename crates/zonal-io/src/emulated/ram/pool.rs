@@ -5,8 +5,7 @@
 //! that holds little takes little.
 
 use super::CHUNK;
-use crate::sync::Mutex;
-use crossbeam_queue::ArrayQueue;
+use crate::sync::{ArrayQueue, Mutex};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::{NonNull, null_mut};

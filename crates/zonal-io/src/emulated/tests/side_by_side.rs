@@ -1,7 +1,9 @@
 //! What goes on while the data of one write takes its time.
 
 use super::*;
-use crate::emulated::{Extent, Storage};
+use crate::emulated::{Extent, Locking, Storage};
+use crate::linear::Linear;
+use crate::trace::Trace;
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
@@ -67,4 +69,34 @@ fn h51_reads_and_other_zones_go_on_while_data_moves() {
         });
         assert_eq!(went_on, Ok(()), "{options:?}");
     }
+}
+
+/// How often commands waited that were sent while a write to another zone was held.
+fn waits_behind_a_held_write(options: &EmulatedOptions) -> u64 {
+    let held = Arc::new(Held { arrived: Barrier::new(2), leave: Barrier::new(2) });
+    let d = Arc::new(Emulated::new("held", options, held.clone()).unwrap());
+    // Wrappers have to pass on what the device counts.
+    let seen = Linear::concat([Arc::new(Trace::to_memory(d.clone()).0) as Arc<dyn Device>]).unwrap();
+    let mut slow = vec![1; 8 * 512];
+    let write = Command { data: data(&mut slow), ..command(Op::Write, 64, 8) };
+    std::thread::scope(|s| {
+        s.spawn(|| d.submit(Nanos(0), 0, &write, &mut Some(Context::token(1))));
+        held.arrived.wait();
+        let other = s.spawn(|| {
+            d.submit(Nanos(0), 0, &command(Op::Flush, 0, 0), &mut Some(Context::token(2)));
+        });
+        // Time for the flush to get where it has to wait.
+        std::thread::sleep(Duration::from_millis(50));
+        held.leave.wait();
+        other.join().unwrap();
+    });
+    seen.contention().waits
+}
+
+#[test]
+fn contention_one_lock_is_counted_when_found_taken_and_a_lock_a_zone_is_not() {
+    assert_eq!(waits_behind_a_held_write(&small()), 0);
+    let one_lock = EmulatedOptions { lock: Locking::Device, ..small() };
+    assert_eq!(waits_behind_a_held_write(&one_lock), 1);
+    assert_eq!(waits_behind_a_held_write(&polled(one_lock)), 1);
 }

@@ -1,0 +1,67 @@
+//! `experiments [--tiny] [--rounds N] ZONAL OUT [NAME...]`: makes the experiments of `experiments/`, all or these, with the
+//! program ZONAL; prints a table of each and leaves it in the folder OUT, as text and as JSON.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use zonal_check::experiment::{Experiment, Scale, run};
+use zonal_check::program::repository;
+
+const USAGE: &str = "usage: experiments [--tiny] [--rounds N] ZONAL OUT [NAME...]";
+
+struct Wanted {
+    scale: Scale,
+    zonal: PathBuf,
+    out: PathBuf,
+    names: Vec<String>,
+}
+
+fn wanted(arguments: impl Iterator<Item = String>) -> Option<Wanted> {
+    let (mut scale, mut rest) = (Scale::Full { rounds: 3 }, Vec::new());
+    let mut arguments = arguments;
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--tiny" => scale = Scale::Tiny,
+            "--rounds" => scale = Scale::Full { rounds: arguments.next()?.parse().ok().filter(|&n| n > 0)? },
+            _ => rest.push(argument),
+        }
+    }
+    let names = rest.split_off(rest.len().min(2));
+    let [zonal, out] = rest.try_into().ok()?;
+    // The program runs in the experiment's folder.
+    Some(Wanted { scale, zonal: Path::new(&zonal).canonicalize().ok()?, out: out.into(), names })
+}
+
+fn main() -> ExitCode {
+    let Some(wanted) = wanted(std::env::args().skip(1)) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    match make(&wanted) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("experiments: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn make(wanted: &Wanted) -> Result<(), String> {
+    let all = Experiment::all(&repository().join("experiments")).map_err(|e| e.to_string())?;
+    if let Some(name) = wanted.names.iter().find(|name| all.iter().all(|e| e.name != **name)) {
+        let known: Vec<&str> = all.iter().map(|e| e.name.as_str()).collect();
+        return Err(format!("no experiment is called {name}; there are {}", known.join(", ")));
+    }
+    let is_wanted = |e: &Experiment| wanted.names.is_empty() || wanted.names.contains(&e.name);
+    for experiment in all.into_iter().filter(is_wanted) {
+        let name = experiment.name.clone();
+        let measured = run(experiment, &wanted.zonal, wanted.scale)?;
+        println!("{}", measured.to_text());
+        let write = |extension: &str, text: String| {
+            let path = wanted.out.join(format!("experiment-{name}.{extension}"));
+            std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))
+        };
+        write("txt", measured.to_text())?;
+        write("json", format!("{:#}\n", measured.to_json()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! Running an experiment with the `zonal` program.
+
+use super::spec::{Experiment, Row, Unit, Variant};
+use crate::bench::Samples;
+use serde::Deserialize;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use zonal_io::volume::Statistics;
+
+/// How much to measure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scale {
+    /// As the job files say, in so many rounds that count behind one that does not.
+    Full {
+        /// Rounds.
+        rounds: usize,
+    },
+    /// One short round: that every row still works, and nothing about speed.
+    Tiny,
+}
+
+impl Scale {
+    fn rounds(self) -> usize {
+        match self {
+            Scale::Full { rounds } => rounds + 1,
+            Scale::Tiny => 1,
+        }
+    }
+
+    /// Whether what a round measures is used.
+    fn counts(self, round: usize) -> bool {
+        self == Scale::Tiny || round > 0
+    }
+}
+
+/// One row in one variant.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The figure in the row's unit, round by round.
+    pub figures: Samples,
+    /// Counters of the write path and the device, of all rounds.
+    pub statistics: Statistics,
+    /// The command that measured it.
+    pub command: String,
+}
+
+/// An experiment's outcome.
+#[derive(Debug)]
+pub struct Measured {
+    /// What it consists of.
+    pub experiment: Experiment,
+    /// Each row with a cell for each variant, in their order.
+    pub rows: Vec<(Row, Vec<Cell>)>,
+}
+
+/// Runs `experiment` with the program `zonal`.
+///
+/// # Errors
+/// The command that failed, and what it said.
+pub fn run(experiment: Experiment, zonal: &Path, scale: Scale) -> Result<Measured, String> {
+    let mut rows = Vec::new();
+    for row in experiment.rows() {
+        let cells = measure(&experiment, &row, zonal, scale)?;
+        rows.push((row, cells));
+    }
+    Ok(Measured { experiment, rows })
+}
+
+fn measure(experiment: &Experiment, row: &Row, zonal: &Path, scale: Scale) -> Result<Vec<Cell>, String> {
+    let mut cells: Vec<Cell> = Vec::new();
+    for round in 0..scale.rounds() {
+        for (index, variant) in experiment.variants.iter().enumerate() {
+            let arguments = arguments(experiment, row, variant, scale);
+            let report = bench(zonal, experiment, &arguments)?;
+            if cells.len() == index {
+                let command = format!("zonal {}", arguments.join(" "));
+                cells.push(Cell {
+                    figures: Samples { rounds: Vec::new() },
+                    statistics: Statistics::default(),
+                    command,
+                });
+            }
+            if scale.counts(round) {
+                cells[index].figures.rounds.push(figure(&report, row.unit)?);
+                cells[index].statistics += statistics(&report)?;
+            }
+        }
+    }
+    Ok(cells)
+}
+
+/// What `zonal` is called with, in the experiment's folder.
+fn arguments(experiment: &Experiment, row: &Row, variant: &Variant, scale: Scale) -> Vec<String> {
+    let mut arguments: Vec<String> = ["bench", "--output-format=json"].map(String::from).into();
+    let comma = if variant.device.ends_with(':') || row.device.is_empty() { "" } else { "," };
+    arguments.push(format!("--device={}{comma}{}", variant.device, row.device));
+    arguments.push(format!("--write-mode={}", variant.mode));
+    arguments.push(format!("--section={}", row.section));
+    arguments.extend(row.set.iter().map(|set| format!("--set={set}")));
+    if scale == Scale::Tiny {
+        arguments.push("--set=runtime=10ms".to_owned());
+    }
+    arguments.extend(variant.arguments.iter().cloned());
+    arguments.extend(experiment.jobs.iter().cloned());
+    arguments
+}
+
+fn bench(zonal: &Path, experiment: &Experiment, arguments: &[String]) -> Result<Value, String> {
+    let output = Command::new(zonal)
+        .args(arguments)
+        .current_dir(&experiment.folder)
+        .output()
+        .map_err(|e| format!("{}: {e}", zonal.display()))?;
+    let failed = |what: &str| {
+        format!("{}: {what}: zonal {}", experiment.name, arguments.join(" ")) + "\n" + &said(&output.stderr)
+    };
+    if !output.status.success() {
+        return Err(failed(&output.status.to_string()));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|e| failed(&e.to_string()))
+}
+
+fn said(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What the jobs of a report come to in both directions.
+fn figure(report: &Value, unit: Unit) -> Result<f64, String> {
+    let (key, per) = match unit {
+        Unit::MegabytesPerSecond => ("bw_bytes", 1e6),
+        Unit::Kiops => ("iops", 1e3),
+    };
+    let jobs = report["jobs"].as_array().ok_or("a report without jobs")?;
+    let rates = jobs.iter().flat_map(|job| ["read", "write"].map(|dir| job[dir][key].as_f64()));
+    let sum = rates.sum::<Option<f64>>().ok_or_else(|| format!("a report without {key}"))?;
+    if sum > 0.0 { Ok(sum / per) } else { Err("nothing was moved".to_owned()) }
+}
+
+fn statistics(report: &Value) -> Result<Statistics, String> {
+    let statistics = &report["zonal"]["modes"][0]["statistics"];
+    Statistics::deserialize(statistics).map_err(|e| format!("a report without counters: {e}"))
+}

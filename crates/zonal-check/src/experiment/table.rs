@@ -1,0 +1,132 @@
+//! An experiment's outcome as a table and as JSON.
+
+use super::run::{Cell, Measured};
+use super::spec::Row;
+use crate::bench::machine;
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+const HEADS: [&str; 12] = [
+    "what",
+    "how",
+    "measured",
+    "unit",
+    "spread",
+    "ratio",
+    "published",
+    "ratio",
+    "path waits",
+    "retries",
+    "device waits",
+    "retries",
+];
+
+/// Columns of words; the others hold numbers.
+const WORDS: [usize; 3] = [0, 1, 3];
+
+impl Measured {
+    /// The table, with what there is to say about it.
+    pub fn to_text(&self) -> String {
+        let experiment = &self.experiment;
+        let mut out = format!("{}: {}\n", experiment.name, experiment.title);
+        let rounds =
+            self.rows.first().and_then(|(_, cells)| cells.first()).map_or(0, |c| c.figures.rounds.len());
+        writeln!(out, "published: {}", experiment.source).expect("writing to a string");
+        writeln!(out, "machine: {}; medians of {rounds} rounds in turn", machine())
+            .expect("writing to a string");
+        writeln!(
+            out,
+            "ratios are to `{}`; waits and retries are a million requests\n",
+            experiment.variants[0].name
+        )
+        .expect("writing to a string");
+        self.write_table(&mut out);
+        writeln!(out, "\n{}", experiment.about.trim()).expect("writing to a string");
+        out
+    }
+
+    fn write_table(&self, out: &mut String) {
+        let mut lines = vec![HEADS.map(String::from)];
+        for (row, cells) in &self.rows {
+            lines.extend((0..cells.len()).map(|index| self.line(row, cells, index)));
+        }
+        let widths: Vec<usize> = (0..HEADS.len())
+            .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
+            .collect();
+        for line in &lines {
+            let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
+                if WORDS.contains(&column) { format!("{cell:width$}") } else { format!("{cell:>width$}") }
+            });
+            writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())
+                .expect("writing to a string");
+        }
+    }
+
+    fn line(&self, row: &Row, cells: &[Cell], index: usize) -> [String; 12] {
+        let cell = &cells[index];
+        let variants = &self.experiment.variants;
+        let published = |index: usize| row.published.get(&variants[index].name).copied();
+        let published_ratio = published(index).zip(published(0)).map(|(own, first)| own / first);
+        let [path_waits, path_retries, device_waits, device_retries] = cell.per_million();
+        [
+            row.name.clone(),
+            variants[index].name.clone(),
+            figure(cell.figures.median()),
+            row.unit.name().to_owned(),
+            format!("{:.0}%", cell.figures.spread() * 100.0),
+            format!("{:.2}x", ratio(cells, index)),
+            published(index).map_or("-".to_owned(), figure),
+            published_ratio.map_or("-".to_owned(), |r| format!("{r:.2}x")),
+            figure(path_waits),
+            figure(path_retries),
+            figure(device_waits),
+            figure(device_retries),
+        ]
+    }
+
+    /// The same as JSON, with the commands that can be repeated by hand in the experiment's folder.
+    pub fn to_json(&self) -> Value {
+        let rows: Vec<Value> = self.rows.iter().flat_map(|(row, cells)| self.row_json(row, cells)).collect();
+        let experiment = &self.experiment;
+        json!({
+            "name": experiment.name, "title": experiment.title, "source": experiment.source,
+            "about": experiment.about.trim(), "machine": machine(), "rows": rows,
+        })
+    }
+
+    fn row_json<'a>(&'a self, row: &'a Row, cells: &'a [Cell]) -> impl Iterator<Item = Value> + 'a {
+        self.experiment.variants.iter().zip(cells).enumerate().map(move |(index, (variant, cell))| {
+            json!({
+                "what": row.name, "how": variant.name, "unit": row.unit.name(),
+                "measured": cell.figures.median(), "spread": cell.figures.spread(), "rounds": cell.figures.rounds,
+                "ratio": ratio(cells, index), "published": row.published.get(&variant.name),
+                "statistics": cell.statistics, "command": cell.command,
+            })
+        })
+    }
+}
+
+impl Cell {
+    /// Waits and retries of the write path and of the device, a million requests.
+    fn per_million(&self) -> [f64; 4] {
+        let s = &self.statistics;
+        let requests = s.requests.max(1) as f64;
+        [s.plug_waits, s.plug_retries, s.device_waits, s.device_retries].map(|n| n as f64 * 1e6 / requests)
+    }
+}
+
+/// A variant against the first, round by round.
+fn ratio(cells: &[Cell], index: usize) -> f64 {
+    cells[index].figures.against(&cells[0].figures, |own, first| own / first).median()
+}
+
+/// A number in about four digits.
+fn figure(value: f64) -> String {
+    let digits = match value {
+        0.0 => 0,
+        v if v < 10.0 => 2,
+        v if v < 100.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$}")
+}

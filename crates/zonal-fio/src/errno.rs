@@ -1,0 +1,95 @@
+//! The error number that a program would see, were the device one of the kernel's.
+//!
+//! The kernel tells programs one number a failed request: what its driver made of the device's status, by the table
+//! `blk_errors` of `block/blk-core.c`. fio decides by that number whether a job goes on, so the numbers are the
+//! kernel's and not nicer ones: a write that is not at the pointer is `EIO`, and a medium error is `ENODATA`.
+
+use rustix::io::Errno;
+use zonal_core::{DeviceError, RequestError, ZoneError};
+
+/// The number for a request that ended with `error`.
+pub(crate) fn of(error: &RequestError) -> i32 {
+    match *error {
+        // What the kernel refuses before the device sees it.
+        RequestError::OutOfRange { .. } => Errno::NOSPC,
+        RequestError::Invalid(_) => Errno::INVAL,
+        RequestError::WouldWait => Errno::AGAIN,
+        RequestError::NoSlot { .. } => Errno::TOOMANYREFS,
+        RequestError::FateUnknown { error, .. }
+        | RequestError::TornAppend { error, .. }
+        | RequestError::GaveUp { error, .. }
+        | RequestError::Device(error) => return of_device(error),
+        // Refused by the zone, or lost with another write: the driver's status has no number of its own.
+        _ => Errno::IO,
+    }
+    .raw_os_error()
+}
+
+/// The number for a device's answer.
+pub(crate) fn of_device(error: DeviceError) -> i32 {
+    match error {
+        DeviceError::Zone(ZoneError::TooManyActive) => Errno::OVERFLOW,
+        DeviceError::Zone(ZoneError::TooManyOpen) => Errno::TOOMANYREFS,
+        DeviceError::OutOfRange => Errno::REMOTEIO,
+        DeviceError::InvalidField => Errno::INVAL,
+        DeviceError::Unsupported => Errno::OPNOTSUPP,
+        DeviceError::Medium => Errno::NODATA,
+        DeviceError::Busy => Errno::BUSY,
+        DeviceError::TimedOut => Errno::TIMEDOUT,
+        DeviceError::Gone => Errno::NODEV,
+        DeviceError::Os(number) if number > 0 => return number,
+        _ => Errno::IO,
+    }
+    .raw_os_error()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zonal_core::{Sector, ZoneIndex};
+
+    /// Written by hand from `blk_errors` and `nvme_error_status`.
+    const TABLE: [(&str, i32); 18] = [
+        ("invalid-write", 5),
+        ("boundary", 5),
+        ("full", 5),
+        ("read-only", 5),
+        ("offline", 5),
+        ("too-many-active", 75),
+        ("too-many-open", 109),
+        ("invalid-transition", 5),
+        ("conventional", 5),
+        ("out-of-range", 121),
+        ("invalid-field", 22),
+        ("unsupported", 95),
+        ("medium", 61),
+        ("busy", 16),
+        ("unit-attention", 5),
+        ("aborted", 5),
+        ("timed-out", 110),
+        ("gone", 19),
+    ];
+
+    #[test]
+    fn every_device_error_has_the_kernels_number() {
+        assert_eq!(DeviceError::all().count(), TABLE.len());
+        for (word, number) in TABLE {
+            let error = DeviceError::from_word(word).expect(word);
+            assert_eq!(of_device(error), number, "{word}");
+            assert_eq!(of(&RequestError::Device(error)), number, "{word}");
+        }
+        assert_eq!(of_device(DeviceError::Os(28)), 28);
+        assert_eq!(of_device(DeviceError::Os(-1)), 5);
+    }
+
+    #[test]
+    fn request_refused_before_the_device_has_the_block_layers_number() {
+        let sector = Sector(8);
+        let zone = ZoneIndex(3);
+        assert_eq!(of(&RequestError::OutOfRange { sector }), 28);
+        assert_eq!(of(&RequestError::Invalid("length")), 22);
+        assert_eq!(of(&RequestError::ZoneFull { zone }), 5);
+        let lost = RequestError::GaveUp { zone, offset: 0, rounds: 3, error: DeviceError::Medium };
+        assert_eq!(of(&lost), 61);
+    }
+}

@@ -1,0 +1,217 @@
+//! Volumes by the name of their device: opened with the first job that names it, closed with the last.
+//!
+//! fio's jobs are threads of one process. Two volumes on one device would not know of each other's writes, and an image
+//! is locked by whoever opens it, so all jobs on a name share one volume.
+
+use crate::clock;
+use crate::errno;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock, Weak};
+use std::time::Duration;
+use zonal_core::{Op, RequestError, SECTOR_BYTES, Sector, ZoneDescriptor, ZoneIndex};
+use zonal_io::Volume;
+use zonal_io::device::Output;
+use zonal_io::registry::Registry;
+use zonal_io::volume::{Request, VolumeOptions, WriteMode};
+
+/// Zones in one answer to a report.
+pub(crate) const REPORT_ZONES_MAX: u32 = 1 << 13;
+
+/// Longest sleep of a thread that waits: bounds how late it sees what another thread has reaped.
+const SLEEP_MAX: Duration = Duration::from_millis(1);
+
+static OPEN: LazyLock<Mutex<HashMap<String, Weak<Shared>>>> = LazyLock::new(Mutex::default);
+
+/// A device that jobs share.
+pub(crate) struct Shared {
+    pub(crate) name: String,
+    pub(crate) volume: Volume,
+    /// The write mode that was asked for.
+    mode: Option<WriteMode>,
+    /// Whether a failed request has been spoken of.
+    told: AtomicBool,
+}
+
+/// The device called `name`, with the write mode `mode` (empty: what suits it).
+///
+/// # Errors
+/// A sentence for the user.
+pub(crate) fn open(name: &str, mode: &str) -> Result<Arc<Shared>, String> {
+    let mode = match mode {
+        "" => None,
+        mode => Some(mode.parse::<WriteMode>().map_err(|e| e.to_string())?),
+    };
+    let mut open = OPEN.lock();
+    if let Some(shared) = open.get(name).and_then(Weak::upgrade) {
+        return match shared.mode == mode {
+            true => Ok(shared),
+            false => Err(format!("{name}: jobs that share a device have one write_mode")),
+        };
+    }
+    let device = Registry::default().open(name).map_err(|e| e.to_string())?;
+    // As a kernel's device: what comes early fails, and fio keeps to the limits of open zones itself.
+    let options = VolumeOptions { mode, park: None, budget: None, ..VolumeOptions::default() };
+    let volume = Volume::open(device, options).map_err(|e| e.to_string())?;
+    let shared = Arc::new(Shared { name: name.to_owned(), volume, mode, told: AtomicBool::new(false) });
+    open.retain(|_, shared| shared.strong_count() > 0);
+    open.insert(name.to_owned(), Arc::downgrade(&shared));
+    Ok(shared)
+}
+
+impl Shared {
+    /// Says on the standard error what the first failed request of this device ended with. fio knows a number only.
+    #[cold]
+    pub(crate) fn tell(&self, what: &str, error: &RequestError) {
+        if !self.told.swap(true, Ordering::Relaxed) {
+            let name = &self.name;
+            eprintln!("zonal: {name}: {what} failed: {error} (later failures of this device are not shown)");
+        }
+    }
+
+    /// Sends a request that is not a job's and waits for its end.
+    ///
+    /// # Errors
+    /// An error number.
+    pub(crate) fn run(&self, request: Request) -> Result<Output, i32> {
+        let op = request.op;
+        let ended = Arc::new(OnceLock::new());
+        let channel = self.volume.channel({
+            let ended = ended.clone();
+            move |completion| drop(ended.set(completion.result))
+        });
+        self.volume.submit(clock::now(), &channel, request);
+        let mut waiter = Waiter::default();
+        let result = loop {
+            match ended.get() {
+                Some(result) => break result.clone(),
+                None => {
+                    let left = waiter.poll(std::iter::once(&self.volume));
+                    if ended.get().is_none() {
+                        waiter.pause(&self.volume, left);
+                    }
+                }
+            }
+        };
+        result.map_err(|error| {
+            self.tell(op.name(), &error);
+            errno::of(&error)
+        })
+    }
+
+    /// Zones from the one that holds byte `offset` on, at most [`REPORT_ZONES_MAX`]; none past the end.
+    ///
+    /// # Errors
+    /// An error number.
+    pub(crate) fn report(&self, offset: u64, zones: u32) -> Result<Box<[ZoneDescriptor]>, i32> {
+        let sector = Sector(offset / SECTOR_BYTES);
+        if sector.0 >= self.volume.info().geometry.sectors().0 {
+            return Ok(Box::default());
+        }
+        match self.run(Request::report(sector, zones.min(REPORT_ZONES_MAX)))? {
+            Output::Zones(zones) => Ok(zones),
+            _ => Err(Errno::IO.raw_os_error()),
+        }
+    }
+
+    /// Resets the sequential zones that begin in `length` bytes from `offset`.
+    ///
+    /// # Errors
+    /// An error number.
+    pub(crate) fn reset(&self, offset: u64, length: u64) -> Result<(), i32> {
+        let geometry = self.volume.info().geometry;
+        let size = geometry.zone_size().bytes();
+        let end = offset.saturating_add(length).div_ceil(size).min(geometry.zones().into()) as u32;
+        let begin = offset.div_ceil(size).min(end.into()) as u32;
+        for zone in (begin..end).map(ZoneIndex).filter(|z| !geometry.is_conventional(*z)) {
+            self.run(Request::zone(Op::ZoneReset, geometry.start_of(zone)))?;
+        }
+        Ok(())
+    }
+}
+
+/// How a thread waits for completions: at first it only polls; then it sleeps if the device says when it has something,
+/// and otherwise lets others run for a while.
+#[derive(Default)]
+pub(crate) struct Waiter {
+    idle: u32,
+}
+
+/// Polls without a result before other threads get the processor.
+const SPINS_MAX: u32 = 200;
+
+/// Polls without a result before the thread may sleep without knowing how long.
+const YIELDS_MAX: u32 = 2000;
+
+/// How much earlier than due a sleeper wakes: the kernel's timers are about that late.
+const SLEEP_MARGIN: Duration = Duration::from_micros(60);
+
+impl Waiter {
+    /// One poll of each of `volumes`. Returns how long it may be until the next, if that is known.
+    pub(crate) fn poll<'a>(&mut self, volumes: impl Iterator<Item = &'a Volume>) -> Option<Duration> {
+        let now = clock::now();
+        let due = volumes.filter_map(|volume| volume.poll(now)).min();
+        due.map(|due| Duration::from_nanos(due.0.saturating_sub(now.0)))
+    }
+
+    /// Nothing came of a poll that returned `left`: waits for the next, by `volume` if that is long.
+    pub(crate) fn pause(&mut self, volume: &Volume, left: Option<Duration>) {
+        self.idle = self.idle.saturating_add(1);
+        if self.idle <= SPINS_MAX {
+            return std::hint::spin_loop();
+        }
+        let sleep = left.unwrap_or(SLEEP_MAX).min(SLEEP_MAX).saturating_sub(SLEEP_MARGIN);
+        if sleep.is_zero() || self.idle <= YIELDS_MAX && left.is_none() {
+            return std::thread::yield_now();
+        }
+        volume.wait(sleep);
+    }
+
+    /// Something came: the next is likely near.
+    pub(crate) fn came(&mut self) {
+        self.idle = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn same_name_is_one_volume_until_the_last_lets_go() {
+        let name = "ram:size=64M,zone_size=1M";
+        let (a, b) = (open(name, "").unwrap(), open(name, "").unwrap());
+        assert!(Arc::ptr_eq(&a, &b));
+        a.run(Request::zone(Op::ZoneFinish, Sector(0))).unwrap();
+        drop((a, b));
+        let again = open(name, "").unwrap();
+        assert_eq!(again.report(0, 1).unwrap()[0].condition, zonal_core::ZoneCondition::Empty);
+    }
+
+    #[test]
+    fn another_mode_for_an_open_device_is_refused() {
+        let name = "null:size=64M,zone_size=1M";
+        let _open = open(name, "per-zone").unwrap();
+        assert!(open(name, "qd1").err().unwrap().contains("one write_mode"));
+        assert!(open(name, "fast").err().unwrap().contains("unknown write mode"));
+        assert!(open("null:sise=1", "").err().unwrap().contains("did you mean"));
+    }
+
+    #[test]
+    fn reset_of_a_range_leaves_its_neighbours_and_conventional_zones() {
+        let shared = open("null:size=8M,zone_size=1M,zone_nr_conv=2", "").unwrap();
+        let zones = |condition| {
+            let report = shared.report(0, 8).unwrap();
+            report.iter().filter(|z| z.condition == condition).map(|z| z.zone.0).collect::<Vec<_>>()
+        };
+        let start = |zone| shared.volume.info().geometry.start_of(ZoneIndex(zone));
+        (2..8).for_each(|z| drop(shared.run(Request::zone(Op::ZoneFinish, start(z)))));
+        shared.reset(0, 4 << 20).unwrap();
+        assert_eq!(zones(zonal_core::ZoneCondition::Empty), [2, 3]);
+        shared.reset(6 << 20, u64::MAX).unwrap();
+        assert_eq!(zones(zonal_core::ZoneCondition::Full), [4, 5]);
+        assert_eq!(shared.report(8 << 20, 1).unwrap().len(), 0);
+    }
+}

@@ -1,0 +1,243 @@
+//! Locks with the interface of those that they stand for.
+
+use super::cell::{Access, Guarded};
+use super::{Canary, checker, is_broken};
+use crate::sync::brief::RawBrief;
+use std::ops::{Deref, DerefMut};
+use std::sync::PoisonError;
+use std::time::Duration;
+
+/// For `parking_lot::Mutex`.
+#[derive(Debug)]
+pub struct Mutex<T>(checker::sync::Mutex<T>);
+
+/// For `parking_lot::MutexGuard`. Without its inner guard only while its holder sleeps.
+pub struct MutexGuard<'a, T>(Option<checker::sync::MutexGuard<'a, T>>);
+
+impl<T> Mutex<T> {
+    /// Around `value`.
+    pub fn new(value: T) -> Mutex<T> {
+        Mutex(checker::sync::Mutex::new(value))
+    }
+
+    /// Takes the lock.
+    #[track_caller]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Takes the lock if nobody has it.
+    #[track_caller]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
+    }
+
+    /// The value, which nobody else reaches.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Default> Default for Mutex<T> {
+    fn default() -> Mutex<T> {
+        Mutex::new(T::default())
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("its holder is awake")
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect("its holder is awake")
+    }
+}
+
+/// For `parking_lot::Condvar`. Under `loom`, which reports who sleeps for ever, no time passes: whoever is not woken is not
+/// heard of again. Under `shuttle` it is always over: a driver counts on that, and nobody may count on more.
+#[derive(Debug)]
+pub struct Condvar(checker::sync::Condvar);
+
+impl Default for Condvar {
+    fn default() -> Condvar {
+        Condvar::new()
+    }
+}
+
+impl Condvar {
+    /// With nobody asleep.
+    pub fn new() -> Condvar {
+        Condvar(checker::sync::Condvar::new())
+    }
+
+    /// Sleeps until it is woken.
+    #[track_caller]
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        let inner = guard.0.take().expect("its holder is awake");
+        guard.0 = Some(self.0.wait(inner).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Sleeps until it is woken or the time is over.
+    #[track_caller]
+    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: Duration) {
+        #[cfg(feature = "shuttle")]
+        {
+            let _ = guard;
+            super::pause();
+        }
+        #[cfg(feature = "loom")]
+        self.wait(guard);
+    }
+
+    /// Wakes one.
+    #[track_caller]
+    pub fn notify_one(&self) {
+        if !is_broken(Canary::Unheard) {
+            self.0.notify_one();
+        }
+    }
+
+    /// Wakes all.
+    #[track_caller]
+    pub fn notify_all(&self) {
+        if !is_broken(Canary::Unheard) {
+            self.0.notify_all();
+        }
+    }
+}
+
+/// For `parking_lot::RwLock`.
+#[derive(Debug)]
+pub struct RwLock<T>(checker::sync::RwLock<T>);
+
+impl<T> RwLock<T> {
+    /// Around `value`.
+    pub fn new(value: T) -> RwLock<T> {
+        RwLock(checker::sync::RwLock::new(value))
+    }
+
+    /// Takes the lock with other readers.
+    #[track_caller]
+    pub fn read(&self) -> checker::sync::RwLockReadGuard<'_, T> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the lock alone.
+    #[track_caller]
+    pub fn write(&self) -> checker::sync::RwLockWriteGuard<'_, T> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// For the [`Brief`](crate::sync::Brief) that ships: what it promises, without its spinning, which would be most of what a
+/// model goes through.
+pub struct Brief<T> {
+    lock: checker::sync::Mutex<()>,
+    value: Guarded<T>,
+}
+
+// SAFETY: the lock gives the value to one holder at a time.
+unsafe impl<T: Send> Sync for Brief<T> {}
+// SAFETY: it owns its value.
+unsafe impl<T: Send> Send for Brief<T> {}
+
+/// The holder's access.
+pub struct BriefGuard<'a, T> {
+    // Ends before the lock is released.
+    access: Access<T>,
+    _lock: Option<checker::sync::MutexGuard<'a, ()>>,
+}
+
+impl<T> Brief<T> {
+    /// Around `value`.
+    pub fn new(value: T) -> Brief<T> {
+        Brief { lock: checker::sync::Mutex::new(()), value: Guarded::new(value) }
+    }
+
+    /// Takes the lock.
+    #[track_caller]
+    pub fn lock(&self) -> BriefGuard<'_, T> {
+        let open = is_broken(Canary::Open);
+        let lock = (!open).then(|| self.lock.lock().unwrap_or_else(PoisonError::into_inner));
+        BriefGuard { access: self.value.access(), _lock: lock }
+    }
+
+    /// Takes the lock if it is free.
+    #[track_caller]
+    pub fn try_lock(&self) -> Option<BriefGuard<'_, T>> {
+        let lock = self.lock.try_lock().ok()?;
+        Some(BriefGuard { access: self.value.access(), _lock: Some(lock) })
+    }
+}
+
+impl<T: Default> Default for Brief<T> {
+    fn default() -> Brief<T> {
+        Brief::new(T::default())
+    }
+}
+
+impl<T> Deref for BriefGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is held, and its holder has the only access.
+        unsafe { &*self.access.get() }
+    }
+}
+
+impl<T> DerefMut for BriefGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the lock is held, and its holder has the only access.
+        unsafe { &mut *self.access.get() }
+    }
+}
+
+/// The lock that ships, around a value whose accesses are watched.
+pub struct SpinBrief<T> {
+    raw: RawBrief,
+    value: Guarded<T>,
+}
+
+// SAFETY: what is to be shown. A model of it finds out if not.
+unsafe impl<T: Send> Sync for SpinBrief<T> {}
+// SAFETY: it owns its value.
+unsafe impl<T: Send> Send for SpinBrief<T> {}
+
+impl<T: Copy> SpinBrief<T> {
+    /// Around `value`.
+    pub fn new(value: T) -> SpinBrief<T> {
+        SpinBrief { raw: RawBrief::new(), value: Guarded::new(value) }
+    }
+
+    /// Changes the value under the lock.
+    pub fn change(&self, change: impl FnOnce(T) -> T) {
+        self.raw.lock();
+        self.change_held(change);
+    }
+
+    /// The same if the lock is free; whether it was.
+    pub fn try_change(&self, change: impl FnOnce(T) -> T) -> bool {
+        let is_ours = self.raw.try_lock();
+        if is_ours {
+            self.change_held(change);
+        }
+        is_ours
+    }
+
+    fn change_held(&self, change: impl FnOnce(T) -> T) {
+        {
+            let access = self.value.access();
+            // SAFETY: the lock is held; `access` tells the checker, who stops where that is not enough.
+            unsafe { *access.get() = change(*access.get()) };
+        }
+        self.raw.unlock();
+    }
+}
+
+/// As in the crate that ships. A model counts no waits.
+pub fn waits_for<T>(_lock: &Brief<T>) -> u32 {
+    0
+}

@@ -1,0 +1,92 @@
+//! What threads do to each other, counted where they do it.
+//!
+//! Both counts cost nothing as long as no two threads meet: they are taken behind a lock that was found taken, or an
+//! exchange that failed.
+
+use super::{CachePadded, Mutex, MutexGuard, Ordering, PlainU64, slot_if_any};
+
+/// A mutex that counts how often it was found taken.
+#[derive(Default)]
+pub struct Watched<T> {
+    mutex: Mutex<T>,
+    /// Changed by the holder only, so without a locked operation.
+    waits: PlainU64,
+}
+
+impl<T> Watched<T> {
+    /// A mutex around `value`.
+    pub fn new(value: T) -> Watched<T> {
+        Watched { mutex: Mutex::new(value), waits: PlainU64::new(0) }
+    }
+
+    /// Locks, and waits for that if need be.
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        match self.mutex.try_lock() {
+            Some(guard) => guard,
+            None => self.lock_later(),
+        }
+    }
+
+    #[cold]
+    fn lock_later(&self) -> MutexGuard<'_, T> {
+        let guard = self.mutex.lock();
+        self.waits.store(self.waits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        guard
+    }
+
+    /// How often it was found taken.
+    pub fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
+    }
+}
+
+/// Lines of a [`Tally`]: as many threads count without taking a line from each other.
+const LINES: usize = 16;
+
+/// A count for slow paths that many threads take at a time: each has a line of its own, up to a number of them.
+#[derive(Default)]
+pub struct Tally(Box<[CachePadded<PlainU64>; LINES]>);
+
+impl Tally {
+    /// One more. Compiled in place and without a call: where one is, even if it is seldom made, a write has to save its
+    /// registers.
+    #[inline(always)]
+    pub fn add_one(&self) {
+        self.0[slot_if_any() % LINES].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many it were.
+    pub fn sum(&self) -> u64 {
+        self.0.iter().map(|line| line.load(Ordering::Relaxed)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watched_lock_free_is_not_counted_and_taken_is() {
+        let lock = Watched::new(0);
+        *lock.lock() += 1;
+        assert_eq!(lock.waits(), 0);
+        std::thread::scope(|s| {
+            let held = lock.lock();
+            let waiter = s.spawn(|| *lock.lock());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            drop(held);
+            assert_eq!(waiter.join().expect("the waiter ends"), 1);
+        });
+        assert_eq!(lock.waits(), 1);
+    }
+
+    #[test]
+    fn tally_of_more_threads_than_lines_loses_nothing() {
+        let tally = Tally::default();
+        std::thread::scope(|s| {
+            (0..2 * LINES).for_each(|_| drop(s.spawn(|| (0..1000).for_each(|_| tally.add_one()))));
+        });
+        assert_eq!(tally.sum(), 2 * LINES as u64 * 1000);
+    }
+}

@@ -1,0 +1,315 @@
+//! Every schedule of small programs of two or three threads, and every value that a memory as weak as the language's may
+//! give them. What is shown by it, and what is not, is in docs/THREADS.md.
+//!
+//! Each model has a canary: the same program over a broken stand-in, which has to be found out.
+//!
+//! `ZONAL_PREEMPTIONS` sets how many preemptions a schedule may have, instead of what each model says.
+
+mod threads;
+
+use loom::thread::spawn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use threads::{Answers, Bench, append, number};
+use zonal_core::{Nanos, Op, Sector};
+use zonal_io::buffer::BufferPool;
+use zonal_io::data::Data;
+use zonal_io::device::{Command, Context, Device, Submitted};
+use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Null};
+use zonal_io::sync::model::{Canary, SpinBrief};
+use zonal_io::volume::{Request, WriteMode};
+
+/// Times that a schedule takes the processor away from a thread that could go on.
+const PREEMPTIONS: usize = 3;
+
+/// Steps of one schedule; a model that takes more does not end.
+const STEPS_MAX: usize = 20_000;
+
+/// Goes through every schedule with up to so many preemptions; returns how many there are.
+fn explore(preemptions: usize, model: fn()) -> usize {
+    let schedules = Arc::new(AtomicUsize::new(0));
+    let count = schedules.clone();
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = STEPS_MAX;
+    builder.check(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        model();
+    });
+    schedules.load(Ordering::Relaxed)
+}
+
+/// Shows that a model holds, and that it would not if one of the `canaries` were true.
+fn prove(test: &str, preemptions: usize, model: fn(), canaries: &[Canary]) {
+    let preemptions = number("ZONAL_PREEMPTIONS").map_or(preemptions, |n| n as usize);
+    if threads::is_canary(canaries, || _ = explore(preemptions, model)) {
+        return;
+    }
+    let begin = Instant::now();
+    let schedules = explore(preemptions, model);
+    println!("{test}: {schedules} schedules, up to {preemptions} preemptions, {:.1?}", begin.elapsed());
+    assert!(schedules > 10, "{test}: its threads do not meet");
+    canaries.iter().for_each(|&canary| threads::find(test, canary));
+}
+
+/// Lets all threads run on a bench, the last one here, then lets it finish.
+fn together<const N: usize>(bench: &Arc<Bench>, mut threads: [fn(&Bench); N]) {
+    let (here, others) = threads.split_last_mut().expect("somebody runs");
+    let others: Vec<_> = others
+        .iter()
+        .map(|&thread| {
+            let bench = bench.clone();
+            spawn(move || thread(&bench))
+        })
+        .collect();
+    here(bench);
+    others.into_iter().for_each(|t| t.join().unwrap());
+    bench.finish();
+}
+
+fn poll(bench: &Bench) {
+    bench.volume.poll(Nanos(0));
+}
+
+#[test]
+fn brief_lock_of_two_threads_is_one_at_a_time() {
+    prove(
+        "brief_lock_of_two_threads_is_one_at_a_time",
+        PREEMPTIONS,
+        || {
+            let lock = Arc::new(SpinBrief::new(0));
+            let other = lock.clone();
+            let other = spawn(move || other.change(|n| n + 1));
+            let tried = lock.try_change(|n| n + 1);
+            other.join().unwrap();
+            lock.change(|n| {
+                assert_eq!(n, 1 + u32::from(tried));
+                n
+            });
+        },
+        &[Canary::Exchange, Canary::Relaxed],
+    );
+}
+
+/// The word: admission, completion, and the hand-off between a completion and a submitter that finds a write under way.
+#[test]
+fn zone_of_three_writers_answered_at_once_hands_every_write_on() {
+    prove(
+        "zone_of_three_writers_answered_at_once_hands_every_write_on",
+        PREEMPTIONS,
+        || {
+            let bench = Bench::new(WriteMode::PerZone, 1, Answers::AtOnce);
+            together(
+                &bench,
+                [
+                    |b| b.submit(&b.channel(), 1, append(0, 1)),
+                    |b| b.submit(&b.channel(), 2, append(0, 1)),
+                    |b| b.submit(&b.channel(), 3, append(0, 1)),
+                ],
+            );
+            bench.check_appends(1);
+        },
+        &[Canary::Exchange, Canary::Open],
+    );
+}
+
+/// The same where somebody else's poll completes what was written.
+#[test]
+fn zone_of_two_writers_completed_by_a_third_hands_every_write_on() {
+    prove(
+        "zone_of_two_writers_completed_by_a_third_hands_every_write_on",
+        PREEMPTIONS,
+        || {
+            let bench = Bench::new(WriteMode::PerZone, 1, Answers::Later);
+            together(
+                &bench,
+                [
+                    |b| b.submit(&b.channel(), 1, append(0, 1)),
+                    |b| b.submit(&b.channel(), 2, append(0, 1)),
+                    poll,
+                ],
+            );
+            bench.check_appends(1);
+        },
+        &[Canary::Exchange],
+    );
+}
+
+/// A turn that is over leaves its zone on the ready list, where a poll finds it.
+#[test]
+fn zones_left_on_the_ready_list_go_on() {
+    prove(
+        "zones_left_on_the_ready_list_go_on",
+        PREEMPTIONS,
+        || {
+            let bench = Bench::switching(2, Answers::AtOnce);
+            together(
+                &bench,
+                [
+                    |b| b.volume.switch_mode(Nanos(0), WriteMode::Append).unwrap(),
+                    |b| {
+                        let channel = b.channel();
+                        b.submit(&channel, 1, append(0, 1));
+                        b.submit(&channel, 2, append(1, 1));
+                        poll(b);
+                    },
+                ],
+            );
+            bench.check_appends(1);
+        },
+        &[Canary::LostPush],
+    );
+}
+
+/// Mode `qd1`: one write at the device, whoever has the token.
+#[test]
+fn token_of_three_writers_in_two_zones_is_passed_on() {
+    prove(
+        "token_of_three_writers_in_two_zones_is_passed_on",
+        PREEMPTIONS,
+        || {
+            let bench = Bench::new(WriteMode::Qd1, 2, Answers::Later);
+            together(
+                &bench,
+                [
+                    |b| b.submit(&b.channel(), 1, append(0, 1)),
+                    |b| b.submit(&b.channel(), 2, append(1, 1)),
+                    |b| {
+                        b.submit(&b.channel(), 3, append(0, 1));
+                        poll(b);
+                    },
+                ],
+            );
+            assert_eq!(bench.pointers(), [2, 1]);
+        },
+        &[Canary::Open],
+    );
+}
+
+/// Mode `pipelined`: writes side by side at the device, in the order in which they were admitted.
+#[test]
+fn window_of_two_writers_keeps_their_order() {
+    prove(
+        "window_of_two_writers_keeps_their_order",
+        PREEMPTIONS,
+        || {
+            let bench = Bench::new(WriteMode::Pipelined, 1, Answers::Later);
+            together(
+                &bench,
+                [
+                    |b| b.submit(&b.channel(), 1, append(0, 1)),
+                    |b| {
+                        b.submit(&b.channel(), 2, append(0, 1));
+                        poll(b);
+                    },
+                ],
+            );
+            bench.check_appends(1);
+        },
+        &[Canary::Exchange],
+    );
+}
+
+/// Memory of a pool is with one holder at a time, and is freed once, whoever is the last to let go of the pool.
+#[test]
+fn pool_of_three_threads_gives_each_its_own_memory() {
+    prove(
+        "pool_of_three_threads_gives_each_its_own_memory",
+        PREEMPTIONS,
+        || {
+            let pool = BufferPool::new(8, 1);
+            let use_it = |mark: u8, pool: &BufferPool| {
+                let mut buf = pool.take();
+                buf.fill(mark);
+                loom::thread::yield_now();
+                assert!(buf.iter().all(|&b| b == mark), "somebody else writes here");
+            };
+            let others: Vec<_> = (1..3)
+                .map(|mark| {
+                    let pool = pool.clone();
+                    spawn(move || use_it(mark, &pool))
+                })
+                .collect();
+            use_it(3, &pool);
+            drop(pool);
+            others.into_iter().for_each(|t| t.join().unwrap());
+        },
+        &[Canary::LostPush],
+    );
+}
+
+/// A reset of the zone among writes: what it aborts is aborted, and what follows begins at the start.
+#[test]
+fn reset_among_writers_leaves_volume_and_drive_agreed() {
+    prove(
+        "reset_among_writers_leaves_volume_and_drive_agreed",
+        PREEMPTIONS - 1,
+        || {
+            let bench = Bench::new(WriteMode::PerZone, 1, Answers::Later);
+            together(
+                &bench,
+                [
+                    |b| b.submit(&b.channel(), 1, append(0, 1)),
+                    |b| b.submit(&b.channel(), 2, Request::zone(Op::ZoneReset, Sector(0))),
+                    poll,
+                ],
+            );
+        },
+        &[Canary::Exchange],
+    );
+}
+
+/// A submitter that is gone before its request ends: its channel stays until then, whoever opens others meanwhile.
+#[test]
+fn channel_dropped_early_hears_of_its_request() {
+    prove(
+        "channel_dropped_early_hears_of_its_request",
+        PREEMPTIONS - 1,
+        || {
+            let bench = Bench::new(WriteMode::PerZone, 1, Answers::Later);
+            together(
+                &bench,
+                [
+                    |b| b.submit(&b.deferred_channel(), 1, append(0, 1)),
+                    |b| b.submit(&b.channel(), 2, append(0, 1)),
+                    poll,
+                ],
+            );
+        },
+        &[Canary::Exchange],
+    );
+}
+
+/// Whoever waits for a drive is woken by a command that no poll has seen. Time does not help: the model has none.
+#[test]
+fn sleeper_at_a_drive_is_woken_by_a_command() {
+    prove(
+        "sleeper_at_a_drive_is_woken_by_a_command",
+        PREEMPTIONS,
+        || {
+            let options = EmulatedOptions {
+                size: 1 << 20,
+                zone_size: 1 << 19,
+                complete: CompleteMode::Poll,
+                ..EmulatedOptions::default()
+            };
+            let drive = Arc::new(Emulated::new("null", &options, Null).unwrap());
+            let other = drive.clone();
+            let other = spawn(move || {
+                let command =
+                    Command { op: Op::Flush, fua: false, sectors: 0, sector: Sector(0), data: Data::NONE };
+                let sent = other.submit(Nanos(0), 0, &command, &mut Some(Context::token(7)));
+                assert!(matches!(sent, Submitted::Pending));
+            });
+            let mut token = None;
+            while token.is_none() {
+                drive.wait(Duration::from_secs(1));
+                drive.poll(Nanos(0), 0, 1, &mut |c| token = Some(c.context.into_token()));
+            }
+            assert_eq!(token, Some(7));
+            other.join().unwrap();
+        },
+        &[Canary::Unheard],
+    );
+}

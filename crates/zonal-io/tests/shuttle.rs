@@ -1,0 +1,329 @@
+//! Whole flows of a volume under random schedules: every switch between threads is drawn, half of them evenly, half as
+//! few ones at places that matter (PCT). What is shown by it, and what is not, is in docs/THREADS.md.
+//!
+//! `ZONAL_SCHEDULES` sets how many schedules each flow gets, `ZONAL_SCHEDULE_SEED` where they begin: the same two give the
+//! same schedules. One that fails is printed; `ZONAL_SCHEDULE='...' cargo test -p zonal-io --features shuttle --test shuttle
+//! NAME` plays it again.
+//!
+//! Each flow has a canary: the same flow over a broken stand-in, which has to be found out.
+
+mod threads;
+
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Scheduler};
+use shuttle::thread::spawn;
+use shuttle::{Config, Runner};
+use std::sync::Arc;
+use std::time::Instant;
+use threads::{Answers, Bench, append, number, start};
+use zonal_core::{DeviceError, Nanos, Op, ZoneIndex};
+use zonal_io::device::Device;
+use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Null};
+use zonal_io::fault::{Effect, Fault, Ops, Plan, Rule};
+use zonal_io::sync::AtomicBool;
+use zonal_io::sync::Ordering;
+use zonal_io::sync::model::{Canary, pause};
+use zonal_io::volume::{Channel, Request, WriteMode, drive};
+
+/// Schedules of each flow unless `ZONAL_SCHEDULES` says otherwise.
+const SCHEDULES: usize = 8000;
+
+/// Most changes of mind of a schedule that makes few.
+const PCT_DEPTH: usize = 4;
+
+fn run(scheduler: impl Scheduler + 'static, flow: fn()) -> usize {
+    let mut config = Config::new();
+    config.stack_size = 1 << 18;
+    config.silence_warnings = true;
+    Runner::new(scheduler, config).run(flow)
+}
+
+/// Plays a flow under the schedules of this seed; returns how many there were.
+fn explore(flow: fn()) -> usize {
+    let schedules = number("ZONAL_SCHEDULES").map_or(SCHEDULES, |n| n as usize).div_ceil(2);
+    let seed = number("ZONAL_SCHEDULE_SEED").unwrap_or(0);
+    run(RandomScheduler::new_from_seed(seed, schedules), flow)
+        + run(PctScheduler::new_from_seed(seed, PCT_DEPTH, schedules), flow)
+}
+
+/// Shows that a flow holds, and that it would not if one of the `canaries` were true.
+fn try_out(test: &str, flow: fn(), canaries: &[Canary]) {
+    if let Ok(schedule) = std::env::var("ZONAL_SCHEDULE") {
+        run(ReplayScheduler::new_from_encoded(&schedule), flow);
+        return;
+    }
+    if threads::is_canary(canaries, || _ = explore(flow)) {
+        return;
+    }
+    let begin = Instant::now();
+    let schedules = explore(flow);
+    println!("{test}: {schedules} schedules, {:.1?}", begin.elapsed());
+    canaries.iter().for_each(|&canary| threads::find(test, canary));
+}
+
+/// Lets all threads run on a bench, then lets it finish.
+fn together<const N: usize>(bench: &Arc<Bench>, threads: [fn(&Bench, u64); N]) {
+    let threads: Vec<_> = (0..N)
+        .map(|n| {
+            let (bench, thread) = (bench.clone(), threads[n]);
+            spawn(move || thread(&bench, 100 * n as u64))
+        })
+        .collect();
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    bench.finish();
+}
+
+fn chance(of: f64) -> bool {
+    thread_rng().gen_bool(of)
+}
+
+fn any_mode() -> WriteMode {
+    WriteMode::ALL[thread_rng().gen_range(1..WriteMode::ALL.len())]
+}
+
+/// A channel of either kind.
+fn any_channel(bench: &Bench) -> Channel {
+    if chance(0.5) { bench.channel() } else { bench.deferred_channel() }
+}
+
+/// Appends to two zones, with polls in between.
+fn write(bench: &Bench, first: u64) {
+    let channel = any_channel(bench);
+    for n in 0..4 {
+        bench.submit(&channel, first + n, append(thread_rng().gen_range(0..2), 1));
+        if chance(0.3) {
+            bench.volume.poll(Nanos(0));
+        }
+    }
+}
+
+/// That a thread's appends to a zone lie in the order in which it submitted them.
+fn check_order(bench: &Bench) {
+    let mut last = std::collections::BTreeMap::new();
+    for (token, at) in bench.appended() {
+        let zone = at / threads::drive::ZONE;
+        let before = last.insert((token / 100, zone), at);
+        assert!(before.is_none_or(|b| b < at), "request {token} of zone {zone} has overtaken the one before");
+    }
+}
+
+#[test]
+fn writers_on_two_zones_keep_each_zones_order() {
+    try_out(
+        "writers_on_two_zones_keep_each_zones_order",
+        || {
+            let answers = if chance(0.5) { Answers::AtOnce } else { Answers::Later };
+            let modes = [WriteMode::PerZone, WriteMode::Qd1, WriteMode::ZoneLock, WriteMode::Pipelined];
+            let mode = modes[thread_rng().gen_range(0..modes.len())];
+            let bench = Bench::new(mode, 2, answers);
+            together(&bench, [write, write, write]);
+            assert_eq!(bench.pointers().iter().sum::<u64>(), 12);
+            bench.check_appends(1);
+            check_order(&bench);
+        },
+        &[Canary::Exchange],
+    );
+}
+
+/// Appends to one zone, more than a turn of it.
+fn fill(bench: &Bench, first: u64) {
+    let channel = bench.channel();
+    for n in 0..4 {
+        bench.submit(&channel, first + n, append(0, 1));
+        if chance(0.3) {
+            bench.volume.poll(Nanos(0));
+        }
+    }
+}
+
+/// Somebody looks at a zone whose queue is empty while a chain of it is on its way, and then the chain's turn is over: what
+/// comes back is still before what arrives meanwhile.
+#[test]
+fn chain_cut_by_its_turn_after_a_look_keeps_its_place() {
+    try_out(
+        "chain_cut_by_its_turn_after_a_look_keeps_its_place",
+        || {
+            let bench = Bench::new(WriteMode::PerZone, 1, Answers::AtOnce);
+            together(&bench, [fill, fill, fill]);
+            bench.check_appends(1);
+            check_order(&bench);
+        },
+        &[Canary::Exchange],
+    );
+}
+
+/// Positional writes at what the pointer was when the thread looked: some lose the race and are refused.
+fn write_at_pointer(bench: &Bench, first: u64) {
+    let channel = bench.channel();
+    for n in 0..4 {
+        let at = bench.volume.write_pointer(ZoneIndex(0)).expect("a sequential zone");
+        if at.0 + 1 < threads::drive::ZONE {
+            bench.submit(&channel, first + n, Request::write(at, 1, threads::bytes()));
+        }
+        if chance(0.3) {
+            bench.volume.poll(Nanos(0));
+        }
+    }
+}
+
+fn reset(bench: &Bench, first: u64) {
+    let channel = any_channel(bench);
+    for n in 0..2 {
+        let request = match thread_rng().gen_range(0..4) {
+            0 => Request::reset_all(),
+            1 => Request::zone(Op::ZoneFinish, start(1)),
+            _ => Request::zone(Op::ZoneReset, start(thread_rng().gen_range(0..2))),
+        };
+        bench.submit(&channel, first + n, request);
+        if chance(0.5) {
+            bench.volume.poll(Nanos(0));
+        }
+    }
+}
+
+#[test]
+fn resets_among_writers_leave_volume_and_drive_agreed() {
+    try_out(
+        "resets_among_writers_leave_volume_and_drive_agreed",
+        || {
+            let answers = if chance(0.5) { Answers::AtOnce } else { Answers::Later };
+            let bench = Bench::new(WriteMode::PerZone, 2, answers);
+            together(&bench, [write, write_at_pointer, reset]);
+        },
+        &[Canary::Exchange],
+    );
+}
+
+fn switch(bench: &Bench, _: u64) {
+    for _ in 0..2 {
+        bench.volume.switch_mode(Nanos(0), any_mode()).unwrap();
+        if chance(0.5) {
+            bench.volume.poll(Nanos(0));
+        }
+    }
+}
+
+#[test]
+fn switches_of_the_mode_among_writers_lose_nothing() {
+    try_out(
+        "switches_of_the_mode_among_writers_lose_nothing",
+        || {
+            let answers = if chance(0.5) { Answers::AtOnce } else { Answers::Later };
+            let bench = Bench::switching(2, answers);
+            together(&bench, [write, write, switch]);
+            assert_eq!(bench.pointers().iter().sum::<u64>(), 8);
+            bench.check_appends(1);
+        },
+        &[Canary::Exchange, Canary::LostPush],
+    );
+}
+
+fn reset_and_switch(bench: &Bench, first: u64) {
+    reset(bench, first);
+    switch(bench, first);
+}
+
+#[test]
+fn everything_at_once_ends_once() {
+    try_out(
+        "everything_at_once_ends_once",
+        || {
+            let answers = if chance(0.5) { Answers::AtOnce } else { Answers::Later };
+            let bench = Bench::switching(2, answers);
+            together(&bench, [write, write_at_pointer, reset_and_switch]);
+        },
+        &[Canary::Exchange],
+    );
+}
+
+/// Each request on a channel of its own, which is gone before the request ends.
+fn walk_away(bench: &Bench, first: u64) {
+    for n in 0..3 {
+        bench.submit(&any_channel(bench), first + n, append(0, 1));
+    }
+}
+
+#[test]
+fn submitters_that_walk_away_leave_requests_that_end() {
+    try_out(
+        "submitters_that_walk_away_leave_requests_that_end",
+        || {
+            let bench = Bench::new(WriteMode::PerZone, 2, Answers::Later);
+            together(&bench, [walk_away, walk_away, write]);
+            bench.check_appends(1);
+        },
+        &[Canary::Exchange],
+    );
+}
+
+/// A clock that stands, and lets others go on.
+fn clock() -> Nanos {
+    pause();
+    Nanos(0)
+}
+
+#[test]
+fn driver_completes_what_others_submit() {
+    try_out(
+        "driver_completes_what_others_submit",
+        || {
+            let bench = Bench::over(emulated(2), WriteMode::PerZone);
+            let stop = Arc::new(AtomicBool::new(false));
+            let (driven, stopped) = (bench.clone(), stop.clone());
+            let driver = spawn(move || drive(&driven.volume, &stopped, clock));
+            let writers: Vec<_> = (0..2)
+                .map(|n| {
+                    let bench = bench.clone();
+                    spawn(move || {
+                        let channel = any_channel(&bench);
+                        (0..3).for_each(|i| bench.submit(&channel, 100 * n + i, append(0, 1)));
+                    })
+                })
+                .collect();
+            writers.into_iter().for_each(|t| t.join().unwrap());
+            while bench.ends.left() > 0 {
+                pause();
+            }
+            stop.store(true, Ordering::Release);
+            driver.join().unwrap();
+            bench.finish();
+            assert_eq!(bench.volume.statistics().resyncs, 0, "the drive was written out of order");
+        },
+        &[Canary::Exchange],
+    );
+}
+
+/// The emulated drive, with room for so many commands.
+fn emulated(depth: u32) -> Arc<dyn Device> {
+    let options = EmulatedOptions {
+        size: 2 * threads::drive::ZONE * 512,
+        zone_size: threads::drive::ZONE * 512,
+        blocksize: 512,
+        zone_append_max_sectors: 8,
+        complete: CompleteMode::Poll,
+        hw_queue_depth: depth,
+        preserves_write_order: true,
+        ..EmulatedOptions::default()
+    };
+    Arc::new(Emulated::new("null", &options, Null).unwrap())
+}
+
+#[test]
+fn writes_that_fail_leave_volume_and_drive_agreed() {
+    try_out(
+        "writes_that_fail_leave_volume_and_drive_agreed",
+        || {
+            let every = thread_rng().gen_range(2..5);
+            let fault = Fault::new(emulated(4), Plan::default());
+            let error = if chance(0.5) {
+                Effect::Refuse(DeviceError::Medium)
+            } else {
+                Effect::Fail(DeviceError::Medium)
+            };
+            fault.inject(Rule::new(error).on(Ops::WRITES).every(every));
+            let bench = Bench::over(Arc::new(fault), any_mode());
+            together(&bench, [write, write, reset]);
+        },
+        &[Canary::Exchange],
+    );
+}

@@ -1,0 +1,180 @@
+//! A drive that knows what a write path owes it, and stops a model that does not keep to it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+use zonal_core::{
+    Geometry, Nanos, Op, Personality, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType,
+};
+use zonal_io::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Submitted};
+use zonal_io::sync::Mutex;
+use zonal_io::volume::WriteMode;
+
+/// Sectors of a zone.
+pub const ZONE: u64 = 64;
+
+/// When a drive answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answers {
+    /// From `submit`.
+    AtOnce,
+    /// From `poll`.
+    Later,
+}
+
+struct Zone {
+    pointer: u64,
+    writes: u32,
+}
+
+struct State {
+    zones: Vec<Zone>,
+    finished: VecDeque<(Op, ZoneIndex, Context, CommandResult)>,
+    /// Most writes at a time of all zones and of one.
+    writes_max: (u32, u32),
+}
+
+/// See the module.
+pub struct Drive {
+    info: DeviceInfo,
+    answers: Answers,
+    state: Mutex<State>,
+}
+
+impl Drive {
+    /// With so many empty zones, for a volume in this mode; [`WriteMode::Pipelined`]: or in any other.
+    pub fn new(mode: WriteMode, zones: u32, answers: Answers) -> Drive {
+        let sectors = Sectors(u64::from(zones) * ZONE);
+        let info = DeviceInfo {
+            name: "model".into(),
+            geometry: Geometry::new(sectors, Sectors(ZONE), Sectors(0), 0).unwrap(),
+            block_sectors: 1,
+            open_max: 0,
+            active_max: 0,
+            command_sectors_max: 8,
+            append_sectors_max: 8,
+            write_zeroes_sectors_max: 0,
+            volatile_cache: false,
+            fua: false,
+            rotational: false,
+            keeps_order: true,
+            personality: Personality::Zns,
+            queues: 1,
+        };
+        let zones = (0..zones).map(|_| Zone { pointer: 0, writes: 0 }).collect();
+        let writes_max = match mode {
+            WriteMode::Pipelined => (u32::MAX, u32::MAX),
+            WriteMode::Qd1 => (1, 1),
+            _ => (u32::MAX, 1),
+        };
+        let state = State { zones, finished: VecDeque::new(), writes_max };
+        Drive { info, answers, state: Mutex::new(state) }
+    }
+}
+
+impl State {
+    fn execute(&mut self, info: &DeviceInfo, command: &Command) -> CommandResult {
+        let zone = info.geometry.zone_of(command.sector);
+        match command.op {
+            Op::Write => self.write(info, zone, command),
+            Op::Append => return Ok(Output::Appended(self.append(info, zone, command))),
+            Op::ZoneReset => self.reset(zone.0 as usize),
+            Op::ZoneFinish => self.finish(zone.0 as usize),
+            Op::ResetAll => (0..self.zones.len()).for_each(|z| self.reset(z)),
+            Op::Report => return Ok(Output::Zones(self.report(info, zone, command.sectors))),
+            Op::Read | Op::Flush => {}
+            op => panic!("no model sends {op:?}"),
+        }
+        Ok(Output::Done)
+    }
+
+    fn write(&mut self, info: &DeviceInfo, zone: ZoneIndex, command: &Command) {
+        let writes: u32 = self.zones.iter().map(|z| z.writes).sum();
+        assert!(writes < self.writes_max.0, "a second write at the device");
+        let state = &mut self.zones[zone.0 as usize];
+        assert_eq!(
+            u64::from(info.geometry.offset_of(command.sector)),
+            state.pointer,
+            "a write of {zone} out of order"
+        );
+        assert!(state.writes < self.writes_max.1, "a second write of {zone}");
+        state.pointer += u64::from(command.sectors);
+    }
+
+    fn append(&mut self, info: &DeviceInfo, zone: ZoneIndex, command: &Command) -> Sector {
+        let state = &mut self.zones[zone.0 as usize];
+        let at = info.geometry.start_of(zone) + Sectors(state.pointer);
+        state.pointer += u64::from(command.sectors);
+        at
+    }
+
+    fn reset(&mut self, zone: usize) {
+        assert_eq!(self.zones[zone].writes, 0, "a reset of zone {zone} with writes at the device");
+        self.zones[zone].pointer = 0;
+    }
+
+    fn finish(&mut self, zone: usize) {
+        assert_eq!(self.zones[zone].writes, 0, "a finish of zone {zone} with writes at the device");
+        self.zones[zone].pointer = ZONE;
+    }
+
+    fn report(&self, info: &DeviceInfo, first: ZoneIndex, zones: u32) -> Box<[ZoneDescriptor]> {
+        let from = first.0 as usize;
+        let some = self.zones.iter().enumerate().skip(from).take(zones as usize);
+        some.map(|(n, zone)| describe(info, ZoneIndex(n as u32), zone.pointer)).collect()
+    }
+}
+
+fn describe(info: &DeviceInfo, zone: ZoneIndex, pointer: u64) -> ZoneDescriptor {
+    let start = info.geometry.start_of(zone);
+    let condition = match pointer {
+        0 => ZoneCondition::Empty,
+        ZONE => ZoneCondition::Full,
+        _ => ZoneCondition::Closed,
+    };
+    ZoneDescriptor {
+        zone,
+        start,
+        size: Sectors(ZONE),
+        capacity: Sectors(ZONE),
+        zone_type: ZoneType::SequentialWriteRequired,
+        condition,
+        write_pointer: (pointer < ZONE).then(|| start + Sectors(pointer)),
+    }
+}
+
+impl Device for Drive {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(&self, _: Nanos, _: usize, command: &Command, context: &mut Option<Context>) -> Submitted {
+        let mut state = self.state.lock();
+        let result = state.execute(&self.info, command);
+        if self.answers == Answers::AtOnce || command.op == Op::Report {
+            return Submitted::Done(result);
+        }
+        let zone = self.info.geometry.zone_of(command.sector);
+        if matches!(command.op, Op::Write | Op::Append) {
+            state.zones[zone.0 as usize].writes += 1;
+        }
+        let context = context.take().expect("a command has its context");
+        state.finished.push_back((command.op, zone, context, result));
+        Submitted::Pending
+    }
+
+    fn poll(&self, now: Nanos, _: usize, budget: usize, done: &mut dyn FnMut(Completed)) -> Option<Nanos> {
+        let mut state = self.state.lock();
+        for _ in 0..budget {
+            let Some((op, zone, context, result)) = state.finished.pop_front() else { break };
+            if matches!(op, Op::Write | Op::Append) {
+                state.zones[zone.0 as usize].writes -= 1;
+            }
+            done(Completed { context, result });
+        }
+        (!state.finished.is_empty()).then_some(now)
+    }
+
+    fn wait(&self, _: Duration) {
+        zonal_io::sync::model::pause();
+    }
+}

@@ -1,0 +1,198 @@
+//! What the models of threads share: a drive that watches what reaches it, and a tally of what ended.
+
+pub mod drive;
+
+pub use drive::{Answers, Drive};
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
+use zonal_core::{Nanos, Sector, ZoneIndex};
+use zonal_io::buffer::IoBuf;
+use zonal_io::device::{Device, Output};
+use zonal_io::sync::model::{Canary, pause, with_canary};
+use zonal_io::volume::{Channel, Completion, Request, Volume, VolumeOptions, WriteMode, report};
+
+/// Set for a process that runs one model with one thing broken: its name.
+const CANARY: &str = "ZONAL_CANARY";
+
+/// Whether this process is there to find one of the `canaries`; if so, runs `model` with it.
+pub fn is_canary(canaries: &[Canary], model: impl FnOnce()) -> bool {
+    let Ok(name) = std::env::var(CANARY) else { return false };
+    let canary = canaries.iter().find(|c| format!("{c:?}") == name).expect("a canary of this model");
+    with_canary(*canary, model);
+    true
+}
+
+/// Runs `test` again with a canary, which it has to find, in a process of its own: a schedule that is stopped in the middle
+/// takes its process along.
+pub fn find(test: &str, canary: Canary) {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(CANARY, format!("{canary:?}"))
+        .env("RUST_BACKTRACE", "0")
+        .output()
+        .unwrap();
+    assert!(!child.status.success(), "{test}: nobody saw that {canary:?} is broken");
+    let said = String::from_utf8_lossy(&child.stderr);
+    let mut lines = said.lines().skip_while(|l| !l.contains("panicked at"));
+    let what = lines.nth(1).expect("a model that finds something says what");
+    println!("{test}: {canary:?} found: {what}");
+}
+
+/// A number from the environment.
+pub fn number(name: &str) -> Option<u64> {
+    let value = std::env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value}")))
+}
+
+/// Polls after which a volume that still has something to do has more than it was given.
+const POLLS_MAX: usize = 1000;
+
+/// Bytes for any request of a model. No drive of theirs looks at them.
+static BYTES: [u64; 512] = [0; 512];
+
+/// A buffer that costs a model nothing.
+pub fn bytes() -> IoBuf {
+    let ptr = NonNull::from(&BYTES).cast();
+    // SAFETY: valid for ever; nobody writes to it, as no model reads and its drives do not look at what they get.
+    unsafe { IoBuf::from_raw(ptr, size_of_val(&BYTES) as u32) }
+}
+
+/// An append of `sectors` to `zone`.
+pub fn append(zone: u32, sectors: u32) -> Request {
+    Request::append(start(zone), sectors, bytes())
+}
+
+/// The first sector of `zone`.
+pub fn start(zone: u32) -> Sector {
+    Sector(u64::from(zone) * drive::ZONE)
+}
+
+/// Requests and what became of them, of all threads of a model. Not part of it: what it says follows from what is.
+#[derive(Clone, Default)]
+pub struct Ends(Arc<Mutex<BTreeMap<u64, Option<Ended>>>>);
+
+type Ended = Result<Output, zonal_core::RequestError>;
+
+impl Ends {
+    /// A request with this number is about to be submitted.
+    pub fn expect(&self, token: u64) {
+        assert!(self.0.lock().unwrap().insert(token, None).is_none(), "a number used twice");
+    }
+
+    fn note(&self, c: Completion) {
+        let mut ends = self.0.lock().unwrap();
+        let end = ends.get_mut(&c.token).expect("only what was submitted ends");
+        assert!(end.is_none(), "request {} ended twice", c.token);
+        *end = Some(c.result);
+    }
+
+    /// How many have not ended.
+    pub fn left(&self) -> usize {
+        self.0.lock().unwrap().values().filter(|e| e.is_none()).count()
+    }
+
+    /// How each has ended.
+    pub fn all(&self) -> Vec<(u64, Ended)> {
+        let ends = self.0.lock().unwrap();
+        ends.iter().map(|(&token, end)| (token, end.clone().expect("every request has ended"))).collect()
+    }
+}
+
+/// A volume over a drive, and what ended on it.
+pub struct Bench {
+    /// The volume.
+    pub volume: Volume,
+    /// What ended.
+    pub ends: Ends,
+}
+
+impl Bench {
+    /// Over a drive with so many sequential zones.
+    pub fn new(mode: WriteMode, zones: u32, answers: Answers) -> Arc<Bench> {
+        Bench::over(Arc::new(Drive::new(mode, zones, answers)), mode)
+    }
+
+    /// Over a drive that takes what any mode sends, for a volume that is switched.
+    pub fn switching(zones: u32, answers: Answers) -> Arc<Bench> {
+        Bench::over(Arc::new(Drive::new(WriteMode::Pipelined, zones, answers)), WriteMode::PerZone)
+    }
+
+    /// Over any drive.
+    pub fn over(device: Arc<dyn Device>, mode: WriteMode) -> Arc<Bench> {
+        let options = VolumeOptions { mode: Some(mode), merge: false, ..VolumeOptions::default() };
+        let volume = Volume::open(device, options).unwrap();
+        Arc::new(Bench { volume, ends: Ends::default() })
+    }
+
+    /// A channel that notes its ends.
+    pub fn channel(&self) -> Channel {
+        let ends = self.ends.clone();
+        self.volume.channel(move |c| ends.note(c))
+    }
+
+    /// The same, for polls only.
+    pub fn deferred_channel(&self) -> Channel {
+        let ends = self.ends.clone();
+        self.volume.deferred_channel(move |c| ends.note(c))
+    }
+
+    /// Submits a request with this number.
+    pub fn submit(&self, channel: &Channel, token: u64, request: Request) {
+        self.ends.expect(token);
+        self.volume.submit(Nanos(0), channel, request.token(token));
+    }
+
+    /// Polls until every request has ended. Nobody else may be at it, so a poll that brings nothing, though nothing is at
+    /// the device, means that something is stuck.
+    pub fn finish(&self) {
+        let mut now = Nanos(0);
+        for _ in 0..POLLS_MAX {
+            let Some(due) = self.volume.poll(now) else { break };
+            now = now.max(due);
+            pause();
+        }
+        assert_eq!(self.ends.left(), 0, "stuck: {:?}", self.volume.plugs());
+        self.check();
+    }
+
+    /// That nothing is left anywhere, and that volume and drive agree about every zone.
+    pub fn check(&self) {
+        for plug in self.volume.plugs() {
+            assert_eq!((plug.flags, plug.pending), (0, 0), "{plug}");
+        }
+        for (zone, pointer) in self.pointers().into_iter().enumerate() {
+            let ours = self.volume.write_pointer(ZoneIndex(zone as u32)).expect("a sequential zone");
+            assert_eq!(ours.0 - start(zone as u32).0, pointer, "pointer of zone {zone}");
+        }
+    }
+
+    /// Where the drive says that each zone stands. Only once nothing is at it.
+    pub fn pointers(&self) -> Vec<u64> {
+        let zones = report(&**self.volume.device(), Sector(0), u32::MAX).expect("an idle drive answers");
+        zones.iter().map(|z| z.write_pointer.map_or(drive::ZONE, |p| p.0 - z.start.0)).collect()
+    }
+
+    /// Successful appends: their numbers, ascending, and where they went.
+    pub fn appended(&self) -> Vec<(u64, u64)> {
+        let ends = self.ends.all();
+        ends.iter().filter_map(|(token, end)| appended(end).map(|at| (*token, at))).collect()
+    }
+
+    /// That successful appends lie side by side.
+    pub fn check_appends(&self, sectors: u64) {
+        let mut at: Vec<u64> = self.appended().into_iter().map(|(_, at)| at).collect();
+        at.sort_unstable();
+        let gaps = at.windows(2).filter(|w| w[1] - w[0] != sectors && w[1] % drive::ZONE != 0).count();
+        assert_eq!(gaps, 0, "{at:?}");
+    }
+}
+
+fn appended(end: &Ended) -> Option<u64> {
+    match end {
+        Ok(Output::Appended(sector)) => Some(sector.0),
+        _ => None,
+    }
+}
