@@ -533,3 +533,29 @@ fn s3_forced_upon_a_device_that_takes_one_write_at_a_time_everything_succeeds_in
     let statistics = volume.statistics();
     assert!(statistics.resyncs > 0 && statistics.failed == 0, "{statistics:?}");
 }
+
+/// Those in front of the loss go out again, one of them twice: they take nobody's place.
+#[test]
+fn u40_write_behind_a_loss_learns_of_it_though_others_are_sent_again_before() {
+    for tries in 1..=3 {
+        let rig = pipelined(3);
+        let writes = fill(&rig, 5);
+        rig.step(ATTENTION);
+        rig.step(ATTENTION);
+        rig.step(MEDIUM);
+        for _ in 1..tries {
+            assert_eq!(rig.step(Answer::Obey).op, Op::Report);
+            assert_eq!(out(&rig), [0, 4]);
+            rig.step(ATTENTION);
+            rig.step(ATTENTION);
+        }
+        rig.settle();
+        let behind = [lost(1, 8, 12), lost(1, 8, 16)];
+        let expected = [DONE, DONE, failed(DeviceError::Medium), behind[0].clone(), behind[1].clone()];
+        assert_eq!(rig.ends([0, 1, 2, 3, 4].map(|n| writes[n])), expected, "{tries}");
+        // From here on it is its own fault.
+        let (next, wrong) = (rig.write(1, 8, 4), rig.write(1, 16, 4));
+        rig.settle();
+        assert_eq!(rig.ends([next, wrong]), [DONE, misplaced(1, 12, 16)], "{tries}");
+    }
+}

@@ -65,7 +65,7 @@ pub struct Queue<T> {
     pub(super) keeps: bool,
     /// While held: how many of the first requests came before that and go first.
     pub(super) ahead: usize,
-    /// The last resynchronisation found a loss here; tells a dependent write from a misplaced one.
+    /// The first place that a write has lost and nobody has taken since; tells a dependent write from a misplaced one.
     pub(super) lost_at: Option<u32>,
     /// What recovery from failed writes keeps.
     repair: Option<Box<Repair<T>>>,
@@ -233,6 +233,16 @@ impl<T> Queue<T> {
         !is_closed && self.items.front().is_some_and(is_append)
     }
 
+    /// Where the first write was lost that those who wait may count on.
+    pub fn lost_at(&self) -> Option<u32> {
+        self.lost_at
+    }
+
+    /// The zone has lost what belongs at `place`, where those who wait counted on it.
+    pub(super) fn lose(&mut self, place: u32) {
+        self.lost_at = Some(self.lost_at.map_or(place, |lost_at| lost_at.min(place)));
+    }
+
     /// Nobody is left who was behind a write that was lost: who comes now is not.
     pub fn forget_loss(&mut self) {
         self.lost_at = None;
@@ -346,11 +356,12 @@ impl<T> Queue<T> {
             Err(_) if word.is_unsure() => (word, Next::Nothing),
             Err(error) => (word, Next::Fail(self.explain(error))),
             Ok(at) => {
-                if kind != WriteKind::Append {
-                    // Positional writes go on where the zone stands: from here on a misplaced one errs by itself.
+                let (sectors, parts) = self.merge(at, sectors, rules);
+                // A positional write takes the lost one's place: from here on a misplaced one errs by itself. What is sent
+                // again in front of the loss takes nobody's, and an append counts on none.
+                if kind != WriteKind::Append && self.lost_at.is_some_and(|lost_at| at + sectors > lost_at) {
                     self.lost_at = None;
                 }
-                let (sectors, parts) = self.merge(at, sectors, rules);
                 (word.issued_as(kind, sectors, rules), Next::Issue { at, sectors, parts })
             }
         }

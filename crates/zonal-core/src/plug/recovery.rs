@@ -186,7 +186,7 @@ impl<T> Failed<T> {
         ErrorClass::of(self.error)
     }
 
-    fn end(&self) -> u32 {
+    pub(super) fn end(&self) -> u32 {
         self.at + self.sectors
     }
 }
@@ -216,6 +216,27 @@ pub struct Verdict {
     pub covered: u32,
     /// Rounds that it has failed in by itself, this one included.
     pub rounds: u8,
+}
+
+impl Verdict {
+    /// Whether the write is not to be sent again, nor looked for.
+    pub fn is_lost(&self) -> bool {
+        !matches!(self.decision, Decision::Redrive | Decision::Verify)
+    }
+}
+
+/// Where the first write that is lost leaves a hole: where the zone, which stands at `pointer`, will stand when those before
+/// it were sent again. A lost write that the pointer has passed leaves none.
+pub fn hole<T>(failed: &[Failed<T>], verdicts: &[Verdict], pointer: u32) -> Option<u32> {
+    let mut next = pointer;
+    for (f, verdict) in failed.iter().zip(verdicts) {
+        if !verdict.is_lost() {
+            next = next.max(f.end());
+        } else if f.end() > pointer {
+            return Some(next);
+        }
+    }
+    None
 }
 
 /// Decides about the failed writes of one zone, which are in the order of [`Failed::at`].

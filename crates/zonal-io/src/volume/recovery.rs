@@ -200,9 +200,10 @@ impl Volume {
     ) -> Word {
         let queue = shard.queue(zone);
         let (word, decided) = queue.resynced(word, resync, &self.rules(zone));
-        if decided.iter().any(|(_, v)| !matches!(v.decision, Decision::Redrive | Decision::Verify)) {
+        if decided.iter().any(|(_, v)| v.is_lost()) {
             self.record_loss(zone, queue);
         }
+        let lost_at = queue.lost_at().unwrap_or(resync.pointer);
         let (mut again, mut starves) = (Vec::new(), None);
         for (mut write, verdict) in decided {
             write.rounds = verdict.rounds;
@@ -220,7 +221,7 @@ impl Volume {
                     queue.read_back(Failed { at: verdict.at, sectors: verdict.covered, ..write });
                 }
                 _ => {
-                    let error = self.verdict_error(zone, &write, &verdict, resync);
+                    let error = self.verdict_error(zone, &write, &verdict, resync, lost_at);
                     self.end_with(write.token, Err(error), turn);
                 }
             }
@@ -260,13 +261,14 @@ impl Volume {
         write: &FailedWrite,
         verdict: &Verdict,
         resync: Resync,
+        lost_at: u32,
     ) -> RequestError {
         let &Failed { at: offset, error, .. } = write;
         match verdict.decision {
             Decision::Torn => {
                 RequestError::TornAppend { zone, offset: verdict.at, sectors: verdict.covered, error }
             }
-            Decision::Lost => RequestError::PredecessorLost { zone, lost_at: resync.pointer, offset },
+            Decision::Lost => RequestError::PredecessorLost { zone, lost_at, offset },
             Decision::Refuse => match resync.class {
                 Class::ReadOnly => RequestError::ZoneReadOnly { zone },
                 Class::Offline => RequestError::ZoneOffline { zone },

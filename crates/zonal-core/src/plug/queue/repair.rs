@@ -5,7 +5,7 @@
 //! resource waits until one may be free. All of that is apart from the queue, which most zones never need it for.
 
 use super::super::flight;
-use super::super::recovery::{Decision, Failed, Ground, Verdict, plan};
+use super::super::recovery::{Decision, Failed, Ground, Verdict, hole, plan};
 use super::{Kind, Next, Queue, Resync};
 use crate::error::DeviceError;
 use crate::plug::word::{Rules, Word};
@@ -18,8 +18,8 @@ pub(super) struct Repair<T> {
     failed: Vec<Failed<T>>,
     /// Decided to be read back, in the order of their places.
     covered: VecDeque<Failed<T>>,
-    /// One of them is being read back.
-    reading: bool,
+    /// One of them, which ends here, is being read back.
+    reading: Option<u32>,
     /// A command that timed out may still be executed.
     unsettled: bool,
     /// The device is being asked to see to it that it is not.
@@ -33,7 +33,7 @@ impl<T> Default for Repair<T> {
         Repair {
             failed: Vec::new(),
             covered: VecDeque::new(),
-            reading: false,
+            reading: None,
             unsettled: false,
             settling: false,
             starved: None,
@@ -44,7 +44,9 @@ impl<T> Default for Repair<T> {
 impl<T> Repair<T> {
     fn is_over(&self) -> bool {
         let Repair { failed, covered, reading, unsettled, settling, starved } = self;
-        failed.is_empty() && covered.is_empty() && !(*reading || *unsettled || *settling || starved.is_some())
+        failed.is_empty()
+            && covered.is_empty()
+            && !(reading.is_some() || *unsettled || *settling || starved.is_some())
     }
 }
 
@@ -62,7 +64,9 @@ impl<T> Queue<T> {
 
     /// Number of requests that failed and are not decided, or are to be read back.
     pub fn in_repair(&self) -> usize {
-        self.repair.as_ref().map_or(0, |r| r.failed.len() + r.covered.len() + usize::from(r.reading))
+        self.repair
+            .as_ref()
+            .map_or(0, |r| r.failed.len() + r.covered.len() + usize::from(r.reading.is_some()))
     }
 
     /// Whether anything is kept of a failure.
@@ -73,9 +77,9 @@ impl<T> Queue<T> {
 
     /// Whether recovery keeps writes from going out.
     pub(super) fn is_blocked(&self) -> bool {
-        self.repair
-            .as_ref()
-            .is_some_and(|r| r.unsettled || r.reading || !r.covered.is_empty() || r.starved.is_some())
+        self.repair.as_ref().is_some_and(|r| {
+            r.unsettled || r.reading.is_some() || !r.covered.is_empty() || r.starved.is_some()
+        })
     }
 
     /// The step that recovery wants before any other, if it wants one.
@@ -94,11 +98,11 @@ impl<T> Queue<T> {
                 _ => Some(Next::Nothing),
             };
         }
-        if repair.reading {
+        if repair.reading.is_some() {
             return Some(Next::Nothing);
         }
-        if !repair.covered.is_empty() {
-            repair.reading = true;
+        if let Some(covered) = repair.covered.front() {
+            repair.reading = Some(covered.end());
             return Some(Next::ReadBack);
         }
         let starves =
@@ -193,9 +197,14 @@ impl<T> Queue<T> {
             // They would be aborted anyway.
             verdicts.iter_mut().for_each(|v| v.decision = Decision::Fail);
         }
-        let is_lost = |v: &Verdict| !matches!(v.decision, Decision::Redrive | Decision::Verify);
-        let lost = verdicts.is_empty() || verdicts.iter().any(is_lost);
-        self.lost_at = lost.then_some(pointer);
+        match hole(&failed, &verdicts, pointer) {
+            Some(place) => self.lose(place),
+            // An earlier loss stands: those behind it wait behind what is sent again.
+            None if verdicts.is_empty() || verdicts.iter().any(|v| v.is_lost()) => {
+                self.lost_at.get_or_insert(pointer);
+            }
+            None => {}
+        }
         (word.at(class, pointer).recovered(), failed.into_iter().zip(verdicts).collect())
     }
 
@@ -219,12 +228,12 @@ impl<T> Queue<T> {
     pub fn was_read_back(&mut self, word: Word, lost: bool) {
         let call = || format!("was-read-back {}", if lost { "lost" } else { "found" });
         let read = |queue: &mut Queue<T>| {
-            queue.mend(|r| {
-                assert!(r.reading, "nobody reads back");
-                r.reading = false;
-            });
-            if lost {
-                queue.lost_at = Some(word.pointer());
+            let end = queue.mend(|r| r.reading.take()).expect("nobody reads back");
+            match word.pointer() {
+                pointer if lost && end > pointer => queue.lose(pointer),
+                // Its place is taken, and nobody behind it is misplaced.
+                pointer if lost => drop(queue.lost_at.get_or_insert(pointer)),
+                _ => {}
             }
         };
         self.noted(word, call, read, |()| String::new());
@@ -247,7 +256,7 @@ impl<T> Queue<T> {
     /// Takes the write at the head, which has been tried often enough: those behind it depend on it.
     pub fn give_up(&mut self, word: Word) -> T {
         let give_up = |queue: &mut Queue<T>| {
-            queue.lost_at = Some(word.pointer());
+            queue.lose(word.pointer());
             queue.pop()
         };
         self.noted(word, || "give-up".to_owned(), give_up, |_| String::new())
@@ -264,7 +273,7 @@ impl<T> Queue<T> {
                 "a failed write is decided by the pointer",
             ),
             (
-                !r.reading && !r.settling || quiet,
+                r.reading.is_none() && !r.settling || quiet,
                 "a zone is read back, and settled, when nothing else is there",
             ),
             (!r.settling || r.unsettled && !self.gave_up, "settled is what is not"),

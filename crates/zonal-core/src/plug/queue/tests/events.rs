@@ -1,6 +1,8 @@
 //! Every event in every state of a plug, those that only a bug can bring included.
 
 use super::*;
+use crate::error::DeviceError;
+use crate::plug::recovery::{Addressed, Decision, Failed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const TABLE: &str = include_str!("../../../../tests/data/plug-events.txt");
@@ -154,6 +156,90 @@ fn positional_write_that_goes_out_ends_the_memory_of_a_loss() {
     let (_, next) = queue.next(word, &rules(0));
     assert_eq!(next, Next::Issue { at: 8, sectors: 4, parts: 1 });
     assert_eq!(queue.lost_at, None);
+}
+
+/// The first failed write of four sectors at 8 is sent again, the second of four at 12 is lost, and one waits at 20.
+fn lost_behind_one_that_is_sent_again() -> (Word, Queue<usize>) {
+    let (word, mut queue) = column("recovers 8/1rw+1");
+    queue.pop();
+    let waits = Item { kind: Kind::Write(WriteKind::At(20), 4), mergeable: true, token: 20 };
+    let word = queue.push(word.completed().at(Class::Sequential, 16).recovering(), waits);
+    queue.fail(word, failed(8, DeviceError::Busy));
+    queue.fail(word, failed(12, DeviceError::Medium));
+    resync_and_send_again(word, queue, 8)
+}
+
+fn failed(at: u32, error: DeviceError) -> Failed<usize> {
+    Failed { addressed: Addressed::Positional, at, sectors: 4, error, rounds: 0, token: at as usize }
+}
+
+fn resync_and_send_again(word: Word, mut queue: Queue<usize>, pointer: u32) -> (Word, Queue<usize>) {
+    assert_eq!(queue.next(word, &WIDE), (word, Next::Resync));
+    let (mut word, decided) = queue.resynced(word, Resync { class: Class::Sequential, pointer }, &WIDE);
+    assert_eq!(decided[0].1.decision, Decision::Redrive);
+    let kind = Kind::Write(WriteKind::At(8), 4);
+    word = queue.push_front(word, Item { kind, mergeable: false, token: 8 });
+    let (word, next) = queue.next(word, &WIDE);
+    assert_eq!(next, Next::Issue { at: 8, sectors: 4, parts: 1 });
+    queue.pop();
+    (word, queue)
+}
+
+const WIDE: Rules = Rules { capacity: 64, ..rules(0) };
+
+#[test]
+fn write_sent_again_in_front_of_a_loss_leaves_its_memory() {
+    let (word, mut queue) = lost_behind_one_that_is_sent_again();
+    assert_eq!(queue.lost_at, Some(12));
+    let (_, next) = queue.next(word.completed(), &WIDE);
+    let error = RequestError::PredecessorLost { zone: WIDE.zone, lost_at: 12, offset: 20 };
+    assert_eq!(next, Next::Fail(error));
+}
+
+#[test]
+fn write_sent_again_in_front_of_a_loss_that_fails_anew_leaves_its_memory() {
+    let (word, mut queue) = lost_behind_one_that_is_sent_again();
+    let word = word.completed().recovering();
+    queue.fail(word, failed(8, DeviceError::Busy));
+    let (_, queue) = resync_and_send_again(word, queue, 8);
+    assert_eq!(queue.lost_at, Some(12));
+}
+
+#[test]
+fn loss_in_front_of_another_comes_first() {
+    let (word, mut queue) = lost_behind_one_that_is_sent_again();
+    let word = word.completed().recovering();
+    queue.fail(word, failed(8, DeviceError::Medium));
+    let (word, next) = queue.next(word, &WIDE);
+    assert_eq!(next, Next::Resync);
+    queue.resynced(word, Resync { class: Class::Sequential, pointer: 8 }, &WIDE);
+    assert_eq!(queue.lost_at, Some(8));
+}
+
+#[test]
+fn write_that_reaches_beyond_a_loss_ends_its_memory() {
+    for (sectors, is_over) in [(2, false), (4, false), (5, true)] {
+        let (word, mut queue) = column("lost 8/0w:l+1");
+        queue.pop();
+        queue.lost_at = Some(12);
+        queue.push(word, Item { kind: Kind::Write(WriteKind::At(8), sectors), mergeable: false, token: 0 });
+        let (_, next) = queue.next(word, &WIDE);
+        assert_eq!(next, Next::Issue { at: 8, sectors, parts: 1 });
+        assert_eq!(queue.lost_at.is_none(), is_over, "{sectors}");
+    }
+}
+
+#[test]
+fn loss_that_leaves_no_hole_leaves_the_memory_of_one_that_does() {
+    for (end, lost_at) in [(8, 12), (9, 8)] {
+        let (word, mut queue) = column("lost 8/0w:l+1");
+        queue.lost_at = Some(12);
+        queue.read_back(Failed { sectors: end - 4, ..failed(4, DeviceError::Aborted) });
+        assert_eq!(queue.next(word, &WIDE), (word, Next::ReadBack));
+        queue.take_covered();
+        queue.was_read_back(word, true);
+        assert_eq!(queue.lost_at, Some(lost_at), "{end}");
+    }
 }
 
 #[test]

@@ -224,9 +224,10 @@ impl Naive {
         self.sent.retain(|s| *s != Sent::Report);
         match resync {
             Some(Resync { class, pointer }) => {
+                let before = self.lost;
                 self.stands_at(pointer);
                 self.class = class;
-                self.lost = Some(pointer);
+                self.lost = before.or(Some(pointer));
             }
             None => {
                 self.report_failed = true;
@@ -318,9 +319,6 @@ impl Naive {
     /// Sends a write that waited, with those behind it that may share its command.
     fn issue(&mut self, at: u32, token: u32, write: Write) {
         let (mut tokens, mut sectors) = (vec![token], write.sectors);
-        if write.kind != WriteKind::Append {
-            self.lost = None;
-        }
         while write.mergeable
             && let Some(&Waiter::Write(
                 next,
@@ -333,6 +331,10 @@ impl Naive {
             tokens.push(next);
             sectors += more;
             self.waiting.remove(0);
+        }
+        if write.kind != WriteKind::Append {
+            // Whose place it takes is lost no more.
+            self.lost = self.lost.filter(|&lost_at| at + sectors <= lost_at);
         }
         self.send(at, write, tokens, sectors);
     }
