@@ -21,9 +21,10 @@
 
 use super::channel::TURN_MAX;
 use super::counters::Counter;
+use super::event::Event;
 use super::pending::{Owner, Pending};
 use super::request::Request;
-use super::turn::{Event, Turn};
+use super::turn::Turn;
 use super::{Progress, Shard, Volume, earliest};
 use crate::device::DeviceInfo;
 use crate::sync::{AtomicBool, Brief, Ordering};

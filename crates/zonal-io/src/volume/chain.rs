@@ -9,8 +9,9 @@
 //! or a doubt about the pointer breaks the chain, and what has not gone out is back in the queue, in its order, or aborted.
 
 use super::channel::TURN_MAX;
+use super::event::Event;
 use super::pending::Pending;
-use super::turn::{Event, Stack, Turn};
+use super::turn::{Stack, Turn};
 use super::{Shard, Volume};
 use crate::device::Context;
 use crate::sync::IS_MODEL;

@@ -3,10 +3,11 @@
 
 use super::Volume;
 use super::counters::Counter;
+use super::event::Event;
 use super::mode::WriteMode;
 use super::pending::{Merged, Pending, Stage};
 use super::submit::take_one;
-use super::turn::{Event, Stack, Turn, Work};
+use super::turn::{Stack, Turn, Work};
 use crate::data::{Data, Segment};
 use crate::device::{Command, CommandResult, Context, ContextKind, Output, Submitted};
 use crate::sync::thread_slot;

@@ -18,11 +18,13 @@
 
 #![allow(clippy::vec_box, reason = "requests and queues move between owners by pointer, not by copy")]
 
+mod alone;
 mod budget;
 mod chain;
 pub(crate) mod channel;
 mod counters;
 mod driver;
+mod event;
 mod flight;
 mod issue;
 mod manage;
@@ -35,12 +37,14 @@ mod quiesce;
 mod reaper;
 mod recovery;
 mod request;
+mod shard;
 mod stalled;
 mod submit;
 mod token;
 mod turn;
 mod zone_lock;
 
+pub use alone::{read_alone, report, run_alone};
 pub use budget::{BudgetOptions, BudgetStatus, CLASSES, SlotStatus};
 pub use channel::{Channel, TURN_MAX};
 pub use counters::Statistics;
@@ -52,9 +56,7 @@ pub(crate) use recovery::ReadBack;
 pub use request::{Completion, Request};
 pub use zonal_core::plug::ParkOptions;
 
-use crate::buffer::IoBuf;
-use crate::data::{Data, Segment};
-use crate::device::{Command, CommandResult, Contention, Context, Device, DeviceInfo, Output, Submitted};
+use crate::device::{CommandResult, Contention, Context, Device, DeviceInfo, Submitted};
 use crate::sync::{
     Arc, AtomicBool, Brief, CachePadded, IS_MODEL, Mutex, Ordering, SegQueue, Tally, WordTable, shard_of,
     waits_for,
@@ -64,27 +66,21 @@ use budget::Book;
 use channel::{Channels, begin_call, end_call};
 use counters::Counters;
 use flight::Recorder;
-use hashbrown::HashMap;
 use mode::Policy;
 use park::Parking;
 use quiesce::Quiesce;
 use reaper::Reapers;
 use recovery::Patients;
+use shard::Shard;
 use stalled::Stalled;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 use token::Token;
 use turn::Work;
-use zonal_core::plug::{Class, IN_FLIGHT_MAX, Lot, Queue, Rules, Word};
-use zonal_core::{
-    DeviceError, Nanos, Op, SECTOR_BYTES, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex,
-};
+use zonal_core::plug::{Class, IN_FLIGHT_MAX, Rules, Word};
+use zonal_core::{DeviceError, Nanos, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex};
 use zone_lock::{NR_REQUESTS, ZoneLock};
 
 const SHARD_BITS: u32 = if IS_MODEL { 1 } else { 6 };
-
-/// Queues that a shard keeps for reuse.
-const SPARE_QUEUES_MAX: usize = 16;
 
 /// Writes of a zone at the device in mode `pipelined`: as many as the queue of a UFS device has places.
 const WINDOW: u32 = 32;
@@ -204,89 +200,6 @@ pub struct Volume {
     zone_lock: Arc<ZoneLock>,
     patients: Patients,
     recorder: Recorder,
-}
-
-/// The queues of the zones that wait, of one part of all zones.
-struct Shard {
-    /// Where in `queues` a zone's is.
-    index: HashMap<u32, u32, BuildHasherDefault<ZoneHasher>>,
-    /// Queues in use and, empty, to be used again.
-    queues: Vec<Queue<Box<Pending>>>,
-    unused: Vec<u32>,
-    /// The zone asked for last, and where its queue is: the usual next one too.
-    last: (ZoneIndex, u32),
-    /// Writes that came before their predecessors.
-    lots: HashMap<u32, Box<Lot<Box<Pending>>>, BuildHasherDefault<ZoneHasher>>,
-}
-
-/// No zone has this index: a device's zones are counted in 32 bits.
-const NO_ZONE: ZoneIndex = ZoneIndex(u32::MAX);
-
-impl Default for Shard {
-    fn default() -> Shard {
-        Shard {
-            index: HashMap::default(),
-            queues: Vec::new(),
-            unused: Vec::new(),
-            last: (NO_ZONE, 0),
-            lots: HashMap::default(),
-        }
-    }
-}
-
-impl Shard {
-    /// The queue of `zone`, an empty one if it has none.
-    #[inline]
-    fn queue(&mut self, zone: ZoneIndex) -> &mut Queue<Box<Pending>> {
-        if self.last.0 != zone {
-            self.last = (zone, self.find(zone));
-        }
-        &mut self.queues[self.last.1 as usize]
-    }
-
-    #[inline(never)]
-    fn find(&mut self, zone: ZoneIndex) -> u32 {
-        let Shard { index, queues, unused, .. } = self;
-        *index.entry(zone.0).or_insert_with(|| {
-            unused.pop().unwrap_or_else(|| {
-                queues.push(Queue::default());
-                (queues.len() - 1) as u32
-            })
-        })
-    }
-
-    /// Gives up the queue of `zone`, which is empty.
-    fn drop_queue(&mut self, zone: ZoneIndex) {
-        let Some(at) = self.index.remove(&zone.0) else { return };
-        self.last = (NO_ZONE, 0);
-        let queue = &mut self.queues[at as usize];
-        queue.recycle();
-        if self.index.is_empty() && self.queues.len() > SPARE_QUEUES_MAX {
-            // After a reset of all zones: do not keep a queue a zone.
-            self.queues = Vec::new();
-            self.unused = Vec::new();
-        } else {
-            self.unused.push(at);
-        }
-    }
-}
-
-/// Hash of a zone index: its spread is all that is needed, zones are not chosen by an attacker to collide in 64 bits.
-#[derive(Default)]
-struct ZoneHasher(u64);
-
-impl Hasher for ZoneHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for &b in bytes {
-            self.write_u32(u32::from(b));
-        }
-    }
-    fn write_u32(&mut self, n: u32) {
-        self.0 = (self.0 ^ u64::from(n)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    }
 }
 
 impl Volume {
@@ -654,71 +567,6 @@ fn for_each_zone(
         }
     }
     Ok(())
-}
-
-/// Asks an otherwise idle device for zones, and waits for the answer.
-///
-/// # Errors
-/// The device's answer.
-///
-/// # Panics
-/// If somebody else uses the device at the same time: their completions would be lost.
-pub fn report(device: &dyn Device, sector: Sector, zones: u32) -> Result<Box<[ZoneDescriptor]>, DeviceError> {
-    let command = Command { op: Op::Report, fua: false, sectors: zones, sector, data: Data::NONE };
-    match run_alone(device, &command)? {
-        Output::Zones(zones) => Ok(zones),
-        _ => Err(DeviceError::InvalidField),
-    }
-}
-
-/// Runs one command on an otherwise idle device, and waits for its answer.
-///
-/// # Errors
-/// The device's answer.
-///
-/// # Panics
-/// If somebody else uses the device at the same time: their completions would be lost.
-pub fn run_alone(device: &dyn Device, command: &Command) -> Result<Output, DeviceError> {
-    const TOKEN: u64 = u64::MAX;
-    let mut context = Some(Context::token(TOKEN));
-    // Virtual devices complete by time: let it run as far as they ask.
-    let mut now = Nanos(0);
-    loop {
-        match device.submit(now, 0, command, &mut context) {
-            Submitted::Done(result) => return result,
-            Submitted::Pending => break,
-            Submitted::Busy => device.wait(Duration::from_millis(1)),
-        }
-    }
-    let mut answer = None;
-    loop {
-        let due = device.poll(now, 0, 1, &mut |c| answer = Some((c.context.into_token(), c.result)));
-        match (answer.take(), due) {
-            (Some((token, result)), _) => {
-                assert_eq!(token, TOKEN, "the device is in use");
-                return result;
-            }
-            (None, Some(due)) => now = due.max(now),
-            (None, None) => device.wait(Duration::from_millis(10)),
-        }
-    }
-}
-
-/// Fills `buf`, whose length is that of the read, from an otherwise idle device, and waits for its answer.
-///
-/// Returns the buffer with the device's answer.
-///
-/// # Panics
-/// If somebody else uses the device at the same time: their completions would be lost. The buffer is then leaked.
-pub fn read_alone(device: &dyn Device, sector: Sector, buf: IoBuf) -> (IoBuf, Result<(), DeviceError>) {
-    // A panic must not free what the device may still fill.
-    let buf = std::mem::ManuallyDrop::new(buf);
-    // SAFETY: the buffer is ours, and it is neither touched nor freed until the command has completed, which
-    // `run_alone` waits for.
-    let data = unsafe { Data::one(Segment::new(buf.as_ptr(), buf.len())) };
-    let sectors = u32::try_from(buf.len() as u64 / SECTOR_BYTES).expect("a buffer is shorter than 4 GiB");
-    let result = run_alone(device, &Command { op: Op::Read, fua: false, sectors, sector, data });
-    (std::mem::ManuallyDrop::into_inner(buf), result.map(|_| ()))
 }
 
 const _: () = assert!(size_of::<Sectors>() == 8, "lengths are 64 bits");

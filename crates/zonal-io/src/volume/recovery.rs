@@ -12,8 +12,9 @@
 //! tried again when a zone that was partly written is full or empty, or one was closed, and when none of them has anything
 //! under way that could lead to that: then it counts the round, so that a wait which nothing ends is an error.
 
+use super::event::Event;
 use super::pending::{Pending, Stage};
-use super::turn::{Event, Stack, Turn};
+use super::turn::{Stack, Turn};
 use super::{Progress, Shard, Volume, counters::Counter, earliest, plug_state};
 use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};

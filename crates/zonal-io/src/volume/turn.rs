@@ -8,6 +8,7 @@ use super::Volume;
 use super::budget::Slot;
 use super::channel::{Counted, TURN_MAX};
 use super::counters::Counter;
+use super::event::Event;
 use super::mode::WriteMode;
 use super::pending::{Merged, Pending, Stage};
 use super::recovery::Lost;
@@ -16,7 +17,7 @@ use crate::device::{CommandResult, Context, ContextKind, Output};
 use crate::sync::local;
 use arrayvec::ArrayVec;
 use std::cell::Cell;
-use zonal_core::plug::{Item, Kind, Next, Word, WriteKind};
+use zonal_core::plug::{Next, Word};
 use zonal_core::{DeviceError, Nanos, Op, RequestError, ZoneIndex};
 
 /// Depth of the work stack: a completion leaves at most a durability flush and one next command of its zone.
@@ -34,63 +35,6 @@ pub(super) enum Work {
     Turn(ZoneIndex),
     /// The same, of a zone whose write has reached the device, for which others wait.
     Arrived(ZoneIndex),
-}
-
-/// What happened to a zone.
-pub(super) enum Event {
-    /// A write succeeded.
-    Completed,
-    /// A write succeeded, but what was to follow it may not.
-    Broken(Box<Pending>),
-    /// A command failed: the pointer is not known.
-    Failed(Lost),
-    /// A write failed in a way that its next stage mends, as soon as the pointer is known.
-    Retry(Box<Pending>),
-    /// A command of so many sectors met a full queue and was withdrawn.
-    Withdrawn(u32),
-    /// The device said where the zone stands.
-    Resynced(CommandResult),
-    /// A reset or finish ended; where the zone stands if it succeeded.
-    Managed(Option<u32>),
-    /// A reset or finish failed and may have been executed, or, if it timed out, may still be.
-    ManagedInDoubt(DeviceError),
-    /// The device has settled what timed out, or cannot.
-    Settled(Result<(), DeviceError>),
-    /// A covered write was read back: whether it is lost, and what of it is to be sent again.
-    ReadBack { lost: bool, rest: Option<Item<Box<Pending>>> },
-    /// The zone waits for a slot that it will not get.
-    NoSlot(RequestError),
-    /// A write without a slot may try again.
-    Fed { counts: bool },
-    /// Nothing.
-    Kick,
-    /// The zone has got the token.
-    Turn,
-    /// A write of a window has reached the device.
-    Arrived,
-}
-
-impl Event {
-    /// Whether a write has ended with it: in mode `qd1` the token comes along.
-    fn brings_token(&self) -> bool {
-        match self {
-            Event::Resynced(_)
-            | Event::Managed(_)
-            | Event::ManagedInDoubt(_)
-            | Event::Settled(_)
-            | Event::ReadBack { .. }
-            | Event::NoSlot(_)
-            | Event::Fed { .. }
-            | Event::Kick
-            | Event::Turn
-            | Event::Arrived => false,
-            Event::Completed
-            | Event::Broken(_)
-            | Event::Failed(_)
-            | Event::Retry(_)
-            | Event::Withdrawn(_) => true,
-        }
-    }
 }
 
 /// What one turn has done: how many commands it issued, and the requests that ended, in order.
@@ -586,58 +530,6 @@ impl Volume {
         }
         self.counters.line().add(Counter::Merged, merged.parts.len() as u64 - 1);
         Context(ContextKind::Merged(merged))
-    }
-
-    /// Brings an event to the zone's word. With the result waiting, the word is the shard holder's.
-    fn apply(&self, zone: ZoneIndex, event: Event, shard: &mut super::Shard, turn: &mut Turn) -> Word {
-        match event {
-            Event::Kick | Event::Turn => self.load(zone),
-            Event::Completed => self.change(zone, Word::completed),
-            Event::Arrived => self.arrived(zone),
-            Event::Broken(behind) => {
-                // Somebody who found the queue empty while the chain went on may have let the zone stop waiting. Nobody may
-                // come between the end of this write and the return of those that were to follow it.
-                let word = self.change(zone, |w| w.completed().waiting());
-                self.unchain(zone, word, behind, shard, turn)
-            }
-            Event::Failed(lost) => self.keep_failed(zone, lost, shard, turn),
-            // A zone that was to be opened by it was not: what it holds has to be asked for.
-            Event::Withdrawn(sectors) if self.book.is_some() => {
-                self.change(zone, |w| w.unissued(sectors).recovering())
-            }
-            Event::Withdrawn(sectors) => self.change(zone, |w| w.unissued(sectors)),
-            Event::Retry(mut pending) => {
-                pending.plugged = false;
-                let mut word = self.change(zone, |w| w.completed().recovering());
-                if let Some(behind) = pending.behind.take() {
-                    word = self.unchain(zone, word, behind, shard, turn);
-                }
-                let offset = self.info.geometry.offset_of(pending.sector);
-                let kind = Kind::Write(WriteKind::Alone(offset), pending.sectors);
-                shard.queue(zone).push_front(word, Item { kind, mergeable: false, token: pending })
-            }
-            Event::Managed(pointer) => {
-                let word = shard.queue(zone).managed(self.load(zone), pointer);
-                self.follow_slot(zone, word)
-            }
-            Event::ManagedInDoubt(error) => {
-                let queue = shard.queue(zone);
-                let word = queue.managed(self.load(zone), None);
-                if error.may_come_late() { queue.unsettle(word) } else { queue.distrust(word) }
-            }
-            Event::Resynced(result) => self.resynced(zone, result, shard, turn),
-            Event::Settled(answer) => self.was_settled(zone, answer, shard, turn),
-            Event::ReadBack { lost, rest } => {
-                let (word, queue) = (self.load(zone), shard.queue(zone));
-                queue.was_read_back(word, lost);
-                if lost {
-                    self.record_loss(zone, queue);
-                }
-                rest.map_or(word, |item| queue.push_front(word, item))
-            }
-            Event::NoSlot(error) => self.was_denied(zone, error, shard, turn),
-            Event::Fed { counts } => self.was_fed(zone, counts, shard, turn),
-        }
     }
 
     /// The word after `change`, for the holder of the zone's shard, who stores it if it waits.
