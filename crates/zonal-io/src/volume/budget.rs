@@ -188,7 +188,8 @@ impl Volume {
         }
     }
 
-    /// Asks for a slot for `zone`, whose `word` says that nobody waits, and puts it into the word, whoever else may be changing that.
+    /// Asks for a slot for `zone`, whose `word` says that nobody waits, and puts it into the word, whoever else may be
+    /// changing that.
     #[cold]
     pub(super) fn claim_slot(&self, now: Nanos, zone: ZoneIndex, word: Word, request: &Pending) -> Slot {
         let Some(book) = &self.book else { return Slot::Waits };

@@ -91,16 +91,13 @@ impl Drop for Rest {
 
 /// Maps `len` bytes of zeroes, in huge pages where the system has them and they are not `plain`.
 fn map(len: usize, plain: bool) -> NonNull<u8> {
-    let out_of_memory =
-        || -> ! { handle_alloc_error(Layout::from_size_align(len, 1).unwrap_or(Layout::new::<u8>())) };
+    let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
     // Huge pages lie at multiples of their size: map more, and give back what is before the first and behind the last.
-    let slack = HUGE_PAGE;
     // SAFETY: a fresh private mapping, wherever the system likes.
-    let all = unsafe {
-        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
-        mmap_anonymous(null_mut(), len + slack, access, flags)
+    let all = unsafe { mmap_anonymous(null_mut(), len + HUGE_PAGE, access, flags) };
+    let Some(all) = all.ok().and_then(|p| NonNull::new(p.cast::<u8>())) else {
+        handle_alloc_error(Layout::new::<[u8; HUGE_PAGE]>())
     };
-    let Some(all) = all.ok().and_then(|p| NonNull::new(p.cast::<u8>())) else { out_of_memory() };
     let before = all.as_ptr().align_offset(HUGE_PAGE);
     // SAFETY: `before` is less than a huge page, so all three parts lie in the mapping; the outer two are not used.
     unsafe {
@@ -108,8 +105,7 @@ fn map(len: usize, plain: bool) -> NonNull<u8> {
         if before > 0 {
             let _ = munmap(all.as_ptr().cast(), before);
         }
-        let _ = munmap(base.add(len).as_ptr().cast(), slack - before);
-        #[cfg(target_os = "linux")]
+        let _ = munmap(base.add(len).as_ptr().cast(), HUGE_PAGE - before);
         if !plain {
             // Where there are none, plain pages do.
             let _ = madvise(base.as_ptr().cast(), len, Advice::LinuxHugepage);
