@@ -218,6 +218,29 @@ fn switches_of_the_mode_among_writers_lose_nothing() {
     );
 }
 
+fn append_once(bench: &Bench, first: u64) {
+    bench.submit(&bench.channel(), first, append(0, 1));
+}
+
+fn switch_to_zone_lock(bench: &Bench, _: u64) {
+    bench.volume.switch_mode(Nanos(0), WriteMode::ZoneLock).unwrap();
+}
+
+/// A write that was submitted in another mode goes out in mode `zone-lock`, without a tag, and is in the way of one in the
+/// scheduler. Nobody but its own submit sees it end.
+#[test]
+fn u42_write_that_passed_the_scheduler_by_holds_up_nobody_for_good() {
+    try_out(
+        "u42_write_that_passed_the_scheduler_by_holds_up_nobody_for_good",
+        || {
+            let bench = Bench::switching(1, Answers::AtOnce);
+            together(&bench, [append_once, append_once, switch_to_zone_lock]);
+            bench.check_appends(1);
+        },
+        &[Canary::Exchange],
+    );
+}
+
 fn reset_and_switch(bench: &Bench, first: u64) {
     reset(bench, first);
     switch(bench, first);

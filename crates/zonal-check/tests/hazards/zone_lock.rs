@@ -118,13 +118,15 @@ fn h44_switch_from_and_to_the_scheduler_keeps_what_waits() {
 
 /// What was in the way, a reset, has no tag that says so at its end, and by then the scheduler's mode is over.
 #[test]
-fn u24_switch_away_lets_go_what_the_scheduler_still_has() {
-    for to in [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append] {
+fn u24_scheduler_lets_go_what_a_reset_held_up_with_and_without_a_switch_of_the_mode() {
+    for to in [WriteMode::ZoneLock, WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append] {
         let rig = zone_lock(4, false);
         let reset = rig.reset(1);
         let writes = [rig.write(1, 0, 2), rig.write(1, 2, 2)];
         assert_eq!(pending_ops(&rig), [(Op::ZoneReset, 1)]);
-        rig.volume.switch_mode(Nanos(0), to).unwrap();
+        if to != WriteMode::ZoneLock {
+            rig.volume.switch_mode(Nanos(0), to).unwrap();
+        }
         rig.settle();
         assert_eq!((rig.volume.mode().0, rig.volume.tags()), (to, (0, 4)));
         assert_eq!(rig.ends([reset, writes[0], writes[1]]), [DONE; 3]);

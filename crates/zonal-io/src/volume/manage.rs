@@ -62,7 +62,6 @@ impl Volume {
         drop(shard);
         begin_call();
         self.kick(now, zone);
-        self.zone_lock.look_again();
         end_call();
     }
 }

@@ -346,11 +346,7 @@ impl Volume {
         let patients = self.look_after_patients(now, &mut deadline);
         self.recorder.write();
         let moved = progress.contains(&Progress::Some) || patients == Progress::Some;
-        if moved && self.policy.is(WriteMode::ZoneLock) {
-            // Whatever it was, it may have unlocked a zone.
-            self.zone_lock.look_again();
-        }
-        let sent = self.zone_lock.has_work() && self.dispatch_scheduled(now);
+        let sent = self.zone_lock.is_to_be_seen() && self.dispatch_scheduled(now);
         self.channels.backlog().deliver();
         // Commands issued here may be due before anything that the device spoke of, so it has to be asked again.
         let more = moved

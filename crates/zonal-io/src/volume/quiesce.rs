@@ -188,8 +188,6 @@ impl Volume {
                 self.ready.push(zone);
             }
         }
-        // Writes in the scheduler that met a held zone, or are to go on in another mode than `zone-lock`.
-        self.zone_lock.look_again();
         let mut state = self.quiesce.lock();
         state.under_way = false;
         self.quiesce_behind.store(!state.behind.is_empty(), Ordering::Release);

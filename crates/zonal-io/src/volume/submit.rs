@@ -75,26 +75,9 @@ impl Volume {
     /// Sends a checked request on its way. `slot` holds it on entry and nothing on return.
     #[inline(always)]
     pub(super) fn take(&self, now: Nanos, route: Route, slot: &mut Option<Context>) -> Fate {
-        if self.policy.is(WriteMode::ZoneLock) {
-            return self.take_or_schedule(now, route, slot);
-        }
-        self.go(now, route, slot)
-    }
-
-    /// The same in mode `zone-lock`. Apart, so that in other modes the way to the device has no call more.
-    #[inline(never)]
-    fn take_or_schedule(&self, now: Nanos, route: Route, slot: &mut Option<Context>) -> Fate {
-        if self.is_scheduled(&route, one(slot)) {
+        if self.policy.is(WriteMode::ZoneLock) && self.is_scheduled(&route, one(slot)) {
             return self.schedule(now, take_one(slot));
         }
-        let fate = self.go(now, route, slot);
-        // What was in the way of a scheduled write may have ended already, without a tag to tell.
-        self.zone_lock.look_again();
-        fate
-    }
-
-    #[inline(always)]
-    fn go(&self, now: Nanos, route: Route, slot: &mut Option<Context>) -> Fate {
         match route {
             Route::Plug(zone) => self.write(now, zone, slot),
             Route::Plain => self.pass(now, slot),

@@ -16,6 +16,7 @@ use super::pending::Pending;
 use super::submit::{Fate, Route};
 use crate::device::{Context, DeviceInfo};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use zonal_core::plug::{Admission, Item, Kind, Word, WriteKind};
 use zonal_core::scheduler::{Direction, Dispatched, Limits, Options, Request, Scheduler};
@@ -30,6 +31,8 @@ pub(crate) struct ZoneLock {
     state: Mutex<State>,
     /// Something may be dispatched or waits for a tag: what a poll reads.
     has_work: AtomicBool,
+    /// Something was passed over for what has no tag, so that nobody tells when it ends: every poll looks.
+    watches: AtomicBool,
 }
 
 struct State {
@@ -60,6 +63,7 @@ impl ZoneLock {
             geometry: info.geometry,
             state: Mutex::new(state),
             has_work: AtomicBool::new(false),
+            watches: AtomicBool::new(false),
         })
     }
 
@@ -84,13 +88,13 @@ impl ZoneLock {
         (state.tags_used, state.tags)
     }
 
-    /// Something may go that could not before.
-    pub(super) fn look_again(&self) {
-        self.has_work.store(true, Ordering::Release);
-    }
-
     pub(super) fn has_work(&self) -> bool {
         self.has_work.load(Ordering::Acquire)
+    }
+
+    /// What a poll asks.
+    pub(super) fn is_to_be_seen(&self) -> bool {
+        self.has_work() || self.watches.load(Ordering::Relaxed)
     }
 }
 
@@ -109,7 +113,7 @@ impl State {
 
 impl Volume {
     /// Whether a request goes through the scheduler.
-    #[inline]
+    #[inline(never)]
     pub(super) fn is_scheduled(&self, route: &Route, request: &Pending) -> bool {
         let waits =
             matches!(request.op, Op::Read | Op::Write | Op::WriteZeroes | Op::Append) && !request.nowait;
@@ -121,7 +125,6 @@ impl Volume {
         let mut state = self.zone_lock.state.lock();
         state.outside.push_back(pending);
         drop(state);
-        self.zone_lock.has_work.store(true, Ordering::Release);
         self.dispatch_scheduled(now);
         Fate::Later
     }
@@ -147,6 +150,7 @@ impl Volume {
     /// Sends to the device what may go, up to a turn; returns whether anything went.
     pub(super) fn dispatch_scheduled(&self, now: Nanos) -> bool {
         let mut sent = 0;
+        self.zone_lock.has_work.store(true, Ordering::Relaxed);
         while self.zone_lock.has_work.swap(false, Ordering::AcqRel) {
             while let Some(next) = self.next_scheduled(now) {
                 self.dispatch(now, next);
@@ -169,16 +173,23 @@ impl Volume {
         state.admit(self, now);
         // What a full queue has turned away goes first: the device has no room for more.
         if is_on && !self.stalled.is_empty() {
+            self.zone_lock.watches.store(true, Ordering::Relaxed);
             return None;
         }
         let State { scheduler, locked, .. } = state;
+        let watches = Cell::new(false);
         let is_locked = |zone: ZoneIndex| {
             let word = self.load(zone);
             // A zone in doubt takes one, which makes it ask again where it gave up.
             let waits = word.waits() && !word.recovers() && !word.has_parked();
-            is_on && (locked.contains_key(&zone) || word.in_flight() > 0 || waits)
+            let by_others = word.in_flight() > 0 || waits;
+            let by_tag = locked.contains_key(&zone);
+            watches.set(watches.get() || is_on && by_others && !by_tag);
+            is_on && (by_others || by_tag)
         };
-        let next = scheduler.dispatch(now, is_locked)?;
+        let next = scheduler.dispatch(now, is_locked);
+        self.zone_lock.watches.store(watches.get(), Ordering::Relaxed);
+        let next = next?;
         if let Some(zone) = next.zone {
             *locked.entry(zone).or_default() += next.parts.len() as u32;
         }
@@ -244,7 +255,7 @@ impl Volume {
             }
         }
         drop(state);
-        self.zone_lock.look_again();
+        self.zone_lock.has_work.store(true, Ordering::Release);
         for (zone, pending) in plugged {
             let kind = self.write_kind(&pending);
             // Nothing goes out with this time: the zone is frozen.
