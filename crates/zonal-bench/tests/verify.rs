@@ -274,3 +274,19 @@ fn u43_device_with_an_answer_for_a_write_path_that_is_gone_is_verified() {
         assert_eq!((verify.blocks, verify.gone, verify.mismatches), (16, 16, 0), "{hw_queue_depth}");
     }
 }
+
+/// The second pass begins with a write that fails half-way: what lies there is the end of one block and the beginning of
+/// another, and nobody was told that it is either.
+#[test]
+fn u46_block_that_a_failed_write_has_overwritten_in_part_is_no_mismatch() {
+    let device = memory(&options(), Fault::None);
+    let mut bench =
+        BenchOptions::new(jobs("--name=c --verify=crc32c --rw=write --bs=16k --size=64k --loops=2"));
+    bench.reopen = Reopen::Same;
+    let plan = "[[rule]]\non = \"write\"\nnth = 5\nfault = \"torn\"\nblocks = 9\nerror = \"medium\"\n";
+    bench.fault = Some(Plan::parse(plan).unwrap());
+    let report = run(&|| Ok(device.clone()), &bench).unwrap();
+    assert!(matches!(report.modes[0].jobs[0].failure, Some(Failure::Request { op: Op::Write, .. })));
+    let verify = verified(&report);
+    assert_eq!((verify.blocks, verify.gone, verify.mismatches), (3, 1, 0));
+}

@@ -134,3 +134,16 @@ fn u45_append_behind_one_that_was_withdrawn_is_looked_for_where_it_can_be() {
     assert_eq!(rig.end(token), Some(appended(&rig, 1, 0)));
     assert_eq!(rig.script.zone(1).1, 4, "once");
 }
+
+#[test]
+fn u45_appends_behind_one_that_was_not_executed_are_found_before_the_places_they_were_given() {
+    let rig = Rig::append_mode();
+    let [first, second, third] = [rig.append(1, 8), rig.append(1, 8), rig.append(1, 4)];
+    rig.finish(0, Answer::Refuse(DeviceError::Busy));
+    rig.finish(0, Answer::Torn(8, DeviceError::Aborted));
+    rig.finish(0, Answer::Torn(4, DeviceError::Aborted));
+    rig.settle();
+    let places = [appended(&rig, 1, 12), appended(&rig, 1, 0), appended(&rig, 1, 8)];
+    assert_eq!(rig.ends([first, second, third]), places);
+    assert_eq!(rig.script.zone(1).1, 20, "each once");
+}
