@@ -114,7 +114,8 @@ fn own_option(command: &clap::Command, argument: &OsString) -> Option<bool> {
         None => (text.strip_prefix("--")?, false),
     };
     let option = command.get_arguments().find(|a| a.get_long() == Some(name))?;
-    Some(option.get_action().takes_values() && !has_value)
+    // One whose value may be left out has it behind an equals sign: what follows it is something else.
+    Some(option.get_action().takes_values() && !has_value && !option.is_require_equals_set())
 }
 
 /// What is wrong with a command line, in one line: clap's words without their layout.
@@ -156,6 +157,8 @@ mod tests {
         );
         assert_eq!(separated("zonal bench --name=a -- --device"), "zonal bench -- --name=a -- --device");
         assert_eq!(separated("zonal bench -h"), "zonal bench -h --");
+        assert_eq!(separated("zonal bench --park --name=a x.fio"), "zonal bench --park -- --name=a x.fio");
+        assert_eq!(separated("zonal bench x.fio --park --fault p"), "zonal bench --park --fault p -- x.fio");
         assert_eq!(separated("zonal report --bs 4k"), "zonal report --bs 4k");
     }
 }
