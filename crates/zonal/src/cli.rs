@@ -114,7 +114,8 @@ fn own_option(command: &clap::Command, argument: &OsString) -> Option<bool> {
         None => (text.strip_prefix("--")?, false),
     };
     let option = command.get_arguments().find(|a| a.get_long() == Some(name))?;
-    Some(option.get_action().takes_values() && !has_value)
+    // The value of one that may stand alone is behind its `=` or missing.
+    Some(option.get_action().takes_values() && !option.is_require_equals_set() && !has_value)
 }
 
 /// What is wrong with a command line, in one line: clap's words without their layout.
@@ -159,3 +160,7 @@ mod tests {
         assert_eq!(separated("zonal report --bs 4k"), "zonal report --bs 4k");
     }
 }
+        assert_eq!(
+            separated("zonal bench --park x.fio --park=1M,1s y.fio"),
+            "zonal bench --park --park=1M,1s -- x.fio y.fio"
+        );
