@@ -323,7 +323,9 @@ fn bench_refuses_what_it_cannot_run() {
 #[test]
 fn bench_under_faults_that_are_not_executed_loses_nothing_in_any_mode() {
     let dir = drive();
-    let plan = "[[rule]]\non = \"writes\"\nevery = 7\nfault = \"attention\"\n";
+    // Nobody closes zones here: the second rule misses every command, which is told.
+    let plan = "[[rule]]\non = \"writes\"\nevery = 7\nfault = \"attention\"\n\
+                [[rule]]\non = \"close\"\nfault = \"refuse\"\n";
     fs::write(dir.path().join("plan.toml"), plan).unwrap();
     for mode in ["zone-lock", "per-zone", "qd1", "append", "pipelined --force"] {
         let line = format!(
@@ -334,6 +336,10 @@ fn bench_under_faults_that_are_not_executed_loses_nothing_in_any_mode() {
         let path = &report["zonal"]["modes"][0]["statistics"];
         assert!(path["redriven"].as_u64() > Some(0), "{mode}: {report}");
         assert_eq!(path["failed"], 0, "{mode}: {report}");
+        let note = report["zonal"]["modes"][0]["notes"][0].as_str().unwrap();
+        let fired =
+            note.strip_prefix("faults, by the rules of the plan: ").unwrap().split_once(", ").unwrap();
+        assert!(fired.0.parse::<u32>().unwrap() > 0 && fired.1 == "0", "{mode}: {note}");
     }
 }
 
@@ -404,7 +410,13 @@ fn bench_reports_a_failing_job() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(FAILED), "{error}");
     assert!(error.starts_with("zonal: job a: append of 2048 sectors at sector 262144 failed: "), "{error}");
-    assert!(String::from_utf8(output.stdout).unwrap().contains("a: (groupid=0, jobs=1): err= 5"));
+    assert!(error.trim_end().ends_with("; the job does not look at zones, zonemode=zbd would"), "{error}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("a: (groupid=0, jobs=1): err= 5"), "{text}");
+    assert!(
+        text.contains("\na: in mode append and without zonemode=zbd, writes go to the pointers"),
+        "{text}"
+    );
 }
 
 #[test]

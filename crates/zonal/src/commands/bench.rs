@@ -277,5 +277,6 @@ fn judge(report: &Report) -> Result<(), Failure> {
         1 => String::new(),
         n => format!(" (and {} more failed)", n - 1),
     };
-    Err(anyhow!("job {}: {failure}{count}", job.name)).or_exit(exit)
+    let hint = if job.needs_zonemode() { "; the job does not look at zones, zonemode=zbd would" } else { "" };
+    Err(anyhow!("job {}: {failure}{count}{hint}", job.name)).or_exit(exit)
 }
