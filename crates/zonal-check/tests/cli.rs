@@ -66,7 +66,9 @@ fn create_needs_a_size_and_replaces_nothing() {
     refused(dir.path(), "create e", USAGE);
     refused(dir.path(), "create e --size 1Q", USAGE);
     refused(dir.path(), "create e --size 99999999999G", USAGE);
-    refused(dir.path(), "create e --size 1G --zone-size 3M", DEVICE);
+    // In the unit in which it was given.
+    let error = refused(dir.path(), "create e --size 1G --zone-size 3M", DEVICE);
+    assert!(error.contains("zone size of 3145728 bytes"), "{error}");
     refused(dir.path(), "create e --size 1G --zone-size 64M --zone-capacity 65M", DEVICE);
     let error = refused(dir.path(), "create e --profile floppy", USAGE);
     assert!(error.contains("zns-1t"), "{error}");
