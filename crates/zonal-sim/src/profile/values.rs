@@ -2,7 +2,7 @@
 
 use super::error::Problem;
 use crate::model::{Model, Span};
-use crate::smr::{CacheLimits, MechanicsOptions, Policy, SmrDisk, SmrOptions};
+use crate::smr::{CacheLimits, MechanicsOptions, Order, Policy, SmrDisk, SmrOptions};
 use serde::Deserialize;
 use std::ops::RangeInclusive;
 use zonal_core::{Geometry, Personality};
@@ -124,9 +124,11 @@ pub struct SmrValues {
     pub cache_commands: Sourced<u32>,
     pub cache_zone_bytes: Sourced<u64>,
     pub cache_zone_commands: Sourced<u32>,
+    pub admits_in_order: Sourced<bool>,
     pub protected_bytes: Sourced<u64>,
     pub policy: Sourced<Policy>,
     pub alpha: Sourced<f64>,
+    pub window: Sourced<u32>,
     pub read_ahead_us: Sourced<f64>,
     pub reads_before_write: Sourced<u32>,
 }
@@ -208,9 +210,13 @@ impl SmrValues {
                 zone_bytes: self.cache_zone_bytes.value,
                 zone_commands: self.cache_zone_commands.value,
             },
+            admits_in_order: self.admits_in_order.value,
             protected_bytes: self.protected_bytes.value,
-            policy: self.policy.value,
-            alpha: (self.alpha.value * 1000.0).round() as u32,
+            order: Order {
+                policy: self.policy.value,
+                alpha: (self.alpha.value * 1000.0).round() as u32,
+                window: self.window.value,
+            },
             read_ahead: nanos(self.read_ahead_us.value),
             reads_before_write: self.reads_before_write.value,
         }
