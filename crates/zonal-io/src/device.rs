@@ -53,6 +53,9 @@ pub struct DeviceInfo {
     pub rotational: bool,
     /// Whether commands submitted to one queue take effect in the order of submission.
     pub keeps_order: bool,
+    /// Whether the device is simulated and lives in the time that it is told: whoever drives it brings a clock that jumps
+    /// to the next deadline, and nobody has to wait for it.
+    pub virtual_time: bool,
     /// Which standard decides where ZNS and ZBC differ.
     pub personality: Personality,
     /// Number of queues, at least 1.

@@ -50,6 +50,7 @@ pub fn info() -> DeviceInfo {
         fua: false,
         rotational: false,
         keeps_order: false,
+        virtual_time: false,
         personality: Personality::Zns,
         queues: 1,
     }

@@ -195,6 +195,7 @@ impl EmulatedOptions {
             fua: self.fua,
             rotational: self.rotational,
             keeps_order: self.preserves_write_order,
+            virtual_time: false,
             personality: self.personality,
             queues: self.submit_queues as usize,
         })

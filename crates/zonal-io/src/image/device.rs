@@ -173,6 +173,7 @@ fn info(path: &Path, header: &Header, options: &OpenOptions) -> DeviceInfo {
         fua: true,
         rotational: header.rotational,
         keeps_order: options.preserves_write_order,
+        virtual_time: false,
         personality: header.personality,
         queues: options.submit_queues.max(1),
     }

@@ -203,6 +203,7 @@ pub(super) fn stack(name: &str, pieces: &mut [Piece]) -> Result<DeviceInfo, Line
         fua: infos().all(|i| i.fua),
         rotational: infos().any(|i| i.rotational),
         keeps_order: infos().all(|i| i.keeps_order),
+        virtual_time: infos().all(|i| i.virtual_time),
         personality: one.personality,
         queues: infos().map(|i| i.queues).min().unwrap_or(1),
     })

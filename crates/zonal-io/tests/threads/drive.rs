@@ -57,6 +57,7 @@ impl Drive {
             fua: false,
             rotational: false,
             keeps_order: true,
+            virtual_time: false,
             personality: Personality::Zns,
             queues: 1,
         };
