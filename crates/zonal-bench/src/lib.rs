@@ -13,6 +13,7 @@ mod plan;
 mod progress;
 mod report;
 mod run;
+pub mod series;
 pub mod verify;
 pub mod workload;
 

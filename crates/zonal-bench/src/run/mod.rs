@@ -44,6 +44,7 @@ use crate::verify::{Record, Recorder, VerifyReport};
 use crate::workload::Zones;
 use std::sync::Arc;
 use std::time::SystemTime;
+use zonal_core::Nanos;
 use zonal_io::control::ControlServer;
 use zonal_io::device::{Device, DeviceInfo};
 use zonal_io::fault::{self, Fault};
@@ -87,6 +88,9 @@ pub struct BenchOptions {
     pub progress: bool,
     /// Let other processes look into the open volume through a control socket.
     pub control: bool,
+    /// Keep series of rates, latencies and positions over time, for [`Report::to_html`]. It takes the time of every
+    /// request, also where the jobs spare that.
+    pub series: bool,
 }
 
 impl BenchOptions {
@@ -103,6 +107,7 @@ impl BenchOptions {
             park: None,
             progress: false,
             control: false,
+            series: false,
         }
     }
 }
@@ -175,11 +180,18 @@ fn run_mode(
         plan.notes.push(format!("there is no control socket: {error}"));
     }
     let mut progress = Progress::new(options.progress, &plan);
-    let mut done = Done { jobs: Vec::new(), recorders: Vec::new() };
+    let mut done = Done { jobs: Vec::new(), recorders: Vec::new(), elapsed: Nanos(0) };
     let record = Arc::new(Record::default());
     for index in 0..plan.rounds.len() {
-        let round =
-            round::Round { plan: &plan, index, volume: &volume, zones: &zones, has_data, record: &record };
+        let round = round::Round {
+            plan: &plan,
+            index,
+            volume: &volume,
+            zones: &zones,
+            has_data,
+            record: &record,
+            series: options.series,
+        };
         if round.run(&mut done, &mut progress)? == round::Outcome::EndAll {
             let left = plan.rounds.len() - index - 1;
             if left > 0 {
@@ -192,15 +204,19 @@ fn run_mode(
     progress.finish();
     let (mode, mode_reason) = volume.mode();
     let mut report = ModeReport {
-        device: info.name,
+        device: info.name.clone(),
         mode,
         mode_reason,
         jobs: done.jobs,
         statistics: volume.statistics(),
         notes: plan.notes,
         verify: None,
+        series: None,
     };
     drop((control, volume));
+    if options.series {
+        report.series = Some(Box::new(prepare::mode_series(&*bare, info, &mut report.notes)));
+    }
     if !done.recorders.is_empty() {
         report.verify = Some(verify(open, options, bare, &done.recorders, &zones, &mut report.jobs)?);
     }
@@ -213,6 +229,8 @@ pub(crate) struct Done {
     pub(crate) jobs: Vec<JobReport>,
     /// Of all workers whose blocks are to be verified.
     pub(crate) recorders: Vec<Recorder>,
+    /// How long they took together.
+    pub(crate) elapsed: Nanos,
 }
 
 fn check_verify(plan: &Plan, info: &DeviceInfo, has_data: bool) -> Result<(), BenchError> {

@@ -10,6 +10,7 @@ use crate::error::BenchError;
 use crate::plan::{Plan, WorkerPlan, sequential};
 use crate::progress::Progress;
 use crate::report::JobReport;
+use crate::series::Frame;
 use crate::verify::{Record, Recorder};
 use crate::workload::zones::Room;
 use crate::workload::{Dir, Workload, Zones};
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
-use zonal_core::{DeviceError, Nanos, Op, RequestError, SECTOR_BYTES, ZoneIndex};
+use zonal_core::{DeviceError, Nanos, Op, RequestError, SECTOR_BYTES, Sector, ZoneIndex};
 use zonal_io::device::Output;
 use zonal_io::sync::{CachePadded, Mutex};
 use zonal_io::volume::{Request, Volume};
@@ -49,6 +50,8 @@ pub(super) struct Round<'a> {
     pub(super) zones: &'a Zones,
     pub(super) has_data: bool,
     pub(super) record: &'a Arc<Record>,
+    /// Whether it keeps series.
+    pub(super) series: bool,
 }
 
 /// Bandwidth and rate of both directions of a worker.
@@ -80,6 +83,7 @@ impl Round<'_> {
             clock: &clock,
             has_data: self.has_data,
             gate: &gate,
+            frame: self.series.then(|| self.frame(done.elapsed)),
         };
         let mut workloads = Vec::new();
         for worker in self.workers() {
@@ -113,6 +117,7 @@ impl Round<'_> {
             gate.open(Entry::Open);
             Ok(self.watch(&watches, progress))
         })?;
+        done.elapsed.0 += clock.delta_as_nanos(environment.epoch, clock.raw());
         let mut results = results.into_inner();
         results.sort_by_key(|(number, _)| *number);
         for ((number, (mut report, recorder)), samples) in results.into_iter().zip(samples) {
@@ -127,6 +132,14 @@ impl Round<'_> {
         }
         let ends_all = watches.iter().any(|watch| watch.ends_all.load(Ordering::Acquire));
         Ok(if ends_all { Outcome::EndAll } else { Outcome::GoOn })
+    }
+
+    /// Where series of this round lie, when the rounds `before` took that long.
+    fn frame(&self, before: Nanos) -> Frame {
+        let ranges = || self.plan.workers.iter().map(|worker| &worker.range);
+        let start = ranges().map(|range| range.start).min().unwrap_or(0);
+        let end = ranges().map(|range| range.end).max().unwrap_or(0);
+        Frame { before, sectors: Sector(start)..Sector(end) }
     }
 
     /// The log that a worker's job asks for.

@@ -19,6 +19,7 @@ use super::slot::{Kind, Slot};
 use crate::job::Verify;
 use crate::plan::WorkerPlan;
 use crate::report::{Failure, JobReport};
+use crate::series::Frame;
 use crate::verify::{Blocks, Expected, Mismatch, Recorder, Ticket, check_block};
 use crate::workload::{Dir, Ended, Io, Placing, Purpose, RateFloor, Step, Stream, Workload, Zones};
 use quanta::Clock;
@@ -57,6 +58,15 @@ pub(super) struct Environment<'a> {
     pub(super) has_data: bool,
     /// Opens when every worker is ready.
     pub(super) gate: &'a Gate,
+    /// Where series lie, if they are wanted.
+    pub(super) frame: Option<Frame>,
+}
+
+impl Environment<'_> {
+    /// Measurements of a worker, from nothing.
+    pub(super) fn measure(&self, plan: &WorkerPlan) -> Measure {
+        Measure::new(plan, self.clock.clone(), self.epoch, self.frame.as_ref())
+    }
 }
 
 /// One worker.
@@ -108,7 +118,7 @@ impl<'a> Worker<'a> {
         workload: Workload,
         recorder: Option<Recorder>,
     ) -> Worker<'a> {
-        let measure = Measure::new(plan, environment.clock.clone());
+        let measure = environment.measure(plan);
         let depth = plan.spec.iodepth;
         let buffers = buffers(environment, plan);
         let clock = measure.is_timed.then(|| environment.clock.clone());
@@ -211,6 +221,7 @@ impl<'a> Worker<'a> {
             switches: usage.switches,
             depths: self.measure.depths,
             seed: self.plan.seed,
+            series: self.measure.take_series(),
         };
         Some((report, self.recorder))
     }
@@ -436,6 +447,21 @@ impl<'a> Worker<'a> {
         self.watch.count(io.dir, io.sectors);
         if self.measure.is_timed {
             self.measure.ended(io.dir, stamps, at);
+            if self.measure.has_series() {
+                self.measure.note(io, self.place_about(io), stamps, at);
+            }
+        }
+    }
+
+    /// Where a request went. Of an append that is not told, it is where its zone was when it was seen to have ended.
+    fn place_about(&self, io: &Io) -> Sector {
+        let zones = self.environment.zones;
+        match io.placing {
+            Placing::At => io.sector,
+            Placing::Append => {
+                let pointer = zones.pointer(zones.geometry().zone_of(io.sector));
+                Sector(io.sector.0 + u64::from(pointer.saturating_sub(io.sectors)))
+            }
         }
     }
 
@@ -494,6 +520,7 @@ impl<'a> Worker<'a> {
         self.watch.count(io.dir, io.sectors);
         if self.measure.is_timed {
             self.measure.ended(io.dir, stamps, ending.at);
+            self.measure.note(io, at, stamps, ending.at);
         }
         if kind == Kind::Check {
             self.check(ending.slot, io);
