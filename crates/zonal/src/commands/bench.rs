@@ -1,5 +1,7 @@
 //! `zonal bench`: workloads in fio's job language.
 
+mod page;
+
 use crate::exit::{Exit, Failure, OrExit};
 use crate::value::{budget, park};
 use anyhow::{Context, anyhow};
@@ -70,6 +72,12 @@ pub(crate) struct Bench {
     /// Write the results to this file as JSON, too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write the results to this file as an HTML page too, with charts over time, which needs no other file and no network
+    ///
+    /// It takes the time of every request, also where a job spares that. A file that is there is replaced if it is a
+    /// regular one and no image.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// List the options that are accepted without effect and why: those that the jobs use, or all if there is no job
     #[arg(long)]
     list_ignored: bool,
@@ -109,6 +117,9 @@ pub(crate) fn run(arguments: &Bench, out: &mut dyn Write) -> Result<(), Failure>
             writeln!(out, "{}: {}: {}", used.origin, used.name, used.reason)?;
         }
         return Ok(());
+    }
+    if let Some(path) = &arguments.report {
+        page::check(path).or_exit(Exit::Usage)?;
     }
     let device = device(arguments, &mut jobs).or_exit(Exit::Usage)?;
     for change in jobs.changes() {
@@ -201,6 +212,7 @@ fn execute(arguments: &Bench, jobs: JobFile, device: &str) -> Result<Report, Fai
     options.reopen = reopen(device);
     options.progress = true;
     options.control = true;
+    options.series = arguments.report.is_some();
     let open = || registry.open(device).map_err(Into::into);
     zonal_bench::run(&open, &options).map_err(|error| Failure { exit: exit_of(&error), error: error.into() })
 }
@@ -224,6 +236,10 @@ fn exit_of(error: &BenchError) -> Exit {
 fn write_results(arguments: &Bench, report: &Report, out: &mut dyn Write) -> Result<(), Failure> {
     if let Some(path) = &arguments.json {
         write_file(path, &report.to_json(Detail::Plain))?;
+    }
+    if let Some(path) = &arguments.report {
+        page::check(path)?;
+        write_file(path, &report.to_html(&page::about()))?;
     }
     let mut text = String::new();
     for format in &arguments.output_format {
