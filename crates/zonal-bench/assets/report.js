@@ -110,7 +110,7 @@
   }
 
   // lines: { key, label, color, dash, alpha, width, x, y }. Lines of one key share an entry of the legend.
-  // about: { xLabel, yLabel, log, xUnit, yUnit, xHead, yText, range, ticks, hooks, extra }.
+  // about: { xLabel, yLabel, log, xUnit, yUnit, xHead, xRange, yText, details, range, ticks, hooks, extra }.
   function lineChart(figure, lines, about) {
     // What is hidden has no width.
     figure.hidden = false;
@@ -137,11 +137,12 @@
         const at = nearest(line.x, x);
         const reach = line.x.length > 1 ? (line.x[line.x.length - 1] - line.x[0]) / line.x.length * 3 : Infinity;
         if (line.y[at] === null || Math.abs(line.x[at] - x) > reach) return;
-        rows.push([line.y[at], [line.color, line.label, about.yText(line.y[at], line, at)]]);
+        const more = about.details ? about.details(line, at) : [];
+        rows.push([line.y[at], [[line.color, line.label, about.yText(line.y[at])], ...more]]);
       });
       rows.sort((a, b) => b[0] - a[0]);
       const more = rows.length > 14 ? [["", "and " + (rows.length - 14) + " more", ""]] : [];
-      showTip(area.left + left, area.top + top, about.xHead(x), rows.slice(0, 14).map(row => row[1]).concat(more));
+      showTip(area.left + left, area.top + top, about.xHead(x), rows.slice(0, 14).flatMap(row => row[1]).concat(more));
     };
     const options = {
       width: plot.clientWidth, height: about.height || 270, legend: { show: false }, padding: [12, 14, 0, 0],
@@ -314,11 +315,11 @@
       });
       u.ctx.restore();
     };
-    const inZone = place => "zone " + Math.floor(place) + (place % 1 ? " + " + Math.floor(place % 1 * 100) + "%" : "");
+    const inZone = place => "zone " + Math.floor(place).toLocaleString("en") + (place % 1 ? " + " + Math.floor(place % 1 * 100) + "%" : "");
     lineChart(figure, lines, {
       xLabel: "time in " + xUnit[1], xUnit: [xUnit[0] / 1e9, xUnit[1]], xHead: seconds, yLabel: "zone", yUnit: [1, ""],
-      yText: (value, line, at) => line && line.places.min[at] !== line.places.max[at]
-        ? inZone(value) + ", from " + inZone(line.places.min[at]) + " to " + inZone(line.places.max[at]) : inZone(value),
+      yText: inZone, details: ({ places }, at) => places.min[at] === places.max[at] ? []
+        : [["", "lowest", inZone(places.min[at])], ["", "highest", inZone(places.max[at])]],
       range: () => { const pad = Math.max((high - low) * 0.04, 0.02); return [Math.max(0, low - pad), high + pad]; },
       hooks: { drawAxes: [stripes] },
       extra: make("span", {}, "dots: last place of a moment; shaded: all places touched in it"),
@@ -330,7 +331,8 @@
 
   const CONDITIONS = { 0: "conventional", 1: "empty", 2: "implicitly open", 3: "explicitly open", 4: "closed", 13: "read-only",
     14: "full", 15: "offline" };
-  const MAP_HEIGHT = 340;
+  // Most pixels that a map is high, the second where zones would be smaller than three pixels.
+  const MAP_HEIGHTS = [340, 640];
 
   function drawZones() {
     const mode = modes[state.mode];
@@ -350,10 +352,9 @@
       zone += zones;
     }
     const width = canvas.clientWidth || figure.clientWidth - 26;
-    // The largest cells that leave the map as high as a chart.
     let cell = 22;
     const rows = () => Math.ceil(count / Math.max(1, Math.floor(width / cell)));
-    while (cell > 1 && rows() * cell > MAP_HEIGHT) cell -= 1;
+    while (cell > 1 && rows() * cell > MAP_HEIGHTS[cell > 3 ? 0 : 1]) cell -= 1;
     const perRow = Math.max(1, Math.floor(width / cell));
     const height = Math.max(1, rows() * cell);
     const ratio = devicePixelRatio || 1;
@@ -365,20 +366,27 @@
     const gap = cell >= 5 ? 1 : 0;
     const colors = {};
     for (const condition of Object.keys(CONDITIONS)) colors[condition] = css("zone-" + condition);
+    const isPart = n => conditions[n] >= 2 && conditions[n] <= 4;
+    const place = n => [n % perRow * cell, Math.floor(n / perRow) * cell];
+    const side = cell - gap;
     for (let n = 0; n < count; n += 1) {
-      const x = n % perRow * cell, y = Math.floor(n / perRow) * cell, side = cell - gap;
-      const isPart = conditions[n] >= 2 && conditions[n] <= 4;
-      context.fillStyle = isPart ? colors[1] : colors[conditions[n]];
+      const [x, y] = place(n);
+      context.fillStyle = isPart(n) ? colors[1] : colors[conditions[n]];
       context.fillRect(x, y, side, side);
-      if (!isPart) continue;
+    }
+    for (let n = 0; n < count; n += 1) {
+      if (!isPart(n)) continue;
+      const [x, y] = place(n);
       // A zone in part: filled from below as far as it is written; where cells are small, by strength.
       context.fillStyle = colors[conditions[n]];
       if (side >= 6) {
         const filled = Math.max(1, Math.round(side * fills[n] / 100));
         context.fillRect(x, y + side - filled, side, filled);
       } else {
-        context.globalAlpha = 0.35 + 0.65 * fills[n] / 100;
-        context.fillRect(x, y, side, side);
+        // One of a hundred thousand would not be seen at its own size.
+        const seen = Math.max(side, 3);
+        context.globalAlpha = 0.5 + 0.5 * fills[n] / 100;
+        context.fillRect(x - (seen - side) / 2, y - (seen - side) / 2, seen, seen);
         context.globalAlpha = 1;
       }
     }
@@ -469,7 +477,8 @@
     // Paper is white.
     addEventListener("beforeprint", () => { document.documentElement.dataset.theme = "light"; draw(); });
     addEventListener("afterprint", () => { delete document.documentElement.dataset.theme; draw(); });
-    byId("drawn").textContent = JSON.stringify({ drawn, sums: sums(), problems });
+    byId("drawn").textContent = JSON.stringify({ drawn, sums: sums(), problems,
+      fetched: performance.getEntriesByType("resource").length });
     if (problems.length === 0) document.body.dataset.status = "drawn";
   } catch (error) {
     fail(error && error.stack || error);

@@ -15,6 +15,7 @@ mod tables;
 use super::json::{Detail, calendar};
 use crate::report::Report;
 use askama::Template;
+use quantities::grouped;
 use std::time::UNIX_EPOCH;
 use tables::{Fact, Matrix, Row};
 use zonal_io::device::DeviceInfo;
@@ -119,13 +120,13 @@ impl Report {
 fn describe(info: &DeviceInfo) -> String {
     let geometry = &info.geometry;
     let mut parts =
-        vec![format!("{} of {}", geometry.zones(), quantities::size(geometry.zone_size().bytes()))];
+        vec![format!("{} of {}", grouped(geometry.zones()), quantities::size(geometry.zone_size().bytes()))];
     let counted = [
         (geometry.conventional_zones(), "conventional"),
         (info.open_max, "open at most"),
         (info.active_max, "active at most"),
     ];
-    parts.extend(counted.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")));
+    parts.extend(counted.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{} {what}", grouped(*n))));
     let traits = [
         (info.rotational, "rotational"),
         (info.keeps_order, "keeps the order of writes"),

@@ -32,6 +32,19 @@ pub(super) fn size(bytes: u64) -> String {
     format!("{} {}B", digits(scaled, scaled.fract() == 0.0), prefixes[prefix])
 }
 
+/// A whole number with its thousands apart.
+pub(super) fn grouped(value: impl Into<u64>) -> String {
+    let text = value.into().to_string();
+    let mut out = String::new();
+    for (n, digit) in text.chars().enumerate() {
+        if n > 0 && (text.len() - n).is_multiple_of(3) {
+            out.push('\u{202f}');
+        }
+        out.push(digit);
+    }
+    out
+}
+
 fn digits(value: f64, is_whole: bool) -> String {
     let decimals = match value {
         _ if is_whole => 0,
@@ -57,6 +70,12 @@ mod tests {
     fn times_have_the_unit_that_fits() {
         let times = [0.0, 35.0, 999.6, 8_333_000.0, 12e9, 4e12].map(time);
         assert_eq!(times, ["0 ns", "35 ns", "1.00 µs", "8.33 ms", "12.0 s", "4000 s"]);
+    }
+
+    #[test]
+    fn thousands_are_apart() {
+        let texts = [0u64, 999, 1000, 114_688, 1_234_567].map(grouped);
+        assert_eq!(texts, ["0", "999", "1\u{202f}000", "114\u{202f}688", "1\u{202f}234\u{202f}567"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The tables of the page: jobs and groups of jobs by write mode, ratios of modes, counters, options.
 
 use super::super::table::is_shown;
-use super::quantities::{amount, size, time};
+use super::quantities::{amount, grouped, size, time};
 use crate::report::{DirReport, JobReport, ModeReport, Report};
 use crate::workload::Dir;
 
@@ -281,19 +281,6 @@ pub(super) fn counters(report: &Report) -> Matrix {
         values.iter().any(|value| *value > 0).then(|| Line { label: name.clone(), cells })
     };
     Matrix { label: "Write path".to_owned(), lines: names.enumerate().filter_map(line).collect() }
-}
-
-/// A whole number with its thousands apart.
-fn grouped(value: u64) -> String {
-    let text = value.to_string();
-    let mut out = String::new();
-    for (n, digit) in text.chars().enumerate() {
-        if n > 0 && (text.len() - n).is_multiple_of(3) {
-            out.push('\u{202f}');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 /// What was rounded or left out, told once where all modes say it.
