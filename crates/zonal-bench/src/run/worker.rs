@@ -448,21 +448,24 @@ impl<'a> Worker<'a> {
         if self.measure.is_timed {
             self.measure.ended(io.dir, stamps, at);
             if self.measure.has_series() {
-                self.measure.note(io, self.place_about(io), stamps, at);
+                self.note(io, stamps, at);
             }
         }
     }
 
-    /// Where a request went. Of an append that is not told, it is where its zone was when it was seen to have ended.
-    fn place_about(&self, io: &Io) -> Sector {
+    /// Notes a request in the series. Where an append went is not told here: it is taken to be where its zone stands.
+    #[cold]
+    #[inline(never)]
+    fn note(&mut self, io: &Io, stamps: &Stamps, at: u64) {
         let zones = self.environment.zones;
-        match io.placing {
+        let place = match io.placing {
             Placing::At => io.sector,
             Placing::Append => {
                 let pointer = zones.pointer(zones.geometry().zone_of(io.sector));
                 Sector(io.sector.0 + u64::from(pointer.saturating_sub(io.sectors)))
             }
-        }
+        };
+        self.measure.note(io, place, stamps, at);
     }
 
     #[cold]
