@@ -35,9 +35,13 @@ struct Run {
 }
 
 fn bench(arguments: &[&str]) -> Run {
+    bench_on(DEVICE, arguments)
+}
+
+fn bench_on(device: &str, arguments: &[&str]) -> Run {
     let directory = tempfile::tempdir().unwrap();
     let output = Command::new(zonal())
-        .args(["bench", "--device", DEVICE, "--report", "page.html", "--json", "results.json"])
+        .args(["bench", "--device", device, "--report", "page.html", "--json", "results.json"])
         .args(arguments)
         .current_dir(directory.path())
         .env("XDG_RUNTIME_DIR", directory.path())
@@ -240,6 +244,56 @@ fn names_from_outside_stay_text() {
         run.json["jobs"][0]["jobname"].as_str().unwrap().contains("</script>"),
         "the name did not arrive"
     );
+}
+
+/// Two rounds in two modes, seconds of a disk's time.
+#[test]
+fn page_of_a_simulated_drive_is_in_its_time_with_its_profile_and_the_same_each_time() {
+    let Some(browser) = browser() else { return };
+    let run = || {
+        bench_on(
+            "sim:smr-hdd-30t,policy=fifo",
+            &[
+                "--write-mode=per-zone,qd1",
+                "--name=first",
+                "--rw=randwrite",
+                "--zonemode=zbd",
+                "--bs=1m",
+                "--iodepth=8",
+                "--size=1000z",
+                "--max_open_zones=8",
+                "--io_size=256m",
+                "--name=second",
+                "--stonewall",
+                "--rw=read",
+                "--zonemode=zbd",
+                "--read_beyond_wp=1",
+                "--bs=1m",
+                "--size=1z",
+            ],
+        )
+    };
+    let (run, again) = (run(), run());
+    let series = |run: &Run| {
+        let page = fs::read_to_string(&run.page).unwrap();
+        between(&page, "<script type=\"application/json\" id=\"series\">", "</script>").to_owned()
+    };
+    assert_eq!(series(&run), series(&again));
+    let dom = opened(browser, &run.page);
+    check_numbers(&run, &dom);
+    assert!(dom.contains("in virtual time") && dom.contains("# given: policy=fifo"));
+    let series: Value = serde_json::from_str(&series(&run)).unwrap();
+    for (n, mode) in series["modes"].as_array().unwrap().iter().enumerate() {
+        let times = |entry: usize| mode["entries"][entry]["dirs"][0]["flow"]["t"].as_array().unwrap();
+        let (first, second) = (times(1), times(2));
+        assert!(
+            second[0].as_f64() >= first[first.len() - 1].as_f64(),
+            "the second round is behind the first"
+        );
+        let runtime = |job: usize| run.json["jobs"][2 * n + job]["job_runtime"].as_f64().unwrap() / 1000.0;
+        let (end, all) = (second[second.len() - 1].as_f64().unwrap(), runtime(0) + runtime(1));
+        assert!(end <= all * 1.01 && end >= all * 0.9, "{end} of {all} s");
+    }
 }
 
 #[test]

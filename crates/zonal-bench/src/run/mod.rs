@@ -1,4 +1,4 @@
-//! Running jobs in real time.
+//! Running jobs, in real time or, on a device that lives in it, in virtual time.
 //!
 //! A run goes over its write modes, a mode over its rounds, a round starts all its workers at once and watches them:
 //! it samples rates, shows progress and stops who has run for its time. Afterwards the write path is closed, and what is
@@ -32,6 +32,10 @@ mod prepare;
 mod round;
 pub mod samples;
 mod slot;
+mod threads;
+mod time;
+mod virtual_time;
+mod watcher;
 mod worker;
 
 use crate::error::{BenchError, OpenerError};
@@ -42,6 +46,7 @@ use crate::report::{Failure, JobReport, ModeReport, Report};
 use crate::verify::check::check_device;
 use crate::verify::{Record, Recorder, VerifyReport};
 use crate::workload::Zones;
+use round::{Clockwork, Round};
 use std::sync::Arc;
 use std::time::SystemTime;
 use zonal_core::Nanos;
@@ -91,6 +96,9 @@ pub struct BenchOptions {
     /// Keep series of rates, latencies and positions over time, for [`Report::to_html`]. It takes the time of every
     /// request, also where the jobs spare that.
     pub series: bool,
+    /// What each request costs the processor of its worker in virtual time: so much later it is with the write path than
+    /// it was made. Nothing by default; in real time it takes what it takes.
+    pub host_nanos_per_io: u64,
 }
 
 impl BenchOptions {
@@ -108,6 +116,7 @@ impl BenchOptions {
             progress: false,
             control: false,
             series: false,
+            host_nanos_per_io: 0,
         }
     }
 }
@@ -152,8 +161,9 @@ fn run_mode(
     }
     let has_data = prepare::keeps_data(&*bare);
     check_verify(&plan, &info, has_data)?;
-    let device: Arc<dyn Device> = match &options.fault {
-        Some(faults) => Arc::new(Fault::new(bare.clone(), faults.clone())),
+    let faults = options.fault.clone().map(|faults| Arc::new(Fault::new(bare.clone(), faults)));
+    let device: Arc<dyn Device> = match &faults {
+        Some(faults) => faults.clone(),
         None => bare.clone(),
     };
     if !options.force && in_effect.fits(device.info()) == Err(SwitchError::NoOrder) {
@@ -163,7 +173,7 @@ fn run_mode(
         prepare::erase(&*bare)?;
     }
     let zones_options = plan.zones_options(in_effect);
-    let zones = prepare::zones(&*bare, &mut plan, zones_options)?;
+    let zones = Arc::new(prepare::zones(&*bare, &mut plan, zones_options)?);
     let volume = Arc::new(Volume::open(
         device,
         VolumeOptions {
@@ -182,8 +192,13 @@ fn run_mode(
     let mut progress = Progress::new(options.progress, &plan);
     let mut done = Done { jobs: Vec::new(), recorders: Vec::new(), elapsed: Nanos(0) };
     let record = Arc::new(Record::default());
+    let clockwork = Clockwork::of(&info);
+    if info.virtual_time {
+        plan.notes
+            .push("times are virtual: processor times and context switches are not measured".to_owned());
+    }
     for index in 0..plan.rounds.len() {
-        let round = round::Round {
+        let round = Round {
             plan: &plan,
             index,
             volume: &volume,
@@ -191,6 +206,8 @@ fn run_mode(
             has_data,
             record: &record,
             series: options.series,
+            clockwork: &clockwork,
+            host_nanos_per_io: options.host_nanos_per_io,
         };
         if round.run(&mut done, &mut progress)? == round::Outcome::EndAll {
             let left = plan.rounds.len() - index - 1;
@@ -202,6 +219,8 @@ fn run_mode(
         }
     }
     progress.finish();
+    // It holds the bare device, which may have to be closed before it is verified.
+    plan.notes.extend(faults.and_then(|faults| note_of(&faults)));
     let (mode, mode_reason) = volume.mode();
     let mut report = ModeReport {
         device: info.name.clone(),
@@ -212,6 +231,7 @@ fn run_mode(
         notes: plan.notes,
         verify: None,
         series: None,
+        is_virtual: info.virtual_time,
     };
     drop((control, volume));
     if options.series {
@@ -221,6 +241,12 @@ fn run_mode(
         report.verify = Some(verify(open, options, bare, &done.recorders, &zones, &mut report.jobs)?);
     }
     Ok(report)
+}
+
+/// How often the rules of a plan took effect: a plan that misses every command looks like a device that stood it all.
+fn note_of(faults: &Fault) -> Option<String> {
+    let fired: Vec<String> = faults.fired_each().iter().map(u64::to_string).collect();
+    (!fired.is_empty()).then(|| format!("faults, by the rules of the plan: {}", fired.join(", ")))
 }
 
 /// What the rounds leave.

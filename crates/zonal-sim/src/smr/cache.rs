@@ -38,6 +38,17 @@ impl Policy {
     }
 }
 
+/// The order of destaging.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Order {
+    /// Which write is next.
+    pub policy: Policy,
+    /// Share of its age, in thousandths, that policy `asptf` takes off a write's time.
+    pub alpha: u32,
+    /// How many of the oldest writes are looked at; 0: all.
+    pub window: u32,
+}
+
 /// How much the cache holds. A limit of 0 is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheLimits {
@@ -161,15 +172,31 @@ impl Cache {
         self.runs.iter().filter_map(|run| run.entries.front()).map(|e| e.sequence).min()
     }
 
+    /// Number of the last write that is looked at: the oldest `window`, all if that is 0.
+    fn horizon(&self, window: u32) -> u64 {
+        let all = self.runs.iter().map(|run| run.entries.len()).sum::<usize>();
+        if window == 0 || all <= window as usize {
+            return u64::MAX;
+        }
+        let mut numbers: Vec<u64> = self
+            .runs
+            .iter()
+            .flat_map(|run| run.entries.iter().take(window as usize))
+            .map(|e| e.sequence)
+            .collect();
+        let (_, last, _) = numbers.select_nth_unstable(window as usize - 1);
+        *last
+    }
+
     /// Takes out the write that goes to the medium next, and says how long the head needs to get there.
     pub(super) fn next(
         &mut self,
         now: Nanos,
-        policy: (Policy, u32),
+        order: &Order,
         mechanics: &Mechanics,
         head: &Head,
     ) -> Option<(Entry, Span)> {
-        let at = self.choose(now, policy, mechanics, head)?;
+        let at = self.choose(now, order, mechanics, head)?;
         let entry = self.runs[at].entries.pop_front()?;
         Some((entry, positioning(now, mechanics, head, entry.sector, &entry.place)))
     }
@@ -177,7 +204,7 @@ impl Cache {
     fn choose(
         &self,
         now: Nanos,
-        (policy, alpha): (Policy, u32),
+        &Order { policy, alpha, window }: &Order,
         mechanics: &Mechanics,
         head: &Head,
     ) -> Option<usize> {
@@ -190,7 +217,11 @@ impl Cache {
             Policy::Sptf => goes_on(e),
             Policy::Fifo | Policy::Asptf => false,
         };
-        let all = || self.runs.iter().enumerate().filter_map(|(at, run)| first(run).map(|e| (at, e)));
+        let horizon = self.horizon(window);
+        let all = || {
+            let fronts = self.runs.iter().enumerate().filter_map(|(at, run)| first(run).map(|e| (at, e)));
+            fronts.filter(|(_, e)| e.sequence <= horizon)
+        };
         if let [run] = self.runs.as_slice() {
             return first(run).map(|_| 0);
         }

@@ -12,7 +12,7 @@ mod cache;
 mod mechanics;
 mod options;
 
-pub use cache::{CacheLimits, Policy};
+pub use cache::{CacheLimits, Order, Policy};
 pub use mechanics::{Mechanics, MechanicsOptions, Place};
 pub use options::SmrOptions;
 
@@ -113,10 +113,16 @@ impl SmrDisk {
     }
 
     fn start_link(&mut self, now: Nanos) {
+        let mut is_held_up = false;
         let goes = |w: &Waiting| match (w.job.op, w.stage) {
             _ if w.job.refused || w.job.sectors == 0 => true,
             (Op::Read, stage) => stage == Stage::HasData,
-            _ => self.cache.has_room(self.zone_of(w.job.sector), bytes(w.job.sectors)),
+            _ => {
+                let goes =
+                    !is_held_up && self.cache.has_room(self.zone_of(w.job.sector), bytes(w.job.sectors));
+                is_held_up = self.options.admits_in_order && !goes;
+                goes
+            }
         };
         let Some(at) = self.queue.iter().position(goes) else { return };
         let Some(waiting) = self.queue.remove(at) else { return };
@@ -177,8 +183,8 @@ impl SmrDisk {
     }
 
     fn start_write(&mut self, now: Nanos) -> bool {
-        let policy = (self.options.policy, self.options.alpha);
-        let Some((entry, positioning)) = self.cache.next(now, policy, &self.mechanics, &self.head) else {
+        let order = &self.options.order;
+        let Some((entry, positioning)) = self.cache.next(now, order, &self.mechanics, &self.head) else {
             return false;
         };
         self.reads_in_a_row = 0;

@@ -1,6 +1,6 @@
 //! What an SMR disk is made from.
 
-use super::{CacheLimits, MechanicsOptions, Policy};
+use super::{CacheLimits, MechanicsOptions, Order};
 use crate::model::Span;
 
 /// Numbers of an SMR disk.
@@ -20,12 +20,12 @@ pub struct SmrOptions {
     pub write_cache: bool,
     /// What the cache holds.
     pub cache: CacheLimits,
+    /// Whether a write waits behind those that came before it and find no room in the cache.
+    pub admits_in_order: bool,
     /// What is safe from a loss of power although it is not on the medium: bytes of the cache while that is off.
     pub protected_bytes: u64,
     /// Which cached write is next.
-    pub policy: Policy,
-    /// Share of its age, in thousandths, that policy `asptf` takes off a write's time.
-    pub alpha: u32,
+    pub order: Order,
     /// For how long the head goes on behind a read that nothing follows.
     pub read_ahead: Span,
     /// Reads in a row before a cached write has its turn.

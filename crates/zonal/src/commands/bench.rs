@@ -2,6 +2,7 @@
 
 mod page;
 
+use crate::device::registry;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::value::{budget, park};
 use anyhow::{Context, anyhow};
@@ -10,9 +11,8 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use zonal_bench::job::{Environment, JobError, JobFile, JobParser, TEXT_BYTES_MAX, ignored};
-use zonal_bench::{BenchError, BenchOptions, Detail, Reopen, Report};
+use zonal_bench::{About, BenchError, BenchOptions, Detail, Reopen, Report};
 use zonal_io::fault::read_plan;
-use zonal_io::registry::Registry;
 use zonal_io::volume::{BudgetOptions, ParkOptions, WriteMode};
 
 /// Run workloads in fio's job language
@@ -48,7 +48,8 @@ pub(crate) struct Bench {
     /// A write whose zone finds no slot free waits until a zone is filled, reset, finished or closed (wait); or the zone
     /// not used for longest is closed (close), or finished if it is nearly full (finish); or it fails at once (fail). A
     /// wait that nothing under way can end for the time of grace, by default 1s, fails and names the zones in the way. All
-    /// jobs are of one class of writers.
+    /// jobs are of one class of writers. Not in mode direct. Jobs with zonemode=zbd keep below the limits by themselves,
+    /// and meet the budget with ignore_zone_limits=1 only.
     #[arg(long, value_name = "POLICY[,grace=TIME]", value_parser = budget)]
     budget: Option<BudgetOptions>,
     /// Let writes that come before their predecessors wait for them [default: they fail]
@@ -122,11 +123,14 @@ pub(crate) fn run(arguments: &Bench, out: &mut dyn Write) -> Result<(), Failure>
         page::check(path).or_exit(Exit::Usage)?;
     }
     let device = device(arguments, &mut jobs).or_exit(Exit::Usage)?;
+    // Held until the results are in them: what cannot be written is told before the run and not after it.
+    let _files = result_files(arguments)?;
     for change in jobs.changes() {
         note(&change.to_string());
     }
+    let about = page::about(&device);
     let report = execute(arguments, jobs, &device)?;
-    write_results(arguments, &report, out)?;
+    write_results(arguments, &report, &about, out)?;
     judge(&report)
 }
 
@@ -199,7 +203,7 @@ fn device(arguments: &Bench, jobs: &mut JobFile) -> anyhow::Result<String> {
 }
 
 fn execute(arguments: &Bench, jobs: JobFile, device: &str) -> Result<Report, Failure> {
-    let registry = Registry::default();
+    let registry = registry();
     let mut options = BenchOptions::new(jobs);
     options.modes.clone_from(&arguments.write_mode);
     options.merge = !arguments.no_merge;
@@ -233,13 +237,17 @@ fn exit_of(error: &BenchError) -> Exit {
     }
 }
 
-fn write_results(arguments: &Bench, report: &Report, out: &mut dyn Write) -> Result<(), Failure> {
+fn write_results(
+    arguments: &Bench,
+    report: &Report,
+    about: &About,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     if let Some(path) = &arguments.json {
         write_file(path, &report.to_json(Detail::Plain))?;
     }
     if let Some(path) = &arguments.report {
-        page::check(path)?;
-        write_file(path, &report.to_html(&page::about()))?;
+        write_file(path, &report.to_html(about))?;
     }
     let mut text = String::new();
     for format in &arguments.output_format {
@@ -256,6 +264,16 @@ fn write_results(arguments: &Bench, report: &Report, out: &mut dyn Write) -> Res
         Some(path) => write_file(path, &text),
         None => Ok(out.write_all(text.as_bytes())?),
     }
+}
+
+/// The files that the results go to, made if they are not there. What they hold stays until the results come.
+fn result_files(arguments: &Bench) -> Result<Vec<File>, Failure> {
+    let open = |path: &PathBuf| {
+        let file = File::options().append(true).create(true).open(path);
+        file.with_context(|| format!("{}: cannot write the results", path.display()))
+    };
+    let files = [&arguments.json, &arguments.output, &arguments.report].into_iter().flatten().map(open);
+    Ok(files.collect::<Result<_, _>>()?)
 }
 
 fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
@@ -280,5 +298,6 @@ fn judge(report: &Report) -> Result<(), Failure> {
         1 => String::new(),
         n => format!(" (and {} more failed)", n - 1),
     };
-    Err(anyhow!("job {}: {failure}{count}", job.name)).or_exit(exit)
+    let hint = if job.needs_zonemode() { "; the job does not look at zones, zonemode=zbd would" } else { "" };
+    Err(anyhow!("job {}: {failure}{count}{hint}", job.name)).or_exit(exit)
 }

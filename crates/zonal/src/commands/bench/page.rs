@@ -29,10 +29,21 @@ fn is_image(path: &Path) -> bool {
         && begin == zonal_io::image::format::MAGIC
 }
 
-/// The command line of this process.
-pub(super) fn about() -> About {
+/// The command line of this process, and the profiles that its device is made of.
+pub(super) fn about(device: &str) -> About {
     let words = std::env::args_os().map(|word| quoted(&word.to_string_lossy()));
-    About { command: words.collect::<Vec<_>>().join(" "), profile: None }
+    let profiles: Vec<String> = device.split('+').filter_map(profile).collect();
+    let profile = (!profiles.is_empty()).then(|| profiles.join("\n"));
+    About { command: words.collect::<Vec<_>>().join(" "), profile }
+}
+
+/// The profile of a part of a device's name, as it is written, and below it what the name changes.
+fn profile(part: &str) -> Option<String> {
+    let profile = part.strip_prefix("sim:").or_else(|| part.strip_prefix("timing:"))?;
+    let mut words = profile.split(',');
+    let text = zonal_sim::Profile::text(words.next().unwrap_or_default()).ok()?;
+    let changes: Vec<String> = words.map(|change| format!("# given: {change}\n")).collect();
+    Some(format!("{}\n{}", text.trim_end(), changes.concat()))
 }
 
 /// A word as a shell takes it for one.
@@ -48,6 +59,15 @@ fn quoted(word: &str) -> String {
 mod tests {
     use super::*;
     use std::process::Command;
+
+    #[test]
+    fn profile_of_a_simulated_device_is_told_with_what_its_name_changes() {
+        let about = about("trace:+timing:smr-hdd-30t,policy=fifo+null:size=1G");
+        let profile = about.profile.unwrap();
+        assert!(profile.starts_with("name = \"smr-hdd-30t\"\n"), "{profile}");
+        assert!(profile.ends_with("# given: policy=fifo\n"), "{profile}");
+        assert!(super::about("null:size=1G").profile.is_none());
+    }
 
     #[test]
     fn quoted_words_come_back_from_a_shell() {
