@@ -164,6 +164,15 @@ mod tests {
         assert_eq!(times, [(0, 65_536), (65_536, 70_000)]);
     }
 
+    #[test]
+    fn series_made_coarser_than_it_has_to_be_adds_up_all_the_same() {
+        let mut coarse = of(&[5, 100_000, 300_000]);
+        (0..3).for_each(|_| coarse.coarsen());
+        let mut sum = of(&[200_000]);
+        sum.add(&coarse);
+        check(&sum, &[5, 100_000, 200_000, 300_000]);
+    }
+
     proptest! {
         #[test]
         fn added_series_hold_what_both_held(
