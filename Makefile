@@ -13,7 +13,7 @@ SECONDS ?= 60
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-setup: ## Install what is missing: toolchain, fio and its examples
+setup: ## Install what is missing: toolchain, fio and its examples, a browser for the tests of report pages
 	@scripts/setup.sh
 
 build: ## Build the program, optimised
