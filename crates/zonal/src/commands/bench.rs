@@ -1,5 +1,7 @@
 //! `zonal bench`: workloads in fio's job language.
 
+mod page;
+
 use crate::device::registry;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::value::{budget, park};
@@ -9,7 +11,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use zonal_bench::job::{Environment, JobError, JobFile, JobParser, TEXT_BYTES_MAX, ignored};
-use zonal_bench::{BenchError, BenchOptions, Detail, Reopen, Report};
+use zonal_bench::{About, BenchError, BenchOptions, Detail, HostRules, Reopen, Report};
 use zonal_io::fault::read_plan;
 use zonal_io::volume::{BudgetOptions, ParkOptions, WriteMode};
 
@@ -56,6 +58,13 @@ pub(crate) struct Bench {
     /// modes direct and zone-lock.
     #[arg(long, value_name = "BYTES,TIME", num_args = 0..=1, default_missing_value = "1M,10ms", require_equals = true, value_parser = park)]
     park: Option<ParkOptions>,
+    /// How jobs share zones with zonemode=zbd
+    ///
+    /// By fio's rule a zone is one job's from the first of its reads and writes in flight there to the end of the last,
+    /// and a job that comes to another's zone lets all that it has in flight end, then waits. By Zonal's any number of
+    /// jobs have writes of a zone in flight; the write path keeps them in order.
+    #[arg(long, value_name = "RULE", value_enum, default_value = "fio")]
+    host: Host,
     /// Set an option in every job, whatever the job says; what that changes is told on standard error
     #[arg(long, value_name = "OPTION=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
@@ -71,6 +80,12 @@ pub(crate) struct Bench {
     /// Write the results to this file as JSON, too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write the results to this file as an HTML page too, with charts over time, which needs no other file and no network
+    ///
+    /// It takes the time of every request, also where a job spares that. A file that is there is replaced if it is a
+    /// regular one and no image.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// List the options that are accepted without effect and why: those that the jobs use, or all if there is no job
     #[arg(long)]
     list_ignored: bool,
@@ -93,6 +108,15 @@ enum Format {
     JsonPlus,
 }
 
+/// How jobs share zones.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+enum Host {
+    /// As fio's jobs do
+    Fio,
+    /// As the write path allows
+    Zonal,
+}
+
 fn setting(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((option, value)) if !option.is_empty() => Ok((option.to_owned(), value.to_owned())),
@@ -111,14 +135,18 @@ pub(crate) fn run(arguments: &Bench, out: &mut dyn Write) -> Result<(), Failure>
         }
         return Ok(());
     }
+    if let Some(path) = &arguments.report {
+        page::check(path).or_exit(Exit::Usage)?;
+    }
     let device = device(arguments, &mut jobs).or_exit(Exit::Usage)?;
     // Held until the results are in them: what cannot be written is told before the run and not after it.
     let _files = result_files(arguments)?;
     for change in jobs.changes() {
         note(&change.to_string());
     }
+    let about = page::about(&device);
     let report = execute(arguments, jobs, &device)?;
-    write_results(arguments, &report, out)?;
+    write_results(arguments, &report, &about, out)?;
     judge(&report)
 }
 
@@ -198,12 +226,17 @@ fn execute(arguments: &Bench, jobs: JobFile, device: &str) -> Result<Report, Fai
     options.force = arguments.force;
     options.budget = arguments.budget;
     options.park = arguments.park;
+    options.host = match arguments.host {
+        Host::Fio => HostRules::Fio,
+        Host::Zonal => HostRules::Zonal,
+    };
     if let Some(plan) = &arguments.fault {
         options.fault = Some(read_plan(plan).map_err(|e| anyhow!(e)).or_exit(Exit::Usage)?);
     }
     options.reopen = reopen(device);
     options.progress = true;
     options.control = true;
+    options.series = arguments.report.is_some();
     let open = || registry.open(device).map_err(Into::into);
     zonal_bench::run(&open, &options).map_err(|error| Failure { exit: exit_of(&error), error: error.into() })
 }
@@ -224,9 +257,17 @@ fn exit_of(error: &BenchError) -> Exit {
     }
 }
 
-fn write_results(arguments: &Bench, report: &Report, out: &mut dyn Write) -> Result<(), Failure> {
+fn write_results(
+    arguments: &Bench,
+    report: &Report,
+    about: &About,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     if let Some(path) = &arguments.json {
         write_file(path, &report.to_json(Detail::Plain))?;
+    }
+    if let Some(path) = &arguments.report {
+        write_file(path, &report.to_html(about))?;
     }
     let mut text = String::new();
     for format in &arguments.output_format {
@@ -251,7 +292,7 @@ fn result_files(arguments: &Bench) -> Result<Vec<File>, Failure> {
         let file = File::options().append(true).create(true).open(path);
         file.with_context(|| format!("{}: cannot write the results", path.display()))
     };
-    let files = [&arguments.json, &arguments.output].into_iter().flatten().map(open);
+    let files = [&arguments.json, &arguments.output, &arguments.report].into_iter().flatten().map(open);
     Ok(files.collect::<Result<_, _>>()?)
 }
 
