@@ -1,0 +1,5 @@
+//! Replay of traces: what was recorded of one drive, sent to another through the write path.
+//!
+//! [`trace`] reads what others recorded.
+
+pub mod trace;
