@@ -2,4 +2,6 @@
 //!
 //! [`trace`] reads what others recorded.
 
+mod clock;
+mod log;
 pub mod trace;
