@@ -11,9 +11,16 @@ use zonal_io::volume::{report, run_alone};
 /// Zones fetched at a time.
 const REPORT_ZONES: u32 = 4096;
 
+/// Every kind of device that there is.
+pub(crate) fn registry() -> Registry {
+    let mut registry = Registry::default();
+    zonal_sim::register(&mut registry);
+    registry
+}
+
 /// Opens the device called `name`.
 pub(crate) fn open(name: &str) -> Result<Arc<dyn Device>, Failure> {
-    Registry::default().open(name).or_exit(Exit::Device)
+    registry().open(name).or_exit(Exit::Device)
 }
 
 /// Runs a command without payload and waits for it.

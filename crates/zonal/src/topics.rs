@@ -26,6 +26,7 @@ A device is named by its kind and, behind a colon, its options, separated by com
   ram:size=8G                   keeps data in memory until the program ends
   image:PATH, or just PATH      a drive in a file, made by `zonal create`
   concat:[NAME][NAME]           the zones of several devices, one device after the other
+  sim:PROFILE                   a simulated drive in virtual time; values of its profile can be given: sim:PROFILE,KEY=VALUE
 
 A wrapper and a plus sign go before the name of the device they wrap.
 
@@ -35,11 +36,22 @@ A wrapper and a plus sign go before the name of the device they wrap.
   fault:seed=7,medium=1/1000+NAME
                                 misbehaves by chance; each of these kinds at its rate, 0 to 1 or a fraction:
 KINDS
+  timing:PROFILE+NAME           answers in the time of that drive; values as for sim
+
+PROFILES
 Options of null and ram, with what holds if they are not given:
 
 "
     .replace("KINDS", &fault_kinds())
+    .replace("PROFILES", &profiles())
         + &EMULATED_OPTIONS.map(|(name, default, about)| format!("  {name:<26} {default:<7} {about}\n")).concat()
+}
+
+/// The profiles that come with the program, a line each.
+fn profiles() -> String {
+    let known = zonal_sim::Profile::names().filter_map(|name| zonal_sim::Profile::open(name, &[]).ok());
+    let lines: String = known.map(|p| format!("  {:<29} {}\n", p.name, p.title)).collect();
+    format!("Profiles of drives; PROFILE may also be the path of such a file:\n\n{lines}")
 }
 
 /// The kinds of faults that have a rate, four a line.

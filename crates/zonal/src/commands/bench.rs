@@ -1,5 +1,6 @@
 //! `zonal bench`: workloads in fio's job language.
 
+use crate::device::registry;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::value::{budget, park};
 use anyhow::{Context, anyhow};
@@ -10,7 +11,6 @@ use std::path::{Path, PathBuf};
 use zonal_bench::job::{Environment, JobError, JobFile, JobParser, TEXT_BYTES_MAX, ignored};
 use zonal_bench::{BenchError, BenchOptions, Detail, Reopen, Report};
 use zonal_io::fault::read_plan;
-use zonal_io::registry::Registry;
 use zonal_io::volume::{BudgetOptions, ParkOptions, WriteMode};
 
 /// Run workloads in fio's job language
@@ -188,7 +188,7 @@ fn device(arguments: &Bench, jobs: &mut JobFile) -> anyhow::Result<String> {
 }
 
 fn execute(arguments: &Bench, jobs: JobFile, device: &str) -> Result<Report, Failure> {
-    let registry = Registry::default();
+    let registry = registry();
     let mut options = BenchOptions::new(jobs);
     options.modes.clone_from(&arguments.write_mode);
     options.merge = !arguments.no_merge;

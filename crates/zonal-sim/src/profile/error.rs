@@ -1,0 +1,63 @@
+//! What can be wrong with a profile.
+
+use super::Profile;
+use std::fmt;
+
+/// A profile that cannot be used.
+#[derive(Debug)]
+pub struct ProfileError {
+    name: String,
+    problem: Problem,
+}
+
+#[derive(Debug)]
+pub(super) enum Problem {
+    Unknown,
+    Unreadable(std::io::Error),
+    TooLong(u64),
+    Syntax(String),
+    /// No such key, and those that there are.
+    Key(String, Vec<String>),
+    /// Key and value that do not go together.
+    Value(String, String),
+    Range(&'static str, &'static str),
+    Drive(String),
+}
+
+impl ProfileError {
+    pub(super) fn new(name: &str, problem: Problem) -> ProfileError {
+        ProfileError { name: name.into(), problem }
+    }
+}
+
+impl fmt::Display for ProfileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "profile {:?}: ", self.name)?;
+        match &self.problem {
+            Problem::Unknown => {
+                let names: Vec<_> = Profile::names().collect();
+                write!(
+                    f,
+                    "there is no such profile; there are {}, or give the path of a file",
+                    names.join(", ")
+                )
+            }
+            Problem::Unreadable(e) => write!(f, "cannot be read: {e}"),
+            Problem::TooLong(max) => write!(f, "is longer than {max} bytes"),
+            Problem::Syntax(e) => write!(f, "{}", e.trim_end()),
+            Problem::Key(key, known) => {
+                let nearest = known.iter().min_by_key(|k| strsim::damerau_levenshtein(k, key));
+                write!(f, "it has no value {key:?}")?;
+                match nearest {
+                    Some(nearest) => write!(f, "; did you mean {nearest:?}?"),
+                    None => Ok(()),
+                }
+            }
+            Problem::Value(key, value) => write!(f, "{key}={value}: not a value of the kind that {key} has"),
+            Problem::Range(key, range) => write!(f, "{key} has to be {range}"),
+            Problem::Drive(e) => write!(f, "{e}"),
+        }
+    }
+}
+
+impl std::error::Error for ProfileError {}

@@ -1,0 +1,160 @@
+//! Drives as files.
+//!
+//! A profile says what a drive is and how long it takes, value by value, and of each value where it is from. Nothing in it
+//! depends on how the drive is used: the same values hold at any depth, with any number of jobs and zones.
+//!
+//! ```toml
+//! name = "smr-hdd-30t"
+//! title = "30 TB host-managed SMR disk"
+//!
+//! [drive]
+//! size = { value = 30_000_000_000_000, source = "datasheet" }
+//!
+//! [timing]
+//! model = "smr-disk"
+//! turn_us = { value = 8333, source = "datasheet", note = "7200 turns a minute" }
+//! ```
+
+mod error;
+mod values;
+
+pub use error::ProfileError;
+pub use values::{DriveValues, SmrValues, Source, Sourced, TimingValues};
+
+use crate::model::Model;
+use error::Problem;
+use serde::Deserialize;
+use std::path::Path;
+use toml::{Table, Value};
+use zonal_core::Geometry;
+use zonal_io::emulated::EmulatedOptions;
+
+/// The profiles that come with the program, by name.
+const BUILT_IN: [(&str, &str); 2] = [
+    ("smr-hdd-26t", include_str!("../../../../profiles/smr-hdd-26t.toml")),
+    ("smr-hdd-30t", include_str!("../../../../profiles/smr-hdd-30t.toml")),
+];
+
+/// Largest profile that is read, in bytes.
+const FILE_MAX: u64 = 1 << 20;
+
+/// A drive. See the module.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// What the profile is called.
+    pub name: String,
+    /// What the drive is, in a line.
+    pub title: String,
+    /// Whether its timing was fitted to measurements of this very drive; otherwise results are a range at best.
+    #[serde(default)]
+    pub calibrated: bool,
+    /// What there is to know besides.
+    #[serde(default)]
+    pub about: String,
+    /// What the drive says of itself.
+    pub drive: DriveValues,
+    /// How long it takes.
+    pub timing: TimingValues,
+}
+
+impl Profile {
+    /// Names of the profiles that come with the program.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name)
+    }
+
+    /// The profile of this name, or in the file of this path, with values of its own changed: `key=value`.
+    ///
+    /// # Errors
+    /// [`ProfileError`] with file, key and what is wrong.
+    pub fn open(name: &str, changes: &[(&str, &str)]) -> Result<Profile, ProfileError> {
+        let is_path = name.contains(['/', '.']);
+        match BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
+            Some((_, text)) => Profile::parse(name, text, changes),
+            None if is_path => Profile::parse(name, &read(Path::new(name))?, changes),
+            None => Err(ProfileError::new(name, Problem::Unknown)),
+        }
+    }
+
+    /// The profile in `text`, called `name` in errors.
+    ///
+    /// # Errors
+    /// As [`Profile::open`].
+    pub fn parse(name: &str, text: &str, changes: &[(&str, &str)]) -> Result<Profile, ProfileError> {
+        let failed = |problem| ProfileError::new(name, problem);
+        let mut table: Table =
+            text.parse().map_err(|e: toml::de::Error| failed(Problem::Syntax(e.to_string())))?;
+        for (key, value) in changes {
+            change(&mut table, key, value).map_err(failed)?;
+        }
+        let profile: Profile =
+            table.try_into().map_err(|e: toml::de::Error| failed(Problem::Syntax(e.to_string())))?;
+        profile.check().map_err(failed)?;
+        Ok(profile)
+    }
+
+    fn check(&self) -> Result<(), Problem> {
+        self.emulated_options().geometry().map_err(|e| Problem::Drive(e.to_string()))?;
+        self.timing.check()
+    }
+
+    /// The emulated device that says how commands end.
+    pub fn emulated_options(&self) -> EmulatedOptions {
+        self.drive.emulated_options()
+    }
+
+    /// The model that says when, of a drive divided so.
+    pub fn model(&self, geometry: Geometry) -> Box<dyn Model> {
+        self.timing.model(geometry)
+    }
+}
+
+fn read(path: &Path) -> Result<String, ProfileError> {
+    use std::io::Read;
+    let name = path.display().to_string();
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(|e| ProfileError::new(&name, Problem::Unreadable(e)))?;
+    let read = file.take(FILE_MAX + 1).read_to_string(&mut text);
+    match read {
+        Ok(length) if length as u64 > FILE_MAX => Err(ProfileError::new(&name, Problem::TooLong(FILE_MAX))),
+        Ok(_) => Ok(text),
+        Err(e) => Err(ProfileError::new(&name, Problem::Unreadable(e))),
+    }
+}
+
+/// Gives a value of the profile from outside.
+fn change(table: &mut Table, key: &str, value: &str) -> Result<(), Problem> {
+    let mut known = Vec::new();
+    for section in ["drive", "timing"] {
+        let Some(Value::Table(section)) = table.get_mut(section) else { continue };
+        if let Some(Value::Table(entry)) = section.get_mut(key) {
+            let old = entry.get("value");
+            let new = given(old, value).ok_or_else(|| Problem::Value(key.into(), value.into()))?;
+            entry.insert("value".into(), new);
+            entry.insert("source".into(), Value::String("given".into()));
+            return Ok(());
+        }
+        known.extend(section.keys().filter(|k| *k != "model").cloned());
+    }
+    Err(Problem::Key(key.into(), known))
+}
+
+/// `text` as a value of the kind that `old` is.
+fn given(old: Option<&Value>, text: &str) -> Option<Value> {
+    let size = || zonal_io::registry::parse_size(text).ok().and_then(|n| i64::try_from(n).ok());
+    match old? {
+        Value::Integer(_) => size().map(Value::Integer),
+        Value::Float(_) => text.parse().ok().filter(|f: &f64| f.is_finite()).map(Value::Float),
+        Value::Boolean(_) => match text {
+            "1" | "true" | "on" => Some(Value::Boolean(true)),
+            "0" | "false" | "off" => Some(Value::Boolean(false)),
+            _ => None,
+        },
+        Value::String(_) => Some(Value::String(text.into())),
+        Value::Datetime(_) | Value::Array(_) | Value::Table(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,224 @@
+//! Values of profiles, with their sources.
+
+use super::error::Problem;
+use crate::model::{Model, Span};
+use crate::smr::{CacheLimits, MechanicsOptions, Order, Policy, SmrDisk, SmrOptions};
+use serde::Deserialize;
+use std::ops::RangeInclusive;
+use zonal_core::{Geometry, Personality};
+use zonal_io::emulated::EmulatedOptions;
+
+/// Where a value is from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// The manufacturer says so.
+    Datasheet,
+    /// A published measurement shows it.
+    Published,
+    /// Chosen so that measurements come out; `rows` says which.
+    Fitted,
+    /// Measured on this very drive by calibration.
+    Measured,
+    /// A guess.
+    Assumed,
+    /// Given with the device's name.
+    Given,
+}
+
+/// A value, and where it is from.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sourced<T> {
+    /// The value.
+    pub value: T,
+    /// Where it is from.
+    pub source: Source,
+    /// The measurements that it was fitted to.
+    #[serde(default)]
+    pub rows: String,
+    /// Why.
+    #[serde(default)]
+    pub note: String,
+}
+
+/// What a drive says of itself. Sizes are bytes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DriveValues {
+    /// Size; what is less than a zone is left out.
+    pub size: Sourced<u64>,
+    /// Size of a zone.
+    pub zone_size: Sourced<u64>,
+    /// Writable part of a zone; 0 is all of it.
+    pub zone_capacity: Sourced<u64>,
+    /// Conventional zones, at the beginning.
+    pub zone_nr_conv: Sourced<u32>,
+    /// Most open zones; 0 is no limit.
+    pub zone_max_open: Sourced<u32>,
+    /// Most active zones; 0 is no limit.
+    pub zone_max_active: Sourced<u32>,
+    /// Largest native zone append; 0: it has none.
+    pub zone_append_max: Sourced<u64>,
+    /// Logical block.
+    pub blocksize: Sourced<u32>,
+    /// Largest command that the adapter sends.
+    pub command_max: Sourced<u64>,
+    /// Whether it turns.
+    pub rotational: Sourced<bool>,
+    /// Whether it keeps the order of a queue.
+    pub preserves_write_order: Sourced<bool>,
+    /// `zns` or `zbc`.
+    pub personality: Sourced<String>,
+}
+
+impl DriveValues {
+    /// The emulated device of these values.
+    pub fn emulated_options(&self) -> EmulatedOptions {
+        let sectors = |bytes: u64| u32::try_from(bytes / zonal_core::SECTOR_BYTES).unwrap_or(u32::MAX);
+        let zone_size = self.zone_size.value.max(1);
+        EmulatedOptions {
+            size: self.size.value / zone_size * zone_size,
+            zone_size: self.zone_size.value,
+            zone_capacity: self.zone_capacity.value,
+            zone_nr_conv: self.zone_nr_conv.value,
+            zone_max_open: self.zone_max_open.value,
+            zone_max_active: self.zone_max_active.value,
+            zone_append_max_sectors: sectors(self.zone_append_max.value),
+            blocksize: self.blocksize.value,
+            max_sectors: sectors(self.command_max.value),
+            rotational: self.rotational.value,
+            preserves_write_order: self.preserves_write_order.value,
+            personality: if self.personality.value == "zbc" { Personality::Zbc } else { Personality::Zns },
+            ..EmulatedOptions::default()
+        }
+    }
+}
+
+/// How long a drive takes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "model", rename_all = "kebab-case")]
+pub enum TimingValues {
+    /// [`SmrDisk`].
+    SmrDisk(Box<SmrValues>),
+}
+
+/// Values of an SMR disk: of [`SmrOptions`], times in microseconds, rates in 10^6 bytes a second.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "as in SmrOptions and MechanicsOptions")]
+pub struct SmrValues {
+    pub outer_rate_mb_s: Sourced<f64>,
+    pub inner_ratio: Sourced<f64>,
+    pub turn_us: Sourced<f64>,
+    pub seek_single_us: Sourced<f64>,
+    pub seek_third_us: Sourced<f64>,
+    pub seek_full_us: Sourced<f64>,
+    pub layout_seed: Sourced<u64>,
+    pub queue_depth: Sourced<u32>,
+    pub link_mb_s: Sourced<f64>,
+    pub command_us: Sourced<f64>,
+    pub manage_us: Sourced<f64>,
+    pub write_cache: Sourced<bool>,
+    pub cache_bytes: Sourced<u64>,
+    pub cache_commands: Sourced<u32>,
+    pub cache_zone_bytes: Sourced<u64>,
+    pub cache_zone_commands: Sourced<u32>,
+    pub admits_in_order: Sourced<bool>,
+    pub protected_bytes: Sourced<u64>,
+    pub policy: Sourced<Policy>,
+    pub alpha: Sourced<f64>,
+    pub window: Sourced<u32>,
+    pub read_ahead_us: Sourced<f64>,
+    pub reads_before_write: Sourced<u32>,
+}
+
+impl TimingValues {
+    /// Whether the values make a drive.
+    pub(super) fn check(&self) -> Result<(), Problem> {
+        match self {
+            TimingValues::SmrDisk(values) => values.check(),
+        }
+    }
+
+    /// The model of a drive divided so.
+    pub fn model(&self, geometry: Geometry) -> Box<dyn Model> {
+        match self {
+            TimingValues::SmrDisk(values) => Box::new(SmrDisk::new(geometry, values.options())),
+        }
+    }
+}
+
+/// Refuses what is out of range, and what is no number.
+pub(super) fn within(
+    key: &'static str,
+    value: f64,
+    range: RangeInclusive<f64>,
+    words: &'static str,
+) -> Result<(), Problem> {
+    if range.contains(&value) { Ok(()) } else { Err(Problem::Range(key, words)) }
+}
+
+/// Longest time of a profile's value: 100 seconds in microseconds.
+const MICROS_MAX: f64 = 1e8;
+
+pub(super) fn nanos(micros: f64) -> Span {
+    (micros * 1e3).round() as Span
+}
+
+impl SmrValues {
+    fn check(&self) -> Result<(), Problem> {
+        for (key, value) in [
+            ("turn_us", &self.turn_us),
+            ("seek_single_us", &self.seek_single_us),
+            ("seek_third_us", &self.seek_third_us),
+            ("seek_full_us", &self.seek_full_us),
+            ("command_us", &self.command_us),
+            ("manage_us", &self.manage_us),
+            ("read_ahead_us", &self.read_ahead_us),
+        ] {
+            within(key, value.value, 0.0..=MICROS_MAX, "from 0 to 100,000,000 microseconds")?;
+        }
+        for (key, value) in [("outer_rate_mb_s", &self.outer_rate_mb_s), ("link_mb_s", &self.link_mb_s)] {
+            within(key, value.value, 0.001..=1e6, "from 0.001 to 1,000,000 MB/s")?;
+        }
+        within("inner_ratio", self.inner_ratio.value, 0.01..=0.999, "from 0.01 to 0.999")?;
+        within("alpha", self.alpha.value, 0.0..=1000.0, "from 0 to 1000")?;
+        within("queue_depth", self.queue_depth.value.into(), 1.0..=65536.0, "from 1 to 65,536")
+    }
+
+    /// The options of these values.
+    pub fn options(&self) -> SmrOptions {
+        SmrOptions {
+            mechanics: MechanicsOptions {
+                outer_rate: self.outer_rate_mb_s.value * 1e6,
+                inner_ratio: self.inner_ratio.value,
+                turn: nanos(self.turn_us.value),
+                seek_single: nanos(self.seek_single_us.value),
+                seek_third: nanos(self.seek_third_us.value),
+                seek_full: nanos(self.seek_full_us.value),
+                seed: self.layout_seed.value,
+            },
+            queue_depth: self.queue_depth.value,
+            link_rate: self.link_mb_s.value * 1e6,
+            command: nanos(self.command_us.value),
+            manage: nanos(self.manage_us.value),
+            write_cache: self.write_cache.value,
+            cache: CacheLimits {
+                bytes: self.cache_bytes.value,
+                commands: self.cache_commands.value,
+                zone_bytes: self.cache_zone_bytes.value,
+                zone_commands: self.cache_zone_commands.value,
+            },
+            admits_in_order: self.admits_in_order.value,
+            protected_bytes: self.protected_bytes.value,
+            order: Order {
+                policy: self.policy.value,
+                alpha: (self.alpha.value * 1000.0).round() as u32,
+                window: self.window.value,
+            },
+            read_ahead: nanos(self.read_ahead_us.value),
+            reads_before_write: self.reads_before_write.value,
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The write cache of a disk, and which of its writes goes to the medium next.
+//!
+//! The order of destaging is firmware's secret, and differs between drives. So there are several policies behind one name;
+//! in each of them the writes of a zone keep their order.
+
+use super::mechanics::{Mechanics, Place};
+use crate::model::{Span, Tag};
+use serde::Deserialize;
+use std::collections::{HashMap, VecDeque};
+use zonal_core::{Nanos, Sector, ZoneIndex};
+
+/// Which cached write is next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// The oldest.
+    Fifo,
+    /// Of the zone that the head is in; otherwise the oldest.
+    Visit,
+    /// The one that is under the head first.
+    Sptf,
+    /// The same, less a share of the time that it has waited.
+    Asptf,
+}
+
+impl Policy {
+    /// All, for whoever tries them.
+    pub const ALL: [Policy; 4] = [Policy::Fifo, Policy::Visit, Policy::Sptf, Policy::Asptf];
+
+    /// As it is called in profiles.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::Fifo => "fifo",
+            Policy::Visit => "visit",
+            Policy::Sptf => "sptf",
+            Policy::Asptf => "asptf",
+        }
+    }
+}
+
+/// The order of destaging.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Order {
+    /// Which write is next.
+    pub policy: Policy,
+    /// Share of its age, in thousandths, that policy `asptf` takes off a write's time.
+    pub alpha: u32,
+    /// How many of the oldest writes are looked at; 0: all.
+    pub window: u32,
+}
+
+/// How much the cache holds. A limit of 0 is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CacheLimits {
+    /// Bytes in all.
+    pub bytes: u64,
+    /// Commands in all.
+    pub commands: u32,
+    /// Bytes of one zone.
+    pub zone_bytes: u64,
+    /// Commands of one zone.
+    pub zone_commands: u32,
+}
+
+/// Where the head is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Head {
+    pub(super) cylinder: f64,
+    /// The sector behind the last that was read or written.
+    pub(super) next: Sector,
+    /// When that was.
+    pub(super) at: Nanos,
+}
+
+/// A write on its way to the medium.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) sector: Sector,
+    pub(super) sectors: u32,
+    pub(super) place: Place,
+    pub(super) arrived: Nanos,
+    /// Number in order of arrival.
+    pub(super) sequence: u64,
+    /// Whom to answer when it is on the medium, if that has not been done.
+    pub(super) tag: Option<Tag>,
+}
+
+/// The writes of a zone.
+#[derive(Debug)]
+struct Run {
+    zone: ZoneIndex,
+    entries: VecDeque<Entry>,
+    /// Of `entries`, and of what is reserved or on its way to the medium.
+    bytes: u64,
+    commands: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Cache {
+    limits: CacheLimits,
+    runs: Vec<Run>,
+    places: HashMap<ZoneIndex, usize>,
+    bytes: u64,
+    commands: u32,
+}
+
+fn is_within(used: u64, more: u64, limit: u64) -> bool {
+    // A write larger than the cache gets it for itself.
+    limit == 0 || used == 0 || used + more <= limit
+}
+
+impl Cache {
+    pub(super) fn new(limits: CacheLimits) -> Cache {
+        Cache { limits, runs: Vec::new(), places: HashMap::new(), bytes: 0, commands: 0 }
+    }
+
+    /// Whether it takes a write of so many bytes now.
+    pub(super) fn has_room(&self, zone: ZoneIndex, bytes: u64) -> bool {
+        let limits = &self.limits;
+        let all = is_within(self.bytes, bytes, limits.bytes)
+            && is_within(self.commands.into(), 1, limits.commands.into());
+        let run = self.places.get(&zone).map(|&at| &self.runs[at]);
+        all && run.is_none_or(|run| {
+            is_within(run.bytes, bytes, limits.zone_bytes)
+                && is_within(run.commands.into(), 1, limits.zone_commands.into())
+        })
+    }
+
+    /// Sets room apart for a write that is to come in.
+    pub(super) fn reserve(&mut self, zone: ZoneIndex, bytes: u64) {
+        self.bytes += bytes;
+        self.commands += 1;
+        let at = *self.places.entry(zone).or_insert_with(|| {
+            self.runs.push(Run { zone, entries: VecDeque::new(), bytes: 0, commands: 0 });
+            self.runs.len() - 1
+        });
+        self.runs[at].bytes += bytes;
+        self.runs[at].commands += 1;
+    }
+
+    /// A write has come in, for which there is room.
+    pub(super) fn insert(&mut self, zone: ZoneIndex, entry: Entry) {
+        let at = self.places[&zone];
+        self.runs[at].entries.push_back(entry);
+    }
+
+    /// A write that was taken out is on the medium.
+    pub(super) fn release(&mut self, zone: ZoneIndex, bytes: u64) {
+        self.bytes -= bytes;
+        self.commands -= 1;
+        let at = self.places[&zone];
+        let run = &mut self.runs[at];
+        run.bytes -= bytes;
+        run.commands -= 1;
+        if run.commands == 0 {
+            self.places.remove(&zone);
+            self.runs.swap_remove(at);
+            if let Some(moved) = self.runs.get(at) {
+                self.places.insert(moved.zone, at);
+            }
+        }
+    }
+
+    /// Bytes in it or reserved.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Number of the oldest write in it, of those that have not gone to the medium.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        self.runs.iter().filter_map(|run| run.entries.front()).map(|e| e.sequence).min()
+    }
+
+    /// Number of the last write that is looked at: the oldest `window`, all if that is 0.
+    fn horizon(&self, window: u32) -> u64 {
+        let all = self.runs.iter().map(|run| run.entries.len()).sum::<usize>();
+        if window == 0 || all <= window as usize {
+            return u64::MAX;
+        }
+        let mut numbers: Vec<u64> = self
+            .runs
+            .iter()
+            .flat_map(|run| run.entries.iter().take(window as usize))
+            .map(|e| e.sequence)
+            .collect();
+        let (_, last, _) = numbers.select_nth_unstable(window as usize - 1);
+        *last
+    }
+
+    /// Takes out the write that goes to the medium next, and says how long the head needs to get there.
+    pub(super) fn next(
+        &mut self,
+        now: Nanos,
+        order: &Order,
+        mechanics: &Mechanics,
+        head: &Head,
+    ) -> Option<(Entry, Span)> {
+        let at = self.choose(now, order, mechanics, head)?;
+        let entry = self.runs[at].entries.pop_front()?;
+        Some((entry, positioning(now, mechanics, head, entry.sector, &entry.place)))
+    }
+
+    fn choose(
+        &self,
+        now: Nanos,
+        &Order { policy, alpha, window }: &Order,
+        mechanics: &Mechanics,
+        head: &Head,
+    ) -> Option<usize> {
+        let first = |run: &Run| run.entries.front().copied();
+        let time = |e: &Entry| positioning(now, mechanics, head, e.sector, &e.place) as i64;
+        let age = |e: &Entry| (now.0 - e.arrived.0) as i64 * i64::from(alpha) / 1000;
+        let goes_on = |e: &Entry| e.sector == head.next && head.at == now;
+        let here = |e: &Entry| match policy {
+            Policy::Visit => mechanics.zone_of(e.sector) == mechanics.zone_of_head(head.next),
+            Policy::Sptf => goes_on(e),
+            Policy::Fifo | Policy::Asptf => false,
+        };
+        let horizon = self.horizon(window);
+        let all = || {
+            let fronts = self.runs.iter().enumerate().filter_map(|(at, run)| first(run).map(|e| (at, e)));
+            fronts.filter(|(_, e)| e.sequence <= horizon)
+        };
+        if let [run] = self.runs.as_slice() {
+            return first(run).map(|_| 0);
+        }
+        if let Some((at, _)) = all().find(|(_, e)| here(e)) {
+            return Some(at);
+        }
+        let score = |e: &Entry| match policy {
+            Policy::Fifo | Policy::Visit => 0,
+            Policy::Sptf => time(e),
+            Policy::Asptf => time(e) - age(e),
+        };
+        all().min_by_key(|(_, e)| (score(e), e.sequence)).map(|(at, _)| at)
+    }
+}
+
+/// Time until what begins at `sector` is under the head: none if the head has just come there.
+#[inline]
+pub(super) fn positioning(
+    now: Nanos,
+    mechanics: &Mechanics,
+    head: &Head,
+    sector: Sector,
+    place: &Place,
+) -> Span {
+    match sector == head.next {
+        true if head.at == now => 0,
+        true => mechanics.rotation(now, place),
+        false => mechanics.positioning(now, head.cylinder, place),
+    }
+}

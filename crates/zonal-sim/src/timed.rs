@@ -1,0 +1,210 @@
+//! A device that answers when a model says so.
+//!
+//! The inner device is given each command at once and says how it ends; the model says when. So zone states are the inner
+//! device's, in the order of submission, and whatever it does wrong (the wrapper `fault` inside) is answered in the drive's
+//! time.
+
+use crate::model::{Job, Model, Tag, Totals};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use zonal_core::{Nanos, Op, Sector, ZoneIndex};
+use zonal_io::device::{
+    Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Output, Settled, Submitted,
+};
+use zonal_io::sync::Mutex;
+
+/// Longest sleep of [`Device::wait`]: nobody wakes the sleeper when another thread submits.
+const SLEEP_MAX: Duration = Duration::from_millis(1);
+
+/// A device in a model's time.
+pub struct Timed {
+    info: DeviceInfo,
+    inner: Arc<dyn Device>,
+    depth: u32,
+    state: Mutex<State>,
+}
+
+struct State {
+    model: Box<dyn Model>,
+    now: Nanos,
+    slots: Vec<Slot>,
+    free: Vec<Tag>,
+    /// Answered by inner device and model, not polled yet; by queue.
+    ready: Vec<VecDeque<Completed>>,
+    /// Commands that the inner device has not answered.
+    awaited: u32,
+}
+
+/// A command at the drive.
+#[derive(Default)]
+struct Slot {
+    context: Option<Context>,
+    queue: usize,
+    /// What the inner device said.
+    result: Option<CommandResult>,
+    /// The model has answered.
+    is_due: bool,
+}
+
+impl Timed {
+    /// `inner` in the time of `model`.
+    pub fn new(inner: Arc<dyn Device>, model: Box<dyn Model>) -> Timed {
+        let info = inner.info().clone();
+        let depth = model.queue_depth();
+        let state = State {
+            now: Nanos(0),
+            slots: (0..depth).map(|_| Slot::default()).collect(),
+            free: (0..depth).rev().collect(),
+            ready: (0..info.queues).map(|_| VecDeque::new()).collect(),
+            awaited: 0,
+            model,
+        };
+        Timed { info, inner, depth, state: Mutex::new(state) }
+    }
+
+    /// The same under another name.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Timed {
+        name.clone_into(&mut self.info.name);
+        self
+    }
+
+    /// The same as a device that is as far as the time that it is told.
+    #[must_use]
+    pub fn in_virtual_time(mut self) -> Timed {
+        self.info.virtual_time = true;
+        self
+    }
+
+    /// What the drive has done.
+    pub fn totals(&self) -> Totals {
+        self.state.lock().model.totals()
+    }
+
+    /// Where the drive's head is, if it has one.
+    pub fn head(&self) -> Option<Sector> {
+        self.state.lock().model.head()
+    }
+}
+
+/// The command as the model sees it, now that it is known how it ends.
+fn job(command: &Command, result: Option<&CommandResult>) -> Job {
+    let sector = match result {
+        Some(Ok(Output::Appended(at))) => *at,
+        _ => command.sector,
+    };
+    // The length of a report is a number of zones.
+    let sectors = if command.op == Op::Report { 0 } else { command.sectors };
+    let refused = matches!(result, Some(Err(_)));
+    Job { op: command.op, sector, sectors, fua: command.fua, refused }
+}
+
+impl State {
+    fn run(&mut self, now: Nanos) {
+        self.now = self.now.max(now);
+        let State { model, slots, free, ready, .. } = self;
+        model.run(self.now, &mut |_, tag| {
+            slots[tag as usize].is_due = true;
+            finish(slots, free, ready, tag);
+        });
+    }
+}
+
+/// Makes a command ready that both have answered.
+fn finish(slots: &mut [Slot], free: &mut Vec<Tag>, ready: &mut [VecDeque<Completed>], tag: Tag) {
+    let slot = &mut slots[tag as usize];
+    if !slot.is_due || slot.result.is_none() {
+        return;
+    }
+    if let (Some(context), Some(result)) = (slot.context.take(), slot.result.take()) {
+        slot.is_due = false;
+        free.push(tag);
+        ready[slot.queue].push_back(Completed { context, result });
+    }
+}
+
+impl Device for Timed {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(
+        &self,
+        now: Nanos,
+        queue: usize,
+        command: &Command,
+        context: &mut Option<Context>,
+    ) -> Submitted {
+        let mut state = self.state.lock();
+        state.run(now);
+        let Some(tag) = state.free.pop() else { return Submitted::Busy };
+        let result = match self.inner.submit(now, queue, command, &mut Some(Context::token(tag.into()))) {
+            Submitted::Busy => {
+                state.free.push(tag);
+                return Submitted::Busy;
+            }
+            Submitted::Done(result) => Some(result),
+            Submitted::Pending => {
+                state.awaited += 1;
+                None
+            }
+        };
+        let job = job(command, result.as_ref());
+        state.slots[tag as usize] = Slot { context: context.take(), queue, result, is_due: false };
+        let now = state.now;
+        state.model.submit(now, tag, &job);
+        Submitted::Pending
+    }
+
+    fn poll(
+        &self,
+        now: Nanos,
+        queue: usize,
+        budget: usize,
+        done: &mut dyn FnMut(Completed),
+    ) -> Option<Nanos> {
+        let mut state = self.state.lock();
+        let mut due = None;
+        if state.awaited > 0 {
+            let State { slots, free, ready, awaited, .. } = &mut *state;
+            due = self.inner.poll(now, queue, usize::MAX, &mut |Completed { context, result }| {
+                let tag = context.into_token() as Tag;
+                slots[tag as usize].result = Some(result);
+                *awaited -= 1;
+                finish(slots, free, ready, tag);
+            });
+        }
+        state.run(now);
+        for _ in 0..budget {
+            let Some(completed) = state.ready[queue].pop_front() else { break };
+            done(completed);
+        }
+        if !state.ready[queue].is_empty() {
+            return Some(now);
+        }
+        due.into_iter().chain(state.model.next()).min()
+    }
+
+    fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
+        self.inner.settle(now, zone)
+    }
+
+    fn contention(&self) -> Contention {
+        self.inner.contention()
+    }
+
+    fn wait(&self, timeout: Duration) {
+        let awaits = self.state.lock().awaited > 0;
+        match awaits {
+            true => self.inner.wait(timeout.min(SLEEP_MAX)),
+            false => std::thread::sleep(timeout.min(SLEEP_MAX)),
+        }
+    }
+}
+
+impl std::fmt::Debug for Timed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Timed({:?}, {} commands)", self.info.name, self.depth)
+    }
+}
