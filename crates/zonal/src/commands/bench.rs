@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use zonal_bench::job::{Environment, JobError, JobFile, JobParser, TEXT_BYTES_MAX, ignored};
 use zonal_bench::{BenchError, BenchOptions, Detail, Reopen, Report};
-use zonal_io::fault::read_plan;
+use zonal_io::fault::{self, read_plan};
 use zonal_io::volume::{BudgetOptions, ParkOptions, WriteMode};
 
 /// Run workloads in fio's job language
@@ -81,7 +81,7 @@ pub(crate) struct Bench {
 
 /// Format of the results.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
-enum Format {
+pub(crate) enum Format {
     /// For people
     #[value(alias = "text")]
     Normal,
@@ -195,14 +195,17 @@ fn execute(arguments: &Bench, jobs: JobFile, device: &str) -> Result<Report, Fai
     options.force = arguments.force;
     options.budget = arguments.budget;
     options.park = arguments.park;
-    if let Some(plan) = &arguments.fault {
-        options.fault = Some(read_plan(plan).map_err(|e| anyhow!(e)).or_exit(Exit::Usage)?);
-    }
+    options.fault = read_faults(arguments.fault.as_deref()).or_exit(Exit::Usage)?;
     options.reopen = reopen(device);
     options.progress = true;
     options.control = true;
     let open = || registry.open(device).map_err(Into::into);
     zonal_bench::run(&open, &options).map_err(|error| Failure { exit: exit_of(&error), error: error.into() })
+}
+
+/// The plan in a file, if there is one.
+pub(crate) fn read_faults(plan: Option<&Path>) -> anyhow::Result<Option<fault::Plan>> {
+    plan.map(read_plan).transpose().map_err(|e| anyhow!(e))
 }
 
 /// An image keeps its data when it is closed; of what else a device is made of, the name does not tell.
@@ -211,7 +214,7 @@ fn reopen(device: &str) -> Reopen {
     if is_image { Reopen::Again } else { Reopen::Same }
 }
 
-fn exit_of(error: &BenchError) -> Exit {
+pub(crate) fn exit_of(error: &BenchError) -> Exit {
     match error {
         BenchError::Device(_) | BenchError::Volume(_) | BenchError::Zones { .. } => Exit::Device,
         BenchError::Plan { .. } | BenchError::NothingToVerify { .. } | BenchError::NoOrder { .. } => {
@@ -225,29 +228,39 @@ fn write_results(arguments: &Bench, report: &Report, out: &mut dyn Write) -> Res
     if let Some(path) = &arguments.json {
         write_file(path, &report.to_json(Detail::Plain))?;
     }
+    let formats = arguments.output_format.iter().map(|format| match format {
+        Format::Normal => report.to_text(),
+        Format::Json => report.to_json(Detail::Plain),
+        Format::JsonPlus => report.to_json(Detail::Bins),
+    });
+    print(formats, arguments.output.as_deref(), out)
+}
+
+/// Prints the results, each in a format, to a file or to standard output.
+pub(crate) fn print(
+    formats: impl Iterator<Item = String>,
+    output: Option<&Path>,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     let mut text = String::new();
-    for format in &arguments.output_format {
-        match format {
-            Format::Normal => text += &report.to_text(),
-            Format::Json => text += &report.to_json(Detail::Plain),
-            Format::JsonPlus => text += &report.to_json(Detail::Bins),
-        }
+    for format in formats {
+        text += &format;
         if !text.ends_with('\n') {
             text.push('\n');
         }
     }
-    match &arguments.output {
+    match output {
         Some(path) => write_file(path, &text),
         None => Ok(out.write_all(text.as_bytes())?),
     }
 }
 
-fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
+pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
     Ok(std::fs::write(path, text).with_context(|| format!("{}: cannot write the results", path.display()))?)
 }
 
 /// Turns what went wrong in the jobs into an error.
-fn judge(report: &Report) -> Result<(), Failure> {
+pub(crate) fn judge(report: &Report) -> Result<(), Failure> {
     let jobs = || report.modes.iter().flat_map(|mode| &mode.jobs);
     let failed = || jobs().filter_map(|job| Some((job, job.failure.as_ref()?)));
     let is_mismatch = |failure: &zonal_bench::Failure| matches!(failure, zonal_bench::Failure::Verify { .. });
