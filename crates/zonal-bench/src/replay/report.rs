@@ -109,8 +109,10 @@ pub struct Replay {
     pub is_virtual: bool,
     /// Real time that the replay took.
     pub took: Duration,
-    /// Records played, each once.
+    /// Records that have ended, each once.
     pub records: u64,
+    /// Records that were begun: more only where the replay ended with a request that failed.
+    pub begun: u64,
     /// Requests and events of the trace that are none to be played.
     pub skipped: u64,
     /// Records that said an earlier time than the one before.
@@ -190,6 +192,7 @@ pub(super) fn report(
         is_virtual: volume.info().virtual_time,
         took,
         records: ledger.ended,
+        begun: ledger.begun,
         skipped: trace.skipped(),
         backward: trace.backward(),
         without_request: counts.without_request,
@@ -274,9 +277,13 @@ impl ReplayReport {
             }
         };
         line!(text, "\nReplay of {} ({}), {pace}:", replay.trace, replay.format);
+        let outcome = match replay.begun - replay.records {
+            0 => "each executed once".to_owned(),
+            left => format!("and {left} more were under way when a request failed, which ended the replay"),
+        };
         line!(
             text,
-            "  records={}, each executed once; {} needed nothing of the device; skipped={}, back in time={}",
+            "  records={}, {outcome}; {} needed nothing of the device; skipped={}, back in time={}",
             replay.records,
             replay.without_request,
             replay.skipped,
@@ -327,6 +334,7 @@ impl ReplayReport {
             depth: replay.depth,
             virtual_time: replay.is_virtual,
             records: replay.records,
+            records_begun: replay.begun,
             records_without_request: replay.without_request,
             skipped: replay.skipped,
             back_in_time: replay.backward,
@@ -350,6 +358,7 @@ struct Object<'a> {
     depth: u32,
     virtual_time: bool,
     records: u64,
+    records_begun: u64,
     records_without_request: u64,
     skipped: u64,
     back_in_time: u64,

@@ -1,6 +1,7 @@
 //! `zonal replay`: traces of other drives.
 
 use super::bench::{Format as Output, exit_of, judge, print, read_faults, write_file};
+use crate::device::registry;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::value::{budget, park};
 use clap::{Args, ValueEnum};
@@ -9,7 +10,6 @@ use std::path::{Path, PathBuf};
 use zonal_bench::Detail;
 use zonal_bench::replay::trace::{Format, Trace, TraceError, TraceOptions};
 use zonal_bench::replay::{LogOptions, ReplayError, ReplayOptions, ReplayReport, Speed};
-use zonal_io::registry::Registry;
 use zonal_io::volume::{BudgetOptions, ParkOptions, WriteMode};
 
 /// Replay a trace of another drive
@@ -124,7 +124,7 @@ fn speed(text: &str) -> Result<Speed, String> {
 pub(crate) fn run(arguments: &Replay, out: &mut dyn Write) -> Result<(), Failure> {
     let options = options(arguments)?;
     let mut trace = open(arguments).map_err(|error| failure(error.into()))?;
-    let registry = Registry::default();
+    let registry = registry();
     let device = || registry.open(&arguments.device).map_err(Into::into);
     let report = zonal_bench::replay::run(&device, &mut trace, &options).map_err(failure)?;
     write_results(arguments, &report, out)?;
