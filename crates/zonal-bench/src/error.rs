@@ -85,6 +85,24 @@ pub enum BenchError {
         /// Why not.
         error: std::io::Error,
     },
+    /// In virtual time nothing will happen any more, and jobs wait for it.
+    #[error("after {at:?} of virtual time nothing is left that could happen, and the run does not end: {}", jobs.join(", "))]
+    Deadlock {
+        /// Since the round began.
+        at: std::time::Duration,
+        /// The jobs, each with what it does.
+        jobs: Vec<String>,
+    },
+    /// In virtual time something goes on for ever without getting anywhere.
+    #[error("after {at:?} of virtual time the run does not get on: {why}; {}", jobs.join(", "))]
+    Endless {
+        /// Since the round began.
+        at: std::time::Duration,
+        /// What goes on.
+        why: &'static str,
+        /// The jobs, each with what it does.
+        jobs: Vec<String>,
+    },
     /// The operating system gives no thread.
     #[error("cannot start a thread for job {job}: {error}")]
     Thread {

@@ -5,7 +5,7 @@ use crate::run::measure::Watch;
 use crate::workload::Dir;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zonal_core::SECTOR_BYTES;
 use zonal_io::sync::CachePadded;
 
@@ -17,6 +17,8 @@ pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     rounds: usize,
     seen: (Duration, u64, u64),
+    /// When the round began in the world, if its time is virtual.
+    virtual_since: Option<Instant>,
 }
 
 impl Progress {
@@ -28,11 +30,16 @@ impl Progress {
             bar.set_style(style.expect("the template is right"));
             bar
         });
-        Progress { bar, rounds: plan.rounds.len(), seen: (Duration::ZERO, 0, 0) }
+        Progress { bar, rounds: plan.rounds.len(), seen: (Duration::ZERO, 0, 0), virtual_since: None }
     }
 
     pub(crate) fn is_shown(&self) -> bool {
         self.bar.is_some()
+    }
+
+    /// A round in virtual time begins.
+    pub(crate) fn begins_in_virtual_time(&mut self) {
+        self.virtual_since = Some(Instant::now());
     }
 
     /// Shows how far the workers of a round are.
@@ -54,7 +61,8 @@ impl Progress {
             let seconds = (elapsed - before).as_secs_f64();
             let iops = (ios - ios_before) as f64 / seconds;
             let mib = (sectors - sectors_before) as f64 * SECTOR_BYTES as f64 / (1 << 20) as f64 / seconds;
-            bar.set_message(format!("{iops:.0} IOPS {mib:.1} MiB/s"));
+            let speed = self.virtual_since.map(|begun| speed(elapsed, begun.elapsed())).unwrap_or_default();
+            bar.set_message(format!("{iops:.0} IOPS {mib:.1} MiB/s{speed}"));
             self.seen = (elapsed, ios, sectors);
         }
         let done =
@@ -71,6 +79,12 @@ impl Progress {
     }
 }
 
+/// How far virtual time has come, and how much faster than the world's.
+fn speed(elapsed: Duration, really: Duration) -> String {
+    let times = elapsed.as_secs_f64() / really.as_secs_f64().max(1e-9);
+    format!(", {:.1} s virtual at {times:.1}x", elapsed.as_secs_f64())
+}
+
 /// How much of a worker is done, 0 to 1: by time or by amount, whichever is further.
 fn share(worker: &WorkerPlan, watch: &Watch, elapsed: Duration) -> f64 {
     let runtime = worker.spec.runtime.map(|runtime| runtime + worker.spec.pace.ramp_time);
@@ -81,4 +95,14 @@ fn share(worker: &WorkerPlan, watch: &Watch, elapsed: Duration) -> f64 {
         false => done as f64 / worker.total_sectors as f64,
     };
     by_time.max(by_amount).min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn virtual_time_is_shown_with_its_speed() {
+        assert_eq!(speed(Duration::from_secs(90), Duration::from_millis(500)), ", 90.0 s virtual at 180.0x");
+    }
 }

@@ -250,6 +250,8 @@ pub struct ModeReport {
     pub notes: Vec<String>,
     /// The final check of the bare device, if there was one.
     pub verify: Option<VerifyReport>,
+    /// Whether all times are virtual: then processor times and context switches are none.
+    pub is_virtual: bool,
 }
 
 impl ModeReport {

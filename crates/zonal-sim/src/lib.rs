@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
+pub mod flash;
 pub mod model;
 pub mod profile;
 mod registry;

@@ -2,15 +2,13 @@
 
 use super::cpu::Usage;
 use super::measure::Measure;
-use super::worker::{SLEEP_MARGIN, SLEEP_MAX, Worker};
+use super::time::Time;
+use super::worker::Worker;
 use crate::report::Failure;
 use crate::workload::{Dir, Done, Step};
 use quanta::Clock;
 use std::time::Duration;
 use zonal_core::{Nanos, SECTOR_BYTES};
-
-/// Longest sleep with nothing in flight: bounds how late a stop is seen.
-const REST_MAX: Duration = Duration::from_millis(10);
 
 /// From where a worker is measured, and what it took since.
 #[derive(Default)]
@@ -23,12 +21,12 @@ pub(super) struct Begin {
 }
 
 impl Begin {
-    pub(super) fn now(clock: &Clock) -> Begin {
-        Begin { at: clock.raw(), usage: Usage::now(), ..Begin::default() }
+    pub(super) fn now<T: Time>(clock: &Clock) -> Begin {
+        Begin { at: clock.raw(), usage: T::usage(), ..Begin::default() }
     }
 }
 
-impl Worker<'_> {
+impl<T: Time> Worker<'_, T> {
     /// Takes a step that waits for a time, or begins to measure.
     #[cold]
     #[inline(never)]
@@ -62,18 +60,7 @@ impl Worker<'_> {
             if self.now >= time || self.is_over() {
                 return;
             }
-            let due = self.environment.volume.poll(self.now);
-            self.reap();
-            let wake = due.map_or(time, |due| due.min(time));
-            let left = Duration::from_nanos(wake.0.saturating_sub(self.now.0)).saturating_sub(SLEEP_MARGIN);
-            if left.is_zero() {
-                // Whoever yields this short before its time may be back long after it.
-                std::hint::spin_loop();
-            } else if self.in_flight == 0 {
-                std::thread::sleep(left.min(REST_MAX));
-            } else {
-                self.environment.volume.wait(left.min(SLEEP_MAX));
-            }
+            T::rest(self, time);
         }
     }
 
@@ -83,7 +70,7 @@ impl Worker<'_> {
             if self.now >= time || self.is_over() {
                 return;
             }
-            std::hint::spin_loop();
+            T::spin(self, time);
         }
     }
 
@@ -92,6 +79,6 @@ impl Worker<'_> {
         self.watch.restart();
         (self.resets, self.finishes) = (0, 0);
         self.is_measured = true;
-        self.begin = Begin::now(self.environment.clock);
+        self.begin = Begin::now::<T>(self.environment.clock);
     }
 }

@@ -34,10 +34,93 @@ pub(super) enum Outcome {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ending {
     pub(super) slot: u32,
-    /// Whether it ended as [`Outcome::Done`]; otherwise [`Inbox::outcome`] knows.
+    /// Whether it ended as [`Outcome::Done`]; otherwise [`Desk::outcome`] knows.
     pub(super) is_plain: bool,
     /// When, in the clock's raw units; 0 if times are not taken.
     pub(super) at: u64,
+}
+
+/// Where one worker's completions go, and where its buffers wait.
+pub(super) trait Mail {
+    /// The completion function for this inbox's channel.
+    fn completion_function(&self) -> impl Fn(Completion) + Send + Sync + 'static;
+
+    /// The idle buffers, and what came of requests that did not end plainly.
+    fn desk(&mut self) -> &mut Desk;
+
+    /// When the request of `slot` ended, if it was the last to end and did so inside submit, and plainly. Then
+    /// [`Mail::next`] does not give it.
+    fn ended_just_now(&mut self, slot: u32) -> Option<u64>;
+
+    /// Whether other requests have ended on this thread.
+    fn has_more(&self) -> bool;
+
+    /// The next ending, if there is one.
+    fn next(&mut self) -> Option<Ending>;
+}
+
+/// What a completion says, in short.
+#[inline(always)]
+pub(super) fn is_plain(result: &Result<Output, RequestError>, places: Places) -> bool {
+    match result {
+        Ok(Output::Done | Output::Zones(_)) => true,
+        Ok(Output::Appended(_)) => places == Places::Dropped,
+        Err(_) => false,
+    }
+}
+
+/// What came of a request that did not end plainly.
+pub(super) fn outcome_of(result: Result<Output, RequestError>) -> Outcome {
+    match result {
+        Ok(Output::Appended(sector)) => Outcome::Appended(sector),
+        Ok(_) => Outcome::Done,
+        Err(error) => Outcome::Failed(error),
+    }
+}
+
+/// What a worker has at hand between its requests.
+pub(super) struct Desk {
+    /// Idle buffers, by slot.
+    buffers: Vec<IoBuf>,
+    /// Outcomes that are not plain, of endings that [`Mail::next`] gave.
+    outcomes: Vec<(u32, Outcome)>,
+}
+
+impl Desk {
+    pub(super) fn new(buffers: Vec<IoBuf>) -> Desk {
+        Desk { buffers, outcomes: Vec::new() }
+    }
+
+    /// The buffer of an idle slot, to be submitted.
+    #[inline(always)]
+    pub(super) fn take_buffer(&mut self, slot: u32) -> IoBuf {
+        std::mem::take(&mut self.buffers[slot as usize])
+    }
+
+    /// Looks at the buffer of a slot whose request has ended.
+    pub(super) fn with_buffer<R>(&self, slot: u32, look: impl FnOnce(&[u8]) -> R) -> R {
+        look(&self.buffers[slot as usize])
+    }
+
+    #[inline(always)]
+    pub(super) fn give_back(&mut self, slot: u32, buffer: IoBuf) {
+        let empty = std::mem::replace(&mut self.buffers[slot as usize], buffer);
+        debug_assert!(empty.is_empty(), "a buffer comes back once");
+        // Nothing to free, and not worth asking each time.
+        std::mem::forget(empty);
+    }
+
+    /// Keeps an outcome that is not plain.
+    pub(super) fn keep(&mut self, slot: u32, outcome: Outcome) {
+        self.outcomes.push((slot, outcome));
+    }
+
+    /// What came of a slot's request, after an ending that is not plain.
+    #[cold]
+    pub(super) fn outcome(&mut self, slot: u32) -> Outcome {
+        let at = self.outcomes.iter().position(|(s, _)| *s == slot).expect("the ending was not plain");
+        self.outcomes.swap_remove(at).1
+    }
 }
 
 /// Endings that [`Recent`] holds: what a poll usually gives.
@@ -119,15 +202,12 @@ pub(super) enum Places {
     Dropped,
 }
 
-/// Where one worker's completions go, and where its buffers wait. Made by the worker's thread.
+/// The inbox of a worker that has a thread of its own, which makes it.
 pub(super) struct Inbox {
     shared: Arc<Shared>,
     clock: Option<Clock>,
     places: Places,
-    /// Idle buffers, by slot.
-    buffers: Vec<IoBuf>,
-    /// Outcomes that are not plain, of endings that [`Inbox::next`] gave.
-    outcomes: Vec<(u32, Outcome)>,
+    desk: Desk,
 }
 
 impl Inbox {
@@ -140,22 +220,18 @@ impl Inbox {
         OTHERS.with_borrow_mut(|others| others.reserve(slots));
         let (has_foreign, foreign) = (AtomicBool::new(false), Mutex::new(Vec::with_capacity(slots)));
         let shared = Arc::new(Shared { id, has_foreign, foreign });
-        Inbox { shared, clock, places, buffers, outcomes: Vec::new() }
+        Inbox { shared, clock, places, desk: Desk::new(buffers) }
     }
+}
 
-    /// The completion function for this inbox's channel.
-    pub(super) fn completion_function(&self) -> impl Fn(Completion) + Send + Sync + 'static {
+impl Mail for Inbox {
+    fn completion_function(&self) -> impl Fn(Completion) + Send + Sync + 'static {
         let (shared, clock, places, id) =
             (self.shared.clone(), self.clock.clone(), self.places, self.shared.id);
         move |completion| {
             let at = clock.as_ref().map_or(0, Clock::raw);
             let Completion { token, result, buf } = completion;
-            let is_plain = match result {
-                Ok(Output::Done | Output::Zones(_)) => true,
-                Ok(Output::Appended(_)) => places == Places::Dropped,
-                Err(_) => false,
-            };
-            if is_plain {
+            if is_plain(&result, places) {
                 return RECENT.with(|recent| {
                     let len = recent.len.get();
                     match OWNER.get() == id && len < RECENT_MAX {
@@ -164,61 +240,38 @@ impl Inbox {
                     }
                 });
             }
-            let outcome = match result {
-                Ok(Output::Appended(sector)) => Outcome::Appended(sector),
-                Ok(_) => Outcome::Done,
-                Err(error) => Outcome::Failed(error),
-            };
-            shared.leave(token as u32, outcome, buf, at);
+            shared.leave(token as u32, outcome_of(result), buf, at);
         }
     }
 
-    /// The buffer of an idle slot, to be submitted.
     #[inline(always)]
-    pub(super) fn take_buffer(&mut self, slot: u32) -> IoBuf {
-        std::mem::take(&mut self.buffers[slot as usize])
-    }
-
-    /// Looks at the buffer of a slot whose request has ended.
-    pub(super) fn with_buffer<R>(&self, slot: u32, look: impl FnOnce(&[u8]) -> R) -> R {
-        look(&self.buffers[slot as usize])
+    fn desk(&mut self) -> &mut Desk {
+        &mut self.desk
     }
 
     #[inline(always)]
-    fn give_back(&mut self, slot: u32, buffer: IoBuf) {
-        let empty = std::mem::replace(&mut self.buffers[slot as usize], buffer);
-        debug_assert!(empty.is_empty(), "a buffer comes back once");
-        // Nothing to free, and not worth asking each time.
-        std::mem::forget(empty);
-    }
-
-    /// When the request of `slot` ended, if it was the last to end on this thread, and plainly. Then [`Inbox::next`]
-    /// does not give it.
-    #[inline(always)]
-    pub(super) fn ended_just_now(&mut self, slot: u32) -> Option<u64> {
+    fn ended_just_now(&mut self, slot: u32) -> Option<u64> {
         RECENT.with(|recent| {
             let (last, at) = recent.top()?;
             if last != u64::from(slot) {
                 return None;
             }
-            self.give_back(slot, recent.pop());
+            self.desk.give_back(slot, recent.pop());
             Some(at)
         })
     }
 
-    /// Whether other requests have ended on this thread.
     #[inline(always)]
-    pub(super) fn has_more(&self) -> bool {
+    fn has_more(&self) -> bool {
         RECENT.with(|recent| recent.len.get() | recent.others.get() != 0)
     }
 
-    /// The next ending, if there is one.
     #[inline]
-    pub(super) fn next(&mut self) -> Option<Ending> {
+    fn next(&mut self) -> Option<Ending> {
         RECENT.with(|recent| match recent.top() {
             Some((slot, at)) => {
                 let slot = slot as u32;
-                self.give_back(slot, recent.pop());
+                self.desk.give_back(slot, recent.pop());
                 Some(Ending { slot, is_plain: true, at })
             }
             None if recent.others.get() > 0 || self.shared.has_foreign.load(Ordering::Acquire) => {
@@ -227,26 +280,21 @@ impl Inbox {
             None => None,
         })
     }
+}
 
+impl Inbox {
     #[inline(never)]
     fn next_other(&mut self) -> Option<Ending> {
         if RECENT.with(|recent| recent.others.get() == 0) {
             self.shared.fetch();
         }
         let Other { slot, outcome, buffer, at } = pop()?;
-        self.give_back(slot, buffer);
+        self.desk.give_back(slot, buffer);
         let is_plain = matches!(outcome, Outcome::Done);
         if !is_plain {
-            self.outcomes.push((slot, outcome));
+            self.desk.keep(slot, outcome);
         }
         Some(Ending { slot, is_plain, at })
-    }
-
-    /// What came of a slot's request, after an ending that is not plain.
-    #[cold]
-    pub(super) fn outcome(&mut self, slot: u32) -> Outcome {
-        let at = self.outcomes.iter().position(|(s, _)| *s == slot).expect("the ending was not plain");
-        self.outcomes.swap_remove(at).1
     }
 }
 

@@ -5,6 +5,7 @@
 //! replays the writes with `zonemode=zbd` resets where they begin anew. An append has the place that was kept for it,
 //! so that the log can be replayed in order, whatever place the device gave it.
 
+use super::time::Time;
 use super::worker::Worker;
 use crate::report::Failure;
 use crate::workload::{Dir, Io};
@@ -84,7 +85,7 @@ impl IoLog {
     }
 }
 
-impl Worker<'_> {
+impl<T: Time> Worker<'_, T> {
     /// Notes that the file is opened or closed, as fio does around each pass.
     pub(super) fn log_action(&mut self, action: &str) {
         if self.log.is_some() {

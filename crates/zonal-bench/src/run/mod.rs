@@ -1,4 +1,4 @@
-//! Running jobs in real time.
+//! Running jobs, in real time or, on a device that lives in it, in virtual time.
 //!
 //! A run goes over its write modes, a mode over its rounds, a round starts all its workers at once and watches them:
 //! it samples rates, shows progress and stops who has run for its time. Afterwards the write path is closed, and what is
@@ -32,6 +32,10 @@ pub(crate) mod prepare;
 mod round;
 pub mod samples;
 mod slot;
+mod threads;
+mod time;
+mod virtual_time;
+mod watcher;
 mod worker;
 
 use crate::error::{BenchError, OpenerError};
@@ -42,6 +46,7 @@ use crate::report::{Failure, JobReport, ModeReport, Report};
 use crate::verify::check::check_device;
 use crate::verify::{Record, Recorder, VerifyReport};
 use crate::workload::Zones;
+use round::{Clockwork, Round};
 use std::sync::Arc;
 use std::time::SystemTime;
 use zonal_io::control::ControlServer;
@@ -87,6 +92,9 @@ pub struct BenchOptions {
     pub progress: bool,
     /// Let other processes look into the open volume through a control socket.
     pub control: bool,
+    /// What each request costs the processor of its worker in virtual time: so much later it is with the write path than
+    /// it was made. Nothing by default; in real time it takes what it takes.
+    pub host_nanos_per_io: u64,
 }
 
 impl BenchOptions {
@@ -103,6 +111,7 @@ impl BenchOptions {
             park: None,
             progress: false,
             control: false,
+            host_nanos_per_io: 0,
         }
     }
 }
@@ -158,7 +167,7 @@ fn run_mode(
         prepare::erase(&*bare)?;
     }
     let zones_options = plan.zones_options(in_effect);
-    let zones = prepare::zones(&*bare, &mut plan, zones_options)?;
+    let zones = Arc::new(prepare::zones(&*bare, &mut plan, zones_options)?);
     let volume = Arc::new(Volume::open(
         device,
         VolumeOptions {
@@ -177,9 +186,22 @@ fn run_mode(
     let mut progress = Progress::new(options.progress, &plan);
     let mut done = Done { jobs: Vec::new(), recorders: Vec::new() };
     let record = Arc::new(Record::default());
+    let clockwork = Clockwork::of(&info);
+    if info.virtual_time {
+        plan.notes
+            .push("times are virtual: processor times and context switches are not measured".to_owned());
+    }
     for index in 0..plan.rounds.len() {
-        let round =
-            round::Round { plan: &plan, index, volume: &volume, zones: &zones, has_data, record: &record };
+        let round = Round {
+            plan: &plan,
+            index,
+            volume: &volume,
+            zones: &zones,
+            has_data,
+            record: &record,
+            clockwork: &clockwork,
+            host_nanos_per_io: options.host_nanos_per_io,
+        };
         if round.run(&mut done, &mut progress)? == round::Outcome::EndAll {
             let left = plan.rounds.len() - index - 1;
             if left > 0 {
@@ -199,6 +221,7 @@ fn run_mode(
         statistics: volume.statistics(),
         notes: plan.notes,
         verify: None,
+        is_virtual: info.virtual_time,
     };
     drop((control, volume));
     if !done.recorders.is_empty() {

@@ -1,37 +1,28 @@
-//! One round: workers that run at the same time, and whoever watches them.
+//! One round: workers that run at the same time, what comes before them and what they leave.
 
 use super::Done;
-use super::gate::{Entry, Gate};
 use super::iolog::IoLog;
 use super::measure::Watch;
-use super::samples::Samples;
-use super::worker::{Environment, Worker};
+use super::threads::{self, Ran};
+use super::virtual_time::{self, VirtualClock};
 use crate::error::BenchError;
 use crate::plan::{Plan, WorkerPlan, sequential};
 use crate::progress::Progress;
 use crate::report::JobReport;
 use crate::verify::{Record, Recorder};
 use crate::workload::zones::Room;
-use crate::workload::{Dir, Workload, Zones};
-use quanta::Clock;
+use crate::workload::{Workload, Zones};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::Thread;
 use std::time::{Duration, Instant};
-use zonal_core::{DeviceError, Nanos, Op, RequestError, SECTOR_BYTES, ZoneIndex};
-use zonal_io::device::Output;
+use zonal_core::{DeviceError, Nanos, Op, RequestError, ZoneIndex};
+use zonal_io::device::{DeviceInfo, Output};
 use zonal_io::sync::{CachePadded, Mutex};
 use zonal_io::volume::{Request, Volume};
 
-/// Time between two samples of bandwidth and rate, fio's default.
-const SAMPLE_EVERY: Duration = Duration::from_millis(500);
-
 /// Zones asked for in one report.
 const REPORT_ZONES: u32 = 1 << 16;
-
-/// Time between two updates of the progress line.
-const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 
 /// What follows a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,21 +36,48 @@ pub(super) enum Outcome {
 pub(super) struct Round<'a> {
     pub(super) plan: &'a Plan,
     pub(super) index: usize,
-    pub(super) volume: &'a Volume,
-    pub(super) zones: &'a Zones,
+    pub(super) volume: &'a Arc<Volume>,
+    pub(super) zones: &'a Arc<Zones>,
     pub(super) has_data: bool,
     pub(super) record: &'a Arc<Record>,
+    pub(super) clockwork: &'a Clockwork,
+    /// What a request costs its worker in virtual time.
+    pub(super) host_nanos_per_io: u64,
 }
 
-/// Bandwidth and rate of both directions of a worker.
-type WorkerSamples = [(Samples, Samples); 2];
+/// Where a run takes its time from.
+pub(super) enum Clockwork {
+    /// The world, with a thread for each worker.
+    Real,
+    /// What happens on the device.
+    Virtual(VirtualClock),
+}
+
+impl Clockwork {
+    pub(super) fn of(info: &DeviceInfo) -> Clockwork {
+        if info.virtual_time { Clockwork::Virtual(VirtualClock::new()) } else { Clockwork::Real }
+    }
+}
+
+/// The workers of a round that have not begun.
+pub(super) struct Ready {
+    pub(super) watches: Arc<[CachePadded<Watch>]>,
+    pub(super) jobs: Vec<ReadyJob>,
+}
+
+/// What a worker begins with, apart from its plan.
+pub(super) struct ReadyJob {
+    pub(super) workload: Workload,
+    pub(super) log: Option<IoLog>,
+    pub(super) recorder: Option<Recorder>,
+}
 
 impl Round<'_> {
     fn range(&self) -> Range<usize> {
         self.plan.rounds[self.index].clone()
     }
 
-    fn workers(&self) -> &[WorkerPlan] {
+    pub(super) fn workers(&self) -> &[WorkerPlan] {
         &self.plan.workers[self.range()]
     }
 
@@ -69,51 +87,13 @@ impl Round<'_> {
         let writers = self.workers().iter().filter(|worker| worker.writes_zones());
         self.zones.recount(writers.map(|worker| worker.zones.clone()));
         self.zones.restart_countdown();
-        let clock = Clock::new();
-        let gate = Gate::default();
-        let watches: Vec<CachePadded<Watch>> =
-            self.workers().iter().map(|_| CachePadded::default()).collect();
-        let environment = Environment {
-            volume: self.volume,
-            zones: self.zones,
-            epoch: clock.raw(),
-            clock: &clock,
-            has_data: self.has_data,
-            gate: &gate,
-        };
-        let mut workloads = Vec::new();
-        for worker in self.workers() {
-            let misfit = |error| BenchError::Plan { job: worker.spec.name.clone(), error };
-            workloads.push((Workload::new(worker).map_err(misfit)?, self.log_of(worker)?));
-        }
-        let results = Mutex::new(Vec::new());
+        let ready = self.ready()?;
+        let watches = ready.watches.clone();
         self.zones.moving_more(self.workers().len() as u32);
-        let samples = std::thread::scope(|scope| {
-            let watcher = std::thread::current();
-            for ((plan, watch), (workload, log)) in self.workers().iter().zip(&watches).zip(workloads) {
-                let (environment, results, watcher) = (&environment, &results, watcher.clone());
-                let verified = plan.writes_verified() && plan.spec.do_verify;
-                let recorder = verified.then(|| Recorder::new(plan, self.record.clone()));
-                let work = move || {
-                    let _over = Over { watch, watcher };
-                    let worker = Worker::new(environment, plan, watch, workload, recorder).with_log(log);
-                    if let Some(result) = worker.run() {
-                        let fails_all = result.0.failure.is_some() && plan.spec.exitall_on_error;
-                        watch.ends_all.store(fails_all, Ordering::Release);
-                        results.lock().push((plan.number, result));
-                    }
-                };
-                let builder = std::thread::Builder::new().name(plan.spec.name.chars().take(15).collect());
-                if let Err(error) = builder.spawn_scoped(scope, work) {
-                    gate.open(Entry::Closed);
-                    return Err(BenchError::Thread { job: plan.spec.name.clone(), error });
-                }
-            }
-            gate.wait_for(self.workers().len());
-            gate.open(Entry::Open);
-            Ok(self.watch(&watches, progress))
-        })?;
-        let mut results = results.into_inner();
+        let Ran { mut results, samples } = match self.clockwork {
+            Clockwork::Real => threads::run(&self, ready, progress)?,
+            Clockwork::Virtual(clock) => virtual_time::run(&self, clock, ready, progress)?,
+        };
         results.sort_by_key(|(number, _)| *number);
         for ((number, (mut report, recorder)), samples) in results.into_iter().zip(samples) {
             for (dir, (bandwidth, rate)) in report.dirs.iter_mut().zip(samples) {
@@ -127,6 +107,19 @@ impl Round<'_> {
         }
         let ends_all = watches.iter().any(|watch| watch.ends_all.load(Ordering::Acquire));
         Ok(if ends_all { Outcome::EndAll } else { Outcome::GoOn })
+    }
+
+    /// The workers as they begin.
+    fn ready(&self) -> Result<Ready, BenchError> {
+        let mut jobs = Vec::new();
+        for plan in self.workers() {
+            let misfit = |error| BenchError::Plan { job: plan.spec.name.clone(), error };
+            let workload = Workload::new(plan).map_err(misfit)?;
+            let verified = plan.writes_verified() && plan.spec.do_verify;
+            let recorder = verified.then(|| Recorder::new(plan, self.record.clone()));
+            jobs.push(ReadyJob { workload, log: self.log_of(plan)?, recorder });
+        }
+        Ok(Ready { watches: self.workers().iter().map(|_| CachePadded::default()).collect(), jobs })
     }
 
     /// The log that a worker's job asks for.
@@ -202,98 +195,21 @@ impl Round<'_> {
         let left = answer.clone();
         let channel = self.volume.channel(move |completion| *left.lock() = Some(completion.result));
         let begin = Instant::now();
-        let now = || Nanos(begin.elapsed().as_nanos() as u64);
+        let now = || match self.clockwork {
+            Clockwork::Real => Nanos(begin.elapsed().as_nanos() as u64),
+            Clockwork::Virtual(clock) => clock.now(),
+        };
         self.volume.submit(now(), &channel, request);
         loop {
+            let due = self.volume.poll(now());
             if let Some(result) = answer.lock().take() {
                 return result;
             }
-            if self.volume.poll(now()).is_none() {
-                self.volume.wait(Duration::from_millis(1));
-            }
-        }
-    }
-
-    /// Samples rates, shows progress and stops who has run for its time, until all are over.
-    fn watch(&self, watches: &[CachePadded<Watch>], progress: &mut Progress) -> Vec<WorkerSamples> {
-        let begin = Instant::now();
-        let mut samples: Vec<Sampler> = watches.iter().map(|_| Sampler::default()).collect();
-        let mut next_sample = SAMPLE_EVERY;
-        let mut next_progress = PROGRESS_EVERY;
-        loop {
-            let elapsed = begin.elapsed();
-            if watches.iter().all(|watch| watch.is_over.load(Ordering::Acquire)) {
-                return samples.into_iter().map(|sampler| sampler.samples).collect();
-            }
-            if watches.iter().any(|watch| watch.ends_all.load(Ordering::Acquire)) {
-                watches.iter().for_each(|watch| watch.stop.store(true, Ordering::Release));
-            }
-            let mut next_stop = Duration::MAX;
-            for (worker, watch) in self.workers().iter().zip(watches) {
-                match worker.spec.runtime.map(|runtime| runtime + worker.spec.pace.ramp_time) {
-                    Some(runtime) if runtime <= elapsed => watch.stop.store(true, Ordering::Release),
-                    Some(runtime) => next_stop = next_stop.min(runtime),
-                    None => {}
-                }
-            }
-            if elapsed >= next_sample {
-                for ((sampler, watch), worker) in samples.iter_mut().zip(watches).zip(self.workers()) {
-                    if elapsed < worker.spec.pace.ramp_time {
-                        *sampler = Sampler { at: elapsed, ..Sampler::default() };
-                    } else if !watch.is_over.load(Ordering::Acquire) {
-                        sampler.sample(watch, elapsed);
-                    }
-                }
-                next_sample = elapsed + SAMPLE_EVERY;
-            }
-            if progress.is_shown() && elapsed >= next_progress {
-                progress.update(self.index, self.workers(), watches, elapsed);
-                next_progress = elapsed + PROGRESS_EVERY;
-            }
-            let mut next = next_sample.min(next_stop);
-            if progress.is_shown() {
-                next = next.min(next_progress);
-            }
-            std::thread::park_timeout(next.saturating_sub(elapsed));
-        }
-    }
-}
-
-/// Tells the watcher that a worker is over, however it ends: one that panicked must not be waited for.
-struct Over<'a> {
-    watch: &'a Watch,
-    watcher: Thread,
-}
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.watch.is_over.store(true, Ordering::Release);
-        self.watcher.unpark();
-    }
-}
-
-/// Samples of one worker, and where the last was taken.
-#[derive(Default)]
-struct Sampler {
-    at: Duration,
-    seen: [(u64, u64); 2],
-    samples: WorkerSamples,
-}
-
-impl Sampler {
-    fn sample(&mut self, watch: &Watch, now: Duration) {
-        let seconds = (now - self.at).as_secs_f64();
-        self.at = now;
-        for dir in [Dir::Read, Dir::Write] {
-            let (ios, sectors) = (watch.ios(dir), watch.sectors(dir));
-            let (ios_before, sectors_before) =
-                std::mem::replace(&mut self.seen[dir as usize], (ios, sectors));
-            if ios > 0 {
-                let (bandwidth, rate) = &mut self.samples[dir as usize];
-                // A worker may be late to begin counting after its ramp.
-                let kib = sectors.saturating_sub(sectors_before) as f64 * SECTOR_BYTES as f64 / 1024.0;
-                bandwidth.record(kib / seconds);
-                rate.record(ios.saturating_sub(ios_before) as f64 / seconds);
+            match (due, self.clockwork) {
+                (Some(due), Clockwork::Virtual(clock)) => clock.advance_to(due),
+                (None, Clockwork::Virtual(_)) => return Err(RequestError::Device(DeviceError::TimedOut)),
+                (None, Clockwork::Real) => self.volume.wait(Duration::from_millis(1)),
+                (Some(_), Clockwork::Real) => {}
             }
         }
     }

@@ -1,4 +1,4 @@
-//! One worker in real time: keeps up to `iodepth` requests of its workload with the write path.
+//! One worker: keeps up to `iodepth` requests of its workload with the write path.
 //!
 //! # The inner loop
 //! A request costs one turn of the generator, one submit and one completion, and nothing else: no allocation (buffers
@@ -6,16 +6,16 @@
 //! zone's bit. Where no times are taken, the clock is read once in a while only.
 //!
 //! # Waiting
-//! Whoever waits polls. A worker polls at once for a while, because most answers are near; then it lets other threads
-//! run; and it sleeps only while the write path says that nothing is due soon.
+//! In real time whoever waits polls. A worker polls at once for a while, because most answers are near; then it lets
+//! other threads run; and it sleeps only while the write path says that nothing is due soon. In virtual time it hands
+//! the processor to the scheduler instead: all that differs is in its [`Time`].
 
-use super::cpu::Usage;
-use super::gate::{Entry, Gate};
 use super::hold::Begin;
-use super::inbox::{Ending, Inbox, Outcome, Places};
+use super::inbox::{Ending, Mail, Outcome, Places};
 use super::iolog::IoLog;
 use super::measure::{Measure, Stamps, Watch};
 use super::slot::{Kind, Slot};
+use super::time::{Awaited, Time};
 use crate::job::Verify;
 use crate::plan::WorkerPlan;
 use crate::report::{Failure, JobReport};
@@ -26,18 +26,6 @@ use std::time::Duration;
 use zonal_core::{Nanos, Op, SECTOR_BYTES, Sector, ZoneIndex};
 use zonal_io::buffer::IoBuf;
 use zonal_io::volume::{Channel, Request, Volume};
-
-/// Polls without a result before other threads get the processor.
-const SPINS_MAX: u32 = 200;
-
-/// Polls without a result before the worker may sleep.
-const YIELDS_MAX: u32 = 2000;
-
-/// Longest sleep: bounds how late a completion is seen that another thread reaped, and a stop.
-pub(super) const SLEEP_MAX: Duration = Duration::from_millis(1);
-
-/// How much earlier than due a sleeper wakes: the kernel's timers are about that late.
-pub(super) const SLEEP_MARGIN: Duration = Duration::from_micros(60);
 
 /// Requests that get the same time where no times are taken: what a device that answers later sees as a delay that is
 /// too short by as much as these take to submit, a microsecond or two.
@@ -55,18 +43,17 @@ pub(super) struct Environment<'a> {
     pub(super) epoch: u64,
     /// Whether writes carry bytes that somebody may read.
     pub(super) has_data: bool,
-    /// Opens when every worker is ready.
-    pub(super) gate: &'a Gate,
 }
 
 /// One worker.
-pub(super) struct Worker<'a> {
+pub(super) struct Worker<'a, T: Time> {
+    pub(super) time: T,
     pub(super) environment: &'a Environment<'a>,
     pub(super) plan: &'a WorkerPlan,
     pub(super) watch: &'a Watch,
     pub(super) workload: Workload,
     channel: Channel,
-    inbox: Inbox,
+    inbox: T::Inbox,
     slots: Vec<Slot>,
     /// Of writes to be verified and reads that check, by slot; empty where nothing is verified.
     tickets: Vec<Ticket>,
@@ -78,14 +65,13 @@ pub(super) struct Worker<'a> {
     recorder: Option<Recorder>,
     blocks: Option<Blocks>,
     /// Last reading of the clock.
-    last: u64,
+    pub(super) last: u64,
     /// The same as time since the epoch.
     pub(super) now: Nanos,
     /// Requests submitted since then.
     age: u32,
     /// Whether the last request was answered inside submit.
     is_inline: bool,
-    idle: u32,
     stamp: u64,
     failure: Option<Failure>,
     errors: u64,
@@ -99,24 +85,26 @@ pub(super) struct Worker<'a> {
     pub(super) log: Option<IoLog>,
 }
 
-impl<'a> Worker<'a> {
+impl<'a, T: Time> Worker<'a, T> {
     /// A worker of the calling thread.
     pub(super) fn new(
+        time: T,
         environment: &'a Environment<'a>,
         plan: &'a WorkerPlan,
         watch: &'a Watch,
         workload: Workload,
         recorder: Option<Recorder>,
-    ) -> Worker<'a> {
+    ) -> Worker<'a, T> {
         let measure = Measure::new(plan, environment.clock.clone());
         let depth = plan.spec.iodepth;
         let buffers = buffers(environment, plan);
         let clock = measure.is_timed.then(|| environment.clock.clone());
         let places = if recorder.is_some() { Places::Kept } else { Places::Dropped };
-        let inbox = Inbox::new(clock, places, buffers);
+        let inbox = time.inbox(clock, places, buffers);
         let blocks = (plan.spec.verify != Verify::None).then(|| Blocks::new(plan));
         let tickets = if blocks.is_some() { depth as usize } else { 0 };
         Worker {
+            time,
             channel: environment.volume.channel(inbox.completion_function()),
             slots: vec![Slot::IDLE; depth as usize],
             tickets: vec![Ticket::default(); tickets],
@@ -127,7 +115,6 @@ impl<'a> Worker<'a> {
             now: Nanos(0),
             age: u32::MAX,
             is_inline: false,
-            idle: 0,
             stamp: 0,
             failure: None,
             errors: 0,
@@ -154,14 +141,9 @@ impl<'a> Worker<'a> {
     }
 
     /// Runs the job; what it did, and the record of what it wrote.
-    ///
-    /// `None` if the round does not begin.
-    pub(super) fn run(mut self) -> Option<(JobReport, Option<Recorder>)> {
-        if self.environment.gate.enter() == Entry::Closed {
-            return None;
-        }
+    pub(super) fn run(mut self) -> (JobReport, Option<Recorder>) {
         let clock = self.environment.clock;
-        self.begin = Begin::now(clock);
+        self.begin = Begin::now::<T>(clock);
         loop {
             self.log_action("open");
             let pass = clock.raw();
@@ -185,7 +167,7 @@ impl<'a> Worker<'a> {
         self.finish_log();
         self.workload.end(self.environment.zones);
         let elapsed = clock.delta(self.begin.at, clock.raw());
-        let usage = Usage::now().since(self.begin.usage);
+        let usage = T::usage().since(self.begin.usage);
         let times = [self.begin.reading, self.begin.writing];
         let dirs = [Dir::Read, Dir::Write].map(|dir| {
             let mut report = self.measure.take(dir, self.watch);
@@ -212,7 +194,7 @@ impl<'a> Worker<'a> {
             depths: self.measure.depths,
             seed: self.plan.seed,
         };
-        Some((report, self.recorder))
+        (report, self.recorder)
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -231,7 +213,7 @@ impl<'a> Worker<'a> {
                 break;
             }
             let Some(&slot) = self.free.last() else {
-                self.wait();
+                T::wait(self, Awaited::Ending);
                 continue;
             };
             match self.workload.next_io(self.environment.zones) {
@@ -253,7 +235,7 @@ impl<'a> Worker<'a> {
         let step = self.workload.next_unusual(self.environment.zones);
         match step {
             Step::Io(io) => self.submit_io(slot, io),
-            Step::Wait => self.wait(),
+            Step::Wait => T::wait(self, Awaited::Others),
             Step::Logged(io) => self.submit_logged(slot, io),
             Step::NotBefore(_) | Step::SpinUntil(_) | Step::RampOver => self.hold(step),
             Step::Flush => {
@@ -269,7 +251,7 @@ impl<'a> Worker<'a> {
 
     fn drain(&mut self) {
         while self.in_flight > 0 {
-            self.wait();
+            T::wait(self, Awaited::Ending);
         }
     }
 
@@ -294,7 +276,7 @@ impl<'a> Worker<'a> {
 
     #[inline(always)]
     fn submit_io(&mut self, slot: u32, io: Io) {
-        let mut buffer = self.inbox.take_buffer(slot);
+        let mut buffer = self.inbox.desk().take_buffer(slot);
         let op = op_of(&io);
         if op != Op::Read && self.environment.has_data {
             self.fill(slot, &mut buffer, &io);
@@ -320,6 +302,7 @@ impl<'a> Worker<'a> {
     fn submit(&mut self, slot: u32, op: Op, io: &Io, buffer: IoBuf) {
         self.measure.depth(self.in_flight + 1);
         let now = self.time();
+        let now = T::goes_out(self, now);
         let Io { sector, sectors, .. } = *io;
         let token = u64::from(slot);
         let request = Request { op, fua: false, nowait: false, sector, sectors, buf: buffer, token };
@@ -395,13 +378,15 @@ impl<'a> Worker<'a> {
     #[cold]
     fn submit_other(&mut self, kind: Kind, request: Request) {
         let slot = self.free.pop().expect("a slot is free");
-        let buffer = self.inbox.take_buffer(slot);
+        let buffer = self.inbox.desk().take_buffer(slot);
         self.read_clock();
+        let made = self.last;
+        let now = T::goes_out(self, self.now);
         self.in_flight += 1;
-        let stamps = Stamps { made: self.last, submitted: 0 };
+        let stamps = Stamps { made, submitted: 0 };
         self.slots[slot as usize] = Slot { kind, io: Io { sector: request.sector, ..Io::NONE }, stamps };
         let request = Request { buf: buffer, token: u64::from(slot), ..request };
-        self.environment.volume.submit(self.now, &self.channel, request);
+        self.environment.volume.submit(now, &self.channel, request);
         self.reap();
     }
 
@@ -444,7 +429,7 @@ impl<'a> Worker<'a> {
     fn finish_unusual(&mut self, kind: Kind, ending: Ending) {
         let zones = self.environment.zones;
         let Slot { io, stamps, .. } = self.slots[ending.slot as usize];
-        let outcome = if ending.is_plain { Outcome::Done } else { self.inbox.outcome(ending.slot) };
+        let outcome = if ending.is_plain { Outcome::Done } else { self.inbox.desk().outcome(ending.slot) };
         let is_ok = !matches!(outcome, Outcome::Failed(_));
         let zone = zones.geometry().zone_of(io.sector);
         match kind {
@@ -521,7 +506,7 @@ impl<'a> Worker<'a> {
     fn check(&mut self, slot: u32, io: &Io) {
         let geometry = self.environment.zones.geometry();
         let expected = self.tickets[slot as usize].expected;
-        let problem = self.inbox.with_buffer(slot, |bytes| {
+        let problem = self.inbox.desk().with_buffer(slot, |bytes| {
             check_block(&bytes[..bytes_of(io.sectors)], io.sector, geometry, expected.as_ref())
         });
         if let Some((expected, found)) = problem {
@@ -545,7 +530,7 @@ impl<'a> Worker<'a> {
         let zones = self.environment.zones;
         for (sector, expected) in recorder.of_pass(zones) {
             while self.free.is_empty() {
-                self.wait();
+                T::wait(self, Awaited::Ending);
             }
             if self.is_over() {
                 break;
@@ -559,37 +544,12 @@ impl<'a> Worker<'a> {
 
     fn submit_check(&mut self, sector: Sector, expected: Expected) {
         let slot = *self.free.last().expect("a slot is free");
-        let buffer = self.inbox.take_buffer(slot);
+        let buffer = self.inbox.desk().take_buffer(slot);
         self.tickets[slot as usize] = Ticket { expected: Some(expected), ..Ticket::default() };
         let io = Io { sector, sectors: self.plan.write_sectors, ..Io::NONE };
         self.log_io(&io, sector);
         self.submit(slot, Op::Read, &io, buffer);
         self.after_submit(slot, Kind::Check, io);
-    }
-
-    /// Lets the write path get on, and sleeps if that is pointless; returns after anything of interest may have
-    /// happened.
-    fn wait(&mut self) {
-        let volume = self.environment.volume;
-        self.read_clock();
-        let now = self.now;
-        let due = volume.poll(now);
-        if self.reap() > 0 {
-            self.idle = 0;
-            return;
-        }
-        self.idle = self.idle.saturating_add(1);
-        if self.idle <= SPINS_MAX {
-            return std::hint::spin_loop();
-        }
-        let sleep = match due {
-            Some(due) => Duration::from_nanos(due.0.saturating_sub(now.0)).saturating_sub(SLEEP_MARGIN),
-            None => SLEEP_MAX,
-        };
-        if self.in_flight == 0 || self.idle <= YIELDS_MAX && due.is_none() || sleep.is_zero() {
-            return std::thread::yield_now();
-        }
-        volume.wait(sleep.min(SLEEP_MAX));
     }
 }
 

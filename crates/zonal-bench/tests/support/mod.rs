@@ -2,12 +2,14 @@
 #![allow(dead_code)]
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use zonal_bench::job::JobFile;
 use zonal_bench::{BenchError, BenchOptions, Reopen, Report, run};
-use zonal_core::{DeviceError, Geometry, ZoneIndex};
+use zonal_core::{DeviceError, Geometry, Nanos, Op, ZoneIndex};
 use zonal_io::data::Data;
-use zonal_io::device::Device;
+use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, Submitted};
 use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Extent, Null, Storage};
 use zonal_io::volume::WriteMode;
 
@@ -149,4 +151,78 @@ pub fn job(report: &Report, n: usize) -> &zonal_bench::JobReport {
     let job = &report.modes[0].jobs[n];
     assert_eq!(job.failure, None, "{}", report.to_text());
     job
+}
+
+/// A device that lives in virtual time: what is inside takes its time from the times it is given.
+pub struct Timeless {
+    inside: Arc<dyn Device>,
+    info: DeviceInfo,
+    /// The write commands that came, in order: where and how long.
+    pub writes: Mutex<Vec<(u64, u32)>>,
+    /// Writes and resets that it will still answer.
+    pub left: AtomicU64,
+}
+
+impl Timeless {
+    pub fn new(inside: Arc<dyn Device>) -> Arc<Timeless> {
+        Timeless::with(inside, true)
+    }
+
+    /// The same in real time.
+    pub fn new_real(inside: Arc<dyn Device>) -> Arc<Timeless> {
+        Timeless::with(inside, false)
+    }
+
+    fn with(inside: Arc<dyn Device>, virtual_time: bool) -> Arc<Timeless> {
+        let info = DeviceInfo { virtual_time, ..inside.info().clone() };
+        let left = AtomicU64::new(u64::MAX);
+        Arc::new(Timeless { inside, info, writes: Mutex::default(), left })
+    }
+}
+
+impl Device for Timeless {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(
+        &self,
+        now: Nanos,
+        queue: usize,
+        command: &Command,
+        context: &mut Option<Context>,
+    ) -> Submitted {
+        let changes = matches!(command.op, Op::Write | Op::Append | Op::ZoneReset);
+        if changes && self.left.load(Ordering::Relaxed) == 0 {
+            std::mem::forget(context.take());
+            return Submitted::Pending;
+        }
+        let submitted = self.inside.submit(now, queue, command, context);
+        if changes && !matches!(submitted, Submitted::Busy) {
+            self.left.fetch_sub(1, Ordering::Relaxed);
+            let sectors = if command.op == Op::ZoneReset { 0 } else { command.sectors };
+            self.writes.lock().unwrap().push((command.sector.0, sectors));
+        }
+        submitted
+    }
+
+    fn poll(
+        &self,
+        now: Nanos,
+        queue: usize,
+        budget: usize,
+        done: &mut dyn FnMut(Completed),
+    ) -> Option<Nanos> {
+        self.inside.poll(now, queue, budget, done)
+    }
+
+    fn wait(&self, timeout: Duration) {
+        self.inside.wait(timeout);
+    }
+}
+
+/// A null device in virtual time that takes `nanos` for everything.
+pub fn timeless(nanos: u64, options: EmulatedOptions) -> Arc<Timeless> {
+    let options = EmulatedOptions { complete: CompleteMode::Poll, completion_nsec: nanos, ..options };
+    Timeless::new(null(&options))
 }

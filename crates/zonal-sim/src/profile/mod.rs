@@ -19,7 +19,7 @@ mod error;
 mod values;
 
 pub use error::ProfileError;
-pub use values::{DriveValues, SmrValues, Source, Sourced, TimingValues};
+pub use values::{DriveValues, FlashValues, HostValues, SmrValues, Source, Sourced, TimingValues};
 
 use crate::model::Model;
 use error::Problem;
@@ -30,9 +30,11 @@ use zonal_core::Geometry;
 use zonal_io::emulated::EmulatedOptions;
 
 /// The profiles that come with the program, by name.
-const BUILT_IN: [(&str, &str); 2] = [
+const BUILT_IN: [(&str, &str); 4] = [
     ("smr-hdd-26t", include_str!("../../../../profiles/smr-hdd-26t.toml")),
     ("smr-hdd-30t", include_str!("../../../../profiles/smr-hdd-30t.toml")),
+    ("ufs-zoned", include_str!("../../../../profiles/ufs-zoned.toml")),
+    ("zns-1t", include_str!("../../../../profiles/zns-1t.toml")),
 ];
 
 /// Largest profile that is read, in bytes.
@@ -56,6 +58,8 @@ pub struct Profile {
     pub drive: DriveValues,
     /// How long it takes.
     pub timing: TimingValues,
+    /// How long the host takes that it was measured with.
+    pub host: HostValues,
 }
 
 impl Profile {
@@ -96,6 +100,7 @@ impl Profile {
 
     fn check(&self) -> Result<(), Problem> {
         self.emulated_options().geometry().map_err(|e| Problem::Drive(e.to_string()))?;
+        self.host.check()?;
         self.timing.check()
     }
 
@@ -126,7 +131,7 @@ fn read(path: &Path) -> Result<String, ProfileError> {
 /// Gives a value of the profile from outside.
 fn change(table: &mut Table, key: &str, value: &str) -> Result<(), Problem> {
     let mut known = Vec::new();
-    for section in ["drive", "timing"] {
+    for section in ["drive", "timing", "host"] {
         let Some(Value::Table(section)) = table.get_mut(section) else { continue };
         if let Some(Value::Table(entry)) = section.get_mut(key) {
             let old = entry.get("value");

@@ -1,1 +1,52 @@
+//! Tests of profiles.
 
+use super::*;
+
+fn error(name: &str, changes: &[(&str, &str)]) -> String {
+    Profile::open(name, changes).unwrap_err().to_string()
+}
+
+#[test]
+fn profiles_that_come_with_the_program_are_read_under_their_names() {
+    for name in Profile::names() {
+        let profile = Profile::open(name, &[]).unwrap();
+        assert_eq!(profile.name, name);
+        assert!(profile.emulated_options().geometry().is_ok());
+    }
+}
+
+#[test]
+fn given_values_replace_those_of_the_file_and_say_so() {
+    let profile =
+        Profile::open("smr-hdd-30t", &[("policy", "fifo"), ("size", "1T"), ("alpha", "0.25")]).unwrap();
+    assert_eq!((profile.drive.size.value, profile.drive.size.source), (1 << 40, Source::Given));
+    let TimingValues::SmrDisk(values) = &profile.timing else { panic!("it is a disk") };
+    assert_eq!(values.options().order.alpha, 250);
+    assert_eq!(values.policy.value, crate::smr::Policy::Fifo);
+}
+
+#[test]
+fn what_is_wrong_with_a_profile_is_named() {
+    let cases = [
+        (error("smr-hdd-31t", &[]), "there is no such profile; there are smr-hdd-26t, smr-hdd-30t"),
+        (error("smr-hdd-30t", &[("plicy", "fifo")]), "it has no value \"plicy\"; did you mean \"policy\"?"),
+        (error("smr-hdd-30t", &[("policy", "best")]), "unknown variant `best`"),
+        (error("smr-hdd-30t", &[("size", "much")]), "size=much: not a value of the kind that size has"),
+        (error("smr-hdd-30t", &[("turn_us", "-1")]), "turn_us has to be from 0 to 100,000,000 microseconds"),
+        (error("smr-hdd-30t", &[("turn_us", "nan")]), "turn_us=nan: not a value"),
+        (error("smr-hdd-30t", &[("zone_size", "3M")]), "zone"),
+        (error("/nowhere/x.toml", &[]), "profile \"/nowhere/x.toml\": cannot be read"),
+    ];
+    for (error, expected) in cases {
+        assert!(error.contains(expected), "{error:?} does not say {expected:?}");
+    }
+    let error = Profile::parse("x", "name = 1\n[drive", &[]).unwrap_err().to_string();
+    assert!(error.contains("line 2"), "{error}");
+}
+
+#[test]
+fn every_value_has_its_source() {
+    let text = BUILT_IN[0].1.replace(", source = \"published\"", "");
+    let error = Profile::parse("x", &text, &[]).unwrap_err().to_string();
+    assert!(error.contains("missing field `source`"), "{error}");
+}

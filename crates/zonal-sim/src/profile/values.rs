@@ -1,6 +1,7 @@
 //! Values of profiles, with their sources.
 
 use super::error::Problem;
+use crate::flash::{FlashDrive, FlashOptions, Service};
 use crate::model::{Model, Span};
 use crate::smr::{CacheLimits, MechanicsOptions, Order, Policy, SmrDisk, SmrOptions};
 use serde::Deserialize;
@@ -95,12 +96,104 @@ impl DriveValues {
     }
 }
 
+/// What a host takes for a command, on one processor, in microseconds.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostValues {
+    /// To send it and to take its answer.
+    pub io_us: Sourced<f64>,
+    /// More, where a scheduler is in between, as in mode `zone-lock`.
+    pub scheduler_us: Sourced<f64>,
+}
+
+impl HostValues {
+    /// Time for a command.
+    pub fn io(&self) -> Span {
+        nanos(self.io_us.value)
+    }
+
+    /// Time for a command more, where a scheduler is in between.
+    pub fn scheduler(&self) -> Span {
+        nanos(self.scheduler_us.value)
+    }
+
+    pub(super) fn check(&self) -> Result<(), Problem> {
+        within("io_us", self.io_us.value, 0.0..=MICROS_MAX, MICROS)?;
+        within("scheduler_us", self.scheduler_us.value, 0.0..=MICROS_MAX, MICROS)
+    }
+}
+
 /// How long a drive takes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "model", rename_all = "kebab-case")]
 pub enum TimingValues {
     /// [`SmrDisk`].
     SmrDisk(Box<SmrValues>),
+    /// [`FlashDrive`].
+    Flash(Box<FlashValues>),
+}
+
+/// Values of a flash drive: of [`FlashOptions`], times in microseconds, rates in 10^6 bytes a second. A rate of 0 is
+/// infinite.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "as in FlashOptions")]
+pub struct FlashValues {
+    pub queue_depth: Sourced<u32>,
+    pub link_us: Sourced<f64>,
+    pub link_mb_s: Sourced<f64>,
+    pub drive_us: Sourced<f64>,
+    pub drive_mb_s: Sourced<f64>,
+    pub zone_us: Sourced<f64>,
+    pub zone_mb_s: Sourced<f64>,
+    pub read_us: Sourced<f64>,
+    pub read_mb_s: Sourced<f64>,
+    pub dies: Sourced<u32>,
+    pub answer_us: Sourced<f64>,
+    pub manage_us: Sourced<f64>,
+}
+
+impl FlashValues {
+    fn check(&self) -> Result<(), Problem> {
+        for (key, value) in [
+            ("link_us", &self.link_us),
+            ("drive_us", &self.drive_us),
+            ("zone_us", &self.zone_us),
+            ("read_us", &self.read_us),
+            ("answer_us", &self.answer_us),
+            ("manage_us", &self.manage_us),
+        ] {
+            within(key, value.value, 0.0..=MICROS_MAX, MICROS)?;
+        }
+        for (key, value) in [
+            ("link_mb_s", &self.link_mb_s),
+            ("drive_mb_s", &self.drive_mb_s),
+            ("zone_mb_s", &self.zone_mb_s),
+            ("read_mb_s", &self.read_mb_s),
+        ] {
+            within(key, value.value, 0.0..=1e6, "from 0 to 1,000,000 MB/s")?;
+        }
+        within("dies", self.dies.value.into(), 1.0..=65536.0, "from 1 to 65,536")?;
+        within("queue_depth", self.queue_depth.value.into(), 1.0..=65536.0, "from 1 to 65,536")
+    }
+
+    /// The options of these values.
+    pub fn options(&self) -> FlashOptions {
+        let service = |fixed: &Sourced<f64>, rate: &Sourced<f64>| Service {
+            fixed: nanos(fixed.value),
+            rate: if rate.value == 0.0 { f64::INFINITY } else { rate.value * 1e6 },
+        };
+        FlashOptions {
+            queue_depth: self.queue_depth.value,
+            link: service(&self.link_us, &self.link_mb_s),
+            drive: service(&self.drive_us, &self.drive_mb_s),
+            zone: service(&self.zone_us, &self.zone_mb_s),
+            read: service(&self.read_us, &self.read_mb_s),
+            dies: self.dies.value,
+            answer: nanos(self.answer_us.value),
+            manage: nanos(self.manage_us.value),
+        }
+    }
 }
 
 /// Values of an SMR disk: of [`SmrOptions`], times in microseconds, rates in 10^6 bytes a second.
@@ -138,6 +231,7 @@ impl TimingValues {
     pub(super) fn check(&self) -> Result<(), Problem> {
         match self {
             TimingValues::SmrDisk(values) => values.check(),
+            TimingValues::Flash(values) => values.check(),
         }
     }
 
@@ -145,6 +239,7 @@ impl TimingValues {
     pub fn model(&self, geometry: Geometry) -> Box<dyn Model> {
         match self {
             TimingValues::SmrDisk(values) => Box::new(SmrDisk::new(geometry, values.options())),
+            TimingValues::Flash(values) => Box::new(FlashDrive::new(geometry, values.options())),
         }
     }
 }
@@ -161,6 +256,7 @@ pub(super) fn within(
 
 /// Longest time of a profile's value: 100 seconds in microseconds.
 const MICROS_MAX: f64 = 1e8;
+const MICROS: &str = "from 0 to 100,000,000 microseconds";
 
 pub(super) fn nanos(micros: f64) -> Span {
     (micros * 1e3).round() as Span
@@ -177,7 +273,7 @@ impl SmrValues {
             ("manage_us", &self.manage_us),
             ("read_ahead_us", &self.read_ahead_us),
         ] {
-            within(key, value.value, 0.0..=MICROS_MAX, "from 0 to 100,000,000 microseconds")?;
+            within(key, value.value, 0.0..=MICROS_MAX, MICROS)?;
         }
         for (key, value) in [("outer_rate_mb_s", &self.outer_rate_mb_s), ("link_mb_s", &self.link_mb_s)] {
             within(key, value.value, 0.001..=1e6, "from 0.001 to 1,000,000 MB/s")?;

@@ -1,0 +1,128 @@
+//! Whose time a worker lives in: the world's, or one that jumps.
+//!
+//! A [`Worker`] is the same in both. It differs in what it does where nothing is to be done: in real time it polls the
+//! write path, spins, yields and sleeps; in virtual time it leaves the processor to the scheduler
+//! ([`super::virtual_time`]), which comes back when something has happened.
+
+use super::cpu::Usage;
+use super::inbox::{Inbox, Mail, Places};
+use super::worker::Worker;
+use quanta::Clock;
+use std::time::Duration;
+use zonal_core::Nanos;
+use zonal_io::buffer::IoBuf;
+
+/// Polls without a result before other threads get the processor.
+const SPINS_MAX: u32 = 200;
+
+/// Polls without a result before the worker may sleep.
+const YIELDS_MAX: u32 = 2000;
+
+/// Longest sleep: bounds how late a completion is seen that another thread reaped, and a stop.
+const SLEEP_MAX: Duration = Duration::from_millis(1);
+
+/// Longest sleep with nothing in flight: bounds how late a stop is seen.
+const REST_MAX: Duration = Duration::from_millis(10);
+
+/// How much earlier than due a sleeper wakes: the kernel's timers are about that late.
+const SLEEP_MARGIN: Duration = Duration::from_micros(60);
+
+/// What a worker waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Awaited {
+    /// The end of one of its requests.
+    Ending,
+    /// That, or that another worker gets on.
+    Others,
+}
+
+/// Time, as a worker sees it.
+pub(super) trait Time: Sized {
+    /// Where its completions go.
+    type Inbox: Mail;
+
+    /// The inbox of a worker that lives in this time.
+    fn inbox(&self, clock: Option<Clock>, places: Places, buffers: Vec<IoBuf>) -> Self::Inbox;
+
+    /// Processor time of the worker so far.
+    fn usage() -> Usage;
+
+    /// A request is about to go out at `now`; when it does.
+    fn goes_out(worker: &mut Worker<'_, Self>, now: Nanos) -> Nanos;
+
+    /// Lets the write path get on, and takes in what has ended; returns after anything of interest may have happened.
+    fn wait(worker: &mut Worker<'_, Self>, awaited: Awaited);
+
+    /// The same, of a worker that has nothing to do before `time`, which is not over.
+    fn rest(worker: &mut Worker<'_, Self>, time: Nanos);
+
+    /// Part of the time until `time`, with the processor kept busy.
+    fn spin(worker: &mut Worker<'_, Self>, time: Nanos);
+}
+
+/// The world's time.
+#[derive(Default)]
+pub(super) struct Real {
+    /// Polls without a result.
+    idle: u32,
+}
+
+impl Time for Real {
+    type Inbox = Inbox;
+
+    fn inbox(&self, clock: Option<Clock>, places: Places, buffers: Vec<IoBuf>) -> Inbox {
+        Inbox::new(clock, places, buffers)
+    }
+
+    fn usage() -> Usage {
+        Usage::now()
+    }
+
+    #[inline(always)]
+    fn goes_out(_: &mut Worker<'_, Real>, now: Nanos) -> Nanos {
+        now
+    }
+
+    fn wait(worker: &mut Worker<'_, Real>, _: Awaited) {
+        let volume = worker.environment.volume;
+        worker.read_clock();
+        let now = worker.now;
+        let due = volume.poll(now);
+        if worker.reap() > 0 {
+            worker.time.idle = 0;
+            return;
+        }
+        let idle = worker.time.idle.saturating_add(1);
+        worker.time.idle = idle;
+        if idle <= SPINS_MAX {
+            return std::hint::spin_loop();
+        }
+        let sleep = match due {
+            Some(due) => Duration::from_nanos(due.0.saturating_sub(now.0)).saturating_sub(SLEEP_MARGIN),
+            None => SLEEP_MAX,
+        };
+        if worker.in_flight == 0 || idle <= YIELDS_MAX && due.is_none() || sleep.is_zero() {
+            return std::thread::yield_now();
+        }
+        volume.wait(sleep.min(SLEEP_MAX));
+    }
+
+    fn rest(worker: &mut Worker<'_, Real>, time: Nanos) {
+        let due = worker.environment.volume.poll(worker.now);
+        worker.reap();
+        let wake = due.map_or(time, |due| due.min(time));
+        let left = Duration::from_nanos(wake.0.saturating_sub(worker.now.0)).saturating_sub(SLEEP_MARGIN);
+        if left.is_zero() {
+            // Whoever yields this short before its time may be back long after it.
+            std::hint::spin_loop();
+        } else if worker.in_flight == 0 {
+            std::thread::sleep(left.min(REST_MAX));
+        } else {
+            worker.environment.volume.wait(left.min(SLEEP_MAX));
+        }
+    }
+
+    fn spin(_: &mut Worker<'_, Real>, _: Nanos) {
+        std::hint::spin_loop();
+    }
+}

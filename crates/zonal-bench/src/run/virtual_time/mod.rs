@@ -1,0 +1,209 @@
+//! Workers in virtual time: all on one thread, on a device that takes its time from the times it is given.
+//!
+//! Each worker is a coroutine, the same [`Worker`] as in real time. Where that would poll and sleep, this one leaves the
+//! processor to the [`scheduler`], which resumes those that have something to do and otherwise lets the clock jump to
+//! the next thing that can happen. Nothing here depends on how fast the machine is or on threads: the same jobs on the
+//! same device do the same, to the nanosecond and to the byte of the report.
+//!
+//! # What takes time
+//! What the device says, pauses and rates, and nothing else: unless `BenchOptions::host_nanos_per_io` says otherwise a worker takes no
+//! time to make a request. With it, a worker is a processor that does one thing at a time: each request is with the
+//! write path so much later than it was made, and so much later at least than the one before it.
+
+mod mail;
+mod scheduler;
+
+use super::cpu::Usage;
+use super::inbox::Places;
+use super::round::{Ready, Round};
+use super::threads::Ran;
+use super::time::{Awaited, Time};
+use super::watcher::Watcher;
+use super::worker::{Environment, Worker};
+use crate::error::BenchError;
+use crate::progress::Progress;
+use crate::report::JobReport;
+use crate::verify::Recorder;
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, Yielder};
+use mail::{Awake, Letters};
+use quanta::{Clock, Mock};
+use scheduler::Scheduler;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use zonal_core::Nanos;
+use zonal_io::buffer::IoBuf;
+
+/// Room for the calls of a worker, of which only what is touched takes memory.
+const STACK_BYTES: usize = 1 << 20;
+
+/// Requests of a worker that are answered at once before others have a turn at the same instant.
+const TURN_REQUESTS: u32 = 1 << 16;
+
+/// The clock of a run in virtual time. It goes on from round to round, because the device's does.
+pub(super) struct VirtualClock {
+    pub(super) clock: Clock,
+    hand: Arc<Mock>,
+}
+
+impl VirtualClock {
+    pub(super) fn new() -> VirtualClock {
+        let (clock, hand) = Clock::mock();
+        VirtualClock { clock, hand }
+    }
+
+    pub(super) fn now(&self) -> Nanos {
+        Nanos(self.clock.raw())
+    }
+
+    /// Lets the time jump to `time`, unless that is over.
+    pub(super) fn advance_to(&self, time: Nanos) {
+        self.hand.increment(time.0.saturating_sub(self.now().0));
+    }
+}
+
+/// Why a worker leaves the processor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Pause {
+    /// Until one of its requests has ended.
+    Ending,
+    /// Until one of its requests has ended or another worker got on.
+    Others,
+    /// Until this time, or one of its requests has ended.
+    Until(Nanos),
+    /// For the turn of the others.
+    Turn,
+}
+
+/// What a worker leaves.
+type Left = (JobReport, Option<Recorder>);
+
+/// What happens in a round, counted: endings of requests, and of workers. Who waits for others looks again only after it
+/// has changed.
+#[derive(Default)]
+struct Happenings(Cell<u64>);
+
+impl Happenings {
+    fn one_more(&self) {
+        self.0.set(self.0.get() + 1);
+    }
+
+    fn count(&self) -> u64 {
+        self.0.get()
+    }
+}
+
+/// What all coroutines of a round have in common.
+struct Common {
+    happenings: Happenings,
+    awake: Arc<Awake>,
+    /// Nanoseconds that a worker takes to make a request.
+    host_nanos: u64,
+}
+
+/// Virtual time, as a worker sees it.
+struct Virtual<'a> {
+    yielder: &'a Yielder<(), Pause>,
+    common: Rc<Common>,
+    /// Place of the worker in its round.
+    number: usize,
+    /// Requests until the others have a turn.
+    left: u32,
+}
+
+impl Virtual<'_> {
+    fn pause(worker: &mut Worker<'_, Self>, pause: Pause) {
+        worker.time.yielder.suspend(pause);
+        worker.read_clock();
+    }
+}
+
+impl Time for Virtual<'_> {
+    type Inbox = Letters;
+
+    fn inbox(&self, clock: Option<Clock>, places: Places, buffers: Vec<IoBuf>) -> Letters {
+        Letters::new(self.common.clone(), self.number, clock, places, buffers)
+    }
+
+    /// The processor's time is none of this time.
+    fn usage() -> Usage {
+        Usage::default()
+    }
+
+    #[inline]
+    fn goes_out(worker: &mut Worker<'_, Self>, now: Nanos) -> Nanos {
+        worker.time.left -= 1;
+        if worker.time.left > 0 && worker.time.common.host_nanos == 0 {
+            return now;
+        }
+        let made = worker.last;
+        if worker.time.left == 0 {
+            worker.time.left = TURN_REQUESTS;
+            Self::pause(worker, Pause::Turn);
+        }
+        // What it has locked meanwhile, others wait for.
+        worker.time.common.happenings.one_more();
+        let until = Nanos(now.0.saturating_add(worker.time.common.host_nanos));
+        while worker.now < until {
+            Self::pause(worker, Pause::Until(until));
+        }
+        worker.last = made;
+        worker.now
+    }
+
+    fn wait(worker: &mut Worker<'_, Self>, awaited: Awaited) {
+        if worker.reap() == 0 {
+            let pause = match awaited {
+                Awaited::Ending => Pause::Ending,
+                Awaited::Others => Pause::Others,
+            };
+            Self::pause(worker, pause);
+            worker.reap();
+        }
+    }
+
+    fn rest(worker: &mut Worker<'_, Self>, time: Nanos) {
+        if worker.reap() == 0 {
+            Self::pause(worker, Pause::Until(time));
+            worker.reap();
+        }
+    }
+
+    fn spin(worker: &mut Worker<'_, Self>, time: Nanos) {
+        Self::pause(worker, Pause::Until(time));
+    }
+}
+
+/// Runs the workers of a round until all are over.
+pub(super) fn run(
+    round: &Round<'_>,
+    clock: &VirtualClock,
+    ready: Ready,
+    progress: &mut Progress,
+) -> Result<Ran, BenchError> {
+    let Ready { watches, jobs } = ready;
+    let common = Rc::new(Common {
+        happenings: Happenings::default(),
+        awake: Arc::default(),
+        host_nanos: round.host_nanos_per_io,
+    });
+    let mut coroutines = Vec::new();
+    for (number, job) in jobs.into_iter().enumerate() {
+        let plan = round.workers()[number].clone();
+        let no_stack = |error| BenchError::Thread { job: round.workers()[number].spec.name.clone(), error };
+        let stack = DefaultStack::new(STACK_BYTES).map_err(no_stack)?;
+        let (volume, zones, watches) = (round.volume.clone(), round.zones.clone(), watches.clone());
+        let (common, clock, has_data) = (common.clone(), clock.clock.clone(), round.has_data);
+        coroutines.push(Coroutine::with_stack(stack, move |yielder: &Yielder<(), Pause>, ()| -> Left {
+            let environment =
+                Environment { volume: &volume, zones: &zones, clock: &clock, epoch: 0, has_data };
+            let time = Virtual { yielder, common, number, left: TURN_REQUESTS };
+            let watch = &watches[number];
+            let worker = Worker::new(time, &environment, &plan, watch, job.workload, job.recorder);
+            worker.with_log(job.log).run()
+        }));
+    }
+    let watcher = Watcher::new(round.index, round.workers(), &watches);
+    Scheduler::new(round, clock, &common, coroutines, watcher, progress).run()
+}

@@ -1,0 +1,344 @@
+//! Who runs next in virtual time, and when it is.
+//!
+//! # One round of the loop
+//! Every worker that is ready runs until it has nothing to do; then the write path is polled; who has got an answer by
+//! that is ready. Is nobody, those that wait for others look again, if anything happened since they looked last. Only if
+//! nobody is ready then does the clock jump: to the earliest of the write path's next deadline, the workers' timers, the
+//! end of somebody's time and the next sample.
+//!
+//! # Why it ends
+//! A worker that waits is resumed after something happened, and never just to look. So what can happen is either known
+//! with its time, or nothing will happen any more: then the jobs that still wait are named, and the run has failed. The
+//! bounds below end what happens for ever without getting on.
+
+use super::{Common, Left, Pause, VirtualClock};
+use crate::error::BenchError;
+use crate::progress::Progress;
+use crate::run::round::Round;
+use crate::run::threads::Ran;
+use crate::run::watcher::Watcher;
+use corosensei::{Coroutine, CoroutineResult};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use zonal_core::Nanos;
+
+/// Longest virtual time of a run: a year. Beyond it a job waits for something that was not meant.
+const TIME_MAX: Nanos = Nanos(365 * 24 * 3600 * 1_000_000_000);
+
+/// Polls of the write path after which nothing had happened: far more than any recovery takes.
+const IDLE_POLLS_MAX: u32 = 1 << 20;
+
+/// Turns at one instant of a job that ends by time alone. They are some ten million requests.
+const TURNS_MAX: u32 = 256;
+
+/// Time between two updates of the progress line, the world's.
+const PROGRESS_EVERY: Duration = Duration::from_millis(250);
+
+/// Rounds of the loop between two looks at the world's clock.
+const ROUNDS_PER_LOOK: u32 = 4096;
+
+/// What a worker is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// It is in the queue.
+    Ready,
+    /// It waits for one of its requests.
+    Ending,
+    /// It waits for others, since so much had happened.
+    Others(u64),
+    /// It waits for a time.
+    Until(Nanos),
+    Over,
+}
+
+struct Fibre {
+    coroutine: Coroutine<(), Pause, Left>,
+    state: State,
+    /// The timer that it has in the heap.
+    timer: Option<Nanos>,
+    /// Whether it is on the list of those that wait for others.
+    is_listed: bool,
+}
+
+pub(super) struct Scheduler<'a> {
+    round: &'a Round<'a>,
+    clock: &'a VirtualClock,
+    common: Rc<Common>,
+    watcher: Watcher<'a>,
+    progress: &'a mut Progress,
+    now: Nanos,
+    begun: Nanos,
+    fibres: Vec<Fibre>,
+    ready: VecDeque<usize>,
+    timers: BinaryHeap<Reverse<(Nanos, usize)>>,
+    others: Vec<usize>,
+    /// Workers that are not over.
+    alive: usize,
+    /// When somebody has run for its time next, if anybody will.
+    stop_at: Option<Nanos>,
+    turns: u32,
+    idle_polls: u32,
+    happened: u64,
+    results: Vec<(usize, Left)>,
+    rounds: u32,
+    shown: Instant,
+}
+
+impl<'a> Scheduler<'a> {
+    pub(super) fn new(
+        round: &'a Round<'a>,
+        clock: &'a VirtualClock,
+        common: &Rc<Common>,
+        coroutines: Vec<Coroutine<(), Pause, Left>>,
+        watcher: Watcher<'a>,
+        progress: &'a mut Progress,
+    ) -> Scheduler<'a> {
+        let fibre = |coroutine| Fibre { coroutine, state: State::Ready, timer: None, is_listed: false };
+        let fibres: Vec<Fibre> = coroutines.into_iter().map(fibre).collect();
+        Scheduler {
+            now: clock.now(),
+            begun: clock.now(),
+            ready: (0..fibres.len()).collect(),
+            alive: fibres.len(),
+            timers: BinaryHeap::new(),
+            others: Vec::new(),
+            stop_at: None,
+            turns: 0,
+            idle_polls: 0,
+            happened: 0,
+            results: Vec::new(),
+            rounds: 0,
+            shown: Instant::now(),
+            common: common.clone(),
+            round,
+            clock,
+            fibres,
+            watcher,
+            progress,
+        }
+    }
+
+    /// Runs all workers to their end.
+    pub(super) fn run(mut self) -> Result<Ran, BenchError> {
+        self.progress.begins_in_virtual_time();
+        self.stop_who_is_due();
+        loop {
+            for _ in 0..self.ready.len() {
+                self.run_next()?;
+            }
+            if self.alive == 0 {
+                break;
+            }
+            let due = self.round.volume.poll(self.now);
+            self.wake_answered();
+            if self.ready.is_empty() {
+                self.wake_others();
+            }
+            if self.ready.is_empty() {
+                self.advance(due)?;
+            }
+            self.show();
+        }
+        let results = std::mem::take(&mut self.results);
+        Ok(Ran { results, samples: self.watcher.into_samples() })
+    }
+
+    /// Resumes the first that is ready, until it pauses or is over.
+    fn run_next(&mut self) -> Result<(), BenchError> {
+        let Some(n) = self.ready.pop_front() else { return Ok(()) };
+        let fibre = &mut self.fibres[n];
+        let pause = match fibre.coroutine.resume(()) {
+            CoroutineResult::Yield(pause) => pause,
+            CoroutineResult::Return(left) => {
+                self.over(n, left);
+                return Ok(());
+            }
+        };
+        match pause {
+            Pause::Ending => fibre.state = State::Ending,
+            Pause::Others => {
+                fibre.state = State::Others(self.common.happenings.count());
+                if !std::mem::replace(&mut fibre.is_listed, true) {
+                    self.others.push(n);
+                }
+            }
+            Pause::Until(time) => {
+                fibre.state = State::Until(time);
+                if fibre.timer != Some(time) {
+                    fibre.timer = Some(time);
+                    self.timers.push(Reverse((time, n)));
+                }
+            }
+            Pause::Turn => {
+                self.ready.push_back(n);
+                self.turn_is_over(n)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn over(&mut self, n: usize, left: Left) {
+        self.fibres[n].state = State::Over;
+        self.alive -= 1;
+        self.common.happenings.one_more();
+        let plan = &self.round.workers()[n];
+        let fails_all = left.0.failure.is_some() && plan.spec.exitall_on_error;
+        self.watcher.over(n, fails_all);
+        self.results.push((plan.number, left));
+        if fails_all {
+            self.watcher.stop_all();
+            self.wake_all();
+        }
+        self.stop_who_is_due();
+    }
+
+    /// A job whose requests are all answered at once, and that only time ends, does not end.
+    fn turn_is_over(&mut self, n: usize) -> Result<(), BenchError> {
+        self.turns += 1;
+        match self.turns > TURNS_MAX && self.round.workers()[n].spec.time_based {
+            true => Err(self.endless("the device answers at once, so that no time passes")),
+            false => Ok(()),
+        }
+    }
+
+    fn wake(&mut self, n: usize) {
+        let state = &mut self.fibres[n].state;
+        if !matches!(state, State::Ready | State::Over) {
+            *state = State::Ready;
+            self.ready.push_back(n);
+        }
+    }
+
+    fn wake_all(&mut self) {
+        (0..self.fibres.len()).for_each(|n| self.wake(n));
+    }
+
+    fn wake_answered(&mut self) {
+        while let Some(n) = self.common.awake.pop() {
+            self.wake(n);
+        }
+    }
+
+    /// Wakes those that wait for others, if anything happened since they looked.
+    fn wake_others(&mut self) {
+        let happened = self.common.happenings.count();
+        for n in std::mem::take(&mut self.others) {
+            let is_new = matches!(self.fibres[n].state, State::Others(seen) if seen != happened);
+            if is_new || !matches!(self.fibres[n].state, State::Others(_)) {
+                self.fibres[n].is_listed = false;
+            } else {
+                self.others.push(n);
+            }
+            if is_new {
+                self.wake(n);
+            }
+        }
+    }
+
+    /// Lets the clock jump to what happens next, `due` being the write path's deadline.
+    fn advance(&mut self, due: Option<Nanos>) -> Result<(), BenchError> {
+        if due.is_some_and(|due| due <= self.now) {
+            return self.count_idle();
+        }
+        let timer = self.timers.peek().map(|Reverse((time, _))| *time);
+        let Some(next) = [due, timer, self.stop_at].into_iter().flatten().min() else {
+            return Err(BenchError::Deadlock { at: self.elapsed(), jobs: self.waiting() });
+        };
+        if next > TIME_MAX {
+            return Err(self.endless("the next thing to happen is more than a year away"));
+        }
+        let sample = self.absolute(self.watcher.next_sample());
+        self.now = next.min(sample).max(self.now);
+        self.clock.advance_to(self.now);
+        self.turns = 0;
+        if self.now >= sample {
+            self.watcher.sample(self.elapsed());
+        }
+        if due == Some(self.now) {
+            self.count_idle()?;
+        }
+        if self.stop_at.is_some_and(|stop| stop <= self.now) {
+            self.stop_who_is_due();
+            self.wake_all();
+        }
+        self.wake_by_timers();
+        Ok(())
+    }
+
+    /// Counts times that the write path asks to be polled, since something happened.
+    fn count_idle(&mut self) -> Result<(), BenchError> {
+        let happened = self.common.happenings.count();
+        if std::mem::replace(&mut self.happened, happened) != happened {
+            self.idle_polls = 0;
+        }
+        self.idle_polls += 1;
+        match self.idle_polls > IDLE_POLLS_MAX {
+            true => Err(self.endless("the device asks to be polled again and again, and answers nothing")),
+            false => Ok(()),
+        }
+    }
+
+    fn wake_by_timers(&mut self) {
+        while let Some(&Reverse((time, n))) = self.timers.peek()
+            && time <= self.now
+        {
+            self.timers.pop();
+            if self.fibres[n].timer == Some(time) {
+                self.fibres[n].timer = None;
+            }
+            if matches!(self.fibres[n].state, State::Until(until) if until <= self.now) {
+                self.wake(n);
+            }
+        }
+    }
+
+    fn stop_who_is_due(&mut self) {
+        let next = self.watcher.stop(self.elapsed());
+        self.stop_at = next.map(|next| self.absolute(next));
+    }
+
+    fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.now.0 - self.begun.0)
+    }
+
+    fn absolute(&self, elapsed: Duration) -> Nanos {
+        let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        Nanos(self.begun.0.saturating_add(nanos))
+    }
+
+    fn endless(&self, why: &'static str) -> BenchError {
+        BenchError::Endless { at: self.elapsed(), why, jobs: self.waiting() }
+    }
+
+    /// The jobs that are not over, each with what it waits for.
+    fn waiting(&self) -> Vec<String> {
+        let mut jobs: Vec<String> = Vec::new();
+        for (fibre, plan) in self.fibres.iter().zip(self.round.workers()) {
+            let waits = match fibre.state {
+                State::Over => continue,
+                State::Ready => "runs",
+                State::Ending => "waits for its requests",
+                State::Others(_) => "waits for another job",
+                State::Until(_) => "waits for its time",
+            };
+            let name = &plan.spec.name;
+            jobs.push(format!("{name} {waits}"));
+        }
+        jobs.dedup();
+        jobs
+    }
+
+    fn show(&mut self) {
+        self.rounds = self.rounds.wrapping_add(1);
+        if !self.rounds.is_multiple_of(ROUNDS_PER_LOOK) || !self.progress.is_shown() {
+            return;
+        }
+        let now = Instant::now();
+        if now - self.shown >= PROGRESS_EVERY {
+            self.shown = now;
+            self.watcher.show(self.progress, self.elapsed());
+        }
+    }
+}

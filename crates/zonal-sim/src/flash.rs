@@ -1,0 +1,148 @@
+//! A flash drive: a ZNS SSD or a zoned UFS device.
+//!
+//! A chain of servers, each of which takes one command after the other: the link, then the drive as a whole and the zone at the
+//! same time, then the way back, which takes its time but holds nobody up. Commands are served in the order of
+//! submission, so a queue keeps its order. Reads go past the zone to one of several dies.
+
+use crate::engine::Heap;
+use crate::model::{Job, Model, Span, Tag, Totals};
+use zonal_core::{Geometry, Nanos, Op, SECTOR_BYTES};
+
+/// What a command takes at a server: a fixed time, and time for its bytes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Service {
+    /// For any command.
+    pub fixed: Span,
+    /// Bytes a second; infinite: they take no time.
+    pub rate: f64,
+}
+
+impl Service {
+    fn time(&self, sectors: u32) -> Span {
+        let bytes = u64::from(sectors) * SECTOR_BYTES;
+        self.fixed + (bytes as f64 * 1e9 / self.rate) as Span
+    }
+}
+
+/// Numbers of a flash drive.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct FlashOptions {
+    /// Commands that the drive holds at a time.
+    pub queue_depth: u32,
+    /// The way to the drive.
+    pub link: Service,
+    /// The drive as a whole.
+    pub drive: Service,
+    /// The zone of a write or append.
+    pub zone: Service,
+    /// The die of a read.
+    pub read: Service,
+    /// Number of dies.
+    pub dies: u32,
+    /// The way back.
+    pub answer: Span,
+    /// For a command that touches no data, such as a reset.
+    pub manage: Span,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct FlashDrive {
+    geometry: Geometry,
+    options: FlashOptions,
+    /// When each server is free.
+    link: Nanos,
+    drive: Nanos,
+    zones: Vec<Nanos>,
+    dies: Vec<Nanos>,
+    /// When the last write is done.
+    written: Nanos,
+    answers: Heap<(Tag, u32)>,
+    totals: Totals,
+}
+
+/// Occupies a server that is free at `free` from `now` on; when it is through.
+fn serve(free: &mut Nanos, now: Nanos, time: Span) -> Nanos {
+    *free = Nanos(now.max(*free).0 + time);
+    *free
+}
+
+impl FlashDrive {
+    /// A drive divided so.
+    pub fn new(geometry: Geometry, options: FlashOptions) -> FlashDrive {
+        FlashDrive {
+            geometry,
+            link: Nanos(0),
+            drive: Nanos(0),
+            zones: vec![Nanos(0); geometry.zones() as usize],
+            dies: vec![Nanos(0); options.dies.max(1) as usize],
+            written: Nanos(0),
+            answers: Heap::default(),
+            totals: Totals::default(),
+            options,
+        }
+    }
+
+    fn write(&mut self, now: Nanos, job: &Job) -> Nanos {
+        let FlashOptions { drive, zone, .. } = self.options;
+        let payload = if job.op == Op::WriteZeroes { 0 } else { job.sectors };
+        let at = self.geometry.zone_of(job.sector).0 as usize;
+        let through = serve(&mut self.drive, now, drive.time(payload));
+        let in_zone = serve(&mut self.zones[at], now, zone.time(payload));
+        // What a queue answers first is what it was given first.
+        self.written = self.written.max(through).max(in_zone);
+        through.max(in_zone)
+    }
+
+    fn read(&mut self, now: Nanos, job: &Job) -> Nanos {
+        // Neighbouring blocks of 64 KiB lie on different dies.
+        let die = (job.sector.0 / 128) as usize % self.dies.len();
+        let ready = serve(&mut self.dies[die], now, self.options.read.time(job.sectors));
+        serve(&mut self.link, ready, Service { fixed: 0, ..self.options.link }.time(job.sectors))
+    }
+
+    fn served(&mut self, now: Nanos, job: &Job) -> Nanos {
+        let is_write = job.op.is_write() && !job.refused;
+        let carried = if is_write && job.op != Op::WriteZeroes { job.sectors } else { 0 };
+        let here = serve(&mut self.link, now, self.options.link.time(carried));
+        match job.op {
+            _ if job.refused => here,
+            Op::Write | Op::Append | Op::WriteZeroes => self.write(here, job),
+            Op::Read => self.read(here, job),
+            Op::Flush => self.written.max(here),
+            Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose | Op::ResetAll | Op::Report => {
+                Nanos(here.0 + self.options.manage)
+            }
+        }
+    }
+}
+
+impl Model for FlashDrive {
+    fn queue_depth(&self) -> u32 {
+        self.options.queue_depth
+    }
+
+    fn submit(&mut self, now: Nanos, tag: Tag, job: &Job) {
+        let done = self.served(now, job);
+        let written = if job.op.is_write() && !job.refused { job.sectors } else { 0 };
+        self.totals.submitted += u64::from(written);
+        self.totals.held += u64::from(written);
+        self.answers.push(Nanos(done.0 + self.options.answer), (tag, written));
+    }
+
+    fn run(&mut self, now: Nanos, answered: &mut dyn FnMut(Nanos, Tag)) {
+        while let Some((at, (tag, sectors))) = self.answers.pop(now) {
+            self.totals.held -= u64::from(sectors);
+            self.totals.written += u64::from(sectors);
+            answered(at, tag);
+        }
+    }
+
+    fn next(&self) -> Option<Nanos> {
+        self.answers.next()
+    }
+
+    fn totals(&self) -> Totals {
+        self.totals
+    }
+}

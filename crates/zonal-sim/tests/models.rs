@@ -1,0 +1,229 @@
+//! What holds of every model, whatever it is given; and what a disk and a flash drive owe to their mechanics.
+
+use proptest::prelude::*;
+use zonal_core::{Nanos, Op, Sector};
+use zonal_sim::{Job, Model, Profile, Tag};
+
+const MIB: u32 = 2048;
+
+fn model(profile: &str, changes: &[(&str, &str)]) -> Box<dyn Model> {
+    let profile = Profile::open(profile, changes).unwrap();
+    profile.model(profile.emulated_options().geometry().unwrap())
+}
+
+fn job(op: Op, sector: u64, sectors: u32) -> Job {
+    Job { op, sector: Sector(sector), sectors, fua: false, refused: false }
+}
+
+fn write(sector: u64, sectors: u32) -> Job {
+    job(Op::Write, sector, sectors)
+}
+
+/// Answers, in order, with their times.
+type Answers = Vec<(u64, Tag)>;
+
+/// Gives the drive these jobs, up to `depth` at a time, and lets it work until it is through.
+fn play(model: &mut dyn Model, jobs: &[Job], depth: usize) -> Answers {
+    let mut answers = Answers::new();
+    let (mut given, mut now) = (0, Nanos(0));
+    while answers.len() < jobs.len() {
+        while given < jobs.len() && given - answers.len() < depth {
+            model.submit(now, given as Tag, &jobs[given]);
+            given += 1;
+        }
+        let next = model.next().expect("somebody waits for an answer");
+        assert!(next >= now, "time runs backwards");
+        now = next;
+        model.run(now, &mut |at, tag| answers.push((at.0, tag)));
+    }
+    answers
+}
+
+/// Lets the drive work off what it holds.
+fn drain(model: &mut dyn Model) -> Nanos {
+    let mut last = Nanos(0);
+    while let Some(next) = model.next() {
+        last = next;
+        model.run(next, &mut |_, _| {});
+    }
+    last
+}
+
+/// Megabytes a second until all is on the medium.
+fn rate(model: &mut dyn Model, jobs: &[Job], depth: usize) -> f64 {
+    let last = play(model, jobs, depth).last().map_or(0, |(at, _)| *at);
+    let end = drain(model).0.max(last);
+    jobs.iter().map(|j| f64::from(j.sectors) * 512.0).sum::<f64>() / (end as f64 / 1e9) / 1e6
+}
+
+/// `count` writes of 1 MiB to `zones` zones in turn, this many zones apart.
+fn in_turn(zones: u64, apart: u64, count: u64) -> Vec<Job> {
+    (0..count).map(|n| write((n % zones) * apart * 524_288 + n / zones * u64::from(MIB), MIB)).collect()
+}
+
+#[test]
+fn stream_runs_at_the_rate_of_the_medium_at_any_depth() {
+    for depth in [1, 2, 32] {
+        let rate = rate(&mut *model("smr-hdd-30t", &[]), &in_turn(1, 0, 250), depth);
+        assert!((243.0..246.5).contains(&rate), "depth {depth}: {rate} MB/s");
+    }
+}
+
+#[test]
+fn zones_in_turn_cost_seeks_and_turns_and_nothing_without_them() {
+    let jobs = in_turn(8, 10_000, 400);
+    let far = rate(&mut *model("smr-hdd-30t", &[("policy", "fifo")]), &jobs, 8);
+    assert!(far < 80.0, "{far} MB/s");
+    let weightless = [
+        ("policy", "fifo"),
+        ("seek_single_us", "0"),
+        ("seek_third_us", "0"),
+        ("seek_full_us", "0"),
+        ("turn_us", "0"),
+        ("inner_ratio", "0.999"),
+    ];
+    let free = rate(&mut *model("smr-hdd-30t", &weightless), &jobs, 8);
+    assert!(free > 244.0, "{free} MB/s");
+}
+
+#[test]
+fn inner_zones_are_slower_by_their_place() {
+    let ratios: Vec<f64> = [0.0, 0.5, 0.999]
+        .map(|place| {
+            let zone = (111_758.0 * place) as u64;
+            let jobs: Vec<Job> = (0..250).map(|n| write(zone * 524_288 + n * u64::from(MIB), MIB)).collect();
+            rate(&mut *model("smr-hdd-30t", &[]), &jobs, 4)
+        })
+        .to_vec();
+    assert!((0.75..0.80).contains(&(ratios[1] / ratios[0])), "{ratios:?}");
+    assert!((0.47..0.50).contains(&(ratios[2] / ratios[0])), "{ratios:?}");
+}
+
+#[test]
+fn durable_writes_and_flushes_are_answered_once_the_medium_has_them() {
+    let mut model = model("smr-hdd-30t", &[]);
+    model.submit(Nanos(0), 0, &write(0, MIB));
+    model.submit(Nanos(0), 1, &Job { fua: true, ..write(u64::from(MIB), MIB) });
+    model.submit(Nanos(0), 2, &job(Op::Flush, 0, 0));
+    let mut answers = Answers::new();
+    let mut on_the_medium = Vec::new();
+    while let Some(next) = model.next() {
+        model.run(next, &mut |at, tag| answers.push((at.0, tag)));
+        on_the_medium.resize(answers.len(), model.totals().written);
+    }
+    assert_eq!(answers.iter().map(|(_, tag)| *tag).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(on_the_medium, [0, u64::from(2 * MIB), u64::from(2 * MIB)]);
+}
+
+#[test]
+fn refused_commands_cost_the_medium_nothing() {
+    let mut model = model("smr-hdd-30t", &[]);
+    let answers = play(&mut *model, &[Job { refused: true, ..write(0, MIB) }], 1);
+    assert!(answers[0].0 < 1_000_000);
+    assert_eq!(model.totals(), Default::default());
+}
+
+#[test]
+fn reads_that_go_on_run_at_the_rate_of_the_medium() {
+    let jobs: Vec<Job> = (0..250).map(|n| job(Op::Read, n * u64::from(MIB), MIB)).collect();
+    for depth in [1, 4] {
+        let rate = rate(&mut *model("smr-hdd-30t", &[]), &jobs, depth);
+        assert!((235.0..247.0).contains(&rate), "depth {depth}: {rate} MB/s");
+    }
+}
+
+#[test]
+fn random_reads_get_faster_with_depth_and_none_is_forgotten() {
+    let place = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15) % 50_000_000_000 / 8 * 8;
+    let jobs: Vec<Job> = (0..400).map(|n| job(Op::Read, place(n), 8)).collect();
+    let of_depth = |depth| {
+        let last = play(&mut *model("smr-hdd-30t", &[]), &jobs, depth).last().unwrap().0;
+        400.0 / (last as f64 / 1e9)
+    };
+    let (one, many) = (of_depth(1), of_depth(32));
+    // An average seek and half a turn; then what reordering gains.
+    assert!((60.0..120.0).contains(&one) && many > 1.5 * one, "{one} and {many} reads a second");
+}
+
+#[test]
+fn flash_overlaps_commands_and_keeps_their_order() {
+    let jobs: Vec<Job> = (0..100).map(|n| write(n * 8, 8)).collect();
+    let one = play(&mut *model("ufs-zoned", &[]), &jobs, 1);
+    let many = play(&mut *model("ufs-zoned", &[]), &jobs, 16);
+    assert!(many.is_sorted_by_key(|(_, tag)| *tag));
+    let gain = one.last().unwrap().0 as f64 / many.last().unwrap().0 as f64;
+    assert!((1.4..2.0).contains(&gain), "{gain}");
+}
+
+fn any_job() -> impl Strategy<Value = Job> {
+    let op = prop_oneof![
+        4 => Just(Op::Write),
+        2 => Just(Op::Read),
+        1 => Just(Op::WriteZeroes),
+        1 => Just(Op::Flush),
+        1 => Just(Op::ZoneReset),
+    ];
+    (op, 0u64..40, 0u64..256, 1u32..512, any::<bool>(), prop::bool::weighted(0.1)).prop_map(
+        |(op, zone, at, blocks, fua, refused)| {
+            let sectors = if matches!(op, Op::Flush | Op::ZoneReset) { 0 } else { blocks * 8 };
+            Job { op, sector: Sector(zone * 524_288 * 50 + at * 1024), sectors, fua, refused }
+        },
+    )
+}
+
+fn any_changes() -> impl Strategy<Value = Vec<(&'static str, &'static str)>> {
+    let one_of = |key: &'static str, values: &'static [&'static str]| {
+        prop::sample::select(values).prop_map(move |value| (key, value))
+    };
+    vec![
+        one_of("policy", &["fifo", "visit", "sptf", "asptf"]).boxed(),
+        one_of("write_cache", &["0", "1"]).boxed(),
+        one_of("cache_bytes", &["0", "4096", "1M", "64M"]).boxed(),
+        one_of("cache_commands", &["0", "1", "3"]).boxed(),
+        one_of("cache_zone_commands", &["0", "1", "2"]).boxed(),
+        one_of("cache_zone_bytes", &["0", "4096", "1M"]).boxed(),
+        one_of("admits_in_order", &["0", "1"]).boxed(),
+        one_of("window", &["0", "1", "3"]).boxed(),
+        one_of("turn_us", &["0", "8333.333"]).boxed(),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Every command is answered once, what went in comes to the medium or is held, and the same again gives the same.
+    #[test]
+    fn commands_are_answered_once_and_bytes_are_kept(
+        jobs in prop::collection::vec(any_job(), 1..120),
+        depth in 1usize..33,
+        changes in any_changes(),
+    ) {
+        let play_all = || {
+            let mut model = model("smr-hdd-30t", &changes);
+            let answers = play(&mut *model, &jobs, depth);
+            let totals = model.totals();
+            assert_eq!(totals.submitted, totals.written + totals.held);
+            drain(&mut *model);
+            (answers, model.totals())
+        };
+        let (answers, totals) = play_all();
+        let mut tags: Vec<Tag> = answers.iter().map(|(_, tag)| *tag).collect();
+        tags.sort_unstable();
+        prop_assert!(tags.iter().copied().eq(0..jobs.len() as Tag));
+        let wanted: u64 =
+            jobs.iter().filter(|j| j.op.is_write() && !j.refused).map(|j| u64::from(j.sectors)).sum();
+        prop_assert_eq!((totals.submitted, totals.written, totals.held), (wanted, wanted, 0));
+        prop_assert_eq!((answers, totals), play_all());
+    }
+
+    #[test]
+    fn flash_answers_once_in_order(jobs in prop::collection::vec(any_job(), 1..120), depth in 1usize..33) {
+        let mut model = model("zns-1t", &[]);
+        let jobs: Vec<Job> = jobs.into_iter().map(|j| Job { sector: Sector(j.sector.0 % 1_000_000), ..j }).collect();
+        let mut tags: Vec<Tag> = play(&mut *model, &jobs, depth).iter().map(|(_, tag)| *tag).collect();
+        tags.sort_unstable();
+        prop_assert!(tags.iter().copied().eq(0..jobs.len() as Tag));
+        let totals = model.totals();
+        prop_assert_eq!((totals.submitted, totals.held), (totals.written, 0));
+    }
+}
