@@ -183,6 +183,7 @@ pub(super) fn report(
         statistics: volume.statistics(),
         notes,
         verify: None,
+        is_virtual: volume.info().virtual_time,
     };
     let replay = Replay {
         trace: trace.name().to_owned(),
