@@ -56,6 +56,7 @@ mod tests {
         assert_eq!((slots.remove(old), slots.remove(old)), (Some('a'), None));
         let new = slots.insert('b');
         assert_eq!((old as u32, slots.get_mut(old)), (new as u32, None));
-        assert_eq!((slots.get_mut(new), slots.len()), (Some(&mut 'b'), 1));
+        assert_eq!(slots.get_mut(new).copied(), Some('b'));
+        assert_eq!(slots.len(), 1);
     }
 }
