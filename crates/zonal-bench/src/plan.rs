@@ -222,6 +222,12 @@ fn resolve(
         });
     }
     check_writes(spec, write_sectors, sectors_max.write, &range, info, mode)?;
+    if place.clone == 0 && appends_elsewhere(spec, &range, info, mode) {
+        notes.push(format!(
+            "{}: in mode append and without zonemode=zbd, writes go to the pointers of the zones that they name",
+            spec.name
+        ));
+    }
     check_verified(spec, write_sectors, sectors_max, info)?;
     let pass = (range.end - range.start).min(given_bytes.div_ceil(SECTOR_BYTES));
     let amount = amount_of(spec, pass, info)?;
@@ -420,6 +426,13 @@ fn check_writes(
         return Err(PlanError::BlockAboveAppend { block, append });
     }
     Ok(())
+}
+
+/// Whether writes that name a place get another: they are appends, and nothing has them begin at a pointer.
+fn appends_elsewhere(spec: &JobSpec, range: &Range<u64>, info: &DeviceInfo, mode: WriteMode) -> bool {
+    let writes = spec.pattern.direction != Direction::Read;
+    let sequential = zones_of(range, info).end > info.geometry.conventional_zones();
+    mode == WriteMode::Append && spec.zonemode == ZoneMode::None && writes && sequential
 }
 
 /// What can be verified: blocks of one size that tile the zones.

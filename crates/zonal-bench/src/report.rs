@@ -1,6 +1,6 @@
 //! Results of a run.
 
-use crate::job::JobSpec;
+use crate::job::{JobSpec, ZoneMode};
 use crate::latency::Latency;
 use crate::run::samples::Samples;
 use crate::verify::VerifyReport;
@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use zonal_core::{Op, RequestError, Sector};
+use zonal_core::{DeviceError, Op, RequestError, Sector};
 use zonal_io::volume::{Statistics, WriteMode};
 
 /// What a job did in one direction.
@@ -120,13 +120,25 @@ impl Failure {
         const EILSEQ: i32 = 84;
         match self {
             Failure::Request { error, .. } => match error {
-                RequestError::Device(zonal_core::DeviceError::Os(errno)) => *errno,
+                RequestError::Device(DeviceError::Os(errno)) => *errno,
                 _ => EIO,
             },
             Failure::Verify { .. } | Failure::Misplaced { .. } => EILSEQ,
             Failure::RecordFull { .. } => ENOMEM,
             Failure::TooSlow(_) | Failure::Iolog { .. } => EIO,
         }
+    }
+
+    /// Whether a write broke a rule of zones: of its place, or of its zone's condition.
+    fn breaks_zone_rule(&self) -> bool {
+        let Failure::Request { error, .. } = self else { return false };
+        matches!(
+            error,
+            RequestError::NotAtWritePointer { .. }
+                | RequestError::BeyondCapacity { .. }
+                | RequestError::ZoneFull { .. }
+                | RequestError::Device(DeviceError::Zone(_))
+        )
     }
 }
 
@@ -202,6 +214,11 @@ impl JobReport {
     /// What it did in one direction.
     pub fn dir(&self, dir: Dir) -> &DirReport {
         &self.dirs[dir as usize]
+    }
+
+    /// Whether it failed by a rule of zones that it does not look at: `zonemode=zbd` is missing.
+    pub fn needs_zonemode(&self) -> bool {
+        self.spec.zonemode == ZoneMode::None && self.failure.as_ref().is_some_and(Failure::breaks_zone_rule)
     }
 
     /// Merges what another clone or job did at the same time.

@@ -68,9 +68,16 @@ fn what_comes_before_the_end_of_the_ramp_does_not_count() {
 
 #[test]
 fn runtime_begins_behind_the_ramp() {
-    let report = run("--rw=read --size=8m --time_based --runtime=100ms --ramp_time=100ms --thinktime=1ms");
-    assert!(report.elapsed <= Duration::from_millis(150), "{:?}", report.elapsed);
-    assert!(report.dir(Dir::Read).ios <= 110, "{}", report.dir(Dir::Read).ios);
+    let line = "--rw=read --size=8m --time_based --runtime=100ms --ramp_time=100ms --thinktime=1ms";
+    // A machine with other work may hold one up, and then another; a ramp that is counted is there each time.
+    let figures = || {
+        let report = run(line);
+        (report.elapsed, report.dir(Dir::Read).ios)
+    };
+    let figures: Vec<_> = (0..5).map(|_| figures()).collect();
+    let is_in_time =
+        |(elapsed, reads): &(Duration, u64)| *elapsed <= Duration::from_millis(150) && *reads <= 110;
+    assert!(figures.iter().any(is_in_time), "{figures:?}");
 }
 
 #[test]

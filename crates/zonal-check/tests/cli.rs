@@ -66,9 +66,11 @@ fn create_needs_a_size_and_replaces_nothing() {
     refused(dir.path(), "create e", USAGE);
     refused(dir.path(), "create e --size 1Q", USAGE);
     refused(dir.path(), "create e --size 99999999999G", USAGE);
-    refused(dir.path(), "create e --size 1G --zone-size 3M", DEVICE);
+    // In the unit in which it was given.
+    let error = refused(dir.path(), "create e --size 1G --zone-size 3M", DEVICE);
+    assert!(error.contains("zone size of 3145728 bytes"), "{error}");
     refused(dir.path(), "create e --size 1G --zone-size 64M --zone-capacity 65M", DEVICE);
-    let error = refused(dir.path(), "create e --profile floppy", DEVICE);
+    let error = refused(dir.path(), "create e --profile floppy", USAGE);
     assert!(error.contains("zns-1t"), "{error}");
     refused(dir.path(), "create missing/e --size 1G", DEVICE);
     assert!(!dir.path().join("e").exists());
@@ -243,8 +245,14 @@ fn bench_compares_write_modes_and_writes_results_where_asked() {
             "{text}"
         );
     }
-    let error = refused(dir.path(), &format!("bench {NULL} {job} --output missing/results"), FAILED);
-    assert!(error.starts_with("zonal: missing/results: cannot write the results: "), "{error}");
+    // Told before the run, not after it: this one would take a minute.
+    for option in ["--output", "--json"] {
+        let line = format!("bench {NULL} {job} --time_based --runtime=60 {option} missing/results");
+        let error = command(dir.path(), &line).timeout(std::time::Duration::from_secs(30)).output().unwrap();
+        assert_eq!(error.status.code(), Some(FAILED));
+        let error = String::from_utf8(error.stderr).unwrap();
+        assert!(error.starts_with("zonal: missing/results: cannot write the results: "), "{error}");
+    }
 }
 
 #[test]
@@ -317,7 +325,9 @@ fn bench_refuses_what_it_cannot_run() {
 #[test]
 fn bench_under_faults_that_are_not_executed_loses_nothing_in_any_mode() {
     let dir = drive();
-    let plan = "[[rule]]\non = \"writes\"\nevery = 7\nfault = \"attention\"\n";
+    // Nobody closes zones here: the second rule misses every command, which is told.
+    let plan = "[[rule]]\non = \"writes\"\nevery = 7\nfault = \"attention\"\n\
+                [[rule]]\non = \"close\"\nfault = \"refuse\"\n";
     fs::write(dir.path().join("plan.toml"), plan).unwrap();
     for mode in ["zone-lock", "per-zone", "qd1", "append", "pipelined --force"] {
         let line = format!(
@@ -328,6 +338,10 @@ fn bench_under_faults_that_are_not_executed_loses_nothing_in_any_mode() {
         let path = &report["zonal"]["modes"][0]["statistics"];
         assert!(path["redriven"].as_u64() > Some(0), "{mode}: {report}");
         assert_eq!(path["failed"], 0, "{mode}: {report}");
+        let note = report["zonal"]["modes"][0]["notes"][0].as_str().unwrap();
+        let fired =
+            note.strip_prefix("faults, by the rules of the plan: ").unwrap().split_once(", ").unwrap();
+        assert!(fired.0.parse::<u32>().unwrap() > 0 && fired.1 == "0", "{mode}: {note}");
     }
 }
 
@@ -380,6 +394,9 @@ fn bench_parks_writes_where_it_is_asked_to() {
     let output = command(dir.path(), &format!("bench --device d {job}")).output().unwrap();
     assert_eq!(output.status.code(), Some(FAILED), "a write comes before its predecessor");
     zonal(dir.path(), "reset d --all");
+    // What follows a lone --park belongs to the job.
+    zonal(dir.path(), &format!("bench --device d --park {}", job.replace("per-zone", "append")));
+    zonal(dir.path(), "reset d --all");
     let report = zonal(dir.path(), &format!("bench --device d --park=4M,10s {job}"));
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
     assert!(report["zonal"]["modes"][0]["statistics"]["parked"].as_u64() > Some(10), "{report}");
@@ -395,7 +412,13 @@ fn bench_reports_a_failing_job() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(FAILED), "{error}");
     assert!(error.starts_with("zonal: job a: append of 2048 sectors at sector 262144 failed: "), "{error}");
-    assert!(String::from_utf8(output.stdout).unwrap().contains("a: (groupid=0, jobs=1): err= 5"));
+    assert!(error.trim_end().ends_with("; the job does not look at zones, zonemode=zbd would"), "{error}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("a: (groupid=0, jobs=1): err= 5"), "{text}");
+    assert!(
+        text.contains("\na: in mode append and without zonemode=zbd, writes go to the pointers"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -426,7 +449,7 @@ fn plugs_and_stat_look_into_a_running_bench() {
     let stat: serde_json::Value = serde_json::from_str(&stat).unwrap();
     assert_eq!((&stat["volume"]["pid"], &stat["volume"]["mode"]), (&bench.id().into(), &"append".into()));
     assert!(stat["counters"]["requests"].as_u64() > Some(0));
-    assert!(zonal(dir.path(), "stat").contains("device       image:d\n"));
+    assert!(zonal(dir.path(), "stat").contains("device         image:d\n"));
     serde_json::from_str::<serde_json::Value>(&zonal(dir.path(), "plugs --json")).unwrap();
     assert_eq!(zonal(dir.path(), "mode d --set qd1"), "qd1: set while running\n");
     assert_eq!(zonal(dir.path(), "mode --json"), "{\"mode\":\"qd1\",\"reason\":\"set while running\"}\n");
@@ -434,6 +457,8 @@ fn plugs_and_stat_look_into_a_running_bench() {
     assert_eq!(zonal(dir.path(), "mode d --set pipelined --force"), "pipelined: set while running\n");
     assert!(refused(dir.path(), "mode d --set direct", FAILED).contains("stays"));
     refused(dir.path(), "mode d --set no-such", USAGE);
+    let error = refused(dir.path(), "mode ./d", FAILED);
+    assert_eq!(error, "zonal: ./d: no running process has it open by this name; open are image:d");
     // The drive has one opener at a time.
     let error = refused(dir.path(), "report d", DEVICE);
     assert!(error.contains("is open elsewhere"), "{error}");

@@ -1,6 +1,6 @@
 //! Geometry of a zoned device: how its sectors divide into zones.
 
-use crate::units::{Sector, Sectors, ZoneIndex};
+use crate::units::{SECTOR_BYTES, Sector, Sectors, ZoneIndex};
 
 /// Largest zone size: an offset inside a zone has to fit 32 bits with room to name the zone's end.
 pub const ZONE_SECTORS_MAX: u64 = 1 << 31;
@@ -10,10 +10,14 @@ pub const ZONE_SECTORS_MAX: u64 = 1 << 31;
 #[non_exhaustive]
 pub enum GeometryError {
     /// The zone size is zero, not a power of two, or above [`ZONE_SECTORS_MAX`].
-    #[error("zone size of {0} sectors is not a power of two between 8 and 2^31")]
+    #[error("zone size of {} bytes is not a power of two from 4 KiB to 1 TiB", bytes(*.0))]
     ZoneSize(u64),
     /// The zone capacity is zero or above the zone size.
-    #[error("zone capacity of {capacity} sectors does not lie between 1 and the zone size of {size}")]
+    #[error(
+        "zone capacity of {} bytes does not lie between one sector and the zone size of {} bytes",
+        bytes(*.capacity),
+        bytes(*.size)
+    )]
     ZoneCapacity {
         /// Capacity asked for.
         capacity: u64,
@@ -21,7 +25,11 @@ pub enum GeometryError {
         size: u64,
     },
     /// The device has no sectors, or more zones than 32 bits can count.
-    #[error("a device of {sectors} sectors cannot be divided into zones of {zone_size}")]
+    #[error(
+        "a device of {} bytes cannot be divided into zones of {} bytes",
+        bytes(*.sectors),
+        bytes(*.zone_size)
+    )]
     Size {
         /// Size asked for.
         sectors: u64,
@@ -37,7 +45,10 @@ pub enum GeometryError {
         zones: u32,
     },
     /// A smaller last zone goes together only with a capacity equal to the size.
-    #[error("the size of {sectors} sectors ends in a smaller zone, which needs zone capacity = zone size")]
+    #[error(
+        "the size of {} bytes ends in a smaller zone, which needs zone capacity = zone size",
+        bytes(*.sectors)
+    )]
     SmallerLastZoneCapacity {
         /// Size asked for.
         sectors: u64,
@@ -50,6 +61,11 @@ pub enum GeometryError {
         /// Active limit.
         active: u32,
     },
+}
+
+/// Bytes, in which devices are described; what is refused may be more than fit.
+fn bytes(sectors: u64) -> u64 {
+    sectors.saturating_mul(SECTOR_BYTES)
 }
 
 /// How a device's sectors divide into zones.

@@ -36,17 +36,21 @@ pub(crate) enum Command {
     Info(info::Info),
     Report(report::Report),
     /// Reset zones: empty them and put their write pointers back to their starts
+    #[command(mut_arg("all", |all| all.help("All zones that are open, closed or full")))]
     Reset(manage::Zones),
     /// Open zones explicitly
     ///
     /// A drive keeps zones open while it is in use: when this command ends, those of an image are closed, or empty if
     /// nothing was written to them. So it shows whether a drive has room for them.
+    #[command(mut_arg("all", |all| all.help("All zones that are closed")))]
     Open(manage::Zones),
     /// Close open zones
     ///
     /// In an image zones are closed when whoever has it open ends; there is nothing to close then.
+    #[command(mut_arg("all", |all| all.help("All zones that are open")))]
     Close(manage::Zones),
     /// Finish zones: make them full
+    #[command(mut_arg("all", |all| all.help("All zones that are open or closed")))]
     Finish(manage::Zones),
     Bench(bench::Bench),
     Replay(replay::Replay),
@@ -117,7 +121,8 @@ fn own_option(command: &clap::Command, argument: &OsString) -> Option<bool> {
         None => (text.strip_prefix("--")?, false),
     };
     let option = command.get_arguments().find(|a| a.get_long() == Some(name))?;
-    Some(option.get_action().takes_values() && !has_value)
+    // The value of one that may stand alone is behind its `=` or missing.
+    Some(option.get_action().takes_values() && !option.is_require_equals_set() && !has_value)
 }
 
 /// What is wrong with a command line, in one line: clap's words without their layout.
@@ -159,6 +164,10 @@ mod tests {
         );
         assert_eq!(separated("zonal bench --name=a -- --device"), "zonal bench -- --name=a -- --device");
         assert_eq!(separated("zonal bench -h"), "zonal bench -h --");
+        assert_eq!(
+            separated("zonal bench --park x.fio --park=1M,1s y.fio"),
+            "zonal bench --park --park=1M,1s -- x.fio y.fio"
+        );
         assert_eq!(separated("zonal report --bs 4k"), "zonal report --bs 4k");
     }
 }

@@ -97,8 +97,8 @@ it is rotational, append if it has native zone append, per-zone otherwise; `zona
              what it reorders is sent again. Other devices are refused without --force
   append     native zone appends, several at a time; writes that name their place go one by one
 
-In zone-lock, per-zone, qd1 and pipelined a zone append becomes a write at the zone's pointer. `zonal bench --write-mode` sets the
-mode of a run, `zonal mode --set` that of a running process; from and to direct it cannot be switched.
+In zone-lock, per-zone, qd1 and pipelined a zone append becomes a write at the zone's pointer. `zonal bench --write-mode`
+sets the mode of a run, `zonal mode --set` that of a running process; from and to direct it cannot be switched.
 "
     .to_owned()
 }

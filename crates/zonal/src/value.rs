@@ -19,7 +19,9 @@ pub(crate) fn sector(text: &str) -> Result<Sector, String> {
     if let Some(sectors) = number {
         return Ok(Sector(sectors));
     }
-    let bytes = size(text)?;
+    let bytes = size(text).map_err(|_| {
+        "not an address: a number of 512-byte sectors, or of bytes with k, m, g, t or p".to_owned()
+    })?;
     if !bytes.is_multiple_of(SECTOR_BYTES) {
         return Err(format!("{bytes} bytes are no whole number of sectors"));
     }
@@ -79,6 +81,7 @@ mod tests {
         assert!(sector("0xzz").is_err());
         assert!(sector("-1").is_err());
         assert!(sector("").is_err());
+        assert!(sector("4z").unwrap_err().starts_with("not an address"));
     }
 
     #[test]

@@ -156,8 +156,9 @@ fn run_mode(
     }
     let has_data = prepare::keeps_data(&*bare);
     check_verify(&plan, &info, has_data)?;
-    let device: Arc<dyn Device> = match &options.fault {
-        Some(faults) => Arc::new(Fault::new(bare.clone(), faults.clone())),
+    let faults = options.fault.clone().map(|faults| Arc::new(Fault::new(bare.clone(), faults)));
+    let device: Arc<dyn Device> = match &faults {
+        Some(faults) => faults.clone(),
         None => bare.clone(),
     };
     if !options.force && in_effect.fits(device.info()) == Err(SwitchError::NoOrder) {
@@ -212,6 +213,8 @@ fn run_mode(
         }
     }
     progress.finish();
+    // It holds the bare device, which may have to be closed before it is verified.
+    plan.notes.extend(faults.and_then(|faults| note_of(&faults)));
     let (mode, mode_reason) = volume.mode();
     let mut report = ModeReport {
         device: info.name,
@@ -228,6 +231,12 @@ fn run_mode(
         report.verify = Some(verify(open, options, bare, &done.recorders, &zones, &mut report.jobs)?);
     }
     Ok(report)
+}
+
+/// How often the rules of a plan took effect: a plan that misses every command looks like a device that stood it all.
+fn note_of(faults: &Fault) -> Option<String> {
+    let fired: Vec<String> = faults.fired_each().iter().map(u64::to_string).collect();
+    (!fired.is_empty()).then(|| format!("faults, by the rules of the plan: {}", fired.join(", ")))
 }
 
 /// What the rounds leave.

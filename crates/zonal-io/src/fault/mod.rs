@@ -131,6 +131,11 @@ impl Fault {
         self.state.lock().rules[rule].1.fired
     }
 
+    /// As [`Self::fired`], of all rules in their order: those of the plan, its rates, and the injected ones.
+    pub fn fired_each(&self) -> Vec<u64> {
+        self.state.lock().rules.iter().map(|(_, tally)| tally.fired).collect()
+    }
+
     /// Rules do nothing any more. Fallen zones, bad blocks and what is being held stay.
     pub fn clear_rules(&self) {
         self.change(|state| state.rules.iter_mut().for_each(|(rule, _)| rule.count = 0));

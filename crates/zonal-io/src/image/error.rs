@@ -48,7 +48,7 @@ pub enum ImageError {
         path: PathBuf,
     },
     /// The path leads to a directory, a device or something else that is no plain file.
-    #[error("{}: not a plain file", .path.display())]
+    #[error("{}: not a plain file, as an image is; real drives are not supported yet", .path.display())]
     NotAFile {
         /// What was given.
         path: PathBuf,

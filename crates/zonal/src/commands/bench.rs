@@ -46,7 +46,8 @@ pub(crate) struct Bench {
     /// A write whose zone finds no slot free waits until a zone is filled, reset, finished or closed (wait); or the zone
     /// not used for longest is closed (close), or finished if it is nearly full (finish); or it fails at once (fail). A
     /// wait that nothing under way can end for the time of grace, by default 1s, fails and names the zones in the way. All
-    /// jobs are of one class of writers.
+    /// jobs are of one class of writers. Not in mode direct. Jobs with zonemode=zbd keep below the limits by themselves,
+    /// and meet the budget with ignore_zone_limits=1 only.
     #[arg(long, value_name = "POLICY[,grace=TIME]", value_parser = budget)]
     budget: Option<BudgetOptions>,
     /// Let writes that come before their predecessors wait for them [default: they fail]
@@ -111,6 +112,8 @@ pub(crate) fn run(arguments: &Bench, out: &mut dyn Write) -> Result<(), Failure>
         return Ok(());
     }
     let device = device(arguments, &mut jobs).or_exit(Exit::Usage)?;
+    // Held until the results are in them: what cannot be written is told before the run and not after it.
+    let _files = result_files([&arguments.json, &arguments.output])?;
     for change in jobs.changes() {
         note(&change.to_string());
     }
@@ -255,6 +258,16 @@ pub(crate) fn print(
     }
 }
 
+/// The files that the results go to, made if they are not there. What they hold stays until the results come.
+pub(crate) fn result_files(paths: [&Option<PathBuf>; 2]) -> Result<Vec<File>, Failure> {
+    let open = |path: &PathBuf| {
+        let file = File::options().append(true).create(true).open(path);
+        file.with_context(|| format!("{}: cannot write the results", path.display()))
+    };
+    let files = paths.into_iter().flatten().map(open);
+    Ok(files.collect::<Result<_, _>>()?)
+}
+
 pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
     Ok(std::fs::write(path, text).with_context(|| format!("{}: cannot write the results", path.display()))?)
 }
@@ -277,5 +290,6 @@ pub(crate) fn judge(report: &Report) -> Result<(), Failure> {
         1 => String::new(),
         n => format!(" (and {} more failed)", n - 1),
     };
-    Err(anyhow!("job {}: {failure}{count}", job.name)).or_exit(exit)
+    let hint = if job.needs_zonemode() { "; the job does not look at zones, zonemode=zbd would" } else { "" };
+    Err(anyhow!("job {}: {failure}{count}{hint}", job.name)).or_exit(exit)
 }

@@ -18,7 +18,7 @@ pub(crate) struct Create {
     /// File to make; an existing one is never replaced
     path: PathBuf,
     /// Start from the geometry of a kind of drive
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = profile)]
     profile: Option<String>,
     /// Size of the drive
     #[arg(long, value_parser = value::size, required_unless_present = "profile")]
@@ -63,6 +63,14 @@ enum Standard {
 
 fn block(text: &str) -> Result<u32, String> {
     u32::try_from(value::size(text)?).map_err(|_| "beyond 4 GiB".to_owned())
+}
+
+fn profile(text: &str) -> Result<String, String> {
+    let known: Vec<&str> = PROFILES.iter().map(|p| p.name).collect();
+    match known.contains(&text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("there are {}", known.join(", "))),
+    }
 }
 
 fn profiles() -> String {

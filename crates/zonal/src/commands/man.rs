@@ -22,10 +22,12 @@ pub(crate) struct Man {
 pub(crate) fn run(arguments: &Man, out: &mut dyn Write) -> Result<(), Failure> {
     let pages = pages()?;
     if let Some(dir) = &arguments.dir {
-        std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+        std::fs::create_dir_all(dir)
+            .with_context(|| format!("{}: cannot make the directory", dir.display()))?;
         for (name, text) in &pages {
             let path = dir.join(format!("{name}.1"));
-            std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+            std::fs::write(&path, text)
+                .with_context(|| format!("{}: cannot write the page", path.display()))?;
         }
         return Ok(());
     }
@@ -64,7 +66,7 @@ fn page(command: &clap::Command, is_main: bool) -> io::Result<Vec<u8>> {
         for topic in TOPICS.iter().filter(|t| t.name != "exit-codes") {
             section(&mut text, &topic.name.to_uppercase(), &(topic.text)())?;
         }
-    } else if command.get_after_long_help().is_some() {
+    } else if command.get_after_long_help().or(command.get_after_help()).is_some() {
         page.render_extra_section(&mut text)?;
     }
     exit_status(&mut text)?;

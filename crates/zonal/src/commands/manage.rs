@@ -15,14 +15,13 @@ use zonal_io::device::Device;
 pub(crate) struct Zones {
     /// Device name; see `zonal help devices`
     device: String,
-    /// First zone, by its first sector
+    /// First zone, by its first sector; see `zonal help sizes`
     #[arg(long, short, value_name = "SECTOR", value_parser = value::sector)]
     offset: Option<Sector>,
     /// Number of zones from there on
     #[arg(long, short, value_name = "ZONES", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
-    /// All zones that are in a state for it, as the standards' commands for all zones choose them: reset those that are
-    /// open, closed or full; open those that are closed; close those that are open; finish those that are open or closed
+    // Each command says for itself which these are.
     #[arg(long, conflicts_with_all = ["offset", "count"])]
     all: bool,
 }
@@ -62,11 +61,17 @@ fn range(geometry: &Geometry, offset: Sector, count: u32) -> Result<Vec<ZoneInde
         return Err(format!("sector {offset} lies beyond its end, which is at {}", geometry.sectors()));
     }
     if geometry.offset_of(offset) != 0 {
-        return Err(format!("sector {offset} is not the start of a zone"));
+        let start = geometry.start_of(geometry.zone_of(offset));
+        return Err(format!(
+            "sector {offset} is not the start of a zone; the one that holds it starts at {start}"
+        ));
     }
     let first = geometry.zone_of(offset).0;
     if count > geometry.zones() - first {
-        return Err(format!("there are {} zones from {first} on, not {count}", geometry.zones() - first));
+        return Err(format!(
+            "there are {} zones from zone {first} on, not {count}",
+            geometry.zones() - first
+        ));
     }
     Ok((first..first + count).map(ZoneIndex).collect())
 }

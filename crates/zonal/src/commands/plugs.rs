@@ -59,21 +59,36 @@ impl Target {
         // A path names an image with and without its kind.
         let is = |d: &String, name: &str| d == name || name.strip_prefix("image:") == Some(d);
         let is_meant = |name: &String| self.device.as_ref().is_none_or(|d| is(d, name));
-        let mut found: Vec<_> = living.filter(|(_, name)| is_meant(name)).collect();
+        let (mut found, others): (Vec<_>, Vec<_>) = living.partition(|(_, name)| is_meant(name));
         match (found.len(), &self.device) {
             (1, _) => Ok(found.remove(0).0.path),
             (0, None) => Err(anyhow!("no running process has a device open").into()),
-            (0, Some(device)) => Err(anyhow!("{device}: no running process has it open").into()),
+            (0, Some(device)) if others.is_empty() => {
+                Err(anyhow!("{device}: no running process has it open").into())
+            }
+            (0, Some(device)) => {
+                let names = names(others.iter().map(|(_, name)| name.clone()));
+                Err(anyhow!("{device}: no running process has it open by this name; open are {names}").into())
+            }
             _ => {
-                let names = found.iter().map(|(e, name)| format!("{} ({name})", e.path.display()));
-                let names = names.collect::<Vec<_>>().join(", ");
-                Err(Failure {
-                    exit: Exit::Usage,
-                    error: anyhow!("several fit, choose one with --socket: {names}"),
-                })
+                let names = names(found.iter().map(|(e, name)| format!("{name} ({})", e.path.display())));
+                let error = anyhow!("several fit, name one by its device or by --socket: {names}");
+                Err(Failure { exit: Exit::Usage, error })
             }
         }
     }
+}
+
+/// Devices that are named in an error.
+const NAMED_MAX: usize = 8;
+
+fn names(of: impl ExactSizeIterator<Item = String>) -> String {
+    let more = of.len().saturating_sub(NAMED_MAX);
+    let mut names: Vec<String> = of.take(NAMED_MAX).collect();
+    if more > 0 {
+        names.push(format!("and {more} more"));
+    }
+    names.join(", ")
 }
 
 pub(crate) fn run(arguments: &Plugs, out: &mut dyn Write) -> Result<(), Failure> {

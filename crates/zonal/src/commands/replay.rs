@@ -1,6 +1,6 @@
 //! `zonal replay`: traces of other drives.
 
-use super::bench::{Format as Output, exit_of, judge, print, read_faults, write_file};
+use super::bench::{Format as Output, exit_of, judge, print, read_faults, result_files, write_file};
 use crate::device::registry;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::value::{budget, park};
@@ -124,6 +124,8 @@ fn speed(text: &str) -> Result<Speed, String> {
 pub(crate) fn run(arguments: &Replay, out: &mut dyn Write) -> Result<(), Failure> {
     let options = options(arguments)?;
     let mut trace = open(arguments).map_err(|error| failure(error.into()))?;
+    // Held until the results are in them, as for benchmarks.
+    let _files = result_files([&arguments.json, &arguments.output])?;
     let registry = registry();
     let device = || registry.open(&arguments.device).map_err(Into::into);
     let report = zonal_bench::replay::run(&device, &mut trace, &options).map_err(failure)?;

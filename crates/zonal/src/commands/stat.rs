@@ -9,6 +9,7 @@ use zonal_io::volume::{BudgetStatus, SlotStatus};
 
 /// Show the live counters of a running process, from the opening of its device on
 #[derive(Args, Debug)]
+#[command(after_help = counters_help())]
 pub(crate) struct Stat {
     #[command(flatten)]
     target: Target,
@@ -25,16 +26,46 @@ pub(crate) fn run(arguments: &Stat, out: &mut dyn Write) -> Result<(), Failure> 
         let object = serde_json::json!({ "volume": facts, "counters": counters });
         return Ok(writeln!(out, "{object:#}")?);
     }
-    writeln!(out, "{:<12} {}", "process", facts.pid)?;
-    writeln!(out, "{:<12} {}", "device", facts.device.name)?;
-    writeln!(out, "{:<12} {}: {}", "write mode", facts.mode, facts.reason)?;
+    writeln!(out, "{:<WIDTH$} {}", "process", facts.pid)?;
+    writeln!(out, "{:<WIDTH$} {}", "device", facts.device.name)?;
+    writeln!(out, "{:<WIDTH$} {}: {}", "write mode", facts.mode, facts.reason)?;
     if let Some(budget) = &facts.budget {
         print_budget(budget, out)?;
     }
-    for (name, value) in counters.as_object().into_iter().flatten() {
-        writeln!(out, "{name:<12} {value}")?;
+    for (name, _) in COUNTERS {
+        writeln!(out, "{name:<WIDTH$} {}", counters[name])?;
     }
     Ok(())
+}
+
+/// Characters of the names on the left.
+const WIDTH: usize = 14;
+
+/// The counters, in the order in which they are shown, and what they count.
+const COUNTERS: [(&str, &str); 18] = [
+    ("requests", "requests submitted"),
+    ("sectors", "their sectors, of 512 bytes"),
+    ("commands", "commands that the device took"),
+    ("queued", "writes that waited in a plug"),
+    ("merged", "writes that shared another's command"),
+    ("parked", "writes that came before their predecessors and waited for them"),
+    ("failed", "requests that ended with an error"),
+    ("busy", "times that a queue of the device was full"),
+    ("resyncs", "zones asked for their pointer after a failed write"),
+    ("redriven", "failed writes that were sent again, each time"),
+    ("read_back", "failed writes that were read back, because the pointer had passed them"),
+    ("verified", "those of them that were found, whole"),
+    ("slot_waits", "zones that waited for an open or active slot of the budget, each time"),
+    ("evicted", "zones closed or finished to make room for others, each time"),
+    ("plug_waits", "locks of the write path found taken"),
+    ("plug_retries", "changes of a zone's plug that another thread's came before"),
+    ("device_waits", "locks of the device found taken, as far as it counts them"),
+    ("device_retries", "changes of a zone's state in the device that another thread's came before"),
+];
+
+fn counters_help() -> String {
+    let lines = COUNTERS.map(|(name, about)| format!("  {name:<WIDTH$}  {about}\n"));
+    format!("Counters:\n{}", lines.concat())
 }
 
 /// Zones that are named in a line; `--json` has all of them.
@@ -44,10 +75,10 @@ fn print_budget(budget: &BudgetStatus, out: &mut dyn Write) -> Result<(), Failur
     let BudgetStatus { policy, open_max, active_max, open, closed, waiting } = budget;
     let of = |held: usize, max: u32| if max == 0 { held.to_string() } else { format!("{held} of {max}") };
     let (open_slots, active_slots) = (of(open.len(), *open_max), of(open.len() + closed.len(), *active_max));
-    writeln!(out, "{:<12} {policy}; {open_slots} open, {active_slots} active", "budget")?;
+    writeln!(out, "{:<WIDTH$} {policy}; {open_slots} open, {active_slots} active", "budget")?;
     for (what, zones) in [("open zones", open), ("closed zones", closed), ("waiting", waiting)] {
         if !zones.is_empty() {
-            writeln!(out, "{what:<12} {}", name(zones))?;
+            writeln!(out, "{what:<WIDTH$} {}", name(zones))?;
         }
     }
     Ok(())
@@ -59,4 +90,21 @@ fn name(zones: &[SlotStatus]) -> String {
         names.push(format!("and {} more", zones.len() - NAMED_MAX));
     }
     names.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zonal_io::volume::Statistics;
+
+    #[test]
+    fn counters_are_those_that_a_volume_has() {
+        let counted = serde_json::to_value(Statistics::default()).unwrap();
+        let mut counted: Vec<&str> = counted.as_object().unwrap().keys().map(String::as_str).collect();
+        let mut shown = COUNTERS.map(|(name, _)| name);
+        counted.sort_unstable();
+        shown.sort_unstable();
+        assert_eq!(counted, shown);
+        assert!(shown.iter().all(|name| name.len() <= WIDTH));
+    }
 }
