@@ -19,7 +19,9 @@
 //!     let options = EmulatedOptions { size: 1 << 30, zone_size: 1 << 20, ..Default::default() };
 //!     Ok(Arc::new(Emulated::new("null", &options, Null)?) as Arc<dyn Device>)
 //! };
-//! let report = run(&open, &mut trace, &ReplayOptions { speed: Speed::Max, ..ReplayOptions::default() })?;
+//! let mut options = ReplayOptions::default();
+//! options.speed = Speed::Max;
+//! let report = run(&open, &mut trace, &options)?;
 //! assert_eq!(report.replay.records, 2);
 //! assert_eq!(report.replay.write_amplification(), Some(1.0));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
