@@ -465,7 +465,7 @@ fn plugs_and_stat_look_into_a_running_bench() {
 
     // Watching ends with the process. A killed one leaves its socket; the next to look removes it.
     let mut watch = std::process::Command::new(program::zonal())
-        .args(["plugs", "d", "--watch", "0.05"])
+        .args(["plugs", "d", "--watch=0.05"])
         .current_dir(dir.path())
         .env("XDG_RUNTIME_DIR", dir.path())
         .stdout(Stdio::piped())
@@ -494,7 +494,7 @@ fn plugs_and_stat_without_a_process_say_so() {
     assert_eq!(error, "zonal: null:size=1G: no running process has it open");
     let error = refused(dir.path(), "plugs --socket nowhere", FAILED);
     assert!(error.starts_with("zonal: nowhere: cannot connect: "), "{error}");
-    refused(dir.path(), "plugs --watch 0", USAGE);
+    refused(dir.path(), "plugs --watch=0", USAGE);
     refused(dir.path(), "plugs null: --socket nowhere", USAGE);
 }
 
