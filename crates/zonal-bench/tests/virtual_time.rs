@@ -68,7 +68,7 @@ fn host_cost_makes_a_worker_a_serial_processor() {
     let elapsed = |nanos: u64, depth: u32| {
         let arguments = "--name=r --rw=read --bs=4k --size=400k --slat_percentiles=1";
         let mut options = BenchOptions::new(jobs(&format!("{arguments} --iodepth={depth}")));
-        options.host_nanos_per_io = nanos;
+        options.host_nanos_per_io = Some(nanos);
         let report = run(&|| Ok(device.clone()), &options).unwrap();
         (job(&report, 0).elapsed.as_nanos() as u64, report)
     };

@@ -50,7 +50,7 @@ use round::{Clockwork, Round};
 use std::sync::Arc;
 use std::time::SystemTime;
 use zonal_io::control::ControlServer;
-use zonal_io::device::{Device, DeviceInfo};
+use zonal_io::device::{Device, DeviceInfo, HostTime};
 use zonal_io::fault::{self, Fault};
 use zonal_io::volume::{BudgetOptions, ParkOptions, SwitchError, Volume, VolumeOptions, WriteMode};
 
@@ -93,8 +93,9 @@ pub struct BenchOptions {
     /// Let other processes look into the open volume through a control socket.
     pub control: bool,
     /// What each request costs the processor of its worker in virtual time: so much later it is with the write path than
-    /// it was made. Nothing by default; in real time it takes what it takes.
-    pub host_nanos_per_io: u64,
+    /// it was made. `None`: what the device says, with a scheduler's share in mode `zone-lock`. In real time it takes
+    /// what it takes.
+    pub host_nanos_per_io: Option<u64>,
 }
 
 impl BenchOptions {
@@ -111,7 +112,7 @@ impl BenchOptions {
             park: None,
             progress: false,
             control: false,
-            host_nanos_per_io: 0,
+            host_nanos_per_io: None,
         }
     }
 }
@@ -188,6 +189,7 @@ fn run_mode(
     let mut done = Done { jobs: Vec::new(), recorders: Vec::new() };
     let record = Arc::new(Record::default());
     let clockwork = Clockwork::of(&info);
+    let host_nanos_per_io = options.host_nanos_per_io.unwrap_or_else(|| host_nanos(&info, in_effect));
     if info.virtual_time {
         plan.notes
             .push("times are virtual: processor times and context switches are not measured".to_owned());
@@ -201,7 +203,7 @@ fn run_mode(
             has_data,
             record: &record,
             clockwork: &clockwork,
-            host_nanos_per_io: options.host_nanos_per_io,
+            host_nanos_per_io,
         };
         if round.run(&mut done, &mut progress)? == round::Outcome::EndAll {
             let left = plan.rounds.len() - index - 1;
@@ -231,6 +233,12 @@ fn run_mode(
         report.verify = Some(verify(open, options, bare, &done.recorders, &zones, &mut report.jobs)?);
     }
     Ok(report)
+}
+
+/// What a request costs a host like the one that the device was measured with.
+fn host_nanos(info: &DeviceInfo, mode: WriteMode) -> u64 {
+    let HostTime { command, scheduler } = info.host_time;
+    if mode == WriteMode::ZoneLock { command + scheduler } else { command }
 }
 
 /// How often the rules of a plan took effect: a plan that misses every command looks like a device that stood it all.
