@@ -45,7 +45,7 @@ use crate::progress::Progress;
 use crate::report::{Failure, JobReport, ModeReport, Report};
 use crate::verify::check::check_device;
 use crate::verify::{Record, Recorder, VerifyReport};
-use crate::workload::Zones;
+use crate::workload::{HostRules, Zones};
 use round::{Clockwork, Round};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -93,9 +93,16 @@ pub struct BenchOptions {
     /// Let other processes look into the open volume through a control socket.
     pub control: bool,
     /// What each request costs the processor of its worker in virtual time: so much later it is with the write path than
+<<<<<<< HEAD
     /// it was made. `None`: what the device says, with a scheduler's share in mode `zone-lock`. In real time it takes
     /// what it takes.
     pub host_nanos_per_io: Option<u64>,
+=======
+    /// it was made. Nothing by default; in real time it takes what it takes.
+    pub host_nanos_per_io: u64,
+    /// How workers share zones.
+    pub host: HostRules,
+>>>>>>> main
 }
 
 impl BenchOptions {
@@ -112,7 +119,12 @@ impl BenchOptions {
             park: None,
             progress: false,
             control: false,
+<<<<<<< HEAD
             host_nanos_per_io: None,
+=======
+            host_nanos_per_io: 0,
+            host: HostRules::default(),
+>>>>>>> main
         }
     }
 }
@@ -152,6 +164,7 @@ fn run_mode(
     let in_effect = mode.unwrap_or_else(|| WriteMode::for_device(&info).0);
     let mut plan = Plan::new(options.jobs.jobs(), &info, in_effect)
         .map_err(|(job, error)| BenchError::Plan { job, error })?;
+    plan.keep_to(options.host, in_effect);
     if start == Start::Erased {
         prepare::tell_logs_apart(&mut plan, in_effect);
     }
