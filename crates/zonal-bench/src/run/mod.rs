@@ -93,16 +93,11 @@ pub struct BenchOptions {
     /// Let other processes look into the open volume through a control socket.
     pub control: bool,
     /// What each request costs the processor of its worker in virtual time: so much later it is with the write path than
-<<<<<<< HEAD
     /// it was made. `None`: what the device says, with a scheduler's share in mode `zone-lock`. In real time it takes
     /// what it takes.
     pub host_nanos_per_io: Option<u64>,
-=======
-    /// it was made. Nothing by default; in real time it takes what it takes.
-    pub host_nanos_per_io: u64,
     /// How workers share zones.
     pub host: HostRules,
->>>>>>> main
 }
 
 impl BenchOptions {
@@ -119,12 +114,8 @@ impl BenchOptions {
             park: None,
             progress: false,
             control: false,
-<<<<<<< HEAD
             host_nanos_per_io: None,
-=======
-            host_nanos_per_io: 0,
             host: HostRules::default(),
->>>>>>> main
         }
     }
 }
