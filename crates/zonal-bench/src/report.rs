@@ -3,6 +3,7 @@
 use crate::job::{JobSpec, ZoneMode};
 use crate::latency::Latency;
 use crate::run::samples::Samples;
+use crate::series::{JobSeries, ModeSeries};
 use crate::verify::VerifyReport;
 use crate::workload::{Dir, TooSlow};
 use std::fmt;
@@ -192,6 +193,8 @@ pub struct JobReport {
     pub depths: Depths,
     /// Seed of its generators.
     pub seed: u64,
+    /// What it did when, if that was asked for.
+    pub series: Option<Box<JobSeries>>,
 }
 
 impl JobReport {
@@ -231,6 +234,9 @@ impl JobReport {
         for (own, other) in self.depths.iter_mut().zip(other.depths) {
             *own += other;
         }
+        if let (Some(own), Some(other)) = (&mut self.series, &other.series) {
+            own.add(other);
+        }
     }
 }
 
@@ -251,6 +257,8 @@ pub struct ModeReport {
     pub notes: Vec<String>,
     /// The final check of the bare device, if there was one.
     pub verify: Option<VerifyReport>,
+    /// What goes with the series of the jobs, if these were asked for.
+    pub series: Option<Box<ModeSeries>>,
     /// Whether all times are virtual: then processor times and context switches are none.
     pub is_virtual: bool,
 }

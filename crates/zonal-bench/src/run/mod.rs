@@ -49,6 +49,7 @@ use crate::workload::{HostRules, Zones};
 use round::{Clockwork, Round};
 use std::sync::Arc;
 use std::time::SystemTime;
+use zonal_core::Nanos;
 use zonal_io::control::ControlServer;
 use zonal_io::device::{Device, DeviceInfo, HostTime};
 use zonal_io::fault::{self, Fault};
@@ -92,6 +93,9 @@ pub struct BenchOptions {
     pub progress: bool,
     /// Let other processes look into the open volume through a control socket.
     pub control: bool,
+    /// Keep series of rates, latencies and positions over time, for [`Report::to_html`]. It takes the time of every
+    /// request, also where the jobs spare that.
+    pub series: bool,
     /// What each request costs the processor of its worker in virtual time: so much later it is with the write path than
     /// it was made. `None`: what the device says, with a scheduler's share in mode `zone-lock`. In real time it takes
     /// what it takes.
@@ -114,6 +118,7 @@ impl BenchOptions {
             park: None,
             progress: false,
             control: false,
+            series: false,
             host_nanos_per_io: None,
             host: HostRules::default(),
         }
@@ -190,7 +195,7 @@ fn run_mode(
         plan.notes.push(format!("there is no control socket: {error}"));
     }
     let mut progress = Progress::new(options.progress, &plan);
-    let mut done = Done { jobs: Vec::new(), recorders: Vec::new() };
+    let mut done = Done { jobs: Vec::new(), recorders: Vec::new(), elapsed: Nanos(0) };
     let record = Arc::new(Record::default());
     let clockwork = Clockwork::of(&info);
     let host_nanos_per_io = options.host_nanos_per_io.unwrap_or_else(|| host_nanos(&info, in_effect));
@@ -206,6 +211,7 @@ fn run_mode(
             zones: &zones,
             has_data,
             record: &record,
+            series: options.series,
             clockwork: &clockwork,
             host_nanos_per_io,
         };
@@ -223,16 +229,20 @@ fn run_mode(
     plan.notes.extend(faults.and_then(|faults| note_of(&faults)));
     let (mode, mode_reason) = volume.mode();
     let mut report = ModeReport {
-        device: info.name,
+        device: info.name.clone(),
         mode,
         mode_reason,
         jobs: done.jobs,
         statistics: volume.statistics(),
         notes: plan.notes,
         verify: None,
+        series: None,
         is_virtual: info.virtual_time,
     };
     drop((control, volume));
+    if options.series {
+        report.series = Some(Box::new(prepare::mode_series(&*bare, info, &mut report.notes)));
+    }
     if !done.recorders.is_empty() {
         report.verify = Some(verify(open, options, bare, &done.recorders, &zones, &mut report.jobs)?);
     }
@@ -257,6 +267,8 @@ pub(crate) struct Done {
     pub(crate) jobs: Vec<JobReport>,
     /// Of all workers whose blocks are to be verified.
     pub(crate) recorders: Vec<Recorder>,
+    /// How long they took together.
+    pub(crate) elapsed: Nanos,
 }
 
 fn check_verify(plan: &Plan, info: &DeviceInfo, has_data: bool) -> Result<(), BenchError> {

@@ -1,12 +1,13 @@
-//! The device before the first round: what it is, where its zones stand, which of them are open.
+//! The device before the first round and after the last: what it is, where its zones stand, which of them are open.
 
 use crate::error::{BenchError, PlanError};
 use crate::plan::{Plan, sequential};
+use crate::series::{ModeSeries, ZoneMap};
 use crate::workload::zones::{Opener, Zones, ZonesOptions};
 use zonal_core::{DeviceError, Op, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex};
 use zonal_io::buffer::IoBuf;
 use zonal_io::data::Data;
-use zonal_io::device::{Command, Device};
+use zonal_io::device::{Command, Device, DeviceInfo};
 use zonal_io::volume::{WriteMode, read_alone, report, run_alone};
 
 /// Zones asked for in one report.
@@ -131,6 +132,18 @@ pub(super) fn zones(
         }
     }
     Ok(zones)
+}
+
+/// What goes with the series of a mode's jobs, now that these are over. Zones that cannot be had are told in `notes`.
+pub(super) fn mode_series(device: &dyn Device, info: DeviceInfo, notes: &mut Vec<String>) -> ModeSeries {
+    let zones = match descriptors(device) {
+        Ok(zones) => Some(ZoneMap::new(&zones)),
+        Err(error) => {
+            notes.push(format!("there is no map of the zones at the end: {error}"));
+            None
+        }
+    };
+    ModeSeries { device: info, zones, head: None }
 }
 
 /// Which zones some job writes at their pointers.

@@ -73,7 +73,20 @@ impl Profile {
     /// # Errors
     /// [`ProfileError`] with file, key and what is wrong.
     pub fn open(name: &str, changes: &[(&str, &str)]) -> Result<Profile, ProfileError> {
-        Profile::parse(name, &text_of(name)?, changes)
+        Profile::parse(name, &Profile::text(name)?, changes)
+    }
+
+    /// The profile of this name as it is written, unchecked.
+    ///
+    /// # Errors
+    /// [`ProfileError`] if there is none, or it cannot be read.
+    pub fn text(name: &str) -> Result<String, ProfileError> {
+        let is_path = name.contains(['/', '.']);
+        match BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
+            Some((_, text)) => Ok((*text).to_owned()),
+            None if is_path => read(Path::new(name)),
+            None => Err(ProfileError::new(name, Problem::Unknown)),
+        }
     }
 
     /// The profile in `text`, called `name` in errors.
@@ -95,7 +108,7 @@ impl Profile {
     /// # Errors
     /// As [`Profile::open`].
     pub fn quantities(name: &str, changes: &[(&str, &str)]) -> Result<Vec<Quantity>, ProfileError> {
-        let text = text_of(name)?;
+        let text = Profile::text(name)?;
         Profile::parse(name, &text, changes)?;
         let table = table(&text, changes).map_err(|problem| ProfileError::new(name, problem))?;
         let values = ["timing", "host"].into_iter().filter_map(|section| table.get(section)?.as_table());
@@ -116,15 +129,6 @@ impl Profile {
     /// The model that says when, of a drive divided so.
     pub fn model(&self, geometry: Geometry) -> Box<dyn Model> {
         self.timing.model(geometry)
-    }
-}
-
-fn text_of(name: &str) -> Result<String, ProfileError> {
-    let is_path = name.contains(['/', '.']);
-    match BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
-        Some((_, text)) => Ok((*text).to_owned()),
-        None if is_path => read(Path::new(name)),
-        None => Err(ProfileError::new(name, Problem::Unknown)),
     }
 }
 

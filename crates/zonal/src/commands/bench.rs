@@ -1,5 +1,7 @@
 //! `zonal bench`: workloads in fio's job language.
 
+mod page;
+
 use crate::device::registry;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::value::{budget, park, time};
@@ -9,7 +11,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use zonal_bench::job::{Environment, JobError, JobFile, JobParser, TEXT_BYTES_MAX, ignored};
-use zonal_bench::{BenchError, BenchOptions, Detail, HostRules, Reopen, Report};
+use zonal_bench::{About, BenchError, BenchOptions, Detail, HostRules, Reopen, Report};
 use zonal_core::Nanos;
 use zonal_io::fault::read_plan;
 use zonal_io::volume::{BudgetOptions, ParkOptions, WriteMode};
@@ -84,6 +86,12 @@ pub(crate) struct Bench {
     /// Write the results to this file as JSON, too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write the results to this file as an HTML page too, with charts over time, which needs no other file and no network
+    ///
+    /// It takes the time of every request, also where a job spares that. A file that is there is replaced if it is a
+    /// regular one and no image.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// List the options that are accepted without effect and why: those that the jobs use, or all if there is no job
     #[arg(long)]
     list_ignored: bool,
@@ -133,14 +141,18 @@ pub(crate) fn run(arguments: &Bench, out: &mut dyn Write) -> Result<(), Failure>
         }
         return Ok(());
     }
+    if let Some(path) = &arguments.report {
+        page::check(path).or_exit(Exit::Usage)?;
+    }
     let device = device(arguments, &mut jobs).or_exit(Exit::Usage)?;
     // Held until the results are in them: what cannot be written is told before the run and not after it.
     let _files = result_files(arguments)?;
     for change in jobs.changes() {
         note(&change.to_string());
     }
+    let about = page::about(&device);
     let report = execute(arguments, jobs, &device)?;
-    write_results(arguments, &report, out)?;
+    write_results(arguments, &report, &about, out)?;
     judge(&report)
 }
 
@@ -231,6 +243,7 @@ fn execute(arguments: &Bench, jobs: JobFile, device: &str) -> Result<Report, Fai
     options.reopen = reopen(device);
     options.progress = true;
     options.control = true;
+    options.series = arguments.report.is_some();
     let open = || registry.open(device).map_err(Into::into);
     zonal_bench::run(&open, &options).map_err(|error| Failure { exit: exit_of(&error), error: error.into() })
 }
@@ -251,9 +264,17 @@ fn exit_of(error: &BenchError) -> Exit {
     }
 }
 
-fn write_results(arguments: &Bench, report: &Report, out: &mut dyn Write) -> Result<(), Failure> {
+fn write_results(
+    arguments: &Bench,
+    report: &Report,
+    about: &About,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     if let Some(path) = &arguments.json {
         write_file(path, &report.to_json(Detail::Plain))?;
+    }
+    if let Some(path) = &arguments.report {
+        write_file(path, &report.to_html(about))?;
     }
     let mut text = String::new();
     for format in &arguments.output_format {
@@ -278,7 +299,7 @@ fn result_files(arguments: &Bench) -> Result<Vec<File>, Failure> {
         let file = File::options().append(true).create(true).open(path);
         file.with_context(|| format!("{}: cannot write the results", path.display()))
     };
-    let files = [&arguments.json, &arguments.output].into_iter().flatten().map(open);
+    let files = [&arguments.json, &arguments.output, &arguments.report].into_iter().flatten().map(open);
     Ok(files.collect::<Result<_, _>>()?)
 }
 
