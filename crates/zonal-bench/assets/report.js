@@ -83,7 +83,7 @@
   const seconds = value => scaled(value * 1e9, TIMES);
   const bytesIn = value => {
     const steps = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"].map((unit, n) => [1024 ** n, unit]);
-    return scaled(value, steps);
+    return short(scaled(value, steps));
   };
   // Labels of an axis: numbers alone, in the unit that its largest needs. It is named in the axis' title.
   function unitFor(largest, steps) {
@@ -145,7 +145,7 @@
       showTip(area.left + left, area.top + top, about.xHead(x), rows.slice(0, 14).flatMap(row => row[1]).concat(more));
     };
     const options = {
-      width: plot.clientWidth, height: about.height || 270, legend: { show: false }, padding: [12, 14, 0, 0],
+      width: plot.clientWidth, height: about.height || 270, legend: { show: false }, padding: [12, 24, 0, 0],
       scales: { x: { time: false, range: about.xRange || ((u, low, high) => [0, high || 1]) }, y: { distr: about.log ? 3 : 1, log: 10, range: about.range } },
       axes: [
         { ...axis, size: 30, label: about.xLabel, space: 70, splits: about.ticks && about.ticks.splits,

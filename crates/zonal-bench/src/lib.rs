@@ -11,6 +11,7 @@ mod latency;
 mod output;
 mod plan;
 mod progress;
+pub mod replay;
 mod report;
 mod run;
 pub mod series;

@@ -88,6 +88,15 @@ pub enum Failure {
         /// The first of them.
         first: crate::verify::Mismatch,
     },
+    /// A block of a replayed disk reads as another.
+    Misplaced {
+        /// Where it was read, or what begins there.
+        sector: Sector,
+        /// Where on the disk the block is.
+        expected: Sector,
+        /// Where on the disk it says that it is, if it says anything.
+        found: Option<Sector>,
+    },
     /// The log of what was sent is not whole.
     Iolog {
         /// The log.
@@ -115,7 +124,7 @@ impl Failure {
                 RequestError::Device(DeviceError::Os(errno)) => *errno,
                 _ => EIO,
             },
-            Failure::Verify { .. } => EILSEQ,
+            Failure::Verify { .. } | Failure::Misplaced { .. } => EILSEQ,
             Failure::RecordFull { .. } => ENOMEM,
             Failure::TooSlow(_) | Failure::Iolog { .. } => EIO,
         }
@@ -141,6 +150,13 @@ impl fmt::Display for Failure {
                 write!(f, "{} of {sectors} sectors at sector {sector} failed: {error}", op.name())
             }
             Failure::Verify { first } => write!(f, "{first}"),
+            Failure::Misplaced { sector, expected, found } => {
+                write!(f, "what was read from sector {sector} on is not the disk's sector {expected}: ")?;
+                match found {
+                    Some(found) => write!(f, "it is sector {found}"),
+                    None => write!(f, "it is none of the disk's"),
+                }
+            }
             Failure::TooSlow(slow) => write!(f, "{slow}"),
             Failure::Iolog { path, error } => write!(f, "the log {} is not whole: {error}", path.display()),
             Failure::RecordFull { max } => {

@@ -52,14 +52,12 @@ fn profile(part: &Part<'_>) -> Result<(Profile, Option<Company>), NameError> {
     let name = words.next().unwrap_or_default();
     let changes = words.map(|word| word.split_once('=').ok_or(word)).collect::<Result<Vec<_>, _>>();
     let mut changes = changes.map_err(|word| part.refused(format!("{word:?} is not key=value")))?;
-    let mut checked = None;
-    if let Some(at) = changes.iter().position(|(key, _)| *key == "checked") {
-        let (_, word) = changes.remove(at);
-        let found = Company::from_name(word);
-        checked = Some(
-            found.ok_or_else(|| part.refused(format!("checked={word}: there are many, zone and drive")))?,
-        );
-    }
+    let checked = changes.extract_if(.., |(key, _)| *key == "checked").last();
+    let company = |(_, word)| {
+        Company::from_name(word)
+            .ok_or_else(|| part.refused(format!("checked={word}: there are many, zone and drive")))
+    };
+    let checked = checked.map(company).transpose()?;
     let profile = Profile::open(name, &changes).map_err(|e| part.refused(e))?;
     Ok((profile, checked))
 }

@@ -21,14 +21,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod cpu;
+pub(crate) mod cpu;
 mod gate;
 mod hold;
 mod inbox;
 mod iolog;
 pub(crate) mod measure;
 
-mod prepare;
+pub(crate) mod prepare;
 mod round;
 pub mod samples;
 mod slot;

@@ -17,7 +17,7 @@ const REPORT_ZONES: u32 = 1 << 16;
 const PROBED_ZONES_MAX: u32 = 64;
 
 /// Whether reads from `device` fill their buffers. A device that keeps no data leaves them as they were.
-pub(super) fn keeps_data(device: &dyn Device) -> bool {
+pub(crate) fn keeps_data(device: &dyn Device) -> bool {
     let info = device.info();
     let bytes = info.block_sectors * zonal_core::SECTOR_BYTES as u32;
     let is_touched = |zone: u32, canary: u8| {
@@ -53,7 +53,7 @@ fn reset(device: &dyn Device, sector: Sector) -> Result<(), BenchError> {
 }
 
 /// Resets every zone that can be.
-pub(super) fn erase(device: &dyn Device) -> Result<(), BenchError> {
+pub(crate) fn erase(device: &dyn Device) -> Result<(), BenchError> {
     if command(device, Op::ResetAll, Sector(0)).is_ok() {
         return Ok(());
     }
@@ -66,7 +66,8 @@ pub(super) fn erase(device: &dyn Device) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn descriptors(device: &dyn Device) -> Result<Vec<ZoneDescriptor>, BenchError> {
+/// The zones as the device describes them.
+pub(crate) fn descriptors(device: &dyn Device) -> Result<Vec<ZoneDescriptor>, BenchError> {
     let geometry = device.info().geometry;
     let failed = |error| BenchError::Zones { device: device.info().name.clone(), error };
     let mut zones: Vec<ZoneDescriptor> = Vec::with_capacity(geometry.zones() as usize);

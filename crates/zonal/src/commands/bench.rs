@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use zonal_bench::job::{Environment, JobError, JobFile, JobParser, TEXT_BYTES_MAX, ignored};
 use zonal_bench::{About, BenchError, BenchOptions, Detail, HostRules, Reopen, Report};
 use zonal_core::Nanos;
-use zonal_io::fault::read_plan;
+use zonal_io::fault::{self, read_plan};
 use zonal_io::volume::{BudgetOptions, ParkOptions, WriteMode};
 
 /// Run workloads in fio's job language
@@ -103,7 +103,7 @@ pub(crate) struct Bench {
 
 /// Format of the results.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
-enum Format {
+pub(crate) enum Format {
     /// For people
     #[value(alias = "text")]
     Normal,
@@ -146,7 +146,7 @@ pub(crate) fn run(arguments: &Bench, out: &mut dyn Write) -> Result<(), Failure>
     }
     let device = device(arguments, &mut jobs).or_exit(Exit::Usage)?;
     // Held until the results are in them: what cannot be written is told before the run and not after it.
-    let _files = result_files(arguments)?;
+    let _files = result_files([&arguments.json, &arguments.output, &arguments.report])?;
     for change in jobs.changes() {
         note(&change.to_string());
     }
@@ -237,9 +237,7 @@ fn execute(arguments: &Bench, jobs: JobFile, device: &str) -> Result<Report, Fai
         Host::Fio => HostRules::Fio,
         Host::Zonal => HostRules::Zonal,
     };
-    if let Some(plan) = &arguments.fault {
-        options.fault = Some(read_plan(plan).map_err(|e| anyhow!(e)).or_exit(Exit::Usage)?);
-    }
+    options.fault = read_faults(arguments.fault.as_deref()).or_exit(Exit::Usage)?;
     options.reopen = reopen(device);
     options.progress = true;
     options.control = true;
@@ -248,13 +246,18 @@ fn execute(arguments: &Bench, jobs: JobFile, device: &str) -> Result<Report, Fai
     zonal_bench::run(&open, &options).map_err(|error| Failure { exit: exit_of(&error), error: error.into() })
 }
 
+/// The plan in a file, if there is one.
+pub(crate) fn read_faults(plan: Option<&Path>) -> anyhow::Result<Option<fault::Plan>> {
+    plan.map(read_plan).transpose().map_err(|e| anyhow!(e))
+}
+
 /// An image keeps its data when it is closed; of what else a device is made of, the name does not tell.
 fn reopen(device: &str) -> Reopen {
     let is_image = device.starts_with("image:") || Path::new(device).is_file();
     if is_image { Reopen::Again } else { Reopen::Same }
 }
 
-fn exit_of(error: &BenchError) -> Exit {
+pub(crate) fn exit_of(error: &BenchError) -> Exit {
     match error {
         BenchError::Device(_) | BenchError::Volume(_) | BenchError::Zones { .. } => Exit::Device,
         BenchError::Plan { .. } | BenchError::NothingToVerify { .. } | BenchError::NoOrder { .. } => {
@@ -276,39 +279,51 @@ fn write_results(
     if let Some(path) = &arguments.report {
         write_file(path, &report.to_html(about))?;
     }
+    let formats = arguments.output_format.iter().map(|format| match format {
+        Format::Normal => report.to_text(),
+        Format::Json => report.to_json(Detail::Plain),
+        Format::JsonPlus => report.to_json(Detail::Bins),
+    });
+    print(formats, arguments.output.as_deref(), out)
+}
+
+/// Prints the results, each in a format, to a file or to standard output.
+pub(crate) fn print(
+    formats: impl Iterator<Item = String>,
+    output: Option<&Path>,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     let mut text = String::new();
-    for format in &arguments.output_format {
-        match format {
-            Format::Normal => text += &report.to_text(),
-            Format::Json => text += &report.to_json(Detail::Plain),
-            Format::JsonPlus => text += &report.to_json(Detail::Bins),
-        }
+    for format in formats {
+        text += &format;
         if !text.ends_with('\n') {
             text.push('\n');
         }
     }
-    match &arguments.output {
+    match output {
         Some(path) => write_file(path, &text),
         None => Ok(out.write_all(text.as_bytes())?),
     }
 }
 
 /// The files that the results go to, made if they are not there. What they hold stays until the results come.
-fn result_files(arguments: &Bench) -> Result<Vec<File>, Failure> {
+pub(crate) fn result_files<'a>(
+    paths: impl IntoIterator<Item = &'a Option<PathBuf>>,
+) -> Result<Vec<File>, Failure> {
     let open = |path: &PathBuf| {
         let file = File::options().append(true).create(true).open(path);
         file.with_context(|| format!("{}: cannot write the results", path.display()))
     };
-    let files = [&arguments.json, &arguments.output, &arguments.report].into_iter().flatten().map(open);
+    let files = paths.into_iter().flatten().map(open);
     Ok(files.collect::<Result<_, _>>()?)
 }
 
-fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
+pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
     Ok(std::fs::write(path, text).with_context(|| format!("{}: cannot write the results", path.display()))?)
 }
 
 /// Turns what went wrong in the jobs into an error.
-fn judge(report: &Report) -> Result<(), Failure> {
+pub(crate) fn judge(report: &Report) -> Result<(), Failure> {
     let jobs = || report.modes.iter().flat_map(|mode| &mode.jobs);
     let failed = || jobs().filter_map(|job| Some((job, job.failure.as_ref()?)));
     let is_mismatch = |failure: &zonal_bench::Failure| matches!(failure, zonal_bench::Failure::Verify { .. });
