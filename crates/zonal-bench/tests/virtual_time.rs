@@ -226,6 +226,21 @@ fn jobs_share_zones_in_virtual_time() {
     }
 }
 
+/// A zone that is opened before it is held may be full by then, and then nobody closes it.
+#[test]
+fn full_zones_do_not_stay_open_by_fios_rule() {
+    for (open, seed) in (2..6).flat_map(|open| (1..5).map(move |seed| (open, seed))) {
+        let device: Arc<dyn Device> = timeless(10 * MICROS, options());
+        let arguments = format!(
+            "--name=s --rw=randwrite --zonemode=zbd --bs=16k --iodepth=32 --numjobs=16 --offset=8z --size=48z \
+             --io_size=8M --max_open_zones={open} --randseed={seed} --group_reporting"
+        );
+        let report = run_as(&device, WriteMode::PerZone, HostRules::Fio, &arguments);
+        let written = job(&report, 0).dir(Dir::Write).ios;
+        assert_eq!(written, 16 * 512, "{open} zones open, seed {seed}: {}", report.to_text());
+    }
+}
+
 #[test]
 fn jobs_that_wait_for_nothing_are_named() {
     let device = timeless(10 * MICROS, options());
