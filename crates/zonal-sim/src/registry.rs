@@ -2,8 +2,6 @@
 
 use crate::{Profile, Timed};
 use std::sync::Arc;
-use zonal_io::device::Device;
-use zonal_io::emulated::{Emulated, Null};
 use zonal_io::registry::{NameError, Part, Registry};
 
 /// Adds simulated drives and the wrapper `timing` to what `registry` knows.
@@ -21,9 +19,7 @@ pub fn register(registry: &mut Registry) {
         let profile = profile(part)?;
         let name = part.name_from_here().to_owned();
         Ok(Box::new(move || {
-            let inner: Arc<dyn Device> = Arc::new(Emulated::new(&name, &profile.emulated_options(), Null)?);
-            let model = profile.model(inner.info().geometry);
-            Ok(Arc::new(Timed::new(inner, model).named(&name).in_virtual_time()))
+            Ok(profile.simulated(&name)?)
         }))
     });
     registry.add_wrapper("timing", |part| {
