@@ -25,6 +25,8 @@ fio: setup ## Build the fio engine, optimised, for the fio that is installed
 lint: ## Check format, clippy and documentation; warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --package zonal-io --features loom --lib --test loom -- -D warnings
+	$(CARGO) clippy --package zonal-io --features shuttle --lib --test shuttle -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
 test: setup lint ## Everything that has to pass before a change lands

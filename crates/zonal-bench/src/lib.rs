@@ -25,3 +25,4 @@ pub use plan::{BUFFER_BYTES_MAX, Plan, WorkerPlan};
 pub use report::{Depths, DirReport, Failure, JobReport, ModeReport, Report};
 pub use run::samples::Samples;
 pub use run::{BenchOptions, Opener, Reopen, run};
+pub use workload::HostRules;

@@ -6,7 +6,7 @@
 
 use crate::error::PlanError;
 use crate::job::{Direction, Extent, Job, JobSpec, PerDirection, Verify, ZoneMode};
-use crate::workload::{Opener, Ordering, ZonesOptions};
+use crate::workload::{HostRules, Opener, Ordering, ZonesOptions};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -51,6 +51,8 @@ pub struct WorkerPlan {
     pub seed: u64,
     /// Whether no other worker of its round writes to its zones.
     pub is_alone: bool,
+    /// Whether it keeps to fio's rule of who may use a zone, and shares zones with another that does.
+    pub holds_zones: bool,
     /// Where it logs what it sends.
     pub iolog: Option<PathBuf>,
     /// Whether its writes, one after the other, never meet the end of a zone's capacity.
@@ -76,6 +78,11 @@ impl WorkerPlan {
     /// Whether it writes at the pointers of zones.
     pub fn writes_zones(&self) -> bool {
         self.spec.zonemode == ZoneMode::Zbd && self.writes()
+    }
+
+    /// Whether its reads look at the pointers of zones.
+    pub fn reads_zones(&self) -> bool {
+        self.spec.zonemode == ZoneMode::Zbd && self.reads() && !self.spec.read_beyond_wp
     }
 
     /// Length of a buffer that serves every command.
@@ -159,6 +166,18 @@ impl Plan {
 }
 
 impl Plan {
+    /// Lets the workers share zones by these rules. fio knows no zone appends, so to them its rule does not apply.
+    pub fn keep_to(&mut self, rules: HostRules, mode: WriteMode) {
+        let is_kept = rules == HostRules::Fio && mode != WriteMode::Append;
+        for round in self.rounds.iter().filter(|_| is_kept) {
+            let workers = &mut self.workers[round.clone()];
+            let locks = |w: &WorkerPlan| w.writes_zones() || w.reads_zones();
+            for index in sharing(workers, locks) {
+                workers[index].holds_zones = true;
+            }
+        }
+    }
+
     /// How the zones that these workers share are made.
     pub fn zones_options(&self, mode: WriteMode) -> ZonesOptions {
         let writers = || self.workers.iter().filter(|worker| worker.writes());
@@ -173,6 +192,7 @@ impl Plan {
             counts_written: writers().any(counts),
             counts_generations: writers().any(WorkerPlan::writes_verified),
             write_sectors_max: writers().map(|worker| worker.sectors_max.write).max().unwrap_or(0),
+            keeps_holds: self.workers.iter().any(|worker| worker.holds_zones),
         }
     }
 }
@@ -249,6 +269,7 @@ fn resolve(
         is_amount_given: spec.io_size != Extent::Fill,
         seed: place.seed,
         is_alone: false,
+        holds_zones: false,
         iolog: spec.write_iolog.as_ref().map(PathBuf::from),
         is_tiling: is_tiling(write_sectors, info),
     })
@@ -513,15 +534,25 @@ fn check_logs(workers: &[WorkerPlan]) -> Result<(), Misfit> {
 
 /// Notes which workers share no zone with another writer.
 fn mark_lonely(workers: &mut [WorkerPlan]) {
-    let mut writers: Vec<usize> = (0..workers.len()).filter(|&i| workers[i].writes_zones()).collect();
-    writers.sort_by_key(|&i| workers[i].zones.start);
+    let sharing = sharing(workers, WorkerPlan::writes_zones);
+    for worker in workers.iter_mut().filter(|worker| worker.writes_zones()) {
+        worker.is_alone = true;
+    }
+    for index in sharing {
+        workers[index].is_alone = false;
+    }
+}
+
+/// The workers of this kind that have a zone in common with another of it.
+fn sharing(workers: &[WorkerPlan], is_of_kind: impl Fn(&WorkerPlan) -> bool) -> BTreeSet<usize> {
+    let mut of_kind: Vec<usize> = (0..workers.len()).filter(|&i| is_of_kind(&workers[i])).collect();
+    of_kind.sort_by_key(|&i| workers[i].zones.start);
+    let mut found = BTreeSet::new();
     let mut furthest: Option<usize> = None;
-    for &i in &writers {
-        workers[i].is_alone = true;
+    for &i in &of_kind {
         if let Some(before) = furthest {
             if workers[before].zones.end > workers[i].zones.start {
-                workers[i].is_alone = false;
-                workers[before].is_alone = false;
+                found.extend([i, before]);
             }
             if workers[before].zones.end >= workers[i].zones.end {
                 continue;
@@ -529,6 +560,7 @@ fn mark_lonely(workers: &mut [WorkerPlan]) {
         }
         furthest = Some(i);
     }
+    found
 }
 
 /// Sequential zones of a range of zones.

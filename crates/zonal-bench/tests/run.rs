@@ -3,7 +3,7 @@
 mod support;
 
 use std::time::{Duration, Instant};
-use support::{Fault, job, memory, null, options, polled, run_on, try_run};
+use support::{Fault, HOSTS, job, memory, null, options, polled, run_as, run_on, try_run};
 use zonal_bench::workload::Dir;
 use zonal_bench::{BenchError, Failure, PlanError};
 use zonal_core::{DeviceError, Op, RequestError, Sector, ZoneCondition, ZoneIndex};
@@ -46,24 +46,24 @@ fn full_zones_are_reset_before_they_are_written_again() {
 fn sixteen_jobs_write_the_same_zones_within_the_limit() {
     // The limit is the device's too, so one zone too many would fail a write.
     let options = EmulatedOptions { zone_max_open: 6, zone_max_active: 6, ..polled() };
-    for mode in MODES {
+    for (mode, host) in MODES.into_iter().flat_map(|mode| HOSTS.map(|host| (mode, host))) {
         let device = null(&options);
         let arguments = "--name=many --rw=randwrite --zonemode=zbd --zonesize=1M --bs=16k --offset=4z --numjobs=16 \
                          --iodepth=4 --norandommap --io_size=4M --group_reporting --max_open_zones=6";
-        let report = run_on(&device, mode, arguments);
+        let report = run_as(&device, mode, host, arguments);
         let job = job(&report, 0);
-        assert_eq!((job.jobs, job.dir(Dir::Write).ios), (16, 16 * 256), "{mode}");
+        assert_eq!((job.jobs, job.dir(Dir::Write).ios), (16, 16 * 256), "{mode} {host:?}");
     }
 }
 
 #[test]
 fn jobs_on_one_zone_lose_no_write() {
-    for mode in MODES {
+    for (mode, host) in MODES.into_iter().flat_map(|mode| HOSTS.map(|host| (mode, host))) {
         let device = null(&polled());
         let arguments = "--name=one --rw=write --zonemode=zbd --bs=4k --offset=4z --size=1z --io_size=96k --numjobs=8 \
                          --iodepth=16 --group_reporting";
-        let report = run_on(&device, mode, arguments);
-        assert_eq!(job(&report, 0).dir(Dir::Write).ios, 8 * 24, "{mode}");
+        let report = run_as(&device, mode, host, arguments);
+        assert_eq!(job(&report, 0).dir(Dir::Write).ios, 8 * 24, "{mode} {host:?}");
         let zone = zonal_io::volume::report(&*device, Sector(4 * 2048), 1).unwrap()[0];
         assert_eq!(zone.write_pointer, Some(Sector(4 * 2048 + 8 * 24 * 8)), "{mode}");
     }

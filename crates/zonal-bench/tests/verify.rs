@@ -3,10 +3,10 @@
 mod support;
 
 use std::sync::Arc;
-use support::{Fault, ZONE, job, memory, null, options, polled, run_on, try_run};
+use support::{Fault, ZONE, job, memory, null, options, polled, run_as, run_on, try_run};
 use zonal_bench::verify::{Found, Mismatch, VerifyReport};
 use zonal_bench::workload::Dir;
-use zonal_bench::{BenchError, BenchOptions, Failure, Reopen, Report, run};
+use zonal_bench::{BenchError, BenchOptions, Failure, HostRules, Reopen, Report, run};
 use zonal_core::{Sector, ZoneIndex};
 use zonal_io::device::Device;
 use zonal_io::emulated::EmulatedOptions;
@@ -47,11 +47,12 @@ fn good_device_verifies_with_many_jobs_at_depth_32_in_every_mode() {
 
 #[test]
 fn good_device_verifies_where_all_jobs_append_to_the_same_zones() {
+    // With every job's writes side by side, which is the write path's to keep in order.
     for mode in [WriteMode::PerZone, WriteMode::Append] {
         let device = memory(&polled(), Fault::None);
         let arguments = "--name=same --verify=crc32c --zonemode=zbd --rw=write --bs=4k --offset=4z --size=4z \
                          --io_size=512k --numjobs=8 --iodepth=32 --group_reporting";
-        let report = run_on(&device, mode, arguments);
+        let report = run_as(&device, mode, HostRules::Zonal, arguments);
         assert_eq!(job(&report, 0).dir(Dir::Write).ios, 8 * 128);
         assert_eq!((verified(&report).blocks, verified(&report).mismatches), (8 * 128, 0));
     }

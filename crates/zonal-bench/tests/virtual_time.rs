@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use support::*;
 use zonal_bench::job::{Direction, Extent};
 use zonal_bench::workload::Dir;
-use zonal_bench::{BenchError, BenchOptions, Detail, Failure, JobReport, Report, run};
+use zonal_bench::{BenchError, BenchOptions, Detail, Failure, HostRules, JobReport, Report, run};
 use zonal_io::device::Device;
 use zonal_io::emulated::EmulatedOptions;
 use zonal_io::volume::WriteMode;
@@ -308,4 +308,34 @@ proptest! {
         }
         prop_assert_eq!(told(&once().0), told(&report));
     }
+}
+
+/// A drive that keeps the order of writes and holds the writes of each zone in flight, told apart by their length.
+#[test]
+fn sixteen_jobs_have_a_zone_each_for_themselves_under_fios_rule() {
+    let ordered = EmulatedOptions { preserves_write_order: true, ..options() };
+    let jobs: String = (1..=16)
+        .map(|n| {
+            format!(
+                "--name=j{n} --rw=randwrite --zonemode=zbd --bs={}k --iodepth=32 --offset=8z --size=32z \
+                 --io_size=2M --norandommap --max_open_zones=8 ",
+                4 * n
+            )
+        })
+        .collect();
+    let deepest = |host: HostRules| {
+        let device = timeless(10 * MICROS, ordered.clone());
+        let opened: Arc<dyn Device> = device.clone();
+        let mut options = BenchOptions::new(support::jobs(&jobs));
+        (options.modes, options.merge, options.host) = (vec![WriteMode::Pipelined], false, host);
+        let report = run(&|| Ok(opened.clone()), &options).unwrap();
+        assert!(!report.is_failed(), "{}", report.to_text());
+        let most = device.most_at_once.lock().unwrap().clone();
+        (most.0, most.1)
+    };
+    let (writes, jobs) = deepest(HostRules::Fio);
+    assert!(writes <= 32 && writes > 1, "{writes}");
+    assert_eq!(jobs, 1);
+    let (_, jobs) = deepest(HostRules::Zonal);
+    assert!(jobs > 1, "{jobs}");
 }

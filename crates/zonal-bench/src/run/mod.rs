@@ -45,7 +45,7 @@ use crate::progress::Progress;
 use crate::report::{Failure, JobReport, ModeReport, Report};
 use crate::verify::check::check_device;
 use crate::verify::{Record, Recorder, VerifyReport};
-use crate::workload::Zones;
+use crate::workload::{HostRules, Zones};
 use round::{Clockwork, Round};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -95,6 +95,8 @@ pub struct BenchOptions {
     /// What each request costs the processor of its worker in virtual time: so much later it is with the write path than
     /// it was made. Nothing by default; in real time it takes what it takes.
     pub host_nanos_per_io: u64,
+    /// How workers share zones.
+    pub host: HostRules,
 }
 
 impl BenchOptions {
@@ -112,6 +114,7 @@ impl BenchOptions {
             progress: false,
             control: false,
             host_nanos_per_io: 0,
+            host: HostRules::default(),
         }
     }
 }
@@ -151,6 +154,7 @@ fn run_mode(
     let in_effect = mode.unwrap_or_else(|| WriteMode::for_device(&info).0);
     let mut plan = Plan::new(options.jobs.jobs(), &info, in_effect)
         .map_err(|(job, error)| BenchError::Plan { job, error })?;
+    plan.keep_to(options.host, in_effect);
     if start == Start::Erased {
         prepare::tell_logs_apart(&mut plan, in_effect);
     }

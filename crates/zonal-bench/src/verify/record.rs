@@ -234,7 +234,7 @@ mod tests {
 
     fn write(recorder: &mut Recorder, at: u64, id: u64, generation: u32) -> Result<(), u64> {
         let sector = Sector(at);
-        let io = Io { dir: Dir::Write, placing: Placing::At, sector, sectors: 8, is_claimed: false };
+        let io = Io { dir: Dir::Write, placing: Placing::At, sector, sectors: 8, ..Io::NONE };
         let begun = recorder.event();
         let ticket = Ticket { id, generation, begun, expected: None };
         recorder.acknowledged(sector, &io, &ticket, &geometry())

@@ -18,6 +18,7 @@
 
 mod erase;
 mod floor;
+mod holds;
 mod mix;
 mod pace;
 mod random;
@@ -27,6 +28,7 @@ mod zbd;
 pub mod zones;
 
 pub use floor::{Done, RateFloor, RateUnit, TooSlow};
+pub use holds::HostRules;
 pub use random::{Purpose, RANDOM_MAP_BLOCKS_MAX, RandomMap, Stream};
 pub use zones::{Opener, Ordering, Zones, ZonesOptions};
 
@@ -34,6 +36,7 @@ use crate::error::PlanError;
 use crate::job::{Direction, Verify, ZoneMode};
 use crate::plan::WorkerPlan;
 use erase::Erase;
+use holds::Hold;
 use mix::Mix;
 use pace::Pace;
 use sequence::Sequence;
@@ -83,12 +86,20 @@ pub struct Io {
     pub sectors: u32,
     /// Whether it has taken room in its zone.
     pub is_claimed: bool,
+    /// Whether it keeps its zone for its worker until it ends.
+    pub is_held: bool,
 }
 
 impl Io {
     /// Nothing, at the start.
-    pub const NONE: Io =
-        Io { dir: Dir::Read, placing: Placing::At, sector: Sector(0), sectors: 0, is_claimed: false };
+    pub const NONE: Io = Io {
+        dir: Dir::Read,
+        placing: Placing::At,
+        sector: Sector(0),
+        sectors: 0,
+        is_claimed: false,
+        is_held: false,
+    };
 }
 
 /// Something that ends.
@@ -138,14 +149,23 @@ enum Pending {
     PassOver,
 }
 
+/// What became of a read that looks for its place.
+enum Held {
+    Now(Io),
+    /// Another worker has the zone.
+    Later,
+}
+
 /// Generator of one worker.
 pub struct Workload {
     plan: WorkerPlan,
     claimant: Claimant,
+    hold: Hold,
     is_zbd: bool,
     /// Whether it flushes now and then, draws sizes or is held back: then each step is looked at more closely.
     is_unusual: bool,
-    /// Whether a write to a zone is looked at more closely: zones are reset now and then, or the job keeps a log.
+    /// Whether a write to a zone is looked at more closely: zones are reset now and then or have to be held, or the job
+    /// keeps a log.
     looks_at_writes: bool,
     /// Whether a pass ends by its amount: a time-based job goes on within a pass, except that verification comes
     /// between passes.
@@ -185,7 +205,10 @@ impl Workload {
         let mut workload = Workload {
             is_zbd: plan.spec.zonemode == ZoneMode::Zbd,
             is_unusual: false,
-            looks_at_writes: plan.spec.zone_reset_frequency.is_some() || plan.iolog.is_some(),
+            looks_at_writes: plan.spec.zone_reset_frequency.is_some()
+                || plan.iolog.is_some()
+                || plan.holds_zones,
+            hold: Hold::new(plan.holds_zones, plan.number as u32),
             ends_by_amount: !plan.spec.time_based || plan.spec.verify != Verify::None,
             claimant: Claimant { sectors: plan.write_sectors, is_alone: plan.is_alone },
             sequence: if plan.draws_sizes() { Sequence::unused() } else { Sequence::new(plan)? },
@@ -462,15 +485,19 @@ impl Workload {
             }
             false => (Placing::At, sector),
         };
-        Io { dir, placing, sector, sectors, is_claimed: false }
+        Io { dir, placing, sector, sectors, ..Io::NONE }
     }
 
     /// Finds a place for what has none yet.
     #[inline(never)]
     fn go_on(&mut self, pending: Pending, zones: &Zones) -> Step {
         match pending {
-            Pending::Read(sector, sectors) => match zbd::read(&self.plan, zones, sector, sectors) {
-                Some(io) => Step::Io(self.issue(io, zones)),
+            Pending::Read(sector, sectors) => match self.held_read(sector, sectors, zones) {
+                Some(Held::Now(io)) => Step::Io(self.issue(io, zones)),
+                Some(Held::Later) => {
+                    self.pending = Some(Pending::Read(sector, sectors));
+                    Step::Wait
+                }
                 // What is in flight can be read once it has ended; other jobs' writes are not waited for.
                 None if self.plan.writes() && zones.written() > 0 && !self.stall(zones) => {
                     self.pending = Some(Pending::Read(sector, sectors));
@@ -478,10 +505,11 @@ impl Workload {
                 }
                 None => Step::PassOver,
             },
-            Pending::Write(mut write) => match write.go_on(&self.plan, self.claimant, zones) {
+            Pending::Write(mut write) => match self.way(&mut write, zones) {
                 Way::Io(io, end) => {
                     self.end = end;
                     self.sequence.moved(Dir::Write, end);
+                    let io = Io { is_held: self.hold.hand_over(), ..io };
                     Step::Io(self.issue(io, zones))
                 }
                 Way::Step(step) => {
@@ -507,9 +535,38 @@ impl Workload {
         }
     }
 
+    fn way(&mut self, write: &mut ZbdWrite, zones: &Zones) -> Way {
+        write.go_on(&self.plan, self.claimant, zones, &mut self.hold, self.in_flight)
+    }
+
+    /// A read of written data near `sector`, with its zone held if it has to be; `None` if there is none.
+    fn held_read(&mut self, sector: Sector, sectors: u32, zones: &Zones) -> Option<Held> {
+        if !self.hold.is_kept() || self.plan.spec.read_beyond_wp {
+            return zbd::read(&self.plan, zones, sector, sectors).map(Held::Now);
+        }
+        // What a zone has is judged once it is held: until then another may write or reset it.
+        let mut zone = zones.geometry().zone_of(sector);
+        loop {
+            let is_free = zones.geometry().is_conventional(zone);
+            if !is_free && !self.hold.take(zone, self.in_flight, zones) {
+                return Some(Held::Later);
+            }
+            let Some(io) = zbd::read(&self.plan, zones, sector, sectors) else {
+                self.hold.give_up(zones);
+                return None;
+            };
+            let found = zones.geometry().zone_of(io.sector);
+            if found == zone {
+                return Some(Held::Now(Io { is_held: !is_free && self.hold.hand_over(), ..io }));
+            }
+            zone = found;
+        }
+    }
+
     /// Notes that nothing can be done until somebody else gets on; whether nobody will.
     #[cold]
     fn stall(&mut self, zones: &Zones) -> bool {
+        self.hold.give_up(zones);
         if self.in_flight > 0 {
             return false;
         }
@@ -558,6 +615,11 @@ impl Workload {
         if io.is_claimed {
             zones.ended(zones.geometry().zone_of(io.sector), self.claimant);
         }
+        if io.is_held
+            && let Some(holds) = zones.holds()
+        {
+            holds.give_back(zones.geometry().zone_of(io.sector));
+        }
     }
 
     /// Something has ended, well or not.
@@ -598,6 +660,7 @@ impl Workload {
         if let Some(erase) = self.erase.take() {
             erase.abandon(zones, self.claimant.is_alone);
         }
+        self.hold.give_up(zones);
         if !self.stalled {
             zones.moving_less();
         }

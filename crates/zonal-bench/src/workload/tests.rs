@@ -7,6 +7,8 @@ use zonal_io::device::Device;
 use zonal_io::emulated::{Emulated, EmulatedOptions, Null};
 use zonal_io::volume::WriteMode;
 
+mod host;
+
 /// Sectors of a block of 4 KiB.
 const BLOCK: u32 = 8;
 /// Sectors of a zone: 16 blocks.
@@ -36,6 +38,11 @@ impl Bench {
         Bench::on(options, ordering, job, |_| {})
     }
 
+    /// With workers that keep to fio's rule.
+    fn fio(job: &str) -> Bench {
+        Bench::with(&options(), Ordering::BySubmission, HostRules::Fio, job, |_| {})
+    }
+
     /// With zones as `prepare` leaves them.
     fn on(
         options: &EmulatedOptions,
@@ -43,10 +50,21 @@ impl Bench {
         job: &str,
         prepare: impl FnOnce(&mut Vec<ZoneDescriptor>),
     ) -> Bench {
+        Bench::with(options, ordering, HostRules::Zonal, job, prepare)
+    }
+
+    fn with(
+        options: &EmulatedOptions,
+        ordering: Ordering,
+        rules: HostRules,
+        job: &str,
+        prepare: impl FnOnce(&mut Vec<ZoneDescriptor>),
+    ) -> Bench {
         let device = Emulated::new("null", options, Null).unwrap();
         let info = device.info();
         let jobs = JobFile::parse_inline(format!("--name=j --bs=4k {job}").split(' ')).unwrap();
-        let plan = Plan::new(jobs.jobs(), info, WriteMode::PerZone).unwrap();
+        let mut plan = Plan::new(jobs.jobs(), info, WriteMode::PerZone).unwrap();
+        plan.keep_to(rules, WriteMode::PerZone);
         let sector = info.geometry.start_of(ZoneIndex(0));
         let mut descriptors = zonal_io::volume::report(&device, sector, 1000).unwrap().to_vec();
         prepare(&mut descriptors);
@@ -56,6 +74,7 @@ impl Bench {
             counts_written: true,
             counts_generations: true,
             write_sectors_max: BLOCK,
+            keeps_holds: plan.workers.iter().any(|worker| worker.holds_zones),
         };
         let zones = Zones::new(info.geometry, &descriptors, options);
         zones.recount(std::iter::once(0..info.geometry.zones()));

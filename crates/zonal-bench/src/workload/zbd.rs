@@ -16,6 +16,7 @@
 //! - A random read may hit the last written block of a zone.
 //! - A worker that finds no open zone in its range waits as long as another worker may close one.
 
+use super::holds::Hold;
 use super::zones::{Claim, Claimant, Locking, Opener, Room, Zones};
 use super::{Dir, Io, Ordering, Placing, Step};
 use crate::job::{Direction, Verify};
@@ -41,12 +42,27 @@ enum Stage {
     Claim,
     /// Find another zone.
     Convert,
+    /// Wait for this one, where zones have to be held.
+    Take(Choice),
+    /// Open a zone behind this one, where zones have to be held.
+    OpenOther(ZoneIndex),
     /// Take the zone's lock to reset or finish it.
     Lock(Manage),
     /// With the lock, wait until the zone is quiet.
     Drain(Manage),
     /// The command is on its way.
     Under(Manage),
+}
+
+/// A zone to be held before it is judged: until then others may change it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Choice {
+    /// The open one that the offset's share of the range picks.
+    Picked(ZoneIndex),
+    /// One that is not open.
+    Closed(ZoneIndex),
+    /// An open one with room.
+    Fitting(ZoneIndex),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,16 +85,35 @@ pub(super) enum Way {
     NoZone,
 }
 
+impl Choice {
+    fn zone(self) -> ZoneIndex {
+        match self {
+            Choice::Picked(zone) | Choice::Closed(zone) | Choice::Fitting(zone) => zone,
+        }
+    }
+}
+
 impl ZbdWrite {
     pub(super) fn new(drawn: Sector, sectors: u32, zone: ZoneIndex) -> ZbdWrite {
         ZbdWrite { drawn, sectors, zone, stage: Stage::Claim, is_counted: false }
     }
 
-    pub(super) fn go_on(&mut self, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) -> Way {
+    /// Goes on, with so many I/Os of its worker in flight.
+    pub(super) fn go_on(
+        &mut self,
+        plan: &WorkerPlan,
+        claimant: Claimant,
+        zones: &Zones,
+        hold: &mut Hold,
+        in_flight: u32,
+    ) -> Way {
         // Each turn of the loop claims, or changes the stage; a zone that others fill in between sends it round again.
         loop {
             match self.stage {
                 Stage::Claim => {
+                    if !hold.take(self.zone, in_flight, zones) {
+                        return Way::Step(Step::Wait);
+                    }
                     if self.reset_is_due(plan, zones) {
                         self.stage = Stage::Lock(Manage::ResetDue);
                         continue;
@@ -99,6 +134,23 @@ impl ZbdWrite {
                         }
                     }
                 }
+                Stage::Convert if hold.is_kept() => self.stage = self.pick(plan, zones),
+                Stage::Take(choice) => {
+                    if !hold.take(choice.zone(), in_flight, zones) {
+                        return Way::Step(Step::Wait);
+                    }
+                    self.judge(choice, plan, claimant, zones);
+                }
+                Stage::OpenOther(from) => {
+                    // What of its own is in flight may fill an open zone.
+                    if in_flight > 0 && !zones.may_open(opener(plan, claimant)) {
+                        return Way::Step(Step::Wait);
+                    }
+                    if let Some(way) = self.open_other(from, plan, claimant, zones) {
+                        self.stage = Stage::Claim;
+                        return way;
+                    }
+                }
                 Stage::Convert => {
                     if let Some(way) = self.convert(plan, claimant, zones) {
                         // By then its own zone may be open to it.
@@ -106,6 +158,7 @@ impl ZbdWrite {
                         return way;
                     }
                 }
+                Stage::Lock(_) if !hold.take(self.zone, in_flight, zones) => return Way::Step(Step::Wait),
                 Stage::Lock(manage) => match zones.lock(self.zone, claimant.is_alone) {
                     Locking::Taken => return Way::Step(Step::Wait),
                     Locking::Locked if self.is_needed(manage, claimant, zones) => {
@@ -117,7 +170,7 @@ impl ZbdWrite {
                     }
                 },
                 Stage::Drain(manage) => {
-                    if !zones.is_quiet(self.zone) {
+                    if !zones.is_quiet(self.zone) || hold.is_kept() && in_flight > 0 {
                         return Way::Step(Step::Wait);
                     }
                     self.stage = Stage::Under(manage);
@@ -212,6 +265,64 @@ impl ZbdWrite {
         Some(Way::NoZone)
     }
 
+    /// The open zone that the offset's share of the range picks.
+    fn picked(&self, plan: &WorkerPlan, zones: &Zones) -> Option<ZoneIndex> {
+        let from_start = u128::from(self.drawn.0 - plan.range.start);
+        let range = u128::from(plan.range.end - plan.range.start);
+        let share = |open: usize| (from_start * open as u128 / range) as usize;
+        if zones.open_max() == 0 { None } else { zones.find_open(&plan.zones, share, |_| true) }
+    }
+
+    /// Another zone than its own, where zones have to be held.
+    fn pick(&self, plan: &WorkerPlan, zones: &Zones) -> Stage {
+        match self.picked(plan, zones) {
+            Some(zone) => Stage::Take(Choice::Picked(zone)),
+            None => Stage::OpenOther(self.zone),
+        }
+    }
+
+    /// What to do with a zone, now that it is held.
+    fn judge(&mut self, choice: Choice, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) {
+        let zone = choice.zone();
+        let has_room = zones.can_take(zone, claimant.sectors, Room::Now);
+        let (suits, otherwise) = match choice {
+            Choice::Picked(_) if self.picked(plan, zones) != Some(zone) => (false, Stage::Convert),
+            Choice::Picked(_) => (has_room, Stage::OpenOther(zone)),
+            Choice::Closed(_) => (!zones.is_open(zone), Stage::OpenOther(zone)),
+            Choice::Fitting(_) => (has_room && zones.is_open(zone), Stage::Convert),
+        };
+        self.stage = otherwise;
+        if suits {
+            self.claim(zone);
+        }
+    }
+
+    /// Goes to a zone behind `from` that can be opened, or to one that is open and has room; `None` if it did.
+    fn open_other(
+        &mut self,
+        from: ZoneIndex,
+        plan: &WorkerPlan,
+        claimant: Claimant,
+        zones: &Zones,
+    ) -> Option<Way> {
+        if let Some(zone) = self.other_zone(from, plan, claimant, zones) {
+            self.stage = Stage::Take(Choice::Closed(zone));
+            return None;
+        }
+        let has_room = |zone| zones.can_take(zone, claimant.sectors, Room::Now);
+        if let Some(zone) = zones.find_open(&plan.zones, |_| 0, has_room) {
+            self.stage = Stage::Take(Choice::Fitting(zone));
+            return None;
+        }
+        let remainder = |zone| zones.has_remainder(zone, claimant.sectors) && zones.is_quiet(zone);
+        if let Some(zone) = zones.find_open(&plan.zones, |_| 0, remainder) {
+            self.zone = zone;
+            self.stage = Stage::Lock(Manage::Finish);
+            return None;
+        }
+        Some(Way::NoZone)
+    }
+
     fn claim(&mut self, zone: ZoneIndex) -> Option<Way> {
         self.zone = zone;
         self.stage = Stage::Claim;
@@ -255,7 +366,10 @@ pub(super) fn placed(zone: ZoneIndex, offset: u32, sectors: u32, zones: &Zones) 
         Ordering::ByDevice => (Placing::Append, start),
         Ordering::BySubmission | Ordering::OneInFlight => (Placing::At, at),
     };
-    (Io { dir: Dir::Write, placing, sector, sectors, is_claimed: true }, at.0 + u64::from(sectors))
+    (
+        Io { dir: Dir::Write, placing, sector, sectors, is_claimed: true, is_held: false },
+        at.0 + u64::from(sectors),
+    )
 }
 
 /// From when on a zone has room for the job: data to be verified is not reset.
@@ -277,7 +391,7 @@ pub(super) fn write_conventional(
     let sector = sector.0.min(last);
     let fit = (end - sector) / block * block;
     let sectors = u64::from(sectors).min(fit) as u32;
-    Some(Io { dir: Dir::Write, placing: Placing::At, sector: Sector(sector), sectors, is_claimed: false })
+    Some(Io { dir: Dir::Write, placing: Placing::At, sector: Sector(sector), sectors, ..Io::NONE })
 }
 
 /// A read of written data near `drawn`, of `wanted` sectors or as many whole blocks as there are; `None` if there is
@@ -286,8 +400,7 @@ pub(super) fn write_conventional(
 pub(super) fn read(plan: &WorkerPlan, zones: &Zones, drawn: Sector, wanted: u32) -> Option<Io> {
     let geometry = zones.geometry();
     let block = plan.read_sectors;
-    let io =
-        |sector, sectors| Io { dir: Dir::Read, placing: Placing::At, sector, sectors, is_claimed: false };
+    let io = |sector, sectors| Io { sector, sectors, ..Io::NONE };
     let zone = geometry.zone_of(drawn);
     if geometry.is_conventional(zone) || (plan.spec.read_beyond_wp && !zones.is_offline(zone)) {
         return Some(io(drawn, wanted));

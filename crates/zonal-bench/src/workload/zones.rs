@@ -10,6 +10,9 @@
 //! ([`Ordering::OneInFlight`]) a second write waits until the first has ended. Appends are placed by the device, so
 //! they only reserve room and need no lock.
 //!
+//! That is the least that writes need. Workers that keep to fio's rule ([`HostRules`](super::HostRules)) have a zone for
+//! themselves besides, until what they have in flight there has ended.
+//!
 //! A reset takes the same lock, waits for the zone's writes in flight, and keeps it until it has ended.
 //!
 //! # Invariants
@@ -17,6 +20,7 @@
 //! - With a limit, a zone is written only while it is in the open set, and the set never exceeds the limit.
 //! - Room is counted when it is taken, so what the device has written never exceeds the pointer.
 
+use super::holds::Holds;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering as Memory};
 use zonal_core::{Geometry, ZoneCondition, ZoneDescriptor, ZoneIndex};
@@ -128,6 +132,8 @@ pub struct Zones {
     moving: AtomicU32,
     /// How often each zone lost its data, for verification.
     generations: Option<Box<[AtomicU32]>>,
+    /// Who has which zone, where workers keep to fio's rule.
+    holds: Option<Holds>,
 }
 
 /// How [`Zones`] is made.
@@ -143,6 +149,8 @@ pub struct ZonesOptions {
     pub counts_generations: bool,
     /// Sectors of the largest write of any worker.
     pub write_sectors_max: u32,
+    /// Whether some workers keep to fio's rule of who may use a zone.
+    pub keeps_holds: bool,
 }
 
 impl Zones {
@@ -170,6 +178,7 @@ impl Zones {
             write_sectors_max: options.write_sectors_max,
             moving: AtomicU32::new(0),
             generations: options.counts_generations.then(generations),
+            holds: options.keeps_holds.then(|| Holds::new(geometry.zones())),
         }
     }
 
@@ -233,6 +242,21 @@ impl Zones {
     #[inline]
     pub fn generation(&self, zone: ZoneIndex) -> u32 {
         self.generations.as_ref().map_or(0, |g| g[zone.0 as usize].load(Memory::Acquire))
+    }
+
+    /// Who has which zone.
+    pub(super) fn holds(&self) -> Option<&Holds> {
+        self.holds.as_ref()
+    }
+
+    /// The worker that has `zone` by fio's rule.
+    pub fn owner(&self, zone: ZoneIndex) -> Option<u32> {
+        self.holds.as_ref()?.owner(zone)
+    }
+
+    /// Writes of `zone` in flight.
+    pub fn in_flight(&self, zone: ZoneIndex) -> u32 {
+        ((self.load(zone) & IN_FLIGHT) / IN_FLIGHT_ONE) as u32
     }
 
     /// Takes room for one block of `claimant` in a sequential zone, and its lock if the order of submission counts.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use zonal_bench::job::JobFile;
-use zonal_bench::{BenchError, BenchOptions, Reopen, Report, run};
+use zonal_bench::{BenchError, BenchOptions, HostRules, Reopen, Report, run};
 use zonal_core::{DeviceError, Geometry, Nanos, Op, ZoneIndex};
 use zonal_io::data::Data;
 use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, Submitted};
@@ -142,6 +142,16 @@ pub fn try_run(device: &Arc<dyn Device>, modes: &[WriteMode], arguments: &str) -
     run(&|| Ok(device.clone()), &options)
 }
 
+/// Runs jobs that share zones by the rules of `host`.
+pub fn run_as(device: &Arc<dyn Device>, mode: WriteMode, host: HostRules, arguments: &str) -> Report {
+    let mut options = BenchOptions::new(jobs(arguments));
+    (options.modes, options.host, options.reopen) = (vec![mode], host, Reopen::Same);
+    run(&|| Ok(device.clone()), &options).unwrap()
+}
+
+/// Both ways for workers to share zones.
+pub const HOSTS: [HostRules; 2] = [HostRules::Fio, HostRules::Zonal];
+
 pub fn run_on(device: &Arc<dyn Device>, mode: WriteMode, arguments: &str) -> Report {
     try_run(device, &[mode], arguments).unwrap()
 }
@@ -161,6 +171,11 @@ pub struct Timeless {
     pub writes: Mutex<Vec<(u64, u32)>>,
     /// Writes and resets that it will still answer.
     pub left: AtomicU64,
+    /// Writes that it has not answered, as the zone, the time of their answer and their length.
+    under_way: Mutex<Vec<(u64, u64, u32)>>,
+    /// Most writes of one zone under way at once, and most different lengths among them.
+    pub most_at_once: Mutex<(usize, usize)>,
+    nanos: u64,
 }
 
 impl Timeless {
@@ -176,7 +191,30 @@ impl Timeless {
     fn with(inside: Arc<dyn Device>, virtual_time: bool) -> Arc<Timeless> {
         let info = DeviceInfo { virtual_time, ..inside.info().clone() };
         let left = AtomicU64::new(u64::MAX);
-        Arc::new(Timeless { inside, info, writes: Mutex::default(), left })
+        Arc::new(Timeless {
+            inside,
+            info,
+            writes: Mutex::default(),
+            left,
+            under_way: Mutex::default(),
+            most_at_once: Mutex::default(),
+            nanos: 0,
+        })
+    }
+}
+
+impl Timeless {
+    fn note(&self, now: Nanos, sector: u64, sectors: u32) {
+        let mut under_way = self.under_way.lock().unwrap();
+        under_way.retain(|&(_, end, _)| end > now.0);
+        let zone = sector * 512 / ZONE;
+        under_way.push((zone, now.0 + self.nanos, sectors));
+        let mut lengths: Vec<u32> = under_way.iter().filter(|write| write.0 == zone).map(|w| w.2).collect();
+        let mut most = self.most_at_once.lock().unwrap();
+        most.0 = most.0.max(lengths.len());
+        lengths.sort_unstable();
+        lengths.dedup();
+        most.1 = most.1.max(lengths.len());
     }
 }
 
@@ -202,6 +240,9 @@ impl Device for Timeless {
             self.left.fetch_sub(1, Ordering::Relaxed);
             let sectors = if command.op == Op::ZoneReset { 0 } else { command.sectors };
             self.writes.lock().unwrap().push((command.sector.0, sectors));
+            if sectors > 0 {
+                self.note(now, command.sector.0, sectors);
+            }
         }
         submitted
     }
@@ -224,5 +265,7 @@ impl Device for Timeless {
 /// A null device in virtual time that takes `nanos` for everything.
 pub fn timeless(nanos: u64, options: EmulatedOptions) -> Arc<Timeless> {
     let options = EmulatedOptions { complete: CompleteMode::Poll, completion_nsec: nanos, ..options };
-    Timeless::new(null(&options))
+    let mut device = Timeless::new(null(&options));
+    Arc::get_mut(&mut device).expect("nobody else has it").nanos = nanos;
+    device
 }

@@ -45,6 +45,8 @@ pub struct Order {
     pub policy: Policy,
     /// Share of its age, in thousandths, that policy `asptf` takes off a write's time.
     pub alpha: u32,
+    /// From when on a write does not get any older for `asptf`; 0: never.
+    pub age_max: Span,
     /// How many of the oldest writes are looked at; 0: all.
     pub window: u32,
 }
@@ -204,13 +206,14 @@ impl Cache {
     fn choose(
         &self,
         now: Nanos,
-        &Order { policy, alpha, window }: &Order,
+        &Order { policy, alpha, age_max, window }: &Order,
         mechanics: &Mechanics,
         head: &Head,
     ) -> Option<usize> {
         let first = |run: &Run| run.entries.front().copied();
         let time = |e: &Entry| positioning(now, mechanics, head, e.sector, &e.place) as i64;
-        let age = |e: &Entry| (now.0 - e.arrived.0) as i64 * i64::from(alpha) / 1000;
+        let ripe = if age_max == 0 { Span::MAX } else { age_max };
+        let age = |e: &Entry| (now.0 - e.arrived.0).min(ripe) as i64 * i64::from(alpha) / 1000;
         let goes_on = |e: &Entry| e.sector == head.next && head.at == now;
         let here = |e: &Entry| match policy {
             Policy::Visit => mechanics.zone_of(e.sector) == mechanics.zone_of_head(head.next),

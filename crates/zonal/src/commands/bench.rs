@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use zonal_bench::job::{Environment, JobError, JobFile, JobParser, TEXT_BYTES_MAX, ignored};
-use zonal_bench::{BenchError, BenchOptions, Detail, Reopen, Report};
+use zonal_bench::{BenchError, BenchOptions, Detail, HostRules, Reopen, Report};
 use zonal_io::fault::read_plan;
 use zonal_io::volume::{BudgetOptions, ParkOptions, WriteMode};
 
@@ -56,6 +56,13 @@ pub(crate) struct Bench {
     /// modes direct and zone-lock.
     #[arg(long, value_name = "BYTES,TIME", num_args = 0..=1, default_missing_value = "1M,10ms", require_equals = true, value_parser = park)]
     park: Option<ParkOptions>,
+    /// How jobs share zones with zonemode=zbd
+    ///
+    /// By fio's rule a zone is one job's from the first of its reads and writes in flight there to the end of the last,
+    /// and a job that comes to another's zone lets all that it has in flight end, then waits. By Zonal's any number of
+    /// jobs have writes of a zone in flight; the write path keeps them in order.
+    #[arg(long, value_name = "RULE", value_enum, default_value = "fio")]
+    host: Host,
     /// Set an option in every job, whatever the job says; what that changes is told on standard error
     #[arg(long, value_name = "OPTION=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
@@ -91,6 +98,15 @@ enum Format {
     /// The same with all latencies
     #[value(name = "json+")]
     JsonPlus,
+}
+
+/// How jobs share zones.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+enum Host {
+    /// As fio's jobs do
+    Fio,
+    /// As the write path allows
+    Zonal,
 }
 
 fn setting(text: &str) -> Result<(String, String), String> {
@@ -198,6 +214,10 @@ fn execute(arguments: &Bench, jobs: JobFile, device: &str) -> Result<Report, Fai
     options.force = arguments.force;
     options.budget = arguments.budget;
     options.park = arguments.park;
+    options.host = match arguments.host {
+        Host::Fio => HostRules::Fio,
+        Host::Zonal => HostRules::Zonal,
+    };
     if let Some(plan) = &arguments.fault {
         options.fault = Some(read_plan(plan).map_err(|e| anyhow!(e)).or_exit(Exit::Usage)?);
     }
