@@ -89,7 +89,7 @@ fn rate(profile: &Profile, mode: WriteMode, options: &str) -> f64 {
 #[test]
 fn hidden_disks_are_found_again() {
     let from: u64 = std::env::var("ZONAL_CALIBRATE_SEED").map_or(0, |s| s.parse().unwrap());
-    let count: u64 = std::env::var("ZONAL_CALIBRATIONS").map_or(2, |s| s.parse().unwrap());
+    let count: u64 = std::env::var("ZONAL_CALIBRATIONS").map_or(3, |s| s.parse().unwrap());
     let budget: usize = std::env::var("B").map_or(SIMULATED_MAX, |s| s.parse().unwrap());
     let base = Profile::open("smr-hdd-30t", &[]).unwrap();
     for seed in from..from + count {
