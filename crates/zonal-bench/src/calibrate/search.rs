@@ -29,6 +29,12 @@ const COARSE_SHARE: f64 = 0.7;
 /// Ratios by which values on a scale are changed, from coarse to fine.
 const RATIOS: [f64; 4] = [1.5, 1.2, 1.08, 1.03];
 
+/// By this ratio at least a cost has to fall to be worth going on.
+const GAIN: f64 = 0.999;
+
+/// Ratio of the steps with which it looks around after a hop.
+const HOP_RATIO: f64 = 1.3;
+
 /// See the module.
 pub struct Search<'a> {
     axes: Vec<Axis>,
@@ -52,17 +58,72 @@ impl<'a> Search<'a> {
         let mut rated: Vec<Rated> =
             starts.into_iter().filter_map(|p| self.rate(p, self.budget, cost)).collect();
         rated.sort_by(|a, b| a.0.total_cmp(&b.0));
-        rated.dedup_by(|a, b| a.1 == b.1);
-        rated.truncate(KEPT);
+        let rated = self.different(rated);
         let (begun, share) = (self.known.len(), rated.len().max(1));
         let coarse = (self.budget as f64 * COARSE_SHARE) as usize;
-        for (n, point) in rated.iter_mut().enumerate() {
+        let descended = rated.into_iter().enumerate().map(|(n, point)| {
             let until = begun + coarse.saturating_sub(begun) * (n + 1) / share;
-            *point = self.descend(point.clone(), &RATIOS[..2], until, cost);
-        }
-        let best = rated.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
+            self.descend(point, &RATIOS[..2], until, cost)
+        });
+        let descended: Vec<Rated> = descended.collect();
+        let best = descended.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
         let Some(best) = best else { return first };
-        self.descend(best, &RATIOS, self.budget, cost).1
+        let best = self.descend(best, &RATIOS, self.budget, cost);
+        self.hop(best, cost).1
+    }
+
+    /// Leaves the valley it is in along one axis after the other, far enough to come down elsewhere, until nothing is gained
+    /// from any of them.
+    fn hop(&mut self, mut best: Rated, cost: &mut dyn FnMut(&Point) -> f64) -> Rated {
+        let mut in_vain = 0;
+        for axis in (0..self.axes.len()).cycle() {
+            if in_vain >= self.axes.len() || self.known.len() >= self.budget {
+                break;
+            }
+            in_vain += 1;
+            for value in self.elsewhere(axis, best.1[axis]) {
+                let Some(there) = self.rate(with(&best.1, axis, value), self.budget, cost) else { break };
+                let there = self.descend_but(axis, there, cost);
+                if there.0 < best.0 * GAIN {
+                    best = self.descend(there, &RATIOS, self.budget, cost);
+                    in_vain = 0;
+                }
+            }
+        }
+        best
+    }
+
+    /// The best around a point along all axes but one, so that it does not go straight back.
+    fn descend_but(&mut self, kept: usize, mut best: Rated, cost: &mut dyn FnMut(&Point) -> f64) -> Rated {
+        for axis in (0..self.axes.len()).filter(|&axis| axis != kept) {
+            best = self.along(axis, best, HOP_RATIO, self.budget, cost);
+        }
+        best
+    }
+
+    /// Values of an axis that are far from this one.
+    fn elsewhere(&self, axis: usize, from: f64) -> Vec<f64> {
+        let values = match &self.axes[axis] {
+            Axis::Any(values) => values.clone(),
+            Axis::Ladder(values) => vec![values[0], values[values.len() / 2], values[values.len() - 1]],
+            Axis::Scale(low, high) => vec![(from / 2.0).max(*low), (from * 2.0).min(*high)],
+        };
+        values.into_iter().filter(|&value| value != from).collect()
+    }
+
+    /// The best few that differ in a word: what is best with one word says little about another.
+    fn different(&self, rated: Vec<Rated>) -> Vec<Rated> {
+        let words = |point: &Point| -> Vec<f64> {
+            let is_word = |axis: &&usize| matches!(self.axes[**axis], Axis::Any(_));
+            (0..self.axes.len()).collect::<Vec<_>>().iter().filter(is_word).map(|&axis| point[axis]).collect()
+        };
+        let mut kept: Vec<Rated> = Vec::new();
+        for one in rated {
+            if kept.len() < KEPT && kept.iter().all(|other| words(&other.1) != words(&one.1)) {
+                kept.push(one);
+            }
+        }
+        kept
     }
 
     /// A point's cost; `None` if so many have been asked for that no other may be.
@@ -92,7 +153,7 @@ impl<'a> Search<'a> {
                 for axis in 0..self.axes.len() {
                     best = self.along(axis, best, ratio, until, cost);
                 }
-                if best.0 >= before * 0.999 || self.known.len() >= until {
+                if best.0 >= before * GAIN || self.known.len() >= until {
                     break;
                 }
             }

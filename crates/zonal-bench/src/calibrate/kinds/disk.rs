@@ -154,6 +154,9 @@ const SEEK_FULL: usize = 9;
 /// On a ladder of limits the last is none.
 const NO_LIMIT: f64 = 0.0;
 
+/// Of the cache for one zone: commands, or MiB.
+const ZONE_LIMITS: [f64; 8] = [2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0];
+
 pub(super) fn axes() -> Vec<Axis> {
     let ladder = |steps: &[f64]| Axis::Ladder(steps.iter().copied().chain([NO_LIMIT]).collect());
     vec![
@@ -162,8 +165,8 @@ pub(super) fn axes() -> Vec<Axis> {
         ladder(&[2.0, 4.0, 8.0, 16.0, 32.0, 64.0]),
         Axis::Scale(2.0, 1024.0),
         ladder(&[16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0]),
-        ladder(&[2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0]),
-        ladder(&[2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0]),
+        ladder(&ZONE_LIMITS),
+        ladder(&ZONE_LIMITS),
         Axis::Scale(50.0, 4000.0),
         Axis::Scale(2000.0, 20_000.0),
         Axis::Scale(4000.0, 40_000.0),
@@ -178,9 +181,7 @@ pub(super) fn starts(values: &SmrValues, runs: &Runs, measured: &[Outcome]) -> V
         outcome.flushing / places * outcome.megabytes_a_second() * 1e6 / MIB as f64
     };
     let cache = [PAIR, FAR_2, FAR_8, MANY_1M].map(held).into_iter().fold(4.0, f64::max);
-    let of_zone = (held(PAIR) / 2.0).round().max(2.0);
-    let is_limited = of_zone <= 32.0;
-    let limits: &[_] = if is_limited { &[(of_zone, NO_LIMIT), (NO_LIMIT, of_zone)] } else { &[(NO_LIMIT, NO_LIMIT)] };
+    let limits = zone_limits(held(PAIR));
     let alphas = [(0, 0.5), (1, 0.5), (2, 0.5), (3, 0.25), (3, 0.45), (3, 0.75)];
     let point = |&(policy, alpha): &(usize, f64), &(commands, mib): &(f64, f64)| {
         let mut point = vec![0.0; SEEK_FULL + 1];
@@ -192,6 +193,19 @@ pub(super) fn starts(values: &SmrValues, runs: &Runs, measured: &[Outcome]) -> V
         point
     };
     alphas.iter().flat_map(|policy| limits.iter().map(move |limit| point(policy, limit))).collect()
+}
+
+/// Limits of commands and of MiB of a zone, one or the other, with which two zones can leave so many MiB to be flushed: that
+/// is all of the last one's and what the other one has not got rid of.
+fn zone_limits(held: f64) -> Vec<(f64, f64)> {
+    let may_be = ZONE_LIMITS.into_iter().filter(|limit| (0.45 * held..=1.15 * held + 1.0).contains(limit));
+    let limits = may_be.flat_map(|limit| [(limit, NO_LIMIT), (NO_LIMIT, limit)]);
+    let unlimited = (held > 12.0).then_some((NO_LIMIT, NO_LIMIT));
+    let mut limits: Vec<(f64, f64)> = limits.chain(unlimited).collect();
+    if limits.is_empty() {
+        limits.push((ZONE_LIMITS[0], NO_LIMIT));
+    }
+    limits
 }
 
 pub(super) fn normalise(point: &mut Point) {
