@@ -18,9 +18,7 @@ pub fn register(registry: &mut Registry) {
     registry.add_kind("sim", |part| {
         let profile = profile(part)?;
         let name = part.name_from_here().to_owned();
-        Ok(Box::new(move || {
-            Ok(profile.simulated(&name)?)
-        }))
+        Ok(Box::new(move || Ok(profile.simulated(&name)?)))
     });
     registry.add_wrapper("timing", |part| {
         let profile = profile(part)?;

@@ -1,6 +1,8 @@
 //! Definitions of the command line.
 
-use crate::commands::{bench, completions, create, help, info, man, manage, mode, plugs, report, stat};
+use crate::commands::{
+    bench, calibrate, completions, create, help, info, man, manage, mode, plugs, report, stat,
+};
 use crate::topics::TOPICS;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
@@ -51,6 +53,7 @@ pub(crate) enum Command {
     #[command(mut_arg("all", |all| all.help("All zones that are open or closed")))]
     Finish(manage::Zones),
     Bench(bench::Bench),
+    Calibrate(calibrate::Calibrate),
     Mode(mode::Mode),
     Plugs(plugs::Plugs),
     Stat(stat::Stat),

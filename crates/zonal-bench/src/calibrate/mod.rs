@@ -24,10 +24,14 @@ use zonal_sim::profile::Sourced;
 use zonal_sim::{Profile, profile};
 
 /// Most sets of runs that [`fit`] simulates by itself.
-pub const SIMULATED_MAX: usize = 240;
+pub const SIMULATED_MAX: usize = 400;
 
 /// Weight of the flush's share of a run's time, compared with that of its rate.
 const FLUSH_WEIGHT: f64 = 0.5;
+
+/// Root mean square of the errors that is good enough: where two zones happen to lie to each other is chance, which a
+/// profile cannot have in common with its drive, and makes runs differ by about as much.
+const ERROR_ENOUGH: f64 = 0.015;
 
 /// A run as it was measured and as the fitted profile simulates it.
 #[derive(Clone, Debug)]
@@ -117,7 +121,8 @@ impl Fitter<'_> {
         let starts = kind.starts(start, self.runs, self.measured);
         let mut best = f64::INFINITY;
         let normalise = |point: &mut Point| kind.normalise(point);
-        let mut search = Search::new(kind.axes(), budget, &normalise);
+        let mut search =
+            Search::new(kind.axes(), budget, &normalise).content_with(ERROR_ENOUGH * ERROR_ENOUGH);
         search.run(starts, &mut |point| {
             if self.failure.is_some() {
                 return f64::INFINITY;

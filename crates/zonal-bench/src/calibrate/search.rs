@@ -39,6 +39,7 @@ const HOP_RATIO: f64 = 1.3;
 pub struct Search<'a> {
     axes: Vec<Axis>,
     budget: usize,
+    enough: f64,
     normalise: &'a dyn Fn(&mut Point),
     known: HashMap<Vec<u64>, f64>,
 }
@@ -49,7 +50,14 @@ type Rated = (f64, Point);
 impl<'a> Search<'a> {
     /// Along these axes, asking for at most `budget` costs. Points that `normalise` makes equal are.
     pub fn new(axes: Vec<Axis>, budget: usize, normalise: &'a dyn Fn(&mut Point)) -> Search<'a> {
-        Search { axes, budget, normalise, known: HashMap::new() }
+        Search { axes, budget, enough: 0.0, normalise, known: HashMap::new() }
+    }
+
+    /// The same, content with a valley whose floor costs no more than this.
+    #[must_use]
+    pub fn content_with(mut self, cost: f64) -> Search<'a> {
+        self.enough = cost;
+        self
     }
 
     /// The point that costs least of those that were found from `starts`, of which there is at least one.
@@ -77,7 +85,7 @@ impl<'a> Search<'a> {
     fn hop(&mut self, mut best: Rated, cost: &mut dyn FnMut(&Point) -> f64) -> Rated {
         let mut in_vain = 0;
         for axis in (0..self.axes.len()).cycle() {
-            if in_vain >= self.axes.len() || self.known.len() >= self.budget {
+            if in_vain >= self.axes.len() || self.known.len() >= self.budget || best.0 <= self.enough {
                 break;
             }
             in_vain += 1;
@@ -199,7 +207,8 @@ impl<'a> Search<'a> {
             Axis::Any(_) => None,
             Axis::Ladder(values) => {
                 let distance = |value: &f64| (value - from).abs();
-                let at = (0..values.len()).min_by(|&a, &b| distance(&values[a]).total_cmp(&distance(&values[b])))?;
+                let at = (0..values.len())
+                    .min_by(|&a, &b| distance(&values[a]).total_cmp(&distance(&values[b])))?;
                 let next = at.checked_add_signed(direction as isize)?;
                 values.get(next).copied()
             }
@@ -265,7 +274,11 @@ mod tests {
         let mut asked = 0;
         // The scale does not matter where the word is 0.
         let normalise = |point: &mut Point| point[2] = if point[0] == 0.0 { 1.0 } else { point[2] };
-        let mut search = Search::new(vec![Axis::Any(vec![0.0]), Axis::Any(vec![1.0]), Axis::Scale(1.0, 9.0)], 50, &normalise);
+        let mut search = Search::new(
+            vec![Axis::Any(vec![0.0]), Axis::Any(vec![1.0]), Axis::Scale(1.0, 9.0)],
+            50,
+            &normalise,
+        );
         search.run(vec![vec![0.0, 1.0, 5.0]], &mut |_| {
             asked += 1;
             1.0

@@ -14,14 +14,19 @@ fn info(profile: &Profile) -> DeviceInfo {
 
 #[test]
 fn runs_of_a_disk_write_different_zones() {
-    for changes in [&[("size", "30T")][..], &[("size", "40G")], &[("size", "300G"), ("zone_nr_conv", "100")]] {
+    for changes in [&[("size", "30T")][..], &[("size", "40G")], &[("size", "300G"), ("zone_nr_conv", "100")]]
+    {
         let profile = disk(changes);
         let info = info(&profile);
         let runs = Runs::new(&info, &profile).unwrap();
-        let of_each: usize = runs.list().iter().map(|run| {
-            let zones = Runs::zones(&runs.only(&[runs.position(run.name).unwrap()]));
-            zones.0.len()
-        }).sum();
+        let of_each: usize = runs
+            .list()
+            .iter()
+            .map(|run| {
+                let zones = Runs::zones(&runs.only(&[runs.position(run.name).unwrap()]));
+                zones.0.len()
+            })
+            .sum();
         // The three runs on many zones share theirs.
         let many = runs.list().last().unwrap().places[0].zones as usize;
         assert_eq!(runs.zones().0.len(), of_each - 2 * many);
@@ -60,7 +65,11 @@ fn measured_runs_leave_their_zones_empty_and_are_the_same_again() {
 
 #[test]
 fn flash_drive_is_found_again() {
-    let hidden = Profile::open("zns-1t", &[("drive_us", "24"), ("drive_mb_s", "2100"), ("zone_us", "40"), ("zone_mb_s", "800")]).unwrap();
+    let hidden = Profile::open(
+        "zns-1t",
+        &[("drive_us", "24"), ("drive_mb_s", "2100"), ("zone_us", "40"), ("zone_mb_s", "800")],
+    )
+    .unwrap();
     let base = Profile::open("zns-1t", &[]).unwrap();
     let device = hidden.simulated("x").unwrap();
     let runs = Runs::new(device.info(), &base).unwrap();

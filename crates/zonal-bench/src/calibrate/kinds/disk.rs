@@ -55,7 +55,11 @@ impl Span {
         let many = MANY.min(active).min(there.saturating_sub(2) / STRIDE_MIN);
         if many < MANY_MIN {
             let active = if active < MANY_MIN { MANY_MIN + others } else { 0 };
-            return Err(CalibrateError::TooSmall { needed: MANY_MIN * STRIDE_MIN + 3, there: there + 1, active });
+            return Err(CalibrateError::TooSmall {
+                needed: MANY_MIN * STRIDE_MIN + 3,
+                there: there + 1,
+                active,
+            });
         }
         let first = geometry.conventional_zones();
         Ok(Span { first, stride: (there - 2) / many, many })

@@ -75,7 +75,8 @@ pub(super) fn starts(values: &FlashValues, host: u64, runs: &Runs, measured: &[O
 }
 
 pub(super) fn put(values: &mut FlashValues, point: &Point) {
-    let of = |at: usize, runs: [&str; 2]| Sourced::measured((point[at] * 1e3).round() / 1e3, &runs.join(", "));
+    let of =
+        |at: usize, runs: [&str; 2]| Sourced::measured((point[at] * 1e3).round() / 1e3, &runs.join(", "));
     values.zone_us = of(0, [ONE_4K, ONE_1M]);
     values.zone_mb_s = of(1, [ONE_4K, ONE_1M]);
     values.drive_us = of(2, [EIGHT_4K, EIGHT_128K]);

@@ -3,10 +3,10 @@
 mod disk;
 mod flash;
 
+use super::Residual;
 use super::error::CalibrateError;
 use super::runs::{Outcome, Run, Runs};
 use super::search::{Axis, Point};
-use super::Residual;
 use zonal_io::device::DeviceInfo;
 use zonal_sim::Profile;
 use zonal_sim::profile::TimingValues;
