@@ -143,7 +143,9 @@ impl Fitter<'_> {
     fn cost(&mut self, profile: &Profile) -> Result<f64, CalibrateError> {
         let searched: Vec<usize> = self.kind.searched(self.runs);
         let residuals = self.residuals(profile, &searched)?;
-        Ok(residuals.iter().map(Residual::cost).sum::<f64>() / residuals.len() as f64)
+        let weight = |residual: &Residual| self.kind.weight(residual.run);
+        let sum: f64 = residuals.iter().map(|r| weight(r) * r.cost()).sum();
+        Ok(sum / residuals.iter().map(weight).sum::<f64>())
     }
 
     /// Simulates these of the runs.

@@ -24,8 +24,11 @@ const MANY: u32 = 128;
 /// Least of them that are many.
 const MANY_MIN: u32 = 16;
 
-/// Places of the runs on few zones: how two zones lie to each other is chance, of which a mean is wanted.
-const PLACES: u32 = 5;
+/// Places of the runs on two zones: how two zones lie to each other is chance, of which a mean is wanted.
+const PLACES: u32 = 8;
+
+/// The same of the run on eight.
+const EIGHTS: u32 = 3;
 
 /// Zones between neighbours of the many: as many as there are uses of a zone below, so that no run writes what another
 /// one has written.
@@ -50,7 +53,7 @@ impl Span {
         let there = geometry.sequential_zones().saturating_sub(1);
         let limits = [info.open_max, info.active_max].map(|max| if max == 0 { MANY } else { max });
         // Besides the many, the zones of the runs before are partly written.
-        let others = if info.active_max == 0 { 0 } else { 4 * PLACES + 8 * 2 };
+        let others = if info.active_max == 0 { 0 } else { 4 * PLACES + 8 * EIGHTS };
         let active = limits[0].min(limits[1].saturating_sub(others));
         let many = MANY.min(active).min(there.saturating_sub(2) / STRIDE_MIN);
         if many < MANY_MIN {
@@ -89,17 +92,18 @@ pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
     let third = span.many / 3;
     let far = (0..PLACES).map(|n| Place::of(span.at(spread(n, third), 4), third * span.stride, 2)).collect();
     let eighth = span.many / 8;
-    let eight = (0..2).map(|n| Place::of(span.at(n * eighth / 2, 5), eighth * span.stride, 8)).collect();
+    let eight =
+        (0..EIGHTS).map(|n| Place::of(span.at(n * eighth / EIGHTS, 5), eighth * span.stride, 8)).collect();
     let many = || vec![Place::of(span.at(0, 6), span.stride, span.many)];
     Ok(vec![
         sequential(POSITIONS[0], 0),
         sequential(POSITIONS[1], span.many / 2),
         sequential(POSITIONS[2], span.many),
-        run(PAIR, block, 128 * MIB, pairs),
-        run(FAR_2, block, 128 * MIB, far),
+        run(PAIR, block, 96 * MIB, pairs),
+        run(FAR_2, block, 96 * MIB, far),
         run(FAR_8, block, 48 * MIB, eight),
-        run(MANY_1M, block, 6 * block, many()),
-        run(MANY_128K, (block / 8).max(SMALL), block, many()),
+        run(MANY_1M, block, 12 * block, many()),
+        run(MANY_128K, (block / 8).max(SMALL), 2 * block, many()),
         run(MANY_4K, SMALL, 16 * SMALL, many()),
     ])
 }
@@ -134,6 +138,16 @@ fn line(points: &[(f64, f64)]) -> (f64, f64) {
 fn rounded(value: f64) -> f64 {
     let digits = 10f64.powi(4 - value.abs().max(1e-9).log10().floor() as i32);
     (value * digits).round() / digits
+}
+
+/// How much a run's error counts. In runs of small writes each zone has its turn a few times only, so that chance makes
+/// up more of them.
+pub(super) fn weight(run: &str) -> f64 {
+    match run {
+        MANY_128K => 0.5,
+        MANY_4K => 0.25,
+        _ => 1.0,
+    }
 }
 
 pub(super) fn correct(values: &mut SmrValues, residuals: &[Residual]) -> bool {

@@ -47,6 +47,14 @@ impl Kind {
         (0..runs.list().len()).filter(|&at| is_searched(&runs.list()[at])).collect()
     }
 
+    /// How much a run's error counts.
+    pub(super) fn weight(self, run: &str) -> f64 {
+        match self {
+            Kind::Disk => disk::weight(run),
+            Kind::Flash => 1.0,
+        }
+    }
+
     pub(super) fn axes(self) -> Vec<Axis> {
         match self {
             Kind::Disk => disk::axes(),
