@@ -13,7 +13,7 @@ SECONDS ?= 60
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-setup: ## Install what is missing: toolchain, fio and its examples
+setup: ## Install what is missing: toolchain, fio and its examples, a browser for the tests of report pages
 	@scripts/setup.sh
 
 build: ## Build the program, optimised
@@ -53,7 +53,7 @@ instructions: setup ## Count the instructions of a write and a read; more than d
 soak: setup build ## The long campaigns, MINUTES each (default 10); results in docs/SOAK.md
 	scripts/soak.sh $(MINUTES)
 
-fuzz: setup ## Fuzz job files, device names, image headers and fault plans, SECONDS each (default 60); needs nightly and cargo-fuzz
+fuzz: setup ## Fuzz job files, device names, image headers, fault plans and traces, SECONDS each (default 60); needs nightly and cargo-fuzz
 	scripts/fuzz.sh $(SECONDS)
 
 clean: ## Remove what was built and what the runs left in out/

@@ -10,8 +10,9 @@ declare -A corpora=(
     [name]="crates/zonal-io/tests/corpus/name"
     [image]="crates/zonal-io/tests/corpus/image/accept crates/zonal-io/tests/corpus/image/refuse"
     [plan]="crates/zonal-io/tests/data/fault"
+    [trace]="crates/zonal-bench/tests/corpus/trace/accept crates/zonal-bench/tests/corpus/trace/refuse"
 )
-for target in job name image plan; do
+for target in job name image plan trace; do
     mkdir -p "fuzz/corpus/$target"
     # shellcheck disable=SC2086 # the corpora are several words
     cargo +nightly fuzz run "$target" "fuzz/corpus/$target" ${corpora[$target]} -- \

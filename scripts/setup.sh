@@ -24,6 +24,8 @@ if ! command -v cargo >/dev/null && ! command -v rustup >/dev/null && [ ! -x "$H
 fi
 # Counts instructions, where it can be had.
 if is_debian_root && ! command -v valgrind >/dev/null; then packages+=(valgrind); fi
+# Opens the report pages in the tests.
+if is_debian_root && ! command -v chromium >/dev/null; then packages+=(chromium); fi
 if [ "${#packages[@]}" -gt 0 ]; then
     if is_debian_root; then
         echo "setup: installing ${packages[*]}"

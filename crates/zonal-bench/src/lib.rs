@@ -13,14 +13,16 @@ mod latency;
 mod output;
 mod plan;
 mod progress;
+pub mod replay;
 mod report;
 mod run;
+pub mod series;
 pub mod verify;
 pub mod workload;
 
 pub use error::{BenchError, OpenerError, PlanError};
 pub use latency::{HISTOGRAM_MAX, Latency};
-pub use output::{Comparison, Detail, Row};
+pub use output::{About, Comparison, Detail, Row};
 pub use plan::{BUFFER_BYTES_MAX, Plan, WorkerPlan};
 pub use report::{Depths, DirReport, Failure, JobReport, ModeReport, Report};
 pub use run::samples::Samples;

@@ -3,6 +3,7 @@
 use crate::job::{JobSpec, ZoneMode};
 use crate::latency::Latency;
 use crate::run::samples::Samples;
+use crate::series::{JobSeries, ModeSeries};
 use crate::verify::VerifyReport;
 use crate::workload::{Dir, TooSlow};
 use std::fmt;
@@ -87,6 +88,15 @@ pub enum Failure {
         /// The first of them.
         first: crate::verify::Mismatch,
     },
+    /// A block of a replayed disk reads as another.
+    Misplaced {
+        /// Where it was read, or what begins there.
+        sector: Sector,
+        /// Where on the disk the block is.
+        expected: Sector,
+        /// Where on the disk it says that it is, if it says anything.
+        found: Option<Sector>,
+    },
     /// The log of what was sent is not whole.
     Iolog {
         /// The log.
@@ -114,7 +124,7 @@ impl Failure {
                 RequestError::Device(DeviceError::Os(errno)) => *errno,
                 _ => EIO,
             },
-            Failure::Verify { .. } => EILSEQ,
+            Failure::Verify { .. } | Failure::Misplaced { .. } => EILSEQ,
             Failure::RecordFull { .. } => ENOMEM,
             Failure::TooSlow(_) | Failure::Iolog { .. } => EIO,
         }
@@ -140,6 +150,13 @@ impl fmt::Display for Failure {
                 write!(f, "{} of {sectors} sectors at sector {sector} failed: {error}", op.name())
             }
             Failure::Verify { first } => write!(f, "{first}"),
+            Failure::Misplaced { sector, expected, found } => {
+                write!(f, "what was read from sector {sector} on is not the disk's sector {expected}: ")?;
+                match found {
+                    Some(found) => write!(f, "it is sector {found}"),
+                    None => write!(f, "it is none of the disk's"),
+                }
+            }
             Failure::TooSlow(slow) => write!(f, "{slow}"),
             Failure::Iolog { path, error } => write!(f, "the log {} is not whole: {error}", path.display()),
             Failure::RecordFull { max } => {
@@ -192,6 +209,8 @@ pub struct JobReport {
     pub depths: Depths,
     /// Seed of its generators.
     pub seed: u64,
+    /// What it did when, if that was asked for.
+    pub series: Option<Box<JobSeries>>,
 }
 
 impl JobReport {
@@ -231,6 +250,9 @@ impl JobReport {
         for (own, other) in self.depths.iter_mut().zip(other.depths) {
             *own += other;
         }
+        if let (Some(own), Some(other)) = (&mut self.series, &other.series) {
+            own.add(other);
+        }
     }
 }
 
@@ -251,6 +273,8 @@ pub struct ModeReport {
     pub notes: Vec<String>,
     /// The final check of the bare device, if there was one.
     pub verify: Option<VerifyReport>,
+    /// What goes with the series of the jobs, if these were asked for.
+    pub series: Option<Box<ModeSeries>>,
     /// Whether all times are virtual: then processor times and context switches are none.
     pub is_virtual: bool,
 }

@@ -330,7 +330,7 @@ fn sixteen_jobs_have_a_zone_each_for_themselves_under_fios_rule() {
         (options.modes, options.merge, options.host) = (vec![WriteMode::Pipelined], false, host);
         let report = run(&|| Ok(opened.clone()), &options).unwrap();
         assert!(!report.is_failed(), "{}", report.to_text());
-        let most = device.most_at_once.lock().unwrap().clone();
+        let most = *device.most_at_once.lock().unwrap();
         (most.0, most.1)
     };
     let (writes, jobs) = deepest(HostRules::Fio);

@@ -256,6 +256,33 @@ fn bench_compares_write_modes_and_writes_results_where_asked() {
 }
 
 #[test]
+fn bench_writes_a_report_over_a_regular_file_and_nothing_else() {
+    let dir = drive();
+    let job = "--name=a --rw=write --zonemode=zbd --bs=64k --offset=4z --size=1z";
+    fs::write(dir.path().join("page.html"), "old").unwrap();
+    for page in ["page.html", "./new.html"] {
+        zonal(dir.path(), &format!("bench --device d --report {page} {job}"));
+        let text = fs::read_to_string(dir.path().join(page)).unwrap();
+        assert!(text.starts_with("<!doctype html>") && text.ends_with("</html>"), "{text:.100}");
+        let command = format!("<span>--report</span> <span>{page}</span>");
+        assert!(text.contains(&command), "{command}");
+    }
+    let before = zonal(dir.path(), "report d");
+    for (page, why) in [
+        (".", "not a regular file"),
+        ("/dev/null", "not a regular file"),
+        ("d", "an image"),
+        ("missing/page.html", "No such file"),
+        ("page.html/page.html", "Not a directory"),
+    ] {
+        let error =
+            refused(dir.path(), &format!("bench --device d --report {page} {job} --offset=6z"), USAGE);
+        assert!(error.starts_with(&format!("zonal: {page}: cannot write the report: {why}")), "{error}");
+    }
+    assert_eq!(zonal(dir.path(), "report d"), before, "a run that was in vain");
+}
+
+#[test]
 fn bench_verifies_what_it_wrote_on_the_reopened_drive() {
     let dir = drive();
     let job = "--name=v --rw=randwrite --zonemode=zbd --offset=4z --size=4z --bs=16k --iodepth=32 --numjobs=2 \
@@ -465,7 +492,7 @@ fn plugs_and_stat_look_into_a_running_bench() {
 
     // Watching ends with the process. A killed one leaves its socket; the next to look removes it.
     let mut watch = std::process::Command::new(program::zonal())
-        .args(["plugs", "d", "--watch", "0.05"])
+        .args(["plugs", "d", "--watch=0.05"])
         .current_dir(dir.path())
         .env("XDG_RUNTIME_DIR", dir.path())
         .stdout(Stdio::piped())
@@ -494,7 +521,7 @@ fn plugs_and_stat_without_a_process_say_so() {
     assert_eq!(error, "zonal: null:size=1G: no running process has it open");
     let error = refused(dir.path(), "plugs --socket nowhere", FAILED);
     assert!(error.starts_with("zonal: nowhere: cannot connect: "), "{error}");
-    refused(dir.path(), "plugs --watch 0", USAGE);
+    refused(dir.path(), "plugs --watch=0", USAGE);
     refused(dir.path(), "plugs null: --socket nowhere", USAGE);
 }
 
@@ -598,7 +625,7 @@ fn manual_pages_are_written_and_tell_the_exit_codes() {
     zonal(dir.path(), "man --dir pages/man1");
     let pages: Vec<_> =
         fs::read_dir(dir.path().join("pages/man1")).unwrap().map(|e| e.unwrap().path()).collect();
-    assert_eq!(pages.len(), 15);
+    assert_eq!(pages.len(), 16);
     for page in pages {
         let text = fs::read_to_string(&page).unwrap();
         for part in [".TH zonal", ".SH NAME", ".SH SYNOPSIS", ".SH \"EXIT STATUS\"", "Verification failed"] {

@@ -1,7 +1,7 @@
 //! Definitions of the command line.
 
 use crate::commands::{
-    bench, calibrate, completions, create, help, info, man, manage, mode, plugs, report, stat,
+    bench, calibrate, completions, create, help, info, man, manage, mode, plugs, replay, report, stat,
 };
 use crate::topics::TOPICS;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -54,6 +54,7 @@ pub(crate) enum Command {
     Finish(manage::Zones),
     Bench(bench::Bench),
     Calibrate(calibrate::Calibrate),
+    Replay(replay::Replay),
     Mode(mode::Mode),
     Plugs(plugs::Plugs),
     Stat(stat::Stat),

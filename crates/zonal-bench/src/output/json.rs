@@ -169,11 +169,23 @@ struct Times {
     bins: Option<Object<u64>>,
 }
 
+/// Why a report can be written as JSON.
+const ALWAYS: &str = "numbers, text and objects with text as keys";
+
 impl Report {
     /// The results as JSON, in fio's shape.
     pub fn to_json(&self, detail: Detail) -> String {
+        serde_json::to_string_pretty(&self.document(detail)).expect(ALWAYS)
+    }
+
+    /// The same in as few characters as it takes.
+    pub(super) fn to_compact_json(&self, detail: Detail) -> String {
+        serde_json::to_string(&self.document(detail)).expect(ALWAYS)
+    }
+
+    fn document(&self, detail: Detail) -> Document {
         let since = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let document = Document {
+        Document {
             version: concat!("zonal-", env!("CARGO_PKG_VERSION")),
             timestamp: since.as_secs(),
             timestamp_ms: since.as_millis() as u64,
@@ -181,8 +193,7 @@ impl Report {
             global_options: Object(Vec::new()),
             jobs: self.modes.iter().flat_map(|mode| jobs(mode, detail)).collect(),
             zonal: RunPart { format: "fio-3.33", modes: self.modes.iter().map(mode).collect() },
-        };
-        serde_json::to_string_pretty(&document).expect("numbers, text and objects with text as keys")
+        }
     }
 }
 
@@ -365,7 +376,7 @@ fn shares(report: &JobReport, unit: u64, bounds: &[u64]) -> Object<f64> {
 }
 
 /// A moment as `Sat Nov 21 12:16:43 2026`, in UTC.
-fn calendar(since_epoch: Duration) -> String {
+pub(super) fn calendar(since_epoch: Duration) -> String {
     const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];

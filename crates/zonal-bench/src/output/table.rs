@@ -83,7 +83,7 @@ impl Report {
 }
 
 /// A direction that the job has, or that it would have had if it had not failed.
-fn is_shown(job: &JobReport, dir: Dir) -> bool {
+pub(super) fn is_shown(job: &JobReport, dir: Dir) -> bool {
     use crate::job::Direction;
     let asked = match job.spec.pattern.direction {
         Direction::Read => dir == Dir::Read,

@@ -31,7 +31,7 @@ macro_rules! line {
 }
 
 fn print_mode(text: &mut String, mode: &ModeReport) {
-    line!(text, "{}: write mode {} ({})", mode.device, mode.mode, mode.mode_reason);
+    line!(text, "{}: write mode {} ({})", mode.device.trim_end_matches(':'), mode.mode, mode.mode_reason);
     for note in &mode.notes {
         line!(text, "{note}");
     }

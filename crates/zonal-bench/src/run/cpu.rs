@@ -4,10 +4,10 @@ use std::time::Duration;
 
 /// Times and context switches since the thread began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Usage {
-    pub(super) user: Duration,
-    pub(super) system: Duration,
-    pub(super) switches: u64,
+pub(crate) struct Usage {
+    pub(crate) user: Duration,
+    pub(crate) system: Duration,
+    pub(crate) switches: u64,
 }
 
 /// Clock ticks a second in `/proc`, fixed by the kernel's interface on every architecture in use.
@@ -15,14 +15,14 @@ const TICKS_PER_SECOND: u64 = 100;
 
 impl Usage {
     /// What the calling thread used so far; zero where the system does not say.
-    pub(super) fn now() -> Usage {
+    pub(crate) fn now() -> Usage {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
         let (user, system) = times(&stat).unwrap_or_default();
         Usage { user, system, switches: switches(&status) }
     }
 
-    pub(super) fn since(self, before: Usage) -> Usage {
+    pub(crate) fn since(self, before: Usage) -> Usage {
         Usage {
             user: self.user.saturating_sub(before.user),
             system: self.system.saturating_sub(before.system),

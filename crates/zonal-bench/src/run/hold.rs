@@ -1,7 +1,6 @@
 //! A worker that is held back by its job: rates, pauses, and the end of the time that does not count.
 
 use super::cpu::Usage;
-use super::measure::Measure;
 use super::time::Time;
 use super::worker::Worker;
 use crate::report::Failure;
@@ -75,7 +74,7 @@ impl<T: Time> Worker<'_, T> {
     }
 
     fn begin_measuring(&mut self) {
-        self.measure = Measure::new(self.plan, self.environment.clock.clone());
+        self.measure = self.environment.measure(self.plan);
         self.watch.restart();
         (self.resets, self.finishes) = (0, 0);
         self.is_measured = true;

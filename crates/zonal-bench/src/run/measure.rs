@@ -4,9 +4,11 @@ use crate::job::JobSpec;
 use crate::latency::Latency;
 use crate::plan::WorkerPlan;
 use crate::report::{Depths, DirReport};
-use crate::workload::Dir;
+use crate::series::{Frame, JobSeries, Sample, SeriesRecorder};
+use crate::workload::{Dir, Io};
 use quanta::Clock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use zonal_core::{Nanos, Sector};
 
 /// What a worker shares with whoever watches and stops it. Counters are written by the worker alone.
 #[derive(Default, Debug)]
@@ -81,8 +83,12 @@ pub(super) struct Stamps {
 /// A worker's measurements.
 pub(super) struct Measure {
     clock: Clock,
+    /// Reading of the clock that counts as time zero.
+    epoch: u64,
     /// Whether any time is taken.
     pub(super) is_timed: bool,
+    /// Kept if asked for, which takes times too.
+    series: Option<Box<SeriesRecorder>>,
     times: [Times; 2],
     pub(super) flush: Option<Box<Latency>>,
     pub(super) flushes: u64,
@@ -90,11 +96,15 @@ pub(super) struct Measure {
 }
 
 impl Measure {
-    pub(super) fn new(plan: &WorkerPlan, clock: Clock) -> Measure {
+    /// `epoch`: the reading of the clock that series count from; `frame`: where they lie, if they are wanted.
+    pub(super) fn new(plan: &WorkerPlan, clock: Clock, epoch: u64, frame: Option<&Frame>) -> Measure {
         let spec = &plan.spec;
+        let is_timed = spec.measures_lat() || spec.measures_clat() || spec.measures_slat();
         Measure {
             clock,
-            is_timed: spec.measures_lat() || spec.measures_clat() || spec.measures_slat(),
+            epoch,
+            is_timed: is_timed || frame.is_some(),
+            series: frame.map(|frame| Box::new(SeriesRecorder::new(frame))),
             times: [
                 Times::new(spec, plan.reads() || plan.writes_verified()),
                 Times::new(spec, plan.writes()),
@@ -132,6 +142,31 @@ impl Measure {
         if let Some(lat) = &mut times.lat {
             lat.record(self.clock.delta_as_nanos(stamps.made, at.max(stamps.made)));
         }
+    }
+
+    /// Whether series are kept.
+    #[inline]
+    pub(super) fn has_series(&self) -> bool {
+        self.series.is_some()
+    }
+
+    /// Notes a request that has ended well in the series. `place`: where it went.
+    #[inline(never)]
+    pub(super) fn note(&mut self, io: &Io, place: Sector, stamps: &Stamps, at: u64) {
+        let Some(series) = &mut self.series else { return };
+        let from = if stamps.submitted == 0 { stamps.made } else { stamps.submitted };
+        let sample = Sample {
+            at: Nanos(self.clock.delta_as_nanos(self.epoch, at.max(self.epoch))),
+            nanos: self.clock.delta_as_nanos(from, at.max(from)),
+            sector: place,
+            sectors: io.sectors,
+        };
+        series.record(io.dir, &sample);
+    }
+
+    /// The series, at the end.
+    pub(super) fn take_series(&mut self) -> Option<Box<JobSeries>> {
+        self.series.take().map(|series| Box::new(series.finish()))
     }
 
     /// A flush has ended well.

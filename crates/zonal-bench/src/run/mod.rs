@@ -21,14 +21,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod cpu;
+pub(crate) mod cpu;
 mod gate;
 mod hold;
 mod inbox;
 mod iolog;
 pub(crate) mod measure;
 
-mod prepare;
+pub(crate) mod prepare;
 mod round;
 pub mod samples;
 mod slot;
@@ -49,6 +49,7 @@ use crate::workload::{HostRules, Zones};
 use round::{Clockwork, Round};
 use std::sync::Arc;
 use std::time::SystemTime;
+use zonal_core::Nanos;
 use zonal_io::control::ControlServer;
 use zonal_io::device::{Device, DeviceInfo};
 use zonal_io::fault::{self, Fault};
@@ -92,6 +93,9 @@ pub struct BenchOptions {
     pub progress: bool,
     /// Let other processes look into the open volume through a control socket.
     pub control: bool,
+    /// Keep series of rates, latencies and positions over time, for [`Report::to_html`]. It takes the time of every
+    /// request, also where the jobs spare that.
+    pub series: bool,
     /// What each request costs the processor of its worker in virtual time: so much later it is with the write path than
     /// it was made. Nothing by default; in real time it takes what it takes.
     pub host_nanos_per_io: u64,
@@ -113,6 +117,7 @@ impl BenchOptions {
             park: None,
             progress: false,
             control: false,
+            series: false,
             host_nanos_per_io: 0,
             host: HostRules::default(),
         }
@@ -189,7 +194,7 @@ fn run_mode(
         plan.notes.push(format!("there is no control socket: {error}"));
     }
     let mut progress = Progress::new(options.progress, &plan);
-    let mut done = Done { jobs: Vec::new(), recorders: Vec::new() };
+    let mut done = Done { jobs: Vec::new(), recorders: Vec::new(), elapsed: Nanos(0) };
     let record = Arc::new(Record::default());
     let clockwork = Clockwork::of(&info);
     if info.virtual_time {
@@ -204,6 +209,7 @@ fn run_mode(
             zones: &zones,
             has_data,
             record: &record,
+            series: options.series,
             clockwork: &clockwork,
             host_nanos_per_io: options.host_nanos_per_io,
         };
@@ -221,16 +227,20 @@ fn run_mode(
     plan.notes.extend(faults.and_then(|faults| note_of(&faults)));
     let (mode, mode_reason) = volume.mode();
     let mut report = ModeReport {
-        device: info.name,
+        device: info.name.clone(),
         mode,
         mode_reason,
         jobs: done.jobs,
         statistics: volume.statistics(),
         notes: plan.notes,
         verify: None,
+        series: None,
         is_virtual: info.virtual_time,
     };
     drop((control, volume));
+    if options.series {
+        report.series = Some(Box::new(prepare::mode_series(&*bare, info, &mut report.notes)));
+    }
     if !done.recorders.is_empty() {
         report.verify = Some(verify(open, options, bare, &done.recorders, &zones, &mut report.jobs)?);
     }
@@ -249,6 +259,8 @@ pub(crate) struct Done {
     pub(crate) jobs: Vec<JobReport>,
     /// Of all workers whose blocks are to be verified.
     pub(crate) recorders: Vec<Recorder>,
+    /// How long they took together.
+    pub(crate) elapsed: Nanos,
 }
 
 fn check_verify(plan: &Plan, info: &DeviceInfo, has_data: bool) -> Result<(), BenchError> {

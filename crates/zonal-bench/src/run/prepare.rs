@@ -1,12 +1,13 @@
-//! The device before the first round: what it is, where its zones stand, which of them are open.
+//! The device before the first round and after the last: what it is, where its zones stand, which of them are open.
 
 use crate::error::{BenchError, PlanError};
 use crate::plan::{Plan, sequential};
+use crate::series::{ModeSeries, ZoneMap};
 use crate::workload::zones::{Opener, Zones, ZonesOptions};
 use zonal_core::{DeviceError, Op, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex};
 use zonal_io::buffer::IoBuf;
 use zonal_io::data::Data;
-use zonal_io::device::{Command, Device};
+use zonal_io::device::{Command, Device, DeviceInfo};
 use zonal_io::volume::{WriteMode, read_alone, report, run_alone};
 
 /// Zones asked for in one report.
@@ -16,7 +17,7 @@ const REPORT_ZONES: u32 = 1 << 16;
 const PROBED_ZONES_MAX: u32 = 64;
 
 /// Whether reads from `device` fill their buffers. A device that keeps no data leaves them as they were.
-pub(super) fn keeps_data(device: &dyn Device) -> bool {
+pub(crate) fn keeps_data(device: &dyn Device) -> bool {
     let info = device.info();
     let bytes = info.block_sectors * zonal_core::SECTOR_BYTES as u32;
     let is_touched = |zone: u32, canary: u8| {
@@ -52,7 +53,7 @@ fn reset(device: &dyn Device, sector: Sector) -> Result<(), BenchError> {
 }
 
 /// Resets every zone that can be.
-pub(super) fn erase(device: &dyn Device) -> Result<(), BenchError> {
+pub(crate) fn erase(device: &dyn Device) -> Result<(), BenchError> {
     if command(device, Op::ResetAll, Sector(0)).is_ok() {
         return Ok(());
     }
@@ -65,7 +66,8 @@ pub(super) fn erase(device: &dyn Device) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn descriptors(device: &dyn Device) -> Result<Vec<ZoneDescriptor>, BenchError> {
+/// The zones as the device describes them.
+pub(crate) fn descriptors(device: &dyn Device) -> Result<Vec<ZoneDescriptor>, BenchError> {
     let geometry = device.info().geometry;
     let failed = |error| BenchError::Zones { device: device.info().name.clone(), error };
     let mut zones: Vec<ZoneDescriptor> = Vec::with_capacity(geometry.zones() as usize);
@@ -131,6 +133,18 @@ pub(super) fn zones(
         }
     }
     Ok(zones)
+}
+
+/// What goes with the series of a mode's jobs, now that these are over. Zones that cannot be had are told in `notes`.
+pub(super) fn mode_series(device: &dyn Device, info: DeviceInfo, notes: &mut Vec<String>) -> ModeSeries {
+    let zones = match descriptors(device) {
+        Ok(zones) => Some(ZoneMap::new(&zones)),
+        Err(error) => {
+            notes.push(format!("there is no map of the zones at the end: {error}"));
+            None
+        }
+    };
+    ModeSeries { device: info, zones, head: None }
 }
 
 /// Which zones some job writes at their pointers.

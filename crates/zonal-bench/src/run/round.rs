@@ -9,6 +9,7 @@ use crate::error::BenchError;
 use crate::plan::{Plan, WorkerPlan, sequential};
 use crate::progress::Progress;
 use crate::report::JobReport;
+use crate::series::Frame;
 use crate::verify::{Record, Recorder};
 use crate::workload::zones::Room;
 use crate::workload::{Workload, Zones};
@@ -16,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use zonal_core::{DeviceError, Nanos, Op, RequestError, ZoneIndex};
+use zonal_core::{DeviceError, Nanos, Op, RequestError, Sector, ZoneIndex};
 use zonal_io::device::{DeviceInfo, Output};
 use zonal_io::sync::{CachePadded, Mutex};
 use zonal_io::volume::{Request, Volume};
@@ -40,6 +41,8 @@ pub(super) struct Round<'a> {
     pub(super) zones: &'a Arc<Zones>,
     pub(super) has_data: bool,
     pub(super) record: &'a Arc<Record>,
+    /// Whether it keeps series.
+    pub(super) series: bool,
     pub(super) clockwork: &'a Clockwork,
     /// What a request costs its worker in virtual time.
     pub(super) host_nanos_per_io: u64,
@@ -63,6 +66,8 @@ impl Clockwork {
 pub(super) struct Ready {
     pub(super) watches: Arc<[CachePadded<Watch>]>,
     pub(super) jobs: Vec<ReadyJob>,
+    /// Where their series lie, if they keep any.
+    pub(super) frame: Option<Frame>,
 }
 
 /// What a worker begins with, apart from its plan.
@@ -89,13 +94,15 @@ impl Round<'_> {
         let writers = self.workers().iter().filter(|worker| worker.writes_zones());
         self.zones.recount(writers.map(|worker| worker.zones.clone()));
         self.zones.restart_countdown();
-        let ready = self.ready()?;
+        let ready = self.ready(done)?;
         let watches = ready.watches.clone();
         self.zones.moving_more(self.workers().len() as u32);
+        let begin = Instant::now();
         let Ran { mut results, samples } = match self.clockwork {
             Clockwork::Real => threads::run(&self, ready, progress)?,
             Clockwork::Virtual(clock) => virtual_time::run(&self, clock, ready, progress)?,
         };
+        done.elapsed.0 += begin.elapsed().as_nanos() as u64;
         results.sort_by_key(|(number, _)| *number);
         for ((number, (mut report, recorder)), samples) in results.into_iter().zip(samples) {
             for (dir, (bandwidth, rate)) in report.dirs.iter_mut().zip(samples) {
@@ -112,7 +119,7 @@ impl Round<'_> {
     }
 
     /// The workers as they begin.
-    fn ready(&self) -> Result<Ready, BenchError> {
+    fn ready(&self, done: &Done) -> Result<Ready, BenchError> {
         let mut jobs = Vec::new();
         for plan in self.workers() {
             let misfit = |error| BenchError::Plan { job: plan.spec.name.clone(), error };
@@ -121,7 +128,21 @@ impl Round<'_> {
             let recorder = verified.then(|| Recorder::new(plan, self.record.clone()));
             jobs.push(ReadyJob { workload, log: self.log_of(plan)?, recorder });
         }
-        Ok(Ready { watches: self.workers().iter().map(|_| CachePadded::default()).collect(), jobs })
+        let watches = self.workers().iter().map(|_| CachePadded::default()).collect();
+        Ok(Ready { watches, jobs, frame: self.series.then(|| self.frame(done)) })
+    }
+
+    /// Where series of this round lie.
+    fn frame(&self, done: &Done) -> Frame {
+        let ranges = || self.plan.workers.iter().map(|worker| &worker.range);
+        let start = ranges().map(|range| range.start).min().unwrap_or(0);
+        let end = ranges().map(|range| range.end).max().unwrap_or(0);
+        let before = match self.clockwork {
+            Clockwork::Real => done.elapsed,
+            // This clock goes on from round to round.
+            Clockwork::Virtual(_) => Nanos(0),
+        };
+        Frame { before, sectors: Sector(start)..Sector(end) }
     }
 
     /// The log that a worker's job asks for.

@@ -27,7 +27,7 @@ pub(super) struct Ran {
 
 /// Runs the workers of a round until all are over.
 pub(super) fn run(round: &Round<'_>, ready: Ready, progress: &mut Progress) -> Result<Ran, BenchError> {
-    let Ready { watches, jobs } = ready;
+    let Ready { watches, jobs, frame } = ready;
     let (clock, gate) = (Clock::new(), Gate::default());
     let environment = Environment {
         volume: round.volume,
@@ -35,6 +35,7 @@ pub(super) fn run(round: &Round<'_>, ready: Ready, progress: &mut Progress) -> R
         epoch: clock.raw(),
         clock: &clock,
         has_data: round.has_data,
+        frame,
     };
     let results = Mutex::new(Vec::new());
     let samples = std::thread::scope(|scope| {

@@ -19,6 +19,7 @@ use super::time::{Awaited, Time};
 use crate::job::Verify;
 use crate::plan::WorkerPlan;
 use crate::report::{Failure, JobReport};
+use crate::series::Frame;
 use crate::verify::{Blocks, Expected, Mismatch, Recorder, Ticket, check_block};
 use crate::workload::{Dir, Ended, Io, Placing, Purpose, RateFloor, Step, Stream, Workload, Zones};
 use quanta::Clock;
@@ -43,6 +44,15 @@ pub(super) struct Environment<'a> {
     pub(super) epoch: u64,
     /// Whether writes carry bytes that somebody may read.
     pub(super) has_data: bool,
+    /// Where series lie, if they are wanted.
+    pub(super) frame: Option<Frame>,
+}
+
+impl Environment<'_> {
+    /// Measurements of a worker, from nothing.
+    pub(super) fn measure(&self, plan: &WorkerPlan) -> Measure {
+        Measure::new(plan, self.clock.clone(), self.epoch, self.frame.as_ref())
+    }
 }
 
 /// One worker.
@@ -95,7 +105,7 @@ impl<'a, T: Time> Worker<'a, T> {
         workload: Workload,
         recorder: Option<Recorder>,
     ) -> Worker<'a, T> {
-        let measure = Measure::new(plan, environment.clock.clone());
+        let measure = environment.measure(plan);
         let depth = plan.spec.iodepth;
         let buffers = buffers(environment, plan);
         let clock = measure.is_timed.then(|| environment.clock.clone());
@@ -193,6 +203,7 @@ impl<'a, T: Time> Worker<'a, T> {
             switches: usage.switches,
             depths: self.measure.depths,
             seed: self.plan.seed,
+            series: self.measure.take_series(),
         };
         (report, self.recorder)
     }
@@ -421,7 +432,25 @@ impl<'a, T: Time> Worker<'a, T> {
         self.watch.count(io.dir, io.sectors);
         if self.measure.is_timed {
             self.measure.ended(io.dir, stamps, at);
+            if self.measure.has_series() {
+                self.note(io, stamps, at);
+            }
         }
+    }
+
+    /// Notes a request in the series. Where an append went is not told here: it is taken to be where its zone stands.
+    #[cold]
+    #[inline(never)]
+    fn note(&mut self, io: &Io, stamps: &Stamps, at: u64) {
+        let zones = self.environment.zones;
+        let place = match io.placing {
+            Placing::At => io.sector,
+            Placing::Append => {
+                let pointer = zones.pointer(zones.geometry().zone_of(io.sector));
+                Sector(io.sector.0 + u64::from(pointer.saturating_sub(io.sectors)))
+            }
+        };
+        self.measure.note(io, place, stamps, at);
     }
 
     #[cold]
@@ -479,6 +508,7 @@ impl<'a, T: Time> Worker<'a, T> {
         self.watch.count(io.dir, io.sectors);
         if self.measure.is_timed {
             self.measure.ended(io.dir, stamps, ending.at);
+            self.measure.note(io, at, stamps, ending.at);
         }
         if kind == Kind::Check {
             self.check(ending.slot, io);

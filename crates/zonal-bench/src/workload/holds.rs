@@ -30,6 +30,7 @@ pub enum HostRules {
 
 /// Above the number of I/Os: the worker that has the zone, from 1.
 const OWNER_ONE: u64 = 1 << 32;
+const COUNT: u64 = OWNER_ONE - 1;
 
 /// Who has which zone.
 pub(super) struct Holds {
@@ -55,7 +56,7 @@ impl Holds {
         match word.load(Ordering::Acquire) {
             0 => word.compare_exchange(0, owner + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok(),
             // Only the owner changes the word of a zone that has one.
-            held if held / OWNER_ONE * OWNER_ONE == owner => {
+            held if held & !COUNT == owner => {
                 word.store(held + 1, Ordering::Release);
                 true
             }
@@ -67,8 +68,8 @@ impl Holds {
     pub(super) fn give_back(&self, zone: ZoneIndex) {
         let word = self.word(zone);
         let held = word.load(Ordering::Acquire);
-        debug_assert!(held % OWNER_ONE > 0, "a zone is given back by who has it");
-        word.store(if held % OWNER_ONE == 1 { 0 } else { held - 1 }, Ordering::Release);
+        debug_assert!(held & COUNT > 0, "a zone is given back by who has it");
+        word.store(if held & COUNT == 1 { 0 } else { held - 1 }, Ordering::Release);
     }
 
     /// The worker that has a zone.

@@ -77,10 +77,18 @@ impl Profile {
     /// # Errors
     /// [`ProfileError`] with file, key and what is wrong.
     pub fn open(name: &str, changes: &[(&str, &str)]) -> Result<Profile, ProfileError> {
+        Profile::parse(name, &Profile::text(name)?, changes)
+    }
+
+    /// The profile of this name as it is written, unchecked.
+    ///
+    /// # Errors
+    /// [`ProfileError`] if there is none, or it cannot be read.
+    pub fn text(name: &str) -> Result<String, ProfileError> {
         let is_path = name.contains(['/', '.']);
         match BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
-            Some((_, text)) => Profile::parse(name, text, changes),
-            None if is_path => Profile::parse(name, &read(Path::new(name))?, changes),
+            Some((_, text)) => Ok((*text).to_owned()),
+            None if is_path => read(Path::new(name)),
             None => Err(ProfileError::new(name, Problem::Unknown)),
         }
     }

@@ -1,5 +1,7 @@
 //! `zonal bench`: workloads in fio's job language.
 
+mod page;
+
 use crate::device::registry;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::value::{budget, park};
@@ -9,8 +11,8 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use zonal_bench::job::{Environment, JobError, JobFile, JobParser, TEXT_BYTES_MAX, ignored};
-use zonal_bench::{BenchError, BenchOptions, Detail, HostRules, Reopen, Report};
-use zonal_io::fault::read_plan;
+use zonal_bench::{About, BenchError, BenchOptions, Detail, HostRules, Reopen, Report};
+use zonal_io::fault::{self, read_plan};
 use zonal_io::volume::{BudgetOptions, ParkOptions, WriteMode};
 
 /// Run workloads in fio's job language
@@ -78,6 +80,12 @@ pub(crate) struct Bench {
     /// Write the results to this file as JSON, too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write the results to this file as an HTML page too, with charts over time, which needs no other file and no network
+    ///
+    /// It takes the time of every request, also where a job spares that. A file that is there is replaced if it is a
+    /// regular one and no image.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// List the options that are accepted without effect and why: those that the jobs use, or all if there is no job
     #[arg(long)]
     list_ignored: bool,
@@ -89,7 +97,7 @@ pub(crate) struct Bench {
 
 /// Format of the results.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
-enum Format {
+pub(crate) enum Format {
     /// For people
     #[value(alias = "text")]
     Normal,
@@ -127,14 +135,18 @@ pub(crate) fn run(arguments: &Bench, out: &mut dyn Write) -> Result<(), Failure>
         }
         return Ok(());
     }
+    if let Some(path) = &arguments.report {
+        page::check(path).or_exit(Exit::Usage)?;
+    }
     let device = device(arguments, &mut jobs).or_exit(Exit::Usage)?;
     // Held until the results are in them: what cannot be written is told before the run and not after it.
-    let _files = result_files(arguments)?;
+    let _files = result_files([&arguments.json, &arguments.output, &arguments.report])?;
     for change in jobs.changes() {
         note(&change.to_string());
     }
+    let about = page::about(&device);
     let report = execute(arguments, jobs, &device)?;
-    write_results(arguments, &report, out)?;
+    write_results(arguments, &report, &about, out)?;
     judge(&report)
 }
 
@@ -218,14 +230,18 @@ fn execute(arguments: &Bench, jobs: JobFile, device: &str) -> Result<Report, Fai
         Host::Fio => HostRules::Fio,
         Host::Zonal => HostRules::Zonal,
     };
-    if let Some(plan) = &arguments.fault {
-        options.fault = Some(read_plan(plan).map_err(|e| anyhow!(e)).or_exit(Exit::Usage)?);
-    }
+    options.fault = read_faults(arguments.fault.as_deref()).or_exit(Exit::Usage)?;
     options.reopen = reopen(device);
     options.progress = true;
     options.control = true;
+    options.series = arguments.report.is_some();
     let open = || registry.open(device).map_err(Into::into);
     zonal_bench::run(&open, &options).map_err(|error| Failure { exit: exit_of(&error), error: error.into() })
+}
+
+/// The plan in a file, if there is one.
+pub(crate) fn read_faults(plan: Option<&Path>) -> anyhow::Result<Option<fault::Plan>> {
+    plan.map(read_plan).transpose().map_err(|e| anyhow!(e))
 }
 
 /// An image keeps its data when it is closed; of what else a device is made of, the name does not tell.
@@ -234,7 +250,7 @@ fn reopen(device: &str) -> Reopen {
     if is_image { Reopen::Again } else { Reopen::Same }
 }
 
-fn exit_of(error: &BenchError) -> Exit {
+pub(crate) fn exit_of(error: &BenchError) -> Exit {
     match error {
         BenchError::Device(_) | BenchError::Volume(_) | BenchError::Zones { .. } => Exit::Device,
         BenchError::Plan { .. } | BenchError::NothingToVerify { .. } | BenchError::NoOrder { .. } => {
@@ -244,43 +260,63 @@ fn exit_of(error: &BenchError) -> Exit {
     }
 }
 
-fn write_results(arguments: &Bench, report: &Report, out: &mut dyn Write) -> Result<(), Failure> {
+fn write_results(
+    arguments: &Bench,
+    report: &Report,
+    about: &About,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     if let Some(path) = &arguments.json {
         write_file(path, &report.to_json(Detail::Plain))?;
     }
+    if let Some(path) = &arguments.report {
+        write_file(path, &report.to_html(about))?;
+    }
+    let formats = arguments.output_format.iter().map(|format| match format {
+        Format::Normal => report.to_text(),
+        Format::Json => report.to_json(Detail::Plain),
+        Format::JsonPlus => report.to_json(Detail::Bins),
+    });
+    print(formats, arguments.output.as_deref(), out)
+}
+
+/// Prints the results, each in a format, to a file or to standard output.
+pub(crate) fn print(
+    formats: impl Iterator<Item = String>,
+    output: Option<&Path>,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     let mut text = String::new();
-    for format in &arguments.output_format {
-        match format {
-            Format::Normal => text += &report.to_text(),
-            Format::Json => text += &report.to_json(Detail::Plain),
-            Format::JsonPlus => text += &report.to_json(Detail::Bins),
-        }
+    for format in formats {
+        text += &format;
         if !text.ends_with('\n') {
             text.push('\n');
         }
     }
-    match &arguments.output {
+    match output {
         Some(path) => write_file(path, &text),
         None => Ok(out.write_all(text.as_bytes())?),
     }
 }
 
 /// The files that the results go to, made if they are not there. What they hold stays until the results come.
-fn result_files(arguments: &Bench) -> Result<Vec<File>, Failure> {
+pub(crate) fn result_files<'a>(
+    paths: impl IntoIterator<Item = &'a Option<PathBuf>>,
+) -> Result<Vec<File>, Failure> {
     let open = |path: &PathBuf| {
         let file = File::options().append(true).create(true).open(path);
         file.with_context(|| format!("{}: cannot write the results", path.display()))
     };
-    let files = [&arguments.json, &arguments.output].into_iter().flatten().map(open);
+    let files = paths.into_iter().flatten().map(open);
     Ok(files.collect::<Result<_, _>>()?)
 }
 
-fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
+pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
     Ok(std::fs::write(path, text).with_context(|| format!("{}: cannot write the results", path.display()))?)
 }
 
 /// Turns what went wrong in the jobs into an error.
-fn judge(report: &Report) -> Result<(), Failure> {
+pub(crate) fn judge(report: &Report) -> Result<(), Failure> {
     let jobs = || report.modes.iter().flat_map(|mode| &mode.jobs);
     let failed = || jobs().filter_map(|job| Some((job, job.failure.as_ref()?)));
     let is_mismatch = |failure: &zonal_bench::Failure| matches!(failure, zonal_bench::Failure::Verify { .. });

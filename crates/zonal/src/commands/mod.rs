@@ -10,6 +10,7 @@ pub(crate) mod man;
 pub(crate) mod manage;
 pub(crate) mod mode;
 pub(crate) mod plugs;
+pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod stat;
 
@@ -29,6 +30,7 @@ pub(crate) fn run(command: Command, out: &mut dyn Write) -> Result<(), Failure> 
         Command::Finish(zones) => manage::run(&zones, ZoneAction::Finish),
         Command::Bench(arguments) => bench::run(&arguments, out),
         Command::Calibrate(arguments) => calibrate::run(&arguments, out),
+        Command::Replay(arguments) => replay::run(&arguments, out),
         Command::Mode(arguments) => mode::run(&arguments, out),
         Command::Plugs(arguments) => plugs::run(&arguments, out),
         Command::Stat(arguments) => stat::run(&arguments, out),

@@ -18,7 +18,7 @@ pub(crate) struct Plugs {
     #[command(flatten)]
     target: Target,
     /// Show them again every so many seconds, until the process ends
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = seconds)]
     watch: Option<Duration>,
     /// Print one JSON array
     #[arg(long, conflicts_with = "watch")]

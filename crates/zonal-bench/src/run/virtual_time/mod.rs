@@ -182,7 +182,7 @@ pub(super) fn run(
     ready: Ready,
     progress: &mut Progress,
 ) -> Result<Ran, BenchError> {
-    let Ready { watches, jobs } = ready;
+    let Ready { watches, jobs, frame } = ready;
     let common = Rc::new(Common {
         happenings: Happenings::default(),
         awake: Arc::default(),
@@ -195,9 +195,10 @@ pub(super) fn run(
         let stack = DefaultStack::new(STACK_BYTES).map_err(no_stack)?;
         let (volume, zones, watches) = (round.volume.clone(), round.zones.clone(), watches.clone());
         let (common, clock, has_data) = (common.clone(), clock.clock.clone(), round.has_data);
+        let frame = frame.clone();
         coroutines.push(Coroutine::with_stack(stack, move |yielder: &Yielder<(), Pause>, ()| -> Left {
             let environment =
-                Environment { volume: &volume, zones: &zones, clock: &clock, epoch: 0, has_data };
+                Environment { volume: &volume, zones: &zones, clock: &clock, epoch: 0, has_data, frame };
             let time = Virtual { yielder, common, number, left: TURN_REQUESTS };
             let watch = &watches[number];
             let worker = Worker::new(time, &environment, &plan, watch, job.workload, job.recorder);

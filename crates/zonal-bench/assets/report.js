@@ -1,0 +1,486 @@
+// Draws the charts of the page from the two pieces of JSON in it. Whatever goes wrong is said in the page, and in
+// `data-status` of the body, which is "drawn" once everything is.
+"use strict";
+(() => {
+  const problems = [];
+  function fail(what) {
+    problems.push(String(what));
+    document.body.dataset.status = "failed";
+    const line = document.getElementById("problem");
+    line.textContent = "The charts could not be drawn: " + problems.join("; ");
+    line.hidden = false;
+  }
+  addEventListener("error", event => fail(event.message));
+  addEventListener("unhandledrejection", event => fail(event.reason));
+
+  const read = id => JSON.parse(document.getElementById(id).textContent);
+  const modes = read("series").modes;
+  const byId = id => document.getElementById(id);
+  const css = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+
+  // ---- Small pieces of the page. Text from outside goes into text nodes only.
+
+  function make(tag, attributes, ...children) {
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes || {})) {
+      if (name === "onclick" || name === "onchange") element[name] = value;
+      else element.setAttribute(name, value);
+    }
+    element.append(...children);
+    return element;
+  }
+
+  // A row of buttons of which one is on.
+  function choice(options, chosen, onChoose) {
+    const buttons = options.map(([value, label]) =>
+      make("button", { type: "button", "aria-pressed": value === chosen, onclick: () => {
+        buttons.forEach((button, n) => button.setAttribute("aria-pressed", options[n][0] === value));
+        onChoose(value);
+      } }, label));
+    return make("div", { class: "choice", role: "group" }, ...buttons);
+  }
+
+  function sample(color, dash, alpha, width) {
+    const space = "http://www.w3.org/2000/svg";
+    const svg = document.createElementNS(space, "svg");
+    svg.setAttribute("width", 18);
+    svg.setAttribute("height", 8);
+    const line = document.createElementNS(space, "line");
+    const set = { x1: 0, x2: 18, y1: 4, y2: 4, "stroke-width": width > 1.5 ? 3 : 2, stroke: color, "stroke-opacity": alpha || 1, "stroke-dasharray": (dash || []).join(" ") };
+    Object.entries(set).forEach(([name, value]) => line.setAttribute(name, value));
+    svg.append(line);
+    return svg;
+  }
+
+  const tip = byId("tip");
+  function showTip(x, y, head, lines) {
+    tip.replaceChildren(make("b", {}, head), ...lines.map(([color, name, value]) => {
+      const swatch = make("i", { class: "swatch" });
+      swatch.style.background = color || "transparent";
+      return make("div", {}, swatch, make("span", {}, name), make("span", {}, value));
+    }));
+    tip.hidden = false;
+    const { width, height } = tip.getBoundingClientRect();
+    tip.style.left = Math.max(4, x + 16 + width > innerWidth ? x - 16 - width : x + 16) + "px";
+    tip.style.top = Math.max(4, Math.min(y + 12, innerHeight - height - 4)) + "px";
+  }
+  const hideTip = () => { tip.hidden = true; };
+
+  // ---- Numbers.
+
+  const digits = value => {
+    const size = Math.abs(value);
+    return size >= 99.95 || size === 0 ? value.toFixed(0) : size >= 9.995 ? value.toFixed(1) : value.toFixed(2);
+  };
+  function scaled(value, steps) {
+    let step = steps[0];
+    for (const next of steps) if (Math.abs(value) >= next[0] * 0.9995) step = next;
+    return digits(value / step[0]) + " " + step[1];
+  }
+  const TIMES = [[1, "ns"], [1e3, "µs"], [1e6, "ms"], [1e9, "s"]];
+  const decimal = unit => [[1, unit], [1e3, "k" + unit], [1e6, "M" + unit], [1e9, "G" + unit], [1e12, "T" + unit]];
+  const time = nanos => scaled(nanos, TIMES);
+  const seconds = value => scaled(value * 1e9, TIMES);
+  const bytesIn = value => {
+    const steps = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"].map((unit, n) => [1024 ** n, unit]);
+    return short(scaled(value, steps));
+  };
+  // Labels of an axis: numbers alone, in the unit that its largest needs. It is named in the axis' title.
+  function unitFor(largest, steps) {
+    let step = steps[0];
+    for (const next of steps) if (largest >= next[0] * 2) step = next;
+    return step;
+  }
+  const plain = value => String(+value.toPrecision(6));
+  const short = text => text.replace(/\.0+ /, " ");
+
+  // ---- Charts of lines.
+
+  const charts = [];
+  const FONT = "12px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
+
+  // The point of a series that is nearest to a place on the x axis: series do not share their places.
+  function nearest(own, x) {
+    let low = 0, high = own.length - 1;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (own[middle] < x) low = middle + 1; else high = middle;
+    }
+    return low > 0 && x - own[low - 1] < own[low] - x ? low - 1 : low;
+  }
+
+  // lines: { key, label, color, dash, alpha, width, x, y }. Lines of one key share an entry of the legend.
+  // about: { xLabel, yLabel, log, xUnit, yUnit, xHead, xRange, yText, details, range, ticks, hooks, extra }.
+  function lineChart(figure, lines, about) {
+    // What is hidden has no width.
+    figure.hidden = false;
+    const plot = figure.querySelector(".plot") || figure.appendChild(make("div", { class: "plot" }));
+    const legend = figure.querySelector(".legend") || figure.insertBefore(make("div", { class: "legend" }), plot);
+    plot.replaceChildren();
+    legend.replaceChildren();
+    const tables = lines.map(line => [line.x, line.y]);
+    const joined = tables.length > 0 ? uPlot.join(tables) : [[]];
+    const places = lines.map(line => line.x.map(x => nearest(joined[0], x)));
+    const axis = {
+      stroke: css("faint"), font: FONT, labelFont: FONT, labelSize: 20, grid: { stroke: css("grid"), width: 1 },
+      ticks: { stroke: css("grid"), width: 1, size: 5 },
+    };
+    const labelled = (unit, splits) => splits.map(value => value === null ? "" : plain(value / unit[0]));
+    const moved = u => {
+      const { left, top, idx } = u.cursor;
+      if (left === undefined || left < 0 || idx === null || idx === undefined) return hideTip();
+      const x = u.posToVal(left, "x");
+      const area = u.over.getBoundingClientRect();
+      const rows = [];
+      lines.forEach((line, n) => {
+        if (!u.series[n + 1].show || line.x.length === 0) return;
+        const at = nearest(line.x, x);
+        const reach = line.x.length > 1 ? (line.x[line.x.length - 1] - line.x[0]) / line.x.length * 3 : Infinity;
+        if (line.y[at] === null || Math.abs(line.x[at] - x) > reach) return;
+        const more = about.details ? about.details(line, at) : [];
+        rows.push([line.y[at], [[line.color, line.label, about.yText(line.y[at])], ...more]]);
+      });
+      rows.sort((a, b) => b[0] - a[0]);
+      const more = rows.length > 14 ? [["", "and " + (rows.length - 14) + " more", ""]] : [];
+      showTip(area.left + left, area.top + top, about.xHead(x), rows.slice(0, 14).flatMap(row => row[1]).concat(more));
+    };
+    const options = {
+      width: plot.clientWidth, height: about.height || 270, legend: { show: false }, padding: [12, 24, 0, 0],
+      scales: { x: { time: false, range: about.xRange || ((u, low, high) => [0, high || 1]) }, y: { distr: about.log ? 3 : 1, log: 10, range: about.range } },
+      axes: [
+        { ...axis, size: 30, label: about.xLabel, space: 70, splits: about.ticks && about.ticks.splits,
+          values: about.ticks ? about.ticks.values : (u, splits) => labelled(about.xUnit, splits) },
+        { ...axis, label: about.yLabel,
+          size: (u, values) => 16 + 7 * Math.max(2, ...(values || []).map(value => (value || "").length)),
+          values: about.log ? (u, splits) => splits.map(value => value === null ? "" : short(about.yText(value)))
+            : (u, splits) => labelled(about.yUnit, splits) },
+      ],
+      cursor: {
+        drag: { x: true, y: false },
+        points: { size: 6 },
+        dataIdx: (u, n, index, x) => n === 0 || !lines[n - 1] || lines[n - 1].x.length === 0 ? index
+          : places[n - 1][nearest(lines[n - 1].x, x)],
+      },
+      series: [{}, ...lines.map(line => ({
+        label: line.label, stroke: line.color, dash: line.dash, alpha: line.alpha, width: line.width || 1.5, spanGaps: true,
+        paths: line.dots ? () => null : undefined,
+        points: line.dots ? { show: true, size: 2.5, width: 0, fill: line.color }
+          : { show: line.x.length === 1, size: 6, fill: line.color },
+      }))],
+      hooks: { setCursor: [moved], ...(about.hooks || {}) },
+    };
+    const chart = new uPlot(options, joined, plot);
+    chart.over.addEventListener("mouseleave", hideTip);
+    for (const key of new Set(lines.map(line => line.key))) {
+      const own = lines.map((line, n) => [line, n + 1]).filter(([line]) => line.key === key);
+      const button = make("button", { type: "button", "aria-pressed": true, onclick: () => {
+        const show = button.getAttribute("aria-pressed") !== "true";
+        button.setAttribute("aria-pressed", show);
+        own.forEach(([, n]) => chart.setSeries(n, { show }));
+      } }, sample(own[0][0].color, own[0][0].dash, own.length > 1 ? 1 : own[0][0].alpha, own[0][0].width), key);
+      legend.append(button);
+    }
+    if (about.extra) legend.append(about.extra);
+    charts.push(chart);
+    return chart;
+  }
+
+  // ---- What is shown.
+
+  const state = { entry: "sum", rate: "bytes", statistic: null, mode: modes.length - 1 };
+  const DASH = [6, 4];
+  const drawn = {};
+  const hasBoth = modes.some(mode => mode.entries[0] && mode.entries[0].dirs.length > 1);
+
+  // The entries to be shown of a mode: the sum of all jobs, one job, or all jobs apart.
+  function shown(mode) {
+    if (state.entry === "sum") return mode.entries.slice(0, 1);
+    if (state.entry === "each") return mode.entries.slice(1);
+    const label = state.entry.slice(4);
+    return mode.entries.slice(1).filter(entry => entry.label === label);
+  }
+
+  // One for each direction of each shown entry of each mode.
+  function directions() {
+    const all = [];
+    for (const mode of modes) {
+      const entries = shown(mode);
+      for (const entry of entries) {
+        for (const dir of entry.dirs) {
+          const name = modes.length > 1 || !hasBoth ? mode.name + (hasBoth ? ", " + dir.dir : "") : dir.dir;
+          const label = entries.length > 1 ? name + ", " + entry.label : name;
+          all.push({ dir, key: name, label, mode, color: css(mode.name), dash: hasBoth && dir.dir === "read" ? DASH : undefined,
+            alpha: entries.length > 4 ? 0.55 : 1, width: entries.length > 4 ? 1 : 1.5 });
+        }
+      }
+    }
+    return all;
+  }
+
+  const largest = values => values.reduce((most, value) => value > most ? value : most, 0);
+  const endOf = all => largest(all.map(({ dir }) => largest(dir.flow ? dir.flow.t : [])));
+
+  function drawThroughput() {
+    const all = directions().filter(({ dir }) => dir.flow && dir.flow.t.length > 0);
+    if (all.length === 0) return;
+    const lines = all.map(one => ({ ...one, x: one.dir.flow.t,
+      y: one.dir.flow[state.rate].map((value, n) => value / one.dir.flow.seconds[n]) }));
+    const steps = decimal(state.rate === "bytes" ? "B/s" : "");
+    const unit = unitFor(largest(lines.map(line => largest(line.y))), steps);
+    const xUnit = unitFor(endOf(all) * 1e9, TIMES);
+    lineChart(byId("throughput"), lines, {
+      xLabel: "time in " + xUnit[1], xUnit: [xUnit[0] / 1e9, xUnit[1]], xHead: seconds,
+      yLabel: state.rate === "bytes" ? unit[1] : (unit[1] ? unit[1] + " " : "") + "IOPS", yUnit: unit,
+      yText: value => scaled(value, steps) + (state.rate === "bytes" ? "" : "IOPS"),
+      range: (u, low, high) => [0, high > 0 ? high * 1.06 : 1],
+    });
+    drawn.throughput = lines.length;
+  }
+
+  const STATISTICS = [["mean", "mean"], ["p99", "p99"], ["max", "max"]];
+  function drawLatency() {
+    const all = directions().filter(({ dir }) => dir.flow && dir.flow.t.length > 0);
+    if (all.length === 0) return;
+    const wanted = state.statistic === "all" ? STATISTICS : STATISTICS.filter(([name]) => name === state.statistic);
+    const looks = { mean: [1, 2], p99: [0.8, 1.25], max: [0.35, 1.25] };
+    const lines = all.flatMap(one => wanted.map(([name]) => {
+      const busy = one.dir.flow.t.map((_, n) => n).filter(n => one.dir.flow[name][n] !== null);
+      const [alpha, width] = wanted.length > 1 ? looks[name] : [one.alpha, one.width];
+      const named = text => wanted.length === 1 ? text : all.length === 1 ? name : text + ", " + name;
+      return { ...one, key: named(one.key), label: named(one.label), alpha, width,
+        x: busy.map(n => one.dir.flow.t[n]), y: busy.map(n => Math.max(1, one.dir.flow[name][n])) };
+    }));
+    const xUnit = unitFor(endOf(all) * 1e9, TIMES);
+    const titles = { mean: "mean completion latency", p99: "99th percentile", max: "longest", all: "completion latency" };
+    lineChart(byId("latency"), lines, {
+      xLabel: "time in " + xUnit[1], xUnit: [xUnit[0] / 1e9, xUnit[1]], xHead: seconds,
+      yLabel: titles[state.statistic], log: true, yText: time,
+    });
+    drawn.latency = lines.length;
+  }
+
+  // A percentile is at -log10 of what is left above it.
+  const PERCENTS = ["0", "50", "90", "99", "99.9", "99.99", "99.999", "99.9999", "99.99999", "99.999999", "99.9999999"];
+  const placeOf = percent => percent === "0" ? 0 : -Math.log10(1 - percent / 100);
+  function drawPercentiles() {
+    const all = directions().filter(({ dir }) => dir.curve);
+    if (all.length === 0) return;
+    const lines = all.map(one => ({ ...one, x: one.dir.curve.points.map(point => point[0]),
+      y: one.dir.curve.points.map(point => Math.max(1, point[1])) }));
+    const kinds = { clat: "completion latency", lat: "total latency", slat: "submission latency" };
+    lineChart(byId("percentiles"), lines, {
+      xLabel: "percentile", yLabel: kinds[all[0].dir.curve.kind], log: true, yText: time,
+      xHead: x => "percentile " + +(100 * (1 - 10 ** -x)).toPrecision(Math.min(12, Math.max(3, Math.ceil(x) + 2))),
+      xRange: (u, low, high) => [0, Math.max(high, 1)],
+      ticks: {
+        splits: (u, n, low, high) => PERCENTS.map(placeOf).filter(x => x >= low - 1e-9 && x <= high + 1e-9),
+        values: (u, splits) => splits.map(x => PERCENTS.find(percent => Math.abs(placeOf(percent) - x) < 1e-6) || ""),
+      },
+    });
+    drawn.percentiles = lines.length;
+  }
+
+  function drawPosition() {
+    const mode = modes[state.mode];
+    const figure = byId("position");
+    if (!mode || !modes.some(mode => mode.positions.length > 0)) return;
+    const colors = { write: css(mode.name), read: css("reads"), head: css("ink") };
+    const middles = places => places.from.map((from, n) => (from + places.to[n]) / 2);
+    const lines = mode.positions.map(places => ({ key: places.name === "head" ? "head of the device" : places.name + "s",
+      label: places.name === "head" ? "head" : "last " + places.name, color: colors[places.name], dots: places.name !== "head", width: 1,
+      x: middles(places), y: places.last, places }));
+    const low = Math.min(...mode.positions.map(places => Math.min(...places.min)));
+    const high = Math.max(...mode.positions.map(places => Math.max(...places.max)));
+    const xUnit = unitFor(largest(mode.positions.map(places => places.to[places.to.length - 1] || 0)) * 1e9, TIMES);
+    // The stripes that were touched, below the lines. A line hidden in the legend takes its stripes along.
+    const stripes = u => {
+      const { left, top, width, height } = u.bbox;
+      u.ctx.save();
+      u.ctx.beginPath();
+      u.ctx.rect(left, top, width, height);
+      u.ctx.clip();
+      u.ctx.globalAlpha = 0.3;
+      mode.positions.forEach((places, line) => {
+        if (!u.series[line + 1].show) return;
+        u.ctx.fillStyle = colors[places.name];
+        places.stripes.forEach((runs, n) => {
+          const x = u.valToPos(places.from[n], "x", true);
+          const right = u.valToPos(places.to[n], "x", true);
+          for (let run = 0; run < runs.length; run += 2) {
+            const y = u.valToPos(Math.min(runs[run + 1], high + (high - low) / 64), "y", true);
+            const bottom = u.valToPos(Math.max(runs[run], low - (high - low) / 64), "y", true);
+            u.ctx.fillRect(x, y, Math.max(right - x, 1), Math.max(bottom - y, 1));
+          }
+        });
+      });
+      u.ctx.restore();
+    };
+    const inZone = place => "zone " + Math.floor(place).toLocaleString("en") + (place % 1 ? " + " + Math.floor(place % 1 * 100) + "%" : "");
+    lineChart(figure, lines, {
+      xLabel: "time in " + xUnit[1], xUnit: [xUnit[0] / 1e9, xUnit[1]], xHead: seconds, yLabel: "zone", yUnit: [1, ""],
+      yText: inZone, details: ({ places }, at) => places.min[at] === places.max[at] ? []
+        : [["", "lowest", inZone(places.min[at])], ["", "highest", inZone(places.max[at])]],
+      range: () => { const pad = Math.max((high - low) * 0.04, 0.02); return [Math.max(0, low - pad), high + pad]; },
+      hooks: { drawAxes: [stripes] },
+      extra: make("span", {}, "dots: last place of a moment; shaded: all places touched in it"),
+    });
+    drawn.positions = lines.length;
+  }
+
+  // ---- The map of zones.
+
+  const CONDITIONS = { 0: "conventional", 1: "empty", 2: "implicitly open", 3: "explicitly open", 4: "closed", 13: "read-only",
+    14: "full", 15: "offline" };
+  // Most pixels that a map is high, the second where zones would be smaller than three pixels.
+  const MAP_HEIGHTS = [340, 640];
+
+  function drawZones() {
+    const mode = modes[state.mode];
+    const figure = byId("zones");
+    if (!mode || !modes.some(mode => mode.zones.length > 0)) return;
+    figure.hidden = false;
+    const legend = figure.querySelector(".legend") || figure.appendChild(make("div", { class: "legend" }));
+    const canvas = figure.querySelector("canvas") || figure.appendChild(make("canvas", { class: "map" }));
+    const count = mode.zones.reduce((sum, run) => sum + run[0], 0);
+    const conditions = new Uint8Array(count), fills = new Uint8Array(count);
+    const totals = {};
+    let zone = 0;
+    for (const [zones, condition, fill] of mode.zones) {
+      conditions.fill(condition, zone, zone + zones);
+      fills.fill(fill, zone, zone + zones);
+      totals[condition] = (totals[condition] || 0) + zones;
+      zone += zones;
+    }
+    const width = canvas.clientWidth || figure.clientWidth - 26;
+    let cell = 22;
+    const rows = () => Math.ceil(count / Math.max(1, Math.floor(width / cell)));
+    while (cell > 1 && rows() * cell > MAP_HEIGHTS[cell > 3 ? 0 : 1]) cell -= 1;
+    const perRow = Math.max(1, Math.floor(width / cell));
+    const height = Math.max(1, rows() * cell);
+    const ratio = devicePixelRatio || 1;
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    canvas.style.height = height + "px";
+    const context = canvas.getContext("2d");
+    context.scale(ratio, ratio);
+    const gap = cell >= 5 ? 1 : 0;
+    const colors = {};
+    for (const condition of Object.keys(CONDITIONS)) colors[condition] = css("zone-" + condition);
+    const isPart = n => conditions[n] >= 2 && conditions[n] <= 4;
+    const place = n => [n % perRow * cell, Math.floor(n / perRow) * cell];
+    const side = cell - gap;
+    for (let n = 0; n < count; n += 1) {
+      const [x, y] = place(n);
+      context.fillStyle = isPart(n) ? colors[1] : colors[conditions[n]];
+      context.fillRect(x, y, side, side);
+    }
+    for (let n = 0; n < count; n += 1) {
+      if (!isPart(n)) continue;
+      const [x, y] = place(n);
+      // A zone in part: filled from below as far as it is written; where cells are small, by strength.
+      context.fillStyle = colors[conditions[n]];
+      if (side >= 6) {
+        const filled = Math.max(1, Math.round(side * fills[n] / 100));
+        context.fillRect(x, y + side - filled, side, filled);
+      } else {
+        // One of a hundred thousand would not be seen at its own size.
+        const seen = Math.max(side, 3);
+        context.globalAlpha = 0.5 + 0.5 * fills[n] / 100;
+        context.fillRect(x - (seen - side) / 2, y - (seen - side) / 2, seen, seen);
+        context.globalAlpha = 1;
+      }
+    }
+    const size = mode.zone_bytes ? " of " + bytesIn(mode.zone_bytes) : "";
+    legend.replaceChildren(...Object.keys(totals).map(condition => {
+      const swatch = make("i", { class: "swatch" });
+      swatch.style.background = colors[condition];
+      return make("span", {}, swatch, totals[condition].toLocaleString("en") + " " + CONDITIONS[condition]);
+    }), make("span", {}, count.toLocaleString("en") + " zones" + size + ", " + perRow.toLocaleString("en") + " a row; open and closed ones are filled as far as they are written"));
+    canvas.onmousemove = event => {
+      const column = Math.floor(event.offsetX / cell);
+      const n = Math.floor(event.offsetY / cell) * perRow + column;
+      if (column >= perRow || n >= count) return hideTip();
+      const lines = [[colors[conditions[n]], CONDITIONS[conditions[n]], conditions[n] === 0 ? "" : fills[n] + "% written"]];
+      if (mode.zone_bytes) lines.push(["", "starts at", bytesIn(n * mode.zone_bytes)]);
+      showTip(event.clientX, event.clientY, "zone " + n.toLocaleString("en"), lines);
+    };
+    canvas.onmouseleave = hideTip;
+    drawn.zones = count;
+  }
+
+  // ---- The whole.
+
+  function draw() {
+    hideTip();
+    charts.splice(0).forEach(chart => chart.destroy());
+    [drawThroughput, drawLatency, drawPercentiles, drawPosition, drawZones].forEach(each => each());
+  }
+
+  function choices() {
+    const caption = id => byId(id).querySelector("figcaption");
+    caption("throughput").append(choice([["bytes", "bandwidth"], ["ios", "IOPS"]], state.rate, value => {
+      state.rate = value;
+      draw();
+    }));
+    caption("latency").append(choice([...STATISTICS, ["all", "all three"]], state.statistic, value => {
+      state.statistic = value;
+      draw();
+    }));
+    if (modes.length > 1) {
+      // Both charts of one mode show the same mode.
+      const names = modes.map((mode, n) => [n, mode.name]);
+      const both = ["position", "zones"].map(id => make("span", { class: "modes" }));
+      const fill = () => both.forEach(place => place.replaceChildren(choice(names, state.mode, value => {
+        state.mode = value;
+        fill();
+        draw();
+      })));
+      fill();
+      ["position", "zones"].forEach((id, n) => {
+        both[n].style.marginLeft = "auto";
+        caption(id).append(both[n]);
+      });
+    }
+    const longest = modes.reduce((most, mode) => mode.entries.length > most.entries.length ? mode : most);
+    if (longest.entries.length > 1) {
+      const options = [["sum", longest.entries[0].label + " together"], ["each", "each job as a line of its own"],
+        ...longest.entries.slice(1).map(entry => ["job " + entry.label, entry.label])];
+      const select = make("select", { "aria-label": "jobs to show", onchange: () => { state.entry = select.value; draw(); } },
+        ...options.map(([value, label]) => make("option", { value }, label)));
+      byId("tools").append(make("span", {}, "Charts show"), select);
+      if (longest.left_out > 0) byId("tools").append(make("span", {}, longest.left_out + " more jobs are in the sum only"));
+      byId("tools").hidden = false;
+    }
+  }
+
+  // What the charts add up to, for whoever checks the page.
+  function sums() {
+    const sum = (mode, name, of) => mode.entries[0].dirs.filter(dir => dir.dir === name && dir.flow)
+      .reduce((all, dir) => all + dir.flow[of].reduce((a, b) => a + b, 0), 0);
+    return modes.map(mode => ({ mode: mode.name, zones: mode.zones.reduce((all, run) => all + run[0], 0),
+      read: { ios: sum(mode, "read", "ios"), bytes: sum(mode, "read", "bytes") },
+      write: { ios: sum(mode, "write", "ios"), bytes: sum(mode, "write", "bytes") } }));
+  }
+
+  try {
+    state.mode = 0;
+    state.statistic = directions().length > 2 ? "p99" : "all";
+    choices();
+    draw();
+    let width = innerWidth;
+    addEventListener("resize", () => {
+      if (innerWidth === width) return;
+      width = innerWidth;
+      draw();
+    });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+    // Paper is white.
+    addEventListener("beforeprint", () => { document.documentElement.dataset.theme = "light"; draw(); });
+    addEventListener("afterprint", () => { delete document.documentElement.dataset.theme; draw(); });
+    byId("drawn").textContent = JSON.stringify({ drawn, sums: sums(), problems,
+      fetched: performance.getEntriesByType("resource").length });
+    if (problems.length === 0) document.body.dataset.status = "drawn";
+  } catch (error) {
+    fail(error && error.stack || error);
+  }
+})();

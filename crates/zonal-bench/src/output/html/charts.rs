@@ -1,0 +1,259 @@
+//! What the charts are drawn from, as JSON.
+//!
+//! Its size is bounded: a series has at most [`BUCKETS_MAX`](crate::series::BUCKETS_MAX) points, those of one job among
+//! many fewer, and beyond [`JOBS_MAX`] jobs only their sum is in it.
+
+use super::tables::{labels, name_of};
+use crate::latency::Latency;
+use crate::report::{DirReport, ModeReport, Report};
+use crate::series::{Bucket, FlowBucket, FlowSeries, JobSeries, ModeSeries, PositionSeries, ZoneMap};
+use crate::workload::Dir;
+use serde::Serialize;
+use zonal_core::{Nanos, SECTOR_BYTES, Sector};
+
+/// Jobs of a mode that have series of their own.
+const JOBS_MAX: usize = 64;
+
+/// Lines of one chart that have all their points: where there are more, they hide each other.
+const FINE_LINES_MAX: usize = 4;
+
+/// Points of each line where there are more.
+const COARSE_POINTS: usize = 128;
+
+/// Requests that a point should stand for: fewer show when they ended rather than how many there were.
+const IOS_A_POINT: u64 = 16;
+
+/// Points that a series keeps, however few its requests are.
+const POINTS_MIN: usize = 64;
+
+/// Distance of two points of a percentile curve, in powers of ten of what is left above.
+const CURVE_STEP: f64 = 0.05;
+
+#[derive(Serialize)]
+struct Charts {
+    modes: Vec<Mode>,
+}
+
+#[derive(Serialize)]
+struct Mode {
+    name: &'static str,
+    /// All jobs together, and if there are several, each.
+    entries: Vec<Entry>,
+    /// Jobs that have no entry of their own.
+    left_out: usize,
+    zone_bytes: Option<u64>,
+    positions: Vec<Positions>,
+    zones: Vec<[u32; 3]>,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    label: String,
+    dirs: Vec<Direction>,
+}
+
+#[derive(Serialize)]
+struct Direction {
+    dir: &'static str,
+    flow: Option<Flow>,
+    curve: Option<Curve>,
+}
+
+/// Points over time: when each is, for how long, and what happened.
+#[derive(Serialize, Default)]
+struct Flow {
+    t: Vec<f64>,
+    seconds: Vec<f64>,
+    ios: Vec<u64>,
+    bytes: Vec<u64>,
+    mean: Vec<Option<u64>>,
+    p99: Vec<Option<u64>>,
+    max: Vec<Option<u64>>,
+}
+
+/// Latency against percentile. The place of a percentile p is -log10(1 - p/100): 90, 99 and 99.9 are as far apart.
+#[derive(Serialize)]
+struct Curve {
+    kind: &'static str,
+    points: Vec<(f64, u64)>,
+}
+
+/// Places over time, in zones and parts of zones.
+#[derive(Serialize)]
+struct Positions {
+    name: &'static str,
+    from: Vec<f64>,
+    to: Vec<f64>,
+    last: Vec<f64>,
+    min: Vec<f64>,
+    max: Vec<f64>,
+    /// Stripes that were touched, each as its beginning and end.
+    stripes: Vec<Vec<f64>>,
+}
+
+/// The data of all charts.
+pub(super) fn to_json(report: &Report) -> String {
+    let modes = report.modes.len();
+    let charts = Charts { modes: report.modes.iter().map(|each| mode(each, modes)).collect() };
+    serde_json::to_string(&charts).expect("numbers and text")
+}
+
+/// One mode of so many.
+fn mode(mode: &ModeReport, modes: usize) -> Mode {
+    let series = mode.series.as_deref();
+    let zones = series.and_then(|series| series.zones.as_ref());
+    Mode {
+        name: mode.mode.name(),
+        entries: entries(mode, modes),
+        left_out: if mode.jobs.len() > 1 { mode.jobs.len().saturating_sub(JOBS_MAX) } else { 0 },
+        zone_bytes: series.map(|series| series.device.geometry.zone_size().bytes()),
+        positions: series.map_or(Vec::new(), |series| positions(mode, series)),
+        zones: zones.map_or(Vec::new(), zone_runs),
+    }
+}
+
+fn entries(mode: &ModeReport, modes: usize) -> Vec<Entry> {
+    let mut entries = vec![together(mode, points_of(modes))];
+    if mode.jobs.len() > 1 {
+        let points = points_of(modes * mode.jobs.len());
+        for (label, job) in labels(mode).into_iter().zip(&mode.jobs).take(JOBS_MAX) {
+            entries.push(entry(label, &job.dirs, job.series.as_deref(), points));
+        }
+    }
+    entries
+}
+
+/// Most points of a line among so many.
+fn points_of(lines: usize) -> usize {
+    if lines > FINE_LINES_MAX { COARSE_POINTS } else { usize::MAX }
+}
+
+/// All jobs of a mode as one.
+fn together(mode: &ModeReport, points: usize) -> Entry {
+    let mut dirs = [DirReport::default(), DirReport::default()];
+    for job in &mode.jobs {
+        dirs.iter_mut().zip(&job.dirs).for_each(|(sum, dir)| sum.add(dir));
+    }
+    let label = match mode.jobs.as_slice() {
+        [job] => job.name.clone(),
+        jobs => format!("all {} jobs", jobs.len()),
+    };
+    entry(label, &dirs, sum_of_series(mode).as_ref(), points)
+}
+
+fn sum_of_series(mode: &ModeReport) -> Option<JobSeries> {
+    let mut series = mode.jobs.iter().filter_map(|job| job.series.as_deref());
+    let mut sum = series.next()?.clone();
+    series.for_each(|series| sum.add(series));
+    Some(sum)
+}
+
+fn entry(label: String, dirs: &[DirReport; 2], series: Option<&JobSeries>, points: usize) -> Entry {
+    let used = [Dir::Read, Dir::Write].into_iter().filter(|dir| dirs[*dir as usize].ios > 0);
+    let direction = |dir| Direction {
+        dir: name_of(dir),
+        flow: series.map(|series| flow(series.flow(dir), points)),
+        curve: curve(&dirs[dir as usize]),
+    };
+    Entry { label, dirs: used.map(direction).collect() }
+}
+
+/// Microseconds are fine enough for a chart, and short to write.
+fn seconds(at: Nanos) -> f64 {
+    (at.0 as f64 / 1000.0).round() / 1e6
+}
+
+fn flow(series: &FlowSeries, points_max: usize) -> Flow {
+    let mut flow = Flow::default();
+    for (from, to, bucket) in points(series, points_max) {
+        let mean = bucket.mean().map(|mean| mean.round() as u64);
+        flow.t.push(seconds(Nanos(from.0 / 2 + to.0 / 2)));
+        flow.seconds.push((to.0 - from.0) as f64 / 1e9);
+        flow.ios.push(bucket.ios);
+        flow.bytes.push(bucket.sectors * SECTOR_BYTES);
+        flow.mean.push(mean);
+        flow.p99.push(bucket.percentile(99.0));
+        flow.max.push(mean.map(|_| bucket.nanos_max));
+    }
+    flow
+}
+
+/// The buckets from the first that is not empty, so wide that most have enough requests to speak of.
+fn points(series: &FlowSeries, points_max: usize) -> Vec<(Nanos, Nanos, FlowBucket)> {
+    let mut series = series.clone();
+    let is_sparse = |series: &FlowSeries| {
+        let busy = series.iter().filter(|(_, bucket)| bucket.ios > 0).count();
+        series.ios() < busy as u64 * IOS_A_POINT && series.len() > POINTS_MIN
+    };
+    while series.len() > points_max || is_sparse(&series) {
+        series.coarsen();
+    }
+    let buckets = series.iter().map(|(time, bucket)| (time.start, time.end, bucket.clone()));
+    let mut points: Vec<_> = buckets.skip_while(|(_, _, bucket)| bucket.ios == 0).collect();
+    // A short piece at the end would be a rate of a moment.
+    if let [.., (_, end, before), (from, to, last)] = points.as_mut_slice()
+        && to.0 - from.0 < series.width().0 / 2
+    {
+        before.merge(last);
+        *end = *to;
+        points.pop();
+    }
+    points
+}
+
+fn curve(report: &DirReport) -> Option<Curve> {
+    let kinds = [("clat", &report.clat), ("lat", &report.lat), ("slat", &report.slat)];
+    let (kind, latency) = kinds
+        .into_iter()
+        .find_map(|(kind, latency)| Some((kind, latency.as_ref().filter(|l| l.count() > 0)?)))?;
+    Some(Curve { kind, points: curve_points(latency) })
+}
+
+fn curve_points(latency: &Latency) -> Vec<(f64, u64)> {
+    let end = (latency.count() as f64).log10();
+    let steps = (end / CURVE_STEP).floor() as u32;
+    let at = |x: f64| 100.0 * (1.0 - 10f64.powf(-x));
+    let point = |n| {
+        // The shortest of all is often one that ended before it was seen to begin; from one in a hundred on.
+        let x = if n == 0 { -0.99f64.log10() } else { f64::from(n) * CURVE_STEP };
+        ((x * 1e4).round() / 1e4, latency.percentile(at(x)))
+    };
+    let mut points: Vec<_> = (0..=steps).map(point).collect();
+    points.push(((end * 1e4).ceil() / 1e4 + 1e-4, latency.max()));
+    points
+}
+
+fn positions(mode: &ModeReport, series: &ModeSeries) -> Vec<Positions> {
+    let jobs = sum_of_series(mode);
+    let mut all = Vec::new();
+    for dir in [Dir::Read, Dir::Write] {
+        let series = jobs.as_ref().map(|jobs| jobs.position(dir));
+        all.extend(series.filter(|series| !series.buckets().is_empty()).map(|series| (name_of(dir), series)));
+    }
+    all.extend(series.head.as_ref().map(|head| ("head", head)));
+    let zone = series.device.geometry.zone_size().0;
+    all.into_iter().map(|(name, series)| places(name, series, zone)).collect()
+}
+
+fn places(name: &'static str, series: &PositionSeries, zone_sectors: u64) -> Positions {
+    let zone = |sector: Sector| (sector.0 as f64 / zone_sectors as f64 * 1e4).round() / 1e4;
+    let mut places =
+        Positions { name, from: vec![], to: vec![], last: vec![], min: vec![], max: vec![], stripes: vec![] };
+    for (time, bucket) in series.buckets().iter().filter(|(_, bucket)| bucket.count > 0) {
+        places.from.push(seconds(time.start));
+        places.to.push(seconds(time.end));
+        places.last.push(zone(bucket.last.1));
+        places.min.push(zone(bucket.min));
+        places.max.push(zone(bucket.max));
+        let stripes = bucket.rows().into_iter().map(|rows| series.sectors_of(&rows));
+        places.stripes.push(stripes.flat_map(|stripe| [zone(stripe.start), zone(stripe.end)]).collect());
+    }
+    places
+}
+
+fn zone_runs(map: &ZoneMap) -> Vec<[u32; 3]> {
+    map.runs.iter().map(|run| [run.zones, run.condition as u32, u32::from(run.fill)]).collect()
+}
+
+#[cfg(test)]
+mod tests;

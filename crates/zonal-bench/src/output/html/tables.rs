@@ -1,0 +1,325 @@
+//! The tables of the page: jobs and groups of jobs by write mode, ratios of modes, counters, options.
+
+use super::super::table::is_shown;
+use super::quantities::{amount, grouped, size, time};
+use crate::report::{DirReport, JobReport, ModeReport, Report};
+use crate::workload::Dir;
+
+/// A name and what there is to say of it.
+pub(super) struct Fact {
+    pub(super) name: String,
+    pub(super) text: String,
+}
+
+/// A number as JSON has it, and as people read it.
+pub(super) struct Cell {
+    pub(super) value: String,
+    pub(super) text: String,
+}
+
+impl Cell {
+    fn new(value: impl ToString, text: String) -> Cell {
+        Cell { value: value.to_string(), text }
+    }
+}
+
+/// What a row is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Job,
+    /// Several jobs that ran in one group.
+    Group,
+}
+
+/// One direction of a job, or of a group, in one mode.
+pub(super) struct Row {
+    /// Of a job, its number among those of the JSON.
+    pub(super) index: Option<usize>,
+    pub(super) label: String,
+    pub(super) dir: &'static str,
+    pub(super) mode: &'static str,
+    pub(super) cells: Vec<Option<Cell>>,
+    pub(super) is_failed: bool,
+    /// Whether it is the first row of its label.
+    pub(super) is_first: bool,
+}
+
+/// A table whose columns are the modes.
+pub(super) struct Matrix {
+    pub(super) label: String,
+    pub(super) lines: Vec<Line>,
+}
+
+/// One line of it.
+pub(super) struct Line {
+    pub(super) label: String,
+    pub(super) cells: Vec<Option<Share>>,
+}
+
+/// A cell, and how long its bar is in percent.
+pub(super) struct Share {
+    pub(super) cell: Cell,
+    pub(super) percent: f64,
+}
+
+/// What is counted of one label in one mode.
+struct Counted<'a> {
+    mode: &'a ModeReport,
+    index: Option<usize>,
+    dir: DirReport,
+    is_failed: bool,
+}
+
+/// A label with its modes.
+struct Entry<'a> {
+    kind: Kind,
+    label: String,
+    dir: Dir,
+    counted: Vec<Option<Counted<'a>>>,
+}
+
+/// All that the tables of jobs show.
+pub(super) struct Table<'a> {
+    entries: Vec<Entry<'a>>,
+}
+
+pub(super) fn name_of(dir: Dir) -> &'static str {
+    match dir {
+        Dir::Read => "read",
+        Dir::Write => "write",
+    }
+}
+
+/// Names of a mode's jobs, made distinct by their numbers where they are not.
+pub(super) fn labels(mode: &ModeReport) -> Vec<String> {
+    let names = || mode.jobs.iter().map(|job| job.name.as_str());
+    let label = |(n, name): (usize, &str)| {
+        let before = names().take(n).filter(|other| *other == name).count();
+        let all = names().filter(|other| *other == name).count();
+        if all > 1 { format!("{name} #{}", before + 1) } else { name.to_owned() }
+    };
+    names().enumerate().map(label).collect()
+}
+
+impl<'a> Table<'a> {
+    pub(super) fn new(report: &'a Report) -> Table<'a> {
+        let longest = report.modes.iter().max_by_key(|mode| mode.jobs.len());
+        let Some(longest) = longest else { return Table { entries: Vec::new() } };
+        let mut entries = Vec::new();
+        let mut groups: Vec<u32> = longest.jobs.iter().map(|job| job.group).collect();
+        groups.dedup();
+        let several = groups.len() > 1;
+        for group in groups {
+            let jobs = longest.jobs.iter().filter(|job| job.group == group).count();
+            let which = if several { format!("group {group}: ") } else { String::new() };
+            if jobs > 1 {
+                let label = format!("{which}all {jobs} jobs");
+                add(&mut entries, report, (Kind::Group, &label), |mode, _| Tally::of_group(mode, group));
+            }
+        }
+        for (n, label) in labels(longest).iter().enumerate() {
+            add(&mut entries, report, (Kind::Job, label), |mode, before| {
+                mode.jobs.get(n).map(|job| Tally::of_job(job, Some(before + n)))
+            });
+        }
+        Table { entries }
+    }
+
+    /// Rows of all jobs, or of all groups.
+    pub(super) fn rows(&self, kind: Kind) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for entry in self.entries.iter().filter(|entry| entry.kind == kind) {
+            let mut is_first = true;
+            for counted in entry.counted.iter().flatten() {
+                rows.push(Row {
+                    index: counted.index,
+                    label: entry.label.clone(),
+                    dir: name_of(entry.dir),
+                    mode: counted.mode.mode.name(),
+                    cells: cells(counted, entry.dir),
+                    is_failed: counted.is_failed,
+                    is_first: std::mem::take(&mut is_first),
+                });
+            }
+        }
+        rows
+    }
+
+    /// Requests a second of every mode compared with the first, if there is something to compare.
+    pub(super) fn ratios(&self) -> Vec<Matrix> {
+        let modes = self.entries.iter().map(|entry| entry.counted.len()).max().unwrap_or(0);
+        if modes < 2 {
+            return Vec::new();
+        }
+        let kinds = [(Kind::Group, "Groups"), (Kind::Job, "Jobs")];
+        let tables = kinds.map(|(kind, label)| {
+            let entries = self.entries.iter().filter(|entry| entry.kind == kind);
+            Matrix { label: label.to_owned(), lines: entries.map(ratio).collect() }
+        });
+        tables.into_iter().filter(|matrix| !matrix.lines.is_empty()).collect()
+    }
+}
+
+/// What a job, or a group of jobs, did in one mode.
+struct Tally {
+    index: Option<usize>,
+    dirs: [DirReport; 2],
+    is_shown: [bool; 2],
+    is_failed: bool,
+}
+
+impl Tally {
+    fn of_job(job: &JobReport, index: Option<usize>) -> Tally {
+        Tally {
+            index,
+            dirs: job.dirs.clone(),
+            is_shown: [Dir::Read, Dir::Write].map(|dir| is_shown(job, dir)),
+            is_failed: job.failure.is_some(),
+        }
+    }
+
+    fn of_group(mode: &ModeReport, group: u32) -> Option<Tally> {
+        let mut jobs = mode.jobs.iter().filter(|job| job.group == group);
+        let mut sum = Tally::of_job(jobs.next()?, None);
+        for job in jobs {
+            sum.dirs.iter_mut().zip(&job.dirs).for_each(|(sum, dir)| sum.add(dir));
+            for dir in [Dir::Read, Dir::Write] {
+                sum.is_shown[dir as usize] |= is_shown(job, dir);
+            }
+            sum.is_failed |= job.failure.is_some();
+        }
+        Some(sum)
+    }
+}
+
+/// Adds both directions of a label, as far as a mode has them. `of`: its tally in a mode before which there are so many
+/// jobs of other modes.
+fn add<'a>(
+    entries: &mut Vec<Entry<'a>>,
+    report: &'a Report,
+    (kind, label): (Kind, &str),
+    of: impl Fn(&'a ModeReport, usize) -> Option<Tally>,
+) {
+    let mut before = 0;
+    let mut tallies = Vec::new();
+    for mode in &report.modes {
+        tallies.push(of(mode, before).map(|tally| (mode, tally)));
+        before += mode.jobs.len();
+    }
+    for dir in [Dir::Read, Dir::Write] {
+        let counted = tallies.iter_mut().map(|tally| {
+            let (mode, tally) = tally.as_mut().filter(|(_, tally)| tally.is_shown[dir as usize])?;
+            let (index, is_failed) = (tally.index, tally.is_failed);
+            Some(Counted { mode, index, dir: std::mem::take(&mut tally.dirs[dir as usize]), is_failed })
+        });
+        let counted: Vec<_> = counted.collect();
+        if counted.iter().any(Option::is_some) {
+            entries.push(Entry { kind, label: label.to_owned(), dir, counted });
+        }
+    }
+}
+
+/// Heads of the columns that [`cells`] fills.
+pub(super) const COLUMNS: [&str; 10] =
+    ["requests", "bytes", "IOPS", "bandwidth", "mean", "p50", "p99", "p99.9", "max", "cmds/write"];
+
+fn cells(counted: &Counted<'_>, dir: Dir) -> Vec<Option<Cell>> {
+    let report = &counted.dir;
+    let clat = report.clat.as_ref().filter(|clat| clat.count() > 0);
+    let nanos = |nanos: u64| Cell::new(nanos, time(nanos as f64));
+    let percentile = |percent| clat.map(|clat| nanos(clat.percentile(percent)));
+    let commands = counted.mode.commands_per_write().filter(|_| dir == Dir::Write);
+    let bandwidth = report.bandwidth_bytes();
+    vec![
+        Some(Cell::new(report.ios, amount(report.ios as f64, ""))),
+        Some(Cell::new(report.bytes, size(report.bytes))),
+        Some(Cell::new(report.iops(), amount(report.iops(), ""))),
+        Some(Cell::new(bandwidth as u64, amount(bandwidth, "B/s"))),
+        clat.map(|clat| Cell::new(clat.mean(), time(clat.mean()))),
+        percentile(50.0),
+        percentile(99.0),
+        percentile(99.9),
+        clat.map(|clat| nanos(clat.max())),
+        commands.map(|n| Cell::new(n, format!("{n:.3}"))),
+    ]
+}
+
+fn ratio(entry: &Entry<'_>) -> Line {
+    let iops = || entry.counted.iter().flatten().map(|counted| counted.dir.iops());
+    let first = iops().next().unwrap_or(0.0);
+    let most = iops().fold(0.0, f64::max);
+    let of = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
+    let cells = entry.counted.iter().map(|counted| {
+        let counted = counted.as_ref()?;
+        let ratio = of(counted.dir.iops(), first);
+        let text = if counted.is_failed { "failed".to_owned() } else { format!("{ratio:.2}×") };
+        Some(Share { cell: Cell::new(ratio, text), percent: of(counted.dir.iops(), most) * 100.0 })
+    });
+    Line { label: format!("{}, {}", entry.label, name_of(entry.dir)), cells: cells.collect() }
+}
+
+/// Counters of the write path that are not zero everywhere, and what was verified.
+pub(super) fn counters(report: &Report) -> Matrix {
+    let of = |mode: &ModeReport| {
+        let counters = serde_json::to_value(mode.statistics).unwrap_or_default();
+        let counters: Vec<(String, u64)> = counters
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(name, value)| (name.replace('_', " "), value.as_u64().unwrap_or(0)))
+            .collect();
+        let verified = mode.verify.as_ref().map_or([0; 2], |verify| [verify.blocks, verify.mismatches]);
+        let verified = ["blocks verified", "blocks that differ"].map(str::to_owned).into_iter().zip(verified);
+        counters.into_iter().chain(verified).collect::<Vec<_>>()
+    };
+    let modes: Vec<_> = report.modes.iter().map(of).collect();
+    let names = modes.first().map(Vec::as_slice).unwrap_or_default().iter().map(|(name, _)| name);
+    let line = |(n, name): (usize, &String)| {
+        let values: Vec<u64> = modes.iter().map(|mode| mode[n].1).collect();
+        let cell = |value: &u64| Some(Share { cell: Cell::new(value, grouped(*value)), percent: 0.0 });
+        let cells = values.iter().map(cell).collect();
+        values.iter().any(|value| *value > 0).then(|| Line { label: name.clone(), cells })
+    };
+    Matrix { label: "Write path".to_owned(), lines: names.enumerate().filter_map(line).collect() }
+}
+
+/// What was rounded or left out, told once where all modes say it.
+pub(super) fn notes(report: &Report) -> Vec<String> {
+    let mut notes: Vec<String> = Vec::new();
+    for mode in &report.modes {
+        for note in &mode.notes {
+            let is_everywhere = report.modes.iter().all(|mode| mode.notes.contains(note));
+            let note = if is_everywhere { note.clone() } else { format!("{}: {note}", mode.mode) };
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
+    }
+    notes
+}
+
+/// The first failure of each job, and blocks that do not read back.
+pub(super) fn failures(report: &Report) -> Vec<String> {
+    let mut failures = Vec::new();
+    for mode in &report.modes {
+        for job in &mode.jobs {
+            let failure =
+                job.failure.iter().map(|failure| format!("{}, job {}: {failure}", mode.mode, job.name));
+            failures.extend(failure);
+        }
+        for verify in mode.verify.iter().filter(|verify| verify.mismatches > 0) {
+            failures.push(format!("{}: {} blocks do not read back as written", mode.mode, verify.mismatches));
+        }
+    }
+    failures
+}
+
+/// What each job was asked to do.
+pub(super) fn options(report: &Report) -> Vec<Fact> {
+    let Some(mode) = report.modes.first() else { return Vec::new() };
+    let options = |job: &JobReport| {
+        let options = job.spec.options().into_iter().map(|(name, value)| format!("{name}={value}"));
+        options.collect::<Vec<_>>().join(" ")
+    };
+    labels(mode).into_iter().zip(&mode.jobs).map(|(name, job)| Fact { name, text: options(job) }).collect()
+}

@@ -1,0 +1,65 @@
+//! Buffers of requests, used again by size, and what is in them.
+//!
+//! On a disk laid as a log each block says which it is. A block that is read where the map says has to be the one that
+//! was asked for: a mistake of the map, the cleaner or the write path shows.
+
+use zonal_core::SECTOR_BYTES;
+use zonal_io::buffer::IoBuf;
+
+/// Idle buffers, by the power of two that is their length.
+#[derive(Default)]
+pub(super) struct Buffers {
+    idle: [Vec<IoBuf>; 32],
+}
+
+fn class_of(bytes: usize) -> usize {
+    bytes.max(1).next_power_of_two().ilog2() as usize
+}
+
+impl Buffers {
+    /// A buffer of at least so many sectors, with any bytes.
+    pub(super) fn take(&mut self, sectors: u32) -> IoBuf {
+        let bytes = sectors as usize * SECTOR_BYTES as usize;
+        let class = class_of(bytes);
+        self.idle[class].pop().unwrap_or_else(|| IoBuf::zeroed(1 << class))
+    }
+
+    pub(super) fn give_back(&mut self, buffer: IoBuf) {
+        if !buffer.is_empty() {
+            self.idle[class_of(buffer.len())].push(buffer);
+        }
+    }
+}
+
+/// Writes into each block which block of the disk it is.
+pub(super) fn stamp(bytes: &mut [u8], block_bytes: usize, first: u64) {
+    for (number, block) in (first..).zip(bytes.chunks_exact_mut(block_bytes)) {
+        block[..8].copy_from_slice(&number.to_le_bytes());
+        block[8..16].copy_from_slice(&(!number).to_le_bytes());
+    }
+}
+
+/// The first block that is another than it should be, and which it says it is, if it says anything.
+pub(super) fn misplaced(bytes: &[u8], block_bytes: usize, first: u64) -> Option<(u64, Option<u64>)> {
+    let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+    (first..).zip(bytes.chunks_exact(block_bytes)).find_map(|(number, block)| {
+        let (says, inverse) = (word(&block[..8]), word(&block[8..16]));
+        let found = (inverse == !says).then_some(says);
+        (found != Some(number)).then_some((number, found))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn block_of_another_place_or_of_nobody_is_told() {
+        let mut bytes = vec![0; 4 * 512];
+        assert_eq!(misplaced(&bytes, 512, 7), Some((7, None)));
+        stamp(&mut bytes, 512, 7);
+        assert_eq!(misplaced(&bytes, 512, 7), None);
+        bytes.copy_within(0..512, 1024);
+        assert_eq!(misplaced(&bytes, 512, 7), Some((9, Some(7))));
+    }
+}

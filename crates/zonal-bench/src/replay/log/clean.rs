@@ -1,0 +1,135 @@
+//! Cleaning: which zone, what is left in it, and when it is free again.
+
+use super::{Home, Log, NOBODY, Room, State, Stream};
+use zonal_core::ZoneIndex;
+
+/// The cleaner's work at hand.
+#[derive(Default)]
+pub(super) struct Cleaner {
+    /// The zone that it writes to.
+    pub(super) end: Option<ZoneIndex>,
+    victim: Option<Victim>,
+}
+
+struct Victim {
+    zone: ZoneIndex,
+    /// How far it has been looked through.
+    next: u32,
+    /// Runs under way.
+    moves: u32,
+    is_reset: bool,
+}
+
+/// Blocks to be moved, one after the other in their zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Run {
+    pub(crate) zone: ZoneIndex,
+    pub(crate) offset: u32,
+    pub(crate) blocks: u32,
+}
+
+/// A part of a run on its way to its new place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Move {
+    pub(crate) from: Run,
+    pub(crate) room: Room,
+}
+
+impl Log {
+    /// Whether free zones are so few that one is to be cleaned.
+    fn is_short(&self) -> bool {
+        self.free.len() < self.streams.len() + 2
+    }
+
+    /// The next blocks to be moved, at most `max`, with their read counted. Chooses a zone if that is needed.
+    pub(crate) fn next_run(&mut self, max: u32) -> Option<Run> {
+        if self.cleaner.victim.is_none() && self.is_short() {
+            let zone = self.choose()?;
+            self.zone(zone).state = State::Cleaning;
+            self.cleaner.victim = Some(Victim { zone, next: 0, moves: 0, is_reset: false });
+        }
+        let victim = self.cleaner.victim.as_ref()?;
+        let (zone, next) = (victim.zone, victim.next);
+        let blocks = &self.zones[zone.0 as usize].blocks;
+        let is_live = |offset: u32| {
+            let block = blocks[offset as usize];
+            block != NOBODY && self.map.get(block) == Home::At(self.block_of(zone, offset))
+        };
+        let begin = (next..self.capacity).find(|&offset| is_live(offset)).unwrap_or(self.capacity);
+        let end_max = begin.saturating_add(max).min(self.capacity);
+        let end = (begin..end_max).find(|&offset| !is_live(offset)).unwrap_or(end_max);
+        let victim = self.cleaner.victim.as_mut().expect("it was just there");
+        victim.next = end;
+        if begin == end {
+            return None;
+        }
+        victim.moves += 1;
+        self.begin_read(zone);
+        Some(Run { zone, offset: begin, blocks: end - begin })
+    }
+
+    /// The full zone with least left, if that frees anything.
+    fn choose(&self) -> Option<ZoneIndex> {
+        let can_be =
+            |zone: &super::Zone| zone.state == State::Full && zone.writes == 0 && zone.live < self.capacity;
+        let zones = self.zones.iter().enumerate().filter(|(_, zone)| can_be(zone));
+        zones.min_by_key(|(_, zone)| zone.live).map(|(n, _)| ZoneIndex(n as u32))
+    }
+
+    /// Room for a run that has been read, or for its beginning.
+    pub(crate) fn begin_move(&mut self, from: Run) -> Option<Move> {
+        let room = self.room(Stream::Cleaner, from.blocks)?;
+        self.account.moved += u64::from(room.blocks);
+        Some(Move { from: Run { blocks: room.blocks, ..from }, room })
+    }
+
+    /// The blocks are at their new place, from this offset of the zone on. Those that were written or discarded
+    /// meanwhile are garbage there.
+    pub(crate) fn end_move(&mut self, moved: &Move, offset: u32) {
+        let Move { from, room } = moved;
+        for n in 0..from.blocks {
+            let block = self.zones[from.zone.0 as usize].blocks[(from.offset + n) as usize];
+            let is_live = self.map.get(block) == Home::At(self.block_of(from.zone, from.offset + n));
+            let at = self.block_of(room.zone, offset + n);
+            let entry = self.zone(room.zone);
+            entry.blocks[(offset + n) as usize] = block;
+            if is_live {
+                entry.live += 1;
+                self.zone(from.zone).live -= 1;
+                self.map.set(block, Home::At(at));
+            }
+        }
+        self.ended_in(room.zone);
+    }
+
+    /// All of a run is at its new place.
+    pub(crate) fn end_run(&mut self, run: Run) {
+        let victim = self.cleaner.victim.as_mut().expect("runs are of the zone that is cleaned");
+        debug_assert_eq!(victim.zone, run.zone);
+        victim.moves -= 1;
+    }
+
+    /// The zone that can be reset now, once.
+    pub(crate) fn next_reset(&mut self) -> Option<ZoneIndex> {
+        let capacity = self.capacity;
+        let victim = self.cleaner.victim.as_mut()?;
+        let entry = &self.zones[victim.zone.0 as usize];
+        let is_through = victim.next >= capacity && victim.moves == 0 && entry.reads == 0;
+        if !is_through || victim.is_reset {
+            return None;
+        }
+        debug_assert_eq!(entry.live, 0, "what is live has been moved");
+        victim.is_reset = true;
+        Some(victim.zone)
+    }
+
+    /// The zone has been reset.
+    pub(crate) fn end_reset(&mut self, zone: ZoneIndex) {
+        self.cleaner.victim = None;
+        let entry = self.zone(zone);
+        entry.state = State::Free;
+        (entry.given, entry.blocks) = (0, Box::default());
+        self.free.insert(0, zone);
+        self.account.cleaned += 1;
+    }
+}

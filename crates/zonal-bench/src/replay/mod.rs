@@ -1,0 +1,229 @@
+//! Replay of traces: what was recorded of one drive, sent to another through the write path.
+//!
+//! [`trace`] reads what others recorded. A trace of an ordinary disk is laid on the zones as a log ([`LogOptions`]); one
+//! of a zoned drive can be played as it is. Requests go out at the recorded times, at a multiple of that speed, or as
+//! fast as they can; what they took is a [`ReplayReport`], in the shape of a benchmark's. On a device that lives in
+//! virtual time the replay does, too.
+//!
+//! ```
+//! use std::io::Cursor;
+//! use std::sync::Arc;
+//! use zonal_bench::replay::trace::{Trace, TraceOptions};
+//! use zonal_bench::replay::{ReplayOptions, Speed, run};
+//! use zonal_io::device::Device;
+//! use zonal_io::emulated::{Emulated, EmulatedOptions, Null};
+//!
+//! let text = "10,host,0,Write,0,4096\n20,host,0,Read,0,4096\n";
+//! let mut trace = Trace::new(Box::new(Cursor::new(text)), "two requests", &TraceOptions::default())?;
+//! let open = || {
+//!     let options = EmulatedOptions { size: 1 << 30, zone_size: 1 << 20, ..Default::default() };
+//!     Ok(Arc::new(Emulated::new("null", &options, Null)?) as Arc<dyn Device>)
+//! };
+//! let mut options = ReplayOptions::default();
+//! options.speed = Speed::Max;
+//! let report = run(&open, &mut trace, &options)?;
+//! assert_eq!(report.replay.records, 2);
+//! assert_eq!(report.replay.write_amplification(), Some(1.0));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod as_is;
+mod buffers;
+mod clock;
+mod error;
+mod ledger;
+mod log;
+mod player;
+mod report;
+mod series;
+mod slots;
+pub mod trace;
+
+pub use error::ReplayError;
+pub use log::{LogError, LogOptions};
+pub use report::{Laid, Replay, ReplayReport};
+pub use series::{Series, Span};
+
+use crate::error::BenchError;
+use crate::run::cpu::Usage;
+use crate::run::{Opener, prepare};
+use as_is::AsIs;
+use log::Log;
+use player::{Layout, Player, Rules};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+use trace::Trace;
+use zonal_io::control::ControlServer;
+use zonal_io::device::Device;
+use zonal_io::fault::{self, Fault};
+use zonal_io::volume::{BudgetOptions, ParkOptions, SwitchError, Volume, VolumeOptions, WriteMode};
+
+/// Records under way at most when they go out as fast as they can.
+pub const DEPTH_AT_FULL_SPEED: u32 = 32;
+
+/// The same when they go out at their times: enough that a drive which keeps up somehow is never waited for.
+pub const DEPTH_AT_TIMES: u32 = 256;
+
+/// When requests go out.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Speed {
+    /// At their times, so many times as fast as recorded.
+    Times(f64),
+    /// As soon as there is a place for them.
+    Max,
+}
+
+/// How a trace is replayed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ReplayOptions {
+    /// When requests go out.
+    pub speed: Speed,
+    /// Records under way at most; `None`: what suits the speed.
+    pub depth: Option<u32>,
+    /// Whether requests go where they went, and not to a log.
+    pub as_is: bool,
+    /// How a log is laid.
+    pub log: LogOptions,
+    /// Whether addresses beyond the end are folded back rather than refused.
+    pub wrap: bool,
+    /// Whether all zones are reset before.
+    pub reset: bool,
+    /// Records at most.
+    pub records_max: u64,
+    /// Write mode; `None`: what suits the device.
+    pub mode: Option<WriteMode>,
+    /// Whether mode `pipelined` runs also where the device does not promise to keep the order of writes.
+    pub force: bool,
+    /// Whether waiting contiguous writes share commands.
+    pub merge: bool,
+    /// Faults of the device while the trace is played.
+    pub fault: Option<fault::Plan>,
+    /// How the drive's limits are kept; `None`: by the drive alone.
+    pub budget: Option<BudgetOptions>,
+    /// How writes that come before their predecessors wait for them; `None`: they fail.
+    pub park: Option<ParkOptions>,
+    /// Let other processes look into the open volume through a control socket.
+    pub control: bool,
+}
+
+impl Default for ReplayOptions {
+    fn default() -> ReplayOptions {
+        ReplayOptions {
+            speed: Speed::Times(1.0),
+            depth: None,
+            as_is: false,
+            log: LogOptions::default(),
+            wrap: false,
+            reset: false,
+            records_max: u64::MAX,
+            mode: None,
+            force: false,
+            merge: true,
+            fault: None,
+            budget: None,
+            park: None,
+            control: false,
+        }
+    }
+}
+
+impl ReplayOptions {
+    /// Records under way at most.
+    pub fn depth(&self) -> u32 {
+        let suitable = if self.speed == Speed::Max { DEPTH_AT_FULL_SPEED } else { DEPTH_AT_TIMES };
+        self.depth.unwrap_or(suitable).max(1)
+    }
+}
+
+/// What the player counts besides requests, in blocks unless it says otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Counts {
+    unmapped: u64,
+    edges: u64,
+    checked: u64,
+    discarded: u64,
+    /// Records.
+    discards_passed_over: u64,
+    /// Records.
+    waited: u64,
+    /// Records.
+    without_request: u64,
+    resets_added: u64,
+}
+
+/// Replays `trace` on the device that `open` opens.
+///
+/// A request that fails ends the replay and is in its report.
+///
+/// # Errors
+/// [`ReplayError`] if the trace or the device cannot be used, or a record does not fit the device.
+pub fn run(
+    open: &Opener<'_>,
+    trace: &mut Trace,
+    options: &ReplayOptions,
+) -> Result<ReplayReport, ReplayError> {
+    let started = SystemTime::now();
+    let bare = open().map_err(BenchError::Device)?;
+    let has_data = prepare::keeps_data(&*bare);
+    if options.reset {
+        prepare::erase(&*bare)?;
+    }
+    let layout = layout(&*bare, options)?;
+    let laid = report::Laid::of(&layout, bare.info());
+    let volume = Arc::new(open_volume(bare, options)?);
+    let control = options.control.then(|| ControlServer::start(volume.clone()));
+    let (mode, _) = volume.mode();
+    let rules = Rules {
+        speed: options.speed,
+        depth: options.depth(),
+        is_wrapped: options.wrap,
+        appends: mode == WriteMode::Append,
+        has_data,
+        records_max: options.records_max,
+    };
+    let (usage, begin) = (Usage::now(), Instant::now());
+    let mut player = Player::new(&volume, trace, layout, rules);
+    let elapsed = player.run()?;
+    let took = begin.elapsed();
+    let Player { layout, ledger, measured, .. } = player;
+    let mut notes = Vec::new();
+    if let Some(Err(error)) = &control {
+        notes.push(format!("there is no control socket: {error}"));
+    }
+    let outcome =
+        report::Outcome { started, usage: Usage::now().since(usage), took, elapsed, ledger, measured, notes };
+    Ok(report::report(outcome, laid.after(&layout), &volume, trace, options))
+}
+
+fn layout(device: &dyn Device, options: &ReplayOptions) -> Result<Layout, ReplayError> {
+    let info = device.info();
+    let zones = prepare::descriptors(device)?;
+    if options.as_is {
+        return Ok(Layout::AsIs(AsIs::new(info, &zones)));
+    }
+    let log = Log::new(info, &zones, options.log);
+    log.map(|log| Layout::Log(Box::new(log)))
+        .map_err(|error| ReplayError::Log { device: info.name.clone(), error })
+}
+
+fn open_volume(bare: Arc<dyn Device>, options: &ReplayOptions) -> Result<Volume, BenchError> {
+    let info = bare.info().clone();
+    let in_effect = options.mode.unwrap_or_else(|| WriteMode::for_device(&info).0);
+    if !options.force && in_effect.fits(&info) == Err(SwitchError::NoOrder) {
+        return Err(BenchError::NoOrder { device: info.name });
+    }
+    let device: Arc<dyn Device> = match &options.fault {
+        Some(faults) => Arc::new(Fault::new(bare, faults.clone())),
+        None => bare,
+    };
+    let volume = VolumeOptions {
+        mode: options.mode,
+        merge: options.merge,
+        force: options.force,
+        budget: options.budget,
+        park: options.park,
+        ..VolumeOptions::default()
+    };
+    Ok(Volume::open(device, volume)?)
+}

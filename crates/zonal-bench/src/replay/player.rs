@@ -1,0 +1,327 @@
+//! The player: brings each record to the write path when its time has come, and takes note when it ends.
+//!
+//! One thread, one loop: what has ended is taken in, the cleaner goes on, records whose time has come are sent, and the
+//! clock waits for the next arrival or for the write path, whichever comes first. Nothing but the clock knows whether time
+//! is real. In virtual time a replay is the same to the bit whenever it is repeated.
+//!
+//! # Records and requests
+//! A record becomes requests: one usually, several where its blocks are in several places, none where there is nothing
+//! to do. It is under way from its arrival until the last of them has ended. A record that cannot go on (no free zone, a
+//! zone that has to be quiet) holds up those behind it, which keeps their order; reads that wait for a write do not.
+
+mod cleaning;
+mod endings;
+mod sending;
+
+use super::as_is::AsIs;
+use super::buffers::Buffers;
+use super::clock::Clock;
+use super::error::ReplayError;
+use super::ledger::Ledger;
+use super::log::{Extent, Log, Move, Piece, Run};
+use super::series::Series;
+use super::slots::Slots;
+use super::trace::{Record, Trace};
+use super::{Counts, Speed};
+use crate::latency::Latency;
+use crate::report::{Depths, Failure};
+use cleaning::Cleaning;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use zonal_core::{Nanos, Op, Sector, ZoneIndex};
+use zonal_io::sync::Mutex;
+use zonal_io::volume::{Channel, Completion, Volume};
+
+/// How a trace's addresses become the device's.
+pub(super) enum Layout {
+    AsIs(AsIs),
+    Log(Box<Log>),
+}
+
+/// A record under way.
+struct Task {
+    number: u64,
+    record: Record,
+    arrived: Nanos,
+    /// When its first request went out.
+    sent: Option<Nanos>,
+    in_flight: u32,
+    stage: Stage,
+    /// What there is to do, in blocks on a log, else in sectors.
+    total: u64,
+    /// How much of it has been sent.
+    next: u64,
+    /// How much of it has ended.
+    done: u64,
+    /// First block of the disk, on a log.
+    block: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// Before a write: the rest of blocks that it covers in part is read, zones that it begins anew are reset.
+    Before,
+    Main,
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug)]
+enum Purpose {
+    /// All or part of a record as it is.
+    AsIs {
+        units: u64,
+    },
+    /// A reset before a write.
+    ResetBefore,
+    /// A flush of a record on a log.
+    Flush,
+    Piece(Piece),
+    Extent {
+        extent: Extent,
+        is_edge: bool,
+    },
+    ReadRun(Run),
+    Move {
+        moved: Move,
+        run: u64,
+    },
+    ResetCleaned(ZoneIndex),
+}
+
+struct Sent {
+    /// The record's task; `None`: the cleaner's.
+    task: Option<u64>,
+    purpose: Purpose,
+    op: Op,
+    sector: Sector,
+    sectors: u32,
+}
+
+/// Whether a task has sent all that it can for now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Flow {
+    GoesOn,
+    /// It has to be tried again, and what is behind it waits.
+    Blocked,
+}
+
+/// What was measured.
+#[derive(Default)]
+pub(super) struct Measured {
+    pub(super) ios: [u64; 2],
+    pub(super) sectors: [u64; 2],
+    pub(super) flushes: u64,
+    pub(super) resets: u64,
+    pub(super) finishes: u64,
+    /// From the arrival to the first request, from there to the end, and both together.
+    pub(super) latencies: [[Latency; 3]; 2],
+    pub(super) flush: Latency,
+    pub(super) depths: Depths,
+    pub(super) series: Series,
+    pub(super) counts: Counts,
+    pub(super) errors: u64,
+    pub(super) failure: Option<Failure>,
+}
+
+/// How to play.
+pub(super) struct Rules {
+    pub(super) speed: Speed,
+    /// Records under way at most.
+    pub(super) depth: u32,
+    pub(super) is_wrapped: bool,
+    /// Whether log writes are native or emulated appends.
+    pub(super) appends: bool,
+    pub(super) has_data: bool,
+    pub(super) records_max: u64,
+}
+
+type Inbox = Arc<Mutex<VecDeque<Completion>>>;
+
+pub(super) struct Player<'a> {
+    volume: &'a Volume,
+    trace: &'a mut Trace,
+    rules: Rules,
+    pub(super) layout: Layout,
+    clock: Clock,
+    channel: Channel,
+    inbox: Inbox,
+    buffers: Buffers,
+    tasks: Slots<Task>,
+    sent: Slots<Sent>,
+    /// Tasks that have to be tried again, in order.
+    blocked: VecDeque<u64>,
+    /// Tasks that wait for the end of a write of the log.
+    waiting: HashMap<u64, Vec<u64>>,
+    cleaning: Cleaning,
+    /// The record that was read and whose time has not come.
+    ahead: Option<Record>,
+    last: Option<Record>,
+    pub(super) ledger: Ledger,
+    pub(super) measured: Measured,
+}
+
+impl<'a> Player<'a> {
+    pub(super) fn new(volume: &'a Volume, trace: &'a mut Trace, layout: Layout, rules: Rules) -> Player<'a> {
+        let inbox = Inbox::default();
+        let entry = inbox.clone();
+        Player {
+            channel: volume.channel(move |completion| entry.lock().push_back(completion)),
+            clock: Clock::new(volume.info().virtual_time),
+            volume,
+            trace,
+            rules,
+            layout,
+            inbox,
+            buffers: Buffers::default(),
+            tasks: Slots::default(),
+            sent: Slots::default(),
+            blocked: VecDeque::new(),
+            waiting: HashMap::new(),
+            cleaning: Cleaning::default(),
+            ahead: None,
+            last: None,
+            ledger: Ledger::default(),
+            measured: Measured::default(),
+        }
+    }
+
+    /// Plays the trace to its end, or to the first request that fails; how long that took.
+    pub(super) fn run(&mut self) -> Result<Nanos, ReplayError> {
+        loop {
+            self.take_in()?;
+            self.clean();
+            self.admit()?;
+            if !self.inbox.lock().is_empty() {
+                self.clock.progress();
+                continue;
+            }
+            if self.is_over()? {
+                break;
+            }
+            self.wait()?;
+        }
+        let now = self.clock.now();
+        self.measured.series.set(now, 0);
+        let is_whole = self.ledger.is_balanced() || self.measured.failure.is_some();
+        let Ledger { begun, ended, .. } = self.ledger;
+        match is_whole {
+            true => Ok(now),
+            false => Err(ReplayError::Unbalanced { trace: self.trace.name().to_owned(), begun, ended }),
+        }
+    }
+
+    fn is_over(&mut self) -> Result<bool, ReplayError> {
+        if !self.sent.is_empty() {
+            return Ok(false);
+        }
+        if self.measured.failure.is_some() {
+            return Ok(true);
+        }
+        if !self.tasks.is_empty() {
+            // With nothing at the device nobody can let them go on.
+            return Err(self.stalled());
+        }
+        Ok(self.peek()?.is_none())
+    }
+
+    fn stalled(&self) -> ReplayError {
+        let place = self.last.map_or(super::trace::Place::Line(0), |record| record.place);
+        ReplayError::Stalled { trace: self.trace.name().to_owned(), place }
+    }
+
+    fn wait(&mut self) -> Result<(), ReplayError> {
+        let now = self.clock.now();
+        let due = self.volume.poll(now);
+        if !self.inbox.lock().is_empty() {
+            self.clock.progress();
+            return Ok(());
+        }
+        // What waits for a place waits for completions, not for its time.
+        let may_begin = self.blocked.is_empty() && self.has_place() && self.measured.failure.is_none();
+        let arrival = if may_begin { self.peek()?.map(|record| self.arrival(&record)) } else { None };
+        let due = due.filter(|_| !self.sent.is_empty());
+        self.clock.wait(self.volume, arrival, due).map_err(|_| self.stalled())
+    }
+
+    fn has_place(&self) -> bool {
+        self.tasks.len() < self.rules.depth as usize
+    }
+
+    /// The next record, if there is one.
+    fn peek(&mut self) -> Result<Option<Record>, ReplayError> {
+        if self.ahead.is_none() && self.ledger.begun < self.rules.records_max {
+            self.ahead = self.trace.next().transpose()?;
+        }
+        Ok(self.ahead)
+    }
+
+    /// When a record is to be sent.
+    fn arrival(&self, record: &Record) -> Nanos {
+        match self.rules.speed {
+            Speed::Max => self.clock.now(),
+            Speed::Times(1.0) => record.at,
+            Speed::Times(factor) => Nanos((record.at.0 as f64 / factor) as u64),
+        }
+    }
+
+    /// Sends what may be sent now.
+    fn admit(&mut self) -> Result<(), ReplayError> {
+        loop {
+            if self.measured.failure.is_some() {
+                return Ok(());
+            }
+            while let Some(&task) = self.blocked.front() {
+                if self.advance(task)? == Flow::Blocked {
+                    return Ok(());
+                }
+                self.blocked.pop_front();
+            }
+            if !self.has_place() {
+                return Ok(());
+            }
+            let Some(record) = self.peek()? else { return Ok(()) };
+            let arrived = self.arrival(&record);
+            if arrived > self.clock.now() {
+                return Ok(());
+            }
+            self.begin(record, arrived)?;
+            // What ends at once makes room, and decides what the next may do.
+            if !self.inbox.lock().is_empty() {
+                self.take_in()?;
+                self.clean();
+            }
+        }
+    }
+
+    fn begin(&mut self, record: Record, arrived: Nanos) -> Result<(), ReplayError> {
+        (self.ahead, self.last) = (None, Some(record));
+        let folded = self.fold(&record)?;
+        let (block, total) = self.range_of(&folded);
+        let number = self.ledger.begin(&folded);
+        let task = Task {
+            number,
+            record: folded,
+            arrived,
+            sent: None,
+            in_flight: 0,
+            stage: Stage::Before,
+            total,
+            next: 0,
+            done: 0,
+            block,
+        };
+        let key = self.tasks.insert(task);
+        let bucket = (self.tasks.len() as u32).ilog2().min(6);
+        self.measured.depths[bucket as usize] += 1;
+        self.note_depth();
+        if self.advance(key)? == Flow::Blocked {
+            self.blocked.push_back(key);
+        }
+        Ok(())
+    }
+
+    fn note_depth(&mut self) {
+        let now = self.clock.now();
+        self.measured.series.set(now, self.tasks.len() as u32);
+    }
+}

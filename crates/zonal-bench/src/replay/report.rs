@@ -1,0 +1,430 @@
+//! Results of a replay: a benchmark's report, and what only a replay has.
+
+use super::ledger::Ledger;
+use super::player::{Layout, Measured};
+use super::series::Series;
+use super::trace::{Format, Trace};
+use super::{Counts, ReplayOptions, Speed};
+use crate::job::JobFile;
+use crate::output::{Detail, binary};
+use crate::report::{DirReport, JobReport, ModeReport, Report};
+use crate::run::cpu::Usage;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use zonal_core::{Nanos, SECTOR_BYTES};
+use zonal_io::device::DeviceInfo;
+use zonal_io::volume::Volume;
+
+/// Lines that show the queue over time.
+const LINES: usize = 16;
+
+/// Longest bar in these lines.
+const BAR: usize = 40;
+
+/// How a trace's disk was laid on the zones, and what that cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Laid {
+    /// Bytes of a block of the map: the device's.
+    pub block_bytes: u64,
+    /// Zones of the log, the reserve included.
+    pub zones: u32,
+    /// Zones in reserve.
+    pub reserve_zones: u32,
+    /// Zones that the trace's writes go to in turn.
+    pub open_zones: u32,
+    /// Size of the disk that this makes.
+    pub disk_bytes: u64,
+    /// Bytes that the trace's writes became: whole blocks.
+    pub written_bytes: u64,
+    /// Blocks that the cleaner moved.
+    pub moved_blocks: u64,
+    /// Zones that it reset.
+    pub cleaned_zones: u64,
+    /// Blocks read before writes that covered them in part.
+    pub edge_blocks: u64,
+    /// Blocks read that were never written: answered without the device.
+    pub unmapped_blocks: u64,
+    /// Blocks read whose content was checked.
+    pub checked_blocks: u64,
+    /// Blocks that the trace discarded.
+    pub discarded_blocks: u64,
+    /// Reads that waited for a write of the same blocks.
+    pub reads_that_waited: u64,
+}
+
+impl Laid {
+    /// What is known before the replay; `None` if nothing is laid.
+    pub(super) fn of(layout: &Layout, info: &DeviceInfo) -> Before {
+        let Layout::Log(log) = layout else { return Before(None) };
+        let block_bytes = u64::from(info.block_sectors) * SECTOR_BYTES;
+        Before(Some(Laid {
+            block_bytes,
+            zones: log.log_zones,
+            reserve_zones: log.reserve_zones,
+            open_zones: 0,
+            disk_bytes: log.disk_blocks * block_bytes,
+            written_bytes: 0,
+            moved_blocks: 0,
+            cleaned_zones: 0,
+            edge_blocks: 0,
+            unmapped_blocks: 0,
+            checked_blocks: 0,
+            discarded_blocks: 0,
+            reads_that_waited: 0,
+        }))
+    }
+}
+
+/// What is known of a laid disk before the replay.
+pub(super) struct Before(Option<Laid>);
+
+impl Before {
+    /// With what the log did.
+    pub(super) fn after(self, layout: &Layout) -> Option<Laid> {
+        let (Layout::Log(log), Some(laid)) = (layout, self.0) else { return None };
+        let account = log.account;
+        Some(Laid {
+            written_bytes: account.written * laid.block_bytes,
+            moved_blocks: account.moved,
+            cleaned_zones: account.cleaned,
+            ..laid
+        })
+    }
+}
+
+/// What only a replay has to tell.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Replay {
+    /// The trace.
+    pub trace: String,
+    /// Its format.
+    pub format: Format,
+    /// When requests went out.
+    pub speed: Speed,
+    /// Records under way at most.
+    pub depth: u32,
+    /// Whether the device lives in virtual time.
+    pub is_virtual: bool,
+    /// Real time that the replay took.
+    pub took: Duration,
+    /// Records that have ended, each once.
+    pub records: u64,
+    /// Records that were begun: more only where the replay ended with a request that failed.
+    pub begun: u64,
+    /// Requests and events of the trace that are none to be played.
+    pub skipped: u64,
+    /// Records that said an earlier time than the one before.
+    pub backward: u64,
+    /// Records that needed nothing of the device.
+    pub without_request: u64,
+    /// Discards that had no effect, because the trace was played as it is.
+    pub discards_passed_over: u64,
+    /// Resets that went before writes at the start of zones with data.
+    pub resets_added: u64,
+    /// Bytes that the trace wrote.
+    pub trace_bytes: u64,
+    /// How it was laid; `None`: it was played as it is.
+    pub laid: Option<Laid>,
+    /// The queue over time.
+    pub series: Series,
+}
+
+impl Replay {
+    /// Bytes written to the device for each that the trace wrote; `None` without writes.
+    pub fn write_amplification(&self) -> Option<f64> {
+        let written = match &self.laid {
+            Some(laid) => laid.written_bytes + laid.moved_blocks * laid.block_bytes,
+            None => self.trace_bytes,
+        };
+        (self.trace_bytes > 0).then(|| written as f64 / self.trace_bytes as f64)
+    }
+}
+
+/// Results of a replay.
+#[derive(Clone, Debug)]
+pub struct ReplayReport {
+    /// In a benchmark's shape: one mode, one job. Its latencies are `lat`, from the recorded arrival to the end; `slat`,
+    /// from there to the first request; and `clat`, the rest.
+    pub report: Report,
+    /// The rest.
+    pub replay: Replay,
+}
+
+pub(super) struct Outcome {
+    pub(super) started: SystemTime,
+    pub(super) usage: Usage,
+    pub(super) took: Duration,
+    pub(super) elapsed: Nanos,
+    pub(super) ledger: Ledger,
+    pub(super) measured: Measured,
+    pub(super) notes: Vec<String>,
+}
+
+pub(super) fn report(
+    outcome: Outcome,
+    laid: Option<Laid>,
+    volume: &Volume,
+    trace: &Trace,
+    options: &ReplayOptions,
+) -> ReplayReport {
+    let Outcome { started, usage, took, elapsed, ledger, mut measured, notes } = outcome;
+    let counts = measured.counts;
+    let series = std::mem::take(&mut measured.series);
+    let trace_bytes = measured.sectors[1] * SECTOR_BYTES;
+    let (mode, mode_reason) = volume.mode();
+    let job = job(measured, Duration::from_nanos(elapsed.0), &usage);
+    let mode = ModeReport {
+        device: volume.info().name.clone(),
+        mode,
+        mode_reason,
+        jobs: vec![job],
+        statistics: volume.statistics(),
+        notes,
+        verify: None,
+        is_virtual: volume.info().virtual_time,
+        series: None,
+    };
+    let replay = Replay {
+        trace: trace.name().to_owned(),
+        format: trace.format(),
+        speed: options.speed,
+        depth: options.depth(),
+        is_virtual: volume.info().virtual_time,
+        took,
+        records: ledger.ended,
+        begun: ledger.begun,
+        skipped: trace.skipped(),
+        backward: trace.backward(),
+        without_request: counts.without_request,
+        discards_passed_over: counts.discards_passed_over,
+        resets_added: counts.resets_added,
+        trace_bytes,
+        laid: laid.map(|laid| with_counts(laid, &counts, options)),
+        series,
+    };
+    ReplayReport { report: Report { started, modes: vec![mode] }, replay }
+}
+
+fn with_counts(laid: Laid, counts: &Counts, options: &ReplayOptions) -> Laid {
+    Laid {
+        open_zones: options.log.open_zones.max(1),
+        edge_blocks: counts.edges,
+        unmapped_blocks: counts.unmapped,
+        checked_blocks: counts.checked,
+        discarded_blocks: counts.discarded,
+        reads_that_waited: counts.waited,
+        ..laid
+    }
+}
+
+/// The replay as a job.
+fn job(measured: Measured, elapsed: Duration, usage: &Usage) -> JobReport {
+    // A job that does what the trace did; it is never run.
+    let spec = JobFile::parse_inline(["--name=replay", "--rw=randrw", "--lat_percentiles=1"]);
+    let jobs = spec.expect("the options are the language's");
+    let spec = Arc::new(jobs.specs().next().expect("there is one job").clone());
+    let Measured { ios, sectors, latencies, .. } = measured;
+    let mut latencies = latencies.into_iter();
+    let dirs = [0, 1].map(|dir| {
+        let [slat, clat, lat] = latencies.next().unwrap_or_default();
+        DirReport {
+            ios: ios[dir],
+            bytes: sectors[dir] * SECTOR_BYTES,
+            runtime: if ios[dir] == 0 { Duration::ZERO } else { elapsed },
+            slat: Some(Box::new(slat)),
+            clat: Some(Box::new(clat)),
+            lat: Some(Box::new(lat)),
+            ..DirReport::default()
+        }
+    });
+    JobReport {
+        name: "replay".to_owned(),
+        spec,
+        group: 0,
+        jobs: 1,
+        dirs,
+        flushes: measured.flushes,
+        flush_lat: (measured.flushes > 0).then(|| Box::new(measured.flush)),
+        resets: measured.resets,
+        finishes: measured.finishes,
+        lacked_zone: false,
+        errors: measured.errors,
+        failure: measured.failure,
+        elapsed,
+        user: usage.user,
+        system: usage.system,
+        switches: usage.switches,
+        depths: measured.depths,
+        seed: 0,
+        series: None,
+    }
+}
+
+/// Writing to a string does not fail.
+macro_rules! line {
+    ($text:expr, $($argument:tt)*) => {{ let _ = writeln!($text, $($argument)*); }};
+}
+
+impl ReplayReport {
+    /// The results as text.
+    pub fn to_text(&self) -> String {
+        let mut text = self.report.to_text();
+        let replay = &self.replay;
+        let pace = match replay.speed {
+            Speed::Max => format!("as fast as possible, {} at a time", replay.depth),
+            Speed::Times(1.0) => format!("at the recorded times, {} at a time at most", replay.depth),
+            Speed::Times(factor) => {
+                format!("{factor} times as fast as recorded, {} at a time at most", replay.depth)
+            }
+        };
+        line!(text, "\nReplay of {} ({}), {pace}:", replay.trace, replay.format);
+        let outcome = match replay.begun - replay.records {
+            0 => "each executed once".to_owned(),
+            left => format!("and {left} more were under way when a request failed, which ended the replay"),
+        };
+        line!(
+            text,
+            "  records={}, {outcome}; {} needed nothing of the device; skipped={}, back in time={}",
+            replay.records,
+            replay.without_request,
+            replay.skipped,
+            replay.backward
+        );
+        match &replay.laid {
+            Some(laid) => print_laid(&mut text, laid),
+            None => line!(
+                text,
+                "  as it is: resets added={}, discards passed over={}",
+                replay.resets_added,
+                replay.discards_passed_over
+            ),
+        }
+        if let Some(amplification) = replay.write_amplification() {
+            line!(text, "  write amplification: {amplification:.3}");
+        }
+        if replay.is_virtual {
+            line!(text, "  in virtual time; it took {:.3} s", replay.took.as_secs_f64());
+        }
+        print_series(&mut text, &replay.series);
+        text
+    }
+
+    /// The results as JSON: a benchmark's document, with one object `replay` more.
+    pub fn to_json(&self, detail: Detail) -> String {
+        let document = self.report.to_json(detail);
+        let replay = serde_json::to_string_pretty(&self.object()).expect("numbers and text");
+        // The document ends with its object; one member more goes before its brace.
+        let members = document.trim_end().strip_suffix('}').expect("it is an object").trim_end();
+        format!("{members},\n  \"replay\": {}\n}}", replay.replace('\n', "\n  "))
+    }
+
+    fn object(&self) -> Object<'_> {
+        let replay = &self.replay;
+        let spans = replay.series.spans.iter().enumerate().map(|(n, span)| Depth {
+            depth_mean: replay.series.depth_mean(n),
+            depth_max: span.depth_max,
+            ended: span.ended,
+        });
+        Object {
+            trace: &replay.trace,
+            format: replay.format.name(),
+            speed: match replay.speed {
+                Speed::Times(factor) => Some(factor),
+                Speed::Max => None,
+            },
+            depth: replay.depth,
+            virtual_time: replay.is_virtual,
+            records: replay.records,
+            records_begun: replay.begun,
+            records_without_request: replay.without_request,
+            skipped: replay.skipped,
+            back_in_time: replay.backward,
+            resets_added: replay.resets_added,
+            discards_passed_over: replay.discards_passed_over,
+            trace_bytes_written: replay.trace_bytes,
+            write_amplification: replay.write_amplification(),
+            laid: replay.laid,
+            span_ns: replay.series.span.0,
+            queue: spans.collect(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Object<'a> {
+    trace: &'a str,
+    format: &'static str,
+    /// `null` is as fast as possible.
+    speed: Option<f64>,
+    depth: u32,
+    virtual_time: bool,
+    records: u64,
+    records_begun: u64,
+    records_without_request: u64,
+    skipped: u64,
+    back_in_time: u64,
+    resets_added: u64,
+    discards_passed_over: u64,
+    trace_bytes_written: u64,
+    write_amplification: Option<f64>,
+    laid: Option<Laid>,
+    span_ns: u64,
+    queue: Vec<Depth>,
+}
+
+#[derive(Serialize)]
+struct Depth {
+    depth_mean: f64,
+    depth_max: u32,
+    ended: u64,
+}
+
+fn print_laid(text: &mut String, laid: &Laid) {
+    line!(
+        text,
+        "  laid on zones as a log: a disk of {} in blocks of {} B on {} zones, {} of them in reserve, {} open for \
+                 the trace and one for the cleaner",
+        binary(laid.disk_bytes),
+        laid.block_bytes,
+        laid.zones,
+        laid.reserve_zones,
+        laid.open_zones
+    );
+    line!(
+        text,
+        "  log: written={}, moved blocks={}, zones cleaned={}, blocks read to complete writes={}, discarded={}",
+        binary(laid.written_bytes),
+        laid.moved_blocks,
+        laid.cleaned_zones,
+        laid.edge_blocks,
+        laid.discarded_blocks
+    );
+    line!(
+        text,
+        "  reads: blocks never written={} (answered as zeroes, without the device), blocks checked={}, reads that waited \
+                 for a write={}",
+        laid.unmapped_blocks,
+        laid.checked_blocks,
+        laid.reads_that_waited
+    );
+}
+
+fn print_series(text: &mut String, series: &Series) {
+    let most = series.spans.iter().map(|span| span.depth_max).max().unwrap_or_default();
+    if most == 0 {
+        return;
+    }
+    line!(text, "  queue over time (records under way: mean, most):");
+    let per_line = series.spans.len().div_ceil(LINES);
+    for (n, spans) in series.spans.chunks(per_line).enumerate() {
+        let first = n * per_line;
+        let mean =
+            (first..first + spans.len()).map(|n| series.depth_mean(n)).sum::<f64>() / spans.len() as f64;
+        let depth_max = spans.iter().map(|span| span.depth_max).max().unwrap_or_default();
+        let begin = Duration::from_nanos(first as u64 * series.span.0).as_secs_f64();
+        let bar = "#".repeat((mean * BAR as f64 / f64::from(most)).round() as usize);
+        line!(text, "{}", format!("    {begin:>10.3} s {mean:>9.2} {depth_max:>6} {bar}").trim_end());
+    }
+}

@@ -1,0 +1,174 @@
+//! What `blkparse` prints by default, a line an event:
+//!
+//! ```text
+//!   8,0    3        1     0.000000000   697  Q   W 223490 + 8 [kjournald]
+//! ```
+//!
+//! Device, processor, number, seconds, process, event, flags, first sector, sectors. A request passes through several
+//! events; one of them is taken for its record, by default `Q`, its arrival. The flags say what it is: R, W, D or N, or
+//! the name of a zone operation, which begins with Z (kernels that do not know these say N); F in front is a flush before
+//! it, F behind it a write that is to be durable. Behind the events there is a summary, which ends the trace.
+
+use super::{OneDevice, Parsed, Raw, TraceOp, number, short};
+
+/// How the lines begin that say nothing of events: of the summary, and of the program's way to read its input.
+const SUMMARY: [&str; 5] = ["CPU", "Total (", "Events (", "Throughput (", "Skips: "];
+
+pub(super) struct Blkparse {
+    event: char,
+    one: OneDevice,
+    is_summary: bool,
+}
+
+/// Whether a trace that begins with this line is one.
+pub(super) fn begins_with(line: &[u8]) -> bool {
+    let Ok(line) = std::str::from_utf8(line) else { return false };
+    let mut words = line.split_ascii_whitespace();
+    let is_number = |word: Option<&str>| word.is_some_and(|word| word.parse::<u64>().is_ok());
+    words.next().is_some_and(is_device) && is_number(words.next()) && is_number(words.next())
+}
+
+/// Whether a word is a device's numbers.
+fn is_device(word: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    word.split_once(',').is_some_and(|(major, minor)| is_number(major) && is_number(minor))
+}
+
+impl Blkparse {
+    pub(super) fn new(event: Option<char>, one: OneDevice) -> Blkparse {
+        Blkparse { event: event.unwrap_or('Q'), one, is_summary: false }
+    }
+
+    pub(super) fn line(&mut self, line: &str) -> Result<Parsed, String> {
+        self.is_summary |= SUMMARY.iter().any(|begin| line.starts_with(begin));
+        if self.is_summary || line.is_empty() || line.starts_with("Input file ") {
+            return Ok(Parsed::Blank);
+        }
+        let mut words = line.split_ascii_whitespace();
+        let mut next = |what: &str| words.next().ok_or_else(|| format!("the line ends before the {what}"));
+        let device = next("device")?;
+        if !is_device(device) {
+            return Err(format!("{:?} is no device; a line begins as in 8,0", short(device)));
+        }
+        number("processor", next("processor")?)?;
+        number("number", next("number")?)?;
+        let at = nanos(next("time")?)?;
+        number("process", next("process")?)?;
+        let event = next("event")?;
+        if !event.chars().eq([self.event]) {
+            return Ok(Parsed::Skipped);
+        }
+        let flags = next("flags")?;
+        let Some(kind) = Kind::of(flags)? else { return Ok(Parsed::Skipped) };
+        if !self.one.takes(device)? {
+            return Ok(Parsed::Skipped);
+        }
+        let rest: Vec<&str> = words.take(3).collect();
+        kind.parsed(at, &rest)
+    }
+}
+
+/// What the flags of a request say.
+struct Kind {
+    flush_before: bool,
+    op: TraceOp,
+    fua: bool,
+}
+
+impl Kind {
+    fn of(flags: &str) -> Result<Option<Kind>, String> {
+        let (flush_before, rest) = match flags.strip_prefix('F') {
+            Some(rest) => (true, rest),
+            None => (false, flags),
+        };
+        let (op, marks) = match rest.as_bytes() {
+            [b'Z', b'R', b'A', ..] => (TraceOp::ResetAll, &rest[3..]),
+            [b'Z', b'R', ..] => (TraceOp::Reset, &rest[2..]),
+            [b'Z', b'A', ..] => (TraceOp::Append, &rest[2..]),
+            [b'Z', b'F', ..] => (TraceOp::Finish, &rest[2..]),
+            [b'Z', b'O', ..] => (TraceOp::Open, &rest[2..]),
+            [b'Z', b'C', ..] => (TraceOp::Close, &rest[2..]),
+            [b'R', ..] => (TraceOp::Read, &rest[1..]),
+            [b'W', ..] => (TraceOp::Write, &rest[1..]),
+            [b'D', ..] => (TraceOp::Discard, &rest[1..]),
+            [b'N', ..] => return Ok(None),
+            [] if flush_before => (TraceOp::Flush, rest),
+            _ => return Err(format!("{:?} is no kind of request", short(flags))),
+        };
+        Ok(Some(Kind { flush_before, op, fua: op == TraceOp::Write && marks.contains('F') }))
+    }
+
+    /// With what follows the flags: `SECTOR + SECTORS`, or something else where a request has no place.
+    fn parsed(self, at: u128, rest: &[&str]) -> Result<Parsed, String> {
+        let Kind { flush_before, op, fua } = self;
+        let raw = Raw { at, op, fua, sector: 0, sectors: 0 };
+        let has_place = rest.len() == 3 && rest[1] == "+";
+        if !has_place {
+            return Ok(match op {
+                _ if flush_before => Parsed::Record(Raw { op: TraceOp::Flush, fua: false, ..raw }),
+                TraceOp::ResetAll => Parsed::Record(raw),
+                _ => Parsed::Skipped,
+            });
+        }
+        let raw = Raw {
+            sector: number("first sector", rest[0])?,
+            sectors: number("number of sectors", rest[2])?,
+            ..raw
+        };
+        Ok(if flush_before { Parsed::FlushAnd(raw) } else { Parsed::Record(raw) })
+    }
+}
+
+/// Seconds with nine decimals.
+fn nanos(word: &str) -> Result<u128, String> {
+    let bad = || format!("{:?} is no time in seconds", short(word));
+    let (seconds, decimals) = word.split_once('.').ok_or_else(bad)?;
+    let is_number = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    if decimals.is_empty() || decimals.len() > 9 || !is_number(decimals) || !is_number(seconds) {
+        return Err(bad());
+    }
+    let seconds: u64 = seconds.parse().map_err(|_| bad())?;
+    let fraction: u64 = decimals.parse().map_err(|_| bad())?;
+    let scale = 10u64.pow(9 - decimals.len() as u32);
+    Ok(u128::from(seconds) * 1_000_000_000 + u128::from(fraction * scale))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Parsed, String> {
+        Blkparse::new(None, OneDevice { only: None, seen: None }).line(line)
+    }
+
+    fn at_zero(flags_and_rest: &str) -> Result<Parsed, String> {
+        parse(&format!("8,0 3 1 0.000000000 697 Q {flags_and_rest}"))
+    }
+
+    #[test]
+    fn flags_say_what_a_request_is() {
+        let raw = Raw { at: 0, op: TraceOp::Write, fua: false, sector: 223_490, sectors: 8 };
+        let of = |op| Ok(Parsed::Record(Raw { op, ..raw }));
+        assert_eq!(at_zero("WS 223490 + 8 [kjournald]"), of(TraceOp::Write));
+        assert_eq!(at_zero("RA 223490 + 8 [cat]"), of(TraceOp::Read));
+        assert_eq!(at_zero("DS 223490 + 8 [fstrim]"), of(TraceOp::Discard));
+        assert_eq!(at_zero("ZR 223490 + 8 [dd]"), of(TraceOp::Reset));
+        assert_eq!(at_zero("ZA 223490 + 8 [dd]"), of(TraceOp::Append));
+        assert_eq!(at_zero("ZF 223490 + 8 [dd]"), of(TraceOp::Finish));
+        assert_eq!(at_zero("WFS 223490 + 8 [dd]"), Ok(Parsed::Record(Raw { fua: true, ..raw })));
+        assert_eq!(at_zero("FWFS 223490 + 8 [jbd2]"), Ok(Parsed::FlushAnd(Raw { fua: true, ..raw })));
+        let flush = Raw { op: TraceOp::Flush, sector: 0, sectors: 0, ..raw };
+        assert_eq!(at_zero("FWS [jbd2]"), Ok(Parsed::Record(flush)));
+        assert_eq!(at_zero("FN [jbd2]"), Ok(Parsed::Skipped));
+        assert_eq!(at_zero("N 36 (12 00 00) [smartd]"), Ok(Parsed::Skipped));
+    }
+
+    #[test]
+    fn time_has_nine_decimals() {
+        assert_eq!(nanos("12.000000345"), Ok(12_000_000_345));
+        assert_eq!(nanos("0.5"), Ok(500_000_000));
+        for wrong in ["", "1", "1.", "1.0000000000", "-1.0", "1.x", "99999999999999999999.0"] {
+            assert!(nanos(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! How much a job did in each bucket of time, and how long it took.
+//!
+//! # Why two forms
+//! Requests end in the order of time, so all that is recorded now goes to one bucket. That one has a table of bins, a
+//! few lines of which are in the cache; the others keep only the bins that are not empty, which are some tens.
+
+use super::buckets::{Bucket, Buckets};
+use zonal_core::Nanos;
+
+/// Bins of an octave, as a power of two: a time is told to within 6%.
+const SUB_BITS: u32 = 4;
+
+/// Bins of all times.
+const BINS: usize = ((64 - SUB_BITS as usize) << SUB_BITS) + (1 << SUB_BITS);
+
+/// Times below 16 ns have a bin each; of longer ones, the leading five bits count.
+#[inline]
+fn bin_of(nanos: u64) -> usize {
+    let octave = (nanos | (1 << SUB_BITS)).ilog2() - SUB_BITS;
+    ((octave as usize) << SUB_BITS) + (nanos >> octave) as usize
+}
+
+/// The longest time of a bin.
+fn longest_of(bin: usize) -> u64 {
+    let octave = (bin >> SUB_BITS).saturating_sub(1) as u32;
+    let leading = (bin as u64) - (u64::from(octave) << SUB_BITS);
+    (leading << octave) + ((1 << octave) - 1)
+}
+
+/// What ended in one bucket of time.
+#[derive(Clone, Default, Debug)]
+pub struct FlowBucket {
+    /// Requests.
+    pub ios: u64,
+    /// Their sectors.
+    pub sectors: u64,
+    /// Sum of their times, in nanoseconds.
+    pub nanos: u64,
+    /// The longest of them.
+    pub nanos_max: u64,
+    /// Bins that are not empty, rising.
+    bins: Vec<(u16, u64)>,
+}
+
+impl FlowBucket {
+    /// Mean time in nanoseconds; `None` of no request.
+    pub fn mean(&self) -> Option<f64> {
+        (self.ios > 0).then(|| self.nanos as f64 / self.ios as f64)
+    }
+
+    /// The time that `percent` of the requests do not pass, to 6%; `None` of no request.
+    pub fn percentile(&self, percent: f64) -> Option<u64> {
+        let rank = ((self.ios as f64 * percent / 100.0).ceil() as u64).max(1);
+        let mut seen = 0;
+        let reaches = |(_, count): &&(u16, u64)| {
+            seen += count;
+            seen >= rank
+        };
+        let (bin, _) = self.bins.iter().find(reaches)?;
+        Some(longest_of(usize::from(*bin)).min(self.nanos_max))
+    }
+}
+
+impl Bucket for FlowBucket {
+    fn merge(&mut self, other: &FlowBucket) {
+        self.ios += other.ios;
+        self.sectors += other.sectors;
+        self.nanos = self.nanos.saturating_add(other.nanos);
+        self.nanos_max = self.nanos_max.max(other.nanos_max);
+        for &(bin, count) in &other.bins {
+            match self.bins.binary_search_by_key(&bin, |(bin, _)| *bin) {
+                Ok(n) => self.bins[n].1 += count,
+                Err(n) => self.bins.insert(n, (bin, count)),
+            }
+        }
+    }
+}
+
+/// Requests and their times over time.
+pub type FlowSeries = Buckets<FlowBucket>;
+
+impl FlowSeries {
+    /// Requests of all time.
+    pub fn ios(&self) -> u64 {
+        self.iter().map(|(_, bucket)| bucket.ios).sum()
+    }
+}
+
+/// A series that is being recorded.
+pub(super) struct FlowRecorder {
+    series: FlowSeries,
+    /// When the last request ended, which is in the bucket that is open.
+    at: Nanos,
+    open: FlowBucket,
+    bins: Box<[u32; BINS]>,
+    /// The bins that may not be empty.
+    used: (usize, usize),
+}
+
+impl Default for FlowRecorder {
+    fn default() -> FlowRecorder {
+        FlowRecorder {
+            series: FlowSeries::default(),
+            at: Nanos(0),
+            open: FlowBucket::default(),
+            bins: Box::new([0; BINS]),
+            used: (BINS, 0),
+        }
+    }
+}
+
+impl FlowRecorder {
+    #[inline]
+    pub(super) fn record(&mut self, at: Nanos, nanos: u64, sectors: u32) {
+        let index = self.series.index(at);
+        // Buckets that became wider have other numbers, so the open one's is not kept.
+        if index != self.series.index(self.at) || self.open.ios == u64::from(u32::MAX) {
+            self.close();
+        }
+        self.at = at;
+        let open = &mut self.open;
+        open.ios += 1;
+        open.sectors += u64::from(sectors);
+        open.nanos = open.nanos.saturating_add(nanos);
+        open.nanos_max = open.nanos_max.max(nanos);
+        let bin = bin_of(nanos);
+        self.bins[bin] += 1;
+        self.used = (self.used.0.min(bin), self.used.1.max(bin));
+    }
+
+    /// Puts what is open into its bucket.
+    fn close(&mut self) {
+        let (low, high) = std::mem::replace(&mut self.used, (BINS, 0));
+        if self.open.ios == 0 {
+            return;
+        }
+        for bin in low..=high {
+            let count = std::mem::take(&mut self.bins[bin]);
+            if count > 0 {
+                self.open.bins.push((bin as u16, u64::from(count)));
+            }
+        }
+        let open = std::mem::take(&mut self.open);
+        self.series.at(self.at).merge(&open);
+    }
+
+    pub(super) fn finish(mut self) -> FlowSeries {
+        self.close();
+        self.series
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorded(samples: impl IntoIterator<Item = (u64, u64)>) -> FlowSeries {
+        let mut recorder = FlowRecorder::default();
+        samples.into_iter().for_each(|(at, nanos)| recorder.record(Nanos(at), nanos, 8));
+        recorder.finish()
+    }
+
+    #[test]
+    fn every_time_is_in_a_bin_that_is_not_6_percent_longer() {
+        let mut last = 0;
+        for nanos in (0..64).flat_map(|bit| [(1u64 << bit) - 1, 1 << bit, (1 << bit) + (1 << bit) / 3]) {
+            let bin = bin_of(nanos);
+            assert!(bin < BINS && bin >= last, "{nanos}");
+            last = bin_of(nanos).max(last);
+            let longest = longest_of(bin);
+            assert_eq!(bin_of(longest), bin, "{nanos}");
+            assert!(longest >= nanos && longest - nanos <= nanos / 16, "{nanos} in a bin up to {longest}");
+        }
+        assert_eq!(bin_of(u64::MAX), BINS - 1);
+    }
+
+    #[test]
+    fn series_of_a_long_run_has_every_request_and_its_time() {
+        let series = recorded((0..50_000).map(|n| (n * 7_000_000, 1000 + n % 100)));
+        assert_eq!(series.ios(), 50_000);
+        assert!(series.len() <= super::super::BUCKETS_MAX);
+        for (_, bucket) in series.iter() {
+            assert_eq!(bucket.sectors, bucket.ios * 8);
+            assert_eq!(bucket.bins.iter().map(|(_, count)| count).sum::<u64>(), bucket.ios);
+            assert!((1000.0..1100.0).contains(&bucket.mean().unwrap()));
+        }
+    }
+
+    #[test]
+    fn percentile_of_a_bucket_is_close_and_not_above_the_maximum() {
+        let series = recorded((1..=1000).map(|n| (n, n * 1000)));
+        let (_, bucket) = series.iter().next().unwrap();
+        let p99 = bucket.percentile(99.0).unwrap();
+        assert!((990_000..=1_000_000).contains(&p99), "{p99}");
+        assert_eq!((bucket.percentile(100.0), bucket.nanos_max), (Some(1_000_000), 1_000_000));
+        assert_eq!((bucket.mean(), FlowBucket::default().percentile(99.0)), (Some(500_500.0), None));
+    }
+
+    #[test]
+    fn ending_before_the_one_seen_last_goes_to_its_own_bucket() {
+        let series = recorded([(0, 10), (500_000, 20), (100, 30)]);
+        let ios: Vec<u64> = series.iter().map(|(_, bucket)| bucket.ios).collect();
+        assert_eq!((ios[0], ios[ios.len() - 1], series.ios()), (2, 1, 3));
+    }
+
+    #[test]
+    fn widening_does_not_mix_the_open_bucket_with_one_that_takes_its_number() {
+        let series = recorded([(300 << 16, 10), (600 << 16, 20)]);
+        let busy = series.iter().filter(|(_, bucket)| bucket.ios > 0);
+        let starts: Vec<u64> = busy.map(|(time, _)| time.start.0).collect();
+        assert_eq!(starts, [300 << 16, 600 << 16]);
+    }
+
+    #[test]
+    fn flows_of_two_jobs_add_up_with_their_percentiles() {
+        let mut slow = recorded((0..100).map(|n| (n, 9000)));
+        slow.add(&recorded((0..900).map(|n| (n * 1_000_000, 100))));
+        assert_eq!(slow.ios(), 1000);
+        let (_, first) = slow.iter().next().unwrap();
+        assert_eq!(first.percentile(99.0), Some(9000));
+    }
+}

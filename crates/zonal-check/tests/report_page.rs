@@ -1,0 +1,315 @@
+//! The page that `zonal bench --report` writes, opened in headless Chromium: it draws without an error, fetches nothing,
+//! and says what the JSON says.
+
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+use zonal_check::program::zonal;
+
+const ALL_MODES: &str = "direct,zone-lock,per-zone,qd1,pipelined,append";
+
+/// Enough zones that some are left in every condition, and order kept, so that all modes run.
+const DEVICE: &str = "null:size=4G,zone_size=16M,zone_capacity=15M,zone_nr_conv=8,preserves_write_order=1";
+
+/// The browser, by the names that it has.
+///
+/// # Panics
+/// In continuous integration, if there is none.
+fn browser() -> Option<&'static str> {
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    let found = names.into_iter().find(|name| Command::new(name).arg("--version").output().is_ok());
+    if found.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "chromium is not installed; scripts/setup.sh installs it");
+        println!("skipped: chromium is not installed");
+    }
+    found
+}
+
+/// A page, and the results it was made of.
+struct Run {
+    directory: TempDir,
+    page: PathBuf,
+    json: Value,
+}
+
+fn bench(arguments: &[&str]) -> Run {
+    bench_on(DEVICE, arguments)
+}
+
+fn bench_on(device: &str, arguments: &[&str]) -> Run {
+    let directory = tempfile::tempdir().unwrap();
+    let output = Command::new(zonal())
+        .args(["bench", "--device", device, "--report", "page.html", "--json", "results.json"])
+        .args(arguments)
+        .current_dir(directory.path())
+        .env("XDG_RUNTIME_DIR", directory.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let json = fs::read_to_string(directory.path().join("results.json")).unwrap();
+    let page = directory.path().join("page.html");
+    Run { json: serde_json::from_str(&json).unwrap(), page, directory }
+}
+
+fn open(browser: &str, page: &Path, arguments: &[&str]) -> Output {
+    let profile = tempfile::tempdir().unwrap();
+    let output = Command::new(browser)
+        // The page is ours; where tests run as root, the browser does not start with its sandbox.
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--enable-logging=stderr",
+            "--window-size=1366,2000",
+        ])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .args(arguments)
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+/// What the browser makes of a page; nothing may have been said on its console.
+fn opened(browser: &str, page: &Path) -> String {
+    let output = open(browser, page, &["--dump-dom"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let console: Vec<_> = said.lines().filter(|line| line.contains("CONSOLE")).collect();
+    assert_eq!(console, [""; 0]);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The text between two others, the first of its kind.
+fn between<'a>(text: &'a str, before: &str, after: &str) -> &'a str {
+    let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("no {before}"));
+    rest.split_once(after).unwrap_or_else(|| panic!("no {after} behind {before}")).0
+}
+
+/// What the script says it drew.
+fn drawn(dom: &str) -> Value {
+    assert_eq!(between(dom, "<body data-status=\"", "\""), "drawn");
+    serde_json::from_str(between(dom, "<output id=\"drawn\" hidden=\"\">", "</output>")).unwrap()
+}
+
+/// Numbers of the row of one job and direction, in the order of the columns; `None` where it has a dash.
+fn cells(dom: &str, job: usize, dir: &str) -> Vec<Option<f64>> {
+    let row = between(dom, &format!("<tr data-job=\"{job}\" data-dir=\"{dir}\""), "</tr>");
+    let numbers = row.split("<td>").skip(1).map(|cell| match cell.contains("<data") {
+        true => Some(between(cell, "value=\"", "\"").parse().unwrap()),
+        false => None,
+    });
+    numbers.collect()
+}
+
+/// The same numbers out of the JSON.
+fn expected(json: &Value, job: usize, dir: &str) -> Vec<Option<f64>> {
+    let report = &json["jobs"][job][dir];
+    let clat = |key: &str| {
+        let is_measured = report["clat_ns"]["N"].as_u64().unwrap() > 0;
+        is_measured.then(|| report["clat_ns"].pointer(key).unwrap().as_f64().unwrap())
+    };
+    let mode = &json["jobs"][job]["zonal"]["write_mode"];
+    let mode = json["zonal"]["modes"].as_array().unwrap().iter().find(|m| &m["write_mode"] == mode).unwrap();
+    let mut numbers: Vec<_> =
+        ["total_ios", "io_bytes", "iops", "bw_bytes"].map(|key| report[key].as_f64()).to_vec();
+    let percentiles = ["50.000000", "99.000000", "99.900000"].map(|p| format!("/percentile/{p}"));
+    numbers.push(clat("/mean"));
+    numbers.extend(percentiles.iter().map(|key| clat(key)));
+    numbers.push(clat("/max"));
+    numbers.push(mode["commands_per_write"].as_f64().filter(|_| dir == "write"));
+    numbers
+}
+
+/// Whether numbers are the same but for the last digit, which the reader of JSON here does not always get right.
+fn are_same(cells: &[Option<f64>], expected: &[Option<f64>]) -> bool {
+    let is_same = |pair: (&Option<f64>, &Option<f64>)| match pair {
+        (Some(a), Some(b)) => (a - b).abs() <= 1e-12 * b.abs(),
+        (a, b) => a == b,
+    };
+    cells.len() == expected.len() && cells.iter().zip(expected).all(is_same)
+}
+
+/// The JSON in the page, its tables and its charts say what `--json` wrote.
+fn check_numbers(run: &Run, dom: &str) {
+    let inside: Value =
+        serde_json::from_str(between(dom, "<script type=\"application/json\" id=\"results\">", "</script>"))
+            .unwrap();
+    assert_eq!(inside, run.json);
+    let jobs = run.json["jobs"].as_array().unwrap();
+    let mut sums = vec![[0u64; 2]; run.json["zonal"]["modes"].as_array().unwrap().len()];
+    let mut rows = 0;
+    for (n, job) in jobs.iter().enumerate() {
+        for (dir, name) in ["read", "write"].into_iter().enumerate() {
+            let ios = job[name]["total_ios"].as_u64().unwrap();
+            sums[n * run.json["zonal"]["modes"].as_array().unwrap().len() / jobs.len()][dir] += ios;
+            if ios > 0 {
+                let (cells, expected) = (cells(dom, n, name), expected(&run.json, n, name));
+                assert!(are_same(&cells, &expected), "job {n}, {name}: {cells:?} for {expected:?}");
+                rows += 1;
+            }
+        }
+    }
+    assert!(rows >= jobs.len());
+    let charts: Vec<[u64; 2]> = drawn(dom)["sums"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|mode| ["read", "write"].map(|dir| mode[dir]["ios"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(charts, sums);
+}
+
+#[test]
+fn page_of_one_mode_and_one_job_draws_everything_and_says_what_the_json_says() {
+    let Some(browser) = browser() else { return };
+    let run = bench(&[
+        "--write-mode=per-zone",
+        "--name=seq",
+        "--rw=write",
+        "--zonemode=zbd",
+        "--bs=16k",
+        "--iodepth=8",
+        "--offset=8z",
+        "--size=6z",
+        "--io_size=83m",
+    ]);
+    let dom = opened(browser, &run.page);
+    check_numbers(&run, &dom);
+    let drawn = drawn(&dom);
+    for (chart, series) in
+        [("throughput", 1), ("latency", 3), ("percentiles", 1), ("positions", 1), ("zones", 256)]
+    {
+        assert_eq!(drawn["drawn"][chart], series, "{chart}");
+    }
+    // One mode has nothing to be compared with, and one job no choice.
+    assert!(!dom.contains("side by side") && !dom.contains("<select"));
+    assert_eq!(drawn["fetched"], 0);
+}
+
+#[test]
+fn page_of_six_modes_and_sixteen_jobs_says_what_the_json_says() {
+    let Some(browser) = browser() else { return };
+    let run = bench(&[
+        "--write-mode",
+        ALL_MODES,
+        "--name=mix",
+        "--rw=randrw",
+        "--zonemode=zbd",
+        "--bs=4k",
+        "--iodepth=4",
+        "--numjobs=16",
+        "--offset=8z",
+        "--size=48z",
+        "--max_open_zones=32",
+        "--io_size=512k",
+    ]);
+    let dom = opened(browser, &run.page);
+    check_numbers(&run, &dom);
+    let drawn = drawn(&dom);
+    assert_eq!(
+        (drawn["drawn"]["throughput"].as_u64(), drawn["drawn"]["percentiles"].as_u64()),
+        (Some(12), Some(12))
+    );
+    assert!(dom.contains("Write modes side by side"));
+    let options = between(&dom, "<select", "</select>").matches("<option").count();
+    assert_eq!(options, 2 + 16);
+}
+
+#[test]
+fn names_from_outside_stay_text() {
+    let Some(browser) = browser() else { return };
+    let name = "</script><script>document.title='taken'</script><img src=x onerror=fail()>& &lt \u{2028}'\"";
+    let run = bench(&[
+        &format!("--name={name}"),
+        "--description=</script><!--<script>",
+        "--rw=write",
+        "--zonemode=zbd",
+        "--bs=64k",
+        "--offset=8z",
+        "--size=1z",
+        "--numjobs=2",
+    ]);
+    let dom = opened(browser, &run.page);
+    check_numbers(&run, &dom);
+    assert_eq!(drawn(&dom)["fetched"], 0);
+    assert!(between(&dom, "<title>", "</title>").starts_with("zonal bench on null:"), "the title is taken");
+    assert!(!dom.contains("<img"), "a name became an element");
+    let scripts = |text: &str| text.matches("<script").count();
+    let page = fs::read_to_string(&run.page).unwrap();
+    assert_eq!((scripts(&page), page.matches("</script").count()), (4, 4));
+    assert!(
+        run.json["jobs"][0]["jobname"].as_str().unwrap().contains("</script>"),
+        "the name did not arrive"
+    );
+}
+
+/// Two rounds in two modes, seconds of a disk's time.
+#[test]
+fn page_of_a_simulated_drive_is_in_its_time_with_its_profile_and_the_same_each_time() {
+    let Some(browser) = browser() else { return };
+    let run = || {
+        bench_on(
+            "sim:smr-hdd-30t,policy=fifo",
+            &[
+                "--write-mode=per-zone,qd1",
+                "--name=first",
+                "--rw=randwrite",
+                "--zonemode=zbd",
+                "--bs=1m",
+                "--iodepth=8",
+                "--size=1000z",
+                "--max_open_zones=8",
+                "--io_size=256m",
+                "--name=second",
+                "--stonewall",
+                "--rw=read",
+                "--zonemode=zbd",
+                "--read_beyond_wp=1",
+                "--bs=1m",
+                "--size=1z",
+            ],
+        )
+    };
+    let (run, again) = (run(), run());
+    let series = |run: &Run| {
+        let page = fs::read_to_string(&run.page).unwrap();
+        between(&page, "<script type=\"application/json\" id=\"series\">", "</script>").to_owned()
+    };
+    assert_eq!(series(&run), series(&again));
+    let dom = opened(browser, &run.page);
+    check_numbers(&run, &dom);
+    assert!(dom.contains("in virtual time") && dom.contains("# given: policy=fifo"));
+    let series: Value = serde_json::from_str(&series(&run)).unwrap();
+    for (n, mode) in series["modes"].as_array().unwrap().iter().enumerate() {
+        let times = |entry: usize| mode["entries"][entry]["dirs"][0]["flow"]["t"].as_array().unwrap();
+        let (first, second) = (times(1), times(2));
+        assert!(
+            second[0].as_f64() >= first[first.len() - 1].as_f64(),
+            "the second round is behind the first"
+        );
+        let runtime = |job: usize| run.json["jobs"][2 * n + job]["job_runtime"].as_f64().unwrap() / 1000.0;
+        let (end, all) = (second[second.len() - 1].as_f64().unwrap(), runtime(0) + runtime(1));
+        assert!(end <= all * 1.01 && end >= all * 0.9, "{end} of {all} s");
+    }
+}
+
+#[test]
+fn page_follows_the_preferred_colours() {
+    let Some(browser) = browser() else { return };
+    let run = bench(&["--name=seq", "--rw=write", "--zonemode=zbd", "--bs=64k", "--offset=8z", "--size=2z"]);
+    let picture = |name: &str, scheme: u32| {
+        let path = run.directory.path().join(name);
+        let (scheme, to) = (
+            format!("--blink-settings=preferredColorScheme={scheme}"),
+            format!("--screenshot={}", path.display()),
+        );
+        open(browser, &run.page, &[&scheme, &to]);
+        fs::read(path).unwrap()
+    };
+    let (dark, light) = (picture("dark.png", 0), picture("light.png", 1));
+    assert!(dark.len() > 20_000 && light.len() > 20_000, "{} and {} bytes", dark.len(), light.len());
+    assert_ne!(dark, light);
+}

@@ -1,0 +1,83 @@
+//! The page that `--report` asks for: where it may go, and what it says of its origin.
+
+use anyhow::{Context, anyhow};
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+use zonal_bench::About;
+
+/// Whether a page may be written to `path`: nothing is there, or a regular file that is no image. Asked before the run, so
+/// that none is in vain.
+pub(super) fn check(path: &Path) -> anyhow::Result<()> {
+    let place = || format!("{}: cannot write the report", path.display());
+    match path.metadata() {
+        Ok(found) if !found.is_file() => Err(anyhow!("not a regular file").context(place())),
+        Ok(_) if is_image(path) => Err(anyhow!("an image").context(place())),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+            let found = directory.unwrap_or(Path::new(".")).metadata().with_context(place)?;
+            if found.is_dir() { Ok(()) } else { Err(anyhow!("not in a directory").context(place())) }
+        }
+        Err(error) => Err(error).with_context(place),
+    }
+}
+
+fn is_image(path: &Path) -> bool {
+    let mut begin = [0; zonal_io::image::format::MAGIC.len()];
+    File::open(path).and_then(|mut file| file.read_exact(&mut begin)).is_ok()
+        && begin == zonal_io::image::format::MAGIC
+}
+
+/// The command line of this process, and the profiles that its device is made of.
+pub(super) fn about(device: &str) -> About {
+    let words = std::env::args_os().map(|word| quoted(&word.to_string_lossy()));
+    let profiles: Vec<String> = device.split('+').filter_map(profile).collect();
+    let profile = (!profiles.is_empty()).then(|| profiles.join("\n"));
+    About { command: words.collect::<Vec<_>>().join(" "), profile }
+}
+
+/// The profile of a part of a device's name, as it is written, and below it what the name changes.
+fn profile(part: &str) -> Option<String> {
+    let profile = part.strip_prefix("sim:").or_else(|| part.strip_prefix("timing:"))?;
+    let mut words = profile.split(',');
+    let text = zonal_sim::Profile::text(words.next().unwrap_or_default()).ok()?;
+    let changes: Vec<String> = words.map(|change| format!("# given: {change}\n")).collect();
+    Some(format!("{}\n{}", text.trim_end(), changes.concat()))
+}
+
+/// A word as a shell takes it for one.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=/.,:+@%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn profile_of_a_simulated_device_is_told_with_what_its_name_changes() {
+        let about = about("trace:+timing:smr-hdd-30t,policy=fifo+null:size=1G");
+        let profile = about.profile.unwrap();
+        assert!(profile.starts_with("name = \"smr-hdd-30t\"\n"), "{profile}");
+        assert!(profile.ends_with("# given: policy=fifo\n"), "{profile}");
+        assert!(super::about("null:size=1G").profile.is_none());
+    }
+
+    #[test]
+    fn quoted_words_come_back_from_a_shell() {
+        let words =
+            ["plain", "--name=a b", "", "it's", "</script>", "a\nb", "$HOME `x` \\ \"", "*", "ä", "~"];
+        for word in words {
+            let output =
+                Command::new("sh").args(["-c", &format!("printf %s {}", quoted(word))]).output().unwrap();
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), word);
+        }
+        assert_eq!(quoted("--device=null:size=64G"), "--device=null:size=64G");
+    }
+}

@@ -1,0 +1,202 @@
+//! `zonal replay`: traces of other drives.
+
+use super::bench::{Format as Output, exit_of, judge, print, read_faults, result_files, write_file};
+use crate::device::registry;
+use crate::exit::{Exit, Failure, OrExit};
+use crate::value::{budget, park};
+use clap::{Args, ValueEnum};
+use std::io::{self, BufReader, Write};
+use std::path::{Path, PathBuf};
+use zonal_bench::Detail;
+use zonal_bench::replay::trace::{Format, Trace, TraceError, TraceOptions};
+use zonal_bench::replay::{LogOptions, ReplayError, ReplayOptions, ReplayReport, Speed};
+use zonal_io::volume::{BudgetOptions, ParkOptions, WriteMode};
+
+/// Replay a trace of another drive
+///
+/// A trace of an ordinary disk is laid on the empty zones of the device as a log, and what that costs is told; one of a
+/// zoned drive can be played --as-is. Every record is executed once. docs/REPLAY.md says more.
+#[derive(Args, Debug)]
+pub(crate) struct Replay {
+    /// The trace, or - for standard input
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+    /// Replay on this device
+    #[arg(long, value_name = "DEVICE")]
+    device: String,
+    /// Format of the trace [default: the one that it begins like]
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    format: Option<TraceFormat>,
+    /// Play only records of this device, as the trace names it: 8,0 (blkparse), host.disk (msr), the file's name (iolog)
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+    /// Of blkparse, the event of a request that is its record: Q, its arrival, or D, its way to the drive
+    #[arg(long, value_name = "EVENT", default_value = "Q")]
+    event: char,
+    /// So many times as fast as recorded, or max: as fast as possible
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = speed)]
+    speed: Speed,
+    /// Records under way at most [default: 32 with --speed=max, else 256]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    depth: Option<u32>,
+    /// Send requests where they went, resets included, and lay nothing
+    ///
+    /// A write at the start of a zone that has data is preceded by a reset, as fio does it.
+    #[arg(long, conflicts_with_all = ["open_zones", "reserve"])]
+    as_is: bool,
+    /// Fold addresses beyond the end back into the disk, or with --as-is into the device [default: they are refused]
+    #[arg(long)]
+    wrap: bool,
+    /// Reset every zone before; all data is lost
+    #[arg(long)]
+    reset: bool,
+    /// Zones that writes are appended to in turn
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    open_zones: u32,
+    /// Zones that the disk's size leaves to the log and its cleaner [default: 7 in 100]
+    #[arg(long, value_name = "ZONES")]
+    reserve: Option<u32>,
+    /// Play so many records at most
+    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
+    records: u64,
+    /// Write mode [default: what suits the device]
+    #[arg(long, value_name = "MODE")]
+    write_mode: Option<WriteMode>,
+    /// Run mode pipelined also on a device that does not promise to keep the order of writes
+    #[arg(long)]
+    force: bool,
+    /// Let the device fail as this plan says; see docs/FAULT.md
+    #[arg(long, value_name = "PLAN")]
+    fault: Option<PathBuf>,
+    /// Do not let waiting contiguous writes share commands
+    #[arg(long)]
+    no_merge: bool,
+    /// Keep the drive's limits of open and active zones: wait, close, finish or fail [default: the drive alone does]
+    #[arg(long, value_name = "POLICY[,grace=TIME]", value_parser = budget)]
+    budget: Option<BudgetOptions>,
+    /// Let writes that come before their predecessors wait for them [default: they fail]
+    #[arg(long, value_name = "BYTES,TIME", num_args = 0..=1, default_missing_value = "1M,10ms", require_equals = true, value_parser = park)]
+    park: Option<ParkOptions>,
+    /// Format of the results
+    #[arg(long, value_name = "FORMAT", value_enum, value_delimiter = ',', default_value = "normal")]
+    output_format: Vec<Output>,
+    /// Write the results to this file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Write the results to this file as JSON, too
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Format of a trace.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+enum TraceFormat {
+    /// Binary, versions 1 and 2, as CloudPhysics published them
+    Vscsi,
+    /// The text that blkparse prints
+    Blkparse,
+    /// Comma-separated, as Microsoft Research Cambridge published them
+    Msr,
+    /// fio's logs, versions 2 and 3
+    Iolog,
+}
+
+impl From<TraceFormat> for Format {
+    fn from(format: TraceFormat) -> Format {
+        match format {
+            TraceFormat::Vscsi => Format::Vscsi,
+            TraceFormat::Blkparse => Format::Blkparse,
+            TraceFormat::Msr => Format::Msr,
+            TraceFormat::Iolog => Format::Iolog,
+        }
+    }
+}
+
+fn speed(text: &str) -> Result<Speed, String> {
+    if text == "max" {
+        return Ok(Speed::Max);
+    }
+    let factor: Option<f64> = text.parse().ok();
+    let factor = factor.filter(|factor| (1e-6..=1e6).contains(factor));
+    factor.map(Speed::Times).ok_or_else(|| "not max, nor a factor between 0.000001 and 1000000".to_owned())
+}
+
+pub(crate) fn run(arguments: &Replay, out: &mut dyn Write) -> Result<(), Failure> {
+    let options = options(arguments)?;
+    let mut trace = open(arguments).map_err(|error| failure(error.into()))?;
+    // Held until the results are in them, as for benchmarks.
+    let _files = result_files([&arguments.json, &arguments.output])?;
+    let registry = registry();
+    let device = || registry.open(&arguments.device).map_err(Into::into);
+    let report = zonal_bench::replay::run(&device, &mut trace, &options).map_err(failure)?;
+    write_results(arguments, &report, out)?;
+    judge(&report.report)
+}
+
+fn options(arguments: &Replay) -> Result<ReplayOptions, Failure> {
+    let mut options = ReplayOptions::default();
+    options.speed = arguments.speed;
+    options.depth = arguments.depth;
+    options.as_is = arguments.as_is;
+    options.log = LogOptions { open_zones: arguments.open_zones, reserve_zones: arguments.reserve };
+    options.wrap = arguments.wrap;
+    options.reset = arguments.reset;
+    options.records_max = arguments.records;
+    options.mode = arguments.write_mode;
+    options.force = arguments.force;
+    options.merge = !arguments.no_merge;
+    options.fault = read_faults(arguments.fault.as_deref()).or_exit(Exit::Usage)?;
+    options.budget = arguments.budget;
+    options.park = arguments.park;
+    options.control = true;
+    Ok(options)
+}
+
+fn open(arguments: &Replay) -> Result<Trace, TraceError> {
+    let options = TraceOptions {
+        format: arguments.format.map(Format::from),
+        only: arguments.only.clone(),
+        event: Some(arguments.event),
+    };
+    if arguments.trace == Path::new("-") {
+        return Trace::new(Box::new(BufReader::new(io::stdin())), "standard input", &options);
+    }
+    Trace::open(&arguments.trace, &options)
+}
+
+/// What is wrong with the trace, or does not fit the device, is the command line's; the rest is as for benchmarks.
+fn failure(error: ReplayError) -> Failure {
+    let exit = match &error {
+        ReplayError::Bench(error) => exit_of(error),
+        ReplayError::Stalled { .. } => Exit::Device,
+        ReplayError::Unbalanced { .. } => Exit::Verify,
+        _ => Exit::Usage,
+    };
+    Failure { exit, error: error.into() }
+}
+
+fn write_results(arguments: &Replay, report: &ReplayReport, out: &mut dyn Write) -> Result<(), Failure> {
+    if let Some(path) = &arguments.json {
+        write_file(path, &report.to_json(Detail::Plain))?;
+    }
+    let formats = arguments.output_format.iter().map(|format| match format {
+        Output::Normal => report.to_text(),
+        Output::Json => report.to_json(Detail::Plain),
+        Output::JsonPlus => report.to_json(Detail::Bins),
+    });
+    print(formats, arguments.output.as_deref(), out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speed_is_a_factor_or_max() {
+        assert_eq!(speed("max"), Ok(Speed::Max));
+        assert_eq!(speed("2.5"), Ok(Speed::Times(2.5)));
+        for wrong in ["", "0", "-1", "nan", "inf", "1e9", "fast"] {
+            assert!(speed(wrong).is_err(), "{wrong}");
+        }
+    }
+}
