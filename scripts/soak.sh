@@ -78,7 +78,7 @@ schedules() {
         played=$((played + $(sed -n 's/.*: \([0-9]*\) schedules,.*/\1/p' "$out/soak-schedules.txt" |
             awk '{ sum += $1 } END { print sum + 0 }')))
     done
-    row schedules "$(grouped $played) schedules of nine flows" "$seed..$at" $bad
+    row schedules "$(grouped $played) schedules of ten flows" "$seed..$at" $bad
 }
 
 random() {

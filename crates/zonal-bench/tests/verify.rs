@@ -3,13 +3,14 @@
 mod support;
 
 use std::sync::Arc;
-use support::{Fault, ZONE, job, memory, null, options, polled, run_as, run_on, try_run};
+use support::{Fault, ZONE, job, jobs, memory, null, options, polled, run_as, run_on, try_run};
 use zonal_bench::verify::{Found, Mismatch, VerifyReport};
 use zonal_bench::workload::Dir;
 use zonal_bench::{BenchError, BenchOptions, Failure, HostRules, Reopen, Report, run};
-use zonal_core::{Sector, ZoneIndex};
+use zonal_core::{Op, Sector, ZoneIndex};
 use zonal_io::device::Device;
 use zonal_io::emulated::EmulatedOptions;
+use zonal_io::fault::Plan;
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
 use zonal_io::volume::WriteMode;
 
@@ -252,4 +253,41 @@ fn image_is_closed_and_opened_again_to_be_verified() {
     for mode in &report.modes {
         assert_eq!(mode.verify.as_ref().unwrap().blocks, 2 * 8 * 64);
     }
+}
+
+/// The reset of the second pass fails and leaves the zone in doubt, so the write path asks the device about it; the job is
+/// over before the answer comes.
+#[test]
+fn u43_device_with_an_answer_for_a_write_path_that_is_gone_is_verified() {
+    for hw_queue_depth in [64, 1] {
+        let device =
+            memory(&EmulatedOptions { hw_queue_depth, completion_nsec: 200_000, ..polled() }, Fault::None);
+        let mut bench = BenchOptions::new(jobs(
+            "--name=v --verify=crc32c --zonemode=zbd --rw=write --bs=64k --offset=4z --size=2z --loops=2",
+        ));
+        bench.modes = vec![WriteMode::PerZone];
+        bench.reopen = Reopen::Same;
+        let plan = "[[rule]]\non = \"reset\"\nfault = \"fail\"\nerror = \"aborted\"\n";
+        bench.fault = Some(Plan::parse(plan).unwrap());
+        let report = run(&|| Ok(device.clone()), &bench).unwrap();
+        assert!(matches!(report.modes[0].jobs[0].failure, Some(Failure::Request { op: Op::ZoneReset, .. })));
+        let verify = verified(&report);
+        assert_eq!((verify.blocks, verify.gone, verify.mismatches), (16, 16, 0), "{hw_queue_depth}");
+    }
+}
+
+/// The second pass begins with a write that fails half-way: what lies there is the end of one block and the beginning of
+/// another, and nobody was told that it is either.
+#[test]
+fn u46_block_that_a_failed_write_has_overwritten_in_part_is_no_mismatch() {
+    let device = memory(&options(), Fault::None);
+    let mut bench =
+        BenchOptions::new(jobs("--name=c --verify=crc32c --rw=write --bs=16k --size=64k --loops=2"));
+    bench.reopen = Reopen::Same;
+    let plan = "[[rule]]\non = \"write\"\nnth = 5\nfault = \"torn\"\nblocks = 9\nerror = \"medium\"\n";
+    bench.fault = Some(Plan::parse(plan).unwrap());
+    let report = run(&|| Ok(device.clone()), &bench).unwrap();
+    assert!(matches!(report.modes[0].jobs[0].failure, Some(Failure::Request { op: Op::Write, .. })));
+    let verify = verified(&report);
+    assert_eq!((verify.blocks, verify.gone, verify.mismatches), (3, 1, 0));
 }

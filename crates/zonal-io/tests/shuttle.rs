@@ -16,14 +16,14 @@ use shuttle::{Config, Runner};
 use std::sync::Arc;
 use std::time::Instant;
 use threads::{Answers, Bench, append, number, start};
-use zonal_core::{DeviceError, Nanos, Op, ZoneIndex};
+use zonal_core::{DeviceError, Nanos, Op, Sector, ZoneIndex};
 use zonal_io::device::Device;
 use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Null};
 use zonal_io::fault::{Effect, Fault, Ops, Plan, Rule};
 use zonal_io::sync::AtomicBool;
 use zonal_io::sync::Ordering;
 use zonal_io::sync::model::{Canary, pause};
-use zonal_io::volume::{Channel, Request, WriteMode, drive};
+use zonal_io::volume::{Channel, Request, Volume, VolumeOptions, WriteMode, drive};
 
 /// Schedules of each flow unless `ZONAL_SCHEDULES` says otherwise.
 const SCHEDULES: usize = 8000;
@@ -236,6 +236,52 @@ fn u42_write_that_passed_the_scheduler_by_holds_up_nobody_for_good() {
             let bench = Bench::switching(1, Answers::AtOnce);
             together(&bench, [append_once, append_once, switch_to_zone_lock]);
             bench.check_appends(1);
+        },
+        &[Canary::Exchange],
+    );
+}
+
+/// Writes to a zone, each behind the one before.
+fn write_in_order(bench: &Bench, first: u64) {
+    let channel = bench.channel();
+    for n in 0..4 {
+        let place = Sector(start(0).0 + n);
+        bench.submit(&channel, first + n, Request::write(place, 1, threads::bytes()));
+        if chance(0.3) {
+            bench.volume.poll(Nanos(0));
+        }
+    }
+}
+
+fn poll_some(bench: &Bench, _: u64) {
+    for _ in 0..4 {
+        bench.volume.poll(Nanos(0));
+    }
+}
+
+fn switch_away_and_back(bench: &Bench, _: u64) {
+    for mode in [any_mode(), WriteMode::ZoneLock, any_mode()] {
+        bench.volume.switch_mode(Nanos(0), mode).unwrap();
+        bench.volume.poll(Nanos(0));
+    }
+}
+
+/// Writes that wait in the scheduler of mode `zone-lock`, that a thread has just taken from there, and that come while the
+/// mode is switched: nobody passes anybody, so each finds the pointer at its place.
+#[test]
+fn u47_switch_from_zone_lock_keeps_the_order_of_writes_that_wait_are_in_hand_or_come() {
+    try_out(
+        "u47_switch_from_zone_lock_keeps_the_order_of_writes_that_wait_are_in_hand_or_come",
+        || {
+            let answers = if chance(0.5) { Answers::AtOnce } else { Answers::Later };
+            let device = Arc::new(threads::Drive::new(WriteMode::Pipelined, 1, answers));
+            let mode = Some(WriteMode::ZoneLock);
+            let options = VolumeOptions { mode, merge: false, park: None, ..VolumeOptions::default() };
+            let volume = Volume::open(device, options).unwrap();
+            let bench = Arc::new(Bench { volume, ends: threads::Ends::default() });
+            together(&bench, [write_in_order, switch_away_and_back, poll_some]);
+            let failed: Vec<_> = bench.ends.all().into_iter().filter(|(_, end)| end.is_err()).collect();
+            assert!(failed.is_empty(), "{failed:?}");
         },
         &[Canary::Exchange],
     );

@@ -64,15 +64,15 @@ fn in_turn(zones: u64, apart: u64, count: u64) -> Vec<Job> {
 #[test]
 fn stream_runs_at_the_rate_of_the_medium_at_any_depth() {
     for depth in [1, 2, 32] {
-        let rate = rate(&mut *model("smr-hdd-30t", &[]), &in_turn(1, 0, 250), depth);
-        assert!((243.0..246.5).contains(&rate), "depth {depth}: {rate} MB/s");
+        let rate = rate(&mut *model("smr-hdd-26t", &[]), &in_turn(1, 0, 250), depth);
+        assert!((248.0..251.5).contains(&rate), "depth {depth}: {rate} MB/s");
     }
 }
 
 #[test]
 fn zones_in_turn_cost_seeks_and_turns_and_nothing_without_them() {
     let jobs = in_turn(8, 10_000, 400);
-    let far = rate(&mut *model("smr-hdd-30t", &[("policy", "fifo")]), &jobs, 8);
+    let far = rate(&mut *model("smr-hdd-26t", &[("policy", "fifo")]), &jobs, 8);
     assert!(far < 80.0, "{far} MB/s");
     let weightless = [
         ("policy", "fifo"),
@@ -82,17 +82,17 @@ fn zones_in_turn_cost_seeks_and_turns_and_nothing_without_them() {
         ("turn_us", "0"),
         ("inner_ratio", "0.999"),
     ];
-    let free = rate(&mut *model("smr-hdd-30t", &weightless), &jobs, 8);
-    assert!(free > 244.0, "{free} MB/s");
+    let free = rate(&mut *model("smr-hdd-26t", &weightless), &jobs, 8);
+    assert!(free > 249.0, "{free} MB/s");
 }
 
 #[test]
 fn inner_zones_are_slower_by_their_place() {
     let ratios: Vec<f64> = [0.0, 0.5, 0.999]
         .map(|place| {
-            let zone = (111_758.0 * place) as u64;
+            let zone = (96_857.0 * place) as u64;
             let jobs: Vec<Job> = (0..250).map(|n| write(zone * 524_288 + n * u64::from(MIB), MIB)).collect();
-            rate(&mut *model("smr-hdd-30t", &[]), &jobs, 4)
+            rate(&mut *model("smr-hdd-26t", &[]), &jobs, 4)
         })
         .to_vec();
     assert!((0.75..0.80).contains(&(ratios[1] / ratios[0])), "{ratios:?}");
@@ -101,7 +101,7 @@ fn inner_zones_are_slower_by_their_place() {
 
 #[test]
 fn durable_writes_and_flushes_are_answered_once_the_medium_has_them() {
-    let mut model = model("smr-hdd-30t", &[]);
+    let mut model = model("smr-hdd-26t", &[]);
     model.submit(Nanos(0), 0, &write(0, MIB));
     model.submit(Nanos(0), 1, &Job { fua: true, ..write(u64::from(MIB), MIB) });
     model.submit(Nanos(0), 2, &job(Op::Flush, 0, 0));
@@ -117,7 +117,7 @@ fn durable_writes_and_flushes_are_answered_once_the_medium_has_them() {
 
 #[test]
 fn refused_commands_cost_the_medium_nothing() {
-    let mut model = model("smr-hdd-30t", &[]);
+    let mut model = model("smr-hdd-26t", &[]);
     let answers = play(&mut *model, &[Job { refused: true, ..write(0, MIB) }], 1);
     assert!(answers[0].0 < 1_000_000);
     assert_eq!(model.totals(), Default::default());
@@ -127,8 +127,8 @@ fn refused_commands_cost_the_medium_nothing() {
 fn reads_that_go_on_run_at_the_rate_of_the_medium() {
     let jobs: Vec<Job> = (0..250).map(|n| job(Op::Read, n * u64::from(MIB), MIB)).collect();
     for depth in [1, 4] {
-        let rate = rate(&mut *model("smr-hdd-30t", &[]), &jobs, depth);
-        assert!((235.0..247.0).contains(&rate), "depth {depth}: {rate} MB/s");
+        let rate = rate(&mut *model("smr-hdd-26t", &[]), &jobs, depth);
+        assert!((240.0..252.0).contains(&rate), "depth {depth}: {rate} MB/s");
     }
 }
 
@@ -137,7 +137,7 @@ fn random_reads_get_faster_with_depth_and_none_is_forgotten() {
     let place = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15) % 50_000_000_000 / 8 * 8;
     let jobs: Vec<Job> = (0..400).map(|n| job(Op::Read, place(n), 8)).collect();
     let of_depth = |depth| {
-        let last = play(&mut *model("smr-hdd-30t", &[]), &jobs, depth).last().unwrap().0;
+        let last = play(&mut *model("smr-hdd-26t", &[]), &jobs, depth).last().unwrap().0;
         400.0 / (last as f64 / 1e9)
     };
     let (one, many) = (of_depth(1), of_depth(32));
@@ -199,7 +199,7 @@ proptest! {
         changes in any_changes(),
     ) {
         let play_all = || {
-            let mut model = model("smr-hdd-30t", &changes);
+            let mut model = model("smr-hdd-26t", &changes);
             let answers = play(&mut *model, &jobs, depth);
             let totals = model.totals();
             assert_eq!(totals.submitted, totals.written + totals.held);

@@ -1,6 +1,6 @@
 //! The final check: every acknowledged block, read from the bare device.
 
-use super::pattern::{Found, check_block};
+use super::pattern::{Found, Header, check_block, is_mixture};
 use super::record::{Overwrite, Recorder};
 use super::{Expected, Mismatch};
 use crate::workload::Zones;
@@ -20,7 +20,8 @@ pub struct VerifyReport {
     pub blocks: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Blocks that were acknowledged and then lost to a reset or overwritten, and so not looked for.
+    /// Blocks that were acknowledged and then lost to a reset or overwritten, if only in part by a write that failed, and so
+    /// not looked for.
     pub gone: u64,
     /// Blocks that are not what was written.
     pub mismatches: u64,
@@ -175,9 +176,34 @@ impl Check<'_> {
                 let expected = expect(recorder, write);
                 check_block(&buffer, expected.sector, geometry, Some(&expected)).is_none()
             });
+            if is_one.is_none() && error.is_none() && self.is_partly_overwritten(&buffer, sector, &candidates)
+            {
+                self.report.gone += candidates.iter().filter(|(_, w)| w.ended != u64::MAX).count() as u64;
+                continue;
+            }
             let (recorder, write) = *is_one.or(candidates.last()).copied().expect("one is acknowledged");
             self.block(recorder, &buffer, error, &expect(recorder, write));
         }
+    }
+
+    /// Whether a write that failed has left a part of itself, and the rest of the place is some other's. Nothing else may
+    /// lie there all the same.
+    fn is_partly_overwritten(
+        &self,
+        block: &[u8],
+        sector: u64,
+        candidates: &[&(&Recorder, &Overwrite)],
+    ) -> bool {
+        if candidates.iter().all(|(_, write)| write.ended != u64::MAX) {
+            return false;
+        }
+        let zone = self.zones.geometry().zone_of(Sector(sector));
+        let generation = self.zones.generation(zone);
+        let write = |(recorder, write): &&(&Recorder, &Overwrite)| {
+            let (seed, id) = (recorder.seed, write.id);
+            Header { sector, seed, id, generation, zone: zone.0, bytes: block.len() as u32 }.block()
+        };
+        is_mixture(block, &candidates.iter().map(write).collect::<Vec<_>>())
     }
 }
 

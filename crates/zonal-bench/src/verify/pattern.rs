@@ -22,7 +22,7 @@ use crate::plan::WorkerPlan;
 use crate::workload::{Io, Placing};
 use crc_fast::crc32_iscsi;
 use std::fmt;
-use zonal_core::{Geometry, Sector, ZoneIndex};
+use zonal_core::{Geometry, SECTOR_BYTES, Sector, ZoneIndex};
 
 /// Length of the header.
 pub const HEADER_BYTES: usize = 56;
@@ -71,16 +71,23 @@ impl Blocks {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Header {
-    sector: u64,
-    seed: u64,
-    id: u64,
-    generation: u32,
-    zone: u32,
-    bytes: u32,
+pub(super) struct Header {
+    pub(super) sector: u64,
+    pub(super) seed: u64,
+    pub(super) id: u64,
+    pub(super) generation: u32,
+    pub(super) zone: u32,
+    pub(super) bytes: u32,
 }
 
 impl Header {
+    /// The block that it heads.
+    pub(super) fn block(&self) -> Vec<u8> {
+        let mut block = vec![0; self.bytes as usize];
+        self.write_block(&mut block);
+        block
+    }
+
     fn write_block(&self, block: &mut [u8]) {
         let (header, payload) = block.split_at_mut(HEADER_BYTES);
         fill_payload(payload, self.seed ^ self.id.rotate_left(32));
@@ -107,6 +114,13 @@ impl Header {
             bytes: le_u32(header, 40),
         }
     }
+}
+
+/// Whether each sector of `block` is that of one of `writes`: what writes to one place leave, if some ended half-way.
+pub(super) fn is_mixture(block: &[u8], writes: &[Vec<u8>]) -> bool {
+    let sector = SECTOR_BYTES as usize;
+    let is_of_one = |(n, found): (usize, &[u8])| writes.iter().any(|w| w[n * sector..].starts_with(found));
+    block.chunks(sector).enumerate().all(is_of_one)
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
@@ -306,6 +320,17 @@ mod tests {
         let mut bad = block(&header());
         bad[9] ^= 1;
         assert!(matches!(check(&bad), Some(Found::BadHeader { .. })));
+    }
+
+    #[test]
+    fn mixture_has_sectors_of_the_writes_to_its_place_only() {
+        let [a, b, c] = [42, 43, 44].map(|id| Header { id, ..header() }.block());
+        let mut torn = b[..1024].to_vec();
+        torn.extend_from_slice(&a[1024..]);
+        let writes = [a, b];
+        assert!(is_mixture(&torn, &writes));
+        torn[3584..].copy_from_slice(&c[3584..]);
+        assert!(!is_mixture(&torn, &writes));
     }
 
     #[test]

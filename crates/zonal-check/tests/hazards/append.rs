@@ -1,6 +1,8 @@
 //! Appends, native and emulated.
 
+use super::pipelined::{Other, Overtaking};
 use super::*;
+use std::sync::Mutex;
 
 #[test]
 fn h19_native_appends_move_the_pointer_that_writes_are_checked_against() {
@@ -108,4 +110,40 @@ fn h23_longest_append_of_one_mode_is_possible_in_the_next() {
     assert_eq!(rig.end(out), Some(appended(&rig, 1, 0)));
     assert_eq!(rig.ends(waiting), [appended(&rig, 1, most), appended(&rig, 1, 2 * most)]);
     assert_eq!(rig.asked().iter().filter(|c| c.0 == Op::Append).count(), 2);
+}
+
+/// An append that may not wait takes its place back, though another has gone out behind it. So that one lies before the place
+/// that it was given, and when the device does not say what became of it, it is looked for where the zone ends.
+#[test]
+fn u45_append_behind_one_that_was_withdrawn_is_looked_for_where_it_can_be() {
+    let script = Arc::new(Script::new(script::info()));
+    let device = Arc::new(Overtaking { inner: script.clone(), other: Mutex::new(None) });
+    let options = VolumeOptions { mode: Some(WriteMode::Append), ..VolumeOptions::default() };
+    let rig = Rig::over(script, device.clone(), options, |volume| volume);
+    let token = rig.token();
+    let behind = Request::append(rig.sector(1, 0), 4, payload(token, 4)).token(token);
+    let (volume, channel) = (Arc::downgrade(&rig.volume), rig.also(|_| {}));
+    *device.other.lock().unwrap() = Some(Other { volume, channel, request: behind });
+    rig.script.style(|seen| if seen.sectors == 8 { Style::Busy } else { Style::Later });
+    let first = rig.token();
+    let request = Request::append(rig.sector(1, 0), 8, payload(first, 8)).token(first);
+    rig.submit_as_is(Request { nowait: true, ..request });
+    assert_eq!(rig.end(first), Some(refused(RequestError::WouldWait)));
+    rig.step(Answer::Torn(4, DeviceError::Aborted));
+    rig.settle();
+    assert_eq!(rig.end(token), Some(appended(&rig, 1, 0)));
+    assert_eq!(rig.script.zone(1).1, 4, "once");
+}
+
+#[test]
+fn u45_appends_behind_one_that_was_not_executed_are_found_before_the_places_they_were_given() {
+    let rig = Rig::append_mode();
+    let [first, second, third] = [rig.append(1, 8), rig.append(1, 8), rig.append(1, 4)];
+    rig.finish(0, Answer::Refuse(DeviceError::Busy));
+    rig.finish(0, Answer::Torn(8, DeviceError::Aborted));
+    rig.finish(0, Answer::Torn(4, DeviceError::Aborted));
+    rig.settle();
+    let places = [appended(&rig, 1, 12), appended(&rig, 1, 0), appended(&rig, 1, 8)];
+    assert_eq!(rig.ends([first, second, third]), places);
+    assert_eq!(rig.script.zone(1).1, 20, "each once");
 }

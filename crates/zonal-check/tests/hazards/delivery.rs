@@ -7,7 +7,11 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use zonal_check::rig::tags;
 use zonal_core::Nanos;
+use zonal_io::device::Device;
 use zonal_io::emulated::{Emulated, EmulatedOptions, Null};
+use zonal_io::fault::{Effect, Fault, Ops, Plan, Rule};
+use zonal_io::linear::Linear;
+use zonal_io::trace::Trace;
 use zonal_io::volume::{Channel, TURN_MAX, Volume};
 
 /// A device that ends everything at once and keeps nothing.
@@ -270,6 +274,38 @@ fn u06_dropped_volume_tells_nobody_and_frees_the_buffers() {
     zonal_io::device::Device::poll(&*script, Nanos(0), 0, 64, &mut drop);
     assert_eq!(told.load(Ordering::Relaxed), 0);
     assert_eq!(script.zone(1).1, 8, "it was carried out");
+}
+
+/// Wrappers keep what the device knows by a number of theirs. They go with their volume, and the device goes on with the
+/// bytes of the command that it has.
+#[test]
+fn u44_bytes_at_the_device_outlive_the_wrapper_that_sent_them() {
+    type Wrap = fn(Arc<Script>) -> Arc<dyn Device>;
+    // A rule that may yet fire has commands looked after.
+    let fault: Wrap = |script| {
+        let fault = Fault::new(script, Plan::default());
+        fault.inject(Rule::new(Effect::Busy).on(Ops::of(&[Op::Flush])));
+        Arc::new(fault)
+    };
+    let trace: Wrap = |script| Arc::new(Trace::to_memory(script).0);
+    let linear: Wrap = |script| Arc::new(Linear::range(script, 1..8).unwrap());
+    for (name, wrap) in [("fault", fault), ("trace", trace), ("linear", linear)] {
+        let script = Arc::new(Script::new(script::info()));
+        script.style(|_| Style::Now(Answer::Obey));
+        let mode = Some(WriteMode::Append);
+        let volume =
+            Volume::open(wrap(script.clone()), VolumeOptions { mode, ..VolumeOptions::default() }).unwrap();
+        script.style(|_| Style::Later);
+        let channel = volume.channel(|_| {});
+        let pool = zonal_io::buffer::BufferPool::new(4096, 16);
+        let buf = pool.take();
+        let address = buf.as_ptr();
+        volume.submit(Nanos(0), &channel, Request::append(Sector(ZONE), 8, buf));
+        drop(volume);
+        assert_eq!(script.pending().len(), 1, "{name}");
+        assert_ne!(pool.take().as_ptr(), address, "{name}: the device may still read it");
+        script.finish(script.pending()[0].id, Answer::Obey);
+    }
 }
 
 /// A completion function panics in the middle of whatever the call had to do. The caller of the call gets the panic, and

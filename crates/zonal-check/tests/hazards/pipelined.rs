@@ -136,21 +136,21 @@ fn h48_writes_of_a_zone_use_one_queue_whichever_thread_submits() {
 }
 
 /// A device that lets another thread write behind the first write before it has that.
-struct Overtaking {
-    inner: Arc<Script>,
-    other: Mutex<Option<Other>>,
+pub(super) struct Overtaking {
+    pub(super) inner: Arc<Script>,
+    pub(super) other: Mutex<Option<Other>>,
 }
 
 /// A write that waits for its moment.
-struct Other {
-    volume: Weak<Volume>,
-    channel: Channel,
-    request: Request,
+pub(super) struct Other {
+    pub(super) volume: Weak<Volume>,
+    pub(super) channel: Channel,
+    pub(super) request: Request,
 }
 
 impl Overtaking {
     fn overtake(&self, command: &Command) {
-        if command.op != Op::Write {
+        if !command.op.is_write() {
             return;
         }
         let Some(Other { volume, channel, request }) = self.other.lock().unwrap().take() else { return };

@@ -210,7 +210,7 @@ pub struct Verdict {
     /// What to do.
     pub decision: Decision,
     /// Where it begins, as far as that is known: of a native append, the pointer at its issue, less the appends before it
-    /// that were not executed.
+    /// that were not executed, and not so far that the pointer has not passed what landed of it.
     pub at: u32,
     /// Sectors of it that the pointer has passed.
     pub covered: u32,
@@ -245,16 +245,18 @@ pub fn plan<T>(failed: &[Failed<T>], ground: &Ground) -> Vec<Verdict> {
     let mut walk = Walk { ground: *ground, next: ground.pointer, lost: false };
     let mut not_executed = 0;
     let verdict = |f: &Failed<T>| {
-        let at = f.at.saturating_sub(if f.addressed == Addressed::Native { not_executed } else { 0 });
-        let (position, covered) = match f.addressed {
+        let (at, position, covered) = match f.addressed {
             Addressed::Native => {
+                let covered = landed.sectors.min(f.sectors);
+                // One before it may have been withdrawn since.
+                let at = f.at.saturating_sub(not_executed).min(ground.pointer.saturating_sub(covered));
                 let position = landed.position(f.class(), ground);
                 if !landed.is_doubtful(f.class()) {
                     not_executed += f.sectors;
                 }
-                (position, landed.sectors.min(f.sectors))
+                (at, position, covered)
             }
-            _ => (walk.position(f), ground.pointer.min(f.end()).saturating_sub(f.at)),
+            _ => (f.at, walk.position(f), ground.pointer.min(f.end()).saturating_sub(f.at)),
         };
         let rounds = f.rounds + u8::from(is_own_failure(f, ground.pointer));
         let decision = match decide(f.addressed, f.class(), position) {

@@ -1,20 +1,20 @@
 //! One command at a time, on a device that nobody else uses: for whoever opens one, and for tools.
 //!
-//! A device hands a completion to whoever polls it, so that whoever polls one in use takes what others wait for.
+//! A device hands a completion to whoever polls it, so that whoever polls one in use takes what others wait for. Those who
+//! are gone wait for nothing: what a dropped volume or wrapper has left at the device comes out here and is let go.
 
 use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};
-use crate::device::{Command, Context, Device, Output, Submitted};
+use crate::device::{Command, CommandResult, Context, Device, Output, Submitted};
 use std::time::Duration;
 use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, Sector, ZoneDescriptor};
 
 /// Asks an otherwise idle device for zones, and waits for the answer.
 ///
+/// Somebody else who uses the device at the same time loses completions.
+///
 /// # Errors
 /// The device's answer.
-///
-/// # Panics
-/// If somebody else uses the device at the same time: their completions would be lost.
 pub fn report(device: &dyn Device, sector: Sector, zones: u32) -> Result<Box<[ZoneDescriptor]>, DeviceError> {
     let command = Command { op: Op::Report, fua: false, sectors: zones, sector, data: Data::NONE };
     match run_alone(device, &command)? {
@@ -25,11 +25,10 @@ pub fn report(device: &dyn Device, sector: Sector, zones: u32) -> Result<Box<[Zo
 
 /// Runs one command on an otherwise idle device, and waits for its answer.
 ///
+/// Somebody else who uses the device at the same time loses completions.
+///
 /// # Errors
 /// The device's answer.
-///
-/// # Panics
-/// If somebody else uses the device at the same time: their completions would be lost.
 pub fn run_alone(device: &dyn Device, command: &Command) -> Result<Output, DeviceError> {
     const TOKEN: u64 = u64::MAX;
     let mut context = Some(Context::token(TOKEN));
@@ -39,29 +38,39 @@ pub fn run_alone(device: &dyn Device, command: &Command) -> Result<Output, Devic
         match device.submit(now, 0, command, &mut context) {
             Submitted::Done(result) => return result,
             Submitted::Pending => break,
-            Submitted::Busy => device.wait(Duration::from_millis(1)),
+            // Full of what others have left there: it comes out only to who asks.
+            Submitted::Busy => {
+                let _theirs = ended_alone(device, &mut now, TOKEN, Duration::from_millis(1));
+            }
         }
     }
-    let mut answer = None;
     loop {
-        let due = device.poll(now, 0, 1, &mut |c| answer = Some((c.context.into_token(), c.result)));
-        match (answer.take(), due) {
-            (Some((token, result)), _) => {
-                assert_eq!(token, TOKEN, "the device is in use");
-                return result;
-            }
-            (None, Some(due)) => now = due.max(now),
-            (None, None) => device.wait(Duration::from_millis(10)),
+        if let Some(result) = ended_alone(device, &mut now, TOKEN, Duration::from_millis(10)) {
+            return result;
         }
     }
 }
 
+/// Polls once, and waits where that brings nothing: the answer to our command, if it was among what came out.
+fn ended_alone(device: &dyn Device, now: &mut Nanos, ours: u64, wait: Duration) -> Option<CommandResult> {
+    let (mut answer, mut came) = (None, false);
+    let due = device.poll(*now, 0, 1, &mut |c| {
+        came = true;
+        if c.context.is_token() && c.context.into_token() == ours {
+            answer = Some(c.result);
+        }
+    });
+    match due {
+        _ if came => {}
+        Some(due) => *now = due.max(*now),
+        None => device.wait(wait),
+    }
+    answer
+}
+
 /// Fills `buf`, whose length is that of the read, from an otherwise idle device, and waits for its answer.
 ///
-/// Returns the buffer with the device's answer.
-///
-/// # Panics
-/// If somebody else uses the device at the same time: their completions would be lost. The buffer is then leaked.
+/// Returns the buffer with the device's answer. Somebody else who uses the device at the same time loses completions.
 pub fn read_alone(device: &dyn Device, sector: Sector, buf: IoBuf) -> (IoBuf, Result<(), DeviceError>) {
     // A panic must not free what the device may still fill.
     let buf = std::mem::ManuallyDrop::new(buf);

@@ -133,16 +133,21 @@ impl Volume {
         match purpose {
             Purpose::Reset(pending) => Some(Context(ContextKind::One(pending))),
             Purpose::Switch(mode) => {
-                let was_scheduled = self.policy.is(WriteMode::ZoneLock);
-                self.policy.switch(mode);
-                self.token.dismiss();
-                if was_scheduled {
-                    self.empty_scheduler();
-                }
-                self.release_zones(|_| Release::AsItWas);
+                self.change_mode(mode);
                 None
             }
         }
+    }
+
+    /// A switch takes effect, all zones being held.
+    pub(super) fn change_mode(&self, mode: WriteMode) {
+        if !self.policy.is(WriteMode::ZoneLock) {
+            self.policy.switch(mode);
+        } else if !self.leave_scheduler(mode) {
+            return;
+        }
+        self.token.dismiss();
+        self.release_zones(|_| Release::AsItWas);
     }
 
     /// Ends a reset of all zones.

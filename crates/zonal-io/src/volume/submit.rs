@@ -75,8 +75,11 @@ impl Volume {
     /// Sends a checked request on its way. `slot` holds it on entry and nothing on return.
     #[inline(always)]
     pub(super) fn take(&self, now: Nanos, route: Route, slot: &mut Option<Context>) -> Fate {
-        if self.policy.is(WriteMode::ZoneLock) && self.is_scheduled(&route, one(slot)) {
-            return self.schedule(now, take_one(slot));
+        if self.policy.is(WriteMode::ZoneLock)
+            && self.is_scheduled(&route, one(slot))
+            && self.schedule(now, slot)
+        {
+            return Fate::Later;
         }
         match route {
             Route::Plug(zone) => self.write(now, zone, slot),

@@ -9,11 +9,12 @@
 //! like any other, so recovery, resets and switches of the mode are the same in every mode. When failed writes of a zone are
 //! decided, those that wait for it leave the scheduler for the zone's queue: what they have to learn is known there.
 
-use super::Volume;
 use super::channel::TURN_MAX;
+use super::counters::Counter;
 use super::mode::WriteMode;
 use super::pending::Pending;
-use super::submit::{Fate, Route};
+use super::submit::{Route, take_one};
+use super::{Shard, Volume};
 use crate::device::{Context, DeviceInfo};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 use std::cell::Cell;
@@ -43,6 +44,10 @@ struct State {
     tags_used: u32,
     /// Zones that a write has locked, and how many requests its command carries.
     locked: HashMap<ZoneIndex, u32>,
+    /// Commands that have left the scheduler and not reached their zones' plugs: whoever dispatches has them in hand.
+    in_hand: u32,
+    /// A switch to this mode waits for those.
+    switch: Option<WriteMode>,
 }
 
 impl ZoneLock {
@@ -58,6 +63,8 @@ impl ZoneLock {
             tags: tags.max(1),
             tags_used: 0,
             locked: HashMap::new(),
+            in_hand: 0,
+            switch: None,
         };
         Arc::new(ZoneLock {
             geometry: info.geometry,
@@ -120,13 +127,16 @@ impl Volume {
         waits && matches!(route, Route::Plain | Route::Plug(_)) && request.tag.is_none()
     }
 
-    /// Puts a read or write in line.
-    pub(super) fn schedule(&self, now: Nanos, pending: Box<Pending>) -> Fate {
+    /// Puts a read or write in line; `false` if the mode has been switched meanwhile, and there is no line any more.
+    pub(super) fn schedule(&self, now: Nanos, slot: &mut Option<Context>) -> bool {
         let mut state = self.zone_lock.state.lock();
-        state.outside.push_back(pending);
+        if !self.policy.is(WriteMode::ZoneLock) {
+            return false;
+        }
+        state.outside.push_back(take_one(slot));
         drop(state);
         self.dispatch_scheduled(now);
-        Fate::Later
+        true
     }
 
     /// The zone whose plug a read or write meets, if it meets one.
@@ -153,7 +163,11 @@ impl Volume {
         self.zone_lock.has_work.store(true, Ordering::Relaxed);
         while self.zone_lock.has_work.swap(false, Ordering::AcqRel) {
             while let Some(next) = self.next_scheduled(now) {
+                let is_plugged = next.zone.is_some();
                 self.dispatch(now, next);
+                if is_plugged {
+                    self.handed_over();
+                }
                 sent += 1;
                 if sent >= TURN_MAX {
                     self.zone_lock.has_work.store(true, Ordering::Release);
@@ -192,8 +206,20 @@ impl Volume {
         let next = next?;
         if let Some(zone) = next.zone {
             *locked.entry(zone).or_default() += next.parts.len() as u32;
+            state.in_hand += 1;
         }
         Some(next)
+    }
+
+    /// A command that left the scheduler has reached its zone's plug. The last lets a switch of the mode go on.
+    fn handed_over(&self) {
+        let mut state = self.zone_lock.state.lock();
+        state.in_hand -= 1;
+        let switch = if state.in_hand == 0 { state.switch.take() } else { None };
+        drop(state);
+        if let Some(mode) = switch {
+            self.change_mode(mode);
+        }
     }
 
     fn dispatch(&self, now: Nanos, Dispatched { zone, sectors, parts, .. }: Dispatched<Box<Pending>>) {
@@ -232,10 +258,16 @@ impl Volume {
         }
     }
 
-    /// Moves the writes that wait here to their zones, all of which are held, in the order in which they would have gone;
-    /// the mode has been switched. What no zone orders goes by itself.
-    pub(super) fn empty_scheduler(&self) {
+    /// Changes the mode away from this one while all zones are held. The writes that wait here move to their zones' queues,
+    /// in the order in which they would have gone; what no zone orders goes by itself. Whoever comes meanwhile waits for the
+    /// lock, and then goes behind them. Returns `false` if somebody has a write in hand, which goes before them: then whoever
+    /// hands over the last one changes the mode.
+    pub(super) fn leave_scheduler(&self, mode: WriteMode) -> bool {
         let mut state = self.zone_lock.state.lock();
+        if state.in_hand > 0 {
+            state.switch = Some(mode);
+            return false;
+        }
         let mut all: Vec<Box<Pending>> = Vec::new();
         while let Some(next) = state.scheduler.dispatch(Nanos(0), |_| false) {
             all.extend(next.parts);
@@ -245,22 +277,30 @@ impl Volume {
             pending.tag = Some(self.zone_lock.clone());
             all.push(pending);
         }
-        let mut plugged = Vec::new();
         for pending in all {
             match self.plugged_zone(&pending) {
-                Some(zone) => plugged.push((zone, pending)),
+                Some(zone) => {
+                    self.push_scheduled(&mut self.shard(zone).lock(), zone, self.load(zone), pending)
+                }
                 None => {
                     state.scheduler.insert(Nanos(0), self.scheduled(pending));
                 }
             }
         }
+        self.policy.switch(mode);
         drop(state);
         self.zone_lock.has_work.store(true, Ordering::Release);
-        for (zone, pending) in plugged {
-            let kind = self.write_kind(&pending);
-            // Nothing goes out with this time: the zone is frozen.
-            self.queue_write(Nanos(0), zone, kind, &mut Some(Context::one(pending)));
-        }
+        true
+    }
+
+    /// A write from here waits in its zone's queue, behind `word`, which waits.
+    fn push_scheduled(&self, shard: &mut Shard, zone: ZoneIndex, word: Word, mut pending: Box<Pending>) {
+        debug_assert!(word.waits(), "the zone is held, or somebody lets it go on");
+        self.prefer_writes_of_zeroes(&mut pending);
+        let (mergeable, sectors) = (self.is_mergeable(&pending), pending.sectors);
+        let kind = Kind::Write(self.with_company(self.write_kind(&pending), &pending), sectors);
+        shard.queue(zone).push(word, Item { kind, mergeable, token: pending });
+        self.counters.line().add(Counter::Queued, 1);
     }
 
     /// Takes the writes of a zone that have not left the scheduler, or of all zones; each has a tag to end with.
@@ -310,11 +350,8 @@ impl Volume {
         writes.sort_by_key(|p| (p.op == Op::Append, p.sector));
         let mut shard = self.shard(zone).lock();
         let word = self.change(zone, Word::waiting);
-        for mut pending in writes {
-            self.prefer_writes_of_zeroes(&mut pending);
-            let (mergeable, sectors) = (self.is_mergeable(&pending), pending.sectors);
-            let kind = Kind::Write(self.with_company(self.write_kind(&pending), &pending), sectors);
-            shard.queue(zone).push(word, Item { kind, mergeable, token: pending });
+        for pending in writes {
+            self.push_scheduled(&mut shard, zone, word, pending);
         }
     }
 

@@ -9,7 +9,7 @@ mod reset;
 
 pub(crate) use reset::{ResetWalk, Step};
 
-/// Things in numbered places.
+/// Things in numbered places: what the device inside knows by those numbers.
 pub(crate) struct Slots<T> {
     places: Vec<Option<T>>,
     free: Vec<u64>,
@@ -51,6 +51,16 @@ impl<T> Slots<T> {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.places.iter().flatten()
+    }
+}
+
+impl<T> Drop for Slots<T> {
+    /// The device inside may outlive its wrapper, and read and fill what these things own until it is done: it is not freed
+    /// any more.
+    fn drop(&mut self) {
+        if !self.is_empty() {
+            std::mem::forget(std::mem::take(&mut self.places));
+        }
     }
 }
 

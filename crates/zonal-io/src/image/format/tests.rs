@@ -101,11 +101,11 @@ fn header_unknown_features_are_refused_only_if_incompatible() {
 fn header_impossible_fields_are_refused() {
     let refused = |change: fn(&mut RawHeader)| Header::parse(&changed(change)).unwrap_err().to_string();
     for (change, message) in [
-        ((|h| h.zone_size = 65.into()) as fn(&mut RawHeader), "zone size of 65 sectors"),
+        ((|h| h.zone_size = 65.into()) as fn(&mut RawHeader), "zone size of 33280 bytes"),
         (|h| h.zone_size = u64::MAX.into(), "zone size"),
-        (|h| h.sectors = 0.into(), "a device of 0 sectors"),
+        (|h| h.sectors = 0.into(), "a device of 0 bytes"),
         (|h| h.sectors = u64::MAX.into(), "cannot be divided"),
-        (|h| h.zone_capacity = 65.into(), "zone capacity of 65"),
+        (|h| h.zone_capacity = 65.into(), "zone capacity of 33280 bytes"),
         (|h| h.conventional = 1200.into(), "1200 conventional zones"),
         (|h| h.open_max = 9.into(), "max open 9 is above max active 8"),
         (|h| h.block_sectors = 3.into(), "the logical block, in sectors, is 3"),
