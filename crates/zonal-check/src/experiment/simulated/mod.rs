@@ -30,7 +30,7 @@ pub struct Simulated {
     pub profile: String,
     /// Whether that was fitted to measurements of the drive.
     pub is_calibrated: bool,
-    /// What the medium alone would give, in the row's unit.
+    /// What the medium would give large writes in order, in the row's unit.
     pub media: Option<f64>,
     /// Least and most, if the drive is not fitted: over the orders in which a disk may write its cache, or with a value
     /// that was assumed of a flash drive a fifth more and less.
@@ -175,14 +175,16 @@ fn company(mode: &str) -> &'static str {
     }
 }
 
-/// What the medium alone would give: a disk's outer edge, a zone of a flash drive.
+/// What large writes in order could get: the rate of a disk's outer edge, of the link and a zone of a flash drive.
 fn media(profile: &Profile, report: &Value, unit: Unit) -> Option<f64> {
     let rate = match &profile.timing {
         TimingValues::SmrDisk(values) => values.outer_rate_mb_s.value,
-        TimingValues::Flash(values) => match values.zone_mb_s.value {
-            0.0 => values.drive_mb_s.value,
-            rate => rate,
-        },
+        // One write of a zone takes one after the other; a rate of 0 takes no time.
+        TimingValues::Flash(values) => {
+            let (link, zone) = (values.link_mb_s.value, values.zone_mb_s.value);
+            let time: f64 = [link, zone].into_iter().filter(|rate| *rate > 0.0).map(f64::recip).sum();
+            time.recip()
+        }
     };
     match unit {
         Unit::MegabytesPerSecond => Some(rate),
