@@ -31,7 +31,7 @@ pub enum CalibrateError {
         /// The run.
         run: &'static str,
         /// What went wrong.
-        failure: Failure,
+        failure: Box<Failure>,
     },
     /// A run came to its end without having written what it should.
     #[error("run {run} wrote {written} bytes of {wanted}")]

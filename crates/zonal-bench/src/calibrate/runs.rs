@@ -213,7 +213,7 @@ fn outcome<'a>(run: &Run, jobs: impl Iterator<Item = &'a JobReport>) -> Result<O
     let mut outcome = Outcome { bytes: 0, seconds: 0.0, flushing: 0.0 };
     for job in jobs {
         if let Some(failure) = &job.failure {
-            return Err(CalibrateError::Failed { run: run.name, failure: failure.clone() });
+            return Err(CalibrateError::Failed { run: run.name, failure: Box::new(failure.clone()) });
         }
         outcome.bytes += job.dir(Dir::Write).bytes;
         outcome.seconds += job.elapsed.as_secs_f64();
