@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The main job: fio's own zoned jobs on an emulated drive, a verified load from several threads, and the write modes side
+# The main job: a simulated disk with and without order, fio's own zoned jobs on an emulated drive, a verified load from several threads, and the write modes side
 # by side. Takes less than a minute and leaves its reports in out/; the drive is removed at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,6 +27,22 @@ fi
 [ -e "${examples[0]:-}" ] || fail "fio's examples are not there; install fio-examples or set FIO_EXAMPLES to their directory"
 
 machine
+step "A simulated 30 TB SMR disk: 1 MiB writes in order, a write a zone (as Linux does it) against one on the whole drive (qd1)"
+printf '%8s %14s %14s %24s\n' depth per-zone qd1 'published, MB/s'
+while read -r depth baseline patched; do
+    bench s0 --device sim:smr-hdd-30t --write-mode per-zone,qd1 --report "$out/s0.html" --name=sequential --rw=write \
+        --zonemode=zbd --bs=1M --iodepth="$depth" --time_based --runtime=300
+    rates=$(grep -E '^ +WRITE: ' "$out/s0.txt" | sed -E 's/.*bw=[^(]*\(([0-9.]+)MB.*/\1/' | tr '\n' ' ')
+    # shellcheck disable=SC2086 # two numbers
+    printf '%8s %14s %14s %24s\n' "$depth" $rates "$baseline and $patched"
+done <<'PUBLISHED'
+1 244 245
+8 242 245
+32 211 245
+128 112 246
+PUBLISHED
+echo "the page of the last row: $out/s0.html; all of the published figures: make experiments"
+
 step "A drive of 160 GiB: 8 conventional zones, 240 of each 256 MiB writable, 128 open and active zones"
 "$zonal" create "$image" --size 160G --zone-size 256M --zone-capacity 240M --zone-nr-conv 8 \
     --zone-max-open 128 --zone-max-active 128

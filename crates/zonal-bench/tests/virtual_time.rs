@@ -68,7 +68,7 @@ fn host_cost_makes_a_worker_a_serial_processor() {
     let elapsed = |nanos: u64, depth: u32| {
         let arguments = "--name=r --rw=read --bs=4k --size=400k --slat_percentiles=1";
         let mut options = BenchOptions::new(jobs(&format!("{arguments} --iodepth={depth}")));
-        options.host_nanos_per_io = nanos;
+        options.host_nanos_per_io = Some(nanos);
         let report = run(&|| Ok(device.clone()), &options).unwrap();
         (job(&report, 0).elapsed.as_nanos() as u64, report)
     };
@@ -223,6 +223,21 @@ fn jobs_share_zones_in_virtual_time() {
         let device: Arc<dyn Device> = timeless(10 * MICROS, options());
         let report = run_on(&device, mode, arguments);
         assert_eq!(job(&report, 0).dir(Dir::Write).ios, 16 * 512, "{mode}");
+    }
+}
+
+/// A zone that is opened before it is held may be full by then, and then nobody closes it.
+#[test]
+fn full_zones_do_not_stay_open_by_fios_rule() {
+    for (open, seed) in (2..6).flat_map(|open| (1..5).map(move |seed| (open, seed))) {
+        let device: Arc<dyn Device> = timeless(10 * MICROS, options());
+        let arguments = format!(
+            "--name=s --rw=randwrite --zonemode=zbd --bs=16k --iodepth=32 --numjobs=16 --offset=8z --size=48z \
+             --io_size=8M --max_open_zones={open} --randseed={seed} --group_reporting"
+        );
+        let report = run_as(&device, WriteMode::PerZone, HostRules::Fio, &arguments);
+        let written = job(&report, 0).dir(Dir::Write).ios;
+        assert_eq!(written, 16 * 512, "{open} zones open, seed {seed}: {}", report.to_text());
     }
 }
 

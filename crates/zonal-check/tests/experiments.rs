@@ -1,5 +1,5 @@
 //! The experiments of `experiments/`, as short as they can be: that they run and that their tables are whole. What they
-//! measure is no test's business.
+//! measure is no test's business, but for those on simulated drives, which have tests of their own.
 
 use std::collections::BTreeSet;
 use zonal_check::experiment::{Experiment, Scale, run};
@@ -11,7 +11,7 @@ fn experiments() -> Vec<Experiment> {
 
 #[test]
 fn every_experiment_run_briefly_fills_every_row_of_its_table() {
-    for experiment in experiments() {
+    for experiment in experiments().into_iter().filter(|e| !e.is_simulated()) {
         let (name, lines) = (experiment.name.clone(), experiment.rows().len() * experiment.variants.len());
         let measured = run(experiment, zonal(), Scale::Tiny).unwrap_or_else(|e| panic!("{e}"));
         let json = measured.to_json();
@@ -41,7 +41,7 @@ fn every_experiment_says_whose_figures_it_stands_beside() {
         let names: BTreeSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
         assert_eq!(names.len(), rows.len(), "{}: two rows have one name", experiment.name);
         assert!(
-            rows.iter().any(|row| row.published.len() >= 2),
+            rows.iter().any(|row| row.published.len() >= 2 || row.gains.len() >= 2),
             "{}: nothing to compare with",
             experiment.name
         );

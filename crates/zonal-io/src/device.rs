@@ -56,10 +56,21 @@ pub struct DeviceInfo {
     /// Whether the device is simulated and lives in the time that it is told: whoever drives it brings a clock that jumps
     /// to the next deadline, and nobody has to wait for it.
     pub virtual_time: bool,
+    /// What the host took that the device was measured with, for a run in virtual time to take as well.
+    pub host_time: HostTime,
     /// Which standard decides where ZNS and ZBC differ.
     pub personality: Personality,
     /// Number of queues, at least 1.
     pub queues: usize,
+}
+
+/// What a host takes for a command, on one processor. Nothing by default: in real time a host takes what it takes.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct HostTime {
+    /// To send it and to take its answer, in nanoseconds.
+    pub command: u64,
+    /// More, where a scheduler is in between, as in mode `zone-lock`, in nanoseconds.
+    pub scheduler: u64,
 }
 
 /// One command. Plain data: a device that answers later keeps a copy.

@@ -8,6 +8,7 @@
 //! What a drive is made of is a [`Profile`], a file in which each value names its source.
 #![forbid(unsafe_code)]
 
+pub mod checked;
 pub mod engine;
 pub mod flash;
 pub mod model;
@@ -16,7 +17,8 @@ mod registry;
 pub mod smr;
 mod timed;
 
+pub use checked::{Checked, Company};
 pub use model::{Job, Model, Tag, Totals};
-pub use profile::{Profile, ProfileError};
+pub use profile::{Profile, ProfileError, Quantity};
 pub use registry::register;
 pub use timed::Timed;

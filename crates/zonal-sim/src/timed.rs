@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use zonal_core::{Nanos, Op, Sector, ZoneIndex};
 use zonal_io::device::{
-    Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Output, Settled, Submitted,
+    Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, HostTime, Output, Settled,
+    Submitted,
 };
 use zonal_io::sync::Mutex;
 
@@ -75,6 +76,13 @@ impl Timed {
     #[must_use]
     pub fn in_virtual_time(mut self) -> Timed {
         self.info.virtual_time = true;
+        self
+    }
+
+    /// The same with a host that takes so long.
+    #[must_use]
+    pub fn with_host(mut self, time: HostTime) -> Timed {
+        self.info.host_time = time;
         self
     }
 

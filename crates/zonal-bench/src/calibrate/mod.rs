@@ -153,7 +153,7 @@ impl Fitter<'_> {
         self.simulated += 1;
         let device = profile.simulated("sim:").map_err(|e| CalibrateError::Drive(e.to_string()))?;
         let runs = self.runs.only(which);
-        let outcomes = measure(&device, &runs, profile.host.io())?;
+        let outcomes = measure(&device, &runs, profile.host.time().command)?;
         let residuals = which.iter().zip(outcomes).map(|(&at, simulated)| Residual {
             run: self.runs.list()[at].name,
             measured: self.measured[at].clone(),

@@ -200,7 +200,7 @@ pub fn measure(
     options.modes = vec![WriteMode::PerZone];
     options.merge = false;
     options.progress = true;
-    options.host_nanos_per_io = host_nanos;
+    options.host_nanos_per_io = Some(host_nanos);
     let report = run(&|| Ok(device.clone()), &options)?;
     let mut jobs = report.modes.iter().flat_map(|mode| &mode.jobs);
     let outcomes = runs.list.iter().map(|run| outcome(run, jobs.by_ref().take(run.places.len())));

@@ -73,7 +73,7 @@ fn flash_drive_is_found_again() {
     let base = Profile::open("zns-1t", &[]).unwrap();
     let device = hidden.simulated("x").unwrap();
     let runs = Runs::new(device.info(), &base).unwrap();
-    let measured = measure(&device, &runs, base.host.io()).unwrap();
+    let measured = measure(&device, &runs, base.host.time().command).unwrap();
     let found = fit(device.info(), &base, &runs, &measured, SIMULATED_MAX, &mut |_| ()).unwrap();
     let worst = found.residuals.iter().map(|r| r.error().abs()).fold(0.0, f64::max);
     assert!(worst < 0.01, "{:?}", found.residuals);

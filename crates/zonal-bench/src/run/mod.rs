@@ -51,7 +51,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use zonal_core::Nanos;
 use zonal_io::control::ControlServer;
-use zonal_io::device::{Device, DeviceInfo};
+use zonal_io::device::{Device, DeviceInfo, HostTime};
 use zonal_io::fault::{self, Fault};
 use zonal_io::volume::{BudgetOptions, ParkOptions, SwitchError, Volume, VolumeOptions, WriteMode};
 
@@ -97,8 +97,9 @@ pub struct BenchOptions {
     /// request, also where the jobs spare that.
     pub series: bool,
     /// What each request costs the processor of its worker in virtual time: so much later it is with the write path than
-    /// it was made. Nothing by default; in real time it takes what it takes.
-    pub host_nanos_per_io: u64,
+    /// it was made. `None`: what the device says, with a scheduler's share in mode `zone-lock`. In real time it takes
+    /// what it takes.
+    pub host_nanos_per_io: Option<u64>,
     /// How workers share zones.
     pub host: HostRules,
 }
@@ -118,7 +119,7 @@ impl BenchOptions {
             progress: false,
             control: false,
             series: false,
-            host_nanos_per_io: 0,
+            host_nanos_per_io: None,
             host: HostRules::default(),
         }
     }
@@ -197,6 +198,7 @@ fn run_mode(
     let mut done = Done { jobs: Vec::new(), recorders: Vec::new(), elapsed: Nanos(0) };
     let record = Arc::new(Record::default());
     let clockwork = Clockwork::of(&info);
+    let host_nanos_per_io = options.host_nanos_per_io.unwrap_or_else(|| host_nanos(&info, in_effect));
     if info.virtual_time {
         plan.notes
             .push("times are virtual: processor times and context switches are not measured".to_owned());
@@ -211,7 +213,7 @@ fn run_mode(
             record: &record,
             series: options.series,
             clockwork: &clockwork,
-            host_nanos_per_io: options.host_nanos_per_io,
+            host_nanos_per_io,
         };
         if round.run(&mut done, &mut progress)? == round::Outcome::EndAll {
             let left = plan.rounds.len() - index - 1;
@@ -245,6 +247,12 @@ fn run_mode(
         report.verify = Some(verify(open, options, bare, &done.recorders, &zones, &mut report.jobs)?);
     }
     Ok(report)
+}
+
+/// What a request costs a host like the one that the device was measured with.
+fn host_nanos(info: &DeviceInfo, mode: WriteMode) -> u64 {
+    let HostTime { command, scheduler } = info.host_time;
+    if mode == WriteMode::ZoneLock { command + scheduler } else { command }
 }
 
 /// How often the rules of a plan took effect: a plan that misses every command looks like a device that stood it all.

@@ -305,7 +305,10 @@ impl ZbdWrite {
         claimant: Claimant,
         zones: &Zones,
     ) -> Option<Way> {
-        if let Some(zone) = self.other_zone(from, plan, claimant, zones) {
+        // It is opened once it is held: by then another worker may have filled or opened it.
+        if zones.may_open(opener(plan, claimant))
+            && let Some(zone) = closed_zones(from, plan, claimant, zones).next()
+        {
             self.stage = Stage::Take(Choice::Closed(zone));
             return None;
         }
@@ -341,16 +344,25 @@ impl ZbdWrite {
         if !zones.may_open(opener) {
             return None;
         }
-        let room = room(plan);
-        let first = from.0.saturating_add(1).clamp(plan.zones.start, plan.zones.end);
-        let round = (first..plan.zones.end).chain(plan.zones.start..first).map(ZoneIndex);
-        let can_be = |zone: &ZoneIndex| {
-            !zones.geometry().is_conventional(*zone)
-                && !zones.is_open(*zone)
-                && zones.can_take(*zone, claimant.sectors, room)
-        };
-        round.into_iter().filter(can_be).find(|&zone| zones.open(zone, opener))
+        closed_zones(from, plan, claimant, zones).find(|&zone| zones.open(zone, opener))
     }
+}
+
+/// The zones behind `from`, going round the range, that are not open and can be written.
+fn closed_zones(
+    from: ZoneIndex,
+    plan: &WorkerPlan,
+    claimant: Claimant,
+    zones: &Zones,
+) -> impl Iterator<Item = ZoneIndex> {
+    let room = room(plan);
+    let first = from.0.saturating_add(1).clamp(plan.zones.start, plan.zones.end);
+    let round = (first..plan.zones.end).chain(plan.zones.start..first).map(ZoneIndex);
+    round.filter(move |&zone| {
+        !zones.geometry().is_conventional(zone)
+            && !zones.is_open(zone)
+            && zones.can_take(zone, claimant.sectors, room)
+    })
 }
 
 fn opener(plan: &WorkerPlan, claimant: Claimant) -> Opener {

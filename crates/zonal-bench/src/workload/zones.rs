@@ -524,11 +524,15 @@ impl Zones {
 
     /// Sets what [`Zones::written`] counts from to what the zones of `ranges` hold.
     pub fn recount(&self, ranges: impl Iterator<Item = Range<u32>>) {
-        let mut zones: Vec<u32> =
-            ranges.flatten().filter(|&z| z >= self.geometry.conventional_zones()).collect();
-        zones.sort_unstable();
-        zones.dedup();
-        let written = zones.into_iter().map(|z| u64::from(self.pointer(ZoneIndex(z)))).sum();
+        // Ranges overlap: many jobs have the whole drive for theirs, and drives have many zones.
+        let mut ranges: Vec<Range<u32>> = ranges.collect();
+        ranges.sort_unstable_by_key(|range| range.start);
+        let (mut counted, mut written) = (self.geometry.conventional_zones(), 0);
+        for range in ranges {
+            let new = counted.max(range.start)..range.end;
+            written += new.map(|zone| u64::from(self.pointer(ZoneIndex(zone)))).sum::<u64>();
+            counted = counted.max(range.end);
+        }
         self.written.store(written, Memory::Relaxed);
     }
 

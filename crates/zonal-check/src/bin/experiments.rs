@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use zonal_check::experiment::simulated::summary;
 use zonal_check::experiment::{Experiment, Scale, run};
 use zonal_check::program::repository;
 
@@ -52,6 +53,7 @@ fn make(wanted: &Wanted) -> Result<(), String> {
         return Err(format!("no experiment is called {name}; there are {}", known.join(", ")));
     }
     let is_wanted = |e: &Experiment| wanted.names.is_empty() || wanted.names.contains(&e.name);
+    let mut made = Vec::new();
     for experiment in all.into_iter().filter(is_wanted) {
         let name = experiment.name.clone();
         let measured = run(experiment, &wanted.zonal, wanted.scale)?;
@@ -62,6 +64,10 @@ fn make(wanted: &Wanted) -> Result<(), String> {
         };
         write("txt", measured.to_text())?;
         write("json", format!("{:#}\n", measured.to_json()))?;
+        made.push(measured);
+    }
+    if made.iter().filter(|measured| measured.experiment.is_simulated()).count() > 1 {
+        println!("all experiments on simulated drives: {}", summary(made.iter()));
     }
     Ok(())
 }

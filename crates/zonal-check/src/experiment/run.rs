@@ -1,5 +1,6 @@
 //! Running an experiment with the `zonal` program.
 
+use super::simulated::{self, Simulated};
 use super::spec::{Experiment, Row, Unit, Variant};
 use crate::bench::Samples;
 use serde::Deserialize;
@@ -21,6 +22,9 @@ pub enum Scale {
 }
 
 impl Scale {
+    /// As the job files say, once.
+    pub(super) const ONCE: Scale = Scale::Full { rounds: 1 };
+
     fn rounds(self) -> usize {
         match self {
             Scale::Full { rounds } => rounds + 1,
@@ -43,6 +47,8 @@ pub struct Cell {
     pub statistics: Statistics,
     /// The command that measured it.
     pub command: String,
+    /// What there is to say of a simulated drive besides.
+    pub simulated: Option<Simulated>,
 }
 
 /// An experiment's outcome.
@@ -59,11 +65,14 @@ pub struct Measured {
 /// # Errors
 /// The command that failed, and what it said.
 pub fn run(experiment: Experiment, zonal: &Path, scale: Scale) -> Result<Measured, String> {
-    let mut rows = Vec::new();
-    for row in experiment.rows() {
-        let cells = measure(&experiment, &row, zonal, scale)?;
-        rows.push((row, cells));
-    }
+    let rows = match experiment.is_simulated() {
+        true => simulated::run(&experiment, zonal, scale)?,
+        false => experiment
+            .rows()
+            .into_iter()
+            .map(|row| measure(&experiment, &row, zonal, scale).map(|cells| (row, cells)))
+            .collect::<Result<_, _>>()?,
+    };
     Ok(Measured { experiment, rows })
 }
 
@@ -71,7 +80,7 @@ fn measure(experiment: &Experiment, row: &Row, zonal: &Path, scale: Scale) -> Re
     let mut cells: Vec<Cell> = Vec::new();
     for round in 0..scale.rounds() {
         for (index, variant) in experiment.variants.iter().enumerate() {
-            let arguments = arguments(experiment, row, variant, scale);
+            let arguments = arguments(experiment, row, variant, scale, "");
             let report = bench(zonal, experiment, &arguments)?;
             if cells.len() == index {
                 let command = format!("zonal {}", arguments.join(" "));
@@ -79,6 +88,7 @@ fn measure(experiment: &Experiment, row: &Row, zonal: &Path, scale: Scale) -> Re
                     figures: Samples { rounds: Vec::new() },
                     statistics: Statistics::default(),
                     command,
+                    simulated: None,
                 });
             }
             if scale.counts(round) {
@@ -90,11 +100,21 @@ fn measure(experiment: &Experiment, row: &Row, zonal: &Path, scale: Scale) -> Re
     Ok(cells)
 }
 
-/// What `zonal` is called with, in the experiment's folder.
-fn arguments(experiment: &Experiment, row: &Row, variant: &Variant, scale: Scale) -> Vec<String> {
+/// What `zonal` is called with, in the experiment's folder, with `more` options of the device.
+pub(super) fn arguments(
+    experiment: &Experiment,
+    row: &Row,
+    variant: &Variant,
+    scale: Scale,
+    more: &str,
+) -> Vec<String> {
     let mut arguments: Vec<String> = ["bench", "--output-format=json"].map(String::from).into();
-    let comma = if variant.device.ends_with(':') || row.device.is_empty() { "" } else { "," };
-    arguments.push(format!("--device={}{comma}{}", variant.device, row.device));
+    let mut device = variant.device.clone();
+    for options in [row.device.as_str(), more].into_iter().filter(|options| !options.is_empty()) {
+        device += if device.ends_with(':') { "" } else { "," };
+        device += options;
+    }
+    arguments.push(format!("--device={device}"));
     arguments.push(format!("--write-mode={}", variant.mode));
     arguments.push(format!("--section={}", row.section));
     arguments.extend(row.set.iter().map(|set| format!("--set={set}")));
@@ -106,7 +126,7 @@ fn arguments(experiment: &Experiment, row: &Row, variant: &Variant, scale: Scale
     arguments
 }
 
-fn bench(zonal: &Path, experiment: &Experiment, arguments: &[String]) -> Result<Value, String> {
+pub(super) fn bench(zonal: &Path, experiment: &Experiment, arguments: &[String]) -> Result<Value, String> {
     let output = Command::new(zonal)
         .args(arguments)
         .current_dir(&experiment.folder)
@@ -126,7 +146,7 @@ fn said(bytes: &[u8]) -> String {
 }
 
 /// What the jobs of a report come to in both directions.
-fn figure(report: &Value, unit: Unit) -> Result<f64, String> {
+pub(super) fn figure(report: &Value, unit: Unit) -> Result<f64, String> {
     let (key, per) = match unit {
         Unit::MegabytesPerSecond => ("bw_bytes", 1e6),
         Unit::Kiops => ("iops", 1e3),
@@ -137,7 +157,7 @@ fn figure(report: &Value, unit: Unit) -> Result<f64, String> {
     if sum > 0.0 { Ok(sum / per) } else { Err("nothing was moved".to_owned()) }
 }
 
-fn statistics(report: &Value) -> Result<Statistics, String> {
+pub(super) fn statistics(report: &Value) -> Result<Statistics, String> {
     let statistics = &report["zonal"]["modes"][0]["statistics"];
     Statistics::deserialize(statistics).map_err(|e| format!("a report without counters: {e}"))
 }

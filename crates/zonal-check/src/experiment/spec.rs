@@ -44,6 +44,9 @@ pub struct Variant {
     /// More arguments of `zonal bench`.
     #[serde(default)]
     pub arguments: Vec<String>,
+    /// The variant that its ratios are to; the first, if nothing is said.
+    #[serde(default)]
+    against: Option<String>,
 }
 
 /// What is measured, as it is written: `vary` makes one row of each of its values.
@@ -57,7 +60,65 @@ struct RowSpec {
     device: String,
     vary: Option<Vary>,
     #[serde(default)]
-    published: BTreeMap<String, f64>,
+    published: ByVariant<f64>,
+    #[serde(default)]
+    gains: ByVariant<f64>,
+    #[serde(default)]
+    status: ByVariant<Status>,
+    #[serde(default)]
+    tolerance: ByVariant<f64>,
+    #[serde(default)]
+    reason: ByVariant<String>,
+}
+
+type ByVariant<T> = BTreeMap<String, PerValue<T>>;
+
+/// One for all values of the varied option, or a list of one for each.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+enum PerValue<T> {
+    One(T),
+    Each(Vec<T>),
+}
+
+impl<T: Clone> PerValue<T> {
+    fn of(&self, value: usize) -> Option<T> {
+        match self {
+            PerValue::One(one) => Some(one.clone()),
+            PerValue::Each(each) => each.get(value).cloned(),
+        }
+    }
+
+    /// Whether there is one for each of so many values.
+    fn fits(&self, values: usize) -> bool {
+        match self {
+            PerValue::One(_) => true,
+            PerValue::Each(each) => each.len() == values,
+        }
+    }
+}
+
+/// What a simulated drive has to do with a published figure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// The drive's profile was fitted to it.
+    Calibrated,
+    /// It was not looked at for the fit.
+    Predicted,
+    /// It is known that the simulation misses it.
+    Unexplained,
+}
+
+impl Status {
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Status::Calibrated => "calibrated",
+            Status::Predicted => "predicted",
+            Status::Unexplained => "unexplained",
+        }
+    }
 }
 
 /// An option of the job that takes several values.
@@ -83,6 +144,22 @@ pub struct Row {
     pub set: Vec<String>,
     /// Published figures by variant.
     pub published: BTreeMap<String, f64>,
+    /// Published ratios to the first variant, where no figures were published.
+    pub gains: BTreeMap<String, f64>,
+    /// Of simulated drives: what each published figure or ratio is to the profile.
+    pub status: BTreeMap<String, Status>,
+    /// How far the simulated may be from the published, in per cent.
+    pub tolerance: BTreeMap<String, f64>,
+    /// Why it is so far away.
+    pub reason: BTreeMap<String, String>,
+}
+
+impl Row {
+    /// The published ratio of one variant to another.
+    pub fn published_ratio(&self, own: &str, other: &str) -> Option<f64> {
+        let of = |by: &BTreeMap<String, f64>| Some(by.get(own)? / by.get(other)?);
+        of(&self.published).or_else(|| of(&self.gains))
+    }
 }
 
 /// What a figure counts.
@@ -136,6 +213,28 @@ pub enum SpecError {
         /// What it names.
         variant: String,
     },
+    /// A list beside a varied option has not one entry for each value.
+    #[error("{path}: row {row}: the list for {variant} has not one entry for each value")]
+    Length {
+        /// The description.
+        path: PathBuf,
+        /// The row.
+        row: String,
+        /// The variant.
+        variant: String,
+    },
+    /// A published figure stands beside a simulated drive without what has to be said about it.
+    #[error("{path}: row {row}, {variant}: a simulated drive's published figure needs {what}")]
+    Unsaid {
+        /// The description.
+        path: PathBuf,
+        /// The row.
+        row: String,
+        /// The variant.
+        variant: String,
+        /// What is missing.
+        what: &'static str,
+    },
 }
 
 impl Experiment {
@@ -156,14 +255,62 @@ impl Experiment {
     fn parse(text: &str, path: &Path) -> Result<Experiment, SpecError> {
         let experiment: Experiment = toml::from_str(text)
             .map_err(|error| SpecError::Form { path: path.to_owned(), error: Box::new(error) })?;
-        for row in &experiment.rows {
-            let is_variant = |name: &&String| experiment.variants.iter().any(|v| v.name == **name);
-            if let Some(variant) = row.published.keys().find(|name| !is_variant(name)) {
-                let (row, variant) = (row.name.clone(), variant.clone());
-                return Err(SpecError::NoVariant { path: path.to_owned(), row, variant });
+        experiment.check_names(path)?;
+        experiment.rows().iter().try_for_each(|row| experiment.check_said(row, path))?;
+        Ok(experiment)
+    }
+
+    fn check_names(&self, path: &Path) -> Result<(), SpecError> {
+        let is_variant = |name: &String| self.variants.iter().any(|v| v.name == *name);
+        for row in &self.rows {
+            let at = |variant: &String| (path.to_owned(), row.name.clone(), variant.clone());
+            let against = self.variants.iter().filter_map(|v| v.against.as_ref());
+            if let Some(name) =
+                against.chain(row.named().map(|(name, _)| name)).find(|name| !is_variant(name))
+            {
+                let (path, row, variant) = at(name);
+                return Err(SpecError::NoVariant { path, row, variant });
+            }
+            if let Some((name, _)) = row.named().find(|(_, fits)| !fits) {
+                let (path, row, variant) = at(name);
+                return Err(SpecError::Length { path, row, variant });
             }
         }
-        Ok(experiment)
+        Ok(())
+    }
+
+    /// What is published of a simulated drive has a status and a tolerance, and what is unexplained a reason.
+    fn check_said(&self, row: &Row, path: &Path) -> Result<(), SpecError> {
+        let simulated = self.variants.iter().filter(|v| v.profile().is_some());
+        for variant in simulated.map(|v| &v.name) {
+            let is_first = *variant == self.variants[0].name;
+            // The ratio of the first to itself is no result.
+            let gain = row.gains.get(variant).filter(|_| !is_first);
+            if row.published.get(variant).or(gain).is_none() {
+                continue;
+            }
+            let unexplained = row.status.get(variant) == Some(&Status::Unexplained);
+            let what = match () {
+                () if !row.status.contains_key(variant) => "a status",
+                () if !row.tolerance.contains_key(variant) => "a tolerance",
+                () if unexplained && !row.reason.contains_key(variant) => "a reason for being unexplained",
+                () => continue,
+            };
+            let (path, row, variant) = (path.to_owned(), row.name.clone(), variant.clone());
+            return Err(SpecError::Unsaid { path, row, variant, what });
+        }
+        Ok(())
+    }
+
+    /// Place of the variant that the ratios of the one at `index` are to.
+    pub fn against(&self, index: usize) -> usize {
+        let name = self.variants[index].against.as_ref();
+        name.and_then(|name| self.variants.iter().position(|v| v.name == *name)).unwrap_or(0)
+    }
+
+    /// Whether it is made on simulated drives.
+    pub fn is_simulated(&self) -> bool {
+        self.variants.iter().any(|v| v.profile().is_some())
     }
 
     /// All experiments in `folder`, by name.
@@ -188,22 +335,62 @@ impl Experiment {
     }
 }
 
+impl Variant {
+    /// The profile of a simulated drive, with the values that the name gives it.
+    pub fn profile(&self) -> Option<(&str, Vec<(&str, &str)>)> {
+        // Wrappers stand before it.
+        let (_, device) = self.device.rsplit_once('+').unwrap_or(("", &self.device));
+        let mut words = device.strip_prefix("sim:")?.split(',');
+        let name = words.next()?;
+        Some((name, words.filter_map(|word| word.split_once('=')).collect()))
+    }
+}
+
 impl RowSpec {
-    fn rows(&self) -> Vec<Row> {
-        let Some(Vary { option, values }) = &self.vary else { return vec![self.row(None)] };
-        values.iter().map(|value| self.row(Some((option, *value)))).collect()
+    fn values(&self) -> usize {
+        self.vary.as_ref().map_or(1, |vary| vary.values.len())
     }
 
-    fn row(&self, varied: Option<(&String, u64)>) -> Row {
+    /// The variants that are named, and whether what is said of each fits the varied option.
+    fn named(&self) -> impl Iterator<Item = (&String, bool)> {
+        let values = self.values();
+        let figures = [&self.published, &self.gains, &self.tolerance];
+        let figures = figures.into_iter().flatten().map(move |(name, each)| (name, each.fits(values)));
+        let status = self.status.iter().map(move |(name, each)| (name, each.fits(values)));
+        let reason = self.reason.iter().map(move |(name, each)| (name, each.fits(values)));
+        figures.chain(status).chain(reason)
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let Some(Vary { option, values }) = &self.vary else { return vec![self.row(0, None)] };
+        values.iter().enumerate().map(|(at, value)| self.row(at, Some((option, *value)))).collect()
+    }
+
+    fn row(&self, at: usize, varied: Option<(&String, u64)>) -> Row {
         Row {
             name: varied.map_or(self.name.clone(), |(option, n)| format!("{}, {option}={n}", self.name)),
             section: self.section.clone(),
             unit: self.unit,
             device: self.device.clone(),
             set: varied.map(|(option, n)| format!("{option}={n}")).into_iter().collect(),
-            published: self.published.clone(),
+            published: figures(&self.published, at),
+            gains: figures(&self.gains, at),
+            status: of_value(&self.status, at),
+            tolerance: of_value(&self.tolerance, at),
+            reason: of_value(&self.reason, at),
         }
     }
+}
+
+fn of_value<T: Clone>(by: &ByVariant<T>, at: usize) -> BTreeMap<String, T> {
+    by.iter().filter_map(|(name, each)| Some((name.clone(), each.of(at)?))).collect()
+}
+
+/// `nan` in a list is a value that nothing was published of.
+fn figures(by: &ByVariant<f64>, at: usize) -> BTreeMap<String, f64> {
+    let mut figures = of_value(by, at);
+    figures.retain(|_, figure| figure.is_finite());
+    figures
 }
 
 #[cfg(test)]
@@ -228,6 +415,39 @@ mod tests {
         );
         assert_eq!(rows[1].set, ["numjobs=8"]);
         assert_eq!(rows[1].published["a"], 3.0);
+    }
+
+    #[test]
+    fn varied_option_may_have_a_list_of_what_was_published() {
+        let rows = "[[row]]\nname = 'r'\nsection = 's'\nunit = 'KIOPS'\n\
+                    vary = { option = 'iodepth', values = [1, 8, 32] }\npublished = { a = [3, nan, 5.5] }";
+        let of = |published: &str| parse(&rows.replace("[3, nan, 5.5]", published));
+        let figures: Vec<Option<f64>> =
+            parse(rows).unwrap().rows().iter().map(|row| row.published.get("a").copied()).collect();
+        assert_eq!(figures, [Some(3.0), None, Some(5.5)]);
+        assert!(matches!(of("[3, 4]"), Err(SpecError::Length { variant, .. }) if variant == "a"));
+    }
+
+    #[test]
+    fn published_figure_beside_a_simulated_drive_says_what_it_is() {
+        let row = |said: &str| {
+            let head = HEAD.replace("null:", "fault:medium=1/9+sim:ufs-zoned,link_us=5");
+            let row = format!(
+                "[[row]]\nname = 'r'\nsection = 's'\nunit = 'KIOPS'\npublished = {{ a = 3 }}\n{said}"
+            );
+            Experiment::parse(&format!("{head}{row}"), Path::new("x"))
+        };
+        let what = |said: &str| match row(said) {
+            Err(SpecError::Unsaid { what, .. }) => what,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(what(""), "a status");
+        assert_eq!(what("status = { a = 'predicted' }"), "a tolerance");
+        let unexplained = "status = { a = 'unexplained' }\ntolerance = { a = 3 }";
+        assert_eq!(what(unexplained), "a reason for being unexplained");
+        let experiment = row(&format!("{unexplained}\nreason = {{ a = 'it is so' }}")).unwrap();
+        let (name, changes) = experiment.variants[0].profile().unwrap();
+        assert_eq!((name, changes.as_slice()), ("ufs-zoned", [("link_us", "5")].as_slice()));
     }
 
     #[test]

@@ -27,6 +27,9 @@ const WORDS: [usize; 3] = [0, 1, 3];
 impl Measured {
     /// The table, with what there is to say about it.
     pub fn to_text(&self) -> String {
+        if self.experiment.is_simulated() {
+            return self.simulated_text();
+        }
         let experiment = &self.experiment;
         let mut out = format!("{}: {}\n", experiment.name, experiment.title);
         let rounds =
@@ -50,23 +53,21 @@ impl Measured {
         for (row, cells) in &self.rows {
             lines.extend((0..cells.len()).map(|index| self.line(row, cells, index)));
         }
-        let widths: Vec<usize> = (0..HEADS.len())
-            .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
-            .collect();
-        for line in &lines {
-            let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
-                if WORDS.contains(&column) { format!("{cell:width$}") } else { format!("{cell:>width$}") }
-            });
-            writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())
-                .expect("writing to a string");
-        }
+        write_columns(out, &lines, &WORDS);
+    }
+
+    /// A variant against the one that it is compared with, round by round.
+    pub(super) fn ratio(&self, cells: &[Cell], index: usize) -> f64 {
+        let other = &cells[self.experiment.against(index)].figures;
+        cells[index].figures.against(other, |own, other| own / other).median()
     }
 
     fn line(&self, row: &Row, cells: &[Cell], index: usize) -> [String; 12] {
         let cell = &cells[index];
         let variants = &self.experiment.variants;
         let published = |index: usize| row.published.get(&variants[index].name).copied();
-        let published_ratio = published(index).zip(published(0)).map(|(own, first)| own / first);
+        let against = self.experiment.against(index);
+        let published_ratio = published(index).zip(published(against)).map(|(own, other)| own / other);
         let [path_waits, path_retries, device_waits, device_retries] = cell.per_million();
         [
             row.name.clone(),
@@ -74,7 +75,7 @@ impl Measured {
             figure(cell.figures.median()),
             row.unit.name().to_owned(),
             format!("{:.0}%", cell.figures.spread() * 100.0),
-            format!("{:.2}x", ratio(cells, index)),
+            format!("{:.2}x", self.ratio(cells, index)),
             published(index).map_or("-".to_owned(), figure),
             published_ratio.map_or("-".to_owned(), |r| format!("{r:.2}x")),
             figure(path_waits),
@@ -99,8 +100,9 @@ impl Measured {
             json!({
                 "what": row.name, "how": variant.name, "unit": row.unit.name(),
                 "measured": cell.figures.median(), "spread": cell.figures.spread(), "rounds": cell.figures.rounds,
-                "ratio": ratio(cells, index), "published": row.published.get(&variant.name),
+                "ratio": self.ratio(cells, index), "published": row.published.get(&variant.name),
                 "statistics": cell.statistics, "command": cell.command,
+                "simulated": self.simulated_json(row, cells, index),
             })
         })
     }
@@ -115,13 +117,21 @@ impl Cell {
     }
 }
 
-/// A variant against the first, round by round.
-fn ratio(cells: &[Cell], index: usize) -> f64 {
-    cells[index].figures.against(&cells[0].figures, |own, first| own / first).median()
+/// Lines in columns, of which those in `words` hold words.
+pub(super) fn write_columns<const N: usize>(out: &mut String, lines: &[[String; N]], words: &[usize]) {
+    let widths: Vec<usize> = (0..N)
+        .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
+        .collect();
+    for line in lines {
+        let cells = line.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| {
+            if words.contains(&column) { format!("{cell:width$}") } else { format!("{cell:>width$}") }
+        });
+        writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end()).expect("writing to a string");
+    }
 }
 
 /// A number in about four digits.
-fn figure(value: f64) -> String {
+pub(super) fn figure(value: f64) -> String {
     let digits = match value {
         0.0 => 0,
         v if v < 10.0 => 2,

@@ -24,7 +24,7 @@ use zonal_core::{
     DeviceError, Geometry, Nanos, Op, Personality, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex,
 };
 use zonal_io::device::{
-    Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Settled, Submitted,
+    Command, CommandResult, Completed, Context, Device, DeviceInfo, HostTime, Output, Settled, Submitted,
 };
 use zones::Zones;
 
@@ -51,6 +51,7 @@ pub fn info() -> DeviceInfo {
         rotational: false,
         keeps_order: false,
         virtual_time: false,
+        host_time: HostTime::default(),
         personality: Personality::Zns,
         queues: 1,
     }

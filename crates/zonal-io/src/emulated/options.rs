@@ -1,6 +1,6 @@
 //! What an emulated device is built from.
 
-use crate::device::DeviceInfo;
+use crate::device::{DeviceInfo, HostTime};
 use zonal_core::device::Limits;
 use zonal_core::{Geometry, GeometryError, Personality, SECTOR_BYTES, Sectors};
 
@@ -196,6 +196,7 @@ impl EmulatedOptions {
             rotational: self.rotational,
             keeps_order: self.preserves_write_order,
             virtual_time: false,
+            host_time: HostTime::default(),
             personality: self.personality,
             queues: self.submit_queues as usize,
         })

@@ -1,6 +1,6 @@
 //! The image as a device: opening, closing, and what it says of itself. The work is the [engine](super::engine)'s.
 
-use crate::device::{Command, Completed, Contention, Context, Device, DeviceInfo, Submitted};
+use crate::device::{Command, Completed, Contention, Context, Device, DeviceInfo, HostTime, Submitted};
 use crate::emulated::Zones;
 use crate::image::backing::Backing;
 use crate::image::engine::{Engine, Inline};
@@ -174,6 +174,7 @@ fn info(path: &Path, header: &Header, options: &OpenOptions) -> DeviceInfo {
         rotational: header.rotational,
         keeps_order: options.preserves_write_order,
         virtual_time: false,
+        host_time: HostTime::default(),
         personality: header.personality,
         queues: options.submit_queues.max(1),
     }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use zonal_core::{
     Geometry, Nanos, Op, Personality, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType,
 };
-use zonal_io::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Submitted};
+use zonal_io::device::{
+    Command, CommandResult, Completed, Context, Device, DeviceInfo, HostTime, Output, Submitted,
+};
 use zonal_io::sync::Mutex;
 use zonal_io::volume::WriteMode;
 
@@ -58,6 +60,7 @@ impl Drive {
             rotational: false,
             keeps_order: true,
             virtual_time: false,
+            host_time: HostTime::default(),
             personality: Personality::Zns,
             queues: 1,
         };

@@ -99,15 +99,24 @@ impl Profile {
     /// As [`Profile::open`].
     pub fn parse(name: &str, text: &str, changes: &[(&str, &str)]) -> Result<Profile, ProfileError> {
         let failed = |problem| ProfileError::new(name, problem);
-        let mut table: Table =
-            text.parse().map_err(|e: toml::de::Error| failed(Problem::Syntax(e.to_string())))?;
-        for (key, value) in changes {
-            change(&mut table, key, value).map_err(failed)?;
-        }
+        let table = table(text, changes).map_err(failed)?;
         let profile: Profile =
             table.try_into().map_err(|e: toml::de::Error| failed(Problem::Syntax(e.to_string())))?;
         profile.check().map_err(failed)?;
         Ok(profile)
+    }
+
+    /// The quantities among the values of timing and host of the profile that [`Profile::open`] opens: what a drive
+    /// could have more or less of.
+    ///
+    /// # Errors
+    /// As [`Profile::open`].
+    pub fn quantities(name: &str, changes: &[(&str, &str)]) -> Result<Vec<Quantity>, ProfileError> {
+        let text = Profile::text(name)?;
+        Profile::parse(name, &text, changes)?;
+        let table = table(&text, changes).map_err(|problem| ProfileError::new(name, problem))?;
+        let values = ["timing", "host"].into_iter().filter_map(|section| table.get(section)?.as_table());
+        Ok(values.flatten().filter_map(|(key, entry)| quantity(key, entry)).collect())
     }
 
     fn check(&self) -> Result<(), Problem> {
@@ -133,8 +142,17 @@ impl Profile {
     pub fn simulated(&self, name: &str) -> Result<Arc<dyn Device>, OptionsError> {
         let inner: Arc<dyn Device> = Arc::new(Emulated::new(name, &self.emulated_options(), Null)?);
         let model = self.model(inner.info().geometry);
-        Ok(Arc::new(Timed::new(inner, model).named(name).in_virtual_time()))
+        let timed = Timed::new(inner, model).named(name).in_virtual_time();
+        Ok(Arc::new(timed.with_host(self.host.time())))
     }
+}
+
+fn table(text: &str, changes: &[(&str, &str)]) -> Result<Table, Problem> {
+    let mut table: Table = text.parse().map_err(|e: toml::de::Error| Problem::Syntax(e.to_string()))?;
+    for (key, value) in changes {
+        change(&mut table, key, value)?;
+    }
+    Ok(table)
 }
 
 fn read(path: &Path) -> Result<String, ProfileError> {
@@ -148,6 +166,33 @@ fn read(path: &Path) -> Result<String, ProfileError> {
         Ok(_) => Ok(text),
         Err(e) => Err(ProfileError::new(&name, Problem::Unreadable(e))),
     }
+}
+
+/// A value of a profile that is more or less of something.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Quantity {
+    /// Its key.
+    pub key: String,
+    /// How much.
+    pub value: f64,
+    /// Whether it is a number of things.
+    pub is_whole: bool,
+    /// Where it is from.
+    pub source: Source,
+}
+
+fn quantity(key: &str, entry: &Value) -> Option<Quantity> {
+    // A seed is a number and no quantity.
+    if key.ends_with("_seed") {
+        return None;
+    }
+    let (value, is_whole) = match entry.get("value")? {
+        Value::Integer(n) => (*n as f64, true),
+        Value::Float(f) => (*f, false),
+        _ => return None,
+    };
+    let source = entry.get("source")?.clone().try_into().ok()?;
+    Some(Quantity { key: key.to_owned(), value, is_whole, source })
 }
 
 /// Gives a value of the profile from outside.

@@ -50,3 +50,16 @@ fn every_value_has_its_source() {
     let error = Profile::parse("x", &text, &[]).unwrap_err().to_string();
     assert!(error.contains("missing field `source`"), "{error}");
 }
+
+#[test]
+fn quantities_are_numbers_that_can_be_more_or_less() {
+    let quantities = Profile::quantities("smr-hdd-30t", &[("turn_us", "5000")]).unwrap();
+    let of = |key: &str| quantities.iter().find(|q| q.key == key);
+    let turn = of("turn_us").unwrap();
+    assert_eq!((turn.value, turn.is_whole, turn.source), (5000.0, false, Source::Given));
+    assert!(of("queue_depth").is_some_and(|q| q.value == 32.0 && q.is_whole));
+    assert!(of("io_us").is_some(), "the host's");
+    for key in ["layout_seed", "policy", "write_cache", "model", "size"] {
+        assert!(of(key).is_none(), "{key}");
+    }
+}

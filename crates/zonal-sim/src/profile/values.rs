@@ -7,6 +7,7 @@ use crate::smr::{CacheLimits, MechanicsOptions, Order, Policy, SmrDisk, SmrOptio
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 use zonal_core::{Geometry, Personality};
+use zonal_io::device::HostTime;
 use zonal_io::emulated::EmulatedOptions;
 
 /// Where a value is from.
@@ -114,14 +115,9 @@ pub struct HostValues {
 }
 
 impl HostValues {
-    /// Time for a command.
-    pub fn io(&self) -> Span {
-        nanos(self.io_us.value)
-    }
-
-    /// Time for a command more, where a scheduler is in between.
-    pub fn scheduler(&self) -> Span {
-        nanos(self.scheduler_us.value)
+    /// As a device says it.
+    pub fn time(&self) -> HostTime {
+        HostTime { command: nanos(self.io_us.value), scheduler: nanos(self.scheduler_us.value) }
     }
 
     pub(super) fn check(&self) -> Result<(), Problem> {

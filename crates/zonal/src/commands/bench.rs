@@ -4,7 +4,7 @@ mod page;
 
 use crate::device::registry;
 use crate::exit::{Exit, Failure, OrExit};
-use crate::value::{budget, park};
+use crate::value::{budget, park, time};
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use std::fs::File;
@@ -12,6 +12,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use zonal_bench::job::{Environment, JobError, JobFile, JobParser, TEXT_BYTES_MAX, ignored};
 use zonal_bench::{About, BenchError, BenchOptions, Detail, HostRules, Reopen, Report};
+use zonal_core::Nanos;
 use zonal_io::fault::{self, read_plan};
 use zonal_io::volume::{BudgetOptions, ParkOptions, WriteMode};
 
@@ -58,6 +59,11 @@ pub(crate) struct Bench {
     /// modes direct and zone-lock.
     #[arg(long, value_name = "BYTES,TIME", num_args = 0..=1, default_missing_value = "1M,10ms", require_equals = true, value_parser = park)]
     park: Option<ParkOptions>,
+    /// What each request costs the processor of its job in virtual time [default: what the drive's profile says]
+    ///
+    /// So much later a request is with the write path than it was made, and than the one before it.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    host_time: Option<Nanos>,
     /// How jobs share zones with zonemode=zbd
     ///
     /// By fio's rule a zone is one job's from the first of its reads and writes in flight there to the end of the last,
@@ -226,6 +232,7 @@ fn execute(arguments: &Bench, jobs: JobFile, device: &str) -> Result<Report, Fai
     options.force = arguments.force;
     options.budget = arguments.budget;
     options.park = arguments.park;
+    options.host_nanos_per_io = arguments.host_time.map(|time| time.0);
     options.host = match arguments.host {
         Host::Fio => HostRules::Fio,
         Host::Zonal => HostRules::Zonal,

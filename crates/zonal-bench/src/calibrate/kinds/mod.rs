@@ -66,7 +66,7 @@ impl Kind {
     pub(super) fn starts(self, profile: &Profile, runs: &Runs, measured: &[Outcome]) -> Vec<Point> {
         match &profile.timing {
             TimingValues::SmrDisk(values) => disk::starts(values, runs, measured),
-            TimingValues::Flash(values) => flash::starts(values, profile.host.io(), runs, measured),
+            TimingValues::Flash(values) => flash::starts(values, profile.host.time().command, runs, measured),
         }
     }
 

@@ -1,0 +1,199 @@
+//! Experiments on simulated drives.
+//!
+//! A simulated run says the same each time and on any machine, so that one round is enough, and its figures can be held
+//! against published ones. Beside each stands how far it is off, whether the drive's profile was fitted to it, and which value
+//! of the profile moves it most. A drive that nobody has fitted gives a range and no figure.
+//!
+//! The runs whose figures stand in the table are watched for what neither a drive nor a write path can do.
+
+mod parallel;
+mod sensitivity;
+mod summary;
+mod table;
+
+pub use sensitivity::Dominant;
+pub use summary::{Group, Summary, summary};
+
+use super::run::{Cell, Scale, arguments, bench, figure, statistics};
+use super::spec::{Experiment, Row, Status, Unit, Variant};
+use crate::bench::Samples;
+use serde_json::Value;
+use std::path::Path;
+use zonal_sim::Profile;
+use zonal_sim::profile::TimingValues;
+use zonal_sim::smr::Policy;
+
+/// What there is to say of a figure of a simulated drive.
+#[derive(Clone, Debug)]
+pub struct Simulated {
+    /// The drive's profile.
+    pub profile: String,
+    /// Whether that was fitted to measurements of the drive.
+    pub is_calibrated: bool,
+    /// What the medium would give large writes in order, in the row's unit.
+    pub media: Option<f64>,
+    /// Least and most, if the drive is not fitted: over the orders in which a disk may write its cache, or with a value
+    /// that was assumed of a flash drive a fifth more and less.
+    pub range: Option<(f64, f64)>,
+    /// The value of the profile that moves the figure most.
+    pub dominant: Option<Dominant>,
+}
+
+/// A published figure and the simulated one, or published and simulated ratio.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Comparison {
+    /// What was published.
+    pub published: f64,
+    /// What comes of the simulation.
+    pub simulated: f64,
+    /// What the one is to the other.
+    pub status: Status,
+    /// How far off it may be, in per cent.
+    pub tolerance: f64,
+}
+
+impl Comparison {
+    /// How far off it is, in per cent.
+    pub fn error(&self) -> f64 {
+        (self.simulated / self.published - 1.0) * 100.0
+    }
+}
+
+/// The comparison of a row's cell; `None` if nothing was published.
+pub fn comparison(experiment: &Experiment, row: &Row, cells: &[Cell], index: usize) -> Option<Comparison> {
+    let name = &experiment.variants[index].name;
+    let of = |index: usize| cells[index].figures.median();
+    let figure = row.published.get(name).map(|published| (*published, of(index)));
+    let against = experiment.against(index);
+    let ratio =
+        || Some((row.published_ratio(name, &experiment.variants[against].name)?, of(index) / of(against)));
+    let (published, simulated) = figure.or_else(ratio).filter(|_| row.status.contains_key(name))?;
+    Some(Comparison { published, simulated, status: row.status[name], tolerance: row.tolerance[name] })
+}
+
+/// A cell that is to be filled.
+#[derive(Clone, Copy)]
+struct Trial<'a> {
+    experiment: &'a Experiment,
+    row: &'a Row,
+    variant: &'a Variant,
+    zonal: &'a Path,
+}
+
+/// All cells, row by row.
+pub(super) fn run(
+    experiment: &Experiment,
+    zonal: &Path,
+    scale: Scale,
+) -> Result<Vec<(Row, Vec<Cell>)>, String> {
+    let rows = experiment.rows();
+    let variants = &experiment.variants;
+    let trials: Vec<Trial<'_>> = rows
+        .iter()
+        .flat_map(|row| variants.iter().map(move |variant| Trial { experiment, row, variant, zonal }))
+        .collect();
+    let cells = parallel::map(&trials, |trial| trial.cell(scale))?;
+    let cells: Vec<Vec<Cell>> = cells.chunks(variants.len()).map(<[Cell]>::to_vec).collect();
+    Ok(rows.into_iter().zip(cells).collect())
+}
+
+impl Trial<'_> {
+    fn arguments(&self, changes: &str) -> Vec<String> {
+        arguments(self.experiment, self.row, self.variant, Scale::ONCE, changes)
+    }
+
+    fn report(&self, changes: &str) -> Result<Value, String> {
+        bench(self.zonal, self.experiment, &self.arguments(changes))
+    }
+
+    /// The figure, with values of the profile changed.
+    fn figure(&self, changes: &str) -> Result<f64, String> {
+        figure(&self.report(changes)?, self.row.unit)
+    }
+
+    fn cell(&self, scale: Scale) -> Result<Cell, String> {
+        let checked = format!("checked={}", company(&self.variant.mode));
+        let report = self.report(&checked)?;
+        let is_published = comparable(self.row, self.variant);
+        let simulated = match self.variant.profile() {
+            Some((name, changes)) => {
+                let profile = Profile::open(name, &changes).map_err(|e| e.to_string())?;
+                Some(self.simulated(&profile, &report, is_published && scale != Scale::Tiny)?)
+            }
+            None => None,
+        };
+        Ok(Cell {
+            figures: Samples { rounds: vec![figure(&report, self.row.unit)?] },
+            statistics: statistics(&report)?,
+            command: format!("zonal {}", self.arguments(&checked).join(" ")),
+            simulated,
+        })
+    }
+
+    fn simulated(&self, profile: &Profile, report: &Value, thoroughly: bool) -> Result<Simulated, String> {
+        let effects = if thoroughly { sensitivity::effects(self)? } else { Vec::new() };
+        let range = match &profile.timing {
+            _ if profile.calibrated || !thoroughly => None,
+            TimingValues::SmrDisk(_) => Some(self.over_policies()?),
+            TimingValues::Flash(_) => {
+                Some(sensitivity::range_of_assumed(&effects, figure(report, self.row.unit)?))
+            }
+        };
+        Ok(Simulated {
+            profile: profile.name.clone(),
+            is_calibrated: profile.calibrated,
+            media: media(profile, report, self.row.unit),
+            range,
+            dominant: sensitivity::dominant(&effects),
+        })
+    }
+
+    /// Least and most over the orders in which a disk may write what it has cached.
+    fn over_policies(&self) -> Result<(f64, f64), String> {
+        let figures = Policy::ALL.map(|policy| self.figure(&format!("policy={}", policy.name())));
+        Ok(span(&figures.into_iter().collect::<Result<Vec<_>, _>>()?))
+    }
+}
+
+fn span(figures: &[f64]) -> (f64, f64) {
+    let least = figures.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = figures.iter().copied().fold(0.0, f64::max);
+    (least, most)
+}
+
+/// Whether something was published that the cell can be compared with.
+fn comparable(row: &Row, variant: &Variant) -> bool {
+    row.status.contains_key(&variant.name)
+}
+
+/// Which writes the write mode lets be at the drive together, as `checked` calls it.
+fn company(mode: &str) -> &'static str {
+    match mode {
+        "qd1" => "drive",
+        "per-zone" | "zone-lock" => "zone",
+        _ => "many",
+    }
+}
+
+/// What large writes in order could get: the rate of a disk's outer edge, of the link and a zone of a flash drive.
+fn media(profile: &Profile, report: &Value, unit: Unit) -> Option<f64> {
+    let rate = match &profile.timing {
+        TimingValues::SmrDisk(values) => values.outer_rate_mb_s.value,
+        // One write of a zone takes one after the other; a rate of 0 takes no time.
+        TimingValues::Flash(values) => {
+            let (link, zone) = (values.link_mb_s.value, values.zone_mb_s.value);
+            let time: f64 = [link, zone].into_iter().filter(|rate| *rate > 0.0).map(f64::recip).sum();
+            time.recip()
+        }
+    };
+    match unit {
+        Unit::MegabytesPerSecond => Some(rate),
+        Unit::Kiops => {
+            let (bytes, requests) = (
+                figure(report, Unit::MegabytesPerSecond).ok()? * 1e6,
+                figure(report, Unit::Kiops).ok()? * 1e3,
+            );
+            Some(rate * 1e6 / (bytes / requests) / 1e3)
+        }
+    }
+}

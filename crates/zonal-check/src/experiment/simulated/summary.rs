@@ -1,0 +1,126 @@
+//! How well simulated drives do, all experiments together.
+//!
+//! What runs at the rate of the medium says nothing about a model, so it does not count, nor do ratios without figures. What
+//! a profile was fitted to is counted apart from what it was not.
+
+use super::{Cell, Comparison, comparison};
+use crate::experiment::Measured;
+use crate::experiment::spec::Status;
+use serde_json::{Value, json};
+use std::fmt;
+
+/// A published figure this near to the medium's rate does not count.
+const AT_MEDIA_RATE: f64 = 0.10;
+
+/// An error that is small enough, in per cent.
+const NEAR: f64 = 15.0;
+
+/// Rows of one kind.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Group {
+    /// Sizes of their errors in per cent, ascending.
+    pub errors: Vec<f64>,
+}
+
+impl Group {
+    /// How many are within 15%.
+    pub fn near(&self) -> usize {
+        self.errors.iter().filter(|error| **error <= NEAR).count()
+    }
+
+    /// The middle error; the lower one of two.
+    pub fn median(&self) -> Option<f64> {
+        self.errors.get(self.errors.len().checked_sub(1)? / 2).copied()
+    }
+
+    fn to_json(&self) -> Value {
+        json!({ "rows": self.errors.len(), "within_15_percent": self.near(), "median_error": self.median() })
+    }
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(median) = self.median() else { return f.write_str("none") };
+        write!(f, "{} of {} within {NEAR}%, median error {median:.1}%", self.near(), self.errors.len())
+    }
+}
+
+/// See the module.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Summary {
+    /// Figures that profiles were fitted to.
+    pub calibrated: Group,
+    /// Figures that were not looked at for a fit, known misses among them.
+    pub predicted: Group,
+    /// How many of these are known misses.
+    pub unexplained: usize,
+}
+
+/// The summary of these experiments; those on drives that are not simulated do not count.
+pub fn summary<'a>(experiments: impl Iterator<Item = &'a Measured>) -> Summary {
+    let mut summary = Summary::default();
+    for measured in experiments {
+        for (row, cells) in &measured.rows {
+            for (index, cell) in cells.iter().enumerate() {
+                let found = comparison(&measured.experiment, row, cells, index);
+                let has_figure = row.published.contains_key(&measured.experiment.variants[index].name);
+                if let Some(found) = found.filter(|found| has_figure && is_off_media(found, cell)) {
+                    summary.count(&found);
+                }
+            }
+        }
+    }
+    for group in [&mut summary.calibrated, &mut summary.predicted] {
+        group.errors.sort_by(f64::total_cmp);
+    }
+    summary
+}
+
+fn is_off_media(comparison: &Comparison, cell: &Cell) -> bool {
+    let media = cell.simulated.as_ref().and_then(|s| s.media);
+    media.is_some_and(|media| (comparison.published / media - 1.0).abs() > AT_MEDIA_RATE)
+}
+
+impl Summary {
+    fn count(&mut self, comparison: &Comparison) {
+        let group = match comparison.status {
+            Status::Calibrated => &mut self.calibrated,
+            Status::Predicted | Status::Unexplained => &mut self.predicted,
+        };
+        group.errors.push(comparison.error().abs());
+        self.unexplained += usize::from(comparison.status == Status::Unexplained);
+    }
+
+    /// The same as JSON.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "calibrated": self.calibrated.to_json(), "predicted": self.predicted.to_json(),
+            "unexplained": self.unexplained,
+        })
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "published figures more than 10% off the rate of the medium, simulated:")?;
+        writeln!(f, "  fitted to:     {}", self.calibrated)?;
+        write!(f, "  not fitted to: {}", self.predicted)?;
+        match self.unexplained {
+            0 => Ok(()),
+            n => write!(f, "; {n} known to be missed are among them"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn group_counts_what_is_near_and_names_the_middle() {
+        let group = Group { errors: vec![1.0, 7.5, 15.0, 40.0] };
+        assert_eq!((group.near(), group.median()), (3, Some(7.5)));
+        assert_eq!(group.to_string(), "3 of 4 within 15%, median error 7.5%");
+        assert_eq!(Group::default().to_string(), "none");
+    }
+}

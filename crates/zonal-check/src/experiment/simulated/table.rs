@@ -1,0 +1,131 @@
+//! The table of an experiment on simulated drives, and its JSON.
+
+use super::{Cell, Simulated, comparison, summary};
+use crate::experiment::Measured;
+use crate::experiment::spec::{Row, Status};
+use crate::experiment::table::{figure, write_columns};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use zonal_sim::Profile;
+
+const HEADS: [&str; 10] = [
+    "what",
+    "how",
+    "published",
+    "simulated",
+    "unit",
+    "error",
+    "status",
+    "published",
+    "ratio",
+    "moved most by",
+];
+
+/// Columns of words; the others hold numbers.
+const WORDS: [usize; 5] = [0, 1, 4, 6, 9];
+
+impl Measured {
+    pub(in crate::experiment) fn simulated_text(&self) -> String {
+        let experiment = &self.experiment;
+        let mut out = format!("{}: {}\n", experiment.name, experiment.title);
+        writeln!(out, "published: {}", experiment.source).expect("writing to a string");
+        for line in self.drives() {
+            writeln!(out, "{line}").expect("writing to a string");
+        }
+        let first = &experiment.variants[0].name;
+        writeln!(out, "ratios are to `{first}`; errors are those of the figure, or of the ratio where no figure is published\n")
+            .expect("writing to a string");
+        let lines = self.rows.iter().flat_map(|(row, cells)| {
+            (0..cells.len()).map(move |index| self.simulated_line(row, cells, index))
+        });
+        write_columns(&mut out, &[vec![HEADS.map(String::from)], lines.collect()].concat(), &WORDS);
+        for line in self.reasons() {
+            writeln!(out, "\n{line}").expect("writing to a string");
+        }
+        writeln!(out, "\n{}\n\n{}", summary(std::iter::once(self)), experiment.about.trim())
+            .expect("writing to a string");
+        out
+    }
+
+    /// The simulated drives, each with what its figures are.
+    fn drives(&self) -> Vec<String> {
+        let cells = self.rows.iter().flat_map(|(_, cells)| cells);
+        let mut drives: Vec<String> = cells.filter_map(|cell| cell.simulated.as_ref().map(drive)).collect();
+        drives.sort();
+        drives.dedup();
+        drives
+    }
+
+    fn simulated_line(&self, row: &Row, cells: &[Cell], index: usize) -> [String; 10] {
+        let variants = &self.experiment.variants;
+        let name = &variants[index].name;
+        let against = &variants[self.experiment.against(index)].name;
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let found = comparison(&self.experiment, row, cells, index);
+        let simulated = cells[index].simulated.as_ref();
+        [
+            row.name.clone(),
+            name.clone(),
+            or_none(row.published.get(name).map(|published| figure(*published))),
+            simulated.and_then(|s| s.range).map_or_else(
+                || figure(cells[index].figures.median()),
+                |(least, most)| format!("{}..{}", figure(least), figure(most)),
+            ),
+            row.unit.name().to_owned(),
+            or_none(found.map(|found| format!("{:+.1}%", found.error()))),
+            or_none(found.map(|found| found.status.name().to_owned())),
+            or_none(row.published_ratio(name, against).map(|ratio| format!("{ratio:.2}x"))),
+            format!("{:.2}x", self.ratio(cells, index)),
+            or_none(
+                simulated
+                    .and_then(|s| s.dominant.as_ref())
+                    .map(|d| format!("{} {:+.2}", d.key, d.elasticity)),
+            ),
+        ]
+    }
+
+    /// Why figures are missed, each reason with what it is the reason of.
+    fn reasons(&self) -> Vec<String> {
+        let mut reasons: Vec<(&String, Vec<String>)> = Vec::new();
+        for (row, _) in &self.rows {
+            let unexplained = row.status.iter().filter(|(_, status)| **status == Status::Unexplained);
+            for (name, reason) in unexplained.filter_map(|(name, _)| Some((name, row.reason.get(name)?))) {
+                let place = format!("{}, {name}", row.name);
+                match reasons.iter_mut().find(|(other, _)| *other == reason) {
+                    Some((_, places)) => places.push(place),
+                    None => reasons.push((reason, vec![place])),
+                }
+            }
+        }
+        let line = |(reason, places): (&String, Vec<String>)| format!("{}: {reason}", places.join("; "));
+        reasons.into_iter().map(line).collect()
+    }
+
+    pub(in crate::experiment) fn simulated_json(
+        &self,
+        row: &Row,
+        cells: &[Cell],
+        index: usize,
+    ) -> Option<Value> {
+        let Simulated { profile, is_calibrated, media, range, dominant } = cells[index].simulated.as_ref()?;
+        let found = comparison(&self.experiment, row, cells, index);
+        let name = &self.experiment.variants[index].name;
+        Some(json!({
+            "profile": profile, "calibrated": is_calibrated, "media_rate": media, "range": range,
+            "status": found.map(|f| f.status.name()), "error_percent": found.map(|f| f.error()),
+            "tolerance_percent": found.map(|f| f.tolerance), "reason": row.reason.get(name),
+            "published_ratio": row.published_ratio(name, &self.experiment.variants[self.experiment.against(index)].name),
+            "moved_most_by": dominant.as_ref().map(|d| json!({ "key": d.key, "elasticity": d.elasticity })),
+        }))
+    }
+}
+
+fn drive(simulated: &Simulated) -> String {
+    let name = &simulated.profile;
+    let title = Profile::open(name, &[]).map_or(String::new(), |profile| format!(" ({})", profile.title));
+    let what = match simulated.is_calibrated {
+        true => "fitted to published figures; those are called calibrated",
+        false => "not fitted as a whole, so that a figure is a range and the error is that of its own values",
+    };
+    format!("simulated: {name}{title}, {what}")
+}

@@ -1,0 +1,249 @@
+//! Published figures against simulated drives: how far off each may be stands beside it in `experiment.toml`, with its
+//! status. All runs here are watched for what neither a drive nor a write path can do.
+
+use std::fs;
+use std::process::Command;
+use std::sync::OnceLock;
+use zonal_check::experiment::simulated::{comparison, summary};
+use zonal_check::experiment::spec::{Row, Status};
+use zonal_check::experiment::{Cell, Experiment, Measured, Scale, run};
+use zonal_check::program::{repository, zonal};
+
+fn experiment(name: &str) -> Experiment {
+    let folder = repository().join("experiments").join(name);
+    Experiment::read(&folder).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn make(experiment: Experiment) -> Measured {
+    run(experiment, zonal(), Scale::Tiny).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// All experiments on simulated drives, made once.
+fn all() -> &'static [Measured] {
+    static ALL: OnceLock<Vec<Measured>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let all = Experiment::all(&repository().join("experiments")).unwrap_or_else(|e| panic!("{e}"));
+        let all: Vec<Measured> = all.into_iter().filter(Experiment::is_simulated).map(make).collect();
+        assert!(all.len() >= 6, "an experiment is gone");
+        all
+    })
+}
+
+/// Every cell of all experiments: its experiment, its row with all cells, its place in there.
+fn cells() -> impl Iterator<Item = (&'static Experiment, &'static Row, &'static [Cell], usize)> {
+    let rows = |measured: &'static Measured| {
+        measured.rows.iter().map(|(row, cells)| (&measured.experiment, row, cells.as_slice()))
+    };
+    all()
+        .iter()
+        .flat_map(rows)
+        .flat_map(|(e, row, cells)| (0..cells.len()).map(move |at| (e, row, cells, at)))
+}
+
+fn place(experiment: &Experiment, row: &Row, index: usize) -> String {
+    format!("{}: {}, {}", experiment.name, row.name, experiment.variants[index].name)
+}
+
+#[test]
+fn published_figures_are_met_within_their_tolerances() {
+    let mut missed = Vec::new();
+    let mut compared = 0;
+    for (experiment, row, cells, index) in cells() {
+        let Some(found) = comparison(experiment, row, cells, index) else { continue };
+        compared += 1;
+        if found.error().abs() > found.tolerance {
+            let place = place(experiment, row, index);
+            missed.push(format!("{place}: {:+.1}%, at most {}%: {found:?}", found.error(), found.tolerance));
+        }
+    }
+    assert!(compared >= 55, "only {compared} published figures are left");
+    assert!(missed.is_empty(), "{}\n{}", missed.join("\n"), summary(all().iter()));
+}
+
+/// Whoever sets a wide tolerance has to call the figure unexplained.
+#[test]
+fn wide_tolerances_belong_to_figures_that_are_unexplained() {
+    for (experiment, row, cells, index) in cells() {
+        let Some(found) = comparison(experiment, row, cells, index) else { continue };
+        let is_wide = found.tolerance > 15.0;
+        assert!(
+            !is_wide || found.status == Status::Unexplained,
+            "{}: {found:?}",
+            place(experiment, row, index)
+        );
+    }
+}
+
+/// A published ratio that is off 1 by more than 3%, cut to whole ones as its authors do.
+fn says_something(ratio: f64) -> bool {
+    ((ratio - 1.0).abs() * 100.0).trunc() > 3.0
+}
+
+#[test]
+fn published_comparisons_point_the_same_way() {
+    let mut wrong = Vec::new();
+    let mut compared = 0;
+    for (experiment, row, cells, index) in cells() {
+        let against = experiment.against(index);
+        let name = |index: usize| &experiment.variants[index].name;
+        let Some(published) = row.published_ratio(name(index), name(against)) else { continue };
+        let unexplained =
+            [index, against].iter().any(|at| row.status.get(name(*at)) == Some(&Status::Unexplained));
+        if !says_something(published) || unexplained {
+            continue;
+        }
+        compared += 1;
+        let simulated = cells[index].figures.median() / cells[against].figures.median();
+        if (simulated > 1.0) != (published > 1.0) {
+            wrong
+                .push(format!("{}: {simulated:.3}, published {published:.3}", place(experiment, row, index)));
+        }
+    }
+    assert!(compared >= 8, "only {compared} comparisons are left");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What a watched run says of itself; the write path's statistics show that there was one.
+#[test]
+fn runs_are_watched_for_what_the_mode_promises() {
+    for (experiment, row, cells, index) in cells() {
+        let expected = match experiment.variants[index].mode.as_str() {
+            "qd1" => "checked=drive",
+            "per-zone" | "zone-lock" => "checked=zone",
+            _ => "checked=many",
+        };
+        let place = place(experiment, row, index);
+        assert!(cells[index].command.contains(expected), "{place}: {}", cells[index].command);
+        assert!(cells[index].statistics.commands > 1000, "{place}: {:?}", cells[index].statistics);
+    }
+}
+
+/// A pipelined run on a drive that is told to have one write at a time.
+#[test]
+fn watch_finds_a_write_path_that_does_not_keep_its_promise() {
+    let job =
+        ["--write-mode=pipelined", "--name=w", "--rw=write", "--zonemode=zbd", "--iodepth=4", "--io_size=1M"];
+    let said = |device: &str| {
+        let output = Command::new(zonal()).args(["bench", device]).args(job).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (is_done, text) = said("--device=sim:ufs-zoned,checked=drive");
+    assert!(!is_done && text.contains("2 writes are at the drive together"), "{text}");
+    assert!(said("--device=sim:ufs-zoned,checked=many").0);
+    let (is_done, text) = said("--device=sim:ufs-zoned,checked=little");
+    assert!(!is_done && text.contains("there are many, zone and drive"), "{text}");
+}
+
+#[test]
+fn experiment_made_again_says_the_same_to_the_byte() {
+    for name in ["s0-zones", "s3-pipelining"] {
+        let first =
+            all().iter().find(|measured| measured.experiment.name == name).expect("it is one of them");
+        let again = make(experiment(name));
+        assert_eq!(first.to_json()["rows"], again.to_json()["rows"], "{name}");
+    }
+}
+
+/// The same disk, if it took no time to get from one place to another and were as fast everywhere.
+const WEIGHTLESS: &str = ",seek_single_us=0,seek_third_us=0,seek_full_us=0,turn_us=0,inner_ratio=0.999";
+
+#[test]
+fn disk_without_seeks_and_turns_loses_nothing() {
+    for name in ["s0-depth", "s0-zones"] {
+        let mut experiment = experiment(name);
+        experiment.variants.retain(|variant| ["per-zone", "qd1"].contains(&variant.name.as_str()));
+        experiment.variants.iter_mut().for_each(|variant| variant.device += WEIGHTLESS);
+        let measured = make(experiment);
+        for (row, cells) in &measured.rows {
+            for cell in cells {
+                let media = cell.simulated.as_ref().and_then(|s| s.media).expect("a disk has a rate");
+                let share = cell.figures.median() / media;
+                assert!((0.98..1.02).contains(&share), "{name}: {}: {share} of the medium's rate", row.name);
+            }
+        }
+    }
+}
+
+/// Neither the model nor a profile is told how it is used: what depends on depth, jobs and zones comes of itself.
+#[test]
+fn nothing_in_a_model_or_profile_knows_the_job() {
+    let mut files = Vec::new();
+    for folder in
+        ["crates/zonal-sim/src", "crates/zonal-sim/src/smr", "crates/zonal-sim/src/profile", "profiles"]
+    {
+        let entries = fs::read_dir(repository().join(folder)).unwrap();
+        files.extend(entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()));
+    }
+    assert!(files.len() > 12, "{files:?}");
+    for path in files {
+        let text = fs::read_to_string(&path).unwrap();
+        for word in ["iodepth", "numjobs", "open_zones", "nr_jobs"] {
+            assert!(!text.contains(word), "{}: {word}", path.display());
+        }
+    }
+    // One row has one drive, whatever is varied, and variants that differ in the mode only have the same one.
+    for measured in all() {
+        let variants = &measured.experiment.variants;
+        for variant in variants {
+            let (profile, changes) = variant.profile().expect("all are simulated");
+            let is_told = changes.iter().all(|(key, _)| *key == "write_cache");
+            assert!(is_told, "{}: {}: {profile} with {changes:?}", measured.experiment.name, variant.name);
+        }
+        assert!(measured.rows.iter().all(|(row, _)| row.device.is_empty()), "{}", measured.experiment.name);
+    }
+}
+
+#[test]
+fn host_takes_what_the_profile_says_and_more_with_a_scheduler() {
+    let slat = |more: &[&str]| {
+        let arguments =
+            ["bench", "--output-format=json", "--device=sim:zns-1t,io_us=3,scheduler_us=2", "--name=w"];
+        let job = ["--rw=write", "--zonemode=zbd", "--bs=4k", "--io_size=400k"];
+        let arguments = arguments.iter().chain(more).chain(&job);
+        let output = Command::new(zonal()).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let slat = &report["jobs"][0]["write"]["slat_ns"];
+        (slat["min"].as_u64().unwrap(), slat["max"].as_u64().unwrap())
+    };
+    assert_eq!(slat(&["--write-mode=per-zone"]), (3000, 3000));
+    assert_eq!(slat(&["--write-mode=zone-lock"]), (5000, 5000));
+    assert_eq!(slat(&["--write-mode=zone-lock", "--host-time=700ns"]), (700, 700));
+}
+
+/// The table has a line for each cell, and says what is missed and why.
+#[test]
+fn table_of_a_simulated_experiment_has_every_cell_and_every_reason() {
+    for measured in all() {
+        let (text, json) = (measured.to_text(), measured.to_json());
+        let cells: usize = measured.rows.iter().map(|(_, cells)| cells.len()).sum();
+        assert_eq!(json["rows"].as_array().map(Vec::len), Some(cells));
+        for (row, _) in &measured.rows {
+            for variant in &measured.experiment.variants {
+                let is_line = |line: &str| line.starts_with(&row.name) && line.contains(&variant.name);
+                assert!(text.lines().any(is_line), "{}, {} is not in\n{text}", row.name, variant.name);
+            }
+            for (variant, reason) in &row.reason {
+                let is_said =
+                    row.status.get(variant) != Some(&Status::Unexplained) || text.contains(reason.as_str());
+                assert!(is_said, "{reason:?} is not in\n{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn thorough_run_of_a_drive_that_is_not_fitted_gives_ranges_and_what_moves_them() {
+    let mut experiment = experiment("s3-pipelining");
+    experiment.variants.retain(|v| ["zone-lock", "pipelined"].contains(&v.name.as_str()));
+    let measured = run(experiment, zonal(), Scale::Full { rounds: 1 }).unwrap();
+    let (_, cells) = &measured.rows[0];
+    let pipelined = cells[1].simulated.as_ref().unwrap();
+    let dominant = pipelined.dominant.as_ref().expect("the drive takes longest");
+    assert_eq!(dominant.key, "drive_us");
+    assert!((-1.0..-0.5).contains(&dominant.elasticity), "{dominant:?}");
+    if !pipelined.is_calibrated {
+        let (least, most) = pipelined.range.expect("a range, and no figure");
+        assert!(least < most && measured.to_text().contains(".."), "{}", measured.to_text());
+    }
+}
