@@ -116,6 +116,15 @@ fn durable_writes_and_flushes_are_answered_once_the_medium_has_them() {
 }
 
 #[test]
+fn flush_has_something_to_do_where_the_cache_is_on() {
+    let has_cache = |on| {
+        let profile = Profile::open("smr-hdd-30t", &[("write_cache", on)]).unwrap();
+        profile.simulated("x").unwrap().info().volatile_cache
+    };
+    assert_eq!((has_cache("1"), has_cache("0")), (true, false));
+}
+
+#[test]
 fn refused_commands_cost_the_medium_nothing() {
     let mut model = model("smr-hdd-26t", &[]);
     let answers = play(&mut *model, &[Job { refused: true, ..write(0, MIB) }], 1);
