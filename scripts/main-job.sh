@@ -48,7 +48,7 @@ rehearse s0-depth-128 iodepth=128 experiments/s0-depth/jobs.fio seqw1M "one job,
 rehearse s0-zones-8 max_open_zones=8 experiments/s0-zones/jobs.fio rndw1M "16 jobs, at random, 8 zones" 90 120
 rehearse s0-zones-128 max_open_zones=128 experiments/s0-zones/jobs.fio rndw1M "16 jobs, at random, 128 zones" 55 99
 echo "  what these are and how far off: scripts/experiments.sh s0-depth s0-zones, docs/SIM.md"
-bench rehearsal --device sim:smr-hdd-30t --write-mode per-zone,qd1 --set iodepth=128 --report "$out/rehearsal.html" \
+bench s0 --device sim:smr-hdd-30t --write-mode per-zone,qd1 --set iodepth=128 --report "$out/s0.html" \
     experiments/s0-depth/jobs.fio 2>/dev/null
 
 step "A drive of 160 GiB: 8 conventional zones, 240 of each 256 MiB writable, 128 open and active zones"
@@ -108,7 +108,7 @@ for device in null:size=64G,zone_size=256M,complete=poll,preserves_write_order=1
 done
 
 step "Reports"
-echo "  $out/rehearsal.html"
-for name in rehearsal fill "${ran[@]}" verify modes-null modes-ram; do
+echo "  $out/s0.html"
+for name in s0 fill "${ran[@]}" verify modes-null modes-ram; do
     echo "  $out/$name.json"
 done

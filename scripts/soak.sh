@@ -7,6 +7,7 @@
 #   random     the whole stack on one thread, faults and switches of the mode included, against a model of what is promised;
 #              ten million requests at least
 #   model      the plug's queue, chains included, against its naive model
+#   calibrate  disks with hidden profiles, measured, fitted and compared
 #   loads      random loads on random drives, every block verified
 #   fuzz       job files, device names, image headers, fault plans and traces, a quarter of the minutes each; needs nightly and cargo-fuzz
 #   mutations  every hazard's test with its fix removed, however long that takes; its table is docs/MUTATIONS.md
@@ -21,7 +22,7 @@ minutes=${1:-10}
 [ $# -gt 0 ] && shift
 seed=${SEED:-0}
 table=docs/SOAK.md
-all=(cuts storm schedules random model loads fuzz)
+all=(cuts storm schedules random model calibrate loads fuzz)
 declare -A rows=()
 failures=0
 
@@ -103,6 +104,18 @@ model() {
         cases=$((cases + batch))
     done
     row model "$(grouped $cases) sequences of up to 120 events" "new ones each time" $bad
+}
+
+calibrate() {
+    local at=$seed batch=2 bad=0
+    cargo test --release --quiet --package zonal-bench --test calibrate --no-run || return 1
+    begin
+    while lasts && [ $bad = 0 ]; do
+        ZONAL_CALIBRATE_SEED=$at ZONAL_CALIBRATIONS=$batch cargo test --release --quiet --package zonal-bench \
+            --test calibrate -- --nocapture hidden_disks >"$out/soak-calibrate.txt" 2>&1 || bad=1
+        at=$((at + batch))
+    done
+    row calibrate "$(grouped $((at - seed))) hidden disks, 21 rows of each" "$seed..$at" $bad
 }
 
 # Sets a variable to one of the values: pick NAME VALUES... Not by its output: a subshell does not move RANDOM on.

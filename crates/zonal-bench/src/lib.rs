@@ -1,10 +1,12 @@
 //! Workloads in fio's job language, run through the write path and verified.
 //!
 //! [`job`] reads the language, [`workload`] draws the requests of a job, [`run()`] executes them in real time and
-//! [`verify`] reads back what was acknowledged. Results are a [`Report`].
+//! [`verify`] reads back what was acknowledged. Results are a [`Report`]. [`calibrate`] makes the profile of a drive from a few
+//! such runs.
 
 #![forbid(unsafe_code)]
 
+pub mod calibrate;
 mod error;
 pub mod job;
 mod latency;

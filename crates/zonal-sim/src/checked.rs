@@ -205,6 +205,10 @@ impl Model for Checked {
         self.model.next()
     }
 
+    fn has_volatile_cache(&self) -> bool {
+        self.model.has_volatile_cache()
+    }
+
     fn totals(&self) -> Totals {
         self.model.totals()
     }

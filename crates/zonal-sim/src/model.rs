@@ -60,6 +60,11 @@ pub trait Model: Send {
     /// What it has done.
     fn totals(&self) -> Totals;
 
+    /// Whether writes are answered that a loss of power would take back, so that a flush has something to do.
+    fn has_volatile_cache(&self) -> bool {
+        false
+    }
+
     /// Where the head is, of a drive that has one.
     fn head(&self) -> Option<Sector> {
         None

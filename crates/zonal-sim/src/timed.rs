@@ -51,7 +51,8 @@ struct Slot {
 impl Timed {
     /// `inner` in the time of `model`.
     pub fn new(inner: Arc<dyn Device>, model: Box<dyn Model>) -> Timed {
-        let info = inner.info().clone();
+        let mut info = inner.info().clone();
+        info.volatile_cache |= model.has_volatile_cache();
         let depth = model.queue_depth();
         let state = State {
             now: Nanos(0),

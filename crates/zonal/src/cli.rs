@@ -1,7 +1,7 @@
 //! Definitions of the command line.
 
 use crate::commands::{
-    bench, completions, create, help, info, man, manage, mode, plugs, replay, report, stat,
+    bench, calibrate, completions, create, help, info, man, manage, mode, plugs, replay, report, stat,
 };
 use crate::topics::TOPICS;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -53,6 +53,7 @@ pub(crate) enum Command {
     #[command(mut_arg("all", |all| all.help("All zones that are open or closed")))]
     Finish(manage::Zones),
     Bench(bench::Bench),
+    Calibrate(calibrate::Calibrate),
     Replay(replay::Replay),
     Mode(mode::Mode),
     Plugs(plugs::Plugs),

@@ -87,7 +87,9 @@ impl Round<'_> {
     }
 
     pub(super) fn run(self, done: &mut Done, progress: &mut Progress) -> Result<Outcome, BenchError> {
-        self.refresh()?;
+        if self.may_be_behind(done) {
+            self.refresh()?;
+        }
         let resets = self.reset_verified()?;
         let writers = self.workers().iter().filter(|worker| worker.writes_zones());
         self.zones.recount(writers.map(|worker| worker.zones.clone()));
@@ -176,6 +178,15 @@ impl Round<'_> {
             resets += 1;
         }
         Ok(resets)
+    }
+
+    /// Whether the device's pointers may be elsewhere than the jobs before have left them: they were moved unseen, or
+    /// something failed. Before the first round they have just been read. To read them again for each round of many
+    /// takes longer than short rounds do.
+    fn may_be_behind(&self, done: &Done) -> bool {
+        let before = &self.plan.workers[..self.range().start];
+        let moves_unseen = |worker: &WorkerPlan| worker.writes() && !worker.writes_zones();
+        before.iter().any(moves_unseen) || done.jobs.iter().any(|job| job.failure.is_some())
     }
 
     /// Brings the pointers in line with the device: jobs without `zonemode=zbd` move them unseen.

@@ -17,17 +17,21 @@
 
 mod error;
 mod values;
+mod write;
 
 pub use error::ProfileError;
 pub use values::{DriveValues, FlashValues, HostValues, SmrValues, Source, Sourced, TimingValues};
 
+use crate::Timed;
 use crate::model::Model;
 use error::Problem;
 use serde::Deserialize;
 use std::path::Path;
+use std::sync::Arc;
 use toml::{Table, Value};
 use zonal_core::Geometry;
-use zonal_io::emulated::EmulatedOptions;
+use zonal_io::device::Device;
+use zonal_io::emulated::{Emulated, EmulatedOptions, Null, OptionsError};
 
 /// The profiles that come with the program, by name.
 const BUILT_IN: [(&str, &str); 4] = [
@@ -129,6 +133,17 @@ impl Profile {
     /// The model that says when, of a drive divided so.
     pub fn model(&self, geometry: Geometry) -> Box<dyn Model> {
         self.timing.model(geometry)
+    }
+
+    /// The drive itself, simulated, in virtual time, under this name.
+    ///
+    /// # Errors
+    /// What the emulated device refuses of the profile's geometry.
+    pub fn simulated(&self, name: &str) -> Result<Arc<dyn Device>, OptionsError> {
+        let inner: Arc<dyn Device> = Arc::new(Emulated::new(name, &self.emulated_options(), Null)?);
+        let model = self.model(inner.info().geometry);
+        let timed = Timed::new(inner, model).named(name).in_virtual_time();
+        Ok(Arc::new(timed.with_host(self.host.time())))
     }
 }
 

@@ -4,14 +4,14 @@ use super::error::Problem;
 use crate::flash::{FlashDrive, FlashOptions, Service};
 use crate::model::{Model, Span};
 use crate::smr::{CacheLimits, MechanicsOptions, Order, Policy, SmrDisk, SmrOptions};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 use zonal_core::{Geometry, Personality};
 use zonal_io::device::HostTime;
 use zonal_io::emulated::EmulatedOptions;
 
 /// Where a value is from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     /// The manufacturer says so.
@@ -29,7 +29,7 @@ pub enum Source {
 }
 
 /// A value, and where it is from.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sourced<T> {
     /// The value.
@@ -37,15 +37,22 @@ pub struct Sourced<T> {
     /// Where it is from.
     pub source: Source,
     /// The measurements that it was fitted to.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub rows: String,
     /// Why.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
 
+impl<T> Sourced<T> {
+    /// A value that calibration measured by these runs.
+    pub fn measured(value: T, runs: &str) -> Sourced<T> {
+        Sourced { value, source: Source::Measured, rows: runs.into(), note: String::new() }
+    }
+}
+
 /// What a drive says of itself. Sizes are bytes.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DriveValues {
     /// Size; what is less than a zone is left out.
@@ -98,7 +105,7 @@ impl DriveValues {
 }
 
 /// What a host takes for a command, on one processor, in microseconds.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostValues {
     /// To send it and to take its answer.
@@ -120,7 +127,7 @@ impl HostValues {
 }
 
 /// How long a drive takes.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(tag = "model", rename_all = "kebab-case")]
 pub enum TimingValues {
     /// [`SmrDisk`].
@@ -131,7 +138,7 @@ pub enum TimingValues {
 
 /// Values of a flash drive: of [`FlashOptions`], times in microseconds, rates in 10^6 bytes a second. A rate of 0 is
 /// infinite.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "as in FlashOptions")]
 pub struct FlashValues {
@@ -193,7 +200,7 @@ impl FlashValues {
 }
 
 /// Values of an SMR disk: of [`SmrOptions`], times in microseconds, rates in 10^6 bytes a second.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "as in SmrOptions and MechanicsOptions")]
 pub struct SmrValues {

@@ -5,12 +5,12 @@
 
 use super::mechanics::{Mechanics, Place};
 use crate::model::{Span, Tag};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use zonal_core::{Nanos, Sector, ZoneIndex};
 
 /// Which cached write is next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
     /// The oldest.

@@ -316,6 +316,10 @@ impl Model for SmrDisk {
         Totals { held: queued + self.cache.bytes() / SECTOR_BYTES, ..self.totals }
     }
 
+    fn has_volatile_cache(&self) -> bool {
+        self.options.write_cache
+    }
+
     fn head(&self) -> Option<Sector> {
         Some(self.head.next)
     }

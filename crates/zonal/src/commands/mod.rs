@@ -1,6 +1,7 @@
 //! The commands, one a module: its arguments, and `run`, which carries it out.
 
 pub(crate) mod bench;
+pub(crate) mod calibrate;
 pub(crate) mod completions;
 pub(crate) mod create;
 pub(crate) mod help;
@@ -28,6 +29,7 @@ pub(crate) fn run(command: Command, out: &mut dyn Write) -> Result<(), Failure> 
         Command::Close(zones) => manage::run(&zones, ZoneAction::Close),
         Command::Finish(zones) => manage::run(&zones, ZoneAction::Finish),
         Command::Bench(arguments) => bench::run(&arguments, out),
+        Command::Calibrate(arguments) => calibrate::run(&arguments, out),
         Command::Replay(arguments) => replay::run(&arguments, out),
         Command::Mode(arguments) => mode::run(&arguments, out),
         Command::Plugs(arguments) => plugs::run(&arguments, out),

@@ -1,0 +1,257 @@
+//! An SMR disk: rates from three positions, then what the head does between zones.
+
+use crate::calibrate::Residual;
+use crate::calibrate::error::CalibrateError;
+use crate::calibrate::runs::{Outcome, Place, Run, Runs};
+use crate::calibrate::search::{Axis, Point};
+use zonal_io::device::DeviceInfo;
+use zonal_sim::profile::{SmrValues, Sourced};
+use zonal_sim::smr::Policy;
+
+/// The runs that show the rate of the medium, from the outer edge inwards.
+pub(super) const POSITIONS: [&str; 3] = ["outer", "middle", "inner"];
+
+const PAIR: &str = "pair";
+const FAR_2: &str = "far-2";
+const FAR_8: &str = "far-8";
+const MANY_1M: &str = "many-1M";
+const MANY_128K: &str = "many-128K";
+const MANY_4K: &str = "many-4K";
+
+/// Most zones that are written at the same time.
+const MANY: u32 = 128;
+
+/// Least of them that are many.
+const MANY_MIN: u32 = 16;
+
+/// Places of the runs on two zones: how two zones lie to each other is chance, of which a mean is wanted.
+const PLACES: u32 = 8;
+
+/// The same of the run on eight.
+const EIGHTS: u32 = 3;
+
+/// Zones between neighbours of the many: as many as there are uses of a zone below, so that no run writes what another
+/// one has written.
+const STRIDE_MIN: u32 = 8;
+
+const MIB: u64 = 1 << 20;
+
+/// The smallest writes: a block of any drive.
+const SMALL: u64 = 4096;
+
+/// The zones that runs choose from: `many` strides from the first sequential zone on, and two zones behind.
+struct Span {
+    first: u32,
+    stride: u32,
+    many: u32,
+}
+
+impl Span {
+    fn of(info: &DeviceInfo) -> Result<Span, CalibrateError> {
+        let geometry = &info.geometry;
+        // The last one may be smaller than the others.
+        let there = geometry.sequential_zones().saturating_sub(1);
+        let limits = [info.open_max, info.active_max].map(|max| if max == 0 { MANY } else { max });
+        // Besides the many, the zones of the runs before are partly written.
+        let others = if info.active_max == 0 { 0 } else { 4 * PLACES + 8 * EIGHTS };
+        let active = limits[0].min(limits[1].saturating_sub(others));
+        let many = MANY.min(active).min(there.saturating_sub(2) / STRIDE_MIN);
+        if many < MANY_MIN {
+            let active = if active < MANY_MIN { MANY_MIN + others } else { 0 };
+            return Err(CalibrateError::TooSmall {
+                needed: MANY_MIN * STRIDE_MIN + 3,
+                there: there + 1,
+                active,
+            });
+        }
+        let first = geometry.conventional_zones();
+        Ok(Span { first, stride: (there - 2) / many, many })
+    }
+
+    /// The zone `use_of` of stride `n`.
+    fn at(&self, n: u32, use_of: u32) -> u32 {
+        self.first + n * self.stride + use_of
+    }
+}
+
+/// The nine runs, about a minute and a half on a real disk.
+pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
+    let span = Span::of(info)?;
+    let capacity = info.geometry.zone_capacity().bytes();
+    let part = |of: u64, block: u64| of.min(capacity / 2).max(block) / block * block;
+    let block = (MIB.min(capacity / 8) / SMALL * SMALL).max(SMALL);
+    let sequential = |name, n: u32| Run {
+        name,
+        block,
+        bytes: (2 * capacity).min(512 * MIB) / block * block,
+        places: vec![Place { in_a_row: 2, ..Place::of(span.at(n, 0), 2, 1) }],
+    };
+    let run = |name, block, bytes, places| Run { name, block, bytes: part(bytes, block), places };
+    let spread = |n: u32, among: u32| n * (span.many - among) / PLACES;
+    let pairs = (0..PLACES).map(|n| Place::of(span.at(spread(n, 1), 2), 1, 2)).collect();
+    let third = span.many / 3;
+    let far = (0..PLACES).map(|n| Place::of(span.at(spread(n, third), 4), third * span.stride, 2)).collect();
+    let eighth = span.many / 8;
+    let eight =
+        (0..EIGHTS).map(|n| Place::of(span.at(n * eighth / EIGHTS, 5), eighth * span.stride, 8)).collect();
+    let many = || vec![Place::of(span.at(0, 6), span.stride, span.many)];
+    Ok(vec![
+        sequential(POSITIONS[0], 0),
+        sequential(POSITIONS[1], span.many / 2),
+        sequential(POSITIONS[2], span.many),
+        run(PAIR, block, 96 * MIB, pairs),
+        run(FAR_2, block, 96 * MIB, far),
+        run(FAR_8, block, 48 * MIB, eight),
+        run(MANY_1M, block, 12 * block, many()),
+        run(MANY_128K, (block / 8).max(SMALL), 2 * block, many()),
+        run(MANY_4K, SMALL, 16 * SMALL, many()),
+    ])
+}
+
+/// Outer rate and inner ratio from the positions: the square of the rate falls linearly with the place.
+pub(super) fn rates(values: &mut SmrValues, zones: u64, runs: &Runs, measured: &[Outcome]) {
+    let points: Vec<(f64, f64)> = POSITIONS
+        .iter()
+        .filter_map(|name| runs.position(name))
+        .map(|at| {
+            let place = (f64::from(runs.list()[at].places[0].first) + 0.5) / zones as f64;
+            (place, measured[at].megabytes_a_second().powi(2))
+        })
+        .collect();
+    let (at_edge, slope) = line(&points);
+    let ratio = (1.0 + slope / at_edge).max(0.0).sqrt();
+    let rows = POSITIONS.join(", ");
+    values.outer_rate_mb_s = Sourced::measured(rounded(at_edge.sqrt()), &rows);
+    values.inner_ratio = Sourced::measured(rounded(ratio.clamp(0.01, 0.999)), &rows);
+}
+
+/// The straight line through points, by least squares: its value at 0 and its slope.
+fn line(points: &[(f64, f64)]) -> (f64, f64) {
+    let n = points.len() as f64;
+    let mean = |of: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;
+    let (x, y) = (mean(&|p| p.0), mean(&|p| p.1));
+    let slope = mean(&|p| (p.0 - x) * (p.1 - y)) / mean(&|p| (p.0 - x).powi(2));
+    (y - slope * x, slope)
+}
+
+/// As many digits as mean something.
+fn rounded(value: f64) -> f64 {
+    let digits = 10f64.powi(4 - value.abs().max(1e-9).log10().floor() as i32);
+    (value * digits).round() / digits
+}
+
+/// How much a run's error counts. In runs of small writes each zone has its turn a few times only, so that chance makes
+/// up more of them.
+pub(super) fn weight(run: &str) -> f64 {
+    match run {
+        MANY_128K => 0.5,
+        MANY_4K => 0.25,
+        _ => 1.0,
+    }
+}
+
+pub(super) fn correct(values: &mut SmrValues, residuals: &[Residual]) -> bool {
+    let lost = |name: &str| residuals.iter().find(|r| r.run == name).map(|r| 1.0 / (1.0 + r.error()));
+    let (Some(outer), Some(inner)) = (lost(POSITIONS[0]), lost(POSITIONS[2])) else { return false };
+    values.outer_rate_mb_s.value = rounded(values.outer_rate_mb_s.value * outer);
+    values.inner_ratio.value = rounded((values.inner_ratio.value * inner / outer).clamp(0.01, 0.999));
+    true
+}
+
+const POLICY: usize = 0;
+const ALPHA: usize = 1;
+const WINDOW: usize = 2;
+const CACHE_MIB: usize = 3;
+const CACHE_COMMANDS: usize = 4;
+const ZONE_COMMANDS: usize = 5;
+const ZONE_MIB: usize = 6;
+const SEEK_SINGLE: usize = 7;
+const SEEK_THIRD: usize = 8;
+const SEEK_FULL: usize = 9;
+
+/// On a ladder of limits the last is none.
+const NO_LIMIT: f64 = 0.0;
+
+/// Of the cache for one zone: commands, or MiB.
+const ZONE_LIMITS: [f64; 8] = [2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0];
+
+pub(super) fn axes() -> Vec<Axis> {
+    let ladder = |steps: &[f64]| Axis::Ladder(steps.iter().copied().chain([NO_LIMIT]).collect());
+    vec![
+        Axis::Any((0..Policy::ALL.len()).map(|n| n as f64).collect()),
+        Axis::Scale(0.05, 2.0),
+        ladder(&[2.0, 4.0, 8.0, 16.0, 32.0, 64.0]),
+        Axis::Scale(2.0, 1024.0),
+        ladder(&[16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0]),
+        ladder(&ZONE_LIMITS),
+        ladder(&ZONE_LIMITS),
+        Axis::Scale(50.0, 4000.0),
+        Axis::Scale(2000.0, 20_000.0),
+        Axis::Scale(4000.0, 40_000.0),
+    ]
+}
+
+/// Each policy, with limits of the cache as the flushes show them.
+pub(super) fn starts(values: &SmrValues, runs: &Runs, measured: &[Outcome]) -> Vec<Point> {
+    let held = |name: &str| {
+        let at = runs.position(name).expect("it is one of the runs");
+        let (outcome, places) = (&measured[at], runs.list()[at].places.len() as f64);
+        outcome.flushing / places * outcome.megabytes_a_second() * 1e6 / MIB as f64
+    };
+    let cache = [PAIR, FAR_2, FAR_8, MANY_1M].map(held).into_iter().fold(4.0, f64::max);
+    let limits = zone_limits(held(PAIR));
+    let alphas = [(0, 0.5), (1, 0.5), (2, 0.5), (3, 0.25), (3, 0.45), (3, 0.75)];
+    let point = |&(policy, alpha): &(usize, f64), &(commands, mib): &(f64, f64)| {
+        let mut point = vec![0.0; SEEK_FULL + 1];
+        (point[POLICY], point[ALPHA], point[CACHE_MIB]) = (policy as f64, alpha, cache);
+        (point[ZONE_COMMANDS], point[ZONE_MIB]) = (commands, mib);
+        point[SEEK_SINGLE] = values.seek_single_us.value;
+        point[SEEK_THIRD] = values.seek_third_us.value;
+        point[SEEK_FULL] = values.seek_full_us.value;
+        point
+    };
+    alphas.iter().flat_map(|policy| limits.iter().map(move |limit| point(policy, limit))).collect()
+}
+
+/// Limits of commands and of MiB of a zone, one or the other, with which two zones can leave so many MiB to be flushed: that
+/// is all of the last one's and what the other one has not got rid of.
+fn zone_limits(held: f64) -> Vec<(f64, f64)> {
+    let may_be = ZONE_LIMITS.into_iter().filter(|limit| (0.45 * held..=1.15 * held + 1.0).contains(limit));
+    let limits = may_be.flat_map(|limit| [(limit, NO_LIMIT), (NO_LIMIT, limit)]);
+    let unlimited = (held > 12.0).then_some((NO_LIMIT, NO_LIMIT));
+    let mut limits: Vec<(f64, f64)> = limits.chain(unlimited).collect();
+    if limits.is_empty() {
+        limits.push((ZONE_LIMITS[0], NO_LIMIT));
+    }
+    limits
+}
+
+pub(super) fn normalise(point: &mut Point) {
+    if Policy::ALL[point[POLICY] as usize] != Policy::Asptf {
+        point[ALPHA] = 0.5;
+    }
+    point[ALPHA] = rounded(point[ALPHA]);
+    point[CACHE_MIB] = point[CACHE_MIB].round();
+    for seek in [SEEK_SINGLE, SEEK_THIRD, SEEK_FULL] {
+        point[seek] = point[seek].round();
+    }
+    point[SEEK_THIRD] = point[SEEK_THIRD].max(point[SEEK_SINGLE]);
+    point[SEEK_FULL] = point[SEEK_FULL].max(point[SEEK_THIRD]);
+}
+
+pub(super) fn put(values: &mut SmrValues, point: &Point) {
+    let all = [PAIR, FAR_2, FAR_8, MANY_1M, MANY_128K, MANY_4K].join(", ");
+    let of = |at: usize| Sourced::measured(point[at], &all);
+    let limit = |at: usize| Sourced::measured(point[at] as u32, &all);
+    let mib = |at: usize| Sourced::measured(point[at] as u64 * MIB, &all);
+    values.policy = Sourced::measured(Policy::ALL[point[POLICY] as usize], &all);
+    values.alpha = of(ALPHA);
+    values.window = limit(WINDOW);
+    values.cache_bytes = mib(CACHE_MIB);
+    values.cache_commands = limit(CACHE_COMMANDS);
+    values.cache_zone_commands = limit(ZONE_COMMANDS);
+    values.cache_zone_bytes = mib(ZONE_MIB);
+    values.seek_single_us = of(SEEK_SINGLE);
+    values.seek_third_us = of(SEEK_THIRD);
+    values.seek_full_us = of(SEEK_FULL);
+}

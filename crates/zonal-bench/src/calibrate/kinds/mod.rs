@@ -1,0 +1,95 @@
+//! What is particular to a kind of drive: its runs, the values that they show, and where to begin to look for them.
+
+mod disk;
+mod flash;
+
+use super::Residual;
+use super::error::CalibrateError;
+use super::runs::{Outcome, Run, Runs};
+use super::search::{Axis, Point};
+use zonal_io::device::DeviceInfo;
+use zonal_sim::Profile;
+use zonal_sim::profile::TimingValues;
+
+/// A kind of drive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Disk,
+    Flash,
+}
+
+impl Kind {
+    pub(super) fn of(profile: &Profile) -> Kind {
+        match profile.timing {
+            TimingValues::SmrDisk(_) => Kind::Disk,
+            TimingValues::Flash(_) => Kind::Flash,
+        }
+    }
+
+    pub(super) fn runs(self, info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
+        match self {
+            Kind::Disk => disk::runs(info),
+            Kind::Flash => flash::runs(info),
+        }
+    }
+
+    /// Values that follow from the measurements as they are.
+    pub(super) fn begin(self, profile: &mut Profile, runs: &Runs, measured: &[Outcome]) {
+        if let TimingValues::SmrDisk(values) = &mut profile.timing {
+            let zones = profile.drive.size.value / profile.drive.zone_size.value.max(1);
+            disk::rates(values, zones, runs, measured);
+        }
+    }
+
+    /// Indices of the runs that the search is about.
+    pub(super) fn searched(self, runs: &Runs) -> Vec<usize> {
+        let is_searched = |run: &Run| !(self == Kind::Disk && disk::POSITIONS.contains(&run.name));
+        (0..runs.list().len()).filter(|&at| is_searched(&runs.list()[at])).collect()
+    }
+
+    /// How much a run's error counts.
+    pub(super) fn weight(self, run: &str) -> f64 {
+        match self {
+            Kind::Disk => disk::weight(run),
+            Kind::Flash => 1.0,
+        }
+    }
+
+    pub(super) fn axes(self) -> Vec<Axis> {
+        match self {
+            Kind::Disk => disk::axes(),
+            Kind::Flash => flash::axes(),
+        }
+    }
+
+    /// Where the search begins.
+    pub(super) fn starts(self, profile: &Profile, runs: &Runs, measured: &[Outcome]) -> Vec<Point> {
+        match &profile.timing {
+            TimingValues::SmrDisk(values) => disk::starts(values, runs, measured),
+            TimingValues::Flash(values) => flash::starts(values, profile.host.time().command, runs, measured),
+        }
+    }
+
+    /// Makes points equal that are the same drive, and drives out of those that are none.
+    pub(super) fn normalise(self, point: &mut Point) {
+        match self {
+            Kind::Disk => disk::normalise(point),
+            Kind::Flash => {}
+        }
+    }
+
+    pub(super) fn put(self, profile: &mut Profile, point: &Point) {
+        match &mut profile.timing {
+            TimingValues::SmrDisk(values) => disk::put(values, point),
+            TimingValues::Flash(values) => flash::put(values, point),
+        }
+    }
+
+    /// Takes off what runs at the rates of the medium lose beside them; whether there are any.
+    pub(super) fn correct(self, profile: &mut Profile, residuals: &[Residual]) -> bool {
+        match &mut profile.timing {
+            TimingValues::SmrDisk(values) => disk::correct(values, residuals),
+            TimingValues::Flash(_) => false,
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The runs of a calibration: which zones they write, the jobs that they are, and what came of them.
+//!
+//! A run is made at several places of the drive, one after the other, so that it does not depend on where two zones
+//! happen to lie to each other. At each place every zone has a job of its own, which writes it in order, one request at
+//! a time, in mode `per-zone`. Nothing is random: the same runs on the same drive are the same writes.
+
+use super::error::CalibrateError;
+use super::kinds::Kind;
+use crate::job::JobFile;
+use crate::report::JobReport;
+use crate::run::{BenchOptions, run};
+use crate::workload::Dir;
+use std::fmt::{self, Write};
+use std::ops::Range;
+use std::sync::Arc;
+use zonal_core::{Op, Sector, ZoneCondition, ZoneIndex};
+use zonal_io::data::Data;
+use zonal_io::device::{Command, Device, DeviceInfo};
+use zonal_io::volume::{WriteMode, report, run_alone};
+
+/// Some zones, equally far apart, that are written at the same time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    pub(super) first: u32,
+    pub(super) apart: u32,
+    pub(super) zones: u32,
+    /// Zones that each job fills, one after the other.
+    pub(super) in_a_row: u32,
+}
+
+impl Place {
+    pub(super) fn of(first: u32, apart: u32, zones: u32) -> Place {
+        Place { first, apart, zones, in_a_row: 1 }
+    }
+
+    fn ranges(&self) -> impl Iterator<Item = Range<u32>> {
+        let Place { first, apart, zones, in_a_row } = *self;
+        (0..zones).map(move |n| first + n * apart..first + n * apart + in_a_row)
+    }
+}
+
+/// One run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// What it is called.
+    pub name: &'static str,
+    /// Bytes of a write.
+    pub block: u64,
+    /// Bytes that each job writes.
+    pub bytes: u64,
+    pub(super) places: Vec<Place>,
+}
+
+impl Run {
+    /// Bytes of all its jobs.
+    pub fn total_bytes(&self) -> u64 {
+        self.bytes * self.places.iter().map(|place| u64::from(place.zones)).sum::<u64>()
+    }
+
+    /// The run in the job language, a section a place.
+    fn jobs(&self, text: &mut String) {
+        for (n, place) in self.places.iter().enumerate() {
+            let Place { first, apart, zones, in_a_row } = place;
+            let Run { name, block, bytes, .. } = self;
+            let _ = write!(
+                text,
+                "[{name}-{n}]\nstonewall\nbs={block}\noffset={first}z\noffset_increment={apart}z\nsize={in_a_row}z\n\
+                 io_size={bytes}\nnumjobs={zones}\n"
+            );
+        }
+    }
+}
+
+/// What all runs have in common. Each leaves its zones partly written, which is more than some drives have open at a time:
+/// they close zones by themselves then.
+const COMMON: &str = "[global]\nrw=write\nzonemode=zbd\ndirect=1\niodepth=1\nthread\ngroup_reporting\nend_fsync=1\n\
+                      ignore_zone_limits=1\n";
+
+/// Zones that runs write, in ascending order; prints as ranges.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ZonesUsed(pub Vec<ZoneIndex>);
+
+impl fmt::Display for ZonesUsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_next = |a: &ZoneIndex, b: &ZoneIndex| a.0 + 1 == b.0;
+        for (n, row) in self.0.chunk_by(is_next).enumerate() {
+            let comma = if n == 0 { "" } else { ", " };
+            match row {
+                [one] => write!(f, "{comma}{one}")?,
+                _ => write!(f, "{comma}{}-{}", row[0], row[row.len() - 1])?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The runs for a drive.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Runs {
+    list: Vec<Run>,
+}
+
+impl Runs {
+    /// The runs that suit the drive that `info` describes, to fit a profile of the kind of `base`.
+    ///
+    /// # Errors
+    /// [`CalibrateError::TooSmall`], or [`CalibrateError::OtherKind`].
+    pub fn new(info: &DeviceInfo, base: &zonal_sim::Profile) -> Result<Runs, CalibrateError> {
+        let kind = Kind::of(base);
+        if (kind == Kind::Disk) != info.rotational {
+            let name = |rotational| if rotational { "a disk" } else { "flash" };
+            let (of, is) = (name(kind == Kind::Disk), name(info.rotational));
+            return Err(CalibrateError::OtherKind { profile: base.name.clone(), of, is });
+        }
+        Ok(Runs { list: kind.runs(info)? })
+    }
+
+    /// All of them.
+    pub fn list(&self) -> &[Run] {
+        &self.list
+    }
+
+    /// Only these.
+    pub(super) fn only(&self, which: &[usize]) -> Runs {
+        Runs { list: which.iter().map(|&at| self.list[at].clone()).collect() }
+    }
+
+    /// Which one has this name.
+    pub(super) fn position(&self, name: &str) -> Option<usize> {
+        self.list.iter().position(|run| run.name == name)
+    }
+
+    /// All zones that they write.
+    pub fn zones(&self) -> ZonesUsed {
+        let places = self.list.iter().flat_map(|run| &run.places);
+        let mut zones: Vec<ZoneIndex> = places.flat_map(Place::ranges).flatten().map(ZoneIndex).collect();
+        zones.sort_unstable();
+        zones.dedup();
+        ZonesUsed(zones)
+    }
+
+    /// Those of [`Runs::zones`] that are not empty on `device`.
+    ///
+    /// # Errors
+    /// [`CalibrateError::Zones`].
+    pub fn zones_with_data(&self, device: &dyn Device) -> Result<ZonesUsed, CalibrateError> {
+        let geometry = device.info().geometry;
+        let mut found = Vec::new();
+        for zone in self.zones().0 {
+            let described = report(device, geometry.start_of(zone), 1).map_err(CalibrateError::Zones)?;
+            if described.first().is_none_or(|zone| zone.condition != ZoneCondition::Empty) {
+                found.push(zone);
+            }
+        }
+        Ok(ZonesUsed(found))
+    }
+
+    fn jobs(&self) -> Result<JobFile, CalibrateError> {
+        let mut text = COMMON.to_owned();
+        self.list.iter().for_each(|run| run.jobs(&mut text));
+        Ok(JobFile::parse(&text, "calibration")?)
+    }
+}
+
+/// What came of a run, over all its places.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Outcome {
+    /// Bytes written.
+    pub bytes: u64,
+    /// Time that it took with everything flushed.
+    pub seconds: f64,
+    /// The part of it that went by with the last flushes.
+    pub flushing: f64,
+}
+
+impl Outcome {
+    /// Data rate, everything flushed, in 10^6 bytes a second.
+    pub fn megabytes_a_second(&self) -> f64 {
+        self.bytes as f64 / self.seconds / 1e6
+    }
+
+    /// Share of the time that went by with the last flushes.
+    pub fn flushing_share(&self) -> f64 {
+        self.flushing / self.seconds
+    }
+}
+
+/// Makes the runs on `device`, in its own time. The zones that they use are reset before and afterwards. `host_nanos` is
+/// what a request takes the host, where the time is virtual.
+///
+/// # Errors
+/// [`CalibrateError`] with the run and what went wrong.
+pub fn measure(
+    device: &Arc<dyn Device>,
+    runs: &Runs,
+    host_nanos: u64,
+) -> Result<Vec<Outcome>, CalibrateError> {
+    reset(&**device, runs)?;
+    let mut options = BenchOptions::new(runs.jobs()?);
+    options.modes = vec![WriteMode::PerZone];
+    options.merge = false;
+    options.progress = true;
+    options.host_nanos_per_io = Some(host_nanos);
+    let report = run(&|| Ok(device.clone()), &options)?;
+    let mut jobs = report.modes.iter().flat_map(|mode| &mode.jobs);
+    let outcomes = runs.list.iter().map(|run| outcome(run, jobs.by_ref().take(run.places.len())));
+    let outcomes = outcomes.collect::<Result<_, _>>()?;
+    reset(&**device, runs)?;
+    Ok(outcomes)
+}
+
+fn outcome<'a>(run: &Run, jobs: impl Iterator<Item = &'a JobReport>) -> Result<Outcome, CalibrateError> {
+    let mut outcome = Outcome { bytes: 0, seconds: 0.0, flushing: 0.0 };
+    for job in jobs {
+        if let Some(failure) = &job.failure {
+            return Err(CalibrateError::Failed { run: run.name, failure: Box::new(failure.clone()) });
+        }
+        outcome.bytes += job.dir(Dir::Write).bytes;
+        outcome.seconds += job.elapsed.as_secs_f64();
+        // The flush that began last is the shortest.
+        outcome.flushing += job.flush_lat.as_ref().map_or(0.0, |lat| lat.min() as f64 / 1e9);
+    }
+    let wanted = run.total_bytes();
+    if outcome.bytes != wanted {
+        return Err(CalibrateError::Short { run: run.name, written: outcome.bytes, wanted });
+    }
+    Ok(outcome)
+}
+
+/// Empties the zones of the runs that are not empty.
+fn reset(device: &dyn Device, runs: &Runs) -> Result<(), CalibrateError> {
+    for zone in runs.zones_with_data(device)?.0 {
+        let sector: Sector = device.info().geometry.start_of(zone);
+        let command = Command { op: Op::ZoneReset, fua: false, sectors: 0, sector, data: Data::NONE };
+        run_alone(device, &command).map_err(|error| CalibrateError::Reset { zone, error })?;
+    }
+    Ok(())
+}

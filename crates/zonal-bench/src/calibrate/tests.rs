@@ -1,0 +1,83 @@
+//! Tests of calibration: which zones it uses, and profiles that are found again. Whole drives with hidden profiles are in
+//! the tests of the whole tree.
+
+use super::*;
+use zonal_sim::profile::TimingValues;
+
+fn disk(changes: &[(&str, &str)]) -> Profile {
+    Profile::open("smr-hdd-30t", changes).unwrap()
+}
+
+fn info(profile: &Profile) -> DeviceInfo {
+    profile.simulated("x").unwrap().info().clone()
+}
+
+#[test]
+fn runs_of_a_disk_write_different_zones() {
+    for changes in [&[("size", "30T")][..], &[("size", "40G")], &[("size", "300G"), ("zone_nr_conv", "100")]]
+    {
+        let profile = disk(changes);
+        let info = info(&profile);
+        let runs = Runs::new(&info, &profile).unwrap();
+        let of_each: usize = runs
+            .list()
+            .iter()
+            .map(|run| {
+                let zones = Runs::zones(&runs.only(&[runs.position(run.name).unwrap()]));
+                zones.0.len()
+            })
+            .sum();
+        // The three runs on many zones share theirs.
+        let many = runs.list().last().unwrap().places[0].zones as usize;
+        assert_eq!(runs.zones().0.len(), of_each - 2 * many);
+        assert!(runs.zones().0.iter().all(|&z| !info.geometry.is_conventional(z)));
+        assert!(runs.zones().0.last().unwrap().0 < info.geometry.zones());
+    }
+}
+
+#[test]
+fn small_drives_and_other_kinds_are_refused() {
+    let profile = disk(&[("size", "8G")]);
+    let error = Runs::new(&info(&profile), &profile).unwrap_err().to_string();
+    assert!(error.contains("need 131 sequential zones, and the drive has 32"), "{error}");
+    let flash = Profile::open("zns-1t", &[]).unwrap();
+    let error = Runs::new(&info(&flash), &profile).unwrap_err().to_string();
+    assert_eq!(error, "profile smr-hdd-30t is of a disk, and the drive is flash");
+}
+
+#[test]
+fn zones_are_told_as_ranges() {
+    let zones = ZonesUsed([3, 4, 5, 9, 11, 12].map(zonal_core::ZoneIndex).to_vec());
+    assert_eq!(zones.to_string(), "3-5, 9, 11-12");
+}
+
+#[test]
+fn measured_runs_leave_their_zones_empty_and_are_the_same_again() {
+    let profile = disk(&[("size", "40G")]);
+    let device = profile.simulated("x").unwrap();
+    let runs = Runs::new(device.info(), &profile).unwrap();
+    let first = measure(&device, &runs, 0).unwrap();
+    assert_eq!(runs.zones_with_data(&*device).unwrap().0, []);
+    let other = profile.simulated("y").unwrap();
+    assert_eq!(first, measure(&other, &runs, 0).unwrap());
+    assert!(first.iter().all(|o| o.seconds > 0.0 && o.flushing > 0.0 && o.flushing < o.seconds), "{first:?}");
+}
+
+#[test]
+fn flash_drive_is_found_again() {
+    let hidden = Profile::open(
+        "zns-1t",
+        &[("drive_us", "24"), ("drive_mb_s", "2100"), ("zone_us", "40"), ("zone_mb_s", "800")],
+    )
+    .unwrap();
+    let base = Profile::open("zns-1t", &[]).unwrap();
+    let device = hidden.simulated("x").unwrap();
+    let runs = Runs::new(device.info(), &base).unwrap();
+    let measured = measure(&device, &runs, base.host.time().command).unwrap();
+    let found = fit(device.info(), &base, &runs, &measured, SIMULATED_MAX, &mut |_| ()).unwrap();
+    let worst = found.residuals.iter().map(|r| r.error().abs()).fold(0.0, f64::max);
+    assert!(worst < 0.01, "{:?}", found.residuals);
+    let TimingValues::Flash(values) = &found.profile.timing else { panic!("it is flash") };
+    assert!((values.drive_us.value / 24.0 - 1.0).abs() < 0.05, "{values:?}");
+    assert!((values.zone_mb_s.value / 800.0 - 1.0).abs() < 0.05, "{values:?}");
+}

@@ -1,0 +1,184 @@
+//! Calibration of disks whose profiles are hidden: what is found has to behave as they do, in runs that it was not fitted to.
+//!
+//! `ZONAL_CALIBRATE_SEED` and `ZONAL_CALIBRATIONS` ask for other disks and for more of them, and then for as many simulations
+//! as the program makes.
+
+use std::thread;
+use zonal_bench::calibrate::{Calibrated, Runs, SIMULATED_MAX, fit, measure};
+use zonal_bench::job::JobFile;
+use zonal_bench::workload::Dir;
+use zonal_bench::{BenchOptions, HostRules, run};
+use zonal_io::volume::WriteMode;
+use zonal_sim::Profile;
+
+/// Disks of `make test`, whose fits are shorter.
+const DISKS: u64 = 3;
+const SIMULATED: usize = 130;
+
+/// How far the rates of the medium may be from the hidden ones.
+const RATE_ERROR_MAX: f64 = 0.05;
+
+/// How far rows may be from the hidden ones.
+const ROW_ERROR_MAX: f64 = 0.10;
+
+/// Numbers from a seed (splitmix64).
+struct Draw(u64);
+
+impl Draw {
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn within(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn of<T: Copy>(&mut self, words: &[T]) -> T {
+        words[(self.bits() % words.len() as u64) as usize]
+    }
+}
+
+/// A disk as nobody knows it: its zones begin at other places of their circles, too.
+fn hidden(seed: u64) -> Profile {
+    let mut draw = Draw(seed.wrapping_mul(0xD1B5_4A32_D192_ED03));
+    let numbers = [
+        ("outer_rate_mb_s", draw.within(240.0, 270.0)),
+        ("inner_ratio", draw.within(0.43, 0.55)),
+        ("seek_single_us", draw.within(320.0, 1500.0)),
+        ("seek_third_us", draw.within(7000.0, 9000.0)),
+        ("seek_full_us", draw.within(13_000.0, 18_000.0)),
+        ("alpha", draw.within(0.2, 0.8)),
+    ];
+    let mut changes: Vec<(&str, String)> = numbers.iter().map(|(key, n)| (*key, n.to_string())).collect();
+    changes.push(("policy", draw.of(&["fifo", "visit", "sptf", "asptf"]).into()));
+    changes.push(("window", draw.of(&["0", "0", "8", "32"]).into()));
+    changes.push(("cache_bytes", format!("{}M", draw.within(16.0, 128.0) as u64)));
+    let limits = [("2", "0"), ("3", "0"), ("4", "0"), ("8", "0"), ("0", "4M"), ("0", "8M"), ("0", "0")];
+    let (commands, bytes) = draw.of(&limits);
+    changes.push(("cache_zone_commands", commands.into()));
+    changes.push(("cache_zone_bytes", bytes.into()));
+    changes.push(("layout_seed", (draw.bits() % 1_000_000).to_string()));
+    let changes: Vec<(&str, &str)> = changes.iter().map(|(key, value)| (*key, value.as_str())).collect();
+    Profile::open("smr-hdd-30t", &changes).unwrap()
+}
+
+/// A row like the published ones.
+struct Row {
+    name: String,
+    mode: WriteMode,
+    options: String,
+    error_max: f64,
+}
+
+fn rows() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (mode, word) in [(WriteMode::PerZone, "per-zone"), (WriteMode::Qd1, "qd1")] {
+        for depth in [1, 8, 32, 128] {
+            let options = format!("rw=write\niodepth={depth}\nsize=16z\n");
+            rows.push(Row {
+                name: format!("depth {depth}, {word}"),
+                mode,
+                options,
+                error_max: ROW_ERROR_MAX,
+            });
+        }
+        for zones in [1, 2, 8, 32, 128] {
+            // Who waits for a zone waits with all that it has under way: a queue of 8 a job is as good as one of 32.
+            let options =
+                format!("rw=randwrite\niodepth=8\nnumjobs=16\nmax_open_zones={zones}\nio_size=64M\n");
+            rows.push(Row {
+                name: format!("{zones} zones, {word}"),
+                mode,
+                options,
+                error_max: ROW_ERROR_MAX,
+            });
+        }
+    }
+    for place in [0, 55_000, 111_000] {
+        let options = format!("rw=write\niodepth=1\noffset={place}z\nsize=2z\n");
+        let name = format!("in order from zone {place}");
+        rows.push(Row { name, mode: WriteMode::Qd1, options, error_max: RATE_ERROR_MAX });
+    }
+    rows
+}
+
+/// MB/s of a row on a drive of this profile.
+fn rate(profile: &Profile, row: &Row) -> f64 {
+    let device = profile.simulated("x").unwrap();
+    let common = "[row]\nbs=1M\nzonemode=zbd\ndirect=1\nthread\ngroup_reporting\nend_fsync=1\nrandseed=7\n";
+    let mut options = BenchOptions::new(JobFile::parse(&format!("{common}{}", row.options), "row").unwrap());
+    options.modes = vec![row.mode];
+    options.host = HostRules::Fio;
+    let report = run(&|| Ok(device.clone()), &options).unwrap();
+    let job = &report.modes[0].jobs[0];
+    assert!(job.failure.is_none() && !job.lacked_zone, "{}: {:?}", row.name, job.failure);
+    job.dir(Dir::Write).bandwidth_bytes() / 1e6
+}
+
+fn calibrated(hidden: &Profile, budget: usize) -> Calibrated {
+    let base = Profile::open("smr-hdd-30t", &[]).unwrap();
+    let device = hidden.simulated("hidden").unwrap();
+    let runs = Runs::new(device.info(), &base).unwrap();
+    let measured = measure(&device, &runs, 0).unwrap();
+    fit(device.info(), &base, &runs, &measured, budget, &mut |_| ()).unwrap()
+}
+
+/// Finds the disk of a seed again; the rows that are too far from its own, and a word on all.
+fn errors(seed: u64, budget: usize) -> (Vec<String>, String) {
+    let hidden = hidden(seed);
+    let found = calibrated(&hidden, budget);
+    let rows = rows();
+    let mut worst = (0.0f64, "");
+    let mut too_far = Vec::new();
+    for row in &rows {
+        let error = rate(&found.profile, row) / rate(&hidden, row) - 1.0;
+        if error.abs() > worst.0.abs() {
+            worst = (error, &row.name);
+        }
+        if error.abs() > row.error_max {
+            too_far.push(format!("seed {seed}: {}: {:+.1}%", row.name, error * 100.0));
+        }
+    }
+    let fitted = found.residuals.iter().map(|r| r.error().abs()).fold(0.0, f64::max);
+    let (error, row) = (worst.0 * 100.0, worst.1);
+    let said = format!(
+        "seed {seed}: worst row {row}: {error:+.1}%, worst run {:.1}%, after {} simulations",
+        fitted * 100.0,
+        found.simulated
+    );
+    (too_far, said)
+}
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+#[test]
+fn hidden_disks_are_found_again_rates_within_5_percent_and_rows_within_10() {
+    let (first, count) = (variable("ZONAL_CALIBRATE_SEED"), variable("ZONAL_CALIBRATIONS"));
+    let budget = if count.is_some() { SIMULATED_MAX } else { SIMULATED };
+    let first = first.unwrap_or(0);
+    let seeds: Vec<u64> = (first..first + count.unwrap_or(DISKS)).collect();
+    let told = thread::scope(|scope| {
+        let threads: Vec<_> = seeds.iter().map(|&seed| scope.spawn(move || errors(seed, budget))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    told.iter().for_each(|(_, said)| println!("{said}"));
+    let too_far: Vec<String> = told.into_iter().flat_map(|(too_far, _)| too_far).collect();
+    assert!(too_far.is_empty(), "{}", too_far.join("\n"));
+}
+
+#[test]
+fn written_profile_is_read_as_the_same_and_behaves_the_same() {
+    let found = calibrated(&hidden(2), 1).profile;
+    let text = found.to_toml(["a comment", ""]);
+    let read = Profile::parse("found", &text, &[]).unwrap();
+    assert_eq!(read.to_toml(["a comment", ""]), text);
+    assert!(read.calibrated && text.starts_with("# a comment\n#\nname"), "{text}");
+    let row = &rows()[3];
+    assert_eq!(rate(&read, row), rate(&found, row));
+}

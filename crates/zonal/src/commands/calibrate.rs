@@ -1,0 +1,199 @@
+//! `zonal calibrate`: the profile of a drive from a few short runs on it.
+
+use crate::device;
+use crate::exit::{Exit, Failure, OrExit};
+use anyhow::{Context, anyhow};
+use clap::Args;
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use zonal_bench::calibrate::{
+    CalibrateError, Calibrated, Fitting, Outcome, Runs, SIMULATED_MAX, base_for, fit, measure,
+};
+use zonal_io::device::Device;
+use zonal_sim::Profile;
+
+/// Measure a drive with a few short runs, and write a profile with which it can be simulated
+///
+/// It writes to a part of the drive's zones, which it names, and resets them before and afterwards: their data is lost.
+/// Where one of them is not empty it wants --yes, unless the drive is simulated. On an SMR disk there are nine runs of some
+/// ten seconds: in order at three positions, two neighbouring zones, two and eight zones far apart, and many zones with
+/// writes of 1 MiB, 128 KiB and 4 KiB. On flash there are four of a second or less. Then the same runs are simulated with
+/// other and other values until they come out as they were measured. The profile is used as sim:FILE; docs/CALIBRATE.md
+/// says more.
+#[derive(Args, Debug)]
+pub(crate) struct Calibrate {
+    /// Device name; see `zonal help devices`
+    device: String,
+    /// File to write the profile to
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+    /// Profile, or its file, for the values that the runs do not show [default: one of the same kind of drive]
+    #[arg(long, value_name = "PROFILE")]
+    base: Option<String>,
+    /// Lose the data of the zones that are used
+    #[arg(long)]
+    yes: bool,
+}
+
+pub(crate) fn run(arguments: &Calibrate, out: &mut dyn Write) -> Result<(), Failure> {
+    check_directory(&arguments.output)?;
+    let device = device::open(&arguments.device)?;
+    let info = device.info();
+    let base = arguments.base.as_deref().unwrap_or_else(|| base_for(info));
+    let base = Profile::open(base, &[]).or_exit(Exit::Usage)?;
+    let runs = Runs::new(info, &base).or_exit(Exit::Usage)?;
+    check_zones(arguments, &*device, &runs)?;
+    note(&format!("writes to these zones, and resets them: {}", runs.zones()));
+    let measured = measure(&device, &runs, base.host.time().command).map_err(failed)?;
+    let mut progress = Progress::default();
+    let mut found =
+        fit(info, &base, &runs, &measured, SIMULATED_MAX, &mut |at| progress.show(at)).map_err(failed)?;
+    progress.finish();
+    describe(&mut found.profile, arguments, &base);
+    let table = table(&found);
+    write_profile(&arguments.output, &text(&found, &table))?;
+    write!(out, "{table}")?;
+    Ok(writeln!(out, "{}: use it as sim:{}", arguments.output.display(), path_of(&arguments.output))?)
+}
+
+/// A profile's path as a device's name has it: without a slash or a dot it would be a name.
+fn path_of(path: &Path) -> String {
+    let text = path.display().to_string();
+    if text.contains(['/', '.']) { text } else { format!("./{text}") }
+}
+
+fn failed(error: CalibrateError) -> Failure {
+    let exit = match error {
+        CalibrateError::Failed { .. } | CalibrateError::Reset { .. } | CalibrateError::Zones(_) => {
+            Exit::Device
+        }
+        _ => Exit::Failed,
+    };
+    Failure { exit, error: error.into() }
+}
+
+/// A drive is not written to for minutes for a file that cannot be made.
+fn check_directory(output: &Path) -> Result<(), Failure> {
+    let directory = directory(output);
+    if directory.is_dir() && output.file_name().is_some() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("{}: there is no directory for it", output.display())))
+}
+
+fn directory(output: &Path) -> &Path {
+    output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Refuses to lose data that nobody gave up.
+fn check_zones(arguments: &Calibrate, device: &dyn Device, runs: &Runs) -> Result<(), Failure> {
+    if arguments.yes || device.info().virtual_time {
+        return Ok(());
+    }
+    let with_data = runs.zones_with_data(device).map_err(failed)?;
+    if with_data.0.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "{}: of the zones that are to be written and reset these are not empty: {with_data}; --yes loses their data",
+        arguments.device
+    )))
+}
+
+/// A word to the user that is no result.
+fn note(text: &str) {
+    // Nobody has to read it.
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// How far the fit is: a line that is written over on a terminal, now and then a line elsewhere.
+#[derive(Default)]
+struct Progress {
+    shown: usize,
+}
+
+/// Simulated sets of runs between two lines.
+const EVERY: usize = 50;
+
+impl Progress {
+    fn show(&mut self, at: Fitting) {
+        let is_terminal = io::stderr().is_terminal();
+        if !is_terminal && at.simulated < self.shown + EVERY {
+            return;
+        }
+        self.shown = at.simulated;
+        let Fitting { simulated, simulated_max, error } = at;
+        let line =
+            format!("fitting: {simulated} of at most {simulated_max} simulated, error {:.1}%", error * 100.0);
+        match is_terminal {
+            true => {
+                let _ = write!(io::stderr(), "\r{line}   ");
+            }
+            false => note(&line),
+        }
+    }
+
+    fn finish(&self) {
+        if io::stderr().is_terminal() {
+            note("");
+        }
+    }
+}
+
+/// Says of the profile what it is and what it began as.
+fn describe(profile: &mut Profile, arguments: &Calibrate, base: &Profile) {
+    let stem = arguments.output.file_stem().unwrap_or_default().to_string_lossy();
+    profile.name = stem.into_owned();
+    profile.title = format!("{}, calibrated", arguments.device);
+    profile.about = format!(
+        "Measured by zonal calibrate. Values whose source is not \"measured\" are those of the profile {}.",
+        base.name
+    );
+}
+
+/// Each run as it was measured and as the profile simulates it.
+fn table(found: &Calibrated) -> String {
+    let mut text = format!(
+        "{:<12} {:>14} {:>14} {:>8}   {}\n",
+        "run", "measured MB/s", "simulated MB/s", "error", "time of the last flush"
+    );
+    for residual in &found.residuals {
+        let rate = |outcome: &Outcome| outcome.megabytes_a_second();
+        let flush = |outcome: &Outcome| outcome.flushing_share() * 100.0;
+        text += &format!(
+            "{:<12} {:>14.1} {:>14.1} {:>+7.1}%   {:.0}% measured, {:.0}% simulated\n",
+            residual.run,
+            rate(&residual.measured),
+            rate(&residual.simulated),
+            residual.error() * 100.0,
+            flush(&residual.measured),
+            flush(&residual.simulated),
+        );
+    }
+    text
+}
+
+/// The profile's file: the residuals as comments, then the profile.
+fn text(found: &Calibrated, table: &str) -> String {
+    let head =
+        format!("Residuals of the runs that this was fitted to, after {} simulations:", found.simulated);
+    found.profile.to_toml([head.as_str(), ""].into_iter().chain(table.lines()).chain([""]))
+}
+
+/// Writes a file that is whole or not there: beside its place first, under a name of this process.
+fn write_profile(output: &Path, text: &str) -> Result<(), Failure> {
+    let name = output.file_name().unwrap_or_default().to_string_lossy();
+    let beside = directory(output).join(format!(".{name}.{}", std::process::id()));
+    let written = fs::File::create_new(&beside).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&beside, output)
+    });
+    if written.is_err() {
+        // It may not have been made at all.
+        let _ = fs::remove_file(&beside);
+    }
+    let written = written.with_context(|| format!("{}: cannot write the profile", output.display()));
+    written.map_err(|e| anyhow!(e)).or_exit(Exit::Failed)
+}
