@@ -38,7 +38,7 @@ loom: ## Go through the schedules of the write path's threads: every one of smal
 	$(CARGO) test --package zonal-io --features loom --test loom -- --nocapture
 	$(CARGO) test --package zonal-io --features shuttle --test shuttle -- --nocapture
 
-run: setup build ## The main job: fio's zoned examples and a verified load on an emulated drive, then the write modes
+run: setup build ## The main job: a disk rehearsed in two write modes, fio's zoned examples and a verified load on an emulated drive, then the write modes
 	scripts/main-job.sh
 
 bench: setup build ## Measure the speed and memory of the write path; table and JSON in out/

@@ -26,6 +26,12 @@ bytes() {
     awk -v key="\"$1\": {" 'index($0, key) { getline; gsub(/[^0-9]/, ""); sum += $0 } END { printf "%d\n", sum }' "$2"
 }
 
+# MB/s that the jobs of a JSON report wrote: rate FILE.
+rate() {
+    awk '/"write": \{/ { inside = 1 } inside && /"bw_bytes"/ { gsub(/[^0-9]/, ""); sum += $0; inside = 0 }
+         END { printf "%.0f\n", sum / 1e6 }' "$1"
+}
+
 # Runs jobs, keeps both reports in out/, and prints what they come to: bench NAME ARGUMENTS...
 bench() {
     local name=$1

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The main job: a simulated disk with and without order, fio's own zoned jobs on an emulated drive, a verified load from several threads, and the write modes side
-# by side. Takes less than a minute and leaves its reports in out/; the drive is removed at the end.
+# The main job: what a 30 TB disk would do in two write modes, simulated; then fio's own zoned jobs on an emulated drive, a
+# verified load from several threads, and the write modes side by side. Takes less than a minute and leaves its reports in
+# out/; the drive is removed at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/lib.sh
@@ -26,22 +27,29 @@ fi
 [ -e "${examples[0]:-}" ] || examples=("$out"/fio-examples/usr/share/doc/fio/examples/zbd-*.fio)
 [ -e "${examples[0]:-}" ] || fail "fio's examples are not there; install fio-examples or set FIO_EXAMPLES to their directory"
 
+# One line of the rehearsal: rehearse NAME OPTION=VALUE JOBFILE SECTION WORDS PUBLISHED-PER-ZONE PUBLISHED-QD1
+rehearse() {
+    local mode rates=()
+    for mode in per-zone qd1; do
+        bench "$1-$mode" --device sim:smr-hdd-30t --write-mode "$mode" --set "$2" --section "$4" "$3" 2>/dev/null
+        rates+=("$(rate "$out/$1-$mode.json")")
+    done
+    awk -v what="$5" -v a="${rates[0]}" -v b="${rates[1]}" -v p="$6" -v q="$7" 'BEGIN {
+        printf "  %-34s %8d %8d %7.2fx %11d %8d %7.2fx\n", what, a, b, b / a, p, q, q / p }'
+}
+
 machine
-step "A simulated 30 TB SMR disk: 1 MiB writes in order, a write a zone (as Linux does it) against one on the whole drive (qd1)"
-printf '%8s %14s %14s %24s\n' depth per-zone qd1 'published, MB/s'
-while read -r depth baseline patched; do
-    bench s0 --device sim:smr-hdd-30t --write-mode per-zone,qd1 --report "$out/s0.html" --name=sequential --rw=write \
-        --zonemode=zbd --bs=1M --iodepth="$depth" --time_based --runtime=300
-    rates=$(grep -E '^ +WRITE: ' "$out/s0.txt" | sed -E 's/.*bw=[^(]*\(([0-9.]+)MB.*/\1/' | tr '\n' ' ')
-    # shellcheck disable=SC2086 # two numbers
-    printf '%8s %14s %14s %24s\n' "$depth" $rates "$baseline and $patched"
-done <<'PUBLISHED'
-1 244 245
-8 242 245
-32 211 245
-128 112 246
-PUBLISHED
-echo "the page of the last row: $out/s0.html; all of the published figures: make experiments"
+step "Rehearsal: a 30 TB SMR disk that is not here, MB/s; one write a zone against one of the whole drive at a time"
+printf '  %-34s %26s %29s\n' "" "simulated" "published in 2026"
+printf '  %-34s %8s %8s %8s %11s %8s %8s\n' "1 MiB writes" per-zone qd1 ratio per-zone qd1 ratio
+rehearse s0-depth-1 iodepth=1 experiments/s0-depth/jobs.fio seqw1M "one job, in order, depth 1" 244 245
+rehearse s0-depth-32 iodepth=32 experiments/s0-depth/jobs.fio seqw1M "one job, in order, depth 32" 211 245
+rehearse s0-depth-128 iodepth=128 experiments/s0-depth/jobs.fio seqw1M "one job, in order, depth 128" 112 246
+rehearse s0-zones-8 max_open_zones=8 experiments/s0-zones/jobs.fio rndw1M "16 jobs, at random, 8 zones" 90 120
+rehearse s0-zones-128 max_open_zones=128 experiments/s0-zones/jobs.fio rndw1M "16 jobs, at random, 128 zones" 55 99
+echo "  what these are and how far off: scripts/experiments.sh s0-depth s0-zones, docs/SIM.md"
+bench s0 --device sim:smr-hdd-30t --write-mode per-zone,qd1 --set iodepth=128 --report "$out/s0.html" \
+    experiments/s0-depth/jobs.fio 2>/dev/null
 
 step "A drive of 160 GiB: 8 conventional zones, 240 of each 256 MiB writable, 128 open and active zones"
 "$zonal" create "$image" --size 160G --zone-size 256M --zone-capacity 240M --zone-nr-conv 8 \
@@ -100,6 +108,7 @@ for device in null:size=64G,zone_size=256M,complete=poll,preserves_write_order=1
 done
 
 step "Reports"
-for name in fill "${ran[@]}" verify modes-null modes-ram; do
+echo "  $out/s0.html"
+for name in s0 fill "${ran[@]}" verify modes-null modes-ram; do
     echo "  $out/$name.json"
 done

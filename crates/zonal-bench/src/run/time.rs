@@ -41,6 +41,10 @@ pub(super) trait Time: Sized {
     /// Where its completions go.
     type Inbox: Mail;
 
+    /// Whether a slot has no buffer before its first request, on a device that keeps no data. To make all of them first
+    /// takes longer than many a run on a simulated drive, and few are needed where jobs wait for each other's zones.
+    const MAKES_BUFFERS_LATE: bool = false;
+
     /// The inbox of a worker that lives in this time.
     fn inbox(&self, clock: Option<Clock>, places: Places, buffers: Vec<IoBuf>) -> Self::Inbox;
 

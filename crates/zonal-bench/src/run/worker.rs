@@ -107,7 +107,10 @@ impl<'a, T: Time> Worker<'a, T> {
     ) -> Worker<'a, T> {
         let measure = environment.measure(plan);
         let depth = plan.spec.iodepth;
-        let buffers = buffers(environment, plan);
+        let buffers = match T::MAKES_BUFFERS_LATE && !environment.has_data {
+            true => (0..depth).map(|_| IoBuf::empty()).collect(),
+            false => buffers(environment, plan),
+        };
         let clock = measure.is_timed.then(|| environment.clock.clone());
         let places = if recorder.is_some() { Places::Kept } else { Places::Dropped };
         let inbox = time.inbox(clock, places, buffers);
@@ -288,6 +291,9 @@ impl<'a, T: Time> Worker<'a, T> {
     #[inline(always)]
     fn submit_io(&mut self, slot: u32, io: Io) {
         let mut buffer = self.inbox.desk().take_buffer(slot);
+        if T::MAKES_BUFFERS_LATE && buffer.is_empty() {
+            buffer = IoBuf::zeroed(buffer_bytes(self.plan));
+        }
         let op = op_of(&io);
         if op != Op::Read && self.environment.has_data {
             self.fill(slot, &mut buffer, &io);
@@ -583,9 +589,13 @@ impl<'a, T: Time> Worker<'a, T> {
     }
 }
 
+fn buffer_bytes(plan: &WorkerPlan) -> u32 {
+    u32::try_from(plan.buffer_bytes()).expect("a block has at most 1 GiB")
+}
+
 /// A buffer for each slot, with bytes that do not compress if somebody may keep them.
 fn buffers(environment: &Environment<'_>, plan: &WorkerPlan) -> Vec<IoBuf> {
-    let bytes = u32::try_from(plan.buffer_bytes()).expect("a block has at most 1 GiB");
+    let bytes = buffer_bytes(plan);
     let mut stream = Stream::new(plan.seed, plan.number as u64, 0, Purpose::Payload);
     let buffers = (0..plan.spec.iodepth).map(|_| {
         let mut buffer = IoBuf::zeroed(bytes);

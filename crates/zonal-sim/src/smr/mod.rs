@@ -112,19 +112,27 @@ impl SmrDisk {
         }
     }
 
+    /// Whether a write of `zone` waits in the queue before the place `at`: a small one would fit where that does not.
+    fn waits_for_one_of(&self, zone: ZoneIndex, at: usize) -> bool {
+        let is_one =
+            |w: &Waiting| w.job.op.is_write() && !w.job.refused && self.zone_of(w.job.sector) == zone;
+        self.queue.iter().take(at).any(is_one)
+    }
+
     fn start_link(&mut self, now: Nanos) {
         let mut is_held_up = false;
-        let goes = |w: &Waiting| match (w.job.op, w.stage) {
+        let goes = |(at, w): (usize, &Waiting)| match (w.job.op, w.stage) {
             _ if w.job.refused || w.job.sectors == 0 => true,
             (Op::Read, stage) => stage == Stage::HasData,
             _ => {
-                let goes =
-                    !is_held_up && self.cache.has_room(self.zone_of(w.job.sector), bytes(w.job.sectors));
-                is_held_up = self.options.admits_in_order && !goes;
-                goes
+                let zone = self.zone_of(w.job.sector);
+                let has_room = !is_held_up && self.cache.has_room(zone, bytes(w.job.sectors));
+                is_held_up = self.options.admits_in_order && !has_room;
+                has_room && !self.waits_for_one_of(zone, at)
             }
         };
-        let Some(at) = self.queue.iter().position(goes) else { return };
+        let mut waiting = self.queue.iter().enumerate();
+        let Some(at) = waiting.position(goes) else { return };
         let Some(waiting) = self.queue.remove(at) else { return };
         let Job { op, sector, sectors, refused, .. } = waiting.job;
         let carries = !refused && matches!(op, Op::Read | Op::Write | Op::Append);

@@ -122,6 +122,8 @@ impl Virtual<'_> {
 impl Time for Virtual<'_> {
     type Inbox = Letters;
 
+    const MAKES_BUFFERS_LATE: bool = true;
+
     fn inbox(&self, clock: Option<Clock>, places: Places, buffers: Vec<IoBuf>) -> Letters {
         Letters::new(self.common.clone(), self.number, clock, places, buffers)
     }
