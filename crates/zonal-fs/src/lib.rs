@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod drive;
+pub mod format;
 pub mod space;
 pub mod store;
 pub mod waiter;
