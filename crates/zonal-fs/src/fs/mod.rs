@@ -1,0 +1,6 @@
+//! The file system itself.
+
+mod error;
+mod map;
+
+pub use error::FsError;
