@@ -9,7 +9,9 @@ use super::core::{Core, Landed, Shared};
 use super::error::FsError;
 use super::map::{self, Mapped};
 use crate::format::{Extent, HEADER_BYTES, Header, Piece, Record, checksum};
-use crate::space::{Choice, Lifetime, Lost, Opened, Owner, Packing, Pin, Wish, ZoneState};
+use crate::space::open::{Packing, Wish};
+use crate::space::zone::{Lost, Pin, ZoneState};
+use crate::space::{Choice, Lifetime, Opened, Owner};
 use crate::waiter::Waiter;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use zonal_core::{RequestError, ZoneIndex};
@@ -122,8 +124,10 @@ impl Core {
 
     /// A zone gets no more data.
     pub(super) fn close(&mut self, zone: ZoneIndex) -> Result<(), FsError> {
-        if self.book.zone(zone)?.state == ZoneState::Open {
+        let account = *self.book.zone(zone)?;
+        if account.state == ZoneState::Open {
             self.book.close(zone)?;
+            self.room_lost(account.available());
             self.to_finish.push(zone);
         }
         self.look_at(zone)
@@ -197,7 +201,7 @@ impl Shared {
             header.encode(&mut buf);
         }
         let request = Request::append(self.start_of(zone), (blocks + 1) * BLOCK_SECTORS, buf).token(token);
-        self.drive.volume().submit(waiter.now(), &self.channel, request);
+        self.submit(waiter.now(), request);
     }
 
     /// Takes in the answer of a unit.
@@ -252,6 +256,7 @@ impl Core {
     /// As [`Core::place`], for all of `blocks` in one unit: zones with less room are closed.
     fn place_whole(&mut self, shared: &Shared, wish: Wish, blocks: u32) -> Result<Option<Placed>, FsError> {
         while let Some(placed) = self.place(shared, wish, blocks)? {
+            self.room_lost(placed.blocks + 1);
             if placed.blocks == blocks {
                 return Ok(Some(placed));
             }
@@ -368,10 +373,14 @@ impl Core {
         let zone = flight.zone;
         self.book.end(zone, flight.blocks() + 1, 0)?;
         self.statistics.failed_units += 1;
-        match error {
-            RequestError::ZoneReadOnly { .. } => drop(self.book.lose(zone, Lost::ReadOnly)?),
-            RequestError::ZoneOffline { .. } => drop(self.book.lose(zone, Lost::Offline)?),
-            _ => {}
+        let lost = match error {
+            RequestError::ZoneReadOnly { .. } => Some(Lost::ReadOnly),
+            RequestError::ZoneOffline { .. } => Some(Lost::Offline),
+            _ => None,
+        };
+        if let Some(how) = lost {
+            self.zone_lost(zone)?;
+            self.book.lose(zone, how)?;
         }
         self.close(zone)?;
         flight.tries += 1;

@@ -13,13 +13,17 @@ use zonal_core::RequestError;
 pub(crate) struct Pending(BTreeMap<u64, (u32, u64)>);
 
 impl Pending {
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Whether any of `range` is on its way.
     pub(crate) fn touches(&self, range: &Range<u64>) -> bool {
-        self.0.range(..range.end).next_back().is_some_and(|(from, (blocks, _))| from + u64::from(*blocks) > range.start)
+        self.0
+            .range(..range.end)
+            .next_back()
+            .is_some_and(|(from, (blocks, _))| from + u64::from(*blocks) > range.start)
     }
 
     /// Write `number` has `range`, whoever had it before.
@@ -130,11 +134,6 @@ impl Nodes {
     /// Forgets a file that is gone.
     pub(crate) fn remove(&mut self, ino: u64) -> Option<Node> {
         self.0.remove(&ino)
-    }
-
-    /// All of them.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Node)> {
-        self.0.iter().map(|(ino, node)| (*ino, node))
     }
 }
 

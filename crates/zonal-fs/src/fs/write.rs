@@ -53,7 +53,8 @@ impl Blocks<'_> {
     fn fill(&self, first: u64, into: &mut [u8]) {
         let from = first * BLOCK;
         let range = from..from + into.len() as u64;
-        let (start, end) = (self.offset.max(range.start), (self.offset + self.bytes.len() as u64).min(range.end));
+        let (start, end) =
+            (self.offset.max(range.start), (self.offset + self.bytes.len() as u64).min(range.end));
         // Buffers come from a pool: what is not filled would be somebody else's.
         if start > range.start {
             into[..(start - from) as usize].fill(0);
@@ -149,7 +150,9 @@ impl Shared {
                 let edges = self.edges(waiter, ino, offset..end)?;
                 Some(Blocks { offset, bytes, edges })
             }
-            (Payload::Length(_), true) => return Err(FsError::Invalid("this device keeps data: a length is not enough")),
+            (Payload::Length(_), true) => {
+                return Err(FsError::Invalid("this device keeps data: a length is not enough"));
+            }
             (_, false) => None,
         };
         let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
@@ -175,9 +178,12 @@ impl Shared {
     ) -> Result<u32, FsError> {
         let wanted = (range.end - range.start).min(u64::from(self.unit_blocks() - 1)) as u32;
         let mut grant = self.reserve(waiter, wanted)?;
+        // Where space is short it is less.
+        let wanted = grant.left().extents as u32;
         let mut placed = None;
         let core = self.lock_when(waiter, |core| {
-            let is_clear = core.blocks_in_flight * BLOCK < self.options.dirty_bytes || core.blocks_in_flight == 0;
+            let is_clear =
+                core.blocks_in_flight * BLOCK < self.options.dirty_bytes || core.blocks_in_flight == 0;
             if is_clear {
                 let wish = core.wish_of(self, ino)?;
                 placed = core.place(self, wish, wanted)?;

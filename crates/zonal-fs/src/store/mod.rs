@@ -11,4 +11,4 @@
 
 mod rows;
 
-pub use rows::{Rows, Sealed, StoreError};
+pub use rows::{Row, Rows, Sealed, StoreError};
