@@ -18,7 +18,7 @@ mod disk;
 mod error;
 pub mod file;
 pub mod header;
-//LOG pub mod logged;
+pub mod logged;
 pub mod memory;
 pub mod over;
 pub mod paged;
@@ -26,7 +26,7 @@ pub mod paged;
 pub use conventional::Conventional;
 pub use error::{BackendError, Damage, Place};
 pub use file::FileBeside;
-//LOG pub use logged::Logged;
+pub use logged::Logged;
 pub use memory::Memory;
 pub use over::Over;
 
