@@ -23,8 +23,12 @@ pub struct Shape {
     pub conventional: u32,
 }
 
-/// Eight conventional zones and eight others, of 1 MiB.
-pub const SMALL: Shape = Shape { zone_bytes: 1 << 20, capacity_bytes: 1 << 20, zones: 16, conventional: 8 };
+/// Eight conventional zones and five others, of 1 MiB.
+pub const SMALL: Shape = Shape { zone_bytes: 1 << 20, capacity_bytes: 1 << 20, zones: 13, conventional: 8 };
+
+/// Zones that end before the next one begins, and only three for a log.
+pub const TIGHT: Shape =
+    Shape { zone_bytes: 2 << 20, capacity_bytes: (1 << 20) + 4096, zones: 7, conventional: 4 };
 
 impl Shape {
     pub fn log_zones(&self) -> Vec<ZoneIndex> {

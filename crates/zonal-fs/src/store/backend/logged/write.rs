@@ -294,7 +294,8 @@ impl Log {
 
     /// A write to the zone `slot` failed with `error`: nothing more is written to it.
     fn obstacle(&self, slot: usize, error: BackendError) -> Obstacle {
-        if is_final(&error) {
+        // A drive that cannot flush is of no use elsewhere either.
+        if is_final(&error) || self.disk.flush().is_err() {
             return Obstacle::Final(error);
         }
         let mut state = self.state.lock();
