@@ -214,27 +214,58 @@ fn write_that_fails_goes_to_another_zone_and_its_zone_is_left_alone() {
     }
 }
 
-#[test]
-fn zone_that_falls_is_read_as_long_as_it_can_be_and_not_written() {
-    let (fault, log, mut model) = faulty();
-    fault.degrade(ZoneIndex(1), Degraded::ReadOnly).unwrap();
+/// Rewrites three pages so often that the log runs around.
+fn rewrite(log: &Logged, model: &mut [u8]) {
     for round in 0..200 {
         model[90 * PAGE..93 * PAGE].fill(round);
         log.write(90 * PAGE as u64, &[round; 3 * PAGE]).unwrap();
         log.sync_data().unwrap();
     }
-    assert!(content(&log) == model);
+}
+
+#[test]
+fn zone_that_becomes_read_only_is_evacuated_and_may_go_offline() {
+    let (fault, log, mut model) = faulty();
+    fault.degrade(ZoneIndex(1), Degraded::ReadOnly).unwrap();
     drop(log);
     let device: Arc<dyn Device> = fault.clone();
     let log = opened(&device, 6);
     assert!(content(&log) == model);
+    rewrite(&log, &mut model);
     assert_eq!(log.room().zones_bad, 1);
-    drop(log);
     fault.degrade(ZoneIndex(1), Degraded::Offline).unwrap();
-    let log = opened(&device, 6);
-    let lost: Vec<usize> =
-        (0..100).filter(|page| log.read((page * PAGE) as u64, &mut [0; PAGE]).is_err()).collect();
-    assert!(!lost.is_empty() && lost.len() < 64, "{lost:?}");
+    assert!(content(&log) == model);
+    drop(log);
+    assert!(content(&opened(&device, 6)) == model);
+}
+
+#[test]
+fn zone_that_goes_offline_costs_its_own_pages_and_no_others() {
+    let (fault, log, mut model) = faulty();
+    fault.degrade(ZoneIndex(0), Degraded::Offline).unwrap();
+    rewrite(&log, &mut model);
+    let lost = |log: &Logged| -> Vec<usize> {
+        let is_lost = |page: &usize| log.read((page * PAGE) as u64, &mut [0; PAGE]).is_err();
+        (0..100).filter(is_lost).collect()
+    };
+    let before = lost(&log);
+    assert!(!before.is_empty() && before.len() < 64, "{before:?}");
+    drop(log);
+    let device: Arc<dyn Device> = fault;
+    assert_eq!(lost(&opened(&device, 6)), before);
+}
+
+#[test]
+fn log_whose_newest_zone_went_offline_is_not_opened_as_it_was_before() {
+    let (fault, log, mut model) = faulty();
+    // The zone where the log stands now is the only active one.
+    rewrite(&log, &mut model);
+    drop(log);
+    let zones = drive(fault.clone()).report(&*waiters()()).unwrap();
+    let newest = zones.iter().find(|zone| zone.condition.is_active()).unwrap().zone;
+    fault.degrade(newest, Degraded::Offline).unwrap();
+    let error = logged(drive(fault), all(6), Access::Open).unwrap_err();
+    assert!(matches!(error, BackendError::Damaged { .. }), "{error}");
 }
 
 #[test]
@@ -281,28 +312,29 @@ fn reads_beside_writes_and_resets_find_a_version_that_was_written() {
 /// Where the data of an image of this shape begins.
 const DATA: usize = 1 << 20;
 
-const TINY: Shape = Shape { zone_bytes: 256 << 10, capacity_bytes: 256 << 10, zones: 6, conventional: 1 };
+const TINY: Shape =
+    Shape { zone_bytes: 256 << 10, capacity_bytes: 256 << 10, zones: 6, conventional: 1, block_bytes: 4096 };
 
-/// The bytes of an image whose log was run around, and what its last two batches left.
-fn well_used() -> (Vec<u8>, [Vec<u8>; 2]) {
+/// The bytes of an image whose log was run around, and what each of its batches left.
+fn well_used() -> (Vec<u8>, Vec<Vec<u8>>) {
     let (backing, mut random) = (Arc::new(CutBacking::new(1)), Pcg64Mcg::seed_from_u64(4));
     TINY.format(&backing);
     let log = logged(drive(Arc::new(image(&backing))), TINY.log_zones(), Access::Create).unwrap();
     let mut model = vec![0; 80 * PAGE];
     log.set_len(model.len() as u64).unwrap();
-    let mut before = model.clone();
+    let mut states = vec![Vec::new()];
     for _ in 0..150 {
-        before.clone_from(&model);
         change(&log, &mut model, &mut random);
         log.sync_data().unwrap();
+        states.push(model.clone());
     }
     backing.sync().unwrap();
     drop(log);
-    (backing.bytes(), [before, model])
+    (backing.bytes(), states)
 }
 
 /// What a log in these bytes is: an error, or nothing but pages of one of `states`, some of them unreadable perhaps.
-fn judge(bytes: &[u8], states: &[Vec<u8>; 2]) -> Result<(), String> {
+fn judge(bytes: &[u8], states: &[Vec<u8>]) -> Result<(), String> {
     let backing = Arc::new(CutBacking::with_bytes(bytes, 1));
     let Ok(log) = logged(drive(Arc::new(image(&backing))), TINY.log_zones(), Access::Open) else {
         return Ok(());
@@ -322,10 +354,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
     #[test]
     fn log_with_damaged_bytes_is_refused_or_right(
-        damages in prop::collection::vec((any::<prop::sample::Index>(), 0..3u8, any::<u8>()), 1..6)
+        damages in prop::collection::vec((any::<prop::sample::Index>(), 0..4u8, any::<u8>()), 1..6)
     ) {
-        static USED: std::sync::LazyLock<(Vec<u8>, [Vec<u8>; 2])> = std::sync::LazyLock::new(well_used);
+        static USED: std::sync::LazyLock<(Vec<u8>, Vec<Vec<u8>>)> = std::sync::LazyLock::new(well_used);
         let (bytes, states) = &*USED;
+        // A block less can cost the last batch. Where all from one block on is gone, that is as a log looks that has not
+        // come further.
+        let loses_many = damages.iter().any(|(_, how, _)| *how == 2);
+        let states = if loses_many { &states[..] } else { &states[states.len() - 1 - damages.len()..] };
         let mut bytes = bytes.clone();
         let first = DATA + (256 << 10);
         let blocks = (bytes.len() - first) / PAGE;
@@ -334,6 +370,11 @@ proptest! {
             match how {
                 0 => bytes[at + usize::from(byte) * 16] ^= 1 | byte,
                 1 => bytes[at..at + PAGE].fill(byte),
+                2 => {
+                    // From there to the end of the zone.
+                    let end = at.next_multiple_of(256 << 10);
+                    bytes[at..end].fill(byte);
+                }
                 _ => bytes.copy_within(first..first + PAGE, at),
             }
         }
@@ -343,10 +384,10 @@ proptest! {
 
 #[test]
 fn canary_judge_of_damaged_logs_tells_states_apart() {
-    let (bytes, [before, after]) = well_used();
-    let other = vec![1; after.len()];
-    assert_eq!(judge(&bytes, &[before, after]), Ok(()));
-    assert!(judge(&bytes, &[other.clone(), other]).is_err());
+    let (bytes, states) = well_used();
+    let (last, before) = states.split_last().unwrap();
+    assert_eq!(judge(&bytes, std::slice::from_ref(last)), Ok(()));
+    assert!(judge(&bytes, before).is_err());
 }
 
 #[test]

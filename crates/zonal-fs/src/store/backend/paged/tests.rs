@@ -25,7 +25,7 @@ impl Medium for Shelf {
             return Err(BackendError::Full { needed: 1, usable: 0 });
         }
         let mut pages = self.pages.lock();
-        (snapshot.cut..pages_of(snapshot.len)).for_each(|page| drop(pages.insert(page, [0; PAGE])));
+        pages.extend((snapshot.cut..pages_of(snapshot.len)).map(|page| (page, [0; PAGE])));
         pages.extend(snapshot.pages.iter().map(|(page, bytes)| (*page, **bytes)));
         Ok(())
     }

@@ -20,15 +20,17 @@ fn drive() -> Arc<Drive> {
 /// A log of [`PAGES`] pages that nobody has written, and behind its checkpoint a few hundred batches.
 fn large(drive: &Arc<Drive>, zones: &[ZoneIndex]) -> Logged {
     let log = Logged::create(drive.clone(), polling(Instant::now()), zones.to_vec(), UUID).unwrap();
+    // All zones but the last are begun, and left.
+    (2..zones.len()).for_each(|_| drop(log.medium.begin_zone().unwrap()));
     {
         let mut state = log.medium.state.lock();
+        state.current = None;
         state.len = PAGES * PAGE as u64;
         for page in 0..PAGES {
             let (slot, block) = (1 + page / 50_000, 2000 + page % 50_000);
             state.table.set(page, Entry { spot: Spot { slot: slot as usize, block: block as u32 }, crc: 0 });
         }
     }
-    log.medium.state.lock().current = None;
     let log = Paged::new(log.medium, PAGES * PAGE as u64);
     for page in 0..300 {
         log.write(page * PAGE as u64, &[1; PAGE]).unwrap();
