@@ -21,7 +21,9 @@ fn drive() -> Arc<Drive> {
 fn large(drive: &Arc<Drive>, zones: &[ZoneIndex]) -> Logged {
     let log = Logged::create(drive.clone(), polling(Instant::now()), zones.to_vec(), UUID).unwrap();
     // All zones but the last are begun, and left.
-    (2..zones.len()).for_each(|_| drop(log.medium.begin_zone().unwrap()));
+    for _ in 2..zones.len() {
+        log.medium.begin_zone().unwrap();
+    }
     {
         let mut state = log.medium.state.lock();
         state.current = None;
