@@ -6,14 +6,17 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use zonal_core::Nanos;
 use zonal_io::volume::Volume;
 
 /// A caller's way to wait. Not shared: each thread or coroutine has its own.
 pub trait Waiter {
-    /// The time now.
+    /// The time now, from any beginning.
     fn now(&self) -> Nanos;
+
+    /// Nanoseconds since 1970, for files' times.
+    fn wall(&self) -> u64;
 
     /// Lets `volume` get on, and returns after something may have happened. The caller looks at what it waits for and calls
     /// again; no lock may be held.
@@ -49,6 +52,10 @@ impl Polling {
 impl Waiter for Polling {
     fn now(&self) -> Nanos {
         Nanos(self.begin.elapsed().as_nanos() as u64)
+    }
+
+    fn wall(&self) -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
     }
 
     fn wait(&self, volume: &Volume) {

@@ -12,4 +12,4 @@
 pub mod backend;
 mod rows;
 
-pub use rows::{Rows, Sealed, StoreError};
+pub use rows::{Row, Rows, Sealed, StoreError};
