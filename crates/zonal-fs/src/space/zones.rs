@@ -500,4 +500,6 @@ impl ZoneBook {
 }
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;
