@@ -6,7 +6,7 @@
 
 use crate::image::backing::{Backing, FileBacking};
 use crate::image::error::ImageError;
-use crate::image::format::{Header, HeaderError, LEDGER_OFFSET};
+use crate::image::format::{Header, HeaderError, LEDGER_OFFSET, MAGIC};
 use crate::image::ledger::{Ledger, ReadError};
 use crate::sync::Arc;
 use rustix::fs::FlockOperation;
@@ -31,6 +31,14 @@ pub(crate) struct Opened {
 pub fn inspect(path: &Path) -> Result<Header, ImageError> {
     let file = plain_file(path, OpenOptions::new().read(true))?;
     header(path, &FileBacking::new(file))
+}
+
+/// Whether there is a file at `path` that begins as an image does, sound or not: it is not to be written over.
+pub fn is_image(path: &Path) -> bool {
+    use std::io::Read;
+    let mut begin = [0; MAGIC.len()];
+    let file = path.metadata().is_ok_and(|found| found.is_file()).then(|| File::open(path));
+    file.is_some_and(|file| file.and_then(|mut file| file.read_exact(&mut begin)).is_ok()) && begin == MAGIC
 }
 
 /// Opens and locks the image at `path`.

@@ -207,6 +207,6 @@ pub(super) fn run(
             worker.with_log(job.log).run()
         }));
     }
-    let watcher = Watcher::new(round.index, round.workers(), &watches);
+    let watcher = Watcher::new(round.index, round.workers(), &watches, round.interrupt);
     Scheduler::new(round, clock, &common, coroutines, watcher, progress).run()
 }

@@ -36,7 +36,7 @@ const TURNS_MAX: u32 = 256;
 /// Time between two updates of the progress line, the world's.
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 
-/// Rounds of the loop between two looks at the world's clock.
+/// Rounds of the loop between two looks at the world: at its clock, and whether somebody there ends the run.
 const ROUNDS_PER_LOOK: u32 = 4096;
 
 /// What a worker is doing.
@@ -139,7 +139,7 @@ impl<'a> Scheduler<'a> {
             if self.ready.is_empty() {
                 self.advance(due)?;
             }
-            self.show();
+            self.look_at_the_world();
         }
         let results = std::mem::take(&mut self.results);
         Ok(Ran { results, samples: self.watcher.into_samples() })
@@ -330,11 +330,21 @@ impl<'a> Scheduler<'a> {
         jobs
     }
 
-    fn show(&mut self) {
+    fn look_at_the_world(&mut self) {
         self.rounds = self.rounds.wrapping_add(1);
-        if !self.rounds.is_multiple_of(ROUNDS_PER_LOOK) || !self.progress.is_shown() {
+        if !self.rounds.is_multiple_of(ROUNDS_PER_LOOK) {
             return;
         }
+        if self.watcher.is_interrupted() {
+            self.stop_who_is_due();
+            self.wake_all();
+        }
+        if self.progress.is_shown() {
+            self.show();
+        }
+    }
+
+    fn show(&mut self) {
         let now = Instant::now();
         if now - self.shown >= PROGRESS_EVERY {
             self.shown = now;

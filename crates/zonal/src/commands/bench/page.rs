@@ -1,10 +1,10 @@
 //! The page that `--report` asks for: where it may go, and what it says of its origin.
 
 use anyhow::{Context, anyhow};
-use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::Path;
 use zonal_bench::About;
+use zonal_io::image::is_image;
 
 /// Whether a page may be written to `path`: nothing is there, or a regular file that is no image. Asked before the run, so
 /// that none is in vain.
@@ -21,12 +21,6 @@ pub(super) fn check(path: &Path) -> anyhow::Result<()> {
         }
         Err(error) => Err(error).with_context(place),
     }
-}
-
-fn is_image(path: &Path) -> bool {
-    let mut begin = [0; zonal_io::image::format::MAGIC.len()];
-    File::open(path).and_then(|mut file| file.read_exact(&mut begin)).is_ok()
-        && begin == zonal_io::image::format::MAGIC
 }
 
 /// The command line of this process, and the profiles that its device is made of.
