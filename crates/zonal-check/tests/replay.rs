@@ -91,6 +91,18 @@ fn refusals_name_the_place_or_the_option() {
     }
     refused(dir.path(), &format!("{} --device missing.zonal", corpus("accept/v1.vscsi")), DEVICE);
     refused(dir.path(), "missing --device null", USAGE);
+    for (bytes, expected) in [
+        (b"".as_slice(), "it is empty"),
+        (b"\x1f\x8b\x08\0\0\0\0\0", "it is compressed"),
+        (b"\x28\xb5\x2f\xfd\x04\0", "it is compressed"),
+    ] {
+        std::fs::write(dir.path().join("t"), bytes).unwrap();
+        let said = refused(dir.path(), "t --device null", USAGE);
+        assert!(said.contains(expected), "{said}");
+    }
+    std::fs::write(dir.path().join("t"), "0,h,0,Write,0,4294967296\n").unwrap();
+    let long = refused(dir.path(), "t --wrap --device null:size=1G,zone_size=1M", USAGE);
+    assert!(long.contains("t: line 1: ") && long.ends_with("it is longer than all of that"), "{long}");
 }
 
 #[test]
