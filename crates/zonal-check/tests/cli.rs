@@ -105,6 +105,14 @@ fn info_tells_the_device_and_the_write_mode_and_why() {
         assert!(text.ends_with(&format!(" {mode}")), "{text}");
     }
     assert_eq!(info["device"]["size"], 1 << 30);
+    for (device, size) in [
+        ("ram:size=100M", "256 MiB, of which the only one has 100 MiB"),
+        ("ram:size=300M", "256 MiB, the last one 44 MiB"),
+        ("ram:size=512M", "256 MiB"),
+    ] {
+        let text = zonal(dir.path(), &format!("info {device}"));
+        assert!(text.contains(&format!("zone size              {size}\n")), "{text}");
+    }
 }
 
 #[test]
@@ -335,18 +343,75 @@ fn bench_refuses_what_it_cannot_run() {
         ("bench --device null: --name=a --set rw", "not OPTION=VALUE"),
         ("bench --device null: --name=a --set rw=up", "rw=up"),
         ("bench --device null: --name=a --write-mode fast", "unknown write mode"),
-        ("bench --device null: --name=a --fault no-such.toml", "fault plan no-such.toml: "),
+        ("bench --device null: --name=a --mode=qd1", "unknown option `mode`, did you mean `--write-mode`?"),
+        ("bench --device null: --name=a --ouput=x", "unknown option `ouput`, did you mean `--output`?"),
         ("bench --device null: --name=a --output-format=xml", "xml"),
         ("bench --device null:zone_size=1M,size=4M --name=a --zonemode=zbd --size=1M --offset=8M", "job a: "),
     ] {
         let error = refused(dir.path(), line, USAGE);
         assert!(error.contains(part), "{line}: {error}");
     }
-    refused(dir.path(), "bench --device missing --name=a --rw=read", DEVICE);
+    let error = refused(dir.path(), "bench --device missing --name=a --rw=read", DEVICE);
+    assert_eq!(error.matches("missing").count(), 1, "{error}");
     refused(dir.path(), "bench --device null:sise=1 --name=a --rw=read", DEVICE);
     refused(dir.path(), "bench --device null:zone_append_max_sectors=0 --write-mode append --name=a", DEVICE);
     let error = refused(dir.path(), "bench --device null: --write-mode pipelined --name=a --rw=write", USAGE);
     assert!(error.contains("order") && error.contains("--force"), "{error}");
+}
+
+#[test]
+fn missing_plan_exits_alike_whoever_names_it() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("t"), "0,h,0,Write,0,4096\n").unwrap();
+    for line in [
+        "bench --device null: --name=a --fault no-such.toml",
+        "bench --device fault:plan=no-such.toml+null: --name=a",
+        "replay t --device null: --fault no-such.toml",
+        "replay t --device fault:plan=no-such.toml+null:",
+        "info fault:plan=no-such.toml+null:",
+    ] {
+        let error = refused(dir.path(), line, DEVICE);
+        assert!(error.contains("fault plan no-such.toml: "), "{line}: {error}");
+    }
+}
+
+#[test]
+fn mode_without_budget_and_parking_says_so_where_they_are_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = |mode| {
+        format!(
+            "bench {NULL} --write-mode {mode} --budget wait --park --name=a --rw=write --zonemode=zbd --size=1z"
+        )
+    };
+    let text = zonal(dir.path(), &line("direct"));
+    assert!(
+        text.contains("mode direct keeps no budget") && text.contains("mode direct parks nothing"),
+        "{text}"
+    );
+    let text = zonal(dir.path(), &line("zone-lock"));
+    assert!(!text.contains("keeps no budget") && text.contains("mode zone-lock parks nothing"), "{text}");
+    let text = zonal(dir.path(), &line("per-zone"));
+    assert!(!text.contains("keeps no budget") && !text.contains("parks nothing"), "{text}");
+}
+
+#[test]
+fn figures_of_a_simulated_drive_say_what_they_are_worth() {
+    let dir = tempfile::tempdir().unwrap();
+    for (device, expected) in [
+        ("sim:smr-hdd-30t", "profile smr-hdd-30t: calibrated\n"),
+        ("sim:smr-hdd-30t,size=1T", "size are not those of: each figure is one of a range\n"),
+        ("sim:ufs-zoned", "profile ufs-zoned: not calibrated: each figure is one of a range\n"),
+    ] {
+        let job = "--name=a --rw=write --zonemode=zbd --size=1z --io_size=64k --json j --report r";
+        let text = zonal(dir.path(), &format!("bench --device {device} {job}"));
+        assert!(text.contains(expected), "{device}: {text}");
+        for file in ["j", "r"] {
+            assert!(
+                fs::read_to_string(dir.path().join(file)).unwrap().contains(expected.trim_end()),
+                "{device}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -534,7 +599,9 @@ fn unknown_commands_and_options_are_usage_errors() {
     refused(dir.path(), "info", USAGE);
     refused(dir.path(), "info a b", USAGE);
     refused(dir.path(), "info --sjon d", USAGE);
-    refused(dir.path(), "help nonsense", USAGE);
+    assert!(refused(dir.path(), "help nonsense", USAGE).ends_with("; see `zonal help`"));
+    assert!(refused(dir.path(), "help devces", USAGE).ends_with("; did you mean `devices`?"));
+    assert!(refused(dir.path(), "help bnech", USAGE).ends_with("; did you mean `bench`?"));
     refused(dir.path(), "completions cobol", USAGE);
     let mut odd = Command::new(program::zonal());
     odd.arg(std::ffi::OsStr::from_encoded(b"\xff\xfe"));

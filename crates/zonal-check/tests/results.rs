@@ -143,7 +143,11 @@ fn endless(dir: &Path, device: &str) -> Child {
         "bench --device {device} --write-mode per-zone,qd1 --name=x --rw=write --zonemode=zbd --bs=4k --iodepth=4 \
          --size=4z --time_based --runtime=1000000 --json j"
     );
-    let mut bench = command(dir, &line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    at_work(dir, &line)
+}
+
+fn at_work(dir: &Path, line: &str) -> Child {
+    let mut bench = command(dir, line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     while sockets(dir).is_empty() {
         assert!(Instant::now() < deadline && bench.try_wait().unwrap().is_none(), "it does not begin");
@@ -179,4 +183,19 @@ fn interrupted_run_writes_its_results_and_leaves_no_socket() {
         assert!(json["jobs"][0]["write"]["total_ios"].as_u64() > Some(0), "{device}");
         assert!(sockets(dir.path()).is_empty(), "{device}");
     }
+}
+
+#[test]
+fn interrupted_replay_writes_its_results_and_leaves_no_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    // The second record comes after an hour.
+    fs::write(dir.join("t"), "0,h,0,Write,0,4096\n36000000000,h,0,Write,0,4096\n").unwrap();
+    let line = "replay t --device ram:size=64M,zone_size=4M";
+    let replay = at_work(dir, line);
+    signal(&replay, "-INT");
+    let output = replay.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", said(&output));
+    assert!(printed(&output).contains("interrupted before the end of the trace"), "{}", printed(&output));
+    assert!(sockets(dir).is_empty());
 }

@@ -54,7 +54,7 @@ impl Exit {
     pub const CLOSED_PIPE_MEANING: &str = "The reader of standard output went away, as in `zonal report DEVICE | head -1`. Nothing is said about it.";
 
     /// Meaning of [`INTERRUPTED`].
-    pub const INTERRUPTED_MEANING: &str = "Ended by Ctrl-C. A benchmark writes the results of what was done until then; a second Ctrl-C ends it at once.";
+    pub const INTERRUPTED_MEANING: &str = "Ended by Ctrl-C. `bench` and `replay` write the results of what was done until then; a second Ctrl-C ends them at once.";
 
     /// Meaning of [`TERMINATED`].
     pub const TERMINATED_MEANING: &str = "Ended by a signal to terminate, in the same way.";

@@ -235,6 +235,7 @@ fn run_mode(
     if let Some(Err(error)) = &control {
         plan.notes.push(format!("there is no control socket: {error}"));
     }
+    plan.notes.extend(without_effect(options, in_effect));
     let mut progress = Progress::new(options.progress, &plan);
     let mut done = Done { jobs: Vec::new(), recorders: Vec::new(), elapsed: Nanos(0) };
     let record = Arc::new(Record::default());
@@ -322,6 +323,19 @@ fn check_modes(options: &BenchOptions, info: &DeviceInfo) -> Result<(), BenchErr
             .map_err(|(job, error)| BenchError::Plan { job, error })?;
     }
     Ok(())
+}
+
+/// What was asked for and does not exist in a mode.
+fn without_effect(options: &BenchOptions, mode: WriteMode) -> impl Iterator<Item = String> {
+    let has_budget = mode != WriteMode::Direct;
+    let parks = !matches!(mode, WriteMode::Direct | WriteMode::ZoneLock);
+    let budget = options.budget.is_some() && !has_budget;
+    let park = options.park.is_some() && !parks;
+    let budget =
+        budget.then(|| format!("mode {mode} keeps no budget: the drive's limits are left to the drive"));
+    budget
+        .into_iter()
+        .chain(park.then(|| format!("mode {mode} parks nothing: writes that come too early fail")))
 }
 
 fn check_verify(plan: &Plan, info: &DeviceInfo, has_data: bool) -> Result<(), BenchError> {

@@ -153,12 +153,20 @@ pub(crate) fn run(arguments: &Bench, out: &mut dyn Write) -> Result<(), Failure>
     }
     let about = page::about(&device);
     let interrupt = Interrupt::listen().context("cannot listen for Ctrl-C")?;
-    let report = execute(arguments, jobs, &device, &interrupt)?;
+    let mut report = execute(arguments, jobs, &device, &interrupt)?;
+    say_standings(&mut report, &device);
     write_results(arguments, &report, &about, out)?;
     match &report.ended {
         Ended::Interrupted => Err(interrupt.failure()),
         Ended::BrokenOff(error) => Err(Failure { exit: exit_of(error), error: anyhow!(error.clone()) }),
         _ => judge(&report),
+    }
+}
+
+/// Says of simulated drives what their figures are worth.
+pub(crate) fn say_standings(report: &mut Report, device: &str) {
+    for mode in &mut report.modes {
+        mode.notes.splice(0..0, page::standings(device));
     }
 }
 

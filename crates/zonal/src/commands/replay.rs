@@ -1,16 +1,18 @@
 //! `zonal replay`: traces of other drives.
 
-use super::bench::{Format as Output, exit_of, judge, read_faults};
+use super::bench::{Format as Output, exit_of, judge, read_faults, say_standings};
 use super::results::{self, ResultFiles};
 use crate::device::registry;
 use crate::exit::{Exit, Failure, OrExit};
+use crate::interrupt::Interrupt;
 use crate::value::{budget, park};
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 use std::io::{self, BufReader, Write};
 use std::path::{Path, PathBuf};
-use zonal_bench::Detail;
 use zonal_bench::replay::trace::{Format, Trace, TraceError, TraceOptions};
 use zonal_bench::replay::{LogOptions, ReplayError, ReplayOptions, ReplayReport, Speed};
+use zonal_bench::{Detail, Ended};
 use zonal_io::volume::{BudgetOptions, ParkOptions, WriteMode};
 
 /// Replay a trace of another drive
@@ -123,13 +125,19 @@ fn speed(text: &str) -> Result<Speed, String> {
 }
 
 pub(crate) fn run(arguments: &Replay, out: &mut dyn Write) -> Result<(), Failure> {
-    let options = options(arguments)?;
+    let mut options = options(arguments)?;
     let mut trace = open(arguments).map_err(|error| failure(error.into()))?;
     let _files = ResultFiles::open([&arguments.json, &arguments.output])?;
     let registry = registry();
     let device = || registry.open(&arguments.device).map_err(Into::into);
-    let report = zonal_bench::replay::run(&device, &mut trace, &options).map_err(failure)?;
+    let interrupt = Interrupt::listen().context("cannot listen for Ctrl-C")?;
+    options.interrupt = Some(interrupt.flag());
+    let mut report = zonal_bench::replay::run(&device, &mut trace, &options).map_err(failure)?;
+    say_standings(&mut report.report, &arguments.device);
     write_results(arguments, &report, out)?;
+    if matches!(report.report.ended, Ended::Interrupted) {
+        return Err(interrupt.failure());
+    }
     judge(&report.report)
 }
 

@@ -40,6 +40,27 @@ fn profile(part: &str) -> Option<String> {
     Some(format!("{}\n{}", text.trim_end(), changes.concat()))
 }
 
+/// What the figures of the profiles are worth that a device is made of, a line each.
+pub(crate) fn standings(device: &str) -> Vec<String> {
+    device.split(['+', '[', ']']).filter_map(standing).collect()
+}
+
+fn standing(part: &str) -> Option<String> {
+    let timing = part.strip_prefix("timing:");
+    let words: Vec<&str> = part.strip_prefix("sim:").or(timing)?.split(',').collect();
+    let changes = words.iter().skip(1).filter_map(|word| word.split_once('='));
+    let changes: Vec<_> = changes.filter(|(key, _)| *key != "checked").collect();
+    let profile = zonal_sim::Profile::open(words[0], &changes).ok()?;
+    Some(match (timing, profile.standing()) {
+        // Whatever zones the device has, they are not those that the profile was fitted to.
+        (Some(_), zonal_sim::Standing::Calibrated) => format!(
+            "profile {}: calibrated on another drive than this one: each figure is one of a range",
+            profile.name
+        ),
+        (_, standing) => format!("profile {}: {standing}", profile.name),
+    })
+}
+
 /// A word as a shell takes it for one.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=/.,:+@%".contains(c);
@@ -61,6 +82,20 @@ mod tests {
         assert!(profile.starts_with("name = \"smr-hdd-30t\"\n"), "{profile}");
         assert!(profile.ends_with("# given: policy=fifo\n"), "{profile}");
         assert!(super::about("null:size=1G").profile.is_none());
+    }
+
+    #[test]
+    fn profile_on_another_drive_is_called_a_range() {
+        let of = |device: &str| standings(device).join("; ");
+        assert_eq!(of("sim:smr-hdd-30t,checked=zone"), "profile smr-hdd-30t: calibrated");
+        assert!(
+            of("sim:smr-hdd-30t,size=1T").contains("size are not those of: each figure is one of a range")
+        );
+        assert!(
+            of("concat:[null:][sim:ufs-zoned]").ends_with("not calibrated: each figure is one of a range")
+        );
+        assert!(of("trace:+timing:smr-hdd-30t+null:size=1G").contains("each figure is one of a range"));
+        assert_eq!(of("null:size=1G"), "");
     }
 
     #[test]
