@@ -106,6 +106,20 @@ fn refusals_name_the_place_or_the_option() {
 }
 
 #[test]
+fn quiet_drive_that_is_busy_by_chance_takes_every_record_in_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let lines: String = (0..300).map(|n| format!("{},h,0,Write,{},4096\n", n * 10, n * 4096)).collect();
+    std::fs::write(dir.path().join("t"), lines).unwrap();
+    for seed in 1..4 {
+        let drive = "sim:zns-1t,zone_size=4M,size=64M";
+        let line = format!(
+            "t --speed max --depth 1 --device fault:seed={seed},busy=0.5+{drive} --output-format=json"
+        );
+        assert_eq!(json(dir.path(), &line)["replay"]["records"], 300);
+    }
+}
+
+#[test]
 fn only_names_one_device_of_a_trace_and_standard_input_is_a_trace() {
     let dir = tempfile::tempdir().unwrap();
     let text = fs::read(corpus("refuse/msr-disks")).unwrap();

@@ -50,6 +50,7 @@ use round::{Clockwork, Round};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
+pub(crate) use virtual_time::VAIN_POLLS_MAX;
 use zonal_core::Nanos;
 use zonal_io::control::ControlServer;
 use zonal_io::device::{Device, DeviceInfo, HostTime};

@@ -4,7 +4,7 @@ use super::Done;
 use super::iolog::IoLog;
 use super::measure::Watch;
 use super::threads::{self, Ran};
-use super::virtual_time::{self, VirtualClock};
+use super::virtual_time::{self, VAIN_POLLS_MAX, VirtualClock};
 use crate::error::BenchError;
 use crate::plan::{Plan, WorkerPlan, sequential};
 use crate::progress::Progress;
@@ -241,6 +241,7 @@ impl Round<'_> {
             Clockwork::Virtual(clock) => clock.now(),
         };
         self.volume.submit(now(), &channel, request);
+        let mut vain_polls = 0;
         loop {
             let due = self.volume.poll(now());
             if let Some(result) = answer.lock().take() {
@@ -248,6 +249,7 @@ impl Round<'_> {
             }
             match (due, self.clockwork) {
                 (Some(due), Clockwork::Virtual(clock)) => clock.advance_to(due),
+                (None, Clockwork::Virtual(_)) if vain_polls < VAIN_POLLS_MAX => vain_polls += 1,
                 (None, Clockwork::Virtual(_)) => return Err(RequestError::Device(DeviceError::TimedOut)),
                 (None, Clockwork::Real) => self.volume.wait(Duration::from_millis(1)),
                 (Some(_), Clockwork::Real) => {}

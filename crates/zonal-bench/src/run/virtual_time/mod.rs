@@ -29,6 +29,7 @@ use corosensei::{Coroutine, Yielder};
 use mail::{Awake, Letters};
 use quanta::{Clock, Mock};
 use scheduler::Scheduler;
+pub(crate) use scheduler::VAIN_POLLS_MAX;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;

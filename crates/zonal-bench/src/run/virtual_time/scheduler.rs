@@ -30,6 +30,10 @@ const TIME_MAX: Nanos = Nanos(365 * 24 * 3600 * 1_000_000_000);
 /// Polls of the write path after which nothing had happened: far more than any recovery takes.
 const IDLE_POLLS_MAX: u32 = 1 << 20;
 
+/// Polls in a row that lead to nothing, after which nothing is left that could happen. The write path offers a command again
+/// with each, that a device was too busy for: one that is busy by chance takes it in the end.
+pub(crate) const VAIN_POLLS_MAX: u32 = 1 << 10;
+
 /// Turns at one instant of a job that ends by time alone. They are some ten million requests.
 const TURNS_MAX: u32 = 256;
 
@@ -80,6 +84,7 @@ pub(super) struct Scheduler<'a> {
     stop_at: Option<Nanos>,
     turns: u32,
     idle_polls: u32,
+    vain_polls: u32,
     happened: u64,
     results: Vec<(usize, Left)>,
     rounds: u32,
@@ -107,6 +112,7 @@ impl<'a> Scheduler<'a> {
             stop_at: None,
             turns: 0,
             idle_polls: 0,
+            vain_polls: 0,
             happened: 0,
             results: Vec::new(),
             rounds: 0,
@@ -244,8 +250,9 @@ impl<'a> Scheduler<'a> {
         }
         let timer = self.timers.peek().map(|Reverse((time, _))| *time);
         let Some(next) = [due, timer, self.stop_at].into_iter().flatten().min() else {
-            return Err(BenchError::Deadlock { at: self.elapsed(), jobs: self.waiting() });
+            return self.count_vain();
         };
+        self.vain_polls = 0;
         if next > TIME_MAX {
             return Err(self.endless("the next thing to happen is more than a year away"));
         }
@@ -265,6 +272,15 @@ impl<'a> Scheduler<'a> {
         }
         self.wake_by_timers();
         Ok(())
+    }
+
+    /// Counts polls after which nothing is known that will happen.
+    fn count_vain(&mut self) -> Result<(), BenchError> {
+        self.vain_polls += 1;
+        match self.vain_polls > VAIN_POLLS_MAX {
+            true => Err(BenchError::Deadlock { at: self.elapsed(), jobs: self.waiting() }),
+            false => Ok(()),
+        }
     }
 
     /// Counts times that the write path asks to be polled, since something happened.
