@@ -5,14 +5,18 @@
 //! processor. So the same code runs in both times.
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use zonal_core::Nanos;
 use zonal_io::volume::Volume;
 
 /// A caller's way to wait. Not shared: each thread or coroutine has its own.
 pub trait Waiter {
-    /// The time now.
+    /// The time now, from any beginning.
     fn now(&self) -> Nanos;
+
+    /// Nanoseconds since 1970, for files' times.
+    fn wall(&self) -> u64;
 
     /// Lets `volume` get on, and returns after something may have happened. The caller looks at what it waits for and calls
     /// again; no lock may be held.
@@ -50,6 +54,10 @@ impl Waiter for Polling {
         Nanos(self.begin.elapsed().as_nanos() as u64)
     }
 
+    fn wall(&self) -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+    }
+
     fn wait(&self, volume: &Volume) {
         let now = self.now();
         let due = volume.poll(now);
@@ -69,4 +77,12 @@ impl Waiter for Polling {
     fn done(&self) {
         self.idle.set(0);
     }
+}
+
+/// Makes a waiter for each call of somebody who is not given one: a database's storage is called without.
+pub type Waiters = Arc<dyn Fn() -> Box<dyn Waiter> + Send + Sync>;
+
+/// Makes waiters for threads in real time, which begins at `begin`.
+pub fn polling(begin: Instant) -> Waiters {
+    Arc::new(move || Box::new(Polling::since(begin)))
 }
