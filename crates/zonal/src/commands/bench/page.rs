@@ -4,15 +4,13 @@ use anyhow::{Context, anyhow};
 use std::io::ErrorKind;
 use std::path::Path;
 use zonal_bench::About;
-use zonal_io::image::is_image;
 
-/// Whether a page may be written to `path`: nothing is there, or a regular file that is no image. Asked before the run, so
+/// Whether a page may be written to `path`: nothing is there, or a regular file. Asked before the run, so
 /// that none is in vain.
 pub(super) fn check(path: &Path) -> anyhow::Result<()> {
     let place = || format!("{}: cannot write the report", path.display());
     match path.metadata() {
         Ok(found) if !found.is_file() => Err(anyhow!("not a regular file").context(place())),
-        Ok(_) if is_image(path) => Err(anyhow!("an image").context(place())),
         Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
