@@ -192,6 +192,43 @@ fn management_refuses_what_cannot_be() {
     assert!(conditions(dir.path())[2..].iter().all(|c| c == "em"));
 }
 
+/// Runs a line as somebody who may not write what is the superuser's.
+fn as_nobody(dir: &Path, line: &str) -> std::process::Output {
+    let id = std::process::Command::new("id").arg("-u").output().unwrap();
+    let program = dir.join("zonal-program");
+    let mut command = if id.stdout == b"0\n" {
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
+        command
+    } else {
+        std::process::Command::new(&program)
+    };
+    command.args(line.split(' ')).current_dir(dir).output().unwrap()
+}
+
+#[test]
+fn image_that_may_only_be_read_is_listed_and_nothing_more() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = drive();
+    zonal(dir.path(), "finish d --offset 128M");
+    let expected = zonal(dir.path(), "report d");
+    // Where nobody is let in, nothing can be run.
+    fs::copy(program::zonal(), dir.path().join("zonal-program")).unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(dir.path().join("d"), fs::Permissions::from_mode(0o444)).unwrap();
+    let written = || fs::metadata(dir.path().join("d")).unwrap().modified().unwrap();
+    let before = written();
+    let report = as_nobody(dir.path(), "report d");
+    assert_eq!((String::from_utf8_lossy(&report.stderr).as_ref(), report.status.code()), ("", Some(OK)));
+    assert_eq!(String::from_utf8_lossy(&report.stdout), expected);
+    assert_eq!(as_nobody(dir.path(), "info d").status.code(), Some(OK));
+    let reset = as_nobody(dir.path(), "reset d --all");
+    let said = String::from_utf8_lossy(&reset.stderr).into_owned();
+    assert_eq!(reset.status.code(), Some(FAILED), "{said}");
+    assert!(said.contains("Permission denied") || said.contains("error 13"), "{said}");
+    assert_eq!((written(), zonal(dir.path(), "report d")), (before, expected));
+}
+
 const NULL: &str = "--device null:size=1G,zone_size=16M";
 
 #[test]
@@ -279,7 +316,6 @@ fn bench_writes_a_report_over_a_regular_file_and_nothing_else() {
     for (page, why) in [
         (".", "not a regular file"),
         ("/dev/null", "not a regular file"),
-        ("d", "an image"),
         ("missing/page.html", "No such file"),
         ("page.html/page.html", "Not a directory"),
     ] {
@@ -287,6 +323,8 @@ fn bench_writes_a_report_over_a_regular_file_and_nothing_else() {
             refused(dir.path(), &format!("bench --device d --report {page} {job} --offset=6z"), USAGE);
         assert!(error.starts_with(&format!("zonal: {page}: cannot write the report: {why}")), "{error}");
     }
+    let error = refused(dir.path(), &format!("bench --device d --report d {job} --offset=6z"), USAGE);
+    assert_eq!(error, "zonal: d: cannot write the results: an image");
     assert_eq!(zonal(dir.path(), "report d"), before, "a run that was in vain");
 }
 
