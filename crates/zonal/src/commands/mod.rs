@@ -13,6 +13,7 @@ pub(crate) mod mode;
 pub(crate) mod plugs;
 pub(crate) mod replay;
 pub(crate) mod report;
+mod results;
 pub(crate) mod stat;
 
 use crate::cli::Command;
