@@ -10,11 +10,12 @@
 pub mod drive;
 pub mod format;
 mod fs;
+pub mod make;
 pub mod space;
 pub mod store;
 pub mod waiter;
 
-pub use fs::FsError;
+pub use fs::*;
 
 /// Bytes of a block, the unit of files' maps and of zones' accounts.
 pub const BLOCK_BYTES: u32 = 4096;

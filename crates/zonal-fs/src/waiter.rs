@@ -5,6 +5,7 @@
 //! processor. So the same code runs in both times.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use zonal_core::Nanos;
 use zonal_io::volume::Volume;
@@ -76,4 +77,12 @@ impl Waiter for Polling {
     fn done(&self) {
         self.idle.set(0);
     }
+}
+
+/// Makes a waiter for each call of somebody who is not given one: a database's storage is called without.
+pub type Waiters = Arc<dyn Fn() -> Box<dyn Waiter> + Send + Sync>;
+
+/// Makes waiters for threads in real time, which begins at `begin`.
+pub fn polling(begin: Instant) -> Waiters {
+    Arc::new(move || Box::new(Polling::since(begin)))
 }

@@ -8,7 +8,7 @@ mod superblock;
 mod unit;
 
 pub use row::{Attributes, Entry, Extent, Kind, Piece, Place, RowError, Run, key};
-pub use superblock::{SUPERBLOCK_BYTES, Superblock, SuperblockError};
+pub use superblock::{Metadata, SUPERBLOCK_BYTES, Superblock, SuperblockError};
 pub use unit::{DATA_BLOCKS_MAX, HEADER_BYTES, Header, Record, UnitError, checksum};
 
 /// The version of the format: another one is not opened.

@@ -9,17 +9,21 @@ use super::node::Nodes;
 use super::stats::Statistics;
 use crate::drive::Drive;
 use crate::format::{Superblock, key};
-use crate::space::{BookError, Credits, Opened, OpenZones, ZoneBook, ZoneOrder, ZoneState};
+use crate::space::credits::Credits;
+use crate::space::open::OpenZones;
+use crate::space::zone::ZoneState;
+use crate::space::zones::ZoneBook;
+use crate::space::{BookError, Opened, ZoneOrder};
 use crate::store::Rows;
 use crate::waiter::Waiter;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
-use zonal_core::{RequestError, Sector, ZoneIndex};
+use zonal_core::{Nanos, RequestError, Sector, ZoneIndex};
 use zonal_io::buffer::{BufferPool, IoBuf};
 use zonal_io::device::Output;
-use zonal_io::volume::Channel;
+use zonal_io::volume::{Channel, Completion, Request};
 
 /// A unit's answer, as the completion function leaves it.
 pub(super) struct Landed {
@@ -66,8 +70,8 @@ pub(super) struct Shared {
     pub(super) drive: Drive,
     pub(super) superblock: Superblock,
     pub(super) options: MountOptions,
-    /// Where the answers of units go.
-    pub(super) channel: Channel,
+    /// Idle channels whose answers go to `landed`: one is one submitter's at a time.
+    pub(super) channels: Mutex<Vec<Channel>>,
     pub(super) landed: Arc<Mutex<Vec<Landed>>>,
     /// Buffers of a unit; empty ones where the device keeps no data.
     pub(super) pool: Option<BufferPool>,
@@ -87,6 +91,10 @@ pub(super) struct Core {
     pub(super) redo: Vec<(Flight, IoBuf)>,
     /// Zones closed before they were full, which take resources of the drive until they are finished.
     pub(super) to_finish: Vec<ZoneIndex>,
+    /// Zones with data that the collector cannot read: they are left alone.
+    pub(super) damaged: BTreeSet<ZoneIndex>,
+    /// How often resets of a zone have failed.
+    pub(super) reset_failures: HashMap<ZoneIndex, u32>,
     /// Zones whose account has changed since the last commit.
     pub(super) changed: BTreeSet<ZoneIndex>,
     pub(super) next_ino: u64,
@@ -99,6 +107,8 @@ pub(super) struct Core {
     pub(super) is_committing: bool,
     /// Somebody resets or collects zones.
     pub(super) is_tended: bool,
+    /// The collector found no room for copies, and no zone has become free since.
+    pub(super) gc_is_helpless: bool,
     /// Why nothing is changed any more.
     pub(super) dead: Option<String>,
     pub(super) statistics: Statistics,
@@ -133,6 +143,19 @@ impl Shared {
             self.resend(waiter);
             waiter.wait(self.drive.volume());
         }
+    }
+
+    /// Submits a unit's append.
+    pub(super) fn submit(&self, now: Nanos, request: Request) {
+        let idle = self.channels.lock().pop();
+        let channel = idle.unwrap_or_else(|| {
+            let landed = self.landed.clone();
+            self.drive.volume().channel(move |Completion { token, result, buf }| {
+                landed.lock().push(Landed { token, result, buf });
+            })
+        });
+        self.drive.volume().submit(now, &channel, request);
+        self.channels.lock().push(channel);
     }
 
     /// First sector of a zone.
@@ -197,6 +220,7 @@ impl Core {
 
     /// Writes the accounts that have changed into rows.
     pub(super) fn note_accounts(&mut self) -> Result<(), FsError> {
+        self.rows.put(key::counter("sequence"), self.next_sequence.to_le_bytes().to_vec());
         for zone in std::mem::take(&mut self.changed) {
             let used = self.book.zone(zone)?.used;
             let mut row = used.to_le_bytes().to_vec();

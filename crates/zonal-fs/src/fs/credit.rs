@@ -2,7 +2,9 @@
 
 use super::core::{Core, Shared};
 use super::error::FsError;
-use crate::space::{Answer, Need, Refusal, Reservation, Ticket, Urgency};
+use crate::space::cost::Need;
+use crate::space::credits::{Answer, Refusal, Ticket};
+use crate::space::{Reservation, Urgency};
 use crate::waiter::Waiter;
 use zonal_core::ZoneIndex;
 

@@ -6,10 +6,12 @@
 //! failed nothing was lost but its place: its zone is closed, and it goes to another one.
 
 use super::core::{Core, Landed, Shared};
-use super::error::FsError;
+use super::error::{FsError, Lost};
 use super::map::{self, Mapped};
 use crate::format::{Extent, HEADER_BYTES, Header, Piece, Record, checksum};
-use crate::space::{Choice, Lifetime, Lost, Opened, Owner, Packing, Pin, Wish, ZoneState};
+use crate::space::open::{Packing, Wish};
+use crate::space::zone::{self, Pin, ZoneState};
+use crate::space::{Choice, Lifetime, Opened, Owner};
 use crate::waiter::Waiter;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use zonal_core::{RequestError, ZoneIndex};
@@ -122,8 +124,10 @@ impl Core {
 
     /// A zone gets no more data.
     pub(super) fn close(&mut self, zone: ZoneIndex) -> Result<(), FsError> {
-        if self.book.zone(zone)?.state == ZoneState::Open {
+        let account = *self.book.zone(zone)?;
+        if account.state == ZoneState::Open {
             self.book.close(zone)?;
+            self.room_lost(account.available());
             self.to_finish.push(zone);
         }
         self.look_at(zone)
@@ -197,7 +201,7 @@ impl Shared {
             header.encode(&mut buf);
         }
         let request = Request::append(self.start_of(zone), (blocks + 1) * BLOCK_SECTORS, buf).token(token);
-        self.drive.volume().submit(waiter.now(), &self.channel, request);
+        self.submit(waiter.now(), request);
     }
 
     /// Takes in the answer of a unit.
@@ -224,11 +228,15 @@ impl Shared {
         Ok(())
     }
 
-    /// Sends units that failed to other zones.
+    /// Sends units that failed to other zones. What finds no zone waits until one is free, or is lost if none will be.
     pub(super) fn resend(&self, waiter: &dyn Waiter) {
         loop {
             let mut core = self.core.lock();
             let Some((mut flight, buf)) = core.redo.pop() else { return };
+            if core.dead.is_some() {
+                core.give_up(&flight, Lost::NoZone);
+                continue;
+            }
             let wish = match flight.is_copy() {
                 true => Ok(Wish::Gc),
                 false => core.wish_of(self, flight.carried[0].ino),
@@ -241,8 +249,15 @@ impl Shared {
                     drop(core);
                     self.send(waiter, flight, buf);
                 }
-                Ok(None) => return core.redo.push((flight, buf)),
-                Err(error) => return core.die(&error),
+                Ok(None) if core.is_stuck() => core.give_up(&flight, Lost::NoZone),
+                Ok(None) => {
+                    core.redo.push((flight, buf));
+                    drop(core);
+                    // It may be that nobody else looks after free zones. What goes wrong is noted.
+                    let _ = self.tend(waiter);
+                    return;
+                }
+                Err(error) => core.die(&error),
             }
         }
     }
@@ -252,6 +267,7 @@ impl Core {
     /// As [`Core::place`], for all of `blocks` in one unit: zones with less room are closed.
     fn place_whole(&mut self, shared: &Shared, wish: Wish, blocks: u32) -> Result<Option<Placed>, FsError> {
         while let Some(placed) = self.place(shared, wish, blocks)? {
+            self.room_lost(placed.blocks + 1);
             if placed.blocks == blocks {
                 return Ok(Some(placed));
             }
@@ -368,10 +384,14 @@ impl Core {
         let zone = flight.zone;
         self.book.end(zone, flight.blocks() + 1, 0)?;
         self.statistics.failed_units += 1;
-        match error {
-            RequestError::ZoneReadOnly { .. } => drop(self.book.lose(zone, Lost::ReadOnly)?),
-            RequestError::ZoneOffline { .. } => drop(self.book.lose(zone, Lost::Offline)?),
-            _ => {}
+        let lost = match error {
+            RequestError::ZoneReadOnly { .. } => Some(zone::Lost::ReadOnly),
+            RequestError::ZoneOffline { .. } => Some(zone::Lost::Offline),
+            _ => None,
+        };
+        if let Some(how) = lost {
+            self.zone_lost(zone)?;
+            self.book.lose(zone, how)?;
         }
         self.close(zone)?;
         flight.tries += 1;
@@ -379,22 +399,36 @@ impl Core {
             self.redo.push((flight, buf));
             return Ok(());
         }
-        for carried in &flight.carried {
-            match carried.source {
-                Source::Write(number) => self.lost(carried, number, error),
-                Source::Copy(from) => self.book.unpin(ZoneIndex(from.zone), Pin::Copy)?,
-            }
-        }
+        self.give_up(&flight, Lost::Request(error));
         Ok(())
     }
 
+    /// Whether a unit that finds no zone now never will.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.flights.is_empty() && !self.is_tended && !self.is_reclaimable()
+    }
+
+    /// The data of a unit is not written anywhere.
+    pub(super) fn give_up(&mut self, flight: &Flight, why: Lost) {
+        for carried in &flight.carried {
+            match carried.source {
+                Source::Write(number) => self.lost(carried, number, why),
+                Source::Copy(from) => {
+                    if let Err(error) = self.book.unpin(ZoneIndex(from.zone), Pin::Copy) {
+                        self.die(&error.into());
+                    }
+                }
+            }
+        }
+    }
+
     /// Data of a file is lost; whoever syncs it learns of it.
-    fn lost(&mut self, carried: &Carried, number: u64, error: RequestError) {
+    fn lost(&mut self, carried: &Carried, number: u64, why: Lost) {
         self.credit.freed(carried.blocks.into());
         if let Some(node) = self.nodes.here(carried.ino) {
             node.pending.end(&(carried.block..carried.end()), number);
             node.in_flight -= 1;
-            node.failure.get_or_insert(error);
+            node.failure.get_or_insert(why);
         }
     }
 

@@ -12,10 +12,14 @@ use super::core::{Core, Shared};
 use super::error::FsError;
 use super::flight::{Carried, Flight, Placed, Source};
 use super::map::{self, Live, Mapped};
-use super::read::spans;
+use super::read::{Span, spans};
 use crate::BLOCK_BYTES;
-use crate::format::Header;
-use crate::space::{self, Need, Pin, Reason, Urgency, Wish};
+use crate::format::{Extent, Header, Place};
+use crate::space::cost::Need;
+use crate::space::open::Wish;
+use crate::space::victims::Reason;
+use crate::space::zone::{Lost, Pin, ZoneState};
+use crate::space::{self, Urgency};
 use crate::waiter::Waiter;
 use std::collections::VecDeque;
 use zonal_core::{Op, ZoneIndex};
@@ -26,6 +30,9 @@ const COPIES_MAX: u32 = 4;
 
 /// The same while somebody does: reads and writes of users are not to queue behind it.
 const COPIES_MIN: u32 = 1;
+
+/// Failed resets after which a zone is given up.
+const RESET_FAILURES_MAX: u32 = 3;
 
 /// Zones that are reset at once.
 const RESETS_MAX: usize = 16;
@@ -67,14 +74,14 @@ impl Shared {
         }
         let (wanted, reason, victim) = {
             let mut core = self.lock();
-            let reason = core.needs_gc(self.options.low_space_percent);
+            let reason = core.needs_gc(self.options.low_space_percent).filter(|_| !core.gc_is_helpless);
             let reason = reason.or(is_forced.then_some(Reason::Forced));
             let victim = reason.and_then(|_| core.book.victim());
             let is_wanted = reason.is_some() || core.credit.waiting() > 0;
             let wanted = core.book.commit_wanted().filter(|_| is_wanted);
             let wanted = wanted.filter(|commit| *commit > core.committed);
             if wanted.is_none() && victim.is_none() {
-                let is_reclaimable = core.book.is_reclaimable();
+                let is_reclaimable = core.is_reclaimable();
                 core.credit.gc_is_idle(is_reclaimable);
             }
             (wanted, reason, victim)
@@ -84,8 +91,7 @@ impl Shared {
             return Ok(true);
         }
         let (Some(reason), Some(victim)) = (reason, victim) else { return Ok(false) };
-        self.collect(waiter, victim, reason)?;
-        Ok(true)
+        self.collect(waiter, victim, reason)
     }
 
     /// Finishes zones that were closed early, so that the drive has their resources back. One that fails stays as it is.
@@ -128,16 +134,16 @@ impl Shared {
                     core.credit.made_available(blocks.into());
                     core.changed.insert(*zone);
                     core.statistics.resets += 1;
+                    core.gc_is_helpless = false;
                 }
-                // It is tried again with the next; other zones go on.
-                Err(_) => core.book.fail_reset(*zone)?,
+                Err(_) => core.reset_failed(*zone)?,
             }
         }
         Ok(!zones.is_empty())
     }
 
-    /// Copies what is live in `victim` elsewhere.
-    fn collect(&self, waiter: &dyn Waiter, victim: ZoneIndex, reason: Reason) -> Result<(), FsError> {
+    /// Copies what is live in `victim` elsewhere; whether there was room for it.
+    fn collect(&self, waiter: &dyn Waiter, victim: ZoneIndex, reason: Reason) -> Result<bool, FsError> {
         let mut pieces: VecDeque<Live> = {
             let mut core = self.lock();
             core.credit.gc_runs();
@@ -152,13 +158,20 @@ impl Shared {
         while !pieces.is_empty() && result.is_ok() {
             result = self.copy_unit(waiter, victim, &mut pieces);
         }
-        let quiet = self.lock_when(waiter, |core| Ok(core.copies_in_flight() == 0));
-        let mut core = quiet?;
+        let mut core = self.lock_when(waiter, |core| Ok(core.copies_have_ended()))?;
         // What could not be read keeps its zone: the pin stays.
         if core.book.zone(victim)?.used == 0 || !core.is_damaged(victim) {
             core.book.unpin(victim, Pin::Copy)?;
         }
-        result
+        match result {
+            // Zones have failed that were kept for it.
+            Err(FsError::NoSpace) => {
+                core.credit.gc_is_idle(false);
+                core.gc_is_helpless = true;
+                Ok(false)
+            }
+            other => other.map(|()| true),
+        }
     }
 
     /// Copies as many of `pieces` as go into a unit.
@@ -168,8 +181,7 @@ impl Shared {
         victim: ZoneIndex,
         pieces: &mut VecDeque<Live>,
     ) -> Result<(), FsError> {
-        let wanted: u64 = pieces.iter().map(|piece| u64::from(piece.at.extent.blocks)).sum();
-        let wanted = wanted.min(u64::from(self.unit_blocks()) - 1) as u32;
+        let wanted = self.wanted(pieces);
         let mut placed: Option<Placed> = None;
         let mut core = self.lock_when(waiter, |core| {
             core.check_alive()?;
@@ -177,34 +189,31 @@ impl Shared {
             if core.copies_in_flight() < most {
                 placed = core.place_copy(self, wanted)?;
             }
+            if placed.is_none() && core.flights.is_empty() {
+                return Err(FsError::NoSpace);
+            }
             Ok(placed.is_some())
         })?;
         let Placed { opened, blocks } = placed.expect("it was waited for");
         let carried = take(pieces, blocks);
-        let taken: u32 = carried.iter().map(|carried| carried.blocks).sum();
-        // More pieces than a header has room for: the rest of what was handed out is left empty.
-        if taken < blocks {
-            core.give_up_part(opened.zone, blocks - taken)?;
-        }
         for carried in &carried {
             let Source::Copy(from) = carried.source else { unreachable!("all are copies") };
             core.book.pin(ZoneIndex(from.zone), Pin::Copy)?;
         }
-        core.statistics.gc_blocks += u64::from(taken);
+        core.statistics.gc_blocks += u64::from(blocks);
         drop(core);
-        self.send_copy(waiter, victim, Flight::new(opened.zone, carried))
+        self.send_copy(waiter, victim, Flight::new(opened.zone, carried), pieces)
     }
 
     /// Reads what a unit is to carry, and sends it.
-    fn send_copy(&self, waiter: &dyn Waiter, victim: ZoneIndex, flight: Flight) -> Result<(), FsError> {
-        let all: Vec<_> = flight
-            .carried
-            .iter()
-            .flat_map(|carried| {
-                let Source::Copy(extent) = carried.source else { unreachable!("all are copies") };
-                spans(carried.ino, &Mapped { block: carried.block, extent })
-            })
-            .collect();
+    fn send_copy(
+        &self,
+        waiter: &dyn Waiter,
+        victim: ZoneIndex,
+        flight: Flight,
+        pieces: &mut VecDeque<Live>,
+    ) -> Result<(), FsError> {
+        let all: Vec<Span> = flight.carried.iter().flat_map(spans_of).collect();
         let mut result = Ok(());
         let buf = self.buffer(|data| {
             let mut at = 0;
@@ -218,13 +227,62 @@ impl Shared {
         }
         match result {
             Ok(()) => self.send(waiter, flight, buf),
-            Err(FsError::Read { .. } | FsError::Checksum { .. } | FsError::Unit { .. }) => {
-                let mut core = self.lock();
-                core.cannot_copy(victim, &flight)?;
-            }
+            Err(error) if is_damage(&error) => self.sort_out(waiter, victim, &flight, &all, pieces)?,
             Err(error) => return Err(error),
         }
         Ok(())
+    }
+
+    /// A unit cannot be copied because some of its data is damaged: what is not goes back to `pieces`, the rest stays where it
+    /// is.
+    fn sort_out(
+        &self,
+        waiter: &dyn Waiter,
+        victim: ZoneIndex,
+        flight: &Flight,
+        all: &[Span],
+        pieces: &mut VecDeque<Live>,
+    ) -> Result<(), FsError> {
+        for span in all {
+            match self.fetch_all(waiter, std::slice::from_ref(span), |_, _| {}) {
+                Ok(()) => pieces.push_front(live_of(span)),
+                Err(error) if is_damage(&error) => {
+                    let mut core = self.lock();
+                    core.statistics.damaged_blocks += u64::from(span.blocks);
+                    core.damaged.insert(victim);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.lock().cannot_copy(flight)
+    }
+
+    /// How many blocks the next unit takes: no more pieces than its header has room for.
+    fn wanted(&self, pieces: &VecDeque<Live>) -> u32 {
+        let most = self.unit_blocks() - 1;
+        let pieces = pieces.iter().take(Header::records_max(most));
+        let blocks: u64 = pieces.map(|piece| u64::from(piece.at.extent.blocks)).sum();
+        blocks.min(u64::from(most)) as u32
+    }
+}
+
+fn is_damage(error: &FsError) -> bool {
+    matches!(error, FsError::Read { .. } | FsError::Checksum { .. } | FsError::Unit { .. })
+}
+
+fn spans_of(carried: &Carried) -> Vec<Span> {
+    let Source::Copy(extent) = carried.source else { unreachable!("the collector copies") };
+    spans(carried.ino, &Mapped { block: carried.block, extent })
+}
+
+/// The piece that a span is, by itself.
+fn live_of(span: &Span) -> Live {
+    let Place { zone, unit, index } = span.place;
+    let (skip, blocks) = (index as u16, span.blocks);
+    let unit_blocks = (index + blocks) as u16;
+    Live {
+        ino: span.ino,
+        at: Mapped { block: span.block, extent: Extent { zone, unit, unit_blocks, skip, blocks } },
     }
 }
 
@@ -232,15 +290,13 @@ impl Shared {
 fn take(pieces: &mut VecDeque<Live>, blocks: u32) -> Vec<Carried> {
     let mut carried = Vec::new();
     let mut left = blocks;
-    while left > 0 && carried.len() < Header::records_max(blocks) {
+    while left > 0 {
         let Some(mut piece) = pieces.pop_front() else { break };
         let extent = piece.at.extent;
         let now = extent.blocks.min(left);
         if now < extent.blocks {
-            let rest = Mapped {
-                block: piece.at.block + u64::from(now),
-                extent: extent.part(now..extent.blocks),
-            };
+            let rest =
+                Mapped { block: piece.at.block + u64::from(now), extent: extent.part(now..extent.blocks) };
             pieces.push_front(Live { at: rest, ..piece });
             piece.at.extent = extent.part(0..now);
         }
@@ -254,12 +310,31 @@ fn take(pieces: &mut VecDeque<Live>, blocks: u32) -> Vec<Carried> {
 impl Core {
     /// Whether and why zones have to be collected.
     pub(super) fn needs_gc(&self, low_space_percent: u8) -> Option<Reason> {
-        space::needs_gc(space::pressure(&self.book, &self.open, &self.credit, low_space_percent))
+        space::victims::needs_gc(space::pressure(&self.book, &self.open, &self.credit, low_space_percent))
     }
 
     pub(super) fn copies_in_flight(&self) -> u32 {
         let flights = self.flights.values().chain(self.redo.iter().map(|(flight, _)| flight));
         flights.filter(|flight| flight.is_copy()).count() as u32
+    }
+
+    /// Whether space can come without anything being freed.
+    pub(super) fn is_reclaimable(&self) -> bool {
+        match self.gc_is_helpless {
+            true => self.book.count(ZoneState::Dead) + self.book.count(ZoneState::Resetting) > 0,
+            false => self.book.is_reclaimable(),
+        }
+    }
+
+    /// Whether all copies have ended. Those that failed and find no zone are given up once nothing else is under way: what
+    /// they carry is still where it was.
+    fn copies_have_ended(&mut self) -> bool {
+        if self.flights.is_empty() {
+            for (flight, _) in self.redo.extract_if(.., |(flight, _)| flight.is_copy()).collect::<Vec<_>>() {
+                self.give_up(&flight, super::error::Lost::NoZone);
+            }
+        }
+        self.copies_in_flight() == 0
     }
 
     /// Room for a unit of copies, from the pool that is kept for them.
@@ -274,24 +349,28 @@ impl Core {
         Ok(placed)
     }
 
-    /// Blocks of a zone that were handed out for a unit are not used for it: the unit will be that much shorter.
-    fn give_up_part(&mut self, zone: ZoneIndex, blocks: u32) -> Result<(), FsError> {
-        self.book.end(zone, blocks, 0)?;
-        self.blocks_in_flight -= u64::from(blocks);
-        Ok(())
-    }
-
-    /// What a unit was to carry cannot be read: it stays where it is.
-    fn cannot_copy(&mut self, victim: ZoneIndex, flight: &Flight) -> Result<(), FsError> {
+    /// Of what a unit was to carry something cannot be read: it does not go out, and its zone, which now has a gap, is closed.
+    fn cannot_copy(&mut self, flight: &Flight) -> Result<(), FsError> {
         for carried in &flight.carried {
             if let Source::Copy(from) = carried.source {
                 self.book.unpin(ZoneIndex(from.zone), Pin::Copy)?;
             }
         }
-        self.give_up_part(flight.zone, flight.blocks() + 1)?;
-        self.look_at(flight.zone)?;
-        self.statistics.damaged_blocks += u64::from(flight.blocks());
-        self.damaged.insert(victim);
+        let blocks = flight.blocks() + 1;
+        self.book.end(flight.zone, blocks, 0)?;
+        self.blocks_in_flight -= u64::from(blocks);
+        self.close(flight.zone)
+    }
+
+    /// A zone was not reset. It is tried again a few times, while others go on; then it is left alone.
+    fn reset_failed(&mut self, zone: ZoneIndex) -> Result<(), FsError> {
+        self.book.fail_reset(zone)?;
+        let failures = self.reset_failures.entry(zone).or_default();
+        *failures += 1;
+        if *failures == RESET_FAILURES_MAX {
+            self.zone_lost(zone)?;
+            self.book.lose(zone, Lost::ReadOnly)?;
+        }
         Ok(())
     }
 

@@ -69,7 +69,9 @@ fn check_name(name: &[u8]) -> Result<(), FsError> {
     match name {
         [] | b"." | b".." => Err(FsError::Invalid("this cannot be a name")),
         _ if name.len() > NAME_MAX => Err(FsError::NameTooLong),
-        _ if name.contains(&b'/') || name.contains(&0) => Err(FsError::Invalid("a name has neither / nor zeroes")),
+        _ if name.contains(&b'/') || name.contains(&0) => {
+            Err(FsError::Invalid("a name has neither / nor zeroes"))
+        }
         _ => Ok(()),
     }
 }
@@ -145,7 +147,13 @@ impl Core {
         })
     }
 
-    pub(super) fn create(&mut self, parent: u64, name: &[u8], new: &NewFile, now: u64) -> Result<u64, FsError> {
+    pub(super) fn create(
+        &mut self,
+        parent: u64,
+        name: &[u8],
+        new: &NewFile,
+        now: u64,
+    ) -> Result<u64, FsError> {
         self.check_free(parent, name)?;
         let ino = self.next_ino;
         self.next_ino += 1;
@@ -381,7 +389,13 @@ impl Core {
         Ok(names)
     }
 
-    pub(super) fn set_attribute(&mut self, ino: u64, name: &[u8], value: &[u8], now: u64) -> Result<(), FsError> {
+    pub(super) fn set_attribute(
+        &mut self,
+        ino: u64,
+        name: &[u8],
+        value: &[u8],
+        now: u64,
+    ) -> Result<(), FsError> {
         if name.is_empty() || name.len() > NAME_MAX {
             return Err(FsError::NameTooLong);
         }

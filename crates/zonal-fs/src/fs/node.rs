@@ -1,25 +1,28 @@
 //! Files that somebody works with, in memory.
 
-use super::error::FsError;
+use super::error::{FsError, Lost};
 use crate::format::{Attributes, key};
 use crate::space::Opened;
 use crate::store::Rows;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use zonal_core::RequestError;
 
 /// Blocks of a file that are on their way to the drive: which write each was written by last.
 #[derive(Default, Debug)]
 pub(crate) struct Pending(BTreeMap<u64, (u32, u64)>);
 
 impl Pending {
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Whether any of `range` is on its way.
     pub(crate) fn touches(&self, range: &Range<u64>) -> bool {
-        self.0.range(..range.end).next_back().is_some_and(|(from, (blocks, _))| from + u64::from(*blocks) > range.start)
+        self.0
+            .range(..range.end)
+            .next_back()
+            .is_some_and(|(from, (blocks, _))| from + u64::from(*blocks) > range.start)
     }
 
     /// Write `number` has `range`, whoever had it before.
@@ -80,7 +83,7 @@ pub(crate) struct Node {
     /// The zone its last data went to.
     pub(crate) zone: Option<Opened>,
     /// What was lost since anybody asked.
-    pub(crate) failure: Option<RequestError>,
+    pub(crate) failure: Option<Lost>,
 }
 
 impl Node {
@@ -130,11 +133,6 @@ impl Nodes {
     /// Forgets a file that is gone.
     pub(crate) fn remove(&mut self, ino: u64) -> Option<Node> {
         self.0.remove(&ino)
-    }
-
-    /// All of them.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Node)> {
-        self.0.iter().map(|(ino, node)| (*ino, node))
     }
 }
 

@@ -4,7 +4,7 @@ use super::core::{Core, Shared};
 use super::error::FsError;
 use super::map::{self, Mapped};
 use crate::format::{HEADER_BYTES, Header, Place, checksum};
-use crate::space::Pin;
+use crate::space::zone::Pin;
 use crate::waiter::Waiter;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use std::ops::Range;
@@ -152,15 +152,12 @@ impl Shared {
         }
     }
 
-    fn verify(
-        &self,
-        span: &Span,
-        bufs: &[IoBuf],
-        show: &mut impl FnMut(u64, &[u8]),
-    ) -> Result<(), FsError> {
+    fn verify(&self, span: &Span, bufs: &[IoBuf], show: &mut impl FnMut(u64, &[u8])) -> Result<(), FsError> {
         let Place { zone, unit, index } = span.place;
         let data = match bufs {
-            [whole] if self.superblock.is_summed => &whole[HEADER_BYTES + (u64::from(index) * BLOCK) as usize..],
+            [whole] if self.superblock.is_summed => {
+                &whole[HEADER_BYTES + (u64::from(index) * BLOCK) as usize..]
+            }
             [data] | [_, data] => &data[..],
             _ => unreachable!("one request a span or two"),
         };

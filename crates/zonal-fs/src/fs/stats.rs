@@ -1,7 +1,8 @@
 //! What a file system tells of itself.
 
 use super::core::Core;
-use crate::space::{self, ZoneState};
+use crate::space::zone::ZoneState;
+use crate::space::{self};
 
 /// Counted since it was mounted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -31,7 +32,7 @@ pub struct Statistics {
     /// Blocks that the collector could not read or verify; their zones stay as they are.
     pub damaged_blocks: u64,
     /// Why the collector ran last.
-    pub reason: Option<space::Reason>,
+    pub reason: Option<space::victims::Reason>,
 }
 
 impl Statistics {

@@ -9,6 +9,7 @@
 //! - At most one layer is sealed at a time.
 //! - What is in a sealed layer becomes durable as a whole or not at all.
 
+pub mod backend;
 mod rows;
 
-pub use rows::{Rows, Sealed, StoreError};
+pub use rows::{Row, Rows, Sealed, StoreError};

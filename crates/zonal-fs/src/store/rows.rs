@@ -10,6 +10,9 @@ use std::sync::Arc;
 /// All rows of a file system, told apart by the first byte of their keys.
 const TABLE: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefinition::new("rows");
 
+/// A key and its value.
+pub type Row = (Vec<u8>, Vec<u8>);
+
 /// Changes: a value, or that the row is gone.
 type Layer = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
@@ -151,7 +154,7 @@ impl Rows {
     ///
     /// # Errors
     /// The database's.
-    pub fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<(Vec<u8>, Vec<u8>)>, StoreError> {
+    pub fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<Row>, StoreError> {
         let mut to = Bound::Included(to.to_vec());
         loop {
             let bounds = (Bound::Included(from), as_ref(&to));
