@@ -185,22 +185,16 @@ impl Outcome {
     }
 }
 
-/// Makes the runs on `device`, in its own time. The zones that they use are reset before and afterwards. `host_nanos` is
-/// what a request takes the host, where the time is virtual.
+/// Makes the runs on `device`, in its own time. The zones that they use are reset before and afterwards.
 ///
 /// # Errors
 /// [`CalibrateError`] with the run and what went wrong.
-pub fn measure(
-    device: &Arc<dyn Device>,
-    runs: &Runs,
-    host_nanos: u64,
-) -> Result<Vec<Outcome>, CalibrateError> {
+pub fn measure(device: &Arc<dyn Device>, runs: &Runs) -> Result<Vec<Outcome>, CalibrateError> {
     reset(&**device, runs)?;
     let mut options = BenchOptions::new(runs.jobs()?);
     options.modes = vec![WriteMode::PerZone];
     options.merge = false;
     options.progress = true;
-    options.host_nanos_per_io = Some(host_nanos);
     let report = run(&|| Ok(device.clone()), &options)?;
     let mut jobs = report.modes.iter().flat_map(|mode| &mode.jobs);
     let outcomes = runs.list.iter().map(|run| outcome(run, jobs.by_ref().take(run.places.len())));

@@ -27,7 +27,7 @@ const KEPT: usize = 3;
 const COARSE_SHARE: f64 = 0.7;
 
 /// Ratios by which values on a scale are changed, from coarse to fine.
-const RATIOS: [f64; 4] = [1.5, 1.2, 1.08, 1.03];
+const RATIOS: [f64; 5] = [1.5, 1.2, 1.08, 1.03, 1.01];
 
 /// By this ratio at least a cost has to fall to be worth going on.
 const GAIN: f64 = 0.999;

@@ -56,10 +56,10 @@ fn measured_runs_leave_their_zones_empty_and_are_the_same_again() {
     let profile = disk(&[("size", "40G")]);
     let device = profile.simulated("x").unwrap();
     let runs = Runs::new(device.info(), &profile).unwrap();
-    let first = measure(&device, &runs, 0).unwrap();
+    let first = measure(&device, &runs).unwrap();
     assert_eq!(runs.zones_with_data(&*device).unwrap().0, []);
     let other = profile.simulated("y").unwrap();
-    assert_eq!(first, measure(&other, &runs, 0).unwrap());
+    assert_eq!(first, measure(&other, &runs).unwrap());
     assert!(first.iter().all(|o| o.seconds > 0.0 && o.flushing > 0.0 && o.flushing < o.seconds), "{first:?}");
 }
 
@@ -73,7 +73,7 @@ fn flash_drive_is_found_again() {
     let base = Profile::open("zns-1t", &[]).unwrap();
     let device = hidden.simulated("x").unwrap();
     let runs = Runs::new(device.info(), &base).unwrap();
-    let measured = measure(&device, &runs, base.host.time().command).unwrap();
+    let measured = measure(&device, &runs).unwrap();
     let found = fit(device.info(), &base, &runs, &measured, SIMULATED_MAX, &mut |_| ()).unwrap();
     let worst = found.residuals.iter().map(|r| r.error().abs()).fold(0.0, f64::max);
     assert!(worst < 0.01, "{:?}", found.residuals);

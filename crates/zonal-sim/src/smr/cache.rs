@@ -6,7 +6,7 @@
 use super::mechanics::{Mechanics, Place};
 use crate::model::{Span, Tag};
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use zonal_core::{Nanos, Sector, ZoneIndex};
 
 /// Which cached write is next.
@@ -103,6 +103,8 @@ pub(super) struct Cache {
     limits: CacheLimits,
     runs: Vec<Run>,
     places: HashMap<ZoneIndex, usize>,
+    /// Numbers of the writes that have not gone to the medium.
+    waiting: BTreeSet<u64>,
     bytes: u64,
     commands: u32,
 }
@@ -114,7 +116,8 @@ fn is_within(used: u64, more: u64, limit: u64) -> bool {
 
 impl Cache {
     pub(super) fn new(limits: CacheLimits) -> Cache {
-        Cache { limits, runs: Vec::new(), places: HashMap::new(), bytes: 0, commands: 0 }
+        let waiting = BTreeSet::new();
+        Cache { limits, runs: Vec::new(), places: HashMap::new(), waiting, bytes: 0, commands: 0 }
     }
 
     /// Whether it takes a write of so many bytes now.
@@ -144,6 +147,7 @@ impl Cache {
     /// A write has come in, for which there is room.
     pub(super) fn insert(&mut self, zone: ZoneIndex, entry: Entry) {
         let at = self.places[&zone];
+        self.waiting.insert(entry.sequence);
         self.runs[at].entries.push_back(entry);
     }
 
@@ -171,23 +175,13 @@ impl Cache {
 
     /// Number of the oldest write in it, of those that have not gone to the medium.
     pub(super) fn oldest(&self) -> Option<u64> {
-        self.runs.iter().filter_map(|run| run.entries.front()).map(|e| e.sequence).min()
+        self.waiting.first().copied()
     }
 
     /// Number of the last write that is looked at: the oldest `window`, all if that is 0.
     fn horizon(&self, window: u32) -> u64 {
-        let all = self.runs.iter().map(|run| run.entries.len()).sum::<usize>();
-        if window == 0 || all <= window as usize {
-            return u64::MAX;
-        }
-        let mut numbers: Vec<u64> = self
-            .runs
-            .iter()
-            .flat_map(|run| run.entries.iter().take(window as usize))
-            .map(|e| e.sequence)
-            .collect();
-        let (_, last, _) = numbers.select_nth_unstable(window as usize - 1);
-        *last
+        let last = (window as usize).checked_sub(1).and_then(|last| self.waiting.iter().nth(last));
+        last.copied().unwrap_or(u64::MAX)
     }
 
     /// Takes out the write that goes to the medium next, and says how long the head needs to get there.
@@ -200,6 +194,7 @@ impl Cache {
     ) -> Option<(Entry, Span)> {
         let at = self.choose(now, order, mechanics, head)?;
         let entry = self.runs[at].entries.pop_front()?;
+        self.waiting.remove(&entry.sequence);
         Some((entry, positioning(now, mechanics, head, entry.sector, &entry.place)))
     }
 

@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &Calibrate, out: &mut dyn Write) -> Result<(), Fail
     let runs = Runs::new(info, &base).or_exit(Exit::Usage)?;
     check_zones(arguments, &*device, &runs)?;
     note(&format!("writes to these zones, and resets them: {}", runs.zones()));
-    let measured = measure(&device, &runs, base.host.time().command).map_err(failed)?;
+    let measured = measure(&device, &runs).map_err(failed)?;
     let mut progress = Progress::default();
     let mut found =
         fit(info, &base, &runs, &measured, SIMULATED_MAX, &mut |at| progress.show(at)).map_err(failed)?;

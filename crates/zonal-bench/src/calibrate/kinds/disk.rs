@@ -168,12 +168,15 @@ const ZONE_MIB: usize = 6;
 const SEEK_SINGLE: usize = 7;
 const SEEK_THIRD: usize = 8;
 const SEEK_FULL: usize = 9;
+const AGE_MAX_MS: usize = 10;
+const IN_ORDER: usize = 11;
+const AXES: usize = 12;
 
 /// On a ladder of limits the last is none.
 const NO_LIMIT: f64 = 0.0;
 
-/// Of the cache for one zone: commands, or MiB.
-const ZONE_LIMITS: [f64; 8] = [2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0];
+/// Of the cache for one zone, in MiB.
+const ZONE_MIBS: [f64; 11] = [0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0];
 
 pub(super) fn axes() -> Vec<Axis> {
     let ladder = |steps: &[f64]| Axis::Ladder(steps.iter().copied().chain([NO_LIMIT]).collect());
@@ -181,57 +184,77 @@ pub(super) fn axes() -> Vec<Axis> {
         Axis::Any((0..Policy::ALL.len()).map(|n| n as f64).collect()),
         Axis::Scale(0.05, 2.0),
         ladder(&[2.0, 4.0, 8.0, 16.0, 32.0, 64.0]),
-        Axis::Scale(2.0, 1024.0),
+        Axis::Scale(1.0, 1024.0),
         ladder(&[16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0]),
-        ladder(&ZONE_LIMITS),
-        ladder(&ZONE_LIMITS),
+        ladder(&[1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0, 64.0]),
+        ladder(&ZONE_MIBS),
         Axis::Scale(50.0, 4000.0),
         Axis::Scale(2000.0, 20_000.0),
         Axis::Scale(4000.0, 40_000.0),
+        ladder(&[2.0, 5.0, 10.0, 20.0, 50.0, 100.0]),
+        Axis::Any(vec![0.0, 1.0]),
     ]
 }
 
+/// Policy, alpha and age, in ms, to begin with.
+const POLICIES: [(usize, f64, f64); 6] = [
+    (0, 0.5, NO_LIMIT),
+    (1, 0.5, NO_LIMIT),
+    (2, 0.5, NO_LIMIT),
+    (3, 0.4, NO_LIMIT),
+    (3, 0.75, NO_LIMIT),
+    (3, 1.0, 10.0),
+];
+
 /// Each policy, with limits of the cache as the flushes show them.
-pub(super) fn starts(values: &SmrValues, runs: &Runs, measured: &[Outcome]) -> Vec<Point> {
+pub(super) fn starts(values: &SmrValues, command_max: u64, runs: &Runs, measured: &[Outcome]) -> Vec<Point> {
     let held = |name: &str| {
         let at = runs.position(name).expect("it is one of the runs");
         let (outcome, places) = (&measured[at], runs.list()[at].places.len() as f64);
         outcome.flushing / places * outcome.megabytes_a_second() * 1e6 / MIB as f64
     };
-    let cache = [PAIR, FAR_2, FAR_8, MANY_1M].map(held).into_iter().fold(4.0, f64::max);
-    let limits = zone_limits(held(PAIR));
-    let alphas = [(0, 0.5), (1, 0.5), (2, 0.5), (3, 0.25), (3, 0.45), (3, 0.75)];
-    let point = |&(policy, alpha): &(usize, f64), &(commands, mib): &(f64, f64)| {
-        let mut point = vec![0.0; SEEK_FULL + 1];
-        (point[POLICY], point[ALPHA], point[CACHE_MIB]) = (policy as f64, alpha, cache);
-        (point[ZONE_COMMANDS], point[ZONE_MIB]) = (commands, mib);
+    let cache = [PAIR, FAR_2, FAR_8, MANY_1M].map(held).into_iter().fold(2.0, f64::max);
+    let command = command_max.clamp(SMALL, MIB) as f64 / MIB as f64;
+    let limits = zone_limits(held(PAIR), command);
+    let point = |&(policy, alpha, age): &(usize, f64, f64), limit: &Limit| {
+        let mut point = vec![NO_LIMIT; AXES];
+        (point[POLICY], point[ALPHA], point[AGE_MAX_MS]) = (policy as f64, alpha, age);
+        (point[CACHE_MIB], point[IN_ORDER]) = (cache, f64::from(u8::from(limit.in_order)));
+        (point[ZONE_COMMANDS], point[ZONE_MIB]) = (limit.commands, limit.mib);
         point[SEEK_SINGLE] = values.seek_single_us.value;
         point[SEEK_THIRD] = values.seek_third_us.value;
         point[SEEK_FULL] = values.seek_full_us.value;
         point
     };
-    alphas.iter().flat_map(|policy| limits.iter().map(move |limit| point(policy, limit))).collect()
+    POLICIES.iter().flat_map(|policy| limits.iter().map(move |limit| point(policy, limit))).collect()
 }
 
-/// Limits of commands and of MiB of a zone, one or the other, with which two zones can leave so many MiB to be flushed: that
-/// is all of the last one's and what the other one has not got rid of.
-fn zone_limits(held: f64) -> Vec<(f64, f64)> {
-    let may_be = ZONE_LIMITS.into_iter().filter(|limit| (0.45 * held..=1.15 * held + 1.0).contains(limit));
-    let limits = may_be.flat_map(|limit| [(limit, NO_LIMIT), (NO_LIMIT, limit)]);
-    let unlimited = (held > 12.0).then_some((NO_LIMIT, NO_LIMIT));
-    let mut limits: Vec<(f64, f64)> = limits.chain(unlimited).collect();
-    if limits.is_empty() {
-        limits.push((ZONE_LIMITS[0], NO_LIMIT));
-    }
-    limits
+/// What the cache holds of a zone, and whether others wait for one that is at its limit.
+struct Limit {
+    commands: f64,
+    mib: f64,
+    in_order: bool,
+}
+
+/// Limits of a zone, by bytes or by commands of so many MiB, with which two zones can leave so many MiB to be flushed:
+/// that is all of the last one's and what the other one has not got rid of. The search tries the rest of what goes together.
+fn zone_limits(held: f64, command: f64) -> Vec<Limit> {
+    let may_be = ZONE_MIBS.into_iter().filter(|mib| (0.45 * held..=1.15 * held + 1.0).contains(mib));
+    let limits = may_be.flat_map(|mib| {
+        let by_commands = Limit { commands: (mib / command).round().max(1.0), mib: NO_LIMIT, in_order: true };
+        [by_commands, Limit { commands: NO_LIMIT, mib, in_order: false }]
+    });
+    let unlimited = Limit { commands: NO_LIMIT, mib: NO_LIMIT, in_order: true };
+    let is_none_likely = held > 12.0;
+    limits.chain(is_none_likely.then_some(unlimited)).collect()
 }
 
 pub(super) fn normalise(point: &mut Point) {
     if Policy::ALL[point[POLICY] as usize] != Policy::Asptf {
-        point[ALPHA] = 0.5;
+        (point[ALPHA], point[AGE_MAX_MS]) = (0.5, NO_LIMIT);
     }
     point[ALPHA] = rounded(point[ALPHA]);
-    point[CACHE_MIB] = point[CACHE_MIB].round();
+    point[CACHE_MIB] = point[CACHE_MIB].round().max(1.0);
     for seek in [SEEK_SINGLE, SEEK_THIRD, SEEK_FULL] {
         point[seek] = point[seek].round();
     }
@@ -243,7 +266,7 @@ pub(super) fn put(values: &mut SmrValues, point: &Point) {
     let all = [PAIR, FAR_2, FAR_8, MANY_1M, MANY_128K, MANY_4K].join(", ");
     let of = |at: usize| Sourced::measured(point[at], &all);
     let limit = |at: usize| Sourced::measured(point[at] as u32, &all);
-    let mib = |at: usize| Sourced::measured(point[at] as u64 * MIB, &all);
+    let mib = |at: usize| Sourced::measured((point[at] * MIB as f64) as u64, &all);
     values.policy = Sourced::measured(Policy::ALL[point[POLICY] as usize], &all);
     values.alpha = of(ALPHA);
     values.window = limit(WINDOW);
@@ -251,6 +274,8 @@ pub(super) fn put(values: &mut SmrValues, point: &Point) {
     values.cache_commands = limit(CACHE_COMMANDS);
     values.cache_zone_commands = limit(ZONE_COMMANDS);
     values.cache_zone_bytes = mib(ZONE_MIB);
+    values.admits_in_order = Sourced::measured(point[IN_ORDER] != 0.0, &all);
+    values.age_max_us = Sourced::measured(point[AGE_MAX_MS] * 1000.0, &all);
     values.seek_single_us = of(SEEK_SINGLE);
     values.seek_third_us = of(SEEK_THIRD);
     values.seek_full_us = of(SEEK_FULL);
