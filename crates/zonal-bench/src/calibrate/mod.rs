@@ -24,7 +24,7 @@ use zonal_sim::profile::Sourced;
 use zonal_sim::{Profile, profile};
 
 /// Most sets of runs that [`fit`] simulates by itself.
-pub const SIMULATED_MAX: usize = 400;
+pub const SIMULATED_MAX: usize = 500;
 
 /// Weight of the flush's share of a run's time, compared with that of its rate.
 const FLUSH_WEIGHT: f64 = 0.5;

@@ -24,8 +24,10 @@ const MANY: u32 = 128;
 /// Least of them that are many.
 const MANY_MIN: u32 = 16;
 
-/// Places of the runs on two zones: how two zones lie to each other is chance, of which a mean is wanted.
-const PLACES: u32 = 8;
+/// Places of the runs on two zones: how two zones lie to each other is chance, of which a mean is wanted. More where they
+/// are neighbours, and the arm has next to nothing to do.
+const PAIRS: u32 = 16;
+const FARS: u32 = 12;
 
 /// The same of the run on eight.
 const EIGHTS: u32 = 3;
@@ -53,7 +55,7 @@ impl Span {
         let there = geometry.sequential_zones().saturating_sub(1);
         let limits = [info.open_max, info.active_max].map(|max| if max == 0 { MANY } else { max });
         // Besides the many, the zones of the runs before are partly written.
-        let others = if info.active_max == 0 { 0 } else { 4 * PLACES + 8 * EIGHTS };
+        let others = if info.active_max == 0 { 0 } else { 2 * (PAIRS + FARS) + 8 * EIGHTS };
         let active = limits[0].min(limits[1].saturating_sub(others));
         let many = MANY.min(active).min(there.saturating_sub(2) / STRIDE_MIN);
         if many < MANY_MIN {
@@ -87,10 +89,15 @@ pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
         places: vec![Place { in_a_row: 2, ..Place::of(span.at(n, 0), 2, 1) }],
     };
     let run = |name, block, bytes, places| Run { name, block, bytes: part(bytes, block), places };
-    let spread = |n: u32, among: u32| n * (span.many - among) / PLACES;
-    let pairs = (0..PLACES).map(|n| Place::of(span.at(spread(n, 1), 2), 1, 2)).collect();
+    let spread = |count: u32, among: u32| {
+        let room = span.many - among;
+        let count = count.min(room);
+        (0..count).map(move |n| n * room / count)
+    };
+    let pairs = spread(PAIRS, 1).map(|n| Place::of(span.at(n, 2), 1, 2)).collect();
     let third = span.many / 3;
-    let far = (0..PLACES).map(|n| Place::of(span.at(spread(n, third), 4), third * span.stride, 2)).collect();
+    let far =
+        spread(FARS.min(third), third).map(|n| Place::of(span.at(n, 4), third * span.stride, 2)).collect();
     let eighth = span.many / 8;
     let eight =
         (0..EIGHTS).map(|n| Place::of(span.at(n * eighth / EIGHTS, 5), eighth * span.stride, 8)).collect();
@@ -99,8 +106,8 @@ pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
         sequential(POSITIONS[0], 0),
         sequential(POSITIONS[1], span.many / 2),
         sequential(POSITIONS[2], span.many),
-        run(PAIR, block, 96 * MIB, pairs),
-        run(FAR_2, block, 96 * MIB, far),
+        run(PAIR, block, 48 * MIB, pairs),
+        run(FAR_2, block, 64 * MIB, far),
         run(FAR_8, block, 48 * MIB, eight),
         run(MANY_1M, block, 12 * block, many()),
         run(MANY_128K, (block / 8).max(SMALL), 2 * block, many()),
@@ -196,6 +203,9 @@ pub(super) fn axes() -> Vec<Axis> {
     ]
 }
 
+/// Smallest cache to begin with: where zones have small limits it is never full.
+const CACHE_MIB_MIN: f64 = 16.0;
+
 /// Policy, alpha and age, in ms, to begin with.
 const POLICIES: [(usize, f64, f64); 6] = [
     (0, 0.5, NO_LIMIT),
@@ -213,13 +223,13 @@ pub(super) fn starts(values: &SmrValues, command_max: u64, runs: &Runs, measured
         let (outcome, places) = (&measured[at], runs.list()[at].places.len() as f64);
         outcome.flushing / places * outcome.megabytes_a_second() * 1e6 / MIB as f64
     };
-    let cache = [PAIR, FAR_2, FAR_8, MANY_1M].map(held).into_iter().fold(2.0, f64::max);
+    let cache = [PAIR, FAR_2, FAR_8, MANY_1M].map(held).into_iter().fold(CACHE_MIB_MIN, f64::max);
     let command = command_max.clamp(SMALL, MIB) as f64 / MIB as f64;
     let limits = zone_limits(held(PAIR), command);
     let point = |&(policy, alpha, age): &(usize, f64, f64), limit: &Limit| {
         let mut point = vec![NO_LIMIT; AXES];
         (point[POLICY], point[ALPHA], point[AGE_MAX_MS]) = (policy as f64, alpha, age);
-        (point[CACHE_MIB], point[IN_ORDER]) = (cache, f64::from(u8::from(limit.in_order)));
+        (point[CACHE_MIB], point[IN_ORDER]) = (cache, f64::from(u8::from(values.admits_in_order.value)));
         (point[ZONE_COMMANDS], point[ZONE_MIB]) = (limit.commands, limit.mib);
         point[SEEK_SINGLE] = values.seek_single_us.value;
         point[SEEK_THIRD] = values.seek_third_us.value;
@@ -229,11 +239,10 @@ pub(super) fn starts(values: &SmrValues, command_max: u64, runs: &Runs, measured
     POLICIES.iter().flat_map(|policy| limits.iter().map(move |limit| point(policy, limit))).collect()
 }
 
-/// What the cache holds of a zone, and whether others wait for one that is at its limit.
+/// What the cache holds of a zone.
 struct Limit {
     commands: f64,
     mib: f64,
-    in_order: bool,
 }
 
 /// Limits of a zone, by bytes or by commands of so many MiB, with which two zones can leave so many MiB to be flushed:
@@ -241,10 +250,10 @@ struct Limit {
 fn zone_limits(held: f64, command: f64) -> Vec<Limit> {
     let may_be = ZONE_MIBS.into_iter().filter(|mib| (0.45 * held..=1.15 * held + 1.0).contains(mib));
     let limits = may_be.flat_map(|mib| {
-        let by_commands = Limit { commands: (mib / command).round().max(1.0), mib: NO_LIMIT, in_order: true };
-        [by_commands, Limit { commands: NO_LIMIT, mib, in_order: false }]
+        let commands = (mib / command).round().max(1.0);
+        [Limit { commands, mib: NO_LIMIT }, Limit { commands: NO_LIMIT, mib }]
     });
-    let unlimited = Limit { commands: NO_LIMIT, mib: NO_LIMIT, in_order: true };
+    let unlimited = Limit { commands: NO_LIMIT, mib: NO_LIMIT };
     let is_none_likely = held > 12.0;
     limits.chain(is_none_likely.then_some(unlimited)).collect()
 }
