@@ -147,15 +147,19 @@ fn full_disk_ends_the_trace_and_not_the_work() {
 #[test]
 fn threads_that_wait_for_their_answers_are_counted_exactly() {
     let (d, log) = traced(&EmulatedOptions { hw_queue_depth: 64, ..polled() });
+    // Writes of each zone whose answers are out: that is when the poll that got them has returned.
+    let ended: [std::sync::atomic::AtomicU64; 4] = Default::default();
     std::thread::scope(|s| {
         for zone in 0..4u64 {
-            let d = &d;
+            let (d, ended) = (&d, &ended);
             s.spawn(move || {
                 for i in 0..8 {
                     submit(d, 0, command(Op::Write, zone * 64 + i * 8, 8), zone);
-                    // Another thread may get it: wait until it is out.
-                    while d.state.lock().in_flight.contains_key(&ZoneIndex(zone as u32)) {
-                        poll(d, 0, 9);
+                    // Another thread may get it.
+                    while ended[zone as usize].load(std::sync::atomic::Ordering::Acquire) == i {
+                        for token in poll(d, 0, 9) {
+                            ended[token as usize].fetch_add(1, std::sync::atomic::Ordering::Release);
+                        }
                     }
                 }
             });
