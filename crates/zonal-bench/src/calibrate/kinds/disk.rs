@@ -2,7 +2,7 @@
 
 use crate::calibrate::Residual;
 use crate::calibrate::error::CalibrateError;
-use crate::calibrate::runs::{Outcome, Place, Run, Runs};
+use crate::calibrate::runs::{Order, Outcome, Place, Run, Runs};
 use crate::calibrate::search::{Axis, Point};
 use zonal_io::device::DeviceInfo;
 use zonal_sim::profile::{SmrValues, Sourced};
@@ -34,7 +34,10 @@ const EIGHTS: u32 = 3;
 
 /// Zones between neighbours of the many: as many as there are uses of a zone below, so that no run writes what another
 /// one has written.
-const STRIDE_MIN: u32 = 8;
+const STRIDE_MIN: u32 = 6 + CLUSTER + 1;
+
+/// Neighbours of the many that belong to one job where these are written at random.
+const CLUSTER: u32 = 8;
 
 const MIB: u64 = 1 << 20;
 
@@ -87,8 +90,15 @@ pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
         block,
         bytes: (2 * capacity).min(512 * MIB) / block * block,
         places: vec![Place { in_a_row: 2, ..Place::of(span.at(n, 0), 2, 1) }],
+        order: Order::InOrder,
     };
-    let run = |name, block, bytes, places| Run { name, block, bytes: part(bytes, block), places };
+    let run = |name, block, bytes, places| Run {
+        name,
+        block,
+        bytes: part(bytes, block),
+        places,
+        order: Order::InOrder,
+    };
     let spread = |count: u32, among: u32| {
         let room = span.many - among;
         let count = count.min(room);
@@ -101,7 +111,12 @@ pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
     let eighth = span.many / 8;
     let eight =
         (0..EIGHTS).map(|n| Place::of(span.at(n * eighth / EIGHTS, 5), eighth * span.stride, 8)).collect();
-    let many = || vec![Place::of(span.at(0, 6), span.stride, span.many)];
+    let many = || vec![Place::of(span.at(0, 6 + CLUSTER), span.stride, span.many)];
+    let clusters =
+        Place { in_a_row: CLUSTER, ..Place::of(span.at(0, 6), CLUSTER * span.stride, span.many / CLUSTER) };
+    let at_random =
+        Run { order: Order::Random { depth: CLUSTER }, ..run(MANY_1M, block, 12 * block, vec![clusters]) };
+    let at_random = Run { bytes: at_random.bytes * u64::from(CLUSTER), ..at_random };
     Ok(vec![
         sequential(POSITIONS[0], 0),
         sequential(POSITIONS[1], span.many / 2),
@@ -109,7 +124,7 @@ pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
         run(PAIR, block, 48 * MIB, pairs),
         run(FAR_2, block, 64 * MIB, far),
         run(FAR_8, block, 48 * MIB, eight),
-        run(MANY_1M, block, 12 * block, many()),
+        at_random,
         run(MANY_128K, (block / 8).max(SMALL), 2 * block, many()),
         run(MANY_4K, SMALL, 16 * SMALL, many()),
     ])

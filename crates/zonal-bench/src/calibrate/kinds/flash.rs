@@ -1,7 +1,7 @@
 //! A flash drive: what a command and a byte cost in one zone, and in all.
 
 use crate::calibrate::error::CalibrateError;
-use crate::calibrate::runs::{Outcome, Place, Run, Runs};
+use crate::calibrate::runs::{Order, Outcome, Place, Run, Runs};
 use crate::calibrate::search::{Axis, Point};
 use zonal_io::device::DeviceInfo;
 use zonal_sim::profile::{FlashValues, Sourced};
@@ -27,7 +27,13 @@ pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
     let run = |name, block: u64, bytes: u64, zones| {
         let block = block.min(capacity / 8);
         let bytes = bytes.min(capacity / 4) / block * block;
-        Run { name, block, bytes, places: vec![Place::of(geometry.conventional_zones(), 1, zones)] }
+        Run {
+            name,
+            block,
+            bytes,
+            places: vec![Place::of(geometry.conventional_zones(), 1, zones)],
+            order: Order::InOrder,
+        }
     };
     Ok(vec![
         run(ONE_4K, 4096, 16 << 20, 1),
