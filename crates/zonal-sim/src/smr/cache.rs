@@ -45,10 +45,22 @@ pub struct Order {
     pub policy: Policy,
     /// Share of its age, in thousandths, that policy `asptf` takes off a write's time.
     pub alpha: u32,
-    /// From when on a write does not get any older for `asptf`; 0: never.
-    pub age_max: Span,
     /// How many of the oldest writes are looked at; 0: all.
     pub window: u32,
+    /// From when on a command that waits for room has the oldest write go next, whatever the policy says; 0: never. A drive
+    /// owes its host an answer in time, and only what it has answered is its own to put in order.
+    pub patience: Span,
+    /// How much the head writes without moving while a write for another zone waits for room; 0: all that there is.
+    pub visit_bytes: u64,
+}
+
+/// What the writes that wait for room in the cache ask of the head.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Pressure {
+    /// One has waited for longer than the drive's patience.
+    pub(super) is_urgent: bool,
+    /// The head has been long enough where it is, and somebody waits for it elsewhere.
+    pub(super) moves_on: bool,
 }
 
 /// How much the cache holds. A limit of 0 is none.
@@ -191,8 +203,9 @@ impl Cache {
         order: &Order,
         mechanics: &Mechanics,
         head: &Head,
+        pressure: Pressure,
     ) -> Option<(Entry, Span)> {
-        let at = self.choose(now, order, mechanics, head)?;
+        let at = self.choose(now, order, mechanics, head, pressure)?;
         let entry = self.runs[at].entries.pop_front()?;
         self.waiting.remove(&entry.sequence);
         Some((entry, positioning(now, mechanics, head, entry.sector, &entry.place)))
@@ -201,14 +214,15 @@ impl Cache {
     fn choose(
         &self,
         now: Nanos,
-        &Order { policy, alpha, age_max, window }: &Order,
+        &Order { policy, alpha, window, .. }: &Order,
         mechanics: &Mechanics,
         head: &Head,
+        Pressure { is_urgent, moves_on }: Pressure,
     ) -> Option<usize> {
+        let policy = if is_urgent { Policy::Fifo } else { policy };
         let first = |run: &Run| run.entries.front().copied();
         let time = |e: &Entry| positioning(now, mechanics, head, e.sector, &e.place) as i64;
-        let ripe = if age_max == 0 { Span::MAX } else { age_max };
-        let age = |e: &Entry| (now.0 - e.arrived.0).min(ripe) as i64 * i64::from(alpha) / 1000;
+        let age = |e: &Entry| (now.0 - e.arrived.0) as i64 * i64::from(alpha) / 1000;
         let goes_on = |e: &Entry| e.sector == head.next && head.at == now;
         let here = |e: &Entry| match policy {
             Policy::Visit => mechanics.zone_of(e.sector) == mechanics.zone_of_head(head.next),
@@ -223,7 +237,7 @@ impl Cache {
         if let [run] = self.runs.as_slice() {
             return first(run).map(|_| 0);
         }
-        if let Some((at, _)) = all().find(|(_, e)| here(e)) {
+        if !moves_on && let Some((at, _)) = all().find(|(_, e)| here(e)) {
             return Some(at);
         }
         let score = |e: &Entry| match policy {
@@ -231,7 +245,9 @@ impl Cache {
             Policy::Sptf => time(e),
             Policy::Asptf => time(e) - age(e),
         };
-        all().min_by_key(|(_, e)| (score(e), e.sequence)).map(|(at, _)| at)
+        // What would keep the head where it is comes last then.
+        let stays = |e: &Entry| moves_on && e.sector == head.next;
+        all().min_by_key(|(_, e)| (stays(e), score(e), e.sequence)).map(|(at, _)| at)
     }
 }
 

@@ -190,9 +190,10 @@ const ZONE_MIB: usize = 6;
 const SEEK_SINGLE: usize = 7;
 const SEEK_THIRD: usize = 8;
 const SEEK_FULL: usize = 9;
-const AGE_MAX_MS: usize = 10;
-const IN_ORDER: usize = 11;
-const AXES: usize = 12;
+const PATIENCE_MS: usize = 10;
+const VISIT_MIB: usize = 11;
+const IN_ORDER: usize = 12;
+const AXES: usize = 13;
 
 /// On a ladder of limits the last is none.
 const NO_LIMIT: f64 = 0.0;
@@ -213,7 +214,8 @@ pub(super) fn axes() -> Vec<Axis> {
         Axis::Scale(50.0, 4000.0),
         Axis::Scale(2000.0, 20_000.0),
         Axis::Scale(4000.0, 40_000.0),
-        ladder(&[2.0, 5.0, 10.0, 20.0, 50.0, 100.0]),
+        ladder(&[25.0, 50.0, 100.0, 150.0, 200.0, 300.0, 500.0]),
+        ladder(&[0.5, 1.0, 2.0, 4.0, 8.0]),
         Axis::Any(vec![0.0, 1.0]),
     ]
 }
@@ -221,14 +223,14 @@ pub(super) fn axes() -> Vec<Axis> {
 /// Smallest cache to begin with: where zones have small limits it is never full.
 const CACHE_MIB_MIN: f64 = 16.0;
 
-/// Policy, alpha and age, in ms, to begin with.
-const POLICIES: [(usize, f64, f64); 6] = [
-    (0, 0.5, NO_LIMIT),
-    (1, 0.5, NO_LIMIT),
-    (2, 0.5, NO_LIMIT),
-    (3, 0.4, NO_LIMIT),
-    (3, 0.75, NO_LIMIT),
-    (3, 1.0, 10.0),
+/// Policy, alpha, patience in ms and visits in MiB to begin with.
+const POLICIES: [(usize, f64, f64, f64); 6] = [
+    (0, 0.5, NO_LIMIT, NO_LIMIT),
+    (1, 0.5, NO_LIMIT, NO_LIMIT),
+    (2, 0.5, NO_LIMIT, NO_LIMIT),
+    (2, 0.5, 150.0, 1.0),
+    (3, 0.4, NO_LIMIT, NO_LIMIT),
+    (3, 0.75, NO_LIMIT, NO_LIMIT),
 ];
 
 /// Each policy, with limits of the cache as the flushes show them.
@@ -241,9 +243,10 @@ pub(super) fn starts(values: &SmrValues, command_max: u64, runs: &Runs, measured
     let cache = [PAIR, FAR_2, FAR_8, MANY_1M].map(held).into_iter().fold(CACHE_MIB_MIN, f64::max);
     let command = command_max.clamp(SMALL, MIB) as f64 / MIB as f64;
     let limits = zone_limits(held(PAIR), command);
-    let point = |&(policy, alpha, age): &(usize, f64, f64), limit: &Limit| {
+    let point = |&(policy, alpha, patience, visit): &(usize, f64, f64, f64), limit: &Limit| {
         let mut point = vec![NO_LIMIT; AXES];
-        (point[POLICY], point[ALPHA], point[AGE_MAX_MS]) = (policy as f64, alpha, age);
+        (point[POLICY], point[ALPHA]) = (policy as f64, alpha);
+        (point[PATIENCE_MS], point[VISIT_MIB]) = (patience, visit);
         (point[CACHE_MIB], point[IN_ORDER]) = (cache, f64::from(u8::from(values.admits_in_order.value)));
         (point[ZONE_COMMANDS], point[ZONE_MIB]) = (limit.commands, limit.mib);
         point[SEEK_SINGLE] = values.seek_single_us.value;
@@ -274,8 +277,12 @@ fn zone_limits(held: f64, command: f64) -> Vec<Limit> {
 }
 
 pub(super) fn normalise(point: &mut Point) {
-    if Policy::ALL[point[POLICY] as usize] != Policy::Asptf {
-        (point[ALPHA], point[AGE_MAX_MS]) = (0.5, NO_LIMIT);
+    let policy = Policy::ALL[point[POLICY] as usize];
+    if policy != Policy::Asptf {
+        point[ALPHA] = 0.5;
+    }
+    if policy == Policy::Fifo {
+        point[PATIENCE_MS] = NO_LIMIT;
     }
     point[ALPHA] = rounded(point[ALPHA]);
     point[CACHE_MIB] = point[CACHE_MIB].round().max(1.0);
@@ -299,7 +306,8 @@ pub(super) fn put(values: &mut SmrValues, point: &Point) {
     values.cache_zone_commands = limit(ZONE_COMMANDS);
     values.cache_zone_bytes = mib(ZONE_MIB);
     values.admits_in_order = Sourced::measured(point[IN_ORDER] != 0.0, &all);
-    values.age_max_us = Sourced::measured(point[AGE_MAX_MS] * 1000.0, &all);
+    values.patience_us = Sourced::measured(point[PATIENCE_MS] * 1000.0, &all);
+    values.visit_bytes = mib(VISIT_MIB);
     values.seek_single_us = of(SEEK_SINGLE);
     values.seek_third_us = of(SEEK_THIRD);
     values.seek_full_us = of(SEEK_FULL);
