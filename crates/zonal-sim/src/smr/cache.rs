@@ -185,6 +185,12 @@ impl Cache {
         self.bytes
     }
 
+    /// Where what it holds of a zone ends.
+    pub(super) fn end_of(&self, zone: ZoneIndex) -> Option<Sector> {
+        let last = self.runs[*self.places.get(&zone)?].entries.back()?;
+        Some(Sector(last.sector.0 + u64::from(last.sectors)))
+    }
+
     /// Number of the oldest write in it, of those that have not gone to the medium.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.waiting.first().copied()

@@ -219,7 +219,10 @@ impl SmrDisk {
         let oldest = waiting.clone().next();
         let is_urgent = patience != 0 && oldest.is_some_and(|w| now.0 - w.since.0 >= patience);
         let here = self.mechanics.zone_of_head(self.head.next);
-        let is_elsewhere = |w: &Waiting| self.zone_of(w.job.sector) != here;
+        // A stream that has come to its zone's end goes on in the next one, which is no other place.
+        let end = self.cache.end_of(here).unwrap_or(self.head.next);
+        let goes_on = if end == self.geometry.start_of(ZoneIndex(here.0 + 1)) { here.0 + 1 } else { here.0 };
+        let is_elsewhere = |w: &Waiting| !(here.0..=goes_on).contains(&self.zone_of(w.job.sector).0);
         Pressure { is_urgent, moves_on: is_long && !is_urgent && waiting.any(is_elsewhere) }
     }
 
