@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use zonal_core::{Nanos, Sector, ZoneIndex};
 
+/// From then on no write gets any older, so that its age times the largest `alpha` fits 63 bits: two hours and a half.
+const AGE_MAX: Span = 1 << 43;
+
 /// Which cached write is next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -228,7 +231,7 @@ impl Cache {
         let policy = if is_urgent { Policy::Fifo } else { policy };
         let first = |run: &Run| run.entries.front().copied();
         let time = |e: &Entry| positioning(now, mechanics, head, e.sector, &e.place) as i64;
-        let age = |e: &Entry| (now.0 - e.arrived.0) as i64 * i64::from(alpha) / 1000;
+        let age = |e: &Entry| (now.0 - e.arrived.0).min(AGE_MAX) as i64 * i64::from(alpha) / 1000;
         let goes_on = |e: &Entry| e.sector == head.next && head.at == now;
         let here = |e: &Entry| match policy {
             Policy::Visit => mechanics.zone_of(e.sector) == mechanics.zone_of_head(head.next),
