@@ -6,7 +6,7 @@
 use super::mechanics::{Mechanics, Place};
 use crate::model::{Span, Tag};
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use zonal_core::{Nanos, Sector, ZoneIndex};
 
 /// From then on no write gets any older, so that its age times the largest `alpha` fits 63 bits: two hours and a half.
@@ -48,10 +48,22 @@ pub struct Order {
     pub policy: Policy,
     /// Share of its age, in thousandths, that policy `asptf` takes off a write's time.
     pub alpha: u32,
-    /// From when on a write does not get any older for `asptf`; 0: never.
-    pub age_max: Span,
     /// How many of the oldest writes are looked at; 0: all.
     pub window: u32,
+    /// From when on a command that waits for room has the oldest write go next, whatever the policy says; 0: never. A drive
+    /// owes its host an answer in time, and only what it has answered is its own to put in order.
+    pub patience: Span,
+    /// How much the head writes without moving while a write for another zone waits for room; 0: all that there is.
+    pub visit_bytes: u64,
+}
+
+/// What the writes that wait for room in the cache ask of the head.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Pressure {
+    /// One has waited for longer than the drive's patience.
+    pub(super) is_urgent: bool,
+    /// The head has been long enough where it is, and somebody waits for it elsewhere.
+    pub(super) moves_on: bool,
 }
 
 /// How much the cache holds. A limit of 0 is none.
@@ -106,6 +118,8 @@ pub(super) struct Cache {
     limits: CacheLimits,
     runs: Vec<Run>,
     places: HashMap<ZoneIndex, usize>,
+    /// Numbers of the writes that have not gone to the medium.
+    waiting: BTreeSet<u64>,
     bytes: u64,
     commands: u32,
 }
@@ -117,7 +131,8 @@ fn is_within(used: u64, more: u64, limit: u64) -> bool {
 
 impl Cache {
     pub(super) fn new(limits: CacheLimits) -> Cache {
-        Cache { limits, runs: Vec::new(), places: HashMap::new(), bytes: 0, commands: 0 }
+        let waiting = BTreeSet::new();
+        Cache { limits, runs: Vec::new(), places: HashMap::new(), waiting, bytes: 0, commands: 0 }
     }
 
     /// Whether it takes a write of so many bytes now.
@@ -147,6 +162,7 @@ impl Cache {
     /// A write has come in, for which there is room.
     pub(super) fn insert(&mut self, zone: ZoneIndex, entry: Entry) {
         let at = self.places[&zone];
+        self.waiting.insert(entry.sequence);
         self.runs[at].entries.push_back(entry);
     }
 
@@ -172,25 +188,21 @@ impl Cache {
         self.bytes
     }
 
+    /// Where what it holds of a zone ends.
+    pub(super) fn end_of(&self, zone: ZoneIndex) -> Option<Sector> {
+        let last = self.runs[*self.places.get(&zone)?].entries.back()?;
+        Some(Sector(last.sector.0 + u64::from(last.sectors)))
+    }
+
     /// Number of the oldest write in it, of those that have not gone to the medium.
     pub(super) fn oldest(&self) -> Option<u64> {
-        self.runs.iter().filter_map(|run| run.entries.front()).map(|e| e.sequence).min()
+        self.waiting.first().copied()
     }
 
     /// Number of the last write that is looked at: the oldest `window`, all if that is 0.
     fn horizon(&self, window: u32) -> u64 {
-        let all = self.runs.iter().map(|run| run.entries.len()).sum::<usize>();
-        if window == 0 || all <= window as usize {
-            return u64::MAX;
-        }
-        let mut numbers: Vec<u64> = self
-            .runs
-            .iter()
-            .flat_map(|run| run.entries.iter().take(window as usize))
-            .map(|e| e.sequence)
-            .collect();
-        let (_, last, _) = numbers.select_nth_unstable(window as usize - 1);
-        *last
+        let last = (window as usize).checked_sub(1).and_then(|last| self.waiting.iter().nth(last));
+        last.copied().unwrap_or(u64::MAX)
     }
 
     /// Takes out the write that goes to the medium next, and says how long the head needs to get there.
@@ -200,23 +212,26 @@ impl Cache {
         order: &Order,
         mechanics: &Mechanics,
         head: &Head,
+        pressure: Pressure,
     ) -> Option<(Entry, Span)> {
-        let at = self.choose(now, order, mechanics, head)?;
+        let at = self.choose(now, order, mechanics, head, pressure)?;
         let entry = self.runs[at].entries.pop_front()?;
+        self.waiting.remove(&entry.sequence);
         Some((entry, positioning(now, mechanics, head, entry.sector, &entry.place)))
     }
 
     fn choose(
         &self,
         now: Nanos,
-        &Order { policy, alpha, age_max, window }: &Order,
+        &Order { policy, alpha, window, .. }: &Order,
         mechanics: &Mechanics,
         head: &Head,
+        Pressure { is_urgent, moves_on }: Pressure,
     ) -> Option<usize> {
+        let policy = if is_urgent { Policy::Fifo } else { policy };
         let first = |run: &Run| run.entries.front().copied();
         let time = |e: &Entry| positioning(now, mechanics, head, e.sector, &e.place) as i64;
-        let ripe = if age_max == 0 { AGE_MAX } else { age_max };
-        let age = |e: &Entry| (now.0 - e.arrived.0).min(ripe) as i64 * i64::from(alpha) / 1000;
+        let age = |e: &Entry| (now.0 - e.arrived.0).min(AGE_MAX) as i64 * i64::from(alpha) / 1000;
         let goes_on = |e: &Entry| e.sector == head.next && head.at == now;
         let here = |e: &Entry| match policy {
             Policy::Visit => mechanics.zone_of(e.sector) == mechanics.zone_of_head(head.next),
@@ -231,7 +246,7 @@ impl Cache {
         if let [run] = self.runs.as_slice() {
             return first(run).map(|_| 0);
         }
-        if let Some((at, _)) = all().find(|(_, e)| here(e)) {
+        if !moves_on && let Some((at, _)) = all().find(|(_, e)| here(e)) {
             return Some(at);
         }
         let score = |e: &Entry| match policy {
@@ -239,7 +254,9 @@ impl Cache {
             Policy::Sptf => time(e),
             Policy::Asptf => time(e) - age(e),
         };
-        all().min_by_key(|(_, e)| (score(e), e.sequence)).map(|(at, _)| at)
+        // What would keep the head where it is comes last then.
+        let stays = |e: &Entry| moves_on && e.sector == head.next;
+        all().min_by_key(|(_, e)| (stays(e), score(e), e.sequence)).map(|(at, _)| at)
     }
 }
 

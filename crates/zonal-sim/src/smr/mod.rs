@@ -18,7 +18,7 @@ pub use options::SmrOptions;
 
 use crate::engine::Heap;
 use crate::model::{Job, Model, Span, Tag, Totals};
-use cache::{Cache, Entry, Head};
+use cache::{Cache, Entry, Head, Pressure};
 use std::collections::VecDeque;
 use zonal_core::{Geometry, Nanos, Op, SECTOR_BYTES, Sector, ZoneIndex};
 
@@ -36,6 +36,8 @@ pub struct SmrDisk {
     head: Head,
     /// What the head is at.
     medium: Option<Task>,
+    /// Bytes that the head has written since it moved last.
+    visited: u64,
     /// Reads since the last write went to the medium.
     reads_in_a_row: u32,
     /// Flushes that wait until all that is older than this is on the medium.
@@ -59,6 +61,7 @@ enum Event {
 struct Waiting {
     tag: Tag,
     job: Job,
+    since: Nanos,
     stage: Stage,
 }
 
@@ -90,6 +93,7 @@ impl SmrDisk {
             cache: Cache::new(options.cache_limits()),
             head: Head { cylinder: 0.0, next: Sector(0), at: Nanos(0) },
             medium: None,
+            visited: 0,
             reads_in_a_row: 0,
             flushes: Vec::new(),
             sequence: 0,
@@ -192,13 +196,34 @@ impl SmrDisk {
 
     fn start_write(&mut self, now: Nanos) -> bool {
         let order = &self.options.order;
-        let Some((entry, positioning)) = self.cache.next(now, order, &self.mechanics, &self.head) else {
+        let pressure = self.pressure(now);
+        let Some((entry, positioning)) = self.cache.next(now, order, &self.mechanics, &self.head, pressure)
+        else {
             return false;
         };
         self.reads_in_a_row = 0;
+        self.visited = bytes(entry.sectors) + if positioning == 0 { self.visited } else { 0 };
         self.move_head(now, positioning, entry.sector, entry.sectors, &entry.place);
         self.medium = Some(Task::Write(entry));
         true
+    }
+
+    /// What the writes in the queue ask of the head. Where nothing is asked for they are not looked at.
+    fn pressure(&self, now: Nanos) -> Pressure {
+        let Order { patience, visit_bytes, .. } = self.options.order;
+        let is_long = visit_bytes != 0 && self.visited >= visit_bytes;
+        if patience == 0 && !is_long {
+            return Pressure::default();
+        }
+        let mut waiting = self.queue.iter().filter(|w| w.job.op.is_write() && !w.job.refused);
+        let oldest = waiting.clone().next();
+        let is_urgent = patience != 0 && oldest.is_some_and(|w| now.0 - w.since.0 >= patience);
+        let here = self.mechanics.zone_of_head(self.head.next);
+        // A stream that has come to its zone's end goes on in the next one, which is no other place.
+        let end = self.cache.end_of(here).unwrap_or(self.head.next);
+        let goes_on = if end == self.geometry.start_of(ZoneIndex(here.0 + 1)) { here.0 + 1 } else { here.0 };
+        let is_elsewhere = |w: &Waiting| !(here.0..=goes_on).contains(&self.zone_of(w.job.sector).0);
+        Pressure { is_urgent, moves_on: is_long && !is_urgent && waiting.any(is_elsewhere) }
     }
 
     /// Reads what is under the head first. What a stream goes on with has been read ahead.
@@ -295,7 +320,7 @@ impl Model for SmrDisk {
         if job.op.is_write() && !job.refused {
             self.totals.submitted += u64::from(job.sectors);
         }
-        self.queue.push_back(Waiting { tag, job: *job, stage: Stage::New });
+        self.queue.push_back(Waiting { tag, job: *job, since: now, stage: Stage::New });
         self.start(now);
     }
 
