@@ -368,8 +368,8 @@ impl Core {
         let failures = self.reset_failures.entry(zone).or_default();
         *failures += 1;
         if *failures == RESET_FAILURES_MAX {
-            self.zone_lost(zone)?;
-            self.book.lose(zone, Lost::ReadOnly)?;
+            let lost = self.book.lose(zone, Lost::ReadOnly)?;
+            self.credit.lost(lost);
         }
         Ok(())
     }

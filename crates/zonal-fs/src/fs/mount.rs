@@ -11,7 +11,7 @@ use super::node::Nodes;
 use super::stats::Statistics;
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
-use crate::format::{Attributes, Kind, Metadata, Superblock, key};
+use crate::format::{Attributes, Header, Kind, Metadata, Superblock, key};
 use crate::space::Finding;
 use crate::space::cost::Need;
 use crate::space::credits::{Credits, Drive as ReserveBasis, Reserve};
@@ -161,7 +161,9 @@ pub(super) fn open(
     let drive = Drive::new(volume);
     let report = drive.report(waiter).map_err(FsError::from)?;
     let used = used(&rows, report.len() as u32)?;
-    let book = ZoneBook::load(superblock.unit_blocks, found(&superblock, &report, &used));
+    // Small pieces take more headers than large ones: reckoned with is what a unit of the smallest carries.
+    let least = Header::records_max(superblock.unit_blocks - 1) as u32 + 1;
+    let book = ZoneBook::load(superblock.unit_blocks.min(least), found(&superblock, &report, &used));
     let book = book.map_err(OpenError::Zones)?;
     let zones = ZoneState::ALL.iter().filter(|s| **s != ZoneState::Reserved).map(|s| book.count(*s)).sum();
     let limit = open_limit(OpenLimits { option: options.max_open_zones, device, zones })?;
