@@ -115,6 +115,7 @@ impl Shared {
     fn reset_dead(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
         let zones: Vec<ZoneIndex> = {
             let mut core = self.lock();
+            core.let_damaged_go()?;
             let committed = core.committed;
             let zones: Vec<_> = core.book.dead_zones(committed).take(RESETS_MAX).collect();
             for zone in &zones {
@@ -160,7 +161,7 @@ impl Shared {
         }
         let mut core = self.lock_when(waiter, |core| Ok(core.copies_have_ended()))?;
         // What could not be read keeps its zone: the pin stays.
-        if core.book.zone(victim)?.used == 0 || !core.is_damaged(victim) {
+        if !core.is_damaged(victim) {
             core.book.unpin(victim, Pin::Copy)?;
         }
         match result {
@@ -370,6 +371,15 @@ impl Core {
         if *failures == RESET_FAILURES_MAX {
             let lost = self.book.lose(zone, Lost::ReadOnly)?;
             self.credit.lost(lost);
+        }
+        Ok(())
+    }
+
+    /// Zones that were left alone for data that could not be read, and that nobody has any more, need not be.
+    fn let_damaged_go(&mut self) -> Result<(), FsError> {
+        let is_over = |zone: &ZoneIndex| self.book.zone(*zone).is_ok_and(|account| account.used == 0);
+        for zone in self.damaged.extract_if(.., is_over).collect::<Vec<_>>() {
+            self.book.unpin(zone, Pin::Copy)?;
         }
         Ok(())
     }
