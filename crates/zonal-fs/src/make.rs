@@ -240,7 +240,9 @@ fn plan(
         (Some(_), false) => (Metadata::Beside, 1),
         (None, true) => (Metadata::Conventional, geometry.conventional_zones()),
         (None, false) => {
-            let zones = options.log_zones.unwrap_or((geometry.zones() / LOG_SHARE).clamp(LOG_ZONES_MIN, LOG_ZONES_MAX));
+            let zones = options
+                .log_zones
+                .unwrap_or((geometry.zones() / LOG_SHARE).clamp(LOG_ZONES_MIN, LOG_ZONES_MAX));
             if zones < LOG_ZONES_MIN {
                 return Err(unfit(format!("a log of {zones} zones; it needs {LOG_ZONES_MIN}")));
             }

@@ -253,7 +253,7 @@ impl Shared {
                     core.redo.push((flight, buf));
                     drop(core);
                     // It may be that nobody else looks after free zones. What goes wrong is noted.
-                    let _ = self.tend(waiter);
+                    let _ = self.find_room(waiter);
                     return;
                 }
                 Err(error) => core.die(&error),

@@ -230,7 +230,7 @@ impl Shared {
             }
             drop(core);
             self.resend(waiter);
-            if !is_clear || !self.tend(waiter)? {
+            if !is_clear || !self.find_room(waiter)? {
                 waiter.wait(self.drive.volume());
             }
         }
