@@ -39,6 +39,7 @@ mod watcher;
 mod worker;
 
 use crate::error::{BenchError, OpenerError};
+use crate::files::{self, FilesOptions};
 use crate::job::{JobFile, Verify};
 use crate::plan::Plan;
 use crate::progress::Progress;
@@ -102,6 +103,8 @@ pub struct BenchOptions {
     pub host_nanos_per_io: Option<u64>,
     /// How workers share zones.
     pub host: HostRules,
+    /// The jobs work with files, on a file system that is made so.
+    pub files: Option<FilesOptions>,
 }
 
 impl BenchOptions {
@@ -121,6 +124,7 @@ impl BenchOptions {
             series: false,
             host_nanos_per_io: None,
             host: HostRules::default(),
+            files: None,
         }
     }
 }
@@ -155,6 +159,9 @@ fn run_mode(
     mode: Option<WriteMode>,
     start: Start,
 ) -> Result<ModeReport, BenchError> {
+    if let Some(files) = &options.files {
+        return files::run_mode(open, options, mode, files);
+    }
     let bare = open().map_err(BenchError::Device)?;
     let info = bare.info().clone();
     let in_effect = mode.unwrap_or_else(|| WriteMode::for_device(&info).0);
@@ -238,6 +245,7 @@ fn run_mode(
         verify: None,
         series: None,
         is_virtual: info.virtual_time,
+        files: None,
     };
     drop((control, volume));
     if options.series {
