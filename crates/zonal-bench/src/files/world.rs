@@ -29,6 +29,9 @@ const QUIET_ROUNDS: u32 = 2;
 /// Jumps of the clock without anybody getting on: far more than any recovery takes.
 const IDLE_JUMPS_MAX: u32 = 1 << 20;
 
+/// Rounds at one instant. They are some hundred million looks.
+const ROUNDS_MAX: u32 = 1 << 24;
+
 /// Files' times in virtual time begin here, so that two runs say the same: 2026-01-01.
 const WALL_BEGIN: u64 = 1_767_225_600_000_000_000;
 
@@ -172,6 +175,8 @@ struct Loop<'a, R> {
     left: Vec<Option<R>>,
     alive: usize,
     idle_jumps: u32,
+    /// Rounds at this instant.
+    rounds: u32,
 }
 
 fn in_coroutines<R: 'static>(
@@ -196,7 +201,7 @@ fn in_coroutines<R: 'static>(
     }
     let left = std::iter::repeat_with(|| None).take(alive).collect();
     let begin = clock.get();
-    let mut run = Loop { volume, common, fibres, begin, left, alive, idle_jumps: 0 };
+    let mut run = Loop { volume, common, fibres, begin, left, alive, idle_jumps: 0, rounds: 0 };
     run.run()?;
     clock.set(run.common.now.get());
     Ok(run.left.into_iter().flatten().collect())
@@ -221,6 +226,7 @@ impl<R> Loop<'_, R> {
         let mut quiet = 0;
         while !self.fibres.is_empty() {
             quiet = if self.round() { 0 } else { quiet + 1 };
+            self.count_round()?;
             let now = self.common.now.get();
             let due = self.volume.poll(now);
             if quiet >= QUIET_ROUNDS && !self.fibres.is_empty() {
@@ -231,6 +237,19 @@ impl<R> Loop<'_, R> {
             }
         }
         Ok(())
+    }
+
+    /// Where everything is answered at once the clock stands; but it does not stand for ever.
+    fn count_round(&mut self) -> Result<(), BenchError> {
+        self.rounds += 1;
+        match self.rounds > ROUNDS_MAX {
+            true => Err(self.endless("somebody gets on again and again, and no time passes")),
+            false => Ok(()),
+        }
+    }
+
+    fn endless(&self, why: &'static str) -> BenchError {
+        BenchError::Endless { at: self.elapsed(), why, jobs: self.waiting() }
     }
 
     /// Everybody looks once; whether anybody got on.
@@ -270,9 +289,9 @@ impl<R> Loop<'_, R> {
         };
         self.idle_jumps += 1;
         if self.idle_jumps > IDLE_JUMPS_MAX {
-            let why = "the device asks to be polled again and again, and answers nothing";
-            return Err(BenchError::Endless { at: self.elapsed(), why, jobs: self.waiting() });
+            return Err(self.endless("the device asks to be polled again and again, and answers nothing"));
         }
+        self.rounds = if due > now { 0 } else { self.rounds };
         self.common.now.set(now.max(due));
         self.volume.poll(now.max(due));
         Ok(())

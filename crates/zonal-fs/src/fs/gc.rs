@@ -123,6 +123,10 @@ impl Shared {
             }
             zones
         };
+        // Nobody is to be told that something was waited for.
+        if zones.is_empty() {
+            return Ok(false);
+        }
         let resets = zones.iter().map(|zone| Request::zone(Op::ZoneReset, self.start_of(*zone)));
         let answers = self.drive.calls(waiter, resets);
         let mut core = self.lock();
@@ -139,7 +143,7 @@ impl Shared {
                 Err(_) => core.reset_failed(*zone)?,
             }
         }
-        Ok(!zones.is_empty())
+        Ok(true)
     }
 
     /// Copies what is live in `victim` elsewhere; whether there was room for it.
