@@ -1,7 +1,7 @@
 //! Results of a run.
 
-use crate::files::FilesReport;
 use crate::error::BenchError;
+use crate::files::FilesReport;
 use crate::job::{JobSpec, ZoneMode};
 use crate::latency::Latency;
 use crate::run::samples::Samples;

@@ -17,7 +17,6 @@ use crate::report::{JobReport, ModeReport};
 use crate::run::{BenchOptions, Opener, prepare};
 use job::{Job, Left};
 use plan::{Plan, Room};
-use redb::backends::InMemoryBackend;
 use std::ops::Range;
 use std::sync::Arc;
 use world::{Task, World};
@@ -25,6 +24,7 @@ use zonal_core::{SECTOR_BYTES, ZoneIndex};
 use zonal_fs::format::{Metadata, Superblock};
 use zonal_fs::space::ZoneOrder;
 use zonal_fs::store::Rows;
+use zonal_fs::store::backend::Memory;
 use zonal_fs::{BLOCK_BYTES, FileSystem, MountOptions, OpenError};
 use zonal_io::volume::{Volume, VolumeOptions, WriteMode};
 
@@ -63,6 +63,8 @@ struct Site {
     world: World,
     volume: Arc<Volume>,
     fs: FileSystem,
+    /// Where its metadata is.
+    memory: Memory,
     has_data: bool,
     options: FilesOptions,
 }
@@ -82,8 +84,9 @@ pub(crate) fn run_mode(
         VolumeOptions { mode, merge: options.merge, force: options.force, ..VolumeOptions::default() };
     let volume = Arc::new(Volume::open(device, VolumeOptions { budget: None, ..volume })?);
     let world = World::of(info.virtual_time);
-    let fs = mount(&world, &volume, files, has_data)?;
-    let site = Site { world, volume, fs, has_data, options: *files };
+    let memory = Memory::new();
+    let fs = mount(&world, &volume, &memory, files, has_data)?;
+    let site = Site { world, volume, fs, memory, has_data, options: *files };
     let room =
         Room { bytes: site.fs.usage().free * u64::from(BLOCK_BYTES), zone_bytes: zone_bytes(&site.volume) };
     let plan = Plan::new(options.jobs.jobs(), room, files)
@@ -112,6 +115,7 @@ fn zone_bytes(volume: &Volume) -> u64 {
 fn mount(
     world: &World,
     volume: &Arc<Volume>,
+    memory: &Memory,
     options: &FilesOptions,
     has_data: bool,
 ) -> Result<FileSystem, BenchError> {
@@ -122,9 +126,9 @@ fn mount(
         dirty_bytes: options.dirty_bytes,
         ..MountOptions::default()
     };
-    let on = volume.clone();
+    let (on, memory) = (volume.clone(), memory.clone());
     let made = world.alone(volume, move |waiter| {
-        let mut rows = Rows::open(InMemoryBackend::new(), CACHE_BYTES).map_err(zonal_fs::FsError::from)?;
+        let mut rows = Rows::open(memory, CACHE_BYTES).map_err(zonal_fs::FsError::from)?;
         FileSystem::make(&mut rows, &superblock, waiter)?;
         FileSystem::open(on, rows, superblock, mount, has_data, waiter)
     })?;
@@ -207,7 +211,8 @@ impl Site {
         let names = plan.clones[round.clone()].iter().map(|clone| &clone.spec.name);
         let tasks = names.zip(jobs).map(|(name, job)| Task::new(name, move |waiter| job.run(waiter)));
         let left = self.world.run(&self.volume, tasks.collect(), Some(&self.fs))?;
-        let report = FilesReport { used, ..FilesReport::of(&self.fs) };
+        let report =
+            FilesReport { used, metadata_bytes: self.memory.footprint(), ..FilesReport::of(&self.fs) };
         Ok((report, left))
     }
 

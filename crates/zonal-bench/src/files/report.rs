@@ -9,6 +9,8 @@ pub struct FilesReport {
     pub files: u64,
     /// Live blocks when the first jobs began.
     pub used: u64,
+    /// Bytes of the metadata's database at the end.
+    pub metadata_bytes: u64,
     /// Counted while it was measured.
     pub statistics: Statistics,
     /// How its space was used at the end.
@@ -31,6 +33,7 @@ pub(crate) struct FilesPart {
     stalled_ns: u64,
     stall_max_ns: u64,
     failed_units: u64,
+    metadata_bytes: u64,
     free_zones: u32,
     open_zones: u32,
     zones: u32,
@@ -39,7 +42,7 @@ pub(crate) struct FilesPart {
 impl FilesReport {
     pub(super) fn of(fs: &FileSystem) -> FilesReport {
         let (statistics, usage) = (fs.take_statistics(), Some(fs.usage()));
-        FilesReport { files: 0, used: 0, statistics, usage }
+        FilesReport { statistics, usage, ..FilesReport::default() }
     }
 
     /// Adds what a later round counted.
@@ -48,6 +51,7 @@ impl FilesReport {
             self.used = later.used;
         }
         self.usage = later.usage;
+        self.metadata_bytes = later.metadata_bytes;
         let (own, other) = (&mut self.statistics, &later.statistics);
         own.written_blocks += other.written_blocks;
         own.gc_blocks += other.gc_blocks;
@@ -80,6 +84,7 @@ impl FilesReport {
             stalled_ns: statistics.stalled_nanos,
             stall_max_ns: statistics.stall_nanos_max,
             failed_units: statistics.failed_units,
+            metadata_bytes: self.metadata_bytes,
             free_zones: zones(|usage| usage.free_zones),
             open_zones: zones(|usage| usage.open_zones),
             zones: zones(|usage| usage.zones),

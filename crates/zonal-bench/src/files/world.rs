@@ -305,3 +305,39 @@ impl<R> Loop<'_, R> {
         self.fibres.iter().map(|fibre| format!("{} waits", fibre.name)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zonal_io::emulated::{Emulated, EmulatedOptions, Null};
+    use zonal_io::volume::VolumeOptions;
+
+    fn volume() -> Arc<Volume> {
+        let options = EmulatedOptions { size: 1 << 30, zone_size: 1 << 20, ..EmulatedOptions::default() };
+        let device = Arc::new(Emulated::new("null", &options, Null).unwrap());
+        Arc::new(Volume::open(device, VolumeOptions::default()).unwrap())
+    }
+
+    #[test]
+    fn tasks_that_nothing_can_wake_are_an_error_that_names_them() {
+        let volume = volume();
+        let on = volume.clone();
+        let sleeper = Task::new("sleeper", move |waiter: &dyn Waiter| {
+            loop {
+                waiter.wait(&on);
+            }
+        });
+        let ran: Result<Vec<()>, _> = World::of(true).run(&volume, vec![sleeper], None);
+        let Err(BenchError::Deadlock { jobs, .. }) = ran else { panic!("{ran:?}") };
+        assert_eq!(jobs, ["sleeper waits"]);
+    }
+
+    #[test]
+    fn tasks_leave_what_they_have_in_their_order() {
+        for is_virtual in [true, false] {
+            let tasks = (0..5).map(|n| Task::new("t", move |waiter: &dyn Waiter| (n, waiter.now())));
+            let left = World::of(is_virtual).run(&volume(), tasks.collect(), None).unwrap();
+            assert_eq!(left.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        }
+    }
+}

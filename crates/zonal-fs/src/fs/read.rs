@@ -141,7 +141,7 @@ impl Shared {
         let read = |from: u32, blocks: u32| {
             let sector = Sector(self.start_of(ZoneIndex(zone)).0 + u64::from(from * BLOCK_SECTORS));
             let sectors = blocks * BLOCK_SECTORS;
-            let buf = if self.has_data() { IoBuf::zeroed(sectors * 512) } else { IoBuf::empty() };
+            let buf = if self.has_data() { IoBuf::zeroed(sectors * 512) } else { self.pool.take() };
             Request::read(sector, sectors, buf)
         };
         let is_verified = self.has_data() && self.superblock.is_summed;
