@@ -35,7 +35,7 @@ pub struct FilesOptions {
     pub max_open_zones: Option<u32>,
     /// Which free zone is opened.
     pub zone_order: ZoneOrder,
-    /// Bytes of the largest append, its header included.
+    /// Bytes of the largest append, its header included; less where the drive does not take as much.
     pub unit_bytes: u64,
     /// Bytes on their way before writers wait.
     pub dirty_bytes: u64,
@@ -137,7 +137,8 @@ fn mount(
 
 fn superblock(volume: &Volume, options: &FilesOptions) -> Result<Superblock, BenchError> {
     let geometry = &volume.info().geometry;
-    let unit_blocks = options.unit_bytes / u64::from(BLOCK_BYTES);
+    let append_max = u64::from(volume.append_sectors_max()) * SECTOR_BYTES;
+    let unit_blocks = options.unit_bytes.min(append_max) / u64::from(BLOCK_BYTES);
     if !(2..=UNIT_BLOCKS_MAX).contains(&unit_blocks) || !options.unit_bytes.is_multiple_of(BLOCK_BYTES.into())
     {
         let error = format!("a unit of {} bytes: it takes 8K to 2M, in steps of 4K", options.unit_bytes);

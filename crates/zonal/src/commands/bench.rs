@@ -161,7 +161,7 @@ struct Files {
     /// Which free zone the file system opens
     #[arg(long, value_name = "ORDER", value_enum, default_value = "lowest")]
     fs_zone_order: Order,
-    /// Bytes of the largest append of the file system
+    /// Bytes of the largest append of the file system; less where the drive does not take as much
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1M")]
     fs_unit: u64,
     /// Bytes that are on their way to the drive before the file system lets writers wait
