@@ -26,7 +26,7 @@ fn open(name: &str) -> Arc<dyn Device> {
 fn try_run(device: &str, files: FilesOptions, job: &str) -> Result<Report, BenchError> {
     let jobs = JobFile::parse_inline(job.split_whitespace()).unwrap_or_else(|e| panic!("{e}"));
     let mut options = BenchOptions::new(jobs);
-    options.modes = vec![WriteMode::PerZone];
+    options.modes = vec![WriteMode::Qd1];
     options.files = Some(files);
     run(&|| Ok(open(device)), &options)
 }
