@@ -73,8 +73,10 @@ pub(super) struct Shared {
     /// Idle channels whose answers go to `landed`: one is one submitter's at a time.
     pub(super) channels: Mutex<Vec<Channel>>,
     pub(super) landed: Arc<Mutex<Vec<Landed>>>,
-    /// Buffers of a unit; empty ones where the device keeps no data.
-    pub(super) pool: Option<BufferPool>,
+    /// Buffers of a unit; where the device keeps no data nobody looks into them.
+    pub(super) pool: BufferPool,
+    /// Whether the device keeps what it is given.
+    pub(super) keeps_data: bool,
     pub(super) core: Mutex<Core>,
 }
 
@@ -164,7 +166,7 @@ impl Shared {
     }
 
     pub(super) fn has_data(&self) -> bool {
-        self.pool.is_some()
+        self.keeps_data
     }
 
     /// Blocks of the largest unit, header included.

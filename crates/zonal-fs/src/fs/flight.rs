@@ -328,6 +328,7 @@ impl Core {
         };
         let own = node.pending.end(&(carried.block..carried.end()), number);
         node.in_flight -= 1;
+        self.statistics.written_blocks += u64::from(carried.blocks);
         let mut live = 0;
         for part in own {
             overwritten.extend(map::unmap(&mut self.rows, ino, &part)?);

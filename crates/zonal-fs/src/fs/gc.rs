@@ -99,9 +99,7 @@ impl Shared {
             let reason = reason.filter(|_| !core.gc_is_helpless);
             let reason = reason.or((need == Need::Anyway).then_some(Reason::Forced));
             let victim = reason.and_then(|_| core.book.victim());
-            let is_wanted = need != Need::Ahead || reason.is_some() || core.credit.waiting() > 0;
-            let wanted = core.book.commit_wanted().filter(|_| is_wanted);
-            let wanted = wanted.filter(|commit| *commit > core.committed);
+            let wanted = core.commit_wanted(self.options.changes_max);
             if wanted.is_none() && victim.is_none() {
                 let is_reclaimable = core.is_reclaimable();
                 core.credit.gc_is_idle(is_reclaimable);
@@ -146,6 +144,10 @@ impl Shared {
             }
             zones
         };
+        // Nobody is to be told that something was waited for.
+        if zones.is_empty() {
+            return Ok(false);
+        }
         let resets = zones.iter().map(|zone| Request::zone(Op::ZoneReset, self.start_of(*zone)));
         let answers = self.drive.calls(waiter, resets);
         let mut core = self.lock();
@@ -162,7 +164,7 @@ impl Shared {
                 Err(_) => core.reset_failed(*zone)?,
             }
         }
-        Ok(!zones.is_empty())
+        Ok(true)
     }
 
     /// Copies what is live in `victim` elsewhere; whether there was room for it.
@@ -331,6 +333,14 @@ fn take(pieces: &mut VecDeque<Live>, blocks: u32) -> Vec<Carried> {
 }
 
 impl Core {
+    /// The commit that somebody should see to: one that lets a dead zone be reset, because the lowest free zone is to be the
+    /// lowest there can be, or one that keeps what memory holds of changes within bounds.
+    fn commit_wanted(&self, changes_max: usize) -> Option<u64> {
+        let changes = (self.rows.changes() > changes_max).then(|| self.rows.number());
+        let wanted = self.book.commit_wanted().max(changes);
+        wanted.filter(|commit| *commit > self.committed)
+    }
+
     /// Whether and why zones have to be collected.
     pub(super) fn needs_gc(&self, low_space_percent: u8) -> Option<Reason> {
         space::victims::needs_gc(space::pressure(&self.book, &self.open, &self.credit, low_space_percent))

@@ -170,9 +170,10 @@ pub(super) fn open(
     let core = core(rows, book, limit, &superblock)?;
     let bytes = superblock.unit_blocks * crate::BLOCK_BYTES;
     let idle = (options.dirty_bytes / u64::from(bytes) + 8) as usize;
-    let pool = has_data.then(|| BufferPool::new(bytes, idle));
+    let pool = BufferPool::new(bytes, idle);
     let (channels, landed) = (Mutex::default(), Arc::default());
-    let shared = Shared { drive, superblock, options, channels, landed, pool, core: Mutex::new(core) };
+    let (core, keeps_data) = (Mutex::new(core), has_data);
+    let shared = Shared { drive, superblock, options, channels, landed, pool, keeps_data, core };
     shared.core.lock().destroy_orphans()?;
     Ok(shared)
 }
