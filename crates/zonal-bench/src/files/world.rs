@@ -35,10 +35,13 @@ const ROUNDS_MAX: u32 = 1 << 24;
 /// Files' times in virtual time begin here, so that two runs say the same: 2026-01-01.
 const WALL_BEGIN: u64 = 1_767_225_600_000_000_000;
 
+/// What somebody who is given a waiter does.
+type Work<R> = Box<dyn FnOnce(&dyn Waiter) -> R + Send>;
+
 /// What is run: a name for messages, and what it does.
 pub(super) struct Task<R> {
     pub(super) name: String,
-    pub(super) work: Box<dyn FnOnce(&dyn Waiter) -> R + Send>,
+    pub(super) work: Work<R>,
 }
 
 impl<R> Task<R> {
