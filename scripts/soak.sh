@@ -2,6 +2,7 @@
 # The long campaigns, many times what `make test` does: soak.sh [MINUTES [CAMPAIGN...]], each for so many minutes (default
 # 10), in this order:
 #   cuts       power cuts around every call to an image's file, with one thread and with several
+#   files      power cuts at any call of a drive with a file system, metadata included, against a model of what was synced
 #   storm      every kind of request at once, from three threads
 #   schedules  random schedules of whole flows of a volume, as docs/THREADS.md says
 #   random     the whole stack on one thread, faults and switches of the mode included, against a model of what is promised;
@@ -22,7 +23,7 @@ minutes=${1:-10}
 [ $# -gt 0 ] && shift
 seed=${SEED:-0}
 table=docs/SOAK.md
-all=(cuts storm schedules random model calibrate loads fuzz)
+all=(cuts files storm schedules random model calibrate loads fuzz)
 declare -A rows=()
 failures=0
 
@@ -53,6 +54,18 @@ cuts() {
     done
     local cases=$((at - seed))
     row cuts "$(grouped $cases) cases of four power cycles; $(grouped $((cases / 10))) with threads" "$seed..$at" $bad
+}
+
+files() {
+    local batch=200 at=$seed bad=0
+    cargo test --release --quiet --package zonal-fs --test crash --no-run || return 1
+    begin
+    while lasts && [ $bad = 0 ]; do
+        ZONAL_SEED=$at ZONAL_CASES=$batch cargo test --release --quiet --package zonal-fs --test crash \
+            >"$out/soak-files.txt" 2>&1 || bad=1
+        at=$((at + batch))
+    done
+    row files "$(grouped $((4 * (at - seed)))) power cuts under a file system" "$seed..$at" $bad
 }
 
 storm() {

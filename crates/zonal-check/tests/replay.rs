@@ -112,9 +112,7 @@ fn quiet_drive_that_is_busy_by_chance_takes_every_record_in_the_end() {
     std::fs::write(dir.path().join("t"), lines).unwrap();
     for seed in 1..4 {
         let drive = "sim:zns-1t,zone_size=4M,size=64M";
-        let line = format!(
-            "t --speed max --depth 1 --device fault:seed={seed},busy=0.5+{drive} --output-format=json"
-        );
+        let line = format!("t --speed max --depth 1 --device fault:seed={seed},busy=0.5+{drive}");
         assert_eq!(json(dir.path(), &line)["replay"]["records"], 300);
     }
 }
