@@ -249,7 +249,10 @@ impl<'a, T: Time> Worker<'a, T> {
         let step = self.workload.next_unusual(self.environment.zones);
         match step {
             Step::Io(io) => self.submit_io(slot, io),
-            Step::Wait => T::wait(self, Awaited::Others),
+            Step::Wait => {
+                let awaits = self.workload.awaits(self.environment.zones);
+                T::wait(self, Awaited::Or(awaits));
+            }
             Step::Logged(io) => self.submit_logged(slot, io),
             Step::NotBefore(_) | Step::SpinUntil(_) | Step::RampOver => self.hold(step),
             Step::Flush => {
