@@ -3,6 +3,7 @@
 //! A program that does N of them, and one that does twice as many, differ by N requests: what opening a volume costs falls
 //! out. `scripts/instructions.sh` counts.
 
+use super::jobs::job;
 use super::path::{NOW, SECTORS, Writer, null, terabyte};
 use zonal_core::Sector;
 use zonal_io::emulated::{CompleteMode, EmulatedOptions};
@@ -15,13 +16,14 @@ const DEPTH: u64 = 16;
 pub type Path = (&'static str, fn(u64));
 
 /// What is counted. All in mode `per-zone`, on a device without data.
-pub const PATHS: [Path; 6] = [
+pub const PATHS: [Path; 7] = [
     ("write", |n| in_line().write(0, n, 1)),
     ("write-queued", |n| polled(false).write(0, n, DEPTH)),
     ("write-merged", |n| polled(true).write(0, n, DEPTH)),
     ("append", |n| append(&mut in_line(), n, 1)),
     ("append-queued", |n| append(&mut polled(false), n, DEPTH)),
     ("read", |n| read(&mut in_line(), n)),
+    ("job", |n| write_of_job(n)),
 ];
 
 /// A device that answers at once, all of it in few zones: what passing from one to the next costs is not asked.
@@ -54,6 +56,11 @@ fn read(writer: &mut Writer, count: u64) {
             Request::read(Sector(i * u64::from(SECTORS)), SECTORS, buf),
         );
     }
+}
+
+/// The write of a job file's job at depth 1: the first path, and what the machinery of jobs adds.
+fn write_of_job(count: u64) {
+    job(EmulatedOptions { zone_size: 1 << 36, ..terabyte() }, WriteMode::PerZone, false, 1, count);
 }
 
 #[cfg(test)]

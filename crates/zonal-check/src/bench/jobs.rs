@@ -11,7 +11,7 @@ use zonal_io::emulated::{CompleteMode, EmulatedOptions};
 use zonal_io::volume::WriteMode;
 
 /// Nanoseconds a write of a sequential job in `mode`.
-fn job(device: EmulatedOptions, mode: WriteMode, merge: bool, depth: u32, count: u64) -> f64 {
+pub(super) fn job(device: EmulatedOptions, mode: WriteMode, merge: bool, depth: u32, count: u64) -> f64 {
     let size = count * 4096;
     let args = [
         "--name=write".to_owned(),

@@ -1,0 +1,126 @@
+//! A volume with calls that wait for their answer.
+//!
+//! For metadata, for what is rare, and for whoever has nothing else to do meanwhile. The data path submits by itself.
+
+use crate::waiter::Waiter;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use zonal_core::{Op, RequestError, Sector, ZoneDescriptor, ZoneIndex};
+use zonal_io::buffer::IoBuf;
+use zonal_io::device::Output;
+use zonal_io::volume::{Channel, Completion, Request, Volume};
+
+/// Zones that one report asks for.
+const REPORT_ZONES: u32 = 8192;
+
+/// A volume, and a channel for calls that wait.
+pub struct Drive {
+    volume: Arc<Volume>,
+}
+
+/// What came of a call, with its buffer.
+pub type Answer = (Result<Output, RequestError>, IoBuf);
+
+impl Drive {
+    /// Calls to `volume`.
+    pub fn new(volume: Arc<Volume>) -> Drive {
+        Drive { volume }
+    }
+
+    /// The volume itself.
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// Submits `request` and waits for its end.
+    pub fn call(&self, waiter: &dyn Waiter, request: Request) -> Answer {
+        self.calls(waiter, [request]).pop().expect("one request, one answer")
+    }
+
+    /// Submits `requests` in this order, waits for all of them, and gives their answers in this order.
+    pub fn calls(&self, waiter: &dyn Waiter, requests: impl IntoIterator<Item = Request>) -> Vec<Answer> {
+        let answers: Arc<Mutex<Vec<Option<Answer>>>> = Arc::default();
+        let channel = self.answering(answers.clone());
+        for (token, request) in requests.into_iter().enumerate() {
+            answers.lock().push(None);
+            self.volume.submit(waiter.now(), &channel, request.token(token as u64));
+        }
+        while answers.lock().iter().any(Option::is_none) {
+            waiter.wait(&self.volume);
+        }
+        waiter.done();
+        let answers = std::mem::take(&mut *answers.lock());
+        answers.into_iter().flatten().collect()
+    }
+
+    fn answering(&self, answers: Arc<Mutex<Vec<Option<Answer>>>>) -> Channel {
+        self.volume.channel(move |Completion { token, result, buf }| {
+            answers.lock()[token as usize] = Some((result, buf));
+        })
+    }
+
+    /// Reads `sectors` from `sector`. On a device that keeps no data the bytes are zeroes.
+    ///
+    /// # Errors
+    /// The request's.
+    pub fn read(&self, waiter: &dyn Waiter, sector: Sector, sectors: u32) -> Result<IoBuf, RequestError> {
+        let buf = IoBuf::zeroed(sectors * 512);
+        let (result, buf) = self.call(waiter, Request::read(sector, sectors, buf));
+        result.map(|_| buf)
+    }
+
+    /// Writes all of `buf` at `sector`.
+    ///
+    /// # Errors
+    /// The request's.
+    pub fn write(&self, waiter: &dyn Waiter, sector: Sector, buf: IoBuf) -> Result<(), RequestError> {
+        let sectors = (buf.len() / 512) as u32;
+        self.call(waiter, Request::write(sector, sectors, buf)).0.map(drop)
+    }
+
+    /// Appends all of `buf` to the zone that starts at `start`; where it went.
+    ///
+    /// # Errors
+    /// The request's.
+    pub fn append(&self, waiter: &dyn Waiter, start: Sector, buf: IoBuf) -> Result<Sector, RequestError> {
+        let sectors = (buf.len() / 512) as u32;
+        match self.call(waiter, Request::append(start, sectors, buf)).0? {
+            Output::Appended(at) => Ok(at),
+            other => unreachable!("an append was answered with {other:?}"),
+        }
+    }
+
+    /// Makes durable what was acknowledged.
+    ///
+    /// # Errors
+    /// The request's.
+    pub fn flush(&self, waiter: &dyn Waiter) -> Result<(), RequestError> {
+        self.call(waiter, Request::flush()).0.map(drop)
+    }
+
+    /// Resets, finishes, opens or closes a zone.
+    ///
+    /// # Errors
+    /// The request's.
+    pub fn zone(&self, waiter: &dyn Waiter, op: Op, zone: ZoneIndex) -> Result<(), RequestError> {
+        let start = self.volume.info().geometry.start_of(zone);
+        self.call(waiter, Request::zone(op, start)).0.map(drop)
+    }
+
+    /// Describes all zones.
+    ///
+    /// # Errors
+    /// The request's.
+    pub fn report(&self, waiter: &dyn Waiter) -> Result<Vec<ZoneDescriptor>, RequestError> {
+        let geometry = &self.volume.info().geometry;
+        let mut zones: Vec<ZoneDescriptor> = Vec::with_capacity(geometry.zones() as usize);
+        while (zones.len() as u32) < geometry.zones() {
+            let next = geometry.start_of(ZoneIndex(zones.len() as u32));
+            match self.call(waiter, Request::report(next, REPORT_ZONES)).0? {
+                Output::Zones(more) if !more.is_empty() => zones.extend(more),
+                other => unreachable!("a report was answered with {other:?}"),
+            }
+        }
+        Ok(zones)
+    }
+}

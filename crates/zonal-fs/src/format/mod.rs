@@ -1,0 +1,18 @@
+//! Bytes: units in the zones, the superblock, the rows of the metadata. docs/FS.md draws them.
+//!
+//! All numbers are little-endian but those in keys, which sort as they count. Whatever is read from a drive may be
+//! garbage: each way from bytes to values ends in an error that says what is wrong.
+
+mod row;
+mod superblock;
+mod unit;
+
+pub use row::{Attributes, Entry, Extent, Kind, Piece, Place, RowError, Run, key};
+pub use superblock::{Metadata, SUPERBLOCK_BYTES, Superblock, SuperblockError};
+pub use unit::{DATA_BLOCKS_MAX, HEADER_BYTES, Header, Record, UnitError, checksum};
+
+/// The version of the format: another one is not opened.
+pub const VERSION: u32 = 1;
+
+/// Names the file system that something belongs to.
+pub type Uuid = [u8; 16];

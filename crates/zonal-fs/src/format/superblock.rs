@@ -1,0 +1,191 @@
+//! The superblock: what a file system was made with.
+
+use super::{Uuid, VERSION, checksum};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Bytes that a superblock takes on the drive, a block.
+pub const SUPERBLOCK_BYTES: usize = crate::BLOCK_BYTES as usize;
+
+const MAGIC: [u8; 8] = *b"ZNLsuper";
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
+#[repr(C)]
+struct Raw {
+    magic: [u8; 8],
+    version: U32,
+    checksum: U32,
+    uuid: Uuid,
+    sectors: U64,
+    zone_sectors: U64,
+    capacity_sectors: U64,
+    unit_blocks: U32,
+    first_zone: U32,
+    metadata: U32,
+    flags: U32,
+    reserved_blocks: U64,
+    name: [u8; 64],
+}
+
+/// Data is written without checksums.
+const UNSUMMED: u32 = 1;
+
+/// Where the metadata lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Metadata {
+    /// In the conventional zones, behind the superblock.
+    Conventional,
+    /// In a log in the first sequential zones.
+    Logged,
+    /// Beside the drive.
+    Beside,
+}
+
+/// What a file system was made with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Superblock {
+    /// Its name for itself.
+    pub uuid: Uuid,
+    /// Sectors of the drive.
+    pub sectors: u64,
+    /// Sectors of a zone.
+    pub zone_sectors: u64,
+    /// Of these, what can be written.
+    pub capacity_sectors: u64,
+    /// Blocks of the largest unit, header included.
+    pub unit_blocks: u32,
+    /// First zone with data; those before it are conventional or the metadata's.
+    pub first_zone: u32,
+    /// Where the metadata lies.
+    pub metadata: Metadata,
+    /// Whether data has checksums.
+    pub is_summed: bool,
+    /// Blocks that the user never gets, beside those that collecting takes.
+    pub reserved_blocks: u64,
+    /// Its name for people, up to 64 bytes.
+    pub label: String,
+}
+
+/// Why a block is no superblock.
+#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
+pub enum SuperblockError {
+    /// It never was one.
+    #[error("there is no file system of Zonal here")]
+    Magic,
+    /// It was written by another version.
+    #[error("the file system is of version {0}, this is version {VERSION}")]
+    Version(u32),
+    /// It is damaged.
+    #[error("the superblock is damaged")]
+    Checksum,
+    /// It says what cannot be.
+    #[error("the superblock contradicts itself: {0}")]
+    Nonsense(&'static str),
+}
+
+impl Superblock {
+    /// The superblock's bytes.
+    pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
+        let mut name = [0; 64];
+        let label = &self.label.as_bytes()[..self.label.len().min(name.len())];
+        name[..label.len()].copy_from_slice(label);
+        let mut raw = Raw {
+            magic: MAGIC,
+            version: VERSION.into(),
+            checksum: 0.into(),
+            uuid: self.uuid,
+            sectors: self.sectors.into(),
+            zone_sectors: self.zone_sectors.into(),
+            capacity_sectors: self.capacity_sectors.into(),
+            unit_blocks: self.unit_blocks.into(),
+            first_zone: self.first_zone.into(),
+            metadata: (self.metadata as u32).into(),
+            flags: if self.is_summed { 0 } else { UNSUMMED }.into(),
+            reserved_blocks: self.reserved_blocks.into(),
+            name,
+        };
+        raw.checksum = checksum(raw.as_bytes()).into();
+        let mut block = [0; SUPERBLOCK_BYTES];
+        block[..size_of::<Raw>()].copy_from_slice(raw.as_bytes());
+        block
+    }
+
+    /// Reads a superblock.
+    ///
+    /// # Errors
+    /// What keeps the bytes from being one.
+    pub fn decode(block: &[u8]) -> Result<Superblock, SuperblockError> {
+        let (raw, _) = Raw::read_from_prefix(block).map_err(|_| SuperblockError::Magic)?;
+        if raw.magic != MAGIC {
+            return Err(SuperblockError::Magic);
+        }
+        if raw.version.get() != VERSION {
+            return Err(SuperblockError::Version(raw.version.get()));
+        }
+        if checksum(Raw { checksum: 0.into(), ..raw }.as_bytes()) != raw.checksum.get() {
+            return Err(SuperblockError::Checksum);
+        }
+        let metadata = match raw.metadata.get() {
+            0 => Metadata::Conventional,
+            1 => Metadata::Logged,
+            2 => Metadata::Beside,
+            _ => return Err(SuperblockError::Nonsense("the place of its metadata")),
+        };
+        let unit_blocks = raw.unit_blocks.get();
+        if !(2..=super::DATA_BLOCKS_MAX + 1).contains(&unit_blocks) {
+            return Err(SuperblockError::Nonsense("the size of its units"));
+        }
+        let end = raw.name.iter().position(|&b| b == 0).unwrap_or(raw.name.len());
+        Ok(Superblock {
+            uuid: raw.uuid,
+            sectors: raw.sectors.get(),
+            zone_sectors: raw.zone_sectors.get(),
+            capacity_sectors: raw.capacity_sectors.get(),
+            unit_blocks,
+            first_zone: raw.first_zone.get(),
+            metadata,
+            is_summed: raw.flags.get() & UNSUMMED == 0,
+            reserved_blocks: raw.reserved_blocks.get(),
+            label: String::from_utf8_lossy(&raw.name[..end]).into_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn superblock() -> Superblock {
+        Superblock {
+            uuid: [5; 16],
+            sectors: 1 << 30,
+            zone_sectors: 1 << 19,
+            capacity_sectors: 1 << 19,
+            unit_blocks: 256,
+            first_zone: 4,
+            metadata: Metadata::Logged,
+            is_summed: true,
+            reserved_blocks: 0,
+            label: "archive".into(),
+        }
+    }
+
+    #[test]
+    fn superblock_comes_back_as_it_went() {
+        assert_eq!(Superblock::decode(&superblock().encode()), Ok(superblock()));
+    }
+
+    #[test]
+    fn what_is_no_superblock_is_told_apart() {
+        let change = |at: usize| {
+            let mut block = superblock().encode();
+            block[at] ^= 0x40;
+            Superblock::decode(&block).unwrap_err()
+        };
+        assert_eq!(change(0), SuperblockError::Magic);
+        assert!(matches!(change(8), SuperblockError::Version(_)));
+        assert_eq!(change(40), SuperblockError::Checksum);
+        let small = Superblock { unit_blocks: 1, ..superblock() };
+        assert!(matches!(Superblock::decode(&small.encode()), Err(SuperblockError::Nonsense(_))));
+    }
+}

@@ -1,0 +1,233 @@
+//! What all operations share: rows, accounts of zones, files in memory, units on their way.
+//!
+//! One lock guards it, which is held for microseconds and never while a device works, a payload is copied, or anybody waits.
+
+use super::error::FsError;
+use super::flight::Flight;
+use super::map::{self, Tails};
+use super::node::Nodes;
+use super::stats::Statistics;
+use crate::drive::Drive;
+use crate::format::{Superblock, key};
+use crate::space::credits::Credits;
+use crate::space::open::OpenZones;
+use crate::space::zone::ZoneState;
+use crate::space::zones::ZoneBook;
+use crate::space::{BookError, Opened, ZoneOrder};
+use crate::store::Rows;
+use crate::waiter::Waiter;
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+use zonal_core::{Nanos, RequestError, Sector, ZoneIndex};
+use zonal_io::buffer::{BufferPool, IoBuf};
+use zonal_io::device::Output;
+use zonal_io::volume::{Channel, Completion, Request};
+
+/// A unit's answer, as the completion function leaves it.
+pub(super) struct Landed {
+    pub(super) token: u64,
+    pub(super) result: Result<Output, RequestError>,
+    pub(super) buf: IoBuf,
+}
+
+/// How a file system is used, as opposed to how it was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MountOptions {
+    /// Zones open at once, for users and the collector; `None`: what the drive allows, 128 at most.
+    pub max_open_zones: Option<u32>,
+    /// Which free zone is opened.
+    pub zone_order: ZoneOrder,
+    /// Bytes on their way to the drive before writers wait.
+    pub dirty_bytes: u64,
+    /// Collect as soon as less than this share of what is free can be written at once; 0: as late as goes well.
+    pub low_space_percent: u8,
+    /// Whether files' lifetimes decide which data lie together.
+    pub lifetimes: bool,
+    /// Bytes of metadata that the database keeps in memory.
+    pub cache_bytes: usize,
+    /// Changed rows after which they are committed though nobody asked.
+    pub changes_max: usize,
+}
+
+impl Default for MountOptions {
+    fn default() -> MountOptions {
+        MountOptions {
+            max_open_zones: None,
+            zone_order: ZoneOrder::default(),
+            dirty_bytes: 64 << 20,
+            low_space_percent: 0,
+            lifetimes: true,
+            cache_bytes: 64 << 20,
+            changes_max: 100_000,
+        }
+    }
+}
+
+/// What is shared between the threads, or coroutines, that work with a file system.
+pub(super) struct Shared {
+    pub(super) drive: Drive,
+    pub(super) superblock: Superblock,
+    pub(super) options: MountOptions,
+    /// Idle channels whose answers go to `landed`: one is one submitter's at a time.
+    pub(super) channels: Mutex<Vec<Channel>>,
+    pub(super) landed: Arc<Mutex<Vec<Landed>>>,
+    /// Buffers of a unit; empty ones where the device keeps no data.
+    pub(super) pool: Option<BufferPool>,
+    pub(super) core: Mutex<Core>,
+}
+
+/// What the lock guards.
+pub(super) struct Core {
+    pub(super) rows: Rows,
+    pub(super) book: ZoneBook,
+    pub(super) open: OpenZones,
+    pub(super) credit: Credits,
+    pub(super) tails: Tails,
+    pub(super) nodes: Nodes,
+    pub(super) flights: HashMap<u64, Flight>,
+    /// Units that failed, to be sent to another zone.
+    pub(super) redo: Vec<(Flight, IoBuf)>,
+    /// Zones closed before they were full, which take resources of the drive until they are finished.
+    pub(super) to_finish: Vec<ZoneIndex>,
+    /// Zones with data that the collector cannot read: they are left alone.
+    pub(super) damaged: BTreeSet<ZoneIndex>,
+    /// Zones whose account has changed since the last commit.
+    pub(super) changed: BTreeSet<ZoneIndex>,
+    pub(super) next_ino: u64,
+    pub(super) next_token: u64,
+    pub(super) next_sequence: u64,
+    /// Blocks on their way, headers included.
+    pub(super) blocks_in_flight: u64,
+    /// Number of the last layer that is durable.
+    pub(super) committed: u64,
+    pub(super) is_committing: bool,
+    /// Somebody resets or collects zones.
+    pub(super) is_tended: bool,
+    /// Why nothing is changed any more.
+    pub(super) dead: Option<String>,
+    pub(super) statistics: Statistics,
+}
+
+impl Shared {
+    /// The core, with everything taken in that has landed.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
+        let mut core = self.core.lock();
+        let landed = std::mem::take(&mut *self.landed.lock());
+        for landed in landed {
+            if let Err(error) = self.land(&mut core, landed) {
+                core.die(&error);
+            }
+        }
+        core
+    }
+
+    /// The same, once `ready` says so, or gives an error; the file system gets on meanwhile.
+    pub(super) fn lock_when(
+        &self,
+        waiter: &dyn Waiter,
+        mut ready: impl FnMut(&mut Core) -> Result<bool, FsError>,
+    ) -> Result<MutexGuard<'_, Core>, FsError> {
+        loop {
+            let mut core = self.lock();
+            if ready(&mut core)? {
+                waiter.done();
+                return Ok(core);
+            }
+            drop(core);
+            self.resend(waiter);
+            waiter.wait(self.drive.volume());
+        }
+    }
+
+    /// Submits a unit's append.
+    pub(super) fn submit(&self, now: Nanos, request: Request) {
+        let idle = self.channels.lock().pop();
+        let channel = idle.unwrap_or_else(|| {
+            let landed = self.landed.clone();
+            self.drive.volume().channel(move |Completion { token, result, buf }| {
+                landed.lock().push(Landed { token, result, buf });
+            })
+        });
+        self.drive.volume().submit(now, &channel, request);
+        self.channels.lock().push(channel);
+    }
+
+    /// First sector of a zone.
+    pub(super) fn start_of(&self, zone: ZoneIndex) -> Sector {
+        self.drive.volume().info().geometry.start_of(zone)
+    }
+
+    pub(super) fn has_data(&self) -> bool {
+        self.pool.is_some()
+    }
+
+    /// Blocks of the largest unit, header included.
+    pub(super) fn unit_blocks(&self) -> u32 {
+        self.superblock.unit_blocks
+    }
+}
+
+impl Core {
+    /// Nothing is changed any more.
+    pub(super) fn die(&mut self, error: &FsError) {
+        self.dead.get_or_insert_with(|| error.to_string());
+    }
+
+    /// An error if nothing may be changed any more.
+    pub(super) fn check_alive(&self) -> Result<(), FsError> {
+        self.dead.clone().map_or(Ok(()), |why| Err(FsError::ReadOnly(why)))
+    }
+
+    /// Takes blocks of a file out of its map and frees them.
+    pub(super) fn free(&mut self, ino: u64, range: &Range<u64>) -> Result<(), FsError> {
+        for freed in map::unmap(&mut self.rows, ino, range)? {
+            self.free_blocks(ZoneIndex(freed.zone), freed.blocks)?;
+            self.credit.freed(freed.blocks.into());
+        }
+        Ok(())
+    }
+
+    /// Live blocks of a zone are live no more.
+    pub(super) fn free_blocks(&mut self, zone: ZoneIndex, blocks: u32) -> Result<(), FsError> {
+        self.book.free(zone, blocks, self.rows.number())?;
+        self.changed.insert(zone);
+        Ok(())
+    }
+
+    /// A file does not come back to this zone.
+    pub(super) fn leaves_zone(&mut self, zone: Opened) {
+        self.open.leave(zone);
+    }
+
+    /// Looks whether a zone that was written is over.
+    pub(super) fn look_at(&mut self, zone: ZoneIndex) -> Result<(), FsError> {
+        let account = *self.book.zone(zone)?;
+        if account.state != ZoneState::Open {
+            self.open.filled(zone);
+            if account.written == account.allocated {
+                self.open.remove(zone);
+                self.tails.forget(zone.0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the accounts that have changed into rows.
+    pub(super) fn note_accounts(&mut self) -> Result<(), FsError> {
+        for zone in std::mem::take(&mut self.changed) {
+            let used = self.book.zone(zone)?.used;
+            let mut row = used.to_le_bytes().to_vec();
+            row.extend_from_slice(&self.book.resets(zone).to_le_bytes());
+            self.rows.put(key::zone(zone.0), row);
+        }
+        Ok(())
+    }
+}
+
+impl From<BookError> for FsError {
+    fn from(error: BookError) -> FsError {
+        FsError::Account(error.to_string())
+    }
+}

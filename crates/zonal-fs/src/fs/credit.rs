@@ -1,0 +1,94 @@
+//! Space, asked for before anything is written.
+
+use super::core::{Core, Shared};
+use super::error::FsError;
+use crate::space::cost::Need;
+use crate::space::credits::{Answer, Refusal, Ticket};
+use crate::space::{Reservation, Urgency};
+use crate::waiter::Waiter;
+use zonal_core::ZoneIndex;
+
+impl Shared {
+    /// Reserves what a unit of up to `blocks` data blocks takes, and waits in line for it; who waits collects if nobody does.
+    pub(super) fn reserve(&self, waiter: &dyn Waiter, blocks: u32) -> Result<Reservation, FsError> {
+        let ticket = {
+            let mut core = self.lock();
+            let most = u64::from(blocks).min(core.credit.user().extents).max(1);
+            match core.credit.reserve(need(most), Urgency::Wait) {
+                Ok(reservation) => return Ok(reservation),
+                Err(Refusal::NoSpace) => return Err(FsError::NoSpace),
+                Err(Refusal::WouldWait) => return Err(FsError::WouldWait),
+                Err(Refusal::Queued(ticket)) => ticket,
+            }
+        };
+        let begin = waiter.now();
+        let granted = self.wait_in_line(waiter, ticket);
+        let mut core = self.core.lock();
+        let stalled = waiter.now().0.saturating_sub(begin.0);
+        core.statistics.stalls += 1;
+        core.statistics.stalled_nanos += stalled;
+        core.statistics.stall_nanos_max = core.statistics.stall_nanos_max.max(stalled);
+        granted
+    }
+
+    fn wait_in_line(&self, waiter: &dyn Waiter, mut ticket: Ticket) -> Result<Reservation, FsError> {
+        loop {
+            {
+                let mut core = self.lock();
+                if let Err(dead) = core.check_alive() {
+                    core.credit.abandon(ticket);
+                    return Err(dead);
+                }
+                match core.credit.state(ticket) {
+                    Answer::Granted(reservation) => {
+                        waiter.done();
+                        return Ok(reservation);
+                    }
+                    Answer::NoSpace => return Err(FsError::NoSpace),
+                    Answer::Waiting(again) => ticket = again,
+                }
+            }
+            self.resend(waiter);
+            match self.tend(waiter) {
+                Ok(true) => {}
+                Ok(false) => waiter.wait(self.drive.volume()),
+                Err(error) => {
+                    self.core.lock().credit.abandon(ticket);
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+/// What a unit of `blocks` data blocks takes.
+fn need(blocks: u64) -> Need {
+    Need { extents: blocks, available: blocks + 1 }
+}
+
+impl Core {
+    /// Room that was reserved is handed out.
+    pub(super) fn spend(
+        &mut self,
+        reservation: &mut Reservation,
+        extents: u64,
+        available: u64,
+    ) -> Result<(), FsError> {
+        let need = Need { extents, available };
+        self.credit.spend(reservation, need).map_err(|e| FsError::Account(e.to_string()))
+    }
+
+    /// Room was handed out that nobody had reserved, or is gone: of a zone that is closed early, for a unit that failed.
+    pub(super) fn room_lost(&mut self, blocks: u32) {
+        self.credit.lost(Need { extents: 0, available: blocks.into() });
+    }
+
+    /// The device took a zone away: what was not used of it is lost.
+    pub(super) fn zone_lost(&mut self, zone: ZoneIndex) -> Result<(), FsError> {
+        let account = *self.book.zone(zone)?;
+        let data = self.book.data_blocks(account.capacity);
+        let extents = u64::from(data.saturating_sub(account.used));
+        self.credit.lost(Need { extents, available: account.available().into() });
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! Why an operation of the file system fails.
+
+use crate::format::{RowError, UnitError};
+use crate::store::StoreError;
+use zonal_core::RequestError;
+
+/// Why an operation fails.
+#[derive(thiserror::Error, Debug)]
+#[non_exhaustive]
+pub enum FsError {
+    /// There is no such name or file.
+    #[error("no such file or directory")]
+    NotFound,
+    /// The name is taken.
+    #[error("the name exists already")]
+    Exists,
+    /// A directory is needed here.
+    #[error("not a directory")]
+    NotDirectory,
+    /// This does not go with a directory.
+    #[error("it is a directory")]
+    IsDirectory,
+    /// A directory that still has names.
+    #[error("the directory is not empty")]
+    NotEmpty,
+    /// There is no such extended attribute.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// The name is longer than 255 bytes.
+    #[error("the name is longer than 255 bytes")]
+    NameTooLong,
+    /// The operation makes no sense.
+    #[error("{0}")]
+    Invalid(&'static str),
+    /// The file would be larger than any can be.
+    #[error("the file would be too large")]
+    TooLarge,
+    /// Nothing is free, and nothing can be reclaimed.
+    #[error("no space is left")]
+    NoSpace,
+    /// It would have to wait for space.
+    #[error("it would have to wait for space")]
+    WouldWait,
+    /// The file system takes no changes.
+    #[error("the file system is read-only: {0}")]
+    ReadOnly(String),
+    /// Data was written, and its zones failed, each in turn.
+    #[error("file {ino}: its data could not be written: {error}")]
+    Write {
+        /// The file.
+        ino: u64,
+        /// Why not, the last time.
+        error: RequestError,
+    },
+    /// Data could not be read.
+    #[error("file {ino}, block {block}: zone {zone}, block {at} cannot be read: {error}")]
+    Read {
+        /// The file.
+        ino: u64,
+        /// Which of its blocks.
+        block: u64,
+        /// The zone.
+        zone: u32,
+        /// Block of the zone.
+        at: u32,
+        /// Why not.
+        error: RequestError,
+    },
+    /// Data is not what was written.
+    #[error("file {ino}, block {block}: zone {zone}, block {at} does not hold what was written there")]
+    Checksum {
+        /// The file.
+        ino: u64,
+        /// Which of its blocks.
+        block: u64,
+        /// The zone.
+        zone: u32,
+        /// Block of the zone.
+        at: u32,
+    },
+    /// A header is not what was written.
+    #[error("file {ino}, block {block}: the unit at zone {zone}, block {at}: {error}")]
+    Unit {
+        /// The file.
+        ino: u64,
+        /// Which of its blocks.
+        block: u64,
+        /// The zone.
+        zone: u32,
+        /// Block of the zone where the unit begins.
+        at: u32,
+        /// What is wrong.
+        error: UnitError,
+    },
+    /// The drive refused what is not data.
+    #[error("the drive: {0}")]
+    Drive(#[from] RequestError),
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A row is damaged.
+    #[error(transparent)]
+    Row(#[from] RowError),
+    /// The accounts of zones contradict each other.
+    #[error("accounts: {0}")]
+    Account(String),
+}

@@ -1,0 +1,416 @@
+//! Units on their way: placed, sent, landed, and sent again where a zone failed.
+//!
+//! # The life of a unit
+//! It is placed under the lock: a zone hands out its blocks. It is sent without it. Its answer is left by the completion
+//! function in a list, and taken in under the lock by whoever comes next: only then do files have the data. Of a unit that
+//! failed nothing was lost but its place: its zone is closed, and it goes to another one.
+
+use super::core::{Core, Landed, Shared};
+use super::error::FsError;
+use super::map::{self, Mapped};
+use crate::format::{Extent, HEADER_BYTES, Header, Piece, Record, checksum};
+use crate::space::open::{Packing, Wish};
+use crate::space::zone::{Lost, Pin, ZoneState};
+use crate::space::{Choice, Lifetime, Opened, Owner};
+use crate::waiter::Waiter;
+use crate::{BLOCK_BYTES, BLOCK_SECTORS};
+use zonal_core::{RequestError, ZoneIndex};
+use zonal_io::buffer::IoBuf;
+use zonal_io::device::Output;
+use zonal_io::volume::Request;
+
+/// Zones that a unit is tried in before its data is given up.
+const TRIES_MAX: u32 = 8;
+
+/// Why a piece is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Source {
+    /// It is new: write number so and so of its file.
+    Write(u64),
+    /// It is copied from here.
+    Copy(Extent),
+}
+
+/// A piece of a file in a unit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Carried {
+    pub(super) ino: u64,
+    pub(super) block: u64,
+    pub(super) blocks: u32,
+    pub(super) source: Source,
+}
+
+impl Carried {
+    fn end(&self) -> u64 {
+        self.block + u64::from(self.blocks)
+    }
+}
+
+/// A unit on its way.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) zone: ZoneIndex,
+    pub(super) carried: Vec<Carried>,
+    /// Zones that it was tried in.
+    tries: u32,
+}
+
+impl Flight {
+    pub(super) fn new(zone: ZoneIndex, carried: Vec<Carried>) -> Flight {
+        Flight { zone, carried, tries: 1 }
+    }
+
+    /// Data blocks.
+    pub(super) fn blocks(&self) -> u32 {
+        self.carried.iter().map(|carried| carried.blocks).sum()
+    }
+
+    pub(super) fn is_copy(&self) -> bool {
+        self.carried.iter().any(|carried| matches!(carried.source, Source::Copy(_)))
+    }
+}
+
+/// Where a unit goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placed {
+    pub(super) opened: Opened,
+    /// Data blocks.
+    pub(super) blocks: u32,
+}
+
+impl Core {
+    /// Hands out room for a unit of up to `blocks` data blocks; `None` if the caller has to wait.
+    pub(super) fn place(
+        &mut self,
+        shared: &Shared,
+        wish: Wish,
+        blocks: u32,
+    ) -> Result<Option<Placed>, FsError> {
+        loop {
+            let free = self.book.count(ZoneState::Free);
+            let opened = match self.open.choose(wish, free) {
+                Choice::Zone(opened) => opened,
+                Choice::OpenNew => match self.open_zone(shared, wish) {
+                    Some(opened) => opened,
+                    None => return Ok(None),
+                },
+                Choice::Wait => return Ok(None),
+            };
+            let room = self.book.zone(opened.zone)?.available();
+            let mut unit = (blocks + 1).min(room).min(shared.unit_blocks());
+            // One block left could hold nothing.
+            if room - unit == 1 && unit > 2 {
+                unit -= 1;
+            }
+            if unit < 2 {
+                self.close(opened.zone)?;
+                continue;
+            }
+            self.book.allocate(opened.zone, unit)?;
+            self.blocks_in_flight += u64::from(unit);
+            self.look_at(opened.zone)?;
+            return Ok(Some(Placed { opened, blocks: unit - 1 }));
+        }
+    }
+
+    fn open_zone(&mut self, shared: &Shared, wish: Wish) -> Option<Opened> {
+        let zone = self.book.take_free(shared.options.zone_order)?;
+        let (hint, owner) = match wish {
+            Wish::User { hint, .. } => (hint, Owner::User),
+            Wish::Gc => (Lifetime::NotSet, Owner::Gc),
+        };
+        Some(self.open.open(zone, hint, owner))
+    }
+
+    /// A zone gets no more data.
+    pub(super) fn close(&mut self, zone: ZoneIndex) -> Result<(), FsError> {
+        let account = *self.book.zone(zone)?;
+        if account.state == ZoneState::Open {
+            self.book.close(zone)?;
+            self.room_lost(account.available());
+            self.to_finish.push(zone);
+        }
+        self.look_at(zone)
+    }
+
+    /// How the next data of a file wants to lie.
+    pub(super) fn wish_of(&mut self, shared: &Shared, ino: u64) -> Result<Wish, FsError> {
+        let node = self.nodes.get(&self.rows, ino)?;
+        let lifetime = Lifetime::ALL.get(usize::from(node.attributes.lifetime)).copied().unwrap_or_default();
+        let hint = if shared.options.lifetimes { lifetime } else { Lifetime::NotSet };
+        let zone_bytes = shared.superblock.capacity_sectors * 512;
+        let is_done = node.handles == 0 && node.size < zone_bytes;
+        let packing = if is_done { Packing::Tight } else { Packing::Spread };
+        Ok(Wish::User { cached: node.zone, hint, packing })
+    }
+
+    /// The file's next data goes where its last went.
+    pub(super) fn cache_zone(&mut self, ino: u64, opened: Opened) -> Result<(), FsError> {
+        let node = self.nodes.get(&self.rows, ino)?;
+        if node.zone != Some(opened) {
+            if let Some(left) = node.zone.replace(opened) {
+                self.open.leave(left);
+            }
+            self.open.join(opened);
+        }
+        Ok(())
+    }
+
+    /// Registers a unit; its token.
+    pub(super) fn takes_off(&mut self, flight: Flight) -> u64 {
+        let token = self.next_token;
+        self.next_token += 1;
+        self.flights.insert(token, flight);
+        token
+    }
+
+    /// The header of a unit that is about to go out, without checksums.
+    fn header(&mut self, shared: &Shared, flight: &Flight) -> Header {
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        let size_of = |core: &mut Core, ino| core.attributes(ino).map_or(0, |attributes| attributes.size);
+        let carried = &flight.carried;
+        let records = carried.iter().map(|c| Record {
+            ino: c.ino,
+            block: c.block,
+            blocks: c.blocks,
+            size: size_of(self, c.ino),
+        });
+        let records = records.collect();
+        let path = self.path(carried[0].ino);
+        let (uuid, zone) = (shared.superblock.uuid, flight.zone.0);
+        Header { uuid, sequence, zone, records, sums: Vec::new(), path }
+    }
+}
+
+impl Shared {
+    /// Sends a unit whose data is in `buf` behind room for its header, or in no buffer where there is no data.
+    pub(super) fn send(&self, waiter: &dyn Waiter, flight: Flight, mut buf: IoBuf) {
+        let blocks = flight.blocks();
+        let zone = flight.zone;
+        let (token, header) = {
+            let mut core = self.core.lock();
+            let header = self.has_data().then(|| core.header(self, &flight));
+            (core.takes_off(flight), header)
+        };
+        if let Some(mut header) = header {
+            if self.superblock.is_summed {
+                let data = &buf[HEADER_BYTES..HEADER_BYTES + (blocks * BLOCK_BYTES) as usize];
+                header.sums = data.chunks_exact(BLOCK_BYTES as usize).map(checksum).collect();
+            }
+            header.encode(&mut buf);
+        }
+        let request = Request::append(self.start_of(zone), (blocks + 1) * BLOCK_SECTORS, buf).token(token);
+        self.submit(waiter.now(), request);
+    }
+
+    /// Takes in the answer of a unit.
+    pub(super) fn land(&self, core: &mut Core, landed: Landed) -> Result<(), FsError> {
+        let Landed { token, result, buf } = landed;
+        let flight = core.flights.remove(&token).expect("a unit that was sent");
+        let blocks = flight.blocks() + 1;
+        core.blocks_in_flight -= u64::from(blocks);
+        match result {
+            Ok(Output::Appended(at)) => {
+                let start = self.start_of(flight.zone);
+                let unit = at.0.wrapping_sub(start.0);
+                let capacity = core.book.zone(flight.zone)?.capacity;
+                let fits = unit % u64::from(BLOCK_SECTORS) == 0
+                    && unit / u64::from(BLOCK_SECTORS) + u64::from(blocks) <= u64::from(capacity);
+                if !fits {
+                    return Err(FsError::Account(format!("an append to zone {} went to {at}", flight.zone)));
+                }
+                core.arrived(&flight, (unit / u64::from(BLOCK_SECTORS)) as u32)?;
+            }
+            Ok(other) => unreachable!("an append was answered with {other:?}"),
+            Err(error) => core.failed(flight, buf, error)?,
+        }
+        Ok(())
+    }
+
+    /// Sends units that failed to other zones.
+    pub(super) fn resend(&self, waiter: &dyn Waiter) {
+        loop {
+            let mut core = self.core.lock();
+            let Some((mut flight, buf)) = core.redo.pop() else { return };
+            let wish = match flight.is_copy() {
+                true => Ok(Wish::Gc),
+                false => core.wish_of(self, flight.carried[0].ino),
+            };
+            let blocks = flight.blocks();
+            let placed = wish.and_then(|wish| core.place_whole(self, wish, blocks));
+            match placed {
+                Ok(Some(placed)) => {
+                    flight.zone = placed.opened.zone;
+                    drop(core);
+                    self.send(waiter, flight, buf);
+                }
+                Ok(None) => return core.redo.push((flight, buf)),
+                Err(error) => return core.die(&error),
+            }
+        }
+    }
+}
+
+impl Core {
+    /// As [`Core::place`], for all of `blocks` in one unit: zones with less room are closed.
+    fn place_whole(&mut self, shared: &Shared, wish: Wish, blocks: u32) -> Result<Option<Placed>, FsError> {
+        while let Some(placed) = self.place(shared, wish, blocks)? {
+            self.room_lost(placed.blocks + 1);
+            if placed.blocks == blocks {
+                return Ok(Some(placed));
+            }
+            let zone = placed.opened.zone;
+            self.book.end(zone, placed.blocks + 1, 0)?;
+            self.blocks_in_flight -= u64::from(placed.blocks + 1);
+            self.close(zone)?;
+        }
+        Ok(None)
+    }
+
+    /// A unit is at block `unit` of its zone.
+    fn arrived(&mut self, flight: &Flight, unit: u32) -> Result<(), FsError> {
+        let zone = flight.zone;
+        let whole = Extent {
+            zone: zone.0,
+            unit,
+            unit_blocks: flight.blocks() as u16,
+            skip: 0,
+            blocks: flight.blocks(),
+        };
+        let mut freed = Vec::new();
+        let (mut live, mut skip) = (0, 0);
+        for carried in &flight.carried {
+            let extent = whole.part(skip..skip + carried.blocks);
+            skip += carried.blocks;
+            let there = Mapped { block: carried.block, extent };
+            live += match carried.source {
+                Source::Write(number) => self.written(carried, number, &there, &mut freed)?,
+                Source::Copy(from) => self.copied(carried, &from, &there, &mut freed)?,
+            };
+        }
+        self.book.end(zone, flight.blocks() + 1, live)?;
+        self.changed.insert(zone);
+        for freed in freed {
+            self.free_blocks(ZoneIndex(freed.zone), freed.blocks)?;
+        }
+        let pieces = flight.carried.iter().map(|c| Piece { ino: c.ino, block: c.block, blocks: c.blocks });
+        self.tails.note(&mut self.rows, zone.0, unit, pieces.collect());
+        self.look_at(zone)
+    }
+
+    /// New data of a file is there; how much of it counts, because nobody has written it since.
+    fn written(
+        &mut self,
+        carried: &Carried,
+        number: u64,
+        there: &Mapped,
+        freed: &mut Vec<map::Freed>,
+    ) -> Result<u32, FsError> {
+        let ino = carried.ino;
+        // A file that is gone has no use for its data.
+        let Some(node) = self.nodes.here(ino) else {
+            self.credit.freed(carried.blocks.into());
+            return Ok(0);
+        };
+        let own = node.pending.end(&(carried.block..carried.end()), number);
+        node.in_flight -= 1;
+        let mut live = 0;
+        for part in own {
+            let old = map::unmap(&mut self.rows, ino, &part)?;
+            self.credit.freed(old.iter().map(|f| u64::from(f.blocks)).sum());
+            freed.extend(old);
+            let mapped = there.within(&part).expect("it is part of it");
+            map::map(&mut self.rows, ino, part.start, mapped.extent)?;
+            live += mapped.extent.blocks;
+            self.grow(ino, part.end)?;
+        }
+        self.credit.freed(u64::from(carried.blocks - live));
+        self.let_go(ino);
+        Ok(live)
+    }
+
+    /// The row of a file says as many bytes as are there.
+    fn grow(&mut self, ino: u64, end: u64) -> Result<(), FsError> {
+        let Some(node) = self.nodes.here(ino) else { return Ok(()) };
+        let size = node.size.min(end.saturating_mul(u64::from(BLOCK_BYTES)));
+        if size > node.attributes.size {
+            self.update(ino, |attributes| attributes.size = size)?;
+        }
+        Ok(())
+    }
+
+    /// A copy is there; how much of it counts, because the file still has what it was copied from.
+    fn copied(
+        &mut self,
+        carried: &Carried,
+        from: &Extent,
+        there: &Mapped,
+        freed: &mut Vec<map::Freed>,
+    ) -> Result<u32, FsError> {
+        self.book.unpin(ZoneIndex(from.zone), Pin::Copy)?;
+        let range = carried.block..carried.end();
+        let source = Mapped { block: carried.block, extent: *from };
+        let mut live = 0;
+        for held in map::extents(&self.rows, carried.ino, &range)? {
+            let Some(held) = held.within(&range) else { continue };
+            let part = held.block..held.end();
+            let copied = source.within(&part).expect("it is part of it");
+            if held.extent.zone != from.zone || held.extent.place(0) != copied.extent.place(0) {
+                continue;
+            }
+            freed.extend(map::unmap(&mut self.rows, carried.ino, &part)?);
+            let extent = there.within(&part).expect("it is part of it").extent;
+            map::map(&mut self.rows, carried.ino, part.start, extent)?;
+            live += extent.blocks;
+        }
+        self.statistics.gc_skipped_blocks += u64::from(carried.blocks - live);
+        Ok(live)
+    }
+
+    /// A unit failed: its zone is closed, and it will be tried in another.
+    fn failed(&mut self, mut flight: Flight, buf: IoBuf, error: RequestError) -> Result<(), FsError> {
+        let zone = flight.zone;
+        self.book.end(zone, flight.blocks() + 1, 0)?;
+        self.statistics.failed_units += 1;
+        let lost = match error {
+            RequestError::ZoneReadOnly { .. } => Some(Lost::ReadOnly),
+            RequestError::ZoneOffline { .. } => Some(Lost::Offline),
+            _ => None,
+        };
+        if let Some(how) = lost {
+            self.zone_lost(zone)?;
+            self.book.lose(zone, how)?;
+        }
+        self.close(zone)?;
+        flight.tries += 1;
+        if flight.tries <= TRIES_MAX {
+            self.redo.push((flight, buf));
+            return Ok(());
+        }
+        for carried in &flight.carried {
+            match carried.source {
+                Source::Write(number) => self.lost(carried, number, error),
+                Source::Copy(from) => self.book.unpin(ZoneIndex(from.zone), Pin::Copy)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Data of a file is lost; whoever syncs it learns of it.
+    fn lost(&mut self, carried: &Carried, number: u64, error: RequestError) {
+        self.credit.freed(carried.blocks.into());
+        if let Some(node) = self.nodes.here(carried.ino) {
+            node.pending.end(&(carried.block..carried.end()), number);
+            node.in_flight -= 1;
+            node.failure.get_or_insert(error);
+        }
+    }
+
+    /// Lets a file go if nobody works with it.
+    pub(super) fn let_go(&mut self, ino: u64) {
+        if let Some(zone) = self.nodes.let_go(ino) {
+            self.open.leave(zone);
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The map from files' blocks to places, and from places to files, in rows.
+//!
+//! # Invariants
+//! - Extents of a file do not overlap, and neighbours that can be one are one where they were written one after the other.
+//! - What a run says was written at its place; whether it is still the file's, the file's extents say.
+
+use super::error::FsError;
+use crate::format::{Extent, Piece, Run, key};
+use crate::store::Rows;
+use std::collections::HashMap;
+use std::ops::{ControlFlow, Range};
+
+/// Longest extent: longer ones are several.
+const EXTENT_BLOCKS_MAX: u32 = 1 << 23;
+
+/// Blocks of a zone that no file has any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Freed {
+    pub(crate) zone: u32,
+    pub(crate) blocks: u32,
+}
+
+/// Blocks of a file that lie, or do not lie, somewhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Mapped {
+    /// First block of the file.
+    pub(crate) block: u64,
+    pub(crate) extent: Extent,
+}
+
+impl Mapped {
+    pub(crate) fn end(&self) -> u64 {
+        self.block + u64::from(self.extent.blocks)
+    }
+
+    /// What of it lies in `range`.
+    pub(crate) fn within(&self, range: &Range<u64>) -> Option<Mapped> {
+        let (from, to) = (self.block.max(range.start), self.end().min(range.end));
+        let part = || self.extent.part((from - self.block) as u32..(to - self.block) as u32);
+        (from < to).then(|| Mapped { block: from, extent: part() })
+    }
+}
+
+/// The extents of a file that touch `range`, whole, in order.
+pub(crate) fn extents(rows: &Rows, ino: u64, range: &Range<u64>) -> Result<Vec<Mapped>, FsError> {
+    let mut found = Vec::new();
+    if range.is_empty() {
+        return Ok(found);
+    }
+    if let Some((key, value)) = rows.last(&key::extent(ino, 0), &key::extent(ino, range.start))? {
+        let first = mapped(&key, &value)?;
+        if first.end() > range.start {
+            found.push(first);
+        }
+    }
+    let mut damaged = None;
+    rows.scan(
+        &key::extent(ino, range.start.saturating_add(1)),
+        &key::extent(ino, range.end),
+        |key, value| {
+            match mapped(key, value) {
+                Ok(next) => found.push(next),
+                Err(e) => damaged = Some(e),
+            }
+            if damaged.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        },
+    )?;
+    damaged.map_or(Ok(found), Err)
+}
+
+fn mapped(key: &[u8], value: &[u8]) -> Result<Mapped, FsError> {
+    let (_, block) = key::extent_parts(key);
+    Ok(Mapped { block, extent: Extent::decode(key, value)? })
+}
+
+/// Takes the blocks `range` of a file out of the map; what that frees.
+pub(crate) fn unmap(rows: &mut Rows, ino: u64, range: &Range<u64>) -> Result<Vec<Freed>, FsError> {
+    let touched = extents(rows, ino, range)?;
+    let mut freed = Vec::with_capacity(touched.len());
+    for old in touched {
+        let Some(gone) = old.within(range) else { continue };
+        freed.push(Freed { zone: gone.extent.zone, blocks: gone.extent.blocks });
+        if old.block >= range.start {
+            rows.delete(key::extent(ino, old.block));
+        }
+        for rest in [old.block..range.start, range.end..old.end()] {
+            if let Some(rest) = old.within(&rest) {
+                rows.put(key::extent(ino, rest.block), rest.extent.encode());
+            }
+        }
+    }
+    Ok(freed)
+}
+
+/// Puts blocks of a file that are in no extent into the map, joined with what they continue.
+pub(crate) fn map(rows: &mut Rows, ino: u64, block: u64, extent: Extent) -> Result<(), FsError> {
+    let before = match block {
+        0 => None,
+        _ => rows.last(&key::extent(ino, 0), &key::extent(ino, block - 1))?,
+    };
+    if let Some((key, value)) = before {
+        let before = mapped(&key, &value)?;
+        let blocks = before.extent.blocks + extent.blocks;
+        if before.end() == block && blocks <= EXTENT_BLOCKS_MAX && before.extent.goes_on_with(&extent) {
+            rows.put(key, Extent { blocks, ..before.extent }.encode());
+            return Ok(());
+        }
+    }
+    rows.put(key::extent(ino, block), extent.encode());
+    Ok(())
+}
+
+/// The last run of each zone that is being written, to which the next unit may belong.
+#[derive(Default)]
+pub(crate) struct Tails(HashMap<u32, (u32, Run)>);
+
+impl Tails {
+    /// Notes what a unit at `unit` of `zone` holds.
+    pub(crate) fn note(&mut self, rows: &mut Rows, zone: u32, unit: u32, pieces: Vec<Piece>) {
+        if let (Some((start, run)), [piece]) = (self.0.get_mut(&zone), &pieces[..])
+            && run.goes_on_with(*start, unit, piece)
+        {
+            run.pieces[0].blocks += piece.blocks;
+            rows.put(key::run(zone, *start), run.encode());
+            return;
+        }
+        let blocks: u32 = pieces.iter().map(|piece| piece.blocks).sum();
+        let run = Run { unit_blocks: blocks as u16, pieces };
+        rows.put(key::run(zone, unit), run.encode());
+        self.0.insert(zone, (unit, run));
+    }
+
+    /// The zone is not written any more.
+    pub(crate) fn forget(&mut self, zone: u32) {
+        self.0.remove(&zone);
+    }
+}
+
+/// Takes away what is known of a zone's runs; it is about to be written anew.
+pub(crate) fn forget_runs(rows: &mut Rows, zone: u32) -> Result<(), FsError> {
+    let (from, end) = key::runs(zone);
+    let mut keys = Vec::new();
+    rows.scan(&from, &end, |key, _| {
+        keys.push(key.to_vec());
+        ControlFlow::Continue(())
+    })?;
+    keys.into_iter().for_each(|key| rows.delete(key));
+    Ok(())
+}
+
+/// A piece of a file that is still where its zone says, with the place it is at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Live {
+    pub(crate) ino: u64,
+    pub(crate) at: Mapped,
+}
+
+/// What of a zone files still have, sorted by file and block.
+pub(crate) fn live(rows: &Rows, zone: u32) -> Result<Vec<Live>, FsError> {
+    let (from, end) = key::runs(zone);
+    let mut runs = Vec::new();
+    let mut damaged = None;
+    rows.scan(&from, &end, |key, value| match Run::decode(key, value) {
+        Ok(run) => {
+            runs.push((key::run_parts(key).1, run));
+            ControlFlow::Continue(())
+        }
+        Err(e) => {
+            damaged = Some(e);
+            ControlFlow::Break(())
+        }
+    })?;
+    if let Some(damaged) = damaged {
+        return Err(damaged.into());
+    }
+    let mut live = Vec::new();
+    for (start, run) in runs {
+        let mut skip = 0;
+        for piece in &run.pieces {
+            live_of(rows, zone, start, run.unit_blocks, skip, piece, &mut live)?;
+            skip += piece.blocks;
+        }
+    }
+    live.sort_unstable_by_key(|live| (live.ino, live.at.block));
+    Ok(live)
+}
+
+/// What a file still has of `piece`, whose first block is data block `skip` of the run at `start`.
+fn live_of(
+    rows: &Rows,
+    zone: u32,
+    start: u32,
+    unit_blocks: u16,
+    skip: u32,
+    piece: &Piece,
+    live: &mut Vec<Live>,
+) -> Result<(), FsError> {
+    let whole = Extent { zone, unit: start, unit_blocks, skip: 0, blocks: skip + piece.blocks };
+    let written = Mapped { block: piece.block, extent: whole.part(skip..skip + piece.blocks) };
+    for held in extents(rows, piece.ino, &(piece.block..written.end()))? {
+        let range = piece.block..written.end();
+        let (Some(held), true) = (held.within(&range), held.extent.zone == zone) else { continue };
+        let there = written.within(&(held.block..held.end())).expect("it lies within");
+        if there.extent.place(0) == held.extent.place(0) {
+            live.push(Live { ino: piece.ino, at: held });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use redb::backends::InMemoryBackend;
+    use std::collections::BTreeMap;
+
+    fn rows() -> Rows {
+        Rows::open(InMemoryBackend::new(), 1 << 20).unwrap()
+    }
+
+    fn unit(zone: u32, unit: u32, blocks: u32) -> Extent {
+        Extent { zone, unit, unit_blocks: blocks as u16, skip: 0, blocks }
+    }
+
+    #[test]
+    fn units_in_a_row_are_one_extent_and_one_run() {
+        let mut rows = rows();
+        let mut tails = Tails::default();
+        for i in 0..5u32 {
+            let blocks = if i == 4 { 3 } else { 7 };
+            map(&mut rows, 1, u64::from(i) * 7, unit(2, i * 8, blocks)).unwrap();
+            let piece = Piece { ino: 1, block: u64::from(i) * 7, blocks };
+            tails.note(&mut rows, 2, i * 8, vec![piece]);
+        }
+        let all = extents(&rows, 1, &(0..100)).unwrap();
+        assert_eq!(all, [Mapped { block: 0, extent: Extent { blocks: 31, ..unit(2, 0, 7) } }]);
+        assert_eq!(live(&rows, 2).unwrap(), [Live { ino: 1, at: all[0] }]);
+        assert_eq!(unmap(&mut rows, 1, &(10..12)).unwrap(), [Freed { zone: 2, blocks: 2 }]);
+        let left: Vec<_> = live(&rows, 2).unwrap().iter().map(|l| (l.at.block, l.at.extent.blocks)).collect();
+        assert_eq!(left, [(0, 10), (12, 19)]);
+    }
+
+    #[test]
+    fn piece_that_was_written_again_in_the_same_zone_lives_once() {
+        let mut rows = rows();
+        let mut tails = Tails::default();
+        for at in [0, 8] {
+            unmap(&mut rows, 1, &(0..7)).unwrap();
+            map(&mut rows, 1, 0, unit(2, at, 7)).unwrap();
+            tails.note(&mut rows, 2, at, vec![Piece { ino: 1, block: 0, blocks: 7 }]);
+        }
+        assert_eq!(
+            live(&rows, 2).unwrap(),
+            [Live { ino: 1, at: Mapped { block: 0, extent: unit(2, 8, 7) } }]
+        );
+    }
+
+    proptest! {
+        /// Files of many small units, written over each other: every block is where it was written last, and what is
+        /// live in zones is what files have.
+        #[test]
+        fn blocks_are_where_they_were_written_last(
+            writes in prop::collection::vec((1..3u64, 0..30u64, 1..8u32, 1..3u32, any::<bool>()), 1..60)
+        ) {
+            let mut rows = rows();
+            let mut tails = Tails::default();
+            let mut model: BTreeMap<(u64, u64), (u32, u32)> = BTreeMap::new();
+            let mut pointers = BTreeMap::new();
+            for (ino, block, blocks, zone, unmaps) in writes {
+                let range = block..block + u64::from(blocks);
+                let freed: u32 = unmap(&mut rows, ino, &range).unwrap().iter().map(|f| f.blocks).sum();
+                let gone = range.clone().filter(|b| model.remove(&(ino, *b)).is_some()).count();
+                prop_assert_eq!(freed as usize, gone);
+                if unmaps {
+                    continue;
+                }
+                let pointer = pointers.entry(zone).or_insert(0u32);
+                map(&mut rows, ino, block, unit(zone, *pointer, blocks)).unwrap();
+                tails.note(&mut rows, zone, *pointer, vec![Piece { ino, block, blocks }]);
+                for i in 0..blocks {
+                    model.insert((ino, block + u64::from(i)), (zone, *pointer + 1 + i));
+                }
+                *pointer += blocks + 1;
+            }
+            let found = |all: Vec<(u64, Mapped)>| -> BTreeMap<(u64, u64), (u32, u32)> {
+                let each = |(ino, m): (u64, Mapped)| (0..m.extent.blocks).map(move |i| {
+                    ((ino, m.block + u64::from(i)), (m.extent.zone, m.extent.place(i).block()))
+                });
+                all.into_iter().flat_map(each).collect()
+            };
+            let mut all = Vec::new();
+            let mut lives = Vec::new();
+            for n in 1..3 {
+                all.extend(extents(&rows, n, &(0..100)).unwrap().into_iter().map(|m| (n, m)));
+                lives.extend(live(&rows, n as u32).unwrap().into_iter().map(|l| (l.ino, l.at)));
+            }
+            prop_assert_eq!(found(all), model.clone());
+            prop_assert_eq!(found(lives), model);
+        }
+    }
+}

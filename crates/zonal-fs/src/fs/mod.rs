@@ -1,0 +1,347 @@
+//! The file system itself.
+
+mod commit;
+mod core;
+mod credit;
+mod error;
+mod flight;
+mod gc;
+mod map;
+mod mount;
+mod names;
+mod node;
+mod read;
+mod stats;
+mod write;
+
+pub use core::MountOptions;
+pub use error::FsError;
+pub use mount::OpenError;
+pub use names::{Changes, NAME_MAX, NewFile, ROOT, Rename};
+pub use read::Target;
+pub use stats::{Statistics, Usage};
+pub use write::{Payload, SIZE_MAX};
+
+use crate::format::{Attributes, Entry, Superblock};
+use crate::store::Rows;
+use crate::waiter::Waiter;
+use core::Shared;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+use zonal_io::volume::Volume;
+
+/// A mounted file system, shared by cloning. Every call that may have to wait is given a [`Waiter`].
+///
+/// What is written is on its way when the call returns, and durable after [`FileSystem::fsync`] or [`FileSystem::sync`].
+#[derive(Clone)]
+pub struct FileSystem(Arc<Shared>);
+
+impl FileSystem {
+    /// Writes the rows of a new file system into an empty database.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn make(rows: &mut Rows, superblock: &Superblock, waiter: &dyn Waiter) -> Result<(), FsError> {
+        mount::make(rows, superblock, waiter.wall())
+    }
+
+    /// Opens the file system of `superblock` on `volume`, whose metadata are `rows`. `has_data`: whether the device keeps what
+    /// it is given.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing was changed.
+    pub fn open(
+        volume: Arc<Volume>,
+        rows: Rows,
+        superblock: Superblock,
+        options: MountOptions,
+        has_data: bool,
+        waiter: &dyn Waiter,
+    ) -> Result<FileSystem, OpenError> {
+        mount::open(volume, rows, superblock, options, has_data, waiter)
+            .map(|shared| FileSystem(Arc::new(shared)))
+    }
+
+    /// What it was made with.
+    pub fn superblock(&self) -> &Superblock {
+        &self.0.superblock
+    }
+
+    /// The volume that it is on.
+    pub fn volume(&self) -> &Arc<Volume> {
+        self.0.drive.volume()
+    }
+
+    /// The file of this name in a directory.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotDirectory`]; so for all calls with names.
+    pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<u64, FsError> {
+        self.0.lock().lookup(parent, name)
+    }
+
+    /// The file at a path from the root, names separated by slashes.
+    ///
+    /// # Errors
+    /// As [`FileSystem::lookup`].
+    pub fn resolve(&self, path: &[u8]) -> Result<u64, FsError> {
+        let mut core = self.0.lock();
+        let names = path.split(|b| *b == b'/').filter(|name| !name.is_empty());
+        names.into_iter().try_fold(ROOT, |at, name| core.lookup(at, name))
+    }
+
+    /// Makes a file; its number.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`], [`FsError::NameTooLong`], [`FsError::ReadOnly`].
+    pub fn create(
+        &self,
+        waiter: &dyn Waiter,
+        parent: u64,
+        name: &[u8],
+        new: &NewFile,
+    ) -> Result<u64, FsError> {
+        self.change(|core| core.create(parent, name, new, waiter.wall()))
+    }
+
+    /// Gives a file another name.
+    ///
+    /// # Errors
+    /// [`FsError::IsDirectory`], [`FsError::Exists`].
+    pub fn link(&self, waiter: &dyn Waiter, ino: u64, parent: u64, name: &[u8]) -> Result<(), FsError> {
+        self.change(|core| core.link(ino, parent, name, waiter.wall()))
+    }
+
+    /// Takes a name away. The file goes with the last one, once nobody has it open.
+    ///
+    /// # Errors
+    /// [`FsError::IsDirectory`].
+    pub fn unlink(&self, waiter: &dyn Waiter, parent: u64, name: &[u8]) -> Result<(), FsError> {
+        self.change(|core| core.unlink(parent, name, waiter.wall()))
+    }
+
+    /// Takes an empty directory away.
+    ///
+    /// # Errors
+    /// [`FsError::NotEmpty`].
+    pub fn rmdir(&self, waiter: &dyn Waiter, parent: u64, name: &[u8]) -> Result<(), FsError> {
+        self.change(|core| core.rmdir(parent, name, waiter.wall()))
+    }
+
+    /// Gives a file another name in place of the one it has.
+    ///
+    /// # Errors
+    /// What is in the way; nothing was changed then.
+    pub fn rename(
+        &self,
+        waiter: &dyn Waiter,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        how: Rename,
+    ) -> Result<(), FsError> {
+        self.change(|core| core.rename(from, to, how, waiter.wall()))
+    }
+
+    /// Shows the names of a directory behind `after`, in order of their bytes, until it is told to break.
+    ///
+    /// # Errors
+    /// [`FsError::NotDirectory`].
+    pub fn list(
+        &self,
+        ino: u64,
+        after: Option<&[u8]>,
+        show: impl FnMut(&[u8], Entry) -> ControlFlow<()>,
+    ) -> Result<(), FsError> {
+        self.0.lock().list(ino, after, show)
+    }
+
+    /// Attributes of a file, its size with what is on its way.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`].
+    pub fn attributes(&self, ino: u64) -> Result<Attributes, FsError> {
+        self.0.lock().attributes(ino)
+    }
+
+    /// Changes attributes; its size is changed by [`FileSystem::truncate`].
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`].
+    pub fn set_attributes(&self, waiter: &dyn Waiter, ino: u64, changes: &Changes) -> Result<(), FsError> {
+        self.change(|core| core.change(ino, changes, waiter.wall()))
+    }
+
+    /// Where a symbolic link points.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn target(&self, ino: u64) -> Result<Vec<u8>, FsError> {
+        self.0.lock().target(ino)
+    }
+
+    /// An extended attribute.
+    ///
+    /// # Errors
+    /// [`FsError::NoAttribute`].
+    pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Vec<u8>, FsError> {
+        self.0.lock().attribute(ino, name)
+    }
+
+    /// Names of all extended attributes.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`].
+    pub fn xattrs(&self, ino: u64) -> Result<Vec<Vec<u8>>, FsError> {
+        self.0.lock().list_attributes(ino)
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// [`FsError::TooLarge`] above 64 KiB.
+    pub fn set_xattr(&self, waiter: &dyn Waiter, ino: u64, name: &[u8], value: &[u8]) -> Result<(), FsError> {
+        self.change(|core| core.set_attribute(ino, name, value, waiter.wall()))
+    }
+
+    /// Takes an extended attribute away.
+    ///
+    /// # Errors
+    /// [`FsError::NoAttribute`].
+    pub fn remove_xattr(&self, waiter: &dyn Waiter, ino: u64, name: &[u8]) -> Result<(), FsError> {
+        self.change(|core| core.remove_attribute(ino, name, waiter.wall()))
+    }
+
+    /// Opens a file: it stays, whatever happens to its names, until it is closed as often.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`].
+    pub fn open_file(&self, ino: u64) -> Result<(), FsError> {
+        let mut core = self.0.lock();
+        let core = &mut *core;
+        core.nodes.get(&core.rows, ino)?.handles += 1;
+        Ok(())
+    }
+
+    /// Closes a file.
+    ///
+    /// # Errors
+    /// If what it leaves behind cannot be taken away.
+    pub fn close_file(&self, ino: u64) -> Result<(), FsError> {
+        let mut core = self.0.lock();
+        if let Some(node) = core.nodes.here(ino) {
+            node.handles = node.handles.saturating_sub(1);
+        }
+        core.end_use(ino)
+    }
+
+    /// Writes at `offset`; how many bytes went in, fewer than all only where space is short.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`], [`FsError::TooLarge`], [`FsError::ReadOnly`].
+    pub fn write(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        offset: u64,
+        payload: Payload<'_>,
+    ) -> Result<u64, FsError> {
+        self.0.write(waiter, ino, offset, payload)
+    }
+
+    /// Reads from `offset` on; how many bytes there were before the file's end.
+    ///
+    /// # Errors
+    /// [`FsError::Read`], [`FsError::Checksum`]: what is not what was written is never shown.
+    pub fn read(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        offset: u64,
+        target: Target<'_>,
+    ) -> Result<u64, FsError> {
+        self.0.read(waiter, ino, offset, target)
+    }
+
+    /// Makes a file `size` bytes long.
+    ///
+    /// # Errors
+    /// [`FsError::TooLarge`].
+    pub fn truncate(&self, waiter: &dyn Waiter, ino: u64, size: u64) -> Result<(), FsError> {
+        self.0.truncate(waiter, ino, size)
+    }
+
+    /// Makes bytes of a file read as zeroes and frees what they took, without changing its size.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`], for the blocks at the edges.
+    pub fn punch(&self, waiter: &dyn Waiter, ino: u64, range: Range<u64>) -> Result<(), FsError> {
+        self.0.punch(waiter, ino, range)
+    }
+
+    /// Makes a file durable, with its name; tells once what of its data was lost on the way.
+    ///
+    /// # Errors
+    /// [`FsError::Write`], [`FsError::ReadOnly`].
+    pub fn fsync(&self, waiter: &dyn Waiter, ino: u64) -> Result<(), FsError> {
+        self.0.fsync(waiter, ino)
+    }
+
+    /// Makes everything durable.
+    ///
+    /// # Errors
+    /// [`FsError::ReadOnly`].
+    pub fn sync(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
+        self.0.sync(waiter)
+    }
+
+    /// Does one thing that keeps free zones coming, if one is to be done: a reset, or a zone to be collected. Whether it did.
+    /// Writers who wait for space do it themselves; to call this meanwhile lets them wait less.
+    ///
+    /// # Errors
+    /// [`FsError::ReadOnly`].
+    pub fn tend(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
+        self.0.tend(waiter)
+    }
+
+    /// Collects the zone that gains most, though space may not be short. Whether there was one.
+    ///
+    /// # Errors
+    /// [`FsError::ReadOnly`].
+    pub fn collect(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
+        self.0.collect_one(waiter)
+    }
+
+    /// Counted since it was mounted.
+    pub fn statistics(&self) -> Statistics {
+        self.0.lock().statistics
+    }
+
+    /// How its space is used.
+    pub fn usage(&self) -> Usage {
+        self.0.lock().usage()
+    }
+
+    /// Whether nothing is on its way to the drive.
+    pub fn is_quiet(&self) -> bool {
+        let core = self.0.lock();
+        core.flights.is_empty() && core.redo.is_empty()
+    }
+
+    /// Compares the accounts with each other, while nothing is on its way.
+    ///
+    /// # Panics
+    /// If they contradict each other: a bug.
+    pub fn check(&self) {
+        let core = self.0.lock();
+        crate::space::check(&core.book, &core.open, &core.credit);
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut core::Core) -> Result<R, FsError>) -> Result<R, FsError> {
+        let mut core = self.0.lock();
+        core.check_alive()?;
+        change(&mut core)
+    }
+}
+
+const fn is_shared_by_threads<T: Send + Sync>() {}
+const _: () = is_shared_by_threads::<FileSystem>();

@@ -1,0 +1,233 @@
+//! From rows and a report of the zones to a file system that can be worked with.
+//!
+//! Rows are as they were at the last commit; zones may have got on since. What lies below a zone's pointer and in nobody's
+//! map is garbage, and counts as written. Nothing is replayed.
+
+use super::core::{Core, MountOptions, Shared};
+use super::error::FsError;
+use super::map::Tails;
+use super::names::ROOT;
+use super::node::Nodes;
+use super::stats::Statistics;
+use crate::BLOCK_SECTORS;
+use crate::drive::Drive;
+use crate::format::{Attributes, Kind, Metadata, Superblock, key};
+use crate::space::Finding;
+use crate::space::cost::Need;
+use crate::space::credits::{Credits, Drive as ReserveBasis, Reserve};
+use crate::space::load::Found;
+use crate::space::open::{LimitError, OpenLimits, OpenZones, open_limit, plan_mount};
+use crate::space::zone::ZoneState;
+use crate::space::zones::ZoneBook;
+use crate::store::Rows;
+use crate::waiter::Waiter;
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use zonal_core::{ZoneDescriptor, ZoneIndex, ZoneType};
+use zonal_io::buffer::BufferPool;
+use zonal_io::volume::Volume;
+
+/// Sequence numbers that are left out at each mount: more than units can have been under way when the power went.
+const SEQUENCES_LOST: u64 = 1 << 20;
+
+/// Why a file system cannot be opened.
+#[derive(thiserror::Error, Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Reading it failed.
+    #[error(transparent)]
+    Fs(#[from] FsError),
+    /// The metadata are of another file system, or of none.
+    #[error("the metadata are not those of this file system")]
+    OtherMetadata,
+    /// The drive is not the one it was made on.
+    #[error("the drive has {found}, the file system was made on one with {expected}")]
+    OtherDrive {
+        /// What was found.
+        found: String,
+        /// What it was.
+        expected: String,
+    },
+    /// Zones contradict the metadata.
+    #[error("the zones contradict the metadata, the first: {}", .0[0])]
+    Zones(Vec<Finding>),
+    /// The drive has too few zones, or may open too few.
+    #[error(transparent)]
+    Limits(#[from] LimitError),
+}
+
+/// Writes the first rows of a file system.
+pub(super) fn make(rows: &mut Rows, superblock: &Superblock, now: u64) -> Result<(), FsError> {
+    let root = Attributes {
+        kind: Kind::Directory,
+        lifetime: 0,
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        links: 2,
+        rdev: 0,
+        size: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        parent: ROOT,
+        name: Vec::new(),
+    };
+    rows.put(key::inode(ROOT), root.encode());
+    rows.put(key::counter("ino"), (ROOT + 1).to_le_bytes().to_vec());
+    rows.put(key::counter("superblock"), superblock.encode().to_vec());
+    let sealed = rows.seal().expect("nothing is sealed yet");
+    sealed.commit()?;
+    Ok(rows.settled()?)
+}
+
+fn counter(rows: &Rows, name: &str) -> Result<Option<u64>, FsError> {
+    let value = rows.get(&key::counter(name))?;
+    Ok(value.and_then(|value| value.try_into().ok()).map(u64::from_le_bytes))
+}
+
+/// Live blocks of each zone, by its row.
+fn used(rows: &Rows, zones: u32) -> Result<Vec<u32>, FsError> {
+    let mut used = vec![0; zones as usize];
+    let (from, end) = key::zones();
+    rows.scan(&from, &end, |key, value| {
+        let (zone, _) = key::parts(key);
+        if let (Some(used), Some(row)) = (used.get_mut(zone as usize), value.first_chunk::<4>()) {
+            *used = u32::from_le_bytes(*row);
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(used)
+}
+
+/// What the drive and the rows say of each zone.
+fn found(superblock: &Superblock, report: &[ZoneDescriptor], used: &[u32]) -> Vec<Found> {
+    let each = |(zone, used): (&ZoneDescriptor, &u32)| {
+        let is_ours = zone.zone.0 >= superblock.first_zone && zone.zone_type != ZoneType::Conventional;
+        if !is_ours {
+            return Found::Reserved;
+        }
+        let pointer = zone.write_pointer.unwrap_or(zone.start);
+        let written = pointer.0.saturating_sub(zone.start.0).min(zone.capacity.0) as u32;
+        Found::Data {
+            capacity: zone.capacity.0 as u32 / BLOCK_SECTORS,
+            pointer: written.div_ceil(BLOCK_SECTORS),
+            condition: zone.condition,
+            used: *used,
+        }
+    };
+    report.iter().zip(used).map(each).collect()
+}
+
+fn check_drive(volume: &Volume, superblock: &Superblock) -> Result<(), OpenError> {
+    let geometry = &volume.info().geometry;
+    let describe = |sectors: u64, zone: u64| format!("{sectors} sectors in zones of {zone}");
+    let zone_sectors = u64::from(geometry.size_of(ZoneIndex(0)));
+    if geometry.sectors().0 == superblock.sectors && zone_sectors == superblock.zone_sectors {
+        return Ok(());
+    }
+    Err(OpenError::OtherDrive {
+        found: describe(geometry.sectors().0, zone_sectors),
+        expected: describe(superblock.sectors, superblock.zone_sectors),
+    })
+}
+
+/// Open zones that the drive allows; `None`: as many as anybody likes.
+fn device_limit(volume: &Volume, superblock: &Superblock) -> Option<u32> {
+    let info = volume.info();
+    let limits = [info.open_max, info.active_max].into_iter().filter(|max| *max > 0);
+    // The log of the metadata keeps one zone open for itself.
+    let log = u32::from(superblock.metadata == Metadata::Logged);
+    limits.min().map(|max| max.saturating_sub(log))
+}
+
+/// Opens the file system of `superblock` on `volume`, whose metadata are `rows`.
+pub(super) fn open(
+    volume: Arc<Volume>,
+    rows: Rows,
+    superblock: Superblock,
+    options: MountOptions,
+    has_data: bool,
+    waiter: &dyn Waiter,
+) -> Result<Shared, OpenError> {
+    check_drive(&volume, &superblock)?;
+    let own = rows.get(&key::counter("superblock")).map_err(FsError::from)?;
+    if own.is_none_or(|row| row != superblock.encode()) {
+        return Err(OpenError::OtherMetadata);
+    }
+    let device = device_limit(&volume, &superblock);
+    let drive = Drive::new(volume);
+    let report = drive.report(waiter).map_err(FsError::from)?;
+    let used = used(&rows, report.len() as u32)?;
+    let book = ZoneBook::load(superblock.unit_blocks, found(&superblock, &report, &used));
+    let book = book.map_err(OpenError::Zones)?;
+    let zones = ZoneState::ALL.iter().filter(|s| **s != ZoneState::Reserved).map(|s| book.count(*s)).sum();
+    let limit = open_limit(OpenLimits { option: options.max_open_zones, device, zones })?;
+    let core = core(rows, book, limit, &superblock)?;
+    let bytes = superblock.unit_blocks * crate::BLOCK_BYTES;
+    let idle = (options.dirty_bytes / u64::from(bytes) + 8) as usize;
+    let pool = has_data.then(|| BufferPool::new(bytes, idle));
+    let (channels, landed) = (Mutex::default(), Arc::default());
+    let shared = Shared { drive, superblock, options, channels, landed, pool, core: Mutex::new(core) };
+    shared.core.lock().destroy_orphans()?;
+    Ok(shared)
+}
+
+fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> Result<Core, OpenError> {
+    let partial = book.iter().filter(|(_, zone)| zone.state == ZoneState::Open);
+    let partial: Vec<_> = partial.map(|(zone, account)| (zone, account.allocated)).collect();
+    let plan = plan_mount(partial.iter().copied(), limit, book.count(ZoneState::Free));
+    let mut open = OpenZones::new(limit);
+    for zone in &plan.finish {
+        book.close(*zone).map_err(FsError::from)?;
+    }
+    let kept = partial.iter().map(|(zone, _)| *zone).filter(|zone| !plan.finish.contains(zone));
+    open.remount(kept, plan.steal);
+    let totals = book.totals();
+    let zone_blocks = (superblock.capacity_sectors / u64::from(BLOCK_SECTORS)) as u32;
+    let reserve = Reserve::of(ReserveBasis {
+        zones: book.iter().filter(|(_, zone)| zone.state != ZoneState::Reserved).count() as u64,
+        zone_blocks,
+        zone_data: book.data_blocks(zone_blocks),
+        option: superblock.reserved_blocks,
+    });
+    let next_ino = counter(&rows, "ino")?.unwrap_or(ROOT + 1);
+    let next_sequence = counter(&rows, "sequence")?.unwrap_or(0) + SEQUENCES_LOST;
+    Ok(Core {
+        rows,
+        book,
+        open,
+        credit: Credits::new(Need { extents: totals.extents, available: totals.available }, reserve),
+        tails: Tails::default(),
+        nodes: Nodes::default(),
+        flights: HashMap::new(),
+        redo: Vec::new(),
+        to_finish: plan.finish,
+        damaged: BTreeSet::new(),
+        changed: BTreeSet::new(),
+        next_ino,
+        next_token: 0,
+        next_sequence,
+        blocks_in_flight: 0,
+        committed: 0,
+        is_committing: false,
+        is_tended: false,
+        dead: None,
+        statistics: Statistics::default(),
+    })
+}
+
+impl Core {
+    /// Files without a name that were open when the power went.
+    fn destroy_orphans(&mut self) -> Result<(), FsError> {
+        let (from, end) = key::orphans();
+        let mut orphans = Vec::new();
+        self.rows.scan(&from, &end, |key, _| {
+            orphans.push(key::parts(key).0);
+            ControlFlow::Continue(())
+        })?;
+        orphans.into_iter().try_for_each(|ino| self.destroy(ino))
+    }
+}

@@ -1,0 +1,177 @@
+//! Files that somebody works with, in memory.
+
+use super::error::FsError;
+use crate::format::{Attributes, key};
+use crate::space::Opened;
+use crate::store::Rows;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use zonal_core::RequestError;
+
+/// Blocks of a file that are on their way to the drive: which write each was written by last.
+#[derive(Default, Debug)]
+pub(crate) struct Pending(BTreeMap<u64, (u32, u64)>);
+
+impl Pending {
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether any of `range` is on its way.
+    pub(crate) fn touches(&self, range: &Range<u64>) -> bool {
+        self.0
+            .range(..range.end)
+            .next_back()
+            .is_some_and(|(from, (blocks, _))| from + u64::from(*blocks) > range.start)
+    }
+
+    /// Write `number` has `range`, whoever had it before.
+    pub(crate) fn take(&mut self, range: &Range<u64>, number: u64) {
+        self.cut(range);
+        self.0.insert(range.start, ((range.end - range.start) as u32, number));
+    }
+
+    /// Nobody has `range`; whether and where anybody had.
+    fn cut(&mut self, range: &Range<u64>) -> Vec<(Range<u64>, u64)> {
+        let mut had = Vec::new();
+        while let Some((&from, &(blocks, number))) = self.0.range(..range.end).next_back() {
+            let end = from + u64::from(blocks);
+            if end <= range.start {
+                break;
+            }
+            self.0.remove(&from);
+            if from < range.start {
+                self.0.insert(from, ((range.start - from) as u32, number));
+            }
+            if end > range.end {
+                self.0.insert(range.end, ((end - range.end) as u32, number));
+            }
+            had.push((from.max(range.start)..end.min(range.end), number));
+        }
+        had.reverse();
+        had
+    }
+
+    /// Write `number` of `range` has ended; what of that nobody has written since.
+    pub(crate) fn end(&mut self, range: &Range<u64>, number: u64) -> Vec<Range<u64>> {
+        let had = self.cut(range);
+        let mut own = Vec::with_capacity(had.len());
+        for (part, whose) in had {
+            match whose == number {
+                true => own.push(part),
+                false => drop(self.0.insert(part.start, ((part.end - part.start) as u32, whose))),
+            }
+        }
+        own
+    }
+}
+
+/// A file that somebody works with.
+#[derive(Debug)]
+pub(crate) struct Node {
+    /// As its row has them.
+    pub(crate) attributes: Attributes,
+    /// Bytes, with those on their way: never less than the row says.
+    pub(crate) size: u64,
+    pub(crate) pending: Pending,
+    /// Units with data of it on their way.
+    pub(crate) in_flight: u32,
+    /// Somebody changes its data: others wait.
+    pub(crate) is_held: bool,
+    /// How often it is open.
+    pub(crate) handles: u32,
+    /// The zone its last data went to.
+    pub(crate) zone: Option<Opened>,
+    /// What was lost since anybody asked.
+    pub(crate) failure: Option<RequestError>,
+}
+
+impl Node {
+    fn is_idle(&self) -> bool {
+        self.handles == 0 && self.in_flight == 0 && !self.is_held && self.failure.is_none()
+    }
+}
+
+/// All files that somebody works with.
+#[derive(Default)]
+pub(crate) struct Nodes(HashMap<u64, Node>);
+
+impl Nodes {
+    /// The file, brought in from its row if it is not here.
+    pub(crate) fn get(&mut self, rows: &Rows, ino: u64) -> Result<&mut Node, FsError> {
+        use std::collections::hash_map::Entry;
+        match self.0.entry(ino) {
+            Entry::Occupied(there) => Ok(there.into_mut()),
+            Entry::Vacant(place) => {
+                let attributes = attributes(rows, ino)?;
+                let node = Node {
+                    size: attributes.size,
+                    attributes,
+                    pending: Pending::default(),
+                    in_flight: 0,
+                    is_held: false,
+                    handles: 0,
+                    zone: None,
+                    failure: None,
+                };
+                Ok(place.insert(node))
+            }
+        }
+    }
+
+    /// The file, if it is here.
+    pub(crate) fn here(&mut self, ino: u64) -> Option<&mut Node> {
+        self.0.get_mut(&ino)
+    }
+
+    /// Lets a file go that nobody works with any more; the zone it was written to last, if it went.
+    pub(crate) fn let_go(&mut self, ino: u64) -> Option<Opened> {
+        self.0.get(&ino).filter(|node| node.is_idle())?;
+        self.0.remove(&ino)?.zone
+    }
+
+    /// Forgets a file that is gone.
+    pub(crate) fn remove(&mut self, ino: u64) -> Option<Node> {
+        self.0.remove(&ino)
+    }
+}
+
+/// Attributes of a file, from its row.
+pub(crate) fn attributes(rows: &Rows, ino: u64) -> Result<Attributes, FsError> {
+    let key = key::inode(ino);
+    let value = rows.get(&key)?.ok_or(FsError::NotFound)?;
+    Ok(Attributes::decode(&key, &value)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn each_block_is_the_last_writers(
+            writes in prop::collection::vec((0..20u64, 1..8u64), 1..30), order in any::<prop::sample::Index>()
+        ) {
+            let mut pending = Pending::default();
+            let mut owner = [None; 32];
+            for (number, (from, blocks)) in writes.iter().enumerate() {
+                pending.take(&(*from..from + blocks), number as u64);
+                (*from..from + blocks).for_each(|b| owner[b as usize] = Some(number as u64));
+            }
+            let first = order.index(writes.len());
+            for i in (first..writes.len()).chain(0..first) {
+                let (from, blocks) = writes[i];
+                let own: Vec<u64> = pending.end(&(from..from + blocks), i as u64).into_iter().flatten().collect();
+                let expected: Vec<u64> = (from..from + blocks).filter(|b| owner[*b as usize] == Some(i as u64)).collect();
+                prop_assert_eq!(own, expected);
+                owner.iter_mut().filter(|o| **o == Some(i as u64)).for_each(|o| *o = None);
+                for b in 0..32 {
+                    prop_assert_eq!(pending.touches(&(b..b + 1)), owner[b as usize].is_some());
+                }
+            }
+            prop_assert!(pending.is_empty());
+        }
+    }
+}

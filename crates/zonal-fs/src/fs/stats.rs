@@ -1,0 +1,82 @@
+//! What a file system tells of itself.
+
+use super::core::Core;
+use crate::space::zone::ZoneState;
+use crate::space::{self};
+
+/// Counted since it was mounted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Statistics {
+    /// Data blocks that were written for users.
+    pub written_blocks: u64,
+    /// Data blocks that the collector copied.
+    pub gc_blocks: u64,
+    /// Of these, those that came too late: the file had been written or was gone.
+    pub gc_skipped_blocks: u64,
+    /// Zones that were collected.
+    pub gc_victims: u64,
+    /// Live blocks of those when they were chosen.
+    pub gc_victims_blocks: u64,
+    /// Zones that were reset.
+    pub resets: u64,
+    /// Writers that had to wait for space.
+    pub stalls: u64,
+    /// How long all of them waited, in nanoseconds.
+    pub stalled_nanos: u64,
+    /// How long the longest wait was, in nanoseconds.
+    pub stall_nanos_max: u64,
+    /// Commits of metadata.
+    pub commits: u64,
+    /// Units that failed and were sent to another zone, or given up.
+    pub failed_units: u64,
+    /// Blocks that the collector could not read or verify; their zones stay as they are.
+    pub damaged_blocks: u64,
+    /// Why the collector ran last.
+    pub reason: Option<space::victims::Reason>,
+}
+
+impl Statistics {
+    /// Blocks written by users and the collector for each one of users.
+    pub fn write_amplification(&self) -> f64 {
+        match self.written_blocks {
+            0 => 1.0,
+            written => (written + self.gc_blocks) as f64 / written as f64,
+        }
+    }
+}
+
+/// Space, in blocks of 4 KiB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Usage {
+    /// Data blocks that users can ever have.
+    pub blocks: u64,
+    /// Of these, those that are free or can be freed.
+    pub free: u64,
+    /// Blocks that can be written without collecting.
+    pub available: u64,
+    /// Live data blocks.
+    pub used: u64,
+    /// Zones that are empty.
+    pub free_zones: u32,
+    /// Zones that are written.
+    pub open_zones: u32,
+    /// Zones of data.
+    pub zones: u32,
+}
+
+impl Core {
+    pub(super) fn usage(&self) -> Usage {
+        let user = self.credit.user();
+        let used = self.book.sums().used;
+        let ours = |state: &ZoneState| *state != ZoneState::Reserved;
+        Usage {
+            blocks: user.extents + used,
+            free: user.extents,
+            available: user.available,
+            used,
+            free_zones: self.book.count(ZoneState::Free),
+            open_zones: self.open.iter().count() as u32,
+            zones: ZoneState::ALL.iter().filter(|s| ours(s)).map(|s| self.book.count(*s)).sum(),
+        }
+    }
+}

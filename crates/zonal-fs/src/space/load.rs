@@ -1,0 +1,91 @@
+//! The book at mount: what the device says of each zone against what the metadata say.
+//!
+//! Data written after the last commit lie below the write pointer and nobody refers to them: garbage, which counts as
+//! written and not as used. Nothing is replayed.
+
+use super::error::{Fault, Finding};
+use super::zone::{Zone, ZoneState};
+use super::zones::ZoneBook;
+use zonal_core::{ZoneCondition, ZoneIndex};
+
+/// What a mount finds of one zone. All counts are blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Found {
+    /// Superblock, metadata or a zone that is not ours.
+    Reserved,
+    /// A zone for data.
+    Data {
+        /// Blocks that can be written.
+        capacity: u32,
+        /// Blocks below the write pointer, a broken one counted as whole. Of a zone that is empty, full, read-only or
+        /// offline the condition says it.
+        pointer: u32,
+        /// Condition.
+        condition: ZoneCondition,
+        /// Live data blocks by the metadata.
+        used: u32,
+    },
+}
+
+impl ZoneBook {
+    /// The book of a drive whose zones are `found`, from zone 0; units have at most `unit_blocks` with their header.
+    ///
+    /// # Errors
+    /// Everything that contradicts itself, in order of zones.
+    ///
+    /// # Panics
+    /// If a unit has no room for data, or there are more zones than indexes.
+    pub fn load(unit_blocks: u32, found: impl IntoIterator<Item = Found>) -> Result<ZoneBook, Vec<Finding>> {
+        let mut book = ZoneBook::empty(unit_blocks);
+        let mut findings = Vec::new();
+        for (index, found) in found.into_iter().enumerate() {
+            let zone = ZoneIndex(u32::try_from(index).expect("a zone has an index of 32 bits"));
+            match account(found) {
+                Ok(account) => book.push(account),
+                Err(fault) => {
+                    findings.push(Finding { zone, fault });
+                    book.push(Zone::new(0, ZoneState::Reserved));
+                }
+            }
+        }
+        if findings.is_empty() { Ok(book) } else { Err(findings) }
+    }
+}
+
+fn account(found: Found) -> Result<Zone, Fault> {
+    let Found::Data { capacity, pointer, condition, used } = found else {
+        return Ok(Zone::new(0, ZoneState::Reserved));
+    };
+    let pointer = match condition {
+        ZoneCondition::NotWp => return Err(Fault::Conventional),
+        ZoneCondition::Empty => 0,
+        ZoneCondition::ImpOpen | ZoneCondition::ExpOpen | ZoneCondition::Closed => pointer,
+        ZoneCondition::Full | ZoneCondition::ReadOnly | ZoneCondition::Offline => capacity,
+    };
+    verify(capacity, pointer, used)?;
+    let state = match condition {
+        ZoneCondition::ReadOnly => ZoneState::ReadOnly,
+        ZoneCondition::Offline => ZoneState::Offline,
+        _ if pointer == 0 => ZoneState::Free,
+        _ => ZoneState::Open,
+    };
+    let mut zone = Zone { allocated: pointer, written: pointer, used, ..Zone::new(capacity, state) };
+    zone.settle();
+    Ok(zone)
+}
+
+fn verify(capacity: u32, pointer: u32, used: u32) -> Result<(), Fault> {
+    if pointer > capacity {
+        return Err(Fault::PointerBeyondCapacity { pointer, capacity });
+    }
+    if used > capacity {
+        return Err(Fault::UsedBeyondCapacity { used, capacity });
+    }
+    if pointer == 0 && used != 0 {
+        return Err(Fault::UsedInEmpty { used });
+    }
+    if used > pointer {
+        return Err(Fault::UsedBeyondPointer { used, pointer });
+    }
+    Ok(())
+}

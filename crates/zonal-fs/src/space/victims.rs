@@ -1,0 +1,143 @@
+//! Which zone to collect next: fully written zones by how much of them is live.
+//!
+//! Owns an index over the zones that the book calls settled: closed for allocation, all writes ended, some blocks live. The
+//! book puts them in, moves them when blocks are freed, and takes them out when nothing is live any more.
+//!
+//! Ten buckets by tenths of what a zone can hold; in a bucket the zones are in order of live blocks, then of index. So the
+//! choice looks at one zone, and at one more for each that is being copied already. XFS, whose buckets have no order, scans
+//! the lowest one and stops at the first zone below one percent; here the first is the least.
+
+use std::collections::BTreeSet;
+use zonal_core::ZoneIndex;
+
+/// Buckets: tenths of what a zone can hold.
+pub const BUCKETS: usize = 10;
+
+/// Zones by live blocks: ten buckets, and those with nothing to gain.
+pub type Histogram = [u32; BUCKETS + 1];
+
+/// Live blocks of a zone, and how many it can hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Fill {
+    pub used: u32,
+    pub data: u32,
+}
+
+impl Fill {
+    /// The bucket, or [`BUCKETS`] if collecting the zone gains nothing.
+    fn bucket(self) -> usize {
+        if self.used >= self.data {
+            return BUCKETS;
+        }
+        (u64::from(self.used) * BUCKETS as u64 / u64::from(self.data)) as usize
+    }
+}
+
+/// The index.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Victims {
+    buckets: [BTreeSet<(u32, ZoneIndex)>; BUCKETS],
+    /// Zones with nothing to gain.
+    whole: u32,
+}
+
+impl Victims {
+    pub fn insert(&mut self, zone: ZoneIndex, fill: Fill) {
+        match self.buckets.get_mut(fill.bucket()) {
+            Some(bucket) => assert!(bucket.insert((fill.used, zone)), "zone {zone} is here twice"),
+            None => self.whole += 1,
+        }
+    }
+
+    pub fn remove(&mut self, zone: ZoneIndex, fill: Fill) {
+        match self.buckets.get_mut(fill.bucket()) {
+            Some(bucket) => assert!(bucket.remove(&(fill.used, zone)), "zone {zone} is not here"),
+            None => self.whole -= 1,
+        }
+    }
+
+    /// The zone of the emptiest bucket with the fewest live blocks among those that are not `busy`.
+    pub fn least(&self, busy: impl Fn(ZoneIndex) -> bool) -> Option<ZoneIndex> {
+        self.buckets.iter().flatten().map(|&(_, zone)| zone).find(|&zone| !busy(zone))
+    }
+
+    /// Whether collecting could gain anything.
+    pub fn is_empty(&self) -> bool {
+        self.buckets.iter().all(BTreeSet::is_empty)
+    }
+
+    pub fn histogram(&self) -> Histogram {
+        let mut counts = [self.whole; BUCKETS + 1];
+        for (count, bucket) in counts.iter_mut().zip(&self.buckets) {
+            *count = bucket.len() as u32;
+        }
+        counts
+    }
+}
+
+/// Why the collector runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// Fewer blocks can be written right now than all open zones may want, or than the first waiter wants.
+    Low {
+        /// Blocks that users can write right now.
+        available: u64,
+        /// Blocks that there should be.
+        wanted: u64,
+    },
+    /// Fewer blocks can be written right now than the wanted share of what is free or can be freed.
+    Percent {
+        /// Blocks that users can write right now.
+        available: u64,
+        /// Blocks free or to be freed.
+        free: u64,
+        /// The share, of 100.
+        percent: u8,
+    },
+    /// Somebody asked for it.
+    Forced,
+}
+
+/// What decides whether the collector runs. All counts are blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pressure {
+    /// Whether there is a zone that collecting gains anything from.
+    pub reclaimable: bool,
+    /// What users can write right now.
+    pub available: u64,
+    /// What users could write in the end: free or to be freed.
+    pub free: u64,
+    /// Capacity of a zone.
+    pub zone_blocks: u32,
+    /// Open zones allowed, the collector's included.
+    pub open_max: u32,
+    /// What the first waiter wants, 0 if nobody waits.
+    pub waiting: u64,
+    /// The option `low_space`, 0 to 100; 0 is off.
+    pub low_space: u8,
+}
+
+/// Whether the collector has to run, and why.
+///
+/// A waiter counts, too: it may want more than all open zones, and nobody else would see that it waits.
+pub fn needs_gc(p: Pressure) -> Option<Reason> {
+    if !p.reclaimable {
+        return None;
+    }
+    let zones = u64::from(p.open_max.saturating_sub(1)) * u64::from(p.zone_blocks);
+    let wanted = zones.max(p.waiting);
+    if p.available < wanted {
+        return Some(Reason::Low { available: p.available, wanted });
+    }
+    let percent = p.low_space.min(100);
+    (p.available < share(p.free, percent)).then_some(Reason::Percent {
+        available: p.available,
+        free: p.free,
+        percent,
+    })
+}
+
+/// `percent` of `free`, whole hundreds only, but all of it for 100.
+fn share(free: u64, percent: u8) -> u64 {
+    if percent >= 100 { free } else { free / 100 * u64::from(percent) }
+}

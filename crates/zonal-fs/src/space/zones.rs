@@ -1,0 +1,503 @@
+//! The book of zones: the state and the account of every zone of a drive.
+//!
+//! Owns for each zone how many blocks were handed out (headers included), how many of those ended, how many data blocks are
+//! live, who still reads or copies, and what follows from these: the free zones, the victims, the dead zones, the sums. It
+//! knows no file, no extent and no device.
+//!
+//! # States
+//! `Free` -> `Open` ([`ZoneBook::take_free`]) -> `Full` (the last block handed out, or [`ZoneBook::close`]) -> `Dead` (all
+//! that was handed out has ended, and nothing is live) -> `Resetting` -> `Free`. `ReadOnly` and `Offline` are the device's
+//! word and final; `Reserved` is not ours.
+//!
+//! # Invariants
+//! - `used <= written <= allocated <= capacity`; a call that would break this errs and changes nothing.
+//! - A zone becomes a victim, and dead, only once it is full and all its writes have ended: blocks freed in an open zone are
+//!   accounted when it turns full.
+//! - A zone is reset only when the commit that freed its last block is durable, and nobody reads or copies.
+//!
+//! # Why the end of a write and the life of its blocks are one call
+//! Between the two the zone's last blocks would be written and not live: the zone would be dead, and reset under a file.
+
+use super::cost::Need;
+use super::error::BookError;
+use super::victims::{Fill, Histogram, Victims};
+use super::zone::{Lost, Pin, Zone, ZoneState};
+use std::collections::BTreeSet;
+use zonal_core::ZoneIndex;
+
+/// Which free zone is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ZoneOrder {
+    /// The one with the lowest index: the outer, faster tracks of a disk.
+    #[default]
+    LowestIndex,
+    /// The next after the one before. The place is forgotten at unmount.
+    RoundRobin,
+}
+
+/// Where a zone stands in the book's indexes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Listed {
+    Nowhere,
+    Free,
+    Victim(Fill),
+    Dead,
+}
+
+/// Sums over all zones, in blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sums {
+    /// Free zones and the tails of open ones.
+    pub available: u64,
+    /// Live data.
+    pub used: u64,
+    /// Neither: garbage, headers, what was given up.
+    pub reclaimable: u64,
+    /// Data blocks that zones which are not lost can hold and do not.
+    pub extents: u64,
+}
+
+/// The book.
+#[derive(Clone, Debug)]
+pub struct ZoneBook {
+    zones: Vec<Zone>,
+    /// Commit that freed a zone's last block; 0 if all that is known is durable.
+    freed_at: Vec<u64>,
+    /// Resets of each zone, which are only told.
+    resets: Vec<u32>,
+    /// Blocks of the largest unit, its header included.
+    unit_blocks: u32,
+    /// Capacity of the largest zone.
+    zone_blocks: u32,
+    free: BTreeSet<ZoneIndex>,
+    victims: Victims,
+    /// Dead zones by the commit that has to be durable.
+    dead: BTreeSet<(u64, ZoneIndex)>,
+    counts: [u32; ZoneState::ALL.len()],
+    sums: Sums,
+    cursor: u32,
+}
+
+impl ZoneBook {
+    /// A book without zones, whose units have at most `unit_blocks` with their header.
+    ///
+    /// # Panics
+    /// If a unit has no room for data.
+    pub(super) fn empty(unit_blocks: u32) -> ZoneBook {
+        assert!(unit_blocks >= 2, "a unit is a header and data");
+        ZoneBook {
+            zones: Vec::new(),
+            freed_at: Vec::new(),
+            resets: Vec::new(),
+            unit_blocks,
+            zone_blocks: 0,
+            free: BTreeSet::new(),
+            victims: Victims::default(),
+            dead: BTreeSet::new(),
+            counts: [0; ZoneState::ALL.len()],
+            sums: Sums::default(),
+            cursor: 0,
+        }
+    }
+
+    /// Adds the next zone.
+    pub(super) fn push(&mut self, zone: Zone) {
+        let index = ZoneIndex(self.zones.len() as u32);
+        self.zones.push(zone);
+        self.zone_blocks = zone.capacity.max(self.zone_blocks);
+        self.freed_at.push(0);
+        self.resets.push(0);
+        self.counts[zone.state as usize] += 1;
+        self.add(&zone);
+        self.list(index, self.listed(&zone));
+    }
+
+    /// How many zones there are.
+    pub fn len(&self) -> u32 {
+        self.zones.len() as u32
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.zones.is_empty()
+    }
+
+    /// A zone's account.
+    ///
+    /// # Errors
+    /// There is no such zone.
+    pub fn zone(&self, zone: ZoneIndex) -> Result<&Zone, BookError> {
+        self.zones.get(zone.0 as usize).ok_or(BookError::NoZone { zone })
+    }
+
+    /// All zones with their accounts, by index.
+    pub fn iter(&self) -> impl Iterator<Item = (ZoneIndex, &Zone)> {
+        self.zones.iter().enumerate().map(|(index, zone)| (ZoneIndex(index as u32), zone))
+    }
+
+    /// Zones in `state`.
+    pub fn count(&self, state: ZoneState) -> u32 {
+        self.counts[state as usize]
+    }
+
+    /// Sums over all zones.
+    pub fn sums(&self) -> Sums {
+        self.sums
+    }
+
+    /// Resets of `zone` since the mount.
+    pub fn resets(&self, zone: ZoneIndex) -> u32 {
+        self.resets.get(zone.0 as usize).copied().unwrap_or(0)
+    }
+
+    /// Capacity of the largest zone.
+    pub fn zone_blocks(&self) -> u32 {
+        self.zone_blocks
+    }
+
+    /// Data blocks that `capacity` blocks can hold in full units.
+    pub fn data_blocks(&self, capacity: u32) -> u32 {
+        capacity - capacity.div_ceil(self.unit_blocks)
+    }
+
+    /// Data blocks that `zone` could hold beyond those that are live.
+    fn extents(&self, zone: &Zone) -> u64 {
+        if !zone.is_writable() {
+            return 0;
+        }
+        u64::from(self.data_blocks(zone.capacity).saturating_sub(zone.used))
+    }
+
+    /// What there is for files and the collector together: what the credits begin with.
+    pub fn totals(&self) -> Need {
+        Need { extents: self.sums.extents, available: self.sums.available }
+    }
+
+    /// Opens a free zone.
+    pub fn take_free(&mut self, order: ZoneOrder) -> Option<ZoneIndex> {
+        let zone = match order {
+            ZoneOrder::LowestIndex => self.free.first(),
+            ZoneOrder::RoundRobin => {
+                self.free.range(ZoneIndex(self.cursor)..).next().or_else(|| self.free.first())
+            }
+        };
+        let zone = *zone?;
+        self.cursor = zone.0 + 1;
+        self.change(zone, |z| {
+            z.state = ZoneState::Open;
+            Ok(())
+        })
+        .expect("the zone is in the book");
+        Some(zone)
+    }
+
+    /// Hands out `blocks` of an open zone, headers included. With the last one the zone is full.
+    ///
+    /// # Errors
+    /// The zone is not open or has less left.
+    pub fn allocate(&mut self, zone: ZoneIndex, blocks: u32) -> Result<Zone, BookError> {
+        self.change(zone, |z| {
+            z.expect(zone, &[ZoneState::Open], "allocation")?;
+            if blocks > z.capacity - z.allocated {
+                let Zone { allocated, capacity, .. } = *z;
+                return Err(BookError::Overallocated { zone, allocated, blocks, capacity });
+            }
+            z.allocated += blocks;
+            Ok(())
+        })
+    }
+
+    /// The write of `blocks` ended; `live` of them are data that files refer to from now on. Of a write that failed, and of
+    /// a copy that came too late, none are.
+    ///
+    /// # Errors
+    /// More blocks ended than were handed out, or more live than ended.
+    pub fn end(&mut self, zone: ZoneIndex, blocks: u32, live: u32) -> Result<Zone, BookError> {
+        self.change(zone, |z| {
+            z.expect(
+                zone,
+                &[ZoneState::Open, ZoneState::Full, ZoneState::ReadOnly, ZoneState::Offline],
+                "an end",
+            )?;
+            let Zone { allocated, written, used, .. } = *z;
+            if blocks > allocated - written {
+                return Err(BookError::Overwritten { zone, written, blocks, allocated });
+            }
+            z.written += blocks;
+            if live > z.written - used {
+                return Err(BookError::Overused { zone, used, blocks: live, written: z.written });
+            }
+            z.used += live;
+            Ok(())
+        })
+    }
+
+    /// Frees `blocks` live blocks; the commit with number `commit` is the first that does not refer to them. Those of a zone
+    /// that is lost do not come back: ask [`Zone::is_writable`] of what is returned.
+    ///
+    /// # Errors
+    /// Fewer are live: the metadata are corrupt.
+    pub fn free(&mut self, zone: ZoneIndex, blocks: u32, commit: u64) -> Result<Zone, BookError> {
+        let used = self.zone(zone)?.used;
+        if blocks > used {
+            return Err(BookError::Underused { zone, used, blocks });
+        }
+        if blocks == 0 {
+            return self.zone(zone).copied();
+        }
+        // Before the change: a zone that dies of it is listed by this number. A dead zone does not come here.
+        let freed_at = &mut self.freed_at[zone.0 as usize];
+        *freed_at = commit.max(*freed_at);
+        self.change(zone, |z| {
+            z.used -= blocks;
+            Ok(())
+        })
+    }
+
+    /// Closes an open zone early. What it has left is lost until its reset: that much, for the credits.
+    ///
+    /// # Errors
+    /// The zone is not open.
+    pub fn close(&mut self, zone: ZoneIndex) -> Result<Need, BookError> {
+        self.shrink(zone, |z| {
+            z.expect(zone, &[ZoneState::Open], "closing")?;
+            z.state = ZoneState::Full;
+            Ok(())
+        })
+    }
+
+    /// The device says that the zone will not be written any more, whatever it was. What is lost, for the credits.
+    ///
+    /// # Errors
+    /// There is no such zone, or it is not ours.
+    pub fn lose(&mut self, zone: ZoneIndex, how: Lost) -> Result<Need, BookError> {
+        self.shrink(zone, |z| {
+            if z.state == ZoneState::Reserved {
+                return Err(BookError::State { zone, state: z.state, wanted: "a loss" });
+            }
+            z.state = match how {
+                Lost::ReadOnly => ZoneState::ReadOnly,
+                Lost::Offline => ZoneState::Offline,
+            };
+            Ok(())
+        })
+    }
+
+    /// Applies `rule`; how much less there is.
+    fn shrink(
+        &mut self,
+        zone: ZoneIndex,
+        rule: impl FnOnce(&mut Zone) -> Result<(), BookError>,
+    ) -> Result<Need, BookError> {
+        let before = self.totals();
+        self.change(zone, rule)?;
+        Ok(before - self.totals())
+    }
+
+    /// Keeps the zone from being reset.
+    ///
+    /// # Errors
+    /// The zone has nothing to read.
+    pub fn pin(&mut self, zone: ZoneIndex, pin: Pin) -> Result<(), BookError> {
+        let readable = [ZoneState::Open, ZoneState::Full, ZoneState::Dead, ZoneState::ReadOnly];
+        self.change(zone, |z| {
+            z.expect(zone, &readable, "a pin")?;
+            let pins = match pin {
+                Pin::Read => z.reads.checked_add(1).map(|n| z.reads = n),
+                Pin::Copy => z.copies.checked_add(1).map(|n| z.copies = n),
+            };
+            pins.ok_or(BookError::Pins { zone })
+        })
+        .map(drop)
+    }
+
+    /// Takes a pin away.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn unpin(&mut self, zone: ZoneIndex, pin: Pin) -> Result<(), BookError> {
+        self.change(zone, |z| {
+            let pins = match pin {
+                Pin::Read => z.reads.checked_sub(1).map(|n| z.reads = n),
+                Pin::Copy => z.copies.checked_sub(1).map(|n| z.copies = n),
+            };
+            pins.ok_or(BookError::Pins { zone })
+        })
+        .map(drop)
+    }
+
+    /// The zone to collect next: fully written, not being collected, with the fewest live blocks.
+    pub fn victim(&self) -> Option<ZoneIndex> {
+        self.victims.least(|zone| self.zones[zone.0 as usize].copies > 0)
+    }
+
+    /// Whether there is a zone that collecting gains anything from, if only once its copies have ended.
+    pub fn has_victims(&self) -> bool {
+        !self.victims.is_empty()
+    }
+
+    /// Whether blocks can become available without anything being freed: by collecting, or by a reset that is due.
+    pub fn is_reclaimable(&self) -> bool {
+        self.has_victims() || !self.dead.is_empty() || self.count(ZoneState::Resetting) > 0
+    }
+
+    /// Fully written zones by live blocks.
+    pub fn histogram(&self) -> Histogram {
+        self.victims.histogram()
+    }
+
+    /// Dead zones that may be reset when commit number `committed` is durable.
+    pub fn dead_zones(&self, committed: u64) -> impl Iterator<Item = ZoneIndex> {
+        let due = self.dead.range(..=(committed, ZoneIndex(u32::MAX)));
+        due.map(|&(_, zone)| zone).filter(|zone| {
+            let z = &self.zones[zone.0 as usize];
+            z.reads == 0 && z.copies == 0
+        })
+    }
+
+    /// The lowest commit that lets a dead zone be reset, if that is all that it waits for.
+    pub fn commit_wanted(&self) -> Option<u64> {
+        self.dead.first().map(|&(commit, _)| commit)
+    }
+
+    /// The reset of a dead zone goes to the device.
+    ///
+    /// # Errors
+    /// The zone is not dead, somebody reads it, or what is durable refers to it.
+    pub fn begin_reset(&mut self, zone: ZoneIndex, committed: u64) -> Result<(), BookError> {
+        let freed_at = self.zone(zone).map(|_| self.freed_at[zone.0 as usize])?;
+        self.change(zone, |z| {
+            z.expect(zone, &[ZoneState::Dead], "a reset")?;
+            if freed_at > committed {
+                return Err(BookError::Referred { zone, committed, freed_at });
+            }
+            if z.reads > 0 || z.copies > 0 {
+                return Err(BookError::Pinned { zone, reads: z.reads, copies: z.copies });
+            }
+            z.state = ZoneState::Resetting;
+            Ok(())
+        })
+        .map(drop)
+    }
+
+    /// The reset succeeded: the zone is free. How many blocks became available.
+    ///
+    /// # Errors
+    /// It is not being reset.
+    pub fn end_reset(&mut self, zone: ZoneIndex) -> Result<u32, BookError> {
+        let free = self.change(zone, |z| {
+            z.expect(zone, &[ZoneState::Resetting], "the end of a reset")?;
+            *z = Zone::new(z.capacity, ZoneState::Free);
+            Ok(())
+        })?;
+        self.freed_at[zone.0 as usize] = 0;
+        let resets = &mut self.resets[zone.0 as usize];
+        *resets = resets.saturating_add(1);
+        Ok(free.capacity)
+    }
+
+    /// The reset failed: the zone is dead as before.
+    ///
+    /// # Errors
+    /// It is not being reset.
+    pub fn fail_reset(&mut self, zone: ZoneIndex) -> Result<(), BookError> {
+        self.change(zone, |z| {
+            z.expect(zone, &[ZoneState::Resetting], "the failure of a reset")?;
+            z.state = ZoneState::Dead;
+            Ok(())
+        })
+        .map(drop)
+    }
+
+    /// Applies `rule` to a zone, moves it on, and keeps indexes and sums in step; all or nothing.
+    fn change(
+        &mut self,
+        zone: ZoneIndex,
+        rule: impl FnOnce(&mut Zone) -> Result<(), BookError>,
+    ) -> Result<Zone, BookError> {
+        let before = *self.zone(zone)?;
+        let mut after = before;
+        rule(&mut after)?;
+        after.settle();
+        self.zones[zone.0 as usize] = after;
+        self.counts[before.state as usize] -= 1;
+        self.counts[after.state as usize] += 1;
+        self.subtract(&before);
+        self.add(&after);
+        let (from, to) = (self.listed(&before), self.listed(&after));
+        if from != to {
+            self.unlist(zone, from);
+            self.list(zone, to);
+        }
+        Ok(after)
+    }
+
+    fn add(&mut self, zone: &Zone) {
+        self.sums.available += u64::from(zone.available());
+        self.sums.used += u64::from(zone.used);
+        self.sums.reclaimable += u64::from(zone.reclaimable());
+        self.sums.extents += self.extents(zone);
+    }
+
+    fn subtract(&mut self, zone: &Zone) {
+        self.sums.available -= u64::from(zone.available());
+        self.sums.used -= u64::from(zone.used);
+        self.sums.reclaimable -= u64::from(zone.reclaimable());
+        self.sums.extents -= self.extents(zone);
+    }
+
+    fn listed(&self, zone: &Zone) -> Listed {
+        match zone.state {
+            ZoneState::Free => Listed::Free,
+            ZoneState::Full if zone.is_settled() => {
+                Listed::Victim(Fill { used: zone.used, data: self.data_blocks(zone.capacity) })
+            }
+            ZoneState::Dead => Listed::Dead,
+            _ => Listed::Nowhere,
+        }
+    }
+
+    fn list(&mut self, zone: ZoneIndex, place: Listed) {
+        match place {
+            Listed::Nowhere => {}
+            Listed::Free => assert!(self.free.insert(zone)),
+            Listed::Victim(fill) => self.victims.insert(zone, fill),
+            Listed::Dead => assert!(self.dead.insert((self.freed_at[zone.0 as usize], zone))),
+        }
+    }
+
+    fn unlist(&mut self, zone: ZoneIndex, place: Listed) {
+        match place {
+            Listed::Nowhere => {}
+            Listed::Free => assert!(self.free.remove(&zone)),
+            Listed::Victim(fill) => self.victims.remove(zone, fill),
+            Listed::Dead => assert!(self.dead.remove(&(self.freed_at[zone.0 as usize], zone))),
+        }
+    }
+
+    /// Compares the indexes and sums with the zones.
+    ///
+    /// # Panics
+    /// If they differ: a bug.
+    pub fn check(&self) {
+        let mut fresh = ZoneBook::empty(self.unit_blocks);
+        for (zone, account) in self.iter() {
+            let Zone { capacity, allocated, written, used, .. } = *account;
+            assert!(used <= written && written <= allocated && allocated <= capacity, "{zone}: {account:?}");
+            let mut settled = *account;
+            settled.settle();
+            assert_eq!(settled, *account, "zone {zone} has not moved on");
+            fresh.push(*account);
+        }
+        assert_eq!(fresh.counts, self.counts);
+        assert_eq!(fresh.sums, self.sums);
+        assert_eq!(fresh.free, self.free);
+        assert_eq!(fresh.victims, self.victims);
+        let dead = |book: &ZoneBook| book.dead.iter().map(|d| d.1).collect::<BTreeSet<_>>();
+        assert_eq!(dead(&fresh), dead(self));
+        assert!(self.dead.iter().all(|&(commit, zone)| self.freed_at[zone.0 as usize] == commit));
+    }
+}
+
+#[cfg(test)]
+mod tests;

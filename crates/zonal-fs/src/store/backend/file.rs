@@ -1,0 +1,151 @@
+//! A database in a file beside the drive.
+//!
+//! The file begins with a block that says which file system it belongs to. It is locked as long as it is open, and nothing
+//! is ever made over a file that is there.
+
+use super::error::BackendError;
+use super::header::Header;
+use super::over::Over;
+use super::{Damage, Uuid};
+use crate::BLOCK_BYTES;
+use redb::StorageBackend;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use zonal_io::image::backing::FileBacking;
+
+/// See the module.
+#[derive(Debug)]
+pub struct FileBeside(Over);
+
+impl FileBeside {
+    /// Makes the file at `path` for the file system `uuid`, readable by its owner only.
+    ///
+    /// # Errors
+    /// [`BackendError::Exists`], or the operating system's.
+    pub fn create(path: &Path, uuid: Uuid) -> Result<FileBeside, BackendError> {
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
+        let file = file.map_err(|source| match source.kind() {
+            io::ErrorKind::AlreadyExists => BackendError::Exists { path: path.to_owned() },
+            _ => BackendError::File { path: path.to_owned(), doing: "making the file", source },
+        })?;
+        lock(&file, path)?;
+        let header = Header { uuid, sequence: 1, len: 0, blocks: 0 };
+        begin(&file, path, &header).inspect_err(|_| {
+            // It was made just now and has nothing in it.
+            let _ = std::fs::remove_file(path);
+        })?;
+        Ok(FileBeside::over(file))
+    }
+
+    /// Opens the file at `path`, which has to be the file system `uuid`'s.
+    ///
+    /// # Errors
+    /// [`BackendError::InUse`], [`BackendError::NotOurs`], or the operating system's; then not a byte was changed.
+    pub fn open(path: &Path, uuid: Uuid) -> Result<FileBeside, BackendError> {
+        let failed = |doing| move |source| BackendError::File { path: path.to_owned(), doing, source };
+        let file =
+            OpenOptions::new().read(true).write(true).open(path).map_err(failed("opening the file"))?;
+        lock(&file, path)?;
+        let mut block = Vec::new();
+        (&file).take(u64::from(BLOCK_BYTES)).read_to_end(&mut block).map_err(failed("reading the header"))?;
+        let ours = |damage: Damage| BackendError::NotOurs { path: path.to_owned(), damage };
+        Header::parse(&block, &uuid).map_err(ours)?;
+        Ok(FileBeside::over(file))
+    }
+
+    fn over(file: File) -> FileBeside {
+        FileBeside(Over::new(Arc::new(FileBacking::new(file)), u64::from(BLOCK_BYTES)))
+    }
+}
+
+fn lock(file: &File, path: &Path) -> Result<(), BackendError> {
+    file.try_lock().map_err(|e| match e {
+        TryLockError::WouldBlock => BackendError::InUse { path: path.to_owned() },
+        TryLockError::Error(source) => {
+            BackendError::File { path: path.to_owned(), doing: "locking the file", source }
+        }
+    })
+}
+
+/// Writes the header, and makes the file and its name durable.
+fn begin(file: &File, path: &Path, header: &Header) -> Result<(), BackendError> {
+    let failed = |doing| move |source| BackendError::File { path: path.to_owned(), doing, source };
+    file.write_all_at(&header.emit(), 0).map_err(failed("writing the header"))?;
+    file.sync_all().map_err(failed("syncing the file"))?;
+    let directory = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    File::open(directory).and_then(|d| d.sync_all()).map_err(failed("syncing its directory"))
+}
+
+impl StorageBackend for FileBeside {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write(offset, data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    const UUID: Uuid = [7; 16];
+
+    #[test]
+    fn file_that_is_there_is_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows");
+        std::fs::write(&path, b"precious").unwrap();
+        assert!(matches!(FileBeside::create(&path, UUID), Err(BackendError::Exists { .. })));
+        assert!(matches!(FileBeside::open(&path, UUID), Err(BackendError::NotOurs { .. })));
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn open_file_is_locked_private_and_one_file_systems() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows");
+        let first = FileBeside::create(&path, UUID).unwrap();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(matches!(FileBeside::open(&path, UUID), Err(BackendError::InUse { .. })));
+        drop(first);
+        let other = FileBeside::open(&path, [8; 16]);
+        assert!(matches!(other, Err(BackendError::NotOurs { damage: Damage::Uuid, .. })));
+        drop(FileBeside::open(&path, UUID).unwrap());
+    }
+
+    #[test]
+    fn rows_are_there_when_the_file_is_opened_again() {
+        const TABLE: redb::TableDefinition<'_, u64, &str> = redb::TableDefinition::new("t");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows");
+        let db = redb::Builder::new().create_with_backend(FileBeside::create(&path, UUID).unwrap()).unwrap();
+        let change = db.begin_write().unwrap();
+        change.open_table(TABLE).unwrap().insert(3, "three").unwrap();
+        change.commit().unwrap();
+        drop(db);
+        let db = redb::Builder::new().create_with_backend(FileBeside::open(&path, UUID).unwrap()).unwrap();
+        let table = redb::ReadableDatabase::begin_read(&db).unwrap().open_table(TABLE).unwrap();
+        assert_eq!(table.get(3).unwrap().unwrap().value(), "three");
+    }
+}

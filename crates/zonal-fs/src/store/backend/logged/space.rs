@@ -1,0 +1,82 @@
+//! How much room a log has, and which zone is emptied next. Nothing here touches the drive.
+
+use super::super::error::BackendError;
+use super::table::Table;
+use super::{Room, State};
+use crate::BLOCK_BYTES;
+
+/// Zones that no page is counted upon: the current one and the one that is kept free.
+const ZONES_RESERVED: u64 = 2;
+
+/// One in so many blocks at most is a head, in batches of any length worth counting.
+const HEADS_SHARE: u64 = 256;
+
+impl State {
+    /// Blocks of the next checkpoint.
+    fn checkpoint_blocks(&self) -> u64 {
+        let pages = self.len.div_ceil(u64::from(BLOCK_BYTES));
+        1 + Table::blocks_of(pages).max(self.table.blocks().into())
+    }
+
+    /// Blocks for parts in a zone that is begun. The last one may be of no use.
+    fn blocks_of_zone(&self, zone_blocks: u32) -> u64 {
+        u64::from(zone_blocks).saturating_sub(self.checkpoint_blocks() + 1)
+    }
+
+    /// Whether the zone `slot` can be begun.
+    pub(super) fn is_free(&self, slot: usize) -> bool {
+        let zone = &self.slots[slot];
+        let is_current = self.current.is_some_and(|current| current.slot == slot);
+        !zone.is_bad && !zone.is_needed && !is_current && self.table.live(slot) == 0
+    }
+
+    pub(super) fn free(&self) -> u64 {
+        (0..self.slots.len()).filter(|&slot| self.is_free(slot)).count() as u64
+    }
+
+    /// Whether batches of `pages` have room in the current zone and `zones` more.
+    pub(super) fn fits(&self, pages: u64, zones: u64, zone_blocks: u32) -> bool {
+        let rest = self.current.map_or(0, |current| u64::from(zone_blocks - current.block).saturating_sub(1));
+        pages + pages / HEADS_SHARE + 2 <= rest + zones * self.blocks_of_zone(zone_blocks)
+    }
+
+    /// The zone with the fewest live pages, of those that can be emptied.
+    pub(super) fn victim(&self) -> Option<usize> {
+        let is_current = |slot| self.current.is_some_and(|current| current.slot == slot);
+        (0..self.slots.len())
+            .filter(|&slot| {
+                let zone = &self.slots[slot];
+                !zone.is_bad && !zone.is_needed && !zone.is_stuck && !is_current(slot)
+            })
+            .filter(|&slot| self.table.live(slot) > 0)
+            .min_by_key(|&slot| self.table.live(slot))
+    }
+
+    /// Whether what comes along with a batch is to be taken from `victim`: if there is little room, and it gives some.
+    pub(super) fn is_pressed(&self, victim: usize, zone_blocks: u32) -> bool {
+        let few = if self.slots.len() > 3 { 2 } else { 1 };
+        self.free() <= few && u64::from(self.table.live(victim)) * 4 <= self.blocks_of_zone(zone_blocks) * 3
+    }
+
+    /// Pages that may be live and waiting together. An eighth of the room is what moving needs to gain by it.
+    fn usable(&self, zone_blocks: u32) -> u64 {
+        let zones = self.slots.iter().filter(|slot| !slot.is_bad).count() as u64;
+        let of_zone = self.blocks_of_zone(zone_blocks);
+        let of_zone = (of_zone - of_zone / HEADS_SHARE).saturating_sub(2);
+        zones.saturating_sub(ZONES_RESERVED) * of_zone / 8 * 7
+    }
+
+    pub(super) fn admit(&self, waiting: u64, fresh: u64, zone_blocks: u32) -> Result<(), BackendError> {
+        let (needed, usable) = (self.table.mapped() + fresh + waiting, self.usable(zone_blocks));
+        if needed > usable { Err(BackendError::Full { needed, usable }) } else { Ok(()) }
+    }
+
+    pub(super) fn room(&self, zone_blocks: u32) -> Room {
+        Room {
+            pages: self.table.mapped(),
+            usable: self.usable(zone_blocks),
+            zones_free: self.free() as u32,
+            zones_bad: self.slots.iter().filter(|slot| slot.is_bad).count() as u32,
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The page table of a log: where each page of the file is, and its checksum. Eight bytes a page.
+//!
+//! Owns the count of live pages of each zone as well, which change with it.
+
+use super::super::error::Damage;
+use crate::BLOCK_BYTES;
+use zerocopy::little_endian::U32;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Entries that are allocated together, and that a block of a checkpoint holds.
+const CHUNK: usize = BLOCK_BYTES as usize / size_of::<Raw>();
+
+/// A block of the log: a zone by its number in the log, and the block in it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Spot {
+    pub(super) slot: usize,
+    pub(super) block: u32,
+}
+
+/// Where a page is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Entry {
+    pub(super) spot: Spot,
+    pub(super) crc: u32,
+}
+
+/// As it is kept, in memory and in a checkpoint. The word is 0 where there is no page; else the block's number in the log,
+/// which no page can have if it is 0: there a head lies.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Raw {
+    block: U32,
+    crc: U32,
+}
+
+const NOWHERE: Raw = Raw { block: U32::ZERO, crc: U32::ZERO };
+
+/// See the module.
+pub(super) struct Table {
+    zone_blocks: u32,
+    chunks: Vec<Box<[Raw; CHUNK]>>,
+    live: Vec<u32>,
+    mapped: u64,
+}
+
+impl Table {
+    /// A table of no pages in `slots` zones of `zone_blocks`.
+    pub(super) fn new(slots: usize, zone_blocks: u32) -> Table {
+        Table { zone_blocks, chunks: Vec::new(), live: vec![0; slots], mapped: 0 }
+    }
+
+    /// The table in the blocks of a checkpoint.
+    pub(super) fn parse(bytes: &[u8], slots: usize, zone_blocks: u32) -> Result<Table, Damage> {
+        let mut table = Table::new(slots, zone_blocks);
+        for block in bytes.chunks_exact(BLOCK_BYTES as usize) {
+            let entries = <[Raw; CHUNK]>::read_from_bytes(block).map_err(|_| Damage::Field("table"))?;
+            table.chunks.push(Box::new(entries));
+        }
+        table.count()?;
+        Ok(table)
+    }
+
+    /// Counts what is live, and refuses what lies outside of the log.
+    fn count(&mut self) -> Result<(), Damage> {
+        for raw in self.chunks.iter().flat_map(|chunk| chunk.iter()).filter(|raw| raw.block.get() != 0) {
+            let spot = spot_of(raw.block.get(), self.zone_blocks);
+            let live = self.live.get_mut(spot.slot).ok_or(Damage::Field("table"))?;
+            if spot.block == 0 {
+                return Err(Damage::Field("table"));
+            }
+            *live += 1;
+            self.mapped += 1;
+        }
+        Ok(())
+    }
+
+    /// Blocks of a checkpoint.
+    pub(super) fn blocks(&self) -> u32 {
+        self.chunks.len() as u32
+    }
+
+    /// Blocks of the checkpoint of a table of `pages`.
+    pub(super) fn blocks_of(pages: u64) -> u64 {
+        pages.div_ceil(CHUNK as u64)
+    }
+
+    /// The blocks of a checkpoint.
+    pub(super) fn emit(&self) -> Vec<u8> {
+        self.chunks.iter().flat_map(|chunk| chunk.as_bytes()).copied().collect()
+    }
+
+    /// Pages that are somewhere.
+    pub(super) fn mapped(&self) -> u64 {
+        self.mapped
+    }
+
+    /// Live pages in the zone `slot`.
+    pub(super) fn live(&self, slot: usize) -> u32 {
+        self.live[slot]
+    }
+
+    /// Where `page` is.
+    pub(super) fn get(&self, page: u64) -> Option<Entry> {
+        let chunk = self.chunks.get((page / CHUNK as u64) as usize)?;
+        let raw = chunk[(page % CHUNK as u64) as usize];
+        let spot = spot_of(raw.block.get(), self.zone_blocks);
+        (raw.block.get() != 0).then_some(Entry { spot, crc: raw.crc.get() })
+    }
+
+    /// Puts `page` somewhere else.
+    pub(super) fn set(&mut self, page: u64, entry: Entry) {
+        let chunk = (page / CHUNK as u64) as usize;
+        while self.chunks.len() <= chunk {
+            self.chunks.push(Box::new([NOWHERE; CHUNK]));
+        }
+        let block = entry.spot.slot as u32 * self.zone_blocks + entry.spot.block;
+        self.replace(page, Raw { block: block.into(), crc: entry.crc.into() });
+        self.live[entry.spot.slot] += 1;
+        self.mapped += 1;
+    }
+
+    /// Forgets the pages from `page` on.
+    pub(super) fn cut(&mut self, page: u64) {
+        let end = self.chunks.len() as u64 * CHUNK as u64;
+        (page..end).for_each(|page| self.replace(page, NOWHERE));
+        self.chunks.truncate(Table::blocks_of(page) as usize);
+    }
+
+    fn replace(&mut self, page: u64, raw: Raw) {
+        let old = &mut self.chunks[(page / CHUNK as u64) as usize][(page % CHUNK as u64) as usize];
+        let old = std::mem::replace(old, raw).block.get();
+        if old != 0 {
+            self.live[spot_of(old, self.zone_blocks).slot] -= 1;
+            self.mapped -= 1;
+        }
+    }
+
+    /// Up to `max` pages from page `from` on that are in the zone `slot`.
+    pub(super) fn pages_in(&self, slot: usize, from: u64, max: usize) -> Vec<(u64, Entry)> {
+        let blocks = slot as u32 * self.zone_blocks..(slot as u32 + 1) * self.zone_blocks;
+        let skip = (from / CHUNK as u64) as usize;
+        let all = self.chunks.iter().enumerate().skip(skip).flat_map(|(n, chunk)| {
+            chunk.iter().enumerate().map(move |(i, raw)| ((n * CHUNK + i) as u64, raw.block.get()))
+        });
+        let there = all.filter(|(page, block)| *block != 0 && blocks.contains(block) && *page >= from);
+        there.take(max).filter_map(|(page, _)| Some((page, self.get(page)?))).collect()
+    }
+
+    /// Whether the counts are what the entries say.
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        let again = Table::parse(&self.emit(), self.live.len(), self.zone_blocks).unwrap();
+        assert_eq!((again.live, again.mapped), (self.live.clone(), self.mapped));
+    }
+}
+
+fn spot_of(block: u32, zone_blocks: u32) -> Spot {
+    Spot { slot: (block / zone_blocks) as usize, block: block % zone_blocks }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Set(u64, Spot),
+        Cut(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            9 => (0..2000u64, 0..4usize, 1..50u32)
+                .prop_map(|(page, slot, block)| Step::Set(page, Spot { slot, block })),
+            1 => (0..2000u64).prop_map(Step::Cut),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn table_does_what_a_map_does(steps in prop::collection::vec(step(), 0..200)) {
+            let (mut table, mut map) = (Table::new(4, 50), BTreeMap::new());
+            for (n, step) in steps.into_iter().enumerate() {
+                match step {
+                    Step::Set(page, spot) => {
+                        let entry = Entry { spot, crc: n as u32 };
+                        table.set(page, entry);
+                        map.insert(page, entry);
+                    }
+                    Step::Cut(page) => {
+                        table.cut(page);
+                        map.split_off(&page);
+                    }
+                }
+                table.check();
+            }
+            let again = Table::parse(&table.emit(), 4, 50).unwrap();
+            for page in 0..2100 {
+                prop_assert_eq!(again.get(page), map.get(&page).copied());
+            }
+            for slot in 0..4 {
+                let there: Vec<_> = map.iter().filter(|(_, e)| e.spot.slot == slot).map(|(p, e)| (*p, *e)).collect();
+                prop_assert_eq!(table.live(slot) as usize, there.len());
+                prop_assert_eq!(table.pages_in(slot, 0, 9999), there);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_table_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            let mut block = vec![0; BLOCK_BYTES as usize];
+            block[..bytes.len()].copy_from_slice(&bytes);
+            if let Ok(table) = Table::parse(&block, 3, 1 << 20) {
+                table.check();
+            }
+        }
+    }
+}

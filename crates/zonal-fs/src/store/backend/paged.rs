@@ -1,0 +1,392 @@
+//! Pages that wait in memory for a sync.
+//!
+//! Owns what was written since the last sync, and the length; below it a [`Medium`] keeps what was synced. Owns no place on
+//! the drive. Reads see what was written last, wherever it is.
+//!
+//! # A sync
+//! 1. What waits is taken as a snapshot: pages, length, and the `cut`. Reads still find it; writes go on beside it.
+//! 2. The medium stores the snapshot, all of it durable when it returns. No lock is held meanwhile.
+//! 3. The snapshot is let go, or, after a failure, what was not written anew since waits again.
+//!
+//! # Why a cut
+//! A page that was cut off and comes back with a longer file is zeroes, though the medium still has its bytes. All pages from
+//! the cut on are zeroes unless they wait here; the medium makes that true for good when it stores.
+
+use super::error::BackendError;
+use crate::BLOCK_BYTES;
+use parking_lot::Mutex;
+use redb::StorageBackend;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes of a page.
+pub const PAGE: usize = BLOCK_BYTES as usize;
+
+/// A page's bytes.
+pub type PageBytes = [u8; PAGE];
+
+/// Pages by number.
+pub type Pages = BTreeMap<u64, Arc<PageBytes>>;
+
+/// What is to become durable together.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Length in bytes.
+    pub len: u64,
+    /// Pages from this one on are zeroes, unless they are among `pages`.
+    pub cut: u64,
+    /// Pages that were written.
+    pub pages: Pages,
+}
+
+/// When what is stored has to be durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durable {
+    /// When the call returns, with all that was stored before.
+    Now,
+    /// Some time.
+    Later,
+}
+
+/// What keeps pages durably.
+pub trait Medium: Debug + Send + Sync + 'static {
+    /// Fills `out` with stored pages from `first` on.
+    ///
+    /// # Errors
+    /// The drive's, and damage.
+    fn load(&self, first: u64, out: &mut [u8]) -> Result<(), BackendError>;
+
+    /// Stores `snapshot`, all of it or, after [`BackendError::Full`], nothing. After any other error nothing more can be
+    /// stored.
+    ///
+    /// # Errors
+    /// [`BackendError::Full`], and the drive's.
+    fn store(&self, snapshot: &Snapshot, when: Durable) -> Result<(), BackendError>;
+
+    /// Pages that may wait in memory. More are stored before their time.
+    fn waiting_max(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// Whether `page` takes room already.
+    fn has(&self, page: u64) -> bool;
+
+    /// Whether there will be room for `waiting` pages, of which `fresh` take none yet.
+    ///
+    /// # Errors
+    /// [`BackendError::Full`].
+    fn admit(&self, waiting: u64, fresh: u64) -> Result<(), BackendError>;
+
+    /// Whether the file may have `pages` pages.
+    ///
+    /// # Errors
+    /// [`BackendError::Full`].
+    fn admit_len(&self, pages: u64) -> Result<(), BackendError>;
+
+    /// Lets others get on.
+    fn wait(&self);
+}
+
+/// A database's file over a [`Medium`].
+#[derive(Debug)]
+pub struct Paged<M> {
+    pub(super) medium: M,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: Snapshot,
+    /// Pages that wait and have no room yet.
+    fresh: u64,
+    /// Length when it was last made durable.
+    durable_len: u64,
+    /// Something was stored since, not yet durable.
+    is_ahead: bool,
+    /// On its way to the medium.
+    storing: Option<Arc<Snapshot>>,
+    /// Snapshots that have ended so far.
+    ended: u64,
+    has_failed: bool,
+}
+
+/// Where the bytes of a page are.
+enum Found {
+    Here(Arc<PageBytes>),
+    Zeroes,
+    Below,
+}
+
+/// A piece of a range that lies in one page.
+#[derive(Clone)]
+struct Piece {
+    page: u64,
+    /// Bytes in the page.
+    within: Range<usize>,
+    /// Bytes in the range.
+    of_range: Range<usize>,
+}
+
+impl Piece {
+    fn is_whole(&self) -> bool {
+        self.within.len() == PAGE
+    }
+}
+
+fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let at = offset + done as u64;
+        let begin = (at % PAGE as u64) as usize;
+        let n = (PAGE - begin).min(len - done);
+        let of_range = done..done + n;
+        done += n;
+        (n > 0).then(|| Piece { page: at / PAGE as u64, within: begin..begin + n, of_range })
+    })
+}
+
+fn pages_of(len: u64) -> u64 {
+    len.div_ceil(PAGE as u64)
+}
+
+impl State {
+    fn find(&self, page: u64) -> Found {
+        if let Some(bytes) = self.waiting.pages.get(&page) {
+            return Found::Here(bytes.clone());
+        }
+        if page >= self.waiting.cut {
+            return Found::Zeroes;
+        }
+        match &self.storing {
+            Some(storing) => match storing.pages.get(&page) {
+                Some(bytes) => Found::Here(bytes.clone()),
+                None if page >= storing.cut => Found::Zeroes,
+                None => Found::Below,
+            },
+            None => Found::Below,
+        }
+    }
+
+    fn check_range(&self, offset: u64, len: usize) -> io::Result<()> {
+        match offset.checked_add(len as u64) {
+            Some(end) if end <= self.waiting.len => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    fn sound(&self) -> Result<(), BackendError> {
+        if self.has_failed { Err(BackendError::Failed) } else { Ok(()) }
+    }
+
+    /// Everything is durable.
+    fn is_clean(&self) -> bool {
+        let Snapshot { len, cut, pages } = &self.waiting;
+        pages.is_empty() && *cut == pages_of(*len) && *len == self.durable_len && !self.is_ahead
+    }
+
+    /// Takes what waits.
+    fn begin(&mut self) -> Arc<Snapshot> {
+        let pages = pages_of(self.waiting.len);
+        let next = Snapshot { len: self.waiting.len, cut: pages, pages: Pages::new() };
+        let snapshot = Arc::new(std::mem::replace(&mut self.waiting, next));
+        self.fresh = 0;
+        self.storing = Some(snapshot.clone());
+        snapshot
+    }
+
+    fn end(&mut self, stored: &Result<(), BackendError>, when: Durable, has: impl Fn(u64) -> bool) {
+        self.ended += 1;
+        let Some(storing) = self.storing.take() else { return };
+        if stored.is_ok() {
+            self.is_ahead = when == Durable::Later;
+            if when == Durable::Now {
+                self.durable_len = storing.len;
+            }
+        } else {
+            let cut = self.waiting.cut;
+            for (&page, bytes) in storing.pages.range(..cut) {
+                self.waiting.pages.entry(page).or_insert_with(|| bytes.clone());
+            }
+            self.waiting.cut = cut.min(storing.cut);
+            self.has_failed |= !matches!(stored, Err(BackendError::Full { .. }));
+        }
+        self.fresh = self.waiting.pages.keys().filter(|&&page| !has(page)).count() as u64;
+    }
+
+    fn set_len(&mut self, len: u64) {
+        let pages = pages_of(len);
+        if len < self.waiting.len {
+            self.waiting.pages.split_off(&pages);
+            self.waiting.cut = self.waiting.cut.min(pages);
+        }
+        self.waiting.len = len;
+    }
+}
+
+impl<M: Medium> Paged<M> {
+    /// A file of `len` bytes, all of them with `medium`.
+    pub(super) fn new(medium: M, len: u64) -> Paged<M> {
+        let waiting = Snapshot { len, cut: pages_of(len), pages: Pages::new() };
+        Paged { medium, state: Mutex::new(State { waiting, durable_len: len, ..State::default() }) }
+    }
+
+    /// Pages that wait for a sync.
+    pub fn waiting(&self) -> u64 {
+        self.state.lock().waiting.pages.len() as u64
+    }
+
+    fn read_range(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        for run in self.copy_what_is_here(offset, out)? {
+            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
+            if first.is_whole() && last.is_whole() {
+                self.medium.load(first.page, &mut out[first.of_range.start..last.of_range.end])?;
+            } else {
+                let mut bytes = [0; PAGE];
+                self.medium.load(first.page, &mut bytes)?;
+                out[first.of_range.clone()].copy_from_slice(&bytes[first.within.clone()]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what waits here, and gives the rest in runs of whole pages and in single pieces of pages.
+    fn copy_what_is_here(&self, offset: u64, out: &mut [u8]) -> io::Result<Vec<Vec<Piece>>> {
+        let state = self.state.lock();
+        state.check_range(offset, out.len())?;
+        let mut runs: Vec<Vec<Piece>> = Vec::new();
+        for piece in pieces(offset, out.len()) {
+            let target = &mut out[piece.of_range.clone()];
+            match state.find(piece.page) {
+                Found::Here(bytes) => target.copy_from_slice(&bytes[piece.within]),
+                Found::Zeroes => target.fill(0),
+                Found::Below => match runs.last_mut() {
+                    Some(run) if continues(run, &piece) => run.push(piece),
+                    _ => runs.push(vec![piece]),
+                },
+            }
+        }
+        Ok(runs)
+    }
+
+    fn write_piece(&self, piece: &Piece, data: &[u8]) -> io::Result<()> {
+        let mut below: Option<(u64, PageBytes)> = None;
+        loop {
+            {
+                let mut state = self.state.lock();
+                let mut bytes = match state.find(piece.page) {
+                    _ if piece.is_whole() => [0; PAGE],
+                    Found::Here(bytes) => *bytes,
+                    Found::Zeroes => [0; PAGE],
+                    // What was read is good as long as nothing was stored since.
+                    Found::Below => match below.take() {
+                        Some((ended, bytes)) if ended == state.ended => bytes,
+                        _ => {
+                            let ended = state.ended;
+                            drop(state);
+                            let mut bytes = [0; PAGE];
+                            self.medium.load(piece.page, &mut bytes)?;
+                            below = Some((ended, bytes));
+                            continue;
+                        }
+                    },
+                };
+                bytes[piece.within.clone()].copy_from_slice(data);
+                return Ok(self.put(&mut state, piece.page, bytes)?);
+            }
+        }
+    }
+
+    fn put(&self, state: &mut State, page: u64, bytes: PageBytes) -> Result<(), BackendError> {
+        if !state.waiting.pages.contains_key(&page) {
+            let fresh = state.fresh + u64::from(!self.medium.has(page));
+            self.medium.admit(state.waiting.pages.len() as u64 + 1, fresh)?;
+            state.fresh = fresh;
+        }
+        state.waiting.pages.insert(page, Arc::new(bytes));
+        Ok(())
+    }
+
+    /// The part of the last page behind the end becomes zeroes, so that it is when the file grows again.
+    fn clear_tail(&self, len: u64) -> io::Result<()> {
+        let within = (len % PAGE as u64) as usize;
+        if within == 0 {
+            return Ok(());
+        }
+        let piece = Piece { page: len / PAGE as u64, within: within..PAGE, of_range: 0..PAGE - within };
+        self.write_piece(&piece, &vec![0; PAGE - within])
+    }
+
+    /// Stores what waits, unless everything is durable.
+    fn store(&self, when: Durable) -> Result<(), BackendError> {
+        let Some(snapshot) = self.begin()? else { return Ok(()) };
+        let result = self.medium.store(&snapshot, when);
+        self.state.lock().end(&result, when, |page| self.medium.has(page));
+        result
+    }
+
+    /// The next snapshot, once the last one has ended, if anything waits.
+    fn begin(&self) -> Result<Option<Arc<Snapshot>>, BackendError> {
+        loop {
+            {
+                let mut state = self.state.lock();
+                state.sound()?;
+                if state.storing.is_none() {
+                    return Ok((!state.is_clean()).then(|| state.begin()));
+                }
+            }
+            self.medium.wait();
+        }
+    }
+}
+
+/// Whether `piece` can be loaded along with `run`.
+fn continues(run: &[Piece], piece: &Piece) -> bool {
+    piece.is_whole() && run.last().is_some_and(|last| last.is_whole() && last.page + 1 == piece.page)
+}
+
+impl<M: Medium> StorageBackend for Paged<M> {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.state.lock().waiting.len)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.read_range(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let before = {
+            let state = self.state.lock();
+            state.sound()?;
+            state.waiting.len
+        };
+        if len > before {
+            self.medium.admit_len(pages_of(len))?;
+        } else {
+            self.clear_tail(len)?;
+        }
+        self.state.lock().set_len(len);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(self.store(Durable::Now)?)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        {
+            let state = self.state.lock();
+            state.sound()?;
+            state.check_range(offset, data.len())?;
+        }
+        for piece in pieces(offset, data.len()) {
+            self.write_piece(&piece, &data[piece.of_range.clone()])?;
+        }
+        if self.waiting() > self.medium.waiting_max() {
+            self.store(Durable::Later)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+//! Who waits: all that the file system knows of time and of other threads.
+//!
+//! Nothing in this crate reads a clock, sleeps or spins. Whoever calls brings a [`Waiter`], which tells the time and lets the
+//! write path get on until something may have changed. A thread polls and naps; a coroutine in virtual time leaves the
+//! processor. So the same code runs in both times.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use zonal_core::Nanos;
+use zonal_io::volume::Volume;
+
+/// A caller's way to wait. Not shared: each thread or coroutine has its own.
+pub trait Waiter {
+    /// The time now, from any beginning.
+    fn now(&self) -> Nanos;
+
+    /// Nanoseconds since 1970, for files' times.
+    fn wall(&self) -> u64;
+
+    /// Lets `volume` get on, and returns after something may have happened. The caller looks at what it waits for and calls
+    /// again; no lock may be held.
+    fn wait(&self, volume: &Volume);
+
+    /// What it waited for has come: the next wait is another one.
+    fn done(&self) {}
+}
+
+/// Polls without news before other threads get the processor.
+const SPINS_MAX: u32 = 100;
+
+/// Polls without news before the waiter naps.
+const YIELDS_MAX: u32 = 1000;
+
+/// Longest nap: how late news of another thread are seen.
+const NAP_MAX: Duration = Duration::from_micros(500);
+
+/// The waiter of a thread in real time: polls, then yields, then naps.
+#[derive(Debug)]
+pub struct Polling {
+    begin: Instant,
+    idle: Cell<u32>,
+}
+
+impl Polling {
+    /// A waiter whose time begins at `begin`, which all waiters of a volume have in common.
+    pub fn since(begin: Instant) -> Polling {
+        Polling { begin, idle: Cell::new(0) }
+    }
+}
+
+impl Waiter for Polling {
+    fn now(&self) -> Nanos {
+        Nanos(self.begin.elapsed().as_nanos() as u64)
+    }
+
+    fn wall(&self) -> u64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+    }
+
+    fn wait(&self, volume: &Volume) {
+        let now = self.now();
+        let due = volume.poll(now);
+        let idle = self.idle.get().saturating_add(1);
+        self.idle.set(idle);
+        if idle <= SPINS_MAX {
+            std::hint::spin_loop();
+        } else if idle <= YIELDS_MAX {
+            std::thread::yield_now();
+        } else {
+            let nap =
+                due.map_or(NAP_MAX, |due| Duration::from_nanos(due.0.saturating_sub(now.0)).min(NAP_MAX));
+            volume.wait(nap);
+        }
+    }
+
+    fn done(&self) {
+        self.idle.set(0);
+    }
+}
+
+/// Makes a waiter for each call of somebody who is not given one: a database's storage is called without.
+pub type Waiters = Arc<dyn Fn() -> Box<dyn Waiter> + Send + Sync>;
+
+/// Makes waiters for threads in real time, which begins at `begin`.
+pub fn polling(begin: Instant) -> Waiters {
+    Arc::new(move || Box::new(Polling::since(begin)))
+}

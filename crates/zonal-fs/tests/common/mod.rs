@@ -1,0 +1,278 @@
+//! A small file system on a device of the registry, with its metadata in memory, and a naive one to compare it with.
+#![allow(dead_code, reason = "each test uses what it needs")]
+
+use redb::StorageBackend;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Instant;
+use zonal_fs::format::{Kind, Metadata, Superblock};
+use zonal_fs::store::Rows;
+use zonal_fs::waiter::{Polling, Waiter};
+use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, OpenError, Payload, ROOT, Rename, Target};
+use zonal_io::device::Device;
+use zonal_io::registry::Registry;
+use zonal_io::volume::{Volume, VolumeOptions};
+
+/// A waiter of the test's own.
+pub fn waiter() -> Polling {
+    Polling::since(Instant::now())
+}
+
+pub fn device(name: &str) -> Arc<dyn Device> {
+    Registry::default().open(name).unwrap_or_else(|e| panic!("{e}"))
+}
+
+pub fn volume(device: Arc<dyn Device>) -> Arc<Volume> {
+    let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+    Arc::new(Volume::open(device, options).unwrap())
+}
+
+/// A superblock for a volume whose first `reserved` zones are not data's.
+pub fn superblock(volume: &Volume, reserved: u32, unit_blocks: u32) -> Superblock {
+    let geometry = &volume.info().geometry;
+    Superblock {
+        uuid: *b"0123456789abcdef",
+        sectors: geometry.sectors().0,
+        zone_sectors: u64::from(geometry.size_of(zonal_core::ZoneIndex(0))),
+        capacity_sectors: geometry.zone_capacity().0,
+        unit_blocks,
+        first_zone: reserved,
+        metadata: Metadata::Beside,
+        is_summed: true,
+        reserved_blocks: 0,
+        label: "test".into(),
+    }
+}
+
+/// A new file system on `volume`.
+pub fn make(volume: Arc<Volume>, unit_blocks: u32, options: MountOptions) -> FileSystem {
+    let superblock = superblock(&volume, 0, unit_blocks);
+    make_with(volume, superblock, redb::backends::InMemoryBackend::new(), options)
+}
+
+pub fn make_with(
+    volume: Arc<Volume>,
+    superblock: Superblock,
+    backend: impl StorageBackend,
+    options: MountOptions,
+) -> FileSystem {
+    let mut rows = Rows::open(backend, 1 << 24).unwrap();
+    FileSystem::make(&mut rows, &superblock, &waiter()).unwrap();
+    FileSystem::open(volume, rows, superblock, options, true, &waiter()).unwrap()
+}
+
+pub fn reopen(
+    volume: Arc<Volume>,
+    superblock: Superblock,
+    backend: impl StorageBackend,
+    options: MountOptions,
+) -> Result<FileSystem, OpenError> {
+    let rows = Rows::open(backend, 1 << 24).map_err(FsError::from)?;
+    FileSystem::open(volume, rows, superblock, options, true, &waiter())
+}
+
+/// Everything that is in a file system: paths, and the bytes of files.
+pub fn contents(fs: &FileSystem) -> Result<BTreeMap<String, Option<Vec<u8>>>, FsError> {
+    let mut found = BTreeMap::new();
+    let mut todo = vec![(ROOT, String::new())];
+    while let Some((directory, path)) = todo.pop() {
+        let mut entries = Vec::new();
+        fs.list(directory, None, |name, entry| {
+            entries.push((String::from_utf8(name.to_vec()).unwrap(), entry));
+            ControlFlow::Continue(())
+        })?;
+        for (name, entry) in entries {
+            let path = format!("{path}/{name}");
+            match entry.kind {
+                Kind::Directory => {
+                    todo.push((entry.ino, path.clone()));
+                    found.insert(path, None);
+                }
+                _ => drop(found.insert(path, Some(read_all(fs, entry.ino)?))),
+            }
+        }
+    }
+    Ok(found)
+}
+
+pub fn read_all(fs: &FileSystem, ino: u64) -> Result<Vec<u8>, FsError> {
+    let size = fs.attributes(ino)?.size;
+    let mut bytes = vec![0xEE; size as usize + 10];
+    let read = fs.read(&waiter(), ino, 0, Target::Bytes(&mut bytes))?;
+    assert_eq!(read, size);
+    bytes.truncate(read as usize);
+    Ok(bytes)
+}
+
+/// One thing that is done to a file system.
+#[derive(Clone, Debug)]
+pub enum Step {
+    Create(u8),
+    Write(u8, u32, u32),
+    Truncate(u8, u32),
+    Punch(u8, u32, u32),
+    Unlink(u8),
+    Rename(u8, u8),
+    Link(u8, u8),
+    Fsync(u8),
+    Sync,
+    Tend,
+    Collect,
+}
+
+/// A file system without zones, drive, or power cuts.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    /// Which file has a name.
+    pub names: BTreeMap<u8, u64>,
+    pub files: BTreeMap<u64, Vec<u8>>,
+    next: u64,
+}
+
+impl Model {
+    pub fn contents(&self) -> BTreeMap<String, Option<Vec<u8>>> {
+        self.names.iter().map(|(name, file)| (format!("/f{name}"), Some(self.files[file].clone()))).collect()
+    }
+
+    fn file(&mut self, name: u8) -> Option<&mut Vec<u8>> {
+        let file = self.names.get(&name)?;
+        self.files.get_mut(file)
+    }
+}
+
+pub fn name(n: u8) -> Vec<u8> {
+    format!("f{n}").into_bytes()
+}
+
+/// Bytes that say where they belong.
+pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    let mut next = next;
+    let mut bytes: Vec<u8> = (0..length.div_ceil(8)).flat_map(|_| next()).collect();
+    bytes.truncate(length);
+    bytes
+}
+
+/// Does `step` to both; whether the file system had room for it. Where it had not, the model has what went in.
+pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Result<bool, FsError> {
+    let waiter = waiter();
+    let ino = |n: u8| fs.lookup(ROOT, &name(n));
+    match *step {
+        Step::Create(n) => {
+            let made = fs.create(&waiter, ROOT, &name(n), &NewFile::new(Kind::File, 0o644));
+            match model.names.contains_key(&n) {
+                true => assert!(matches!(made, Err(FsError::Exists))),
+                false => {
+                    made?;
+                    model.next += 1;
+                    model.names.insert(n, model.next);
+                    model.files.insert(model.next, Vec::new());
+                }
+            }
+        }
+        Step::Write(n, offset, length) => {
+            let Some(file) = model.file(n) else { return Ok(true) };
+            let data = bytes(seed, length as usize);
+            let result = fs.write(&waiter, ino(n)?, offset.into(), Payload::Bytes(&data));
+            let written = match result {
+                Ok(written) => written as usize,
+                Err(FsError::NoSpace) => 0,
+                Err(other) => return Err(other),
+            };
+            if written > 0 {
+                let end = offset as usize + written;
+                file.resize(file.len().max(end), 0);
+                file[offset as usize..end].copy_from_slice(&data[..written]);
+            }
+            return Ok(written == length as usize);
+        }
+        Step::Truncate(n, size) => {
+            let Some(file) = model.file(n) else { return Ok(true) };
+            match fs.truncate(&waiter, ino(n)?, size.into()) {
+                Ok(()) => file.resize(size as usize, 0),
+                Err(FsError::NoSpace) => return Ok(false),
+                Err(other) => return Err(other),
+            }
+        }
+        Step::Punch(n, offset, length) => {
+            let Some(file) = model.file(n) else { return Ok(true) };
+            let range = u64::from(offset)..u64::from(offset) + u64::from(length);
+            match fs.punch(&waiter, ino(n)?, range.clone()) {
+                Ok(()) => {
+                    let end = (range.end as usize).min(file.len());
+                    if (range.start as usize) < end {
+                        file[range.start as usize..end].fill(0);
+                    }
+                }
+                // A part may have been punched: nobody knows which.
+                Err(FsError::NoSpace) => {
+                    *model.file(n).unwrap() = read_all(fs, ino(n)?)?;
+                    return Ok(false);
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Step::Unlink(n) => {
+            let result = fs.unlink(&waiter, ROOT, &name(n));
+            match model.names.remove(&n) {
+                Some(file) => {
+                    result?;
+                    if !model.names.values().any(|f| *f == file) {
+                        model.files.remove(&file);
+                    }
+                }
+                None => assert!(matches!(result, Err(FsError::NotFound))),
+            }
+        }
+        Step::Rename(from, to) => {
+            let result = fs.rename(&waiter, (ROOT, &name(from)), (ROOT, &name(to)), Rename::Replace);
+            let Some(file) = model.names.get(&from).copied() else {
+                assert!(matches!(result, Err(FsError::NotFound)));
+                return Ok(true);
+            };
+            result?;
+            if model.names.get(&to) != Some(&file) {
+                model.names.remove(&from);
+                let old = model.names.insert(to, file);
+                if let Some(old) = old.filter(|old| !model.names.values().any(|f| f == old)) {
+                    model.files.remove(&old);
+                }
+            }
+        }
+        Step::Link(from, to) => {
+            let Some(file) = model.names.get(&from).copied() else { return Ok(true) };
+            let result = fs.link(&waiter, ino(from)?, ROOT, &name(to));
+            match model.names.contains_key(&to) {
+                true => assert!(matches!(result, Err(FsError::Exists))),
+                false => {
+                    result?;
+                    model.names.insert(to, file);
+                }
+            }
+        }
+        Step::Fsync(n) => match ino(n) {
+            Ok(ino) => fs.fsync(&waiter, ino)?,
+            Err(FsError::NotFound) => {}
+            Err(other) => return Err(other),
+        },
+        Step::Sync => fs.sync(&waiter)?,
+        Step::Tend => drop(fs.tend(&waiter)?),
+        Step::Collect => drop(fs.collect(&waiter)?),
+    }
+    Ok(true)
+}
+
+/// Waits until nothing is on its way, without making anything durable.
+pub fn settle(fs: &FileSystem) {
+    let waiter = waiter();
+    while !fs.is_quiet() {
+        waiter.wait(fs.volume());
+    }
+}

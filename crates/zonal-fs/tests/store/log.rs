@@ -1,0 +1,1 @@
+//! The log: around its zones, full, damaged, with zones that fail.
