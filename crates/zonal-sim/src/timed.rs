@@ -90,11 +90,6 @@ impl Timed {
     pub fn totals(&self) -> Totals {
         self.state.lock().model.totals()
     }
-
-    /// Where the drive's head is, if it has one.
-    pub fn head(&self) -> Option<Sector> {
-        self.state.lock().model.head()
-    }
 }
 
 /// The command as the model sees it, now that it is known how it ends.
@@ -201,6 +196,10 @@ impl Device for Timed {
 
     fn contention(&self) -> Contention {
         self.inner.contention()
+    }
+
+    fn head(&self) -> Option<Sector> {
+        self.state.lock().model.head()
     }
 
     fn wait(&self, timeout: Duration) {

@@ -93,8 +93,8 @@ impl Queue {
     /// Takes out the command that goes over the link next.
     pub(super) fn next(&mut self, cache: &Cache) -> Option<Waiting> {
         let Stuck { count, mut holds_up } = self.stuck;
-        let mut behind = self.waiting.iter().enumerate().skip(count);
-        let found = behind.find(|(at, w)| self.can_go(*at, w, cache, &mut holds_up)).map(|(at, _)| at);
+        let mut behind = count..self.waiting.len();
+        let found = behind.find(|&at| self.can_go(at, &self.waiting[at], cache, &mut holds_up));
         self.stuck = Stuck { count: found.unwrap_or(self.waiting.len()), holds_up };
         self.remove(found?)
     }

@@ -17,13 +17,14 @@ use crate::progress::Progress;
 use crate::run::round::Round;
 use crate::run::threads::Ran;
 use crate::run::watcher::Watcher;
+use crate::series::PositionSeries;
 use crate::workload::Awaits;
 use corosensei::{Coroutine, CoroutineResult};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use zonal_core::Nanos;
+use zonal_core::{Nanos, Sector};
 
 /// Longest virtual time of a run: a year. Beyond it a job waits for something that was not meant.
 const TIME_MAX: Nanos = Nanos(365 * 24 * 3600 * 1_000_000_000);
@@ -70,6 +71,8 @@ pub(super) struct Scheduler<'a> {
     clock: &'a VirtualClock,
     common: Rc<Common>,
     watcher: Watcher<'a>,
+    /// Where the device's head has been, if series are kept and it tells.
+    head: Option<PositionSeries>,
     progress: &'a mut Progress,
     now: Nanos,
     begun: Nanos,
@@ -108,6 +111,7 @@ impl<'a> Scheduler<'a> {
     ) -> Scheduler<'a> {
         let fibre =
             |coroutine| Fibre { coroutine, state: State::Ready, timer: None, is_listed: false, glance: None };
+        let device = round.volume.device();
         let fibres: Vec<Fibre> = coroutines.into_iter().map(fibre).collect();
         Scheduler {
             now: clock.now(),
@@ -132,6 +136,8 @@ impl<'a> Scheduler<'a> {
             clock,
             fibres,
             watcher,
+            head: (round.series && device.head().is_some())
+                .then(|| PositionSeries::new(Sector(0)..Sector(device.info().geometry.sectors().0))),
             progress,
         }
     }
@@ -149,6 +155,9 @@ impl<'a> Scheduler<'a> {
                 break;
             }
             let due = self.round.volume.poll(self.now);
+            if self.head.is_some() {
+                self.note_head();
+            }
             self.wake_answered();
             if self.ready.is_empty() {
                 self.wake_others();
@@ -159,7 +168,7 @@ impl<'a> Scheduler<'a> {
             self.show();
         }
         let results = std::mem::take(&mut self.results);
-        Ok(Ran { results, samples: self.watcher.into_samples() })
+        Ok(Ran { results, samples: self.watcher.into_samples(), head: self.head })
     }
 
     /// Resumes the first that is ready, until it pauses or is over.
@@ -358,6 +367,13 @@ impl<'a> Scheduler<'a> {
     fn stop_who_is_due(&mut self) {
         let next = self.watcher.stop(self.elapsed());
         self.stop_at = next.map(|next| self.absolute(next));
+    }
+
+    #[cold]
+    fn note_head(&mut self) {
+        if let (Some(head), Some(sector)) = (&mut self.head, self.round.volume.device().head()) {
+            head.record(self.now, sector);
+        }
     }
 
     fn elapsed(&self) -> Duration {
