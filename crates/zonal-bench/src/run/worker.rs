@@ -295,7 +295,7 @@ impl<'a, T: Time> Worker<'a, T> {
     fn submit_io(&mut self, slot: u32, io: Io) {
         let mut buffer = self.inbox.desk().take_buffer(slot);
         if T::MAKES_BUFFERS_LATE && buffer.is_empty() {
-            buffer = IoBuf::zeroed(buffer_bytes(self.plan));
+            buffer = IoBuf::untouched(buffer_bytes(self.plan));
         }
         let op = op_of(&io);
         if op != Op::Read && self.environment.has_data {
