@@ -66,13 +66,28 @@ struct Fibre {
     glance: Option<Awaits>,
 }
 
+/// Where the device's head has been, where series are kept and it tells.
+struct HeadWatch {
+    /// Where it stands from before the round. That is no place of the round's, and may be far from all of them.
+    stands: Option<Sector>,
+    places: PositionSeries,
+}
+
+impl HeadWatch {
+    fn note(&mut self, now: Nanos, place: Sector) {
+        if self.stands != Some(place) {
+            self.stands = None;
+            self.places.record(now, place);
+        }
+    }
+}
+
 pub(super) struct Scheduler<'a> {
     round: &'a Round<'a>,
     clock: &'a VirtualClock,
     common: Rc<Common>,
     watcher: Watcher<'a>,
-    /// Where the device's head has been, if series are kept and it tells.
-    head: Option<PositionSeries>,
+    head: Option<HeadWatch>,
     progress: &'a mut Progress,
     now: Nanos,
     begun: Nanos,
@@ -136,8 +151,10 @@ impl<'a> Scheduler<'a> {
             clock,
             fibres,
             watcher,
-            head: (round.series && device.head().is_some())
-                .then(|| PositionSeries::new(Sector(0)..Sector(device.info().geometry.sectors().0))),
+            head: device.head().filter(|_| round.series).map(|place| HeadWatch {
+                stands: Some(place),
+                places: PositionSeries::new(Sector(0)..Sector(device.info().geometry.sectors().0)),
+            }),
             progress,
         }
     }
@@ -168,7 +185,7 @@ impl<'a> Scheduler<'a> {
             self.show();
         }
         let results = std::mem::take(&mut self.results);
-        Ok(Ran { results, samples: self.watcher.into_samples(), head: self.head })
+        Ok(Ran { results, samples: self.watcher.into_samples(), head: self.head.map(|head| head.places) })
     }
 
     /// Resumes the first that is ready, until it pauses or is over.
@@ -371,8 +388,8 @@ impl<'a> Scheduler<'a> {
 
     #[cold]
     fn note_head(&mut self) {
-        if let (Some(head), Some(sector)) = (&mut self.head, self.round.volume.device().head()) {
-            head.record(self.now, sector);
+        if let (Some(head), Some(place)) = (&mut self.head, self.round.volume.device().head()) {
+            head.note(self.now, place);
         }
     }
 
