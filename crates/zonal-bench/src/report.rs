@@ -1,5 +1,6 @@
 //! Results of a run.
 
+use crate::error::BenchError;
 use crate::job::{JobSpec, ZoneMode};
 use crate::latency::Latency;
 use crate::run::samples::Samples;
@@ -303,6 +304,20 @@ pub struct Report {
     pub started: SystemTime,
     /// In the order in which the modes were asked for. At least one.
     pub modes: Vec<ModeReport>,
+    /// How it came to its end.
+    pub ended: Ended,
+}
+
+/// How a run came to its end.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Ended {
+    /// All was done.
+    Done,
+    /// Somebody from outside ended it.
+    Interrupted,
+    /// A mode behind those that are reported could not be run, or not to its end.
+    BrokenOff(Arc<BenchError>),
 }
 
 impl Report {

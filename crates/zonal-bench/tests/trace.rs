@@ -143,7 +143,7 @@ fn refused_traces_name_the_place() {
         ("blkparse-kind", "line 1: \"X\" is no kind"),
         ("blkparse-sector", "line 1: \"x\" is no first sector"),
         ("blkparse-time", "line 1: \"now\" is no time"),
-        ("empty", "not a trace"),
+        ("empty", "it is empty"),
         ("iolog-action", "line 2: \"scrub\" is no action"),
         ("iolog-files", "line 3: a record of sdb"),
         ("iolog-odd", "line 2: an offset of 100 bytes"),

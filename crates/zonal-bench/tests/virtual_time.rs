@@ -255,6 +255,23 @@ fn jobs_that_wait_for_nothing_are_named() {
     assert!(said.contains("stuck waits for its requests, also waits"), "{said}");
 }
 
+/// With nothing in flight no event comes that would have the command offered again.
+#[test]
+fn command_that_a_quiet_device_is_too_busy_for_is_offered_again() {
+    let device: Arc<dyn Device> = timeless(10 * MICROS, options());
+    let busy = |count: &str| {
+        let mut options = BenchOptions::new(jobs(&writes(8)));
+        options.modes = vec![WriteMode::PerZone];
+        let rule = format!("[[rule]]\non = \"writes\"\nskip = 3\n{count}\nfault = \"busy\"\n");
+        options.fault = Some(zonal_io::fault::Plan::parse(&rule).unwrap());
+        run(&|| Ok(device.clone()), &options)
+    };
+    let report = busy("count = 100").unwrap();
+    assert_eq!(job(&report, 0).dir(Dir::Write).ios, 8);
+    let error = busy("").unwrap_err();
+    assert!(matches!(error, BenchError::Deadlock { .. }), "{error}");
+}
+
 #[test]
 fn job_that_only_time_ends_ends_where_no_time_passes() {
     let device = Timeless::new(null(&options()));

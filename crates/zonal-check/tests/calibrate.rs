@@ -79,6 +79,12 @@ fn interrupted_or_failed_calibration_leaves_no_file() {
     let said = refused(dir, "calibrate fault:plan=plan+null:size=1G,zone_size=64M -o p.toml", 4);
     assert!(said.contains("run eight-4K: write"), "{said}");
     assert_eq!(names(dir), ["plan"]);
+    // Nor data of its own.
+    zonal(dir, "create d --size 1G --zone-size 64M");
+    let said = refused(dir, "calibrate fault:plan=plan+d -o p.toml", 4);
+    assert!(said.contains("run eight-4K: write"), "{said}");
+    let zones = zonal(dir, "report d");
+    assert!(zones.lines().all(|line| line.contains("(em)")), "{zones}");
 }
 
 #[test]

@@ -105,6 +105,14 @@ fn info_tells_the_device_and_the_write_mode_and_why() {
         assert!(text.ends_with(&format!(" {mode}")), "{text}");
     }
     assert_eq!(info["device"]["size"], 1 << 30);
+    for (device, size) in [
+        ("ram:size=100M", "256 MiB, of which the only one has 100 MiB"),
+        ("ram:size=300M", "256 MiB, the last one 44 MiB"),
+        ("ram:size=512M", "256 MiB"),
+    ] {
+        let text = zonal(dir.path(), &format!("info {device}"));
+        assert!(text.contains(&format!("zone size              {size}\n")), "{text}");
+    }
 }
 
 #[test]
@@ -182,6 +190,43 @@ fn management_refuses_what_cannot_be() {
         refused(dir.path(), line, USAGE);
     }
     assert!(conditions(dir.path())[2..].iter().all(|c| c == "em"));
+}
+
+/// Runs a line as somebody who may not write what is the superuser's.
+fn as_nobody(dir: &Path, line: &str) -> std::process::Output {
+    let id = std::process::Command::new("id").arg("-u").output().unwrap();
+    let program = dir.join("zonal-program");
+    let mut command = if id.stdout == b"0\n" {
+        let mut command = std::process::Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
+        command
+    } else {
+        std::process::Command::new(&program)
+    };
+    command.args(line.split(' ')).current_dir(dir).output().unwrap()
+}
+
+#[test]
+fn image_that_may_only_be_read_is_listed_and_nothing_more() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = drive();
+    zonal(dir.path(), "finish d --offset 128M");
+    let expected = zonal(dir.path(), "report d");
+    // Where nobody is let in, nothing can be run.
+    fs::copy(program::zonal(), dir.path().join("zonal-program")).unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(dir.path().join("d"), fs::Permissions::from_mode(0o444)).unwrap();
+    let written = || fs::metadata(dir.path().join("d")).unwrap().modified().unwrap();
+    let before = written();
+    let report = as_nobody(dir.path(), "report d");
+    assert_eq!((String::from_utf8_lossy(&report.stderr).as_ref(), report.status.code()), ("", Some(OK)));
+    assert_eq!(String::from_utf8_lossy(&report.stdout), expected);
+    assert_eq!(as_nobody(dir.path(), "info d").status.code(), Some(OK));
+    let reset = as_nobody(dir.path(), "reset d --all");
+    let said = String::from_utf8_lossy(&reset.stderr).into_owned();
+    assert_eq!(reset.status.code(), Some(FAILED), "{said}");
+    assert!(said.contains("Permission denied") || said.contains("error 13"), "{said}");
+    assert_eq!((written(), zonal(dir.path(), "report d")), (before, expected));
 }
 
 const NULL: &str = "--device null:size=1G,zone_size=16M";
@@ -271,7 +316,6 @@ fn bench_writes_a_report_over_a_regular_file_and_nothing_else() {
     for (page, why) in [
         (".", "not a regular file"),
         ("/dev/null", "not a regular file"),
-        ("d", "an image"),
         ("missing/page.html", "No such file"),
         ("page.html/page.html", "Not a directory"),
     ] {
@@ -279,6 +323,8 @@ fn bench_writes_a_report_over_a_regular_file_and_nothing_else() {
             refused(dir.path(), &format!("bench --device d --report {page} {job} --offset=6z"), USAGE);
         assert!(error.starts_with(&format!("zonal: {page}: cannot write the report: {why}")), "{error}");
     }
+    let error = refused(dir.path(), &format!("bench --device d --report d {job} --offset=6z"), USAGE);
+    assert_eq!(error, "zonal: d: cannot write the results: an image");
     assert_eq!(zonal(dir.path(), "report d"), before, "a run that was in vain");
 }
 
@@ -335,18 +381,75 @@ fn bench_refuses_what_it_cannot_run() {
         ("bench --device null: --name=a --set rw", "not OPTION=VALUE"),
         ("bench --device null: --name=a --set rw=up", "rw=up"),
         ("bench --device null: --name=a --write-mode fast", "unknown write mode"),
-        ("bench --device null: --name=a --fault no-such.toml", "fault plan no-such.toml: "),
+        ("bench --device null: --name=a --mode=qd1", "unknown option `mode`, did you mean `--write-mode`?"),
+        ("bench --device null: --name=a --ouput=x", "unknown option `ouput`, did you mean `--output`?"),
         ("bench --device null: --name=a --output-format=xml", "xml"),
         ("bench --device null:zone_size=1M,size=4M --name=a --zonemode=zbd --size=1M --offset=8M", "job a: "),
     ] {
         let error = refused(dir.path(), line, USAGE);
         assert!(error.contains(part), "{line}: {error}");
     }
-    refused(dir.path(), "bench --device missing --name=a --rw=read", DEVICE);
+    let error = refused(dir.path(), "bench --device missing --name=a --rw=read", DEVICE);
+    assert_eq!(error.matches("missing").count(), 1, "{error}");
     refused(dir.path(), "bench --device null:sise=1 --name=a --rw=read", DEVICE);
     refused(dir.path(), "bench --device null:zone_append_max_sectors=0 --write-mode append --name=a", DEVICE);
     let error = refused(dir.path(), "bench --device null: --write-mode pipelined --name=a --rw=write", USAGE);
     assert!(error.contains("order") && error.contains("--force"), "{error}");
+}
+
+#[test]
+fn missing_plan_exits_alike_whoever_names_it() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("t"), "0,h,0,Write,0,4096\n").unwrap();
+    for line in [
+        "bench --device null: --name=a --fault no-such.toml",
+        "bench --device fault:plan=no-such.toml+null: --name=a",
+        "replay t --device null: --fault no-such.toml",
+        "replay t --device fault:plan=no-such.toml+null:",
+        "info fault:plan=no-such.toml+null:",
+    ] {
+        let error = refused(dir.path(), line, DEVICE);
+        assert!(error.contains("fault plan no-such.toml: "), "{line}: {error}");
+    }
+}
+
+#[test]
+fn mode_without_budget_and_parking_says_so_where_they_are_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = |mode| {
+        format!(
+            "bench {NULL} --write-mode {mode} --budget wait --park --name=a --rw=write --zonemode=zbd --size=1z"
+        )
+    };
+    let text = zonal(dir.path(), &line("direct"));
+    assert!(
+        text.contains("mode direct keeps no budget") && text.contains("mode direct parks nothing"),
+        "{text}"
+    );
+    let text = zonal(dir.path(), &line("zone-lock"));
+    assert!(!text.contains("keeps no budget") && text.contains("mode zone-lock parks nothing"), "{text}");
+    let text = zonal(dir.path(), &line("per-zone"));
+    assert!(!text.contains("keeps no budget") && !text.contains("parks nothing"), "{text}");
+}
+
+#[test]
+fn figures_of_a_simulated_drive_say_what_they_are_worth() {
+    let dir = tempfile::tempdir().unwrap();
+    for (device, expected) in [
+        ("sim:smr-hdd-30t", "profile smr-hdd-30t: calibrated\n"),
+        ("sim:smr-hdd-30t,size=1T", "size are not those of: each figure is one of a range\n"),
+        ("sim:ufs-zoned", "profile ufs-zoned: not calibrated: each figure is one of a range\n"),
+    ] {
+        let job = "--name=a --rw=write --zonemode=zbd --size=1z --io_size=64k --json j --report r";
+        let text = zonal(dir.path(), &format!("bench --device {device} {job}"));
+        assert!(text.contains(expected), "{device}: {text}");
+        for file in ["j", "r"] {
+            assert!(
+                fs::read_to_string(dir.path().join(file)).unwrap().contains(expected.trim_end()),
+                "{device}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -534,7 +637,9 @@ fn unknown_commands_and_options_are_usage_errors() {
     refused(dir.path(), "info", USAGE);
     refused(dir.path(), "info a b", USAGE);
     refused(dir.path(), "info --sjon d", USAGE);
-    refused(dir.path(), "help nonsense", USAGE);
+    assert!(refused(dir.path(), "help nonsense", USAGE).ends_with("; see `zonal help`"));
+    assert!(refused(dir.path(), "help devces", USAGE).ends_with("; did you mean `devices`?"));
+    assert!(refused(dir.path(), "help bnech", USAGE).ends_with("; did you mean `bench`?"));
     refused(dir.path(), "completions cobol", USAGE);
     let mut odd = Command::new(program::zonal());
     odd.arg(std::ffi::OsStr::from_encoded(b"\xff\xfe"));
@@ -625,7 +730,7 @@ fn manual_pages_are_written_and_tell_the_exit_codes() {
     zonal(dir.path(), "man --dir pages/man1");
     let pages: Vec<_> =
         fs::read_dir(dir.path().join("pages/man1")).unwrap().map(|e| e.unwrap().path()).collect();
-    assert_eq!(pages.len(), 17);
+    assert_eq!(pages.len(), 22);
     for page in pages {
         let text = fs::read_to_string(&page).unwrap();
         for part in [".TH zonal", ".SH NAME", ".SH SYNOPSIS", ".SH \"EXIT STATUS\"", "Verification failed"] {

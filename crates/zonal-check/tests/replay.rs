@@ -91,6 +91,32 @@ fn refusals_name_the_place_or_the_option() {
     }
     refused(dir.path(), &format!("{} --device missing.zonal", corpus("accept/v1.vscsi")), DEVICE);
     refused(dir.path(), "missing --device null", USAGE);
+    for (bytes, expected) in [
+        (b"".as_slice(), "it is empty"),
+        (b"\x1f\x8b\x08\0\0\0\0\0", "it is compressed"),
+        (b"\x28\xb5\x2f\xfd\x04\0", "it is compressed"),
+    ] {
+        std::fs::write(dir.path().join("t"), bytes).unwrap();
+        let said = refused(dir.path(), "t --device null", USAGE);
+        assert!(said.contains(expected), "{said}");
+    }
+    std::fs::write(dir.path().join("t"), "0,h,0,Write,0,4294967296\n").unwrap();
+    let long = refused(dir.path(), "t --wrap --device null:size=1G,zone_size=1M", USAGE);
+    assert!(long.contains("t: line 1: ") && long.ends_with("it is longer than all of that"), "{long}");
+}
+
+#[test]
+fn quiet_drive_that_is_busy_by_chance_takes_every_record_in_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let lines: String = (0..300).map(|n| format!("{},h,0,Write,{},4096\n", n * 10, n * 4096)).collect();
+    std::fs::write(dir.path().join("t"), lines).unwrap();
+    for seed in 1..4 {
+        let drive = "sim:zns-1t,zone_size=4M,size=64M";
+        let line = format!(
+            "t --speed max --depth 1 --device fault:seed={seed},busy=0.5+{drive} --output-format=json"
+        );
+        assert_eq!(json(dir.path(), &line)["replay"]["records"], 300);
+    }
 }
 
 #[test]

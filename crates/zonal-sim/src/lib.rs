@@ -19,6 +19,6 @@ mod timed;
 
 pub use checked::{Checked, Company};
 pub use model::{Job, Model, Tag, Totals};
-pub use profile::{Profile, ProfileError, Quantity};
+pub use profile::{Profile, ProfileError, Quantity, Standing};
 pub use registry::register;
 pub use timed::Timed;

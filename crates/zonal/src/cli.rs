@@ -1,5 +1,6 @@
 //! Definitions of the command line.
 
+use crate::commands::files::{get, ls, mkfs, put, rm};
 use crate::commands::{
     bench, calibrate, completions, create, help, info, man, manage, mode, plugs, replay, report, stat,
 };
@@ -55,6 +56,11 @@ pub(crate) enum Command {
     Bench(bench::Bench),
     Calibrate(calibrate::Calibrate),
     Replay(replay::Replay),
+    Mkfs(mkfs::Mkfs),
+    Put(put::Put),
+    Get(get::Get),
+    Ls(ls::Ls),
+    Rm(rm::Rm),
     Mode(mode::Mode),
     Plugs(plugs::Plugs),
     Stat(stat::Stat),

@@ -1,5 +1,6 @@
 //! Exit codes, and failures that carry one.
 
+use crate::interrupt::Interrupted;
 use crate::output::ClosedPipe;
 use std::fmt::{self, Write};
 use std::io;
@@ -7,6 +8,12 @@ use std::process::ExitCode;
 
 /// Exit code when the reader of standard output went away: what a shell reports for a program ended by SIGPIPE.
 pub const CLOSED_PIPE: u8 = 128 + 13;
+
+/// Exit code of a run that Ctrl-C ended: what a shell reports for a program ended by SIGINT.
+pub const INTERRUPTED: u8 = 128 + 2;
+
+/// Exit code of a run that was asked to end, the same for SIGTERM.
+pub const TERMINATED: u8 = 128 + 15;
 
 /// What the program exits with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +52,12 @@ impl Exit {
 
     /// Meaning of [`CLOSED_PIPE`].
     pub const CLOSED_PIPE_MEANING: &str = "The reader of standard output went away, as in `zonal report DEVICE | head -1`. Nothing is said about it.";
+
+    /// Meaning of [`INTERRUPTED`].
+    pub const INTERRUPTED_MEANING: &str = "Ended by Ctrl-C. `bench` and `replay` write the results of what was done until then; a second Ctrl-C ends them at once.";
+
+    /// Meaning of [`TERMINATED`].
+    pub const TERMINATED_MEANING: &str = "Ended by a signal to terminate, in the same way.";
 }
 
 impl From<Exit> for ExitCode {
@@ -74,6 +87,12 @@ impl Failure {
             e.downcast_ref::<io::Error>().and_then(io::Error::get_ref).is_some_and(|e| e.is::<ClosedPipe>())
         };
         self.error.chain().any(is)
+    }
+
+    /// What the process exits with.
+    pub(crate) fn code(&self) -> ExitCode {
+        let interrupted = self.error.downcast_ref::<Interrupted>();
+        interrupted.map_or_else(|| self.exit.into(), |interrupted| ExitCode::from(interrupted.code()))
     }
 
     /// The error and its causes in one line.

@@ -15,11 +15,12 @@ mod commands;
 mod device;
 pub mod docs;
 mod exit;
+mod interrupt;
 mod output;
 mod topics;
 mod value;
 
-pub use exit::{CLOSED_PIPE, Exit, Failure};
+pub use exit::{CLOSED_PIPE, Exit, Failure, INTERRUPTED, TERMINATED};
 
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -38,7 +39,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(failure) => {
             // There may be nobody to read this either.
             let _ = writeln!(io::stderr(), "zonal: {}", failure.line());
-            failure.exit.into()
+            failure.code()
         }
     }
 }

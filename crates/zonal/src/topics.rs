@@ -1,6 +1,6 @@
 //! Help on what is not a command: `zonal help TOPIC`.
 
-use crate::exit::{CLOSED_PIPE, Exit};
+use crate::exit::{CLOSED_PIPE, Exit, INTERRUPTED, TERMINATED};
 use std::fmt::Write;
 
 /// A help text that belongs to no single command.
@@ -121,7 +121,9 @@ pub(crate) fn exit_codes() -> String {
     for exit in Exit::ALL {
         let _ = writeln!(text, "{:>5}  {}", exit as u8, exit.meaning());
     }
+    let _ = writeln!(text, "{INTERRUPTED:>5}  {}", Exit::INTERRUPTED_MEANING);
     let _ = writeln!(text, "{CLOSED_PIPE:>5}  {}", Exit::CLOSED_PIPE_MEANING);
+    let _ = writeln!(text, "{TERMINATED:>5}  {}", Exit::TERMINATED_MEANING);
     text
 }
 

@@ -1,4 +1,4 @@
-//! Values on the command line: sizes and zone addresses.
+//! Values on the command line: sizes and zone addresses, and words that are nearly right.
 
 use zonal_core::budget::Policy;
 use zonal_core::{Nanos, SECTOR_BYTES, Sector};
@@ -37,6 +37,13 @@ pub(crate) fn time(text: &str) -> Result<Nanos, String> {
     };
     let found = UNITS.into_iter().find_map(parse);
     found.ok_or_else(|| format!("{text:?} is no time; write it as in 10ms, with ns, us, ms or s"))
+}
+
+/// The known name nearest to a misspelt one, if it is near enough to be meant.
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let edits_max = 1 + name.chars().count() / 4;
+    let edits = known.map(|known| (strsim::damerau_levenshtein(name, known), known));
+    edits.filter(|(edits, _)| *edits <= edits_max).min().map(|(_, known)| known)
 }
 
 /// A policy of the budget, and its options.

@@ -201,12 +201,14 @@ pub fn measure(
     options.merge = false;
     options.progress = true;
     options.host_nanos_per_io = Some(host_nanos);
-    let report = run(&|| Ok(device.clone()), &options)?;
+    let report = run(&|| Ok(device.clone()), &options);
+    // Runs that failed have written, too.
+    let emptied = reset(&**device, runs);
+    let report = report?;
     let mut jobs = report.modes.iter().flat_map(|mode| &mode.jobs);
     let outcomes = runs.list.iter().map(|run| outcome(run, jobs.by_ref().take(run.places.len())));
     let outcomes = outcomes.collect::<Result<_, _>>()?;
-    reset(&**device, runs)?;
-    Ok(outcomes)
+    emptied.map(|()| outcomes)
 }
 
 fn outcome<'a>(run: &Run, jobs: impl Iterator<Item = &'a JobReport>) -> Result<Outcome, CalibrateError> {

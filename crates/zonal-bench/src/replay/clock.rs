@@ -1,5 +1,6 @@
 //! The replay's time: real, or that of a device which lives in virtual time.
 
+use crate::run::VAIN_POLLS_MAX;
 use std::time::{Duration, Instant};
 use zonal_core::Nanos;
 use zonal_io::volume::Volume;
@@ -67,10 +68,11 @@ impl Clock {
         let at = self.now();
         match self {
             Clock::Virtual { now, circles } => {
-                let next = next.ok_or(Stalled)?;
+                let circles_max = if next.is_some() { CIRCLES_MAX } else { VAIN_POLLS_MAX };
+                let next = next.unwrap_or(*now);
                 *circles = if next > *now { 0 } else { *circles + 1 };
                 *now = next.max(*now);
-                if *circles < CIRCLES_MAX { Ok(()) } else { Err(Stalled) }
+                if *circles < circles_max { Ok(()) } else { Err(Stalled) }
             }
             Clock::Real { idle, .. } => {
                 *idle = idle.saturating_add(1);

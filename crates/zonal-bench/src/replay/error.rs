@@ -25,7 +25,8 @@ pub enum ReplayError {
     },
     /// A record names what the device does not have.
     #[error(
-        "{trace}: {place}: sectors {sector} to {end} lie beyond {what} of {sectors} sectors; --wrap folds addresses"
+        "{trace}: {place}: sectors {sector} to {end} lie beyond {what} of {sectors} sectors; {}",
+        beyond_hint(*end - sector.0, *sectors)
     )]
     Beyond {
         /// The trace.
@@ -83,4 +84,9 @@ pub enum ReplayError {
         /// Records that have ended.
         ended: u64,
     },
+}
+
+/// What to do about a request that goes beyond the end.
+fn beyond_hint(length: u64, sectors: u64) -> &'static str {
+    if length > sectors { "it is longer than all of that" } else { "--wrap folds addresses" }
 }

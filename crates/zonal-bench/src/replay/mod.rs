@@ -45,12 +45,14 @@ pub use report::{Laid, Replay, ReplayReport};
 pub use series::{Series, Span};
 
 use crate::error::BenchError;
+use crate::report::Ended;
 use crate::run::cpu::Usage;
 use crate::run::{Opener, prepare};
 use as_is::AsIs;
 use log::Log;
 use player::{Layout, Player, Rules};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime};
 use trace::Trace;
 use zonal_io::control::ControlServer;
@@ -105,6 +107,9 @@ pub struct ReplayOptions {
     pub park: Option<ParkOptions>,
     /// Let other processes look into the open volume through a control socket.
     pub control: bool,
+    /// Set by somebody from outside to end the replay: no more records are sent, what is under way ends, and the report is
+    /// of what was done until then.
+    pub interrupt: Option<Arc<AtomicBool>>,
 }
 
 impl Default for ReplayOptions {
@@ -124,6 +129,7 @@ impl Default for ReplayOptions {
             budget: None,
             park: None,
             control: false,
+            interrupt: None,
         }
     }
 }
@@ -181,19 +187,26 @@ pub fn run(
         appends: mode == WriteMode::Append,
         has_data,
         records_max: options.records_max,
+        interrupt: options.interrupt.clone(),
     };
     let (usage, begin) = (Usage::now(), Instant::now());
     let mut player = Player::new(&volume, trace, layout, rules);
     let elapsed = player.run()?;
     let took = begin.elapsed();
-    let Player { layout, ledger, measured, .. } = player;
+    let Player { layout, ledger, measured, rules, .. } = player;
     let mut notes = Vec::new();
+    let ended = if rules.is_interrupted() { Ended::Interrupted } else { Ended::Done };
+    if matches!(ended, Ended::Interrupted) {
+        notes.push("interrupted before the end of the trace".to_owned());
+    }
     if let Some(Err(error)) = &control {
         notes.push(format!("there is no control socket: {error}"));
     }
     let outcome =
         report::Outcome { started, usage: Usage::now().since(usage), took, elapsed, ledger, measured, notes };
-    Ok(report::report(outcome, laid.after(&layout), &volume, trace, options))
+    let mut report = report::report(outcome, laid.after(&layout), &volume, trace, options);
+    report.report.ended = ended;
+    Ok(report)
 }
 
 fn layout(device: &dyn Device, options: &ReplayOptions) -> Result<Layout, ReplayError> {

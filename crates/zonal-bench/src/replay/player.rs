@@ -28,6 +28,7 @@ use crate::report::{Depths, Failure};
 use cleaning::Cleaning;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use zonal_core::{Nanos, Op, Sector, ZoneIndex};
 use zonal_io::sync::Mutex;
 use zonal_io::volume::{Channel, Completion, Volume};
@@ -133,6 +134,14 @@ pub(super) struct Rules {
     pub(super) appends: bool,
     pub(super) has_data: bool,
     pub(super) records_max: u64,
+    /// Set from outside to end the replay.
+    pub(super) interrupt: Option<Arc<AtomicBool>>,
+}
+
+impl Rules {
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.interrupt.as_ref().is_some_and(|interrupt| interrupt.load(Ordering::Relaxed))
+    }
 }
 
 type Inbox = Arc<Mutex<VecDeque<Completion>>>;
@@ -140,7 +149,7 @@ type Inbox = Arc<Mutex<VecDeque<Completion>>>;
 pub(super) struct Player<'a> {
     volume: &'a Volume,
     trace: &'a mut Trace,
-    rules: Rules,
+    pub(super) rules: Rules,
     pub(super) layout: Layout,
     clock: Clock,
     channel: Channel,
@@ -247,8 +256,12 @@ impl<'a> Player<'a> {
         self.tasks.len() < self.rules.depth as usize
     }
 
-    /// The next record, if there is one.
+    /// The next record, if there is one. An interrupted replay is at its end.
     fn peek(&mut self) -> Result<Option<Record>, ReplayError> {
+        if self.rules.is_interrupted() {
+            self.ahead = None;
+            return Ok(None);
+        }
         if self.ahead.is_none() && self.ledger.begun < self.rules.records_max {
             self.ahead = self.trace.next().transpose()?;
         }

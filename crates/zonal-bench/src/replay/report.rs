@@ -7,7 +7,7 @@ use super::trace::{Format, Trace};
 use super::{Counts, ReplayOptions, Speed};
 use crate::job::JobFile;
 use crate::output::{Detail, binary};
-use crate::report::{DirReport, JobReport, ModeReport, Report};
+use crate::report::{DirReport, Ended, JobReport, ModeReport, Report};
 use crate::run::cpu::Usage;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -204,7 +204,7 @@ pub(super) fn report(
         laid: laid.map(|laid| with_counts(laid, &counts, options)),
         series,
     };
-    ReplayReport { report: Report { started, modes: vec![mode] }, replay }
+    ReplayReport { report: Report { started, modes: vec![mode], ended: Ended::Done }, replay }
 }
 
 fn with_counts(laid: Laid, counts: &Counts, options: &ReplayOptions) -> Laid {

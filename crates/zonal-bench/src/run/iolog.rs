@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use zonal_core::{Nanos, SECTOR_BYTES, Sector};
+use zonal_io::image::is_image;
 
 /// The first line.
 const VERSION: &str = "fio version 3 iolog";
@@ -36,8 +37,11 @@ impl IoLog {
     /// A log at `path`, in place of what is there, of what is done to `device`.
     ///
     /// # Errors
-    /// As for creating a file.
+    /// As for creating a file; an image is not replaced.
     pub(super) fn create(path: &Path, device: &str) -> io::Result<IoLog> {
+        if is_image(path) {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is an image"));
+        }
         Ok(IoLog::new(Box::new(File::create(path)?), device))
     }
 

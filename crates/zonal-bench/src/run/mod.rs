@@ -42,14 +42,16 @@ use crate::error::{BenchError, OpenerError};
 use crate::job::{JobFile, Verify};
 use crate::plan::Plan;
 use crate::progress::Progress;
-use crate::report::{Failure, JobReport, ModeReport, Report};
+use crate::report::{Ended, Failure, JobReport, ModeReport, Report};
 use crate::series::{ModeSeries, PositionSeries};
 use crate::verify::check::check_device;
 use crate::verify::{Record, Recorder, VerifyReport};
 use crate::workload::{HostRules, Zones};
 use round::{Clockwork, Round};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
+pub(crate) use virtual_time::VAIN_POLLS_MAX;
 use zonal_core::Nanos;
 use zonal_io::control::ControlServer;
 use zonal_io::device::{Device, DeviceInfo, HostTime};
@@ -103,6 +105,9 @@ pub struct BenchOptions {
     pub host_nanos_per_io: Option<u64>,
     /// How workers share zones.
     pub host: HostRules,
+    /// Set by somebody from outside, a signal's handler say, to end the run: no job goes on, what is in flight ends, and
+    /// the report is of what was done until then.
+    pub interrupt: Option<Arc<AtomicBool>>,
 }
 
 impl BenchOptions {
@@ -122,7 +127,12 @@ impl BenchOptions {
             series: false,
             host_nanos_per_io: None,
             host: HostRules::default(),
+            interrupt: None,
         }
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupt.as_ref().is_some_and(|interrupt| interrupt.load(Ordering::Relaxed))
     }
 }
 
@@ -131,7 +141,8 @@ impl BenchOptions {
 /// What goes wrong in a job is in its report; see [`Report::is_failed`].
 ///
 /// # Errors
-/// [`BenchError`] if it cannot run at all: the device does not open, or a job does not fit it.
+/// [`BenchError`] if it cannot run at all: the device does not open, or a job does not fit it. An error that comes after
+/// the first mode costs no results: it is in the report, as how the run [ended](Ended).
 pub fn run(open: &Opener<'_>, options: &BenchOptions) -> Result<Report, BenchError> {
     let started = SystemTime::now();
     let wanted: Vec<Option<WriteMode>> = match options.modes.as_slice() {
@@ -139,8 +150,35 @@ pub fn run(open: &Opener<'_>, options: &BenchOptions) -> Result<Report, BenchErr
         modes => modes.iter().copied().map(Some).collect(),
     };
     let start = if wanted.len() > 1 { Start::Erased } else { Start::AsItIs };
-    let modes = wanted.into_iter().map(|mode| run_mode(open, options, mode, start));
-    Ok(Report { started, modes: modes.collect::<Result<_, _>>()? })
+    let mut report = Report { started, modes: Vec::new(), ended: Ended::Done };
+    for mode in wanted {
+        match run_mode(open, options, mode, start) {
+            Ok(of_mode) => report.modes.push(of_mode),
+            Err(error) if report.modes.is_empty() => return Err(error),
+            Err(error) => report.ended = Ended::BrokenOff(Arc::new(error)),
+        }
+        if options.is_interrupted() {
+            report.ended = Ended::Interrupted;
+        }
+        if !matches!(report.ended, Ended::Done) {
+            note_what_is_missing(&mut report, &options.modes);
+            break;
+        }
+    }
+    Ok(report)
+}
+
+/// Whoever reads the results of some modes sees that there should be more, and why there are not.
+fn note_what_is_missing(report: &mut Report, wanted: &[WriteMode]) {
+    let missing = wanted.get(report.modes.len()..).unwrap_or_default();
+    let names: Vec<&str> = missing.iter().map(|mode| mode.name()).collect();
+    let Some(last) = report.modes.last_mut() else { return };
+    let more = if names.is_empty() { String::new() } else { format!("; not run: {}", names.join(", ")) };
+    match &report.ended {
+        Ended::Done => {}
+        Ended::Interrupted => last.notes.push(format!("interrupted before its end{more}")),
+        Ended::BrokenOff(error) => last.notes.push(format!("the next mode broke off: {error}{more}")),
+    }
 }
 
 /// In what state a mode finds the device.
@@ -167,12 +205,16 @@ fn run_mode(
     }
     let has_data = prepare::keeps_data(&*bare);
     check_verify(&plan, &info, has_data)?;
+    if start == Start::Erased {
+        check_modes(options, &info)?;
+    }
     let faults = options.fault.clone().map(|faults| Arc::new(Fault::new(bare.clone(), faults)));
     let device: Arc<dyn Device> = match &faults {
         Some(faults) => faults.clone(),
         None => bare.clone(),
     };
-    if !options.force && in_effect.fits(device.info()) == Err(SwitchError::NoOrder) {
+    let keeps_no_order = |mode: &WriteMode| mode.fits(device.info()) == Err(SwitchError::NoOrder);
+    if !options.force && [in_effect].iter().chain(&options.modes).any(keeps_no_order) {
         return Err(BenchError::NoOrder { device: info.name });
     }
     if start == Start::Erased {
@@ -195,6 +237,7 @@ fn run_mode(
     if let Some(Err(error)) = &control {
         plan.notes.push(format!("there is no control socket: {error}"));
     }
+    plan.notes.extend(without_effect(options, in_effect));
     let mut progress = Progress::new(options.progress, &plan);
     let mut done = Done { jobs: Vec::new(), recorders: Vec::new(), elapsed: Nanos(0), head: None };
     let record = Arc::new(Record::default());
@@ -215,15 +258,18 @@ fn run_mode(
             series: options.series,
             clockwork: &clockwork,
             host_nanos_per_io,
+            interrupt: options.interrupt.as_deref(),
         };
-        if round.run(&mut done, &mut progress)? == round::Outcome::EndAll {
-            let left = plan.rounds.len() - index - 1;
-            if left > 0 {
-                plan.notes
-                    .push(format!("{left} more rounds were not run: a job with exitall_on_error failed"));
-            }
-            break;
+        let why = match round.run(&mut done, &mut progress)? {
+            round::Outcome::GoOn => continue,
+            round::Outcome::EndAll => "a job with exitall_on_error failed",
+            round::Outcome::Interrupted => "the run was interrupted",
+        };
+        let left = plan.rounds.len() - index - 1;
+        if left > 0 {
+            plan.notes.push(format!("{left} more rounds were not run: {why}"));
         }
+        break;
     }
     progress.finish();
     // It holds the bare device, which may have to be closed before it is verified.
@@ -273,6 +319,28 @@ pub(crate) struct Done {
     pub(crate) elapsed: Nanos,
     /// Where the device's head was, if that is known.
     pub(crate) head: Option<PositionSeries>,
+}
+
+/// Whether the jobs fit the device in each mode: what does not is told before the first one runs, and not after it.
+fn check_modes(options: &BenchOptions, info: &DeviceInfo) -> Result<(), BenchError> {
+    for mode in &options.modes {
+        Plan::new(options.jobs.jobs(), info, *mode)
+            .map_err(|(job, error)| BenchError::Plan { job, error })?;
+    }
+    Ok(())
+}
+
+/// What was asked for and does not exist in a mode.
+fn without_effect(options: &BenchOptions, mode: WriteMode) -> impl Iterator<Item = String> {
+    let has_budget = mode != WriteMode::Direct;
+    let parks = !matches!(mode, WriteMode::Direct | WriteMode::ZoneLock);
+    let budget = options.budget.is_some() && !has_budget;
+    let park = options.park.is_some() && !parks;
+    let budget =
+        budget.then(|| format!("mode {mode} keeps no budget: the drive's limits are left to the drive"));
+    budget
+        .into_iter()
+        .chain(park.then(|| format!("mode {mode} parks nothing: writes that come too early fail")))
 }
 
 fn check_verify(plan: &Plan, info: &DeviceInfo, has_data: bool) -> Result<(), BenchError> {

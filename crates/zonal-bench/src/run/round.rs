@@ -4,7 +4,7 @@ use super::Done;
 use super::iolog::IoLog;
 use super::measure::Watch;
 use super::threads::{self, Ran};
-use super::virtual_time::{self, VirtualClock};
+use super::virtual_time::{self, VAIN_POLLS_MAX, VirtualClock};
 use crate::error::BenchError;
 use crate::plan::{Plan, WorkerPlan, sequential};
 use crate::progress::Progress;
@@ -15,7 +15,7 @@ use crate::workload::zones::Room;
 use crate::workload::{Workload, Zones};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use zonal_core::{DeviceError, Nanos, Op, RequestError, Sector, ZoneIndex};
 use zonal_io::device::{DeviceInfo, Output};
@@ -31,6 +31,8 @@ pub(super) enum Outcome {
     GoOn,
     /// A job failed that ends all.
     EndAll,
+    /// Somebody from outside ends the run.
+    Interrupted,
 }
 
 /// One round of a plan.
@@ -46,6 +48,8 @@ pub(super) struct Round<'a> {
     pub(super) clockwork: &'a Clockwork,
     /// What a request costs its worker in virtual time.
     pub(super) host_nanos_per_io: u64,
+    /// Whether somebody from outside ends the run.
+    pub(super) interrupt: Option<&'a AtomicBool>,
 }
 
 /// Where a run takes its time from.
@@ -121,7 +125,12 @@ impl Round<'_> {
             self.add_report(report, done);
         }
         let ends_all = watches.iter().any(|watch| watch.ends_all.load(Ordering::Acquire));
-        Ok(if ends_all { Outcome::EndAll } else { Outcome::GoOn })
+        let is_interrupted = self.interrupt.is_some_and(|interrupt| interrupt.load(Ordering::Relaxed));
+        Ok(match ends_all {
+            _ if is_interrupted => Outcome::Interrupted,
+            true => Outcome::EndAll,
+            false => Outcome::GoOn,
+        })
     }
 
     /// The workers as they begin.
@@ -238,6 +247,7 @@ impl Round<'_> {
             Clockwork::Virtual(clock) => clock.now(),
         };
         self.volume.submit(now(), &channel, request);
+        let mut vain_polls = 0;
         loop {
             let due = self.volume.poll(now());
             if let Some(result) = answer.lock().take() {
@@ -245,6 +255,7 @@ impl Round<'_> {
             }
             match (due, self.clockwork) {
                 (Some(due), Clockwork::Virtual(clock)) => clock.advance_to(due),
+                (None, Clockwork::Virtual(_)) if vain_polls < VAIN_POLLS_MAX => vain_polls += 1,
                 (None, Clockwork::Virtual(_)) => return Err(RequestError::Device(DeviceError::TimedOut)),
                 (None, Clockwork::Real) => self.volume.wait(Duration::from_millis(1)),
                 (Some(_), Clockwork::Real) => {}

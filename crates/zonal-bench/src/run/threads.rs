@@ -74,7 +74,7 @@ pub(super) fn run(round: &Round<'_>, ready: Ready, progress: &mut Progress) -> R
 /// Samples rates, shows progress and stops who has run for its time, until all are over.
 fn watch(round: &Round<'_>, watches: &[CachePadded<Watch>], progress: &mut Progress) -> Vec<WorkerSamples> {
     let begin = Instant::now();
-    let mut watcher = Watcher::new(round.index, round.workers(), watches);
+    let mut watcher = Watcher::new(round.index, round.workers(), watches, round.interrupt);
     let mut next_progress = PROGRESS_EVERY;
     while !watcher.all_are_over() {
         let elapsed = begin.elapsed();

@@ -5,7 +5,7 @@ use super::samples::Samples;
 use crate::plan::WorkerPlan;
 use crate::progress::Progress;
 use crate::workload::Dir;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use zonal_core::SECTOR_BYTES;
 use zonal_io::sync::CachePadded;
@@ -21,6 +21,8 @@ pub(super) struct Watcher<'a> {
     round: usize,
     workers: &'a [WorkerPlan],
     watches: &'a [CachePadded<Watch>],
+    /// Whether somebody from outside ends the run.
+    interrupt: Option<&'a AtomicBool>,
     samplers: Vec<Sampler>,
     next_sample: Duration,
 }
@@ -30,9 +32,14 @@ impl<'a> Watcher<'a> {
         round: usize,
         workers: &'a [WorkerPlan],
         watches: &'a [CachePadded<Watch>],
+        interrupt: Option<&'a AtomicBool>,
     ) -> Watcher<'a> {
         let samplers = watches.iter().map(|_| Sampler::default()).collect();
-        Watcher { round, workers, watches, samplers, next_sample: SAMPLE_EVERY }
+        Watcher { round, workers, watches, interrupt, samplers, next_sample: SAMPLE_EVERY }
+    }
+
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.interrupt.is_some_and(|interrupt| interrupt.load(Ordering::Relaxed))
     }
 
     pub(super) fn all_are_over(&self) -> bool {
@@ -49,9 +56,10 @@ impl<'a> Watcher<'a> {
         self.watches.iter().for_each(|watch| watch.stop.store(true, Ordering::Release));
     }
 
-    /// Stops who has run for its time, and all if a job failed that ends all; when the next one has run for its time.
+    /// Stops who has run for its time, and all if a job failed that ends all or the run is interrupted; when the next one
+    /// has run for its time.
     pub(super) fn stop(&self, elapsed: Duration) -> Option<Duration> {
-        if self.watches.iter().any(|watch| watch.ends_all.load(Ordering::Acquire)) {
+        if self.is_interrupted() || self.watches.iter().any(|watch| watch.ends_all.load(Ordering::Acquire)) {
             self.stop_all();
         }
         let mut next = None;

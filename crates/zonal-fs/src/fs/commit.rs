@@ -73,7 +73,7 @@ impl Shared {
             core.nodes.here(ino).and_then(|node| node.failure.take())
         };
         self.commit(waiter)?;
-        failure.map_or(Ok(()), |error| Err(FsError::Write { ino, error }))
+        failure.map_or(Ok(()), |why| Err(FsError::Write { ino, why }))
     }
 
     /// Makes everything durable.

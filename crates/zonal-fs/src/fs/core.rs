@@ -93,6 +93,8 @@ pub(super) struct Core {
     pub(super) to_finish: Vec<ZoneIndex>,
     /// Zones with data that the collector cannot read: they are left alone.
     pub(super) damaged: BTreeSet<ZoneIndex>,
+    /// How often resets of a zone have failed.
+    pub(super) reset_failures: HashMap<ZoneIndex, u32>,
     /// Zones whose account has changed since the last commit.
     pub(super) changed: BTreeSet<ZoneIndex>,
     pub(super) next_ino: u64,
@@ -105,6 +107,8 @@ pub(super) struct Core {
     pub(super) is_committing: bool,
     /// Somebody resets or collects zones.
     pub(super) is_tended: bool,
+    /// The collector found no room for copies, and no zone has become free since.
+    pub(super) gc_is_helpless: bool,
     /// Why nothing is changed any more.
     pub(super) dead: Option<String>,
     pub(super) statistics: Statistics,
@@ -216,6 +220,7 @@ impl Core {
 
     /// Writes the accounts that have changed into rows.
     pub(super) fn note_accounts(&mut self) -> Result<(), FsError> {
+        self.rows.put(key::counter("sequence"), self.next_sequence.to_le_bytes().to_vec());
         for zone in std::mem::take(&mut self.changed) {
             let used = self.book.zone(zone)?.used;
             let mut row = used.to_le_bytes().to_vec();

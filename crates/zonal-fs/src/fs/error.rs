@@ -4,6 +4,17 @@ use crate::format::{RowError, UnitError};
 use crate::store::StoreError;
 use zonal_core::RequestError;
 
+/// Why data that had been taken was not written.
+#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lost {
+    /// Each zone that it was tried in failed; this is what the last one said.
+    #[error("{0}")]
+    Request(RequestError),
+    /// There is no zone left to try it in.
+    #[error("no zone is left that takes it")]
+    NoZone,
+}
+
 /// Why an operation fails.
 #[derive(thiserror::Error, Debug)]
 #[non_exhaustive]
@@ -45,12 +56,12 @@ pub enum FsError {
     #[error("the file system is read-only: {0}")]
     ReadOnly(String),
     /// Data was written, and its zones failed, each in turn.
-    #[error("file {ino}: its data could not be written: {error}")]
+    #[error("file {ino}: data of it was lost: {why}")]
     Write {
         /// The file.
         ino: u64,
-        /// Why not, the last time.
-        error: RequestError,
+        /// Why.
+        why: Lost,
     },
     /// Data could not be read.
     #[error("file {ino}, block {block}: zone {zone}, block {at} cannot be read: {error}")]

@@ -6,11 +6,11 @@
 //! failed nothing was lost but its place: its zone is closed, and it goes to another one.
 
 use super::core::{Core, Landed, Shared};
-use super::error::FsError;
+use super::error::{FsError, Lost};
 use super::map::{self, Mapped};
 use crate::format::{Extent, HEADER_BYTES, Header, Piece, Record, checksum};
 use crate::space::open::{Packing, Wish};
-use crate::space::zone::{Lost, Pin, ZoneState};
+use crate::space::zone::{self, Pin, ZoneState};
 use crate::space::{Choice, Lifetime, Opened, Owner};
 use crate::waiter::Waiter;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
@@ -228,11 +228,15 @@ impl Shared {
         Ok(())
     }
 
-    /// Sends units that failed to other zones.
+    /// Sends units that failed to other zones. What finds no zone waits until one is free, or is lost if none will be.
     pub(super) fn resend(&self, waiter: &dyn Waiter) {
         loop {
             let mut core = self.core.lock();
             let Some((mut flight, buf)) = core.redo.pop() else { return };
+            if core.dead.is_some() {
+                core.give_up(&flight, Lost::NoZone);
+                continue;
+            }
             let wish = match flight.is_copy() {
                 true => Ok(Wish::Gc),
                 false => core.wish_of(self, flight.carried[0].ino),
@@ -245,8 +249,15 @@ impl Shared {
                     drop(core);
                     self.send(waiter, flight, buf);
                 }
-                Ok(None) => return core.redo.push((flight, buf)),
-                Err(error) => return core.die(&error),
+                Ok(None) if core.is_stuck() => core.give_up(&flight, Lost::NoZone),
+                Ok(None) => {
+                    core.redo.push((flight, buf));
+                    drop(core);
+                    // It may be that nobody else looks after free zones. What goes wrong is noted.
+                    let _ = self.tend(waiter);
+                    return;
+                }
+                Err(error) => core.die(&error),
             }
         }
     }
@@ -374,8 +385,8 @@ impl Core {
         self.book.end(zone, flight.blocks() + 1, 0)?;
         self.statistics.failed_units += 1;
         let lost = match error {
-            RequestError::ZoneReadOnly { .. } => Some(Lost::ReadOnly),
-            RequestError::ZoneOffline { .. } => Some(Lost::Offline),
+            RequestError::ZoneReadOnly { .. } => Some(zone::Lost::ReadOnly),
+            RequestError::ZoneOffline { .. } => Some(zone::Lost::Offline),
             _ => None,
         };
         if let Some(how) = lost {
@@ -388,22 +399,36 @@ impl Core {
             self.redo.push((flight, buf));
             return Ok(());
         }
-        for carried in &flight.carried {
-            match carried.source {
-                Source::Write(number) => self.lost(carried, number, error),
-                Source::Copy(from) => self.book.unpin(ZoneIndex(from.zone), Pin::Copy)?,
-            }
-        }
+        self.give_up(&flight, Lost::Request(error));
         Ok(())
     }
 
+    /// Whether a unit that finds no zone now never will.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.flights.is_empty() && !self.is_tended && !self.is_reclaimable()
+    }
+
+    /// The data of a unit is not written anywhere.
+    pub(super) fn give_up(&mut self, flight: &Flight, why: Lost) {
+        for carried in &flight.carried {
+            match carried.source {
+                Source::Write(number) => self.lost(carried, number, why),
+                Source::Copy(from) => {
+                    if let Err(error) = self.book.unpin(ZoneIndex(from.zone), Pin::Copy) {
+                        self.die(&error.into());
+                    }
+                }
+            }
+        }
+    }
+
     /// Data of a file is lost; whoever syncs it learns of it.
-    fn lost(&mut self, carried: &Carried, number: u64, error: RequestError) {
+    fn lost(&mut self, carried: &Carried, number: u64, why: Lost) {
         self.credit.freed(carried.blocks.into());
         if let Some(node) = self.nodes.here(carried.ino) {
             node.pending.end(&(carried.block..carried.end()), number);
             node.in_flight -= 1;
-            node.failure.get_or_insert(error);
+            node.failure.get_or_insert(why);
         }
     }
 

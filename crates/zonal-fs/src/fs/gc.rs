@@ -18,7 +18,7 @@ use crate::format::{Extent, Header, Place};
 use crate::space::cost::Need;
 use crate::space::open::Wish;
 use crate::space::victims::Reason;
-use crate::space::zone::Pin;
+use crate::space::zone::{Lost, Pin, ZoneState};
 use crate::space::{self, Urgency};
 use crate::waiter::Waiter;
 use std::collections::VecDeque;
@@ -30,6 +30,9 @@ const COPIES_MAX: u32 = 4;
 
 /// The same while somebody does: reads and writes of users are not to queue behind it.
 const COPIES_MIN: u32 = 1;
+
+/// Failed resets after which a zone is given up.
+const RESET_FAILURES_MAX: u32 = 3;
 
 /// Zones that are reset at once.
 const RESETS_MAX: usize = 16;
@@ -71,14 +74,14 @@ impl Shared {
         }
         let (wanted, reason, victim) = {
             let mut core = self.lock();
-            let reason = core.needs_gc(self.options.low_space_percent);
+            let reason = core.needs_gc(self.options.low_space_percent).filter(|_| !core.gc_is_helpless);
             let reason = reason.or(is_forced.then_some(Reason::Forced));
             let victim = reason.and_then(|_| core.book.victim());
             let is_wanted = reason.is_some() || core.credit.waiting() > 0;
             let wanted = core.book.commit_wanted().filter(|_| is_wanted);
             let wanted = wanted.filter(|commit| *commit > core.committed);
             if wanted.is_none() && victim.is_none() {
-                let is_reclaimable = core.book.is_reclaimable();
+                let is_reclaimable = core.is_reclaimable();
                 core.credit.gc_is_idle(is_reclaimable);
             }
             (wanted, reason, victim)
@@ -88,8 +91,7 @@ impl Shared {
             return Ok(true);
         }
         let (Some(reason), Some(victim)) = (reason, victim) else { return Ok(false) };
-        self.collect(waiter, victim, reason)?;
-        Ok(true)
+        self.collect(waiter, victim, reason)
     }
 
     /// Finishes zones that were closed early, so that the drive has their resources back. One that fails stays as it is.
@@ -132,16 +134,16 @@ impl Shared {
                     core.credit.made_available(blocks.into());
                     core.changed.insert(*zone);
                     core.statistics.resets += 1;
+                    core.gc_is_helpless = false;
                 }
-                // It is tried again with the next; other zones go on.
-                Err(_) => core.book.fail_reset(*zone)?,
+                Err(_) => core.reset_failed(*zone)?,
             }
         }
         Ok(!zones.is_empty())
     }
 
-    /// Copies what is live in `victim` elsewhere.
-    fn collect(&self, waiter: &dyn Waiter, victim: ZoneIndex, reason: Reason) -> Result<(), FsError> {
+    /// Copies what is live in `victim` elsewhere; whether there was room for it.
+    fn collect(&self, waiter: &dyn Waiter, victim: ZoneIndex, reason: Reason) -> Result<bool, FsError> {
         let mut pieces: VecDeque<Live> = {
             let mut core = self.lock();
             core.credit.gc_runs();
@@ -156,13 +158,20 @@ impl Shared {
         while !pieces.is_empty() && result.is_ok() {
             result = self.copy_unit(waiter, victim, &mut pieces);
         }
-        let quiet = self.lock_when(waiter, |core| Ok(core.copies_in_flight() == 0));
-        let mut core = quiet?;
+        let mut core = self.lock_when(waiter, |core| Ok(core.copies_have_ended()))?;
         // What could not be read keeps its zone: the pin stays.
         if core.book.zone(victim)?.used == 0 || !core.is_damaged(victim) {
             core.book.unpin(victim, Pin::Copy)?;
         }
-        result
+        match result {
+            // Zones have failed that were kept for it.
+            Err(FsError::NoSpace) => {
+                core.credit.gc_is_idle(false);
+                core.gc_is_helpless = true;
+                Ok(false)
+            }
+            other => other.map(|()| true),
+        }
     }
 
     /// Copies as many of `pieces` as go into a unit.
@@ -179,6 +188,9 @@ impl Shared {
             let most = if core.credit.waiting() > 0 { COPIES_MIN } else { COPIES_MAX };
             if core.copies_in_flight() < most {
                 placed = core.place_copy(self, wanted)?;
+            }
+            if placed.is_none() && core.flights.is_empty() {
+                return Err(FsError::NoSpace);
             }
             Ok(placed.is_some())
         })?;
@@ -306,6 +318,25 @@ impl Core {
         flights.filter(|flight| flight.is_copy()).count() as u32
     }
 
+    /// Whether space can come without anything being freed.
+    pub(super) fn is_reclaimable(&self) -> bool {
+        match self.gc_is_helpless {
+            true => self.book.count(ZoneState::Dead) + self.book.count(ZoneState::Resetting) > 0,
+            false => self.book.is_reclaimable(),
+        }
+    }
+
+    /// Whether all copies have ended. Those that failed and find no zone are given up once nothing else is under way: what
+    /// they carry is still where it was.
+    fn copies_have_ended(&mut self) -> bool {
+        if self.flights.is_empty() {
+            for (flight, _) in self.redo.extract_if(.., |(flight, _)| flight.is_copy()).collect::<Vec<_>>() {
+                self.give_up(&flight, super::error::Lost::NoZone);
+            }
+        }
+        self.copies_in_flight() == 0
+    }
+
     /// Room for a unit of copies, from the pool that is kept for them.
     fn place_copy(&mut self, shared: &Shared, blocks: u32) -> Result<Option<Placed>, FsError> {
         let need = Need { extents: 0, available: u64::from(blocks) + 1 };
@@ -329,6 +360,18 @@ impl Core {
         self.book.end(flight.zone, blocks, 0)?;
         self.blocks_in_flight -= u64::from(blocks);
         self.close(flight.zone)
+    }
+
+    /// A zone was not reset. It is tried again a few times, while others go on; then it is left alone.
+    fn reset_failed(&mut self, zone: ZoneIndex) -> Result<(), FsError> {
+        self.book.fail_reset(zone)?;
+        let failures = self.reset_failures.entry(zone).or_default();
+        *failures += 1;
+        if *failures == RESET_FAILURES_MAX {
+            self.zone_lost(zone)?;
+            self.book.lose(zone, Lost::ReadOnly)?;
+        }
+        Ok(())
     }
 
     fn is_damaged(&self, zone: ZoneIndex) -> bool {

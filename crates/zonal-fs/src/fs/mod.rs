@@ -15,7 +15,7 @@ mod stats;
 mod write;
 
 pub use core::MountOptions;
-pub use error::FsError;
+pub use error::{FsError, Lost};
 pub use mount::OpenError;
 pub use names::{Changes, NAME_MAX, NewFile, ROOT, Rename};
 pub use read::Target;

@@ -206,6 +206,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         redo: Vec::new(),
         to_finish: plan.finish,
         damaged: BTreeSet::new(),
+        reset_failures: HashMap::new(),
         changed: BTreeSet::new(),
         next_ino,
         next_token: 0,
@@ -214,6 +215,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         committed: 0,
         is_committing: false,
         is_tended: false,
+        gc_is_helpless: false,
         dead: None,
         statistics: Statistics::default(),
     })

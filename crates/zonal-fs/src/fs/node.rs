@@ -1,12 +1,11 @@
 //! Files that somebody works with, in memory.
 
-use super::error::FsError;
+use super::error::{FsError, Lost};
 use crate::format::{Attributes, key};
 use crate::space::Opened;
 use crate::store::Rows;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use zonal_core::RequestError;
 
 /// Blocks of a file that are on their way to the drive: which write each was written by last.
 #[derive(Default, Debug)]
@@ -84,7 +83,7 @@ pub(crate) struct Node {
     /// The zone its last data went to.
     pub(crate) zone: Option<Opened>,
     /// What was lost since anybody asked.
-    pub(crate) failure: Option<RequestError>,
+    pub(crate) failure: Option<Lost>,
 }
 
 impl Node {

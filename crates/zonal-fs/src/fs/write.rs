@@ -6,6 +6,7 @@ use super::flight::{Carried, Flight, Placed, Source};
 use crate::BLOCK_BYTES;
 use crate::format::{HEADER_BYTES, Kind};
 use crate::waiter::Waiter;
+use parking_lot::MutexGuard;
 use std::ops::Range;
 use zonal_io::buffer::IoBuf;
 
@@ -180,24 +181,15 @@ impl Shared {
         let mut grant = self.reserve(waiter, wanted)?;
         // Where space is short it is less.
         let wanted = grant.left().extents as u32;
-        let mut placed = None;
-        let core = self.lock_when(waiter, |core| {
-            let is_clear =
-                core.blocks_in_flight * BLOCK < self.options.dirty_bytes || core.blocks_in_flight == 0;
-            if is_clear {
-                let wish = core.wish_of(self, ino)?;
-                placed = core.place(self, wish, wanted)?;
-            }
-            Ok(placed.is_some())
-        });
-        let mut core = match core {
-            Ok(core) => core,
+        let placed = self.place(waiter, ino, wanted);
+        let (mut core, placed) = match placed {
+            Ok(placed) => placed,
             Err(error) => {
                 self.core.lock().credit.give_back(grant);
                 return Err(error);
             }
         };
-        let Placed { opened, blocks: taken } = placed.expect("it was waited for");
+        let Placed { opened, blocks: taken } = placed;
         core.spend(&mut grant, u64::from(taken), u64::from(taken) + 1)?;
         core.credit.give_back(grant);
         let part = range.start..range.start + u64::from(taken);
@@ -211,6 +203,37 @@ impl Shared {
         let carried = Carried { ino, block: part.start, blocks: taken, source: Source::Write(number) };
         self.send(waiter, Flight::new(opened.zone, vec![carried]), buf);
         Ok(taken)
+    }
+
+    /// Room for a unit of a file, once not too much is on its way.
+    fn place(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        blocks: u32,
+    ) -> Result<(MutexGuard<'_, Core>, Placed), FsError> {
+        loop {
+            let mut core = self.lock();
+            core.check_alive()?;
+            let is_clear =
+                core.blocks_in_flight * BLOCK < self.options.dirty_bytes || core.blocks_in_flight == 0;
+            if is_clear {
+                let wish = core.wish_of(self, ino)?;
+                if let Some(placed) = core.place(self, wish, blocks)? {
+                    waiter.done();
+                    return Ok((core, placed));
+                }
+                // Zones were lost that the reservation counted on.
+                if core.is_stuck() {
+                    return Err(FsError::NoSpace);
+                }
+            }
+            drop(core);
+            self.resend(waiter);
+            if !is_clear || !self.tend(waiter)? {
+                waiter.wait(self.drive.volume());
+            }
+        }
     }
 
     /// A buffer for a unit, its data filled in; an empty one where there is no data.

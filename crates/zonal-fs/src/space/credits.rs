@@ -370,4 +370,6 @@ pub struct Overspent {
 }
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;

@@ -28,7 +28,11 @@ pub enum Found {
 }
 
 impl ZoneBook {
-    /// The book of a drive whose zones are `found`, from zone 0; units have at most `unit_blocks` with their header.
+    /// The book of a drive whose zones are `found`, from zone 0.
+    ///
+    /// `unit_blocks` is what a unit has with its header if its data are as scattered as can be, so that the header's records
+    /// and not the unit's length are the limit. It decides what is promised to files: fewer data than fit if they are in
+    /// order, but never more than the collector can keep.
     ///
     /// # Errors
     /// Everything that contradicts itself, in order of zones.

@@ -27,6 +27,9 @@ pub mod victims;
 pub mod zone;
 pub mod zones;
 
+#[cfg(test)]
+mod world;
+
 use cost::Need;
 use credits::Credits;
 use open::{OpenZone, OpenZones};
@@ -80,9 +83,9 @@ pub struct Statistics {
     pub open: Vec<OpenView>,
     /// Fully written zones by tenths of live data, and those with nothing to gain.
     pub histogram: Histogram,
-    /// Zones by how often they were reset since the mount: the most, and its zone.
+    /// Zones by how often they were reset: the most, and its zone.
     pub resets_max: Option<(ZoneIndex, u32)>,
-    /// Resets since the mount.
+    /// Resets of all zones.
     pub resets: u64,
 }
 
@@ -124,7 +127,7 @@ fn view(book: &ZoneBook, open: &OpenZone) -> OpenView {
 pub fn pressure(book: &ZoneBook, open: &OpenZones, credits: &Credits, low_space: u8) -> Pressure {
     let user = credits.user();
     Pressure {
-        reclaimable: book.has_victims(),
+        reclaimable: book.has_victim(),
         available: user.available,
         free: user.extents,
         zone_blocks: book.zone_blocks(),

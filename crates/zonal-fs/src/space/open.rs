@@ -400,4 +400,6 @@ impl OpenZone {
 }
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;

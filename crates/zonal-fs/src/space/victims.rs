@@ -3,33 +3,41 @@
 //! Owns an index over the zones that the book calls settled: closed for allocation, all writes ended, some blocks live. The
 //! book puts them in, moves them when blocks are freed, and takes them out when nothing is live any more.
 //!
-//! Ten buckets by tenths of what a zone can hold; in a bucket the zones are in order of live blocks, then of index. So the
+//! A zone whose reset would bring no more than the copies of its live data take is no victim: a collector that moves such
+//! zones around never ends, and whoever waits for it waits for ever. A file system without headers has no such zones but
+//! those without garbage; here a full one may have garbage that is not worth it.
+//!
+//! Ten buckets by tenths of the live blocks from which on nothing is gained; in a bucket the zones are in order of live blocks, then of index. So the
 //! choice looks at one zone, and at one more for each that is being copied already. XFS, whose buckets have no order, scans
 //! the lowest one and stops at the first zone below one percent; here the first is the least.
 
 use std::collections::BTreeSet;
 use zonal_core::ZoneIndex;
 
-/// Buckets: tenths of what a zone can hold.
+/// Buckets: tenths of the live blocks from which on nothing is gained.
 pub const BUCKETS: usize = 10;
 
 /// Zones by live blocks: ten buckets, and those with nothing to gain.
 pub type Histogram = [u32; BUCKETS + 1];
 
-/// Live blocks of a zone, and how many it can hold.
+/// What copies of a zone's live blocks may take beyond data and headers of full units, and one block that is gained: a
+/// header more because the target zone ends within a unit, and the target's last block if nothing but a header fits there.
+pub(super) const COPY_WASTE: u32 = 3;
+
+/// Live blocks of a zone, and how many are too many to gain anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Fill {
     pub used: u32,
-    pub data: u32,
+    pub gains_below: u32,
 }
 
 impl Fill {
     /// The bucket, or [`BUCKETS`] if collecting the zone gains nothing.
     fn bucket(self) -> usize {
-        if self.used >= self.data {
+        if self.used >= self.gains_below {
             return BUCKETS;
         }
-        (u64::from(self.used) * BUCKETS as u64 / u64::from(self.data)) as usize
+        (u64::from(self.used) * BUCKETS as u64 / u64::from(self.gains_below)) as usize
     }
 }
 
@@ -59,11 +67,6 @@ impl Victims {
     /// The zone of the emptiest bucket with the fewest live blocks among those that are not `busy`.
     pub fn least(&self, busy: impl Fn(ZoneIndex) -> bool) -> Option<ZoneIndex> {
         self.buckets.iter().flatten().map(|&(_, zone)| zone).find(|&zone| !busy(zone))
-    }
-
-    /// Whether collecting could gain anything.
-    pub fn is_empty(&self) -> bool {
-        self.buckets.iter().all(BTreeSet::is_empty)
     }
 
     pub fn histogram(&self) -> Histogram {

@@ -13,6 +13,7 @@
 //! - `used <= written <= allocated <= capacity`; a call that would break this errs and changes nothing.
 //! - A zone becomes a victim, and dead, only once it is full and all its writes have ended: blocks freed in an open zone are
 //!   accounted when it turns full.
+//! - A zone is a victim only if its capacity is more than its live data need elsewhere with all that is wasted on the way.
 //! - A zone is reset only when the commit that freed its last block is durable, and nobody reads or copies.
 //!
 //! # Why the end of a write and the life of its blocks are one call
@@ -20,7 +21,7 @@
 
 use super::cost::Need;
 use super::error::BookError;
-use super::victims::{Fill, Histogram, Victims};
+use super::victims::{COPY_WASTE, Fill, Histogram, Victims};
 use super::zone::{Lost, Pin, Zone, ZoneState};
 use std::collections::BTreeSet;
 use zonal_core::ZoneIndex;
@@ -53,8 +54,23 @@ pub struct Sums {
     pub used: u64,
     /// Neither: garbage, headers, what was given up.
     pub reclaimable: u64,
-    /// Data blocks that zones which are not lost can hold and do not.
-    pub extents: u64,
+    /// Data blocks that fit into zones which are not lost.
+    pub data: u64,
+    /// Live data in these.
+    pub kept: u64,
+    /// Handed out, and not ended.
+    pub in_flight: u64,
+}
+
+impl Sums {
+    fn each(&mut self, own: Sums, change: impl Fn(u64, u64) -> u64) {
+        let Sums { available, used, reclaimable, data, kept, in_flight } = self;
+        let sums = [available, used, reclaimable, data, kept, in_flight];
+        let owns = [own.available, own.used, own.reclaimable, own.data, own.kept, own.in_flight];
+        for (sum, own) in sums.into_iter().zip(owns) {
+            *sum = change(*sum, own);
+        }
+    }
 }
 
 /// The book.
@@ -65,7 +81,7 @@ pub struct ZoneBook {
     freed_at: Vec<u64>,
     /// Resets of each zone, which are only told.
     resets: Vec<u32>,
-    /// Blocks of the largest unit, its header included.
+    /// Blocks of a unit, its header included, whose data are as scattered as can be.
     unit_blocks: u32,
     /// Capacity of the largest zone.
     zone_blocks: u32,
@@ -79,7 +95,7 @@ pub struct ZoneBook {
 }
 
 impl ZoneBook {
-    /// A book without zones, whose units have at most `unit_blocks` with their header.
+    /// A book without zones; for `unit_blocks` see [`ZoneBook::load`].
     ///
     /// # Panics
     /// If a unit has no room for data.
@@ -145,9 +161,19 @@ impl ZoneBook {
         self.sums
     }
 
-    /// Resets of `zone` since the mount.
+    /// Resets of `zone`: those since the mount, and those that the mount knew of.
     pub fn resets(&self, zone: ZoneIndex) -> u32 {
         self.resets.get(zone.0 as usize).copied().unwrap_or(0)
+    }
+
+    /// The mount knows that `zone` was reset so often.
+    ///
+    /// # Errors
+    /// There is no such zone.
+    pub fn set_resets(&mut self, zone: ZoneIndex, resets: u32) -> Result<(), BookError> {
+        self.zone(zone)?;
+        self.resets[zone.0 as usize] = resets;
+        Ok(())
     }
 
     /// Capacity of the largest zone.
@@ -155,22 +181,20 @@ impl ZoneBook {
         self.zone_blocks
     }
 
-    /// Data blocks that `capacity` blocks can hold in full units.
+    /// Data blocks that fit into `capacity` blocks, however scattered they are.
     pub fn data_blocks(&self, capacity: u32) -> u32 {
         capacity - capacity.div_ceil(self.unit_blocks)
     }
 
-    /// Data blocks that `zone` could hold beyond those that are live.
-    fn extents(&self, zone: &Zone) -> u64 {
-        if !zone.is_writable() {
-            return 0;
-        }
-        u64::from(self.data_blocks(zone.capacity).saturating_sub(zone.used))
+    /// Live blocks from which on collecting a zone of `capacity` blocks gains nothing.
+    fn gains_below(&self, capacity: u32) -> u32 {
+        self.data_blocks(capacity.saturating_sub(COPY_WASTE)) + 1
     }
 
     /// What there is for files and the collector together: what the credits begin with.
     pub fn totals(&self) -> Need {
-        Need { extents: self.sums.extents, available: self.sums.available }
+        let Sums { available, data, kept, .. } = self.sums;
+        Need { extents: data.saturating_sub(kept), available }
     }
 
     /// Opens a free zone.
@@ -291,7 +315,8 @@ impl ZoneBook {
     ) -> Result<Need, BookError> {
         let before = self.totals();
         self.change(zone, rule)?;
-        Ok(before - self.totals())
+        let Need { extents, available } = self.totals();
+        Ok(Need { extents: before.extents.saturating_sub(extents), available: before.available - available })
     }
 
     /// Keeps the zone from being reset.
@@ -331,14 +356,16 @@ impl ZoneBook {
         self.victims.least(|zone| self.zones[zone.0 as usize].copies > 0)
     }
 
-    /// Whether there is a zone that collecting gains anything from, if only once its copies have ended.
-    pub fn has_victims(&self) -> bool {
-        !self.victims.is_empty()
+    /// Whether there is a victim now.
+    pub fn has_victim(&self) -> bool {
+        self.victim().is_some()
     }
 
-    /// Whether blocks can become available without anything being freed: by collecting, or by a reset that is due.
+    /// Whether blocks can become available without anybody's doing: by collecting, by a reset that is due, or because of
+    /// writes in flight, whose end frees what they overwrote.
     pub fn is_reclaimable(&self) -> bool {
-        self.has_victims() || !self.dead.is_empty() || self.count(ZoneState::Resetting) > 0
+        let is_dying = !self.dead.is_empty() || self.count(ZoneState::Resetting) > 0;
+        self.has_victim() || is_dying || self.sums.in_flight > 0
     }
 
     /// Fully written zones by live blocks.
@@ -433,24 +460,32 @@ impl ZoneBook {
     }
 
     fn add(&mut self, zone: &Zone) {
-        self.sums.available += u64::from(zone.available());
-        self.sums.used += u64::from(zone.used);
-        self.sums.reclaimable += u64::from(zone.reclaimable());
-        self.sums.extents += self.extents(zone);
+        let own = self.sums_of(zone);
+        self.sums.each(own, |sum, own| sum + own);
     }
 
     fn subtract(&mut self, zone: &Zone) {
-        self.sums.available -= u64::from(zone.available());
-        self.sums.used -= u64::from(zone.used);
-        self.sums.reclaimable -= u64::from(zone.reclaimable());
-        self.sums.extents -= self.extents(zone);
+        let own = self.sums_of(zone);
+        self.sums.each(own, |sum, own| sum - own);
+    }
+
+    fn sums_of(&self, zone: &Zone) -> Sums {
+        let kept = |blocks: u32| if zone.is_writable() { u64::from(blocks) } else { 0 };
+        Sums {
+            available: zone.available().into(),
+            used: zone.used.into(),
+            reclaimable: zone.reclaimable().into(),
+            data: kept(self.data_blocks(zone.capacity)),
+            kept: kept(zone.used),
+            in_flight: (zone.allocated - zone.written).into(),
+        }
     }
 
     fn listed(&self, zone: &Zone) -> Listed {
         match zone.state {
             ZoneState::Free => Listed::Free,
             ZoneState::Full if zone.is_settled() => {
-                Listed::Victim(Fill { used: zone.used, data: self.data_blocks(zone.capacity) })
+                Listed::Victim(Fill { used: zone.used, gains_below: self.gains_below(zone.capacity) })
             }
             ZoneState::Dead => Listed::Dead,
             _ => Listed::Nowhere,
@@ -499,5 +534,7 @@ impl ZoneBook {
     }
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

@@ -127,7 +127,7 @@ pub struct Model {
     /// Which file has a name.
     pub names: BTreeMap<u8, u64>,
     pub files: BTreeMap<u64, Vec<u8>>,
-    next: u64,
+    pub next: u64,
 }
 
 impl Model {

@@ -3,14 +3,15 @@
 //! A case runs cycles of random transactions, cuts the power in the midst of one, opens what is left, and compares it with
 //! what was committed.
 
-use crate::rig::{Access, SMALL, conventional, drive, image, logged};
+use crate::rig::{Access, SMALL, Shape, TIGHT, conventional, drive, image, logged};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use zonal_fs::store::backend::Over;
+use zonal_fs::store::backend::logged::Statistics;
+use zonal_fs::store::backend::{Conventional, Logged, Over};
 use zonal_io::image::backing::Backing;
 use zonal_io::image::backing::twin::CutBacking;
 
@@ -24,7 +25,7 @@ const KEYS: u64 = 300;
 
 type Rows = BTreeMap<u64, Vec<u8>>;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Storage {
     Plain,
     Conventional,
@@ -32,37 +33,45 @@ enum Storage {
 }
 
 impl Storage {
-    fn format(self, backing: &CutBacking) {
-        match self {
-            Storage::Plain => {}
-            _ => SMALL.format(backing),
+    fn format(self, shape: Shape, backing: &CutBacking) {
+        if self != Storage::Plain {
+            shape.format(backing);
         }
     }
 
-    fn reach(self, backing: &Arc<CutBacking>, access: Access) -> Result<Box<dyn Shared>, String> {
+    fn reach(self, shape: Shape, backing: &Arc<CutBacking>, access: Access) -> Result<Shared, String> {
         let drive = || drive(Arc::new(image(backing)));
-        match self {
-            Storage::Plain => Ok(Box::new(Over::new(backing.clone(), 0))),
-            Storage::Conventional => match conventional(drive(), access) {
-                Ok(storage) => Ok(Box::new(storage)),
-                Err(e) => Err(e.to_string()),
-            },
-            Storage::Logged => match logged(drive(), SMALL.log_zones(), access) {
-                Ok(storage) => Ok(Box::new(storage)),
-                Err(e) => Err(e.to_string()),
-            },
-        }
+        let storage: Arc<dyn Counted> = match self {
+            Storage::Plain => Arc::new(Over::new(backing.clone(), 0)),
+            Storage::Conventional => Arc::new(conventional(drive(), access).map_err(|e| e.to_string())?),
+            Storage::Logged => {
+                Arc::new(logged(drive(), shape.log_zones(), access).map_err(|e| e.to_string())?)
+            }
+        };
+        Ok(Shared(storage))
     }
 }
 
-/// A storage in a box, which the database does not take as it is.
-trait Shared: StorageBackend {}
-impl<S: StorageBackend> Shared for S {}
+/// A storage that may count what it does.
+trait Counted: StorageBackend {
+    fn statistics(&self) -> Statistics {
+        Statistics::default()
+    }
+}
 
-#[derive(Debug)]
-struct Boxed(Box<dyn Shared>);
+impl Counted for Over {}
+impl Counted for Conventional {}
+impl Counted for Logged {
+    fn statistics(&self) -> Statistics {
+        Logged::statistics(self)
+    }
+}
 
-impl StorageBackend for Boxed {
+/// A storage that the database has, and the test as well.
+#[derive(Clone, Debug)]
+struct Shared(Arc<dyn Counted>);
+
+impl StorageBackend for Shared {
     fn len(&self) -> std::io::Result<u64> {
         self.0.len()
     }
@@ -80,36 +89,53 @@ impl StorageBackend for Boxed {
     }
 }
 
-struct Case {
+/// What the cases of a run did, so that a run that did nothing is seen.
+#[derive(Default, Debug)]
+struct Done {
+    transactions: u64,
+    cut_in_commit: u64,
+    pages_moved: u64,
+    zones_reset: u64,
+}
+
+struct Case<'a> {
     storage: Storage,
+    shape: Shape,
     random: Pcg64Mcg,
     backing: Arc<CutBacking>,
     committed: Rows,
     /// What the transaction in whose commit the power went wanted.
     wanted: Option<Rows>,
+    done: &'a mut Done,
 }
 
-impl Case {
-    fn new(storage: Storage, seed: u64, unsynced: Range<u64>) -> Case {
+impl<'a> Case<'a> {
+    fn new(storage: Storage, seed: u64, unsynced: Range<u64>, done: &'a mut Done) -> Case<'a> {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         let backing = Arc::new(CutBacking::new(random.random()));
-        storage.format(&backing);
-        if let Ok(first) = storage.reach(&backing, Access::Create) {
-            open(first).unwrap();
-        }
+        let shape = if random.random_bool(0.5) { SMALL } else { TIGHT };
+        storage.format(shape, &backing);
+        let first = storage.reach(shape, &backing, Access::Create).unwrap();
+        drop(open(first).unwrap());
         backing.sync().unwrap();
         backing.ignore_syncs_of(unsynced);
-        Case { storage, random, backing, committed: Rows::new(), wanted: None }
+        Case { storage, shape, random, backing, committed: Rows::new(), wanted: None, done }
     }
 
     fn run(mut self) -> Result<(), String> {
         for _ in 0..CYCLES {
-            let cut = self.backing.calls() + self.random.random_range(0..120);
-            self.backing.cut_at(cut);
+            let longest = [30, 150, 1500][self.random.random_range(0..3)];
+            self.backing.cut_at(self.backing.calls() + self.random.random_range(0..longest));
             // The cut may fall into the opening.
-            let opened = self.storage.reach(&self.backing, Access::Open).and_then(open);
+            let reached = self.storage.reach(self.shape, &self.backing, Access::Open);
+            let opened = reached.and_then(|storage| Ok((storage.clone(), open(storage)?)));
             match opened {
-                Ok(database) => self.work(&database),
+                Ok((storage, database)) => {
+                    self.work(&database);
+                    let Statistics { pages_moved, zones_reset, .. } = storage.0.statistics();
+                    self.done.pages_moved += pages_moved;
+                    self.done.zones_reset += zones_reset;
+                }
                 Err(e) if self.backing.is_on() => return Err(format!("opening without a cut: {e}")),
                 Err(_) => {}
             }
@@ -121,12 +147,14 @@ impl Case {
 
     /// Transactions until the power goes, or for a while.
     fn work(&mut self, database: &Database) {
-        for _ in 0..self.random.random_range(1..40) {
+        for _ in 0..self.random.random_range(1..250) {
             let mut next = self.committed.clone();
             self.wanted = None;
             if self.transaction(database, &mut next).is_err() {
+                self.done.cut_in_commit += u64::from(self.wanted.is_some());
                 return;
             }
+            self.done.transactions += 1;
             self.committed = next;
         }
     }
@@ -135,13 +163,13 @@ impl Case {
         let change = database.begin_write()?;
         {
             let mut table = change.open_table(TABLE)?;
-            let (changes, longest) = match self.random.random_range(0..10) {
-                0 => (200, 3000),
-                1..3 => (5, 40_000),
-                _ => (8, 500),
+            let (changes, keys, longest) = match self.random.random_range(0..20) {
+                0 => (150, KEYS, 500),
+                1 => (3, 5, 40_000),
+                _ => (8, KEYS, 500),
             };
             for _ in 0..self.random.random_range(0..changes) {
-                let key = self.random.random_range(0..KEYS);
+                let key = self.random.random_range(0..keys);
                 if self.random.random_bool(0.3) {
                     table.remove(key)?;
                     next.remove(&key);
@@ -163,7 +191,7 @@ impl Case {
 
     /// What was committed is there, and nothing of what was not.
     fn judge(&mut self) -> Result<(), String> {
-        let found = self.storage.reach(&self.backing, Access::Open).and_then(open)?;
+        let found = self.storage.reach(self.shape, &self.backing, Access::Open).and_then(open)?;
         let found = rows(&found).map_err(|e| e.to_string())?;
         if found != self.committed && Some(&found) != self.wanted.as_ref() {
             return Err(format!("{} rows found, {} committed", found.len(), self.committed.len()));
@@ -180,8 +208,8 @@ fn value(random: &mut impl Rng, longest: usize) -> Vec<u8> {
     value
 }
 
-fn open(storage: Box<dyn Shared>) -> Result<Database, String> {
-    Database::builder().set_cache_size(1 << 20).create_with_backend(Boxed(storage)).map_err(|e| e.to_string())
+fn open(storage: Shared) -> Result<Database, String> {
+    Database::builder().set_cache_size(1 << 20).create_with_backend(storage).map_err(|e| e.to_string())
 }
 
 fn rows(database: &Database) -> Result<Rows, redb::Error> {
@@ -198,18 +226,25 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |v| v.parse().unwrap_or_else(|_| panic!("{name}={v}")))
 }
 
-fn first_failure(storage: Storage, seeds: Range<u64>, unsynced: Range<u64>) -> Option<(u64, String)> {
+fn first_failure(
+    storage: Storage,
+    seeds: Range<u64>,
+    unsynced: Range<u64>,
+    done: &mut Done,
+) -> Option<(u64, String)> {
     seeds
         .into_iter()
-        .find_map(|seed| Case::new(storage, seed, unsynced.clone()).run().err().map(|e| (seed, e)))
+        .find_map(|seed| Case::new(storage, seed, unsynced.clone(), done).run().err().map(|e| (seed, e)))
 }
 
-fn cuts(storage: Storage) {
-    let first = number("ZONAL_CUT_SEED", 0);
+fn cuts(storage: Storage) -> Done {
+    let (mut done, first) = (Done::default(), number("ZONAL_CUT_SEED", 0));
     let seeds = first..first + number("ZONAL_CUTS", 40);
-    if let Some((seed, e)) = first_failure(storage, seeds, 0..0) {
+    if let Some((seed, e)) = first_failure(storage, seeds, 0..0, &mut done) {
         panic!("{storage:?}, case {seed} (ZONAL_CUT_SEED={seed} ZONAL_CUTS=1 repeats it): {e}");
     }
+    println!("{storage:?}: {done:?}");
+    done
 }
 
 #[test]
@@ -224,12 +259,18 @@ fn conventional_zones_cut_anywhere_keep_what_was_committed() {
 
 #[test]
 fn log_cut_anywhere_keeps_what_was_committed() {
-    cuts(Storage::Logged);
+    let Done { transactions, cut_in_commit, pages_moved, zones_reset } = cuts(Storage::Logged);
+    if number("ZONAL_CUTS", 40) >= 40 {
+        assert!(transactions > 1000 && cut_in_commit > 10 && pages_moved > 1000 && zones_reset > 40);
+    }
 }
 
 #[test]
 fn canary_storage_that_does_not_sync_is_caught() {
     for storage in [Storage::Plain, Storage::Conventional, Storage::Logged] {
-        assert!(first_failure(storage, 0..60, 0..u64::MAX).is_some(), "{storage:?} went unnoticed");
+        assert!(
+            first_failure(storage, 0..60, 0..u64::MAX, &mut Done::default()).is_some(),
+            "{storage:?} went unnoticed"
+        );
     }
 }

@@ -1,1 +1,422 @@
-//! The log: around its zones, full, damaged, with zones that fail.
+//! The log: around its zones, full, with zones that fail, damaged, read while it is written.
+
+use crate::rig::{Access, SMALL, Shape, UUID, conventional, drive, image, logged, waiters};
+use proptest::prelude::*;
+use rand::{Rng, RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use redb::StorageBackend;
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use zonal_core::{DeviceError, ZoneIndex};
+use zonal_fs::store::backend::{BackendError, Logged};
+use zonal_io::device::Device;
+use zonal_io::fault::{Degraded, Effect, Fault, Ops, Plan, Rule};
+use zonal_io::image::backing::Backing;
+use zonal_io::image::backing::twin::CutBacking;
+use zonal_io::registry::Registry;
+
+const PAGE: usize = 4096;
+
+/// A drive in memory that takes one active zone, with `zones` sequential ones of 64 blocks.
+fn ram(zones: u32) -> Arc<dyn Device> {
+    let name =
+        format!("ram:size={}k,zone_size=256k,zone_max_open=1,zone_max_active=1,blocksize=4096", zones * 256);
+    Registry::default().open(&name).unwrap()
+}
+
+fn all(zones: u32) -> Vec<ZoneIndex> {
+    (0..zones).map(ZoneIndex).collect()
+}
+
+fn created(device: &Arc<dyn Device>, zones: u32) -> Logged {
+    logged(drive(device.clone()), all(zones), Access::Create).unwrap()
+}
+
+fn opened(device: &Arc<dyn Device>, zones: u32) -> Logged {
+    logged(drive(device.clone()), all(zones), Access::Open).unwrap()
+}
+
+fn content(storage: &dyn StorageBackend) -> Vec<u8> {
+    let mut bytes = vec![0; storage.len().unwrap() as usize];
+    storage.read(0, &mut bytes).unwrap();
+    bytes
+}
+
+/// Changes `storage` and `model` alike.
+fn change(storage: &dyn StorageBackend, model: &mut Vec<u8>, random: &mut impl Rng) {
+    if random.random_bool(0.05) {
+        let len = random.random_range(60 * PAGE..100 * PAGE);
+        storage.set_len(len as u64).unwrap();
+        model.resize(len, 0);
+    }
+    let longest = if random.random_bool(0.1) { 40 * PAGE } else { 2 * PAGE };
+    let len = random.random_range(1..longest);
+    let at = random.random_range(0..model.len() - len.min(model.len() - 1));
+    let end = (at + len).min(model.len());
+    random.fill_bytes(&mut model[at..end]);
+    storage.write(at as u64, &model[at..end]).unwrap();
+}
+
+#[test]
+fn log_that_runs_around_its_zones_many_times_keeps_every_byte() {
+    let (device, mut random) = (ram(5), Pcg64Mcg::seed_from_u64(1));
+    let mut log = created(&device, 5);
+    let mut model = vec![0; 80 * PAGE];
+    log.set_len(model.len() as u64).unwrap();
+    let (mut reset, mut moved) = (0, 0);
+    for round in 0..3000 {
+        change(&log, &mut model, &mut random);
+        if random.random_bool(0.7) {
+            log.sync_data().unwrap();
+        }
+        if round % 100 == 99 {
+            assert!(content(&log) == model, "round {round}");
+            log.sync_data().unwrap();
+            let done = log.statistics();
+            (reset, moved) = (reset + done.zones_reset, moved + done.pages_moved);
+            log = opened(&device, 5);
+            assert!(content(&log) == model, "round {round}, opened again");
+        }
+    }
+    assert!(reset > 5 * 30 && moved > 1000, "{reset} resets, {moved} pages moved");
+}
+
+#[test]
+fn full_log_refuses_pages_and_takes_rewrites_for_ever() {
+    for zones in [3, 4, 5, 9] {
+        let device = ram(zones);
+        let log = created(&device, zones);
+        log.set_len(u64::from(zones) * 64 * PAGE as u64).unwrap();
+        let mut pages = 0;
+        let refused = loop {
+            match log.write(pages * PAGE as u64, &[7; PAGE]) {
+                Ok(()) => log.sync_data().unwrap(),
+                Err(e) => break e,
+            }
+            pages += 1;
+        };
+        assert_eq!(refused.kind(), ErrorKind::StorageFull);
+        assert!(pages > u64::from(zones - 2) * 32, "{pages} pages in {zones} zones");
+        let mut random = Pcg64Mcg::seed_from_u64(2);
+        let mut stamps = vec![7; pages as usize];
+        for round in 0..2000 {
+            let page = random.random_range(0..pages);
+            stamps[page as usize] = round as u8;
+            log.write(page * PAGE as u64, &[round as u8; PAGE]).unwrap();
+            log.sync_data().unwrap();
+        }
+        drop(log);
+        let content = content(&opened(&device, zones));
+        for (page, stamp) in content.chunks(PAGE).zip(stamps) {
+            assert!(page.iter().all(|b| *b == stamp));
+        }
+    }
+}
+
+#[test]
+fn batches_as_large_as_are_admitted_get_through_for_ever() {
+    for zones in [3, 4, 5, 6, 7, 9] {
+        let (device, mut random) = (ram(zones), Pcg64Mcg::seed_from_u64(3));
+        let log = created(&device, zones);
+        let pages = log.room().usable / 2;
+        log.set_len(pages * PAGE as u64).unwrap();
+        for round in 0..200u64 {
+            let first = random.random_range(0..pages);
+            for page in first..random.random_range(first + 1..=pages) {
+                if let Err(e) = log.write(page * PAGE as u64, &round.to_le_bytes().repeat(PAGE / 8)) {
+                    assert_eq!(e.kind(), ErrorKind::StorageFull);
+                    break;
+                }
+            }
+            log.sync_data().unwrap_or_else(|e| panic!("{zones} zones, round {round}: {e} {:?}", log.room()));
+        }
+    }
+}
+
+#[test]
+fn full_region_refuses_to_grow_and_stays_readable() {
+    let backing = Arc::new(CutBacking::new(1));
+    SMALL.format(&backing);
+    let storage = conventional(drive(Arc::new(image(&backing))), Access::Create).unwrap();
+    storage.set_len(PAGE as u64).unwrap();
+    storage.write(0, b"here").unwrap();
+    assert_eq!(storage.set_len(8 << 20).unwrap_err().kind(), ErrorKind::StorageFull);
+    storage.sync_data().unwrap();
+    drop(storage);
+    let storage = conventional(drive(Arc::new(image(&backing))), Access::Open).unwrap();
+    assert_eq!(&content(&storage)[..4], b"here");
+}
+
+const ROWS: redb::TableDefinition<'_, u64, &[u8]> = redb::TableDefinition::new("rows");
+
+/// Fills a database on `storage` until it is full; how many rows were committed.
+fn fill(storage: Logged) -> u64 {
+    let database = redb::Database::builder().create_with_backend(storage).unwrap();
+    for key in 0.. {
+        let change = database.begin_write().unwrap();
+        let inserted = change
+            .open_table(ROWS)
+            .and_then(|mut table| Ok(table.insert(key, &[key as u8; 20_000][..]).map(drop)?));
+        if inserted.is_err() || change.commit().is_err() {
+            return key;
+        }
+    }
+    unreachable!("it is not full");
+}
+
+#[test]
+fn database_on_a_full_log_is_read_when_it_is_opened_again() {
+    let device = ram(20);
+    let rows = fill(created(&device, 20));
+    assert!(rows > 20, "{rows} rows");
+    let database = redb::Database::builder().create_with_backend(opened(&device, 20)).unwrap();
+    let table = redb::ReadableDatabase::begin_read(&database).unwrap().open_table(ROWS).unwrap();
+    for key in 0..rows {
+        assert_eq!(table.get(key).unwrap().unwrap().value(), [key as u8; 20_000]);
+    }
+}
+
+/// A log of six zones behind faults, with something in it.
+fn faulty() -> (Arc<Fault>, Logged, Vec<u8>) {
+    let fault = Arc::new(Fault::new(ram(6), Plan::default()));
+    let device: Arc<dyn Device> = fault.clone();
+    let log = created(&device, 6);
+    let model: Vec<u8> = (0..100 * PAGE).map(|n| (n / 7) as u8).collect();
+    log.set_len(model.len() as u64).unwrap();
+    log.write(0, &model).unwrap();
+    log.sync_data().unwrap();
+    (fault, log, model)
+}
+
+#[test]
+fn write_that_fails_goes_to_another_zone_and_its_zone_is_left_alone() {
+    for effect in [
+        Effect::Refuse(DeviceError::Medium),
+        Effect::Fail(DeviceError::Medium),
+        Effect::Torn { blocks: Some(1), error: DeviceError::Medium },
+    ] {
+        let (fault, log, mut model) = faulty();
+        fault.inject(Rule::new(effect).on(Ops::WRITES).nth(1).times(1));
+        model[..3 * PAGE].fill(9);
+        log.write(0, &[9; 3 * PAGE]).unwrap();
+        log.sync_data().unwrap();
+        assert_eq!((log.statistics().writes_failed, log.room().zones_bad), (1, 1), "{effect:?}");
+        for round in 0..100 {
+            model[5 * PAGE..8 * PAGE].fill(round);
+            log.write(5 * PAGE as u64, &[round; 3 * PAGE]).unwrap();
+            log.sync_data().unwrap();
+        }
+        assert!(content(&log) == model);
+        drop(log);
+        let device: Arc<dyn Device> = fault;
+        assert!(content(&opened(&device, 6)) == model);
+    }
+}
+
+/// Rewrites three pages so often that the log runs around.
+fn rewrite(log: &Logged, model: &mut [u8]) {
+    for round in 0..200 {
+        model[90 * PAGE..93 * PAGE].fill(round);
+        log.write(90 * PAGE as u64, &[round; 3 * PAGE]).unwrap();
+        log.sync_data().unwrap();
+    }
+}
+
+#[test]
+fn zone_that_becomes_read_only_is_evacuated_and_may_go_offline() {
+    let (fault, log, mut model) = faulty();
+    fault.degrade(ZoneIndex(1), Degraded::ReadOnly).unwrap();
+    drop(log);
+    let device: Arc<dyn Device> = fault.clone();
+    let log = opened(&device, 6);
+    assert!(content(&log) == model);
+    rewrite(&log, &mut model);
+    assert_eq!(log.room().zones_bad, 1);
+    fault.degrade(ZoneIndex(1), Degraded::Offline).unwrap();
+    assert!(content(&log) == model);
+    drop(log);
+    assert!(content(&opened(&device, 6)) == model);
+}
+
+#[test]
+fn zone_that_goes_offline_costs_its_own_pages_and_no_others() {
+    let (fault, log, mut model) = faulty();
+    fault.degrade(ZoneIndex(0), Degraded::Offline).unwrap();
+    rewrite(&log, &mut model);
+    let lost = |log: &Logged| -> Vec<usize> {
+        let is_lost = |page: &usize| log.read((page * PAGE) as u64, &mut [0; PAGE]).is_err();
+        (0..100).filter(is_lost).collect()
+    };
+    let before = lost(&log);
+    assert!(!before.is_empty() && before.len() < 64, "{before:?}");
+    drop(log);
+    let device: Arc<dyn Device> = fault;
+    assert_eq!(lost(&opened(&device, 6)), before);
+}
+
+#[test]
+fn log_whose_newest_zone_went_offline_is_not_opened_as_it_was_before() {
+    let (fault, log, mut model) = faulty();
+    // The zone where the log stands now is the only active one.
+    rewrite(&log, &mut model);
+    drop(log);
+    let zones = drive(fault.clone()).report(&*waiters()()).unwrap();
+    let newest = zones.iter().find(|zone| zone.condition.is_active()).unwrap().zone;
+    fault.degrade(newest, Degraded::Offline).unwrap();
+    let error = logged(drive(fault), all(6), Access::Open).unwrap_err();
+    assert!(matches!(error, BackendError::Damaged { .. }), "{error}");
+}
+
+#[test]
+fn reads_beside_writes_and_resets_find_a_version_that_was_written() {
+    const PAGES: u64 = 60;
+    let device = ram(4);
+    let log = created(&device, 4);
+    log.set_len(PAGES * PAGE as u64).unwrap();
+    let (synced, written, over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let stamp = |page: u64, version: u64| [page, version].map(u64::to_le_bytes).concat().repeat(PAGE / 16);
+    std::thread::scope(|scope| {
+        let reader = |seed| {
+            let mut random = Pcg64Mcg::seed_from_u64(seed);
+            let (log, synced, written, over) = (&log, &synced, &written, &over);
+            move || {
+                while !over.load(Ordering::Acquire) {
+                    let (page, least) = (random.random_range(0..PAGES), synced.load(Ordering::Acquire));
+                    let mut bytes = [0; PAGE];
+                    log.read(page * PAGE as u64, &mut bytes).unwrap();
+                    let version = u64::from_le_bytes(bytes[8..16].try_into().unwrap());
+                    assert!((least..=written.load(Ordering::Acquire)).contains(&version));
+                    assert!(version == 0 || bytes[..] == stamp(page, version));
+                }
+            }
+        };
+        scope.spawn(reader(1));
+        scope.spawn(reader(2));
+        for version in 1..200 {
+            written.store(version, Ordering::Release);
+            for page in 0..PAGES {
+                log.write(page * PAGE as u64, &stamp(page, version)).unwrap();
+                if page % 16 == 15 {
+                    log.sync_data().unwrap();
+                }
+            }
+            log.sync_data().unwrap();
+            synced.store(version, Ordering::Release);
+        }
+        over.store(true, Ordering::Release);
+    });
+    assert!(log.statistics().zones_reset > 100);
+}
+
+/// Where the data of an image of this shape begins.
+const DATA: usize = 1 << 20;
+
+const TINY: Shape =
+    Shape { zone_bytes: 256 << 10, capacity_bytes: 256 << 10, zones: 6, conventional: 1, block_bytes: 4096 };
+
+/// The bytes of an image whose log was run around, and what each of its batches left.
+fn well_used() -> (Vec<u8>, Vec<Vec<u8>>) {
+    let (backing, mut random) = (Arc::new(CutBacking::new(1)), Pcg64Mcg::seed_from_u64(4));
+    TINY.format(&backing);
+    let log = logged(drive(Arc::new(image(&backing))), TINY.log_zones(), Access::Create).unwrap();
+    let mut model = vec![0; 80 * PAGE];
+    log.set_len(model.len() as u64).unwrap();
+    let mut states = vec![Vec::new()];
+    for _ in 0..150 {
+        change(&log, &mut model, &mut random);
+        log.sync_data().unwrap();
+        states.push(model.clone());
+    }
+    backing.sync().unwrap();
+    drop(log);
+    (backing.bytes(), states)
+}
+
+/// What a log in these bytes is: an error, or nothing but pages of one of `states`, some of them unreadable perhaps.
+fn judge(bytes: &[u8], states: &[Vec<u8>]) -> Result<(), String> {
+    let backing = Arc::new(CutBacking::with_bytes(bytes, 1));
+    let Ok(log) = logged(drive(Arc::new(image(&backing))), TINY.log_zones(), Access::Open) else {
+        return Ok(());
+    };
+    let len = log.len().unwrap() as usize;
+    let is = |state: &&Vec<u8>| {
+        state.len() == len
+            && state.chunks(PAGE).enumerate().all(|(n, page)| {
+                let mut bytes = vec![0; page.len()];
+                log.read((n * PAGE) as u64, &mut bytes).is_err() || bytes == page
+            })
+    };
+    if states.iter().any(|state| is(&state)) { Ok(()) } else { Err("neither state nor error".to_owned()) }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn log_with_damaged_bytes_is_refused_or_right(
+        damages in prop::collection::vec((any::<prop::sample::Index>(), 0..4u8, any::<u8>()), 1..6)
+    ) {
+        static USED: std::sync::LazyLock<(Vec<u8>, Vec<Vec<u8>>)> = std::sync::LazyLock::new(well_used);
+        let (bytes, states) = &*USED;
+        // A block less can cost the last batch. Where all from one block on is gone, that is as a log looks that has not
+        // come further.
+        let loses_many = damages.iter().any(|(_, how, _)| *how == 2);
+        let states = if loses_many { &states[..] } else { &states[states.len() - 1 - damages.len()..] };
+        let mut bytes = bytes.clone();
+        let first = DATA + (256 << 10);
+        let blocks = (bytes.len() - first) / PAGE;
+        for (block, how, byte) in damages {
+            let at = first + block.index(blocks) * PAGE;
+            match how {
+                0 => bytes[at + usize::from(byte) * 16] ^= 1 | byte,
+                1 => bytes[at..at + PAGE].fill(byte),
+                2 => {
+                    // From there to the end of the zone.
+                    let end = at.next_multiple_of(256 << 10);
+                    bytes[at..end].fill(byte);
+                }
+                _ => bytes.copy_within(first..first + PAGE, at),
+            }
+        }
+        prop_assert_eq!(judge(&bytes, states), Ok(()));
+    }
+}
+
+#[test]
+fn canary_judge_of_damaged_logs_tells_states_apart() {
+    let (bytes, states) = well_used();
+    let (last, before) = states.split_last().unwrap();
+    assert_eq!(judge(&bytes, std::slice::from_ref(last)), Ok(()));
+    assert!(judge(&bytes, before).is_err());
+}
+
+#[test]
+fn zones_that_do_not_suit_a_log_are_refused() {
+    let backing = Arc::new(CutBacking::new(1));
+    TINY.format(&backing);
+    let refused = |zones: &[u32]| {
+        let zones = zones.iter().map(|&zone| ZoneIndex(zone)).collect();
+        logged(drive(Arc::new(image(&backing))), zones, Access::Create).unwrap_err().to_string()
+    };
+    assert_eq!(refused(&[1, 2]), "metadata does not fit: a log has 3 to 64 zones");
+    assert_eq!(refused(&[0, 1, 2]), "metadata does not fit: zone 0 is conventional");
+    assert_eq!(refused(&[1, 2, 2]), "metadata does not fit: zone 2 is given twice");
+    assert_eq!(refused(&[1, 2, 6]), "metadata does not fit: zone 6 is not on the drive");
+}
+
+#[test]
+fn log_of_another_file_system_or_of_other_zones_is_refused() {
+    let device = ram(6);
+    drop(created(&device, 6));
+    let open = |zones, uuid| match Logged::open(drive(device.clone()), waiters(), zones, uuid) {
+        Err(e @ BackendError::Damaged { .. }) => e.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let begin = "zone 0 block 0: the log of the metadata: ";
+    assert_eq!(open(all(6), [1; 16]), format!("{begin}it belongs to another file system"));
+    assert_eq!(open(all(5), UUID), format!("{begin}its field zones is out of range"));
+    assert_eq!(
+        open(all(6).split_off(1), UUID),
+        format!("{}a checkpoint is missing", begin.replace("e 0", "e 1"))
+    );
+}

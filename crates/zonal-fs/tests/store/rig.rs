@@ -21,10 +21,21 @@ pub struct Shape {
     pub capacity_bytes: u64,
     pub zones: u64,
     pub conventional: u32,
+    pub block_bytes: u32,
 }
 
-/// Eight conventional zones and eight others, of 1 MiB.
-pub const SMALL: Shape = Shape { zone_bytes: 1 << 20, capacity_bytes: 1 << 20, zones: 16, conventional: 8 };
+/// Eight conventional zones and five others, of 1 MiB.
+pub const SMALL: Shape =
+    Shape { zone_bytes: 1 << 20, capacity_bytes: 1 << 20, zones: 13, conventional: 8, block_bytes: 4096 };
+
+/// Only three zones for a log, which end before the next one begins and in the midst of a block of 4 KiB.
+pub const TIGHT: Shape = Shape {
+    zone_bytes: 2 << 20,
+    capacity_bytes: (1 << 20) + 3 * 512,
+    zones: 7,
+    conventional: 4,
+    block_bytes: 512,
+};
 
 impl Shape {
     pub fn log_zones(&self) -> Vec<ZoneIndex> {
@@ -39,7 +50,7 @@ impl Shape {
             zone_nr_conv: Some(self.conventional),
             zone_max_open: Some(1),
             zone_max_active: Some(1),
-            blocksize: Some(4096),
+            blocksize: Some(self.block_bytes),
             creation: Some([9; 16]),
             ..Default::default()
         };

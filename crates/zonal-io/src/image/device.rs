@@ -8,10 +8,11 @@ use crate::image::error::{Failure, ImageError};
 use crate::image::format::Header;
 use crate::image::open::{self, Opened};
 use crate::sync::Arc;
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use zonal_core::Nanos;
+use zonal_core::{DeviceError, Nanos, Op};
 
 /// How an image is opened. Names follow the Linux null block device where it has them.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,10 +50,13 @@ pub struct ImageDevice {
     header: Header,
     /// Neither closed nor abandoned.
     is_open: bool,
+    /// The file may be looked at and no more.
+    is_read_only: bool,
 }
 
 impl ImageDevice {
-    /// Opens and locks the image at `path`.
+    /// Opens and locks the image at `path`. One that this process may only read is opened to be looked at: what would
+    /// change it fails with EACCES.
     ///
     /// # Errors
     /// [`ImageError`], naming what is wrong; then the file is as it was.
@@ -73,11 +77,17 @@ impl ImageDevice {
     }
 
     fn start(opened: Opened, options: &OpenOptions) -> Result<ImageDevice, ImageError> {
-        let Opened { path, header, backing, ledger, states } = opened;
+        let Opened { path, header, backing, ledger, states, is_read_only } = opened;
         let info = info(&path, &header, options);
         let engine = Engine::new(info, &header, options.hw_queue_depth.max(1), backing, ledger, &states);
-        let mut device =
-            ImageDevice { engine: Arc::new(engine), workers: Vec::new(), path, header, is_open: true };
+        let mut device = ImageDevice {
+            engine: Arc::new(engine),
+            workers: Vec::new(),
+            path,
+            header,
+            is_open: true,
+            is_read_only,
+        };
         for n in 0..options.threads {
             let engine = device.engine.clone();
             let worker = std::thread::Builder::new()
@@ -131,7 +141,7 @@ impl ImageDevice {
             return Ok(());
         }
         self.join();
-        self.engine.close()
+        if self.is_read_only { Ok(()) } else { self.engine.close() }
     }
 
     fn join(&mut self) {
@@ -192,6 +202,9 @@ impl Device for ImageDevice {
         command: &Command,
         context: &mut Option<Context>,
     ) -> Submitted {
+        if self.is_read_only && !matches!(command.op, Op::Read | Op::Report) {
+            return Submitted::Done(Err(DeviceError::Os(Errno::ACCESS.raw_os_error())));
+        }
         let inline = if self.workers.is_empty() { Inline::Yes } else { Inline::No };
         self.engine.submit(queue, command, context, inline)
     }

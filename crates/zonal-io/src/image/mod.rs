@@ -22,5 +22,5 @@ mod profile;
 pub use create::ImageOptions;
 pub use device::{ImageDevice, OpenOptions};
 pub use error::{Failure, ImageError, OptionsError};
-pub use open::inspect;
+pub use open::{inspect, is_image};
 pub use profile::{PROFILES, Profile};

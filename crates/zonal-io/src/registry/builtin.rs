@@ -96,7 +96,7 @@ fn fault_rates(part: &Part<'_>, options: &mut Options<'_>) -> Result<Vec<Rule>, 
     Ok(rules)
 }
 
-/// The file could be the very image that is traced: replaced only if asked for.
+/// The file could be the very image that is traced: replaced only if asked for, and an image never.
 fn trace_to_file(
     inner: Arc<dyn Device>,
     path: &Path,
@@ -104,6 +104,9 @@ fn trace_to_file(
 ) -> Result<Trace, Box<dyn Error + Send + Sync>> {
     let mut how = File::options();
     how.write(true);
+    if overwrite && crate::image::is_image(path) {
+        return Err(format!("{}: an image, which no trace replaces", path.display()).into());
+    }
     if overwrite {
         how.create(true).truncate(true)
     } else {

@@ -98,7 +98,17 @@ impl fmt::Display for NameError {
         if !at.is_empty() && at.len() < name.len() {
             write!(f, ", at {:?}", &name[at.clone()])?;
         }
-        write!(f, ": {problem}")
+        let text = problem.to_string();
+        write!(f, ": {}", unrepeated(&text, &name[at.clone()]))
+    }
+}
+
+/// What a device says of itself, without the name with which it begins if that has just been said.
+fn unrepeated<'a>(text: &'a str, place: &str) -> &'a str {
+    let path = place.strip_prefix("image:").unwrap_or(place);
+    match text.strip_prefix(path).and_then(|rest| rest.strip_prefix(": ")) {
+        Some(rest) if !path.is_empty() => rest,
+        _ => text,
     }
 }
 

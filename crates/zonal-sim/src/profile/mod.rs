@@ -16,10 +16,12 @@
 //! ```
 
 mod error;
+mod standing;
 mod values;
 mod write;
 
 pub use error::ProfileError;
+pub use standing::Standing;
 pub use values::{DriveValues, FlashValues, HostValues, SmrValues, Source, Sourced, TimingValues};
 
 use crate::Timed;
@@ -120,7 +122,8 @@ impl Profile {
     }
 
     fn check(&self) -> Result<(), Problem> {
-        self.emulated_options().geometry().map_err(|e| Problem::Drive(e.to_string()))?;
+        self.drive.check()?;
+        self.emulated_options().info("").map_err(|e| Problem::Drive(e.to_string()))?;
         self.host.check()?;
         self.timing.check()
     }

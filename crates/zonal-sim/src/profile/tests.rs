@@ -44,6 +44,66 @@ fn what_is_wrong_with_a_profile_is_named() {
     assert!(error.contains("line 2"), "{error}");
 }
 
+/// The profile `name` with one line of it replaced.
+fn with_line(name: &str, key: &str, line: &str) -> String {
+    let text = Profile::text(name).unwrap();
+    let begins = format!("{key} = ");
+    assert!(text.lines().any(|l| l.starts_with(&begins)), "{key}");
+    text.lines().map(|l| if l.starts_with(&begins) { line } else { l }).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn value_that_is_wrong_in_a_file_is_named_with_its_key() {
+    for (key, line, expected) in [
+        ("turn_us", "turn_us = { value = \"8ms\", source = \"assumed\" }", "in `turn_us.value`"),
+        ("turn_us", "turn_us = { value = 8.0 }", "missing field `source`\nin `turn_us`"),
+        ("turn_us", "turn_us = { source = \"assumed\" }", "missing field `value`\nin `turn_us`"),
+        ("turn_us", "turn_us = { value = 8.0, source = \"hearsay\" }", "in `turn_us.source`"),
+        ("turn_us", "turn_us = 8.0", "in `turn_us`"),
+        ("turn_us", "", "missing field `turn_us`"),
+        ("turn_us", "turn_ms = 8", "unknown field `turn_ms`"),
+        ("turn_us", "turn_us = { value = nan, source = \"assumed\" }", "turn_us has to be"),
+        ("turn_us", "turn_us = { value = inf, source = \"assumed\" }", "turn_us has to be"),
+        ("policy", "policy = { value = \"best\", source = \"assumed\" }", "in `policy.value`"),
+        ("model", "model = \"tape\"", "model = \"tape\": there are \"smr-disk\" and \"flash\""),
+        ("model", "", "missing field `model`"),
+        (
+            "personality",
+            "personality = { value = \"scsi\", source = \"assumed\" }",
+            "personality has to be zns",
+        ),
+        ("command_max", "command_max = { value = 0, source = \"assumed\" }", "command_max has to be a block"),
+        ("command_max", "command_max = { value = -4, source = \"assumed\" }", "drive.command_max.value"),
+        ("zone_max_active", "zone_max_active = { value = 4, source = \"assumed\" }", "max open 128"),
+    ] {
+        let error =
+            Profile::parse("x.toml", &with_line("smr-hdd-30t", key, line), &[]).unwrap_err().to_string();
+        assert!(error.starts_with("profile \"x.toml\": ") && error.contains(expected), "{line}: {error}");
+    }
+}
+
+#[test]
+fn rate_that_a_clock_cannot_count_is_refused() {
+    for rate in ["1e-300", "0.0009", "-1", "1e300"] {
+        let error = error("zns-1t", &[("drive_mb_s", rate)]);
+        assert!(error.contains("drive_mb_s has to be 0 (infinite), or from 0.001"), "{error}");
+    }
+    assert!(Profile::open("zns-1t", &[("drive_mb_s", "0"), ("zone_mb_s", "0.001")]).is_ok());
+}
+
+#[test]
+fn profile_says_what_its_figures_are_worth() {
+    let standing = |name: &str, changes: &[(&str, &str)]| Profile::open(name, changes).unwrap().standing();
+    assert_eq!(standing("smr-hdd-30t", &[("io_us", "2")]), Standing::Calibrated);
+    assert_eq!(standing("ufs-zoned", &[]), Standing::Uncalibrated);
+    let moved = standing("smr-hdd-30t", &[("size", "1T"), ("policy", "fifo")]);
+    assert_eq!(moved, Standing::Moved(vec!["policy".into(), "size".into()]));
+    assert_eq!(
+        moved.to_string(),
+        "calibrated on another drive, which policy, size are not those of: each figure is one of a range"
+    );
+}
+
 #[test]
 fn every_value_has_its_source() {
     let text = BUILT_IN[0].1.replace(", source = \"published\"", "");

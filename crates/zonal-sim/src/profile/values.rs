@@ -4,8 +4,10 @@ use super::error::Problem;
 use crate::flash::{FlashDrive, FlashOptions, Service};
 use crate::model::{Model, Span};
 use crate::smr::{CacheLimits, MechanicsOptions, Order, Policy, SmrDisk, SmrOptions};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::ops::RangeInclusive;
+use toml::Table;
 use zonal_core::{Geometry, Personality};
 use zonal_io::device::HostTime;
 use zonal_io::emulated::EmulatedOptions;
@@ -82,6 +84,17 @@ pub struct DriveValues {
 }
 
 impl DriveValues {
+    /// What the emulated device does not check, or knows by another name.
+    pub(super) fn check(&self) -> Result<(), Problem> {
+        if !["zns", "zbc"].contains(&self.personality.value.as_str()) {
+            return Err(Problem::Range("personality", "zns or zbc"));
+        }
+        if self.command_max.value < self.blocksize.value.into() {
+            return Err(Problem::Range("command_max", "a block at least"));
+        }
+        Ok(())
+    }
+
     /// The emulated device of these values.
     pub fn emulated_options(&self) -> EmulatedOptions {
         let sectors = |bytes: u64| u32::try_from(bytes / zonal_core::SECTOR_BYTES).unwrap_or(u32::MAX);
@@ -127,13 +140,31 @@ impl HostValues {
 }
 
 /// How long a drive takes.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 #[serde(tag = "model", rename_all = "kebab-case")]
 pub enum TimingValues {
     /// [`SmrDisk`].
     SmrDisk(Box<SmrValues>),
     /// [`FlashDrive`].
     Flash(Box<FlashValues>),
+}
+
+/// By hand: what serde makes of an enum with a tag does not say which key is wrong.
+impl<'de> Deserialize<'de> for TimingValues {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TimingValues, D::Error> {
+        let mut table = Table::deserialize(deserializer)?;
+        let model = table.remove("model").ok_or_else(|| D::Error::missing_field("model"))?;
+        let values = match model.as_str() {
+            Some("smr-disk") => table.try_into().map(|values| TimingValues::SmrDisk(Box::new(values))),
+            Some("flash") => table.try_into().map(|values| TimingValues::Flash(Box::new(values))),
+            _ => {
+                return Err(D::Error::custom(format!(
+                    "model = {model}: there are \"smr-disk\" and \"flash\""
+                )));
+            }
+        };
+        values.map_err(|error| D::Error::custom(error.to_string().trim_end()))
+    }
 }
 
 /// Values of a flash drive: of [`FlashOptions`], times in microseconds, rates in 10^6 bytes a second. A rate of 0 is
@@ -174,7 +205,9 @@ impl FlashValues {
             ("zone_mb_s", &self.zone_mb_s),
             ("read_mb_s", &self.read_mb_s),
         ] {
-            within(key, value.value, 0.0..=1e6, "from 0 to 1,000,000 MB/s")?;
+            // Slower still, and times leave what a clock can count.
+            let range = if value.value == 0.0 { 0.0..=0.0 } else { 0.001..=1e6 };
+            within(key, value.value, range, "0 (infinite), or from 0.001 to 1,000,000 MB/s")?;
         }
         within("dies", self.dies.value.into(), 1.0..=65536.0, "from 1 to 65,536")?;
         within("queue_depth", self.queue_depth.value.into(), 1.0..=65536.0, "from 1 to 65,536")

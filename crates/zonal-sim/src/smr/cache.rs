@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use zonal_core::{Nanos, Sector, ZoneIndex};
 
+/// From then on no write gets any older, so that its age times the largest `alpha` fits 63 bits: two hours and a half.
+const AGE_MAX: Span = 1 << 43;
+
 /// Which cached write is next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -240,7 +243,7 @@ impl Cache {
         head: &Head,
     ) -> Option<usize> {
         let time = |e: &Entry| positioning(now, mechanics, head, e.sector, &e.place) as i64;
-        let ripe = if age_max == 0 { Span::MAX } else { age_max };
+        let ripe = if age_max == 0 { AGE_MAX } else { age_max };
         let age = |e: &Entry| (now.0 - e.arrived.0).min(ripe) as i64 * i64::from(alpha) / 1000;
         let goes_on = |e: &Entry| e.sector == head.next && head.at == now;
         let is_here = |e: &Entry| mechanics.zone_of(e.sector) == mechanics.zone_of_head(head.next);

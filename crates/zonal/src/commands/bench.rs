@@ -2,16 +2,18 @@
 
 mod page;
 
+use crate::commands::results::{self, ResultFiles};
 use crate::device::registry;
 use crate::exit::{Exit, Failure, OrExit};
-use crate::value::{budget, park, time};
+use crate::interrupt::Interrupt;
+use crate::value::{budget, nearest, park, time};
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use zonal_bench::job::{Environment, JobError, JobFile, JobParser, TEXT_BYTES_MAX, ignored};
-use zonal_bench::{About, BenchError, BenchOptions, Detail, HostRules, Reopen, Report};
+use zonal_bench::{About, BenchError, BenchOptions, Detail, Ended, HostRules, Reopen, Report};
 use zonal_core::Nanos;
 use zonal_io::fault::{self, read_plan};
 use zonal_io::volume::{BudgetOptions, ParkOptions, WriteMode};
@@ -145,15 +147,27 @@ pub(crate) fn run(arguments: &Bench, out: &mut dyn Write) -> Result<(), Failure>
         page::check(path).or_exit(Exit::Usage)?;
     }
     let device = device(arguments, &mut jobs).or_exit(Exit::Usage)?;
-    // Held until the results are in them: what cannot be written is told before the run and not after it.
-    let _files = result_files([&arguments.json, &arguments.output, &arguments.report])?;
+    let _files = ResultFiles::open([&arguments.json, &arguments.output, &arguments.report])?;
     for change in jobs.changes() {
         note(&change.to_string());
     }
     let about = page::about(&device);
-    let report = execute(arguments, jobs, &device)?;
+    let interrupt = Interrupt::listen().context("cannot listen for Ctrl-C")?;
+    let mut report = execute(arguments, jobs, &device, &interrupt)?;
+    say_standings(&mut report, &device);
     write_results(arguments, &report, &about, out)?;
-    judge(&report)
+    match &report.ended {
+        Ended::Interrupted => Err(interrupt.failure()),
+        Ended::BrokenOff(error) => Err(Failure { exit: exit_of(error), error: anyhow!(error.clone()) }),
+        _ => judge(&report),
+    }
+}
+
+/// Says of simulated drives what their figures are worth.
+pub(crate) fn say_standings(report: &mut Report, device: &str) {
+    for mode in &mut report.modes {
+        mode.notes.splice(0..0, page::standings(device));
+    }
 }
 
 fn list_ignored(out: &mut dyn Write) -> Result<(), Failure> {
@@ -187,12 +201,26 @@ fn jobs(arguments: &Bench) -> Result<JobFile, Failure> {
         JobError::NoJobs { .. } if files.is_empty() => Failure::usage(
             "bench: no job given: name a job file, or begin a job with --name, as in --name=fill --rw=write",
         ),
+        JobError::Unknown { ref name, nearest: None, .. } => match own_option(name) {
+            Some(option) => Failure::usage(format!("{e}, did you mean `--{option}`?")),
+            None => Failure::usage(e),
+        },
         e => Failure::usage(e),
     })?;
     for (option, value) in &arguments.set {
         jobs.override_option(option, value).or_exit(Exit::Usage)?;
     }
     Ok(jobs)
+}
+
+/// The option of this command that a name of the job language looks like: most of it, or a word of it.
+fn own_option(name: &str) -> Option<String> {
+    let definition = Bench::augment_args(clap::Command::new("bench"));
+    let name = name.replace('_', "-");
+    let names: Vec<&str> = definition.get_arguments().filter_map(clap::Arg::get_long).collect();
+    let has_word = |option: &&str| option.split('-').any(|word| word == name);
+    let found = names.iter().copied().find(has_word);
+    found.or_else(|| nearest(&name, names.iter().copied())).map(str::to_owned)
 }
 
 /// The bytes of a job file. One that is too long, such as a device, is cut behind the limit, where the parser sees it.
@@ -224,7 +252,7 @@ fn device(arguments: &Bench, jobs: &mut JobFile) -> anyhow::Result<String> {
     }
 }
 
-fn execute(arguments: &Bench, jobs: JobFile, device: &str) -> Result<Report, Failure> {
+fn execute(arguments: &Bench, jobs: JobFile, device: &str, interrupt: &Interrupt) -> Result<Report, Failure> {
     let registry = registry();
     let mut options = BenchOptions::new(jobs);
     options.modes.clone_from(&arguments.write_mode);
@@ -237,16 +265,17 @@ fn execute(arguments: &Bench, jobs: JobFile, device: &str) -> Result<Report, Fai
         Host::Fio => HostRules::Fio,
         Host::Zonal => HostRules::Zonal,
     };
-    options.fault = read_faults(arguments.fault.as_deref()).or_exit(Exit::Usage)?;
+    options.fault = read_faults(arguments.fault.as_deref()).or_exit(Exit::Device)?;
     options.reopen = reopen(device);
     options.progress = true;
     options.control = true;
     options.series = arguments.report.is_some();
+    options.interrupt = Some(interrupt.flag());
     let open = || registry.open(device).map_err(Into::into);
     zonal_bench::run(&open, &options).map_err(|error| Failure { exit: exit_of(&error), error: error.into() })
 }
 
-/// The plan in a file, if there is one.
+/// The plan in a file, if there is one. It is a part of the device, which exits alike if its name holds the plan.
 pub(crate) fn read_faults(plan: Option<&Path>) -> anyhow::Result<Option<fault::Plan>> {
     plan.map(read_plan).transpose().map_err(|e| anyhow!(e))
 }
@@ -273,53 +302,16 @@ fn write_results(
     about: &About,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    if let Some(path) = &arguments.json {
-        write_file(path, &report.to_json(Detail::Plain))?;
-    }
-    if let Some(path) = &arguments.report {
-        write_file(path, &report.to_html(about))?;
-    }
+    let json = arguments.json.as_deref().map(|path| results::write(path, &report.to_json(Detail::Plain)));
+    let page = arguments.report.as_deref().map(|path| results::write(path, &report.to_html(about)));
     let formats = arguments.output_format.iter().map(|format| match format {
         Format::Normal => report.to_text(),
         Format::Json => report.to_json(Detail::Plain),
         Format::JsonPlus => report.to_json(Detail::Bins),
     });
-    print(formats, arguments.output.as_deref(), out)
-}
-
-/// Prints the results, each in a format, to a file or to standard output.
-pub(crate) fn print(
-    formats: impl Iterator<Item = String>,
-    output: Option<&Path>,
-    out: &mut dyn Write,
-) -> Result<(), Failure> {
-    let mut text = String::new();
-    for format in formats {
-        text += &format;
-        if !text.ends_with('\n') {
-            text.push('\n');
-        }
-    }
-    match output {
-        Some(path) => write_file(path, &text),
-        None => Ok(out.write_all(text.as_bytes())?),
-    }
-}
-
-/// The files that the results go to, made if they are not there. What they hold stays until the results come.
-pub(crate) fn result_files<'a>(
-    paths: impl IntoIterator<Item = &'a Option<PathBuf>>,
-) -> Result<Vec<File>, Failure> {
-    let open = |path: &PathBuf| {
-        let file = File::options().append(true).create(true).open(path);
-        file.with_context(|| format!("{}: cannot write the results", path.display()))
-    };
-    let files = paths.into_iter().flatten().map(open);
-    Ok(files.collect::<Result<_, _>>()?)
-}
-
-pub(crate) fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
-    Ok(std::fs::write(path, text).with_context(|| format!("{}: cannot write the results", path.display()))?)
+    let printed = results::print(formats, arguments.output.as_deref(), out);
+    // What cannot be written keeps nothing else from being written.
+    [json, page, Some(printed)].into_iter().flatten().collect()
 }
 
 /// Turns what went wrong in the jobs into an error.

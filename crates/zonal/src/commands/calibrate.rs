@@ -11,6 +11,7 @@ use zonal_bench::calibrate::{
     CalibrateError, Calibrated, Fitting, Outcome, Runs, SIMULATED_MAX, base_for, fit, measure,
 };
 use zonal_io::device::Device;
+use zonal_io::image::is_image;
 use zonal_sim::Profile;
 
 /// Measure a drive with a few short runs, and write a profile with which it can be simulated
@@ -37,7 +38,7 @@ pub(crate) struct Calibrate {
 }
 
 pub(crate) fn run(arguments: &Calibrate, out: &mut dyn Write) -> Result<(), Failure> {
-    check_directory(&arguments.output)?;
+    check_output(&arguments.output)?;
     let device = device::open(&arguments.device)?;
     let info = device.info();
     let base = arguments.base.as_deref().unwrap_or_else(|| base_for(info));
@@ -73,13 +74,20 @@ fn failed(error: CalibrateError) -> Failure {
     Failure { exit, error: error.into() }
 }
 
-/// A drive is not written to for minutes for a file that cannot be made.
-fn check_directory(output: &Path) -> Result<(), Failure> {
-    let directory = directory(output);
-    if directory.is_dir() && output.file_name().is_some() {
-        return Ok(());
+/// A drive is not written to for minutes for a file that cannot be made, and a profile takes the place of no device and
+/// of no image.
+fn check_output(output: &Path) -> Result<(), Failure> {
+    let refused = |why| Err(Failure::usage(format!("{}: {why}", output.display())));
+    if !directory(output).is_dir() || output.file_name().is_none() {
+        return refused("there is no directory for it");
     }
-    Err(Failure::usage(format!("{}: there is no directory for it", output.display())))
+    if is_image(output) {
+        return refused("an image, which no profile replaces");
+    }
+    match output.symlink_metadata() {
+        Ok(found) if !found.is_file() => refused("not a regular file, which a profile would replace"),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 fn directory(output: &Path) -> &Path {

@@ -3,6 +3,7 @@
 use crate::cli;
 use crate::exit::Failure;
 use crate::topics::TOPICS;
+use crate::value::nearest;
 use clap::Args;
 use std::io::Write;
 
@@ -22,7 +23,14 @@ pub(crate) fn run(arguments: &Help, out: &mut dyn Write) -> Result<(), Failure> 
         Some(text) => Ok(out.write_all(text.as_bytes())?),
         None => {
             let name = name.unwrap_or_default();
-            Err(Failure::usage(format!("{name}: no command or topic of this name; see `zonal help`")))
+            let definition = cli::command();
+            let commands = definition.get_subcommands().map(clap::Command::get_name);
+            let known = commands.chain(TOPICS.iter().map(|topic| topic.name));
+            let hint = match nearest(name, known) {
+                Some(nearest) => format!("did you mean `{nearest}`?"),
+                None => "see `zonal help`".to_owned(),
+            };
+            Err(Failure::usage(format!("{name}: no command or topic of this name; {hint}")))
         }
     }
 }

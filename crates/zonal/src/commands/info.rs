@@ -32,6 +32,15 @@ pub(crate) fn run(arguments: &Info, out: &mut dyn Write) -> Result<(), Failure> 
     Ok(writeln!(out, "{:<22} {mode}: {reason}", "write mode")?)
 }
 
+/// The size of a last zone that is smaller than the others, which a drive may have.
+fn last_zone(facts: &DeviceFacts) -> String {
+    match facts.size % facts.zone_size {
+        0 => String::new(),
+        last if facts.zones == 1 => format!(", of which the only one has {}", human(last)),
+        last => format!(", the last one {}", human(last)),
+    }
+}
+
 /// The facts as names and values for people.
 fn lines(facts: &DeviceFacts) -> Vec<(&'static str, String)> {
     let limit = |n: u32| if n == 0 { "no limit".to_owned() } else { n.to_string() };
@@ -42,7 +51,7 @@ fn lines(facts: &DeviceFacts) -> Vec<(&'static str, String)> {
         ("size", format!("{} ({} bytes)", human(facts.size), facts.size)),
         ("logical block", human(facts.blocksize)),
         ("zones", format!("{}, of which {} conventional", facts.zones, facts.zone_nr_conv)),
-        ("zone size", human(facts.zone_size)),
+        ("zone size", human(facts.zone_size) + &last_zone(facts)),
         ("zone capacity", human(facts.zone_capacity)),
         ("open zones", limit(facts.zone_max_open)),
         ("active zones", limit(facts.zone_max_active)),

@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod calibrate;
 pub(crate) mod completions;
 pub(crate) mod create;
+pub(crate) mod files;
 pub(crate) mod help;
 pub(crate) mod info;
 pub(crate) mod man;
@@ -12,6 +13,7 @@ pub(crate) mod mode;
 pub(crate) mod plugs;
 pub(crate) mod replay;
 pub(crate) mod report;
+mod results;
 pub(crate) mod stat;
 
 use crate::cli::Command;
@@ -31,6 +33,11 @@ pub(crate) fn run(command: Command, out: &mut dyn Write) -> Result<(), Failure> 
         Command::Bench(arguments) => bench::run(&arguments, out),
         Command::Calibrate(arguments) => calibrate::run(&arguments, out),
         Command::Replay(arguments) => replay::run(&arguments, out),
+        Command::Mkfs(arguments) => files::mkfs::run(&arguments, out),
+        Command::Put(arguments) => files::put::run(&arguments),
+        Command::Get(arguments) => files::get::run(&arguments, out),
+        Command::Ls(arguments) => files::ls::run(&arguments, out),
+        Command::Rm(arguments) => files::rm::run(&arguments),
         Command::Mode(arguments) => mode::run(&arguments, out),
         Command::Plugs(arguments) => plugs::run(&arguments, out),
         Command::Stat(arguments) => stat::run(&arguments, out),

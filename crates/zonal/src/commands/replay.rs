@@ -1,15 +1,18 @@
 //! `zonal replay`: traces of other drives.
 
-use super::bench::{Format as Output, exit_of, judge, print, read_faults, result_files, write_file};
+use super::bench::{Format as Output, exit_of, judge, read_faults, say_standings};
+use super::results::{self, ResultFiles};
 use crate::device::registry;
 use crate::exit::{Exit, Failure, OrExit};
+use crate::interrupt::Interrupt;
 use crate::value::{budget, park};
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 use std::io::{self, BufReader, Write};
 use std::path::{Path, PathBuf};
-use zonal_bench::Detail;
 use zonal_bench::replay::trace::{Format, Trace, TraceError, TraceOptions};
 use zonal_bench::replay::{LogOptions, ReplayError, ReplayOptions, ReplayReport, Speed};
+use zonal_bench::{Detail, Ended};
 use zonal_io::volume::{BudgetOptions, ParkOptions, WriteMode};
 
 /// Replay a trace of another drive
@@ -122,14 +125,19 @@ fn speed(text: &str) -> Result<Speed, String> {
 }
 
 pub(crate) fn run(arguments: &Replay, out: &mut dyn Write) -> Result<(), Failure> {
-    let options = options(arguments)?;
+    let mut options = options(arguments)?;
     let mut trace = open(arguments).map_err(|error| failure(error.into()))?;
-    // Held until the results are in them, as for benchmarks.
-    let _files = result_files([&arguments.json, &arguments.output])?;
+    let _files = ResultFiles::open([&arguments.json, &arguments.output])?;
     let registry = registry();
     let device = || registry.open(&arguments.device).map_err(Into::into);
-    let report = zonal_bench::replay::run(&device, &mut trace, &options).map_err(failure)?;
+    let interrupt = Interrupt::listen().context("cannot listen for Ctrl-C")?;
+    options.interrupt = Some(interrupt.flag());
+    let mut report = zonal_bench::replay::run(&device, &mut trace, &options).map_err(failure)?;
+    say_standings(&mut report.report, &arguments.device);
     write_results(arguments, &report, out)?;
+    if matches!(report.report.ended, Ended::Interrupted) {
+        return Err(interrupt.failure());
+    }
     judge(&report.report)
 }
 
@@ -145,7 +153,7 @@ fn options(arguments: &Replay) -> Result<ReplayOptions, Failure> {
     options.mode = arguments.write_mode;
     options.force = arguments.force;
     options.merge = !arguments.no_merge;
-    options.fault = read_faults(arguments.fault.as_deref()).or_exit(Exit::Usage)?;
+    options.fault = read_faults(arguments.fault.as_deref()).or_exit(Exit::Device)?;
     options.budget = arguments.budget;
     options.park = arguments.park;
     options.control = true;
@@ -176,15 +184,14 @@ fn failure(error: ReplayError) -> Failure {
 }
 
 fn write_results(arguments: &Replay, report: &ReplayReport, out: &mut dyn Write) -> Result<(), Failure> {
-    if let Some(path) = &arguments.json {
-        write_file(path, &report.to_json(Detail::Plain))?;
-    }
+    let json = arguments.json.as_deref().map(|path| results::write(path, &report.to_json(Detail::Plain)));
     let formats = arguments.output_format.iter().map(|format| match format {
         Output::Normal => report.to_text(),
         Output::Json => report.to_json(Detail::Plain),
         Output::JsonPlus => report.to_json(Detail::Bins),
     });
-    print(formats, arguments.output.as_deref(), out)
+    let printed = results::print(formats, arguments.output.as_deref(), out);
+    [json, Some(printed)].into_iter().flatten().collect()
 }
 
 #[cfg(test)]

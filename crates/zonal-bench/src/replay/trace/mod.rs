@@ -82,6 +82,20 @@ fn first_line(head: &[u8]) -> Option<&[u8]> {
     line.into_iter().find(|line| !line.is_empty())
 }
 
+/// Beginnings of compressed files: gzip, zstd, xz, bzip2.
+const COMPRESSED: [&[u8]; 4] = [b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\0", b"BZh"];
+
+/// What is to be said of a trace that begins like this, which is no format's beginning.
+fn no_format(head: &[u8]) -> &'static str {
+    match head {
+        [] => "it is empty",
+        _ if COMPRESSED.iter().any(|magic| head.starts_with(magic)) => {
+            "it is compressed; decompress it, to standard input for instance, and name the trace -"
+        }
+        _ => "not a trace of a known format; --format names one of vscsi, blkparse, msr and iolog",
+    }
+}
+
 /// What a record asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TraceOp {
@@ -162,10 +176,12 @@ pub enum TraceError {
         error: io::Error,
     },
     /// Its beginning is that of no format.
-    #[error("{trace}: not a trace of a known format; --format names one of vscsi, blkparse, msr and iolog")]
+    #[error("{trace}: {what}")]
     Unknown {
         /// The trace.
         trace: String,
+        /// What it looks like instead.
+        what: &'static str,
     },
     /// A record does not say what one of its format says.
     #[error("{trace}: {place}: {what}")]
@@ -280,7 +296,7 @@ impl Trace {
             return Err(TraceError::Io { trace, error });
         }
         let Some(format) = options.format.or_else(|| Format::of_head(&head)) else {
-            return Err(TraceError::Unknown { trace });
+            return Err(TraceError::Unknown { trace, what: no_format(&head) });
         };
         let one = OneDevice { only: options.only.clone(), seen: None };
         let parser = match format {

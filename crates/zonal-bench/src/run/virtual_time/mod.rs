@@ -30,6 +30,7 @@ use corosensei::{Coroutine, Yielder};
 use mail::{Letters, Post};
 use quanta::{Clock, Mock};
 use scheduler::Scheduler;
+pub(crate) use scheduler::VAIN_POLLS_MAX;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -208,6 +209,6 @@ pub(super) fn run(
             worker.with_log(job.log).run()
         }));
     }
-    let watcher = Watcher::new(round.index, round.workers(), &watches);
+    let watcher = Watcher::new(round.index, round.workers(), &watches, round.interrupt);
     Scheduler::new(round, clock, &common, coroutines, watcher, progress).run()
 }

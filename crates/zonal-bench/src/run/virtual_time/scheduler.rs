@@ -32,13 +32,17 @@ const TIME_MAX: Nanos = Nanos(365 * 24 * 3600 * 1_000_000_000);
 /// Polls of the write path after which nothing had happened: far more than any recovery takes.
 const IDLE_POLLS_MAX: u32 = 1 << 20;
 
+/// Polls in a row that lead to nothing, after which nothing is left that could happen. The write path offers a command again
+/// with each, that a device was too busy for: one that is busy by chance takes it in the end.
+pub(crate) const VAIN_POLLS_MAX: u32 = 1 << 10;
+
 /// Turns at one instant of a job that ends by time alone. They are some ten million requests.
 const TURNS_MAX: u32 = 256;
 
 /// Time between two updates of the progress line, the world's.
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 
-/// Rounds of the loop between two looks at the world's clock.
+/// Rounds of the loop between two looks at the world: at its clock, and whether somebody there ends the run.
 const ROUNDS_PER_LOOK: u32 = 4096;
 
 /// What a worker is doing.
@@ -109,6 +113,7 @@ pub(super) struct Scheduler<'a> {
     stop_at: Option<Nanos>,
     turns: u32,
     idle_polls: u32,
+    vain_polls: u32,
     happened: u64,
     results: Vec<(usize, Left)>,
     rounds: u32,
@@ -142,6 +147,7 @@ impl<'a> Scheduler<'a> {
             stop_at: None,
             turns: 0,
             idle_polls: 0,
+            vain_polls: 0,
             happened: 0,
             results: Vec::new(),
             rounds: 0,
@@ -182,7 +188,7 @@ impl<'a> Scheduler<'a> {
             if self.ready.is_empty() {
                 self.advance(due)?;
             }
-            self.show();
+            self.look_at_the_world();
         }
         let results = std::mem::take(&mut self.results);
         Ok(Ran { results, samples: self.watcher.into_samples(), head: self.head.map(|head| head.places) })
@@ -331,8 +337,9 @@ impl<'a> Scheduler<'a> {
         }
         let timer = self.timers.peek().map(|Reverse((time, _))| *time);
         let Some(next) = [due, timer, self.stop_at].into_iter().flatten().min() else {
-            return Err(BenchError::Deadlock { at: self.elapsed(), jobs: self.waiting() });
+            return self.count_vain();
         };
+        self.vain_polls = 0;
         if next > TIME_MAX {
             return Err(self.endless("the next thing to happen is more than a year away"));
         }
@@ -352,6 +359,15 @@ impl<'a> Scheduler<'a> {
         }
         self.wake_by_timers();
         Ok(())
+    }
+
+    /// Counts polls after which nothing is known that will happen.
+    fn count_vain(&mut self) -> Result<(), BenchError> {
+        self.vain_polls += 1;
+        match self.vain_polls > VAIN_POLLS_MAX {
+            true => Err(BenchError::Deadlock { at: self.elapsed(), jobs: self.waiting() }),
+            false => Ok(()),
+        }
     }
 
     /// Counts times that the write path asks to be polled, since something happened.
@@ -424,11 +440,21 @@ impl<'a> Scheduler<'a> {
         jobs
     }
 
-    fn show(&mut self) {
+    fn look_at_the_world(&mut self) {
         self.rounds = self.rounds.wrapping_add(1);
-        if !self.rounds.is_multiple_of(ROUNDS_PER_LOOK) || !self.progress.is_shown() {
+        if !self.rounds.is_multiple_of(ROUNDS_PER_LOOK) {
             return;
         }
+        if self.watcher.is_interrupted() {
+            self.stop_who_is_due();
+            self.wake_all();
+        }
+        if self.progress.is_shown() {
+            self.show();
+        }
+    }
+
+    fn show(&mut self) {
         let now = Instant::now();
         if now - self.shown >= PROGRESS_EVERY {
             self.shown = now;

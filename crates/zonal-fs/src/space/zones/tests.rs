@@ -110,12 +110,46 @@ fn victim_is_the_zone_with_the_fewest_live_blocks() {
 }
 
 #[test]
-fn zone_full_of_live_data_is_no_victim() {
+fn h71_zone_whose_copies_take_all_that_it_has_is_not_collected() {
     let mut book = empty(1);
     let zone = fill(&mut book, 90);
-    assert_eq!((book.victim(), book.has_victims(), book.is_reclaimable()), (None, false, false));
+    // Of 88 blocks copies take 88, ten headers, and two blocks where a target zone ends.
+    book.free(zone, 2, 1).unwrap();
+    assert_eq!((book.victim(), book.has_victim(), book.is_reclaimable()), (None, false, false));
     book.free(zone, 1, 1).unwrap();
-    assert_eq!((book.victim(), book.has_victims(), book.is_reclaimable()), (Some(zone), true, true));
+    assert_eq!((book.victim(), book.has_victim(), book.is_reclaimable()), (Some(zone), true, true));
+}
+
+#[test]
+fn write_in_flight_may_yet_bring_something_to_reclaim() {
+    let mut book = empty(2);
+    fill(&mut book, 90);
+    let zone = book.take_free(ZoneOrder::LowestIndex).unwrap();
+    assert!(!book.is_reclaimable());
+    book.allocate(zone, 2).unwrap();
+    assert!(book.is_reclaimable());
+    book.end(zone, 2, 1).unwrap();
+    assert!(!book.is_reclaimable());
+}
+
+#[test]
+fn data_packed_closer_than_was_reckoned_are_no_corruption() {
+    let mut book = empty(2);
+    let zone = fill(&mut book, 99);
+    assert_eq!(book.totals(), Need { extents: 81, available: 100 });
+    assert_eq!((book.victim(), book.histogram()[10]), (None, 1));
+    assert_eq!(book.lose(zone, Lost::Offline), Ok(Need { extents: 0, available: 0 }));
+    book.check();
+}
+
+#[test]
+fn resets_go_on_from_what_the_mount_knew() {
+    let mut book = empty(1);
+    book.set_resets(ZoneIndex(0), 7).unwrap();
+    let zone = fill(&mut book, 0);
+    book.begin_reset(zone, 0).unwrap();
+    book.end_reset(zone).unwrap();
+    assert_eq!(book.resets(zone), 8);
 }
 
 #[test]
@@ -301,7 +335,7 @@ fn mount_tells_states_by_pointer_and_live_blocks() {
     let states: Vec<_> = book.iter().map(|(_, zone)| zone.state).collect();
     use ZoneState::{Free, Full, Offline, Open, ReadOnly, Reserved};
     assert_eq!(states, [Reserved, Free, Free, Open, Open, Full, Full, ReadOnly, Offline]);
-    let sums = Sums { available: 340, used: 157, reclaimable: 143, extents: 423 };
+    let sums = Sums { available: 340, used: 157, reclaimable: 143, data: 540, kept: 117, in_flight: 0 };
     assert_eq!(book.sums(), sums);
     book.check();
 }

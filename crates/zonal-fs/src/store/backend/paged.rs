@@ -390,3 +390,6 @@ impl<M: Medium> StorageBackend for Paged<M> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,18 +1,16 @@
 //! The page that `--report` asks for: where it may go, and what it says of its origin.
 
 use anyhow::{Context, anyhow};
-use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::Path;
 use zonal_bench::About;
 
-/// Whether a page may be written to `path`: nothing is there, or a regular file that is no image. Asked before the run, so
+/// Whether a page may be written to `path`: nothing is there, or a regular file. Asked before the run, so
 /// that none is in vain.
 pub(super) fn check(path: &Path) -> anyhow::Result<()> {
     let place = || format!("{}: cannot write the report", path.display());
     match path.metadata() {
         Ok(found) if !found.is_file() => Err(anyhow!("not a regular file").context(place())),
-        Ok(_) if is_image(path) => Err(anyhow!("an image").context(place())),
         Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
@@ -21,12 +19,6 @@ pub(super) fn check(path: &Path) -> anyhow::Result<()> {
         }
         Err(error) => Err(error).with_context(place),
     }
-}
-
-fn is_image(path: &Path) -> bool {
-    let mut begin = [0; zonal_io::image::format::MAGIC.len()];
-    File::open(path).and_then(|mut file| file.read_exact(&mut begin)).is_ok()
-        && begin == zonal_io::image::format::MAGIC
 }
 
 /// The command line of this process, and the profiles that its device is made of.
@@ -44,6 +36,27 @@ fn profile(part: &str) -> Option<String> {
     let text = zonal_sim::Profile::text(words.next().unwrap_or_default()).ok()?;
     let changes: Vec<String> = words.map(|change| format!("# given: {change}\n")).collect();
     Some(format!("{}\n{}", text.trim_end(), changes.concat()))
+}
+
+/// What the figures of the profiles are worth that a device is made of, a line each.
+pub(crate) fn standings(device: &str) -> Vec<String> {
+    device.split(['+', '[', ']']).filter_map(standing).collect()
+}
+
+fn standing(part: &str) -> Option<String> {
+    let timing = part.strip_prefix("timing:");
+    let words: Vec<&str> = part.strip_prefix("sim:").or(timing)?.split(',').collect();
+    let changes = words.iter().skip(1).filter_map(|word| word.split_once('='));
+    let changes: Vec<_> = changes.filter(|(key, _)| *key != "checked").collect();
+    let profile = zonal_sim::Profile::open(words[0], &changes).ok()?;
+    Some(match (timing, profile.standing()) {
+        // Whatever zones the device has, they are not those that the profile was fitted to.
+        (Some(_), zonal_sim::Standing::Calibrated) => format!(
+            "profile {}: calibrated on another drive than this one: each figure is one of a range",
+            profile.name
+        ),
+        (_, standing) => format!("profile {}: {standing}", profile.name),
+    })
 }
 
 /// A word as a shell takes it for one.
@@ -67,6 +80,20 @@ mod tests {
         assert!(profile.starts_with("name = \"smr-hdd-30t\"\n"), "{profile}");
         assert!(profile.ends_with("# given: policy=fifo\n"), "{profile}");
         assert!(super::about("null:size=1G").profile.is_none());
+    }
+
+    #[test]
+    fn profile_on_another_drive_is_called_a_range() {
+        let of = |device: &str| standings(device).join("; ");
+        assert_eq!(of("sim:smr-hdd-30t,checked=zone"), "profile smr-hdd-30t: calibrated");
+        assert!(
+            of("sim:smr-hdd-30t,size=1T").contains("size are not those of: each figure is one of a range")
+        );
+        assert!(
+            of("concat:[null:][sim:ufs-zoned]").ends_with("not calibrated: each figure is one of a range")
+        );
+        assert!(of("trace:+timing:smr-hdd-30t+null:size=1G").contains("each figure is one of a range"));
+        assert_eq!(of("null:size=1G"), "");
     }
 
     #[test]

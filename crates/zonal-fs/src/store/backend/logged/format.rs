@@ -49,6 +49,8 @@ pub(super) struct Checkpoint {
     pub(super) before: u64,
     /// Length of the file in bytes.
     pub(super) len: u64,
+    /// Zones that take no writes, a bit each by their number in the log: none of them was begun later.
+    pub(super) bad: u64,
     /// Blocks of the table.
     pub(super) table_blocks: u32,
     /// CRC-32C of the table's blocks.
@@ -97,7 +99,7 @@ struct Raw {
     batch: U64,
     before: U64,
     len: U64,
-    /// A part's cut; a checkpoint has none.
+    /// A part's cut; a checkpoint's bad zones.
     cut: U64,
     /// A part's number; a checkpoint's blocks of the table.
     count: U32,
@@ -164,6 +166,7 @@ impl Checkpoint {
         raw.batch = self.batch.into();
         raw.before = self.before.into();
         raw.len = self.len.into();
+        raw.cut = self.bad.into();
         raw.count = self.table_blocks.into();
         raw.word = self.table_crc.into();
         raw.pages = self.zones_crc.into();
@@ -174,6 +177,7 @@ impl Checkpoint {
             batch: raw.batch.get(),
             before: raw.before.get(),
             len: raw.len.get(),
+            bad: raw.cut.get(),
             table_blocks: raw.count.get(),
             table_crc: raw.word.get(),
             zones_crc: raw.pages.get(),
@@ -244,9 +248,17 @@ mod tests {
     }
 
     fn checkpoint() -> impl Strategy<Value = HeadKind> {
-        (any::<[u64; 3]>(), any::<[u32; 3]>()).prop_map(
-            |([batch, before, len], [table_blocks, table_crc, zones_crc])| {
-                HeadKind::Checkpoint(Checkpoint { batch, before, len, table_blocks, table_crc, zones_crc })
+        (any::<[u64; 4]>(), any::<[u32; 3]>()).prop_map(
+            |([batch, before, len, bad], [table_blocks, table_crc, zones_crc])| {
+                HeadKind::Checkpoint(Checkpoint {
+                    batch,
+                    before,
+                    len,
+                    bad,
+                    table_blocks,
+                    table_crc,
+                    zones_crc,
+                })
             },
         )
     }
@@ -278,7 +290,7 @@ mod tests {
                 place: Place { zone: ZoneIndex(0), block: 0 },
                 opening: 0,
                 kind: HeadKind::Checkpoint(Checkpoint {
-                    batch: 0, before: 0, len: 0, table_blocks: 0, table_crc: 0, zones_crc: 0,
+                    batch: 0, before: 0, len: 0, bad: 0, table_blocks: 0, table_crc: 0, zones_crc: 0,
                 }),
             }
             .emit(&UUID);
@@ -298,6 +310,7 @@ mod tests {
             batch: 1,
             before: 2,
             len: 3,
+            bad: 0,
             table_blocks: 4,
             table_crc: 5,
             zones_crc: 6,

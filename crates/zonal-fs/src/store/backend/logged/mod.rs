@@ -359,3 +359,6 @@ impl Medium for Log {
         self.disk.wait();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -340,6 +340,10 @@ impl<'a> Opening<'a> {
         let mut table = base.table;
         let mut len = base.begun.checkpoint.len;
         let mut slots: Vec<Slot> = self.seen.iter().map(|seen| seen.slot).collect();
+        slots
+            .iter_mut()
+            .enumerate()
+            .for_each(|(n, slot)| slot.is_bad |= base.begun.checkpoint.bad >> n & 1 == 1);
         slots[base.begun.slot].is_needed = true;
         base.later.iter().for_each(|begun| slots[begun.slot].is_needed = true);
         for &batch in chain {
@@ -348,6 +352,10 @@ impl<'a> Opening<'a> {
                 slots[found.spot.slot].is_needed = true;
                 len = found.part.len;
             }
+        }
+        self.pages_are_there(&table)?;
+        if current.is_none() {
+            self.nothing_newer_is_gone(&base.begun, &table, &slots)?;
         }
         let batch = chain.last().copied().unwrap_or(base.begun.checkpoint.batch);
         let batch_max = self.parts.keys().next_back().map_or(batch, |(last, _)| batch.max(*last));
@@ -363,6 +371,35 @@ impl<'a> Opening<'a> {
             opening_next: self.opening_max + 1,
             statistics: Statistics::default(),
         })
+    }
+
+    /// No page lies in a zone that was reset since.
+    fn pages_are_there(&self, table: &Table) -> Result<(), BackendError> {
+        let is_gone = |spot: &Spot| {
+            let Seen { slot, is_readable, .. } = &self.seen[spot.slot];
+            *is_readable && spot.block >= slot.written
+        };
+        match table.spots().find(is_gone) {
+            None => Ok(()),
+            Some(spot) => Err(self.damaged(spot, "a page of metadata", Damage::Missing("what was durable"))),
+        }
+    }
+
+    /// The zone that is built upon was left. The next one is not among those that cannot be read: it would have been free, and
+    /// not bad.
+    fn nothing_newer_is_gone(&self, base: &Begun, table: &Table, slots: &[Slot]) -> Result<(), BackendError> {
+        let may_be_newer = |&slot: &usize| {
+            let was_bad = base.checkpoint.bad >> slot & 1 == 1;
+            !self.seen[slot].is_readable && !was_bad && !slots[slot].is_needed && table.live(slot) == 0
+        };
+        match (0..slots.len()).find(may_be_newer) {
+            None => Ok(()),
+            Some(slot) => Err(self.damaged(
+                Spot { slot, block: 0 },
+                LOG,
+                Damage::Missing("a zone that may be the newest"),
+            )),
+        }
     }
 
     fn apply(&self, table: &mut Table, found: &Found) -> Result<(), BackendError> {

@@ -36,8 +36,18 @@ impl State {
 
     /// Whether batches of `pages` have room in the current zone and `zones` more.
     pub(super) fn fits(&self, pages: u64, zones: u64, zone_blocks: u32) -> bool {
-        let rest = self.current.map_or(0, |current| u64::from(zone_blocks - current.block).saturating_sub(1));
-        pages + pages / HEADS_SHARE + 2 <= rest + zones * self.blocks_of_zone(zone_blocks)
+        pages + pages / HEADS_SHARE + 2 <= self.rest(zone_blocks) + zones * self.blocks_of_zone(zone_blocks)
+    }
+
+    /// Blocks for parts in the current zone.
+    fn rest(&self, zone_blocks: u32) -> u64 {
+        self.current.map_or(0, |current| u64::from(zone_blocks - current.block).saturating_sub(1))
+    }
+
+    /// Pages that have room in the current zone beside `pages`.
+    pub(super) fn left_beside(&self, pages: u64, zone_blocks: u32) -> u64 {
+        let rest = self.rest(zone_blocks);
+        rest.saturating_sub(rest / HEADS_SHARE + 3 + pages)
     }
 
     /// The zone with the fewest live pages, of those that can be emptied.
@@ -52,8 +62,19 @@ impl State {
             .min_by_key(|&slot| self.table.live(slot))
     }
 
-    /// Whether what comes along with a batch is to be taken from `victim`: if there is little room, and it gives some.
-    pub(super) fn is_pressed(&self, victim: usize, zone_blocks: u32) -> bool {
+    /// The zone whose pages come along with the next batch: one that takes no writes any more and may be lost as a whole, or,
+    /// if there is little room, one that gives some.
+    pub(super) fn comes_along(&self, zone_blocks: u32) -> Option<usize> {
+        let falls = |slot: &usize| {
+            let zone = &self.slots[*slot];
+            zone.is_bad && !zone.is_stuck && self.table.live(*slot) > 0
+        };
+        let fallen = (0..self.slots.len()).find(falls);
+        fallen.or_else(|| self.victim().filter(|&slot| self.is_pressed(slot, zone_blocks)))
+    }
+
+    /// Whether there is little room, and emptying `victim` gives some.
+    fn is_pressed(&self, victim: usize, zone_blocks: u32) -> bool {
         let few = if self.slots.len() > 3 { 2 } else { 1 };
         self.free() <= few && u64::from(self.table.live(victim)) * 4 <= self.blocks_of_zone(zone_blocks) * 3
     }
@@ -69,6 +90,12 @@ impl State {
     pub(super) fn admit(&self, waiting: u64, fresh: u64, zone_blocks: u32) -> Result<(), BackendError> {
         let (needed, usable) = (self.table.mapped() + fresh + waiting, self.usable(zone_blocks));
         if needed > usable { Err(BackendError::Full { needed, usable }) } else { Ok(()) }
+    }
+
+    /// The zones that take no writes, as a checkpoint names them.
+    pub(super) fn bad(&self) -> u64 {
+        let bits = self.slots.iter().enumerate().map(|(slot, zone)| u64::from(zone.is_bad) << slot);
+        bits.fold(0, |all, bit| all | bit)
     }
 
     pub(super) fn room(&self, zone_blocks: u32) -> Room {

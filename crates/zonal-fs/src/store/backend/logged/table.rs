@@ -146,6 +146,12 @@ impl Table {
         there.take(max).filter_map(|(page, _)| Some((page, self.get(page)?))).collect()
     }
 
+    /// Where pages are.
+    pub(super) fn spots(&self) -> impl Iterator<Item = Spot> {
+        let all = self.chunks.iter().flat_map(|chunk| chunk.iter()).map(|raw| raw.block.get());
+        all.filter(|block| *block != 0).map(|block| spot_of(block, self.zone_blocks))
+    }
+
     /// Whether the counts are what the entries say.
     #[cfg(test)]
     pub(super) fn check(&self) {

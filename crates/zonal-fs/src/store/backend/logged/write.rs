@@ -141,13 +141,8 @@ impl Log {
         let asked = snapshot.pages.len();
         let (slot, found) = {
             let state = self.state.lock();
-            let max = asked.max(ALONG_MIN);
-            let Some(slot) = state.victim().filter(|&slot| state.is_pressed(slot, self.zone_blocks)) else {
-                return Ok(Vec::new());
-            };
-            if !state.fits((asked + max) as u64, 0, self.zone_blocks) {
-                return Ok(Vec::new());
-            }
+            let max = asked.max(ALONG_MIN).min(state.left_beside(asked as u64, self.zone_blocks) as usize);
+            let Some(slot) = state.comes_along(self.zone_blocks) else { return Ok(Vec::new()) };
             (slot, state.table.pages_in(slot, 0, max))
         };
         let stays = |page: u64| page < snapshot.cut && !snapshot.pages.contains_key(&page);
@@ -294,7 +289,8 @@ impl Log {
 
     /// A write to the zone `slot` failed with `error`: nothing more is written to it.
     fn obstacle(&self, slot: usize, error: BackendError) -> Obstacle {
-        if is_final(&error) {
+        // A drive that cannot flush is of no use elsewhere either.
+        if is_final(&error) || self.disk.flush().is_err() {
             return Obstacle::Final(error);
         }
         let mut state = self.state.lock();
@@ -359,7 +355,7 @@ impl State {
 /// Zones.
 impl Log {
     /// Begins a zone with a checkpoint of what is durable. Zones that fail are left out.
-    fn begin_zone(&self) -> Result<Current, BackendError> {
+    pub(super) fn begin_zone(&self) -> Result<Current, BackendError> {
         loop {
             let slot = self.next_slot()?;
             self.leave_others(slot);
@@ -428,6 +424,7 @@ impl Log {
             batch: state.batch,
             before: state.opening,
             len: state.len,
+            bad: state.bad(),
             table_blocks: state.table.blocks(),
             table_crc: crc32c(&table),
             zones_crc: zones_crc(&self.zones),

@@ -1,0 +1,119 @@
+//! Files on a drive from the command line: in and out, replaced, removed, and what is refused.
+
+use assert_cmd::Command;
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+use zonal_check::program;
+
+fn run(dir: &Path, line: &str, input: &[u8]) -> (i32, Vec<u8>, String) {
+    let mut command = Command::new(program::zonal());
+    command.args(line.split_whitespace()).current_dir(dir).env("XDG_RUNTIME_DIR", dir).write_stdin(input);
+    let output = command.output().unwrap();
+    (output.status.code().unwrap(), output.stdout, String::from_utf8(output.stderr).unwrap())
+}
+
+fn zonal(dir: &Path, line: &str) -> Vec<u8> {
+    let (code, out, err) = run(dir, line, b"");
+    assert_eq!((code, err.as_str()), (0, ""), "zonal {line}");
+    out
+}
+
+fn refused(dir: &Path, line: &str, exit: i32) -> String {
+    let (code, out, err) = run(dir, line, b"");
+    assert_eq!((code, out.as_slice()), (exit, &b""[..]), "zonal {line}: {err}");
+    assert_eq!(err.lines().count(), 1, "zonal {line}: {err}");
+    err
+}
+
+/// A directory with a drive `d` of `zones` zones of 16 MiB, so many of them conventional.
+fn drive(zones: u32, conventional: u32) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let size = zones * 16;
+    zonal(dir.path(), &format!("create d --size {size}M --zone-size 16M --zone-nr-conv {conventional}"));
+    dir
+}
+
+/// `length` bytes that do not repeat.
+fn bytes(length: usize) -> Vec<u8> {
+    let mut state = 88_172_645_463_325_252u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+#[test]
+fn file_that_was_put_is_got_back_byte_for_byte() {
+    let beside = "--metadata m";
+    for (conventional, metadata) in [(0, ""), (3, ""), (0, beside), (3, beside)] {
+        let dir = drive(24, conventional);
+        zonal(dir.path(), &format!("mkfs d {metadata} --label films"));
+        let data = bytes(20_000_123);
+        fs::write(dir.path().join("in"), &data).unwrap();
+        zonal(dir.path(), &format!("put d in a/b/film {metadata}"));
+        zonal(dir.path(), &format!("get d /a/b/film out {metadata}"));
+        assert!(fs::read(dir.path().join("out")).unwrap() == data);
+        let (code, ..) = run(dir.path(), &format!("put d - note {metadata}"), b"hello\n");
+        assert_eq!(code, 0);
+        assert_eq!(zonal(dir.path(), &format!("get d note - {metadata}")), b"hello\n");
+        let list = String::from_utf8(zonal(dir.path(), &format!("ls d -R {metadata}"))).unwrap();
+        let names: Vec<&str> = list.lines().map(|line| line.split_whitespace().last().unwrap()).collect();
+        assert_eq!(names, ["a", "note", "a/b", "a/b/film"], "{list}");
+        assert!(list.contains("20000123 a/b/film"), "{list}");
+    }
+}
+
+#[test]
+fn full_drive_keeps_what_it_has_and_takes_more_once_there_is_room() {
+    let dir = drive(16, 3);
+    zonal(dir.path(), "mkfs d");
+    let data = bytes(30 << 20);
+    fs::write(dir.path().join("in"), &data).unwrap();
+    let mut files = 0;
+    let error = loop {
+        let (code, _, error) = run(dir.path(), &format!("put d in f{files}"), b"");
+        if code != 0 {
+            assert_eq!(code, 1);
+            break error;
+        }
+        files += 1;
+    };
+    assert!(files >= 4 && error == format!("zonal: f{files}: no space is left\n"), "{files} files: {error}");
+    let list = String::from_utf8(zonal(dir.path(), "ls d")).unwrap();
+    assert_eq!(list.lines().count(), files, "of what failed nothing is left: {list}");
+    for round in 0..3 {
+        zonal(dir.path(), &format!("rm d f{round}"));
+        zonal(dir.path(), &format!("put d in f{round}"));
+    }
+    for file in 0..files {
+        assert!(zonal(dir.path(), &format!("get d f{file} -")) == data, "f{file}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_one_line() {
+    let dir = drive(16, 0);
+    let error = refused(dir.path(), "ls d", 4);
+    assert_eq!(error, "zonal: d: there is no file system of Zonal here\n");
+    assert!(refused(dir.path(), "mkfs d --unit 5M", 2).contains("the drive takes 2 to"));
+    zonal(dir.path(), "mkfs d --label mine");
+    assert!(refused(dir.path(), "mkfs d", 4).contains("the file system `mine`"));
+    zonal(dir.path(), "mkfs d --force");
+    assert!(refused(dir.path(), "get d nothing -", 1).contains("nothing: no such file"));
+    assert!(refused(dir.path(), "rm d /", 2).contains("the root"));
+    assert!(refused(dir.path(), "put d in ../x", 2).contains("without .."));
+    assert!(refused(dir.path(), "put d missing x", 1).contains("missing: No such file"));
+    fs::write(dir.path().join("in"), b"x").unwrap();
+    zonal(dir.path(), "put d in a/x");
+    assert!(refused(dir.path(), "rm d a", 1).contains("not empty"));
+    assert!(refused(dir.path(), "put d in a", 1).contains("it is a directory"));
+    assert!(refused(dir.path(), "put d in a/x/y", 1).contains("not a directory"));
+    zonal(dir.path(), "rm d a -r");
+    assert_eq!(zonal(dir.path(), "ls d"), b"");
+    let small = drive(8, 0);
+    assert!(refused(small.path(), "mkfs d", 2).contains("zones are left for data"));
+}

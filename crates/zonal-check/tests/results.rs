@@ -1,0 +1,201 @@
+//! Results from outside: where they may go, and that neither a signal nor a full disk nor a later failure loses them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use zonal_check::program;
+
+const JOB: &str = "--name=x --rw=write --zonemode=zbd --bs=4k --size=1z --io_size=64k";
+
+fn command(dir: &Path, line: &str) -> Command {
+    let mut command = Command::new(program::zonal());
+    command.args(line.split_whitespace()).current_dir(dir).env("XDG_RUNTIME_DIR", dir);
+    command
+}
+
+fn run(dir: &Path, line: &str) -> Output {
+    command(dir, line).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn printed(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn drive() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(run(dir.path(), "create d --size 64M --zone-size 4M").status.success());
+    fs::write(dir.path().join("t"), "0,h,0,Write,0,4096\n").unwrap();
+    dir
+}
+
+#[test]
+fn results_logs_and_profiles_replace_no_image() {
+    let dir = drive();
+    let dir = dir.path();
+    let before = fs::read(dir.join("d")).unwrap();
+    for line in [
+        format!("bench --device sim:zns-1t {JOB} --json d"),
+        format!("bench --device sim:zns-1t {JOB} --output d"),
+        format!("bench --device sim:zns-1t {JOB} --report d"),
+        format!("bench --device sim:zns-1t {JOB} --write_iolog=d"),
+        format!("bench --device d {JOB} --json d"),
+        "replay t --device sim:zns-1t --json d".to_owned(),
+        "replay t --device sim:zns-1t --output d".to_owned(),
+        "calibrate sim:zns-1t -o d".to_owned(),
+        "info trace:file=d,overwrite=1+null:".to_owned(),
+    ] {
+        let output = run(dir, &line);
+        assert!(!output.status.success() && said(&output).contains("image"), "{line}: {}", said(&output));
+        assert!(fs::read(dir.join("d")).unwrap() == before, "{line}");
+    }
+}
+
+#[test]
+fn calibration_takes_the_place_of_no_link_or_device() {
+    let dir = drive();
+    let dir = dir.path();
+    std::os::unix::fs::symlink("/dev/null", dir.join("link")).unwrap();
+    let output = run(dir, "calibrate sim:zns-1t -o link");
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(dir.join("link").is_symlink());
+}
+
+#[test]
+fn results_that_would_share_a_file_are_refused_before_the_run() {
+    let dir = drive();
+    let dir = dir.path();
+    let output = run(dir, &format!("bench --device sim:zns-1t {JOB} --json same --output ./same"));
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("other results go there"), "{}", said(&output));
+    assert!(!dir.join("same").exists());
+}
+
+#[test]
+fn run_that_does_not_begin_leaves_no_empty_files() {
+    let dir = drive();
+    let dir = dir.path();
+    fs::write(dir.join("old"), "").unwrap();
+    let output = run(dir, &format!("bench --device sim:no-such {JOB} --json new --output old"));
+    assert_eq!(output.status.code(), Some(4), "{}", said(&output));
+    assert!(!dir.join("new").exists() && dir.join("old").exists());
+}
+
+#[test]
+fn result_that_cannot_be_written_keeps_no_other_back() {
+    let dir = drive();
+    let dir = dir.path();
+    let output =
+        run(dir, &format!("bench --device sim:zns-1t {JOB} --json /dev/full --output text --report page"));
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).starts_with("zonal: /dev/full: cannot write the results"), "{}", said(&output));
+    assert!(fs::read_to_string(dir.join("text")).unwrap().contains("issued rwts"));
+    assert!(fs::read_to_string(dir.join("page")).unwrap().contains("</html>"));
+    // What was meant for a file comes out somewhere.
+    let output = run(dir, &format!("bench --device sim:zns-1t {JOB} --output /dev/full"));
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(printed(&output).contains("issued rwts"), "{}", printed(&output));
+}
+
+#[test]
+fn mode_that_does_not_fit_is_told_before_another_runs() {
+    let dir = drive();
+    let dir = dir.path();
+    assert!(run(dir, &format!("bench --device d {JOB}")).status.success());
+    let before = printed(&run(dir, "report d"));
+    // Two modes begin on empty zones.
+    let line = format!("bench --device d --write-mode per-zone,pipelined {JOB}");
+    assert_eq!(run(dir, &line).status.code(), Some(2));
+    let line = "bench --device d --write-mode per-zone,append --name=x --rw=write --zonemode=zbd --bs=2M";
+    assert_eq!(run(dir, line).status.code(), Some(2));
+    assert_eq!(printed(&run(dir, "report d")), before);
+}
+
+#[test]
+fn mode_that_breaks_off_costs_no_results_of_those_before_it() {
+    let dir = drive();
+    let dir = dir.path();
+    fs::write(dir.join("plan"), "[[rule]]\non = \"append\"\nfault = \"busy\"\n").unwrap();
+    let device = "fault:plan=plan+sim:zns-1t";
+    let output =
+        run(dir, &format!("bench --device {device} --write-mode per-zone,append,qd1 {JOB} --json j"));
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("nothing is left that could happen"), "{}", said(&output));
+    let text = printed(&output);
+    assert!(text.contains("Write path (per-zone)") && text.contains("not run: append, qd1"), "{text}");
+    assert!(fs::read_to_string(dir.join("j")).unwrap().contains("not run: append, qd1"));
+}
+
+/// The control sockets that a run in `dir` has open.
+fn sockets(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir.join("zonal"));
+    entries.map_or(Vec::new(), |entries| entries.map(|entry| entry.unwrap().path()).collect())
+}
+
+/// A run that does not end by itself, at work.
+fn endless(dir: &Path, device: &str) -> Child {
+    let line = format!(
+        "bench --device {device} --write-mode per-zone,qd1 --name=x --rw=write --zonemode=zbd --bs=4k --iodepth=4 \
+         --size=4z --time_based --runtime=1000000 --json j"
+    );
+    at_work(dir, &line)
+}
+
+fn at_work(dir: &Path, line: &str) -> Child {
+    let mut bench = command(dir, line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while sockets(dir).is_empty() {
+        assert!(Instant::now() < deadline && bench.try_wait().unwrap().is_none(), "it does not begin");
+        sleep(Duration::from_millis(10));
+    }
+    // So that there is something to tell of.
+    sleep(Duration::from_millis(200));
+    bench
+}
+
+fn signal(bench: &Child, name: &str) {
+    let status = Command::new("kill").args([name, &bench.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn interrupted_run_writes_its_results_and_leaves_no_socket() {
+    for (device, name, code) in [
+        ("ram:size=64M,zone_size=4M", "-INT", 130),
+        ("sim:zns-1t", "-INT", 130),
+        ("sim:zns-1t", "-TERM", 143),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let bench = endless(dir.path(), device);
+        signal(&bench, name);
+        let output = bench.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{device}: {}", said(&output));
+        assert!(said(&output).contains("zonal: interrupted"), "{device}: {}", said(&output));
+        let text = printed(&output);
+        assert!(text.contains("interrupted before its end; not run: qd1"), "{device}: {text}");
+        let json: serde_json::Value =
+            serde_json::from_str(&fs::read_to_string(dir.path().join("j")).unwrap()).unwrap();
+        assert!(json["jobs"][0]["write"]["total_ios"].as_u64() > Some(0), "{device}");
+        assert!(sockets(dir.path()).is_empty(), "{device}");
+    }
+}
+
+#[test]
+fn interrupted_replay_writes_its_results_and_leaves_no_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    // The second record comes after an hour.
+    fs::write(dir.join("t"), "0,h,0,Write,0,4096\n36000000000,h,0,Write,0,4096\n").unwrap();
+    let line = "replay t --device ram:size=64M,zone_size=4M";
+    let replay = at_work(dir, line);
+    signal(&replay, "-INT");
+    let output = replay.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", said(&output));
+    assert!(printed(&output).contains("interrupted before the end of the trace"), "{}", printed(&output));
+    assert!(sockets(dir).is_empty());
+}

@@ -1,0 +1,298 @@
+//! File systems on drives: made, and found again.
+//!
+//! # What lies where
+//! The superblock lies twice at the start of zone 0. Where the drive has conventional zones, the metadata follow it there.
+//! Where it has none, zone 0 has nothing else, and the next zones are the log of the metadata. In both cases, if it is
+//! wanted so, the metadata are in a file beside the drive instead.
+//!
+//! The superblock is written last: what was not made to its end is no file system.
+
+use crate::drive::Drive;
+use crate::format::{DATA_BLOCKS_MAX, Metadata, Superblock, SuperblockError, Uuid};
+use crate::fs::{FileSystem, FsError, MountOptions, OpenError};
+use crate::store::backend::{BackendError, Conventional, FileBeside, Logged};
+use crate::store::{Rows, StoreError};
+use crate::waiter::{Waiter, Waiters};
+use crate::{BLOCK_BYTES, BLOCK_SECTORS};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use zonal_core::{RequestError, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType};
+use zonal_io::buffer::IoBuf;
+use zonal_io::volume::Request;
+
+/// Blocks of a unit, unless the drive takes less in one command or somebody wants it otherwise: a mebibyte.
+const UNIT_BLOCKS: u32 = 256;
+
+/// Zones of the metadata's log: one in so many of the drive's, but at least [`LOG_ZONES_MIN`].
+const LOG_SHARE: u32 = 512;
+
+/// Fewest zones of the log.
+const LOG_ZONES_MIN: u32 = 3;
+
+/// Copies of the superblock.
+const COPIES: u32 = 2;
+
+/// How a file system is to be made.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MakeOptions {
+    /// Its name for people.
+    pub label: String,
+    /// Bytes of the largest unit; `None`: a mebibyte, or what the drive takes.
+    pub unit_bytes: Option<u32>,
+    /// Keep the metadata in this file instead of on the drive.
+    pub beside: Option<PathBuf>,
+    /// Write data without checksums.
+    pub is_unsummed: bool,
+    /// Bytes that users never get, beside what collecting takes.
+    pub reserved_bytes: u64,
+    /// Zones of the metadata's log, where there is one.
+    pub log_zones: Option<u32>,
+    /// Although there is data on the drive.
+    pub force: bool,
+}
+
+/// Why a file system cannot be made or found.
+#[derive(thiserror::Error, Debug)]
+#[non_exhaustive]
+pub enum MakeError {
+    /// Somebody's data would be lost.
+    #[error("there is {what} on the drive; it is not overwritten unless that is asked for")]
+    InUse {
+        /// What is there.
+        what: String,
+    },
+    /// The drive, or a wish, does not suit.
+    #[error("{0}")]
+    Unfit(String),
+    /// There is none.
+    #[error(transparent)]
+    Superblock(#[from] SuperblockError),
+    /// The metadata are in a file, which was not named.
+    #[error("the metadata are in a file beside the drive, which has to be named")]
+    NeedsFile,
+    /// The drive failed.
+    #[error("the drive: {0}")]
+    Drive(#[from] RequestError),
+    /// The place of the metadata.
+    #[error("metadata: {0}")]
+    Backend(#[from] BackendError),
+    /// The rows.
+    #[error(transparent)]
+    Fs(#[from] FsError),
+    /// What is there cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+}
+
+impl From<StoreError> for MakeError {
+    fn from(error: StoreError) -> MakeError {
+        MakeError::Fs(error.into())
+    }
+}
+
+/// Finds the superblock.
+///
+/// # Errors
+/// [`MakeError::Superblock`] if there is none, or none that counts.
+pub fn superblock(drive: &Drive, waiter: &dyn Waiter) -> Result<Superblock, MakeError> {
+    let mut first = None;
+    for copy in 0..COPIES {
+        let sector = Sector(u64::from(copy * BLOCK_SECTORS));
+        let found = drive.read(waiter, sector, BLOCK_SECTORS);
+        let found = found.map_err(MakeError::from).and_then(|block| Ok(Superblock::decode(&block)?));
+        match found {
+            Ok(superblock) => return Ok(superblock),
+            Err(error) => drop(first.get_or_insert(error)),
+        }
+    }
+    Err(first.expect("there are copies"))
+}
+
+/// Makes a file system with this name for itself.
+///
+/// # Errors
+/// [`MakeError`]. After one there is no file system on the drive; before anything is touched it is found whether there can
+/// be.
+pub fn make(
+    drive: &Arc<Drive>,
+    waiters: &Waiters,
+    uuid: Uuid,
+    options: &MakeOptions,
+) -> Result<Superblock, MakeError> {
+    let waiter = &*waiters();
+    let report = drive.report(waiter)?;
+    let superblock = plan(drive, &report, uuid, options)?;
+    if !options.force {
+        check_unused(drive, waiter, &report)?;
+    }
+    clear(drive, waiter, &report)?;
+    let mut rows = match &options.beside {
+        Some(path) => rows(FileBeside::create(path, uuid)?, &MountOptions::default())?,
+        None if superblock.metadata == Metadata::Conventional => {
+            let range = conventional(drive);
+            rows(
+                Conventional::create(drive.clone(), waiters.clone(), range, uuid)?,
+                &MountOptions::default(),
+            )?
+        }
+        None => {
+            let zones = log_zones(&superblock);
+            rows(Logged::create(drive.clone(), waiters.clone(), zones, uuid)?, &MountOptions::default())?
+        }
+    };
+    FileSystem::make(&mut rows, &superblock, waiter)?;
+    drop(rows);
+    write_superblock(drive, waiter, &superblock)?;
+    Ok(superblock)
+}
+
+/// Opens the file system of a drive; `beside` names the file of its metadata, if they are in one.
+///
+/// # Errors
+/// [`MakeError`]; nothing was changed.
+pub fn open(
+    drive: &Arc<Drive>,
+    waiters: &Waiters,
+    beside: Option<PathBuf>,
+    options: MountOptions,
+) -> Result<FileSystem, MakeError> {
+    let waiter = &*waiters();
+    let superblock = superblock(drive, waiter)?;
+    let rows = open_rows(drive, waiters, beside, &superblock, &options)?;
+    Ok(FileSystem::open(drive.volume().clone(), rows, superblock, options, true, waiter)?)
+}
+
+/// The rows of a file system.
+///
+/// # Errors
+/// [`MakeError`].
+pub fn open_rows(
+    drive: &Arc<Drive>,
+    waiters: &Waiters,
+    beside: Option<PathBuf>,
+    superblock: &Superblock,
+    options: &MountOptions,
+) -> Result<Rows, MakeError> {
+    let (drive, waiters, uuid) = (drive.clone(), waiters.clone(), superblock.uuid);
+    match superblock.metadata {
+        Metadata::Beside => {
+            let path = beside.ok_or(MakeError::NeedsFile)?;
+            rows(FileBeside::open(&path, uuid)?, options)
+        }
+        Metadata::Conventional => {
+            let range = conventional(&drive);
+            rows(Conventional::open(drive, waiters, range, uuid)?, options)
+        }
+        Metadata::Logged => rows(Logged::open(drive, waiters, log_zones(superblock), uuid)?, options),
+    }
+}
+
+fn rows(backend: impl redb::StorageBackend, options: &MountOptions) -> Result<Rows, MakeError> {
+    Ok(Rows::open(backend, options.cache_bytes)?)
+}
+
+/// Where metadata in conventional zones lie.
+fn conventional(drive: &Drive) -> Range<Sector> {
+    let geometry = &drive.volume().info().geometry;
+    let first = Sector(u64::from(COPIES * BLOCK_SECTORS));
+    first..geometry.start_of(ZoneIndex(geometry.conventional_zones()))
+}
+
+/// The zones of the metadata's log.
+fn log_zones(superblock: &Superblock) -> Vec<ZoneIndex> {
+    (1..superblock.first_zone).map(ZoneIndex).collect()
+}
+
+fn unfit(what: impl Into<String>) -> MakeError {
+    MakeError::Unfit(what.into())
+}
+
+/// What the file system will be.
+fn plan(
+    drive: &Drive,
+    report: &[ZoneDescriptor],
+    uuid: Uuid,
+    options: &MakeOptions,
+) -> Result<Superblock, MakeError> {
+    let info = drive.volume().info();
+    let geometry = &info.geometry;
+    if info.block_sectors > BLOCK_SECTORS {
+        return Err(unfit("its blocks are larger than 4096 bytes"));
+    }
+    if options.label.len() > 64 {
+        return Err(unfit("the label is longer than 64 bytes"));
+    }
+    let largest = drive.volume().append_sectors_max().min(info.command_sectors_max) / BLOCK_SECTORS;
+    let wanted = options.unit_bytes.map_or(UNIT_BLOCKS.min(largest), |bytes| bytes / BLOCK_BYTES);
+    if !(2..=largest.min(DATA_BLOCKS_MAX + 1)).contains(&wanted) {
+        return Err(unfit(format!(
+            "units of {wanted} blocks of 4 KiB; the drive takes 2 to {}",
+            largest.min(DATA_BLOCKS_MAX + 1)
+        )));
+    }
+    let is_conventional = report.first().is_some_and(|zone| zone.zone_type == ZoneType::Conventional);
+    let (metadata, first_zone) = match (&options.beside, is_conventional) {
+        (Some(_), true) => (Metadata::Beside, geometry.conventional_zones()),
+        (Some(_), false) => (Metadata::Beside, 1),
+        (None, true) => (Metadata::Conventional, geometry.conventional_zones()),
+        (None, false) => {
+            let zones = options.log_zones.unwrap_or((geometry.zones() / LOG_SHARE).max(LOG_ZONES_MIN));
+            if zones < LOG_ZONES_MIN {
+                return Err(unfit(format!("a log of {zones} zones; it needs {LOG_ZONES_MIN}")));
+            }
+            (Metadata::Logged, 1 + zones)
+        }
+    };
+    let data = geometry.zones().saturating_sub(first_zone);
+    if data < crate::space::open::ZONES_MIN {
+        return Err(unfit(format!(
+            "{data} zones are left for data; a file system needs {}",
+            crate::space::open::ZONES_MIN
+        )));
+    }
+    Ok(Superblock {
+        uuid,
+        sectors: geometry.sectors().0,
+        zone_sectors: geometry.size_of(ZoneIndex(0)).into(),
+        capacity_sectors: geometry.zone_capacity().0,
+        unit_blocks: wanted,
+        first_zone,
+        metadata,
+        is_summed: !options.is_unsummed,
+        reserved_blocks: options.reserved_bytes.div_ceil(BLOCK_BYTES.into()),
+        label: options.label.clone(),
+    })
+}
+
+/// An error if there is anything on the drive.
+fn check_unused(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor]) -> Result<(), MakeError> {
+    if let Ok(superblock) = superblock(drive, waiter) {
+        return Err(MakeError::InUse { what: format!("the file system `{}`", superblock.label) });
+    }
+    let is_written = |zone: &&ZoneDescriptor| {
+        !matches!(zone.condition, ZoneCondition::Empty | ZoneCondition::NotWp | ZoneCondition::Offline)
+    };
+    match report.iter().filter(is_written).count() {
+        0 => Ok(()),
+        zones => Err(MakeError::InUse { what: format!("data in {zones} zones") }),
+    }
+}
+
+/// Makes all zones empty, and a superblock that is there count no more.
+fn clear(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor]) -> Result<(), MakeError> {
+    if report[0].zone_type == ZoneType::Conventional {
+        drive.write(waiter, Sector(0), IoBuf::zeroed(COPIES * BLOCK_BYTES))?;
+    }
+    drive.call(waiter, Request::reset_all()).0?;
+    Ok(drive.flush(waiter)?)
+}
+
+fn write_superblock(drive: &Drive, waiter: &dyn Waiter, superblock: &Superblock) -> Result<(), MakeError> {
+    let mut buf = IoBuf::zeroed(COPIES * BLOCK_BYTES);
+    for copy in buf.chunks_exact_mut(BLOCK_BYTES as usize) {
+        copy.copy_from_slice(&superblock.encode());
+    }
+    drive.write(waiter, Sector(0), buf)?;
+    Ok(drive.flush(waiter)?)
+}

@@ -1,0 +1,212 @@
+//! Random writers, a collector and a device against what must hold after each of them.
+
+use super::*;
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Call {
+    Reserve {
+        need: Need,
+        urgency: Urgency,
+    },
+    /// Spends a part of the reservation at a place.
+    Spend {
+        place: usize,
+        need: Need,
+    },
+    /// Gives back the reservation at a place.
+    GiveBack(usize),
+    /// Splits the reservation at a place.
+    Split {
+        place: usize,
+        need: Need,
+    },
+    Look(usize),
+    Abandon(usize),
+    Freed(u64),
+    MadeAvailable(u64),
+    Lost(Need),
+    Idle(bool),
+}
+
+fn need(most: u64) -> impl Strategy<Value = Need> {
+    (0..most, 0..most).prop_map(|(extents, available)| Need { extents, available })
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    let urgency = prop_oneof![3 => Just(Urgency::Wait), 1 => Just(Urgency::NoWait), 1 => Just(Urgency::Gc)];
+    prop_oneof![
+        6 => (need(12), urgency).prop_map(|(need, urgency)| Call::Reserve { need, urgency }),
+        4 => (0..6usize, need(8)).prop_map(|(place, need)| Call::Spend { place, need }),
+        3 => (0..6usize).prop_map(Call::GiveBack),
+        1 => (0..6usize, need(8)).prop_map(|(place, need)| Call::Split { place, need }),
+        3 => (0..6usize).prop_map(Call::Look),
+        1 => (0..6usize).prop_map(Call::Abandon),
+        3 => (0..12u64).prop_map(Call::Freed),
+        3 => (0..12u64).prop_map(Call::MadeAvailable),
+        1 => need(6).prop_map(Call::Lost),
+        1 => any::<bool>().prop_map(Call::Idle),
+    ]
+}
+
+/// A writer in line, as its holder sees it.
+struct Waiter {
+    ticket: Ticket,
+    need: Need,
+}
+
+/// The counters and all who use them.
+struct World {
+    credits: Credits,
+    reserved: Vec<Reservation>,
+    /// In order of arrival.
+    waiters: Vec<Waiter>,
+    /// What there should be.
+    total: Need,
+}
+
+fn plus(a: Need, b: Need) -> Need {
+    Need { extents: a.extents + b.extents, available: a.available + b.available }
+}
+
+impl World {
+    fn new(total: Need, reserve: Reserve) -> World {
+        World { credits: Credits::new(total, reserve), reserved: Vec::new(), waiters: Vec::new(), total }
+    }
+
+    fn step(&mut self, call: Call) {
+        match call {
+            Call::Reserve { need, urgency } => self.reserve(need, urgency),
+            Call::Spend { place, need } => self.spend(place, need),
+            Call::GiveBack(place) if place < self.reserved.len() => {
+                let reservation = self.reserved.swap_remove(place);
+                self.credits.give_back(reservation);
+            }
+            Call::Split { place, need } => {
+                let part = self.reserved.get_mut(place).and_then(|r| r.split(need));
+                self.reserved.extend(part);
+            }
+            Call::Look(place) if place < self.waiters.len() => self.look(place),
+            Call::Abandon(place) if place < self.waiters.len() => {
+                let waiter = self.waiters.remove(place);
+                self.credits.abandon(waiter.ticket);
+            }
+            Call::Freed(extents) => {
+                self.credits.freed(extents);
+                self.total.extents += extents;
+            }
+            Call::MadeAvailable(blocks) => {
+                self.credits.made_available(blocks);
+                self.total.available += blocks;
+            }
+            Call::Lost(need) => self.lose(need),
+            Call::Idle(reclaimable) => {
+                self.credits.gc_is_idle(reclaimable);
+                assert!(reclaimable || self.credits.waiting() == 0, "they wait for nobody");
+            }
+            Call::GiveBack(_) | Call::Look(_) | Call::Abandon(_) => {}
+        }
+    }
+
+    fn reserve(&mut self, need: Need, urgency: Urgency) {
+        let (user, pool, waiting) = (self.credits.user(), self.credits.pool(), self.credits.waiting());
+        let fits = |of: Need| of.checked_sub(need).is_some();
+        match self.credits.reserve(need, urgency) {
+            Ok(reservation) if urgency == Urgency::Gc => {
+                assert!(fits(pool) && self.credits.user() == user, "the collector took from users");
+                self.reserved.push(reservation);
+            }
+            Ok(reservation) => {
+                assert!(fits(user) && waiting == 0, "overtook {waiting}");
+                assert_eq!(self.credits.pool(), pool, "a user took from the pools");
+                self.reserved.push(reservation);
+            }
+            Err(Refusal::Queued(ticket)) => {
+                assert!(urgency == Urgency::Wait && need.extents <= user.extents);
+                self.waiters.push(Waiter { ticket, need });
+            }
+            Err(Refusal::WouldWait) if urgency == Urgency::Gc => assert!(!fits(pool)),
+            Err(_) => assert!(urgency != Urgency::Gc && (!fits(user) || waiting > 0)),
+        }
+    }
+
+    fn spend(&mut self, place: usize, need: Need) {
+        let Some(reservation) = self.reserved.get_mut(place) else { return };
+        let before = reservation.left();
+        let is_spent = self.credits.spend(reservation, need).is_ok();
+        assert_eq!(is_spent, before.checked_sub(need).is_some());
+        if is_spent {
+            self.total = self.total - need;
+        }
+    }
+
+    fn look(&mut self, place: usize) {
+        let Waiter { ticket, need } = self.waiters.remove(place);
+        match self.credits.state(ticket) {
+            Answer::Granted(reservation) => {
+                assert_eq!(reservation.left(), need);
+                self.reserved.push(reservation);
+            }
+            Answer::Waiting(ticket) => self.waiters.insert(place, Waiter { ticket, need }),
+            Answer::NoSpace => {}
+        }
+    }
+
+    /// Blocks that are there and not spent are lost, reserved or not.
+    fn lose(&mut self, need: Need) {
+        if let Some(left) = self.total.checked_sub(need) {
+            self.credits.lost(need);
+            self.total = left;
+        }
+    }
+
+    fn check(&self) {
+        self.credits.check();
+        assert_eq!(self.credits.total(), self.total, "space made or lost");
+        let in_line: Vec<u64> = self.credits.line.iter().map(|w| w.0).collect();
+        let unanswered = |w: &&Waiter| !self.credits.answers.contains_key(&w.ticket.0);
+        let waiting: Vec<u64> = self.waiters.iter().filter(unanswered).map(|w| w.ticket.0).collect();
+        assert_eq!(in_line, waiting, "the line is those who wait, in order of arrival");
+        let first = self.waiters.iter().position(|w| unanswered(&w)).unwrap_or(self.waiters.len());
+        let granted = |w: &Waiter| matches!(self.credits.answers.get(&w.ticket.0), Some(Some(_)));
+        assert!(!self.waiters[first..].iter().any(granted), "somebody overtook the first in line");
+        let held = self.reserved.iter().map(|r| r.left()).fold(Need::default(), plus);
+        let answered = self.credits.answers.values().flatten().copied().fold(Need::default(), plus);
+        let queued = self.credits.line.iter().map(|w| w.1.extents).sum::<u64>();
+        let out = Need { extents: self.credits.extents.out, available: self.credits.available.out };
+        assert_eq!(
+            plus(out, Need::default()),
+            plus(plus(held, answered), Need { extents: queued, available: 0 })
+        );
+    }
+
+    /// Everybody goes: what is there must be all that there is.
+    fn close(mut self) {
+        for reservation in std::mem::take(&mut self.reserved) {
+            self.credits.give_back(reservation);
+        }
+        for waiter in std::mem::take(&mut self.waiters) {
+            self.credits.abandon(waiter.ticket);
+        }
+        assert_eq!(plus(self.credits.user(), self.credits.pool()), self.total);
+        assert!(self.credits.answers.is_empty());
+        self.check();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+    #[test]
+    fn space_is_conserved_and_nobody_overtakes(
+        total in need(60),
+        pool in need(8),
+        calls in prop::collection::vec(call(), 0..150),
+    ) {
+        let mut world = World::new(total, Reserve { extents: pool.extents, available: pool.available });
+        for call in calls {
+            world.step(call);
+            world.check();
+        }
+        world.close();
+    }
+}

@@ -1,0 +1,323 @@
+//! Power cuts at any step of the drive, metadata included: what was synced is there, and no file has another's data.
+//!
+//! A case does random things to a file system on a drive whose power goes at some call of its backing. What is left is
+//! opened and compared with what the file system may be: the names of some moment since the last sync, and in each file,
+//! block by block, what it had at some moment since it was synced last. Then it goes on with what is left.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+use common::{Model, Step, apply, bytes, read_all, settle};
+use rand::{Rng, RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+use zonal_fs::drive::Drive;
+use zonal_fs::make::{MakeOptions, make, open};
+use zonal_fs::waiter::polling;
+use zonal_fs::{FileSystem, FsError, MountOptions, ROOT};
+use zonal_io::image::backing::Backing;
+use zonal_io::image::backing::twin::CutBacking;
+use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
+use zonal_io::volume::{Volume, VolumeOptions};
+
+const UUID: [u8; 16] = *b"crashes a lot...";
+const BLOCK: usize = 4096;
+
+/// What a drive is like.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    zones: u64,
+    conventional: u32,
+    open: u32,
+}
+
+const SHAPES: [Shape; 3] = [
+    Shape { zones: 24, conventional: 16, open: 0 },
+    Shape { zones: 20, conventional: 0, open: 0 },
+    Shape { zones: 23, conventional: 16, open: 3 },
+];
+
+fn format(shape: Shape, backing: &CutBacking) {
+    let options = ImageOptions {
+        size: Some(shape.zones << 19),
+        zone_size: Some(1 << 19),
+        zone_nr_conv: Some(shape.conventional),
+        zone_max_open: Some(shape.open),
+        zone_max_active: Some(shape.open),
+        blocksize: Some(4096),
+        creation: Some([9; 16]),
+        ..Default::default()
+    };
+    options.format(backing).unwrap();
+}
+
+fn drive(backing: &Arc<CutBacking>) -> Result<Arc<Drive>, String> {
+    let options = OpenOptions { threads: 0, ..Default::default() };
+    let device = ImageDevice::open_backing(Path::new("twin"), backing.clone(), &options);
+    let device = device.map_err(|e| e.to_string())?;
+    let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+    let volume = Volume::open(Arc::new(device), options).map_err(|e| e.to_string())?;
+    Ok(Arc::new(Drive::new(Arc::new(volume))))
+}
+
+fn reach(backing: &Arc<CutBacking>) -> Result<FileSystem, String> {
+    let options = MountOptions { dirty_bytes: 300_000, cache_bytes: 1 << 20, ..MountOptions::default() };
+    open(&drive(backing)?, &polling(Instant::now()), None, options).map_err(|e| e.to_string())
+}
+
+fn step(random: &mut impl Rng) -> Step {
+    let file = random.random_range(0..6u8);
+    let other = random.random_range(0..6u8);
+    let place = match random.random_bool(0.5) {
+        true => random.random_range(0..200_000),
+        false => random.random_range(0..50) * BLOCK as u32,
+    };
+    let length = match random.random_range(0..4) {
+        0 => random.random_range(1..30) * BLOCK as u32,
+        1 => random.random_range(1..300_000),
+        _ => random.random_range(1..20_000),
+    };
+    match random.random_range(0..100) {
+        0..12 => Step::Create(file),
+        12..60 => Step::Write(file, place, length),
+        60..65 => Step::Truncate(file, place),
+        65..70 => Step::Punch(file, place, length),
+        70..75 => Step::Unlink(file),
+        75..78 => Step::Rename(file, other),
+        78..81 => Step::Link(file, other),
+        81..91 => Step::Fsync(file),
+        91..94 => Step::Sync,
+        94..97 => Step::Tend,
+        _ => Step::Collect,
+    }
+}
+
+/// What the file system may be after a cut.
+struct Expected {
+    /// After each step, from the last one on that made the names durable.
+    moments: Vec<Model>,
+    /// First moment of each file that may be found.
+    durable: BTreeMap<u64, usize>,
+}
+
+impl Expected {
+    fn new(model: Model) -> Expected {
+        let durable = model.files.keys().map(|file| (*file, 0)).collect();
+        Expected { moments: vec![model], durable }
+    }
+
+    fn now(&self) -> &Model {
+        self.moments.last().expect("there is one")
+    }
+
+    /// `step` ended well, and this is how things are.
+    fn done(&mut self, step: &Step, model: Model) {
+        self.moments.push(model);
+        let last = self.moments.len() - 1;
+        match step {
+            Step::Sync => *self = Expected::new(self.now().clone()),
+            Step::Fsync(name) => {
+                if let Some(file) = self.now().names.get(name) {
+                    self.durable.insert(*file, last);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What file a block of a recovered one may be.
+    fn explains(&self, file: u64, found: &[u8]) -> Result<(), String> {
+        let first = self.durable.get(&file).copied().unwrap_or(0);
+        let versions: Vec<&Vec<u8>> =
+            self.moments[first..].iter().filter_map(|moment| moment.files.get(&file)).collect();
+        let largest = versions.iter().map(|version| version.len()).max().unwrap_or(0);
+        let smallest = versions.iter().map(|version| version.len()).min().unwrap_or(0);
+        if !(smallest..=largest).contains(&found.len()) {
+            return Err(format!("{} bytes, not {smallest} to {largest}", found.len()));
+        }
+        for (i, block) in found.chunks(BLOCK).enumerate() {
+            let is = |version: &&&Vec<u8>| {
+                let start = (i * BLOCK).min(version.len());
+                let had = &version[start..(start + block.len()).min(version.len())];
+                block.starts_with(had) && block[had.len()..].iter().all(|b| *b == 0)
+            };
+            if !versions.iter().any(|version| is(&version)) && block.iter().any(|b| *b != 0) {
+                return Err(format!("block {i} is none that the file ever had"));
+            }
+            // A hole: of a write beyond the end that has not landed, or of what was punched.
+            let may_be_hole =
+                || versions.iter().any(|v| v.len() <= i * BLOCK) || versions.iter().any(|v| is(&v));
+            if block.iter().all(|b| *b == 0) && !may_be_hole() {
+                return Err(format!("block {i} is lost"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares what is there; what it is taken to be from now on.
+    fn check(&self, fs: &FileSystem) -> Result<Model, String> {
+        let mut names = BTreeMap::new();
+        fs.list(ROOT, None, |name, entry| {
+            let number: u8 = std::str::from_utf8(&name[1..]).unwrap().parse().unwrap();
+            names.insert(number, entry.ino);
+            std::ops::ControlFlow::Continue(())
+        })
+        .map_err(|e| e.to_string())?;
+        let first = self.durable.values().copied().max().unwrap_or(0);
+        let mut why = format!("the names {:?} were never these", names.keys());
+        for moment in &self.moments[first..] {
+            if !moment.names.keys().eq(names.keys()) {
+                continue;
+            }
+            match self.matches(fs, moment, &names) {
+                Ok(model) => return Ok(model),
+                Err(other) => why = other,
+            }
+        }
+        Err(why)
+    }
+
+    fn matches(&self, fs: &FileSystem, moment: &Model, names: &BTreeMap<u8, u64>) -> Result<Model, String> {
+        let mut model = Model { files: BTreeMap::new(), ..moment.clone() };
+        for (name, ino) in names {
+            let file = moment.names[name];
+            let found = read_all(fs, *ino).map_err(|e| format!("f{name}: {e}"))?;
+            self.explains(file, &found).map_err(|e| format!("f{name}: {e}"))?;
+            model.files.insert(file, found);
+        }
+        Ok(model)
+    }
+}
+
+/// What the cases of a run did, so that a run that did nothing is seen.
+#[derive(Default, Debug)]
+struct Done {
+    cuts: u64,
+    steps: u64,
+    victims: u64,
+    resets: u64,
+    refused: u64,
+}
+
+/// Does steps until the power goes, or `steps` are done.
+fn run(fs: &FileSystem, expected: &mut Expected, random: &mut impl Rng, steps: u32, done: &mut Done) {
+    for _ in 0..steps {
+        let step = step(random);
+        let mut model = expected.now().clone();
+        let seed = random.next_u64();
+        match apply(fs, &mut model, &step, seed) {
+            Ok(had_room) => {
+                done.steps += 1;
+                done.refused += u64::from(!had_room);
+                expected.done(&step, model);
+            }
+            Err(_) => {
+                // It may have been done or not, or in part.
+                with_interrupted(expected, &step, seed);
+                break;
+            }
+        }
+    }
+    let statistics = fs.statistics();
+    done.victims += statistics.gc_victims;
+    done.resets += statistics.resets;
+}
+
+/// A step that the cut interrupted may have been done.
+fn with_interrupted(expected: &mut Expected, step: &Step, seed: u64) {
+    let mut model = expected.now().clone();
+    let Some(file) = (match step {
+        Step::Write(n, ..) | Step::Truncate(n, _) | Step::Punch(n, ..) => model.names.get(n).copied(),
+        _ => None,
+    }) else {
+        return;
+    };
+    let old = model.files[&file].clone();
+    let new = model.files.get_mut(&file).expect("it has a name");
+    match *step {
+        Step::Write(_, offset, length) => {
+            let end = (offset + length) as usize;
+            new.resize(new.len().max(end), 0);
+            new[offset as usize..end].copy_from_slice(&bytes(seed, length as usize));
+        }
+        Step::Truncate(_, size) => {
+            // Its last block is zeroed before its size changes.
+            let mut zeroed = old.clone();
+            if (size as usize) < zeroed.len() {
+                zeroed[size as usize..].fill(0);
+                let mut between = expected.now().clone();
+                between.files.insert(file, zeroed);
+                expected.moments.push(between);
+            }
+            new.resize(size as usize, 0);
+        }
+        Step::Punch(_, offset, length) => {
+            let end = ((offset + length) as usize).min(new.len());
+            if (offset as usize) < end {
+                new[offset as usize..end].fill(0);
+            }
+        }
+        _ => unreachable!("these are all"),
+    }
+    expected.moments.push(model);
+}
+
+fn case(seed: u64, cycles: u32, done: &mut Done) -> Result<(), String> {
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let shape = SHAPES[random.random_range(0..SHAPES.len())];
+    let mut backing = Arc::new(CutBacking::new(random.random()));
+    format(shape, &backing);
+    let unit_bytes = Some(random.random_range(2..12) * BLOCK as u32);
+    let options = MakeOptions { unit_bytes, ..MakeOptions::default() };
+    make(&drive(&backing)?, &polling(Instant::now()), UUID, &options).map_err(|e| e.to_string())?;
+    backing.sync().map_err(|e| e.to_string())?;
+    let mut model = Model::default();
+    for cycle in 0..cycles {
+        let fs = reach(&backing).map_err(|e| format!("cycle {cycle}: it does not open: {e}"))?;
+        let mut expected = Expected::new(model);
+        if cycle > 0 {
+            expected =
+                Expected::new(expected.check(&fs).map_err(|e| format!("cycle {cycle}, opened again: {e}"))?);
+        }
+        backing.cut_at(backing.calls() + random.random_range(1..600));
+        run(&fs, &mut expected, &mut random, 80, done);
+        if backing.is_on() {
+            backing.cut();
+        }
+        done.cuts += 1;
+        drop(fs);
+        backing = Arc::new(backing.restart(random.random()));
+        let fs =
+            reach(&backing).map_err(|e| format!("cycle {cycle}: it does not open after the cut: {e}"))?;
+        model = expected.check(&fs).map_err(|e| format!("cycle {cycle}: {e}"))?;
+        settle(&fs);
+        fs.check();
+        // What is taken for true from here on has to be true after the next cut, too.
+        fs.sync(&common::waiter()).map_err(|e: FsError| format!("cycle {cycle}: {e}"))?;
+    }
+    Ok(())
+}
+
+fn campaign(first: u64, cases: u64, cycles: u32) -> Done {
+    let mut done = Done::default();
+    for seed in first..first + cases {
+        if let Err(why) = case(seed, cycles, &mut done) {
+            panic!("seed {seed}: {why}");
+        }
+    }
+    done
+}
+
+#[test]
+fn what_was_synced_survives_a_cut_anywhere() {
+    let cases = std::env::var("ZONAL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(40);
+    let first = std::env::var("ZONAL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let done = campaign(first, cases, 4);
+    println!("{done:?}");
+    if cases >= 40 {
+        assert!(done.victims > 0 && done.resets > 0 && done.steps > 20 * done.cuts, "{done:?}");
+    }
+}

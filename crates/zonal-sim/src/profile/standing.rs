@@ -1,0 +1,50 @@
+//! What figures of a profile are worth.
+
+use super::Profile;
+use serde::Serialize;
+use std::fmt;
+use toml::{Table, Value};
+
+/// What figures of a profile are worth.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// They are those of the drive that it was fitted to.
+    Calibrated,
+    /// It was fitted to a drive, and these values are not that drive's.
+    Moved(Vec<String>),
+    /// It was fitted to no drive.
+    Uncalibrated,
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const RANGE: &str = "each figure is one of a range";
+        match self {
+            Standing::Calibrated => f.write_str("calibrated"),
+            Standing::Moved(keys) => {
+                write!(f, "calibrated on another drive, which {} are not those of: {RANGE}", keys.join(", "))
+            }
+            Standing::Uncalibrated => write!(f, "not calibrated: {RANGE}"),
+        }
+    }
+}
+
+impl Profile {
+    /// What its figures are worth. What the host takes is no part of the drive.
+    pub fn standing(&self) -> Standing {
+        let mut given: Vec<String> = given(&self.drive).chain(given(&self.timing)).collect();
+        given.sort();
+        match (self.calibrated, given.is_empty()) {
+            (true, true) => Standing::Calibrated,
+            (true, false) => Standing::Moved(given),
+            (false, _) => Standing::Uncalibrated,
+        }
+    }
+}
+
+/// Keys of the values that came with the device's name.
+fn given(values: &impl Serialize) -> impl Iterator<Item = String> {
+    let values = Table::try_from(values).expect("values of profiles are numbers, words and yes or no");
+    let is_given = |value: &Value| value.get("source").and_then(Value::as_str) == Some("given");
+    values.into_iter().filter(move |(_, value)| is_given(value)).map(|(key, _)| key)
+}

@@ -1,0 +1,85 @@
+//! `zonal mkfs`.
+
+use super::{drive, named, waiters};
+use crate::exit::{Exit, Failure, OrExit};
+use crate::value;
+use clap::Args;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use zonal_fs::BLOCK_BYTES;
+use zonal_fs::format::{Metadata, Superblock};
+use zonal_fs::make::{MakeError, MakeOptions, make};
+
+/// Make a file system on a zoned device
+///
+/// Data goes to the sequential zones. Metadata goes to the conventional zones; where the device has none, to a log in its first
+/// sequential ones; or to a file beside the device, which then has to be named with each command.
+#[derive(Args, Debug)]
+pub(crate) struct Mkfs {
+    /// Device name; see `zonal help devices`
+    device: String,
+    /// Name of the file system, for people
+    #[arg(long, short = 'L', value_name = "NAME", default_value = "")]
+    label: String,
+    /// Keep the metadata in this file
+    #[arg(long, value_name = "FILE")]
+    metadata: Option<PathBuf>,
+    /// Largest zone append, a header of 4 KiB included; a mebibyte if the device takes that
+    #[arg(long, value_name = "SIZE", value_parser = value::size)]
+    unit: Option<u64>,
+    /// Zones for the log of the metadata, where there is one
+    #[arg(long, value_name = "ZONES")]
+    log_zones: Option<u32>,
+    /// Space that files never get, for the collector to work well on a full device
+    #[arg(long, value_name = "SIZE", value_parser = value::size, default_value = "0")]
+    reserve: u64,
+    /// Write data without checksums
+    #[arg(long)]
+    no_checksums: bool,
+    /// Although there is data on the device, which will be lost
+    #[arg(long, short)]
+    force: bool,
+}
+
+pub(crate) fn run(arguments: &Mkfs, out: &mut dyn Write) -> Result<(), Failure> {
+    let options = MakeOptions {
+        label: arguments.label.clone(),
+        unit_bytes: arguments.unit.map(|bytes| bytes.try_into().unwrap_or(u32::MAX)),
+        beside: arguments.metadata.clone(),
+        is_unsummed: arguments.no_checksums,
+        reserved_bytes: arguments.reserve,
+        log_zones: arguments.log_zones,
+        force: arguments.force,
+    };
+    let drive = drive(&arguments.device)?;
+    let made = make(&drive, &waiters(), random()?, &options);
+    let superblock = made.map_err(|error| match error {
+        MakeError::Unfit(_) => Failure { exit: Exit::Usage, error: named(&arguments.device, error) },
+        MakeError::InUse { .. } => Failure { exit: Exit::Device, error: named(&arguments.device, error) },
+        error => Failure { exit: Exit::Failed, error: named(&arguments.device, error) },
+    })?;
+    let zones = drive.volume().info().geometry.zones() - superblock.first_zone;
+    Ok(writeln!(out, "{}", describe(&superblock, zones))?)
+}
+
+fn describe(superblock: &Superblock, zones: u32) -> String {
+    let uuid: String = superblock.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    let metadata = match superblock.metadata {
+        Metadata::Conventional => format!("in {} conventional zones", superblock.first_zone),
+        Metadata::Logged => format!("in a log of {} zones", superblock.first_zone - 1),
+        Metadata::Beside => "in a file beside".to_owned(),
+    };
+    let unit = value::human(u64::from(superblock.unit_blocks * BLOCK_BYTES));
+    let capacity = value::human(superblock.capacity_sectors * 512);
+    format!(
+        "file system {uuid}: {zones} zones of {capacity} for data, in appends of {unit}; metadata {metadata}"
+    )
+}
+
+fn random() -> Result<[u8; 16], Failure> {
+    let mut bytes = [0; 16];
+    let mut source = File::open("/dev/urandom").or_exit(Exit::Failed)?;
+    source.read_exact(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,86 @@
+//! Files on a zoned drive without a mount: `mkfs`, `put`, `get`, `ls`, `rm`.
+
+pub(crate) mod get;
+pub(crate) mod ls;
+pub(crate) mod mkfs;
+pub(crate) mod put;
+pub(crate) mod rm;
+
+use crate::device;
+use crate::exit::{Exit, Failure, OrExit};
+use clap::Args;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+use zonal_fs::drive::Drive;
+use zonal_fs::make;
+use zonal_fs::waiter::{Polling, Waiters, polling};
+use zonal_fs::{FileSystem, FsError, MountOptions};
+use zonal_io::volume::{Volume, VolumeOptions};
+
+/// Bytes that are copied at a time.
+const COPY_BYTES: usize = 4 << 20;
+
+/// Where a file system is.
+#[derive(Args, Debug)]
+pub(crate) struct On {
+    /// Device with the file system; see `zonal help devices`
+    device: String,
+    /// File with its metadata, if they are beside the device
+    #[arg(long, value_name = "FILE")]
+    metadata: Option<PathBuf>,
+}
+
+/// A file system that is open, and how to wait for it.
+pub(crate) struct Opened {
+    pub(crate) fs: FileSystem,
+    pub(crate) waiter: Polling,
+}
+
+impl On {
+    /// Opens the file system.
+    fn open(&self) -> Result<Opened, Failure> {
+        let begin = Instant::now();
+        let (drive, waiters) = (drive(&self.device)?, polling(begin));
+        let opened = make::open(&drive, &waiters, self.metadata.clone(), MountOptions::default());
+        let fs = opened.map_err(|e| named(&self.device, e)).or_exit(Exit::Device)?;
+        Ok(Opened { fs, waiter: Polling::since(begin) })
+    }
+}
+
+/// The device called `name`, to wait for.
+fn drive(name: &str) -> Result<Arc<Drive>, Failure> {
+    // The file system keeps the drive's limits itself.
+    let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+    let volume = Volume::open(device::open(name)?, options).or_exit(Exit::Device)?;
+    Ok(Arc::new(Drive::new(Arc::new(volume))))
+}
+
+/// An error with the name of what it is about.
+fn named<E: std::error::Error + Send + Sync + 'static>(name: &str, error: E) -> anyhow::Error {
+    anyhow::Error::new(error).context(name.to_owned())
+}
+
+/// What an operation on a path fails with.
+fn failed(path: &str, error: FsError) -> Failure {
+    let exit = match &error {
+        FsError::Checksum { .. } | FsError::Unit { .. } => Exit::Verify,
+        _ => Exit::Failed,
+    };
+    Failure { exit, error: named(path, error) }
+}
+
+/// Names in a path from the root; `.` and empty ones do not count.
+fn names(path: &str) -> Result<Vec<&[u8]>, Failure> {
+    let names = path.split('/').filter(|name| !name.is_empty() && *name != ".");
+    let names: Vec<&[u8]> = names.map(str::as_bytes).collect();
+    if names.contains(&&b".."[..]) {
+        return Err(Failure::usage(format!("{path}: a path is from the root, without ..")));
+    }
+    Ok(names)
+}
+
+/// The ways into a file system that no job needs to know.
+fn waiters() -> Waiters {
+    polling(Instant::now())
+}

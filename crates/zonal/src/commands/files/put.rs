@@ -1,0 +1,118 @@
+//! `zonal put`.
+
+use super::{COPY_BYTES, On, Opened, failed, names};
+use crate::exit::Failure;
+use anyhow::Context;
+use clap::Args;
+use std::fs::File;
+use std::io::{self, Read};
+use zonal_fs::format::Kind;
+use zonal_fs::{Changes, FsError, NewFile, Payload, ROOT, Rename};
+
+/// Name of a file while it is put.
+const UNFINISHED: &[u8] = b".zonal-put";
+
+/// Copy a file into a file system, replacing what has its name
+///
+/// Directories that are missing on the way are made. The file is there as a whole or, if anything fails, not at all; when the
+/// command ends it is durable.
+#[derive(Args, Debug)]
+pub(crate) struct Put {
+    #[command(flatten)]
+    on: On,
+    /// File to copy; `-` is standard input
+    file: String,
+    /// Where it goes
+    path: String,
+}
+
+pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
+    let Put { on, file, path } = arguments;
+    let names = names(path)?;
+    let Some((name, directories)) = names.split_last() else {
+        return Err(Failure::usage(format!("{path}: a file needs a name")));
+    };
+    let (mut source, mode): (Box<dyn Read>, u16) = match file.as_str() {
+        "-" => (Box::new(io::stdin()), 0o644),
+        _ => {
+            let opened = File::open(file).with_context(|| file.clone())?;
+            let mode = mode(&opened.metadata().with_context(|| file.clone())?);
+            (Box::new(opened), mode)
+        }
+    };
+    let opened = on.open()?;
+    let parent = directories.iter().try_fold(ROOT, |at, name| enter(&opened, at, name));
+    let parent = parent.map_err(|e| failed(path, e))?;
+    let copied = copy(&opened, parent, &mut *source, mode).map_err(|e| match e {
+        Trouble::Read(e) => anyhow::Error::new(e).context(file.clone()).into(),
+        Trouble::Fs(e) => failed(path, e),
+    });
+    let Opened { fs, waiter } = &opened;
+    let placed = copied.and_then(|()| {
+        let place = fs.rename(waiter, (parent, UNFINISHED), (parent, name), Rename::Replace);
+        place.and_then(|()| fs.sync(waiter)).map_err(|e| failed(path, e))
+    });
+    if placed.is_err() {
+        // The first error is the one to tell.
+        let _ = fs.unlink(waiter, parent, UNFINISHED).and_then(|()| fs.sync(waiter));
+    }
+    placed
+}
+
+#[cfg(unix)]
+fn mode(metadata: &std::fs::Metadata) -> u16 {
+    use std::os::unix::fs::PermissionsExt;
+    (metadata.permissions().mode() & 0o7777) as u16
+}
+
+/// The directory of this name, made if it is missing.
+fn enter(opened: &Opened, parent: u64, name: &[u8]) -> Result<u64, FsError> {
+    match opened.fs.lookup(parent, name) {
+        Err(FsError::NotFound) => {
+            opened.fs.create(&opened.waiter, parent, name, &NewFile::new(Kind::Directory, 0o755))
+        }
+        other => other,
+    }
+}
+
+enum Trouble {
+    Read(io::Error),
+    Fs(FsError),
+}
+
+fn copy(opened: &Opened, parent: u64, source: &mut dyn Read, mode: u16) -> Result<(), Trouble> {
+    let Opened { fs, waiter } = opened;
+    // One that an earlier put left behind.
+    let _ = fs.unlink(waiter, parent, UNFINISHED);
+    let ino = fs.create(waiter, parent, UNFINISHED, &NewFile::new(Kind::File, mode)).map_err(Trouble::Fs)?;
+    let mut buffer = vec![0; COPY_BYTES];
+    let mut offset = 0;
+    loop {
+        let length = fill(source, &mut buffer).map_err(Trouble::Read)?;
+        if length == 0 {
+            break;
+        }
+        let written =
+            fs.write(waiter, ino, offset, Payload::Bytes(&buffer[..length])).map_err(Trouble::Fs)?;
+        if written < length as u64 {
+            return Err(Trouble::Fs(FsError::NoSpace));
+        }
+        offset += written;
+    }
+    let changes = Changes { mode: Some(mode), ..Changes::default() };
+    fs.set_attributes(waiter, ino, &changes).and_then(|()| fs.fsync(waiter, ino)).map_err(Trouble::Fs)
+}
+
+/// Reads until the buffer is full or nothing is left.
+fn fill(source: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut length = 0;
+    while length < buffer.len() {
+        match source.read(&mut buffer[length..]) {
+            Ok(0) => break,
+            Ok(read) => length += read,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(length)
+}

@@ -1,0 +1,95 @@
+//! Where results go: files that are looked at before a run, and written after it.
+//!
+//! A run may take hours and cannot always be made again. So what can be told before it is told before it, and afterwards
+//! everything is written that can be, whatever else cannot.
+
+use crate::exit::{Exit, Failure, OrExit};
+use anyhow::{Context, anyhow};
+use std::fs::{File, Metadata};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use zonal_io::image::is_image;
+
+/// The files that the results of a run go to. Held until these are in them.
+pub(crate) struct ResultFiles {
+    files: Vec<File>,
+    /// Those that were not there before.
+    made: Vec<PathBuf>,
+}
+
+impl ResultFiles {
+    /// Makes the files that are not there. What the others hold stays until the results come.
+    ///
+    /// # Errors
+    /// [`Failure`], if one cannot be written, is an image, or is to hold two results.
+    pub(crate) fn open<'a>(
+        paths: impl IntoIterator<Item = &'a Option<PathBuf>>,
+    ) -> Result<ResultFiles, Failure> {
+        let mut all = ResultFiles { files: Vec::new(), made: Vec::new() };
+        for path in paths.into_iter().flatten() {
+            all.add(path)?;
+        }
+        Ok(all)
+    }
+
+    fn add(&mut self, path: &Path) -> Result<(), Failure> {
+        let place = || format!("{}: cannot write the results", path.display());
+        if is_image(path) {
+            return Err(anyhow!("an image").context(place())).or_exit(Exit::Usage);
+        }
+        let is_new = !path.exists();
+        let file = File::options().append(true).create(true).open(path).with_context(place)?;
+        let found = file.metadata().with_context(place)?;
+        let is_same = |other: &File| other.metadata().is_ok_and(|other| is_one_file(&found, &other));
+        let is_taken = self.files.iter().any(is_same);
+        self.files.push(file);
+        self.made.extend(is_new.then(|| path.to_owned()));
+        match is_taken {
+            true => Err(anyhow!("other results go there").context(place())).or_exit(Exit::Usage),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Drop for ResultFiles {
+    /// A run that did not come to its results leaves no empty files behind.
+    fn drop(&mut self) {
+        for path in &self.made {
+            if path.metadata().is_ok_and(|found| found.is_file() && found.len() == 0) {
+                // Nothing is lost if it stays.
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+}
+
+/// Whether both are one regular file: a terminal may show several results.
+fn is_one_file(a: &Metadata, b: &Metadata) -> bool {
+    a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+/// Prints results, each in a format, to a file or to standard output; there, too, if the file cannot be written.
+pub(crate) fn print(
+    formats: impl Iterator<Item = String>,
+    output: Option<&Path>,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let mut text = String::new();
+    for format in formats {
+        text += &format;
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+    }
+    let written = output.map_or(Ok(()), |path| write(path, &text));
+    if output.is_none() || written.is_err() {
+        out.write_all(text.as_bytes())?;
+    }
+    written
+}
+
+/// Writes a result to its file, in place of what is there.
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    Ok(std::fs::write(path, text).with_context(|| format!("{}: cannot write the results", path.display()))?)
+}
