@@ -189,7 +189,7 @@ fn null_device_in_a_flash_drives_time_is_never_faster_than_the_drive() {
 
 #[test]
 fn limits_and_errors_of_the_inner_device_are_passed_on_in_the_drives_time() {
-    let options = EmulatedOptions { zone_max_open: 2, zone_max_active: 3, ..Default::default() };
+    let options = EmulatedOptions { zone_max_open: 2, zone_max_active: 2, ..Default::default() };
     let inner = null(options);
     let drive = timed("zns-1t", inner.clone());
     let (own, inner) = (drive.info(), inner.info());
@@ -207,10 +207,10 @@ fn limits_and_errors_of_the_inner_device_are_passed_on_in_the_drives_time() {
     }
     let refused = |error| Err(RequestError::Device(DeviceError::Zone(error)));
     let results: Vec<_> = host.take().into_iter().map(|(_, result, _)| result).collect();
-    let (open, place) = (ZoneError::TooManyOpen, ZoneError::InvalidWrite);
+    let (active, place) = (ZoneError::TooManyActive, ZoneError::InvalidWrite);
     assert_eq!(
         results,
-        [Ok(Output::Done), Ok(Output::Done), refused(open), refused(place), Ok(Output::Done)]
+        [Ok(Output::Done), Ok(Output::Done), refused(active), refused(place), Ok(Output::Done)]
     );
 }
 
