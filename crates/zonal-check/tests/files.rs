@@ -95,6 +95,31 @@ fn full_drive_keeps_what_it_has_and_takes_more_once_there_is_room() {
 }
 
 #[test]
+fn fsck_tells_where_data_was_damaged_and_nothing_of_a_sound_file_system() {
+    let dir = drive(24, 3);
+    zonal(dir.path(), "mkfs d");
+    let data = bytes(5_000_000);
+    fs::write(dir.path().join("in"), &data).unwrap();
+    zonal(dir.path(), "put d in f");
+    assert_eq!(zonal(dir.path(), "fsck d --data"), b"");
+    // One byte in the middle of the file, in the image itself.
+    let mut image = fs::read(dir.path().join("d")).unwrap();
+    let place = image.windows(64).position(|window| window == &data[3_000_000..3_000_064]).unwrap();
+    image[place] ^= 1;
+    fs::write(dir.path().join("d"), image).unwrap();
+    assert_eq!(zonal(dir.path(), "fsck d"), b"", "metadata are sound");
+    let (code, out, error) = run(dir.path(), "fsck d --data", b"");
+    let out = String::from_utf8(out).unwrap();
+    assert!(
+        code == 1 && out.lines().count() == 1 && out.starts_with("lost  file 2, block 732: "),
+        "{out}{error}"
+    );
+    assert_eq!(error, "zonal: d: 1 findings of something lost and 0 minor ones are left\n");
+    let (code, _, error) = run(dir.path(), "get d f out", b"");
+    assert!(code == 3 && error.contains("does not hold what was written"), "{error}");
+}
+
+#[test]
 fn what_cannot_be_is_refused_in_one_line() {
     let dir = drive(16, 0);
     let error = refused(dir.path(), "ls d", 4);

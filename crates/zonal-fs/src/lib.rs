@@ -10,6 +10,7 @@
 pub mod drive;
 pub mod format;
 mod fs;
+pub mod fsck;
 pub mod make;
 pub mod space;
 pub mod store;

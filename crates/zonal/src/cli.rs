@@ -1,6 +1,6 @@
 //! Definitions of the command line.
 
-use crate::commands::files::{get, ls, mkfs, put, rm};
+use crate::commands::files::{fsck, get, ls, mkfs, put, rm};
 use crate::commands::{
     bench, calibrate, completions, create, help, info, man, manage, mode, plugs, replay, report, stat,
 };
@@ -61,6 +61,7 @@ pub(crate) enum Command {
     Get(get::Get),
     Ls(ls::Ls),
     Rm(rm::Rm),
+    Fsck(fsck::Fsck),
     Mode(mode::Mode),
     Plugs(plugs::Plugs),
     Stat(stat::Stat),

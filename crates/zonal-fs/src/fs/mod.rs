@@ -6,6 +6,7 @@ mod credit;
 mod error;
 mod flight;
 mod gc;
+pub(crate) mod inspect;
 mod map;
 mod mount;
 mod names;

@@ -3,7 +3,8 @@
 use super::core::{Core, Shared};
 use super::error::FsError;
 use super::map::{self, Mapped};
-use crate::format::{HEADER_BYTES, Header, Place, checksum};
+use crate::drive::Drive;
+use crate::format::{HEADER_BYTES, Header, Place, Superblock, checksum};
 use crate::space::zone::Pin;
 use crate::waiter::Waiter;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
@@ -115,37 +116,73 @@ impl Shared {
         &self,
         waiter: &dyn Waiter,
         spans: &[Span],
-        mut show: impl FnMut(u64, &[u8]),
+        show: impl FnMut(u64, &[u8]),
     ) -> Result<(), FsError> {
-        for batch in spans.chunks(BATCH) {
-            let requests = batch.iter().flat_map(|span| self.requests(span));
-            let mut answers = self.drive.calls(waiter, requests).into_iter();
-            for span in batch {
-                let parts = self.requests(span).len();
-                let mut bufs = Vec::with_capacity(parts);
-                for (result, buf) in answers.by_ref().take(parts) {
-                    result.map_err(|error| read_error(span, error))?;
-                    bufs.push(buf);
-                }
-                if self.has_data() {
-                    self.verify(span, &bufs, &mut show)?;
-                }
+        fetch_all(&self.drive, &self.superblock, self.has_data(), waiter, spans, show)
+    }
+}
+
+/// Reads spans, verifies them, and shows each block of a file with its bytes, if the device keeps any.
+pub(super) fn fetch_all(
+    drive: &Drive,
+    superblock: &Superblock,
+    has_data: bool,
+    waiter: &dyn Waiter,
+    spans: &[Span],
+    mut show: impl FnMut(u64, &[u8]),
+) -> Result<(), FsError> {
+    let fetch = Fetch { drive, superblock, has_data };
+    for batch in spans.chunks(BATCH) {
+        let requests = batch.iter().flat_map(|span| fetch.requests(span));
+        let mut answers = drive.calls(waiter, requests).into_iter();
+        for span in batch {
+            let parts = fetch.parts(span);
+            let mut bufs = Vec::with_capacity(parts);
+            for (result, buf) in answers.by_ref().take(parts) {
+                result.map_err(|error| read_error(span, error))?;
+                bufs.push(buf);
+            }
+            if has_data {
+                fetch.verify(span, &bufs, &mut show)?;
             }
         }
-        Ok(())
+    }
+    Ok(())
+}
+
+/// What is read, and how.
+struct Fetch<'a> {
+    drive: &'a Drive,
+    superblock: &'a Superblock,
+    has_data: bool,
+}
+
+impl Fetch<'_> {
+    fn is_verified(&self) -> bool {
+        self.has_data && self.superblock.is_summed
+    }
+
+    /// Whether the header of a span's unit is read along with its blocks.
+    fn has_header_along(&self, span: &Span) -> bool {
+        span.place.index <= ALONG_MAX
+    }
+
+    /// Requests that a span takes.
+    fn parts(&self, span: &Span) -> usize {
+        if self.is_verified() && !self.has_header_along(span) { 2 } else { 1 }
     }
 
     /// What has to be read for a span: its blocks, and the header of their unit along with them or apart.
     fn requests(&self, span: &Span) -> Vec<Request> {
         let Place { zone, unit, index } = span.place;
         let read = |from: u32, blocks: u32| {
-            let sector = Sector(self.start_of(ZoneIndex(zone)).0 + u64::from(from * BLOCK_SECTORS));
+            let start = self.drive.volume().info().geometry.start_of(ZoneIndex(zone));
+            let sector = Sector(start.0 + u64::from(from * BLOCK_SECTORS));
             let sectors = blocks * BLOCK_SECTORS;
-            let buf = if self.has_data() { IoBuf::zeroed(sectors * 512) } else { IoBuf::empty() };
+            let buf = if self.has_data { IoBuf::zeroed(sectors * 512) } else { IoBuf::empty() };
             Request::read(sector, sectors, buf)
         };
-        let is_verified = self.has_data() && self.superblock.is_summed;
-        match (is_verified, index <= ALONG_MAX) {
+        match (self.is_verified(), self.has_header_along(span)) {
             (true, true) => vec![read(unit, 1 + index + span.blocks)],
             (true, false) => vec![read(unit, 1), read(span.place.block(), span.blocks)],
             (false, _) => vec![read(span.place.block(), span.blocks)],

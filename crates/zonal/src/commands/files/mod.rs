@@ -1,5 +1,6 @@
-//! Files on a zoned drive without a mount: `mkfs`, `put`, `get`, `ls`, `rm`.
+//! Files on a zoned drive without a mount: `mkfs`, `put`, `get`, `ls`, `rm`, `fsck`.
 
+pub(crate) mod fsck;
 pub(crate) mod get;
 pub(crate) mod ls;
 pub(crate) mod mkfs;

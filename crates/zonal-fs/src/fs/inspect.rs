@@ -1,0 +1,61 @@
+//! Looking at data without a mount.
+
+use super::error::FsError;
+use super::map::Mapped;
+use super::read::{Span, spans as spans_of};
+use super::{MountOptions, read};
+use crate::drive::Drive;
+use crate::format::{Extent, Superblock};
+use crate::waiter::Waiter;
+use std::sync::Arc;
+use zonal_io::volume::Volume;
+
+/// The units that an extent of a file lies in: first block in the zone, blocks, and how far into the extent.
+pub fn spans(ino: u64, block: u64, extent: &Extent) -> impl Iterator<Item = (u32, u32, u64)> {
+    let spans = spans_of(ino, &Mapped { block, extent: *extent });
+    spans.into_iter().map(move |span| (span.place.block(), span.blocks, span.block - block))
+}
+
+/// Reads what extents say, without a file system.
+pub struct Reader {
+    drive: Drive,
+    superblock: Superblock,
+}
+
+impl Reader {
+    /// A reader of the file system of `superblock`.
+    pub fn new(volume: Arc<Volume>, superblock: Superblock, _: MountOptions) -> Reader {
+        Reader { drive: Drive::new(volume), superblock }
+    }
+
+    /// Reads and verifies an extent of a file: what is wrong with which of its blocks, the first of each unit.
+    ///
+    /// # Errors
+    /// The file system's own: none that data causes.
+    pub fn verify(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        block: u64,
+        extent: &Extent,
+    ) -> Result<Vec<(u64, FsError)>, FsError> {
+        let mut wrong = Vec::new();
+        for span in spans_of(ino, &Mapped { block, extent: *extent }) {
+            match self.read(waiter, &span) {
+                Ok(()) => {}
+                Err(
+                    error @ (FsError::Read { block, .. }
+                    | FsError::Checksum { block, .. }
+                    | FsError::Unit { block, .. }),
+                ) => wrong.push((block, error)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(wrong)
+    }
+
+    fn read(&self, waiter: &dyn Waiter, span: &Span) -> Result<(), FsError> {
+        let spans = std::slice::from_ref(span);
+        read::fetch_all(&self.drive, &self.superblock, true, waiter, spans, |_, _| {})
+    }
+}

@@ -1,0 +1,205 @@
+//! Checking a file system that nobody has mounted, and mending what can be mended without guessing.
+//!
+//! The rows are compared with each other and with what the drive says of its zones; with `data`, every live block is read and
+//! verified as well. Each finding says what it is about and how bad that is. Repairs touch rows only, never data, and all of
+//! them become durable together: what is wrong with accounts and names is put right from what they are about, and what points
+//! nowhere is taken away.
+
+mod check;
+mod repair;
+
+pub use check::{Options, check};
+pub use repair::repair;
+
+use crate::format::Kind;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Severity {
+    /// Nothing is lost: an account or a name is off.
+    Minor,
+    /// Data or a name is lost, or files have data in common.
+    Lost,
+}
+
+/// Something that is wrong.
+#[derive(thiserror::Error, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[non_exhaustive]
+pub enum Finding {
+    /// A row cannot be read.
+    #[error("a row cannot be read: key {key:02x?}")]
+    DamagedRow {
+        /// Its key.
+        key: Vec<u8>,
+    },
+    /// A zone's account is not the sum of what files have there.
+    #[error("zone {zone}: its account says {account} live blocks, files have {files}")]
+    Account {
+        /// The zone.
+        zone: u32,
+        /// What the account says.
+        account: u32,
+        /// What files have.
+        files: u32,
+    },
+    /// A file has blocks where none can be.
+    #[error("file {ino}, block {block}: {blocks} blocks are said to be in zone {zone}, which {why}")]
+    Nowhere {
+        /// The file.
+        ino: u64,
+        /// First of its blocks.
+        block: u64,
+        /// How many.
+        blocks: u32,
+        /// The zone.
+        zone: u32,
+        /// Why they are not there.
+        why: Absent,
+    },
+    /// Two pieces of files are at the same place.
+    #[error("file {ino}, block {block}: zone {zone}, block {at} is file {other}'s, too")]
+    Shared {
+        /// The file.
+        ino: u64,
+        /// Its block.
+        block: u64,
+        /// The zone.
+        zone: u32,
+        /// Block of the zone.
+        at: u32,
+        /// The other file, or the same.
+        other: u64,
+    },
+    /// Two extents of a file overlap.
+    #[error("file {ino}: its extents at blocks {block} and {next} overlap")]
+    Overlap {
+        /// The file.
+        ino: u64,
+        /// The first one's block.
+        block: u64,
+        /// The second one's block.
+        next: u64,
+    },
+    /// A zone does not know of data in it, so that collecting would lose it.
+    #[error("file {ino}, block {block}: zone {zone} does not know of {blocks} blocks in it")]
+    Unknown {
+        /// The file.
+        ino: u64,
+        /// First of its blocks.
+        block: u64,
+        /// How many.
+        blocks: u32,
+        /// The zone.
+        zone: u32,
+    },
+    /// Data of a file that is none.
+    #[error("file {ino} has data, and does not exist")]
+    NoFile {
+        /// The file.
+        ino: u64,
+    },
+    /// A name of a file that does not exist.
+    #[error("directory {parent}: {name:?} is file {ino}, which does not exist")]
+    NoSuchFile {
+        /// The directory.
+        parent: u64,
+        /// The name.
+        name: Vec<u8>,
+        /// The file.
+        ino: u64,
+    },
+    /// Names in what is no directory.
+    #[error("file {parent} is no directory, and has the name {name:?} in it")]
+    NoDirectory {
+        /// The file.
+        parent: u64,
+        /// The name.
+        name: Vec<u8>,
+    },
+    /// A file that has no name and is not known to have lost it.
+    #[error("file {ino} has no name")]
+    NoName {
+        /// The file.
+        ino: u64,
+    },
+    /// A file's count of names is wrong.
+    #[error("file {ino} says that it has {links} names, there are {found}")]
+    Links {
+        /// The file.
+        ino: u64,
+        /// What it says.
+        links: u32,
+        /// How many there are.
+        found: u32,
+    },
+    /// A name says that a file is something else than it is.
+    #[error("directory {parent}: {name:?} is said to be a {said:?} and is a {kind:?}")]
+    WrongKind {
+        /// The directory.
+        parent: u64,
+        /// The name.
+        name: Vec<u8>,
+        /// What the name says.
+        said: Kind,
+        /// What the file is.
+        kind: Kind,
+    },
+    /// New files would get numbers that are taken.
+    #[error("the next file would be {next}, but there is file {largest}")]
+    NextFile {
+        /// What is next.
+        next: u64,
+        /// Largest number in use.
+        largest: u64,
+    },
+    /// Data that cannot be read, or is not what was written.
+    #[error("file {ino}, block {block}: {what}")]
+    Data {
+        /// The file.
+        ino: u64,
+        /// Its block.
+        block: u64,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// Why data is not where it is said to be.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Absent {
+    /// There is no such zone.
+    NoZone,
+    /// It is not a zone for data.
+    Reserved,
+    /// It ends before.
+    BeyondPointer,
+    /// It is offline.
+    Offline,
+}
+
+impl std::fmt::Display for Absent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Absent::NoZone => "does not exist",
+            Absent::Reserved => "is not for data",
+            Absent::BeyondPointer => "is written only up to before them",
+            Absent::Offline => "is offline",
+        })
+    }
+}
+
+impl Finding {
+    /// How bad it is.
+    pub fn severity(&self) -> Severity {
+        match self {
+            Finding::Account { .. }
+            | Finding::Links { .. }
+            | Finding::NextFile { .. }
+            | Finding::NoFile { .. }
+            | Finding::NoName { .. }
+            | Finding::WrongKind { .. }
+            | Finding::Unknown { .. } => Severity::Minor,
+            _ => Severity::Lost,
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! What is wrong.
+
+use super::{Absent, Finding};
+use crate::BLOCK_SECTORS;
+use crate::drive::Drive;
+use crate::format::{Attributes, Entry, Extent, Kind, Run, Superblock, key};
+use crate::fs::{FsError, MountOptions, ROOT, inspect};
+use crate::store::Rows;
+use crate::waiter::Waiter;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use zonal_core::{ZoneCondition, ZoneDescriptor};
+
+/// What is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// Read and verify all data.
+    pub data: bool,
+}
+
+/// A piece of a file at its place.
+#[derive(Clone, Copy)]
+struct Held {
+    ino: u64,
+    block: u64,
+    extent: Extent,
+}
+
+/// Everything that the rows say, read once.
+#[derive(Default)]
+struct Seen {
+    files: BTreeMap<u64, Attributes>,
+    entries: Vec<(u64, Vec<u8>, Entry)>,
+    held: Vec<Held>,
+    runs: Vec<(u32, u32, Run)>,
+    accounts: BTreeMap<u32, u32>,
+    orphans: BTreeSet<u64>,
+    next: u64,
+    findings: Vec<Finding>,
+}
+
+/// Looks at a file system that nobody has mounted; what is wrong with it, in order.
+///
+/// # Errors
+/// The database or the drive cannot be read at all.
+pub fn check(
+    rows: &Rows,
+    superblock: &Superblock,
+    drive: &Drive,
+    waiter: &dyn Waiter,
+    options: Options,
+) -> Result<Vec<Finding>, FsError> {
+    let report = drive.report(waiter)?;
+    let mut seen = Seen::of(rows)?;
+    seen.check_names();
+    seen.check_places(superblock, &report);
+    seen.check_shared();
+    seen.check_runs();
+    seen.check_accounts(&report);
+    if options.data {
+        seen.check_data(superblock, drive, waiter)?;
+    }
+    seen.findings.sort();
+    seen.findings.dedup();
+    Ok(seen.findings)
+}
+
+impl Seen {
+    fn of(rows: &Rows) -> Result<Seen, FsError> {
+        let mut seen = Seen::default();
+        let next = rows.get(&key::counter("ino"))?;
+        seen.next = next.and_then(|row| row.try_into().ok()).map_or(0, u64::from_le_bytes);
+        seen.scan(rows, key::inodes(), |seen, key, value| {
+            seen.files.insert(key::parts(key).0, Attributes::decode(key, value).ok()?);
+            Some(())
+        })?;
+        seen.scan(rows, key::all_entries(), |seen, key, value| {
+            let (parent, name) = key::parts(key);
+            seen.entries.push((parent, name.to_vec(), Entry::decode(key, value).ok()?));
+            Some(())
+        })?;
+        seen.scan(rows, key::all_extents(), |seen, key, value| {
+            let (ino, block) = key::extent_parts(key);
+            seen.held.push(Held { ino, block, extent: Extent::decode(key, value).ok()? });
+            Some(())
+        })?;
+        seen.scan(rows, key::all_runs(), |seen, key, value| {
+            let (zone, at) = key::run_parts(key);
+            seen.runs.push((zone, at, Run::decode(key, value).ok()?));
+            Some(())
+        })?;
+        seen.scan(rows, key::zones(), |seen, key, value| {
+            let used = value.first_chunk::<4>().map(|row| u32::from_le_bytes(*row))?;
+            seen.accounts.insert(key::parts(key).0 as u32, used);
+            Some(())
+        })?;
+        seen.scan(rows, key::orphans(), |seen, key, _| {
+            seen.orphans.insert(key::parts(key).0);
+            Some(())
+        })?;
+        Ok(seen)
+    }
+
+    /// Takes rows in; one that is not understood is a finding.
+    fn scan(
+        &mut self,
+        rows: &Rows,
+        (from, end): (Vec<u8>, Vec<u8>),
+        take: impl Fn(&mut Seen, &[u8], &[u8]) -> Option<()>,
+    ) -> Result<(), FsError> {
+        rows.scan(&from, &end, |key, value| {
+            if take(self, key, value).is_none() {
+                self.findings.push(Finding::DamagedRow { key: key.to_vec() });
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(())
+    }
+
+    fn check_names(&mut self) {
+        let mut names: BTreeMap<u64, u32> = BTreeMap::new();
+        let mut below: BTreeMap<u64, u32> = BTreeMap::new();
+        for (parent, name, Entry { ino, kind: said }) in &self.entries {
+            let (parent, ino, name) = (*parent, *ino, name.clone());
+            if self.files.get(&parent).is_none_or(|directory| directory.kind != Kind::Directory) {
+                self.findings.push(Finding::NoDirectory { parent, name });
+                continue;
+            }
+            let Some(file) = self.files.get(&ino) else {
+                self.findings.push(Finding::NoSuchFile { parent, name, ino });
+                continue;
+            };
+            *names.entry(ino).or_default() += 1;
+            *below.entry(parent).or_default() += u32::from(file.kind == Kind::Directory);
+            if file.kind != *said {
+                self.findings.push(Finding::WrongKind { parent, name, said: *said, kind: file.kind });
+            }
+        }
+        for (&ino, file) in &self.files {
+            let own = names.get(&ino).copied().unwrap_or(0);
+            let is_known = ino == ROOT || self.orphans.contains(&ino);
+            let found = match file.kind {
+                Kind::Directory => 2 + below.get(&ino).copied().unwrap_or(0),
+                _ => own,
+            };
+            if own == 0 && !is_known {
+                self.findings.push(Finding::NoName { ino });
+            } else if file.links != found && !self.orphans.contains(&ino) {
+                self.findings.push(Finding::Links { ino, links: file.links, found });
+            }
+        }
+        if !self.files.contains_key(&ROOT) {
+            self.findings.push(Finding::NoName { ino: ROOT });
+        }
+        let largest = self.files.keys().next_back().copied().unwrap_or(ROOT);
+        if self.next <= largest {
+            self.findings.push(Finding::NextFile { next: self.next, largest });
+        }
+    }
+
+    /// Extents whose file or place does not exist.
+    fn check_places(&mut self, superblock: &Superblock, report: &[ZoneDescriptor]) {
+        let mut previous: Option<Held> = None;
+        for held in &self.held {
+            let Held { ino, block, extent } = *held;
+            let overlaps = previous.filter(|p| p.ino == ino && p.block + u64::from(p.extent.blocks) > block);
+            if let Some(p) = overlaps {
+                self.findings.push(Finding::Overlap { ino, block: p.block, next: block });
+            }
+            previous = Some(*held);
+            if self.files.get(&ino).is_none_or(|file| file.kind != Kind::File) {
+                self.findings.push(Finding::NoFile { ino });
+            }
+            if let Some(why) = absent(&extent, superblock, report) {
+                let (blocks, zone) = (extent.blocks, extent.zone);
+                self.findings.push(Finding::Nowhere { ino, block, blocks, zone, why });
+            }
+        }
+    }
+
+    /// Places that several pieces have.
+    fn check_shared(&mut self) {
+        let mut spans: Vec<(u32, u32, u32, u64, u64)> = Vec::new();
+        for Held { ino, block, extent } in &self.held {
+            for span in inspect::spans(*ino, *block, extent) {
+                spans.push((extent.zone, span.0, span.1, *ino, *block + span.2));
+            }
+        }
+        spans.sort_unstable();
+        for pair in spans.windows(2) {
+            let [(zone, at, blocks, other, _), (next_zone, next_at, _, ino, block)] = *pair else { continue };
+            if zone == next_zone && next_at < at + blocks {
+                self.findings.push(Finding::Shared { ino, block, zone, at: next_at, other });
+            }
+        }
+    }
+
+    /// Pieces that their zones do not know.
+    fn check_runs(&mut self) {
+        let mut known: BTreeMap<(u64, u32), Vec<(u64, u64)>> = BTreeMap::new();
+        for (zone, at, run) in &self.runs {
+            let mut skip = 0;
+            for piece in &run.pieces {
+                let whole = Extent {
+                    zone: *zone,
+                    unit: *at,
+                    unit_blocks: run.unit_blocks,
+                    skip: 0,
+                    blocks: skip + piece.blocks,
+                };
+                let extent = whole.part(skip..skip + piece.blocks);
+                skip += piece.blocks;
+                for (place, blocks, offset) in inspect::spans(piece.ino, piece.block, &extent) {
+                    let first = piece.block + offset;
+                    let key = (piece.ino, *zone);
+                    known.entry(key).or_default().push((first << 32 | u64::from(place), blocks.into()));
+                }
+            }
+        }
+        for Held { ino, block, extent } in &self.held {
+            let places = known.get(&(*ino, extent.zone));
+            for (place, blocks, offset) in inspect::spans(*ino, *block, extent) {
+                let first = block + offset;
+                let is_known = |&(at, length): &(u64, u64)| {
+                    let (from, there) = (at >> 32, at & 0xFFFF_FFFF);
+                    from <= first
+                        && first + u64::from(blocks) <= from + length
+                        && there + (first - from) == u64::from(place)
+                };
+                if !places.is_some_and(|places| places.iter().any(is_known)) {
+                    let (ino, zone) = (*ino, extent.zone);
+                    self.findings.push(Finding::Unknown { ino, block: first, blocks, zone });
+                }
+            }
+        }
+    }
+
+    fn check_accounts(&mut self, report: &[ZoneDescriptor]) {
+        let mut files: BTreeMap<u32, u32> = BTreeMap::new();
+        for held in &self.held {
+            *files.entry(held.extent.zone).or_default() += held.extent.blocks;
+        }
+        for zone in 0..report.len() as u32 {
+            let account = self.accounts.get(&zone).copied().unwrap_or(0);
+            let files = files.get(&zone).copied().unwrap_or(0);
+            if account != files {
+                self.findings.push(Finding::Account { zone, account, files });
+            }
+        }
+    }
+
+    /// Reads and verifies everything that is where it is said to be.
+    fn check_data(
+        &mut self,
+        superblock: &Superblock,
+        drive: &Drive,
+        waiter: &dyn Waiter,
+    ) -> Result<(), FsError> {
+        let reader =
+            inspect::Reader::new(drive.volume().clone(), superblock.clone(), MountOptions::default());
+        for Held { ino, block, extent } in &self.held {
+            for (at, error) in reader.verify(waiter, *ino, *block, extent)? {
+                self.findings.push(Finding::Data { ino: *ino, block: at, what: error.to_string() });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why data cannot be where an extent says.
+fn absent(extent: &Extent, superblock: &Superblock, report: &[ZoneDescriptor]) -> Option<Absent> {
+    let Some(zone) = report.get(extent.zone as usize) else { return Some(Absent::NoZone) };
+    if zone.zone.0 < superblock.first_zone {
+        return Some(Absent::Reserved);
+    }
+    let end = u64::from(extent.place(extent.blocks - 1).block() + 1) * u64::from(BLOCK_SECTORS);
+    let written = match zone.condition {
+        ZoneCondition::Offline => return Some(Absent::Offline),
+        ZoneCondition::Full | ZoneCondition::ReadOnly => zone.capacity.0,
+        _ => zone.write_pointer.map_or(0, |pointer| pointer.0 - zone.start.0),
+    };
+    (end > written).then_some(Absent::BeyondPointer)
+}

@@ -1,0 +1,193 @@
+//! Putting it right.
+
+use super::Finding;
+use crate::format::{Attributes, Entry, Extent, Kind, Piece, Run, key};
+use crate::fs::{FsError, ROOT};
+use crate::store::Rows;
+use std::ops::ControlFlow;
+
+/// Directory for files that have lost their names.
+const FOUND: &[u8] = b"lost+found";
+
+/// Mends what `findings` say, and makes that durable; what is left has to be looked for again. What is lost stays lost: data that
+/// is nowhere becomes a hole.
+///
+/// # Errors
+/// The database's; nothing was changed then.
+pub fn repair(rows: &mut Rows, findings: &[Finding]) -> Result<(), FsError> {
+    for finding in findings {
+        mend(rows, finding)?;
+    }
+    // What was taken away counts no more.
+    accounts(rows)?;
+    let sealed = rows.seal().expect("nobody else has the rows");
+    sealed.commit()?;
+    Ok(rows.settled()?)
+}
+
+fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
+    match finding {
+        Finding::DamagedRow { key } => rows.delete(key.clone()),
+        Finding::Nowhere { ino, block, .. } | Finding::Shared { ino, block, .. } => {
+            // The extent that holds the block begins there or before it.
+            if let Some((key, _)) = rows.last(&key::extent(*ino, 0), &key::extent(*ino, *block))? {
+                rows.delete(key);
+            }
+        }
+        Finding::Overlap { ino, next, .. } => rows.delete(key::extent(*ino, *next)),
+        Finding::Unknown { ino, block, blocks, .. } => note_run(rows, *ino, *block, *blocks)?,
+        Finding::NoFile { ino } => {
+            for key in keys(rows, key::extent(*ino, 0), key::extent(ino + 1, 0))? {
+                rows.delete(key);
+            }
+        }
+        Finding::NoSuchFile { parent, name, .. } | Finding::NoDirectory { parent, name } => {
+            rows.delete(key::entry(*parent, name));
+        }
+        Finding::NoName { ino } if *ino == ROOT => {
+            rows.put(key::inode(ROOT), directory(ROOT, Vec::new()).encode());
+        }
+        Finding::NoName { ino } => give_name(rows, *ino)?,
+        Finding::Links { ino, found, .. } => change(rows, *ino, |file| file.links = *found)?,
+        Finding::WrongKind { parent, name, kind, .. } => {
+            let key = key::entry(*parent, name);
+            if let Some(value) = rows.get(&key)? {
+                let entry = Entry { kind: *kind, ..Entry::decode(&key, &value)? };
+                rows.put(key, entry.encode());
+            }
+        }
+        Finding::NextFile { largest, .. } => {
+            rows.put(key::counter("ino"), (largest + 1).to_le_bytes().to_vec());
+        }
+        // Recounted at the end.
+        Finding::Account { .. } => {}
+        // What was written is not there any more: whoever reads it is told so, rather than shown zeroes.
+        Finding::Data { .. } => {}
+    }
+    Ok(())
+}
+
+fn change(rows: &mut Rows, ino: u64, change: impl FnOnce(&mut Attributes)) -> Result<(), FsError> {
+    let key = key::inode(ino);
+    if let Some(value) = rows.get(&key)? {
+        let mut attributes = Attributes::decode(&key, &value)?;
+        change(&mut attributes);
+        rows.put(key, attributes.encode());
+    }
+    Ok(())
+}
+
+fn keys(rows: &Rows, from: Vec<u8>, end: Vec<u8>) -> Result<Vec<Vec<u8>>, FsError> {
+    let mut keys = Vec::new();
+    rows.scan(&from, &end, |key, _| {
+        keys.push(key.to_vec());
+        ControlFlow::Continue(())
+    })?;
+    Ok(keys)
+}
+
+fn directory(parent: u64, name: Vec<u8>) -> Attributes {
+    Attributes {
+        kind: Kind::Directory,
+        lifetime: 0,
+        mode: 0o700,
+        uid: 0,
+        gid: 0,
+        links: 2,
+        rdev: 0,
+        size: 0,
+        atime: 0,
+        mtime: 0,
+        ctime: 0,
+        parent,
+        name,
+    }
+}
+
+/// A file without a name gets its number for one, in a directory for such files.
+fn give_name(rows: &mut Rows, ino: u64) -> Result<(), FsError> {
+    let key = key::entry(ROOT, FOUND);
+    let found = match rows.get(&key)? {
+        Some(value) => Entry::decode(&key, &value)?.ino,
+        None => {
+            let next = rows.get(&key::counter("ino"))?;
+            let next = next.and_then(|row| row.try_into().ok()).map_or(ROOT + 1, u64::from_le_bytes);
+            let largest = keys(rows, key::inodes().0, key::inodes().1)?;
+            let largest = largest.last().map_or(ROOT, |key| key::parts(key).0);
+            let made = next.max(largest + 1);
+            rows.put(key::counter("ino"), (made + 1).to_le_bytes().to_vec());
+            rows.put(key::inode(made), directory(ROOT, FOUND.to_vec()).encode());
+            rows.put(key, Entry { ino: made, kind: Kind::Directory }.encode());
+            change(rows, ROOT, |root| root.links += 1)?;
+            made
+        }
+    };
+    let name = format!("{ino}").into_bytes();
+    let inode = key::inode(ino);
+    let Some(value) = rows.get(&inode)? else { return Ok(()) };
+    let attributes = Attributes::decode(&inode, &value)?;
+    let kind = attributes.kind;
+    rows.put(key::entry(found, &name), Entry { ino, kind }.encode());
+    change(rows, ino, |file| {
+        file.parent = found;
+        file.name = name;
+        file.links = if kind == Kind::Directory { file.links.max(2) } else { 1 };
+    })?;
+    if kind == Kind::Directory {
+        change(rows, found, |directory| directory.links += 1)?;
+    }
+    Ok(())
+}
+
+/// A zone is told of blocks of a file in it, one run a unit.
+fn note_run(rows: &mut Rows, ino: u64, block: u64, blocks: u32) -> Result<(), FsError> {
+    let Some((key, value)) = rows.last(&key::extent(ino, 0), &key::extent(ino, block))? else {
+        return Ok(());
+    };
+    let (_, first) = key::extent_parts(&key);
+    let extent = Extent::decode(&key, &value)?;
+    let place = extent.place((block - first) as u32);
+    let run_key = key::run(extent.zone, place.unit);
+    // Blocks before it in its unit were somebody's: nobody has them there, so that any file stands for them.
+    let mut pieces = Vec::new();
+    if place.index > 0 {
+        pieces.push(Piece { ino: 0, block: 0, blocks: place.index });
+    }
+    pieces.push(Piece { ino, block, blocks });
+    if let Some(old) = rows.get(&run_key)?
+        && let Ok(run) = Run::decode(&run_key, &old)
+        && run.blocks() <= place.index
+    {
+        let gap = place.index - run.blocks();
+        let mut all = run.pieces;
+        if gap > 0 {
+            all.push(Piece { ino: 0, block: 0, blocks: gap });
+        }
+        all.push(Piece { ino, block, blocks });
+        pieces = all;
+    }
+    let total: u32 = pieces.iter().map(|piece| piece.blocks).sum();
+    rows.put(run_key, Run { unit_blocks: total as u16, pieces }.encode());
+    Ok(())
+}
+
+/// Counts live blocks anew.
+fn accounts(rows: &mut Rows) -> Result<(), FsError> {
+    let mut files = std::collections::BTreeMap::new();
+    let (from, end) = key::all_extents();
+    rows.scan(&from, &end, |key, value| {
+        if let Ok(extent) = Extent::decode(key, value) {
+            *files.entry(extent.zone).or_insert(0u32) += extent.blocks;
+        }
+        ControlFlow::Continue(())
+    })?;
+    for key in keys(rows, key::zones().0, key::zones().1)? {
+        rows.delete(key);
+    }
+    for (zone, used) in files {
+        let mut row = used.to_le_bytes().to_vec();
+        row.extend_from_slice(&0u32.to_le_bytes());
+        rows.put(key::zone(zone), row);
+    }
+    Ok(())
+}

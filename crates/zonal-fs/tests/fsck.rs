@@ -1,0 +1,292 @@
+//! fsck finds each of a list of injected damages, exactly, and what it repairs it finds no more.
+
+mod common;
+
+use common::{bytes, device, make_with, reopen, superblock, volume, waiter};
+use std::sync::Arc;
+use zonal_fs::drive::Drive;
+use zonal_fs::format::{Attributes, Entry, Extent, Kind, Superblock, key};
+use zonal_fs::fsck::{Absent, Finding, Options, check, repair};
+use zonal_fs::store::Rows;
+use zonal_fs::store::backend::Memory;
+use zonal_fs::{MountOptions, NewFile, Payload, ROOT};
+use zonal_io::volume::Volume;
+
+const BLOCK: usize = 4096;
+
+/// A file system with two files, one of them in a directory, and a bit of history; nobody has it open.
+struct Made {
+    volume: Arc<Volume>,
+    superblock: Superblock,
+    memory: Memory,
+}
+
+/// Numbers of what is in it.
+const DIRECTORY: u64 = 2;
+const FIRST: u64 = 3;
+const SECOND: u64 = 4;
+
+impl Made {
+    fn new() -> Made {
+        let volume = volume(device("ram:size=8M,zone_size=512K,blocksize=4096"));
+        let superblock = superblock(&volume, 0, 8);
+        let memory = Memory::new();
+        let fs = make_with(volume.clone(), superblock.clone(), memory.clone(), MountOptions::default());
+        let waiter = waiter();
+        let directory = fs.create(&waiter, ROOT, b"d", &NewFile::new(Kind::Directory, 0o755)).unwrap();
+        let first = fs.create(&waiter, directory, b"first", &NewFile::new(Kind::File, 0o644)).unwrap();
+        let second = fs.create(&waiter, ROOT, b"second", &NewFile::new(Kind::File, 0o644)).unwrap();
+        assert_eq!((directory, first, second), (DIRECTORY, FIRST, SECOND));
+        for (ino, blocks) in [(first, 40), (second, 10)] {
+            fs.write(&waiter, ino, 0, Payload::Bytes(&bytes(ino, blocks * BLOCK))).unwrap();
+            fs.fsync(&waiter, ino).unwrap();
+        }
+        fs.write(&waiter, first, 5 * BLOCK as u64, Payload::Bytes(&bytes(9, 3 * BLOCK))).unwrap();
+        fs.sync(&waiter).unwrap();
+        Made { volume, superblock, memory }
+    }
+
+    fn rows(&self) -> Rows {
+        Rows::open(self.memory.clone(), 1 << 22).unwrap()
+    }
+
+    fn findings(&self, rows: &Rows) -> Vec<Finding> {
+        let drive = Drive::new(self.volume.clone());
+        check(rows, &self.superblock, &drive, &waiter(), Options { data: true }).unwrap()
+    }
+
+    /// Does damage to the rows; what is found then.
+    fn damaged(&self, damage: impl FnOnce(&mut Rows)) -> Vec<Finding> {
+        let mut rows = self.rows();
+        damage(&mut rows);
+        rows.seal().unwrap().commit().unwrap();
+        rows.settled().unwrap();
+        self.findings(&rows)
+    }
+
+    /// Repairs what is found, looks again, and opens it.
+    fn repaired(&self, findings: &[Finding]) -> Vec<Finding> {
+        let mut rows = self.rows();
+        repair(&mut rows, findings).unwrap();
+        let mut left = self.findings(&rows);
+        // Some damage shows what it hid once it is mended.
+        for _ in 0..3 {
+            if !left.is_empty() {
+                repair(&mut rows, &left).unwrap();
+                left = self.findings(&rows);
+            }
+        }
+        drop(rows);
+        if left.is_empty() {
+            let opened = reopen(
+                self.volume.clone(),
+                self.superblock.clone(),
+                self.memory.clone(),
+                MountOptions::default(),
+            );
+            opened.unwrap_or_else(|e| panic!("{e}")).check();
+        }
+        left
+    }
+}
+
+fn change_extent(rows: &mut Rows, ino: u64, block: u64, change: impl FnOnce(&mut Extent)) {
+    let key = key::extent(ino, block);
+    let mut extent = Extent::decode(&key, &rows.get(&key).unwrap().unwrap()).unwrap();
+    change(&mut extent);
+    rows.put(key, extent.encode());
+}
+
+fn change_file(rows: &mut Rows, ino: u64, change: impl FnOnce(&mut Attributes)) {
+    let key = key::inode(ino);
+    let mut file = Attributes::decode(&key, &rows.get(&key).unwrap().unwrap()).unwrap();
+    change(&mut file);
+    rows.put(key, file.encode());
+}
+
+/// Injects `damage`, expects exactly `expected`, and nothing after a repair.
+fn finds(damage: impl FnOnce(&mut Rows), expected: &[Finding]) {
+    let made = Made::new();
+    let found = made.damaged(damage);
+    assert_eq!(found, expected);
+    assert_eq!(made.repaired(&found), []);
+}
+
+#[test]
+fn sound_file_system_has_no_findings() {
+    let made = Made::new();
+    assert_eq!(made.findings(&made.rows()), []);
+}
+
+#[test]
+fn wrong_accounts_are_found_and_counted_anew() {
+    finds(
+        |rows| rows.put(key::zone(0), [7u32.to_le_bytes(), 0u32.to_le_bytes()].concat()),
+        &[Finding::Account { zone: 0, account: 7, files: 50 }],
+    );
+}
+
+#[test]
+fn wrong_counts_of_names_are_found() {
+    finds(
+        |rows| change_file(rows, FIRST, |file| file.links = 3),
+        &[Finding::Links { ino: FIRST, links: 3, found: 1 }],
+    );
+    finds(
+        |rows| change_file(rows, ROOT, |file| file.links = 2),
+        &[Finding::Links { ino: ROOT, links: 2, found: 3 }],
+    );
+}
+
+#[test]
+fn name_of_nothing_is_found_and_taken_away() {
+    let entry = Entry { ino: 99, kind: Kind::File };
+    finds(
+        |rows| rows.put(key::entry(DIRECTORY, b"gone"), entry.encode()),
+        &[Finding::NoSuchFile { parent: DIRECTORY, name: b"gone".to_vec(), ino: 99 }],
+    );
+}
+
+#[test]
+fn name_in_what_is_no_directory_is_found() {
+    let entry = Entry { ino: SECOND, kind: Kind::File };
+    finds(
+        |rows| rows.put(key::entry(FIRST, b"x"), entry.encode()),
+        &[Finding::NoDirectory { parent: FIRST, name: b"x".to_vec() }],
+    );
+}
+
+#[test]
+fn file_without_a_name_is_found_and_gets_one() {
+    let made = Made::new();
+    let found = made.damaged(|rows| rows.delete(key::entry(DIRECTORY, b"first")));
+    assert_eq!(found, [Finding::NoName { ino: FIRST }]);
+    assert_eq!(made.repaired(&found), []);
+    let fs =
+        reopen(made.volume.clone(), made.superblock.clone(), made.memory.clone(), MountOptions::default())
+            .unwrap();
+    let ino = fs.resolve(b"lost+found/3").unwrap();
+    let mut expected = bytes(FIRST, 40 * BLOCK);
+    expected[5 * BLOCK..8 * BLOCK].copy_from_slice(&bytes(9, 3 * BLOCK));
+    assert!(common::read_all(&fs, ino).unwrap() == expected);
+}
+
+#[test]
+fn wrong_kind_in_a_name_is_found() {
+    let entry = Entry { ino: FIRST, kind: Kind::Symlink };
+    let name = b"first".to_vec();
+    finds(
+        |rows| rows.put(key::entry(DIRECTORY, b"first"), entry.encode()),
+        &[Finding::WrongKind { parent: DIRECTORY, name, said: Kind::Symlink, kind: Kind::File }],
+    );
+}
+
+#[test]
+fn number_that_would_be_given_twice_is_found() {
+    finds(
+        |rows| rows.put(key::counter("ino"), 3u64.to_le_bytes().to_vec()),
+        &[Finding::NextFile { next: 3, largest: SECOND }],
+    );
+}
+
+#[test]
+fn data_of_no_file_is_found_and_freed() {
+    finds(
+        |rows| {
+            rows.delete(key::inode(SECOND));
+            rows.delete(key::entry(ROOT, b"second"));
+        },
+        &[Finding::NoFile { ino: SECOND }],
+    );
+}
+
+#[test]
+fn rows_that_cannot_be_read_are_found() {
+    finds(
+        |rows| rows.put(key::entry(ROOT, b"x"), vec![1, 2, 3]),
+        &[Finding::DamagedRow { key: key::entry(ROOT, b"x") }],
+    );
+    finds(|rows| rows.put(key::run(9, 4), vec![1]), &[Finding::DamagedRow { key: key::run(9, 4) }]);
+}
+
+#[test]
+fn data_that_is_nowhere_is_found() {
+    let lost = |zone, why| {
+        move |found: &[Finding]| {
+            let is = |f: &&Finding| matches!(f, Finding::Nowhere { ino: FIRST, block: 8, zone: z, why: w, .. } if (*z, *w) == (zone, why));
+            assert_eq!(found.iter().filter(is).count(), 1, "{found:?}");
+        }
+    };
+    for (zone, expect) in [(12, lost(12, Absent::BeyondPointer)), (99, lost(99, Absent::NoZone))] {
+        let made = Made::new();
+        let found = made.damaged(|rows| change_extent(rows, FIRST, 8, |extent| extent.zone = zone));
+        expect(&found);
+        assert_eq!(made.repaired(&found), []);
+    }
+}
+
+#[test]
+fn place_of_two_files_is_found() {
+    let made = Made::new();
+    let mut other = None;
+    let found = made.damaged(|rows| {
+        let key = key::extent(FIRST, 0);
+        other = Some(Extent::decode(&key, &rows.get(&key).unwrap().unwrap()).unwrap());
+        let extent = Extent { blocks: 5, ..other.unwrap() };
+        change_extent(rows, SECOND, 0, |second| *second = extent);
+    });
+    let is = |f: &&Finding| matches!(f, Finding::Shared { zone: 0, at: 1, .. });
+    assert_eq!(found.iter().filter(is).count(), 1, "{found:?}");
+    assert_eq!(made.repaired(&found), []);
+}
+
+#[test]
+fn extents_that_overlap_are_found() {
+    let made = Made::new();
+    let found = made.damaged(|rows| change_extent(rows, FIRST, 5, |extent| extent.blocks = 4));
+    assert!(found.contains(&Finding::Overlap { ino: FIRST, block: 5, next: 8 }), "{found:?}");
+    assert_eq!(made.repaired(&found), []);
+}
+
+#[test]
+fn data_that_its_zone_does_not_know_is_found_and_survives_a_collection() {
+    let made = Made::new();
+    let found = made.damaged(|rows| {
+        let (from, end) = key::all_runs();
+        let mut keys = Vec::new();
+        rows.scan(&from, &end, |key, _| {
+            keys.push(key.to_vec());
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+        keys.into_iter().for_each(|key| rows.delete(key));
+    });
+    assert!(found.len() > 5 && found.iter().all(|f| matches!(f, Finding::Unknown { .. })), "{found:?}");
+    assert_eq!(made.repaired(&found), []);
+}
+
+#[test]
+fn data_that_is_not_what_was_written_is_found_and_told_to_readers() {
+    let volume = volume(device("ram:size=8M,zone_size=512K,zone_nr_conv=0,blocksize=4096"));
+    let superblock = superblock(&volume, 0, 8);
+    let memory = Memory::new();
+    let fs = make_with(volume.clone(), superblock.clone(), memory.clone(), MountOptions::default());
+    let waiter = waiter();
+    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    fs.write(&waiter, ino, 0, Payload::Bytes(&bytes(1, 20 * BLOCK))).unwrap();
+    fs.sync(&waiter).unwrap();
+    drop(fs);
+    // The zone is written anew behind the file system's back: its headers are gone.
+    let drive = Drive::new(volume.clone());
+    drive.zone(&waiter, zonal_core::Op::ZoneReset, zonal_core::ZoneIndex(0)).unwrap();
+    let mut other = zonal_io::buffer::IoBuf::zeroed(30 * BLOCK as u32);
+    other[..].copy_from_slice(&bytes(5, 30 * BLOCK));
+    drive.write(&waiter, zonal_core::Sector(0), other).unwrap();
+    let rows = Rows::open(memory.clone(), 1 << 22).unwrap();
+    let found = check(&rows, &superblock, &drive, &waiter, Options { data: true }).unwrap();
+    assert_eq!(found.len(), 3, "one a unit: {found:?}");
+    assert!(found.iter().all(|f| matches!(f, Finding::Data { ino: i, .. } if *i == ino)), "{found:?}");
+    drop(rows);
+    let fs = reopen(volume, superblock, memory, MountOptions::default()).unwrap();
+    assert!(matches!(common::read_all(&fs, ino), Err(zonal_fs::FsError::Unit { .. })));
+}
