@@ -7,7 +7,7 @@
 #   random     the whole stack on one thread, faults and switches of the mode included, against a model of what is promised;
 #              ten million requests at least
 #   model      the plug's queue, chains included, against its naive model
-#   calibrate  disks with hidden profiles, measured, fitted and compared
+#   calibrate  disks and flash drives with hidden profiles, measured, fitted and compared
 #   loads      random loads on random drives, every block verified
 #   fuzz       job files, device names, image headers, fault plans and traces, a quarter of the minutes each; needs nightly and cargo-fuzz
 #   mutations  every hazard's test with its fix removed, however long that takes; its table is docs/MUTATIONS.md
@@ -107,15 +107,21 @@ model() {
 }
 
 calibrate() {
-    local at=$seed batch=2 bad=0
+    local at=$seed batch=2 bad=0 rows=0 beyond=0 said=$out/soak-calibrate.txt
     cargo test --release --quiet --package zonal-bench --test calibrate --no-run || return 1
+    : >"$out/soak-calibrate-beyond.txt"
     begin
     while lasts && [ $bad = 0 ]; do
         ZONAL_CALIBRATE_SEED=$at ZONAL_CALIBRATIONS=$batch cargo test --release --quiet --package zonal-bench \
-            --test calibrate -- --nocapture hidden_disks >"$out/soak-calibrate.txt" 2>&1 || bad=1
+            --test calibrate -- --nocapture hidden_ >"$said" 2>&1 || bad=1
         at=$((at + batch))
+        rows=$((rows + $(sed -n 's/^\.*rows: //p' "$said" | awk '{ sum += $1 } END { print sum + 0 }')))
+        sed -n 's/^\.*beyond: //p' "$said" >>"$out/soak-calibrate-beyond.txt"
     done
-    row calibrate "$(grouped $((at - seed))) hidden disks, 21 rows of each" "$seed..$at" $bad
+    beyond=$(wc -l <"$out/soak-calibrate-beyond.txt")
+    local each=$((at - seed))
+    row calibrate "$(grouped $((2 * each))) hidden disks, $(grouped $each) flash drives; $beyond of $(grouped $rows) rows off by more than 10% (rates 5%), none by twice that" \
+        "$seed..$at" $bad
 }
 
 # Sets a variable to one of the values: pick NAME VALUES... Not by its output: a subshell does not move RANDOM on.

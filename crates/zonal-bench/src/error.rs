@@ -103,6 +103,12 @@ pub enum BenchError {
         /// The jobs, each with what it does.
         jobs: Vec<String>,
     },
+    /// The file system cannot be made, or its files cannot be laid out.
+    #[error("the file system: {error}")]
+    Files {
+        /// Its words.
+        error: String,
+    },
     /// The operating system gives no thread.
     #[error("cannot start a thread for job {job}: {error}")]
     Thread {
@@ -215,6 +221,29 @@ pub enum PlanError {
         block: u64,
         /// Largest append in bytes.
         append: u64,
+    },
+    /// The option has a meaning for files only.
+    #[error("{option} is for jobs that work with files")]
+    OfFiles {
+        /// The option.
+        option: &'static str,
+    },
+    /// The option has none for files.
+    #[error("{option} is not for jobs that work with files")]
+    NotOfFiles {
+        /// The option.
+        option: &'static str,
+    },
+    /// It is not said how large files are.
+    #[error("files need filesize, or size and nrfiles")]
+    NoFileSize,
+    /// The file system has no room for the files.
+    #[error("files of {files} bytes and more do not fit the file system of {room}")]
+    FilesAboveRoom {
+        /// Bytes of the files.
+        files: u64,
+        /// Bytes of the file system.
+        room: u64,
     },
     /// Write mode `append` on a device without zone append.
     #[error(

@@ -8,6 +8,7 @@
 
 pub mod calibrate;
 mod error;
+mod files;
 pub mod job;
 mod latency;
 mod output;
@@ -21,6 +22,7 @@ pub mod verify;
 pub mod workload;
 
 pub use error::{BenchError, OpenerError, PlanError};
+pub use files::{FilesOptions, FilesReport};
 pub use latency::{HISTOGRAM_MAX, Latency};
 pub use output::{About, Comparison, Detail, Row};
 pub use plan::{BUFFER_BYTES_MAX, Plan, WorkerPlan};

@@ -197,7 +197,7 @@ impl Plan {
     }
 }
 
-fn fresh_seed() -> u64 {
+pub(crate) fn fresh_seed() -> u64 {
     // The hasher's keys are the random numbers that the standard library has.
     std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0u64)
 }
@@ -217,6 +217,7 @@ fn resolve(
     mode: WriteMode,
     notes: &mut Vec<String>,
 ) -> Result<WorkerPlan, PlanError> {
+    check_files(spec)?;
     check_zone_options(spec, info)?;
     let (min, max) = (spec.block_min(), spec.block_max());
     let read_sectors = block_sectors("bs", min.read, info)?;
@@ -289,6 +290,18 @@ fn read_or_write(spec: &JobSpec, read: u32, write: u32) -> u32 {
         Direction::Read => read,
         Direction::Write => write,
         Direction::Mixed { .. } => read.max(write),
+    }
+}
+
+fn check_files(spec: &JobSpec) -> Result<(), PlanError> {
+    let given = [
+        ("nrfiles", spec.nrfiles != 1),
+        ("filesize", spec.filesize.is_some()),
+        ("overwrite", spec.overwrite),
+    ];
+    match given.into_iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) => Err(PlanError::OfFiles { option }),
+        None => Ok(()),
     }
 }
 

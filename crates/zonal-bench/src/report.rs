@@ -1,6 +1,7 @@
 //! Results of a run.
 
 use crate::error::BenchError;
+use crate::files::FilesReport;
 use crate::job::{JobSpec, ZoneMode};
 use crate::latency::Latency;
 use crate::run::samples::Samples;
@@ -105,6 +106,11 @@ pub enum Failure {
         /// What went wrong.
         error: String,
     },
+    /// The file system refused, or lost what was written.
+    Files {
+        /// Its words.
+        error: String,
+    },
     /// A rate is below the bound that the job sets.
     TooSlow(TooSlow),
     /// The record of what was written reached its bound.
@@ -127,7 +133,7 @@ impl Failure {
             },
             Failure::Verify { .. } | Failure::Misplaced { .. } => EILSEQ,
             Failure::RecordFull { .. } => ENOMEM,
-            Failure::TooSlow(_) | Failure::Iolog { .. } => EIO,
+            Failure::TooSlow(_) | Failure::Files { .. } | Failure::Iolog { .. } => EIO,
         }
     }
 
@@ -158,6 +164,7 @@ impl fmt::Display for Failure {
                     None => write!(f, "it is none of the disk's"),
                 }
             }
+            Failure::Files { error } => write!(f, "{error}"),
             Failure::TooSlow(slow) => write!(f, "{slow}"),
             Failure::Iolog { path, error } => write!(f, "the log {} is not whole: {error}", path.display()),
             Failure::RecordFull { max } => {
@@ -278,6 +285,8 @@ pub struct ModeReport {
     pub series: Option<Box<ModeSeries>>,
     /// Whether all times are virtual: then processor times and context switches are none.
     pub is_virtual: bool,
+    /// What the file system tells, if the jobs worked with files.
+    pub files: Option<FilesReport>,
 }
 
 impl ModeReport {

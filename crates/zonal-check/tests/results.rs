@@ -106,7 +106,7 @@ fn result_that_cannot_be_written_keeps_no_other_back() {
 fn mode_that_does_not_fit_is_told_before_another_runs() {
     let dir = drive();
     let dir = dir.path();
-    assert!(run(dir, &format!("bench --device d {JOB}")).status.success());
+    assert!(run(dir, &format!("bench --device d {JOB} --offset=3z")).status.success());
     let before = printed(&run(dir, "report d"));
     // Two modes begin on empty zones.
     let line = format!("bench --device d --write-mode per-zone,pipelined {JOB}");

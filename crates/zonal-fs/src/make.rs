@@ -27,6 +27,9 @@ const UNIT_BLOCKS: u32 = 256;
 /// Zones of the metadata's log: one in so many of the drive's, but at least [`LOG_ZONES_MIN`].
 const LOG_SHARE: u32 = 512;
 
+/// Most zones of the log, unless somebody wants it otherwise.
+const LOG_ZONES_MAX: u32 = 64;
+
 /// Fewest zones of the log.
 const LOG_ZONES_MIN: u32 = 3;
 
@@ -237,7 +240,9 @@ fn plan(
         (Some(_), false) => (Metadata::Beside, 1),
         (None, true) => (Metadata::Conventional, geometry.conventional_zones()),
         (None, false) => {
-            let zones = options.log_zones.unwrap_or((geometry.zones() / LOG_SHARE).max(LOG_ZONES_MIN));
+            let zones = options
+                .log_zones
+                .unwrap_or((geometry.zones() / LOG_SHARE).clamp(LOG_ZONES_MIN, LOG_ZONES_MAX));
             if zones < LOG_ZONES_MIN {
                 return Err(unfit(format!("a log of {zones} zones; it needs {LOG_ZONES_MIN}")));
             }

@@ -105,6 +105,39 @@ fn zones_in_turn_cost_seeks_and_turns_and_nothing_without_them() {
     assert!(free > 249.0, "{free} MB/s");
 }
 
+/// A disk that puts what it holds in order, with these other values.
+fn sorting(changes: &[(&'static str, &'static str)]) -> Box<dyn Model> {
+    let mut all = vec![("policy", "sptf"), ("cache_bytes", "24M"), ("cache_commands", "0")];
+    all.extend(changes);
+    model("smr-hdd-26t", &all)
+}
+
+#[test]
+fn write_that_waits_for_another_zone_ends_a_visit_and_nothing_else_does() {
+    let pair = in_turn(2, 1, 400);
+    let [stays, goes] = ["0", "1M"].map(|visit| rate(&mut *sorting(&[("visit_bytes", visit)]), &pair, 2));
+    assert!(stays > 230.0, "what is there of a zone is written in one go: {stays} MB/s");
+    let fifo = rate(&mut *sorting(&[("policy", "fifo")]), &pair, 2);
+    assert!((0.95..1.15).contains(&(goes / fifo)), "after each write it moves: {goes}, {fifo} MB/s");
+    let longer = rate(&mut *sorting(&[("visit_bytes", "4M")]), &pair, 2);
+    assert!(goes * 1.2 < longer && longer * 1.05 < stays, "{goes}, {longer}, {stays} MB/s");
+    let alone = rate(&mut *sorting(&[("visit_bytes", "1M")]), &in_turn(1, 0, 400), 32);
+    assert!(alone > 247.0, "nobody waits elsewhere: {alone} MB/s");
+}
+
+#[test]
+fn commands_that_wait_for_long_have_the_oldest_written_and_a_single_one_does_not() {
+    // From zone to zone across the disk, each in its turn.
+    let place = |n: u64| n * 37 % 101 * 947 * 524_288 + n / 101 * u64::from(MIB);
+    let jobs: Vec<Job> = (0..1000).map(|n| write(place(n), MIB)).collect();
+    let of = |patience: &'static str, depth| rate(&mut *sorting(&[("patience_us", patience)]), &jobs, depth);
+    let fifo = rate(&mut *sorting(&[("policy", "fifo")]), &jobs, 32);
+    assert!(of("0", 32) > 1.4 * fifo, "order pays: {} and {fifo} MB/s", of("0", 32));
+    let impatient = of("100000", 32);
+    assert!((0.95..1.1).contains(&(impatient / fifo)), "{impatient} and {fifo} MB/s");
+    assert_eq!(of("100000", 1), of("0", 1), "one command has its room in time");
+}
+
 #[test]
 fn inner_zones_are_slower_by_their_place() {
     let ratios: Vec<f64> = [0.0, 0.5, 0.999]
@@ -212,6 +245,8 @@ fn any_changes() -> impl Strategy<Value = Vec<(&'static str, &'static str)>> {
         one_of("cache_zone_bytes", &["0", "4096", "1M"]).boxed(),
         one_of("admits_in_order", &["0", "1"]).boxed(),
         one_of("window", &["0", "1", "3"]).boxed(),
+        one_of("patience_us", &["0", "1000", "20000"]).boxed(),
+        one_of("visit_bytes", &["0", "4096", "1M"]).boxed(),
         one_of("turn_us", &["0", "8333.333"]).boxed(),
     ]
 }

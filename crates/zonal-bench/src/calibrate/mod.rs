@@ -24,14 +24,10 @@ use zonal_sim::profile::Sourced;
 use zonal_sim::{Profile, profile};
 
 /// Most sets of runs that [`fit`] simulates by itself.
-pub const SIMULATED_MAX: usize = 400;
+pub const SIMULATED_MAX: usize = 500;
 
 /// Weight of the flush's share of a run's time, compared with that of its rate.
 const FLUSH_WEIGHT: f64 = 0.5;
-
-/// Root mean square of the errors that is good enough: where two zones happen to lie to each other is chance, which a
-/// profile cannot have in common with its drive, and makes runs differ by about as much.
-const ERROR_ENOUGH: f64 = 0.015;
 
 /// A run as it was measured and as the fitted profile simulates it.
 #[derive(Clone, Debug)]
@@ -122,7 +118,7 @@ impl Fitter<'_> {
         let mut best = f64::INFINITY;
         let normalise = |point: &mut Point| kind.normalise(point);
         let mut search =
-            Search::new(kind.axes(), budget, &normalise).content_with(ERROR_ENOUGH * ERROR_ENOUGH);
+            Search::new(kind.axes(), budget, &normalise).content_with(kind.error_enough().powi(2));
         search.run(starts, &mut |point| {
             if self.failure.is_some() {
                 return f64::INFINITY;
@@ -153,7 +149,7 @@ impl Fitter<'_> {
         self.simulated += 1;
         let device = profile.simulated("sim:").map_err(|e| CalibrateError::Drive(e.to_string()))?;
         let runs = self.runs.only(which);
-        let outcomes = measure(&device, &runs, profile.host.time().command)?;
+        let outcomes = measure(&device, &runs)?;
         let residuals = which.iter().zip(outcomes).map(|(&at, simulated)| Residual {
             run: self.runs.list()[at].name,
             measured: self.measured[at].clone(),

@@ -2,7 +2,8 @@
 //!
 //! A run is made at several places of the drive, one after the other, so that it does not depend on where two zones
 //! happen to lie to each other. At each place every zone has a job of its own, which writes it in order, one request at
-//! a time, in mode `per-zone`. Nothing is random: the same runs on the same drive are the same writes.
+//! a time, in mode `per-zone`; one run writes to zones at random, because drives that hold up all for one zone show it there.
+//! Chance comes from a fixed seed: the same runs on the same drive are the same writes.
 
 use super::error::CalibrateError;
 use super::kinds::Kind;
@@ -24,8 +25,17 @@ pub(super) struct Place {
     pub(super) first: u32,
     pub(super) apart: u32,
     pub(super) zones: u32,
-    /// Zones that each job fills, one after the other.
+    /// Neighbouring zones that each job writes.
     pub(super) in_a_row: u32,
+}
+
+/// How a job writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Order {
+    /// In order, one write under way.
+    InOrder,
+    /// To its zones by chance, the same each time, so many writes under way.
+    Random { depth: u32 },
 }
 
 impl Place {
@@ -49,6 +59,7 @@ pub struct Run {
     /// Bytes that each job writes.
     pub bytes: u64,
     pub(super) places: Vec<Place>,
+    pub(super) order: Order,
 }
 
 impl Run {
@@ -59,12 +70,16 @@ impl Run {
 
     /// The run in the job language, a section a place.
     fn jobs(&self, text: &mut String) {
+        let order = match self.order {
+            Order::InOrder => "rw=write".to_owned(),
+            Order::Random { depth } => format!("rw=randwrite\nrandseed=1\niodepth={depth}"),
+        };
         for (n, place) in self.places.iter().enumerate() {
             let Place { first, apart, zones, in_a_row } = place;
             let Run { name, block, bytes, .. } = self;
             let _ = write!(
                 text,
-                "[{name}-{n}]\nstonewall\nbs={block}\noffset={first}z\noffset_increment={apart}z\nsize={in_a_row}z\n\
+                "[{name}-{n}]\nstonewall\n{order}\nbs={block}\noffset={first}z\noffset_increment={apart}z\nsize={in_a_row}z\n\
                  io_size={bytes}\nnumjobs={zones}\n"
             );
         }
@@ -73,7 +88,7 @@ impl Run {
 
 /// What all runs have in common. Each leaves its zones partly written, which is more than some drives have open at a time:
 /// they close zones by themselves then.
-const COMMON: &str = "[global]\nrw=write\nzonemode=zbd\ndirect=1\niodepth=1\nthread\ngroup_reporting\nend_fsync=1\n\
+const COMMON: &str = "[global]\nzonemode=zbd\ndirect=1\niodepth=1\nthread\ngroup_reporting\nend_fsync=1\n\
                       ignore_zone_limits=1\n";
 
 /// Zones that runs write, in ascending order; prints as ranges.
@@ -185,22 +200,16 @@ impl Outcome {
     }
 }
 
-/// Makes the runs on `device`, in its own time. The zones that they use are reset before and afterwards. `host_nanos` is
-/// what a request takes the host, where the time is virtual.
+/// Makes the runs on `device`, in its own time. The zones that they use are reset before and afterwards.
 ///
 /// # Errors
 /// [`CalibrateError`] with the run and what went wrong.
-pub fn measure(
-    device: &Arc<dyn Device>,
-    runs: &Runs,
-    host_nanos: u64,
-) -> Result<Vec<Outcome>, CalibrateError> {
+pub fn measure(device: &Arc<dyn Device>, runs: &Runs) -> Result<Vec<Outcome>, CalibrateError> {
     reset(&**device, runs)?;
     let mut options = BenchOptions::new(runs.jobs()?);
     options.modes = vec![WriteMode::PerZone];
     options.merge = false;
     options.progress = true;
-    options.host_nanos_per_io = Some(host_nanos);
     let report = run(&|| Ok(device.clone()), &options);
     // Runs that failed have written, too.
     let emptied = reset(&**device, runs);

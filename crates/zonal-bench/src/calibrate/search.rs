@@ -1,8 +1,8 @@
-//! A search for the point that costs least, without derivatives and without chance.
+//! A search for the point that costs least, without derivatives, and each time the same.
 //!
 //! Costs come from simulations: they are not smooth, and some axes are words rather than numbers. So the search goes along
-//! one axis after the other, from the best few of the points that it is given; steps get finer while nothing is gained.
-//! What has been asked once is not asked again.
+//! one axis after the other, from the best few of the points that it is given, and then wanders from there along a few axes
+//! at a time, which ones and how far by numbers from a fixed seed. What has been asked once is not asked again.
 
 use std::collections::HashMap;
 
@@ -24,16 +24,26 @@ pub enum Axis {
 const KEPT: usize = 3;
 
 /// Shares of the budget that are spent once the first points, and then each of the kept ones, are through.
-const COARSE_SHARE: f64 = 0.7;
+const COARSE_SHARE: f64 = 0.5;
+
+/// Share of the budget after which it does not wander any more.
+const WANDER_SHARE: f64 = 0.9;
 
 /// Ratios by which values on a scale are changed, from coarse to fine.
-const RATIOS: [f64; 4] = [1.5, 1.2, 1.08, 1.03];
+const RATIOS: [f64; 5] = [1.5, 1.2, 1.08, 1.03, 1.01];
 
 /// By this ratio at least a cost has to fall to be worth going on.
 const GAIN: f64 = 0.999;
 
-/// Ratio of the steps with which it looks around after a hop.
-const HOP_RATIO: f64 = 1.3;
+/// Most axes along which it goes at once when it wanders.
+const AXES_AT_ONCE: usize = 4;
+
+/// How far it wanders: on a ladder, and on a scale.
+const RUNGS: usize = 2;
+const FAR_RATIO: f64 = 1.8;
+
+/// Points that it tries for each cost that it may ask for.
+const TRIES_PER_COST: usize = 8;
 
 /// See the module.
 pub struct Search<'a> {
@@ -74,49 +84,57 @@ impl<'a> Search<'a> {
             self.descend(point, &RATIOS[..2], until, cost)
         });
         let descended: Vec<Rated> = descended.collect();
-        let best = descended.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
-        let Some(best) = best else { return first };
-        let best = self.descend(best, &RATIOS, self.budget, cost);
-        self.hop(best, cost).1
+        if descended.is_empty() {
+            return first;
+        }
+        self.wander(descended, cost).1
     }
 
-    /// Leaves the valley it is in along one axis after the other, far enough to come down elsewhere, until nothing is gained
-    /// from any of them.
-    fn hop(&mut self, mut best: Rated, cost: &mut dyn FnMut(&Point) -> f64) -> Rated {
-        let mut in_vain = 0;
-        for axis in (0..self.axes.len()).cycle() {
-            if in_vain >= self.axes.len() || self.known.len() >= self.budget || best.0 <= self.enough {
+    /// Goes on from the best and, now and then, from the others, a few axes at a time: what makes up for each other cannot be
+    /// found along one axis alone. Who gets better goes down from there.
+    fn wander(&mut self, mut kept: Vec<Rated>, cost: &mut dyn FnMut(&Point) -> f64) -> Rated {
+        let mut draw = Draw(0);
+        kept.sort_by(|a, b| a.0.total_cmp(&b.0));
+        kept[0] = self.descend(kept[0].clone(), &RATIOS, self.budget, cost);
+        let until = (self.budget as f64 * WANDER_SHARE) as usize;
+        // Of points that are known nothing is learnt; they cannot go on for ever either.
+        for n in 0..self.budget * TRIES_PER_COST {
+            kept.sort_by(|a, b| a.0.total_cmp(&b.0));
+            if kept[0].0 <= self.enough || self.known.len() >= until {
                 break;
             }
-            in_vain += 1;
-            for value in self.elsewhere(axis, best.1[axis]) {
-                let Some(there) = self.rate(with(&best.1, axis, value), self.budget, cost) else { break };
-                let there = self.descend_but(axis, there, cost);
-                if there.0 < best.0 * GAIN {
-                    best = self.descend(there, &RATIOS, self.budget, cost);
-                    in_vain = 0;
-                }
+            // The best has every other turn.
+            let at = if n % 2 == 0 { 0 } else { n / 2 % kept.len() };
+            let point = self.around(&kept[at].1, 1 + n % AXES_AT_ONCE, &mut draw);
+            let Some(there) = self.rate(point, until, cost) else { break };
+            if there.0 < kept[at].0 * GAIN {
+                kept[at] = self.descend(there, &RATIOS[2..3], until, cost);
             }
         }
-        best
+        kept.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let best = kept.swap_remove(0);
+        self.descend(best, &RATIOS[2..], self.budget, cost)
     }
 
-    /// The best around a point along all axes but one, so that it does not go straight back.
-    fn descend_but(&mut self, kept: usize, mut best: Rated, cost: &mut dyn FnMut(&Point) -> f64) -> Rated {
-        for axis in (0..self.axes.len()).filter(|&axis| axis != kept) {
-            best = self.along(axis, best, HOP_RATIO, self.budget, cost);
+    /// A point with other values on a few axes.
+    fn around(&self, point: &Point, axes: usize, draw: &mut Draw) -> Point {
+        let mut point = point.clone();
+        for _ in 0..axes {
+            let axis = draw.below(self.axes.len());
+            point[axis] = match &self.axes[axis] {
+                Axis::Any(values) => values[draw.below(values.len())],
+                Axis::Ladder(values) => {
+                    let from = nearest(values, point[axis]);
+                    let last = values.len() - 1;
+                    values[(from + draw.below(2 * RUNGS + 1)).saturating_sub(RUNGS).min(last)]
+                }
+                Axis::Scale(low, high) => {
+                    let exponent = draw.below(201) as f64 / 100.0 - 1.0;
+                    (point[axis] * FAR_RATIO.powf(exponent)).clamp(*low, *high)
+                }
+            };
         }
-        best
-    }
-
-    /// Values of an axis that are far from this one.
-    fn elsewhere(&self, axis: usize, from: f64) -> Vec<f64> {
-        let values = match &self.axes[axis] {
-            Axis::Any(values) => values.clone(),
-            Axis::Ladder(values) => vec![values[0], values[values.len() / 2], values[values.len() - 1]],
-            Axis::Scale(low, high) => vec![(from / 2.0).max(*low), (from * 2.0).min(*high)],
-        };
-        values.into_iter().filter(|&value| value != from).collect()
+        point
     }
 
     /// The best few that differ in a word: what is best with one word says little about another.
@@ -206,9 +224,7 @@ impl<'a> Search<'a> {
         match &self.axes[axis] {
             Axis::Any(_) => None,
             Axis::Ladder(values) => {
-                let distance = |value: &f64| (value - from).abs();
-                let at = (0..values.len())
-                    .min_by(|&a, &b| distance(&values[a]).total_cmp(&distance(&values[b])))?;
+                let at = nearest(values, from);
                 let next = at.checked_add_signed(direction as isize)?;
                 values.get(next).copied()
             }
@@ -217,6 +233,25 @@ impl<'a> Search<'a> {
                 (value != from).then_some(value)
             }
         }
+    }
+}
+
+/// Which of some values is nearest to one.
+fn nearest(values: &[f64], to: f64) -> usize {
+    let distance = |at: &usize| (values[*at] - to).abs();
+    (0..values.len()).min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(0)
+}
+
+/// Numbers that are the same each time (splitmix64).
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) % limit as u64) as usize
     }
 }
 

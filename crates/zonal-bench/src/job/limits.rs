@@ -16,6 +16,10 @@ pub const INCLUDE_DEPTH_MAX: usize = 16;
 pub const INCLUDES_MAX: usize = 256;
 /// Most clones of one job, `numjobs`.
 pub const NUMJOBS_MAX: u64 = 1024;
+/// Most files of one clone, `nrfiles`.
+pub const NRFILES_MAX: u64 = 100_000_000;
+/// Most bytes of one file, `filesize`: what no drive has.
+pub const FILE_BYTES_MAX: u64 = 1 << 50;
 /// Most clones of all jobs together.
 pub const WORKERS_MAX: u64 = 4096;
 /// Deepest queue of one worker, `iodepth`.

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use super::blocks;
 use super::error::ValueError;
-use super::limits::{IODEPTH_MAX, LOOPS_MAX, NAME_BYTES_MAX, NUMJOBS_MAX, OPEN_ZONES_MAX, PERCENTILES_MAX};
+use super::limits::{
+    FILE_BYTES_MAX, IODEPTH_MAX, LOOPS_MAX, NAME_BYTES_MAX, NRFILES_MAX, NUMJOBS_MAX, OPEN_ZONES_MAX,
+    PERCENTILES_MAX,
+};
 use super::pace;
 use super::spec::{Direction, JobSpec, Pattern, Verify, ZoneMode};
 use super::value::{
@@ -191,6 +194,19 @@ const SUPPORTED: &[Supported] = &[
         |spec| (spec.offset_increment != JobSpec::default().offset_increment)
             .then(|| show_extent(spec.offset_increment))
     ),
+    count!("nrfiles", nrfiles, default 1, 1, NRFILES_MAX).with_alias(&["nr_files"]),
+    number!(
+        "filesize",
+        |draft, text| {
+            draft.spec.filesize = Some(parse_sizes(text)?);
+            Ok(())
+        },
+        |spec| spec.filesize.map(|(min, max)| match min == max {
+            true => show_int(min),
+            false => format!("{}-{}", show_int(min), show_int(max)),
+        })
+    ),
+    switch!("overwrite", overwrite, default false),
     count!("iodepth", iodepth, default 1, 1, IODEPTH_MAX),
     count!("numjobs", numjobs, default 1, 1, NUMJOBS_MAX),
     count!("loops", loops, default 1, 1, LOOPS_MAX),
@@ -305,6 +321,17 @@ impl Draft {
 /// Whether a value is not the default, which stands for none.
 fn is_given<T: Default + PartialEq>(value: &T) -> bool {
     *value != T::default()
+}
+
+/// One size, or the least and the most.
+fn parse_sizes(text: &str) -> Result<(u64, u64), ValueError> {
+    let (min, max) = text.split_once('-').unwrap_or((text, text));
+    let (min, max) =
+        (parse_int_in(min.trim(), 1, FILE_BYTES_MAX)?, parse_int_in(max.trim(), 1, FILE_BYTES_MAX)?);
+    match min <= max {
+        true => Ok((min, max)),
+        false => Err(ValueError::Malformed { expected: "a size, or the least and the most such as 2m-8m" }),
+    }
 }
 
 fn parse_percent(text: &str) -> Result<u8, ValueError> {

@@ -111,6 +111,12 @@ pub struct JobSpec {
     pub offset: Extent,
     /// Added to `offset` once for each earlier clone of the job.
     pub offset_increment: Extent,
+    /// Files of a clone, at least 1, where it works with files.
+    pub nrfiles: u32,
+    /// Least and most bytes of a file, between which its size is drawn.
+    pub filesize: Option<(u64, u64)>,
+    /// Write files before the job begins.
+    pub overwrite: bool,
     /// Commands in flight, at least 1.
     pub iodepth: u32,
     /// Clones of the job, at least 1.
@@ -251,6 +257,9 @@ impl Default for JobSpec {
             io_size: Extent::Fill,
             offset: Extent::Bytes(0),
             offset_increment: Extent::Bytes(0),
+            nrfiles: 1,
+            filesize: None,
+            overwrite: false,
             iodepth: 1,
             numjobs: 1,
             loops: 1,

@@ -3,6 +3,7 @@
 //! Keys that fio has mean what they mean there. What fio does not have is in objects named `zonal`: one for the run,
 //! one for each job.
 
+use crate::files::{FilesPart, FilesReport};
 use crate::latency::{HISTOGRAM_MAX, Latency};
 use crate::report::{DirReport, JobReport, ModeReport, Report};
 use crate::verify::VerifyReport;
@@ -64,6 +65,8 @@ struct Mode {
     commands_per_write: Option<f64>,
     notes: Vec<String>,
     verify: Option<Verified>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files: Option<FilesPart>,
 }
 
 #[derive(serde::Serialize)]
@@ -206,6 +209,7 @@ fn mode(mode: &ModeReport) -> Mode {
         commands_per_write: mode.commands_per_write(),
         notes: mode.notes.clone(),
         verify: mode.verify.as_ref().map(verified),
+        files: mode.files.as_ref().map(FilesReport::part),
     }
 }
 

@@ -43,6 +43,10 @@ fn print_mode(text: &mut String, mode: &ModeReport) {
     for group in groups {
         print_group(text, mode, group);
     }
+    if let Some(files) = &mode.files {
+        line!(text, "\nFile system:");
+        files.lines().iter().for_each(|line| line!(text, "{line}"));
+    }
     print_path(text, mode);
 }
 

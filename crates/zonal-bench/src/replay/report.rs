@@ -184,6 +184,7 @@ pub(super) fn report(
         notes,
         verify: None,
         is_virtual: volume.info().virtual_time,
+        files: None,
         series: None,
     };
     let replay = Replay {

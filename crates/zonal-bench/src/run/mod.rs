@@ -39,6 +39,7 @@ mod watcher;
 mod worker;
 
 use crate::error::{BenchError, OpenerError};
+use crate::files::{self, FilesOptions};
 use crate::job::{JobFile, Verify};
 use crate::plan::Plan;
 use crate::progress::Progress;
@@ -105,6 +106,8 @@ pub struct BenchOptions {
     pub host_nanos_per_io: Option<u64>,
     /// How workers share zones.
     pub host: HostRules,
+    /// The jobs work with files, on a file system that is made so.
+    pub files: Option<FilesOptions>,
     /// Set by somebody from outside, a signal's handler say, to end the run: no job goes on, what is in flight ends, and
     /// the report is of what was done until then.
     pub interrupt: Option<Arc<AtomicBool>>,
@@ -127,6 +130,7 @@ impl BenchOptions {
             series: false,
             host_nanos_per_io: None,
             host: HostRules::default(),
+            files: None,
             interrupt: None,
         }
     }
@@ -194,6 +198,9 @@ fn run_mode(
     mode: Option<WriteMode>,
     start: Start,
 ) -> Result<ModeReport, BenchError> {
+    if let Some(files) = &options.files {
+        return files::run_mode(open, options, mode, files);
+    }
     let bare = open().map_err(BenchError::Device)?;
     let info = bare.info().clone();
     let in_effect = mode.unwrap_or_else(|| WriteMode::for_device(&info).0);
@@ -285,6 +292,7 @@ fn run_mode(
         verify: None,
         series: None,
         is_virtual: info.virtual_time,
+        files: None,
     };
     drop((control, volume));
     if options.series {

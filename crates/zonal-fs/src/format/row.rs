@@ -178,19 +178,19 @@ impl Reader<'_> {
         Some(*head)
     }
 
-    fn u8(&mut self) -> Option<u8> {
+    fn take_u8(&mut self) -> Option<u8> {
         self.take::<1>().map(|b| b[0])
     }
 
-    fn u16(&mut self) -> Option<u16> {
+    fn take_u16(&mut self) -> Option<u16> {
         self.take().map(u16::from_le_bytes)
     }
 
-    fn u32(&mut self) -> Option<u32> {
+    fn take_u32(&mut self) -> Option<u32> {
         self.take().map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self) -> Option<u64> {
+    fn take_u64(&mut self) -> Option<u64> {
         self.take().map(u64::from_le_bytes)
     }
 }
@@ -252,18 +252,18 @@ impl Attributes {
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Attributes, RowError> {
         read(key, value, |r| {
             Some(Attributes {
-                kind: Kind::of(r.u8()?)?,
-                lifetime: r.u8()?,
-                mode: r.u16()?,
-                uid: r.u32()?,
-                gid: r.u32()?,
-                links: r.u32()?,
-                rdev: r.u32()?,
-                size: r.u64()?,
-                atime: r.u64()?,
-                mtime: r.u64()?,
-                ctime: r.u64()?,
-                parent: r.u64()?,
+                kind: Kind::of(r.take_u8()?)?,
+                lifetime: r.take_u8()?,
+                mode: r.take_u16()?,
+                uid: r.take_u32()?,
+                gid: r.take_u32()?,
+                links: r.take_u32()?,
+                rdev: r.take_u32()?,
+                size: r.take_u64()?,
+                atime: r.take_u64()?,
+                mtime: r.take_u64()?,
+                ctime: r.take_u64()?,
+                parent: r.take_u64()?,
                 name: r.0.to_vec(),
             })
         })
@@ -292,7 +292,7 @@ impl Entry {
     /// # Errors
     /// If it is damaged.
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Entry, RowError> {
-        read(key, value, |r| Some(Entry { ino: r.u64()?, kind: Kind::of(r.u8()?)? }))
+        read(key, value, |r| Some(Entry { ino: r.take_u64()?, kind: Kind::of(r.take_u8()?)? }))
     }
 }
 
@@ -384,11 +384,11 @@ impl Extent {
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Extent, RowError> {
         read(key, value, |r| {
             let extent = Extent {
-                zone: r.u32()?,
-                unit: r.u32()?,
-                unit_blocks: r.u16()?,
-                skip: r.u16()?,
-                blocks: r.u32()?,
+                zone: r.take_u32()?,
+                unit: r.take_u32()?,
+                unit_blocks: r.take_u16()?,
+                skip: r.take_u16()?,
+                blocks: r.take_u32()?,
             };
             let is_sound = extent.unit_blocks > 0
                 && extent.skip < extent.unit_blocks
@@ -454,10 +454,10 @@ impl Run {
     /// If it is damaged.
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Run, RowError> {
         read(key, value, |r| {
-            let unit_blocks = r.u16()?;
+            let unit_blocks = r.take_u16()?;
             let mut pieces = Vec::with_capacity(r.0.len() / 20);
             while !r.0.is_empty() {
-                pieces.push(Piece { ino: r.u64()?, block: r.u64()?, blocks: r.u32()? });
+                pieces.push(Piece { ino: r.take_u64()?, block: r.take_u64()?, blocks: r.take_u32()? });
             }
             (unit_blocks > 0).then_some(Run { unit_blocks, pieces })
         })

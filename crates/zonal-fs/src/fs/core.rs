@@ -73,8 +73,10 @@ pub(super) struct Shared {
     /// Idle channels whose answers go to `landed`: one is one submitter's at a time.
     pub(super) channels: Mutex<Vec<Channel>>,
     pub(super) landed: Arc<Mutex<Vec<Landed>>>,
-    /// Buffers of a unit; empty ones where the device keeps no data.
-    pub(super) pool: Option<BufferPool>,
+    /// Buffers of a unit; where the device keeps no data nobody looks into them.
+    pub(super) pool: BufferPool,
+    /// Whether the device keeps what it is given.
+    pub(super) keeps_data: bool,
     pub(super) core: Mutex<Core>,
 }
 
@@ -164,7 +166,7 @@ impl Shared {
     }
 
     pub(super) fn has_data(&self) -> bool {
-        self.pool.is_some()
+        self.keeps_data
     }
 
     /// Blocks of the largest unit, header included.
@@ -186,18 +188,23 @@ impl Core {
 
     /// Takes blocks of a file out of its map and frees them.
     pub(super) fn free(&mut self, ino: u64, range: &Range<u64>) -> Result<(), FsError> {
-        for freed in map::unmap(&mut self.rows, ino, range)? {
-            self.free_blocks(ZoneIndex(freed.zone), freed.blocks)?;
+        map::unmap(&mut self.rows, ino, range)?.into_iter().try_for_each(|freed| self.give_back(freed))
+    }
+
+    /// Blocks of a zone that were a file's are free for users again, unless the zone is lost.
+    pub(super) fn give_back(&mut self, freed: map::Freed) -> Result<(), FsError> {
+        if self.free_blocks(freed)? {
             self.credit.freed(freed.blocks.into());
         }
         Ok(())
     }
 
-    /// Live blocks of a zone are live no more.
-    pub(super) fn free_blocks(&mut self, zone: ZoneIndex, blocks: u32) -> Result<(), FsError> {
-        self.book.free(zone, blocks, self.rows.number())?;
+    /// Live blocks of a zone are live no more; whether they come back.
+    pub(super) fn free_blocks(&mut self, freed: map::Freed) -> Result<bool, FsError> {
+        let zone = ZoneIndex(freed.zone);
+        let account = self.book.free(zone, freed.blocks, self.rows.number())?;
         self.changed.insert(zone);
-        Ok(())
+        Ok(account.is_writable())
     }
 
     /// A file does not come back to this zone.

@@ -6,7 +6,6 @@ use crate::space::cost::Need;
 use crate::space::credits::{Answer, Refusal, Ticket};
 use crate::space::{Reservation, Urgency};
 use crate::waiter::Waiter;
-use zonal_core::ZoneIndex;
 
 impl Shared {
     /// Reserves what a unit of up to `blocks` data blocks takes, and waits in line for it; who waits collects if nobody does.
@@ -78,17 +77,8 @@ impl Core {
         self.credit.spend(reservation, need).map_err(|e| FsError::Account(e.to_string()))
     }
 
-    /// Room was handed out that nobody had reserved, or is gone: of a zone that is closed early, for a unit that failed.
+    /// Room was handed out that nobody had reserved: for a unit that failed.
     pub(super) fn room_lost(&mut self, blocks: u32) {
         self.credit.lost(Need { extents: 0, available: blocks.into() });
-    }
-
-    /// The device took a zone away: what was not used of it is lost.
-    pub(super) fn zone_lost(&mut self, zone: ZoneIndex) -> Result<(), FsError> {
-        let account = *self.book.zone(zone)?;
-        let data = self.book.data_blocks(account.capacity);
-        let extents = u64::from(data.saturating_sub(account.used));
-        self.credit.lost(Need { extents, available: account.available().into() });
-        Ok(())
     }
 }

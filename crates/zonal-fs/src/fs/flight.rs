@@ -124,10 +124,9 @@ impl Core {
 
     /// A zone gets no more data.
     pub(super) fn close(&mut self, zone: ZoneIndex) -> Result<(), FsError> {
-        let account = *self.book.zone(zone)?;
-        if account.state == ZoneState::Open {
-            self.book.close(zone)?;
-            self.room_lost(account.available());
+        if self.book.zone(zone)?.state == ZoneState::Open {
+            let lost = self.book.close(zone)?;
+            self.credit.lost(lost);
             self.to_finish.push(zone);
         }
         self.look_at(zone)
@@ -254,7 +253,7 @@ impl Shared {
                     core.redo.push((flight, buf));
                     drop(core);
                     // It may be that nobody else looks after free zones. What goes wrong is noted.
-                    let _ = self.tend(waiter);
+                    let _ = self.find_room(waiter);
                     return;
                 }
                 Err(error) => core.die(&error),
@@ -289,21 +288,24 @@ impl Core {
             skip: 0,
             blocks: flight.blocks(),
         };
-        let mut freed = Vec::new();
+        let (mut overwritten, mut left) = (Vec::new(), Vec::new());
         let (mut live, mut skip) = (0, 0);
         for carried in &flight.carried {
             let extent = whole.part(skip..skip + carried.blocks);
             skip += carried.blocks;
             let there = Mapped { block: carried.block, extent };
             live += match carried.source {
-                Source::Write(number) => self.written(carried, number, &there, &mut freed)?,
-                Source::Copy(from) => self.copied(carried, &from, &there, &mut freed)?,
+                Source::Write(number) => self.written(carried, number, &there, &mut overwritten)?,
+                Source::Copy(from) => self.copied(carried, &from, &there, &mut left)?,
             };
         }
         self.book.end(zone, flight.blocks() + 1, live)?;
         self.changed.insert(zone);
-        for freed in freed {
-            self.free_blocks(ZoneIndex(freed.zone), freed.blocks)?;
+        for freed in overwritten {
+            self.give_back(freed)?;
+        }
+        for freed in left {
+            self.free_blocks(freed)?;
         }
         let pieces = flight.carried.iter().map(|c| Piece { ino: c.ino, block: c.block, blocks: c.blocks });
         self.tails.note(&mut self.rows, zone.0, unit, pieces.collect());
@@ -316,7 +318,7 @@ impl Core {
         carried: &Carried,
         number: u64,
         there: &Mapped,
-        freed: &mut Vec<map::Freed>,
+        overwritten: &mut Vec<map::Freed>,
     ) -> Result<u32, FsError> {
         let ino = carried.ino;
         // A file that is gone has no use for its data.
@@ -326,11 +328,10 @@ impl Core {
         };
         let own = node.pending.end(&(carried.block..carried.end()), number);
         node.in_flight -= 1;
+        self.statistics.written_blocks += u64::from(carried.blocks);
         let mut live = 0;
         for part in own {
-            let old = map::unmap(&mut self.rows, ino, &part)?;
-            self.credit.freed(old.iter().map(|f| u64::from(f.blocks)).sum());
-            freed.extend(old);
+            overwritten.extend(map::unmap(&mut self.rows, ino, &part)?);
             let mapped = there.within(&part).expect("it is part of it");
             map::map(&mut self.rows, ino, part.start, mapped.extent)?;
             live += mapped.extent.blocks;
@@ -357,7 +358,7 @@ impl Core {
         carried: &Carried,
         from: &Extent,
         there: &Mapped,
-        freed: &mut Vec<map::Freed>,
+        left: &mut Vec<map::Freed>,
     ) -> Result<u32, FsError> {
         self.book.unpin(ZoneIndex(from.zone), Pin::Copy)?;
         let range = carried.block..carried.end();
@@ -370,7 +371,7 @@ impl Core {
             if held.extent.zone != from.zone || held.extent.place(0) != copied.extent.place(0) {
                 continue;
             }
-            freed.extend(map::unmap(&mut self.rows, carried.ino, &part)?);
+            left.extend(map::unmap(&mut self.rows, carried.ino, &part)?);
             let extent = there.within(&part).expect("it is part of it").extent;
             map::map(&mut self.rows, carried.ino, part.start, extent)?;
             live += extent.blocks;
@@ -390,8 +391,8 @@ impl Core {
             _ => None,
         };
         if let Some(how) = lost {
-            self.zone_lost(zone)?;
-            self.book.lose(zone, how)?;
+            let lost = self.book.lose(zone, how)?;
+            self.credit.lost(lost);
         }
         self.close(zone)?;
         flight.tries += 1;

@@ -15,7 +15,7 @@ use super::map::{self, Live, Mapped};
 use super::read::{Span, spans};
 use crate::BLOCK_BYTES;
 use crate::format::{Extent, Header, Place};
-use crate::space::cost::Need;
+use crate::space::cost;
 use crate::space::open::Wish;
 use crate::space::victims::Reason;
 use crate::space::zone::{Lost, Pin, ZoneState};
@@ -31,6 +31,17 @@ const COPIES_MAX: u32 = 4;
 /// The same while somebody does: reads and writes of users are not to queue behind it.
 const COPIES_MIN: u32 = 1;
 
+/// How much somebody needs it that zones are tended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Need {
+    /// Not yet: whether they are is a matter of how much is left.
+    Ahead,
+    /// There is no zone to write to.
+    Now,
+    /// It was asked for.
+    Anyway,
+}
+
 /// Failed resets after which a zone is given up.
 const RESET_FAILURES_MAX: u32 = 3;
 
@@ -40,6 +51,15 @@ const RESETS_MAX: usize = 16;
 impl Shared {
     /// Does one thing that keeps free zones coming, if anything is to be done and nobody else does; whether it did.
     pub(super) fn tend(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
+        self.tend_because(waiter, Need::Ahead)
+    }
+
+    /// The same, of somebody who found no zone: with reservations for all that is left, none may be short by the accounts.
+    pub(super) fn find_room(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
+        self.tend_because(waiter, Need::Now)
+    }
+
+    fn tend_because(&self, waiter: &dyn Waiter, need: Need) -> Result<bool, FsError> {
         {
             let mut core = self.lock();
             core.check_alive()?;
@@ -47,7 +67,7 @@ impl Shared {
                 return Ok(false);
             }
         }
-        let result = self.tend_alone(waiter, false);
+        let result = self.tend_alone(waiter, need);
         let mut core = self.core.lock();
         core.is_tended = false;
         if let Err(error) = &result {
@@ -62,24 +82,24 @@ impl Shared {
             core.check_alive()?;
             Ok(!std::mem::replace(&mut core.is_tended, true))
         })?);
-        let result = self.tend_alone(waiter, true);
+        let result = self.tend_alone(waiter, Need::Anyway);
         self.core.lock().is_tended = false;
         result
     }
 
-    fn tend_alone(&self, waiter: &dyn Waiter, is_forced: bool) -> Result<bool, FsError> {
+    fn tend_alone(&self, waiter: &dyn Waiter, need: Need) -> Result<bool, FsError> {
         let finished = self.finish_closed(waiter);
         if self.reset_dead(waiter)? || finished {
             return Ok(true);
         }
         let (wanted, reason, victim) = {
             let mut core = self.lock();
-            let reason = core.needs_gc(self.options.low_space_percent).filter(|_| !core.gc_is_helpless);
-            let reason = reason.or(is_forced.then_some(Reason::Forced));
+            let reason = core.needs_gc(self.options.low_space_percent);
+            let reason = reason.or((need == Need::Now).then_some(Reason::Forced));
+            let reason = reason.filter(|_| !core.gc_is_helpless);
+            let reason = reason.or((need == Need::Anyway).then_some(Reason::Forced));
             let victim = reason.and_then(|_| core.book.victim());
-            let is_wanted = reason.is_some() || core.credit.waiting() > 0;
-            let wanted = core.book.commit_wanted().filter(|_| is_wanted);
-            let wanted = wanted.filter(|commit| *commit > core.committed);
+            let wanted = core.commit_wanted(self.options.changes_max);
             if wanted.is_none() && victim.is_none() {
                 let is_reclaimable = core.is_reclaimable();
                 core.credit.gc_is_idle(is_reclaimable);
@@ -115,6 +135,7 @@ impl Shared {
     fn reset_dead(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
         let zones: Vec<ZoneIndex> = {
             let mut core = self.lock();
+            core.let_damaged_go()?;
             let committed = core.committed;
             let zones: Vec<_> = core.book.dead_zones(committed).take(RESETS_MAX).collect();
             for zone in &zones {
@@ -123,6 +144,10 @@ impl Shared {
             }
             zones
         };
+        // Nobody is to be told that something was waited for.
+        if zones.is_empty() {
+            return Ok(false);
+        }
         let resets = zones.iter().map(|zone| Request::zone(Op::ZoneReset, self.start_of(*zone)));
         let answers = self.drive.calls(waiter, resets);
         let mut core = self.lock();
@@ -139,7 +164,7 @@ impl Shared {
                 Err(_) => core.reset_failed(*zone)?,
             }
         }
-        Ok(!zones.is_empty())
+        Ok(true)
     }
 
     /// Copies what is live in `victim` elsewhere; whether there was room for it.
@@ -160,7 +185,7 @@ impl Shared {
         }
         let mut core = self.lock_when(waiter, |core| Ok(core.copies_have_ended()))?;
         // What could not be read keeps its zone: the pin stays.
-        if core.book.zone(victim)?.used == 0 || !core.is_damaged(victim) {
+        if !core.is_damaged(victim) {
             core.book.unpin(victim, Pin::Copy)?;
         }
         match result {
@@ -308,6 +333,14 @@ fn take(pieces: &mut VecDeque<Live>, blocks: u32) -> Vec<Carried> {
 }
 
 impl Core {
+    /// The commit that somebody should see to: one that lets a dead zone be reset, because the lowest free zone is to be the
+    /// lowest there can be, or one that keeps what memory holds of changes within bounds.
+    fn commit_wanted(&self, changes_max: usize) -> Option<u64> {
+        let changes = (self.rows.changes() > changes_max).then(|| self.rows.number());
+        let wanted = self.book.commit_wanted().max(changes);
+        wanted.filter(|commit| *commit > self.committed)
+    }
+
     /// Whether and why zones have to be collected.
     pub(super) fn needs_gc(&self, low_space_percent: u8) -> Option<Reason> {
         space::victims::needs_gc(space::pressure(&self.book, &self.open, &self.credit, low_space_percent))
@@ -339,7 +372,7 @@ impl Core {
 
     /// Room for a unit of copies, from the pool that is kept for them.
     fn place_copy(&mut self, shared: &Shared, blocks: u32) -> Result<Option<Placed>, FsError> {
-        let need = Need { extents: 0, available: u64::from(blocks) + 1 };
+        let need = cost::Need { extents: 0, available: u64::from(blocks) + 1 };
         let Ok(mut reservation) = self.credit.reserve(need, Urgency::Gc) else { return Ok(None) };
         let placed = self.place(shared, Wish::Gc, blocks)?;
         if let Some(placed) = placed {
@@ -368,8 +401,17 @@ impl Core {
         let failures = self.reset_failures.entry(zone).or_default();
         *failures += 1;
         if *failures == RESET_FAILURES_MAX {
-            self.zone_lost(zone)?;
-            self.book.lose(zone, Lost::ReadOnly)?;
+            let lost = self.book.lose(zone, Lost::ReadOnly)?;
+            self.credit.lost(lost);
+        }
+        Ok(())
+    }
+
+    /// Zones that were left alone for data that could not be read, and that nobody has any more, need not be.
+    fn let_damaged_go(&mut self) -> Result<(), FsError> {
+        let is_over = |zone: &ZoneIndex| self.book.zone(*zone).is_ok_and(|account| account.used == 0);
+        for zone in self.damaged.extract_if(.., is_over).collect::<Vec<_>>() {
+            self.book.unpin(zone, Pin::Copy)?;
         }
         Ok(())
     }

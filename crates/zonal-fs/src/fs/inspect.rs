@@ -56,6 +56,6 @@ impl Reader {
 
     fn read(&self, waiter: &dyn Waiter, span: &Span) -> Result<(), FsError> {
         let spans = std::slice::from_ref(span);
-        read::fetch_all(&self.drive, &self.superblock, true, waiter, spans, |_, _| {})
+        read::fetch_all(&self.drive, &self.superblock, (true, None), waiter, spans, |_, _| {})
     }
 }

@@ -317,6 +317,11 @@ impl FileSystem {
         self.0.lock().statistics
     }
 
+    /// The same, and counts from zero again.
+    pub fn take_statistics(&self) -> Statistics {
+        std::mem::take(&mut self.0.lock().statistics)
+    }
+
     /// How its space is used.
     pub fn usage(&self) -> Usage {
         self.0.lock().usage()

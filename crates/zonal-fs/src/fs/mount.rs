@@ -11,7 +11,7 @@ use super::node::Nodes;
 use super::stats::Statistics;
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
-use crate::format::{Attributes, Kind, Metadata, Superblock, key};
+use crate::format::{Attributes, Header, Kind, Metadata, Superblock, key};
 use crate::space::Finding;
 use crate::space::cost::Need;
 use crate::space::credits::{Credits, Drive as ReserveBasis, Reserve};
@@ -161,16 +161,19 @@ pub(super) fn open(
     let drive = Drive::new(volume);
     let report = drive.report(waiter).map_err(FsError::from)?;
     let used = used(&rows, report.len() as u32)?;
-    let book = ZoneBook::load(superblock.unit_blocks, found(&superblock, &report, &used));
+    // Small pieces take more headers than large ones: reckoned with is what a unit of the smallest carries.
+    let least = Header::records_max(superblock.unit_blocks - 1) as u32 + 1;
+    let book = ZoneBook::load(superblock.unit_blocks.min(least), found(&superblock, &report, &used));
     let book = book.map_err(OpenError::Zones)?;
     let zones = ZoneState::ALL.iter().filter(|s| **s != ZoneState::Reserved).map(|s| book.count(*s)).sum();
     let limit = open_limit(OpenLimits { option: options.max_open_zones, device, zones })?;
     let core = core(rows, book, limit, &superblock)?;
     let bytes = superblock.unit_blocks * crate::BLOCK_BYTES;
     let idle = (options.dirty_bytes / u64::from(bytes) + 8) as usize;
-    let pool = has_data.then(|| BufferPool::new(bytes, idle));
+    let pool = BufferPool::new(bytes, idle);
     let (channels, landed) = (Mutex::default(), Arc::default());
-    let shared = Shared { drive, superblock, options, channels, landed, pool, core: Mutex::new(core) };
+    let (core, keeps_data) = (Mutex::new(core), has_data);
+    let shared = Shared { drive, superblock, options, channels, landed, pool, keeps_data, core };
     shared.core.lock().destroy_orphans()?;
     Ok(shared)
 }

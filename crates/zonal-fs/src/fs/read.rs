@@ -10,7 +10,7 @@ use crate::waiter::Waiter;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use std::ops::Range;
 use zonal_core::{RequestError, Sector, ZoneIndex};
-use zonal_io::buffer::IoBuf;
+use zonal_io::buffer::{BufferPool, IoBuf};
 use zonal_io::volume::Request;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -118,7 +118,7 @@ impl Shared {
         spans: &[Span],
         show: impl FnMut(u64, &[u8]),
     ) -> Result<(), FsError> {
-        fetch_all(&self.drive, &self.superblock, self.has_data(), waiter, spans, show)
+        fetch_all(&self.drive, &self.superblock, (self.has_data(), Some(&self.pool)), waiter, spans, show)
     }
 }
 
@@ -126,12 +126,12 @@ impl Shared {
 pub(super) fn fetch_all(
     drive: &Drive,
     superblock: &Superblock,
-    has_data: bool,
+    (has_data, pool): (bool, Option<&BufferPool>),
     waiter: &dyn Waiter,
     spans: &[Span],
     mut show: impl FnMut(u64, &[u8]),
 ) -> Result<(), FsError> {
-    let fetch = Fetch { drive, superblock, has_data };
+    let fetch = Fetch { drive, superblock, has_data, pool };
     for batch in spans.chunks(BATCH) {
         let requests = batch.iter().flat_map(|span| fetch.requests(span));
         let mut answers = drive.calls(waiter, requests).into_iter();
@@ -155,6 +155,8 @@ struct Fetch<'a> {
     drive: &'a Drive,
     superblock: &'a Superblock,
     has_data: bool,
+    /// Buffers as large as any read, if there are such.
+    pool: Option<&'a BufferPool>,
 }
 
 impl Fetch<'_> {
@@ -179,7 +181,11 @@ impl Fetch<'_> {
             let start = self.drive.volume().info().geometry.start_of(ZoneIndex(zone));
             let sector = Sector(start.0 + u64::from(from * BLOCK_SECTORS));
             let sectors = blocks * BLOCK_SECTORS;
-            let buf = if self.has_data { IoBuf::zeroed(sectors * 512) } else { IoBuf::empty() };
+            // What a device that keeps no data reads goes nowhere.
+            let buf = match self.pool {
+                Some(pool) if !self.has_data => pool.take(),
+                _ => IoBuf::zeroed(sectors * 512),
+            };
             Request::read(sector, sectors, buf)
         };
         match (self.is_verified(), self.has_header_along(span)) {

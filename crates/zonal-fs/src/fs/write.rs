@@ -230,17 +230,18 @@ impl Shared {
             }
             drop(core);
             self.resend(waiter);
-            if !is_clear || !self.tend(waiter)? {
+            if !is_clear || !self.find_room(waiter)? {
                 waiter.wait(self.drive.volume());
             }
         }
     }
 
-    /// A buffer for a unit, its data filled in; an empty one where there is no data.
+    /// A buffer for a unit, its data filled in; whatever it had where no data is kept.
     pub(super) fn buffer(&self, fill: impl FnOnce(&mut [u8])) -> IoBuf {
-        let Some(pool) = &self.pool else { return IoBuf::empty() };
-        let mut buf = pool.take();
-        fill(&mut buf[HEADER_BYTES..]);
+        let mut buf = self.pool.take();
+        if self.has_data() {
+            fill(&mut buf[HEADER_BYTES..]);
+        }
         buf
     }
 

@@ -120,6 +120,10 @@ pub struct Pressure {
     pub low_space: u8,
 }
 
+/// Of what is free or can be freed, the collector wants no more than one part in so many to be writable: the fuller the drive,
+/// the more live data victims have, and to keep all zones in hand that writers might open would copy without end.
+const FREE_PARTS: u64 = 3;
+
 /// Whether the collector has to run, and why.
 ///
 /// A waiter counts, too: it may want more than all open zones, and nobody else would see that it waits.
@@ -128,7 +132,7 @@ pub fn needs_gc(p: Pressure) -> Option<Reason> {
         return None;
     }
     let zones = u64::from(p.open_max.saturating_sub(1)) * u64::from(p.zone_blocks);
-    let wanted = zones.max(p.waiting);
+    let wanted = zones.min(p.free / FREE_PARTS).max(p.waiting);
     if p.available < wanted {
         return Some(Reason::Low { available: p.available, wanted });
     }

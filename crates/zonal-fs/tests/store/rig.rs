@@ -1,13 +1,14 @@
 //! A drive over a twin that forgets, and the storages on it.
 
+use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
-use zonal_core::{Sector, ZoneIndex};
+use std::time::{Duration, Instant};
+use zonal_core::{Nanos, Op, Sector, ZoneIndex};
 use zonal_fs::drive::Drive;
 use zonal_fs::store::backend::{BackendError, Conventional, Logged};
 use zonal_fs::waiter::{Waiters, polling};
-use zonal_io::device::Device;
+use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, Submitted};
 use zonal_io::image::backing::twin::CutBacking;
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
 use zonal_io::volume::{Volume, VolumeOptions};
@@ -69,6 +70,53 @@ pub fn drive(device: Arc<dyn Device>) -> Arc<Drive> {
 
 pub fn waiters() -> Waiters {
     polling(Instant::now())
+}
+
+/// A device that notes what it is asked to do.
+pub struct Watched {
+    inner: Arc<dyn Device>,
+    seen: Mutex<Vec<Op>>,
+    info: DeviceInfo,
+}
+
+impl Watched {
+    pub fn new(inner: Arc<dyn Device>) -> Watched {
+        // Without a cache nobody would flush.
+        let info = DeviceInfo { volatile_cache: true, ..inner.info().clone() };
+        Watched { inner, seen: Mutex::default(), info }
+    }
+
+    pub fn seen(&self) -> Vec<Op> {
+        self.seen.lock().clone()
+    }
+}
+
+impl Device for Watched {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+    fn submit(
+        &self,
+        now: Nanos,
+        queue: usize,
+        command: &Command,
+        context: &mut Option<Context>,
+    ) -> Submitted {
+        self.seen.lock().push(command.op);
+        self.inner.submit(now, queue, command, context)
+    }
+    fn poll(
+        &self,
+        now: Nanos,
+        queue: usize,
+        budget: usize,
+        done: &mut dyn FnMut(Completed),
+    ) -> Option<Nanos> {
+        self.inner.poll(now, queue, budget, done)
+    }
+    fn wait(&self, timeout: Duration) {
+        self.inner.wait(timeout);
+    }
 }
 
 /// How a storage is reached: to be made, or as it is.

@@ -257,8 +257,9 @@ pub struct SmrValues {
     pub protected_bytes: Sourced<u64>,
     pub policy: Sourced<Policy>,
     pub alpha: Sourced<f64>,
-    pub age_max_us: Sourced<f64>,
     pub window: Sourced<u32>,
+    pub patience_us: Sourced<f64>,
+    pub visit_bytes: Sourced<u64>,
     pub read_ahead_us: Sourced<f64>,
     pub reads_before_write: Sourced<u32>,
 }
@@ -309,7 +310,7 @@ impl SmrValues {
             ("command_us", &self.command_us),
             ("manage_us", &self.manage_us),
             ("read_ahead_us", &self.read_ahead_us),
-            ("age_max_us", &self.age_max_us),
+            ("patience_us", &self.patience_us),
         ] {
             within(key, value.value, 0.0..=MICROS_MAX, MICROS)?;
         }
@@ -349,8 +350,9 @@ impl SmrValues {
             order: Order {
                 policy: self.policy.value,
                 alpha: (self.alpha.value * 1000.0).round() as u32,
-                age_max: nanos(self.age_max_us.value),
                 window: self.window.value,
+                patience: nanos(self.patience_us.value),
+                visit_bytes: self.visit_bytes.value,
             },
             read_ahead: nanos(self.read_ahead_us.value),
             reads_before_write: self.reads_before_write.value,

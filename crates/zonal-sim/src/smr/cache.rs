@@ -48,10 +48,22 @@ pub struct Order {
     pub policy: Policy,
     /// Share of its age, in thousandths, that policy `asptf` takes off a write's time.
     pub alpha: u32,
-    /// From when on a write does not get any older for `asptf`; 0: never.
-    pub age_max: Span,
     /// How many of the oldest writes are looked at; 0: all.
     pub window: u32,
+    /// From when on a command that waits for room has the oldest write go next, whatever the policy says; 0: never. A drive
+    /// owes its host an answer in time, and only what it has answered is its own to put in order.
+    pub patience: Span,
+    /// How much the head writes without moving while a write for another zone waits for room; 0: all that there is.
+    pub visit_bytes: u64,
+}
+
+/// What the writes that wait for room in the cache ask of the head.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Pressure {
+    /// One has waited for longer than the drive's patience.
+    pub(super) is_urgent: bool,
+    /// The head has been long enough where it is, and somebody waits for it elsewhere.
+    pub(super) moves_on: bool,
 }
 
 /// How much the cache holds. A limit of 0 is none.
@@ -198,6 +210,12 @@ impl Cache {
         self.bytes
     }
 
+    /// Where what it holds of a zone ends.
+    pub(super) fn end_of(&self, zone: ZoneIndex) -> Option<Sector> {
+        let last = self.runs[self.place(zone)?].entries.back()?;
+        Some(Sector(last.sector.0 + u64::from(last.sectors)))
+    }
+
     /// Number of the oldest write in it, of those that have not gone to the medium.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.order.front().map(|(sequence, _)| *sequence)
@@ -210,10 +228,11 @@ impl Cache {
         order: &Order,
         mechanics: &Mechanics,
         head: &Head,
+        pressure: Pressure,
     ) -> Option<(Entry, Span)> {
         let at = match self.runs.as_slice() {
             [_] => 0,
-            _ => self.choose(now, order, mechanics, head)?,
+            _ => self.choose(now, order, mechanics, head, pressure)?,
         };
         let entry = self.runs[at].entries.pop_front()?;
         let number = self.order.iter().position(|(sequence, _)| *sequence == entry.sequence)?;
@@ -238,25 +257,28 @@ impl Cache {
     fn choose(
         &self,
         now: Nanos,
-        &Order { policy, alpha, age_max, window }: &Order,
+        &Order { policy, alpha, window, .. }: &Order,
         mechanics: &Mechanics,
         head: &Head,
+        Pressure { is_urgent, moves_on }: Pressure,
     ) -> Option<usize> {
+        let policy = if is_urgent { Policy::Fifo } else { policy };
         let time = |e: &Entry| positioning(now, mechanics, head, e.sector, &e.place) as i64;
-        let ripe = if age_max == 0 { AGE_MAX } else { age_max };
-        let age = |e: &Entry| (now.0 - e.arrived.0).min(ripe) as i64 * i64::from(alpha) / 1000;
+        let age = |e: &Entry| (now.0 - e.arrived.0).min(AGE_MAX) as i64 * i64::from(alpha) / 1000;
         let goes_on = |e: &Entry| e.sector == head.next && head.at == now;
         let is_here = |e: &Entry| mechanics.zone_of(e.sector) == mechanics.zone_of_head(head.next);
         let score = |e: &Entry| match policy {
             Policy::Fifo => 0,
-            Policy::Visit => i64::from(!is_here(e)),
+            Policy::Visit => i64::from(!moves_on && !is_here(e)),
             Policy::Sptf if goes_on(e) => i64::MIN,
             Policy::Sptf => time(e),
             Policy::Asptf => time(e) - age(e),
         };
+        // What would keep the head where it is comes last then.
+        let stays = |e: &Entry| moves_on && e.sector == head.next;
         let mut best = None;
         self.for_each_candidate(window, |at, e| {
-            let key = (score(e), e.sequence);
+            let key = (stays(e), score(e), e.sequence);
             if best.is_none_or(|(least, _)| key < least) {
                 best = Some((key, at));
             }

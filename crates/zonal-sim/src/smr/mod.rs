@@ -19,7 +19,7 @@ pub use options::SmrOptions;
 
 use crate::engine::Agenda;
 use crate::model::{Job, Model, Span, Tag, Totals};
-use cache::{Cache, Entry, Head};
+use cache::{Cache, Entry, Head, Pressure};
 use queue::{Queue, Stage, Waiting};
 use zonal_core::{Geometry, Nanos, Op, SECTOR_BYTES, Sector, ZoneIndex};
 
@@ -38,6 +38,8 @@ pub struct SmrDisk {
     head: Head,
     /// What the head is at.
     medium: Option<Task>,
+    /// Bytes that the head has written since it moved last.
+    visited: u64,
     /// Reads since the last write went to the medium.
     reads_in_a_row: u32,
     /// Writes in the cache or at the head that are answered when they are on the medium.
@@ -77,6 +79,7 @@ impl SmrDisk {
             cache: Cache::new(options.cache_limits(), geometry.zones()),
             head: Head { cylinder: 0.0, next: Sector(0), at: Nanos(0) },
             medium: None,
+            visited: 0,
             reads_in_a_row: 0,
             durable: 0,
             flushes: Vec::new(),
@@ -163,13 +166,33 @@ impl SmrDisk {
 
     fn start_write(&mut self, now: Nanos) -> bool {
         let order = &self.options.order;
-        let Some((entry, positioning)) = self.cache.next(now, order, &self.mechanics, &self.head) else {
+        let pressure = self.pressure(now);
+        let Some((entry, positioning)) = self.cache.next(now, order, &self.mechanics, &self.head, pressure)
+        else {
             return false;
         };
         self.reads_in_a_row = 0;
+        self.visited = bytes(entry.sectors) + if positioning == 0 { self.visited } else { 0 };
         self.move_head(now, positioning, entry.sector, entry.sectors, &entry.place);
         self.medium = Some(Task::Write(entry));
         true
+    }
+
+    /// What the writes in the queue ask of the head. Where nothing is asked for they are not looked at.
+    fn pressure(&self, now: Nanos) -> Pressure {
+        let Order { patience, visit_bytes, .. } = self.options.order;
+        let is_long = visit_bytes != 0 && self.visited >= visit_bytes;
+        if patience == 0 && !is_long {
+            return Pressure::default();
+        }
+        let oldest = self.queue.writes().next();
+        let is_urgent = patience != 0 && oldest.is_some_and(|w| now.0 - w.since.0 >= patience);
+        let here = self.mechanics.zone_of_head(self.head.next);
+        // A stream that has come to its zone's end goes on in the next one, which is no other place.
+        let end = self.cache.end_of(here).unwrap_or(self.head.next);
+        let goes_on = if end == self.geometry.start_of(ZoneIndex(here.0 + 1)) { here.0 + 1 } else { here.0 };
+        let is_elsewhere = |w: &Waiting| !(here.0..=goes_on).contains(&w.zone.0);
+        Pressure { is_urgent, moves_on: is_long && !is_urgent && self.queue.writes().any(is_elsewhere) }
     }
 
     /// Reads what is under the head first. What a stream goes on with has been read ahead.
@@ -274,7 +297,7 @@ impl Model for SmrDisk {
             self.totals.submitted += u64::from(job.sectors);
         }
         let (zone, link_time) = (self.zone_of(job.sector), self.link_time(job));
-        self.queue.push(Waiting { tag, job: *job, zone, stage: Stage::New, link_time });
+        self.queue.push(Waiting { tag, job: *job, since: now, zone, stage: Stage::New, link_time });
         self.start(now);
     }
 

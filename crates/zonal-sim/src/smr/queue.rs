@@ -8,13 +8,14 @@ use super::cache::Cache;
 use super::{bytes, reads};
 use crate::model::{Job, Span, Tag};
 use std::collections::VecDeque;
-use zonal_core::{Op, ZoneIndex};
+use zonal_core::{Nanos, Op, ZoneIndex};
 
 /// A command that waits for the link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub(super) tag: Tag,
     pub(super) job: Job,
+    pub(super) since: Nanos,
     pub(super) zone: ZoneIndex,
     pub(super) stage: Stage,
     /// How long the link takes to carry it.
@@ -157,9 +158,13 @@ impl Queue {
         }
     }
 
+    /// The writes, in order of arrival.
+    pub(super) fn writes(&self) -> impl Iterator<Item = &Waiting> {
+        self.waiting.iter().filter(|w| w.job.op.is_write() && !w.job.refused)
+    }
+
     /// Sectors of all writes.
     pub(super) fn sectors_written(&self) -> u64 {
-        let writes = self.waiting.iter().filter(|w| w.job.op.is_write() && !w.job.refused);
-        writes.map(|w| u64::from(w.job.sectors)).sum()
+        self.writes().map(|w| u64::from(w.job.sectors)).sum()
     }
 }

@@ -6,15 +6,16 @@ use crate::commands::results::{self, ResultFiles};
 use crate::device::registry;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::interrupt::Interrupt;
-use crate::value::{budget, nearest, park, time};
+use crate::value::{budget, nearest, park, size, time};
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use zonal_bench::job::{Environment, JobError, JobFile, JobParser, TEXT_BYTES_MAX, ignored};
-use zonal_bench::{About, BenchError, BenchOptions, Detail, Ended, HostRules, Reopen, Report};
+use zonal_bench::{About, BenchError, BenchOptions, Detail, Ended, FilesOptions, HostRules, Reopen, Report};
 use zonal_core::Nanos;
+use zonal_fs::space::ZoneOrder;
 use zonal_io::fault::{self, read_plan};
 use zonal_io::volume::{BudgetOptions, ParkOptions, WriteMode};
 
@@ -73,6 +74,14 @@ pub(crate) struct Bench {
     /// jobs have writes of a zone in flight; the write path keeps them in order.
     #[arg(long, value_name = "RULE", value_enum, default_value = "fio")]
     host: Host,
+    /// What the jobs work with
+    ///
+    /// Zones: blocks of the device itself. Fs: files, in a file system that is made on the device, which is erased; see
+    /// docs/BENCH.md.
+    #[arg(long, value_name = "TARGET", value_enum, default_value = "zones")]
+    target: Target,
+    #[command(flatten)]
+    files: Files,
     /// Set an option in every job, whatever the job says; what that changes is told on standard error
     #[arg(long, value_name = "OPTION=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
@@ -123,6 +132,59 @@ enum Host {
     Fio,
     /// As the write path allows
     Zonal,
+}
+
+/// What jobs work with.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+enum Target {
+    /// The zones of the device
+    Zones,
+    /// Files
+    Fs,
+}
+
+/// Which free zone the file system opens.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+enum Order {
+    /// The first
+    Lowest,
+    /// The one behind that opened last
+    RoundRobin,
+}
+
+/// The file system of --target=fs.
+#[derive(Args, Debug)]
+struct Files {
+    /// Zones that the file system has open at once [default: what the drive allows, 128 at most]
+    #[arg(long, value_name = "ZONES")]
+    fs_max_open_zones: Option<u32>,
+    /// Which free zone the file system opens
+    #[arg(long, value_name = "ORDER", value_enum, default_value = "lowest")]
+    fs_zone_order: Order,
+    /// Bytes of the largest append of the file system; less where the drive does not take as much
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1M")]
+    fs_unit: u64,
+    /// Bytes that are on their way to the drive before the file system lets writers wait
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64M")]
+    fs_dirty: u64,
+    /// Write files of the jobs until so much of the file system is used, before they begin
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    fs_fill: Option<u8>,
+}
+
+impl Files {
+    fn options(&self) -> FilesOptions {
+        FilesOptions {
+            max_open_zones: self.fs_max_open_zones,
+            zone_order: match self.fs_zone_order {
+                Order::Lowest => ZoneOrder::LowestIndex,
+                Order::RoundRobin => ZoneOrder::RoundRobin,
+            },
+            unit_bytes: self.fs_unit,
+            dirty_bytes: self.fs_dirty,
+            fill_percent: self.fs_fill,
+        }
+    }
 }
 
 fn setting(text: &str) -> Result<(String, String), String> {
@@ -265,6 +327,7 @@ fn execute(arguments: &Bench, jobs: JobFile, device: &str, interrupt: &Interrupt
         Host::Fio => HostRules::Fio,
         Host::Zonal => HostRules::Zonal,
     };
+    options.files = (arguments.target == Target::Fs).then(|| arguments.files.options());
     options.fault = read_faults(arguments.fault.as_deref()).or_exit(Exit::Device)?;
     options.reopen = reopen(device);
     options.progress = true;

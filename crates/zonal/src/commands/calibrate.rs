@@ -19,7 +19,7 @@ use zonal_sim::Profile;
 /// It writes to a part of the drive's zones, which it names, and resets them before and afterwards: their data is lost.
 /// Where one of them is not empty it wants --yes, unless the drive is simulated. On an SMR disk there are nine runs of some
 /// ten seconds: in order at three positions, two neighbouring zones, two and eight zones far apart, and many zones with
-/// writes of 1 MiB, 128 KiB and 4 KiB. On flash there are four of a second or less. Then the same runs are simulated with
+/// writes of 1 MiB, 128 KiB and 4 KiB. On flash there are five of a second or less. Then the same runs are simulated with
 /// other and other values until they come out as they were measured. The profile is used as sim:FILE; docs/CALIBRATE.md
 /// says more.
 #[derive(Args, Debug)]
@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &Calibrate, out: &mut dyn Write) -> Result<(), Fail
     let runs = Runs::new(info, &base).or_exit(Exit::Usage)?;
     check_zones(arguments, &*device, &runs)?;
     note(&format!("writes to these zones, and resets them: {}", runs.zones()));
-    let measured = measure(&device, &runs, base.host.time().command).map_err(failed)?;
+    let measured = measure(&device, &runs).map_err(failed)?;
     let mut progress = Progress::default();
     let mut found =
         fit(info, &base, &runs, &measured, SIMULATED_MAX, &mut |at| progress.show(at)).map_err(failed)?;

@@ -2,7 +2,7 @@
 
 use crate::calibrate::Residual;
 use crate::calibrate::error::CalibrateError;
-use crate::calibrate::runs::{Outcome, Place, Run, Runs};
+use crate::calibrate::runs::{Order, Outcome, Place, Run, Runs};
 use crate::calibrate::search::{Axis, Point};
 use zonal_io::device::DeviceInfo;
 use zonal_sim::profile::{SmrValues, Sourced};
@@ -24,15 +24,20 @@ const MANY: u32 = 128;
 /// Least of them that are many.
 const MANY_MIN: u32 = 16;
 
-/// Places of the runs on two zones: how two zones lie to each other is chance, of which a mean is wanted.
-const PLACES: u32 = 8;
+/// Places of the runs on two zones: how two zones lie to each other is chance, of which a mean is wanted. More where they
+/// are neighbours, and the arm has next to nothing to do.
+const PAIRS: u32 = 16;
+const FARS: u32 = 12;
 
 /// The same of the run on eight.
 const EIGHTS: u32 = 3;
 
 /// Zones between neighbours of the many: as many as there are uses of a zone below, so that no run writes what another
 /// one has written.
-const STRIDE_MIN: u32 = 8;
+const STRIDE_MIN: u32 = 6 + CLUSTER + 1;
+
+/// Neighbours of the many that belong to one job where these are written at random.
+const CLUSTER: u32 = 8;
 
 const MIB: u64 = 1 << 20;
 
@@ -53,7 +58,7 @@ impl Span {
         let there = geometry.sequential_zones().saturating_sub(1);
         let limits = [info.open_max, info.active_max].map(|max| if max == 0 { MANY } else { max });
         // Besides the many, the zones of the runs before are partly written.
-        let others = if info.active_max == 0 { 0 } else { 4 * PLACES + 8 * EIGHTS };
+        let others = if info.active_max == 0 { 0 } else { 2 * (PAIRS + FARS) + 8 * EIGHTS };
         let active = limits[0].min(limits[1].saturating_sub(others));
         let many = MANY.min(active).min(there.saturating_sub(2) / STRIDE_MIN);
         if many < MANY_MIN {
@@ -85,24 +90,41 @@ pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
         block,
         bytes: (2 * capacity).min(512 * MIB) / block * block,
         places: vec![Place { in_a_row: 2, ..Place::of(span.at(n, 0), 2, 1) }],
+        order: Order::InOrder,
     };
-    let run = |name, block, bytes, places| Run { name, block, bytes: part(bytes, block), places };
-    let spread = |n: u32, among: u32| n * (span.many - among) / PLACES;
-    let pairs = (0..PLACES).map(|n| Place::of(span.at(spread(n, 1), 2), 1, 2)).collect();
+    let run = |name, block, bytes, places| Run {
+        name,
+        block,
+        bytes: part(bytes, block),
+        places,
+        order: Order::InOrder,
+    };
+    let spread = |count: u32, among: u32| {
+        let room = span.many - among;
+        let count = count.min(room);
+        (0..count).map(move |n| n * room / count)
+    };
+    let pairs = spread(PAIRS, 1).map(|n| Place::of(span.at(n, 2), 1, 2)).collect();
     let third = span.many / 3;
-    let far = (0..PLACES).map(|n| Place::of(span.at(spread(n, third), 4), third * span.stride, 2)).collect();
+    let far =
+        spread(FARS.min(third), third).map(|n| Place::of(span.at(n, 4), third * span.stride, 2)).collect();
     let eighth = span.many / 8;
     let eight =
         (0..EIGHTS).map(|n| Place::of(span.at(n * eighth / EIGHTS, 5), eighth * span.stride, 8)).collect();
-    let many = || vec![Place::of(span.at(0, 6), span.stride, span.many)];
+    let many = || vec![Place::of(span.at(0, 6 + CLUSTER), span.stride, span.many)];
+    let clusters =
+        Place { in_a_row: CLUSTER, ..Place::of(span.at(0, 6), CLUSTER * span.stride, span.many / CLUSTER) };
+    let at_random =
+        Run { order: Order::Random { depth: CLUSTER }, ..run(MANY_1M, block, 12 * block, vec![clusters]) };
+    let at_random = Run { bytes: at_random.bytes * u64::from(CLUSTER), ..at_random };
     Ok(vec![
         sequential(POSITIONS[0], 0),
         sequential(POSITIONS[1], span.many / 2),
         sequential(POSITIONS[2], span.many),
-        run(PAIR, block, 96 * MIB, pairs),
-        run(FAR_2, block, 96 * MIB, far),
+        run(PAIR, block, 48 * MIB, pairs),
+        run(FAR_2, block, 64 * MIB, far),
         run(FAR_8, block, 48 * MIB, eight),
-        run(MANY_1M, block, 12 * block, many()),
+        at_random,
         run(MANY_128K, (block / 8).max(SMALL), 2 * block, many()),
         run(MANY_4K, SMALL, 16 * SMALL, many()),
     ])
@@ -168,12 +190,16 @@ const ZONE_MIB: usize = 6;
 const SEEK_SINGLE: usize = 7;
 const SEEK_THIRD: usize = 8;
 const SEEK_FULL: usize = 9;
+const PATIENCE_MS: usize = 10;
+const VISIT_MIB: usize = 11;
+const IN_ORDER: usize = 12;
+const AXES: usize = 13;
 
 /// On a ladder of limits the last is none.
 const NO_LIMIT: f64 = 0.0;
 
-/// Of the cache for one zone: commands, or MiB.
-const ZONE_LIMITS: [f64; 8] = [2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0];
+/// Of the cache for one zone, in MiB.
+const ZONE_MIBS: [f64; 11] = [0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0];
 
 pub(super) fn axes() -> Vec<Axis> {
     let ladder = |steps: &[f64]| Axis::Ladder(steps.iter().copied().chain([NO_LIMIT]).collect());
@@ -181,57 +207,85 @@ pub(super) fn axes() -> Vec<Axis> {
         Axis::Any((0..Policy::ALL.len()).map(|n| n as f64).collect()),
         Axis::Scale(0.05, 2.0),
         ladder(&[2.0, 4.0, 8.0, 16.0, 32.0, 64.0]),
-        Axis::Scale(2.0, 1024.0),
+        Axis::Scale(1.0, 1024.0),
         ladder(&[16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0]),
-        ladder(&ZONE_LIMITS),
-        ladder(&ZONE_LIMITS),
+        ladder(&[1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0, 64.0]),
+        ladder(&ZONE_MIBS),
         Axis::Scale(50.0, 4000.0),
         Axis::Scale(2000.0, 20_000.0),
         Axis::Scale(4000.0, 40_000.0),
+        ladder(&[25.0, 50.0, 100.0, 150.0, 200.0, 300.0, 500.0]),
+        ladder(&[0.5, 1.0, 2.0, 4.0, 8.0]),
+        Axis::Any(vec![0.0, 1.0]),
     ]
 }
 
+/// Smallest cache to begin with: where zones have small limits it is never full.
+const CACHE_MIB_MIN: f64 = 16.0;
+
+/// Policy, alpha, patience in ms and visits in MiB to begin with.
+const POLICIES: [(usize, f64, f64, f64); 6] = [
+    (0, 0.5, NO_LIMIT, NO_LIMIT),
+    (1, 0.5, NO_LIMIT, NO_LIMIT),
+    (2, 0.5, NO_LIMIT, NO_LIMIT),
+    (2, 0.5, 150.0, 1.0),
+    (3, 0.4, NO_LIMIT, NO_LIMIT),
+    (3, 0.75, NO_LIMIT, NO_LIMIT),
+];
+
 /// Each policy, with limits of the cache as the flushes show them.
-pub(super) fn starts(values: &SmrValues, runs: &Runs, measured: &[Outcome]) -> Vec<Point> {
+pub(super) fn starts(values: &SmrValues, command_max: u64, runs: &Runs, measured: &[Outcome]) -> Vec<Point> {
     let held = |name: &str| {
         let at = runs.position(name).expect("it is one of the runs");
         let (outcome, places) = (&measured[at], runs.list()[at].places.len() as f64);
         outcome.flushing / places * outcome.megabytes_a_second() * 1e6 / MIB as f64
     };
-    let cache = [PAIR, FAR_2, FAR_8, MANY_1M].map(held).into_iter().fold(4.0, f64::max);
-    let limits = zone_limits(held(PAIR));
-    let alphas = [(0, 0.5), (1, 0.5), (2, 0.5), (3, 0.25), (3, 0.45), (3, 0.75)];
-    let point = |&(policy, alpha): &(usize, f64), &(commands, mib): &(f64, f64)| {
-        let mut point = vec![0.0; SEEK_FULL + 1];
-        (point[POLICY], point[ALPHA], point[CACHE_MIB]) = (policy as f64, alpha, cache);
-        (point[ZONE_COMMANDS], point[ZONE_MIB]) = (commands, mib);
+    let cache = [PAIR, FAR_2, FAR_8, MANY_1M].map(held).into_iter().fold(CACHE_MIB_MIN, f64::max);
+    let command = command_max.clamp(SMALL, MIB) as f64 / MIB as f64;
+    let limits = zone_limits(held(PAIR), command);
+    let point = |&(policy, alpha, patience, visit): &(usize, f64, f64, f64), limit: &Limit| {
+        let mut point = vec![NO_LIMIT; AXES];
+        (point[POLICY], point[ALPHA]) = (policy as f64, alpha);
+        (point[PATIENCE_MS], point[VISIT_MIB]) = (patience, visit);
+        (point[CACHE_MIB], point[IN_ORDER]) = (cache, f64::from(u8::from(values.admits_in_order.value)));
+        (point[ZONE_COMMANDS], point[ZONE_MIB]) = (limit.commands, limit.mib);
         point[SEEK_SINGLE] = values.seek_single_us.value;
         point[SEEK_THIRD] = values.seek_third_us.value;
         point[SEEK_FULL] = values.seek_full_us.value;
         point
     };
-    alphas.iter().flat_map(|policy| limits.iter().map(move |limit| point(policy, limit))).collect()
+    POLICIES.iter().flat_map(|policy| limits.iter().map(move |limit| point(policy, limit))).collect()
 }
 
-/// Limits of commands and of MiB of a zone, one or the other, with which two zones can leave so many MiB to be flushed: that
-/// is all of the last one's and what the other one has not got rid of.
-fn zone_limits(held: f64) -> Vec<(f64, f64)> {
-    let may_be = ZONE_LIMITS.into_iter().filter(|limit| (0.45 * held..=1.15 * held + 1.0).contains(limit));
-    let limits = may_be.flat_map(|limit| [(limit, NO_LIMIT), (NO_LIMIT, limit)]);
-    let unlimited = (held > 12.0).then_some((NO_LIMIT, NO_LIMIT));
-    let mut limits: Vec<(f64, f64)> = limits.chain(unlimited).collect();
-    if limits.is_empty() {
-        limits.push((ZONE_LIMITS[0], NO_LIMIT));
-    }
-    limits
+/// What the cache holds of a zone.
+struct Limit {
+    commands: f64,
+    mib: f64,
+}
+
+/// Limits of a zone, by bytes or by commands of so many MiB, with which two zones can leave so many MiB to be flushed:
+/// that is all of the last one's and what the other one has not got rid of. The search tries the rest of what goes together.
+fn zone_limits(held: f64, command: f64) -> Vec<Limit> {
+    let may_be = ZONE_MIBS.into_iter().filter(|mib| (0.45 * held..=1.15 * held + 1.0).contains(mib));
+    let limits = may_be.flat_map(|mib| {
+        let commands = (mib / command).round().max(1.0);
+        [Limit { commands, mib: NO_LIMIT }, Limit { commands: NO_LIMIT, mib }]
+    });
+    let unlimited = Limit { commands: NO_LIMIT, mib: NO_LIMIT };
+    let is_none_likely = held > 12.0;
+    limits.chain(is_none_likely.then_some(unlimited)).collect()
 }
 
 pub(super) fn normalise(point: &mut Point) {
-    if Policy::ALL[point[POLICY] as usize] != Policy::Asptf {
+    let policy = Policy::ALL[point[POLICY] as usize];
+    if policy != Policy::Asptf {
         point[ALPHA] = 0.5;
     }
+    if policy == Policy::Fifo {
+        point[PATIENCE_MS] = NO_LIMIT;
+    }
     point[ALPHA] = rounded(point[ALPHA]);
-    point[CACHE_MIB] = point[CACHE_MIB].round();
+    point[CACHE_MIB] = point[CACHE_MIB].round().max(1.0);
     for seek in [SEEK_SINGLE, SEEK_THIRD, SEEK_FULL] {
         point[seek] = point[seek].round();
     }
@@ -243,7 +297,7 @@ pub(super) fn put(values: &mut SmrValues, point: &Point) {
     let all = [PAIR, FAR_2, FAR_8, MANY_1M, MANY_128K, MANY_4K].join(", ");
     let of = |at: usize| Sourced::measured(point[at], &all);
     let limit = |at: usize| Sourced::measured(point[at] as u32, &all);
-    let mib = |at: usize| Sourced::measured(point[at] as u64 * MIB, &all);
+    let mib = |at: usize| Sourced::measured((point[at] * MIB as f64) as u64, &all);
     values.policy = Sourced::measured(Policy::ALL[point[POLICY] as usize], &all);
     values.alpha = of(ALPHA);
     values.window = limit(WINDOW);
@@ -251,6 +305,9 @@ pub(super) fn put(values: &mut SmrValues, point: &Point) {
     values.cache_commands = limit(CACHE_COMMANDS);
     values.cache_zone_commands = limit(ZONE_COMMANDS);
     values.cache_zone_bytes = mib(ZONE_MIB);
+    values.admits_in_order = Sourced::measured(point[IN_ORDER] != 0.0, &all);
+    values.patience_us = Sourced::measured(point[PATIENCE_MS] * 1000.0, &all);
+    values.visit_bytes = mib(VISIT_MIB);
     values.seek_single_us = of(SEEK_SINGLE);
     values.seek_third_us = of(SEEK_THIRD);
     values.seek_full_us = of(SEEK_FULL);

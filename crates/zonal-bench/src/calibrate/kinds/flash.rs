@@ -1,12 +1,13 @@
 //! A flash drive: what a command and a byte cost in one zone, and in all.
 
 use crate::calibrate::error::CalibrateError;
-use crate::calibrate::runs::{Outcome, Place, Run, Runs};
+use crate::calibrate::runs::{Order, Outcome, Place, Run, Runs};
 use crate::calibrate::search::{Axis, Point};
 use zonal_io::device::DeviceInfo;
 use zonal_sim::profile::{FlashValues, Sourced};
 
 const ONE_4K: &str = "one-4K";
+const ONE_32K: &str = "one-32K";
 const ONE_1M: &str = "one-1M";
 const EIGHT_4K: &str = "eight-4K";
 const EIGHT_128K: &str = "eight-128K";
@@ -14,7 +15,8 @@ const EIGHT_128K: &str = "eight-128K";
 /// Zones of the runs, the same in all.
 const ZONES: u32 = 8;
 
-/// The four runs, a second or two on a real drive.
+/// The five runs, a second or two on a real drive. In the one between small and large a zone shows how much it takes for a
+/// command that the drive as a whole takes longer for when it is small.
 pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
     let geometry = &info.geometry;
     let there = geometry.sequential_zones();
@@ -27,10 +29,17 @@ pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
     let run = |name, block: u64, bytes: u64, zones| {
         let block = block.min(capacity / 8);
         let bytes = bytes.min(capacity / 4) / block * block;
-        Run { name, block, bytes, places: vec![Place::of(geometry.conventional_zones(), 1, zones)] }
+        Run {
+            name,
+            block,
+            bytes,
+            places: vec![Place::of(geometry.conventional_zones(), 1, zones)],
+            order: Order::InOrder,
+        }
     };
     Ok(vec![
         run(ONE_4K, 4096, 16 << 20, 1),
+        run(ONE_32K, 32 << 10, 64 << 20, 1),
         run(ONE_1M, 1 << 20, 256 << 20, 1),
         run(EIGHT_4K, 4096, 4 << 20, zones),
         run(EIGHT_128K, 128 << 10, 64 << 20, zones),
@@ -75,10 +84,11 @@ pub(super) fn starts(values: &FlashValues, host: u64, runs: &Runs, measured: &[O
 }
 
 pub(super) fn put(values: &mut FlashValues, point: &Point) {
-    let of =
-        |at: usize, runs: [&str; 2]| Sourced::measured((point[at] * 1e3).round() / 1e3, &runs.join(", "));
-    values.zone_us = of(0, [ONE_4K, ONE_1M]);
-    values.zone_mb_s = of(1, [ONE_4K, ONE_1M]);
-    values.drive_us = of(2, [EIGHT_4K, EIGHT_128K]);
-    values.drive_mb_s = of(3, [EIGHT_4K, EIGHT_128K]);
+    let value = |at: usize, runs: &str| Sourced::measured((point[at] * 1e3).round() / 1e3, runs);
+    let zone = [ONE_4K, ONE_32K, ONE_1M].join(", ");
+    let drive = [EIGHT_4K, EIGHT_128K].join(", ");
+    values.zone_us = value(0, &zone);
+    values.zone_mb_s = value(1, &zone);
+    values.drive_us = value(2, &drive);
+    values.drive_mb_s = value(3, &drive);
 }

@@ -55,6 +55,15 @@ impl Kind {
         }
     }
 
+    /// Root mean square of the errors that is good enough. Where two zones of a disk happen to lie to each other is chance,
+    /// which a profile cannot have in common with its drive, and makes runs differ by about as much.
+    pub(super) fn error_enough(self) -> f64 {
+        match self {
+            Kind::Disk => 0.015,
+            Kind::Flash => 0.002,
+        }
+    }
+
     pub(super) fn axes(self) -> Vec<Axis> {
         match self {
             Kind::Disk => disk::axes(),
@@ -65,7 +74,9 @@ impl Kind {
     /// Where the search begins.
     pub(super) fn starts(self, profile: &Profile, runs: &Runs, measured: &[Outcome]) -> Vec<Point> {
         match &profile.timing {
-            TimingValues::SmrDisk(values) => disk::starts(values, runs, measured),
+            TimingValues::SmrDisk(values) => {
+                disk::starts(values, profile.drive.command_max.value, runs, measured)
+            }
             TimingValues::Flash(values) => flash::starts(values, profile.host.time().command, runs, measured),
         }
     }

@@ -133,6 +133,10 @@ impl World {
     fn spend(&mut self, place: usize, need: Need) {
         let Some(reservation) = self.reserved.get_mut(place) else { return };
         let before = reservation.left();
+        // Blocks that were lost while they were reserved cannot be handed out.
+        if self.total.checked_sub(need).is_none() {
+            return;
+        }
         let is_spent = self.credits.spend(reservation, need).is_ok();
         assert_eq!(is_spent, before.checked_sub(need).is_some());
         if is_spent {

@@ -1,0 +1,227 @@
+//! Jobs that work with files: the file system on the device, in real or in virtual time.
+//!
+//! A file system is made on the device, which is erased, with its metadata in memory. Its files are those of the jobs, as fio
+//! names them. What has to be there before a job begins is written first and not measured. While the jobs run, somebody tends
+//! the zones ahead of need.
+
+mod job;
+mod plan;
+mod report;
+mod world;
+
+pub(crate) use report::FilesPart;
+pub use report::FilesReport;
+
+use crate::error::BenchError;
+use crate::report::{JobReport, ModeReport};
+use crate::run::{BenchOptions, Opener, prepare};
+use job::{Job, Left};
+use plan::{Plan, Room};
+use std::ops::Range;
+use std::sync::Arc;
+use world::{Task, World};
+use zonal_core::{SECTOR_BYTES, ZoneIndex};
+use zonal_fs::format::{Metadata, Superblock};
+use zonal_fs::space::ZoneOrder;
+use zonal_fs::store::Rows;
+use zonal_fs::store::backend::Memory;
+use zonal_fs::{BLOCK_BYTES, FileSystem, MountOptions, OpenError};
+use zonal_io::volume::{Volume, VolumeOptions, WriteMode};
+
+/// How the file system is made and used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FilesOptions {
+    /// Zones open at once; `None`: what the drive allows, 128 at most.
+    pub max_open_zones: Option<u32>,
+    /// Which free zone is opened.
+    pub zone_order: ZoneOrder,
+    /// Bytes of the largest append, its header included; less where the drive does not take as much.
+    pub unit_bytes: u64,
+    /// Bytes on their way before writers wait.
+    pub dirty_bytes: u64,
+    /// Files are laid out until this share of the file system is used.
+    pub fill_percent: Option<u8>,
+}
+
+impl Default for FilesOptions {
+    fn default() -> FilesOptions {
+        FilesOptions {
+            max_open_zones: None,
+            zone_order: ZoneOrder::default(),
+            unit_bytes: 1 << 20,
+            dirty_bytes: MountOptions::default().dirty_bytes,
+            fill_percent: None,
+        }
+    }
+}
+
+/// Memory that the database may take for what it has read.
+const CACHE_BYTES: usize = 256 << 20;
+
+/// What is the same for all rounds.
+struct Site {
+    world: World,
+    volume: Arc<Volume>,
+    fs: FileSystem,
+    /// Where its metadata is.
+    memory: Memory,
+    has_data: bool,
+    options: FilesOptions,
+}
+
+/// Runs the jobs of `options` on files, in one write mode.
+pub(crate) fn run_mode(
+    open: &Opener<'_>,
+    options: &BenchOptions,
+    mode: Option<WriteMode>,
+    files: &FilesOptions,
+) -> Result<ModeReport, BenchError> {
+    let device = open().map_err(BenchError::Device)?;
+    let info = device.info().clone();
+    let has_data = prepare::keeps_data(&*device);
+    prepare::erase(&*device)?;
+    let volume =
+        VolumeOptions { mode, merge: options.merge, force: options.force, ..VolumeOptions::default() };
+    let volume = Arc::new(Volume::open(device, VolumeOptions { budget: None, ..volume })?);
+    let world = World::of(info.virtual_time);
+    let memory = Memory::new();
+    let fs = mount(&world, &volume, &memory, files, has_data)?;
+    let site = Site { world, volume, fs, memory, has_data, options: *files };
+    let room =
+        Room { bytes: site.fs.usage().free * u64::from(BLOCK_BYTES), zone_bytes: zone_bytes(&site.volume) };
+    let plan = Plan::new(options.jobs.jobs(), room, files)
+        .map_err(|(job, error)| BenchError::Plan { job, error })?;
+    let (jobs, report) = site.run(&plan)?;
+    let (mode, mode_reason) = site.volume.mode();
+    Ok(ModeReport {
+        device: info.name,
+        mode,
+        mode_reason,
+        jobs,
+        statistics: site.volume.statistics(),
+        notes: site.notes(),
+        verify: None,
+        series: None,
+        is_virtual: info.virtual_time,
+        files: Some(report),
+    })
+}
+
+fn zone_bytes(volume: &Volume) -> u64 {
+    u64::from(volume.info().geometry.size_of(ZoneIndex(0))) * SECTOR_BYTES
+}
+
+/// A new file system, open.
+fn mount(
+    world: &World,
+    volume: &Arc<Volume>,
+    memory: &Memory,
+    options: &FilesOptions,
+    has_data: bool,
+) -> Result<FileSystem, BenchError> {
+    let superblock = superblock(volume, options)?;
+    let mount = MountOptions {
+        max_open_zones: options.max_open_zones,
+        zone_order: options.zone_order,
+        dirty_bytes: options.dirty_bytes,
+        ..MountOptions::default()
+    };
+    let (on, memory) = (volume.clone(), memory.clone());
+    let made = world.alone(volume, move |waiter| {
+        let mut rows = Rows::open(memory, CACHE_BYTES).map_err(zonal_fs::FsError::from)?;
+        FileSystem::make(&mut rows, &superblock, waiter)?;
+        FileSystem::open(on, rows, superblock, mount, has_data, waiter)
+    })?;
+    made.map_err(|error: OpenError| BenchError::Files { error: error.to_string() })
+}
+
+fn superblock(volume: &Volume, options: &FilesOptions) -> Result<Superblock, BenchError> {
+    let geometry = &volume.info().geometry;
+    let append_max = u64::from(volume.append_sectors_max()) * SECTOR_BYTES;
+    let unit_blocks = options.unit_bytes.min(append_max) / u64::from(BLOCK_BYTES);
+    if !(2..=UNIT_BLOCKS_MAX).contains(&unit_blocks) || !options.unit_bytes.is_multiple_of(BLOCK_BYTES.into())
+    {
+        let error = format!("a unit of {} bytes: it takes 8K to 2M, in steps of 4K", options.unit_bytes);
+        return Err(BenchError::Files { error });
+    }
+    Ok(Superblock {
+        uuid: *b"zonal-bench-unit",
+        sectors: geometry.sectors().0,
+        zone_sectors: u64::from(geometry.size_of(ZoneIndex(0))),
+        capacity_sectors: geometry.zone_capacity().0,
+        unit_blocks: unit_blocks as u32,
+        first_zone: 0,
+        metadata: Metadata::Beside,
+        is_summed: true,
+        reserved_blocks: 0,
+        label: String::new(),
+    })
+}
+
+/// Blocks of the largest unit that a header has room for.
+const UNIT_BLOCKS_MAX: u64 = zonal_fs::format::DATA_BLOCKS_MAX as u64 + 1;
+
+impl Site {
+    fn run(&self, plan: &Plan) -> Result<(Vec<JobReport>, FilesReport), BenchError> {
+        let mut jobs: Vec<JobReport> = Vec::new();
+        let mut total = FilesReport::default();
+        for round in &plan.rounds {
+            let laid_out = self.lay_out(plan, round)?;
+            self.fs.take_statistics();
+            let (round, left) = self.measure(plan, round, laid_out)?;
+            total.add(&round);
+            for Left { report, files } in left {
+                total.files += files;
+                match jobs.last_mut() {
+                    Some(last) if report.spec.group_reporting && last.group == report.group => {
+                        last.add(&report)
+                    }
+                    _ => jobs.push(report),
+                }
+            }
+        }
+        Ok((jobs, total))
+    }
+
+    /// Writes the files that have to be there before a round, and makes them durable.
+    fn lay_out(&self, plan: &Plan, round: &Range<usize>) -> Result<Vec<Job>, BenchError> {
+        let tasks = plan.clones[round.clone()].iter().map(|clone| {
+            let mut job = Job::new(clone.clone(), self.fs.clone(), self.has_data, self.options.dirty_bytes);
+            let is_laid_out = clone.is_laid_out;
+            Task::new(&clone.spec.name, move |waiter| {
+                let laid_out = if is_laid_out { job.lay_out(waiter) } else { Ok(()) };
+                laid_out.map(|()| job)
+            })
+        });
+        let jobs = self.world.run(&self.volume, tasks.collect(), Some(&self.fs))?;
+        let failed =
+            |error: zonal_fs::FsError| BenchError::Files { error: format!("laying out files: {error}") };
+        let jobs = jobs.into_iter().collect::<Result<Vec<Job>, _>>().map_err(failed)?;
+        let fs = self.fs.clone();
+        self.world.alone(&self.volume, move |waiter| fs.sync(waiter))?.map_err(failed)?;
+        Ok(jobs)
+    }
+
+    fn measure(
+        &self,
+        plan: &Plan,
+        round: &Range<usize>,
+        jobs: Vec<Job>,
+    ) -> Result<(FilesReport, Vec<Left>), BenchError> {
+        let used = self.fs.usage().used;
+        let names = plan.clones[round.clone()].iter().map(|clone| &clone.spec.name);
+        let tasks = names.zip(jobs).map(|(name, job)| Task::new(name, move |waiter| job.run(waiter)));
+        let left = self.world.run(&self.volume, tasks.collect(), Some(&self.fs))?;
+        let report =
+            FilesReport { used, metadata_bytes: self.memory.footprint(), ..FilesReport::of(&self.fs) };
+        Ok((report, left))
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = vec!["metadata is in memory, and takes no time of the drive".to_owned()];
+        if matches!(self.world, World::Virtual(_)) {
+            notes.push("times are virtual: processor times and context switches are not measured".to_owned());
+        }
+        notes
+    }
+}

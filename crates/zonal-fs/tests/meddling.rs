@@ -1,0 +1,110 @@
+//! What happens while somebody waits: a waiter that does something else to the file system in the midst of a call.
+
+mod common;
+
+use common::{bytes, contents, device, make, read_all, settle, volume};
+use std::cell::Cell;
+use zonal_core::Nanos;
+use zonal_fs::format::Kind;
+use zonal_fs::waiter::{Polling, Waiter};
+use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT};
+use zonal_io::volume::Volume;
+
+const BLOCK: usize = 4096;
+
+/// Waits as usual, but the n-th time does something first.
+struct Meddling<'a> {
+    usual: Polling,
+    left: Cell<u32>,
+    what: &'a dyn Fn(),
+}
+
+impl Waiter for Meddling<'_> {
+    fn now(&self) -> Nanos {
+        self.usual.now()
+    }
+
+    fn wall(&self) -> u64 {
+        self.usual.wall()
+    }
+
+    fn wait(&self, volume: &Volume) {
+        if self.left.replace(self.left.get().wrapping_sub(1)) == 0 {
+            (self.what)();
+        }
+        self.usual.wait(volume);
+    }
+}
+
+/// A file system with zones of 64 blocks, of which the first is half garbage, and the file that has the rest of it.
+fn half_garbage() -> (FileSystem, u64, Vec<u8>) {
+    let device = device("ram:size=6M,zone_size=256K,blocksize=4096,complete=poll");
+    let fs = make(volume(device), 8, MountOptions::default());
+    let waiter = common::waiter();
+    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let mut data = bytes(1, 100 * BLOCK);
+    fs.write(&waiter, ino, 0, Payload::Bytes(&data)).unwrap();
+    fs.sync(&waiter).unwrap();
+    for block in (0..56).step_by(2) {
+        let new = bytes(1000 + block as u64, BLOCK);
+        fs.write(&waiter, ino, (block * BLOCK) as u64, Payload::Bytes(&new)).unwrap();
+        data[block * BLOCK..(block + 1) * BLOCK].copy_from_slice(&new);
+    }
+    fs.sync(&waiter).unwrap();
+    (fs, ino, data)
+}
+
+#[test]
+fn h73_copy_takes_no_place_of_what_was_written_meanwhile() {
+    let mut skipped = 0;
+    for turn in 0..24 {
+        let (fs, ino, mut data) = half_garbage();
+        let new = bytes(7, 20 * BLOCK);
+        let write = || {
+            let written = fs.write(&common::waiter(), ino, 10 * BLOCK as u64, Payload::Bytes(&new));
+            assert_eq!(written.unwrap(), new.len() as u64);
+        };
+        let meddling = Meddling { usual: common::waiter(), left: Cell::new(turn), what: &write };
+        assert!(fs.collect(&meddling).unwrap());
+        if meddling.left.get() < u32::MAX / 2 {
+            // It was over before its turn came.
+            write();
+        }
+        data[10 * BLOCK..30 * BLOCK].copy_from_slice(&new);
+        settle(&fs);
+        assert!(read_all(&fs, ino).unwrap() == data, "turn {turn}");
+        fs.check();
+        skipped += fs.statistics().gc_skipped_blocks;
+    }
+    assert!(skipped > 0, "no copy ever came too late");
+}
+
+#[test]
+fn file_that_goes_while_it_is_copied_stays_gone() {
+    for turn in 0..24 {
+        let (fs, _, _) = half_garbage();
+        let unlink = || fs.unlink(&common::waiter(), ROOT, b"f").unwrap();
+        let meddling = Meddling { usual: common::waiter(), left: Cell::new(turn), what: &unlink };
+        fs.collect(&meddling).unwrap();
+        if meddling.left.get() < u32::MAX / 2 {
+            unlink();
+        }
+        settle(&fs);
+        fs.sync(&common::waiter()).unwrap();
+        assert!(contents(&fs).unwrap().is_empty());
+        fs.check();
+        assert_eq!(fs.usage().used, 0, "turn {turn}");
+    }
+}
+
+#[test]
+fn file_that_is_cut_while_it_is_read_is_read_as_it_was_or_as_it_is() {
+    for turn in 0..6 {
+        let (fs, ino, data) = half_garbage();
+        let cut = || fs.truncate(&common::waiter(), ino, 5 * BLOCK as u64).unwrap();
+        let meddling = Meddling { usual: common::waiter(), left: Cell::new(turn), what: &cut };
+        let mut read = vec![0; data.len()];
+        let length = fs.read(&meddling, ino, 0, zonal_fs::Target::Bytes(&mut read)).unwrap() as usize;
+        assert!(read[..length] == data[..length], "turn {turn}");
+    }
+}
