@@ -246,6 +246,22 @@ fn names_from_outside_stay_text() {
     );
 }
 
+/// The head of a disk goes to zones that jobs write and read, and is drawn beside them, in a bounded number of points.
+fn check_head(positions: &Value, dom: &str) {
+    let positions = positions.as_array().unwrap();
+    let names: Vec<_> = positions.iter().map(|p| p["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["read", "write", "head"]);
+    let numbers = |of: &Value, key: &str| -> Vec<f64> {
+        of[key].as_array().unwrap().iter().map(|n| n.as_f64().unwrap()).collect()
+    };
+    let places = numbers(&positions[2], "last");
+    assert!((10..=512).contains(&places.len()), "{} points", places.len());
+    let written = numbers(&positions[1], "max").into_iter().fold(0.0, f64::max);
+    assert!(places.iter().all(|place| (0.0..=written + 1.0).contains(place)), "up to {written}: {places:?}");
+    assert!(places.windows(2).any(|two| (two[0] - two[1]).abs() > 1.0), "it never goes to another zone");
+    assert_eq!(drawn(dom)["drawn"]["positions"], 3);
+}
+
 /// Two rounds in two modes, seconds of a disk's time.
 #[test]
 fn page_of_a_simulated_drive_is_in_its_time_with_its_profile_and_the_same_each_time() {
@@ -283,6 +299,7 @@ fn page_of_a_simulated_drive_is_in_its_time_with_its_profile_and_the_same_each_t
     check_numbers(&run, &dom);
     assert!(dom.contains("in virtual time") && dom.contains("# given: policy=fifo"));
     let series: Value = serde_json::from_str(&series(&run)).unwrap();
+    check_head(&series["modes"][0]["positions"], &dom);
     for (n, mode) in series["modes"].as_array().unwrap().iter().enumerate() {
         let times = |entry: usize| mode["entries"][entry]["dirs"][0]["flow"]["t"].as_array().unwrap();
         let (first, second) = (times(1), times(2));

@@ -4,6 +4,7 @@
 //! freed memory for the next taker: no allocation a request once it is warm.
 
 use crate::sync::{ArrayQueue, CountedArc as Arc, alloc_zeroed, dealloc};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::alloc::{Layout, handle_alloc_error};
 use std::fmt;
 use std::ptr::{self, NonNull};
@@ -29,6 +30,9 @@ pub struct IoBuf {
 /// In a buffer's tag: dropping it frees the memory. Not so of an empty buffer and of memory lent by [`IoBuf::from_raw`].
 const OWNED: u64 = 1 << 32;
 
+/// In the tag of an owned buffer: its memory is a mapping of its own, and of no pool.
+const MAPPED: u64 = 1 << 33;
+
 const _: () = assert!(size_of::<IoBuf>() == 24, "buffers are moved with every request");
 
 // SAFETY: the holder of an `IoBuf` is the only one to reach its memory.
@@ -48,6 +52,15 @@ impl IoBuf {
             return IoBuf::empty();
         }
         IoBuf { ptr: allocate(len), tag: len as u64 | OWNED, pool: ptr::null() }
+    }
+
+    /// The same, of memory that is none before it is touched: for payload that nobody looks at. A page of it that is takes
+    /// longer than one of a zeroed buffer.
+    pub fn untouched(len: u32) -> IoBuf {
+        if len == 0 {
+            return IoBuf::empty();
+        }
+        IoBuf { ptr: map(len), tag: len as u64 | OWNED | MAPPED, pool: ptr::null() }
     }
 
     /// A buffer over memory that somebody else owns: a foreign caller's, such as a C program's.
@@ -107,13 +120,18 @@ impl Drop for IoBuf {
     fn drop(&mut self) {
         if self.tag & OWNED != 0 {
             // By value: see `pool`.
-            give_back(self.ptr, self.tag as u32, self.pool);
+            give_back(self.ptr, self.tag, self.pool);
         }
     }
 }
 
 #[inline(never)]
-fn give_back(ptr: NonNull<u8>, len: u32, pool: *const PoolInner) {
+fn give_back(ptr: NonNull<u8>, tag: u64, pool: *const PoolInner) {
+    let len = tag as u32;
+    if tag & MAPPED != 0 {
+        // SAFETY: mapped by `map` with the same length.
+        return unsafe { unmap(ptr, len) };
+    }
     if !pool.is_null() {
         // SAFETY: it comes from `Arc::into_raw`, and this is the one end of the buffer that holds it.
         let pool = unsafe { Arc::from_raw(pool) };
@@ -180,6 +198,24 @@ unsafe fn free(ptr: NonNull<u8>, len: u32) {
     unsafe { dealloc(ptr.as_ptr(), layout(len)) }
 }
 
+fn map(len: u32) -> NonNull<u8> {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping, where the kernel likes.
+    let mapped = unsafe {
+        mmap_anonymous(ptr::null_mut(), len as usize, access, MapFlags::PRIVATE | MapFlags::NORESERVE)
+    };
+    let ptr = mapped.ok().and_then(|ptr| NonNull::new(ptr.cast()));
+    ptr.unwrap_or_else(|| handle_alloc_error(layout(len)))
+}
+
+/// # Safety
+/// `ptr` comes from [`map`] with the same `len` and is not used again.
+unsafe fn unmap(ptr: NonNull<u8>, len: u32) {
+    // SAFETY: the caller's promise.
+    let unmapped = unsafe { munmap(ptr.as_ptr().cast(), len as usize) };
+    debug_assert!(unmapped.is_ok());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,10 +239,25 @@ mod tests {
     }
 
     #[test]
-    fn zeroed_is_writable_and_zero() {
-        let mut b = IoBuf::zeroed(4096);
-        assert!(b.iter().all(|&x| x == 0));
-        b[7] = 1;
-        assert_eq!(b.iter().map(|&x| x as u32).sum::<u32>(), 1);
+    fn zeroed_and_untouched_are_aligned_writable_and_zero() {
+        for mut b in [IoBuf::zeroed(4096), IoBuf::untouched(4096), IoBuf::untouched(10_000)] {
+            assert_eq!(b.as_ptr() as usize % BUFFER_ALIGN, 0);
+            assert!(b.iter().all(|&x| x == 0));
+            b[7] = 1;
+            assert_eq!(b.iter().map(|&x| x as u32).sum::<u32>(), 1);
+        }
+        assert!(IoBuf::untouched(0).is_empty());
+    }
+
+    #[test]
+    fn untouched_takes_no_memory() {
+        let resident = || -> u64 {
+            let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+            pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+        };
+        let before = resident();
+        let all: Vec<IoBuf> = (0..16).map(|_| IoBuf::untouched(1 << 30)).collect();
+        let grown = resident().saturating_sub(before);
+        assert!(grown < 1 << 30, "{} buffers of a gigabyte take {grown} bytes", all.len());
     }
 }

@@ -180,6 +180,12 @@ pub trait Device: Send + Sync {
         Contention::default()
     }
 
+    /// Where its head is, at the time of the last call: behind the sector that it reads or writes. `None` if it has none or
+    /// does not tell. A wrapper with the same sectors passes it on.
+    fn head(&self) -> Option<Sector> {
+        None
+    }
+
     /// Sleeps until some queue may have completions, or for `timeout`. For drivers that would otherwise spin; the only
     /// method that may block.
     fn wait(&self, timeout: Duration);

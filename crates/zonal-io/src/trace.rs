@@ -257,6 +257,10 @@ impl Device for Trace {
         self.inner.contention()
     }
 
+    fn head(&self) -> Option<Sector> {
+        self.inner.head()
+    }
+
     fn wait(&self, timeout: Duration) {
         self.inner.wait(timeout);
     }

@@ -205,6 +205,10 @@ impl Model for Checked {
         self.model.next()
     }
 
+    fn answers_from(&self) -> Option<Nanos> {
+        self.model.answers_from()
+    }
+
     fn has_volatile_cache(&self) -> bool {
         self.model.has_volatile_cache()
     }

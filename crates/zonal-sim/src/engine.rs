@@ -1,76 +1,52 @@
-//! The event heap.
+//! What is to come, in order of time.
 //!
 //! Events come out by time, those of one time in the order in which they went in: runs are repeated to the byte.
+//!
+//! # Why a list and not a heap
+//! A drive answers nearly in the order in which it is asked, and a disk has two things to come at a time. What goes in last
+//! comes out last, so it is put at the end, where a heap would move it up and down.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::VecDeque;
 use zonal_core::Nanos;
 
 /// Events that are to come.
 #[derive(Debug)]
-pub struct Heap<E> {
-    events: BinaryHeap<Reverse<Entry<E>>>,
-    sequence: u64,
-}
+pub struct Agenda<E>(VecDeque<(Nanos, E)>);
 
-#[derive(Debug)]
-struct Entry<E> {
-    at: Nanos,
-    sequence: u64,
-    event: E,
-}
-
-impl<E> Entry<E> {
-    fn key(&self) -> (Nanos, u64) {
-        (self.at, self.sequence)
+impl<E> Default for Agenda<E> {
+    fn default() -> Agenda<E> {
+        Agenda(VecDeque::new())
     }
 }
 
-impl<E> PartialEq for Entry<E> {
-    fn eq(&self, other: &Entry<E>) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl<E> Eq for Entry<E> {}
-
-impl<E> PartialOrd for Entry<E> {
-    fn partial_cmp(&self, other: &Entry<E>) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<E> Ord for Entry<E> {
-    fn cmp(&self, other: &Entry<E>) -> Ordering {
-        self.key().cmp(&other.key())
-    }
-}
-
-impl<E> Default for Heap<E> {
-    fn default() -> Heap<E> {
-        Heap { events: BinaryHeap::new(), sequence: 0 }
-    }
-}
-
-impl<E> Heap<E> {
+impl<E> Agenda<E> {
     /// `event` happens at `at`.
+    #[inline]
     pub fn push(&mut self, at: Nanos, event: E) {
-        let sequence = self.sequence;
-        self.sequence += 1;
-        self.events.push(Reverse(Entry { at, sequence, event }));
+        if self.0.back().is_none_or(|(last, _)| *last <= at) {
+            self.0.push_back((at, event));
+        } else {
+            let place = self.0.partition_point(|(other, _)| *other <= at);
+            self.0.insert(place, (at, event));
+        }
     }
 
     /// When the next event happens.
+    #[inline]
     pub fn next(&self) -> Option<Nanos> {
-        self.events.peek().map(|Reverse(entry)| entry.at)
+        self.0.front().map(|(at, _)| *at)
     }
 
     /// The next event, if it happens no later than `until`.
+    #[inline]
     pub fn pop(&mut self, until: Nanos) -> Option<(Nanos, E)> {
-        if self.next()? > until {
-            return None;
-        }
-        self.events.pop().map(|Reverse(entry)| (entry.at, entry.event))
+        self.0.pop_front_if(|(at, _)| *at <= until)
+    }
+
+    /// All of them, in order.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = &(Nanos, E)> {
+        self.0.iter()
     }
 }
 
@@ -80,11 +56,11 @@ mod tests {
 
     #[test]
     fn events_come_by_time_and_at_one_time_in_order_of_arrival() {
-        let mut heap = Heap::default();
+        let mut agenda = Agenda::default();
         for (at, event) in [(5, 'c'), (3, 'a'), (5, 'd'), (3, 'b'), (9, 'e')] {
-            heap.push(Nanos(at), event);
+            agenda.push(Nanos(at), event);
         }
-        let until_eight: String = std::iter::from_fn(|| heap.pop(Nanos(8)).map(|(_, e)| e)).collect();
-        assert_eq!((until_eight.as_str(), heap.next()), ("abcd", Some(Nanos(9))));
+        let until_eight: String = std::iter::from_fn(|| agenda.pop(Nanos(8)).map(|(_, e)| e)).collect();
+        assert_eq!((until_eight.as_str(), agenda.next()), ("abcd", Some(Nanos(9))));
     }
 }

@@ -4,7 +4,7 @@
 //! same time, then the way back, which takes its time but holds nobody up. Commands are served in the order of
 //! submission, so a queue keeps its order. Reads go past the zone to one of several dies.
 
-use crate::engine::Heap;
+use crate::engine::Agenda;
 use crate::model::{Job, Model, Span, Tag, Totals};
 use zonal_core::{Geometry, Nanos, Op, SECTOR_BYTES};
 
@@ -57,7 +57,7 @@ pub struct FlashDrive {
     dies: Vec<Nanos>,
     /// When the last write is done.
     written: Nanos,
-    answers: Heap<(Tag, u32)>,
+    answers: Agenda<(Tag, u32)>,
     totals: Totals,
 }
 
@@ -77,7 +77,7 @@ impl FlashDrive {
             zones: vec![Nanos(0); geometry.zones() as usize],
             dies: vec![Nanos(0); options.dies.max(1) as usize],
             written: Nanos(0),
-            answers: Heap::default(),
+            answers: Agenda::default(),
             totals: Totals::default(),
             options,
         }

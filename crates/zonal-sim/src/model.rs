@@ -57,6 +57,12 @@ pub trait Model: Send {
     /// When something happens next, if nothing is submitted until then.
     fn next(&self) -> Option<Nanos>;
 
+    /// A time before which nothing is answered, if nothing is submitted until then; `None` if nothing is any more. As late
+    /// as it is cheap to say: whoever waits for answers need not look at what happens in between.
+    fn answers_from(&self) -> Option<Nanos> {
+        self.next()
+    }
+
     /// What it has done.
     fn totals(&self) -> Totals;
 

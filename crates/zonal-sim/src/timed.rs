@@ -13,7 +13,7 @@ use zonal_io::device::{
     Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, HostTime, Output, Settled,
     Submitted,
 };
-use zonal_io::sync::Mutex;
+use zonal_io::sync::Brief;
 
 /// Longest sleep of [`Device::wait`]: nobody wakes the sleeper when another thread submits.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
@@ -23,7 +23,7 @@ pub struct Timed {
     info: DeviceInfo,
     inner: Arc<dyn Device>,
     depth: u32,
-    state: Mutex<State>,
+    state: Brief<State>,
 }
 
 struct State {
@@ -62,7 +62,7 @@ impl Timed {
             awaited: 0,
             model,
         };
-        Timed { info, inner, depth, state: Mutex::new(state) }
+        Timed { info, inner, depth, state: Brief::new(state) }
     }
 
     /// The same under another name.
@@ -89,11 +89,6 @@ impl Timed {
     /// What the drive has done.
     pub fn totals(&self) -> Totals {
         self.state.lock().model.totals()
-    }
-
-    /// Where the drive's head is, if it has one.
-    pub fn head(&self) -> Option<Sector> {
-        self.state.lock().model.head()
     }
 }
 
@@ -192,7 +187,7 @@ impl Device for Timed {
         if !state.ready[queue].is_empty() {
             return Some(now);
         }
-        due.into_iter().chain(state.model.next()).min()
+        due.into_iter().chain(state.model.answers_from()).min()
     }
 
     fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
@@ -201,6 +196,10 @@ impl Device for Timed {
 
     fn contention(&self) -> Contention {
         self.inner.contention()
+    }
+
+    fn head(&self) -> Option<Sector> {
+        self.state.lock().model.head()
     }
 
     fn wait(&self, timeout: Duration) {

@@ -44,6 +44,7 @@ use crate::job::{JobFile, Verify};
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::report::{Ended, Failure, JobReport, ModeReport, Report};
+use crate::series::{ModeSeries, PositionSeries};
 use crate::verify::check::check_device;
 use crate::verify::{Record, Recorder, VerifyReport};
 use crate::workload::{HostRules, Zones};
@@ -245,7 +246,7 @@ fn run_mode(
     }
     plan.notes.extend(without_effect(options, in_effect));
     let mut progress = Progress::new(options.progress, &plan);
-    let mut done = Done { jobs: Vec::new(), recorders: Vec::new(), elapsed: Nanos(0) };
+    let mut done = Done { jobs: Vec::new(), recorders: Vec::new(), elapsed: Nanos(0), head: None };
     let record = Arc::new(Record::default());
     let clockwork = Clockwork::of(&info);
     let host_nanos_per_io = options.host_nanos_per_io.unwrap_or_else(|| host_nanos(&info, in_effect));
@@ -295,7 +296,8 @@ fn run_mode(
     };
     drop((control, volume));
     if options.series {
-        report.series = Some(Box::new(prepare::mode_series(&*bare, info, &mut report.notes)));
+        let series = prepare::mode_series(&*bare, info, &mut report.notes);
+        report.series = Some(Box::new(ModeSeries { head: done.head, ..series }));
     }
     if !done.recorders.is_empty() {
         report.verify = Some(verify(open, options, bare, &done.recorders, &zones, &mut report.jobs)?);
@@ -323,6 +325,8 @@ pub(crate) struct Done {
     pub(crate) recorders: Vec<Recorder>,
     /// How long they took together.
     pub(crate) elapsed: Nanos,
+    /// Where the device's head was, if that is known.
+    pub(crate) head: Option<PositionSeries>,
 }
 
 /// Whether the jobs fit the device in each mode: what does not is told before the first one runs, and not after it.

@@ -102,11 +102,17 @@ impl Round<'_> {
         let watches = ready.watches.clone();
         self.zones.moving_more(self.workers().len() as u32);
         let begin = Instant::now();
-        let Ran { mut results, samples } = match self.clockwork {
+        let Ran { mut results, samples, head } = match self.clockwork {
             Clockwork::Real => threads::run(&self, ready, progress)?,
             Clockwork::Virtual(clock) => virtual_time::run(&self, clock, ready, progress)?,
         };
         done.elapsed.0 += begin.elapsed().as_nanos() as u64;
+        if let Some(head) = head {
+            match &mut done.head {
+                Some(before) => before.add(&head),
+                None => done.head = Some(head),
+            }
+        }
         results.sort_by_key(|(number, _)| *number);
         for ((number, (mut report, recorder)), samples) in results.into_iter().zip(samples) {
             for (dir, (bandwidth, rate)) in report.dirs.iter_mut().zip(samples) {

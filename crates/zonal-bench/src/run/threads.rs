@@ -9,6 +9,7 @@ use super::worker::{Environment, Worker};
 use crate::error::BenchError;
 use crate::progress::Progress;
 use crate::report::JobReport;
+use crate::series::PositionSeries;
 use crate::verify::Recorder;
 use quanta::Clock;
 use std::sync::atomic::Ordering;
@@ -23,6 +24,8 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 pub(super) struct Ran {
     pub(super) results: Vec<(usize, (JobReport, Option<Recorder>))>,
     pub(super) samples: Vec<WorkerSamples>,
+    /// Where the device's head was meanwhile, if series are kept and it is known.
+    pub(super) head: Option<PositionSeries>,
 }
 
 /// Runs the workers of a round until all are over.
@@ -65,7 +68,7 @@ pub(super) fn run(round: &Round<'_>, ready: Ready, progress: &mut Progress) -> R
         gate.open(Entry::Open);
         Ok(watch(round, &watches, progress))
     })?;
-    Ok(Ran { results: results.into_inner(), samples })
+    Ok(Ran { results: results.into_inner(), samples, head: None })
 }
 
 /// Samples rates, shows progress and stops who has run for its time, until all are over.

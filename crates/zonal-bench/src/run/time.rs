@@ -7,6 +7,7 @@
 use super::cpu::Usage;
 use super::inbox::{Inbox, Mail, Places};
 use super::worker::Worker;
+use crate::workload::Awaits;
 use quanta::Clock;
 use std::time::Duration;
 use zonal_core::Nanos;
@@ -32,8 +33,8 @@ const SLEEP_MARGIN: Duration = Duration::from_micros(60);
 pub(super) enum Awaited {
     /// The end of one of its requests.
     Ending,
-    /// That, or that another worker gets on.
-    Others,
+    /// That, or this.
+    Or(Awaits),
 }
 
 /// Time, as a worker sees it.

@@ -249,7 +249,10 @@ impl<'a, T: Time> Worker<'a, T> {
         let step = self.workload.next_unusual(self.environment.zones);
         match step {
             Step::Io(io) => self.submit_io(slot, io),
-            Step::Wait => T::wait(self, Awaited::Others),
+            Step::Wait => {
+                let awaits = self.workload.awaits(self.environment.zones);
+                T::wait(self, Awaited::Or(awaits));
+            }
             Step::Logged(io) => self.submit_logged(slot, io),
             Step::NotBefore(_) | Step::SpinUntil(_) | Step::RampOver => self.hold(step),
             Step::Flush => {
@@ -292,7 +295,7 @@ impl<'a, T: Time> Worker<'a, T> {
     fn submit_io(&mut self, slot: u32, io: Io) {
         let mut buffer = self.inbox.desk().take_buffer(slot);
         if T::MAKES_BUFFERS_LATE && buffer.is_empty() {
-            buffer = IoBuf::zeroed(buffer_bytes(self.plan));
+            buffer = IoBuf::untouched(buffer_bytes(self.plan));
         }
         let op = op_of(&io);
         if op != Op::Read && self.environment.has_data {

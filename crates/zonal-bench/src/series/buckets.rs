@@ -81,6 +81,11 @@ impl<B: Bucket> Buckets<B> {
         self.until = self.until.max(other.until);
     }
 
+    /// Changes each.
+    pub(super) fn each(&mut self, change: impl FnMut(&mut B)) {
+        self.buckets.iter_mut().for_each(change);
+    }
+
     /// Width of each.
     pub fn width(&self) -> Nanos {
         Nanos(1 << self.shift)

@@ -1,14 +1,19 @@
 //! Where a device was at work over time: the last, the lowest and the highest place of each bucket of time, and which
 //! stripes of the address range were touched.
 //!
-//! A runner fills it with what its workers sent, as it ended. A device that knows where its head was can fill one with
-//! that.
+//! A runner fills it with what its workers sent, as it ended, and another with where the device's head was, if it has one
+//! and tells.
+//!
+//! # How wide a stripe is
+//! As narrow as goes with what was touched, not with what might have been: a few zones of many would be one stripe. So the
+//! stripes begin as wide as a sector, and each two become one when a place lies beyond them all. Which sectors a stripe has
+//! depends on the number of its zone and not on who came first, so those of several jobs can be added.
 
 use super::buckets::{Bucket, Buckets};
 use std::ops::Range;
 use zonal_core::{Nanos, Sector};
 
-/// Most stripes that a range is divided into.
+/// Most stripes there are.
 pub const ROWS_MAX: usize = 256;
 
 const WORDS: usize = ROWS_MAX / 64;
@@ -42,6 +47,48 @@ impl PositionBucket {
     }
 }
 
+/// The stripes of a series: of `1 << shift` sectors each, from number `first` on.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Grid {
+    shift: u32,
+    first: u64,
+}
+
+impl Grid {
+    #[inline]
+    fn row(&self, sector: Sector) -> Option<usize> {
+        let row = (sector.0 >> self.shift).checked_sub(self.first)?;
+        (row < ROWS_MAX as u64).then_some(row as usize)
+    }
+
+    fn start(&self, row: usize) -> Sector {
+        Sector((self.first + row as u64) << self.shift)
+    }
+
+    /// The narrowest, but none narrower than this one, for all from `low` to `high`, with more room where `place` is.
+    fn for_all(&self, low: Sector, high: Sector, place: Sector) -> Grid {
+        let is_too_wide = |shift: &u32| (high.0 >> shift) - (low.0 >> shift) >= ROWS_MAX as u64;
+        let shift = (self.shift..u64::BITS).find(|shift| !is_too_wide(shift)).unwrap_or(u64::BITS - 1);
+        let first = match place == low {
+            true => (high.0 >> shift).saturating_sub(ROWS_MAX as u64 - 1),
+            false => low.0 >> shift,
+        };
+        Grid { shift, first }
+    }
+}
+
+impl PositionBucket {
+    /// Divides what was touched in another way, which has room for it.
+    fn divide(&mut self, from: &Grid, to: &Grid) {
+        let mut rows = [0; WORDS];
+        for row in self.rows().into_iter().flatten() {
+            let row = to.row(from.start(row)).expect("a wider grid has room for all");
+            rows[row / 64] |= 1 << (row % 64);
+        }
+        self.rows = rows;
+    }
+}
+
 impl Bucket for PositionBucket {
     fn merge(&mut self, other: &PositionBucket) {
         if other.count == 0 {
@@ -65,27 +112,48 @@ impl Bucket for PositionBucket {
 #[derive(Clone, Debug)]
 pub struct PositionSeries {
     sectors: Range<Sector>,
-    row_shift: u32,
+    grid: Grid,
+    /// The lowest and the highest place, taken into `sectors`.
+    ends: Option<(Sector, Sector)>,
     buckets: Buckets<PositionBucket>,
 }
 
 impl PositionSeries {
-    /// None yet. `sectors`: the range that is divided into stripes; places outside of it count to its first or last.
+    /// None yet. `sectors`: where they are; places outside of it count to its first or last.
     pub fn new(sectors: Range<Sector>) -> PositionSeries {
-        let len = sectors.end.0.saturating_sub(sectors.start.0);
-        let row_shift = (u64::BITS - len.leading_zeros()).saturating_sub(ROWS_MAX.ilog2());
-        PositionSeries { sectors, row_shift, buckets: Buckets::default() }
+        PositionSeries { sectors, grid: Grid::default(), ends: None, buckets: Buckets::default() }
     }
 
     /// The device was here at that time.
     #[inline]
     pub fn record(&mut self, at: Nanos, sector: Sector) {
-        let row = sector.0.saturating_sub(self.sectors.start.0) >> self.row_shift;
-        let row = row.min(ROWS_MAX as u64 - 1) as usize;
+        let place = sector.max(self.sectors.start).min(Sector(self.sectors.end.0.saturating_sub(1)));
+        self.touch(place);
         let mut one =
             PositionBucket { count: 1, min: sector, max: sector, last: (at, sector), rows: [0; WORDS] };
-        one.rows[row / 64] = 1 << (row % 64);
+        if let Some(row) = self.grid.row(place) {
+            one.rows[row / 64] = 1 << (row % 64);
+        }
         self.buckets.at(at).merge(&one);
+    }
+
+    /// Makes room for a place among the stripes.
+    #[inline]
+    fn touch(&mut self, place: Sector) {
+        let (low, high) = self.ends.map_or((place, place), |(low, high)| (low.min(place), high.max(place)));
+        if self.ends.is_none() {
+            self.grid = Grid { shift: 0, first: place.0 };
+        }
+        self.ends = Some((low, high));
+        if self.grid.row(place).is_none() {
+            self.divide(self.grid.for_all(low, high, place));
+        }
+    }
+
+    #[cold]
+    fn divide(&mut self, grid: Grid) {
+        self.buckets.each(|bucket| bucket.divide(&self.grid, &grid));
+        self.grid = grid;
     }
 
     /// Adds the places of another series over the same range.
@@ -93,14 +161,22 @@ impl PositionSeries {
     /// # Panics
     /// If the ranges differ.
     pub fn add(&mut self, other: &PositionSeries) {
-        assert_eq!(self.sectors, other.sectors, "stripes of one range are not those of another");
+        assert_eq!(self.sectors, other.sectors, "places of one range are not those of another");
+        let Some((low, high)) = other.ends else { return };
+        let (low, high) = self.ends.map_or((low, high), |(a, b)| (low.min(a), high.max(b)));
+        self.ends = Some((low, high));
+        let coarser = Grid { shift: self.grid.shift.max(other.grid.shift), first: 0 };
+        let common = coarser.for_all(low, high, high);
+        let mut other = other.clone();
+        self.divide(common);
+        other.divide(common);
         self.buckets.add(&other.buckets);
     }
 
     /// Sectors of a run of stripes.
     pub fn sectors_of(&self, rows: &Range<usize>) -> Range<Sector> {
-        let start = |row: usize| Sector(self.sectors.start.0 + ((row as u64) << self.row_shift));
-        start(rows.start)..start(rows.end).min(self.sectors.end)
+        let (start, end) = (self.grid.start(rows.start), self.grid.start(rows.end));
+        start.max(self.sectors.start)..end.min(self.sectors.end)
     }
 
     /// The buckets of time.
@@ -144,20 +220,55 @@ mod tests {
         }
     }
 
+    fn stripes(series: &PositionSeries) -> Vec<Range<u64>> {
+        let runs = only(series).rows();
+        runs.iter().map(|rows| series.sectors_of(rows)).map(|run| run.start.0..run.end.0).collect()
+    }
+
     #[test]
     fn neighbouring_stripes_are_one_run() {
         let mut series = PositionSeries::new(Sector(0)..Sector(255));
         (10..20).chain([63, 64]).for_each(|sector| series.record(Nanos(1), Sector(sector)));
-        assert_eq!(only(&series).rows(), [10..20, 63..65]);
+        assert_eq!(stripes(&series), [10..20, 63..65]);
+    }
+
+    #[test]
+    fn few_zones_of_many_have_stripes_of_their_own() {
+        const ZONE: u64 = 1 << 19;
+        let mut series = PositionSeries::new(Sector(0)..Sector(112_000 * ZONE));
+        for zone in [57_500, 57_502, 57_499, 57_506] {
+            (0..ZONE).step_by(2048).for_each(|at| series.record(Nanos(1), Sector(zone * ZONE + at)));
+        }
+        let zones: Vec<u64> = stripes(&series).iter().map(|run| (run.end - run.start) / ZONE).collect();
+        assert_eq!(zones, [2, 1, 1], "{:?}", stripes(&series));
+    }
+
+    #[test]
+    fn stripes_of_two_jobs_are_those_of_one_that_did_both() {
+        let places = |from: u64, step: u64| (0..100).map(move |n| from + n * step);
+        let record = |places: &mut dyn Iterator<Item = u64>| {
+            let mut series = PositionSeries::new(Sector(0)..Sector(1 << 40));
+            places.for_each(|place| series.record(Nanos(1), Sector(place)));
+            series
+        };
+        let (near, far) = (record(&mut places(1 << 20, 7)), record(&mut places(5, 1 << 14)));
+        for (mut first, second) in [(near.clone(), &far), (far.clone(), &near)] {
+            first.add(second);
+            for place in places(1 << 20, 7).chain(places(5, 1 << 14)) {
+                assert!(stripes(&first).iter().any(|run| run.contains(&place)), "{place} is in no stripe");
+            }
+            let shaded: u64 = stripes(&first).iter().map(|run| run.end - run.start).sum();
+            assert!(shaded < 101 << 14, "{shaded} sectors for some hundred places");
+        }
     }
 
     #[test]
     fn place_outside_the_range_counts_to_its_end() {
         let mut series = PositionSeries::new(Sector(1000)..Sector(2000));
-        series.record(Nanos(1), Sector(0));
         series.record(Nanos(2), Sector(1 << 40));
+        series.record(Nanos(1), Sector(0));
         let bucket = only(&series);
-        assert_eq!(bucket.rows(), [0..1, 255..256]);
+        assert_eq!(stripes(&series), [1000..1004, 1996..2000]);
         assert_eq!((bucket.min, bucket.max), (Sector(0), Sector(1 << 40)));
     }
 

@@ -92,6 +92,12 @@ impl Holds {
         is_taken
     }
 
+    /// Whether a zone is free and this worker the first of those that wait for it.
+    pub(super) fn is_next(&self, zone: ZoneIndex, worker: u32) -> bool {
+        let is_free = self.word(zone).load(Ordering::Acquire) == 0;
+        is_free && self.lines.lock().get(&zone.0).and_then(|line| line.front()) == Some(&worker)
+    }
+
     fn leave(&self, zone: ZoneIndex, worker: u32) {
         let mut lines = self.lines.lock();
         if let Some(line) = lines.get_mut(&zone.0) {
@@ -114,6 +120,17 @@ enum Stage {
     Has(ZoneIndex),
 }
 
+/// What ends a worker's wait, besides the end of an I/O of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Awaits {
+    /// Nothing does.
+    Nobody,
+    /// That it is the first in line for this zone and nobody has it.
+    Zone(ZoneIndex),
+    /// That another worker gets on.
+    Others,
+}
+
 /// One worker's hold on the zone that its next I/O goes to.
 pub(super) struct Hold {
     /// Whether it keeps to fio's rule at all.
@@ -125,6 +142,23 @@ pub(super) struct Hold {
 impl Hold {
     pub(super) fn new(is_kept: bool, worker: u32) -> Hold {
         Hold { is_kept, worker, stage: Stage::Apart }
+    }
+
+    /// What ends its wait.
+    pub(super) fn awaits(&self) -> Awaits {
+        match self.stage {
+            Stage::Draining(_) => Awaits::Nobody,
+            Stage::InLine(zone) => Awaits::Zone(zone),
+            Stage::Apart | Stage::Has(_) => Awaits::Others,
+        }
+    }
+
+    /// The zone that it is on its way to or has.
+    pub(super) fn zone(&self) -> Option<ZoneIndex> {
+        match self.stage {
+            Stage::Apart => None,
+            Stage::Draining(zone) | Stage::InLine(zone) | Stage::Has(zone) => Some(zone),
+        }
     }
 
     /// Whether zones have to be held.
@@ -198,8 +232,9 @@ mod tests {
         let holds = Holds::new(8);
         assert!(holds.take(Z, 9));
         [2, 0, 1].iter().for_each(|&worker| holds.line_up(Z, worker));
-        assert!(!holds.take_in_turn(Z, 2), "it is not free");
+        assert!(!holds.take_in_turn(Z, 2) && !holds.is_next(Z, 2), "it is not free");
         holds.give_back(Z);
+        assert!(holds.is_next(Z, 2) && !holds.is_next(Z, 0));
         assert!(!holds.take_in_turn(Z, 0));
         assert!(holds.take_in_turn(Z, 2));
         holds.give_back(Z);

@@ -28,7 +28,7 @@ mod zbd;
 pub mod zones;
 
 pub use floor::{Done, RateFloor, RateUnit, TooSlow};
-pub use holds::HostRules;
+pub use holds::{Awaits, HostRules};
 pub use random::{Purpose, RANDOM_MAP_BLOCKS_MAX, RandomMap, Stream};
 pub use zones::{Opener, Ordering, Zones, ZonesOptions};
 
@@ -532,6 +532,18 @@ impl Workload {
                 }
             }
             Pending::PassOver => Step::PassOver,
+        }
+    }
+
+    /// What ends the wait of the last step, if that was [`Step::Wait`].
+    pub fn awaits(&self, zones: &Zones) -> Awaits {
+        match self.pending {
+            Some(Pending::Write(_)) => self.hold.awaits(),
+            // Other reads are judged anew from the zone that they were drawn in.
+            Some(Pending::Read(sector, _)) if self.hold.zone() == Some(zones.geometry().zone_of(sector)) => {
+                self.hold.awaits()
+            }
+            _ => Awaits::Others,
         }
     }
 

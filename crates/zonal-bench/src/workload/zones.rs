@@ -254,6 +254,11 @@ impl Zones {
         self.holds.as_ref()?.owner(zone)
     }
 
+    /// Whether `worker` waits for `zone` by fio's rule and may have it now.
+    pub fn is_next(&self, zone: ZoneIndex, worker: u32) -> bool {
+        self.holds.as_ref().is_some_and(|holds| holds.is_next(zone, worker))
+    }
+
     /// Writes of `zone` in flight.
     pub fn in_flight(&self, zone: ZoneIndex) -> u32 {
         ((self.load(zone) & IN_FLIGHT) / IN_FLIGHT_ONE) as u32

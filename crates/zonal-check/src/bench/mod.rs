@@ -11,6 +11,7 @@ mod measure;
 mod memory;
 mod modes;
 mod path;
+mod rehearsal;
 mod report;
 mod threads;
 
@@ -46,7 +47,7 @@ type Part<'a> = &'a dyn Fn(&mut Report);
 /// If a request fails: a benchmark of failures measures nothing.
 pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>) -> Report {
     let mut report = Report::new(effort);
-    let parts: [(&str, Part<'_>); 12] = [
+    let parts: [(&str, Part<'_>); 13] = [
         ("in-line", &|r| path::in_line(effort, r)),
         ("queued", &|r| path::queued(effort, r)),
         ("jobs", &|r| jobs::writes(effort, r)),
@@ -62,6 +63,7 @@ pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>)
             emulated::ram_reads(effort, r);
         }),
         ("image", &|r| emulated::image_open(effort, r)),
+        ("rehearsal", &|r| rehearsal::rows(effort, r)),
     ];
     for (name, part) in parts {
         if only.is_none_or(|o| o == name) {

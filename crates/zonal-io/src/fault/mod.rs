@@ -45,7 +45,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
-use zonal_core::{Nanos, ZoneError, ZoneIndex};
+use zonal_core::{Nanos, Sector, ZoneError, ZoneIndex};
 
 /// Longest sleep while answers may be held back: the wrapped device does not know of them and cannot wake a sleeper.
 const WAIT_MAX: Duration = Duration::from_millis(1);
@@ -263,6 +263,10 @@ impl Device for Fault {
 
     fn contention(&self) -> Contention {
         self.inner.contention()
+    }
+
+    fn head(&self) -> Option<Sector> {
+        self.inner.head()
     }
 
     fn wait(&self, timeout: Duration) {

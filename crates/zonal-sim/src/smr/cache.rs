@@ -6,7 +6,7 @@
 use super::mechanics::{Mechanics, Place};
 use crate::model::{Span, Tag};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::VecDeque;
 use zonal_core::{Nanos, Sector, ZoneIndex};
 
 /// From then on no write gets any older, so that its age times the largest `alpha` fits 63 bits: two hours and a half.
@@ -117,9 +117,12 @@ struct Run {
 pub(super) struct Cache {
     limits: CacheLimits,
     runs: Vec<Run>,
-    places: HashMap<ZoneIndex, usize>,
-    /// Numbers of the writes that have not gone to the medium.
-    waiting: BTreeSet<u64>,
+    /// Where the run of each zone is, from 1; 0 of a zone without one.
+    places: Box<[u32]>,
+    /// Numbers of the writes in it, the oldest first, with their zones.
+    order: VecDeque<(u64, ZoneIndex)>,
+    /// Room of runs that are gone.
+    spare: Vec<VecDeque<Entry>>,
     bytes: u64,
     commands: u32,
 }
@@ -130,9 +133,20 @@ fn is_within(used: u64, more: u64, limit: u64) -> bool {
 }
 
 impl Cache {
-    pub(super) fn new(limits: CacheLimits) -> Cache {
-        let waiting = BTreeSet::new();
-        Cache { limits, runs: Vec::new(), places: HashMap::new(), waiting, bytes: 0, commands: 0 }
+    pub(super) fn new(limits: CacheLimits, zones: u32) -> Cache {
+        Cache {
+            limits,
+            runs: Vec::new(),
+            places: vec![0; zones as usize].into(),
+            order: VecDeque::new(),
+            spare: Vec::new(),
+            bytes: 0,
+            commands: 0,
+        }
+    }
+
+    fn place(&self, zone: ZoneIndex) -> Option<usize> {
+        (self.places[zone.0 as usize] as usize).checked_sub(1)
     }
 
     /// Whether it takes a write of so many bytes now.
@@ -140,45 +154,53 @@ impl Cache {
         let limits = &self.limits;
         let all = is_within(self.bytes, bytes, limits.bytes)
             && is_within(self.commands.into(), 1, limits.commands.into());
-        let run = self.places.get(&zone).map(|&at| &self.runs[at]);
+        let run = self.place(zone).map(|at| &self.runs[at]);
         all && run.is_none_or(|run| {
             is_within(run.bytes, bytes, limits.zone_bytes)
                 && is_within(run.commands.into(), 1, limits.zone_commands.into())
         })
     }
 
+    /// The run of a zone, a new one if it has none.
+    fn run_of(&mut self, zone: ZoneIndex) -> &mut Run {
+        let at = self.place(zone).unwrap_or_else(|| {
+            let entries = self.spare.pop().unwrap_or_default();
+            self.runs.push(Run { zone, entries, bytes: 0, commands: 0 });
+            self.places[zone.0 as usize] = self.runs.len() as u32;
+            self.runs.len() - 1
+        });
+        &mut self.runs[at]
+    }
+
     /// Sets room apart for a write that is to come in.
     pub(super) fn reserve(&mut self, zone: ZoneIndex, bytes: u64) {
         self.bytes += bytes;
         self.commands += 1;
-        let at = *self.places.entry(zone).or_insert_with(|| {
-            self.runs.push(Run { zone, entries: VecDeque::new(), bytes: 0, commands: 0 });
-            self.runs.len() - 1
-        });
-        self.runs[at].bytes += bytes;
-        self.runs[at].commands += 1;
+        let run = self.run_of(zone);
+        run.bytes += bytes;
+        run.commands += 1;
     }
 
     /// A write has come in, for which there is room.
     pub(super) fn insert(&mut self, zone: ZoneIndex, entry: Entry) {
-        let at = self.places[&zone];
-        self.waiting.insert(entry.sequence);
-        self.runs[at].entries.push_back(entry);
+        debug_assert!(self.order.back().is_none_or(|(last, _)| *last < entry.sequence));
+        self.order.push_back((entry.sequence, zone));
+        self.run_of(zone).entries.push_back(entry);
     }
 
     /// A write that was taken out is on the medium.
     pub(super) fn release(&mut self, zone: ZoneIndex, bytes: u64) {
         self.bytes -= bytes;
         self.commands -= 1;
-        let at = self.places[&zone];
+        let Some(at) = self.place(zone) else { return };
         let run = &mut self.runs[at];
         run.bytes -= bytes;
         run.commands -= 1;
         if run.commands == 0 {
-            self.places.remove(&zone);
-            self.runs.swap_remove(at);
+            self.places[zone.0 as usize] = 0;
+            self.spare.push(self.runs.swap_remove(at).entries);
             if let Some(moved) = self.runs.get(at) {
-                self.places.insert(moved.zone, at);
+                self.places[moved.zone.0 as usize] = at as u32 + 1;
             }
         }
     }
@@ -190,19 +212,13 @@ impl Cache {
 
     /// Where what it holds of a zone ends.
     pub(super) fn end_of(&self, zone: ZoneIndex) -> Option<Sector> {
-        let last = self.runs[*self.places.get(&zone)?].entries.back()?;
+        let last = self.runs[self.place(zone)?].entries.back()?;
         Some(Sector(last.sector.0 + u64::from(last.sectors)))
     }
 
     /// Number of the oldest write in it, of those that have not gone to the medium.
     pub(super) fn oldest(&self) -> Option<u64> {
-        self.waiting.first().copied()
-    }
-
-    /// Number of the last write that is looked at: the oldest `window`, all if that is 0.
-    fn horizon(&self, window: u32) -> u64 {
-        let last = (window as usize).checked_sub(1).and_then(|last| self.waiting.iter().nth(last));
-        last.copied().unwrap_or(u64::MAX)
+        self.order.front().map(|(sequence, _)| *sequence)
     }
 
     /// Takes out the write that goes to the medium next, and says how long the head needs to get there.
@@ -214,10 +230,28 @@ impl Cache {
         head: &Head,
         pressure: Pressure,
     ) -> Option<(Entry, Span)> {
-        let at = self.choose(now, order, mechanics, head, pressure)?;
+        let at = match self.runs.as_slice() {
+            [_] => 0,
+            _ => self.choose(now, order, mechanics, head, pressure)?,
+        };
         let entry = self.runs[at].entries.pop_front()?;
-        self.waiting.remove(&entry.sequence);
+        let number = self.order.iter().position(|(sequence, _)| *sequence == entry.sequence)?;
+        self.order.remove(number);
         Some((entry, positioning(now, mechanics, head, entry.sector, &entry.place)))
+    }
+
+    /// The writes that may go next: the first of each zone, if it is one of the oldest `window`.
+    #[inline]
+    fn for_each_candidate(&self, window: u32, mut look: impl FnMut(usize, &Entry)) {
+        let runs = self.runs.iter().enumerate();
+        if window == 0 || self.order.len() <= window as usize {
+            return runs.for_each(|(at, run)| run.entries.iter().take(1).for_each(|first| look(at, first)));
+        }
+        for (sequence, zone) in self.order.iter().take(window as usize) {
+            let Some(at) = self.place(*zone) else { continue };
+            let first = self.runs[at].entries.front();
+            first.filter(|e| e.sequence == *sequence).into_iter().for_each(|first| look(at, first));
+        }
     }
 
     fn choose(
@@ -229,34 +263,27 @@ impl Cache {
         Pressure { is_urgent, moves_on }: Pressure,
     ) -> Option<usize> {
         let policy = if is_urgent { Policy::Fifo } else { policy };
-        let first = |run: &Run| run.entries.front().copied();
         let time = |e: &Entry| positioning(now, mechanics, head, e.sector, &e.place) as i64;
         let age = |e: &Entry| (now.0 - e.arrived.0).min(AGE_MAX) as i64 * i64::from(alpha) / 1000;
         let goes_on = |e: &Entry| e.sector == head.next && head.at == now;
-        let here = |e: &Entry| match policy {
-            Policy::Visit => mechanics.zone_of(e.sector) == mechanics.zone_of_head(head.next),
-            Policy::Sptf => goes_on(e),
-            Policy::Fifo | Policy::Asptf => false,
-        };
-        let horizon = self.horizon(window);
-        let all = || {
-            let fronts = self.runs.iter().enumerate().filter_map(|(at, run)| first(run).map(|e| (at, e)));
-            fronts.filter(|(_, e)| e.sequence <= horizon)
-        };
-        if let [run] = self.runs.as_slice() {
-            return first(run).map(|_| 0);
-        }
-        if !moves_on && let Some((at, _)) = all().find(|(_, e)| here(e)) {
-            return Some(at);
-        }
+        let is_here = |e: &Entry| mechanics.zone_of(e.sector) == mechanics.zone_of_head(head.next);
         let score = |e: &Entry| match policy {
-            Policy::Fifo | Policy::Visit => 0,
+            Policy::Fifo => 0,
+            Policy::Visit => i64::from(!moves_on && !is_here(e)),
+            Policy::Sptf if goes_on(e) => i64::MIN,
             Policy::Sptf => time(e),
             Policy::Asptf => time(e) - age(e),
         };
         // What would keep the head where it is comes last then.
         let stays = |e: &Entry| moves_on && e.sector == head.next;
-        all().min_by_key(|(_, e)| (stays(e), score(e), e.sequence)).map(|(at, _)| at)
+        let mut best = None;
+        self.for_each_candidate(window, |at, e| {
+            let key = (stays(e), score(e), e.sequence);
+            if best.is_none_or(|(least, _)| key < least) {
+                best = Some((key, at));
+            }
+        });
+        best.map(|(_, at)| at)
     }
 }
 

@@ -11,15 +11,16 @@
 mod cache;
 mod mechanics;
 mod options;
+mod queue;
 
 pub use cache::{CacheLimits, Order, Policy};
 pub use mechanics::{Mechanics, MechanicsOptions, Place};
 pub use options::SmrOptions;
 
-use crate::engine::Heap;
+use crate::engine::Agenda;
 use crate::model::{Job, Model, Span, Tag, Totals};
 use cache::{Cache, Entry, Head, Pressure};
-use std::collections::VecDeque;
+use queue::{Queue, Stage, Waiting};
 use zonal_core::{Geometry, Nanos, Op, SECTOR_BYTES, Sector, ZoneIndex};
 
 /// See the module.
@@ -28,10 +29,11 @@ pub struct SmrDisk {
     geometry: Geometry,
     options: SmrOptions,
     mechanics: Mechanics,
-    events: Heap<Event>,
-    /// Commands that the link has not carried yet, in order of arrival.
-    queue: VecDeque<Waiting>,
-    link_is_busy: bool,
+    events: Agenda<Event>,
+    /// Commands that the link has not carried yet.
+    queue: Queue,
+    /// What the link carries.
+    link: Option<Waiting>,
     cache: Cache,
     head: Head,
     /// What the head is at.
@@ -40,6 +42,8 @@ pub struct SmrDisk {
     visited: u64,
     /// Reads since the last write went to the medium.
     reads_in_a_row: u32,
+    /// Writes in the cache or at the head that are answered when they are on the medium.
+    durable: u32,
     /// Flushes that wait until all that is older than this is on the medium.
     flushes: Vec<(u64, Tag)>,
     sequence: u64,
@@ -48,30 +52,12 @@ pub struct SmrDisk {
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// The link has carried this command.
-    Carried(Waiting),
+    /// The link has carried its command.
+    Carried,
     /// The head is through with its task.
     Medium,
     /// A command that touches no data is done.
     Managed(Tag),
-}
-
-/// A command in the queue.
-#[derive(Clone, Copy, Debug)]
-struct Waiting {
-    tag: Tag,
-    job: Job,
-    since: Nanos,
-    stage: Stage,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
-    New,
-    /// A read that the head is at.
-    Reading,
-    /// A read whose data is in the drive's buffer.
-    HasData,
 }
 
 /// What the head does.
@@ -87,14 +73,15 @@ impl SmrDisk {
         SmrDisk {
             geometry,
             mechanics: Mechanics::new(geometry, options.mechanics),
-            events: Heap::default(),
-            queue: VecDeque::new(),
-            link_is_busy: false,
-            cache: Cache::new(options.cache_limits()),
+            events: Agenda::default(),
+            queue: Queue::new(options.admits_in_order),
+            link: None,
+            cache: Cache::new(options.cache_limits(), geometry.zones()),
             head: Head { cylinder: 0.0, next: Sector(0), at: Nanos(0) },
             medium: None,
             visited: 0,
             reads_in_a_row: 0,
+            durable: 0,
             flushes: Vec::new(),
             sequence: 0,
             totals: Totals::default(),
@@ -108,7 +95,7 @@ impl SmrDisk {
 
     /// Starts whatever can start now.
     fn start(&mut self, now: Nanos) {
-        if !self.link_is_busy {
+        if self.link.is_none() {
             self.start_link(now);
         }
         if self.medium.is_none() {
@@ -116,41 +103,23 @@ impl SmrDisk {
         }
     }
 
-    /// Whether a write of `zone` waits in the queue before the place `at`: a small one would fit where that does not.
-    fn waits_for_one_of(&self, zone: ZoneIndex, at: usize) -> bool {
-        let is_one =
-            |w: &Waiting| w.job.op.is_write() && !w.job.refused && self.zone_of(w.job.sector) == zone;
-        self.queue.iter().take(at).any(is_one)
-    }
-
     fn start_link(&mut self, now: Nanos) {
-        let mut is_held_up = false;
-        let goes = |(at, w): (usize, &Waiting)| match (w.job.op, w.stage) {
-            _ if w.job.refused || w.job.sectors == 0 => true,
-            (Op::Read, stage) => stage == Stage::HasData,
-            _ => {
-                let zone = self.zone_of(w.job.sector);
-                let has_room = !is_held_up && self.cache.has_room(zone, bytes(w.job.sectors));
-                is_held_up = self.options.admits_in_order && !has_room;
-                has_room && !self.waits_for_one_of(zone, at)
-            }
-        };
-        let mut waiting = self.queue.iter().enumerate();
-        let Some(at) = waiting.position(goes) else { return };
-        let Some(waiting) = self.queue.remove(at) else { return };
-        let Job { op, sector, sectors, refused, .. } = waiting.job;
-        let carries = !refused && matches!(op, Op::Read | Op::Write | Op::Append);
-        if !refused && sectors != 0 && op != Op::Read {
-            self.cache.reserve(self.zone_of(sector), bytes(sectors));
+        let Some(waiting) = self.queue.next(&self.cache) else { return };
+        if waiting.is_write() {
+            self.cache.reserve(waiting.zone, bytes(waiting.job.sectors));
         }
-        self.link_is_busy = true;
-        let data = if carries { bytes(sectors) as f64 * 1e9 / self.options.link_rate } else { 0.0 };
-        self.events.push(Nanos(now.0 + self.options.command + data as u64), Event::Carried(waiting));
+        self.events.push(Nanos(now.0 + waiting.link_time), Event::Carried);
+        self.link = Some(waiting);
     }
 
-    fn carried(&mut self, now: Nanos, waiting: Waiting, answered: &mut dyn FnMut(Nanos, Tag)) {
-        self.link_is_busy = false;
-        let Waiting { tag, job, .. } = waiting;
+    fn link_time(&self, job: &Job) -> Span {
+        let carries = !job.refused && matches!(job.op, Op::Read | Op::Write | Op::Append);
+        let data = if carries { bytes(job.sectors) as f64 * 1e9 / self.options.link_rate } else { 0.0 };
+        self.options.command + data as u64
+    }
+
+    fn carried(&mut self, now: Nanos, answered: &mut dyn FnMut(Nanos, Tag)) {
+        let Some(Waiting { tag, job, .. }) = self.link.take() else { return };
         match job.op {
             _ if job.refused => answered(now, tag),
             Op::Read => answered(now, tag),
@@ -176,8 +145,9 @@ impl SmrDisk {
         };
         self.sequence += 1;
         self.cache.insert(self.zone_of(job.sector), entry);
-        if !job.fua {
-            answered(now, tag);
+        match job.fua {
+            true => self.durable += 1,
+            false => answered(now, tag),
         }
     }
 
@@ -215,32 +185,29 @@ impl SmrDisk {
         if patience == 0 && !is_long {
             return Pressure::default();
         }
-        let mut waiting = self.queue.iter().filter(|w| w.job.op.is_write() && !w.job.refused);
-        let oldest = waiting.clone().next();
+        let oldest = self.queue.writes().next();
         let is_urgent = patience != 0 && oldest.is_some_and(|w| now.0 - w.since.0 >= patience);
         let here = self.mechanics.zone_of_head(self.head.next);
         // A stream that has come to its zone's end goes on in the next one, which is no other place.
         let end = self.cache.end_of(here).unwrap_or(self.head.next);
         let goes_on = if end == self.geometry.start_of(ZoneIndex(here.0 + 1)) { here.0 + 1 } else { here.0 };
-        let is_elsewhere = |w: &Waiting| !(here.0..=goes_on).contains(&self.zone_of(w.job.sector).0);
-        Pressure { is_urgent, moves_on: is_long && !is_urgent && waiting.any(is_elsewhere) }
+        let is_elsewhere = |w: &Waiting| !(here.0..=goes_on).contains(&w.zone.0);
+        Pressure { is_urgent, moves_on: is_long && !is_urgent && self.queue.writes().any(is_elsewhere) }
     }
 
     /// Reads what is under the head first. What a stream goes on with has been read ahead.
     fn start_read(&mut self, now: Nanos) -> bool {
-        let new = self.queue.iter().enumerate().filter(|(_, w)| {
-            w.job.op == Op::Read && w.job.sectors != 0 && !w.job.refused && w.stage == Stage::New
-        });
-        let timed = new.map(|(at, w)| {
-            let place = self.mechanics.place(w.job.sector, w.job.sectors);
-            (self.read_positioning(now, w.job.sector, &place), at, place)
+        if !self.queue.has_new_reads() {
+            return false;
+        }
+        let timed = self.queue.new_reads().map(|(at, job)| {
+            let place = self.mechanics.place(job.sector, job.sectors);
+            (self.read_positioning(now, job.sector, &place), at, place)
         });
         let Some((positioning, at, place)) = timed.min_by_key(|(time, at, _)| (*time, *at)) else {
             return false;
         };
-        let waiting = &mut self.queue[at];
-        waiting.stage = Stage::Reading;
-        let Waiting { tag, job, .. } = *waiting;
+        let (tag, job) = self.queue.read_begins(at);
         self.reads_in_a_row += 1;
         let ahead = self.read_ahead(now, job.sector);
         // What went past the head meanwhile is in the buffer.
@@ -278,22 +245,31 @@ impl SmrDisk {
 
     /// The head is through.
     fn passed(&mut self, now: Nanos, answered: &mut dyn FnMut(Nanos, Tag)) {
+        self.queue.look_again();
         match self.medium.take() {
             Some(Task::Write(entry)) => {
                 self.cache.release(self.zone_of(entry.sector), bytes(entry.sectors));
                 self.totals.written += u64::from(entry.sectors);
                 if let Some(tag) = entry.tag {
+                    self.durable -= 1;
                     answered(now, tag);
                 }
                 self.answer_flushes(now, answered);
             }
             Some(Task::Read(tag)) => {
-                if let Some(waiting) = self.queue.iter_mut().find(|w| w.tag == tag) {
-                    waiting.stage = Stage::HasData;
-                }
+                self.queue.read_ends(tag);
             }
             None => {}
         }
+    }
+
+    /// A time before which nothing is answered that waits for the head, which is through at `at`: at once what has to be
+    /// on the medium, and what finds room in the cache by then not before the link has carried it.
+    fn answers_from_medium(&self, at: Nanos) -> Option<Nanos> {
+        if self.durable > 0 || !self.flushes.is_empty() {
+            return Some(at);
+        }
+        self.queue.least_link_time().map(|time| Nanos(at.0 + time))
     }
 
     fn answer_flushes(&mut self, now: Nanos, answered: &mut dyn FnMut(Nanos, Tag)) {
@@ -320,14 +296,15 @@ impl Model for SmrDisk {
         if job.op.is_write() && !job.refused {
             self.totals.submitted += u64::from(job.sectors);
         }
-        self.queue.push_back(Waiting { tag, job: *job, since: now, stage: Stage::New });
+        let (zone, link_time) = (self.zone_of(job.sector), self.link_time(job));
+        self.queue.push(Waiting { tag, job: *job, since: now, zone, stage: Stage::New, link_time });
         self.start(now);
     }
 
     fn run(&mut self, now: Nanos, answered: &mut dyn FnMut(Nanos, Tag)) {
         while let Some((at, event)) = self.events.pop(now) {
             match event {
-                Event::Carried(waiting) => self.carried(at, waiting, answered),
+                Event::Carried => self.carried(at, answered),
                 Event::Medium => self.passed(at, answered),
                 Event::Managed(tag) => answered(at, tag),
             }
@@ -339,13 +316,23 @@ impl Model for SmrDisk {
         self.events.next()
     }
 
+    fn answers_from(&self) -> Option<Nanos> {
+        let mut from = None;
+        for (at, event) in self.events.iter() {
+            if from.is_some_and(|from| from <= *at) {
+                break;
+            }
+            let answers = match event {
+                Event::Carried | Event::Managed(_) => Some(*at),
+                Event::Medium => self.answers_from_medium(*at),
+            };
+            from = from.into_iter().chain(answers).min();
+        }
+        from
+    }
+
     fn totals(&self) -> Totals {
-        let queued: u64 = self
-            .queue
-            .iter()
-            .filter(|w| w.job.op.is_write() && !w.job.refused)
-            .map(|w| u64::from(w.job.sectors))
-            .sum();
+        let queued = self.queue.sectors_written();
         Totals { held: queued + self.cache.bytes() / SECTOR_BYTES, ..self.totals }
     }
 
@@ -356,6 +343,11 @@ impl Model for SmrDisk {
     fn head(&self) -> Option<Sector> {
         Some(self.head.next)
     }
+}
+
+/// Whether the head has something to read for `job`.
+fn reads(job: &Job) -> bool {
+    job.op == Op::Read && job.sectors != 0 && !job.refused
 }
 
 fn bytes(sectors: u32) -> u64 {

@@ -230,7 +230,8 @@ fn positions(mode: &ModeReport, series: &ModeSeries) -> Vec<Positions> {
         let series = jobs.as_ref().map(|jobs| jobs.position(dir));
         all.extend(series.filter(|series| !series.buckets().is_empty()).map(|series| (name_of(dir), series)));
     }
-    all.extend(series.head.as_ref().map(|head| ("head", head)));
+    let head = series.head.as_ref().filter(|head| !head.buckets().is_empty());
+    all.extend(head.map(|head| ("head", head)));
     let zone = series.device.geometry.zone_size().0;
     all.into_iter().map(|(name, series)| places(name, series, zone)).collect()
 }

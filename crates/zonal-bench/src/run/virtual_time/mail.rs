@@ -8,22 +8,10 @@ use crate::run::inbox::{Desk, Ending, Mail, Outcome, Places, is_plain, outcome_o
 use quanta::Clock;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zonal_io::buffer::IoBuf;
-use zonal_io::sync::Mutex;
+use zonal_io::sync::Brief;
 use zonal_io::volume::Completion;
-
-/// Workers to whom letters have come that they have not seen, in order of arrival.
-#[derive(Default)]
-pub(super) struct Awake(Mutex<VecDeque<usize>>);
-
-impl Awake {
-    /// Takes the first.
-    pub(super) fn pop(&self) -> Option<usize> {
-        self.0.lock().pop_front()
-    }
-}
 
 /// That a request has ended.
 struct Letter {
@@ -33,31 +21,71 @@ struct Letter {
     at: u64,
 }
 
-/// Where a worker's letters lie until it looks. All on one thread: the lock is for the type's sake, and always free.
-struct Letterbox {
-    number: usize,
-    awake: Arc<Awake>,
-    has_letters: AtomicBool,
-    letters: Mutex<VecDeque<Letter>>,
+/// Where letters lie until their workers look. All on one thread: the lock is for the type's sake, and always free.
+pub(super) struct Post {
+    /// Workers to whom letters have come that they have not seen.
+    has_letters: Box<[AtomicBool]>,
+    has_awake: AtomicBool,
+    sorted: Brief<Sorted>,
 }
 
-impl Letterbox {
-    fn put(&self, letter: Letter) {
-        let mut letters = self.letters.lock();
-        letters.push_back(letter);
-        let had = self.has_letters.load(Ordering::Relaxed);
-        self.has_letters.store(true, Ordering::Relaxed);
-        drop(letters);
-        if !had {
-            self.awake.0.lock().push_back(self.number);
+struct Sorted {
+    boxes: Box<[VecDeque<Letter>]>,
+    /// The same workers, in order of arrival, but those that were told.
+    awake: VecDeque<usize>,
+}
+
+impl Post {
+    /// For so many workers.
+    pub(super) fn new(workers: usize) -> Post {
+        let boxes = (0..workers).map(|_| VecDeque::new()).collect();
+        Post {
+            has_letters: (0..workers).map(|_| AtomicBool::new(false)).collect(),
+            has_awake: AtomicBool::new(false),
+            sorted: Brief::new(Sorted { boxes, awake: VecDeque::new() }),
         }
+    }
+
+    /// Takes the first worker to whom a letter has come.
+    #[inline]
+    pub(super) fn awake(&self) -> Option<usize> {
+        if !self.has_awake.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut sorted = self.sorted.lock();
+        let first = sorted.awake.pop_front();
+        self.has_awake.store(!sorted.awake.is_empty(), Ordering::Relaxed);
+        first
+    }
+
+    fn put(&self, worker: usize, letter: Letter) {
+        let mut sorted = self.sorted.lock();
+        sorted.boxes[worker].push_back(letter);
+        if !self.has_letters[worker].load(Ordering::Relaxed) {
+            self.has_letters[worker].store(true, Ordering::Relaxed);
+            self.has_awake.store(true, Ordering::Relaxed);
+            sorted.awake.push_back(worker);
+        }
+    }
+
+    #[inline]
+    fn has_letters(&self, worker: usize) -> bool {
+        self.has_letters[worker].load(Ordering::Relaxed)
+    }
+
+    /// Exchanges what has come for an empty list.
+    #[inline(never)]
+    fn fetch(&self, worker: usize, taken: &mut VecDeque<Letter>) {
+        let mut sorted = self.sorted.lock();
+        self.has_letters[worker].store(false, Ordering::Relaxed);
+        std::mem::swap(&mut sorted.boxes[worker], taken);
     }
 }
 
 /// The inbox of a worker in virtual time.
 pub(super) struct Letters {
     common: Rc<Common>,
-    shared: Arc<Letterbox>,
+    worker: usize,
     clock: Option<Clock>,
     places: Places,
     desk: Desk,
@@ -68,34 +96,25 @@ pub(super) struct Letters {
 impl Letters {
     pub(super) fn new(
         common: Rc<Common>,
-        number: usize,
+        worker: usize,
         clock: Option<Clock>,
         places: Places,
         buffers: Vec<IoBuf>,
     ) -> Letters {
-        let list = || VecDeque::with_capacity(buffers.len());
-        let awake = common.awake.clone();
-        let has_letters = AtomicBool::new(false);
-        let shared = Arc::new(Letterbox { number, awake, has_letters, letters: Mutex::new(list()) });
-        Letters { common, shared, clock, places, taken: list(), desk: Desk::new(buffers) }
-    }
-
-    #[inline(never)]
-    fn fetch(&mut self) {
-        let mut letters = self.shared.letters.lock();
-        self.shared.has_letters.store(false, Ordering::Relaxed);
-        std::mem::swap(&mut *letters, &mut self.taken);
+        let taken = VecDeque::with_capacity(buffers.len());
+        Letters { common, worker, clock, places, taken, desk: Desk::new(buffers) }
     }
 }
 
 impl Mail for Letters {
     fn completion_function(&self) -> impl Fn(Completion) + Send + Sync + 'static {
-        let (shared, clock, places) = (self.shared.clone(), self.clock.clone(), self.places);
+        let (post, clock) = (self.common.post.clone(), self.clock.clone());
+        let (worker, places) = (self.worker, self.places);
         move |completion| {
             let at = clock.as_ref().map_or(0, Clock::raw);
             let Completion { token, result, buf: buffer } = completion;
             let outcome = if is_plain(&result, places) { Outcome::Done } else { outcome_of(result) };
-            shared.put(Letter { slot: token as u32, outcome, buffer, at });
+            post.put(worker, Letter { slot: token as u32, outcome, buffer, at });
         }
     }
 
@@ -116,10 +135,10 @@ impl Mail for Letters {
     #[inline]
     fn next(&mut self) -> Option<Ending> {
         if self.taken.is_empty() {
-            if !self.shared.has_letters.load(Ordering::Relaxed) {
+            if !self.common.post.has_letters(self.worker) {
                 return None;
             }
-            self.fetch();
+            self.common.post.fetch(self.worker, &mut self.taken);
         }
         let Letter { slot, outcome, buffer, at } = self.taken.pop_front()?;
         self.common.happenings.one_more();

@@ -24,9 +24,10 @@ use crate::error::BenchError;
 use crate::progress::Progress;
 use crate::report::JobReport;
 use crate::verify::Recorder;
+use crate::workload::Awaits;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, Yielder};
-use mail::{Awake, Letters};
+use mail::{Letters, Post};
 use quanta::{Clock, Mock};
 use scheduler::Scheduler;
 pub(crate) use scheduler::VAIN_POLLS_MAX;
@@ -69,8 +70,8 @@ impl VirtualClock {
 enum Pause {
     /// Until one of its requests has ended.
     Ending,
-    /// Until one of its requests has ended or another worker got on.
-    Others,
+    /// Until one of its requests has ended, or this.
+    Or(Awaits),
     /// Until this time, or one of its requests has ended.
     Until(Nanos),
     /// For the turn of the others.
@@ -98,7 +99,7 @@ impl Happenings {
 /// What all coroutines of a round have in common.
 struct Common {
     happenings: Happenings,
-    awake: Arc<Awake>,
+    post: Arc<Post>,
     /// Nanoseconds that a worker takes to make a request.
     host_nanos: u64,
 }
@@ -159,7 +160,7 @@ impl Time for Virtual<'_> {
         if worker.reap() == 0 {
             let pause = match awaited {
                 Awaited::Ending => Pause::Ending,
-                Awaited::Others => Pause::Others,
+                Awaited::Or(awaits) => Pause::Or(awaits),
             };
             Self::pause(worker, pause);
             worker.reap();
@@ -188,7 +189,7 @@ pub(super) fn run(
     let Ready { watches, jobs, frame } = ready;
     let common = Rc::new(Common {
         happenings: Happenings::default(),
-        awake: Arc::default(),
+        post: Arc::new(Post::new(jobs.len())),
         host_nanos: round.host_nanos_per_io,
     });
     let mut coroutines = Vec::new();

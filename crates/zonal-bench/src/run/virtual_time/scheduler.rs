@@ -17,12 +17,14 @@ use crate::progress::Progress;
 use crate::run::round::Round;
 use crate::run::threads::Ran;
 use crate::run::watcher::Watcher;
+use crate::series::PositionSeries;
+use crate::workload::Awaits;
 use corosensei::{Coroutine, CoroutineResult};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use zonal_core::Nanos;
+use zonal_core::{Nanos, Sector};
 
 /// Longest virtual time of a run: a year. Beyond it a job waits for something that was not meant.
 const TIME_MAX: Nanos = Nanos(365 * 24 * 3600 * 1_000_000_000);
@@ -50,8 +52,8 @@ enum State {
     Ready,
     /// It waits for one of its requests.
     Ending,
-    /// It waits for others, since so much had happened.
-    Others(u64),
+    /// It waits for one of its requests, or for this, of which nothing was to be had when so much had happened.
+    Or(Awaits, u64),
     /// It waits for a time.
     Until(Nanos),
     Over,
@@ -62,8 +64,26 @@ struct Fibre {
     state: State,
     /// The timer that it has in the heap.
     timer: Option<Nanos>,
-    /// Whether it is on the list of those that wait for others.
+    /// Whether it is on the list of those that wait for more than their requests.
     is_listed: bool,
+    /// What it waits for, if it is ready only because something happened that may have been that.
+    glance: Option<Awaits>,
+}
+
+/// Where the device's head has been, where series are kept and it tells.
+struct HeadWatch {
+    /// Where it stands from before the round. That is no place of the round's, and may be far from all of them.
+    stands: Option<Sector>,
+    places: PositionSeries,
+}
+
+impl HeadWatch {
+    fn note(&mut self, now: Nanos, place: Sector) {
+        if self.stands != Some(place) {
+            self.stands = None;
+            self.places.record(now, place);
+        }
+    }
 }
 
 pub(super) struct Scheduler<'a> {
@@ -71,6 +91,7 @@ pub(super) struct Scheduler<'a> {
     clock: &'a VirtualClock,
     common: Rc<Common>,
     watcher: Watcher<'a>,
+    head: Option<HeadWatch>,
     progress: &'a mut Progress,
     now: Nanos,
     begun: Nanos,
@@ -78,8 +99,16 @@ pub(super) struct Scheduler<'a> {
     ready: VecDeque<usize>,
     timers: BinaryHeap<Reverse<(Nanos, usize)>>,
     others: Vec<usize>,
+    /// The same while they are gone through; empty in between.
+    listed: Vec<usize>,
+    /// How much had happened when these were looked at.
+    looked: u64,
+    /// Some of these do not wait any more.
+    have_left: bool,
     /// Workers that are not over.
     alive: usize,
+    /// When the next sample is taken.
+    sample_at: Nanos,
     /// When somebody has run for its time next, if anybody will.
     stop_at: Option<Nanos>,
     turns: u32,
@@ -100,7 +129,9 @@ impl<'a> Scheduler<'a> {
         watcher: Watcher<'a>,
         progress: &'a mut Progress,
     ) -> Scheduler<'a> {
-        let fibre = |coroutine| Fibre { coroutine, state: State::Ready, timer: None, is_listed: false };
+        let fibre =
+            |coroutine| Fibre { coroutine, state: State::Ready, timer: None, is_listed: false, glance: None };
+        let device = round.volume.device();
         let fibres: Vec<Fibre> = coroutines.into_iter().map(fibre).collect();
         Scheduler {
             now: clock.now(),
@@ -109,6 +140,10 @@ impl<'a> Scheduler<'a> {
             alive: fibres.len(),
             timers: BinaryHeap::new(),
             others: Vec::new(),
+            listed: Vec::new(),
+            looked: 0,
+            have_left: false,
+            sample_at: Nanos(0),
             stop_at: None,
             turns: 0,
             idle_polls: 0,
@@ -122,6 +157,10 @@ impl<'a> Scheduler<'a> {
             clock,
             fibres,
             watcher,
+            head: device.head().filter(|_| round.series).map(|place| HeadWatch {
+                stands: Some(place),
+                places: PositionSeries::new(Sector(0)..Sector(device.info().geometry.sectors().0)),
+            }),
             progress,
         }
     }
@@ -130,6 +169,7 @@ impl<'a> Scheduler<'a> {
     pub(super) fn run(mut self) -> Result<Ran, BenchError> {
         self.progress.begins_in_virtual_time();
         self.stop_who_is_due();
+        self.sample_at = self.absolute(self.watcher.next_sample());
         loop {
             for _ in 0..self.ready.len() {
                 self.run_next()?;
@@ -138,6 +178,9 @@ impl<'a> Scheduler<'a> {
                 break;
             }
             let due = self.round.volume.poll(self.now);
+            if self.head.is_some() {
+                self.note_head();
+            }
             self.wake_answered();
             if self.ready.is_empty() {
                 self.wake_others();
@@ -148,12 +191,18 @@ impl<'a> Scheduler<'a> {
             self.look_at_the_world();
         }
         let results = std::mem::take(&mut self.results);
-        Ok(Ran { results, samples: self.watcher.into_samples() })
+        Ok(Ran { results, samples: self.watcher.into_samples(), head: self.head.map(|head| head.places) })
     }
 
     /// Resumes the first that is ready, until it pauses or is over.
     fn run_next(&mut self) -> Result<(), BenchError> {
         let Some(n) = self.ready.pop_front() else { return Ok(()) };
+        if let Some(awaits) = self.fibres[n].glance.take()
+            && !self.is_there(n, awaits)
+        {
+            self.list(n, awaits);
+            return Ok(());
+        }
         let fibre = &mut self.fibres[n];
         let pause = match fibre.coroutine.resume(()) {
             CoroutineResult::Yield(pause) => pause,
@@ -162,14 +211,10 @@ impl<'a> Scheduler<'a> {
                 return Ok(());
             }
         };
+        self.have_left |= fibre.is_listed && !matches!(pause, Pause::Or(_));
         match pause {
             Pause::Ending => fibre.state = State::Ending,
-            Pause::Others => {
-                fibre.state = State::Others(self.common.happenings.count());
-                if !std::mem::replace(&mut fibre.is_listed, true) {
-                    self.others.push(n);
-                }
-            }
+            Pause::Or(awaits) => self.list(n, awaits),
             Pause::Until(time) => {
                 fibre.state = State::Until(time);
                 if fibre.timer != Some(time) {
@@ -185,7 +230,27 @@ impl<'a> Scheduler<'a> {
         Ok(())
     }
 
+    /// Lets a worker wait for more than its requests.
+    fn list(&mut self, n: usize, awaits: Awaits) {
+        let fibre = &mut self.fibres[n];
+        fibre.state = State::Or(awaits, self.common.happenings.count());
+        if !std::mem::replace(&mut fibre.is_listed, true) {
+            self.others.push(n);
+        }
+    }
+
+    /// Whether a worker would get on, or may: to let it find out costs far more than to look from here.
+    #[inline]
+    fn is_there(&self, n: usize, awaits: Awaits) -> bool {
+        match awaits {
+            Awaits::Nobody => false,
+            Awaits::Zone(zone) => self.round.zones.is_next(zone, self.round.workers()[n].number as u32),
+            Awaits::Others => true,
+        }
+    }
+
     fn over(&mut self, n: usize, left: Left) {
+        self.have_left |= self.fibres[n].is_listed;
         self.fibres[n].state = State::Over;
         self.alive -= 1;
         self.common.happenings.one_more();
@@ -210,9 +275,10 @@ impl<'a> Scheduler<'a> {
     }
 
     fn wake(&mut self, n: usize) {
-        let state = &mut self.fibres[n].state;
-        if !matches!(state, State::Ready | State::Over) {
-            *state = State::Ready;
+        let fibre = &mut self.fibres[n];
+        fibre.glance = None;
+        if !matches!(fibre.state, State::Ready | State::Over) {
+            fibre.state = State::Ready;
             self.ready.push_back(n);
         }
     }
@@ -222,24 +288,45 @@ impl<'a> Scheduler<'a> {
     }
 
     fn wake_answered(&mut self) {
-        while let Some(n) = self.common.awake.pop() {
+        while let Some(n) = self.common.post.awake() {
             self.wake(n);
         }
     }
 
-    /// Wakes those that wait for others, if anything happened since they looked.
+    /// Wakes those that wait for more than their requests, if anything happened since they looked that may have been that.
     fn wake_others(&mut self) {
         let happened = self.common.happenings.count();
-        for n in std::mem::take(&mut self.others) {
-            let is_new = matches!(self.fibres[n].state, State::Others(seen) if seen != happened);
-            if is_new || !matches!(self.fibres[n].state, State::Others(_)) {
-                self.fibres[n].is_listed = false;
-            } else {
-                self.others.push(n);
+        if self.others.is_empty() || happened == self.looked && !self.have_left {
+            return;
+        }
+        (self.looked, self.have_left) = (happened, false);
+        std::mem::swap(&mut self.others, &mut self.listed);
+        let mut is_anybodys = false;
+        for &n in &self.listed {
+            match self.fibres[n].state {
+                State::Or(_, seen) if seen == happened => self.others.push(n),
+                State::Or(awaits, _) => is_anybodys |= self.is_there(n, awaits),
+                _ => self.fibres[n].is_listed = false,
             }
-            if is_new {
-                self.wake(n);
+        }
+        for at in 0..self.listed.len() {
+            let n = self.listed[at];
+            match self.fibres[n].state {
+                State::Or(awaits, seen) if seen != happened => self.let_look(n, awaits, is_anybodys),
+                _ => {}
             }
+        }
+        self.listed.clear();
+    }
+
+    /// Lets a worker look in its turn, or at once, if there is nothing for anybody.
+    fn let_look(&mut self, n: usize, awaits: Awaits, has_to: bool) {
+        self.fibres[n].is_listed = false;
+        if has_to {
+            self.wake(n);
+            self.fibres[n].glance = Some(awaits);
+        } else {
+            self.list(n, awaits);
         }
     }
 
@@ -256,12 +343,12 @@ impl<'a> Scheduler<'a> {
         if next > TIME_MAX {
             return Err(self.endless("the next thing to happen is more than a year away"));
         }
-        let sample = self.absolute(self.watcher.next_sample());
-        self.now = next.min(sample).max(self.now);
+        self.now = next.min(self.sample_at).max(self.now);
         self.clock.advance_to(self.now);
         self.turns = 0;
-        if self.now >= sample {
+        if self.now >= self.sample_at {
             self.watcher.sample(self.elapsed());
+            self.sample_at = self.absolute(self.watcher.next_sample());
         }
         if due == Some(self.now) {
             self.count_idle()?;
@@ -315,6 +402,13 @@ impl<'a> Scheduler<'a> {
         self.stop_at = next.map(|next| self.absolute(next));
     }
 
+    #[cold]
+    fn note_head(&mut self) {
+        if let (Some(head), Some(place)) = (&mut self.head, self.round.volume.device().head()) {
+            head.note(self.now, place);
+        }
+    }
+
     fn elapsed(&self) -> Duration {
         Duration::from_nanos(self.now.0 - self.begun.0)
     }
@@ -336,7 +430,7 @@ impl<'a> Scheduler<'a> {
                 State::Over => continue,
                 State::Ready => "runs",
                 State::Ending => "waits for its requests",
-                State::Others(_) => "waits for another job",
+                State::Or(..) => "waits for another job",
                 State::Until(_) => "waits for its time",
             };
             let name = &plan.spec.name;

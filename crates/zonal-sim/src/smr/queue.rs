@@ -1,0 +1,170 @@
+//! Commands that wait for the link, in order of arrival, and which of them goes next.
+//!
+//! # Invariant
+//! The first [`Stuck`] ones cannot go before the head is through with something: nothing else makes room in the cache or
+//! brings what is read. So they are looked at once, and not again with every command that comes or goes.
+
+use super::cache::Cache;
+use super::{bytes, reads};
+use crate::model::{Job, Span, Tag};
+use std::collections::VecDeque;
+use zonal_core::{Nanos, Op, ZoneIndex};
+
+/// A command that waits for the link.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    pub(super) tag: Tag,
+    pub(super) job: Job,
+    pub(super) since: Nanos,
+    pub(super) zone: ZoneIndex,
+    pub(super) stage: Stage,
+    /// How long the link takes to carry it.
+    pub(super) link_time: Span,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    New,
+    /// A read that the head is at.
+    Reading,
+    /// A read whose data is in the drive's buffer.
+    HasData,
+}
+
+/// Commands at the front that cannot go.
+#[derive(Clone, Copy, Default, Debug)]
+struct Stuck {
+    /// How many.
+    count: usize,
+    /// Whether they hold up writes behind them.
+    holds_up: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    waiting: VecDeque<Waiting>,
+    stuck: Stuck,
+    /// Reads that the head has not begun.
+    new_reads: u32,
+    /// The shortest time on the link, and how many commands take no longer.
+    least: Option<(Span, u32)>,
+    /// Whether a write waits behind those that came before it and find no room.
+    admits_in_order: bool,
+}
+
+impl Waiting {
+    /// Whether it needs room in the cache.
+    #[inline]
+    pub(super) fn is_write(&self) -> bool {
+        !self.job.refused && self.job.sectors != 0 && self.job.op != Op::Read
+    }
+}
+
+impl Queue {
+    pub(super) fn new(admits_in_order: bool) -> Queue {
+        Queue { admits_in_order, ..Queue::default() }
+    }
+
+    pub(super) fn push(&mut self, waiting: Waiting) {
+        self.new_reads += u32::from(reads(&waiting.job));
+        self.waiting.push_back(waiting);
+        self.count(waiting.link_time);
+    }
+
+    fn count(&mut self, time: Span) {
+        self.least = match self.least {
+            Some((least, count)) if time > least => Some((least, count)),
+            Some((least, count)) if time == least => Some((least, count + 1)),
+            _ => Some((time, 1)),
+        };
+    }
+
+    /// The shortest time that one of them takes on the link.
+    #[inline]
+    pub(super) fn least_link_time(&self) -> Option<Span> {
+        self.least.map(|(time, _)| time)
+    }
+
+    /// The head is through: what could not go may be able to.
+    pub(super) fn look_again(&mut self) {
+        self.stuck = Stuck::default();
+    }
+
+    /// Takes out the command that goes over the link next.
+    pub(super) fn next(&mut self, cache: &Cache) -> Option<Waiting> {
+        let Stuck { count, mut holds_up } = self.stuck;
+        let mut behind = count..self.waiting.len();
+        let found = behind.find(|&at| self.can_go(at, &self.waiting[at], cache, &mut holds_up));
+        self.stuck = Stuck { count: found.unwrap_or(self.waiting.len()), holds_up };
+        self.remove(found?)
+    }
+
+    #[inline]
+    fn can_go(&self, at: usize, w: &Waiting, cache: &Cache, is_held_up: &mut bool) -> bool {
+        if w.is_write() {
+            let has_room = !*is_held_up && cache.has_room(w.zone, bytes(w.job.sectors));
+            *is_held_up = self.admits_in_order && !has_room;
+            return has_room && !self.waits_for_one_of(w.zone, at);
+        }
+        !reads(&w.job) || w.stage == Stage::HasData
+    }
+
+    /// Whether a write of `zone` waits before the place `at`: a small one would fit where that does not.
+    fn waits_for_one_of(&self, zone: ZoneIndex, at: usize) -> bool {
+        self.waiting.iter().take(at).any(|w| w.zone == zone && w.is_write())
+    }
+
+    fn remove(&mut self, at: usize) -> Option<Waiting> {
+        let gone = self.waiting.remove(at)?;
+        match &mut self.least {
+            Some((least, count)) if *least == gone.link_time && *count > 1 => *count -= 1,
+            Some((least, _)) if *least < gone.link_time => {}
+            _ => self.count_all(),
+        }
+        Some(gone)
+    }
+
+    fn count_all(&mut self) {
+        self.least = None;
+        for at in 0..self.waiting.len() {
+            self.count(self.waiting[at].link_time);
+        }
+    }
+
+    /// Whether a read waits for the head.
+    pub(super) fn has_new_reads(&self) -> bool {
+        self.new_reads > 0
+    }
+
+    /// Reads that wait for the head, with their places.
+    pub(super) fn new_reads(&self) -> impl Iterator<Item = (usize, &Job)> {
+        let all = self.waiting.iter().enumerate();
+        all.filter(|(_, w)| reads(&w.job) && w.stage == Stage::New).map(|(at, w)| (at, &w.job))
+    }
+
+    /// The head begins the read at this place.
+    pub(super) fn read_begins(&mut self, at: usize) -> (Tag, Job) {
+        let waiting = &mut self.waiting[at];
+        waiting.stage = Stage::Reading;
+        self.new_reads -= 1;
+        (waiting.tag, waiting.job)
+    }
+
+    /// What this read asked for is in the drive's buffer.
+    pub(super) fn read_ends(&mut self, tag: Tag) {
+        if let Some(waiting) = self.waiting.iter_mut().find(|w| w.tag == tag) {
+            waiting.stage = Stage::HasData;
+        }
+    }
+
+    /// The writes, in order of arrival.
+    pub(super) fn writes(&self) -> impl Iterator<Item = &Waiting> {
+        self.waiting.iter().filter(|w| w.job.op.is_write() && !w.job.refused)
+    }
+
+    /// Sectors of all writes.
+    pub(super) fn sectors_written(&self) -> u64 {
+        self.writes().map(|w| u64::from(w.job.sectors)).sum()
+    }
+}
