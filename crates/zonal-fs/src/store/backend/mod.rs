@@ -3,7 +3,7 @@
 //! The database, redb, wants a file: bytes at offsets, a length, and a call that makes durable what was written before it.
 //! Each module here is such a file for a kind of drive:
 //! - [`memory`]: in memory, for simulated drives and tests; nothing survives but the handle.
-//! - [`file`]: a file beside the drive.
+//! - [`mod@file`]: a file beside the drive.
 //! - [`conventional`]: a range of the drive's conventional zones, written in place.
 //! - [`logged`]: sequential zones of the drive, written as a log. docs/FS.md draws it.
 //!
