@@ -1,7 +1,7 @@
 //! The `zonal` program and the repository, for tests that use them from outside.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 /// Root of the repository.
@@ -32,4 +32,71 @@ pub fn zonal() -> &'static Path {
         assert!(status.success(), "the program does not build");
         directory.join("zonal")
     })
+}
+
+/// What the program said.
+#[derive(Debug)]
+pub struct Said {
+    /// What it exited with; `None` if a signal ended it.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub out: Vec<u8>,
+    /// Standard error.
+    pub err: String,
+    line: String,
+}
+
+/// The program with the words of `line`, in `directory`, where its control sockets go as well.
+pub fn command(directory: &Path, line: &str) -> Command {
+    let mut command = Command::new(zonal());
+    command.args(line.split_whitespace()).current_dir(directory).env("XDG_RUNTIME_DIR", directory);
+    // Whatever terminal the tests run in, help has the width of the documentation.
+    command.env_remove("COLUMNS");
+    command
+}
+
+/// Runs [`command`] with nothing on standard input.
+///
+/// # Panics
+/// If it does not start, or its errors are no text.
+pub fn run(directory: &Path, line: &str) -> Said {
+    said(command(directory, line).stdin(Stdio::null()), line)
+}
+
+/// Runs [`command`] with the file called `input` on standard input.
+///
+/// # Panics
+/// As [`run`], and if there is no such file.
+pub fn run_with(directory: &Path, line: &str, input: &str) -> Said {
+    let input = std::fs::File::open(directory.join(input)).expect("the file is there");
+    said(command(directory, line).stdin(input), line)
+}
+
+fn said(command: &mut Command, line: &str) -> Said {
+    let output = command.output().expect("the program starts");
+    let err = String::from_utf8(output.stderr).expect("errors are text");
+    Said { code: output.status.code(), out: output.stdout, err, line: line.to_owned() }
+}
+
+impl Said {
+    /// What it printed, of a line that has to succeed without a word on standard error.
+    ///
+    /// # Panics
+    /// If it did not.
+    pub fn done(self) -> Vec<u8> {
+        assert_eq!((self.code, self.err.as_str()), (Some(0), ""), "zonal {}", self.line);
+        self.out
+    }
+
+    /// The one line that it said, of one that has to exit with `code` and print nothing.
+    ///
+    /// # Panics
+    /// If it did not.
+    pub fn refused(self, code: i32) -> String {
+        let Said { err, line, .. } = self;
+        assert_eq!((self.code, self.out.as_slice()), (Some(code), &b""[..]), "zonal {line}: {err}");
+        let is_one_line = err.starts_with("zonal: ") && err.lines().count() == 1 && err.ends_with('\n');
+        assert!(is_one_line, "zonal {line}: {err}");
+        err.trim_end().to_owned()
+    }
 }

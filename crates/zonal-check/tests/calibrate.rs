@@ -2,19 +2,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 use zonal_check::program;
 
-fn command(dir: &Path, line: &str) -> Command {
-    let mut command = Command::new(program::zonal());
-    command.args(line.split_whitespace()).current_dir(dir).env("XDG_RUNTIME_DIR", dir);
-    command
-}
-
 fn run(dir: &Path, line: &str) -> Output {
-    command(dir, line).output().unwrap()
+    program::command(dir, line).output().unwrap()
 }
 
 /// What there is in a directory, but for the control sockets.
@@ -70,7 +64,7 @@ fn interrupted_or_failed_calibration_leaves_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let line = "calibrate sim:smr-hdd-30t -o p.toml";
-    let mut child = command(dir, line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = program::command(dir, line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     sleep(Duration::from_millis(300));
     assert!(child.try_wait().unwrap().is_none(), "it cannot be through yet");
     child.kill().unwrap();

@@ -24,30 +24,17 @@ fn drive() -> TempDir {
 }
 
 fn command(dir: &Path, line: &str) -> Command {
-    let mut command = Command::new(program::zonal());
-    command.args(line.split_whitespace()).current_dir(dir).env("XDG_RUNTIME_DIR", dir).env_remove("COLUMNS");
-    command
+    Command::from_std(program::command(dir, line))
 }
 
 /// Runs a line that has to succeed without a word on standard error; returns what it prints.
 fn zonal(dir: &Path, line: &str) -> String {
-    let output = command(dir, line).output().unwrap();
-    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert_eq!((output.status.code(), err.as_str()), (Some(OK), ""), "zonal {line}");
-    out
+    String::from_utf8(program::run(dir, line).done()).unwrap()
 }
 
 /// Runs a line that has to fail with `exit`, one line on standard error and nothing else; returns that line.
 fn refused(dir: &Path, line: &str, exit: i32) -> String {
-    let output = command(dir, line).output().unwrap();
-    let err = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(exit), "zonal {line}: {err}");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "zonal {line}");
-    assert!(
-        err.starts_with("zonal: ") && err.lines().count() == 1 && err.ends_with('\n'),
-        "zonal {line}: {err}"
-    );
-    err.trim_end().to_owned()
+    program::run(dir, line).refused(exit)
 }
 
 /// Conditions of all zones, as `report` abbreviates them.

@@ -1,29 +1,16 @@
 //! Files on a drive from the command line: in and out, replaced, removed, and what is refused.
 
-use assert_cmd::Command;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
 use zonal_check::program;
 
-fn run(dir: &Path, line: &str, input: &[u8]) -> (i32, Vec<u8>, String) {
-    let mut command = Command::new(program::zonal());
-    command.args(line.split_whitespace()).current_dir(dir).env("XDG_RUNTIME_DIR", dir).write_stdin(input);
-    let output = command.output().unwrap();
-    (output.status.code().unwrap(), output.stdout, String::from_utf8(output.stderr).unwrap())
-}
-
 fn zonal(dir: &Path, line: &str) -> Vec<u8> {
-    let (code, out, err) = run(dir, line, b"");
-    assert_eq!((code, err.as_str()), (0, ""), "zonal {line}");
-    out
+    program::run(dir, line).done()
 }
 
 fn refused(dir: &Path, line: &str, exit: i32) -> String {
-    let (code, out, err) = run(dir, line, b"");
-    assert_eq!((code, out.as_slice()), (exit, &b""[..]), "zonal {line}: {err}");
-    assert_eq!(err.lines().count(), 1, "zonal {line}: {err}");
-    err
+    program::run(dir, line).refused(exit)
 }
 
 /// A directory with a drive `d` of `zones` zones of 16 MiB, so many of them conventional.
@@ -57,8 +44,8 @@ fn file_that_was_put_is_got_back_byte_for_byte() {
         zonal(dir.path(), &format!("put d in a/b/film {metadata}"));
         zonal(dir.path(), &format!("get d /a/b/film out {metadata}"));
         assert!(fs::read(dir.path().join("out")).unwrap() == data);
-        let (code, ..) = run(dir.path(), &format!("put d - note {metadata}"), b"hello\n");
-        assert_eq!(code, 0);
+        fs::write(dir.path().join("hello"), "hello\n").unwrap();
+        program::run_with(dir.path(), &format!("put d - note {metadata}"), "hello").done();
         assert_eq!(zonal(dir.path(), &format!("get d note - {metadata}")), b"hello\n");
         let list = String::from_utf8(zonal(dir.path(), &format!("ls d -R {metadata}"))).unwrap();
         let names: Vec<&str> = list.lines().map(|line| line.split_whitespace().last().unwrap()).collect();
@@ -75,14 +62,13 @@ fn full_drive_keeps_what_it_has_and_takes_more_once_there_is_room() {
     fs::write(dir.path().join("in"), &data).unwrap();
     let mut files = 0;
     let error = loop {
-        let (code, _, error) = run(dir.path(), &format!("put d in f{files}"), b"");
-        if code != 0 {
-            assert_eq!(code, 1);
-            break error;
+        let said = program::run(dir.path(), &format!("put d in f{files}"));
+        if said.code != Some(0) {
+            break said.refused(1);
         }
         files += 1;
     };
-    assert!(files >= 4 && error == format!("zonal: f{files}: no space is left\n"), "{files} files: {error}");
+    assert!(files >= 4 && error == format!("zonal: f{files}: no space is left"), "{files} files: {error}");
     let list = String::from_utf8(zonal(dir.path(), "ls d")).unwrap();
     assert_eq!(list.lines().count(), files, "of what failed nothing is left: {list}");
     for round in 0..3 {
@@ -108,22 +94,19 @@ fn fsck_tells_where_data_was_damaged_and_nothing_of_a_sound_file_system() {
     image[place] ^= 1;
     fs::write(dir.path().join("d"), image).unwrap();
     assert_eq!(zonal(dir.path(), "fsck d"), b"", "metadata are sound");
-    let (code, out, error) = run(dir.path(), "fsck d --data", b"");
-    let out = String::from_utf8(out).unwrap();
-    assert!(
-        code == 1 && out.lines().count() == 1 && out.starts_with("lost  file 2, block 732: "),
-        "{out}{error}"
-    );
-    assert_eq!(error, "zonal: d: 1 findings of something lost and 0 minor ones are left\n");
-    let (code, _, error) = run(dir.path(), "get d f out", b"");
-    assert!(code == 3 && error.contains("does not hold what was written"), "{error}");
+    let said = program::run(dir.path(), "fsck d --data");
+    let out = String::from_utf8(said.out).unwrap();
+    assert!(out.lines().count() == 1 && out.starts_with("lost  file 2, block 732: "), "{out}");
+    let error = "zonal: d: 1 findings of something lost and 0 minor ones are left\n";
+    assert_eq!((said.code, said.err.as_str()), (Some(1), error));
+    assert!(refused(dir.path(), "get d f out", 3).contains("does not hold what was written"));
 }
 
 #[test]
 fn what_cannot_be_is_refused_in_one_line() {
     let dir = drive(16, 0);
     let error = refused(dir.path(), "ls d", 4);
-    assert_eq!(error, "zonal: d: there is no file system of Zonal here\n");
+    assert_eq!(error, "zonal: d: there is no file system of Zonal here");
     assert!(refused(dir.path(), "mkfs d --unit 5M", 2).contains("the drive takes 2 to"));
     zonal(dir.path(), "mkfs d --label mine");
     assert!(refused(dir.path(), "mkfs d", 4).contains("the file system `mine`"));
@@ -136,6 +119,13 @@ fn what_cannot_be_is_refused_in_one_line() {
     zonal(dir.path(), "put d in a/x");
     assert!(refused(dir.path(), "rm d a", 1).contains("not empty"));
     assert!(refused(dir.path(), "put d in a", 1).contains("it is a directory"));
+    zonal(dir.path(), "put d in a/.zonal-put.0");
+    zonal(dir.path(), "put d in a/x");
+    assert_eq!(
+        zonal(dir.path(), "get d a/.zonal-put.0 -"),
+        b"x",
+        "somebody's file by that name is left alone"
+    );
     assert!(refused(dir.path(), "put d in a/x/y", 1).contains("not a directory"));
     zonal(dir.path(), "rm d a -r");
     assert_eq!(zonal(dir.path(), "ls d"), b"");

@@ -6,7 +6,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use zonal_check::program;
 
-const OK: i32 = 0;
 const USAGE: i32 = 2;
 const DEVICE: i32 = 4;
 
@@ -16,30 +15,17 @@ fn corpus(name: &str) -> String {
 }
 
 fn command(dir: &Path, line: &str) -> Command {
-    let mut command = Command::new(program::zonal());
-    command.arg("replay").args(line.split_whitespace()).current_dir(dir).env("XDG_RUNTIME_DIR", dir);
-    command
+    Command::from_std(program::command(dir, &format!("replay {line}")))
 }
 
 /// What a replay that has to succeed prints.
 fn replay(dir: &Path, line: &str) -> String {
-    let output = command(dir, line).output().unwrap();
-    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert_eq!((output.status.code(), err.as_str()), (Some(OK), ""), "zonal replay {line}");
-    out
+    String::from_utf8(program::run(dir, &format!("replay {line}")).done()).unwrap()
 }
 
 /// The one line that a replay prints which has to fail with `exit`.
 fn refused(dir: &Path, line: &str, exit: i32) -> String {
-    let output = command(dir, line).output().unwrap();
-    let err = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(exit), "zonal replay {line}: {err}");
-    assert_eq!(
-        (String::from_utf8_lossy(&output.stdout).as_ref(), err.lines().count()),
-        ("", 1),
-        "{line}: {err}"
-    );
-    err.trim_end().to_owned()
+    program::run(dir, &format!("replay {line}")).refused(exit)
 }
 
 fn json(dir: &Path, line: &str) -> Value {

@@ -9,14 +9,8 @@ use zonal_check::program;
 
 const JOB: &str = "--name=x --rw=write --zonemode=zbd --bs=4k --size=1z --io_size=64k";
 
-fn command(dir: &Path, line: &str) -> Command {
-    let mut command = Command::new(program::zonal());
-    command.args(line.split_whitespace()).current_dir(dir).env("XDG_RUNTIME_DIR", dir);
-    command
-}
-
 fn run(dir: &Path, line: &str) -> Output {
-    command(dir, line).output().unwrap()
+    program::command(dir, line).output().unwrap()
 }
 
 fn said(output: &Output) -> String {
@@ -147,7 +141,8 @@ fn endless(dir: &Path, device: &str) -> Child {
 }
 
 fn at_work(dir: &Path, line: &str) -> Child {
-    let mut bench = command(dir, line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut bench =
+        program::command(dir, line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     while sockets(dir).is_empty() {
         assert!(Instant::now() < deadline && bench.try_wait().unwrap().is_none(), "it does not begin");

@@ -10,6 +10,7 @@
 use crate::drive::Drive;
 use crate::format::{DATA_BLOCKS_MAX, Metadata, Superblock, SuperblockError, Uuid};
 use crate::fs::{FileSystem, FsError, MountOptions, OpenError};
+use crate::store::backend::logged::{ZONES_MAX, ZONES_MIN};
 use crate::store::backend::{BackendError, Conventional, FileBeside, Logged};
 use crate::store::{Rows, StoreError};
 use crate::waiter::{Waiter, Waiters};
@@ -24,14 +25,8 @@ use zonal_io::volume::Request;
 /// Blocks of a unit, unless the drive takes less in one command or somebody wants it otherwise: a mebibyte.
 const UNIT_BLOCKS: u32 = 256;
 
-/// Zones of the metadata's log: one in so many of the drive's, but at least [`LOG_ZONES_MIN`].
+/// Zones of the metadata's log: one in so many of the drive's, as far as a log can have them.
 const LOG_SHARE: u32 = 512;
-
-/// Most zones of the log, unless somebody wants it otherwise.
-const LOG_ZONES_MAX: u32 = 64;
-
-/// Fewest zones of the log.
-const LOG_ZONES_MIN: u32 = 3;
 
 /// Copies of the superblock.
 const COPIES: u32 = 2;
@@ -242,9 +237,9 @@ fn plan(
         (None, false) => {
             let zones = options
                 .log_zones
-                .unwrap_or((geometry.zones() / LOG_SHARE).clamp(LOG_ZONES_MIN, LOG_ZONES_MAX));
-            if zones < LOG_ZONES_MIN {
-                return Err(unfit(format!("a log of {zones} zones; it needs {LOG_ZONES_MIN}")));
+                .unwrap_or((geometry.zones() / LOG_SHARE).clamp(ZONES_MIN as u32, ZONES_MAX as u32));
+            if !(ZONES_MIN..=ZONES_MAX).contains(&(zones as usize)) {
+                return Err(unfit(format!("a log of {zones} zones; it takes {ZONES_MIN} to {ZONES_MAX}")));
             }
             (Metadata::Logged, 1 + zones)
         }

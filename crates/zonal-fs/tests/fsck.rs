@@ -4,8 +4,9 @@ mod common;
 
 use common::{bytes, device, make_with, reopen, superblock, volume, waiter};
 use std::sync::Arc;
+use zonal_core::ZoneIndex;
 use zonal_fs::drive::Drive;
-use zonal_fs::format::{Attributes, Entry, Extent, Kind, Superblock, key};
+use zonal_fs::format::{Account, Attributes, Entry, Extent, Kind, Superblock, key};
 use zonal_fs::fsck::{Absent, Finding, Options, check, repair};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
@@ -121,9 +122,53 @@ fn sound_file_system_has_no_findings() {
 #[test]
 fn wrong_accounts_are_found_and_counted_anew() {
     finds(
-        |rows| rows.put(key::zone(0), [7u32.to_le_bytes(), 0u32.to_le_bytes()].concat()),
+        |rows| rows.put(key::zone(0), Account { used: 7, resets: 0 }.encode()),
         &[Finding::Account { zone: 0, account: 7, files: 50 }],
     );
+}
+
+#[test]
+fn account_that_cannot_be_read_is_found_and_keeps_a_mount_from_resetting_its_zone() {
+    let made = Made::new();
+    let found = made.damaged(|rows| rows.put(key::zone(0), vec![1, 2]));
+    let row = Finding::DamagedRow { key: key::zone(0) };
+    assert_eq!(found, [row, Finding::Account { zone: 0, account: 0, files: 50 }]);
+    let opened =
+        reopen(made.volume.clone(), made.superblock.clone(), made.memory.clone(), MountOptions::default());
+    assert!(opened.err().unwrap().to_string().contains("is damaged"));
+    assert_eq!(made.repaired(&found), []);
+}
+
+#[test]
+fn resets_are_counted_over_mounts_and_repairs() {
+    let made = Made::new();
+    let found = made.damaged(|rows| {
+        let account = Account { used: 1, resets: 7 };
+        rows.put(key::zone(0), account.encode());
+    });
+    assert_eq!(made.repaired(&found), []);
+    let options = MountOptions::default();
+    let fs = reopen(made.volume.clone(), made.superblock.clone(), made.memory.clone(), options).unwrap();
+    assert_eq!(fs.resets(ZoneIndex(0)), 7);
+    let waiter = waiter();
+    for name in [&b"second"[..], b"d/first"] {
+        let (parent, name) = match name {
+            b"d/first" => (DIRECTORY, &b"first"[..]),
+            name => (ROOT, name),
+        };
+        fs.unlink(&waiter, parent, name).unwrap();
+    }
+    // The zone is full once what is left of it is written, and dead once that is gone, too.
+    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    fs.write(&waiter, ino, 0, Payload::Bytes(&bytes(1, 128 * BLOCK))).unwrap();
+    fs.unlink(&waiter, ROOT, b"f").unwrap();
+    fs.sync(&waiter).unwrap();
+    while fs.tend(&waiter).unwrap() {}
+    assert_eq!(fs.resets(ZoneIndex(0)), 8);
+    fs.sync(&waiter).unwrap();
+    drop(fs);
+    let fs = reopen(made.volume, made.superblock, made.memory, options).unwrap();
+    assert_eq!(fs.resets(ZoneIndex(0)), 8);
 }
 
 #[test]
@@ -278,7 +323,7 @@ fn data_that_is_not_what_was_written_is_found_and_told_to_readers() {
     drop(fs);
     // The zone is written anew behind the file system's back: its headers are gone.
     let drive = Drive::new(volume.clone());
-    drive.zone(&waiter, zonal_core::Op::ZoneReset, zonal_core::ZoneIndex(0)).unwrap();
+    drive.zone(&waiter, zonal_core::Op::ZoneReset, ZoneIndex(0)).unwrap();
     let mut other = zonal_io::buffer::IoBuf::zeroed(30 * BLOCK as u32);
     other[..].copy_from_slice(&bytes(5, 30 * BLOCK));
     drive.write(&waiter, zonal_core::Sector(0), other).unwrap();

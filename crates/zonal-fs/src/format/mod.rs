@@ -7,12 +7,18 @@ mod row;
 mod superblock;
 mod unit;
 
-pub use row::{Attributes, Entry, Extent, Kind, Piece, Place, RowError, Run, key};
+pub use row::{Account, Attributes, Entry, Extent, Kind, Piece, Place, RowError, Run, key};
 pub use superblock::{Metadata, SUPERBLOCK_BYTES, Superblock, SuperblockError};
-pub use unit::{DATA_BLOCKS_MAX, HEADER_BYTES, Header, Record, UnitError, checksum};
+pub use unit::{DATA_BLOCKS_MAX, HEADER_BYTES, Header, Record, UnitError};
 
 /// The version of the format: another one is not opened.
 pub const VERSION: u32 = 1;
+
+/// The checksum of everything on the drive, CRC-32C.
+#[inline]
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
 
 /// Names the file system that something belongs to.
 pub type Uuid = [u8; 16];

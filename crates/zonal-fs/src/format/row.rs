@@ -399,6 +399,30 @@ impl Extent {
     }
 }
 
+/// A zone's account.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Account {
+    /// Live data blocks.
+    pub used: u32,
+    /// How often it was reset since the file system was made.
+    pub resets: u32,
+}
+
+impl Account {
+    /// The row's value.
+    pub fn encode(&self) -> Vec<u8> {
+        [self.used.to_le_bytes(), self.resets.to_le_bytes()].concat()
+    }
+
+    /// Reads a row's value.
+    ///
+    /// # Errors
+    /// If it is damaged.
+    pub fn decode(key: &[u8], value: &[u8]) -> Result<Account, RowError> {
+        read(key, value, |r| Some(Account { used: r.take_u32()?, resets: r.take_u32()? }))
+    }
+}
+
 /// A piece of a file, as the zone that has it knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {

@@ -1,6 +1,6 @@
 //! The superblock: what a file system was made with.
 
-use super::{Uuid, VERSION, checksum};
+use super::{Uuid, VERSION, crc32c};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -104,7 +104,7 @@ impl Superblock {
             reserved_blocks: self.reserved_blocks.into(),
             name,
         };
-        raw.checksum = checksum(raw.as_bytes()).into();
+        raw.checksum = crc32c(raw.as_bytes()).into();
         let mut block = [0; SUPERBLOCK_BYTES];
         block[..size_of::<Raw>()].copy_from_slice(raw.as_bytes());
         block
@@ -122,7 +122,7 @@ impl Superblock {
         if raw.version.get() != VERSION {
             return Err(SuperblockError::Version(raw.version.get()));
         }
-        if checksum(Raw { checksum: 0.into(), ..raw }.as_bytes()) != raw.checksum.get() {
+        if crc32c(Raw { checksum: 0.into(), ..raw }.as_bytes()) != raw.checksum.get() {
             return Err(SuperblockError::Checksum);
         }
         let metadata = match raw.metadata.get() {

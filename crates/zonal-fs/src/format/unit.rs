@@ -3,7 +3,7 @@
 //! A unit is a header, one block, and the data blocks behind it. The header says whose data it is and carries a checksum
 //! of each block, so that data is verified without asking the metadata, and the metadata can be made again from the zones.
 
-use super::{Uuid, VERSION};
+use super::{Uuid, VERSION, crc32c};
 use crate::BLOCK_BYTES;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -102,12 +102,6 @@ pub enum UnitError {
     Foreign,
 }
 
-/// Checksum of a block.
-#[inline]
-pub fn checksum(bytes: &[u8]) -> u32 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
-}
-
 impl Header {
     /// Data blocks.
     pub fn blocks(&self) -> u32 {
@@ -156,7 +150,7 @@ impl Header {
             reserved: [0; 12],
         };
         block[..FIXED_BYTES].copy_from_slice(fixed.as_bytes());
-        fixed.checksum = checksum(block).into();
+        fixed.checksum = crc32c(block).into();
         block[..FIXED_BYTES].copy_from_slice(fixed.as_bytes());
     }
 
@@ -175,7 +169,7 @@ impl Header {
         }
         let mut unsummed = block.to_vec();
         unsummed[..FIXED_BYTES].copy_from_slice(Fixed { checksum: 0.into(), ..fixed }.as_bytes());
-        if checksum(&unsummed) != fixed.checksum.get() {
+        if crc32c(&unsummed) != fixed.checksum.get() {
             return Err(UnitError::Checksum);
         }
         if fixed.uuid != *uuid {
@@ -276,7 +270,7 @@ mod tests {
             bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
             bytes[12..16].fill(0);
             bytes[16..32].fill(7);
-            let sum = checksum(&bytes);
+            let sum = crc32c(&bytes);
             bytes[12..16].copy_from_slice(&sum.to_le_bytes());
             let _ = Header::decode(&bytes, &[7; 16]);
         }

@@ -8,12 +8,12 @@ use super::map::{self, Tails};
 use super::node::Nodes;
 use super::stats::Statistics;
 use crate::drive::Drive;
-use crate::format::{Superblock, key};
+use crate::format::{Account, Superblock, key};
 use crate::space::credits::Credits;
 use crate::space::open::OpenZones;
 use crate::space::zone::ZoneState;
 use crate::space::zones::ZoneBook;
-use crate::space::{BookError, Opened, ZoneOrder};
+use crate::space::{BookError, ZoneOrder};
 use crate::store::Rows;
 use crate::waiter::Waiter;
 use parking_lot::{Mutex, MutexGuard};
@@ -207,11 +207,6 @@ impl Core {
         Ok(account.is_writable())
     }
 
-    /// A file does not come back to this zone.
-    pub(super) fn leaves_zone(&mut self, zone: Opened) {
-        self.open.leave(zone);
-    }
-
     /// Looks whether a zone that was written is over.
     pub(super) fn look_at(&mut self, zone: ZoneIndex) -> Result<(), FsError> {
         let account = *self.book.zone(zone)?;
@@ -229,10 +224,8 @@ impl Core {
     pub(super) fn note_accounts(&mut self) -> Result<(), FsError> {
         self.rows.put(key::counter("sequence"), self.next_sequence.to_le_bytes().to_vec());
         for zone in std::mem::take(&mut self.changed) {
-            let used = self.book.zone(zone)?.used;
-            let mut row = used.to_le_bytes().to_vec();
-            row.extend_from_slice(&self.book.resets(zone).to_le_bytes());
-            self.rows.put(key::zone(zone.0), row);
+            let account = Account { used: self.book.zone(zone)?.used, resets: self.book.resets(zone) };
+            self.rows.put(key::zone(zone.0), account.encode());
         }
         Ok(())
     }

@@ -8,7 +8,7 @@
 use super::core::{Core, Landed, Shared};
 use super::error::{FsError, Lost};
 use super::map::{self, Mapped};
-use crate::format::{Extent, HEADER_BYTES, Header, Piece, Record, checksum};
+use crate::format::{Extent, HEADER_BYTES, Header, Piece, Record, crc32c};
 use crate::space::open::{Packing, Wish};
 use crate::space::zone::{self, Pin, ZoneState};
 use crate::space::{Choice, Lifetime, Opened, Owner};
@@ -195,7 +195,7 @@ impl Shared {
         if let Some(mut header) = header {
             if self.superblock.is_summed {
                 let data = &buf[HEADER_BYTES..HEADER_BYTES + (blocks * BLOCK_BYTES) as usize];
-                header.sums = data.chunks_exact(BLOCK_BYTES as usize).map(checksum).collect();
+                header.sums = data.chunks_exact(BLOCK_BYTES as usize).map(crc32c).collect();
             }
             header.encode(&mut buf);
         }
@@ -232,7 +232,7 @@ impl Shared {
         loop {
             let mut core = self.core.lock();
             let Some((mut flight, buf)) = core.redo.pop() else { return };
-            if core.dead.is_some() {
+            if core.dead.is_some() || core.has_no_use(&flight) {
                 core.give_up(&flight, Lost::NoZone);
                 continue;
             }
@@ -407,6 +407,11 @@ impl Core {
     /// Whether a unit that finds no zone now never will.
     pub(super) fn is_stuck(&self) -> bool {
         self.flights.is_empty() && !self.is_tended && !self.is_reclaimable()
+    }
+
+    /// Whether all that a unit of new data carries is of a file that is gone.
+    fn has_no_use(&mut self, flight: &Flight) -> bool {
+        !flight.is_copy() && flight.carried.iter().all(|carried| self.nodes.here(carried.ino).is_none())
     }
 
     /// The data of a unit is not written anywhere.

@@ -15,7 +15,7 @@ use super::map::{self, Live, Mapped};
 use super::read::{Span, spans};
 use crate::BLOCK_BYTES;
 use crate::format::{Extent, Header, Place};
-use crate::space::cost;
+use crate::space::cost::Need;
 use crate::space::open::Wish;
 use crate::space::victims::Reason;
 use crate::space::zone::{Lost, Pin, ZoneState};
@@ -33,13 +33,13 @@ const COPIES_MIN: u32 = 1;
 
 /// How much somebody needs it that zones are tended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Need {
+enum Pressing {
     /// Not yet: whether they are is a matter of how much is left.
     Ahead,
     /// There is no zone to write to.
     Now,
     /// It was asked for.
-    Anyway,
+    Asked,
 }
 
 /// Failed resets after which a zone is given up.
@@ -51,29 +51,12 @@ const RESETS_MAX: usize = 16;
 impl Shared {
     /// Does one thing that keeps free zones coming, if anything is to be done and nobody else does; whether it did.
     pub(super) fn tend(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
-        self.tend_because(waiter, Need::Ahead)
+        self.tend_because(waiter, Pressing::Ahead)
     }
 
     /// The same, of somebody who found no zone: with reservations for all that is left, none may be short by the accounts.
     pub(super) fn find_room(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
-        self.tend_because(waiter, Need::Now)
-    }
-
-    fn tend_because(&self, waiter: &dyn Waiter, need: Need) -> Result<bool, FsError> {
-        {
-            let mut core = self.lock();
-            core.check_alive()?;
-            if std::mem::replace(&mut core.is_tended, true) {
-                return Ok(false);
-            }
-        }
-        let result = self.tend_alone(waiter, need);
-        let mut core = self.core.lock();
-        core.is_tended = false;
-        if let Err(error) = &result {
-            core.die(error);
-        }
-        result
+        self.tend_because(waiter, Pressing::Now)
     }
 
     /// Collects the zone that gains most, whether or not space is short; whether there was one.
@@ -82,12 +65,32 @@ impl Shared {
             core.check_alive()?;
             Ok(!std::mem::replace(&mut core.is_tended, true))
         })?);
-        let result = self.tend_alone(waiter, Need::Anyway);
-        self.core.lock().is_tended = false;
+        self.tend_to_the_end(waiter, Pressing::Asked)
+    }
+
+    fn tend_because(&self, waiter: &dyn Waiter, pressing: Pressing) -> Result<bool, FsError> {
+        {
+            let mut core = self.lock();
+            core.check_alive()?;
+            if std::mem::replace(&mut core.is_tended, true) {
+                return Ok(false);
+            }
+        }
+        self.tend_to_the_end(waiter, pressing)
+    }
+
+    /// Of who has said that he tends: does it, and says that it is over.
+    fn tend_to_the_end(&self, waiter: &dyn Waiter, pressing: Pressing) -> Result<bool, FsError> {
+        let result = self.tend_alone(waiter, pressing);
+        let mut core = self.core.lock();
+        core.is_tended = false;
+        if let Err(error) = &result {
+            core.die(error);
+        }
         result
     }
 
-    fn tend_alone(&self, waiter: &dyn Waiter, need: Need) -> Result<bool, FsError> {
+    fn tend_alone(&self, waiter: &dyn Waiter, pressing: Pressing) -> Result<bool, FsError> {
         let finished = self.finish_closed(waiter);
         if self.reset_dead(waiter)? || finished {
             return Ok(true);
@@ -95,9 +98,9 @@ impl Shared {
         let (wanted, reason, victim) = {
             let mut core = self.lock();
             let reason = core.needs_gc(self.options.low_space_percent);
-            let reason = reason.or((need == Need::Now).then_some(Reason::Forced));
+            let reason = reason.or((pressing == Pressing::Now).then_some(Reason::Forced));
             let reason = reason.filter(|_| !core.gc_is_helpless);
-            let reason = reason.or((need == Need::Anyway).then_some(Reason::Forced));
+            let reason = reason.or((pressing == Pressing::Asked).then_some(Reason::Forced));
             let victim = reason.and_then(|_| core.book.victim());
             let wanted = core.commit_wanted(self.options.changes_max);
             if wanted.is_none() && victim.is_none() {
@@ -372,7 +375,7 @@ impl Core {
 
     /// Room for a unit of copies, from the pool that is kept for them.
     fn place_copy(&mut self, shared: &Shared, blocks: u32) -> Result<Option<Placed>, FsError> {
-        let need = cost::Need { extents: 0, available: u64::from(blocks) + 1 };
+        let need = Need { extents: 0, available: u64::from(blocks) + 1 };
         let Ok(mut reservation) = self.credit.reserve(need, Urgency::Gc) else { return Ok(None) };
         let placed = self.place(shared, Wish::Gc, blocks)?;
         if let Some(placed) = placed {

@@ -2,8 +2,8 @@
 
 use super::error::FsError;
 use super::map::Mapped;
+use super::read;
 use super::read::{Span, spans as spans_of};
-use super::{MountOptions, read};
 use crate::drive::Drive;
 use crate::format::{Extent, Superblock};
 use crate::waiter::Waiter;
@@ -24,7 +24,7 @@ pub struct Reader {
 
 impl Reader {
     /// A reader of the file system of `superblock`.
-    pub fn new(volume: Arc<Volume>, superblock: Superblock, _: MountOptions) -> Reader {
+    pub fn new(volume: Arc<Volume>, superblock: Superblock) -> Reader {
         Reader { drive: Drive::new(volume), superblock }
     }
 

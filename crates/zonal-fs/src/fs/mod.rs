@@ -29,6 +29,7 @@ use crate::waiter::Waiter;
 use core::Shared;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use zonal_core::ZoneIndex;
 use zonal_io::volume::Volume;
 
 /// A mounted file system, shared by cloning. Every call that may have to wait is given a [`Waiter`].
@@ -295,12 +296,14 @@ impl FileSystem {
         self.0.sync(waiter)
     }
 
-    /// Does one thing that keeps free zones coming, if one is to be done: a reset, or a zone to be collected. Whether it did.
+    /// Sends what failed elsewhere, and does one thing that keeps free zones coming, if one is to be done: a reset, or a zone
+    /// to be collected. Whether it did the second.
     /// Writers who wait for space do it themselves; to call this meanwhile lets them wait less.
     ///
     /// # Errors
     /// [`FsError::ReadOnly`].
     pub fn tend(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
+        self.0.resend(waiter);
         self.0.tend(waiter)
     }
 
@@ -325,6 +328,11 @@ impl FileSystem {
     /// How its space is used.
     pub fn usage(&self) -> Usage {
         self.0.lock().usage()
+    }
+
+    /// How often a zone was reset since the file system was made.
+    pub fn resets(&self, zone: ZoneIndex) -> u32 {
+        self.0.lock().book.resets(zone)
     }
 
     /// Whether nothing is on its way to the drive.

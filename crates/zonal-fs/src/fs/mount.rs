@@ -11,7 +11,7 @@ use super::node::Nodes;
 use super::stats::Statistics;
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
-use crate::format::{Attributes, Header, Kind, Metadata, Superblock, key};
+use crate::format::{Account, Attributes, Header, Kind, Metadata, Superblock, key};
 use crate::space::Finding;
 use crate::space::cost::Need;
 use crate::space::credits::{Credits, Drive as ReserveBasis, Reserve};
@@ -88,23 +88,26 @@ fn counter(rows: &Rows, name: &str) -> Result<Option<u64>, FsError> {
     Ok(value.and_then(|value| value.try_into().ok()).map(u64::from_le_bytes))
 }
 
-/// Live blocks of each zone, by its row.
-fn used(rows: &Rows, zones: u32) -> Result<Vec<u32>, FsError> {
-    let mut used = vec![0; zones as usize];
+/// Each zone's account, by its row. One that cannot be read is an error: taken for empty, its zone would be reset.
+fn accounts(rows: &Rows, zones: u32) -> Result<Vec<Account>, FsError> {
+    let mut accounts = vec![Account::default(); zones as usize];
     let (from, end) = key::zones();
+    let mut damaged = None;
     rows.scan(&from, &end, |key, value| {
         let (zone, _) = key::parts(key);
-        if let (Some(used), Some(row)) = (used.get_mut(zone as usize), value.first_chunk::<4>()) {
-            *used = u32::from_le_bytes(*row);
+        match (Account::decode(key, value), accounts.get_mut(zone as usize)) {
+            (Ok(account), Some(place)) => *place = account,
+            (Ok(_), None) => {}
+            (Err(error), _) => damaged = Some(error),
         }
         ControlFlow::Continue(())
     })?;
-    Ok(used)
+    damaged.map_or(Ok(accounts), |error| Err(error.into()))
 }
 
 /// What the drive and the rows say of each zone.
-fn found(superblock: &Superblock, report: &[ZoneDescriptor], used: &[u32]) -> Vec<Found> {
-    let each = |(zone, used): (&ZoneDescriptor, &u32)| {
+fn found(superblock: &Superblock, report: &[ZoneDescriptor], accounts: &[Account]) -> Vec<Found> {
+    let each = |(zone, account): (&ZoneDescriptor, &Account)| {
         let is_ours = zone.zone.0 >= superblock.first_zone && zone.zone_type != ZoneType::Conventional;
         if !is_ours {
             return Found::Reserved;
@@ -115,10 +118,10 @@ fn found(superblock: &Superblock, report: &[ZoneDescriptor], used: &[u32]) -> Ve
             capacity: zone.capacity.0 as u32 / BLOCK_SECTORS,
             pointer: written.div_ceil(BLOCK_SECTORS),
             condition: zone.condition,
-            used: *used,
+            used: account.used,
         }
     };
-    report.iter().zip(used).map(each).collect()
+    report.iter().zip(accounts).map(each).collect()
 }
 
 fn check_drive(volume: &Volume, superblock: &Superblock) -> Result<(), OpenError> {
@@ -160,11 +163,14 @@ pub(super) fn open(
     let device = device_limit(&volume, &superblock);
     let drive = Drive::new(volume);
     let report = drive.report(waiter).map_err(FsError::from)?;
-    let used = used(&rows, report.len() as u32)?;
+    let accounts = accounts(&rows, report.len() as u32)?;
     // Small pieces take more headers than large ones: reckoned with is what a unit of the smallest carries.
     let least = Header::records_max(superblock.unit_blocks - 1) as u32 + 1;
-    let book = ZoneBook::load(superblock.unit_blocks.min(least), found(&superblock, &report, &used));
-    let book = book.map_err(OpenError::Zones)?;
+    let book = ZoneBook::load(superblock.unit_blocks.min(least), found(&superblock, &report, &accounts));
+    let mut book = book.map_err(OpenError::Zones)?;
+    for (zone, account) in (0..).map(ZoneIndex).zip(&accounts) {
+        book.set_resets(zone, account.resets).map_err(FsError::from)?;
+    }
     let zones = ZoneState::ALL.iter().filter(|s| **s != ZoneState::Reserved).map(|s| book.count(*s)).sum();
     let limit = open_limit(OpenLimits { option: options.max_open_zones, device, zones })?;
     let core = core(rows, book, limit, &superblock)?;

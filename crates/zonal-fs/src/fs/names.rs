@@ -258,7 +258,7 @@ impl Core {
         })?;
         keys.into_iter().for_each(|key| self.rows.delete(key));
         if let Some(zone) = self.nodes.remove(ino).and_then(|node| node.zone) {
-            self.leaves_zone(zone);
+            self.open.leave(zone);
         }
         Ok(())
     }

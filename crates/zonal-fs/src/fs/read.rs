@@ -4,7 +4,7 @@ use super::core::{Core, Shared};
 use super::error::FsError;
 use super::map::{self, Mapped};
 use crate::drive::Drive;
-use crate::format::{HEADER_BYTES, Header, Place, Superblock, checksum};
+use crate::format::{HEADER_BYTES, Header, Place, Superblock, crc32c};
 use crate::space::zone::Pin;
 use crate::waiter::Waiter;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
@@ -212,7 +212,7 @@ impl Fetch<'_> {
             sums = header.sums;
         }
         for (i, bytes) in (0..span.blocks).zip(data.chunks_exact(BLOCK as usize)) {
-            if self.superblock.is_summed && sums.get((index + i) as usize) != Some(&checksum(bytes)) {
+            if self.superblock.is_summed && sums.get((index + i) as usize) != Some(&crc32c(bytes)) {
                 return Err(span.checksum_error(i));
             }
             show(span.block + u64::from(i), bytes);

@@ -3,8 +3,8 @@
 use super::{Absent, Finding};
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
-use crate::format::{Attributes, Entry, Extent, Kind, Run, Superblock, key};
-use crate::fs::{FsError, MountOptions, ROOT, inspect};
+use crate::format::{Account, Attributes, Entry, Extent, Kind, Run, Superblock, key};
+use crate::fs::{FsError, ROOT, inspect};
 use crate::store::Rows;
 use crate::waiter::Waiter;
 use std::collections::{BTreeMap, BTreeSet};
@@ -90,8 +90,8 @@ impl Seen {
             Some(())
         })?;
         seen.scan(rows, key::zones(), |seen, key, value| {
-            let used = value.first_chunk::<4>().map(|row| u32::from_le_bytes(*row))?;
-            seen.accounts.insert(key::parts(key).0 as u32, used);
+            let account = Account::decode(key, value).ok()?;
+            seen.accounts.insert(key::parts(key).0 as u32, account.used);
             Some(())
         })?;
         seen.scan(rows, key::orphans(), |seen, key, _| {
@@ -256,8 +256,7 @@ impl Seen {
         drive: &Drive,
         waiter: &dyn Waiter,
     ) -> Result<(), FsError> {
-        let reader =
-            inspect::Reader::new(drive.volume().clone(), superblock.clone(), MountOptions::default());
+        let reader = inspect::Reader::new(drive.volume().clone(), superblock.clone());
         for Held { ino, block, extent } in &self.held {
             for (at, error) in reader.verify(waiter, *ino, *block, extent)? {
                 self.findings.push(Finding::Data { ino: *ino, block: at, what: error.to_string() });

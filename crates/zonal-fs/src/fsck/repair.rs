@@ -1,7 +1,7 @@
 //! Putting it right.
 
 use super::Finding;
-use crate::format::{Attributes, Entry, Extent, Kind, Piece, Run, key};
+use crate::format::{Account, Attributes, Entry, Extent, Kind, Piece, Run, key};
 use crate::fs::{FsError, ROOT};
 use crate::store::Rows;
 use std::ops::ControlFlow;
@@ -182,12 +182,12 @@ fn accounts(rows: &mut Rows) -> Result<(), FsError> {
         ControlFlow::Continue(())
     })?;
     for key in keys(rows, key::zones().0, key::zones().1)? {
-        rows.delete(key);
+        let zone = key::parts(&key).0 as u32;
+        let old = rows.get(&key)?.and_then(|value| Account::decode(&key, &value).ok()).unwrap_or_default();
+        rows.put(key, Account { used: files.remove(&zone).unwrap_or(0), ..old }.encode());
     }
     for (zone, used) in files {
-        let mut row = used.to_le_bytes().to_vec();
-        row.extend_from_slice(&0u32.to_le_bytes());
-        rows.put(key::zone(zone), row);
+        rows.put(key::zone(zone), Account { used, resets: 0 }.encode());
     }
     Ok(())
 }

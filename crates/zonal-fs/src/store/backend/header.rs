@@ -3,16 +3,32 @@
 use super::Uuid;
 use super::error::Damage;
 use crate::BLOCK_BYTES;
-use crc_fast::{CrcAlgorithm, checksum};
+use crate::format::crc32c;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 const MAGIC: [u8; 8] = *b"zonal-db";
 const VERSION: u32 = 1;
 
-/// CRC-32C of `bytes`.
-pub(super) fn crc32c(bytes: &[u8]) -> u32 {
-    checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
+/// Checks what this block and the heads of a log have in common: magic, version, file system, and a checksum at the end.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn check(block: &[u8], magic: &[u8; 8], version: u32, uuid: &Uuid) -> Result<(), Damage> {
+    let (body, crc) = block.split_last_chunk::<4>().ok_or(Damage::Missing("the block"))?;
+    let (found, rest) = body.split_first_chunk::<8>().ok_or(Damage::Missing("the block"))?;
+    let (found_version, rest) = rest.split_first_chunk::<4>().ok_or(Damage::Missing("the block"))?;
+    if found != magic {
+        return Err(Damage::Magic);
+    }
+    if u32::from_le_bytes(*crc) != crc32c(body) {
+        return Err(Damage::Checksum);
+    }
+    match u32::from_le_bytes(*found_version) {
+        found if found != version => Err(Damage::Version(found)),
+        _ if rest.get(4..20) != Some(uuid) => Err(Damage::Uuid),
+        _ => Ok(()),
+    }
 }
 
 /// What stands in the header.
@@ -68,18 +84,7 @@ impl Header {
     /// What is wrong with it.
     pub fn parse(block: &[u8], uuid: &Uuid) -> Result<Header, Damage> {
         let (raw, _) = Raw::ref_from_prefix(block).map_err(|_| Damage::Missing("the header"))?;
-        if raw.magic != MAGIC {
-            return Err(Damage::Magic);
-        }
-        if raw.crc.get() != crc32c(&raw.as_bytes()[..BLOCK_BYTES as usize - 4]) {
-            return Err(Damage::Checksum);
-        }
-        if raw.version.get() != VERSION {
-            return Err(Damage::Version(raw.version.get()));
-        }
-        if raw.uuid != *uuid {
-            return Err(Damage::Uuid);
-        }
+        check(raw.as_bytes(), &MAGIC, VERSION, uuid)?;
         Ok(Header {
             uuid: raw.uuid,
             sequence: raw.sequence.get(),

@@ -9,8 +9,8 @@ use std::io::{self, Read};
 use zonal_fs::format::Kind;
 use zonal_fs::{Changes, FsError, NewFile, Payload, ROOT, Rename};
 
-/// Name of a file while it is put.
-const UNFINISHED: &[u8] = b".zonal-put";
+/// What the name of a file begins with while it is put.
+const UNFINISHED: &str = ".zonal-put.";
 
 /// Copy a file into a file system, replacing what has its name
 ///
@@ -43,18 +43,19 @@ pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
     let opened = on.open()?;
     let parent = directories.iter().try_fold(ROOT, |at, name| enter(&opened, at, name));
     let parent = parent.map_err(|e| failed(path, e))?;
-    let copied = copy(&opened, parent, &mut *source, mode).map_err(|e| match e {
+    let unfinished = free_name(&opened, parent).map_err(|e| failed(path, e))?;
+    let copied = copy(&opened, (parent, &unfinished), &mut *source, mode).map_err(|e| match e {
         Trouble::Read(e) => anyhow::Error::new(e).context(file.clone()).into(),
         Trouble::Fs(e) => failed(path, e),
     });
     let Opened { fs, waiter } = &opened;
     let placed = copied.and_then(|()| {
-        let place = fs.rename(waiter, (parent, UNFINISHED), (parent, name), Rename::Replace);
+        let place = fs.rename(waiter, (parent, &unfinished), (parent, name), Rename::Replace);
         place.and_then(|()| fs.sync(waiter)).map_err(|e| failed(path, e))
     });
     if placed.is_err() {
         // The first error is the one to tell.
-        let _ = fs.unlink(waiter, parent, UNFINISHED).and_then(|()| fs.sync(waiter));
+        let _ = fs.unlink(waiter, parent, &unfinished).and_then(|()| fs.sync(waiter));
     }
     placed
 }
@@ -80,11 +81,27 @@ enum Trouble {
     Fs(FsError),
 }
 
-fn copy(opened: &Opened, parent: u64, source: &mut dyn Read, mode: u16) -> Result<(), Trouble> {
+/// A name in a directory that nobody has. A put whose machine went down may have left one behind.
+fn free_name(opened: &Opened, parent: u64) -> Result<Vec<u8>, FsError> {
+    let mut number = 0u64;
+    loop {
+        let name = format!("{UNFINISHED}{number}").into_bytes();
+        match opened.fs.lookup(parent, &name) {
+            Err(FsError::NotFound) => return Ok(name),
+            other => drop(other?),
+        }
+        number += 1;
+    }
+}
+
+fn copy(
+    opened: &Opened,
+    (parent, name): (u64, &[u8]),
+    source: &mut dyn Read,
+    mode: u16,
+) -> Result<(), Trouble> {
     let Opened { fs, waiter } = opened;
-    // One that an earlier put left behind.
-    let _ = fs.unlink(waiter, parent, UNFINISHED);
-    let ino = fs.create(waiter, parent, UNFINISHED, &NewFile::new(Kind::File, mode)).map_err(Trouble::Fs)?;
+    let ino = fs.create(waiter, parent, name, &NewFile::new(Kind::File, mode)).map_err(Trouble::Fs)?;
     let mut buffer = vec![0; COPY_BYTES];
     let mut offset = 0;
     loop {

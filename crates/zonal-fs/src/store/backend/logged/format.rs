@@ -4,9 +4,10 @@
 //! behind, is not taken for it.
 
 use super::super::error::{Damage, Place};
-use super::super::header::crc32c;
+use super::super::header;
 use crate::BLOCK_BYTES;
 use crate::format::Uuid;
+use crate::format::crc32c;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 use zonal_core::ZoneIndex;
@@ -136,18 +137,7 @@ impl Head {
     /// The head in `block`, which was read at `place`, of the file system `uuid`.
     pub(super) fn parse(block: &[u8], uuid: &Uuid, place: Place) -> Result<Head, Damage> {
         let (raw, _) = Raw::ref_from_prefix(block).map_err(|_| Damage::Missing("the block"))?;
-        if raw.magic != MAGIC {
-            return Err(Damage::Magic);
-        }
-        if raw.crc.get() != crc32c(&raw.as_bytes()[..BLOCK_BYTES as usize - 4]) {
-            return Err(Damage::Checksum);
-        }
-        if raw.version.get() != VERSION {
-            return Err(Damage::Version(raw.version.get()));
-        }
-        if raw.uuid != *uuid {
-            return Err(Damage::Uuid);
-        }
+        header::check(raw.as_bytes(), &MAGIC, VERSION, uuid)?;
         if (raw.zone.get(), raw.block.get()) != (place.zone.0, place.block) {
             return Err(Damage::Place);
         }

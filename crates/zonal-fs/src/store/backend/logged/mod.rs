@@ -28,11 +28,11 @@ mod write;
 
 use super::disk::Disk;
 use super::error::{BackendError, Damage, Place};
-use super::header::crc32c;
 use super::paged::{Durable, Medium, PAGE, Paged, Snapshot};
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
 use crate::format::Uuid;
+use crate::format::crc32c;
 use crate::waiter::Waiters;
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -42,10 +42,10 @@ use table::{Entry, Spot, Table};
 use zonal_core::{Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex};
 
 /// Fewest zones of a log: the current one, one that is collected, and a free one.
-const ZONES_MIN: usize = 3;
+pub const ZONES_MIN: usize = 3;
 
 /// Most zones of a log, so that no checkpoint takes more than an eighth of a zone.
-const ZONES_MAX: usize = 64;
+pub const ZONES_MAX: usize = 64;
 
 /// Fewest blocks of a zone.
 const ZONE_BLOCKS_MIN: u32 = 16;

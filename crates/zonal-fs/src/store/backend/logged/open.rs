@@ -9,12 +9,12 @@
 
 use super::super::disk::Disk;
 use super::super::error::{BackendError, Damage, Place};
-use super::super::header::crc32c;
 use super::super::paged::PAGE;
 use super::format::{Checkpoint, Head, HeadKind, Part, zones_crc};
 use super::table::{Entry, Spot, Table};
 use super::{Current, Seen, Slot, State, Statistics, sector_of};
 use crate::format::Uuid;
+use crate::format::crc32c;
 use std::collections::BTreeMap;
 use zonal_core::ZoneIndex;
 

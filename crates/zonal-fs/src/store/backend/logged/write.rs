@@ -2,12 +2,12 @@
 
 use super::super::disk::{REQUEST_BLOCKS_MAX, Write, gather};
 use super::super::error::{BackendError, Place};
-use super::super::header::crc32c;
 use super::super::paged::{PAGE, PageBytes, Snapshot};
 use super::format::{Checkpoint, Head, HeadKind, Listed, PART_PAGES_MAX, Part, zones_crc};
 use super::table::{Entry, Spot};
 use super::{Current, Log, State, sector_of};
 use crate::BLOCK_SECTORS;
+use crate::format::crc32c;
 use std::sync::Arc;
 use zonal_core::{DeviceError, Op, RequestError, ZoneIndex};
 
