@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use zonal_core::{RequestError, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::buffer::IoBuf;
-use zonal_io::volume::Request;
+use zonal_io::volume::{Request, Volume};
 
 /// Blocks of a unit, unless the drive takes less in one command or somebody wants it otherwise: a mebibyte.
 const UNIT_BLOCKS: u32 = 256;
@@ -221,13 +221,10 @@ fn plan(
     if options.label.len() > 64 {
         return Err(unfit("the label is longer than 64 bytes"));
     }
-    let largest = drive.volume().append_sectors_max().min(info.command_sectors_max) / BLOCK_SECTORS;
+    let largest = unit_blocks_max(drive.volume());
     let wanted = options.unit_bytes.map_or(UNIT_BLOCKS.min(largest), |bytes| bytes / BLOCK_BYTES);
-    if !(2..=largest.min(DATA_BLOCKS_MAX + 1)).contains(&wanted) {
-        return Err(unfit(format!(
-            "units of {wanted} blocks of 4 KiB; the drive takes 2 to {}",
-            largest.min(DATA_BLOCKS_MAX + 1)
-        )));
+    if !(2..=largest).contains(&wanted) {
+        return Err(unfit(format!("units of {wanted} blocks of 4 KiB; the drive takes 2 to {largest}")));
     }
     let is_conventional = report.first().is_some_and(|zone| zone.zone_type == ZoneType::Conventional);
     let (metadata, first_zone) = match (&options.beside, is_conventional) {
@@ -252,17 +249,17 @@ fn plan(
         )));
     }
     Ok(Superblock {
-        uuid,
-        sectors: geometry.sectors().0,
-        zone_sectors: geometry.size_of(ZoneIndex(0)).into(),
-        capacity_sectors: geometry.zone_capacity().0,
-        unit_blocks: wanted,
-        first_zone,
-        metadata,
         is_summed: !options.is_unsummed,
         reserved_blocks: options.reserved_bytes.div_ceil(BLOCK_BYTES.into()),
         label: options.label.clone(),
+        ..Superblock::new(uuid, geometry, wanted, metadata, first_zone)
     })
+}
+
+/// Blocks of the largest unit that a drive takes and a header has room for.
+pub fn unit_blocks_max(volume: &Volume) -> u32 {
+    let sectors = volume.append_sectors_max().min(volume.info().command_sectors_max);
+    (sectors / BLOCK_SECTORS).min(DATA_BLOCKS_MAX + 1)
 }
 
 /// An error if there is anything on the drive.

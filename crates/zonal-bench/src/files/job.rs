@@ -1,8 +1,9 @@
 //! What a clone does: lays out its files, then reads and writes them.
 //!
 //! Writes are those of a program that does not wait for the drive: they return when they are on their way, which the file
-//! system bounds, and writes of less than a unit behind one another are gathered to whole ones. A file that one write covers counts as closed before its data goes out, and lies with the file before it;
-//! others are open as long as the clone writes them.
+//! system bounds, and writes of less than a unit behind one another are gathered to whole ones. A file that one write covers
+//! counts as closed before its data goes out, and lies with the file before it; others are open as long as the clone writes
+//! them.
 
 use super::plan::Clone;
 use crate::job::Direction;

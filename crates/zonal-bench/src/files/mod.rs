@@ -21,7 +21,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use world::{Task, World};
 use zonal_core::{SECTOR_BYTES, ZoneIndex};
-use zonal_fs::format::{Metadata, Superblock};
+use zonal_fs::format::{DATA_BLOCKS_MAX, Metadata, Superblock};
+use zonal_fs::make::unit_blocks_max;
 use zonal_fs::space::ZoneOrder;
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
@@ -136,30 +137,18 @@ fn mount(
 }
 
 fn superblock(volume: &Volume, options: &FilesOptions) -> Result<Superblock, BenchError> {
-    let geometry = &volume.info().geometry;
-    let append_max = u64::from(volume.append_sectors_max()) * SECTOR_BYTES;
-    let unit_blocks = options.unit_bytes.min(append_max) / u64::from(BLOCK_BYTES);
-    if !(2..=UNIT_BLOCKS_MAX).contains(&unit_blocks) || !options.unit_bytes.is_multiple_of(BLOCK_BYTES.into())
+    let wanted = options.unit_bytes / u64::from(BLOCK_BYTES);
+    let unit_blocks = wanted.min(unit_blocks_max(volume).into()) as u32;
+    if unit_blocks < 2
+        || wanted > u64::from(DATA_BLOCKS_MAX) + 1
+        || !options.unit_bytes.is_multiple_of(BLOCK_BYTES.into())
     {
         let error = format!("a unit of {} bytes: it takes 8K to 2M, in steps of 4K", options.unit_bytes);
         return Err(BenchError::Files { error });
     }
-    Ok(Superblock {
-        uuid: *b"zonal-bench-unit",
-        sectors: geometry.sectors().0,
-        zone_sectors: u64::from(geometry.size_of(ZoneIndex(0))),
-        capacity_sectors: geometry.zone_capacity().0,
-        unit_blocks: unit_blocks as u32,
-        first_zone: 0,
-        metadata: Metadata::Beside,
-        is_summed: true,
-        reserved_blocks: 0,
-        label: String::new(),
-    })
+    let geometry = &volume.info().geometry;
+    Ok(Superblock::new(*b"zonal-bench-unit", geometry, unit_blocks, Metadata::Beside, 0))
 }
-
-/// Blocks of the largest unit that a header has room for.
-const UNIT_BLOCKS_MAX: u64 = zonal_fs::format::DATA_BLOCKS_MAX as u64 + 1;
 
 impl Site {
     fn run(&self, plan: &Plan) -> Result<(Vec<JobReport>, FilesReport), BenchError> {

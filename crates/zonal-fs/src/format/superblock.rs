@@ -3,6 +3,7 @@
 use super::{Uuid, VERSION, crc32c};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zonal_core::{Geometry, ZoneIndex};
 
 /// Bytes that a superblock takes on the drive, a block.
 pub const SUPERBLOCK_BYTES: usize = crate::BLOCK_BYTES as usize;
@@ -84,6 +85,29 @@ pub enum SuperblockError {
 }
 
 impl Superblock {
+    /// That of a file system on a drive of this geometry, with units of `unit_blocks` and data from `first_zone` on: with
+    /// checksums, without a label, and with nothing kept back.
+    pub fn new(
+        uuid: Uuid,
+        geometry: &Geometry,
+        unit_blocks: u32,
+        metadata: Metadata,
+        first_zone: u32,
+    ) -> Superblock {
+        Superblock {
+            uuid,
+            sectors: geometry.sectors().0,
+            zone_sectors: geometry.size_of(ZoneIndex(0)).into(),
+            capacity_sectors: geometry.zone_capacity().0,
+            unit_blocks,
+            first_zone,
+            metadata,
+            is_summed: true,
+            reserved_blocks: 0,
+            label: String::new(),
+        }
+    }
+
     /// The superblock's bytes.
     pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
         let mut name = [0; 64];

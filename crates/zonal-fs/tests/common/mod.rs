@@ -30,19 +30,8 @@ pub fn volume(device: Arc<dyn Device>) -> Arc<Volume> {
 
 /// A superblock for a volume whose first `reserved` zones are not data's.
 pub fn superblock(volume: &Volume, reserved: u32, unit_blocks: u32) -> Superblock {
-    let geometry = &volume.info().geometry;
-    Superblock {
-        uuid: *b"0123456789abcdef",
-        sectors: geometry.sectors().0,
-        zone_sectors: u64::from(geometry.size_of(zonal_core::ZoneIndex(0))),
-        capacity_sectors: geometry.zone_capacity().0,
-        unit_blocks,
-        first_zone: reserved,
-        metadata: Metadata::Beside,
-        is_summed: true,
-        reserved_blocks: 0,
-        label: "test".into(),
-    }
+    let uuid = *b"0123456789abcdef";
+    Superblock::new(uuid, &volume.info().geometry, unit_blocks, Metadata::Beside, reserved)
 }
 
 /// A new file system on `volume`.
