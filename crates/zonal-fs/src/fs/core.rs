@@ -7,6 +7,7 @@ use super::flight::Flight;
 use super::map::{self, Tails};
 use super::node::Nodes;
 use super::stats::Statistics;
+use super::turn::Turns;
 use crate::drive::Drive;
 use crate::format::{Account, Superblock, key};
 use crate::space::credits::Credits;
@@ -41,6 +42,9 @@ pub struct MountOptions {
     pub zone_order: ZoneOrder,
     /// Bytes on their way to the drive before writers wait.
     pub dirty_bytes: u64,
+    /// Bytes of one file that go out before those of others who wait; `None`: a zone's worth on a drive that turns, elsewhere 0,
+    /// which is in turn unit by unit.
+    pub turn_bytes: Option<u64>,
     /// Collect as soon as less than this share of what is free can be written at once; 0: as late as goes well.
     pub low_space_percent: u8,
     /// Whether files' lifetimes decide which data lie together.
@@ -57,6 +61,7 @@ impl Default for MountOptions {
             max_open_zones: None,
             zone_order: ZoneOrder::default(),
             dirty_bytes: 64 << 20,
+            turn_bytes: None,
             low_space_percent: 0,
             lifetimes: true,
             cache_bytes: 64 << 20,
@@ -113,6 +118,8 @@ pub(super) struct Core {
     pub(super) gc_is_helpless: bool,
     /// Why nothing is changed any more.
     pub(super) dead: Option<String>,
+    /// Who may send while others wait to.
+    pub(super) turns: Turns,
     pub(super) statistics: Statistics,
 }
 

@@ -13,6 +13,7 @@ mod names;
 mod node;
 mod read;
 mod stats;
+mod turn;
 mod write;
 
 pub use core::MountOptions;

@@ -205,22 +205,38 @@ impl Shared {
         Ok(taken)
     }
 
-    /// Room for a unit of a file, once not too much is on its way.
+    /// Room for a unit of a file, once not too much is on its way and nobody else has the turn.
     fn place(
         &self,
         waiter: &dyn Waiter,
         ino: u64,
         blocks: u32,
     ) -> Result<(MutexGuard<'_, Core>, Placed), FsError> {
+        let placed = self.place_in_turn(waiter, ino, blocks);
+        if placed.is_err() {
+            self.core.lock().turns.leaves(ino);
+        }
+        placed
+    }
+
+    fn place_in_turn(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        blocks: u32,
+    ) -> Result<(MutexGuard<'_, Core>, Placed), FsError> {
+        let needs_turn = blocks + 1 >= self.unit_blocks();
         loop {
             let mut core = self.lock();
             core.check_alive()?;
-            let is_clear =
+            let has_room =
                 core.blocks_in_flight * BLOCK < self.options.dirty_bytes || core.blocks_in_flight == 0;
+            let is_clear = if needs_turn { core.turns.asks(ino, has_room) } else { has_room };
             if is_clear {
                 let wish = core.wish_of(self, ino)?;
                 if let Some(placed) = core.place(self, wish, blocks)? {
                     waiter.done();
+                    core.turns.sends(ino, placed.blocks.into());
                     return Ok((core, placed));
                 }
                 // Zones were lost that the reservation counted on.
