@@ -5,6 +5,7 @@
 
 use super::core::{Core, MountOptions, Shared};
 use super::error::FsError;
+use super::gather::Gathers;
 use super::map::Tails;
 use super::names::ROOT;
 use super::node::Nodes;
@@ -219,6 +220,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         tails: Tails::default(),
         nodes: Nodes::default(),
         flights: HashMap::new(),
+        gathers: Gathers::default(),
         redo: Vec::new(),
         to_finish: plan.finish,
         damaged: BTreeSet::new(),

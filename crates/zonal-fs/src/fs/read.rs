@@ -8,6 +8,7 @@ use crate::format::{HEADER_BYTES, Header, Place, Superblock, crc32c};
 use crate::space::zone::Pin;
 use crate::waiter::Waiter;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
+use parking_lot::MutexGuard;
 use std::ops::Range;
 use zonal_core::{RequestError, Sector, ZoneIndex};
 use zonal_io::buffer::{BufferPool, IoBuf};
@@ -81,7 +82,7 @@ impl Shared {
         let end = offset.saturating_add(target.len());
         let blocks = offset / BLOCK..end.div_ceil(BLOCK);
         let (spans, end) = {
-            let mut core = self.lock_when(waiter, |core| Ok(!core.is_pending(ino, &blocks)))?;
+            let mut core = self.lock_landed(waiter, ino, &blocks)?;
             let end = end.min(core.attributes(ino)?.size);
             let spans = core.pinned_spans(ino, &(offset / BLOCK..end.div_ceil(BLOCK)))?;
             (spans, end)
@@ -101,6 +102,23 @@ impl Shared {
             core.book.unpin(ZoneIndex(span.place.zone), Pin::Read)?;
         }
         result.map(|()| end - offset)
+    }
+
+    /// The core, once nothing of `blocks` of a file is gathered or on its way.
+    fn lock_landed(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        blocks: &Range<u64>,
+    ) -> Result<MutexGuard<'_, Core>, FsError> {
+        loop {
+            let mut core = self.lock_when(waiter, |core| Ok(!core.is_pending(ino, blocks)))?;
+            if !core.is_gathered(ino, blocks) {
+                return Ok(core);
+            }
+            drop(core);
+            self.send_gathered(waiter, ino)?;
+        }
     }
 
     /// A block of a file, as it is.
@@ -237,7 +255,9 @@ fn copy(at: u64, bytes: &[u8], offset: u64, into: &mut [u8]) {
 
 impl Core {
     fn is_pending(&mut self, ino: u64, blocks: &Range<u64>) -> bool {
-        self.nodes.here(ino).is_some_and(|node| node.pending.touches(blocks))
+        self.nodes
+            .here(ino)
+            .is_some_and(|node| node.pending.touches(blocks) || node.gathering.is_leaving(blocks))
     }
 
     /// The spans of blocks of a file, each with its zone pinned once, so that it is not reset meanwhile.

@@ -88,7 +88,9 @@ fn step(random: &mut impl Rng) -> Step {
         70..75 => Step::Unlink(file),
         75..78 => Step::Rename(file, other),
         78..81 => Step::Link(file, other),
-        81..91 => Step::Fsync(file),
+        81..85 => Step::Open(file),
+        85..87 => Step::Close(file),
+        87..91 => Step::Fsync(file),
         91..94 => Step::Sync,
         94..97 => Step::Tend,
         _ => Step::Collect,
@@ -181,7 +183,7 @@ impl Expected {
     }
 
     fn matches(&self, fs: &FileSystem, moment: &Model, names: &BTreeMap<u8, u64>) -> Result<Model, String> {
-        let mut model = Model { files: BTreeMap::new(), ..moment.clone() };
+        let mut model = Model { files: BTreeMap::new(), open: Vec::new(), ..moment.clone() };
         for (name, ino) in names {
             let file = moment.names[name];
             let found = read_all(fs, *ino).map_err(|e| format!("f{name}: {e}"))?;
