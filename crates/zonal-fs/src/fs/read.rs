@@ -90,7 +90,8 @@ impl Shared {
             return Ok(0);
         }
         if let Target::Bytes(bytes) = &mut target {
-            bytes[..(end - offset) as usize].fill(0);
+            let shown = if self.has_data() { &spans[..] } else { &[] };
+            clear_holes(shown, offset, &mut bytes[..(end - offset) as usize]);
         }
         let result = self.fetch_all(waiter, &spans, |block, bytes| {
             let Target::Bytes(into) = &mut target else { return };
@@ -181,11 +182,7 @@ impl Fetch<'_> {
             let start = self.drive.volume().info().geometry.start_of(ZoneIndex(zone));
             let sector = Sector(start.0 + u64::from(from * BLOCK_SECTORS));
             let sectors = blocks * BLOCK_SECTORS;
-            // What a device that keeps no data reads goes nowhere.
-            let buf = match self.pool {
-                Some(pool) if !self.has_data => pool.take(),
-                _ => IoBuf::zeroed(sectors * 512),
-            };
+            let buf = self.pool.map_or_else(|| IoBuf::zeroed(sectors * 512), BufferPool::take);
             Request::read(sector, sectors, buf)
         };
         match (self.is_verified(), self.has_header_along(span)) {
@@ -224,6 +221,18 @@ impl Fetch<'_> {
 fn read_error(span: &Span, error: RequestError) -> FsError {
     let Span { ino, block, place, .. } = *span;
     FsError::Read { ino, block, zone: place.zone, at: place.block(), error }
+}
+
+/// Fills with zeroes what of `into`, which is at `offset`, lies in none of `spans`, which are in order.
+fn clear_holes(spans: &[Span], offset: u64, into: &mut [u8]) {
+    let end = offset + into.len() as u64;
+    let mut at = offset;
+    let ends = spans.iter().map(|span| (span.block * BLOCK, (span.block + u64::from(span.blocks)) * BLOCK));
+    for (from, to) in ends.chain([(end, end)]) {
+        let hole = at.min(end)..from.clamp(at.min(end), end);
+        into[(hole.start - offset) as usize..(hole.end - offset) as usize].fill(0);
+        at = at.max(to);
+    }
 }
 
 /// Copies what of `bytes`, which are at `at`, lies in `into`, which is at `offset`.
