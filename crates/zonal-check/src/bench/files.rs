@@ -50,7 +50,7 @@ fn volume() -> Arc<Volume> {
 
 /// So many bytes, not all alike.
 fn bytes(length: u64) -> Vec<u8> {
-    (0..length).map(|i| (i * i >> 7) as u8).collect()
+    (0..length).map(|i| ((i * i) >> 7) as u8).collect()
 }
 
 /// What is written: pieces one after the other, and from the front again.

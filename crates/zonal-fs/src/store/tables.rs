@@ -57,9 +57,8 @@ impl Tables {
 
     /// Tables that may have keys in `bounds`.
     fn within(&self, bounds: Bounds<'_>) -> impl DoubleEndedIterator<Item = &Table> {
-        let (from, to) = (kind_at(bounds.0, 0), kind_at(bounds.1, u8::MAX));
-        let from_to = if is_nothing(&bounds) { 1..=0 } else { from..=to };
-        self.0.iter().filter(move |(kind, _)| from_to.contains(kind)).map(|(_, table)| table)
+        let kinds = kind_at(bounds.0, 0)..=kind_at(bounds.1, u8::MAX);
+        self.0.iter().filter(move |(kind, _)| kinds.contains(kind)).map(|(_, table)| table)
     }
 
     /// Rows in `bounds`, in order.
