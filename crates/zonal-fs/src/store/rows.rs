@@ -1,6 +1,6 @@
 //! The layers.
 
-use super::tables::{Tables, is_nothing, write};
+use super::tables::{Tables, write};
 use redb::{Database, Durability, ReadableDatabase, StorageBackend};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};

@@ -6,7 +6,7 @@
 //! middle, behind their own kind and before the next, and leave all pages half empty.
 
 use super::StoreError;
-use super::rows::{Layer, Row};
+use super::rows::Layer;
 use redb::{Range, ReadOnlyTable, ReadTransaction, TableDefinition, TableHandle, WriteTransaction};
 use std::collections::BTreeMap;
 use std::ops::Bound;
