@@ -16,6 +16,9 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Commands that are out at once for one read, and the units that they are about.
 pub(super) const DEPTH: usize = 32;
 
+/// Blocks that are read along, a unit's header among them.
+pub(super) const ALONG_MAX: u32 = 16;
+
 /// Where read bytes go.
 #[derive(Debug)]
 pub enum Target<'a> {
@@ -113,13 +116,14 @@ impl Shared {
         spans: &[Span],
         show: impl FnMut(&Span, &[u8]),
     ) -> Result<(), FsError> {
-        fetch_all(self.source(DEPTH), waiter, spans, show)
+        fetch_all(self.source(), waiter, spans, show)
     }
 
-    /// What is read from, with so many commands at once.
-    pub(super) fn source(&self, depth: usize) -> Source<'_> {
+    /// What is read from.
+    pub(super) fn source(&self) -> Source<'_> {
         let Shared { drive, superblock, pool, .. } = self;
-        Source { drive, superblock, has_data: self.has_data(), pool: Some(pool), depth }
+        let (depth, along_max) = (DEPTH, ALONG_MAX);
+        Source { drive, superblock, has_data: self.has_data(), pool: Some(pool), depth, along_max }
     }
 }
 
