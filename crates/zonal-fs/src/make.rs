@@ -11,7 +11,7 @@ use crate::drive::Drive;
 use crate::format::{DATA_BLOCKS_MAX, Metadata, Superblock, SuperblockError, Uuid};
 use crate::fs::{FileSystem, FsError, MountOptions, OpenError};
 use crate::store::backend::logged::{ZONES_MAX, ZONES_MIN};
-use crate::store::backend::{BackendError, Conventional, FileBeside, Logged};
+use crate::store::backend::{Aside, BackendError, Conventional, FileBeside, Logged};
 use crate::store::{Rows, StoreError};
 use crate::waiter::{Waiter, Waiters};
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
@@ -158,6 +158,25 @@ pub fn open(
     Ok(FileSystem::open(drive.volume().clone(), rows, superblock, options, true, waiter)?)
 }
 
+/// Opens the file system of a drive to look at it: it takes no changes, and nothing is written to the drive or to the file of
+/// its metadata.
+///
+/// # Errors
+/// [`MakeError`].
+pub fn look(
+    drive: &Arc<Drive>,
+    waiters: &Waiters,
+    beside: Option<PathBuf>,
+    options: MountOptions,
+) -> Result<FileSystem, MakeError> {
+    let waiter = &*waiters();
+    let superblock = superblock(drive, waiter)?;
+    let rows = rows_of(drive, waiters, beside, &superblock, Access::Look(&options))?;
+    let fs = FileSystem::open(drive.volume().clone(), rows, superblock, options, true, waiter)?;
+    fs.forbid_changes("it is only looked at");
+    Ok(fs)
+}
+
 /// The rows of a file system.
 ///
 /// # Errors
@@ -169,17 +188,47 @@ pub fn open_rows(
     superblock: &Superblock,
     options: &MountOptions,
 ) -> Result<Rows, MakeError> {
+    rows_of(drive, waiters, beside, superblock, Access::Use(options))
+}
+
+/// What rows are opened for.
+#[derive(Clone, Copy)]
+enum Access<'a> {
+    Use(&'a MountOptions),
+    /// Nothing is to change where they are.
+    Look(&'a MountOptions),
+}
+
+impl Access<'_> {
+    fn rows(self, backend: impl redb::StorageBackend) -> Result<Rows, MakeError> {
+        match self {
+            Access::Use(options) => rows(backend, options),
+            Access::Look(options) => {
+                let aside = Aside::new(backend).map_err(redb::StorageError::from);
+                rows(aside.map_err(StoreError::from)?, options)
+            }
+        }
+    }
+}
+
+fn rows_of(
+    drive: &Arc<Drive>,
+    waiters: &Waiters,
+    beside: Option<PathBuf>,
+    superblock: &Superblock,
+    access: Access<'_>,
+) -> Result<Rows, MakeError> {
     let (drive, waiters, uuid) = (drive.clone(), waiters.clone(), superblock.uuid);
     match superblock.metadata {
         Metadata::Beside => {
             let path = beside.ok_or(MakeError::NeedsFile)?;
-            rows(FileBeside::open(&path, uuid)?, options)
+            access.rows(FileBeside::open(&path, uuid)?)
         }
         Metadata::Conventional => {
             let range = conventional(&drive);
-            rows(Conventional::open(drive, waiters, range, uuid)?, options)
+            access.rows(Conventional::open(drive, waiters, range, uuid)?)
         }
-        Metadata::Logged => rows(Logged::open(drive, waiters, log_zones(superblock), uuid)?, options),
+        Metadata::Logged => access.rows(Logged::open(drive, waiters, log_zones(superblock), uuid)?),
     }
 }
 

@@ -13,7 +13,7 @@
 use super::core::{Core, Shared};
 use super::error::{FsError, Lost};
 use super::flight::{Carried, Flight, Placed, Source};
-use super::write::{Blocks, Payload};
+use super::write::{Blocks, Payload, Sums};
 use crate::BLOCK_BYTES;
 use crate::format::HEADER_BYTES;
 use crate::space::Reservation;
@@ -122,7 +122,8 @@ impl Sheaf {
             let known = end.min(next).saturating_sub(at) as usize;
             self.buf[place(at)..][..known].copy_from_slice(&bytes[..known]);
             if let Some(new) = new {
-                new.fill(next / BLOCK, &mut self.buf[place(next)..place(end.next_multiple_of(BLOCK))]);
+                let into = &mut self.buf[place(next)..place(end.next_multiple_of(BLOCK))];
+                new.fill(next / BLOCK, into, Sums::None);
             }
         }
         self.blocks = self.blocks.max((end.div_ceil(BLOCK) - self.block) as u32);

@@ -15,6 +15,7 @@ mod names;
 mod node;
 mod read;
 mod stats;
+mod status;
 mod turn;
 mod write;
 
@@ -24,6 +25,7 @@ pub use mount::OpenError;
 pub use names::{Changes, NAME_MAX, NewFile, ROOT, Rename};
 pub use read::Target;
 pub use stats::{Statistics, Usage};
+pub use status::{Activity, OpenZoneStatus, Resets, Status, ZoneCounts};
 pub use write::{Payload, SIZE_MAX};
 
 use crate::format::{Attributes, Entry, Superblock};
@@ -339,6 +341,16 @@ impl FileSystem {
     /// How its space is used.
     pub fn usage(&self) -> Usage {
         self.0.lock().usage()
+    }
+
+    /// All that it tells of itself, for other programs.
+    pub fn status(&self) -> Status {
+        self.0.status()
+    }
+
+    /// Takes no more changes, and says why to whoever tries.
+    pub fn forbid_changes(&self, why: &str) {
+        self.0.lock().dead.get_or_insert_with(|| why.to_owned());
     }
 
     /// How often a zone was reset since the file system was made.

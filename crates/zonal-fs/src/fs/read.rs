@@ -71,7 +71,8 @@ impl Shared {
             return Ok(0);
         }
         if let Target::Bytes(bytes) = &mut target {
-            bytes[..(end - offset) as usize].fill(0);
+            let shown = if self.has_data() { &spans[..] } else { &[] };
+            clear_holes(shown, offset, &mut bytes[..(end - offset) as usize]);
         }
         let result = self.fetch_all(waiter, &spans, |span, bytes| {
             let Target::Bytes(into) = &mut target else { return };
@@ -152,6 +153,18 @@ pub(super) fn fetch_all(
         }
     }
     Ok(())
+}
+
+/// Fills with zeroes what of `into`, which is at `offset`, lies in none of `spans`, which are in order.
+fn clear_holes(spans: &[Span], offset: u64, into: &mut [u8]) {
+    let end = offset + into.len() as u64;
+    let mut at = offset;
+    let ends = spans.iter().map(|span| (span.block * BLOCK, (span.block + u64::from(span.blocks)) * BLOCK));
+    for (from, to) in ends.chain([(end, end)]) {
+        let hole = at.min(end)..from.clamp(at.min(end), end);
+        into[(hole.start - offset) as usize..(hole.end - offset) as usize].fill(0);
+        at = at.max(to);
+    }
 }
 
 /// Copies what of `bytes`, which are at `at`, lies in `into`, which is at `offset`.

@@ -4,7 +4,7 @@ use super::core::{Core, Shared};
 use super::error::FsError;
 use super::flight::{Carried, Flight, Placed, Source};
 use crate::BLOCK_BYTES;
-use crate::format::{HEADER_BYTES, Kind};
+use crate::format::{HEADER_BYTES, Kind, crc32c};
 use crate::waiter::Waiter;
 use parking_lot::MutexGuard;
 use std::ops::Range;
@@ -50,6 +50,13 @@ impl Payload<'_> {
 /// A block of which a write changes only a part, as it was.
 pub(super) type Edge = (u64, Box<[u8]>);
 
+/// Whether data has checksums.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sums {
+    Wanted,
+    None,
+}
+
 /// Bytes for whole blocks: those of a write, and what its first and last block had before.
 pub(super) struct Blocks<'a> {
     pub(super) offset: u64,
@@ -58,25 +65,43 @@ pub(super) struct Blocks<'a> {
 }
 
 impl Blocks<'_> {
-    /// Fills `into` with the blocks from `first` on.
-    pub(super) fn fill(&self, first: u64, into: &mut [u8]) {
-        let from = first * BLOCK;
-        let range = from..from + into.len() as u64;
-        let (start, end) =
-            (self.offset.max(range.start), (self.offset + self.bytes.len() as u64).min(range.end));
-        // Buffers come from a pool: what is not filled would be somebody else's.
-        if start > range.start {
-            into[..(start - from) as usize].fill(0);
-        }
-        if end < range.end {
-            into[(end - from) as usize..].fill(0);
-        }
-        for (block, old) in &self.edges {
-            if range.contains(&(block * BLOCK)) {
-                let at = (block * BLOCK - from) as usize;
-                into[at..at + old.len()].copy_from_slice(old);
+    /// Fills `into` with the blocks from `first` on, and gives a checksum of each if `sums` says so.
+    ///
+    /// Block by block: what is copied has just been read for its checksum, and is in the nearest cache. The other way round,
+    /// all of a unit would be brought in twice.
+    pub(super) fn fill(&self, first: u64, into: &mut [u8], sums: Sums) -> Vec<u32> {
+        let mut found =
+            Vec::with_capacity(if sums == Sums::Wanted { into.len() / BLOCK as usize } else { 0 });
+        for (number, block) in (first..).zip(into.chunks_exact_mut(BLOCK as usize)) {
+            let whole = self.whole(number);
+            if whole.is_none() {
+                self.fill_in_part(number, block);
+            }
+            if sums == Sums::Wanted {
+                found.push(crc32c(whole.unwrap_or(block)));
+            }
+            if let Some(whole) = whole {
+                block.copy_from_slice(whole);
             }
         }
+        found
+    }
+
+    /// The bytes of a block, if all of it is written.
+    fn whole(&self, number: u64) -> Option<&[u8]> {
+        let from = (number * BLOCK).checked_sub(self.offset)? as usize;
+        self.bytes.get(from..from + BLOCK as usize)
+    }
+
+    /// Fills a block of which only a part is written.
+    fn fill_in_part(&self, number: u64, into: &mut [u8]) {
+        // Buffers come from a pool: what is not filled would be somebody else's.
+        into.fill(0);
+        if let Some((_, old)) = self.edges.iter().find(|(block, _)| *block == number) {
+            into.copy_from_slice(old);
+        }
+        let from = number * BLOCK;
+        let (start, end) = (self.offset.max(from), (self.offset + self.bytes.len() as u64).min(from + BLOCK));
         into[(start - from) as usize..(end - from) as usize]
             .copy_from_slice(&self.bytes[(start - self.offset) as usize..(end - self.offset) as usize]);
     }
@@ -218,12 +243,14 @@ impl Shared {
         let number = core.takes_up(ino, &part, end)?;
         core.cache_zone(ino, opened)?;
         drop(core);
+        let wanted = if self.superblock.is_summed { Sums::Wanted } else { Sums::None };
+        let mut sums = Vec::new();
         let buf = self.buffer(|data| {
             let blocks = blocks.expect("a device that keeps data is given some");
-            blocks.fill(part.start, &mut data[..(u64::from(taken) * BLOCK) as usize]);
+            sums = blocks.fill(part.start, &mut data[..(u64::from(taken) * BLOCK) as usize], wanted);
         });
         let carried = Carried { ino, block: part.start, blocks: taken, source: Source::Write(number) };
-        self.send(waiter, Flight::new(opened.zone, vec![carried]), buf);
+        self.send_with_sums(waiter, Flight::new(opened.zone, vec![carried]), buf, sums);
         Ok(taken)
     }
 

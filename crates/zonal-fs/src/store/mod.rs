@@ -11,5 +11,6 @@
 
 pub mod backend;
 mod rows;
+mod tables;
 
 pub use rows::{Row, Rows, Sealed, StoreError};

@@ -1,22 +1,16 @@
 //! The layers.
 
-use redb::{
-    Database, Durability, ReadOnlyTable, ReadableDatabase, StorageBackend, TableDefinition, TableError,
-};
+use super::tables::{Tables, write};
+use redb::{Database, Durability, ReadableDatabase, StorageBackend};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
-
-/// All rows of a file system, told apart by the first byte of their keys.
-const TABLE: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefinition::new("rows");
 
 /// A key and its value.
 pub type Row = (Vec<u8>, Vec<u8>);
 
 /// Changes: a value, or that the row is gone.
-type Layer = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
-
-type Base = ReadOnlyTable<&'static [u8], &'static [u8]>;
+pub(super) type Layer = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// Why rows cannot be read or made durable.
 #[derive(thiserror::Error, Debug)]
@@ -45,7 +39,7 @@ from_redb!(
 /// The rows, read through all layers. Not shared: whoever has the file system's lock has the rows.
 pub struct Rows {
     database: Arc<Database>,
-    base: Base,
+    base: Tables,
     sealed: Option<Arc<Layer>>,
     top: Layer,
     /// Number of the top layer, counted from 1 since it was opened.
@@ -67,15 +61,7 @@ impl Rows {
     /// The backend's, or that what it holds is no database.
     pub fn open(backend: impl StorageBackend, cache_bytes: usize) -> Result<Rows, StoreError> {
         let database = Database::builder().set_cache_size(cache_bytes).create_with_backend(backend)?;
-        let base = match base(&database) {
-            Err(TableError::TableDoesNotExist(_)) => {
-                let transaction = database.begin_write()?;
-                transaction.open_table(TABLE)?;
-                transaction.commit()?;
-                base(&database)?
-            }
-            other => other?,
-        };
+        let base = Tables::of(&database.begin_read()?)?;
         Ok(Rows { database: Arc::new(database), base, sealed: None, top: Layer::new(), number: 1 })
     }
 
@@ -89,7 +75,7 @@ impl Rows {
                 return Ok(change.clone());
             }
         }
-        Ok(self.base.get(key)?.map(|value| value.value().to_vec()))
+        self.base.get(key)
     }
 
     /// Sets the value of `key`.
@@ -127,7 +113,7 @@ impl Rows {
             return Ok(());
         }
         let bounds = (Bound::Included(from), Bound::Excluded(end));
-        let mut base = self.base.range::<&[u8]>(bounds)?.peekable();
+        let mut base = self.base.range(bounds)?.peekable();
         let mut layers: Vec<_> =
             self.layers().map(|layer| layer.range::<[u8], _>(bounds).peekable()).collect();
         loop {
@@ -170,7 +156,7 @@ impl Rows {
             return Ok(None);
         }
         let bounds = (Bound::Included(from), Bound::Included(to));
-        let mut base = self.base.range::<&[u8]>(bounds)?.rev();
+        let mut base = self.base.range(bounds)?.rev();
         let mut of_base = base.next().transpose()?;
         let mut layers: Vec<_> =
             self.layers().map(|layer| layer.range::<[u8], _>(bounds).rev().peekable()).collect();
@@ -224,7 +210,7 @@ impl Rows {
     /// # Errors
     /// The database's; the layer then stays where it is.
     pub fn settled(&mut self) -> Result<(), StoreError> {
-        self.base = base(&self.database)?;
+        self.base = Tables::of(&self.database.begin_read()?)?;
         self.sealed = None;
         Ok(())
     }
@@ -244,25 +230,9 @@ impl Sealed {
         transaction.set_durability(Durability::Immediate)?;
         // After a cut the database is open at once, however large it is.
         transaction.set_quick_repair(true);
-        {
-            let mut table = transaction.open_table(TABLE)?;
-            for (key, change) in self.layer.iter() {
-                match change {
-                    Some(value) => drop(table.insert(key.as_slice(), value.as_slice())?),
-                    None => drop(table.remove(key.as_slice())?),
-                }
-            }
-        }
+        write(&transaction, &self.layer)?;
         Ok(transaction.commit()?)
     }
-}
-
-fn base(database: &Database) -> Result<Base, TableError> {
-    let transaction = database.begin_read().map_err(|e| match e {
-        redb::TransactionError::Storage(e) => TableError::Storage(e),
-        other => unreachable!("a read transaction can always begin: {other}"),
-    })?;
-    transaction.open_table(TABLE)
 }
 
 #[cfg(test)]
@@ -299,6 +269,26 @@ mod tests {
         assert_eq!(all(&rows), [(vec![2], vec![20])]);
         assert_eq!(rows.last(&[0], &[1]).unwrap(), None);
         assert_eq!(rows.last(&[0], &[9]).unwrap(), Some((vec![2], vec![20])));
+    }
+
+    #[test]
+    fn rows_that_come_in_the_order_of_their_kinds_leave_no_pages_half_empty() {
+        let memory = super::super::backend::Memory::new();
+        let mut rows = Rows::open(memory.clone(), 1 << 20).unwrap();
+        let mut bytes = 0;
+        for number in 0..60_000u64 {
+            for kind in [b'D', b'E', b'I'] {
+                let key: Vec<u8> = [kind].into_iter().chain(number.to_be_bytes()).collect();
+                bytes += key.len() as u64 + 50;
+                rows.put(key, vec![7; 50]);
+            }
+            if number % 3000 == 0 {
+                rows.seal().unwrap().commit().unwrap();
+                rows.settled().unwrap();
+            }
+        }
+        let found = memory.footprint();
+        assert!(found < bytes * 3 / 2, "{found} bytes for {bytes} bytes of rows");
     }
 
     #[derive(Clone, Debug)]
