@@ -139,6 +139,14 @@ fn streaming_writes_reach_the_rate_of_the_medium() {
     assert!(rate >= 0.97 * media, "{:.1} of {:.1} MB/s", rate / 1e6, media / 1e6);
 }
 
+#[test]
+fn writers_of_large_files_at_the_same_time_lose_little_to_moves_of_the_head() {
+    let job = "--name=w --rw=write --bs=1M --numjobs=8 --filesize=256M --end_fsync=1 --group_reporting";
+    let report = on("sim:smr-hdd-30t", FilesOptions::default(), job);
+    let rate = report.modes[0].jobs[0].dir(Dir::Write).bandwidth_bytes();
+    assert!(rate >= 0.96 * 246e6, "{:.1} MB/s", rate / 1e6);
+}
+
 /// Live share of the zones that are not kept free.
 fn live_share(report: &Report, data_of_zone: f64) -> f64 {
     let files = report.modes[0].files.unwrap();

@@ -7,6 +7,7 @@ use super::map::{self, Mapped};
 use crate::BLOCK_BYTES;
 use crate::space::zone::Pin;
 use crate::waiter::Waiter;
+use parking_lot::MutexGuard;
 use std::ops::Range;
 use zonal_core::ZoneIndex;
 
@@ -61,7 +62,7 @@ impl Shared {
         let end = offset.saturating_add(target.len());
         let blocks = offset / BLOCK..end.div_ceil(BLOCK);
         let (spans, end) = {
-            let mut core = self.lock_when(waiter, |core| Ok(!core.is_pending(ino, &blocks)))?;
+            let mut core = self.lock_landed(waiter, ino, &blocks)?;
             let end = end.min(core.attributes(ino)?.size);
             let spans = core.pinned_spans(ino, &(offset / BLOCK..end.div_ceil(BLOCK)))?;
             (spans, end)
@@ -82,6 +83,23 @@ impl Shared {
             core.book.unpin(ZoneIndex(span.place.zone), Pin::Read)?;
         }
         result.map(|()| end - offset)
+    }
+
+    /// The core, once nothing of `blocks` of a file is gathered or on its way.
+    fn lock_landed(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        blocks: &Range<u64>,
+    ) -> Result<MutexGuard<'_, Core>, FsError> {
+        loop {
+            let mut core = self.lock_when(waiter, |core| Ok(!core.is_pending(ino, blocks)))?;
+            if !core.is_gathered(ino, blocks) {
+                return Ok(core);
+            }
+            drop(core);
+            self.send_gathered(waiter, ino)?;
+        }
     }
 
     /// A block of a file, as it is.
@@ -160,7 +178,9 @@ fn copy(at: u64, bytes: &[u8], offset: u64, into: &mut [u8]) {
 
 impl Core {
     fn is_pending(&mut self, ino: u64, blocks: &Range<u64>) -> bool {
-        self.nodes.here(ino).is_some_and(|node| node.pending.touches(blocks))
+        self.nodes
+            .here(ino)
+            .is_some_and(|node| node.pending.touches(blocks) || node.gathering.is_leaving(blocks))
     }
 
     /// The spans of blocks of a file, each with its zone pinned once, so that it is not reset meanwhile.

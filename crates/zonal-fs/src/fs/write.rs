@@ -33,6 +33,14 @@ impl Payload<'_> {
         }
     }
 
+    /// A part of it.
+    pub(super) fn part(&self, range: Range<u64>) -> Self {
+        match self {
+            Payload::Bytes(bytes) => Payload::Bytes(&bytes[range.start as usize..range.end as usize]),
+            Payload::Length(_) => Payload::Length(range.end - range.start),
+        }
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -40,20 +48,20 @@ impl Payload<'_> {
 }
 
 /// A block of which a write changes only a part, as it was.
-type Edge = (u64, Box<[u8]>);
+pub(super) type Edge = (u64, Box<[u8]>);
 
 /// Whether data has checksums.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sums {
+pub(super) enum Sums {
     Wanted,
     None,
 }
 
 /// Bytes for whole blocks: those of a write, and what its first and last block had before.
-struct Blocks<'a> {
-    offset: u64,
-    bytes: &'a [u8],
-    edges: Vec<Edge>,
+pub(super) struct Blocks<'a> {
+    pub(super) offset: u64,
+    pub(super) bytes: &'a [u8],
+    pub(super) edges: Vec<Edge>,
 }
 
 impl Blocks<'_> {
@@ -61,7 +69,7 @@ impl Blocks<'_> {
     ///
     /// Block by block: what is copied has just been read for its checksum, and is in the nearest cache. The other way round,
     /// all of a unit would be brought in twice.
-    fn fill(&self, first: u64, into: &mut [u8], sums: Sums) -> Vec<u32> {
+    pub(super) fn fill(&self, first: u64, into: &mut [u8], sums: Sums) -> Vec<u32> {
         let mut found =
             Vec::with_capacity(if sums == Sums::Wanted { into.len() / BLOCK as usize } else { 0 });
         for (number, block) in (first..).zip(into.chunks_exact_mut(BLOCK as usize)) {
@@ -161,15 +169,29 @@ impl Shared {
         }
         let _held = self.hold(waiter, ino)?;
         let now = waiter.wall();
-        self.lock().update(ino, |file| (file.mtime, file.ctime) = (now, now))?;
-        if length == 0 {
-            return Ok(0);
+        let is_open = {
+            let mut core = self.lock();
+            core.update(ino, |file| (file.mtime, file.ctime) = (now, now))?;
+            core.nodes.here(ino).is_some_and(|node| node.handles > 0)
+        };
+        match is_open {
+            _ if length == 0 => Ok(0),
+            true => self.put_open(waiter, ino, offset, payload),
+            false => {
+                self.send_gathered(waiter, ino)?;
+                self.put(waiter, ino, offset, payload)
+            }
         }
-        self.put(waiter, ino, offset, payload)
     }
 
-    /// Writes at `offset` of a file that is held.
-    fn put(&self, waiter: &dyn Waiter, ino: u64, offset: u64, payload: Payload<'_>) -> Result<u64, FsError> {
+    /// Writes at `offset` of a file that is held, of which nothing is gathered.
+    pub(super) fn put(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        offset: u64,
+        payload: Payload<'_>,
+    ) -> Result<u64, FsError> {
         let end = offset + payload.len();
         let blocks = match (payload, self.has_data()) {
             (Payload::Bytes(bytes), true) => {
@@ -232,22 +254,38 @@ impl Shared {
         Ok(taken)
     }
 
-    /// Room for a unit of a file, once not too much is on its way.
-    fn place(
+    /// Room for a unit of a file, once not too much is on its way and nobody else has the turn.
+    pub(super) fn place(
         &self,
         waiter: &dyn Waiter,
         ino: u64,
         blocks: u32,
     ) -> Result<(MutexGuard<'_, Core>, Placed), FsError> {
+        let placed = self.place_in_turn(waiter, ino, blocks);
+        if placed.is_err() {
+            self.core.lock().turns.leaves(ino);
+        }
+        placed
+    }
+
+    fn place_in_turn(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        blocks: u32,
+    ) -> Result<(MutexGuard<'_, Core>, Placed), FsError> {
+        let needs_turn = blocks + 1 >= self.unit_blocks();
         loop {
             let mut core = self.lock();
             core.check_alive()?;
-            let is_clear =
-                core.blocks_in_flight * BLOCK < self.options.dirty_bytes || core.blocks_in_flight == 0;
+            let dirty = core.blocks_in_flight + core.gathers.count() * u64::from(self.unit_blocks());
+            let has_room = dirty * BLOCK < self.options.dirty_bytes || core.blocks_in_flight == 0;
+            let is_clear = if needs_turn { core.turns.asks(ino, has_room) } else { has_room };
             if is_clear {
                 let wish = core.wish_of(self, ino)?;
                 if let Some(placed) = core.place(self, wish, blocks)? {
                     waiter.done();
+                    core.turns.sends(ino, placed.blocks.into());
                     return Ok((core, placed));
                 }
                 // Zones were lost that the reservation counted on.
@@ -273,7 +311,12 @@ impl Shared {
     }
 
     /// The first and last block of a write as they are, where it changes only a part of them.
-    fn edges(&self, waiter: &dyn Waiter, ino: u64, range: Range<u64>) -> Result<Vec<Edge>, FsError> {
+    pub(super) fn edges(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        range: Range<u64>,
+    ) -> Result<Vec<Edge>, FsError> {
         let size = self.lock().attributes(ino)?.size;
         let mut edges: Vec<Edge> = Vec::new();
         let (first, last) = (range.start / BLOCK, (range.end - 1) / BLOCK);
@@ -295,6 +338,7 @@ impl Shared {
             return Err(FsError::TooLarge);
         }
         let _held = self.hold(waiter, ino)?;
+        self.send_gathered(waiter, ino)?;
         self.clear(waiter, ino, size..u64::MAX)?;
         let now = waiter.wall();
         let mut core = self.lock_when(waiter, |core| core.is_at_rest(ino))?;
@@ -310,6 +354,7 @@ impl Shared {
     /// Makes bytes of a file read as zeroes, without changing its size.
     pub(super) fn punch(&self, waiter: &dyn Waiter, ino: u64, range: Range<u64>) -> Result<(), FsError> {
         let _held = self.hold(waiter, ino)?;
+        self.send_gathered(waiter, ino)?;
         self.clear(waiter, ino, range)?;
         let now = waiter.wall();
         self.lock().update(ino, |file| (file.mtime, file.ctime) = (now, now))
@@ -366,7 +411,7 @@ impl Shared {
 
 impl Core {
     /// Blocks of a file are about to be sent; the number of the write.
-    fn takes_up(&mut self, ino: u64, part: &Range<u64>, end: u64) -> Result<u64, FsError> {
+    pub(super) fn takes_up(&mut self, ino: u64, part: &Range<u64>, end: u64) -> Result<u64, FsError> {
         let number = self.next_token;
         let node = self.nodes.get(&self.rows, ino)?;
         node.pending.take(part, number);
@@ -376,8 +421,8 @@ impl Core {
         Ok(number)
     }
 
-    /// Whether nothing of a file is on its way.
+    /// Whether nothing of a file is on its way, or about to be.
     pub(super) fn is_at_rest(&mut self, ino: u64) -> Result<bool, FsError> {
-        Ok(self.nodes.here(ino).is_none_or(|node| node.in_flight == 0))
+        Ok(self.nodes.here(ino).is_none_or(|node| node.in_flight == 0 && !node.gathering.is_taken()))
     }
 }

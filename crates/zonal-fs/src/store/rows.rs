@@ -1,6 +1,6 @@
 //! The layers.
 
-use super::tables::{Tables, is_nothing, write};
+use super::tables::{Tables, write};
 use redb::{Database, Durability, ReadableDatabase, StorageBackend};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
@@ -85,7 +85,18 @@ impl Rows {
 
     /// Takes the row of `key` away, if there is one.
     pub fn delete(&mut self, key: Vec<u8>) {
-        self.top.insert(key, None);
+        // A row that came and went within a layer leaves nothing behind: whoever looks for others would have to pass it.
+        if matches!(self.top.get(&key), Some(Some(_))) && self.is_new(&key) {
+            self.top.remove(&key);
+        } else {
+            self.top.insert(key, None);
+        }
+    }
+
+    /// Whether nothing below the top layer knows of `key`, as far as that can be told.
+    fn is_new(&self, key: &[u8]) -> bool {
+        let is_sealed = self.sealed.as_ref().is_some_and(|layer| layer.contains_key(key));
+        !is_sealed && matches!(self.base.get(key), Ok(None))
     }
 
     /// Shows the rows from `from` on, below `end`, in order of their keys, until it is told to break.
@@ -141,25 +152,33 @@ impl Rows {
     /// # Errors
     /// The database's.
     pub fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<Row>, StoreError> {
-        let mut to = Bound::Included(to.to_vec());
+        if from > to {
+            return Ok(None);
+        }
+        let bounds = (Bound::Included(from), Bound::Included(to));
+        let mut base = self.base.range(bounds)?.rev();
+        let mut of_base = base.next().transpose()?;
+        let mut layers: Vec<_> =
+            self.layers().map(|layer| layer.range::<[u8], _>(bounds).rev().peekable()).collect();
         loop {
-            let bounds = (Bound::Included(from), as_ref(&to));
-            if is_nothing(&bounds) {
-                return Ok(None);
-            }
-            let of_layers =
-                self.layers().filter_map(|l| l.range::<[u8], _>(bounds).next_back().map(|(k, _)| k)).max();
-            let of_base = self.base.last(bounds)?;
-            let base_key = of_base.as_ref().map(|(key, _)| key.as_slice());
-            let Some(key) =
-                [of_layers.map(Vec::as_slice), base_key].into_iter().flatten().max().map(<[u8]>::to_vec)
-            else {
-                return Ok(None);
+            let of_layers = layers.iter_mut().filter_map(|l| l.peek().map(|(key, _)| *key)).max();
+            let base_key = of_base.as_ref().map(|(key, _)| key.value());
+            // A layer hides the row of the database with the same key.
+            let Some(key) = of_layers.filter(|key| base_key.is_none_or(|base| key.as_slice() >= base)) else {
+                return Ok(of_base.map(|(key, value)| (key.value().to_vec(), value.value().to_vec())));
             };
-            match self.layers().find_map(|layer| layer.get(&key)) {
-                Some(Some(value)) => return Ok(Some((key, value.clone()))),
-                None => return Ok(of_base),
-                Some(None) => to = Bound::Excluded(key),
+            let is_hidden = base_key == Some(key);
+            let mut change = None;
+            for layer in &mut layers {
+                if let Some((_, of_layer)) = layer.next_if(|(k, _)| *k == key) {
+                    change = change.or(Some(of_layer));
+                }
+            }
+            if let Some(Some(value)) = change {
+                return Ok(Some((key.clone(), value.clone())));
+            }
+            if is_hidden {
+                of_base = base.next().transpose()?;
             }
         }
     }
@@ -213,14 +232,6 @@ impl Sealed {
         transaction.set_quick_repair(true);
         write(&transaction, &self.layer)?;
         Ok(transaction.commit()?)
-    }
-}
-
-fn as_ref(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
-    match bound {
-        Bound::Included(key) => Bound::Included(key),
-        Bound::Excluded(key) => Bound::Excluded(key),
-        Bound::Unbounded => Bound::Unbounded,
     }
 }
 

@@ -6,7 +6,7 @@
 //! middle, behind their own kind and before the next, and leave all pages half empty.
 
 use super::StoreError;
-use super::rows::{Layer, Row};
+use super::rows::Layer;
 use redb::{Range, ReadOnlyTable, ReadTransaction, TableDefinition, TableHandle, WriteTransaction};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -65,21 +65,10 @@ impl Tables {
     pub(super) fn range(
         &self,
         bounds: Bounds<'_>,
-    ) -> Result<impl Iterator<Item = Entry> + use<>, StoreError> {
+    ) -> Result<impl DoubleEndedIterator<Item = Entry> + use<>, StoreError> {
         let ranges: Result<Vec<Range<'static, _, _>>, _> =
             self.within(bounds).map(|table| table.range::<&[u8]>(bounds)).collect();
         Ok(ranges?.into_iter().flatten())
-    }
-
-    /// The last row in `bounds`.
-    pub(super) fn last(&self, bounds: Bounds<'_>) -> Result<Option<Row>, StoreError> {
-        for table in self.within(bounds).rev() {
-            if let Some(row) = table.range::<&[u8]>(bounds)?.next_back() {
-                let (key, value) = row?;
-                return Ok(Some((key.value().to_vec(), value.value().to_vec())));
-            }
-        }
-        Ok(None)
     }
 }
 
@@ -103,14 +92,5 @@ fn kind_at(bound: Bound<&[u8]>, other: u8) -> u8 {
     match bound {
         Bound::Included(key) | Bound::Excluded(key) => key.first().copied().unwrap_or(0),
         Bound::Unbounded => other,
-    }
-}
-
-/// Whether no key can be within: a map panics if it is asked for such.
-pub(super) fn is_nothing((from, to): &Bounds<'_>) -> bool {
-    match (from, to) {
-        (Bound::Included(from), Bound::Included(to)) => from > to,
-        (Bound::Included(from), Bound::Excluded(to)) => from >= to,
-        _ => false,
     }
 }
