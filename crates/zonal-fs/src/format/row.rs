@@ -49,7 +49,7 @@ pub mod key {
 
     /// All names of a directory, from and below.
     pub fn entries(parent: u64) -> (Vec<u8>, Vec<u8>) {
-        (of(ENTRY, parent, &[]), of(ENTRY, parent + 1, &[]))
+        (of(ENTRY, parent, &[]), of(ENTRY, parent.saturating_add(1), &[]))
     }
 
     /// All names of all directories, from and below.
@@ -99,7 +99,7 @@ pub mod key {
 
     /// All extended attributes of a file, from and below.
     pub fn attributes(ino: u64) -> (Vec<u8>, Vec<u8>) {
-        (of(ATTRIBUTE, ino, &[]), of(ATTRIBUTE, ino + 1, &[]))
+        (of(ATTRIBUTE, ino, &[]), of(ATTRIBUTE, ino.saturating_add(1), &[]))
     }
 
     /// Where a symbolic link points.
@@ -140,6 +140,15 @@ pub mod key {
         ((number >> 32) as u32, number as u32)
     }
 }
+
+/// Blocks of an extent, or of a run, are fewer.
+const BLOCKS_END: u32 = 1 << 24;
+
+/// Blocks of a zone have numbers below this one.
+const UNIT_END: u32 = 1 << 30;
+
+/// Blocks of a file have numbers below this one.
+const FILE_END: u64 = 1 << 48;
 
 /// What a file is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -208,6 +217,9 @@ pub struct Attributes {
     pub lifetime: u8,
     /// Permission bits.
     pub mode: u16,
+    /// Which opening of the file system it was made in, as far as two bytes tell: after a cut a number of a file may be given
+    /// again whose first owner still has data in the zones.
+    pub born: u16,
     /// Owner.
     pub uid: u32,
     /// Group.
@@ -235,6 +247,7 @@ impl Attributes {
     pub fn encode(&self) -> Vec<u8> {
         let mut row = vec![self.kind as u8, self.lifetime];
         row.extend_from_slice(&self.mode.to_le_bytes());
+        row.extend_from_slice(&self.born.to_le_bytes());
         for n in [self.uid, self.gid, self.links, self.rdev] {
             row.extend_from_slice(&n.to_le_bytes());
         }
@@ -255,6 +268,7 @@ impl Attributes {
                 kind: Kind::of(r.take_u8()?)?,
                 lifetime: r.take_u8()?,
                 mode: r.take_u16()?,
+                born: r.take_u16()?,
                 uid: r.take_u32()?,
                 gid: r.take_u32()?,
                 links: r.take_u32()?,
@@ -392,8 +406,9 @@ impl Extent {
             };
             let is_sound = extent.unit_blocks > 0
                 && extent.skip < extent.unit_blocks
-                && (1..1 << 24).contains(&extent.blocks)
-                && extent.unit < 1 << 30;
+                && (1..BLOCKS_END).contains(&extent.blocks)
+                && extent.unit < UNIT_END
+                && key::extent_parts(key).1 < FILE_END;
             is_sound.then_some(extent)
         })
     }
@@ -480,10 +495,16 @@ impl Run {
         read(key, value, |r| {
             let unit_blocks = r.take_u16()?;
             let mut pieces = Vec::with_capacity(r.0.len() / 20);
+            let mut blocks = 0u32;
             while !r.0.is_empty() {
-                pieces.push(Piece { ino: r.take_u64()?, block: r.take_u64()?, blocks: r.take_u32()? });
+                let piece = Piece { ino: r.take_u64()?, block: r.take_u64()?, blocks: r.take_u32()? };
+                blocks = blocks.checked_add(piece.blocks).filter(|blocks| *blocks < BLOCKS_END)?;
+                pieces.push(piece);
             }
-            (unit_blocks > 0).then_some(Run { unit_blocks, pieces })
+            let is_sound = unit_blocks > 0
+                && key::run_parts(key).1 < UNIT_END
+                && pieces.iter().all(|piece| piece.block < FILE_END);
+            is_sound.then_some(Run { unit_blocks, pieces })
         })
     }
 }
@@ -544,6 +565,7 @@ mod tests {
             kind: Kind::Symlink,
             lifetime: 3,
             mode: 0o644,
+            born: 12,
             uid: 1,
             gid: 2,
             links: 3,

@@ -180,7 +180,8 @@ impl Shared {
             core.statistics.gc_victims_blocks += u64::from(core.book.zone(victim)?.used);
             // As long as it is collected it is nobody else's victim.
             core.book.pin(victim, Pin::Copy)?;
-            map::live(&core.rows, victim.0)?.into()
+            let pieces = map::live(&core.rows, victim.0)?;
+            core.numbered(pieces).into()
         };
         let mut result = Ok(());
         while !pieces.is_empty() && result.is_ok() {
@@ -271,9 +272,13 @@ impl Shared {
         all: &[Span],
         pieces: &mut VecDeque<Live>,
     ) -> Result<(), FsError> {
+        let number_of = |span: &Span| {
+            let is_it = |c: &&Carried| c.ino == span.ino && (c.block..c.end()).contains(&span.block);
+            flight.carried.iter().find(is_it).map_or(0, |carried| carried.number)
+        };
         for span in all {
             match self.fetch_all(waiter, std::slice::from_ref(span), |_, _| {}) {
-                Ok(()) => pieces.push_front(live_of(span)),
+                Ok(()) => pieces.push_front(live_of(span, number_of(span))),
                 Err(error) if is_damage(&error) => {
                     let mut core = self.lock();
                     core.statistics.damaged_blocks += u64::from(span.blocks);
@@ -304,13 +309,14 @@ fn spans_of(carried: &Carried) -> Vec<Span> {
 }
 
 /// The piece that a span is, by itself.
-fn live_of(span: &Span) -> Live {
+fn live_of(span: &Span, number: u64) -> Live {
     let Place { zone, unit, index } = span.place;
     let (skip, blocks) = (index as u16, span.blocks);
     let unit_blocks = (index + blocks) as u16;
     Live {
         ino: span.ino,
         at: Mapped { block: span.block, extent: Extent { zone, unit, unit_blocks, skip, blocks } },
+        number,
     }
 }
 
@@ -330,7 +336,8 @@ fn take(pieces: &mut VecDeque<Live>, blocks: u32) -> Vec<Carried> {
         }
         left -= now;
         let Mapped { block, extent } = piece.at;
-        carried.push(Carried { ino: piece.ino, block, blocks: now, source: Source::Copy(extent) });
+        let (ino, number) = (piece.ino, piece.number);
+        carried.push(Carried { ino, block, blocks: now, number, source: Source::Copy(extent) });
     }
     carried
 }

@@ -153,6 +153,8 @@ pub(crate) fn forget_runs(rows: &mut Rows, zone: u32) -> Result<(), FsError> {
 pub(crate) struct Live {
     pub(crate) ino: u64,
     pub(crate) at: Mapped,
+    /// How new it is, once that is known: see [`number`](super::number).
+    pub(crate) number: u64,
 }
 
 /// What of a zone files still have, sorted by file and block.
@@ -202,7 +204,7 @@ fn live_of(
         let (Some(held), true) = (held.within(&range), held.extent.zone == zone) else { continue };
         let there = written.within(&(held.block..held.end())).expect("it lies within");
         if there.extent.place(0) == held.extent.place(0) {
-            live.push(Live { ino: piece.ino, at: held });
+            live.push(Live { ino: piece.ino, at: held, number: 0 });
         }
     }
     Ok(())
@@ -235,7 +237,7 @@ mod tests {
         }
         let all = extents(&rows, 1, &(0..100)).unwrap();
         assert_eq!(all, [Mapped { block: 0, extent: Extent { blocks: 31, ..unit(2, 0, 7) } }]);
-        assert_eq!(live(&rows, 2).unwrap(), [Live { ino: 1, at: all[0] }]);
+        assert_eq!(live(&rows, 2).unwrap(), [Live { ino: 1, at: all[0], number: 0 }]);
         assert_eq!(unmap(&mut rows, 1, &(10..12)).unwrap(), [Freed { zone: 2, blocks: 2 }]);
         let left: Vec<_> = live(&rows, 2).unwrap().iter().map(|l| (l.at.block, l.at.extent.blocks)).collect();
         assert_eq!(left, [(0, 10), (12, 19)]);
@@ -252,7 +254,7 @@ mod tests {
         }
         assert_eq!(
             live(&rows, 2).unwrap(),
-            [Live { ino: 1, at: Mapped { block: 0, extent: unit(2, 8, 7) } }]
+            [Live { ino: 1, at: Mapped { block: 0, extent: unit(2, 8, 7) }, number: 0 }]
         );
     }
 

@@ -91,6 +91,7 @@ fn directory(parent: u64, name: Vec<u8>) -> Attributes {
         kind: Kind::Directory,
         lifetime: 0,
         mode: 0o700,
+        born: 0,
         uid: 0,
         gid: 0,
         links: 2,
