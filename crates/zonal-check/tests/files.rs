@@ -132,3 +132,44 @@ fn what_cannot_be_is_refused_in_one_line() {
     let small = drive(8, 0);
     assert!(refused(small.path(), "mkfs d", 2).contains("zones are left for data"));
 }
+
+#[test]
+fn metadata_that_are_lost_are_put_together_from_the_zones() {
+    for (conventional, metadata) in [(0, ""), (3, ""), (0, "--metadata m")] {
+        let dir = drive(24, conventional);
+        zonal(dir.path(), &format!("mkfs d {metadata} --label films"));
+        let data = bytes(9_000_123);
+        fs::write(dir.path().join("in"), &data).unwrap();
+        fs::write(dir.path().join("hello"), "hello\n").unwrap();
+        zonal(dir.path(), &format!("put d hello a/b/film {metadata}"));
+        zonal(dir.path(), &format!("put d in a/b/film {metadata}"));
+        zonal(dir.path(), &format!("put d hello note {metadata}"));
+        let error = refused(dir.path(), &format!("fsck d --rebuild {metadata}"), 4);
+        assert!(error.contains("the metadata open and nothing is lost"), "{error}");
+        match (conventional, metadata) {
+            (0, "") => zonal(dir.path(), "reset d --offset 16M --count 3"),
+            (0, _) => fs::remove_file(dir.path().join("m")).map(|()| Vec::new()).unwrap(),
+            _ => {
+                let job = "bench --device d --name=wipe --rw=write --bs=64k --offset=64k --size=15M --zonemode=none";
+                zonal(dir.path(), job)
+            }
+        };
+        let said =
+            String::from_utf8(zonal(dir.path(), &format!("fsck d --rebuild --data {metadata}"))).unwrap();
+        assert!(said.starts_with("3 files of ") && said.contains(" 1 of them in lost+found\n"), "{said}");
+        assert!(said.contains("Not known from the zones") && said.contains("symbolic links"), "{said}");
+        assert_eq!(zonal(dir.path(), &format!("fsck d --data {metadata}")), b"");
+        assert!(zonal(dir.path(), &format!("get d a/b/film - {metadata}")) == data);
+        assert_eq!(zonal(dir.path(), &format!("get d note - {metadata}")), b"hello\n");
+        // What was replaced is back, too.
+        assert_eq!(zonal(dir.path(), &format!("get d lost+found/4 - {metadata}")), b"hello\n");
+        zonal(dir.path(), &format!("put d in more {metadata}"));
+        assert_eq!(zonal(dir.path(), &format!("fsck d {metadata}")), b"");
+        let forced = zonal(dir.path(), &format!("fsck d --rebuild --force --json {metadata}"));
+        let forced: serde_json::Value = serde_json::from_slice(&forced).unwrap();
+        assert_eq!((&forced["rebuilt"]["files"], &forced["rebuilt"]["torn"]), (&4.into(), &0.into()));
+    }
+    let dir = drive(16, 0);
+    assert!(refused(dir.path(), "fsck d --rebuild", 4).contains("there is no superblock"));
+    assert!(program::run(dir.path(), "fsck d --force").code == Some(2));
+}

@@ -12,6 +12,8 @@ pub mod format;
 mod fs;
 pub mod fsck;
 pub mod make;
+pub mod rebuild;
+pub mod scan;
 pub mod space;
 pub mod store;
 pub mod waiter;

@@ -16,7 +16,7 @@ use crate::store::{Rows, StoreError};
 use crate::waiter::{Waiter, Waiters};
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zonal_core::{RequestError, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::buffer::IoBuf;
@@ -95,16 +95,22 @@ impl From<StoreError> for MakeError {
 /// [`MakeError::Superblock`] if there is none, or none that counts.
 pub fn superblock(drive: &Drive, waiter: &dyn Waiter) -> Result<Superblock, MakeError> {
     let mut first = None;
-    for copy in 0..COPIES {
-        let sector = Sector(u64::from(copy * BLOCK_SECTORS));
-        let found = drive.read(waiter, sector, BLOCK_SECTORS);
-        let found = found.map_err(MakeError::from).and_then(|block| Ok(Superblock::decode(&block)?));
+    for found in superblocks(drive, waiter) {
         match found {
             Ok(superblock) => return Ok(superblock),
             Err(error) => drop(first.get_or_insert(error)),
         }
     }
     Err(first.expect("there are copies"))
+}
+
+/// Each copy of the superblock, or what keeps it from being one.
+pub fn superblocks(drive: &Drive, waiter: &dyn Waiter) -> Vec<Result<Superblock, MakeError>> {
+    let copy = |copy: u32| {
+        let block = drive.read(waiter, Sector(u64::from(copy * BLOCK_SECTORS)), BLOCK_SECTORS)?;
+        Ok(Superblock::decode(&block)?)
+    };
+    (0..COPIES).map(copy).collect()
 }
 
 /// Makes a file system with this name for itself.
@@ -125,24 +131,31 @@ pub fn make(
         check_unused(drive, waiter, &report)?;
     }
     clear(drive, waiter, &report)?;
-    let mut rows = match &options.beside {
-        Some(path) => rows(FileBeside::create(path, uuid)?, &MountOptions::default())?,
-        None if superblock.metadata == Metadata::Conventional => {
-            let range = conventional(drive);
-            rows(
-                Conventional::create(drive.clone(), waiters.clone(), range, uuid)?,
-                &MountOptions::default(),
-            )?
-        }
-        None => {
-            let zones = log_zones(&superblock);
-            rows(Logged::create(drive.clone(), waiters.clone(), zones, uuid)?, &MountOptions::default())?
-        }
-    };
+    let mut rows = create_rows(drive, waiters, options.beside.as_deref(), &superblock)?;
     FileSystem::make(&mut rows, &superblock, waiter)?;
     drop(rows);
     write_superblock(drive, waiter, &superblock)?;
     Ok(superblock)
+}
+
+/// An empty database where that of a file system lies, whatever is there; a file beside has to be a new one.
+pub(crate) fn create_rows(
+    drive: &Arc<Drive>,
+    waiters: &Waiters,
+    beside: Option<&Path>,
+    superblock: &Superblock,
+) -> Result<Rows, MakeError> {
+    let (drive, waiters, uuid) = (drive.clone(), waiters.clone(), superblock.uuid);
+    let options = MountOptions::default();
+    let access = Access::Use(&options);
+    match superblock.metadata {
+        Metadata::Beside => rows(FileBeside::create(beside.ok_or(MakeError::NeedsFile)?, uuid)?, access),
+        Metadata::Conventional => {
+            let range = conventional(&drive);
+            rows(Conventional::create(drive, waiters, range, uuid)?, access)
+        }
+        Metadata::Logged => rows(Logged::create(drive, waiters, log_zones(superblock), uuid)?, access),
+    }
 }
 
 /// Opens the file system of a drive; `beside` names the file of its metadata, if they are in one.
@@ -157,8 +170,17 @@ pub fn open(
 ) -> Result<FileSystem, MakeError> {
     let waiter = &*waiters();
     let superblock = superblock(drive, waiter)?;
-    let rows = open_rows(drive, waiters, beside, &superblock, &options)?;
+    let rows = open_rows(drive, waiters, beside, &superblock, Access::Use(&options))?;
     Ok(FileSystem::open(drive.volume().clone(), rows, superblock, options, true, waiter)?)
+}
+
+/// What the rows of a file system are opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access<'a> {
+    /// To be used and changed.
+    Use(&'a MountOptions),
+    /// To be looked at, though they may be damaged: nothing is written, whatever is done with them.
+    Look,
 }
 
 /// The rows of a file system.
@@ -170,24 +192,27 @@ pub fn open_rows(
     waiters: &Waiters,
     beside: Option<PathBuf>,
     superblock: &Superblock,
-    options: &MountOptions,
+    access: Access<'_>,
 ) -> Result<Rows, MakeError> {
     let (drive, waiters, uuid) = (drive.clone(), waiters.clone(), superblock.uuid);
     match superblock.metadata {
         Metadata::Beside => {
             let path = beside.ok_or(MakeError::NeedsFile)?;
-            rows(FileBeside::open(&path, uuid)?, options)
+            rows(FileBeside::open(&path, uuid)?, access)
         }
         Metadata::Conventional => {
             let range = conventional(&drive);
-            rows(Conventional::open(drive, waiters, range, uuid)?, options)
+            rows(Conventional::open(drive, waiters, range, uuid)?, access)
         }
-        Metadata::Logged => rows(Logged::open(drive, waiters, log_zones(superblock), uuid)?, options),
+        Metadata::Logged => rows(Logged::open(drive, waiters, log_zones(superblock), uuid)?, access),
     }
 }
 
-fn rows(backend: impl redb::StorageBackend, options: &MountOptions) -> Result<Rows, MakeError> {
-    Ok(Rows::open(backend, options.cache_bytes)?)
+fn rows(backend: impl redb::StorageBackend, access: Access<'_>) -> Result<Rows, MakeError> {
+    match access {
+        Access::Use(options) => Ok(Rows::open(backend, options.cache_bytes)?),
+        Access::Look => Ok(Rows::look(backend, MountOptions::default().cache_bytes)?),
+    }
 }
 
 /// Where metadata in conventional zones lie.
@@ -207,7 +232,7 @@ fn unfit(what: impl Into<String>) -> MakeError {
 }
 
 /// What the file system will be.
-fn plan(
+pub(crate) fn plan(
     drive: &Drive,
     report: &[ZoneDescriptor],
     uuid: Uuid,
@@ -285,7 +310,11 @@ fn clear(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor]) -> Resul
     Ok(drive.flush(waiter)?)
 }
 
-fn write_superblock(drive: &Drive, waiter: &dyn Waiter, superblock: &Superblock) -> Result<(), MakeError> {
+pub(crate) fn write_superblock(
+    drive: &Drive,
+    waiter: &dyn Waiter,
+    superblock: &Superblock,
+) -> Result<(), MakeError> {
     let mut buf = IoBuf::zeroed(COPIES * BLOCK_BYTES);
     for copy in buf.chunks_exact_mut(BLOCK_BYTES as usize) {
         copy.copy_from_slice(&superblock.encode());

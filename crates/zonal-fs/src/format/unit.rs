@@ -138,6 +138,9 @@ pub enum UnitError {
     /// It is another file system's, from before this one was made.
     #[error("the unit is of another file system")]
     Foreign,
+    /// It is a copy of a header of another zone.
+    #[error("the unit was written for another zone")]
+    Elsewhere,
 }
 
 impl Header {

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
 
 /// Longest extent: longer ones are several.
-const EXTENT_BLOCKS_MAX: u32 = 1 << 23;
+pub(crate) const EXTENT_BLOCKS_MAX: u32 = 1 << 23;
 
 /// Blocks of a zone that no file has any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -68,7 +68,7 @@ pub enum Rename {
     Exchange,
 }
 
-fn check_name(name: &[u8]) -> Result<(), FsError> {
+pub(crate) fn check_name(name: &[u8]) -> Result<(), FsError> {
     match name {
         [] | b"." | b".." => Err(FsError::Invalid("this cannot be a name")),
         _ if name.len() > NAME_MAX => Err(FsError::NameTooLong),

@@ -1,5 +1,7 @@
 //! The layers.
 
+use super::backend::Shadow;
+use super::guard::guarded;
 use redb::{
     Database, Durability, ReadOnlyTable, ReadableDatabase, StorageBackend, TableDefinition, TableError,
 };
@@ -66,7 +68,11 @@ impl Rows {
     /// # Errors
     /// The backend's, or that what it holds is no database.
     pub fn open(backend: impl StorageBackend, cache_bytes: usize) -> Result<Rows, StoreError> {
-        let database = Database::builder().set_cache_size(cache_bytes).create_with_backend(backend)?;
+        let open = || Database::builder().set_cache_size(cache_bytes).create_with_backend(backend);
+        Rows::of(guarded(open).ok_or_else(|| damaged("it contradicts itself"))??)
+    }
+
+    fn of(database: Database) -> Result<Rows, StoreError> {
         let base = match base(&database) {
             Err(TableError::TableDoesNotExist(_)) => {
                 let transaction = database.begin_write()?;
@@ -77,6 +83,23 @@ impl Rows {
             other => other?,
         };
         Ok(Rows { database: Arc::new(database), base, sealed: None, top: Layer::new(), number: 1 })
+    }
+
+    /// Opens the database that `backend` holds to look at it, after every page of it was verified. What is changed of it stays in
+    /// memory.
+    ///
+    /// # Errors
+    /// The backend's, or that what it holds is no database, or a damaged one.
+    pub fn look(backend: impl StorageBackend, cache_bytes: usize) -> Result<Rows, StoreError> {
+        let shadow = Shadow::new(backend).map_err(redb::Error::Io)?;
+        let opened = guarded(|| {
+            let mut database = Database::builder().set_cache_size(cache_bytes).create_with_backend(shadow)?;
+            match database.check_integrity()? {
+                true => Rows::of(database),
+                false => Err(damaged("what was committed last is not there")),
+            }
+        });
+        opened.unwrap_or_else(|| Err(damaged("it contradicts itself")))
     }
 
     /// The value of `key`.
@@ -236,6 +259,10 @@ impl Sealed {
         }
         Ok(transaction.commit()?)
     }
+}
+
+fn damaged(what: &str) -> StoreError {
+    StoreError(redb::Error::Corrupted(what.to_owned()))
 }
 
 fn base(database: &Database) -> Result<Base, TableError> {

@@ -22,6 +22,7 @@ pub mod logged;
 pub mod memory;
 pub mod over;
 pub mod paged;
+pub mod shadow;
 
 pub use conventional::Conventional;
 pub use error::{BackendError, Damage, Place};
@@ -29,5 +30,6 @@ pub use file::FileBeside;
 pub use logged::Logged;
 pub use memory::Memory;
 pub use over::Over;
+pub use shadow::Shadow;
 
 pub use crate::format::Uuid;

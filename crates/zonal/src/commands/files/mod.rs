@@ -5,6 +5,7 @@ pub(crate) mod get;
 pub(crate) mod ls;
 pub(crate) mod mkfs;
 pub(crate) mod put;
+mod rebuild;
 pub(crate) mod rm;
 
 use crate::device;
