@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod drive;
+pub mod dump;
 pub mod format;
 mod fs;
 pub mod fsck;

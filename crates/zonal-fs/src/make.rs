@@ -216,14 +216,14 @@ fn rows(backend: impl redb::StorageBackend, access: Access<'_>) -> Result<Rows, 
 }
 
 /// Where metadata in conventional zones lie.
-fn conventional(drive: &Drive) -> Range<Sector> {
+pub(crate) fn conventional(drive: &Drive) -> Range<Sector> {
     let geometry = &drive.volume().info().geometry;
     let first = Sector(u64::from(COPIES * BLOCK_SECTORS));
     first..geometry.start_of(ZoneIndex(geometry.conventional_zones()))
 }
 
 /// The zones of the metadata's log.
-fn log_zones(superblock: &Superblock) -> Vec<ZoneIndex> {
+pub(crate) fn log_zones(superblock: &Superblock) -> Vec<ZoneIndex> {
     (1..superblock.first_zone).map(ZoneIndex).collect()
 }
 

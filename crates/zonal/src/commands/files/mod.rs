@@ -1,5 +1,6 @@
-//! Files on a zoned drive without a mount: `mkfs`, `put`, `get`, `ls`, `rm`, `fsck`.
+//! Files on a zoned drive without a mount: `mkfs`, `put`, `get`, `ls`, `rm`, `fsck`, `dump`.
 
+pub(crate) mod dump;
 pub(crate) mod fsck;
 pub(crate) mod get;
 pub(crate) mod ls;
