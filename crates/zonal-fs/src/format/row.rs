@@ -375,6 +375,13 @@ impl Extent {
         self.zone == next.zone && follows
     }
 
+    /// Its last block has a place; for fuzzers.
+    fn check(&self) {
+        let last = self.blocks - 1;
+        assert!(self.place(last).block() > self.unit, "blocks lie behind the header of the first unit");
+        assert_eq!(self.part(last..self.blocks).place(0), self.place(last), "a part has the same places");
+    }
+
     /// Whether it can be counted in units of `per` data blocks.
     fn fits(&self, per: u32) -> bool {
         u32::from(self.unit_blocks) == per || self.blocks <= u32::from(self.unit_blocks) && self.blocks <= per
@@ -509,9 +516,77 @@ impl Run {
     }
 }
 
+/// Reads any bytes as a row, its key and its value; for fuzzers. What is one survives another round.
+///
+/// # Errors
+/// As the rows' own.
+///
+/// # Panics
+/// If a row does not survive: a bug.
+pub fn fuzz_row(bytes: &[u8]) -> Result<(), RowError> {
+    let (key, value) = bytes.split_at(bytes.len().min(KEY_BYTES));
+    match key.first() {
+        Some(b'I') => survives(key, value, Attributes::decode, Attributes::encode),
+        Some(b'D') => survives(key, value, Entry::decode, Entry::encode),
+        Some(b'E') => {
+            let extent = survives(key, value, Extent::decode, Extent::encode);
+            extent.and_then(|()| Extent::decode(key, value)).map(|extent| extent.check())
+        }
+        Some(b'R') => survives(key, value, Run::decode, Run::encode),
+        Some(b'Z') => survives(key, value, Account::decode, Account::encode),
+        _ => Err(RowError { key: key.to_vec(), what: "there is no such row" }),
+    }
+}
+
+/// Bytes that [`fuzz_row`] takes for a key.
+const KEY_BYTES: usize = 17;
+
+fn survives<T: PartialEq + std::fmt::Debug>(
+    key: &[u8],
+    value: &[u8],
+    decode: impl Fn(&[u8], &[u8]) -> Result<T, RowError>,
+    encode: impl Fn(&T) -> Vec<u8>,
+) -> Result<(), RowError> {
+    let row = decode(key, value)?;
+    assert_eq!(decode(key, &encode(&row)).as_ref(), Ok(&row), "encode and decode");
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rand::{RngExt, SeedableRng};
+    use rand_pcg::Pcg64Mcg;
+
+    /// Changed rows of all kinds: the same as the fuzz target `row` does at length.
+    #[test]
+    fn any_bytes_are_a_row_that_comes_back_or_none() {
+        let mut random = Pcg64Mcg::seed_from_u64(7);
+        let run = Run { unit_blocks: 9, pieces: vec![Piece { ino: 1, block: 2, blocks: 3 }; 3] };
+        let (mut accepted, mut refused) = (0, 0);
+        for _ in 0..4000 {
+            let (kind, value) = match random.random_range(0..5) {
+                0 => (b'E', EXTENT.encode()),
+                1 => (b'R', run.encode()),
+                2 => (b'Z', Account { used: 4, resets: 5 }.encode()),
+                3 => (b'D', Entry { ino: 7, kind: Kind::File }.encode()),
+                _ => (b'I', (0..80).map(|_| random.random_range(0..8)).collect()),
+            };
+            let mut bytes = vec![0; KEY_BYTES];
+            bytes[0] = kind;
+            bytes.extend(value);
+            for _ in 0..random.random_range(0..4) {
+                let at = random.random_range(1..bytes.len());
+                bytes[at] = random.random();
+            }
+            bytes.truncate(bytes.len() - random.random_range(0..2));
+            match fuzz_row(&bytes) {
+                Ok(()) => accepted += 1,
+                Err(_) => refused += 1,
+            }
+        }
+        assert!(accepted > 500 && refused > 500, "{accepted} and {refused}");
+    }
 
     const EXTENT: Extent = Extent { zone: 4, unit: 10, unit_blocks: 7, skip: 2, blocks: 20 };
 
