@@ -38,7 +38,7 @@ fn on(device: &str, files: FilesOptions, job: &str) -> Report {
 }
 
 fn small() -> FilesOptions {
-    FilesOptions { unit_bytes: 256 << 10, dirty_bytes: 8 << 20, ..FilesOptions::default() }
+    FilesOptions { unit_bytes: Some(256 << 10), dirty_bytes: 8 << 20, ..FilesOptions::default() }
 }
 
 #[test]
@@ -156,6 +156,21 @@ fn random_overwriting_at_80_percent_copies_as_little_as_greedy_collecting_must()
     let share = live_share(&report, f64::from(64 << 8) * 63.0 / 64.0);
     let (found, bound) = (part.statistics.write_amplification(), greedy(share));
     assert!(found < 1.3 * bound, "{found:.3}, {bound:.3} at {share:.3}: {}", report.to_text());
+}
+
+#[test]
+fn nobody_waits_for_a_second_while_a_full_disk_is_overwritten_at_random() {
+    for (jobs, block) in [(4, "1M"), (8, "64k")] {
+        let files = FilesOptions { fill_percent: Some(80), ..FilesOptions::default() };
+        let job = format!(
+            "--name=o --rw=randwrite --bs={block} --numjobs={jobs} --filesize={} --io_size=60% --end_fsync=1",
+            if block == "1M" { "1M" } else { "64M" },
+        );
+        let report = on("sim:smr-hdd-30t,size=12G", files, &job);
+        let counted = report.modes[0].files.unwrap().statistics;
+        assert!(counted.gc_victims > 5 && counted.stalls > 0, "{}", report.to_text());
+        assert!(counted.stall_nanos_max < 1_000_000_000, "{}", report.to_text());
+    }
 }
 
 /// The waiter of one who is alone on a drive in virtual time: it jumps to what the drive does next.

@@ -22,9 +22,6 @@ use zonal_core::{RequestError, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex,
 use zonal_io::buffer::IoBuf;
 use zonal_io::volume::{Request, Volume};
 
-/// Blocks of a unit, unless the drive takes less in one command or somebody wants it otherwise: a mebibyte.
-const UNIT_BLOCKS: u32 = 256;
-
 /// Zones of the metadata's log: one in so many of the drive's, as far as a log can have them.
 const LOG_SHARE: u32 = 512;
 
@@ -36,7 +33,7 @@ const COPIES: u32 = 2;
 pub struct MakeOptions {
     /// Its name for people.
     pub label: String,
-    /// Bytes of the largest unit; `None`: a mebibyte, or what the drive takes.
+    /// Bytes of the largest unit; its header included; `None`: what the drive takes, at most [`DATA_BLOCKS_MAX`] and the header.
     pub unit_bytes: Option<u32>,
     /// Keep the metadata in this file instead of on the drive.
     pub beside: Option<PathBuf>,
@@ -247,7 +244,7 @@ pub(crate) fn plan(
         return Err(unfit("the label is longer than 64 bytes"));
     }
     let largest = unit_blocks_max(drive.volume());
-    let wanted = options.unit_bytes.map_or(UNIT_BLOCKS.min(largest), |bytes| bytes / BLOCK_BYTES);
+    let wanted = options.unit_bytes.map_or(largest, |bytes| bytes / BLOCK_BYTES);
     if !(2..=largest).contains(&wanted) {
         return Err(unfit(format!("units of {wanted} blocks of 4 KiB; the drive takes 2 to {largest}")));
     }
@@ -281,7 +278,8 @@ pub(crate) fn plan(
     })
 }
 
-/// Blocks of the largest unit that a drive takes and a header has room for.
+/// Blocks of the largest unit that a drive takes and a header has room for, which is what units are unless somebody wants it
+/// otherwise: a disk is fastest with large commands, and a file of a mebibyte or two is to be one.
 pub fn unit_blocks_max(volume: &Volume) -> u32 {
     let sectors = volume.append_sectors_max().min(volume.info().command_sectors_max);
     (sectors / BLOCK_SECTORS).min(DATA_BLOCKS_MAX + 1)

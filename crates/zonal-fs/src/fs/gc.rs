@@ -4,8 +4,8 @@
 //! it ahead of need.
 //!
 //! # How a zone is collected
-//! The closed zone with the least live data is chosen. What files still have of it is listed, sorted by file and block, and
-//! goes in batches: read in the order of the drive, verified, and written to the collector's own zone in the order of files.
+//! The closed zone with the least live data is chosen. What files still have of it is listed in the order of the drive, and
+//! goes in batches: read, verified, sorted by file and block, and written to the collector's own zone.
 //! A disk pays for the way between the two zones once a batch. When a copy has landed the file gets it, unless it has written
 //! the block meanwhile. A zone without live data is reset once a commit that no longer refers to it is durable.
 
@@ -32,10 +32,10 @@ use zonal_io::volume::Request;
 const BATCH_UNITS: u32 = 16;
 
 /// Commands that the collector has on their way while nobody waits for space.
-const DEPTH_MAX: u32 = 16;
+const DEPTH_MAX: u32 = 32;
 
 /// The same while somebody does: reads and writes of users are not to queue behind it.
-const DEPTH_MIN: u32 = 4;
+const DEPTH_MIN: u32 = 8;
 
 /// How much somebody needs it that zones are tended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -220,9 +220,10 @@ impl Shared {
                 let mut core = self.lock();
                 core.check_alive()?;
                 let batch = take(&mut pieces, BATCH_UNITS * (self.unit_blocks() - 1));
+                core.credit.earned(progress.goes_on(blocks_of(&batch)));
                 core.still_held(batch)?
             };
-            let (mut sound, fetched) = self.read_batch(waiter, victim, batch, &mut progress)?;
+            let (mut sound, fetched) = self.read_batch(waiter, victim, batch)?;
             while !sound.is_empty() {
                 let blocks = self.copy_unit(waiter, &mut sound, &fetched)?;
                 self.lock().credit.earned(progress.goes_on(blocks));
@@ -232,13 +233,12 @@ impl Shared {
         Ok(())
     }
 
-    /// Reads and verifies a batch: what of it is sound, and its bytes. What is not stays where it is.
+    /// Reads and verifies a batch: what of it is sound, by file and block, and its bytes. What is not stays where it is.
     fn read_batch(
         &self,
         waiter: &dyn Waiter,
         victim: ZoneIndex,
         batch: Vec<Live>,
-        progress: &mut Progress,
     ) -> Result<(VecDeque<Live>, Fetched<'_>), FsError> {
         let parts = batch
             .iter()
@@ -255,12 +255,12 @@ impl Shared {
                 Err(error) => return Err(error),
             }
         }
-        let mut core = self.lock();
+        sound.make_contiguous().sort_unstable_by_key(|piece: &Live| (piece.ino, piece.at.block));
         if damaged > 0 {
+            let mut core = self.lock();
             core.statistics.damaged_blocks += damaged;
             core.damaged.insert(victim);
         }
-        core.credit.earned(progress.goes_on(blocks_of(&sound)));
         Ok((sound, fetched))
     }
 
