@@ -154,6 +154,11 @@ fn metadata_that_are_lost_are_put_together_from_the_zones() {
                 zonal(dir.path(), job)
             }
         };
+        let error = refused(dir.path(), &format!("fsck d {metadata}"), 4);
+        assert!(
+            !metadata.is_empty() || error.ends_with("; --rebuild puts them together from the zones"),
+            "{error}"
+        );
         let said =
             String::from_utf8(zonal(dir.path(), &format!("fsck d --rebuild --data {metadata}"))).unwrap();
         assert!(said.starts_with("3 files of ") && said.contains(" 1 of them in lost+found\n"), "{said}");

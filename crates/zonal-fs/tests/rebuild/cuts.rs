@@ -69,6 +69,7 @@ fn what_no_commit_knew_counts_no_more_once_it_was_opened_again() {
     rig.drive_flush(&fs);
     drop(fs);
     rig.cut(51);
+    assert_eq!(rig.findings(), [], "what only landed is no finding");
     let fs = rig.open();
     assert!(fs.resolve(b"lost").is_err());
     let again = fs.create(

@@ -3,13 +3,16 @@
 use crate::common::{bytes, read_all, waiter};
 use crate::rig::{BLOCK, EVERYWHERE, Rig, UUID, Where, waiters};
 use crate::{file, has_all, lose_and_rebuild, write};
+use std::sync::Arc;
 use zonal_core::{Op, ZoneIndex};
-use zonal_fs::FsError;
+use zonal_fs::drive::Drive;
 use zonal_fs::format::{HEADER_BYTES, Header, Record};
-use zonal_fs::make::{MakeOptions, superblock};
-use zonal_fs::rebuild::{Origin, RebuildError, RebuildOptions};
+use zonal_fs::make::{MakeOptions, make, open, superblock};
+use zonal_fs::rebuild::{Origin, RebuildError, RebuildOptions, rebuild};
 use zonal_fs::scan::Depth;
+use zonal_fs::{FsError, MountOptions};
 use zonal_io::buffer::IoBuf;
+use zonal_io::fault::{Fault, Plan};
 
 /// The first zone for data of a drive without conventional zones whose metadata are in a log.
 const DATA: u32 = 4;
@@ -253,7 +256,7 @@ fn file_of_the_metadata_that_somebody_has_open_is_not_replaced() {
     assert!(error.to_string().ends_with("in use"), "{error}");
     drop(open);
     let without = RebuildOptions::default();
-    let error = zonal_fs::rebuild::rebuild(&rig.drive(), &waiters(), &without).unwrap_err();
+    let error = rebuild(&rig.drive(), &waiters(), &without).unwrap_err();
     assert!(error.to_string().contains("has to be named"), "{error}");
 }
 
@@ -271,4 +274,34 @@ fn metadata_of_a_later_version_are_left_alone() {
         error.to_string(),
         format!("the file system is of version {later}, this is version 1; nothing was changed")
     );
+}
+
+#[test]
+fn blocks_that_cannot_be_read_are_counted_and_cost_what_they_had() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows");
+    let ram = crate::common::device("ram:size=6M,zone_size=256K,zone_nr_conv=0,blocksize=4096");
+    let device = Arc::new(Fault::new(ram, Plan::default()));
+    let drive = Arc::new(Drive::new(crate::common::volume(device.clone())));
+    let unit_bytes = Some(8 * BLOCK as u32);
+    let made = MakeOptions { unit_bytes, beside: Some(rows.clone()), ..MakeOptions::default() };
+    make(&drive, &waiters(), UUID, &made).unwrap();
+    let reach = || open(&drive, &waiters(), Some(rows.clone()), MountOptions::default()).unwrap();
+    let fs = reach();
+    file(&fs, "f", &bytes(1, 20 * BLOCK));
+    file(&fs, "g", &bytes(2, 6 * BLOCK));
+    fs.sync(&waiter()).unwrap();
+    drop(fs);
+    std::fs::remove_file(&rows).unwrap();
+    // The second unit's header, in zone 1: what it vouched for is garbage, and what follows is found.
+    let sector = 64 * 8 + 8 * 8;
+    device.change_bad_blocks(format!("+{sector}-{}", sector + 7).parse().unwrap());
+    let options = RebuildOptions { beside: Some(rows.clone()), ..RebuildOptions::default() };
+    let rebuilt = rebuild(&drive, &waiters(), &options).unwrap();
+    assert_eq!((rebuilt.unreadable_blocks, rebuilt.garbage_blocks, rebuilt.files), (1, 7, 2));
+    let fs = reach();
+    let f = read_all(&fs, fs.resolve(b"f").unwrap()).unwrap();
+    let mut expected = bytes(1, 20 * BLOCK);
+    expected[7 * BLOCK..14 * BLOCK].fill(0);
+    assert!(f == expected && read_all(&fs, fs.resolve(b"g").unwrap()).unwrap() == bytes(2, 6 * BLOCK));
 }

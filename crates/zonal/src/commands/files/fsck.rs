@@ -7,9 +7,10 @@ use clap::Args;
 use std::io::Write;
 use zonal_fs::MountOptions;
 use zonal_fs::fsck::{Finding, Options, Severity, check, repair};
-use zonal_fs::make::{Access, open_rows, superblock};
+use zonal_fs::make::{Access, MakeError, open_rows, superblock};
 use zonal_fs::scan::Depth;
 use zonal_fs::store::Rows;
+use zonal_fs::store::backend::BackendError;
 
 /// Rounds of a repair: what is mended may show what it hid.
 const ROUNDS_MAX: u32 = 4;
@@ -54,7 +55,7 @@ pub(crate) fn run(arguments: &Fsck, out: &mut dyn Write) -> Result<(), Failure> 
     let superblock = superblock(&drive, waiter).map_err(damaged).or_exit(Exit::Device)?;
     let reach = |access| {
         let rows = open_rows(&drive, &waiters, on.metadata.clone(), &superblock, access);
-        rows.map_err(damaged).or_exit(Exit::Device)
+        rows.map_err(|error| with_hint(&on.device, error)).or_exit(Exit::Device)
     };
     let options = Options { data: *data };
     let look =
@@ -82,6 +83,16 @@ pub(crate) fn run(arguments: &Fsck, out: &mut dyn Write) -> Result<(), Failure> 
     let minor = found.len() - lost;
     Err(anyhow::anyhow!("{}: {lost} findings of something lost and {minor} minor ones are left", on.device)
         .into())
+}
+
+/// What keeps metadata from being opened, with what can be done about it.
+fn with_hint(device: &str, error: MakeError) -> anyhow::Error {
+    match error {
+        MakeError::NeedsFile | MakeError::Backend(BackendError::InUse { .. } | BackendError::File { .. }) => {
+            named(device, error)
+        }
+        lost => anyhow::anyhow!("{device}: {lost}; --rebuild puts them together from the zones"),
+    }
 }
 
 /// Whether a repair changes anything about it.
