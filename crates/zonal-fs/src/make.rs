@@ -11,7 +11,7 @@ use crate::drive::Drive;
 use crate::format::{DATA_BLOCKS_MAX, Metadata, Superblock, SuperblockError, Uuid};
 use crate::fs::{FileSystem, FsError, MountOptions, OpenError};
 use crate::store::backend::logged::{ZONES_MAX, ZONES_MIN};
-use crate::store::backend::{BackendError, Conventional, FileBeside, Logged};
+use crate::store::backend::{Aside, BackendError, Conventional, FileBeside, Logged};
 use crate::store::{Rows, StoreError};
 use crate::waiter::{Waiter, Waiters};
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
@@ -146,12 +146,12 @@ pub(crate) fn create_rows(
     let options = MountOptions::default();
     let access = Access::Use(&options);
     match superblock.metadata {
-        Metadata::Beside => rows(FileBeside::create(beside.ok_or(MakeError::NeedsFile)?, uuid)?, access),
+        Metadata::Beside => access.rows(FileBeside::create(beside.ok_or(MakeError::NeedsFile)?, uuid)?),
         Metadata::Conventional => {
             let range = conventional(&drive);
-            rows(Conventional::create(drive, waiters, range, uuid)?, access)
+            access.rows(Conventional::create(drive, waiters, range, uuid)?)
         }
-        Metadata::Logged => rows(Logged::create(drive, waiters, log_zones(superblock), uuid)?, access),
+        Metadata::Logged => access.rows(Logged::create(drive, waiters, log_zones(superblock), uuid)?),
     }
 }
 
@@ -171,13 +171,45 @@ pub fn open(
     Ok(FileSystem::open(drive.volume().clone(), rows, superblock, options, true, waiter)?)
 }
 
+/// Opens the file system of a drive to look at it: it takes no changes, and nothing is written to the drive or to the file of
+/// its metadata.
+///
+/// # Errors
+/// [`MakeError`].
+pub fn look(
+    drive: &Arc<Drive>,
+    waiters: &Waiters,
+    beside: Option<PathBuf>,
+    options: MountOptions,
+) -> Result<FileSystem, MakeError> {
+    let waiter = &*waiters();
+    let superblock = superblock(drive, waiter)?;
+    let rows = open_rows(drive, waiters, beside, &superblock, Access::Look(&options))?;
+    let fs = FileSystem::open(drive.volume().clone(), rows, superblock, options, true, waiter)?;
+    fs.forbid_changes("it is only looked at");
+    Ok(fs)
+}
+
 /// What the rows of a file system are opened for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Access<'a> {
     /// To be used and changed.
     Use(&'a MountOptions),
-    /// To be looked at, though they may be damaged: nothing is written, whatever is done with them.
-    Look,
+    /// To be looked at: nothing changes where they are, whatever is done with them.
+    Look(&'a MountOptions),
+    /// The same, though they may be damaged: every page is verified first.
+    Verify,
+}
+
+impl Access<'_> {
+    fn rows(self, backend: impl redb::StorageBackend) -> Result<Rows, MakeError> {
+        let aside = |backend| Aside::new(backend).map_err(redb::StorageError::from).map_err(StoreError::from);
+        Ok(match self {
+            Access::Use(options) => Rows::open(backend, options.cache_bytes)?,
+            Access::Look(options) => Rows::open(aside(backend)?, options.cache_bytes)?,
+            Access::Verify => Rows::verified(aside(backend)?, MountOptions::default().cache_bytes)?,
+        })
+    }
 }
 
 /// The rows of a file system.
@@ -195,20 +227,13 @@ pub fn open_rows(
     match superblock.metadata {
         Metadata::Beside => {
             let path = beside.ok_or(MakeError::NeedsFile)?;
-            rows(FileBeside::open(&path, uuid)?, access)
+            access.rows(FileBeside::open(&path, uuid)?)
         }
         Metadata::Conventional => {
             let range = conventional(&drive);
-            rows(Conventional::open(drive, waiters, range, uuid)?, access)
+            access.rows(Conventional::open(drive, waiters, range, uuid)?)
         }
-        Metadata::Logged => rows(Logged::open(drive, waiters, log_zones(superblock), uuid)?, access),
-    }
-}
-
-fn rows(backend: impl redb::StorageBackend, access: Access<'_>) -> Result<Rows, MakeError> {
-    match access {
-        Access::Use(options) => Ok(Rows::open(backend, options.cache_bytes)?),
-        Access::Look => Ok(Rows::look(backend, MountOptions::default().cache_bytes)?),
+        Metadata::Logged => access.rows(Logged::open(drive, waiters, log_zones(superblock), uuid)?),
     }
 }
 

@@ -167,7 +167,7 @@ fn golden_images_open_with_all_that_is_in_them() {
         fs.check();
         drop(fs);
         let (waiters, superblock) = (polling(Instant::now()), superblock(&drive, &waiter()).unwrap());
-        let rows = open_rows(&drive, &waiters, None, &superblock, Access::Look).unwrap();
+        let rows = open_rows(&drive, &waiters, None, &superblock, Access::Verify).unwrap();
         let found = check(&rows, &superblock, &drive, &waiter(), Options { data: true }).unwrap();
         assert_eq!(found, [], "version {version}");
     }

@@ -27,6 +27,7 @@ use zonal_fs::space::ZoneOrder;
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::{BLOCK_BYTES, FileSystem, MountOptions, OpenError};
+use zonal_io::control::{ControlError, ControlServer};
 use zonal_io::volume::{Volume, VolumeOptions, WriteMode};
 
 /// How the file system is made and used.
@@ -92,7 +93,13 @@ pub(crate) fn run_mode(
         Room { bytes: site.fs.usage().free * u64::from(BLOCK_BYTES), zone_bytes: zone_bytes(&site.volume) };
     let plan = Plan::new(options.jobs.jobs(), room, files)
         .map_err(|(job, error)| BenchError::Plan { job, error })?;
+    let control = options.control.then(|| site.control());
     let (jobs, report) = site.run(&plan)?;
+    let mut notes = site.notes();
+    if let Some(Err(error)) = &control {
+        notes.push(format!("there is no control socket: {error}"));
+    }
+    drop(control);
     let (mode, mode_reason) = site.volume.mode();
     Ok(ModeReport {
         device: info.name,
@@ -100,7 +107,7 @@ pub(crate) fn run_mode(
         mode_reason,
         jobs,
         statistics: site.volume.statistics(),
-        notes: site.notes(),
+        notes,
         verify: None,
         series: None,
         is_virtual: info.virtual_time,
@@ -205,6 +212,13 @@ impl Site {
         let report =
             FilesReport { used, metadata_bytes: self.memory.footprint(), ..FilesReport::of(&self.fs) };
         Ok((report, left))
+    }
+
+    /// Lets other processes look at the volume and the file system on it.
+    fn control(&self) -> Result<ControlServer, ControlError> {
+        let fs = self.fs.clone();
+        let tell = move || serde_json::to_value(fs.status()).unwrap_or_default();
+        ControlServer::start_with_files(self.volume.clone(), Box::new(tell))
     }
 
     fn notes(&self) -> Vec<String> {

@@ -165,8 +165,8 @@ impl Core {
         token
     }
 
-    /// The header of a unit that is about to go out, without checksums.
-    fn header(&mut self, shared: &Shared, flight: &Flight) -> Header {
+    /// The header of a unit that is about to go out, with these checksums.
+    fn header(&mut self, shared: &Shared, flight: &Flight, sums: Vec<u32>) -> Header {
         let (uuid, zone, since) = (shared.superblock.uuid, flight.zone.0, self.since);
         let sequence = self.next_number();
         let (mut records, mut paths) = (Vec::new(), Vec::new());
@@ -189,7 +189,7 @@ impl Core {
             records.push(Record { ino, born: file.born, block, blocks, size: file.size.min(cut), number });
             paths.push(announced.or_else(|| Some(join(parent?, &file.name))).unwrap_or_default());
         }
-        Header { uuid, sequence, since, zone, records, sums: Vec::new(), paths }
+        Header { uuid, sequence, since, zone, records, sums, paths }
     }
 }
 
@@ -199,20 +199,26 @@ fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
 
 impl Shared {
     /// Sends a unit whose data is in `buf` behind room for its header, or in no buffer where there is no data.
-    pub(super) fn send(&self, waiter: &dyn Waiter, flight: Flight, mut buf: IoBuf) {
+    pub(super) fn send(&self, waiter: &dyn Waiter, flight: Flight, buf: IoBuf) {
+        let mut sums = Vec::new();
+        if self.has_data() && self.superblock.is_summed {
+            let data = &buf[HEADER_BYTES..][..(flight.blocks() * BLOCK_BYTES) as usize];
+            sums = data.chunks_exact(BLOCK_BYTES as usize).map(crc32c).collect();
+        }
+        self.send_with_sums(waiter, flight, buf, sums);
+    }
+
+    /// The same, of a unit whose data has these checksums.
+    pub(super) fn send_with_sums(&self, waiter: &dyn Waiter, flight: Flight, mut buf: IoBuf, sums: Vec<u32>) {
         self.settle_numbers(waiter);
         let blocks = flight.blocks();
         let zone = flight.zone;
         let (token, header) = {
             let mut core = self.core.lock();
-            let header = self.has_data().then(|| core.header(self, &flight));
+            let header = self.has_data().then(|| core.header(self, &flight, sums));
             (core.takes_off(flight), header)
         };
-        if let Some(mut header) = header {
-            if self.superblock.is_summed {
-                let data = &buf[HEADER_BYTES..HEADER_BYTES + (blocks * BLOCK_BYTES) as usize];
-                header.sums = data.chunks_exact(BLOCK_BYTES as usize).map(crc32c).collect();
-            }
+        if let Some(header) = header {
             header.encode(&mut buf);
         }
         let request = Request::append(self.start_of(zone), (blocks + 1) * BLOCK_SECTORS, buf).token(token);
@@ -345,8 +351,13 @@ impl Core {
         node.in_flight -= 1;
         self.statistics.written_blocks += u64::from(carried.blocks);
         let mut live = 0;
+        // Where the file did not reach yet there is nothing to overwrite, and nothing to look for.
+        let mut end = node.attributes.size.div_ceil(u64::from(BLOCK_BYTES));
         for part in own {
-            overwritten.extend(map::unmap(&mut self.rows, ino, &part)?);
+            if part.start < end {
+                overwritten.extend(map::unmap(&mut self.rows, ino, &part)?);
+            }
+            end = end.max(part.end);
             let mapped = there.within(&part).expect("it is part of it");
             map::map(&mut self.rows, ino, part.start, mapped.extent)?;
             live += mapped.extent.blocks;

@@ -11,7 +11,7 @@
 
 use super::core::{Core, Shared};
 use super::error::FsError;
-use super::fetch::{Fetched, Span};
+use super::fetch::{Fetched, Source as From, Span};
 use super::flight::{Carried, Flight, Placed, Source};
 use super::map::{self, Live, Mapped};
 use super::read::spans;
@@ -28,14 +28,24 @@ use std::collections::VecDeque;
 use zonal_core::{Op, ZoneIndex};
 use zonal_io::volume::Request;
 
-/// Units that are read before they are written.
-const BATCH_UNITS: u32 = 16;
+/// How much the collector does at once.
+#[derive(Clone, Copy, Debug)]
+struct Stride {
+    /// Units that are read before they are written.
+    batch: u32,
+    /// Commands on their way.
+    depth: u32,
+}
 
-/// Commands that the collector has on their way while nobody waits for space.
-const DEPTH_MAX: u32 = 32;
+/// While nobody waits for space.
+const LONG: Stride = Stride { batch: 32, depth: 32 };
 
-/// The same while somebody does: reads and writes of users are not to queue behind it.
-const DEPTH_MIN: u32 = 8;
+/// While somebody does: reads and writes of users are not to queue behind it, and a batch is what they wait for.
+const SHORT: Stride = Stride { batch: 8, depth: 8 };
+
+/// Blocks that the collector reads along: much of a victim is live, and on a disk a quarter of a mebibyte takes an eighth of a
+/// turn.
+const ALONG_MAX: u32 = 64;
 
 /// How much somebody needs it that zones are tended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -219,7 +229,7 @@ impl Shared {
             let batch = {
                 let mut core = self.lock();
                 core.check_alive()?;
-                let batch = take(&mut pieces, BATCH_UNITS * (self.unit_blocks() - 1));
+                let batch = take(&mut pieces, core.stride().batch * (self.unit_blocks() - 1));
                 core.credit.earned(progress.goes_on(blocks_of(&batch)));
                 core.still_held(batch)?
             };
@@ -244,8 +254,9 @@ impl Shared {
             .iter()
             .flat_map(|piece| spans(piece.ino, &piece.at).into_iter().map(|span| (span, piece.number)));
         let (spans, numbers): (Vec<Span>, Vec<u64>) = parts.unzip();
-        let depth = self.lock().depth();
-        let mut fetched = self.source(depth as usize).fetch(waiter, &spans);
+        let depth = self.lock().stride().depth as usize;
+        let source = From { depth, along_max: ALONG_MAX, ..self.source() };
+        let mut fetched = source.fetch(waiter, &spans);
         let mut damaged = 0;
         let mut sound = VecDeque::new();
         for (span, number) in spans.iter().zip(numbers) {
@@ -275,7 +286,7 @@ impl Shared {
         let mut placed: Option<Placed> = None;
         let mut core = self.lock_when(waiter, |core| {
             core.check_alive()?;
-            if core.copies_in_flight() < core.depth() {
+            if core.copies_in_flight() < core.stride().depth {
                 placed = core.place_copy(self, wanted)?;
             }
             if placed.is_none() && core.flights.is_empty() {
@@ -405,9 +416,8 @@ impl Core {
         Ok(placed)
     }
 
-    /// Commands that the collector may have on their way.
-    fn depth(&self) -> u32 {
-        if self.credit.waiting() > 0 { DEPTH_MIN } else { DEPTH_MAX }
+    fn stride(&self) -> Stride {
+        if self.credit.waiting() > 0 { SHORT } else { LONG }
     }
 
     /// What of a batch files still have, with the numbers of copies made of that: they go on writing.

@@ -138,7 +138,7 @@ fn present(
     if options.force {
         return Ok(None);
     }
-    let opened = make::open_rows(drive, waiters, options.beside.clone(), superblock, Access::Look);
+    let opened = make::open_rows(drive, waiters, options.beside.clone(), superblock, Access::Verify);
     let rows = match opened {
         Ok(rows) => rows,
         Err(error) => return judge(error).map(|()| None),

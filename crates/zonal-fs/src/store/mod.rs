@@ -12,5 +12,6 @@
 pub mod backend;
 mod guard;
 mod rows;
+mod tables;
 
 pub use rows::{Row, Rows, Sealed, StoreError};

@@ -10,7 +10,7 @@ mod common;
 use common::{Model, Step, apply, bytes, read_all, settle};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -88,7 +88,9 @@ fn step(random: &mut impl Rng) -> Step {
         70..75 => Step::Unlink(file),
         75..78 => Step::Rename(file, other),
         78..81 => Step::Link(file, other),
-        81..91 => Step::Fsync(file),
+        81..85 => Step::Open(file),
+        85..87 => Step::Close(file),
+        87..91 => Step::Fsync(file),
         91..94 => Step::Sync,
         94..97 => Step::Tend,
         _ => Step::Collect,
@@ -181,14 +183,22 @@ impl Expected {
     }
 
     fn matches(&self, fs: &FileSystem, moment: &Model, names: &BTreeMap<u8, u64>) -> Result<Model, String> {
-        let mut model = Model { files: BTreeMap::new(), ..moment.clone() };
+        let mut model = Model { files: BTreeMap::new(), open: Vec::new(), ..moment.clone() };
+        let mut inos = BTreeMap::new();
         for (name, ino) in names {
             let file = moment.names[name];
+            // Names of one file then are names of one file now, and no others are.
+            if *inos.entry(file).or_insert(*ino) != *ino {
+                return Err(format!("f{name} is another file than what it was linked to"));
+            }
             let found = read_all(fs, *ino).map_err(|e| format!("f{name}: {e}"))?;
             self.explains(file, &found).map_err(|e| format!("f{name}: {e}"))?;
             model.files.insert(file, found);
         }
-        Ok(model)
+        match inos.values().collect::<BTreeSet<_>>().len() == inos.len() {
+            true => Ok(model),
+            false => Err("names of different files are one file's".to_owned()),
+        }
     }
 }
 

@@ -152,7 +152,7 @@ impl Rig {
     pub fn findings(&self) -> Vec<Finding> {
         let (drive, waiters) = (self.drive(), waiters());
         let superblock = superblock(&drive, &waiter()).unwrap();
-        let rows = open_rows(&drive, &waiters, self.beside(), &superblock, Access::Look).unwrap();
+        let rows = open_rows(&drive, &waiters, self.beside(), &superblock, Access::Verify).unwrap();
         check(&rows, &superblock, &drive, &waiter(), Options { data: true }).unwrap()
     }
 }

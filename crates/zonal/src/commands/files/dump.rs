@@ -141,7 +141,7 @@ impl Look<'_> {
 
     fn rows(&self, superblock: &Superblock) -> Result<Rows, MakeError> {
         let metadata = self.arguments.on.metadata.clone();
-        open_rows(&self.drive, &self.waiters, metadata, superblock, Access::Look)
+        open_rows(&self.drive, &self.waiters, metadata, superblock, Access::Verify)
     }
 
     /// Where the metadata lie, and how many rows there are.

@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Fsck, out: &mut dyn Write) -> Result<(), Failure> 
     let options = Options { data: *data };
     let look =
         |rows: &Rows| check(rows, &superblock, &drive, waiter, options).map_err(|e| named(&on.device, e));
-    let rows = reach(Access::Look)?;
+    let rows = reach(Access::Verify)?;
     let mut found = look(&rows)?;
     print(out, &found, *json)?;
     drop(rows);
