@@ -245,15 +245,18 @@ impl Shared {
         victim: ZoneIndex,
         batch: Vec<Live>,
     ) -> Result<(VecDeque<Live>, Fetched<'_>), FsError> {
-        let spans: Vec<Span> = batch.iter().flat_map(|piece| spans(piece.ino, &piece.at)).collect();
+        let parts = batch
+            .iter()
+            .flat_map(|piece| spans(piece.ino, &piece.at).into_iter().map(|span| (span, piece.number)));
+        let (spans, numbers): (Vec<Span>, Vec<u64>) = parts.unzip();
         let depth = self.lock().depth() as usize;
         let source = From { depth, along_max: ALONG_MAX, ..self.source() };
         let mut fetched = source.fetch(waiter, &spans);
         let mut damaged = 0;
         let mut sound = VecDeque::new();
-        for span in &spans {
+        for (span, number) in spans.iter().zip(numbers) {
             match fetched.verify(span) {
-                Ok(()) => sound.push_back(live_of(span)),
+                Ok(()) => sound.push_back(live_of(span, number)),
                 Err(error) if is_damage(&error) => damaged += u64::from(span.blocks),
                 Err(error) => return Err(error),
             }
@@ -322,18 +325,19 @@ fn blocks_of<'a>(pieces: impl IntoIterator<Item = &'a Live>) -> u32 {
 }
 
 fn carried(piece: Live) -> Carried {
-    let Live { ino, at: Mapped { block, extent } } = piece;
-    Carried { ino, block, blocks: extent.blocks, source: Source::Copy(extent) }
+    let Live { ino, at: Mapped { block, extent }, number } = piece;
+    Carried { ino, block, blocks: extent.blocks, number, source: Source::Copy(extent) }
 }
 
 /// The piece that a span is, by itself.
-fn live_of(span: &Span) -> Live {
+fn live_of(span: &Span, number: u64) -> Live {
     let Place { zone, unit, index } = span.place;
     let (skip, blocks) = (index as u16, span.blocks);
     let unit_blocks = (index + blocks) as u16;
     Live {
         ino: span.ino,
         at: Mapped { block: span.block, extent: Extent { zone, unit, unit_blocks, skip, blocks } },
+        number,
     }
 }
 
@@ -412,13 +416,13 @@ impl Core {
         if self.credit.waiting() > 0 { DEPTH_MIN } else { DEPTH_MAX }
     }
 
-    /// What of a batch files still have: they go on writing.
+    /// What of a batch files still have, with the numbers of copies made of that: they go on writing.
     fn still_held(&mut self, batch: Vec<Live>) -> Result<Vec<Live>, FsError> {
         let mut still = Vec::with_capacity(batch.len());
-        for Live { ino, at } in batch {
-            still.extend(map::held(&self.rows, ino, &at)?.into_iter().map(|at| Live { ino, at }));
+        for Live { ino, at, number } in batch {
+            still.extend(map::held(&self.rows, ino, &at)?.into_iter().map(|at| Live { ino, at, number }));
         }
-        Ok(still)
+        Ok(self.numbered(still))
     }
 
     /// A zone was not reset. It is tried again a few times, while others go on; then it is left alone.

@@ -1,11 +1,13 @@
-//! Files on a zoned drive without a mount: `mkfs`, `put`, `get`, `ls`, `rm`, `fsck`.
+//! Files on a zoned drive without a mount: `mkfs`, `put`, `get`, `ls`, `rm`, `fsck`, `dump`.
 
+pub(crate) mod dump;
 pub(crate) mod fsck;
 pub(crate) mod get;
 pub(crate) mod ls;
 pub(crate) mod mkfs;
 mod pipe;
 pub(crate) mod put;
+mod rebuild;
 pub(crate) mod rm;
 
 use crate::device;

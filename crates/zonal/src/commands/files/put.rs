@@ -45,10 +45,11 @@ pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
     let parent = directories.iter().try_fold(ROOT, |at, name| enter(&opened, at, name));
     let parent = parent.map_err(|e| failed(path, e))?;
     let unfinished = free_name(&opened, parent).map_err(|e| failed(path, e))?;
-    let copied = copy(&opened, (parent, &unfinished), &mut *source, mode).map_err(|e| match e {
-        Trouble::Read(e) => anyhow::Error::new(e).context(file.clone()).into(),
-        Trouble::Fs(e) => failed(path, e),
-    });
+    let copied =
+        copy(&opened, (parent, &unfinished), &names.join(&b'/'), (&mut *source, mode)).map_err(|e| match e {
+            Trouble::Read(e) => anyhow::Error::new(e).context(file.clone()).into(),
+            Trouble::Fs(e) => failed(path, e),
+        });
     let Opened { fs, waiter } = &opened;
     let placed = copied.and_then(|()| {
         let place = fs.rename(waiter, (parent, &unfinished), (parent, name), Rename::Replace);
@@ -98,11 +99,12 @@ fn free_name(opened: &Opened, parent: u64) -> Result<Vec<u8>, FsError> {
 fn copy(
     opened: &Opened,
     (parent, name): (u64, &[u8]),
-    source: &mut (dyn Read + Send),
-    mode: u16,
+    path: &[u8],
+    (source, mode): (&mut (dyn Read + Send), u16),
 ) -> Result<(), Trouble> {
     let Opened { fs, waiter } = opened;
     let ino = fs.create(waiter, parent, name, &NewFile::new(Kind::File, mode)).map_err(Trouble::Fs)?;
+    fs.announce(ino, path).map_err(Trouble::Fs)?;
     let mut offset = 0;
     let read = |buffer: &mut [u8]| fill(source, buffer).map_err(Trouble::Read);
     pipe(piece_bytes(fs), read, |piece| {
