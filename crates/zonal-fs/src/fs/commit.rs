@@ -47,7 +47,7 @@ impl Shared {
         let result = self.drive.flush(waiter).map_err(FsError::from);
         let result = result.and_then(|()| Ok(sealed.commit()?));
         let mut core = self.lock();
-        let result = result.and_then(|()| Ok(core.rows.settled()?));
+        let result = result.and_then(|committed| Ok(core.rows.settled(committed)?));
         core.is_committing = false;
         match result {
             Ok(()) => {

@@ -3,6 +3,7 @@
 //! One lock guards it, which is held for microseconds and never while a device works, a payload is copied, or anybody waits.
 
 use super::error::FsError;
+use super::finish::Closed;
 use super::flight::Flight;
 use super::map::{self, Tails};
 use super::node::Nodes;
@@ -92,7 +93,7 @@ pub(super) struct Core {
     /// Units that failed, to be sent to another zone.
     pub(super) redo: Vec<(Flight, IoBuf)>,
     /// Zones closed before they were full, which take resources of the drive until they are finished.
-    pub(super) to_finish: Vec<ZoneIndex>,
+    pub(super) to_finish: Closed,
     /// Zones with data that the collector cannot read: they are left alone.
     pub(super) damaged: BTreeSet<ZoneIndex>,
     /// How often resets of a zone have failed.
@@ -104,6 +105,8 @@ pub(super) struct Core {
     pub(super) next_sequence: u64,
     /// Blocks on their way, headers included.
     pub(super) blocks_in_flight: u64,
+    /// Pieces of units on their way: each changes rows when it lands.
+    pub(super) pieces_in_flight: usize,
     /// Number of the last layer that is durable.
     pub(super) committed: u64,
     pub(super) is_committing: bool,

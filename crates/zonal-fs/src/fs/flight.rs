@@ -90,6 +90,7 @@ impl Core {
             let free = self.book.count(ZoneState::Free);
             let opened = match self.open.choose(wish, free) {
                 Choice::Zone(opened) => opened,
+                Choice::OpenNew if !self.to_finish.is_empty() => return Ok(None),
                 Choice::OpenNew => match self.open_zone(shared, wish) {
                     Some(opened) => opened,
                     None => return Ok(None),
@@ -159,6 +160,7 @@ impl Core {
     pub(super) fn takes_off(&mut self, flight: Flight) -> u64 {
         let token = self.next_token;
         self.next_token += 1;
+        self.pieces_in_flight += flight.carried.len();
         self.flights.insert(token, flight);
         token
     }
@@ -209,6 +211,7 @@ impl Shared {
         let flight = core.flights.remove(&token).expect("a unit that was sent");
         let blocks = flight.blocks() + 1;
         core.blocks_in_flight -= u64::from(blocks);
+        core.pieces_in_flight -= flight.carried.len();
         match result {
             Ok(Output::Appended(at)) => {
                 let start = self.start_of(flight.zone);
@@ -227,8 +230,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Sends units that failed to other zones. What finds no zone waits until one is free, or is lost if none will be.
+    /// Sends units that failed to other zones, and finishes zones that were closed early. What finds no zone waits until one is free, or is lost if none will be.
     pub(super) fn resend(&self, waiter: &dyn Waiter) {
+        self.finish_closed(waiter);
         loop {
             let mut core = self.core.lock();
             let Some((mut flight, buf)) = core.redo.pop() else { return };
@@ -393,6 +397,7 @@ impl Core {
         if let Some(how) = lost {
             let lost = self.book.lose(zone, how)?;
             self.credit.lost(lost);
+            self.to_finish.forget(zone);
         }
         self.close(zone)?;
         flight.tries += 1;
@@ -406,7 +411,7 @@ impl Core {
 
     /// Whether a unit that finds no zone now never will.
     pub(super) fn is_stuck(&self) -> bool {
-        self.flights.is_empty() && !self.is_tended && !self.is_reclaimable()
+        self.flights.is_empty() && self.to_finish.is_empty() && !self.is_tended && !self.is_reclaimable()
     }
 
     /// Whether all that a unit of new data carries is of a file that is gone.

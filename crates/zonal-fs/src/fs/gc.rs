@@ -1,4 +1,4 @@
-//! What keeps free zones coming: zones finished, reset, collected.
+//! What keeps free zones coming: zones reset, collected.
 //!
 //! There is no thread in here. Whoever waits for space tends the zones, one at a time; a caller who does nothing else can do
 //! it ahead of need.
@@ -13,6 +13,7 @@ use super::error::FsError;
 use super::flight::{Carried, Flight, Placed, Source};
 use super::map::{self, Live, Mapped};
 use super::read::{Span, spans};
+use super::room::Touched;
 use crate::BLOCK_BYTES;
 use crate::format::{Extent, Header, Place};
 use crate::space::cost::Need;
@@ -117,23 +118,6 @@ impl Shared {
         self.collect(waiter, victim, reason)
     }
 
-    /// Finishes zones that were closed early, so that the drive has their resources back. One that fails stays as it is.
-    fn finish_closed(&self, waiter: &dyn Waiter) -> bool {
-        let mut did = false;
-        loop {
-            let zone = {
-                let mut core = self.lock();
-                let is_quiet = |zone: &ZoneIndex| {
-                    core.book.zone(*zone).is_ok_and(|account| account.written == account.allocated)
-                };
-                let Some(place) = core.to_finish.iter().position(is_quiet) else { return did };
-                core.to_finish.swap_remove(place)
-            };
-            let _ = self.drive.zone(waiter, Op::ZoneFinish, zone);
-            did = true;
-        }
-    }
-
     /// Resets zones that nothing durable refers to any more; whether there was one.
     fn reset_dead(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
         let zones: Vec<ZoneIndex> = {
@@ -143,7 +127,6 @@ impl Shared {
             let zones: Vec<_> = core.book.dead_zones(committed).take(RESETS_MAX).collect();
             for zone in &zones {
                 core.book.begin_reset(*zone, committed)?;
-                core.to_finish.retain(|other| other != zone);
             }
             zones
         };
@@ -163,6 +146,7 @@ impl Shared {
                     core.changed.insert(*zone);
                     core.statistics.resets += 1;
                     core.gc_is_helpless = false;
+                    core.to_finish.forget(*zone);
                 }
                 Err(_) => core.reset_failed(*zone)?,
             }
@@ -209,6 +193,7 @@ impl Shared {
         victim: ZoneIndex,
         pieces: &mut VecDeque<Live>,
     ) -> Result<(), FsError> {
+        self.admit(waiter, Touched::Changed)?;
         let wanted = self.wanted(pieces);
         let mut placed: Option<Placed> = None;
         let mut core = self.lock_when(waiter, |core| {
@@ -217,7 +202,7 @@ impl Shared {
             if core.copies_in_flight() < most {
                 placed = core.place_copy(self, wanted)?;
             }
-            if placed.is_none() && core.flights.is_empty() {
+            if placed.is_none() && core.flights.is_empty() && core.to_finish.is_empty() {
                 return Err(FsError::NoSpace);
             }
             Ok(placed.is_some())

@@ -4,6 +4,7 @@ mod commit;
 mod core;
 mod credit;
 mod error;
+mod finish;
 mod flight;
 mod gc;
 pub(crate) mod inspect;
@@ -12,6 +13,7 @@ mod mount;
 mod names;
 mod node;
 mod read;
+mod room;
 mod stats;
 mod write;
 
@@ -27,6 +29,7 @@ use crate::format::{Attributes, Entry, Superblock};
 use crate::store::Rows;
 use crate::waiter::Waiter;
 use core::Shared;
+use room::Touched;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use zonal_core::ZoneIndex;
@@ -103,7 +106,7 @@ impl FileSystem {
         name: &[u8],
         new: &NewFile,
     ) -> Result<u64, FsError> {
-        self.change(|core| core.create(parent, name, new, waiter.wall()))
+        self.change(waiter, Touched::Added, |core| core.create(parent, name, new, waiter.wall()))
     }
 
     /// Gives a file another name.
@@ -111,7 +114,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::IsDirectory`], [`FsError::Exists`].
     pub fn link(&self, waiter: &dyn Waiter, ino: u64, parent: u64, name: &[u8]) -> Result<(), FsError> {
-        self.change(|core| core.link(ino, parent, name, waiter.wall()))
+        self.change(waiter, Touched::Added, |core| core.link(ino, parent, name, waiter.wall()))
     }
 
     /// Takes a name away. The file goes with the last one, once nobody has it open.
@@ -119,7 +122,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::IsDirectory`].
     pub fn unlink(&self, waiter: &dyn Waiter, parent: u64, name: &[u8]) -> Result<(), FsError> {
-        self.change(|core| core.unlink(parent, name, waiter.wall()))
+        self.change(waiter, Touched::Changed, |core| core.unlink(parent, name, waiter.wall()))
     }
 
     /// Takes an empty directory away.
@@ -127,7 +130,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NotEmpty`].
     pub fn rmdir(&self, waiter: &dyn Waiter, parent: u64, name: &[u8]) -> Result<(), FsError> {
-        self.change(|core| core.rmdir(parent, name, waiter.wall()))
+        self.change(waiter, Touched::Changed, |core| core.rmdir(parent, name, waiter.wall()))
     }
 
     /// Gives a file another name in place of the one it has.
@@ -141,7 +144,7 @@ impl FileSystem {
         to: (u64, &[u8]),
         how: Rename,
     ) -> Result<(), FsError> {
-        self.change(|core| core.rename(from, to, how, waiter.wall()))
+        self.change(waiter, Touched::Added, |core| core.rename(from, to, how, waiter.wall()))
     }
 
     /// Shows the names of a directory behind `after`, in order of their bytes, until it is told to break.
@@ -170,7 +173,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NotFound`].
     pub fn set_attributes(&self, waiter: &dyn Waiter, ino: u64, changes: &Changes) -> Result<(), FsError> {
-        self.change(|core| core.change(ino, changes, waiter.wall()))
+        self.change(waiter, Touched::Changed, |core| core.change(ino, changes, waiter.wall()))
     }
 
     /// Where a symbolic link points.
@@ -202,7 +205,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::TooLarge`] above 64 KiB.
     pub fn set_xattr(&self, waiter: &dyn Waiter, ino: u64, name: &[u8], value: &[u8]) -> Result<(), FsError> {
-        self.change(|core| core.set_attribute(ino, name, value, waiter.wall()))
+        self.change(waiter, Touched::Added, |core| core.set_attribute(ino, name, value, waiter.wall()))
     }
 
     /// Takes an extended attribute away.
@@ -210,7 +213,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NoAttribute`].
     pub fn remove_xattr(&self, waiter: &dyn Waiter, ino: u64, name: &[u8]) -> Result<(), FsError> {
-        self.change(|core| core.remove_attribute(ino, name, waiter.wall()))
+        self.change(waiter, Touched::Changed, |core| core.remove_attribute(ino, name, waiter.wall()))
     }
 
     /// Opens a file: it stays, whatever happens to its names, until it is closed as often.
@@ -350,7 +353,13 @@ impl FileSystem {
         crate::space::check(&core.book, &core.open, &core.credit);
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut core::Core) -> Result<R, FsError>) -> Result<R, FsError> {
+    fn change<R>(
+        &self,
+        waiter: &dyn Waiter,
+        touched: Touched,
+        change: impl FnOnce(&mut core::Core) -> Result<R, FsError>,
+    ) -> Result<R, FsError> {
+        self.0.admit(waiter, touched)?;
         let mut core = self.0.lock();
         core.check_alive()?;
         change(&mut core)

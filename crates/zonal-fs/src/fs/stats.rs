@@ -3,6 +3,7 @@
 use super::core::Core;
 use crate::space::zone::ZoneState;
 use crate::space::{self};
+use crate::store::Fill;
 
 /// Counted since it was mounted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -62,6 +63,8 @@ pub struct Usage {
     pub open_zones: u32,
     /// Zones of data.
     pub zones: u32,
+    /// How full the place of the metadata is; `None` if it has no bounds.
+    pub metadata: Option<Fill>,
 }
 
 impl Core {
@@ -76,6 +79,7 @@ impl Core {
             used,
             free_zones: self.book.count(ZoneState::Free),
             open_zones: self.open.iter().count() as u32,
+            metadata: self.rows.gauge().fill(),
             zones: ZoneState::ALL.iter().filter(|s| ours(s)).map(|s| self.book.count(*s)).sum(),
         }
     }

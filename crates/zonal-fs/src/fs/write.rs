@@ -3,6 +3,7 @@
 use super::core::{Core, Shared};
 use super::error::FsError;
 use super::flight::{Carried, Flight, Placed, Source};
+use super::room::Touched;
 use crate::BLOCK_BYTES;
 use crate::format::{HEADER_BYTES, Kind};
 use crate::waiter::Waiter;
@@ -140,11 +141,18 @@ impl Shared {
         if length == 0 {
             return Ok(0);
         }
-        self.put(waiter, ino, offset, payload)
+        self.put(waiter, ino, offset, payload, Touched::Added)
     }
 
     /// Writes at `offset` of a file that is held.
-    fn put(&self, waiter: &dyn Waiter, ino: u64, offset: u64, payload: Payload<'_>) -> Result<u64, FsError> {
+    fn put(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        offset: u64,
+        payload: Payload<'_>,
+        touched: Touched,
+    ) -> Result<u64, FsError> {
         let end = offset + payload.len();
         let blocks = match (payload, self.has_data()) {
             (Payload::Bytes(bytes), true) => {
@@ -159,9 +167,11 @@ impl Shared {
         let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
         let mut block = first;
         while block < last {
-            match self.put_unit(waiter, ino, block..last, end, blocks.as_ref()) {
+            let unit = self.admit(waiter, touched);
+            let unit = unit.and_then(|()| self.put_unit(waiter, ino, block..last, end, blocks.as_ref()));
+            match unit {
                 Ok(written) => block += u64::from(written),
-                Err(FsError::NoSpace) if block > first => return Ok(block * BLOCK - offset),
+                Err(error) if error.is_no_space() && block > first => return Ok(block * BLOCK - offset),
                 Err(error) => return Err(error),
             }
         }
@@ -267,6 +277,7 @@ impl Shared {
         if size > SIZE_MAX {
             return Err(FsError::TooLarge);
         }
+        self.admit(waiter, Touched::Changed)?;
         let _held = self.hold(waiter, ino)?;
         self.clear(waiter, ino, size..u64::MAX)?;
         let now = waiter.wall();
@@ -282,6 +293,8 @@ impl Shared {
 
     /// Makes bytes of a file read as zeroes, without changing its size.
     pub(super) fn punch(&self, waiter: &dyn Waiter, ino: u64, range: Range<u64>) -> Result<(), FsError> {
+        // A hole in the midst of an extent makes two of one.
+        self.admit(waiter, Touched::Added)?;
         let _held = self.hold(waiter, ino)?;
         self.clear(waiter, ino, range)?;
         let now = waiter.wall();
@@ -329,7 +342,8 @@ impl Shared {
                 let zeroes = vec![0; (edge.end - edge.start) as usize];
                 let size = self.lock().attributes(ino)?.size;
                 debug_assert!(edge.end <= size);
-                self.put(waiter, ino, edge.start, Payload::Bytes(&zeroes))?;
+                // Who shortens a file is never refused for want of room.
+                self.put(waiter, ino, edge.start, Payload::Bytes(&zeroes), Touched::Changed)?;
             }
         }
         drop(self.lock_when(waiter, |core| core.is_at_rest(ino))?);

@@ -1,8 +1,8 @@
 //! The layers.
 
-use redb::{
-    Database, Durability, ReadOnlyTable, ReadableDatabase, StorageBackend, TableDefinition, TableError,
-};
+use super::backend::{Backend, Handle};
+use super::gauge::{Committed, Gauge, Tally, bytes_of};
+use redb::{Database, Durability, ReadOnlyTable, ReadableDatabase, TableDefinition, TableError};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -50,6 +50,10 @@ pub struct Rows {
     top: Layer,
     /// Number of the top layer, counted from 1 since it was opened.
     number: u64,
+    backend: Arc<dyn Backend>,
+    gauge: Gauge,
+    /// The next commit counts the pages in use.
+    counts_pages: bool,
 }
 
 /// A layer on its way into the database.
@@ -58,6 +62,11 @@ pub struct Sealed {
     layer: Arc<Layer>,
     /// Which it is.
     pub number: u64,
+    backend: Arc<dyn Backend>,
+    /// What the gauge had counted when it was sealed.
+    tally: Tally,
+    /// Whether the pages in use are to be counted.
+    counts_pages: bool,
 }
 
 impl Rows {
@@ -65,8 +74,10 @@ impl Rows {
     ///
     /// # Errors
     /// The backend's, or that what it holds is no database.
-    pub fn open(backend: impl StorageBackend, cache_bytes: usize) -> Result<Rows, StoreError> {
-        let database = Database::builder().set_cache_size(cache_bytes).create_with_backend(backend)?;
+    pub fn open(backend: impl Backend, cache_bytes: usize) -> Result<Rows, StoreError> {
+        let backend = Arc::new(backend);
+        let mut builder = Database::builder();
+        let database = builder.set_cache_size(cache_bytes).create_with_backend(Handle(backend.clone()))?;
         let base = match base(&database) {
             Err(TableError::TableDoesNotExist(_)) => {
                 let transaction = database.begin_write()?;
@@ -76,7 +87,16 @@ impl Rows {
             }
             other => other?,
         };
-        Ok(Rows { database: Arc::new(database), base, sealed: None, top: Layer::new(), number: 1 })
+        Ok(Rows {
+            database: Arc::new(database),
+            base,
+            sealed: None,
+            top: Layer::new(),
+            number: 1,
+            gauge: Gauge::new(backend.room()),
+            backend,
+            counts_pages: false,
+        })
     }
 
     /// The value of `key`.
@@ -94,11 +114,13 @@ impl Rows {
 
     /// Sets the value of `key`.
     pub fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.gauge.put(bytes_of(&key, &value));
         self.top.insert(key, Some(value));
     }
 
     /// Takes the row of `key` away, if there is one.
     pub fn delete(&mut self, key: Vec<u8>) {
+        self.gauge.deleted(bytes_of(&key, &[]));
         self.top.insert(key, None);
     }
 
@@ -197,17 +219,34 @@ impl Rows {
         self.sealed = Some(layer.clone());
         let number = self.number;
         self.number += 1;
-        Some(Sealed { database: self.database.clone(), layer, number })
+        let counts_pages = std::mem::take(&mut self.counts_pages);
+        let (database, backend) = (self.database.clone(), self.backend.clone());
+        Some(Sealed { database, layer, number, backend, tally: self.gauge.tally(), counts_pages })
     }
 
     /// The sealed layer is in the database.
     ///
     /// # Errors
     /// The database's; the layer then stays where it is.
-    pub fn settled(&mut self) -> Result<(), StoreError> {
+    pub fn settled(&mut self, committed: Committed) -> Result<(), StoreError> {
         self.base = base(&self.database)?;
         self.sealed = None;
+        self.gauge.settle(committed);
         Ok(())
+    }
+
+    /// Whether there is room for more.
+    pub fn gauge(&self) -> &Gauge {
+        &self.gauge
+    }
+
+    pub(crate) fn gauge_mut(&mut self) -> &mut Gauge {
+        &mut self.gauge
+    }
+
+    /// The next layer that is committed is one after which the pages in use are counted.
+    pub fn count_pages(&mut self) {
+        self.counts_pages = true;
     }
 
     fn layers(&self) -> impl Iterator<Item = &Layer> {
@@ -220,21 +259,28 @@ impl Sealed {
     ///
     /// # Errors
     /// The database's: nothing of the layer is durable then, or all of it.
-    pub fn commit(&self) -> Result<(), StoreError> {
+    pub fn commit(&self) -> Result<Committed, StoreError> {
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
         // After a cut the database is open at once, however large it is.
         transaction.set_quick_repair(true);
+        let mut fresh = 0;
         {
             let mut table = transaction.open_table(TABLE)?;
             for (key, change) in self.layer.iter() {
                 match change {
-                    Some(value) => drop(table.insert(key.as_slice(), value.as_slice())?),
+                    Some(value) => {
+                        let old = table.insert(key.as_slice(), value.as_slice())?;
+                        let old = old.map_or(0, |old| bytes_of(key, old.value()));
+                        fresh += bytes_of(key, value).saturating_sub(old);
+                    }
                     None => drop(table.remove(key.as_slice())?),
                 }
             }
         }
-        Ok(transaction.commit()?)
+        let pages = if self.counts_pages { Some(transaction.stats()?.allocated_pages()) } else { None };
+        transaction.commit()?;
+        Ok(Committed { room: self.backend.room(), tally: self.tally, fresh, pages })
     }
 }
 
@@ -291,8 +337,7 @@ mod tests {
         rows.put(vec![2], vec![20]);
         rows.delete(vec![1]);
         assert_eq!(all(&rows), [(vec![2], vec![20])]);
-        sealed.commit().unwrap();
-        rows.settled().unwrap();
+        rows.settled(sealed.commit().unwrap()).unwrap();
         assert_eq!(all(&rows), [(vec![2], vec![20])]);
         assert_eq!(rows.last(&[0], &[1]).unwrap(), None);
         assert_eq!(rows.last(&[0], &[9]).unwrap(), Some((vec![2], vec![20])));
@@ -334,8 +379,7 @@ mod tests {
                     Step::Seal => sealed = rows.seal().or(sealed),
                     Step::Commit => {
                         if let Some(sealed) = sealed.take() {
-                            sealed.commit().unwrap();
-                            rows.settled().unwrap();
+                            rows.settled(sealed.commit().unwrap()).unwrap();
                         }
                     }
                 }

@@ -26,13 +26,20 @@ use zonal_io::volume::{Volume, VolumeOptions};
 const UUID: [u8; 16] = *b"crashes a lot...";
 const BLOCK: usize = 4096;
 
+/// Steps of a cycle.
+const STEPS: u32 = 80;
+
 /// What a drive is like.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Shape {
     zones: u64,
     conventional: u32,
     open: u32,
 }
+
+/// Drives whose place for metadata is small enough to be full.
+const FULL: [Shape; 2] =
+    [Shape { zones: 19, conventional: 3, open: 0 }, Shape { zones: 22, conventional: 0, open: 3 }];
 
 const SHAPES: [Shape; 3] = [
     Shape { zones: 24, conventional: 16, open: 0 },
@@ -68,7 +75,7 @@ fn reach(backing: &Arc<CutBacking>) -> Result<FileSystem, String> {
     open(&drive(backing)?, &polling(Instant::now()), None, options).map_err(|e| e.to_string())
 }
 
-fn step(random: &mut impl Rng) -> Step {
+fn step(random: &mut Pcg64Mcg) -> Step {
     let file = random.random_range(0..6u8);
     let other = random.random_range(0..6u8);
     let place = match random.random_bool(0.5) {
@@ -93,6 +100,26 @@ fn step(random: &mut impl Rng) -> Step {
         94..97 => Step::Tend,
         _ => Step::Collect,
     }
+}
+
+/// A step on a file system whose metadata fill their place.
+fn full_step(random: &mut Pcg64Mcg) -> Step {
+    match random.random_range(0..10) {
+        0..6 => Step::Load(random.random_range(0..120)),
+        6 => Step::Unload(random.random_range(0..120)),
+        _ => step(random),
+    }
+}
+
+/// Whether the attributes that are there are what was set.
+fn check_loads(fs: &FileSystem) -> Result<(), String> {
+    for name in fs.xattrs(ROOT).map_err(|e| e.to_string())? {
+        let n = std::str::from_utf8(&name[1..]).unwrap().parse().unwrap();
+        if fs.xattr(ROOT, &name).map_err(|e| e.to_string())? != common::load(n) {
+            return Err(format!("attribute {n} is not what was set"));
+        }
+    }
+    Ok(())
 }
 
 /// What the file system may be after a cut.
@@ -200,11 +227,21 @@ struct Done {
     victims: u64,
     resets: u64,
     refused: u64,
+    /// Of those, for want of room for metadata.
+    full: u64,
+    /// The database found no room.
+    died: u64,
 }
 
-/// Does steps until the power goes, or `steps` are done.
-fn run(fs: &FileSystem, expected: &mut Expected, random: &mut impl Rng, steps: u32, done: &mut Done) {
-    for _ in 0..steps {
+/// Does steps until the power goes, or a number are done.
+fn run(
+    fs: &FileSystem,
+    expected: &mut Expected,
+    random: &mut Pcg64Mcg,
+    step: fn(&mut Pcg64Mcg) -> Step,
+    done: &mut Done,
+) {
+    for _ in 0..STEPS {
         let step = step(random);
         let mut model = expected.now().clone();
         let seed = random.next_u64();
@@ -212,9 +249,11 @@ fn run(fs: &FileSystem, expected: &mut Expected, random: &mut impl Rng, steps: u
             Ok(had_room) => {
                 done.steps += 1;
                 done.refused += u64::from(!had_room);
+                done.full += u64::from(!had_room && matches!(step, Step::Load(_)));
                 expected.done(&step, model);
             }
-            Err(_) => {
+            Err(error) => {
+                done.died += u64::from(matches!(&error, FsError::ReadOnly(why) if why.contains("no room")));
                 // It may have been done or not, or in part.
                 with_interrupted(expected, &step, seed);
                 break;
@@ -265,9 +304,10 @@ fn with_interrupted(expected: &mut Expected, step: &Step, seed: u64) {
     expected.moments.push(model);
 }
 
-fn case(seed: u64, cycles: u32, done: &mut Done) -> Result<(), String> {
+fn case(shapes: &[Shape], seed: u64, cycles: u32, done: &mut Done) -> Result<(), String> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
-    let shape = SHAPES[random.random_range(0..SHAPES.len())];
+    let shape = shapes[random.random_range(0..shapes.len())];
+    let steps = if shapes == FULL { full_step } else { step };
     let mut backing = Arc::new(CutBacking::new(random.random()));
     format(shape, &backing);
     let unit_bytes = Some(random.random_range(2..12) * BLOCK as u32);
@@ -283,7 +323,7 @@ fn case(seed: u64, cycles: u32, done: &mut Done) -> Result<(), String> {
                 Expected::new(expected.check(&fs).map_err(|e| format!("cycle {cycle}, opened again: {e}"))?);
         }
         backing.cut_at(backing.calls() + random.random_range(1..600));
-        run(&fs, &mut expected, &mut random, 80, done);
+        run(&fs, &mut expected, &mut random, steps, done);
         if backing.is_on() {
             backing.cut();
         }
@@ -293,6 +333,7 @@ fn case(seed: u64, cycles: u32, done: &mut Done) -> Result<(), String> {
         let fs =
             reach(&backing).map_err(|e| format!("cycle {cycle}: it does not open after the cut: {e}"))?;
         model = expected.check(&fs).map_err(|e| format!("cycle {cycle}: {e}"))?;
+        check_loads(&fs).map_err(|e| format!("cycle {cycle}: {e}"))?;
         settle(&fs);
         fs.check();
         // What is taken for true from here on has to be true after the next cut, too.
@@ -301,23 +342,39 @@ fn case(seed: u64, cycles: u32, done: &mut Done) -> Result<(), String> {
     Ok(())
 }
 
-fn campaign(first: u64, cases: u64, cycles: u32) -> Done {
+fn campaign(shapes: &[Shape], first: u64, cases: u64, cycles: u32) -> Done {
     let mut done = Done::default();
     for seed in first..first + cases {
-        if let Err(why) = case(seed, cycles, &mut done) {
+        if let Err(why) = case(shapes, seed, cycles, &mut done) {
             panic!("seed {seed}: {why}");
         }
     }
     done
 }
 
+/// How many cases, and the first one's seed.
+fn asked(usual: u64) -> (u64, u64) {
+    let number = |name| std::env::var(name).ok().and_then(|n| n.parse().ok());
+    (number("ZONAL_CASES").unwrap_or(usual), number("ZONAL_SEED").unwrap_or(1))
+}
+
 #[test]
 fn what_was_synced_survives_a_cut_anywhere() {
-    let cases = std::env::var("ZONAL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(40);
-    let first = std::env::var("ZONAL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    let done = campaign(first, cases, 4);
+    let (cases, first) = asked(40);
+    let done = campaign(&SHAPES, first, cases, 4);
     println!("{done:?}");
     if cases >= 40 {
         assert!(done.victims > 0 && done.resets > 0 && done.steps > 20 * done.cuts, "{done:?}");
+    }
+}
+
+#[test]
+fn full_metadata_survive_a_cut_anywhere() {
+    let (cases, first) = asked(30);
+    let done = campaign(&FULL, first, cases, 8);
+    println!("{done:?}");
+    assert_eq!(done.died, 0, "the database found no room: {done:?}");
+    if cases >= 30 {
+        assert!(done.full > done.cuts, "{done:?}");
     }
 }

@@ -22,6 +22,7 @@ pub mod logged;
 pub mod memory;
 pub mod over;
 pub mod paged;
+mod room;
 
 pub use conventional::Conventional;
 pub use error::{BackendError, Damage, Place};
@@ -29,5 +30,7 @@ pub use file::FileBeside;
 pub use logged::Logged;
 pub use memory::Memory;
 pub use over::Over;
+pub(in crate::store) use room::Handle;
+pub use room::{Backend, PAGES_OF_NEW, Room};
 
 pub use crate::format::Uuid;
