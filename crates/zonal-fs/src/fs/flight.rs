@@ -365,16 +365,10 @@ impl Core {
         left: &mut Vec<map::Freed>,
     ) -> Result<u32, FsError> {
         self.book.unpin(ZoneIndex(from.zone), Pin::Copy)?;
-        let range = carried.block..carried.end();
         let source = Mapped { block: carried.block, extent: *from };
         let mut live = 0;
-        for held in map::extents(&self.rows, carried.ino, &range)? {
-            let Some(held) = held.within(&range) else { continue };
+        for held in map::held(&self.rows, carried.ino, &source)? {
             let part = held.block..held.end();
-            let copied = source.within(&part).expect("it is part of it");
-            if held.extent.zone != from.zone || held.extent.place(0) != copied.extent.place(0) {
-                continue;
-            }
             left.extend(map::unmap(&mut self.rows, carried.ino, &part)?);
             let extent = there.within(&part).expect("it is part of it").extent;
             map::map(&mut self.rows, carried.ino, part.start, extent)?;

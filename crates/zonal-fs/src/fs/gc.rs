@@ -4,20 +4,23 @@
 //! it ahead of need.
 //!
 //! # How a zone is collected
-//! The closed zone with the least live data is chosen. What files still have of it is listed, sorted by file and block, read,
-//! verified, and written to the collector's own zone. When a copy has landed the file gets it, unless it has written the
-//! block meanwhile. A zone without live data is reset once a commit that no longer refers to it is durable.
+//! The closed zone with the least live data is chosen. What files still have of it is listed, sorted by file and block, and
+//! goes in batches: read in the order of the drive, verified, and written to the collector's own zone in the order of files.
+//! A disk pays for the way between the two zones once a batch. When a copy has landed the file gets it, unless it has written
+//! the block meanwhile. A zone without live data is reset once a commit that no longer refers to it is durable.
 
 use super::core::{Core, Shared};
 use super::error::FsError;
+use super::fetch::{Fetched, Span};
 use super::flight::{Carried, Flight, Placed, Source};
 use super::map::{self, Live, Mapped};
-use super::read::{Span, spans};
+use super::read::spans;
 use super::room::Touched;
 use crate::BLOCK_BYTES;
 use crate::format::{Extent, Header, Place};
 use crate::space::cost::Need;
 use crate::space::open::Wish;
+use crate::space::pace::Progress;
 use crate::space::victims::Reason;
 use crate::space::zone::{Lost, Pin, ZoneState};
 use crate::space::{self, Urgency};
@@ -26,11 +29,14 @@ use std::collections::VecDeque;
 use zonal_core::{Op, ZoneIndex};
 use zonal_io::volume::Request;
 
-/// Units that the collector has on their way while nobody waits for space.
-const COPIES_MAX: u32 = 4;
+/// Units that are read before they are written.
+const BATCH_UNITS: u32 = 16;
+
+/// Commands that the collector has on their way while nobody waits for space.
+const DEPTH_MAX: u32 = 16;
 
 /// The same while somebody does: reads and writes of users are not to queue behind it.
-const COPIES_MIN: u32 = 1;
+const DEPTH_MIN: u32 = 4;
 
 /// How much somebody needs it that zones are tended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -156,20 +162,20 @@ impl Shared {
 
     /// Copies what is live in `victim` elsewhere; whether there was room for it.
     fn collect(&self, waiter: &dyn Waiter, victim: ZoneIndex, reason: Reason) -> Result<bool, FsError> {
-        let mut pieces: VecDeque<Live> = {
+        let (pieces, progress) = {
             let mut core = self.lock();
-            core.credit.gc_runs();
             core.statistics.reason = Some(reason);
             core.statistics.gc_victims += 1;
             core.statistics.gc_victims_blocks += u64::from(core.book.zone(victim)?.used);
             // As long as it is collected it is nobody else's victim.
             core.book.pin(victim, Pin::Copy)?;
-            map::live(&core.rows, victim.0)?.into()
+            let mark = space::pace_mark(&core.book, &core.open, &core.credit);
+            core.credit.gc_runs(mark);
+            let account = core.book.zone(victim)?;
+            let progress = Progress::new(account.capacity, account.used);
+            (map::live(&core.rows, victim.0)?.into(), progress)
         };
-        let mut result = Ok(());
-        while !pieces.is_empty() && result.is_ok() {
-            result = self.copy_unit(waiter, victim, &mut pieces);
-        }
+        let result = self.copy_all(waiter, victim, pieces, progress);
         let mut core = self.lock_when(waiter, |core| Ok(core.copies_have_ended()))?;
         // What could not be read keeps its zone: the pin stays.
         if !core.is_damaged(victim) {
@@ -186,20 +192,72 @@ impl Shared {
         }
     }
 
-    /// Copies as many of `pieces` as go into a unit.
-    fn copy_unit(
+    fn copy_all(
         &self,
         waiter: &dyn Waiter,
         victim: ZoneIndex,
-        pieces: &mut VecDeque<Live>,
+        mut pieces: VecDeque<Live>,
+        mut progress: Progress,
     ) -> Result<(), FsError> {
-        self.admit(waiter, Touched::Changed)?;
+        while !pieces.is_empty() {
+            let batch = {
+                let mut core = self.lock();
+                core.check_alive()?;
+                let batch = take(&mut pieces, BATCH_UNITS * (self.unit_blocks() - 1));
+                core.still_held(batch)?
+            };
+            let (mut sound, fetched) = self.read_batch(waiter, victim, batch, &mut progress)?;
+            while !sound.is_empty() {
+                self.admit(waiter, Touched::Changed)?;
+                let blocks = self.copy_unit(waiter, &mut sound, &fetched)?;
+                self.lock().credit.earned(progress.goes_on(blocks));
+            }
+        }
+        self.lock().credit.earned(progress.ends());
+        Ok(())
+    }
+
+    /// Reads and verifies a batch: what of it is sound, and its bytes. What is not stays where it is.
+    fn read_batch(
+        &self,
+        waiter: &dyn Waiter,
+        victim: ZoneIndex,
+        batch: Vec<Live>,
+        progress: &mut Progress,
+    ) -> Result<(VecDeque<Live>, Fetched<'_>), FsError> {
+        let spans: Vec<Span> = batch.iter().flat_map(|piece| spans(piece.ino, &piece.at)).collect();
+        let depth = self.lock().depth();
+        let mut fetched = self.source(depth as usize).fetch(waiter, &spans);
+        let mut damaged = 0;
+        let mut sound = VecDeque::new();
+        for span in &spans {
+            match fetched.verify(span) {
+                Ok(()) => sound.push_back(live_of(span)),
+                Err(error) if is_damage(&error) => damaged += u64::from(span.blocks),
+                Err(error) => return Err(error),
+            }
+        }
+        let mut core = self.lock();
+        if damaged > 0 {
+            core.statistics.damaged_blocks += damaged;
+            core.damaged.insert(victim);
+        }
+        core.credit.earned(progress.goes_on(blocks_of(&sound)));
+        Ok((sound, fetched))
+    }
+
+    /// Copies as many of `pieces` as go into a unit; how many blocks.
+    fn copy_unit(
+        &self,
+        waiter: &dyn Waiter,
+        pieces: &mut VecDeque<Live>,
+        fetched: &Fetched<'_>,
+    ) -> Result<u32, FsError> {
         let wanted = self.wanted(pieces);
         let mut placed: Option<Placed> = None;
         let mut core = self.lock_when(waiter, |core| {
             core.check_alive()?;
-            let most = if core.credit.waiting() > 0 { COPIES_MIN } else { COPIES_MAX };
-            if core.copies_in_flight() < most {
+            if core.copies_in_flight() < core.depth() {
                 placed = core.place_copy(self, wanted)?;
             }
             if placed.is_none() && core.flights.is_empty() && core.to_finish.is_empty() {
@@ -208,66 +266,21 @@ impl Shared {
             Ok(placed.is_some())
         })?;
         let Placed { opened, blocks } = placed.expect("it was waited for");
-        let carried = take(pieces, blocks);
-        for carried in &carried {
-            let Source::Copy(from) = carried.source else { unreachable!("all are copies") };
-            core.book.pin(ZoneIndex(from.zone), Pin::Copy)?;
+        let unit = take(pieces, blocks);
+        for piece in &unit {
+            core.book.pin(ZoneIndex(piece.at.extent.zone), Pin::Copy)?;
         }
         core.statistics.gc_blocks += u64::from(blocks);
         drop(core);
-        self.send_copy(waiter, victim, Flight::new(opened.zone, carried), pieces)
-    }
-
-    /// Reads what a unit is to carry, and sends it.
-    fn send_copy(
-        &self,
-        waiter: &dyn Waiter,
-        victim: ZoneIndex,
-        flight: Flight,
-        pieces: &mut VecDeque<Live>,
-    ) -> Result<(), FsError> {
-        let all: Vec<Span> = flight.carried.iter().flat_map(spans_of).collect();
-        let mut result = Ok(());
         let buf = self.buffer(|data| {
-            let mut at = 0;
-            result = self.fetch_all(waiter, &all, |_, bytes| {
-                data[at..at + bytes.len()].copy_from_slice(bytes);
-                at += BLOCK_BYTES as usize;
-            });
+            let spans = unit.iter().flat_map(|piece| spans(piece.ino, &piece.at));
+            let bytes = spans.flat_map(|span| fetched.data(&span).chunks_exact(BLOCK_BYTES as usize));
+            data.chunks_exact_mut(BLOCK_BYTES as usize)
+                .zip(bytes)
+                .for_each(|(to, from)| to.copy_from_slice(from));
         });
-        if !self.has_data() {
-            result = self.fetch_all(waiter, &all, |_, _| {});
-        }
-        match result {
-            Ok(()) => self.send(waiter, flight, buf),
-            Err(error) if is_damage(&error) => self.sort_out(waiter, victim, &flight, &all, pieces)?,
-            Err(error) => return Err(error),
-        }
-        Ok(())
-    }
-
-    /// A unit cannot be copied because some of its data is damaged: what is not goes back to `pieces`, the rest stays where it
-    /// is.
-    fn sort_out(
-        &self,
-        waiter: &dyn Waiter,
-        victim: ZoneIndex,
-        flight: &Flight,
-        all: &[Span],
-        pieces: &mut VecDeque<Live>,
-    ) -> Result<(), FsError> {
-        for span in all {
-            match self.fetch_all(waiter, std::slice::from_ref(span), |_, _| {}) {
-                Ok(()) => pieces.push_front(live_of(span)),
-                Err(error) if is_damage(&error) => {
-                    let mut core = self.lock();
-                    core.statistics.damaged_blocks += u64::from(span.blocks);
-                    core.damaged.insert(victim);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        self.lock().cannot_copy(flight)
+        self.send(waiter, Flight::new(opened.zone, unit.into_iter().map(carried).collect()), buf);
+        Ok(blocks)
     }
 
     /// How many blocks the next unit takes: no more pieces than its header has room for.
@@ -283,9 +296,13 @@ fn is_damage(error: &FsError) -> bool {
     matches!(error, FsError::Read { .. } | FsError::Checksum { .. } | FsError::Unit { .. })
 }
 
-fn spans_of(carried: &Carried) -> Vec<Span> {
-    let Source::Copy(extent) = carried.source else { unreachable!("the collector copies") };
-    spans(carried.ino, &Mapped { block: carried.block, extent })
+fn blocks_of<'a>(pieces: impl IntoIterator<Item = &'a Live>) -> u32 {
+    pieces.into_iter().map(|piece| piece.at.extent.blocks).sum()
+}
+
+fn carried(piece: Live) -> Carried {
+    let Live { ino, at: Mapped { block, extent } } = piece;
+    Carried { ino, block, blocks: extent.blocks, source: Source::Copy(extent) }
 }
 
 /// The piece that a span is, by itself.
@@ -299,9 +316,9 @@ fn live_of(span: &Span) -> Live {
     }
 }
 
-/// The pieces of a unit of `blocks` data blocks, from the front of `pieces`.
-fn take(pieces: &mut VecDeque<Live>, blocks: u32) -> Vec<Carried> {
-    let mut carried = Vec::new();
+/// Up to `blocks` data blocks from the front of `pieces`.
+fn take(pieces: &mut VecDeque<Live>, blocks: u32) -> Vec<Live> {
+    let mut taken = Vec::new();
     let mut left = blocks;
     while left > 0 {
         let Some(mut piece) = pieces.pop_front() else { break };
@@ -314,10 +331,9 @@ fn take(pieces: &mut VecDeque<Live>, blocks: u32) -> Vec<Carried> {
             piece.at.extent = extent.part(0..now);
         }
         left -= now;
-        let Mapped { block, extent } = piece.at;
-        carried.push(Carried { ino: piece.ino, block, blocks: now, source: Source::Copy(extent) });
+        taken.push(piece);
     }
-    carried
+    taken
 }
 
 impl Core {
@@ -370,17 +386,18 @@ impl Core {
         Ok(placed)
     }
 
-    /// Of what a unit was to carry something cannot be read: it does not go out, and its zone, which now has a gap, is closed.
-    fn cannot_copy(&mut self, flight: &Flight) -> Result<(), FsError> {
-        for carried in &flight.carried {
-            if let Source::Copy(from) = carried.source {
-                self.book.unpin(ZoneIndex(from.zone), Pin::Copy)?;
-            }
+    /// Commands that the collector may have on their way.
+    fn depth(&self) -> u32 {
+        if self.credit.waiting() > 0 { DEPTH_MIN } else { DEPTH_MAX }
+    }
+
+    /// What of a batch files still have: they go on writing.
+    fn still_held(&mut self, batch: Vec<Live>) -> Result<Vec<Live>, FsError> {
+        let mut still = Vec::with_capacity(batch.len());
+        for Live { ino, at } in batch {
+            still.extend(map::held(&self.rows, ino, &at)?.into_iter().map(|at| Live { ino, at }));
         }
-        let blocks = flight.blocks() + 1;
-        self.book.end(flight.zone, blocks, 0)?;
-        self.blocks_in_flight -= u64::from(blocks);
-        self.close(flight.zone)
+        Ok(still)
     }
 
     /// A zone was not reset. It is tried again a few times, while others go on; then it is left alone.

@@ -1,9 +1,10 @@
 //! Looking at data without a mount.
 
 use super::error::FsError;
+use super::fetch::{Source, Span};
 use super::map::Mapped;
 use super::read;
-use super::read::{Span, spans as spans_of};
+use super::read::spans as spans_of;
 use crate::drive::Drive;
 use crate::format::{Extent, Superblock};
 use crate::waiter::Waiter;
@@ -55,7 +56,8 @@ impl Reader {
     }
 
     fn read(&self, waiter: &dyn Waiter, span: &Span) -> Result<(), FsError> {
-        let spans = std::slice::from_ref(span);
-        read::fetch_all(&self.drive, &self.superblock, (true, None), waiter, spans, |_, _| {})
+        let Reader { drive, superblock } = self;
+        let source = Source { drive, superblock, has_data: true, pool: None, depth: read::DEPTH };
+        source.fetch(waiter, std::slice::from_ref(span)).verify(span)
     }
 }

@@ -177,35 +177,31 @@ pub(crate) fn live(rows: &Rows, zone: u32) -> Result<Vec<Live>, FsError> {
     for (start, run) in runs {
         let mut skip = 0;
         for piece in &run.pieces {
-            live_of(rows, zone, start, run.unit_blocks, skip, piece, &mut live)?;
-            skip += piece.blocks;
+            let end = skip + piece.blocks;
+            let unit_blocks = run.unit_blocks;
+            let whole = Extent { zone, unit: start, unit_blocks, skip: 0, blocks: end };
+            let written = Mapped { block: piece.block, extent: whole.part(skip..end) };
+            let ino = piece.ino;
+            live.extend(held(rows, ino, &written)?.into_iter().map(|at| Live { ino, at }));
+            skip = end;
         }
     }
     live.sort_unstable_by_key(|live| (live.ino, live.at.block));
     Ok(live)
 }
 
-/// What a file still has of `piece`, whose first block is data block `skip` of the run at `start`.
-fn live_of(
-    rows: &Rows,
-    zone: u32,
-    start: u32,
-    unit_blocks: u16,
-    skip: u32,
-    piece: &Piece,
-    live: &mut Vec<Live>,
-) -> Result<(), FsError> {
-    let whole = Extent { zone, unit: start, unit_blocks, skip: 0, blocks: skip + piece.blocks };
-    let written = Mapped { block: piece.block, extent: whole.part(skip..skip + piece.blocks) };
-    for held in extents(rows, piece.ino, &(piece.block..written.end()))? {
-        let range = piece.block..written.end();
-        let (Some(held), true) = (held.within(&range), held.extent.zone == zone) else { continue };
-        let there = written.within(&(held.block..held.end())).expect("it lies within");
-        if there.extent.place(0) == held.extent.place(0) {
-            live.push(Live { ino: piece.ino, at: held });
+/// The parts of `place` that the file has there, or still has.
+pub(crate) fn held(rows: &Rows, ino: u64, place: &Mapped) -> Result<Vec<Mapped>, FsError> {
+    let range = place.block..place.end();
+    let mut held = Vec::new();
+    for found in extents(rows, ino, &range)? {
+        let Some(found) = found.within(&range) else { continue };
+        let there = place.within(&(found.block..found.end())).expect("it lies within");
+        if there.extent.place(0) == found.extent.place(0) {
+            held.push(found);
         }
     }
-    Ok(())
+    Ok(held)
 }
 
 #[cfg(test)]

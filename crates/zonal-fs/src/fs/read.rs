@@ -2,24 +2,18 @@
 
 use super::core::{Core, Shared};
 use super::error::FsError;
+use super::fetch::{Source, Span};
 use super::map::{self, Mapped};
-use crate::drive::Drive;
-use crate::format::{HEADER_BYTES, Header, Place, Superblock, crc32c};
+use crate::BLOCK_BYTES;
 use crate::space::zone::Pin;
 use crate::waiter::Waiter;
-use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use std::ops::Range;
-use zonal_core::{RequestError, Sector, ZoneIndex};
-use zonal_io::buffer::{BufferPool, IoBuf};
-use zonal_io::volume::Request;
+use zonal_core::ZoneIndex;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Data blocks that are read along although nobody asked, to have a unit's header in the same command.
-const ALONG_MAX: u32 = 16;
-
-/// Commands that are out at once for one read.
-const BATCH: usize = 32;
+/// Commands that are out at once for one read, and the units that they are about.
+pub(super) const DEPTH: usize = 32;
 
 /// Where read bytes go.
 #[derive(Debug)]
@@ -36,23 +30,6 @@ impl Target<'_> {
             Target::Bytes(bytes) => bytes.len() as u64,
             Target::Length(length) => *length,
         }
-    }
-}
-
-/// Blocks of a file in one unit.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
-    pub(super) ino: u64,
-    /// First block of the file.
-    pub(super) block: u64,
-    pub(super) place: Place,
-    pub(super) blocks: u32,
-}
-
-impl Span {
-    fn checksum_error(&self, i: u32) -> FsError {
-        let Span { ino, block, place, .. } = *self;
-        FsError::Checksum { ino, block: block + u64::from(i), zone: place.zone, at: place.block() + i }
     }
 }
 
@@ -92,9 +69,9 @@ impl Shared {
         if let Target::Bytes(bytes) = &mut target {
             bytes[..(end - offset) as usize].fill(0);
         }
-        let result = self.fetch_all(waiter, &spans, |block, bytes| {
+        let result = self.fetch_all(waiter, &spans, |span, bytes| {
             let Target::Bytes(into) = &mut target else { return };
-            copy(block * BLOCK, bytes, offset, &mut into[..(end - offset) as usize]);
+            copy(span.block * BLOCK, bytes, offset, &mut into[..(end - offset) as usize]);
         });
         let mut core = self.lock();
         for span in &spans {
@@ -110,120 +87,49 @@ impl Shared {
         Ok(bytes)
     }
 
-    /// Reads spans whose zones are pinned, verifies them, and shows each block of a file with its bytes. On a device that
-    /// keeps no data nothing is shown.
-    pub(super) fn fetch_all(
+    /// Reads spans whose zones are pinned, verifies them, and shows each with its bytes. On a device that keeps no data nothing
+    /// is shown.
+    fn fetch_all(
         &self,
         waiter: &dyn Waiter,
         spans: &[Span],
-        show: impl FnMut(u64, &[u8]),
+        show: impl FnMut(&Span, &[u8]),
     ) -> Result<(), FsError> {
-        fetch_all(&self.drive, &self.superblock, (self.has_data(), Some(&self.pool)), waiter, spans, show)
+        fetch_all(self.source(DEPTH), waiter, spans, show)
+    }
+
+    /// What is read from, with so many commands at once.
+    pub(super) fn source(&self, depth: usize) -> Source<'_> {
+        let Shared { drive, superblock, pool, .. } = self;
+        Source { drive, superblock, has_data: self.has_data(), pool: Some(pool), depth }
     }
 }
 
-/// Reads spans, verifies them, and shows each block of a file with its bytes, if the device keeps any.
+/// Reads spans, verifies them, and shows each with its bytes, if the device keeps any.
 pub(super) fn fetch_all(
-    drive: &Drive,
-    superblock: &Superblock,
-    (has_data, pool): (bool, Option<&BufferPool>),
+    source: Source<'_>,
     waiter: &dyn Waiter,
     spans: &[Span],
-    mut show: impl FnMut(u64, &[u8]),
+    mut show: impl FnMut(&Span, &[u8]),
 ) -> Result<(), FsError> {
-    let fetch = Fetch { drive, superblock, has_data, pool };
-    for batch in spans.chunks(BATCH) {
-        let requests = batch.iter().flat_map(|span| fetch.requests(span));
-        let mut answers = drive.calls(waiter, requests).into_iter();
+    let mut left = spans;
+    while !left.is_empty() {
+        let mut blocks = 0;
+        let few = left.iter().take_while(|span| {
+            blocks += span.blocks;
+            blocks <= source.superblock.unit_blocks * DEPTH as u32
+        });
+        let (batch, rest) = left.split_at(few.count().max(1));
+        left = rest;
+        let mut fetched = source.fetch(waiter, batch);
         for span in batch {
-            let parts = fetch.parts(span);
-            let mut bufs = Vec::with_capacity(parts);
-            for (result, buf) in answers.by_ref().take(parts) {
-                result.map_err(|error| read_error(span, error))?;
-                bufs.push(buf);
-            }
-            if has_data {
-                fetch.verify(span, &bufs, &mut show)?;
+            fetched.verify(span)?;
+            if source.has_data {
+                show(span, fetched.data(span));
             }
         }
     }
     Ok(())
-}
-
-/// What is read, and how.
-struct Fetch<'a> {
-    drive: &'a Drive,
-    superblock: &'a Superblock,
-    has_data: bool,
-    /// Buffers as large as any read, if there are such.
-    pool: Option<&'a BufferPool>,
-}
-
-impl Fetch<'_> {
-    fn is_verified(&self) -> bool {
-        self.has_data && self.superblock.is_summed
-    }
-
-    /// Whether the header of a span's unit is read along with its blocks.
-    fn has_header_along(&self, span: &Span) -> bool {
-        span.place.index <= ALONG_MAX
-    }
-
-    /// Requests that a span takes.
-    fn parts(&self, span: &Span) -> usize {
-        if self.is_verified() && !self.has_header_along(span) { 2 } else { 1 }
-    }
-
-    /// What has to be read for a span: its blocks, and the header of their unit along with them or apart.
-    fn requests(&self, span: &Span) -> Vec<Request> {
-        let Place { zone, unit, index } = span.place;
-        let read = |from: u32, blocks: u32| {
-            let start = self.drive.volume().info().geometry.start_of(ZoneIndex(zone));
-            let sector = Sector(start.0 + u64::from(from * BLOCK_SECTORS));
-            let sectors = blocks * BLOCK_SECTORS;
-            // What a device that keeps no data reads goes nowhere.
-            let buf = match self.pool {
-                Some(pool) if !self.has_data => pool.take(),
-                _ => IoBuf::zeroed(sectors * 512),
-            };
-            Request::read(sector, sectors, buf)
-        };
-        match (self.is_verified(), self.has_header_along(span)) {
-            (true, true) => vec![read(unit, 1 + index + span.blocks)],
-            (true, false) => vec![read(unit, 1), read(span.place.block(), span.blocks)],
-            (false, _) => vec![read(span.place.block(), span.blocks)],
-        }
-    }
-
-    fn verify(&self, span: &Span, bufs: &[IoBuf], show: &mut impl FnMut(u64, &[u8])) -> Result<(), FsError> {
-        let Place { zone, unit, index } = span.place;
-        let data = match bufs {
-            [whole] if self.superblock.is_summed => {
-                &whole[HEADER_BYTES + (u64::from(index) * BLOCK) as usize..]
-            }
-            [data] | [_, data] => &data[..],
-            _ => unreachable!("one request a span or two"),
-        };
-        let mut sums = Vec::new();
-        if self.superblock.is_summed {
-            let header = Header::decode(&bufs[0], &self.superblock.uuid);
-            let (ino, block) = (span.ino, span.block);
-            let header = header.map_err(|error| FsError::Unit { ino, block, zone, at: unit, error })?;
-            sums = header.sums;
-        }
-        for (i, bytes) in (0..span.blocks).zip(data.chunks_exact(BLOCK as usize)) {
-            if self.superblock.is_summed && sums.get((index + i) as usize) != Some(&crc32c(bytes)) {
-                return Err(span.checksum_error(i));
-            }
-            show(span.block + u64::from(i), bytes);
-        }
-        Ok(())
-    }
-}
-
-fn read_error(span: &Span, error: RequestError) -> FsError {
-    let Span { ino, block, place, .. } = *span;
-    FsError::Read { ino, block, zone: place.zone, at: place.block(), error }
 }
 
 /// Copies what of `bytes`, which are at `at`, lies in `into`, which is at `offset`.

@@ -9,6 +9,7 @@
 //! - The line is strict: space goes to the first while it fits, and to nobody behind one that does not. A newcomer
 //!   goes to the end of a line that is there, however little it wants.
 //! - The collector takes from its pools and from nothing else, and does not wait in line.
+//! - While the collector works and little is left, users get what is `available` at the collector's pace ([`super::pace`]).
 //! - A ticket is answered once: granted, or no space. Nobody waits while the collector is idle and nothing can be collected;
 //!   so whoever hands out a ticket sees to it that the collector looks again.
 //! - `user + pool + reserved` changes by what is spent, freed, made available or lost, and by nothing else.
@@ -19,6 +20,7 @@
 
 use super::cost::{Cost, Need};
 use super::counter::{Counter, Part};
+use super::pace::Pace;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Zones that are kept back of `extents`: those of the collector and one more.
@@ -145,6 +147,7 @@ pub struct Credits {
     answers: BTreeMap<u64, Option<Need>>,
     tickets: u64,
     collector: Collector,
+    pace: Option<Pace>,
 }
 
 impl Credits {
@@ -157,6 +160,7 @@ impl Credits {
             answers: BTreeMap::new(),
             tickets: 0,
             collector: Collector::MayHelp,
+            pace: None,
         }
     }
 
@@ -229,9 +233,9 @@ impl Credits {
         if !self.extents.has(Part::User, need.extents) {
             return Err(Refusal::NoSpace);
         }
-        if self.line.is_empty() && self.available.has(Part::User, need.available) {
+        if self.line.is_empty() && self.fits(need.available) {
             self.extents.reserve(Part::User, need.extents);
-            self.available.reserve(Part::User, need.available);
+            self.take(need.available);
             return Ok(Reservation { left: need, part: Part::User });
         }
         match (urgency, self.collector) {
@@ -313,14 +317,27 @@ impl Credits {
         self.available.lose(need.available);
     }
 
-    /// The collector begins to work: whoever wants space may wait for it.
-    pub fn gc_runs(&mut self) {
+    /// The collector begins to work: whoever wants space may wait for it, and gets it at its pace as soon as fewer than `mark`
+    /// blocks are left.
+    pub fn gc_runs(&mut self, mark: u64) {
         self.collector = Collector::MayHelp;
+        self.pace.get_or_insert_default().mark = mark;
+        self.grant();
     }
 
-    /// The collector has nothing to do. If nothing is `reclaimable` either, nobody waits any longer: those for whom there is
+    /// The collector has got on so far that `blocks` will come free for it.
+    pub fn earned(&mut self, blocks: u64) {
+        if let Some(pace) = &mut self.pace {
+            pace.earned(blocks, self.available.user);
+            self.grant();
+        }
+    }
+
+    /// The collector has nothing to do, and nobody is held up for its sake. If nothing is `reclaimable` either, nobody waits any longer: those for whom there is
     /// space get it, in order, and the others are told that there is none.
     pub fn gc_is_idle(&mut self, reclaimable: bool) {
+        self.pace = None;
+        self.grant();
         if reclaimable {
             return;
         }
@@ -335,13 +352,27 @@ impl Credits {
     /// Space for the first in line, while there is enough.
     fn grant(&mut self) {
         while let Some((ticket, need)) = self.line.front().copied() {
-            if !self.available.has(Part::User, need.available) {
+            if !self.fits(need.available) {
                 return;
             }
-            self.available.reserve(Part::User, need.available);
+            self.take(need.available);
             self.answers.insert(ticket, Some(need));
             self.line.pop_front();
         }
+    }
+
+    /// Whether users can have `blocks` right now.
+    fn fits(&self, blocks: u64) -> bool {
+        let pace = || self.pace.is_none_or(|pace| pace.allows(blocks, self.available.user));
+        self.available.has(Part::User, blocks) && pace()
+    }
+
+    /// Users get `blocks`, which fit.
+    fn take(&mut self, blocks: u64) {
+        if let Some(pace) = &mut self.pace {
+            pace.spent(blocks, self.available.user);
+        }
+        self.available.reserve(Part::User, blocks);
     }
 
     /// Compares the line with the rules.
@@ -354,7 +385,7 @@ impl Credits {
             assert!(counter.owed == 0 || counter.user + counter.pool == 0, "{counter:?}");
         }
         assert!(self.line.iter().map(|w| w.0).is_sorted(), "the line is out of order");
-        assert!(self.line.is_empty() || self.wanted() > self.available.user, "the first waits for nothing");
+        assert!(self.line.is_empty() || !self.fits(self.wanted()), "the first waits for nothing");
         assert!(self.line.is_empty() || self.collector == Collector::MayHelp, "they wait for nobody");
     }
 }

@@ -6,7 +6,7 @@
 //! - [`zones`]: every [`zone`]'s state and account; which are free, dead, victims ([`load`]: at mount).
 //! - [`open`]: which open zone a writer gets.
 //! - [`victims`]: which zone is collected, and when there is need.
-//! - [`credits`]: who may write how much, and who waits.
+//! - [`credits`]: who may write how much, and who waits; at what [`pace`].
 //!
 //! # How they go together
 //! A writer reserves credits; chooses an open zone, or opens one; allocates from it and spends credits; writes; ends the
@@ -23,6 +23,7 @@ pub mod credits;
 pub mod error;
 pub mod load;
 pub mod open;
+pub mod pace;
 pub mod victims;
 pub mod zone;
 pub mod zones;
@@ -135,6 +136,11 @@ pub fn pressure(book: &ZoneBook, open: &OpenZones, credits: &Credits, low_space:
         waiting: credits.wanted(),
         low_space,
     }
+}
+
+/// Fewer writable blocks than this, and writers go at the pace of the collector.
+pub fn pace_mark(book: &ZoneBook, open: &OpenZones, credits: &Credits) -> u64 {
+    victims::pace_mark(pressure(book, open, credits, 0))
 }
 
 /// Checks each part, and what holds between them: the zones on the list are those that are open in the book, or full with

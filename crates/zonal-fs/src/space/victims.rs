@@ -124,6 +124,18 @@ pub struct Pressure {
 /// the more live data victims have, and to keep all zones in hand that writers might open would copy without end.
 const FREE_PARTS: u64 = 3;
 
+/// Blocks that should be writable.
+fn wanted(p: Pressure) -> u64 {
+    let zones = u64::from(p.open_max.saturating_sub(1)) * u64::from(p.zone_blocks);
+    zones.min(p.free / FREE_PARTS)
+}
+
+/// Fewer writable blocks than this, and writers go at the pace of the collector: half of what there should be, so that it
+/// begins before it holds anybody up.
+pub fn pace_mark(p: Pressure) -> u64 {
+    wanted(p) / 2
+}
+
 /// Whether the collector has to run, and why.
 ///
 /// A waiter counts, too: it may want more than all open zones, and nobody else would see that it waits.
@@ -131,8 +143,7 @@ pub fn needs_gc(p: Pressure) -> Option<Reason> {
     if !p.reclaimable {
         return None;
     }
-    let zones = u64::from(p.open_max.saturating_sub(1)) * u64::from(p.zone_blocks);
-    let wanted = zones.min(p.free / FREE_PARTS).max(p.waiting);
+    let wanted = wanted(p).max(p.waiting);
     if p.available < wanted {
         return Some(Reason::Low { available: p.available, wanted });
     }

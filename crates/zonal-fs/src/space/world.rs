@@ -304,7 +304,7 @@ impl World {
             self.credits.gc_is_idle(self.book.is_reclaimable());
             return false;
         };
-        self.credits.gc_runs();
+        self.credits.gc_runs(super::pace_mark(&self.book, &self.open, &self.credits));
         self.collect(victim);
         true
     }

@@ -26,6 +26,8 @@ enum Call {
     Freed(u64),
     MadeAvailable(u64),
     Lost(Need),
+    Runs(u64),
+    Earned(u64),
     Idle(bool),
 }
 
@@ -45,6 +47,8 @@ fn call() -> impl Strategy<Value = Call> {
         3 => (0..12u64).prop_map(Call::Freed),
         3 => (0..12u64).prop_map(Call::MadeAvailable),
         1 => need(6).prop_map(Call::Lost),
+        1 => (0..40u64).prop_map(Call::Runs),
+        3 => (0..12u64).prop_map(Call::Earned),
         1 => any::<bool>().prop_map(Call::Idle),
     ]
 }
@@ -100,6 +104,8 @@ impl World {
                 self.total.available += blocks;
             }
             Call::Lost(need) => self.lose(need),
+            Call::Runs(mark) => self.credits.gc_runs(mark),
+            Call::Earned(blocks) => self.credits.earned(blocks),
             Call::Idle(reclaimable) => {
                 self.credits.gc_is_idle(reclaimable);
                 assert!(reclaimable || self.credits.waiting() == 0, "they wait for nobody");
@@ -111,13 +117,14 @@ impl World {
     fn reserve(&mut self, need: Need, urgency: Urgency) {
         let (user, pool, waiting) = (self.credits.user(), self.credits.pool(), self.credits.waiting());
         let fits = |of: Need| of.checked_sub(need).is_some();
+        let in_time = self.credits.pace.is_none_or(|pace| pace.allows(need.available, user.available));
         match self.credits.reserve(need, urgency) {
             Ok(reservation) if urgency == Urgency::Gc => {
                 assert!(fits(pool) && self.credits.user() == user, "the collector took from users");
                 self.reserved.push(reservation);
             }
             Ok(reservation) => {
-                assert!(fits(user) && waiting == 0, "overtook {waiting}");
+                assert!(fits(user) && in_time && waiting == 0, "overtook {waiting}");
                 assert_eq!(self.credits.pool(), pool, "a user took from the pools");
                 self.reserved.push(reservation);
             }
@@ -126,7 +133,7 @@ impl World {
                 self.waiters.push(Waiter { ticket, need });
             }
             Err(Refusal::WouldWait) if urgency == Urgency::Gc => assert!(!fits(pool)),
-            Err(_) => assert!(urgency != Urgency::Gc && (!fits(user) || waiting > 0)),
+            Err(_) => assert!(urgency != Urgency::Gc && (!fits(user) || !in_time || waiting > 0)),
         }
     }
 

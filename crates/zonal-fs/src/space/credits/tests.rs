@@ -206,7 +206,7 @@ fn h71_nobody_waits_for_a_collector_that_is_idle_and_finds_nothing() {
 
 #[test]
 fn h71_newcomer_waits_again_once_something_was_freed_or_the_collector_works() {
-    let stirs: [fn(&mut Credits); 3] = [|c| c.freed(1), |c| c.made_available(1), Credits::gc_runs];
+    let stirs: [fn(&mut Credits); 3] = [|c| c.freed(1), |c| c.made_available(1), |c| c.gc_runs(0)];
     for stir in stirs {
         let mut credits = credits(100, 10);
         credits.gc_is_idle(false);
@@ -215,6 +215,23 @@ fn h71_newcomer_waits_again_once_something_was_freed_or_the_collector_works() {
         let ticket = queued(&mut credits, need(50, 20));
         credits.abandon(ticket);
     }
+}
+
+#[test]
+fn writers_go_at_the_pace_of_the_collector_below_its_mark_and_freely_once_it_is_idle() {
+    let mut credits = credits(100, 30);
+    credits.gc_runs(25);
+    let first = credits.reserve(need(5, 5), Urgency::Wait).expect("above the mark nobody waits");
+    let second = queued(&mut credits, need(5, 5));
+    credits.earned(1);
+    let second = answered(&mut credits, second);
+    let third = queued(&mut credits, need(5, 5));
+    credits.gc_is_idle(true);
+    let third = answered(&mut credits, third);
+    for reservation in [first, second, third] {
+        credits.give_back(reservation);
+    }
+    credits.check();
 }
 
 #[test]
