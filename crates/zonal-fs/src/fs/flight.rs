@@ -7,10 +7,12 @@
 
 use super::core::{Core, Landed, Shared};
 use super::error::{FsError, Lost};
+use super::fallen::fall;
 use super::map::{self, Mapped};
 use crate::format::{Extent, HEADER_BYTES, Header, Piece, Record, crc32c};
+use crate::space::cost::Need;
 use crate::space::open::{Packing, Wish};
-use crate::space::zone::{self, Pin, ZoneState};
+use crate::space::zone::{Pin, ZoneState};
 use crate::space::{Choice, Lifetime, Opened, Owner};
 use crate::waiter::Waiter;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
@@ -309,7 +311,11 @@ impl Core {
             self.give_back(freed)?;
         }
         for freed in left {
-            self.free_blocks(freed)?;
+            // What is moved out of a zone that fell takes space, and none comes back.
+            if !self.free_blocks(freed)? {
+                self.credit.lost(Need { extents: freed.blocks.into(), available: 0 });
+                self.credit.refill();
+            }
         }
         let pieces = flight.carried.iter().map(|c| Piece { ino: c.ino, block: c.block, blocks: c.blocks });
         self.tails.note(&mut self.rows, zone.0, unit, pieces.collect());
@@ -383,15 +389,8 @@ impl Core {
         let zone = flight.zone;
         self.book.end(zone, flight.blocks() + 1, 0)?;
         self.statistics.failed_units += 1;
-        let lost = match error {
-            RequestError::ZoneReadOnly { .. } => Some(zone::Lost::ReadOnly),
-            RequestError::ZoneOffline { .. } => Some(zone::Lost::Offline),
-            _ => None,
-        };
-        if let Some(how) = lost {
-            let lost = self.book.lose(zone, how)?;
-            self.credit.lost(lost);
-            self.to_finish.forget(zone);
+        if let Some(how) = fall(&error) {
+            self.fell(zone, how)?;
         }
         self.close(zone)?;
         flight.tries += 1;

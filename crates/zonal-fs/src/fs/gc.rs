@@ -102,25 +102,25 @@ impl Shared {
         if self.reset_dead(waiter)? || finished {
             return Ok(true);
         }
-        let (wanted, reason, victim) = {
+        let (wanted, victim) = {
             let mut core = self.lock();
             let reason = core.needs_gc(self.options.low_space_percent);
             let reason = reason.or((pressing == Pressing::Now).then_some(Reason::Forced));
             let reason = reason.filter(|_| !core.gc_is_helpless);
             let reason = reason.or((pressing == Pressing::Asked).then_some(Reason::Forced));
-            let victim = reason.and_then(|_| core.book.victim());
+            let victim = space::evacuation::to_collect(&core.book, &core.credit, reason);
             let wanted = core.commit_wanted(self.options.changes_max);
             if wanted.is_none() && victim.is_none() {
                 let is_reclaimable = core.is_reclaimable();
                 core.credit.gc_is_idle(is_reclaimable);
             }
-            (wanted, reason, victim)
+            (wanted, victim)
         };
         if let Some(commit) = wanted {
             self.commit_up_to(waiter, commit)?;
             return Ok(true);
         }
-        let (Some(reason), Some(victim)) = (reason, victim) else { return Ok(false) };
+        let Some((victim, reason)) = victim else { return Ok(false) };
         self.collect(waiter, victim, reason)
     }
 
@@ -172,7 +172,9 @@ impl Shared {
             let mark = space::pace_mark(&core.book, &core.open, &core.credit);
             core.credit.gc_runs(mark);
             let account = core.book.zone(victim)?;
-            let progress = Progress::new(account.capacity, account.used);
+            // Of a zone that fell nothing comes free.
+            let blocks = if reason == Reason::Fallen { account.used } else { account.capacity };
+            let progress = Progress::new(blocks, account.used);
             (map::live(&core.rows, victim.0)?.into(), progress)
         };
         let result = self.copy_all(waiter, victim, pieces, progress);

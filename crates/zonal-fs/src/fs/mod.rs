@@ -4,6 +4,7 @@ mod commit;
 mod core;
 mod credit;
 mod error;
+mod fallen;
 mod fetch;
 mod finish;
 mod flight;

@@ -5,10 +5,10 @@ use super::error::FsError;
 use super::fetch::{Source, Span};
 use super::map::{self, Mapped};
 use crate::BLOCK_BYTES;
-use crate::space::zone::Pin;
+use crate::space::zone::{Pin, ZoneState};
 use crate::waiter::Waiter;
 use std::ops::Range;
-use zonal_core::ZoneIndex;
+use zonal_core::{RequestError, ZoneIndex};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -73,6 +73,9 @@ impl Shared {
             let Target::Bytes(into) = &mut target else { return };
             copy(span.block * BLOCK, bytes, offset, &mut into[..(end - offset) as usize]);
         });
+        if let Err(error) = &result {
+            self.note_fall(waiter, error)?;
+        }
         let mut core = self.lock();
         for span in &spans {
             core.book.unpin(ZoneIndex(span.place.zone), Pin::Read)?;
@@ -151,6 +154,12 @@ impl Core {
         let found = map::extents(&self.rows, ino, blocks)?;
         let spans: Vec<Span> =
             found.iter().filter_map(|m| m.within(blocks)).flat_map(|m| spans(ino, &m)).collect();
+        for span in &spans {
+            let zone = ZoneIndex(span.place.zone);
+            if self.book.zone(zone)?.state == ZoneState::Offline {
+                return Err(span.read_error(RequestError::ZoneOffline { zone }));
+            }
+        }
         for span in &spans {
             self.book.pin(ZoneIndex(span.place.zone), Pin::Read)?;
         }

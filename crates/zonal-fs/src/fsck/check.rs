@@ -26,6 +26,26 @@ struct Held {
     extent: Extent,
 }
 
+/// Blocks of a file where their zone says they are.
+struct Known {
+    /// First block in the zone.
+    place: u32,
+    /// First block of the file.
+    block: u64,
+    blocks: u32,
+}
+
+impl Known {
+    fn goes_on_with(&self, next: &Known) -> bool {
+        self.place + self.blocks == next.place && self.block + u64::from(self.blocks) == next.block
+    }
+
+    fn holds(&self, span: &Known) -> bool {
+        let skip = span.place - self.place;
+        skip + span.blocks <= self.blocks && self.block + u64::from(skip) == span.block
+    }
+}
+
 /// Everything that the rows say, read once.
 #[derive(Default)]
 struct Seen {
@@ -197,42 +217,41 @@ impl Seen {
 
     /// Pieces that their zones do not know.
     fn check_runs(&mut self) {
-        let mut known: BTreeMap<(u64, u32), Vec<(u64, u64)>> = BTreeMap::new();
+        let known = self.known();
+        for Held { ino, block, extent } in &self.held {
+            let pieces = known.get(&(*ino, extent.zone)).map_or(&[][..], Vec::as_slice);
+            for (place, blocks, offset) in inspect::spans(*ino, *block, extent) {
+                let span = Known { place, block: block + offset, blocks };
+                let before = pieces.partition_point(|piece| piece.place <= place);
+                if !before.checked_sub(1).is_some_and(|last| pieces[last].holds(&span)) {
+                    let (ino, zone) = (*ino, extent.zone);
+                    self.findings.push(Finding::Unknown { ino, block: span.block, blocks, zone });
+                }
+            }
+        }
+    }
+
+    /// What zones know of each file, by place. Pieces that go on with each other are one: a file's extent may be several.
+    fn known(&self) -> BTreeMap<(u64, u32), Vec<Known>> {
+        let mut known: BTreeMap<(u64, u32), Vec<Known>> = BTreeMap::new();
         for (zone, at, run) in &self.runs {
             let mut skip = 0;
             for piece in &run.pieces {
-                let whole = Extent {
-                    zone: *zone,
-                    unit: *at,
-                    unit_blocks: run.unit_blocks,
-                    skip: 0,
-                    blocks: skip + piece.blocks,
-                };
+                let (zone, unit, unit_blocks) = (*zone, *at, run.unit_blocks);
+                let whole = Extent { zone, unit, unit_blocks, skip: 0, blocks: skip + piece.blocks };
                 let extent = whole.part(skip..skip + piece.blocks);
                 skip += piece.blocks;
+                let pieces = known.entry((piece.ino, zone)).or_default();
                 for (place, blocks, offset) in inspect::spans(piece.ino, piece.block, &extent) {
-                    let first = piece.block + offset;
-                    let key = (piece.ino, *zone);
-                    known.entry(key).or_default().push((first << 32 | u64::from(place), blocks.into()));
+                    let next = Known { place, block: piece.block + offset, blocks };
+                    match pieces.last_mut() {
+                        Some(last) if last.goes_on_with(&next) => last.blocks += blocks,
+                        _ => pieces.push(next),
+                    }
                 }
             }
         }
-        for Held { ino, block, extent } in &self.held {
-            let places = known.get(&(*ino, extent.zone));
-            for (place, blocks, offset) in inspect::spans(*ino, *block, extent) {
-                let first = block + offset;
-                let is_known = |&(at, length): &(u64, u64)| {
-                    let (from, there) = (at >> 32, at & 0xFFFF_FFFF);
-                    from <= first
-                        && first + u64::from(blocks) <= from + length
-                        && there + (first - from) == u64::from(place)
-                };
-                if !places.is_some_and(|places| places.iter().any(is_known)) {
-                    let (ino, zone) = (*ino, extent.zone);
-                    self.findings.push(Finding::Unknown { ino, block: first, blocks, zone });
-                }
-            }
-        }
+        known
     }
 
     fn check_accounts(&mut self, report: &[ZoneDescriptor]) {
@@ -243,6 +262,9 @@ impl Seen {
         for zone in 0..report.len() as u32 {
             let account = self.accounts.get(&zone).copied().unwrap_or(0);
             let files = files.get(&zone).copied().unwrap_or(0);
+            if files > 0 && report[zone as usize].condition == ZoneCondition::ReadOnly {
+                self.findings.push(Finding::ReadOnlyZone { zone, blocks: files });
+            }
             if account != files {
                 self.findings.push(Finding::Account { zone, account, files });
             }

@@ -60,6 +60,8 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
         }
         // Recounted at the end.
         Finding::Account { .. } => {}
+        // The collector moves them once it is mounted.
+        Finding::ReadOnlyZone { .. } => {}
         // What was written is not there any more: whoever reads it is told so, rather than shown zeroes.
         Finding::Data { .. } => {}
     }

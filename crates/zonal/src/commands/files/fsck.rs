@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Fsck, out: &mut dyn Write) -> Result<(), Failure> 
 
 /// Whether a repair changes anything about it.
 fn can_be_mended(finding: &Finding) -> bool {
-    !matches!(finding, Finding::Data { .. })
+    !matches!(finding, Finding::Data { .. } | Finding::ReadOnlyZone { .. })
 }
 
 fn print(out: &mut dyn Write, findings: &[Finding], json: bool) -> Result<(), Failure> {
