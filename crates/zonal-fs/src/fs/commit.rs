@@ -76,12 +76,14 @@ impl Shared {
         failure.map_or(Ok(()), |why| Err(FsError::Write { ino, why }))
     }
 
-    /// Makes everything durable.
+    /// Makes everything durable, and tells of the first data that was lost since anybody did.
     pub(super) fn sync(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
         drop(self.lock_when(waiter, |core| {
             core.check_alive()?;
             Ok(core.flights.is_empty() && core.redo.is_empty())
         })?);
-        self.commit(waiter)
+        self.commit(waiter)?;
+        let lost = self.lock().lost.take();
+        lost.map_or(Ok(()), |(ino, why)| Err(FsError::Write { ino, why }))
     }
 }

@@ -114,6 +114,8 @@ pub(super) struct Core {
     pub(super) is_tended: bool,
     /// The collector found no room for copies, and no zone has become free since.
     pub(super) gc_is_helpless: bool,
+    /// Data that was lost since anybody synced everything: the first.
+    pub(super) lost: Option<(u64, super::error::Lost)>,
     /// Why nothing is changed any more.
     pub(super) dead: Option<String>,
     pub(super) statistics: Statistics,

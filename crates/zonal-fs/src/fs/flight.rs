@@ -16,7 +16,7 @@ use crate::space::zone::{Pin, ZoneState};
 use crate::space::{Choice, Lifetime, Opened, Owner};
 use crate::waiter::Waiter;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
-use zonal_core::{RequestError, ZoneIndex};
+use zonal_core::{DeviceError, RequestError, ZoneError, ZoneIndex};
 use zonal_io::buffer::IoBuf;
 use zonal_io::device::Output;
 use zonal_io::volume::Request;
@@ -219,12 +219,15 @@ impl Shared {
                 let start = self.start_of(flight.zone);
                 let unit = at.0.wrapping_sub(start.0);
                 let capacity = core.book.zone(flight.zone)?.capacity;
-                let fits = unit % u64::from(BLOCK_SECTORS) == 0
-                    && unit / u64::from(BLOCK_SECTORS) + u64::from(blocks) <= u64::from(capacity);
-                if !fits {
+                let (unit, rest) = (unit / u64::from(BLOCK_SECTORS), unit % u64::from(BLOCK_SECTORS));
+                if unit + u64::from(blocks) > u64::from(capacity) {
                     return Err(FsError::Account(format!("an append to zone {} went to {at}", flight.zone)));
                 }
-                core.arrived(&flight, (unit / u64::from(BLOCK_SECTORS)) as u32)?;
+                match rest {
+                    0 => core.arrived(&flight, unit as u32)?,
+                    // Behind a unit that was torn within a block: no extent can say where it is.
+                    _ => core.failed(flight, buf, DeviceError::Zone(ZoneError::InvalidWrite).into())?,
+                }
             }
             Ok(other) => unreachable!("an append was answered with {other:?}"),
             Err(error) => core.failed(flight, buf, error)?,
@@ -232,7 +235,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Sends units that failed to other zones, and finishes zones that were closed early. What finds no zone waits until one is free, or is lost if none will be.
+    /// Sends units that failed to other zones, and finishes zones that were closed early. What finds no zone waits until one is
+    /// free, or is lost if none will be.
     pub(super) fn resend(&self, waiter: &dyn Waiter) {
         self.finish_closed(waiter);
         loop {
@@ -348,6 +352,7 @@ impl Core {
             self.grow(ino, part.end)?;
         }
         self.credit.freed(u64::from(carried.blocks - live));
+        self.at_rest(ino);
         self.let_go(ino);
         Ok(live)
     }
@@ -433,6 +438,15 @@ impl Core {
             node.pending.end(&(carried.block..carried.end()), number);
             node.in_flight -= 1;
             node.failure.get_or_insert(why);
+            self.lost.get_or_insert((carried.ino, why));
+        }
+        self.at_rest(carried.ino);
+    }
+
+    /// A file of which nothing is on its way any more is as long as its row says: what was lost may have been its end.
+    fn at_rest(&mut self, ino: u64) {
+        if let Some(node) = self.nodes.here(ino).filter(|node| node.in_flight == 0) {
+            node.size = node.attributes.size;
         }
     }
 

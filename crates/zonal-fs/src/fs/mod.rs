@@ -293,10 +293,10 @@ impl FileSystem {
         self.0.fsync(waiter, ino)
     }
 
-    /// Makes everything durable.
+    /// Makes everything durable; tells once of the first data that was lost since anybody did.
     ///
     /// # Errors
-    /// [`FsError::ReadOnly`].
+    /// [`FsError::Write`], [`FsError::ReadOnly`].
     pub fn sync(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
         self.0.sync(waiter)
     }

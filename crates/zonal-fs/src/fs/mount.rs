@@ -228,6 +228,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         is_committing: false,
         is_tended: false,
         gc_is_helpless: false,
+        lost: None,
         dead: None,
         statistics: Statistics::default(),
     })

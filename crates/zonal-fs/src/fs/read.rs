@@ -58,7 +58,7 @@ impl Shared {
         let end = offset.saturating_add(target.len());
         let blocks = offset / BLOCK..end.div_ceil(BLOCK);
         let (spans, end) = {
-            let mut core = self.lock_when(waiter, |core| Ok(!core.is_pending(ino, &blocks)))?;
+            let mut core = self.lock_when(waiter, |core| core.is_settled(ino, &blocks))?;
             let end = end.min(core.attributes(ino)?.size);
             let spans = core.pinned_spans(ino, &(offset / BLOCK..end.div_ceil(BLOCK)))?;
             (spans, end)
@@ -145,8 +145,10 @@ fn copy(at: u64, bytes: &[u8], offset: u64, into: &mut [u8]) {
 }
 
 impl Core {
-    fn is_pending(&mut self, ino: u64, blocks: &Range<u64>) -> bool {
-        self.nodes.here(ino).is_some_and(|node| node.pending.touches(blocks))
+    /// Whether none of a file's blocks is on its way. In a file system that takes no changes some may be for ever.
+    fn is_settled(&mut self, ino: u64, blocks: &Range<u64>) -> Result<bool, FsError> {
+        let is_pending = self.nodes.here(ino).is_some_and(|node| node.pending.touches(blocks));
+        if is_pending { self.check_alive().map(|()| false) } else { Ok(true) }
     }
 
     /// The spans of blocks of a file, each with its zone pinned once, so that it is not reset meanwhile.

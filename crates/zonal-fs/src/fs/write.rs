@@ -313,12 +313,31 @@ impl Shared {
         // Up to the file's end the last block counts as whole: what is behind it is zeroes already.
         let whole = whole.start..if range.end == size { range.end.div_ceil(BLOCK) } else { whole.end };
         if self.has_data() {
-            self.clear_edges(waiter, ino, &range, &whole)?;
+            self.clear_edges_for_good(waiter, ino, &range, &whole)?;
         }
         if whole.start < whole.end {
             self.lock_when(waiter, |core| core.is_at_rest(ino))?.free(ino, &whole)?;
         }
         Ok(())
+    }
+
+    /// Clears the edges. If the zeroes are lost on the way it is an error, and what they were to cover stays as it is.
+    fn clear_edges_for_good(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        range: &Range<u64>,
+        whole: &Range<u64>,
+    ) -> Result<(), FsError> {
+        let failure = |shared: &Shared| shared.lock().nodes.here(ino).and_then(|node| node.failure.take());
+        let before = failure(self);
+        let result = self.clear_edges(waiter, ino, range, whole);
+        let lost = failure(self);
+        if let Some(node) = self.lock().nodes.here(ino) {
+            node.failure = before.or(lost);
+        }
+        result?;
+        lost.map_or(Ok(()), |why| Err(FsError::Write { ino, why }))
     }
 
     fn clear_edges(
@@ -365,6 +384,10 @@ impl Core {
 
     /// Whether nothing of a file is on its way.
     pub(super) fn is_at_rest(&mut self, ino: u64) -> Result<bool, FsError> {
-        Ok(self.nodes.here(ino).is_none_or(|node| node.in_flight == 0))
+        match self.nodes.here(ino).is_none_or(|node| node.in_flight == 0) {
+            true => Ok(true),
+            // It may be so for ever.
+            false => self.check_alive().map(|()| false),
+        }
     }
 }

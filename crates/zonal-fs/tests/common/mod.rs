@@ -1,10 +1,13 @@
 //! A small file system on a device of the registry, with its metadata in memory, and a naive one to compare it with.
 #![allow(dead_code, reason = "each test uses what it needs")]
 
+pub mod expected;
+
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use zonal_core::Nanos;
 use zonal_fs::format::{Kind, Metadata, Superblock};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Backend;
@@ -17,6 +20,39 @@ use zonal_io::volume::{Volume, VolumeOptions};
 /// A waiter of the test's own.
 pub fn waiter() -> Polling {
     Polling::since(Instant::now())
+}
+
+/// Longest that anything may wait: most cases take milliseconds.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A waiter that does not wait for ever.
+pub struct Impatient {
+    usual: Polling,
+    begin: Instant,
+}
+
+/// A new one.
+pub fn impatient() -> Impatient {
+    Impatient { usual: waiter(), begin: Instant::now() }
+}
+
+impl Waiter for Impatient {
+    fn now(&self) -> Nanos {
+        self.usual.now()
+    }
+
+    fn wall(&self) -> u64 {
+        self.usual.wall()
+    }
+
+    fn wait(&self, volume: &Volume) {
+        assert!(self.begin.elapsed() < PATIENCE, "it waits for ever");
+        self.usual.wait(volume);
+    }
+
+    fn done(&self) {
+        self.usual.done();
+    }
 }
 
 pub fn device(name: &str) -> Arc<dyn Device> {
@@ -88,7 +124,7 @@ pub fn contents(fs: &FileSystem) -> Result<BTreeMap<String, Option<Vec<u8>>>, Fs
 pub fn read_all(fs: &FileSystem, ino: u64) -> Result<Vec<u8>, FsError> {
     let size = fs.attributes(ino)?.size;
     let mut bytes = vec![0xEE; size as usize + 10];
-    let read = fs.read(&waiter(), ino, 0, Target::Bytes(&mut bytes))?;
+    let read = fs.read(&impatient(), ino, 0, Target::Bytes(&mut bytes))?;
     assert_eq!(read, size);
     bytes.truncate(read as usize);
     Ok(bytes)
@@ -163,7 +199,7 @@ fn refused<T>(result: Result<T, FsError>, is_right: impl FnOnce(&FsError) -> boo
 
 /// Does `step` to both; whether the file system had room for it. Where it had not, the model has what went in.
 pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Result<bool, FsError> {
-    let waiter = waiter();
+    let waiter = impatient();
     let ino = |n: u8| fs.lookup(ROOT, &name(n));
     match *step {
         Step::Create(n) => {
@@ -294,7 +330,7 @@ pub fn load(n: u8) -> Vec<u8> {
 
 /// Waits until nothing is on its way, without making anything durable.
 pub fn settle(fs: &FileSystem) {
-    let waiter = waiter();
+    let waiter = impatient();
     while !fs.is_quiet() {
         waiter.wait(fs.volume());
     }
