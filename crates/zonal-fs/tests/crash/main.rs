@@ -15,7 +15,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use zonal_fs::drive::Drive;
+use zonal_fs::format::Superblock;
 use zonal_fs::make::{MakeOptions, make, open};
+use zonal_fs::store::Rows;
+use zonal_fs::store::backend::Over;
 use zonal_fs::waiter::polling;
 use zonal_fs::{FileSystem, FsError, MountOptions, ROOT};
 use zonal_io::image::backing::Backing;
@@ -35,16 +38,25 @@ struct Shape {
     zones: u64,
     conventional: u32,
     open: u32,
+    is_beside: bool,
 }
 
 /// Drives whose place for metadata is small enough to be full.
-const FULL: [Shape; 2] =
-    [Shape { zones: 19, conventional: 3, open: 0 }, Shape { zones: 22, conventional: 0, open: 3 }];
+const FULL: [Shape; 2] = [
+    Shape { zones: 19, conventional: 3, open: 0, is_beside: false },
+    Shape { zones: 22, conventional: 0, open: 3, is_beside: false },
+];
+
+/// Drives with their metadata in a file beside.
+const BESIDE: [Shape; 2] = [
+    Shape { zones: 8, conventional: 0, open: 0, is_beside: true },
+    Shape { zones: 12, conventional: 0, open: 2, is_beside: true },
+];
 
 const SHAPES: [Shape; 3] = [
-    Shape { zones: 24, conventional: 16, open: 0 },
-    Shape { zones: 20, conventional: 0, open: 0 },
-    Shape { zones: 23, conventional: 16, open: 3 },
+    Shape { zones: 24, conventional: 16, open: 0, is_beside: false },
+    Shape { zones: 20, conventional: 0, open: 0, is_beside: false },
+    Shape { zones: 23, conventional: 16, open: 3, is_beside: false },
 ];
 
 fn format(shape: Shape, backing: &CutBacking) {
@@ -61,18 +73,81 @@ fn format(shape: Shape, backing: &CutBacking) {
     options.format(backing).unwrap();
 }
 
-fn drive(backing: &Arc<CutBacking>) -> Result<Arc<Drive>, String> {
-    let options = OpenOptions { threads: 0, ..Default::default() };
-    let device = ImageDevice::open_backing(Path::new("twin"), backing.clone(), &options);
-    let device = device.map_err(|e| e.to_string())?;
-    let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
-    let volume = Volume::open(Arc::new(device), options).map_err(|e| e.to_string())?;
-    Ok(Arc::new(Drive::new(Arc::new(volume))))
+/// What loses power: a drive, and a file beside it if the metadata are there. Each forgets by itself.
+struct Power {
+    drive: Arc<CutBacking>,
+    beside: Option<Arc<CutBacking>>,
+    unit_bytes: u32,
 }
 
-fn reach(backing: &Arc<CutBacking>) -> Result<FileSystem, String> {
-    let options = MountOptions { dirty_bytes: 300_000, cache_bytes: 1 << 20, ..MountOptions::default() };
-    open(&drive(backing)?, &polling(Instant::now()), None, options).map_err(|e| e.to_string())
+impl Power {
+    fn new(shape: Shape, random: &mut Pcg64Mcg) -> Power {
+        let drive = Arc::new(CutBacking::new(random.random()));
+        format(shape, &drive);
+        let beside = shape.is_beside.then(|| Arc::new(CutBacking::new(random.random())));
+        Power { drive, beside, unit_bytes: random.random_range(2..12) * BLOCK as u32 }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<CutBacking>> {
+        std::iter::once(&self.drive).chain(&self.beside)
+    }
+
+    fn cut(&self) {
+        self.all().for_each(|backing| backing.cut());
+    }
+
+    /// Cuts the power at some call, of the drive's or of the file's.
+    fn cut_at_some_call(&self, random: &mut Pcg64Mcg) {
+        let calls = random.random_range(1..600);
+        let backing = self.beside.as_ref().filter(|_| random.random_bool(0.3)).unwrap_or(&self.drive);
+        backing.cut_at(backing.calls() + calls);
+    }
+
+    fn restart(&self, random: &mut Pcg64Mcg) -> Power {
+        let drive = Arc::new(self.drive.restart(random.random()));
+        let beside = self.beside.as_ref().map(|file| Arc::new(file.restart(random.random())));
+        Power { drive, beside, unit_bytes: self.unit_bytes }
+    }
+
+    fn reach_drive(&self) -> Result<Arc<Drive>, String> {
+        let options = OpenOptions { threads: 0, ..Default::default() };
+        let device = ImageDevice::open_backing(Path::new("twin"), self.drive.clone(), &options);
+        let device = device.map_err(|e| e.to_string())?;
+        let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+        let volume = Volume::open(Arc::new(device), options).map_err(|e| e.to_string())?;
+        Ok(Arc::new(Drive::new(Arc::new(volume))))
+    }
+
+    fn rows_beside(&self, file: &Arc<CutBacking>, drive: &Drive) -> Result<(Rows, Superblock), String> {
+        let superblock = common::superblock(drive.volume(), 0, self.unit_bytes / BLOCK as u32);
+        let rows = Rows::open(Over::new(file.clone(), 0), 1 << 20).map_err(|e| e.to_string())?;
+        Ok((rows, superblock))
+    }
+
+    fn make(&self) -> Result<(), String> {
+        let drive = self.reach_drive()?;
+        let options = MakeOptions { unit_bytes: Some(self.unit_bytes), ..MakeOptions::default() };
+        match &self.beside {
+            None => drop(make(&drive, &polling(Instant::now()), UUID, &options).map_err(|e| e.to_string())?),
+            Some(file) => {
+                let (mut rows, superblock) = self.rows_beside(file, &drive)?;
+                FileSystem::make(&mut rows, &superblock, &common::waiter()).map_err(|e| e.to_string())?;
+            }
+        }
+        self.all().try_for_each(|backing| backing.sync()).map_err(|e| e.to_string())
+    }
+
+    fn reach(&self) -> Result<FileSystem, String> {
+        let drive = self.reach_drive()?;
+        let options = MountOptions { dirty_bytes: 300_000, cache_bytes: 1 << 20, ..MountOptions::default() };
+        let Some(file) = &self.beside else {
+            return open(&drive, &polling(Instant::now()), None, options).map_err(|e| e.to_string());
+        };
+        let (rows, superblock) = self.rows_beside(file, &drive)?;
+        let opened =
+            FileSystem::open(drive.volume().clone(), rows, superblock, options, true, &common::waiter());
+        opened.map_err(|e| e.to_string())
+    }
 }
 
 fn step(random: &mut Pcg64Mcg) -> Step {
@@ -172,30 +247,24 @@ fn case(shapes: &[Shape], seed: u64, cycles: u32, done: &mut Done) -> Result<(),
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let shape = shapes[random.random_range(0..shapes.len())];
     let steps = if shapes == FULL { full_step } else { step };
-    let mut backing = Arc::new(CutBacking::new(random.random()));
-    format(shape, &backing);
-    let unit_bytes = Some(random.random_range(2..12) * BLOCK as u32);
-    let options = MakeOptions { unit_bytes, ..MakeOptions::default() };
-    make(&drive(&backing)?, &polling(Instant::now()), UUID, &options).map_err(|e| e.to_string())?;
-    backing.sync().map_err(|e| e.to_string())?;
+    let mut power = Power::new(shape, &mut random);
+    power.make()?;
     let mut model = Model::default();
     for cycle in 0..cycles {
-        let fs = reach(&backing).map_err(|e| format!("cycle {cycle}: it does not open: {e}"))?;
+        let fs = power.reach().map_err(|e| format!("cycle {cycle}: it does not open: {e}"))?;
         let mut expected = Expected::new(model);
         if cycle > 0 {
             expected =
                 Expected::new(expected.check(&fs).map_err(|e| format!("cycle {cycle}, opened again: {e}"))?);
         }
-        backing.cut_at(backing.calls() + random.random_range(1..600));
+        power.cut_at_some_call(&mut random);
         run(&fs, &mut expected, &mut random, steps, done);
-        if backing.is_on() {
-            backing.cut();
-        }
+        // What is cut at a call of its own takes the other along.
+        power.cut();
         done.cuts += 1;
         drop(fs);
-        backing = Arc::new(backing.restart(random.random()));
-        let fs =
-            reach(&backing).map_err(|e| format!("cycle {cycle}: it does not open after the cut: {e}"))?;
+        power = power.restart(&mut random);
+        let fs = power.reach().map_err(|e| format!("cycle {cycle}: it does not open after the cut: {e}"))?;
         model = expected.check(&fs).map_err(|e| format!("cycle {cycle}: {e}"))?;
         check_loads(&fs).map_err(|e| format!("cycle {cycle}: {e}"))?;
         settle(&fs);
@@ -240,5 +309,15 @@ fn full_metadata_survive_a_cut_anywhere() {
     assert_eq!(done.died, 0, "the database found no room: {done:?}");
     if cases >= 30 {
         assert!(done.full > done.cuts, "{done:?}");
+    }
+}
+
+#[test]
+fn metadata_beside_the_drive_never_know_more_than_it_has() {
+    let (cases, first) = asked(40);
+    let done = campaign(&BESIDE, first, cases, 4);
+    println!("{done:?}");
+    if cases >= 40 {
+        assert!(done.victims > 0 && done.resets > 0 && done.steps > 20 * done.cuts, "{done:?}");
     }
 }
