@@ -10,6 +10,7 @@
 use crate::drive::Drive;
 use crate::format::{DATA_BLOCKS_MAX, Metadata, Superblock, SuperblockError, Uuid};
 use crate::fs::{FileSystem, FsError, MountOptions, OpenError};
+use crate::space::open::OPEN_MIN;
 use crate::store::backend::logged::{ZONES_MAX, ZONES_MIN, pages_of_new};
 use crate::store::backend::{Backend, BackendError, Conventional, FileBeside, Logged, PAGES_OF_NEW};
 use crate::store::{Rows, StoreError};
@@ -248,12 +249,26 @@ fn plan(
             crate::space::open::ZONES_MIN
         )));
     }
+    check_limits(drive, metadata)?;
     Ok(Superblock {
         is_summed: !options.is_unsummed,
         reserved_blocks: options.reserved_bytes.div_ceil(BLOCK_BYTES.into()),
         label: options.label.clone(),
         ..Superblock::new(uuid, geometry, wanted, metadata, first_zone)
     })
+}
+
+/// An error if the drive lets too few zones be open.
+fn check_limits(drive: &Drive, metadata: Metadata) -> Result<(), MakeError> {
+    let info = drive.volume().info();
+    let log = u32::from(metadata == Metadata::Logged);
+    let needed = OPEN_MIN + log;
+    match [info.open_max, info.active_max].into_iter().filter(|max| *max > 0).min() {
+        Some(limit) if limit < needed => Err(unfit(format!(
+            "it lets {limit} zones be open; a file system needs {OPEN_MIN} for data and {log} for metadata"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// An error if the conventional zones have no room for metadata.
