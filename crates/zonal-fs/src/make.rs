@@ -12,7 +12,7 @@ use crate::format::{DATA_BLOCKS_MAX, Metadata, Superblock, SuperblockError, Uuid
 use crate::fs::{FileSystem, FsError, MountOptions, OpenError};
 use crate::space::open::OPEN_MIN;
 use crate::store::backend::logged::{ZONES_MAX, ZONES_MIN, pages_of_new};
-use crate::store::backend::{Backend, BackendError, Conventional, FileBeside, Logged, PAGES_OF_NEW};
+use crate::store::backend::{Aside, Backend, BackendError, Conventional, FileBeside, Logged, PAGES_OF_NEW};
 use crate::store::{Rows, StoreError};
 use crate::waiter::{Waiter, Waiters};
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
@@ -22,9 +22,6 @@ use std::sync::Arc;
 use zonal_core::{Op, RequestError, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::buffer::IoBuf;
 use zonal_io::volume::{Request, Volume};
-
-/// Blocks of a unit, unless the drive takes less in one command or somebody wants it otherwise: a mebibyte.
-const UNIT_BLOCKS: u32 = 256;
 
 /// Zones of the metadata's log: one in so many of the drive's, as far as a log can have them.
 const LOG_SHARE: u32 = 512;
@@ -37,7 +34,7 @@ const COPIES: u32 = 2;
 pub struct MakeOptions {
     /// Its name for people.
     pub label: String,
-    /// Bytes of the largest unit; `None`: a mebibyte, or what the drive takes.
+    /// Bytes of the largest unit; its header included; `None`: what the drive takes, at most [`DATA_BLOCKS_MAX`] and the header.
     pub unit_bytes: Option<u32>,
     /// Keep the metadata in this file instead of on the drive.
     pub beside: Option<PathBuf>,
@@ -167,6 +164,25 @@ pub fn open(
     Ok(FileSystem::open(drive.volume().clone(), rows, superblock, options, true, waiter)?)
 }
 
+/// Opens the file system of a drive to look at it: it takes no changes, and nothing is written to the drive or to the file of
+/// its metadata.
+///
+/// # Errors
+/// [`MakeError`].
+pub fn look(
+    drive: &Arc<Drive>,
+    waiters: &Waiters,
+    beside: Option<PathBuf>,
+    options: MountOptions,
+) -> Result<FileSystem, MakeError> {
+    let waiter = &*waiters();
+    let superblock = superblock(drive, waiter)?;
+    let rows = rows_of(drive, waiters, beside, &superblock, Access::Look(&options))?;
+    let fs = FileSystem::open(drive.volume().clone(), rows, superblock, options, true, waiter)?;
+    fs.forbid_changes("it is only looked at");
+    Ok(fs)
+}
+
 /// The rows of a file system.
 ///
 /// # Errors
@@ -178,17 +194,47 @@ pub fn open_rows(
     superblock: &Superblock,
     options: &MountOptions,
 ) -> Result<Rows, MakeError> {
+    rows_of(drive, waiters, beside, superblock, Access::Use(options))
+}
+
+/// What rows are opened for.
+#[derive(Clone, Copy)]
+enum Access<'a> {
+    Use(&'a MountOptions),
+    /// Nothing is to change where they are.
+    Look(&'a MountOptions),
+}
+
+impl Access<'_> {
+    fn rows(self, backend: impl Backend) -> Result<Rows, MakeError> {
+        match self {
+            Access::Use(options) => rows(backend, options),
+            Access::Look(options) => {
+                let aside = Aside::new(backend).map_err(redb::StorageError::from);
+                rows(aside.map_err(StoreError::from)?, options)
+            }
+        }
+    }
+}
+
+fn rows_of(
+    drive: &Arc<Drive>,
+    waiters: &Waiters,
+    beside: Option<PathBuf>,
+    superblock: &Superblock,
+    access: Access<'_>,
+) -> Result<Rows, MakeError> {
     let (drive, waiters, uuid) = (drive.clone(), waiters.clone(), superblock.uuid);
     match superblock.metadata {
         Metadata::Beside => {
             let path = beside.ok_or(MakeError::NeedsFile)?;
-            rows(FileBeside::open(&path, uuid)?, options)
+            access.rows(FileBeside::open(&path, uuid)?)
         }
         Metadata::Conventional => {
             let range = conventional(&drive);
-            rows(Conventional::open(drive, waiters, range, uuid)?, options)
+            access.rows(Conventional::open(drive, waiters, range, uuid)?)
         }
-        Metadata::Logged => rows(Logged::open(drive, waiters, log_zones(superblock), uuid)?, options),
+        Metadata::Logged => access.rows(Logged::open(drive, waiters, log_zones(superblock), uuid)?),
     }
 }
 
@@ -228,7 +274,7 @@ fn plan(
         return Err(unfit("the label is longer than 64 bytes"));
     }
     let largest = unit_blocks_max(drive.volume());
-    let wanted = options.unit_bytes.map_or(UNIT_BLOCKS.min(largest), |bytes| bytes / BLOCK_BYTES);
+    let wanted = options.unit_bytes.map_or(largest, |bytes| bytes / BLOCK_BYTES);
     if !(2..=largest).contains(&wanted) {
         return Err(unfit(format!("units of {wanted} blocks of 4 KiB; the drive takes 2 to {largest}")));
     }
@@ -298,7 +344,8 @@ fn log_zones_of(drive: &Drive, options: &MakeOptions) -> Result<u32, MakeError> 
     Ok(zones)
 }
 
-/// Blocks of the largest unit that a drive takes and a header has room for.
+/// Blocks of the largest unit that a drive takes and a header has room for, which is what units are unless somebody wants it
+/// otherwise: a disk is fastest with large commands, and a file of a mebibyte or two is to be one.
 pub fn unit_blocks_max(volume: &Volume) -> u32 {
     let sectors = volume.append_sectors_max().min(volume.info().command_sectors_max);
     (sectors / BLOCK_SECTORS).min(DATA_BLOCKS_MAX + 1)

@@ -7,6 +7,7 @@
 //! {"request":"plugs"}   {"plugs":[{"zone":12,"flags":1,...},...]}
 //! {"request":"stat"}    {"stat":{"requests":4096,...}}
 //! {"request":"info"}    {"info":{"pid":4711,"mode":"per-zone","reason":"...","device":{...}}}
+//! {"request":"files"}   {"files":{...}}, the words of the file system on the volume, or null where there is none
 //! {"request":"mode","mode":"qd1"}    the same, once the mode is in force; with "force":true also pipelined on any device
 //! anything else         {"error":"unknown variant ..."}
 //! ```
@@ -28,10 +29,10 @@ mod facts;
 mod place;
 mod server;
 
-pub use client::{Endpoint, ask, info, list, plugs, stat, switch_mode, switch_mode_anyway};
+pub use client::{Endpoint, ask, files, info, list, plugs, stat, switch_mode, switch_mode_anyway};
 pub use facts::{DeviceFacts, VolumeFacts};
 pub use place::directory;
-pub use server::ControlServer;
+pub use server::{ControlServer, Files};
 
 use crate::volume::{PlugStatus, Statistics};
 use std::path::PathBuf;
@@ -63,6 +64,8 @@ pub enum Query {
     Stat,
     /// The device and the write mode.
     Info,
+    /// The file system on the volume.
+    Files,
     /// To switch to another write mode.
     Mode {
         /// Its name.
@@ -84,6 +87,8 @@ pub enum Answer {
     Stat(Statistics),
     /// To [`Query::Info`] and [`Query::Mode`].
     Info(VolumeFacts),
+    /// To [`Query::Files`], in the file system's own words.
+    Files(Option<serde_json::Value>),
     /// To what is no question.
     Error(String),
 }

@@ -168,6 +168,20 @@ fn durable_writes_and_flushes_are_answered_once_the_medium_has_them() {
 }
 
 #[test]
+fn flush_waits_for_what_was_there_before_it_and_not_for_the_stream_that_goes_on() {
+    let far = write(50_000 * 524_288, MIB);
+    let stream = in_turn(1, 0, 500);
+    let mut jobs = stream[..8].to_vec();
+    jobs.extend([far, job(Op::Flush, 0, 0)]);
+    jobs.extend(&stream[8..]);
+    let mut model = sorting(&[]);
+    let answers = play(&mut *model, &jobs, 8);
+    let at = |tag: Tag| answers.iter().find(|(_, t)| *t == tag).expect("all are answered").0;
+    assert!(at(9) < at(8) + 150_000_000, "{} ms", (at(9) - at(8)) / 1_000_000);
+    assert!(at(9) < at(499) / 4, "the stream goes on for long after");
+}
+
+#[test]
 fn flush_has_something_to_do_where_the_cache_is_on() {
     let has_cache = |on| {
         let profile = Profile::open("smr-hdd-30t", &[("write_cache", on)]).unwrap();

@@ -1,7 +1,7 @@
 //! What a clone does: lays out its files, then reads and writes them.
 //!
-//! Writes are those of a program that does not wait for the drive: they return when they are on their way, which the file
-//! system bounds, and writes of less than a unit behind one another are gathered to whole ones. A file that one write covers
+//! Writes are those of a program that does not wait for the drive: they return when they are gathered or on their way, which the
+//! file system bounds. A file that one write covers
 //! counts as closed before its data goes out, and lies with the file before it; others are open as long as the clone writes
 //! them.
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 use zonal_core::Nanos;
 use zonal_fs::format::Kind;
 use zonal_fs::waiter::Waiter;
-use zonal_fs::{BLOCK_BYTES, FileSystem, FsError, NewFile, Payload, ROOT, Target};
+use zonal_fs::{FileSystem, FsError, NewFile, Payload, ROOT, Target};
 
 /// Bytes of one call: larger reads and writes are several, so that a buffer stays small.
 const CALL_BYTES: u64 = 4 << 20;
@@ -30,8 +30,6 @@ pub(super) struct Job {
     bytes: Option<Vec<u8>>,
     /// Bytes on their way before writers wait.
     dirty_bytes: u64,
-    /// Bytes of data in a whole unit.
-    unit_bytes: u64,
 }
 
 /// What a clone has at the end.
@@ -49,8 +47,7 @@ impl Job {
             words.collect()
         });
         let files = vec![None; plan.sizes.len()];
-        let unit_bytes = u64::from((fs.superblock().unit_blocks - 1) * BLOCK_BYTES);
-        Job { unit_bytes, plan, fs, files, bytes, dirty_bytes }
+        Job { plan, fs, files, bytes, dirty_bytes }
     }
 
     /// Writes all of its files.
@@ -195,8 +192,6 @@ struct Pass {
     offset: u64,
     /// The file that is open.
     open: Option<u64>,
-    /// Of the open file: what was written behind one another and has not gone out, offset and length.
-    gathered: (u64, u64),
     moved: u64,
     since_sync: u32,
     /// Files whose last data may still be on its way, with the bytes.
@@ -207,8 +202,8 @@ impl Pass {
     fn new(job: &Job, begin: Nanos) -> Pass {
         let (offsets, directions) = (job.plan.random(Purpose::Offsets), job.plan.random(Purpose::Directions));
         let (file, offset, open, moved, since_sync) = (0, 0, None, 0, 0);
-        let (recent, gathered) = (VecDeque::new(), (0, 0));
-        Pass { begin, offsets, directions, file, offset, open, gathered, moved, since_sync, recent }
+        let recent = VecDeque::new();
+        Pass { begin, offsets, directions, file, offset, open, moved, since_sync, recent }
     }
 
     fn run(mut self, job: &mut Job, waiter: &dyn Waiter, tally: &mut Tally) -> Result<(), FsError> {
@@ -242,12 +237,8 @@ impl Pass {
         }
         let begin = waiter.now();
         match dir {
-            Dir::Read => {
-                self.write_out(job, waiter)?;
-                job.read(waiter, ino, next.offset, next.length)?;
-            }
-            Dir::Write if is_whole => job.write(waiter, ino, next.offset, next.length)?,
-            Dir::Write => self.gather(job, waiter, ino, next)?,
+            Dir::Read => job.read(waiter, ino, next.offset, next.length)?,
+            Dir::Write => job.write(waiter, ino, next.offset, next.length)?,
         }
         tally.count(dir, next.length, since(begin, waiter.now()));
         self.moved += next.length;
@@ -315,7 +306,6 @@ impl Pass {
 
     fn sync(&mut self, job: &Job, waiter: &dyn Waiter, ino: u64, tally: &mut Tally) -> Result<(), FsError> {
         let begin = waiter.now();
-        self.write_out(job, waiter)?;
         job.fs.fsync(waiter, ino)?;
         self.since_sync = 0;
         tally.flushes += 1;
@@ -323,27 +313,7 @@ impl Pass {
         Ok(())
     }
 
-    /// Writes that follow one another go out in whole units, as they would from a page cache.
-    fn gather(&mut self, job: &Job, waiter: &dyn Waiter, ino: u64, next: Next) -> Result<(), FsError> {
-        let (offset, length) = self.gathered;
-        if length > 0 && offset + length != next.offset {
-            self.write_out(job, waiter)?;
-        }
-        let (offset, length) = if self.gathered.1 > 0 { self.gathered } else { (next.offset, 0) };
-        let length = length + next.length;
-        let out = length / job.unit_bytes * job.unit_bytes;
-        self.gathered = (offset + out, length - out);
-        job.write(waiter, ino, offset, out)
-    }
-
-    /// What was gathered goes out.
-    fn write_out(&mut self, job: &Job, waiter: &dyn Waiter) -> Result<(), FsError> {
-        let (offset, length) = std::mem::take(&mut self.gathered);
-        self.open.map_or(Ok(()), |ino| job.write(waiter, ino, offset, length))
-    }
-
     fn close(&mut self, job: &Job, waiter: &dyn Waiter) -> Result<(), FsError> {
-        self.write_out(job, waiter)?;
-        self.open.take().map_or(Ok(()), |ino| job.fs.close_file(ino))
+        self.open.take().map_or(Ok(()), |ino| job.fs.close_file(waiter, ino))
     }
 }

@@ -27,6 +27,7 @@ use zonal_fs::space::ZoneOrder;
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::{BLOCK_BYTES, FileSystem, MountOptions, OpenError};
+use zonal_io::control::{ControlError, ControlServer};
 use zonal_io::volume::{Volume, VolumeOptions, WriteMode};
 
 /// How the file system is made and used.
@@ -36,8 +37,8 @@ pub struct FilesOptions {
     pub max_open_zones: Option<u32>,
     /// Which free zone is opened.
     pub zone_order: ZoneOrder,
-    /// Bytes of the largest append, its header included; less where the drive does not take as much.
-    pub unit_bytes: u64,
+    /// Bytes of the largest append, its header included, less where the drive does not take as much; `None`: what it takes.
+    pub unit_bytes: Option<u64>,
     /// Bytes on their way before writers wait.
     pub dirty_bytes: u64,
     /// Files are laid out until this share of the file system is used.
@@ -49,7 +50,7 @@ impl Default for FilesOptions {
         FilesOptions {
             max_open_zones: None,
             zone_order: ZoneOrder::default(),
-            unit_bytes: 1 << 20,
+            unit_bytes: None,
             dirty_bytes: MountOptions::default().dirty_bytes,
             fill_percent: None,
         }
@@ -92,7 +93,13 @@ pub(crate) fn run_mode(
         Room { bytes: site.fs.usage().free * u64::from(BLOCK_BYTES), zone_bytes: zone_bytes(&site.volume) };
     let plan = Plan::new(options.jobs.jobs(), room, files)
         .map_err(|(job, error)| BenchError::Plan { job, error })?;
+    let control = options.control.then(|| site.control());
     let (jobs, report) = site.run(&plan)?;
+    let mut notes = site.notes();
+    if let Some(Err(error)) = &control {
+        notes.push(format!("there is no control socket: {error}"));
+    }
+    drop(control);
     let (mode, mode_reason) = site.volume.mode();
     Ok(ModeReport {
         device: info.name,
@@ -100,7 +107,7 @@ pub(crate) fn run_mode(
         mode_reason,
         jobs,
         statistics: site.volume.statistics(),
-        notes: site.notes(),
+        notes,
         verify: None,
         series: None,
         is_virtual: info.virtual_time,
@@ -137,13 +144,14 @@ fn mount(
 }
 
 fn superblock(volume: &Volume, options: &FilesOptions) -> Result<Superblock, BenchError> {
-    let wanted = options.unit_bytes / u64::from(BLOCK_BYTES);
-    let unit_blocks = wanted.min(unit_blocks_max(volume).into()) as u32;
-    if unit_blocks < 2
-        || wanted > u64::from(DATA_BLOCKS_MAX) + 1
-        || !options.unit_bytes.is_multiple_of(BLOCK_BYTES.into())
-    {
-        let error = format!("a unit of {} bytes: it takes 8K to 2M, in steps of 4K", options.unit_bytes);
+    let largest = unit_blocks_max(volume);
+    let block = u64::from(BLOCK_BYTES);
+    let unit_blocks = options.unit_bytes.map_or(largest, |bytes| (bytes / block).min(largest.into()) as u32);
+    let is_odd = |bytes: u64| bytes / block > u64::from(DATA_BLOCKS_MAX) + 1 || !bytes.is_multiple_of(block);
+    if unit_blocks < 2 || options.unit_bytes.is_some_and(is_odd) {
+        let bytes = options.unit_bytes.unwrap_or(u64::from(largest) * block);
+        let most = u64::from(DATA_BLOCKS_MAX + 1) * block / 1024;
+        let error = format!("a unit of {bytes} bytes: it takes 8K to {most}K, in steps of 4K");
         return Err(BenchError::Files { error });
     }
     let geometry = &volume.info().geometry;
@@ -204,6 +212,13 @@ impl Site {
         let report =
             FilesReport { used, metadata_bytes: self.memory.footprint(), ..FilesReport::of(&self.fs) };
         Ok((report, left))
+    }
+
+    /// Lets other processes look at the volume and the file system on it.
+    fn control(&self) -> Result<ControlServer, ControlError> {
+        let fs = self.fs.clone();
+        let tell = move || serde_json::to_value(fs.status()).unwrap_or_default();
+        ControlServer::start_with_files(self.volume.clone(), Box::new(tell))
     }
 
     fn notes(&self) -> Vec<String> {

@@ -5,6 +5,7 @@
 //! whether it was met.
 
 mod emulated;
+mod files;
 pub mod instructions;
 mod jobs;
 mod measure;
@@ -47,7 +48,7 @@ type Part<'a> = &'a dyn Fn(&mut Report);
 /// If a request fails: a benchmark of failures measures nothing.
 pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>) -> Report {
     let mut report = Report::new(effort);
-    let parts: [(&str, Part<'_>); 13] = [
+    let parts: [(&str, Part<'_>); 14] = [
         ("in-line", &|r| path::in_line(effort, r)),
         ("queued", &|r| path::queued(effort, r)),
         ("jobs", &|r| jobs::writes(effort, r)),
@@ -63,6 +64,10 @@ pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>)
             emulated::ram_reads(effort, r);
         }),
         ("image", &|r| emulated::image_open(effort, r)),
+        ("files", &|r| {
+            files::writes(effort, r);
+            files::reads(effort, r);
+        }),
         ("rehearsal", &|r| rehearsal::rows(effort, r)),
     ];
     for (name, part) in parts {

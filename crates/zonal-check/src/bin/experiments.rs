@@ -1,5 +1,5 @@
-//! `experiments [--tiny] [--rounds N] ZONAL OUT [NAME...]`: makes the experiments of `experiments/`, all or these, with the
-//! program ZONAL; prints a table of each and leaves it in the folder OUT, as text and as JSON.
+//! `experiments [--tiny] [--rounds N] ZONAL OUT [NAME...]`: makes the experiments of `experiments/`, all but
+//! the long ones or these, with the program ZONAL; prints a table of each and leaves it in the folder OUT, as text and as JSON.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -52,7 +52,10 @@ fn make(wanted: &Wanted) -> Result<(), String> {
         let known: Vec<&str> = all.iter().map(|e| e.name.as_str()).collect();
         return Err(format!("no experiment is called {name}; there are {}", known.join(", ")));
     }
-    let is_wanted = |e: &Experiment| wanted.names.is_empty() || wanted.names.contains(&e.name);
+    let is_wanted = |e: &Experiment| match wanted.names.as_slice() {
+        [] => !e.is_long,
+        names => names.contains(&e.name),
+    };
     let mut made = Vec::new();
     for experiment in all.into_iter().filter(is_wanted) {
         let name = experiment.name.clone();

@@ -21,6 +21,9 @@ pub struct Experiment {
     pub source: String,
     /// What the numbers of this machine can show of it, and what not.
     pub about: String,
+    /// Takes minutes: it is made when it is asked for by name, and what moves its figures is not looked for.
+    #[serde(default)]
+    pub is_long: bool,
     /// Job files in the folder, in the order in which `zonal bench` reads them.
     pub jobs: Vec<String>,
     /// Ways to do it; the others are compared with the first.
@@ -281,11 +284,10 @@ impl Experiment {
 
     /// What is published of a simulated drive has a status and a tolerance, and what is unexplained a reason.
     fn check_said(&self, row: &Row, path: &Path) -> Result<(), SpecError> {
-        let simulated = self.variants.iter().filter(|v| v.profile().is_some());
-        for variant in simulated.map(|v| &v.name) {
-            let is_first = *variant == self.variants[0].name;
-            // The ratio of the first to itself is no result.
-            let gain = row.gains.get(variant).filter(|_| !is_first);
+        let simulated = self.variants.iter().enumerate().filter(|(_, v)| v.profile().is_some());
+        for (index, variant) in simulated.map(|(index, v)| (index, &v.name)) {
+            // The ratio of one to itself is no result.
+            let gain = row.gains.get(variant).filter(|_| self.against(index) != index);
             if row.published.get(variant).or(gain).is_none() {
                 continue;
             }

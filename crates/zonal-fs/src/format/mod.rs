@@ -17,7 +17,7 @@ pub const VERSION: u32 = 1;
 /// The checksum of everything on the drive, CRC-32C.
 #[inline]
 pub fn crc32c(bytes: &[u8]) -> u32 {
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+    crc_fast::crc32_iscsi(bytes)
 }
 
 /// Names the file system that something belongs to.

@@ -39,8 +39,8 @@ const FIXED_BYTES: usize = size_of::<Fixed>();
 const RECORD_BYTES: usize = size_of::<RawRecord>();
 const _: () = assert!(FIXED_BYTES == 64 && RECORD_BYTES == 32);
 
-/// Most data blocks of a unit: their checksums take half of what the header has, so that many records fit too.
-pub const DATA_BLOCKS_MAX: u32 = 511;
+/// Most data blocks of a unit, two mebibytes: their checksums take half of what the header has, so that many records fit too.
+pub const DATA_BLOCKS_MAX: u32 = 512;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
 #[repr(C)]

@@ -64,6 +64,7 @@ impl Shared {
 
     /// Makes a file durable, with its name, and tells what of it was lost since anybody asked.
     pub(super) fn fsync(&self, waiter: &dyn Waiter, ino: u64) -> Result<(), FsError> {
+        self.send_gathered(waiter, ino)?;
         let failure = {
             let mut core = self.lock_when(waiter, |core| {
                 core.check_alive()?;
@@ -78,9 +79,10 @@ impl Shared {
 
     /// Makes everything durable, and tells of the first data that was lost since anybody did.
     pub(super) fn sync(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
+        self.send_all_gathered(waiter)?;
         drop(self.lock_when(waiter, |core| {
             core.check_alive()?;
-            Ok(core.flights.is_empty() && core.redo.is_empty())
+            Ok(core.flights.is_empty() && core.redo.is_empty() && !core.gathers.has_taken())
         })?);
         self.commit(waiter)?;
         let lost = self.lock().lost.take();

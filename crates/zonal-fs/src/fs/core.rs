@@ -5,9 +5,11 @@
 use super::error::FsError;
 use super::finish::Closed;
 use super::flight::Flight;
+use super::gather::Gathers;
 use super::map::{self, Tails};
 use super::node::Nodes;
 use super::stats::Statistics;
+use super::turn::Turns;
 use crate::drive::Drive;
 use crate::format::{Account, Superblock, key};
 use crate::space::credits::Credits;
@@ -40,8 +42,11 @@ pub struct MountOptions {
     pub max_open_zones: Option<u32>,
     /// Which free zone is opened.
     pub zone_order: ZoneOrder,
-    /// Bytes on their way to the drive before writers wait.
+    /// Bytes gathered or on their way to the drive before writers wait.
     pub dirty_bytes: u64,
+    /// Bytes of one file that go out before those of others who wait; `None`: a zone's worth on a drive that turns, elsewhere 0,
+    /// which is in turn unit by unit.
+    pub turn_bytes: Option<u64>,
     /// Collect as soon as less than this share of what is free can be written at once; 0: as late as goes well.
     pub low_space_percent: u8,
     /// Whether files' lifetimes decide which data lie together.
@@ -58,6 +63,7 @@ impl Default for MountOptions {
             max_open_zones: None,
             zone_order: ZoneOrder::default(),
             dirty_bytes: 64 << 20,
+            turn_bytes: None,
             low_space_percent: 0,
             lifetimes: true,
             cache_bytes: 64 << 20,
@@ -90,6 +96,8 @@ pub(super) struct Core {
     pub(super) tails: Tails,
     pub(super) nodes: Nodes,
     pub(super) flights: HashMap<u64, Flight>,
+    /// What is gathered of open files.
+    pub(super) gathers: Gathers,
     /// Units that failed, to be sent to another zone.
     pub(super) redo: Vec<(Flight, IoBuf)>,
     /// Zones closed before they were full, which take resources of the drive until they are finished.
@@ -118,6 +126,8 @@ pub(super) struct Core {
     pub(super) lost: Option<(u64, super::error::Lost)>,
     /// Why nothing is changed any more.
     pub(super) dead: Option<String>,
+    /// Who may send while others wait to.
+    pub(super) turns: Turns,
     pub(super) statistics: Statistics,
 }
 

@@ -19,9 +19,6 @@ use zonal_io::volume::Request;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
-/// Blocks that are read along although nobody wants them, to save a command.
-const ALONG_MAX: u32 = 16;
-
 /// Blocks of a file in one unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Span {
@@ -51,6 +48,8 @@ pub(super) struct Source<'a> {
     pub(super) pool: Option<&'a BufferPool>,
     /// Commands that are out at once.
     pub(super) depth: usize,
+    /// Blocks that are read along although nobody wants them, to save a command.
+    pub(super) along_max: u32,
 }
 
 /// Blocks of a zone.
@@ -74,15 +73,16 @@ struct Command {
     wanted: Vec<Piece>,
 }
 
-/// Sorts what is wanted into commands of at most `blocks_max`, unless one piece is longer.
-fn commands(mut wanted: Vec<Piece>, blocks_max: u32) -> Vec<Command> {
+/// Sorts what is wanted into commands of at most `blocks_max`, unless one piece is longer; up to `along_max` blocks between two
+/// pieces are read along.
+fn commands(mut wanted: Vec<Piece>, blocks_max: u32, along_max: u32) -> Vec<Command> {
     wanted.sort_unstable();
     wanted.dedup();
     let mut commands: Vec<Command> = Vec::new();
     for piece in wanted {
         if let Some(Command { piece: last, wanted }) = commands.last_mut()
             && last.zone == piece.zone
-            && piece.first <= last.end() + ALONG_MAX
+            && piece.first <= last.end() + along_max
             && piece.end().max(last.end()) - last.first <= blocks_max
         {
             last.blocks = piece.end().max(last.end()) - last.first;
@@ -110,7 +110,7 @@ impl<'a> Source<'a> {
         }
         let mut parts = Vec::new();
         let mut again = Vec::new();
-        let commands = commands(wanted, self.superblock.unit_blocks);
+        let commands = commands(wanted, self.superblock.unit_blocks, self.along_max);
         let pieces: Vec<Piece> = commands.iter().map(|command| command.piece).collect();
         for (command, answer) in commands.into_iter().zip(self.read(waiter, &pieces)) {
             match answer.0.is_err() && command.wanted.len() > 1 {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     fn read(wanted: &[Piece], most: u32) -> Vec<(u32, u32, usize)> {
-        let commands = commands(wanted.to_vec(), most);
+        let commands = commands(wanted.to_vec(), most, 16);
         commands.iter().map(|c| (c.piece.first, c.piece.blocks, c.wanted.len())).collect()
     }
 

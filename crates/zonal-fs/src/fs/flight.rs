@@ -9,6 +9,7 @@ use super::core::{Core, Landed, Shared};
 use super::error::{FsError, Lost};
 use super::fallen::fall;
 use super::map::{self, Mapped};
+use super::node::Node;
 use crate::format::{Extent, HEADER_BYTES, Header, Piece, Record, crc32c};
 use crate::space::cost::Need;
 use crate::space::open::{Packing, Wish};
@@ -167,8 +168,8 @@ impl Core {
         token
     }
 
-    /// The header of a unit that is about to go out, without checksums.
-    fn header(&mut self, shared: &Shared, flight: &Flight) -> Header {
+    /// The header of a unit that is about to go out, with these checksums.
+    fn header(&mut self, shared: &Shared, flight: &Flight, sums: Vec<u32>) -> Header {
         let sequence = self.next_sequence;
         self.next_sequence += 1;
         let size_of = |core: &mut Core, ino| core.attributes(ino).map_or(0, |attributes| attributes.size);
@@ -182,25 +183,31 @@ impl Core {
         let records = records.collect();
         let path = self.path(carried[0].ino);
         let (uuid, zone) = (shared.superblock.uuid, flight.zone.0);
-        Header { uuid, sequence, zone, records, sums: Vec::new(), path }
+        Header { uuid, sequence, zone, records, sums, path }
     }
 }
 
 impl Shared {
     /// Sends a unit whose data is in `buf` behind room for its header, or in no buffer where there is no data.
-    pub(super) fn send(&self, waiter: &dyn Waiter, flight: Flight, mut buf: IoBuf) {
+    pub(super) fn send(&self, waiter: &dyn Waiter, flight: Flight, buf: IoBuf) {
+        let mut sums = Vec::new();
+        if self.has_data() && self.superblock.is_summed {
+            let data = &buf[HEADER_BYTES..][..(flight.blocks() * BLOCK_BYTES) as usize];
+            sums = data.chunks_exact(BLOCK_BYTES as usize).map(crc32c).collect();
+        }
+        self.send_with_sums(waiter, flight, buf, sums);
+    }
+
+    /// The same, of a unit whose data has these checksums.
+    pub(super) fn send_with_sums(&self, waiter: &dyn Waiter, flight: Flight, mut buf: IoBuf, sums: Vec<u32>) {
         let blocks = flight.blocks();
         let zone = flight.zone;
         let (token, header) = {
             let mut core = self.core.lock();
-            let header = self.has_data().then(|| core.header(self, &flight));
+            let header = self.has_data().then(|| core.header(self, &flight, sums));
             (core.takes_off(flight), header)
         };
-        if let Some(mut header) = header {
-            if self.superblock.is_summed {
-                let data = &buf[HEADER_BYTES..HEADER_BYTES + (blocks * BLOCK_BYTES) as usize];
-                header.sums = data.chunks_exact(BLOCK_BYTES as usize).map(crc32c).collect();
-            }
+        if let Some(header) = header {
             header.encode(&mut buf);
         }
         let request = Request::append(self.start_of(zone), (blocks + 1) * BLOCK_SECTORS, buf).token(token);
@@ -344,8 +351,13 @@ impl Core {
         node.in_flight -= 1;
         self.statistics.written_blocks += u64::from(carried.blocks);
         let mut live = 0;
+        // Where the file did not reach yet there is nothing to overwrite, and nothing to look for.
+        let mut end = node.attributes.size.div_ceil(u64::from(BLOCK_BYTES));
         for part in own {
-            overwritten.extend(map::unmap(&mut self.rows, ino, &part)?);
+            if part.start < end {
+                overwritten.extend(map::unmap(&mut self.rows, ino, &part)?);
+            }
+            end = end.max(part.end);
             let mapped = there.within(&part).expect("it is part of it");
             map::map(&mut self.rows, ino, part.start, mapped.extent)?;
             live += mapped.extent.blocks;
@@ -444,8 +456,9 @@ impl Core {
     }
 
     /// A file of which nothing is on its way any more is as long as its row says: what was lost may have been its end.
-    fn at_rest(&mut self, ino: u64) {
-        if let Some(node) = self.nodes.here(ino).filter(|node| node.in_flight == 0) {
+    pub(super) fn at_rest(&mut self, ino: u64) {
+        let is_at_rest = |node: &&mut Node| node.in_flight == 0 && node.gathering.is_nothing();
+        if let Some(node) = self.nodes.here(ino).filter(is_at_rest) {
             node.size = node.attributes.size;
         }
     }

@@ -4,14 +4,14 @@
 //! it ahead of need.
 //!
 //! # How a zone is collected
-//! The closed zone with the least live data is chosen. What files still have of it is listed, sorted by file and block, and
-//! goes in batches: read in the order of the drive, verified, and written to the collector's own zone in the order of files.
+//! The closed zone with the least live data is chosen. What files still have of it is listed in the order of the drive, and
+//! goes in batches: read, verified, sorted by file and block, and written to the collector's own zone.
 //! A disk pays for the way between the two zones once a batch. When a copy has landed the file gets it, unless it has written
 //! the block meanwhile. A zone without live data is reset once a commit that no longer refers to it is durable.
 
 use super::core::{Core, Shared};
 use super::error::FsError;
-use super::fetch::{Fetched, Span};
+use super::fetch::{Fetched, Source as From, Span};
 use super::flight::{Carried, Flight, Placed, Source};
 use super::map::{self, Live, Mapped};
 use super::read::spans;
@@ -29,14 +29,24 @@ use std::collections::VecDeque;
 use zonal_core::{Op, ZoneIndex};
 use zonal_io::volume::Request;
 
-/// Units that are read before they are written.
-const BATCH_UNITS: u32 = 16;
+/// How much the collector does at once.
+#[derive(Clone, Copy, Debug)]
+struct Stride {
+    /// Units that are read before they are written.
+    batch: u32,
+    /// Commands on their way.
+    depth: u32,
+}
 
-/// Commands that the collector has on their way while nobody waits for space.
-const DEPTH_MAX: u32 = 16;
+/// While nobody waits for space.
+const LONG: Stride = Stride { batch: 32, depth: 32 };
 
-/// The same while somebody does: reads and writes of users are not to queue behind it.
-const DEPTH_MIN: u32 = 4;
+/// While somebody does: reads and writes of users are not to queue behind it, and a batch is what they wait for.
+const SHORT: Stride = Stride { batch: 8, depth: 8 };
+
+/// Blocks that the collector reads along: much of a victim is live, and on a disk a quarter of a mebibyte takes an eighth of a
+/// turn.
+const ALONG_MAX: u32 = 64;
 
 /// How much somebody needs it that zones are tended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -205,10 +215,11 @@ impl Shared {
             let batch = {
                 let mut core = self.lock();
                 core.check_alive()?;
-                let batch = take(&mut pieces, BATCH_UNITS * (self.unit_blocks() - 1));
+                let batch = take(&mut pieces, core.stride().batch * (self.unit_blocks() - 1));
+                core.credit.earned(progress.goes_on(blocks_of(&batch)));
                 core.still_held(batch)?
             };
-            let (mut sound, fetched) = self.read_batch(waiter, victim, batch, &mut progress)?;
+            let (mut sound, fetched) = self.read_batch(waiter, victim, batch)?;
             while !sound.is_empty() {
                 self.admit(waiter, Touched::Changed)?;
                 let blocks = self.copy_unit(waiter, &mut sound, &fetched)?;
@@ -219,17 +230,17 @@ impl Shared {
         Ok(())
     }
 
-    /// Reads and verifies a batch: what of it is sound, and its bytes. What is not stays where it is.
+    /// Reads and verifies a batch: what of it is sound, by file and block, and its bytes. What is not stays where it is.
     fn read_batch(
         &self,
         waiter: &dyn Waiter,
         victim: ZoneIndex,
         batch: Vec<Live>,
-        progress: &mut Progress,
     ) -> Result<(VecDeque<Live>, Fetched<'_>), FsError> {
         let spans: Vec<Span> = batch.iter().flat_map(|piece| spans(piece.ino, &piece.at)).collect();
-        let depth = self.lock().depth();
-        let mut fetched = self.source(depth as usize).fetch(waiter, &spans);
+        let depth = self.lock().stride().depth as usize;
+        let source = From { depth, along_max: ALONG_MAX, ..self.source() };
+        let mut fetched = source.fetch(waiter, &spans);
         let mut damaged = 0;
         let mut sound = VecDeque::new();
         for span in &spans {
@@ -239,12 +250,12 @@ impl Shared {
                 Err(error) => return Err(error),
             }
         }
-        let mut core = self.lock();
+        sound.make_contiguous().sort_unstable_by_key(|piece: &Live| (piece.ino, piece.at.block));
         if damaged > 0 {
+            let mut core = self.lock();
             core.statistics.damaged_blocks += damaged;
             core.damaged.insert(victim);
         }
-        core.credit.earned(progress.goes_on(blocks_of(&sound)));
         Ok((sound, fetched))
     }
 
@@ -259,7 +270,7 @@ impl Shared {
         let mut placed: Option<Placed> = None;
         let mut core = self.lock_when(waiter, |core| {
             core.check_alive()?;
-            if core.copies_in_flight() < core.depth() {
+            if core.copies_in_flight() < core.stride().depth {
                 placed = core.place_copy(self, wanted)?;
             }
             if placed.is_none() && core.flights.is_empty() && core.to_finish.is_empty() {
@@ -388,9 +399,8 @@ impl Core {
         Ok(placed)
     }
 
-    /// Commands that the collector may have on their way.
-    fn depth(&self) -> u32 {
-        if self.credit.waiting() > 0 { DEPTH_MIN } else { DEPTH_MAX }
+    fn stride(&self) -> Stride {
+        if self.credit.waiting() > 0 { SHORT } else { LONG }
     }
 
     /// What of a batch files still have: they go on writing.

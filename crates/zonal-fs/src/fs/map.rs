@@ -155,7 +155,7 @@ pub(crate) struct Live {
     pub(crate) at: Mapped,
 }
 
-/// What of a zone files still have, sorted by file and block.
+/// What of a zone files still have, in the order of the zone.
 pub(crate) fn live(rows: &Rows, zone: u32) -> Result<Vec<Live>, FsError> {
     let (from, end) = key::runs(zone);
     let mut runs = Vec::new();
@@ -186,7 +186,6 @@ pub(crate) fn live(rows: &Rows, zone: u32) -> Result<Vec<Live>, FsError> {
             skip = end;
         }
     }
-    live.sort_unstable_by_key(|live| (live.ino, live.at.block));
     Ok(live)
 }
 

@@ -8,6 +8,7 @@ mod fallen;
 mod fetch;
 mod finish;
 mod flight;
+mod gather;
 mod gc;
 pub(crate) mod inspect;
 mod map;
@@ -17,6 +18,8 @@ mod node;
 mod read;
 mod room;
 mod stats;
+mod status;
+mod turn;
 mod write;
 
 pub use core::MountOptions;
@@ -25,6 +28,7 @@ pub use mount::OpenError;
 pub use names::{Changes, NAME_MAX, NewFile, ROOT, Rename};
 pub use read::Target;
 pub use stats::{Statistics, Usage};
+pub use status::{Activity, OpenZoneStatus, Resets, Status, ZoneCounts};
 pub use write::{Payload, SIZE_MAX};
 
 use crate::format::{Attributes, Entry, Superblock};
@@ -39,7 +43,7 @@ use zonal_io::volume::Volume;
 
 /// A mounted file system, shared by cloning. Every call that may have to wait is given a [`Waiter`].
 ///
-/// What is written is on its way when the call returns, and durable after [`FileSystem::fsync`] or [`FileSystem::sync`].
+/// What is written is on its way when the call returns, or gathered if its file is open, and durable after [`FileSystem::fsync`] or [`FileSystem::sync`].
 #[derive(Clone)]
 pub struct FileSystem(Arc<Shared>);
 
@@ -218,7 +222,8 @@ impl FileSystem {
         self.change(waiter, Touched::Changed, |core| core.remove_attribute(ino, name, waiter.wall()))
     }
 
-    /// Opens a file: it stays, whatever happens to its names, until it is closed as often.
+    /// Opens a file: it stays, whatever happens to its names, until it is closed as often. Writes to it that go on where the last
+    /// one ended are gathered to whole units.
     ///
     /// # Errors
     /// [`FsError::NotFound`].
@@ -229,16 +234,22 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Closes a file.
+    /// Closes a file. What was gathered of it is on its way then.
     ///
     /// # Errors
-    /// If what it leaves behind cannot be taken away.
-    pub fn close_file(&self, ino: u64) -> Result<(), FsError> {
-        let mut core = self.0.lock();
-        if let Some(node) = core.nodes.here(ino) {
-            node.handles = node.handles.saturating_sub(1);
-        }
-        core.end_use(ino)
+    /// If what it leaves behind cannot be taken away; [`FsError::ReadOnly`].
+    pub fn close_file(&self, waiter: &dyn Waiter, ino: u64) -> Result<(), FsError> {
+        let is_over = {
+            let mut core = self.0.lock();
+            let node = core.nodes.here(ino);
+            node.is_some_and(|node| {
+                node.handles = node.handles.saturating_sub(1);
+                node.handles == 0 && node.attributes.links > 0
+            })
+        };
+        let sent = if is_over { self.0.send_gathered(waiter, ino) } else { Ok(()) };
+        self.0.lock().end_use(ino)?;
+        sent
     }
 
     /// Writes at `offset`; how many bytes went in, fewer than all only where space is short.
@@ -301,7 +312,7 @@ impl FileSystem {
         self.0.sync(waiter)
     }
 
-    /// Sends what failed elsewhere, and does one thing that keeps free zones coming, if one is to be done: a reset, or a zone
+    /// Sends what failed elsewhere and what was gathered long ago, and does one thing that keeps free zones coming, if one is to be done: a reset, or a zone
     /// to be collected. Whether it did the second.
     /// Writers who wait for space do it themselves; to call this meanwhile lets them wait less.
     ///
@@ -309,6 +320,7 @@ impl FileSystem {
     /// [`FsError::ReadOnly`].
     pub fn tend(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
         self.0.resend(waiter);
+        self.0.send_old(waiter)?;
         self.0.tend(waiter)
     }
 
@@ -335,6 +347,16 @@ impl FileSystem {
         self.0.lock().usage()
     }
 
+    /// All that it tells of itself, for other programs.
+    pub fn status(&self) -> Status {
+        self.0.status()
+    }
+
+    /// Takes no more changes, and says why to whoever tries.
+    pub fn forbid_changes(&self, why: &str) {
+        self.0.lock().dead.get_or_insert_with(|| why.to_owned());
+    }
+
     /// How often a zone was reset since the file system was made.
     pub fn resets(&self, zone: ZoneIndex) -> u32 {
         self.0.lock().book.resets(zone)
@@ -343,7 +365,7 @@ impl FileSystem {
     /// Whether nothing is on its way to the drive.
     pub fn is_quiet(&self) -> bool {
         let core = self.0.lock();
-        core.flights.is_empty() && core.redo.is_empty()
+        core.flights.is_empty() && core.redo.is_empty() && !core.gathers.has_taken()
     }
 
     /// Compares the accounts with each other, while nothing is on its way.

@@ -6,10 +6,12 @@
 use super::core::{Core, MountOptions, Shared};
 use super::error::FsError;
 use super::finish::Closed;
+use super::gather::Gathers;
 use super::map::Tails;
 use super::names::ROOT;
 use super::node::Nodes;
 use super::stats::Statistics;
+use super::turn::Turns;
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
 use crate::format::{Account, Attributes, Header, Kind, Metadata, Superblock, key};
@@ -175,7 +177,8 @@ pub(super) fn open(
     }
     let zones = ZoneState::ALL.iter().filter(|s| **s != ZoneState::Reserved).map(|s| book.count(*s)).sum();
     let limit = open_limit(OpenLimits { option: options.max_open_zones, device, zones })?;
-    let core = core(rows, book, limit, &superblock)?;
+    let mut core = core(rows, book, limit, &superblock)?;
+    core.turns = turns(drive.volume(), &superblock, &options);
     let bytes = superblock.unit_blocks * crate::BLOCK_BYTES;
     let idle = (options.dirty_bytes / u64::from(bytes) + 8) as usize;
     let pool = BufferPool::new(bytes, idle);
@@ -184,6 +187,11 @@ pub(super) fn open(
     let shared = Shared { drive, superblock, options, channels, landed, pool, keeps_data, core };
     shared.core.lock().destroy_orphans()?;
     Ok(shared)
+}
+
+fn turns(volume: &Volume, superblock: &Superblock, options: &MountOptions) -> Turns {
+    let zone = if volume.info().rotational { superblock.capacity_sectors * 512 } else { 0 };
+    Turns::new(options.turn_bytes.unwrap_or(zone).div_ceil(u64::from(crate::BLOCK_BYTES)))
 }
 
 fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> Result<Core, OpenError> {
@@ -214,6 +222,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         tails: Tails::default(),
         nodes: Nodes::default(),
         flights: HashMap::new(),
+        gathers: Gathers::default(),
         redo: Vec::new(),
         to_finish: Closed::new(plan.finish),
         damaged: BTreeSet::new(),
@@ -230,6 +239,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         gc_is_helpless: false,
         lost: None,
         dead: None,
+        turns: Turns::new(0),
         statistics: Statistics::default(),
     })
 }

@@ -257,8 +257,9 @@ impl Core {
             ControlFlow::Continue(())
         })?;
         keys.into_iter().for_each(|key| self.rows.delete(key));
-        if let Some(zone) = self.nodes.remove(ino).and_then(|node| node.zone) {
-            self.open.leave(zone);
+        if let Some(node) = self.nodes.remove(ino) {
+            self.forget_gathered(node.gathering);
+            node.zone.into_iter().for_each(|zone| self.open.leave(zone));
         }
         Ok(())
     }

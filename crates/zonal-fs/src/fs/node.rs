@@ -1,6 +1,7 @@
 //! Files that somebody works with, in memory.
 
 use super::error::{FsError, Lost};
+use super::gather::Gathering;
 use crate::format::{Attributes, key};
 use crate::space::Opened;
 use crate::store::Rows;
@@ -76,6 +77,7 @@ pub(crate) struct Node {
     pub(crate) pending: Pending,
     /// Units with data of it on their way.
     pub(crate) in_flight: u32,
+    pub(crate) gathering: Gathering,
     /// Somebody changes its data: others wait.
     pub(crate) is_held: bool,
     /// How often it is open.
@@ -88,7 +90,8 @@ pub(crate) struct Node {
 
 impl Node {
     fn is_idle(&self) -> bool {
-        self.handles == 0 && self.in_flight == 0 && !self.is_held && self.failure.is_none()
+        let has_gathered = !matches!(self.gathering, Gathering::Nothing);
+        self.handles == 0 && self.in_flight == 0 && !has_gathered && !self.is_held && self.failure.is_none()
     }
 }
 
@@ -109,6 +112,7 @@ impl Nodes {
                     attributes,
                     pending: Pending::default(),
                     in_flight: 0,
+                    gathering: Gathering::Nothing,
                     is_held: false,
                     handles: 0,
                     zone: None,

@@ -7,6 +7,7 @@ use super::map::{self, Mapped};
 use crate::BLOCK_BYTES;
 use crate::space::zone::{Pin, ZoneState};
 use crate::waiter::Waiter;
+use parking_lot::MutexGuard;
 use std::ops::Range;
 use zonal_core::{RequestError, ZoneIndex};
 
@@ -14,6 +15,9 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// Commands that are out at once for one read, and the units that they are about.
 pub(super) const DEPTH: usize = 32;
+
+/// Blocks that are read along, a unit's header among them.
+pub(super) const ALONG_MAX: u32 = 16;
 
 /// Where read bytes go.
 #[derive(Debug)]
@@ -58,7 +62,7 @@ impl Shared {
         let end = offset.saturating_add(target.len());
         let blocks = offset / BLOCK..end.div_ceil(BLOCK);
         let (spans, end) = {
-            let mut core = self.lock_when(waiter, |core| core.is_settled(ino, &blocks))?;
+            let mut core = self.lock_landed(waiter, ino, &blocks)?;
             let end = end.min(core.attributes(ino)?.size);
             let spans = core.pinned_spans(ino, &(offset / BLOCK..end.div_ceil(BLOCK)))?;
             (spans, end)
@@ -67,7 +71,8 @@ impl Shared {
             return Ok(0);
         }
         if let Target::Bytes(bytes) = &mut target {
-            bytes[..(end - offset) as usize].fill(0);
+            let shown = if self.has_data() { &spans[..] } else { &[] };
+            clear_holes(shown, offset, &mut bytes[..(end - offset) as usize]);
         }
         let result = self.fetch_all(waiter, &spans, |span, bytes| {
             let Target::Bytes(into) = &mut target else { return };
@@ -81,6 +86,27 @@ impl Shared {
             core.book.unpin(ZoneIndex(span.place.zone), Pin::Read)?;
         }
         result.map(|()| end - offset)
+    }
+
+    /// The core, once nothing of `blocks` of a file is gathered or on its way.
+    fn lock_landed(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        blocks: &Range<u64>,
+    ) -> Result<MutexGuard<'_, Core>, FsError> {
+        loop {
+            let mut core = self.lock_when(waiter, |core| match core.is_pending(ino, blocks) {
+                // In a file system that takes no changes it may be so for ever.
+                true => core.check_alive().map(|()| false),
+                false => Ok(true),
+            })?;
+            if !core.is_gathered(ino, blocks) {
+                return Ok(core);
+            }
+            drop(core);
+            self.send_gathered(waiter, ino)?;
+        }
     }
 
     /// A block of a file, as it is.
@@ -98,13 +124,14 @@ impl Shared {
         spans: &[Span],
         show: impl FnMut(&Span, &[u8]),
     ) -> Result<(), FsError> {
-        fetch_all(self.source(DEPTH), waiter, spans, show)
+        fetch_all(self.source(), waiter, spans, show)
     }
 
-    /// What is read from, with so many commands at once.
-    pub(super) fn source(&self, depth: usize) -> Source<'_> {
+    /// What is read from.
+    pub(super) fn source(&self) -> Source<'_> {
         let Shared { drive, superblock, pool, .. } = self;
-        Source { drive, superblock, has_data: self.has_data(), pool: Some(pool), depth }
+        let (depth, along_max) = (DEPTH, ALONG_MAX);
+        Source { drive, superblock, has_data: self.has_data(), pool: Some(pool), depth, along_max }
     }
 }
 
@@ -135,6 +162,18 @@ pub(super) fn fetch_all(
     Ok(())
 }
 
+/// Fills with zeroes what of `into`, which is at `offset`, lies in none of `spans`, which are in order.
+fn clear_holes(spans: &[Span], offset: u64, into: &mut [u8]) {
+    let end = offset + into.len() as u64;
+    let mut at = offset;
+    let ends = spans.iter().map(|span| (span.block * BLOCK, (span.block + u64::from(span.blocks)) * BLOCK));
+    for (from, to) in ends.chain([(end, end)]) {
+        let hole = at.min(end)..from.clamp(at.min(end), end);
+        into[(hole.start - offset) as usize..(hole.end - offset) as usize].fill(0);
+        at = at.max(to);
+    }
+}
+
 /// Copies what of `bytes`, which are at `at`, lies in `into`, which is at `offset`.
 fn copy(at: u64, bytes: &[u8], offset: u64, into: &mut [u8]) {
     let (from, to) = (at.max(offset), (at + bytes.len() as u64).min(offset + into.len() as u64));
@@ -145,10 +184,10 @@ fn copy(at: u64, bytes: &[u8], offset: u64, into: &mut [u8]) {
 }
 
 impl Core {
-    /// Whether none of a file's blocks is on its way. In a file system that takes no changes some may be for ever.
-    fn is_settled(&mut self, ino: u64, blocks: &Range<u64>) -> Result<bool, FsError> {
-        let is_pending = self.nodes.here(ino).is_some_and(|node| node.pending.touches(blocks));
-        if is_pending { self.check_alive().map(|()| false) } else { Ok(true) }
+    fn is_pending(&mut self, ino: u64, blocks: &Range<u64>) -> bool {
+        self.nodes
+            .here(ino)
+            .is_some_and(|node| node.pending.touches(blocks) || node.gathering.is_leaving(blocks))
     }
 
     /// The spans of blocks of a file, each with its zone pinned once, so that it is not reset meanwhile.

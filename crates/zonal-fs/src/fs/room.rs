@@ -58,13 +58,13 @@ impl Shared {
                     Ok(!matches!(core.obstacle(touched), Some(Obstacle::Flights)))
                 })?),
                 Some(Obstacle::Changes) => self.commit(waiter)?,
-                Some(Obstacle::Full) => return self.make_room(waiter),
+                Some(Obstacle::Full) => return self.find_room_for_rows(waiter),
             }
         }
     }
 
     /// Tries to find room where there seems to be none.
-    fn make_room(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
+    fn find_room_for_rows(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
         if !self.lock().rows.gauge().is_stale() {
             return self.lock().check_room();
         }

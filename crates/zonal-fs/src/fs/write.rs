@@ -5,7 +5,7 @@ use super::error::FsError;
 use super::flight::{Carried, Flight, Placed, Source};
 use super::room::Touched;
 use crate::BLOCK_BYTES;
-use crate::format::{HEADER_BYTES, Kind};
+use crate::format::{HEADER_BYTES, Kind, crc32c};
 use crate::waiter::Waiter;
 use parking_lot::MutexGuard;
 use std::ops::Range;
@@ -34,6 +34,14 @@ impl Payload<'_> {
         }
     }
 
+    /// A part of it.
+    pub(super) fn part(&self, range: Range<u64>) -> Self {
+        match self {
+            Payload::Bytes(bytes) => Payload::Bytes(&bytes[range.start as usize..range.end as usize]),
+            Payload::Length(_) => Payload::Length(range.end - range.start),
+        }
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -41,35 +49,60 @@ impl Payload<'_> {
 }
 
 /// A block of which a write changes only a part, as it was.
-type Edge = (u64, Box<[u8]>);
+pub(super) type Edge = (u64, Box<[u8]>);
+
+/// Whether data has checksums.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sums {
+    Wanted,
+    None,
+}
 
 /// Bytes for whole blocks: those of a write, and what its first and last block had before.
-struct Blocks<'a> {
-    offset: u64,
-    bytes: &'a [u8],
-    edges: Vec<Edge>,
+pub(super) struct Blocks<'a> {
+    pub(super) offset: u64,
+    pub(super) bytes: &'a [u8],
+    pub(super) edges: Vec<Edge>,
 }
 
 impl Blocks<'_> {
-    /// Fills `into` with the blocks from `first` on.
-    fn fill(&self, first: u64, into: &mut [u8]) {
-        let from = first * BLOCK;
-        let range = from..from + into.len() as u64;
-        let (start, end) =
-            (self.offset.max(range.start), (self.offset + self.bytes.len() as u64).min(range.end));
-        // Buffers come from a pool: what is not filled would be somebody else's.
-        if start > range.start {
-            into[..(start - from) as usize].fill(0);
-        }
-        if end < range.end {
-            into[(end - from) as usize..].fill(0);
-        }
-        for (block, old) in &self.edges {
-            if range.contains(&(block * BLOCK)) {
-                let at = (block * BLOCK - from) as usize;
-                into[at..at + old.len()].copy_from_slice(old);
+    /// Fills `into` with the blocks from `first` on, and gives a checksum of each if `sums` says so.
+    ///
+    /// Block by block: what is copied has just been read for its checksum, and is in the nearest cache. The other way round,
+    /// all of a unit would be brought in twice.
+    pub(super) fn fill(&self, first: u64, into: &mut [u8], sums: Sums) -> Vec<u32> {
+        let mut found =
+            Vec::with_capacity(if sums == Sums::Wanted { into.len() / BLOCK as usize } else { 0 });
+        for (number, block) in (first..).zip(into.chunks_exact_mut(BLOCK as usize)) {
+            let whole = self.whole(number);
+            if whole.is_none() {
+                self.fill_in_part(number, block);
+            }
+            if sums == Sums::Wanted {
+                found.push(crc32c(whole.unwrap_or(block)));
+            }
+            if let Some(whole) = whole {
+                block.copy_from_slice(whole);
             }
         }
+        found
+    }
+
+    /// The bytes of a block, if all of it is written.
+    fn whole(&self, number: u64) -> Option<&[u8]> {
+        let from = (number * BLOCK).checked_sub(self.offset)? as usize;
+        self.bytes.get(from..from + BLOCK as usize)
+    }
+
+    /// Fills a block of which only a part is written.
+    fn fill_in_part(&self, number: u64, into: &mut [u8]) {
+        // Buffers come from a pool: what is not filled would be somebody else's.
+        into.fill(0);
+        if let Some((_, old)) = self.edges.iter().find(|(block, _)| *block == number) {
+            into.copy_from_slice(old);
+        }
+        let from = number * BLOCK;
+        let (start, end) = (self.offset.max(from), (self.offset + self.bytes.len() as u64).min(from + BLOCK));
         into[(start - from) as usize..(end - from) as usize]
             .copy_from_slice(&self.bytes[(start - self.offset) as usize..(end - self.offset) as usize]);
     }
@@ -137,15 +170,23 @@ impl Shared {
         }
         let _held = self.hold(waiter, ino)?;
         let now = waiter.wall();
-        self.lock().update(ino, |file| (file.mtime, file.ctime) = (now, now))?;
-        if length == 0 {
-            return Ok(0);
+        let is_open = {
+            let mut core = self.lock();
+            core.update(ino, |file| (file.mtime, file.ctime) = (now, now))?;
+            core.nodes.here(ino).is_some_and(|node| node.handles > 0)
+        };
+        match is_open {
+            _ if length == 0 => Ok(0),
+            true => self.put_open(waiter, ino, offset, payload),
+            false => {
+                self.send_gathered(waiter, ino)?;
+                self.put(waiter, ino, offset, payload, Touched::Added)
+            }
         }
-        self.put(waiter, ino, offset, payload, Touched::Added)
     }
 
-    /// Writes at `offset` of a file that is held.
-    fn put(
+    /// Writes at `offset` of a file that is held, of which nothing is gathered.
+    pub(super) fn put(
         &self,
         waiter: &dyn Waiter,
         ino: u64,
@@ -206,31 +247,49 @@ impl Shared {
         let number = core.takes_up(ino, &part, end)?;
         core.cache_zone(ino, opened)?;
         drop(core);
+        let wanted = if self.superblock.is_summed { Sums::Wanted } else { Sums::None };
+        let mut sums = Vec::new();
         let buf = self.buffer(|data| {
             let blocks = blocks.expect("a device that keeps data is given some");
-            blocks.fill(part.start, &mut data[..(u64::from(taken) * BLOCK) as usize]);
+            sums = blocks.fill(part.start, &mut data[..(u64::from(taken) * BLOCK) as usize], wanted);
         });
         let carried = Carried { ino, block: part.start, blocks: taken, source: Source::Write(number) };
-        self.send(waiter, Flight::new(opened.zone, vec![carried]), buf);
+        self.send_with_sums(waiter, Flight::new(opened.zone, vec![carried]), buf, sums);
         Ok(taken)
     }
 
-    /// Room for a unit of a file, once not too much is on its way.
-    fn place(
+    /// Room for a unit of a file, once not too much is on its way and nobody else has the turn.
+    pub(super) fn place(
         &self,
         waiter: &dyn Waiter,
         ino: u64,
         blocks: u32,
     ) -> Result<(MutexGuard<'_, Core>, Placed), FsError> {
+        let placed = self.place_in_turn(waiter, ino, blocks);
+        if placed.is_err() {
+            self.core.lock().turns.leaves(ino);
+        }
+        placed
+    }
+
+    fn place_in_turn(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        blocks: u32,
+    ) -> Result<(MutexGuard<'_, Core>, Placed), FsError> {
+        let needs_turn = blocks + 1 >= self.unit_blocks();
         loop {
             let mut core = self.lock();
             core.check_alive()?;
-            let is_clear =
-                core.blocks_in_flight * BLOCK < self.options.dirty_bytes || core.blocks_in_flight == 0;
+            let dirty = core.blocks_in_flight + core.gathers.count() * u64::from(self.unit_blocks());
+            let has_room = dirty * BLOCK < self.options.dirty_bytes || core.blocks_in_flight == 0;
+            let is_clear = if needs_turn { core.turns.asks(ino, has_room) } else { has_room };
             if is_clear {
                 let wish = core.wish_of(self, ino)?;
                 if let Some(placed) = core.place(self, wish, blocks)? {
                     waiter.done();
+                    core.turns.sends(ino, placed.blocks.into());
                     return Ok((core, placed));
                 }
                 // Zones were lost that the reservation counted on.
@@ -256,7 +315,12 @@ impl Shared {
     }
 
     /// The first and last block of a write as they are, where it changes only a part of them.
-    fn edges(&self, waiter: &dyn Waiter, ino: u64, range: Range<u64>) -> Result<Vec<Edge>, FsError> {
+    pub(super) fn edges(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        range: Range<u64>,
+    ) -> Result<Vec<Edge>, FsError> {
         let size = self.lock().attributes(ino)?.size;
         let mut edges: Vec<Edge> = Vec::new();
         let (first, last) = (range.start / BLOCK, (range.end - 1) / BLOCK);
@@ -279,6 +343,7 @@ impl Shared {
         }
         self.admit(waiter, Touched::Changed)?;
         let _held = self.hold(waiter, ino)?;
+        self.send_gathered(waiter, ino)?;
         self.clear(waiter, ino, size..u64::MAX)?;
         let now = waiter.wall();
         let mut core = self.lock_when(waiter, |core| core.is_at_rest(ino))?;
@@ -296,6 +361,7 @@ impl Shared {
         // A hole in the midst of an extent makes two of one.
         self.admit(waiter, Touched::Added)?;
         let _held = self.hold(waiter, ino)?;
+        self.send_gathered(waiter, ino)?;
         self.clear(waiter, ino, range)?;
         let now = waiter.wall();
         self.lock().update(ino, |file| (file.mtime, file.ctime) = (now, now))
@@ -372,7 +438,7 @@ impl Shared {
 
 impl Core {
     /// Blocks of a file are about to be sent; the number of the write.
-    fn takes_up(&mut self, ino: u64, part: &Range<u64>, end: u64) -> Result<u64, FsError> {
+    pub(super) fn takes_up(&mut self, ino: u64, part: &Range<u64>, end: u64) -> Result<u64, FsError> {
         let number = self.next_token;
         let node = self.nodes.get(&self.rows, ino)?;
         node.pending.take(part, number);
@@ -382,12 +448,11 @@ impl Core {
         Ok(number)
     }
 
-    /// Whether nothing of a file is on its way.
+    /// Whether nothing of a file is on its way, or about to be.
     pub(super) fn is_at_rest(&mut self, ino: u64) -> Result<bool, FsError> {
-        match self.nodes.here(ino).is_none_or(|node| node.in_flight == 0) {
-            true => Ok(true),
-            // It may be so for ever.
-            false => self.check_alive().map(|()| false),
-        }
+        let is_at_rest =
+            self.nodes.here(ino).is_none_or(|node| node.in_flight == 0 && !node.gathering.is_taken());
+        // In a file system that takes no changes it may be so for ever.
+        if is_at_rest { Ok(true) } else { self.check_alive().map(|()| false) }
     }
 }

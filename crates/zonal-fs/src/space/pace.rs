@@ -1,8 +1,8 @@
 //! At what pace writers go while the collector works and little is left.
 //!
 //! Without one they would take all there is at the rate of the drive and then stand still until a whole zone has been
-//! collected, for seconds. With it each waits a little: what a zone will gain is handed out bit by bit as its live data are read
-//! and copied. The less is left the less is handed out for the same work, and the other way round, so that what is left finds
+//! collected, for seconds. With it each waits a little: what a zone will gain is handed out bit by bit, before each step of the
+//! work on it. The less is left the less is handed out for the same work, and the other way round, so that what is left finds
 //! its level by itself.
 //!
 //! All counts are blocks.
@@ -11,7 +11,7 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     gain: u64,
-    /// Blocks to be read and to be written.
+    /// Blocks to be read and to be written, and a quarter more for the commit and the reset.
     work: u64,
     done: u64,
     earned: u64,
@@ -20,16 +20,21 @@ pub struct Progress {
 impl Progress {
     /// Of a victim of `capacity` with `used` live blocks.
     pub fn new(capacity: u32, used: u32) -> Progress {
-        Progress { gain: u64::from(capacity - used), work: 2 * u64::from(used), done: 0, earned: 0 }
+        Progress {
+            gain: u64::from(capacity - used),
+            work: 2 * u64::from(used) + u64::from(used / 2),
+            done: 0,
+            earned: 0,
+        }
     }
 
-    /// So many more blocks are read or written; what that brings.
+    /// So many more blocks are about to be read or written; what that brings.
     pub fn goes_on(&mut self, blocks: u32) -> u64 {
         self.done = (self.done + u64::from(blocks)).min(self.work);
         self.pay((self.gain * self.done).checked_div(self.work).unwrap_or(self.gain))
     }
 
-    /// There is no more to be done: the rest of it, also for what had gone by itself.
+    /// All are: the rest of it, also for what had gone by itself.
     pub fn ends(&mut self) -> u64 {
         self.pay(self.gain)
     }
@@ -64,12 +69,12 @@ impl Pace {
     }
 
     /// The collector brings `blocks`, with `left` there. Handed out is half of that if nothing is left, as much as it brings at
-    /// some four tenths of the mark, and four times as much at the mark. What nobody takes adds up to a quarter of the mark.
+    /// some four tenths of the mark, and four times as much at the mark. What nobody takes adds up to a sixteenth of the mark.
     pub fn earned(&mut self, blocks: u64, left: u64) {
         let (blocks, mark) = (u128::from(blocks), u128::from(self.mark.max(1)));
         let left = u128::from(left).min(mark);
         let handed = blocks / 2 + blocks * 7 * left * left / (2 * mark * mark);
-        let most = i64::try_from(self.mark / 4).unwrap_or(i64::MAX).max(1);
+        let most = i64::try_from(self.mark / 16).unwrap_or(i64::MAX).max(1);
         self.tokens = self.tokens.saturating_add(i64::try_from(handed).unwrap_or(i64::MAX)).min(most);
     }
 }
@@ -80,12 +85,12 @@ mod tests {
 
     #[test]
     fn victim_brings_all_that_it_gains_bit_by_bit() {
-        let mut progress = Progress::new(1000, 250);
-        let earned: Vec<u64> = (0..5).map(|_| progress.goes_on(100)).collect();
-        assert_eq!(earned, [150; 5]);
-        assert_eq!(progress.ends(), 0);
-        let mut shrunk = Progress::new(1000, 250);
-        assert_eq!((shrunk.goes_on(100), shrunk.ends(), shrunk.ends()), (150, 600, 0));
+        let mut progress = Progress::new(1000, 200);
+        let earned: Vec<u64> = (0..4).map(|_| progress.goes_on(100)).collect();
+        assert_eq!(earned, [160; 4]);
+        assert_eq!((progress.ends(), progress.ends()), (160, 0));
+        let mut shrunk = Progress::new(1000, 200);
+        assert_eq!((shrunk.goes_on(100), shrunk.ends()), (160, 640));
         assert_eq!(Progress::new(10, 0).goes_on(0), 10);
     }
 
@@ -122,6 +127,7 @@ mod tests {
                         (least, most) = (least.min(left), most.max(left));
                     }
                 }
+                pace.earned(progress.ends(), left);
                 left += u64::from(zone - used);
             }
             assert!(least > 100 && most < 2000, "{used}: {least} to {most}");

@@ -14,6 +14,7 @@
 pub mod backend;
 mod gauge;
 mod rows;
+mod tables;
 
 pub use gauge::{Committed, Fill, Gauge};
 pub use rows::{Row, Rows, Sealed, StoreError};

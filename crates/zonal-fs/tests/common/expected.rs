@@ -2,7 +2,7 @@
 //! block, what it had at some moment since it was synced last.
 
 use super::{Model, Step, bytes, read_all};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use zonal_fs::{FileSystem, ROOT};
 
 const BLOCK: usize = 4096;
@@ -93,14 +93,22 @@ impl Expected {
     }
 
     fn matches(&self, fs: &FileSystem, moment: &Model, names: &BTreeMap<u8, u64>) -> Result<Model, String> {
-        let mut model = Model { files: BTreeMap::new(), ..moment.clone() };
+        let mut model = Model { files: BTreeMap::new(), open: Vec::new(), ..moment.clone() };
+        let mut inos = BTreeMap::new();
         for (name, ino) in names {
             let file = moment.names[name];
+            // Names of one file then are names of one file now, and no others are.
+            if *inos.entry(file).or_insert(*ino) != *ino {
+                return Err(format!("f{name} is another file than what it was linked to"));
+            }
             let found = read_all(fs, *ino).map_err(|e| format!("f{name}: {e}"))?;
             self.explains(file, &found).map_err(|e| format!("f{name}: {e}"))?;
             model.files.insert(file, found);
         }
-        Ok(model)
+        match inos.values().collect::<BTreeSet<_>>().len() == inos.len() {
+            true => Ok(model),
+            false => Err("names of different files are one file's".to_owned()),
+        }
     }
 
     /// A step that was interrupted may have been done, in whole or in part.

@@ -76,6 +76,17 @@ pub fn info(path: &Path) -> Result<VolumeFacts, ControlError> {
     }
 }
 
+/// What the file system on the volume behind the socket at `path` tells of itself, if there is one.
+///
+/// # Errors
+/// As [`ask`].
+pub fn files(path: &Path) -> Result<Option<serde_json::Value>, ControlError> {
+    match ask(path, Query::Files)? {
+        Answer::Files(files) => Ok(files),
+        other => Err(not_asked_for(path, &other)),
+    }
+}
+
 /// Switches the write mode of the volume behind the socket at `path`, and waits until it is in force.
 ///
 /// # Errors
@@ -106,6 +117,7 @@ fn not_asked_for(path: &Path, answer: &Answer) -> ControlError {
         Answer::Plugs(_) => "it lists plugs, which was not the question",
         Answer::Stat(_) => "it lists counters, which was not the question",
         Answer::Info(_) => "it describes a device, which was not the question",
+        Answer::Files(_) => "it describes a file system, which was not the question",
     };
     ControlError::Malformed { path: path.to_owned(), what: what.to_owned() }
 }

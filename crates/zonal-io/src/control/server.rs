@@ -24,6 +24,9 @@ const BACKLOG: i32 = 16;
 /// Volumes of one process with one device name, beyond which something else must be wrong.
 const SAME_NAME_MAX: u32 = 1000;
 
+/// Tells of the file system on a volume. It is called by the server's thread.
+pub type Files = Box<dyn Fn() -> serde_json::Value + Send>;
+
 /// Answers questions about a volume until it is dropped, which removes the socket.
 ///
 /// Keeps the volume open for as long.
@@ -40,19 +43,32 @@ impl ControlServer {
     /// # Errors
     /// [`ControlError`]: none of them keeps the volume from working.
     pub fn start(volume: Arc<Volume>) -> Result<ControlServer, ControlError> {
-        ControlServer::start_in(&place::directory()?, volume)
+        ControlServer::start_in(&place::directory()?, volume, None)
     }
 
-    pub(super) fn start_in(dir: &Path, volume: Arc<Volume>) -> Result<ControlServer, ControlError> {
+    /// The same, of a volume with a file system on it.
+    ///
+    /// # Errors
+    /// As [`ControlServer::start`].
+    pub fn start_with_files(volume: Arc<Volume>, files: Files) -> Result<ControlServer, ControlError> {
+        ControlServer::start_in(&place::directory()?, volume, Some(files))
+    }
+
+    pub(super) fn start_in(
+        dir: &Path,
+        volume: Arc<Volume>,
+        files: Option<Files>,
+    ) -> Result<ControlServer, ControlError> {
         let pid = std::process::id();
         let mut n = 0;
-        loop {
+        let (path, listener) = loop {
             let path = dir.join(place::file_name(pid, &volume.info().name, n));
-            match ControlServer::start_at(&path, volume.clone()) {
+            match bind(&path) {
                 Err(ControlError::InUse { .. }) if n < SAME_NAME_MAX => n += 1,
-                result => return result,
+                bound => break (path, bound?),
             }
-        }
+        };
+        ControlServer::serve(&path, listener, volume, files)
     }
 
     /// Opens a socket at `path`, in whatever directory that is.
@@ -60,7 +76,15 @@ impl ControlServer {
     /// # Errors
     /// [`ControlError::InUse`] if something is there that is not a socket left behind.
     pub fn start_at(path: &Path, volume: Arc<Volume>) -> Result<ControlServer, ControlError> {
-        let listener = bind(path)?;
+        ControlServer::serve(path, bind(path)?, volume, None)
+    }
+
+    fn serve(
+        path: &Path,
+        listener: UnixListener,
+        volume: Arc<Volume>,
+        files: Option<Files>,
+    ) -> Result<ControlServer, ControlError> {
         let remove_and = |doing| {
             move |source: io::Error| {
                 let _ = std::fs::remove_file(path);
@@ -68,7 +92,7 @@ impl ControlServer {
             }
         };
         let (stop, stopped) = UnixStream::pair().map_err(remove_and("cannot make a socket pair"))?;
-        let service = Service { stopped, volume };
+        let service = Service { stopped, volume, files };
         let thread = std::thread::Builder::new()
             .name("zonal-control".into())
             .spawn(move || service.serve(&listener))
@@ -121,6 +145,7 @@ fn bind(path: &Path) -> Result<UnixListener, ControlError> {
 struct Service {
     stopped: UnixStream,
     volume: Arc<Volume>,
+    files: Option<Files>,
 }
 
 /// Why a connection ended before its client closed it.
@@ -180,6 +205,7 @@ impl Service {
             Ok(Query::Plugs) => Answer::Plugs(self.volume.plugs()),
             Ok(Query::Stat) => Answer::Stat(self.volume.statistics()),
             Ok(Query::Info) => Answer::Info(VolumeFacts::of(&self.volume)),
+            Ok(Query::Files) => Answer::Files(self.files.as_ref().map(|tell| tell())),
             Ok(Query::Mode { mode, force }) => match self.switch(&mode, force) {
                 Ok(()) => Answer::Info(VolumeFacts::of(&self.volume)),
                 Err(what) => Answer::Error(what),

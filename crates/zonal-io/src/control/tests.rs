@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use zonal_core::{Nanos, Sector};
 
@@ -43,7 +44,7 @@ fn plugs_of_written_zones_are_answered() {
     let dir = tempfile::tempdir().unwrap();
     let volume = volume();
     write(&volume, 3, 8);
-    let server = ControlServer::start_in(dir.path(), volume.clone()).unwrap();
+    let server = ControlServer::start_in(dir.path(), volume.clone(), None).unwrap();
     let plugs = plugs(server.path()).unwrap();
     assert_eq!(plugs, volume.plugs());
     assert_eq!(plugs.len(), 1);
@@ -58,7 +59,7 @@ fn plugs_of_written_zones_are_answered() {
 fn stat_and_info_are_answered() {
     let dir = tempfile::tempdir().unwrap();
     let volume = volume();
-    let server = ControlServer::start_in(dir.path(), volume.clone()).unwrap();
+    let server = ControlServer::start_in(dir.path(), volume.clone(), None).unwrap();
     write(&volume, 3, 8);
     let counted = stat(server.path()).unwrap();
     assert_eq!((counted.requests, counted.sectors), (1, 8));
@@ -70,9 +71,22 @@ fn stat_and_info_are_answered() {
 }
 
 #[test]
+fn file_system_on_the_volume_is_told_in_its_own_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let without = ControlServer::start_in(dir.path(), volume(), None).unwrap();
+    assert_eq!(files(without.path()).unwrap(), None);
+    let used = Arc::new(AtomicU64::new(1));
+    let told = used.clone();
+    let tell = Box::new(move || serde_json::json!({ "used": told.load(Ordering::Relaxed) }));
+    let with = ControlServer::start_in(dir.path(), volume(), Some(tell)).unwrap();
+    used.store(7, Ordering::Relaxed);
+    assert_eq!(files(with.path()).unwrap(), Some(serde_json::json!({ "used": 7 })));
+}
+
+#[test]
 fn socket_is_its_owners_only() {
     let dir = tempfile::tempdir().unwrap();
-    let server = ControlServer::start_in(dir.path(), volume()).unwrap();
+    let server = ControlServer::start_in(dir.path(), volume(), None).unwrap();
     let meta = std::fs::symlink_metadata(server.path()).unwrap();
     assert!(meta.file_type().is_socket());
     assert_eq!(meta.mode() & 0o777, 0o600);
@@ -101,7 +115,7 @@ fn directory_is_made_closed_and_refused_when_open() {
 #[test]
 fn bad_input_gets_an_error_line_and_the_next_line_an_answer() {
     let dir = tempfile::tempdir().unwrap();
-    let server = ControlServer::start_in(dir.path(), volume()).unwrap();
+    let server = ControlServer::start_in(dir.path(), volume(), None).unwrap();
     let mut input: Vec<u8> = Vec::new();
     let bad: [&[u8]; 7] =
         [b"", b"plugs", b"{}", br#"{"request":"reset"}"#, b"[[[[", b"\xff\xfe\0", br#"{"request":7}"#];
@@ -121,7 +135,7 @@ fn bad_input_gets_an_error_line_and_the_next_line_an_answer() {
 #[test]
 fn endless_line_is_cut_off() {
     let dir = tempfile::tempdir().unwrap();
-    let server = ControlServer::start_in(dir.path(), volume()).unwrap();
+    let server = ControlServer::start_in(dir.path(), volume(), None).unwrap();
     let answers = say(server.path(), &vec![b'['; 1 << 20]);
     // The error line can be lost: the connection is reset while the flood is still coming.
     assert!(answers.len() <= 1, "{answers:?}");
@@ -132,7 +146,7 @@ fn endless_line_is_cut_off() {
 #[test]
 fn silent_client_delays_others_no_longer_than_its_time() {
     let dir = tempfile::tempdir().unwrap();
-    let server = ControlServer::start_in(dir.path(), volume()).unwrap();
+    let server = ControlServer::start_in(dir.path(), volume(), None).unwrap();
     let begin = Instant::now();
     let mut silent = UnixStream::connect(server.path()).unwrap();
     stat(server.path()).unwrap();
@@ -144,7 +158,7 @@ fn silent_client_delays_others_no_longer_than_its_time() {
 fn drop_does_not_wait_for_a_client_and_removes_the_socket() {
     let dir = tempfile::tempdir().unwrap();
     let volume = volume();
-    let server = ControlServer::start_in(dir.path(), volume.clone()).unwrap();
+    let server = ControlServer::start_in(dir.path(), volume.clone(), None).unwrap();
     let path = server.path().to_owned();
     let _silent = UnixStream::connect(&path).unwrap();
     let begin = Instant::now();
@@ -159,8 +173,8 @@ fn drop_does_not_wait_for_a_client_and_removes_the_socket() {
 fn servers_of_one_process_and_device_get_names_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
     let volume = volume();
-    let a = ControlServer::start_in(dir.path(), volume.clone()).unwrap();
-    let b = ControlServer::start_in(dir.path(), volume).unwrap();
+    let a = ControlServer::start_in(dir.path(), volume.clone(), None).unwrap();
+    let b = ControlServer::start_in(dir.path(), volume, None).unwrap();
     assert_ne!(a.path(), b.path());
     let found = list_in(dir.path()).unwrap();
     assert_eq!(found.len(), 2);
@@ -254,7 +268,7 @@ fn queries_are_spelled_as_documented() {
 fn mode_asked_for_is_in_force_when_the_answer_comes() {
     let dir = tempfile::tempdir().unwrap();
     let volume = volume();
-    let server = ControlServer::start_in(dir.path(), volume.clone()).unwrap();
+    let server = ControlServer::start_in(dir.path(), volume.clone(), None).unwrap();
     let facts = switch_mode(server.path(), WriteMode::Qd1).unwrap();
     assert_eq!((facts.mode.as_str(), facts.reason.as_str()), ("qd1", "set while running"));
     assert_eq!(volume.mode().0, WriteMode::Qd1);

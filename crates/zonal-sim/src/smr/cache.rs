@@ -57,13 +57,15 @@ pub struct Order {
     pub visit_bytes: u64,
 }
 
-/// What the writes that wait for room in the cache ask of the head.
+/// What commands that wait ask of the head: writes for room in the cache, flushes for what is in it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Pressure {
     /// One has waited for longer than the drive's patience.
     pub(super) is_urgent: bool,
     /// The head has been long enough where it is, and somebody waits for it elsewhere.
     pub(super) moves_on: bool,
+    /// A flush waits for the writes with lower numbers.
+    pub(super) flush: Option<u64>,
 }
 
 /// How much the cache holds. A limit of 0 is none.
@@ -260,7 +262,7 @@ impl Cache {
         &Order { policy, alpha, window, .. }: &Order,
         mechanics: &Mechanics,
         head: &Head,
-        Pressure { is_urgent, moves_on }: Pressure,
+        Pressure { is_urgent, moves_on, flush }: Pressure,
     ) -> Option<usize> {
         let policy = if is_urgent { Policy::Fifo } else { policy };
         let time = |e: &Entry| positioning(now, mechanics, head, e.sector, &e.place) as i64;
@@ -274,11 +276,13 @@ impl Cache {
             Policy::Sptf => time(e),
             Policy::Asptf => time(e) - age(e),
         };
+        // New writes that keep the head where it is would hold a flush up for ever.
+        let is_new = |e: &Entry| flush.is_some_and(|until| e.sequence >= until);
         // What would keep the head where it is comes last then.
         let stays = |e: &Entry| moves_on && e.sector == head.next;
         let mut best = None;
         self.for_each_candidate(window, |at, e| {
-            let key = (stays(e), score(e), e.sequence);
+            let key = (is_new(e), stays(e), score(e), e.sequence);
             if best.is_none_or(|(least, _)| key < least) {
                 best = Some((key, at));
             }

@@ -178,12 +178,13 @@ impl SmrDisk {
         true
     }
 
-    /// What the writes in the queue ask of the head. Where nothing is asked for they are not looked at.
+    /// What is asked of the head. Where the writes in the queue ask for nothing they are not looked at.
     fn pressure(&self, now: Nanos) -> Pressure {
         let Order { patience, visit_bytes, .. } = self.options.order;
+        let flush = self.flushes.first().map(|(until, _)| *until);
         let is_long = visit_bytes != 0 && self.visited >= visit_bytes;
         if patience == 0 && !is_long {
-            return Pressure::default();
+            return Pressure { flush, ..Pressure::default() };
         }
         let oldest = self.queue.writes().next();
         let is_urgent = patience != 0 && oldest.is_some_and(|w| now.0 - w.since.0 >= patience);
@@ -192,7 +193,8 @@ impl SmrDisk {
         let end = self.cache.end_of(here).unwrap_or(self.head.next);
         let goes_on = if end == self.geometry.start_of(ZoneIndex(here.0 + 1)) { here.0 + 1 } else { here.0 };
         let is_elsewhere = |w: &Waiting| !(here.0..=goes_on).contains(&w.zone.0);
-        Pressure { is_urgent, moves_on: is_long && !is_urgent && self.queue.writes().any(is_elsewhere) }
+        let moves_on = is_long && !is_urgent && self.queue.writes().any(is_elsewhere);
+        Pressure { is_urgent, moves_on, flush }
     }
 
     /// Reads what is under the head first. What a stream goes on with has been read ahead.

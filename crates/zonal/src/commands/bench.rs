@@ -161,9 +161,9 @@ struct Files {
     /// Which free zone the file system opens
     #[arg(long, value_name = "ORDER", value_enum, default_value = "lowest")]
     fs_zone_order: Order,
-    /// Bytes of the largest append of the file system; less where the drive does not take as much
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1M")]
-    fs_unit: u64,
+    /// Bytes of the largest append of the file system [default: what the drive takes, at most 2052K]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    fs_unit: Option<u64>,
     /// Bytes that are on their way to the drive before the file system lets writers wait
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64M")]
     fs_dirty: u64,

@@ -46,6 +46,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Target {
+    /// The device, if it was named.
+    pub(crate) fn device(&self) -> Option<&str> {
+        self.device.as_deref()
+    }
+
     /// The one socket that is meant.
     pub(crate) fn find(&self) -> Result<PathBuf, Failure> {
         if let Some(path) = &self.socket {

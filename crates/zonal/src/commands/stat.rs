@@ -1,31 +1,99 @@
-//! `zonal stat`: the live counters of a running process.
+//! `zonal stat`: the live counters of a running process, and what a file system tells of itself.
+
+mod files;
+mod metrics;
 
 use super::plugs::Target;
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use clap::Args;
+use serde_json::Value;
 use std::io::Write;
-use zonal_io::control;
+use std::path::{Path, PathBuf};
+use zonal_fs::Status;
+use zonal_io::control::{self, ControlError, VolumeFacts};
 use zonal_io::volume::{BudgetStatus, SlotStatus};
 
-/// Show the live counters of a running process, from the opening of its device on
+/// Show the live counters of a running process, and the file system on its device
+///
+/// Counters are from the opening of the device on. A device that no process has open is opened to look at the file system on it,
+/// which stays as it is.
 #[derive(Args, Debug)]
 #[command(after_help = counters_help())]
 pub(crate) struct Stat {
     #[command(flatten)]
     target: Target,
+    /// File with the metadata of a file system that no process has open, if they are beside the device
+    #[arg(long, value_name = "FILE")]
+    metadata: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Print all figures in the text format of Prometheus
+    #[arg(long, conflicts_with = "json")]
+    metrics: bool,
+}
+
+/// What there is to show.
+struct Seen {
+    /// Name of the device.
+    device: String,
+    /// Of a running process, its volume and the counters.
+    volume: Option<(VolumeFacts, Value)>,
+    files: Option<Status>,
+}
+
+impl Seen {
+    fn of_process(path: &Path) -> Result<Seen, Failure> {
+        let facts = control::info(path)?;
+        let counters = serde_json::to_value(control::stat(path)?)?;
+        let files = match control::files(path) {
+            // A process of a version that knows of no files.
+            Err(ControlError::Refused { .. }) => None,
+            files => files?,
+        };
+        let files = files.map(serde_json::from_value).transpose()?;
+        Ok(Seen { device: facts.device.name.clone(), volume: Some((facts, counters)), files })
+    }
+
+    fn to_json(&self) -> Value {
+        let (volume, counters) = self.volume.as_ref().map(|(facts, counters)| (facts, counters)).unzip();
+        serde_json::json!({ "volume": volume, "counters": counters, "files": self.files })
+    }
 }
 
 pub(crate) fn run(arguments: &Stat, out: &mut dyn Write) -> Result<(), Failure> {
-    let path = arguments.target.find()?;
-    let facts = control::info(&path)?;
-    let counters = serde_json::to_value(control::stat(&path)?)?;
+    let seen = match (arguments.target.find(), arguments.target.device()) {
+        (Ok(path), _) => Seen::of_process(&path)?,
+        (Err(nobody), Some(device)) if nobody.exit == Exit::Failed => look(arguments, device, nobody)?,
+        (Err(nobody), _) => return Err(nobody),
+    };
     if arguments.json {
-        let object = serde_json::json!({ "volume": facts, "counters": counters });
-        return Ok(writeln!(out, "{object:#}")?);
+        return Ok(writeln!(out, "{:#}", seen.to_json())?);
     }
+    if arguments.metrics {
+        return Ok(write!(out, "{}", metrics::of(&seen))?);
+    }
+    if let Some((facts, counters)) = &seen.volume {
+        print_process(facts, counters, out)?;
+    }
+    if let Some(status) = &seen.files {
+        files::print(status, out)?;
+    }
+    Ok(())
+}
+
+/// Looks at the file system on a device that nobody has open.
+fn look(arguments: &Stat, device: &str, nobody: Failure) -> Result<Seen, Failure> {
+    let looked = files::look(device, arguments.metadata.clone());
+    let status = looked.map_err(|why| {
+        let error =
+            anyhow::anyhow!("{}; nor is there a file system to be looked at: {:#}", nobody.error, why.error);
+        Failure { exit: nobody.exit, error }
+    })?;
+    Ok(Seen { device: device.to_owned(), volume: None, files: Some(status) })
+}
+
+fn print_process(facts: &VolumeFacts, counters: &Value, out: &mut dyn Write) -> Result<(), Failure> {
     writeln!(out, "{:<WIDTH$} {}", "process", facts.pid)?;
     writeln!(out, "{:<WIDTH$} {}", "device", facts.device.name)?;
     writeln!(out, "{:<WIDTH$} {}: {}", "write mode", facts.mode, facts.reason)?;

@@ -114,11 +114,11 @@ impl Trial<'_> {
     fn cell(&self, scale: Scale) -> Result<Cell, String> {
         let checked = format!("checked={}", company(&self.variant.mode));
         let report = self.report(&checked)?;
-        let is_published = comparable(self.row, self.variant);
+        let is_looked_into = comparable(self.row, self.variant) && !self.experiment.is_long;
         let simulated = match self.variant.profile() {
             Some((name, changes)) => {
                 let profile = Profile::open(name, &changes).map_err(|e| e.to_string())?;
-                Some(self.simulated(&profile, &report, is_published && scale != Scale::Tiny)?)
+                Some(self.simulated(&profile, &report, is_looked_into && scale != Scale::Tiny)?)
             }
             None => None,
         };

@@ -7,12 +7,15 @@
 //! - [`conventional`]: a range of the drive's conventional zones, written in place.
 //! - [`logged`]: sequential zones of the drive, written as a log. docs/FS.md draws it.
 //!
-//! The last two are [`paged`]: they keep pages in memory until a sync. All of them promise what redb needs and no more,
+//! Over any of them, [`aside`] keeps what is written in memory, so that a database can be looked at and stays as it is.
+//!
+//! The last two of the list are [`paged`]: they keep pages in memory until a sync. All of them promise what redb needs and no more,
 //! but for the log, whose syncs are atomic.
 //!
 //! # Locks
 //! No lock is held while the drive works or a waiter waits, so that a coroutine that waits here holds up nobody.
 
+pub mod aside;
 pub mod conventional;
 mod disk;
 mod error;
@@ -24,6 +27,7 @@ pub mod over;
 pub mod paged;
 mod room;
 
+pub use aside::Aside;
 pub use conventional::Conventional;
 pub use error::{BackendError, Damage, Place};
 pub use file::FileBeside;

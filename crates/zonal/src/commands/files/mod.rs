@@ -50,7 +50,7 @@ impl On {
 }
 
 /// The device called `name`, to wait for.
-fn drive(name: &str) -> Result<Arc<Drive>, Failure> {
+pub(crate) fn drive(name: &str) -> Result<Arc<Drive>, Failure> {
     // The file system keeps the drive's limits itself.
     let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
     let volume = Volume::open(device::open(name)?, options).or_exit(Exit::Device)?;
@@ -82,6 +82,6 @@ fn names(path: &str) -> Result<Vec<&[u8]>, Failure> {
 }
 
 /// The ways into a file system that no job needs to know.
-fn waiters() -> Waiters {
+pub(crate) fn waiters() -> Waiters {
     polling(Instant::now())
 }

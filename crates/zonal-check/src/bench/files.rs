@@ -1,0 +1,249 @@
+//! The file system against the write path that it uses, on `ram:`.
+//!
+//! Both sides are given the same bytes, and each fills a buffer with them before it is handed to the volume: what is left of the
+//! difference is the file system's own work, checksums above all. Who reads through the volume is not told whether what comes
+//! back is what was written.
+
+use super::Effort;
+use super::measure::{Case, interleave, time};
+use super::path::NOW;
+use super::report::{Bound, Report};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use zonal_core::{Sector, ZoneIndex};
+use zonal_fs::format::{Kind, Metadata, Superblock};
+use zonal_fs::store::Rows;
+use zonal_fs::store::backend::Memory;
+use zonal_fs::waiter::{Polling, Waiter};
+use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT, Target};
+use zonal_io::buffer::BufferPool;
+use zonal_io::device::Device;
+use zonal_io::emulated::{Emulated, EmulatedOptions, Ram};
+use zonal_io::volume::{Channel, Request, Volume, VolumeOptions};
+
+const ZONE: u64 = 16 << 20;
+
+/// What one call writes or reads in a row.
+const PIECE: u64 = 1 << 20;
+
+/// Bytes of a unit: a piece and its header. Where a drive takes a mebibyte at a time and no more, as most do, a piece is two
+/// units, and each costs some microseconds of its own.
+const UNIT: u64 = PIECE + BLOCK;
+
+const BLOCK: u64 = zonal_fs::BLOCK_BYTES as u64;
+
+/// Written a round: beyond the caches, and with what a round before has left in a zone that is not full no more than the
+/// device keeps for reuse, so that pages are touched.
+const SET: u64 = 40 << 20;
+
+fn volume() -> Arc<Volume> {
+    let (size, max_sectors) = (16 * ZONE, (UNIT / 512) as u32);
+    let options = EmulatedOptions { size, zone_size: ZONE, max_sectors, ..EmulatedOptions::default() };
+    let geometry = options.geometry().expect("the options are valid");
+    let device: Arc<dyn Device> =
+        Arc::new(Emulated::new("ram", &options, Ram::new(&geometry)).expect("the options are valid"));
+    let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+    Arc::new(Volume::open(device, options).expect("an emulated device opens"))
+}
+
+/// So many bytes, not all alike.
+fn bytes(length: u64) -> Vec<u8> {
+    (0..length).map(|i| ((i * i) >> 7) as u8).collect()
+}
+
+/// What is written: pieces one after the other, and from the front again.
+fn pieces_of(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    bytes.chunks_exact(PIECE as usize).cycle()
+}
+
+/// A file system on a drive of its own.
+struct Files {
+    fs: FileSystem,
+    waiter: Polling,
+}
+
+impl Files {
+    fn new() -> Files {
+        let (volume, waiter) = (volume(), Polling::since(Instant::now()));
+        let unit_blocks = (UNIT / BLOCK) as u32;
+        let geometry = &volume.info().geometry;
+        let superblock = Superblock::new(*b"zonal-check-unit", geometry, unit_blocks, Metadata::Beside, 0);
+        let mut rows = Rows::open(Memory::new(), 1 << 24).expect("memory opens");
+        FileSystem::make(&mut rows, &superblock, &waiter).expect("memory takes rows");
+        let opened = FileSystem::open(volume, rows, superblock, MountOptions::default(), true, &waiter);
+        Files { fs: opened.expect("what was made can be opened"), waiter }
+    }
+
+    fn create(&self) -> u64 {
+        let new = NewFile::new(Kind::File, 0o644);
+        self.fs.create(&self.waiter, ROOT, b"file", &new).expect("the name is free")
+    }
+
+    /// Writes `count` pieces in a row, and waits until they are on the drive.
+    fn write(&self, ino: u64, count: u64, bytes: &[u8]) {
+        for (i, piece) in (0..count).zip(pieces_of(bytes)) {
+            let payload = Payload::Bytes(black_box(piece));
+            let written = self.fs.write(&self.waiter, ino, i * PIECE, payload);
+            assert_eq!(written.expect("there is room"), PIECE);
+        }
+        while !self.fs.is_quiet() {
+            self.waiter.wait(self.fs.volume());
+        }
+    }
+
+    fn read(&self, ino: u64, offset: u64, into: &mut [u8]) {
+        let length = into.len() as u64;
+        let read = self.fs.read(&self.waiter, ino, offset, Target::Bytes(into));
+        assert_eq!(read.expect("it is there"), length);
+    }
+
+    /// Removes the file, and resets its zones.
+    fn remove(&self) {
+        let removed = self.fs.unlink(&self.waiter, ROOT, b"file").and_then(|()| self.fs.sync(&self.waiter));
+        removed.expect("memory takes rows");
+        while self.fs.tend(&self.waiter).expect("nothing fails") {}
+    }
+}
+
+/// The volume of a drive without a file system.
+struct Raw {
+    volume: Arc<Volume>,
+    channel: Channel,
+    pool: BufferPool,
+    issued: u64,
+    done: Arc<AtomicU64>,
+}
+
+impl Raw {
+    fn new() -> Raw {
+        let (volume, done) = (volume(), Arc::new(AtomicU64::new(0)));
+        let counted = done.clone();
+        let channel = volume.channel(move |completion| {
+            assert!(completion.result.is_ok(), "{:?}", completion.result);
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+        let pool = BufferPool::new(PIECE as u32, 16);
+        Raw { volume, channel, pool, issued: 0, done }
+    }
+
+    fn submit(&mut self, request: Request) {
+        self.volume.submit(NOW, &self.channel, request);
+        self.issued += 1;
+    }
+
+    fn wait(&self) {
+        while self.done.load(Ordering::Relaxed) < self.issued {
+            self.volume.poll(NOW);
+        }
+    }
+
+    /// Appends `count` pieces to one zone after the other.
+    fn append(&mut self, count: u64, bytes: &[u8]) {
+        for (i, piece) in (0..count).zip(pieces_of(bytes)) {
+            let mut buf = self.pool.take();
+            buf.copy_from_slice(black_box(piece));
+            let zone = ZoneIndex((i / (ZONE / PIECE)) as u32);
+            let start = self.volume.info().geometry.start_of(zone);
+            self.submit(Request::append(start, (PIECE / 512) as u32, buf));
+        }
+        self.wait();
+    }
+
+    /// Reads `length` bytes from `offset`, to nobody.
+    fn read(&mut self, offset: u64, length: u64) {
+        let buf = self.pool.take();
+        self.submit(Request::read(Sector(offset / 512), (length / 512) as u32, buf));
+        self.wait();
+    }
+
+    fn reset(&mut self) {
+        self.submit(Request::reset_all());
+        self.wait();
+    }
+}
+
+/// How many pieces a round writes.
+fn pieces(effort: Effort) -> u64 {
+    if effort.operations < 100_000 { 4 } else { SET / PIECE }
+}
+
+/// Files written in pieces of a mebibyte against appends of a mebibyte: of a file's own bytes, which come from memory, and of the
+/// same mebibyte over and over, which is in a cache. In the second case a copy costs about as much as a checksum, which in the
+/// first has time while it waits for memory.
+pub(super) fn writes(effort: Effort, report: &mut Report) {
+    let count = pieces(effort);
+    let (files, mut raw) = (Files::new(), Raw::new());
+    for (from, length, bound) in
+        [("from memory", count, Bound::AtLeast(0.85)), ("from a cache", 1, Bound::None)]
+    {
+        let bytes = bytes(length * PIECE);
+        let mut cases = [
+            Case::new("raw appends", || {
+                let ns = time(count, || raw.append(count, &bytes));
+                raw.reset();
+                ns
+            }),
+            Case::new("file", || {
+                let ino = files.create();
+                let ns = time(count, || files.write(ino, count, &bytes));
+                files.remove();
+                ns
+            }),
+        ];
+        let [raw, file] = &interleave(effort.rounds, &mut cases)[..] else { unreachable!("two cases") };
+        let ratio = file.against(raw, |file, raw| raw / file);
+        report.add(&format!("file: 1 MiB writes {from}, with checksums"), "raw appends", &ratio, "x", bound);
+        report.add("  their rate", "", &rate(file, PIECE), "GB/s", Bound::None);
+    }
+}
+
+fn rate(samples: &super::Samples, bytes: u64) -> super::Samples {
+    super::Samples { rounds: samples.rounds.iter().map(|ns| bytes as f64 / ns).collect() }
+}
+
+/// A large file read with verification, in a row and at random, against the same reads of the drive.
+pub(super) fn reads(effort: Effort, report: &mut Report) {
+    let (count, piece) = (pieces(effort), bytes(PIECE));
+    let (files, mut raw) = (Files::new(), Raw::new());
+    let ino = files.create();
+    files.write(ino, count, &piece);
+    raw.append(count, &piece);
+    let mut into = vec![0; PIECE as usize];
+    let mut cases = [
+        Case::new("raw", || time(count, || (0..count).for_each(|i| raw.read(i * PIECE, PIECE)))),
+        Case::new("file", || time(count, || (0..count).for_each(|i| files.read(ino, i * PIECE, &mut into)))),
+    ];
+    let samples = interleave(effort.rounds, &mut cases);
+    drop(cases);
+    let name = "file: 1 MiB reads in a row, verified";
+    report.add(name, "raw reads", &samples[1].against(&samples[0], |f, r| r / f), "x", Bound::None);
+    report.add("  their rate", "", &rate(&samples[1], PIECE), "GB/s", Bound::None);
+
+    let operations = effort.operations / 20;
+    let mut block = vec![0; BLOCK as usize];
+    let mut seeds = [1u64, 1];
+    let [raw_seed, file_seed] = &mut seeds;
+    let blocks = count * PIECE / BLOCK;
+    let mut cases = [
+        Case::new("raw", || {
+            time(operations, || {
+                (0..operations).for_each(|_| raw.read(random(raw_seed, blocks) * BLOCK, BLOCK))
+            })
+        }),
+        Case::new("file", || {
+            let mut read = || files.read(ino, random(file_seed, blocks) * BLOCK, &mut block);
+            time(operations, || (0..operations).for_each(|_| read()))
+        }),
+    ];
+    let samples = interleave(effort.rounds, &mut cases);
+    let name = "file: 4 KiB random reads, verified";
+    report.add(name, "", &samples[1], "ns", Bound::None);
+    report.add("  against", "raw reads", &samples[1].against(&samples[0], |f, r| r / f), "x", Bound::None);
+}
+
+fn random(state: &mut u64, below: u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 33) % below
+}

@@ -1,0 +1,433 @@
+//! Writes to open files that go on where the last one ended, gathered to whole units.
+//!
+//! A unit has a header and is a command: small writes sent one by one would cost one of each. So what a write to an open file
+//! leaves that is less than a unit stays in memory until more comes. It goes out when it is a unit, when somebody asks for it
+//! (a sync, a close, a read of it), when too much is gathered, and when it has been there for long.
+//!
+//! # Invariants
+//! - Of a file one run is gathered at most: whole blocks, less than a unit, with what the file has there around what was written.
+//! - Its room is reserved: that there is none is said by the write, not later.
+//! - Whoever takes a run sends it or puts it back. Meanwhile it is nobody else's, and those who need it wait.
+//! - A file that nobody has open has no run once the call is over.
+
+use super::core::{Core, Shared};
+use super::error::{FsError, Lost};
+use super::flight::{Carried, Flight, Placed, Source};
+use super::room::Touched;
+use super::write::{Blocks, Payload, Sums};
+use crate::BLOCK_BYTES;
+use crate::format::HEADER_BYTES;
+use crate::space::Reservation;
+use crate::waiter::Waiter;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use zonal_core::Nanos;
+use zonal_io::buffer::IoBuf;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// How long a run waits for more before whoever tends the zones sends it.
+const AGE_MAX: u64 = 5_000_000_000;
+
+/// What is gathered of a file.
+#[derive(Default, Debug)]
+pub(crate) enum Gathering {
+    #[default]
+    Nothing,
+    Here(Box<Run>),
+    /// Somebody has taken the run of these blocks.
+    Taken(Range<u64>),
+}
+
+impl Gathering {
+    /// Whether there is none.
+    pub(crate) fn is_nothing(&self) -> bool {
+        matches!(self, Gathering::Nothing)
+    }
+
+    /// Whether somebody has taken the run.
+    pub(crate) fn is_taken(&self) -> bool {
+        matches!(self, Gathering::Taken(_))
+    }
+
+    /// Whether somebody has taken a run with any of `blocks`.
+    pub(crate) fn is_leaving(&self, blocks: &Range<u64>) -> bool {
+        matches!(self, Gathering::Taken(range) if meets(range, blocks))
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// For as many blocks as it may have.
+    room: Reservation,
+    most: u32,
+    /// First block of the file.
+    block: u64,
+    blocks: u32,
+    /// The byte of the file behind the last that was written.
+    end: u64,
+    /// The blocks, behind room for a header; empty where the device keeps no data.
+    buf: IoBuf,
+    /// Its place in the order of all, and since when it is there.
+    number: u64,
+    since: Nanos,
+}
+
+/// The runs of all files.
+#[derive(Default, Debug)]
+pub(super) struct Gathers {
+    /// Those that are here, in order of age, with their files.
+    here: BTreeMap<u64, (u64, Nanos)>,
+    /// How many somebody has taken.
+    taken: u32,
+    number: u64,
+}
+
+impl Gathers {
+    /// Whether somebody is about to send a run, or to put it back.
+    pub(super) fn has_taken(&self) -> bool {
+        self.taken > 0
+    }
+
+    /// How many wait for more.
+    pub(super) fn count(&self) -> u64 {
+        self.here.len() as u64
+    }
+}
+
+impl Run {
+    fn range(&self) -> Range<u64> {
+        self.block..self.block + u64::from(self.blocks)
+    }
+
+    /// Where blocks begin that it does not have.
+    fn next_block(&self) -> u64 {
+        self.range().end * BLOCK
+    }
+
+    /// Bytes of the file up to which it may go.
+    fn limit(&self) -> u64 {
+        (self.block + u64::from(self.most)) * BLOCK
+    }
+
+    fn is_full(&self) -> bool {
+        self.end == self.limit()
+    }
+
+    /// Whether a write at `at` changes it or goes on with it.
+    fn takes(&self, at: u64) -> bool {
+        (self.block * BLOCK..=self.end).contains(&at) && at < self.limit()
+    }
+
+    /// Takes in what is written at `at`; `new` has the blocks that it does not have yet.
+    fn add(&mut self, at: u64, payload: Payload<'_>, new: Option<&Blocks<'_>>) {
+        let (begin, next, end) = (self.block * BLOCK, self.next_block(), at + payload.len());
+        let place = |byte: u64| HEADER_BYTES + (byte - begin) as usize;
+        if let (Payload::Bytes(bytes), false) = (payload, self.buf.is_empty()) {
+            let known = end.min(next).saturating_sub(at) as usize;
+            self.buf[place(at)..][..known].copy_from_slice(&bytes[..known]);
+            if let Some(new) = new {
+                let into = &mut self.buf[place(next)..place(end.next_multiple_of(BLOCK))];
+                new.fill(next / BLOCK, into, Sums::None);
+            }
+        }
+        self.blocks = self.blocks.max((end.div_ceil(BLOCK) - self.block) as u32);
+        self.end = self.end.max(end);
+    }
+}
+
+impl Shared {
+    /// Writes at `offset` of an open file that is held; how many bytes went in.
+    pub(super) fn put_open(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        offset: u64,
+        payload: Payload<'_>,
+    ) -> Result<u64, FsError> {
+        self.admit(waiter, Touched::Added)?;
+        let (unit, end) = (u64::from(self.unit_blocks() - 1) * BLOCK, offset + payload.len());
+        let mut at = offset + self.go_on(waiter, ino, offset, payload)?;
+        let written = |at: u64, result: Result<u64, FsError>| match result {
+            Err(error) if error.is_no_space() && at > offset => Ok(0),
+            other => other,
+        };
+        let floor = at / BLOCK * BLOCK;
+        let whole = (floor + (end - floor) / unit * unit).max(at);
+        if at < whole {
+            let part = payload.part(at - offset..whole - offset);
+            at += written(at, self.put(waiter, ino, at, part, Touched::Added))?;
+            if at < whole {
+                return Ok(at - offset);
+            }
+        }
+        if at < end {
+            at += written(at, self.begin(waiter, ino, at, payload.part(at - offset..end - offset)))?;
+        }
+        Ok(at - offset)
+    }
+
+    /// Adds to the run that is gathered of a file, or sends it if the write is elsewhere; how many bytes it took.
+    fn go_on(&self, waiter: &dyn Waiter, ino: u64, at: u64, payload: Payload<'_>) -> Result<u64, FsError> {
+        let Some(mut run) = self.take_run(waiter, ino)? else { return Ok(0) };
+        if !run.takes(at) {
+            return self.send_run(waiter, ino, run).map(|()| 0);
+        }
+        let length = payload.len().min(run.limit() - at);
+        let payload = payload.part(0..length);
+        let next = run.next_block();
+        let result = self.new_blocks(waiter, ino, at.max(next), at, payload);
+        if let Ok(new) = &result {
+            run.add(at, payload, new.as_ref());
+        }
+        let result = result.map(|_| length);
+        self.leave_run(waiter, ino, run)?;
+        result
+    }
+
+    /// Begins a run; how many bytes it took.
+    fn begin(&self, waiter: &dyn Waiter, ino: u64, at: u64, payload: Payload<'_>) -> Result<u64, FsError> {
+        self.make_room(waiter)?;
+        let room = self.reserve_run(waiter)?;
+        let (block, most) = (at / BLOCK, room.left().extents as u32);
+        let length = payload.len().min((block + u64::from(most)) * BLOCK - at);
+        let payload = payload.part(0..length);
+        let new = match self.new_blocks(waiter, ino, at, at, payload) {
+            Ok(new) => new,
+            Err(error) => {
+                self.core.lock().credit.give_back(room);
+                return Err(error);
+            }
+        };
+        let buf = if self.has_data() { self.pool.take() } else { IoBuf::empty() };
+        let mut run =
+            Box::new(Run { room, most, block, blocks: 0, end: at, buf, number: 0, since: waiter.now() });
+        run.add(at, payload, new.as_ref());
+        self.core.lock().begin_run(ino, &mut run);
+        self.leave_run(waiter, ino, run).map(|()| length)
+    }
+
+    /// What of a write at `at` lies in blocks from `from` on, with the edges of those as they are.
+    fn new_blocks<'a>(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        from: u64,
+        at: u64,
+        payload: Payload<'a>,
+    ) -> Result<Option<Blocks<'a>>, FsError> {
+        let end = at + payload.len();
+        match payload {
+            Payload::Bytes(bytes) if self.has_data() && from < end => {
+                let edges = self.edges(waiter, ino, from..end)?;
+                Ok(Some(Blocks { offset: from, bytes: &bytes[(from - at) as usize..], edges }))
+            }
+            Payload::Length(_) if self.has_data() => {
+                Err(FsError::Invalid("this device keeps data: a length is not enough"))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Room for a run. What others have of theirs and do not need is asked for before there is said to be none.
+    fn reserve_run(&self, waiter: &dyn Waiter) -> Result<Reservation, FsError> {
+        let blocks = self.unit_blocks() - 1;
+        match self.reserve(waiter, blocks) {
+            Err(FsError::NoSpace) if self.core.lock().gathers.count() > 0 => {
+                self.send_all(waiter, |_| true)?;
+                self.reserve(waiter, blocks)
+            }
+            other => other,
+        }
+    }
+
+    /// Sends the oldest runs until there may be another one.
+    fn make_room(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
+        let unit = u64::from(self.unit_blocks()) * BLOCK;
+        let most = (self.options.dirty_bytes / 2 / unit).max(1);
+        loop {
+            let oldest = {
+                let core = self.lock();
+                core.gathers.here.values().next().filter(|_| core.gathers.count() >= most).copied()
+            };
+            let Some((ino, _)) = oldest else { return Ok(()) };
+            self.send_gathered(waiter, ino)?;
+        }
+    }
+
+    /// The run of a file, taken, once nobody else has it.
+    fn take_run(&self, waiter: &dyn Waiter, ino: u64) -> Result<Option<Box<Run>>, FsError> {
+        let mut run = None;
+        drop(self.lock_when(waiter, |core| {
+            core.check_alive()?;
+            run = core.take_run(ino);
+            Ok(run.is_some() || !core.is_taken(ino))
+        })?);
+        Ok(run)
+    }
+
+    /// Puts a run that was taken back, or sends it if it is full or nobody has the file open.
+    fn leave_run(&self, waiter: &dyn Waiter, ino: u64, run: Box<Run>) -> Result<(), FsError> {
+        let left = if run.is_full() { Some(run) } else { self.core.lock().put_back(ino, run) };
+        left.map_or(Ok(()), |run| self.send_run(waiter, ino, run))
+    }
+
+    /// Sends what is gathered of a file; nothing is once it returns, but what was written meanwhile.
+    pub(super) fn send_gathered(&self, waiter: &dyn Waiter, ino: u64) -> Result<(), FsError> {
+        let run = self.take_run(waiter, ino)?;
+        run.map_or(Ok(()), |run| self.send_run(waiter, ino, run))
+    }
+
+    /// Sends what is gathered of all files, of those that have been there since a time that is `meant`.
+    fn send_all(&self, waiter: &dyn Waiter, meant: impl Fn(Nanos) -> bool) -> Result<(), FsError> {
+        let files: Vec<u64> = {
+            let core = self.lock();
+            let meant = |(ino, since): &(u64, Nanos)| meant(*since).then_some(*ino);
+            core.gathers.here.values().filter_map(meant).collect()
+        };
+        files.into_iter().try_for_each(|ino| self.send_gathered(waiter, ino))
+    }
+
+    /// Sends what is gathered of all files.
+    pub(super) fn send_all_gathered(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
+        self.send_all(waiter, |_| true)
+    }
+
+    /// Sends what has waited for more for long.
+    pub(super) fn send_old(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
+        let now = waiter.now().0;
+        let is_old = |since: Nanos| now.saturating_sub(since.0) >= AGE_MAX;
+        let oldest = self.core.lock().gathers.here.values().next().map(|(_, since)| *since);
+        if oldest.is_some_and(is_old) { self.send_all(waiter, is_old) } else { Ok(()) }
+    }
+
+    /// Sends a run that was taken. What is lost on the way its file's next sync tells.
+    fn send_run(&self, waiter: &dyn Waiter, ino: u64, mut run: Box<Run>) -> Result<(), FsError> {
+        let mut result = Ok(());
+        while run.blocks > 0 && result.is_ok() {
+            result = self.send_part(waiter, ino, &mut run);
+        }
+        let mut core = self.core.lock();
+        core.credit.give_back(run.room);
+        core.run_is_gone(ino);
+        match result {
+            // The file went while its data waited.
+            Err(FsError::NotFound) => Ok(()),
+            Err(FsError::NoSpace) => {
+                if let Some(node) = core.nodes.here(ino) {
+                    node.failure.get_or_insert(Lost::NoZone);
+                    core.lost.get_or_insert((ino, Lost::NoZone));
+                }
+                core.at_rest(ino);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Sends as much of a run as its zone has room for.
+    fn send_part(&self, waiter: &dyn Waiter, ino: u64, run: &mut Run) -> Result<(), FsError> {
+        // Whoever wrote it found room for its rows.
+        self.admit(waiter, Touched::Changed)?;
+        let (mut core, Placed { opened, blocks }) = self.place(waiter, ino, run.blocks)?;
+        // A run that crosses zones has more headers than were reserved.
+        let owed = (u64::from(blocks) + 1).saturating_sub(run.room.left().available);
+        core.spend(&mut run.room, u64::from(blocks), u64::from(blocks) + 1 - owed)?;
+        core.room_lost(owed as u32);
+        let part = run.block..run.block + u64::from(blocks);
+        let number = core.takes_up(ino, &part, run.end)?;
+        core.cache_zone(ino, opened)?;
+        drop(core);
+        let carried = Carried { ino, block: run.block, blocks, source: Source::Write(number) };
+        let buf = self.part_of(run, blocks);
+        run.block += u64::from(blocks);
+        run.blocks -= blocks;
+        self.send(waiter, Flight::new(opened.zone, vec![carried]), buf);
+        Ok(())
+    }
+
+    /// A buffer with the first blocks of a run, whose others move up.
+    fn part_of(&self, run: &mut Run, blocks: u32) -> IoBuf {
+        if run.buf.is_empty() {
+            return self.buffer(|_| {});
+        }
+        if blocks == run.blocks {
+            return std::mem::take(&mut run.buf);
+        }
+        let bytes = (blocks * BLOCK_BYTES) as usize;
+        let buf = self.buffer(|data| data[..bytes].copy_from_slice(&run.buf[HEADER_BYTES..][..bytes]));
+        run.buf.copy_within(HEADER_BYTES + bytes.., HEADER_BYTES);
+        buf
+    }
+}
+
+impl Core {
+    /// Whether some of `blocks` are gathered, for nobody has sent them.
+    pub(super) fn is_gathered(&mut self, ino: u64, blocks: &Range<u64>) -> bool {
+        let node = self.nodes.here(ino);
+        node.is_some_and(
+            |node| matches!(&node.gathering, Gathering::Here(run) if meets(&run.range(), blocks)),
+        )
+    }
+
+    /// Whether somebody has taken the run of a file.
+    pub(super) fn is_taken(&mut self, ino: u64) -> bool {
+        self.nodes.here(ino).is_some_and(|node| node.gathering.is_taken())
+    }
+
+    fn take_run(&mut self, ino: u64) -> Option<Box<Run>> {
+        let node = self.nodes.here(ino)?;
+        let run = match std::mem::take(&mut node.gathering) {
+            Gathering::Here(run) => run,
+            other => {
+                node.gathering = other;
+                return None;
+            }
+        };
+        node.gathering = Gathering::Taken(run.range());
+        self.gathers.here.remove(&run.number);
+        self.gathers.taken += 1;
+        Some(run)
+    }
+
+    /// A run that is new is with whoever began it.
+    fn begin_run(&mut self, ino: u64, run: &mut Run) {
+        run.number = self.gathers.number;
+        self.gathers.number += 1;
+        self.gathers.taken += 1;
+        if let Some(node) = self.nodes.here(ino) {
+            node.gathering = Gathering::Taken(run.range());
+        }
+    }
+
+    /// A run waits for more again, unless nobody has its file open; then it is given back.
+    fn put_back(&mut self, ino: u64, run: Box<Run>) -> Option<Box<Run>> {
+        let Some(node) = self.nodes.here(ino).filter(|node| node.handles > 0) else { return Some(run) };
+        node.size = node.size.max(run.end);
+        self.gathers.here.insert(run.number, (ino, run.since));
+        self.gathers.taken -= 1;
+        node.gathering = Gathering::Here(run);
+        None
+    }
+
+    fn run_is_gone(&mut self, ino: u64) {
+        self.gathers.taken -= 1;
+        if let Some(node) = self.nodes.here(ino) {
+            node.gathering = Gathering::Nothing;
+        }
+        self.let_go(ino);
+    }
+
+    /// What was gathered of a file that goes is nobody's.
+    pub(super) fn forget_gathered(&mut self, gathering: Gathering) {
+        if let Gathering::Here(run) = gathering {
+            self.gathers.here.remove(&run.number);
+            self.credit.give_back(run.room);
+        }
+    }
+}
+
+fn meets(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}

@@ -1,0 +1,133 @@
+//! Whose data goes out next, while more is to be written than may be on its way.
+//!
+//! On a drive that turns, a move from zone to zone costs as much as megabytes. Were room that comes free to go round among
+//! writers unit by unit, each in a zone of its own, there would be such a move behind nearly every unit, in whatever order
+//! the write path sends them. So one file has a turn: its units go out, a zone's worth of them, before anybody else's.
+//!
+//! # Invariants
+//! - The turn is worth something only while its file asks for more: as soon as it does not, the first in line has it.
+//! - The line is in order of arrival. A file stands in it once, as long as its writer waits.
+//!
+//! Who sends less than a whole unit asks for no turn: a sync or a small file is not to wait for somebody's stream.
+
+use std::collections::VecDeque;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Turns {
+    /// Blocks of a turn; 0: there are none.
+    length: u64,
+    /// Whose turn it is, and blocks that it has had of it.
+    holder: Option<(u64, u64)>,
+    line: VecDeque<u64>,
+}
+
+impl Turns {
+    pub(super) fn new(length: u64) -> Turns {
+        Turns { length, holder: None, line: VecDeque::new() }
+    }
+
+    /// The writer of a file wants to send a unit, for which there may be room: whether it may. If not it stands in line, and
+    /// has to come again or to say that it leaves.
+    pub(super) fn asks(&mut self, ino: u64, has_room: bool) -> bool {
+        if self.length == 0 {
+            return has_room;
+        }
+        if !has_room || !self.is_next(ino) {
+            self.enlist(ino);
+            return false;
+        }
+        self.leaves(ino);
+        if self.goes_on() != Some(ino) {
+            self.holder = Some((ino, 0));
+        }
+        true
+    }
+
+    /// Whose turn is not over yet.
+    fn goes_on(&self) -> Option<u64> {
+        self.holder.filter(|(_, had)| *had < self.length).map(|(ino, _)| ino)
+    }
+
+    fn is_next(&self, ino: u64) -> bool {
+        match self.goes_on() {
+            Some(holder) if holder == ino => true,
+            Some(holder) if self.line.contains(&holder) => false,
+            _ => self.line.front().is_none_or(|first| *first == ino),
+        }
+    }
+
+    /// It sends so many blocks.
+    pub(super) fn sends(&mut self, ino: u64, blocks: u64) {
+        if let Some((_, had)) = self.holder.as_mut().filter(|(holder, _)| *holder == ino) {
+            *had += blocks;
+        }
+    }
+
+    fn enlist(&mut self, ino: u64) {
+        if !self.line.contains(&ino) {
+            self.line.push_back(ino);
+        }
+    }
+
+    /// It waits no longer.
+    pub(super) fn leaves(&mut self, ino: u64) {
+        self.line.retain(|waiting| *waiting != ino);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn units(turns: &mut Turns, ino: u64, units: u64) {
+        for _ in 0..units {
+            assert!(turns.asks(ino, true), "{ino}: {turns:?}");
+            turns.sends(ino, 10);
+        }
+    }
+
+    #[test]
+    fn file_has_its_turn_to_the_end_and_then_the_first_in_line_has_one() {
+        let mut turns = Turns::new(30);
+        units(&mut turns, 1, 1);
+        for ino in [3, 2, 1] {
+            assert!(!turns.asks(ino, false));
+        }
+        units(&mut turns, 1, 1);
+        assert!(!turns.asks(1, false) && !turns.asks(3, true), "1 is not through and asks for more");
+        units(&mut turns, 1, 1);
+        assert!(!turns.asks(1, true) && !turns.asks(2, true), "3 was there before");
+        units(&mut turns, 3, 1);
+    }
+
+    #[test]
+    fn turn_of_a_file_that_asks_for_nothing_is_the_next_ones() {
+        let mut turns = Turns::new(30);
+        units(&mut turns, 1, 1);
+        assert!(!turns.asks(2, false));
+        units(&mut turns, 2, 1);
+        assert!(!turns.asks(1, false) && !turns.asks(2, false));
+        assert!(!turns.asks(1, true), "2 has a turn now");
+    }
+
+    #[test]
+    fn writer_that_gives_up_holds_up_nobody() {
+        let mut turns = Turns::new(30);
+        units(&mut turns, 1, 1);
+        for ino in [1, 2, 3] {
+            assert!(!turns.asks(ino, false));
+        }
+        turns.leaves(1);
+        turns.leaves(2);
+        units(&mut turns, 3, 3);
+        units(&mut turns, 3, 1);
+    }
+
+    #[test]
+    fn drive_without_turns_gives_room_to_whoever_looks() {
+        let mut turns = Turns::new(0);
+        assert!(!turns.asks(1, false));
+        assert!(turns.asks(2, true) && turns.asks(1, true));
+    }
+}

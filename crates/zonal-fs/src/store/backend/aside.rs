@@ -1,0 +1,160 @@
+//! A database that is only looked at: what is written to it stays in memory.
+//!
+//! A database writes when it is opened and closed, if only to note that it is in use. Whoever looks at one that is to stay as it
+//! is, looks through this.
+
+use super::room::Backend;
+use crate::BLOCK_BYTES;
+use parking_lot::RwLock;
+use redb::StorageBackend;
+use std::collections::BTreeMap;
+use std::io;
+
+const PAGE: u64 = BLOCK_BYTES as u64;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Aside<B> {
+    below: B,
+    kept: RwLock<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    len: u64,
+    /// How much of what is below can still be seen: what was cut off is zeroes if it comes back.
+    seen: u64,
+    pages: BTreeMap<u64, Box<[u8]>>,
+}
+
+impl<B: StorageBackend> Backend for Aside<B> {}
+
+impl<B: StorageBackend> Aside<B> {
+    /// What is in `below`, to begin with.
+    ///
+    /// # Errors
+    /// If it cannot tell its length.
+    pub fn new(below: B) -> io::Result<Aside<B>> {
+        let len = below.len()?;
+        Ok(Aside { below, kept: RwLock::new(Kept { len, seen: len, pages: BTreeMap::new() }) })
+    }
+
+    /// Reads from `at` what is below, and zeroes where nothing is.
+    fn read_below(&self, kept: &Kept, at: u64, out: &mut [u8]) -> io::Result<()> {
+        let there = kept.seen.saturating_sub(at).min(out.len() as u64) as usize;
+        let (seen, rest) = out.split_at_mut(there);
+        rest.fill(0);
+        if seen.is_empty() { Ok(()) } else { self.below.read(at, seen) }
+    }
+}
+
+/// The parts of a range that lie in one page each: page, where in it, and bytes of the range before.
+fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, std::ops::Range<usize>)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let at = offset + done as u64;
+        let within = (at % PAGE) as usize;
+        let n = (PAGE as usize - within).min(len - done);
+        let range = done..done + n;
+        done += n;
+        (n > 0).then_some((at / PAGE, within, range))
+    })
+}
+
+impl Kept {
+    fn check(&self, offset: u64, len: usize) -> io::Result<()> {
+        let end = offset.checked_add(len as u64).filter(|end| *end <= self.len);
+        end.map_or(Err(io::ErrorKind::UnexpectedEof.into()), |_| Ok(()))
+    }
+}
+
+impl<B: StorageBackend> StorageBackend for Aside<B> {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.kept.read().len)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let kept = self.kept.read();
+        kept.check(offset, out.len())?;
+        self.read_below(&kept, offset, out)?;
+        for (page, within, range) in pieces(offset, out.len()) {
+            if let Some(bytes) = kept.pages.get(&page) {
+                out[range.clone()].copy_from_slice(&bytes[within..within + range.len()]);
+            }
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut kept = self.kept.write();
+        kept.seen = kept.seen.min(len);
+        kept.pages.split_off(&len.div_ceil(PAGE));
+        if let Some(last) = kept.pages.get_mut(&(len / PAGE)) {
+            last[(len % PAGE) as usize..].fill(0);
+        }
+        kept.len = len;
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut kept = self.kept.write();
+        kept.check(offset, data.len())?;
+        for (page, within, range) in pieces(offset, data.len()) {
+            if !kept.pages.contains_key(&page) {
+                let mut bytes = vec![0; PAGE as usize].into_boxed_slice();
+                self.read_below(&kept, page * PAGE, &mut bytes)?;
+                kept.pages.insert(page, bytes);
+            }
+            let bytes = kept.pages.get_mut(&page).expect("it is there now");
+            bytes[within..within + range.len()].copy_from_slice(&data[range]);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Memory;
+    use super::*;
+
+    fn all(backend: &impl StorageBackend) -> Vec<u8> {
+        let mut bytes = vec![9; backend.len().unwrap() as usize];
+        backend.read(0, &mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn what_is_written_is_seen_and_nothing_below_changes() {
+        let below = Memory::new();
+        below.set_len(20_000).unwrap();
+        below.write(0, &[1; 20_000]).unwrap();
+        let aside = Aside::new(below.clone()).unwrap();
+        aside.write(4000, &[2; 5000]).unwrap();
+        aside.set_len(30_000).unwrap();
+        aside.write(25_000, &[3; 10]).unwrap();
+        aside.sync_data().unwrap();
+        let seen = all(&aside);
+        let runs: Vec<(u8, usize)> = seen.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect();
+        assert_eq!(runs, [(1, 4000), (2, 5000), (1, 11_000), (0, 5000), (3, 10), (0, 4990)]);
+        assert_eq!(all(&below), [1; 20_000]);
+    }
+
+    #[test]
+    fn what_was_cut_off_comes_back_as_zeroes() {
+        let below = Memory::new();
+        below.set_len(10_000).unwrap();
+        below.write(0, &[1; 10_000]).unwrap();
+        let aside = Aside::new(below).unwrap();
+        aside.write(4500, &[2; 10]).unwrap();
+        aside.set_len(4505).unwrap();
+        aside.set_len(10_000).unwrap();
+        let seen = all(&aside);
+        let runs: Vec<(u8, usize)> = seen.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect();
+        assert_eq!(runs, [(1, 4500), (2, 5), (0, 5495)]);
+        assert!(aside.read(9999, &mut [0; 2]).is_err() && aside.write(u64::MAX, &[0]).is_err());
+    }
+}

@@ -1,0 +1,102 @@
+//! The database's tables: one for each kind of row, which is the first byte of a key.
+//!
+//! # Why not one
+//! The database splits a full page in the middle, unless what is added comes behind everything that its table has. Most rows do
+//! come in order of their keys: files by their numbers, extents by files, runs by zones. In one table they would come in the
+//! middle, behind their own kind and before the next, and leave all pages half empty.
+
+use super::StoreError;
+use super::gauge::bytes_of;
+use super::rows::Layer;
+use redb::{Range, ReadOnlyTable, ReadTransaction, TableDefinition, TableHandle, WriteTransaction};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+type Table = ReadOnlyTable<&'static [u8], &'static [u8]>;
+
+/// Rows of the database, as one transaction sees them.
+pub(super) struct Tables(BTreeMap<u8, Table>);
+
+/// Keys from here to there.
+pub(super) type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+
+type Entry = Result<
+    (redb::AccessGuard<'static, &'static [u8]>, redb::AccessGuard<'static, &'static [u8]>),
+    redb::StorageError,
+>;
+
+/// What the table of a kind is called.
+fn name(kind: u8) -> String {
+    char::from(kind).into()
+}
+
+/// The kind whose table is called so.
+fn kind(name: &str) -> Option<u8> {
+    let mut letters = name.chars();
+    let kind = letters.next()?.try_into().ok()?;
+    letters.next().is_none().then_some(kind)
+}
+
+impl Tables {
+    /// What `transaction` sees.
+    pub(super) fn of(transaction: &ReadTransaction) -> Result<Tables, StoreError> {
+        let mut tables = BTreeMap::new();
+        for table in transaction.list_tables()? {
+            if let Some(kind) = kind(table.name()) {
+                let definition = TableDefinition::new(table.name());
+                tables.insert(kind, transaction.open_table(definition)?);
+            }
+        }
+        Ok(Tables(tables))
+    }
+
+    /// The value of `key`.
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let Some(table) = key.first().and_then(|kind| self.0.get(kind)) else { return Ok(None) };
+        Ok(table.get(key)?.map(|value| value.value().to_vec()))
+    }
+
+    /// Tables that may have keys in `bounds`.
+    fn within(&self, bounds: Bounds<'_>) -> impl DoubleEndedIterator<Item = &Table> {
+        let kinds = kind_at(bounds.0, 0)..=kind_at(bounds.1, u8::MAX);
+        self.0.iter().filter(move |(kind, _)| kinds.contains(kind)).map(|(_, table)| table)
+    }
+
+    /// Rows in `bounds`, in order.
+    pub(super) fn range(
+        &self,
+        bounds: Bounds<'_>,
+    ) -> Result<impl DoubleEndedIterator<Item = Entry> + use<>, StoreError> {
+        let ranges: Result<Vec<Range<'static, _, _>>, _> =
+            self.within(bounds).map(|table| table.range::<&[u8]>(bounds)).collect();
+        Ok(ranges?.into_iter().flatten())
+    }
+}
+
+/// Brings changes into the tables of `transaction`; how many bytes there are that were not there before.
+pub(super) fn write(transaction: &WriteTransaction, layer: &Layer) -> Result<u64, StoreError> {
+    let mut fresh = 0;
+    let mut changes = layer.iter().peekable();
+    while let Some(kind) = changes.peek().and_then(|(key, _)| key.first().copied()) {
+        let name = name(kind);
+        let mut table = transaction.open_table(TableDefinition::<&[u8], &[u8]>::new(&name))?;
+        while let Some((key, change)) = changes.next_if(|(key, _)| key.first() == Some(&kind)) {
+            match change {
+                Some(value) => {
+                    let old = table.insert(key.as_slice(), value.as_slice())?;
+                    let old = old.map_or(0, |old| bytes_of(key, old.value()));
+                    fresh += bytes_of(key, value).saturating_sub(old);
+                }
+                None => drop(table.remove(key.as_slice())?),
+            }
+        }
+    }
+    Ok(fresh)
+}
+
+fn kind_at(bound: Bound<&[u8]>, other: u8) -> u8 {
+    match bound {
+        Bound::Included(key) | Bound::Excluded(key) => key.first().copied().unwrap_or(0),
+        Bound::Unbounded => other,
+    }
+}
