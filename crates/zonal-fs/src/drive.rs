@@ -5,7 +5,7 @@
 use crate::waiter::Waiter;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use zonal_core::{Op, RequestError, Sector, ZoneDescriptor, ZoneIndex};
+use zonal_core::{Op, RequestError, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex};
 use zonal_io::buffer::IoBuf;
 use zonal_io::device::Output;
 use zonal_io::volume::{Channel, Completion, Request, Volume};
@@ -105,6 +105,15 @@ impl Drive {
     pub fn zone(&self, waiter: &dyn Waiter, op: Op, zone: ZoneIndex) -> Result<(), RequestError> {
         let start = self.volume.info().geometry.start_of(zone);
         self.call(waiter, Request::zone(op, start)).0.map(drop)
+    }
+
+    /// What a zone is now, if the drive says so.
+    pub fn condition(&self, waiter: &dyn Waiter, zone: ZoneIndex) -> Option<ZoneCondition> {
+        let start = self.volume.info().geometry.start_of(zone);
+        match self.call(waiter, Request::report(start, 1)).0 {
+            Ok(Output::Zones(zones)) => zones.first().map(|zone| zone.condition),
+            _ => None,
+        }
     }
 
     /// Describes all zones.

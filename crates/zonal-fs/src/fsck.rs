@@ -152,6 +152,14 @@ pub enum Finding {
         /// Largest number in use.
         largest: u64,
     },
+    /// A zone became read-only and has live data, which are to be moved before it is lost.
+    #[error("zone {zone} is read-only and has {blocks} live blocks")]
+    ReadOnlyZone {
+        /// The zone.
+        zone: u32,
+        /// Live blocks.
+        blocks: u32,
+    },
     /// Data that cannot be read, or is not what was written.
     #[error("file {ino}, block {block}: {what}")]
     Data {
@@ -198,6 +206,7 @@ impl Finding {
             | Finding::NoFile { .. }
             | Finding::NoName { .. }
             | Finding::WrongKind { .. }
+            | Finding::ReadOnlyZone { .. }
             | Finding::Unknown { .. } => Severity::Minor,
             _ => Severity::Lost,
         }

@@ -10,15 +10,16 @@
 use crate::drive::Drive;
 use crate::format::{DATA_BLOCKS_MAX, Metadata, Superblock, SuperblockError, Uuid};
 use crate::fs::{FileSystem, FsError, MountOptions, OpenError};
-use crate::store::backend::logged::{ZONES_MAX, ZONES_MIN};
-use crate::store::backend::{Aside, BackendError, Conventional, FileBeside, Logged};
+use crate::space::open::OPEN_MIN;
+use crate::store::backend::logged::{ZONES_MAX, ZONES_MIN, pages_of_new};
+use crate::store::backend::{Aside, Backend, BackendError, Conventional, FileBeside, Logged, PAGES_OF_NEW};
 use crate::store::{Rows, StoreError};
 use crate::waiter::{Waiter, Waiters};
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use zonal_core::{RequestError, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType};
+use zonal_core::{Op, RequestError, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::buffer::IoBuf;
 use zonal_io::volume::{Request, Volume};
 
@@ -132,6 +133,11 @@ pub fn make(
     FileSystem::make(&mut rows, &superblock, waiter)?;
     drop(rows);
     write_superblock(drive, waiter, &superblock)?;
+    if report[0].zone_type != ZoneType::Conventional {
+        // Nothing more comes into it, and partly written it would count against the drive's active zones for ever.
+        drive.zone(waiter, Op::ZoneFinish, ZoneIndex(0))?;
+        drive.flush(waiter)?;
+    }
     Ok(superblock)
 }
 
@@ -202,7 +208,7 @@ pub enum Access<'a> {
 }
 
 impl Access<'_> {
-    fn rows(self, backend: impl redb::StorageBackend) -> Result<Rows, MakeError> {
+    fn rows(self, backend: impl Backend) -> Result<Rows, MakeError> {
         let aside = |backend| Aside::new(backend).map_err(redb::StorageError::from).map_err(StoreError::from);
         Ok(match self {
             Access::Use(options) => Rows::open(backend, options.cache_bytes)?,
@@ -277,16 +283,11 @@ pub(crate) fn plan(
     let (metadata, first_zone) = match (&options.beside, is_conventional) {
         (Some(_), true) => (Metadata::Beside, geometry.conventional_zones()),
         (Some(_), false) => (Metadata::Beside, 1),
-        (None, true) => (Metadata::Conventional, geometry.conventional_zones()),
-        (None, false) => {
-            let zones = options
-                .log_zones
-                .unwrap_or((geometry.zones() / LOG_SHARE).clamp(ZONES_MIN as u32, ZONES_MAX as u32));
-            if !(ZONES_MIN..=ZONES_MAX).contains(&(zones as usize)) {
-                return Err(unfit(format!("a log of {zones} zones; it takes {ZONES_MIN} to {ZONES_MAX}")));
-            }
-            (Metadata::Logged, 1 + zones)
+        (None, true) => {
+            check_conventional(drive)?;
+            (Metadata::Conventional, geometry.conventional_zones())
         }
+        (None, false) => (Metadata::Logged, 1 + log_zones_of(drive, options)?),
     };
     let data = geometry.zones().saturating_sub(first_zone);
     if data < crate::space::open::ZONES_MIN {
@@ -295,12 +296,53 @@ pub(crate) fn plan(
             crate::space::open::ZONES_MIN
         )));
     }
+    check_limits(drive, metadata)?;
     Ok(Superblock {
         is_summed: !options.is_unsummed,
         reserved_blocks: options.reserved_bytes.div_ceil(BLOCK_BYTES.into()),
         label: options.label.clone(),
         ..Superblock::new(uuid, geometry, wanted, metadata, first_zone)
     })
+}
+
+/// An error if the drive lets too few zones be open.
+fn check_limits(drive: &Drive, metadata: Metadata) -> Result<(), MakeError> {
+    let info = drive.volume().info();
+    let log = u32::from(metadata == Metadata::Logged);
+    let needed = OPEN_MIN + log;
+    match [info.open_max, info.active_max].into_iter().filter(|max| *max > 0).min() {
+        Some(limit) if limit < needed => Err(unfit(format!(
+            "it lets {limit} zones be open; a file system needs {OPEN_MIN} for data and {log} for metadata"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// An error if the conventional zones have no room for metadata.
+fn check_conventional(drive: &Drive) -> Result<(), MakeError> {
+    let pages = Conventional::pages_of(&conventional(drive));
+    if pages < PAGES_OF_NEW {
+        return Err(unfit(format!(
+            "the conventional zones have room for {pages} pages of metadata; it takes {PAGES_OF_NEW}"
+        )));
+    }
+    Ok(())
+}
+
+/// How many zones the log gets: one in so many, and enough for a new database.
+fn log_zones_of(drive: &Drive, options: &MakeOptions) -> Result<u32, MakeError> {
+    let geometry = &drive.volume().info().geometry;
+    let blocks = geometry.capacity_of(ZoneIndex(0)) / BLOCK_SECTORS;
+    let (fewest, most) = (ZONES_MIN as u32, ZONES_MAX as u32);
+    let suits = |zones: &u32| pages_of_new(*zones, blocks) >= PAGES_OF_NEW;
+    let Some(fewest) = (fewest..=most).find(suits) else {
+        return Err(unfit(format!("zones of {blocks} blocks of 4 KiB are too small for a log of metadata")));
+    };
+    let zones = options.log_zones.unwrap_or((geometry.zones() / LOG_SHARE).clamp(fewest, most));
+    if !(fewest..=most).contains(&zones) {
+        return Err(unfit(format!("a log of {zones} zones; on this drive it takes {fewest} to {most}")));
+    }
+    Ok(zones)
 }
 
 /// Blocks of the largest unit that a drive takes and a header has room for, which is what units are unless somebody wants it

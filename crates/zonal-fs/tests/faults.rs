@@ -8,7 +8,7 @@ use rand_pcg::Pcg64Mcg;
 use std::fs;
 use zonal_fs::format::Kind;
 use zonal_fs::waiter::Waiter;
-use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT};
+use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT};
 
 const BLOCK: usize = 4096;
 
@@ -37,6 +37,37 @@ fn unit_that_failed_is_not_sent_again_once_its_file_is_gone() {
     fs.sync(&waiter).unwrap();
     fs.check();
     assert_eq!((fs.usage().used, read_all(&fs, other).unwrap()), (1, b"still alive".to_vec()));
+}
+
+#[test]
+fn lost_data_is_told_once_by_each_sync_and_the_file_ends_before_it() {
+    let plan = "[[rule]]\non = \"append\"\nskip = 1\nfault = \"refuse\"\nerror = \"medium\"\n";
+    let fs = on(plan, "ram:size=6M,zone_size=256K,blocksize=4096");
+    let waiter = waiter();
+    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let data = bytes(1, 14 * BLOCK);
+    fs.write(&waiter, ino, 0, Payload::Bytes(&data)).unwrap();
+    let told = |result| matches!(result, Err(FsError::Write { ino: lost, .. }) if lost == ino);
+    assert!(told(fs.sync(&waiter)));
+    fs.sync(&waiter).unwrap();
+    assert!(told(fs.fsync(&waiter, ino)));
+    fs.fsync(&waiter, ino).unwrap();
+    assert!(read_all(&fs, ino).unwrap() == data[..7 * BLOCK]);
+    fs.check();
+}
+
+#[test]
+fn unit_behind_one_that_was_torn_within_a_block_goes_elsewhere() {
+    let plan = "[[rule]]\non = \"append\"\nnth = 2\nfault = \"torn\"\nblocks = 3\nerror = \"medium\"\n";
+    let fs = on(plan, "ram:size=6M,zone_size=256K,blocksize=512,complete=poll");
+    let waiter = waiter();
+    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let data = bytes(1, 40 * BLOCK);
+    fs.write(&waiter, ino, 0, Payload::Bytes(&data)).unwrap();
+    fs.sync(&waiter).unwrap();
+    assert!(fs.statistics().failed_units > 1, "those behind it failed, too");
+    assert!(read_all(&fs, ino).unwrap() == data);
+    fs.check();
 }
 
 #[test]

@@ -60,8 +60,8 @@ impl Made {
     fn damaged(&self, damage: impl FnOnce(&mut Rows)) -> Vec<Finding> {
         let mut rows = self.rows();
         damage(&mut rows);
-        rows.seal().unwrap().commit().unwrap();
-        rows.settled().unwrap();
+        let committed = rows.seal().unwrap().commit().unwrap();
+        rows.settled(committed).unwrap();
         self.findings(&rows)
     }
 

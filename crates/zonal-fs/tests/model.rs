@@ -2,32 +2,10 @@
 
 mod common;
 
-use common::{Model, Step, apply, contents, device, make, settle, volume};
+use common::steps::step;
+use common::{Model, apply, contents, device, make, settle, volume};
 use proptest::prelude::*;
 use zonal_fs::{MountOptions, space::ZoneOrder};
-
-fn step() -> impl Strategy<Value = Step> {
-    let file = 0..6u8;
-    let place = prop_oneof![0..300_000u32, (0..70u32).prop_map(|b| b * 4096)];
-    // In order for the most part, so that there is something to gather.
-    let place = prop_oneof![1 => place, 2 => (0..60u32).prop_map(|n| n * 700)];
-    let length = prop_oneof![3 => Just(700u32), 3 => 1..50_000u32, 1 => 50_000..400_000u32, 2 => (1..20u32).prop_map(|b| b * 4096)];
-    prop_oneof![
-        4 => file.clone().prop_map(Step::Create),
-        16 => (file.clone(), place.clone(), length.clone()).prop_map(|(n, o, l)| Step::Write(n, o, l)),
-        2 => (file.clone(), place.clone()).prop_map(|(n, s)| Step::Truncate(n, s)),
-        2 => (file.clone(), place, length).prop_map(|(n, o, l)| Step::Punch(n, o, l)),
-        2 => file.clone().prop_map(Step::Unlink),
-        1 => (file.clone(), file.clone()).prop_map(|(a, b)| Step::Rename(a, b)),
-        1 => (file.clone(), file.clone()).prop_map(|(a, b)| Step::Link(a, b)),
-        4 => file.clone().prop_map(Step::Open),
-        2 => file.clone().prop_map(Step::Close),
-        2 => file.prop_map(Step::Fsync),
-        1 => Just(Step::Sync),
-        1 => Just(Step::Tend),
-        1 => Just(Step::Collect),
-    ]
-}
 
 /// Devices: small zones, so that a few files fill them many times over.
 fn name() -> impl Strategy<Value = &'static str> {
@@ -37,6 +15,7 @@ fn name() -> impl Strategy<Value = &'static str> {
         Just("ram:size=4M,zone_size=512K,zone_capacity=384K,blocksize=4096,zone_append_max_sectors=0"),
         Just("ram:size=6M,zone_size=512K,zone_max_open=2,zone_max_active=3,complete=poll"),
         Just("ram:size=8M,zone_size=1M,max_sectors=64,complete=poll"),
+        Just("ram:size=2560K,zone_size=512K,blocksize=4096,zone_max_open=2,zone_max_active=2,complete=poll"),
     ]
 }
 

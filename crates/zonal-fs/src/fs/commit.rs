@@ -47,7 +47,7 @@ impl Shared {
         let result = self.drive.flush(waiter).map_err(FsError::from);
         let result = result.and_then(|()| Ok(sealed.commit()?));
         let mut core = self.lock();
-        let result = result.and_then(|()| Ok(core.rows.settled()?));
+        let result = result.and_then(|committed| Ok(core.rows.settled(committed)?));
         core.is_committing = false;
         match result {
             Ok(()) => {
@@ -83,13 +83,15 @@ impl Shared {
         failure.map_or(Ok(()), |why| Err(FsError::Write { ino, why }))
     }
 
-    /// Makes everything durable.
+    /// Makes everything durable, and tells of the first data that was lost since anybody did.
     pub(super) fn sync(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
         self.send_all_gathered(waiter)?;
         drop(self.lock_when(waiter, |core| {
             core.check_alive()?;
             Ok(core.flights.is_empty() && core.redo.is_empty() && !core.gathers.has_taken())
         })?);
-        self.commit(waiter)
+        self.commit(waiter)?;
+        let lost = self.lock().lost.take();
+        lost.map_or(Ok(()), |(ino, why)| Err(FsError::Write { ino, why }))
     }
 }

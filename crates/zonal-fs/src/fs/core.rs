@@ -3,6 +3,7 @@
 //! One lock guards it, which is held for microseconds and never while a device works, a payload is copied, or anybody waits.
 
 use super::error::FsError;
+use super::finish::Closed;
 use super::flight::Flight;
 use super::gather::Gathers;
 use super::map::{self, Tails};
@@ -100,7 +101,7 @@ pub(super) struct Core {
     /// Units that failed, to be sent to another zone.
     pub(super) redo: Vec<(Flight, IoBuf)>,
     /// Zones closed before they were full, which take resources of the drive until they are finished.
-    pub(super) to_finish: Vec<ZoneIndex>,
+    pub(super) to_finish: Closed,
     /// Zones with data that the collector cannot read: they are left alone.
     pub(super) damaged: BTreeSet<ZoneIndex>,
     /// How often resets of a zone have failed.
@@ -116,6 +117,8 @@ pub(super) struct Core {
     pub(super) are_numbers_durable: bool,
     /// Blocks on their way, headers included.
     pub(super) blocks_in_flight: u64,
+    /// Pieces of units on their way: each changes rows when it lands.
+    pub(super) pieces_in_flight: usize,
     /// Number of the last layer that is durable.
     pub(super) committed: u64,
     pub(super) is_committing: bool,
@@ -123,6 +126,8 @@ pub(super) struct Core {
     pub(super) is_tended: bool,
     /// The collector found no room for copies, and no zone has become free since.
     pub(super) gc_is_helpless: bool,
+    /// Data that was lost since anybody synced everything: the first.
+    pub(super) lost: Option<(u64, super::error::Lost)>,
     /// Why nothing is changed any more.
     pub(super) dead: Option<String>,
     /// Who may send while others wait to.

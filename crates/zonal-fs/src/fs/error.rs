@@ -49,6 +49,14 @@ pub enum FsError {
     /// Nothing is free, and nothing can be reclaimed.
     #[error("no space is left")]
     NoSpace,
+    /// There is no room for more metadata: files have to be removed, or zones that they were in to be reset.
+    #[error("no space is left for metadata: {pages} pages of {usable} are in use")]
+    MetadataFull {
+        /// Pages of 4 KiB in use at most.
+        pages: u64,
+        /// Pages that may be.
+        usable: u64,
+    },
     /// It would have to wait for space.
     #[error("it would have to wait for space")]
     WouldWait,
@@ -115,4 +123,11 @@ pub enum FsError {
     /// The accounts of zones contradict each other.
     #[error("accounts: {0}")]
     Account(String),
+}
+
+impl FsError {
+    /// Whether space is what is missing, for data or for metadata: what others call ENOSPC.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, FsError::NoSpace | FsError::MetadataFull { .. })
+    }
 }

@@ -13,7 +13,7 @@ use crate::format::{Header, Place, Superblock, UnitError, crc32c};
 use crate::waiter::Waiter;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use std::collections::BTreeMap;
-use zonal_core::{Sector, ZoneIndex};
+use zonal_core::{RequestError, Sector, ZoneIndex};
 use zonal_io::buffer::{BufferPool, IoBuf};
 use zonal_io::volume::Request;
 
@@ -27,6 +27,14 @@ pub(super) struct Span {
     pub(super) block: u64,
     pub(super) place: Place,
     pub(super) blocks: u32,
+}
+
+impl Span {
+    /// It cannot be read.
+    pub(super) fn read_error(&self, error: RequestError) -> FsError {
+        let Span { ino, block, place, .. } = *self;
+        FsError::Read { ino, block, zone: place.zone, at: place.block(), error }
+    }
 }
 
 /// What is read from, and how.
@@ -187,10 +195,8 @@ impl Fetched<'_> {
 
     /// An error if the command with block `at` of a span's zone failed.
     fn answered(&self, span: &Span, at: u32) -> Result<(), FsError> {
-        let Span { ino, block, place, .. } = *span;
-        let (_, (result, _)) = self.part(place.zone, at);
-        let read = |error| FsError::Read { ino, block, zone: place.zone, at: place.block(), error };
-        result.as_ref().map(drop).map_err(|error| read(*error))
+        let (_, (result, _)) = self.part(span.place.zone, at);
+        result.as_ref().map(drop).map_err(|error| span.read_error(*error))
     }
 
     fn at(&self, zone: u32, first: u32, blocks: u32) -> &[u8] {

@@ -7,14 +7,17 @@
 
 use super::core::{Core, Landed, Shared};
 use super::error::{FsError, Lost};
+use super::fallen::fall;
 use super::map::{self, Mapped};
+use super::node::Node;
 use crate::format::{Extent, HEADER_BYTES, Header, Piece, Record, crc32c};
+use crate::space::cost::Need;
 use crate::space::open::{Packing, Wish};
-use crate::space::zone::{self, Pin, ZoneState};
+use crate::space::zone::{Pin, ZoneState};
 use crate::space::{Choice, Lifetime, Opened, Owner};
 use crate::waiter::Waiter;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
-use zonal_core::{RequestError, ZoneIndex};
+use zonal_core::{DeviceError, RequestError, ZoneError, ZoneIndex};
 use zonal_io::buffer::IoBuf;
 use zonal_io::device::Output;
 use zonal_io::volume::Request;
@@ -92,6 +95,7 @@ impl Core {
             let free = self.book.count(ZoneState::Free);
             let opened = match self.open.choose(wish, free) {
                 Choice::Zone(opened) => opened,
+                Choice::OpenNew if !self.to_finish.is_empty() => return Ok(None),
                 Choice::OpenNew => match self.open_zone(shared, wish) {
                     Some(opened) => opened,
                     None => return Ok(None),
@@ -161,6 +165,7 @@ impl Core {
     pub(super) fn takes_off(&mut self, flight: Flight) -> u64 {
         let token = self.next_token;
         self.next_token += 1;
+        self.pieces_in_flight += flight.carried.len();
         self.flights.insert(token, flight);
         token
     }
@@ -231,17 +236,21 @@ impl Shared {
         let flight = core.flights.remove(&token).expect("a unit that was sent");
         let blocks = flight.blocks() + 1;
         core.blocks_in_flight -= u64::from(blocks);
+        core.pieces_in_flight -= flight.carried.len();
         match result {
             Ok(Output::Appended(at)) => {
                 let start = self.start_of(flight.zone);
                 let unit = at.0.wrapping_sub(start.0);
                 let capacity = core.book.zone(flight.zone)?.capacity;
-                let fits = unit % u64::from(BLOCK_SECTORS) == 0
-                    && unit / u64::from(BLOCK_SECTORS) + u64::from(blocks) <= u64::from(capacity);
-                if !fits {
+                let (unit, rest) = (unit / u64::from(BLOCK_SECTORS), unit % u64::from(BLOCK_SECTORS));
+                if unit + u64::from(blocks) > u64::from(capacity) {
                     return Err(FsError::Account(format!("an append to zone {} went to {at}", flight.zone)));
                 }
-                core.arrived(&flight, (unit / u64::from(BLOCK_SECTORS)) as u32)?;
+                match rest {
+                    0 => core.arrived(&flight, unit as u32)?,
+                    // Behind a unit that was torn within a block: no extent can say where it is.
+                    _ => core.failed(flight, buf, DeviceError::Zone(ZoneError::InvalidWrite).into())?,
+                }
             }
             Ok(other) => unreachable!("an append was answered with {other:?}"),
             Err(error) => core.failed(flight, buf, error)?,
@@ -249,8 +258,10 @@ impl Shared {
         Ok(())
     }
 
-    /// Sends units that failed to other zones. What finds no zone waits until one is free, or is lost if none will be.
+    /// Sends units that failed to other zones, and finishes zones that were closed early. What finds no zone waits until one is
+    /// free, or is lost if none will be.
     pub(super) fn resend(&self, waiter: &dyn Waiter) {
+        self.finish_closed(waiter);
         loop {
             let mut core = self.core.lock();
             let Some((mut flight, buf)) = core.redo.pop() else { return };
@@ -327,7 +338,11 @@ impl Core {
             self.give_back(freed)?;
         }
         for freed in left {
-            self.free_blocks(freed)?;
+            // What is moved out of a zone that fell takes space, and none comes back.
+            if !self.free_blocks(freed)? {
+                self.credit.lost(Need { extents: freed.blocks.into(), available: 0 });
+                self.credit.refill();
+            }
         }
         let pieces = flight.carried.iter().map(|c| Piece { ino: c.ino, block: c.block, blocks: c.blocks });
         self.tails.note(&mut self.rows, zone.0, unit, pieces.collect());
@@ -364,6 +379,7 @@ impl Core {
             self.grow(ino, part.end)?;
         }
         self.credit.freed(u64::from(carried.blocks - live));
+        self.at_rest(ino);
         self.let_go(ino);
         Ok(live)
     }
@@ -405,14 +421,8 @@ impl Core {
         let zone = flight.zone;
         self.book.end(zone, flight.blocks() + 1, 0)?;
         self.statistics.failed_units += 1;
-        let lost = match error {
-            RequestError::ZoneReadOnly { .. } => Some(zone::Lost::ReadOnly),
-            RequestError::ZoneOffline { .. } => Some(zone::Lost::Offline),
-            _ => None,
-        };
-        if let Some(how) = lost {
-            let lost = self.book.lose(zone, how)?;
-            self.credit.lost(lost);
+        if let Some(how) = fall(&error) {
+            self.fell(zone, how)?;
         }
         self.close(zone)?;
         flight.tries += 1;
@@ -426,7 +436,7 @@ impl Core {
 
     /// Whether a unit that finds no zone now never will.
     pub(super) fn is_stuck(&self) -> bool {
-        self.flights.is_empty() && !self.is_tended && !self.is_reclaimable()
+        self.flights.is_empty() && self.to_finish.is_empty() && !self.is_tended && !self.is_reclaimable()
     }
 
     /// Whether all that a unit of new data carries is of a file that is gone.
@@ -455,6 +465,16 @@ impl Core {
             node.pending.end(&(carried.block..carried.end()), carried.number);
             node.in_flight -= 1;
             node.failure.get_or_insert(why);
+            self.lost.get_or_insert((carried.ino, why));
+        }
+        self.at_rest(carried.ino);
+    }
+
+    /// A file of which nothing is on its way any more is as long as its row says: what was lost may have been its end.
+    pub(super) fn at_rest(&mut self, ino: u64) {
+        let is_at_rest = |node: &&mut Node| node.in_flight == 0 && node.gathering.is_nothing();
+        if let Some(node) = self.nodes.here(ino).filter(is_at_rest) {
+            node.size = node.attributes.size;
         }
     }
 

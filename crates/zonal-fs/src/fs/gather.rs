@@ -13,6 +13,7 @@
 use super::core::{Core, Shared};
 use super::error::{FsError, Lost};
 use super::flight::{Carried, Flight, Placed, Source};
+use super::room::Touched;
 use super::write::{Blocks, Payload, Sums};
 use crate::BLOCK_BYTES;
 use crate::format::HEADER_BYTES;
@@ -39,6 +40,11 @@ pub(crate) enum Gathering {
 }
 
 impl Gathering {
+    /// Whether there is none.
+    pub(crate) fn is_nothing(&self) -> bool {
+        matches!(self, Gathering::Nothing)
+    }
+
     /// Whether somebody has taken the sheaf.
     pub(crate) fn is_taken(&self) -> bool {
         matches!(self, Gathering::Taken(_))
@@ -140,17 +146,18 @@ impl Shared {
         offset: u64,
         payload: Payload<'_>,
     ) -> Result<u64, FsError> {
+        self.admit(waiter, Touched::Added)?;
         let (unit, end) = (u64::from(self.unit_blocks() - 1) * BLOCK, offset + payload.len());
         let mut at = offset + self.go_on(waiter, ino, offset, payload)?;
         let written = |at: u64, result: Result<u64, FsError>| match result {
-            Err(FsError::NoSpace) if at > offset => Ok(0),
+            Err(error) if error.is_no_space() && at > offset => Ok(0),
             other => other,
         };
         let floor = at / BLOCK * BLOCK;
         let whole = (floor + (end - floor) / unit * unit).max(at);
         if at < whole {
             let part = payload.part(at - offset..whole - offset);
-            at += written(at, self.put(waiter, ino, at, part))?;
+            at += written(at, self.put(waiter, ino, at, part, Touched::Added))?;
             if at < whole {
                 return Ok(at - offset);
             }
@@ -310,7 +317,9 @@ impl Shared {
             Err(FsError::NoSpace) => {
                 if let Some(node) = core.nodes.here(ino) {
                     node.failure.get_or_insert(Lost::NoZone);
+                    core.lost.get_or_insert((ino, Lost::NoZone));
                 }
+                core.at_rest(ino);
                 Ok(())
             }
             other => other,
@@ -319,6 +328,8 @@ impl Shared {
 
     /// Sends as much of a sheaf as its zone has room for.
     fn send_part(&self, waiter: &dyn Waiter, ino: u64, sheaf: &mut Sheaf) -> Result<(), FsError> {
+        // Whoever wrote it found room for its rows.
+        self.admit(waiter, Touched::Changed)?;
         let (mut core, Placed { opened, blocks }) = self.place(waiter, ino, sheaf.blocks)?;
         // A sheaf that crosses zones has more headers than were reserved.
         let owed = (u64::from(blocks) + 1).saturating_sub(sheaf.room.left().available);

@@ -1,4 +1,4 @@
-//! What keeps free zones coming: zones finished, reset, collected.
+//! What keeps free zones coming: zones reset, collected.
 //!
 //! There is no thread in here. Whoever waits for space tends the zones, one at a time; a caller who does nothing else can do
 //! it ahead of need.
@@ -15,6 +15,7 @@ use super::fetch::{Fetched, Source as From, Span};
 use super::flight::{Carried, Flight, Placed, Source};
 use super::map::{self, Live, Mapped};
 use super::read::spans;
+use super::room::Touched;
 use crate::BLOCK_BYTES;
 use crate::format::{Extent, Header, Place};
 use crate::space::cost::Need;
@@ -106,43 +107,26 @@ impl Shared {
         if self.reset_dead(waiter)? || finished {
             return Ok(true);
         }
-        let (wanted, reason, victim) = {
+        let (wanted, victim) = {
             let mut core = self.lock();
             let reason = core.needs_gc(self.options.low_space_percent);
             let reason = reason.or((pressing == Pressing::Now).then_some(Reason::Forced));
             let reason = reason.filter(|_| !core.gc_is_helpless);
             let reason = reason.or((pressing == Pressing::Asked).then_some(Reason::Forced));
-            let victim = reason.and_then(|_| core.book.victim());
+            let victim = space::evacuation::to_collect(&core.book, &core.credit, reason);
             let wanted = core.commit_wanted(self.options.changes_max);
             if wanted.is_none() && victim.is_none() {
                 let is_reclaimable = core.is_reclaimable();
                 core.credit.gc_is_idle(is_reclaimable);
             }
-            (wanted, reason, victim)
+            (wanted, victim)
         };
         if let Some(commit) = wanted {
             self.commit_up_to(waiter, commit)?;
             return Ok(true);
         }
-        let (Some(reason), Some(victim)) = (reason, victim) else { return Ok(false) };
+        let Some((victim, reason)) = victim else { return Ok(false) };
         self.collect(waiter, victim, reason)
-    }
-
-    /// Finishes zones that were closed early, so that the drive has their resources back. One that fails stays as it is.
-    fn finish_closed(&self, waiter: &dyn Waiter) -> bool {
-        let mut did = false;
-        loop {
-            let zone = {
-                let mut core = self.lock();
-                let is_quiet = |zone: &ZoneIndex| {
-                    core.book.zone(*zone).is_ok_and(|account| account.written == account.allocated)
-                };
-                let Some(place) = core.to_finish.iter().position(is_quiet) else { return did };
-                core.to_finish.swap_remove(place)
-            };
-            let _ = self.drive.zone(waiter, Op::ZoneFinish, zone);
-            did = true;
-        }
     }
 
     /// Resets zones that nothing durable refers to any more; whether there was one.
@@ -154,7 +138,6 @@ impl Shared {
             let zones: Vec<_> = core.book.dead_zones(committed).take(RESETS_MAX).collect();
             for zone in &zones {
                 core.book.begin_reset(*zone, committed)?;
-                core.to_finish.retain(|other| other != zone);
             }
             zones
         };
@@ -174,6 +157,7 @@ impl Shared {
                     core.changed.insert(*zone);
                     core.statistics.resets += 1;
                     core.gc_is_helpless = false;
+                    core.to_finish.forget(*zone);
                 }
                 Err(_) => core.reset_failed(*zone)?,
             }
@@ -193,7 +177,9 @@ impl Shared {
             let mark = space::pace_mark(&core.book, &core.open, &core.credit);
             core.credit.gc_runs(mark);
             let account = core.book.zone(victim)?;
-            let progress = Progress::new(account.capacity, account.used);
+            // Of a zone that fell nothing comes free.
+            let blocks = if reason == Reason::Fallen { account.used } else { account.capacity };
+            let progress = Progress::new(blocks, account.used);
             (map::live(&core.rows, victim.0)?.into(), progress)
         };
         let result = self.copy_all(waiter, victim, pieces, progress);
@@ -230,6 +216,7 @@ impl Shared {
             };
             let (mut sound, fetched) = self.read_batch(waiter, victim, batch)?;
             while !sound.is_empty() {
+                self.admit(waiter, Touched::Changed)?;
                 let blocks = self.copy_unit(waiter, &mut sound, &fetched)?;
                 self.lock().credit.earned(progress.goes_on(blocks));
             }
@@ -284,7 +271,7 @@ impl Shared {
             if core.copies_in_flight() < core.depth() {
                 placed = core.place_copy(self, wanted)?;
             }
-            if placed.is_none() && core.flights.is_empty() {
+            if placed.is_none() && core.flights.is_empty() && core.to_finish.is_empty() {
                 return Err(FsError::NoSpace);
             }
             Ok(placed.is_some())

@@ -4,7 +4,9 @@ mod commit;
 mod core;
 mod credit;
 mod error;
+mod fallen;
 mod fetch;
+mod finish;
 mod flight;
 mod gather;
 mod gc;
@@ -15,6 +17,7 @@ pub(crate) mod names;
 mod node;
 mod number;
 mod read;
+mod room;
 mod stats;
 mod status;
 mod turn;
@@ -33,6 +36,7 @@ use crate::format::{Attributes, Entry, Superblock};
 use crate::store::Rows;
 use crate::waiter::Waiter;
 use core::Shared;
+use room::Touched;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use zonal_core::ZoneIndex;
@@ -109,7 +113,7 @@ impl FileSystem {
         name: &[u8],
         new: &NewFile,
     ) -> Result<u64, FsError> {
-        self.change(|core| core.create(parent, name, new, waiter.wall()))
+        self.change(waiter, Touched::Added, |core| core.create(parent, name, new, waiter.wall()))
     }
 
     /// Gives a file another name.
@@ -117,7 +121,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::IsDirectory`], [`FsError::Exists`].
     pub fn link(&self, waiter: &dyn Waiter, ino: u64, parent: u64, name: &[u8]) -> Result<(), FsError> {
-        self.change(|core| core.link(ino, parent, name, waiter.wall()))
+        self.change(waiter, Touched::Added, |core| core.link(ino, parent, name, waiter.wall()))
     }
 
     /// Takes a name away. The file goes with the last one, once nobody has it open.
@@ -125,7 +129,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::IsDirectory`].
     pub fn unlink(&self, waiter: &dyn Waiter, parent: u64, name: &[u8]) -> Result<(), FsError> {
-        self.change(|core| core.unlink(parent, name, waiter.wall()))
+        self.change(waiter, Touched::Changed, |core| core.unlink(parent, name, waiter.wall()))
     }
 
     /// Takes an empty directory away.
@@ -133,7 +137,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NotEmpty`].
     pub fn rmdir(&self, waiter: &dyn Waiter, parent: u64, name: &[u8]) -> Result<(), FsError> {
-        self.change(|core| core.rmdir(parent, name, waiter.wall()))
+        self.change(waiter, Touched::Changed, |core| core.rmdir(parent, name, waiter.wall()))
     }
 
     /// Gives a file another name in place of the one it has.
@@ -147,7 +151,7 @@ impl FileSystem {
         to: (u64, &[u8]),
         how: Rename,
     ) -> Result<(), FsError> {
-        self.change(|core| core.rename(from, to, how, waiter.wall()))
+        self.change(waiter, Touched::Added, |core| core.rename(from, to, how, waiter.wall()))
     }
 
     /// Shows the names of a directory behind `after`, in order of their bytes, until it is told to break.
@@ -176,7 +180,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NotFound`].
     pub fn set_attributes(&self, waiter: &dyn Waiter, ino: u64, changes: &Changes) -> Result<(), FsError> {
-        self.change(|core| core.change(ino, changes, waiter.wall()))
+        self.change(waiter, Touched::Changed, |core| core.change(ino, changes, waiter.wall()))
     }
 
     /// Where a symbolic link points.
@@ -208,7 +212,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::TooLarge`] above 64 KiB.
     pub fn set_xattr(&self, waiter: &dyn Waiter, ino: u64, name: &[u8], value: &[u8]) -> Result<(), FsError> {
-        self.change(|core| core.set_attribute(ino, name, value, waiter.wall()))
+        self.change(waiter, Touched::Added, |core| core.set_attribute(ino, name, value, waiter.wall()))
     }
 
     /// Takes an extended attribute away.
@@ -216,7 +220,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NoAttribute`].
     pub fn remove_xattr(&self, waiter: &dyn Waiter, ino: u64, name: &[u8]) -> Result<(), FsError> {
-        self.change(|core| core.remove_attribute(ino, name, waiter.wall()))
+        self.change(waiter, Touched::Changed, |core| core.remove_attribute(ino, name, waiter.wall()))
     }
 
     /// Opens a file: it stays, whatever happens to its names, until it is closed as often. Writes to it that go on where the last
@@ -313,10 +317,10 @@ impl FileSystem {
         self.0.fsync(waiter, ino)
     }
 
-    /// Makes everything durable.
+    /// Makes everything durable; tells once of the first data that was lost since anybody did.
     ///
     /// # Errors
-    /// [`FsError::ReadOnly`].
+    /// [`FsError::Write`], [`FsError::ReadOnly`].
     pub fn sync(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
         self.0.sync(waiter)
     }
@@ -386,7 +390,13 @@ impl FileSystem {
         crate::space::check(&core.book, &core.open, &core.credit);
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut core::Core) -> Result<R, FsError>) -> Result<R, FsError> {
+    fn change<R>(
+        &self,
+        waiter: &dyn Waiter,
+        touched: Touched,
+        change: impl FnOnce(&mut core::Core) -> Result<R, FsError>,
+    ) -> Result<R, FsError> {
+        self.0.admit(waiter, touched)?;
         let mut core = self.0.lock();
         core.check_alive()?;
         change(&mut core)

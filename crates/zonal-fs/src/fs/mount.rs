@@ -5,6 +5,7 @@
 
 use super::core::{Core, MountOptions, Shared};
 use super::error::FsError;
+use super::finish::Closed;
 use super::gather::Gathers;
 use super::map::Tails;
 use super::names::ROOT;
@@ -79,8 +80,7 @@ pub(super) fn make(rows: &mut Rows, superblock: &Superblock, now: u64) -> Result
     rows.put(key::counter("ino"), (ROOT + 1).to_le_bytes().to_vec());
     rows.put(key::counter("superblock"), superblock.encode().to_vec());
     let sealed = rows.seal().expect("nothing is sealed yet");
-    sealed.commit()?;
-    Ok(rows.settled()?)
+    Ok(rows.settled(sealed.commit()?)?)
 }
 
 fn counter(rows: &Rows, name: &str) -> Result<Option<u64>, FsError> {
@@ -137,13 +137,15 @@ fn check_drive(volume: &Volume, superblock: &Superblock) -> Result<(), OpenError
     })
 }
 
-/// Open zones that the drive allows; `None`: as many as anybody likes.
-fn device_limit(volume: &Volume, superblock: &Superblock) -> Option<u32> {
+/// Open zones that the drive allows for data; `None`: as many as anybody likes.
+fn device_limit(volume: &Volume, superblock: &Superblock, report: &[ZoneDescriptor]) -> Option<u32> {
     let info = volume.info();
     let limits = [info.open_max, info.active_max].into_iter().filter(|max| *max > 0);
-    // The log of the metadata keeps one zone open for itself.
+    // The log of the metadata keeps one zone open for itself; that of the superblock may not have been finished.
     let log = u32::from(superblock.metadata == Metadata::Logged);
-    limits.min().map(|max| max.saturating_sub(log))
+    let own = report.iter().take(superblock.first_zone.min(1) as usize);
+    let own = own.filter(|zone| zone.condition.is_active()).count() as u32;
+    limits.min().map(|max| max.saturating_sub(log + own))
 }
 
 /// Opens the file system of `superblock` on `volume`, whose metadata are `rows`.
@@ -160,9 +162,9 @@ pub(super) fn open(
     if own.is_none_or(|row| row != superblock.encode()) {
         return Err(OpenError::OtherMetadata);
     }
-    let device = device_limit(&volume, &superblock);
     let drive = Drive::new(volume);
     let report = drive.report(waiter).map_err(FsError::from)?;
+    let device = device_limit(drive.volume(), &superblock, &report);
     let accounts = accounts(&rows, report.len() as u32)?;
     // Small pieces take more headers than large ones: reckoned with is what a unit of the smallest carries.
     let least = Header::records_max(superblock.unit_blocks - 1) as u32 + 1;
@@ -220,7 +222,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         flights: HashMap::new(),
         gathers: Gathers::default(),
         redo: Vec::new(),
-        to_finish: plan.finish,
+        to_finish: Closed::new(plan.finish),
         damaged: BTreeSet::new(),
         reset_failures: HashMap::new(),
         changed: BTreeSet::new(),
@@ -230,10 +232,12 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         since,
         are_numbers_durable: false,
         blocks_in_flight: 0,
+        pieces_in_flight: 0,
         committed: 0,
         is_committing: false,
         is_tended: false,
         gc_is_helpless: false,
+        lost: None,
         dead: None,
         turns: Turns::new(0),
         statistics: Statistics::default(),

@@ -5,11 +5,11 @@ use super::error::FsError;
 use super::fetch::{Source, Span};
 use super::map::{self, Mapped};
 use crate::BLOCK_BYTES;
-use crate::space::zone::Pin;
+use crate::space::zone::{Pin, ZoneState};
 use crate::waiter::Waiter;
 use parking_lot::MutexGuard;
 use std::ops::Range;
-use zonal_core::ZoneIndex;
+use zonal_core::{RequestError, ZoneIndex};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -78,6 +78,9 @@ impl Shared {
             let Target::Bytes(into) = &mut target else { return };
             copy(span.block * BLOCK, bytes, offset, &mut into[..(end - offset) as usize]);
         });
+        if let Err(error) = &result {
+            self.note_fall(waiter, error)?;
+        }
         let mut core = self.lock();
         for span in &spans {
             core.book.unpin(ZoneIndex(span.place.zone), Pin::Read)?;
@@ -93,7 +96,11 @@ impl Shared {
         blocks: &Range<u64>,
     ) -> Result<MutexGuard<'_, Core>, FsError> {
         loop {
-            let mut core = self.lock_when(waiter, |core| Ok(!core.is_pending(ino, blocks)))?;
+            let mut core = self.lock_when(waiter, |core| match core.is_pending(ino, blocks) {
+                // In a file system that takes no changes it may be so for ever.
+                true => core.check_alive().map(|()| false),
+                false => Ok(true),
+            })?;
             if !core.is_gathered(ino, blocks) {
                 return Ok(core);
             }
@@ -188,6 +195,12 @@ impl Core {
         let found = map::extents(&self.rows, ino, blocks)?;
         let spans: Vec<Span> =
             found.iter().filter_map(|m| m.within(blocks)).flat_map(|m| spans(ino, &m)).collect();
+        for span in &spans {
+            let zone = ZoneIndex(span.place.zone);
+            if self.book.zone(zone)?.state == ZoneState::Offline {
+                return Err(span.read_error(RequestError::ZoneOffline { zone }));
+            }
+        }
         for span in &spans {
             self.book.pin(ZoneIndex(span.place.zone), Pin::Read)?;
         }

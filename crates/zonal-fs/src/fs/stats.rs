@@ -3,6 +3,7 @@
 use super::core::Core;
 use crate::space::zone::ZoneState;
 use crate::space::{self};
+use crate::store::Fill;
 
 /// Counted since it was mounted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -62,6 +63,16 @@ pub struct Usage {
     pub open_zones: u32,
     /// Zones of data.
     pub zones: u32,
+    /// Of these, those that became read-only.
+    pub read_only_zones: u32,
+    /// Live data blocks in them, which are to be moved elsewhere.
+    pub read_only: u64,
+    /// Zones that are offline.
+    pub offline_zones: u32,
+    /// Data blocks in them, which are lost.
+    pub offline: u64,
+    /// How full the place of the metadata is; `None` if it has no bounds.
+    pub metadata: Option<Fill>,
 }
 
 impl Core {
@@ -76,6 +87,11 @@ impl Core {
             used,
             free_zones: self.book.count(ZoneState::Free),
             open_zones: self.open.iter().count() as u32,
+            read_only_zones: self.book.count(ZoneState::ReadOnly),
+            read_only: self.live_in(ZoneState::ReadOnly),
+            offline_zones: self.book.count(ZoneState::Offline),
+            offline: self.live_in(ZoneState::Offline),
+            metadata: self.rows.gauge().fill(),
             zones: ZoneState::ALL.iter().filter(|s| ours(s)).map(|s| self.book.count(*s)).sum(),
         }
     }

@@ -3,6 +3,7 @@
 use super::core::{Core, Shared};
 use super::error::FsError;
 use super::flight::{Carried, Flight, Placed, Source};
+use super::room::Touched;
 use crate::BLOCK_BYTES;
 use crate::format::{HEADER_BYTES, Kind, crc32c};
 use crate::waiter::Waiter;
@@ -180,7 +181,7 @@ impl Shared {
             true => self.put_open(waiter, ino, offset, payload),
             false => {
                 self.send_gathered(waiter, ino)?;
-                self.put(waiter, ino, offset, payload)
+                self.put(waiter, ino, offset, payload, Touched::Added)
             }
         }
     }
@@ -192,6 +193,7 @@ impl Shared {
         ino: u64,
         offset: u64,
         payload: Payload<'_>,
+        touched: Touched,
     ) -> Result<u64, FsError> {
         let end = offset + payload.len();
         let blocks = match (payload, self.has_data()) {
@@ -207,9 +209,11 @@ impl Shared {
         let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
         let mut block = first;
         while block < last {
-            match self.put_unit(waiter, ino, block..last, end, blocks.as_ref()) {
+            let unit = self.admit(waiter, touched);
+            let unit = unit.and_then(|()| self.put_unit(waiter, ino, block..last, end, blocks.as_ref()));
+            match unit {
                 Ok(written) => block += u64::from(written),
-                Err(FsError::NoSpace) if block > first => return Ok(block * BLOCK - offset),
+                Err(error) if error.is_no_space() && block > first => return Ok(block * BLOCK - offset),
                 Err(error) => return Err(error),
             }
         }
@@ -338,6 +342,7 @@ impl Shared {
         if size > SIZE_MAX {
             return Err(FsError::TooLarge);
         }
+        self.admit(waiter, Touched::Changed)?;
         let _held = self.hold(waiter, ino)?;
         self.send_gathered(waiter, ino)?;
         // Zeroes behind the new end are the last that is written of it: they tell of the size that it will have.
@@ -358,6 +363,8 @@ impl Shared {
 
     /// Makes bytes of a file read as zeroes, without changing its size.
     pub(super) fn punch(&self, waiter: &dyn Waiter, ino: u64, range: Range<u64>) -> Result<(), FsError> {
+        // A hole in the midst of an extent makes two of one.
+        self.admit(waiter, Touched::Added)?;
         let _held = self.hold(waiter, ino)?;
         self.send_gathered(waiter, ino)?;
         self.clear(waiter, ino, range)?;
@@ -377,12 +384,31 @@ impl Shared {
         // Up to the file's end the last block counts as whole: what is behind it is zeroes already.
         let whole = whole.start..if range.end == size { range.end.div_ceil(BLOCK) } else { whole.end };
         if self.has_data() {
-            self.clear_edges(waiter, ino, &range, &whole)?;
+            self.clear_edges_for_good(waiter, ino, &range, &whole)?;
         }
         if whole.start < whole.end {
             self.lock_when(waiter, |core| core.is_at_rest(ino))?.free(ino, &whole)?;
         }
         Ok(())
+    }
+
+    /// Clears the edges. If the zeroes are lost on the way it is an error, and what they were to cover stays as it is.
+    fn clear_edges_for_good(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        range: &Range<u64>,
+        whole: &Range<u64>,
+    ) -> Result<(), FsError> {
+        let failure = |shared: &Shared| shared.lock().nodes.here(ino).and_then(|node| node.failure.take());
+        let before = failure(self);
+        let result = self.clear_edges(waiter, ino, range, whole);
+        let lost = failure(self);
+        if let Some(node) = self.lock().nodes.here(ino) {
+            node.failure = before.or(lost);
+        }
+        result?;
+        lost.map_or(Ok(()), |why| Err(FsError::Write { ino, why }))
     }
 
     fn clear_edges(
@@ -406,7 +432,8 @@ impl Shared {
                 let zeroes = vec![0; (edge.end - edge.start) as usize];
                 let size = self.lock().attributes(ino)?.size;
                 debug_assert!(edge.end <= size);
-                self.put(waiter, ino, edge.start, Payload::Bytes(&zeroes))?;
+                // Who shortens a file is never refused for want of room.
+                self.put(waiter, ino, edge.start, Payload::Bytes(&zeroes), Touched::Changed)?;
             }
         }
         drop(self.lock_when(waiter, |core| core.is_at_rest(ino))?);
@@ -427,6 +454,9 @@ impl Core {
 
     /// Whether nothing of a file is on its way, or about to be.
     pub(super) fn is_at_rest(&mut self, ino: u64) -> Result<bool, FsError> {
-        Ok(self.nodes.here(ino).is_none_or(|node| node.in_flight == 0 && !node.gathering.is_taken()))
+        let is_at_rest =
+            self.nodes.here(ino).is_none_or(|node| node.in_flight == 0 && !node.gathering.is_taken());
+        // In a file system that takes no changes it may be so for ever.
+        if is_at_rest { Ok(true) } else { self.check_alive().map(|()| false) }
     }
 }

@@ -26,27 +26,23 @@ struct Held {
     extent: Extent,
 }
 
-/// Blocks of a file that lie one behind the other in one unit.
+/// Blocks of a file where their zone says they are.
 struct Known {
-    /// Block of the zone.
+    /// First block in the zone.
     place: u32,
-    /// Block of the file.
+    /// First block of the file.
     block: u64,
     blocks: u32,
 }
 
 impl Known {
     fn goes_on_with(&self, next: &Known) -> bool {
-        let blocks = self.blocks;
-        (self.place + blocks, self.block + u64::from(blocks)) == (next.place, next.block)
+        self.place + self.blocks == next.place && self.block + u64::from(self.blocks) == next.block
     }
 
-    fn has(&self, other: &Known) -> bool {
-        let offset = other.block.checked_sub(self.block);
-        offset.is_some_and(|offset| {
-            offset + u64::from(other.blocks) <= u64::from(self.blocks)
-                && u64::from(self.place) + offset == u64::from(other.place)
-        })
+    fn holds(&self, span: &Known) -> bool {
+        let skip = span.place - self.place;
+        skip + span.blocks <= self.blocks && self.block + u64::from(skip) == span.block
     }
 }
 
@@ -223,39 +219,34 @@ impl Seen {
     fn check_runs(&mut self) {
         let known = self.known();
         for Held { ino, block, extent } in &self.held {
-            let places = known.get(&(*ino, extent.zone));
+            let pieces = known.get(&(*ino, extent.zone)).map_or(&[][..], Vec::as_slice);
             for (place, blocks, offset) in inspect::spans(*ino, *block, extent) {
-                let wanted = Known { place, block: block + offset, blocks };
-                if !places.is_some_and(|places| places.iter().any(|known| known.has(&wanted))) {
+                let span = Known { place, block: block + offset, blocks };
+                let before = pieces.partition_point(|piece| piece.place <= place);
+                if !before.checked_sub(1).is_some_and(|last| pieces[last].holds(&span)) {
                     let (ino, zone) = (*ino, extent.zone);
-                    self.findings.push(Finding::Unknown { ino, block: wanted.block, blocks, zone });
+                    self.findings.push(Finding::Unknown { ino, block: span.block, blocks, zone });
                 }
             }
         }
     }
 
-    /// What zones know of each file.
+    /// What zones know of each file, by place. Pieces that go on with each other are one: a file's extent may be several.
     fn known(&self) -> BTreeMap<(u64, u32), Vec<Known>> {
         let mut known: BTreeMap<(u64, u32), Vec<Known>> = BTreeMap::new();
         for (zone, at, run) in &self.runs {
             let mut skip = 0;
             for piece in &run.pieces {
-                let whole = Extent {
-                    zone: *zone,
-                    unit: *at,
-                    unit_blocks: run.unit_blocks,
-                    skip: 0,
-                    blocks: skip + piece.blocks,
-                };
+                let (zone, unit, unit_blocks) = (*zone, *at, run.unit_blocks);
+                let whole = Extent { zone, unit, unit_blocks, skip: 0, blocks: skip + piece.blocks };
                 let extent = whole.part(skip..skip + piece.blocks);
                 skip += piece.blocks;
-                let places = known.entry((piece.ino, *zone)).or_default();
+                let pieces = known.entry((piece.ino, zone)).or_default();
                 for (place, blocks, offset) in inspect::spans(piece.ino, piece.block, &extent) {
                     let next = Known { place, block: piece.block + offset, blocks };
-                    // Pieces that were copied from two places may lie as one in the third.
-                    match places.last_mut() {
+                    match pieces.last_mut() {
                         Some(last) if last.goes_on_with(&next) => last.blocks += blocks,
-                        _ => places.push(next),
+                        _ => pieces.push(next),
                     }
                 }
             }
@@ -271,6 +262,9 @@ impl Seen {
         for zone in 0..report.len() as u32 {
             let account = self.accounts.get(&zone).copied().unwrap_or(0);
             let files = files.get(&zone).copied().unwrap_or(0);
+            if files > 0 && report[zone as usize].condition == ZoneCondition::ReadOnly {
+                self.findings.push(Finding::ReadOnlyZone { zone, blocks: files });
+            }
             if account != files {
                 self.findings.push(Finding::Account { zone, account, files });
             }

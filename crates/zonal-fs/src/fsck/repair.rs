@@ -21,8 +21,7 @@ pub fn repair(rows: &mut Rows, findings: &[Finding]) -> Result<(), FsError> {
     // What was taken away counts no more.
     accounts(rows)?;
     let sealed = rows.seal().expect("nobody else has the rows");
-    sealed.commit()?;
-    Ok(rows.settled()?)
+    Ok(rows.settled(sealed.commit()?)?)
 }
 
 fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
@@ -61,6 +60,8 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
         }
         // Recounted at the end.
         Finding::Account { .. } => {}
+        // The collector moves them once it is mounted.
+        Finding::ReadOnlyZone { .. } => {}
         // What was written is not there any more: whoever reads it is told so, rather than shown zeroes.
         Finding::Data { .. } => {}
     }

@@ -127,8 +127,8 @@ impl Writer {
     }
 
     fn commit(&mut self) -> Result<(), FsError> {
-        self.rows.seal().expect("nobody else has the rows").commit()?;
-        Ok(self.rows.settled()?)
+        let committed = self.rows.seal().expect("nobody else has the rows").commit()?;
+        Ok(self.rows.settled(committed)?)
     }
 }
 

@@ -77,6 +77,13 @@ impl Counter {
         self.user += blocks - refill;
     }
 
+    /// What the pool lacks comes from users, as far as they have it.
+    pub fn refill(&mut self) {
+        let blocks = self.user.min(self.pool_max - self.pool);
+        self.user -= blocks;
+        self.pool += blocks;
+    }
+
     /// `blocks` fewer.
     pub fn lose(&mut self, blocks: u64) {
         let mut left = blocks;

@@ -317,6 +317,11 @@ impl Credits {
         self.available.lose(need.available);
     }
 
+    /// The collector has spent what it gains nothing by: its pool is filled up from what is users'.
+    pub fn refill(&mut self) {
+        self.available.refill();
+    }
+
     /// The collector begins to work: whoever wants space may wait for it, and gets it at its pace as soon as fewer than `mark`
     /// blocks are left.
     pub fn gc_runs(&mut self, mark: u64) {

@@ -7,6 +7,7 @@
 //! - [`open`]: which open zone a writer gets.
 //! - [`victims`]: which zone is collected, and when there is need.
 //! - [`credits`]: who may write how much, and who waits; at what [`pace`].
+//! - [`evacuation`]: which zone is collected although it gives no space.
 //!
 //! # How they go together
 //! A writer reserves credits; chooses an open zone, or opens one; allocates from it and spends credits; writes; ends the
@@ -21,6 +22,7 @@ pub mod cost;
 mod counter;
 pub mod credits;
 pub mod error;
+pub mod evacuation;
 pub mod load;
 pub mod open;
 pub mod pace;

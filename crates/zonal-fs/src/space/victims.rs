@@ -99,6 +99,8 @@ pub enum Reason {
     },
     /// Somebody asked for it.
     Forced,
+    /// A zone became read-only, and may be lost next.
+    Fallen,
 }
 
 /// What decides whether the collector runs. All counts are blocks.

@@ -14,6 +14,7 @@
 //! - A zone becomes a victim, and dead, only once it is full and all its writes have ended: blocks freed in an open zone are
 //!   accounted when it turns full.
 //! - A zone is a victim only if its capacity is more than its live data need elsewhere with all that is wasted on the way.
+//! - A zone that became read-only is never a victim: it gives no space, and is listed by itself as long as it has live blocks.
 //! - A zone is reset only when the commit that freed its last block is durable, and nobody reads or copies.
 //!
 //! # Why the end of a write and the life of its blocks are one call
@@ -43,6 +44,7 @@ enum Listed {
     Free,
     Victim(Fill),
     Dead,
+    Fallen,
 }
 
 /// Sums over all zones, in blocks.
@@ -89,6 +91,8 @@ pub struct ZoneBook {
     victims: Victims,
     /// Dead zones by the commit that has to be durable.
     dead: BTreeSet<(u64, ZoneIndex)>,
+    /// Zones that became read-only and still have live blocks.
+    fallen: BTreeSet<ZoneIndex>,
     counts: [u32; ZoneState::ALL.len()],
     sums: Sums,
     cursor: u32,
@@ -110,6 +114,7 @@ impl ZoneBook {
             free: BTreeSet::new(),
             victims: Victims::default(),
             dead: BTreeSet::new(),
+            fallen: BTreeSet::new(),
             counts: [0; ZoneState::ALL.len()],
             sums: Sums::default(),
             cursor: 0,
@@ -184,6 +189,11 @@ impl ZoneBook {
     /// Data blocks that fit into `capacity` blocks, however scattered they are.
     pub fn data_blocks(&self, capacity: u32) -> u32 {
         capacity - capacity.div_ceil(self.unit_blocks)
+    }
+
+    /// Blocks that `data` take with their headers, however scattered they are.
+    pub(super) fn blocks_for(&self, data: u32) -> u32 {
+        data + data.div_ceil(self.unit_blocks - 1)
     }
 
     /// Live blocks from which on collecting a zone of `capacity` blocks gains nothing.
@@ -356,6 +366,12 @@ impl ZoneBook {
         self.victims.least(|zone| self.zones[zone.0 as usize].copies > 0)
     }
 
+    /// Zones that became read-only, have no writes under way, and live blocks that nobody copies.
+    pub fn fallen(&self) -> impl Iterator<Item = (ZoneIndex, &Zone)> {
+        let zones = self.fallen.iter().map(|zone| (*zone, &self.zones[zone.0 as usize]));
+        zones.filter(|(_, account)| account.copies == 0)
+    }
+
     /// Whether there is a victim now.
     pub fn has_victim(&self) -> bool {
         self.victim().is_some()
@@ -488,6 +504,7 @@ impl ZoneBook {
                 Listed::Victim(Fill { used: zone.used, gains_below: self.gains_below(zone.capacity) })
             }
             ZoneState::Dead => Listed::Dead,
+            ZoneState::ReadOnly if zone.used > 0 && zone.written == zone.allocated => Listed::Fallen,
             _ => Listed::Nowhere,
         }
     }
@@ -498,6 +515,7 @@ impl ZoneBook {
             Listed::Free => assert!(self.free.insert(zone)),
             Listed::Victim(fill) => self.victims.insert(zone, fill),
             Listed::Dead => assert!(self.dead.insert((self.freed_at[zone.0 as usize], zone))),
+            Listed::Fallen => assert!(self.fallen.insert(zone)),
         }
     }
 
@@ -507,6 +525,7 @@ impl ZoneBook {
             Listed::Free => assert!(self.free.remove(&zone)),
             Listed::Victim(fill) => self.victims.remove(zone, fill),
             Listed::Dead => assert!(self.dead.remove(&(self.freed_at[zone.0 as usize], zone))),
+            Listed::Fallen => assert!(self.fallen.remove(&zone)),
         }
     }
 
@@ -527,6 +546,7 @@ impl ZoneBook {
         assert_eq!(fresh.counts, self.counts);
         assert_eq!(fresh.sums, self.sums);
         assert_eq!(fresh.free, self.free);
+        assert_eq!(fresh.fallen, self.fallen);
         assert_eq!(fresh.victims, self.victims);
         let dead = |book: &ZoneBook| book.dead.iter().map(|d| d.1).collect::<BTreeSet<_>>();
         assert_eq!(dead(&fresh), dead(self));

@@ -5,13 +5,17 @@
 //! A commit takes three steps: [`Rows::seal`] puts a new layer on top, [`Sealed::commit`] brings the sealed one into the
 //! database, which may take long and needs no lock of the caller's, and [`Rows::settled`] takes it away.
 //!
+//! The database's place may be bounded. [`Gauge`] says whether there is room for more rows, before the database finds none.
+//!
 //! # Invariants
 //! - At most one layer is sealed at a time.
 //! - What is in a sealed layer becomes durable as a whole or not at all.
 
 pub mod backend;
+mod gauge;
 mod guard;
 mod rows;
 mod tables;
 
+pub use gauge::{Committed, Fill, Gauge};
 pub use rows::{Row, Rows, Sealed, StoreError};

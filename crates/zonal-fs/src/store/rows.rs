@@ -1,8 +1,10 @@
 //! The layers.
 
+use super::backend::{Backend, Handle};
+use super::gauge::{Committed, Gauge, Tally, bytes_of};
 use super::guard::guarded;
 use super::tables::{Tables, write};
-use redb::{Database, Durability, ReadableDatabase, StorageBackend};
+use redb::{Database, Durability, ReadableDatabase};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -45,6 +47,10 @@ pub struct Rows {
     top: Layer,
     /// Number of the top layer, counted from 1 since it was opened.
     number: u64,
+    backend: Arc<dyn Backend>,
+    gauge: Gauge,
+    /// The next commit counts the pages in use.
+    counts_pages: bool,
 }
 
 /// A layer on its way into the database.
@@ -53,6 +59,11 @@ pub struct Sealed {
     layer: Arc<Layer>,
     /// Which it is.
     pub number: u64,
+    backend: Arc<dyn Backend>,
+    /// What the gauge had counted when it was sealed.
+    tally: Tally,
+    /// Whether the pages in use are to be counted.
+    counts_pages: bool,
 }
 
 impl Rows {
@@ -60,26 +71,38 @@ impl Rows {
     ///
     /// # Errors
     /// The backend's, or that what it holds is no database.
-    pub fn open(backend: impl StorageBackend, cache_bytes: usize) -> Result<Rows, StoreError> {
-        let open = || Database::builder().set_cache_size(cache_bytes).create_with_backend(backend);
-        Rows::of(guarded(open).ok_or_else(|| damaged("it contradicts itself"))??)
+    pub fn open(backend: impl Backend, cache_bytes: usize) -> Result<Rows, StoreError> {
+        let backend = Arc::new(backend);
+        let handle = Handle(backend.clone());
+        let open = || Database::builder().set_cache_size(cache_bytes).create_with_backend(handle);
+        Rows::of(guarded(open).ok_or_else(|| damaged("it contradicts itself"))??, backend)
     }
 
-    fn of(database: Database) -> Result<Rows, StoreError> {
+    fn of(database: Database, backend: Arc<dyn Backend>) -> Result<Rows, StoreError> {
         let base = Tables::of(&database.begin_read()?)?;
-        Ok(Rows { database: Arc::new(database), base, sealed: None, top: Layer::new(), number: 1 })
+        Ok(Rows {
+            database: Arc::new(database),
+            base,
+            sealed: None,
+            top: Layer::new(),
+            number: 1,
+            gauge: Gauge::new(backend.room()),
+            backend,
+            counts_pages: false,
+        })
     }
 
     /// Opens the database that `backend` holds, after every page of it was verified.
     ///
     /// # Errors
     /// The backend's, or that what it holds is no database, or a damaged one.
-    pub fn verified(backend: impl StorageBackend, cache_bytes: usize) -> Result<Rows, StoreError> {
+    pub fn verified(backend: impl Backend, cache_bytes: usize) -> Result<Rows, StoreError> {
+        let backend = Arc::new(backend);
+        let handle = Handle(backend.clone());
         let opened = guarded(|| {
-            let mut database =
-                Database::builder().set_cache_size(cache_bytes).create_with_backend(backend)?;
+            let mut database = Database::builder().set_cache_size(cache_bytes).create_with_backend(handle)?;
             match database.check_integrity()? {
-                true => Rows::of(database),
+                true => Rows::of(database, backend),
                 false => Err(damaged("what was committed last is not there")),
             }
         });
@@ -101,11 +124,13 @@ impl Rows {
 
     /// Sets the value of `key`.
     pub fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.gauge.put(bytes_of(&key, &value));
         self.top.insert(key, Some(value));
     }
 
     /// Takes the row of `key` away, if there is one.
     pub fn delete(&mut self, key: Vec<u8>) {
+        self.gauge.deleted(bytes_of(&key, &[]));
         // A row that came and went within a layer leaves nothing behind: whoever looks for others would have to pass it.
         if matches!(self.top.get(&key), Some(Some(_))) && self.is_new(&key) {
             self.top.remove(&key);
@@ -223,17 +248,34 @@ impl Rows {
         self.sealed = Some(layer.clone());
         let number = self.number;
         self.number += 1;
-        Some(Sealed { database: self.database.clone(), layer, number })
+        let counts_pages = std::mem::take(&mut self.counts_pages);
+        let (database, backend) = (self.database.clone(), self.backend.clone());
+        Some(Sealed { database, layer, number, backend, tally: self.gauge.tally(), counts_pages })
     }
 
     /// The sealed layer is in the database.
     ///
     /// # Errors
     /// The database's; the layer then stays where it is.
-    pub fn settled(&mut self) -> Result<(), StoreError> {
+    pub fn settled(&mut self, committed: Committed) -> Result<(), StoreError> {
         self.base = Tables::of(&self.database.begin_read()?)?;
         self.sealed = None;
+        self.gauge.settle(committed);
         Ok(())
+    }
+
+    /// Whether there is room for more.
+    pub fn gauge(&self) -> &Gauge {
+        &self.gauge
+    }
+
+    pub(crate) fn gauge_mut(&mut self) -> &mut Gauge {
+        &mut self.gauge
+    }
+
+    /// The next layer that is committed is one after which the pages in use are counted.
+    pub fn count_pages(&mut self) {
+        self.counts_pages = true;
     }
 
     fn layers(&self) -> impl Iterator<Item = &Layer> {
@@ -246,13 +288,15 @@ impl Sealed {
     ///
     /// # Errors
     /// The database's: nothing of the layer is durable then, or all of it.
-    pub fn commit(&self) -> Result<(), StoreError> {
+    pub fn commit(&self) -> Result<Committed, StoreError> {
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
         // After a cut the database is open at once, however large it is.
         transaction.set_quick_repair(true);
-        write(&transaction, &self.layer)?;
-        Ok(transaction.commit()?)
+        let fresh = write(&transaction, &self.layer)?;
+        let pages = if self.counts_pages { Some(transaction.stats()?.allocated_pages()) } else { None };
+        transaction.commit()?;
+        Ok(Committed { room: self.backend.room(), tally: self.tally, fresh, pages })
     }
 }
 
@@ -289,8 +333,7 @@ mod tests {
         rows.put(vec![2], vec![20]);
         rows.delete(vec![1]);
         assert_eq!(all(&rows), [(vec![2], vec![20])]);
-        sealed.commit().unwrap();
-        rows.settled().unwrap();
+        rows.settled(sealed.commit().unwrap()).unwrap();
         assert_eq!(all(&rows), [(vec![2], vec![20])]);
         assert_eq!(rows.last(&[0], &[1]).unwrap(), None);
         assert_eq!(rows.last(&[0], &[9]).unwrap(), Some((vec![2], vec![20])));
@@ -308,8 +351,8 @@ mod tests {
                 rows.put(key, vec![7; 50]);
             }
             if number % 3000 == 0 {
-                rows.seal().unwrap().commit().unwrap();
-                rows.settled().unwrap();
+                let committed = rows.seal().unwrap().commit().unwrap();
+                rows.settled(committed).unwrap();
             }
         }
         let found = memory.footprint();
@@ -352,8 +395,7 @@ mod tests {
                     Step::Seal => sealed = rows.seal().or(sealed),
                     Step::Commit => {
                         if let Some(sealed) = sealed.take() {
-                            sealed.commit().unwrap();
-                            rows.settled().unwrap();
+                            rows.settled(sealed.commit().unwrap()).unwrap();
                         }
                     }
                 }

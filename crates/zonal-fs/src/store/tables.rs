@@ -6,6 +6,7 @@
 //! middle, behind their own kind and before the next, and leave all pages half empty.
 
 use super::StoreError;
+use super::gauge::bytes_of;
 use super::rows::Layer;
 use redb::{Range, ReadOnlyTable, ReadTransaction, TableDefinition, TableHandle, WriteTransaction};
 use std::collections::BTreeMap;
@@ -72,20 +73,25 @@ impl Tables {
     }
 }
 
-/// Brings changes into the tables of `transaction`.
-pub(super) fn write(transaction: &WriteTransaction, layer: &Layer) -> Result<(), StoreError> {
+/// Brings changes into the tables of `transaction`; how many bytes there are that were not there before.
+pub(super) fn write(transaction: &WriteTransaction, layer: &Layer) -> Result<u64, StoreError> {
+    let mut fresh = 0;
     let mut changes = layer.iter().peekable();
     while let Some(kind) = changes.peek().and_then(|(key, _)| key.first().copied()) {
         let name = name(kind);
         let mut table = transaction.open_table(TableDefinition::<&[u8], &[u8]>::new(&name))?;
         while let Some((key, change)) = changes.next_if(|(key, _)| key.first() == Some(&kind)) {
             match change {
-                Some(value) => drop(table.insert(key.as_slice(), value.as_slice())?),
+                Some(value) => {
+                    let old = table.insert(key.as_slice(), value.as_slice())?;
+                    let old = old.map_or(0, |old| bytes_of(key, old.value()));
+                    fresh += bytes_of(key, value).saturating_sub(old);
+                }
                 None => drop(table.remove(key.as_slice())?),
             }
         }
     }
-    Ok(())
+    Ok(fresh)
 }
 
 fn kind_at(bound: Bound<&[u8]>, other: u8) -> u8 {

@@ -1,13 +1,17 @@
 //! A small file system on a device of the registry, with its metadata in memory, and a naive one to compare it with.
 #![allow(dead_code, reason = "each test uses what it needs")]
 
-use redb::StorageBackend;
+pub mod expected;
+pub mod steps;
+
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use zonal_core::Nanos;
 use zonal_fs::format::{Kind, Metadata, Superblock};
 use zonal_fs::store::Rows;
+use zonal_fs::store::backend::Backend;
 use zonal_fs::waiter::{Polling, Waiter};
 use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, OpenError, Payload, ROOT, Rename, Target};
 use zonal_io::device::Device;
@@ -17,6 +21,39 @@ use zonal_io::volume::{Volume, VolumeOptions};
 /// A waiter of the test's own.
 pub fn waiter() -> Polling {
     Polling::since(Instant::now())
+}
+
+/// Longest that anything may wait: most cases take milliseconds.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A waiter that does not wait for ever.
+pub struct Impatient {
+    usual: Polling,
+    begin: Instant,
+}
+
+/// A new one.
+pub fn impatient() -> Impatient {
+    Impatient { usual: waiter(), begin: Instant::now() }
+}
+
+impl Waiter for Impatient {
+    fn now(&self) -> Nanos {
+        self.usual.now()
+    }
+
+    fn wall(&self) -> u64 {
+        self.usual.wall()
+    }
+
+    fn wait(&self, volume: &Volume) {
+        assert!(self.begin.elapsed() < PATIENCE, "it waits for ever");
+        self.usual.wait(volume);
+    }
+
+    fn done(&self) {
+        self.usual.done();
+    }
 }
 
 pub fn device(name: &str) -> Arc<dyn Device> {
@@ -43,7 +80,7 @@ pub fn make(volume: Arc<Volume>, unit_blocks: u32, options: MountOptions) -> Fil
 pub fn make_with(
     volume: Arc<Volume>,
     superblock: Superblock,
-    backend: impl StorageBackend,
+    backend: impl Backend,
     options: MountOptions,
 ) -> FileSystem {
     let mut rows = Rows::open(backend, 1 << 24).unwrap();
@@ -54,7 +91,7 @@ pub fn make_with(
 pub fn reopen(
     volume: Arc<Volume>,
     superblock: Superblock,
-    backend: impl StorageBackend,
+    backend: impl Backend,
     options: MountOptions,
 ) -> Result<FileSystem, OpenError> {
     let rows = Rows::open(backend, 1 << 24).map_err(FsError::from)?;
@@ -88,8 +125,9 @@ pub fn contents(fs: &FileSystem) -> Result<BTreeMap<String, Option<Vec<u8>>>, Fs
 pub fn read_all(fs: &FileSystem, ino: u64) -> Result<Vec<u8>, FsError> {
     let size = fs.attributes(ino)?.size;
     let mut bytes = vec![0xEE; size as usize + 10];
-    let read = fs.read(&waiter(), ino, 0, Target::Bytes(&mut bytes))?;
-    assert_eq!(read, size);
+    let read = fs.read(&impatient(), ino, 0, Target::Bytes(&mut bytes))?;
+    // What was on its way may have been lost while it was waited for.
+    assert_eq!(read, size.min(fs.attributes(ino)?.size));
     bytes.truncate(read as usize);
     Ok(bytes)
 }
@@ -110,6 +148,9 @@ pub enum Step {
     Sync,
     Tend,
     Collect,
+    /// An attribute of the root, which no model has: to fill the place of the metadata.
+    Load(u8),
+    Unload(u8),
 }
 
 /// A file system without zones, drive, or power cuts.
@@ -164,14 +205,17 @@ fn refused<T>(result: Result<T, FsError>, is_right: impl FnOnce(&FsError) -> boo
 
 /// Does `step` to both; whether the file system had room for it. Where it had not, the model has what went in.
 pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Result<bool, FsError> {
-    let waiter = waiter();
+    let waiter = impatient();
     let ino = |n: u8| fs.lookup(ROOT, &name(n));
     match *step {
         Step::Create(n) => {
             let made = fs.create(&waiter, ROOT, &name(n), &NewFile::new(Kind::File, 0o644));
             match model.names.contains_key(&n) {
-                true => refused(made, |e| matches!(e, FsError::Exists))?,
+                true => refused(made, |e| matches!(e, FsError::Exists) || e.is_no_space())?,
                 false => {
+                    if made.as_ref().is_err_and(FsError::is_no_space) {
+                        return Ok(false);
+                    }
                     made?;
                     model.next += 1;
                     model.names.insert(n, model.next);
@@ -185,7 +229,7 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
             let result = fs.write(&waiter, ino(n)?, offset.into(), Payload::Bytes(&data));
             let written = match result {
                 Ok(written) => written as usize,
-                Err(FsError::NoSpace) => 0,
+                Err(error) if error.is_no_space() => 0,
                 Err(other) => return Err(other),
             };
             if written > 0 {
@@ -199,7 +243,7 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
             let Some(file) = model.file(n) else { return Ok(true) };
             match fs.truncate(&waiter, ino(n)?, size.into()) {
                 Ok(()) => file.resize(size as usize, 0),
-                Err(FsError::NoSpace) => return Ok(false),
+                Err(error) if error.is_no_space() => return Ok(false),
                 Err(other) => return Err(other),
             }
         }
@@ -214,7 +258,7 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
                     }
                 }
                 // A part may have been punched: nobody knows which.
-                Err(FsError::NoSpace) => {
+                Err(error) if error.is_no_space() => {
                     *model.file(n).unwrap() = read_all(fs, ino(n)?)?;
                     return Ok(false);
                 }
@@ -235,6 +279,9 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
         }
         Step::Rename(from, to) => {
             let result = fs.rename(&waiter, (ROOT, &name(from)), (ROOT, &name(to)), Rename::Replace);
+            if result.as_ref().is_err_and(FsError::is_no_space) {
+                return Ok(false);
+            }
             let Some(file) = model.names.get(&from).copied() else {
                 refused(result, |e| matches!(e, FsError::NotFound))?;
                 return Ok(true);
@@ -251,6 +298,9 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
         Step::Link(from, to) => {
             let Some(file) = model.names.get(&from).copied() else { return Ok(true) };
             let result = fs.link(&waiter, ino(from)?, ROOT, &name(to));
+            if result.as_ref().is_err_and(FsError::is_no_space) {
+                return Ok(false);
+            }
             match model.names.contains_key(&to) {
                 true => refused(result, |e| matches!(e, FsError::Exists))?,
                 false => {
@@ -280,13 +330,26 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
         Step::Sync => fs.sync(&waiter)?,
         Step::Tend => drop(fs.tend(&waiter)?),
         Step::Collect => drop(fs.collect(&waiter)?),
+        Step::Load(n) => match fs.set_xattr(&waiter, ROOT, &name(n), &load(n)) {
+            Err(error) if error.is_no_space() => return Ok(false),
+            other => other?,
+        },
+        Step::Unload(n) => match fs.remove_xattr(&waiter, ROOT, &name(n)) {
+            Err(FsError::NoAttribute) => {}
+            other => other?,
+        },
     }
     Ok(true)
 }
 
+/// What [`Step::Load`] sets.
+pub fn load(n: u8) -> Vec<u8> {
+    bytes(n.into(), 3000)
+}
+
 /// Waits until nothing is on its way, without making anything durable.
 pub fn settle(fs: &FileSystem) {
-    let waiter = waiter();
+    let waiter = impatient();
     while !fs.is_quiet() {
         waiter.wait(fs.volume());
     }

@@ -7,15 +7,18 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-use common::{Model, Step, apply, bytes, read_all, settle};
+use common::expected::Expected;
+use common::{Model, Step, apply, settle};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use zonal_fs::drive::Drive;
+use zonal_fs::format::Superblock;
 use zonal_fs::make::{MakeOptions, make, open};
+use zonal_fs::store::Rows;
+use zonal_fs::store::backend::Over;
 use zonal_fs::waiter::polling;
 use zonal_fs::{FileSystem, FsError, MountOptions, ROOT};
 use zonal_io::image::backing::Backing;
@@ -26,18 +29,34 @@ use zonal_io::volume::{Volume, VolumeOptions};
 const UUID: [u8; 16] = *b"crashes a lot...";
 const BLOCK: usize = 4096;
 
+/// Steps of a cycle.
+const STEPS: u32 = 80;
+
 /// What a drive is like.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Shape {
     zones: u64,
     conventional: u32,
     open: u32,
+    is_beside: bool,
 }
 
+/// Drives whose place for metadata is small enough to be full.
+const FULL: [Shape; 2] = [
+    Shape { zones: 19, conventional: 3, open: 0, is_beside: false },
+    Shape { zones: 22, conventional: 0, open: 3, is_beside: false },
+];
+
+/// Drives with their metadata in a file beside.
+const BESIDE: [Shape; 2] = [
+    Shape { zones: 8, conventional: 0, open: 0, is_beside: true },
+    Shape { zones: 12, conventional: 0, open: 2, is_beside: true },
+];
+
 const SHAPES: [Shape; 3] = [
-    Shape { zones: 24, conventional: 16, open: 0 },
-    Shape { zones: 20, conventional: 0, open: 0 },
-    Shape { zones: 23, conventional: 16, open: 3 },
+    Shape { zones: 24, conventional: 16, open: 0, is_beside: false },
+    Shape { zones: 20, conventional: 0, open: 0, is_beside: false },
+    Shape { zones: 23, conventional: 16, open: 3, is_beside: false },
 ];
 
 fn format(shape: Shape, backing: &CutBacking) {
@@ -54,21 +73,84 @@ fn format(shape: Shape, backing: &CutBacking) {
     options.format(backing).unwrap();
 }
 
-fn drive(backing: &Arc<CutBacking>) -> Result<Arc<Drive>, String> {
-    let options = OpenOptions { threads: 0, ..Default::default() };
-    let device = ImageDevice::open_backing(Path::new("twin"), backing.clone(), &options);
-    let device = device.map_err(|e| e.to_string())?;
-    let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
-    let volume = Volume::open(Arc::new(device), options).map_err(|e| e.to_string())?;
-    Ok(Arc::new(Drive::new(Arc::new(volume))))
+/// What loses power: a drive, and a file beside it if the metadata are there. Each forgets by itself.
+struct Power {
+    drive: Arc<CutBacking>,
+    beside: Option<Arc<CutBacking>>,
+    unit_bytes: u32,
 }
 
-fn reach(backing: &Arc<CutBacking>) -> Result<FileSystem, String> {
-    let options = MountOptions { dirty_bytes: 300_000, cache_bytes: 1 << 20, ..MountOptions::default() };
-    open(&drive(backing)?, &polling(Instant::now()), None, options).map_err(|e| e.to_string())
+impl Power {
+    fn new(shape: Shape, random: &mut Pcg64Mcg) -> Power {
+        let drive = Arc::new(CutBacking::new(random.random()));
+        format(shape, &drive);
+        let beside = shape.is_beside.then(|| Arc::new(CutBacking::new(random.random())));
+        Power { drive, beside, unit_bytes: random.random_range(2..12) * BLOCK as u32 }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<CutBacking>> {
+        std::iter::once(&self.drive).chain(&self.beside)
+    }
+
+    fn cut(&self) {
+        self.all().for_each(|backing| backing.cut());
+    }
+
+    /// Cuts the power at some call, of the drive's or of the file's.
+    fn cut_at_some_call(&self, random: &mut Pcg64Mcg) {
+        let calls = random.random_range(1..600);
+        let backing = self.beside.as_ref().filter(|_| random.random_bool(0.3)).unwrap_or(&self.drive);
+        backing.cut_at(backing.calls() + calls);
+    }
+
+    fn restart(&self, random: &mut Pcg64Mcg) -> Power {
+        let drive = Arc::new(self.drive.restart(random.random()));
+        let beside = self.beside.as_ref().map(|file| Arc::new(file.restart(random.random())));
+        Power { drive, beside, unit_bytes: self.unit_bytes }
+    }
+
+    fn reach_drive(&self) -> Result<Arc<Drive>, String> {
+        let options = OpenOptions { threads: 0, ..Default::default() };
+        let device = ImageDevice::open_backing(Path::new("twin"), self.drive.clone(), &options);
+        let device = device.map_err(|e| e.to_string())?;
+        let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+        let volume = Volume::open(Arc::new(device), options).map_err(|e| e.to_string())?;
+        Ok(Arc::new(Drive::new(Arc::new(volume))))
+    }
+
+    fn rows_beside(&self, file: &Arc<CutBacking>, drive: &Drive) -> Result<(Rows, Superblock), String> {
+        let superblock = common::superblock(drive.volume(), 0, self.unit_bytes / BLOCK as u32);
+        let rows = Rows::open(Over::new(file.clone(), 0), 1 << 20).map_err(|e| e.to_string())?;
+        Ok((rows, superblock))
+    }
+
+    fn make(&self) -> Result<(), String> {
+        let drive = self.reach_drive()?;
+        let options = MakeOptions { unit_bytes: Some(self.unit_bytes), ..MakeOptions::default() };
+        match &self.beside {
+            None => drop(make(&drive, &polling(Instant::now()), UUID, &options).map_err(|e| e.to_string())?),
+            Some(file) => {
+                let (mut rows, superblock) = self.rows_beside(file, &drive)?;
+                FileSystem::make(&mut rows, &superblock, &common::waiter()).map_err(|e| e.to_string())?;
+            }
+        }
+        self.all().try_for_each(|backing| backing.sync()).map_err(|e| e.to_string())
+    }
+
+    fn reach(&self) -> Result<FileSystem, String> {
+        let drive = self.reach_drive()?;
+        let options = MountOptions { dirty_bytes: 300_000, cache_bytes: 1 << 20, ..MountOptions::default() };
+        let Some(file) = &self.beside else {
+            return open(&drive, &polling(Instant::now()), None, options).map_err(|e| e.to_string());
+        };
+        let (rows, superblock) = self.rows_beside(file, &drive)?;
+        let opened =
+            FileSystem::open(drive.volume().clone(), rows, superblock, options, true, &common::waiter());
+        opened.map_err(|e| e.to_string())
+    }
 }
 
-fn step(random: &mut impl Rng) -> Step {
+fn step(random: &mut Pcg64Mcg) -> Step {
     let file = random.random_range(0..6u8);
     let other = random.random_range(0..6u8);
     let place = match random.random_bool(0.5) {
@@ -97,109 +179,24 @@ fn step(random: &mut impl Rng) -> Step {
     }
 }
 
-/// What the file system may be after a cut.
-struct Expected {
-    /// After each step, from the last one on that made the names durable.
-    moments: Vec<Model>,
-    /// First moment of each file that may be found.
-    durable: BTreeMap<u64, usize>,
+/// A step on a file system whose metadata fill their place.
+fn full_step(random: &mut Pcg64Mcg) -> Step {
+    match random.random_range(0..10) {
+        0..6 => Step::Load(random.random_range(0..120)),
+        6 => Step::Unload(random.random_range(0..120)),
+        _ => step(random),
+    }
 }
 
-impl Expected {
-    fn new(model: Model) -> Expected {
-        let durable = model.files.keys().map(|file| (*file, 0)).collect();
-        Expected { moments: vec![model], durable }
-    }
-
-    fn now(&self) -> &Model {
-        self.moments.last().expect("there is one")
-    }
-
-    /// `step` ended well, and this is how things are.
-    fn done(&mut self, step: &Step, model: Model) {
-        self.moments.push(model);
-        let last = self.moments.len() - 1;
-        match step {
-            Step::Sync => *self = Expected::new(self.now().clone()),
-            Step::Fsync(name) => {
-                if let Some(file) = self.now().names.get(name) {
-                    self.durable.insert(*file, last);
-                }
-            }
-            _ => {}
+/// Whether the attributes that are there are what was set.
+fn check_loads(fs: &FileSystem) -> Result<(), String> {
+    for name in fs.xattrs(ROOT).map_err(|e| e.to_string())? {
+        let n = std::str::from_utf8(&name[1..]).unwrap().parse().unwrap();
+        if fs.xattr(ROOT, &name).map_err(|e| e.to_string())? != common::load(n) {
+            return Err(format!("attribute {n} is not what was set"));
         }
     }
-
-    /// What file a block of a recovered one may be.
-    fn explains(&self, file: u64, found: &[u8]) -> Result<(), String> {
-        let first = self.durable.get(&file).copied().unwrap_or(0);
-        let versions: Vec<&Vec<u8>> =
-            self.moments[first..].iter().filter_map(|moment| moment.files.get(&file)).collect();
-        let largest = versions.iter().map(|version| version.len()).max().unwrap_or(0);
-        let smallest = versions.iter().map(|version| version.len()).min().unwrap_or(0);
-        if !(smallest..=largest).contains(&found.len()) {
-            return Err(format!("{} bytes, not {smallest} to {largest}", found.len()));
-        }
-        for (i, block) in found.chunks(BLOCK).enumerate() {
-            let is = |version: &&&Vec<u8>| {
-                let start = (i * BLOCK).min(version.len());
-                let had = &version[start..(start + block.len()).min(version.len())];
-                block.starts_with(had) && block[had.len()..].iter().all(|b| *b == 0)
-            };
-            if !versions.iter().any(|version| is(&version)) && block.iter().any(|b| *b != 0) {
-                return Err(format!("block {i} is none that the file ever had"));
-            }
-            // A hole: of a write beyond the end that has not landed, or of what was punched.
-            let may_be_hole =
-                || versions.iter().any(|v| v.len() <= i * BLOCK) || versions.iter().any(|v| is(&v));
-            if block.iter().all(|b| *b == 0) && !may_be_hole() {
-                return Err(format!("block {i} is lost"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Compares what is there; what it is taken to be from now on.
-    fn check(&self, fs: &FileSystem) -> Result<Model, String> {
-        let mut names = BTreeMap::new();
-        fs.list(ROOT, None, |name, entry| {
-            let number: u8 = std::str::from_utf8(&name[1..]).unwrap().parse().unwrap();
-            names.insert(number, entry.ino);
-            std::ops::ControlFlow::Continue(())
-        })
-        .map_err(|e| e.to_string())?;
-        let first = self.durable.values().copied().max().unwrap_or(0);
-        let mut why = format!("the names {:?} were never these", names.keys());
-        for moment in &self.moments[first..] {
-            if !moment.names.keys().eq(names.keys()) {
-                continue;
-            }
-            match self.matches(fs, moment, &names) {
-                Ok(model) => return Ok(model),
-                Err(other) => why = other,
-            }
-        }
-        Err(why)
-    }
-
-    fn matches(&self, fs: &FileSystem, moment: &Model, names: &BTreeMap<u8, u64>) -> Result<Model, String> {
-        let mut model = Model { files: BTreeMap::new(), open: Vec::new(), ..moment.clone() };
-        let mut inos = BTreeMap::new();
-        for (name, ino) in names {
-            let file = moment.names[name];
-            // Names of one file then are names of one file now, and no others are.
-            if *inos.entry(file).or_insert(*ino) != *ino {
-                return Err(format!("f{name} is another file than what it was linked to"));
-            }
-            let found = read_all(fs, *ino).map_err(|e| format!("f{name}: {e}"))?;
-            self.explains(file, &found).map_err(|e| format!("f{name}: {e}"))?;
-            model.files.insert(file, found);
-        }
-        match inos.values().collect::<BTreeSet<_>>().len() == inos.len() {
-            true => Ok(model),
-            false => Err("names of different files are one file's".to_owned()),
-        }
-    }
+    Ok(())
 }
 
 /// What the cases of a run did, so that a run that did nothing is seen.
@@ -210,11 +207,21 @@ struct Done {
     victims: u64,
     resets: u64,
     refused: u64,
+    /// Of those, for want of room for metadata.
+    full: u64,
+    /// The database found no room.
+    died: u64,
 }
 
-/// Does steps until the power goes, or `steps` are done.
-fn run(fs: &FileSystem, expected: &mut Expected, random: &mut impl Rng, steps: u32, done: &mut Done) {
-    for _ in 0..steps {
+/// Does steps until the power goes, or a number are done.
+fn run(
+    fs: &FileSystem,
+    expected: &mut Expected,
+    random: &mut Pcg64Mcg,
+    step: fn(&mut Pcg64Mcg) -> Step,
+    done: &mut Done,
+) {
+    for _ in 0..STEPS {
         let step = step(random);
         let mut model = expected.now().clone();
         let seed = random.next_u64();
@@ -222,11 +229,13 @@ fn run(fs: &FileSystem, expected: &mut Expected, random: &mut impl Rng, steps: u
             Ok(had_room) => {
                 done.steps += 1;
                 done.refused += u64::from(!had_room);
+                done.full += u64::from(!had_room && matches!(step, Step::Load(_)));
                 expected.done(&step, model);
             }
-            Err(_) => {
+            Err(error) => {
+                done.died += u64::from(matches!(&error, FsError::ReadOnly(why) if why.contains("no room")));
                 // It may have been done or not, or in part.
-                with_interrupted(expected, &step, seed);
+                expected.interrupted(&step, seed);
                 break;
             }
         }
@@ -236,73 +245,30 @@ fn run(fs: &FileSystem, expected: &mut Expected, random: &mut impl Rng, steps: u
     done.resets += statistics.resets;
 }
 
-/// A step that the cut interrupted may have been done.
-fn with_interrupted(expected: &mut Expected, step: &Step, seed: u64) {
-    let mut model = expected.now().clone();
-    let Some(file) = (match step {
-        Step::Write(n, ..) | Step::Truncate(n, _) | Step::Punch(n, ..) => model.names.get(n).copied(),
-        _ => None,
-    }) else {
-        return;
-    };
-    let old = model.files[&file].clone();
-    let new = model.files.get_mut(&file).expect("it has a name");
-    match *step {
-        Step::Write(_, offset, length) => {
-            let end = (offset + length) as usize;
-            new.resize(new.len().max(end), 0);
-            new[offset as usize..end].copy_from_slice(&bytes(seed, length as usize));
-        }
-        Step::Truncate(_, size) => {
-            // Its last block is zeroed before its size changes.
-            let mut zeroed = old.clone();
-            if (size as usize) < zeroed.len() {
-                zeroed[size as usize..].fill(0);
-                let mut between = expected.now().clone();
-                between.files.insert(file, zeroed);
-                expected.moments.push(between);
-            }
-            new.resize(size as usize, 0);
-        }
-        Step::Punch(_, offset, length) => {
-            let end = ((offset + length) as usize).min(new.len());
-            if (offset as usize) < end {
-                new[offset as usize..end].fill(0);
-            }
-        }
-        _ => unreachable!("these are all"),
-    }
-    expected.moments.push(model);
-}
-
-fn case(seed: u64, cycles: u32, done: &mut Done) -> Result<(), String> {
+fn case(shapes: &[Shape], seed: u64, cycles: u32, done: &mut Done) -> Result<(), String> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
-    let shape = SHAPES[random.random_range(0..SHAPES.len())];
-    let mut backing = Arc::new(CutBacking::new(random.random()));
-    format(shape, &backing);
-    let unit_bytes = Some(random.random_range(2..12) * BLOCK as u32);
-    let options = MakeOptions { unit_bytes, ..MakeOptions::default() };
-    make(&drive(&backing)?, &polling(Instant::now()), UUID, &options).map_err(|e| e.to_string())?;
-    backing.sync().map_err(|e| e.to_string())?;
+    let shape = shapes[random.random_range(0..shapes.len())];
+    let steps = if shapes == FULL { full_step } else { step };
+    let mut power = Power::new(shape, &mut random);
+    power.make()?;
     let mut model = Model::default();
     for cycle in 0..cycles {
-        let fs = reach(&backing).map_err(|e| format!("cycle {cycle}: it does not open: {e}"))?;
+        let fs = power.reach().map_err(|e| format!("cycle {cycle}: it does not open: {e}"))?;
         let mut expected = Expected::new(model);
         if cycle > 0 {
             expected =
                 Expected::new(expected.check(&fs).map_err(|e| format!("cycle {cycle}, opened again: {e}"))?);
         }
-        backing.cut_at(backing.calls() + random.random_range(1..600));
-        run(&fs, &mut expected, &mut random, 80, done);
-        if backing.is_on() {
-            backing.cut();
-        }
+        power.cut_at_some_call(&mut random);
+        run(&fs, &mut expected, &mut random, steps, done);
+        // What is cut at a call of its own takes the other along.
+        power.cut();
         done.cuts += 1;
         drop(fs);
-        backing = Arc::new(backing.restart(random.random()));
-        let fs =
-            reach(&backing).map_err(|e| format!("cycle {cycle}: it does not open after the cut: {e}"))?;
+        power = power.restart(&mut random);
+        let fs = power.reach().map_err(|e| format!("cycle {cycle}: it does not open after the cut: {e}"))?;
         model = expected.check(&fs).map_err(|e| format!("cycle {cycle}: {e}"))?;
+        check_loads(&fs).map_err(|e| format!("cycle {cycle}: {e}"))?;
         settle(&fs);
         fs.check();
         // What is taken for true from here on has to be true after the next cut, too.
@@ -311,21 +277,47 @@ fn case(seed: u64, cycles: u32, done: &mut Done) -> Result<(), String> {
     Ok(())
 }
 
-fn campaign(first: u64, cases: u64, cycles: u32) -> Done {
+fn campaign(shapes: &[Shape], first: u64, cases: u64, cycles: u32) -> Done {
     let mut done = Done::default();
     for seed in first..first + cases {
-        if let Err(why) = case(seed, cycles, &mut done) {
+        if let Err(why) = case(shapes, seed, cycles, &mut done) {
             panic!("seed {seed}: {why}");
         }
     }
     done
 }
 
+/// How many cases, and the first one's seed.
+fn asked(usual: u64) -> (u64, u64) {
+    let number = |name| std::env::var(name).ok().and_then(|n| n.parse().ok());
+    (number("ZONAL_CASES").unwrap_or(usual), number("ZONAL_SEED").unwrap_or(1))
+}
+
 #[test]
 fn what_was_synced_survives_a_cut_anywhere() {
-    let cases = std::env::var("ZONAL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(40);
-    let first = std::env::var("ZONAL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    let done = campaign(first, cases, 4);
+    let (cases, first) = asked(40);
+    let done = campaign(&SHAPES, first, cases, 4);
+    println!("{done:?}");
+    if cases >= 40 {
+        assert!(done.victims > 0 && done.resets > 0 && done.steps > 20 * done.cuts, "{done:?}");
+    }
+}
+
+#[test]
+fn full_metadata_survive_a_cut_anywhere() {
+    let (cases, first) = asked(30);
+    let done = campaign(&FULL, first, cases, 8);
+    println!("{done:?}");
+    assert_eq!(done.died, 0, "the database found no room: {done:?}");
+    if cases >= 30 {
+        assert!(done.full > done.cuts, "{done:?}");
+    }
+}
+
+#[test]
+fn metadata_beside_the_drive_never_know_more_than_it_has() {
+    let (cases, first) = asked(40);
+    let done = campaign(&BESIDE, first, cases, 4);
     println!("{done:?}");
     if cases >= 40 {
         assert!(done.victims > 0 && done.resets > 0 && done.steps > 20 * done.cuts, "{done:?}");

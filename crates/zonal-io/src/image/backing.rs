@@ -8,7 +8,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, IoSlice};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 /// Bytes at fixed addresses behind a volatile cache.
 ///
@@ -61,6 +61,14 @@ pub trait Backing: Send + Sync {
 
     /// Gives back the space of `len` bytes from `at`, whose content nobody will ask for. May do nothing.
     fn discard(&self, at: u64, len: u64);
+
+    /// Bytes that it can have altogether, as things are; `None` if nobody knows.
+    ///
+    /// # Errors
+    /// As the operating system answers.
+    fn room(&self) -> io::Result<Option<u64>> {
+        Ok(None)
+    }
 
     /// Makes all writes that returned before the call durable.
     ///
@@ -157,6 +165,13 @@ impl Backing for FileBacking {
     fn discard(&self, at: u64, len: u64) {
         // Nobody asks for these bytes: what the file system cannot give back costs space and nothing else.
         let _ = self.punch(at, len);
+    }
+
+    fn room(&self) -> io::Result<Option<u64>> {
+        let host = rustix::fs::fstatvfs(&self.0)?;
+        // What is in holes has no room yet.
+        let own = self.0.metadata()?.blocks() * 512;
+        Ok(Some(host.f_bavail.saturating_mul(host.f_frsize).saturating_add(own)))
     }
 
     fn sync(&self) -> io::Result<()> {

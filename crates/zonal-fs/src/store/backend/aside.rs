@@ -3,6 +3,7 @@
 //! A database writes when it is opened and closed, if only to note that it is in use. Whoever looks at one that is to stay as it
 //! is, looks through this.
 
+use super::room::Backend;
 use crate::BLOCK_BYTES;
 use parking_lot::RwLock;
 use redb::StorageBackend;
@@ -25,6 +26,8 @@ struct Kept {
     seen: u64,
     pages: BTreeMap<u64, Box<[u8]>>,
 }
+
+impl<B: StorageBackend> Backend for Aside<B> {}
 
 impl<B: StorageBackend> Aside<B> {
     /// What is in `below`, to begin with.

@@ -9,6 +9,7 @@ use super::disk::{Disk, REQUEST_BLOCKS_MAX, Write, gather};
 use super::error::{BackendError, Damage, Place};
 use super::header::Header;
 use super::paged::{Durable, Medium, PAGE, Paged, Pages, Snapshot};
+use super::room::Room;
 use crate::drive::Drive;
 use crate::waiter::Waiters;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
@@ -38,6 +39,12 @@ pub struct Region {
 }
 
 impl Conventional {
+    /// Pages that the database in `sectors` may have.
+    pub fn pages_of(sectors: &Range<Sector>) -> u64 {
+        let blocks = sectors.end.0.saturating_sub(sectors.start.0) / u64::from(BLOCK_SECTORS);
+        blocks.saturating_sub(HEADERS)
+    }
+
     /// Makes an empty database in `sectors`, over whatever is there.
     ///
     /// # Errors
@@ -205,6 +212,10 @@ impl Medium for Region {
     fn admit_len(&self, pages: u64) -> Result<(), BackendError> {
         let usable = self.blocks - HEADERS;
         if pages > usable { Err(BackendError::Full { needed: pages, usable }) } else { Ok(()) }
+    }
+
+    fn room(&self, pages: u64) -> Room {
+        Room::reach(pages, self.blocks - HEADERS)
     }
 
     fn wait(&self) {

@@ -6,6 +6,7 @@
 use super::error::BackendError;
 use super::header::Header;
 use super::over::Over;
+use super::room::{Backend, Room};
 use super::{Damage, Uuid};
 use crate::BLOCK_BYTES;
 use redb::StorageBackend;
@@ -80,6 +81,12 @@ fn begin(file: &File, path: &Path, header: &Header) -> Result<(), BackendError> 
         _ => Path::new("."),
     };
     File::open(directory).and_then(|d| d.sync_all()).map_err(failed("syncing its directory"))
+}
+
+impl Backend for FileBeside {
+    fn room(&self) -> Option<Room> {
+        self.0.room()
+    }
 }
 
 impl StorageBackend for FileBeside {

@@ -2,6 +2,7 @@
 //!
 //! Handles share the bytes, so that a database can be closed and opened again on them.
 
+use super::room::Backend;
 use parking_lot::RwLock;
 use redb::StorageBackend;
 use std::fmt;
@@ -71,6 +72,8 @@ impl Bytes {
         self.len = len;
     }
 }
+
+impl Backend for Memory {}
 
 impl StorageBackend for Memory {
     fn len(&self) -> io::Result<u64> {

@@ -25,6 +25,7 @@ pub mod logged;
 pub mod memory;
 pub mod over;
 pub mod paged;
+mod room;
 
 pub use aside::Aside;
 pub use conventional::Conventional;
@@ -33,5 +34,7 @@ pub use file::FileBeside;
 pub use logged::Logged;
 pub use memory::Memory;
 pub use over::Over;
+pub(in crate::store) use room::Handle;
+pub use room::{Backend, PAGES_OF_NEW, Room};
 
 pub use crate::format::Uuid;

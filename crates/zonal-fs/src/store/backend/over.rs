@@ -4,6 +4,8 @@
 //! the handle takes no more writes.
 
 use super::error::BackendError;
+use super::paged::PAGE;
+use super::room::{Backend, Room};
 use redb::StorageBackend;
 use std::fmt;
 use std::io;
@@ -33,6 +35,14 @@ impl Over {
 impl fmt::Debug for Over {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Over").field("base", &self.base).finish_non_exhaustive()
+    }
+}
+
+impl Backend for Over {
+    fn room(&self) -> Option<Room> {
+        let most = self.backing.room().ok().flatten()?;
+        let pages = self.len().ok()? / PAGE as u64;
+        Some(Room::reach(pages, most.saturating_sub(self.base) / PAGE as u64))
     }
 }
 

@@ -13,6 +13,7 @@
 //! the cut on are zeroes unless they wait here; the medium makes that true for good when it stores.
 
 use super::error::BackendError;
+use super::room::{Backend, Room};
 use crate::BLOCK_BYTES;
 use parking_lot::Mutex;
 use redb::StorageBackend;
@@ -85,6 +86,9 @@ pub trait Medium: Debug + Send + Sync + 'static {
     /// # Errors
     /// [`BackendError::Full`].
     fn admit_len(&self, pages: u64) -> Result<(), BackendError>;
+
+    /// How long a file of `pages` may get.
+    fn room(&self, pages: u64) -> Room;
 
     /// Lets others get on.
     fn wait(&self);
@@ -388,6 +392,13 @@ impl<M: Medium> StorageBackend for Paged<M> {
             self.store(Durable::Later)?;
         }
         Ok(())
+    }
+}
+
+impl<M: Medium> Backend for Paged<M> {
+    fn room(&self) -> Option<Room> {
+        let pages = pages_of(self.state.lock().waiting.len);
+        Some(self.medium.room(pages))
     }
 }
 

@@ -97,7 +97,7 @@ fn with_hint(device: &str, error: MakeError) -> anyhow::Error {
 
 /// Whether a repair changes anything about it.
 fn can_be_mended(finding: &Finding) -> bool {
-    !matches!(finding, Finding::Data { .. })
+    !matches!(finding, Finding::Data { .. } | Finding::ReadOnlyZone { .. })
 }
 
 fn print(out: &mut dyn Write, findings: &[Finding], json: bool) -> Result<(), Failure> {

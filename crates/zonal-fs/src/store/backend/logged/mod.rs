@@ -29,12 +29,14 @@ mod write;
 use super::disk::Disk;
 use super::error::{BackendError, Damage, Place};
 use super::paged::{Durable, Medium, PAGE, Paged, Snapshot};
+use super::room::Room as FileRoom;
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
 use crate::format::Uuid;
 use crate::format::crc32c;
 use crate::waiter::Waiters;
 use parking_lot::Mutex;
+pub use space::pages_of_new;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
@@ -378,6 +380,10 @@ impl Medium for Log {
     fn admit_len(&self, pages: u64) -> Result<(), BackendError> {
         let usable = self.zones.len() as u64 * u64::from(self.zone_blocks);
         if pages > usable { Err(BackendError::Full { needed: pages, usable }) } else { Ok(()) }
+    }
+
+    fn room(&self, pages: u64) -> FileRoom {
+        self.state.lock().file_room(pages, self.zone_blocks)
     }
 
     fn wait(&self) {

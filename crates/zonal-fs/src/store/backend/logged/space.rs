@@ -1,6 +1,7 @@
 //! How much room a log has, and which zone is emptied next. Nothing here touches the drive.
 
 use super::super::error::BackendError;
+use super::super::room::{PAGES_OF_NEW, Room as FileRoom};
 use super::table::Table;
 use super::{Room, State};
 use crate::BLOCK_BYTES;
@@ -10,6 +11,28 @@ const ZONES_RESERVED: u64 = 2;
 
 /// One in so many blocks at most is a head, in batches of any length worth counting.
 const HEADS_SHARE: u64 = 256;
+
+/// Blocks of a zone for pages, where `blocks` are for parts.
+fn pages_of_zone(blocks: u64) -> u64 {
+    (blocks - blocks / HEADS_SHARE).saturating_sub(2)
+}
+
+/// Pages that may be live and waiting together in `zones` zones. An eighth of the room is what moving needs to gain by it.
+fn usable(zones: u64, pages_of_zone: u64) -> u64 {
+    zones.saturating_sub(ZONES_RESERVED) * pages_of_zone / 8 * 7
+}
+
+/// How long a file may get, for which so many pages can be used: a quarter is for those of a batch, which count twice.
+fn longest(usable: u64) -> u64 {
+    usable / 4 * 3
+}
+
+/// Pages that a new file may have on a log of `zones` zones of `zone_blocks` blocks.
+pub fn pages_of_new(zones: u32, zone_blocks: u32) -> u64 {
+    let checkpoint = 1 + Table::blocks_of(PAGES_OF_NEW);
+    let parts = u64::from(zone_blocks).saturating_sub(checkpoint + 1);
+    longest(usable(zones.into(), pages_of_zone(parts)))
+}
 
 impl State {
     /// Blocks of the next checkpoint.
@@ -79,12 +102,19 @@ impl State {
         self.free() <= few && u64::from(self.table.live(victim)) * 4 <= self.blocks_of_zone(zone_blocks) * 3
     }
 
-    /// Pages that may be live and waiting together. An eighth of the room is what moving needs to gain by it.
+    /// Pages that may be live and waiting together.
     fn usable(&self, zone_blocks: u32) -> u64 {
         let zones = self.slots.iter().filter(|slot| !slot.is_bad).count() as u64;
-        let of_zone = self.blocks_of_zone(zone_blocks);
-        let of_zone = (of_zone - of_zone / HEADS_SHARE).saturating_sub(2);
-        zones.saturating_sub(ZONES_RESERVED) * of_zone / 8 * 7
+        usable(zones, pages_of_zone(self.blocks_of_zone(zone_blocks)))
+    }
+
+    /// How long a file of `pages` may get. One that is longer already, because zones were lost, has pages that take no room.
+    pub(super) fn file_room(&self, pages: u64, zone_blocks: u32) -> FileRoom {
+        let most = longest(self.usable(zone_blocks));
+        match pages <= most {
+            true => FileRoom::reach(pages, most),
+            false => FileRoom { pages: self.table.mapped(), limit: most },
+        }
     }
 
     pub(super) fn admit(&self, waiting: u64, fresh: u64, zone_blocks: u32) -> Result<(), BackendError> {

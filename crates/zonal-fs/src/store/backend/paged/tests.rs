@@ -46,6 +46,10 @@ impl Medium for Shelf {
         Ok(())
     }
 
+    fn room(&self, pages: u64) -> Room {
+        Room { pages, limit: u64::MAX }
+    }
+
     fn wait(&self) {}
 }
 

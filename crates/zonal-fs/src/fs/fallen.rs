@@ -1,0 +1,61 @@
+//! Zones that the drive will not write any more, or not even read.
+//!
+//! The drive says so where a write, a read or a reset fails. What lives in a zone that is read-only is moved elsewhere by the
+//! collector; what lived in one that is offline is lost, and whoever reads it is told in which zone it was.
+
+use super::core::{Core, Shared};
+use super::error::FsError;
+use crate::space::zone::{Lost, ZoneState};
+use crate::waiter::Waiter;
+use zonal_core::{DeviceError, RequestError, ZoneCondition, ZoneError, ZoneIndex};
+
+/// What an answer says of its zone for good.
+pub(super) fn fall(error: &RequestError) -> Option<Lost> {
+    match error {
+        RequestError::ZoneReadOnly { .. } | RequestError::Device(DeviceError::Zone(ZoneError::ReadOnly)) => {
+            Some(Lost::ReadOnly)
+        }
+        RequestError::ZoneOffline { .. } | RequestError::Device(DeviceError::Zone(ZoneError::Offline)) => {
+            Some(Lost::Offline)
+        }
+        _ => None,
+    }
+}
+
+impl Shared {
+    /// A read failed. If that is said to be for good, the drive is asked what became of the zone.
+    pub(super) fn note_fall(&self, waiter: &dyn Waiter, error: &FsError) -> Result<(), FsError> {
+        let FsError::Read { zone, error, .. } = error else { return Ok(()) };
+        let zone = ZoneIndex(*zone);
+        if fall(error).is_none() {
+            return Ok(());
+        }
+        let how = match self.drive.condition(waiter, zone) {
+            Some(ZoneCondition::ReadOnly) => Lost::ReadOnly,
+            Some(ZoneCondition::Offline) => Lost::Offline,
+            _ => return Ok(()),
+        };
+        self.lock().fell(zone, how)
+    }
+}
+
+impl Core {
+    /// The drive will not write the zone any more. One that is offline stays so.
+    pub(super) fn fell(&mut self, zone: ZoneIndex, how: Lost) -> Result<(), FsError> {
+        if self.book.zone(zone)?.state != ZoneState::Offline {
+            let lost = self.book.lose(zone, how)?;
+            self.credit.lost(lost);
+            self.to_finish.forget(zone);
+        }
+        self.look_at(zone)
+    }
+
+    /// Live blocks of zones in `state`.
+    pub(super) fn live_in(&self, state: ZoneState) -> u64 {
+        if self.book.count(state) == 0 {
+            return 0;
+        }
+        let zones = self.book.iter().filter(|(_, account)| account.state == state);
+        zones.map(|(_, account)| u64::from(account.used)).sum()
+    }
+}

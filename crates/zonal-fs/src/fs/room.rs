@@ -1,0 +1,120 @@
+//! Room for metadata, asked for before rows are added.
+//!
+//! A database that finds no room takes nothing any more, and with it the file system. So whoever adds rows is refused before,
+//! while there is still room for taking rows away, for copies of the collector, and for what is under way.
+//!
+//! # When there seems to be none
+//! What is in use is counted, which takes a commit; pages of rows that were taken away come free two commits later. Zones know
+//! what was written to them until they are reset: so a few are collected, and it is counted again. Only then there is none, and
+//! whoever comes next is told so at once unless something has changed since.
+
+use super::core::{Core, Shared};
+use super::error::FsError;
+use crate::store::Fill;
+use crate::waiter::Waiter;
+
+/// What an operation does to the rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Touched {
+    /// It adds some.
+    Added,
+    /// It takes some away, or changes them.
+    Changed,
+}
+
+/// Changes that a piece of a unit makes when it lands: its extent, what is left of one in whose midst it lies, its run, and
+/// its file.
+const CHANGES_OF_PIECE: usize = 4;
+
+/// Commits after which pages that rows have left are free.
+const COMMITS: u32 = 3;
+
+/// Zones that are collected for one who is about to be refused.
+const VICTIMS: u32 = 4;
+
+/// What is in the way.
+enum Obstacle {
+    /// Pieces of units that are under way.
+    Flights,
+    /// Changes that wait for a commit.
+    Changes,
+    /// There seems to be no room.
+    Full,
+}
+
+impl Shared {
+    /// Lets somebody go on who is about to change rows, once there is room for it.
+    pub(super) fn admit(&self, waiter: &dyn Waiter, touched: Touched) -> Result<(), FsError> {
+        loop {
+            let obstacle = {
+                let core = self.lock();
+                core.check_alive()?;
+                core.obstacle(touched)
+            };
+            match obstacle {
+                None => return Ok(()),
+                Some(Obstacle::Flights) => drop(self.lock_when(waiter, |core| {
+                    core.check_alive()?;
+                    Ok(!matches!(core.obstacle(touched), Some(Obstacle::Flights)))
+                })?),
+                Some(Obstacle::Changes) => self.commit(waiter)?,
+                Some(Obstacle::Full) => return self.find_room_for_rows(waiter),
+            }
+        }
+    }
+
+    /// Tries to find room where there seems to be none.
+    fn find_room_for_rows(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
+        if !self.lock().rows.gauge().is_stale() {
+            return self.lock().check_room();
+        }
+        for _ in 0..=VICTIMS {
+            if self.count(waiter)? {
+                return Ok(());
+            }
+            if !self.collect_one(waiter)? {
+                break;
+            }
+        }
+        let mut core = self.lock();
+        core.rows.gauge_mut().is_full();
+        core.check_room()
+    }
+
+    /// Counts what is in use, until what was taken away counts no more; whether there is room.
+    fn count(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
+        for _ in 0..COMMITS {
+            let number = {
+                let mut core = self.lock();
+                core.rows.count_pages();
+                core.rows.number()
+            };
+            self.commit_up_to(waiter, number)?;
+            if self.lock().rows.gauge().has_room() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Core {
+    fn obstacle(&self, touched: Touched) -> Option<Obstacle> {
+        let gauge = self.rows.gauge();
+        let max = gauge.changes_max();
+        if self.pieces_in_flight * CHANGES_OF_PIECE > max {
+            return Some(Obstacle::Flights);
+        }
+        if self.rows.changes() > max {
+            return Some(Obstacle::Changes);
+        }
+        (touched == Touched::Added && !gauge.has_room()).then_some(Obstacle::Full)
+    }
+
+    fn check_room(&self) -> Result<(), FsError> {
+        match self.rows.gauge().fill() {
+            Some(Fill { pages, usable }) if pages > usable => Err(FsError::MetadataFull { pages, usable }),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Zones that became read-only: their data are moved while they can be read.
+//!
+//! Such a zone is never reset, so that moving its data takes space and gives none: of users, who had it in the zone that fell.
+//! It is done while that leaves them a zone to write to, and not while the collector has to make space. Until then the data
+//! stay where they are, and are told of.
+
+use super::cost::Need;
+use super::credits::Credits;
+use super::victims::{COPY_WASTE, Reason};
+use super::zone::Zone;
+use super::zones::ZoneBook;
+use zonal_core::ZoneIndex;
+
+/// The zone to collect next, and why, if there is a `reason` to or a zone has fallen.
+pub fn to_collect(book: &ZoneBook, credits: &Credits, reason: Option<Reason>) -> Option<(ZoneIndex, Reason)> {
+    let fallen = || evacuee(book, credits).map(|zone| (zone, Reason::Fallen));
+    let victim = reason.and_then(|reason| Some((book.victim()?, reason)));
+    match reason {
+        // Who asks without need gets what is most urgent.
+        None | Some(Reason::Forced) => fallen().or(victim),
+        Some(_) => victim.or_else(fallen),
+    }
+}
+
+/// A fallen zone whose data have room elsewhere.
+fn evacuee(book: &ZoneBook, credits: &Credits) -> Option<ZoneIndex> {
+    let has_room = |account: &Zone| {
+        let Need { extents, available } = credits.user();
+        let blocks = book.blocks_for(account.used) + COPY_WASTE;
+        extents >= account.used.into() && available >= u64::from(blocks) + u64::from(book.zone_blocks())
+    };
+    book.fallen().find(|(_, account)| has_room(account)).map(|(zone, _)| zone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::credits::Reserve;
+    use super::super::load::Found;
+    use super::super::zone::Pin;
+    use super::*;
+    use zonal_core::ZoneCondition;
+
+    const LOW: Reason = Reason::Low { available: 0, wanted: 1 };
+
+    /// Zones of 100 blocks, each with a condition and live blocks.
+    fn book(zones: &[(ZoneCondition, u32)]) -> ZoneBook {
+        let found = |&(condition, used)| Found::Data { capacity: 100, pointer: 100, condition, used };
+        ZoneBook::load(8, zones.iter().map(found)).unwrap()
+    }
+
+    fn credits(extents: u64, available: u64) -> Credits {
+        Credits::new(Need { extents, available }, Reserve::default())
+    }
+
+    #[test]
+    fn fallen_zone_comes_before_victims_unless_space_is_short() {
+        use ZoneCondition::{Full, Offline, ReadOnly};
+        let book = book(&[(Full, 10), (Offline, 20), (ReadOnly, 0), (ReadOnly, 50)]);
+        let credits = credits(1000, 1000);
+        let (victim, fallen) = (ZoneIndex(0), ZoneIndex(3));
+        assert_eq!(to_collect(&book, &credits, None), Some((fallen, Reason::Fallen)));
+        assert_eq!(to_collect(&book, &credits, Some(Reason::Forced)), Some((fallen, Reason::Fallen)));
+        assert_eq!(to_collect(&book, &credits, Some(LOW)), Some((victim, LOW)));
+    }
+
+    #[test]
+    fn fallen_zone_waits_for_room_that_users_can_spare() {
+        let book = book(&[(ZoneCondition::ReadOnly, 50), (ZoneCondition::ReadOnly, 7)]);
+        let next = |extents, available| to_collect(&book, &credits(extents, available), Some(LOW));
+        // 50 blocks in units of 7 take 8 headers, 3 may be wasted, and 100 are left for users.
+        assert_eq!(next(50, 161), Some((ZoneIndex(0), Reason::Fallen)));
+        assert_eq!(next(50, 160), Some((ZoneIndex(1), Reason::Fallen)));
+        assert_eq!(next(49, 161), Some((ZoneIndex(1), Reason::Fallen)));
+        assert_eq!(next(6, 161), None);
+        assert_eq!(next(50, 110), None);
+    }
+
+    #[test]
+    fn zone_that_is_evacuated_is_not_chosen_again() {
+        let mut book = book(&[(ZoneCondition::ReadOnly, 50)]);
+        let zone = ZoneIndex(0);
+        book.pin(zone, Pin::Copy).unwrap();
+        assert_eq!(to_collect(&book, &credits(1000, 1000), None), None);
+        book.unpin(zone, Pin::Copy).unwrap();
+        assert_eq!(to_collect(&book, &credits(1000, 1000), None), Some((zone, Reason::Fallen)));
+        book.free(zone, 50, 1).unwrap();
+        assert_eq!(to_collect(&book, &credits(1000, 1000), None), None);
+    }
+}

@@ -1,0 +1,247 @@
+//! How full the place of the rows is, with what is not in it yet.
+//!
+//! Told by its place that there is no room, the database takes nothing any more. So whoever adds rows asks here before. What
+//! is known is how long the database's file may get; how many of its pages are in use costs a walk over all of them and is
+//! measured now and then. In between a bound is reckoned from the bytes that came since: of rows that are committed those that
+//! were not there before, of others all.
+//!
+//! # What is kept back
+//! A fifth of the pages, and some at least. A commit writes its pages beside those that it replaces, which come free two
+//! commits later; taking rows away does, too. How much one commit may change is bounded by [`Gauge::changes_max`].
+//!
+//! # Why it is measured anew only after changes
+//! The answer would be the same. On a large place it takes many changes, because the walk is long.
+
+use super::backend::Room;
+
+/// One in so many pages is kept back.
+const KEPT_PART: u64 = 5;
+
+/// Pages that are kept back at least: a commit of a few changes rewrites a dozen pages of its own account.
+const KEPT_MIN: u64 = 96;
+
+/// Half of a page is empty where rows come in order of their keys.
+const ROW_BYTES_OF_PAGE: u64 = 2048;
+
+/// Bytes that a row takes beside its key and value.
+const ROW_BYTES: u64 = 16;
+
+/// Up to so many pages they are counted whenever anything has changed.
+const COUNTED_AT_ONCE: u64 = 4096;
+
+/// Above, once so large a part of them has.
+const CHANGED_PART: u64 = 32;
+
+/// Bytes that a commit changes of its own account.
+const NOTHING_BYTES: u64 = 512;
+
+/// Changes that may wait for a commit on the smallest place.
+const CHANGES_MIN: u64 = 24;
+
+/// A walk over all pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Walk {
+    /// Pages in use.
+    pages: u64,
+    /// Bytes that had been changed by then.
+    changed: u64,
+}
+
+/// What a commit has seen of the database's place.
+#[must_use = "it is what settles the rows"]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Committed {
+    pub(super) room: Option<Room>,
+    /// What had been put and changed when the layer was sealed.
+    pub(super) tally: Tally,
+    /// Bytes that were not there before.
+    pub(super) fresh: u64,
+    /// Pages in use, if they were counted.
+    pub(super) pages: Option<u64>,
+}
+
+/// Bytes that a row takes.
+pub(super) fn bytes_of(key: &[u8], value: &[u8]) -> u64 {
+    (key.len() + value.len()) as u64 + ROW_BYTES
+}
+
+/// What the bytes of rows come to; counted up only.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Tally {
+    put: u64,
+    changed: u64,
+}
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Gauge {
+    room: Option<Room>,
+    tally: Tally,
+    /// Of what was put, the part that is committed.
+    settled: u64,
+    /// Bytes of that which were not there before, since the last walk.
+    fresh: u64,
+    walk: Option<Walk>,
+    /// What had been changed when it was last found full.
+    full_at: Option<u64>,
+}
+
+/// Pages of a place that is bounded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fill {
+    /// In use at most, what is not committed included.
+    pub pages: u64,
+    /// That may be.
+    pub usable: u64,
+}
+
+impl Gauge {
+    pub(super) fn new(room: Option<Room>) -> Gauge {
+        Gauge { room, ..Gauge::default() }
+    }
+
+    /// A row of so many bytes was put.
+    pub(super) fn put(&mut self, bytes: u64) {
+        self.tally.put += bytes;
+        self.tally.changed += bytes;
+    }
+
+    /// A row was taken away.
+    pub(super) fn deleted(&mut self, bytes: u64) {
+        self.tally.changed += bytes;
+    }
+
+    pub(super) fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// A layer is in the database.
+    pub(super) fn settle(&mut self, committed: Committed) {
+        let Committed { room, tally, fresh, pages } = committed;
+        (self.room, self.settled) = (room, tally.put);
+        self.fresh += fresh;
+        if let Some(pages) = pages {
+            self.walk = Some(Walk { pages, changed: tally.changed });
+            self.fresh = 0;
+        }
+    }
+
+    /// How full the place is; `None` if it has no bounds.
+    pub fn fill(&self) -> Option<Fill> {
+        let Room { pages, limit } = self.room?;
+        let known = self.walk.map_or(pages, |walk| pages.min(walk.pages));
+        let came = self.fresh + self.tally.put - self.settled;
+        let kept = (limit / KEPT_PART).max(KEPT_MIN);
+        Some(Fill { pages: known + came.div_ceil(ROW_BYTES_OF_PAGE), usable: limit.saturating_sub(kept) })
+    }
+
+    /// Whether rows may be added.
+    pub fn has_room(&self) -> bool {
+        self.fill().is_none_or(|fill| fill.pages <= fill.usable)
+    }
+
+    /// Whether to count the pages again may say something else.
+    pub fn is_stale(&self) -> bool {
+        let Some(Room { pages, .. }) = self.room else { return false };
+        let since = self.walk.map(|walk| walk.changed).max(self.full_at);
+        let enough = match pages {
+            ..=COUNTED_AT_ONCE => NOTHING_BYTES,
+            _ => pages / CHANGED_PART * ROW_BYTES_OF_PAGE,
+        };
+        since.is_none_or(|since| self.tally.changed - since > enough)
+    }
+
+    /// It was tried to make room, in vain.
+    pub(crate) fn is_full(&mut self) {
+        self.full_at = Some(self.tally.changed);
+    }
+
+    /// Changes that may wait for a commit.
+    pub fn changes_max(&self) -> usize {
+        let max = |Room { limit, .. }| (limit / CHANGED_PART).max(CHANGES_MIN);
+        self.room.map_or(usize::MAX, |room| max(room) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: u64 = 2 * ROW_BYTES_OF_PAGE;
+
+    const ROOM: Room = Room { pages: 1000, limit: 1000 };
+
+    fn gauge() -> Gauge {
+        Gauge::new(Some(ROOM))
+    }
+
+    /// Everything so far is committed, of which so much is fresh.
+    fn settle(gauge: &mut Gauge, fresh: u64, pages: Option<u64>) {
+        gauge.settle(Committed { room: gauge.room, tally: gauge.tally, fresh, pages });
+    }
+
+    #[test]
+    fn boundless_place_is_never_full_or_counted() {
+        let mut gauge = Gauge::new(None);
+        gauge.put(1 << 40);
+        assert!(gauge.has_room() && !gauge.is_stale());
+        assert_eq!((gauge.fill(), gauge.changes_max()), (None, usize::MAX));
+    }
+
+    #[test]
+    fn uncounted_file_is_taken_for_full_pages_and_counted() {
+        let mut gauge = gauge();
+        assert!(!gauge.has_room() && gauge.is_stale());
+        settle(&mut gauge, 0, Some(100));
+        assert_eq!(gauge.fill(), Some(Fill { pages: 100, usable: 800 }));
+        assert!(gauge.has_room() && !gauge.is_stale());
+    }
+
+    #[test]
+    fn rows_put_since_count_twice_and_those_before_the_seal_do_not() {
+        let mut gauge = gauge();
+        gauge.put(100 * PAGE);
+        let sealed = gauge.tally();
+        gauge.put(349 * PAGE);
+        gauge.settle(Committed { room: gauge.room, tally: sealed, fresh: 100 * PAGE, pages: Some(100) });
+        assert!(gauge.has_room());
+        gauge.put(2 * PAGE);
+        assert!(!gauge.has_room() && gauge.is_stale());
+    }
+
+    #[test]
+    fn rows_that_were_there_before_cost_nothing_once_committed() {
+        let mut gauge = gauge();
+        settle(&mut gauge, 0, Some(100));
+        gauge.put(400 * PAGE);
+        assert!(!gauge.has_room());
+        settle(&mut gauge, 10 * PAGE, None);
+        assert_eq!(gauge.fill(), Some(Fill { pages: 120, usable: 800 }));
+    }
+
+    #[test]
+    fn full_place_is_counted_again_only_after_changes() {
+        let mut gauge = gauge();
+        settle(&mut gauge, 0, Some(900));
+        assert!(!gauge.has_room() && !gauge.is_stale());
+        gauge.deleted(PAGE);
+        assert!(gauge.is_stale());
+        gauge.is_full();
+        assert!(!gauge.is_stale());
+        gauge.room = Some(Room { pages: 1 << 20, limit: 1 << 20 });
+        settle(&mut gauge, 0, Some(1 << 20));
+        gauge.deleted(1 << 20);
+        assert!(!gauge.is_stale(), "a walk over four gigabytes for one");
+        gauge.deleted(1 << 26);
+        assert!(gauge.is_stale());
+    }
+
+    #[test]
+    fn small_place_keeps_pages_of_a_commit_and_few_changes() {
+        let gauge = Gauge::new(Some(Room { pages: 200, limit: 258 }));
+        assert_eq!(gauge.fill(), Some(Fill { pages: 200, usable: 162 }));
+        assert_eq!(gauge.changes_max(), 24);
+        let smallest = Gauge::new(Some(Room { pages: 10, limit: 20 }));
+        assert!(!smallest.has_room());
+    }
+}

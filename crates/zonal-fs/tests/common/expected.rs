@@ -1,0 +1,152 @@
+//! What a file system may be after things went wrong: the names of some moment since the last sync, and in each file, block by
+//! block, what it had at some moment since it was synced last.
+
+use super::{Model, Step, bytes, read_all};
+use std::collections::{BTreeMap, BTreeSet};
+use zonal_fs::{FileSystem, ROOT};
+
+const BLOCK: usize = 4096;
+
+/// What the file system may be after a cut.
+pub struct Expected {
+    /// After each step, from the last one on that made the names durable.
+    pub moments: Vec<Model>,
+    /// First moment of each file that may be found.
+    pub durable: BTreeMap<u64, usize>,
+}
+
+impl Expected {
+    pub fn new(model: Model) -> Expected {
+        let durable = model.files.keys().map(|file| (*file, 0)).collect();
+        Expected { moments: vec![model], durable }
+    }
+
+    pub fn now(&self) -> &Model {
+        self.moments.last().expect("there is one")
+    }
+
+    /// `step` ended well, and this is how things are.
+    pub fn done(&mut self, step: &Step, model: Model) {
+        self.moments.push(model);
+        let last = self.moments.len() - 1;
+        match step {
+            Step::Sync => *self = Expected::new(self.now().clone()),
+            Step::Fsync(name) => {
+                if let Some(file) = self.now().names.get(name) {
+                    self.durable.insert(*file, last);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What file a block of a recovered one may be.
+    pub fn explains(&self, file: u64, found: &[u8]) -> Result<(), String> {
+        let first = self.durable.get(&file).copied().unwrap_or(0);
+        let versions: Vec<&Vec<u8>> =
+            self.moments[first..].iter().filter_map(|moment| moment.files.get(&file)).collect();
+        let largest = versions.iter().map(|version| version.len()).max().unwrap_or(0);
+        let smallest = versions.iter().map(|version| version.len()).min().unwrap_or(0);
+        if !(smallest..=largest).contains(&found.len()) {
+            return Err(format!("{} bytes, not {smallest} to {largest}", found.len()));
+        }
+        for (i, block) in found.chunks(BLOCK).enumerate() {
+            let is = |version: &&&Vec<u8>| {
+                let start = (i * BLOCK).min(version.len());
+                let had = &version[start..(start + block.len()).min(version.len())];
+                block.starts_with(had) && block[had.len()..].iter().all(|b| *b == 0)
+            };
+            if !versions.iter().any(|version| is(&version)) && block.iter().any(|b| *b != 0) {
+                return Err(format!("block {i} is none that the file ever had"));
+            }
+            // A hole: of a write beyond the end that has not landed, or of what was punched.
+            let may_be_hole =
+                || versions.iter().any(|v| v.len() <= i * BLOCK) || versions.iter().any(|v| is(&v));
+            if block.iter().all(|b| *b == 0) && !may_be_hole() {
+                return Err(format!("block {i} is lost"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares what is there; what it is taken to be from now on.
+    pub fn check(&self, fs: &FileSystem) -> Result<Model, String> {
+        let mut names = BTreeMap::new();
+        fs.list(ROOT, None, |name, entry| {
+            let number: u8 = std::str::from_utf8(&name[1..]).unwrap().parse().unwrap();
+            names.insert(number, entry.ino);
+            std::ops::ControlFlow::Continue(())
+        })
+        .map_err(|e| e.to_string())?;
+        let first = self.durable.values().copied().max().unwrap_or(0);
+        let mut why = format!("the names {:?} were never these", names.keys());
+        for moment in &self.moments[first..] {
+            if !moment.names.keys().eq(names.keys()) {
+                continue;
+            }
+            match self.matches(fs, moment, &names) {
+                Ok(model) => return Ok(model),
+                Err(other) => why = other,
+            }
+        }
+        Err(why)
+    }
+
+    fn matches(&self, fs: &FileSystem, moment: &Model, names: &BTreeMap<u8, u64>) -> Result<Model, String> {
+        let mut model = Model { files: BTreeMap::new(), open: Vec::new(), ..moment.clone() };
+        let mut inos = BTreeMap::new();
+        for (name, ino) in names {
+            let file = moment.names[name];
+            // Names of one file then are names of one file now, and no others are.
+            if *inos.entry(file).or_insert(*ino) != *ino {
+                return Err(format!("f{name} is another file than what it was linked to"));
+            }
+            let found = read_all(fs, *ino).map_err(|e| format!("f{name}: {e}"))?;
+            self.explains(file, &found).map_err(|e| format!("f{name}: {e}"))?;
+            model.files.insert(file, found);
+        }
+        match inos.values().collect::<BTreeSet<_>>().len() == inos.len() {
+            true => Ok(model),
+            false => Err("names of different files are one file's".to_owned()),
+        }
+    }
+
+    /// A step that was interrupted may have been done, in whole or in part.
+    pub fn interrupted(&mut self, step: &Step, seed: u64) {
+        let mut model = self.now().clone();
+        let Some(file) = (match step {
+            Step::Write(n, ..) | Step::Truncate(n, _) | Step::Punch(n, ..) => model.names.get(n).copied(),
+            _ => None,
+        }) else {
+            return;
+        };
+        let old = model.files[&file].clone();
+        let new = model.files.get_mut(&file).expect("it has a name");
+        match *step {
+            Step::Write(_, offset, length) => {
+                let end = (offset + length) as usize;
+                new.resize(new.len().max(end), 0);
+                new[offset as usize..end].copy_from_slice(&bytes(seed, length as usize));
+            }
+            Step::Truncate(_, size) => {
+                // Its last block is zeroed before its size changes.
+                let mut zeroed = old.clone();
+                if (size as usize) < zeroed.len() {
+                    zeroed[size as usize..].fill(0);
+                    let mut between = self.now().clone();
+                    between.files.insert(file, zeroed);
+                    self.moments.push(between);
+                }
+                new.resize(size as usize, 0);
+            }
+            Step::Punch(_, offset, length) => {
+                let end = ((offset + length) as usize).min(new.len());
+                if (offset as usize) < end {
+                    new[offset as usize..end].fill(0);
+                }
+            }
+            _ => unreachable!("these are all"),
+        }
+        self.moments.push(model);
+    }
+}

@@ -1,0 +1,28 @@
+//! Any steps.
+
+use super::Step;
+use proptest::prelude::*;
+
+/// A step with six files of some hundred kilobytes.
+pub fn step() -> impl Strategy<Value = Step> {
+    let file = 0..6u8;
+    let place = prop_oneof![0..300_000u32, (0..70u32).prop_map(|b| b * 4096)];
+    // In order for the most part, so that there is something to gather.
+    let place = prop_oneof![1 => place, 2 => (0..60u32).prop_map(|n| n * 700)];
+    let length = prop_oneof![3 => Just(700u32), 3 => 1..50_000u32, 1 => 50_000..400_000u32, 2 => (1..20u32).prop_map(|b| b * 4096)];
+    prop_oneof![
+        4 => file.clone().prop_map(Step::Create),
+        16 => (file.clone(), place.clone(), length.clone()).prop_map(|(n, o, l)| Step::Write(n, o, l)),
+        2 => (file.clone(), place.clone()).prop_map(|(n, s)| Step::Truncate(n, s)),
+        2 => (file.clone(), place, length).prop_map(|(n, o, l)| Step::Punch(n, o, l)),
+        2 => file.clone().prop_map(Step::Unlink),
+        1 => (file.clone(), file.clone()).prop_map(|(a, b)| Step::Rename(a, b)),
+        1 => (file.clone(), file.clone()).prop_map(|(a, b)| Step::Link(a, b)),
+        4 => file.clone().prop_map(Step::Open),
+        2 => file.clone().prop_map(Step::Close),
+        2 => file.prop_map(Step::Fsync),
+        1 => Just(Step::Sync),
+        1 => Just(Step::Tend),
+        1 => Just(Step::Collect),
+    ]
+}

@@ -1,0 +1,243 @@
+//! Metadata that fill their place: whoever adds to them is refused while there is still room for taking away.
+
+mod common;
+
+use common::{bytes, contents, read_all, settle, waiter};
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use zonal_fs::drive::Drive;
+use zonal_fs::format::{Kind, Superblock};
+use zonal_fs::fsck::{self, check};
+use zonal_fs::make::{Access, MakeOptions, make, open_rows};
+use zonal_fs::store::backend::Over;
+use zonal_fs::store::{Fill, Rows};
+use zonal_fs::waiter::{Waiters, polling};
+use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT, Rename};
+use zonal_io::device::Device;
+use zonal_io::image::backing::Backing;
+use zonal_io::image::backing::twin::CutBacking;
+
+const UUID: [u8; 16] = *b"full of metadata";
+
+/// A drive whose metadata are in conventional zones, in a log, or beside, with room for some thousand files at most.
+struct Place {
+    device: Arc<dyn Device>,
+    /// If they are beside: what has them.
+    host: Option<Arc<Host>>,
+}
+
+/// A file beside the drive on a disk with so much room.
+struct Host {
+    file: CutBacking,
+    quota: u64,
+    /// Pages that take room.
+    pages: Mutex<BTreeSet<u64>>,
+}
+
+impl Host {
+    fn take(&self, at: u64, len: u64) -> io::Result<()> {
+        let mut pages = self.pages.lock().unwrap();
+        pages.extend(at / 4096..(at + len).div_ceil(4096));
+        if pages.len() as u64 * 4096 > self.quota { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+}
+
+impl Backing for Host {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        self.file.read_at(buf, at)
+    }
+
+    fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
+        self.take(at, buf.len() as u64)?;
+        self.file.write_at(buf, at)
+    }
+
+    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
+        self.file.zero(at, len)
+    }
+
+    fn discard(&self, at: u64, len: u64) {
+        self.file.discard(at, len);
+    }
+
+    fn room(&self) -> io::Result<Option<u64>> {
+        Ok(Some(self.quota))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+}
+
+impl Place {
+    fn conventional() -> Place {
+        Place::on("ram:size=16M,zone_size=512K,zone_nr_conv=12,blocksize=4096")
+    }
+
+    fn log() -> Place {
+        Place::on("ram:size=16M,zone_size=512K,blocksize=4096")
+    }
+
+    fn beside() -> Place {
+        let (file, pages) = (CutBacking::new(1), Mutex::default());
+        let host = Arc::new(Host { file, quota: 3 << 20, pages });
+        Place { host: Some(host), ..Place::on("ram:size=12M,zone_size=512K,blocksize=4096") }
+    }
+
+    fn on(name: &str) -> Place {
+        Place { device: common::device(name), host: None }
+    }
+
+    fn drive(&self) -> Arc<Drive> {
+        Arc::new(Drive::new(common::volume(self.device.clone())))
+    }
+
+    fn make(&self) -> FileSystem {
+        match &self.host {
+            None => drop(make(&self.drive(), &waiters(), UUID, &MakeOptions::default()).unwrap()),
+            Some(_) => {
+                let (superblock, mut rows) = self.rows();
+                FileSystem::make(&mut rows, &superblock, &waiter()).unwrap();
+            }
+        }
+        self.open()
+    }
+
+    fn rows(&self) -> (Superblock, Rows) {
+        let (drive, options) = (self.drive(), MountOptions::default());
+        match &self.host {
+            None => {
+                let superblock = zonal_fs::make::superblock(&drive, &waiter()).unwrap();
+                let rows = open_rows(&drive, &waiters(), None, &superblock, Access::Use(&options));
+                (superblock, rows.unwrap())
+            }
+            Some(host) => {
+                let rows = Rows::open(Over::new(host.clone(), 0), 1 << 20).unwrap();
+                (common::superblock(drive.volume(), 0, 16), rows)
+            }
+        }
+    }
+
+    fn open(&self) -> FileSystem {
+        let (superblock, rows) = self.rows();
+        let volume = common::volume(self.device.clone());
+        FileSystem::open(volume, rows, superblock, MountOptions::default(), true, &waiter()).unwrap()
+    }
+
+    /// What fsck finds, all data read.
+    fn findings(&self) -> Vec<fsck::Finding> {
+        let (superblock, rows) = self.rows();
+        check(&rows, &superblock, &self.drive(), &waiter(), fsck::Options { data: true }).unwrap()
+    }
+}
+
+fn waiters() -> Waiters {
+    polling(Instant::now())
+}
+
+fn long_name(n: u32) -> Vec<u8> {
+    format!("{n:0200}").into_bytes()
+}
+
+fn is_full<T: std::fmt::Debug>(result: Result<T, FsError>) -> bool {
+    match result {
+        Ok(_) => false,
+        Err(error @ FsError::MetadataFull { .. }) => {
+            assert!(error.is_no_space() && error.to_string().contains("metadata"));
+            true
+        }
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// Makes files until there is no room for more; how many there are.
+fn fill(fs: &FileSystem, from: u32) -> u32 {
+    let waiter = waiter();
+    for n in from.. {
+        let made = fs.create(&waiter, ROOT, &long_name(n), &NewFile::new(Kind::File, 0o644));
+        if is_full(made) {
+            return n;
+        }
+    }
+    unreachable!("it is bounded");
+}
+
+fn share(fs: &FileSystem) -> f64 {
+    let Fill { pages, usable } = fs.usage().metadata.unwrap();
+    pages as f64 / usable as f64
+}
+
+/// Fills, empties and fills again.
+fn goes_on_when_full(place: &Place) {
+    let fs = place.make();
+    let waiter = waiter();
+    let data = bytes(1, 40_000);
+    let kept = fs.create(&waiter, ROOT, b"kept", &NewFile::new(Kind::File, 0o644)).unwrap();
+    fs.write(&waiter, kept, 0, Payload::Bytes(&data)).unwrap();
+    fs.set_xattr(&waiter, kept, b"user.a", &[7; 3000]).unwrap();
+    let mut fewest = u32::MAX;
+    for round in 0..5 {
+        let files = fill(&fs, 0);
+        fewest = fewest.min(files);
+        assert!(share(&fs) > 0.9, "round {round}: {files} files, {:?}", fs.usage());
+        let new = NewFile::new(Kind::Directory, 0o755);
+        assert!(is_full(fs.create(&waiter, ROOT, b"directory", &new)));
+        let link = NewFile { target: b"somewhere".to_vec(), ..NewFile::new(Kind::Symlink, 0o777) };
+        assert!(is_full(fs.create(&waiter, ROOT, b"link", &link)));
+        assert!(is_full(fs.link(&waiter, kept, ROOT, b"other")));
+        assert!(is_full(fs.rename(&waiter, (ROOT, b"kept"), (ROOT, b"moved"), Rename::Replace)));
+        assert!(is_full(fs.set_xattr(&waiter, kept, b"user.b", &[1; 100])));
+        assert!(is_full(fs.write(&waiter, kept, 1 << 20, Payload::Bytes(&data))));
+        assert!(is_full(fs.punch(&waiter, kept, 5000..9000)));
+        assert!(read_all(&fs, kept).unwrap() == data, "round {round}");
+        // What needs no room goes on.
+        fs.sync(&waiter).unwrap();
+        fs.collect(&waiter).unwrap();
+        fs.truncate(&waiter, kept, 30_001).unwrap();
+        fs.truncate(&waiter, kept, 40_000).unwrap();
+        for n in (0..files).filter(|n| round % 2 == 1 || n % 2 == 0) {
+            fs.unlink(&waiter, ROOT, &long_name(n)).unwrap();
+        }
+        fs.fsync(&waiter, kept).unwrap();
+        fs.write(&waiter, kept, 0, Payload::Bytes(&data)).unwrap();
+        if round % 2 == 0 {
+            for n in (0..files).filter(|n| n % 2 == 1) {
+                fs.unlink(&waiter, ROOT, &long_name(n)).unwrap();
+            }
+        }
+        settle(&fs);
+        fs.check();
+    }
+    assert!(fewest > 250, "{fewest} files");
+    fs.sync(&waiter).unwrap();
+    drop(fs);
+    assert_eq!(place.findings(), []);
+    let fs = place.open();
+    assert_eq!(contents(&fs).unwrap().len(), 1);
+    assert!(fill(&fs, 0) > fewest / 2);
+}
+
+#[test]
+fn full_conventional_zones_refuse_rows_and_go_on() {
+    goes_on_when_full(&Place::conventional());
+}
+
+#[test]
+fn full_log_refuses_rows_and_goes_on() {
+    goes_on_when_full(&Place::log());
+}
+
+#[test]
+fn full_disk_beside_the_drive_refuses_rows_and_goes_on() {
+    goes_on_when_full(&Place::beside());
+}
