@@ -28,20 +28,15 @@ use std::collections::VecDeque;
 use zonal_core::{Op, ZoneIndex};
 use zonal_io::volume::Request;
 
-/// How much the collector does at once.
-#[derive(Clone, Copy, Debug)]
-struct Stride {
-    /// Units that are read before they are written.
-    batch: u32,
-    /// Commands on their way.
-    depth: u32,
-}
+/// Units that are read before they are written: as many as are worth the way between two zones of a disk, and no more, because
+/// a batch is what writers wait for.
+const BATCH_UNITS: u32 = 8;
 
-/// While nobody waits for space.
-const LONG: Stride = Stride { batch: 32, depth: 32 };
+/// Commands that the collector has on their way while nobody waits for space.
+const DEPTH_MAX: u32 = 32;
 
-/// While somebody does: reads and writes of users are not to queue behind it, and a batch is what they wait for.
-const SHORT: Stride = Stride { batch: 8, depth: 8 };
+/// The same while somebody does: reads and writes of users are not to queue behind it.
+const DEPTH_MIN: u32 = 8;
 
 /// Blocks that the collector reads along: much of a victim is live, and on a disk a quarter of a mebibyte takes an eighth of a
 /// turn.
@@ -229,7 +224,7 @@ impl Shared {
             let batch = {
                 let mut core = self.lock();
                 core.check_alive()?;
-                let batch = take(&mut pieces, core.stride().batch * (self.unit_blocks() - 1));
+                let batch = take(&mut pieces, BATCH_UNITS * (self.unit_blocks() - 1));
                 core.credit.earned(progress.goes_on(blocks_of(&batch)));
                 core.still_held(batch)?
             };
@@ -254,7 +249,7 @@ impl Shared {
             .iter()
             .flat_map(|piece| spans(piece.ino, &piece.at).into_iter().map(|span| (span, piece.number)));
         let (spans, numbers): (Vec<Span>, Vec<u64>) = parts.unzip();
-        let depth = self.lock().stride().depth as usize;
+        let depth = self.lock().depth() as usize;
         let source = From { depth, along_max: ALONG_MAX, ..self.source() };
         let mut fetched = source.fetch(waiter, &spans);
         let mut damaged = 0;
@@ -286,7 +281,7 @@ impl Shared {
         let mut placed: Option<Placed> = None;
         let mut core = self.lock_when(waiter, |core| {
             core.check_alive()?;
-            if core.copies_in_flight() < core.stride().depth {
+            if core.copies_in_flight() < core.depth() {
                 placed = core.place_copy(self, wanted)?;
             }
             if placed.is_none() && core.flights.is_empty() {
@@ -416,8 +411,9 @@ impl Core {
         Ok(placed)
     }
 
-    fn stride(&self) -> Stride {
-        if self.credit.waiting() > 0 { SHORT } else { LONG }
+    /// Commands that the collector may have on their way.
+    fn depth(&self) -> u32 {
+        if self.credit.waiting() > 0 { DEPTH_MIN } else { DEPTH_MAX }
     }
 
     /// What of a batch files still have, with the numbers of copies made of that: they go on writing.
