@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use zonal_fs::drive::Drive;
 use zonal_fs::fsck::{self, Severity, check};
-use zonal_fs::make::{MakeOptions, make, open_rows, superblock};
+use zonal_fs::make::{Access, MakeOptions, make, open_rows, superblock};
 use zonal_fs::waiter::Waiters;
 use zonal_fs::{FileSystem, FsError, MountOptions, ROOT};
 use zonal_io::device::Device;
@@ -284,7 +284,7 @@ impl Case {
     fn check_rows(&self) -> Result<(), String> {
         let drive = Arc::new(Drive::new(common::volume(self.drive.clone())));
         let superblock = superblock(&drive, &common::waiter()).map_err(|e| e.to_string())?;
-        let rows = open_rows(&drive, &waiters(), None, &superblock, &MountOptions::default());
+        let rows = open_rows(&drive, &waiters(), None, &superblock, Access::Use(&MountOptions::default()));
         let rows = rows.map_err(|e| e.to_string())?;
         let options = fsck::Options { data: true };
         let found =

@@ -10,7 +10,7 @@ use std::time::Instant;
 use zonal_fs::drive::Drive;
 use zonal_fs::format::{Kind, Superblock};
 use zonal_fs::fsck::{self, check};
-use zonal_fs::make::{MakeOptions, make, open_rows};
+use zonal_fs::make::{Access, MakeOptions, make, open_rows};
 use zonal_fs::store::backend::Over;
 use zonal_fs::store::{Fill, Rows};
 use zonal_fs::waiter::{Waiters, polling};
@@ -118,7 +118,7 @@ impl Place {
         match &self.host {
             None => {
                 let superblock = zonal_fs::make::superblock(&drive, &waiter()).unwrap();
-                let rows = open_rows(&drive, &waiters(), None, &superblock, &options);
+                let rows = open_rows(&drive, &waiters(), None, &superblock, Access::Use(&options));
                 (superblock, rows.unwrap())
             }
             Some(host) => {

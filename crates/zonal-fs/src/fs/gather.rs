@@ -5,10 +5,10 @@
 //! (a sync, a close, a read of it), when too much is gathered, and when it has been there for long.
 //!
 //! # Invariants
-//! - Of a file one run is gathered at most: whole blocks, less than a unit, with what the file has there around what was written.
+//! - A file has one *sheaf* at most: whole blocks, less than a unit, with what the file has there around what was written.
 //! - Its room is reserved: that there is none is said by the write, not later.
-//! - Whoever takes a run sends it or puts it back. Meanwhile it is nobody else's, and those who need it wait.
-//! - A file that nobody has open has no run once the call is over.
+//! - Whoever takes a sheaf sends it or puts it back. Meanwhile it is nobody else's, and those who need it wait.
+//! - A file that nobody has open has no sheaf once the call is over.
 
 use super::core::{Core, Shared};
 use super::error::{FsError, Lost};
@@ -26,7 +26,7 @@ use zonal_io::buffer::IoBuf;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// How long a run waits for more before whoever tends the zones sends it.
+/// How long a sheaf waits for more before whoever tends the zones sends it.
 const AGE_MAX: u64 = 5_000_000_000;
 
 /// What is gathered of a file.
@@ -34,8 +34,8 @@ const AGE_MAX: u64 = 5_000_000_000;
 pub(crate) enum Gathering {
     #[default]
     Nothing,
-    Here(Box<Run>),
-    /// Somebody has taken the run of these blocks.
+    Here(Box<Sheaf>),
+    /// Somebody has taken the sheaf of these blocks.
     Taken(Range<u64>),
 }
 
@@ -45,20 +45,20 @@ impl Gathering {
         matches!(self, Gathering::Nothing)
     }
 
-    /// Whether somebody has taken the run.
+    /// Whether somebody has taken the sheaf.
     pub(crate) fn is_taken(&self) -> bool {
         matches!(self, Gathering::Taken(_))
     }
 
-    /// Whether somebody has taken a run with any of `blocks`.
+    /// Whether somebody has taken a sheaf with any of `blocks`.
     pub(crate) fn is_leaving(&self, blocks: &Range<u64>) -> bool {
         matches!(self, Gathering::Taken(range) if meets(range, blocks))
     }
 }
 
-/// See the module.
+/// Blocks of a file that wait for more.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct Sheaf {
     /// For as many blocks as it may have.
     room: Reservation,
     most: u32,
@@ -74,7 +74,7 @@ pub(crate) struct Run {
     since: Nanos,
 }
 
-/// The runs of all files.
+/// The sheaves of all files.
 #[derive(Default, Debug)]
 pub(super) struct Gathers {
     /// Those that are here, in order of age, with their files.
@@ -85,7 +85,7 @@ pub(super) struct Gathers {
 }
 
 impl Gathers {
-    /// Whether somebody is about to send a run, or to put it back.
+    /// Whether somebody is about to send a sheaf, or to put it back.
     pub(super) fn has_taken(&self) -> bool {
         self.taken > 0
     }
@@ -96,7 +96,7 @@ impl Gathers {
     }
 }
 
-impl Run {
+impl Sheaf {
     fn range(&self) -> Range<u64> {
         self.block..self.block + u64::from(self.blocks)
     }
@@ -168,28 +168,28 @@ impl Shared {
         Ok(at - offset)
     }
 
-    /// Adds to the run that is gathered of a file, or sends it if the write is elsewhere; how many bytes it took.
+    /// Adds to the sheaf that is gathered of a file, or sends it if the write is elsewhere; how many bytes it took.
     fn go_on(&self, waiter: &dyn Waiter, ino: u64, at: u64, payload: Payload<'_>) -> Result<u64, FsError> {
-        let Some(mut run) = self.take_run(waiter, ino)? else { return Ok(0) };
-        if !run.takes(at) {
-            return self.send_run(waiter, ino, run).map(|()| 0);
+        let Some(mut sheaf) = self.take_gathered(waiter, ino)? else { return Ok(0) };
+        if !sheaf.takes(at) {
+            return self.send_off(waiter, ino, sheaf).map(|()| 0);
         }
-        let length = payload.len().min(run.limit() - at);
+        let length = payload.len().min(sheaf.limit() - at);
         let payload = payload.part(0..length);
-        let next = run.next_block();
+        let next = sheaf.next_block();
         let result = self.new_blocks(waiter, ino, at.max(next), at, payload);
         if let Ok(new) = &result {
-            run.add(at, payload, new.as_ref());
+            sheaf.add(at, payload, new.as_ref());
         }
         let result = result.map(|_| length);
-        self.leave_run(waiter, ino, run)?;
+        self.leave_gathered(waiter, ino, sheaf)?;
         result
     }
 
-    /// Begins a run; how many bytes it took.
+    /// Begins a sheaf; how many bytes it took.
     fn begin(&self, waiter: &dyn Waiter, ino: u64, at: u64, payload: Payload<'_>) -> Result<u64, FsError> {
         self.make_room(waiter)?;
-        let room = self.reserve_run(waiter)?;
+        let room = self.reserve_gathered(waiter)?;
         let (block, most) = (at / BLOCK, room.left().extents as u32);
         let length = payload.len().min((block + u64::from(most)) * BLOCK - at);
         let payload = payload.part(0..length);
@@ -201,11 +201,11 @@ impl Shared {
             }
         };
         let buf = if self.has_data() { self.pool.take() } else { IoBuf::empty() };
-        let mut run =
-            Box::new(Run { room, most, block, blocks: 0, end: at, buf, number: 0, since: waiter.now() });
-        run.add(at, payload, new.as_ref());
-        self.core.lock().begin_run(ino, &mut run);
-        self.leave_run(waiter, ino, run).map(|()| length)
+        let mut sheaf =
+            Box::new(Sheaf { room, most, block, blocks: 0, end: at, buf, number: 0, since: waiter.now() });
+        sheaf.add(at, payload, new.as_ref());
+        self.core.lock().enlist(ino, &mut sheaf);
+        self.leave_gathered(waiter, ino, sheaf).map(|()| length)
     }
 
     /// What of a write at `at` lies in blocks from `from` on, with the edges of those as they are.
@@ -230,8 +230,8 @@ impl Shared {
         }
     }
 
-    /// Room for a run. What others have of theirs and do not need is asked for before there is said to be none.
-    fn reserve_run(&self, waiter: &dyn Waiter) -> Result<Reservation, FsError> {
+    /// Room for a sheaf. What others have of theirs and do not need is asked for before there is said to be none.
+    fn reserve_gathered(&self, waiter: &dyn Waiter) -> Result<Reservation, FsError> {
         let blocks = self.unit_blocks() - 1;
         match self.reserve(waiter, blocks) {
             Err(FsError::NoSpace) if self.core.lock().gathers.count() > 0 => {
@@ -242,7 +242,7 @@ impl Shared {
         }
     }
 
-    /// Sends the oldest runs until there may be another one.
+    /// Sends the oldest sheaves until there may be another one.
     fn make_room(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
         let unit = u64::from(self.unit_blocks()) * BLOCK;
         let most = (self.options.dirty_bytes / 2 / unit).max(1);
@@ -256,27 +256,27 @@ impl Shared {
         }
     }
 
-    /// The run of a file, taken, once nobody else has it.
-    fn take_run(&self, waiter: &dyn Waiter, ino: u64) -> Result<Option<Box<Run>>, FsError> {
-        let mut run = None;
+    /// The sheaf of a file, taken, once nobody else has it.
+    fn take_gathered(&self, waiter: &dyn Waiter, ino: u64) -> Result<Option<Box<Sheaf>>, FsError> {
+        let mut sheaf = None;
         drop(self.lock_when(waiter, |core| {
             core.check_alive()?;
-            run = core.take_run(ino);
-            Ok(run.is_some() || !core.is_taken(ino))
+            sheaf = core.take_gathered(ino);
+            Ok(sheaf.is_some() || !core.is_taken(ino))
         })?);
-        Ok(run)
+        Ok(sheaf)
     }
 
-    /// Puts a run that was taken back, or sends it if it is full or nobody has the file open.
-    fn leave_run(&self, waiter: &dyn Waiter, ino: u64, run: Box<Run>) -> Result<(), FsError> {
-        let left = if run.is_full() { Some(run) } else { self.core.lock().put_back(ino, run) };
-        left.map_or(Ok(()), |run| self.send_run(waiter, ino, run))
+    /// Puts a sheaf that was taken back, or sends it if it is full or nobody has the file open.
+    fn leave_gathered(&self, waiter: &dyn Waiter, ino: u64, sheaf: Box<Sheaf>) -> Result<(), FsError> {
+        let left = if sheaf.is_full() { Some(sheaf) } else { self.core.lock().put_back(ino, sheaf) };
+        left.map_or(Ok(()), |sheaf| self.send_off(waiter, ino, sheaf))
     }
 
     /// Sends what is gathered of a file; nothing is once it returns, but what was written meanwhile.
     pub(super) fn send_gathered(&self, waiter: &dyn Waiter, ino: u64) -> Result<(), FsError> {
-        let run = self.take_run(waiter, ino)?;
-        run.map_or(Ok(()), |run| self.send_run(waiter, ino, run))
+        let sheaf = self.take_gathered(waiter, ino)?;
+        sheaf.map_or(Ok(()), |sheaf| self.send_off(waiter, ino, sheaf))
     }
 
     /// Sends what is gathered of all files, of those that have been there since a time that is `meant`.
@@ -302,15 +302,15 @@ impl Shared {
         if oldest.is_some_and(is_old) { self.send_all(waiter, is_old) } else { Ok(()) }
     }
 
-    /// Sends a run that was taken. What is lost on the way its file's next sync tells.
-    fn send_run(&self, waiter: &dyn Waiter, ino: u64, mut run: Box<Run>) -> Result<(), FsError> {
+    /// Sends a sheaf that was taken. What is lost on the way its file's next sync tells.
+    fn send_off(&self, waiter: &dyn Waiter, ino: u64, mut sheaf: Box<Sheaf>) -> Result<(), FsError> {
         let mut result = Ok(());
-        while run.blocks > 0 && result.is_ok() {
-            result = self.send_part(waiter, ino, &mut run);
+        while sheaf.blocks > 0 && result.is_ok() {
+            result = self.send_part(waiter, ino, &mut sheaf);
         }
         let mut core = self.core.lock();
-        core.credit.give_back(run.room);
-        core.run_is_gone(ino);
+        core.credit.give_back(sheaf.room);
+        core.gathered_is_gone(ino);
         match result {
             // The file went while its data waited.
             Err(FsError::NotFound) => Ok(()),
@@ -326,38 +326,38 @@ impl Shared {
         }
     }
 
-    /// Sends as much of a run as its zone has room for.
-    fn send_part(&self, waiter: &dyn Waiter, ino: u64, run: &mut Run) -> Result<(), FsError> {
+    /// Sends as much of a sheaf as its zone has room for.
+    fn send_part(&self, waiter: &dyn Waiter, ino: u64, sheaf: &mut Sheaf) -> Result<(), FsError> {
         // Whoever wrote it found room for its rows.
         self.admit(waiter, Touched::Changed)?;
-        let (mut core, Placed { opened, blocks }) = self.place(waiter, ino, run.blocks)?;
-        // A run that crosses zones has more headers than were reserved.
-        let owed = (u64::from(blocks) + 1).saturating_sub(run.room.left().available);
-        core.spend(&mut run.room, u64::from(blocks), u64::from(blocks) + 1 - owed)?;
+        let (mut core, Placed { opened, blocks }) = self.place(waiter, ino, sheaf.blocks)?;
+        // A sheaf that crosses zones has more headers than were reserved.
+        let owed = (u64::from(blocks) + 1).saturating_sub(sheaf.room.left().available);
+        core.spend(&mut sheaf.room, u64::from(blocks), u64::from(blocks) + 1 - owed)?;
         core.room_lost(owed as u32);
-        let part = run.block..run.block + u64::from(blocks);
-        let number = core.takes_up(ino, &part, run.end)?;
+        let part = sheaf.block..sheaf.block + u64::from(blocks);
+        let number = core.takes_up(ino, &part, sheaf.end)?;
         core.cache_zone(ino, opened)?;
         drop(core);
-        let carried = Carried { ino, block: run.block, blocks, source: Source::Write(number) };
-        let buf = self.part_of(run, blocks);
-        run.block += u64::from(blocks);
-        run.blocks -= blocks;
+        let carried = Carried { ino, block: sheaf.block, blocks, number, source: Source::Write };
+        let buf = self.part_of(sheaf, blocks);
+        sheaf.block += u64::from(blocks);
+        sheaf.blocks -= blocks;
         self.send(waiter, Flight::new(opened.zone, vec![carried]), buf);
         Ok(())
     }
 
-    /// A buffer with the first blocks of a run, whose others move up.
-    fn part_of(&self, run: &mut Run, blocks: u32) -> IoBuf {
-        if run.buf.is_empty() {
+    /// A buffer with the first blocks of a sheaf, whose others move up.
+    fn part_of(&self, sheaf: &mut Sheaf, blocks: u32) -> IoBuf {
+        if sheaf.buf.is_empty() {
             return self.buffer(|_| {});
         }
-        if blocks == run.blocks {
-            return std::mem::take(&mut run.buf);
+        if blocks == sheaf.blocks {
+            return std::mem::take(&mut sheaf.buf);
         }
         let bytes = (blocks * BLOCK_BYTES) as usize;
-        let buf = self.buffer(|data| data[..bytes].copy_from_slice(&run.buf[HEADER_BYTES..][..bytes]));
-        run.buf.copy_within(HEADER_BYTES + bytes.., HEADER_BYTES);
+        let buf = self.buffer(|data| data[..bytes].copy_from_slice(&sheaf.buf[HEADER_BYTES..][..bytes]));
+        sheaf.buf.copy_within(HEADER_BYTES + bytes.., HEADER_BYTES);
         buf
     }
 }
@@ -367,51 +367,51 @@ impl Core {
     pub(super) fn is_gathered(&mut self, ino: u64, blocks: &Range<u64>) -> bool {
         let node = self.nodes.here(ino);
         node.is_some_and(
-            |node| matches!(&node.gathering, Gathering::Here(run) if meets(&run.range(), blocks)),
+            |node| matches!(&node.gathering, Gathering::Here(sheaf) if meets(&sheaf.range(), blocks)),
         )
     }
 
-    /// Whether somebody has taken the run of a file.
+    /// Whether somebody has taken the sheaf of a file.
     pub(super) fn is_taken(&mut self, ino: u64) -> bool {
         self.nodes.here(ino).is_some_and(|node| node.gathering.is_taken())
     }
 
-    fn take_run(&mut self, ino: u64) -> Option<Box<Run>> {
+    fn take_gathered(&mut self, ino: u64) -> Option<Box<Sheaf>> {
         let node = self.nodes.here(ino)?;
-        let run = match std::mem::take(&mut node.gathering) {
-            Gathering::Here(run) => run,
+        let sheaf = match std::mem::take(&mut node.gathering) {
+            Gathering::Here(sheaf) => sheaf,
             other => {
                 node.gathering = other;
                 return None;
             }
         };
-        node.gathering = Gathering::Taken(run.range());
-        self.gathers.here.remove(&run.number);
+        node.gathering = Gathering::Taken(sheaf.range());
+        self.gathers.here.remove(&sheaf.number);
         self.gathers.taken += 1;
-        Some(run)
+        Some(sheaf)
     }
 
-    /// A run that is new is with whoever began it.
-    fn begin_run(&mut self, ino: u64, run: &mut Run) {
-        run.number = self.gathers.number;
+    /// A sheaf that is new is with whoever began it.
+    fn enlist(&mut self, ino: u64, sheaf: &mut Sheaf) {
+        sheaf.number = self.gathers.number;
         self.gathers.number += 1;
         self.gathers.taken += 1;
         if let Some(node) = self.nodes.here(ino) {
-            node.gathering = Gathering::Taken(run.range());
+            node.gathering = Gathering::Taken(sheaf.range());
         }
     }
 
-    /// A run waits for more again, unless nobody has its file open; then it is given back.
-    fn put_back(&mut self, ino: u64, run: Box<Run>) -> Option<Box<Run>> {
-        let Some(node) = self.nodes.here(ino).filter(|node| node.handles > 0) else { return Some(run) };
-        node.size = node.size.max(run.end);
-        self.gathers.here.insert(run.number, (ino, run.since));
+    /// A sheaf waits for more again, unless nobody has its file open; then it is given back.
+    fn put_back(&mut self, ino: u64, sheaf: Box<Sheaf>) -> Option<Box<Sheaf>> {
+        let Some(node) = self.nodes.here(ino).filter(|node| node.handles > 0) else { return Some(sheaf) };
+        node.size = node.size.max(sheaf.end);
+        self.gathers.here.insert(sheaf.number, (ino, sheaf.since));
         self.gathers.taken -= 1;
-        node.gathering = Gathering::Here(run);
+        node.gathering = Gathering::Here(sheaf);
         None
     }
 
-    fn run_is_gone(&mut self, ino: u64) {
+    fn gathered_is_gone(&mut self, ino: u64) {
         self.gathers.taken -= 1;
         if let Some(node) = self.nodes.here(ino) {
             node.gathering = Gathering::Nothing;
@@ -421,9 +421,9 @@ impl Core {
 
     /// What was gathered of a file that goes is nobody's.
     pub(super) fn forget_gathered(&mut self, gathering: Gathering) {
-        if let Gathering::Here(run) = gathering {
-            self.gathers.here.remove(&run.number);
-            self.credit.give_back(run.room);
+        if let Gathering::Here(sheaf) = gathering {
+            self.gathers.here.remove(&sheaf.number);
+            self.credit.give_back(sheaf.room);
         }
     }
 }

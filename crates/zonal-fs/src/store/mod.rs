@@ -13,6 +13,7 @@
 
 pub mod backend;
 mod gauge;
+mod guard;
 mod rows;
 mod tables;
 

@@ -2,6 +2,7 @@
 
 use super::backend::{Backend, Handle};
 use super::gauge::{Committed, Gauge, Tally, bytes_of};
+use super::guard::guarded;
 use super::tables::{Tables, write};
 use redb::{Database, Durability, ReadableDatabase};
 use std::collections::BTreeMap;
@@ -72,8 +73,12 @@ impl Rows {
     /// The backend's, or that what it holds is no database.
     pub fn open(backend: impl Backend, cache_bytes: usize) -> Result<Rows, StoreError> {
         let backend = Arc::new(backend);
-        let mut builder = Database::builder();
-        let database = builder.set_cache_size(cache_bytes).create_with_backend(Handle(backend.clone()))?;
+        let handle = Handle(backend.clone());
+        let open = || Database::builder().set_cache_size(cache_bytes).create_with_backend(handle);
+        Rows::of(guarded(open).ok_or_else(|| damaged("it contradicts itself"))??, backend)
+    }
+
+    fn of(database: Database, backend: Arc<dyn Backend>) -> Result<Rows, StoreError> {
         let base = Tables::of(&database.begin_read()?)?;
         Ok(Rows {
             database: Arc::new(database),
@@ -85,6 +90,23 @@ impl Rows {
             backend,
             counts_pages: false,
         })
+    }
+
+    /// Opens the database that `backend` holds, after every page of it was verified.
+    ///
+    /// # Errors
+    /// The backend's, or that what it holds is no database, or a damaged one.
+    pub fn verified(backend: impl Backend, cache_bytes: usize) -> Result<Rows, StoreError> {
+        let backend = Arc::new(backend);
+        let handle = Handle(backend.clone());
+        let opened = guarded(|| {
+            let mut database = Database::builder().set_cache_size(cache_bytes).create_with_backend(handle)?;
+            match database.check_integrity()? {
+                true => Rows::of(database, backend),
+                false => Err(damaged("what was committed last is not there")),
+            }
+        });
+        opened.unwrap_or_else(|| Err(damaged("it contradicts itself")))
     }
 
     /// The value of `key`.
@@ -276,6 +298,10 @@ impl Sealed {
         transaction.commit()?;
         Ok(Committed { room: self.backend.room(), tally: self.tally, fresh, pages })
     }
+}
+
+fn damaged(what: &str) -> StoreError {
+    StoreError(redb::Error::Corrupted(what.to_owned()))
 }
 
 #[cfg(test)]
