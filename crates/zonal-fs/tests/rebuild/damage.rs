@@ -15,7 +15,7 @@ use zonal_io::buffer::IoBuf;
 use zonal_io::fault::{Fault, Plan};
 
 /// The first zone for data of a drive without conventional zones whose metadata are in a log.
-const DATA: u32 = 4;
+const DATA: u32 = 7;
 
 /// A unit of `blocks` blocks of a file of its own.
 fn unit(ino: u64, blocks: u32, change: impl FnOnce(&mut Header)) -> Vec<u8> {
@@ -223,7 +223,7 @@ fn nothing_to_go_by_is_one_clear_error() {
     rig.lose_superblock();
     let made_with = MakeOptions { log_zones: Some(9), ..MakeOptions::default() };
     let error = rig.rebuild_with(RebuildOptions { made_with, ..RebuildOptions::default() }).unwrap_err();
-    assert!(error.to_string().contains("zone 4 has data, where the metadata would lie"), "{error}");
+    assert!(error.to_string().contains("zone 7 has data, where the metadata would lie"), "{error}");
 }
 
 #[test]

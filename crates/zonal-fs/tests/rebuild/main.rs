@@ -130,7 +130,7 @@ fn with_more(fs: &FileSystem) {
 
 /// Pointers of the zones for data.
 fn zones(rig: &Rig) -> Vec<u64> {
-    let first = if rig.place == Where::Conventional { 16 } else { 4 };
+    let first = if rig.place == Where::Conventional { 16 } else { 7 };
     let report = rig.drive().report(&waiter()).unwrap();
     report[first..].iter().map(|zone| zone.write_pointer.map_or(0, |pointer| pointer.0)).collect()
 }

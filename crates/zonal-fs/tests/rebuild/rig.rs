@@ -127,7 +127,7 @@ impl Rig {
     pub fn lose_metadata(&self) {
         match self.place {
             Where::Conventional => (0..16).for_each(|zone| self.scribble(2 + zone * 100, 100)),
-            Where::Logged => (1..=3).for_each(|zone| self.reset(zone)),
+            Where::Logged => (1..=6).for_each(|zone| self.reset(zone)),
             Where::Beside => std::fs::write(self.beside().unwrap(), b"not rows").unwrap(),
         }
     }
