@@ -10,9 +10,12 @@ declare -A corpora=(
     [name]="crates/zonal-io/tests/corpus/name"
     [image]="crates/zonal-io/tests/corpus/image/accept crates/zonal-io/tests/corpus/image/refuse"
     [plan]="crates/zonal-io/tests/data/fault"
+    [superblock]="crates/zonal-fs/tests/corpus/superblock"
+    [unit]="crates/zonal-fs/tests/corpus/unit"
+    [row]="crates/zonal-fs/tests/corpus/row"
     [trace]="crates/zonal-bench/tests/corpus/trace/accept crates/zonal-bench/tests/corpus/trace/refuse"
 )
-for target in job name image plan trace; do
+for target in job name image plan trace superblock unit row; do
     mkdir -p "fuzz/corpus/$target"
     # shellcheck disable=SC2086 # the corpora are several words
     cargo +nightly fuzz run "$target" "fuzz/corpus/$target" ${corpora[$target]} -- \

@@ -10,7 +10,8 @@
 #   model      the plug's queue, chains included, against its naive model
 #   calibrate  disks and flash drives with hidden profiles, measured, fitted and compared
 #   loads      random loads on random drives, every block verified
-#   fuzz       job files, device names, image headers, fault plans and traces, a quarter of the minutes each; needs nightly and cargo-fuzz
+#   fuzz       job files, device names, image headers, fault plans, traces, and superblocks, units and rows of file systems, a
+#              quarter of the minutes each; needs nightly and cargo-fuzz
 #   mutations  every hazard's test with its fix removed, however long that takes; its table is docs/MUTATIONS.md
 # What the others came to is a row each of docs/SOAK.md; campaigns that are left out keep theirs. SEED (default 0) is where
 # numbers begin: the same one gives the same work, another one other work. What fails stops its campaign, is counted, and

@@ -132,3 +132,139 @@ fn what_cannot_be_is_refused_in_one_line() {
     let small = drive(8, 0);
     assert!(refused(small.path(), "mkfs d", 2).contains("zones are left for data"));
 }
+
+#[test]
+fn metadata_that_are_lost_are_put_together_from_the_zones() {
+    for (conventional, metadata) in [(0, ""), (3, ""), (0, "--metadata m")] {
+        let dir = drive(24, conventional);
+        zonal(dir.path(), &format!("mkfs d {metadata} --label films"));
+        let data = bytes(9_000_123);
+        fs::write(dir.path().join("in"), &data).unwrap();
+        fs::write(dir.path().join("hello"), "hello\n").unwrap();
+        zonal(dir.path(), &format!("put d hello a/b/film {metadata}"));
+        zonal(dir.path(), &format!("put d in a/b/film {metadata}"));
+        zonal(dir.path(), &format!("put d hello note {metadata}"));
+        let error = refused(dir.path(), &format!("fsck d --rebuild {metadata}"), 4);
+        assert!(error.contains("the metadata open and nothing is lost"), "{error}");
+        match (conventional, metadata) {
+            (0, "") => zonal(dir.path(), "reset d --offset 16M --count 3"),
+            (0, _) => fs::remove_file(dir.path().join("m")).map(|()| Vec::new()).unwrap(),
+            _ => {
+                let job = "bench --device d --name=wipe --rw=write --bs=64k --offset=64k --size=15M --zonemode=none";
+                zonal(dir.path(), job)
+            }
+        };
+        let error = refused(dir.path(), &format!("fsck d {metadata}"), 4);
+        assert!(
+            !metadata.is_empty() || error.ends_with("; --rebuild puts them together from the zones"),
+            "{error}"
+        );
+        let said =
+            String::from_utf8(zonal(dir.path(), &format!("fsck d --rebuild --data {metadata}"))).unwrap();
+        assert!(said.starts_with("3 files of ") && said.contains(" 1 of them in lost+found\n"), "{said}");
+        assert!(said.contains("Not known from the zones") && said.contains("symbolic links"), "{said}");
+        assert_eq!(zonal(dir.path(), &format!("fsck d --data {metadata}")), b"");
+        assert!(zonal(dir.path(), &format!("get d a/b/film - {metadata}")) == data);
+        assert_eq!(zonal(dir.path(), &format!("get d note - {metadata}")), b"hello\n");
+        // What was replaced is back, too.
+        assert_eq!(zonal(dir.path(), &format!("get d lost+found/4 - {metadata}")), b"hello\n");
+        zonal(dir.path(), &format!("put d in more {metadata}"));
+        assert_eq!(zonal(dir.path(), &format!("fsck d {metadata}")), b"");
+        let forced = zonal(dir.path(), &format!("fsck d --rebuild --force --json {metadata}"));
+        let forced: serde_json::Value = serde_json::from_slice(&forced).unwrap();
+        assert_eq!((&forced["rebuilt"]["files"], &forced["rebuilt"]["torn"]), (&4.into(), &0.into()));
+    }
+    let dir = drive(16, 0);
+    assert!(refused(dir.path(), "fsck d --rebuild", 4).contains("there is no superblock"));
+    assert!(program::run(dir.path(), "fsck d --force").code == Some(2));
+}
+
+/// Lines of JSON.
+fn objects(dir: &Path, line: &str) -> Vec<serde_json::Value> {
+    let said = zonal(dir, line);
+    said.split(|b| *b == b'\n')
+        .filter(|l| !l.is_empty())
+        .map(|l| serde_json::from_slice(l).unwrap())
+        .collect()
+}
+
+#[test]
+fn dump_shows_what_lies_there_and_changes_nothing() {
+    for (conventional, metadata) in [(0, ""), (3, ""), (0, "--metadata m")] {
+        let dir = drive(24, conventional);
+        zonal(dir.path(), &format!("mkfs d {metadata} --label films"));
+        fs::write(dir.path().join("in"), bytes(3_000_000)).unwrap();
+        zonal(dir.path(), &format!("put d in a/film {metadata}"));
+        zonal(dir.path(), &format!("put d in gone {metadata}"));
+        zonal(dir.path(), &format!("rm d gone {metadata}"));
+        let before = fs::read(dir.path().join("d")).unwrap();
+        let said = String::from_utf8(zonal(dir.path(), &format!("dump d {metadata}"))).unwrap();
+        assert!(
+            said.starts_with("superblock 0: ") && said.contains("\"films\": 384 MiB in zones of 16 MiB"),
+            "{said}"
+        );
+        assert!(said.contains("\nmetadata: ") && said.contains("next numbers: ino 5, sequence "), "{said}");
+        assert!(said.contains("\nrows: file 3, name 2, extent 1, run "), "{said}");
+        let all = objects(dir.path(), &format!("dump d --json {metadata}"));
+        assert_eq!(
+            (&all[1]["superblock"]["label"], &all[1]["superblock"]["copy"]),
+            (&"films".into(), &1.into())
+        );
+        assert_eq!(all.last().unwrap()["rows"]["file"], 3);
+        let files = objects(dir.path(), &format!("dump d --rows file --inode 3 --json {metadata}"));
+        assert_eq!(
+            (files.len(), &files[0]["name"], &files[0]["bytes"]),
+            (1, &"film".into(), &3_000_000.into())
+        );
+        let extents = objects(dir.path(), &format!("dump d --rows extent --json {metadata}"));
+        let zone = &extents[0]["zone"];
+        assert_eq!((extents.len(), &extents[0]["file"], &extents[0]["blocks"]), (1, &3.into(), &733.into()));
+        let rows = String::from_utf8(zonal(dir.path(), &format!("dump d --rows {metadata}"))).unwrap();
+        assert!(rows.contains("name      \"film\" in 2: file 3\n"), "{rows}");
+        let units = objects(dir.path(), &format!("dump d --zone {zone} --data --json {metadata}"));
+        let live = |unit: &serde_json::Value| unit["records"][0]["live_blocks"].as_u64();
+        assert_eq!((&units[0]["data"], &units[1]["state"]), (&true.into(), &"whole".into()));
+        let of = |file: u64| units.iter().filter(move |unit| unit["records"][0]["file"] == file);
+        assert_eq!(of(3).filter_map(live).sum::<u64>(), 733);
+        assert_eq!((of(4).count() > 0, of(4).filter_map(live).sum::<u64>()), (true, 0));
+        assert_eq!(units[1]["records"][0]["path"], "a/film");
+        let text = String::from_utf8(zonal(dir.path(), &format!("dump d --zone {zone} {metadata}"))).unwrap();
+        assert!(
+            text.contains("\n  file 3 of opening ") && text.contains(" live; 3000000 bytes at \"a/film\"\n"),
+            "{text}"
+        );
+        assert!(fs::read(dir.path().join("d")).unwrap() == before, "not a byte has changed");
+    }
+}
+
+#[test]
+fn dump_shows_what_is_damaged_as_that() {
+    let dir = drive(24, 3);
+    zonal(dir.path(), "mkfs d");
+    fs::write(dir.path().join("in"), bytes(3_000_000)).unwrap();
+    zonal(dir.path(), "put d in f");
+    let wipe = |offset: &str, size: &str| {
+        let load = format!("--name=wipe --rw=write --bs=4k --offset={offset} --size={size} --zonemode=none");
+        zonal(dir.path(), &format!("bench --device d {load}"));
+    };
+    wipe("0", "4k");
+    let said = String::from_utf8(zonal(dir.path(), "dump d")).unwrap();
+    assert!(
+        said.starts_with("superblock 0: damaged: there is no file system of Zonal here\nsuperblock 1: "),
+        "{said}"
+    );
+    wipe("8k", "64k");
+    let said = program::run(dir.path(), "dump d");
+    let out = String::from_utf8(said.out).unwrap();
+    assert!(out.contains("  header 0: damaged: it does not begin with the magic number\n"), "{out}");
+    assert_eq!((said.code, said.err.lines().count()), (Some(4), 1), "{}", said.err);
+    let units = objects(dir.path(), "dump d --zone 3 --json");
+    assert!(units.len() > 2 && units[1]["records"][0]["live_blocks"].is_null(), "nobody knows what is live");
+    wipe("4k", "4k");
+    let said = program::run(dir.path(), "dump d");
+    assert_eq!((said.code, said.out.iter().filter(|b| **b == b'\n').count()), (Some(4), 2));
+    assert!(refused(dir.path(), "dump d --zone 3", 4).contains("no file system"));
+    zonal(dir.path(), "fsck d --rebuild");
+    assert!(zonal(dir.path(), "get d f -") == bytes(3_000_000));
+    assert!(refused(dir.path(), "dump d --zone 99", 2).contains("there is no zone 99"));
+}

@@ -6,7 +6,7 @@
 //! nowhere is taken away.
 
 mod check;
-mod repair;
+pub(crate) mod repair;
 
 pub use check::{Options, check};
 pub use repair::repair;

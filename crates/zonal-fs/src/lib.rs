@@ -8,10 +8,13 @@
 #![forbid(unsafe_code)]
 
 pub mod drive;
+pub mod dump;
 pub mod format;
 mod fs;
 pub mod fsck;
 pub mod make;
+pub mod rebuild;
+pub mod scan;
 pub mod space;
 pub mod store;
 pub mod waiter;

@@ -16,7 +16,7 @@ use crate::store::{Rows, StoreError};
 use crate::waiter::{Waiter, Waiters};
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zonal_core::{RequestError, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::buffer::IoBuf;
@@ -92,16 +92,22 @@ impl From<StoreError> for MakeError {
 /// [`MakeError::Superblock`] if there is none, or none that counts.
 pub fn superblock(drive: &Drive, waiter: &dyn Waiter) -> Result<Superblock, MakeError> {
     let mut first = None;
-    for copy in 0..COPIES {
-        let sector = Sector(u64::from(copy * BLOCK_SECTORS));
-        let found = drive.read(waiter, sector, BLOCK_SECTORS);
-        let found = found.map_err(MakeError::from).and_then(|block| Ok(Superblock::decode(&block)?));
+    for found in superblocks(drive, waiter) {
         match found {
             Ok(superblock) => return Ok(superblock),
             Err(error) => drop(first.get_or_insert(error)),
         }
     }
     Err(first.expect("there are copies"))
+}
+
+/// Each copy of the superblock, or what keeps it from being one.
+pub fn superblocks(drive: &Drive, waiter: &dyn Waiter) -> Vec<Result<Superblock, MakeError>> {
+    let copy = |copy: u32| {
+        let block = drive.read(waiter, Sector(u64::from(copy * BLOCK_SECTORS)), BLOCK_SECTORS)?;
+        Ok(Superblock::decode(&block)?)
+    };
+    (0..COPIES).map(copy).collect()
 }
 
 /// Makes a file system with this name for itself.
@@ -122,24 +128,31 @@ pub fn make(
         check_unused(drive, waiter, &report)?;
     }
     clear(drive, waiter, &report)?;
-    let mut rows = match &options.beside {
-        Some(path) => rows(FileBeside::create(path, uuid)?, &MountOptions::default())?,
-        None if superblock.metadata == Metadata::Conventional => {
-            let range = conventional(drive);
-            rows(
-                Conventional::create(drive.clone(), waiters.clone(), range, uuid)?,
-                &MountOptions::default(),
-            )?
-        }
-        None => {
-            let zones = log_zones(&superblock);
-            rows(Logged::create(drive.clone(), waiters.clone(), zones, uuid)?, &MountOptions::default())?
-        }
-    };
+    let mut rows = create_rows(drive, waiters, options.beside.as_deref(), &superblock)?;
     FileSystem::make(&mut rows, &superblock, waiter)?;
     drop(rows);
     write_superblock(drive, waiter, &superblock)?;
     Ok(superblock)
+}
+
+/// An empty database where that of a file system lies, whatever is there; a file beside has to be a new one.
+pub(crate) fn create_rows(
+    drive: &Arc<Drive>,
+    waiters: &Waiters,
+    beside: Option<&Path>,
+    superblock: &Superblock,
+) -> Result<Rows, MakeError> {
+    let (drive, waiters, uuid) = (drive.clone(), waiters.clone(), superblock.uuid);
+    let options = MountOptions::default();
+    let access = Access::Use(&options);
+    match superblock.metadata {
+        Metadata::Beside => access.rows(FileBeside::create(beside.ok_or(MakeError::NeedsFile)?, uuid)?),
+        Metadata::Conventional => {
+            let range = conventional(&drive);
+            access.rows(Conventional::create(drive, waiters, range, uuid)?)
+        }
+        Metadata::Logged => access.rows(Logged::create(drive, waiters, log_zones(superblock), uuid)?),
+    }
 }
 
 /// Opens the file system of a drive; `beside` names the file of its metadata, if they are in one.
@@ -154,7 +167,7 @@ pub fn open(
 ) -> Result<FileSystem, MakeError> {
     let waiter = &*waiters();
     let superblock = superblock(drive, waiter)?;
-    let rows = open_rows(drive, waiters, beside, &superblock, &options)?;
+    let rows = open_rows(drive, waiters, beside, &superblock, Access::Use(&options))?;
     Ok(FileSystem::open(drive.volume().clone(), rows, superblock, options, true, waiter)?)
 }
 
@@ -171,10 +184,32 @@ pub fn look(
 ) -> Result<FileSystem, MakeError> {
     let waiter = &*waiters();
     let superblock = superblock(drive, waiter)?;
-    let rows = rows_of(drive, waiters, beside, &superblock, Access::Look(&options))?;
+    let rows = open_rows(drive, waiters, beside, &superblock, Access::Look(&options))?;
     let fs = FileSystem::open(drive.volume().clone(), rows, superblock, options, true, waiter)?;
     fs.forbid_changes("it is only looked at");
     Ok(fs)
+}
+
+/// What the rows of a file system are opened for.
+#[derive(Clone, Copy, Debug)]
+pub enum Access<'a> {
+    /// To be used and changed.
+    Use(&'a MountOptions),
+    /// To be looked at: nothing changes where they are, whatever is done with them.
+    Look(&'a MountOptions),
+    /// The same, though they may be damaged: every page is verified first.
+    Verify,
+}
+
+impl Access<'_> {
+    fn rows(self, backend: impl redb::StorageBackend) -> Result<Rows, MakeError> {
+        let aside = |backend| Aside::new(backend).map_err(redb::StorageError::from).map_err(StoreError::from);
+        Ok(match self {
+            Access::Use(options) => Rows::open(backend, options.cache_bytes)?,
+            Access::Look(options) => Rows::open(aside(backend)?, options.cache_bytes)?,
+            Access::Verify => Rows::verified(aside(backend)?, MountOptions::default().cache_bytes)?,
+        })
+    }
 }
 
 /// The rows of a file system.
@@ -182,36 +217,6 @@ pub fn look(
 /// # Errors
 /// [`MakeError`].
 pub fn open_rows(
-    drive: &Arc<Drive>,
-    waiters: &Waiters,
-    beside: Option<PathBuf>,
-    superblock: &Superblock,
-    options: &MountOptions,
-) -> Result<Rows, MakeError> {
-    rows_of(drive, waiters, beside, superblock, Access::Use(options))
-}
-
-/// What rows are opened for.
-#[derive(Clone, Copy)]
-enum Access<'a> {
-    Use(&'a MountOptions),
-    /// Nothing is to change where they are.
-    Look(&'a MountOptions),
-}
-
-impl Access<'_> {
-    fn rows(self, backend: impl redb::StorageBackend) -> Result<Rows, MakeError> {
-        match self {
-            Access::Use(options) => rows(backend, options),
-            Access::Look(options) => {
-                let aside = Aside::new(backend).map_err(redb::StorageError::from);
-                rows(aside.map_err(StoreError::from)?, options)
-            }
-        }
-    }
-}
-
-fn rows_of(
     drive: &Arc<Drive>,
     waiters: &Waiters,
     beside: Option<PathBuf>,
@@ -232,19 +237,15 @@ fn rows_of(
     }
 }
 
-fn rows(backend: impl redb::StorageBackend, options: &MountOptions) -> Result<Rows, MakeError> {
-    Ok(Rows::open(backend, options.cache_bytes)?)
-}
-
 /// Where metadata in conventional zones lie.
-fn conventional(drive: &Drive) -> Range<Sector> {
+pub(crate) fn conventional(drive: &Drive) -> Range<Sector> {
     let geometry = &drive.volume().info().geometry;
     let first = Sector(u64::from(COPIES * BLOCK_SECTORS));
     first..geometry.start_of(ZoneIndex(geometry.conventional_zones()))
 }
 
 /// The zones of the metadata's log.
-fn log_zones(superblock: &Superblock) -> Vec<ZoneIndex> {
+pub(crate) fn log_zones(superblock: &Superblock) -> Vec<ZoneIndex> {
     (1..superblock.first_zone).map(ZoneIndex).collect()
 }
 
@@ -253,7 +254,7 @@ fn unfit(what: impl Into<String>) -> MakeError {
 }
 
 /// What the file system will be.
-fn plan(
+pub(crate) fn plan(
     drive: &Drive,
     report: &[ZoneDescriptor],
     uuid: Uuid,
@@ -332,7 +333,11 @@ fn clear(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor]) -> Resul
     Ok(drive.flush(waiter)?)
 }
 
-fn write_superblock(drive: &Drive, waiter: &dyn Waiter, superblock: &Superblock) -> Result<(), MakeError> {
+pub(crate) fn write_superblock(
+    drive: &Drive,
+    waiter: &dyn Waiter,
+    superblock: &Superblock,
+) -> Result<(), MakeError> {
     let mut buf = IoBuf::zeroed(COPIES * BLOCK_BYTES);
     for copy in buf.chunks_exact_mut(BLOCK_BYTES as usize) {
         copy.copy_from_slice(&superblock.encode());

@@ -1,6 +1,6 @@
 //! Definitions of the command line.
 
-use crate::commands::files::{fsck, get, ls, mkfs, put, rm};
+use crate::commands::files::{dump, fsck, get, ls, mkfs, put, rm};
 use crate::commands::{
     bench, calibrate, completions, create, help, info, man, manage, mode, plugs, replay, report, stat,
 };
@@ -62,6 +62,7 @@ pub(crate) enum Command {
     Ls(ls::Ls),
     Rm(rm::Rm),
     Fsck(fsck::Fsck),
+    Dump(dump::Dump),
     Mode(mode::Mode),
     Plugs(plugs::Plugs),
     Stat(stat::Stat),

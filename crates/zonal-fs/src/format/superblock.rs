@@ -28,6 +28,9 @@ struct Raw {
     name: [u8; 64],
 }
 
+/// Where the checksum lies.
+const CHECKSUM_AT: std::ops::Range<usize> = 12..16;
+
 /// Data is written without checksums.
 const UNSUMMED: u32 = 1;
 
@@ -160,6 +163,15 @@ impl Superblock {
             return Err(SuperblockError::Nonsense("the size of its units"));
         }
         let end = raw.name.iter().position(|&b| b == 0).unwrap_or(raw.name.len());
+        let label =
+            std::str::from_utf8(&raw.name[..end]).map_err(|_| SuperblockError::Nonsense("its label"))?;
+        let (sectors, zone_sectors) = (raw.sectors.get(), raw.zone_sectors.get());
+        if zone_sectors == 0 || !(1..=zone_sectors).contains(&raw.capacity_sectors.get()) {
+            return Err(SuperblockError::Nonsense("the size of its zones"));
+        }
+        if u64::from(raw.first_zone.get()) > sectors / zone_sectors {
+            return Err(SuperblockError::Nonsense("the first zone of its data"));
+        }
         Ok(Superblock {
             uuid: raw.uuid,
             sectors: raw.sectors.get(),
@@ -170,14 +182,35 @@ impl Superblock {
             metadata,
             is_summed: raw.flags.get() & UNSUMMED == 0,
             reserved_blocks: raw.reserved_blocks.get(),
-            label: String::from_utf8_lossy(&raw.name[..end]).into_owned(),
+            label: label.to_owned(),
         })
     }
+}
+
+/// Reads any bytes as a superblock, whatever its checksum; for fuzzers. What is one survives another round.
+///
+/// # Errors
+/// As [`Superblock::decode`].
+///
+/// # Panics
+/// If a superblock does not survive: a bug.
+pub fn fuzz_superblock(bytes: &[u8]) -> Result<Superblock, SuperblockError> {
+    let mut block = [0; SUPERBLOCK_BYTES];
+    let bytes = &bytes[..bytes.len().min(SUPERBLOCK_BYTES)];
+    block[..bytes.len()].copy_from_slice(bytes);
+    block[CHECKSUM_AT].fill(0);
+    let sum = crc32c(&block[..size_of::<Raw>()]);
+    block[CHECKSUM_AT].copy_from_slice(&sum.to_le_bytes());
+    let superblock = Superblock::decode(&block)?;
+    assert_eq!(Superblock::decode(&superblock.encode()).as_ref(), Ok(&superblock), "encode and decode");
+    Ok(superblock)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rand::{RngExt, SeedableRng};
+    use rand_pcg::Pcg64Mcg;
 
     fn superblock() -> Superblock {
         Superblock {
@@ -209,7 +242,29 @@ mod tests {
         assert_eq!(change(0), SuperblockError::Magic);
         assert!(matches!(change(8), SuperblockError::Version(_)));
         assert_eq!(change(40), SuperblockError::Checksum);
-        let small = Superblock { unit_blocks: 1, ..superblock() };
-        assert!(matches!(Superblock::decode(&small.encode()), Err(SuperblockError::Nonsense(_))));
+        for nonsense in [
+            Superblock { unit_blocks: 1, ..superblock() },
+            Superblock { zone_sectors: 0, ..superblock() },
+            Superblock { capacity_sectors: (1 << 19) + 1, ..superblock() },
+            Superblock { first_zone: 2049, ..superblock() },
+        ] {
+            assert!(matches!(Superblock::decode(&nonsense.encode()), Err(SuperblockError::Nonsense(_))));
+        }
+    }
+
+    /// The same as the fuzz target `superblock` does at length.
+    #[test]
+    fn any_bytes_are_a_superblock_that_comes_back_or_none() {
+        let mut random = Pcg64Mcg::seed_from_u64(7);
+        let mut accepted = 0;
+        for _ in 0..4000 {
+            let mut bytes = superblock().encode();
+            for _ in 0..random.random_range(1..5) {
+                let at = random.random_range(0..size_of::<Raw>());
+                bytes[at] = random.random();
+            }
+            accepted += u32::from(fuzz_superblock(&bytes).is_ok());
+        }
+        assert!((200..3800).contains(&accepted), "{accepted}");
     }
 }

@@ -52,6 +52,7 @@ impl Shared {
         match result {
             Ok(()) => {
                 core.committed = sealed.number;
+                core.are_numbers_durable = true;
                 core.statistics.commits += 1;
                 Ok(())
             }
@@ -71,7 +72,12 @@ impl Shared {
                 core.is_at_rest(ino)
             })?;
             core.attributes(ino)?;
-            core.nodes.here(ino).and_then(|node| node.failure.take())
+            let failure = core.nodes.here(ino).and_then(|node| {
+                node.announced = None;
+                node.failure.take()
+            });
+            core.let_go(ino);
+            failure
         };
         self.commit(waiter)?;
         failure.map_or(Ok(()), |why| Err(FsError::Write { ino, why }))

@@ -110,6 +110,10 @@ pub(super) struct Core {
     pub(super) next_ino: u64,
     pub(super) next_token: u64,
     pub(super) next_sequence: u64,
+    /// What the counter of numbers was when the file system was opened.
+    pub(super) since: u64,
+    /// The counter of numbers is durable, beyond what it was then.
+    pub(super) are_numbers_durable: bool,
     /// Blocks on their way, headers included.
     pub(super) blocks_in_flight: u64,
     /// Number of the last layer that is durable.

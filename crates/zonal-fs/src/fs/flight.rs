@@ -25,8 +25,8 @@ const TRIES_MAX: u32 = 8;
 /// Why a piece is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Source {
-    /// It is new: write number so and so of its file.
-    Write(u64),
+    /// It is new.
+    Write,
     /// It is copied from here.
     Copy(Extent),
 }
@@ -37,11 +37,13 @@ pub(super) struct Carried {
     pub(super) ino: u64,
     pub(super) block: u64,
     pub(super) blocks: u32,
+    /// Of a write: which it is. Of a copy: how new its data is. See [`number`](super::number).
+    pub(super) number: u64,
     pub(super) source: Source,
 }
 
 impl Carried {
-    fn end(&self) -> u64 {
+    pub(super) fn end(&self) -> u64 {
         self.block + u64::from(self.blocks)
     }
 }
@@ -165,21 +167,34 @@ impl Core {
 
     /// The header of a unit that is about to go out, with these checksums.
     fn header(&mut self, shared: &Shared, flight: &Flight, sums: Vec<u32>) -> Header {
-        let sequence = self.next_sequence;
-        self.next_sequence += 1;
-        let size_of = |core: &mut Core, ino| core.attributes(ino).map_or(0, |attributes| attributes.size);
-        let carried = &flight.carried;
-        let records = carried.iter().map(|c| Record {
-            ino: c.ino,
-            block: c.block,
-            blocks: c.blocks,
-            size: size_of(self, c.ino),
-        });
-        let records = records.collect();
-        let path = self.path(carried[0].ino);
-        let (uuid, zone) = (shared.superblock.uuid, flight.zone.0);
-        Header { uuid, sequence, zone, records, sums, path }
+        let (uuid, zone, since) = (shared.superblock.uuid, flight.zone.0, self.since);
+        let sequence = self.next_number();
+        let (mut records, mut paths) = (Vec::new(), Vec::new());
+        // Files of one unit often lie in one directory.
+        let mut last: Option<(u64, Option<Vec<u8>>)> = None;
+        for carried in &flight.carried {
+            let Carried { ino, block, blocks, number, .. } = *carried;
+            let Ok(file) = self.attributes(ino) else {
+                records.push(Record { ino, born: self.opening(), block, blocks, size: 0, number });
+                paths.push(Vec::new());
+                continue;
+            };
+            if last.as_ref().is_none_or(|(parent, _)| *parent != file.parent) {
+                last = Some((file.parent, self.path(file.parent)));
+            }
+            let parent = last.as_ref().and_then(|(_, path)| path.as_deref());
+            let node = self.nodes.here(ino);
+            let cut = node.as_ref().and_then(|node| node.cut).unwrap_or(u64::MAX);
+            let announced = node.and_then(|node| node.announced.clone());
+            records.push(Record { ino, born: file.born, block, blocks, size: file.size.min(cut), number });
+            paths.push(announced.or_else(|| Some(join(parent?, &file.name))).unwrap_or_default());
+        }
+        Header { uuid, sequence, since, zone, records, sums, paths }
     }
+}
+
+fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
 }
 
 impl Shared {
@@ -195,6 +210,7 @@ impl Shared {
 
     /// The same, of a unit whose data has these checksums.
     pub(super) fn send_with_sums(&self, waiter: &dyn Waiter, flight: Flight, mut buf: IoBuf, sums: Vec<u32>) {
+        self.settle_numbers(waiter);
         let blocks = flight.blocks();
         let zone = flight.zone;
         let (token, header) = {
@@ -301,7 +317,7 @@ impl Core {
             skip += carried.blocks;
             let there = Mapped { block: carried.block, extent };
             live += match carried.source {
-                Source::Write(number) => self.written(carried, number, &there, &mut overwritten)?,
+                Source::Write => self.written(carried, &there, &mut overwritten)?,
                 Source::Copy(from) => self.copied(carried, &from, &there, &mut left)?,
             };
         }
@@ -322,7 +338,6 @@ impl Core {
     fn written(
         &mut self,
         carried: &Carried,
-        number: u64,
         there: &Mapped,
         overwritten: &mut Vec<map::Freed>,
     ) -> Result<u32, FsError> {
@@ -332,7 +347,7 @@ impl Core {
             self.credit.freed(carried.blocks.into());
             return Ok(0);
         };
-        let own = node.pending.end(&(carried.block..carried.end()), number);
+        let own = node.pending.end(&(carried.block..carried.end()), carried.number);
         node.in_flight -= 1;
         self.statistics.written_blocks += u64::from(carried.blocks);
         let mut live = 0;
@@ -423,7 +438,7 @@ impl Core {
     pub(super) fn give_up(&mut self, flight: &Flight, why: Lost) {
         for carried in &flight.carried {
             match carried.source {
-                Source::Write(number) => self.lost(carried, number, why),
+                Source::Write => self.lost(carried, why),
                 Source::Copy(from) => {
                     if let Err(error) = self.book.unpin(ZoneIndex(from.zone), Pin::Copy) {
                         self.die(&error.into());
@@ -434,10 +449,10 @@ impl Core {
     }
 
     /// Data of a file is lost; whoever syncs it learns of it.
-    fn lost(&mut self, carried: &Carried, number: u64, why: Lost) {
+    fn lost(&mut self, carried: &Carried, why: Lost) {
         self.credit.freed(carried.blocks.into());
         if let Some(node) = self.nodes.here(carried.ino) {
-            node.pending.end(&(carried.block..carried.end()), number);
+            node.pending.end(&(carried.block..carried.end()), carried.number);
             node.in_flight -= 1;
             node.failure.get_or_insert(why);
         }

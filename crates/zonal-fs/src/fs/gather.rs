@@ -352,7 +352,7 @@ impl Shared {
         let number = core.takes_up(ino, &part, sheaf.end)?;
         core.cache_zone(ino, opened)?;
         drop(core);
-        let carried = Carried { ino, block: sheaf.block, blocks, source: Source::Write(number) };
+        let carried = Carried { ino, block: sheaf.block, blocks, number, source: Source::Write };
         let buf = self.part_of(sheaf, blocks);
         sheaf.block += u64::from(blocks);
         sheaf.blocks -= blocks;

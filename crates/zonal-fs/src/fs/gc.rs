@@ -28,20 +28,15 @@ use std::collections::VecDeque;
 use zonal_core::{Op, ZoneIndex};
 use zonal_io::volume::Request;
 
-/// How much the collector does at once.
-#[derive(Clone, Copy, Debug)]
-struct Stride {
-    /// Units that are read before they are written.
-    batch: u32,
-    /// Commands on their way.
-    depth: u32,
-}
+/// Units that are read before they are written: as many as are worth the way between two zones of a disk, and no more, because
+/// a batch is what writers wait for.
+const BATCH_UNITS: u32 = 8;
 
-/// While nobody waits for space.
-const LONG: Stride = Stride { batch: 32, depth: 32 };
+/// Commands that the collector has on their way while nobody waits for space.
+const DEPTH_MAX: u32 = 32;
 
-/// While somebody does: reads and writes of users are not to queue behind it, and a batch is what they wait for.
-const SHORT: Stride = Stride { batch: 8, depth: 8 };
+/// The same while somebody does: reads and writes of users are not to queue behind it.
+const DEPTH_MIN: u32 = 8;
 
 /// Blocks that the collector reads along: much of a victim is live, and on a disk a quarter of a mebibyte takes an eighth of a
 /// turn.
@@ -229,7 +224,7 @@ impl Shared {
             let batch = {
                 let mut core = self.lock();
                 core.check_alive()?;
-                let batch = take(&mut pieces, core.stride().batch * (self.unit_blocks() - 1));
+                let batch = take(&mut pieces, BATCH_UNITS * (self.unit_blocks() - 1));
                 core.credit.earned(progress.goes_on(blocks_of(&batch)));
                 core.still_held(batch)?
             };
@@ -250,15 +245,18 @@ impl Shared {
         victim: ZoneIndex,
         batch: Vec<Live>,
     ) -> Result<(VecDeque<Live>, Fetched<'_>), FsError> {
-        let spans: Vec<Span> = batch.iter().flat_map(|piece| spans(piece.ino, &piece.at)).collect();
-        let depth = self.lock().stride().depth as usize;
+        let parts = batch
+            .iter()
+            .flat_map(|piece| spans(piece.ino, &piece.at).into_iter().map(|span| (span, piece.number)));
+        let (spans, numbers): (Vec<Span>, Vec<u64>) = parts.unzip();
+        let depth = self.lock().depth() as usize;
         let source = From { depth, along_max: ALONG_MAX, ..self.source() };
         let mut fetched = source.fetch(waiter, &spans);
         let mut damaged = 0;
         let mut sound = VecDeque::new();
-        for span in &spans {
+        for (span, number) in spans.iter().zip(numbers) {
             match fetched.verify(span) {
-                Ok(()) => sound.push_back(live_of(span)),
+                Ok(()) => sound.push_back(live_of(span, number)),
                 Err(error) if is_damage(&error) => damaged += u64::from(span.blocks),
                 Err(error) => return Err(error),
             }
@@ -283,7 +281,7 @@ impl Shared {
         let mut placed: Option<Placed> = None;
         let mut core = self.lock_when(waiter, |core| {
             core.check_alive()?;
-            if core.copies_in_flight() < core.stride().depth {
+            if core.copies_in_flight() < core.depth() {
                 placed = core.place_copy(self, wanted)?;
             }
             if placed.is_none() && core.flights.is_empty() {
@@ -327,18 +325,19 @@ fn blocks_of<'a>(pieces: impl IntoIterator<Item = &'a Live>) -> u32 {
 }
 
 fn carried(piece: Live) -> Carried {
-    let Live { ino, at: Mapped { block, extent } } = piece;
-    Carried { ino, block, blocks: extent.blocks, source: Source::Copy(extent) }
+    let Live { ino, at: Mapped { block, extent }, number } = piece;
+    Carried { ino, block, blocks: extent.blocks, number, source: Source::Copy(extent) }
 }
 
 /// The piece that a span is, by itself.
-fn live_of(span: &Span) -> Live {
+fn live_of(span: &Span, number: u64) -> Live {
     let Place { zone, unit, index } = span.place;
     let (skip, blocks) = (index as u16, span.blocks);
     let unit_blocks = (index + blocks) as u16;
     Live {
         ino: span.ino,
         at: Mapped { block: span.block, extent: Extent { zone, unit, unit_blocks, skip, blocks } },
+        number,
     }
 }
 
@@ -412,17 +411,18 @@ impl Core {
         Ok(placed)
     }
 
-    fn stride(&self) -> Stride {
-        if self.credit.waiting() > 0 { SHORT } else { LONG }
+    /// Commands that the collector may have on their way.
+    fn depth(&self) -> u32 {
+        if self.credit.waiting() > 0 { DEPTH_MIN } else { DEPTH_MAX }
     }
 
-    /// What of a batch files still have: they go on writing.
+    /// What of a batch files still have, with the numbers of copies made of that: they go on writing.
     fn still_held(&mut self, batch: Vec<Live>) -> Result<Vec<Live>, FsError> {
         let mut still = Vec::with_capacity(batch.len());
-        for Live { ino, at } in batch {
-            still.extend(map::held(&self.rows, ino, &at)?.into_iter().map(|at| Live { ino, at }));
+        for Live { ino, at, number } in batch {
+            still.extend(map::held(&self.rows, ino, &at)?.into_iter().map(|at| Live { ino, at, number }));
         }
-        Ok(still)
+        Ok(self.numbered(still))
     }
 
     /// A zone was not reset. It is tried again a few times, while others go on; then it is left alone.

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
 
 /// Longest extent: longer ones are several.
-const EXTENT_BLOCKS_MAX: u32 = 1 << 23;
+pub(crate) const EXTENT_BLOCKS_MAX: u32 = 1 << 23;
 
 /// Blocks of a zone that no file has any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -153,6 +153,8 @@ pub(crate) fn forget_runs(rows: &mut Rows, zone: u32) -> Result<(), FsError> {
 pub(crate) struct Live {
     pub(crate) ino: u64,
     pub(crate) at: Mapped,
+    /// How new it is, once that is known: see [`number`](super::number).
+    pub(crate) number: u64,
 }
 
 /// What of a zone files still have, in the order of the zone.
@@ -182,7 +184,7 @@ pub(crate) fn live(rows: &Rows, zone: u32) -> Result<Vec<Live>, FsError> {
             let whole = Extent { zone, unit: start, unit_blocks, skip: 0, blocks: end };
             let written = Mapped { block: piece.block, extent: whole.part(skip..end) };
             let ino = piece.ino;
-            live.extend(held(rows, ino, &written)?.into_iter().map(|at| Live { ino, at }));
+            live.extend(held(rows, ino, &written)?.into_iter().map(|at| Live { ino, at, number: 0 }));
             skip = end;
         }
     }
@@ -230,7 +232,7 @@ mod tests {
         }
         let all = extents(&rows, 1, &(0..100)).unwrap();
         assert_eq!(all, [Mapped { block: 0, extent: Extent { blocks: 31, ..unit(2, 0, 7) } }]);
-        assert_eq!(live(&rows, 2).unwrap(), [Live { ino: 1, at: all[0] }]);
+        assert_eq!(live(&rows, 2).unwrap(), [Live { ino: 1, at: all[0], number: 0 }]);
         assert_eq!(unmap(&mut rows, 1, &(10..12)).unwrap(), [Freed { zone: 2, blocks: 2 }]);
         let left: Vec<_> = live(&rows, 2).unwrap().iter().map(|l| (l.at.block, l.at.extent.blocks)).collect();
         assert_eq!(left, [(0, 10), (12, 19)]);
@@ -247,7 +249,7 @@ mod tests {
         }
         assert_eq!(
             live(&rows, 2).unwrap(),
-            [Live { ino: 1, at: Mapped { block: 0, extent: unit(2, 8, 7) } }]
+            [Live { ino: 1, at: Mapped { block: 0, extent: unit(2, 8, 7) }, number: 0 }]
         );
     }
 

@@ -9,10 +9,11 @@ mod flight;
 mod gather;
 mod gc;
 pub(crate) mod inspect;
-mod map;
+pub(crate) mod map;
 mod mount;
-mod names;
+pub(crate) mod names;
 mod node;
+mod number;
 mod read;
 mod stats;
 mod status;
@@ -227,6 +228,18 @@ impl FileSystem {
         let mut core = self.0.lock();
         let core = &mut *core;
         core.nodes.get(&core.rows, ino)?.handles += 1;
+        Ok(())
+    }
+
+    /// Says where a file that is being made will be: what is written of it until it is synced carries that, instead of where it
+    /// is. Of help when a file system is put together from its zones; nothing else follows from it.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`].
+    pub fn announce(&self, ino: u64, path: &[u8]) -> Result<(), FsError> {
+        let mut core = self.0.lock();
+        let core = &mut *core;
+        core.nodes.get(&core.rows, ino)?.announced = Some(path.to_vec());
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use super::stats::Statistics;
 use super::turn::Turns;
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
-use crate::format::{Account, Attributes, Header, Kind, Metadata, Superblock, key};
+use crate::format::{Account, Attributes, Header, Kind, Metadata, NUMBERS_PASSED, Superblock, key};
 use crate::space::Finding;
 use crate::space::cost::Need;
 use crate::space::credits::{Credits, Drive as ReserveBasis, Reserve};
@@ -30,9 +30,6 @@ use std::sync::Arc;
 use zonal_core::{ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::buffer::BufferPool;
 use zonal_io::volume::Volume;
-
-/// Sequence numbers that are left out at each mount: more than units can have been under way when the power went.
-const SEQUENCES_LOST: u64 = 1 << 20;
 
 /// Why a file system cannot be opened.
 #[derive(thiserror::Error, Debug)]
@@ -66,6 +63,7 @@ pub(super) fn make(rows: &mut Rows, superblock: &Superblock, now: u64) -> Result
         kind: Kind::Directory,
         lifetime: 0,
         mode: 0o755,
+        born: 0,
         uid: 0,
         gid: 0,
         links: 2,
@@ -211,7 +209,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         option: superblock.reserved_blocks,
     });
     let next_ino = counter(&rows, "ino")?.unwrap_or(ROOT + 1);
-    let next_sequence = counter(&rows, "sequence")?.unwrap_or(0) + SEQUENCES_LOST;
+    let since = counter(&rows, "sequence")?.unwrap_or(0);
     Ok(Core {
         rows,
         book,
@@ -228,7 +226,9 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         changed: BTreeSet::new(),
         next_ino,
         next_token: 0,
-        next_sequence,
+        next_sequence: since.saturating_add(NUMBERS_PASSED),
+        since,
+        are_numbers_durable: false,
         blocks_in_flight: 0,
         committed: 0,
         is_committing: false,

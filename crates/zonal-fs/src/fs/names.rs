@@ -12,6 +12,9 @@ pub const ROOT: u64 = 1;
 /// Longest name, in bytes.
 pub const NAME_MAX: usize = 255;
 
+/// Directories within each other of which a file's data tells.
+const DEPTH_MAX: usize = 128;
+
 /// What a new file is to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewFile {
@@ -65,7 +68,7 @@ pub enum Rename {
     Exchange,
 }
 
-fn check_name(name: &[u8]) -> Result<(), FsError> {
+pub(crate) fn check_name(name: &[u8]) -> Result<(), FsError> {
     match name {
         [] | b"." | b".." => Err(FsError::Invalid("this cannot be a name")),
         _ if name.len() > NAME_MAX => Err(FsError::NameTooLong),
@@ -162,6 +165,7 @@ impl Core {
             kind: new.kind,
             lifetime: 0,
             mode: new.mode,
+            born: self.opening(),
             uid: new.uid,
             gid: new.gid,
             links: if new.kind == Kind::Directory { 2 } else { 1 },
@@ -415,16 +419,19 @@ impl Core {
         Ok(())
     }
 
-    /// Where a file is in the tree, from the root, without it; as far as it can be told.
-    pub(super) fn path(&mut self, ino: u64) -> Vec<u8> {
+    /// Where a directory is in the tree, from the root, without it; nothing if that cannot be told.
+    pub(super) fn path(&mut self, directory: u64) -> Option<Vec<u8>> {
         let mut names = Vec::new();
-        let mut at = ino;
-        while at != ROOT && names.len() < 128 {
-            let Ok(attributes) = self.attributes(at) else { break };
+        let mut at = directory;
+        while at != ROOT {
+            if names.len() == DEPTH_MAX {
+                return None;
+            }
+            let attributes = self.attributes(at).ok()?;
             names.push(attributes.name);
             at = attributes.parent;
         }
         names.reverse();
-        names.join(&b'/')
+        Some(names.join(&b'/'))
     }
 }

@@ -53,6 +53,28 @@ impl Pending {
         had
     }
 
+    /// `range` in parts, each with the write that has it, if any has.
+    pub(crate) fn parts(&self, range: &Range<u64>) -> Vec<(Range<u64>, Option<u64>)> {
+        let before = self.0.range(..range.start).next_back();
+        let mut parts = Vec::new();
+        let mut at = range.start;
+        for (from, (blocks, number)) in before.into_iter().chain(self.0.range(range.clone())) {
+            let (from, end) = ((*from).max(at), (from + u64::from(*blocks)).min(range.end));
+            if from >= end {
+                continue;
+            }
+            if at < from {
+                parts.push((at..from, None));
+            }
+            parts.push((from..end, Some(*number)));
+            at = end;
+        }
+        if at < range.end {
+            parts.push((at..range.end, None));
+        }
+        parts
+    }
+
     /// Write `number` of `range` has ended; what of that nobody has written since.
     pub(crate) fn end(&mut self, range: &Range<u64>, number: u64) -> Vec<Range<u64>> {
         let had = self.cut(range);
@@ -86,12 +108,17 @@ pub(crate) struct Node {
     pub(crate) zone: Option<Opened>,
     /// What was lost since anybody asked.
     pub(crate) failure: Option<Lost>,
+    /// Bytes that it is being cut to.
+    pub(crate) cut: Option<u64>,
+    /// Where it is said that it will be, until it is synced.
+    pub(crate) announced: Option<Vec<u8>>,
 }
 
 impl Node {
     fn is_idle(&self) -> bool {
         let has_gathered = !matches!(self.gathering, Gathering::Nothing);
-        self.handles == 0 && self.in_flight == 0 && !has_gathered && !self.is_held && self.failure.is_none()
+        let has_users = self.handles > 0 || self.in_flight > 0 || self.is_held || has_gathered;
+        !has_users && self.failure.is_none() && self.announced.is_none()
     }
 }
 
@@ -117,6 +144,8 @@ impl Nodes {
                     handles: 0,
                     zone: None,
                     failure: None,
+                    cut: None,
+                    announced: None,
                 };
                 Ok(place.insert(node))
             }
@@ -173,6 +202,11 @@ mod tests {
                 for b in 0..32 {
                     prop_assert_eq!(pending.touches(&(b..b + 1)), owner[b as usize].is_some());
                 }
+                let parts = pending.parts(&(3..29));
+                let each = parts.iter().flat_map(|(part, write)| part.clone().map(|b| (b, *write)));
+                let each: Vec<_> = each.collect();
+                let expected: Vec<_> = (3..29).map(|b| (b, owner[b as usize])).collect();
+                prop_assert_eq!(each, expected);
             }
             prop_assert!(pending.is_empty());
         }

@@ -118,6 +118,7 @@ impl Drop for Held<'_> {
         let mut core = self.shared.core.lock();
         if let Some(node) = core.nodes.here(self.ino) {
             node.is_held = false;
+            node.cut = None;
         }
         if let Err(error) = core.end_use(self.ino) {
             core.die(&error);
@@ -249,7 +250,7 @@ impl Shared {
             let blocks = blocks.expect("a device that keeps data is given some");
             sums = blocks.fill(part.start, &mut data[..(u64::from(taken) * BLOCK) as usize], wanted);
         });
-        let carried = Carried { ino, block: part.start, blocks: taken, source: Source::Write(number) };
+        let carried = Carried { ino, block: part.start, blocks: taken, number, source: Source::Write };
         self.send_with_sums(waiter, Flight::new(opened.zone, vec![carried]), buf, sums);
         Ok(taken)
     }
@@ -339,6 +340,10 @@ impl Shared {
         }
         let _held = self.hold(waiter, ino)?;
         self.send_gathered(waiter, ino)?;
+        // Zeroes behind the new end are the last that is written of it: they tell of the size that it will have.
+        if let Some(node) = self.lock().nodes.here(ino) {
+            node.cut = Some(size);
+        }
         self.clear(waiter, ino, size..u64::MAX)?;
         let now = waiter.wall();
         let mut core = self.lock_when(waiter, |core| core.is_at_rest(ino))?;
@@ -412,12 +417,11 @@ impl Shared {
 impl Core {
     /// Blocks of a file are about to be sent; the number of the write.
     pub(super) fn takes_up(&mut self, ino: u64, part: &Range<u64>, end: u64) -> Result<u64, FsError> {
-        let number = self.next_token;
+        let number = self.next_number();
         let node = self.nodes.get(&self.rows, ino)?;
         node.pending.take(part, number);
         node.in_flight += 1;
         node.size = node.size.max(end.min(part.end * BLOCK));
-        self.next_token += 1;
         Ok(number)
     }
 

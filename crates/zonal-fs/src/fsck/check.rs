@@ -26,6 +26,30 @@ struct Held {
     extent: Extent,
 }
 
+/// Blocks of a file that lie one behind the other in one unit.
+struct Known {
+    /// Block of the zone.
+    place: u32,
+    /// Block of the file.
+    block: u64,
+    blocks: u32,
+}
+
+impl Known {
+    fn goes_on_with(&self, next: &Known) -> bool {
+        let blocks = self.blocks;
+        (self.place + blocks, self.block + u64::from(blocks)) == (next.place, next.block)
+    }
+
+    fn has(&self, other: &Known) -> bool {
+        let offset = other.block.checked_sub(self.block);
+        offset.is_some_and(|offset| {
+            offset + u64::from(other.blocks) <= u64::from(self.blocks)
+                && u64::from(self.place) + offset == u64::from(other.place)
+        })
+    }
+}
+
 /// Everything that the rows say, read once.
 #[derive(Default)]
 struct Seen {
@@ -197,7 +221,22 @@ impl Seen {
 
     /// Pieces that their zones do not know.
     fn check_runs(&mut self) {
-        let mut known: BTreeMap<(u64, u32), Vec<(u64, u64)>> = BTreeMap::new();
+        let known = self.known();
+        for Held { ino, block, extent } in &self.held {
+            let places = known.get(&(*ino, extent.zone));
+            for (place, blocks, offset) in inspect::spans(*ino, *block, extent) {
+                let wanted = Known { place, block: block + offset, blocks };
+                if !places.is_some_and(|places| places.iter().any(|known| known.has(&wanted))) {
+                    let (ino, zone) = (*ino, extent.zone);
+                    self.findings.push(Finding::Unknown { ino, block: wanted.block, blocks, zone });
+                }
+            }
+        }
+    }
+
+    /// What zones know of each file.
+    fn known(&self) -> BTreeMap<(u64, u32), Vec<Known>> {
+        let mut known: BTreeMap<(u64, u32), Vec<Known>> = BTreeMap::new();
         for (zone, at, run) in &self.runs {
             let mut skip = 0;
             for piece in &run.pieces {
@@ -210,29 +249,18 @@ impl Seen {
                 };
                 let extent = whole.part(skip..skip + piece.blocks);
                 skip += piece.blocks;
+                let places = known.entry((piece.ino, *zone)).or_default();
                 for (place, blocks, offset) in inspect::spans(piece.ino, piece.block, &extent) {
-                    let first = piece.block + offset;
-                    let key = (piece.ino, *zone);
-                    known.entry(key).or_default().push((first << 32 | u64::from(place), blocks.into()));
+                    let next = Known { place, block: piece.block + offset, blocks };
+                    // Pieces that were copied from two places may lie as one in the third.
+                    match places.last_mut() {
+                        Some(last) if last.goes_on_with(&next) => last.blocks += blocks,
+                        _ => places.push(next),
+                    }
                 }
             }
         }
-        for Held { ino, block, extent } in &self.held {
-            let places = known.get(&(*ino, extent.zone));
-            for (place, blocks, offset) in inspect::spans(*ino, *block, extent) {
-                let first = block + offset;
-                let is_known = |&(at, length): &(u64, u64)| {
-                    let (from, there) = (at >> 32, at & 0xFFFF_FFFF);
-                    from <= first
-                        && first + u64::from(blocks) <= from + length
-                        && there + (first - from) == u64::from(place)
-                };
-                if !places.is_some_and(|places| places.iter().any(is_known)) {
-                    let (ino, zone) = (*ino, extent.zone);
-                    self.findings.push(Finding::Unknown { ino, block: first, blocks, zone });
-                }
-            }
-        }
+        known
     }
 
     fn check_accounts(&mut self, report: &[ZoneDescriptor]) {

@@ -7,7 +7,7 @@ use crate::store::Rows;
 use std::ops::ControlFlow;
 
 /// Directory for files that have lost their names.
-const FOUND: &[u8] = b"lost+found";
+pub(crate) const FOUND: &[u8] = b"lost+found";
 
 /// Mends what `findings` say, and makes that durable; what is left has to be looked for again. What is lost stays lost: data that
 /// is nowhere becomes a hole.
@@ -86,11 +86,12 @@ fn keys(rows: &Rows, from: Vec<u8>, end: Vec<u8>) -> Result<Vec<Vec<u8>>, FsErro
     Ok(keys)
 }
 
-fn directory(parent: u64, name: Vec<u8>) -> Attributes {
+pub(crate) fn directory(parent: u64, name: Vec<u8>) -> Attributes {
     Attributes {
         kind: Kind::Directory,
         lifetime: 0,
         mode: 0o700,
+        born: 0,
         uid: 0,
         gid: 0,
         links: 2,

@@ -11,7 +11,7 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     gain: u64,
-    /// Blocks to be read and to be written, and a quarter more for the commit and the reset.
+    /// Blocks to be read and to be written, and as many for the commit and the reset.
     work: u64,
     done: u64,
     earned: u64,
@@ -20,12 +20,7 @@ pub struct Progress {
 impl Progress {
     /// Of a victim of `capacity` with `used` live blocks.
     pub fn new(capacity: u32, used: u32) -> Progress {
-        Progress {
-            gain: u64::from(capacity - used),
-            work: 2 * u64::from(used) + u64::from(used / 2),
-            done: 0,
-            earned: 0,
-        }
+        Progress { gain: u64::from(capacity - used), work: 3 * u64::from(used), done: 0, earned: 0 }
     }
 
     /// So many more blocks are about to be read or written; what that brings.
@@ -87,10 +82,10 @@ mod tests {
     fn victim_brings_all_that_it_gains_bit_by_bit() {
         let mut progress = Progress::new(1000, 200);
         let earned: Vec<u64> = (0..4).map(|_| progress.goes_on(100)).collect();
-        assert_eq!(earned, [160; 4]);
-        assert_eq!((progress.ends(), progress.ends()), (160, 0));
+        assert_eq!(earned, [133, 133, 134, 133]);
+        assert_eq!((progress.ends(), progress.ends()), (267, 0));
         let mut shrunk = Progress::new(1000, 200);
-        assert_eq!((shrunk.goes_on(100), shrunk.ends()), (160, 640));
+        assert_eq!((shrunk.goes_on(100), shrunk.ends()), (133, 667));
         assert_eq!(Progress::new(10, 0).goes_on(0), 10);
     }
 

@@ -10,6 +10,7 @@
 //! - What is in a sealed layer becomes durable as a whole or not at all.
 
 pub mod backend;
+mod guard;
 mod rows;
 mod tables;
 

@@ -1,5 +1,6 @@
 //! The layers.
 
+use super::guard::guarded;
 use super::tables::{Tables, write};
 use redb::{Database, Durability, ReadableDatabase, StorageBackend};
 use std::collections::BTreeMap;
@@ -60,9 +61,29 @@ impl Rows {
     /// # Errors
     /// The backend's, or that what it holds is no database.
     pub fn open(backend: impl StorageBackend, cache_bytes: usize) -> Result<Rows, StoreError> {
-        let database = Database::builder().set_cache_size(cache_bytes).create_with_backend(backend)?;
+        let open = || Database::builder().set_cache_size(cache_bytes).create_with_backend(backend);
+        Rows::of(guarded(open).ok_or_else(|| damaged("it contradicts itself"))??)
+    }
+
+    fn of(database: Database) -> Result<Rows, StoreError> {
         let base = Tables::of(&database.begin_read()?)?;
         Ok(Rows { database: Arc::new(database), base, sealed: None, top: Layer::new(), number: 1 })
+    }
+
+    /// Opens the database that `backend` holds, after every page of it was verified.
+    ///
+    /// # Errors
+    /// The backend's, or that what it holds is no database, or a damaged one.
+    pub fn verified(backend: impl StorageBackend, cache_bytes: usize) -> Result<Rows, StoreError> {
+        let opened = guarded(|| {
+            let mut database =
+                Database::builder().set_cache_size(cache_bytes).create_with_backend(backend)?;
+            match database.check_integrity()? {
+                true => Rows::of(database),
+                false => Err(damaged("what was committed last is not there")),
+            }
+        });
+        opened.unwrap_or_else(|| Err(damaged("it contradicts itself")))
     }
 
     /// The value of `key`.
@@ -233,6 +254,10 @@ impl Sealed {
         write(&transaction, &self.layer)?;
         Ok(transaction.commit()?)
     }
+}
+
+fn damaged(what: &str) -> StoreError {
+    StoreError(redb::Error::Corrupted(what.to_owned()))
 }
 
 #[cfg(test)]

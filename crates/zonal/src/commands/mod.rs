@@ -39,6 +39,7 @@ pub(crate) fn run(command: Command, out: &mut dyn Write) -> Result<(), Failure> 
         Command::Ls(arguments) => files::ls::run(&arguments, out),
         Command::Rm(arguments) => files::rm::run(&arguments),
         Command::Fsck(arguments) => files::fsck::run(&arguments, out),
+        Command::Dump(arguments) => files::dump::run(&arguments, out),
         Command::Mode(arguments) => mode::run(&arguments, out),
         Command::Plugs(arguments) => plugs::run(&arguments, out),
         Command::Stat(arguments) => stat::run(&arguments, out),

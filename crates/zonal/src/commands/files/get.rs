@@ -1,6 +1,7 @@
 //! `zonal get`.
 
-use super::{COPY_BYTES, On, Opened, failed, names};
+use super::pipe::{piece_bytes, pipe};
+use super::{On, Opened, failed, names};
 use crate::exit::Failure;
 use anyhow::Context;
 use clap::Args;
@@ -37,15 +38,13 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
             &mut created
         }
     };
-    let mut buffer = vec![0; COPY_BYTES];
     let mut offset = 0;
-    loop {
-        let read = fs.read(&waiter, ino, offset, Target::Bytes(&mut buffer)).map_err(|e| failed(path, e))?;
-        if read == 0 {
-            break;
-        }
-        out.write_all(&buffer[..read as usize]).with_context(|| file.clone())?;
+    let bytes = piece_bytes(&fs);
+    let read = move |buffer: &mut [u8]| {
+        let read = fs.read(&waiter, ino, offset, Target::Bytes(buffer)).map_err(|e| failed(path, e))?;
         offset += read;
-    }
+        Ok::<usize, Failure>(read as usize)
+    };
+    pipe(bytes, read, |piece| Ok(out.write_all(piece).with_context(|| file.clone())?))?;
     Ok(out.flush().with_context(|| file.clone())?)
 }

@@ -1,10 +1,13 @@
-//! Files on a zoned drive without a mount: `mkfs`, `put`, `get`, `ls`, `rm`, `fsck`.
+//! Files on a zoned drive without a mount: `mkfs`, `put`, `get`, `ls`, `rm`, `fsck`, `dump`.
 
+pub(crate) mod dump;
 pub(crate) mod fsck;
 pub(crate) mod get;
 pub(crate) mod ls;
 pub(crate) mod mkfs;
+mod pipe;
 pub(crate) mod put;
+mod rebuild;
 pub(crate) mod rm;
 
 use crate::device;
@@ -18,9 +21,6 @@ use zonal_fs::make;
 use zonal_fs::waiter::{Polling, Waiters, polling};
 use zonal_fs::{FileSystem, FsError, MountOptions};
 use zonal_io::volume::{Volume, VolumeOptions};
-
-/// Bytes that are copied at a time.
-const COPY_BYTES: usize = 4 << 20;
 
 /// Where a file system is.
 #[derive(Args, Debug)]

@@ -1,6 +1,7 @@
 //! `zonal put`.
 
-use super::{COPY_BYTES, On, Opened, failed, names};
+use super::pipe::{piece_bytes, pipe};
+use super::{On, Opened, failed, names};
 use crate::exit::Failure;
 use anyhow::Context;
 use clap::Args;
@@ -32,7 +33,7 @@ pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
     let Some((name, directories)) = names.split_last() else {
         return Err(Failure::usage(format!("{path}: a file needs a name")));
     };
-    let (mut source, mode): (Box<dyn Read>, u16) = match file.as_str() {
+    let (mut source, mode): (Box<dyn Read + Send>, u16) = match file.as_str() {
         "-" => (Box::new(io::stdin()), 0o644),
         _ => {
             let opened = File::open(file).with_context(|| file.clone())?;
@@ -44,10 +45,11 @@ pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
     let parent = directories.iter().try_fold(ROOT, |at, name| enter(&opened, at, name));
     let parent = parent.map_err(|e| failed(path, e))?;
     let unfinished = free_name(&opened, parent).map_err(|e| failed(path, e))?;
-    let copied = copy(&opened, (parent, &unfinished), &mut *source, mode).map_err(|e| match e {
-        Trouble::Read(e) => anyhow::Error::new(e).context(file.clone()).into(),
-        Trouble::Fs(e) => failed(path, e),
-    });
+    let copied =
+        copy(&opened, (parent, &unfinished), &names.join(&b'/'), (&mut *source, mode)).map_err(|e| match e {
+            Trouble::Read(e) => anyhow::Error::new(e).context(file.clone()).into(),
+            Trouble::Fs(e) => failed(path, e),
+        });
     let Opened { fs, waiter } = &opened;
     let placed = copied.and_then(|()| {
         let place = fs.rename(waiter, (parent, &unfinished), (parent, name), Rename::Replace);
@@ -97,25 +99,19 @@ fn free_name(opened: &Opened, parent: u64) -> Result<Vec<u8>, FsError> {
 fn copy(
     opened: &Opened,
     (parent, name): (u64, &[u8]),
-    source: &mut dyn Read,
-    mode: u16,
+    path: &[u8],
+    (source, mode): (&mut (dyn Read + Send), u16),
 ) -> Result<(), Trouble> {
     let Opened { fs, waiter } = opened;
     let ino = fs.create(waiter, parent, name, &NewFile::new(Kind::File, mode)).map_err(Trouble::Fs)?;
-    let mut buffer = vec![0; COPY_BYTES];
+    fs.announce(ino, path).map_err(Trouble::Fs)?;
     let mut offset = 0;
-    loop {
-        let length = fill(source, &mut buffer).map_err(Trouble::Read)?;
-        if length == 0 {
-            break;
-        }
-        let written =
-            fs.write(waiter, ino, offset, Payload::Bytes(&buffer[..length])).map_err(Trouble::Fs)?;
-        if written < length as u64 {
-            return Err(Trouble::Fs(FsError::NoSpace));
-        }
+    let read = |buffer: &mut [u8]| fill(source, buffer).map_err(Trouble::Read);
+    pipe(piece_bytes(fs), read, |piece| {
+        let written = fs.write(waiter, ino, offset, Payload::Bytes(piece)).map_err(Trouble::Fs)?;
         offset += written;
-    }
+        if written < piece.len() as u64 { Err(Trouble::Fs(FsError::NoSpace)) } else { Ok(()) }
+    })?;
     let changes = Changes { mode: Some(mode), ..Changes::default() };
     fs.set_attributes(waiter, ino, &changes).and_then(|()| fs.fsync(waiter, ino)).map_err(Trouble::Fs)
 }

@@ -122,6 +122,31 @@ pub struct Statistics {
     pub writes_failed: u64,
 }
 
+/// How a zone of a log begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Begun {
+    /// Which of all beginnings of zones in the log it is.
+    pub opening: u64,
+    /// The last batch that is in its checkpoint.
+    pub batch: u64,
+    /// Bytes of the database then.
+    pub len: u64,
+}
+
+/// Reads how a zone begins: its block 0, which is at `place`, in the log of the file system `uuid`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn begun(block: &[u8], uuid: &Uuid, place: Place) -> Result<Begun, Damage> {
+    let head = format::Head::parse(block, uuid, place)?;
+    match head.kind {
+        format::HeadKind::Checkpoint(format::Checkpoint { batch, len, .. }) => {
+            Ok(Begun { opening: head.opening, batch, len })
+        }
+        format::HeadKind::Part(_) => Err(Damage::Field("kind")),
+    }
+}
+
 /// How full a log is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Room {

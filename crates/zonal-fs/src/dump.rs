@@ -1,0 +1,257 @@
+//! What lies on a drive, as it is: for people who want to see it, whether or not it is sound. Nothing is ever written.
+
+use crate::BLOCK_SECTORS;
+use crate::drive::Drive;
+use crate::format::{Account, Attributes, Entry, Extent, Header, Metadata, Run, Superblock, key};
+use crate::fs::FsError;
+use crate::fs::map::{self, Mapped};
+use crate::make;
+use crate::store::Rows;
+use crate::store::backend::header::Header as DatabaseHeader;
+use crate::store::backend::logged::{Begun, begun};
+use crate::store::backend::{Damage, Place};
+use crate::waiter::Waiter;
+use std::ops::ControlFlow;
+use zonal_core::{RequestError, Sector, Sectors, ZoneIndex};
+
+/// Headers of a database in conventional zones.
+const HEADERS: u64 = 2;
+
+/// What is at a place that the metadata have.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Kept<T> {
+    /// What should be there.
+    Sound(T),
+    /// Something else.
+    Damaged(Damage),
+    /// It cannot be read.
+    Unreadable(RequestError),
+}
+
+/// Where metadata lie, and what says so there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Whereabouts {
+    /// Conventional sectors, and the two headers before the database.
+    Conventional(std::ops::Range<Sector>, Vec<Kept<DatabaseHeader>>),
+    /// Zones of a log, and how each that was written begins.
+    Logged(Vec<(ZoneIndex, Option<Kept<Begun>>)>),
+    /// A file beside the drive.
+    Beside,
+}
+
+/// Looks where the metadata lie.
+///
+/// # Errors
+/// The drive describes no zones.
+pub fn whereabouts(
+    drive: &Drive,
+    waiter: &dyn Waiter,
+    superblock: &Superblock,
+) -> Result<Whereabouts, RequestError> {
+    let kept = |sector: Sector| drive.read(waiter, sector, BLOCK_SECTORS);
+    Ok(match superblock.metadata {
+        Metadata::Beside => Whereabouts::Beside,
+        Metadata::Conventional => {
+            let range = make::conventional(drive);
+            let header = |n| match kept(range.start + Sectors(n * u64::from(BLOCK_SECTORS))) {
+                Ok(block) => Kept::of(DatabaseHeader::parse(&block, &superblock.uuid)),
+                Err(error) => Kept::Unreadable(error),
+            };
+            let headers = (0..HEADERS).map(header).collect();
+            Whereabouts::Conventional(range, headers)
+        }
+        Metadata::Logged => {
+            let report = drive.report(waiter)?;
+            let zone = |zone: ZoneIndex| {
+                let described = report.get(zone.0 as usize)?;
+                if crate::scan::written(described) == 0 {
+                    return None;
+                }
+                Some(match kept(described.start) {
+                    Ok(block) => Kept::of(begun(&block, &superblock.uuid, Place { zone, block: 0 })),
+                    Err(error) => Kept::Unreadable(error),
+                })
+            };
+            let zones = make::log_zones(superblock).into_iter();
+            Whereabouts::Logged(zones.map(|n| (n, zone(n))).collect())
+        }
+    })
+}
+
+impl<T> Kept<T> {
+    fn of(found: Result<T, Damage>) -> Kept<T> {
+        found.map_or_else(Kept::Damaged, Kept::Sound)
+    }
+}
+
+/// A row, taken apart.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Row {
+    /// A file's attributes.
+    File(u64, Attributes),
+    /// A name in a directory.
+    Name(u64, Vec<u8>, Entry),
+    /// Blocks of a file, from this one on.
+    Extent(u64, u64, Extent),
+    /// What was written at a block of a zone.
+    Run(u32, u32, Run),
+    /// A zone's account.
+    Zone(u32, Account),
+    /// An extended attribute of a file.
+    Attribute(u64, Vec<u8>, Vec<u8>),
+    /// Where a symbolic link points.
+    Target(u64, Vec<u8>),
+    /// A file without a name.
+    Orphan(u64),
+    /// A number of the whole.
+    Counter(String, u64),
+    /// The copy of the superblock.
+    Superblock(Superblock),
+    /// One that cannot be read.
+    Damaged(Vec<u8>, Vec<u8>),
+}
+
+/// Kinds of rows.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum RowKind {
+    /// Attributes of files.
+    File,
+    /// Names.
+    Name,
+    /// Where files' blocks are.
+    Extent,
+    /// What was written where.
+    Run,
+    /// Accounts of zones.
+    Zone,
+    /// Extended attributes.
+    Attribute,
+    /// Targets of symbolic links.
+    Target,
+    /// Files without names.
+    Orphan,
+    /// Numbers of the whole, and the copy of the superblock.
+    Counter,
+    /// Those that cannot be read.
+    Damaged,
+}
+
+impl RowKind {
+    /// All kinds.
+    pub const ALL: [RowKind; 10] = {
+        use RowKind::*;
+        [File, Name, Extent, Run, Zone, Attribute, Target, Orphan, Counter, Damaged]
+    };
+}
+
+impl Row {
+    /// Takes a row apart.
+    pub fn of(key: &[u8], value: &[u8]) -> Row {
+        Row::sound(key, value).unwrap_or_else(|| Row::Damaged(key.to_vec(), value.to_vec()))
+    }
+
+    fn sound(key: &[u8], value: &[u8]) -> Option<Row> {
+        let (kind, (number, rest)) = (*key.first()?, key::parts(key));
+        let is_whole = |length: usize| (key.len() == length).then_some(());
+        key.get(8)?;
+        Some(match kind {
+            b'I' => Row::File(number, is_whole(9).and(Attributes::decode(key, value).ok())?),
+            b'D' => Row::Name(number, rest.to_vec(), Entry::decode(key, value).ok()?),
+            b'E' => {
+                let extent = is_whole(17).and(Extent::decode(key, value).ok())?;
+                Row::Extent(number, key::extent_parts(key).1, extent)
+            }
+            b'R' => {
+                let (zone, block) = key::run_parts(key);
+                Row::Run(zone, block, is_whole(9).and(Run::decode(key, value).ok())?)
+            }
+            b'Z' => Row::Zone(number.try_into().ok()?, is_whole(9).and(Account::decode(key, value).ok())?),
+            b'X' => Row::Attribute(number, rest.to_vec(), value.to_vec()),
+            b'L' => Row::Target(number, value.to_vec()),
+            b'O' => Row::Orphan(number),
+            b'S' if rest == b"superblock" => Row::Superblock(Superblock::decode(value).ok()?),
+            b'S' => Row::Counter(
+                String::from_utf8(rest.to_vec()).ok()?,
+                u64::from_le_bytes(value.try_into().ok()?),
+            ),
+            _ => return None,
+        })
+    }
+
+    /// Which kind it is.
+    pub fn kind(&self) -> RowKind {
+        match self {
+            Row::File(..) => RowKind::File,
+            Row::Name(..) => RowKind::Name,
+            Row::Extent(..) => RowKind::Extent,
+            Row::Run(..) => RowKind::Run,
+            Row::Zone(..) => RowKind::Zone,
+            Row::Attribute(..) => RowKind::Attribute,
+            Row::Target(..) => RowKind::Target,
+            Row::Orphan(_) => RowKind::Orphan,
+            Row::Counter(..) | Row::Superblock(_) => RowKind::Counter,
+            Row::Damaged(..) => RowKind::Damaged,
+        }
+    }
+
+    /// Whether it says anything of this file.
+    pub fn is_of(&self, ino: u64) -> bool {
+        match self {
+            Row::File(of, _)
+            | Row::Extent(of, ..)
+            | Row::Attribute(of, ..)
+            | Row::Target(of, _)
+            | Row::Orphan(of) => *of == ino,
+            Row::Name(parent, _, entry) => *parent == ino || entry.ino == ino,
+            Row::Run(_, _, run) => run.pieces.iter().any(|piece| piece.ino == ino),
+            Row::Damaged(key, _) => key::parts(key).0 == ino,
+            Row::Zone(..) | Row::Counter(..) | Row::Superblock(_) => false,
+        }
+    }
+}
+
+/// Shows all rows in order of their keys.
+///
+/// # Errors
+/// The database's.
+pub fn rows(rows: &Rows, mut show: impl FnMut(Row)) -> Result<(), FsError> {
+    Ok(rows.scan(&[0], &[u8::MAX], |key, value| {
+        show(Row::of(key, value));
+        ControlFlow::Continue(())
+    })?)
+}
+
+/// How many blocks of each record of a unit its file has there still.
+///
+/// # Errors
+/// The database's; a damaged row.
+pub fn live(rows: &Rows, zone: u32, unit: u32, header: &Header) -> Result<Vec<u32>, FsError> {
+    let mut live = Vec::with_capacity(header.records.len());
+    let mut skip = 0;
+    for record in &header.records {
+        let end = skip + record.blocks;
+        let unit_blocks = header.blocks() as u16;
+        let whole = Extent { zone, unit, unit_blocks, skip: 0, blocks: end };
+        let there = Mapped { block: record.block, extent: whole.part(skip..end) };
+        live.push(map::held(rows, record.ino, &there)?.iter().map(|held| held.extent.blocks).sum());
+        skip = end;
+    }
+    Ok(live)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn row_of_a_key_that_is_cut_or_of_no_kind_is_damaged() {
+        let account = Account { used: 3, resets: 4 };
+        assert_eq!(Row::of(&key::zone(7), &account.encode()), Row::Zone(7, account));
+        assert_eq!(Row::of(&key::zone(7)[..8], &account.encode()).kind(), RowKind::Damaged);
+        assert_eq!(Row::of(&key::zone(7), &[1]).kind(), RowKind::Damaged);
+        assert_eq!(Row::of(b"?12345678", &[]).kind(), RowKind::Damaged);
+        assert_eq!(Row::of(&[], &[]).kind(), RowKind::Damaged);
+        assert_eq!(Row::of(&key::counter("ino"), &[5, 0, 0, 0, 0, 0, 0, 0]), Row::Counter("ino".into(), 5));
+        assert_eq!(Row::of(&key::counter("superblock"), &[5; 80]).kind(), RowKind::Damaged);
+    }
+}

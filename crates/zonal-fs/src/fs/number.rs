@@ -1,0 +1,63 @@
+//! Numbers of writes, copies and units, all from one counter: how new something is, for a file system that is put together
+//! from its zones.
+//!
+//! # Never twice
+//! What was on its way when the power went keeps its numbers, though no commit knows of it. So each opening passes over more
+//! numbers than could have been given since the last commit, and before the first unit goes out the counter is made durable:
+//! of two openings without a commit the second would give what the first had given.
+//!
+//! # Of copies
+//! A copy is as old as what it was copied from, and newer than all that this took the place of. Its number is given while it is
+//! known to be what the file has: whatever is written from then on has a higher one. Data that is being overwritten just then
+//! gets the one before the write's, so that the write counts wherever its unit ends up.
+
+use super::core::{Core, Shared};
+use super::map::{Live, Mapped};
+use crate::waiter::Waiter;
+
+impl Shared {
+    /// Sees to it that the numbers of this opening were given to nobody before. If that fails the file system takes no more
+    /// changes, and what goes out is in no commit.
+    pub(super) fn settle_numbers(&self, waiter: &dyn Waiter) {
+        let commit = {
+            let core = self.core.lock();
+            let is_settled = !self.has_data() || core.are_numbers_durable || core.dead.is_some();
+            (!is_settled).then(|| core.rows.number())
+        };
+        if let Some(commit) = commit {
+            let _ = self.commit_up_to(waiter, commit);
+        }
+    }
+}
+
+impl Core {
+    /// A number that nothing has had.
+    pub(super) fn next_number(&mut self) -> u64 {
+        let number = self.next_sequence;
+        self.next_sequence += 1;
+        number
+    }
+
+    /// Which opening of the file system this is, as far as two bytes tell.
+    pub(super) fn opening(&self) -> u16 {
+        (self.next_sequence >> 32) as u16
+    }
+
+    /// Gives numbers to pieces that files have just now and that are to be copied.
+    pub(super) fn numbered(&mut self, pieces: Vec<Live>) -> Vec<Live> {
+        let now = self.next_number();
+        let mut numbered = Vec::with_capacity(pieces.len());
+        for Live { ino, at, .. } in pieces {
+            let Some(node) = self.nodes.here(ino) else {
+                numbered.push(Live { ino, at, number: now });
+                continue;
+            };
+            for (part, write) in node.pending.parts(&(at.block..at.end())) {
+                let extent = at.extent.part((part.start - at.block) as u32..(part.end - at.block) as u32);
+                let number = write.map_or(now, |write| write - 1);
+                numbered.push(Live { ino, at: Mapped { block: part.start, extent }, number });
+            }
+        }
+        numbered
+    }
+}

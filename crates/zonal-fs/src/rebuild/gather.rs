@@ -1,0 +1,160 @@
+//! What the zones say.
+
+use super::Rebuilt;
+use crate::drive::Drive;
+use crate::format::{Extent, Header, NUMBERS_PASSED, Superblock};
+use crate::fs::map::Mapped;
+use crate::scan::{self, Depth, Found, State};
+use crate::waiter::Waiter;
+use std::collections::{BTreeSet, HashMap};
+use std::mem::size_of;
+use zonal_core::{ZoneDescriptor, ZoneType};
+
+/// A record of a unit that is whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) ino: u64,
+    pub(super) block: u64,
+    pub(super) size: u64,
+    pub(super) number: u64,
+    pub(super) sequence: u64,
+    pub(super) zone: u32,
+    pub(super) unit: u32,
+    /// Which path it was, of all.
+    path: u32,
+    /// Data blocks of the unit.
+    unit_blocks: u16,
+    /// Data blocks of the unit before it.
+    skip: u16,
+    pub(super) blocks: u16,
+    pub(super) born: u16,
+}
+
+// There is one for each piece on the drive.
+const _: () = assert!(size_of::<Entry>() == 64);
+
+/// All that was found.
+#[derive(Default)]
+pub(super) struct Gathered {
+    /// Records, by zone and block.
+    pub(super) entries: Vec<Entry>,
+    paths: Vec<Vec<u8>>,
+    numbers: HashMap<Vec<u8>, u32>,
+    /// What the counter of numbers was when the file system was opened, each time of which something is left.
+    openings: BTreeSet<u64>,
+    /// Highest number of anything that was ever written.
+    pub(super) last_number: u64,
+    pub(super) counts: Rebuilt,
+}
+
+impl Entry {
+    /// Its blocks, and where they lie.
+    pub(super) fn mapped(&self) -> Mapped {
+        let Entry { block, zone, unit, unit_blocks, skip, blocks, .. } = *self;
+        Mapped { block, extent: Extent { zone, unit, unit_blocks, skip, blocks: blocks.into() } }
+    }
+}
+
+/// Reads all zones for data.
+pub(super) fn gather(
+    drive: &Drive,
+    waiter: &dyn Waiter,
+    superblock: &Superblock,
+    report: &[ZoneDescriptor],
+    depth: Depth,
+) -> Gathered {
+    let mut gathered = Gathered::default();
+    let is_data = |zone: &&ZoneDescriptor| {
+        zone.zone.0 >= superblock.first_zone && zone.zone_type != ZoneType::Conventional
+    };
+    for zone in report.iter().filter(is_data) {
+        scan::zone(drive, waiter, &superblock.uuid, zone, depth, |found| gathered.take(zone.zone.0, found));
+    }
+    gathered
+}
+
+impl Gathered {
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Where a record's file was, if it said so.
+    pub(super) fn path(&self, entry: &Entry) -> &[u8] {
+        &self.paths[entry.path as usize]
+    }
+
+    fn take(&mut self, zone: u32, found: Found) {
+        match found {
+            Found::Garbage { blocks, .. } => self.counts.garbage_blocks += u64::from(blocks),
+            Found::Unreadable { blocks, .. } => self.counts.unreadable_blocks += u64::from(blocks),
+            Found::Unit { header, state: State::Torn(_), .. } => {
+                self.counts.torn += 1;
+                self.note(&header);
+            }
+            Found::Unit { block, header, state } => {
+                self.counts.damaged += u64::from(matches!(state, State::Damaged(_)));
+                self.counts.units += 1;
+                self.note(&header);
+                self.take_unit(zone, block, &header);
+            }
+        }
+    }
+
+    /// What a header says of the file system, whether or not its data is there.
+    fn note(&mut self, header: &Header) {
+        self.openings.insert(header.since);
+        let numbers = header.records.iter().map(|record| record.number).chain([header.sequence]);
+        self.last_number = numbers.fold(self.last_number, u64::max);
+    }
+
+    fn take_unit(&mut self, zone: u32, unit: u32, header: &Header) {
+        let mut skip = 0;
+        for (record, path) in header.records.iter().zip(&header.paths) {
+            let path = self.number_of(path);
+            self.entries.push(Entry {
+                ino: record.ino,
+                block: record.block,
+                size: record.size,
+                number: record.number,
+                sequence: header.sequence,
+                zone,
+                unit,
+                path,
+                unit_blocks: header.blocks() as u16,
+                skip,
+                blocks: record.blocks as u16,
+                born: record.born,
+            });
+            skip += record.blocks as u16;
+        }
+    }
+
+    fn number_of(&mut self, path: &[u8]) -> u32 {
+        if let Some(number) = self.numbers.get(path) {
+            return *number;
+        }
+        let number = self.paths.len() as u32;
+        self.paths.push(path.to_vec());
+        self.numbers.insert(path.to_vec(), number);
+        number
+    }
+
+    /// Takes away what no commit knew when the file system was opened next.
+    pub(super) fn drop_uncommitted(&mut self) {
+        let openings = std::mem::take(&mut self.openings);
+        let is_known = |entry: &Entry| {
+            let since = openings.range(..=entry.sequence).next_back();
+            since.is_none_or(|since| entry.sequence - since >= NUMBERS_PASSED)
+        };
+        let mut gone = BTreeSet::new();
+        self.entries.retain(|entry| {
+            let stays = is_known(entry);
+            if !stays {
+                gone.insert((entry.zone, entry.unit));
+            }
+            stays
+        });
+        self.counts.uncommitted = gone.len() as u64;
+        self.counts.units -= self.counts.uncommitted;
+    }
+}

@@ -1,0 +1,164 @@
+//! From what was found to rows in an empty database.
+
+use super::gather::{Entry, Gathered};
+use super::overlay;
+use super::tree::{Nameless, Tree};
+use super::{RebuildError, RebuildOptions, Rebuilt};
+use crate::drive::Drive;
+use crate::format::{Account, Metadata, Piece, Superblock, key};
+use crate::fs::map::Tails;
+use crate::fs::{FsError, ROOT};
+use crate::make::create_rows;
+use crate::store::{Row, Rows};
+use crate::waiter::Waiters;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Rows that are made durable together, so that no more of them are in memory.
+const CHANGES_MAX: usize = 50_000;
+
+/// What is behind the name of a file beside while it is put together.
+const UNFINISHED: &str = ".rebuild";
+
+/// Puts an empty database where the metadata belong, and everything into it.
+pub(super) fn write(
+    drive: &Arc<Drive>,
+    waiters: &Waiters,
+    superblock: &Superblock,
+    options: &RebuildOptions,
+    mut found: Gathered,
+) -> Result<Rebuilt, RebuildError> {
+    found.drop_uncommitted();
+    let place = match (superblock.metadata, &options.beside) {
+        (Metadata::Beside, Some(path)) => Some(Beside::new(path)?),
+        _ => None,
+    };
+    let unfinished = place.as_ref().map(|place| place.unfinished.as_path());
+    let mut writer = Writer { rows: create_rows(drive, waiters, unfinished, superblock)? };
+    let counts = writer.all(&mut found, superblock, waiters().wall())?;
+    drop(writer);
+    if let Some(place) = place {
+        place.put()?;
+    }
+    Ok(counts)
+}
+
+struct Writer {
+    rows: Rows,
+}
+
+impl Writer {
+    fn all(&mut self, found: &mut Gathered, superblock: &Superblock, now: u64) -> Result<Rebuilt, FsError> {
+        self.runs(&found.entries)?;
+        // Taken apart file by file; paths are asked for meanwhile.
+        let mut entries = std::mem::take(&mut found.entries);
+        entries.retain(|entry| entry.ino > ROOT);
+        entries.sort_unstable_by_key(|entry| entry.ino);
+        let mut counts = found.counts.clone();
+        let mut used: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut files = Vec::new();
+        for entries in entries.chunk_by_mut(|a, b| a.ino == b.ino) {
+            let file = overlay::file(entries);
+            let Entry { ino, born, size, sequence, .. } = *file.newest;
+            for extent in &file.extents {
+                *used.entry(extent.extent.zone).or_default() += extent.extent.blocks;
+                self.put((key::extent(ino, extent.block), extent.extent.encode()))?;
+            }
+            counts.replaced += file.replaced;
+            counts.bytes += size;
+            files.push(Nameless { ino, born, size, sequence, path: found.path(file.newest) });
+        }
+        counts.files = files.len() as u64;
+        let next = files.last().map_or(ROOT, |file| file.ino) + 1;
+        let tree = self.names(files, Tree::new(next, now))?;
+        counts.lost_and_found = tree.lost_and_found;
+        for (zone, used) in used {
+            self.put((key::zone(zone), Account { used, resets: 0 }.encode()))?;
+        }
+        self.last(&tree, found.last_number + 1, superblock)?;
+        Ok(counts)
+    }
+
+    /// What was written where.
+    fn runs(&mut self, entries: &[Entry]) -> Result<(), FsError> {
+        let mut tails = Tails::default();
+        for unit in entries.chunk_by(|a, b| (a.zone, a.unit) == (b.zone, b.unit)) {
+            let piece = |e: &Entry| Piece { ino: e.ino, block: e.block, blocks: e.blocks.into() };
+            let Entry { zone, unit: block, .. } = unit[0];
+            tails.note(&mut self.rows, zone, block, unit.iter().map(piece).collect());
+            self.relieve()?;
+        }
+        Ok(())
+    }
+
+    /// Names, those of newer files first.
+    fn names(&mut self, mut files: Vec<Nameless<'_>>, mut tree: Tree) -> Result<Tree, FsError> {
+        files.sort_unstable_by_key(|file| (std::cmp::Reverse(file.sequence), file.ino));
+        for file in &files {
+            for row in tree.name(file) {
+                self.put(row)?;
+            }
+        }
+        for row in tree.directories() {
+            self.put(row)?;
+        }
+        Ok(tree)
+    }
+
+    /// The rows without which nothing is a file system's.
+    fn last(&mut self, tree: &Tree, number: u64, superblock: &Superblock) -> Result<(), FsError> {
+        self.commit()?;
+        self.rows.put(key::counter("ino"), tree.next().to_le_bytes().to_vec());
+        self.rows.put(key::counter("sequence"), number.to_le_bytes().to_vec());
+        self.rows.put(key::counter("superblock"), superblock.encode().to_vec());
+        self.commit()
+    }
+
+    fn put(&mut self, (key, value): Row) -> Result<(), FsError> {
+        self.rows.put(key, value);
+        self.relieve()
+    }
+
+    fn relieve(&mut self) -> Result<(), FsError> {
+        if self.rows.changes() < CHANGES_MAX { Ok(()) } else { self.commit() }
+    }
+
+    fn commit(&mut self) -> Result<(), FsError> {
+        self.rows.seal().expect("nobody else has the rows").commit()?;
+        Ok(self.rows.settled()?)
+    }
+}
+
+/// A file beside that takes the place of what is there once it is whole.
+struct Beside {
+    path: PathBuf,
+    unfinished: PathBuf,
+}
+
+impl Beside {
+    fn new(path: &Path) -> Result<Beside, RebuildError> {
+        let mut unfinished = path.as_os_str().to_owned();
+        unfinished.push(UNFINISHED);
+        let place = Beside { path: path.to_owned(), unfinished: unfinished.into() };
+        // One that was not finished: whoever has the drive is the only one who could have it.
+        match std::fs::remove_file(&place.unfinished) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(RebuildError::File { path: place.unfinished, source })
+            }
+            _ => Ok(place),
+        }
+    }
+
+    fn put(self) -> Result<(), RebuildError> {
+        let directory = match self.path.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        let put = std::fs::rename(&self.unfinished, &self.path);
+        put.and_then(|()| File::open(directory)?.sync_all())
+            .map_err(|source| RebuildError::File { path: self.path, source })
+    }
+}

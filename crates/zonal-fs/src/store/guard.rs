@@ -1,0 +1,42 @@
+//! What the database does with bytes that it cannot believe.
+//!
+//! redb verifies pages only when it is asked to. Where damaged ones contradict each other while it opens, it panics; here that
+//! is an error like any other, and nothing is printed about it.
+
+use std::cell::Cell;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Once;
+
+thread_local! {
+    /// Panics of this thread are expected, and told by whoever catches them.
+    static IS_QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What `open` gives, or nothing if it panicked.
+pub(super) fn guarded<R>(open: impl FnOnce() -> R) -> Option<R> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            if !IS_QUIET.get() {
+                usual(panic);
+            }
+        }));
+    });
+    IS_QUIET.set(true);
+    let opened = panic::catch_unwind(AssertUnwindSafe(open));
+    IS_QUIET.set(false);
+    opened.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::guarded;
+
+    #[test]
+    fn panic_is_nothing_and_the_rest_is_what_it_is() {
+        assert_eq!(guarded(|| 3), Some(3));
+        assert_eq!(guarded(|| -> u32 { panic!("of which nothing is seen") }), None);
+        assert_eq!(guarded(|| 4), Some(4));
+    }
+}

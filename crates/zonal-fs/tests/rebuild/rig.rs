@@ -1,0 +1,158 @@
+//! A file system on a drive over a twin that forgets, and how its metadata are lost.
+
+use crate::common::{contents, waiter};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+use tempfile::TempDir;
+use zonal_core::{Op, Sector, ZoneIndex};
+use zonal_fs::drive::Drive;
+use zonal_fs::fsck::{Finding, Options, check};
+use zonal_fs::make::{Access, MakeOptions, make, open, open_rows, superblock};
+use zonal_fs::rebuild::{RebuildError, RebuildOptions, Rebuilt, rebuild};
+use zonal_fs::waiter::{Waiters, polling};
+use zonal_fs::{FileSystem, MountOptions};
+use zonal_io::buffer::IoBuf;
+use zonal_io::image::backing::Backing;
+use zonal_io::image::backing::twin::CutBacking;
+use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
+use zonal_io::volume::{Volume, VolumeOptions};
+
+pub const UUID: [u8; 16] = *b"lost its metadat";
+pub const BLOCK: usize = 4096;
+pub const ZONE_BYTES: u64 = 512 << 10;
+
+/// Where the metadata are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Where {
+    Conventional,
+    Logged,
+    Beside,
+}
+
+pub const EVERYWHERE: [Where; 3] = [Where::Conventional, Where::Logged, Where::Beside];
+
+/// Paths, and the bytes of files.
+pub type Contents = BTreeMap<String, Option<Vec<u8>>>;
+
+pub struct Rig {
+    pub place: Where,
+    pub backing: Arc<CutBacking>,
+    directory: TempDir,
+}
+
+pub fn waiters() -> Waiters {
+    polling(Instant::now())
+}
+
+impl Rig {
+    /// A drive of 40 zones, 16 of them conventional if the metadata go there, with an empty file system.
+    pub fn new(place: Where, seed: u64) -> Rig {
+        Rig::with(place, seed, MakeOptions::default())
+    }
+
+    pub fn with(place: Where, seed: u64, options: MakeOptions) -> Rig {
+        let backing = Arc::new(CutBacking::new(seed));
+        let image = ImageOptions {
+            size: Some(40 * ZONE_BYTES),
+            zone_size: Some(ZONE_BYTES),
+            zone_nr_conv: Some(if place == Where::Conventional { 16 } else { 0 }),
+            blocksize: Some(4096),
+            creation: Some([9; 16]),
+            ..Default::default()
+        };
+        image.format(&*backing).unwrap();
+        let rig = Rig { place, backing, directory: tempfile::tempdir().unwrap() };
+        let options = MakeOptions { unit_bytes: Some(8 * BLOCK as u32), beside: rig.beside(), ..options };
+        make(&rig.drive(), &waiters(), UUID, &options).unwrap();
+        rig.backing.sync().unwrap();
+        rig
+    }
+
+    pub fn beside(&self) -> Option<PathBuf> {
+        (self.place == Where::Beside).then(|| self.directory.path().join("rows"))
+    }
+
+    pub fn drive(&self) -> Arc<Drive> {
+        self.reach().unwrap()
+    }
+
+    pub fn reach(&self) -> Result<Arc<Drive>, String> {
+        let options = OpenOptions { threads: 0, ..Default::default() };
+        let device = ImageDevice::open_backing(Path::new("twin"), self.backing.clone(), &options);
+        let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+        let volume = Volume::open(Arc::new(device.map_err(|e| e.to_string())?), options);
+        Ok(Arc::new(Drive::new(Arc::new(volume.map_err(|e| e.to_string())?))))
+    }
+
+    pub fn open(&self) -> FileSystem {
+        let options = MountOptions { cache_bytes: 1 << 20, ..MountOptions::default() };
+        open(&self.drive(), &waiters(), self.beside(), options).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    pub fn contents(&self) -> Contents {
+        contents(&self.open()).unwrap()
+    }
+
+    /// The power goes and comes back.
+    pub fn cut(&mut self, seed: u64) {
+        if self.backing.is_on() {
+            self.backing.cut();
+        }
+        self.backing = Arc::new(self.backing.restart(seed));
+    }
+
+    /// Writes over blocks of zone 0, or of the conventional zones.
+    pub fn scribble(&self, block: u64, blocks: u32) {
+        let mut buf = IoBuf::zeroed(blocks * BLOCK as u32);
+        buf.fill(0x5A);
+        let drive = self.drive();
+        drive.write(&waiter(), Sector(block * 8), buf).unwrap();
+        drive.flush(&waiter()).unwrap();
+    }
+
+    /// What has landed becomes durable, though no commit knows of it.
+    pub fn drive_flush(&self, fs: &FileSystem) {
+        Drive::new(fs.volume().clone()).flush(&waiter()).unwrap();
+    }
+
+    pub fn reset(&self, zone: u32) {
+        let drive = self.drive();
+        drive.zone(&waiter(), Op::ZoneReset, ZoneIndex(zone)).unwrap();
+        drive.flush(&waiter()).unwrap();
+    }
+
+    /// The metadata are gone.
+    pub fn lose_metadata(&self) {
+        match self.place {
+            Where::Conventional => (0..16).for_each(|zone| self.scribble(2 + zone * 100, 100)),
+            Where::Logged => (1..=3).for_each(|zone| self.reset(zone)),
+            Where::Beside => std::fs::write(self.beside().unwrap(), b"not rows").unwrap(),
+        }
+    }
+
+    /// Both copies of the superblock are gone.
+    pub fn lose_superblock(&self) {
+        match self.place {
+            Where::Conventional => self.scribble(0, 2),
+            _ => self.reset(0),
+        }
+    }
+
+    pub fn rebuild(&self) -> Result<Rebuilt, RebuildError> {
+        self.rebuild_with(RebuildOptions::default())
+    }
+
+    pub fn rebuild_with(&self, options: RebuildOptions) -> Result<Rebuilt, RebuildError> {
+        rebuild(&self.drive(), &waiters(), &RebuildOptions { beside: self.beside(), ..options })
+    }
+
+    /// What fsck finds, with all data read.
+    pub fn findings(&self) -> Vec<Finding> {
+        let (drive, waiters) = (self.drive(), waiters());
+        let superblock = superblock(&drive, &waiter()).unwrap();
+        let rows = open_rows(&drive, &waiters, self.beside(), &superblock, Access::Verify).unwrap();
+        check(&rows, &superblock, &drive, &waiter(), Options { data: true }).unwrap()
+    }
+}

@@ -1,0 +1,219 @@
+//! `zonal dump`: what lies there, for people and for programs. The words are in [`say`].
+
+mod say;
+
+use super::{On, drive, named, waiters};
+use crate::exit::{Exit, Failure, OrExit};
+use clap::{Args, ValueEnum};
+use say::Said;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::Arc;
+use zonal_fs::drive::Drive;
+use zonal_fs::dump::{self, Row, RowKind};
+use zonal_fs::format::Superblock;
+use zonal_fs::make::{Access, MakeError, open_rows, superblocks};
+use zonal_fs::scan::{self, Depth, Found};
+use zonal_fs::store::Rows;
+use zonal_fs::waiter::Waiters;
+
+/// Show what lies on a device with a file system: superblock, metadata, rows, units
+///
+/// Without options: the copies of the superblock, where the metadata lie, the numbers of the whole, and how many rows there are of each
+/// kind. What is damaged is shown as that. Nothing is ever written. With --json one object a line.
+#[derive(Args, Debug)]
+pub(crate) struct Dump {
+    #[command(flatten)]
+    on: On,
+    /// Rows of the metadata, all of them or those of a kind
+    #[arg(long, value_name = "KIND", num_args = 0..=1, default_missing_value = "all")]
+    rows: Option<Kinds>,
+    /// Of the rows only those that say something of this file, by its number
+    #[arg(long, value_name = "NUMBER", requires = "rows")]
+    inode: Option<u64>,
+    /// Units of a zone, by its index: their headers, their pieces, and what of these is live
+    #[arg(long, value_name = "ZONE")]
+    zone: Option<u32>,
+    /// Verify all data of the zone
+    #[arg(long, requires = "zone")]
+    data: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Kinds of rows, by their names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Kinds {
+    All,
+    File,
+    Name,
+    Extent,
+    Run,
+    Zone,
+    Attribute,
+    Target,
+    Orphan,
+    Counter,
+    Damaged,
+}
+
+impl Kinds {
+    fn has(self, kind: RowKind) -> bool {
+        self == Kinds::All || Kinds::of(kind) == self
+    }
+
+    fn of(kind: RowKind) -> Kinds {
+        match kind {
+            RowKind::File => Kinds::File,
+            RowKind::Name => Kinds::Name,
+            RowKind::Extent => Kinds::Extent,
+            RowKind::Run => Kinds::Run,
+            RowKind::Zone => Kinds::Zone,
+            RowKind::Attribute => Kinds::Attribute,
+            RowKind::Target => Kinds::Target,
+            RowKind::Orphan => Kinds::Orphan,
+            RowKind::Counter => Kinds::Counter,
+            RowKind::Damaged => Kinds::Damaged,
+        }
+    }
+}
+
+/// What is looked at, and where it is said.
+struct Look<'a> {
+    arguments: &'a Dump,
+    drive: Arc<Drive>,
+    waiters: Waiters,
+    out: &'a mut dyn Write,
+}
+
+pub(crate) fn run(arguments: &Dump, out: &mut dyn Write) -> Result<(), Failure> {
+    let mut look = Look { arguments, drive: drive(&arguments.on.device)?, waiters: waiters(), out };
+    let waiter = (look.waiters)();
+    let copies = superblocks(&look.drive, &*waiter);
+    let is_whole = arguments.rows.is_none() && arguments.zone.is_none();
+    if is_whole {
+        for (copy, found) in copies.iter().enumerate() {
+            look.say(&say::superblock(copy, found))?;
+        }
+    }
+    let (mut sound, mut damaged) = (None, None);
+    for found in copies {
+        match found {
+            Ok(superblock) => sound = sound.or(Some(superblock)),
+            Err(error) => damaged = damaged.or(Some(error)),
+        }
+    }
+    let Some(superblock) = sound else {
+        look.out.flush()?;
+        return Err(look.named(damaged.expect("there are copies"))).or_exit(Exit::Device);
+    };
+    let rows = look.rows(&superblock);
+    if is_whole {
+        look.whole(&superblock, &rows)?;
+    }
+    if let Some(zone) = arguments.zone {
+        look.zone(&superblock, &rows, zone)?;
+    }
+    let rows = rows.map_err(|error| {
+        let _ = look.out.flush();
+        Failure { exit: Exit::Device, error: look.named(error) }
+    });
+    match (arguments.rows, rows) {
+        (Some(kinds), rows) => look.chosen(&rows?, kinds),
+        (None, Err(failure)) if is_whole => Err(failure),
+        _ => Ok(()),
+    }
+}
+
+impl Look<'_> {
+    fn named(&self, error: MakeError) -> anyhow::Error {
+        named(&self.arguments.on.device, error)
+    }
+
+    fn say(&mut self, said: &Said) -> Result<(), Failure> {
+        match self.arguments.json {
+            true => writeln!(self.out, "{}", said.object)?,
+            false => writeln!(self.out, "{}", said.text)?,
+        }
+        Ok(())
+    }
+
+    fn rows(&self, superblock: &Superblock) -> Result<Rows, MakeError> {
+        let metadata = self.arguments.on.metadata.clone();
+        open_rows(&self.drive, &self.waiters, metadata, superblock, Access::Verify)
+    }
+
+    /// Where the metadata lie, and how many rows there are.
+    fn whole(&mut self, superblock: &Superblock, rows: &Result<Rows, MakeError>) -> Result<(), Failure> {
+        let waiter = (self.waiters)();
+        let place = dump::whereabouts(&self.drive, &*waiter, superblock).map_err(MakeError::from);
+        let place = place.map_err(|e| self.named(e)).or_exit(Exit::Device)?;
+        let geometry = self.drive.volume().info().geometry;
+        for said in say::whereabouts(&place, &geometry) {
+            self.say(&said)?;
+        }
+        let Ok(rows) = rows else { return Ok(()) };
+        let mut kinds: BTreeMap<RowKind, u64> = BTreeMap::new();
+        let mut numbers = Vec::new();
+        dump::rows(rows, |row| {
+            *kinds.entry(row.kind()).or_default() += 1;
+            if let Row::Counter(name, number) = row {
+                numbers.push((name, number));
+            }
+        })
+        .map_err(|e| self.named(e.into()))?;
+        self.say(&say::numbers(&numbers))?;
+        let kinds: Vec<_> = kinds.into_iter().map(|(kind, rows)| (name_of(kind), rows)).collect();
+        self.say(&say::kinds(&kinds))
+    }
+
+    fn chosen(&mut self, rows: &Rows, kinds: Kinds) -> Result<(), Failure> {
+        let ino = self.arguments.inode;
+        let mut result = Ok(());
+        dump::rows(rows, |row| {
+            if result.is_ok() && kinds.has(row.kind()) && ino.is_none_or(|ino| row.is_of(ino)) {
+                result = self.say(&say::row(&name_of(row.kind()), &row));
+            }
+        })
+        .map_err(|e| named(&self.arguments.on.device, e))?;
+        result
+    }
+
+    fn zone(
+        &mut self,
+        superblock: &Superblock,
+        rows: &Result<Rows, MakeError>,
+        zone: u32,
+    ) -> Result<(), Failure> {
+        let waiter = (self.waiters)();
+        let report = self.drive.report(&*waiter).map_err(|e| self.named(e.into())).or_exit(Exit::Device)?;
+        let Some(described) = report.get(zone as usize) else {
+            return Err(Failure::usage(format!(
+                "there is no zone {zone}: they end with {}",
+                report.len() - 1
+            )));
+        };
+        let is_data = zone >= superblock.first_zone;
+        self.say(&say::zone(described, is_data))?;
+        if !is_data {
+            return Ok(());
+        }
+        let depth = if self.arguments.data { Depth::Data } else { Depth::Headers };
+        let mut all = Vec::new();
+        scan::zone(&self.drive, &*waiter, &superblock.uuid, described, depth, |found| all.push(found));
+        for found in &all {
+            let live = match (found, rows) {
+                (Found::Unit { block, header, .. }, Ok(rows)) => dump::live(rows, zone, *block, header).ok(),
+                _ => None,
+            };
+            self.say(&say::found(found, live.as_deref()))?;
+        }
+        Ok(())
+    }
+}
+
+fn name_of(kind: RowKind) -> String {
+    let value = Kinds::of(kind).to_possible_value().expect("all kinds have names");
+    value.get_name().to_owned()
+}

@@ -1,0 +1,284 @@
+//! What is found, in words and as objects.
+
+use crate::value;
+use serde_json::{Value, json};
+use zonal_core::{Geometry, ZoneDescriptor};
+use zonal_fs::BLOCK_BYTES;
+use zonal_fs::dump::{Kept, Row, Whereabouts};
+use zonal_fs::format::{Extent, Header, Metadata, Superblock};
+use zonal_fs::make::MakeError;
+use zonal_fs::scan::{Found, State, written};
+
+/// A line for people, and an object for programs.
+pub(super) struct Said {
+    pub(super) text: String,
+    pub(super) object: Value,
+}
+
+fn said(text: impl Into<String>, object: Value) -> Said {
+    Said { text: text.into(), object }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+pub(super) fn superblock(copy: usize, found: &Result<Superblock, MakeError>) -> Said {
+    let superblock = match found {
+        Ok(superblock) => superblock,
+        Err(error) => {
+            let damaged = error.to_string();
+            let object = json!({ "superblock": { "copy": copy, "damaged": damaged } });
+            return said(format!("superblock {copy}: damaged: {damaged}"), object);
+        }
+    };
+    let (words, object) = of_superblock(superblock);
+    let mut object = json!({ "superblock": object });
+    object["superblock"]["copy"] = copy.into();
+    said(format!("superblock {copy}: {words}"), object)
+}
+
+fn of_superblock(superblock: &Superblock) -> (String, Value) {
+    let Superblock { uuid, sectors, zone_sectors, capacity_sectors, unit_blocks, first_zone, .. } =
+        superblock;
+    let Superblock { metadata, is_summed, reserved_blocks, label, .. } = superblock;
+    let metadata = match metadata {
+        Metadata::Conventional => "conventional zones",
+        Metadata::Logged => "log",
+        Metadata::Beside => "beside",
+    };
+    let sums = if *is_summed { "checksums" } else { "no checksums" };
+    let (size, zone, capacity) =
+        (value::human(sectors * 512), value::human(zone_sectors * 512), value::human(capacity_sectors * 512));
+    let unit = value::human(u64::from(unit_blocks * BLOCK_BYTES));
+    let reserved = value::human(reserved_blocks * u64::from(BLOCK_BYTES));
+    let words = format!(
+        "{} {label:?}: {size} in zones of {zone} ({capacity}), data from zone {first_zone} on in appends of {unit}, {sums}; \
+         metadata: {metadata}; {reserved} kept back",
+        hex(uuid)
+    );
+    let object = json!({
+        "uuid": hex(uuid),
+        "label": label,
+        "bytes": sectors * 512,
+        "zone_bytes": zone_sectors * 512,
+        "capacity_bytes": capacity_sectors * 512,
+        "unit_blocks": unit_blocks,
+        "first_zone": first_zone,
+        "metadata": metadata,
+        "checksums": is_summed,
+        "reserved_blocks": reserved_blocks,
+    });
+    (words, object)
+}
+
+pub(super) fn whereabouts(place: &Whereabouts, geometry: &Geometry) -> Vec<Said> {
+    let headers = match place {
+        Whereabouts::Beside => {
+            return vec![said("metadata: in a file beside", json!({ "metadata": "beside" }))];
+        }
+        Whereabouts::Conventional(range, headers) => {
+            let last = geometry.conventional_zones().saturating_sub(1);
+            let text = format!("metadata: in zones 0 to {last}, sectors {} to {}", range.start, range.end);
+            let mut all =
+                vec![said(text, json!({ "metadata": { "from": range.start.0, "to": range.end.0 } }))];
+            all.extend(headers.iter().enumerate().map(|(n, header)| {
+                let at = format!("  header {n}");
+                kept(&at, json!({ "header": n }), header, |header| {
+                    let bytes = value::human(header.len);
+                    let words = format!("number {}, database of {bytes}", header.sequence);
+                    (words, json!({ "sequence": header.sequence, "bytes": header.len }))
+                })
+            }));
+            return all;
+        }
+        Whereabouts::Logged(zones) => zones,
+    };
+    let mut all = vec![said(
+        format!("metadata: a log in {} zones", headers.len()),
+        json!({ "metadata": { "log_zones": headers.len() } }),
+    )];
+    for (zone, begun) in headers {
+        let (at, place) = (format!("  zone {zone}"), json!({ "log_zone": zone.0 }));
+        let Some(begun) = begun else {
+            all.push(said(format!("{at}: empty"), json!({ "log_zone": zone.0, "empty": true })));
+            continue;
+        };
+        all.push(kept(&at, place, begun, |begun| {
+            let bytes = value::human(begun.len);
+            let words = format!("opening {} after batch {}, database of {bytes}", begun.opening, begun.batch);
+            (words, json!({ "opening": begun.opening, "batch": begun.batch, "bytes": begun.len }))
+        }));
+    }
+    all
+}
+
+/// What is kept at a place, or what is wrong there.
+fn kept<T>(at: &str, mut place: Value, kept: &Kept<T>, describe: impl Fn(&T) -> (String, Value)) -> Said {
+    let (words, object) = match kept {
+        Kept::Sound(found) => describe(found),
+        Kept::Damaged(damage) => (format!("damaged: {damage}"), json!({ "damaged": damage.to_string() })),
+        Kept::Unreadable(error) => {
+            (format!("cannot be read: {error}"), json!({ "damaged": error.to_string() }))
+        }
+    };
+    merge(&mut place, object);
+    said(format!("{at}: {words}"), place)
+}
+
+fn merge(into: &mut Value, from: Value) {
+    if let (Value::Object(into), Value::Object(from)) = (into, from) {
+        into.extend(from);
+    }
+}
+
+pub(super) fn numbers(numbers: &[(String, u64)]) -> Said {
+    let words: Vec<String> = numbers.iter().map(|(name, number)| format!("{name} {number}")).collect();
+    let object: serde_json::Map<String, Value> =
+        numbers.iter().map(|(name, number)| (name.clone(), (*number).into())).collect();
+    said(format!("next numbers: {}", words.join(", ")), json!({ "numbers": object }))
+}
+
+pub(super) fn kinds(kinds: &[(String, u64)]) -> Said {
+    let words: Vec<String> = kinds.iter().map(|(name, rows)| format!("{name} {rows}")).collect();
+    let object: serde_json::Map<String, Value> =
+        kinds.iter().map(|(name, rows)| (name.clone(), (*rows).into())).collect();
+    said(format!("rows: {}", words.join(", ")), json!({ "rows": object }))
+}
+
+pub(super) fn row(kind: &str, row: &Row) -> Said {
+    let (words, object) = of_row(row);
+    let mut all = json!({ "row": kind });
+    merge(&mut all, object);
+    said(format!("{kind:<9} {words}"), all)
+}
+
+fn of_row(row: &Row) -> (String, Value) {
+    match row {
+        Row::File(ino, file) => {
+            let kind = format!("{:?}", file.kind).to_lowercase();
+            let (mode, name) = (format!("{:04o}", file.mode), text(&file.name));
+            let words = format!(
+                "{ino}: {kind} {mode}, {} links, {} bytes, user {} group {}, lifetime {}, opening {}, {name:?} in {}",
+                file.links, file.size, file.uid, file.gid, file.lifetime, file.born, file.parent
+            );
+            let object = json!({
+                "file": ino, "kind": kind, "mode": mode, "links": file.links, "bytes": file.size, "uid": file.uid,
+                "gid": file.gid, "rdev": file.rdev, "lifetime": file.lifetime, "born": file.born, "atime_ns": file.atime,
+                "mtime_ns": file.mtime, "ctime_ns": file.ctime, "parent": file.parent, "name": name,
+            });
+            (words, object)
+        }
+        Row::Name(parent, name, entry) => {
+            let (name, kind) = (text(name), format!("{:?}", entry.kind).to_lowercase());
+            let object = json!({ "parent": parent, "name": name, "file": entry.ino, "kind": kind });
+            (format!("{name:?} in {parent}: {kind} {}", entry.ino), object)
+        }
+        Row::Extent(ino, block, extent) => of_extent(*ino, *block, extent),
+        Row::Run(zone, block, run) => {
+            let words: Vec<String> =
+                run.pieces.iter().map(|p| format!("{} {}+{}", p.ino, p.block, p.blocks)).collect();
+            let pieces: Vec<Value> = run
+                .pieces
+                .iter()
+                .map(|p| json!({ "file": p.ino, "block": p.block, "blocks": p.blocks }))
+                .collect();
+            let object =
+                json!({ "zone": zone, "at": block, "unit_blocks": run.unit_blocks, "pieces": pieces });
+            let unit_blocks = run.unit_blocks;
+            (format!("zone {zone} block {block}, units of {unit_blocks}: files {}", words.join(", ")), object)
+        }
+        Row::Zone(zone, account) => (
+            format!("{zone}: {} live blocks, {} resets", account.used, account.resets),
+            json!({ "zone": zone, "live_blocks": account.used, "resets": account.resets }),
+        ),
+        Row::Attribute(ino, name, bytes) => (
+            format!("{:?} of {ino}: {} bytes", text(name), bytes.len()),
+            json!({ "file": ino, "name": text(name), "value": hex(bytes) }),
+        ),
+        Row::Target(ino, target) => {
+            (format!("{ino}: {:?}", text(target)), json!({ "file": ino, "target": text(target) }))
+        }
+        Row::Orphan(ino) => (format!("{ino}"), json!({ "file": ino })),
+        Row::Counter(name, number) => {
+            (format!("{name}: {number}"), json!({ "name": name, "number": number }))
+        }
+        Row::Superblock(superblock) => {
+            let (words, object) = of_superblock(superblock);
+            (format!("superblock: {words}"), json!({ "name": "superblock", "superblock": object }))
+        }
+        Row::Damaged(key, bytes) => (
+            format!("key {}, {} bytes", hex(key), bytes.len()),
+            json!({ "key": hex(key), "value": hex(bytes) }),
+        ),
+    }
+}
+
+fn of_extent(ino: u64, block: u64, extent: &Extent) -> (String, Value) {
+    let Extent { zone, unit, unit_blocks, skip, blocks } = *extent;
+    let words = format!(
+        "{ino} {block}+{blocks}: zone {zone} block {unit}, units of {unit_blocks}, {skip} come before"
+    );
+    let object = json!({
+        "file": ino, "block": block, "blocks": blocks, "zone": zone, "unit": unit, "unit_blocks": unit_blocks,
+        "skip": skip,
+    });
+    (words, object)
+}
+
+pub(super) fn zone(zone: &ZoneDescriptor, is_data: bool) -> Said {
+    let (condition, blocks) = (format!("{:?}", zone.condition), written(zone));
+    let what = if is_data { "" } else { "; not for data" };
+    said(
+        format!("zone {}: {condition}, {blocks} blocks written{what}", zone.zone),
+        json!({ "zone": zone.zone.0, "condition": condition, "written_blocks": blocks, "data": is_data }),
+    )
+}
+
+pub(super) fn found(found: &Found, live: Option<&[u32]>) -> Said {
+    match found {
+        Found::Garbage { block, blocks, why } => said(
+            format!("block {block}: {blocks} blocks of garbage: {why}"),
+            json!({ "garbage": block, "blocks": blocks, "why": why.to_string() }),
+        ),
+        Found::Unreadable { block, blocks } => said(
+            format!("block {block}: {blocks} blocks that cannot be read"),
+            json!({ "unreadable": block, "blocks": blocks }),
+        ),
+        Found::Unit { block, header, state } => unit(*block, header, *state, live),
+    }
+}
+
+fn unit(block: u32, header: &Header, state: State, live: Option<&[u32]>) -> Said {
+    let blocks = header.blocks();
+    let (words, state) = match state {
+        State::Whole => (String::new(), json!("whole")),
+        State::Damaged(wrong) => (format!(", {wrong} of them damaged"), json!({ "damaged_blocks": wrong })),
+        State::Torn(there) => (format!(", torn after {there}"), json!({ "torn_after": there })),
+    };
+    let Header { sequence, since, .. } = header;
+    let mut text_of = format!("block {block}: unit {sequence} since {since}, {blocks} blocks{words}");
+    let mut records = Vec::new();
+    for (n, (record, path)) in header.records.iter().zip(&header.paths).enumerate() {
+        let live = live.and_then(|live| live.get(n));
+        let left = live.map_or("unknown".to_owned(), |live| format!("{live} live"));
+        let path = text(path);
+        text_of += &format!(
+            "\n  file {} of opening {}, {}+{}: number {}, {left}; {} bytes at {path:?}",
+            record.ino, record.born, record.block, record.blocks, record.number, record.size
+        );
+        records.push(json!({
+            "file": record.ino, "born": record.born, "block": record.block, "blocks": record.blocks,
+            "number": record.number, "bytes": record.size, "path": path, "live_blocks": live,
+        }));
+    }
+    let object = json!({
+        "unit": block, "sequence": sequence, "since": since, "blocks": blocks, "state": state,
+        "checksums": !header.sums.is_empty(), "records": records,
+    });
+    said(text_of, object)
+}

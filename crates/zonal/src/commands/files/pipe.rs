@@ -1,0 +1,98 @@
+//! Copying with both ends at work: while one piece is written, the next is read.
+//!
+//! Owns the buffers, which go round between a thread that fills them and the caller, who empties them in their order.
+
+use std::sync::mpsc;
+use std::thread;
+use zonal_fs::{BLOCK_BYTES, FileSystem};
+
+/// Buffers that go round: one that is filled, one that is emptied, and one in between, so that neither end waits at once when
+/// the other is late.
+const BUFFERS: usize = 3;
+
+/// Bytes of a piece, about.
+const PIECE_BYTES: usize = 4 << 20;
+
+/// Bytes of a piece of a file: of whole units, so that none is cut short between two pieces.
+pub(super) fn piece_bytes(fs: &FileSystem) -> usize {
+    let unit = ((fs.superblock().unit_blocks - 1) * BLOCK_BYTES) as usize;
+    unit * (PIECE_BYTES / unit).max(1)
+}
+
+/// Lets `empty` have all that `fill` puts into buffers of `bytes`, until that puts nothing in.
+///
+/// # Errors
+/// The first of either. After one of `empty`'s, what `fill` is at just then is waited for.
+pub(super) fn pipe<E: Send>(
+    bytes: usize,
+    mut fill: impl FnMut(&mut [u8]) -> Result<usize, E> + Send,
+    mut empty: impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    thread::scope(|scope| {
+        let (to_empty, filled) = mpsc::channel();
+        let (to_fill, emptied) = mpsc::channel();
+        (0..BUFFERS).for_each(|_| to_fill.send(vec![0; bytes]).expect("its other end is here"));
+        scope.spawn(move || {
+            for mut buffer in emptied {
+                let result = fill(&mut buffer);
+                let is_over = !matches!(result, Ok(length) if length > 0);
+                // Whoever empties them may have given up.
+                if to_empty.send(result.map(|length| (buffer, length))).is_err() || is_over {
+                    return;
+                }
+            }
+        });
+        for result in filled {
+            let (buffer, length) = result?;
+            if length > 0 {
+                empty(&buffer[..length])?;
+            }
+            // Of the last one nobody is left to take it.
+            let _ = to_fill.send(buffer);
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Answer = Result<usize, &'static str>;
+
+    /// Fills buffers with the numbers from 0 on, below `end`; then the end, or an error.
+    fn counting(end: u8, last: Answer) -> impl FnMut(&mut [u8]) -> Answer + Send {
+        let mut next = 0;
+        move |buffer| {
+            let length = buffer.len().min(usize::from(end - next));
+            for byte in &mut buffer[..length] {
+                *byte = next;
+                next += 1;
+            }
+            if length == 0 { last } else { Ok(length) }
+        }
+    }
+
+    #[test]
+    fn all_pieces_come_in_their_order() {
+        let mut seen = Vec::new();
+        pipe(7, counting(200, Ok(0)), |piece| {
+            seen.extend_from_slice(piece);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(seen, (0..200).collect::<Vec<u8>>());
+    }
+
+    #[test]
+    fn either_ends_error_ends_it() {
+        let mut seen = 0;
+        let emptied = |piece: &[u8]| {
+            seen += piece.len();
+            Ok(())
+        };
+        assert_eq!(pipe(8, counting(20, Err("torn")), emptied), Err("torn"));
+        assert_eq!(seen, 20);
+        assert_eq!(pipe(8, counting(200, Ok(0)), |_| Err("full")), Err("full"));
+    }
+}
