@@ -18,6 +18,7 @@ use super::write::{Blocks, Payload, Sums};
 use crate::BLOCK_BYTES;
 use crate::format::HEADER_BYTES;
 use crate::space::Reservation;
+use crate::space::cost::Need;
 use crate::waiter::Waiter;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -59,8 +60,9 @@ impl Gathering {
 /// Blocks of a file that wait for more.
 #[derive(Debug)]
 pub(crate) struct Sheaf {
-    /// For as many blocks as it may have.
+    /// For as many blocks as it has.
     room: Reservation,
+    /// Blocks that it may have.
     most: u32,
     /// First block of the file.
     block: u64,
@@ -175,23 +177,46 @@ impl Shared {
             return self.send_off(waiter, ino, sheaf).map(|()| 0);
         }
         let length = payload.len().min(sheaf.limit() - at);
-        let payload = payload.part(0..length);
-        let next = sheaf.next_block();
-        let result = self.new_blocks(waiter, ino, at.max(next), at, payload);
-        if let Ok(new) = &result {
-            sheaf.add(at, payload, new.as_ref());
-        }
-        let result = result.map(|_| length);
+        let result = self.extend(waiter, ino, &mut sheaf, at, payload.part(0..length));
         self.leave_gathered(waiter, ino, sheaf)?;
         result
+    }
+
+    /// Adds to a sheaf as much of a write as there is room for; how many bytes.
+    fn extend(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        sheaf: &mut Sheaf,
+        at: u64,
+        payload: Payload<'_>,
+    ) -> Result<u64, FsError> {
+        let next = sheaf.next_block();
+        let wanted = (at + payload.len()).saturating_sub(next).div_ceil(BLOCK);
+        let mut end = next;
+        if wanted > 0 {
+            let mut more = self.reserve(waiter, wanted as u32)?;
+            // Its header is reserved already.
+            let blocks = more.left().extents;
+            let data = more.split(Need { extents: blocks, available: blocks }).expect("data and a header");
+            sheaf.room.join(data);
+            self.core.lock().credit.give_back(more);
+            end += blocks * BLOCK;
+        }
+        let length = payload.len().min(end - at);
+        let payload = payload.part(0..length);
+        let new = self.new_blocks(waiter, ino, at.max(next), at, payload)?;
+        sheaf.add(at, payload, new.as_ref());
+        Ok(length)
     }
 
     /// Begins a sheaf; how many bytes it took.
     fn begin(&self, waiter: &dyn Waiter, ino: u64, at: u64, payload: Payload<'_>) -> Result<u64, FsError> {
         self.make_room(waiter)?;
-        let room = self.reserve_gathered(waiter)?;
-        let (block, most) = (at / BLOCK, room.left().extents as u32);
+        let (block, most) = (at / BLOCK, self.unit_blocks() - 1);
         let length = payload.len().min((block + u64::from(most)) * BLOCK - at);
+        let room = self.reserve_gathered(waiter, ((at + length).div_ceil(BLOCK) - block) as u32)?;
+        let length = length.min((block + room.left().extents) * BLOCK - at);
         let payload = payload.part(0..length);
         let new = match self.new_blocks(waiter, ino, at, at, payload) {
             Ok(new) => new,
@@ -230,9 +255,8 @@ impl Shared {
         }
     }
 
-    /// Room for a sheaf. What others have of theirs and do not need is asked for before there is said to be none.
-    fn reserve_gathered(&self, waiter: &dyn Waiter) -> Result<Reservation, FsError> {
-        let blocks = self.unit_blocks() - 1;
+    /// Room for a sheaf. What others overwrite is freed before there is said to be none.
+    fn reserve_gathered(&self, waiter: &dyn Waiter, blocks: u32) -> Result<Reservation, FsError> {
         match self.reserve(waiter, blocks) {
             Err(FsError::NoSpace) if self.core.lock().gathers.count() > 0 => {
                 self.send_all(waiter, |_| true)?;

@@ -92,6 +92,13 @@ impl Reservation {
         self.left
     }
 
+    /// Takes in another one of the same part.
+    pub(crate) fn join(&mut self, other: Reservation) {
+        debug_assert_eq!(self.part, other.part);
+        self.left.extents += other.left.extents;
+        self.left.available += other.left.available;
+    }
+
     /// Takes a part of it for itself, if so much is left.
     pub fn split(&mut self, need: Need) -> Option<Reservation> {
         self.left = self.left.checked_sub(need)?;
