@@ -25,7 +25,7 @@ pub(crate) struct Mkfs {
     /// Keep the metadata in this file
     #[arg(long, value_name = "FILE")]
     metadata: Option<PathBuf>,
-    /// Largest zone append, a header of 4 KiB included; a mebibyte if the device takes that
+    /// Largest zone append, a header of 4 KiB included [default: what the device takes, at most 2052K]
     #[arg(long, value_name = "SIZE", value_parser = value::size)]
     unit: Option<u64>,
     /// Zones for the log of the metadata, where there is one
