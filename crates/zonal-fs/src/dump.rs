@@ -142,6 +142,22 @@ impl RowKind {
         use RowKind::*;
         [File, Name, Extent, Run, Zone, Attribute, Target, Orphan, Counter, Damaged]
     };
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            RowKind::File => "file",
+            RowKind::Name => "name",
+            RowKind::Extent => "extent",
+            RowKind::Run => "run",
+            RowKind::Zone => "zone",
+            RowKind::Attribute => "attribute",
+            RowKind::Target => "target",
+            RowKind::Orphan => "orphan",
+            RowKind::Counter => "counter",
+            RowKind::Damaged => "damaged",
+        }
+    }
 }
 
 impl Row {

@@ -2,39 +2,12 @@
 
 mod common;
 
+use common::meddling::Meddling;
 use common::{bytes, contents, device, make, read_all, settle, volume};
-use std::cell::Cell;
-use zonal_core::Nanos;
 use zonal_fs::format::Kind;
-use zonal_fs::waiter::{Polling, Waiter};
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT};
-use zonal_io::volume::Volume;
 
 const BLOCK: usize = 4096;
-
-/// Waits as usual, but the n-th time does something first.
-struct Meddling<'a> {
-    usual: Polling,
-    left: Cell<u32>,
-    what: &'a dyn Fn(),
-}
-
-impl Waiter for Meddling<'_> {
-    fn now(&self) -> Nanos {
-        self.usual.now()
-    }
-
-    fn wall(&self) -> u64 {
-        self.usual.wall()
-    }
-
-    fn wait(&self, volume: &Volume) {
-        if self.left.replace(self.left.get().wrapping_sub(1)) == 0 {
-            (self.what)();
-        }
-        self.usual.wait(volume);
-    }
-}
 
 /// A file system with zones of 64 blocks, of which the first is half garbage, and the file that has the rest of it.
 fn half_garbage() -> (FileSystem, u64, Vec<u8>) {
@@ -64,9 +37,9 @@ fn h73_copy_takes_no_place_of_what_was_written_meanwhile() {
             let written = fs.write(&common::waiter(), ino, 10 * BLOCK as u64, Payload::Bytes(&new));
             assert_eq!(written.unwrap(), new.len() as u64);
         };
-        let meddling = Meddling { usual: common::waiter(), left: Cell::new(turn), what: &write };
+        let meddling = Meddling::new(turn, &write);
         assert!(fs.collect(&meddling).unwrap());
-        if meddling.left.get() < u32::MAX / 2 {
+        if !meddling.has_come() {
             // It was over before its turn came.
             write();
         }
@@ -84,9 +57,9 @@ fn file_that_goes_while_it_is_copied_stays_gone() {
     for turn in 0..24 {
         let (fs, _, _) = half_garbage();
         let unlink = || fs.unlink(&common::waiter(), ROOT, b"f").unwrap();
-        let meddling = Meddling { usual: common::waiter(), left: Cell::new(turn), what: &unlink };
+        let meddling = Meddling::new(turn, &unlink);
         fs.collect(&meddling).unwrap();
-        if meddling.left.get() < u32::MAX / 2 {
+        if !meddling.has_come() {
             unlink();
         }
         settle(&fs);
@@ -102,7 +75,7 @@ fn file_that_is_cut_while_it_is_read_is_read_as_it_was_or_as_it_is() {
     for turn in 0..6 {
         let (fs, ino, data) = half_garbage();
         let cut = || fs.truncate(&common::waiter(), ino, 5 * BLOCK as u64).unwrap();
-        let meddling = Meddling { usual: common::waiter(), left: Cell::new(turn), what: &cut };
+        let meddling = Meddling::new(turn, &cut);
         let mut read = vec![0; data.len()];
         let length = fs.read(&meddling, ino, 0, zonal_fs::Target::Bytes(&mut read)).unwrap() as usize;
         assert!(read[..length] == data[..length], "turn {turn}");

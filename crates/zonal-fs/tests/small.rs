@@ -132,6 +132,33 @@ fn smallest_drives_fill_up_and_empty_again() {
 }
 
 #[test]
+fn zone_that_is_closed_early_is_finished_before_the_next_is_opened() {
+    let device = common::device(
+        "ram:size=6M,zone_size=256K,zone_capacity=252K,blocksize=4096,complete=poll,zone_max_open=2,zone_max_active=2",
+    );
+    let fs = common::make(common::volume(device), 8, MountOptions::default());
+    let waiter = waiter();
+    let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let put = |block: usize, blocks: usize| {
+        let data = bytes(block as u64, blocks * BLOCK);
+        fs.write(&waiter, ino, (block * BLOCK) as u64, Payload::Bytes(&data)).unwrap();
+    };
+    put(0, 100);
+    fs.sync(&waiter).unwrap();
+    put(0, 20);
+    fs.sync(&waiter).unwrap();
+    // From now on the collector has a zone that is not full, which is one of the two that may be active.
+    assert!(fs.collect(&waiter).unwrap());
+    // Units of two blocks in zones of 63: each zone is closed with one block left.
+    for block in 0..200 {
+        put(block, 1);
+    }
+    fs.sync(&waiter).unwrap();
+    assert_eq!(fs.statistics().failed_units, 0, "a unit found no zone that could be active");
+    fs.check();
+}
+
+#[test]
 fn drive_that_is_too_small_is_refused_with_what_it_lacks() {
     let on = |zones, conventional, is_beside| Shape { zones, conventional, open: 0, active: 0, is_beside };
     let refusal = |shape: Shape| match Made::new(shape) {

@@ -77,7 +77,7 @@ impl Shared {
             }
         }
         let mut core = self.lock();
-        core.rows.gauge_mut().is_full();
+        core.rows.gauge_mut().found_full();
         core.check_room()
     }
 

@@ -152,7 +152,7 @@ impl Gauge {
     }
 
     /// It was tried to make room, in vain.
-    pub(crate) fn is_full(&mut self) {
+    pub(crate) fn found_full(&mut self) {
         self.full_at = Some(self.tally.changed);
     }
 
@@ -226,7 +226,7 @@ mod tests {
         assert!(!gauge.has_room() && !gauge.is_stale());
         gauge.deleted(PAGE);
         assert!(gauge.is_stale());
-        gauge.is_full();
+        gauge.found_full();
         assert!(!gauge.is_stale());
         gauge.room = Some(Room { pages: 1 << 20, limit: 1 << 20 });
         settle(&mut gauge, 0, Some(1 << 20));

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses what it needs")]
 
 pub mod expected;
+pub mod meddling;
 pub mod steps;
 
 use std::collections::BTreeMap;

@@ -1,21 +1,18 @@
 //! Random histories: what was synced is there after the metadata were lost, each file under some name.
 
+use crate::common::meddling::Meddling;
 use crate::common::{Model, Step, apply, contents, name, read_all, waiter};
 use crate::lose_and_rebuild;
 use crate::rig::{EVERYWHERE, Rig, Where};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use zonal_core::Nanos;
 use zonal_fs::drive::Drive;
 use zonal_fs::format::Kind;
 use zonal_fs::make::{MakeOptions, make, open};
 use zonal_fs::rebuild::{RebuildError, RebuildOptions, rebuild};
-use zonal_fs::waiter::{Polling, Waiter};
 use zonal_fs::{MountOptions, NewFile, Payload, ROOT};
-use zonal_io::volume::Volume;
 
 const BLOCK: usize = 4096;
 
@@ -97,30 +94,6 @@ fn whatever_happened_all_files_are_there_with_their_bytes() {
     assert!(victims > cases, "{victims} victims");
 }
 
-/// Waits as usual, but the n-th time does something first.
-struct Meddling<'a> {
-    usual: Polling,
-    left: Cell<u32>,
-    what: &'a dyn Fn(),
-}
-
-impl Waiter for Meddling<'_> {
-    fn now(&self) -> Nanos {
-        self.usual.now()
-    }
-
-    fn wall(&self) -> u64 {
-        self.usual.wall()
-    }
-
-    fn wait(&self, volume: &Volume) {
-        if self.left.replace(self.left.get().wrapping_sub(1)) == 0 {
-            (self.what)();
-        }
-        self.usual.wait(volume);
-    }
-}
-
 /// Copies that go out after a write of the same blocks, which they know nothing of.
 #[test]
 fn copy_that_is_later_than_what_took_its_place_does_not_count() {
@@ -150,7 +123,7 @@ fn copy_that_is_later_than_what_took_its_place_does_not_count() {
         (0..56).step_by(2).for_each(|block| put(block, &bytes(1000 + block as u64, BLOCK)));
         fs.sync(&waiter()).unwrap();
         let write = || put(10, &bytes(7, 20 * BLOCK));
-        let meddling = Meddling { usual: waiter(), left: Cell::new(turn), what: &write };
+        let meddling = Meddling::new(turn, &write);
         assert!(fs.collect(&meddling).unwrap());
         fs.sync(&waiter()).unwrap();
         let expected = read_all(&fs, ino).unwrap();

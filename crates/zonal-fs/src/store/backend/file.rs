@@ -6,10 +6,8 @@
 use super::error::BackendError;
 use super::header::Header;
 use super::over::Over;
-use super::room::{Backend, Room};
 use super::{Damage, Uuid};
 use crate::BLOCK_BYTES;
-use redb::StorageBackend;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -17,16 +15,15 @@ use std::path::Path;
 use std::sync::Arc;
 use zonal_io::image::backing::FileBacking;
 
-/// See the module.
-#[derive(Debug)]
-pub struct FileBeside(Over);
+/// Makes and opens such files.
+pub enum FileBeside {}
 
 impl FileBeside {
     /// Makes the file at `path` for the file system `uuid`, readable by its owner only.
     ///
     /// # Errors
     /// [`BackendError::Exists`], or the operating system's.
-    pub fn create(path: &Path, uuid: Uuid) -> Result<FileBeside, BackendError> {
+    pub fn create(path: &Path, uuid: Uuid) -> Result<Over, BackendError> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
         let file = file.map_err(|source| match source.kind() {
             io::ErrorKind::AlreadyExists => BackendError::Exists { path: path.to_owned() },
@@ -38,14 +35,14 @@ impl FileBeside {
             // It was made just now and has nothing in it.
             let _ = std::fs::remove_file(path);
         })?;
-        Ok(FileBeside::over(file))
+        Ok(over(file))
     }
 
     /// Opens the file at `path`, which has to be the file system `uuid`'s.
     ///
     /// # Errors
     /// [`BackendError::InUse`], [`BackendError::NotOurs`], or the operating system's; then not a byte was changed.
-    pub fn open(path: &Path, uuid: Uuid) -> Result<FileBeside, BackendError> {
+    pub fn open(path: &Path, uuid: Uuid) -> Result<Over, BackendError> {
         let failed = |doing| move |source| BackendError::File { path: path.to_owned(), doing, source };
         let file =
             OpenOptions::new().read(true).write(true).open(path).map_err(failed("opening the file"))?;
@@ -54,12 +51,12 @@ impl FileBeside {
         (&file).take(u64::from(BLOCK_BYTES)).read_to_end(&mut block).map_err(failed("reading the header"))?;
         let ours = |damage: Damage| BackendError::NotOurs { path: path.to_owned(), damage };
         Header::parse(&block, &uuid).map_err(ours)?;
-        Ok(FileBeside::over(file))
+        Ok(over(file))
     }
+}
 
-    fn over(file: File) -> FileBeside {
-        FileBeside(Over::new(Arc::new(FileBacking::new(file)), u64::from(BLOCK_BYTES)))
-    }
+fn over(file: File) -> Over {
+    Over::new(Arc::new(FileBacking::new(file)), u64::from(BLOCK_BYTES))
 }
 
 fn lock(file: &File, path: &Path) -> Result<(), BackendError> {
@@ -81,34 +78,6 @@ fn begin(file: &File, path: &Path, header: &Header) -> Result<(), BackendError> 
         _ => Path::new("."),
     };
     File::open(directory).and_then(|d| d.sync_all()).map_err(failed("syncing its directory"))
-}
-
-impl Backend for FileBeside {
-    fn room(&self) -> Option<Room> {
-        self.0.room()
-    }
-}
-
-impl StorageBackend for FileBeside {
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read(offset, out)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write(offset, data)
-    }
 }
 
 #[cfg(test)]

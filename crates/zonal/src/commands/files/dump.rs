@@ -4,7 +4,8 @@ mod say;
 
 use super::{On, drive, named, waiters};
 use crate::exit::{Exit, Failure, OrExit};
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use say::Said;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -19,14 +20,14 @@ use zonal_fs::waiter::Waiters;
 
 /// Show what lies on a device with a file system: superblock, metadata, rows, units
 ///
-/// Without options: the copies of the superblock, where the metadata lie, the numbers of the whole, and how many rows there are of each
-/// kind. What is damaged is shown as that. Nothing is ever written. With --json one object a line.
+/// Without options: the copies of the superblock, where the metadata lie, the numbers of the whole, and how many rows there are
+/// of each kind. What is damaged is shown as that. Nothing is ever written. With --json one object a line.
 #[derive(Args, Debug)]
 pub(crate) struct Dump {
     #[command(flatten)]
     on: On,
     /// Rows of the metadata, all of them or those of a kind
-    #[arg(long, value_name = "KIND", num_args = 0..=1, default_missing_value = "all")]
+    #[arg(long, value_name = "KIND", num_args = 0..=1, default_missing_value = "all", value_parser = kinds())]
     rows: Option<Kinds>,
     /// Of the rows only those that say something of this file, by its number
     #[arg(long, value_name = "NUMBER", requires = "rows")]
@@ -42,41 +43,29 @@ pub(crate) struct Dump {
     json: bool,
 }
 
-/// Kinds of rows, by their names.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+/// Kinds of rows that are shown.
+#[derive(Clone, Copy, Debug)]
 enum Kinds {
     All,
-    File,
-    Name,
-    Extent,
-    Run,
-    Zone,
-    Attribute,
-    Target,
-    Orphan,
-    Counter,
-    Damaged,
+    One(RowKind),
 }
 
 impl Kinds {
     fn has(self, kind: RowKind) -> bool {
-        self == Kinds::All || Kinds::of(kind) == self
-    }
-
-    fn of(kind: RowKind) -> Kinds {
-        match kind {
-            RowKind::File => Kinds::File,
-            RowKind::Name => Kinds::Name,
-            RowKind::Extent => Kinds::Extent,
-            RowKind::Run => Kinds::Run,
-            RowKind::Zone => Kinds::Zone,
-            RowKind::Attribute => Kinds::Attribute,
-            RowKind::Target => Kinds::Target,
-            RowKind::Orphan => Kinds::Orphan,
-            RowKind::Counter => Kinds::Counter,
-            RowKind::Damaged => Kinds::Damaged,
+        match self {
+            Kinds::All => true,
+            Kinds::One(one) => one == kind,
         }
     }
+}
+
+/// A kind by its name.
+fn kinds() -> impl TypedValueParser<Value = Kinds> {
+    let names = std::iter::once("all").chain(RowKind::ALL.map(RowKind::name));
+    PossibleValuesParser::new(names).map(|name| {
+        let one = RowKind::ALL.into_iter().find(|kind| kind.name() == name);
+        one.map_or(Kinds::All, Kinds::One)
+    })
 }
 
 /// What is looked at, and where it is said.
@@ -164,7 +153,7 @@ impl Look<'_> {
         })
         .map_err(|e| self.named(e.into()))?;
         self.say(&say::numbers(&numbers))?;
-        let kinds: Vec<_> = kinds.into_iter().map(|(kind, rows)| (name_of(kind), rows)).collect();
+        let kinds: Vec<_> = kinds.into_iter().map(|(kind, rows)| (kind.name(), rows)).collect();
         self.say(&say::kinds(&kinds))
     }
 
@@ -173,7 +162,7 @@ impl Look<'_> {
         let mut result = Ok(());
         dump::rows(rows, |row| {
             if result.is_ok() && kinds.has(row.kind()) && ino.is_none_or(|ino| row.is_of(ino)) {
-                result = self.say(&say::row(&name_of(row.kind()), &row));
+                result = self.say(&say::row(row.kind().name(), &row));
             }
         })
         .map_err(|e| named(&self.arguments.on.device, e))?;
@@ -211,9 +200,4 @@ impl Look<'_> {
         }
         Ok(())
     }
-}
-
-fn name_of(kind: RowKind) -> String {
-    let value = Kinds::of(kind).to_possible_value().expect("all kinds have names");
-    value.get_name().to_owned()
 }

@@ -143,10 +143,10 @@ pub(super) fn numbers(numbers: &[(String, u64)]) -> Said {
     said(format!("next numbers: {}", words.join(", ")), json!({ "numbers": object }))
 }
 
-pub(super) fn kinds(kinds: &[(String, u64)]) -> Said {
+pub(super) fn kinds(kinds: &[(&str, u64)]) -> Said {
     let words: Vec<String> = kinds.iter().map(|(name, rows)| format!("{name} {rows}")).collect();
     let object: serde_json::Map<String, Value> =
-        kinds.iter().map(|(name, rows)| (name.clone(), (*rows).into())).collect();
+        kinds.iter().map(|(name, rows)| ((*name).to_owned(), (*rows).into())).collect();
     said(format!("rows: {}", words.join(", ")), json!({ "rows": object }))
 }
 
