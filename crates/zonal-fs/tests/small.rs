@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
+use zonal_core::ZoneCondition;
 use zonal_fs::drive::Drive;
 use zonal_fs::format::Kind;
 use zonal_fs::make::{MakeError, MakeOptions, make, open};
@@ -131,12 +132,12 @@ fn smallest_drives_fill_up_and_empty_again() {
     }
 }
 
+/// The drive has no limits here: where it has, the write path would keep them by waiting, and nothing would be seen.
 #[test]
 fn zone_that_is_closed_early_is_finished_before_the_next_is_opened() {
-    let device = common::device(
-        "ram:size=6M,zone_size=256K,zone_capacity=252K,blocksize=4096,complete=poll,zone_max_open=2,zone_max_active=2",
-    );
-    let fs = common::make(common::volume(device), 8, MountOptions::default());
+    let device = common::device("ram:size=6M,zone_size=256K,zone_capacity=252K,blocksize=4096,complete=poll");
+    let options = MountOptions { max_open_zones: Some(2), ..MountOptions::default() };
+    let fs = common::make(common::volume(device), 8, options);
     let waiter = waiter();
     let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
     let put = |block: usize, blocks: usize| {
@@ -144,17 +145,22 @@ fn zone_that_is_closed_early_is_finished_before_the_next_is_opened() {
         fs.write(&waiter, ino, (block * BLOCK) as u64, Payload::Bytes(&data)).unwrap();
     };
     put(0, 100);
-    fs.sync(&waiter).unwrap();
     put(0, 20);
     fs.sync(&waiter).unwrap();
-    // From now on the collector has a zone that is not full, which is one of the two that may be active.
+    // From now on the collector has a zone that is not full.
     assert!(fs.collect(&waiter).unwrap());
+    let drive = Drive::new(fs.volume().clone());
+    let mut filled = 0;
     // Units of two blocks in zones of 63: each zone is closed with one block left, and nothing of it is on its way then.
-    for block in 0..200 {
+    for block in 0..100 {
         put(block, 1);
+        let report = drive.report(&waiter).unwrap();
+        let active = report.iter().filter(|zone| zone.condition.is_active()).count();
+        assert!(active <= 2, "block {block}: {active} zones take resources of the drive");
+        filled = report.iter().filter(|zone| zone.condition == ZoneCondition::Full).count();
         fs.sync(&waiter).unwrap();
     }
-    assert_eq!(fs.statistics().failed_units, 0, "a unit found no zone that could be active");
+    assert!(filled > 3, "{filled} zones were closed");
     fs.check();
 }
 
