@@ -17,7 +17,7 @@ pub struct FilesReport {
     pub usage: Option<Usage>,
 }
 
-/// The same, as it is printed.
+/// The same, as it is printed; what `zonal stat` tells, too, is called as there.
 #[derive(serde::Serialize, Debug)]
 pub(crate) struct FilesPart {
     files: u64,
@@ -25,14 +25,16 @@ pub(crate) struct FilesPart {
     written_bytes: u64,
     write_amplification: f64,
     victims: u64,
-    copied_bytes: u64,
-    copied_late_bytes: u64,
+    victims_bytes: u64,
+    moved_bytes: u64,
+    moved_late_bytes: u64,
     resets: u64,
     commits: u64,
     stalls: u64,
     stalled_ns: u64,
     stall_max_ns: u64,
     failed_units: u64,
+    damaged_blocks: u64,
     metadata_bytes: u64,
     free_zones: u32,
     open_zones: u32,
@@ -52,17 +54,7 @@ impl FilesReport {
         }
         self.usage = later.usage;
         self.metadata_bytes = later.metadata_bytes;
-        let (own, other) = (&mut self.statistics, &later.statistics);
-        own.written_blocks += other.written_blocks;
-        own.gc_blocks += other.gc_blocks;
-        own.gc_skipped_blocks += other.gc_skipped_blocks;
-        own.gc_victims += other.gc_victims;
-        own.resets += other.resets;
-        own.commits += other.commits;
-        own.stalls += other.stalls;
-        own.stalled_nanos += other.stalled_nanos;
-        own.stall_nanos_max = own.stall_nanos_max.max(other.stall_nanos_max);
-        own.failed_units += other.failed_units;
+        self.statistics.add(&later.statistics);
     }
 
     pub(crate) fn part(&self) -> FilesPart {
@@ -76,14 +68,16 @@ impl FilesReport {
             written_bytes: bytes(statistics.written_blocks),
             write_amplification: statistics.write_amplification(),
             victims: statistics.gc_victims,
-            copied_bytes: bytes(statistics.gc_blocks),
-            copied_late_bytes: bytes(statistics.gc_skipped_blocks),
+            victims_bytes: bytes(statistics.gc_victims_blocks),
+            moved_bytes: bytes(statistics.gc_blocks),
+            moved_late_bytes: bytes(statistics.gc_skipped_blocks),
             resets: statistics.resets,
             commits: statistics.commits,
             stalls: statistics.stalls,
             stalled_ns: statistics.stalled_nanos,
             stall_max_ns: statistics.stall_nanos_max,
             failed_units: statistics.failed_units,
+            damaged_blocks: statistics.damaged_blocks,
             metadata_bytes: self.metadata_bytes,
             free_zones: zones(|usage| usage.free_zones),
             open_zones: zones(|usage| usage.open_zones),
@@ -100,9 +94,9 @@ impl FilesReport {
                 part.files, part.used_percent, part.write_amplification
             ),
             format!(
-                "  victims={}, copied={} KiB, resets={}, commits={}, zones: {} of {} free, {} open",
+                "  victims={}, moved={} KiB, resets={}, commits={}, zones: {} of {} free, {} open",
                 part.victims,
-                part.copied_bytes >> 10,
+                part.moved_bytes >> 10,
                 part.resets,
                 part.commits,
                 part.free_zones,

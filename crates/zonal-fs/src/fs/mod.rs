@@ -44,7 +44,8 @@ use zonal_io::volume::Volume;
 
 /// A mounted file system, shared by cloning. Every call that may have to wait is given a [`Waiter`].
 ///
-/// What is written is on its way when the call returns, or gathered if its file is open, and durable after [`FileSystem::fsync`] or [`FileSystem::sync`].
+/// What is written is on its way when the call returns, or gathered if its file is open, and durable after
+/// [`FileSystem::fsync`] or [`FileSystem::sync`].
 #[derive(Clone)]
 pub struct FileSystem(Arc<Shared>);
 
@@ -325,8 +326,9 @@ impl FileSystem {
         self.0.sync(waiter)
     }
 
-    /// Sends what failed elsewhere and what was gathered long ago, and does one thing that keeps free zones coming, if one is to be done: a reset, or a zone
-    /// to be collected. Whether it did the second.
+    /// Sends what failed elsewhere and what was gathered long ago, and does one thing that keeps free zones coming, if one is to
+    /// be done: a reset, or a zone to be collected. Whether it did the second.
+    ///
     /// Writers who wait for space do it themselves; to call this meanwhile lets them wait less.
     ///
     /// # Errors

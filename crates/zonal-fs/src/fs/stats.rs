@@ -37,6 +37,23 @@ pub struct Statistics {
 }
 
 impl Statistics {
+    /// Adds what was counted later.
+    pub fn add(&mut self, later: &Statistics) {
+        self.written_blocks += later.written_blocks;
+        self.gc_blocks += later.gc_blocks;
+        self.gc_skipped_blocks += later.gc_skipped_blocks;
+        self.gc_victims += later.gc_victims;
+        self.gc_victims_blocks += later.gc_victims_blocks;
+        self.resets += later.resets;
+        self.stalls += later.stalls;
+        self.stalled_nanos += later.stalled_nanos;
+        self.stall_nanos_max = self.stall_nanos_max.max(later.stall_nanos_max);
+        self.commits += later.commits;
+        self.failed_units += later.failed_units;
+        self.damaged_blocks += later.damaged_blocks;
+        self.reason = later.reason.or(self.reason);
+    }
+
     /// Blocks written by users and the collector for each one of users.
     pub fn write_amplification(&self) -> f64 {
         match self.written_blocks {

@@ -7,9 +7,9 @@
 //! zones around never ends, and whoever waits for it waits for ever. A file system without headers has no such zones but
 //! those without garbage; here a full one may have garbage that is not worth it.
 //!
-//! Ten buckets by tenths of the live blocks from which on nothing is gained; in a bucket the zones are in order of live blocks, then of index. So the
-//! choice looks at one zone, and at one more for each that is being copied already. XFS, whose buckets have no order, scans
-//! the lowest one and stops at the first zone below one percent; here the first is the least.
+//! Ten buckets by tenths of the live blocks from which on nothing is gained; in a bucket the zones are in order of live blocks,
+//! then of index. So the choice looks at one zone, and at one more for each that is being copied already. XFS, whose buckets
+//! have no order, scans the lowest one and stops at the first zone below one percent; here the first is the least.
 
 use std::collections::BTreeSet;
 use zonal_core::ZoneIndex;
