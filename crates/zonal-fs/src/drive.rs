@@ -5,10 +5,25 @@
 use crate::waiter::Waiter;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use zonal_core::{Op, RequestError, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex};
+use zonal_core::{
+    DeviceError, Op, RequestError, Sector, ZoneCondition, ZoneDescriptor, ZoneError, ZoneIndex,
+};
 use zonal_io::buffer::IoBuf;
 use zonal_io::device::Output;
 use zonal_io::volume::{Channel, Completion, Request, Volume};
+
+/// What an answer says of its zone for good: the drive will not write it any more, or not even read it.
+pub(crate) fn fallen(error: &RequestError) -> Option<ZoneCondition> {
+    match error {
+        RequestError::ZoneReadOnly { .. } | RequestError::Device(DeviceError::Zone(ZoneError::ReadOnly)) => {
+            Some(ZoneCondition::ReadOnly)
+        }
+        RequestError::ZoneOffline { .. } | RequestError::Device(DeviceError::Zone(ZoneError::Offline)) => {
+            Some(ZoneCondition::Offline)
+        }
+        _ => None,
+    }
+}
 
 /// Zones that one report asks for.
 const REPORT_ZONES: u32 = 8192;
