@@ -2,7 +2,7 @@
 
 use crate::error::BenchError;
 use crate::files::FilesReport;
-use crate::job::{JobSpec, ZoneMode};
+use crate::job::{Direction, JobSpec, ZoneMode};
 use crate::latency::Latency;
 use crate::run::samples::Samples;
 use crate::series::{JobSeries, ModeSeries};
@@ -198,8 +198,8 @@ pub struct JobReport {
     pub resets: u64,
     /// Zones finished.
     pub finishes: u64,
-    /// Whether it ended early because no zone of its range could be written: all were full or dead, or other zones
-    /// used up the limit of open ones. As in fio that is no error.
+    /// Whether it left out writes because no zone of its range could be written: all were full or dead, or other zones
+    /// used up the limit of open ones. As in fio that is no error, but what it did is not what it was asked for.
     pub lacked_zone: bool,
     /// Errors counted.
     pub errors: u64,
@@ -230,6 +230,21 @@ impl JobReport {
     /// Whether it failed by a rule of zones that it does not look at: `zonemode=zbd` is missing.
     pub fn needs_zonemode(&self) -> bool {
         self.spec.zonemode == ZoneMode::None && self.failure.as_ref().is_some_and(Failure::breaks_zone_rule)
+    }
+
+    /// What became of it for lack of a zone that could be written, and what helps.
+    pub fn lack(&self) -> Option<String> {
+        let what = match self.spec.pattern.direction {
+            Direction::Mixed { .. } => "lost writes",
+            _ => "ended early",
+        };
+        self.lacked_zone.then(|| {
+            format!(
+                "{what}: its range had no zone that could be written: they are full or dead, or max_open_zones, over all \
+                 jobs, or the device's limit is used up by zones outside of it that were left open; reset those zones, or \
+                 raise max_open_zones in [global]"
+            )
+        })
     }
 
     /// Merges what another clone or job did at the same time.

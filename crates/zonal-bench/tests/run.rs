@@ -226,7 +226,7 @@ fn modes_are_compared_on_erased_zones() {
     let report = try_run(&device, &MODES, arguments).unwrap();
     let comparison = report.comparison();
     assert_eq!(comparison.rows.iter().map(|row| row.mode).collect::<Vec<_>>(), MODES);
-    assert_eq!(comparison.rows[0].ratio, 1.0);
+    assert_eq!(comparison.rows[0].ratio, Some(1.0));
     assert!(report.modes.iter().all(|mode| mode.jobs[0].resets == 0), "every mode finds empty zones");
     let table = report.comparison_table();
     assert!(table.starts_with("job") && table.lines().count() == 4, "{table}");
@@ -270,6 +270,28 @@ fn job_that_finds_no_zone_to_open_says_so() {
     let late = report.modes[0].jobs.last().unwrap();
     assert!(late.lacked_zone && late.failure.is_none() && late.dir(Dir::Write).ios == 0);
     assert!(report.to_text().contains("ended early"), "{}", report.to_text());
+}
+
+#[test]
+fn job_that_lost_its_writes_is_marked_and_not_compared() {
+    // The first job leaves its two zones open and partly written; the second goes on to read.
+    let arguments = "--max_open_zones=2 --zonemode=zbd --bs=64k --name=hold --rw=write --io_size=64k --offset=4z --size=1z \
+                     --numjobs=2 --offset_increment=1z --name=fill --stonewall --rw=read --offset=4z --size=2z \
+                     --io_size=64k --name=late --stonewall --rw=randrw --offset=10z --size=4z";
+    let report = try_run(&null(&polled()), &[WriteMode::PerZone, WriteMode::Qd1], arguments).unwrap();
+    let late = report.modes[0].jobs.last().unwrap();
+    assert!(late.lacked_zone && late.lack().unwrap().starts_with("lost writes"), "{}", report.to_text());
+    let rows = report.comparison().rows;
+    assert!(rows.iter().all(|row| row.lacked_zone == row.ratio.is_none()), "{rows:?}");
+    assert_eq!(rows.iter().filter(|row| row.lacked_zone).count(), 4, "{rows:?}");
+    let table = report.comparison_table();
+    let marked = |line: &&str| line.starts_with("late") && line.ends_with("no zone");
+    assert_eq!(table.lines().filter(marked).count(), 4, "{table}");
+    assert!(table.contains("not to be compared"), "{table}");
+    assert!(report.to_text().contains("raise max_open_zones"), "{}", report.to_text());
+    let page = report.to_html(&zonal_bench::About::default());
+    assert!(page.contains("<b class=\"bad\">no zone</b>") && page.contains("job late: lost writes"));
+    assert!(page.contains("<data value=\"\">no zone</data>"), "in place of a ratio");
 }
 
 fn misfit(options: &EmulatedOptions, mode: WriteMode, arguments: &str) -> PlanError {

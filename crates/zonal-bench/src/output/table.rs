@@ -5,6 +5,9 @@ use crate::workload::Dir;
 use std::fmt;
 use zonal_io::volume::WriteMode;
 
+/// In place of a ratio: the job left out writes, because no zone could be written.
+pub(super) const NO_ZONE: &str = "no zone";
+
 /// One direction of one job in one write mode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
@@ -24,10 +27,12 @@ pub struct Row {
     pub clat_p99: Option<u64>,
     /// Device commands a write took in this mode, over all jobs.
     pub commands_per_write: Option<f64>,
-    /// Requests a second compared with the first mode.
-    pub ratio: f64,
+    /// Requests a second compared with the first mode; `None` if one of the two did not do what was asked for.
+    pub ratio: Option<f64>,
     /// Whether the job failed.
     pub is_failed: bool,
+    /// Whether it left out writes, because no zone could be written.
+    pub lacked_zone: bool,
 }
 
 /// All rows, job by job and mode by mode. Prints as a table.
@@ -35,6 +40,18 @@ pub struct Row {
 pub struct Comparison {
     /// The rows.
     pub rows: Vec<Row>,
+}
+
+impl Row {
+    /// How it compares, or why it does not.
+    fn verdict(&self) -> String {
+        match self.ratio {
+            _ if self.is_failed => "failed".to_owned(),
+            _ if self.lacked_zone => NO_ZONE.to_owned(),
+            Some(ratio) => format!("{ratio:.2}x"),
+            None => "-".to_owned(),
+        }
+    }
 }
 
 impl Report {
@@ -61,7 +78,8 @@ impl Report {
             let Some(job) = mode.jobs.get(index).filter(|job| is_shown(job, dir)) else { continue };
             let report = job.dir(dir);
             let iops = report.iops();
-            let first = *first.get_or_insert(iops);
+            let is_whole = job.failure.is_none() && !job.lacked_zone;
+            let first = *first.get_or_insert(is_whole.then_some(iops));
             let percentile = |percent| {
                 let clat = report.clat.as_ref().filter(|clat| clat.count() > 0);
                 clat.map(|clat| clat.percentile(percent))
@@ -75,8 +93,9 @@ impl Report {
                 clat_p50: percentile(50.0),
                 clat_p99: percentile(99.0),
                 commands_per_write: mode.commands_per_write().filter(|_| dir == Dir::Write),
-                ratio: if first > 0.0 { iops / first } else { 0.0 },
+                ratio: first.filter(|_| is_whole).map(|first| if first > 0.0 { iops / first } else { 0.0 }),
                 is_failed: job.failure.is_some(),
+                lacked_zone: job.lacked_zone,
             });
         }
     }
@@ -112,7 +131,7 @@ impl fmt::Display for Comparison {
                 micros(row.clat_p50),
                 micros(row.clat_p99),
                 row.commands_per_write.map_or("-".to_owned(), |n| format!("{n:.3}")),
-                if row.is_failed { "failed".to_owned() } else { format!("{:.2}x", row.ratio) },
+                row.verdict(),
             ]);
         }
         let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
@@ -124,6 +143,12 @@ impl fmt::Display for Comparison {
                 _ => format!("{cell:>width$}"),
             });
             writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+        }
+        if self.rows.iter().any(|row| row.lacked_zone) {
+            writeln!(
+                f,
+                "{NO_ZONE}: the job left out writes that found no zone, so it is not to be compared; see above"
+            )?;
         }
         Ok(())
     }

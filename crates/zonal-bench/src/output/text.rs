@@ -60,12 +60,8 @@ fn print_job(text: &mut String, job: &JobReport) {
     if let Some(failure) = &job.failure {
         line!(text, "  error: {failure}{}", more(job.errors));
     }
-    if job.lacked_zone {
-        line!(
-            text,
-            "  ended early: its range had no zone that could be written: they are full or dead, or max_open_zones, \
-                     over all jobs, or the device's limit is used up by zones outside of it"
-        );
+    if let Some(lack) = job.lack() {
+        line!(text, "  {lack}");
     }
     for dir in [Dir::Read, Dir::Write] {
         print_dir(text, job, dir);

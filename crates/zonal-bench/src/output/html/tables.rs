@@ -1,9 +1,12 @@
 //! The tables of the page: jobs and groups of jobs by write mode, ratios of modes, counters, options.
 
-use super::super::table::is_shown;
+use super::super::table::{NO_ZONE, is_shown};
 use super::quantities::{amount, grouped, size, time};
 use crate::report::{DirReport, JobReport, ModeReport, Report};
 use crate::workload::Dir;
+
+/// In place of a ratio: the job failed.
+const FAILED: &str = "failed";
 
 /// A name and what there is to say of it.
 pub(super) struct Fact {
@@ -39,7 +42,8 @@ pub(super) struct Row {
     pub(super) dir: &'static str,
     pub(super) mode: &'static str,
     pub(super) cells: Vec<Option<Cell>>,
-    pub(super) is_failed: bool,
+    /// That it did not do what was asked for, and how not.
+    pub(super) mark: Option<&'static str>,
     /// Whether it is the first row of its label.
     pub(super) is_first: bool,
 }
@@ -67,7 +71,7 @@ struct Counted<'a> {
     mode: &'a ModeReport,
     index: Option<usize>,
     dir: DirReport,
-    is_failed: bool,
+    mark: Option<&'static str>,
 }
 
 /// A label with its modes.
@@ -137,7 +141,7 @@ impl<'a> Table<'a> {
                     dir: name_of(entry.dir),
                     mode: counted.mode.mode.name(),
                     cells: cells(counted, entry.dir),
-                    is_failed: counted.is_failed,
+                    mark: counted.mark,
                     is_first: std::mem::take(&mut is_first),
                 });
             }
@@ -165,7 +169,15 @@ struct Tally {
     index: Option<usize>,
     dirs: [DirReport; 2],
     is_shown: [bool; 2],
-    is_failed: bool,
+    mark: Option<&'static str>,
+}
+
+/// In place of a ratio, if a job did not do what was asked for.
+fn mark_of(job: &JobReport) -> Option<&'static str> {
+    match job.failure {
+        Some(_) => Some(FAILED),
+        None => job.lacked_zone.then_some(NO_ZONE),
+    }
 }
 
 impl Tally {
@@ -174,7 +186,7 @@ impl Tally {
             index,
             dirs: job.dirs.clone(),
             is_shown: [Dir::Read, Dir::Write].map(|dir| is_shown(job, dir)),
-            is_failed: job.failure.is_some(),
+            mark: mark_of(job),
         }
     }
 
@@ -186,7 +198,9 @@ impl Tally {
             for dir in [Dir::Read, Dir::Write] {
                 sum.is_shown[dir as usize] |= is_shown(job, dir);
             }
-            sum.is_failed |= job.failure.is_some();
+            if sum.mark != Some(FAILED) {
+                sum.mark = mark_of(job).or(sum.mark);
+            }
         }
         Some(sum)
     }
@@ -209,8 +223,8 @@ fn add<'a>(
     for dir in [Dir::Read, Dir::Write] {
         let counted = tallies.iter_mut().map(|tally| {
             let (mode, tally) = tally.as_mut().filter(|(_, tally)| tally.is_shown[dir as usize])?;
-            let (index, is_failed) = (tally.index, tally.is_failed);
-            Some(Counted { mode, index, dir: std::mem::take(&mut tally.dirs[dir as usize]), is_failed })
+            let (index, mark) = (tally.index, tally.mark);
+            Some(Counted { mode, index, dir: std::mem::take(&mut tally.dirs[dir as usize]), mark })
         });
         let counted: Vec<_> = counted.collect();
         if counted.iter().any(Option::is_some) {
@@ -246,14 +260,22 @@ fn cells(counted: &Counted<'_>, dir: Dir) -> Vec<Option<Cell>> {
 
 fn ratio(entry: &Entry<'_>) -> Line {
     let iops = || entry.counted.iter().flatten().map(|counted| counted.dir.iops());
-    let first = iops().next().unwrap_or(0.0);
+    // What did not do what was asked for is compared with nothing.
+    let first = entry.counted.iter().flatten().next().filter(|counted| counted.mark.is_none());
+    let first = first.map(|counted| counted.dir.iops());
     let most = iops().fold(0.0, f64::max);
     let of = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
     let cells = entry.counted.iter().map(|counted| {
         let counted = counted.as_ref()?;
-        let ratio = of(counted.dir.iops(), first);
-        let text = if counted.is_failed { "failed".to_owned() } else { format!("{ratio:.2}×") };
-        Some(Share { cell: Cell::new(ratio, text), percent: of(counted.dir.iops(), most) * 100.0 })
+        let cell = match (counted.mark, first) {
+            (Some(mark), _) => Cell::new("", mark.to_owned()),
+            (None, None) => Cell::new("", "–".to_owned()),
+            (None, Some(first)) => {
+                let ratio = of(counted.dir.iops(), first);
+                Cell::new(ratio, format!("{ratio:.2}×"))
+            }
+        };
+        Some(Share { cell, percent: of(counted.dir.iops(), most) * 100.0 })
     });
     Line { label: format!("{}, {}", entry.label, name_of(entry.dir)), cells: cells.collect() }
 }
@@ -298,7 +320,7 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
     notes
 }
 
-/// The first failure of each job, and blocks that do not read back.
+/// The first failure of each job, writes that found no zone, and blocks that do not read back.
 pub(super) fn failures(report: &Report) -> Vec<String> {
     let mut failures = Vec::new();
     for mode in &report.modes {
@@ -306,6 +328,7 @@ pub(super) fn failures(report: &Report) -> Vec<String> {
             let failure =
                 job.failure.iter().map(|failure| format!("{}, job {}: {failure}", mode.mode, job.name));
             failures.extend(failure);
+            failures.extend(job.lack().map(|lack| format!("{}, job {}: {lack}", mode.mode, job.name)));
         }
         for verify in mode.verify.iter().filter(|verify| verify.mismatches > 0) {
             failures.push(format!("{}: {} blocks do not read back as written", mode.mode, verify.mismatches));
