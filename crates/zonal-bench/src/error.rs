@@ -119,6 +119,11 @@ pub enum BenchError {
     },
 }
 
+/// The limit that holds where no job sets one.
+fn held(limit: u32) -> String {
+    if limit == 0 { "no limit".to_owned() } else { format!("the drive's limit of {limit}") }
+}
+
 /// Why a job does not fit a device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -184,12 +189,23 @@ pub enum PlanError {
         limit: u32,
     },
     /// Two jobs of one device have different limits.
-    #[error("max_open_zones is {this}, but {other} in an earlier job: the limit holds over all jobs")]
+    #[error(
+        "max_open_zones is {this}, but {other} in an earlier job: the limit holds over all jobs and belongs into [global]"
+    )]
     OpenZonesDiffer {
         /// Of this job.
         this: u32,
-        /// Of the run; 0 is none.
+        /// Of the earlier one.
         other: u32,
+    },
+    /// A job has a limit, and the first one has none of its own.
+    #[error("max_open_zones is {this}, but the first job with zonemode=zbd sets none, so that {} holds over all jobs: the \
+             option belongs into [global]", held(*limit))]
+    OpenZonesNotInFirst {
+        /// Of this job.
+        this: u32,
+        /// The device's limit; 0 is none.
+        limit: u32,
     },
     /// A job has a limit of its own where there is none for all.
     #[error("job_max_open_zones needs a limit over all jobs, max_open_zones or the device's")]
@@ -215,7 +231,9 @@ pub enum PlanError {
         capacity: u64,
     },
     /// A write is larger than a zone append can be.
-    #[error("a block of {block} bytes is larger than the largest zone append, {append} bytes")]
+    #[error(
+        "a block of {block} bytes is larger than the largest zone append, {append} bytes; take a bs of at most that, or --write-mode per-zone"
+    )]
     BlockAboveAppend {
         /// Block size of the job in bytes.
         block: u64,

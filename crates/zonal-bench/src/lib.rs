@@ -26,7 +26,7 @@ pub use files::{FilesOptions, FilesReport};
 pub use latency::{HISTOGRAM_MAX, Latency};
 pub use output::{About, Comparison, Detail, Row};
 pub use plan::{BUFFER_BYTES_MAX, Plan, WorkerPlan};
-pub use report::{Depths, DirReport, Ended, Failure, JobReport, ModeReport, Report};
+pub use report::{Depths, DirReport, Ended, Failure, JobReport, Lack, ModeReport, Report};
 pub use run::samples::Samples;
 pub use run::{BenchOptions, Opener, Reopen, run};
 pub use workload::HostRules;

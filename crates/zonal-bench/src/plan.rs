@@ -500,7 +500,7 @@ fn open_max(jobs: &[Job], info: &DeviceInfo, ignores_limits: bool) -> Result<u32
         (open, 0) => open,
         (open, active) => open.min(active),
     };
-    let mut of_run = None;
+    let (mut of_run, mut is_asked_for) = (None, false);
     for job in jobs.iter().filter(|job| job.spec.zonemode == ZoneMode::Zbd) {
         let asked = job.spec.max_open_zones.unwrap_or(0);
         let misfit = |error| (job.spec.name.clone(), error);
@@ -508,7 +508,13 @@ fn open_max(jobs: &[Job], info: &DeviceInfo, ignores_limits: bool) -> Result<u32
             return Err(misfit(PlanError::OpenZonesAboveDevice { asked, limit }));
         }
         match of_run {
-            None => of_run = Some(if asked == 0 { limit } else { asked }),
+            None => {
+                of_run = Some(if asked == 0 { limit } else { asked });
+                is_asked_for = asked != 0;
+            }
+            Some(other) if asked != 0 && asked != other && !is_asked_for => {
+                return Err(misfit(PlanError::OpenZonesNotInFirst { this: asked, limit: other }));
+            }
             Some(other) if asked != 0 && asked != other => {
                 return Err(misfit(PlanError::OpenZonesDiffer { this: asked, other }));
             }

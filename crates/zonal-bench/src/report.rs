@@ -177,6 +177,25 @@ impl fmt::Display for Failure {
 /// Share of requests by depth of the queue they met: 1, 2, 4, 8, 16, 32, 64 and more.
 pub type Depths = [u64; 7];
 
+/// What a job did not find, so that it did not do what it was asked for. As in fio that is no error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lack {
+    /// A zone that could be written.
+    Zone,
+    /// Anything written that it could read.
+    Data,
+}
+
+impl Lack {
+    /// What stands in tables in place of a ratio.
+    pub fn mark(self) -> &'static str {
+        match self {
+            Lack::Zone => "no zone",
+            Lack::Data => "no data",
+        }
+    }
+}
+
 /// What one job did, or several that are reported as one.
 #[derive(Clone, Debug)]
 pub struct JobReport {
@@ -201,6 +220,8 @@ pub struct JobReport {
     /// Whether it left out writes because no zone of its range could be written: all were full or dead, or other zones
     /// used up the limit of open ones. As in fio that is no error, but what it did is not what it was asked for.
     pub lacked_zone: bool,
+    /// Whether it ended a pass because its range had nothing written to read. It is told if it read nothing at all.
+    pub lacked_data: bool,
     /// Errors counted.
     pub errors: u64,
     /// The first of them.
@@ -232,18 +253,30 @@ impl JobReport {
         self.spec.zonemode == ZoneMode::None && self.failure.as_ref().is_some_and(Failure::breaks_zone_rule)
     }
 
-    /// What became of it for lack of a zone that could be written, and what helps.
-    pub fn lack(&self) -> Option<String> {
+    /// What it lacked, if it did not do what it was asked for and yet did not fail.
+    pub fn lack(&self) -> Option<Lack> {
+        match self.lacked_zone {
+            true => Some(Lack::Zone),
+            false => (self.lacked_data && self.dir(Dir::Read).ios == 0).then_some(Lack::Data),
+        }
+    }
+
+    /// What became of it for that lack, and what helps.
+    pub fn lack_in_words(&self) -> Option<String> {
         let what = match self.spec.pattern.direction {
             Direction::Mixed { .. } => "lost writes",
             _ => "ended early",
         };
-        self.lacked_zone.then(|| {
-            format!(
+        Some(match self.lack()? {
+            Lack::Zone => format!(
                 "{what}: its range had no zone that could be written: they are full or dead, or max_open_zones, over all \
                  jobs, or the device's limit is used up by zones outside of it that were left open; reset those zones, or \
                  raise max_open_zones in [global]"
-            )
+            ),
+            Lack::Data => {
+                "read nothing: nothing is written there to read; write its range first, or set read_beyond_wp"
+                    .to_owned()
+            }
         })
     }
 
@@ -262,6 +295,7 @@ impl JobReport {
         self.resets += other.resets;
         self.finishes += other.finishes;
         self.lacked_zone |= other.lacked_zone;
+        self.lacked_data |= other.lacked_data;
         self.errors += other.errors;
         if self.failure.is_none() {
             self.failure.clone_from(&other.failure);
@@ -311,8 +345,12 @@ impl ModeReport {
             || self.verify.as_ref().is_some_and(VerifyReport::is_failed)
     }
 
-    /// Device commands a write request took; `None` without writes. Reads and flushes count as one command each.
+    /// Device commands a write request took; `None` without writes. Reads and flushes count as one command each; of
+    /// files a read may be many, so beside reads of them there is none.
     pub fn commands_per_write(&self) -> Option<f64> {
+        if self.files.is_some() && self.jobs.iter().any(|job| job.dir(Dir::Read).ios > 0) {
+            return None;
+        }
         let writes: u64 = self.jobs.iter().map(|job| job.dir(Dir::Write).ios).sum();
         let others: u64 =
             self.jobs.iter().map(|job| job.dir(Dir::Read).ios + job.resets + job.finishes).sum();

@@ -70,6 +70,74 @@ fn run_in_virtual_time_made_again_says_the_same_to_the_byte() {
     assert_eq!(first, say());
 }
 
+/// The jobs on files with series, in two modes.
+fn recorded(files: FilesOptions, job: &str) -> Report {
+    let jobs = JobFile::parse_inline(job.split_whitespace()).unwrap();
+    let mut options = BenchOptions::new(jobs);
+    (options.modes, options.files, options.series) =
+        (vec![WriteMode::PerZone, WriteMode::Qd1], Some(files), true);
+    run(&|| Ok(open(DISK)), &options).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn write_path_counts_from_behind_what_was_laid_out() {
+    // Half of the disk is laid out, and 8 MiB written over it, in units of 256 KiB of which a block is the header.
+    let job = "--name=w --rw=randwrite --bs=1M --filesize=1M --size=8M --end_fsync=1";
+    let report = on(DISK, FilesOptions { fill_percent: Some(50), ..small() }, job);
+    let mode = &report.modes[0];
+    let sectors = mode.statistics.sectors;
+    assert!((8 << 11..12 << 11).contains(&sectors), "{sectors} sectors of 8 MiB written");
+    let commands = mode.commands_per_write().unwrap();
+    assert!((4.0..8.0).contains(&commands), "{commands} commands a write of four units and some");
+    let two = "--name=a --rw=randwrite --bs=1M --filesize=1M --size=8M --end_fsync=1 --name=b --stonewall --rw=randwrite \
+               --bs=1M --filesize=1M --size=8M --end_fsync=1";
+    let both = on(DISK, FilesOptions { fill_percent: Some(20), ..small() }, two).modes[0].statistics.sectors;
+    assert!((16 << 11..24 << 11).contains(&both), "{both} sectors of two rounds");
+}
+
+#[test]
+fn page_of_files_has_charts_over_time_and_the_file_systems_figures() {
+    let job = "--name=a --rw=randwrite --bs=1M --numjobs=2 --filesize=1M --size=24M --name=b --stonewall --rw=randread --bs=1M \
+               --filesize=1M --nrfiles=4 --size=8M";
+    let report = recorded(FilesOptions { fill_percent: Some(30), ..small() }, job);
+    let page = report.to_html(&zonal_bench::About::default());
+    assert!(!page.contains("kept no series"));
+    let piece = |id: &str| -> serde_json::Value {
+        let (_, rest) = page.split_once(&format!("<script type=\"application/json\" id=\"{id}\">")).unwrap();
+        serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+    };
+    let (charts, results) = (piece("series"), piece("results"));
+    for (n, mode) in report.modes.iter().enumerate() {
+        let of_all = charts["modes"][n]["entries"][0]["dirs"].as_array().unwrap();
+        for dir in of_all {
+            let kind = if dir["dir"] == "read" { Dir::Read } else { Dir::Write };
+            let sum = |of: fn(&zonal_bench::DirReport) -> u64| -> u64 {
+                mode.jobs.iter().map(|job| of(job.dir(kind))).sum()
+            };
+            let points =
+                |name: &str| dir["flow"][name].as_array().unwrap().iter().map(|n| n.as_u64().unwrap());
+            assert_eq!(points("ios").sum::<u64>(), sum(|dir| dir.ios));
+            assert_eq!(points("bytes").sum::<u64>(), sum(|dir| dir.bytes));
+            assert!(dir["flow"]["p99"].as_array().unwrap().iter().any(serde_json::Value::is_u64));
+        }
+        assert_eq!(of_all.len(), 2);
+        let last =
+            of_all.iter().flat_map(|dir| dir["flow"]["t"].as_array().unwrap()).map(|t| t.as_f64().unwrap());
+        let measured: f64 = [0, 2].iter().map(|&job| mode.jobs[job].elapsed.as_secs_f64()).sum();
+        assert!(
+            last.fold(0.0, f64::max) <= measured * 1.2,
+            "time in which files are laid out is not on the axis"
+        );
+        assert!(!charts["modes"][n]["zones"].as_array().unwrap().is_empty());
+        let files = results["zonal"]["modes"][n]["files"].as_object().unwrap();
+        for name in ["write_amplification", "victims", "stalls", "stall_max_ns"] {
+            let value = format!("<data value=\"{}\">", files[name]);
+            let (_, part) = page.split_once("<section id=\"files\">").unwrap();
+            assert!(part.split_once("</section>").unwrap().0.contains(&value), "{name}: {value}");
+        }
+    }
+}
+
 #[test]
 fn files_are_read_back_where_they_were_laid_out() {
     let job = "--name=r --rw=randrw --bs=64k --numjobs=2 --nrfiles=4 --filesize=512k --size=4M";

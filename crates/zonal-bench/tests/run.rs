@@ -280,10 +280,14 @@ fn job_that_lost_its_writes_is_marked_and_not_compared() {
                      --io_size=64k --name=late --stonewall --rw=randrw --offset=10z --size=4z";
     let report = try_run(&null(&polled()), &[WriteMode::PerZone, WriteMode::Qd1], arguments).unwrap();
     let late = report.modes[0].jobs.last().unwrap();
-    assert!(late.lacked_zone && late.lack().unwrap().starts_with("lost writes"), "{}", report.to_text());
+    assert!(
+        late.lacked_zone && late.lack_in_words().unwrap().starts_with("lost writes"),
+        "{}",
+        report.to_text()
+    );
     let rows = report.comparison().rows;
-    assert!(rows.iter().all(|row| row.lacked_zone == row.ratio.is_none()), "{rows:?}");
-    assert_eq!(rows.iter().filter(|row| row.lacked_zone).count(), 4, "{rows:?}");
+    assert!(rows.iter().all(|row| row.lack.is_some() == row.ratio.is_none()), "{rows:?}");
+    assert_eq!(rows.iter().filter(|row| row.lack.is_some()).count(), 4, "{rows:?}");
     let table = report.comparison_table();
     let marked = |line: &&str| line.starts_with("late") && line.ends_with("no zone");
     assert_eq!(table.lines().filter(marked).count(), 4, "{table}");
@@ -294,6 +298,27 @@ fn job_that_lost_its_writes_is_marked_and_not_compared() {
     assert!(page.contains("<data value=\"\">no zone</data>"), "in place of a ratio");
 }
 
+#[test]
+fn job_that_finds_nothing_to_read_says_so() {
+    for rw in ["read", "randread"] {
+        let read = format!("--name=r --rw={rw} --zonemode=zbd --bs=64k --offset=4z --size=8z");
+        let report =
+            run_on(&null(&options()), WriteMode::PerZone, &format!("{read} --runtime=1 --time_based"));
+        let job = job(&report, 0);
+        assert_eq!((job.lack(), job.dir(Dir::Read).ios), (Some(zonal_bench::Lack::Data), 0), "{rw}");
+        assert!(report.to_text().contains("nothing is written there to read"), "{}", report.to_text());
+        assert!(report.to_json(zonal_bench::Detail::Plain).contains("\"lacked_data\": true"));
+        // Where something is there it reads that, and what it does not find besides is no matter.
+        let some = format!(
+            "--name=w --rw=write --zonemode=zbd --bs=64k --offset=6z --size=1z {}",
+            read.replace("--name=r", "--name=r --stonewall")
+        );
+        let report = run_on(&null(&options()), WriteMode::PerZone, &some);
+        assert_eq!(report.modes[0].jobs[1].lack(), None, "{}", report.to_text());
+        assert!(report.modes[0].jobs[1].dir(Dir::Read).ios > 0);
+    }
+}
+
 fn misfit(options: &EmulatedOptions, mode: WriteMode, arguments: &str) -> PlanError {
     match try_run(&null(options), &[mode], arguments) {
         Err(BenchError::Plan { job, error }) => {
@@ -302,6 +327,19 @@ fn misfit(options: &EmulatedOptions, mode: WriteMode, arguments: &str) -> PlanEr
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn refusals_say_what_helps() {
+    let small = EmulatedOptions { zone_append_max_sectors: 8, zone_max_open: 7, ..options() };
+    let words = |arguments: &str| misfit(&small, WriteMode::Append, arguments).to_string();
+    let large = words("--name=x --rw=write --zonemode=zbd --bs=8k");
+    assert!(large.contains("take a bs of at most that, or --write-mode per-zone"), "{large}");
+    let zbd = "--rw=write --zonemode=zbd --bs=4k";
+    let limit = words(&format!("--name=a {zbd} --name=x {zbd} --max_open_zones=4"));
+    assert!(limit.contains("the drive's limit of 7") && limit.contains("[global]"), "{limit}");
+    let other = words(&format!("--name=a {zbd} --max_open_zones=5 --name=x {zbd} --max_open_zones=4"));
+    assert!(other.contains("but 5 in an earlier job") && other.contains("[global]"), "{other}");
 }
 
 #[test]

@@ -9,10 +9,11 @@ use super::plan::Clone;
 use crate::job::Direction;
 use crate::latency::Latency;
 use crate::report::{Depths, DirReport, Failure, JobReport};
+use crate::series::SeriesRecorder;
 use crate::workload::{Dir, Purpose, Stream};
 use std::collections::VecDeque;
 use std::time::Duration;
-use zonal_core::Nanos;
+use zonal_core::{Nanos, SECTOR_BYTES};
 use zonal_fs::format::Kind;
 use zonal_fs::waiter::Waiter;
 use zonal_fs::{FileSystem, FsError, NewFile, Payload, ROOT, Target};
@@ -30,6 +31,8 @@ pub(super) struct Job {
     bytes: Option<Vec<u8>>,
     /// Bytes on their way before writers wait.
     dirty_bytes: u64,
+    /// What it did when, if that is kept.
+    pub(super) series: Option<SeriesRecorder>,
 }
 
 /// What a clone has at the end.
@@ -47,7 +50,7 @@ impl Job {
             words.collect()
         });
         let files = vec![None; plan.sizes.len()];
-        Job { plan, fs, files, bytes, dirty_bytes }
+        Job { plan, fs, files, bytes, dirty_bytes, series: None }
     }
 
     /// Writes all of its files.
@@ -111,7 +114,8 @@ impl Job {
         let elapsed = since(begin, waiter.now());
         let files = (self.files.iter().flatten().count() - made) as u64;
         let failure = result.err().map(|error| Failure::Files { error: error.to_string() });
-        Left { report: self.report(tally, elapsed, failure), files }
+        let series = self.series.take().map(|series| Box::new(series.finish()));
+        Left { report: JobReport { series, ..self.report(tally, elapsed, failure) }, files }
     }
 
     fn report(&self, tally: Tally, elapsed: Duration, failure: Option<Failure>) -> JobReport {
@@ -134,6 +138,7 @@ impl Job {
             resets: 0,
             finishes: 0,
             lacked_zone: false,
+            lacked_data: false,
             errors: failure.is_some().into(),
             failure,
             elapsed,
@@ -240,7 +245,14 @@ impl Pass {
             Dir::Read => job.read(waiter, ino, next.offset, next.length)?,
             Dir::Write => job.write(waiter, ino, next.offset, next.length)?,
         }
-        tally.count(dir, next.length, since(begin, waiter.now()));
+        let end = waiter.now();
+        tally.count(dir, next.length, since(begin, end));
+        if let Some(series) = &mut job.series {
+            // A request is one block, whose bytes are 32 bits.
+            let sectors = (next.length / SECTOR_BYTES) as u32;
+            let at = Nanos(end.0.saturating_sub(self.begin.0));
+            series.record_flow(dir, at, end.0.saturating_sub(begin.0), sectors);
+        }
         self.moved += next.length;
         if dir == Dir::Write { self.wrote(job, waiter, ino, next.length, tally) } else { Ok(()) }
     }

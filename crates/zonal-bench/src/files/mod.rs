@@ -15,12 +15,13 @@ pub use report::FilesReport;
 use crate::error::BenchError;
 use crate::report::{JobReport, ModeReport};
 use crate::run::{BenchOptions, Opener, prepare};
+use crate::series::{Frame, SeriesRecorder};
 use job::{Job, Left};
 use plan::{Plan, Room};
 use std::ops::Range;
 use std::sync::Arc;
 use world::{Task, World};
-use zonal_core::{SECTOR_BYTES, ZoneIndex};
+use zonal_core::{Nanos, SECTOR_BYTES, Sector, ZoneIndex};
 use zonal_fs::format::{DATA_BLOCKS_MAX, Metadata, Superblock};
 use zonal_fs::make::unit_blocks_max;
 use zonal_fs::space::ZoneOrder;
@@ -28,7 +29,7 @@ use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::{BLOCK_BYTES, FileSystem, MountOptions, OpenError};
 use zonal_io::control::{ControlError, ControlServer};
-use zonal_io::volume::{Volume, VolumeOptions, WriteMode};
+use zonal_io::volume::{Statistics, Volume, VolumeOptions, WriteMode};
 
 /// How the file system is made and used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,6 +61,15 @@ impl Default for FilesOptions {
 /// Memory that the database may take for what it has read.
 const CACHE_BYTES: usize = 256 << 20;
 
+/// What all rounds did, without what they found.
+#[derive(Default)]
+struct Measured {
+    jobs: Vec<JobReport>,
+    files: FilesReport,
+    /// The write path's.
+    statistics: Statistics,
+}
+
 /// What is the same for all rounds.
 struct Site {
     world: World,
@@ -84,7 +94,7 @@ pub(crate) fn run_mode(
     prepare::erase(&*device)?;
     let volume =
         VolumeOptions { mode, merge: options.merge, force: options.force, ..VolumeOptions::default() };
-    let volume = Arc::new(Volume::open(device, VolumeOptions { budget: None, ..volume })?);
+    let volume = Arc::new(Volume::open(device.clone(), VolumeOptions { budget: None, ..volume })?);
     let world = World::of(info.virtual_time);
     let memory = Memory::new();
     let fs = mount(&world, &volume, &memory, files, has_data)?;
@@ -94,24 +104,26 @@ pub(crate) fn run_mode(
     let plan = Plan::new(options.jobs.jobs(), room, files)
         .map_err(|(job, error)| BenchError::Plan { job, error })?;
     let control = options.control.then(|| site.control());
-    let (jobs, report) = site.run(&plan)?;
+    let Measured { jobs, files, statistics } = site.run(&plan, options.series)?;
     let mut notes = site.notes();
     if let Some(Err(error)) = &control {
         notes.push(format!("there is no control socket: {error}"));
     }
     drop(control);
     let (mode, mode_reason) = site.volume.mode();
+    drop(site);
+    let series = options.series.then(|| Box::new(prepare::mode_series(&*device, info.clone(), &mut notes)));
     Ok(ModeReport {
         device: info.name,
         mode,
         mode_reason,
         jobs,
-        statistics: site.volume.statistics(),
+        statistics,
         notes,
         verify: None,
-        series: None,
+        series,
         is_virtual: info.virtual_time,
-        files: Some(report),
+        files: Some(files),
     })
 }
 
@@ -158,32 +170,46 @@ fn superblock(volume: &Volume, options: &FilesOptions) -> Result<Superblock, Ben
     Ok(Superblock::new(*b"zonal-bench-unit", geometry, unit_blocks, Metadata::Beside, 0))
 }
 
-impl Site {
-    fn run(&self, plan: &Plan) -> Result<(Vec<JobReport>, FilesReport), BenchError> {
-        let mut jobs: Vec<JobReport> = Vec::new();
-        let mut total = FilesReport::default();
-        for round in &plan.rounds {
-            let laid_out = self.lay_out(plan, round)?;
-            self.fs.take_statistics();
-            let (round, left) = self.measure(plan, round, laid_out)?;
-            total.add(&round);
-            for Left { report, files } in left {
-                total.files += files;
-                match jobs.last_mut() {
-                    Some(last) if report.spec.group_reporting && last.group == report.group => {
-                        last.add(&report)
-                    }
-                    _ => jobs.push(report),
-                }
-            }
+impl Measured {
+    /// Adds what a clone has left, to the report before it if they are reported together.
+    fn add(&mut self, Left { report, files }: Left) {
+        self.files.files += files;
+        match self.jobs.last_mut() {
+            Some(last) if report.spec.group_reporting && last.group == report.group => last.add(&report),
+            _ => self.jobs.push(report),
         }
-        Ok((jobs, total))
+    }
+}
+
+impl Site {
+    fn run(&self, plan: &Plan, keeps_series: bool) -> Result<Measured, BenchError> {
+        let mut done = Measured::default();
+        let mut elapsed = Nanos(0);
+        for round in &plan.rounds {
+            let frame = keeps_series.then_some(elapsed);
+            let laid_out = self.lay_out(plan, round, frame)?;
+            self.fs.take_statistics();
+            let before = self.volume.statistics();
+            let (files, left) = self.measure(plan, round, laid_out)?;
+            done.statistics += self.volume.statistics().since(before);
+            done.files.add(&files);
+            elapsed.0 += left.iter().map(|left| left.report.elapsed.as_nanos() as u64).max().unwrap_or(0);
+            left.into_iter().for_each(|left| done.add(left));
+        }
+        Ok(done)
     }
 
-    /// Writes the files that have to be there before a round, and makes them durable.
-    fn lay_out(&self, plan: &Plan, round: &Range<usize>) -> Result<Vec<Job>, BenchError> {
+    /// Writes the files that have to be there before a round, and makes them durable. `before`: the time that rounds have
+    /// taken, if series are kept.
+    fn lay_out(
+        &self,
+        plan: &Plan,
+        round: &Range<usize>,
+        before: Option<Nanos>,
+    ) -> Result<Vec<Job>, BenchError> {
         let tasks = plan.clones[round.clone()].iter().map(|clone| {
             let mut job = Job::new(clone.clone(), self.fs.clone(), self.has_data, self.options.dirty_bytes);
+            job.series = before.map(|before| SeriesRecorder::new(&self.frame(before)));
             let is_laid_out = clone.is_laid_out;
             Task::new(&clone.spec.name, move |waiter| {
                 let laid_out = if is_laid_out { job.lay_out(waiter) } else { Ok(()) };
@@ -212,6 +238,11 @@ impl Site {
         let report =
             FilesReport { used, metadata_bytes: self.memory.footprint(), ..FilesReport::of(&self.fs) };
         Ok((report, left))
+    }
+
+    /// Where series lie: behind the rounds before, without the time in which files were laid out.
+    fn frame(&self, before: Nanos) -> Frame {
+        Frame { before, sectors: Sector(0)..Sector(self.volume.info().geometry.sectors().0) }
     }
 
     /// Lets other processes look at the volume and the file system on it.

@@ -5,7 +5,7 @@
 
 use crate::files::{FilesPart, FilesReport};
 use crate::latency::{HISTOGRAM_MAX, Latency};
-use crate::report::{DirReport, JobReport, ModeReport, Report};
+use crate::report::{DirReport, JobReport, Lack, ModeReport, Report};
 use crate::verify::VerifyReport;
 use crate::workload::Dir;
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -121,6 +121,7 @@ struct JobPart {
     zone_resets: u64,
     zone_finishes: u64,
     lacked_zone: bool,
+    lacked_data: bool,
     errors: u64,
     failure: Option<String>,
 }
@@ -270,6 +271,7 @@ fn job(mode: &ModeReport, report: &JobReport, detail: Detail) -> Job {
             zone_resets: report.resets,
             zone_finishes: report.finishes,
             lacked_zone: report.lacked_zone,
+            lacked_data: report.lack() == Some(Lack::Data),
             errors: report.errors,
             failure: report.failure.as_ref().map(ToString::to_string),
         },

@@ -1,12 +1,9 @@
 //! The same jobs in several write modes, side by side.
 
-use crate::report::{JobReport, Report};
+use crate::report::{JobReport, Lack, Report};
 use crate::workload::Dir;
 use std::fmt;
 use zonal_io::volume::WriteMode;
-
-/// In place of a ratio: the job left out writes, because no zone could be written.
-pub(super) const NO_ZONE: &str = "no zone";
 
 /// One direction of one job in one write mode.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,8 +28,8 @@ pub struct Row {
     pub ratio: Option<f64>,
     /// Whether the job failed.
     pub is_failed: bool,
-    /// Whether it left out writes, because no zone could be written.
-    pub lacked_zone: bool,
+    /// What it lacked, so that it did not do what it was asked for.
+    pub lack: Option<Lack>,
 }
 
 /// All rows, job by job and mode by mode. Prints as a table.
@@ -47,9 +44,8 @@ impl Row {
     fn verdict(&self) -> String {
         match self.ratio {
             _ if self.is_failed => "failed".to_owned(),
-            _ if self.lacked_zone => NO_ZONE.to_owned(),
             Some(ratio) => format!("{ratio:.2}x"),
-            None => "-".to_owned(),
+            None => self.lack.map_or("-", Lack::mark).to_owned(),
         }
     }
 }
@@ -78,7 +74,7 @@ impl Report {
             let Some(job) = mode.jobs.get(index).filter(|job| is_shown(job, dir)) else { continue };
             let report = job.dir(dir);
             let iops = report.iops();
-            let is_whole = job.failure.is_none() && !job.lacked_zone;
+            let is_whole = job.failure.is_none() && job.lack().is_none();
             let first = *first.get_or_insert(is_whole.then_some(iops));
             let percentile = |percent| {
                 let clat = report.clat.as_ref().filter(|clat| clat.count() > 0);
@@ -95,7 +91,7 @@ impl Report {
                 commands_per_write: mode.commands_per_write().filter(|_| dir == Dir::Write),
                 ratio: first.filter(|_| is_whole).map(|first| if first > 0.0 { iops / first } else { 0.0 }),
                 is_failed: job.failure.is_some(),
-                lacked_zone: job.lacked_zone,
+                lack: job.lack(),
             });
         }
     }
@@ -144,10 +140,10 @@ impl fmt::Display for Comparison {
             });
             writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
         }
-        if self.rows.iter().any(|row| row.lacked_zone) {
+        if self.rows.iter().any(|row| row.lack.is_some()) {
             writeln!(
                 f,
-                "{NO_ZONE}: the job left out writes that found no zone, so it is not to be compared; see above"
+                "no zone, no data: the job did not find that, so it is not to be compared; see above"
             )?;
         }
         Ok(())

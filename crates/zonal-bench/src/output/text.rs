@@ -60,7 +60,7 @@ fn print_job(text: &mut String, job: &JobReport) {
     if let Some(failure) = &job.failure {
         line!(text, "  error: {failure}{}", more(job.errors));
     }
-    if let Some(lack) = job.lack() {
+    if let Some(lack) = job.lack_in_words() {
         line!(text, "  {lack}");
     }
     for dir in [Dir::Read, Dir::Write] {

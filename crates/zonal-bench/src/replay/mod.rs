@@ -146,6 +146,10 @@ impl ReplayOptions {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Counts {
     unmapped: u64,
+    /// Reads of nothing but blocks that were never written.
+    unmapped_reads: u64,
+    /// Sectors of these reads.
+    unmapped_read_sectors: u64,
     edges: u64,
     checked: u64,
     discarded: u64,

@@ -46,6 +46,10 @@ pub struct Laid {
     pub edge_blocks: u64,
     /// Blocks read that were never written: answered without the device.
     pub unmapped_blocks: u64,
+    /// Reads of nothing but such blocks. They took no time, and are in no rate and no latency.
+    pub unmapped_reads: u64,
+    /// Bytes that they asked for.
+    pub unmapped_read_bytes: u64,
     /// Blocks read whose content was checked.
     pub checked_blocks: u64,
     /// Blocks that the trace discarded.
@@ -70,6 +74,8 @@ impl Laid {
             cleaned_zones: 0,
             edge_blocks: 0,
             unmapped_blocks: 0,
+            unmapped_reads: 0,
+            unmapped_read_bytes: 0,
             checked_blocks: 0,
             discarded_blocks: 0,
             reads_that_waited: 0,
@@ -213,6 +219,8 @@ fn with_counts(laid: Laid, counts: &Counts, options: &ReplayOptions) -> Laid {
         open_zones: options.log.open_zones.max(1),
         edge_blocks: counts.edges,
         unmapped_blocks: counts.unmapped,
+        unmapped_reads: counts.unmapped_reads,
+        unmapped_read_bytes: counts.unmapped_read_sectors * SECTOR_BYTES,
         checked_blocks: counts.checked,
         discarded_blocks: counts.discarded,
         reads_that_waited: counts.waited,
@@ -251,6 +259,7 @@ fn job(measured: Measured, elapsed: Duration, usage: &Usage) -> JobReport {
         resets: measured.resets,
         finishes: measured.finishes,
         lacked_zone: false,
+        lacked_data: false,
         errors: measured.errors,
         failure: measured.failure,
         elapsed,
@@ -404,9 +413,10 @@ fn print_laid(text: &mut String, laid: &Laid) {
     );
     line!(
         text,
-        "  reads: blocks never written={} (answered as zeroes, without the device), blocks checked={}, reads that waited \
-                 for a write={}",
+        "  reads: blocks never written={} (answered as zeroes, without the device), reads of nothing else={} (in no IOPS \
+                 and no latency), blocks checked={}, reads that waited for a write={}",
         laid.unmapped_blocks,
+        laid.unmapped_reads,
         laid.checked_blocks,
         laid.reads_that_waited
     );

@@ -136,7 +136,7 @@ pub(super) fn zones(
 }
 
 /// What goes with the series of a mode's jobs, now that these are over. Zones that cannot be had are told in `notes`.
-pub(super) fn mode_series(device: &dyn Device, info: DeviceInfo, notes: &mut Vec<String>) -> ModeSeries {
+pub(crate) fn mode_series(device: &dyn Device, info: DeviceInfo, notes: &mut Vec<String>) -> ModeSeries {
     let zones = match descriptors(device) {
         Ok(zones) => Some(ZoneMap::new(&zones)),
         Err(error) => {

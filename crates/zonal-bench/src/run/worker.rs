@@ -198,6 +198,7 @@ impl<'a, T: Time> Worker<'a, T> {
             resets: self.resets,
             finishes: self.finishes,
             lacked_zone: self.workload.lacked_zone(),
+            lacked_data: self.workload.lacked_data(),
             errors: self.errors,
             failure: self.failure,
             elapsed,

@@ -99,9 +99,15 @@ impl SeriesRecorder {
     }
 
     pub(crate) fn record(&mut self, dir: Dir, sample: &Sample) {
+        self.record_flow(dir, sample.at, sample.nanos, sample.sectors);
         let at = Nanos(self.before.0.saturating_add(sample.at.0));
-        self.flows[dir as usize].record(at, sample.nanos, sample.sectors);
         self.positions[dir as usize].record(at, sample.sector);
+    }
+
+    /// A request that has no place on the device.
+    pub(crate) fn record_flow(&mut self, dir: Dir, at: Nanos, nanos: u64, sectors: u32) {
+        let at = Nanos(self.before.0.saturating_add(at.0));
+        self.flows[dir as usize].record(at, nanos, sectors);
     }
 
     pub(crate) fn finish(self) -> JobSeries {

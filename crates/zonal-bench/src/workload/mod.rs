@@ -181,6 +181,8 @@ pub struct Workload {
     stalled: bool,
     /// A pass ended because no zone could be written.
     lacked_zone: bool,
+    /// A pass ended because nothing was written that could be read.
+    lacked_data: bool,
     /// Reads and writes that have not ended.
     in_flight: u32,
     /// Where the last write that looked for its zone ends, or would, if it were placed in order.
@@ -219,6 +221,7 @@ impl Workload {
             pending: None,
             stalled: false,
             lacked_zone: false,
+            lacked_data: false,
             in_flight: 0,
             end: 0,
             issued: [0; 2],
@@ -260,6 +263,11 @@ impl Workload {
     /// with no other to be opened.
     pub fn lacked_zone(&self) -> bool {
         self.lacked_zone
+    }
+
+    /// Whether a pass ended because its range had nothing written to read.
+    pub fn lacked_data(&self) -> bool {
+        self.lacked_data
     }
 
     /// What to do next.
@@ -503,7 +511,10 @@ impl Workload {
                     self.pending = Some(Pending::Read(sector, sectors));
                     Step::Wait
                 }
-                None => Step::PassOver,
+                None => {
+                    self.lacked_data = true;
+                    Step::PassOver
+                }
             },
             Pending::Write(mut write) => match self.way(&mut write, zones) {
                 Way::Io(io, end) => {

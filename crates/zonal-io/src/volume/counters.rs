@@ -36,6 +36,19 @@ macro_rules! counters {
             }
         }
 
+        impl Statistics {
+            /// What was counted since an earlier sum of the same volume.
+            pub fn since(self, earlier: Statistics) -> Statistics {
+                Statistics {
+                    $($field: self.$field.saturating_sub(earlier.$field),)*
+                    plug_waits: self.plug_waits.saturating_sub(earlier.plug_waits),
+                    plug_retries: self.plug_retries.saturating_sub(earlier.plug_retries),
+                    device_waits: self.device_waits.saturating_sub(earlier.device_waits),
+                    device_retries: self.device_retries.saturating_sub(earlier.device_retries),
+                }
+            }
+        }
+
         /// What several volumes counted.
         impl std::ops::AddAssign for Statistics {
             fn add_assign(&mut self, other: Statistics) {

@@ -44,6 +44,8 @@ struct Page<'a> {
     jobs: Vec<Row>,
     ratios: Vec<Matrix>,
     counters: Matrix,
+    /// The file system's part.
+    files: Option<Matrix>,
     options: Vec<Fact>,
     has_series: bool,
     results: String,
@@ -72,6 +74,7 @@ impl Report {
             jobs: table.rows(tables::Kind::Job),
             ratios: table.ratios(),
             counters: tables::counters(self),
+            files: tables::files(self),
             options: tables::options(self),
             has_series: self.modes.iter().any(|mode| mode.series.is_some()),
             results: inert(&self.to_compact_json(Detail::Plain)),

@@ -1,9 +1,10 @@
 //! The tables of the page: jobs and groups of jobs by write mode, ratios of modes, counters, options.
 
-use super::super::table::{NO_ZONE, is_shown};
+use super::super::table::is_shown;
 use super::quantities::{amount, grouped, size, time};
-use crate::report::{DirReport, JobReport, ModeReport, Report};
+use crate::report::{DirReport, JobReport, Lack, ModeReport, Report};
 use crate::workload::Dir;
+use serde_json::Value;
 
 /// In place of a ratio: the job failed.
 const FAILED: &str = "failed";
@@ -176,7 +177,7 @@ struct Tally {
 fn mark_of(job: &JobReport) -> Option<&'static str> {
     match job.failure {
         Some(_) => Some(FAILED),
-        None => job.lacked_zone.then_some(NO_ZONE),
+        None => job.lack().map(Lack::mark),
     }
 }
 
@@ -305,6 +306,40 @@ pub(super) fn counters(report: &Report) -> Matrix {
     Matrix { label: "Write path".to_owned(), lines: names.enumerate().filter_map(line).collect() }
 }
 
+/// What the file system tells, if the jobs worked with files.
+pub(super) fn files(report: &Report) -> Option<Matrix> {
+    let of = |mode: &ModeReport| {
+        let part = serde_json::to_value(mode.files.as_ref()?.part()).ok()?;
+        part.as_object().cloned()
+    };
+    let modes: Vec<_> = report.modes.iter().map(of).collect();
+    let names: Vec<String> = modes.iter().flatten().next()?.keys().cloned().collect();
+    let line = |name: &String| {
+        let cell = |value: &Value| Share { cell: Cell::new(value, figure(name, value)), percent: 0.0 };
+        let cells = modes.iter().map(|mode| mode.as_ref()?.get(name).map(cell)).collect();
+        Line { label: words_of(name), cells }
+    };
+    Some(Matrix { label: "figure".to_owned(), lines: names.iter().map(line).collect() })
+}
+
+/// A name without its unit, which stands with the figure.
+fn words_of(name: &str) -> String {
+    let bare = ["_bytes", "_ns", "_percent"].iter().find_map(|unit| name.strip_suffix(unit));
+    bare.unwrap_or(name).replace('_', " ")
+}
+
+/// A figure in the unit that its name ends with.
+fn figure(name: &str, value: &Value) -> String {
+    let (whole, number) = (value.as_u64().unwrap_or(0), value.as_f64().unwrap_or(0.0));
+    match name {
+        _ if name.ends_with("_bytes") => size(whole),
+        _ if name.ends_with("_ns") => time(number),
+        _ if name.ends_with("_percent") => format!("{number:.1}%"),
+        _ if value.is_f64() => format!("{number:.3}"),
+        _ => grouped(whole),
+    }
+}
+
 /// What was rounded or left out, told once where all modes say it.
 pub(super) fn notes(report: &Report) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
@@ -320,7 +355,7 @@ pub(super) fn notes(report: &Report) -> Vec<String> {
     notes
 }
 
-/// The first failure of each job, writes that found no zone, and blocks that do not read back.
+/// The first failure of each job, what it lacked, and blocks that do not read back.
 pub(super) fn failures(report: &Report) -> Vec<String> {
     let mut failures = Vec::new();
     for mode in &report.modes {
@@ -328,7 +363,8 @@ pub(super) fn failures(report: &Report) -> Vec<String> {
             let failure =
                 job.failure.iter().map(|failure| format!("{}, job {}: {failure}", mode.mode, job.name));
             failures.extend(failure);
-            failures.extend(job.lack().map(|lack| format!("{}, job {}: {lack}", mode.mode, job.name)));
+            failures
+                .extend(job.lack_in_words().map(|lack| format!("{}, job {}: {lack}", mode.mode, job.name)));
         }
         for verify in mode.verify.iter().filter(|verify| verify.mismatches > 0) {
             failures.push(format!("{}: {} blocks do not read back as written", mode.mode, verify.mismatches));

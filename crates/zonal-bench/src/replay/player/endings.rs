@@ -158,7 +158,12 @@ impl Player<'_> {
             TraceOp::Write | TraceOp::Append => Some(Dir::Write),
             _ => None,
         };
-        if let Some(dir) = dir {
+        // What is answered without the device takes no time, and says nothing of it.
+        let is_unmapped = is_log && dir == Some(Dir::Read) && task.sent.is_none();
+        if is_unmapped {
+            self.measured.counts.unmapped_reads += 1;
+            self.measured.counts.unmapped_read_sectors += record.sectors.0;
+        } else if let Some(dir) = dir {
             let dir = dir as usize;
             self.measured.ios[dir] += 1;
             self.measured.sectors[dir] += record.sectors.0;
