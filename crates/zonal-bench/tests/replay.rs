@@ -161,10 +161,11 @@ fn disk_laid_on_zones_reads_as_it_was_written_in_every_mode() {
         let report = replay(&device, &text, &options);
         assert_eq!(failure(&report), None, "{mode}, {blocksize}");
         let [read, write] = dirs(&report);
-        assert_eq!((read.ios, read.bytes), sum(&text, "Read"), "{mode}, {blocksize}");
+        let laid = report.replay.laid.unwrap();
+        let asked = (read.ios + laid.unmapped_reads, read.bytes + laid.unmapped_read_bytes);
+        assert_eq!(asked, sum(&text, "Read"), "{mode}, {blocksize}");
         assert_eq!((write.ios, write.bytes), sum(&text, "Write"), "{mode}, {blocksize}");
         assert_eq!((report.replay.records, report.replay.begun), (6000, 6000));
-        let laid = report.replay.laid.unwrap();
         assert!(
             laid.checked_blocks > 1000 && laid.cleaned_zones > 50 && laid.moved_blocks > 1000,
             "{laid:?}"
@@ -274,6 +275,26 @@ fn read_of_a_write_under_way_waits_for_it() {
     let laid = report.replay.laid.unwrap();
     assert_eq!((laid.reads_that_waited, laid.unmapped_blocks), (1, 8));
     assert_eq!(report.replay.without_request, 1);
+}
+
+#[test]
+fn reads_of_what_was_never_written_are_counted_apart_and_in_no_latency() {
+    let device = null(&EmulatedOptions { completion_nsec: 1_000_000, ..polled() });
+    // The last one is of a block that was written and of one that was not.
+    let text =
+        "0,h,0,Write,0,4096\n20000,h,0,Read,65536,4096\n20000,h,0,Read,131072,8192\n40000,h,0,Read,0,8192\n";
+    let report = replay(&device, text, &ReplayOptions::default());
+    let laid = report.replay.laid.unwrap();
+    assert_eq!((laid.unmapped_reads, laid.unmapped_blocks), (2, 8 + 16 + 8));
+    assert_eq!((report.replay.records, report.replay.without_request), (4, 2));
+    let read = report.report.modes[0].jobs[0].dir(zonal_bench::workload::Dir::Read);
+    assert_eq!((read.ios, read.bytes), (1, 8192));
+    for latency in [&read.lat, &read.clat] {
+        let latency = latency.as_ref().unwrap();
+        assert_eq!(latency.count(), 1);
+        assert!(latency.min() >= 1_000_000, "{} ns", latency.min());
+    }
+    assert!(report.to_text().contains("reads of nothing else=2 (in no IOPS"), "{}", report.to_text());
 }
 
 #[test]

@@ -71,7 +71,10 @@ fn refusals_name_the_place_or_the_option() {
     let beyond = of("accept/v1.vscsi", "null --speed max");
     assert!(beyond.contains("v1.vscsi: byte 128: ") && beyond.contains("--wrap"), "{beyond}");
     let zones = of("accept/v1.vscsi", "null:size=1G");
-    assert!(zones.contains("4 empty zones"), "{zones}");
+    assert!(
+        zones.contains("4 zones that can hold a log, and it needs 6") && zones.contains("too small"),
+        "{zones}"
+    );
     for wrong in ["null --speed fast", "null --as-is --open-zones 2", "null --format txt", "null --depth 0"] {
         command(dir.path(), &format!("{} --device {wrong}", corpus("accept/v1.vscsi"))).assert().code(USAGE);
     }
@@ -227,7 +230,10 @@ fn cloudphysics_sample_is_replayed_each_record_once() {
             (&report["replay"], ["read", "write"].map(|dir| &report["jobs"][0][dir]));
         assert_eq!((&replay["format"], &replay["records"]), (&"vscsi".into(), &113_872.into()), "{device}");
         assert_eq!((&replay["skipped"], &replay["back_in_time"]), (&0.into(), &0.into()));
-        assert_eq!((&read["total_ios"], &write["total_ios"]), (&46_974.into(), &66_898.into()), "{device}");
+        // Reads of what the trace has not written are answered without the device, and counted apart.
+        let count = |value: &serde_json::Value| value.as_u64().unwrap();
+        let reads = count(&read["total_ios"]) + count(&replay["laid"]["unmapped_reads"]);
+        assert_eq!((reads, count(&write["total_ios"])), (46_974, 66_898), "{device}");
         assert_eq!(write["io_bytes"], 2_408_565_760u64, "{device}");
         let laid = &replay["laid"];
         let of = |name: &str| laid[name].as_u64().unwrap();

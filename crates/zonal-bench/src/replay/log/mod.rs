@@ -26,7 +26,7 @@ mod tests;
 pub(crate) use clean::{Move, Run};
 pub(crate) use map::Home;
 use map::Map;
-use zonal_core::{Sector, ZoneCondition, ZoneDescriptor, ZoneIndex};
+use zonal_core::{Sector, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::device::DeviceInfo;
 
 /// Share of the zones kept in reserve by default, in percent: what SSDs keep.
@@ -59,6 +59,16 @@ pub enum LogError {
     Zones {
         /// Empty zones.
         empty: u32,
+        /// Zones that are needed, the reserve included.
+        needed: u32,
+    },
+    /// The device has too few zones for a log, empty or not.
+    #[error(
+        "{zones} zones that can hold a log, and it needs {needed}, its reserve included: the drive is too small"
+    )]
+    TooSmall {
+        /// Sequential zones of full size.
+        zones: u32,
         /// Zones that are needed, the reserve included.
         needed: u32,
     },
@@ -193,7 +203,16 @@ impl Log {
             return Err(LogError::Reserve { reserve, open, needed });
         }
         if empty <= reserve {
-            return Err(LogError::Zones { empty, needed: reserve + 1 });
+            let is_dead =
+                |z: &&ZoneDescriptor| matches!(z.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline);
+            let can_hold =
+                |z: &&ZoneDescriptor| z.zone_type != ZoneType::Conventional && is_whole(z) && !is_dead(z);
+            let zones = zones.iter().filter(can_hold).count() as u32;
+            let needed = reserve + 1;
+            return Err(match zones < needed {
+                true => LogError::TooSmall { zones, needed },
+                false => LogError::Zones { empty, needed },
+            });
         }
         let open_max = open_max(info, zones);
         if open_max != 0 && open_max < open + 1 || open_max == 0 && is_limited(info) {

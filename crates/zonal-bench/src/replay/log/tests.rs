@@ -29,7 +29,7 @@ fn reserve_zones_and_limits_that_do_not_do_are_refused() {
     let (options, device) = (LogOptions::default(), EmulatedOptions::default());
     let reserve = |n| LogOptions { reserve_zones: Some(n), ..options };
     assert_eq!(of(reserve(4), device.clone()), Some(LogError::Reserve { reserve: 4, open: 1, needed: 5 }));
-    assert_eq!(of(reserve(16), device.clone()), Some(LogError::Zones { empty: 16, needed: 17 }));
+    assert_eq!(of(reserve(16), device.clone()), Some(LogError::TooSmall { zones: 16, needed: 17 }));
     assert_eq!(of(reserve(15), device.clone()), None);
     let open = |open_zones| LogOptions { open_zones, ..options };
     let limited = EmulatedOptions { zone_max_open: 3, ..device };
