@@ -3,6 +3,19 @@
 # table of each beside the published figures and leaves it in out/, as text and as JSON with the commands to repeat a row.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+usage="usage: scripts/experiments.sh [--tiny] [--rounds N] [NAME...]
+Makes published experiments again: those named, or all but s4-whole-disk. experiments/README.md says what each is and how
+long it takes. --rounds: how often each row is measured, by default 3; --tiny: only to see that they run. The tables are
+left in out/."
+for argument in "$@"; do
+    case $argument in
+        -h | --help)
+            echo "$usage"
+            exit
+            ;;
+    esac
+done
 . scripts/lib.sh
 
 options=()

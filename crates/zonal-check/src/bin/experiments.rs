@@ -59,6 +59,7 @@ fn make(wanted: &Wanted) -> Result<(), String> {
     let mut made = Vec::new();
     for experiment in all.into_iter().filter(is_wanted) {
         let name = experiment.name.clone();
+        eprintln!("{name}: {}", experiment.title);
         let measured = run(experiment, &wanted.zonal, wanted.scale)?;
         println!("{}", measured.to_text());
         let write = |extension: &str, text: String| {

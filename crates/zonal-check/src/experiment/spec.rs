@@ -105,7 +105,7 @@ impl<T: Clone> PerValue<T> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// The drive's profile was fitted to it.
+    /// The drive's profile was fitted to it, or the place where the job begins.
     Calibrated,
     /// It was not looked at for the fit.
     Predicted,
