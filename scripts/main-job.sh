@@ -9,6 +9,8 @@ cd "$(dirname "$0")/.."
 image=$out/main.zonal
 # Longest run of one job, in seconds. fio's random write runs for three minutes otherwise.
 runtime=1
+# Rounds of the comparison of write modes: one alone gives no ratio.
+rounds=5
 # Room that the drive may come to take, with the page cache's speed as the limit of that run.
 need_mib=6144
 
@@ -36,6 +38,42 @@ rehearse() {
     done
     awk -v what="$5" -v a="${rates[0]}" -v b="${rates[1]}" -v p="$6" -v q="$7" 'BEGIN {
         printf "  %-34s %8d %8d %7.2fx %11d %8d %7.2fx\n", what, a, b, b / a, p, q, q / p }'
+}
+
+# The tables of several rounds as one, ratios to the first mode of each job: compare FILE...
+compare() {
+    awk '
+        function middle(values, n,    i, j, t) {
+            for (i = 2; i <= n; i++)
+                for (j = i; j > 1 && values[j] < values[j - 1]; j--) {
+                    t = values[j]; values[j] = values[j - 1]; values[j - 1] = t
+                }
+            least = values[1]; most = values[n]
+            return values[int((n + 1) / 2)]
+        }
+        FNR == 1 { inside = 0; round++ }
+        /^job  / { inside = 1; next }
+        inside && NF == 9 {
+            key = $1 " " $3
+            if (!(key in seen)) { seen[key] = 1; order[++keys] = key }
+            if (!($1 in first)) first[$1] = key
+            iops[key, round] = $4; commands[key, round] = $8
+        }
+        END {
+            printf "  %-11s %-10s %11s %25s %11s %7s %15s\n",
+                "job", "mode", "IOPS", "", "cmds/write", "ratio", ""
+            for (k = 1; k <= keys; k++) {
+                split(order[k], name, " ")
+                for (r = 1; r <= round; r++) {
+                    a[r] = iops[order[k], r]; c[r] = commands[order[k], r]
+                    b[r] = a[r] / iops[first[name[1]], r]
+                }
+                m = middle(a, round); range = sprintf("%d to %d", least, most)
+                ratio = middle(b, round); spread = sprintf("%.2f to %.2f", least, most)
+                printf "  %-11s %-10s %11d %25s %11s %6.2fx %15s\n",
+                    name[1], name[2], m, range, middle(c, round), ratio, spread
+            }
+        }' "$@"
 }
 
 machine
@@ -99,16 +137,23 @@ for device in null:size=64G,zone_size=256M,complete=poll,preserves_write_order=1
     ram:size=256M,zone_size=16M,preserves_write_order=1; do
     kind=${device%%:*}
     step "Write modes on $device"
-    echo "  4 KiB writes for $runtime s each: sequential at depth 16; to random zones at depth 8 from two threads"
-    bench "modes-$kind" --device "$device" --write-mode direct,zone-lock,per-zone,qd1,pipelined,append \
-        --zonemode=zbd --bs=4k --time_based --runtime=${runtime}s --thread --size=8z --max_open_zones=8 \
-        --name=sequential --rw=write --iodepth=16 \
-        --name=random --stonewall --rw=randwrite --iodepth=8 --numjobs=2 --group_reporting
-    sed -n '/^job  */,$p' "$out/modes-$kind.txt"
+    echo "  4 KiB writes: sequential at depth 16; to random zones at depth 8 from two threads"
+    echo "  $rounds rounds of 0.2 s, the modes in turn: medians, and from the least to the most of all rounds"
+    tables=()
+    for round in $(seq "$rounds"); do
+        bench "modes-$kind-$round" --device "$device" \
+            --write-mode direct,zone-lock,per-zone,qd1,pipelined,append \
+            --zonemode=zbd --bs=4k --time_based --runtime=200ms --thread --size=8z --max_open_zones=8 \
+            --name=sequential --rw=write --iodepth=16 \
+            --name=random --stonewall --rw=randwrite --iodepth=8 --numjobs=2 --group_reporting
+        tables+=("$out/modes-$kind-$round.txt")
+        ran+=("modes-$kind-$round")
+    done
+    compare "${tables[@]}"
 done
 
 step "Reports"
 echo "  $out/s0.html"
-for name in s0 fill "${ran[@]}" verify modes-null modes-ram; do
+for name in s0 fill verify "${ran[@]}"; do
     echo "  $out/$name.json"
 done
