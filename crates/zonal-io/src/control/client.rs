@@ -87,11 +87,11 @@ pub fn files(path: &Path) -> Result<Option<serde_json::Value>, ControlError> {
     }
 }
 
-/// Switches the write mode of the volume behind the socket at `path`, and waits until it is in force.
+/// Switches the write mode of the volume behind the socket at `path`, and waits until it is in force, but no longer than
+/// [`SWITCH_TIME_MAX`](super::SWITCH_TIME_MAX) for what is in flight: then the switch is [pending](VolumeFacts::pending).
 ///
 /// # Errors
-/// As [`ask`]; [`ControlError::Refused`] also if the volume cannot do the mode, or what is in flight does not end in time
-/// ([`SWITCH_TIME_MAX`](super::SWITCH_TIME_MAX)): the switch takes effect when it has.
+/// As [`ask`]; [`ControlError::Refused`] also if the volume cannot do the mode.
 pub fn switch_mode(path: &Path, mode: WriteMode) -> Result<VolumeFacts, ControlError> {
     ask_for_mode(path, Query::Mode { mode: mode.name().to_owned(), force: false })
 }

@@ -87,6 +87,9 @@ pub struct VolumeFacts {
     pub mode: String,
     /// Why this mode.
     pub reason: String,
+    /// The mode that was asked for and takes effect once what is in flight has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending: Option<String>,
     /// Bytes of plugs.
     pub plug_bytes: usize,
     /// Who holds open and active slots and who waits for them, where the volume keeps account of that.
@@ -104,6 +107,7 @@ impl VolumeFacts {
             pid: std::process::id(),
             mode: mode.name().to_owned(),
             reason: reason.to_owned(),
+            pending: None,
             plug_bytes: volume.plug_bytes(),
             budget: volume.budget_status(),
             device: volume.info().into(),

@@ -207,15 +207,15 @@ impl Service {
             Ok(Query::Info) => Answer::Info(VolumeFacts::of(&self.volume)),
             Ok(Query::Files) => Answer::Files(self.files.as_ref().map(|tell| tell())),
             Ok(Query::Mode { mode, force }) => match self.switch(&mode, force) {
-                Ok(()) => Answer::Info(VolumeFacts::of(&self.volume)),
+                Ok(pending) => Answer::Info(VolumeFacts { pending, ..VolumeFacts::of(&self.volume) }),
                 Err(what) => Answer::Error(what),
             },
             Err(e) => Answer::Error(e.to_string()),
         }
     }
 
-    /// Switches the mode, and waits for it as long as a client may keep others waiting.
-    fn switch(&self, mode: &str, force: bool) -> Result<(), String> {
+    /// Switches the mode, and waits for it as long as a client may keep others waiting; the mode, if it takes effect later.
+    fn switch(&self, mode: &str, force: bool) -> Result<Option<String>, String> {
         let mode: WriteMode = mode.parse().map_err(|e: UnknownMode| e.to_string())?;
         // No command goes out with this time: what was in flight ends in somebody's poll, and the rest follows from it.
         match force {
@@ -226,11 +226,11 @@ impl Service {
         let deadline = Instant::now() + SWITCH_TIME_MAX;
         while self.volume.mode().0 != mode {
             if Instant::now() >= deadline {
-                return Err(format!("mode {mode} takes effect when what is in flight has ended"));
+                return Ok(Some(mode.name().to_owned()));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        Ok(())
+        Ok(None)
     }
 
     fn send(&self, stream: &mut UnixStream, answer: &Answer, deadline: Instant) -> Result<(), End> {

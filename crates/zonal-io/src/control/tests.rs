@@ -265,6 +265,27 @@ fn queries_are_spelled_as_documented() {
 }
 
 #[test]
+fn mode_that_has_to_wait_for_what_is_in_flight_is_pending_and_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = EmulatedOptions {
+        size: 16 << 20,
+        zone_size: 1 << 20,
+        complete: crate::emulated::CompleteMode::Poll,
+        ..Default::default()
+    };
+    let device: Arc<dyn Device> = Arc::new(Emulated::new("null:size=16M", &options, Null).unwrap());
+    let options = VolumeOptions { mode: Some(WriteMode::Qd1), ..Default::default() };
+    let volume = Arc::new(Volume::open(device, options).unwrap());
+    // Nobody polls, so this one stays in flight.
+    write(&volume, 2, 8);
+    let server = ControlServer::start_in(dir.path(), volume.clone(), None).unwrap();
+    let facts = switch_mode(server.path(), WriteMode::PerZone).unwrap();
+    assert_eq!((facts.mode.as_str(), facts.pending.as_deref()), ("qd1", Some("per-zone")));
+    volume.poll(Nanos(1 << 30));
+    assert_eq!((volume.mode().0, info(server.path()).unwrap().pending), (WriteMode::PerZone, None));
+}
+
+#[test]
 fn mode_asked_for_is_in_force_when_the_answer_comes() {
     let dir = tempfile::tempdir().unwrap();
     let volume = volume();

@@ -10,7 +10,7 @@ use zonal_io::volume::WriteMode;
 /// Show or switch the write mode of a running process
 ///
 /// A switch stops issuing, waits for what is in flight, and goes on in the new mode. What waits and what arrives meanwhile
-/// keeps its order.
+/// keeps its order. If what is in flight does not end within a second, the answer says that the new mode is still to come.
 #[derive(Args, Debug)]
 pub(crate) struct Mode {
     #[command(flatten)]
@@ -34,8 +34,18 @@ pub(crate) fn run(arguments: &Mode, out: &mut dyn Write) -> Result<(), Failure> 
         None => control::info(&path)?,
     };
     if arguments.json {
-        let object = serde_json::json!({ "mode": facts.mode, "reason": facts.reason });
+        let mut object = serde_json::json!({ "mode": facts.mode, "reason": facts.reason });
+        if let Some(pending) = &facts.pending {
+            object["pending"] = pending.as_str().into();
+        }
         return Ok(writeln!(out, "{object}")?);
+    }
+    if let Some(pending) = &facts.pending {
+        let (mode, reason) = (&facts.mode, &facts.reason);
+        return Ok(writeln!(
+            out,
+            "{pending}: once what is in flight has ended; until then {mode}: {reason}"
+        )?);
     }
     Ok(writeln!(out, "{}: {}", facts.mode, facts.reason)?)
 }
