@@ -258,6 +258,26 @@ fn bench_runs_a_job_file_and_tells_what_was_set() {
 }
 
 #[test]
+fn ignored_options_that_ask_for_a_file_are_told_once_a_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = "bench --device null:size=1G,zone_size=16M --write-mode per-zone,qd1 --name=a --rw=write --zonemode=zbd --bs=1M \
+               --size=1z --write_bw_log=x --write_lat_log=x --direct=1 --thread --name=b --rw=write --zonemode=zbd --bs=1M \
+               --size=1z --write_bw_log=y --stonewall";
+    let said = |more: &str| {
+        let output = command(dir.path(), &format!("{job}{more}")).output().unwrap();
+        assert_eq!(output.status.code(), Some(OK));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let logs = "without effect: write_bw_log, write_lat_log (no log files are written)";
+    assert_eq!(said(""), format!("{logs}; --list-ignored says more\n"));
+    let both = said(" --buffered=1");
+    assert!(
+        both.starts_with(logs) && both.contains("; buffered (the device decides how it is opened);"),
+        "{both}"
+    );
+}
+
+#[test]
 fn bench_compares_write_modes_and_writes_results_where_asked() {
     let dir = tempfile::tempdir().unwrap();
     let job = "--name=a --rw=write --zonemode=zbd --size=2z --iodepth=4";

@@ -11,9 +11,10 @@ pub(crate) struct Topic {
 }
 
 /// Every topic.
-pub(crate) const TOPICS: [Topic; 4] = [
+pub(crate) const TOPICS: [Topic; 5] = [
     Topic { name: "devices", about: "How devices are named", text: devices },
     Topic { name: "modes", about: "How writes get to a device", text: modes },
+    Topic { name: "job-options", about: "Options of the job language", text: job_options },
     Topic { name: "sizes", about: "How sizes and addresses are written", text: sizes },
     Topic { name: "exit-codes", about: "What the program exits with", text: exit_codes },
 ];
@@ -105,6 +106,30 @@ sets the mode of a run, `zonal mode --set` that of a running process; from and t
     .to_owned()
 }
 
+/// Columns of a topic.
+const COLUMNS: usize = 110;
+
+fn job_options() -> String {
+    let mut text = "\
+These options of fio's job language have an effect, other names behind a stroke. They mean what fio's manual says of
+them; docs/BENCH.md says where they differ. `zonal bench --list-ignored` lists those that are accepted without
+effect, each with the reason; every other option of fio is refused.
+
+"
+    .to_owned();
+    let mut line = String::new();
+    for option in zonal_bench::job::supported() {
+        let name = std::iter::once(&option.name).chain(option.aliases).copied().collect::<Vec<_>>().join("|");
+        if line.len() + 2 + name.len() > COLUMNS {
+            let _ = writeln!(text, "{line}");
+            line.clear();
+        }
+        line += &format!("  {name}");
+    }
+    let _ = writeln!(text, "{line}");
+    text
+}
+
 fn sizes() -> String {
     "\
 A size is a number of bytes, or a number followed by k, m, g, t or p in either case, for powers of 1024.
@@ -144,6 +169,20 @@ mod tests {
         }
         let error = Registry::default().parse("null:zone_sise=1").unwrap_err();
         assert!(matches!(error.problem(), NameProblem::UnknownOption { .. }));
+    }
+
+    #[test]
+    fn every_option_with_an_effect_is_listed_with_its_other_names() {
+        let text = job_options();
+        let listed: Vec<&str> =
+            text.lines().filter(|line| line.starts_with("  ")).flat_map(str::split_whitespace).collect();
+        for option in zonal_bench::job::supported() {
+            let names: Vec<&str> =
+                std::iter::once(option.name).chain(option.aliases.iter().copied()).collect();
+            assert!(listed.contains(&names.join("|").as_str()), "{names:?} is not in\n{text}");
+        }
+        assert_eq!(listed.len(), zonal_bench::job::supported().len());
+        assert!(text.lines().all(|line| line.len() <= COLUMNS + 6), "{text}");
     }
 
     #[test]

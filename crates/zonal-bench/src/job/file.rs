@@ -32,6 +32,8 @@ pub struct IgnoredUse {
     pub name: &'static str,
     /// Why it has none.
     pub reason: &'static str,
+    /// Whether somebody should be told without asking.
+    pub is_told: bool,
 }
 
 /// What an override replaced, at one place.
@@ -284,7 +286,12 @@ fn apply(draft: &mut Draft, settings: &[Setting], ignored: &mut Vec<IgnoredUse>)
                 if let Some(except) = option.except.filter(|except| except.values.contains(&given)) {
                     return Err(wrong(ValueError::Refused { why: except.why }));
                 }
-                ignored.push(IgnoredUse { origin: origin.clone(), name: option.name, reason: option.reason });
+                ignored.push(IgnoredUse {
+                    origin: origin.clone(),
+                    name: option.name,
+                    reason: option.reason,
+                    is_told: option.told.is_with(given),
+                });
             }
             Table::Refused(option) if option.neutral.contains(&given) && value.is_some() => {}
             Table::Refused(option) => {

@@ -19,6 +19,31 @@ pub struct Ignored {
     pub reason: &'static str,
     /// Values that are refused all the same, and why.
     pub except: Option<Except>,
+    /// Whether somebody who sets it should be told.
+    pub told: Told,
+}
+
+/// Whether somebody who sets an ignored option should be told: it asks for a result that will be missing, or for a way
+/// to measure that is another here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// Nobody misses it.
+    Never,
+    /// Always.
+    Always,
+    /// With this value.
+    With(&'static str),
+}
+
+impl Told {
+    /// Whether it should be told with this value.
+    pub(super) fn is_with(self, given: &str) -> bool {
+        match self {
+            Told::Never => false,
+            Told::Always => true,
+            Told::With(value) => given == value,
+        }
+    }
 }
 
 /// Values of an ignored option that would alter the job.
@@ -36,7 +61,12 @@ pub fn ignored() -> impl Iterator<Item = &'static Ignored> {
 }
 
 pub(super) const fn value(name: &'static str, reason: &'static str) -> Ignored {
-    Ignored { name, aliases: &[], form: Form::Value, reason, except: None }
+    Ignored { name, aliases: &[], form: Form::Value, reason, except: None, told: Told::Never }
+}
+
+/// An option that asks for a file which is not written.
+const fn output(name: &'static str) -> Ignored {
+    Ignored { told: Told::Always, ..value(name, NO_LOGS) }
 }
 
 pub(super) const fn flag(name: &'static str, reason: &'static str) -> Ignored {
@@ -56,13 +86,13 @@ const IGNORED: &[Ignored] = &[
     value("allow_file_create", NO_LAYOUT),
     value("allow_mounted_write", "a device in use is refused when it is opened, whatever the job says"),
     value("block_error_percentiles", "it counts trims, which are refused"),
-    value("buffered", OWN_PATH),
+    Ignored { told: Told::With("1"), ..value("buffered", OWN_PATH) },
     value("bwavgtime", NO_LOGS),
     value("clocksource", OWN_CLOCK),
     value("create_fsync", NO_LAYOUT),
     value("create_on_open", NO_LAYOUT),
     value("create_serialize", NO_LAYOUT),
-    value("direct", OWN_PATH),
+    Ignored { told: Told::With("0"), ..value("direct", OWN_PATH) },
     Ignored {
         aliases: &["disable_bw"],
         ..value("disable_bw_measurement", "bandwidth comes from the totals, which cost nothing")
@@ -119,11 +149,11 @@ const IGNORED: &[Ignored] = &[
     flag("thread", "jobs are always threads"),
     value("unique_filename", "there are no network clients"),
     value("unit_base", OWN_REPORT),
-    value("write_bw_log", NO_LOGS),
+    output("write_bw_log"),
     value("write_hint", "no device here takes a lifetime hint"),
-    value("write_hist_log", NO_LOGS),
-    value("write_iops_log", NO_LOGS),
-    value("write_lat_log", NO_LOGS),
+    output("write_hist_log"),
+    output("write_iops_log"),
+    output("write_lat_log"),
     value("zonerange", "only zonemode=strided reads it, which is refused"),
 ];
 
@@ -158,6 +188,14 @@ mod tests {
             assert!(found.is_none(), "{name} alters a job and is ignored: {found:?}");
             assert!(crate::job::table_of(name).is_some(), "{name} is not an option");
         }
+    }
+
+    #[test]
+    fn options_that_ask_for_a_file_are_told() {
+        let asks = |option: &&Ignored| option.name.starts_with("write_") && option.name.ends_with("_log");
+        let asking: Vec<&Ignored> = ignored().filter(asks).collect();
+        assert_eq!(asking.len(), 4);
+        assert!(asking.iter().all(|option| option.told == Told::Always), "{asking:?}");
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub use blocks::{BlockMix, BlockShare, PerDirection};
 pub use environment::{Environment, Files};
 pub use error::{JobError, Limit, Origin, ValueError};
 pub use file::{Change, IgnoredUse, Job, JobFile};
-pub use ignored::{Except, Ignored, ignored};
+pub use ignored::{Except, Ignored, Told, ignored};
 pub use limits::*;
 pub use options::{Form, Supported, supported};
 pub use pace::{Pace, RateProcess, ThinkBlocks};

@@ -9,6 +9,7 @@ use crate::interrupt::Interrupt;
 use crate::value::{budget, nearest, park, size, time};
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -213,6 +214,9 @@ pub(crate) fn run(arguments: &Bench, out: &mut dyn Write) -> Result<(), Failure>
     for change in jobs.changes() {
         note(&change.to_string());
     }
+    if let Some(told) = told(&jobs) {
+        note(&told);
+    }
     let about = page::about(&device);
     let interrupt = Interrupt::listen().context("cannot listen for Ctrl-C")?;
     let mut report = execute(arguments, jobs, &device, &interrupt)?;
@@ -230,6 +234,22 @@ pub(crate) fn say_standings(report: &mut Report, device: &str) {
     for mode in &mut report.modes {
         mode.notes.splice(0..0, page::standings(device));
     }
+}
+
+/// The ignored options of the jobs that ask for what will be missing, or for another way to measure, with the reasons.
+fn told(jobs: &JobFile) -> Option<String> {
+    let mut reasons: Vec<(&str, BTreeSet<&str>)> = Vec::new();
+    for used in jobs.ignored().iter().filter(|used| used.is_told) {
+        match reasons.iter_mut().find(|(reason, _)| *reason == used.reason) {
+            Some((_, names)) => drop(names.insert(used.name)),
+            None => reasons.push((used.reason, BTreeSet::from([used.name]))),
+        }
+    }
+    let each = reasons.iter().map(|(reason, names)| {
+        format!("{} ({reason})", names.iter().copied().collect::<Vec<_>>().join(", "))
+    });
+    let each: Vec<String> = each.collect();
+    (!each.is_empty()).then(|| format!("without effect: {}; --list-ignored says more", each.join("; ")))
 }
 
 fn list_ignored(out: &mut dyn Write) -> Result<(), Failure> {
