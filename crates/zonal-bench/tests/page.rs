@@ -61,6 +61,15 @@ fn page_without_series_has_the_tables_and_says_so() {
 }
 
 #[test]
+fn zones_that_are_not_empty_are_listed_without_scripts() {
+    let page = recorded(FILL).to_html(&About::default());
+    let (_, used) = page.split_once("id=\"used\"").unwrap();
+    assert!(used.split_once("</dl>").unwrap().0.contains("<dd>8–11 full</dd>"), "{used}");
+    let without = run_on(&null(&options()), WriteMode::PerZone, FILL).to_html(&About::default());
+    assert!(!without.contains("id=\"used\""));
+}
+
+#[test]
 fn head_that_the_device_tells_of_is_in_the_page_beside_the_jobs() {
     let mut report = recorded(FILL);
     let zone = support::ZONE / SECTOR_BYTES;

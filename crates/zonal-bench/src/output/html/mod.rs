@@ -11,6 +11,7 @@
 mod charts;
 mod quantities;
 mod tables;
+mod zones;
 
 use super::json::{Detail, calendar};
 use crate::report::Report;
@@ -46,6 +47,8 @@ struct Page<'a> {
     counters: Matrix,
     /// The file system's part.
     files: Option<Matrix>,
+    /// Zones that are not empty at the end, by mode.
+    used: Vec<Fact>,
     options: Vec<Fact>,
     has_series: bool,
     results: String,
@@ -75,6 +78,7 @@ impl Report {
             ratios: table.ratios(),
             counters: tables::counters(self),
             files: tables::files(self),
+            used: zones::used(self),
             options: tables::options(self),
             has_series: self.modes.iter().any(|mode| mode.series.is_some()),
             results: inert(&self.to_compact_json(Detail::Plain)),
