@@ -26,6 +26,9 @@ use zonal_sim::{Profile, profile};
 /// Most sets of runs that [`fit`] simulates by itself.
 pub const SIMULATED_MAX: usize = 500;
 
+/// Largest error of a run with which a profile is called calibrated: what is beyond it the model does not explain.
+pub const RESIDUAL_MAX: f64 = 0.1;
+
 /// Weight of the flush's share of a run's time, compared with that of its rate.
 const FLUSH_WEIGHT: f64 = 0.5;
 
@@ -57,7 +60,8 @@ impl Residual {
 /// A profile that was fitted, and how well.
 #[derive(Clone, Debug)]
 pub struct Calibrated {
-    /// The profile. Values that the runs do not show are those of the profile that it began with.
+    /// The profile, which is called calibrated if no run is further off than [`RESIDUAL_MAX`]. Values that the runs do not
+    /// show are those of the profile that it began with.
     pub profile: Profile,
     /// Of each run.
     pub residuals: Vec<Residual>,
@@ -165,7 +169,9 @@ impl Fitter<'_> {
         if self.kind.correct(&mut profile, &residuals) {
             residuals = self.residuals(&profile, &all)?;
         }
-        profile.calibrated = true;
+        let worst = residuals.iter().map(|residual| residual.error().abs()).fold(0.0, f64::max);
+        profile.calibrated = worst <= RESIDUAL_MAX;
+        profile.worst_residual_percent = Some((worst * 1000.0).round().min(1e9) / 10.0);
         Ok(Calibrated { profile, residuals, simulated: self.simulated })
     }
 }

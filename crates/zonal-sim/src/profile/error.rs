@@ -21,7 +21,28 @@ pub(super) enum Problem {
     /// Key and value that do not go together.
     Value(String, String),
     Range(&'static str, &'static str),
+    /// Bytes of this key that are no whole blocks of so many.
+    NotBlocks(&'static str, u64, u32),
     Drive(String),
+}
+
+/// Kinds of values as the parser names them, and as people do.
+const KINDS: [(&str, &str); 7] = [
+    ("expected f64", "expected a number"),
+    ("expected u64", "expected a whole number, 0 or more"),
+    ("expected u32", "expected a whole number, 0 or more"),
+    ("expected a boolean", "expected true or false"),
+    ("expected a string", "expected text"),
+    ("expected string or table", "expected text"),
+    ("expected a map", "expected a section of values"),
+];
+
+impl Problem {
+    /// What the parser says, without its names of kinds.
+    pub(super) fn syntax(error: &toml::de::Error) -> Problem {
+        let text = error.to_string();
+        Problem::Syntax(KINDS.iter().fold(text, |text, (theirs, ours)| text.replace(theirs, ours)))
+    }
 }
 
 impl ProfileError {
@@ -55,6 +76,9 @@ impl fmt::Display for ProfileError {
             }
             Problem::Value(key, value) => write!(f, "{key}={value}: not a value of the kind that {key} has"),
             Problem::Range(key, range) => write!(f, "{key} has to be {range}"),
+            Problem::NotBlocks(key, bytes, block) => {
+                write!(f, "{key} of {bytes} bytes is not a multiple of the block of {block}")
+            }
             Problem::Drive(e) => write!(f, "{e}"),
         }
     }

@@ -48,7 +48,7 @@ const FILE_MAX: u64 = 1 << 20;
 
 /// A drive. See the module.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a profile")]
 pub struct Profile {
     /// What the profile is called.
     pub name: String,
@@ -57,6 +57,9 @@ pub struct Profile {
     /// Whether its timing was fitted to measurements of this very drive; otherwise results are a range at best.
     #[serde(default)]
     pub calibrated: bool,
+    /// The largest error of the runs that a calibration fitted it to, in per cent.
+    #[serde(default)]
+    pub worst_residual_percent: Option<f64>,
     /// What there is to know besides.
     #[serde(default)]
     pub about: String,
@@ -102,8 +105,7 @@ impl Profile {
     pub fn parse(name: &str, text: &str, changes: &[(&str, &str)]) -> Result<Profile, ProfileError> {
         let failed = |problem| ProfileError::new(name, problem);
         let table = table(text, changes).map_err(failed)?;
-        let profile: Profile =
-            table.try_into().map_err(|e: toml::de::Error| failed(Problem::Syntax(e.to_string())))?;
+        let profile: Profile = table.try_into().map_err(|e: toml::de::Error| failed(Problem::syntax(&e)))?;
         profile.check().map_err(failed)?;
         Ok(profile)
     }
@@ -151,7 +153,7 @@ impl Profile {
 }
 
 fn table(text: &str, changes: &[(&str, &str)]) -> Result<Table, Problem> {
-    let mut table: Table = text.parse().map_err(|e: toml::de::Error| Problem::Syntax(e.to_string()))?;
+    let mut table: Table = text.parse().map_err(|e: toml::de::Error| Problem::syntax(&e))?;
     for (key, value) in changes {
         change(&mut table, key, value)?;
     }

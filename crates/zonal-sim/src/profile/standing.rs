@@ -6,12 +6,14 @@ use std::fmt;
 use toml::{Table, Value};
 
 /// What figures of a profile are worth.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Standing {
-    /// They are those of the drive that it was fitted to.
-    Calibrated,
+    /// They are those of the drive that it was fitted to; the largest error of a run, in per cent, if that is known.
+    Calibrated(Option<f64>),
     /// It was fitted to a drive, and these values are not that drive's.
     Moved(Vec<String>),
+    /// It was fitted to a drive that does what the model does not explain: the largest error of a run, in per cent.
+    Unexplained(f64),
     /// It was fitted to no drive.
     Uncalibrated,
 }
@@ -20,7 +22,11 @@ impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const RANGE: &str = "each figure is one of a range";
         match self {
-            Standing::Calibrated => f.write_str("calibrated"),
+            Standing::Calibrated(None) => f.write_str("calibrated"),
+            Standing::Calibrated(Some(worst)) => write!(f, "calibrated, worst residual {worst:.1}%"),
+            Standing::Unexplained(worst) => {
+                write!(f, "fitted, but with a residual of {worst:.1}%, which is not explained: {RANGE}")
+            }
             Standing::Moved(keys) => {
                 write!(f, "calibrated on another drive, which {} are not those of: {RANGE}", keys.join(", "))
             }
@@ -35,9 +41,9 @@ impl Profile {
         let mut given: Vec<String> = given(&self.drive).chain(given(&self.timing)).collect();
         given.sort();
         match (self.calibrated, given.is_empty()) {
-            (true, true) => Standing::Calibrated,
+            (true, true) => Standing::Calibrated(self.worst_residual_percent),
             (true, false) => Standing::Moved(given),
-            (false, _) => Standing::Uncalibrated,
+            (false, _) => self.worst_residual_percent.map_or(Standing::Uncalibrated, Standing::Unexplained),
         }
     }
 }

@@ -35,6 +35,10 @@ fn what_is_wrong_with_a_profile_is_named() {
         (error("smr-hdd-30t", &[("turn_us", "-1")]), "turn_us has to be from 0 to 100,000,000 microseconds"),
         (error("smr-hdd-30t", &[("turn_us", "nan")]), "turn_us=nan: not a value"),
         (error("smr-hdd-30t", &[("zone_size", "3M")]), "zone"),
+        (
+            error("smr-hdd-30t", &[("zone_size", "268435455")]),
+            "zone_size of 268435455 bytes is not a multiple of the block of 4096",
+        ),
         (error("/nowhere/x.toml", &[]), "profile \"/nowhere/x.toml\": cannot be read"),
     ];
     for (error, expected) in cases {
@@ -60,6 +64,18 @@ fn value_that_is_wrong_in_a_file_is_named_with_its_key() {
         ("turn_us", "turn_us = { source = \"assumed\" }", "missing field `value`\nin `turn_us`"),
         ("turn_us", "turn_us = { value = 8.0, source = \"hearsay\" }", "in `turn_us.source`"),
         ("turn_us", "turn_us = 8.0", "in `turn_us`"),
+        (
+            "turn_us",
+            "turn_us = 8.0",
+            "expected a value with its source, as in { value = 1, source = \"assumed\" }",
+        ),
+        ("turn_us", "turn_us = { value = \"8ms\", source = \"assumed\" }", "expected a number\n"),
+        (
+            "cache_bytes",
+            "cache_bytes = { value = 1.5, source = \"assumed\" }",
+            "expected a whole number, 0 or more\n",
+        ),
+        ("name", "name = 7", "expected text"),
         ("turn_us", "", "missing field `turn_us`"),
         ("turn_us", "turn_ms = 8", "unknown field `turn_ms`"),
         ("turn_us", "turn_us = { value = nan, source = \"assumed\" }", "turn_us has to be"),
@@ -79,6 +95,32 @@ fn value_that_is_wrong_in_a_file_is_named_with_its_key() {
         let error =
             Profile::parse("x.toml", &with_line("smr-hdd-30t", key, line), &[]).unwrap_err().to_string();
         assert!(error.starts_with("profile \"x.toml\": ") && error.contains(expected), "{line}: {error}");
+        for word in ["struct", "f64", "u64", "u32", "enum", "Sourced", "a string", "a boolean"] {
+            assert!(!error.contains(word), "{line}: {error}");
+        }
+    }
+}
+
+#[test]
+fn every_key_of_a_profile_is_in_the_documentation() {
+    let text = include_str!("../../../../docs/SIM.md");
+    let mut keys = vec!["name", "title", "about", "calibrated", "worst_residual_percent"].join(" ");
+    for name in Profile::names() {
+        let profile: Table = Profile::text(name).unwrap().parse().unwrap();
+        let sections =
+            ["drive", "timing", "host"].map(|section| profile[section].as_table().unwrap().clone());
+        sections.iter().flat_map(Table::keys).for_each(|key| keys += &format!(" {key}"));
+    }
+    for key in keys.split_whitespace() {
+        assert!(text.contains(&format!("\n| `{key}` | ")), "{key} is not in docs/SIM.md");
+    }
+    let entry = |line: &str| {
+        line.strip_prefix("| `").and_then(|rest| rest.split_once("` | ")).map(|(key, _)| key.to_owned())
+    };
+    let (_, written) = text.split_once("## Writing a profile").unwrap();
+    let (written, _) = written.split_once("\n## ").unwrap();
+    for key in written.lines().filter_map(entry) {
+        assert!(keys.split_whitespace().any(|known| known == key), "no profile has {key}");
     }
 }
 
@@ -94,7 +136,7 @@ fn rate_that_a_clock_cannot_count_is_refused() {
 #[test]
 fn profile_says_what_its_figures_are_worth() {
     let standing = |name: &str, changes: &[(&str, &str)]| Profile::open(name, changes).unwrap().standing();
-    assert_eq!(standing("smr-hdd-30t", &[("io_us", "2")]), Standing::Calibrated);
+    assert_eq!(standing("smr-hdd-30t", &[("io_us", "2")]), Standing::Calibrated(None));
     assert_eq!(standing("ufs-zoned", &[]), Standing::Uncalibrated);
     let moved = standing("smr-hdd-30t", &[("size", "1T"), ("policy", "fifo")]);
     assert_eq!(moved, Standing::Moved(vec!["policy".into(), "size".into()]));
@@ -102,6 +144,21 @@ fn profile_says_what_its_figures_are_worth() {
         moved.to_string(),
         "calibrated on another drive, which policy, size are not those of: each figure is one of a range"
     );
+}
+
+#[test]
+fn profile_with_a_residual_says_so_and_one_that_is_not_explained_is_not_called_calibrated() {
+    let with = |line: &str| {
+        let text = Profile::text("zns-1t").unwrap().replace("calibrated = true", line);
+        Profile::parse("x", &text, &[]).unwrap()
+    };
+    let close = with("calibrated = true\nworst_residual_percent = 3.2");
+    assert_eq!(close.standing().to_string(), "calibrated, worst residual 3.2%");
+    let far = with("worst_residual_percent = 17.25");
+    assert_eq!(far.standing(), Standing::Unexplained(17.25));
+    assert!(far.standing().to_string().contains("which is not explained: each figure is one of a range"));
+    let written = far.to_toml([]);
+    assert_eq!(Profile::parse("x", &written, &[]).unwrap().to_toml([]), written);
 }
 
 #[test]

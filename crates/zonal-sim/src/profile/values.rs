@@ -32,7 +32,10 @@ pub enum Source {
 
 /// A value, and where it is from.
 #[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a value with its source, as in { value = 1, source = \"assumed\" }"
+)]
 pub struct Sourced<T> {
     /// The value.
     pub value: T,
@@ -55,7 +58,7 @@ impl<T> Sourced<T> {
 
 /// What a drive says of itself. Sizes are bytes.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a section of values, as under [drive]")]
 pub struct DriveValues {
     /// Size; what is less than a zone is left out.
     pub size: Sourced<u64>,
@@ -89,6 +92,11 @@ impl DriveValues {
         if !["zns", "zbc"].contains(&self.personality.value.as_str()) {
             return Err(Problem::Range("personality", "zns or zbc"));
         }
+        // By its own name, before the size is rounded to it.
+        let (bytes, block) = (self.zone_size.value, self.blocksize.value);
+        if block > 0 && !bytes.is_multiple_of(block.into()) {
+            return Err(Problem::NotBlocks("zone_size", bytes, block));
+        }
         if self.command_max.value < self.blocksize.value.into() {
             return Err(Problem::Range("command_max", "a block at least"));
         }
@@ -119,7 +127,7 @@ impl DriveValues {
 
 /// What a host takes for a command, on one processor, in microseconds.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a section of values, as under [host]")]
 pub struct HostValues {
     /// To send it and to take its answer.
     pub io_us: Sourced<f64>,
@@ -170,7 +178,7 @@ impl<'de> Deserialize<'de> for TimingValues {
 /// Values of a flash drive: of [`FlashOptions`], times in microseconds, rates in 10^6 bytes a second. A rate of 0 is
 /// infinite.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a section of values, as under [timing]")]
 #[expect(missing_docs, reason = "as in FlashOptions")]
 pub struct FlashValues {
     pub queue_depth: Sourced<u32>,
@@ -234,7 +242,7 @@ impl FlashValues {
 
 /// Values of an SMR disk: of [`SmrOptions`], times in microseconds, rates in 10^6 bytes a second.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a section of values, as under [timing]")]
 #[expect(missing_docs, reason = "as in SmrOptions and MechanicsOptions")]
 pub struct SmrValues {
     pub outer_rate_mb_s: Sourced<f64>,

@@ -18,6 +18,9 @@ impl Profile {
         if self.calibrated {
             pair(&mut text, "calibrated", &Value::Boolean(true));
         }
+        if let Some(percent) = self.worst_residual_percent {
+            pair(&mut text, "worst_residual_percent", &Value::Float(percent));
+        }
         if !self.about.is_empty() {
             pair(&mut text, "about", &Value::String(self.about.clone()));
         }

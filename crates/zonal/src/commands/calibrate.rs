@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use zonal_bench::calibrate::{
-    CalibrateError, Calibrated, Fitting, Outcome, Runs, SIMULATED_MAX, base_for, fit, measure,
+    CalibrateError, Calibrated, Fitting, Outcome, RESIDUAL_MAX, Runs, SIMULATED_MAX, base_for, fit, measure,
 };
 use zonal_io::device::Device;
 use zonal_io::image::is_image;
@@ -55,6 +55,7 @@ pub(crate) fn run(arguments: &Calibrate, out: &mut dyn Write) -> Result<(), Fail
     let table = table(&found);
     write_profile(&arguments.output, &text(&found, &table))?;
     write!(out, "{table}")?;
+    writeln!(out, "{}", verdict(&found.profile))?;
     Ok(writeln!(out, "{}: use it as sim:{}", arguments.output.display(), path_of(&arguments.output))?)
 }
 
@@ -153,7 +154,7 @@ impl Progress {
 fn describe(profile: &mut Profile, arguments: &Calibrate, base: &Profile) {
     let stem = arguments.output.file_stem().unwrap_or_default().to_string_lossy();
     profile.name = stem.into_owned();
-    profile.title = format!("{}, calibrated", arguments.device);
+    profile.title = format!("{}, as it was measured", arguments.device);
     profile.about = format!(
         "Measured by zonal calibrate. Values whose source is not \"measured\" are those of the profile {}.",
         base.name
@@ -180,6 +181,17 @@ fn table(found: &Calibrated) -> String {
         );
     }
     text
+}
+
+/// How far off the worst run is, and whether the profile is called calibrated.
+fn verdict(profile: &Profile) -> String {
+    let (worst, max) = (profile.worst_residual_percent.unwrap_or(0.0), RESIDUAL_MAX * 100.0);
+    match profile.calibrated {
+        true => format!("worst residual {worst:.1}%: calibrated"),
+        false => format!(
+            "worst residual {worst:.1}%: beyond {max:.0}%, which is not explained, so the profile is not called calibrated"
+        ),
+    }
 }
 
 /// The profile's file: the residuals as comments, then the profile.

@@ -51,7 +51,7 @@ fn standing(part: &str) -> Option<String> {
     let profile = zonal_sim::Profile::open(words[0], &changes).ok()?;
     Some(match (timing, profile.standing()) {
         // Whatever zones the device has, they are not those that the profile was fitted to.
-        (Some(_), zonal_sim::Standing::Calibrated) => format!(
+        (Some(_), zonal_sim::Standing::Calibrated(_)) => format!(
             "profile {}: calibrated on another drive than this one: each figure is one of a range",
             profile.name
         ),
