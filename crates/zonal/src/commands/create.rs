@@ -76,7 +76,11 @@ fn profile(text: &str) -> Result<String, String> {
 fn profiles() -> String {
     let width = PROFILES.iter().map(|p| p.name.len()).max().unwrap_or(0);
     let lines = PROFILES.iter().map(|p| format!("  {:<width$}  {}\n", p.name, p.about));
-    format!("Profiles:\n{}", lines.collect::<String>())
+    format!(
+        "Profiles, which are zones and limits only; the simulated drives of the same names (sim:NAME) are divided otherwise, \
+         see docs/IMAGE.md:\n{}",
+        lines.collect::<String>()
+    )
 }
 
 pub(crate) fn run(arguments: &Create, out: &mut dyn Write) -> Result<(), Failure> {
@@ -108,4 +112,40 @@ pub(crate) fn run(arguments: &Create, out: &mut dyn Write) -> Result<(), Failure
         human(geometry.zone_size().bytes()),
         geometry.conventional_zones(),
     )?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zonal_core::{Geometry, SECTOR_BYTES};
+
+    /// A drive as the table of the documentation has it.
+    fn in_words(geometry: &Geometry, open: u32, active: u32) -> String {
+        let mib = |sectors: u64| sectors * SECTOR_BYTES >> 20;
+        let capacity = match geometry.zone_capacity() == geometry.zone_size() {
+            true => String::new(),
+            false => format!(", of which {} can be written", mib(geometry.zone_capacity().0)),
+        };
+        let (zones, size, conventional) =
+            (geometry.zones(), mib(geometry.zone_size().0), geometry.conventional_zones());
+        format!(
+            "{zones} zones of {size} MiB{capacity}, {conventional} conventional, {open} open, {active} active"
+        )
+    }
+
+    #[test]
+    fn drives_that_are_created_and_simulated_under_one_name_are_compared_in_the_documentation() {
+        let text = include_str!("../../../../docs/IMAGE.md");
+        for preset in PROFILES {
+            let header =
+                ImageOptions { profile: Some(preset.name.into()), ..Default::default() }.header().unwrap();
+            let created = in_words(&header.geometry, header.open_max, header.active_max);
+            let profile = zonal_sim::Profile::open(preset.name, &[]).expect("there is one of each name");
+            let device = profile.simulated("sim:").unwrap();
+            let info = device.info();
+            let simulated = in_words(&info.geometry, info.open_max, info.active_max);
+            let row = format!("| `{}` | {created} | {simulated} |", preset.name);
+            assert!(text.contains(&row), "docs/IMAGE.md has no row {row}");
+        }
+    }
 }
