@@ -3,13 +3,23 @@
 mod common;
 
 use common::{bytes, device, impatient, make, read_all, settle, volume, waiter};
-use zonal_fs::format::Kind;
+use std::sync::Arc;
+use std::time::Instant;
+use zonal_core::{Op, Sector, ZoneIndex};
+use zonal_fs::drive::Drive;
+use zonal_fs::format::{Kind, Metadata, Superblock};
+use zonal_fs::make::MakeOptions;
+use zonal_fs::waiter::polling;
 use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT, Target};
 
 const BLOCK: usize = 4096;
 
 fn small() -> FileSystem {
-    make(volume(device("ram:size=6M,zone_size=256K,blocksize=4096,complete=poll")), 8, MountOptions::default())
+    make(
+        volume(device("ram:size=6M,zone_size=256K,blocksize=4096,complete=poll")),
+        8,
+        MountOptions::default(),
+    )
 }
 
 fn file(fs: &FileSystem, name: &[u8]) -> u64 {
@@ -100,4 +110,54 @@ fn offsets_up_to_the_largest_number_are_refused_or_what_a_naive_file_has() {
     fs.sync(&w).unwrap();
     fs.check();
     assert_eq!(fs.usage().used, 0);
+}
+
+/// A drive with so many conventional zones that begins with `superblock`, twice.
+fn drive_with(superblock: impl FnOnce(&mut Superblock), conventional: u32) -> Arc<Drive> {
+    let name = format!("ram:size=12M,zone_size=512K,blocksize=4096,zone_nr_conv={conventional}");
+    let drive = Arc::new(Drive::new(volume(device(&name))));
+    let made =
+        zonal_fs::make::make(&drive, &polling(Instant::now()), *b"0123456789abcdef", &MakeOptions::default());
+    let mut made = made.unwrap();
+    superblock(&mut made);
+    if conventional == 0 {
+        drive.zone(&waiter(), Op::ZoneReset, ZoneIndex(0)).unwrap();
+    }
+    let mut buf = zonal_io::buffer::IoBuf::zeroed(2 * BLOCK as u32);
+    buf.chunks_exact_mut(BLOCK).for_each(|copy| copy.copy_from_slice(&made.encode()));
+    drive.write(&waiter(), Sector(0), buf).unwrap();
+    drive
+}
+
+#[test]
+fn superblock_that_lies_is_refused_with_what_does_not_fit() {
+    let waiters = polling(Instant::now());
+    let lies: [(&str, fn(&mut Superblock)); 11] = [
+        ("more sectors", |s| s.sectors *= 2),
+        ("other zones", |s| s.zone_sectors /= 2),
+        ("less capacity", |s| s.capacity_sectors = 8),
+        ("all of it metadata", |s| (s.sectors, s.first_zone) = (u64::MAX / 2, u32::MAX)),
+        ("no zone before data", |s| s.first_zone = 0),
+        ("one zone before data", |s| s.first_zone = 1),
+        ("two zones before data", |s| s.first_zone = 2),
+        ("metadata where none are", |s| {
+            s.metadata =
+                if s.metadata == Metadata::Logged { Metadata::Conventional } else { Metadata::Logged }
+        }),
+        ("units that the drive does not take", |s| s.unit_blocks = 513),
+        ("another file system", |s| s.uuid = [7; 16]),
+        ("all is kept back", |s| s.reserved_blocks = u64::MAX),
+    ];
+    for (lie, change) in lies {
+        for conventional in [0, 3] {
+            let drive = drive_with(change, conventional);
+            let opened = zonal_fs::make::open(&drive, &waiters, None, MountOptions::default());
+            let looked = zonal_fs::make::look(&drive, &waiters, None, MountOptions::default());
+            let superblock = zonal_fs::make::superblock(&drive, &waiter());
+            assert!(opened.is_err() && looked.is_err(), "{lie}, {conventional}");
+            if let Ok(superblock) = superblock {
+                let _ = zonal_fs::dump::whereabouts(&drive, &waiter(), &superblock);
+            }
+        }
+    }
 }

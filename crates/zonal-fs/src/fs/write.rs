@@ -5,14 +5,11 @@ use super::error::FsError;
 use super::flight::{Carried, Flight, Placed, Source};
 use super::room::Touched;
 use crate::BLOCK_BYTES;
-use crate::format::{HEADER_BYTES, Kind, crc32c};
+use crate::format::{HEADER_BYTES, Kind, SIZE_MAX, crc32c};
 use crate::waiter::Waiter;
 use parking_lot::MutexGuard;
 use std::ops::Range;
 use zonal_io::buffer::IoBuf;
-
-/// Bytes of the largest file.
-pub const SIZE_MAX: u64 = 1 << 56;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
