@@ -123,6 +123,7 @@ pub fn make(
     options: &MakeOptions,
 ) -> Result<Superblock, MakeError> {
     let waiter = &*waiters();
+    drop(drive.claim().ok_or(BackendError::Claimed)?);
     let report = drive.report(waiter)?;
     let superblock = plan(drive, &report, uuid, options)?;
     if !keeps_data(&**drive.volume().device()) {
