@@ -179,6 +179,20 @@ fn metadata_that_are_lost_are_put_together_from_the_zones() {
     assert!(program::run(dir.path(), "fsck d --force").code == Some(2));
 }
 
+#[test]
+fn directory_is_removed_with_all_that_is_in_it_however_deep() {
+    let dir = drive(24, 0);
+    zonal(dir.path(), "mkfs d --metadata m");
+    fs::write(dir.path().join("in"), b"x").unwrap();
+    let path = "a/".repeat(40_000);
+    zonal(dir.path(), &format!("put d in {path}x --metadata m"));
+    zonal(dir.path(), "put d in a/y --metadata m");
+    assert!(refused(dir.path(), "rm d a --metadata m", 1).contains("not empty"));
+    zonal(dir.path(), "rm d a -r --metadata m");
+    assert_eq!(zonal(dir.path(), "ls d --metadata m"), b"");
+    assert_eq!(zonal(dir.path(), "fsck d --metadata m"), b"");
+}
+
 /// Lines of JSON.
 fn objects(dir: &Path, line: &str) -> Vec<serde_json::Value> {
     let said = zonal(dir, line);

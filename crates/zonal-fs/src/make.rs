@@ -9,6 +9,7 @@
 
 use crate::drive::Drive;
 use crate::format::{DATA_BLOCKS_MAX, Metadata, Superblock, SuperblockError, Uuid};
+use crate::fs::mount::check_drive;
 use crate::fs::{FileSystem, FsError, MountOptions, OpenError};
 use crate::space::open::OPEN_MIN;
 use crate::store::backend::logged::{ZONES_MAX, ZONES_MIN, pages_of_new};
@@ -256,6 +257,7 @@ pub fn open_rows(
     superblock: &Superblock,
     access: Access<'_>,
 ) -> Result<Rows, MakeError> {
+    check_drive(drive.volume(), superblock)?;
     let (drive, waiters, uuid) = (drive.clone(), waiters.clone(), superblock.uuid);
     match superblock.metadata {
         Metadata::Beside => {
@@ -279,7 +281,9 @@ pub(crate) fn conventional(drive: &Drive) -> Range<Sector> {
 
 /// The zones of the metadata's log.
 pub(crate) fn log_zones(superblock: &Superblock) -> Vec<ZoneIndex> {
-    (1..superblock.first_zone).map(ZoneIndex).collect()
+    // A superblock that lies may say that there are any number.
+    let end = superblock.first_zone.min(ZONES_MAX as u32 + 2);
+    (1..end).map(ZoneIndex).collect()
 }
 
 fn unfit(what: impl Into<String>) -> MakeError {

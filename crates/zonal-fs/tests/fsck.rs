@@ -286,6 +286,64 @@ fn place_of_two_files_is_found() {
 }
 
 #[test]
+fn repair_of_shared_places_leaves_extents_alone_that_share_nothing() {
+    let made = Made::new();
+    // Two units of the first file, blocks 0 to 4 and 8 to 20, are said to be the second's, too, behind a sound extent of it.
+    let found = made.damaged(|rows| {
+        let key = key::extent(FIRST, 8);
+        let shared = Extent::decode(&key, &rows.get(&key).unwrap().unwrap()).unwrap();
+        rows.put(key::extent(SECOND, 20), shared.part(0..20).encode());
+    });
+    let shared = found.iter().filter(|f| matches!(f, Finding::Shared { ino: SECOND, .. })).count();
+    assert!(shared > 1, "{found:?}");
+    assert_eq!(made.repaired(&found), []);
+    let fs =
+        reopen(made.volume.clone(), made.superblock.clone(), made.memory.clone(), MountOptions::default())
+            .unwrap();
+    assert!(common::read_all(&fs, SECOND).unwrap() == bytes(SECOND, 10 * BLOCK));
+}
+
+#[test]
+fn root_that_is_gone_is_made_anew_with_the_names_that_it_had() {
+    for damage in [(|rows| rows.delete(key::inode(ROOT))) as fn(&mut Rows), |rows| {
+        change_file(rows, ROOT, |root| root.kind = Kind::File)
+    }] {
+        let made = Made::new();
+        let found = made.damaged(damage);
+        assert_eq!(found, [Finding::NoName { ino: ROOT }]);
+        assert_eq!(made.repaired(&found), []);
+        let fs = reopen(
+            made.volume.clone(),
+            made.superblock.clone(),
+            made.memory.clone(),
+            MountOptions::default(),
+        )
+        .unwrap();
+        assert_eq!((fs.resolve(b"d/first").unwrap(), fs.resolve(b"second").unwrap()), (FIRST, SECOND));
+    }
+}
+
+#[test]
+fn keys_and_names_that_cannot_be_are_found_and_taken_away() {
+    let entry = Entry { ino: SECOND, kind: Kind::File }.encode();
+    let orphan = [&key::orphan(FIRST)[..], b"x"].concat();
+    for (key, value) in [
+        (key::entry(DIRECTORY, b".."), entry.clone()),
+        (key::entry(DIRECTORY, b"a/b"), entry.clone()),
+        (key::entry(DIRECTORY, b""), entry),
+        (orphan, Vec::new()),
+        (
+            key::extent(FIRST, 100)[..14].to_vec(),
+            Extent { zone: 1, unit: 0, unit_blocks: 7, skip: 0, blocks: 1 }.encode(),
+        ),
+        (key::extent(u64::MAX, 0), Extent { zone: 1, unit: 0, unit_blocks: 7, skip: 0, blocks: 1 }.encode()),
+        (key::zone(0)[..8].to_vec(), Account::default().encode()),
+    ] {
+        finds(|rows| rows.put(key.clone(), value), &[Finding::DamagedRow { key: key.clone() }]);
+    }
+}
+
+#[test]
 fn extents_that_overlap_are_found() {
     let made = Made::new();
     let found = made.damaged(|rows| change_extent(rows, FIRST, 5, |extent| extent.blocks = 4));

@@ -3,7 +3,8 @@
 use super::core::Core;
 use super::error::FsError;
 use super::node::attributes;
-use crate::format::{Attributes, Entry, Kind, key};
+use crate::format::{Attributes, Entry, FILES_END, Kind, RowError, key};
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 /// The root's number.
@@ -79,6 +80,14 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), FsError> {
     }
 }
 
+/// The file of a row with a name that it can have.
+pub(crate) fn named(key: &[u8], value: &[u8]) -> Result<Entry, RowError> {
+    match check_name(key::parts(key).1) {
+        Ok(()) => Entry::decode(key, value),
+        Err(_) => Err(RowError { key: key.to_vec(), what: "this cannot be a name" }),
+    }
+}
+
 impl Core {
     /// Attributes of a file as they are now, with what is on its way.
     pub(super) fn attributes(&mut self, ino: u64) -> Result<Attributes, FsError> {
@@ -137,7 +146,7 @@ impl Core {
     fn enter(&mut self, parent: u64, name: &[u8], entry: Entry, now: u64) -> Result<(), FsError> {
         self.rows.put(key::entry(parent, name), entry.encode());
         self.update(parent, |directory| {
-            directory.links += u32::from(entry.kind == Kind::Directory);
+            directory.links = directory.links.saturating_add(u32::from(entry.kind == Kind::Directory));
             (directory.mtime, directory.ctime) = (now, now);
         })
     }
@@ -159,6 +168,9 @@ impl Core {
     ) -> Result<u64, FsError> {
         self.check_free(parent, name)?;
         let ino = self.next_ino;
+        if ino >= FILES_END {
+            return Err(FsError::Invalid("no number is left for another file"));
+        }
         self.next_ino += 1;
         self.rows.put(key::counter("ino"), self.next_ino.to_le_bytes().to_vec());
         let attributes = Attributes {
@@ -192,6 +204,9 @@ impl Core {
         }
         if attributes.links == 0 {
             return Err(FsError::NotFound);
+        }
+        if attributes.links == u32::MAX {
+            return Err(FsError::Invalid("it has as many names as a file can have"));
         }
         self.check_free(parent, name)?;
         self.enter(parent, name, Entry { ino, kind: attributes.kind }, now)?;
@@ -326,9 +341,16 @@ impl Core {
 
     /// A directory cannot be moved into itself.
     fn check_not_below(&mut self, directory: u64, mut place: u64) -> Result<(), FsError> {
+        let mut passed = HashSet::new();
         while place != ROOT {
             if place == directory {
                 return Err(FsError::Invalid("a directory cannot be moved into itself"));
+            }
+            // Rows that lie lead round and round.
+            if !passed.insert(place) {
+                return Err(
+                    RowError { key: key::inode(place), what: "the directory lies within itself" }.into()
+                );
             }
             place = self.attributes(place)?.parent;
         }
@@ -349,7 +371,7 @@ impl Core {
             from.push(0);
         }
         let mut damaged = None;
-        self.rows.scan(&from, &end, |key, value| match Entry::decode(key, value) {
+        self.rows.scan(&from, &end, |key, value| match named(key, value) {
             Ok(entry) => show(key::parts(key).1, entry),
             Err(e) => {
                 damaged = Some(e);

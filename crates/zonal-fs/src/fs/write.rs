@@ -5,14 +5,11 @@ use super::error::FsError;
 use super::flight::{Carried, Flight, Placed, Source};
 use super::room::Touched;
 use crate::BLOCK_BYTES;
-use crate::format::{HEADER_BYTES, Kind, crc32c};
+use crate::format::{HEADER_BYTES, Kind, SIZE_MAX, crc32c};
 use crate::waiter::Waiter;
 use parking_lot::MutexGuard;
 use std::ops::Range;
 use zonal_io::buffer::IoBuf;
-
-/// Bytes of the largest file.
-pub const SIZE_MAX: u64 = 1 << 56;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -384,10 +381,21 @@ impl Shared {
         // Up to the file's end the last block counts as whole: what is behind it is zeroes already.
         let whole = whole.start..if range.end == size { range.end.div_ceil(BLOCK) } else { whole.end };
         if self.has_data() {
-            self.clear_edges_for_good(waiter, ino, &range, &whole)?;
+            match self.clear_edges_for_good(waiter, ino, &range, &whole) {
+                // Where nothing is left, what comes free makes room for the zeroes.
+                Err(error) if error.is_no_space() && whole.start < whole.end => {
+                    self.free_at_rest(waiter, ino, &whole)?;
+                    self.clear_edges_for_good(waiter, ino, &range, &whole)?;
+                }
+                other => other?,
+            }
         }
-        if whole.start < whole.end {
-            self.lock_when(waiter, |core| core.is_at_rest(ino))?.free(ino, &whole)?;
+        self.free_at_rest(waiter, ino, &whole)
+    }
+
+    fn free_at_rest(&self, waiter: &dyn Waiter, ino: u64, blocks: &Range<u64>) -> Result<(), FsError> {
+        if blocks.start < blocks.end {
+            self.lock_when(waiter, |core| core.is_at_rest(ino))?.free(ino, blocks)?;
         }
         Ok(())
     }

@@ -28,15 +28,17 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
     match finding {
         Finding::DamagedRow { key } => rows.delete(key.clone()),
         Finding::Nowhere { ino, block, .. } | Finding::Shared { ino, block, .. } => {
-            // The extent that holds the block begins there or before it.
-            if let Some((key, _)) = rows.last(&key::extent(*ino, 0), &key::extent(*ino, *block))? {
+            // The extent that holds the block begins there or before it, if another finding has not taken it away.
+            if let Some((key, value)) = rows.last(&key::extent(*ino, 0), &key::extent(*ino, *block))?
+                && holds(&key, &value, *block)
+            {
                 rows.delete(key);
             }
         }
         Finding::Overlap { ino, next, .. } => rows.delete(key::extent(*ino, *next)),
         Finding::Unknown { ino, block, blocks, .. } => note_run(rows, *ino, *block, *blocks)?,
         Finding::NoFile { ino } => {
-            for key in keys(rows, key::extent(*ino, 0), key::extent(ino + 1, 0))? {
+            for key in keys(rows, key::extent(*ino, 0), key::extent(ino.saturating_add(1), 0))? {
                 rows.delete(key);
             }
         }
@@ -66,6 +68,12 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
         Finding::Data { .. } => {}
     }
     Ok(())
+}
+
+/// Whether the extent of this row has a block of its file.
+fn holds(key: &[u8], value: &[u8], block: u64) -> bool {
+    let (_, first) = key::extent_parts(key);
+    Extent::decode(key, value).is_ok_and(|extent| block - first < extent.blocks.into())
 }
 
 fn change(rows: &mut Rows, ino: u64, change: impl FnOnce(&mut Attributes)) -> Result<(), FsError> {
@@ -141,36 +149,59 @@ fn give_name(rows: &mut Rows, ino: u64) -> Result<(), FsError> {
     Ok(())
 }
 
-/// A zone is told of blocks of a file in it, one run a unit.
+/// A zone is told of blocks of a file in it. What it knows of others in the same unit stays.
 fn note_run(rows: &mut Rows, ino: u64, block: u64, blocks: u32) -> Result<(), FsError> {
     let Some((key, value)) = rows.last(&key::extent(ino, 0), &key::extent(ino, block))? else {
         return Ok(());
     };
+    // Another finding may have taken it away.
+    if !holds(&key, &value, block) {
+        return Ok(());
+    }
     let (_, first) = key::extent_parts(&key);
     let extent = Extent::decode(&key, &value)?;
     let place = extent.place((block - first) as u32);
     let run_key = key::run(extent.zone, place.unit);
-    // Blocks before it in its unit were somebody's: nobody has them there, so that any file stands for them.
-    let mut pieces = Vec::new();
-    if place.index > 0 {
-        pieces.push(Piece { ino: 0, block: 0, blocks: place.index });
-    }
-    pieces.push(Piece { ino, block, blocks });
-    if let Some(old) = rows.get(&run_key)?
-        && let Ok(run) = Run::decode(&run_key, &old)
-        && run.blocks() <= place.index
-    {
-        let gap = place.index - run.blocks();
-        let mut all = run.pieces;
-        if gap > 0 {
-            all.push(Piece { ino: 0, block: 0, blocks: gap });
-        }
-        all.push(Piece { ino, block, blocks });
-        pieces = all;
-    }
-    let total: u32 = pieces.iter().map(|piece| piece.blocks).sum();
-    rows.put(run_key, Run { unit_blocks: total as u16, pieces }.encode());
+    let old = rows.get(&run_key)?.and_then(|old| Run::decode(&run_key, &old).ok());
+    let mut unit: Vec<Owner> =
+        old.map_or_else(Vec::new, |run| first_unit(rows, extent.zone, place.unit, run));
+    let (from, end) = (place.index as usize, (place.index + blocks) as usize);
+    unit.resize(unit.len().max(end), NOBODY);
+    unit[from..end].iter_mut().zip(block..).for_each(|(owner, block)| *owner = (ino, block));
+    rows.put(run_key, Run { unit_blocks: unit.len() as u16, pieces: pieces(&unit) }.encode());
     Ok(())
+}
+
+/// Whose a block of a unit is: a file, and which block of it.
+type Owner = (u64, u64);
+
+/// Any file stands for blocks that are nobody's.
+const NOBODY: Owner = (0, 0);
+
+/// Whose the blocks of a run's first unit are. The other units become a run of their own.
+fn first_unit(rows: &mut Rows, zone: u32, start: u32, run: Run) -> Vec<Owner> {
+    let per = u32::from(run.unit_blocks);
+    let mut rest = Vec::new();
+    let mut unit: Vec<Owner> = Vec::new();
+    for Piece { ino, block, blocks } in run.pieces {
+        let own = blocks.min(per - unit.len() as u32);
+        unit.extend((block..).take(own as usize).map(|block| (ino, block)));
+        if own < blocks {
+            rest.push(Piece { ino, block: block + u64::from(own), blocks: blocks - own });
+        }
+    }
+    let next = key::run(zone, start + 1 + per);
+    if !rest.is_empty() && rows.get(&next).is_ok_and(|there| there.is_none()) {
+        rows.put(next, Run { unit_blocks: run.unit_blocks, pieces: rest }.encode());
+    }
+    unit
+}
+
+/// The blocks of a unit as pieces.
+fn pieces(unit: &[Owner]) -> Vec<Piece> {
+    let follows = |a: &Owner, b: &Owner| a.0 == b.0 && (*b == NOBODY || a.1 + 1 == b.1);
+    let piece = |part: &[Owner]| Piece { ino: part[0].0, block: part[0].1, blocks: part.len() as u32 };
+    unit.chunk_by(follows).map(piece).collect()
 }
 
 /// Counts live blocks anew.
@@ -179,7 +210,8 @@ fn accounts(rows: &mut Rows) -> Result<(), FsError> {
     let (from, end) = key::all_extents();
     rows.scan(&from, &end, |key, value| {
         if let Ok(extent) = Extent::decode(key, value) {
-            *files.entry(extent.zone).or_insert(0u32) += extent.blocks;
+            let files = files.entry(extent.zone).or_insert(0u32);
+            *files = files.saturating_add(extent.blocks);
         }
         ControlFlow::Continue(())
     })?;

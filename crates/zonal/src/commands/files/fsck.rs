@@ -5,12 +5,12 @@ use super::{On, drive, named, rebuild, waiters};
 use crate::exit::{Exit, Failure, OrExit};
 use clap::Args;
 use std::io::Write;
-use zonal_fs::MountOptions;
 use zonal_fs::fsck::{Finding, Options, Severity, check, repair};
 use zonal_fs::make::{Access, MakeError, open_rows, superblock};
 use zonal_fs::scan::Depth;
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::BackendError;
+use zonal_fs::{MountOptions, OpenError};
 
 /// Rounds of a repair: what is mended may show what it hid.
 const ROUNDS_MAX: u32 = 4;
@@ -88,9 +88,9 @@ pub(crate) fn run(arguments: &Fsck, out: &mut dyn Write) -> Result<(), Failure> 
 /// What keeps metadata from being opened, with what can be done about it.
 fn with_hint(device: &str, error: MakeError) -> anyhow::Error {
     match error {
-        MakeError::NeedsFile | MakeError::Backend(BackendError::InUse { .. } | BackendError::File { .. }) => {
-            named(device, error)
-        }
+        MakeError::NeedsFile
+        | MakeError::Open(OpenError::OtherDrive { .. })
+        | MakeError::Backend(BackendError::InUse { .. } | BackendError::File { .. }) => named(device, error),
         lost => anyhow::anyhow!("{device}: {lost}; --rebuild puts them together from the zones"),
     }
 }

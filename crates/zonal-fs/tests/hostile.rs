@@ -1,0 +1,163 @@
+//! Calls that nobody who means well makes, and those that everybody makes at an edge.
+
+mod common;
+
+use common::{bytes, device, impatient, make, read_all, settle, volume, waiter};
+use std::sync::Arc;
+use std::time::Instant;
+use zonal_core::{Op, Sector, ZoneIndex};
+use zonal_fs::drive::Drive;
+use zonal_fs::format::{Kind, Metadata, Superblock};
+use zonal_fs::make::MakeOptions;
+use zonal_fs::waiter::polling;
+use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT, Target};
+
+const BLOCK: usize = 4096;
+
+fn small() -> FileSystem {
+    make(
+        volume(device("ram:size=6M,zone_size=256K,blocksize=4096,complete=poll")),
+        8,
+        MountOptions::default(),
+    )
+}
+
+fn file(fs: &FileSystem, name: &[u8]) -> u64 {
+    fs.create(&waiter(), ROOT, name, &NewFile::new(Kind::File, 0o644)).unwrap()
+}
+
+/// Writes a file until no space is left; how many bytes.
+fn fill(fs: &FileSystem, ino: u64) -> u64 {
+    let chunk = bytes(1, 13 * BLOCK);
+    let mut at = 0;
+    loop {
+        match fs.write(&impatient(), ino, at, Payload::Bytes(&chunk)) {
+            Ok(written) => at += written,
+            Err(error) if error.is_no_space() => return at,
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn read_at_the_end_of_a_file_keeps_no_zone_from_being_reset() {
+    let fs = small();
+    let ino = file(&fs, b"f");
+    let size = (100 * BLOCK - 100) as u64;
+    fs.write(&waiter(), ino, 0, Payload::Bytes(&bytes(1, size as usize))).unwrap();
+    fs.sync(&waiter()).unwrap();
+    let mut byte = [0; 10];
+    for at in [size, size + 1, size + 90, size + 5000, u64::MAX - 5] {
+        assert_eq!(fs.read(&impatient(), ino, at, Target::Bytes(&mut byte)).unwrap(), 0);
+    }
+    // A drive that is full of what is gone has to come free again.
+    fs.unlink(&waiter(), ROOT, b"f").unwrap();
+    for round in 0..4 {
+        let filler = file(&fs, b"filler");
+        let filled = fill(&fs, filler);
+        assert!(filled * 100 >= fs.usage().blocks * 95 * BLOCK as u64, "round {round}: {filled} bytes");
+        fs.unlink(&waiter(), ROOT, b"filler").unwrap();
+    }
+    fs.check();
+}
+
+#[test]
+fn file_on_a_full_drive_is_shortened_in_the_midst_of_a_block() {
+    let fs = small();
+    let ino = file(&fs, b"f");
+    let size = fill(&fs, ino);
+    fs.sync(&waiter()).unwrap();
+    assert!(fs.usage().free < 8, "{:?}", fs.usage());
+    fs.truncate(&impatient(), ino, size / 2 + 5).unwrap();
+    fs.sync(&waiter()).unwrap();
+    let data = read_all(&fs, ino).unwrap();
+    assert_eq!(data.len() as u64, size / 2 + 5);
+    settle(&fs);
+    fs.check();
+}
+
+#[test]
+fn offsets_up_to_the_largest_number_are_refused_or_what_a_naive_file_has() {
+    let fs = small();
+    let ino = file(&fs, b"f");
+    let w = impatient();
+    let max = zonal_fs::SIZE_MAX;
+    assert!(matches!(fs.write(&w, ino, u64::MAX, Payload::Bytes(b"x")), Err(FsError::TooLarge)));
+    assert!(matches!(fs.write(&w, ino, max, Payload::Bytes(b"x")), Err(FsError::TooLarge)));
+    fs.write(&w, ino, max, Payload::Bytes(b"")).unwrap();
+    for open in [false, true] {
+        if open {
+            fs.open_file(ino).unwrap();
+        }
+        assert_eq!(fs.write(&w, ino, max - 3, Payload::Bytes(b"abc")).unwrap(), 3);
+        let mut buf = [9; 10];
+        assert_eq!(fs.read(&w, ino, max - 5, Target::Bytes(&mut buf)).unwrap(), 5);
+        assert_eq!(&buf[..5], b"\0\0abc");
+        assert_eq!(fs.read(&w, ino, u64::MAX, Target::Bytes(&mut buf)).unwrap(), 0);
+        fs.punch(&w, ino, max - 2..u64::MAX).unwrap();
+        assert_eq!(fs.read(&w, ino, max - 5, Target::Bytes(&mut buf)).unwrap(), 5);
+        assert_eq!(&buf[..5], b"\0\0a\0\0");
+        fs.punch(&w, ino, 5..3).unwrap();
+        fs.punch(&w, ino, u64::MAX..u64::MAX).unwrap();
+        fs.punch(&w, ino, 0..u64::MAX).unwrap();
+        fs.truncate(&w, ino, max).unwrap();
+        assert!(matches!(fs.truncate(&w, ino, max + 1), Err(FsError::TooLarge)));
+        assert!(matches!(fs.truncate(&w, ino, u64::MAX), Err(FsError::TooLarge)));
+        assert_eq!(fs.read(&w, ino, 0, Target::Bytes(&mut buf)).unwrap(), 10);
+        fs.truncate(&w, ino, 1).unwrap();
+        fs.truncate(&w, ino, 0).unwrap();
+    }
+    fs.sync(&w).unwrap();
+    fs.check();
+    assert_eq!(fs.usage().used, 0);
+}
+
+/// A drive with so many conventional zones that begins with `superblock`, twice.
+fn drive_with(superblock: impl FnOnce(&mut Superblock), conventional: u32) -> Arc<Drive> {
+    let name = format!("ram:size=12M,zone_size=512K,blocksize=4096,zone_nr_conv={conventional}");
+    let drive = Arc::new(Drive::new(volume(device(&name))));
+    let made =
+        zonal_fs::make::make(&drive, &polling(Instant::now()), *b"0123456789abcdef", &MakeOptions::default());
+    let mut made = made.unwrap();
+    superblock(&mut made);
+    if conventional == 0 {
+        drive.zone(&waiter(), Op::ZoneReset, ZoneIndex(0)).unwrap();
+    }
+    let mut buf = zonal_io::buffer::IoBuf::zeroed(2 * BLOCK as u32);
+    buf.chunks_exact_mut(BLOCK).for_each(|copy| copy.copy_from_slice(&made.encode()));
+    drive.write(&waiter(), Sector(0), buf).unwrap();
+    drive
+}
+
+#[test]
+fn superblock_that_lies_is_refused_with_what_does_not_fit() {
+    let waiters = polling(Instant::now());
+    let lies: [(&str, fn(&mut Superblock)); 11] = [
+        ("more sectors", |s| s.sectors *= 2),
+        ("other zones", |s| s.zone_sectors /= 2),
+        ("less capacity", |s| s.capacity_sectors = 8),
+        ("all of it metadata", |s| (s.sectors, s.first_zone) = (u64::MAX / 2, u32::MAX)),
+        ("no zone before data", |s| s.first_zone = 0),
+        ("one zone before data", |s| s.first_zone = 1),
+        ("two zones before data", |s| s.first_zone = 2),
+        ("metadata where none are", |s| {
+            s.metadata =
+                if s.metadata == Metadata::Logged { Metadata::Conventional } else { Metadata::Logged }
+        }),
+        ("units that the drive does not take", |s| s.unit_blocks = 513),
+        ("another file system", |s| s.uuid = [7; 16]),
+        ("all is kept back", |s| s.reserved_blocks = u64::MAX),
+    ];
+    for (lie, change) in lies {
+        for conventional in [0, 3] {
+            let drive = drive_with(change, conventional);
+            let opened = zonal_fs::make::open(&drive, &waiters, None, MountOptions::default());
+            let looked = zonal_fs::make::look(&drive, &waiters, None, MountOptions::default());
+            let superblock = zonal_fs::make::superblock(&drive, &waiter());
+            assert!(opened.is_err() && looked.is_err(), "{lie}, {conventional}");
+            if let Ok(superblock) = superblock {
+                let _ = zonal_fs::dump::whereabouts(&drive, &waiter(), &superblock);
+            }
+        }
+    }
+}
