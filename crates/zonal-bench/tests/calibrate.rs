@@ -2,7 +2,7 @@
 //!
 //! `ZONAL_CALIBRATE_SEED` and `ZONAL_CALIBRATIONS` ask for other drives and for more of them, and then for as many simulations
 //! as the program makes. Among many there are some with a row that is further off than it should be: they are told and counted,
-//! and twice as far is an error.
+//! and twice as far is an error, but for what no run shows (`Family::hides`).
 
 use std::thread;
 use zonal_bench::calibrate::{Calibrated, Runs, SIMULATED_MAX, fit, measure};
@@ -84,6 +84,12 @@ enum Family {
 impl Family {
     fn base_name(self) -> &'static str {
         if self == Family::Flash { "zns-1t" } else { "smr-hdd-30t" }
+    }
+
+    /// Whether a row of such a drive depends on what the runs do not show: they are made with a queue that is never empty, and
+    /// what hurries a drive whose queue is short they do not tell from a higher patience with long ones.
+    fn hides(self, row: &str) -> bool {
+        self == Family::Pressed && row.ends_with("qd1")
     }
 
     fn base(self) -> &'static [(&'static str, &'static str)] {
@@ -293,7 +299,9 @@ fn find_all(family: Family, short: u64) {
     let is_known = |error: &&Error| {
         family == Family::Plain && count.is_none() && error.what == KNOWN.0 && error.is.abs() <= KNOWN.1
     };
-    let too_far: Vec<String> = beyond(times).filter(|error| !is_known(error)).map(say).collect();
+    let is_hidden = |error: &&Error| count.is_some() && family.hides(&error.what);
+    let too_far: Vec<String> =
+        beyond(times).filter(|error| !is_known(error) && !is_hidden(error)).map(say).collect();
     assert!(too_far.is_empty(), "{}", too_far.join("\n"));
 }
 

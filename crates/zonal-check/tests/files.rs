@@ -282,3 +282,48 @@ fn dump_shows_what_is_damaged_as_that() {
     assert!(zonal(dir.path(), "get d f -") == bytes(3_000_000));
     assert!(refused(dir.path(), "dump d --zone 99", 2).contains("there is no zone 99"));
 }
+
+#[test]
+fn new_file_system_whose_metadata_have_no_place_leaves_the_old_one_as_it_was() {
+    let dir = drive(16, 3);
+    zonal(dir.path(), "mkfs d");
+    fs::write(dir.path().join("in"), "precious").unwrap();
+    zonal(dir.path(), "put d in note");
+    fs::write(dir.path().join("m"), "somebody's").unwrap();
+    for (metadata, why) in [("m", "there is a file of this name"), ("none/m", "No such file")] {
+        let refused = program::run(dir.path(), &format!("mkfs d --force --metadata {metadata}")).refused(1);
+        assert!(refused.contains(why), "{refused}");
+    }
+    assert_eq!(zonal(dir.path(), "get d note -"), b"precious");
+    assert_eq!(fs::read(dir.path().join("m")).unwrap(), b"somebody's");
+}
+
+#[test]
+fn benchmark_of_files_loses_a_file_system_only_if_that_is_asked_for() {
+    let job = "--target=fs --name=w --rw=write --bs=64k --filesize=1M";
+    for conventional in [0, 3] {
+        let dir = drive(24, conventional);
+        zonal(dir.path(), "mkfs d --label films");
+        fs::write(dir.path().join("in"), "precious").unwrap();
+        zonal(dir.path(), "put d in note");
+        let refused = program::run(dir.path(), &format!("bench --device d {job}")).refused(4);
+        assert!(refused.contains("`films`") && refused.contains("--fs-overwrite"), "{refused}");
+        assert_eq!(zonal(dir.path(), "get d note -"), b"precious");
+        zonal(dir.path(), &format!("bench --device d {job} --fs-overwrite"));
+        let gone = program::run(dir.path(), "ls d").refused(4);
+        assert!(gone.contains("no file system"), "{gone}");
+    }
+}
+
+#[test]
+fn device_that_keeps_no_data_is_told_from_one_that_does() {
+    let dir = tempfile::tempdir().unwrap();
+    for device in ["null:size=1G,zone_size=16M", "sim:smr-hdd-30t,size=8G"] {
+        for metadata in ["", "--metadata m"] {
+            let refused = program::run(dir.path(), &format!("mkfs {device} {metadata}")).refused(2);
+            assert!(refused.contains("keeps no data") && refused.contains("--target=fs"), "{refused}");
+            assert!(!dir.path().join("m").exists());
+        }
+    }
+    zonal(dir.path(), "mkfs ram:size=1G,zone_size=16M");
+}

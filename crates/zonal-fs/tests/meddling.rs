@@ -2,9 +2,11 @@
 
 mod common;
 
-use common::meddling::Meddling;
-use common::{bytes, contents, device, make, read_all, settle, volume};
+use common::meddling::{Meddling, Streaming};
+use common::{bytes, contents, device, make, make_with, read_all, reopen, settle, superblock, volume};
+use std::cell::Cell;
 use zonal_fs::format::Kind;
+use zonal_fs::store::backend::Memory;
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT};
 
 const BLOCK: usize = 4096;
@@ -80,4 +82,38 @@ fn file_that_is_cut_while_it_is_read_is_read_as_it_was_or_as_it_is() {
         let length = fs.read(&meddling, ino, 0, zonal_fs::Target::Bytes(&mut read)).unwrap() as usize;
         assert!(read[..length] == data[..length], "turn {turn}");
     }
+}
+
+/// Makes files durable while somebody streams into one of them; the test's data is in the first unit of it.
+fn stream_meanwhile(durable: impl Fn(&FileSystem, &Streaming<'_>, u64)) {
+    let volume = volume(device("ram:size=16M,zone_size=256K,blocksize=4096,complete=poll"));
+    let (superblock, memory) = (superblock(&volume, 0, 8), Memory::new());
+    let options = MountOptions { dirty_bytes: 1 << 20, ..MountOptions::default() };
+    let fs = make_with(volume.clone(), superblock.clone(), memory.clone(), options);
+    let ino = fs.create(&common::waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    fs.open_file(ino).unwrap();
+    let (data, written) = (bytes(3, 8 * BLOCK), Cell::new(0));
+    let more = || {
+        let at = written.get();
+        written.set(at + fs.write(&common::waiter(), ino, at, Payload::Bytes(&data)).unwrap());
+    };
+    more();
+    let streaming = Streaming::new(&more);
+    durable(&fs, &streaming, ino);
+    assert!(streaming.waits() > 0 && !fs.is_quiet(), "nobody streamed meanwhile");
+    fs.forbid_changes("the power is cut");
+    settle(&fs);
+    drop(fs);
+    let fs = reopen(volume, superblock, memory, options).unwrap();
+    assert!(read_all(&fs, ino).unwrap()[..data.len()] == data, "what was written before was not durable");
+}
+
+#[test]
+fn fsync_waits_for_what_was_written_before_it_and_not_for_a_stream_that_goes_on() {
+    stream_meanwhile(|fs, streaming, ino| fs.fsync(streaming, ino).unwrap());
+}
+
+#[test]
+fn sync_waits_for_what_was_written_before_it_and_not_for_a_stream_that_goes_on() {
+    stream_meanwhile(|fs, streaming, _| fs.sync(streaming).unwrap());
 }

@@ -4,10 +4,11 @@
 //! Rows that are sealed refer only to data that has landed. So first the drive makes durable what has landed, then the
 //! database commits. A cut in between leaves data that nobody refers to, never a reference to what is not there.
 
-use super::core::Shared;
+use super::core::{Core, Shared};
 use super::error::FsError;
 use crate::store::Sealed;
 use crate::waiter::Waiter;
+use parking_lot::MutexGuard;
 
 impl Shared {
     /// Makes everything durable that was changed and has landed before the call. Whoever comes while a commit is under way
@@ -67,10 +68,7 @@ impl Shared {
     pub(super) fn fsync(&self, waiter: &dyn Waiter, ino: u64) -> Result<(), FsError> {
         self.send_gathered(waiter, ino)?;
         let failure = {
-            let mut core = self.lock_when(waiter, |core| {
-                core.check_alive()?;
-                core.is_at_rest(ino)
-            })?;
+            let mut core = self.lock_when_landed(waiter, ino)?;
             core.attributes(ino)?;
             let failure = core.nodes.here(ino).and_then(|node| {
                 node.announced = None;
@@ -86,12 +84,22 @@ impl Shared {
     /// Makes everything durable, and tells of the first data that was lost since anybody did.
     pub(super) fn sync(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
         self.send_all_gathered(waiter)?;
-        drop(self.lock_when(waiter, |core| {
-            core.check_alive()?;
-            Ok(core.flights.is_empty() && core.redo.is_empty() && !core.gathers.has_taken())
-        })?);
+        let busy = self.lock().nodes.busy();
+        for ino in busy {
+            self.send_gathered(waiter, ino)?;
+            drop(self.lock_when_landed(waiter, ino)?);
+        }
         self.commit(waiter)?;
         let lost = self.lock().lost.take();
         lost.map_or(Ok(()), |(ino, why)| Err(FsError::Write { ino, why }))
+    }
+
+    /// The core, once all has landed that was sent of a file before the call: not what others go on sending.
+    fn lock_when_landed(&self, waiter: &dyn Waiter, ino: u64) -> Result<MutexGuard<'_, Core>, FsError> {
+        let mark = self.core.lock().next_sequence;
+        self.lock_when(waiter, |core| {
+            core.check_alive()?;
+            Ok(core.nodes.here(ino).is_none_or(|node| !node.afloat.has_before(mark)))
+        })
     }
 }

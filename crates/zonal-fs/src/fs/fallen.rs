@@ -5,19 +5,21 @@
 
 use super::core::{Core, Shared};
 use super::error::FsError;
+use crate::drive;
 use crate::space::zone::{Lost, ZoneState};
 use crate::waiter::Waiter;
-use zonal_core::{DeviceError, RequestError, ZoneCondition, ZoneError, ZoneIndex};
+use zonal_core::{RequestError, ZoneCondition, ZoneIndex};
 
 /// What an answer says of its zone for good.
 pub(super) fn fall(error: &RequestError) -> Option<Lost> {
-    match error {
-        RequestError::ZoneReadOnly { .. } | RequestError::Device(DeviceError::Zone(ZoneError::ReadOnly)) => {
-            Some(Lost::ReadOnly)
-        }
-        RequestError::ZoneOffline { .. } | RequestError::Device(DeviceError::Zone(ZoneError::Offline)) => {
-            Some(Lost::Offline)
-        }
+    drive::fallen(error).and_then(lost)
+}
+
+/// What a zone in `condition` is lost for.
+fn lost(condition: ZoneCondition) -> Option<Lost> {
+    match condition {
+        ZoneCondition::ReadOnly => Some(Lost::ReadOnly),
+        ZoneCondition::Offline => Some(Lost::Offline),
         _ => None,
     }
 }
@@ -30,12 +32,10 @@ impl Shared {
         if fall(error).is_none() {
             return Ok(());
         }
-        let how = match self.drive.condition(waiter, zone) {
-            Some(ZoneCondition::ReadOnly) => Lost::ReadOnly,
-            Some(ZoneCondition::Offline) => Lost::Offline,
-            _ => return Ok(()),
-        };
-        self.lock().fell(zone, how)
+        match self.drive.condition(waiter, zone).and_then(lost) {
+            Some(how) => self.lock().fell(zone, how),
+            None => Ok(()),
+        }
     }
 }
 

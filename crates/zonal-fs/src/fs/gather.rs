@@ -36,8 +36,8 @@ pub(crate) enum Gathering {
     #[default]
     Nothing,
     Here(Box<Sheaf>),
-    /// Somebody has taken the sheaf of these blocks.
-    Taken(Range<u64>),
+    /// Somebody has taken the sheaf of these blocks, which is this one in the order of all.
+    Taken(Range<u64>, u64),
 }
 
 impl Gathering {
@@ -48,12 +48,17 @@ impl Gathering {
 
     /// Whether somebody has taken the sheaf.
     pub(crate) fn is_taken(&self) -> bool {
-        matches!(self, Gathering::Taken(_))
+        matches!(self, Gathering::Taken(..))
+    }
+
+    /// Whether somebody has taken a sheaf from before `mark`.
+    fn is_taken_before(&self, mark: u64) -> bool {
+        matches!(self, Gathering::Taken(_, number) if *number < mark)
     }
 
     /// Whether somebody has taken a sheaf with any of `blocks`.
     pub(crate) fn is_leaving(&self, blocks: &Range<u64>) -> bool {
-        matches!(self, Gathering::Taken(range) if meets(range, blocks))
+        matches!(self, Gathering::Taken(range, _) if meets(range, blocks))
     }
 }
 
@@ -297,9 +302,17 @@ impl Shared {
         left.map_or(Ok(()), |sheaf| self.send_off(waiter, ino, sheaf))
     }
 
-    /// Sends what is gathered of a file; nothing is once it returns, but what was written meanwhile.
+    /// Sends what is gathered of a file; nothing is once it returns, but what was written meanwhile. It waits for nobody who
+    /// goes on writing.
     pub(super) fn send_gathered(&self, waiter: &dyn Waiter, ino: u64) -> Result<(), FsError> {
-        let sheaf = self.take_gathered(waiter, ino)?;
+        let mark = self.core.lock().gathers.number;
+        let mut sheaf = None;
+        drop(self.lock_when(waiter, |core| {
+            core.check_alive()?;
+            sheaf = core.take_gathered(ino);
+            let has_older = core.nodes.here(ino).is_some_and(|node| node.gathering.is_taken_before(mark));
+            Ok(sheaf.is_some() || !has_older)
+        })?);
         sheaf.map_or(Ok(()), |sheaf| self.send_off(waiter, ino, sheaf))
     }
 
@@ -409,7 +422,7 @@ impl Core {
                 return None;
             }
         };
-        node.gathering = Gathering::Taken(sheaf.range());
+        node.gathering = Gathering::Taken(sheaf.range(), sheaf.number);
         self.gathers.here.remove(&sheaf.number);
         self.gathers.taken += 1;
         Some(sheaf)
@@ -421,7 +434,7 @@ impl Core {
         self.gathers.number += 1;
         self.gathers.taken += 1;
         if let Some(node) = self.nodes.here(ino) {
-            node.gathering = Gathering::Taken(sheaf.range());
+            node.gathering = Gathering::Taken(sheaf.range(), sheaf.number);
         }
     }
 

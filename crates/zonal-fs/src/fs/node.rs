@@ -26,10 +26,11 @@ impl Pending {
             .is_some_and(|(from, (blocks, _))| from + u64::from(*blocks) > range.start)
     }
 
-    /// Write `number` has `range`, whoever had it before.
-    pub(crate) fn take(&mut self, range: &Range<u64>, number: u64) {
-        self.cut(range);
+    /// Write `number` has `range`; those who had any of it before.
+    pub(crate) fn take(&mut self, range: &Range<u64>, number: u64) -> impl Iterator<Item = u64> + use<> {
+        let had = self.cut(range);
         self.0.insert(range.start, ((range.end - range.start) as u32, number));
+        had.into_iter().map(|(_, whose)| whose)
     }
 
     /// Nobody has `range`; whether and where anybody had.
@@ -89,6 +90,34 @@ impl Pending {
     }
 }
 
+/// Writes of a file that are on their way, each with the oldest one that it stands for.
+///
+/// A write that lands where a newer one is on its way counts for nothing: until that one has landed, the file has neither. So
+/// the newer stands for the older, and whoever waits for the older waits for both.
+#[derive(Default, Debug)]
+pub(crate) struct Afloat(BTreeMap<u64, u64>);
+
+impl Afloat {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Write `number` goes out, over blocks that writes `over` had.
+    pub(crate) fn begin(&mut self, number: u64, over: impl Iterator<Item = u64>) {
+        let oldest = over.filter_map(|over| self.0.get(&over)).fold(number, |oldest, over| oldest.min(*over));
+        self.0.insert(number, oldest);
+    }
+
+    pub(crate) fn end(&mut self, number: u64) {
+        self.0.remove(&number);
+    }
+
+    /// Whether any write before `mark` has not landed, or counts for nothing yet.
+    pub(crate) fn has_before(&self, mark: u64) -> bool {
+        self.0.values().any(|oldest| *oldest < mark)
+    }
+}
+
 /// A file that somebody works with.
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -97,8 +126,7 @@ pub(crate) struct Node {
     /// Bytes, with those on their way: never less than the row says.
     pub(crate) size: u64,
     pub(crate) pending: Pending,
-    /// Units with data of it on their way.
-    pub(crate) in_flight: u32,
+    pub(crate) afloat: Afloat,
     pub(crate) gathering: Gathering,
     /// Somebody changes its data: others wait.
     pub(crate) is_held: bool,
@@ -116,8 +144,8 @@ pub(crate) struct Node {
 
 impl Node {
     fn is_idle(&self) -> bool {
-        let has_gathered = !matches!(self.gathering, Gathering::Nothing);
-        let has_users = self.handles > 0 || self.in_flight > 0 || self.is_held || has_gathered;
+        let has_gathered = !self.gathering.is_nothing();
+        let has_users = self.handles > 0 || !self.afloat.is_empty() || self.is_held || has_gathered;
         !has_users && self.failure.is_none() && self.announced.is_none()
     }
 }
@@ -138,7 +166,7 @@ impl Nodes {
                     size: attributes.size,
                     attributes,
                     pending: Pending::default(),
-                    in_flight: 0,
+                    afloat: Afloat::default(),
                     gathering: Gathering::Nothing,
                     is_held: false,
                     handles: 0,
@@ -155,6 +183,15 @@ impl Nodes {
     /// The file, if it is here.
     pub(crate) fn here(&mut self, ino: u64) -> Option<&mut Node> {
         self.0.get_mut(&ino)
+    }
+
+    /// The files here of which something is on its way, in order.
+    pub(crate) fn busy(&self) -> Vec<u64> {
+        let is_busy = |node: &Node| !node.afloat.is_empty() || !node.gathering.is_nothing();
+        let mut busy: Vec<u64> =
+            self.0.iter().filter(|(_, node)| is_busy(node)).map(|(ino, _)| *ino).collect();
+        busy.sort_unstable();
+        busy
     }
 
     /// Lets a file go that nobody works with any more; the zone it was written to last, if it went.
@@ -181,6 +218,27 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn write_over_one_that_is_on_its_way_stands_for_it() {
+        let (mut pending, mut afloat) = (Pending::default(), Afloat::default());
+        for (number, range) in [(5, 0..4), (6, 10..12), (9, 3..11), (12, 11..20), (15, 40..41)] {
+            afloat.begin(number, pending.take(&range, number));
+        }
+        assert!(!afloat.has_before(5) && afloat.has_before(6));
+        // The file has nothing of it in block 3: 9 is still to come, and stands for it.
+        afloat.end(5);
+        assert!(afloat.has_before(6));
+        afloat.end(9);
+        // 12 lies over 6, not over 9.
+        assert!(!afloat.has_before(6) && afloat.has_before(7));
+        afloat.end(6);
+        assert!(afloat.has_before(7));
+        afloat.end(12);
+        assert!(!afloat.has_before(13) && afloat.has_before(16));
+        afloat.end(15);
+        assert!(afloat.is_empty());
+    }
+
     proptest! {
         #[test]
         fn each_block_is_the_last_writers(
@@ -189,7 +247,7 @@ mod tests {
             let mut pending = Pending::default();
             let mut owner = [None; 32];
             for (number, (from, blocks)) in writes.iter().enumerate() {
-                pending.take(&(*from..from + blocks), number as u64);
+                let _ = pending.take(&(*from..from + blocks), number as u64);
                 (*from..from + blocks).for_each(|b| owner[b as usize] = Some(number as u64));
             }
             let first = order.index(writes.len());

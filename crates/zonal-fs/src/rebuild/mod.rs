@@ -171,7 +171,10 @@ fn judge(error: MakeError) -> Result<(), RebuildError> {
         },
         MakeError::NeedsFile
         | MakeError::Backend(
-            BackendError::InUse { .. } | BackendError::Unfit(_) | BackendError::UnfitZone { .. },
+            BackendError::InUse { .. }
+            | BackendError::Claimed
+            | BackendError::Unfit(_)
+            | BackendError::UnfitZone { .. },
         ) => Err(error.into()),
         _ => Ok(()),
     }

@@ -44,3 +44,39 @@ impl Waiter for Meddling<'_> {
         self.usual.wait(volume);
     }
 }
+
+/// Waits as usual, and lets somebody else go on after each time: what waits for all that others do never ends.
+pub struct Streaming<'a> {
+    usual: Polling,
+    waits: Cell<u32>,
+    what: &'a dyn Fn(),
+}
+
+impl<'a> Streaming<'a> {
+    /// Does `what` after each wait.
+    pub fn new(what: &'a dyn Fn()) -> Streaming<'a> {
+        Streaming { usual: super::waiter(), waits: Cell::new(0), what }
+    }
+
+    /// How often it has waited.
+    pub fn waits(&self) -> u32 {
+        self.waits.get()
+    }
+}
+
+impl Waiter for Streaming<'_> {
+    fn now(&self) -> Nanos {
+        self.usual.now()
+    }
+
+    fn wall(&self) -> u64 {
+        self.usual.wall()
+    }
+
+    fn wait(&self, volume: &Volume) {
+        self.waits.set(self.waits.get() + 1);
+        assert!(self.waits.get() < 1000, "it waits for as long as others go on");
+        self.usual.wait(volume);
+        (self.what)();
+    }
+}

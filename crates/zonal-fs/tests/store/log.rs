@@ -8,13 +8,19 @@ use redb::StorageBackend;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 use zonal_core::{DeviceError, Op, ZoneIndex};
-use zonal_fs::store::backend::{BackendError, Logged};
+use zonal_fs::drive::Drive;
+use zonal_fs::store::backend::logged::begun;
+use zonal_fs::store::backend::{BackendError, Logged, Place};
+use zonal_fs::waiter::Polling;
+use zonal_io::buffer::IoBuf;
 use zonal_io::device::Device;
 use zonal_io::fault::{Degraded, Effect, Fault, Ops, Plan, Rule};
 use zonal_io::image::backing::Backing;
 use zonal_io::image::backing::twin::CutBacking;
 use zonal_io::registry::Registry;
+use zonal_io::volume::Request;
 
 const PAGE: usize = 4096;
 
@@ -190,28 +196,82 @@ fn faulty() -> (Arc<Fault>, Logged, Vec<u8>) {
 }
 
 #[test]
-fn write_that_fails_goes_to_another_zone_and_its_zone_is_left_alone() {
+fn write_that_fails_goes_to_another_zone_and_its_zone_is_used_again() {
     for effect in [
         Effect::Refuse(DeviceError::Medium),
         Effect::Fail(DeviceError::Medium),
         Effect::Torn { blocks: Some(1), error: DeviceError::Medium },
     ] {
         let (fault, log, mut model) = faulty();
+        let beginnings = || (0..6).map(|zone| beginning(&fault, zone)).collect::<Vec<_>>();
+        let before = beginnings();
+        let current = (0..6).max_by_key(|&zone| before[zone]).unwrap();
         fault.inject(Rule::new(effect).on(Ops::WRITES).nth(1).times(1));
         model[..3 * PAGE].fill(9);
         log.write(0, &[9; 3 * PAGE]).unwrap();
         log.sync_data().unwrap();
-        assert_eq!((log.statistics().writes_failed, log.room().zones_bad), (1, 1), "{effect:?}");
-        for round in 0..100 {
-            model[5 * PAGE..8 * PAGE].fill(round);
-            log.write(5 * PAGE as u64, &[round; 3 * PAGE]).unwrap();
-            log.sync_data().unwrap();
-        }
+        assert_eq!((log.statistics().writes_failed, log.room().zones_bad), (1, 0), "{effect:?}");
+        rewrite(&log, &mut model);
         assert!(content(&log) == model);
+        let after = beginnings();
+        assert!(after[current] != before[current], "{effect:?}: {before:?}, {after:?}");
         drop(log);
         let device: Arc<dyn Device> = fault;
         assert!(content(&opened(&device, 6)) == model);
     }
+}
+
+/// The first block of `zone`.
+fn block_of(drive: Arc<Drive>, zone: ZoneIndex) -> IoBuf {
+    let start = drive.volume().info().geometry.start_of(zone);
+    let read = Request::read(start, (PAGE / 512) as u32, IoBuf::zeroed(PAGE as u32));
+    let (result, block) = drive.call(&Polling::since(Instant::now()), read);
+    result.unwrap();
+    block
+}
+
+/// Which of all beginnings of zones that of `zone` is; 0 if it is empty.
+fn beginning(fault: &Arc<Fault>, zone: u32) -> u64 {
+    let device: Arc<dyn Device> = fault.clone();
+    let block = block_of(drive(device), ZoneIndex(zone));
+    let place = Place { zone: ZoneIndex(zone), block: 0 };
+    begun(&block, &UUID, place).map_or(0, |begun| begun.opening)
+}
+
+#[test]
+fn zone_in_which_all_writes_fail_is_bad_and_the_log_goes_on() {
+    let (fault, log, mut model) = faulty();
+    fault.inject(Rule::new(Effect::Refuse(DeviceError::Medium)).on(Ops::WRITES).zone(ZoneIndex(2)));
+    rewrite(&log, &mut model);
+    assert_eq!((log.statistics().writes_failed, log.room().zones_bad), (3, 1));
+    assert!(content(&log) == model);
+    drop(log);
+    let device: Arc<dyn Device> = fault;
+    assert!(content(&opened(&device, 6)) == model);
+}
+
+#[test]
+fn smallest_log_outlives_any_number_of_failures_that_pass() {
+    let fault = Arc::new(Fault::new(ram(3), Plan::default()));
+    let device: Arc<dyn Device> = fault.clone();
+    let log = created(&device, 3);
+    let mut model = vec![7; 10 * PAGE];
+    log.set_len(model.len() as u64).unwrap();
+    log.write(0, &model).unwrap();
+    log.sync_data().unwrap();
+    fault.inject(Rule::new(Effect::Fail(DeviceError::Medium)).on(Ops::WRITES).every(7));
+    fault.inject(Rule::new(Effect::Refuse(DeviceError::Medium)).on(Ops::of(&[Op::ZoneReset])).every(5));
+    for round in 0..500 {
+        let page = usize::from(round as u8 % 10);
+        model[page * PAGE..(page + 1) * PAGE].fill(round as u8);
+        log.write((page * PAGE) as u64, &[round as u8; PAGE]).unwrap();
+        log.sync_data().unwrap_or_else(|error| panic!("round {round}: {error}"));
+    }
+    assert!(log.statistics().writes_failed > 50, "{:?}", log.statistics());
+    assert_eq!(log.room().zones_bad, 0);
+    assert!(content(&log) == model);
+    drop(log);
+    assert!(content(&opened(&device, 3)) == model);
 }
 
 /// Rewrites three pages so often that the log runs around.

@@ -15,6 +15,10 @@
 //! to open the log, the newest checkpoint is read and the batches behind it. Zones that have parts of these are *needed*:
 //! they are not reset, however little is live in them.
 //!
+//! A zone in which a write failed is left like one that is full, and used again once it could be reset: that a command failed
+//! says little of the next. After some failures without a batch that got through it is *bad*, as it is at once if the drive
+//! says that it takes no writes any more.
+//!
 //! # Room
 //! Batches leave a zone free if they can. Where that is one of few, pages of the zone with the fewest live ones come along
 //! with the next batches; where that is not enough, they are moved before it in batches of their own. A zone is reset after
@@ -52,6 +56,9 @@ pub const ZONES_MAX: usize = 64;
 /// Fewest blocks of a zone.
 const ZONE_BLOCKS_MIN: u32 = 16;
 
+/// Failures of a zone after which it is not written any more, if no batch has got through in it meanwhile.
+const FAILURES_MAX: u8 = 3;
+
 /// Tries to read pages that are being moved.
 const READS_MAX: u32 = 8;
 
@@ -86,8 +93,10 @@ struct State {
 /// A zone of the log.
 #[derive(Clone, Copy, Default, Debug)]
 struct Slot {
-    /// Blocks below the write pointer.
+    /// Blocks below the write pointer, as far as is known where a write failed: 0 only if it is empty.
     written: u32,
+    /// Writes and resets that failed since a batch got through.
+    failures: u8,
     /// Opening the log would need it.
     is_needed: bool,
     /// It takes no writes.

@@ -5,8 +5,9 @@ use super::super::error::{BackendError, Place};
 use super::super::paged::{PAGE, PageBytes, Snapshot};
 use super::format::{Checkpoint, Head, HeadKind, Listed, PART_PAGES_MAX, Part, zones_crc};
 use super::table::{Entry, Spot};
-use super::{Current, Log, State, sector_of};
+use super::{Current, FAILURES_MAX, Log, Slot, State, sector_of};
 use crate::BLOCK_SECTORS;
+use crate::drive;
 use crate::format::crc32c;
 use std::sync::Arc;
 use zonal_core::{DeviceError, Op, RequestError, ZoneIndex};
@@ -57,7 +58,7 @@ struct Written {
 
 /// Why a batch did not get through.
 enum Obstacle {
-    /// The zone is not used any more; it may get through elsewhere.
+    /// The zone is left; it may get through elsewhere.
     Zone(BackendError),
     /// It would fail again.
     Final(BackendError),
@@ -185,7 +186,7 @@ impl Log {
             let batch = self.number();
             match self.write(draft, batch) {
                 Ok(written) => return Ok((batch, written)),
-                // A zone less each time.
+                // Each zone fails a few times at most.
                 Err(Obstacle::Zone(error)) => failed = Some(error),
                 // That there is no zone left says less than why.
                 Err(Obstacle::Final(error)) => return Err(failed.unwrap_or(error)),
@@ -287,14 +288,14 @@ impl Log {
         capacity.is_multiple_of(BLOCK_SECTORS)
     }
 
-    /// A write to the zone `slot` failed with `error`: nothing more is written to it.
+    /// A write to the zone `slot` failed with `error`: nothing more is written to it before it is reset.
     fn obstacle(&self, slot: usize, error: BackendError) -> Obstacle {
         // A drive that cannot flush is of no use elsewhere either.
         if is_final(&error) || self.disk.flush().is_err() {
             return Obstacle::Final(error);
         }
         let mut state = self.state.lock();
-        state.slots[slot].is_bad = true;
+        state.slots[slot].failed(&error);
         state.statistics.writes_failed += 1;
         state.current = state.current.filter(|current| current.slot != slot);
         Obstacle::Zone(error)
@@ -334,6 +335,17 @@ impl Written {
     }
 }
 
+impl Slot {
+    /// A write to it or a reset of it failed. What came of a write nobody knows.
+    fn failed(&mut self, error: &BackendError) {
+        self.failures += 1;
+        let is_fallen =
+            matches!(error, BackendError::Request { error, .. } if drive::fallen(error).is_some());
+        self.is_bad |= is_fallen || self.failures >= FAILURES_MAX;
+        (self.written, self.is_active) = (self.written.max(1), true);
+    }
+}
+
 impl State {
     /// `draft` is durable as `batch`.
     fn committed(&mut self, draft: &Draft, batch: u64, written: &Written) {
@@ -345,7 +357,9 @@ impl State {
         if written.has_begun {
             self.slots.iter_mut().for_each(|slot| slot.is_needed = false);
         }
-        written.slots.iter().for_each(|&slot| self.slots[slot].is_needed = true);
+        for &slot in &written.slots {
+            (self.slots[slot].is_needed, self.slots[slot].failures) = (true, 0);
+        }
         self.statistics.batches += 1;
         self.statistics.pages_written += draft.asked as u64;
         self.statistics.pages_moved += (draft.pages.len() - draft.asked) as u64;
@@ -354,7 +368,7 @@ impl State {
 
 /// Zones.
 impl Log {
-    /// Begins a zone with a checkpoint of what is durable. Zones that fail are left out.
+    /// Begins a zone with a checkpoint of what is durable, another one where that fails.
     pub(super) fn begin_zone(&self) -> Result<Current, BackendError> {
         loop {
             let slot = self.next_slot()?;
@@ -433,7 +447,7 @@ impl Log {
         (Head { place, opening, kind: HeadKind::Checkpoint(checkpoint) }, table)
     }
 
-    /// Empties a zone. One that cannot be is not used any more.
+    /// Empties a zone.
     fn reset(&self, slot: usize) -> Result<(), BackendError> {
         let result = self.disk.manage(Op::ZoneReset, self.zones[slot]);
         let mut state = self.state.lock();
@@ -443,7 +457,7 @@ impl Log {
                 state.slots[slot].is_active = false;
                 state.statistics.zones_reset += 1;
             }
-            Err(_) => state.slots[slot].is_bad = true,
+            Err(ref error) => state.slots[slot].failed(error),
         }
         result
     }
@@ -455,7 +469,7 @@ impl Log {
                 state.is_free(slot) && state.slots[slot].written > 0
             };
             if is_due {
-                // A zone that cannot be reset is bad from now on; the batch is durable all the same.
+                // The batch is durable all the same.
                 let _ = self.reset(slot);
             }
         }
