@@ -166,7 +166,7 @@ fn lie(rows: &mut Rows, random: &mut Pcg64Mcg) {
                 rows.delete(key);
                 continue;
             }
-            1 | 2 | 3 if !value.is_empty() => {
+            1..=3 if !value.is_empty() => {
                 let width = [1, 2, 4, 8][random.random_range(0..4)];
                 let at = random.random_range(0..value.len());
                 let number = number(random).to_le_bytes();
