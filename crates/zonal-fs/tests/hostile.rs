@@ -101,7 +101,8 @@ fn offsets_up_to_the_largest_number_are_refused_or_what_a_naive_file_has() {
         fs.punch(&w, ino, max - 2..u64::MAX).unwrap();
         assert_eq!(fs.read(&w, ino, max - 5, Target::Bytes(&mut buf)).unwrap(), 5);
         assert_eq!(&buf[..5], b"\0\0a\0\0");
-        fs.punch(&w, ino, 5..3).unwrap();
+        let (from, to) = (5, 3);
+        fs.punch(&w, ino, from..to).unwrap();
         fs.punch(&w, ino, u64::MAX..u64::MAX).unwrap();
         fs.punch(&w, ino, 0..u64::MAX).unwrap();
         fs.truncate(&w, ino, max).unwrap();
@@ -136,7 +137,8 @@ fn drive_with(superblock: impl FnOnce(&mut Superblock), conventional: u32) -> Ar
 #[test]
 fn superblock_that_lies_is_refused_with_what_does_not_fit() {
     let waiters = polling(Instant::now());
-    let lies: [(&str, fn(&mut Superblock)); 11] = [
+    type Lie = fn(&mut Superblock);
+    let lies: [(&str, Lie); 11] = [
         ("more sectors", |s| s.sectors *= 2),
         ("other zones", |s| s.zone_sectors /= 2),
         ("less capacity", |s| s.capacity_sectors = 8),
