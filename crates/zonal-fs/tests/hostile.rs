@@ -9,6 +9,8 @@ use zonal_core::{Op, Sector, ZoneIndex};
 use zonal_fs::drive::Drive;
 use zonal_fs::format::{Kind, Metadata, Superblock};
 use zonal_fs::make::MakeOptions;
+use zonal_fs::store::Rows;
+use zonal_fs::store::backend::Memory;
 use zonal_fs::waiter::polling;
 use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT, Target};
 
@@ -269,6 +271,43 @@ fn garbage_in_open_zones_is_reclaimed_before_there_is_said_to_be_no_space() {
             "{zones} {units} {rest}: {filled} bytes of {blocks} blocks"
         );
         settle(&fs);
+        fs.check();
+    }
+}
+
+#[test]
+fn drive_that_takes_only_smaller_appends_than_units_are_is_refused() {
+    let volume = volume(device("ram:size=6M,zone_size=256K,blocksize=4096,max_sectors=64"));
+    let superblock = common::superblock(&volume, 0, 16);
+    let mut rows = Rows::open(Memory::new(), 1 << 22).unwrap();
+    FileSystem::make(&mut rows, &superblock, &waiter()).unwrap();
+    let opened = FileSystem::open(volume, rows, superblock, MountOptions::default(), true, &waiter());
+    let said = opened.err().unwrap().to_string();
+    assert!(said.contains("appends of up to 8 blocks") && said.contains("16 blocks"), "{said}");
+}
+
+#[test]
+fn what_is_gathered_of_other_files_is_sent_before_there_is_said_to_be_no_space() {
+    for is_open in [false, true] {
+        let fs = small();
+        let w = impatient();
+        let files: Vec<u64> = (0..20).map(|n| file(&fs, &[b'a' + n])).collect();
+        for ino in &files {
+            fs.write(&w, *ino, 0, Payload::Bytes(&bytes(*ino, 6 * BLOCK))).unwrap();
+        }
+        fs.sync(&w).unwrap();
+        for ino in &files {
+            fs.open_file(*ino).unwrap();
+            fs.write(&w, *ino, 0, Payload::Bytes(&bytes(1, 6 * BLOCK))).unwrap();
+        }
+        let filler = file(&fs, b"filler");
+        if is_open {
+            fs.open_file(filler).unwrap();
+        }
+        fill(&fs, filler);
+        fs.sync(&w).unwrap();
+        // Of a file that is open less than a unit is said to be too much.
+        assert!(fs.usage().free < 7, "{is_open}: {:?}", fs.usage());
         fs.check();
     }
 }
