@@ -28,9 +28,11 @@ fn file(fs: &FileSystem, name: &[u8]) -> u64 {
 
 /// Writes a file until no space is left; how many bytes.
 fn fill(fs: &FileSystem, ino: u64) -> u64 {
-    let chunk = bytes(1, 13 * BLOCK);
+    let chunk = bytes(1, 7 * BLOCK);
     let mut at = 0;
     loop {
+        // Whoever has all the time there is gives zones the time to end.
+        settle(fs);
         match fs.write(&impatient(), ino, at, Payload::Bytes(&chunk)) {
             Ok(written) => at += written,
             Err(error) if error.is_no_space() => return at,
@@ -54,7 +56,9 @@ fn read_at_the_end_of_a_file_keeps_no_zone_from_being_reset() {
     fs.unlink(&waiter(), ROOT, b"f").unwrap();
     for round in 0..4 {
         let filler = file(&fs, b"filler");
+        eprintln!("{:?}", fs.status());
         let filled = fill(&fs, filler);
+        eprintln!("{:?}", fs.status());
         assert!(filled * 100 >= fs.usage().blocks * 95 * BLOCK as u64, "round {round}: {filled} bytes");
         fs.unlink(&waiter(), ROOT, b"filler").unwrap();
     }
@@ -159,5 +163,110 @@ fn superblock_that_lies_is_refused_with_what_does_not_fit() {
                 let _ = zonal_fs::dump::whereabouts(&drive, &waiter(), &superblock);
             }
         }
+    }
+}
+
+#[test]
+fn large_attributes_and_targets_leave_full_metadata_of_use() {
+    let name = "ram:size=12M,zone_size=512K,blocksize=4096,zone_nr_conv=3";
+    for conventional in [3, 0] {
+        let drive =
+            Arc::new(Drive::new(volume(device(&name.replace("conv=3", &format!("conv={conventional}"))))));
+        let waiters = polling(Instant::now());
+        zonal_fs::make::make(&drive, &waiters, *b"0123456789abcdef", &MakeOptions::default()).unwrap();
+        let fs = zonal_fs::make::open(&drive, &waiters, None, MountOptions::default()).unwrap();
+        let w = waiter();
+        let fits = |result: Result<(), FsError>, what: &str| match result {
+            Ok(()) => true,
+            Err(error) if error.is_no_space() => false,
+            Err(error) => panic!("{what}: {error}"),
+        };
+        let target = |target: Vec<u8>| NewFile { target, ..NewFile::new(Kind::Symlink, 0o777) };
+        for too_long in [4096, 20 << 20] {
+            let made = fs.create(&w, ROOT, b"link", &target(vec![b'x'; too_long]));
+            assert!(matches!(made, Err(FsError::TooLarge)), "{too_long}");
+        }
+        let made = fs.create(&w, ROOT, b"link", &target(Vec::new()));
+        assert!(matches!(made, Err(FsError::Invalid(_))));
+        for round in 0..6u8 {
+            for n in 0..60u8 {
+                let value = vec![round; if n % 3 == 0 { 1 << 16 } else { 30_000 }];
+                fits(fs.set_xattr(&w, ROOT, &[b'a', n], &value), "xattr");
+                let new = target(vec![b'x'; 4095]);
+                fits(fs.create(&w, ROOT, format!("l{n}").as_bytes(), &new).map(drop), "link");
+            }
+            fits(fs.sync(&w), "sync");
+            for n in 0..60u8 {
+                let _ = fs.remove_xattr(&w, ROOT, &[b'a', n]);
+                let _ = fs.unlink(&w, ROOT, format!("l{n}").as_bytes());
+            }
+            fits(fs.sync(&w), "sync");
+        }
+        assert!(
+            fits(fs.set_xattr(&w, ROOT, b"last", &[1; 1000]), "last"),
+            "{conventional}: {:?}",
+            fs.usage()
+        );
+        fs.sync(&w).unwrap();
+    }
+}
+
+#[test]
+fn last_zone_that_is_shorter_than_a_unit_is_of_no_use_and_no_harm() {
+    for rest in [2, 4, 8, 12, 16] {
+        let name = format!("ram:size={}K,zone_size=256K,blocksize=2048,complete=poll", 12 * 256 + rest);
+        let Ok(device): Result<Arc<dyn zonal_io::device::Device>, _> =
+            zonal_io::registry::Registry::default().open(&name)
+        else {
+            eprintln!("{name} is refused");
+            continue;
+        };
+        let fs = make(volume(device), 8, MountOptions::default());
+        for _ in 0..3 {
+            let ino = file(&fs, b"filler");
+            let filled = fill(&fs, ino);
+            assert!(filled * 100 >= fs.usage().blocks * 90 * BLOCK as u64, "{rest}: {filled}");
+            fs.unlink(&waiter(), ROOT, b"filler").unwrap();
+            fs.sync(&waiter()).unwrap();
+        }
+        fs.check();
+    }
+}
+
+#[test]
+fn garbage_in_open_zones_is_reclaimed_before_there_is_said_to_be_no_space() {
+    for (zones, units, rest) in [(4, 7, 0), (4, 7, 5), (4, 6, 0), (3, 7, 0), (3, 7, 5), (5, 7, 5)] {
+        let fs = small();
+        let w = impatient();
+        let files: Vec<u64> = (0..zones).map(|n| file(&fs, &[b'a' + n])).collect();
+        files.iter().for_each(|ino| fs.open_file(*ino).unwrap());
+        // Each in a zone of its own, which has little left in the end.
+        for unit in 0..units {
+            for ino in &files {
+                let data = bytes(*ino, 7 * BLOCK);
+                fs.write(&w, *ino, unit * 7 * BLOCK as u64, Payload::Bytes(&data)).unwrap();
+            }
+        }
+        for ino in &files {
+            let data = bytes(*ino, rest * BLOCK);
+            fs.write(&w, *ino, units * 7 * BLOCK as u64, Payload::Bytes(&data)).unwrap();
+        }
+        settle(&fs);
+        for (n, ino) in (0..).zip(&files) {
+            fs.close_file(&w, *ino).unwrap();
+            fs.unlink(&w, ROOT, &[b'a' + n]).unwrap();
+        }
+        fs.sync(&w).unwrap();
+        let blocks = fs.usage().free;
+        let filler = file(&fs, b"filler");
+        // It is away from others as long as there are zones.
+        fs.open_file(filler).unwrap();
+        let filled = fill(&fs, filler);
+        assert!(
+            filled >= (blocks - 7) * BLOCK as u64,
+            "{zones} {units} {rest}: {filled} bytes of {blocks} blocks"
+        );
+        settle(&fs);
+        fs.check();
     }
 }

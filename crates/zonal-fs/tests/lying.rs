@@ -2,17 +2,17 @@
 
 mod common;
 
-use common::{bytes, device, impatient, make_with, reopen, superblock, volume, waiter};
+use common::{bytes, contents, device, impatient, make_with, reopen, superblock, volume, waiter};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use zonal_fs::drive::Drive;
-use zonal_fs::format::{Kind, Superblock};
+use zonal_fs::format::{Attributes, Kind, Superblock, key};
 use zonal_fs::fsck::{Options, check, repair};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
-use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT, Rename, Target};
+use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT, Rename, Target};
 use zonal_io::volume::Volume;
 
 const BLOCK: usize = 4096;
@@ -202,6 +202,84 @@ fn lie(rows: &mut Rows, random: &mut Pcg64Mcg) {
     }
 }
 
+fn file_row(rows: &Rows, ino: u64) -> Attributes {
+    let key = key::inode(ino);
+    Attributes::decode(&key, &rows.get(&key).unwrap().unwrap()).unwrap()
+}
+
+#[test]
+fn zone_that_does_not_know_what_is_in_it_is_left_alone_and_writers_go_on() {
+    let made = Made::new();
+    made.change(|rows| {
+        let runs = all(rows).into_iter().map(|(key, _)| key).filter(|key| key[0] == b'R');
+        runs.for_each(|key| rows.delete(key));
+    });
+    let fs = made.open().unwrap();
+    let before = contents(&fs).unwrap();
+    let ino = fs.create(&waiter(), ROOT, b"filler", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let mut at = 0;
+    while let Ok(written) = fs.write(&impatient(), ino, at, Payload::Bytes(&bytes(1, 20 * BLOCK))) {
+        at += written;
+    }
+    assert!(at > 0 && fs.statistics().damaged_blocks > 0, "{at} bytes");
+    fs.unlink(&waiter(), ROOT, b"filler").unwrap();
+    fs.sync(&impatient()).unwrap();
+    assert!(contents(&fs).unwrap() == before);
+    // Once nobody has it any more its zones are as good as any.
+    for (parent, name) in [(ROOT, &b"f"[..]), (2, b"f"), (3, b"f")] {
+        fs.unlink(&waiter(), parent, name).unwrap();
+    }
+    fs.sync(&impatient()).unwrap();
+    while fs.tend(&impatient()).unwrap() {}
+    assert_eq!((fs.usage().used, fs.status().zones.full), (0, 0));
+    fs.check();
+}
+
+#[test]
+fn directories_that_lie_within_each_other_are_told_of() {
+    let made = Made::new();
+    made.change(|rows| {
+        let (a, b) = (file_row(rows, 2), file_row(rows, 3));
+        rows.put(key::inode(2), Attributes { parent: 3, ..a }.encode());
+        rows.put(key::inode(3), Attributes { parent: 2, ..b }.encode());
+    });
+    let fs = made.open().unwrap();
+    let other = fs.create(&waiter(), ROOT, b"other", &NewFile::new(Kind::Directory, 0o755)).unwrap();
+    assert!(other > 3);
+    let moved = fs.rename(&waiter(), (ROOT, b"other"), (3, b"other"), Rename::Replace);
+    assert!(moved.unwrap_err().to_string().contains("lies within itself"));
+}
+
+#[test]
+fn number_of_a_file_is_never_given_again_whatever_the_counter_says() {
+    for counter in [Some(0), Some(1), Some(3), None] {
+        let made = Made::new();
+        made.change(|rows| match counter {
+            Some(next) => rows.put(key::counter("ino"), u64::to_le_bytes(next).to_vec()),
+            None => rows.delete(key::counter("ino")),
+        });
+        let fs = made.open().unwrap();
+        let before = contents(&fs).unwrap();
+        let ino = fs.create(&waiter(), ROOT, b"new", &NewFile::new(Kind::File, 0o644)).unwrap();
+        fs.write(&waiter(), ino, 0, Payload::Bytes(b"new")).unwrap();
+        fs.unlink(&waiter(), ROOT, b"new").unwrap();
+        assert!(contents(&fs).unwrap() == before, "{counter:?}");
+    }
+    for (name, counter) in [("ino", u64::MAX), ("ino", (1 << 47) + 1), ("sequence", u64::MAX)] {
+        let made = Made::new();
+        made.change(|rows| rows.put(key::counter(name), counter.to_le_bytes().to_vec()));
+        assert!(made.open().err().unwrap().to_string().contains("there is no such number"), "{name}");
+    }
+    let made = Made::new();
+    made.change(|rows| rows.put(key::counter("ino"), ((1u64 << 47) - 1).to_le_bytes().to_vec()));
+    let fs = made.open().unwrap();
+    let create = |name| fs.create(&waiter(), ROOT, name, &NewFile::new(Kind::File, 0o644));
+    let last = create(b"last").unwrap();
+    fs.write(&waiter(), last, 0, Payload::Bytes(b"last")).unwrap();
+    fs.sync(&waiter()).unwrap();
+    assert!(matches!(create(b"one more"), Err(FsError::Invalid(_))));
+}
+
 fn cases() -> u64 {
     std::env::var("ZONAL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(300)
 }
@@ -210,7 +288,7 @@ fn cases() -> u64 {
 fn rows_that_lie_are_opened_or_not_and_nothing_panics_or_goes_on_for_ever() {
     let first = std::env::var("ZONAL_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
     let (mut opened, mut refused) = (0, 0);
-    let mut failures: std::collections::BTreeMap<String, Vec<u64>> = Default::default();
+    let mut failed = Vec::new();
     for seed in first..first + cases() {
         let result = std::panic::catch_unwind(|| {
             let mut random = Pcg64Mcg::seed_from_u64(seed);
@@ -240,9 +318,9 @@ fn rows_that_lie_are_opened_or_not_and_nothing_panics_or_goes_on_for_ever() {
         match result {
             Ok(true) => opened += 1,
             Ok(false) => refused += 1,
-            Err(_) => failures.entry("x".into()).or_default().push(seed),
+            Err(_) => failed.push(seed),
         }
     }
-    assert!(failures.is_empty(), "{opened} {refused} {failures:?}");
-    assert!(opened > cases() / 3 && refused > 0, "{opened} and {refused}");
+    assert!(failed.is_empty(), "{failed:?}, of {opened} that were opened and {refused} that were not");
+    assert!(cases() < 100 || opened > cases() / 3 && refused > 0, "{opened} and {refused}");
 }

@@ -117,6 +117,9 @@ impl Shared {
             let wanted = core.commit_wanted(self.options.changes_max);
             if wanted.is_none() && victim.is_none() {
                 let is_reclaimable = core.is_reclaimable();
+                if !is_reclaimable && core.close_for_room()? {
+                    return Ok(true);
+                }
                 core.credit.gc_is_idle(is_reclaimable);
             }
             (wanted, victim)

@@ -26,7 +26,7 @@ mod write;
 pub use core::MountOptions;
 pub use error::{FsError, Lost};
 pub use mount::OpenError;
-pub use names::{Changes, NAME_MAX, NewFile, ROOT, Rename};
+pub use names::{Changes, NAME_MAX, NewFile, ROOT, Rename, TARGET_MAX};
 pub use read::Target;
 pub use stats::{Statistics, Usage};
 pub use status::{Activity, OpenZoneStatus, Resets, Status, ZoneCounts};
@@ -107,7 +107,8 @@ impl FileSystem {
     /// Makes a file; its number.
     ///
     /// # Errors
-    /// [`FsError::Exists`], [`FsError::NameTooLong`], [`FsError::ReadOnly`].
+    /// [`FsError::Exists`], [`FsError::NameTooLong`], [`FsError::ReadOnly`]; [`FsError::TooLarge`] for a symbolic link that points
+    /// to more than [`TARGET_MAX`] bytes.
     pub fn create(
         &self,
         waiter: &dyn Waiter,

@@ -13,6 +13,9 @@ pub const ROOT: u64 = 1;
 /// Longest name, in bytes.
 pub const NAME_MAX: usize = 255;
 
+/// Longest target of a symbolic link, in bytes: nothing follows a longer one.
+pub const TARGET_MAX: usize = 4095;
+
 /// Directories within each other of which a file's data tells.
 const DEPTH_MAX: usize = 128;
 
@@ -77,6 +80,14 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), FsError> {
             Err(FsError::Invalid("a name has neither / nor zeroes"))
         }
         _ => Ok(()),
+    }
+}
+
+fn check_target(target: &[u8]) -> Result<(), FsError> {
+    match target.len() {
+        0 => Err(FsError::Invalid("a symbolic link points somewhere")),
+        ..=TARGET_MAX => Ok(()),
+        _ => Err(FsError::TooLarge),
     }
 }
 
@@ -167,6 +178,9 @@ impl Core {
         now: u64,
     ) -> Result<u64, FsError> {
         self.check_free(parent, name)?;
+        if new.kind == Kind::Symlink {
+            check_target(&new.target)?;
+        }
         let ino = self.next_ino;
         if ino >= FILES_END {
             return Err(FsError::Invalid("no number is left for another file"));
