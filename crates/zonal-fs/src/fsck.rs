@@ -160,8 +160,18 @@ pub enum Finding {
         /// Live blocks.
         blocks: u32,
     },
+    /// Data that was lost: a repair found that it was nowhere.
+    #[error("file {ino}, block {block}: {blocks} blocks are lost")]
+    Gone {
+        /// The file.
+        ino: u64,
+        /// First of its blocks.
+        block: u64,
+        /// How many.
+        blocks: u32,
+    },
     /// Data that cannot be read, or is not what was written.
-    #[error("file {ino}, block {block}: {what}")]
+    #[error("{what}")]
     Data {
         /// The file.
         ino: u64,
@@ -197,6 +207,26 @@ impl std::fmt::Display for Absent {
 }
 
 impl Finding {
+    /// Whether a repair changes anything about it: what is lost it does not bring back, and what is read-only moves when the
+    /// file system is used.
+    pub fn can_be_mended(&self) -> bool {
+        !matches!(self, Finding::Data { .. } | Finding::Gone { .. } | Finding::ReadOnlyZone { .. })
+    }
+
+    /// The file whose data or attributes it is about, if it is about one.
+    pub fn file(&self) -> Option<u64> {
+        match *self {
+            Finding::Nowhere { ino, .. }
+            | Finding::Shared { ino, .. }
+            | Finding::Overlap { ino, .. }
+            | Finding::Unknown { ino, .. }
+            | Finding::Links { ino, .. }
+            | Finding::Gone { ino, .. }
+            | Finding::Data { ino, .. } => Some(ino),
+            _ => None,
+        }
+    }
+
     /// How bad it is.
     pub fn severity(&self) -> Severity {
         match self {

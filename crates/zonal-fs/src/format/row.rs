@@ -357,6 +357,19 @@ impl Extent {
     /// Bytes of a row.
     pub const BYTES: usize = 16;
 
+    /// The zone of blocks that are lost: their file had something there, and nobody knows what. Who reads them is told so.
+    pub const LOST: u32 = u32::MAX;
+
+    /// So many blocks that are lost.
+    pub fn lost(blocks: u32) -> Extent {
+        Extent { zone: Extent::LOST, unit: 0, unit_blocks: u16::MAX, skip: 0, blocks }
+    }
+
+    /// Whether its blocks are lost, and lie nowhere.
+    pub fn is_lost(&self) -> bool {
+        self.zone == Extent::LOST
+    }
+
     /// Where its block number `i` lies.
     pub fn place(&self, i: u32) -> Place {
         let (per, at) = (u32::from(self.unit_blocks), u32::from(self.skip) + i);

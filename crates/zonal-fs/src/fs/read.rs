@@ -191,8 +191,11 @@ impl Core {
     /// The spans of blocks of a file, each with its zone pinned once, so that it is not reset meanwhile.
     fn pinned_spans(&mut self, ino: u64, blocks: &Range<u64>) -> Result<Vec<Span>, FsError> {
         let found = map::extents(&self.rows, ino, blocks)?;
-        let spans: Vec<Span> =
-            found.iter().filter_map(|m| m.within(blocks)).flat_map(|m| spans(ino, &m)).collect();
+        let found: Vec<Mapped> = found.iter().filter_map(|m| m.within(blocks)).collect();
+        if let Some(lost) = found.iter().find(|m| m.extent.is_lost()) {
+            return Err(FsError::Gone { ino, block: lost.block });
+        }
+        let spans: Vec<Span> = found.iter().flat_map(|m| spans(ino, m)).collect();
         for span in &spans {
             let zone = ZoneIndex(span.place.zone);
             if self.book.zone(zone)?.state == ZoneState::Offline {

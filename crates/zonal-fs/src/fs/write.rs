@@ -434,7 +434,9 @@ impl Shared {
         for edge in [front.start..front.end.min(range.end), back] {
             let is_mapped = |core: &mut Core| {
                 let block = edge.start / BLOCK;
-                super::map::extents(&core.rows, ino, &(block..block + 1)).map(|found| !found.is_empty())
+                // What is lost is not to be read, neither before nor after.
+                let found = super::map::extents(&core.rows, ino, &(block..block + 1));
+                found.map(|found| found.iter().any(|mapped| !mapped.extent.is_lost()))
             };
             if edge.start < edge.end && is_mapped(&mut self.lock())? {
                 let zeroes = vec![0; (edge.end - edge.start) as usize];

@@ -201,8 +201,10 @@ impl Seen {
             if self.files.get(&ino).is_none_or(|file| file.kind != Kind::File) {
                 self.findings.push(Finding::NoFile { ino });
             }
-            if let Some(why) = absent(&extent, superblock, report) {
-                let (blocks, zone) = (extent.blocks, extent.zone);
+            let (blocks, zone) = (extent.blocks, extent.zone);
+            if extent.is_lost() {
+                self.findings.push(Finding::Gone { ino, block, blocks });
+            } else if let Some(why) = absent(&extent, superblock, report) {
                 self.findings.push(Finding::Nowhere { ino, block, blocks, zone, why });
             }
         }

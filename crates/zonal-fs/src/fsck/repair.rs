@@ -1,7 +1,9 @@
 //! Putting it right.
 
 use super::Finding;
+use crate::BLOCK_BYTES;
 use crate::format::{Account, Attributes, Entry, Extent, FILES_END, Kind, Piece, Run, key};
+use crate::fs::map::EXTENT_BLOCKS_MAX;
 use crate::fs::{FsError, ROOT};
 use crate::store::Rows;
 use std::ops::ControlFlow;
@@ -10,7 +12,7 @@ use std::ops::ControlFlow;
 pub(crate) const FOUND: &[u8] = b"lost+found";
 
 /// Mends what `findings` say, and makes that durable; what is left has to be looked for again. What is lost stays lost: data that
-/// is nowhere becomes a hole.
+/// is nowhere is noted as that, and whoever reads it is told, until it is written anew.
 ///
 /// # Errors
 /// The database's; nothing was changed then.
@@ -26,16 +28,14 @@ pub fn repair(rows: &mut Rows, findings: &[Finding]) -> Result<(), FsError> {
 
 fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
     match finding {
-        Finding::DamagedRow { key } => rows.delete(key.clone()),
+        Finding::DamagedRow { key } => take_away(rows, key)?,
         Finding::Nowhere { ino, block, .. } | Finding::Shared { ino, block, .. } => {
             // The extent that holds the block begins there or before it, if another finding has not taken it away.
-            if let Some((key, value)) = rows.last(&key::extent(*ino, 0), &key::extent(*ino, *block))?
-                && holds(&key, &value, *block)
-            {
-                rows.delete(key);
+            if let Some((key, extent)) = extent_at(rows, *ino, *block)? {
+                rows.put(key, Extent::lost(extent.blocks).encode());
             }
         }
-        Finding::Overlap { ino, next, .. } => rows.delete(key::extent(*ino, *next)),
+        Finding::Overlap { ino, block, next } => part(rows, *ino, *block, *next)?,
         Finding::Unknown { ino, block, blocks, .. } => note_run(rows, *ino, *block, *blocks)?,
         Finding::NoFile { ino } => {
             for key in keys(rows, key::extent(*ino, 0), key::extent(ino.saturating_add(1), 0))? {
@@ -65,15 +65,54 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
         // The collector moves them once it is mounted.
         Finding::ReadOnlyZone { .. } => {}
         // What was written is not there any more: whoever reads it is told so, rather than shown zeroes.
-        Finding::Data { .. } => {}
+        Finding::Data { .. } | Finding::Gone { .. } => {}
     }
     Ok(())
 }
 
-/// Whether the extent of this row has a block of its file.
-fn holds(key: &[u8], value: &[u8], block: u64) -> bool {
-    let (_, first) = key::extent_parts(key);
-    Extent::decode(key, value).is_ok_and(|extent| block - first < extent.blocks.into())
+/// The extent that has a block of a file, and its row's key.
+fn extent_at(rows: &Rows, ino: u64, block: u64) -> Result<Option<(Vec<u8>, Extent)>, FsError> {
+    let Some((key, value)) = rows.last(&key::extent(ino, 0), &key::extent(ino, block))? else {
+        return Ok(None);
+    };
+    let (_, first) = key::extent_parts(&key);
+    let extent = Extent::decode(&key, &value).ok().filter(|extent| block - first < extent.blocks.into());
+    Ok(extent.map(|extent| (key, extent)))
+}
+
+/// Takes a row away that cannot be read. Where it was an extent, what its file had there is lost: up to the next one, or to the
+/// end of the file.
+fn take_away(rows: &mut Rows, key: &[u8]) -> Result<(), FsError> {
+    rows.delete(key.to_vec());
+    let (ino, block) = key::extent_parts(key);
+    if key != key::extent(ino, block) {
+        return Ok(());
+    }
+    let inode = key::inode(ino);
+    let size = rows.get(&inode)?.and_then(|row| Attributes::decode(&inode, &row).ok()).map_or(0, |a| a.size);
+    let mut end = size.div_ceil(BLOCK_BYTES.into());
+    rows.scan(&key::extent(ino, block.saturating_add(1)), &key::extent(ino, end), |key, _| {
+        end = key::extent_parts(key).1;
+        ControlFlow::Break(())
+    })?;
+    let blocks = end.saturating_sub(block).min(EXTENT_BLOCKS_MAX.into()) as u32;
+    if blocks > 0 {
+        rows.put(key.to_vec(), Extent::lost(blocks).encode());
+    }
+    Ok(())
+}
+
+/// Of two extents of a file that overlap the first keeps its blocks; those that only the second has are lost: which of the two
+/// says what is so nobody knows.
+fn part(rows: &mut Rows, ino: u64, block: u64, next: u64) -> Result<(), FsError> {
+    let end =
+        |at: u64| Ok::<_, FsError>(extent_at(rows, ino, at)?.map_or(at, |(_, e)| at + u64::from(e.blocks)));
+    let (from, to) = (end(block)?, end(next)?);
+    rows.delete(key::extent(ino, next));
+    if from < to && rows.get(&key::extent(ino, from))?.is_none() {
+        rows.put(key::extent(ino, from), Extent::lost((to - from) as u32).encode());
+    }
+    Ok(())
 }
 
 fn change(rows: &mut Rows, ino: u64, change: impl FnOnce(&mut Attributes)) -> Result<(), FsError> {
@@ -152,16 +191,13 @@ fn give_name(rows: &mut Rows, ino: u64) -> Result<(), FsError> {
 
 /// A zone is told of blocks of a file in it. What it knows of others in the same unit stays.
 fn note_run(rows: &mut Rows, ino: u64, block: u64, blocks: u32) -> Result<(), FsError> {
-    let Some((key, value)) = rows.last(&key::extent(ino, 0), &key::extent(ino, block))? else {
+    // Another finding may have taken it away.
+    let Some((key, extent)) = extent_at(rows, ino, block)?.filter(|(_, extent)| !extent.is_lost()) else {
         return Ok(());
     };
-    // Another finding may have taken it away.
-    if !holds(&key, &value, block) {
-        return Ok(());
-    }
     let (_, first) = key::extent_parts(&key);
-    let extent = Extent::decode(&key, &value)?;
     let place = extent.place((block - first) as u32);
+    let blocks = blocks.min(u32::from(extent.unit_blocks) - place.index);
     let run_key = key::run(extent.zone, place.unit);
     let old = rows.get(&run_key)?.and_then(|old| Run::decode(&run_key, &old).ok());
     let mut unit: Vec<Owner> =

@@ -64,13 +64,13 @@ pub(crate) fn run(arguments: &Fsck, out: &mut dyn Write) -> Result<(), Failure> 
     let mut found = look(&rows)?;
     print(out, &found, *json)?;
     drop(rows);
-    if *is_repaired && found.iter().any(can_be_mended) {
+    if *is_repaired && found.iter().any(Finding::can_be_mended) {
         let mounted = MountOptions::default();
         let mut rows = reach(Access::Use(&mounted))?;
         for _ in 0..ROUNDS_MAX {
             repair(&mut rows, &found).map_err(|e| named(&on.device, e))?;
             found = look(&rows)?;
-            if !found.iter().any(can_be_mended) {
+            if !found.iter().any(Finding::can_be_mended) {
                 break;
             }
         }
@@ -93,11 +93,6 @@ fn with_hint(device: &str, error: MakeError) -> anyhow::Error {
         | MakeError::Backend(BackendError::InUse { .. } | BackendError::File { .. }) => named(device, error),
         lost => anyhow::anyhow!("{device}: {lost}; --rebuild puts them together from the zones"),
     }
-}
-
-/// Whether a repair changes anything about it.
-fn can_be_mended(finding: &Finding) -> bool {
-    !matches!(finding, Finding::Data { .. } | Finding::ReadOnlyZone { .. })
 }
 
 fn print(out: &mut dyn Write, findings: &[Finding], json: bool) -> Result<(), Failure> {

@@ -65,7 +65,7 @@ fn named<E: std::error::Error + Send + Sync + 'static>(name: &str, error: E) -> 
 /// What an operation on a path fails with.
 fn failed(path: &str, error: FsError) -> Failure {
     let exit = match &error {
-        FsError::Checksum { .. } | FsError::Unit { .. } => Exit::Verify,
+        FsError::Checksum { .. } | FsError::Unit { .. } | FsError::Gone { .. } => Exit::Verify,
         _ => Exit::Failed,
     };
     Failure { exit, error: named(path, error) }
