@@ -9,6 +9,8 @@ use zonal_core::{Op, Sector, ZoneIndex};
 use zonal_fs::drive::Drive;
 use zonal_fs::format::{Kind, Metadata, Superblock};
 use zonal_fs::make::MakeOptions;
+use zonal_fs::store::Rows;
+use zonal_fs::store::backend::Memory;
 use zonal_fs::waiter::polling;
 use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT, Target};
 
@@ -101,7 +103,8 @@ fn offsets_up_to_the_largest_number_are_refused_or_what_a_naive_file_has() {
         fs.punch(&w, ino, max - 2..u64::MAX).unwrap();
         assert_eq!(fs.read(&w, ino, max - 5, Target::Bytes(&mut buf)).unwrap(), 5);
         assert_eq!(&buf[..5], b"\0\0a\0\0");
-        fs.punch(&w, ino, 5..3).unwrap();
+        let (from, to) = (5, 3);
+        fs.punch(&w, ino, from..to).unwrap();
         fs.punch(&w, ino, u64::MAX..u64::MAX).unwrap();
         fs.punch(&w, ino, 0..u64::MAX).unwrap();
         fs.truncate(&w, ino, max).unwrap();
@@ -136,7 +139,8 @@ fn drive_with(superblock: impl FnOnce(&mut Superblock), conventional: u32) -> Ar
 #[test]
 fn superblock_that_lies_is_refused_with_what_does_not_fit() {
     let waiters = polling(Instant::now());
-    let lies: [(&str, fn(&mut Superblock)); 11] = [
+    type Lie = fn(&mut Superblock);
+    let lies: [(&str, Lie); 11] = [
         ("more sectors", |s| s.sectors *= 2),
         ("other zones", |s| s.zone_sectors /= 2),
         ("less capacity", |s| s.capacity_sectors = 8),
@@ -267,6 +271,43 @@ fn garbage_in_open_zones_is_reclaimed_before_there_is_said_to_be_no_space() {
             "{zones} {units} {rest}: {filled} bytes of {blocks} blocks"
         );
         settle(&fs);
+        fs.check();
+    }
+}
+
+#[test]
+fn drive_that_takes_only_smaller_appends_than_units_are_is_refused() {
+    let volume = volume(device("ram:size=6M,zone_size=256K,blocksize=4096,max_sectors=64"));
+    let superblock = common::superblock(&volume, 0, 16);
+    let mut rows = Rows::open(Memory::new(), 1 << 22).unwrap();
+    FileSystem::make(&mut rows, &superblock, &waiter()).unwrap();
+    let opened = FileSystem::open(volume, rows, superblock, MountOptions::default(), true, &waiter());
+    let said = opened.err().unwrap().to_string();
+    assert!(said.contains("appends of up to 8 blocks") && said.contains("16 blocks"), "{said}");
+}
+
+#[test]
+fn what_is_gathered_of_other_files_is_sent_before_there_is_said_to_be_no_space() {
+    for is_open in [false, true] {
+        let fs = small();
+        let w = impatient();
+        let files: Vec<u64> = (0..20).map(|n| file(&fs, &[b'a' + n])).collect();
+        for ino in &files {
+            fs.write(&w, *ino, 0, Payload::Bytes(&bytes(*ino, 6 * BLOCK))).unwrap();
+        }
+        fs.sync(&w).unwrap();
+        for ino in &files {
+            fs.open_file(*ino).unwrap();
+            fs.write(&w, *ino, 0, Payload::Bytes(&bytes(1, 6 * BLOCK))).unwrap();
+        }
+        let filler = file(&fs, b"filler");
+        if is_open {
+            fs.open_file(filler).unwrap();
+        }
+        fill(&fs, filler);
+        fs.sync(&w).unwrap();
+        // Of a file that is open less than a unit is said to be too much.
+        assert!(fs.usage().free < 7, "{is_open}: {:?}", fs.usage());
         fs.check();
     }
 }

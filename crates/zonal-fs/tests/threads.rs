@@ -6,9 +6,15 @@ use common::{bytes, device, impatient, make, read_all, settle, volume, waiter};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use zonal_fs::format::Kind;
+use zonal_fs::waiter::Waiter;
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT, Rename, Target};
 
 const BLOCK: usize = 4096;
+
+fn seeds() -> std::ops::Range<u64> {
+    let first = std::env::var("ZONAL_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    first..first + cases()
+}
 
 fn cases() -> u64 {
     std::env::var("ZONAL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(4)
@@ -94,8 +100,7 @@ fn threads_that_do_everything_to_the_same_files_leave_a_sound_file_system() {
         "ram:size=4M,zone_size=256K,blocksize=4096",
         "ram:size=4M,zone_size=256K,blocksize=512,zone_max_open=3,zone_max_active=3,complete=poll",
     ];
-    let first = std::env::var("ZONAL_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
-    for case in first..first + cases() {
+    for case in seeds() {
         let name = names[(case % 3) as usize];
         let turn_bytes = if case % 2 == 0 { None } else { Some(100_000) };
         let options = MountOptions { dirty_bytes: 150_000, turn_bytes, ..MountOptions::default() };
@@ -136,5 +141,44 @@ fn threads_that_do_everything_to_the_same_files_leave_a_sound_file_system() {
             "case {case}: {error}, {at} bytes of {blocks} blocks: {:?}",
             fs.status()
         );
+    }
+}
+
+#[test]
+fn threads_on_a_drive_that_fails_now_and_then_lose_nothing_and_wait_for_nobody() {
+    let rules = [
+        "on = \"append\"\nrate = \"1/12\"\nfault = \"refuse\"\nerror = \"medium\"",
+        "on = \"writes\"\nrate = \"1/6\"\nfault = \"busy\"",
+        "on = \"reset\"\nrate = \"1/6\"\nfault = \"refuse\"\nerror = \"medium\"",
+        "on = \"finish\"\nrate = \"1/2\"\nfault = \"refuse\"\nerror = \"medium\"",
+        "on = \"append\"\nrate = \"1/20\"\nfault = \"torn\"\nblocks = 3\nerror = \"medium\"",
+    ];
+    for case in seeds() {
+        let rule = rules[(case % 5) as usize];
+        let plan = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(plan.path(), format!("seed = {case}\n[[rule]]\n{rule}\n")).unwrap();
+        let drive = "ram:size=12M,zone_size=256K,blocksize=4096,complete=poll";
+        let device = device(&format!("fault:plan={}+{drive}", plan.path().display()));
+        let options = MountOptions { dirty_bytes: 150_000, ..MountOptions::default() };
+        let fs = make(volume(device), 8, options);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let fs = fs.clone();
+                scope.spawn(move || one(&fs, case * 10 + thread, 250));
+            }
+        });
+        fs.sync(&impatient()).unwrap_or_else(|e| panic!("case {case}: {e}"));
+        // Units of files that are gone are nobody's: what of them failed is seen to by whoever tends.
+        let patience = impatient();
+        while !fs.is_quiet() {
+            fs.tend(&patience).unwrap();
+            patience.wait(fs.volume());
+        }
+        fs.check();
+        for n in 0..6u8 {
+            if let Ok(ino) = fs.lookup(ROOT, format!("f{n}").as_bytes()) {
+                read_all(&fs, ino).unwrap_or_else(|e| panic!("case {case}: {e}"));
+            }
+        }
     }
 }

@@ -86,7 +86,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), FsError> {
 fn check_target(target: &[u8]) -> Result<(), FsError> {
     match target.len() {
         0 => Err(FsError::Invalid("a symbolic link points somewhere")),
-        ..=TARGET_MAX => Ok(()),
+        1..=TARGET_MAX => Ok(()),
         _ => Err(FsError::TooLarge),
     }
 }

@@ -227,7 +227,7 @@ impl Shared {
         blocks: Option<&Blocks<'_>>,
     ) -> Result<u32, FsError> {
         let wanted = (range.end - range.start).min(u64::from(self.unit_blocks() - 1)) as u32;
-        let mut grant = self.reserve(waiter, wanted)?;
+        let mut grant = self.reserve_gathered(waiter, wanted)?;
         // Where space is short it is less.
         let wanted = grant.left().extents as u32;
         let placed = self.place(waiter, ino, wanted);

@@ -2,7 +2,7 @@
 
 use super::Finding;
 use crate::BLOCK_BYTES;
-use crate::format::{Account, Attributes, Entry, Extent, Kind, Piece, Run, key};
+use crate::format::{Account, Attributes, Entry, Extent, FILES_END, Kind, Piece, Run, key};
 use crate::fs::map::EXTENT_BLOCKS_MAX;
 use crate::fs::{FsError, ROOT};
 use crate::store::Rows;
@@ -160,7 +160,8 @@ fn give_name(rows: &mut Rows, ino: u64) -> Result<(), FsError> {
         Some(value) => Entry::decode(&key, &value)?.ino,
         None => {
             let next = rows.get(&key::counter("ino"))?;
-            let next = next.and_then(|row| row.try_into().ok()).map_or(ROOT + 1, u64::from_le_bytes);
+            let next = next.and_then(|row| row.try_into().ok()).map(u64::from_le_bytes);
+            let next = next.filter(|next| *next < FILES_END).unwrap_or(ROOT + 1);
             let largest = keys(rows, key::inodes().0, key::inodes().1)?;
             let largest = largest.last().map_or(ROOT, |key| key::parts(key).0);
             let made = next.max(largest + 1);
