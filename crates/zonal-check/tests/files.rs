@@ -1,7 +1,10 @@
 //! Files on a drive from the command line: in and out, replaced, removed, and what is refused.
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Stdio;
 use tempfile::TempDir;
 use zonal_check::program;
 
@@ -326,4 +329,82 @@ fn device_that_keeps_no_data_is_told_from_one_that_does() {
         }
     }
     zonal(dir.path(), "mkfs ram:size=1G,zone_size=16M");
+}
+
+#[test]
+fn put_that_is_killed_leaves_nothing_behind_and_what_had_its_name_as_it_was() {
+    let dir = drive(24, 3);
+    zonal(dir.path(), "mkfs d");
+    fs::write(dir.path().join("in"), "precious").unwrap();
+    zonal(dir.path(), "put d in note");
+    let used = || {
+        let status: serde_json::Value = serde_json::from_slice(&zonal(dir.path(), "stat d --json")).unwrap();
+        status["files"]["used"].as_u64().unwrap_or_else(|| panic!("{status}"))
+    };
+    let before = used();
+    for name in ["note", "new"] {
+        let mut put =
+            program::command(dir.path(), &format!("put d - {name}")).stdin(Stdio::piped()).spawn().unwrap();
+        let mut pipe = put.stdin.take().unwrap();
+        // More than the pieces that go round hold, so that some of it is on the drive.
+        pipe.write_all(&bytes(40 << 20)).unwrap();
+        put.kill().unwrap();
+        put.wait().unwrap();
+    }
+    let list = String::from_utf8(zonal(dir.path(), "ls d -R")).unwrap();
+    assert!(list.lines().count() == 1 && list.ends_with(" note\n"), "{list}");
+    assert_eq!(zonal(dir.path(), "get d note -"), b"precious");
+    assert_eq!(zonal(dir.path(), "fsck d --data"), b"");
+    assert_eq!(used(), before);
+}
+
+#[test]
+fn get_that_fails_leaves_the_file_as_it_was_and_one_that_does_not_gives_it_its_permissions() {
+    let dir = drive(24, 3);
+    zonal(dir.path(), "mkfs d");
+    fs::write(dir.path().join("in"), bytes(5 << 20)).unwrap();
+    fs::set_permissions(dir.path().join("in"), fs::Permissions::from_mode(0o750)).unwrap();
+    zonal(dir.path(), "put d in f");
+    fs::write(dir.path().join("out"), "old").unwrap();
+    std::os::unix::fs::symlink("out", dir.path().join("link")).unwrap();
+    zonal(dir.path(), "get d f link");
+    let out = dir.path().join("out");
+    assert!(fs::read(&out).unwrap() == bytes(5 << 20));
+    assert_eq!(out.metadata().unwrap().permissions().mode() & 0o7777, 0o750);
+    zonal(dir.path(), "get d f /dev/null");
+    fs::write(&out, "old").unwrap();
+    lose_first_zone(&dir);
+    let lost = refused(dir.path(), "get d f out", 3);
+    assert!(lost.contains("what was there is lost"), "{lost}");
+    assert_eq!(fs::read(&out).unwrap(), b"old");
+    let names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 4, "{names:?}");
+}
+
+/// Somebody resets the first zone with data of a drive with three conventional zones, and a repair finds it out.
+fn lose_first_zone(dir: &TempDir) {
+    zonal(dir.path(), "reset d --offset 48M");
+    program::run(dir.path(), "fsck d --repair");
+}
+
+#[test]
+fn data_that_a_repair_cannot_bring_back_is_told_by_path_until_it_is_written_anew() {
+    let dir = drive(24, 3);
+    zonal(dir.path(), "mkfs d");
+    fs::write(dir.path().join("in"), "precious").unwrap();
+    zonal(dir.path(), "put d in a/note");
+    zonal(dir.path(), "reset d --offset 48M");
+    let said = program::run(dir.path(), "fsck d --repair");
+    let out = String::from_utf8(said.out).unwrap();
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines.len(), 3, "{out}");
+    assert!(lines[0].starts_with("lost  file 3, block 0: ") && lines[0].ends_with(" (a/note)"), "{out}");
+    assert_eq!(lines[1..], ["left after the repair:", "lost  file 3, block 0: 1 blocks are lost (a/note)"]);
+    assert_eq!(said.code, Some(1));
+    let again = program::run(dir.path(), "fsck d --json");
+    let again: serde_json::Value = serde_json::from_slice(&again.out).unwrap();
+    assert_eq!((&again["path"], &again["severity"]), (&"a/note".into(), &"lost".into()));
+    zonal(dir.path(), "put d in a/note");
+    assert_eq!(zonal(dir.path(), "fsck d --data"), b"");
+    assert_eq!(zonal(dir.path(), "get d a/note -"), b"precious");
 }

@@ -181,6 +181,28 @@ impl Core {
         if new.kind == Kind::Symlink {
             check_target(&new.target)?;
         }
+        let ino = self.add(parent, name, new, now)?;
+        if new.kind == Kind::Symlink {
+            self.rows.put(key::target(ino), new.target.clone());
+        }
+        self.enter(parent, name, Entry { ino, kind: new.kind }, now)?;
+        Ok(ino)
+    }
+
+    /// Makes a file without a name, open: it goes when it is closed, or the power, unless it was given one.
+    pub(super) fn create_unnamed(&mut self, new: &NewFile, now: u64) -> Result<u64, FsError> {
+        if new.kind != Kind::File {
+            return Err(FsError::Invalid("only a file with data can do without a name"));
+        }
+        let ino = self.add(ROOT, b"", new, now)?;
+        self.update(ino, |file| file.links = 0)?;
+        self.rows.put(key::orphan(ino), Vec::new());
+        self.nodes.get(&self.rows, ino)?.handles += 1;
+        Ok(ino)
+    }
+
+    /// Adds a file that is to have this name; its number.
+    fn add(&mut self, parent: u64, name: &[u8], new: &NewFile, now: u64) -> Result<u64, FsError> {
         let ino = self.next_ino;
         if ino >= FILES_END {
             return Err(FsError::Invalid("no number is left for another file"));
@@ -204,10 +226,6 @@ impl Core {
             name: name.to_vec(),
         };
         self.rows.put(key::inode(ino), attributes.encode());
-        if new.kind == Kind::Symlink {
-            self.rows.put(key::target(ino), new.target.clone());
-        }
-        self.enter(parent, name, Entry { ino, kind: new.kind }, now)?;
         Ok(ino)
     }
 
@@ -216,7 +234,8 @@ impl Core {
         if attributes.kind == Kind::Directory {
             return Err(FsError::IsDirectory);
         }
-        if attributes.links == 0 {
+        let is_open = self.nodes.here(ino).is_some_and(|node| node.handles > 0);
+        if attributes.links == 0 && !is_open {
             return Err(FsError::NotFound);
         }
         if attributes.links == u32::MAX {
@@ -224,9 +243,16 @@ impl Core {
         }
         self.check_free(parent, name)?;
         self.enter(parent, name, Entry { ino, kind: attributes.kind }, now)?;
+        let is_first = attributes.links == 0;
+        if is_first {
+            self.rows.delete(key::orphan(ino));
+        }
         self.update(ino, |file| {
             file.links += 1;
             file.ctime = now;
+            if is_first {
+                (file.parent, file.name) = (parent, name.to_vec());
+            }
         })
     }
 
