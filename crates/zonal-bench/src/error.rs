@@ -35,6 +35,22 @@ pub enum BenchError {
         /// The device's answer.
         error: DeviceError,
     },
+    /// Somebody's files would be lost.
+    #[error("{device}: there is the file system `{label}` on it; --fs-overwrite loses it")]
+    InUse {
+        /// Device name.
+        device: String,
+        /// The file system's.
+        label: String,
+    },
+    /// A file system that is on the device cannot be made to count no more.
+    #[error("{device}: cannot clear the superblock: {error}")]
+    Forget {
+        /// Device name.
+        device: String,
+        /// The device's answer.
+        error: DeviceError,
+    },
     /// The zones cannot be read again before a round.
     #[error("{device}: cannot read the zones: {error}")]
     Report {

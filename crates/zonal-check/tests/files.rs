@@ -1,7 +1,10 @@
 //! Files on a drive from the command line: in and out, replaced, removed, and what is refused.
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Stdio;
 use tempfile::TempDir;
 use zonal_check::program;
 
@@ -179,6 +182,20 @@ fn metadata_that_are_lost_are_put_together_from_the_zones() {
     assert!(program::run(dir.path(), "fsck d --force").code == Some(2));
 }
 
+#[test]
+fn directory_is_removed_with_all_that_is_in_it_however_deep() {
+    let dir = drive(24, 0);
+    zonal(dir.path(), "mkfs d --metadata m");
+    fs::write(dir.path().join("in"), b"x").unwrap();
+    let path = "a/".repeat(40_000);
+    zonal(dir.path(), &format!("put d in {path}x --metadata m"));
+    zonal(dir.path(), "put d in a/y --metadata m");
+    assert!(refused(dir.path(), "rm d a --metadata m", 1).contains("not empty"));
+    zonal(dir.path(), "rm d a -r --metadata m");
+    assert_eq!(zonal(dir.path(), "ls d --metadata m"), b"");
+    assert_eq!(zonal(dir.path(), "fsck d --metadata m"), b"");
+}
+
 /// Lines of JSON.
 fn objects(dir: &Path, line: &str) -> Vec<serde_json::Value> {
     let said = zonal(dir, line);
@@ -267,4 +284,127 @@ fn dump_shows_what_is_damaged_as_that() {
     zonal(dir.path(), "fsck d --rebuild");
     assert!(zonal(dir.path(), "get d f -") == bytes(3_000_000));
     assert!(refused(dir.path(), "dump d --zone 99", 2).contains("there is no zone 99"));
+}
+
+#[test]
+fn new_file_system_whose_metadata_have_no_place_leaves_the_old_one_as_it_was() {
+    let dir = drive(16, 3);
+    zonal(dir.path(), "mkfs d");
+    fs::write(dir.path().join("in"), "precious").unwrap();
+    zonal(dir.path(), "put d in note");
+    fs::write(dir.path().join("m"), "somebody's").unwrap();
+    for (metadata, why) in [("m", "there is a file of this name"), ("none/m", "No such file")] {
+        let refused = program::run(dir.path(), &format!("mkfs d --force --metadata {metadata}")).refused(1);
+        assert!(refused.contains(why), "{refused}");
+    }
+    assert_eq!(zonal(dir.path(), "get d note -"), b"precious");
+    assert_eq!(fs::read(dir.path().join("m")).unwrap(), b"somebody's");
+}
+
+#[test]
+fn benchmark_of_files_loses_a_file_system_only_if_that_is_asked_for() {
+    let job = "--target=fs --name=w --rw=write --bs=64k --filesize=1M";
+    for conventional in [0, 3] {
+        let dir = drive(24, conventional);
+        zonal(dir.path(), "mkfs d --label films");
+        fs::write(dir.path().join("in"), "precious").unwrap();
+        zonal(dir.path(), "put d in note");
+        let refused = program::run(dir.path(), &format!("bench --device d {job}")).refused(4);
+        assert!(refused.contains("`films`") && refused.contains("--fs-overwrite"), "{refused}");
+        assert_eq!(zonal(dir.path(), "get d note -"), b"precious");
+        zonal(dir.path(), &format!("bench --device d {job} --fs-overwrite"));
+        let gone = program::run(dir.path(), "ls d").refused(4);
+        assert!(gone.contains("no file system"), "{gone}");
+    }
+}
+
+#[test]
+fn device_that_keeps_no_data_is_told_from_one_that_does() {
+    let dir = tempfile::tempdir().unwrap();
+    for device in ["null:size=1G,zone_size=16M", "sim:smr-hdd-30t,size=8G"] {
+        for metadata in ["", "--metadata m"] {
+            let refused = program::run(dir.path(), &format!("mkfs {device} {metadata}")).refused(2);
+            assert!(refused.contains("keeps no data") && refused.contains("--target=fs"), "{refused}");
+            assert!(!dir.path().join("m").exists());
+        }
+    }
+    zonal(dir.path(), "mkfs ram:size=1G,zone_size=16M");
+}
+
+#[test]
+fn put_that_is_killed_leaves_nothing_behind_and_what_had_its_name_as_it_was() {
+    let dir = drive(24, 3);
+    zonal(dir.path(), "mkfs d");
+    fs::write(dir.path().join("in"), "precious").unwrap();
+    zonal(dir.path(), "put d in note");
+    let used = || {
+        let status: serde_json::Value = serde_json::from_slice(&zonal(dir.path(), "stat d --json")).unwrap();
+        status["files"]["used"].as_u64().unwrap_or_else(|| panic!("{status}"))
+    };
+    let before = used();
+    for name in ["note", "new"] {
+        let mut put =
+            program::command(dir.path(), &format!("put d - {name}")).stdin(Stdio::piped()).spawn().unwrap();
+        let mut pipe = put.stdin.take().unwrap();
+        // More than the pieces that go round hold, so that some of it is on the drive.
+        pipe.write_all(&bytes(40 << 20)).unwrap();
+        put.kill().unwrap();
+        put.wait().unwrap();
+    }
+    let list = String::from_utf8(zonal(dir.path(), "ls d -R")).unwrap();
+    assert!(list.lines().count() == 1 && list.ends_with(" note\n"), "{list}");
+    assert_eq!(zonal(dir.path(), "get d note -"), b"precious");
+    assert_eq!(zonal(dir.path(), "fsck d --data"), b"");
+    assert_eq!(used(), before);
+}
+
+#[test]
+fn get_that_fails_leaves_the_file_as_it_was_and_one_that_does_not_gives_it_its_permissions() {
+    let dir = drive(24, 3);
+    zonal(dir.path(), "mkfs d");
+    fs::write(dir.path().join("in"), bytes(5 << 20)).unwrap();
+    fs::set_permissions(dir.path().join("in"), fs::Permissions::from_mode(0o750)).unwrap();
+    zonal(dir.path(), "put d in f");
+    fs::write(dir.path().join("out"), "old").unwrap();
+    std::os::unix::fs::symlink("out", dir.path().join("link")).unwrap();
+    zonal(dir.path(), "get d f link");
+    let out = dir.path().join("out");
+    assert!(fs::read(&out).unwrap() == bytes(5 << 20));
+    assert_eq!(out.metadata().unwrap().permissions().mode() & 0o7777, 0o750);
+    zonal(dir.path(), "get d f /dev/null");
+    fs::write(&out, "old").unwrap();
+    lose_first_zone(&dir);
+    let lost = refused(dir.path(), "get d f out", 3);
+    assert!(lost.contains("what was there is lost"), "{lost}");
+    assert_eq!(fs::read(&out).unwrap(), b"old");
+    let names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 4, "{names:?}");
+}
+
+/// Somebody resets the first zone with data of a drive with three conventional zones, and a repair finds it out.
+fn lose_first_zone(dir: &TempDir) {
+    zonal(dir.path(), "reset d --offset 48M");
+    program::run(dir.path(), "fsck d --repair");
+}
+
+#[test]
+fn data_that_a_repair_cannot_bring_back_is_told_by_path_until_it_is_written_anew() {
+    let dir = drive(24, 3);
+    zonal(dir.path(), "mkfs d");
+    fs::write(dir.path().join("in"), "precious").unwrap();
+    zonal(dir.path(), "put d in a/note");
+    zonal(dir.path(), "reset d --offset 48M");
+    let said = program::run(dir.path(), "fsck d --repair");
+    let out = String::from_utf8(said.out).unwrap();
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines.len(), 3, "{out}");
+    assert!(lines[0].starts_with("lost  file 3, block 0: ") && lines[0].ends_with(" (a/note)"), "{out}");
+    assert_eq!(lines[1..], ["left after the repair:", "lost  file 3, block 0: 1 blocks are lost (a/note)"]);
+    assert_eq!(said.code, Some(1));
+    let again = program::run(dir.path(), "fsck d --json");
+    let again: serde_json::Value = serde_json::from_slice(&again.out).unwrap();
+    assert_eq!((&again["path"], &again["severity"]), (&"a/note".into(), &"lost".into()));
+    zonal(dir.path(), "put d in a/note");
+    assert_eq!(zonal(dir.path(), "fsck d --data"), b"");
+    assert_eq!(zonal(dir.path(), "get d a/note -"), b"precious");
 }

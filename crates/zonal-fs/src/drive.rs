@@ -5,6 +5,7 @@
 use crate::waiter::Waiter;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use zonal_core::{
     DeviceError, Op, RequestError, Sector, ZoneCondition, ZoneDescriptor, ZoneError, ZoneIndex,
 };
@@ -31,6 +32,17 @@ const REPORT_ZONES: u32 = 8192;
 /// A volume, and a channel for calls that wait.
 pub struct Drive {
     volume: Arc<Volume>,
+    /// Somebody has the metadata on it.
+    is_claimed: AtomicBool,
+}
+
+/// Who has the metadata on a drive: nobody else has while it lives.
+pub(crate) struct Claim(Arc<Drive>);
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.0.is_claimed.store(false, Ordering::Release);
+    }
 }
 
 /// What came of a call, with its buffer.
@@ -39,7 +51,13 @@ pub type Answer = (Result<Output, RequestError>, IoBuf);
 impl Drive {
     /// Calls to `volume`.
     pub fn new(volume: Arc<Volume>) -> Drive {
-        Drive { volume }
+        Drive { volume, is_claimed: AtomicBool::new(false) }
+    }
+
+    /// Takes the metadata on it, if nobody has. Two who wrote them would each take the other's for garbage.
+    pub(crate) fn claim(self: &Arc<Drive>) -> Option<Claim> {
+        let was_claimed = self.is_claimed.swap(true, Ordering::Acquire);
+        (!was_claimed).then(|| Claim(self.clone()))
     }
 
     /// The volume itself.

@@ -184,7 +184,7 @@ impl Row {
             b'Z' => Row::Zone(number.try_into().ok()?, is_whole(9).and(Account::decode(key, value).ok())?),
             b'X' => Row::Attribute(number, rest.to_vec(), value.to_vec()),
             b'L' => Row::Target(number, value.to_vec()),
-            b'O' => Row::Orphan(number),
+            b'O' => Row::Orphan(is_whole(9).map(|()| number)?),
             b'S' if rest == b"superblock" => Row::Superblock(Superblock::decode(value).ok()?),
             b'S' => Row::Counter(
                 String::from_utf8(rest.to_vec()).ok()?,

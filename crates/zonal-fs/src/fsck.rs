@@ -11,7 +11,25 @@ pub(crate) mod repair;
 pub use check::{Options, check};
 pub use repair::repair;
 
-use crate::format::Kind;
+use crate::format::{Kind, key};
+use crate::fs::{ROOT, attributes};
+use crate::store::Rows;
+
+/// Directories that a path is looked for in at most: rows may lie that one is in itself.
+const DEPTH_MAX: usize = 4096;
+
+/// Where a file is in the tree, from the root; `None` if that cannot be told, or it has no name.
+pub fn path(rows: &Rows, ino: u64) -> Option<String> {
+    let (mut names, mut at) = (Vec::new(), ino);
+    while at != ROOT {
+        let file = attributes(rows, at).ok().filter(|file| file.links > 0 && names.len() < DEPTH_MAX)?;
+        rows.get(&key::entry(file.parent, &file.name)).ok()??;
+        names.push(String::from_utf8_lossy(&file.name).into_owned());
+        at = file.parent;
+    }
+    names.reverse();
+    Some(names.join("/"))
+}
 
 /// How bad a finding is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -160,8 +178,18 @@ pub enum Finding {
         /// Live blocks.
         blocks: u32,
     },
+    /// Data that was lost: a repair found that it was nowhere.
+    #[error("file {ino}, block {block}: {blocks} blocks are lost")]
+    Gone {
+        /// The file.
+        ino: u64,
+        /// First of its blocks.
+        block: u64,
+        /// How many.
+        blocks: u32,
+    },
     /// Data that cannot be read, or is not what was written.
-    #[error("file {ino}, block {block}: {what}")]
+    #[error("{what}")]
     Data {
         /// The file.
         ino: u64,
@@ -197,6 +225,26 @@ impl std::fmt::Display for Absent {
 }
 
 impl Finding {
+    /// Whether a repair changes anything about it: what is lost it does not bring back, and what is read-only moves when the
+    /// file system is used.
+    pub fn can_be_mended(&self) -> bool {
+        !matches!(self, Finding::Data { .. } | Finding::Gone { .. } | Finding::ReadOnlyZone { .. })
+    }
+
+    /// The file whose data or attributes it is about, if it is about one.
+    pub fn file(&self) -> Option<u64> {
+        match *self {
+            Finding::Nowhere { ino, .. }
+            | Finding::Shared { ino, .. }
+            | Finding::Overlap { ino, .. }
+            | Finding::Unknown { ino, .. }
+            | Finding::Links { ino, .. }
+            | Finding::Gone { ino, .. }
+            | Finding::Data { ino, .. } => Some(ino),
+            _ => None,
+        }
+    }
+
     /// How bad it is.
     pub fn severity(&self) -> Severity {
         match self {

@@ -9,6 +9,7 @@
 
 use crate::drive::Drive;
 use crate::format::{DATA_BLOCKS_MAX, Metadata, Superblock, SuperblockError, Uuid};
+use crate::fs::mount::check_drive;
 use crate::fs::{FileSystem, FsError, MountOptions, OpenError};
 use crate::space::open::OPEN_MIN;
 use crate::store::backend::logged::{ZONES_MAX, ZONES_MIN, pages_of_new};
@@ -21,13 +22,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zonal_core::{Op, RequestError, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::buffer::IoBuf;
-use zonal_io::volume::{Request, Volume};
+use zonal_io::volume::{Request, Volume, keeps_data};
 
 /// Zones of the metadata's log: one in so many of the drive's, as far as a log can have them.
 const LOG_SHARE: u32 = 512;
 
-/// Copies of the superblock.
-const COPIES: u32 = 2;
+/// Copies of the superblock, from block 0 on.
+pub const COPIES: u32 = 2;
 
 /// How a file system is to be made.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -123,22 +124,49 @@ pub fn make(
     options: &MakeOptions,
 ) -> Result<Superblock, MakeError> {
     let waiter = &*waiters();
+    drop(drive.claim().ok_or(BackendError::Claimed)?);
     let report = drive.report(waiter)?;
     let superblock = plan(drive, &report, uuid, options)?;
+    if !keeps_data(&**drive.volume().device()) {
+        return Err(unfit(
+            "it keeps no data, such as null: and sim: do; `zonal bench --target=fs` works with files on it",
+        ));
+    }
     if !options.force {
         check_unused(drive, waiter, &report)?;
     }
-    clear(drive, waiter, &report)?;
-    let mut rows = create_rows(drive, waiters, options.beside.as_deref(), &superblock)?;
-    FileSystem::make(&mut rows, &superblock, waiter)?;
+    let create = || create_rows(drive, waiters, options.beside.as_deref(), &superblock);
+    // A file that cannot be made is found out while all is as it was.
+    let beside = options.beside.as_deref().map(|path| create().map(|rows| (path, rows))).transpose()?;
+    let (path, rows) = beside.unzip();
+    let made = clear(drive, waiter, &report).and_then(|()| {
+        let rows = rows.map_or_else(create, Ok)?;
+        fill(drive, waiter, &superblock, rows, report[0].zone_type)
+    });
+    if let (Err(_), Some(path)) = (&made, path) {
+        // It belongs to nothing. The first error is the one to tell.
+        let _ = std::fs::remove_file(path);
+    }
+    made.map(|()| superblock)
+}
+
+/// Writes the first rows, and then the superblock.
+fn fill(
+    drive: &Drive,
+    waiter: &dyn Waiter,
+    superblock: &Superblock,
+    mut rows: Rows,
+    first: ZoneType,
+) -> Result<(), MakeError> {
+    FileSystem::make(&mut rows, superblock, waiter)?;
     drop(rows);
-    write_superblock(drive, waiter, &superblock)?;
-    if report[0].zone_type != ZoneType::Conventional {
+    write_superblock(drive, waiter, superblock)?;
+    if first != ZoneType::Conventional {
         // Nothing more comes into it, and partly written it would count against the drive's active zones for ever.
         drive.zone(waiter, Op::ZoneFinish, ZoneIndex(0))?;
         drive.flush(waiter)?;
     }
-    Ok(superblock)
+    Ok(())
 }
 
 /// An empty database where that of a file system lies, whatever is there; a file beside has to be a new one.
@@ -229,6 +257,7 @@ pub fn open_rows(
     superblock: &Superblock,
     access: Access<'_>,
 ) -> Result<Rows, MakeError> {
+    check_drive(drive.volume(), superblock)?;
     let (drive, waiters, uuid) = (drive.clone(), waiters.clone(), superblock.uuid);
     match superblock.metadata {
         Metadata::Beside => {
@@ -252,7 +281,9 @@ pub(crate) fn conventional(drive: &Drive) -> Range<Sector> {
 
 /// The zones of the metadata's log.
 pub(crate) fn log_zones(superblock: &Superblock) -> Vec<ZoneIndex> {
-    (1..superblock.first_zone).map(ZoneIndex).collect()
+    // A superblock that lies may say that there are any number.
+    let end = superblock.first_zone.min(ZONES_MAX as u32 + 2);
+    (1..end).map(ZoneIndex).collect()
 }
 
 fn unfit(what: impl Into<String>) -> MakeError {

@@ -10,7 +10,7 @@ use zonal_fs::format::{Account, Attributes, Entry, Extent, Kind, Superblock, key
 use zonal_fs::fsck::{Absent, Finding, Options, check, repair};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
-use zonal_fs::{MountOptions, NewFile, Payload, ROOT};
+use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT, Target};
 use zonal_io::volume::Volume;
 
 const BLOCK: usize = 4096;
@@ -72,13 +72,13 @@ impl Made {
         let mut left = self.findings(&rows);
         // Some damage shows what it hid once it is mended.
         for _ in 0..3 {
-            if !left.is_empty() {
+            if left.iter().any(Finding::can_be_mended) {
                 repair(&mut rows, &left).unwrap();
                 left = self.findings(&rows);
             }
         }
         drop(rows);
-        if left.is_empty() {
+        if !left.iter().any(Finding::can_be_mended) {
             let opened = reopen(
                 self.volume.clone(),
                 self.superblock.clone(),
@@ -266,8 +266,56 @@ fn data_that_is_nowhere_is_found() {
         let made = Made::new();
         let found = made.damaged(|rows| change_extent(rows, FIRST, 8, |extent| extent.zone = zone));
         expect(&found);
-        assert_eq!(made.repaired(&found), []);
+        assert_eq!(made.repaired(&found), [Finding::Gone { ino: FIRST, block: 8, blocks: 32 }]);
     }
+}
+
+#[test]
+fn what_a_repair_finds_nowhere_is_told_to_who_reads_it_until_it_is_written_anew() {
+    let made = Made::new();
+    let found = made.damaged(|rows| change_extent(rows, FIRST, 8, |extent| extent.zone = 99));
+    made.repaired(&found);
+    let open =
+        || reopen(made.volume.clone(), made.superblock.clone(), made.memory.clone(), MountOptions::default());
+    let fs = open().unwrap();
+    let waiter = waiter();
+    let block = BLOCK as u64;
+    let read = |fs: &FileSystem, at: u64| {
+        let mut bytes = vec![0; BLOCK];
+        fs.read(&waiter, FIRST, at * block, Target::Bytes(&mut bytes)).map(|_| bytes)
+    };
+    assert!(matches!(read(&fs, 20), Err(FsError::Gone { ino: FIRST, block: 20 })));
+    assert!(read(&fs, 0).unwrap() == bytes(FIRST, BLOCK));
+    // Part of a block cannot be written without the rest of it; a whole one can.
+    assert!(matches!(
+        fs.write(&waiter, FIRST, 20 * block + 1, Payload::Bytes(b"x")),
+        Err(FsError::Gone { ino: FIRST, block: 20 })
+    ));
+    fs.write(&waiter, FIRST, 20 * block, Payload::Bytes(&bytes(7, BLOCK))).unwrap();
+    fs.truncate(&waiter, FIRST, 30 * block + 5).unwrap();
+    fs.sync(&waiter).unwrap();
+    assert!(read(&fs, 20).unwrap() == bytes(7, BLOCK));
+    assert!(matches!(read(&fs, 30), Err(FsError::Gone { ino: FIRST, block: 30 })));
+    fs.check();
+    drop(fs);
+    let gone = |block, blocks| Finding::Gone { ino: FIRST, block, blocks };
+    assert_eq!(made.findings(&made.rows()), [gone(8, 12), gone(21, 10)]);
+    let fs = open().unwrap();
+    fs.unlink(&waiter, DIRECTORY, b"first").unwrap();
+    fs.sync(&waiter).unwrap();
+    fs.check();
+    assert_eq!(fs.usage().used, 10);
+    drop(fs);
+    assert_eq!(made.findings(&made.rows()), []);
+}
+
+#[test]
+fn extent_whose_row_is_damaged_is_lost_up_to_the_next() {
+    let made = Made::new();
+    let key = key::extent(FIRST, 5);
+    let found = made.damaged(|rows| rows.put(key.clone(), vec![1]));
+    assert!(found.contains(&Finding::DamagedRow { key: key.clone() }), "{found:?}");
+    assert_eq!(made.repaired(&found), [Finding::Gone { ino: FIRST, block: 5, blocks: 3 }]);
 }
 
 #[test]
@@ -282,7 +330,65 @@ fn place_of_two_files_is_found() {
     });
     let is = |f: &&Finding| matches!(f, Finding::Shared { zone: 0, at: 1, .. });
     assert_eq!(found.iter().filter(is).count(), 1, "{found:?}");
-    assert_eq!(made.repaired(&found), []);
+    assert_eq!(made.repaired(&found), [Finding::Gone { ino: SECOND, block: 0, blocks: 5 }]);
+}
+
+#[test]
+fn repair_of_shared_places_leaves_extents_alone_that_share_nothing() {
+    let made = Made::new();
+    // Two units of the first file, blocks 0 to 4 and 8 to 20, are said to be the second's, too, behind a sound extent of it.
+    let found = made.damaged(|rows| {
+        let key = key::extent(FIRST, 8);
+        let shared = Extent::decode(&key, &rows.get(&key).unwrap().unwrap()).unwrap();
+        rows.put(key::extent(SECOND, 20), shared.part(0..20).encode());
+    });
+    let shared = found.iter().filter(|f| matches!(f, Finding::Shared { ino: SECOND, .. })).count();
+    assert!(shared > 1, "{found:?}");
+    assert_eq!(made.repaired(&found), [Finding::Gone { ino: SECOND, block: 20, blocks: 20 }]);
+    let fs =
+        reopen(made.volume.clone(), made.superblock.clone(), made.memory.clone(), MountOptions::default())
+            .unwrap();
+    assert!(common::read_all(&fs, SECOND).unwrap() == bytes(SECOND, 10 * BLOCK));
+}
+
+#[test]
+fn root_that_is_gone_is_made_anew_with_the_names_that_it_had() {
+    for damage in [(|rows| rows.delete(key::inode(ROOT))) as fn(&mut Rows), |rows| {
+        change_file(rows, ROOT, |root| root.kind = Kind::File)
+    }] {
+        let made = Made::new();
+        let found = made.damaged(damage);
+        assert_eq!(found, [Finding::NoName { ino: ROOT }]);
+        assert_eq!(made.repaired(&found), []);
+        let fs = reopen(
+            made.volume.clone(),
+            made.superblock.clone(),
+            made.memory.clone(),
+            MountOptions::default(),
+        )
+        .unwrap();
+        assert_eq!((fs.resolve(b"d/first").unwrap(), fs.resolve(b"second").unwrap()), (FIRST, SECOND));
+    }
+}
+
+#[test]
+fn keys_and_names_that_cannot_be_are_found_and_taken_away() {
+    let entry = Entry { ino: SECOND, kind: Kind::File }.encode();
+    let orphan = [&key::orphan(FIRST)[..], b"x"].concat();
+    for (key, value) in [
+        (key::entry(DIRECTORY, b".."), entry.clone()),
+        (key::entry(DIRECTORY, b"a/b"), entry.clone()),
+        (key::entry(DIRECTORY, b""), entry),
+        (orphan, Vec::new()),
+        (
+            key::extent(FIRST, 100)[..14].to_vec(),
+            Extent { zone: 1, unit: 0, unit_blocks: 7, skip: 0, blocks: 1 }.encode(),
+        ),
+        (key::extent(u64::MAX, 0), Extent { zone: 1, unit: 0, unit_blocks: 7, skip: 0, blocks: 1 }.encode()),
+        (key::zone(0)[..8].to_vec(), Account::default().encode()),
+    ] {
+        finds(|rows| rows.put(key.clone(), value), &[Finding::DamagedRow { key: key.clone() }]);
+    }
 }
 
 #[test]
@@ -290,7 +396,8 @@ fn extents_that_overlap_are_found() {
     let made = Made::new();
     let found = made.damaged(|rows| change_extent(rows, FIRST, 5, |extent| extent.blocks = 4));
     assert!(found.contains(&Finding::Overlap { ino: FIRST, block: 5, next: 8 }), "{found:?}");
-    assert_eq!(made.repaired(&found), []);
+    let gone = |block, blocks| Finding::Gone { ino: FIRST, block, blocks };
+    assert_eq!(made.repaired(&found), [gone(5, 4), gone(9, 31)]);
 }
 
 #[test]

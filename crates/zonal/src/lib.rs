@@ -19,6 +19,7 @@ mod interrupt;
 mod output;
 mod topics;
 mod value;
+mod whole;
 
 pub use exit::{CLOSED_PIPE, Exit, Failure, INTERRUPTED, TERMINATED};
 

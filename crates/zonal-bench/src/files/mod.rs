@@ -4,6 +4,7 @@
 //! names them. What has to be there before a job begins is written first and not measured. While the jobs run, somebody tends
 //! the zones ahead of need.
 
+mod ground;
 mod job;
 mod plan;
 mod report;
@@ -29,7 +30,7 @@ use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::{BLOCK_BYTES, FileSystem, MountOptions, OpenError};
 use zonal_io::control::{ControlError, ControlServer};
-use zonal_io::volume::{Statistics, Volume, VolumeOptions, WriteMode};
+use zonal_io::volume::{Statistics, Volume, VolumeOptions, WriteMode, keeps_data};
 
 /// How the file system is made and used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,6 +45,8 @@ pub struct FilesOptions {
     pub dirty_bytes: u64,
     /// Files are laid out until this share of the file system is used.
     pub fill_percent: Option<u8>,
+    /// Although there is a file system on the device, which is lost.
+    pub overwrite: bool,
 }
 
 impl Default for FilesOptions {
@@ -54,6 +57,7 @@ impl Default for FilesOptions {
             unit_bytes: None,
             dirty_bytes: MountOptions::default().dirty_bytes,
             fill_percent: None,
+            overwrite: false,
         }
     }
 }
@@ -90,8 +94,8 @@ pub(crate) fn run_mode(
 ) -> Result<ModeReport, BenchError> {
     let device = open().map_err(BenchError::Device)?;
     let info = device.info().clone();
-    let has_data = prepare::keeps_data(&*device);
-    prepare::erase(&*device)?;
+    let has_data = keeps_data(&*device);
+    ground::empty(&*device, files.overwrite)?;
     let volume =
         VolumeOptions { mode, merge: options.merge, force: options.force, ..VolumeOptions::default() };
     let volume = Arc::new(Volume::open(device.clone(), VolumeOptions { budget: None, ..volume })?);

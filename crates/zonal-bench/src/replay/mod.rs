@@ -58,7 +58,9 @@ use trace::Trace;
 use zonal_io::control::ControlServer;
 use zonal_io::device::Device;
 use zonal_io::fault::{self, Fault};
-use zonal_io::volume::{BudgetOptions, ParkOptions, SwitchError, Volume, VolumeOptions, WriteMode};
+use zonal_io::volume::{
+    BudgetOptions, ParkOptions, SwitchError, Volume, VolumeOptions, WriteMode, keeps_data,
+};
 
 /// Records under way at most when they go out as fast as they can.
 pub const DEPTH_AT_FULL_SPEED: u32 = 32;
@@ -175,7 +177,7 @@ pub fn run(
 ) -> Result<ReplayReport, ReplayError> {
     let started = SystemTime::now();
     let bare = open().map_err(BenchError::Device)?;
-    let has_data = prepare::keeps_data(&*bare);
+    let has_data = keeps_data(&*bare);
     if options.reset {
         prepare::erase(&*bare)?;
     }

@@ -57,7 +57,9 @@ use zonal_core::Nanos;
 use zonal_io::control::ControlServer;
 use zonal_io::device::{Device, DeviceInfo, HostTime};
 use zonal_io::fault::{self, Fault};
-use zonal_io::volume::{BudgetOptions, ParkOptions, SwitchError, Volume, VolumeOptions, WriteMode};
+use zonal_io::volume::{
+    BudgetOptions, ParkOptions, SwitchError, Volume, VolumeOptions, WriteMode, keeps_data,
+};
 
 /// Opens a device, once a write mode and once more where [`Reopen::Again`] asks for it.
 pub type Opener<'a> = dyn Fn() -> Result<Arc<dyn Device>, OpenerError> + 'a;
@@ -210,7 +212,7 @@ fn run_mode(
     if start == Start::Erased {
         prepare::tell_logs_apart(&mut plan, in_effect);
     }
-    let has_data = prepare::keeps_data(&*bare);
+    let has_data = keeps_data(&*bare);
     check_verify(&plan, &info, has_data)?;
     if start == Start::Erased {
         check_modes(options, &info)?;

@@ -5,32 +5,12 @@ use crate::plan::{Plan, sequential};
 use crate::series::{ModeSeries, ZoneMap};
 use crate::workload::zones::{Opener, Zones, ZonesOptions};
 use zonal_core::{DeviceError, Op, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex};
-use zonal_io::buffer::IoBuf;
 use zonal_io::data::Data;
 use zonal_io::device::{Command, Device, DeviceInfo};
-use zonal_io::volume::{WriteMode, read_alone, report, run_alone};
+use zonal_io::volume::{WriteMode, report, run_alone};
 
 /// Zones asked for in one report.
 const REPORT_ZONES: u32 = 1 << 16;
-
-/// Zones tried to find one that can be read.
-const PROBED_ZONES_MAX: u32 = 64;
-
-/// Whether reads from `device` fill their buffers. A device that keeps no data leaves them as they were.
-pub(crate) fn keeps_data(device: &dyn Device) -> bool {
-    let info = device.info();
-    let bytes = info.block_sectors * zonal_core::SECTOR_BYTES as u32;
-    let is_touched = |zone: u32, canary: u8| {
-        let mut buffer = IoBuf::zeroed(bytes);
-        buffer.fill(canary);
-        let (buffer, result) = read_alone(device, info.geometry.start_of(ZoneIndex(zone)), buffer);
-        result.ok().map(|()| buffer.iter().any(|&byte| byte != canary))
-    };
-    // Data that happens to be the one canary is not the other. An offline zone tells nothing.
-    let zones = 0..info.geometry.zones().min(PROBED_ZONES_MAX);
-    let mut told = zones.filter_map(|zone| Some(is_touched(zone, 0xA5)? || is_touched(zone, 0x5A)?));
-    told.next().unwrap_or(true)
-}
 
 /// Gives each log the write mode's name, where jobs run in several.
 pub(super) fn tell_logs_apart(plan: &mut Plan, mode: WriteMode) {

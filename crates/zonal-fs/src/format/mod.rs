@@ -7,9 +7,13 @@ mod row;
 mod superblock;
 mod unit;
 
-pub use row::{Account, Attributes, Entry, Extent, Kind, Piece, Place, RowError, Run, fuzz_row, key};
+pub use row::{
+    Account, Attributes, Entry, Extent, FILES_END, Kind, Piece, Place, RowError, Run, SIZE_MAX, fuzz_row, key,
+};
 pub use superblock::{Metadata, SUPERBLOCK_BYTES, Superblock, SuperblockError, fuzz_superblock};
-pub use unit::{DATA_BLOCKS_MAX, HEADER_BYTES, Header, NUMBERS_PASSED, Record, UnitError, fuzz_header};
+pub use unit::{
+    DATA_BLOCKS_MAX, HEADER_BYTES, Header, NUMBERS_END, NUMBERS_PASSED, Record, UnitError, fuzz_header,
+};
 
 /// The version of the format: another one is not opened.
 pub const VERSION: u32 = 1;

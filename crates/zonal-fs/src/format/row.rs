@@ -150,6 +150,12 @@ const UNIT_END: u32 = 1 << 30;
 /// Blocks of a file have numbers below this one.
 const FILE_END: u64 = 1 << 48;
 
+/// Files have numbers below this one: more than anybody makes, and fewer than a unit's header has room for.
+pub const FILES_END: u64 = 1 << 47;
+
+/// Bytes of the largest file.
+pub const SIZE_MAX: u64 = 1 << 56;
+
 /// What a file is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
@@ -264,7 +270,7 @@ impl Attributes {
     /// If it is damaged.
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Attributes, RowError> {
         read(key, value, |r| {
-            Some(Attributes {
+            let attributes = Attributes {
                 kind: Kind::of(r.take_u8()?)?,
                 lifetime: r.take_u8()?,
                 mode: r.take_u16()?,
@@ -279,7 +285,8 @@ impl Attributes {
                 ctime: r.take_u64()?,
                 parent: r.take_u64()?,
                 name: r.0.to_vec(),
-            })
+            };
+            (attributes.size <= SIZE_MAX && key::parts(key).0 < FILES_END).then_some(attributes)
         })
     }
 }
@@ -306,7 +313,10 @@ impl Entry {
     /// # Errors
     /// If it is damaged.
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Entry, RowError> {
-        read(key, value, |r| Some(Entry { ino: r.take_u64()?, kind: Kind::of(r.take_u8()?)? }))
+        read(key, value, |r| {
+            let entry = Entry { ino: r.take_u64()?, kind: Kind::of(r.take_u8()?)? };
+            (entry.ino < FILES_END).then_some(entry)
+        })
     }
 }
 
@@ -346,6 +356,19 @@ pub struct Extent {
 impl Extent {
     /// Bytes of a row.
     pub const BYTES: usize = 16;
+
+    /// The zone of blocks that are lost: their file had something there, and nobody knows what. Who reads them is told so.
+    pub const LOST: u32 = u32::MAX;
+
+    /// So many blocks that are lost.
+    pub fn lost(blocks: u32) -> Extent {
+        Extent { zone: Extent::LOST, unit: 0, unit_blocks: u16::MAX, skip: 0, blocks }
+    }
+
+    /// Whether its blocks are lost, and lie nowhere.
+    pub fn is_lost(&self) -> bool {
+        self.zone == Extent::LOST
+    }
 
     /// Where its block number `i` lies.
     pub fn place(&self, i: u32) -> Place {
@@ -415,6 +438,7 @@ impl Extent {
                 && extent.skip < extent.unit_blocks
                 && (1..BLOCKS_END).contains(&extent.blocks)
                 && extent.unit < UNIT_END
+                && key::extent_parts(key).0 < FILES_END
                 && key::extent_parts(key).1 < FILE_END;
             is_sound.then_some(extent)
         })

@@ -12,7 +12,7 @@
 //! What was on its way when the power went, and in no commit, is still in the zones. So a header also says after which number
 //! the file system was opened: see [`Header::since`].
 
-use super::{Uuid, VERSION, crc32c};
+use super::{FILES_END, SIZE_MAX, Uuid, VERSION, crc32c};
 use crate::BLOCK_BYTES;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -68,6 +68,9 @@ const PATH_BYTES: usize = 16;
 /// Numbers that are passed over whenever the file system is opened: more than were ever given between two commits.
 pub const NUMBERS_PASSED: u64 = 1 << 32;
 
+/// Numbers are below this one: a file system would have to be opened a thousand million times to reach it.
+pub const NUMBERS_END: u64 = 1 << 62;
+
 /// Files and blocks have numbers below this one.
 const NUMBER_MAX: u64 = 1 << 48;
 
@@ -97,6 +100,13 @@ pub struct Record {
     pub size: u64,
     /// How new the data is: of two records with the same block of a file the one with the higher number counts.
     pub number: u64,
+}
+
+impl Record {
+    /// Whether there can be such a piece of a file.
+    fn is_sound(&self) -> bool {
+        self.blocks > 0 && self.ino < FILES_END && self.size <= SIZE_MAX && self.number < NUMBERS_END
+    }
 }
 
 /// What a header says.
@@ -266,7 +276,8 @@ impl Header {
         let blocks = header.blocks();
         let is_sound = blocks == u32::from(fixed.blocks.get())
             && blocks <= DATA_BLOCKS_MAX
-            && header.records.iter().all(|record| record.blocks > 0);
+            && header.sequence.max(header.since) < NUMBERS_END
+            && header.records.iter().all(Record::is_sound);
         is_sound.then_some(header)
     }
 }

@@ -85,6 +85,14 @@ pub enum FsError {
         /// Why not.
         error: RequestError,
     },
+    /// Data was lost before: the metadata that knew of it are gone, or what they knew was not so.
+    #[error("file {ino}, block {block}: what was there is lost")]
+    Gone {
+        /// The file.
+        ino: u64,
+        /// Which of its blocks.
+        block: u64,
+    },
     /// Data is not what was written.
     #[error("file {ino}, block {block}: zone {zone}, block {at} does not hold what was written there")]
     Checksum {

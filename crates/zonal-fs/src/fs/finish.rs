@@ -4,6 +4,8 @@
 //! So whoever waits for anything sees to them first.
 
 use super::core::{Core, Shared};
+use super::error::FsError;
+use crate::space::Owner;
 use crate::space::zone::ZoneState;
 use crate::waiter::Waiter;
 use std::collections::HashMap;
@@ -70,6 +72,24 @@ impl Shared {
 }
 
 impl Core {
+    /// Closes an open zone of users that is mostly garbage, for writers who would else be told that no space is left: what is
+    /// left of it is too little for them, and garbage is collected only in zones that are closed. Whether there was one.
+    pub(super) fn close_for_room(&mut self) -> Result<bool, FsError> {
+        if self.credit.waiting() == 0 || self.gc_is_helpless {
+            return Ok(false);
+        }
+        let pool = self.credit.pool().available;
+        let users = self.open.iter().filter(|open| open.owner == Owner::User).map(|open| open.opened.zone);
+        // Copies of what it has come out of the pool, and so does what is left of it.
+        let gains = |zone: &ZoneIndex| {
+            let account = self.book.zone(*zone).ok()?;
+            let suits = self.book.gains_once_closed(*zone) && pool >= account.capacity.into();
+            suits.then_some((account.used, *zone))
+        };
+        let Some((_, zone)) = users.filter_map(|zone| gains(&zone)).min() else { return Ok(false) };
+        self.close(zone).map(|()| true)
+    }
+
     fn next_to_finish(&mut self) -> Option<ZoneIndex> {
         // One that is being reset gives its resources back by itself.
         let is_due = |zone: &ZoneIndex| {

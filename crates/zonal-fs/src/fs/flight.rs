@@ -144,7 +144,9 @@ impl Core {
         let lifetime = Lifetime::ALL.get(usize::from(node.attributes.lifetime)).copied().unwrap_or_default();
         let hint = if shared.options.lifetimes { lifetime } else { Lifetime::NotSet };
         let zone_bytes = shared.superblock.capacity_sectors * 512;
-        let is_done = node.handles == 0 && node.size < zone_bytes;
+        // A file that is yet to get a name is open only so that it stays.
+        let is_at_work = node.handles > 0 && node.attributes.links > 0;
+        let is_done = !is_at_work && node.size < zone_bytes;
         let packing = if is_done { Packing::Tight } else { Packing::Spread };
         Ok(Wish::User { cached: node.zone, hint, packing })
     }

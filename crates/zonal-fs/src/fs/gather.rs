@@ -200,7 +200,7 @@ impl Shared {
         let wanted = (at + payload.len()).saturating_sub(next).div_ceil(BLOCK);
         let mut end = next;
         if wanted > 0 {
-            let mut more = self.reserve(waiter, wanted as u32)?;
+            let mut more = self.reserve_gathered(waiter, wanted as u32)?;
             // Its header is reserved already.
             let blocks = more.left().extents;
             let data = more.split(Need { extents: blocks, available: blocks }).expect("data and a header");
@@ -260,8 +260,10 @@ impl Shared {
         }
     }
 
-    /// Room for a sheaf. What others overwrite is freed before there is said to be none.
-    fn reserve_gathered(&self, waiter: &dyn Waiter, blocks: u32) -> Result<Reservation, FsError> {
+    /// Room for data. What is gathered of others is sent before there is said to be none: what it overwrites is freed.
+    ///
+    /// Nobody waits for himself: the sheaves to be sent are those that nobody had when the caller had taken his own.
+    pub(super) fn reserve_gathered(&self, waiter: &dyn Waiter, blocks: u32) -> Result<Reservation, FsError> {
         match self.reserve(waiter, blocks) {
             Err(FsError::NoSpace) if self.core.lock().gathers.count() > 0 => {
                 self.send_all(waiter, |_| true)?;

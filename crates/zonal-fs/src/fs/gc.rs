@@ -117,6 +117,9 @@ impl Shared {
             let wanted = core.commit_wanted(self.options.changes_max);
             if wanted.is_none() && victim.is_none() {
                 let is_reclaimable = core.is_reclaimable();
+                if !is_reclaimable && core.close_for_room()? {
+                    return Ok(true);
+                }
                 core.credit.gc_is_idle(is_reclaimable);
             }
             (wanted, victim)
@@ -176,11 +179,17 @@ impl Shared {
             core.book.pin(victim, Pin::Copy)?;
             let mark = space::pace_mark(&core.book, &core.open, &core.credit);
             core.credit.gc_runs(mark);
-            let account = core.book.zone(victim)?;
+            let account = *core.book.zone(victim)?;
             // Of a zone that fell nothing comes free.
             let blocks = if reason == Reason::Fallen { account.used } else { account.capacity };
             let progress = Progress::new(blocks, account.used);
-            (map::live(&core.rows, victim.0)?.into(), progress)
+            let pieces: VecDeque<Live> = map::live(&core.rows, victim.0)?.into();
+            // What its runs do not know of stays where it is: to collect it again would gain nothing, for ever.
+            let known: u64 = pieces.iter().map(|piece| u64::from(piece.at.extent.blocks)).sum();
+            if known < account.used.into() {
+                core.leave_alone(victim, u64::from(account.used) - known);
+            }
+            (pieces, progress)
         };
         let result = self.copy_all(waiter, victim, pieces, progress);
         let mut core = self.lock_when(waiter, |core| Ok(core.copies_have_ended()))?;
@@ -250,9 +259,7 @@ impl Shared {
         }
         sound.make_contiguous().sort_unstable_by_key(|piece: &Live| (piece.ino, piece.at.block));
         if damaged > 0 {
-            let mut core = self.lock();
-            core.statistics.damaged_blocks += damaged;
-            core.damaged.insert(victim);
+            self.lock().leave_alone(victim, damaged);
         }
         Ok((sound, fetched))
     }
@@ -431,6 +438,12 @@ impl Core {
             self.book.unpin(zone, Pin::Copy)?;
         }
         Ok(())
+    }
+
+    /// Some blocks of a zone cannot be moved: it is not collected again before they are gone.
+    fn leave_alone(&mut self, zone: ZoneIndex, blocks: u64) {
+        self.statistics.damaged_blocks += blocks;
+        self.damaged.insert(zone);
     }
 
     fn is_damaged(&self, zone: ZoneIndex) -> bool {

@@ -79,7 +79,9 @@ pub(crate) fn unmap(rows: &mut Rows, ino: u64, range: &Range<u64>) -> Result<Vec
     let mut freed = Vec::with_capacity(touched.len());
     for old in touched {
         let Some(gone) = old.within(range) else { continue };
-        freed.push(Freed { zone: gone.extent.zone, blocks: gone.extent.blocks });
+        if !gone.extent.is_lost() {
+            freed.push(Freed { zone: gone.extent.zone, blocks: gone.extent.blocks });
+        }
         if old.block >= range.start {
             rows.delete(key::extent(ino, old.block));
         }

@@ -12,7 +12,7 @@ mod gather;
 mod gc;
 pub(crate) mod inspect;
 pub(crate) mod map;
-mod mount;
+pub(crate) mod mount;
 pub(crate) mod names;
 mod node;
 mod number;
@@ -26,12 +26,14 @@ mod write;
 pub use core::MountOptions;
 pub use error::{FsError, Lost};
 pub use mount::OpenError;
-pub use names::{Changes, NAME_MAX, NewFile, ROOT, Rename};
+pub use names::{Changes, NAME_MAX, NewFile, ROOT, Rename, TARGET_MAX};
+pub(crate) use node::attributes;
 pub use read::Target;
 pub use stats::{Statistics, Usage};
 pub use status::{Activity, OpenZoneStatus, Resets, Status, ZoneCounts};
-pub use write::{Payload, SIZE_MAX};
+pub use write::Payload;
 
+pub use crate::format::SIZE_MAX;
 use crate::format::{Attributes, Entry, Superblock};
 use crate::store::Rows;
 use crate::waiter::Waiter;
@@ -45,7 +47,8 @@ use zonal_io::volume::Volume;
 /// A mounted file system, shared by cloning. Every call that may have to wait is given a [`Waiter`].
 ///
 /// What is written is on its way when the call returns, or gathered if its file is open, and durable after
-/// [`FileSystem::fsync`] or [`FileSystem::sync`].
+/// [`FileSystem::fsync`] or [`FileSystem::sync`]. Dropping the last clone makes nothing durable: whoever is done with a file system
+/// syncs it first.
 #[derive(Clone)]
 pub struct FileSystem(Arc<Shared>);
 
@@ -106,7 +109,8 @@ impl FileSystem {
     /// Makes a file; its number.
     ///
     /// # Errors
-    /// [`FsError::Exists`], [`FsError::NameTooLong`], [`FsError::ReadOnly`].
+    /// [`FsError::Exists`], [`FsError::NameTooLong`], [`FsError::ReadOnly`]; [`FsError::TooLarge`] for a symbolic link that points
+    /// to more than [`TARGET_MAX`] bytes.
     pub fn create(
         &self,
         waiter: &dyn Waiter,
@@ -117,7 +121,16 @@ impl FileSystem {
         self.change(waiter, Touched::Added, |core| core.create(parent, name, new, waiter.wall()))
     }
 
-    /// Gives a file another name.
+    /// Makes a file with data that has no name yet, and opens it; its number. It is gone when it is closed, or the power is cut,
+    /// unless [`link`](FileSystem::link) has given it a name.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for another kind of file; [`FsError::ReadOnly`].
+    pub fn create_unnamed(&self, waiter: &dyn Waiter, new: &NewFile) -> Result<u64, FsError> {
+        self.change(waiter, Touched::Added, |core| core.create_unnamed(new, waiter.wall()))
+    }
+
+    /// Gives a file another name, or a first one as long as it is open.
     ///
     /// # Errors
     /// [`FsError::IsDirectory`], [`FsError::Exists`].

@@ -14,7 +14,11 @@ use super::stats::Statistics;
 use super::turn::Turns;
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
-use crate::format::{Account, Attributes, Header, Kind, Metadata, NUMBERS_PASSED, Superblock, key};
+use crate::format::{
+    Account, Attributes, FILES_END, Header, Kind, Metadata, NUMBERS_END, NUMBERS_PASSED, RowError,
+    Superblock, key,
+};
+use crate::make::unit_blocks_max;
 use crate::space::Finding;
 use crate::space::cost::Need;
 use crate::space::credits::{Credits, Drive as ReserveBasis, Reserve};
@@ -83,9 +87,20 @@ pub(super) fn make(rows: &mut Rows, superblock: &Superblock, now: u64) -> Result
     Ok(rows.settled(sealed.commit()?)?)
 }
 
-fn counter(rows: &Rows, name: &str) -> Result<Option<u64>, FsError> {
-    let value = rows.get(&key::counter(name))?;
-    Ok(value.and_then(|value| value.try_into().ok()).map(u64::from_le_bytes))
+/// A number of the whole, 0 if there is none yet. One that cannot be, so that others would be given twice, is an error.
+fn counter(rows: &Rows, name: &str, end: u64) -> Result<u64, FsError> {
+    let key = key::counter(name);
+    let Some(value) = rows.get(&key)? else { return Ok(0) };
+    let number = value.try_into().ok().map(u64::from_le_bytes).filter(|number| *number < end);
+    Ok(number.ok_or(RowError { key, what: "there is no such number" })?)
+}
+
+/// The number of the next file: above all that there are, whatever the counter says.
+fn next_file(rows: &Rows) -> Result<u64, FsError> {
+    let counted = counter(rows, "ino", FILES_END + 1)?;
+    let last = rows.last(&key::inode(0), &key::inode(FILES_END - 1))?;
+    let largest = last.map_or(ROOT, |(key, _)| key::parts(&key).0);
+    Ok(counted.max(largest.max(ROOT) + 1))
 }
 
 /// Each zone's account, by its row. One that cannot be read is an error: taken for empty, its zone would be reset.
@@ -124,17 +139,24 @@ fn found(superblock: &Superblock, report: &[ZoneDescriptor], accounts: &[Account
     report.iter().zip(accounts).map(each).collect()
 }
 
-fn check_drive(volume: &Volume, superblock: &Superblock) -> Result<(), OpenError> {
+/// An error if a superblock is of another drive: everything that is reckoned from it would be wrong.
+pub(crate) fn check_drive(volume: &Volume, superblock: &Superblock) -> Result<(), OpenError> {
     let geometry = &volume.info().geometry;
-    let describe = |sectors: u64, zone: u64| format!("{sectors} sectors in zones of {zone}");
-    let zone_sectors = u64::from(geometry.size_of(ZoneIndex(0)));
-    if geometry.sectors().0 == superblock.sectors && zone_sectors == superblock.zone_sectors {
-        return Ok(());
+    let shape = |[sectors, zone, capacity]: [u64; 3]| {
+        format!("{sectors} sectors in zones of {zone}, of which {capacity} can be written")
+    };
+    let found = [geometry.sectors().0, geometry.size_of(ZoneIndex(0)).into(), geometry.zone_capacity().0];
+    let expected = [superblock.sectors, superblock.zone_sectors, superblock.capacity_sectors];
+    if found != expected {
+        return Err(OpenError::OtherDrive { found: shape(found), expected: shape(expected) });
     }
-    Err(OpenError::OtherDrive {
-        found: describe(geometry.sectors().0, zone_sectors),
-        expected: describe(superblock.sectors, superblock.zone_sectors),
-    })
+    // Each unit would fail, and close its zone.
+    let (units, most) = (superblock.unit_blocks, unit_blocks_max(volume));
+    let appends = |blocks: u32| format!("appends of up to {blocks} blocks of 4 KiB");
+    match units <= most {
+        true => Ok(()),
+        false => Err(OpenError::OtherDrive { found: appends(most), expected: appends(units) }),
+    }
 }
 
 /// Open zones that the drive allows for data; `None`: as many as anybody likes.
@@ -210,8 +232,8 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         zone_data: book.data_blocks(zone_blocks),
         option: superblock.reserved_blocks,
     });
-    let next_ino = counter(&rows, "ino")?.unwrap_or(ROOT + 1);
-    let since = counter(&rows, "sequence")?.unwrap_or(0);
+    let next_ino = next_file(&rows)?;
+    let since = counter(&rows, "sequence", NUMBERS_END)?;
     Ok(Core {
         rows,
         book,
@@ -228,7 +250,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         changed: BTreeSet::new(),
         next_ino,
         next_token: 0,
-        next_sequence: since.saturating_add(NUMBERS_PASSED),
+        next_sequence: since + NUMBERS_PASSED,
         since,
         are_numbers_durable: false,
         blocks_in_flight: 0,

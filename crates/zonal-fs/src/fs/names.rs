@@ -3,7 +3,8 @@
 use super::core::Core;
 use super::error::FsError;
 use super::node::attributes;
-use crate::format::{Attributes, Entry, Kind, key};
+use crate::format::{Attributes, Entry, FILES_END, Kind, RowError, key};
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 /// The root's number.
@@ -11,6 +12,9 @@ pub const ROOT: u64 = 1;
 
 /// Longest name, in bytes.
 pub const NAME_MAX: usize = 255;
+
+/// Longest target of a symbolic link, in bytes: nothing follows a longer one.
+pub const TARGET_MAX: usize = 4095;
 
 /// Directories within each other of which a file's data tells.
 const DEPTH_MAX: usize = 128;
@@ -79,6 +83,22 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), FsError> {
     }
 }
 
+fn check_target(target: &[u8]) -> Result<(), FsError> {
+    match target.len() {
+        0 => Err(FsError::Invalid("a symbolic link points somewhere")),
+        1..=TARGET_MAX => Ok(()),
+        _ => Err(FsError::TooLarge),
+    }
+}
+
+/// The file of a row with a name that it can have.
+pub(crate) fn named(key: &[u8], value: &[u8]) -> Result<Entry, RowError> {
+    match check_name(key::parts(key).1) {
+        Ok(()) => Entry::decode(key, value),
+        Err(_) => Err(RowError { key: key.to_vec(), what: "this cannot be a name" }),
+    }
+}
+
 impl Core {
     /// Attributes of a file as they are now, with what is on its way.
     pub(super) fn attributes(&mut self, ino: u64) -> Result<Attributes, FsError> {
@@ -137,7 +157,7 @@ impl Core {
     fn enter(&mut self, parent: u64, name: &[u8], entry: Entry, now: u64) -> Result<(), FsError> {
         self.rows.put(key::entry(parent, name), entry.encode());
         self.update(parent, |directory| {
-            directory.links += u32::from(entry.kind == Kind::Directory);
+            directory.links = directory.links.saturating_add(u32::from(entry.kind == Kind::Directory));
             (directory.mtime, directory.ctime) = (now, now);
         })
     }
@@ -158,7 +178,35 @@ impl Core {
         now: u64,
     ) -> Result<u64, FsError> {
         self.check_free(parent, name)?;
+        if new.kind == Kind::Symlink {
+            check_target(&new.target)?;
+        }
+        let ino = self.add(parent, name, new, now)?;
+        if new.kind == Kind::Symlink {
+            self.rows.put(key::target(ino), new.target.clone());
+        }
+        self.enter(parent, name, Entry { ino, kind: new.kind }, now)?;
+        Ok(ino)
+    }
+
+    /// Makes a file without a name, open: it goes when it is closed, or the power, unless it was given one.
+    pub(super) fn create_unnamed(&mut self, new: &NewFile, now: u64) -> Result<u64, FsError> {
+        if new.kind != Kind::File {
+            return Err(FsError::Invalid("only a file with data can do without a name"));
+        }
+        let ino = self.add(ROOT, b"", new, now)?;
+        self.update(ino, |file| file.links = 0)?;
+        self.rows.put(key::orphan(ino), Vec::new());
+        self.nodes.get(&self.rows, ino)?.handles += 1;
+        Ok(ino)
+    }
+
+    /// Adds a file that is to have this name; its number.
+    fn add(&mut self, parent: u64, name: &[u8], new: &NewFile, now: u64) -> Result<u64, FsError> {
         let ino = self.next_ino;
+        if ino >= FILES_END {
+            return Err(FsError::Invalid("no number is left for another file"));
+        }
         self.next_ino += 1;
         self.rows.put(key::counter("ino"), self.next_ino.to_le_bytes().to_vec());
         let attributes = Attributes {
@@ -178,10 +226,6 @@ impl Core {
             name: name.to_vec(),
         };
         self.rows.put(key::inode(ino), attributes.encode());
-        if new.kind == Kind::Symlink {
-            self.rows.put(key::target(ino), new.target.clone());
-        }
-        self.enter(parent, name, Entry { ino, kind: new.kind }, now)?;
         Ok(ino)
     }
 
@@ -190,14 +234,25 @@ impl Core {
         if attributes.kind == Kind::Directory {
             return Err(FsError::IsDirectory);
         }
-        if attributes.links == 0 {
+        let is_open = self.nodes.here(ino).is_some_and(|node| node.handles > 0);
+        if attributes.links == 0 && !is_open {
             return Err(FsError::NotFound);
+        }
+        if attributes.links == u32::MAX {
+            return Err(FsError::Invalid("it has as many names as a file can have"));
         }
         self.check_free(parent, name)?;
         self.enter(parent, name, Entry { ino, kind: attributes.kind }, now)?;
+        let is_first = attributes.links == 0;
+        if is_first {
+            self.rows.delete(key::orphan(ino));
+        }
         self.update(ino, |file| {
             file.links += 1;
             file.ctime = now;
+            if is_first {
+                (file.parent, file.name) = (parent, name.to_vec());
+            }
         })
     }
 
@@ -326,9 +381,16 @@ impl Core {
 
     /// A directory cannot be moved into itself.
     fn check_not_below(&mut self, directory: u64, mut place: u64) -> Result<(), FsError> {
+        let mut passed = HashSet::new();
         while place != ROOT {
             if place == directory {
                 return Err(FsError::Invalid("a directory cannot be moved into itself"));
+            }
+            // Rows that lie lead round and round.
+            if !passed.insert(place) {
+                return Err(
+                    RowError { key: key::inode(place), what: "the directory lies within itself" }.into()
+                );
             }
             place = self.attributes(place)?.parent;
         }
@@ -349,7 +411,7 @@ impl Core {
             from.push(0);
         }
         let mut damaged = None;
-        self.rows.scan(&from, &end, |key, value| match Entry::decode(key, value) {
+        self.rows.scan(&from, &end, |key, value| match named(key, value) {
             Ok(entry) => show(key::parts(key).1, entry),
             Err(e) => {
                 damaged = Some(e);

@@ -64,12 +64,13 @@ impl Shared {
         let (spans, end) = {
             let mut core = self.lock_landed(waiter, ino, &blocks)?;
             let end = end.min(core.attributes(ino)?.size);
+            // Before anything is pinned: the end may lie in the midst of a block that is there.
+            if end <= offset {
+                return Ok(0);
+            }
             let spans = core.pinned_spans(ino, &(offset / BLOCK..end.div_ceil(BLOCK)))?;
             (spans, end)
         };
-        if end <= offset {
-            return Ok(0);
-        }
         if let Target::Bytes(bytes) = &mut target {
             let shown = if self.has_data() { &spans[..] } else { &[] };
             clear_holes(shown, offset, &mut bytes[..(end - offset) as usize]);
@@ -78,12 +79,9 @@ impl Shared {
             let Target::Bytes(into) = &mut target else { return };
             copy(span.block * BLOCK, bytes, offset, &mut into[..(end - offset) as usize]);
         });
+        self.lock().unpin(&spans)?;
         if let Err(error) = &result {
             self.note_fall(waiter, error)?;
-        }
-        let mut core = self.lock();
-        for span in &spans {
-            core.book.unpin(ZoneIndex(span.place.zone), Pin::Read)?;
         }
         result.map(|()| end - offset)
     }
@@ -193,17 +191,28 @@ impl Core {
     /// The spans of blocks of a file, each with its zone pinned once, so that it is not reset meanwhile.
     fn pinned_spans(&mut self, ino: u64, blocks: &Range<u64>) -> Result<Vec<Span>, FsError> {
         let found = map::extents(&self.rows, ino, blocks)?;
-        let spans: Vec<Span> =
-            found.iter().filter_map(|m| m.within(blocks)).flat_map(|m| spans(ino, &m)).collect();
+        let found: Vec<Mapped> = found.iter().filter_map(|m| m.within(blocks)).collect();
+        if let Some(lost) = found.iter().find(|m| m.extent.is_lost()) {
+            return Err(FsError::Gone { ino, block: lost.block });
+        }
+        let spans: Vec<Span> = found.iter().flat_map(|m| spans(ino, m)).collect();
         for span in &spans {
             let zone = ZoneIndex(span.place.zone);
             if self.book.zone(zone)?.state == ZoneState::Offline {
                 return Err(span.read_error(RequestError::ZoneOffline { zone }));
             }
         }
-        for span in &spans {
-            self.book.pin(ZoneIndex(span.place.zone), Pin::Read)?;
+        for (pinned, span) in spans.iter().enumerate() {
+            // Rows that lie name zones with nothing to read.
+            if let Err(error) = self.book.pin(ZoneIndex(span.place.zone), Pin::Read) {
+                self.unpin(&spans[..pinned])?;
+                return Err(error.into());
+            }
         }
         Ok(spans)
+    }
+
+    fn unpin(&mut self, spans: &[Span]) -> Result<(), FsError> {
+        spans.iter().try_for_each(|span| Ok(self.book.unpin(ZoneIndex(span.place.zone), Pin::Read)?))
     }
 }

@@ -5,14 +5,11 @@ use super::error::FsError;
 use super::flight::{Carried, Flight, Placed, Source};
 use super::room::Touched;
 use crate::BLOCK_BYTES;
-use crate::format::{HEADER_BYTES, Kind, crc32c};
+use crate::format::{HEADER_BYTES, Kind, SIZE_MAX, crc32c};
 use crate::waiter::Waiter;
 use parking_lot::MutexGuard;
 use std::ops::Range;
 use zonal_io::buffer::IoBuf;
-
-/// Bytes of the largest file.
-pub const SIZE_MAX: u64 = 1 << 56;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -230,7 +227,7 @@ impl Shared {
         blocks: Option<&Blocks<'_>>,
     ) -> Result<u32, FsError> {
         let wanted = (range.end - range.start).min(u64::from(self.unit_blocks() - 1)) as u32;
-        let mut grant = self.reserve(waiter, wanted)?;
+        let mut grant = self.reserve_gathered(waiter, wanted)?;
         // Where space is short it is less.
         let wanted = grant.left().extents as u32;
         let placed = self.place(waiter, ino, wanted);
@@ -384,10 +381,21 @@ impl Shared {
         // Up to the file's end the last block counts as whole: what is behind it is zeroes already.
         let whole = whole.start..if range.end == size { range.end.div_ceil(BLOCK) } else { whole.end };
         if self.has_data() {
-            self.clear_edges_for_good(waiter, ino, &range, &whole)?;
+            match self.clear_edges_for_good(waiter, ino, &range, &whole) {
+                // Where nothing is left, what comes free makes room for the zeroes.
+                Err(error) if error.is_no_space() && whole.start < whole.end => {
+                    self.free_at_rest(waiter, ino, &whole)?;
+                    self.clear_edges_for_good(waiter, ino, &range, &whole)?;
+                }
+                other => other?,
+            }
         }
-        if whole.start < whole.end {
-            self.lock_when(waiter, |core| core.is_at_rest(ino))?.free(ino, &whole)?;
+        self.free_at_rest(waiter, ino, &whole)
+    }
+
+    fn free_at_rest(&self, waiter: &dyn Waiter, ino: u64, blocks: &Range<u64>) -> Result<(), FsError> {
+        if blocks.start < blocks.end {
+            self.lock_when(waiter, |core| core.is_at_rest(ino))?.free(ino, blocks)?;
         }
         Ok(())
     }
@@ -426,7 +434,9 @@ impl Shared {
         for edge in [front.start..front.end.min(range.end), back] {
             let is_mapped = |core: &mut Core| {
                 let block = edge.start / BLOCK;
-                super::map::extents(&core.rows, ino, &(block..block + 1)).map(|found| !found.is_empty())
+                // What is lost is not to be read, neither before nor after.
+                let found = super::map::extents(&core.rows, ino, &(block..block + 1));
+                found.map(|found| found.iter().any(|mapped| !mapped.extent.is_lost()))
             };
             if edge.start < edge.end && is_mapped(&mut self.lock())? {
                 let zeroes = vec![0; (edge.end - edge.start) as usize];

@@ -3,7 +3,9 @@
 use super::{Absent, Finding};
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
-use crate::format::{Account, Attributes, Entry, Extent, Kind, Run, Superblock, key};
+use crate::dump::{Row, RowKind};
+use crate::format::{Account, Attributes, Entry, Extent, FILES_END, Kind, Run, Superblock, key};
+use crate::fs::names::named;
 use crate::fs::{FsError, ROOT, inspect};
 use crate::store::Rows;
 use crate::waiter::Waiter;
@@ -73,10 +75,10 @@ pub fn check(
     let report = drive.report(waiter)?;
     let mut seen = Seen::of(rows)?;
     seen.check_names();
+    seen.check_accounts(&report);
     seen.check_places(superblock, &report);
     seen.check_shared();
     seen.check_runs();
-    seen.check_accounts(&report);
     if options.data {
         seen.check_data(superblock, drive, waiter)?;
     }
@@ -90,13 +92,16 @@ impl Seen {
         let mut seen = Seen::default();
         let next = rows.get(&key::counter("ino"))?;
         seen.next = next.and_then(|row| row.try_into().ok()).map_or(0, u64::from_le_bytes);
+        if seen.next > FILES_END {
+            seen.next = 0;
+        }
         seen.scan(rows, key::inodes(), |seen, key, value| {
             seen.files.insert(key::parts(key).0, Attributes::decode(key, value).ok()?);
             Some(())
         })?;
         seen.scan(rows, key::all_entries(), |seen, key, value| {
             let (parent, name) = key::parts(key);
-            seen.entries.push((parent, name.to_vec(), Entry::decode(key, value).ok()?));
+            seen.entries.push((parent, name.to_vec(), named(key, value).ok()?));
             Some(())
         })?;
         seen.scan(rows, key::all_extents(), |seen, key, value| {
@@ -129,7 +134,9 @@ impl Seen {
         take: impl Fn(&mut Seen, &[u8], &[u8]) -> Option<()>,
     ) -> Result<(), FsError> {
         rows.scan(&from, &end, |key, value| {
-            if take(self, key, value).is_none() {
+            // A key of another length is found by nobody who looks for the row.
+            let is_sound = Row::of(key, value).kind() != RowKind::Damaged;
+            if !is_sound || take(self, key, value).is_none() {
                 self.findings.push(Finding::DamagedRow { key: key.to_vec() });
             }
             ControlFlow::Continue(())
@@ -140,9 +147,14 @@ impl Seen {
     fn check_names(&mut self) {
         let mut names: BTreeMap<u64, u32> = BTreeMap::new();
         let mut below: BTreeMap<u64, u32> = BTreeMap::new();
+        let is_directory = |ino| self.files.get(&ino).is_some_and(|file| file.kind == Kind::Directory);
+        // A root that is none is made anew, and has the names that it had.
+        if !is_directory(ROOT) {
+            self.findings.push(Finding::NoName { ino: ROOT });
+        }
         for (parent, name, Entry { ino, kind: said }) in &self.entries {
             let (parent, ino, name) = (*parent, *ino, name.clone());
-            if self.files.get(&parent).is_none_or(|directory| directory.kind != Kind::Directory) {
+            if parent != ROOT && !is_directory(parent) {
                 self.findings.push(Finding::NoDirectory { parent, name });
                 continue;
             }
@@ -156,7 +168,7 @@ impl Seen {
                 self.findings.push(Finding::WrongKind { parent, name, said: *said, kind: file.kind });
             }
         }
-        for (&ino, file) in &self.files {
+        for (&ino, file) in self.files.iter().filter(|(ino, _)| **ino != ROOT || is_directory(ROOT)) {
             let own = names.get(&ino).copied().unwrap_or(0);
             let is_known = ino == ROOT || self.orphans.contains(&ino);
             let found = match file.kind {
@@ -169,16 +181,14 @@ impl Seen {
                 self.findings.push(Finding::Links { ino, links: file.links, found });
             }
         }
-        if !self.files.contains_key(&ROOT) {
-            self.findings.push(Finding::NoName { ino: ROOT });
-        }
         let largest = self.files.keys().next_back().copied().unwrap_or(ROOT);
         if self.next <= largest {
             self.findings.push(Finding::NextFile { next: self.next, largest });
         }
     }
 
-    /// Extents whose file or place does not exist.
+    /// Extents whose file or place does not exist. Of those and of runs that are nowhere nothing else is asked: they may say that
+    /// they are of any length.
     fn check_places(&mut self, superblock: &Superblock, report: &[ZoneDescriptor]) {
         let mut previous: Option<Held> = None;
         for held in &self.held {
@@ -191,11 +201,19 @@ impl Seen {
             if self.files.get(&ino).is_none_or(|file| file.kind != Kind::File) {
                 self.findings.push(Finding::NoFile { ino });
             }
-            if let Some(why) = absent(&extent, superblock, report) {
-                let (blocks, zone) = (extent.blocks, extent.zone);
+            let (blocks, zone) = (extent.blocks, extent.zone);
+            if extent.is_lost() {
+                self.findings.push(Finding::Gone { ino, block, blocks });
+            } else if let Some(why) = absent(&extent, superblock, report) {
                 self.findings.push(Finding::Nowhere { ino, block, blocks, zone, why });
             }
         }
+        self.held.retain(|held| absent(&held.extent, superblock, report).is_none());
+        self.runs.retain(|(zone, at, run)| {
+            let (zone, unit, unit_blocks, blocks) = (*zone, *at, run.unit_blocks, run.blocks());
+            let whole = Extent { zone, unit, unit_blocks, skip: 0, blocks };
+            blocks > 0 && absent(&whole, superblock, report).is_none()
+        });
     }
 
     /// Places that several pieces have.
@@ -257,7 +275,8 @@ impl Seen {
     fn check_accounts(&mut self, report: &[ZoneDescriptor]) {
         let mut files: BTreeMap<u32, u32> = BTreeMap::new();
         for held in &self.held {
-            *files.entry(held.extent.zone).or_default() += held.extent.blocks;
+            let files = files.entry(held.extent.zone).or_default();
+            *files = files.saturating_add(held.extent.blocks);
         }
         for zone in 0..report.len() as u32 {
             let account = self.accounts.get(&zone).copied().unwrap_or(0);

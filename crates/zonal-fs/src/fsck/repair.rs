@@ -1,7 +1,9 @@
 //! Putting it right.
 
 use super::Finding;
-use crate::format::{Account, Attributes, Entry, Extent, Kind, Piece, Run, key};
+use crate::BLOCK_BYTES;
+use crate::format::{Account, Attributes, Entry, Extent, FILES_END, Kind, Piece, Run, key};
+use crate::fs::map::EXTENT_BLOCKS_MAX;
 use crate::fs::{FsError, ROOT};
 use crate::store::Rows;
 use std::ops::ControlFlow;
@@ -10,7 +12,7 @@ use std::ops::ControlFlow;
 pub(crate) const FOUND: &[u8] = b"lost+found";
 
 /// Mends what `findings` say, and makes that durable; what is left has to be looked for again. What is lost stays lost: data that
-/// is nowhere becomes a hole.
+/// is nowhere is noted as that, and whoever reads it is told, until it is written anew.
 ///
 /// # Errors
 /// The database's; nothing was changed then.
@@ -26,17 +28,17 @@ pub fn repair(rows: &mut Rows, findings: &[Finding]) -> Result<(), FsError> {
 
 fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
     match finding {
-        Finding::DamagedRow { key } => rows.delete(key.clone()),
+        Finding::DamagedRow { key } => take_away(rows, key)?,
         Finding::Nowhere { ino, block, .. } | Finding::Shared { ino, block, .. } => {
-            // The extent that holds the block begins there or before it.
-            if let Some((key, _)) = rows.last(&key::extent(*ino, 0), &key::extent(*ino, *block))? {
-                rows.delete(key);
+            // The extent that holds the block begins there or before it, if another finding has not taken it away.
+            if let Some((key, extent)) = extent_at(rows, *ino, *block)? {
+                rows.put(key, Extent::lost(extent.blocks).encode());
             }
         }
-        Finding::Overlap { ino, next, .. } => rows.delete(key::extent(*ino, *next)),
+        Finding::Overlap { ino, block, next } => part(rows, *ino, *block, *next)?,
         Finding::Unknown { ino, block, blocks, .. } => note_run(rows, *ino, *block, *blocks)?,
         Finding::NoFile { ino } => {
-            for key in keys(rows, key::extent(*ino, 0), key::extent(ino + 1, 0))? {
+            for key in keys(rows, key::extent(*ino, 0), key::extent(ino.saturating_add(1), 0))? {
                 rows.delete(key);
             }
         }
@@ -63,7 +65,52 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
         // The collector moves them once it is mounted.
         Finding::ReadOnlyZone { .. } => {}
         // What was written is not there any more: whoever reads it is told so, rather than shown zeroes.
-        Finding::Data { .. } => {}
+        Finding::Data { .. } | Finding::Gone { .. } => {}
+    }
+    Ok(())
+}
+
+/// The extent that has a block of a file, and its row's key.
+fn extent_at(rows: &Rows, ino: u64, block: u64) -> Result<Option<(Vec<u8>, Extent)>, FsError> {
+    let Some((key, value)) = rows.last(&key::extent(ino, 0), &key::extent(ino, block))? else {
+        return Ok(None);
+    };
+    let (_, first) = key::extent_parts(&key);
+    let extent = Extent::decode(&key, &value).ok().filter(|extent| block - first < extent.blocks.into());
+    Ok(extent.map(|extent| (key, extent)))
+}
+
+/// Takes a row away that cannot be read. Where it was an extent, what its file had there is lost: up to the next one, or to the
+/// end of the file.
+fn take_away(rows: &mut Rows, key: &[u8]) -> Result<(), FsError> {
+    rows.delete(key.to_vec());
+    let (ino, block) = key::extent_parts(key);
+    if key != key::extent(ino, block) {
+        return Ok(());
+    }
+    let inode = key::inode(ino);
+    let size = rows.get(&inode)?.and_then(|row| Attributes::decode(&inode, &row).ok()).map_or(0, |a| a.size);
+    let mut end = size.div_ceil(BLOCK_BYTES.into());
+    rows.scan(&key::extent(ino, block.saturating_add(1)), &key::extent(ino, end), |key, _| {
+        end = key::extent_parts(key).1;
+        ControlFlow::Break(())
+    })?;
+    let blocks = end.saturating_sub(block).min(EXTENT_BLOCKS_MAX.into()) as u32;
+    if blocks > 0 {
+        rows.put(key.to_vec(), Extent::lost(blocks).encode());
+    }
+    Ok(())
+}
+
+/// Of two extents of a file that overlap the first keeps its blocks; those that only the second has are lost: which of the two
+/// says what is so nobody knows.
+fn part(rows: &mut Rows, ino: u64, block: u64, next: u64) -> Result<(), FsError> {
+    let end =
+        |at: u64| Ok::<_, FsError>(extent_at(rows, ino, at)?.map_or(at, |(_, e)| at + u64::from(e.blocks)));
+    let (from, to) = (end(block)?, end(next)?);
+    rows.delete(key::extent(ino, next));
+    if from < to && rows.get(&key::extent(ino, from))?.is_none() {
+        rows.put(key::extent(ino, from), Extent::lost((to - from) as u32).encode());
     }
     Ok(())
 }
@@ -113,7 +160,8 @@ fn give_name(rows: &mut Rows, ino: u64) -> Result<(), FsError> {
         Some(value) => Entry::decode(&key, &value)?.ino,
         None => {
             let next = rows.get(&key::counter("ino"))?;
-            let next = next.and_then(|row| row.try_into().ok()).map_or(ROOT + 1, u64::from_le_bytes);
+            let next = next.and_then(|row| row.try_into().ok()).map(u64::from_le_bytes);
+            let next = next.filter(|next| *next < FILES_END).unwrap_or(ROOT + 1);
             let largest = keys(rows, key::inodes().0, key::inodes().1)?;
             let largest = largest.last().map_or(ROOT, |key| key::parts(key).0);
             let made = next.max(largest + 1);
@@ -141,36 +189,56 @@ fn give_name(rows: &mut Rows, ino: u64) -> Result<(), FsError> {
     Ok(())
 }
 
-/// A zone is told of blocks of a file in it, one run a unit.
+/// A zone is told of blocks of a file in it. What it knows of others in the same unit stays.
 fn note_run(rows: &mut Rows, ino: u64, block: u64, blocks: u32) -> Result<(), FsError> {
-    let Some((key, value)) = rows.last(&key::extent(ino, 0), &key::extent(ino, block))? else {
+    // Another finding may have taken it away.
+    let Some((key, extent)) = extent_at(rows, ino, block)?.filter(|(_, extent)| !extent.is_lost()) else {
         return Ok(());
     };
     let (_, first) = key::extent_parts(&key);
-    let extent = Extent::decode(&key, &value)?;
     let place = extent.place((block - first) as u32);
+    let blocks = blocks.min(u32::from(extent.unit_blocks) - place.index);
     let run_key = key::run(extent.zone, place.unit);
-    // Blocks before it in its unit were somebody's: nobody has them there, so that any file stands for them.
-    let mut pieces = Vec::new();
-    if place.index > 0 {
-        pieces.push(Piece { ino: 0, block: 0, blocks: place.index });
-    }
-    pieces.push(Piece { ino, block, blocks });
-    if let Some(old) = rows.get(&run_key)?
-        && let Ok(run) = Run::decode(&run_key, &old)
-        && run.blocks() <= place.index
-    {
-        let gap = place.index - run.blocks();
-        let mut all = run.pieces;
-        if gap > 0 {
-            all.push(Piece { ino: 0, block: 0, blocks: gap });
-        }
-        all.push(Piece { ino, block, blocks });
-        pieces = all;
-    }
-    let total: u32 = pieces.iter().map(|piece| piece.blocks).sum();
-    rows.put(run_key, Run { unit_blocks: total as u16, pieces }.encode());
+    let old = rows.get(&run_key)?.and_then(|old| Run::decode(&run_key, &old).ok());
+    let mut unit: Vec<Owner> =
+        old.map_or_else(Vec::new, |run| first_unit(rows, extent.zone, place.unit, run));
+    let (from, end) = (place.index as usize, (place.index + blocks) as usize);
+    unit.resize(unit.len().max(end), NOBODY);
+    unit[from..end].iter_mut().zip(block..).for_each(|(owner, block)| *owner = (ino, block));
+    rows.put(run_key, Run { unit_blocks: unit.len() as u16, pieces: pieces(&unit) }.encode());
     Ok(())
+}
+
+/// Whose a block of a unit is: a file, and which block of it.
+type Owner = (u64, u64);
+
+/// Any file stands for blocks that are nobody's.
+const NOBODY: Owner = (0, 0);
+
+/// Whose the blocks of a run's first unit are. The other units become a run of their own.
+fn first_unit(rows: &mut Rows, zone: u32, start: u32, run: Run) -> Vec<Owner> {
+    let per = u32::from(run.unit_blocks);
+    let mut rest = Vec::new();
+    let mut unit: Vec<Owner> = Vec::new();
+    for Piece { ino, block, blocks } in run.pieces {
+        let own = blocks.min(per - unit.len() as u32);
+        unit.extend((block..).take(own as usize).map(|block| (ino, block)));
+        if own < blocks {
+            rest.push(Piece { ino, block: block + u64::from(own), blocks: blocks - own });
+        }
+    }
+    let next = key::run(zone, start + 1 + per);
+    if !rest.is_empty() && rows.get(&next).is_ok_and(|there| there.is_none()) {
+        rows.put(next, Run { unit_blocks: run.unit_blocks, pieces: rest }.encode());
+    }
+    unit
+}
+
+/// The blocks of a unit as pieces.
+fn pieces(unit: &[Owner]) -> Vec<Piece> {
+    let follows = |a: &Owner, b: &Owner| a.0 == b.0 && (*b == NOBODY || a.1 + 1 == b.1);
+    let piece = |part: &[Owner]| Piece { ino: part[0].0, block: part[0].1, blocks: part.len() as u32 };
+    unit.chunk_by(follows).map(piece).collect()
 }
 
 /// Counts live blocks anew.
@@ -179,7 +247,8 @@ fn accounts(rows: &mut Rows) -> Result<(), FsError> {
     let (from, end) = key::all_extents();
     rows.scan(&from, &end, |key, value| {
         if let Ok(extent) = Extent::decode(key, value) {
-            *files.entry(extent.zone).or_insert(0u32) += extent.blocks;
+            let files = files.entry(extent.zone).or_insert(0u32);
+            *files = files.saturating_add(extent.blocks);
         }
         ControlFlow::Continue(())
     })?;

@@ -18,6 +18,7 @@ mod write;
 
 use crate::drive::Drive;
 use crate::fs::FsError;
+use crate::fs::mount::check_drive;
 use crate::fsck::{self, Severity};
 use crate::make::{self, Access, MakeError, MakeOptions};
 use crate::scan::Depth;
@@ -112,6 +113,7 @@ pub fn rebuild(
     let waiter = &*waiters();
     let report = drive.report(waiter).map_err(MakeError::from)?;
     let (superblock, origin) = superblock::find(drive, waiter, &report, options)?;
+    check_drive(drive.volume(), &superblock).map_err(MakeError::from)?;
     if let Some(sound) = present(drive, waiters, &superblock, origin, options)? {
         return Ok(sound);
     }
@@ -169,7 +171,10 @@ fn judge(error: MakeError) -> Result<(), RebuildError> {
         },
         MakeError::NeedsFile
         | MakeError::Backend(
-            BackendError::InUse { .. } | BackendError::Unfit(_) | BackendError::UnfitZone { .. },
+            BackendError::InUse { .. }
+            | BackendError::Claimed
+            | BackendError::Unfit(_)
+            | BackendError::UnfitZone { .. },
         ) => Err(error.into()),
         _ => Ok(()),
     }

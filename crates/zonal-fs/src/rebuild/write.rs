@@ -68,7 +68,7 @@ impl Writer {
                 self.put((key::extent(ino, extent.block), extent.extent.encode()))?;
             }
             counts.replaced += file.replaced;
-            counts.bytes += size;
+            counts.bytes = counts.bytes.saturating_add(size);
             files.push(Nameless { ino, born, size, sequence, path: found.path(file.newest) });
         }
         counts.files = files.len() as u64;

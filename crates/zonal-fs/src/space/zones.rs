@@ -201,6 +201,15 @@ impl ZoneBook {
         self.data_blocks(capacity.saturating_sub(COPY_WASTE)) + 1
     }
 
+    /// Whether an open zone without writes under way would be worth collecting if it were closed.
+    pub fn gains_once_closed(&self, zone: ZoneIndex) -> bool {
+        self.zone(zone).is_ok_and(|account| {
+            let is_at_rest = account.state == ZoneState::Open && account.written == account.allocated;
+            // More than what is lost until its reset.
+            is_at_rest && account.used + account.available() < self.gains_below(account.capacity)
+        })
+    }
+
     /// What there is for files and the collector together: what the credits begin with.
     pub fn totals(&self) -> Need {
         let Sums { available, data, kept, .. } = self.sums;

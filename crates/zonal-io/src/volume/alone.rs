@@ -7,7 +7,7 @@ use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};
 use crate::device::{Command, CommandResult, Context, Device, Output, Submitted};
 use std::time::Duration;
-use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, Sector, ZoneDescriptor};
+use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, Sector, ZoneDescriptor, ZoneIndex};
 
 /// Asks an otherwise idle device for zones, and waits for the answer.
 ///
@@ -80,4 +80,24 @@ pub fn read_alone(device: &dyn Device, sector: Sector, buf: IoBuf) -> (IoBuf, Re
     let sectors = u32::try_from(buf.len() as u64 / SECTOR_BYTES).expect("a buffer is shorter than 4 GiB");
     let result = run_alone(device, &Command { op: Op::Read, fua: false, sectors, sector, data });
     (std::mem::ManuallyDrop::into_inner(buf), result.map(|_| ()))
+}
+
+/// Zones tried to find one that can be read.
+const PROBED_ZONES_MAX: u32 = 64;
+
+/// Whether reads from `device`, which nobody else uses meanwhile, fill their buffers. A device that keeps no data leaves them as
+/// they were.
+pub fn keeps_data(device: &dyn Device) -> bool {
+    let info = device.info();
+    let bytes = info.block_sectors * SECTOR_BYTES as u32;
+    let is_touched = |zone: u32, canary: u8| {
+        let mut buffer = IoBuf::zeroed(bytes);
+        buffer.fill(canary);
+        let (buffer, result) = read_alone(device, info.geometry.start_of(ZoneIndex(zone)), buffer);
+        result.ok().map(|()| buffer.iter().any(|&byte| byte != canary))
+    };
+    // Data that happens to be the one canary is not the other. An offline zone tells nothing.
+    let zones = 0..info.geometry.zones().min(PROBED_ZONES_MAX);
+    let mut told = zones.filter_map(|zone| Some(is_touched(zone, 0xA5)? || is_touched(zone, 0x5A)?));
+    told.next().unwrap_or(true)
 }

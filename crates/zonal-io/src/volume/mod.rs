@@ -44,7 +44,7 @@ mod token;
 mod turn;
 mod zone_lock;
 
-pub use alone::{read_alone, report, run_alone};
+pub use alone::{keeps_data, read_alone, report, run_alone};
 pub use budget::{BudgetOptions, BudgetStatus, CLASSES, SlotStatus};
 pub use channel::{Channel, TURN_MAX};
 pub use counters::Statistics;

@@ -171,6 +171,9 @@ struct Files {
     /// Write files of the jobs until so much of the file system is used, before they begin
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     fs_fill: Option<u8>,
+    /// Although there is a file system on the device, which is lost: --target=fs empties the device
+    #[arg(long)]
+    fs_overwrite: bool,
 }
 
 impl Files {
@@ -184,6 +187,7 @@ impl Files {
             unit_bytes: self.fs_unit,
             dirty_bytes: self.fs_dirty,
             fill_percent: self.fs_fill,
+            overwrite: self.fs_overwrite,
         }
     }
 }
@@ -371,7 +375,10 @@ fn reopen(device: &str) -> Reopen {
 
 pub(crate) fn exit_of(error: &BenchError) -> Exit {
     match error {
-        BenchError::Device(_) | BenchError::Volume(_) | BenchError::Zones { .. } => Exit::Device,
+        BenchError::Device(_)
+        | BenchError::Volume(_)
+        | BenchError::Zones { .. }
+        | BenchError::InUse { .. } => Exit::Device,
         BenchError::Plan { .. } | BenchError::NothingToVerify { .. } | BenchError::NoOrder { .. } => {
             Exit::Usage
         }

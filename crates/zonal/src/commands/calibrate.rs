@@ -2,9 +2,9 @@
 
 use crate::device;
 use crate::exit::{Exit, Failure, OrExit};
+use crate::whole::{Whole, directory};
 use anyhow::{Context, anyhow};
 use clap::Args;
-use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use zonal_bench::calibrate::{
@@ -89,10 +89,6 @@ fn check_output(output: &Path) -> Result<(), Failure> {
         Ok(found) if !found.is_file() => refused("not a regular file, which a profile would replace"),
         Ok(_) | Err(_) => Ok(()),
     }
-}
-
-fn directory(output: &Path) -> &Path {
-    output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Refuses to lose data that nobody gave up.
@@ -201,19 +197,12 @@ fn text(found: &Calibrated, table: &str) -> String {
     found.profile.to_toml([head.as_str(), ""].into_iter().chain(table.lines()).chain([""]))
 }
 
-/// Writes a file that is whole or not there: beside its place first, under a name of this process.
+/// Writes the profile, which is whole or not there.
 fn write_profile(output: &Path, text: &str) -> Result<(), Failure> {
-    let name = output.file_name().unwrap_or_default().to_string_lossy();
-    let beside = directory(output).join(format!(".{name}.{}", std::process::id()));
-    let written = fs::File::create_new(&beside).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&beside, output)
+    let written = Whole::create(output).and_then(|mut whole| {
+        whole.file().write_all(text.as_bytes())?;
+        whole.commit()
     });
-    if written.is_err() {
-        // It may not have been made at all.
-        let _ = fs::remove_file(&beside);
-    }
     let written = written.with_context(|| format!("{}: cannot write the profile", output.display()));
     written.map_err(|e| anyhow!(e)).or_exit(Exit::Failed)
 }

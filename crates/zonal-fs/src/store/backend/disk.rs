@@ -1,7 +1,7 @@
 //! Blocks of a drive, in calls that wait.
 
 use super::error::BackendError;
-use crate::drive::Drive;
+use crate::drive::{Claim, Drive};
 use crate::waiter::Waiters;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use std::fmt;
@@ -21,6 +21,7 @@ const REQUESTS_MAX: usize = 16;
 pub(super) struct Disk {
     drive: Arc<Drive>,
     waiters: Waiters,
+    _claim: Arc<Claim>,
 }
 
 /// Bytes for a place.
@@ -45,12 +46,13 @@ fn after(at: Sector, bytes: usize) -> Sector {
 }
 
 impl Disk {
-    /// `drive`, whose blocks have to divide ours.
+    /// `drive`, whose blocks have to divide ours, and whose metadata nobody else has.
     pub(super) fn new(drive: Arc<Drive>, waiters: Waiters) -> Result<Disk, BackendError> {
         if !BLOCK_SECTORS.is_multiple_of(drive.volume().info().block_sectors) {
             return Err(BackendError::Unfit("the drive's blocks are larger than 4 KiB"));
         }
-        Ok(Disk { drive, waiters })
+        let claim = Arc::new(drive.claim().ok_or(BackendError::Claimed)?);
+        Ok(Disk { drive, waiters, _claim: claim })
     }
 
     pub(super) fn drive(&self) -> &Arc<Drive> {

@@ -63,6 +63,9 @@ pub enum BackendError {
         /// The file.
         path: PathBuf,
     },
+    /// Somebody has the metadata on the drive.
+    #[error("the file system of this drive is in use")]
+    Claimed,
     /// The operating system's answer about a file.
     #[error("{}: {doing}: {source}", path.display())]
     File {
@@ -130,7 +133,7 @@ impl From<BackendError> for io::Error {
         let kind = match &error {
             BackendError::Full { .. } => io::ErrorKind::StorageFull,
             BackendError::Exists { .. } => io::ErrorKind::AlreadyExists,
-            BackendError::InUse { .. } => io::ErrorKind::ResourceBusy,
+            BackendError::InUse { .. } | BackendError::Claimed => io::ErrorKind::ResourceBusy,
             BackendError::File { source, .. } => source.kind(),
             BackendError::NotOurs { .. } | BackendError::Damaged { .. } => io::ErrorKind::InvalidData,
             BackendError::Unfit(_) | BackendError::UnfitZone { .. } => io::ErrorKind::InvalidInput,

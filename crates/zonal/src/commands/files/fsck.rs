@@ -1,24 +1,26 @@
 //! `zonal fsck`.
 
 use super::rebuild::MadeWith;
-use super::{On, drive, named, rebuild, waiters};
+use super::{On, drive, hinted, named, rebuild, waiters};
 use crate::exit::{Exit, Failure, OrExit};
 use clap::Args;
 use std::io::Write;
-use zonal_fs::MountOptions;
-use zonal_fs::fsck::{Finding, Options, Severity, check, repair};
+use zonal_fs::fsck::{Finding, Options, Severity, check, path, repair};
 use zonal_fs::make::{Access, MakeError, open_rows, superblock};
 use zonal_fs::scan::Depth;
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::BackendError;
+use zonal_fs::{MountOptions, OpenError};
 
 /// Rounds of a repair: what is mended may show what it hid.
 const ROUNDS_MAX: u32 = 4;
 
 /// Check a file system that nobody uses, and mend it if asked to
 ///
-/// Prints one finding a line with its severity: `minor`, where an account or a name is off and nothing is lost, or `lost`. Nothing
-/// is changed without --repair, which touches metadata only. Exits with 1 if anything wrong is left.
+/// Prints one finding a line with its severity: `minor`, where an account or a name is off and nothing is lost, or `lost`, and the
+/// path of the file that it is about. Nothing is changed without --repair, which touches metadata only, and prints what is left
+/// after it: what is lost stays lost, and reading it is an error until it is written anew or the file is removed. Exits with 1 if
+/// anything wrong is left.
 ///
 /// With --rebuild metadata that are lost or damaged beyond repair are put together from the zones alone, and then checked. It says
 /// what it found, and what cannot be known. Data is never touched; where the metadata open and nothing in them is lost, only
@@ -62,18 +64,19 @@ pub(crate) fn run(arguments: &Fsck, out: &mut dyn Write) -> Result<(), Failure> 
         |rows: &Rows| check(rows, &superblock, &drive, waiter, options).map_err(|e| named(&on.device, e));
     let rows = reach(Access::Verify)?;
     let mut found = look(&rows)?;
-    print(out, &found, *json)?;
+    print(out, &rows, &found, (Stage::Found, *json))?;
     drop(rows);
-    if *is_repaired && found.iter().any(can_be_mended) {
+    if *is_repaired && found.iter().any(Finding::can_be_mended) {
         let mounted = MountOptions::default();
         let mut rows = reach(Access::Use(&mounted))?;
         for _ in 0..ROUNDS_MAX {
             repair(&mut rows, &found).map_err(|e| named(&on.device, e))?;
             found = look(&rows)?;
-            if !found.iter().any(can_be_mended) {
+            if !found.iter().any(Finding::can_be_mended) {
                 break;
             }
         }
+        print(out, &rows, &found, (Stage::Left, *json))?;
     }
     if found.is_empty() {
         return Ok(());
@@ -88,30 +91,56 @@ pub(crate) fn run(arguments: &Fsck, out: &mut dyn Write) -> Result<(), Failure> 
 /// What keeps metadata from being opened, with what can be done about it.
 fn with_hint(device: &str, error: MakeError) -> anyhow::Error {
     match error {
-        MakeError::NeedsFile | MakeError::Backend(BackendError::InUse { .. } | BackendError::File { .. }) => {
-            named(device, error)
-        }
+        MakeError::NeedsFile => hinted(device, error),
+        MakeError::Open(OpenError::OtherDrive { .. })
+        | MakeError::Backend(BackendError::InUse { .. } | BackendError::File { .. }) => named(device, error),
         lost => anyhow::anyhow!("{device}: {lost}; --rebuild puts them together from the zones"),
     }
 }
 
-/// Whether a repair changes anything about it.
-fn can_be_mended(finding: &Finding) -> bool {
-    !matches!(finding, Finding::Data { .. } | Finding::ReadOnlyZone { .. })
+/// When a finding was made.
+#[derive(Clone, Copy)]
+enum Stage {
+    Found,
+    /// After a repair.
+    Left,
 }
 
-fn print(out: &mut dyn Write, findings: &[Finding], json: bool) -> Result<(), Failure> {
+impl Stage {
+    fn name(self) -> &'static str {
+        match self {
+            Stage::Found => "found",
+            Stage::Left => "left",
+        }
+    }
+}
+
+fn print(
+    out: &mut dyn Write,
+    rows: &Rows,
+    findings: &[Finding],
+    (stage, json): (Stage, bool),
+) -> Result<(), Failure> {
+    if let (Stage::Left, false, false) = (stage, json, findings.is_empty()) {
+        writeln!(out, "left after the repair:")?;
+    }
     for finding in findings {
         let severity = match finding.severity() {
             Severity::Minor => "minor",
             Severity::Lost => "lost",
         };
-        match json {
-            true => {
-                writeln!(out, "{}", serde_json::json!({ "severity": severity, "what": finding.to_string() }))?
-            }
-            false => writeln!(out, "{severity:<5} {finding}")?,
+        let path = finding.file().and_then(|ino| path(rows, ino));
+        if json {
+            let (what, stage) = (finding.to_string(), stage.name());
+            writeln!(
+                out,
+                "{}",
+                serde_json::json!({ "severity": severity, "what": what, "path": path, "stage": stage })
+            )?;
+            continue;
         }
+        let path = path.map_or(String::new(), |path| format!(" ({path})"));
+        writeln!(out, "{severity:<5} {finding}{path}")?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use super::{On, Opened, failed, names};
 use crate::exit::Failure;
 use clap::Args;
+use std::collections::HashSet;
 use std::io::Write;
 use std::ops::ControlFlow;
 use zonal_fs::format::{Attributes, Kind};
@@ -35,13 +36,17 @@ pub(crate) fn run(arguments: &Ls, out: &mut dyn Write) -> Result<(), Failure> {
         return print(out, &from, &attributes, *json);
     }
     let mut todo = vec![(ino, String::new())];
+    let mut seen = HashSet::from([ino]);
     while let Some((directory, prefix)) = todo.pop() {
         let mut below = Vec::new();
         for (name, ino) in entries(&fs, directory).map_err(|e| failed(path, e))? {
+            let name = format!("{prefix}{}", String::from_utf8_lossy(&name));
             let attributes = fs.attributes(ino).map_err(|e| failed(&name, e))?;
-            let name = format!("{prefix}{name}");
             print(out, &name, &attributes, *json)?;
             if *recursive && attributes.kind == Kind::Directory {
+                if !seen.insert(ino) {
+                    return Err(anyhow::anyhow!("{name}: the directory has another name").into());
+                }
                 below.push((ino, format!("{name}/")));
             }
         }
@@ -50,10 +55,10 @@ pub(crate) fn run(arguments: &Ls, out: &mut dyn Write) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn entries(fs: &FileSystem, directory: u64) -> Result<Vec<(String, u64)>, FsError> {
+pub(super) fn entries(fs: &FileSystem, directory: u64) -> Result<Vec<(Vec<u8>, u64)>, FsError> {
     let mut entries = Vec::new();
     fs.list(directory, None, |name, entry| {
-        entries.push((String::from_utf8_lossy(name).into_owned(), entry.ino));
+        entries.push((name.to_vec(), entry.ino));
         ControlFlow::Continue(())
     })?;
     Ok(entries)

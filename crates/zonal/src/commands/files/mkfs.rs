@@ -1,6 +1,6 @@
 //! `zonal mkfs`.
 
-use super::{drive, named, waiters};
+use super::{drive, hinted, named, waiters};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::value;
 use clap::Args;
@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &Mkfs, out: &mut dyn Write) -> Result<(), Failure> 
     let made = make(&drive, &waiters(), random()?, &options);
     let superblock = made.map_err(|error| match error {
         MakeError::Unfit(_) => Failure { exit: Exit::Usage, error: named(&arguments.device, error) },
-        MakeError::InUse { .. } => Failure { exit: Exit::Device, error: named(&arguments.device, error) },
+        MakeError::InUse { .. } => Failure { exit: Exit::Device, error: hinted(&arguments.device, error) },
         error => Failure { exit: Exit::Failed, error: named(&arguments.device, error) },
     })?;
     let zones = drive.volume().info().geometry.zones() - superblock.first_zone;

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 use zonal_fs::drive::Drive;
-use zonal_fs::make;
+use zonal_fs::make::{self, MakeError};
 use zonal_fs::waiter::{Polling, Waiters, polling};
 use zonal_fs::{FileSystem, FsError, MountOptions};
 use zonal_io::volume::{Volume, VolumeOptions};
@@ -44,7 +44,7 @@ impl On {
         let begin = Instant::now();
         let (drive, waiters) = (drive(&self.device)?, polling(begin));
         let opened = make::open(&drive, &waiters, self.metadata.clone(), MountOptions::default());
-        let fs = opened.map_err(|e| named(&self.device, e)).or_exit(Exit::Device)?;
+        let fs = opened.map_err(|e| hinted(&self.device, e)).or_exit(Exit::Device)?;
         Ok(Opened { fs, waiter: Polling::since(begin) })
     }
 }
@@ -62,10 +62,20 @@ fn named<E: std::error::Error + Send + Sync + 'static>(name: &str, error: E) -> 
     anyhow::Error::new(error).context(name.to_owned())
 }
 
+/// An error of making or opening a file system, with the option that helps, if one does.
+fn hinted(device: &str, error: MakeError) -> anyhow::Error {
+    let option = match &error {
+        MakeError::InUse { .. } => " (--force)",
+        MakeError::NeedsFile => " (--metadata)",
+        _ => return named(device, error),
+    };
+    anyhow::anyhow!("{device}: {error}{option}")
+}
+
 /// What an operation on a path fails with.
 fn failed(path: &str, error: FsError) -> Failure {
     let exit = match &error {
-        FsError::Checksum { .. } | FsError::Unit { .. } => Exit::Verify,
+        FsError::Checksum { .. } | FsError::Unit { .. } | FsError::Gone { .. } => Exit::Verify,
         _ => Exit::Failed,
     };
     Failure { exit, error: named(path, error) }

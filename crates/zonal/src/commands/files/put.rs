@@ -8,10 +8,10 @@ use clap::Args;
 use std::fs::File;
 use std::io::{self, Read};
 use zonal_fs::format::Kind;
-use zonal_fs::{Changes, FsError, NewFile, Payload, ROOT, Rename};
+use zonal_fs::{FsError, NewFile, Payload, ROOT, Rename};
 
-/// What the name of a file begins with while it is put.
-const UNFINISHED: &str = ".zonal-put.";
+/// What a name begins with that a file has for a moment before it takes the place of another.
+const SPARE: &str = ".zonal-put.";
 
 /// Copy a file into a file system, replacing what has its name
 ///
@@ -44,22 +44,17 @@ pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
     let opened = on.open()?;
     let parent = directories.iter().try_fold(ROOT, |at, name| enter(&opened, at, name));
     let parent = parent.map_err(|e| failed(path, e))?;
-    let unfinished = free_name(&opened, parent).map_err(|e| failed(path, e))?;
-    let copied =
-        copy(&opened, (parent, &unfinished), &names.join(&b'/'), (&mut *source, mode)).map_err(|e| match e {
-            Trouble::Read(e) => anyhow::Error::new(e).context(file.clone()).into(),
-            Trouble::Fs(e) => failed(path, e),
-        });
     let Opened { fs, waiter } = &opened;
-    let placed = copied.and_then(|()| {
-        let place = fs.rename(waiter, (parent, &unfinished), (parent, name), Rename::Replace);
-        place.and_then(|()| fs.sync(waiter)).map_err(|e| failed(path, e))
+    let new = NewFile::new(Kind::File, mode);
+    let ino = fs.create_unnamed(waiter, &new).map_err(|e| failed(path, e))?;
+    let copied = copy(&opened, ino, &names.join(&b'/'), &mut *source).map_err(|e| match e {
+        Trouble::Read(e) => anyhow::Error::new(e).context(file.clone()).into(),
+        Trouble::Fs(e) => failed(path, e),
     });
-    if placed.is_err() {
-        // The first error is the one to tell.
-        let _ = fs.unlink(waiter, parent, &unfinished).and_then(|()| fs.sync(waiter));
-    }
-    placed
+    let placed = copied.and_then(|()| place(&opened, ino, parent, name).map_err(|e| failed(path, e)));
+    // What got no name goes with this. The first error is the one to tell.
+    let closed = fs.close_file(waiter, ino).and_then(|()| fs.sync(waiter));
+    placed.and_then(|()| closed.map_err(|e| failed(path, e)))
 }
 
 #[cfg(unix)]
@@ -83,27 +78,29 @@ enum Trouble {
     Fs(FsError),
 }
 
-/// A name in a directory that nobody has. A put whose machine went down may have left one behind.
-fn free_name(opened: &Opened, parent: u64) -> Result<Vec<u8>, FsError> {
+/// Gives a file its name, in one commit with all that it takes.
+fn place(opened: &Opened, ino: u64, parent: u64, name: &[u8]) -> Result<(), FsError> {
+    let Opened { fs, waiter } = opened;
+    match fs.link(waiter, ino, parent, name) {
+        Err(FsError::Exists) => {}
+        other => return other,
+    }
     let mut number = 0u64;
     loop {
-        let name = format!("{UNFINISHED}{number}").into_bytes();
-        match opened.fs.lookup(parent, &name) {
-            Err(FsError::NotFound) => return Ok(name),
-            other => drop(other?),
+        let spare = format!("{SPARE}{number}").into_bytes();
+        match fs.link(waiter, ino, parent, &spare) {
+            Err(FsError::Exists) => number += 1,
+            linked => {
+                linked?;
+                let replaced = fs.rename(waiter, (parent, &spare), (parent, name), Rename::Replace);
+                return replaced.or_else(|error| fs.unlink(waiter, parent, &spare).and(Err(error)));
+            }
         }
-        number += 1;
     }
 }
 
-fn copy(
-    opened: &Opened,
-    (parent, name): (u64, &[u8]),
-    path: &[u8],
-    (source, mode): (&mut (dyn Read + Send), u16),
-) -> Result<(), Trouble> {
+fn copy(opened: &Opened, ino: u64, path: &[u8], source: &mut (dyn Read + Send)) -> Result<(), Trouble> {
     let Opened { fs, waiter } = opened;
-    let ino = fs.create(waiter, parent, name, &NewFile::new(Kind::File, mode)).map_err(Trouble::Fs)?;
     fs.announce(ino, path).map_err(Trouble::Fs)?;
     let mut offset = 0;
     let read = |buffer: &mut [u8]| fill(source, buffer).map_err(Trouble::Read);
@@ -112,8 +109,7 @@ fn copy(
         offset += written;
         if written < piece.len() as u64 { Err(Trouble::Fs(FsError::NoSpace)) } else { Ok(()) }
     })?;
-    let changes = Changes { mode: Some(mode), ..Changes::default() };
-    fs.set_attributes(waiter, ino, &changes).and_then(|()| fs.fsync(waiter, ino)).map_err(Trouble::Fs)
+    fs.fsync(waiter, ino).map_err(Trouble::Fs)
 }
 
 /// Reads until the buffer is full or nothing is left.

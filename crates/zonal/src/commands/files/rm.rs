@@ -4,6 +4,7 @@ use super::ls::entries;
 use super::{On, Opened, failed, names};
 use crate::exit::Failure;
 use clap::Args;
+use std::collections::HashSet;
 use zonal_fs::format::Kind;
 use zonal_fs::{FsError, ROOT};
 
@@ -31,16 +32,22 @@ pub(crate) fn run(arguments: &Rm) -> Result<(), Failure> {
     removed.and_then(|()| opened.fs.sync(&opened.waiter)).map_err(|e| failed(path, e))
 }
 
+/// Takes a name away, and before it all that is in its directory, however deep that is.
 fn remove(opened: &Opened, parent: u64, name: &[u8], recursive: bool) -> Result<(), FsError> {
     let Opened { fs, waiter } = opened;
-    let ino = fs.lookup(parent, name)?;
-    if fs.attributes(ino)?.kind != Kind::Directory {
-        return fs.unlink(waiter, parent, name);
-    }
-    if recursive {
-        for (name, _) in entries(fs, ino)? {
-            remove(opened, ino, name.as_bytes(), true)?;
+    let mut todo = vec![(parent, name.to_vec())];
+    // Each directory comes twice: with what is in it, and empty. A third time it is one that lies within itself.
+    let mut seen = HashSet::new();
+    while let Some((parent, name)) = todo.pop() {
+        let ino = fs.lookup(parent, &name)?;
+        if fs.attributes(ino)?.kind != Kind::Directory {
+            fs.unlink(waiter, parent, &name)?;
+        } else if recursive && seen.insert(ino) {
+            todo.push((parent, name));
+            todo.extend(entries(fs, ino)?.into_iter().rev().map(|(name, _)| (ino, name)));
+        } else {
+            fs.rmdir(waiter, parent, &name)?;
         }
     }
-    fs.rmdir(waiter, parent, name)
+    Ok(())
 }

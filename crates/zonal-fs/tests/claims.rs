@@ -1,0 +1,38 @@
+//! One drive, two who want its file system.
+
+mod common;
+
+use common::{device, volume, waiter};
+use std::sync::Arc;
+use std::time::Instant;
+use zonal_fs::drive::Drive;
+use zonal_fs::format::Kind;
+use zonal_fs::make::{MakeError, MakeOptions, look, make, open};
+use zonal_fs::store::backend::BackendError;
+use zonal_fs::waiter::polling;
+use zonal_fs::{MountOptions, NewFile, Payload, ROOT};
+
+fn is_claimed<T>(result: Result<T, MakeError>) -> bool {
+    matches!(result, Err(MakeError::Backend(BackendError::Claimed)))
+}
+
+#[test]
+fn file_system_that_is_open_is_neither_opened_again_nor_made_anew() {
+    for conventional in [0, 8] {
+        let name = format!("ram:size=16M,zone_size=512K,blocksize=4096,zone_nr_conv={conventional}");
+        let (drive, waiters) = (Arc::new(Drive::new(volume(device(&name)))), polling(Instant::now()));
+        make(&drive, &waiters, [7; 16], &MakeOptions::default()).unwrap();
+        let options = MountOptions::default();
+        let fs = open(&drive, &waiters, None, options).unwrap();
+        assert!(is_claimed(open(&drive, &waiters, None, options)));
+        assert!(is_claimed(look(&drive, &waiters, None, options)));
+        let force = MakeOptions { force: true, ..MakeOptions::default() };
+        assert!(is_claimed(make(&drive, &waiters, [8; 16], &force)));
+        let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+        fs.write(&waiter(), ino, 0, Payload::Bytes(b"here")).unwrap();
+        fs.sync(&waiter()).unwrap();
+        drop(fs);
+        let fs = open(&drive, &waiters, None, options).unwrap();
+        assert_eq!(common::read_all(&fs, ino).unwrap(), b"here");
+    }
+}

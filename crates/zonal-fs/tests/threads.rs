@@ -1,0 +1,184 @@
+//! Several threads at once: each does everything to files of its own and of others, and in the end nothing is held, lost or leaked.
+
+mod common;
+
+use common::{bytes, device, impatient, make, read_all, settle, volume, waiter};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use zonal_fs::format::Kind;
+use zonal_fs::waiter::Waiter;
+use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT, Rename, Target};
+
+const BLOCK: usize = 4096;
+
+fn seeds() -> std::ops::Range<u64> {
+    let first = std::env::var("ZONAL_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    first..first + cases()
+}
+
+fn cases() -> u64 {
+    std::env::var("ZONAL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(4)
+}
+
+/// A block that says which file it is of.
+fn marked(ino: u64, length: usize) -> Vec<u8> {
+    ino.to_le_bytes().into_iter().cycle().take(length).collect()
+}
+
+fn one(fs: &FileSystem, seed: u64, steps: u32) {
+    let mut random = Pcg64Mcg::seed_from_u64(seed);
+    let mut open: Vec<u64> = Vec::new();
+    for n in 0..steps {
+        let w = impatient();
+        let name = |n: u8| format!("f{n}").into_bytes();
+        let (a, b) = (name(random.random_range(0..6)), name(random.random_range(0..6)));
+        let ino = fs.lookup(ROOT, &a);
+        let offset = random.random_range(0..60u64) * 8 * 500;
+        let length = random.random_range(0..60_000usize) / 8 * 8;
+        let told = |what: &str, result: Result<(), zonal_fs::FsError>| match result {
+            Ok(()) | Err(zonal_fs::FsError::NotFound | zonal_fs::FsError::Exists) => {}
+            Err(error) if error.is_no_space() => {}
+            Err(error) => panic!("{n}, {what}: {error}"),
+        };
+        match random.random_range(0..16) {
+            0 | 1 => told("create", fs.create(&w, ROOT, &a, &NewFile::new(Kind::File, 0o644)).map(drop)),
+            2..=6 => {
+                if let Ok(ino) = ino {
+                    told("write", fs.write(&w, ino, offset, Payload::Bytes(&marked(ino, length))).map(drop));
+                }
+            }
+            7 => {
+                if let Ok(ino) = ino {
+                    let mut found = vec![1; length];
+                    match fs.read(&w, ino, offset, Target::Bytes(&mut found)) {
+                        Ok(read) => {
+                            let own = ino.to_le_bytes();
+                            let is_right =
+                                |eight: &[u8]| own.starts_with(eight) || eight.iter().all(|b| *b == 0);
+                            assert!(found[..read as usize].chunks(8).all(is_right), "another file's data");
+                        }
+                        Err(zonal_fs::FsError::NotFound) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            }
+            8 => told("truncate", ino.and_then(|ino| fs.truncate(&w, ino, offset))),
+            9 => told(
+                "punch",
+                ino.and_then(|ino| fs.punch(&w, ino, offset..offset + length as u64 * 3 / 8 * 8)),
+            ),
+            10 => told("unlink", fs.unlink(&w, ROOT, &a)),
+            11 => told("rename", fs.rename(&w, (ROOT, &a), (ROOT, &b), Rename::Replace)),
+            12 => told("link", ino.and_then(|ino| fs.link(&w, ino, ROOT, &b))),
+            13 => told("fsync", ino.and_then(|ino| fs.fsync(&w, ino))),
+            14 => {
+                if let Ok(ino) = ino
+                    && fs.open_file(ino).is_ok()
+                {
+                    open.push(ino);
+                }
+                if open.len() > 3 {
+                    told("close", fs.close_file(&w, open.swap_remove(random.random_range(0..3))));
+                }
+            }
+            _ => match random.random_range(0..3) {
+                0 => told("sync", fs.sync(&w)),
+                1 => told("collect", fs.collect(&w).map(drop)),
+                _ => told("tend", fs.tend(&w).map(drop)),
+            },
+        }
+    }
+    for ino in open {
+        fs.close_file(&impatient(), ino).unwrap();
+    }
+}
+
+#[test]
+fn threads_that_do_everything_to_the_same_files_leave_a_sound_file_system() {
+    let names = [
+        "ram:size=6M,zone_size=256K,blocksize=4096,complete=poll",
+        "ram:size=4M,zone_size=256K,blocksize=4096",
+        "ram:size=4M,zone_size=256K,blocksize=512,zone_max_open=3,zone_max_active=3,complete=poll",
+    ];
+    for case in seeds() {
+        let name = names[(case % 3) as usize];
+        let turn_bytes = if case % 2 == 0 { None } else { Some(100_000) };
+        let options = MountOptions { dirty_bytes: 150_000, turn_bytes, ..MountOptions::default() };
+        let fs = make(volume(device(name)), 8, options);
+        let blocks = fs.usage().free;
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let fs = fs.clone();
+                scope.spawn(move || one(&fs, case * 10 + thread, 400));
+            }
+        });
+        fs.sync(&impatient()).unwrap();
+        settle(&fs);
+        fs.check();
+        for n in 0..6u8 {
+            if let Ok(ino) = fs.lookup(ROOT, format!("f{n}").as_bytes()) {
+                read_all(&fs, ino).unwrap();
+                fs.unlink(&impatient(), ROOT, format!("f{n}").as_bytes()).unwrap();
+            }
+        }
+        fs.sync(&impatient()).unwrap();
+        while fs.tend(&impatient()).unwrap() {}
+        settle(&fs);
+        fs.check();
+        assert_eq!((fs.usage().used, fs.usage().free), (0, blocks), "case {case}: {:?}", fs.status());
+        // All of it can be used again.
+        let ino = fs.create(&waiter(), ROOT, b"filler", &NewFile::new(Kind::File, 0o644)).unwrap();
+        let chunk = bytes(1, 7 * BLOCK);
+        let mut at = 0;
+        let error = loop {
+            match fs.write(&impatient(), ino, at, Payload::Bytes(&chunk)) {
+                Ok(written) => at += written,
+                Err(error) => break error,
+            }
+        };
+        assert!(
+            at >= blocks * 95 / 100 * BLOCK as u64,
+            "case {case}: {error}, {at} bytes of {blocks} blocks: {:?}",
+            fs.status()
+        );
+    }
+}
+
+#[test]
+fn threads_on_a_drive_that_fails_now_and_then_lose_nothing_and_wait_for_nobody() {
+    let rules = [
+        "on = \"append\"\nrate = \"1/12\"\nfault = \"refuse\"\nerror = \"medium\"",
+        "on = \"writes\"\nrate = \"1/6\"\nfault = \"busy\"",
+        "on = \"reset\"\nrate = \"1/6\"\nfault = \"refuse\"\nerror = \"medium\"",
+        "on = \"finish\"\nrate = \"1/2\"\nfault = \"refuse\"\nerror = \"medium\"",
+        "on = \"append\"\nrate = \"1/20\"\nfault = \"torn\"\nblocks = 3\nerror = \"medium\"",
+    ];
+    for case in seeds() {
+        let rule = rules[(case % 5) as usize];
+        let plan = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(plan.path(), format!("seed = {case}\n[[rule]]\n{rule}\n")).unwrap();
+        let drive = "ram:size=12M,zone_size=256K,blocksize=4096,complete=poll";
+        let device = device(&format!("fault:plan={}+{drive}", plan.path().display()));
+        let options = MountOptions { dirty_bytes: 150_000, ..MountOptions::default() };
+        let fs = make(volume(device), 8, options);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let fs = fs.clone();
+                scope.spawn(move || one(&fs, case * 10 + thread, 250));
+            }
+        });
+        fs.sync(&impatient()).unwrap_or_else(|e| panic!("case {case}: {e}"));
+        // Units of files that are gone are nobody's: what of them failed is seen to by whoever tends.
+        let patience = impatient();
+        while !fs.is_quiet() {
+            fs.tend(&patience).unwrap();
+            patience.wait(fs.volume());
+        }
+        fs.check();
+        for n in 0..6u8 {
+            if let Ok(ino) = fs.lookup(ROOT, format!("f{n}").as_bytes()) {
+                read_all(&fs, ino).unwrap_or_else(|e| panic!("case {case}: {e}"));
+            }
+        }
+    }
+}
