@@ -82,3 +82,24 @@ fn flash_drive_is_found_again() {
     assert!((values.drive_us.value / 24.0 - 1.0).abs() < 0.05, "{values:?}");
     assert!((values.zone_mb_s.value / 800.0 - 1.0).abs() < 0.05, "{values:?}");
 }
+
+#[test]
+fn fit_that_leaves_a_run_beyond_10_percent_is_not_called_calibrated() {
+    let base = Profile::open("zns-1t", &[]).unwrap();
+    let device = base.simulated("hidden").unwrap();
+    let runs = Runs::new(device.info(), &base).unwrap();
+    let measured = measure(&device, &runs).unwrap();
+    let fitted = |measured: &[Outcome]| fit(device.info(), &base, &runs, measured, 60, &mut |_| ()).unwrap();
+    let worst =
+        |found: &Calibrated| found.residuals.iter().map(|r| r.error().abs() * 100.0).fold(0.0, f64::max);
+    let good = fitted(&measured);
+    assert!(good.profile.calibrated && worst(&good) < 10.0, "{:?}", good.profile.worst_residual_percent);
+    assert!((good.profile.worst_residual_percent.unwrap() - worst(&good)).abs() < 0.06);
+    // A drive that takes three times as long in one run as in the others: no values of the model do that.
+    let mut odd = measured.clone();
+    odd[1].seconds *= 3.0;
+    let found = fitted(&odd);
+    assert!(!found.profile.calibrated && worst(&found) > 10.0, "{:?}", found.profile.worst_residual_percent);
+    let standing = found.profile.standing().to_string();
+    assert!(standing.starts_with("fitted, but with a residual of"), "{standing}");
+}

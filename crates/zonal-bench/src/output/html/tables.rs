@@ -306,6 +306,10 @@ pub(super) fn counters(report: &Report) -> Matrix {
     Matrix { label: "Write path".to_owned(), lines: names.enumerate().filter_map(line).collect() }
 }
 
+/// Figures of the file system that come before the others.
+const FIGURES_FIRST: [&str; 6] =
+    ["used_percent", "written_bytes", "write_amplification", "victims", "moved_bytes", "stalls"];
+
 /// What the file system tells, if the jobs worked with files.
 pub(super) fn files(report: &Report) -> Option<Matrix> {
     let of = |mode: &ModeReport| {
@@ -313,7 +317,10 @@ pub(super) fn files(report: &Report) -> Option<Matrix> {
         part.as_object().cloned()
     };
     let modes: Vec<_> = report.modes.iter().map(of).collect();
-    let names: Vec<String> = modes.iter().flatten().next()?.keys().cloned().collect();
+    let mut names: Vec<String> = modes.iter().flatten().next()?.keys().cloned().collect();
+    // What people look for comes first.
+    let rank = |name: &String| FIGURES_FIRST.iter().position(|first| first == name).unwrap_or(usize::MAX);
+    names.sort_by_key(rank);
     let line = |name: &String| {
         let cell = |value: &Value| Share { cell: Cell::new(value, figure(name, value)), percent: 0.0 };
         let cells = modes.iter().map(|mode| mode.as_ref()?.get(name).map(cell)).collect();
@@ -324,6 +331,9 @@ pub(super) fn files(report: &Report) -> Option<Matrix> {
 
 /// A name without its unit, which stands with the figure.
 fn words_of(name: &str) -> String {
+    if name == "victims_bytes" {
+        return "size of victims".to_owned();
+    }
     let bare = ["_bytes", "_ns", "_percent"].iter().find_map(|unit| name.strip_suffix(unit));
     bare.unwrap_or(name).replace('_', " ")
 }
