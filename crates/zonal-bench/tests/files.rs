@@ -97,7 +97,7 @@ fn write_path_counts_from_behind_what_was_laid_out() {
 
 #[test]
 fn page_of_files_has_charts_over_time_and_the_file_systems_figures() {
-    let job = "--name=a --rw=randwrite --bs=1M --numjobs=2 --filesize=1M --size=24M --name=b --stonewall --rw=randread --bs=1M \
+    let job = "--name=a --rw=randwrite --bs=1M --numjobs=2 --filesize=1000001 --size=24M --name=b --stonewall --rw=randread --bs=1M \
                --filesize=1M --nrfiles=4 --size=8M";
     let report = recorded(FilesOptions { fill_percent: Some(30), ..small() }, job);
     let page = report.to_html(&zonal_bench::About::default());

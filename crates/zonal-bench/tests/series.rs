@@ -35,8 +35,8 @@ fn check(job: &JobReport) {
     let series = job.series.as_ref().expect("series were asked for");
     for dir in [Dir::Read, Dir::Write] {
         let (flow, total) = (series.flow(dir), job.dir(dir));
-        let sectors: u64 = flow.iter().map(|(_, bucket)| bucket.sectors).sum();
-        assert_eq!((flow.ios(), sectors * SECTOR_BYTES), (total.ios, total.bytes), "{} {dir:?}", job.name);
+        let bytes: u64 = flow.iter().map(|(_, bucket)| bucket.bytes).sum();
+        assert_eq!((flow.ios(), bytes), (total.ios, total.bytes), "{} {dir:?}", job.name);
         let places: u64 = series.position(dir).buckets().iter().map(|(_, b)| b.count).sum();
         assert_eq!(places, total.ios, "{} {dir:?}", job.name);
         assert!(flow.len() <= BUCKETS_MAX);

@@ -13,7 +13,7 @@ use crate::series::SeriesRecorder;
 use crate::workload::{Dir, Purpose, Stream};
 use std::collections::VecDeque;
 use std::time::Duration;
-use zonal_core::{Nanos, SECTOR_BYTES};
+use zonal_core::Nanos;
 use zonal_fs::format::Kind;
 use zonal_fs::waiter::Waiter;
 use zonal_fs::{FileSystem, FsError, NewFile, Payload, ROOT, Target};
@@ -248,10 +248,8 @@ impl Pass {
         let end = waiter.now();
         tally.count(dir, next.length, since(begin, end));
         if let Some(series) = &mut job.series {
-            // A request is one block, whose bytes are 32 bits.
-            let sectors = (next.length / SECTOR_BYTES) as u32;
             let at = Nanos(end.0.saturating_sub(self.begin.0));
-            series.record_flow(dir, at, end.0.saturating_sub(begin.0), sectors);
+            series.record_flow(dir, at, end.0.saturating_sub(begin.0), next.length);
         }
         self.moved += next.length;
         if dir == Dir::Write { self.wrote(job, waiter, ino, next.length, tally) } else { Ok(()) }

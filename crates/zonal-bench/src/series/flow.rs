@@ -32,8 +32,8 @@ fn longest_of(bin: usize) -> u64 {
 pub struct FlowBucket {
     /// Requests.
     pub ios: u64,
-    /// Their sectors.
-    pub sectors: u64,
+    /// Their bytes.
+    pub bytes: u64,
     /// Sum of their times, in nanoseconds.
     pub nanos: u64,
     /// The longest of them.
@@ -64,7 +64,7 @@ impl FlowBucket {
 impl Bucket for FlowBucket {
     fn merge(&mut self, other: &FlowBucket) {
         self.ios += other.ios;
-        self.sectors += other.sectors;
+        self.bytes += other.bytes;
         self.nanos = self.nanos.saturating_add(other.nanos);
         self.nanos_max = self.nanos_max.max(other.nanos_max);
         for &(bin, count) in &other.bins {
@@ -111,7 +111,7 @@ impl Default for FlowRecorder {
 
 impl FlowRecorder {
     #[inline]
-    pub(super) fn record(&mut self, at: Nanos, nanos: u64, sectors: u32) {
+    pub(super) fn record(&mut self, at: Nanos, nanos: u64, bytes: u64) {
         let index = self.series.index(at);
         // Buckets that became wider have other numbers, so the open one's is not kept.
         if index != self.series.index(self.at) || self.open.ios == u64::from(u32::MAX) {
@@ -120,7 +120,7 @@ impl FlowRecorder {
         self.at = at;
         let open = &mut self.open;
         open.ios += 1;
-        open.sectors += u64::from(sectors);
+        open.bytes += bytes;
         open.nanos = open.nanos.saturating_add(nanos);
         open.nanos_max = open.nanos_max.max(nanos);
         let bin = bin_of(nanos);
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(series.ios(), 50_000);
         assert!(series.len() <= super::super::BUCKETS_MAX);
         for (_, bucket) in series.iter() {
-            assert_eq!(bucket.sectors, bucket.ios * 8);
+            assert_eq!(bucket.bytes, bucket.ios * 8);
             assert_eq!(bucket.bins.iter().map(|(_, count)| count).sum::<u64>(), bucket.ios);
             assert!((1000.0..1100.0).contains(&bucket.mean().unwrap()));
         }

@@ -19,7 +19,7 @@ pub use zone_map::{ZoneMap, ZoneRun};
 use crate::workload::Dir;
 use flow::FlowRecorder;
 use std::ops::Range;
-use zonal_core::{Nanos, Sector};
+use zonal_core::{Nanos, SECTOR_BYTES, Sector};
 use zonal_io::device::DeviceInfo;
 
 /// Reads and writes of one job over time.
@@ -99,15 +99,15 @@ impl SeriesRecorder {
     }
 
     pub(crate) fn record(&mut self, dir: Dir, sample: &Sample) {
-        self.record_flow(dir, sample.at, sample.nanos, sample.sectors);
+        self.record_flow(dir, sample.at, sample.nanos, u64::from(sample.sectors) * SECTOR_BYTES);
         let at = Nanos(self.before.0.saturating_add(sample.at.0));
         self.positions[dir as usize].record(at, sample.sector);
     }
 
     /// A request that has no place on the device.
-    pub(crate) fn record_flow(&mut self, dir: Dir, at: Nanos, nanos: u64, sectors: u32) {
+    pub(crate) fn record_flow(&mut self, dir: Dir, at: Nanos, nanos: u64, bytes: u64) {
         let at = Nanos(self.before.0.saturating_add(at.0));
-        self.flows[dir as usize].record(at, nanos, sectors);
+        self.flows[dir as usize].record(at, nanos, bytes);
     }
 
     pub(crate) fn finish(self) -> JobSeries {

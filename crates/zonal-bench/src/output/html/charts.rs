@@ -9,7 +9,7 @@ use crate::report::{DirReport, ModeReport, Report};
 use crate::series::{Bucket, FlowBucket, FlowSeries, JobSeries, ModeSeries, PositionSeries, ZoneMap};
 use crate::workload::Dir;
 use serde::Serialize;
-use zonal_core::{Nanos, SECTOR_BYTES, Sector};
+use zonal_core::{Nanos, Sector};
 
 /// Jobs of a mode that have series of their own.
 const JOBS_MAX: usize = 64;
@@ -170,7 +170,7 @@ fn flow(series: &FlowSeries, points_max: usize) -> Flow {
         flow.t.push(seconds(Nanos(from.0 / 2 + to.0 / 2)));
         flow.seconds.push((to.0 - from.0) as f64 / 1e9);
         flow.ios.push(bucket.ios);
-        flow.bytes.push(bucket.sectors * SECTOR_BYTES);
+        flow.bytes.push(bucket.bytes);
         flow.mean.push(mean);
         flow.p99.push(bucket.percentile(99.0));
         flow.max.push(mean.map(|_| bucket.nanos_max));

@@ -5,7 +5,7 @@ fn series(times: impl IntoIterator<Item = u64>) -> FlowSeries {
     let mut series = FlowSeries::default();
     for at in times {
         let bucket = series.at(Nanos(at));
-        (bucket.ios, bucket.sectors) = (bucket.ios + 1, bucket.sectors + 8);
+        (bucket.ios, bucket.bytes) = (bucket.ios + 1, bucket.bytes + 4096);
     }
     series
 }
