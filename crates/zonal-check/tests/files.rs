@@ -103,6 +103,14 @@ fn fsck_tells_where_data_was_damaged_and_nothing_of_a_sound_file_system() {
     let error = "zonal: d: 1 findings of something lost and 0 minor ones are left\n";
     assert_eq!((said.code, said.err.as_str()), (Some(1), error));
     assert!(refused(dir.path(), "get d f out", 3).contains("does not hold what was written"));
+    assert!(!dir.path().join("out").exists());
+    let said = program::run(dir.path(), "get d f out --salvage");
+    let (told, end) = said.err.split_once('\n').unwrap();
+    assert!(told.starts_with("f: file 2, block 732: "), "{told}");
+    assert_eq!((said.code, end), (Some(3), "zonal: f: 1 blocks of 4 KiB are lost, and zeroes in the copy\n"));
+    let mut expected = data.clone();
+    expected[732 * 4096..733 * 4096].fill(0);
+    assert!(fs::read(dir.path().join("out")).unwrap() == expected);
 }
 
 #[test]

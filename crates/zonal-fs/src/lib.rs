@@ -5,6 +5,50 @@
 //! cut of power. What was synced is there afterwards, and no file has another's data.
 //!
 //! Nothing here reads a clock or sleeps: see [`waiter`].
+//!
+//! # To begin with
+//! [`make`] makes and opens file systems; [`FileSystem`] has what can be done with one. It is shared by cloning it; each thread
+//! has a waiter of its own. Whoever is done syncs before the last clone is dropped.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Instant;
+//! use zonal_fs::drive::Drive;
+//! use zonal_fs::format::Kind;
+//! use zonal_fs::make::{self, MakeOptions};
+//! use zonal_fs::waiter::{Polling, polling};
+//! use zonal_fs::{MountOptions, NewFile, Payload, ROOT, Target};
+//! use zonal_io::registry::Registry;
+//! use zonal_io::volume::{Volume, VolumeOptions};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // A drive in memory; `image:PATH` is one in a file. `zonal_sim::register` adds simulated ones.
+//! let device = Registry::default().open("ram:size=1G,zone_size=16M")?;
+//! // The file system keeps the drive's limits of open zones itself.
+//! let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+//! let drive = Arc::new(Drive::new(Arc::new(Volume::open(device, options)?)));
+//! let begin = Instant::now();
+//! let (waiters, waiter) = (polling(begin), Polling::since(begin));
+//!
+//! let name_for_itself = *b"sixteen bytes id";
+//! make::make(&drive, &waiters, name_for_itself, &MakeOptions::default())?;
+//! let fs = make::open(&drive, &waiters, None, MountOptions::default())?;
+//!
+//! let file = fs.create(&waiter, ROOT, b"notes", &NewFile::new(Kind::File, 0o644))?;
+//! // While it is open, small writes in a row are gathered.
+//! fs.open_file(file)?;
+//! fs.write(&waiter, file, 0, Payload::Bytes(b"written out of place"))?;
+//! // Durable from here on, with its name.
+//! fs.fsync(&waiter, file)?;
+//! fs.close_file(&waiter, file)?;
+//!
+//! let mut bytes = [0; 100];
+//! let length = fs.read(&waiter, fs.resolve(b"notes")?, 0, Target::Bytes(&mut bytes))?;
+//! assert_eq!(&bytes[..length as usize], b"written out of place");
+//! fs.sync(&waiter)?;
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod drive;

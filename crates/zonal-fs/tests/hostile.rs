@@ -311,3 +311,17 @@ fn what_is_gathered_of_other_files_is_sent_before_there_is_said_to_be_no_space()
         fs.check();
     }
 }
+
+#[test]
+fn any_number_of_bytes_may_be_on_their_way() {
+    for dirty_bytes in [0, 1, u64::MAX] {
+        let options = MountOptions { dirty_bytes, ..MountOptions::default() };
+        let fs = make(volume(device("ram:size=8M,zone_size=512K,blocksize=4096")), 8, options);
+        let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+        fs.write(&waiter(), ino, 0, Payload::Bytes(&bytes(1, 100_000))).unwrap();
+        fs.open_file(ino).unwrap();
+        fs.write(&waiter(), ino, 100_000, Payload::Bytes(&bytes(2, 100_000))).unwrap();
+        fs.sync(&waiter()).unwrap();
+        assert_eq!(fs.attributes(ino).unwrap().size, 200_000, "{dirty_bytes}");
+    }
+}

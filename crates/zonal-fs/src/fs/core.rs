@@ -115,7 +115,7 @@ pub(super) struct Core {
     pub(super) since: u64,
     /// The counter of numbers is durable, beyond what it was then.
     pub(super) are_numbers_durable: bool,
-    /// Blocks on their way, headers included.
+    /// Users' blocks on their way, headers included. Copies do not count: who collects would hold up all who write.
     pub(super) blocks_in_flight: u64,
     /// Pieces of units on their way: each changes rows when it lands.
     pub(super) pieces_in_flight: usize,

@@ -113,7 +113,9 @@ impl Core {
                 continue;
             }
             self.book.allocate(opened.zone, unit)?;
-            self.blocks_in_flight += u64::from(unit);
+            if wish != Wish::Gc {
+                self.blocks_in_flight += u64::from(unit);
+            }
             self.look_at(opened.zone)?;
             return Ok(Some(Placed { opened, blocks: unit - 1 }));
         }
@@ -237,7 +239,9 @@ impl Shared {
         let Landed { token, result, buf } = landed;
         let flight = core.flights.remove(&token).expect("a unit that was sent");
         let blocks = flight.blocks() + 1;
-        core.blocks_in_flight -= u64::from(blocks);
+        if !flight.is_copy() {
+            core.blocks_in_flight -= u64::from(blocks);
+        }
         core.pieces_in_flight -= flight.carried.len();
         match result {
             Ok(Output::Appended(at)) => {
@@ -307,7 +311,9 @@ impl Core {
             }
             let zone = placed.opened.zone;
             self.book.end(zone, placed.blocks + 1, 0)?;
-            self.blocks_in_flight -= u64::from(placed.blocks + 1);
+            if wish != Wish::Gc {
+                self.blocks_in_flight -= u64::from(placed.blocks + 1);
+            }
             self.close(zone)?;
         }
         Ok(None)

@@ -224,6 +224,12 @@ impl Shared {
                 core.still_held(batch)?
             };
             let (mut sound, fetched) = self.read_batch(waiter, victim, batch)?;
+            // A drive, or a mode, that works off one zone before it goes to the next would come to those of users when the
+            // victim is through, which takes seconds.
+            drop(self.lock_when(waiter, |core| {
+                core.check_alive()?;
+                Ok(core.blocks_in_flight == 0 || core.copies_have_ended())
+            })?);
             while !sound.is_empty() {
                 self.admit(waiter, Touched::Changed)?;
                 let blocks = self.copy_unit(waiter, &mut sound, &fetched)?;
@@ -407,7 +413,7 @@ impl Core {
 
     /// Commands that the collector may have on their way.
     fn depth(&self) -> u32 {
-        if self.credit.waiting() > 0 { DEPTH_MIN } else { DEPTH_MAX }
+        if self.credit.waiting() > 0 || self.blocks_in_flight > 0 { DEPTH_MIN } else { DEPTH_MAX }
     }
 
     /// What of a batch files still have, with the numbers of copies made of that: they go on writing.

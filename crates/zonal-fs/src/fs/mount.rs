@@ -36,6 +36,9 @@ use zonal_core::{ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::buffer::BufferPool;
 use zonal_io::volume::Volume;
 
+/// Buffers that are kept for the next units at most, however much may be on its way.
+const IDLE_MAX: u64 = 1 << 14;
+
 /// Why a file system cannot be opened.
 #[derive(thiserror::Error, Debug)]
 #[non_exhaustive]
@@ -200,7 +203,7 @@ pub(super) fn open(
     let mut core = core(rows, book, limit, &superblock)?;
     core.turns = turns(drive.volume(), &superblock, &options);
     let bytes = superblock.unit_blocks * crate::BLOCK_BYTES;
-    let idle = (options.dirty_bytes / u64::from(bytes) + 8) as usize;
+    let idle = (options.dirty_bytes / u64::from(bytes) + 8).min(IDLE_MAX) as usize;
     let pool = BufferPool::new(bytes, idle);
     let (channels, landed) = (Mutex::default(), Arc::default());
     let (core, keeps_data) = (Mutex::new(core), has_data);

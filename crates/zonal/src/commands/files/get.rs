@@ -2,17 +2,18 @@
 
 use super::pipe::{piece_bytes, pipe};
 use super::{On, Opened, failed, names};
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::whole::Whole;
 use anyhow::Context;
 use clap::Args;
 use std::fs::{File, Permissions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use zonal_fs::format::Kind;
 use zonal_fs::waiter::Polling;
-use zonal_fs::{FileSystem, Target};
+use zonal_fs::{BLOCK_BYTES, FileSystem, FsError, Target};
 
 /// Copy a file out of a file system, verified
 ///
@@ -25,10 +26,13 @@ pub(crate) struct Get {
     path: String,
     /// Where it goes; `-` is standard output
     file: String,
+    /// Go on where blocks cannot be read or are not what was written: they become zeroes, each is told, and the exit is 3
+    #[arg(long)]
+    salvage: bool,
 }
 
 pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
-    let Get { on, path, file } = arguments;
+    let Get { on, path, file, salvage } = arguments;
     let names = names(path)?.join(&b'/');
     let Opened { fs, waiter } = on.open()?;
     let ino = fs.resolve(&names).map_err(|e| failed(path, e))?;
@@ -36,7 +40,9 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
     if attributes.kind != Kind::File {
         return Err(anyhow::anyhow!("{path}: it is no file with data").into());
     }
-    let copy = |out: &mut dyn Write| copy(&fs, waiter, ino, (path, file), out);
+    let lost = AtomicU64::new(0);
+    let source = Source { fs: &fs, waiter, ino, path, offset: 0, lost: salvage.then_some(&lost) };
+    let copy = |out: &mut dyn Write| copy(source, file, out);
     match Place::of(file) {
         Place::Output => copy(out),
         Place::There(path) => {
@@ -55,6 +61,13 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
                 Ok(())
             })
         }
+    }?;
+    match lost.into_inner() {
+        0 => Ok(()),
+        blocks => Err(Failure {
+            exit: Exit::Verify,
+            error: anyhow::anyhow!("{path}: {blocks} blocks of 4 KiB are lost, and zeroes in the copy"),
+        }),
     }
 }
 
@@ -78,19 +91,60 @@ impl Place<'_> {
     }
 }
 
-fn copy(
-    fs: &FileSystem,
+/// A file that is read from its start on.
+struct Source<'a> {
+    fs: &'a FileSystem,
     waiter: Polling,
     ino: u64,
-    (path, file): (&str, &str),
-    out: &mut dyn Write,
-) -> Result<(), Failure> {
-    let mut offset = 0;
-    let read = move |buffer: &mut [u8]| {
-        let read = fs.read(&waiter, ino, offset, Target::Bytes(buffer)).map_err(|e| failed(path, e))?;
-        offset += read;
-        Ok::<usize, Failure>(read as usize)
-    };
-    pipe(piece_bytes(fs), read, |piece| Ok(out.write_all(piece).with_context(|| file.to_owned())?))?;
+    path: &'a str,
+    offset: u64,
+    /// Blocks that were lost, if that is no reason to end.
+    lost: Option<&'a AtomicU64>,
+}
+
+impl Source<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Failure> {
+        let Source { fs, waiter, ino, path, offset, lost } = self;
+        let read = match (fs.read(waiter, *ino, *offset, Target::Bytes(buffer)), *lost) {
+            (Err(error), Some(lost)) if is_lost(&error) => self.read_by_blocks(buffer, lost)?,
+            (read, _) => read.map_err(|e| failed(path, e))?,
+        };
+        self.offset += read;
+        Ok(read as usize)
+    }
+
+    /// Reads each block by itself; those that cannot be are zeroes.
+    fn read_by_blocks(&self, buffer: &mut [u8], lost: &AtomicU64) -> Result<u64, Failure> {
+        let Source { fs, waiter, ino, path, offset, .. } = self;
+        let size = fs.attributes(*ino).map_err(|e| failed(path, e))?.size;
+        let length = size.saturating_sub(*offset).min(buffer.len() as u64);
+        let blocks = buffer[..length as usize].chunks_mut(BLOCK_BYTES as usize);
+        for (at, block) in (*offset..).step_by(BLOCK_BYTES as usize).zip(blocks) {
+            match fs.read(waiter, *ino, at, Target::Bytes(block)) {
+                Err(error) if is_lost(&error) => {
+                    block.fill(0);
+                    lost.fetch_add(1, Ordering::Relaxed);
+                    // Nobody has to read it.
+                    let _ = writeln!(io::stderr(), "{path}: {error}");
+                }
+                read => drop(read.map_err(|e| failed(path, e))?),
+            }
+        }
+        Ok(length)
+    }
+}
+
+/// Whether data is not there, or not what was written, and the rest of the file may be.
+fn is_lost(error: &FsError) -> bool {
+    matches!(
+        error,
+        FsError::Read { .. } | FsError::Checksum { .. } | FsError::Unit { .. } | FsError::Gone { .. }
+    )
+}
+
+fn copy(mut source: Source<'_>, file: &str, out: &mut dyn Write) -> Result<(), Failure> {
+    let bytes = piece_bytes(source.fs);
+    let read = move |buffer: &mut [u8]| source.read(buffer);
+    pipe(bytes, read, |piece| Ok(out.write_all(piece).with_context(|| file.to_owned())?))?;
     Ok(out.flush().with_context(|| file.to_owned())?)
 }
