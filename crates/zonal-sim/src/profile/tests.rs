@@ -104,7 +104,7 @@ fn value_that_is_wrong_in_a_file_is_named_with_its_key() {
 #[test]
 fn every_key_of_a_profile_is_in_the_documentation() {
     let text = include_str!("../../../../docs/SIM.md");
-    let mut keys = vec!["name", "title", "about", "calibrated", "worst_residual_percent"].join(" ");
+    let mut keys = ["name", "title", "about", "calibrated", "worst_residual_percent"].join(" ");
     for name in Profile::names() {
         let profile: Table = Profile::text(name).unwrap().parse().unwrap();
         let sections =

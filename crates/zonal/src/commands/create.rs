@@ -121,7 +121,7 @@ mod tests {
 
     /// A drive as the table of the documentation has it.
     fn in_words(geometry: &Geometry, open: u32, active: u32) -> String {
-        let mib = |sectors: u64| sectors * SECTOR_BYTES >> 20;
+        let mib = |sectors: u64| (sectors * SECTOR_BYTES) >> 20;
         let capacity = match geometry.zone_capacity() == geometry.zone_size() {
             true => String::new(),
             false => format!(", of which {} can be written", mib(geometry.zone_capacity().0)),
