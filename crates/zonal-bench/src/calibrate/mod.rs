@@ -24,7 +24,7 @@ use zonal_sim::profile::Sourced;
 use zonal_sim::{Profile, profile};
 
 /// Most sets of runs that [`fit`] simulates by itself.
-pub const SIMULATED_MAX: usize = 500;
+pub const SIMULATED_MAX: usize = 700;
 
 /// Largest error of a run with which a profile is called calibrated: what is beyond it the model does not explain.
 pub const RESIDUAL_MAX: f64 = 0.1;

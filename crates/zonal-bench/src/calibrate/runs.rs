@@ -2,8 +2,9 @@
 //!
 //! A run is made at several places of the drive, one after the other, so that it does not depend on where two zones
 //! happen to lie to each other. At each place every zone has a job of its own, which writes it in order, one request at
-//! a time, in mode `per-zone`; one run writes to zones at random, because drives that hold up all for one zone show it there.
-//! Chance comes from a fixed seed: the same runs on the same drive are the same writes.
+//! a time, in mode `per-zone`; one run writes to zones at random, because drives that hold up all for one zone show it there,
+//! and one is of jobs that share their zones, in mode `qd1`, whose order a drive meets with a queue that is now long and now
+//! short. Chance comes from a fixed seed: the same runs on the same drive are the same writes.
 
 use super::error::CalibrateError;
 use super::kinds::Kind;
@@ -33,9 +34,11 @@ pub(super) struct Place {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Order {
     /// In order, one write under way.
-    InOrder,
+    Sequential,
     /// To its zones by chance, the same each time, so many writes under way.
     Random { depth: u32 },
+    /// The same by so many jobs, all of them to all zones of a place.
+    Shared { jobs: u32, depth: u32 },
 }
 
 impl Place {
@@ -60,27 +63,38 @@ pub struct Run {
     pub bytes: u64,
     pub(super) places: Vec<Place>,
     pub(super) order: Order,
+    pub(super) mode: WriteMode,
 }
 
 impl Run {
     /// Bytes of all its jobs.
     pub fn total_bytes(&self) -> u64 {
-        self.bytes * self.places.iter().map(|place| u64::from(place.zones)).sum::<u64>()
+        self.bytes * self.places.iter().map(|place| u64::from(self.jobs_at(place))).sum::<u64>()
+    }
+
+    fn jobs_at(&self, place: &Place) -> u32 {
+        match self.order {
+            Order::Shared { jobs, .. } => jobs,
+            Order::Sequential | Order::Random { .. } => place.zones,
+        }
     }
 
     /// The run in the job language, a section a place.
     fn jobs(&self, text: &mut String) {
         let order = match self.order {
-            Order::InOrder => "rw=write".to_owned(),
-            Order::Random { depth } => format!("rw=randwrite\nrandseed=1\niodepth={depth}"),
+            Order::Sequential => "rw=write".to_owned(),
+            Order::Random { depth } | Order::Shared { depth, .. } => {
+                format!("rw=randwrite\nrandseed=1\niodepth={depth}")
+            }
         };
         for (n, place) in self.places.iter().enumerate() {
-            let Place { first, apart, zones, in_a_row } = place;
+            let Place { first, apart, in_a_row, .. } = place;
+            let jobs = self.jobs_at(place);
             let Run { name, block, bytes, .. } = self;
             let _ = write!(
                 text,
                 "[{name}-{n}]\nstonewall\n{order}\nbs={block}\noffset={first}z\noffset_increment={apart}z\nsize={in_a_row}z\n\
-                 io_size={bytes}\nnumjobs={zones}\n"
+                 io_size={bytes}\nnumjobs={jobs}\n"
             );
         }
     }
@@ -90,6 +104,13 @@ impl Run {
 /// they close zones by themselves then.
 const COMMON: &str = "[global]\nzonemode=zbd\ndirect=1\niodepth=1\nthread\ngroup_reporting\nend_fsync=1\n\
                       ignore_zone_limits=1\n";
+
+/// The modes of runs, in the order in which they are made.
+const MODES: [WriteMode; 2] = [WriteMode::PerZone, WriteMode::Qd1];
+
+/// What is written before the runs of the second mode: a simulated drive's time goes on from one mode to the next, but each
+/// has a clock of its own, so that its first write waits until that is as late as the drive.
+const SETTLE: &str = "[settle]\nrw=write\nbs=4k\nsize=1z\nio_size=4k\n";
 
 /// Zones that runs write, in ascending order; prints as ranges.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -109,7 +130,7 @@ impl fmt::Display for ZonesUsed {
     }
 }
 
-/// The runs for a drive.
+/// The runs for a drive, in the order of their modes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Runs {
     list: Vec<Run>,
@@ -170,8 +191,21 @@ impl Runs {
         Ok(ZonesUsed(found))
     }
 
+    /// Whether a block is written before them.
+    fn settles(&self) -> bool {
+        self.list.first().is_some_and(|run| run.mode != MODES[0])
+    }
+
+    /// Those that are made in this mode.
+    fn in_mode(&self, mode: WriteMode) -> Runs {
+        Runs { list: self.list.iter().filter(|run| run.mode == mode).cloned().collect() }
+    }
+
     fn jobs(&self) -> Result<JobFile, CalibrateError> {
         let mut text = COMMON.to_owned();
+        if self.settles() {
+            let _ = writeln!(text, "{SETTLE}offset={}z", self.list[0].places[0].first);
+        }
         self.list.iter().for_each(|run| run.jobs(&mut text));
         Ok(JobFile::parse(&text, "calibration")?)
     }
@@ -206,18 +240,31 @@ impl Outcome {
 /// [`CalibrateError`] with the run and what went wrong.
 pub fn measure(device: &Arc<dyn Device>, runs: &Runs) -> Result<Vec<Outcome>, CalibrateError> {
     reset(&**device, runs)?;
-    let mut options = BenchOptions::new(runs.jobs()?);
-    options.modes = vec![WriteMode::PerZone];
-    options.merge = false;
-    options.progress = true;
-    let report = run(&|| Ok(device.clone()), &options);
+    let outcomes: Result<Vec<_>, _> = MODES.iter().map(|mode| measure_in(*mode, device, runs)).collect();
     // Runs that failed have written, too.
     let emptied = reset(&**device, runs);
-    let report = report?;
-    let mut jobs = report.modes.iter().flat_map(|mode| &mode.jobs);
-    let outcomes = runs.list.iter().map(|run| outcome(run, jobs.by_ref().take(run.places.len())));
-    let outcomes = outcomes.collect::<Result<_, _>>()?;
+    let outcomes = outcomes?.concat();
     emptied.map(|()| outcomes)
+}
+
+/// The same of the runs in one mode, without resets.
+fn measure_in(
+    mode: WriteMode,
+    device: &Arc<dyn Device>,
+    runs: &Runs,
+) -> Result<Vec<Outcome>, CalibrateError> {
+    let runs = runs.in_mode(mode);
+    if runs.list.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut options = BenchOptions::new(runs.jobs()?);
+    options.modes = vec![mode];
+    options.merge = false;
+    options.progress = true;
+    let report = run(&|| Ok(device.clone()), &options)?;
+    let jobs = report.modes.iter().flat_map(|mode| &mode.jobs);
+    let mut jobs = jobs.skip(usize::from(runs.settles()));
+    runs.list.iter().map(|run| outcome(run, jobs.by_ref().take(run.places.len()))).collect()
 }
 
 fn outcome<'a>(run: &Run, jobs: impl Iterator<Item = &'a JobReport>) -> Result<Outcome, CalibrateError> {

@@ -1,8 +1,9 @@
 //! A search for the point that costs least, without derivatives, and each time the same.
 //!
 //! Costs come from simulations: they are not smooth, and some axes are words rather than numbers. So the search goes along
-//! one axis after the other, from the best few of the points that it is given, and then wanders from there along a few axes
-//! at a time, which ones and how far by numbers from a fixed seed. What has been asked once is not asked again.
+//! one axis after the other, from the best few of the points that it is given and of others scattered around them, and then
+//! wanders from there along a few axes at a time, which ones and how far by numbers from a fixed seed. What has been asked once
+//! is not asked again.
 
 use std::collections::HashMap;
 
@@ -24,7 +25,11 @@ pub enum Axis {
 const KEPT: usize = 3;
 
 /// Shares of the budget that are spent once the first points, and then each of the kept ones, are through.
-const COARSE_SHARE: f64 = 0.5;
+const COARSE_SHARE: f64 = 0.65;
+
+/// Share of the budget that is spent when points have been scattered, and around how many of the best each time.
+const SCATTER_SHARE: f64 = 0.35;
+const SCATTERED_FROM: usize = 8;
 
 /// Share of the budget after which it does not wander any more.
 const WANDER_SHARE: f64 = 0.9;
@@ -38,8 +43,9 @@ const GAIN: f64 = 0.999;
 /// Most axes along which it goes at once when it wanders.
 const AXES_AT_ONCE: usize = 4;
 
-/// How far it wanders: on a ladder, and on a scale.
+/// How far it wanders: on a ladder, where one time in so many it goes anywhere, and on a scale.
 const RUNGS: usize = 2;
+const LEAPS: usize = 4;
 const FAR_RATIO: f64 = 1.8;
 
 /// Points that it tries for each cost that it may ask for.
@@ -76,6 +82,7 @@ impl<'a> Search<'a> {
         let mut rated: Vec<Rated> =
             starts.into_iter().filter_map(|p| self.rate(p, self.budget, cost)).collect();
         rated.sort_by(|a, b| a.0.total_cmp(&b.0));
+        self.scatter(&mut rated, cost);
         let rated = self.different(rated);
         let (begun, share) = (self.known.len(), rated.len().max(1));
         let coarse = (self.budget as f64 * COARSE_SHARE) as usize;
@@ -105,7 +112,7 @@ impl<'a> Search<'a> {
             }
             // The best has every other turn.
             let at = if n % 2 == 0 { 0 } else { n / 2 % kept.len() };
-            let point = self.around(&kept[at].1, 1 + n % AXES_AT_ONCE, &mut draw);
+            let point = self.around(&kept[at].1, 1 + n % AXES_AT_ONCE, LEAPS, &mut draw);
             let Some(there) = self.rate(point, until, cost) else { break };
             if there.0 < kept[at].0 * GAIN {
                 kept[at] = self.descend(there, &RATIOS[2..3], until, cost);
@@ -116,13 +123,33 @@ impl<'a> Search<'a> {
         self.descend(best, &RATIOS[2..], self.budget, cost)
     }
 
-    /// A point with other values on a few axes.
-    fn around(&self, point: &Point, axes: usize, draw: &mut Draw) -> Point {
+    /// Adds points that differ from the best on a few axes, on ladders by any number of rungs: where a limit matters together
+    /// with another one only, no step along one of them gains.
+    fn scatter(&mut self, rated: &mut Vec<Rated>, cost: &mut dyn FnMut(&Point) -> f64) {
+        let mut draw = Draw(1);
+        let until = (self.budget as f64 * SCATTER_SHARE) as usize;
+        for n in 0..self.budget {
+            if rated.is_empty() || self.known.len() >= until {
+                return;
+            }
+            let from = draw.below(rated.len().min(SCATTERED_FROM));
+            let point = self.around(&rated[from].1, 1 + n % AXES_AT_ONCE, 1, &mut draw);
+            let Some(there) = self.rate(point, until, cost) else { return };
+            if rated.iter().all(|other| other.1 != there.1) {
+                let at = rated.partition_point(|other| other.0 <= there.0);
+                rated.insert(at, there);
+            }
+        }
+    }
+
+    /// A point with other values on a few axes, one in `leaps` of those on ladders anywhere.
+    fn around(&self, point: &Point, axes: usize, leaps: usize, draw: &mut Draw) -> Point {
         let mut point = point.clone();
         for _ in 0..axes {
             let axis = draw.below(self.axes.len());
             point[axis] = match &self.axes[axis] {
                 Axis::Any(values) => values[draw.below(values.len())],
+                Axis::Ladder(values) if draw.below(leaps) == 0 => values[draw.below(values.len())],
                 Axis::Ladder(values) => {
                     let from = nearest(values, point[axis]);
                     let last = values.len() - 1;

@@ -5,6 +5,7 @@ use crate::calibrate::error::CalibrateError;
 use crate::calibrate::runs::{Order, Outcome, Place, Run, Runs};
 use crate::calibrate::search::{Axis, Point};
 use zonal_io::device::DeviceInfo;
+use zonal_io::volume::WriteMode;
 use zonal_sim::profile::{SmrValues, Sourced};
 use zonal_sim::smr::Policy;
 
@@ -14,12 +15,20 @@ pub(super) const POSITIONS: [&str; 3] = ["outer", "middle", "inner"];
 const PAIR: &str = "pair";
 const FAR_2: &str = "far-2";
 const FAR_8: &str = "far-8";
+const FAR_64: &str = "far-64";
 const MANY_1M: &str = "many-1M";
 const MANY_128K: &str = "many-128K";
 const MANY_4K: &str = "many-4K";
+const SHARED: &str = "shared";
+
+/// The runs that the search is about.
+const SEARCHED: [&str; 8] = [PAIR, FAR_2, FAR_8, FAR_64, MANY_1M, MANY_128K, MANY_4K, SHARED];
 
 /// Most zones that are written at the same time.
 const MANY: u32 = 128;
+
+/// So many times as many are partly written in the end: at random, a half twice, in order, and shared.
+const MANIES: u32 = 4;
 
 /// Least of them that are many.
 const MANY_MIN: u32 = 16;
@@ -29,12 +38,18 @@ const MANY_MIN: u32 = 16;
 const PAIRS: u32 = 16;
 const FARS: u32 = 12;
 
-/// The same of the run on eight.
+/// The same of the run on eight, and of that on half of the many.
 const EIGHTS: u32 = 3;
+const HALVES: u32 = 2;
+
+/// Times that jobs which share their zones write there, and how many they are with how many writes under way.
+const SHARINGS: usize = 2;
+const SHARERS: u32 = 16;
+const SHARERS_DEPTH: u32 = 8;
 
 /// Zones between neighbours of the many: as many as there are uses of a zone below, so that no run writes what another
 /// one has written.
-const STRIDE_MIN: u32 = 6 + CLUSTER + 1;
+const STRIDE_MIN: u32 = 6 + CLUSTER + 2;
 
 /// Neighbours of the many that belong to one job where these are written at random.
 const CLUSTER: u32 = 8;
@@ -44,7 +59,8 @@ const MIB: u64 = 1 << 20;
 /// The smallest writes: a block of any drive.
 const SMALL: u64 = 4096;
 
-/// The zones that runs choose from: `many` strides from the first sequential zone on, and two zones behind.
+/// The zones that runs choose from: as many as there are strides that lie side by side from the first sequential zone on,
+/// then the strides, and two zones behind.
 struct Span {
     first: u32,
     stride: u32,
@@ -56,21 +72,24 @@ impl Span {
         let geometry = &info.geometry;
         // The last one may be smaller than the others.
         let there = geometry.sequential_zones().saturating_sub(1);
-        let limits = [info.open_max, info.active_max].map(|max| if max == 0 { MANY } else { max });
+        let open = if info.open_max == 0 { MANY } else { info.open_max };
         // Besides the many, the zones of the runs before are partly written.
         let others = if info.active_max == 0 { 0 } else { 2 * (PAIRS + FARS) + 8 * EIGHTS };
-        let active = limits[0].min(limits[1].saturating_sub(others));
-        let many = MANY.min(active).min(there.saturating_sub(2) / STRIDE_MIN);
+        let active = match info.active_max {
+            0 => open,
+            max => open.min(max.saturating_sub(others) / MANIES),
+        };
+        let many = MANY.min(active).min(there.saturating_sub(2) / (STRIDE_MIN + 1));
         if many < MANY_MIN {
-            let active = if active < MANY_MIN { MANY_MIN + others } else { 0 };
+            let active = if active < MANY_MIN { MANIES * MANY_MIN + others } else { 0 };
             return Err(CalibrateError::TooSmall {
-                needed: MANY_MIN * STRIDE_MIN + 3,
+                needed: MANY_MIN * (STRIDE_MIN + 1) + 3,
                 there: there + 1,
                 active,
             });
         }
-        let first = geometry.conventional_zones();
-        Ok(Span { first, stride: (there - 2) / many, many })
+        let first = geometry.conventional_zones() + many;
+        Ok(Span { first, stride: (there - 2 - many) / many, many })
     }
 
     /// The zone `use_of` of stride `n`.
@@ -79,7 +98,7 @@ impl Span {
     }
 }
 
-/// The nine runs, about a minute and a half on a real disk.
+/// The eleven runs, less than two minutes on a real disk.
 pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
     let span = Span::of(info)?;
     let capacity = info.geometry.zone_capacity().bytes();
@@ -90,14 +109,16 @@ pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
         block,
         bytes: (2 * capacity).min(512 * MIB) / block * block,
         places: vec![Place { in_a_row: 2, ..Place::of(span.at(n, 0), 2, 1) }],
-        order: Order::InOrder,
+        order: Order::Sequential,
+        mode: WriteMode::PerZone,
     };
     let run = |name, block, bytes, places| Run {
         name,
         block,
         bytes: part(bytes, block),
         places,
-        order: Order::InOrder,
+        order: Order::Sequential,
+        mode: WriteMode::PerZone,
     };
     let spread = |count: u32, among: u32| {
         let room = span.many - among;
@@ -111,12 +132,19 @@ pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
     let eighth = span.many / 8;
     let eight =
         (0..EIGHTS).map(|n| Place::of(span.at(n * eighth / EIGHTS, 5), eighth * span.stride, 8)).collect();
+    let half = |n| Place::of(span.at(n, 7 + CLUSTER), 2 * span.stride, span.many / 2);
     let many = || vec![Place::of(span.at(0, 6 + CLUSTER), span.stride, span.many)];
     let clusters =
         Place { in_a_row: CLUSTER, ..Place::of(span.at(0, 6), CLUSTER * span.stride, span.many / CLUSTER) };
     let at_random =
         Run { order: Order::Random { depth: CLUSTER }, ..run(MANY_1M, block, 12 * block, vec![clusters]) };
     let at_random = Run { bytes: at_random.bytes * u64::from(CLUSTER), ..at_random };
+    let side_by_side = Place { in_a_row: span.many, ..Place::of(span.first - span.many, 0, 1) };
+    let shared = Run {
+        order: Order::Shared { jobs: SHARERS, depth: SHARERS_DEPTH },
+        mode: WriteMode::Qd1,
+        ..run(SHARED, block, (16 * MIB).min(capacity / 4), vec![side_by_side; SHARINGS])
+    };
     Ok(vec![
         sequential(POSITIONS[0], 0),
         sequential(POSITIONS[1], span.many / 2),
@@ -124,9 +152,11 @@ pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
         run(PAIR, block, 48 * MIB, pairs),
         run(FAR_2, block, 64 * MIB, far),
         run(FAR_8, block, 48 * MIB, eight),
+        run(FAR_64, block, 6 * MIB, (0..HALVES).map(half).collect()),
         at_random,
         run(MANY_128K, (block / 8).max(SMALL), 2 * block, many()),
         run(MANY_4K, SMALL, 16 * SMALL, many()),
+        shared,
     ])
 }
 
@@ -166,8 +196,8 @@ fn rounded(value: f64) -> f64 {
 /// up more of them.
 pub(super) fn weight(run: &str) -> f64 {
     match run {
-        MANY_128K => 0.5,
-        MANY_4K => 0.25,
+        MANY_128K => 0.25,
+        MANY_4K => 0.15,
         _ => 1.0,
     }
 }
@@ -194,6 +224,9 @@ const PATIENCE_MS: usize = 10;
 const VISIT_MIB: usize = 11;
 const IN_ORDER: usize = 12;
 const AXES: usize = 13;
+
+/// A command of the runs is no larger.
+const COMMAND_MIB_MAX: f64 = 1.0;
 
 /// On a ladder of limits the last is none.
 const NO_LIMIT: f64 = 0.0;
@@ -224,13 +257,15 @@ pub(super) fn axes() -> Vec<Axis> {
 const CACHE_MIB_MIN: f64 = 16.0;
 
 /// Policy, alpha, patience in ms and visits in MiB to begin with.
-const POLICIES: [(usize, f64, f64, f64); 6] = [
+const POLICIES: [(usize, f64, f64, f64); 8] = [
     (0, 0.5, NO_LIMIT, NO_LIMIT),
     (1, 0.5, NO_LIMIT, NO_LIMIT),
     (2, 0.5, NO_LIMIT, NO_LIMIT),
     (2, 0.5, 150.0, 1.0),
+    (2, 0.5, 100.0, 2.0),
     (3, 0.4, NO_LIMIT, NO_LIMIT),
     (3, 0.75, NO_LIMIT, NO_LIMIT),
+    (3, 0.5, 150.0, 2.0),
 ];
 
 /// Each policy, with limits of the cache as the flushes show them.
@@ -240,7 +275,7 @@ pub(super) fn starts(values: &SmrValues, command_max: u64, runs: &Runs, measured
         let (outcome, places) = (&measured[at], runs.list()[at].places.len() as f64);
         outcome.flushing / places * outcome.megabytes_a_second() * 1e6 / MIB as f64
     };
-    let cache = [PAIR, FAR_2, FAR_8, MANY_1M].map(held).into_iter().fold(CACHE_MIB_MIN, f64::max);
+    let cache = [PAIR, FAR_2, FAR_8, FAR_64, MANY_1M].map(held).into_iter().fold(CACHE_MIB_MIN, f64::max);
     let command = command_max.clamp(SMALL, MIB) as f64 / MIB as f64;
     let limits = zone_limits(held(PAIR), command);
     let point = |&(policy, alpha, patience, visit): &(usize, f64, f64, f64), limit: &Limit| {
@@ -277,6 +312,7 @@ fn zone_limits(held: f64, command: f64) -> Vec<Limit> {
 }
 
 pub(super) fn normalise(point: &mut Point) {
+    leave_out_what_never_binds(point);
     let policy = Policy::ALL[point[POLICY] as usize];
     if policy != Policy::Asptf {
         point[ALPHA] = 0.5;
@@ -293,8 +329,22 @@ pub(super) fn normalise(point: &mut Point) {
     point[SEEK_FULL] = point[SEEK_FULL].max(point[SEEK_THIRD]);
 }
 
+/// A limit that others keep from being reached is none.
+fn leave_out_what_never_binds(point: &mut Point) {
+    let of_zone = point[ZONE_COMMANDS];
+    if of_zone == NO_LIMIT {
+        return;
+    }
+    if point[ZONE_MIB] >= of_zone * COMMAND_MIB_MAX {
+        point[ZONE_MIB] = NO_LIMIT;
+    }
+    if point[CACHE_COMMANDS] >= of_zone * f64::from(MANY) {
+        point[CACHE_COMMANDS] = NO_LIMIT;
+    }
+}
+
 pub(super) fn put(values: &mut SmrValues, point: &Point) {
-    let all = [PAIR, FAR_2, FAR_8, MANY_1M, MANY_128K, MANY_4K].join(", ");
+    let all = SEARCHED.join(", ");
     let of = |at: usize| Sourced::measured(point[at], &all);
     let limit = |at: usize| Sourced::measured(point[at] as u32, &all);
     let mib = |at: usize| Sourced::measured((point[at] * MIB as f64) as u64, &all);

@@ -4,6 +4,7 @@ use crate::calibrate::error::CalibrateError;
 use crate::calibrate::runs::{Order, Outcome, Place, Run, Runs};
 use crate::calibrate::search::{Axis, Point};
 use zonal_io::device::DeviceInfo;
+use zonal_io::volume::WriteMode;
 use zonal_sim::profile::{FlashValues, Sourced};
 
 const ONE_4K: &str = "one-4K";
@@ -34,7 +35,8 @@ pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
             block,
             bytes,
             places: vec![Place::of(geometry.conventional_zones(), 1, zones)],
-            order: Order::InOrder,
+            order: Order::Sequential,
+            mode: WriteMode::PerZone,
         }
     };
     Ok(vec![
