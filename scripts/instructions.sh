@@ -42,22 +42,16 @@ collected() {
             END { print all + 0, locked + 0 }' <(echo "$locks") -
 }
 
-# Requests of a path. A run of a job calibrates a clock first, which takes as long as it takes: more requests drown it.
+# Requests of a path. A run of a job calibrates a clock first, which takes eight million instructions more or less, as the
+# clock converges: so many requests drown it.
 requests() {
-    case $1 in job) echo 200000 ;; *) echo 10000 ;; esac
-}
-
-# The least that some runs came to: what a clock takes varies with what else the machine does, and only adds.
-least() {
-    local runs=1
-    [ "$1" != job ] || runs=3
-    for ((run = 0; run < runs; run++)); do collected "$1" "$2"; done | sort -n | head -1
+    case $1 in job) echo 1000000 ;; *) echo 10000 ;; esac
 }
 
 counted=$(for path in $("$program"); do
     count=$(requests "$path")
-    read -r once locked_once <<<"$(least "$path" $count)"
-    read -r twice locked_twice <<<"$(least "$path" $((2 * count)))"
+    read -r once locked_once <<<"$(collected "$path" $count)"
+    read -r twice locked_twice <<<"$(collected "$path" $((2 * count)))"
     awk -v path="$path" -v n=$((twice - once)) -v locked=$((locked_twice - locked_once)) -v count=$count \
         'BEGIN { printf "%s %.0f %.2f\n", path, n / count, locked / count }'
 done)
