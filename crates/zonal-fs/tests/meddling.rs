@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::meddling::{Meddling, Streaming};
+use common::meddling::Meddling;
 use common::{bytes, contents, device, make, make_with, read_all, reopen, settle, superblock, volume};
 use std::cell::Cell;
 use zonal_fs::format::Kind;
@@ -85,7 +85,7 @@ fn file_that_is_cut_while_it_is_read_is_read_as_it_was_or_as_it_is() {
 }
 
 /// Makes files durable while somebody streams into one of them; the test's data is in the first unit of it.
-fn stream_meanwhile(durable: impl Fn(&FileSystem, &Streaming<'_>, u64)) {
+fn stream_meanwhile(durable: impl Fn(&FileSystem, &Meddling<'_>, u64)) {
     let volume = volume(device("ram:size=16M,zone_size=256K,blocksize=4096,complete=poll"));
     let (superblock, memory) = (superblock(&volume, 0, 8), Memory::new());
     let options = MountOptions { dirty_bytes: 1 << 20, ..MountOptions::default() };
@@ -98,9 +98,9 @@ fn stream_meanwhile(durable: impl Fn(&FileSystem, &Streaming<'_>, u64)) {
         written.set(at + fs.write(&common::waiter(), ino, at, Payload::Bytes(&data)).unwrap());
     };
     more();
-    let streaming = Streaming::new(&more);
+    let streaming = Meddling::streaming(&more);
     durable(&fs, &streaming, ino);
-    assert!(streaming.waits() > 0 && !fs.is_quiet(), "nobody streamed meanwhile");
+    assert!(streaming.has_come() && !fs.is_quiet(), "nobody streamed meanwhile");
     fs.forbid_changes("the power is cut");
     settle(&fs);
     drop(fs);

@@ -5,22 +5,42 @@ use zonal_core::Nanos;
 use zonal_fs::waiter::{Polling, Waiter};
 use zonal_io::volume::Volume;
 
-/// Waits as usual, but once does something first.
+/// Waits that a call takes at most, whatever others do meanwhile.
+const WAITS_MAX: u32 = 1000;
+
+/// When something is done.
+enum When {
+    /// Before it waits the next time, once it has so often.
+    Once(u32),
+    /// Each time that it has waited: a call that waits for all that others do never ends.
+    Always,
+}
+
+/// Waits as usual, and does something else besides.
 pub struct Meddling<'a> {
     usual: Polling,
-    left: Cell<Option<u32>>,
+    waits: Cell<u32>,
+    when: When,
     what: &'a dyn Fn(),
 }
 
 impl<'a> Meddling<'a> {
     /// Does `what` when it has waited `turn` times.
     pub fn new(turn: u32, what: &'a dyn Fn()) -> Meddling<'a> {
-        Meddling { usual: super::waiter(), left: Cell::new(Some(turn)), what }
+        Meddling { usual: super::waiter(), waits: Cell::new(0), when: When::Once(turn), what }
+    }
+
+    /// Does `what` after each wait.
+    pub fn streaming(what: &'a dyn Fn()) -> Meddling<'a> {
+        Meddling { when: When::Always, ..Meddling::new(0, what) }
     }
 
     /// Whether it has done it.
     pub fn has_come(&self) -> bool {
-        self.left.get().is_none()
+        match self.when {
+            When::Once(turn) => self.waits.get() > turn,
+            When::Always => self.waits.get() > 0,
+        }
     }
 }
 
@@ -34,49 +54,14 @@ impl Waiter for Meddling<'_> {
     }
 
     fn wait(&self, volume: &Volume) {
-        match self.left.get() {
-            Some(0) => {
-                self.left.set(None);
-                (self.what)();
-            }
-            left => self.left.set(left.map(|left| left - 1)),
+        let waits = self.waits.replace(self.waits.get() + 1);
+        if matches!(self.when, When::Once(turn) if turn == waits) {
+            (self.what)();
         }
         self.usual.wait(volume);
-    }
-}
-
-/// Waits as usual, and lets somebody else go on after each time: what waits for all that others do never ends.
-pub struct Streaming<'a> {
-    usual: Polling,
-    waits: Cell<u32>,
-    what: &'a dyn Fn(),
-}
-
-impl<'a> Streaming<'a> {
-    /// Does `what` after each wait.
-    pub fn new(what: &'a dyn Fn()) -> Streaming<'a> {
-        Streaming { usual: super::waiter(), waits: Cell::new(0), what }
-    }
-
-    /// How often it has waited.
-    pub fn waits(&self) -> u32 {
-        self.waits.get()
-    }
-}
-
-impl Waiter for Streaming<'_> {
-    fn now(&self) -> Nanos {
-        self.usual.now()
-    }
-
-    fn wall(&self) -> u64 {
-        self.usual.wall()
-    }
-
-    fn wait(&self, volume: &Volume) {
-        self.waits.set(self.waits.get() + 1);
-        assert!(self.waits.get() < 1000, "it waits for as long as others go on");
-        self.usual.wait(volume);
-        (self.what)();
+        if matches!(self.when, When::Always) {
+            assert!(waits < WAITS_MAX, "it waits for as long as others go on");
+            (self.what)();
+        }
     }
 }
