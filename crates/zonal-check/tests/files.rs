@@ -24,6 +24,12 @@ fn drive(zones: u32, conventional: u32) -> TempDir {
     dir
 }
 
+/// Puts a file with something precious into the file system on `d`.
+fn put_note(dir: &TempDir, name: &str) {
+    fs::write(dir.path().join("in"), "precious").unwrap();
+    zonal(dir.path(), &format!("put d in {name}"));
+}
+
 /// `length` bytes that do not repeat.
 fn bytes(length: usize) -> Vec<u8> {
     let mut state = 88_172_645_463_325_252u64;
@@ -298,8 +304,7 @@ fn dump_shows_what_is_damaged_as_that() {
 fn new_file_system_whose_metadata_have_no_place_leaves_the_old_one_as_it_was() {
     let dir = drive(16, 3);
     zonal(dir.path(), "mkfs d");
-    fs::write(dir.path().join("in"), "precious").unwrap();
-    zonal(dir.path(), "put d in note");
+    put_note(&dir, "note");
     fs::write(dir.path().join("m"), "somebody's").unwrap();
     for (metadata, why) in [("m", "there is a file of this name"), ("none/m", "No such file")] {
         let refused = program::run(dir.path(), &format!("mkfs d --force --metadata {metadata}")).refused(1);
@@ -315,8 +320,7 @@ fn benchmark_of_files_loses_a_file_system_only_if_that_is_asked_for() {
     for conventional in [0, 3] {
         let dir = drive(24, conventional);
         zonal(dir.path(), "mkfs d --label films");
-        fs::write(dir.path().join("in"), "precious").unwrap();
-        zonal(dir.path(), "put d in note");
+        put_note(&dir, "note");
         let refused = program::run(dir.path(), &format!("bench --device d {job}")).refused(4);
         assert!(refused.contains("`films`") && refused.contains("--fs-overwrite"), "{refused}");
         assert_eq!(zonal(dir.path(), "get d note -"), b"precious");
@@ -343,8 +347,7 @@ fn device_that_keeps_no_data_is_told_from_one_that_does() {
 fn put_that_is_killed_leaves_nothing_behind_and_what_had_its_name_as_it_was() {
     let dir = drive(24, 3);
     zonal(dir.path(), "mkfs d");
-    fs::write(dir.path().join("in"), "precious").unwrap();
-    zonal(dir.path(), "put d in note");
+    put_note(&dir, "note");
     let used = || {
         let status: serde_json::Value = serde_json::from_slice(&zonal(dir.path(), "stat d --json")).unwrap();
         status["files"]["used"].as_u64().unwrap_or_else(|| panic!("{status}"))
@@ -399,8 +402,7 @@ fn lose_first_zone(dir: &TempDir) {
 fn data_that_a_repair_cannot_bring_back_is_told_by_path_until_it_is_written_anew() {
     let dir = drive(24, 3);
     zonal(dir.path(), "mkfs d");
-    fs::write(dir.path().join("in"), "precious").unwrap();
-    zonal(dir.path(), "put d in a/note");
+    put_note(&dir, "a/note");
     zonal(dir.path(), "reset d --offset 48M");
     let said = program::run(dir.path(), "fsck d --repair");
     let out = String::from_utf8(said.out).unwrap();

@@ -12,23 +12,17 @@ pub use check::{Options, check};
 pub use repair::repair;
 
 use crate::format::{Kind, key};
-use crate::fs::{ROOT, attributes};
+use crate::fs::{attributes, names};
 use crate::store::Rows;
-
-/// Directories that a path is looked for in at most: rows may lie that one is in itself.
-const DEPTH_MAX: usize = 4096;
 
 /// Where a file is in the tree, from the root; `None` if that cannot be told, or it has no name.
 pub fn path(rows: &Rows, ino: u64) -> Option<String> {
-    let (mut names, mut at) = (Vec::new(), ino);
-    while at != ROOT {
-        let file = attributes(rows, at).ok().filter(|file| file.links > 0 && names.len() < DEPTH_MAX)?;
+    let path = names::path(ino, |at| {
+        let file = attributes(rows, at).ok().filter(|file| file.links > 0)?;
         rows.get(&key::entry(file.parent, &file.name)).ok()??;
-        names.push(String::from_utf8_lossy(&file.name).into_owned());
-        at = file.parent;
-    }
-    names.reverse();
-    Some(names.join("/"))
+        Some(file)
+    });
+    path.map(|path| String::from_utf8_lossy(&path).into_owned())
 }
 
 /// How bad a finding is.

@@ -16,7 +16,7 @@ pub const NAME_MAX: usize = 255;
 /// Longest target of a symbolic link, in bytes: nothing follows a longer one.
 pub const TARGET_MAX: usize = 4095;
 
-/// Directories within each other of which a file's data tells.
+/// Directories within each other of which a path tells: rows may lie that one is in itself.
 const DEPTH_MAX: usize = 128;
 
 /// What a new file is to be.
@@ -97,6 +97,22 @@ pub(crate) fn named(key: &[u8], value: &[u8]) -> Result<Entry, RowError> {
         Ok(()) => Entry::decode(key, value),
         Err(_) => Err(RowError { key: key.to_vec(), what: "this cannot be a name" }),
     }
+}
+
+/// Where a file is in the tree, from the root, with its name, by what `attributes` says of each on the way; `None` if that
+/// cannot be told.
+pub(crate) fn path(ino: u64, mut attributes: impl FnMut(u64) -> Option<Attributes>) -> Option<Vec<u8>> {
+    let (mut names, mut at) = (Vec::new(), ino);
+    while at != ROOT {
+        if names.len() == DEPTH_MAX {
+            return None;
+        }
+        let Attributes { parent, name, .. } = attributes(at)?;
+        names.push(name);
+        at = parent;
+    }
+    names.reverse();
+    Some(names.join(&b'/'))
 }
 
 impl Core {
@@ -483,17 +499,6 @@ impl Core {
 
     /// Where a directory is in the tree, from the root, without it; nothing if that cannot be told.
     pub(super) fn path(&mut self, directory: u64) -> Option<Vec<u8>> {
-        let mut names = Vec::new();
-        let mut at = directory;
-        while at != ROOT {
-            if names.len() == DEPTH_MAX {
-                return None;
-            }
-            let attributes = self.attributes(at).ok()?;
-            names.push(attributes.name);
-            at = attributes.parent;
-        }
-        names.reverse();
-        Some(names.join(&b'/'))
+        path(directory, |ino| self.attributes(ino).ok())
     }
 }
