@@ -33,10 +33,10 @@ use zonal_io::volume::Request;
 /// a batch is what writers wait for.
 const BATCH_UNITS: u32 = 8;
 
-/// Commands that the collector has on their way while nobody waits for space.
+/// Commands that the collector has on their way while nobody writes.
 const DEPTH_MAX: u32 = 32;
 
-/// The same while somebody does: reads and writes of users are not to queue behind it.
+/// The same while somebody waits for space or has data on its way: reads and writes of users are not to queue behind it.
 const DEPTH_MIN: u32 = 8;
 
 /// Blocks that the collector reads along: much of a victim is live, and on a disk a quarter of a mebibyte takes an eighth of a
