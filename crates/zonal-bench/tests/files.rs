@@ -24,9 +24,13 @@ fn open(name: &str) -> Arc<dyn Device> {
 }
 
 fn try_run(device: &str, files: FilesOptions, job: &str) -> Result<Report, BenchError> {
+    try_run_in(WriteMode::Qd1, device, files, job)
+}
+
+fn try_run_in(mode: WriteMode, device: &str, files: FilesOptions, job: &str) -> Result<Report, BenchError> {
     let jobs = JobFile::parse_inline(job.split_whitespace()).unwrap_or_else(|e| panic!("{e}"));
     let mut options = BenchOptions::new(jobs);
-    options.modes = vec![WriteMode::Qd1];
+    options.modes = vec![mode];
     options.files = Some(files);
     run(&|| Ok(open(device)), &options)
 }
@@ -236,13 +240,20 @@ fn random_overwriting_at_80_percent_copies_as_little_as_greedy_collecting_must()
 
 #[test]
 fn nobody_waits_for_a_second_while_a_full_disk_is_overwritten_at_random() {
-    for (jobs, block) in [(4, "1M"), (8, "1M"), (8, "64k")] {
+    let runs = [
+        (WriteMode::Qd1, 4, "1M"),
+        (WriteMode::Qd1, 8, "1M"),
+        (WriteMode::Qd1, 8, "64k"),
+        (WriteMode::PerZone, 4, "1M"),
+    ];
+    for (mode, jobs, block) in runs {
         let files = FilesOptions { fill_percent: Some(80), ..FilesOptions::default() };
         let job = format!(
             "--name=o --rw=randwrite --bs={block} --numjobs={jobs} --filesize={} --io_size=60% --end_fsync=1",
             if block == "1M" { "1M" } else { "64M" },
         );
-        let report = on("sim:smr-hdd-30t,size=12G", files, &job);
+        let report = try_run_in(mode, "sim:smr-hdd-30t,size=12G", files, &job).unwrap();
+        assert!(!report.is_failed(), "{}", report.to_text());
         let counted = report.modes[0].files.unwrap().statistics;
         assert!(counted.gc_victims > 5 && counted.stalls > 0, "{}", report.to_text());
         let longest = report.modes[0]
