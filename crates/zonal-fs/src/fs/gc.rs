@@ -33,10 +33,10 @@ use zonal_io::volume::Request;
 /// a batch is what writers wait for.
 const BATCH_UNITS: u32 = 8;
 
-/// Commands that the collector has on their way while nobody writes.
+/// Commands that the collector has on their way while nobody waits for space.
 const DEPTH_MAX: u32 = 32;
 
-/// The same while somebody waits for space or has data on its way: reads and writes of users are not to queue behind it.
+/// The same while somebody does: reads and writes of users are not to queue behind it.
 const DEPTH_MIN: u32 = 8;
 
 /// Blocks that the collector reads along: much of a victim is live, and on a disk a quarter of a mebibyte takes an eighth of a
@@ -413,7 +413,7 @@ impl Core {
 
     /// Commands that the collector may have on their way.
     fn depth(&self) -> u32 {
-        if self.credit.waiting() > 0 || self.blocks_in_flight > 0 { DEPTH_MIN } else { DEPTH_MAX }
+        if self.credit.waiting() > 0 { DEPTH_MIN } else { DEPTH_MAX }
     }
 
     /// What of a batch files still have, with the numbers of copies made of that: they go on writing.
