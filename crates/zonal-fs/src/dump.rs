@@ -2,20 +2,19 @@
 
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
-use crate::format::{Account, Attributes, Entry, Extent, Header, Metadata, Run, Superblock, key};
+use crate::format::{
+    Account, Attributes, Entry, Extent, Header, Metadata, Run, Superblock, SuperblockCopy, key,
+};
 use crate::fs::FsError;
 use crate::fs::map::{self, Mapped};
-use crate::make;
+use crate::make::MakeError;
 use crate::store::Rows;
-use crate::store::backend::header::Header as DatabaseHeader;
-use crate::store::backend::logged::{Begun, begun};
-use crate::store::backend::{Damage, Place};
+use crate::store::backend::log::{Begun, begun};
+use crate::store::backend::{Damage, SegmentId};
+use crate::superblocks::{self, COPY_BLOCKS};
 use crate::waiter::Waiter;
 use std::ops::ControlFlow;
-use zonal_core::{RequestError, Sector, Sectors, ZoneIndex};
-
-/// Headers of a database in conventional zones.
-const HEADERS: u64 = 2;
+use zonal_core::{RequestError, Sector, ZoneIndex};
 
 /// What is at a place that the metadata have.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,10 +30,8 @@ pub enum Kept<T> {
 /// Where metadata lie, and what says so there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Whereabouts {
-    /// Conventional sectors, and the two headers before the database.
-    Conventional(std::ops::Range<Sector>, Vec<Kept<DatabaseHeader>>),
-    /// Zones of a log, and how each that was written begins.
-    Logged(Vec<(ZoneIndex, Option<Kept<Begun>>)>),
+    /// On the drive: the segments of the store, and how each one that was written begins.
+    OnDrive(Vec<(SegmentId, Option<Kept<Begun>>)>),
     /// A file beside the drive.
     Beside,
 }
@@ -42,40 +39,28 @@ pub enum Whereabouts {
 /// Looks where the metadata lie.
 ///
 /// # Errors
-/// The drive describes no zones.
-pub fn whereabouts(
-    drive: &Drive,
-    waiter: &dyn Waiter,
-    superblock: &Superblock,
-) -> Result<Whereabouts, RequestError> {
-    let kept = |sector: Sector| drive.read(waiter, sector, BLOCK_SECTORS);
-    Ok(match superblock.metadata {
-        Metadata::Beside => Whereabouts::Beside,
-        Metadata::Conventional => {
-            let range = make::conventional(drive);
-            let header = |n| match kept(range.start + Sectors(n * u64::from(BLOCK_SECTORS))) {
-                Ok(block) => Kept::of(DatabaseHeader::parse(&block, &superblock.uuid)),
-                Err(error) => Kept::Unreadable(error),
-            };
-            let headers = (0..HEADERS).map(header).collect();
-            Whereabouts::Conventional(range, headers)
-        }
-        Metadata::Logged => {
-            let report = drive.report(waiter)?;
-            let zone = |zone: ZoneIndex| {
-                let described = report.get(zone.0 as usize)?;
-                if crate::scan::written(described) == 0 {
-                    return None;
-                }
-                Some(match kept(described.start) {
-                    Ok(block) => Kept::of(begun(&block, &superblock.uuid, Place { zone, block: 0 })),
-                    Err(error) => Kept::Unreadable(error),
-                })
-            };
-            let zones = make::log_zones(superblock).into_iter();
-            Whereabouts::Logged(zones.map(|n| (n, zone(n))).collect())
-        }
-    })
+/// There is no superblock; the drive describes no zones.
+pub fn whereabouts(drive: &Drive, waiter: &dyn Waiter) -> Result<Whereabouts, MakeError> {
+    let SuperblockCopy { superblock, anchor } = superblocks::find(drive, waiter)?.copy;
+    if superblock.metadata == Metadata::Beside {
+        return Ok(Whereabouts::Beside);
+    }
+    let report = drive.report(waiter)?;
+    let first = |segment, at| match drive.read(waiter, at, BLOCK_SECTORS) {
+        Ok(block) => Kept::of(begun(&block, &superblock.uuid, segment)),
+        Err(error) => Kept::Unreadable(error),
+    };
+    let piece = |n: u32| {
+        let block = u64::from(COPY_BLOCKS) + u64::from(n) * u64::from(anchor.piece_blocks);
+        let segment = SegmentId::conventional(n);
+        (segment, Some(first(segment, Sector(block * u64::from(BLOCK_SECTORS)))))
+    };
+    let zone = |zone: &ZoneIndex| {
+        let segment = SegmentId::zone(*zone);
+        let described = report.get(zone.0 as usize).filter(|described| crate::scan::written(described) > 0);
+        (segment, described.map(|described| first(segment, described.start)))
+    };
+    Ok(Whereabouts::OnDrive((0..anchor.pieces).map(piece).chain(anchor.zones.iter().map(zone)).collect()))
 }
 
 impl<T> Kept<T> {

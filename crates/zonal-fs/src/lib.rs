@@ -61,6 +61,7 @@ pub mod rebuild;
 pub mod scan;
 pub mod space;
 pub mod store;
+pub mod superblocks;
 pub mod waiter;
 
 pub use fs::*;

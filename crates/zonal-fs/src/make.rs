@@ -1,34 +1,42 @@
 //! File systems on drives: made, and found again.
 //!
 //! # What lies where
-//! The superblock lies twice at the start of zone 0. Where the drive has conventional zones, the metadata follow it there.
-//! Where it has none, zone 0 has nothing else, and the next zones are the log of the metadata. In both cases, if it is
-//! wanted so, the metadata are in a file beside the drive instead.
+//! Where the drive has conventional zones, copies of the superblock take their first blocks, and pieces of the metadata store
+//! follow. Where it has none, zones 0 and 1 hold the copies in turn, and the store has zones of its own. In both cases the
+//! store is in a file beside the drive instead, if the caller asks for that. See [`superblocks`] for the copies.
 //!
 //! The superblock is written last: what was not made to its end is no file system.
 
 use crate::drive::Drive;
-use crate::format::{DATA_BLOCKS_MAX, Metadata, Superblock, SuperblockError, Uuid};
+use crate::format::{Anchor, DATA_BLOCKS_MAX, Metadata, Superblock, SuperblockError, Uuid};
 use crate::fs::mount::check_drive;
 use crate::fs::{FileSystem, FsError, MountOptions, OpenError};
-use crate::space::open::OPEN_MIN;
-use crate::store::backend::logged::{ZONES_MAX, ZONES_MIN, pages_of_new};
-use crate::store::backend::{Aside, Backend, BackendError, Conventional, FileBeside, Logged, PAGES_OF_NEW};
+use crate::space::open::{OPEN_MIN, ZONES_MIN};
+use crate::store::backend::file::{self, FileAccess};
+use crate::store::backend::log::{self, SEGMENTS_NEW, new_pages, plan_pieces};
+use crate::store::backend::{Aside, BackendError, Store, StoreFile};
 use crate::store::{Rows, StoreError};
+use crate::superblocks::{self, COPY_BLOCKS, Found, HOMES, Writer};
 use crate::waiter::{Waiter, Waiters};
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use zonal_core::{Op, RequestError, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType};
+use zonal_core::{RequestError, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::buffer::IoBuf;
+use zonal_io::image::backing::Backing;
 use zonal_io::volume::{Request, Volume, keeps_data};
 
-/// Zones of the metadata's log: one in so many of the drive's, as far as a log can have them.
-const LOG_SHARE: u32 = 512;
+/// Pages of metadata that a new file system has room for, before its store takes more.
+const NEW_PAGES_MIN: u64 = 192;
 
-/// Copies of the superblock, from block 0 on.
-pub const COPIES: u32 = 2;
+/// Pages of metadata without which a file system is of no use.
+const PAGES_MIN: u64 = 100;
+
+/// Most zones that the store of a new file system has.
+const NEW_ZONES_MAX: u32 = 64;
+
+/// Zones of a drive on which the store begins with as few as it can do with.
+const SMALL_DRIVE: u32 = 10;
 
 /// How a file system is to be made.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -43,7 +51,7 @@ pub struct MakeOptions {
     pub is_unsummed: bool,
     /// Bytes that users never get, beside what collecting takes.
     pub reserved_bytes: u64,
-    /// Zones of the metadata's log, where there is one.
+    /// Zones that the metadata have at first, on a drive without conventional ones.
     pub log_zones: Option<u32>,
     /// Although there is data on the drive.
     pub force: bool,
@@ -65,6 +73,14 @@ pub enum MakeError {
     /// There is none.
     #[error(transparent)]
     Superblock(#[from] SuperblockError),
+    /// A copy of the superblock that may be the newest is damaged.
+    #[error("zone {zone} block {block}: the newest copy of the superblock is damaged")]
+    DamagedSuperblock {
+        /// The zone.
+        zone: ZoneIndex,
+        /// The block in it.
+        block: u32,
+    },
     /// The metadata are in a file, which was not named.
     #[error("the metadata are in a file beside the drive, which has to be named")]
     NeedsFile,
@@ -91,25 +107,40 @@ impl From<StoreError> for MakeError {
 /// Finds the superblock.
 ///
 /// # Errors
-/// [`MakeError::Superblock`] if there is none, or none that counts.
+/// [`MakeError::Superblock`] if there is none, or none that counts; [`MakeError::DamagedSuperblock`].
 pub fn superblock(drive: &Drive, waiter: &dyn Waiter) -> Result<Superblock, MakeError> {
-    let mut first = None;
-    for found in superblocks(drive, waiter) {
-        match found {
-            Ok(superblock) => return Ok(superblock),
-            Err(error) => drop(first.get_or_insert(error)),
-        }
-    }
-    Err(first.expect("there are copies"))
+    Ok(superblocks::find(drive, waiter)?.copy.superblock)
 }
 
-/// Each copy of the superblock, or what keeps it from being one.
-pub fn superblocks(drive: &Drive, waiter: &dyn Waiter) -> Vec<Result<Superblock, MakeError>> {
-    let copy = |copy: u32| {
-        let block = drive.read(waiter, Sector(u64::from(copy * BLOCK_SECTORS)), BLOCK_SECTORS)?;
-        Ok(Superblock::decode(&block)?)
-    };
-    (0..COPIES).map(copy).collect()
+/// What holds the metadata of a file system that has them beside the drive.
+#[derive(Clone)]
+pub enum Beside {
+    /// A file.
+    Path(PathBuf),
+    /// Bytes behind a cache, which no other owner has: for tests that cut the power.
+    Backing(Arc<dyn Backing>),
+}
+
+impl From<PathBuf> for Beside {
+    fn from(path: PathBuf) -> Beside {
+        Beside::Path(path)
+    }
+}
+
+impl Beside {
+    fn create(&self, uuid: &Uuid) -> Result<StoreFile, BackendError> {
+        match self {
+            Beside::Path(path) => file::create(path, uuid),
+            Beside::Backing(backing) => file::create_in(backing.clone(), uuid),
+        }
+    }
+
+    fn open(&self, uuid: &Uuid, access: FileAccess) -> Result<StoreFile, BackendError> {
+        match self {
+            Beside::Path(path) => file::open(path, uuid, access),
+            Beside::Backing(backing) => file::open_in(backing.clone(), uuid),
+        }
+    }
 }
 
 /// Makes a file system with this name for itself.
@@ -123,6 +154,32 @@ pub fn make(
     uuid: Uuid,
     options: &MakeOptions,
 ) -> Result<Superblock, MakeError> {
+    let beside = options.beside.clone().map(Beside::Path);
+    make_with(drive, waiters, uuid, options, beside.as_ref())
+}
+
+/// The same, with the metadata in `backing` instead of a file.
+///
+/// # Errors
+/// As [`make`].
+pub fn make_in(
+    drive: &Arc<Drive>,
+    waiters: &Waiters,
+    uuid: Uuid,
+    options: &MakeOptions,
+    backing: Arc<dyn Backing>,
+) -> Result<Superblock, MakeError> {
+    let options = MakeOptions { beside: Some(PathBuf::new()), ..options.clone() };
+    make_with(drive, waiters, uuid, &options, Some(&Beside::Backing(backing)))
+}
+
+fn make_with(
+    drive: &Arc<Drive>,
+    waiters: &Waiters,
+    uuid: Uuid,
+    options: &MakeOptions,
+    beside: Option<&Beside>,
+) -> Result<Superblock, MakeError> {
     let waiter = &*waiters();
     drop(drive.claim().ok_or(BackendError::Claimed)?);
     let report = drive.report(waiter)?;
@@ -135,15 +192,19 @@ pub fn make(
     if !options.force {
         check_unused(drive, waiter, &report)?;
     }
-    let create = || create_rows(drive, waiters, options.beside.as_deref(), &superblock);
+    let anchor = plan_anchor(drive, &report, &superblock, options)?;
+    let create = || {
+        let writer = Writer::unmade(superblock.clone(), drive.volume(), anchor.clone());
+        create_rows(drive, waiters, beside, &superblock, writer)
+    };
     // A file that cannot be made is found out while all is as it was.
-    let beside = options.beside.as_deref().map(|path| create().map(|rows| (path, rows))).transpose()?;
-    let (path, rows) = beside.unzip();
+    let there = beside.map(|beside| create().map(|rows| (beside, rows))).transpose()?;
+    let (there, rows) = there.unzip();
     let made = clear(drive, waiter, &report).and_then(|()| {
         let rows = rows.map_or_else(create, Ok)?;
-        fill(drive, waiter, &superblock, rows, report[0].zone_type)
+        fill(waiter, &superblock, rows)
     });
-    if let (Err(_), Some(path)) = (&made, path) {
+    if let (Err(_), Some(Beside::Path(path))) = (&made, there) {
         // It belongs to nothing. The first error is the one to tell.
         let _ = std::fs::remove_file(path);
     }
@@ -151,42 +212,28 @@ pub fn make(
 }
 
 /// Writes the first rows, and then the superblock.
-fn fill(
-    drive: &Drive,
-    waiter: &dyn Waiter,
-    superblock: &Superblock,
-    mut rows: Rows,
-    first: ZoneType,
-) -> Result<(), MakeError> {
+fn fill(waiter: &dyn Waiter, superblock: &Superblock, mut rows: Rows) -> Result<(), MakeError> {
     FileSystem::make(&mut rows, superblock, waiter)?;
-    drop(rows);
-    write_superblock(drive, waiter, superblock)?;
-    if first != ZoneType::Conventional {
-        // Nothing more comes into it, and partly written it would count against the drive's active zones for ever.
-        drive.zone(waiter, Op::ZoneFinish, ZoneIndex(0))?;
-        drive.flush(waiter)?;
-    }
-    Ok(())
+    let backend = rows.close();
+    Ok(backend.log().map_or(Ok(()), log::Log::make)?)
 }
 
-/// An empty database where that of a file system lies, whatever is there; a file beside has to be a new one.
+/// An empty database where that of a file system lies, whatever is there; a file beside has to be a new one. `writer` says
+/// where it lies.
 pub(crate) fn create_rows(
     drive: &Arc<Drive>,
     waiters: &Waiters,
-    beside: Option<&Path>,
+    beside: Option<&Beside>,
     superblock: &Superblock,
+    writer: Writer,
 ) -> Result<Rows, MakeError> {
-    let (drive, waiters, uuid) = (drive.clone(), waiters.clone(), superblock.uuid);
-    let options = MountOptions::default();
-    let access = Access::Use(&options);
-    match superblock.metadata {
-        Metadata::Beside => access.rows(FileBeside::create(beside.ok_or(MakeError::NeedsFile)?, uuid)?),
-        Metadata::Conventional => {
-            let range = conventional(&drive);
-            access.rows(Conventional::create(drive, waiters, range, uuid)?)
-        }
-        Metadata::Logged => access.rows(Logged::create(drive, waiters, log_zones(superblock), uuid)?),
-    }
+    let file = match superblock.metadata {
+        Metadata::Beside => Some(beside.ok_or(MakeError::NeedsFile)?.create(&superblock.uuid)?),
+        Metadata::Conventional | Metadata::Logged => None,
+    };
+    let access = log::Access { drive: drive.clone(), waiters: waiters.clone(), file };
+    let store = Store::create(access, superblock.uuid, writer)?;
+    Ok(Rows::open(store, MountOptions::default().cache_bytes)?)
 }
 
 /// Opens the file system of a drive; `beside` names the file of its metadata, if they are in one.
@@ -200,13 +247,14 @@ pub fn open(
     options: MountOptions,
 ) -> Result<FileSystem, MakeError> {
     let waiter = &*waiters();
-    let superblock = superblock(drive, waiter)?;
-    let rows = open_rows(drive, waiters, beside, &superblock, Access::Use(&options))?;
+    let found = superblocks::find(drive, waiter)?;
+    let rows = open_found(drive, waiters, beside.map(Beside::Path), &found, Access::Use(&options))?;
+    let superblock = found.copy.superblock;
     Ok(FileSystem::open(drive.volume().clone(), rows, superblock, options, true, waiter)?)
 }
 
 /// Opens the file system of a drive to look at it: it takes no changes, and nothing is written to the drive or to the file of
-/// its metadata.
+/// its metadata, not even a flush.
 ///
 /// # Errors
 /// [`MakeError`].
@@ -217,8 +265,9 @@ pub fn look(
     options: MountOptions,
 ) -> Result<FileSystem, MakeError> {
     let waiter = &*waiters();
-    let superblock = superblock(drive, waiter)?;
-    let rows = open_rows(drive, waiters, beside, &superblock, Access::Look(&options))?;
+    let found = superblocks::find(drive, waiter)?;
+    let rows = open_found(drive, waiters, beside.map(Beside::Path), &found, Access::Look(&options))?;
+    let superblock = found.copy.superblock;
     let fs = FileSystem::open(drive.volume().clone(), rows, superblock, options, true, waiter)?;
     fs.forbid_changes("it is only looked at");
     Ok(fs)
@@ -235,17 +284,6 @@ pub enum Access<'a> {
     Verify,
 }
 
-impl Access<'_> {
-    fn rows(self, backend: impl Backend) -> Result<Rows, MakeError> {
-        let aside = |backend| Aside::new(backend).map_err(redb::StorageError::from).map_err(StoreError::from);
-        Ok(match self {
-            Access::Use(options) => Rows::open(backend, options.cache_bytes)?,
-            Access::Look(options) => Rows::open(aside(backend)?, options.cache_bytes)?,
-            Access::Verify => Rows::verified(aside(backend)?, MountOptions::default().cache_bytes)?,
-        })
-    }
-}
-
 /// The rows of a file system.
 ///
 /// # Errors
@@ -257,33 +295,53 @@ pub fn open_rows(
     superblock: &Superblock,
     access: Access<'_>,
 ) -> Result<Rows, MakeError> {
-    check_drive(drive.volume(), superblock)?;
-    let (drive, waiters, uuid) = (drive.clone(), waiters.clone(), superblock.uuid);
-    match superblock.metadata {
-        Metadata::Beside => {
-            let path = beside.ok_or(MakeError::NeedsFile)?;
-            access.rows(FileBeside::open(&path, uuid)?)
-        }
-        Metadata::Conventional => {
-            let range = conventional(&drive);
-            access.rows(Conventional::open(drive, waiters, range, uuid)?)
-        }
-        Metadata::Logged => access.rows(Logged::open(drive, waiters, log_zones(superblock), uuid)?),
+    let found = superblocks::find(drive, &*waiters())?;
+    if found.copy.superblock != *superblock {
+        return Err(OpenError::OtherMetadata.into());
     }
+    open_found(drive, waiters, beside.map(Beside::Path), &found, access)
 }
 
-/// Where metadata in conventional zones lie.
-pub(crate) fn conventional(drive: &Drive) -> Range<Sector> {
-    let geometry = &drive.volume().info().geometry;
-    let first = Sector(u64::from(COPIES * BLOCK_SECTORS));
-    first..geometry.start_of(ZoneIndex(geometry.conventional_zones()))
+/// The rows of a file system whose metadata are in `backing`.
+///
+/// # Errors
+/// [`MakeError`].
+pub fn open_rows_in(
+    drive: &Arc<Drive>,
+    waiters: &Waiters,
+    backing: Arc<dyn Backing>,
+    access: Access<'_>,
+) -> Result<Rows, MakeError> {
+    let found = superblocks::find(drive, &*waiters())?;
+    open_found(drive, waiters, Some(Beside::Backing(backing)), &found, access)
 }
 
-/// The zones of the metadata's log.
-pub(crate) fn log_zones(superblock: &Superblock) -> Vec<ZoneIndex> {
-    // A superblock that lies may say that there are any number.
-    let end = superblock.first_zone.min(ZONES_MAX as u32 + 2);
-    (1..end).map(ZoneIndex).collect()
+/// The rows that `found` names.
+pub(crate) fn open_found(
+    drive: &Arc<Drive>,
+    waiters: &Waiters,
+    beside: Option<Beside>,
+    found: &Found,
+    access: Access<'_>,
+) -> Result<Rows, MakeError> {
+    let superblock = &found.copy.superblock;
+    check_drive(drive.volume(), superblock)?;
+    let file_access = if matches!(access, Access::Use(_)) { FileAccess::Write } else { FileAccess::Read };
+    let file = match superblock.metadata {
+        Metadata::Beside => {
+            Some(beside.ok_or(MakeError::NeedsFile)?.open(&superblock.uuid, file_access)?)
+        }
+        Metadata::Conventional | Metadata::Logged => None,
+    };
+    let reach = log::Access { drive: drive.clone(), waiters: waiters.clone(), file };
+    let aside = |store| Aside::new(store).map_err(redb::StorageError::from).map_err(StoreError::from);
+    Ok(match access {
+        Access::Use(options) => Rows::open(Store::open(reach, found)?, options.cache_bytes)?,
+        Access::Look(options) => Rows::open(aside(Store::look(reach, found)?)?, options.cache_bytes)?,
+        Access::Verify => {
+            Rows::verified(aside(Store::look(reach, found)?)?, MountOptions::default().cache_bytes)?
+        }
+    })
 }
 
 fn unfit(what: impl Into<String>) -> MakeError {
@@ -310,21 +368,26 @@ pub(crate) fn plan(
     if !(2..=largest).contains(&wanted) {
         return Err(unfit(format!("units of {wanted} blocks of 4 KiB; the drive takes 2 to {largest}")));
     }
-    let is_conventional = report.first().is_some_and(|zone| zone.zone_type == ZoneType::Conventional);
-    let (metadata, first_zone) = match (&options.beside, is_conventional) {
-        (Some(_), true) => (Metadata::Beside, geometry.conventional_zones()),
-        (Some(_), false) => (Metadata::Beside, 1),
-        (None, true) => {
-            check_conventional(drive)?;
-            (Metadata::Conventional, geometry.conventional_zones())
-        }
-        (None, false) => (Metadata::Logged, 1 + log_zones_of(drive, options)?),
+    let is_conventional = geometry.conventional_zones() > 0;
+    let metadata = match (&options.beside, is_conventional) {
+        (Some(_), _) => Metadata::Beside,
+        (None, true) => Metadata::Conventional,
+        (None, false) => Metadata::Logged,
     };
-    let data = geometry.zones().saturating_sub(first_zone);
-    if data < crate::space::open::ZONES_MIN {
+    let first_zone = match is_conventional {
+        true => geometry.conventional_zones(),
+        false => homes(drive, metadata),
+    };
+    let store = if metadata == Metadata::Logged { new_zones(drive, options)? } else { 0 };
+    let is_lost = |zone: &&ZoneDescriptor| {
+        matches!(zone.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline)
+    };
+    let lost = report.iter().skip(first_zone as usize).filter(is_lost).count() as u32;
+    let data = geometry.zones().saturating_sub(first_zone + store + lost);
+    if data < ZONES_MIN {
         return Err(unfit(format!(
             "{data} zones are left for data; a file system needs {}",
-            crate::space::open::ZONES_MIN
+            ZONES_MIN
         )));
     }
     check_limits(drive, metadata)?;
@@ -349,29 +412,65 @@ fn check_limits(drive: &Drive, metadata: Metadata) -> Result<(), MakeError> {
     }
 }
 
-/// An error if the conventional zones have no room for metadata.
-fn check_conventional(drive: &Drive) -> Result<(), MakeError> {
-    let pages = Conventional::pages_of(&conventional(drive));
-    if pages < PAGES_OF_NEW {
-        return Err(unfit(format!(
-            "the conventional zones have room for {pages} pages of metadata; it takes {PAGES_OF_NEW}"
-        )));
-    }
-    Ok(())
+/// Zones that hold copies of the superblock, where none are conventional. One does where it is written once.
+fn homes(drive: &Drive, metadata: Metadata) -> u32 {
+    let is_few = drive.volume().info().geometry.zones() < HOMES + ZONES_MIN;
+    if is_few && metadata == Metadata::Beside { 1 } else { HOMES }
 }
 
-/// How many zones the log gets: one in so many, and enough for a new database.
-fn log_zones_of(drive: &Drive, options: &MakeOptions) -> Result<u32, MakeError> {
-    let geometry = &drive.volume().info().geometry;
-    let blocks = geometry.capacity_of(ZoneIndex(0)) / BLOCK_SECTORS;
-    let (fewest, most) = (ZONES_MIN as u32, ZONES_MAX as u32);
-    let suits = |zones: &u32| pages_of_new(*zones, blocks) >= PAGES_OF_NEW;
-    let Some(fewest) = (fewest..=most).find(suits) else {
-        return Err(unfit(format!("zones of {blocks} blocks of 4 KiB are too small for a log of metadata")));
+/// Where the metadata of a new file system are.
+pub(crate) fn plan_anchor(
+    drive: &Drive,
+    report: &[ZoneDescriptor],
+    superblock: &Superblock,
+    options: &MakeOptions,
+) -> Result<Anchor, MakeError> {
+    let (piece_blocks, most) = plan_pieces(superblock.metadata, drive);
+    let pieces = match superblock.metadata {
+        Metadata::Logged => 0,
+        _ => new_pieces(piece_blocks, most)?,
     };
-    let zones = options.log_zones.unwrap_or((geometry.zones() / LOG_SHARE).clamp(fewest, most));
-    if !(fewest..=most).contains(&zones) {
-        return Err(unfit(format!("a log of {zones} zones; on this drive it takes {fewest} to {most}")));
+    let wanted = if superblock.metadata == Metadata::Logged { new_zones(drive, options)? } else { 0 };
+    let is_sound = |zone: &&ZoneDescriptor| {
+        !matches!(zone.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline)
+    };
+    let ours = report.iter().skip(superblock.first_zone as usize).filter(is_sound);
+    let zones: Vec<ZoneIndex> = ours.take(wanted as usize).map(|zone| zone.zone).collect();
+    let homes = match drive.volume().info().geometry.conventional_zones() {
+        0 if superblock.first_zone > 1 => [ZoneIndex(0), ZoneIndex(1)],
+        _ => [ZoneIndex(0); 2],
+    };
+    Ok(Anchor { copy: 0, number: 0, homes, pieces, piece_blocks, zones })
+}
+
+/// How many pieces the store begins with, of `most` that there are: as many as a new file system takes.
+fn new_pieces(piece_blocks: u32, most: u64) -> Result<u32, MakeError> {
+    let most = most.min(NEW_ZONES_MAX.into()) as u32;
+    let pages = |pieces: u32| new_pages(pieces, piece_blocks.into());
+    let enough = (SEGMENTS_NEW as u32..=most).find(|pieces| pages(*pieces) >= NEW_PAGES_MIN);
+    match enough.unwrap_or(most) {
+        pieces if piece_blocks >= log::SEGMENT_BLOCKS_MIN && pages(pieces) >= PAGES_MIN => Ok(pieces),
+        pieces => Err(unfit(format!(
+            "the conventional zones have room for {} pages of metadata; it takes {PAGES_MIN}",
+            pages(pieces)
+        ))),
+    }
+}
+
+/// How many zones the store begins with: three, more if they are small, and two on the smallest drives.
+fn new_zones(drive: &Drive, options: &MakeOptions) -> Result<u32, MakeError> {
+    let geometry = &drive.volume().info().geometry;
+    let blocks = geometry.zone_capacity().0 / u64::from(BLOCK_SECTORS);
+    let usual = if geometry.zones() < SMALL_DRIVE { log::SEGMENTS_MIN } else { SEGMENTS_NEW } as u32;
+    let suits = |zones: &u32| new_pages(*zones, blocks) >= NEW_PAGES_MIN;
+    let Some(fewest) = (usual..=NEW_ZONES_MAX).find(suits) else {
+        return Err(unfit(format!("zones of {blocks} blocks of 4 KiB are too small for metadata")));
+    };
+    let zones = options.log_zones.unwrap_or(fewest);
+    if !(fewest..=NEW_ZONES_MAX).contains(&zones) {
+        return Err(unfit(format!(
+            "{zones} zones for metadata; on this drive a file system begins with {fewest} to {NEW_ZONES_MAX}"
+        )));
     }
     Ok(zones)
 }
@@ -400,21 +499,8 @@ fn check_unused(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor]) -
 /// Makes all zones empty, and a superblock that is there count no more.
 fn clear(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor]) -> Result<(), MakeError> {
     if report[0].zone_type == ZoneType::Conventional {
-        drive.write(waiter, Sector(0), IoBuf::zeroed(COPIES * BLOCK_BYTES))?;
+        drive.write(waiter, Sector(0), IoBuf::zeroed(COPY_BLOCKS * BLOCK_BYTES))?;
     }
     drive.call(waiter, Request::reset_all()).0?;
-    Ok(drive.flush(waiter)?)
-}
-
-pub(crate) fn write_superblock(
-    drive: &Drive,
-    waiter: &dyn Waiter,
-    superblock: &Superblock,
-) -> Result<(), MakeError> {
-    let mut buf = IoBuf::zeroed(COPIES * BLOCK_BYTES);
-    for copy in buf.chunks_exact_mut(BLOCK_BYTES as usize) {
-        copy.copy_from_slice(&superblock.encode());
-    }
-    drive.write(waiter, Sector(0), buf)?;
     Ok(drive.flush(waiter)?)
 }

@@ -10,8 +10,7 @@ use std::time::Instant;
 use zonal_fs::drive::Drive;
 use zonal_fs::format::{Kind, Superblock};
 use zonal_fs::fsck::{self, check};
-use zonal_fs::make::{Access, MakeOptions, make, open_rows};
-use zonal_fs::store::backend::Over;
+use zonal_fs::make::{Access, MakeOptions, make, make_in, open_rows, open_rows_in};
 use zonal_fs::store::{Fill, Rows};
 use zonal_fs::waiter::{Waiters, polling};
 use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT, Rename};
@@ -103,29 +102,23 @@ impl Place {
     }
 
     fn make(&self) -> FileSystem {
+        let options = MakeOptions::default();
         match &self.host {
-            None => drop(make(&self.drive(), &waiters(), UUID, &MakeOptions::default()).unwrap()),
-            Some(_) => {
-                let (superblock, mut rows) = self.rows();
-                FileSystem::make(&mut rows, &superblock, &waiter()).unwrap();
-            }
-        }
+            None => make(&self.drive(), &waiters(), UUID, &options).unwrap(),
+            Some(host) => make_in(&self.drive(), &waiters(), UUID, &options, host.clone()).unwrap(),
+        };
         self.open()
     }
 
     fn rows(&self) -> (Superblock, Rows) {
         let (drive, options) = (self.drive(), MountOptions::default());
-        match &self.host {
-            None => {
-                let superblock = zonal_fs::make::superblock(&drive, &waiter()).unwrap();
-                let rows = open_rows(&drive, &waiters(), None, &superblock, Access::Use(&options));
-                (superblock, rows.unwrap())
-            }
-            Some(host) => {
-                let rows = Rows::open(Over::new(host.clone(), 0), 1 << 20).unwrap();
-                (common::superblock(drive.volume(), 0, 16), rows)
-            }
-        }
+        let superblock = zonal_fs::make::superblock(&drive, &waiter()).unwrap();
+        let access = Access::Use(&options);
+        let rows = match &self.host {
+            None => open_rows(&drive, &waiters(), None, &superblock, access),
+            Some(host) => open_rows_in(&drive, &waiters(), host.clone(), access),
+        };
+        (superblock, rows.unwrap())
     }
 
     fn open(&self) -> FileSystem {

@@ -177,7 +177,7 @@ fn drive_that_is_too_small_is_refused_with_what_it_lacks() {
         (on(5, 0, false), "0 zones are left for data; a file system needs 5"),
         (on(11, 0, false), "4 zones are left for data; a file system needs 5"),
         (on(7, 3, false), "4 zones are left for data; a file system needs 5"),
-        (on(9, 2, false), "the conventional zones have room for 252 pages of metadata; it takes 260"),
+        (on(9, 2, false), "the conventional zones have room for 93 pages of metadata; it takes 100"),
         (
             Shape { open: 2, active: 2, ..on(14, 0, false) },
             "it lets 2 zones be open; a file system needs 2 for data and 1 for metadata",

@@ -3,10 +3,12 @@
 //! All numbers are little-endian but those in keys, which sort as they count. Whatever is read from a drive may be
 //! garbage: each way from bytes to values ends in an error that says what is wrong.
 
+mod anchor;
 mod row;
 mod superblock;
 mod unit;
 
+pub use anchor::{Anchor, STORE_ZONES_MAX, SuperblockCopy};
 pub use row::{
     Account, Attributes, Entry, Extent, FILES_END, Kind, Piece, Place, RowError, Run, SIZE_MAX, fuzz_row, key,
 };
@@ -16,7 +18,7 @@ pub use unit::{
 };
 
 /// The version of the format: another one is not opened.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The checksum of everything on the drive, CRC-32C.
 #[inline]

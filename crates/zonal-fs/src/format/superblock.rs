@@ -77,7 +77,7 @@ pub enum SuperblockError {
     #[error("there is no file system of Zonal here")]
     Magic,
     /// It was written by another version.
-    #[error("the file system is of version {0}, this is version {VERSION}")]
+    #[error("the file system is of version {version}, this is version {VERSION}{way_out}", version = .0, way_out = way_out(*.0))]
     Version(u32),
     /// It is damaged.
     #[error("the superblock is damaged")]
@@ -85,6 +85,11 @@ pub enum SuperblockError {
     /// It says what cannot be.
     #[error("the superblock contradicts itself: {0}")]
     Nonsense(&'static str),
+}
+
+/// What the owner of a file system of another version can do.
+fn way_out(version: u32) -> &'static str {
+    if version == 1 { "; `zonal get` of Zonal 0.1.0 copies its files out" } else { "" }
 }
 
 impl Superblock {

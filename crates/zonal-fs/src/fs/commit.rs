@@ -49,6 +49,10 @@ impl Shared {
         let result = result.and_then(|()| Ok(sealed.commit()?));
         let mut core = self.lock();
         let result = result.and_then(|committed| Ok(core.rows.settled(committed)?));
+        drop(core);
+        // No other thread commits meanwhile.
+        let result = result.and_then(|()| self.shrink_store());
+        let mut core = self.lock();
         core.is_committing = false;
         match result {
             Ok(()) => {

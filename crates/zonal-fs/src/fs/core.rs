@@ -122,6 +122,8 @@ pub(super) struct Core {
     /// Number of the last layer that is durable.
     pub(super) committed: u64,
     pub(super) is_committing: bool,
+    /// A thread gets more room for the store.
+    pub(super) is_growing: bool,
     /// Somebody resets or collects zones.
     pub(super) is_tended: bool,
     /// The collector found no room for copies, and no zone has become free since.

@@ -30,6 +30,20 @@ impl Shared {
         granted
     }
 
+    /// Reserves a whole zone for the metadata store; `None` if users have not so much.
+    pub(super) fn reserve_zone(&self, waiter: &dyn Waiter) -> Result<Option<Reservation>, FsError> {
+        let need = self.need_of_zone();
+        let ticket = match self.lock().credit.reserve(need, Urgency::Wait) {
+            Ok(reservation) => return Ok(Some(reservation)),
+            Err(Refusal::NoSpace | Refusal::WouldWait) => return Ok(None),
+            Err(Refusal::Queued(ticket)) => ticket,
+        };
+        match self.wait_in_line(waiter, ticket) {
+            Err(FsError::NoSpace) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
     fn wait_in_line(&self, waiter: &dyn Waiter, mut ticket: Ticket) -> Result<Reservation, FsError> {
         loop {
             {

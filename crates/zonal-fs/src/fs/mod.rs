@@ -18,6 +18,7 @@ mod node;
 mod number;
 mod read;
 mod room;
+mod segments;
 mod stats;
 mod status;
 mod turn;
@@ -74,8 +75,9 @@ impl FileSystem {
         has_data: bool,
         waiter: &dyn Waiter,
     ) -> Result<FileSystem, OpenError> {
-        mount::open(volume, rows, superblock, options, has_data, waiter)
-            .map(|shared| FileSystem(Arc::new(shared)))
+        let shared = Arc::new(mount::open(volume, rows, superblock, options, has_data, waiter)?);
+        shared.attach_store();
+        Ok(FileSystem(shared))
     }
 
     /// What it was made with.

@@ -23,10 +23,12 @@ use crate::space::Finding;
 use crate::space::cost::Need;
 use crate::space::credits::{Credits, Drive as ReserveBasis, Reserve};
 use crate::space::load::Found;
-use crate::space::open::{LimitError, OpenLimits, OpenZones, open_limit, plan_mount};
+use crate::space::open::{LimitError, OPEN_MIN, OpenLimits, OpenZones, open_limit, plan_mount};
 use crate::space::zone::ZoneState;
 use crate::space::zones::ZoneBook;
 use crate::store::Rows;
+use crate::store::backend::log::Log;
+use crate::superblocks::Pace;
 use crate::waiter::Waiter;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
@@ -124,9 +126,16 @@ fn accounts(rows: &Rows, zones: u32) -> Result<Vec<Account>, FsError> {
 }
 
 /// What the drive and the rows say of each zone.
-fn found(superblock: &Superblock, report: &[ZoneDescriptor], accounts: &[Account]) -> Vec<Found> {
+fn found(
+    superblock: &Superblock,
+    report: &[ZoneDescriptor],
+    accounts: &[Account],
+    taken: &BTreeSet<ZoneIndex>,
+) -> Vec<Found> {
     let each = |(zone, account): (&ZoneDescriptor, &Account)| {
-        let is_ours = zone.zone.0 >= superblock.first_zone && zone.zone_type != ZoneType::Conventional;
+        let is_ours = zone.zone.0 >= superblock.first_zone
+            && zone.zone_type != ZoneType::Conventional
+            && !taken.contains(&zone.zone);
         if !is_ours {
             return Found::Reserved;
         }
@@ -162,15 +171,21 @@ pub(crate) fn check_drive(volume: &Volume, superblock: &Superblock) -> Result<()
     }
 }
 
-/// Open zones that the drive allows for data; `None`: as many as anybody likes.
-fn device_limit(volume: &Volume, superblock: &Superblock, report: &[ZoneDescriptor]) -> Option<u32> {
+/// Open zones that the drive allows for data; `None`: it sets no limit. The store keeps one zone open for itself if it has, or
+/// can have, zones, and so do copies of the superblock.
+fn device_limit(volume: &Volume, superblock: &Superblock) -> Option<u32> {
     let info = volume.info();
-    let limits = [info.open_max, info.active_max].into_iter().filter(|max| *max > 0);
-    // The log of the metadata keeps one zone open for itself; that of the superblock may not have been finished.
-    let log = u32::from(superblock.metadata == Metadata::Logged);
-    let own = report.iter().take(superblock.first_zone.min(1) as usize);
-    let own = own.filter(|zone| zone.condition.is_active()).count() as u32;
-    limits.min().map(|max| max.saturating_sub(log + own))
+    let limit = [info.open_max, info.active_max].into_iter().filter(|max| *max > 0).min()?;
+    let has_zones = match superblock.metadata {
+        Metadata::Logged => true,
+        Metadata::Conventional => limit > OPEN_MIN,
+        Metadata::Beside => false,
+    };
+    let copies = match info.geometry.conventional_zones() {
+        0 => Pace::of(volume, superblock.metadata).zones(),
+        _ => 0,
+    };
+    Some(limit.saturating_sub(u32::from(has_zones) + copies))
 }
 
 /// Opens the file system of `superblock` on `volume`, whose metadata are `rows`.
@@ -189,11 +204,12 @@ pub(super) fn open(
     }
     let drive = Drive::new(volume);
     let report = drive.report(waiter).map_err(FsError::from)?;
-    let device = device_limit(drive.volume(), &superblock, &report);
+    let device = device_limit(drive.volume(), &superblock);
+    let taken = rows.backend().log().map(Log::zones).unwrap_or_default().into_iter().collect();
     let accounts = accounts(&rows, report.len() as u32)?;
     // Small pieces take more headers than large ones: reckoned with is what a unit of the smallest carries.
     let least = Header::records_max(superblock.unit_blocks - 1) as u32 + 1;
-    let book = ZoneBook::load(superblock.unit_blocks.min(least), found(&superblock, &report, &accounts));
+    let book = ZoneBook::load(superblock.unit_blocks.min(least), found(&superblock, &report, &accounts, &taken));
     let mut book = book.map_err(OpenError::Zones)?;
     for (zone, account) in (0..).map(ZoneIndex).zip(&accounts) {
         book.set_resets(zone, account.resets).map_err(FsError::from)?;
@@ -260,6 +276,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         pieces_in_flight: 0,
         committed: 0,
         is_committing: false,
+        is_growing: false,
         is_tended: false,
         gc_is_helpless: false,
         lost: None,

@@ -4,9 +4,10 @@
 //! while there is still room for taking rows away, for copies of the collector, and for what is under way.
 //!
 //! # When there seems to be none
-//! What is in use is counted, which takes a commit; pages of rows that were taken away come free two commits later. Zones know
-//! what was written to them until they are reset: so a few are collected, and it is counted again. Only then there is none, and
-//! whoever comes next is told so at once unless something has changed since.
+//! Where rows were taken away, pages in use are counted, which takes a commit; such pages come free two commits later. If that
+//! is not enough, the store takes another segment, as long as files can do without. Else zones are collected: zones know what
+//! was written to them until they are reset. Only then there is no room, and the next caller is told so at once unless
+//! something has changed since.
 
 use super::core::{Core, Shared};
 use super::error::FsError;
@@ -65,7 +66,20 @@ impl Shared {
 
     /// Tries to find room where there seems to be none.
     fn find_room_for_rows(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
-        if !self.lock().rows.gauge().is_stale() {
+        let (is_stale, has_freed) = {
+            let core = self.lock();
+            let gauge = core.rows.gauge();
+            (gauge.is_stale(), gauge.has_freed())
+        };
+        if has_freed && is_stale && self.count(waiter)? {
+            return Ok(());
+        }
+        while self.grow_store(waiter)? {
+            if self.lock().rows.gauge().has_room() {
+                return Ok(());
+            }
+        }
+        if !is_stale {
             return self.lock().check_room();
         }
         for _ in 0..=VICTIMS {

@@ -20,13 +20,15 @@ use crate::drive::Drive;
 use crate::fs::FsError;
 use crate::fs::mount::check_drive;
 use crate::fsck::{self, Severity};
-use crate::make::{self, Access, MakeError, MakeOptions};
+use crate::make::{self, Access, Beside, MakeError, MakeOptions};
 use crate::scan::Depth;
+use crate::store::backend::log::Log;
 use crate::store::backend::{BackendError, Damage};
 use crate::waiter::Waiters;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use superblock::Basis;
 pub use superblock::Origin;
 
 /// How it is to be done.
@@ -112,35 +114,31 @@ pub fn rebuild(
 ) -> Result<Rebuilt, RebuildError> {
     let waiter = &*waiters();
     let report = drive.report(waiter).map_err(MakeError::from)?;
-    let (superblock, origin) = superblock::find(drive, waiter, &report, options)?;
-    check_drive(drive.volume(), &superblock).map_err(MakeError::from)?;
-    if let Some(sound) = present(drive, waiters, &superblock, origin, options)? {
+    let basis = superblock::find(drive, waiter, &report, options)?;
+    let superblock = &basis.superblock;
+    check_drive(drive.volume(), superblock).map_err(MakeError::from)?;
+    if let Some(sound) = present(drive, waiters, &basis, options)? {
         return Ok(sound);
     }
-    let found = gather::gather(drive, waiter, &superblock, &report, options.depth);
+    let found = gather::gather(drive, waiter, superblock, &report, options.depth);
     if found.is_empty() {
         return Err(RebuildError::NoUnits);
     }
-    let rebuilt = write::write(drive, waiters, &superblock, options, found)?;
-    if origin != Origin::Drive {
-        superblock::put_back(drive, waiter, &superblock)?;
-    }
-    Ok(Rebuilt { superblock: origin, ..rebuilt })
+    let writer = superblock::place(drive, waiter, &report, &basis, options)?;
+    let rebuilt = write::write(drive, waiters, superblock, options, writer, found)?;
+    Ok(Rebuilt { superblock: basis.origin, ..rebuilt })
 }
 
 /// Looks at the metadata that are there. Where only the superblock was lost, it is put back, and that is all.
 fn present(
     drive: &Arc<Drive>,
     waiters: &Waiters,
-    superblock: &crate::format::Superblock,
-    origin: Origin,
+    basis: &Basis,
     options: &RebuildOptions,
 ) -> Result<Option<Rebuilt>, RebuildError> {
     let waiter = &*waiters();
-    if options.force {
-        return Ok(None);
-    }
-    let opened = make::open_rows(drive, waiters, options.beside.clone(), superblock, Access::Verify);
+    let Some(there) = basis.found.as_ref().filter(|_| !options.force) else { return Ok(None) };
+    let opened = make::open_found(drive, waiters, options.beside.clone().map(Beside::Path), there, Access::Verify);
     let rows = match opened {
         Ok(rows) => rows,
         Err(error) => return judge(error).map(|()| None),
@@ -150,11 +148,12 @@ fn present(
     if !found.is_ok_and(|found| found.iter().all(|finding| finding.severity() == Severity::Minor)) {
         return Ok(None);
     }
-    drop(rows);
-    if origin == Origin::Drive {
+    if basis.origin == Origin::Drive {
         return Err(RebuildError::Sound);
     }
-    superblock::put_back(drive, waiter, &own)?;
+    let anchor = rows.backend().log().map_or_else(|| there.copy.anchor.clone(), Log::anchor_now);
+    drop(rows);
+    superblock::put_back(drive, waiter, &own, anchor)?;
     Ok(Some(Rebuilt { superblock: Origin::Metadata, ..Rebuilt::default() }))
 }
 

@@ -2,14 +2,16 @@
 
 use super::{RebuildError, RebuildOptions};
 use crate::drive::Drive;
-use crate::format::{Header, Superblock, SuperblockError, UnitError, key};
+use crate::format::{Anchor, Header, Metadata, Superblock, SuperblockCopy, SuperblockError, UnitError, key};
 use crate::make::{self, MakeError, MakeOptions};
 use crate::scan;
 use crate::store::Rows;
+use crate::store::backend::log::SEGMENTS_MIN;
+use crate::superblocks::{self, Found, Writer};
 use crate::waiter::Waiter;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use std::collections::BTreeSet;
-use zonal_core::{Op, ZoneDescriptor, ZoneType};
+use zonal_core::{ZoneCondition, ZoneDescriptor, ZoneIndex};
 
 /// Where a superblock is from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -23,13 +25,22 @@ pub enum Origin {
     Units,
 }
 
+/// What is known of a file system before its metadata are read.
+pub(super) struct Basis {
+    pub(super) superblock: Superblock,
+    pub(super) origin: Origin,
+    /// Where its metadata are, as far as that can be found.
+    pub(super) found: Option<Found>,
+}
+
 /// What the first units of the zones tell of a superblock.
 #[derive(Default)]
 struct Told {
     uuids: BTreeSet<[u8; 16]>,
     unit_blocks: u32,
     is_unsummed: bool,
-    first_zone: Option<u32>,
+    /// Zones that begin with a unit.
+    zones: BTreeSet<u32>,
 }
 
 /// The superblock that is there, or else what it must have been.
@@ -38,18 +49,65 @@ pub(super) fn find(
     waiter: &dyn Waiter,
     report: &[ZoneDescriptor],
     options: &RebuildOptions,
-) -> Result<(Superblock, Origin), RebuildError> {
-    for found in make::superblocks(drive, waiter) {
-        match found {
-            Ok(superblock) => return Ok((superblock, Origin::Drive)),
-            Err(error @ MakeError::Superblock(SuperblockError::Version(_))) => {
-                return Err(RebuildError::Version(error.to_string()));
-            }
-            Err(_) => {}
+) -> Result<Basis, RebuildError> {
+    match superblocks::find(drive, waiter) {
+        Ok(found) => {
+            let superblock = found.copy.superblock.clone();
+            return Ok(Basis { superblock, origin: Origin::Drive, found: Some(found) });
         }
+        Err(error @ MakeError::Superblock(SuperblockError::Version(_))) => {
+            return Err(RebuildError::Version(error.to_string()));
+        }
+        Err(_) => {}
+    }
+    // A copy that is not the newest still says what the file system was made with.
+    let copies = superblocks::candidates(drive, waiter, report).into_iter();
+    let older: Option<SuperblockCopy> = copies.filter_map(|candidate| candidate.found.ok()).next();
+    let superblock = match older {
+        Some(copy) => copy.superblock,
+        None => Told::of(drive, waiter, report)?.superblock(drive, report, options)?,
+    };
+    let anchor = superblocks::search(drive, waiter, report, &superblock.uuid);
+    let anchor = match superblock.metadata {
+        // Its pieces are in the file.
+        Metadata::Beside => Some(make::plan_anchor(drive, report, &superblock, &MakeOptions::default()).map_err(RebuildError::Make)?),
+        _ => anchor,
+    };
+    let found = anchor.map(|anchor| Found::of(superblock.clone(), anchor));
+    Ok(Basis { superblock, origin: Origin::Units, found })
+}
+
+/// Where new metadata go, in zones without data.
+pub(super) fn place(
+    drive: &Drive,
+    waiter: &dyn Waiter,
+    report: &[ZoneDescriptor],
+    basis: &Basis,
+    options: &RebuildOptions,
+) -> Result<Writer, RebuildError> {
+    let volume = drive.volume();
+    if let (Origin::Drive, Some(found)) = (basis.origin, &basis.found) {
+        return Ok(Writer::after(found, volume));
     }
     let told = Told::of(drive, waiter, report)?;
-    Ok((told.superblock(drive, report, options)?, Origin::Units))
+    let is_free = |zone: &&ZoneDescriptor| {
+        let is_lost = matches!(zone.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline);
+        zone.zone.0 >= basis.superblock.first_zone && !is_lost && !told.zones.contains(&zone.zone.0)
+    };
+    let free: Vec<ZoneDescriptor> = report.iter().filter(is_free).cloned().collect();
+    let mut anchor = make::plan_anchor(drive, report, &basis.superblock, &options.made_with)?;
+    if basis.superblock.metadata == Metadata::Logged {
+        let known = basis.found.as_ref().map_or(&[][..], |found| &found.copy.anchor.zones);
+        let mut zones: Vec<ZoneIndex> = known.to_vec();
+        let others = free.iter().map(|zone| zone.zone).filter(|zone| !known.contains(zone));
+        zones.extend(others.take(anchor.zones.len().saturating_sub(zones.len())));
+        zones.sort_unstable();
+        if zones.len() < SEGMENTS_MIN {
+            return Err(RebuildError::NoSuperblock("no two zones are left for metadata".into()));
+        }
+        anchor = Anchor { zones, ..anchor };
+    }
+    Ok(Writer::unmade(basis.superblock.clone(), volume, anchor))
 }
 
 /// The superblock as the metadata have it.
@@ -57,18 +115,15 @@ pub(super) fn own(rows: &Rows) -> Option<Superblock> {
     Superblock::decode(&rows.get(&key::counter("superblock")).ok()??).ok()
 }
 
-/// Writes the superblock where it belongs. A sequential zone that has it is its alone.
+/// Writes the superblock that names the metadata which were found.
 pub(super) fn put_back(
     drive: &Drive,
     waiter: &dyn Waiter,
     superblock: &Superblock,
+    anchor: Anchor,
 ) -> Result<(), RebuildError> {
-    let report = drive.report(waiter).map_err(MakeError::from)?;
-    let zone = &report[0];
-    if zone.zone_type != ZoneType::Conventional && scan::written(zone) > 0 {
-        drive.zone(waiter, Op::ZoneReset, zone.zone).map_err(MakeError::from)?;
-    }
-    Ok(make::write_superblock(drive, waiter, superblock)?)
+    let mut writer = Writer::unmade(superblock.clone(), drive.volume(), anchor);
+    Ok(writer.make(drive, waiter, &|| None).map_err(MakeError::from)?)
 }
 
 impl Told {
@@ -81,7 +136,7 @@ impl Told {
                     told.uuids.insert(header.uuid);
                     told.unit_blocks = told.unit_blocks.max(header.blocks() + 1);
                     told.is_unsummed |= header.sums.is_empty();
-                    told.first_zone.get_or_insert(header.zone);
+                    told.zones.insert(header.zone);
                 }
                 Err(error @ UnitError::Version(_)) => return Err(RebuildError::Version(error.to_string())),
                 _ => {}
@@ -111,13 +166,6 @@ impl Told {
         if with.unit_bytes.is_none() && usual.unit_blocks < self.unit_blocks {
             with.unit_bytes = Some(self.unit_blocks * BLOCK_BYTES);
         }
-        let superblock = make::plan(drive, report, uuid, &with)?;
-        match self.first_zone.filter(|zone| *zone < superblock.first_zone) {
-            Some(zone) => no(format!(
-                "zone {zone} has data, where the metadata would lie: with fewer zones for their log, or a file beside, \
-                 there would have been less before it"
-            )),
-            None => Ok(superblock),
-        }
+        Ok(make::plan(drive, report, uuid, &with)?)
     }
 }

@@ -8,8 +8,10 @@ use crate::drive::Drive;
 use crate::format::{Account, Metadata, Piece, Superblock, key};
 use crate::fs::map::Tails;
 use crate::fs::{FsError, ROOT};
-use crate::make::create_rows;
+use crate::make::{self, MakeError, create_rows};
+use crate::store::backend::log::Log;
 use crate::store::{Row, Rows};
+use crate::superblocks;
 use crate::waiter::Waiters;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,6 +31,7 @@ pub(super) fn write(
     waiters: &Waiters,
     superblock: &Superblock,
     options: &RebuildOptions,
+    superblocks: superblocks::Writer,
     mut found: Gathered,
 ) -> Result<Rebuilt, RebuildError> {
     found.drop_uncommitted();
@@ -36,13 +39,14 @@ pub(super) fn write(
         (Metadata::Beside, Some(path)) => Some(Beside::new(path)?),
         _ => None,
     };
-    let unfinished = place.as_ref().map(|place| place.unfinished.as_path());
-    let mut writer = Writer { rows: create_rows(drive, waiters, unfinished, superblock)? };
+    let unfinished = place.as_ref().map(|place| make::Beside::Path(place.unfinished.clone()));
+    let mut writer = Writer { rows: create_rows(drive, waiters, unfinished.as_ref(), superblock, superblocks)? };
     let counts = writer.all(&mut found, superblock, waiters().wall())?;
-    drop(writer);
+    let backend = writer.rows.close();
     if let Some(place) = place {
         place.put()?;
     }
+    backend.log().map_or(Ok(()), Log::make).map_err(MakeError::from)?;
     Ok(counts)
 }
 

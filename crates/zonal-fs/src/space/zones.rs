@@ -326,6 +326,38 @@ impl ZoneBook {
         })
     }
 
+    /// The free zone with the lowest index.
+    pub fn lowest_free(&self) -> Option<ZoneIndex> {
+        self.free.first().copied()
+    }
+
+    /// Gives a free zone to the metadata store. What is gone, for the credits.
+    ///
+    /// # Errors
+    /// It is not free.
+    pub fn lend(&mut self, zone: ZoneIndex) -> Result<Need, BookError> {
+        self.shrink(zone, |z| {
+            z.expect(zone, &[ZoneState::Free], "the metadata store")?;
+            z.state = ZoneState::Reserved;
+            Ok(())
+        })
+    }
+
+    /// The metadata store gives an empty zone of `capacity` blocks back: it is free. What came, for the credits.
+    ///
+    /// # Errors
+    /// The store did not have it.
+    pub fn take_back(&mut self, zone: ZoneIndex, capacity: u32) -> Result<Need, BookError> {
+        let before = self.totals();
+        self.change(zone, |z| {
+            z.expect(zone, &[ZoneState::Reserved], "the return of a zone")?;
+            *z = Zone::new(capacity, ZoneState::Free);
+            Ok(())
+        })?;
+        let Need { extents, available } = self.totals();
+        Ok(Need { extents: extents - before.extents, available: available - before.available })
+    }
+
     /// Applies `rule`; how much less there is.
     fn shrink(
         &mut self,

@@ -1,15 +1,15 @@
 //! How full the place of the rows is, with what is not in it yet.
 //!
-//! Told by its place that there is no room, the database takes nothing any more. So whoever adds rows asks here before. What
-//! is known is how long the database's file may get; how many of its pages are in use costs a walk over all of them and is
-//! measured now and then. In between a bound is reckoned from the bytes that came since: of rows that are committed those that
-//! were not there before, of others all.
+//! Told by its place that there is no room, the database takes nothing any more. So an operation that adds rows asks here
+//! before. The place knows how many pages have room in it; a page that the database has freed keeps its room until it is used
+//! again. How many are in use costs a walk over all of them, and is measured where rows were taken away. In between a bound is
+//! reckoned from the bytes that came since: of rows that are committed those that were not there before, of others all.
 //!
 //! # What is kept back
 //! A fifth of the pages, and some at least. A commit writes its pages beside those that it replaces, which come free two
 //! commits later; taking rows away does, too. How much one commit may change is bounded by [`Gauge::changes_max`].
 //!
-//! # Why it is measured anew only after changes
+//! # Why it is measured again only after changes
 //! The answer would be the same. On a large place it takes many changes, because the walk is long.
 
 use super::backend::Room;
@@ -45,6 +45,8 @@ struct Walk {
     pages: u64,
     /// Bytes that had been changed by then.
     changed: u64,
+    /// Bytes of rows that had been taken away by then.
+    deleted: u64,
 }
 
 /// What a commit has seen of the database's place.
@@ -70,6 +72,7 @@ pub(super) fn bytes_of(key: &[u8], value: &[u8]) -> u64 {
 pub(super) struct Tally {
     put: u64,
     changed: u64,
+    deleted: u64,
 }
 
 /// See the module.
@@ -109,6 +112,7 @@ impl Gauge {
     /// A row was taken away.
     pub(super) fn deleted(&mut self, bytes: u64) {
         self.tally.changed += bytes;
+        self.tally.deleted += bytes;
     }
 
     pub(super) fn tally(&self) -> Tally {
@@ -121,7 +125,7 @@ impl Gauge {
         (self.room, self.settled) = (room, tally.put);
         self.fresh += fresh;
         if let Some(pages) = pages {
-            self.walk = Some(Walk { pages, changed: tally.changed });
+            self.walk = Some(Walk { pages, changed: tally.changed, deleted: tally.deleted });
             self.fresh = 0;
         }
     }
@@ -129,10 +133,11 @@ impl Gauge {
     /// How full the place is; `None` if it has no bounds.
     pub fn fill(&self) -> Option<Fill> {
         let Room { pages, limit } = self.room?;
-        let known = self.walk.map_or(pages, |walk| pages.min(walk.pages));
-        let came = self.fresh + self.tally.put - self.settled;
+        let waiting = self.tally.put - self.settled;
+        let counted = self.walk.map(|walk| walk.pages + self.fresh.div_ceil(ROW_BYTES_OF_PAGE));
+        let known = counted.map_or(pages, |counted| pages.min(counted));
         let kept = (limit / KEPT_PART).max(KEPT_MIN);
-        Some(Fill { pages: known + came.div_ceil(ROW_BYTES_OF_PAGE), usable: limit.saturating_sub(kept) })
+        Some(Fill { pages: known + waiting.div_ceil(ROW_BYTES_OF_PAGE), usable: limit.saturating_sub(kept) })
     }
 
     /// Whether rows may be added.
@@ -149,6 +154,18 @@ impl Gauge {
             _ => pages / CHANGED_PART * ROW_BYTES_OF_PAGE,
         };
         since.is_none_or(|since| self.tally.changed - since > enough)
+    }
+
+    /// Whether so much was taken away that pages may have come free.
+    pub fn has_freed(&self) -> bool {
+        let Some(Room { pages, .. }) = self.room else { return false };
+        let deleted = self.tally.deleted - self.walk.map_or(0, |walk| walk.deleted);
+        deleted > pages / CHANGED_PART * ROW_BYTES_OF_PAGE / 4
+    }
+
+    /// The place has more room, or less.
+    pub(super) fn set_room(&mut self, room: Option<Room>) {
+        self.room = room;
     }
 
     /// It was tried to make room, in vain.

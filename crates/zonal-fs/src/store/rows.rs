@@ -1,6 +1,6 @@
 //! The layers.
 
-use super::backend::{Backend, Handle};
+use super::backend::{Backend, BackendError, Handle};
 use super::gauge::{Committed, Gauge, Tally, bytes_of};
 use super::guard::guarded;
 use super::tables::{Tables, write};
@@ -38,6 +38,12 @@ from_redb!(
     redb::CommitError,
     redb::SetDurabilityError
 );
+
+impl From<BackendError> for StoreError {
+    fn from(error: BackendError) -> StoreError {
+        redb::StorageError::Io(error.into()).into()
+    }
+}
 
 /// The rows, read through all layers. Not shared: whoever has the file system's lock has the rows.
 pub struct Rows {
@@ -107,6 +113,19 @@ impl Rows {
             }
         });
         opened.unwrap_or_else(|| Err(damaged("it contradicts itself")))
+    }
+
+    /// Where the rows are kept.
+    pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
+    /// Closes the database; where it was kept.
+    pub(crate) fn close(self) -> Arc<dyn Backend> {
+        let Rows { database, base, backend, .. } = self;
+        drop(base);
+        drop(database);
+        backend
     }
 
     /// The value of `key`.
@@ -267,6 +286,11 @@ impl Rows {
     /// Whether there is room for more.
     pub fn gauge(&self) -> &Gauge {
         &self.gauge
+    }
+
+    /// The place may have more room than at the last commit, or less.
+    pub(crate) fn look_at_room(&mut self) {
+        self.gauge.set_room(self.backend.room());
     }
 
     pub(crate) fn gauge_mut(&mut self) -> &mut Gauge {

@@ -15,10 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use zonal_fs::drive::Drive;
-use zonal_fs::format::Superblock;
-use zonal_fs::make::{MakeOptions, make, open};
-use zonal_fs::store::Rows;
-use zonal_fs::store::backend::Over;
+use zonal_fs::make::{Access, MakeOptions, make, make_in, open, open_rows_in, superblock};
 use zonal_fs::waiter::polling;
 use zonal_fs::{FileSystem, FsError, MountOptions, ROOT};
 use zonal_io::image::backing::Backing;
@@ -118,32 +115,26 @@ impl Power {
         Ok(Arc::new(Drive::new(Arc::new(volume))))
     }
 
-    fn rows_beside(&self, file: &Arc<CutBacking>, drive: &Drive) -> Result<(Rows, Superblock), String> {
-        let superblock = common::superblock(drive.volume(), 0, self.unit_bytes / BLOCK as u32);
-        let rows = Rows::open(Over::new(file.clone(), 0), 1 << 20).map_err(|e| e.to_string())?;
-        Ok((rows, superblock))
-    }
-
     fn make(&self) -> Result<(), String> {
-        let drive = self.reach_drive()?;
+        let (drive, waiters) = (self.reach_drive()?, polling(Instant::now()));
         let options = MakeOptions { unit_bytes: Some(self.unit_bytes), ..MakeOptions::default() };
-        match &self.beside {
-            None => drop(make(&drive, &polling(Instant::now()), UUID, &options).map_err(|e| e.to_string())?),
-            Some(file) => {
-                let (mut rows, superblock) = self.rows_beside(file, &drive)?;
-                FileSystem::make(&mut rows, &superblock, &common::waiter()).map_err(|e| e.to_string())?;
-            }
-        }
+        let made = match &self.beside {
+            None => make(&drive, &waiters, UUID, &options),
+            Some(file) => make_in(&drive, &waiters, UUID, &options, file.clone()),
+        };
+        made.map_err(|e| e.to_string())?;
         self.all().try_for_each(|backing| backing.sync()).map_err(|e| e.to_string())
     }
 
     fn reach(&self) -> Result<FileSystem, String> {
-        let drive = self.reach_drive()?;
+        let (drive, waiters) = (self.reach_drive()?, polling(Instant::now()));
         let options = MountOptions { dirty_bytes: 300_000, cache_bytes: 1 << 20, ..MountOptions::default() };
         let Some(file) = &self.beside else {
-            return open(&drive, &polling(Instant::now()), None, options).map_err(|e| e.to_string());
+            return open(&drive, &waiters, None, options).map_err(|e| e.to_string());
         };
-        let (rows, superblock) = self.rows_beside(file, &drive)?;
+        let superblock = superblock(&drive, &common::waiter()).map_err(|e| e.to_string())?;
+        let rows = open_rows_in(&drive, &waiters, file.clone(), Access::Use(&options));
+        let rows = rows.map_err(|e| e.to_string())?;
         let opened =
             FileSystem::open(drive.volume().clone(), rows, superblock, options, true, &common::waiter());
         opened.map_err(|e| e.to_string())

@@ -10,6 +10,7 @@ use zonal_core::{Op, Sector, ZoneIndex};
 use zonal_fs::drive::Drive;
 use zonal_fs::fsck::{Finding, Options, check};
 use zonal_fs::make::{Access, MakeOptions, make, open, open_rows, superblock};
+use zonal_fs::superblocks;
 use zonal_fs::rebuild::{RebuildError, RebuildOptions, Rebuilt, rebuild};
 use zonal_fs::waiter::{Waiters, polling};
 use zonal_fs::{FileSystem, MountOptions};
@@ -126,17 +127,20 @@ impl Rig {
     /// The metadata are gone.
     pub fn lose_metadata(&self) {
         match self.place {
-            Where::Conventional => (0..16).for_each(|zone| self.scribble(2 + zone * 100, 100)),
-            Where::Logged => (1..=6).for_each(|zone| self.reset(zone)),
+            Where::Conventional => (0..16).for_each(|zone| self.scribble(4 + zone * 100, 100)),
+            Where::Logged => {
+                let found = superblocks::find(&self.drive(), &waiter()).unwrap();
+                found.copy.anchor.zones.iter().for_each(|zone| self.reset(zone.0));
+            }
             Where::Beside => std::fs::write(self.beside().unwrap(), b"not rows").unwrap(),
         }
     }
 
-    /// Both copies of the superblock are gone.
+    /// All copies of the superblock are gone.
     pub fn lose_superblock(&self) {
         match self.place {
-            Where::Conventional => self.scribble(0, 2),
-            _ => self.reset(0),
+            Where::Conventional => self.scribble(0, 4),
+            _ => (0..2).for_each(|zone| self.reset(zone)),
         }
     }
 

@@ -3,15 +3,17 @@
 //! A case runs cycles of random transactions, cuts the power in the midst of one, opens what is left, and compares it with
 //! what was committed.
 
-use crate::rig::{Access, SMALL, Shape, TIGHT, conventional, drive, image, logged};
+use crate::rig::{Place, SMALL, Shape, TIGHT, UUID, anchor, create_at, drive, image, open as open_store, waiters};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use zonal_fs::store::backend::logged::Statistics;
-use zonal_fs::store::backend::{Conventional, Logged, Over};
+use zonal_fs::format::{Anchor, Metadata};
+use zonal_fs::store::backend::log::{Access as Reach, Statistics};
+use zonal_fs::store::backend::{Store, StoreFile};
+use zonal_fs::superblocks;
 use zonal_io::image::backing::Backing;
 use zonal_io::image::backing::twin::CutBacking;
 
@@ -23,53 +25,89 @@ const CYCLES: u32 = 4;
 /// Keys that transactions play with: few, so that they are changed often.
 const KEYS: u64 = 300;
 
+/// Without conventional zones: the superblock is in two zones in turn.
+const PLAIN: Shape = Shape {
+    zone_bytes: 1 << 20,
+    capacity_bytes: 1 << 20,
+    zones: 8,
+    conventional: 0,
+    block_bytes: 4096,
+    active: 5,
+};
+
+/// The same where one zone may be active, so that the superblock lags.
+const LAGGING: Shape = Shape { active: 1, ..PLAIN };
+
 type Rows = BTreeMap<u64, Vec<u8>>;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Storage {
-    Plain,
-    Conventional,
-    Logged,
+/// What loses power: a drive, and the file beside it.
+#[derive(Clone)]
+struct Power {
+    drive: Arc<CutBacking>,
+    file: Arc<CutBacking>,
 }
 
-impl Storage {
-    fn format(self, shape: Shape, backing: &CutBacking) {
-        if self != Storage::Plain {
-            shape.format(backing);
-        }
+impl Power {
+    fn new(random: &mut Pcg64Mcg) -> Power {
+        let backing = |seed| Arc::new(CutBacking::new(seed));
+        Power { drive: backing(random.random()), file: backing(random.random()) }
     }
 
-    fn reach(self, shape: Shape, backing: &Arc<CutBacking>, access: Access) -> Result<Shared, String> {
-        let drive = || drive(Arc::new(image(backing)));
-        let storage: Arc<dyn Counted> = match self {
-            Storage::Plain => Arc::new(Over::new(backing.clone(), 0)),
-            Storage::Conventional => Arc::new(conventional(drive(), access).map_err(|e| e.to_string())?),
-            Storage::Logged => {
-                Arc::new(logged(drive(), shape.log_zones(), access).map_err(|e| e.to_string())?)
+    /// Bytes of a file that another process would have made.
+    fn store_file(&self) -> StoreFile {
+        StoreFile::over(self.file.clone(), &UUID).unwrap()
+    }
+
+    fn create(&self, place: Place, shape: Shape) -> Result<Shared, String> {
+        shape.format(&self.drive);
+        let drive = drive(Arc::new(image(&self.drive)));
+        let (anchor, metadata, file) = match place {
+            Place::Zones => (anchor(&drive, shape.log_zones()), Metadata::Logged, None),
+            Place::Conventional => {
+                let anchor = Anchor { pieces: 3, piece_blocks: 250, ..anchor(&drive, Vec::new()) };
+                (anchor, Metadata::Conventional, None)
+            }
+            Place::File => {
+                let anchor = Anchor { pieces: 3, piece_blocks: 200, ..anchor(&drive, Vec::new()) };
+                (anchor, Metadata::Beside, Some(StoreFile::create(self.file.clone(), &UUID).unwrap()))
             }
         };
-        Ok(Shared(storage))
+        let store = create_at(drive, anchor, metadata, file).map_err(|e| e.to_string())?;
+        Ok(Shared(Arc::new(store)))
     }
-}
 
-/// A storage that may count what it does.
-trait Counted: StorageBackend {
-    fn statistics(&self) -> Statistics {
-        Statistics::default()
+    fn reach(&self, place: Place) -> Result<Shared, String> {
+        let drive = drive(Arc::new(image(&self.drive)));
+        let store = match place {
+            Place::File => {
+                let found = superblocks::find(&drive, &*waiters()()).map_err(|e| e.to_string())?;
+                let file = Some(self.store_file());
+                let reach = Reach { drive, waiters: waiters(), file };
+                Store::open(reach, &found).map_err(|e| e.to_string())?
+            }
+            _ => open_store(drive).map_err(|e| e.to_string())?,
+        };
+        Ok(Shared(Arc::new(store)))
     }
-}
 
-impl Counted for Over {}
-impl Counted for Conventional {}
-impl Counted for Logged {
-    fn statistics(&self) -> Statistics {
-        Logged::statistics(self)
+    fn all(&self) -> [&Arc<CutBacking>; 2] {
+        [&self.drive, &self.file]
+    }
+
+    fn is_on(&self) -> bool {
+        self.all().iter().all(|backing| backing.is_on())
+    }
+
+    fn restart(&self, random: &mut Pcg64Mcg) -> Power {
+        self.all().iter().for_each(|backing| backing.cut());
+        let mut restart = |backing: &CutBacking| Arc::new(backing.restart(random.random()));
+        Power { drive: restart(&self.drive), file: restart(&self.file) }
     }
 }
 
 /// A storage that the database has, and the test as well.
 #[derive(Clone, Debug)]
-struct Shared(Arc<dyn Counted>);
+struct Shared(Arc<Store>);
 
 impl StorageBackend for Shared {
     fn len(&self) -> std::io::Result<u64> {
@@ -95,14 +133,14 @@ struct Done {
     transactions: u64,
     cut_in_commit: u64,
     pages_moved: u64,
-    zones_reset: u64,
+    segments_emptied: u64,
+    segments_taken: u64,
 }
 
 struct Case<'a> {
-    storage: Storage,
-    shape: Shape,
+    place: Place,
     random: Pcg64Mcg,
-    backing: Arc<CutBacking>,
+    power: Power,
     committed: Rows,
     /// What the transaction in whose commit the power went wanted.
     wanted: Option<Rows>,
@@ -110,36 +148,44 @@ struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    fn new(storage: Storage, seed: u64, unsynced: Range<u64>, done: &'a mut Done) -> Case<'a> {
+    fn new(place: Place, seed: u64, unsynced: Range<u64>, done: &'a mut Done) -> Case<'a> {
         let mut random = Pcg64Mcg::seed_from_u64(seed);
-        let backing = Arc::new(CutBacking::new(random.random()));
-        let shape = if random.random_bool(0.5) { SMALL } else { TIGHT };
-        storage.format(shape, &backing);
-        let first = storage.reach(shape, &backing, Access::Create).unwrap();
-        drop(open(first).unwrap());
-        backing.sync().unwrap();
-        backing.ignore_syncs_of(unsynced);
-        Case { storage, shape, random, backing, committed: Rows::new(), wanted: None, done }
+        let power = Power::new(&mut random);
+        let shapes = [SMALL, TIGHT, PLAIN, LAGGING];
+        let shape = match place {
+            Place::Conventional => shapes[random.random_range(0..2)],
+            _ => shapes[random.random_range(0..4)],
+        };
+        drop(open(power.create(place, shape).unwrap()).unwrap());
+        for backing in power.all() {
+            backing.sync().unwrap();
+            backing.ignore_syncs_of(unsynced.clone());
+        }
+        Case { place, random, power, committed: Rows::new(), wanted: None, done }
     }
 
     fn run(mut self) -> Result<(), String> {
         for _ in 0..CYCLES {
             let longest = [30, 150, 1500][self.random.random_range(0..3)];
-            self.backing.cut_at(self.backing.calls() + self.random.random_range(0..longest));
+            let in_file = self.place == Place::File && self.random.random_bool(0.8);
+            let backing = self.power.all()[usize::from(in_file)];
+            backing.cut_at(backing.calls() + self.random.random_range(0..longest));
             // The cut may fall into the opening.
-            let reached = self.storage.reach(self.shape, &self.backing, Access::Open);
+            let reached = self.power.reach(self.place);
             let opened = reached.and_then(|storage| Ok((storage.clone(), open(storage)?)));
             match opened {
                 Ok((storage, database)) => {
                     self.work(&database);
-                    let Statistics { pages_moved, zones_reset, .. } = storage.0.statistics();
+                    let Statistics { pages_moved, segments_emptied, segments_taken, .. } =
+                        storage.0.statistics();
                     self.done.pages_moved += pages_moved;
-                    self.done.zones_reset += zones_reset;
+                    self.done.segments_emptied += segments_emptied;
+                    self.done.segments_taken += segments_taken;
                 }
-                Err(e) if self.backing.is_on() => return Err(format!("opening without a cut: {e}")),
+                Err(e) if self.power.is_on() => return Err(format!("opening without a cut: {e}")),
                 Err(_) => {}
             }
-            self.backing = Arc::new(self.backing.restart(self.random.random()));
+            self.power = self.power.restart(&mut self.random);
             self.judge()?;
         }
         Ok(())
@@ -191,7 +237,7 @@ impl<'a> Case<'a> {
 
     /// What was committed is there, and nothing of what was not.
     fn judge(&mut self) -> Result<(), String> {
-        let found = self.storage.reach(self.shape, &self.backing, Access::Open).and_then(open)?;
+        let found = self.power.reach(self.place).and_then(open)?;
         let found = rows(&found).map_err(|e| e.to_string())?;
         if found != self.committed && Some(&found) != self.wanted.as_ref() {
             return Err(format!("{} rows found, {} committed", found.len(), self.committed.len()));
@@ -227,50 +273,48 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 fn first_failure(
-    storage: Storage,
+    place: Place,
     seeds: Range<u64>,
     unsynced: Range<u64>,
     done: &mut Done,
 ) -> Option<(u64, String)> {
     seeds
         .into_iter()
-        .find_map(|seed| Case::new(storage, seed, unsynced.clone(), done).run().err().map(|e| (seed, e)))
+        .find_map(|seed| Case::new(place, seed, unsynced.clone(), done).run().err().map(|e| (seed, e)))
 }
 
-fn cuts(storage: Storage) -> Done {
+fn cuts(place: Place) {
     let (mut done, first) = (Done::default(), number("ZONAL_CUT_SEED", 0));
-    let seeds = first..first + number("ZONAL_CUTS", 40);
-    if let Some((seed, e)) = first_failure(storage, seeds, 0..0, &mut done) {
-        panic!("{storage:?}, case {seed} (ZONAL_CUT_SEED={seed} ZONAL_CUTS=1 repeats it): {e}");
+    let cases = number("ZONAL_CUTS", 40);
+    if let Some((seed, e)) = first_failure(place, first..first + cases, 0..0, &mut done) {
+        panic!("{place:?}, case {seed} (ZONAL_CUT_SEED={seed} ZONAL_CUTS=1 repeats it): {e}");
     }
-    println!("{storage:?}: {done:?}");
-    done
+    println!("{place:?}: {done:?}");
+    let Done { transactions, cut_in_commit, pages_moved, segments_emptied, .. } = done;
+    if cases >= 40 {
+        assert!(transactions > 1000 && cut_in_commit > 10 && pages_moved > 1000 && segments_emptied > 40);
+    }
 }
 
 #[test]
-fn plain_storage_cut_anywhere_keeps_what_was_committed() {
-    cuts(Storage::Plain);
+fn file_beside_cut_anywhere_keeps_what_was_committed() {
+    cuts(Place::File);
 }
 
 #[test]
 fn conventional_zones_cut_anywhere_keep_what_was_committed() {
-    cuts(Storage::Conventional);
+    cuts(Place::Conventional);
 }
 
 #[test]
-fn log_cut_anywhere_keeps_what_was_committed() {
-    let Done { transactions, cut_in_commit, pages_moved, zones_reset } = cuts(Storage::Logged);
-    if number("ZONAL_CUTS", 40) >= 40 {
-        assert!(transactions > 1000 && cut_in_commit > 10 && pages_moved > 1000 && zones_reset > 40);
-    }
+fn zones_cut_anywhere_keep_what_was_committed() {
+    cuts(Place::Zones);
 }
 
 #[test]
 fn canary_storage_that_does_not_sync_is_caught() {
-    for storage in [Storage::Plain, Storage::Conventional, Storage::Logged] {
-        assert!(
-            first_failure(storage, 0..60, 0..u64::MAX, &mut Done::default()).is_some(),
-            "{storage:?} went unnoticed"
-        );
+    for place in Place::ALL {
+        let failure = first_failure(place, 0..60, 0..u64::MAX, &mut Done::default());
+        assert!(failure.is_some(), "{place:?} went unnoticed");
     }
 }

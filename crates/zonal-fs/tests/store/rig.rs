@@ -4,11 +4,15 @@ use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use zonal_core::{Nanos, Op, Sector, ZoneIndex};
+use zonal_core::{Nanos, Op, ZoneIndex};
 use zonal_fs::drive::Drive;
-use zonal_fs::store::backend::{BackendError, Conventional, Logged};
+use zonal_fs::format::{Anchor, Metadata, Superblock};
+use zonal_fs::make::{MakeError, MakeOptions, make, make_in};
+use zonal_fs::store::backend::{BackendError, Store, StoreFile, log};
+use zonal_fs::superblocks::{self, Writer};
 use zonal_fs::waiter::{Waiters, polling};
 use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, Submitted};
+use zonal_io::image::backing::Backing;
 use zonal_io::image::backing::twin::CutBacking;
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
 use zonal_io::volume::{Volume, VolumeOptions};
@@ -23,11 +27,19 @@ pub struct Shape {
     pub zones: u64,
     pub conventional: u32,
     pub block_bytes: u32,
+    /// Zones that may be active, 0 for any number.
+    pub active: u32,
 }
 
 /// Eight conventional zones and five others, of 1 MiB.
-pub const SMALL: Shape =
-    Shape { zone_bytes: 1 << 20, capacity_bytes: 1 << 20, zones: 13, conventional: 8, block_bytes: 4096 };
+pub const SMALL: Shape = Shape {
+    zone_bytes: 1 << 20,
+    capacity_bytes: 1 << 20,
+    zones: 13,
+    conventional: 8,
+    block_bytes: 4096,
+    active: 0,
+};
 
 /// Only three zones for a log, which end before the next one begins and in the midst of a block of 4 KiB.
 pub const TIGHT: Shape = Shape {
@@ -36,11 +48,14 @@ pub const TIGHT: Shape = Shape {
     zones: 7,
     conventional: 4,
     block_bytes: 512,
+    active: 1,
 };
 
 impl Shape {
+    /// All zones but those that are conventional, or homes of the superblock.
     pub fn log_zones(&self) -> Vec<ZoneIndex> {
-        (self.conventional..self.zones as u32).map(ZoneIndex).collect()
+        let first = if self.conventional > 0 { self.conventional } else { 2 };
+        (first..self.zones as u32).map(ZoneIndex).collect()
     }
 
     pub fn format(&self, backing: &CutBacking) {
@@ -49,8 +64,8 @@ impl Shape {
             zone_size: Some(self.zone_bytes),
             zone_capacity: Some(self.capacity_bytes),
             zone_nr_conv: Some(self.conventional),
-            zone_max_open: Some(1),
-            zone_max_active: Some(1),
+            zone_max_open: Some(self.active),
+            zone_max_active: Some(self.active),
             blocksize: Some(self.block_bytes),
             creation: Some([9; 16]),
             ..Default::default()
@@ -65,7 +80,8 @@ pub fn image(backing: &Arc<CutBacking>) -> ImageDevice {
 }
 
 pub fn drive(device: Arc<dyn Device>) -> Arc<Drive> {
-    Arc::new(Drive::new(Arc::new(Volume::open(device, VolumeOptions::default()).unwrap())))
+    let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
+    Arc::new(Drive::new(Arc::new(Volume::open(device, options).unwrap())))
 }
 
 pub fn waiters() -> Waiters {
@@ -119,25 +135,61 @@ impl Device for Watched {
     }
 }
 
-/// How a storage is reached: to be made, or as it is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    Create,
-    Open,
+/// Where a store lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    File,
+    Conventional,
+    Zones,
 }
 
-pub fn logged(drive: Arc<Drive>, zones: Vec<ZoneIndex>, access: Access) -> Result<Logged, BackendError> {
-    match access {
-        Access::Create => Logged::create(drive, waiters(), zones, UUID),
-        Access::Open => Logged::open(drive, waiters(), zones, UUID),
-    }
+impl Place {
+    pub const ALL: [Place; 3] = [Place::File, Place::Conventional, Place::Zones];
 }
 
-pub fn conventional(drive: Arc<Drive>, access: Access) -> Result<Conventional, BackendError> {
-    let geometry = drive.volume().info().geometry;
-    let sectors = Sector(8)..geometry.start_of(ZoneIndex(geometry.conventional_zones()));
-    match access {
-        Access::Create => Conventional::create(drive, waiters(), sectors, UUID),
-        Access::Open => Conventional::open(drive, waiters(), sectors, UUID),
+fn access(drive: Arc<Drive>, file: Option<StoreFile>) -> log::Access {
+    log::Access { drive, waiters: waiters(), file }
+}
+
+/// The first segments that a store has in these zones.
+pub fn anchor(drive: &Drive, zones: Vec<ZoneIndex>) -> Anchor {
+    let is_conventional = drive.volume().info().geometry.conventional_zones() > 0;
+    let homes = if is_conventional { [ZoneIndex(0); 2] } else { [ZoneIndex(0), ZoneIndex(1)] };
+    Anchor { homes, zones, ..Anchor::default() }
+}
+
+/// Makes a store in `zones`, and the superblock that names it.
+pub fn create(drive: Arc<Drive>, zones: Vec<ZoneIndex>) -> Result<Store, BackendError> {
+    let anchor = anchor(&drive, zones);
+    create_at(drive, anchor, Metadata::Logged, None)
+}
+
+/// Makes a store where `anchor` says.
+pub fn create_at(
+    drive: Arc<Drive>,
+    anchor: Anchor,
+    metadata: Metadata,
+    file: Option<StoreFile>,
+) -> Result<Store, BackendError> {
+    let superblock = Superblock::new(UUID, &drive.volume().info().geometry, 8, metadata, 2);
+    let writer = Writer::unmade(superblock, drive.volume(), anchor);
+    let store = Store::create(access(drive, file), UUID, writer)?;
+    store.make()?;
+    Ok(store)
+}
+
+/// Opens the store that the superblock names.
+pub fn open(drive: Arc<Drive>) -> Result<Store, MakeError> {
+    let found = superblocks::find(&drive, &*waiters()())?;
+    Ok(Store::open(access(drive, None), &found)?)
+}
+
+/// Makes a file system, and opens its store.
+pub fn made(drive: &Arc<Drive>, file: Option<Arc<dyn Backing>>) -> Result<(), MakeError> {
+    let options = MakeOptions { unit_bytes: Some(8 * 4096), ..MakeOptions::default() };
+    match file {
+        Some(file) => make_in(drive, &waiters(), UUID, &options, file),
+        None => make(drive, &waiters(), UUID, &options),
     }
+    .map(drop)
 }

@@ -3,6 +3,7 @@
 //! A database writes when it is opened and closed, if only to note that it is in use. Whoever looks at one that is to stay as it
 //! is, looks through this.
 
+use super::log::Log;
 use super::room::Backend;
 use crate::BLOCK_BYTES;
 use parking_lot::RwLock;
@@ -27,7 +28,11 @@ struct Kept {
     pages: BTreeMap<u64, Box<[u8]>>,
 }
 
-impl<B: StorageBackend> Backend for Aside<B> {}
+impl<B: Backend> Backend for Aside<B> {
+    fn log(&self) -> Option<&Log> {
+        self.below.log()
+    }
+}
 
 impl<B: StorageBackend> Aside<B> {
     /// What is in `below`, to begin with.

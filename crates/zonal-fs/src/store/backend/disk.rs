@@ -2,7 +2,7 @@
 
 use super::error::BackendError;
 use crate::drive::{Claim, Drive};
-use crate::waiter::Waiters;
+use crate::waiter::{Waiter, Waiters};
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use std::fmt;
 use std::sync::Arc;
@@ -59,6 +59,11 @@ impl Disk {
         &self.drive
     }
 
+    /// A waiter for this thread.
+    pub(super) fn waiter(&self) -> Box<dyn Waiter> {
+        (self.waiters)()
+    }
+
     /// Lets others get on.
     pub(super) fn wait(&self) {
         (self.waiters)().wait(self.drive.volume());
@@ -99,19 +104,6 @@ impl Disk {
             for (place, (result, _)) in places.into_iter().zip(answers) {
                 result.map_err(failed("writing metadata", place))?;
             }
-        }
-        Ok(())
-    }
-
-    /// Writes zeroes to `blocks` from `at`.
-    pub(super) fn zero(&self, at: Sector, blocks: u64) -> Result<(), BackendError> {
-        let waiter = (self.waiters)();
-        let step = (REQUEST_BYTES_MAX * REQUESTS_MAX) as u64 / u64::from(BLOCK_BYTES);
-        for begin in (0..blocks).step_by(step as usize) {
-            let at = at + Sectors(begin * u64::from(BLOCK_SECTORS));
-            let sectors = (blocks - begin).min(step) as u32 * BLOCK_SECTORS;
-            let (result, _) = self.drive.call(&*waiter, Request::write_zeroes(at, sectors));
-            result.map_err(failed("clearing metadata", at))?;
         }
         Ok(())
     }

@@ -5,18 +5,67 @@ use std::io;
 use std::path::PathBuf;
 use zonal_core::{RequestError, Sector, ZoneIndex};
 
-/// A block of a zone.
+/// A segment of the metadata store: a sequential zone, or a piece of the conventional zones or of a file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SegmentId(pub u32);
+
+/// The bit that tells pieces from zones.
+const PIECE: u32 = 1 << 31;
+/// The bit that tells pieces of a file from those of conventional zones.
+const OF_FILE: u32 = 1 << 30;
+
+impl SegmentId {
+    /// No segment: one that was given back.
+    pub const NONE: SegmentId = SegmentId(u32::MAX);
+
+    /// A sequential zone.
+    pub const fn zone(zone: ZoneIndex) -> SegmentId {
+        SegmentId(zone.0)
+    }
+
+    /// A piece of the conventional zones.
+    pub const fn conventional(piece: u32) -> SegmentId {
+        SegmentId(PIECE | piece)
+    }
+
+    /// A piece of a file.
+    pub const fn file(piece: u32) -> SegmentId {
+        SegmentId(PIECE | OF_FILE | piece)
+    }
+
+    /// The zone, if it is one.
+    pub const fn as_zone(self) -> Option<ZoneIndex> {
+        if self.0 & PIECE == 0 { Some(ZoneIndex(self.0)) } else { None }
+    }
+
+    /// Which piece it is.
+    pub const fn piece(self) -> u32 {
+        self.0 & !(PIECE | OF_FILE)
+    }
+}
+
+impl fmt::Display for SegmentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.as_zone() {
+            Some(zone) => write!(f, "zone {zone}"),
+            None if self.0 & OF_FILE != 0 => write!(f, "piece {} of the file", self.piece()),
+            None => write!(f, "piece {} of the conventional zones", self.piece()),
+        }
+    }
+}
+
+/// A block of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// The zone.
-    pub zone: ZoneIndex,
-    /// The block of 4 KiB, counted from the zone's start.
+    /// The segment.
+    pub segment: SegmentId,
+    /// The block of 4 KiB, counted from the segment's start.
     pub block: u32,
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "zone {} block {}", self.zone, self.block)
+        write!(f, "{} block {}", self.segment, self.block)
     }
 }
 
@@ -45,6 +94,14 @@ pub enum Damage {
     /// Something that has to follow is not there.
     #[error("{0} is missing")]
     Missing(&'static str),
+    /// It is older than the drive's superblock says.
+    #[error("it is as it was at number {found}, and the superblock knows of number {known}: it was put back")]
+    Old {
+        /// How far it had come.
+        found: u64,
+        /// How far it has to have come.
+        known: u64,
+    },
 }
 
 /// Why rows cannot be kept or read.
@@ -123,6 +180,12 @@ pub enum BackendError {
         /// Pages that may be.
         usable: u64,
     },
+    /// It was opened for reading.
+    #[error("the metadata were opened for reading only")]
+    ReadOnly,
+    /// No zone or piece takes writes any more; all that is there can still be read.
+    #[error("no zone for metadata takes writes any more: the file system can only be read")]
+    NoSegments,
     /// An earlier failure left it unknown what is durable; it has to be opened again.
     #[error("an earlier write of metadata failed")]
     Failed,
@@ -137,6 +200,8 @@ impl From<BackendError> for io::Error {
             BackendError::File { source, .. } => source.kind(),
             BackendError::NotOurs { .. } | BackendError::Damaged { .. } => io::ErrorKind::InvalidData,
             BackendError::Unfit(_) | BackendError::UnfitZone { .. } => io::ErrorKind::InvalidInput,
+            BackendError::ReadOnly => io::ErrorKind::ReadOnlyFilesystem,
+            BackendError::NoSegments => io::ErrorKind::StorageFull,
             BackendError::Request { .. } | BackendError::Failed => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)

@@ -1,66 +1,151 @@
-//! A database in a file beside the drive.
+//! The file beside the drive that holds the metadata store.
 //!
-//! The file begins with a block that says which file system it belongs to. It is locked as long as it is open, and nothing
-//! is ever made over a file that is there.
+//! The file begins with a block that says which file system it belongs to; pieces follow it. It is locked while it is open,
+//! and nothing is ever made over a file that is there.
 
 use super::error::BackendError;
-use super::header::Header;
-use super::over::Over;
+use super::segment::StoreFile;
 use super::{Damage, Uuid};
 use crate::BLOCK_BYTES;
+use crate::format::{VERSION, crc32c};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use zonal_io::image::backing::FileBacking;
+use zonal_io::image::backing::{Backing, FileBacking};
 
-/// Makes and opens such files.
-pub enum FileBeside {}
+const MAGIC: [u8; 8] = *b"zonal-db";
 
-impl FileBeside {
-    /// Makes the file at `path` for the file system `uuid`, readable by its owner only.
-    ///
-    /// # Errors
-    /// [`BackendError::Exists`], or the operating system's.
-    pub fn create(path: &Path, uuid: Uuid) -> Result<Over, BackendError> {
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
-        let file = file.map_err(|source| match source.kind() {
-            io::ErrorKind::AlreadyExists => BackendError::Exists { path: path.to_owned() },
-            _ => BackendError::File { path: path.to_owned(), doing: "making the file", source },
-        })?;
-        lock(&file, path)?;
-        let header = Header { uuid, sequence: 1, len: 0, blocks: 0 };
-        begin(&file, path, &header).inspect_err(|_| {
-            // It was made just now and has nothing in it.
-            let _ = std::fs::remove_file(path);
-        })?;
-        Ok(over(file))
+/// How a file is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FileAccess {
+    /// To be read; other readers may have it too.
+    Read,
+    /// To be written, by one process.
+    Write,
+}
+
+/// The block at the start of the file of the file system `uuid`.
+pub(crate) fn header(uuid: &Uuid) -> Vec<u8> {
+    let mut block = vec![0; BLOCK_BYTES as usize];
+    block[..8].copy_from_slice(&MAGIC);
+    block[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    block[16..32].copy_from_slice(uuid);
+    let end = block.len() - 4;
+    let sum = crc32c(&block[..end]);
+    block[end..].copy_from_slice(&sum.to_le_bytes());
+    block
+}
+
+/// Checks the block at the start of a file.
+fn check(block: &[u8], uuid: &Uuid) -> Result<(), Damage> {
+    let block: &[u8; BLOCK_BYTES as usize] = block.try_into().map_err(|_| Damage::Missing("the header"))?;
+    let (body, sum) = block.split_at(block.len() - 4);
+    if body[..8] != MAGIC {
+        return Err(Damage::Magic);
     }
-
-    /// Opens the file at `path`, which has to be the file system `uuid`'s.
-    ///
-    /// # Errors
-    /// [`BackendError::InUse`], [`BackendError::NotOurs`], or the operating system's; then not a byte was changed.
-    pub fn open(path: &Path, uuid: Uuid) -> Result<Over, BackendError> {
-        let failed = |doing| move |source| BackendError::File { path: path.to_owned(), doing, source };
-        let file =
-            OpenOptions::new().read(true).write(true).open(path).map_err(failed("opening the file"))?;
-        lock(&file, path)?;
-        let mut block = Vec::new();
-        (&file).take(u64::from(BLOCK_BYTES)).read_to_end(&mut block).map_err(failed("reading the header"))?;
-        let ours = |damage: Damage| BackendError::NotOurs { path: path.to_owned(), damage };
-        Header::parse(&block, &uuid).map_err(ours)?;
-        Ok(over(file))
+    if sum != crc32c(body).to_le_bytes() {
+        return Err(Damage::Checksum);
+    }
+    match u32::from_le_bytes([body[8], body[9], body[10], body[11]]) {
+        VERSION if body[16..32] == *uuid => Ok(()),
+        VERSION => Err(Damage::Uuid),
+        other => Err(Damage::Version(other)),
     }
 }
 
-fn over(file: File) -> Over {
-    Over::new(Arc::new(FileBacking::new(file)), u64::from(BLOCK_BYTES))
+/// Makes the file at `path` for the file system `uuid`, readable by its owner only.
+///
+/// # Errors
+/// [`BackendError::Exists`], or the operating system's.
+pub(crate) fn create(path: &Path, uuid: &Uuid) -> Result<StoreFile, BackendError> {
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
+    let file = file.map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => BackendError::Exists { path: path.to_owned() },
+        _ => BackendError::File { path: path.to_owned(), doing: "making the file", source },
+    })?;
+    lock(&file, path, FileAccess::Write)?;
+    begin(&file, path, uuid).inspect_err(|_| {
+        // It was made just now and has nothing in it.
+        let _ = std::fs::remove_file(path);
+    })?;
+    Ok(store_file(file, path))
 }
 
-fn lock(file: &File, path: &Path) -> Result<(), BackendError> {
-    file.try_lock().map_err(|e| match e {
+/// Opens the file at `path`, which has to be the file system `uuid`'s.
+///
+/// # Errors
+/// [`BackendError::InUse`], [`BackendError::NotOurs`], or the operating system's; then not a byte was changed.
+pub(crate) fn open(path: &Path, uuid: &Uuid, access: FileAccess) -> Result<StoreFile, BackendError> {
+    let failed = |doing| move |source| BackendError::File { path: path.to_owned(), doing, source };
+    let file = OpenOptions::new().read(true).write(access == FileAccess::Write).open(path);
+    let file = file.map_err(failed("opening the file"))?;
+    lock(&file, path, access)?;
+    let mut block = Vec::new();
+    (&file).take(u64::from(BLOCK_BYTES)).read_to_end(&mut block).map_err(failed("reading the header"))?;
+    check(&block, uuid).map_err(|damage| BackendError::NotOurs { path: path.to_owned(), damage })?;
+    Ok(store_file(file, path))
+}
+
+/// Makes a file for the file system `uuid` of bytes that no other owner has.
+///
+/// # Errors
+/// The backing's.
+pub(crate) fn create_in(backing: Arc<dyn Backing>, uuid: &Uuid) -> Result<StoreFile, BackendError> {
+    let file = StoreFile { backing, path: PathBuf::from(IN_BACKING) };
+    let failed = |source| BackendError::File { path: file.path.clone(), doing: "making the file", source };
+    let begun = file.backing.set_len(u64::from(BLOCK_BYTES));
+    let begun = begun.and_then(|()| file.backing.write_at(&header(uuid), 0));
+    begun.and_then(|()| file.backing.sync()).map_err(failed)?;
+    Ok(file)
+}
+
+/// Opens such a file.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn open_in(backing: Arc<dyn Backing>, uuid: &Uuid) -> Result<StoreFile, BackendError> {
+    let file = StoreFile { backing, path: PathBuf::from(IN_BACKING) };
+    let mut block = vec![0; BLOCK_BYTES as usize];
+    let read = file.backing.read_at(&mut block, 0);
+    let failed = |source| BackendError::File { path: file.path.clone(), doing: "reading the header", source };
+    read.map_err(failed)?;
+    check(&block, uuid).map_err(|damage| BackendError::NotOurs { path: file.path.clone(), damage })?;
+    Ok(file)
+}
+
+/// What a file without a name is called in messages.
+const IN_BACKING: &str = "the metadata beside the drive";
+
+impl StoreFile {
+    /// Makes a file for the file system `uuid` of bytes that no other owner has.
+    ///
+    /// # Errors
+    /// The backing's.
+    pub fn create(backing: Arc<dyn Backing>, uuid: &Uuid) -> Result<StoreFile, BackendError> {
+        create_in(backing, uuid)
+    }
+
+    /// Opens a file in bytes that no other owner has.
+    ///
+    /// # Errors
+    /// [`BackendError::NotOurs`], or the backing's.
+    pub fn over(backing: Arc<dyn Backing>, uuid: &Uuid) -> Result<StoreFile, BackendError> {
+        open_in(backing, uuid)
+    }
+}
+
+fn store_file(file: File, path: &Path) -> StoreFile {
+    StoreFile { backing: Arc::new(FileBacking::new(file)), path: path.to_owned() }
+}
+
+fn lock(file: &File, path: &Path, access: FileAccess) -> Result<(), BackendError> {
+    let locked = match access {
+        FileAccess::Read => file.try_lock_shared(),
+        FileAccess::Write => file.try_lock(),
+    };
+    locked.map_err(|error| match error {
         TryLockError::WouldBlock => BackendError::InUse { path: path.to_owned() },
         TryLockError::Error(source) => {
             BackendError::File { path: path.to_owned(), doing: "locking the file", source }
@@ -69,9 +154,9 @@ fn lock(file: &File, path: &Path) -> Result<(), BackendError> {
 }
 
 /// Writes the header, and makes the file and its name durable.
-fn begin(file: &File, path: &Path, header: &Header) -> Result<(), BackendError> {
+fn begin(file: &File, path: &Path, uuid: &Uuid) -> Result<(), BackendError> {
     let failed = |doing| move |source| BackendError::File { path: path.to_owned(), doing, source };
-    file.write_all_at(&header.emit(), 0).map_err(failed("writing the header"))?;
+    file.write_all_at(&header(uuid), 0).map_err(failed("writing the header"))?;
     file.sync_all().map_err(failed("syncing the file"))?;
     let directory = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -92,36 +177,38 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rows");
         std::fs::write(&path, b"precious").unwrap();
-        assert!(matches!(FileBeside::create(&path, UUID), Err(BackendError::Exists { .. })));
-        assert!(matches!(FileBeside::open(&path, UUID), Err(BackendError::NotOurs { .. })));
+        assert!(matches!(create(&path, &UUID), Err(BackendError::Exists { .. })));
+        assert!(matches!(open(&path, &UUID, FileAccess::Write), Err(BackendError::NotOurs { .. })));
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     }
 
     #[test]
-    fn open_file_is_locked_private_and_one_file_systems() {
+    fn file_open_for_writing_is_locked_private_and_one_file_systems() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rows");
-        let first = FileBeside::create(&path, UUID).unwrap();
+        let first = create(&path, &UUID).unwrap();
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        assert!(matches!(FileBeside::open(&path, UUID), Err(BackendError::InUse { .. })));
+        for access in [FileAccess::Read, FileAccess::Write] {
+            assert!(matches!(open(&path, &UUID, access), Err(BackendError::InUse { .. })));
+        }
         drop(first);
-        let other = FileBeside::open(&path, [8; 16]);
+        let other = open(&path, &[8; 16], FileAccess::Write);
         assert!(matches!(other, Err(BackendError::NotOurs { damage: Damage::Uuid, .. })));
-        drop(FileBeside::open(&path, UUID).unwrap());
+        let readers = [FileAccess::Read; 2].map(|access| open(&path, &UUID, access).unwrap());
+        assert!(matches!(open(&path, &UUID, FileAccess::Write), Err(BackendError::InUse { .. })));
+        drop(readers);
+        drop(open(&path, &UUID, FileAccess::Write).unwrap());
     }
 
     #[test]
-    fn rows_are_there_when_the_file_is_opened_again() {
-        const TABLE: redb::TableDefinition<'_, u64, &str> = redb::TableDefinition::new("t");
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("rows");
-        let db = redb::Builder::new().create_with_backend(FileBeside::create(&path, UUID).unwrap()).unwrap();
-        let change = db.begin_write().unwrap();
-        change.open_table(TABLE).unwrap().insert(3, "three").unwrap();
-        change.commit().unwrap();
-        drop(db);
-        let db = redb::Builder::new().create_with_backend(FileBeside::open(&path, UUID).unwrap()).unwrap();
-        let table = redb::ReadableDatabase::begin_read(&db).unwrap().open_table(TABLE).unwrap();
-        assert_eq!(table.get(3).unwrap().unwrap().value(), "three");
+    fn header_with_any_byte_changed_or_of_another_version_is_refused() {
+        let whole = header(&UUID);
+        assert_eq!(check(&whole, &UUID), Ok(()));
+        for at in 0..whole.len() {
+            let mut block = whole.clone();
+            block[at] ^= 0x10;
+            assert!(check(&block, &UUID).is_err(), "byte {at}");
+        }
+        assert_eq!(check(&whole[..100], &UUID), Err(Damage::Missing("the header")));
     }
 }

@@ -13,6 +13,7 @@
 //! the cut on are zeroes unless they wait here; the medium makes that true for good when it stores.
 
 use super::error::BackendError;
+use super::log::Log;
 use super::room::{Backend, Room};
 use crate::BLOCK_BYTES;
 use parking_lot::Mutex;
@@ -43,15 +44,6 @@ pub struct Snapshot {
     pub pages: Pages,
 }
 
-/// When what is stored has to be durable.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Durable {
-    /// When the call returns, with all that was stored before.
-    Now,
-    /// Some time.
-    Later,
-}
-
 /// What keeps pages durably.
 pub trait Medium: Debug + Send + Sync + 'static {
     /// Fills `out` with stored pages from `first` on.
@@ -60,17 +52,12 @@ pub trait Medium: Debug + Send + Sync + 'static {
     /// The drive's, and damage.
     fn load(&self, first: u64, out: &mut [u8]) -> Result<(), BackendError>;
 
-    /// Stores `snapshot`, all of it or, after [`BackendError::Full`], nothing. After any other error nothing more can be
+    /// Stores `snapshot` durably, all of it or, after [`BackendError::Full`], nothing. After any other error nothing more can be
     /// stored.
     ///
     /// # Errors
     /// [`BackendError::Full`], and the drive's.
-    fn store(&self, snapshot: &Snapshot, when: Durable) -> Result<(), BackendError>;
-
-    /// Pages that may wait in memory. More are stored before their time.
-    fn waiting_max(&self) -> u64 {
-        u64::MAX
-    }
+    fn store(&self, snapshot: &Snapshot) -> Result<(), BackendError>;
 
     /// Whether `page` takes room already.
     fn has(&self, page: u64) -> bool;
@@ -87,8 +74,21 @@ pub trait Medium: Debug + Send + Sync + 'static {
     /// [`BackendError::Full`].
     fn admit_len(&self, pages: u64) -> Result<(), BackendError>;
 
-    /// How long a file of `pages` may get.
-    fn room(&self, pages: u64) -> Room;
+    /// Takes more room, if there is any; whether there was.
+    ///
+    /// # Errors
+    /// The drive's.
+    fn grow(&self) -> Result<bool, BackendError> {
+        Ok(false)
+    }
+
+    /// Pages in use, and how many may be.
+    fn room(&self) -> Room;
+
+    /// The log, if it is one.
+    fn as_log(&self) -> Option<&Log> {
+        None
+    }
 
     /// Lets others get on.
     fn wait(&self);
@@ -108,8 +108,6 @@ struct State {
     fresh: u64,
     /// Length when it was last made durable.
     durable_len: u64,
-    /// Something was stored since, not yet durable.
-    is_ahead: bool,
     /// On its way to the medium.
     storing: Option<Arc<Snapshot>>,
     /// Snapshots that have ended so far.
@@ -188,7 +186,7 @@ impl State {
     /// Everything is durable.
     fn is_clean(&self) -> bool {
         let Snapshot { len, cut, pages } = &self.waiting;
-        pages.is_empty() && *cut == pages_of(*len) && *len == self.durable_len && !self.is_ahead
+        pages.is_empty() && *cut == pages_of(*len) && *len == self.durable_len
     }
 
     /// Takes what waits.
@@ -201,14 +199,11 @@ impl State {
         snapshot
     }
 
-    fn end(&mut self, stored: &Result<(), BackendError>, when: Durable, has: impl Fn(u64) -> bool) {
+    fn end(&mut self, stored: &Result<(), BackendError>, has: impl Fn(u64) -> bool) {
         self.ended += 1;
         let Some(storing) = self.storing.take() else { return };
         if stored.is_ok() {
-            self.is_ahead = when == Durable::Later;
-            if when == Durable::Now {
-                self.durable_len = storing.len;
-            }
+            self.durable_len = storing.len;
         } else {
             let cut = self.waiting.cut;
             for (&page, bytes) in storing.pages.range(..cut) {
@@ -275,7 +270,17 @@ impl<M: Medium> Paged<M> {
         Ok(runs)
     }
 
+    /// Writes a piece of a page, for which more room is taken if there is none.
     fn write_piece(&self, piece: &Piece, data: &[u8]) -> io::Result<()> {
+        loop {
+            match self.try_to_write(piece, data) {
+                Err(BackendError::Full { .. }) if self.medium.grow()? => {}
+                result => return Ok(result?),
+            }
+        }
+    }
+
+    fn try_to_write(&self, piece: &Piece, data: &[u8]) -> Result<(), BackendError> {
         let mut below: Option<(u64, PageBytes)> = None;
         loop {
             {
@@ -298,7 +303,7 @@ impl<M: Medium> Paged<M> {
                     },
                 };
                 bytes[piece.within.clone()].copy_from_slice(data);
-                return Ok(self.put(&mut state, piece.page, bytes)?);
+                return self.put(&mut state, piece.page, bytes);
             }
         }
     }
@@ -324,10 +329,10 @@ impl<M: Medium> Paged<M> {
     }
 
     /// Stores what waits, unless everything is durable.
-    fn store(&self, when: Durable) -> Result<(), BackendError> {
+    fn store(&self) -> Result<(), BackendError> {
         let Some(snapshot) = self.begin()? else { return Ok(()) };
-        let result = self.medium.store(&snapshot, when);
-        self.state.lock().end(&result, when, |page| self.medium.has(page));
+        let result = self.medium.store(&snapshot);
+        self.state.lock().end(&result, |page| self.medium.has(page));
         result
     }
 
@@ -376,7 +381,7 @@ impl<M: Medium> StorageBackend for Paged<M> {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        Ok(self.store(Durable::Now)?)
+        Ok(self.store()?)
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -388,17 +393,17 @@ impl<M: Medium> StorageBackend for Paged<M> {
         for piece in pieces(offset, data.len()) {
             self.write_piece(&piece, &data[piece.of_range.clone()])?;
         }
-        if self.waiting() > self.medium.waiting_max() {
-            self.store(Durable::Later)?;
-        }
         Ok(())
     }
 }
 
 impl<M: Medium> Backend for Paged<M> {
     fn room(&self) -> Option<Room> {
-        let pages = pages_of(self.state.lock().waiting.len);
-        Some(self.medium.room(pages))
+        Some(self.medium.room())
+    }
+
+    fn log(&self) -> Option<&Log> {
+        self.medium.as_log()
     }
 }
 

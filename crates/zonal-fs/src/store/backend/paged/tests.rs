@@ -20,7 +20,7 @@ impl Medium for Shelf {
         Ok(())
     }
 
-    fn store(&self, snapshot: &Snapshot, _when: Durable) -> Result<(), BackendError> {
+    fn store(&self, snapshot: &Snapshot) -> Result<(), BackendError> {
         if *self.is_full.lock() {
             return Err(BackendError::Full { needed: 1, usable: 0 });
         }
@@ -28,10 +28,6 @@ impl Medium for Shelf {
         pages.extend((snapshot.cut..pages_of(snapshot.len)).map(|page| (page, [0; PAGE])));
         pages.extend(snapshot.pages.iter().map(|(page, bytes)| (*page, **bytes)));
         Ok(())
-    }
-
-    fn waiting_max(&self) -> u64 {
-        6
     }
 
     fn has(&self, page: u64) -> bool {
@@ -46,8 +42,8 @@ impl Medium for Shelf {
         Ok(())
     }
 
-    fn room(&self, pages: u64) -> Room {
-        Room { pages, limit: u64::MAX }
+    fn room(&self) -> Room {
+        Room { pages: 0, limit: u64::MAX }
     }
 
     fn wait(&self) {}

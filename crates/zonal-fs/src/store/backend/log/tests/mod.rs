@@ -1,9 +1,12 @@
 //! What opening costs.
 
+use super::table::Spot;
 use super::*;
+use crate::format::{Metadata, Superblock};
 use crate::waiter::polling;
 use redb::StorageBackend;
 use std::time::Instant;
+use zonal_core::ZoneIndex;
 use zonal_io::registry::Registry;
 use zonal_io::volume::{Volume, VolumeOptions};
 
@@ -13,16 +16,25 @@ const PAGES: u64 = 600_000;
 const UUID: Uuid = [1; 16];
 
 fn drive() -> Arc<Drive> {
-    let device = Registry::default().open("ram:size=4G,zone_size=256M").unwrap();
+    let device = Registry::default().open("ram:size=5G,zone_size=256M").unwrap();
     Arc::new(Drive::new(Arc::new(Volume::open(device, VolumeOptions::default()).unwrap())))
 }
 
+fn access(drive: &Arc<Drive>) -> Access {
+    Access { drive: drive.clone(), waiters: polling(Instant::now()), file: None }
+}
+
 /// A log of [`PAGES`] pages that nobody has written, and behind its checkpoint a few hundred batches.
-fn large(drive: &Arc<Drive>, zones: &[ZoneIndex]) -> Logged {
-    let log = Logged::create(drive.clone(), polling(Instant::now()), zones.to_vec(), UUID).unwrap();
+fn large(drive: &Arc<Drive>, zones: Vec<ZoneIndex>) -> Store {
+    let count = zones.len();
+    let geometry = &drive.volume().info().geometry;
+    let superblock = Superblock::new(UUID, geometry, 8, Metadata::Logged, 2);
+    let anchor = Anchor { homes: [ZoneIndex(0), ZoneIndex(1)], zones, ..Anchor::default() };
+    let writer = superblocks::Writer::unmade(superblock, drive.volume(), anchor);
+    let log = Store::create(access(drive), UUID, writer).unwrap();
     // All zones but the last are begun, and left.
-    for _ in 2..zones.len() {
-        log.medium.begin_zone().unwrap();
+    for _ in 2..count {
+        log.medium.begin_segment().unwrap();
     }
     {
         let mut state = log.medium.state.lock();
@@ -30,7 +42,7 @@ fn large(drive: &Arc<Drive>, zones: &[ZoneIndex]) -> Logged {
         state.len = PAGES * PAGE as u64;
         for page in 0..PAGES {
             let (slot, block) = (1 + page / 50_000, 2000 + page % 50_000);
-            state.table.set(page, Entry { spot: Spot { slot: slot as usize, block: block as u32 }, crc: 0 });
+            state.table.set(page, Entry { spot: Spot { slot: slot as usize, block: block as u32 }, sum: 0 });
         }
     }
     let log = Paged::new(log.medium, PAGES * PAGE as u64);
@@ -38,16 +50,18 @@ fn large(drive: &Arc<Drive>, zones: &[ZoneIndex]) -> Logged {
         log.write(page * PAGE as u64, &[1; PAGE]).unwrap();
         log.sync_data().unwrap();
     }
+    log.medium.make().unwrap();
     log
 }
 
 #[test]
 fn log_of_many_pages_is_opened_by_few_reads_into_eight_bytes_a_page() {
-    let (drive, zones) = (drive(), (0..16).map(ZoneIndex).collect::<Vec<_>>());
-    let log = large(&drive, &zones);
-    drop(log);
-    let (begin, before) = (Instant::now(), drive.volume().statistics().requests);
-    let log = Logged::open(drive.clone(), polling(begin), zones, UUID).unwrap();
+    let (drive, zones) = (drive(), (2..18).map(ZoneIndex).collect::<Vec<_>>());
+    drop(large(&drive, zones));
+    let begin = Instant::now();
+    let found = superblocks::find(&drive, &*polling(begin)()).unwrap();
+    let before = drive.volume().statistics().requests;
+    let log = Store::open(access(&drive), &found).unwrap();
     let requests = drive.volume().statistics().requests - before;
     println!("{PAGES} pages: opened in {:?} with {requests} requests", begin.elapsed());
     // Heads, the table in pieces of 1 MiB, and batches of two blocks in pieces of 32.

@@ -1,6 +1,6 @@
 //! The page table of a log: where each page of the file is, and its checksum. Eight bytes a page.
 //!
-//! Owns the count of live pages of each zone as well, which change with it.
+//! Owns the count of live pages of each segment as well, which change with it.
 
 use super::super::error::Damage;
 use crate::BLOCK_BYTES;
@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Entries that are allocated together, and that a block of a checkpoint holds.
 const CHUNK: usize = BLOCK_BYTES as usize / size_of::<Raw>();
 
-/// A block of the log: a zone by its number in the log, and the block in it.
+/// A block of the log: a segment by its number in the log, and the block in it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Spot {
     pub(super) slot: usize,
@@ -21,7 +21,7 @@ pub(super) struct Spot {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Entry {
     pub(super) spot: Spot,
-    pub(super) crc: u32,
+    pub(super) sum: u32,
 }
 
 /// As it is kept, in memory and in a checkpoint. The word is 0 where there is no page; else the block's number in the log,
@@ -30,28 +30,28 @@ pub(super) struct Entry {
 #[repr(C)]
 struct Raw {
     block: U32,
-    crc: U32,
+    sum: U32,
 }
 
-const NOWHERE: Raw = Raw { block: U32::ZERO, crc: U32::ZERO };
+const NOWHERE: Raw = Raw { block: U32::ZERO, sum: U32::ZERO };
 
 /// See the module.
 pub(super) struct Table {
-    zone_blocks: u32,
+    stride: u32,
     chunks: Vec<Box<[Raw; CHUNK]>>,
     live: Vec<u32>,
     mapped: u64,
 }
 
 impl Table {
-    /// A table of no pages in `slots` zones of `zone_blocks`.
-    pub(super) fn new(slots: usize, zone_blocks: u32) -> Table {
-        Table { zone_blocks, chunks: Vec::new(), live: vec![0; slots], mapped: 0 }
+    /// A table of no pages in `slots` segments, each of up to `stride` blocks.
+    pub(super) fn new(slots: usize, stride: u32) -> Table {
+        Table { stride, chunks: Vec::new(), live: vec![0; slots], mapped: 0 }
     }
 
     /// The table in the blocks of a checkpoint.
-    pub(super) fn parse(bytes: &[u8], slots: usize, zone_blocks: u32) -> Result<Table, Damage> {
-        let mut table = Table::new(slots, zone_blocks);
+    pub(super) fn parse(bytes: &[u8], slots: usize, stride: u32) -> Result<Table, Damage> {
+        let mut table = Table::new(slots, stride);
         for block in bytes.chunks_exact(BLOCK_BYTES as usize) {
             let entries = <[Raw; CHUNK]>::read_from_bytes(block).map_err(|_| Damage::Field("table"))?;
             table.chunks.push(Box::new(entries));
@@ -60,10 +60,28 @@ impl Table {
         Ok(table)
     }
 
+    /// Takes in another segment.
+    pub(super) fn add_slot(&mut self) {
+        self.live.push(0);
+    }
+
+    /// The same table where segment `n` has the number `slots[n]` among `count`. `None` stands for a segment that is gone: no
+    /// page may lie there.
+    pub(super) fn renumber(&mut self, slots: &[Option<usize>], count: usize) -> Result<(), Damage> {
+        let stride = self.stride;
+        for raw in self.chunks.iter_mut().flat_map(|chunk| chunk.iter_mut()).filter(|raw| raw.block.get() != 0) {
+            let Spot { slot, block } = spot_of(raw.block.get(), stride);
+            let slot = slots.get(slot).copied().flatten().ok_or(Damage::Field("table"))?;
+            raw.block = (slot as u32 * stride + block).into();
+        }
+        (self.live, self.mapped) = (vec![0; count], 0);
+        self.count()
+    }
+
     /// Counts what is live, and refuses what lies outside of the log.
     fn count(&mut self) -> Result<(), Damage> {
         for raw in self.chunks.iter().flat_map(|chunk| chunk.iter()).filter(|raw| raw.block.get() != 0) {
-            let spot = spot_of(raw.block.get(), self.zone_blocks);
+            let spot = spot_of(raw.block.get(), self.stride);
             let live = self.live.get_mut(spot.slot).ok_or(Damage::Field("table"))?;
             if spot.block == 0 {
                 return Err(Damage::Field("table"));
@@ -94,7 +112,7 @@ impl Table {
         self.mapped
     }
 
-    /// Live pages in the zone `slot`.
+    /// Live pages in the segment `slot`.
     pub(super) fn live(&self, slot: usize) -> u32 {
         self.live[slot]
     }
@@ -103,8 +121,8 @@ impl Table {
     pub(super) fn get(&self, page: u64) -> Option<Entry> {
         let chunk = self.chunks.get((page / CHUNK as u64) as usize)?;
         let raw = chunk[(page % CHUNK as u64) as usize];
-        let spot = spot_of(raw.block.get(), self.zone_blocks);
-        (raw.block.get() != 0).then_some(Entry { spot, crc: raw.crc.get() })
+        let spot = spot_of(raw.block.get(), self.stride);
+        (raw.block.get() != 0).then_some(Entry { spot, sum: raw.sum.get() })
     }
 
     /// Puts `page` somewhere else.
@@ -113,8 +131,8 @@ impl Table {
         while self.chunks.len() <= chunk {
             self.chunks.push(Box::new([NOWHERE; CHUNK]));
         }
-        let block = entry.spot.slot as u32 * self.zone_blocks + entry.spot.block;
-        self.replace(page, Raw { block: block.into(), crc: entry.crc.into() });
+        let block = entry.spot.slot as u32 * self.stride + entry.spot.block;
+        self.replace(page, Raw { block: block.into(), sum: entry.sum.into() });
         self.live[entry.spot.slot] += 1;
         self.mapped += 1;
     }
@@ -130,14 +148,14 @@ impl Table {
         let old = &mut self.chunks[(page / CHUNK as u64) as usize][(page % CHUNK as u64) as usize];
         let old = std::mem::replace(old, raw).block.get();
         if old != 0 {
-            self.live[spot_of(old, self.zone_blocks).slot] -= 1;
+            self.live[spot_of(old, self.stride).slot] -= 1;
             self.mapped -= 1;
         }
     }
 
-    /// Up to `max` pages from page `from` on that are in the zone `slot`.
+    /// Up to `max` pages from page `from` on that are in the segment `slot`.
     pub(super) fn pages_in(&self, slot: usize, from: u64, max: usize) -> Vec<(u64, Entry)> {
-        let blocks = slot as u32 * self.zone_blocks..(slot as u32 + 1) * self.zone_blocks;
+        let blocks = slot as u32 * self.stride..(slot as u32 + 1) * self.stride;
         let skip = (from / CHUNK as u64) as usize;
         let all = self.chunks.iter().enumerate().skip(skip).flat_map(|(n, chunk)| {
             chunk.iter().enumerate().map(move |(i, raw)| ((n * CHUNK + i) as u64, raw.block.get()))
@@ -149,19 +167,19 @@ impl Table {
     /// Where pages are.
     pub(super) fn spots(&self) -> impl Iterator<Item = Spot> {
         let all = self.chunks.iter().flat_map(|chunk| chunk.iter()).map(|raw| raw.block.get());
-        all.filter(|block| *block != 0).map(|block| spot_of(block, self.zone_blocks))
+        all.filter(|block| *block != 0).map(|block| spot_of(block, self.stride))
     }
 
     /// Whether the counts are what the entries say.
     #[cfg(test)]
     pub(super) fn check(&self) {
-        let again = Table::parse(&self.emit(), self.live.len(), self.zone_blocks).unwrap();
+        let again = Table::parse(&self.emit(), self.live.len(), self.stride).unwrap();
         assert_eq!((again.live, again.mapped), (self.live.clone(), self.mapped));
     }
 }
 
-fn spot_of(block: u32, zone_blocks: u32) -> Spot {
-    Spot { slot: (block / zone_blocks) as usize, block: block % zone_blocks }
+fn spot_of(block: u32, stride: u32) -> Spot {
+    Spot { slot: (block / stride) as usize, block: block % stride }
 }
 
 #[cfg(test)]
@@ -191,7 +209,7 @@ mod tests {
             for (n, step) in steps.into_iter().enumerate() {
                 match step {
                     Step::Set(page, spot) => {
-                        let entry = Entry { spot, crc: n as u32 };
+                        let entry = Entry { spot, sum: n as u32 };
                         table.set(page, entry);
                         map.insert(page, entry);
                     }

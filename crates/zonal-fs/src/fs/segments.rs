@@ -1,0 +1,142 @@
+//! Zones that the metadata store takes from the data, and gives back.
+//!
+//! The store grows before rows find no room: the operation that adds rows reserves a zone like a write does, and waits for the
+//! collector if none is free. Where a zone of the store fails in the midst of a commit, the store takes a free zone at once, if
+//! the collector keeps one: nothing can wait there.
+
+use super::core::{Core, Shared};
+use super::error::FsError;
+use crate::drive::Drive;
+use crate::space::Reservation;
+use crate::space::cost::Need;
+use crate::space::zone::ZoneState;
+use crate::store::StoreError;
+use crate::store::backend::log::{Log, ZoneSource};
+use crate::waiter::Waiter;
+use crate::BLOCK_SECTORS;
+use std::sync::{Arc, Weak};
+use zonal_core::ZoneIndex;
+
+/// Zones that are collected before the store is told that none comes free.
+const TRIES_MAX: u32 = 16;
+
+/// Free zones that a commit leaves the collector.
+const FREE_MIN: u32 = 1;
+
+/// Gives the store free zones of a file system.
+struct FreeZones(Weak<Shared>);
+
+impl ZoneSource for FreeZones {
+    fn take(&self, _drive: &Drive, _waiter: &dyn Waiter, _taken: &[ZoneIndex]) -> Option<ZoneIndex> {
+        let shared = self.0.upgrade()?;
+        let mut core = shared.core.lock();
+        core.lend_at_once()
+    }
+}
+
+impl Shared {
+    /// From now on the store takes zones from this file system.
+    pub(super) fn attach_store(self: &Arc<Shared>) {
+        if let Some(log) = self.backend().log() {
+            log.attach(Arc::new(FreeZones(Arc::downgrade(self))));
+        }
+    }
+
+    fn backend(&self) -> Arc<dyn crate::store::backend::Backend> {
+        self.core.lock().rows.backend().clone()
+    }
+
+    /// Gives the store more room, if that is to be had. Whether it got some.
+    pub(super) fn grow_store(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
+        let backend = self.backend();
+        let Some(log) = backend.log() else { return Ok(false) };
+        let mut core = self.lock_when(waiter, |core| core.check_alive().map(|()| !core.is_growing))?;
+        if core.rows.gauge().has_room() {
+            // Another thread has been here meanwhile.
+            return Ok(true);
+        }
+        core.is_growing = true;
+        drop(core);
+        let result = match log.wants_zones() {
+            true => self.lend_zone(waiter, log),
+            false => log.take_piece().map_err(|error| StoreError::from(error).into()),
+        };
+        let mut core = self.lock();
+        core.is_growing = false;
+        core.rows.look_at_room();
+        result
+    }
+
+    /// Reserves a zone, waits until one is free, and gives it to the store.
+    fn lend_zone(&self, waiter: &dyn Waiter, log: &Log) -> Result<bool, FsError> {
+        let Some(mut reservation) = self.reserve_zone(waiter)? else { return Ok(false) };
+        let found = self.free_zone_for_store(waiter, &mut reservation);
+        self.core.lock().credit.give_back(reservation);
+        let Some(zone) = found? else { return Ok(false) };
+        log.take_zone(zone).map_err(StoreError::from)?;
+        Ok(true)
+    }
+
+    /// Takes a free zone, once there is one: blocks that are left in open zones do not make one.
+    fn free_zone_for_store(
+        &self,
+        waiter: &dyn Waiter,
+        reservation: &mut Reservation,
+    ) -> Result<Option<ZoneIndex>, FsError> {
+        for _ in 0..TRIES_MAX {
+            {
+                let mut core = self.lock();
+                core.check_alive()?;
+                if let Some(zone) = core.lend(reservation)? {
+                    return Ok(Some(zone));
+                }
+            }
+            if !self.tend(waiter)? && !self.collect_one(waiter)? {
+                return Ok(None);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes a zone back that the store does not need.
+    pub(super) fn shrink_store(&self) -> Result<(), FsError> {
+        let backend = self.backend();
+        let Some(log) = backend.log() else { return Ok(()) };
+        while let Some(zone) = log.give_back().map_err(StoreError::from)? {
+            let capacity = (self.superblock.capacity_sectors / u64::from(BLOCK_SECTORS)) as u32;
+            let mut core = self.lock();
+            let Need { extents, available } = core.book.take_back(zone, capacity)?;
+            core.credit.freed(extents);
+            core.credit.made_available(available);
+            core.rows.look_at_room();
+        }
+        Ok(())
+    }
+
+    /// What a zone takes of what files can have.
+    pub(super) fn need_of_zone(&self) -> Need {
+        let blocks = (self.superblock.capacity_sectors / u64::from(BLOCK_SECTORS)) as u32;
+        Need { extents: self.core.lock().book.data_blocks(blocks).into(), available: blocks.into() }
+    }
+}
+
+impl Core {
+    /// Gives the lowest free zone to the store, out of what was reserved for it.
+    fn lend(&mut self, reservation: &mut Reservation) -> Result<Option<ZoneIndex>, FsError> {
+        let Some(zone) = self.book.lowest_free() else { return Ok(None) };
+        let Need { extents, available } = self.book.lend(zone)?;
+        self.spend(reservation, extents, available)?;
+        Ok(Some(zone))
+    }
+
+    /// Gives the lowest free zone to the store though none was reserved.
+    fn lend_at_once(&mut self) -> Option<ZoneIndex> {
+        if self.book.count(ZoneState::Free) <= FREE_MIN {
+            return None;
+        }
+        let zone = self.book.lowest_free()?;
+        let lost = self.book.lend(zone).ok()?;
+        self.credit.lost(lost);
+        Some(zone)
+    }
+}

@@ -1,0 +1,543 @@
+//! Opening: from what is in the segments to the page table.
+//!
+//! 1. The head of each segment is read, and the newest table that is whole.
+//! 2. The parts that follow its checkpoint are found from head to head, and so are those in segments that were begun later.
+//!    Where that ends, each block of the rest is looked at: up to the write pointer, or to the end of a piece.
+//! 3. Batches are followed from the checkpoint on, each by the one that names it as durable before. The last is read through.
+//!
+//! If a part says that a batch was durable which is not there, or if the log has not come as far as the superblock says, it
+//! has lost something, and is not opened.
+
+use super::super::error::{BackendError, Damage, Place, SegmentId};
+use super::super::paged::PAGE;
+use super::super::segment::{Seen, Segments};
+use super::format::{Checkpoint, Head, HeadKind, ListedSegment, Part, parse_list};
+use super::table::{Entry, Spot, Table};
+use super::{Beginnings, Current, Slot, State, Statistics};
+use crate::format::{Uuid, crc32c};
+use std::collections::BTreeMap;
+
+/// Blocks that are read at once where heads follow each other.
+const WINDOW: u32 = 32;
+
+/// Blocks that are read at once where each block is looked at.
+const SWEEP_WINDOW: u32 = 256;
+
+/// What opening looks at.
+pub(super) struct Opening<'a> {
+    segments: &'a Segments,
+    uuid: &'a Uuid,
+    slots: Vec<Slot>,
+    seen: Vec<Seen>,
+    stride: u32,
+    /// Parts by batch and number.
+    parts: BTreeMap<(u64, u32), Found>,
+    /// The highest beginning that was met.
+    beginning_max: u64,
+    window: Window,
+    /// The superblock may know less of the store than was acknowledged.
+    is_lagging: bool,
+}
+
+/// Blocks that were read together.
+#[derive(Default)]
+struct Window {
+    slot: usize,
+    first: u32,
+    bytes: Vec<u8>,
+}
+
+/// A part and where its head is.
+struct Found {
+    spot: Spot,
+    beginning: u64,
+    part: Part,
+}
+
+/// A segment's start.
+#[derive(Clone, Copy)]
+struct Begun {
+    slot: usize,
+    beginning: u64,
+    checkpoint: Checkpoint,
+}
+
+/// The checkpoint that is built upon.
+struct Base {
+    begun: Begun,
+    listed: Vec<ListedSegment>,
+    table: Table,
+    /// Segments that were begun later, in order. They have no table, or a damaged one.
+    later: Vec<Begun>,
+}
+
+/// Where heads end in a segment.
+#[derive(Clone, Copy)]
+struct End {
+    block: u32,
+    /// No head follows.
+    is_last: bool,
+}
+
+const LOG: &str = "the log of the metadata";
+
+/// What a checkpoint has.
+enum Body {
+    /// A list and a table.
+    Whole(Vec<ListedSegment>, Table),
+    /// A list only.
+    NoTable,
+    Damaged(Damage),
+}
+
+impl<'a> Opening<'a> {
+    pub(super) fn new(
+        segments: &'a Segments,
+        uuid: &'a Uuid,
+        slots: Vec<Slot>,
+        seen: Vec<Seen>,
+        stride: u32,
+        is_lagging: bool,
+    ) -> Opening<'a> {
+        let (parts, window) = (BTreeMap::new(), Window::default());
+        Opening { segments, uuid, slots, seen, stride, parts, beginning_max: 0, window, is_lagging }
+    }
+
+    /// The log as it is, which has to have come as far as `known`.
+    pub(super) fn run(mut self, known: u64) -> Result<State, BackendError> {
+        let base = self.base()?;
+        let mut end = self.gather(&base.begun)?;
+        for begun in &base.later {
+            end = self.gather(begun)?;
+        }
+        let chain = self.follow(base.begun.checkpoint.batch)?;
+        let newest = *base.later.last().unwrap_or(&base.begun);
+        self.nothing_is_lost(&base, &chain, newest, end)?;
+        let number = self.number(&base, &chain);
+        if number < known {
+            let place = self.place(Spot { slot: newest.slot, block: 0 });
+            return Err(BackendError::Damaged { place, what: LOG, damage: Damage::Old { found: number, known } });
+        }
+        let seen = &self.seen[newest.slot];
+        let is_clean = end.is_last
+            && seen.is_appendable
+            && seen.written.is_none_or(|written| written == end.block)
+            && self.is_sound(&newest)?;
+        let current = is_clean.then_some(Current {
+            slot: newest.slot,
+            block: end.block,
+            beginning: newest.beginning,
+        });
+        self.state(base, &chain, newest, current, number, known)
+    }
+
+    fn place(&self, spot: Spot) -> Place {
+        Place { segment: self.slots[spot.slot].segment, block: spot.block }
+    }
+
+    fn damaged(&self, spot: Spot, what: &'static str, damage: Damage) -> BackendError {
+        BackendError::Damaged { place: self.place(spot), what, damage }
+    }
+
+    /// Blocks of a segment that may have been written.
+    fn written(&self, slot: usize) -> u32 {
+        self.seen[slot].written.unwrap_or(self.slots[slot].blocks)
+    }
+
+    /// The block `spot`, read along with those that follow it.
+    fn block(&mut self, spot: Spot, window: u32) -> Result<&[u8], BackendError> {
+        let Window { slot, first, bytes } = &self.window;
+        let end = first + (bytes.len() / PAGE) as u32;
+        if *slot != spot.slot || !(*first..end).contains(&spot.block) {
+            let count = (self.slots[spot.slot].blocks - spot.block).min(window);
+            let mut bytes = vec![0; count as usize * PAGE];
+            self.segments.read(self.place(spot), &mut bytes)?;
+            self.window = Window { slot: spot.slot, first: spot.block, bytes };
+        }
+        let at = (spot.block - self.window.first) as usize * PAGE;
+        Ok(&self.window.bytes[at..at + PAGE])
+    }
+
+    fn head(&mut self, spot: Spot, window: u32) -> Result<Result<Head, Damage>, BackendError> {
+        let (uuid, place) = (self.uuid, self.place(spot));
+        let head = Head::parse(self.block(spot, window)?, uuid, place);
+        if let Ok(head) = &head {
+            self.beginning_max = self.beginning_max.max(head.beginning);
+        }
+        Ok(head)
+    }
+
+    /// The newest checkpoint that has a table and is whole.
+    fn base(&mut self) -> Result<Base, BackendError> {
+        let (mut begun, damage) = self.heads()?;
+        begun.sort_unstable_by_key(|begun| begun.beginning);
+        let mut later: Vec<Begun> = Vec::new();
+        let missing = (Spot { slot: 0, block: 0 }, Damage::Missing("a checkpoint"));
+        let mut damage = damage.unwrap_or(missing);
+        while let Some(begun) = begun.pop() {
+            match self.body(&begun)? {
+                Body::Whole(listed, table) => {
+                    self.nothing_between(&begun, &later)?;
+                    return Ok(Base { begun, listed, table, later });
+                }
+                Body::NoTable => {}
+                Body::Damaged(found) => damage = (Spot { slot: begun.slot, block: 0 }, found),
+            }
+            later.insert(0, begun);
+        }
+        Err(self.damaged(damage.0, LOG, damage.1))
+    }
+
+    /// The beginnings of all segments that have one, and what is wrong with the first that has something else.
+    #[expect(clippy::type_complexity, reason = "two results of one look, taken apart at once")]
+    fn heads(&mut self) -> Result<(Vec<Begun>, Option<(Spot, Damage)>), BackendError> {
+        let (mut begun, mut damage) = (Vec::new(), None);
+        for slot in 0..self.slots.len() {
+            if self.written(slot) == 0 || !self.seen[slot].is_readable {
+                continue;
+            }
+            let spot = Spot { slot, block: 0 };
+            // A segment whose first block cannot be read is no different from one whose first block is damaged.
+            let Ok(head) = self.head(spot, 1) else {
+                damage.get_or_insert((spot, Damage::Missing("its first block")));
+                continue;
+            };
+            match head {
+                Ok(Head { beginning, kind: HeadKind::Checkpoint(checkpoint), .. }) => {
+                    begun.push(Begun { slot, beginning, checkpoint });
+                }
+                Err(found @ Damage::Version(_)) => return Err(self.damaged(spot, LOG, found)),
+                other => {
+                    damage.get_or_insert((spot, other.err().unwrap_or(Damage::Field("kind"))));
+                }
+            }
+        }
+        Ok((begun, damage))
+    }
+
+    /// List and table of a checkpoint.
+    fn body(&self, begun: &Begun) -> Result<Body, BackendError> {
+        let Begun { slot, checkpoint, .. } = *begun;
+        let Checkpoint { len, listed, table_blocks, body_crc, .. } = checkpoint;
+        let Some(table_blocks) = table_blocks else { return Ok(Body::NoTable) };
+        if checkpoint.body_blocks() >= self.slots[slot].blocks.into() {
+            return Ok(Body::Damaged(Damage::Field("table_blocks")));
+        }
+        if len > LEN_MAX {
+            return Ok(Body::Damaged(Damage::Field("len")));
+        }
+        let list_blocks = checkpoint.list_blocks();
+        let mut bytes = vec![0; (list_blocks + table_blocks) as usize * PAGE];
+        let at = Spot { slot, block: 1 };
+        if !bytes.is_empty() && self.segments.read(self.place(at), &mut bytes).is_err() {
+            return Ok(Body::Damaged(Damage::Missing("the table")));
+        }
+        if crc32c(&bytes) != body_crc {
+            return Ok(Body::Damaged(Damage::Checksum));
+        }
+        let (list, table) = bytes.split_at(list_blocks as usize * PAGE);
+        let listed = parse_list(list, listed);
+        let table = Table::parse(table, listed.len(), self.stride);
+        Ok(match table.and_then(|table| self.renumbered(table, &listed)) {
+            Ok(table) => Body::Whole(listed, table),
+            Err(damage) => Body::Damaged(damage),
+        })
+    }
+
+    /// The table with the numbers that segments have now.
+    fn renumbered(&self, mut table: Table, listed: &[ListedSegment]) -> Result<Table, Damage> {
+        let slot = |listed: &ListedSegment| self.slot_of(listed.segment);
+        let slots: Vec<Option<usize>> = listed.iter().map(slot).collect();
+        table.renumber(&slots, self.slots.len())?;
+        Ok(table)
+    }
+
+    fn slot_of(&self, segment: SegmentId) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.segment == segment)
+    }
+
+    /// Between the segment that is built upon and those begun later none was begun that is gone: it may have had batches.
+    fn nothing_between(&self, base: &Begun, later: &[Begun]) -> Result<(), BackendError> {
+        let known = |beginning| {
+            base.beginning == beginning || later.iter().any(|begun| begun.beginning == beginning)
+        };
+        match later.iter().find(|begun| !known(begun.checkpoint.before)) {
+            None => Ok(()),
+            Some(begun) => {
+                let spot = Spot { slot: begun.slot, block: 0 };
+                Err(self.damaged(spot, LOG, Damage::Missing("the segment that was begun before")))
+            }
+        }
+    }
+
+    /// Notes the parts of a segment: from head to head, and where that ends, block by block.
+    fn gather(&mut self, begun: &Begun) -> Result<End, BackendError> {
+        let slot = begun.slot;
+        let body = 1 + begun.checkpoint.body_blocks();
+        let (end, written) = (u64::from(self.slots[slot].blocks), self.written(slot));
+        let mut block = if body < end { body as u32 } else { 1 };
+        while block < written {
+            let spot = Spot { slot, block };
+            match self.head(spot, WINDOW)? {
+                Ok(head) if head.beginning == begun.beginning => match self.note(spot, head) {
+                    Some(end) => block = end,
+                    None => break,
+                },
+                _ => break,
+            }
+        }
+        let mut is_last = true;
+        for rest in block..written {
+            let spot = Spot { slot, block: rest };
+            let head = match self.head(spot, SWEEP_WINDOW) {
+                Err(_) => self.head(spot, 1),
+                head => head,
+            };
+            match head {
+                Err(error) if rest == block => return Err(error),
+                // Nothing continues there. A head that was lost would be missed by those that follow it.
+                Err(_) => is_last = false,
+                Ok(Ok(head)) if head.beginning >= begun.beginning => {
+                    is_last = false;
+                    self.note(spot, head);
+                }
+                Ok(_) => {}
+            }
+        }
+        Ok(End { block, is_last })
+    }
+
+    /// Notes a part; the block behind its pages, or nothing if it is no part that could be there.
+    fn note(&mut self, spot: Spot, head: Head) -> Option<u32> {
+        let HeadKind::Part(part) = head.kind else { return None };
+        let end = spot.block + 1 + part.pages.len() as u32;
+        if end > self.slots[spot.slot].blocks {
+            return None;
+        }
+        let found = Found { spot, beginning: head.beginning, part };
+        self.parts.insert((found.part.batch, found.part.number), found);
+        Some(end)
+    }
+
+    /// The batches that count, after `batch`, in order.
+    fn follow(&mut self, batch: u64) -> Result<Vec<u64>, BackendError> {
+        let (mut chain, mut last) = (Vec::new(), batch);
+        while let Some(next) = self.successor(last)? {
+            chain.push(next);
+            last = next;
+        }
+        Ok(chain)
+    }
+
+    /// The batch after `last`. Of several tries the latest that is whole.
+    fn successor(&mut self, last: u64) -> Result<Option<u64>, BackendError> {
+        let mut tries: Vec<u64> =
+            self.parts.values().filter(|f| f.part.before == last).map(|f| f.part.batch).collect();
+        tries.dedup();
+        for batch in tries.into_iter().rev() {
+            let vouched = self.parts.values().any(|found| found.part.before >= batch);
+            if self.is_complete(batch)? && (vouched || self.is_whole(batch)) {
+                return Ok(Some(batch));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether all parts of `batch` are known; those that lie in segments before are looked up.
+    fn is_complete(&mut self, batch: u64) -> Result<bool, BackendError> {
+        let first = |this: &Self| this.of_batch(batch).next().map(|(key, found)| (key.1, found.part.prior));
+        while let Some((number @ 1.., prior)) = first(self) {
+            if !self.look_up(prior, batch, number - 1)? {
+                return Ok(false);
+            }
+        }
+        let numbers = self.of_batch(batch).map(|(&(_, number), _)| number);
+        let has_gaps = numbers.zip(0..).any(|(number, n)| number != n);
+        let ends = self.of_batch(batch).next_back().is_some_and(|(_, found)| found.part.is_last);
+        Ok(!has_gaps && ends)
+    }
+
+    fn of_batch(&self, batch: u64) -> impl DoubleEndedIterator<Item = (&(u64, u32), &Found)> {
+        self.parts.range((batch, 0)..=(batch, u32::MAX))
+    }
+
+    /// Notes part `number` of `batch` if it is at `place`.
+    fn look_up(&mut self, place: Place, batch: u64, number: u32) -> Result<bool, BackendError> {
+        let Some(slot) = self.slot_of(place.segment) else { return Ok(false) };
+        if place.block >= self.slots[slot].blocks || !self.seen[slot].is_readable {
+            return Ok(false);
+        }
+        let spot = Spot { slot, block: place.block };
+        let Ok(head) = self.head(spot, WINDOW)? else { return Ok(false) };
+        let is_it =
+            matches!(&head.kind, HeadKind::Part(part) if (part.batch, part.number) == (batch, number));
+        Ok(is_it && self.note(spot, head).is_some())
+    }
+
+    /// Whether all pages of `batch` are what was written.
+    fn is_whole(&self, batch: u64) -> bool {
+        self.of_batch(batch).all(|(_, Found { spot, beginning, part })| {
+            let mut bytes = vec![0; part.pages.len() * PAGE];
+            let first = Spot { slot: spot.slot, block: spot.block + 1 };
+            let is_read = bytes.is_empty() || self.segments.read(self.place(first), &mut bytes).is_ok();
+            let mut pages = part.pages.iter().zip(bytes.chunks(PAGE)).zip(first.block..);
+            is_read
+                && pages.all(|((page, bytes), block)| {
+                    let place = self.place(Spot { slot: spot.slot, block });
+                    page.sum == super::format::page_sum(crc32c(bytes), self.uuid, place, *beginning)
+                })
+        })
+    }
+
+    /// No part names a batch as durable that is not there.
+    fn nothing_is_lost(
+        &self,
+        base: &Base,
+        chain: &[u64],
+        newest: Begun,
+        end: End,
+    ) -> Result<(), BackendError> {
+        let last = chain.last().copied().unwrap_or(base.begun.checkpoint.batch);
+        let is_later = |begun: &&Begun| begun.checkpoint.batch > last;
+        if let Some(begun) = base.later.iter().find(is_later) {
+            let spot = Spot { slot: begun.slot, block: 0 };
+            return Err(self.damaged(spot, "a batch of metadata", Damage::Missing("what was durable")));
+        }
+        if self.parts.values().all(|found| found.part.before <= last) {
+            return Ok(());
+        }
+        let later = self.parts.values().find(|found| found.part.batch > last).map(|found| found.spot);
+        let is_behind = |spot: &Spot| spot.slot == newest.slot && spot.block >= end.block;
+        let spot = later.filter(|spot| !is_behind(spot)).unwrap_or(Spot { slot: newest.slot, block: end.block });
+        Err(self.damaged(spot, "a batch of metadata", Damage::Missing("what was durable")))
+    }
+
+    /// How far the log has come: the highest number of a beginning, or of an opening in a batch that counts.
+    fn number(&self, base: &Base, chain: &[u64]) -> u64 {
+        let begun = base.later.last().unwrap_or(&base.begun).beginning;
+        let batches = chain.iter().flat_map(|batch| self.of_batch(*batch));
+        batches.map(|(_, found)| found.part.store_number).max().unwrap_or(0).max(begun)
+    }
+
+    /// Whether more can be written to the segment: its own checkpoint is no good after a cut.
+    fn is_sound(&self, begun: &Begun) -> Result<bool, BackendError> {
+        if begun.checkpoint.table_blocks.is_some() {
+            return Ok(matches!(self.body(begun)?, Body::Whole(..)));
+        }
+        Ok(true)
+    }
+
+    /// The log as it is after the batches of `chain`.
+    fn state(
+        mut self,
+        base: Base,
+        chain: &[u64],
+        newest: Begun,
+        current: Option<Current>,
+        number: u64,
+        recorded: u64,
+    ) -> Result<State, BackendError> {
+        for listed in &base.listed {
+            if let Some(slot) = self.slot_of(listed.segment) {
+                self.slots[slot].beginning = listed.beginning;
+            }
+        }
+        for begun in std::iter::once(&base.begun).chain(&base.later) {
+            let slot = &mut self.slots[begun.slot];
+            (slot.beginning, slot.is_needed) = (begun.beginning, true);
+        }
+        // A piece has no pointer: one that was begun counts as written.
+        for slot in &mut self.slots {
+            if slot.segment.as_zone().is_none() && slot.beginning > 0 {
+                slot.written = slot.blocks;
+            }
+        }
+        let (mut table, mut len) = (base.table, base.begun.checkpoint.len);
+        for &batch in chain {
+            for (_, found) in self.parts.range((batch, 0)..=(batch, u32::MAX)) {
+                self.apply(&mut table, found)?;
+                self.slots[found.spot.slot].is_needed = true;
+                len = found.part.len;
+            }
+        }
+        self.pages_are_there(&table)?;
+        if current.is_none() && self.is_lagging {
+            self.nothing_newer_is_gone(&base.listed, &table)?;
+        }
+        if let Some(current) = current {
+            self.slots[current.slot].written = current.block;
+        }
+        let batch = chain.last().copied().unwrap_or(base.begun.checkpoint.batch);
+        let batch_max = self.parts.keys().next_back().map_or(batch, |(last, _)| batch.max(*last));
+        let begun = Beginnings { newest: newest.beginning, table: base.begun.beginning };
+        let since_table = std::iter::once(&base.begun).chain(&base.later).map(|begun| u64::from(self.slots[begun.slot].blocks)).sum();
+        Ok(State {
+            table,
+            len,
+            slots: self.slots,
+            current,
+            batch,
+            batch_next: batch_max + 1,
+            number: number.max(self.beginning_max),
+            begun,
+            committed: begun,
+            recorded,
+            is_numbered: false,
+            since_table,
+            statistics: Statistics::default(),
+        })
+    }
+
+    /// No page lies in a zone that was reset since.
+    fn pages_are_there(&self, table: &Table) -> Result<(), BackendError> {
+        let is_gone = |spot: &Spot| {
+            let Seen { written, is_readable, .. } = self.seen[spot.slot];
+            let end = written.unwrap_or(self.slots[spot.slot].blocks);
+            is_readable && spot.block >= end
+        };
+        match table.spots().find(is_gone) {
+            None => Ok(()),
+            Some(spot) => Err(self.damaged(spot, "a page of metadata", Damage::Missing("what was durable"))),
+        }
+    }
+
+    /// The newest segment was left. The next one is not among those that cannot be read: it would have been free, and not bad.
+    fn nothing_newer_is_gone(&self, listed: &[ListedSegment], table: &Table) -> Result<(), BackendError> {
+        let may_be_newer = |&slot: &usize| {
+            let Slot { segment, is_needed, .. } = self.slots[slot];
+            let was_bad = listed.iter().any(|listed| listed.segment == segment && listed.is_bad);
+            !self.seen[slot].is_readable && !was_bad && !is_needed && table.live(slot) == 0
+        };
+        match (0..self.slots.len()).find(may_be_newer) {
+            None => Ok(()),
+            Some(slot) => Err(self.damaged(
+                Spot { slot, block: 0 },
+                LOG,
+                Damage::Missing("a segment that may be the newest"),
+            )),
+        }
+    }
+
+    fn apply(&self, table: &mut Table, found: &Found) -> Result<(), BackendError> {
+        let Found { spot, part, .. } = found;
+        let wrong = |field| self.damaged(*spot, "a batch of metadata", Damage::Field(field));
+        let pages = part.len.div_ceil(PAGE as u64);
+        if part.len > LEN_MAX {
+            return Err(wrong("len"));
+        }
+        if part.number == 0 {
+            table.cut(part.cut);
+        }
+        for (page, block) in part.pages.iter().zip(spot.block + 1..) {
+            if u64::from(page.page) >= pages {
+                return Err(wrong("pages"));
+            }
+            let spot = Spot { slot: spot.slot, block };
+            table.set(page.page.into(), Entry { spot, sum: page.sum });
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of the longest file that pages have numbers for.
+const LEN_MAX: u64 = u32::MAX as u64 * PAGE as u64;

@@ -1,0 +1,510 @@
+//! Copies of the superblock on a drive: found, and written in turn.
+//!
+//! Each update writes two equal copies, one block each. With conventional zones they go to blocks 0 and 1, or 2 and 3, in
+//! turn. Without, they are appended to one of two *homes*, sequential zones, zone 0 and zone 1 at first. When a home has no
+//! room left, the other one gets the next update, and only after its flush is the first one reset.
+//!
+//! # A home that takes no writes
+//! The lowest free zone replaces it, and the copies in the other home name the new one. Whoever looks for copies begins with
+//! zones 0 and 1 and follows the names.
+//!
+//! # Damage is not taken for age
+//! The newest copy counts. In a zone each block below the write pointer that is not zeroes has to be a copy: one that is not,
+//! after the last one that is, may have been newer, and is an error. In conventional blocks an update that a cut tore looks
+//! like damage. So the store begins a zone only after two updates have named it: the older update knows all that there is.
+//!
+//! # Zones that are active
+//! A home that is partly written counts as active. Where a drive allows fewer than [`ACTIVE_FOR_HOME`] active zones, it is
+//! finished after each update. Where it allows fewer than [`ACTIVE_FOR_UPDATE`], there is none to spare while the store
+//! writes: see [`Pace::Lagging`].
+
+use crate::drive::{Drive, is_for_want_of_zones};
+use crate::format::{Anchor, Metadata, STORE_ZONES_MAX, Superblock, SuperblockCopy, SuperblockError, Uuid};
+use crate::make::MakeError;
+use crate::space::open::{OPEN_MIN, ZONES_MIN};
+use crate::store::backend::SegmentId;
+use crate::store::backend::log::{begun, plan_pieces};
+use crate::waiter::Waiter;
+use crate::{BLOCK_BYTES, BLOCK_SECTORS};
+use std::collections::BTreeSet;
+use zonal_core::{DeviceError, Op, RequestError, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex};
+use zonal_io::buffer::IoBuf;
+use zonal_io::volume::Volume;
+
+/// Equal copies that an update writes.
+const TWINS: u32 = 2;
+
+/// Blocks of the conventional zones that copies take.
+pub(crate) const COPY_BLOCKS: u32 = 2 * TWINS;
+
+/// Homes of a drive that has zones for them.
+pub(crate) const HOMES: u32 = 2;
+
+/// Active zones of a drive from which on a home may stay partly written.
+const ACTIVE_FOR_HOME: u32 = 5;
+
+/// Active zones of a drive from which on an update finds one while the store and the data have theirs.
+const ACTIVE_FOR_UPDATE: u32 = 4;
+
+/// Times that an update is tried in one place.
+const TRIES_MAX: u32 = 8;
+
+/// Homes that one search follows at most: names that lead in a circle end it anyway.
+const HOMES_MAX: usize = 64;
+
+const BLOCK: usize = BLOCK_BYTES as usize;
+
+/// When updates are written, as the drive's limit of active zones allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pace {
+    /// At once; a home stays partly written.
+    Free,
+    /// At once; the home is finished after each update.
+    Finishing,
+    /// While the store has no active zone, which is before it begins one: the number is that of the segment before. A store
+    /// that was put back within its last segment is not found out.
+    Lagging,
+    /// Only when it is made: the metadata are in a file, and the data needs all zones, or all active ones, that the drive has.
+    /// Whether the file is an older one is not found out.
+    Never,
+}
+
+impl Pace {
+    /// That of a file system on `volume`.
+    pub(crate) fn of(volume: &Volume, metadata: Metadata) -> Pace {
+        let info = volume.info();
+        if info.geometry.conventional_zones() > 0 {
+            return Pace::Free;
+        }
+        match [info.open_max, info.active_max].into_iter().filter(|max| *max > 0).min() {
+            _ if metadata == Metadata::Beside && info.geometry.zones() < ZONES_MIN + HOMES => Pace::Never,
+            Some(limit) if limit <= OPEN_MIN && metadata == Metadata::Beside => Pace::Never,
+            Some(limit) if limit < ACTIVE_FOR_UPDATE && metadata != Metadata::Beside => Pace::Lagging,
+            Some(limit) if limit < ACTIVE_FOR_HOME => Pace::Finishing,
+            _ => Pace::Free,
+        }
+    }
+
+    /// Active zones that copies of the superblock take of a drive's.
+    pub(crate) fn zones(self) -> u32 {
+        match self {
+            Pace::Free | Pace::Finishing => 1,
+            Pace::Lagging | Pace::Never => 0,
+        }
+    }
+}
+
+/// Where the next update goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Next {
+    /// To this turn, 0 or 1, of the conventional blocks.
+    Turn(u32),
+    /// Behind this block of a home, 0 or 1; `None` if that home takes nothing more before a reset.
+    Home(usize, Option<u32>),
+}
+
+/// What was found on a drive.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// The copy that counts.
+    pub copy: SuperblockCopy,
+    next: Next,
+}
+
+/// A block where a copy of the superblock may lie.
+#[derive(Debug)]
+pub struct Candidate {
+    /// The zone.
+    pub zone: ZoneIndex,
+    /// The block in it.
+    pub block: u32,
+    /// The copy, or what is there instead.
+    pub found: Result<SuperblockCopy, MakeError>,
+}
+
+/// Finds the newest copy.
+///
+/// # Errors
+/// [`MakeError::Superblock`] if there is none, or if one that may be newer is damaged.
+pub fn find(drive: &Drive, waiter: &dyn Waiter) -> Result<Found, MakeError> {
+    let report = drive.report(waiter)?;
+    let candidates = candidates(drive, waiter, &report);
+    let is_conventional = report[0].condition == ZoneCondition::NotWp;
+    if is_conventional {
+        return find_in_turns(candidates);
+    }
+    match find_in_homes(candidates, &report) {
+        Ok(found) if !may_be_elsewhere(&found, &report) => Ok(found),
+        Err(MakeError::Superblock(SuperblockError::Magic)) if !is_written(&report[0]) && !is_written(&report[1]) => {
+            find_in_homes(search_homes(drive, waiter, &report), &report)
+        }
+        Err(error) if !is_lost(&report[0]) && !is_lost(&report[1]) => Err(error),
+        _ => find_in_homes(search_homes(drive, waiter, &report), &report),
+    }
+}
+
+fn is_lost(zone: &ZoneDescriptor) -> bool {
+    matches!(zone.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline)
+}
+
+fn is_written(zone: &ZoneDescriptor) -> bool {
+    crate::scan::written(zone) > 0
+}
+
+/// Whether a newer copy may be in a home that no copy names yet: the home that counts takes no more, and the other one takes
+/// nothing at all, or was written in vain.
+fn may_be_elsewhere(found: &Found, report: &[ZoneDescriptor]) -> bool {
+    let Next::Home(home, end) = found.next else { return false };
+    let other = &report[found.copy.anchor.homes[1 - home].0 as usize];
+    end.is_none() && (is_lost(other) || is_written(other))
+}
+
+/// Looks for copies at the start of each zone that was written.
+fn search_homes(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor]) -> Vec<Candidate> {
+    let mut all = Vec::new();
+    for zone in report.iter().filter(|zone| is_written(zone)) {
+        let copies = read(drive, waiter, zone, crate::scan::written(zone));
+        if copies.iter().any(|candidate| candidate.found.is_ok()) {
+            all.extend(copies);
+        }
+    }
+    all
+}
+
+/// Each block where a copy may lie: those of conventional zones, or those below the write pointers of all homes.
+pub fn candidates(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor]) -> Vec<Candidate> {
+    if report[0].condition == ZoneCondition::NotWp {
+        return read(drive, waiter, &report[0], COPY_BLOCKS);
+    }
+    let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
+    let mut ahead: Vec<ZoneIndex> = (0..2).map(ZoneIndex).collect();
+    while let Some(zone) = ahead.pop() {
+        let Some(described) = report.get(zone.0 as usize) else { continue };
+        if seen.len() == HOMES_MAX || !seen.insert(zone) {
+            continue;
+        }
+        let copies = read(drive, waiter, described, crate::scan::written(described));
+        ahead.extend(copies.iter().filter_map(|c| c.found.as_ref().ok()).flat_map(|copy| copy.anchor.homes));
+        all.extend(copies);
+    }
+    all
+}
+
+/// Reads blocks of a zone from its start, up to the first that was never written. A home that cannot be read has none.
+fn read(drive: &Drive, waiter: &dyn Waiter, zone: &ZoneDescriptor, blocks: u32) -> Vec<Candidate> {
+    let mut all = Vec::new();
+    for block in 0..blocks {
+        let at = zone.start + Sectors(u64::from(block * BLOCK_SECTORS));
+        let found = match drive.read(waiter, at, BLOCK_SECTORS) {
+            Err(error) => Err(error.into()),
+            Ok(bytes) if bytes.iter().all(|byte| *byte == 0) && zone.condition != ZoneCondition::NotWp => {
+                // The rest of a zone that was finished.
+                break;
+            }
+            Ok(bytes) => SuperblockCopy::decode(&bytes).map_err(MakeError::from),
+        };
+        let is_other = matches!(&found, Err(MakeError::Superblock(SuperblockError::Magic)));
+        all.push(Candidate { zone: zone.zone, block, found });
+        // What does not even look like a copy, at a zone's start, is no home.
+        if is_other && block == TWINS - 1 && all.iter().all(|c| c.found.is_err()) {
+            break;
+        }
+    }
+    all
+}
+
+/// Looks for the segments of the store of file system `uuid` where no superblock names them: by their first blocks. `None` if
+/// there is none.
+pub(crate) fn search(
+    drive: &Drive,
+    waiter: &dyn Waiter,
+    report: &[ZoneDescriptor],
+    uuid: &Uuid,
+) -> Option<Anchor> {
+    let (piece_blocks, most) = plan_pieces(Metadata::Conventional, drive);
+    let begins = |segment, at: Sector| {
+        let block = drive.read(waiter, at, BLOCK_SECTORS).ok()?;
+        begun(&block, uuid, segment).ok()
+    };
+    let is_conventional = report.first().is_some_and(|zone| zone.condition == ZoneCondition::NotWp);
+    let pieces = (0..if is_conventional { most as u32 } else { 0 }).filter(|piece| {
+        let block = u64::from(COPY_BLOCKS) + u64::from(*piece) * u64::from(piece_blocks);
+        begins(SegmentId::conventional(*piece), Sector(block * u64::from(BLOCK_SECTORS))).is_some()
+    });
+    let pieces = pieces.max().map_or(0, |last| last + 1);
+    let is_ours = |zone: &&ZoneDescriptor| {
+        crate::scan::written(zone) > 0 && begins(SegmentId::zone(zone.zone), zone.start).is_some()
+    };
+    let zones: Vec<ZoneIndex> =
+        report.iter().filter(is_ours).map(|zone| zone.zone).take(STORE_ZONES_MAX).collect();
+    let homes = if is_conventional { [ZoneIndex(0); 2] } else { [ZoneIndex(0), ZoneIndex(1)] };
+    let is_there = pieces > 0 || !zones.is_empty();
+    is_there.then_some(Anchor { copy: 0, number: 0, homes, pieces, piece_blocks: if pieces > 0 { piece_blocks } else { 0 }, zones })
+}
+
+impl Found {
+    /// What a search found, to be read by.
+    pub(crate) fn of(superblock: Superblock, anchor: Anchor) -> Found {
+        let is_conventional = anchor.homes[0] == anchor.homes[1];
+        let next = if is_conventional { Next::Turn(0) } else { Next::Home(1, None) };
+        Found { copy: SuperblockCopy { superblock, anchor }, next }
+    }
+}
+
+fn find_in_turns(candidates: Vec<Candidate>) -> Result<Found, MakeError> {
+    let mut best: Option<(u32, SuperblockCopy)> = None;
+    let mut failure = None;
+    for Candidate { block, found, .. } in candidates {
+        match found {
+            Ok(copy) if best.as_ref().is_none_or(|(_, best)| copy.anchor.copy > best.anchor.copy) => {
+                best = Some((block, copy));
+            }
+            Ok(_) => {}
+            Err(error) => failure = worst(failure, error),
+        }
+    }
+    match best {
+        Some((block, copy)) => Ok(Found { copy, next: Next::Turn(1 - block / TWINS) }),
+        None => Err(failure.expect("a drive has blocks")),
+    }
+}
+
+fn find_in_homes(candidates: Vec<Candidate>, report: &[ZoneDescriptor]) -> Result<Found, MakeError> {
+    let mut best: Option<(ZoneIndex, u32, SuperblockCopy)> = None;
+    let mut failures: Vec<(ZoneIndex, u32, MakeError)> = Vec::new();
+    for Candidate { zone, block, found } in candidates {
+        match found {
+            Ok(copy) if best.as_ref().is_none_or(|(.., best)| copy.anchor.copy >= best.anchor.copy) => {
+                best = Some((zone, block, copy));
+            }
+            Ok(_) => {}
+            Err(error) => failures.push((zone, block, error)),
+        }
+    }
+    let Some((zone, block, copy)) = best else {
+        let worst = failures.into_iter().fold(None, |before, (.., error)| worst(before, error));
+        return Err(worst.unwrap_or(MakeError::Superblock(SuperblockError::Magic)));
+    };
+    // The second of two equal copies may be torn by a write that failed: what counts is whether an update may be lost.
+    let is_newer = |(z, b, _): &(ZoneIndex, u32, MakeError)| *z == zone && *b > (block | (TWINS - 1));
+    if let Some((zone, block, _)) = failures.into_iter().find(is_newer) {
+        return Err(MakeError::DamagedSuperblock { zone, block });
+    }
+    let home = usize::from(copy.anchor.homes[1] == zone);
+    let described = &report[zone.0 as usize];
+    let pointer = described.write_pointer.map(|pointer| (pointer - described.start).0);
+    let is_open = described.condition.is_active() && pointer.is_some_and(|sectors| sectors % u64::from(BLOCK_SECTORS) == 0);
+    let end = pointer.map(|sectors| (sectors / u64::from(BLOCK_SECTORS)) as u32).filter(|_| is_open);
+    Ok(Found { copy, next: Next::Home(home, end) })
+}
+
+/// Of two errors the one that says more.
+fn worst(before: Option<MakeError>, error: MakeError) -> Option<MakeError> {
+    let rank = |error: &MakeError| match error {
+        MakeError::Superblock(SuperblockError::Magic) => 0,
+        MakeError::Drive(_) => 1,
+        MakeError::Superblock(SuperblockError::Checksum) => 2,
+        _ => 3,
+    };
+    match before {
+        Some(before) if rank(&before) >= rank(&error) => Some(before),
+        _ => Some(error),
+    }
+}
+
+/// Tries a few times: that one command failed says little of the next.
+fn persist(mut attempt: impl FnMut() -> Result<(), RequestError>) -> Result<(), RequestError> {
+    let is_final = |error: &RequestError| {
+        matches!(error, RequestError::Device(DeviceError::Gone))
+            || is_for_want_of_zones(error)
+            || crate::drive::fallen(error).is_some()
+    };
+    for _ in 1..TRIES_MAX {
+        match attempt() {
+            Err(error) if !is_final(&error) => {}
+            result => return result,
+        }
+    }
+    attempt()
+}
+
+/// Writes the updates of one file system.
+#[derive(Debug)]
+pub struct Writer {
+    superblock: Superblock,
+    anchor: Anchor,
+    next: Next,
+    pace: Pace,
+    /// The file system is being made: updates stay in memory, so that what is not made to its end is none.
+    is_unmade: bool,
+}
+
+impl Writer {
+    /// Goes on from what was found.
+    pub fn after(found: &Found, volume: &Volume) -> Writer {
+        let SuperblockCopy { superblock, anchor } = found.copy.clone();
+        let pace = Pace::of(volume, superblock.metadata);
+        Writer { superblock, anchor, next: found.next, pace, is_unmade: false }
+    }
+
+    /// Begins with a file system that is being made: nothing is written before [`Writer::make`].
+    pub fn unmade(superblock: Superblock, volume: &Volume, anchor: Anchor) -> Writer {
+        let is_conventional = volume.info().geometry.conventional_zones() > 0;
+        let next = if is_conventional { Next::Turn(0) } else { Next::Home(1, None) };
+        let pace = Pace::of(volume, superblock.metadata);
+        Writer { superblock, anchor, next, pace, is_unmade: true }
+    }
+
+    pub(crate) fn anchor(&self) -> &Anchor {
+        &self.anchor
+    }
+
+    pub(crate) fn pace(&self) -> Pace {
+        self.pace
+    }
+
+    /// Makes a file system of what was made: from now on it counts.
+    ///
+    /// Both turns are written, so that nothing of an earlier file system is left.
+    pub(crate) fn make(
+        &mut self,
+        drive: &Drive,
+        waiter: &dyn Waiter,
+        free: &dyn Fn() -> Option<ZoneIndex>,
+    ) -> Result<(), RequestError> {
+        self.is_unmade = false;
+        let anchor = self.anchor.clone();
+        self.update(drive, waiter, anchor.clone(), free)?;
+        match self.next {
+            Next::Turn(_) => self.update(drive, waiter, anchor, free),
+            Next::Home(..) => Ok(()),
+        }
+    }
+
+    /// Writes an update that says `anchor`, its own number apart, and makes it durable. `free` gives the lowest free zone, for
+    /// a home that takes no writes any more.
+    ///
+    /// # Errors
+    /// The drive's; then the copies that were there still count.
+    pub(crate) fn record(
+        &mut self,
+        drive: &Drive,
+        waiter: &dyn Waiter,
+        anchor: Anchor,
+        free: &dyn Fn() -> Option<ZoneIndex>,
+    ) -> Result<(), RequestError> {
+        if self.is_unmade || self.pace == Pace::Never {
+            self.anchor = Anchor { copy: self.anchor.copy, homes: self.anchor.homes, ..anchor };
+            return Ok(());
+        }
+        self.update(drive, waiter, anchor, free)
+    }
+
+    fn update(
+        &mut self,
+        drive: &Drive,
+        waiter: &dyn Waiter,
+        anchor: Anchor,
+        free: &dyn Fn() -> Option<ZoneIndex>,
+    ) -> Result<(), RequestError> {
+        let mut anchor = Anchor { copy: self.anchor.copy + 1, homes: self.anchor.homes, ..anchor };
+        match self.next {
+            Next::Turn(turn) => {
+                let at = Sector(u64::from(turn * TWINS * BLOCK_SECTORS));
+                persist(|| self.put(drive, waiter, at, &anchor))?;
+                drive.flush(waiter)?;
+                self.next = Next::Turn(1 - turn);
+            }
+            Next::Home(home, end) => self.append(drive, waiter, &mut anchor, home, end, free)?,
+        }
+        self.anchor = anchor;
+        Ok(())
+    }
+
+    fn put(
+        &self,
+        drive: &Drive,
+        waiter: &dyn Waiter,
+        at: Sector,
+        anchor: &Anchor,
+    ) -> Result<(), RequestError> {
+        let copy = SuperblockCopy { superblock: self.superblock.clone(), anchor: anchor.clone() };
+        let mut buf = IoBuf::zeroed(TWINS * BLOCK_BYTES);
+        for twin in buf.chunks_exact_mut(BLOCK) {
+            twin.copy_from_slice(&copy.encode());
+        }
+        drive.write(waiter, at, buf)
+    }
+
+    /// Appends an update to the home that counts, or begins the other one.
+    fn append(
+        &mut self,
+        drive: &Drive,
+        waiter: &dyn Waiter,
+        anchor: &mut Anchor,
+        home: usize,
+        end: Option<u32>,
+        free: &dyn Fn() -> Option<ZoneIndex>,
+    ) -> Result<(), RequestError> {
+        let geometry = drive.volume().info().geometry;
+        let blocks = (geometry.zone_capacity().0 / u64::from(BLOCK_SECTORS)) as u32;
+        // A cut may have left one of two copies.
+        let is_even = |end: &u32| end.is_multiple_of(TWINS) && *end + TWINS <= blocks;
+        let room = end.filter(is_even).filter(|_| self.pace == Pace::Free);
+        if let Some(end) = room {
+            let at = geometry.start_of(anchor.homes[home]) + Sectors(u64::from(end * BLOCK_SECTORS));
+            if self.put(drive, waiter, at, anchor).is_ok() && drive.flush(waiter).is_ok() {
+                self.next = Next::Home(home, Some(end + TWINS).filter(|end| *end + TWINS <= blocks));
+                return Ok(());
+            }
+        }
+        // The other one begins with this update. One that does not take it is replaced.
+        let other = 1 - home;
+        loop {
+            let error = match persist(|| self.begin(drive, waiter, anchor, other)) {
+                Ok(()) => break,
+                Err(error) => error,
+            };
+            if matches!(error, RequestError::Device(DeviceError::Gone)) || is_for_want_of_zones(&error) {
+                return Err(error);
+            }
+            match free() {
+                Some(zone) => anchor.homes[other] = zone,
+                None => return Err(error),
+            }
+        }
+        let end = Some(TWINS).filter(|_| self.pace == Pace::Free);
+        self.next = Next::Home(other, end);
+        if anchor.homes == self.anchor.homes {
+            // The new copy is durable: the old ones may go. If they stay, they are older.
+            if anchor.homes[home] != anchor.homes[other] {
+                let _ = drive.zone(waiter, Op::ZoneReset, anchor.homes[home]);
+            }
+            return Ok(());
+        }
+        // Nothing names the new home yet, except by a search of all zones: so the old one does.
+        let named = Anchor { copy: anchor.copy + 1, ..anchor.clone() };
+        if self.begin(drive, waiter, &named, home).is_ok() {
+            *anchor = named;
+            self.next = Next::Home(home, end);
+        }
+        Ok(())
+    }
+
+    /// Empties a home, writes the update there, and makes it durable.
+    fn begin(
+        &self,
+        drive: &Drive,
+        waiter: &dyn Waiter,
+        anchor: &Anchor,
+        home: usize,
+    ) -> Result<(), RequestError> {
+        let zone = anchor.homes[home];
+        drive.zone(waiter, Op::ZoneReset, zone)?;
+        self.put(drive, waiter, drive.volume().info().geometry.start_of(zone), anchor)?;
+        if self.pace != Pace::Free {
+            drive.zone(waiter, Op::ZoneFinish, zone)?;
+        }
+        drive.flush(waiter)
+    }
+}
