@@ -49,6 +49,10 @@ const ACTIVE_FOR_UPDATE: u32 = 4;
 /// Times that an update is tried in one place.
 const TRIES_MAX: u32 = 8;
 
+/// Zones of a drive that are searched for copies although zones 0 and 1 hold something else: where there are more, it takes
+/// minutes on a disk to learn that another owner's data is there.
+const SEARCHED_MAX: usize = 4096;
+
 /// Homes that one search follows at most: names that lead in a circle end it anyway.
 const HOMES_MAX: usize = 64;
 
@@ -133,14 +137,20 @@ pub fn find(drive: &Drive, waiter: &dyn Waiter) -> Result<Found, MakeError> {
     if is_conventional {
         return find_in_turns(candidates);
     }
-    match find_in_homes(candidates, &report) {
-        Ok(found) if !may_be_elsewhere(&found, &report) => Ok(found),
-        Err(MakeError::Superblock(SuperblockError::Magic)) if !is_written(&report[0]) && !is_written(&report[1]) => {
-            find_in_homes(search_homes(drive, waiter, &report), &report)
+    let first = find_in_homes(candidates, &report);
+    let is_searched = match &first {
+        Ok(found) => may_be_elsewhere(found, &report),
+        Err(MakeError::Superblock(SuperblockError::Version(_)) | MakeError::DamagedSuperblock { .. }) => false,
+        Err(_) => {
+            let is_at_a_loss = report[..2.min(report.len())].iter().all(|zone| is_lost(zone) || !is_written(zone));
+            is_at_a_loss || report.iter().filter(|zone| is_written(zone)).count() <= SEARCHED_MAX
         }
-        Err(error) if !is_lost(&report[0]) && !is_lost(&report[1]) => Err(error),
-        _ => find_in_homes(search_homes(drive, waiter, &report), &report),
+    };
+    if !is_searched {
+        return first;
     }
+    let copies = search_homes(drive, waiter, &report);
+    if copies.is_empty() { first } else { find_in_homes(copies, &report) }
 }
 
 fn is_lost(zone: &ZoneDescriptor) -> bool {
@@ -503,7 +513,8 @@ impl Writer {
         drive.zone(waiter, Op::ZoneReset, zone)?;
         self.put(drive, waiter, drive.volume().info().geometry.start_of(zone), anchor)?;
         if self.pace != Pace::Free {
-            drive.zone(waiter, Op::ZoneFinish, zone)?;
+            // One that stays active is finished by the next opening.
+            let _ = drive.zone(waiter, Op::ZoneFinish, zone);
         }
         drive.flush(waiter)
     }

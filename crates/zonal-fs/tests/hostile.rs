@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use zonal_core::{Op, Sector, ZoneIndex};
 use zonal_fs::drive::Drive;
-use zonal_fs::format::{Kind, Metadata, Superblock};
+use zonal_fs::format::{Kind, Metadata, SuperblockCopy};
 use zonal_fs::make::MakeOptions;
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
@@ -119,19 +119,20 @@ fn offsets_up_to_the_largest_number_are_refused_or_what_a_naive_file_has() {
     assert_eq!(fs.usage().used, 0);
 }
 
-/// A drive with so many conventional zones that begins with `superblock`, twice.
-fn drive_with(superblock: impl FnOnce(&mut Superblock), conventional: u32) -> Arc<Drive> {
+/// A drive with so many conventional zones all of whose superblocks are `copy`.
+fn drive_with(copy: impl FnOnce(&mut SuperblockCopy), conventional: u32) -> Arc<Drive> {
     let name = format!("ram:size=12M,zone_size=512K,blocksize=4096,zone_nr_conv={conventional}");
     let drive = Arc::new(Drive::new(volume(device(&name))));
-    let made =
-        zonal_fs::make::make(&drive, &polling(Instant::now()), *b"0123456789abcdef", &MakeOptions::default());
-    let mut made = made.unwrap();
-    superblock(&mut made);
-    if conventional == 0 {
-        drive.zone(&waiter(), Op::ZoneReset, ZoneIndex(0)).unwrap();
+    let waiters = polling(Instant::now());
+    zonal_fs::make::make(&drive, &waiters, *b"0123456789abcdef", &MakeOptions::default()).unwrap();
+    let mut found = zonal_fs::superblocks::find(&drive, &waiter()).unwrap().copy;
+    copy(&mut found);
+    for zone in (0..2).filter(|_| conventional == 0) {
+        drive.zone(&waiter(), Op::ZoneReset, ZoneIndex(zone)).unwrap();
     }
-    let mut buf = zonal_io::buffer::IoBuf::zeroed(2 * BLOCK as u32);
-    buf.chunks_exact_mut(BLOCK).for_each(|copy| copy.copy_from_slice(&made.encode()));
+    let copies = if conventional == 0 { 2 } else { 4 };
+    let mut buf = zonal_io::buffer::IoBuf::zeroed(copies * BLOCK as u32);
+    buf.chunks_exact_mut(BLOCK).for_each(|copy| copy.copy_from_slice(&found.encode()));
     drive.write(&waiter(), Sector(0), buf).unwrap();
     drive
 }
@@ -139,22 +140,31 @@ fn drive_with(superblock: impl FnOnce(&mut Superblock), conventional: u32) -> Ar
 #[test]
 fn superblock_that_lies_is_refused_with_what_does_not_fit() {
     let waiters = polling(Instant::now());
-    type Lie = fn(&mut Superblock);
-    let lies: [(&str, Lie); 11] = [
-        ("more sectors", |s| s.sectors *= 2),
-        ("other zones", |s| s.zone_sectors /= 2),
-        ("less capacity", |s| s.capacity_sectors = 8),
-        ("all of it metadata", |s| (s.sectors, s.first_zone) = (u64::MAX / 2, u32::MAX)),
-        ("no zone before data", |s| s.first_zone = 0),
-        ("one zone before data", |s| s.first_zone = 1),
-        ("two zones before data", |s| s.first_zone = 2),
-        ("metadata where none are", |s| {
-            s.metadata =
-                if s.metadata == Metadata::Logged { Metadata::Conventional } else { Metadata::Logged }
+    type Lie = fn(&mut SuperblockCopy);
+    let lies: [(&str, Lie); 18] = [
+        ("more sectors", |c| c.superblock.sectors *= 2),
+        ("other zones", |c| c.superblock.zone_sectors /= 2),
+        ("less capacity", |c| c.superblock.capacity_sectors = 8),
+        ("all of it metadata", |c| {
+            (c.superblock.sectors, c.superblock.first_zone) = (u64::MAX / 2, u32::MAX);
         }),
-        ("units that the drive does not take", |s| s.unit_blocks = 513),
-        ("another file system", |s| s.uuid = [7; 16]),
-        ("all is kept back", |s| s.reserved_blocks = u64::MAX),
+        ("no zone before data", |c| c.superblock.first_zone = 0),
+        ("one zone before data", |c| c.superblock.first_zone = 1),
+        ("six zones before data", |c| c.superblock.first_zone = 6),
+        ("metadata where none are", |c| {
+            let is_logged = c.superblock.metadata == Metadata::Logged;
+            c.superblock.metadata = if is_logged { Metadata::Conventional } else { Metadata::Logged };
+        }),
+        ("units that the drive does not take", |c| c.superblock.unit_blocks = 513),
+        ("another file system", |c| c.superblock.uuid = [7; 16]),
+        ("all is kept back", |c| c.superblock.reserved_blocks = u64::MAX),
+        ("a store that came further", |c| c.anchor.number += 1),
+        ("a store that came as far as can be", |c| c.anchor.number = u64::MAX),
+        ("no segments", |c| (c.anchor.pieces, c.anchor.zones) = (0, Vec::new())),
+        ("segments elsewhere", |c| (c.anchor.pieces, c.anchor.zones) = (0, vec![ZoneIndex(9), ZoneIndex(12)])),
+        ("pieces beyond the conventional zones", |c| (c.anchor.pieces, c.anchor.piece_blocks) = (60_000, 60_000)),
+        ("pieces of another size", |c| (c.anchor.pieces, c.anchor.piece_blocks) = (3, 17)),
+        ("pieces of nothing", |c| (c.anchor.pieces, c.anchor.piece_blocks) = (9, 0)),
     ];
     for (lie, change) in lies {
         for conventional in [0, 3] {

@@ -32,6 +32,8 @@ fn rebuild_that_a_cut_ends_can_be_done_again() {
             rig.cut(41 + after);
             match ended {
                 Ok(_) => break,
+                // The cut came after all that counts.
+                Err(error) if error.contains("nothing is lost") && after > 1 => break,
                 Err(error) => assert!(was_cut, "{place:?}, {after} calls: {error}"),
             }
             (cuts, after) = (cuts + 1, after + 1 + after / 6);

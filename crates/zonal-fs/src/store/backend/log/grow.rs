@@ -73,25 +73,19 @@ impl Log {
         })
     }
 
-    /// Tells the superblock how far the store has come.
-    pub(super) fn record_number(&self) -> Result<(), BackendError> {
-        let (number, recorded) = {
-            let state = self.state.lock();
-            (state.number, state.recorded)
-        };
-        if number > recorded {
-            self.record(1, |anchor| anchor.number = number)?;
-            self.state.lock().recorded = number;
+    /// Tells the superblock how far the store has come. Where the drive has no active zone to spare for that, the next batch
+    /// does it: until then an older store is not found out.
+    pub(super) fn record_number(&self, number: u64) -> Result<(), BackendError> {
+        if number <= self.state.lock().recorded {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// The same. Where the drive has no active zone to spare for it, the next batch does it: until then an older store is not
-    /// found out.
-    pub(super) fn record_number_if_there_is_a_zone(&self) -> Result<(), BackendError> {
-        match self.record_number() {
+        match self.record(1, |anchor| anchor.number = number) {
+            Ok(()) => {
+                self.state.lock().recorded = number;
+                Ok(())
+            }
             Err(BackendError::Request { error, .. }) if is_for_want_of_zones(&error) => Ok(()),
-            result => result,
+            Err(error) => Err(error),
         }
     }
 
@@ -102,7 +96,7 @@ impl Log {
 
     /// What a superblock has to say of the store as it is.
     pub(crate) fn anchor_now(&self) -> Anchor {
-        let number = self.state.lock().number;
+        let number = self.state.lock().durable_number;
         Anchor { number, ..self.anchor() }
     }
 
@@ -273,13 +267,12 @@ impl Log {
             return Ok(None);
         }
         let result = self.record(2, |anchor| anchor.zones.retain(|other| *other != zone));
+        // If only one update got through, the zone is of no use to anything before the next opening.
         let mut state = self.state.lock();
-        state.slots[slot].is_leaving = false;
-        result?;
         let gone = &mut state.slots[slot];
-        (gone.segment, gone.blocks, gone.beginning) = (SegmentId::NONE, 0, 0);
+        (gone.segment, gone.blocks, gone.beginning, gone.is_leaving) = (SegmentId::NONE, 0, 0, false);
         state.statistics.segments_given_back += 1;
-        Ok(Some(zone))
+        result.map(|()| Some(zone))
     }
 
     /// The sequential zones that hold no data: the store's, and the homes of the superblock.

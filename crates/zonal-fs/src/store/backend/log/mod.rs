@@ -53,6 +53,7 @@ pub use space::{new_pages, pages_max};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use zonal_core::{Op, ZoneDescriptor};
 use table::{Entry, Table};
 
 /// Fewest segments of a log: the current one and a free one.
@@ -103,6 +104,8 @@ struct State {
     /// Segments that were begun, and those of them that a durable batch vouches for.
     begun: Beginnings,
     committed: Beginnings,
+    /// The same, as far as durable batches say it.
+    durable_number: u64,
     /// The number that the superblock knows.
     recorded: u64,
     /// The first batch of this opening has got its number.
@@ -289,6 +292,7 @@ impl Store {
             batch: 0,
             batch_next: 1,
             number: anchor.number,
+            durable_number: anchor.number,
             begun: Beginnings { newest: anchor.number, table: anchor.number },
             committed: Beginnings { newest: anchor.number, table: anchor.number },
             recorded: anchor.number,
@@ -331,10 +335,11 @@ impl Store {
             anchor.pieces = anchor.pieces.max(file.pieces(anchor.piece_blocks)?);
         }
         let segments = reach(&access, &anchor)?;
-        if writer.is_some() {
+        if let Some(writer) = &writer {
             // What is read next may be in the drive's cache only, and is built upon.
             segments.disk().flush()?;
             segments.flush()?;
+            finish_surplus(segments.disk(), &anchor, writer.pace())?;
         }
         let slots = slots(&segments, &anchor)?;
         let seen = segments.survey(&segments.of(&anchor))?;
@@ -366,6 +371,31 @@ impl Store {
     }
 }
 
+/// Finishes zones that others left active, as far as the store and copies of the superblock would have none: those with least
+/// room first. It is more than a file system leaves, and comes of zones that could not be finished.
+fn finish_surplus(disk: &Disk, anchor: &Anchor, pace: superblocks::Pace) -> Result<(), BackendError> {
+    let info = disk.drive().volume().info();
+    let Some(limit) = [info.open_max, info.active_max].into_iter().filter(|max| *max > 0).min() else {
+        return Ok(());
+    };
+    let report = disk.report()?;
+    let is_other = |zone: &&ZoneDescriptor| {
+        zone.condition.is_active() && !anchor.zones.contains(&zone.zone) && !anchor.homes.contains(&zone.zone)
+    };
+    let mut others: Vec<&ZoneDescriptor> = report.iter().filter(is_other).collect();
+    others.sort_unstable_by_key(|zone| zone.write_pointer.map_or(0, |at| zone.start.0 + zone.capacity.0 - at.0));
+    let homes = report.iter().filter(|zone| zone.condition.is_active() && anchor.homes.contains(&zone.zone));
+    for home in homes.filter(|_| pace != superblocks::Pace::Free) {
+        let _ = disk.manage(Op::ZoneFinish, home.zone);
+    }
+    let surplus = (others.len() as u32).saturating_sub(limit.saturating_sub(1 + pace.zones()));
+    for zone in others.into_iter().take(surplus as usize) {
+        // If it cannot be finished, the store is told so when it needs a zone.
+        let _ = disk.manage(Op::ZoneFinish, zone.zone);
+    }
+    Ok(())
+}
+
 /// The segments that `anchor` names.
 fn reach(access: &Access, anchor: &Anchor) -> Result<Segments, BackendError> {
     let Access { drive, waiters, file } = access;
@@ -380,6 +410,9 @@ fn reach(access: &Access, anchor: &Anchor) -> Result<Segments, BackendError> {
     let pieces = u64::from(anchor.pieces) * u64::from(anchor.piece_blocks) + u64::from(superblocks::COPY_BLOCKS);
     if access.file.is_none() && anchor.pieces > 0 && pieces * u64::from(crate::BLOCK_SECTORS) > conventional {
         return Err(BackendError::Unfit("its pieces lie beyond the conventional zones"));
+    }
+    if all.is_empty() {
+        return Err(BackendError::Unfit("the superblock names no segments"));
     }
     let is_small = all.iter().any(|segment| segments.blocks(*segment) < SEGMENT_BLOCKS_MIN);
     let stride = segments.stride(anchor.pieces > 0);

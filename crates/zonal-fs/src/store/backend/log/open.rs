@@ -177,7 +177,7 @@ impl<'a> Opening<'a> {
         while let Some(begun) = begun.pop() {
             match self.body(&begun)? {
                 Body::Whole(listed, table) => {
-                    self.nothing_between(&begun, &later)?;
+                    self.note_gone(&listed);
                     return Ok(Base { begun, listed, table, later });
                 }
                 Body::NoTable => {}
@@ -244,30 +244,32 @@ impl<'a> Opening<'a> {
         })
     }
 
-    /// The table with the numbers that segments have now.
+    /// The table with the numbers that segments have now. A segment that was given back since gets a number behind them: later
+    /// batches have moved its pages, or they are lost.
     fn renumbered(&self, mut table: Table, listed: &[ListedSegment]) -> Result<Table, Damage> {
-        let slot = |listed: &ListedSegment| self.slot_of(listed.segment);
-        let slots: Vec<Option<usize>> = listed.iter().map(slot).collect();
-        table.renumber(&slots, self.slots.len())?;
+        let mut gone = self.slots.len()..;
+        let slots: Vec<Option<usize>> =
+            listed.iter().map(|listed| self.slot_of(listed.segment).or_else(|| gone.next())).collect();
+        table.renumber(&slots, gone.start)?;
         Ok(table)
     }
 
-    fn slot_of(&self, segment: SegmentId) -> Option<usize> {
-        self.slots.iter().position(|slot| slot.segment == segment)
+    /// Notes the segments of a list that were given back since.
+    fn note_gone(&mut self, listed: &[ListedSegment]) {
+        let gone = listed.iter().filter(|listed| self.slot_of(listed.segment).is_none()).count();
+        let nothing = Seen {
+            written: Some(0),
+            is_bad: false,
+            is_readable: true,
+            is_appendable: false,
+            is_active: false,
+        };
+        self.slots.extend(std::iter::repeat_n(Slot::found(SegmentId::NONE, 0, &nothing), gone));
+        self.seen.extend(std::iter::repeat_n(nothing, gone));
     }
 
-    /// Between the segment that is built upon and those begun later none was begun that is gone: it may have had batches.
-    fn nothing_between(&self, base: &Begun, later: &[Begun]) -> Result<(), BackendError> {
-        let known = |beginning| {
-            base.beginning == beginning || later.iter().any(|begun| begun.beginning == beginning)
-        };
-        match later.iter().find(|begun| !known(begun.checkpoint.before)) {
-            None => Ok(()),
-            Some(begun) => {
-                let spot = Spot { slot: begun.slot, block: 0 };
-                Err(self.damaged(spot, LOG, Damage::Missing("the segment that was begun before")))
-            }
-        }
+    fn slot_of(&self, segment: SegmentId) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.segment == segment && segment != SegmentId::NONE)
     }
 
     /// Notes the parts of a segment: from head to head, and where that ends, block by block.
@@ -412,11 +414,11 @@ impl<'a> Opening<'a> {
         Err(self.damaged(spot, "a batch of metadata", Damage::Missing("what was durable")))
     }
 
-    /// How far the log has come: the highest number of a beginning, or of an opening in a batch that counts.
+    /// How far the log has come: the highest number that a batch which counts says, or the table. Segments that were begun
+    /// later have nothing that counts.
     fn number(&self, base: &Base, chain: &[u64]) -> u64 {
-        let begun = base.later.last().unwrap_or(&base.begun).beginning;
         let batches = chain.iter().flat_map(|batch| self.of_batch(*batch));
-        batches.map(|(_, found)| found.part.store_number).max().unwrap_or(0).max(begun)
+        batches.map(|(_, found)| found.part.store_number).max().unwrap_or(0).max(base.begun.beginning)
     }
 
     /// Whether more can be written to the segment: its own checkpoint is no good after a cut.
@@ -479,6 +481,7 @@ impl<'a> Opening<'a> {
             batch,
             batch_next: batch_max + 1,
             number: number.max(self.beginning_max),
+            durable_number: number,
             begun,
             committed: begun,
             recorded,

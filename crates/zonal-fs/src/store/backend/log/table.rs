@@ -65,8 +65,7 @@ impl Table {
         self.live.push(0);
     }
 
-    /// The same table where segment `n` has the number `slots[n]` among `count`. `None` stands for a segment that is gone: no
-    /// page may lie there.
+    /// The same table where segment `n` has the number `slots[n]` among `count`. `None` stands for one where no page may lie.
     pub(super) fn renumber(&mut self, slots: &[Option<usize>], count: usize) -> Result<(), Damage> {
         let stride = self.stride;
         for raw in self.chunks.iter_mut().flat_map(|chunk| chunk.iter_mut()).filter(|raw| raw.block.get() != 0) {

@@ -54,6 +54,8 @@ struct Written {
     /// Its last part so far.
     prior: Option<Place>,
     parts: u32,
+    /// How far its last part says that the store has come.
+    store_number: u64,
 }
 
 /// Why a batch did not get through.
@@ -210,7 +212,7 @@ impl Log {
         let (batch, written) = self.write_somewhere(draft)?;
         self.flush()?;
         if !self.is_lagging() {
-            self.record_number_if_there_is_a_zone()?;
+            self.record_number(written.store_number)?;
         }
         self.state.lock().committed(draft, batch, &written);
         self.empty_what_is_free();
@@ -232,7 +234,10 @@ impl Log {
             let batch = self.number();
             match self.write(draft, batch) {
                 Ok(written) => return Ok((batch, written)),
-                Err(Obstacle::Segment(error)) => failed = Some(error),
+                Err(Obstacle::Segment(error)) => {
+                    failed = Some(error);
+                    self.state.lock().begin_again();
+                }
                 // That there is no segment left says less than why.
                 Err(Obstacle::Final(error)) => return Err(failed.unwrap_or(error)),
             }
@@ -349,11 +354,6 @@ impl Log {
         let mut state = self.state.lock();
         state.slots[slot].failed(&error);
         state.statistics.writes_failed += 1;
-        // The whole batch is written again: segments that were begun for it are as if they had not been.
-        let committed = state.committed;
-        let is_new = |slot: &&mut Slot| slot.beginning > committed.newest;
-        state.slots.iter_mut().filter(is_new).for_each(|slot| slot.is_needed = false);
-        state.begun = committed;
         state.current = state.current.filter(|current| current.slot != slot);
         Obstacle::Segment(error)
     }
@@ -399,6 +399,7 @@ impl Written {
                     Entry { spot: Spot { slot, block }, sum: listed.sum }
                 };
                 self.entries.extend(part.pages.iter().zip(blocks).map(entry));
+                self.store_number = part.store_number;
             }
             self.prior = Some(head.place);
             self.parts += 1;
@@ -415,6 +416,9 @@ impl Slot {
             self.failures = self.failures.saturating_add(1);
         }
         self.is_bad |= answer.and_then(drive::fallen).is_some();
+        // A write that timed out may be executed late. A zone refuses it then; a piece would take it, over what is there by then.
+        let may_come_late = matches!(answer, Some(RequestError::Device(DeviceError::TimedOut)));
+        self.is_bad |= may_come_late && self.segment.as_zone().is_none();
         self.written = self.written.max(1);
         self.is_active = self.segment.as_zone().is_some();
     }
@@ -427,7 +431,7 @@ impl State {
         for (page, entry) in draft.pages.iter().zip(&written.entries) {
             self.table.set(page.page, *entry);
         }
-        (self.len, self.batch) = (draft.len, batch);
+        (self.len, self.batch, self.durable_number) = (draft.len, batch, written.store_number);
         // What came before the newest table is needed no more, but for what this batch has there.
         if self.begun.table != self.committed.table {
             let table = self.begun.table;
@@ -440,6 +444,15 @@ impl State {
         self.statistics.batches += 1;
         self.statistics.pages_written += draft.asked as u64;
         self.statistics.pages_moved += (draft.pages.len() - draft.asked) as u64;
+    }
+
+    /// A batch is written again from its start: segments that were begun for it are as if they had not been.
+    fn begin_again(&mut self) {
+        let committed = self.committed;
+        let is_new = |slot: &&mut Slot| slot.beginning > committed.newest;
+        self.slots.iter_mut().filter(is_new).for_each(|slot| slot.is_needed = false);
+        self.current = self.current.filter(|current| current.beginning <= committed.newest);
+        self.begun = committed;
     }
 
     /// Whether the next checkpoint has the table. It costs room in every segment: so a table that is large against a segment
@@ -466,7 +479,8 @@ impl Log {
             };
             self.leave_others(slot);
             if self.is_lagging() {
-                self.record_number_if_there_is_a_zone()?;
+                let number = self.state.lock().durable_number;
+                self.record_number(number)?;
             }
             if self.state.lock().slots[slot].written > 0
                 && let Err(error) = self.empty_segment(slot)
