@@ -38,8 +38,13 @@ struct Host {
 impl Host {
     fn take(&self, at: u64, len: u64) -> io::Result<()> {
         let mut pages = self.pages.lock().unwrap();
-        pages.extend(at / 4096..(at + len).div_ceil(4096));
-        if pages.len() as u64 * 4096 > self.quota { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        let fresh = (at / 4096..(at + len).div_ceil(4096)).filter(|page| !pages.contains(page));
+        let fresh: Vec<u64> = fresh.collect();
+        if (pages.len() + fresh.len()) as u64 * 4096 > self.quota {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        pages.extend(fresh);
+        Ok(())
     }
 }
 
@@ -49,6 +54,7 @@ impl Backing for Host {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
+        self.pages.lock().unwrap().split_off(&len.div_ceil(4096));
         self.file.set_len(len)
     }
 

@@ -9,6 +9,7 @@ use super::error::FsError;
 use crate::drive::Drive;
 use crate::space::Reservation;
 use crate::space::cost::Need;
+use crate::space::open::ZONES_MIN;
 use crate::space::zone::ZoneState;
 use crate::store::StoreError;
 use crate::store::backend::log::{Log, ZoneSource};
@@ -69,6 +70,9 @@ impl Shared {
 
     /// Reserves a zone, waits until one is free, and gives it to the store.
     fn lend_zone(&self, waiter: &dyn Waiter, log: &Log) -> Result<bool, FsError> {
+        if !self.lock().can_lend() {
+            return Ok(false);
+        }
         let Some(mut reservation) = self.reserve_zone(waiter)? else { return Ok(false) };
         let found = self.free_zone_for_store(waiter, &mut reservation);
         self.core.lock().credit.give_back(reservation);
@@ -121,6 +125,11 @@ impl Shared {
 }
 
 impl Core {
+    /// Whether the data can do with a zone less: with fewer than this a file system does not open.
+    fn can_lend(&self) -> bool {
+        self.book.len() - self.book.count(ZoneState::Reserved) > ZONES_MIN
+    }
+
     /// Gives the lowest free zone to the store, out of what was reserved for it.
     fn lend(&mut self, reservation: &mut Reservation) -> Result<Option<ZoneIndex>, FsError> {
         let Some(zone) = self.book.lowest_free() else { return Ok(None) };
@@ -131,7 +140,7 @@ impl Core {
 
     /// Gives the lowest free zone to the store though none was reserved.
     fn lend_at_once(&mut self) -> Option<ZoneIndex> {
-        if self.book.count(ZoneState::Free) <= FREE_MIN {
+        if self.book.count(ZoneState::Free) <= FREE_MIN || !self.can_lend() {
             return None;
         }
         let zone = self.book.lowest_free()?;

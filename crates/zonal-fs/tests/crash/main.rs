@@ -41,7 +41,7 @@ struct Shape {
 /// Drives whose place for metadata is small enough to be full.
 const FULL: [Shape; 2] = [
     Shape { zones: 9, conventional: 3, open: 0, is_beside: false },
-    Shape { zones: 11, conventional: 0, open: 3, is_beside: false },
+    Shape { zones: 13, conventional: 0, open: 3, is_beside: false },
 ];
 
 /// Drives with their metadata in a file beside.

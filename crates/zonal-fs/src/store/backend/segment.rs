@@ -200,25 +200,19 @@ impl Segments {
         self.disk.drive().volume().info().geometry.zone_capacity().0.is_multiple_of(u64::from(BLOCK_SECTORS))
     }
 
-    /// Allocates piece `piece` of the file on the host's disk; it reads as zeroes.
+    /// Allocates piece `piece` of the file on the host's disk; it reads as zeroes. If there is no room for it, the file is as
+    /// long as before.
     pub(super) fn allocate(&self, piece: u32) -> Result<(), BackendError> {
         let Some(file) = &self.file else { return Ok(()) };
         let at = self.offset(Place { segment: SegmentId::file(piece), block: 0 });
-        let bytes = u64::from(self.piece_blocks) * BLOCK;
         let failed = file.failed("allocating the next piece");
         let len = file.backing.len().map_err(&failed)?;
-        if len < at + bytes {
-            file.backing.set_len(at + bytes).map_err(&failed)?;
+        let result = fill_with_zeroes(&*file.backing, at, u64::from(self.piece_blocks) * BLOCK);
+        if result.is_err() {
+            // What is left behind would count as a piece. The first error is the one to tell.
+            let _ = file.backing.set_len(len);
         }
-        // Zeroes that are written take their room; a hole would take it later, from a host's disk that may be full by then.
-        let zeroes = vec![0; 1 << 20];
-        let mut done = 0;
-        while done < bytes {
-            let step = (bytes - done).min(zeroes.len() as u64);
-            file.backing.write_at(&zeroes[..step as usize], at + done).map_err(&failed)?;
-            done += step;
-        }
-        file.backing.sync().map_err(&failed)
+        result.map_err(failed)
     }
 
     /// What each segment is like.
@@ -256,4 +250,19 @@ impl Segments {
             is_active: described.condition.is_active(),
         })
     }
+}
+
+/// Zeroes that are written take their room; a hole would take it later, from a host's disk that may be full by then.
+fn fill_with_zeroes(backing: &dyn Backing, at: u64, bytes: u64) -> std::io::Result<()> {
+    if backing.len()? < at + bytes {
+        backing.set_len(at + bytes)?;
+    }
+    let zeroes = vec![0; 1 << 20];
+    let mut done = 0;
+    while done < bytes {
+        let step = (bytes - done).min(zeroes.len() as u64);
+        backing.write_at(&zeroes[..step as usize], at + done)?;
+        done += step;
+    }
+    backing.sync()
 }
