@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zonal_core::{Op, RequestError, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::buffer::IoBuf;
-use zonal_io::volume::{Request, Volume, keeps_data};
+use zonal_io::volume::{Request, Volume};
 
 /// Zones of the metadata's log: one in so many of the drive's, as far as a log can have them.
 const LOG_SHARE: u32 = 512;
@@ -127,7 +127,7 @@ pub fn make(
     drop(drive.claim().ok_or(BackendError::Claimed)?);
     let report = drive.report(waiter)?;
     let superblock = plan(drive, &report, uuid, options)?;
-    if !keeps_data(&**drive.volume().device()) {
+    if !drive.keeps_data(waiter) {
         return Err(unfit(
             "it keeps no data, such as null: and sim: do; `zonal bench --target=fs` works with files on it",
         ));
@@ -189,7 +189,8 @@ pub(crate) fn create_rows(
     }
 }
 
-/// Opens the file system of a drive; `beside` names the file of its metadata, if they are in one.
+/// Opens the file system of a drive; `beside` names the file of its metadata, if they are in one. On a drive that was opened
+/// for reading it takes no changes, and says why: see [`look`].
 ///
 /// # Errors
 /// [`MakeError`]; nothing was changed.
@@ -199,6 +200,9 @@ pub fn open(
     beside: Option<PathBuf>,
     options: MountOptions,
 ) -> Result<FileSystem, MakeError> {
+    if drive.volume().info().read_only {
+        return look_because("the drive was opened for reading", drive, waiters, beside, options);
+    }
     let waiter = &*waiters();
     let superblock = superblock(drive, waiter)?;
     let rows = open_rows(drive, waiters, beside, &superblock, Access::Use(&options))?;
@@ -216,11 +220,22 @@ pub fn look(
     beside: Option<PathBuf>,
     options: MountOptions,
 ) -> Result<FileSystem, MakeError> {
+    look_because("it is only looked at", drive, waiters, beside, options)
+}
+
+/// The same, and `why` it takes no changes.
+fn look_because(
+    why: &str,
+    drive: &Arc<Drive>,
+    waiters: &Waiters,
+    beside: Option<PathBuf>,
+    options: MountOptions,
+) -> Result<FileSystem, MakeError> {
     let waiter = &*waiters();
     let superblock = superblock(drive, waiter)?;
     let rows = open_rows(drive, waiters, beside, &superblock, Access::Look(&options))?;
     let fs = FileSystem::open(drive.volume().clone(), rows, superblock, options, true, waiter)?;
-    fs.forbid_changes("it is only looked at");
+    fs.forbid_changes(why);
     Ok(fs)
 }
 
@@ -262,7 +277,10 @@ pub fn open_rows(
     match superblock.metadata {
         Metadata::Beside => {
             let path = beside.ok_or(MakeError::NeedsFile)?;
-            access.rows(FileBeside::open(&path, uuid)?)
+            match access {
+                Access::Use(_) => access.rows(FileBeside::open(&path, uuid)?),
+                Access::Look(_) | Access::Verify => access.rows(FileBeside::open_to_read(&path, uuid)?),
+            }
         }
         Metadata::Conventional => {
             let range = conventional(&drive);

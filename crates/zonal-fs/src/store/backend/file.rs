@@ -1,19 +1,21 @@
 //! A database in a file beside the drive.
 //!
-//! The file begins with a block that says which file system it belongs to. It is locked as long as it is open, and nothing
-//! is ever made over a file that is there.
+//! The file begins with a block that says which file system it belongs to. It is [locked](zonal_io::lock) while it is open:
+//! by one writer, or by readers. Nothing is ever made over a file that is there.
 
 use super::error::BackendError;
 use super::header::Header;
 use super::over::Over;
 use super::{Damage, Uuid};
 use crate::BLOCK_BYTES;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use zonal_io::device::OpenMode;
 use zonal_io::image::backing::FileBacking;
+use zonal_io::lock::{self, LockError};
 
 /// Makes and opens such files.
 pub enum FileBeside {}
@@ -29,7 +31,7 @@ impl FileBeside {
             io::ErrorKind::AlreadyExists => BackendError::Exists { path: path.to_owned() },
             _ => BackendError::File { path: path.to_owned(), doing: "making the file", source },
         })?;
-        lock(&file, path)?;
+        lock(&file, path, OpenMode::Writing)?;
         let header = Header { uuid, sequence: 1, len: 0, blocks: 0 };
         begin(&file, path, &header).inspect_err(|_| {
             // It was made just now and has nothing in it.
@@ -43,10 +45,22 @@ impl FileBeside {
     /// # Errors
     /// [`BackendError::InUse`], [`BackendError::NotOurs`], or the operating system's; then not a byte was changed.
     pub fn open(path: &Path, uuid: Uuid) -> Result<Over, BackendError> {
+        FileBeside::open_for(OpenMode::Writing, path, uuid)
+    }
+
+    /// The same for reading: others may read it too, and writing to it fails.
+    ///
+    /// # Errors
+    /// As [`FileBeside::open`].
+    pub fn open_to_read(path: &Path, uuid: Uuid) -> Result<Over, BackendError> {
+        FileBeside::open_for(OpenMode::Reading, path, uuid)
+    }
+
+    fn open_for(mode: OpenMode, path: &Path, uuid: Uuid) -> Result<Over, BackendError> {
         let failed = |doing| move |source| BackendError::File { path: path.to_owned(), doing, source };
-        let file =
-            OpenOptions::new().read(true).write(true).open(path).map_err(failed("opening the file"))?;
-        lock(&file, path)?;
+        let file = OpenOptions::new().read(true).write(mode == OpenMode::Writing).open(path);
+        let file = file.map_err(failed("opening the file"))?;
+        lock(&file, path, mode)?;
         let mut block = Vec::new();
         (&file).take(u64::from(BLOCK_BYTES)).read_to_end(&mut block).map_err(failed("reading the header"))?;
         let ours = |damage: Damage| BackendError::NotOurs { path: path.to_owned(), damage };
@@ -59,12 +73,14 @@ fn over(file: File) -> Over {
     Over::new(Arc::new(FileBacking::new(file)), u64::from(BLOCK_BYTES))
 }
 
-fn lock(file: &File, path: &Path) -> Result<(), BackendError> {
-    file.try_lock().map_err(|e| match e {
-        TryLockError::WouldBlock => BackendError::InUse { path: path.to_owned() },
-        TryLockError::Error(source) => {
-            BackendError::File { path: path.to_owned(), doing: "locking the file", source }
-        }
+fn lock(file: &File, path: &Path, mode: OpenMode) -> Result<(), BackendError> {
+    lock::lock(file, mode).map_err(|error| match error {
+        LockError::Held(held) => BackendError::InUse { path: path.to_owned(), held },
+        other => BackendError::File {
+            path: path.to_owned(),
+            doing: "locking the file",
+            source: io::Error::other(other),
+        },
     })
 }
 
@@ -104,7 +120,13 @@ mod tests {
         let first = FileBeside::create(&path, UUID).unwrap();
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert!(matches!(FileBeside::open(&path, UUID), Err(BackendError::InUse { .. })));
+        assert!(matches!(FileBeside::open_to_read(&path, UUID), Err(BackendError::InUse { .. })));
         drop(first);
+        let readers = [FileBeside::open_to_read(&path, UUID), FileBeside::open_to_read(&path, UUID)].map(Result::unwrap);
+        let refused = FileBeside::open(&path, UUID).err().unwrap().to_string();
+        let own = format!("process {} (this one) has it for reading", std::process::id());
+        assert!(refused.ends_with(&format!("rows: is open elsewhere: {own}")), "{refused}");
+        drop(readers);
         let other = FileBeside::open(&path, [8; 16]);
         assert!(matches!(other, Err(BackendError::NotOurs { damage: Damage::Uuid, .. })));
         drop(FileBeside::open(&path, UUID).unwrap());
