@@ -122,7 +122,8 @@ mod tests {
         assert!(matches!(FileBeside::open(&path, UUID), Err(BackendError::InUse { .. })));
         assert!(matches!(FileBeside::open_to_read(&path, UUID), Err(BackendError::InUse { .. })));
         drop(first);
-        let readers = [FileBeside::open_to_read(&path, UUID), FileBeside::open_to_read(&path, UUID)].map(Result::unwrap);
+        let readers = [FileBeside::open_to_read(&path, UUID), FileBeside::open_to_read(&path, UUID)]
+            .map(Result::unwrap);
         let refused = FileBeside::open(&path, UUID).err().unwrap().to_string();
         let own = format!("process {} (this one) has it for reading", std::process::id());
         assert!(refused.ends_with(&format!("rows: is open elsewhere: {own}")), "{refused}");

@@ -46,14 +46,15 @@ pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
     let parent = parent.map_err(|e| failed(path, e))?;
     let Opened { fs, waiter } = &opened;
     let new = NewFile::new(Kind::File, mode);
-    let ino = fs.create_unnamed(waiter, &new).map_err(|e| failed(path, e))?;
+    let new = fs.create_unnamed(waiter, &new).map_err(|e| failed(path, e))?;
+    let ino = new.ino();
     let copied = copy(&opened, ino, &names.join(&b'/'), &mut *source).map_err(|e| match e {
         Trouble::Read(e) => anyhow::Error::new(e).context(file.clone()).into(),
         Trouble::Fs(e) => failed(path, e),
     });
     let placed = copied.and_then(|()| place(&opened, ino, parent, name).map_err(|e| failed(path, e)));
     // What got no name goes with this. The first error is the one to tell.
-    let closed = fs.close_file(waiter, ino).and_then(|()| fs.sync(waiter));
+    let closed = new.close(waiter).and_then(|()| fs.sync(waiter));
     placed.and_then(|()| closed.map_err(|e| failed(path, e)))
 }
 
