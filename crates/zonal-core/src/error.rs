@@ -103,7 +103,7 @@ pub enum DeviceError {
     #[error("device is gone")]
     Gone,
     /// The device was opened for reading. Nothing of the command was carried out.
-    #[error("the device was opened for reading, and nothing on it is changed")]
+    #[error("the device is open for reading only, as asked or because its file may not be written")]
     OpenedForReading,
     /// The operating system's error number, from a file or a driver.
     #[error("{}", std::io::Error::from_raw_os_error(*.0))]

@@ -27,6 +27,9 @@ use zonal_io::volume::{Request, Volume};
 /// Zones of the metadata's log: one in so many of the drive's, as far as a log can have them.
 const LOG_SHARE: u32 = 512;
 
+/// Why nothing is changed on a drive that is open for reading.
+const READ_ONLY: &str = "the drive is open for reading only, as asked or because its file may not be written";
+
 /// Copies of the superblock, from block 0 on.
 pub const COPIES: u32 = 2;
 
@@ -125,6 +128,9 @@ pub fn make(
 ) -> Result<Superblock, MakeError> {
     let waiter = &*waiters();
     drop(drive.claim().ok_or(BackendError::Claimed)?);
+    if drive.volume().info().read_only {
+        return Err(unfit(READ_ONLY));
+    }
     let report = drive.report(waiter)?;
     let superblock = plan(drive, &report, uuid, options)?;
     if !drive.keeps_data(waiter) {
@@ -201,7 +207,7 @@ pub fn open(
     options: MountOptions,
 ) -> Result<FileSystem, MakeError> {
     if drive.volume().info().read_only {
-        return look_because("the drive was opened for reading", drive, waiters, beside, options);
+        return look_because(READ_ONLY, drive, waiters, beside, options);
     }
     let waiter = &*waiters();
     let superblock = superblock(drive, waiter)?;

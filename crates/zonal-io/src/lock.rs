@@ -191,10 +191,7 @@ mod tests {
     fn holders_are_named_in_one_sentence() {
         let reader = |pid| Holder { pid, mode: OpenMode::Reading };
         let several = Held(vec![reader(4_000_001), reader(4_000_002)]);
-        assert_eq!(
-            several.to_string(),
-            "is open elsewhere: processes 4000001, 4000002 have it for reading"
-        );
+        assert_eq!(several.to_string(), "is open elsewhere: processes 4000001, 4000002 have it for reading");
         assert!(Held::default().to_string().ends_with("does not tell which process has it"));
     }
 }

@@ -82,13 +82,8 @@ impl ImageDevice {
         let Opened { path, header, backing, ledger, states, mode } = opened;
         let info = DeviceInfo { read_only: mode == OpenMode::Reading, ..info(&path, &header, options) };
         let engine = Engine::new(info, &header, options.hw_queue_depth.max(1), backing, ledger, &states);
-        let mut device = ImageDevice {
-            engine: Arc::new(engine),
-            workers: Vec::new(),
-            path,
-            header,
-            is_open: true,
-        };
+        let mut device =
+            ImageDevice { engine: Arc::new(engine), workers: Vec::new(), path, header, is_open: true };
         for n in 0..options.threads {
             let engine = device.engine.clone();
             let worker = std::thread::Builder::new()
