@@ -3,11 +3,12 @@
 //! # What is left of a command that ends early
 //! Nothing, where the file system of the output knows files without a name (`O_TMPFILE`), as ext4, XFS, btrfs and tmpfs do: such
 //! a file goes with the process, however that ends. Where it does not, as on NFS, the file is written under another name in the
-//! same directory, and removed when the command fails; a command that listens for signals fails by them. Only a kill that
-//! cannot be caught leaves it there.
+//! same directory, and removed when the command fails; a command that listens for signals fails by the first. Only a second
+//! signal, or a kill that cannot be caught, leaves it there.
 //!
 //! A file without a name can be given a free one, and no other: a file that is to be replaced needs a second name for the moment
-//! between `link` and `rename`. A kill that cannot be caught, in just that moment, leaves that name.
+//! between `link` and `rename`. What ends the process in just that moment leaves that name: a kill that cannot be caught, or
+//! two signals in a row.
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -55,8 +56,9 @@ impl Whole {
     pub(crate) fn commit(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         self.place()?;
-        // The name is durable with its directory.
-        File::open(directory(&self.output))?.sync_all()
+        // The name is durable with its directory. Where that cannot be opened or synced, the file is whole all the same.
+        let _ = File::open(directory(&self.output)).and_then(|directory| directory.sync_all());
+        Ok(())
     }
 
     fn place(&mut self) -> io::Result<()> {
