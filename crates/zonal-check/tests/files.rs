@@ -501,7 +501,7 @@ fn wait_for_copy(process: &Child, dir: &Path) {
 }
 
 #[test]
-fn get_that_a_signal_ends_leaves_what_was_there_and_nothing_else() {
+fn get_ended_by_a_signal_leaves_only_what_was_there() {
     let dir = drive(24, 3);
     zonal(dir.path(), "mkfs d");
     fs::write(dir.path().join("in"), bytes(30 << 20)).unwrap();

@@ -87,7 +87,7 @@ fn command_that_reads_changes_not_a_byte_nor_a_time() {
 }
 
 #[test]
-fn readers_share_a_drive_and_a_writer_among_them_is_told_which_process_it_is() {
+fn writer_among_readers_is_told_which_process_has_what() {
     for (conventional, metadata) in PLACES {
         let dir = tempfile::tempdir().unwrap();
         make(dir.path(), (conventional, metadata), 40 << 20);
@@ -174,7 +174,7 @@ fn read_only(dir: &TempDir, look: impl FnOnce(&Path)) {
 }
 
 #[test]
-fn drive_that_may_only_be_read_is_read_and_a_change_says_why_not() {
+fn drive_on_a_read_only_mount_is_read_and_refuses_changes() {
     for (conventional, metadata) in PLACES {
         let dir = tempfile::tempdir().unwrap();
         let real = dir.path().join("real");
@@ -216,7 +216,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn full_disk_of_the_host_keeps_no_command_from_reading_and_nothing_of_one_that_writes() {
+fn drive_on_a_full_disk_is_read_and_left_as_it_was() {
     for (conventional, metadata) in PLACES {
         let dir = tempfile::tempdir().unwrap();
         let Some(mount) = Mount::new(&["-t", "tmpfs", "-o", "size=24M", "tmpfs"], &dir.path().join("small"))

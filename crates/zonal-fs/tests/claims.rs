@@ -47,7 +47,7 @@ fn file_system_that_is_open_is_neither_opened_again_nor_made_anew() {
 const STUCK: Duration = Duration::from_secs(60);
 
 #[test]
-fn file_system_is_made_and_used_where_a_thread_polls_the_volume() {
+fn file_system_is_made_where_a_thread_polls_the_volume() {
     for _ in 0..20 {
         let volume = volume(device("ram:size=16M,zone_size=512K,blocksize=4096,complete=poll"));
         let driver = Driver::start(volume.clone()).unwrap();
@@ -69,7 +69,7 @@ fn file_system_is_made_and_used_where_a_thread_polls_the_volume() {
 const READ_ONLY: &str = "the drive is open for reading only, as asked or because its file may not be written";
 
 #[test]
-fn drive_opened_for_reading_has_a_file_system_that_takes_no_changes_and_says_why() {
+fn drive_opened_for_reading_takes_no_changes_and_says_why() {
     for (conventional, is_beside) in [(0, false), (3, false), (0, true)] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("d");
