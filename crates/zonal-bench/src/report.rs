@@ -125,10 +125,12 @@ impl Failure {
     pub fn errno(&self) -> i32 {
         const EIO: i32 = 5;
         const ENOMEM: i32 = 12;
+        const EROFS: i32 = 30;
         const EILSEQ: i32 = 84;
         match self {
             Failure::Request { error, .. } => match error {
                 RequestError::Device(DeviceError::Os(errno)) => *errno,
+                RequestError::Device(DeviceError::OpenedForReading) => EROFS,
                 _ => EIO,
             },
             Failure::Verify { .. } | Failure::Misplaced { .. } => EILSEQ,

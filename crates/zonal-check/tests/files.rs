@@ -1,10 +1,13 @@
 //! Files on a drive from the command line: in and out, replaced, removed, and what is refused.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use zonal_check::program;
 
@@ -184,7 +187,7 @@ fn metadata_that_are_lost_are_put_together_from_the_zones() {
         assert!(zonal(dir.path(), &format!("get d a/b/film - {metadata}")) == data);
         assert_eq!(zonal(dir.path(), &format!("get d note - {metadata}")), b"hello\n");
         // What was replaced is back, too.
-        assert_eq!(zonal(dir.path(), &format!("get d lost+found/4 - {metadata}")), b"hello\n");
+        assert_eq!(zonal(dir.path(), &format!("get d lost+found/2 - {metadata}")), b"hello\n");
         zonal(dir.path(), &format!("put d in more {metadata}"));
         assert_eq!(zonal(dir.path(), &format!("fsck d {metadata}")), b"");
         let forced = zonal(dir.path(), &format!("fsck d --rebuild --force --json {metadata}"));
@@ -242,26 +245,26 @@ fn dump_shows_what_lies_there_and_changes_nothing() {
             (&"films".into(), &1.into())
         );
         assert_eq!(all.last().unwrap()["rows"]["file"], 3);
-        let files = objects(dir.path(), &format!("dump d --rows file --inode 3 --json {metadata}"));
+        let files = objects(dir.path(), &format!("dump d --rows file --inode 2 --json {metadata}"));
         assert_eq!(
             (files.len(), &files[0]["name"], &files[0]["bytes"]),
             (1, &"film".into(), &3_000_000.into())
         );
         let extents = objects(dir.path(), &format!("dump d --rows extent --json {metadata}"));
         let zone = &extents[0]["zone"];
-        assert_eq!((extents.len(), &extents[0]["file"], &extents[0]["blocks"]), (1, &3.into(), &733.into()));
+        assert_eq!((extents.len(), &extents[0]["file"], &extents[0]["blocks"]), (1, &2.into(), &733.into()));
         let rows = String::from_utf8(zonal(dir.path(), &format!("dump d --rows {metadata}"))).unwrap();
-        assert!(rows.contains("name      \"film\" in 2: file 3\n"), "{rows}");
+        assert!(rows.contains("name      \"film\" in 3: file 2\n"), "{rows}");
         let units = objects(dir.path(), &format!("dump d --zone {zone} --data --json {metadata}"));
         let live = |unit: &serde_json::Value| unit["records"][0]["live_blocks"].as_u64();
         assert_eq!((&units[0]["data"], &units[1]["state"]), (&true.into(), &"whole".into()));
         let of = |file: u64| units.iter().filter(move |unit| unit["records"][0]["file"] == file);
-        assert_eq!(of(3).filter_map(live).sum::<u64>(), 733);
+        assert_eq!(of(2).filter_map(live).sum::<u64>(), 733);
         assert_eq!((of(4).count() > 0, of(4).filter_map(live).sum::<u64>()), (true, 0));
         assert_eq!(units[1]["records"][0]["path"], "a/film");
         let text = String::from_utf8(zonal(dir.path(), &format!("dump d --zone {zone} {metadata}"))).unwrap();
         assert!(
-            text.contains("\n  file 3 of opening ") && text.contains(" live; 3000000 bytes at \"a/film\"\n"),
+            text.contains("\n  file 2 of opening ") && text.contains(" live; 3000000 bytes at \"a/film\"\n"),
             "{text}"
         );
         assert!(fs::read(dir.path().join("d")).unwrap() == before, "not a byte has changed");
@@ -408,8 +411,8 @@ fn data_that_a_repair_cannot_bring_back_is_told_by_path_until_it_is_written_anew
     let out = String::from_utf8(said.out).unwrap();
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!(lines.len(), 3, "{out}");
-    assert!(lines[0].starts_with("lost  file 3, block 0: ") && lines[0].ends_with(" (a/note)"), "{out}");
-    assert_eq!(lines[1..], ["left after the repair:", "lost  file 3, block 0: 1 blocks are lost (a/note)"]);
+    assert!(lines[0].starts_with("lost  file 2, block 0: ") && lines[0].ends_with(" (a/note)"), "{out}");
+    assert_eq!(lines[1..], ["left after the repair:", "lost  file 2, block 0: 1 blocks are lost (a/note)"]);
     assert_eq!(said.code, Some(1));
     let again = program::run(dir.path(), "fsck d --json");
     let again: serde_json::Value = serde_json::from_slice(&again.out).unwrap();
@@ -417,4 +420,201 @@ fn data_that_a_repair_cannot_bring_back_is_told_by_path_until_it_is_written_anew
     zonal(dir.path(), "put d in a/note");
     assert_eq!(zonal(dir.path(), "fsck d --data"), b"");
     assert_eq!(zonal(dir.path(), "get d a/note -"), b"precious");
+}
+
+/// Runs the words of `line` and then these, whatever bytes they have.
+fn with_words(dir: &Path, line: &str, words: &[&[u8]]) -> Output {
+    let words = words.iter().map(|word| OsStr::from_bytes(word));
+    program::command(dir, line).args(words).stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn get_replaces_no_image_no_block_device_and_no_metadata() {
+    let dir = drive(24, 0);
+    let path = |name: &str| dir.path().join(name);
+    zonal(dir.path(), "mkfs d --metadata m");
+    fs::write(path("in"), "precious").unwrap();
+    zonal(dir.path(), "put d in f --metadata m");
+    zonal(dir.path(), "create other --size 384M --zone-size 16M");
+    zonal(dir.path(), "mkfs other --metadata n");
+    fs::hard_link(path("d"), path("d2")).unwrap();
+    fs::hard_link(path("m"), path("m2")).unwrap();
+    std::os::unix::fs::symlink("other", path("link")).unwrap();
+    fs::create_dir(path("directory")).unwrap();
+    let files = ["d", "m", "other", "n"];
+    let before = files.map(|file| fs::read(path(file)).unwrap());
+    for (target, why) in [
+        ("d", "an image"),
+        ("d2", "an image"),
+        ("other", "an image"),
+        ("link", "an image"),
+        ("m", "the metadata of the file system"),
+        ("m2", "the metadata of the file system"),
+        ("n", "metadata of a file system"),
+        ("directory", "a directory"),
+    ] {
+        let said = refused(dir.path(), &format!("get d f {target} --metadata m"), 2);
+        assert!(said.starts_with(&format!("zonal: {target}: {why}")), "{said}");
+    }
+    assert!(files.map(|file| fs::read(path(file)).unwrap()) == before);
+    // A number that no driver has: nothing is lost, whatever happens.
+    let made = Command::new("mknod").arg(path("block")).args(["b", "240", "77"]).status();
+    if made.is_ok_and(|status| status.success()) {
+        let said = refused(dir.path(), "get d f block --metadata m", 2);
+        assert!(said.starts_with("zonal: block: a block device"), "{said}");
+    } else {
+        println!("skipped: no node of a block device can be made here");
+    }
+    // What keeps no bytes takes them as they come.
+    assert!(Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
+    let pipe = path("pipe");
+    let reader = std::thread::spawn(move || fs::read(pipe).unwrap());
+    zonal(dir.path(), "get d f pipe --metadata m");
+    assert_eq!(reader.join().unwrap(), b"precious");
+    zonal(dir.path(), "get d f /dev/null --metadata m");
+}
+
+/// Names in a directory; `zonal` is that of the control sockets.
+fn files_in(dir: &Path) -> Vec<OsString> {
+    let mut names: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.retain(|name| name != "zonal");
+    names.sort();
+    names
+}
+
+/// Waits until a process has a file open for writing in `dir`: one that is not seen, or has a name of its own.
+fn wait_for_copy(process: &Child, dir: &Path) {
+    let begin = Instant::now();
+    let is_it = |target: PathBuf| {
+        let target = target.to_string_lossy().into_owned();
+        target.starts_with(dir.to_str().unwrap())
+            && (target.ends_with("(deleted)") || target.contains("/.zonal."))
+    };
+    loop {
+        let files = fs::read_dir(format!("/proc/{}/fd", process.id())).unwrap();
+        if files.flatten().any(|file| fs::read_link(file.path()).is_ok_and(is_it)) {
+            return;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "the copy does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn get_ended_by_a_signal_leaves_only_what_was_there() {
+    let dir = drive(24, 3);
+    zonal(dir.path(), "mkfs d");
+    fs::write(dir.path().join("in"), bytes(30 << 20)).unwrap();
+    zonal(dir.path(), "put d in f");
+    fs::write(dir.path().join("old"), "precious").unwrap();
+    let plan = "[[rule]]\non = \"read\"\nzones = \"3-\"\nfault = \"delay\"\ntime = \"400ms\"\n";
+    fs::write(dir.path().join("slow.toml"), plan).unwrap();
+    let before = files_in(dir.path());
+    for (signal, code) in [("INT", Some(130)), ("TERM", Some(143)), ("KILL", None)] {
+        for target in ["old", "new"] {
+            let mut get = program::command(dir.path(), &format!("get fault:plan=slow.toml+d f {target}"));
+            let get = get.stderr(Stdio::piped()).spawn().unwrap();
+            wait_for_copy(&get, &fs::canonicalize(dir.path()).unwrap());
+            let pid = get.id().to_string();
+            assert!(Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success());
+            let said = get.wait_with_output().unwrap();
+            let error = String::from_utf8(said.stderr).unwrap();
+            assert_eq!(said.status.code(), code, "{signal}: {error}");
+            if code.is_some() {
+                assert_eq!(error, format!("zonal: interrupted; {target} is as it was before\n"));
+            }
+            assert_eq!(files_in(dir.path()), before, "{signal}, {target}");
+            assert_eq!(fs::read(dir.path().join("old")).unwrap(), b"precious");
+        }
+    }
+}
+
+#[test]
+fn put_that_a_signal_ends_leaves_no_name_behind() {
+    let dir = drive(24, 3);
+    zonal(dir.path(), "mkfs d");
+    put_note(&dir, "note");
+    for signal in ["INT", "TERM"] {
+        for name in ["note", "a/b/new"] {
+            let mut put = program::command(dir.path(), &format!("put d - {name}"));
+            let mut put = put.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            // More than the pieces that go round hold, so that some of it is on the drive.
+            put.stdin.as_mut().unwrap().write_all(&bytes(40 << 20)).unwrap();
+            let pid = put.id().to_string();
+            assert!(Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success());
+            assert!(!put.wait().unwrap().success());
+        }
+    }
+    let list = String::from_utf8(zonal(dir.path(), "ls d -R")).unwrap();
+    assert!(list.lines().count() == 1 && list.ends_with(" note\n"), "{list}");
+    assert_eq!(zonal(dir.path(), "get d note -"), b"precious");
+    assert_eq!(zonal(dir.path(), "fsck d --data"), b"");
+}
+
+#[test]
+fn put_that_fails_at_its_source_makes_no_directories() {
+    let dir = drive(24, 3);
+    zonal(dir.path(), "mkfs d");
+    fs::create_dir(dir.path().join("directory")).unwrap();
+    assert!(refused(dir.path(), "put d directory a/b/c", 1).contains("directory: Is a directory"));
+    assert_eq!(zonal(dir.path(), "ls d -R"), b"");
+}
+
+/// A name that would begin a line of its own, clear the screen, and is no text.
+const STEERING: &[u8] = b"a\nb\x1b[2J\\\xff";
+
+/// How people see it.
+const SHOWN: &str = r"a\nb\u{1b}[2J\\\xff";
+
+#[test]
+fn name_of_any_bytes_is_taken_and_steers_no_terminal() {
+    let dir = drive(24, 3);
+    zonal(dir.path(), "mkfs d");
+    fs::write(dir.path().join(OsStr::from_bytes(STEERING)), "precious").unwrap();
+    let inside = [b"sub/", STEERING].concat();
+    let done = |line: &str, words: &[&[u8]]| {
+        let said = with_words(dir.path(), line, words);
+        assert_eq!((said.status.code(), &said.stderr[..]), (Some(0), &b""[..]), "{line}");
+        said.stdout
+    };
+    done("put d", &[STEERING, STEERING]);
+    done("put d", &[STEERING, &inside]);
+    assert_eq!(done("get d", &[STEERING, b"-"]), b"precious");
+    done("get d", &[&inside, b"out\x07\xfe"]);
+    assert_eq!(fs::read(dir.path().join(OsStr::from_bytes(b"out\x07\xfe"))).unwrap(), b"precious");
+    let list = String::from_utf8(done("ls d -R", &[])).unwrap();
+    let lines: Vec<&str> = list.lines().collect();
+    assert_eq!(lines.len(), 3, "{list}");
+    assert!(
+        lines[0].ends_with(&format!(" {SHOWN}")) && lines[2].ends_with(&format!(" sub/{SHOWN}")),
+        "{list}"
+    );
+    assert!(String::from_utf8(done("ls d", &[STEERING])).unwrap().ends_with(&format!(" {SHOWN}\n")));
+    let object: serde_json::Value = serde_json::from_slice(&done("ls d --json", &[STEERING])).unwrap();
+    assert_eq!(object["name"], "a\nb\u{1b}[2J\\\u{fffd}");
+    let is_harmless = |text: &[u8]| text.iter().all(|byte| !byte.is_ascii_control() || *byte == b'\n');
+    assert!(is_harmless(&done("dump d --rows", &[])) && is_harmless(&done("dump d --zone 3", &[])));
+    // Errors, about files here and there.
+    for (line, words) in [
+        ("get d", [&b"no\x1b[2J"[..], b"-"]),
+        ("get d", [STEERING, b"no\x1b[2J/x"]),
+        ("put d", [b"no\x1b[2J", b"x"]),
+        ("ls", [b"no\x1b[2J", b"x"]),
+        ("rm d", [b"no\x1b[2J", b"-r"]),
+    ] {
+        let said = with_words(dir.path(), line, &words);
+        let error = String::from_utf8(said.stderr).unwrap();
+        assert!(!said.status.success() && error.lines().count() == 1, "{error}");
+        assert!(error.contains(r"no\u{1b}[2J") && is_harmless(error.as_bytes()), "{error:?}");
+    }
+    done("rm d -r", &[b"sub"]);
+    done("rm d", &[STEERING]);
+    assert_eq!(zonal(dir.path(), "ls d -R"), b"");
+    // What is lost is told by its path.
+    done("put d", &[STEERING, STEERING]);
+    zonal(dir.path(), "reset d --offset 48M");
+    let said = program::run(dir.path(), "fsck d");
+    let found = String::from_utf8(said.out).unwrap();
+    assert!(found.lines().count() == 1 && found.ends_with(&format!(" ({SHOWN})\n")), "{found:?}");
+    assert!(is_harmless(found.as_bytes()), "{found:?}");
 }

@@ -102,6 +102,9 @@ pub enum DeviceError {
     /// The device is without power or has been taken away; what it did before that is not known.
     #[error("device is gone")]
     Gone,
+    /// The device was opened for reading. Nothing of the command was carried out.
+    #[error("the device is open for reading only, as asked or because its file may not be written")]
+    OpenedForReading,
     /// The operating system's error number, from a file or a driver.
     #[error("{}", std::io::Error::from_raw_os_error(*.0))]
     Os(i32),
@@ -121,7 +124,8 @@ impl DeviceError {
             | DeviceError::InvalidField
             | DeviceError::Unsupported
             | DeviceError::Busy
-            | DeviceError::UnitAttention => false,
+            | DeviceError::UnitAttention
+            | DeviceError::OpenedForReading => false,
         }
     }
 
@@ -143,13 +147,14 @@ impl DeviceError {
             DeviceError::Aborted => "aborted",
             DeviceError::TimedOut => "timed-out",
             DeviceError::Gone => "gone",
+            DeviceError::OpenedForReading => "opened-for-reading",
             DeviceError::Os(_) => "os-error",
         }
     }
 
     /// Every kind that has no number of its own, zones' refusals included.
     pub fn all() -> impl Iterator<Item = DeviceError> {
-        const OWN: [DeviceError; 9] = [
+        const OWN: [DeviceError; 10] = [
             DeviceError::OutOfRange,
             DeviceError::InvalidField,
             DeviceError::Unsupported,
@@ -159,6 +164,7 @@ impl DeviceError {
             DeviceError::Aborted,
             DeviceError::TimedOut,
             DeviceError::Gone,
+            DeviceError::OpenedForReading,
         ];
         OWN.into_iter().chain(ZoneError::ALL.into_iter().map(DeviceError::Zone))
     }
@@ -341,8 +347,8 @@ mod tests {
     #[test]
     fn every_error_has_a_word_of_its_own_and_is_found_by_it() {
         let all: Vec<DeviceError> = DeviceError::all().collect();
-        // Nine of the device, nine of the zone; an error number has a word but is not found by it.
-        assert_eq!(all.len(), 18);
+        // Ten of the device, nine of the zone; an error number has a word but is not found by it.
+        assert_eq!(all.len(), 19);
         for error in &all {
             assert_eq!(DeviceError::from_word(error.word()), Some(*error), "{error}");
         }

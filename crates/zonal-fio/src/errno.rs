@@ -37,6 +37,7 @@ pub(crate) fn of_device(error: DeviceError) -> i32 {
         DeviceError::Busy => Errno::BUSY,
         DeviceError::TimedOut => Errno::TIMEDOUT,
         DeviceError::Gone => Errno::NODEV,
+        DeviceError::OpenedForReading => Errno::ROFS,
         DeviceError::Os(number) if number > 0 => return number,
         _ => Errno::IO,
     }
@@ -49,7 +50,7 @@ mod tests {
     use zonal_core::{Sector, ZoneIndex};
 
     /// Written by hand from `blk_errors` and `nvme_error_status`.
-    const TABLE: [(&str, i32); 18] = [
+    const TABLE: [(&str, i32); 19] = [
         ("invalid-write", 5),
         ("boundary", 5),
         ("full", 5),
@@ -68,6 +69,7 @@ mod tests {
         ("aborted", 5),
         ("timed-out", 110),
         ("gone", 19),
+        ("opened-for-reading", 30),
     ];
 
     #[test]

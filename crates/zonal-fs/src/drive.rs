@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zonal_core::{
-    DeviceError, Op, RequestError, Sector, ZoneCondition, ZoneDescriptor, ZoneError, ZoneIndex,
+    DeviceError, Op, RequestError, SECTOR_BYTES, Sector, ZoneCondition, ZoneDescriptor, ZoneError, ZoneIndex,
 };
 use zonal_io::buffer::IoBuf;
 use zonal_io::device::Output;
@@ -39,6 +39,9 @@ pub(crate) fn is_for_want_of_zones(error: &RequestError) -> bool {
 
 /// Zones that one report asks for.
 const REPORT_ZONES: u32 = 8192;
+
+/// Zones tried to find one that can be read.
+const PROBED_ZONES_MAX: u32 = 64;
 
 /// A volume, and a channel for calls that wait.
 pub struct Drive {
@@ -101,6 +104,25 @@ impl Drive {
         self.volume.channel(move |Completion { token, result, buf }| {
             answers.lock()[token as usize] = Some((result, buf));
         })
+    }
+
+    /// Whether reads fill their buffers. A device that keeps no data leaves them as they were.
+    ///
+    /// It asks through the volume: another thread may poll it, and would be given the answers to questions that are asked
+    /// beside the volume.
+    pub fn keeps_data(&self, waiter: &dyn Waiter) -> bool {
+        let info = self.volume.info();
+        let is_touched = |zone: u32, canary: u8| {
+            let mut buf = IoBuf::zeroed(info.block_sectors * SECTOR_BYTES as u32);
+            buf.fill(canary);
+            let start = info.geometry.start_of(ZoneIndex(zone));
+            let (result, buf) = self.call(waiter, Request::read(start, info.block_sectors, buf));
+            result.ok().map(|_| buf.iter().any(|byte| *byte != canary))
+        };
+        // Data that happens to be the one canary is not the other. An offline zone tells nothing.
+        let zones = 0..info.geometry.zones().min(PROBED_ZONES_MAX);
+        let mut told = zones.filter_map(|zone| Some(is_touched(zone, 0xA5)? || is_touched(zone, 0x5A)?));
+        told.next().unwrap_or(true)
     }
 
     /// Reads `sectors` from `sector`. On a device that keeps no data the bytes are zeroes.

@@ -16,13 +16,12 @@ use crate::fs::{attributes, names};
 use crate::store::Rows;
 
 /// Where a file is in the tree, from the root; `None` if that cannot be told, or it has no name.
-pub fn path(rows: &Rows, ino: u64) -> Option<String> {
-    let path = names::path(ino, |at| {
+pub fn path(rows: &Rows, ino: u64) -> Option<Vec<u8>> {
+    names::path(ino, |at| {
         let file = attributes(rows, at).ok().filter(|file| file.links > 0)?;
         rows.get(&key::entry(file.parent, &file.name)).ok()??;
         Some(file)
-    });
-    path.map(|path| String::from_utf8_lossy(&path).into_owned())
+    })
 }
 
 /// How bad a finding is.

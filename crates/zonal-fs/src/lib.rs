@@ -36,11 +36,12 @@
 //!
 //! let file = fs.create(&waiter, ROOT, b"notes", &NewFile::new(Kind::File, 0o644))?;
 //! // While it is open, small writes in a row are gathered.
-//! fs.open_file(file)?;
+//! let open = fs.open_file(file)?;
 //! fs.write(&waiter, file, 0, Payload::Bytes(b"written out of place"))?;
 //! // Durable from here on, with its name.
 //! fs.fsync(&waiter, file)?;
-//! fs.close_file(&waiter, file)?;
+//! // Dropping it closes it, too, and waits for nothing.
+//! open.close(&waiter)?;
 //!
 //! let mut bytes = [0; 100];
 //! let length = fs.read(&waiter, fs.resolve(b"notes")?, 0, Target::Bytes(&mut bytes))?;

@@ -12,7 +12,7 @@ use crate::format::{Anchor, DATA_BLOCKS_MAX, Metadata, Superblock, SuperblockErr
 use crate::fs::mount::check_drive;
 use crate::fs::{FileSystem, FsError, MountOptions, OpenError};
 use crate::space::open::{OPEN_MIN, ZONES_MIN};
-use crate::store::backend::file::{self, FileAccess};
+use crate::store::backend::file;
 use crate::store::backend::log::{self, SEGMENTS_NEW, new_pages, plan_pieces};
 use crate::store::backend::{Aside, BackendError, Store, StoreFile};
 use crate::store::{Rows, StoreError};
@@ -23,8 +23,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use zonal_core::{RequestError, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::buffer::IoBuf;
+use zonal_io::device::OpenMode;
 use zonal_io::image::backing::Backing;
-use zonal_io::volume::{Request, Volume, keeps_data};
+use zonal_io::volume::{Request, Volume};
+
+/// Why nothing is changed on a drive that is open for reading.
+const READ_ONLY: &str = "the drive is open for reading only, as asked or because its file may not be written";
 
 /// Pages of metadata that a new file system has room for, before its store takes more.
 const NEW_PAGES_MIN: u64 = 192;
@@ -135,9 +139,9 @@ impl Beside {
         }
     }
 
-    fn open(&self, uuid: &Uuid, access: FileAccess) -> Result<StoreFile, BackendError> {
+    fn open(&self, uuid: &Uuid, mode: OpenMode) -> Result<StoreFile, BackendError> {
         match self {
-            Beside::Path(path) => file::open(path, uuid, access),
+            Beside::Path(path) => file::open(path, uuid, mode),
             Beside::Backing(backing) => file::open_in(backing.clone(), uuid),
         }
     }
@@ -182,9 +186,12 @@ fn make_with(
 ) -> Result<Superblock, MakeError> {
     let waiter = &*waiters();
     drop(drive.claim().ok_or(BackendError::Claimed)?);
+    if drive.volume().info().read_only {
+        return Err(unfit(READ_ONLY));
+    }
     let report = drive.report(waiter)?;
     let superblock = plan(drive, &report, uuid, options)?;
-    if !keeps_data(&**drive.volume().device()) {
+    if !drive.keeps_data(waiter) {
         return Err(unfit(
             "it keeps no data, such as null: and sim: do; `zonal bench --target=fs` works with files on it",
         ));
@@ -236,7 +243,8 @@ pub(crate) fn create_rows(
     Ok(Rows::open(store, MountOptions::default().cache_bytes)?)
 }
 
-/// Opens the file system of a drive; `beside` names the file of its metadata, if they are in one.
+/// Opens the file system of a drive; `beside` names the file of its metadata, if they are in one. On a drive that was opened
+/// for reading it takes no changes, and says why: see [`look`].
 ///
 /// # Errors
 /// [`MakeError`]; nothing was changed.
@@ -246,6 +254,9 @@ pub fn open(
     beside: Option<PathBuf>,
     options: MountOptions,
 ) -> Result<FileSystem, MakeError> {
+    if drive.volume().info().read_only {
+        return look_because(READ_ONLY, drive, waiters, beside, options);
+    }
     let waiter = &*waiters();
     let found = superblocks::find(drive, waiter)?;
     let rows = open_found(drive, waiters, beside.map(Beside::Path), &found, Access::Use(&options))?;
@@ -264,12 +275,23 @@ pub fn look(
     beside: Option<PathBuf>,
     options: MountOptions,
 ) -> Result<FileSystem, MakeError> {
+    look_because("it is only looked at", drive, waiters, beside, options)
+}
+
+/// The same, and `why` it takes no changes.
+fn look_because(
+    why: &str,
+    drive: &Arc<Drive>,
+    waiters: &Waiters,
+    beside: Option<PathBuf>,
+    options: MountOptions,
+) -> Result<FileSystem, MakeError> {
     let waiter = &*waiters();
     let found = superblocks::find(drive, waiter)?;
     let rows = open_found(drive, waiters, beside.map(Beside::Path), &found, Access::Look(&options))?;
     let superblock = found.copy.superblock;
     let fs = FileSystem::open(drive.volume().clone(), rows, superblock, options, true, waiter)?;
-    fs.forbid_changes("it is only looked at");
+    fs.forbid_changes(why);
     Ok(fs)
 }
 
@@ -326,10 +348,10 @@ pub(crate) fn open_found(
 ) -> Result<Rows, MakeError> {
     let superblock = &found.copy.superblock;
     check_drive(drive.volume(), superblock)?;
-    let file_access = if matches!(access, Access::Use(_)) { FileAccess::Write } else { FileAccess::Read };
+    let mode = if matches!(access, Access::Use(_)) { OpenMode::Writing } else { OpenMode::Reading };
     let file = match superblock.metadata {
         Metadata::Beside => {
-            Some(beside.ok_or(MakeError::NeedsFile)?.open(&superblock.uuid, file_access)?)
+            Some(beside.ok_or(MakeError::NeedsFile)?.open(&superblock.uuid, mode)?)
         }
         Metadata::Conventional | Metadata::Logged => None,
     };

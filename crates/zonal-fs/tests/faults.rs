@@ -46,7 +46,7 @@ fn lost_data_is_told_once_by_each_sync_and_the_file_ends_before_it() {
     let waiter = waiter();
     let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
     // Whoever has it open is told the same as who comes later.
-    fs.open_file(ino).unwrap();
+    let open = fs.open_file(ino).unwrap();
     let data = bytes(1, 14 * BLOCK);
     fs.write(&waiter, ino, 0, Payload::Bytes(&data)).unwrap();
     let told = |result| matches!(result, Err(FsError::Write { ino: lost, .. }) if lost == ino);
@@ -55,7 +55,7 @@ fn lost_data_is_told_once_by_each_sync_and_the_file_ends_before_it() {
     assert!(told(fs.fsync(&waiter, ino)));
     fs.fsync(&waiter, ino).unwrap();
     assert!(read_all(&fs, ino).unwrap() == data[..7 * BLOCK]);
-    fs.close_file(&waiter, ino).unwrap();
+    open.close(&waiter).unwrap();
     assert_eq!(fs.attributes(ino).unwrap().size, 7 * BLOCK as u64);
     fs.check();
 }

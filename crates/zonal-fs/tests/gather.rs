@@ -4,7 +4,8 @@ mod common;
 
 use common::{bytes, device, make, read_all, settle, volume, waiter};
 use zonal_fs::format::Kind;
-use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT, Target};
+use zonal_fs::store::backend::Memory;
+use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, OpenFile, Payload, ROOT, Target};
 
 const BLOCK: u64 = 4096;
 
@@ -16,11 +17,10 @@ fn file_system(dirty_bytes: u64) -> FileSystem {
     make(volume(device("ram:size=8M,zone_size=512K,blocksize=4096")), 8, options)
 }
 
-fn file(fs: &FileSystem, name: &str) -> u64 {
+fn file(fs: &FileSystem, name: &str) -> OpenFile {
     let new = NewFile::new(Kind::File, 0o644);
     let ino = fs.create(&waiter(), ROOT, name.as_bytes(), &new).unwrap();
-    fs.open_file(ino).unwrap();
-    ino
+    fs.open_file(ino).unwrap()
 }
 
 fn write(fs: &FileSystem, ino: u64, offset: u64, data: &[u8]) {
@@ -36,7 +36,8 @@ fn units(fs: &FileSystem) -> u64 {
 #[test]
 fn small_writes_of_an_open_file_in_a_row_are_whole_units() {
     let fs = file_system(1 << 20);
-    let (ino, data) = (file(&fs, "f"), bytes(1, 3 * UNIT as usize + 100));
+    let open = file(&fs, "f");
+    let (ino, data) = (open.ino(), bytes(1, 3 * UNIT as usize + 100));
     let before = units(&fs);
     for (i, piece) in data.chunks(700).enumerate() {
         write(&fs, ino, i as u64 * 700, piece);
@@ -51,7 +52,8 @@ fn small_writes_of_an_open_file_in_a_row_are_whole_units() {
 #[test]
 fn large_write_goes_out_by_whole_units_and_its_rest_is_gathered() {
     let fs = file_system(1 << 20);
-    let (ino, data) = (file(&fs, "f"), bytes(2, 5 * UNIT as usize + 50));
+    let open = file(&fs, "f");
+    let (ino, data) = (open.ino(), bytes(2, 5 * UNIT as usize + 50));
     let before = units(&fs);
     write(&fs, ino, 0, &data[..1000]);
     write(&fs, ino, 1000, &data[1000..]);
@@ -63,24 +65,35 @@ fn large_write_goes_out_by_whole_units_and_its_rest_is_gathered() {
 
 #[test]
 fn gathered_data_goes_out_for_a_sync_a_close_a_read_of_it_and_a_write_elsewhere() {
-    type Need = fn(&FileSystem, u64);
-    let needs: [(&str, Need); 5] = [
-        ("fsync", |fs, ino| fs.fsync(&waiter(), ino).unwrap()),
-        ("sync", |fs, _| fs.sync(&waiter()).unwrap()),
-        ("close", |fs, ino| fs.close_file(&waiter(), ino).unwrap()),
-        ("read", |fs, ino| assert_eq!(fs.read(&waiter(), ino, 50, Target::Bytes(&mut [0; 10])).unwrap(), 10)),
-        ("write", |fs, ino| write(fs, ino, 900_000, b"elsewhere")),
+    type Need = fn(&FileSystem, OpenFile);
+    let needs: [(&str, Need); 6] = [
+        ("fsync", |fs, file| fs.fsync(&waiter(), file.ino()).unwrap()),
+        ("sync", |fs, file| {
+            fs.sync(&waiter()).unwrap();
+            drop(file);
+        }),
+        ("close", |_, file| file.close(&waiter()).unwrap()),
+        ("read", |fs, file| {
+            assert_eq!(fs.read(&waiter(), file.ino(), 50, Target::Bytes(&mut [0; 10])).unwrap(), 10);
+        }),
+        ("write", |fs, file| write(fs, file.ino(), 900_000, b"elsewhere")),
+        ("write of a file without handles", |fs, file| {
+            let ino = file.ino();
+            drop(file);
+            write(fs, ino, 0, &bytes(3, 1));
+        }),
     ];
     for (name, need) in needs {
         let fs = file_system(1 << 20);
-        let (ino, data) = (file(&fs, "f"), bytes(3, 2 * BLOCK as usize + 1));
+        let open = file(&fs, "f");
+        let (ino, data) = (open.ino(), bytes(3, 2 * BLOCK as usize + 1));
         write(&fs, ino, 0, &data);
         let used = |fs: &FileSystem| {
             settle(fs);
             fs.usage().used
         };
         assert_eq!(used(&fs), 0, "{name}");
-        need(&fs, ino);
+        need(&fs, open);
         assert_eq!(used(&fs), 3, "{name}");
         assert_eq!(read_all(&fs, ino).unwrap()[..data.len()], data, "{name}");
     }
@@ -89,7 +102,8 @@ fn gathered_data_goes_out_for_a_sync_a_close_a_read_of_it_and_a_write_elsewhere(
 #[test]
 fn read_of_other_blocks_leaves_what_is_gathered() {
     let fs = file_system(1 << 20);
-    let ino = file(&fs, "f");
+    let open = file(&fs, "f");
+    let ino = open.ino();
     let data = bytes(4, UNIT as usize + 100);
     write(&fs, ino, 0, &data);
     let mut first = [0; 100];
@@ -101,7 +115,8 @@ fn read_of_other_blocks_leaves_what_is_gathered() {
 #[test]
 fn edges_of_what_is_gathered_are_as_the_file_has_them() {
     let fs = file_system(1 << 20);
-    let (ino, mut data) = (file(&fs, "f"), bytes(5, 4 * BLOCK as usize));
+    let open = file(&fs, "f");
+    let (ino, mut data) = (open.ino(), bytes(5, 4 * BLOCK as usize));
     write(&fs, ino, 0, &data);
     fs.fsync(&waiter(), ino).unwrap();
     for (at, length) in [(5000, 100), (5100, 100), (5150, 4000), (5000, 10)] {
@@ -109,7 +124,7 @@ fn edges_of_what_is_gathered_are_as_the_file_has_them() {
         write(&fs, ino, at, &new);
         data[at as usize..at as usize + length].copy_from_slice(&new);
     }
-    fs.close_file(&waiter(), ino).unwrap();
+    open.close(&waiter()).unwrap();
     assert_eq!(read_all(&fs, ino).unwrap(), data);
 }
 
@@ -117,23 +132,61 @@ fn edges_of_what_is_gathered_are_as_the_file_has_them() {
 fn many_open_files_gather_no_more_than_may_be_dirty() {
     let fs = file_system(8 * UNIT);
     let before = units(&fs);
-    let files: Vec<u64> = (0..40).map(|n| file(&fs, &format!("f{n}"))).collect();
-    files.iter().for_each(|ino| write(&fs, *ino, 0, b"a few bytes"));
+    let files: Vec<OpenFile> = (0..40).map(|n| file(&fs, &format!("f{n}"))).collect();
+    files.iter().for_each(|file| write(&fs, file.ino(), 0, b"a few bytes"));
     assert!((37..=38).contains(&(units(&fs) - before)), "{}", units(&fs) - before);
     fs.sync(&waiter()).unwrap();
     assert_eq!((units(&fs) - before) / 40, 1);
-    files.iter().for_each(|ino| assert_eq!(read_all(&fs, *ino).unwrap(), b"a few bytes"));
+    files.iter().for_each(|file| assert_eq!(read_all(&fs, file.ino()).unwrap(), b"a few bytes"));
+}
+
+#[test]
+fn handle_that_is_dropped_waits_for_nothing_and_loses_nothing() {
+    let volume = volume(device("ram:size=8M,zone_size=512K,blocksize=4096"));
+    let (superblock, memory) = (common::superblock(&volume, 0, 8), Memory::new());
+    let options = MountOptions::default();
+    let fs = common::make_with(volume.clone(), superblock.clone(), memory.clone(), options);
+    let (opened, data) = (file(&fs, "f"), bytes(7, 5000));
+    let (ino, before) = (opened.ino(), units(&fs));
+    write(&fs, ino, 0, &data);
+    // An early return.
+    let fails = |_opened: OpenFile| Err::<(), FsError>(FsError::NotFound);
+    assert!(fails(opened).is_err());
+    assert_eq!(units(&fs), before, "nothing was sent");
+    assert_eq!(fs.attributes(ino).unwrap().size, 5000);
+    fs.sync(&waiter()).unwrap();
+    fs.forbid_changes("the power is cut");
+    drop(fs);
+    let fs = common::reopen(volume, superblock, memory, options).unwrap();
+    assert_eq!(read_all(&fs, ino).unwrap(), data);
+    fs.check();
+}
+
+#[test]
+fn file_with_two_handles_gathers_until_the_second_is_closed() {
+    let fs = file_system(1 << 20);
+    let first = file(&fs, "f");
+    let (ino, before) = (first.ino(), units(&fs));
+    let second = fs.open_file(ino).unwrap();
+    write(&fs, ino, 0, b"gathered");
+    first.close(&waiter()).unwrap();
+    assert_eq!(units(&fs), before);
+    second.close(&waiter()).unwrap();
+    assert_eq!(units(&fs), before + 1);
+    fs.unlink(&waiter(), ROOT, b"f").unwrap();
+    assert!(matches!(fs.attributes(ino), Err(FsError::NotFound)));
 }
 
 #[test]
 fn file_that_goes_takes_what_is_gathered_and_its_room_along() {
     let fs = file_system(1 << 20);
     let free = fs.usage().free;
-    let ino = file(&fs, "f");
+    let open = file(&fs, "f");
+    let ino = open.ino();
     write(&fs, ino, 0, b"never to be read");
     assert!(fs.usage().free < free);
     fs.unlink(&waiter(), ROOT, b"f").unwrap();
-    fs.close_file(&waiter(), ino).unwrap();
+    open.close(&waiter()).unwrap();
     settle(&fs);
     assert_eq!((fs.usage().free, fs.usage().used), (free, 0));
     fs.check();
@@ -144,9 +197,9 @@ fn full_drive_is_told_to_the_write_and_loses_nothing_that_went_in() {
     let fs = file_system(1 << 20);
     let (mut written, data) = (Vec::new(), bytes(6, 3000));
     for n in 0.. {
-        let ino = file(&fs, &format!("f{n}"));
-        match fs.write(&waiter(), ino, 0, Payload::Bytes(&data)) {
-            Ok(3000) => written.push(ino),
+        let open = file(&fs, &format!("f{n}"));
+        match fs.write(&waiter(), open.ino(), 0, Payload::Bytes(&data)) {
+            Ok(3000) => written.push(open),
             Ok(_) | Err(FsError::NoSpace) => break,
             Err(other) => panic!("{other}"),
         }
@@ -155,8 +208,8 @@ fn full_drive_is_told_to_the_write_and_loses_nothing_that_went_in() {
     fs.check();
     // A block and a header each; four zones are kept back.
     assert!(written.len() > 600, "{} files", written.len());
-    for ino in written {
-        fs.fsync(&waiter(), ino).unwrap();
-        assert!(read_all(&fs, ino).unwrap() == data);
+    for file in written {
+        fs.fsync(&waiter(), file.ino()).unwrap();
+        assert!(read_all(&fs, file.ino()).unwrap() == data);
     }
 }

@@ -91,10 +91,8 @@ fn offsets_up_to_the_largest_number_are_refused_or_what_a_naive_file_has() {
     assert!(matches!(fs.write(&w, ino, u64::MAX, Payload::Bytes(b"x")), Err(FsError::TooLarge)));
     assert!(matches!(fs.write(&w, ino, max, Payload::Bytes(b"x")), Err(FsError::TooLarge)));
     fs.write(&w, ino, max, Payload::Bytes(b"")).unwrap();
-    for open in [false, true] {
-        if open {
-            fs.open_file(ino).unwrap();
-        }
+    for is_open in [false, true] {
+        let _open = is_open.then(|| fs.open_file(ino).unwrap());
         assert_eq!(fs.write(&w, ino, max - 3, Payload::Bytes(b"abc")).unwrap(), 3);
         let mut buf = [9; 10];
         assert_eq!(fs.read(&w, ino, max - 5, Target::Bytes(&mut buf)).unwrap(), 5);
@@ -253,7 +251,7 @@ fn garbage_in_open_zones_is_reclaimed_before_there_is_said_to_be_no_space() {
         let fs = small();
         let w = impatient();
         let files: Vec<u64> = (0..zones).map(|n| file(&fs, &[b'a' + n])).collect();
-        files.iter().for_each(|ino| fs.open_file(*ino).unwrap());
+        let open: Vec<_> = files.iter().map(|ino| fs.open_file(*ino).unwrap()).collect();
         // Each in a zone of its own, which has little left in the end.
         for unit in 0..units {
             for ino in &files {
@@ -266,15 +264,15 @@ fn garbage_in_open_zones_is_reclaimed_before_there_is_said_to_be_no_space() {
             fs.write(&w, *ino, units * 7 * BLOCK as u64, Payload::Bytes(&data)).unwrap();
         }
         settle(&fs);
-        for (n, ino) in (0..).zip(&files) {
-            fs.close_file(&w, *ino).unwrap();
+        for (n, file) in (0..).zip(open) {
+            file.close(&w).unwrap();
             fs.unlink(&w, ROOT, &[b'a' + n]).unwrap();
         }
         fs.sync(&w).unwrap();
         let blocks = fs.usage().free;
         let filler = file(&fs, b"filler");
         // It is away from others as long as there are zones.
-        fs.open_file(filler).unwrap();
+        let _open = fs.open_file(filler).unwrap();
         let filled = fill(&fs, filler);
         assert!(
             filled >= (blocks - 7) * BLOCK as u64,
@@ -306,14 +304,13 @@ fn what_is_gathered_of_other_files_is_sent_before_there_is_said_to_be_no_space()
             fs.write(&w, *ino, 0, Payload::Bytes(&bytes(*ino, 6 * BLOCK))).unwrap();
         }
         fs.sync(&w).unwrap();
+        let mut open = Vec::new();
         for ino in &files {
-            fs.open_file(*ino).unwrap();
+            open.push(fs.open_file(*ino).unwrap());
             fs.write(&w, *ino, 0, Payload::Bytes(&bytes(1, 6 * BLOCK))).unwrap();
         }
         let filler = file(&fs, b"filler");
-        if is_open {
-            fs.open_file(filler).unwrap();
-        }
+        let _open = is_open.then(|| fs.open_file(filler).unwrap());
         fill(&fs, filler);
         fs.sync(&w).unwrap();
         // Of a file that is open less than a unit is said to be too much.
@@ -329,7 +326,7 @@ fn any_number_of_bytes_may_be_on_their_way() {
         let fs = make(volume(device("ram:size=8M,zone_size=512K,blocksize=4096")), 8, options);
         let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
         fs.write(&waiter(), ino, 0, Payload::Bytes(&bytes(1, 100_000))).unwrap();
-        fs.open_file(ino).unwrap();
+        let _open = fs.open_file(ino).unwrap();
         fs.write(&waiter(), ino, 100_000, Payload::Bytes(&bytes(2, 100_000))).unwrap();
         fs.sync(&waiter()).unwrap();
         assert_eq!(fs.attributes(ino).unwrap().size, 200_000, "{dirty_bytes}");

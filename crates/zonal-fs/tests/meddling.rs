@@ -91,7 +91,7 @@ fn stream_meanwhile(durable: impl Fn(&FileSystem, &Meddling<'_>, u64)) {
     let options = MountOptions { dirty_bytes: 1 << 20, ..MountOptions::default() };
     let fs = make_with(volume.clone(), superblock.clone(), memory.clone(), options);
     let ino = fs.create(&common::waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
-    fs.open_file(ino).unwrap();
+    let open = fs.open_file(ino).unwrap();
     let (data, written) = (bytes(3, 8 * BLOCK), Cell::new(0));
     let more = || {
         let at = written.get();
@@ -103,6 +103,7 @@ fn stream_meanwhile(durable: impl Fn(&FileSystem, &Meddling<'_>, u64)) {
     assert!(streaming.has_come() && !fs.is_quiet(), "nobody streamed meanwhile");
     fs.forbid_changes("the power is cut");
     settle(&fs);
+    drop(open);
     drop(fs);
     let fs = reopen(volume, superblock, memory, options).unwrap();
     assert!(read_all(&fs, ino).unwrap()[..data.len()] == data, "what was written before was not durable");

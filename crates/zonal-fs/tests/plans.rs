@@ -196,7 +196,9 @@ impl Case {
         let device: Arc<dyn Device> = self.fault.clone();
         // A mount that fails has changed nothing.
         if let Ok(fs) = mount(device) {
-            self.work(&fs, steps, done)?;
+            let worked = self.work(&fs, steps, done);
+            self.expected.close_all();
+            worked?;
             let statistics = fs.statistics();
             done.failed_units += statistics.failed_units;
             done.victims += statistics.gc_victims;

@@ -218,6 +218,7 @@ proptest! {
             apply(&fs, &mut model, step, i as u64).unwrap();
             if i % 40 == 39 {
                 fs.sync(&waiter()).unwrap();
+                model.open.borrow_mut().clear();
                 drop(fs);
                 fs = made.open();
             }

@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use zonal_fs::format::Kind;
 use zonal_fs::waiter::Waiter;
-use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT, Rename, Target};
+use zonal_fs::{FileSystem, MountOptions, NewFile, OpenFile, Payload, ROOT, Rename, Target};
 
 const BLOCK: usize = 4096;
 
@@ -27,7 +27,7 @@ fn marked(ino: u64, length: usize) -> Vec<u8> {
 
 fn one(fs: &FileSystem, seed: u64, steps: u32) {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
-    let mut open: Vec<u64> = Vec::new();
+    let mut open: Vec<OpenFile> = Vec::new();
     for n in 0..steps {
         let w = impatient();
         let name = |n: u8| format!("f{n}").into_bytes();
@@ -73,12 +73,16 @@ fn one(fs: &FileSystem, seed: u64, steps: u32) {
             13 => told("fsync", ino.and_then(|ino| fs.fsync(&w, ino))),
             14 => {
                 if let Ok(ino) = ino
-                    && fs.open_file(ino).is_ok()
+                    && let Ok(file) = fs.open_file(ino)
                 {
-                    open.push(ino);
+                    open.push(file);
                 }
                 if open.len() > 3 {
-                    told("close", fs.close_file(&w, open.swap_remove(random.random_range(0..3))));
+                    let file = open.swap_remove(random.random_range(0..3));
+                    match random.random_bool(0.5) {
+                        true => told("close", file.close(&w)),
+                        false => drop(file),
+                    }
                 }
             }
             _ => match random.random_range(0..3) {
@@ -88,8 +92,8 @@ fn one(fs: &FileSystem, seed: u64, steps: u32) {
             },
         }
     }
-    for ino in open {
-        fs.close_file(&impatient(), ino).unwrap();
+    for file in open {
+        file.close(&impatient()).unwrap();
     }
 }
 

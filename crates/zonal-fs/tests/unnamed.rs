@@ -5,7 +5,7 @@ mod common;
 use common::{bytes, device, make_with, read_all, reopen, superblock, volume, waiter};
 use zonal_fs::format::Kind;
 use zonal_fs::store::backend::Memory;
-use zonal_fs::{FsError, MountOptions, NewFile, Payload, ROOT, Rename};
+use zonal_fs::{FsError, MountOptions, NewFile, OpenFile, Payload, ROOT};
 
 #[test]
 fn file_without_a_name_goes_when_it_is_closed_or_the_power_is_cut_and_stays_once_it_has_one() {
@@ -15,23 +15,27 @@ fn file_without_a_name_goes_when_it_is_closed_or_the_power_is_cut_and_stays_once
     let new = NewFile::new(Kind::File, 0o640);
     let data = bytes(1, 100_000);
     let made = || {
-        let ino = fs.create_unnamed(&waiter(), &new).unwrap();
-        fs.write(&waiter(), ino, 0, Payload::Bytes(&data)).unwrap();
-        fs.fsync(&waiter(), ino).unwrap();
-        ino
+        let file = fs.create_unnamed(&waiter(), &new).unwrap();
+        fs.write(&waiter(), file.ino(), 0, Payload::Bytes(&data)).unwrap();
+        fs.fsync(&waiter(), file.ino()).unwrap();
+        file
     };
-    let (closed, cut, linked, replacing) = (made(), made(), made(), made());
-    fs.close_file(&waiter(), closed).unwrap();
+    let files = [made(), made(), made(), made(), made()];
+    let [closed, dropped, cut, linked, replacing] = files.each_ref().map(OpenFile::ino);
+    let [closing, dropping, cutting, linking, kept] = files;
+    closing.close(&waiter()).unwrap();
+    drop(dropping);
     assert!(matches!(fs.attributes(closed), Err(FsError::NotFound)));
+    assert!(matches!(fs.attributes(dropped), Err(FsError::NotFound)));
     assert!(matches!(fs.link(&waiter(), closed, ROOT, b"closed"), Err(FsError::NotFound)));
     fs.link(&waiter(), linked, ROOT, b"linked").unwrap();
-    fs.close_file(&waiter(), linked).unwrap();
-    fs.link(&waiter(), replacing, ROOT, b"x").unwrap();
-    fs.rename(&waiter(), (ROOT, b"x"), (ROOT, b"linked"), Rename::Replace).unwrap();
+    linking.close(&waiter()).unwrap();
+    fs.link_over(&waiter(), replacing, ROOT, b"linked").unwrap();
     assert!(matches!(fs.attributes(linked), Err(FsError::NotFound)));
     fs.sync(&waiter()).unwrap();
     assert_eq!(fs.attributes(cut).unwrap().links, 0);
     fs.forbid_changes("the power is cut");
+    drop((cutting, kept));
     drop(fs);
     let fs = reopen(volume, superblock, memory, options).unwrap();
     assert!(matches!(fs.attributes(cut), Err(FsError::NotFound)));
@@ -46,4 +50,31 @@ fn file_without_a_name_goes_when_it_is_closed_or_the_power_is_cut_and_stays_once
         fs.create_unnamed(&waiter(), &NewFile::new(Kind::Directory, 0o755)),
         Err(FsError::Invalid(_))
     ));
+}
+
+#[test]
+fn name_is_taken_over_by_a_file_and_never_from_a_directory() {
+    let volume = volume(device("ram:size=8M,zone_size=512K,blocksize=4096"));
+    let fs = make_with(volume.clone(), superblock(&volume, 0, 8), Memory::new(), MountOptions::default());
+    let new = NewFile::new(Kind::File, 0o640);
+    let directory = fs.create(&waiter(), ROOT, b"d", &NewFile::new(Kind::Directory, 0o755)).unwrap();
+    let old = fs.create(&waiter(), directory, b"f", &new).unwrap();
+    fs.write(&waiter(), old, 0, Payload::Bytes(&bytes(1, 9000))).unwrap();
+    let file = fs.create_unnamed(&waiter(), &new).unwrap();
+    let over = |parent, name| fs.link_over(&waiter(), file.ino(), parent, name);
+    assert!(matches!(over(ROOT, b"d"), Err(FsError::IsDirectory)));
+    assert!(matches!(over(old, b"x"), Err(FsError::NotDirectory)));
+    assert!(matches!(over(ROOT, b"a/b"), Err(FsError::Invalid(_))));
+    assert!(matches!(fs.link_over(&waiter(), directory, ROOT, b"x"), Err(FsError::IsDirectory)));
+    over(directory, b"f").unwrap();
+    over(directory, b"f").unwrap();
+    assert_eq!(fs.attributes(file.ino()).unwrap().links, 1);
+    over(ROOT, b"free").unwrap();
+    let ino = file.ino();
+    file.close(&waiter()).unwrap();
+    assert_eq!((fs.resolve(b"d/f").unwrap(), fs.resolve(b"free").unwrap()), (ino, ino));
+    assert!(matches!(fs.attributes(old), Err(FsError::NotFound)));
+    fs.sync(&waiter()).unwrap();
+    assert_eq!(fs.usage().used, 0);
+    fs.check();
 }

@@ -26,6 +26,16 @@ use std::fmt;
 use std::time::Duration;
 use zonal_core::{DeviceError, Geometry, Nanos, Op, Personality, Sector, ZoneDescriptor, ZoneIndex};
 
+/// What a device, or a file, is opened for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum OpenMode {
+    /// Nothing of it is changed, and other readers may have it open too.
+    Reading,
+    /// It may be changed, and has no other opener.
+    #[default]
+    Writing,
+}
+
 /// What a device is and can do. Constant while it is open.
 #[derive(Clone, Debug)]
 pub struct DeviceInfo {
@@ -51,6 +61,9 @@ pub struct DeviceInfo {
     pub fua: bool,
     /// Whether the medium turns, so that seeks cost.
     pub rotational: bool,
+    /// Whether it was opened for reading: a command that would change it fails with [`DeviceError::OpenedForReading`], and
+    /// a flush does nothing.
+    pub read_only: bool,
     /// Whether commands submitted to one queue take effect in the order of submission.
     pub keeps_order: bool,
     /// Whether the device is simulated and lives in the time that it is told: whoever drives it brings a clock that jumps

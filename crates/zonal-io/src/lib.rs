@@ -11,6 +11,7 @@ pub mod emulated;
 pub mod fault;
 pub mod image;
 pub mod linear;
+pub mod lock;
 pub mod registry;
 pub mod sync;
 pub mod trace;

@@ -21,7 +21,7 @@ pub fn register(registry: &mut Registry) {
     registry.add_kind("sim", |part| {
         let (profile, checked) = profile(part)?;
         let name = part.name_from_here().to_owned();
-        Ok(Box::new(move || {
+        Ok(Box::new(move |_mode| {
             let inner: Arc<dyn Device> = Arc::new(Emulated::new(&name, &profile.emulated_options(), Null)?);
             let model = model(&profile, checked, inner.info().geometry);
             let timed = Timed::new(inner, model).named(&name).in_virtual_time();

@@ -23,6 +23,11 @@ pub(crate) fn open(name: &str) -> Result<Arc<dyn Device>, Failure> {
     registry().open(name).or_exit(Exit::Device)
 }
 
+/// Opens the device called `name` for reading.
+pub(crate) fn open_to_read(name: &str) -> Result<Arc<dyn Device>, Failure> {
+    registry().open_to_read(name).or_exit(Exit::Device)
+}
+
 /// Runs a command without payload and waits for it.
 pub(crate) fn run(device: &dyn Device, op: Op, sector: Sector) -> Result<Output, DeviceError> {
     run_alone(device, &Command { op, fua: false, sectors: 0, sector, data: Data::NONE })

@@ -2,6 +2,7 @@
 
 use crate::interrupt::Interrupted;
 use crate::output::ClosedPipe;
+use crate::text::harmless;
 use std::fmt::{self, Write};
 use std::io;
 use std::process::ExitCode;
@@ -107,7 +108,8 @@ impl Failure {
             let colon = if line.is_empty() { "" } else { ": " };
             let _ = write!(line, "{colon}{text}");
         }
-        line.split_whitespace().collect::<Vec<_>>().join(" ")
+        // Names of files and devices may have anything in them.
+        harmless(&line.split_whitespace().collect::<Vec<_>>().join(" "))
     }
 }
 
@@ -139,6 +141,8 @@ mod tests {
         let inner = io::Error::other("disk on\n fire");
         let failure = Failure::from(Err::<(), _>(inner).context("out.json").unwrap_err());
         assert_eq!(failure.line(), "out.json: disk on fire");
+        let steering = Failure::from(anyhow::Error::msg("a\u{1b}[2Jb: no such file"));
+        assert_eq!(steering.line(), "a\\u{1b}[2Jb: no such file");
         let twice = anyhow::Error::msg("no such file").context("x: no such file");
         assert_eq!(Failure::from(twice).line(), "x: no such file");
     }

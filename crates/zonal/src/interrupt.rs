@@ -1,4 +1,4 @@
-//! Ctrl-C and termination, for commands that have results to lose.
+//! Ctrl-C and termination, for commands that have results to lose, or files to tidy up.
 //!
 //! The first signal asks the run to end: what is in flight ends, the results are written, the control socket goes. The
 //! second ends the process at once. Commands that do not listen end with the first one.
@@ -15,9 +15,11 @@ const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 
 /// A run was ended from outside, by this signal.
 #[derive(Debug, thiserror::Error)]
-#[error("interrupted; the results are those of what was done until then")]
+#[error("interrupted; {left}")]
 pub(crate) struct Interrupted {
     signal: usize,
+    /// What is left of the run.
+    left: String,
 }
 
 impl Interrupted {
@@ -59,8 +61,20 @@ impl Interrupt {
         self.has_come.clone()
     }
 
-    /// The failure of a run that a signal ended.
+    /// The failure of a run that a signal ended, whose results are written.
     pub(crate) fn failure(&self) -> Failure {
-        Failure::from(Interrupted { signal: self.signal.load(Ordering::Relaxed) })
+        self.failure_leaving("the results are those of what was done until then")
+    }
+
+    /// The failure of a command that a signal ended, if one has come, and what is `left`.
+    pub(crate) fn check(&self, left: impl FnOnce() -> String) -> Result<(), Failure> {
+        match self.has_come.load(Ordering::Acquire) {
+            true => Err(self.failure_leaving(left())),
+            false => Ok(()),
+        }
+    }
+
+    fn failure_leaving(&self, left: impl Into<String>) -> Failure {
+        Failure::from(Interrupted { signal: self.signal.load(Ordering::Relaxed), left: left.into() })
     }
 }

@@ -17,6 +17,7 @@ pub mod docs;
 mod exit;
 mod interrupt;
 mod output;
+mod text;
 mod topics;
 mod value;
 mod whole;

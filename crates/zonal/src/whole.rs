@@ -1,13 +1,28 @@
-//! A file that appears under its name when it is whole, and not before: whoever is interrupted leaves the one that was there.
+//! A file that appears under its name when it is whole, and not before: a command that fails leaves the file that was there.
+//!
+//! # What is left of a command that ends early
+//! Nothing, where the file system of the output knows files without a name (`O_TMPFILE`), as ext4, XFS, btrfs and tmpfs do: such
+//! a file goes with the process, however that ends. Where it does not, as on NFS, the file is written under another name in the
+//! same directory, and removed when the command fails; a command that listens for signals fails by the first. Only a second
+//! signal, or a kill that cannot be caught, leaves it there.
+//!
+//! A file without a name can be given a free one, and no other: a file that is to be replaced needs a second name for the moment
+//! between `link` and `rename`. What ends the process in just that moment leaves that name: a kill that cannot be caught, or
+//! two signals in a row.
 
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// A file that is being written, beside its place and under a name of this process. It goes if it is dropped.
+/// A file that is being written. It goes if it is dropped.
 pub(crate) struct Whole {
     file: File,
-    beside: PathBuf,
+    /// The name that it has until it gets its own.
+    beside: Option<PathBuf>,
     output: PathBuf,
 }
 
@@ -17,12 +32,19 @@ pub(crate) fn directory(output: &Path) -> &Path {
 }
 
 impl Whole {
-    /// Begins a file that will be `output`, or what that is a link to.
-    pub(crate) fn create(output: &Path) -> io::Result<Whole> {
+    /// Begins a file with these permissions that will be `output`, or what that is a link to.
+    pub(crate) fn create(output: &Path, mode: u32) -> io::Result<Whole> {
         let output = fs::canonicalize(output).unwrap_or_else(|_| output.to_owned());
-        let name = output.file_name().unwrap_or_default().to_string_lossy();
-        let beside = directory(&output).join(format!(".{name}.{}", std::process::id()));
-        Ok(Whole { file: File::create_new(&beside)?, beside, output })
+        match unnamed(directory(&output), mode) {
+            Some(file) => Ok(Whole { file, beside: None, output }),
+            None => Whole::create_named(output, mode),
+        }
+    }
+
+    fn create_named(output: PathBuf, mode: u32) -> io::Result<Whole> {
+        let make = |beside: &Path| File::options().write(true).create_new(true).mode(mode).open(beside);
+        let (file, beside) = spare(directory(&output), make)?;
+        Ok(Whole { file, beside: Some(beside), output })
     }
 
     /// To write to.
@@ -31,15 +53,135 @@ impl Whole {
     }
 
     /// It is whole: makes it durable, and gives it its name.
-    pub(crate) fn commit(self) -> io::Result<()> {
+    pub(crate) fn commit(mut self) -> io::Result<()> {
         self.file.sync_all()?;
-        fs::rename(&self.beside, &self.output)
+        self.place()?;
+        // The name is durable with its directory. Where that cannot be opened or synced, the file is whole all the same.
+        let _ = File::open(directory(&self.output)).and_then(|directory| directory.sync_all());
+        Ok(())
+    }
+
+    fn place(&mut self) -> io::Result<()> {
+        if self.beside.is_none() {
+            match link(&self.file, &self.output) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                linked => return linked,
+            }
+            let ((), beside) = spare(directory(&self.output), |beside| link(&self.file, beside))?;
+            self.beside = Some(beside);
+        }
+        let beside = self.beside.as_ref().expect("it has a name by now");
+        fs::rename(beside, &self.output)?;
+        self.beside = None;
+        Ok(())
     }
 }
 
 impl Drop for Whole {
     fn drop(&mut self) {
-        // Once it has its name it is not there any more.
-        let _ = fs::remove_file(&self.beside);
+        if let Some(beside) = &self.beside {
+            // The first error is the one to tell.
+            let _ = fs::remove_file(beside);
+        }
+    }
+}
+
+/// A file without a name, where there can be one and it can be given a name later.
+fn unnamed(directory: &Path, mode: u32) -> Option<File> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(directory, flags, Mode::from_raw_mode(mode)).ok()?);
+    path_of(&file).exists().then_some(file)
+}
+
+/// The way to an open file that has no name.
+fn path_of(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// Gives a file without a name one that is free.
+fn link(file: &File, name: &Path) -> io::Result<()> {
+    match rustix::fs::linkat(CWD, path_of(file), CWD, name, AtFlags::SYMLINK_FOLLOW) {
+        Err(Errno::INTR) => link(file, name),
+        other => Ok(other?),
+    }
+}
+
+/// Makes something under a name of this process that is free in `directory`.
+fn spare<T>(directory: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<(T, PathBuf)> {
+    let mut number = 0u32;
+    loop {
+        let beside = directory.join(format!(".zonal.{}.{number}", std::process::id()));
+        match make(&beside) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            made => return made.map(|made| (made, beside)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn names(directory: &Path) -> Vec<String> {
+        let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// Makes a file with or without a name beside.
+    type Create = fn(&Path) -> io::Result<Whole>;
+    const WAYS: [Create; 2] =
+        [|output| Whole::create(output, 0o600), |output| Whole::create_named(output.to_owned(), 0o600)];
+
+    #[test]
+    fn file_has_its_name_once_it_is_whole_and_nothing_else_is_there() {
+        for create in WAYS {
+            let dir = tempfile::tempdir().unwrap();
+            // As long as a name can be: there is no room for anything beside it in the same name.
+            let output = dir.path().join("n".repeat(255));
+            for content in ["first", "second"] {
+                let before = fs::read(&output).ok();
+                let mut whole = create(&output).unwrap();
+                whole.file().write_all(content.as_bytes()).unwrap();
+                assert_eq!(fs::read(&output).ok(), before);
+                whole.commit().unwrap();
+                assert_eq!(fs::read(&output).unwrap(), content.as_bytes());
+                assert_eq!(names(dir.path()).len(), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn file_that_does_not_get_whole_leaves_nothing_and_what_was_there() {
+        for create in WAYS {
+            let dir = tempfile::tempdir().unwrap();
+            let output = dir.path().join("out");
+            fs::write(&output, "old").unwrap();
+            let mut whole = create(&output).unwrap();
+            whole.file().write_all(b"half").unwrap();
+            drop(whole);
+            assert_eq!(
+                (names(dir.path()), fs::read(&output).unwrap()),
+                (vec!["out".to_owned()], b"old".to_vec())
+            );
+            // What cannot be replaced is found out at the end.
+            fs::remove_file(&output).unwrap();
+            let whole = create(&output).unwrap();
+            fs::create_dir_all(output.join("in the way")).unwrap();
+            assert!(whole.commit().is_err());
+            assert_eq!(names(dir.path()), ["out"]);
+        }
+    }
+
+    #[test]
+    fn unnamed_file_is_what_this_system_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let whole = Whole::create(&dir.path().join("out"), 0o600).unwrap();
+        match whole.beside {
+            None => assert!(names(dir.path()).is_empty()),
+            Some(_) => println!("skipped: there are no files without a name here"),
+        }
     }
 }

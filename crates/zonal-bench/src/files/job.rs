@@ -16,7 +16,7 @@ use std::time::Duration;
 use zonal_core::Nanos;
 use zonal_fs::format::Kind;
 use zonal_fs::waiter::Waiter;
-use zonal_fs::{FileSystem, FsError, NewFile, Payload, ROOT, Target};
+use zonal_fs::{FileSystem, FsError, NewFile, OpenFile, Payload, ROOT, Target};
 
 /// Bytes of one call: larger reads and writes are several, so that a buffer stays small.
 const CALL_BYTES: u64 = 4 << 20;
@@ -196,7 +196,7 @@ struct Pass {
     file: usize,
     offset: u64,
     /// The file that is open.
-    open: Option<u64>,
+    open: Option<OpenFile>,
     moved: u64,
     since_sync: u32,
     /// Files whose last data may still be on its way, with the bytes.
@@ -215,7 +215,7 @@ impl Pass {
         while !self.is_over(job, waiter) {
             self.step(job, waiter, tally)?;
         }
-        self.close(job, waiter)?;
+        self.close(waiter)?;
         if job.plan.spec.end_fsync {
             for (ino, _) in std::mem::take(&mut self.recent) {
                 self.sync(job, waiter, ino, tally)?;
@@ -235,10 +235,9 @@ impl Pass {
         let next = if job.plan.spec.pattern.random { self.random(job, dir) } else { self.in_order(job, dir) };
         let ino = job.file(waiter, next.file)?;
         let is_whole = next.length == job.plan.sizes[next.file];
-        if !is_whole && self.open != Some(ino) {
-            self.close(job, waiter)?;
-            job.fs.open_file(ino)?;
-            self.open = Some(ino);
+        if !is_whole && self.open.as_ref().map(OpenFile::ino) != Some(ino) {
+            self.close(waiter)?;
+            self.open = Some(job.fs.open_file(ino)?);
         }
         let begin = waiter.now();
         match dir {
@@ -323,7 +322,7 @@ impl Pass {
         Ok(())
     }
 
-    fn close(&mut self, job: &Job, waiter: &dyn Waiter) -> Result<(), FsError> {
-        self.open.take().map_or(Ok(()), |ino| job.fs.close_file(waiter, ino))
+    fn close(&mut self, waiter: &dyn Waiter) -> Result<(), FsError> {
+        self.open.take().map_or(Ok(()), |file| file.close(waiter))
     }
 }

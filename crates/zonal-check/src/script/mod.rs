@@ -50,6 +50,7 @@ pub fn info() -> DeviceInfo {
         fua: false,
         rotational: false,
         keeps_order: false,
+        read_only: false,
         virtual_time: false,
         host_time: HostTime::default(),
         personality: Personality::Zns,

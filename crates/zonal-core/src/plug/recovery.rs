@@ -59,7 +59,8 @@ impl ErrorClass {
             )
             | DeviceError::OutOfRange
             | DeviceError::InvalidField
-            | DeviceError::Unsupported => ErrorClass::Final,
+            | DeviceError::Unsupported
+            | DeviceError::OpenedForReading => ErrorClass::Final,
         }
     }
 

@@ -8,7 +8,7 @@
 //! - A file has one *sheaf* at most: whole blocks, less than a unit, with what the file has there around what was written.
 //! - Its room is reserved: that there is none is said by the write, not later.
 //! - Whoever takes a sheaf sends it or puts it back. Meanwhile it is nobody else's, and those who need it wait.
-//! - A file that nobody has open has no sheaf once the call is over.
+//! - A file without handles has a sheaf only if its last handle was dropped and not closed: nothing is added to it then.
 
 use super::core::{Core, Shared};
 use super::error::{FsError, Lost};

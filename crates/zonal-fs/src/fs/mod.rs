@@ -16,6 +16,7 @@ pub(crate) mod mount;
 pub(crate) mod names;
 mod node;
 mod number;
+mod open_file;
 mod read;
 mod room;
 mod segments;
@@ -29,6 +30,7 @@ pub use error::{FsError, Lost};
 pub use mount::OpenError;
 pub use names::{Changes, NAME_MAX, NewFile, ROOT, Rename, TARGET_MAX};
 pub(crate) use node::attributes;
+pub use open_file::OpenFile;
 pub use read::Target;
 pub use stats::{Statistics, Usage};
 pub use status::{Activity, OpenZoneStatus, Resets, Status, ZoneCounts};
@@ -123,21 +125,31 @@ impl FileSystem {
         self.change(waiter, Touched::Added, |core| core.create(parent, name, new, waiter.wall()))
     }
 
-    /// Makes a file with data that has no name yet, and opens it; its number. It is gone when it is closed, or the power is cut,
-    /// unless [`link`](FileSystem::link) has given it a name.
+    /// Makes a file with data that has no name yet, and opens it. It is gone when its handle is, or the power is cut, unless
+    /// [`link`](FileSystem::link) has given it a name.
     ///
     /// # Errors
     /// [`FsError::Invalid`] for another kind of file; [`FsError::ReadOnly`].
-    pub fn create_unnamed(&self, waiter: &dyn Waiter, new: &NewFile) -> Result<u64, FsError> {
-        self.change(waiter, Touched::Added, |core| core.create_unnamed(new, waiter.wall()))
+    pub fn create_unnamed(&self, waiter: &dyn Waiter, new: &NewFile) -> Result<OpenFile, FsError> {
+        let ino = self.change(waiter, Touched::Added, |core| core.create_unnamed(new, waiter.wall()))?;
+        Ok(OpenFile::counted(self, ino))
     }
 
-    /// Gives a file another name, or a first one as long as it is open.
+    /// Gives a file another name, or a first one while it is open.
     ///
     /// # Errors
     /// [`FsError::IsDirectory`], [`FsError::Exists`].
     pub fn link(&self, waiter: &dyn Waiter, ino: u64, parent: u64, name: &[u8]) -> Result<(), FsError> {
         self.change(waiter, Touched::Added, |core| core.link(ino, parent, name, waiter.wall()))
+    }
+
+    /// The same, in place of a file that has the name. No commit comes in between: after a cut the name is one file's or the
+    /// other's.
+    ///
+    /// # Errors
+    /// [`FsError::IsDirectory`] for either; nothing was changed then.
+    pub fn link_over(&self, waiter: &dyn Waiter, ino: u64, parent: u64, name: &[u8]) -> Result<(), FsError> {
+        self.change(waiter, Touched::Added, |core| core.link_over(ino, parent, name, waiter.wall()))
     }
 
     /// Takes a name away. The file goes with the last one, once nobody has it open.
@@ -239,16 +251,17 @@ impl FileSystem {
         self.change(waiter, Touched::Changed, |core| core.remove_attribute(ino, name, waiter.wall()))
     }
 
-    /// Opens a file: it stays, whatever happens to its names, until it is closed as often. Writes to it that go on where the last
-    /// one ended are gathered to whole units.
+    /// Opens a file: it stays, whatever happens to its names, until all of its handles are gone. Writes to it that go on where the
+    /// last one ended are gathered to whole units.
     ///
     /// # Errors
     /// [`FsError::NotFound`].
-    pub fn open_file(&self, ino: u64) -> Result<(), FsError> {
-        let mut core = self.0.lock();
-        let core = &mut *core;
+    pub fn open_file(&self, ino: u64) -> Result<OpenFile, FsError> {
+        let mut guard = self.0.lock();
+        let core = &mut *guard;
         core.nodes.get(&core.rows, ino)?.handles += 1;
-        Ok(())
+        drop(guard);
+        Ok(OpenFile::counted(self, ino))
     }
 
     /// Says where a file that is being made will be: what is written of it until it is synced carries that, instead of where it
@@ -261,24 +274,6 @@ impl FileSystem {
         let core = &mut *core;
         core.nodes.get(&core.rows, ino)?.announced = Some(path.to_vec());
         Ok(())
-    }
-
-    /// Closes a file. What was gathered of it is on its way then.
-    ///
-    /// # Errors
-    /// If what it leaves behind cannot be taken away; [`FsError::ReadOnly`].
-    pub fn close_file(&self, waiter: &dyn Waiter, ino: u64) -> Result<(), FsError> {
-        let is_over = {
-            let mut core = self.0.lock();
-            let node = core.nodes.here(ino);
-            node.is_some_and(|node| {
-                node.handles = node.handles.saturating_sub(1);
-                node.handles == 0 && node.attributes.links > 0
-            })
-        };
-        let sent = if is_over { self.0.send_gathered(waiter, ino) } else { Ok(()) };
-        self.0.lock().end_use(ino)?;
-        sent
     }
 
     /// Writes at `offset`; how many bytes went in, fewer than all only where space is short.

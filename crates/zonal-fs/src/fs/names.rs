@@ -246,6 +246,29 @@ impl Core {
     }
 
     pub(super) fn link(&mut self, ino: u64, parent: u64, name: &[u8], now: u64) -> Result<(), FsError> {
+        let attributes = self.linkable(ino)?;
+        self.check_free(parent, name)?;
+        self.add_link(&attributes, (ino, parent, name), now)
+    }
+
+    /// Gives a file a name that another may have, which loses it.
+    pub(super) fn link_over(&mut self, ino: u64, parent: u64, name: &[u8], now: u64) -> Result<(), FsError> {
+        let attributes = self.linkable(ino)?;
+        self.directory(parent)?;
+        match self.entry(parent, name)? {
+            Some(there) if there.ino == ino => return Ok(()),
+            Some(there) if there.kind == Kind::Directory => return Err(FsError::IsDirectory),
+            Some(there) => {
+                self.strike(parent, name, there, now)?;
+                self.drop_link(there.ino, now)?;
+            }
+            None => self.check_free(parent, name)?,
+        }
+        self.add_link(&attributes, (ino, parent, name), now)
+    }
+
+    /// Attributes of a file that can have another name.
+    fn linkable(&mut self, ino: u64) -> Result<Attributes, FsError> {
         let attributes = self.attributes(ino)?;
         if attributes.kind == Kind::Directory {
             return Err(FsError::IsDirectory);
@@ -257,7 +280,15 @@ impl Core {
         if attributes.links == u32::MAX {
             return Err(FsError::Invalid("it has as many names as a file can have"));
         }
-        self.check_free(parent, name)?;
+        Ok(attributes)
+    }
+
+    fn add_link(
+        &mut self,
+        attributes: &Attributes,
+        (ino, parent, name): (u64, u64, &[u8]),
+        now: u64,
+    ) -> Result<(), FsError> {
         self.enter(parent, name, Entry { ino, kind: attributes.kind }, now)?;
         let is_first = attributes.links == 0;
         if is_first {

@@ -3,6 +3,7 @@
 
 use super::{Model, Step, bytes, read_all};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use zonal_fs::{FileSystem, ROOT};
 
 const BLOCK: usize = 4096;
@@ -23,6 +24,11 @@ impl Expected {
 
     pub fn now(&self) -> &Model {
         self.moments.last().expect("there is one")
+    }
+
+    /// The file system goes, and with it what is open: its handles would keep it.
+    pub fn close_all(&self) {
+        self.now().open.borrow_mut().clear();
     }
 
     /// `step` ended well, and this is how things are.
@@ -93,7 +99,7 @@ impl Expected {
     }
 
     fn matches(&self, fs: &FileSystem, moment: &Model, names: &BTreeMap<u8, u64>) -> Result<Model, String> {
-        let mut model = Model { files: BTreeMap::new(), open: Vec::new(), ..moment.clone() };
+        let mut model = Model { files: BTreeMap::new(), open: Rc::default(), ..moment.clone() };
         let mut inos = BTreeMap::new();
         for (name, ino) in names {
             let file = moment.names[name];

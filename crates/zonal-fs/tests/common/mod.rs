@@ -5,8 +5,10 @@ pub mod expected;
 pub mod meddling;
 pub mod steps;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zonal_core::Nanos;
@@ -14,7 +16,9 @@ use zonal_fs::format::{Kind, Metadata, Superblock};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Backend;
 use zonal_fs::waiter::{Polling, Waiter};
-use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, OpenError, Payload, ROOT, Rename, Target};
+use zonal_fs::{
+    FileSystem, FsError, MountOptions, NewFile, OpenError, OpenFile, Payload, ROOT, Rename, Target,
+};
 use zonal_io::device::Device;
 use zonal_io::registry::Registry;
 use zonal_io::volume::{Volume, VolumeOptions};
@@ -161,8 +165,8 @@ pub struct Model {
     pub names: BTreeMap<u8, u64>,
     pub files: BTreeMap<u64, Vec<u8>>,
     pub next: u64,
-    /// Numbers of files that are open, as the file system has them.
-    pub open: Vec<u64>,
+    /// Files that are open: the same ones for all clones, of which each is a moment of one file system.
+    pub open: Rc<RefCell<Vec<OpenFile>>>,
 }
 
 impl Model {
@@ -313,14 +317,16 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
         Step::Open(n) => {
             if model.names.contains_key(&n) {
                 let ino = ino(n)?;
-                fs.open_file(ino)?;
-                model.open.push(ino);
+                model.open.borrow_mut().push(fs.open_file(ino)?);
             }
         }
         Step::Close(n) => {
-            if !model.open.is_empty() {
-                let place = usize::from(n) % model.open.len();
-                fs.close_file(&waiter, model.open.swap_remove(place))?;
+            let mut open = model.open.borrow_mut();
+            if !open.is_empty() {
+                let place = usize::from(n) % open.len();
+                let file = open.swap_remove(place);
+                // Either way it is closed.
+                if n % 2 == 0 { file.close(&waiter)? } else { drop(file) }
             }
         }
         Step::Fsync(n) => match ino(n) {

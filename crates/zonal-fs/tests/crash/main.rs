@@ -255,6 +255,7 @@ fn case(shapes: &[Shape], seed: u64, cycles: u32, done: &mut Done) -> Result<(),
         // What is cut at a call of its own takes the other along.
         power.cut();
         done.cuts += 1;
+        expected.close_all();
         drop(fs);
         power = power.restart(&mut random);
         let fs = power.reach().map_err(|e| format!("cycle {cycle}: it does not open after the cut: {e}"))?;

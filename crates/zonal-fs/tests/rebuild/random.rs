@@ -50,6 +50,7 @@ fn case(seed: u64) -> u64 {
             let step = Step::Write(random.random_range(0..8), random.random_range(0..300_000), 20_000);
             apply(&fs, &mut lost, &step, random.next_u64()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         }
+        model.open.borrow_mut().clear();
         drop(fs);
         rig.cut(seed);
         let fs = rig.open();

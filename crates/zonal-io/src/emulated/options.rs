@@ -195,6 +195,7 @@ impl EmulatedOptions {
             fua: self.fua,
             rotational: self.rotational,
             keeps_order: self.preserves_write_order,
+            read_only: false,
             virtual_time: false,
             host_time: HostTime::default(),
             personality: self.personality,

@@ -1,6 +1,8 @@
 //! The image as a device: opening, closing, and what it says of itself. The work is the [engine](super::engine)'s.
 
-use crate::device::{Command, Completed, Contention, Context, Device, DeviceInfo, HostTime, Submitted};
+use crate::device::{
+    Command, Completed, Contention, Context, Device, DeviceInfo, HostTime, OpenMode, Output, Submitted,
+};
 use crate::emulated::Zones;
 use crate::image::backing::Backing;
 use crate::image::engine::{Engine, Inline};
@@ -8,7 +10,6 @@ use crate::image::error::{Failure, ImageError};
 use crate::image::format::Header;
 use crate::image::open::{self, Opened};
 use crate::sync::Arc;
-use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,6 +18,8 @@ use zonal_core::{DeviceError, Nanos, Op};
 /// How an image is opened. Names follow the Linux null block device where it has them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenOptions {
+    /// For reading, the file is opened without the right to write, and shared with other readers.
+    pub mode: OpenMode,
     /// Helper threads for file I/O; 0 executes in `submit`, which then blocks.
     pub threads: usize,
     /// Number of queues, at least 1.
@@ -32,6 +35,7 @@ pub struct OpenOptions {
 impl Default for OpenOptions {
     fn default() -> OpenOptions {
         OpenOptions {
+            mode: OpenMode::default(),
             threads: 1,
             submit_queues: 1,
             hw_queue_depth: 64,
@@ -50,18 +54,16 @@ pub struct ImageDevice {
     header: Header,
     /// Neither closed nor abandoned.
     is_open: bool,
-    /// The file may be looked at and no more.
-    is_read_only: bool,
 }
 
 impl ImageDevice {
-    /// Opens and locks the image at `path`. One that this process may only read is opened to be looked at: what would
-    /// change it fails with EACCES.
+    /// Opens and locks the image at `path`. One that this process may only read is opened for reading, whatever `options`
+    /// say: see [`DeviceInfo::read_only`].
     ///
     /// # Errors
     /// [`ImageError`], naming what is wrong; then the file is as it was.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<ImageDevice, ImageError> {
-        ImageDevice::start(open::open(path)?, options)
+        ImageDevice::start(open::open(path, options.mode)?, options)
     }
 
     /// Opens the image that `backing` holds; `name` stands for a path in messages. For tests: nothing is locked.
@@ -73,21 +75,15 @@ impl ImageDevice {
         backing: Arc<dyn Backing>,
         options: &OpenOptions,
     ) -> Result<ImageDevice, ImageError> {
-        ImageDevice::start(open::open_backing(name, backing)?, options)
+        ImageDevice::start(open::open_backing(name, backing, options.mode)?, options)
     }
 
     fn start(opened: Opened, options: &OpenOptions) -> Result<ImageDevice, ImageError> {
-        let Opened { path, header, backing, ledger, states, is_read_only } = opened;
-        let info = info(&path, &header, options);
+        let Opened { path, header, backing, ledger, states, mode } = opened;
+        let info = DeviceInfo { read_only: mode == OpenMode::Reading, ..info(&path, &header, options) };
         let engine = Engine::new(info, &header, options.hw_queue_depth.max(1), backing, ledger, &states);
-        let mut device = ImageDevice {
-            engine: Arc::new(engine),
-            workers: Vec::new(),
-            path,
-            header,
-            is_open: true,
-            is_read_only,
-        };
+        let mut device =
+            ImageDevice { engine: Arc::new(engine), workers: Vec::new(), path, header, is_open: true };
         for n in 0..options.threads {
             let engine = device.engine.clone();
             let worker = std::thread::Builder::new()
@@ -141,7 +137,7 @@ impl ImageDevice {
             return Ok(());
         }
         self.join();
-        if self.is_read_only { Ok(()) } else { self.engine.close() }
+        if self.info().read_only { Ok(()) } else { self.engine.close() }
     }
 
     fn join(&mut self) {
@@ -182,6 +178,7 @@ fn info(path: &Path, header: &Header, options: &OpenOptions) -> DeviceInfo {
         volatile_cache: true,
         fua: true,
         rotational: header.rotational,
+        read_only: false,
         keeps_order: options.preserves_write_order,
         virtual_time: false,
         host_time: HostTime::default(),
@@ -202,8 +199,13 @@ impl Device for ImageDevice {
         command: &Command,
         context: &mut Option<Context>,
     ) -> Submitted {
-        if self.is_read_only && !matches!(command.op, Op::Read | Op::Report) {
-            return Submitted::Done(Err(DeviceError::Os(Errno::ACCESS.raw_os_error())));
+        if self.info().read_only {
+            match command.op {
+                Op::Read | Op::Report => {}
+                // There is nothing to make durable.
+                Op::Flush => return Submitted::Done(Ok(Output::Done)),
+                _ => return Submitted::Done(Err(DeviceError::OpenedForReading)),
+            }
         }
         let inline = if self.workers.is_empty() { Inline::Yes } else { Inline::No };
         self.engine.submit(queue, command, context, inline)

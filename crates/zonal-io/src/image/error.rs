@@ -1,6 +1,7 @@
 //! What can be wrong with an image, with the path and the facts.
 
 use crate::image::format::{HeaderError, PageError};
+use crate::lock::Held;
 use std::io;
 use std::path::PathBuf;
 use zonal_core::GeometryError;
@@ -41,11 +42,13 @@ pub enum ImageError {
         /// The file asked for.
         path: PathBuf,
     },
-    /// Somebody has the image open.
-    #[error("{}: is open elsewhere (in this process or another); an image has one opener at a time", .path.display())]
+    /// The image is open elsewhere: for writing, or it was to be opened for writing.
+    #[error("{}: {held}", .path.display())]
     Locked {
         /// The file.
         path: PathBuf,
+        /// The processes that have it open.
+        held: Held,
     },
     /// The path leads to a directory, a device or something else that is no plain file.
     #[error("{}: not a plain file, as an image is; real drives are not supported yet", .path.display())]

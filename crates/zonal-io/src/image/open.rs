@@ -1,16 +1,16 @@
 //! Opening an image: lock, check, read; never change.
 //!
-//! The lock comes first, so that nobody changes the file while it is read. It is a lock of the open file, not of the
-//! process: a second opener in the same process is refused too. Whatever is found wrong, the file stays as it was: even
-//! a torn slot is repaired only by the first commit of a device that was opened.
+//! The [lock](crate::lock) comes first, so that no writer changes the file while it is read. A reader shares it with other
+//! readers, and its file is open without the right to write. Whatever is found wrong, the file stays as it was: even a torn
+//! slot is repaired only by the first commit of a device that was opened for writing.
 
+use crate::device::OpenMode;
 use crate::image::backing::{Backing, FileBacking};
 use crate::image::error::ImageError;
-use crate::image::format::{Header, HeaderError, LEDGER_OFFSET, MAGIC};
+use crate::image::format::{HEADER_COPY_OFFSET, Header, HeaderError, LEDGER_OFFSET, MAGIC};
 use crate::image::ledger::{Ledger, ReadError};
+use crate::lock::{self, LockError};
 use crate::sync::Arc;
-use rustix::fs::FlockOperation;
-use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,8 +23,7 @@ pub(crate) struct Opened {
     pub(crate) backing: Arc<dyn Backing>,
     pub(crate) ledger: Ledger,
     pub(crate) states: Vec<ZoneState>,
-    /// Whether the file may be looked at and no more.
-    pub(crate) is_read_only: bool,
+    pub(crate) mode: OpenMode,
 }
 
 /// Reads the header of the image at `path`, which may be open elsewhere.
@@ -36,30 +35,33 @@ pub fn inspect(path: &Path) -> Result<Header, ImageError> {
     header(path, &FileBacking::new(file))
 }
 
-/// Whether there is a file at `path` that begins as an image does, sound or not: it is not to be written over.
+/// Whether there is a file at `path` that begins as an image does, sound or not: it is not to be written over. Either copy
+/// of the header tells.
 pub fn is_image(path: &Path) -> bool {
-    use std::io::Read;
-    let mut begin = [0; MAGIC.len()];
+    use std::os::unix::fs::FileExt;
     let file = path.metadata().is_ok_and(|found| found.is_file()).then(|| File::open(path));
-    file.is_some_and(|file| file.and_then(|mut file| file.read_exact(&mut begin)).is_ok()) && begin == MAGIC
+    let Some(Ok(file)) = file else { return false };
+    let mut begin = [0; MAGIC.len()];
+    [0, HEADER_COPY_OFFSET].into_iter().any(|at| file.read_exact_at(&mut begin, at).is_ok() && begin == MAGIC)
 }
 
-/// Opens and locks the image at `path`; to look at, if it may not be written.
-pub(crate) fn open(path: &Path) -> Result<Opened, ImageError> {
+/// Opens and locks the image at `path`. For reading, too, if this process may not write it.
+pub(crate) fn open(path: &Path, mode: OpenMode) -> Result<Opened, ImageError> {
+    if mode == OpenMode::Reading {
+        return open_to_read(path);
+    }
     let file = match plain_file(path, OpenOptions::new().read(true).write(true)) {
-        Err(ImageError::Io { source, .. }) if may_be_read(&source) => return open_to_look(path),
+        Err(ImageError::Io { source, .. }) if may_be_read(&source) => return open_to_read(path),
         file => file?,
     };
-    lock(path, &file, FlockOperation::NonBlockingLockExclusive)?;
-    open_backing(path, Arc::new(FileBacking::new(file)))
+    lock(path, &file, OpenMode::Writing)?;
+    open_backing(path, Arc::new(FileBacking::new(file)), OpenMode::Writing)
 }
 
-/// Opens the image at `path` without the right to change it. Others may look at it, too, but nobody may write.
-pub(crate) fn open_to_look(path: &Path) -> Result<Opened, ImageError> {
+fn open_to_read(path: &Path) -> Result<Opened, ImageError> {
     let file = plain_file(path, OpenOptions::new().read(true))?;
-    lock(path, &file, FlockOperation::NonBlockingLockShared)?;
-    let opened = open_backing(path, Arc::new(FileBacking::new(file)))?;
-    Ok(Opened { is_read_only: true, ..opened })
+    lock(path, &file, OpenMode::Reading)?;
+    open_backing(path, Arc::new(FileBacking::new(file)), OpenMode::Reading)
 }
 
 /// Whether a file that cannot be opened for writing may be one to read.
@@ -67,16 +69,19 @@ fn may_be_read(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
-fn lock(path: &Path, file: &File, how: FlockOperation) -> Result<(), ImageError> {
-    match rustix::fs::flock(file, how) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(ImageError::Locked { path: path.to_owned() }),
-        Err(e) => Err(ImageError::Io { path: path.to_owned(), doing: "locking", source: e.into() }),
-    }
+fn lock(path: &Path, file: &File, mode: OpenMode) -> Result<(), ImageError> {
+    lock::lock(file, mode).map_err(|error| match error {
+        LockError::Held(held) => ImageError::Locked { path: path.to_owned(), held },
+        LockError::Os(source) => ImageError::Io { path: path.to_owned(), doing: "locking", source },
+    })
 }
 
 /// Reads the image in `backing`; `path` is its name in messages.
-pub(crate) fn open_backing(path: &Path, backing: Arc<dyn Backing>) -> Result<Opened, ImageError> {
+pub(crate) fn open_backing(
+    path: &Path,
+    backing: Arc<dyn Backing>,
+    mode: OpenMode,
+) -> Result<Opened, ImageError> {
     let header = header(path, &*backing)?;
     let (ledger, states) = Ledger::read(backing.clone(), &header).map_err(|e| match e {
         ReadError::Io(source) => {
@@ -84,7 +89,7 @@ pub(crate) fn open_backing(path: &Path, backing: Arc<dyn Backing>) -> Result<Ope
         }
         ReadError::Page { page, fault } => ImageError::Page { path: path.to_owned(), page, fault },
     })?;
-    Ok(Opened { path: path.to_owned(), header, backing, ledger, states, is_read_only: false })
+    Ok(Opened { path: path.to_owned(), header, backing, ledger, states, mode })
 }
 
 fn plain_file(path: &Path, options: &OpenOptions) -> Result<File, ImageError> {

@@ -202,6 +202,7 @@ pub(super) fn stack(name: &str, pieces: &mut [Piece]) -> Result<DeviceInfo, Line
         volatile_cache: infos().any(|i| i.volatile_cache),
         fua: infos().all(|i| i.fua),
         rotational: infos().any(|i| i.rotational),
+        read_only: infos().any(|i| i.read_only),
         keeps_order: infos().all(|i| i.keeps_order),
         virtual_time: infos().all(|i| i.virtual_time),
         host_time: one.host_time,

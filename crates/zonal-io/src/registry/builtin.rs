@@ -1,6 +1,6 @@
 //! The devices of this crate.
 
-use super::{NameError, Options, Part, Plan, Registry};
+use super::{NameError, Options, Part, Registry};
 use crate::device::Device;
 use crate::emulated::{CompleteMode, Emulated, EmulatedOptions, Locking, Null, Ram};
 use crate::fault::{self, Fault, RATES, Rule};
@@ -18,13 +18,13 @@ pub(super) fn register(registry: &mut Registry) {
     registry.add_kind("null", |part| {
         let options = emulated_options(part, EmulatedOptions::default())?;
         let name = part.name_from_here().to_owned();
-        Ok(Box::new(move || Ok(Arc::new(Emulated::new(&name, &options, Null)?))))
+        Ok(Box::new(move |_mode| Ok(Arc::new(Emulated::new(&name, &options, Null)?))))
     });
     registry.add_kind("ram", |part| {
         // Zones of the usual size, on a device that fits into memory.
         let options = emulated_options(part, EmulatedOptions { size: 8 << 30, ..Default::default() })?;
         let name = part.name_from_here().to_owned();
-        Ok(Box::new(move || {
+        Ok(Box::new(move |_mode| {
             let storage = Ram::new(&options.geometry()?);
             Ok(Arc::new(Emulated::new(&name, &options, storage)?))
         }))
@@ -34,7 +34,10 @@ pub(super) fn register(registry: &mut Registry) {
         if path.as_os_str().is_empty() {
             return Err(part.refused("image needs a path: `image:PATH`"));
         }
-        Ok(Box::new(move || Ok(Arc::new(ImageDevice::open(&path, &OpenOptions::default())?))))
+        Ok(Box::new(move |mode| {
+            let options = OpenOptions { mode, ..OpenOptions::default() };
+            Ok(Arc::new(ImageDevice::open(&path, &options)?))
+        }))
     });
     registry.set_path_kind("image");
     registry.add_wrapper("trace", |part| {
@@ -50,8 +53,9 @@ pub(super) fn register(registry: &mut Registry) {
     registry.add_kind("concat", |part| {
         let devices = part.devices()?;
         let name = part.name_from_here().to_owned();
-        Ok(Box::new(move || {
-            let opened = devices.into_iter().map(Plan::open).collect::<Result<Vec<_>, _>>()?;
+        Ok(Box::new(move |mode| {
+            let opened = devices.into_iter().map(|plan| plan.open_for(mode));
+            let opened = opened.collect::<Result<Vec<_>, _>>()?;
             Ok(Arc::new(Linear::concat(opened)?.named(&name)))
         }))
     });

@@ -22,15 +22,15 @@ pub use error::{NameError, NameProblem};
 pub(crate) use options::nearest;
 pub use options::{Options, parse_size};
 
-use crate::device::Device;
+use crate::device::{Device, OpenMode};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Opens a device whose name has been understood.
-pub type Open = Box<dyn FnOnce() -> Result<Arc<dyn Device>, Box<dyn Error + Send + Sync>> + Send>;
+/// Opens a device whose name has been understood, for reading or for writing.
+pub type Open = Box<dyn FnOnce(OpenMode) -> Result<Arc<dyn Device>, Box<dyn Error + Send + Sync>> + Send>;
 
 /// Puts a wrapper whose name has been understood around a device.
 pub type Wrap =
@@ -238,6 +238,14 @@ impl Registry {
         self.parse(name)?.open()
     }
 
+    /// Understands `name` and opens the device for reading: see [`Plan::open_to_read`].
+    ///
+    /// # Errors
+    /// [`NameError`] with what is wrong and where.
+    pub fn open_to_read(&self, name: &str) -> Result<Arc<dyn Device>, NameError> {
+        self.parse(name)?.open_to_read()
+    }
+
     /// The first piece of what follows byte `from`.
     fn piece<'n>(&'n self, name: &'n str, from: usize, depth: usize) -> Result<Piece<'n, 'n>, NameError> {
         let registry = self;
@@ -298,6 +306,23 @@ impl Plan {
     /// # Errors
     /// [`NameError`] with the place of what refused.
     pub fn open(self) -> Result<Arc<dyn Device>, NameError> {
+        self.open_for(OpenMode::Writing)
+    }
+
+    /// The same for reading: nothing of what the device keeps is changed. A device that keeps nothing beyond its closing
+    /// does not care, and may be written.
+    ///
+    /// # Errors
+    /// As [`Plan::open`].
+    pub fn open_to_read(self) -> Result<Arc<dyn Device>, NameError> {
+        self.open_for(OpenMode::Reading)
+    }
+
+    /// Opens the device for what `mode` says.
+    ///
+    /// # Errors
+    /// As [`Plan::open`].
+    pub fn open_for(self, mode: OpenMode) -> Result<Arc<dyn Device>, NameError> {
         let Plan { name, wrappers, device: (at, open) } = self;
         let refused = |at| {
             |error: Box<dyn Error + Send + Sync>| match error.downcast::<NameError>() {
@@ -307,7 +332,7 @@ impl Plan {
                 Err(error) => NameError::new(&name, at, NameProblem::Refused(error)),
             }
         };
-        let mut device = open().map_err(refused(at))?;
+        let mut device = open(mode).map_err(refused(at))?;
         for (at, wrap) in wrappers.into_iter().rev() {
             device = wrap(device).map_err(refused(at))?;
         }

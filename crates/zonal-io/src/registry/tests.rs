@@ -122,7 +122,7 @@ fn registry() -> Registry {
     let mut registry = Registry::default();
     registry.add_kind("echo", |part| {
         let text = part.text().to_owned();
-        Ok(Box::new(move || Err(text.into())))
+        Ok(Box::new(move |_mode| Err(text.into())))
     });
     registry.add_wrapper("twice", |part| {
         let mut options = part.options()?;

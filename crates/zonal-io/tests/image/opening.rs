@@ -1,11 +1,18 @@
-//! Opening real files: one opener at a time, quickly, and without a trace.
+//! Opening real files: readers or one writer, quickly, and without a trace.
 
 use crate::drive;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use zonal_core::{Op, ZoneCondition};
-use zonal_io::device::Device;
-use zonal_io::image::{ImageDevice, ImageError, ImageOptions, OpenOptions, inspect};
+use zonal_core::{DeviceError, Op, ZoneCondition};
+use zonal_io::device::{Device, OpenMode};
+use zonal_io::image::backing::{Backing, FileBacking};
+use zonal_io::image::{ImageDevice, ImageError, ImageOptions, OpenOptions, inspect, is_image};
+use zonal_io::registry::Registry;
 
 pub fn small() -> ImageOptions {
     ImageOptions {
@@ -29,17 +36,156 @@ pub fn open(path: &Path) -> Result<ImageDevice, ImageError> {
     ImageDevice::open(path, &OpenOptions::default())
 }
 
+fn open_to_read(path: &Path) -> Result<ImageDevice, ImageError> {
+    ImageDevice::open(path, &READING)
+}
+
+const READING: OpenOptions = OpenOptions {
+    mode: OpenMode::Reading,
+    threads: 1,
+    submit_queues: 1,
+    hw_queue_depth: 64,
+    max_sectors: 2048,
+    preserves_write_order: false,
+};
+
 #[test]
-fn second_opener_gets_one_clear_error() {
+fn opener_that_is_in_the_way_is_named() {
     let (_dir, path) = create(&small());
-    let first = open(&path).unwrap();
-    let refused = open(&path).err().unwrap();
-    assert!(matches!(refused, ImageError::Locked { .. }));
-    assert!(refused.to_string().contains("drive.img: is open elsewhere"), "{refused}");
-    inspect(&path).expect("looking is allowed");
-    first.close().unwrap();
+    let own = format!("process {} (this one)", std::process::id());
+    let refused = |opened: Result<ImageDevice, ImageError>, by: &str| {
+        let refused = opened.err().unwrap();
+        assert!(matches!(refused, ImageError::Locked { .. }));
+        let expected = format!("drive.img: is open elsewhere: {own} has it for {by}");
+        assert!(refused.to_string().ends_with(&expected), "{refused}");
+    };
+    let writer = open(&path).unwrap();
+    refused(open(&path), "writing");
+    refused(open_to_read(&path), "writing");
+    inspect(&path).expect("the header is read without a lock");
+    writer.close().unwrap();
+    let readers = [open_to_read(&path).unwrap(), open_to_read(&path).unwrap()];
+    refused(open(&path), "reading");
+    drop(readers);
     open(&path).expect("the lock goes with the device").abandon();
     open(&path).expect("also with one that was let go of");
+}
+
+/// A file that is open for reading, and every call that would change it fails and is counted.
+struct OnlyRead(FileBacking, AtomicU32);
+
+impl OnlyRead {
+    fn refuse(&self) -> io::Result<()> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        Err(io::Error::from_raw_os_error(28))
+    }
+}
+
+impl Backing for OnlyRead {
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn set_len(&self, _len: u64) -> io::Result<()> {
+        self.refuse()
+    }
+
+    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        self.0.read_at(buf, at)
+    }
+
+    fn write_at(&self, _buf: &[u8], _at: u64) -> io::Result<()> {
+        self.refuse()
+    }
+
+    fn zero(&self, _at: u64, _len: u64) -> io::Result<()> {
+        self.refuse()
+    }
+
+    fn discard(&self, _at: u64, _len: u64) {
+        let _ = self.refuse();
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.refuse()
+    }
+}
+
+#[test]
+fn reader_sees_what_a_killed_writer_left_and_writes_nothing() {
+    let (_dir, path) = create(&small());
+    let writer = open(&path).unwrap();
+    drive::write(&writer, drive::command(Op::Append, 2048, 2), &[1, 2]).unwrap();
+    drive::plain(&writer, Op::Flush, 0, 0).unwrap();
+    drive::plain(&writer, Op::ZoneReset, 2048, 0).unwrap();
+    drive::write(&writer, drive::command(Op::Append, 4096, 1), &[3]).unwrap();
+    drive::plain(&writer, Op::Flush, 0, 0).unwrap();
+    // The session is noted as open, and a zone was.
+    writer.abandon();
+    let before = std::fs::read(&path).unwrap();
+    for threads in [0, 1] {
+        let backing = Arc::new(OnlyRead(FileBacking::new(File::open(&path).unwrap()), AtomicU32::new(0)));
+        let options = OpenOptions { threads, ..READING };
+        let reader = ImageDevice::open_backing(&path, backing.clone(), &options).unwrap();
+        assert!(reader.info().read_only);
+        assert_eq!(drive::describe(&reader, 1).condition, ZoneCondition::Empty);
+        assert_eq!(drive::describe(&reader, 2).condition, ZoneCondition::Closed);
+        assert_eq!(drive::read(&reader, 4096, 2).unwrap(), [3, 0]);
+        drive::plain(&reader, Op::Flush, 0, 0).unwrap();
+        let refused = Err(DeviceError::OpenedForReading);
+        assert_eq!(drive::write(&reader, drive::command(Op::Append, 4096, 1), &[4]), refused);
+        assert_eq!(drive::write(&reader, drive::command(Op::Write, 0, 1), &[4]), refused);
+        for op in [Op::ZoneReset, Op::ZoneOpen, Op::ZoneClose, Op::ZoneFinish, Op::ResetAll] {
+            assert_eq!(drive::plain(&reader, op, 4096, 0), refused, "{op:?}");
+        }
+        assert_eq!(drive::plain(&reader, Op::WriteZeroes, 0, 1), refused);
+        reader.close().unwrap();
+        assert_eq!(backing.1.load(Ordering::Relaxed), 0, "calls that would change the file");
+    }
+    assert!(std::fs::read(&path).unwrap() == before);
+    // What the writer left is no damage: the next one goes on.
+    let writer = open(&path).unwrap();
+    assert!(!writer.info().read_only);
+    drive::write(&writer, drive::command(Op::Append, 4096, 1), &[4]).unwrap();
+    writer.close().unwrap();
+}
+
+#[test]
+fn name_opened_to_read_reads_every_image_in_it() {
+    let (dir, path) = create(&small());
+    let other = dir.path().join("other.img");
+    // Conventional zones come before all sequential ones, also of several images.
+    ImageOptions { zone_nr_conv: Some(0), ..small() }.create(&other).unwrap();
+    let (a, b) = (path.display(), other.display());
+    let trace = dir.path().join("trace");
+    let names = [
+        format!("image:{a}"),
+        format!("fault:seed=1+{a}"),
+        format!("trace:file={}+{a}", trace.display()),
+        format!("linear:zone=0,zones=8+{a}"),
+        format!("concat:[fault:seed=1+{a}][{b}]"),
+    ];
+    let held = open_to_read(&path).unwrap();
+    let also_held = open_to_read(&other).unwrap();
+    for name in names {
+        let device = Registry::default().open_to_read(&name).unwrap_or_else(|e| panic!("{e}"));
+        assert!(device.info().read_only, "{name}");
+        assert_eq!(drive::plain(&*device, Op::ZoneFinish, 2048, 0), Err(DeviceError::OpenedForReading));
+        let refused = Registry::default().open(&name.replace("trace:", "trace:overwrite=1,")).err().unwrap();
+        assert!(refused.to_string().contains("is open elsewhere"), "{refused}");
+    }
+    drop((held, also_held));
+}
+
+#[test]
+fn image_is_known_by_either_copy_of_its_header() {
+    let (_dir, path) = create(&small());
+    let file = File::options().write(true).open(&path).unwrap();
+    for (at, is_still) in [(0, true), (4096, false)] {
+        assert!(is_image(&path));
+        file.write_all_at(&[0; 8], at).unwrap();
+        assert_eq!(is_image(&path), is_still);
+    }
 }
 
 #[test]

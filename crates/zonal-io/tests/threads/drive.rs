@@ -59,6 +59,7 @@ impl Drive {
             fua: false,
             rotational: false,
             keeps_order: true,
+            read_only: false,
             virtual_time: false,
             host_time: HostTime::default(),
             personality: Personality::Zns,

@@ -199,7 +199,7 @@ fn text(found: &Calibrated, table: &str) -> String {
 
 /// Writes the profile, which is whole or not there.
 fn write_profile(output: &Path, text: &str) -> Result<(), Failure> {
-    let written = Whole::create(output).and_then(|mut whole| {
+    let written = Whole::create(output, 0o666).and_then(|mut whole| {
         whole.file().write_all(text.as_bytes())?;
         whole.commit()
     });

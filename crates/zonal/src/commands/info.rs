@@ -19,7 +19,7 @@ pub(crate) struct Info {
 }
 
 pub(crate) fn run(arguments: &Info, out: &mut dyn Write) -> Result<(), Failure> {
-    let device = device::open(&arguments.device)?;
+    let device = device::open_to_read(&arguments.device)?;
     let (mode, reason) = WriteMode::for_device(device.info());
     let facts = DeviceFacts::from(device.info());
     if arguments.json {

@@ -26,7 +26,7 @@ pub(crate) struct Report {
 }
 
 pub(crate) fn run(arguments: &Report, out: &mut dyn Write) -> Result<(), Failure> {
-    let device = device::open(&arguments.device)?;
+    let device = device::open_to_read(&arguments.device)?;
     let info = device.info();
     if arguments.offset.0 >= info.geometry.sectors().0 {
         let what = format!(

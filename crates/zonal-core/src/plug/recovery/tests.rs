@@ -92,6 +92,7 @@ fn every_error_of_a_device_is_of_one_class() {
             ("invalid-write", "not-executed"),
             ("medium", "medium"),
             ("offline", "final"),
+            ("opened-for-reading", "final"),
             ("os-error", "maybe"),
             ("out-of-range", "final"),
             ("read-only", "final"),

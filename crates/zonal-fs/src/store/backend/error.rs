@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use zonal_core::{RequestError, Sector, ZoneIndex};
+use zonal_io::lock::Held;
 
 /// A segment of the metadata store: a sequential zone, or a piece of the conventional zones or of a file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -114,11 +115,13 @@ pub enum BackendError {
         /// The file.
         path: PathBuf,
     },
-    /// Somebody has the file open.
-    #[error("{}: in use", path.display())]
+    /// The file is open elsewhere.
+    #[error("{}: {held}", path.display())]
     InUse {
         /// The file.
         path: PathBuf,
+        /// The processes that have it open.
+        held: Held,
     },
     /// Somebody has the metadata on the drive.
     #[error("the file system of this drive is in use")]

@@ -8,23 +8,16 @@ use super::segment::StoreFile;
 use super::{Damage, Uuid};
 use crate::BLOCK_BYTES;
 use crate::format::{VERSION, crc32c};
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use zonal_io::device::OpenMode;
 use zonal_io::image::backing::{Backing, FileBacking};
+use zonal_io::lock::{self, LockError};
 
 const MAGIC: [u8; 8] = *b"zonal-db";
-
-/// How a file is opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum FileAccess {
-    /// To be read; other readers may have it too.
-    Read,
-    /// To be written, by one process.
-    Write,
-}
 
 /// The block at the start of the file of the file system `uuid`.
 pub(crate) fn header(uuid: &Uuid) -> Vec<u8> {
@@ -65,7 +58,7 @@ pub(crate) fn create(path: &Path, uuid: &Uuid) -> Result<StoreFile, BackendError
         io::ErrorKind::AlreadyExists => BackendError::Exists { path: path.to_owned() },
         _ => BackendError::File { path: path.to_owned(), doing: "making the file", source },
     })?;
-    lock(&file, path, FileAccess::Write)?;
+    lock(&file, path, OpenMode::Writing)?;
     begin(&file, path, uuid).inspect_err(|_| {
         // It was made just now and has nothing in it.
         let _ = std::fs::remove_file(path);
@@ -77,11 +70,11 @@ pub(crate) fn create(path: &Path, uuid: &Uuid) -> Result<StoreFile, BackendError
 ///
 /// # Errors
 /// [`BackendError::InUse`], [`BackendError::NotOurs`], or the operating system's; then not a byte was changed.
-pub(crate) fn open(path: &Path, uuid: &Uuid, access: FileAccess) -> Result<StoreFile, BackendError> {
+pub(crate) fn open(path: &Path, uuid: &Uuid, mode: OpenMode) -> Result<StoreFile, BackendError> {
     let failed = |doing| move |source| BackendError::File { path: path.to_owned(), doing, source };
-    let file = OpenOptions::new().read(true).write(access == FileAccess::Write).open(path);
+    let file = OpenOptions::new().read(true).write(mode == OpenMode::Writing).open(path);
     let file = file.map_err(failed("opening the file"))?;
-    lock(&file, path, access)?;
+    lock(&file, path, mode)?;
     let mut block = Vec::new();
     (&file).take(u64::from(BLOCK_BYTES)).read_to_end(&mut block).map_err(failed("reading the header"))?;
     check(&block, uuid).map_err(|damage| BackendError::NotOurs { path: path.to_owned(), damage })?;
@@ -140,16 +133,14 @@ fn store_file(file: File, path: &Path) -> StoreFile {
     StoreFile { backing: Arc::new(FileBacking::new(file)), path: path.to_owned() }
 }
 
-fn lock(file: &File, path: &Path, access: FileAccess) -> Result<(), BackendError> {
-    let locked = match access {
-        FileAccess::Read => file.try_lock_shared(),
-        FileAccess::Write => file.try_lock(),
-    };
-    locked.map_err(|error| match error {
-        TryLockError::WouldBlock => BackendError::InUse { path: path.to_owned() },
-        TryLockError::Error(source) => {
-            BackendError::File { path: path.to_owned(), doing: "locking the file", source }
-        }
+fn lock(file: &File, path: &Path, mode: OpenMode) -> Result<(), BackendError> {
+    lock::lock(file, mode).map_err(|error| match error {
+        LockError::Held(held) => BackendError::InUse { path: path.to_owned(), held },
+        other => BackendError::File {
+            path: path.to_owned(),
+            doing: "locking the file",
+            source: io::Error::other(other),
+        },
     })
 }
 
@@ -178,7 +169,7 @@ mod tests {
         let path = dir.path().join("rows");
         std::fs::write(&path, b"precious").unwrap();
         assert!(matches!(create(&path, &UUID), Err(BackendError::Exists { .. })));
-        assert!(matches!(open(&path, &UUID, FileAccess::Write), Err(BackendError::NotOurs { .. })));
+        assert!(matches!(open(&path, &UUID, OpenMode::Writing), Err(BackendError::NotOurs { .. })));
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     }
 
@@ -188,16 +179,18 @@ mod tests {
         let path = dir.path().join("rows");
         let first = create(&path, &UUID).unwrap();
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        for access in [FileAccess::Read, FileAccess::Write] {
-            assert!(matches!(open(&path, &UUID, access), Err(BackendError::InUse { .. })));
+        for mode in [OpenMode::Reading, OpenMode::Writing] {
+            assert!(matches!(open(&path, &UUID, mode), Err(BackendError::InUse { .. })));
         }
         drop(first);
-        let other = open(&path, &[8; 16], FileAccess::Write);
+        let other = open(&path, &[8; 16], OpenMode::Writing);
         assert!(matches!(other, Err(BackendError::NotOurs { damage: Damage::Uuid, .. })));
-        let readers = [FileAccess::Read; 2].map(|access| open(&path, &UUID, access).unwrap());
-        assert!(matches!(open(&path, &UUID, FileAccess::Write), Err(BackendError::InUse { .. })));
+        let readers = [OpenMode::Reading; 2].map(|mode| open(&path, &UUID, mode).unwrap());
+        let refused = open(&path, &UUID, OpenMode::Writing).err().unwrap().to_string();
+        let own = format!("process {} (this one) has it for reading", std::process::id());
+        assert!(refused.ends_with(&format!("rows: is open elsewhere: {own}")), "{refused}");
         drop(readers);
-        drop(open(&path, &UUID, FileAccess::Write).unwrap());
+        drop(open(&path, &UUID, OpenMode::Writing).unwrap());
     }
 
     #[test]

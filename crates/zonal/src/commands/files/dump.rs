@@ -17,6 +17,7 @@ use zonal_fs::make::{Access, MakeError, open_rows, superblocks};
 use zonal_fs::scan::{self, Depth, Found};
 use zonal_fs::store::Rows;
 use zonal_fs::waiter::Waiters;
+use zonal_io::device::OpenMode;
 
 /// Show what lies on a device with a file system: superblock, metadata, rows, units
 ///
@@ -77,7 +78,8 @@ struct Look<'a> {
 }
 
 pub(crate) fn run(arguments: &Dump, out: &mut dyn Write) -> Result<(), Failure> {
-    let mut look = Look { arguments, drive: drive(&arguments.on.device)?, waiters: waiters(), out };
+    let mut look =
+        Look { arguments, drive: drive(&arguments.on.device, OpenMode::Reading)?, waiters: waiters(), out };
     let waiter = (look.waiters)();
     let copies = superblocks(&look.drive, &*waiter);
     let is_whole = arguments.rows.is_none() && arguments.zone.is_none();

@@ -3,14 +3,18 @@
 use super::rebuild::MadeWith;
 use super::{On, drive, hinted, named, rebuild, waiters};
 use crate::exit::{Exit, Failure, OrExit};
+use crate::text::{harmless, shown};
 use clap::Args;
+use rustix::io::Errno;
 use std::io::Write;
+use zonal_core::{DeviceError, RequestError};
 use zonal_fs::fsck::{Finding, Options, Severity, check, path, repair};
 use zonal_fs::make::{Access, MakeError, open_rows, superblock};
 use zonal_fs::scan::Depth;
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::BackendError;
 use zonal_fs::{MountOptions, OpenError};
+use zonal_io::device::OpenMode;
 
 /// Rounds of a repair: what is mended may show what it hid.
 const ROUNDS_MAX: u32 = 4;
@@ -51,7 +55,12 @@ pub(crate) fn run(arguments: &Fsck, out: &mut dyn Write) -> Result<(), Failure> 
         let depth = if *data { Depth::Data } else { Depth::Headers };
         rebuild::run(on, made_with, depth, *json, out)?;
     }
-    let (drive, waiters) = (drive(&on.device)?, waiters());
+    let mode = if *is_repaired { OpenMode::Writing } else { OpenMode::Reading };
+    let (drive, waiters) = (drive(&on.device, mode)?, waiters());
+    if *is_repaired && drive.volume().info().read_only {
+        let error = anyhow::anyhow!("{}: it may only be read, and nothing can be mended", on.device);
+        return Err(error).or_exit(Exit::Device);
+    }
     let waiter = &*waiters();
     let damaged = |e| named(&on.device, e);
     let superblock = superblock(&drive, waiter).map_err(damaged).or_exit(Exit::Device)?;
@@ -92,9 +101,41 @@ pub(crate) fn run(arguments: &Fsck, out: &mut dyn Write) -> Result<(), Failure> 
 fn with_hint(device: &str, error: MakeError) -> anyhow::Error {
     match error {
         MakeError::NeedsFile => hinted(device, error),
-        MakeError::Open(OpenError::OtherDrive { .. })
-        | MakeError::Backend(BackendError::InUse { .. } | BackendError::File { .. }) => named(device, error),
+        refused if is_refusal(&refused) => named(device, refused),
         lost => anyhow::anyhow!("{device}: {lost}; --rebuild puts them together from the zones"),
+    }
+}
+
+/// Whether the metadata may be sound, and the way to them is not open: they are in use, of another drive, or cannot be written.
+fn is_refusal(error: &MakeError) -> bool {
+    match error {
+        MakeError::Open(OpenError::OtherDrive { .. }) => true,
+        MakeError::Drive(error) | MakeError::Backend(BackendError::Request { error, .. }) => {
+            cannot_write(error)
+        }
+        MakeError::Backend(error) => matches!(
+            error,
+            BackendError::InUse { .. }
+                | BackendError::Claimed
+                | BackendError::File { .. }
+                | BackendError::Full { .. }
+                | BackendError::Unfit(_)
+                | BackendError::UnfitZone { .. }
+        ),
+        _ => false,
+    }
+}
+
+/// Whether a device refused a request because of where it is, and not because of what it holds.
+fn cannot_write(error: &RequestError) -> bool {
+    let RequestError::Device(error) = error else { return false };
+    match error {
+        DeviceError::OpenedForReading => true,
+        DeviceError::Os(number) => {
+            let refused = [Errno::ACCESS, Errno::PERM, Errno::ROFS, Errno::NOSPC, Errno::DQUOT];
+            refused.iter().any(|errno| errno.raw_os_error() == *number)
+        }
+        _ => false,
     }
 }
 
@@ -132,6 +173,7 @@ fn print(
         let path = finding.file().and_then(|ino| path(rows, ino));
         if json {
             let (what, stage) = (finding.to_string(), stage.name());
+            let path = path.map(|path| String::from_utf8_lossy(&path).into_owned());
             writeln!(
                 out,
                 "{}",
@@ -139,8 +181,8 @@ fn print(
             )?;
             continue;
         }
-        let path = path.map_or(String::new(), |path| format!(" ({path})"));
-        writeln!(out, "{severity:<5} {finding}{path}")?;
+        let path = path.map_or(String::new(), |path| format!(" ({})", shown(&path)));
+        writeln!(out, "{severity:<5} {}{path}", harmless(&finding.to_string()))?;
     }
     Ok(())
 }

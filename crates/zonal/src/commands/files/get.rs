@@ -3,29 +3,34 @@
 use super::pipe::{piece_bytes, pipe};
 use super::{On, Opened, failed, names};
 use crate::exit::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::text::shown_word;
 use crate::whole::Whole;
 use anyhow::Context;
 use clap::Args;
-use std::fs::{File, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zonal_fs::format::Kind;
 use zonal_fs::waiter::Polling;
 use zonal_fs::{BLOCK_BYTES, FileSystem, FsError, Target};
+use zonal_io::image::is_image;
 
 /// Copy a file out of a file system, verified
 ///
-/// The file is there as a whole, with the permissions that it has in the file system, or, if anything fails, as it was before.
+/// The file is there as a whole, with the permissions that it has in the file system, or, if anything fails or a signal ends the
+/// command, as it was before. An image, a block device, and metadata of a file system are never replaced.
 #[derive(Args, Debug)]
 pub(crate) struct Get {
     #[command(flatten)]
     on: On,
     /// Which file
-    path: String,
+    path: OsString,
     /// Where it goes; `-` is standard output
-    file: String,
+    file: OsString,
     /// Go on where blocks cannot be read or are not what was written: they become zeroes, each is told, and the exit is 3
     #[arg(long)]
     salvage: bool,
@@ -34,61 +39,105 @@ pub(crate) struct Get {
 pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
     let Get { on, path, file, salvage } = arguments;
     let names = names(path)?.join(&b'/');
-    let Opened { fs, waiter } = on.open()?;
+    let place = Place::of(file, on.metadata.as_deref())?;
+    let Opened { fs, waiter } = on.look()?;
     let ino = fs.resolve(&names).map_err(|e| failed(path, e))?;
     let attributes = fs.attributes(ino).map_err(|e| failed(path, e))?;
     if attributes.kind != Kind::File {
-        return Err(anyhow::anyhow!("{path}: it is no file with data").into());
+        return Err(anyhow::anyhow!("{}: it is no file with data", shown_word(path)).into());
     }
     let lost = AtomicU64::new(0);
-    let source = Source { fs: &fs, waiter, ino, path, offset: 0, lost: salvage.then_some(&lost) };
-    let copy = |out: &mut dyn Write| copy(source, file, out);
-    match Place::of(file) {
-        Place::Output => copy(out),
-        Place::There(path) => {
-            copy(&mut File::options().write(true).open(path).with_context(|| file.clone())?)
+    let lost_if_wanted = salvage.then_some(&lost);
+    let source = Source { fs: &fs, waiter, ino, path, offset: 0, lost: lost_if_wanted, interrupt: None };
+    match place {
+        Place::Output => copy(source, file, out),
+        Place::Stream(path) => {
+            let mut stream = File::options().write(true).open(path).with_context(|| shown_word(file))?;
+            copy(source, file, &mut stream)
         }
-        Place::New(path) => {
-            let mut whole = Whole::create(path).with_context(|| file.clone())?;
+        Place::File(path) => {
+            // From now on a signal is an error like another, after which nothing is left behind.
+            let interrupt = Interrupt::listen()?;
+            let source = Source { interrupt: Some((&interrupt, file)), ..source };
+            let mut whole = Whole::create(path, 0o600).with_context(|| shown_word(file))?;
+            copy(source, file, whole.file())?;
+            check(&interrupt, file)?;
+            // As it is in the file system, which is how it was put.
             let mode = Permissions::from_mode(attributes.mode.into());
-            copy(whole.file()).and_then(|()| {
-                // As it is in the file system, which is how it was put.
-                whole
-                    .file()
-                    .set_permissions(mode)
-                    .and_then(|()| whole.commit())
-                    .with_context(|| file.clone())?;
-                Ok(())
-            })
+            let placed = whole.file().set_permissions(mode).and_then(|()| whole.commit());
+            Ok(placed.with_context(|| shown_word(file))?)
         }
     }?;
     match lost.into_inner() {
         0 => Ok(()),
         blocks => Err(Failure {
             exit: Exit::Verify,
-            error: anyhow::anyhow!("{path}: {blocks} blocks of 4 KiB are lost, and zeroes in the copy"),
+            error: anyhow::anyhow!(
+                "{}: {blocks} blocks of 4 KiB are lost, and zeroes in the copy",
+                shown_word(path)
+            ),
         }),
     }
 }
 
-/// Where the bytes go.
-enum Place<'a> {
-    Output,
-    /// What is there and is no file, such as a pipe.
-    There(&'a Path),
-    /// A file, which is made or replaced.
-    New(&'a Path),
+/// An error once a signal has come.
+fn check(interrupt: &Interrupt, file: &OsStr) -> Result<(), Failure> {
+    interrupt.check(|| format!("{} is as it was before", shown_word(file)))
 }
 
+/// Where the bytes go.
+#[derive(Debug)]
+enum Place<'a> {
+    Output,
+    /// Something that takes bytes as they come and keeps none, such as a pipe or a terminal.
+    Stream(&'a Path),
+    /// A file, which is made or replaced.
+    File(&'a Path),
+}
+
+/// What metadata in a file begin with.
+const METADATA_MAGIC: &[u8] = b"zonal-db";
+
 impl Place<'_> {
-    fn of(file: &str) -> Place<'_> {
+    /// An error if something is there that cannot be replaced, or that no copy is worth: `metadata` is the file in use.
+    fn of<'a>(file: &'a OsStr, metadata: Option<&Path>) -> Result<Place<'a>, Failure> {
         let path = Path::new(file);
-        match path.metadata() {
-            _ if file == "-" => Place::Output,
-            Ok(there) if !there.is_file() => Place::There(path),
-            _ => Place::New(path),
+        let refused = |why: &str| Err(Failure::usage(format!("{}: {why}", shown_word(file))));
+        if file == "-" {
+            return Ok(Place::Output);
+        }
+        let there = match path.metadata() {
+            Ok(there) => there,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Place::File(path)),
+            Err(error) => return Err(anyhow::Error::new(error).context(shown_word(file)).into()),
+        };
+        let kind = there.file_type();
+        if kind.is_block_device() {
+            return refused("a block device, which no file replaces");
+        }
+        if kind.is_dir() {
+            return refused("a directory: give the name of the file");
+        }
+        if !kind.is_file() {
+            return Ok(Place::Stream(path));
+        }
+        let is_it = |other: Metadata| (other.dev(), other.ino()) == (there.dev(), there.ino());
+        if metadata.is_some_and(|metadata| metadata.metadata().is_ok_and(is_it)) {
+            return refused("the metadata of the file system, which no file replaces");
+        }
+        match begins_with(path, METADATA_MAGIC) {
+            _ if is_image(path) => refused("an image, which no file replaces"),
+            Ok(true) => refused("metadata of a file system, which no file replaces"),
+            Ok(false) => Ok(Place::File(path)),
+            Err(error) => refused(&format!("it cannot be told whether it is an image: {error}")),
         }
     }
+}
+
+fn begins_with(path: &Path, magic: &[u8]) -> io::Result<bool> {
+    let mut begin = Vec::new();
+    File::open(path)?.take(magic.len() as u64).read_to_end(&mut begin)?;
+    Ok(begin == magic)
 }
 
 /// A file that is read from its start on.
@@ -96,15 +145,18 @@ struct Source<'a> {
     fs: &'a FileSystem,
     waiter: Polling,
     ino: u64,
-    path: &'a str,
+    path: &'a OsStr,
     offset: u64,
     /// Blocks that were lost, if that is no reason to end.
     lost: Option<&'a AtomicU64>,
+    /// The signals that end it, if it listens for them, and the file that is as it was then.
+    interrupt: Option<(&'a Interrupt, &'a OsStr)>,
 }
 
 impl Source<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Failure> {
-        let Source { fs, waiter, ino, path, offset, lost } = self;
+        let Source { fs, waiter, ino, path, offset, lost, interrupt } = self;
+        interrupt.map_or(Ok(()), |(interrupt, file)| check(interrupt, file))?;
         let read = match (fs.read(waiter, *ino, *offset, Target::Bytes(buffer)), *lost) {
             (Err(error), Some(lost)) if is_lost(&error) => self.read_by_blocks(buffer, lost)?,
             (read, _) => read.map_err(|e| failed(path, e))?,
@@ -124,8 +176,8 @@ impl Source<'_> {
                 Err(error) if is_lost(&error) => {
                     block.fill(0);
                     lost.fetch_add(1, Ordering::Relaxed);
-                    // Nobody has to read it.
-                    let _ = writeln!(io::stderr(), "{path}: {error}");
+                    // Standard error may be closed.
+                    let _ = writeln!(io::stderr(), "{}: {error}", shown_word(path));
                 }
                 read => drop(read.map_err(|e| failed(path, e))?),
             }
@@ -142,9 +194,9 @@ fn is_lost(error: &FsError) -> bool {
     )
 }
 
-fn copy(mut source: Source<'_>, file: &str, out: &mut dyn Write) -> Result<(), Failure> {
+fn copy(mut source: Source<'_>, file: &OsStr, out: &mut dyn Write) -> Result<(), Failure> {
     let bytes = piece_bytes(source.fs);
     let read = move |buffer: &mut [u8]| source.read(buffer);
-    pipe(bytes, read, |piece| Ok(out.write_all(piece).with_context(|| file.to_owned())?))?;
-    Ok(out.flush().with_context(|| file.to_owned())?)
+    pipe(bytes, read, |piece| Ok(out.write_all(piece).with_context(|| shown_word(file))?))?;
+    Ok(out.flush().with_context(|| shown_word(file))?)
 }

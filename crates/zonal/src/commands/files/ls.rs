@@ -2,10 +2,13 @@
 
 use super::{On, Opened, failed, names};
 use crate::exit::Failure;
+use crate::text::shown;
 use clap::Args;
 use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
 use zonal_fs::format::{Attributes, Kind};
 use zonal_fs::{FileSystem, FsError};
 
@@ -16,7 +19,7 @@ pub(crate) struct Ls {
     on: On,
     /// A directory, or a file
     #[arg(default_value = "/")]
-    path: String,
+    path: OsString,
     /// Directories with all that is in them
     #[arg(long, short = 'R')]
     recursive: bool,
@@ -28,26 +31,26 @@ pub(crate) struct Ls {
 pub(crate) fn run(arguments: &Ls, out: &mut dyn Write) -> Result<(), Failure> {
     let Ls { on, path, recursive, json } = arguments;
     let names = names(path)?;
-    let Opened { fs, .. } = on.open()?;
-    let from = String::from_utf8_lossy(&names.join(&b'/')).into_owned();
-    let ino = fs.resolve(from.as_bytes()).map_err(|e| failed(path, e))?;
+    let Opened { fs, .. } = on.look()?;
+    let from = names.join(&b'/');
+    let ino = fs.resolve(&from).map_err(|e| failed(path, e))?;
     let attributes = fs.attributes(ino).map_err(|e| failed(path, e))?;
     if attributes.kind != Kind::Directory {
         return print(out, &from, &attributes, *json);
     }
-    let mut todo = vec![(ino, String::new())];
+    let mut todo = vec![(ino, Vec::new())];
     let mut seen = HashSet::from([ino]);
     while let Some((directory, prefix)) = todo.pop() {
         let mut below = Vec::new();
         for (name, ino) in entries(&fs, directory).map_err(|e| failed(path, e))? {
-            let name = format!("{prefix}{}", String::from_utf8_lossy(&name));
-            let attributes = fs.attributes(ino).map_err(|e| failed(&name, e))?;
+            let name = [&prefix[..], &name[..]].concat();
+            let attributes = fs.attributes(ino).map_err(|e| failed(OsStr::from_bytes(&name), e))?;
             print(out, &name, &attributes, *json)?;
             if *recursive && attributes.kind == Kind::Directory {
                 if !seen.insert(ino) {
-                    return Err(anyhow::anyhow!("{name}: the directory has another name").into());
+                    return Err(anyhow::anyhow!("{}: the directory has another name", shown(&name)).into());
                 }
-                below.push((ino, format!("{name}/")));
+                below.push((ino, [&name[..], b"/"].concat()));
             }
         }
         todo.extend(below.into_iter().rev());
@@ -64,11 +67,11 @@ pub(super) fn entries(fs: &FileSystem, directory: u64) -> Result<Vec<(Vec<u8>, u
     Ok(entries)
 }
 
-fn print(out: &mut dyn Write, name: &str, attributes: &Attributes, json: bool) -> Result<(), Failure> {
+fn print(out: &mut dyn Write, name: &[u8], attributes: &Attributes, json: bool) -> Result<(), Failure> {
     let Attributes { kind, mode, links, size, mtime, .. } = attributes;
     if json {
         let object = serde_json::json!({
-            "name": name,
+            "name": String::from_utf8_lossy(name),
             "kind": format!("{kind:?}").to_lowercase(),
             "mode": format!("{mode:04o}"),
             "links": links,
@@ -79,7 +82,7 @@ fn print(out: &mut dyn Write, name: &str, attributes: &Attributes, json: bool) -
     }
     let permissions: String =
         (0..9).rev().map(|bit| if mode >> bit & 1 == 1 { ['x', 'w', 'r'][bit % 3] } else { '-' }).collect();
-    Ok(writeln!(out, "{}{permissions} {links:>3} {size:>15} {name}", letter(*kind))?)
+    Ok(writeln!(out, "{}{permissions} {links:>3} {size:>15} {}", letter(*kind), shown(name))?)
 }
 
 fn letter(kind: Kind) -> char {

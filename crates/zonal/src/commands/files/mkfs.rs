@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use zonal_fs::BLOCK_BYTES;
 use zonal_fs::format::{Metadata, Superblock};
 use zonal_fs::make::{MakeError, MakeOptions, make};
+use zonal_io::device::OpenMode;
 
 /// Make a file system on a zoned device
 ///
@@ -52,7 +53,7 @@ pub(crate) fn run(arguments: &Mkfs, out: &mut dyn Write) -> Result<(), Failure> 
         log_zones: arguments.log_zones,
         force: arguments.force,
     };
-    let drive = drive(&arguments.device)?;
+    let drive = drive(&arguments.device, OpenMode::Writing)?;
     let made = make(&drive, &waiters(), random()?, &options);
     let superblock = made.map_err(|error| match error {
         MakeError::Unfit(_) => Failure { exit: Exit::Usage, error: named(&arguments.device, error) },

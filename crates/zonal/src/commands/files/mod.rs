@@ -12,7 +12,10 @@ pub(crate) mod rm;
 
 use crate::device;
 use crate::exit::{Exit, Failure, OrExit};
+use crate::text::shown_word;
 use clap::Args;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,6 +23,7 @@ use zonal_fs::drive::Drive;
 use zonal_fs::make::{self, MakeError};
 use zonal_fs::waiter::{Polling, Waiters, polling};
 use zonal_fs::{FileSystem, FsError, MountOptions};
+use zonal_io::device::OpenMode;
 use zonal_io::volume::{Volume, VolumeOptions};
 
 /// Where a file system is.
@@ -38,22 +42,38 @@ pub(crate) struct Opened {
     pub(crate) waiter: Polling,
 }
 
+/// A way to open a file system.
+type OpenFs = fn(&Arc<Drive>, &Waiters, Option<PathBuf>, MountOptions) -> Result<FileSystem, MakeError>;
+
 impl On {
-    /// Opens the file system.
+    /// Opens the file system to be changed.
     fn open(&self) -> Result<Opened, Failure> {
+        self.open_with(OpenMode::Writing, make::open)
+    }
+
+    /// Opens the file system to be looked at: nothing is written, and others may look at it too.
+    fn look(&self) -> Result<Opened, Failure> {
+        self.open_with(OpenMode::Reading, make::look)
+    }
+
+    fn open_with(&self, mode: OpenMode, open: OpenFs) -> Result<Opened, Failure> {
         let begin = Instant::now();
-        let (drive, waiters) = (drive(&self.device)?, polling(begin));
-        let opened = make::open(&drive, &waiters, self.metadata.clone(), MountOptions::default());
+        let (drive, waiters) = (drive(&self.device, mode)?, polling(begin));
+        let opened = open(&drive, &waiters, self.metadata.clone(), MountOptions::default());
         let fs = opened.map_err(|e| hinted(&self.device, e)).or_exit(Exit::Device)?;
         Ok(Opened { fs, waiter: Polling::since(begin) })
     }
 }
 
 /// The device called `name`, to wait for.
-pub(crate) fn drive(name: &str) -> Result<Arc<Drive>, Failure> {
+pub(crate) fn drive(name: &str, mode: OpenMode) -> Result<Arc<Drive>, Failure> {
     // The file system keeps the drive's limits itself.
     let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
-    let volume = Volume::open(device::open(name)?, options).or_exit(Exit::Device)?;
+    let device = match mode {
+        OpenMode::Reading => device::open_to_read(name)?,
+        OpenMode::Writing => device::open(name)?,
+    };
+    let volume = Volume::open(device, options).or_exit(Exit::Device)?;
     Ok(Arc::new(Drive::new(Arc::new(volume))))
 }
 
@@ -73,19 +93,20 @@ fn hinted(device: &str, error: MakeError) -> anyhow::Error {
 }
 
 /// What an operation on a path fails with.
-fn failed(path: &str, error: FsError) -> Failure {
+fn failed(path: &OsStr, error: FsError) -> Failure {
     let exit = match &error {
         FsError::Checksum { .. } | FsError::Unit { .. } | FsError::Gone { .. } => Exit::Verify,
         _ => Exit::Failed,
     };
-    Failure { exit, error: named(path, error) }
+    Failure { exit, error: named(&shown_word(path), error) }
 }
 
 /// Names in a path from the root; `.` and empty ones do not count.
-fn names(path: &str) -> Result<Vec<&[u8]>, Failure> {
-    let names = path.split('/').filter(|name| !name.is_empty() && *name != ".");
-    let names: Vec<&[u8]> = names.map(str::as_bytes).collect();
+fn names(path: &OsStr) -> Result<Vec<&[u8]>, Failure> {
+    let names = path.as_bytes().split(|byte| *byte == b'/');
+    let names: Vec<&[u8]> = names.filter(|name| !name.is_empty() && *name != b".").collect();
     if names.contains(&&b".."[..]) {
+        let path = shown_word(path);
         return Err(Failure::usage(format!("{path}: a path is from the root, without ..")));
     }
     Ok(names)

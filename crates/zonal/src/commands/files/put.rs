@@ -3,64 +3,79 @@
 use super::pipe::{piece_bytes, pipe};
 use super::{On, Opened, failed, names};
 use crate::exit::Failure;
+use crate::text::shown_word;
 use anyhow::Context;
 use clap::Args;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use zonal_fs::format::Kind;
-use zonal_fs::{FsError, NewFile, Payload, ROOT, Rename};
-
-/// What a name begins with that a file has for a moment before it takes the place of another.
-const SPARE: &str = ".zonal-put.";
+use zonal_fs::{FileSystem, FsError, NewFile, Payload, ROOT};
 
 /// Copy a file into a file system, replacing what has its name
 ///
-/// Directories that are missing on the way are made. The file is there as a whole or, if anything fails, not at all; when the
-/// command ends it is durable.
+/// Directories that are missing on the way are made. The file is there as a whole or, if anything fails or a signal ends the
+/// command, not at all, and what had its name is as it was; when the command ends it is durable.
 #[derive(Args, Debug)]
 pub(crate) struct Put {
     #[command(flatten)]
     on: On,
     /// File to copy; `-` is standard input
-    file: String,
+    file: OsString,
     /// Where it goes
-    path: String,
+    path: OsString,
 }
 
 pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
     let Put { on, file, path } = arguments;
     let names = names(path)?;
     let Some((name, directories)) = names.split_last() else {
-        return Err(Failure::usage(format!("{path}: a file needs a name")));
+        return Err(Failure::usage(format!("{}: a file needs a name", shown_word(path))));
     };
-    let (mut source, mode): (Box<dyn Read + Send>, u16) = match file.as_str() {
-        "-" => (Box::new(io::stdin()), 0o644),
+    let (mut source, mode): (Box<dyn Read + Send>, u16) = match file.as_bytes() {
+        b"-" => (Box::new(io::stdin()), 0o644),
         _ => {
-            let opened = File::open(file).with_context(|| file.clone())?;
-            let mode = mode(&opened.metadata().with_context(|| file.clone())?);
+            let opened = File::open(file).with_context(|| shown_word(file))?;
+            let mode = mode(&opened.metadata().with_context(|| shown_word(file))?);
             (Box::new(opened), mode)
         }
     };
     let opened = on.open()?;
-    let parent = directories.iter().try_fold(ROOT, |at, name| enter(&opened, at, name));
-    let parent = parent.map_err(|e| failed(path, e))?;
     let Opened { fs, waiter } = &opened;
-    let new = NewFile::new(Kind::File, mode);
-    let ino = fs.create_unnamed(waiter, &new).map_err(|e| failed(path, e))?;
-    let copied = copy(&opened, ino, &names.join(&b'/'), &mut *source).map_err(|e| match e {
-        Trouble::Read(e) => anyhow::Error::new(e).context(file.clone()).into(),
+    check(fs, directories, name).map_err(|e| failed(path, e))?;
+    // Until it is whole it has no name: of a command that is killed nothing is left.
+    let new = fs.create_unnamed(waiter, &NewFile::new(Kind::File, mode)).map_err(|e| failed(path, e))?;
+    let copied = copy(&opened, new.ino(), &names.join(&b'/'), &mut *source).map_err(|e| match e {
+        Trouble::Read(e) => anyhow::Error::new(e).context(shown_word(file)).into(),
         Trouble::Fs(e) => failed(path, e),
     });
-    let placed = copied.and_then(|()| place(&opened, ino, parent, name).map_err(|e| failed(path, e)));
+    let placed =
+        copied.and_then(|()| place(&opened, new.ino(), directories, name).map_err(|e| failed(path, e)));
     // What got no name goes with this. The first error is the one to tell.
-    let closed = fs.close_file(waiter, ino).and_then(|()| fs.sync(waiter));
+    let closed = new.close(waiter).and_then(|()| fs.sync(waiter));
     placed.and_then(|()| closed.map_err(|e| failed(path, e)))
 }
 
-#[cfg(unix)]
 fn mode(metadata: &std::fs::Metadata) -> u16 {
     use std::os::unix::fs::PermissionsExt;
     (metadata.permissions().mode() & 0o7777) as u16
+}
+
+/// An error if the file cannot have its place, as things are: that is said before all of it is copied.
+fn check(fs: &FileSystem, directories: &[&[u8]], name: &[u8]) -> Result<(), FsError> {
+    let mut at = ROOT;
+    for directory in directories {
+        match fs.lookup(at, directory) {
+            Err(FsError::NotFound) => return Ok(()),
+            found => at = found?,
+        }
+    }
+    let there = match fs.lookup(at, name) {
+        Err(FsError::NotFound) => return Ok(()),
+        found => fs.attributes(found?)?,
+    };
+    if there.kind == Kind::Directory { Err(FsError::IsDirectory) } else { Ok(()) }
 }
 
 /// The directory of this name, made if it is missing.
@@ -73,30 +88,15 @@ fn enter(opened: &Opened, parent: u64, name: &[u8]) -> Result<u64, FsError> {
     }
 }
 
+/// Gives a file its name, in place of another's, and makes the directories that are missing.
+fn place(opened: &Opened, ino: u64, directories: &[&[u8]], name: &[u8]) -> Result<(), FsError> {
+    let parent = directories.iter().try_fold(ROOT, |at, name| enter(opened, at, name))?;
+    opened.fs.link_over(&opened.waiter, ino, parent, name)
+}
+
 enum Trouble {
     Read(io::Error),
     Fs(FsError),
-}
-
-/// Gives a file its name, in one commit with all that it takes.
-fn place(opened: &Opened, ino: u64, parent: u64, name: &[u8]) -> Result<(), FsError> {
-    let Opened { fs, waiter } = opened;
-    match fs.link(waiter, ino, parent, name) {
-        Err(FsError::Exists) => {}
-        other => return other,
-    }
-    let mut number = 0u64;
-    loop {
-        let spare = format!("{SPARE}{number}").into_bytes();
-        match fs.link(waiter, ino, parent, &spare) {
-            Err(FsError::Exists) => number += 1,
-            linked => {
-                linked?;
-                let replaced = fs.rename(waiter, (parent, &spare), (parent, name), Rename::Replace);
-                return replaced.or_else(|error| fs.unlink(waiter, parent, &spare).and(Err(error)));
-            }
-        }
-    }
 }
 
 fn copy(opened: &Opened, ino: u64, path: &[u8], source: &mut (dyn Read + Send)) -> Result<(), Trouble> {

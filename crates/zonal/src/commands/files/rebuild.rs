@@ -8,6 +8,7 @@ use std::io::Write;
 use zonal_fs::make::MakeOptions;
 use zonal_fs::rebuild::{Origin, RebuildError, RebuildOptions, Rebuilt, rebuild};
 use zonal_fs::scan::Depth;
+use zonal_io::device::OpenMode;
 
 /// What nobody can know who has only the zones.
 const UNKNOWN: &str = "Not known from the zones, and so lost or as it was once:
@@ -58,7 +59,7 @@ pub(super) fn run(
         depth,
         made_with: made_with.options(),
     };
-    let rebuilt = rebuild(&drive(&on.device)?, &waiters(), &options);
+    let rebuilt = rebuild(&drive(&on.device, OpenMode::Writing)?, &waiters(), &options);
     let rebuilt = rebuilt.map_err(|error| {
         let exit = match error {
             RebuildError::Fs(_) | RebuildError::File { .. } => Exit::Failed,

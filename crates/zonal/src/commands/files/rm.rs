@@ -5,6 +5,7 @@ use super::{On, Opened, failed, names};
 use crate::exit::Failure;
 use clap::Args;
 use std::collections::HashSet;
+use std::ffi::OsString;
 use zonal_fs::format::Kind;
 use zonal_fs::{FsError, ROOT};
 
@@ -14,7 +15,7 @@ pub(crate) struct Rm {
     #[command(flatten)]
     on: On,
     /// What to remove
-    path: String,
+    path: OsString,
     /// A directory with all that is in it
     #[arg(long, short)]
     recursive: bool,

@@ -3,17 +3,19 @@
 use super::WIDTH;
 use crate::commands::files::{drive, waiters};
 use crate::exit::{Exit, Failure, OrExit};
+use crate::text::shown;
 use crate::value::human;
 use std::io::Write;
 use std::path::PathBuf;
 use zonal_fs::{Activity, MountOptions, OpenZoneStatus, Status, make};
+use zonal_io::device::OpenMode;
 
 /// Open zones that are shown a line each; `--json` has all of them.
 const SHOWN_MAX: usize = 16;
 
 /// What the file system on a device tells of itself that nobody has open. It stays as it is.
 pub(super) fn look(device: &str, metadata: Option<PathBuf>) -> Result<Status, Failure> {
-    let drive = drive(device)?;
+    let drive = drive(device, OpenMode::Reading)?;
     let fs = make::look(&drive, &waiters(), metadata, MountOptions::default()).or_exit(Exit::Device)?;
     // It has just been opened, and will not be written: there is nothing to say of either.
     let mut status = fs.status();
@@ -45,7 +47,10 @@ fn lines(status: &Status) -> Vec<(&'static str, String)> {
     );
     let most = resets.most_zone.map_or(String::new(), |zone| format!(", most of zone {zone}"));
     let mut lines = vec![
-        ("file system", if label.is_empty() { uuid.clone() } else { format!("{uuid} {label}") }),
+        (
+            "file system",
+            if label.is_empty() { uuid.clone() } else { format!("{uuid} {}", shown(label.as_bytes())) },
+        ),
         ("space", format!("{used} used, {free} free, of {size}; {available} before zones are collected")),
         ("zones", counts),
         ("live tenths", victims(status)),

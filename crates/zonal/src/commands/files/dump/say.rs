@@ -1,5 +1,6 @@
 //! What is found, in words and as objects.
 
+use crate::text::shown;
 use crate::value;
 use serde_json::{Value, json};
 use zonal_core::{Geometry, ZoneDescriptor};
@@ -137,7 +138,8 @@ fn merge(into: &mut Value, from: Value) {
 }
 
 pub(super) fn numbers(numbers: &[(String, u64)]) -> Said {
-    let words: Vec<String> = numbers.iter().map(|(name, number)| format!("{name} {number}")).collect();
+    let words: Vec<String> =
+        numbers.iter().map(|(name, number)| format!("{} {number}", shown(name.as_bytes()))).collect();
     let object: serde_json::Map<String, Value> =
         numbers.iter().map(|(name, number)| (name.clone(), (*number).into())).collect();
     said(format!("next numbers: {}", words.join(", ")), json!({ "numbers": object }))
@@ -205,7 +207,7 @@ fn of_row(row: &Row) -> (String, Value) {
         }
         Row::Orphan(ino) => (format!("{ino}"), json!({ "file": ino })),
         Row::Counter(name, number) => {
-            (format!("{name}: {number}"), json!({ "name": name, "number": number }))
+            (format!("{}: {number}", shown(name.as_bytes())), json!({ "name": name, "number": number }))
         }
         Row::Superblock(superblock) => {
             let (words, object) = of_superblock(superblock);
