@@ -244,14 +244,14 @@ fn dump_shows_what_lies_there_and_changes_nothing() {
         assert_eq!(all.last().unwrap()["rows"]["file"], 3);
         let files = objects(dir.path(), &format!("dump d --rows file --inode 3 --json {metadata}"));
         assert_eq!(
-            (files.len(), &files[0]["name"], &files[0]["bytes"]),
-            (1, &"film".into(), &3_000_000.into())
+            (files.len(), &files[0]["blocks"], &files[0]["bytes"]),
+            (1, &733.into(), &3_000_000.into())
         );
         let extents = objects(dir.path(), &format!("dump d --rows extent --json {metadata}"));
         let zone = &extents[0]["zone"];
         assert_eq!((extents.len(), &extents[0]["file"], &extents[0]["blocks"]), (1, &3.into(), &733.into()));
         let rows = String::from_utf8(zonal(dir.path(), &format!("dump d --rows {metadata}"))).unwrap();
-        assert!(rows.contains("name      \"film\" in 2: file 3\n"), "{rows}");
+        assert!(rows.contains("name      \"film\" in 2, position 3: file 3\n"), "{rows}");
         let units = objects(dir.path(), &format!("dump d --zone {zone} --data --json {metadata}"));
         let live = |unit: &serde_json::Value| unit["records"][0]["live_blocks"].as_u64();
         assert_eq!((&units[0]["data"], &units[1]["state"]), (&true.into(), &"whole".into()));

@@ -3,12 +3,15 @@
 //! All numbers are little-endian but those in keys, which sort as they count. Whatever is read from a drive may be
 //! garbage: each way from bytes to values ends in an error that says what is wrong.
 
+pub mod key;
 mod row;
 mod superblock;
 mod unit;
+mod varint;
 
 pub use row::{
-    Account, Attributes, Entry, Extent, FILES_END, Kind, Piece, Place, RowError, Run, SIZE_MAX, fuzz_row, key,
+    Account, Attributes, BlockPlace as Place, Entry, Extent, FILES_END, FileKind as Kind, NAME_MAX, Position,
+    RowError, Run, RunPiece as Piece, SIZE_MAX, fuzz_row, is_name, positioned,
 };
 pub use superblock::{Metadata, SUPERBLOCK_BYTES, Superblock, SuperblockError, fuzz_superblock};
 pub use unit::{
@@ -16,7 +19,7 @@ pub use unit::{
 };
 
 /// The version of the format: another one is not opened.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The checksum of everything on the drive, CRC-32C.
 #[inline]

@@ -434,7 +434,7 @@ mod tests {
             Header::decode(&block, &[7; 16]).unwrap_err()
         };
         assert_eq!(change(0), UnitError::Magic);
-        assert_eq!(change(8), UnitError::Version(0));
+        assert_eq!(change(8), UnitError::Version(VERSION ^ 1));
         assert_eq!(change(100), UnitError::Checksum);
         assert_eq!(change(4095), UnitError::Checksum);
         assert_eq!(Header::decode(&good, &[8; 16]).unwrap_err(), UnitError::Foreign);

@@ -15,7 +15,7 @@ use super::turn::Turns;
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
 use crate::format::{
-    Account, Attributes, FILES_END, Header, Kind, Metadata, NUMBERS_END, NUMBERS_PASSED, RowError,
+    Account, Attributes, FILES_END, Header, Kind, Metadata, NUMBERS_END, NUMBERS_PASSED, Position, RowError,
     Superblock, key,
 };
 use crate::make::unit_blocks_max;
@@ -66,23 +66,8 @@ pub enum OpenError {
 }
 
 /// Writes the first rows of a file system.
-pub(super) fn make(rows: &mut Rows, superblock: &Superblock, now: u64) -> Result<(), FsError> {
-    let root = Attributes {
-        kind: Kind::Directory,
-        lifetime: 0,
-        mode: 0o755,
-        born: 0,
-        uid: 0,
-        gid: 0,
-        links: 2,
-        rdev: 0,
-        size: 0,
-        atime: now,
-        mtime: now,
-        ctime: now,
-        parent: ROOT,
-        name: Vec::new(),
-    };
+pub(super) fn make(rows: &mut Rows, superblock: &Superblock, now: i64) -> Result<(), FsError> {
+    let root = Attributes::new(Kind::Directory, 0o755, ROOT, Position::START, now);
     rows.put(key::inode(ROOT), root.encode());
     rows.put(key::counter("ino"), (ROOT + 1).to_le_bytes().to_vec());
     rows.put(key::counter("superblock"), superblock.encode().to_vec());

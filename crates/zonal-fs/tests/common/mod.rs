@@ -43,7 +43,7 @@ impl Waiter for Impatient {
         self.usual.now()
     }
 
-    fn wall(&self) -> u64 {
+    fn wall(&self) -> i64 {
         self.usual.wall()
     }
 

@@ -161,22 +161,41 @@ fn of_row(row: &Row) -> (String, Value) {
     match row {
         Row::File(ino, file) => {
             let kind = format!("{:?}", file.kind).to_lowercase();
-            let (mode, name) = (format!("{:04o}", file.mode), text(&file.name));
+            let (mode, position) = (format!("{:04o}", file.mode), file.position.0);
             let words = format!(
-                "{ino}: {kind} {mode}, {} links, {} bytes, user {} group {}, lifetime {}, opening {}, {name:?} in {}",
-                file.links, file.size, file.uid, file.gid, file.lifetime, file.born, file.parent
+                "{ino}: {kind} {mode}, {} links, {} bytes in {} blocks, user {} group {}, lifetime {}, opening {}, \
+                 generation {}, position {position} in {}",
+                file.links,
+                file.size,
+                file.blocks,
+                file.uid,
+                file.gid,
+                file.lifetime,
+                file.born,
+                file.generation,
+                file.parent
             );
             let object = json!({
-                "file": ino, "kind": kind, "mode": mode, "links": file.links, "bytes": file.size, "uid": file.uid,
-                "gid": file.gid, "rdev": file.rdev, "lifetime": file.lifetime, "born": file.born, "atime_ns": file.atime,
-                "mtime_ns": file.mtime, "ctime_ns": file.ctime, "parent": file.parent, "name": name,
+                "file": ino, "kind": kind, "mode": mode, "links": file.links, "bytes": file.size, "blocks": file.blocks,
+                "uid": file.uid,
+                "gid": file.gid, "rdev": file.rdev, "lifetime": file.lifetime, "born": file.born,
+                "generation": file.generation, "atime_ns": file.atime, "mtime_ns": file.mtime, "ctime_ns": file.ctime,
+                "btime_ns": file.btime, "next_position": file.next_position.0, "parent": file.parent, "position": position,
             });
             (words, object)
         }
         Row::Name(parent, name, entry) => {
             let (name, kind) = (text(name), format!("{:?}", entry.kind).to_lowercase());
-            let object = json!({ "parent": parent, "name": name, "file": entry.ino, "kind": kind });
-            (format!("{name:?} in {parent}: {kind} {}", entry.ino), object)
+            let position = entry.position.0;
+            let object = json!({
+                "parent": parent, "name": name, "file": entry.ino, "kind": kind, "position": position,
+            });
+            (format!("{name:?} in {parent}, position {position}: {kind} {}", entry.ino), object)
+        }
+        Row::Position(directory, position, name) => {
+            let (position, name) = (position.0, text(name));
+            let object = json!({ "parent": directory, "position": position, "name": name });
+            (format!("{position} in {directory}: {name:?}"), object)
         }
         Row::Extent(ino, block, extent) => of_extent(*ino, *block, extent),
         Row::Run(zone, block, run) => {
