@@ -134,10 +134,7 @@ proptest! {
             let name = |n: u8| format!("name-{n}");
             match step {
                 Step::Make(n) => {
-                    if !names.contains_key(&name(n)) {
-                        let ino = made.make(ROOT, &name(n));
-                        names.insert(name(n), ino);
-                    }
+                    names.entry(name(n)).or_insert_with_key(|name| made.make(ROOT, name));
                 }
                 Step::Remove(n) => {
                     if names.remove(&name(n)).is_some() {
