@@ -372,8 +372,8 @@ impl Core {
             self.credit.freed(carried.blocks.into());
             return Ok(0);
         };
-        let own = node.pending.end(&(carried.block..carried.end()), carried.number);
-        node.afloat.end(carried.number);
+        let own = node.dirty.end(&(carried.block..carried.end()), carried.number);
+        node.in_flight.end(carried.number);
         self.statistics.written_blocks += u64::from(carried.blocks);
         let (mut live, mut gone) = (0, 0);
         // Where the file did not reach yet there is nothing to overwrite, and nothing to look for.
@@ -480,8 +480,8 @@ impl Core {
     fn lost(&mut self, carried: &Carried, why: Lost) {
         self.credit.freed(carried.blocks.into());
         if let Some(node) = self.nodes.here(carried.ino) {
-            node.pending.end(&(carried.block..carried.end()), carried.number);
-            node.afloat.end(carried.number);
+            node.dirty.end(&(carried.block..carried.end()), carried.number);
+            node.in_flight.end(carried.number);
             node.failure.get_or_insert(why);
             self.lost.get_or_insert((carried.ino, why));
         }
@@ -490,7 +490,7 @@ impl Core {
 
     /// A file of which nothing is on its way any more is as long as its row says: what was lost may have been its end.
     pub(super) fn at_rest(&mut self, ino: u64) {
-        let is_at_rest = |node: &&mut Node| node.afloat.is_empty() && node.gathering.is_nothing();
+        let is_at_rest = |node: &&mut Node| node.in_flight.is_empty() && node.gathering.is_nothing();
         if let Some(node) = self.nodes.here(ino).filter(is_at_rest) {
             node.size = node.attributes.size;
         }

@@ -10,9 +10,9 @@ use std::ops::Range;
 
 /// Blocks of a file that are on their way to the drive: which write each was written by last.
 #[derive(Default, Debug)]
-pub(crate) struct Pending(BTreeMap<u64, (u32, u64)>);
+pub(crate) struct DirtyBlocks(BTreeMap<u64, (u32, u64)>);
 
-impl Pending {
+impl DirtyBlocks {
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -95,9 +95,9 @@ impl Pending {
 /// A write that lands where a newer one is on its way counts for nothing: until that one has landed, the file has neither. So
 /// the newer stands for the older, and whoever waits for the older waits for both.
 #[derive(Default, Debug)]
-pub(crate) struct Afloat(BTreeMap<u64, u64>);
+pub(crate) struct WritesInFlight(BTreeMap<u64, u64>);
 
-impl Afloat {
+impl WritesInFlight {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -125,8 +125,8 @@ pub(crate) struct Node {
     pub(crate) attributes: Attributes,
     /// Bytes, with those on their way: never less than the row says.
     pub(crate) size: u64,
-    pub(crate) pending: Pending,
-    pub(crate) afloat: Afloat,
+    pub(crate) dirty: DirtyBlocks,
+    pub(crate) in_flight: WritesInFlight,
     pub(crate) gathering: Gathering,
     /// Somebody changes its data: others wait.
     pub(crate) is_held: bool,
@@ -145,7 +145,7 @@ pub(crate) struct Node {
 impl Node {
     fn is_idle(&self) -> bool {
         let has_gathered = !self.gathering.is_nothing();
-        let has_users = self.handles > 0 || !self.afloat.is_empty() || self.is_held || has_gathered;
+        let has_users = self.handles > 0 || !self.in_flight.is_empty() || self.is_held || has_gathered;
         !has_users && self.failure.is_none() && self.announced.is_none()
     }
 }
@@ -165,8 +165,8 @@ impl Nodes {
                 let node = Node {
                     size: attributes.size,
                     attributes,
-                    pending: Pending::default(),
-                    afloat: Afloat::default(),
+                    dirty: DirtyBlocks::default(),
+                    in_flight: WritesInFlight::default(),
                     gathering: Gathering::Nothing,
                     is_held: false,
                     handles: 0,
@@ -187,7 +187,7 @@ impl Nodes {
 
     /// The files here of which something is on its way, in order.
     pub(crate) fn busy(&self) -> Vec<u64> {
-        let is_busy = |node: &Node| !node.afloat.is_empty() || !node.gathering.is_nothing();
+        let is_busy = |node: &Node| !node.in_flight.is_empty() || !node.gathering.is_nothing();
         let mut busy: Vec<u64> =
             self.0.iter().filter(|(_, node)| is_busy(node)).map(|(ino, _)| *ino).collect();
         busy.sort_unstable();
@@ -220,23 +220,23 @@ mod tests {
 
     #[test]
     fn write_over_one_that_is_on_its_way_stands_for_it() {
-        let (mut pending, mut afloat) = (Pending::default(), Afloat::default());
+        let (mut dirty, mut in_flight) = (DirtyBlocks::default(), WritesInFlight::default());
         for (number, range) in [(5, 0..4), (6, 10..12), (9, 3..11), (12, 11..20), (15, 40..41)] {
-            afloat.begin(number, pending.take(&range, number));
+            in_flight.begin(number, dirty.take(&range, number));
         }
-        assert!(!afloat.has_before(5) && afloat.has_before(6));
+        assert!(!in_flight.has_before(5) && in_flight.has_before(6));
         // The file has nothing of it in block 3: 9 is still to come, and stands for it.
-        afloat.end(5);
-        assert!(afloat.has_before(6));
-        afloat.end(9);
+        in_flight.end(5);
+        assert!(in_flight.has_before(6));
+        in_flight.end(9);
         // 12 lies over 6, not over 9.
-        assert!(!afloat.has_before(6) && afloat.has_before(7));
-        afloat.end(6);
-        assert!(afloat.has_before(7));
-        afloat.end(12);
-        assert!(!afloat.has_before(13) && afloat.has_before(16));
-        afloat.end(15);
-        assert!(afloat.is_empty());
+        assert!(!in_flight.has_before(6) && in_flight.has_before(7));
+        in_flight.end(6);
+        assert!(in_flight.has_before(7));
+        in_flight.end(12);
+        assert!(!in_flight.has_before(13) && in_flight.has_before(16));
+        in_flight.end(15);
+        assert!(in_flight.is_empty());
     }
 
     proptest! {
@@ -244,29 +244,29 @@ mod tests {
         fn each_block_is_the_last_writers(
             writes in prop::collection::vec((0..20u64, 1..8u64), 1..30), order in any::<prop::sample::Index>()
         ) {
-            let mut pending = Pending::default();
+            let mut dirty = DirtyBlocks::default();
             let mut owner = [None; 32];
             for (number, (from, blocks)) in writes.iter().enumerate() {
-                let _ = pending.take(&(*from..from + blocks), number as u64);
+                let _ = dirty.take(&(*from..from + blocks), number as u64);
                 (*from..from + blocks).for_each(|b| owner[b as usize] = Some(number as u64));
             }
             let first = order.index(writes.len());
             for i in (first..writes.len()).chain(0..first) {
                 let (from, blocks) = writes[i];
-                let own: Vec<u64> = pending.end(&(from..from + blocks), i as u64).into_iter().flatten().collect();
+                let own: Vec<u64> = dirty.end(&(from..from + blocks), i as u64).into_iter().flatten().collect();
                 let expected: Vec<u64> = (from..from + blocks).filter(|b| owner[*b as usize] == Some(i as u64)).collect();
                 prop_assert_eq!(own, expected);
                 owner.iter_mut().filter(|o| **o == Some(i as u64)).for_each(|o| *o = None);
                 for b in 0..32 {
-                    prop_assert_eq!(pending.touches(&(b..b + 1)), owner[b as usize].is_some());
+                    prop_assert_eq!(dirty.touches(&(b..b + 1)), owner[b as usize].is_some());
                 }
-                let parts = pending.parts(&(3..29));
+                let parts = dirty.parts(&(3..29));
                 let each = parts.iter().flat_map(|(part, write)| part.clone().map(|b| (b, *write)));
                 let each: Vec<_> = each.collect();
                 let expected: Vec<_> = (3..29).map(|b| (b, owner[b as usize])).collect();
                 prop_assert_eq!(each, expected);
             }
-            prop_assert!(pending.is_empty());
+            prop_assert!(dirty.is_empty());
         }
     }
 }

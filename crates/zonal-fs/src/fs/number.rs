@@ -77,7 +77,7 @@ impl Core {
                 numbered.push(Live { ino, at, number: now });
                 continue;
             };
-            for (part, write) in node.pending.parts(&(at.block..at.end())) {
+            for (part, write) in node.dirty.parts(&(at.block..at.end())) {
                 let extent = at.extent.part((part.start - at.block) as u32..(part.end - at.block) as u32);
                 let number = write.map_or(now, |write| write - 1);
                 numbered.push(Live { ino, at: Mapped { block: part.start, extent }, number });
