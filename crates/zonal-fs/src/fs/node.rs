@@ -1,4 +1,6 @@
-//! Files that somebody works with, in memory.
+//! Files in memory: those that are open, that a call changes, or that have writes in flight.
+//!
+//! A file that none of these uses leaves memory; its row has all that is known of it.
 
 use super::error::{FsError, Lost};
 use super::gather::Gathering;
@@ -8,7 +10,7 @@ use crate::store::Rows;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-/// Blocks of a file that are on their way to the drive: which write each was written by last.
+/// Blocks of a file with a write in flight, each with the last write that has it.
 #[derive(Default, Debug)]
 pub(crate) struct DirtyBlocks(BTreeMap<u64, (u32, u64)>);
 
@@ -18,7 +20,7 @@ impl DirtyBlocks {
         self.0.is_empty()
     }
 
-    /// Whether any of `range` is on its way.
+    /// Whether any of `range` is dirty.
     pub(crate) fn touches(&self, range: &Range<u64>) -> bool {
         self.0
             .range(..range.end)
@@ -26,14 +28,14 @@ impl DirtyBlocks {
             .is_some_and(|(from, (blocks, _))| from + u64::from(*blocks) > range.start)
     }
 
-    /// Write `number` has `range`; those who had any of it before.
+    /// Write `number` takes `range`; the writes that had any of it.
     pub(crate) fn take(&mut self, range: &Range<u64>, number: u64) -> impl Iterator<Item = u64> + use<> {
         let had = self.cut(range);
         self.0.insert(range.start, ((range.end - range.start) as u32, number));
         had.into_iter().map(|(_, whose)| whose)
     }
 
-    /// Nobody has `range`; whether and where anybody had.
+    /// Makes `range` clean; its dirty parts, each with the write that had it.
     fn cut(&mut self, range: &Range<u64>) -> Vec<(Range<u64>, u64)> {
         let mut had = Vec::new();
         while let Some((&from, &(blocks, number))) = self.0.range(..range.end).next_back() {
@@ -54,7 +56,7 @@ impl DirtyBlocks {
         had
     }
 
-    /// `range` in parts, each with the write that has it, if any has.
+    /// `range` in parts, each with the write that has it, or `None` where it is clean.
     pub(crate) fn parts(&self, range: &Range<u64>) -> Vec<(Range<u64>, Option<u64>)> {
         let before = self.0.range(..range.start).next_back();
         let mut parts = Vec::new();
@@ -76,7 +78,7 @@ impl DirtyBlocks {
         parts
     }
 
-    /// Write `number` of `range` has ended; what of that nobody has written since.
+    /// Write `number` of `range` has ended; the parts that no later write has.
     pub(crate) fn end(&mut self, range: &Range<u64>, number: u64) -> Vec<Range<u64>> {
         let had = self.cut(range);
         let mut own = Vec::with_capacity(had.len());
@@ -90,10 +92,10 @@ impl DirtyBlocks {
     }
 }
 
-/// Writes of a file that are on their way, each with the oldest one that it stands for.
+/// Writes of a file in flight, each with the oldest write that it stands for.
 ///
-/// A write that lands where a newer one is on its way counts for nothing: until that one has landed, the file has neither. So
-/// the newer stands for the older, and whoever waits for the older waits for both.
+/// A write that completes below a newer one in flight counts for nothing: until the newer completes, the file has neither. So
+/// the newer write stands for the older, and a sync that waits for the older waits for both.
 #[derive(Default, Debug)]
 pub(crate) struct WritesInFlight(BTreeMap<u64, u64>);
 
@@ -102,7 +104,7 @@ impl WritesInFlight {
         self.0.is_empty()
     }
 
-    /// Write `number` goes out, over blocks that writes `over` had.
+    /// Write `number` begins, over blocks that the writes `over` had.
     pub(crate) fn begin(&mut self, number: u64, over: impl Iterator<Item = u64>) {
         let oldest = over.filter_map(|over| self.0.get(&over)).fold(number, |oldest, over| oldest.min(*over));
         self.0.insert(number, oldest);
@@ -112,33 +114,33 @@ impl WritesInFlight {
         self.0.remove(&number);
     }
 
-    /// Whether any write before `mark` has not landed, or counts for nothing yet.
+    /// Whether any write before `mark` has not completed, or counts for nothing yet.
     pub(crate) fn has_before(&self, mark: u64) -> bool {
         self.0.values().any(|oldest| *oldest < mark)
     }
 }
 
-/// A file that somebody works with.
+/// A file in memory.
 #[derive(Debug)]
 pub(crate) struct Node {
     /// As its row has them.
     pub(crate) attributes: Attributes,
-    /// Bytes, with those on their way: never less than the row says.
+    /// Bytes, with those in flight: never fewer than the row says.
     pub(crate) size: u64,
     pub(crate) dirty: DirtyBlocks,
     pub(crate) in_flight: WritesInFlight,
     pub(crate) gathering: Gathering,
-    /// Somebody changes its data: others wait.
+    /// A call changes its data: other calls that would wait.
     pub(crate) is_held: bool,
-    /// How often it is open.
+    /// Opens without a close.
     pub(crate) handles: u32,
     /// The zone its last data went to.
     pub(crate) zone: Option<Opened>,
-    /// What was lost since anybody asked.
+    /// The first data that was lost since the last sync that reported a loss.
     pub(crate) failure: Option<Lost>,
-    /// Bytes that it is being cut to.
+    /// The size that a truncate is about to give it.
     pub(crate) cut: Option<u64>,
-    /// Where it is said that it will be, until it is synced.
+    /// The path that it will have, as its writer said, until a sync.
     pub(crate) announced: Option<Vec<u8>>,
 }
 
@@ -150,12 +152,12 @@ impl Node {
     }
 }
 
-/// All files that somebody works with.
+/// All files in memory.
 #[derive(Default)]
 pub(crate) struct Nodes(HashMap<u64, Node>);
 
 impl Nodes {
-    /// The file, brought in from its row if it is not here.
+    /// The file, read from its row unless it is in memory.
     pub(crate) fn get(&mut self, rows: &Rows, ino: u64) -> Result<&mut Node, FsError> {
         use std::collections::hash_map::Entry;
         match self.0.entry(ino) {
@@ -180,12 +182,12 @@ impl Nodes {
         }
     }
 
-    /// The file, if it is here.
+    /// The file, if it is in memory.
     pub(crate) fn here(&mut self, ino: u64) -> Option<&mut Node> {
         self.0.get_mut(&ino)
     }
 
-    /// The files here of which something is on its way, in order.
+    /// The files with buffered data or writes in flight, in order of their numbers.
     pub(crate) fn busy(&self) -> Vec<u64> {
         let is_busy = |node: &Node| !node.in_flight.is_empty() || !node.gathering.is_nothing();
         let mut busy: Vec<u64> =
@@ -194,13 +196,13 @@ impl Nodes {
         busy
     }
 
-    /// Lets a file go that nobody works with any more; the zone it was written to last, if it went.
+    /// Removes a file that no caller uses; the zone that it was written to last, if it was removed.
     pub(crate) fn let_go(&mut self, ino: u64) -> Option<Opened> {
         self.0.get(&ino).filter(|node| node.is_idle())?;
         self.0.remove(&ino)?.zone
     }
 
-    /// Forgets a file that is gone.
+    /// Removes a file whose rows are deleted.
     pub(crate) fn remove(&mut self, ino: u64) -> Option<Node> {
         self.0.remove(&ino)
     }
@@ -219,17 +221,17 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn write_over_one_that_is_on_its_way_stands_for_it() {
+    fn write_over_one_in_flight_stands_for_it() {
         let (mut dirty, mut in_flight) = (DirtyBlocks::default(), WritesInFlight::default());
         for (number, range) in [(5, 0..4), (6, 10..12), (9, 3..11), (12, 11..20), (15, 40..41)] {
             in_flight.begin(number, dirty.take(&range, number));
         }
         assert!(!in_flight.has_before(5) && in_flight.has_before(6));
-        // The file has nothing of it in block 3: 9 is still to come, and stands for it.
+        // The file has nothing of write 5 in block 3: write 9 has not completed, and stands for it.
         in_flight.end(5);
         assert!(in_flight.has_before(6));
         in_flight.end(9);
-        // 12 lies over 6, not over 9.
+        // Write 12 is over 6, not over 9.
         assert!(!in_flight.has_before(6) && in_flight.has_before(7));
         in_flight.end(6);
         assert!(in_flight.has_before(7));
