@@ -235,7 +235,7 @@ fn dump_shows_what_lies_there_and_changes_nothing() {
             "{said}"
         );
         assert!(said.contains("\nmetadata: ") && said.contains("next numbers: ino 5, sequence "), "{said}");
-        assert!(said.contains("\nrows: file 3, name 2, extent 1, run "), "{said}");
+        assert!(said.contains("\nrows: file 3, name 2, position 2, extent 1, run "), "{said}");
         let all = objects(dir.path(), &format!("dump d --json {metadata}"));
         assert_eq!(
             (&all[1]["superblock"]["label"], &all[1]["superblock"]["copy"]),

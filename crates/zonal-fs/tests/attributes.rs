@@ -130,7 +130,7 @@ fn time_of_birth_stays_whatever_is_done_to_a_file() {
 }
 
 #[test]
-fn count_of_blocks_is_that_of_the_extents_whatever_is_written_cut_or_moved() {
+fn blocks_are_those_of_the_extents_after_any_change() {
     let (made, fs) = Made::new();
     let ino = file(&fs, "f");
     assert_eq!(blocks(&fs, ino), 0);
@@ -179,7 +179,7 @@ fn count_of_blocks_is_that_of_the_extents_whatever_is_written_cut_or_moved() {
 }
 
 #[test]
-fn number_that_is_given_again_after_a_cut_has_another_generation() {
+fn number_given_again_after_a_cut_has_another_generation() {
     let (made, fs) = Made::new();
     let mut handles = BTreeSet::new();
     let mut note = |fs: &FileSystem, ino: u64| {

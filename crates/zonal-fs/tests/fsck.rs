@@ -222,7 +222,7 @@ fn wrong_count_of_blocks_is_found_and_counted_again() {
 }
 
 #[test]
-fn position_whose_name_is_gone_or_elsewhere_is_found_and_taken_away() {
+fn position_of_nothing_is_found_and_taken_away() {
     for (name, position) in [(&b"gone"[..], 70), (b"first", 70)] {
         let nothing = Finding::PositionOfNothing { parent: DIRECTORY, position, name: name.to_vec() };
         let next =

@@ -191,7 +191,7 @@ proptest! {
 }
 
 #[test]
-fn name_removed_and_made_again_gets_a_new_position_also_after_a_restart() {
+fn name_made_again_gets_a_new_position_after_a_restart() {
     let mut made = Made::new();
     made.make(ROOT, "a");
     made.make(ROOT, "b");
@@ -207,7 +207,7 @@ fn name_removed_and_made_again_gets_a_new_position_also_after_a_restart() {
 }
 
 #[test]
-fn rename_within_a_directory_keeps_the_position_and_a_replaced_name_its_own() {
+fn rename_in_a_directory_keeps_positions() {
     let made = Made::new();
     for name in ["a", "b", "c"] {
         made.make(ROOT, name);
@@ -238,7 +238,7 @@ fn name_from_another_directory_gets_the_next_position_there() {
 }
 
 #[test]
-fn directory_without_a_position_left_takes_no_name_and_stays_as_it_is() {
+fn directory_without_a_position_left_takes_no_name() {
     let mut made = Made::new();
     made.make(ROOT, "a");
     made.fs().sync(&waiter()).unwrap();
