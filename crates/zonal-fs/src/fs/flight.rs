@@ -490,7 +490,7 @@ impl Core {
 
     /// A file of which nothing is on its way any more is as long as its row says: what was lost may have been its end.
     pub(super) fn at_rest(&mut self, ino: u64) {
-        let is_at_rest = |node: &&mut Node| node.in_flight.is_empty() && node.gathering.is_nothing();
+        let is_at_rest = |node: &&mut Node| node.in_flight.is_empty() && node.write_buffer.is_nothing();
         if let Some(node) = self.nodes.here(ino).filter(is_at_rest) {
             node.size = node.attributes.size;
         }

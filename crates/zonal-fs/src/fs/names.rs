@@ -18,7 +18,7 @@
 use super::core::Core;
 use super::error::FsError;
 use super::node::attributes;
-use crate::format::{Attributes, Entry, FILES_END, Kind, Position, RowError, is_name, key, positioned};
+use crate::format::{Attributes, Entry, FILES_END, FileKind, Position, RowError, is_name, key, positioned};
 use crate::store::Rows;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -38,7 +38,7 @@ const DEPTH_MAX: usize = 128;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewFile {
     /// What it is.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// Permission bits.
     pub mode: u16,
     /// Owner.
@@ -53,7 +53,7 @@ pub struct NewFile {
 
 impl NewFile {
     /// A file of `kind` with these permissions, of user and group 0.
-    pub fn new(kind: Kind, mode: u16) -> NewFile {
+    pub fn new(kind: FileKind, mode: u16) -> NewFile {
         NewFile { kind, mode, uid: 0, gid: 0, rdev: 0, target: Vec::new() }
     }
 }
@@ -160,7 +160,7 @@ impl Core {
 
     fn directory(&mut self, ino: u64) -> Result<Attributes, FsError> {
         let attributes = self.attributes(ino)?;
-        if attributes.kind == Kind::Directory { Ok(attributes) } else { Err(FsError::NotDirectory) }
+        if attributes.kind == FileKind::Directory { Ok(attributes) } else { Err(FsError::NotDirectory) }
     }
 
     pub(super) fn entry(&self, parent: u64, name: &[u8]) -> Result<Option<Entry>, FsError> {
@@ -200,7 +200,7 @@ impl Core {
         self.rows.put(key::entry(parent, name), entry.encode());
         self.rows.put(key::position(parent, entry.position), name.to_vec());
         self.update(parent, |directory| {
-            directory.links = directory.links.saturating_add(u32::from(entry.kind == Kind::Directory));
+            directory.links = directory.links.saturating_add(u32::from(entry.kind == FileKind::Directory));
             directory.next_position = directory.next_position.max(entry.position.next());
             (directory.mtime, directory.ctime) = (now, now);
         })
@@ -211,7 +211,7 @@ impl Core {
         self.rows.delete(key::entry(parent, name));
         self.rows.delete(key::position(parent, entry.position));
         self.update(parent, |directory| {
-            directory.links = directory.links.saturating_sub(u32::from(entry.kind == Kind::Directory));
+            directory.links = directory.links.saturating_sub(u32::from(entry.kind == FileKind::Directory));
             (directory.mtime, directory.ctime) = (now, now);
         })
     }
@@ -225,11 +225,11 @@ impl Core {
     ) -> Result<u64, FsError> {
         self.check_free(parent, name)?;
         let position = self.check_position(parent)?;
-        if new.kind == Kind::Symlink {
+        if new.kind == FileKind::Symlink {
             check_target(&new.target)?;
         }
         let ino = self.add(parent, position, new, now)?;
-        if new.kind == Kind::Symlink {
+        if new.kind == FileKind::Symlink {
             self.rows.put(key::target(ino), new.target.clone());
         }
         self.enter(parent, name, Entry { ino, kind: new.kind, position }, now)?;
@@ -239,7 +239,7 @@ impl Core {
     /// Makes a file without a name, and opens it. It is gone after it is closed, or after a power cut, unless it was given a
     /// name.
     pub(super) fn create_unnamed(&mut self, new: &NewFile, now: i64) -> Result<u64, FsError> {
-        if new.kind != Kind::File {
+        if new.kind != FileKind::File {
             return Err(FsError::Invalid("only a file with data can do without a name"));
         }
         let ino = self.add(ROOT, Position::START, new, now)?;
@@ -263,7 +263,7 @@ impl Core {
             uid: new.uid,
             gid: new.gid,
             rdev: new.rdev,
-            size: if new.kind == Kind::Symlink { new.target.len() as u64 } else { 0 },
+            size: if new.kind == FileKind::Symlink { new.target.len() as u64 } else { 0 },
             ..Attributes::new(new.kind, new.mode, parent, position, now)
         };
         self.rows.put(key::inode(ino), attributes.encode());
@@ -272,7 +272,7 @@ impl Core {
 
     pub(super) fn link(&mut self, ino: u64, parent: u64, name: &[u8], now: i64) -> Result<(), FsError> {
         let attributes = self.attributes(ino)?;
-        if attributes.kind == Kind::Directory {
+        if attributes.kind == FileKind::Directory {
             return Err(FsError::IsDirectory);
         }
         let is_open = self.nodes.here(ino).is_some_and(|node| node.handles > 0);
@@ -302,7 +302,7 @@ impl Core {
     pub(super) fn unlink(&mut self, parent: u64, name: &[u8], now: i64) -> Result<(), FsError> {
         self.directory(parent)?;
         let entry = self.entry(parent, name)?.ok_or(FsError::NotFound)?;
-        if entry.kind == Kind::Directory {
+        if entry.kind == FileKind::Directory {
             return Err(FsError::IsDirectory);
         }
         self.strike(parent, name, entry, now)?;
@@ -312,7 +312,7 @@ impl Core {
     pub(super) fn rmdir(&mut self, parent: u64, name: &[u8], now: i64) -> Result<(), FsError> {
         self.directory(parent)?;
         let entry = self.entry(parent, name)?.ok_or(FsError::NotFound)?;
-        if entry.kind != Kind::Directory {
+        if entry.kind != FileKind::Directory {
             return Err(FsError::NotDirectory);
         }
         if !self.is_empty(entry.ino)? {
@@ -334,7 +334,7 @@ impl Core {
 
     fn drop_link(&mut self, ino: u64, now: i64) -> Result<(), FsError> {
         let left = self.update(ino, |file| {
-            file.links = if file.kind == Kind::Directory { 0 } else { file.links.saturating_sub(1) };
+            file.links = if file.kind == FileKind::Directory { 0 } else { file.links.saturating_sub(1) };
             file.ctime = now;
             file.links
         })?;
@@ -359,7 +359,7 @@ impl Core {
         })?;
         keys.into_iter().for_each(|key| self.rows.delete(key));
         if let Some(node) = self.nodes.remove(ino) {
-            self.forget_gathered(node.gathering);
+            self.drop_write_buffer(node.write_buffer);
             node.zone.into_iter().for_each(|zone| self.open.leave(zone));
         }
         Ok(())
@@ -385,11 +385,11 @@ impl Core {
             (_, Some(there)) if there.ino == entry.ino => return Ok(()),
             _ => {}
         }
-        if entry.kind == Kind::Directory {
+        if entry.kind == FileKind::Directory {
             self.check_not_below(entry.ino, to_parent)?;
         }
         if let (Rename::Exchange, Some(there)) = (how, there) {
-            if there.kind == Kind::Directory {
+            if there.kind == FileKind::Directory {
                 self.check_not_below(there.ino, parent)?;
             }
             self.strike(to_parent, to_name, there, now)?;
@@ -403,7 +403,7 @@ impl Core {
             None => self.check_position(to_parent)?,
         };
         if let Some(there) = there {
-            match (entry.kind == Kind::Directory, there.kind == Kind::Directory) {
+            match (entry.kind == FileKind::Directory, there.kind == FileKind::Directory) {
                 (true, false) => return Err(FsError::NotDirectory),
                 (false, true) => return Err(FsError::IsDirectory),
                 (true, true) if !self.is_empty(there.ino)? => return Err(FsError::NotEmpty),
@@ -509,7 +509,7 @@ impl Core {
     }
 
     pub(super) fn target(&mut self, ino: u64) -> Result<Vec<u8>, FsError> {
-        if self.attributes(ino)?.kind != Kind::Symlink {
+        if self.attributes(ino)?.kind != FileKind::Symlink {
             return Err(FsError::Invalid("it is no symbolic link"));
         }
         self.rows.get(&key::target(ino))?.ok_or(FsError::NotFound)

@@ -3,7 +3,7 @@
 //! A file that none of these uses leaves memory; its row has all that is known of it.
 
 use super::error::{FsError, Lost};
-use super::gather::Gathering;
+use super::gather::WriteBuffer;
 use crate::format::{Attributes, key};
 use crate::space::Opened;
 use crate::store::Rows;
@@ -129,8 +129,8 @@ pub(crate) struct Node {
     pub(crate) size: u64,
     pub(crate) dirty: DirtyBlocks,
     pub(crate) in_flight: WritesInFlight,
-    pub(crate) gathering: Gathering,
-    /// A call changes its data: other calls that would wait.
+    pub(crate) write_buffer: WriteBuffer,
+    /// A call changes its data. Other calls that want to change it wait.
     pub(crate) is_held: bool,
     /// Opens without a close.
     pub(crate) handles: u32,
@@ -146,8 +146,8 @@ pub(crate) struct Node {
 
 impl Node {
     fn is_idle(&self) -> bool {
-        let has_gathered = !self.gathering.is_nothing();
-        let has_users = self.handles > 0 || !self.in_flight.is_empty() || self.is_held || has_gathered;
+        let has_buffered = !self.write_buffer.is_nothing();
+        let has_users = self.handles > 0 || !self.in_flight.is_empty() || self.is_held || has_buffered;
         !has_users && self.failure.is_none() && self.announced.is_none()
     }
 }
@@ -169,7 +169,7 @@ impl Nodes {
                     attributes,
                     dirty: DirtyBlocks::default(),
                     in_flight: WritesInFlight::default(),
-                    gathering: Gathering::Nothing,
+                    write_buffer: WriteBuffer::Nothing,
                     is_held: false,
                     handles: 0,
                     zone: None,
@@ -189,7 +189,7 @@ impl Nodes {
 
     /// The files with buffered data or writes in flight, in order of their numbers.
     pub(crate) fn busy(&self) -> Vec<u64> {
-        let is_busy = |node: &Node| !node.in_flight.is_empty() || !node.gathering.is_nothing();
+        let is_busy = |node: &Node| !node.in_flight.is_empty() || !node.write_buffer.is_nothing();
         let mut busy: Vec<u64> =
             self.0.iter().filter(|(_, node)| is_busy(node)).map(|(ino, _)| *ino).collect();
         busy.sort_unstable();

@@ -464,8 +464,10 @@ impl Core {
 
     /// Whether nothing of a file is on its way, or about to be.
     pub(super) fn is_at_rest(&mut self, ino: u64) -> Result<bool, FsError> {
-        let is_at_rest =
-            self.nodes.here(ino).is_none_or(|node| node.in_flight.is_empty() && !node.gathering.is_taken());
+        let is_at_rest = self
+            .nodes
+            .here(ino)
+            .is_none_or(|node| node.in_flight.is_empty() && !node.write_buffer.is_taken());
         // In a file system that takes no changes it may be so for ever.
         if is_at_rest { Ok(true) } else { self.check_alive().map(|()| false) }
     }
