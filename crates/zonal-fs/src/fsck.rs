@@ -45,6 +45,16 @@ pub enum Finding {
         /// Its key.
         key: Vec<u8>,
     },
+    /// A position of a directory whose name is not there.
+    #[error("directory {parent}, position {position}: {name:?} does not have it")]
+    PositionOfNothing {
+        /// The directory.
+        parent: u64,
+        /// The position.
+        position: u64,
+        /// The name in its row.
+        name: Vec<u8>,
+    },
     /// A zone's account is not the sum of what files have there.
     #[error("zone {zone}: its account says {account} live blocks, files have {files}")]
     Account {
@@ -144,16 +154,6 @@ pub enum Finding {
         blocks: u64,
         /// What its extents have, those included that are lost.
         found: u64,
-    },
-    /// A position of a directory whose name is not there.
-    #[error("directory {parent}, position {position}: {name:?} does not have it")]
-    PositionOfNothing {
-        /// The directory.
-        parent: u64,
-        /// The position.
-        position: u64,
-        /// The name in its row.
-        name: Vec<u8>,
     },
     /// A name whose position is another name's, or has no row, so that listing the directory leaves it out.
     #[error("directory {parent}: {name:?} says that it has position {position}, and does not")]

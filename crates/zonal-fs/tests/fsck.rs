@@ -320,7 +320,7 @@ fn file_without_a_name_is_found_and_gets_one() {
         position: Position::FIRST.0,
         name: b"first".to_vec(),
     };
-    assert_eq!(found, [Finding::NoName { ino: FIRST }, nothing]);
+    assert_eq!(found, [nothing, Finding::NoName { ino: FIRST }]);
     assert_eq!(made.repaired(&found), []);
     let fs =
         reopen(made.volume.clone(), made.superblock.clone(), made.memory.clone(), MountOptions::default())

@@ -33,7 +33,7 @@ const FILE_END: u64 = 1 << 48;
 pub const FILES_END: u64 = 1 << 47;
 
 /// Generations are below this one: each is an opening of the file system, which passes over 2^32 numbers of units.
-pub const GENERATIONS_END: u32 = (NUMBERS_END >> 31) as u32;
+pub const GENERATIONS_END: u32 = (NUMBERS_END >> 32) as u32;
 
 /// Bytes of the largest file.
 pub const SIZE_MAX: u64 = 1 << 56;

@@ -18,12 +18,12 @@
 
 use super::core::{Core, Shared};
 use super::map::{Live, Mapped};
-use crate::format::{NUMBERS_END, NUMBERS_PASSED};
+use crate::format::{GENERATIONS_END, NUMBERS_END, NUMBERS_PASSED};
 use crate::waiter::Waiter;
 
 /// The opening of the file system at this state of the counter: each passes over 2^32 numbers.
 pub(crate) fn generation(number: u64) -> u32 {
-    (number >> 32) as u32
+    u32::try_from(number >> 32).map_or(GENERATIONS_END - 1, |opening| opening.min(GENERATIONS_END - 1))
 }
 
 /// What a rebuild makes of the counter of numbers, of which `last` was given. Openings that left no unit are not known to it,

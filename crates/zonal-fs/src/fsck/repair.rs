@@ -3,7 +3,8 @@
 use super::Finding;
 use crate::BLOCK_BYTES;
 use crate::format::{
-    Account, Attributes, Entry, Extent, FILES_END, Kind, NUMBERS_PASSED, Piece, Position, Run, key,
+    Account, Attributes, Entry, Extent, FILES_END, Kind, NUMBERS_END, NUMBERS_PASSED, Piece, Position, Run,
+    key,
 };
 use crate::fs::map::EXTENT_BLOCKS_MAX;
 use crate::fs::number::generation;
@@ -64,9 +65,10 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
                 })?;
             }
         }
-        Finding::NextPosition { parent, largest, .. } => {
-            let next = Position(*largest).next();
-            change(rows, *parent, |directory| directory.next_position = next)?;
+        Finding::NextPosition { parent, .. } => {
+            // After those that are left: a name that said that it had a larger one has a new one now.
+            let next = last_position(rows, *parent)?.map_or(Position::FIRST, Position::next);
+            change(rows, *parent, |directory| directory.next_position = directory.next_position.max(next))?;
         }
         Finding::Opening { largest, .. } => drop(count_opening(rows, *largest)?),
         Finding::NoName { ino } if *ino == ROOT => {
@@ -181,15 +183,17 @@ fn strike(rows: &mut Rows, parent: u64, name: &[u8]) -> Result<(), FsError> {
 
 /// Gives a file a name at the next position of a directory; which it is.
 fn enter(rows: &mut Rows, parent: u64, name: &[u8], ino: u64, kind: Kind) -> Result<Position, FsError> {
-    let last = last_position(rows, parent)?.map_or(Position::FIRST, Position::next);
-    let mut position = last;
-    change(rows, parent, |directory| {
-        position = position.max(directory.next_position);
-        directory.next_position = position.next();
-    })?;
+    let mut position = last_position(rows, parent)?.map_or(Position::FIRST, Position::next);
     if !position.is_of_name() {
         return Err(FsError::Invalid("no position is left for another name in the directory"));
     }
+    change(rows, parent, |directory| {
+        // No directory gets to the end of its positions: a row that says so lies.
+        if directory.next_position.is_of_name() {
+            position = position.max(directory.next_position);
+        }
+        directory.next_position = position.next();
+    })?;
     rows.put(key::entry(parent, name), Entry { ino, kind, position }.encode());
     rows.put(key::position(parent, position), name.to_vec());
     Ok(position)
@@ -206,8 +210,28 @@ fn count_opening(rows: &mut Rows, least: u32) -> Result<u32, FsError> {
     let key = key::counter("sequence");
     let counted = rows.get(&key)?.and_then(|row| row.try_into().ok()).map_or(0, u64::from_le_bytes);
     let number = counted.max(u64::from(least) << 32).saturating_add(NUMBERS_PASSED);
-    rows.put(key, number.to_le_bytes().to_vec());
+    // A counter that is at its end stays: with a later one the file system would not open.
+    if number < NUMBERS_END {
+        rows.put(key, number.to_le_bytes().to_vec());
+    }
     Ok(generation(number))
+}
+
+/// The number of a file that a repair makes.
+fn take_number(rows: &mut Rows) -> Result<u64, FsError> {
+    let next = rows.get(&key::counter("ino"))?;
+    let next = next.and_then(|row| row.try_into().ok()).map(u64::from_le_bytes);
+    let next = next.filter(|next| *next < FILES_END).unwrap_or(ROOT + 1);
+    let taken: Vec<u64> =
+        keys(rows, key::inodes().0, key::inodes().1)?.iter().map(|key| key::parts(key).0).collect();
+    let number = next.max(taken.last().map_or(ROOT, |largest| largest + 1));
+    if number < FILES_END {
+        rows.put(key::counter("ino"), (number + 1).to_le_bytes().to_vec());
+        return Ok(number);
+    }
+    // A row says that it is of the last file that there can be. Its generation tells the new one from others.
+    let free = (ROOT + 1..FILES_END).find(|number| taken.binary_search(number).is_err());
+    free.ok_or(FsError::Invalid("no number is left for another file"))
 }
 
 /// A file without a name gets its number for one, in a directory for such files.
@@ -216,13 +240,7 @@ fn give_name(rows: &mut Rows, ino: u64) -> Result<(), FsError> {
     let found = match rows.get(&key)? {
         Some(value) => Entry::decode(&key, &value)?.ino,
         None => {
-            let next = rows.get(&key::counter("ino"))?;
-            let next = next.and_then(|row| row.try_into().ok()).map(u64::from_le_bytes);
-            let next = next.filter(|next| *next < FILES_END).unwrap_or(ROOT + 1);
-            let largest = keys(rows, key::inodes().0, key::inodes().1)?;
-            let largest = largest.last().map_or(ROOT, |key| key::parts(key).0);
-            let made = next.max(largest + 1);
-            rows.put(key::counter("ino"), (made + 1).to_le_bytes().to_vec());
+            let made = take_number(rows)?;
             // The number may have been given in an opening that was cut: the directory's generation is one of its own.
             let generation = count_opening(rows, 0)?;
             let born = generation as u16;
