@@ -218,13 +218,15 @@ fn goes_on_when_full(place: &Place) {
         settle(&fs);
         fs.check();
     }
-    assert!(fewest > 250, "{fewest} files");
+    // The database shrinks its file now and then. On the smallest place its next doubling may not fit: then a quarter of the
+    // pages can be used that could before.
+    assert!(fewest > 150, "{fewest} files");
     fs.sync(&waiter).unwrap();
     drop(fs);
     assert_eq!(place.findings(), []);
     let fs = place.open();
     assert_eq!(contents(&fs).unwrap().len(), 1);
-    assert!(fill(&fs, 0) > fewest / 2);
+    assert!(fill(&fs, 0) > 150);
 }
 
 #[test]

@@ -178,11 +178,11 @@ impl Core {
         }
     }
 
-    /// An error unless a new name can be made: no file has it, and the directory is not removed.
-    fn check_free(&mut self, parent: u64, name: &[u8]) -> Result<(), FsError> {
+    /// The position of a new name, if it can be made: no file has it, and the directory is not removed.
+    fn check_free(&mut self, parent: u64, name: &[u8]) -> Result<Position, FsError> {
         check_name(name)?;
-        self.check_position(parent)?;
-        if self.entry(parent, name)?.is_some() { Err(FsError::Exists) } else { Ok(()) }
+        let position = self.check_position(parent)?;
+        if self.entry(parent, name)?.is_some() { Err(FsError::Exists) } else { Ok(position) }
     }
 
     /// The next position of a directory that takes names.
@@ -223,8 +223,7 @@ impl Core {
         new: &NewFile,
         now: i64,
     ) -> Result<u64, FsError> {
-        self.check_free(parent, name)?;
-        let position = self.check_position(parent)?;
+        let position = self.check_free(parent, name)?;
         if new.kind == FileKind::Symlink {
             check_target(&new.target)?;
         }
@@ -282,8 +281,7 @@ impl Core {
         if attributes.links == u32::MAX {
             return Err(FsError::Invalid("it has the most names that a file can have"));
         }
-        self.check_free(parent, name)?;
-        let position = self.check_position(parent)?;
+        let position = self.check_free(parent, name)?;
         self.enter(parent, name, Entry { ino, kind: attributes.kind, position }, now)?;
         let is_first = attributes.links == 0;
         if is_first {
