@@ -275,8 +275,8 @@ impl Waiter for Jumping {
         self.0.get()
     }
 
-    fn wall(&self) -> u64 {
-        self.0.get().0
+    fn wall(&self) -> i64 {
+        self.0.get().0 as i64
     }
 
     fn wait(&self, volume: &Volume) {

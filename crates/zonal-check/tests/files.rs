@@ -238,7 +238,7 @@ fn dump_shows_what_lies_there_and_changes_nothing() {
             "{said}"
         );
         assert!(said.contains("\nmetadata: ") && said.contains("next numbers: ino 5, sequence "), "{said}");
-        assert!(said.contains("\nrows: file 3, name 2, extent 1, run "), "{said}");
+        assert!(said.contains("\nrows: file 3, name 2, position 2, extent 1, run "), "{said}");
         let all = objects(dir.path(), &format!("dump d --json {metadata}"));
         assert_eq!(
             (&all[1]["superblock"]["label"], &all[1]["superblock"]["copy"]),
@@ -247,14 +247,14 @@ fn dump_shows_what_lies_there_and_changes_nothing() {
         assert_eq!(all.last().unwrap()["rows"]["file"], 3);
         let files = objects(dir.path(), &format!("dump d --rows file --inode 2 --json {metadata}"));
         assert_eq!(
-            (files.len(), &files[0]["name"], &files[0]["bytes"]),
-            (1, &"film".into(), &3_000_000.into())
+            (files.len(), &files[0]["blocks"], &files[0]["bytes"]),
+            (1, &733.into(), &3_000_000.into())
         );
         let extents = objects(dir.path(), &format!("dump d --rows extent --json {metadata}"));
         let zone = &extents[0]["zone"];
         assert_eq!((extents.len(), &extents[0]["file"], &extents[0]["blocks"]), (1, &2.into(), &733.into()));
         let rows = String::from_utf8(zonal(dir.path(), &format!("dump d --rows {metadata}"))).unwrap();
-        assert!(rows.contains("name      \"film\" in 3: file 2\n"), "{rows}");
+        assert!(rows.contains("name      \"film\" in 3, position 3: file 2\n"), "{rows}");
         let units = objects(dir.path(), &format!("dump d --zone {zone} --data --json {metadata}"));
         let live = |unit: &serde_json::Value| unit["records"][0]["live_blocks"].as_u64();
         assert_eq!((&units[0]["data"], &units[1]["state"]), (&true.into(), &"whole".into()));

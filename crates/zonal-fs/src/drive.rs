@@ -28,8 +28,9 @@ pub(crate) fn fallen(error: &RequestError) -> Option<ZoneCondition> {
 
 /// Whether an answer says that the drive has no open or active zone to spare: nothing is wrong with the zone that was asked for.
 pub(crate) fn is_for_want_of_zones(error: &RequestError) -> bool {
-    let is_resource =
-        |error: &DeviceError| matches!(error, DeviceError::Zone(ZoneError::TooManyActive | ZoneError::TooManyOpen));
+    let is_resource = |error: &DeviceError| {
+        matches!(error, DeviceError::Zone(ZoneError::TooManyActive | ZoneError::TooManyOpen))
+    };
     match error {
         RequestError::NoSlot { .. } => true,
         RequestError::Device(error) | RequestError::GaveUp { error, .. } => is_resource(error),

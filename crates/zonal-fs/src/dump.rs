@@ -3,7 +3,8 @@
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
 use crate::format::{
-    Account, Attributes, Entry, Extent, Header, Metadata, Run, Superblock, SuperblockCopy, key,
+    Account, Attributes, Entry, Extent, Header, Metadata, Position, Run, Superblock, SuperblockCopy, key,
+    positioned,
 };
 use crate::fs::FsError;
 use crate::fs::map::{self, Mapped};
@@ -76,6 +77,8 @@ pub enum Row {
     File(u64, Attributes),
     /// A name in a directory.
     Name(u64, Vec<u8>, Entry),
+    /// A position of a directory, and the name that has it.
+    Position(u64, Position, Vec<u8>),
     /// Blocks of a file, from this one on.
     Extent(u64, u64, Extent),
     /// What was written at a block of a zone.
@@ -103,6 +106,8 @@ pub enum RowKind {
     File,
     /// Names.
     Name,
+    /// Positions of names.
+    Position,
     /// Where files' blocks are.
     Extent,
     /// What was written where.
@@ -123,9 +128,9 @@ pub enum RowKind {
 
 impl RowKind {
     /// All kinds.
-    pub const ALL: [RowKind; 10] = {
+    pub const ALL: [RowKind; 11] = {
         use RowKind::*;
-        [File, Name, Extent, Run, Zone, Attribute, Target, Orphan, Counter, Damaged]
+        [File, Name, Position, Extent, Run, Zone, Attribute, Target, Orphan, Counter, Damaged]
     };
 
     /// What it is called.
@@ -133,6 +138,7 @@ impl RowKind {
         match self {
             RowKind::File => "file",
             RowKind::Name => "name",
+            RowKind::Position => "position",
             RowKind::Extent => "extent",
             RowKind::Run => "run",
             RowKind::Zone => "zone",
@@ -158,6 +164,10 @@ impl Row {
         Some(match kind {
             b'I' => Row::File(number, is_whole(9).and(Attributes::decode(key, value).ok())?),
             b'D' => Row::Name(number, rest.to_vec(), Entry::decode(key, value).ok()?),
+            b'P' => {
+                let name = is_whole(17).and(positioned(key, value).ok())?.to_vec();
+                Row::Position(number, key::position_parts(key).1, name)
+            }
             b'E' => {
                 let extent = is_whole(17).and(Extent::decode(key, value).ok())?;
                 Row::Extent(number, key::extent_parts(key).1, extent)
@@ -184,6 +194,7 @@ impl Row {
         match self {
             Row::File(..) => RowKind::File,
             Row::Name(..) => RowKind::Name,
+            Row::Position(..) => RowKind::Position,
             Row::Extent(..) => RowKind::Extent,
             Row::Run(..) => RowKind::Run,
             Row::Zone(..) => RowKind::Zone,
@@ -204,6 +215,7 @@ impl Row {
             | Row::Target(of, _)
             | Row::Orphan(of) => *of == ino,
             Row::Name(parent, _, entry) => *parent == ino || entry.ino == ino,
+            Row::Position(directory, ..) => *directory == ino,
             Row::Run(_, _, run) => run.pieces.iter().any(|piece| piece.ino == ino),
             Row::Damaged(key, _) => key::parts(key).0 == ino,
             Row::Zone(..) | Row::Counter(..) | Row::Superblock(_) => false,

@@ -19,8 +19,9 @@ use crate::store::Rows;
 pub fn path(rows: &Rows, ino: u64) -> Option<Vec<u8>> {
     names::path(ino, |at| {
         let file = attributes(rows, at).ok().filter(|file| file.links > 0)?;
-        rows.get(&key::entry(file.parent, &file.name)).ok()??;
-        Some(file)
+        let name = names::name_at(rows, file.parent, file.position)?;
+        rows.get(&key::entry(file.parent, &name)).ok()??;
+        Some((file.parent, name))
     })
 }
 
@@ -42,6 +43,16 @@ pub enum Finding {
     DamagedRow {
         /// Its key.
         key: Vec<u8>,
+    },
+    /// A position of a directory whose name is not there.
+    #[error("directory {parent}, position {position}: {name:?} does not have it")]
+    PositionOfNothing {
+        /// The directory.
+        parent: u64,
+        /// The position.
+        position: u64,
+        /// The name in its row.
+        name: Vec<u8>,
     },
     /// A zone's account is not the sum of what files have there.
     #[error("zone {zone}: its account says {account} live blocks, files have {files}")]
@@ -132,6 +143,44 @@ pub enum Finding {
     NoName {
         /// The file.
         ino: u64,
+    },
+    /// A file's count of blocks is not that of its extents.
+    #[error("file {ino} says that it has {blocks} blocks, its extents have {found}")]
+    Blocks {
+        /// The file.
+        ino: u64,
+        /// What it says.
+        blocks: u64,
+        /// What its extents have, those included that are lost.
+        found: u64,
+    },
+    /// A name whose position is another name's, or has no row, so that listing the directory leaves it out.
+    #[error("directory {parent}: {name:?} says that it has position {position}, and does not")]
+    NoPosition {
+        /// The directory.
+        parent: u64,
+        /// The name.
+        name: Vec<u8>,
+        /// What it says.
+        position: u64,
+    },
+    /// New names of a directory would get positions that are taken.
+    #[error("directory {parent}: the next position would be {next}, but a name has {largest}")]
+    NextPosition {
+        /// The directory.
+        parent: u64,
+        /// What is next.
+        next: u64,
+        /// Largest position in use.
+        largest: u64,
+    },
+    /// New files would get generations that were given.
+    #[error("the opening counted last is {last}, but a file was made in {largest}")]
+    Opening {
+        /// The opening counted last.
+        last: u32,
+        /// Largest generation of a file.
+        largest: u32,
     },
     /// A file's count of names is wrong.
     #[error("file {ino} says that it has {links} names, there are {found}")]
@@ -232,6 +281,7 @@ impl Finding {
             | Finding::Overlap { ino, .. }
             | Finding::Unknown { ino, .. }
             | Finding::Links { ino, .. }
+            | Finding::Blocks { ino, .. }
             | Finding::Gone { ino, .. }
             | Finding::Data { ino, .. } => Some(ino),
             _ => None,
@@ -243,6 +293,11 @@ impl Finding {
         match self {
             Finding::Account { .. }
             | Finding::Links { .. }
+            | Finding::Blocks { .. }
+            | Finding::PositionOfNothing { .. }
+            | Finding::NoPosition { .. }
+            | Finding::NextPosition { .. }
+            | Finding::Opening { .. }
             | Finding::NextFile { .. }
             | Finding::NoFile { .. }
             | Finding::NoName { .. }

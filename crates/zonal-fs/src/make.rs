@@ -13,7 +13,7 @@ use crate::fs::mount::check_drive;
 use crate::fs::{FileSystem, FsError, MountOptions, OpenError};
 use crate::space::open::{OPEN_MIN, ZONES_MIN};
 use crate::store::backend::file;
-use crate::store::backend::log::{self, SEGMENTS_NEW, new_pages, plan_pieces};
+use crate::store::backend::log::{self, NEW_PAGES_MIN, SEGMENTS_NEW, new_pages, plan_pieces};
 use crate::store::backend::{Aside, BackendError, Store, StoreFile};
 use crate::store::{Rows, StoreError};
 use crate::superblocks::{self, COPY_BLOCKS, Found, HOMES, Writer};
@@ -29,9 +29,6 @@ use zonal_io::volume::{Request, Volume};
 
 /// Why nothing is changed on a drive that is open for reading.
 const READ_ONLY: &str = "the drive is open for reading only, as asked or because its file may not be written";
-
-/// Pages of metadata that a new file system has room for, before its store takes more.
-const NEW_PAGES_MIN: u64 = 192;
 
 /// Pages of metadata without which a file system is of no use.
 const PAGES_MIN: u64 = 100;
@@ -350,9 +347,7 @@ pub(crate) fn open_found(
     check_drive(drive.volume(), superblock)?;
     let mode = if matches!(access, Access::Use(_)) { OpenMode::Writing } else { OpenMode::Reading };
     let file = match superblock.metadata {
-        Metadata::Beside => {
-            Some(beside.ok_or(MakeError::NeedsFile)?.open(&superblock.uuid, mode)?)
-        }
+        Metadata::Beside => Some(beside.ok_or(MakeError::NeedsFile)?.open(&superblock.uuid, mode)?),
         Metadata::Conventional | Metadata::Logged => None,
     };
     let reach = log::Access { drive: drive.clone(), waiters: waiters.clone(), file };
@@ -401,16 +396,12 @@ pub(crate) fn plan(
         false => homes(drive, metadata),
     };
     let store = if metadata == Metadata::Logged { new_zones(drive, options)? } else { 0 };
-    let is_lost = |zone: &&ZoneDescriptor| {
-        matches!(zone.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline)
-    };
+    let is_lost =
+        |zone: &&ZoneDescriptor| matches!(zone.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline);
     let lost = report.iter().skip(first_zone as usize).filter(is_lost).count() as u32;
     let data = geometry.zones().saturating_sub(first_zone + store + lost);
     if data < ZONES_MIN {
-        return Err(unfit(format!(
-            "{data} zones are left for data; a file system needs {}",
-            ZONES_MIN
-        )));
+        return Err(unfit(format!("{data} zones are left for data; a file system needs {}", ZONES_MIN)));
     }
     check_limits(drive, metadata)?;
     Ok(Superblock {
@@ -453,9 +444,8 @@ pub(crate) fn plan_anchor(
         _ => new_pieces(piece_blocks, most)?,
     };
     let wanted = if superblock.metadata == Metadata::Logged { new_zones(drive, options)? } else { 0 };
-    let is_sound = |zone: &&ZoneDescriptor| {
-        !matches!(zone.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline)
-    };
+    let is_sound =
+        |zone: &&ZoneDescriptor| !matches!(zone.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline);
     let ours = report.iter().skip(superblock.first_zone as usize).filter(is_sound);
     let zones: Vec<ZoneIndex> = ours.take(wanted as usize).map(|zone| zone.zone).collect();
     let homes = match drive.volume().info().geometry.conventional_zones() {

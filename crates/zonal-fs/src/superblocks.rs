@@ -35,7 +35,7 @@ use zonal_io::volume::Volume;
 const TWINS: u32 = 2;
 
 /// Blocks of the conventional zones that copies take.
-pub(crate) const COPY_BLOCKS: u32 = 2 * TWINS;
+pub const COPY_BLOCKS: u32 = 2 * TWINS;
 
 /// Homes of a drive that has zones for them.
 pub(crate) const HOMES: u32 = 2;
@@ -140,9 +140,12 @@ pub fn find(drive: &Drive, waiter: &dyn Waiter) -> Result<Found, MakeError> {
     let first = find_in_homes(candidates, &report);
     let is_searched = match &first {
         Ok(found) => may_be_elsewhere(found, &report),
-        Err(MakeError::Superblock(SuperblockError::Version(_)) | MakeError::DamagedSuperblock { .. }) => false,
+        Err(MakeError::Superblock(SuperblockError::Version(_)) | MakeError::DamagedSuperblock { .. }) => {
+            false
+        }
         Err(_) => {
-            let is_at_a_loss = report[..2.min(report.len())].iter().all(|zone| is_lost(zone) || !is_written(zone));
+            let is_at_a_loss =
+                report[..2.min(report.len())].iter().all(|zone| is_lost(zone) || !is_written(zone));
             is_at_a_loss || report.iter().filter(|zone| is_written(zone)).count() <= SEARCHED_MAX
         }
     };
@@ -249,7 +252,14 @@ pub(crate) fn search(
         report.iter().filter(is_ours).map(|zone| zone.zone).take(STORE_ZONES_MAX).collect();
     let homes = if is_conventional { [ZoneIndex(0); 2] } else { [ZoneIndex(0), ZoneIndex(1)] };
     let is_there = pieces > 0 || !zones.is_empty();
-    is_there.then_some(Anchor { copy: 0, number: 0, homes, pieces, piece_blocks: if pieces > 0 { piece_blocks } else { 0 }, zones })
+    is_there.then_some(Anchor {
+        copy: 0,
+        number: 0,
+        homes,
+        pieces,
+        piece_blocks: if pieces > 0 { piece_blocks } else { 0 },
+        zones,
+    })
 }
 
 impl Found {
@@ -303,7 +313,8 @@ fn find_in_homes(candidates: Vec<Candidate>, report: &[ZoneDescriptor]) -> Resul
     let home = usize::from(copy.anchor.homes[1] == zone);
     let described = &report[zone.0 as usize];
     let pointer = described.write_pointer.map(|pointer| (pointer - described.start).0);
-    let is_open = described.condition.is_active() && pointer.is_some_and(|sectors| sectors % u64::from(BLOCK_SECTORS) == 0);
+    let is_open = described.condition.is_active()
+        && pointer.is_some_and(|sectors| sectors % u64::from(BLOCK_SECTORS) == 0);
     let end = pointer.map(|sectors| (sectors / u64::from(BLOCK_SECTORS)) as u32).filter(|_| is_open);
     Ok(Found { copy, next: Next::Home(home, end) })
 }

@@ -15,8 +15,8 @@ pub trait Waiter {
     /// The time now, from any beginning.
     fn now(&self) -> Nanos;
 
-    /// Nanoseconds since 1970, for files' times.
-    fn wall(&self) -> u64;
+    /// Nanoseconds since 1970, below zero before, for files' times.
+    fn wall(&self) -> i64;
 
     /// Lets `volume` get on, and returns after something may have happened. The caller looks at what it waits for and calls
     /// again; no lock may be held.
@@ -54,8 +54,8 @@ impl Waiter for Polling {
         Nanos(self.begin.elapsed().as_nanos() as u64)
     }
 
-    fn wall(&self) -> u64 {
-        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+    fn wall(&self) -> i64 {
+        nanos_since_1970(SystemTime::now())
     }
 
     fn wait(&self, volume: &Volume) {
@@ -79,10 +79,32 @@ impl Waiter for Polling {
     }
 }
 
+/// The nanoseconds between 1970 and a time, below zero before; the nearest that there are for times beyond the years 1677 to 2262.
+fn nanos_since_1970(time: SystemTime) -> i64 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanos| -nanos),
+    }
+}
+
 /// Makes a waiter for each call of somebody who is not given one: a database's storage is called without.
 pub type Waiters = Arc<dyn Fn() -> Box<dyn Waiter> + Send + Sync>;
 
 /// Makes waiters for threads in real time, which begins at `begin`.
 pub fn polling(begin: Instant) -> Waiters {
     Arc::new(move || Box::new(Polling::since(begin)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_before_1970_is_below_zero() {
+        let second = Duration::from_secs(1);
+        assert_eq!(nanos_since_1970(UNIX_EPOCH + second), 1_000_000_000);
+        assert_eq!(nanos_since_1970(UNIX_EPOCH - second), -1_000_000_000);
+        assert_eq!(nanos_since_1970(UNIX_EPOCH + Duration::from_secs(1 << 34)), i64::MAX);
+        assert_eq!(nanos_since_1970(UNIX_EPOCH - Duration::from_secs(1 << 34)), i64::MIN);
+    }
 }

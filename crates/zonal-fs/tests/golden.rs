@@ -1,4 +1,5 @@
-//! File systems of every format version: they have to open for ever, with all that is in them.
+//! File systems of the versions that are read: they have to open for ever, with all that is in them. Version 1 is not read: no
+//! user had data in it.
 //!
 //! A golden file has the blocks of 512 bytes of an image that are not zero, each behind its number, compressed. It is made by the
 //! test with `ZONAL_BLESS=1`, which is done once a version: what is there already is not made again.
@@ -28,6 +29,9 @@ use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
 use zonal_io::volume::{Volume, VolumeOptions};
 
 const BLOCK: usize = 512;
+
+/// The first version that is read.
+const FIRST: u32 = 2;
 
 fn golden(version: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/data/fs-v{version}.gz"))
@@ -153,7 +157,7 @@ fn golden_image_of_this_version_is_small_and_made_once() {
 
 #[test]
 fn golden_images_open_with_all_that_is_in_them() {
-    for version in 1..=VERSION {
+    for version in FIRST..=VERSION {
         let drive = drive(&image(version));
         let fs = reach(&drive);
         assert_eq!(fs.superblock().label, "golden");
@@ -175,7 +179,7 @@ fn golden_images_open_with_all_that_is_in_them() {
 
 #[test]
 fn golden_images_can_be_put_together_from_their_zones() {
-    for version in 1..=VERSION {
+    for version in FIRST..=VERSION {
         let drive = drive(&image(version));
         let options = RebuildOptions { force: true, ..RebuildOptions::default() };
         rebuild(&drive, &polling(Instant::now()), &options).unwrap();
@@ -185,6 +189,17 @@ fn golden_images_can_be_put_together_from_their_zones() {
         }
         assert_eq!(found["/changed"].as_ref().map(Vec::len), Some(41_000));
     }
+}
+
+#[test]
+fn image_of_an_earlier_version_is_refused_with_both_versions() {
+    let drive = drive(&image(FIRST - 1));
+    let opened = open(&drive, &polling(Instant::now()), None, MountOptions::default());
+    let error = opened.err().unwrap().to_string();
+    assert_eq!(error, format!("the file system is of version 1, this is version {VERSION}"));
+    let options = RebuildOptions { force: true, ..RebuildOptions::default() };
+    let error = rebuild(&drive, &polling(Instant::now()), &options).unwrap_err().to_string();
+    assert!(error.contains("is of version 1"), "{error}");
 }
 
 #[test]

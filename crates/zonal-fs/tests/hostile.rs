@@ -159,8 +159,12 @@ fn superblock_that_lies_is_refused_with_what_does_not_fit() {
         ("a store that came further", |c| c.anchor.number += 1),
         ("a store that came as far as can be", |c| c.anchor.number = u64::MAX),
         ("no segments", |c| (c.anchor.pieces, c.anchor.zones) = (0, Vec::new())),
-        ("segments elsewhere", |c| (c.anchor.pieces, c.anchor.zones) = (0, vec![ZoneIndex(9), ZoneIndex(12)])),
-        ("pieces beyond the conventional zones", |c| (c.anchor.pieces, c.anchor.piece_blocks) = (60_000, 60_000)),
+        ("segments elsewhere", |c| {
+            (c.anchor.pieces, c.anchor.zones) = (0, vec![ZoneIndex(9), ZoneIndex(12)])
+        }),
+        ("pieces beyond the conventional zones", |c| {
+            (c.anchor.pieces, c.anchor.piece_blocks) = (60_000, 60_000)
+        }),
         ("pieces of another size", |c| (c.anchor.pieces, c.anchor.piece_blocks) = (3, 17)),
         ("pieces of nothing", |c| (c.anchor.pieces, c.anchor.piece_blocks) = (9, 0)),
     ];

@@ -8,7 +8,7 @@ use rand_pcg::Pcg64Mcg;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use zonal_fs::drive::Drive;
-use zonal_fs::format::{Attributes, Kind, Superblock, key};
+use zonal_fs::format::{Attributes, Entry, Kind, Position, Superblock, key};
 use zonal_fs::fsck::{Finding, Options, check, repair};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
@@ -81,6 +81,11 @@ fn work(fs: &FileSystem, random: &mut Pcg64Mcg) {
         let _ = fs.list(directory, None, |name, entry| {
             found.push(entry.ino);
             names.push((directory, name.to_vec()));
+            ControlFlow::Continue(())
+        });
+        let after = Position(number(random));
+        let _ = fs.list_from(directory, after, |position, _, entry| {
+            assert!(position > after && position == entry.position);
             ControlFlow::Continue(())
         });
     }
@@ -161,11 +166,12 @@ fn lie(rows: &mut Rows, random: &mut Pcg64Mcg) {
     for _ in 0..random.random_range(1..4) {
         let (key, value) = all[random.random_range(0..all.len())].clone();
         let (mut new_key, mut new_value) = (key.clone(), value.clone());
-        match random.random_range(0..7) {
+        match random.random_range(0..8) {
             0 => {
                 rows.delete(key);
                 continue;
             }
+            7 => new_value = lie_in_a_field(&key, &value, random),
             1..=3 if !value.is_empty() => {
                 let width = [1, 2, 4, 8][random.random_range(0..4)];
                 let at = random.random_range(0..value.len());
@@ -199,6 +205,27 @@ fn lie(rows: &mut Rows, random: &mut Pcg64Mcg) {
             rows.delete(key);
         }
         rows.put(new_key, new_value);
+    }
+}
+
+/// The row of a file or of a name with another number in one of its fields; of other kinds, the row as it is.
+fn lie_in_a_field(key: &[u8], value: &[u8], random: &mut Pcg64Mcg) -> Vec<u8> {
+    let n = number(random);
+    match key[0] {
+        b'I' => {
+            let mut file = Attributes::decode(key, value).unwrap();
+            match random.random_range(0..6) {
+                0 => file.blocks = n,
+                1 => file.generation = n as u32,
+                2 => file.next_position = Position(n),
+                3 => file.position = Position(n),
+                4 => file.btime = n as i64,
+                _ => file.parent = n,
+            }
+            file.encode()
+        }
+        b'D' => Entry { position: Position(n), ..Entry::decode(key, value).unwrap() }.encode(),
+        _ => value.to_vec(),
     }
 }
 

@@ -4,7 +4,7 @@ use crate::error::BenchError;
 use crate::run::prepare;
 use zonal_core::{Op, Sector, ZoneIndex};
 use zonal_fs::format::Superblock;
-use zonal_fs::make::COPIES;
+use zonal_fs::superblocks::COPY_BLOCKS;
 use zonal_fs::{BLOCK_BYTES, BLOCK_SECTORS};
 use zonal_io::buffer::IoBuf;
 use zonal_io::data::Data;
@@ -29,12 +29,12 @@ fn file_system(device: &dyn Device) -> Option<String> {
         let (block, result) = read_alone(device, sector, IoBuf::zeroed(BLOCK_BYTES));
         result.ok().and_then(|()| Superblock::decode(&block).ok())
     };
-    (0..COPIES).find_map(block).map(|superblock| superblock.label)
+    (0..COPY_BLOCKS).find_map(block).map(|superblock| superblock.label)
 }
 
 /// Makes it no file system any more. One in a sequential zone goes when that is reset.
 fn forget(device: &dyn Device) -> Result<(), BenchError> {
-    let sectors = COPIES * BLOCK_SECTORS;
+    let sectors = COPY_BLOCKS * BLOCK_SECTORS;
     let zeroes = Command { op: Op::WriteZeroes, fua: false, sectors, sector: Sector(0), data: Data::NONE };
     if !device.info().geometry.is_conventional(ZoneIndex(0)) {
         return Ok(());

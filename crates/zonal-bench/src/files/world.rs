@@ -33,7 +33,7 @@ const IDLE_JUMPS_MAX: u32 = 1 << 20;
 const ROUNDS_MAX: u32 = 1 << 24;
 
 /// Files' times in virtual time begin here, so that two runs say the same: 2026-01-01.
-const WALL_BEGIN: u64 = 1_767_225_600_000_000_000;
+const WALL_BEGIN: i64 = 1_767_225_600_000_000_000;
 
 /// What somebody who is given a waiter does.
 type Work<R> = Box<dyn FnOnce(&dyn Waiter) -> R + Send>;
@@ -149,8 +149,8 @@ impl Waiter for Virtual<'_> {
         self.common.now.get()
     }
 
-    fn wall(&self) -> u64 {
-        WALL_BEGIN + self.common.now.get().0
+    fn wall(&self) -> i64 {
+        WALL_BEGIN + self.common.now.get().0 as i64
     }
 
     fn wait(&self, _: &Volume) {

@@ -191,7 +191,8 @@ mod tests {
     fn zone_beyond_the_drive_or_out_of_order_is_refused() {
         for zones in [vec![3, 3], vec![4, 3], vec![2048]] {
             let zones = zones.into_iter().map(ZoneIndex).collect();
-            let copy = SuperblockCopy { superblock: superblock(), anchor: Anchor { zones, ..Anchor::default() } };
+            let copy =
+                SuperblockCopy { superblock: superblock(), anchor: Anchor { zones, ..Anchor::default() } };
             assert!(matches!(SuperblockCopy::decode(&copy.encode()), Err(SuperblockError::Nonsense(_))));
         }
     }

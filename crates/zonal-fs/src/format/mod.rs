@@ -4,13 +4,17 @@
 //! garbage: each way from bytes to values ends in an error that says what is wrong.
 
 mod anchor;
+pub mod key;
 mod row;
 mod superblock;
 mod unit;
+mod varint;
 
 pub use anchor::{Anchor, STORE_ZONES_MAX, SuperblockCopy};
 pub use row::{
-    Account, Attributes, Entry, Extent, FILES_END, Kind, Piece, Place, RowError, Run, SIZE_MAX, fuzz_row, key,
+    Account, Attributes, BlockPlace as Place, Entry, Extent, FILES_END, FileKind, FileKind as Kind,
+    GENERATIONS_END, NAME_MAX, Position, RowError, Run, RunPiece as Piece, SIZE_MAX, fuzz_row, is_name,
+    positioned,
 };
 pub use superblock::{Metadata, SUPERBLOCK_BYTES, Superblock, SuperblockError, fuzz_superblock};
 pub use unit::{

@@ -1,5 +1,13 @@
-//! Rows of the metadata: keys and values.
+//! Values of rows.
+//!
+//! Each kind of row has a type with `encode` and `decode`. `decode` takes any bytes: it refuses a value that is cut, that has
+//! bytes left over, or whose numbers are out of their range. What it accepts encodes to a value that decodes to the same.
+//!
+//! A million files have millions of rows, so numbers are short where they mostly are small: see [`varint`](super::varint).
 
+use super::key;
+use super::unit::NUMBERS_END;
+use super::varint::{Reader, put, put_signed};
 use std::ops::Range;
 
 /// Why a row's value cannot be read.
@@ -12,135 +20,6 @@ pub struct RowError {
     pub what: &'static str,
 }
 
-/// Keys of rows. The first byte says which kind of row it is; numbers sort as they count.
-pub mod key {
-    const INODE: u8 = b'I';
-    const ENTRY: u8 = b'D';
-    const EXTENT: u8 = b'E';
-    const RUN: u8 = b'R';
-    const ZONE: u8 = b'Z';
-    const ATTRIBUTE: u8 = b'X';
-    const TARGET: u8 = b'L';
-    const ORPHAN: u8 = b'O';
-    const COUNTER: u8 = b'S';
-
-    fn of(kind: u8, number: u64, rest: &[u8]) -> Vec<u8> {
-        let mut key = Vec::with_capacity(9 + rest.len());
-        key.push(kind);
-        key.extend_from_slice(&number.to_be_bytes());
-        key.extend_from_slice(rest);
-        key
-    }
-
-    /// A file's attributes.
-    pub fn inode(ino: u64) -> Vec<u8> {
-        of(INODE, ino, &[])
-    }
-
-    /// All files' attributes, from and below.
-    pub fn inodes() -> (Vec<u8>, Vec<u8>) {
-        (vec![INODE], vec![INODE + 1])
-    }
-
-    /// A name in a directory.
-    pub fn entry(parent: u64, name: &[u8]) -> Vec<u8> {
-        of(ENTRY, parent, name)
-    }
-
-    /// All names of a directory, from and below.
-    pub fn entries(parent: u64) -> (Vec<u8>, Vec<u8>) {
-        (of(ENTRY, parent, &[]), of(ENTRY, parent.saturating_add(1), &[]))
-    }
-
-    /// All names of all directories, from and below.
-    pub fn all_entries() -> (Vec<u8>, Vec<u8>) {
-        (vec![ENTRY], vec![ENTRY + 1])
-    }
-
-    /// The extent of a file that begins at this block.
-    pub fn extent(ino: u64, block: u64) -> Vec<u8> {
-        of(EXTENT, ino, &block.to_be_bytes())
-    }
-
-    /// All extents, from and below.
-    pub fn all_extents() -> (Vec<u8>, Vec<u8>) {
-        (vec![EXTENT], vec![EXTENT + 1])
-    }
-
-    /// The run of units that begins at this block of a zone.
-    pub fn run(zone: u32, block: u32) -> Vec<u8> {
-        of(RUN, u64::from(zone) << 32 | u64::from(block), &[])
-    }
-
-    /// All runs of a zone, from and below.
-    pub fn runs(zone: u32) -> (Vec<u8>, Vec<u8>) {
-        (run(zone, 0), of(RUN, (u64::from(zone) + 1) << 32, &[]))
-    }
-
-    /// All runs, from and below.
-    pub fn all_runs() -> (Vec<u8>, Vec<u8>) {
-        (vec![RUN], vec![RUN + 1])
-    }
-
-    /// A zone's account.
-    pub fn zone(zone: u32) -> Vec<u8> {
-        of(ZONE, zone.into(), &[])
-    }
-
-    /// All zones' accounts, from and below.
-    pub fn zones() -> (Vec<u8>, Vec<u8>) {
-        (vec![ZONE], vec![ZONE + 1])
-    }
-
-    /// An extended attribute of a file.
-    pub fn attribute(ino: u64, name: &[u8]) -> Vec<u8> {
-        of(ATTRIBUTE, ino, name)
-    }
-
-    /// All extended attributes of a file, from and below.
-    pub fn attributes(ino: u64) -> (Vec<u8>, Vec<u8>) {
-        (of(ATTRIBUTE, ino, &[]), of(ATTRIBUTE, ino.saturating_add(1), &[]))
-    }
-
-    /// Where a symbolic link points.
-    pub fn target(ino: u64) -> Vec<u8> {
-        of(TARGET, ino, &[])
-    }
-
-    /// A file without a name that is still open, or was when the power went.
-    pub fn orphan(ino: u64) -> Vec<u8> {
-        of(ORPHAN, ino, &[])
-    }
-
-    /// All such files, from and below.
-    pub fn orphans() -> (Vec<u8>, Vec<u8>) {
-        (vec![ORPHAN], vec![ORPHAN + 1])
-    }
-
-    /// A number of the whole file system.
-    pub fn counter(name: &str) -> Vec<u8> {
-        of(COUNTER, 0, name.as_bytes())
-    }
-
-    /// The numbers in a key: the first, and what follows it.
-    pub fn parts(key: &[u8]) -> (u64, &[u8]) {
-        let number = key.get(1..9).map_or(0, |n| u64::from_be_bytes(n.try_into().expect("eight bytes")));
-        (number, key.get(9..).unwrap_or_default())
-    }
-
-    /// The file and block in the key of an extent.
-    pub fn extent_parts(key: &[u8]) -> (u64, u64) {
-        let (ino, rest) = parts(key);
-        (ino, rest.try_into().map_or(0, u64::from_be_bytes))
-    }
-
-    /// The zone and block in the key of a run.
-    pub fn run_parts(key: &[u8]) -> (u32, u32) {
-        let (number, _) = parts(key);
-        ((number >> 32) as u32, number as u32)
-    }
-}
-
 /// Blocks of an extent, or of a run, are fewer.
 const BLOCKS_END: u32 = 1 << 24;
 
@@ -150,16 +29,55 @@ const UNIT_END: u32 = 1 << 30;
 /// Blocks of a file have numbers below this one.
 const FILE_END: u64 = 1 << 48;
 
-/// Files have numbers below this one: more than anybody makes, and fewer than a unit's header has room for.
+/// Files have numbers below this one: 140 trillion, and a unit's header has six bytes for a number.
 pub const FILES_END: u64 = 1 << 47;
+
+/// Generations are below this one: each is an opening of the file system, which passes over 2^32 numbers of units.
+pub const GENERATIONS_END: u32 = (NUMBERS_END >> 32) as u32;
 
 /// Bytes of the largest file.
 pub const SIZE_MAX: u64 = 1 << 56;
 
+/// Longest name, in bytes.
+pub const NAME_MAX: usize = 255;
+
+/// Whether a file can have this name in a directory.
+pub fn is_name(name: &[u8]) -> bool {
+    (1..=NAME_MAX).contains(&name.len())
+        && !matches!(name, b"." | b"..")
+        && !name.contains(&b'/')
+        && !name.contains(&0)
+}
+
+/// A place in the list of a directory's names. Positions rise in the order in which names were made, and none is given again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Position(pub u64);
+
+impl Position {
+    /// Before all names.
+    pub const START: Position = Position(0);
+
+    /// The first that a name has. Those between are free for a mount, which lists `.` and `..` as well.
+    pub const FIRST: Position = Position(3);
+
+    /// Positions are below this one: they fit a signed offset of 64 bits, and a name made each nanosecond has one for a century.
+    pub const END: Position = Position(1 << 62);
+
+    /// The one after it.
+    pub fn next(self) -> Position {
+        Position(self.0.saturating_add(1))
+    }
+
+    /// Whether a name can have it.
+    pub fn is_of_name(self) -> bool {
+        (Position::FIRST..Position::END).contains(&self)
+    }
+}
+
 /// What a file is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
-pub enum Kind {
+pub enum FileKind {
     /// A file with data.
     File = 0,
     /// A directory.
@@ -176,56 +94,37 @@ pub enum Kind {
     Block = 6,
 }
 
-impl Kind {
-    fn of(byte: u8) -> Option<Kind> {
-        use Kind::*;
+impl FileKind {
+    fn of(byte: u8) -> Option<FileKind> {
+        use FileKind::*;
         [File, Directory, Symlink, Pipe, Socket, Character, Block].into_iter().find(|k| *k as u8 == byte)
     }
 }
 
-/// Takes values from the front of a row.
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (head, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*head)
-    }
-
-    fn take_u8(&mut self) -> Option<u8> {
-        self.take::<1>().map(|b| b[0])
-    }
-
-    fn take_u16(&mut self) -> Option<u16> {
-        self.take().map(u16::from_le_bytes)
-    }
-
-    fn take_u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn take_u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
-    }
-}
-
+/// Reads a value to its end.
 fn read<T>(key: &[u8], value: &[u8], read: impl FnOnce(&mut Reader<'_>) -> Option<T>) -> Result<T, RowError> {
-    read(&mut Reader(value)).ok_or_else(|| RowError { key: key.to_vec(), what: "its value cannot be read" })
+    let mut reader = Reader(value);
+    let row = read(&mut reader).filter(|_| reader.0.is_empty());
+    row.ok_or_else(|| RowError { key: key.to_vec(), what: "its value cannot be read" })
 }
 
-/// What is known of a file beside its data. Times are nanoseconds since 1970.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// What is known of a file apart from its data.
+///
+/// Times are nanoseconds since 1970, below zero before: from the year 1677 to the year 2262.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attributes {
     /// What it is.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// How long its data is expected to live: an index of [`Lifetime`](crate::space::Lifetime).
     pub lifetime: u8,
     /// Permission bits.
     pub mode: u16,
-    /// Which opening of the file system it was made in, as far as two bytes tell: after a cut a number of a file may be given
-    /// again whose first owner still has data in the zones.
+    /// The opening of the file system that made it, as far as two bytes tell. Its units carry it: after a rebuild a number may
+    /// be given again whose first owner still has data in the zones.
     pub born: u16,
+    /// Number and generation together never name two files. It is the opening of the file system that made the file, or the
+    /// rebuild that found it; a file keeps it until a rebuild. The root has 0.
+    pub generation: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
@@ -236,31 +135,77 @@ pub struct Attributes {
     pub rdev: u32,
     /// Bytes; what no extent holds reads as zeroes.
     pub size: u64,
+    /// Blocks of 4096 bytes in its extents, those included that are lost. Of a directory 0.
+    pub blocks: u64,
     /// Last read.
-    pub atime: u64,
+    pub atime: i64,
     /// Last change of its data.
-    pub mtime: u64,
+    pub mtime: i64,
     /// Last change of these attributes.
-    pub ctime: u64,
+    pub ctime: i64,
+    /// When it was made. Nothing changes it.
+    pub btime: i64,
     /// The directory that has its first name.
     pub parent: u64,
-    /// That name.
-    pub name: Vec<u8>,
+    /// The position of that name there, whose row has the name; [`Position::START`] without one.
+    pub position: Position,
+    /// Of a directory, the position of the name that comes next; of other files [`Position::START`].
+    pub next_position: Position,
 }
 
 impl Attributes {
+    /// A new file or directory with one name, owned by user and group 0.
+    pub fn new(kind: FileKind, mode: u16, parent: u64, position: Position, now: i64) -> Attributes {
+        let is_directory = kind == FileKind::Directory;
+        Attributes {
+            kind,
+            lifetime: 0,
+            mode,
+            born: 0,
+            generation: 0,
+            uid: 0,
+            gid: 0,
+            links: if is_directory { 2 } else { 1 },
+            rdev: 0,
+            size: 0,
+            blocks: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            parent,
+            position,
+            next_position: if is_directory { Position::FIRST } else { Position::START },
+        }
+    }
+
+    /// Blocks went out of its map, and others came in.
+    pub fn count_blocks(&mut self, gone: u64, came: u64) {
+        // A row that lies about its blocks may say fewer than go.
+        self.blocks = self.blocks.saturating_sub(gone).saturating_add(came).min(FILE_END);
+    }
+
     /// The row's value.
     pub fn encode(&self) -> Vec<u8> {
-        let mut row = vec![self.kind as u8, self.lifetime];
+        let mut row = Vec::with_capacity(48);
+        row.extend_from_slice(&[self.kind as u8, self.lifetime]);
         row.extend_from_slice(&self.mode.to_le_bytes());
-        row.extend_from_slice(&self.born.to_le_bytes());
-        for n in [self.uid, self.gid, self.links, self.rdev] {
-            row.extend_from_slice(&n.to_le_bytes());
+        for n in [self.born.into(), self.generation, self.uid, self.gid, self.links, self.rdev] {
+            put(&mut row, n.into());
         }
-        for n in [self.size, self.atime, self.mtime, self.ctime, self.parent] {
-            row.extend_from_slice(&n.to_le_bytes());
+        put(&mut row, self.size);
+        match self.kind {
+            FileKind::File => put(&mut row, self.blocks),
+            FileKind::Directory => put(&mut row, self.next_position.0),
+            _ => {}
         }
-        row.extend_from_slice(&self.name);
+        // Most files are read and changed soon after they were made, or never.
+        row.extend_from_slice(&self.btime.to_le_bytes());
+        put_signed(&mut row, self.atime.wrapping_sub(self.btime));
+        put_signed(&mut row, self.mtime.wrapping_sub(self.btime));
+        put_signed(&mut row, self.ctime.wrapping_sub(self.mtime));
+        put(&mut row, self.parent);
+        put(&mut row, self.position.0);
         row
     }
 
@@ -270,23 +215,48 @@ impl Attributes {
     /// If it is damaged.
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Attributes, RowError> {
         read(key, value, |r| {
-            let attributes = Attributes {
-                kind: Kind::of(r.take_u8()?)?,
-                lifetime: r.take_u8()?,
-                mode: r.take_u16()?,
-                born: r.take_u16()?,
-                uid: r.take_u32()?,
-                gid: r.take_u32()?,
-                links: r.take_u32()?,
-                rdev: r.take_u32()?,
-                size: r.take_u64()?,
-                atime: r.take_u64()?,
-                mtime: r.take_u64()?,
-                ctime: r.take_u64()?,
-                parent: r.take_u64()?,
-                name: r.0.to_vec(),
-            };
-            (attributes.size <= SIZE_MAX && key::parts(key).0 < FILES_END).then_some(attributes)
+            let (kind, lifetime) = (FileKind::of(r.take_u8()?)?, r.take_u8()?);
+            let mode = u16::from_le_bytes(r.take()?);
+            let (born, generation) = (r.take_number()?, r.take_number()?);
+            let (uid, gid, links, rdev) =
+                (r.take_number()?, r.take_number()?, r.take_number()?, r.take_number()?);
+            let size = r.take_number()?;
+            let blocks = if kind == FileKind::File { r.take_number()? } else { 0 };
+            let next_position =
+                if kind == FileKind::Directory { Position(r.take_number()?) } else { Position::START };
+            let btime = i64::from_le_bytes(r.take()?);
+            let atime = btime.wrapping_add(r.take_signed()?);
+            let mtime = btime.wrapping_add(r.take_signed()?);
+            let ctime = mtime.wrapping_add(r.take_signed()?);
+            let (parent, position) = (r.take_number()?, Position(r.take_number()?));
+            let is_sound = generation < GENERATIONS_END
+                && size <= SIZE_MAX
+                && blocks <= FILE_END
+                && (kind != FileKind::Directory
+                    || (Position::FIRST..=Position::END).contains(&next_position))
+                && parent < FILES_END
+                && (position == Position::START || position.is_of_name())
+                && key::parts(key).0 < FILES_END;
+            is_sound.then_some(Attributes {
+                kind,
+                lifetime,
+                mode,
+                born,
+                generation,
+                uid,
+                gid,
+                links,
+                rdev,
+                size,
+                blocks,
+                atime,
+                mtime,
+                ctime,
+                btime,
+                parent,
+                position,
+                next_position,
+            })
         })
     }
 }
@@ -297,14 +267,17 @@ pub struct Entry {
     /// The file.
     pub ino: u64,
     /// What it is.
-    pub kind: Kind,
+    pub kind: FileKind,
+    /// Its place in the list of the directory.
+    pub position: Position,
 }
 
 impl Entry {
     /// The row's value.
     pub fn encode(&self) -> Vec<u8> {
-        let mut row = self.ino.to_le_bytes().to_vec();
-        row.push(self.kind as u8);
+        let mut row = vec![self.kind as u8];
+        put(&mut row, self.ino);
+        put(&mut row, self.position.0);
         row
     }
 
@@ -314,15 +287,27 @@ impl Entry {
     /// If it is damaged.
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Entry, RowError> {
         read(key, value, |r| {
-            let entry = Entry { ino: r.take_u64()?, kind: Kind::of(r.take_u8()?)? };
-            (entry.ino < FILES_END).then_some(entry)
+            let kind = FileKind::of(r.take_u8()?)?;
+            let entry = Entry { kind, ino: r.take_number()?, position: Position(r.take_number()?) };
+            (entry.ino < FILES_END && entry.position.is_of_name()).then_some(entry)
         })
     }
 }
 
+/// Reads the row of a position: the name that has it.
+///
+/// # Errors
+/// If it is damaged.
+pub fn positioned<'a>(key: &[u8], value: &'a [u8]) -> Result<&'a [u8], RowError> {
+    let (directory, position) = key::position_parts(key);
+    let is_sound = directory < FILES_END && position.is_of_name() && is_name(value);
+    let what = "this cannot be a position and its name";
+    if is_sound { Ok(value) } else { Err(RowError { key: key.to_vec(), what }) }
+}
+
 /// A block on the drive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Place {
+pub struct BlockPlace {
     /// The zone.
     pub zone: u32,
     /// First block of the unit, its header.
@@ -331,14 +316,14 @@ pub struct Place {
     pub index: u32,
 }
 
-impl Place {
+impl BlockPlace {
     /// The block of the zone that it is.
     pub fn block(&self) -> u32 {
         self.unit + 1 + self.index
     }
 }
 
-/// Blocks of a file that lie in units one behind the other, all but the last of them full.
+/// Blocks of a file in units that follow one another, all but the last of them full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
     /// The zone.
@@ -347,49 +332,46 @@ pub struct Extent {
     pub unit: u32,
     /// Data blocks of each unit but the last.
     pub unit_blocks: u16,
-    /// Data blocks of the first unit that come before.
+    /// Data blocks of the first unit before them.
     pub skip: u16,
     /// How many.
     pub blocks: u32,
 }
 
 impl Extent {
-    /// Bytes of a row.
-    pub const BYTES: usize = 16;
-
-    /// The zone of blocks that are lost: their file had something there, and nobody knows what. Who reads them is told so.
+    /// The zone of blocks that are lost: their file had data there, and no zone has it. Reading them is an error.
     pub const LOST: u32 = u32::MAX;
 
-    /// So many blocks that are lost.
+    /// Lost blocks, this many.
     pub fn lost(blocks: u32) -> Extent {
         Extent { zone: Extent::LOST, unit: 0, unit_blocks: u16::MAX, skip: 0, blocks }
     }
 
-    /// Whether its blocks are lost, and lie nowhere.
+    /// Whether its blocks are lost: no zone has them.
     pub fn is_lost(&self) -> bool {
         self.zone == Extent::LOST
     }
 
     /// Where its block number `i` lies.
-    pub fn place(&self, i: u32) -> Place {
+    pub fn place(&self, i: u32) -> BlockPlace {
         let (per, at) = (u32::from(self.unit_blocks), u32::from(self.skip) + i);
-        Place { zone: self.zone, unit: self.unit + at / per * (per + 1), index: at % per }
+        BlockPlace { zone: self.zone, unit: self.unit + at / per * (per + 1), index: at % per }
     }
 
     /// Its blocks `range`.
     pub fn part(&self, range: Range<u32>) -> Extent {
-        let Place { unit, index, .. } = self.place(range.start);
+        let BlockPlace { unit, index, .. } = self.place(range.start);
         Extent { unit, skip: index as u16, blocks: range.end - range.start, ..*self }
     }
 
-    /// Whether `next` goes on where it ends, so that both are one.
+    /// Whether `next` continues where it ends, so that both can be one extent.
     pub fn goes_on_with(&self, next: &Extent) -> bool {
         let end = u32::from(self.skip) + self.blocks;
         let per = u32::from(self.unit_blocks);
         let follows = match end % per {
             0 => next.skip == 0 && next.unit == self.unit + end / per * (per + 1) && next.fits(per),
             index => {
-                // What follows in the last unit of this one may not go beyond it unless that is full.
+                // Blocks in the last unit of this extent may not reach beyond that unit unless it is full.
                 u32::from(next.skip) == index
                     && next.unit == self.unit + end / per * (per + 1)
                     && next.unit_blocks == self.unit_blocks
@@ -398,10 +380,10 @@ impl Extent {
         self.zone == next.zone && follows
     }
 
-    /// Its last block has a place; for fuzzers.
+    /// For fuzzers: its last block has a place.
     fn check(&self) {
         let last = self.blocks - 1;
-        assert!(self.place(last).block() > self.unit, "blocks lie behind the header of the first unit");
+        assert!(self.place(last).block() > self.unit, "blocks come after the header of the first unit");
         assert_eq!(self.part(last..self.blocks).place(0), self.place(last), "a part has the same places");
     }
 
@@ -412,12 +394,10 @@ impl Extent {
 
     /// The row's value.
     pub fn encode(&self) -> Vec<u8> {
-        let mut row = Vec::with_capacity(Extent::BYTES);
-        row.extend_from_slice(&self.zone.to_le_bytes());
-        row.extend_from_slice(&self.unit.to_le_bytes());
-        row.extend_from_slice(&self.unit_blocks.to_le_bytes());
-        row.extend_from_slice(&self.skip.to_le_bytes());
-        row.extend_from_slice(&self.blocks.to_le_bytes());
+        let mut row = Vec::with_capacity(12);
+        for n in [self.zone, self.unit, self.unit_blocks.into(), self.skip.into(), self.blocks] {
+            put(&mut row, n.into());
+        }
         row
     }
 
@@ -428,11 +408,11 @@ impl Extent {
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Extent, RowError> {
         read(key, value, |r| {
             let extent = Extent {
-                zone: r.take_u32()?,
-                unit: r.take_u32()?,
-                unit_blocks: r.take_u16()?,
-                skip: r.take_u16()?,
-                blocks: r.take_u32()?,
+                zone: r.take_number()?,
+                unit: r.take_number()?,
+                unit_blocks: r.take_number()?,
+                skip: r.take_number()?,
+                blocks: r.take_number()?,
             };
             let is_sound = extent.unit_blocks > 0
                 && extent.skip < extent.unit_blocks
@@ -465,13 +445,15 @@ impl Account {
     /// # Errors
     /// If it is damaged.
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Account, RowError> {
-        read(key, value, |r| Some(Account { used: r.take_u32()?, resets: r.take_u32()? }))
+        read(key, value, |r| {
+            Some(Account { used: u32::from_le_bytes(r.take()?), resets: u32::from_le_bytes(r.take()?) })
+        })
     }
 }
 
-/// A piece of a file, as the zone that has it knows it.
+/// A piece of a file, as the run of its zone describes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Piece {
+pub struct RunPiece {
     /// The file.
     pub ino: u64,
     /// First of its blocks.
@@ -480,14 +462,15 @@ pub struct Piece {
     pub blocks: u32,
 }
 
-/// Units of a zone that lie one behind the other: one unit with any pieces, or several with one piece, all but the last
-/// full. It says what was written there; whether a file still has it there, the file's extents say.
+/// Units of a zone that follow one another: one unit with any pieces, or several with one piece, all but the last full.
+///
+/// A run says what was written. Whether a file still has it there, the file's extents say.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Run {
     /// Data blocks of each unit but the last.
     pub unit_blocks: u16,
-    /// What lies in them, one behind the other.
-    pub pieces: Vec<Piece>,
+    /// Their pieces, in the order of the zone.
+    pub pieces: Vec<RunPiece>,
 }
 
 impl Run {
@@ -496,8 +479,8 @@ impl Run {
         self.pieces.iter().map(|piece| piece.blocks).sum()
     }
 
-    /// Whether another unit behind it, with this one piece, belongs to it; `unit` and `start` are where both begin.
-    pub fn goes_on_with(&self, start: u32, unit: u32, piece: &Piece) -> bool {
+    /// Whether the run, which begins at `start`, continues with a unit at `unit` that has this one piece.
+    pub fn goes_on_with(&self, start: u32, unit: u32, piece: &RunPiece) -> bool {
         let [own] = &self.pieces[..] else { return false };
         let per = u32::from(self.unit_blocks);
         own.blocks.is_multiple_of(per)
@@ -509,11 +492,12 @@ impl Run {
 
     /// The row's value.
     pub fn encode(&self) -> Vec<u8> {
-        let mut row = self.unit_blocks.to_le_bytes().to_vec();
+        let mut row = Vec::with_capacity(2 + 6 * self.pieces.len());
+        put(&mut row, self.unit_blocks.into());
         for piece in &self.pieces {
-            row.extend_from_slice(&piece.ino.to_le_bytes());
-            row.extend_from_slice(&piece.block.to_le_bytes());
-            row.extend_from_slice(&piece.blocks.to_le_bytes());
+            for n in [piece.ino, piece.block, piece.blocks.into()] {
+                put(&mut row, n);
+            }
         }
         row
     }
@@ -524,23 +508,27 @@ impl Run {
     /// If it is damaged.
     pub fn decode(key: &[u8], value: &[u8]) -> Result<Run, RowError> {
         read(key, value, |r| {
-            let unit_blocks = r.take_u16()?;
-            let mut pieces = Vec::with_capacity(r.0.len() / 20);
+            let unit_blocks = r.take_number()?;
+            let mut pieces = Vec::with_capacity(r.0.len() / 4);
             let mut blocks = 0u32;
             while !r.0.is_empty() {
-                let piece = Piece { ino: r.take_u64()?, block: r.take_u64()?, blocks: r.take_u32()? };
+                let (ino, block, blocks_of) = (r.take_number()?, r.take_number()?, r.take_number()?);
+                let piece = RunPiece { ino, block, blocks: blocks_of };
                 blocks = blocks.checked_add(piece.blocks).filter(|blocks| *blocks < BLOCKS_END)?;
                 pieces.push(piece);
             }
+            let is_piece =
+                |piece: &RunPiece| piece.ino < FILES_END && piece.block < FILE_END && piece.blocks > 0;
             let is_sound = unit_blocks > 0
                 && key::run_parts(key).1 < UNIT_END
-                && pieces.iter().all(|piece| piece.block < FILE_END);
+                && !pieces.is_empty()
+                && pieces.iter().all(is_piece);
             is_sound.then_some(Run { unit_blocks, pieces })
         })
     }
 }
 
-/// Reads any bytes as a row, its key and its value; for fuzzers. What is one survives another round.
+/// For fuzzers: reads any bytes as a key and a value. A row that is accepted encodes to the same row.
 ///
 /// # Errors
 /// As the rows' own.
@@ -552,6 +540,7 @@ pub fn fuzz_row(bytes: &[u8]) -> Result<(), RowError> {
     match key.first() {
         Some(b'I') => survives(key, value, Attributes::decode, Attributes::encode),
         Some(b'D') => survives(key, value, Entry::decode, Entry::encode),
+        Some(b'P') => positioned(key, value).map(drop),
         Some(b'E') => {
             let extent = survives(key, value, Extent::decode, Extent::encode);
             extent.and_then(|()| Extent::decode(key, value)).map(|extent| extent.check())
@@ -582,22 +571,24 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64Mcg;
 
-    /// Changed rows of all kinds: the same as the fuzz target `row` does at length.
+    /// Rows of all kinds with random changes. The fuzz target `row` does the same for hours.
     #[test]
     fn any_bytes_are_a_row_that_comes_back_or_none() {
         let mut random = Pcg64Mcg::seed_from_u64(7);
-        let run = Run { unit_blocks: 9, pieces: vec![Piece { ino: 1, block: 2, blocks: 3 }; 3] };
+        let run = Run { unit_blocks: 9, pieces: vec![RunPiece { ino: 1, block: 2, blocks: 3 }; 3] };
         let (mut accepted, mut refused) = (0, 0);
         for _ in 0..4000 {
-            let (kind, value) = match random.random_range(0..5) {
-                0 => (b'E', EXTENT.encode()),
-                1 => (b'R', run.encode()),
-                2 => (b'Z', Account { used: 4, resets: 5 }.encode()),
-                3 => (b'D', Entry { ino: 7, kind: Kind::File }.encode()),
-                _ => (b'I', (0..80).map(|_| random.random_range(0..8)).collect()),
+            let (key, value) = match random.random_range(0..7) {
+                0 => (key::extent(5, 9), EXTENT.encode()),
+                1 => (key::run(3, 0), run.encode()),
+                2 => (key::zone(3), Account { used: 4, resets: 5 }.encode()),
+                3 => (key::entry(1, b"name"), ENTRY.encode()),
+                4 => (key::position(1, ENTRY.position), b"name".to_vec()),
+                5 => (key::inode(5), attributes().encode()),
+                _ => (key::inode(5), directory().encode()),
             };
-            let mut bytes = vec![0; KEY_BYTES];
-            bytes[0] = kind;
+            let mut bytes = key;
+            bytes.resize(KEY_BYTES, 0);
             bytes.extend(value);
             for _ in 0..random.random_range(0..4) {
                 let at = random.random_range(1..bytes.len());
@@ -612,10 +603,37 @@ mod tests {
         assert!(accepted > 500 && refused > 500, "{accepted} and {refused}");
     }
 
+    const ENTRY: Entry = Entry { ino: 7, kind: FileKind::File, position: Position(300) };
+
+    fn attributes() -> Attributes {
+        Attributes {
+            lifetime: 3,
+            born: 12,
+            generation: 70_000,
+            uid: 1000,
+            gid: 2,
+            links: 3,
+            rdev: 4,
+            size: 5 << 20,
+            blocks: 6,
+            atime: -7,
+            mtime: i64::MAX,
+            ctime: i64::MIN,
+            ..Attributes::new(FileKind::File, 0o644, 9, Position(70), -1_000_000_000)
+        }
+    }
+
+    fn directory() -> Attributes {
+        Attributes {
+            next_position: Position(1000),
+            ..Attributes::new(FileKind::Directory, 0o755, 1, Position::FIRST, 77)
+        }
+    }
+
     const EXTENT: Extent = Extent { zone: 4, unit: 10, unit_blocks: 7, skip: 2, blocks: 20 };
 
     #[test]
-    fn extents_blocks_lie_behind_the_headers_of_their_units() {
+    fn extents_blocks_come_after_the_headers_of_their_units() {
         let places: Vec<u32> = (0..20).map(|i| EXTENT.place(i).block()).collect();
         let expected = [13, 14, 15, 16, 17, 19, 20, 21, 22, 23, 24, 25, 27, 28, 29, 30, 31, 32, 33, 35];
         assert_eq!(places, expected);
@@ -632,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn extent_goes_on_exactly_with_what_lies_behind_it() {
+    fn extent_continues_exactly_with_what_follows_it() {
         for cut in 1..20 {
             let (head, tail) = (EXTENT.part(0..cut), EXTENT.part(cut..20));
             assert!(head.goes_on_with(&tail), "{cut}");
@@ -648,8 +666,8 @@ mod tests {
             (0..3).map(|i| joined.place(7 + i)).collect::<Vec<_>>(),
             (0..3).map(|i| short.place(i)).collect::<Vec<_>>()
         );
-        let behind_short = Extent { zone: 4, unit: 22, unit_blocks: 7, skip: 0, blocks: 7 };
-        assert!(!joined.goes_on_with(&behind_short), "the one behind a short unit does not fit the count");
+        let after_short = Extent { zone: 4, unit: 22, unit_blocks: 7, skip: 0, blocks: 7 };
+        assert!(!joined.goes_on_with(&after_short), "the unit after a short one does not fit the count");
     }
 
     #[test]
@@ -657,40 +675,61 @@ mod tests {
         assert_eq!(Extent::decode(&[], &EXTENT.encode()), Ok(EXTENT));
         let run = Run {
             unit_blocks: 9,
-            pieces: vec![Piece { ino: 1, block: 2, blocks: 3 }, Piece { ino: 4, block: 5, blocks: 6 }],
+            pieces: vec![RunPiece { ino: 1, block: 2, blocks: 3 }, RunPiece { ino: 4, block: 5, blocks: 6 }],
         };
         assert_eq!(Run::decode(&[], &run.encode()), Ok(run));
-        let attributes = Attributes {
-            kind: Kind::Symlink,
-            lifetime: 3,
-            mode: 0o644,
-            born: 12,
-            uid: 1,
-            gid: 2,
-            links: 3,
-            rdev: 4,
-            size: 5,
-            atime: 6,
-            mtime: 7,
-            ctime: 8,
-            parent: 9,
-            name: b"name".to_vec(),
-        };
-        assert_eq!(Attributes::decode(&[], &attributes.encode()), Ok(attributes.clone()));
-        let cut = &attributes.encode()[..30];
-        assert!(Attributes::decode(b"k", cut).unwrap_err().to_string().contains("[6b]"));
-        let entry = Entry { ino: 3, kind: Kind::Directory };
-        assert_eq!(Entry::decode(&[], &entry.encode()), Ok(entry));
+        for attributes in [attributes(), directory()] {
+            assert_eq!(Attributes::decode(&[], &attributes.encode()), Ok(attributes));
+            let cut = &attributes.encode()[..20];
+            assert!(Attributes::decode(b"k", cut).unwrap_err().to_string().contains("[6b]"));
+        }
+        assert_eq!(Entry::decode(&[], &ENTRY.encode()), Ok(ENTRY));
+        let key = key::position(3, Position(7));
+        assert_eq!(positioned(&key, b"name"), Ok(&b"name"[..]));
     }
 
     #[test]
-    fn keys_sort_as_their_numbers_do() {
-        assert!(key::extent(1, 255) < key::extent(1, 256));
-        assert!(key::extent(1, u64::MAX) < key::extent(2, 0));
-        let (from, end) = key::runs(7);
-        assert!(from <= key::run(7, 0) && key::run(7, u32::MAX) < end && end <= key::run(8, 0));
-        assert_eq!(key::extent_parts(&key::extent(3, 4)), (3, 4));
-        assert_eq!(key::run_parts(&key::run(3, 4)), (3, 4));
-        assert_eq!(key::parts(&key::entry(3, b"x")), (3, &b"x"[..]));
+    fn row_of_a_new_file_is_small() {
+        let made = 1_800_000_000_000_000_000;
+        let new = Attributes::new(FileKind::File, 0o644, 100_000, Position(1000), made);
+        let old = Attributes { born: 2, generation: 2, uid: 1000, gid: 1000, ctime: made + 9_000, ..new };
+        assert_eq!(old.encode().len(), 32);
+        let entry = Entry { ino: 100_001, kind: FileKind::File, position: Position(1000) };
+        assert_eq!((entry.encode().len(), EXTENT.encode().len()), (6, 5));
+    }
+
+    #[test]
+    fn values_out_of_their_range_or_with_bytes_left_over_are_refused() {
+        let is_refused = |change: fn(&mut Attributes)| {
+            let mut row = directory();
+            change(&mut row);
+            Attributes::decode(&key::inode(5), &row.encode()).is_err()
+        };
+        assert!(!is_refused(|_| {}));
+        assert!(is_refused(|row| row.generation = GENERATIONS_END));
+        assert!(is_refused(|row| row.size = SIZE_MAX + 1));
+        assert!(is_refused(|row| (row.kind, row.blocks) = (FileKind::File, FILE_END + 1)));
+        assert!(is_refused(|row| row.next_position = Position(2)));
+        assert!(is_refused(|row| row.next_position = Position(Position::END.0 + 1)));
+        assert!(is_refused(|row| row.parent = FILES_END));
+        assert!(is_refused(|row| row.position = Position(2)));
+        for position in [Position::START, Position(2), Position::END] {
+            assert!(Entry::decode(&[], &Entry { position, ..ENTRY }.encode()).is_err(), "{position:?}");
+            assert!(positioned(&key::position(1, position), b"name").is_err(), "{position:?}");
+        }
+        let key = key::position(1, Position::FIRST);
+        for name in [&b""[..], b".", b"..", b"a/b", b"a\0", &[b'x'; NAME_MAX + 1]] {
+            assert!(positioned(&key, name).is_err(), "{name:?}");
+        }
+        assert!(positioned(&key[..16], b"name").is_err());
+        for mut row in [ENTRY.encode(), EXTENT.encode(), Account::default().encode()] {
+            row.push(0);
+            let is_sound = [
+                Entry::decode(&[], &row).is_ok(),
+                Extent::decode(&[], &row).is_ok(),
+                Account::decode(&[], &row).is_ok(),
+            ];
+            assert_eq!(is_sound, [false; 3], "{row:?}");
+        }
     }
 }

@@ -103,7 +103,7 @@ impl Shared {
         let mark = self.core.lock().next_sequence;
         self.lock_when(waiter, |core| {
             core.check_alive()?;
-            Ok(core.nodes.here(ino).is_none_or(|node| !node.afloat.has_before(mark)))
+            Ok(core.nodes.here(ino).is_none_or(|node| !node.in_flight.has_before(mark)))
         })
     }
 }

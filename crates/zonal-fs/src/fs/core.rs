@@ -209,7 +209,15 @@ impl Core {
 
     /// Takes blocks of a file out of its map and frees them.
     pub(super) fn free(&mut self, ino: u64, range: &Range<u64>) -> Result<(), FsError> {
-        map::unmap(&mut self.rows, ino, range)?.into_iter().try_for_each(|freed| self.give_back(freed))
+        let gone = self.unmap(ino, range)?;
+        if gone > 0 { self.update(ino, |file| file.count_blocks(gone, 0)) } else { Ok(()) }
+    }
+
+    /// The same without counting them in the file's row; how many.
+    pub(super) fn unmap(&mut self, ino: u64, range: &Range<u64>) -> Result<u64, FsError> {
+        let map::Unmapped { blocks, freed } = map::unmap(&mut self.rows, ino, range)?;
+        freed.into_iter().try_for_each(|freed| self.give_back(freed))?;
+        Ok(blocks)
     }
 
     /// Blocks of a zone that were a file's are free for users again, unless the zone is lost.

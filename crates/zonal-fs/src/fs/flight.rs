@@ -9,6 +9,7 @@ use super::core::{Core, Landed, Shared};
 use super::error::{FsError, Lost};
 use super::fallen::fall;
 use super::map::{self, Mapped};
+use super::names::name_at;
 use super::node::Node;
 use crate::format::{Extent, HEADER_BYTES, Header, Piece, Record, crc32c};
 use crate::space::cost::Need;
@@ -192,11 +193,12 @@ impl Core {
                 last = Some((file.parent, self.path(file.parent)));
             }
             let parent = last.as_ref().and_then(|(_, path)| path.as_deref());
+            let path = || Some(join(parent?, &name_at(&self.rows, file.parent, file.position)?));
             let node = self.nodes.here(ino);
             let cut = node.as_ref().and_then(|node| node.cut).unwrap_or(u64::MAX);
             let announced = node.and_then(|node| node.announced.clone());
             records.push(Record { ino, born: file.born, block, blocks, size: file.size.min(cut), number });
-            paths.push(announced.or_else(|| Some(join(parent?, &file.name))).unwrap_or_default());
+            paths.push(announced.or_else(path).unwrap_or_default());
         }
         Header { uuid, sequence, since, zone, records, sums, paths }
     }
@@ -370,34 +372,41 @@ impl Core {
             self.credit.freed(carried.blocks.into());
             return Ok(0);
         };
-        let own = node.pending.end(&(carried.block..carried.end()), carried.number);
-        node.afloat.end(carried.number);
+        let own = node.dirty.end(&(carried.block..carried.end()), carried.number);
+        node.in_flight.end(carried.number);
         self.statistics.written_blocks += u64::from(carried.blocks);
-        let mut live = 0;
+        let (mut live, mut gone) = (0, 0);
         // Where the file did not reach yet there is nothing to overwrite, and nothing to look for.
         let mut end = node.attributes.size.div_ceil(u64::from(BLOCK_BYTES));
+        let grown = own.last().map_or(0, |part| part.end);
         for part in own {
             if part.start < end {
-                overwritten.extend(map::unmap(&mut self.rows, ino, &part)?);
+                let unmapped = map::unmap(&mut self.rows, ino, &part)?;
+                gone += unmapped.blocks;
+                overwritten.extend(unmapped.freed);
             }
             end = end.max(part.end);
             let mapped = there.within(&part).expect("it is part of it");
             map::map(&mut self.rows, ino, part.start, mapped.extent)?;
             live += mapped.extent.blocks;
-            self.grow(ino, part.end)?;
         }
+        self.grow(ino, grown, gone, live.into())?;
         self.credit.freed(u64::from(carried.blocks - live));
         self.at_rest(ino);
         self.let_go(ino);
         Ok(live)
     }
 
-    /// The row of a file says as many bytes as are there.
-    fn grow(&mut self, ino: u64, end: u64) -> Result<(), FsError> {
+    /// Puts what has landed into the row of a file: bytes up to the block `end`, and the blocks that went and came. A write over
+    /// blocks that the file has changes neither.
+    fn grow(&mut self, ino: u64, end: u64, gone: u64, came: u64) -> Result<(), FsError> {
         let Some(node) = self.nodes.here(ino) else { return Ok(()) };
         let size = node.size.min(end.saturating_mul(u64::from(BLOCK_BYTES)));
-        if size > node.attributes.size {
-            self.update(ino, |attributes| attributes.size = size)?;
+        if size > node.attributes.size || gone != came {
+            self.update(ino, |attributes| {
+                attributes.size = attributes.size.max(size);
+                attributes.count_blocks(gone, came);
+            })?;
         }
         Ok(())
     }
@@ -415,7 +424,8 @@ impl Core {
         let mut live = 0;
         for held in map::held(&self.rows, carried.ino, &source)? {
             let part = held.block..held.end();
-            left.extend(map::unmap(&mut self.rows, carried.ino, &part)?);
+            // As many blocks come as go: the file's count of them stays.
+            left.extend(map::unmap(&mut self.rows, carried.ino, &part)?.freed);
             let extent = there.within(&part).expect("it is part of it").extent;
             map::map(&mut self.rows, carried.ino, part.start, extent)?;
             live += extent.blocks;
@@ -470,8 +480,8 @@ impl Core {
     fn lost(&mut self, carried: &Carried, why: Lost) {
         self.credit.freed(carried.blocks.into());
         if let Some(node) = self.nodes.here(carried.ino) {
-            node.pending.end(&(carried.block..carried.end()), carried.number);
-            node.afloat.end(carried.number);
+            node.dirty.end(&(carried.block..carried.end()), carried.number);
+            node.in_flight.end(carried.number);
             node.failure.get_or_insert(why);
             self.lost.get_or_insert((carried.ino, why));
         }
@@ -480,7 +490,7 @@ impl Core {
 
     /// A file of which nothing is on its way any more is as long as its row says: what was lost may have been its end.
     pub(super) fn at_rest(&mut self, ino: u64) {
-        let is_at_rest = |node: &&mut Node| node.afloat.is_empty() && node.gathering.is_nothing();
+        let is_at_rest = |node: &&mut Node| node.in_flight.is_empty() && node.write_buffer.is_nothing();
         if let Some(node) = self.nodes.here(ino).filter(is_at_rest) {
             node.size = node.attributes.size;
         }

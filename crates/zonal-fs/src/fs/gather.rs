@@ -32,7 +32,7 @@ const AGE_MAX: u64 = 5_000_000_000;
 
 /// What is gathered of a file.
 #[derive(Default, Debug)]
-pub(crate) enum Gathering {
+pub(crate) enum WriteBuffer {
     #[default]
     Nothing,
     Here(Box<Sheaf>),
@@ -40,25 +40,25 @@ pub(crate) enum Gathering {
     Taken(Range<u64>, u64),
 }
 
-impl Gathering {
+impl WriteBuffer {
     /// Whether there is none.
     pub(crate) fn is_nothing(&self) -> bool {
-        matches!(self, Gathering::Nothing)
+        matches!(self, WriteBuffer::Nothing)
     }
 
     /// Whether somebody has taken the sheaf.
     pub(crate) fn is_taken(&self) -> bool {
-        matches!(self, Gathering::Taken(..))
+        matches!(self, WriteBuffer::Taken(..))
     }
 
     /// Whether somebody has taken a sheaf from before `mark`.
     fn is_taken_before(&self, mark: u64) -> bool {
-        matches!(self, Gathering::Taken(_, number) if *number < mark)
+        matches!(self, WriteBuffer::Taken(_, number) if *number < mark)
     }
 
     /// Whether somebody has taken a sheaf with any of `blocks`.
     pub(crate) fn is_leaving(&self, blocks: &Range<u64>) -> bool {
-        matches!(self, Gathering::Taken(range, _) if meets(range, blocks))
+        matches!(self, WriteBuffer::Taken(range, _) if meets(range, blocks))
     }
 }
 
@@ -312,7 +312,7 @@ impl Shared {
         drop(self.lock_when(waiter, |core| {
             core.check_alive()?;
             sheaf = core.take_gathered(ino);
-            let has_older = core.nodes.here(ino).is_some_and(|node| node.gathering.is_taken_before(mark));
+            let has_older = core.nodes.here(ino).is_some_and(|node| node.write_buffer.is_taken_before(mark));
             Ok(sheaf.is_some() || !has_older)
         })?);
         sheaf.map_or(Ok(()), |sheaf| self.send_off(waiter, ino, sheaf))
@@ -406,25 +406,25 @@ impl Core {
     pub(super) fn is_gathered(&mut self, ino: u64, blocks: &Range<u64>) -> bool {
         let node = self.nodes.here(ino);
         node.is_some_and(
-            |node| matches!(&node.gathering, Gathering::Here(sheaf) if meets(&sheaf.range(), blocks)),
+            |node| matches!(&node.write_buffer, WriteBuffer::Here(sheaf) if meets(&sheaf.range(), blocks)),
         )
     }
 
     /// Whether somebody has taken the sheaf of a file.
     pub(super) fn is_taken(&mut self, ino: u64) -> bool {
-        self.nodes.here(ino).is_some_and(|node| node.gathering.is_taken())
+        self.nodes.here(ino).is_some_and(|node| node.write_buffer.is_taken())
     }
 
     fn take_gathered(&mut self, ino: u64) -> Option<Box<Sheaf>> {
         let node = self.nodes.here(ino)?;
-        let sheaf = match std::mem::take(&mut node.gathering) {
-            Gathering::Here(sheaf) => sheaf,
+        let sheaf = match std::mem::take(&mut node.write_buffer) {
+            WriteBuffer::Here(sheaf) => sheaf,
             other => {
-                node.gathering = other;
+                node.write_buffer = other;
                 return None;
             }
         };
-        node.gathering = Gathering::Taken(sheaf.range(), sheaf.number);
+        node.write_buffer = WriteBuffer::Taken(sheaf.range(), sheaf.number);
         self.gathers.here.remove(&sheaf.number);
         self.gathers.taken += 1;
         Some(sheaf)
@@ -436,7 +436,7 @@ impl Core {
         self.gathers.number += 1;
         self.gathers.taken += 1;
         if let Some(node) = self.nodes.here(ino) {
-            node.gathering = Gathering::Taken(sheaf.range(), sheaf.number);
+            node.write_buffer = WriteBuffer::Taken(sheaf.range(), sheaf.number);
         }
     }
 
@@ -446,21 +446,21 @@ impl Core {
         node.size = node.size.max(sheaf.end);
         self.gathers.here.insert(sheaf.number, (ino, sheaf.since));
         self.gathers.taken -= 1;
-        node.gathering = Gathering::Here(sheaf);
+        node.write_buffer = WriteBuffer::Here(sheaf);
         None
     }
 
     fn gathered_is_gone(&mut self, ino: u64) {
         self.gathers.taken -= 1;
         if let Some(node) = self.nodes.here(ino) {
-            node.gathering = Gathering::Nothing;
+            node.write_buffer = WriteBuffer::Nothing;
         }
         self.let_go(ino);
     }
 
     /// What was gathered of a file that goes is nobody's.
-    pub(super) fn forget_gathered(&mut self, gathering: Gathering) {
-        if let Gathering::Here(sheaf) = gathering {
+    pub(super) fn drop_write_buffer(&mut self, write_buffer: WriteBuffer) {
+        if let WriteBuffer::Here(sheaf) = write_buffer {
             self.gathers.here.remove(&sheaf.number);
             self.credit.give_back(sheaf.room);
         }

@@ -73,12 +73,23 @@ fn mapped(key: &[u8], value: &[u8]) -> Result<Mapped, FsError> {
     Ok(Mapped { block, extent: Extent::decode(key, value)? })
 }
 
-/// Takes the blocks `range` of a file out of the map; what that frees.
-pub(crate) fn unmap(rows: &mut Rows, ino: u64, range: &Range<u64>) -> Result<Vec<Freed>, FsError> {
+/// Blocks that went out of a file's map.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Unmapped {
+    /// How many, those included that were lost.
+    pub(crate) blocks: u64,
+    /// Where they were.
+    pub(crate) freed: Vec<Freed>,
+}
+
+/// Takes the blocks `range` of a file out of the map.
+pub(crate) fn unmap(rows: &mut Rows, ino: u64, range: &Range<u64>) -> Result<Unmapped, FsError> {
     let touched = extents(rows, ino, range)?;
+    let mut blocks = 0;
     let mut freed = Vec::with_capacity(touched.len());
     for old in touched {
         let Some(gone) = old.within(range) else { continue };
+        blocks += u64::from(gone.extent.blocks);
         if !gone.extent.is_lost() {
             freed.push(Freed { zone: gone.extent.zone, blocks: gone.extent.blocks });
         }
@@ -91,7 +102,7 @@ pub(crate) fn unmap(rows: &mut Rows, ino: u64, range: &Range<u64>) -> Result<Vec
             }
         }
     }
-    Ok(freed)
+    Ok(Unmapped { blocks, freed })
 }
 
 /// Puts blocks of a file that are in no extent into the map, joined with what they continue.
@@ -235,7 +246,8 @@ mod tests {
         let all = extents(&rows, 1, &(0..100)).unwrap();
         assert_eq!(all, [Mapped { block: 0, extent: Extent { blocks: 31, ..unit(2, 0, 7) } }]);
         assert_eq!(live(&rows, 2).unwrap(), [Live { ino: 1, at: all[0], number: 0 }]);
-        assert_eq!(unmap(&mut rows, 1, &(10..12)).unwrap(), [Freed { zone: 2, blocks: 2 }]);
+        let gone = Unmapped { blocks: 2, freed: vec![Freed { zone: 2, blocks: 2 }] };
+        assert_eq!(unmap(&mut rows, 1, &(10..12)).unwrap(), gone);
         let left: Vec<_> = live(&rows, 2).unwrap().iter().map(|l| (l.at.block, l.at.extent.blocks)).collect();
         assert_eq!(left, [(0, 10), (12, 19)]);
     }
@@ -268,9 +280,10 @@ mod tests {
             let mut pointers = BTreeMap::new();
             for (ino, block, blocks, zone, unmaps) in writes {
                 let range = block..block + u64::from(blocks);
-                let freed: u32 = unmap(&mut rows, ino, &range).unwrap().iter().map(|f| f.blocks).sum();
+                let unmapped = unmap(&mut rows, ino, &range).unwrap();
+                let freed: u32 = unmapped.freed.iter().map(|f| f.blocks).sum();
                 let gone = range.clone().filter(|b| model.remove(&(ino, *b)).is_some()).count();
-                prop_assert_eq!(freed as usize, gone);
+                prop_assert_eq!((freed as usize, unmapped.blocks as usize), (gone, gone));
                 if unmaps {
                     continue;
                 }

@@ -15,7 +15,7 @@ pub(crate) mod map;
 pub(crate) mod mount;
 pub(crate) mod names;
 mod node;
-mod number;
+pub(crate) mod number;
 mod open_file;
 mod read;
 mod room;
@@ -37,7 +37,7 @@ pub use status::{Activity, OpenZoneStatus, Resets, Status, ZoneCounts};
 pub use write::Payload;
 
 pub use crate::format::SIZE_MAX;
-use crate::format::{Attributes, Entry, Superblock};
+use crate::format::{Attributes, Entry, Position, Superblock};
 use crate::store::Rows;
 use crate::waiter::Waiter;
 use core::Shared;
@@ -122,6 +122,7 @@ impl FileSystem {
         name: &[u8],
         new: &NewFile,
     ) -> Result<u64, FsError> {
+        self.0.settle_numbers(waiter);
         self.change(waiter, Touched::Added, |core| core.create(parent, name, new, waiter.wall()))
     }
 
@@ -131,6 +132,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::Invalid`] for another kind of file; [`FsError::ReadOnly`].
     pub fn create_unnamed(&self, waiter: &dyn Waiter, new: &NewFile) -> Result<OpenFile, FsError> {
+        self.0.settle_numbers(waiter);
         let ino = self.change(waiter, Touched::Added, |core| core.create_unnamed(new, waiter.wall()))?;
         Ok(OpenFile::counted(self, ino))
     }
@@ -182,7 +184,7 @@ impl FileSystem {
         self.change(waiter, Touched::Added, |core| core.rename(from, to, how, waiter.wall()))
     }
 
-    /// Shows the names of a directory behind `after`, in order of their bytes, until it is told to break.
+    /// Shows the names of a directory after `after`, in order of their bytes, until `show` breaks.
     ///
     /// # Errors
     /// [`FsError::NotDirectory`].
@@ -195,7 +197,24 @@ impl FileSystem {
         self.0.lock().list(ino, after, show)
     }
 
-    /// Attributes of a file, its size with what is on its way.
+    /// Shows the names of a directory after a position, in order of their positions, until `show` breaks.
+    ///
+    /// A caller can stop after any name and continue after its position later, also when the file system was closed meanwhile. A
+    /// name that was there the whole time is then shown once; a name that was made or removed meanwhile, once or not at all.
+    /// [`Position::START`] is before all names.
+    ///
+    /// # Errors
+    /// [`FsError::NotDirectory`].
+    pub fn list_from(
+        &self,
+        ino: u64,
+        after: Position,
+        show: impl FnMut(Position, &[u8], Entry) -> ControlFlow<()>,
+    ) -> Result<(), FsError> {
+        self.0.lock().list_from(ino, after, show)
+    }
+
+    /// Attributes of a file. Its size counts writes in flight; its blocks are those that have landed.
     ///
     /// # Errors
     /// [`FsError::NotFound`].

@@ -15,7 +15,7 @@ use super::turn::Turns;
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
 use crate::format::{
-    Account, Attributes, FILES_END, Header, Kind, Metadata, NUMBERS_END, NUMBERS_PASSED, RowError,
+    Account, Attributes, FILES_END, Header, Kind, Metadata, NUMBERS_END, NUMBERS_PASSED, Position, RowError,
     Superblock, key,
 };
 use crate::make::unit_blocks_max;
@@ -68,23 +68,8 @@ pub enum OpenError {
 }
 
 /// Writes the first rows of a file system.
-pub(super) fn make(rows: &mut Rows, superblock: &Superblock, now: u64) -> Result<(), FsError> {
-    let root = Attributes {
-        kind: Kind::Directory,
-        lifetime: 0,
-        mode: 0o755,
-        born: 0,
-        uid: 0,
-        gid: 0,
-        links: 2,
-        rdev: 0,
-        size: 0,
-        atime: now,
-        mtime: now,
-        ctime: now,
-        parent: ROOT,
-        name: Vec::new(),
-    };
+pub(super) fn make(rows: &mut Rows, superblock: &Superblock, now: i64) -> Result<(), FsError> {
+    let root = Attributes::new(Kind::Directory, 0o755, ROOT, Position::START, now);
     rows.put(key::inode(ROOT), root.encode());
     rows.put(key::counter("ino"), (ROOT + 1).to_le_bytes().to_vec());
     rows.put(key::counter("superblock"), superblock.encode().to_vec());
@@ -209,7 +194,8 @@ pub(super) fn open(
     let accounts = accounts(&rows, report.len() as u32)?;
     // Small pieces take more headers than large ones: reckoned with is what a unit of the smallest carries.
     let least = Header::records_max(superblock.unit_blocks - 1) as u32 + 1;
-    let book = ZoneBook::load(superblock.unit_blocks.min(least), found(&superblock, &report, &accounts, &taken));
+    let book =
+        ZoneBook::load(superblock.unit_blocks.min(least), found(&superblock, &report, &accounts, &taken));
     let mut book = book.map_err(OpenError::Zones)?;
     for (zone, account) in (0..).map(ZoneIndex).zip(&accounts) {
         book.set_resets(zone, account.resets).map_err(FsError::from)?;

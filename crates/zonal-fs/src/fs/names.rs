@@ -1,29 +1,44 @@
-//! Names: directories, links, attributes. All of it in rows, at once, without waiting for the drive.
+//! Names: directories, links, attributes. Each call changes rows under the lock and never waits for the drive.
+//!
+//! # Positions
+//! A directory lists its names in two orders: by their bytes, and by position. A position is a number that rises with each name
+//! that is made in the directory. It is never given again, so that a lister can stop after any position and continue there,
+//! whatever has changed meanwhile, and after a restart.
+//!
+//! A name has two rows: the entry has the file and the position, and the row of the position has the name. The directory's own
+//! row has the next position. A file's row has the position of its first name, not the name, which would be there a third time.
+//!
+//! # What a rename does to positions
+//! - A file that is renamed within its directory keeps its position. A lister then sees the file once, under one of its
+//!   names; a program that renames each file that it lists comes to an end.
+//! - A name that is replaced keeps its own position, because the name was there the whole time. So do two names that are
+//!   exchanged.
+//! - A name that comes from another directory is a new one.
 
 use super::core::Core;
 use super::error::FsError;
 use super::node::attributes;
-use crate::format::{Attributes, Entry, FILES_END, Kind, RowError, key};
+use crate::format::{Attributes, Entry, FILES_END, FileKind, Position, RowError, is_name, key, positioned};
+use crate::store::Rows;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
+
+pub use crate::format::NAME_MAX;
 
 /// The root's number.
 pub const ROOT: u64 = 1;
 
-/// Longest name, in bytes.
-pub const NAME_MAX: usize = 255;
-
-/// Longest target of a symbolic link, in bytes: nothing follows a longer one.
+/// Longest target of a symbolic link, in bytes: Linux follows no longer one.
 pub const TARGET_MAX: usize = 4095;
 
-/// Directories within each other of which a path tells: rows may lie that one is in itself.
+/// Deepest path that is looked up: damaged rows may say that a directory is in itself.
 const DEPTH_MAX: usize = 128;
 
 /// What a new file is to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewFile {
     /// What it is.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// Permission bits.
     pub mode: u16,
     /// Owner.
@@ -32,18 +47,18 @@ pub struct NewFile {
     pub gid: u32,
     /// Number of a device file.
     pub rdev: u32,
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     pub target: Vec<u8>,
 }
 
 impl NewFile {
     /// A file of `kind` with these permissions, of user and group 0.
-    pub fn new(kind: Kind, mode: u16) -> NewFile {
+    pub fn new(kind: FileKind, mode: u16) -> NewFile {
         NewFile { kind, mode, uid: 0, gid: 0, rdev: 0, target: Vec::new() }
     }
 }
 
-/// Attributes to be changed; what is `None` stays.
+/// Attributes to be changed; those that are `None` stay. Times are nanoseconds since 1970, below zero before.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Changes {
     /// Permission bits.
@@ -52,62 +67,64 @@ pub struct Changes {
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Last read, in nanoseconds since 1970.
-    pub atime: Option<u64>,
-    /// Last change of its data, in nanoseconds since 1970.
-    pub mtime: Option<u64>,
+    /// Last read.
+    pub atime: Option<i64>,
+    /// Last change of its data.
+    pub mtime: Option<i64>,
     /// How long its data is expected to live: an index of [`Lifetime`](crate::space::Lifetime).
     pub lifetime: Option<u8>,
 }
 
-/// What a rename does where the new name is taken.
+/// What a rename does if the new name exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Rename {
-    /// The file there goes.
+    /// It takes the place of the file there.
     #[default]
     Replace,
     /// It fails.
     KeepOther,
-    /// Both change places.
+    /// Both files change their names.
     Exchange,
 }
 
 pub(crate) fn check_name(name: &[u8]) -> Result<(), FsError> {
     match name {
+        _ if is_name(name) => Ok(()),
         [] | b"." | b".." => Err(FsError::Invalid("this cannot be a name")),
         _ if name.len() > NAME_MAX => Err(FsError::NameTooLong),
-        _ if name.contains(&b'/') || name.contains(&0) => {
-            Err(FsError::Invalid("a name has neither / nor zeroes"))
-        }
-        _ => Ok(()),
+        _ => Err(FsError::Invalid("a name has neither / nor zeroes")),
     }
 }
 
 fn check_target(target: &[u8]) -> Result<(), FsError> {
     match target.len() {
-        0 => Err(FsError::Invalid("a symbolic link points somewhere")),
+        0 => Err(FsError::Invalid("a symbolic link has a target")),
         1..=TARGET_MAX => Ok(()),
         _ => Err(FsError::TooLarge),
     }
 }
 
-/// The file of a row with a name that it can have.
+/// The entry of a row whose key has a name that can be one.
 pub(crate) fn named(key: &[u8], value: &[u8]) -> Result<Entry, RowError> {
-    match check_name(key::parts(key).1) {
-        Ok(()) => Entry::decode(key, value),
-        Err(_) => Err(RowError { key: key.to_vec(), what: "this cannot be a name" }),
+    match is_name(key::parts(key).1) {
+        true => Entry::decode(key, value),
+        false => Err(RowError { key: key.to_vec(), what: "this cannot be a name" }),
     }
 }
 
-/// Where a file is in the tree, from the root, with its name, by what `attributes` says of each on the way; `None` if that
-/// cannot be told.
-pub(crate) fn path(ino: u64, mut attributes: impl FnMut(u64) -> Option<Attributes>) -> Option<Vec<u8>> {
+/// The name at a position of a directory; `None` if there is none.
+pub(crate) fn name_at(rows: &Rows, directory: u64, position: Position) -> Option<Vec<u8>> {
+    rows.get(&key::position(directory, position)).ok()?
+}
+
+/// The path of a file from the root, by the directory and name of each file on it; `None` if one of them cannot be read.
+pub(crate) fn path(ino: u64, mut place: impl FnMut(u64) -> Option<(u64, Vec<u8>)>) -> Option<Vec<u8>> {
     let (mut names, mut at) = (Vec::new(), ino);
     while at != ROOT {
         if names.len() == DEPTH_MAX {
             return None;
         }
-        let Attributes { parent, name, .. } = attributes(at)?;
+        let (parent, name) = place(at)?;
         names.push(name);
         at = parent;
     }
@@ -116,15 +133,15 @@ pub(crate) fn path(ino: u64, mut attributes: impl FnMut(u64) -> Option<Attribute
 }
 
 impl Core {
-    /// Attributes of a file as they are now, with what is on its way.
+    /// Attributes of a file as they are now; its size counts writes in flight.
     pub(super) fn attributes(&mut self, ino: u64) -> Result<Attributes, FsError> {
         match self.nodes.here(ino) {
-            Some(node) => Ok(Attributes { size: node.size, ..node.attributes.clone() }),
+            Some(node) => Ok(Attributes { size: node.size, ..node.attributes }),
             None => attributes(&self.rows, ino),
         }
     }
 
-    /// Changes attributes of a file, in its row and wherever else they are.
+    /// Changes attributes of a file in its row, and in memory if the file is there.
     pub(super) fn update<R>(
         &mut self,
         ino: u64,
@@ -143,7 +160,7 @@ impl Core {
 
     fn directory(&mut self, ino: u64) -> Result<Attributes, FsError> {
         let attributes = self.attributes(ino)?;
-        if attributes.kind == Kind::Directory { Ok(attributes) } else { Err(FsError::NotDirectory) }
+        if attributes.kind == FileKind::Directory { Ok(attributes) } else { Err(FsError::NotDirectory) }
     }
 
     pub(super) fn entry(&self, parent: u64, name: &[u8]) -> Result<Option<Entry>, FsError> {
@@ -161,27 +178,40 @@ impl Core {
         }
     }
 
-    /// A name that is free, in a directory that is one and still there.
-    fn check_free(&mut self, parent: u64, name: &[u8]) -> Result<(), FsError> {
+    /// The position of a new name, if it can be made: no file has it, and the directory is not removed.
+    fn check_free(&mut self, parent: u64, name: &[u8]) -> Result<Position, FsError> {
         check_name(name)?;
-        if self.directory(parent)?.links == 0 {
-            return Err(FsError::NotFound);
-        }
-        if self.entry(parent, name)?.is_some() { Err(FsError::Exists) } else { Ok(()) }
+        let position = self.check_position(parent)?;
+        if self.entry(parent, name)?.is_some() { Err(FsError::Exists) } else { Ok(position) }
     }
 
-    fn enter(&mut self, parent: u64, name: &[u8], entry: Entry, now: u64) -> Result<(), FsError> {
+    /// The next position of a directory that takes names.
+    fn check_position(&mut self, parent: u64) -> Result<Position, FsError> {
+        let directory = self.directory(parent)?;
+        match directory.next_position {
+            _ if directory.links == 0 => Err(FsError::NotFound),
+            position if position.is_of_name() => Ok(position),
+            _ => Err(FsError::Invalid("no position is left for another name in the directory")),
+        }
+    }
+
+    /// Writes the two rows of a name. Its position is the directory's next one or an earlier one, which no name has.
+    fn enter(&mut self, parent: u64, name: &[u8], entry: Entry, now: i64) -> Result<(), FsError> {
         self.rows.put(key::entry(parent, name), entry.encode());
+        self.rows.put(key::position(parent, entry.position), name.to_vec());
         self.update(parent, |directory| {
-            directory.links = directory.links.saturating_add(u32::from(entry.kind == Kind::Directory));
+            directory.links = directory.links.saturating_add(u32::from(entry.kind == FileKind::Directory));
+            directory.next_position = directory.next_position.max(entry.position.next());
             (directory.mtime, directory.ctime) = (now, now);
         })
     }
 
-    fn strike(&mut self, parent: u64, name: &[u8], entry: Entry, now: u64) -> Result<(), FsError> {
+    /// Deletes the two rows of a name.
+    fn strike(&mut self, parent: u64, name: &[u8], entry: Entry, now: i64) -> Result<(), FsError> {
         self.rows.delete(key::entry(parent, name));
+        self.rows.delete(key::position(parent, entry.position));
         self.update(parent, |directory| {
-            directory.links = directory.links.saturating_sub(u32::from(entry.kind == Kind::Directory));
+            directory.links = directory.links.saturating_sub(u32::from(entry.kind == FileKind::Directory));
             (directory.mtime, directory.ctime) = (now, now);
         })
     }
@@ -191,34 +221,35 @@ impl Core {
         parent: u64,
         name: &[u8],
         new: &NewFile,
-        now: u64,
+        now: i64,
     ) -> Result<u64, FsError> {
-        self.check_free(parent, name)?;
-        if new.kind == Kind::Symlink {
+        let position = self.check_free(parent, name)?;
+        if new.kind == FileKind::Symlink {
             check_target(&new.target)?;
         }
-        let ino = self.add(parent, name, new, now)?;
-        if new.kind == Kind::Symlink {
+        let ino = self.add(parent, position, new, now)?;
+        if new.kind == FileKind::Symlink {
             self.rows.put(key::target(ino), new.target.clone());
         }
-        self.enter(parent, name, Entry { ino, kind: new.kind }, now)?;
+        self.enter(parent, name, Entry { ino, kind: new.kind, position }, now)?;
         Ok(ino)
     }
 
-    /// Makes a file without a name, open: it goes when it is closed, or the power, unless it was given one.
-    pub(super) fn create_unnamed(&mut self, new: &NewFile, now: u64) -> Result<u64, FsError> {
-        if new.kind != Kind::File {
+    /// Makes a file without a name, and opens it. It is gone after it is closed, or after a power cut, unless it was given a
+    /// name.
+    pub(super) fn create_unnamed(&mut self, new: &NewFile, now: i64) -> Result<u64, FsError> {
+        if new.kind != FileKind::File {
             return Err(FsError::Invalid("only a file with data can do without a name"));
         }
-        let ino = self.add(ROOT, b"", new, now)?;
+        let ino = self.add(ROOT, Position::START, new, now)?;
         self.update(ino, |file| file.links = 0)?;
         self.rows.put(key::orphan(ino), Vec::new());
         self.nodes.get(&self.rows, ino)?.handles += 1;
         Ok(ino)
     }
 
-    /// Adds a file that is to have this name; its number.
-    fn add(&mut self, parent: u64, name: &[u8], new: &NewFile, now: u64) -> Result<u64, FsError> {
+    /// Adds the row of a file that is to have a name at this position; its number.
+    fn add(&mut self, parent: u64, position: Position, new: &NewFile, now: i64) -> Result<u64, FsError> {
         let ino = self.next_ino;
         if ino >= FILES_END {
             return Err(FsError::Invalid("no number is left for another file"));
@@ -226,51 +257,45 @@ impl Core {
         self.next_ino += 1;
         self.rows.put(key::counter("ino"), self.next_ino.to_le_bytes().to_vec());
         let attributes = Attributes {
-            kind: new.kind,
-            lifetime: 0,
-            mode: new.mode,
             born: self.opening(),
+            generation: self.generation(),
             uid: new.uid,
             gid: new.gid,
-            links: if new.kind == Kind::Directory { 2 } else { 1 },
             rdev: new.rdev,
-            size: if new.kind == Kind::Symlink { new.target.len() as u64 } else { 0 },
-            atime: now,
-            mtime: now,
-            ctime: now,
-            parent,
-            name: name.to_vec(),
+            size: if new.kind == FileKind::Symlink { new.target.len() as u64 } else { 0 },
+            ..Attributes::new(new.kind, new.mode, parent, position, now)
         };
         self.rows.put(key::inode(ino), attributes.encode());
         Ok(ino)
     }
 
-    pub(super) fn link(&mut self, ino: u64, parent: u64, name: &[u8], now: u64) -> Result<(), FsError> {
+    pub(super) fn link(&mut self, ino: u64, parent: u64, name: &[u8], now: i64) -> Result<(), FsError> {
         let attributes = self.linkable(ino)?;
-        self.check_free(parent, name)?;
-        self.add_link(&attributes, (ino, parent, name), now)
+        let position = self.check_free(parent, name)?;
+        self.add_link(&attributes, (ino, parent, name), position, now)
     }
 
     /// Gives a file a name that another may have, which loses it.
-    pub(super) fn link_over(&mut self, ino: u64, parent: u64, name: &[u8], now: u64) -> Result<(), FsError> {
+    pub(super) fn link_over(&mut self, ino: u64, parent: u64, name: &[u8], now: i64) -> Result<(), FsError> {
         let attributes = self.linkable(ino)?;
         self.directory(parent)?;
         match self.entry(parent, name)? {
             Some(there) if there.ino == ino => return Ok(()),
-            Some(there) if there.kind == Kind::Directory => return Err(FsError::IsDirectory),
+            Some(there) if there.kind == FileKind::Directory => return Err(FsError::IsDirectory),
             Some(there) => {
                 self.strike(parent, name, there, now)?;
                 self.drop_link(there.ino, now)?;
             }
-            None => self.check_free(parent, name)?,
+            None => {}
         }
-        self.add_link(&attributes, (ino, parent, name), now)
+        let position = self.check_free(parent, name)?;
+        self.add_link(&attributes, (ino, parent, name), position, now)
     }
 
     /// Attributes of a file that can have another name.
     fn linkable(&mut self, ino: u64) -> Result<Attributes, FsError> {
         let attributes = self.attributes(ino)?;
-        if attributes.kind == Kind::Directory {
+        if attributes.kind == FileKind::Directory {
             return Err(FsError::IsDirectory);
         }
         let is_open = self.nodes.here(ino).is_some_and(|node| node.handles > 0);
@@ -278,7 +303,7 @@ impl Core {
             return Err(FsError::NotFound);
         }
         if attributes.links == u32::MAX {
-            return Err(FsError::Invalid("it has as many names as a file can have"));
+            return Err(FsError::Invalid("it has the most names that a file can have"));
         }
         Ok(attributes)
     }
@@ -287,9 +312,10 @@ impl Core {
         &mut self,
         attributes: &Attributes,
         (ino, parent, name): (u64, u64, &[u8]),
-        now: u64,
+        position: Position,
+        now: i64,
     ) -> Result<(), FsError> {
-        self.enter(parent, name, Entry { ino, kind: attributes.kind }, now)?;
+        self.enter(parent, name, Entry { ino, kind: attributes.kind, position }, now)?;
         let is_first = attributes.links == 0;
         if is_first {
             self.rows.delete(key::orphan(ino));
@@ -298,26 +324,26 @@ impl Core {
             file.links += 1;
             file.ctime = now;
             if is_first {
-                (file.parent, file.name) = (parent, name.to_vec());
+                (file.parent, file.position) = (parent, position);
             }
         })
     }
 
-    /// Takes a name away; the file goes with its last one, unless it is open.
-    pub(super) fn unlink(&mut self, parent: u64, name: &[u8], now: u64) -> Result<(), FsError> {
+    /// Removes a name. The file is removed with its last name, unless it is open.
+    pub(super) fn unlink(&mut self, parent: u64, name: &[u8], now: i64) -> Result<(), FsError> {
         self.directory(parent)?;
         let entry = self.entry(parent, name)?.ok_or(FsError::NotFound)?;
-        if entry.kind == Kind::Directory {
+        if entry.kind == FileKind::Directory {
             return Err(FsError::IsDirectory);
         }
         self.strike(parent, name, entry, now)?;
         self.drop_link(entry.ino, now)
     }
 
-    pub(super) fn rmdir(&mut self, parent: u64, name: &[u8], now: u64) -> Result<(), FsError> {
+    pub(super) fn rmdir(&mut self, parent: u64, name: &[u8], now: i64) -> Result<(), FsError> {
         self.directory(parent)?;
         let entry = self.entry(parent, name)?.ok_or(FsError::NotFound)?;
-        if entry.kind != Kind::Directory {
+        if entry.kind != FileKind::Directory {
             return Err(FsError::NotDirectory);
         }
         if !self.is_empty(entry.ino)? {
@@ -337,9 +363,9 @@ impl Core {
         Ok(is_empty)
     }
 
-    fn drop_link(&mut self, ino: u64, now: u64) -> Result<(), FsError> {
+    fn drop_link(&mut self, ino: u64, now: i64) -> Result<(), FsError> {
         let left = self.update(ino, |file| {
-            file.links = if file.kind == Kind::Directory { 0 } else { file.links.saturating_sub(1) };
+            file.links = if file.kind == FileKind::Directory { 0 } else { file.links.saturating_sub(1) };
             file.ctime = now;
             file.links
         })?;
@@ -353,9 +379,9 @@ impl Core {
         self.destroy(ino)
     }
 
-    /// Takes away all rows of a file that has neither a name nor anybody who works with it.
+    /// Deletes all rows of a file that has no name, and that no caller uses.
     pub(super) fn destroy(&mut self, ino: u64) -> Result<(), FsError> {
-        self.free(ino, &(0..u64::MAX))?;
+        self.unmap(ino, &(0..u64::MAX))?;
         let (from, end) = key::attributes(ino);
         let mut keys = vec![key::inode(ino), key::target(ino), key::orphan(ino)];
         self.rows.scan(&from, &end, |key, _| {
@@ -364,7 +390,7 @@ impl Core {
         })?;
         keys.into_iter().for_each(|key| self.rows.delete(key));
         if let Some(node) = self.nodes.remove(ino) {
-            self.forget_gathered(node.gathering);
+            self.drop_write_buffer(node.write_buffer);
             node.zone.into_iter().for_each(|zone| self.open.leave(zone));
         }
         Ok(())
@@ -375,7 +401,7 @@ impl Core {
         (parent, name): (u64, &[u8]),
         (to_parent, to_name): (u64, &[u8]),
         how: Rename,
-        now: u64,
+        now: i64,
     ) -> Result<(), FsError> {
         check_name(to_name)?;
         self.directory(parent)?;
@@ -390,20 +416,25 @@ impl Core {
             (_, Some(there)) if there.ino == entry.ino => return Ok(()),
             _ => {}
         }
-        if entry.kind == Kind::Directory {
+        if entry.kind == FileKind::Directory {
             self.check_not_below(entry.ino, to_parent)?;
         }
         if let (Rename::Exchange, Some(there)) = (how, there) {
-            if there.kind == Kind::Directory {
+            if there.kind == FileKind::Directory {
                 self.check_not_below(there.ino, parent)?;
             }
             self.strike(to_parent, to_name, there, now)?;
             self.strike(parent, name, entry, now)?;
-            self.settle_at(parent, name, there, now)?;
-            return self.settle_at(to_parent, to_name, entry, now);
+            self.settle_at(parent, name, Entry { position: entry.position, ..there }, now)?;
+            return self.settle_at(to_parent, to_name, Entry { position: there.position, ..entry }, now);
         }
+        let position = match there {
+            Some(there) => there.position,
+            None if parent == to_parent => entry.position,
+            None => self.check_position(to_parent)?,
+        };
         if let Some(there) = there {
-            match (entry.kind == Kind::Directory, there.kind == Kind::Directory) {
+            match (entry.kind == FileKind::Directory, there.kind == FileKind::Directory) {
                 (true, false) => return Err(FsError::NotDirectory),
                 (false, true) => return Err(FsError::IsDirectory),
                 (true, true) if !self.is_empty(there.ino)? => return Err(FsError::NotEmpty),
@@ -413,16 +444,15 @@ impl Core {
             self.drop_link(there.ino, now)?;
         }
         self.strike(parent, name, entry, now)?;
-        self.settle_at(to_parent, to_name, entry, now)
+        self.settle_at(to_parent, to_name, Entry { position, ..entry }, now)
     }
 
-    /// The file has this name now, and no longer the one that it was moved from.
-    fn settle_at(&mut self, parent: u64, name: &[u8], entry: Entry, now: u64) -> Result<(), FsError> {
+    /// Gives a file this name in place of the name that it was moved from.
+    fn settle_at(&mut self, parent: u64, name: &[u8], entry: Entry, now: i64) -> Result<(), FsError> {
         self.enter(parent, name, entry, now)?;
         self.update(entry.ino, |file| {
             file.ctime = now;
-            file.parent = parent;
-            file.name = name.to_vec();
+            (file.parent, file.position) = (parent, entry.position);
         })
     }
 
@@ -433,7 +463,7 @@ impl Core {
             if place == directory {
                 return Err(FsError::Invalid("a directory cannot be moved into itself"));
             }
-            // Rows that lie lead round and round.
+            // Damaged rows may lead in a circle.
             if !passed.insert(place) {
                 return Err(
                     RowError { key: key::inode(place), what: "the directory lies within itself" }.into()
@@ -444,7 +474,7 @@ impl Core {
         if directory == ROOT { Err(FsError::Invalid("the root cannot be moved")) } else { Ok(()) }
     }
 
-    /// Shows the names of a directory behind `after`, in order, until it is told to break.
+    /// Shows the names of a directory after `after`, in order of their bytes, until `show` breaks.
     pub(super) fn list(
         &mut self,
         ino: u64,
@@ -468,7 +498,36 @@ impl Core {
         damaged.map_or(Ok(()), |e| Err(e.into()))
     }
 
-    pub(super) fn change(&mut self, ino: u64, changes: &Changes, now: u64) -> Result<(), FsError> {
+    /// Shows the names of a directory after a position, in order of their positions, until `show` breaks.
+    pub(super) fn list_from(
+        &mut self,
+        ino: u64,
+        after: Position,
+        mut show: impl FnMut(Position, &[u8], Entry) -> ControlFlow<()>,
+    ) -> Result<(), FsError> {
+        self.directory(ino)?;
+        let (from, end) = (key::position(ino, after.next()), key::position(ino, Position::END));
+        let mut failed = None;
+        self.rows.scan(&from, &end, |key, value| match self.at_position(key, value) {
+            Ok((name, entry)) => show(entry.position, name, entry),
+            Err(e) => {
+                failed = Some(e);
+                ControlFlow::Break(())
+            }
+        })?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// The name in the row of a position, and its entry.
+    fn at_position<'a>(&self, key: &[u8], value: &'a [u8]) -> Result<(&'a [u8], Entry), FsError> {
+        let (directory, position) = key::position_parts(key);
+        let name = positioned(key, value)?;
+        let entry = self.entry(directory, name)?.filter(|entry| entry.position == position);
+        let what = "the directory does not have its name there";
+        Ok((name, entry.ok_or_else(|| RowError { key: key.to_vec(), what })?))
+    }
+
+    pub(super) fn change(&mut self, ino: u64, changes: &Changes, now: i64) -> Result<(), FsError> {
         self.update(ino, |file| {
             file.mode = changes.mode.unwrap_or(file.mode);
             file.uid = changes.uid.unwrap_or(file.uid);
@@ -481,7 +540,7 @@ impl Core {
     }
 
     pub(super) fn target(&mut self, ino: u64) -> Result<Vec<u8>, FsError> {
-        if self.attributes(ino)?.kind != Kind::Symlink {
+        if self.attributes(ino)?.kind != FileKind::Symlink {
             return Err(FsError::Invalid("it is no symbolic link"));
         }
         self.rows.get(&key::target(ino))?.ok_or(FsError::NotFound)
@@ -508,7 +567,7 @@ impl Core {
         ino: u64,
         name: &[u8],
         value: &[u8],
-        now: u64,
+        now: i64,
     ) -> Result<(), FsError> {
         if name.is_empty() || name.len() > NAME_MAX {
             return Err(FsError::NameTooLong);
@@ -521,15 +580,18 @@ impl Core {
         Ok(())
     }
 
-    pub(super) fn remove_attribute(&mut self, ino: u64, name: &[u8], now: u64) -> Result<(), FsError> {
+    pub(super) fn remove_attribute(&mut self, ino: u64, name: &[u8], now: i64) -> Result<(), FsError> {
         self.attribute(ino, name)?;
         self.update(ino, |file| file.ctime = now)?;
         self.rows.delete(key::attribute(ino, name));
         Ok(())
     }
 
-    /// Where a directory is in the tree, from the root, without it; nothing if that cannot be told.
+    /// The path of a directory from the root; `None` if a directory on it cannot be read.
     pub(super) fn path(&mut self, directory: u64) -> Option<Vec<u8>> {
-        path(directory, |ino| self.attributes(ino).ok())
+        path(directory, |ino| {
+            let Attributes { parent, position, .. } = self.attributes(ino).ok()?;
+            Some((parent, name_at(&self.rows, parent, position)?))
+        })
     }
 }

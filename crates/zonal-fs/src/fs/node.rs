@@ -1,24 +1,26 @@
-//! Files that somebody works with, in memory.
+//! Files in memory: those that are open, that a call changes, or that have writes in flight.
+//!
+//! A file that none of these uses leaves memory; its row has all that is known of it.
 
 use super::error::{FsError, Lost};
-use super::gather::Gathering;
+use super::gather::WriteBuffer;
 use crate::format::{Attributes, key};
 use crate::space::Opened;
 use crate::store::Rows;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-/// Blocks of a file that are on their way to the drive: which write each was written by last.
+/// Blocks of a file with a write in flight, each with the last write that has it.
 #[derive(Default, Debug)]
-pub(crate) struct Pending(BTreeMap<u64, (u32, u64)>);
+pub(crate) struct DirtyBlocks(BTreeMap<u64, (u32, u64)>);
 
-impl Pending {
+impl DirtyBlocks {
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether any of `range` is on its way.
+    /// Whether any of `range` is dirty.
     pub(crate) fn touches(&self, range: &Range<u64>) -> bool {
         self.0
             .range(..range.end)
@@ -26,14 +28,14 @@ impl Pending {
             .is_some_and(|(from, (blocks, _))| from + u64::from(*blocks) > range.start)
     }
 
-    /// Write `number` has `range`; those who had any of it before.
+    /// Write `number` takes `range`; the writes that had any of it.
     pub(crate) fn take(&mut self, range: &Range<u64>, number: u64) -> impl Iterator<Item = u64> + use<> {
         let had = self.cut(range);
         self.0.insert(range.start, ((range.end - range.start) as u32, number));
         had.into_iter().map(|(_, whose)| whose)
     }
 
-    /// Nobody has `range`; whether and where anybody had.
+    /// Makes `range` clean; its dirty parts, each with the write that had it.
     fn cut(&mut self, range: &Range<u64>) -> Vec<(Range<u64>, u64)> {
         let mut had = Vec::new();
         while let Some((&from, &(blocks, number))) = self.0.range(..range.end).next_back() {
@@ -54,7 +56,7 @@ impl Pending {
         had
     }
 
-    /// `range` in parts, each with the write that has it, if any has.
+    /// `range` in parts, each with the write that has it, or `None` where it is clean.
     pub(crate) fn parts(&self, range: &Range<u64>) -> Vec<(Range<u64>, Option<u64>)> {
         let before = self.0.range(..range.start).next_back();
         let mut parts = Vec::new();
@@ -76,7 +78,7 @@ impl Pending {
         parts
     }
 
-    /// Write `number` of `range` has ended; what of that nobody has written since.
+    /// Write `number` of `range` has ended; the parts that no later write has.
     pub(crate) fn end(&mut self, range: &Range<u64>, number: u64) -> Vec<Range<u64>> {
         let had = self.cut(range);
         let mut own = Vec::with_capacity(had.len());
@@ -90,19 +92,19 @@ impl Pending {
     }
 }
 
-/// Writes of a file that are on their way, each with the oldest one that it stands for.
+/// Writes of a file in flight, each with the oldest write that it stands for.
 ///
-/// A write that lands where a newer one is on its way counts for nothing: until that one has landed, the file has neither. So
-/// the newer stands for the older, and whoever waits for the older waits for both.
+/// A write that completes below a newer one in flight counts for nothing: until the newer completes, the file has neither. So
+/// the newer write stands for the older, and a sync that waits for the older waits for both.
 #[derive(Default, Debug)]
-pub(crate) struct Afloat(BTreeMap<u64, u64>);
+pub(crate) struct WritesInFlight(BTreeMap<u64, u64>);
 
-impl Afloat {
+impl WritesInFlight {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Write `number` goes out, over blocks that writes `over` had.
+    /// Write `number` begins, over blocks that the writes `over` had.
     pub(crate) fn begin(&mut self, number: u64, over: impl Iterator<Item = u64>) {
         let oldest = over.filter_map(|over| self.0.get(&over)).fold(number, |oldest, over| oldest.min(*over));
         self.0.insert(number, oldest);
@@ -112,50 +114,50 @@ impl Afloat {
         self.0.remove(&number);
     }
 
-    /// Whether any write before `mark` has not landed, or counts for nothing yet.
+    /// Whether any write before `mark` has not completed, or counts for nothing yet.
     pub(crate) fn has_before(&self, mark: u64) -> bool {
         self.0.values().any(|oldest| *oldest < mark)
     }
 }
 
-/// A file that somebody works with.
+/// A file in memory.
 #[derive(Debug)]
 pub(crate) struct Node {
     /// As its row has them.
     pub(crate) attributes: Attributes,
-    /// Bytes, with those on their way: never less than the row says.
+    /// Bytes, with those in flight: never fewer than the row says.
     pub(crate) size: u64,
-    pub(crate) pending: Pending,
-    pub(crate) afloat: Afloat,
-    pub(crate) gathering: Gathering,
-    /// Somebody changes its data: others wait.
+    pub(crate) dirty: DirtyBlocks,
+    pub(crate) in_flight: WritesInFlight,
+    pub(crate) write_buffer: WriteBuffer,
+    /// A call changes its data. Other calls that want to change it wait.
     pub(crate) is_held: bool,
-    /// How often it is open.
+    /// Opens without a close.
     pub(crate) handles: u32,
     /// The zone its last data went to.
     pub(crate) zone: Option<Opened>,
-    /// What was lost since anybody asked.
+    /// The first data that was lost since the last sync that reported a loss.
     pub(crate) failure: Option<Lost>,
-    /// Bytes that it is being cut to.
+    /// The size that a truncate is about to give it.
     pub(crate) cut: Option<u64>,
-    /// Where it is said that it will be, until it is synced.
+    /// The path that it will have, as its writer said, until a sync.
     pub(crate) announced: Option<Vec<u8>>,
 }
 
 impl Node {
     fn is_idle(&self) -> bool {
-        let has_gathered = !self.gathering.is_nothing();
-        let has_users = self.handles > 0 || !self.afloat.is_empty() || self.is_held || has_gathered;
+        let has_buffered = !self.write_buffer.is_nothing();
+        let has_users = self.handles > 0 || !self.in_flight.is_empty() || self.is_held || has_buffered;
         !has_users && self.failure.is_none() && self.announced.is_none()
     }
 }
 
-/// All files that somebody works with.
+/// All files in memory.
 #[derive(Default)]
 pub(crate) struct Nodes(HashMap<u64, Node>);
 
 impl Nodes {
-    /// The file, brought in from its row if it is not here.
+    /// The file, read from its row unless it is in memory.
     pub(crate) fn get(&mut self, rows: &Rows, ino: u64) -> Result<&mut Node, FsError> {
         use std::collections::hash_map::Entry;
         match self.0.entry(ino) {
@@ -165,9 +167,9 @@ impl Nodes {
                 let node = Node {
                     size: attributes.size,
                     attributes,
-                    pending: Pending::default(),
-                    afloat: Afloat::default(),
-                    gathering: Gathering::Nothing,
+                    dirty: DirtyBlocks::default(),
+                    in_flight: WritesInFlight::default(),
+                    write_buffer: WriteBuffer::Nothing,
                     is_held: false,
                     handles: 0,
                     zone: None,
@@ -180,27 +182,27 @@ impl Nodes {
         }
     }
 
-    /// The file, if it is here.
+    /// The file, if it is in memory.
     pub(crate) fn here(&mut self, ino: u64) -> Option<&mut Node> {
         self.0.get_mut(&ino)
     }
 
-    /// The files here of which something is on its way, in order.
+    /// The files with buffered data or writes in flight, in order of their numbers.
     pub(crate) fn busy(&self) -> Vec<u64> {
-        let is_busy = |node: &Node| !node.afloat.is_empty() || !node.gathering.is_nothing();
+        let is_busy = |node: &Node| !node.in_flight.is_empty() || !node.write_buffer.is_nothing();
         let mut busy: Vec<u64> =
             self.0.iter().filter(|(_, node)| is_busy(node)).map(|(ino, _)| *ino).collect();
         busy.sort_unstable();
         busy
     }
 
-    /// Lets a file go that nobody works with any more; the zone it was written to last, if it went.
+    /// Removes a file that no caller uses; the zone that it was written to last, if it was removed.
     pub(crate) fn let_go(&mut self, ino: u64) -> Option<Opened> {
         self.0.get(&ino).filter(|node| node.is_idle())?;
         self.0.remove(&ino)?.zone
     }
 
-    /// Forgets a file that is gone.
+    /// Removes a file whose rows are deleted.
     pub(crate) fn remove(&mut self, ino: u64) -> Option<Node> {
         self.0.remove(&ino)
     }
@@ -219,24 +221,24 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn write_over_one_that_is_on_its_way_stands_for_it() {
-        let (mut pending, mut afloat) = (Pending::default(), Afloat::default());
+    fn write_over_one_in_flight_stands_for_it() {
+        let (mut dirty, mut in_flight) = (DirtyBlocks::default(), WritesInFlight::default());
         for (number, range) in [(5, 0..4), (6, 10..12), (9, 3..11), (12, 11..20), (15, 40..41)] {
-            afloat.begin(number, pending.take(&range, number));
+            in_flight.begin(number, dirty.take(&range, number));
         }
-        assert!(!afloat.has_before(5) && afloat.has_before(6));
-        // The file has nothing of it in block 3: 9 is still to come, and stands for it.
-        afloat.end(5);
-        assert!(afloat.has_before(6));
-        afloat.end(9);
-        // 12 lies over 6, not over 9.
-        assert!(!afloat.has_before(6) && afloat.has_before(7));
-        afloat.end(6);
-        assert!(afloat.has_before(7));
-        afloat.end(12);
-        assert!(!afloat.has_before(13) && afloat.has_before(16));
-        afloat.end(15);
-        assert!(afloat.is_empty());
+        assert!(!in_flight.has_before(5) && in_flight.has_before(6));
+        // The file has nothing of write 5 in block 3: write 9 has not completed, and stands for it.
+        in_flight.end(5);
+        assert!(in_flight.has_before(6));
+        in_flight.end(9);
+        // Write 12 is over 6, not over 9.
+        assert!(!in_flight.has_before(6) && in_flight.has_before(7));
+        in_flight.end(6);
+        assert!(in_flight.has_before(7));
+        in_flight.end(12);
+        assert!(!in_flight.has_before(13) && in_flight.has_before(16));
+        in_flight.end(15);
+        assert!(in_flight.is_empty());
     }
 
     proptest! {
@@ -244,29 +246,29 @@ mod tests {
         fn each_block_is_the_last_writers(
             writes in prop::collection::vec((0..20u64, 1..8u64), 1..30), order in any::<prop::sample::Index>()
         ) {
-            let mut pending = Pending::default();
+            let mut dirty = DirtyBlocks::default();
             let mut owner = [None; 32];
             for (number, (from, blocks)) in writes.iter().enumerate() {
-                let _ = pending.take(&(*from..from + blocks), number as u64);
+                let _ = dirty.take(&(*from..from + blocks), number as u64);
                 (*from..from + blocks).for_each(|b| owner[b as usize] = Some(number as u64));
             }
             let first = order.index(writes.len());
             for i in (first..writes.len()).chain(0..first) {
                 let (from, blocks) = writes[i];
-                let own: Vec<u64> = pending.end(&(from..from + blocks), i as u64).into_iter().flatten().collect();
+                let own: Vec<u64> = dirty.end(&(from..from + blocks), i as u64).into_iter().flatten().collect();
                 let expected: Vec<u64> = (from..from + blocks).filter(|b| owner[*b as usize] == Some(i as u64)).collect();
                 prop_assert_eq!(own, expected);
                 owner.iter_mut().filter(|o| **o == Some(i as u64)).for_each(|o| *o = None);
                 for b in 0..32 {
-                    prop_assert_eq!(pending.touches(&(b..b + 1)), owner[b as usize].is_some());
+                    prop_assert_eq!(dirty.touches(&(b..b + 1)), owner[b as usize].is_some());
                 }
-                let parts = pending.parts(&(3..29));
+                let parts = dirty.parts(&(3..29));
                 let each = parts.iter().flat_map(|(part, write)| part.clone().map(|b| (b, *write)));
                 let each: Vec<_> = each.collect();
                 let expected: Vec<_> = (3..29).map(|b| (b, owner[b as usize])).collect();
                 prop_assert_eq!(each, expected);
             }
-            prop_assert!(pending.is_empty());
+            prop_assert!(dirty.is_empty());
         }
     }
 }

@@ -6,6 +6,11 @@
 //! numbers than could have been given since the last commit, and before the first unit goes out the counter is made durable:
 //! of two openings without a commit the second would give what the first had given.
 //!
+//! # Generations
+//! A file's generation is the opening that made it, which is the counter without its low 32 bits. The counter is durable before
+//! an opening makes its first file, as before its first unit. So two openings that give the same number to two files, because
+//! the first was cut before its commit, give them two generations.
+//!
 //! # Of copies
 //! A copy is as old as what it was copied from, and newer than all that this took the place of. Its number is given while it is
 //! known to be what the file has: whatever is written from then on has a higher one. Data that is being overwritten just then
@@ -13,7 +18,22 @@
 
 use super::core::{Core, Shared};
 use super::map::{Live, Mapped};
+use crate::format::{GENERATIONS_END, NUMBERS_END, NUMBERS_PASSED};
 use crate::waiter::Waiter;
+
+/// The opening of the file system at this state of the counter: each passes over 2^32 numbers.
+pub(crate) fn generation(number: u64) -> u32 {
+    u32::try_from(number >> 32).map_or(GENERATIONS_END - 1, |opening| opening.min(GENERATIONS_END - 1))
+}
+
+/// What a rebuild makes of the counter of numbers, of which `last` was given. Openings that left no unit are not known to it,
+/// and their files had generations. So it passes over as many openings as can have the same two bytes in units.
+pub(crate) fn rebuilt(last: u64) -> u64 {
+    (last + 1).max((last + 1 + PASSED_BY_REBUILD).min(NUMBERS_END - NUMBERS_PASSED - 1))
+}
+
+/// Numbers that a rebuild passes over: 2^16 openings.
+const PASSED_BY_REBUILD: u64 = NUMBERS_PASSED << 16;
 
 impl Shared {
     /// Sees to it that the numbers of this opening were given to nobody before. If that fails the file system takes no more
@@ -40,7 +60,12 @@ impl Core {
 
     /// Which opening of the file system this is, as far as two bytes tell.
     pub(super) fn opening(&self) -> u16 {
-        (self.next_sequence >> 32) as u16
+        self.generation() as u16
+    }
+
+    /// Which opening of the file system this is: the generation of files that it makes.
+    pub(super) fn generation(&self) -> u32 {
+        generation(self.next_sequence)
     }
 
     /// Gives numbers to pieces that files have just now and that are to be copied.
@@ -52,7 +77,7 @@ impl Core {
                 numbered.push(Live { ino, at, number: now });
                 continue;
             };
-            for (part, write) in node.pending.parts(&(at.block..at.end())) {
+            for (part, write) in node.dirty.parts(&(at.block..at.end())) {
                 let extent = at.extent.part((part.start - at.block) as u32..(part.end - at.block) as u32);
                 let number = write.map_or(now, |write| write - 1);
                 numbered.push(Live { ino, at: Mapped { block: part.start, extent }, number });

@@ -185,7 +185,7 @@ impl Core {
     fn is_pending(&mut self, ino: u64, blocks: &Range<u64>) -> bool {
         self.nodes
             .here(ino)
-            .is_some_and(|node| node.pending.touches(blocks) || node.gathering.is_leaving(blocks))
+            .is_some_and(|node| node.dirty.touches(blocks) || node.write_buffer.is_leaving(blocks))
     }
 
     /// The spans of blocks of a file, each with its zone pinned once, so that it is not reset meanwhile.

@@ -6,6 +6,7 @@
 
 use super::core::{Core, Shared};
 use super::error::FsError;
+use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
 use crate::space::Reservation;
 use crate::space::cost::Need;
@@ -14,7 +15,6 @@ use crate::space::zone::ZoneState;
 use crate::store::StoreError;
 use crate::store::backend::log::{Log, ZoneSource};
 use crate::waiter::Waiter;
-use crate::BLOCK_SECTORS;
 use std::sync::{Arc, Weak};
 use zonal_core::ZoneIndex;
 

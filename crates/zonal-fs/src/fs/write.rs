@@ -456,16 +456,18 @@ impl Core {
     pub(super) fn takes_up(&mut self, ino: u64, part: &Range<u64>, end: u64) -> Result<u64, FsError> {
         let number = self.next_number();
         let node = self.nodes.get(&self.rows, ino)?;
-        let over = node.pending.take(part, number);
-        node.afloat.begin(number, over);
+        let over = node.dirty.take(part, number);
+        node.in_flight.begin(number, over);
         node.size = node.size.max(end.min(part.end * BLOCK));
         Ok(number)
     }
 
     /// Whether nothing of a file is on its way, or about to be.
     pub(super) fn is_at_rest(&mut self, ino: u64) -> Result<bool, FsError> {
-        let is_at_rest =
-            self.nodes.here(ino).is_none_or(|node| node.afloat.is_empty() && !node.gathering.is_taken());
+        let is_at_rest = self
+            .nodes
+            .here(ino)
+            .is_none_or(|node| node.in_flight.is_empty() && !node.write_buffer.is_taken());
         // In a file system that takes no changes it may be so for ever.
         if is_at_rest { Ok(true) } else { self.check_alive().map(|()| false) }
     }

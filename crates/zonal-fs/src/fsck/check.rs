@@ -4,8 +4,11 @@ use super::{Absent, Finding};
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
 use crate::dump::{Row, RowKind};
-use crate::format::{Account, Attributes, Entry, Extent, FILES_END, Kind, Run, Superblock, key};
+use crate::format::{
+    Account, Attributes, Entry, Extent, FILES_END, Kind, Position, Run, Superblock, key, positioned,
+};
 use crate::fs::names::named;
+use crate::fs::number::generation;
 use crate::fs::{FsError, ROOT, inspect};
 use crate::store::Rows;
 use crate::waiter::Waiter;
@@ -53,11 +56,14 @@ impl Known {
 struct Seen {
     files: BTreeMap<u64, Attributes>,
     entries: Vec<(u64, Vec<u8>, Entry)>,
+    positions: BTreeMap<(u64, Position), Vec<u8>>,
     held: Vec<Held>,
     runs: Vec<(u32, u32, Run)>,
     accounts: BTreeMap<u32, u32>,
     orphans: BTreeSet<u64>,
     next: u64,
+    /// The opening of the file system that the counter of numbers knows of.
+    opening: u32,
     findings: Vec<Finding>,
 }
 
@@ -75,6 +81,8 @@ pub fn check(
     let report = drive.report(waiter)?;
     let mut seen = Seen::of(rows)?;
     seen.check_names();
+    seen.check_positions();
+    seen.check_blocks();
     seen.check_accounts(&report);
     seen.check_places(superblock, &report);
     seen.check_shared();
@@ -95,6 +103,9 @@ impl Seen {
         if seen.next > FILES_END {
             seen.next = 0;
         }
+        let sequence = rows.get(&key::counter("sequence"))?;
+        let sequence = sequence.and_then(|row| row.try_into().ok()).map_or(0, u64::from_le_bytes);
+        seen.opening = generation(sequence);
         seen.scan(rows, key::inodes(), |seen, key, value| {
             seen.files.insert(key::parts(key).0, Attributes::decode(key, value).ok()?);
             Some(())
@@ -102,6 +113,10 @@ impl Seen {
         seen.scan(rows, key::all_entries(), |seen, key, value| {
             let (parent, name) = key::parts(key);
             seen.entries.push((parent, name.to_vec(), named(key, value).ok()?));
+            Some(())
+        })?;
+        seen.scan(rows, key::all_positions(), |seen, key, value| {
+            seen.positions.insert(key::position_parts(key), positioned(key, value).ok()?.to_vec());
             Some(())
         })?;
         seen.scan(rows, key::all_extents(), |seen, key, value| {
@@ -152,7 +167,7 @@ impl Seen {
         if !is_directory(ROOT) {
             self.findings.push(Finding::NoName { ino: ROOT });
         }
-        for (parent, name, Entry { ino, kind: said }) in &self.entries {
+        for (parent, name, Entry { ino, kind: said, .. }) in &self.entries {
             let (parent, ino, name) = (*parent, *ino, name.clone());
             if parent != ROOT && !is_directory(parent) {
                 self.findings.push(Finding::NoDirectory { parent, name });
@@ -184,6 +199,57 @@ impl Seen {
         let largest = self.files.keys().next_back().copied().unwrap_or(ROOT);
         if self.next <= largest {
             self.findings.push(Finding::NextFile { next: self.next, largest });
+        }
+        let largest = self.files.values().map(|file| file.generation).max().unwrap_or(0);
+        if self.opening < largest {
+            self.findings.push(Finding::Opening { last: self.opening, largest });
+        }
+    }
+
+    /// Each name has its position, each position its name, and the next position of a directory is above all.
+    fn check_positions(&mut self) {
+        let mut largest: BTreeMap<u64, Position> = BTreeMap::new();
+        for ((parent, position), name) in &self.positions {
+            largest.insert(*parent, *position);
+            let place = self.entries.binary_search_by(|(of, other, _)| (of, other).cmp(&(parent, name)));
+            if place.map_or(true, |place| self.entries[place].2.position != *position) {
+                let (parent, position, name) = (*parent, position.0, name.clone());
+                self.findings.push(Finding::PositionOfNothing { parent, position, name });
+            }
+        }
+        for (parent, name, Entry { ino, position, .. }) in &self.entries {
+            let is_directory =
+                *parent == ROOT || self.files.get(parent).is_some_and(|file| file.kind == Kind::Directory);
+            // A name of nothing, or in no directory, is removed.
+            let stays = is_directory && self.files.contains_key(ino);
+            if stays && self.positions.get(&(*parent, *position)) != Some(name) {
+                let (parent, position, name) = (*parent, position.0, name.clone());
+                self.findings.push(Finding::NoPosition { parent, position, name });
+            }
+            largest.entry(*parent).and_modify(|most| *most = (*most).max(*position)).or_insert(*position);
+        }
+        for (parent, largest) in largest {
+            let Some(file) = self.files.get(&parent).filter(|file| file.kind == Kind::Directory) else {
+                continue;
+            };
+            if file.next_position <= largest {
+                let (next, largest) = (file.next_position.0, largest.0);
+                self.findings.push(Finding::NextPosition { parent, next, largest });
+            }
+        }
+    }
+
+    /// Files whose count of blocks is not that of their extents.
+    fn check_blocks(&mut self) {
+        let mut found: BTreeMap<u64, u64> = BTreeMap::new();
+        for Held { ino, extent, .. } in &self.held {
+            *found.entry(*ino).or_default() += u64::from(extent.blocks);
+        }
+        for (&ino, file) in self.files.iter().filter(|(_, file)| file.kind == Kind::File) {
+            let (blocks, found) = (file.blocks, found.get(&ino).copied().unwrap_or(0));
+            if blocks != found {
+                self.findings.push(Finding::Blocks { ino, blocks, found });
+            }
         }
     }
 

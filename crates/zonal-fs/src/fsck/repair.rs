@@ -2,10 +2,15 @@
 
 use super::Finding;
 use crate::BLOCK_BYTES;
-use crate::format::{Account, Attributes, Entry, Extent, FILES_END, Kind, Piece, Run, key};
+use crate::format::{
+    Account, Attributes, Entry, Extent, FILES_END, Kind, NUMBERS_END, NUMBERS_PASSED, Piece, Position, Run,
+    key,
+};
 use crate::fs::map::EXTENT_BLOCKS_MAX;
+use crate::fs::number::generation;
 use crate::fs::{FsError, ROOT};
 use crate::store::Rows;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 /// Directory for files that have lost their names.
@@ -21,7 +26,7 @@ pub fn repair(rows: &mut Rows, findings: &[Finding]) -> Result<(), FsError> {
         mend(rows, finding)?;
     }
     // What was taken away counts no more.
-    accounts(rows)?;
+    recount(rows)?;
     let sealed = rows.seal().expect("nobody else has the rows");
     Ok(rows.settled(sealed.commit()?)?)
 }
@@ -43,10 +48,33 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
             }
         }
         Finding::NoSuchFile { parent, name, .. } | Finding::NoDirectory { parent, name } => {
-            rows.delete(key::entry(*parent, name));
+            strike(rows, *parent, name)?;
         }
+        Finding::PositionOfNothing { parent, position, .. } => {
+            rows.delete(key::position(*parent, Position(*position)));
+        }
+        Finding::NoPosition { parent, name, .. } => {
+            let key = key::entry(*parent, name);
+            if let Some(value) = rows.get(&key)? {
+                let Entry { ino, kind, position } = Entry::decode(&key, &value)?;
+                let new = enter(rows, *parent, name, ino, kind)?;
+                change(rows, ino, |file| {
+                    if (file.parent, file.position) == (*parent, position) {
+                        file.position = new;
+                    }
+                })?;
+            }
+        }
+        Finding::NextPosition { parent, .. } => {
+            // After those that are left: a name that said that it had a larger one has a new one now.
+            let next = last_position(rows, *parent)?.map_or(Position::FIRST, Position::next);
+            change(rows, *parent, |directory| directory.next_position = directory.next_position.max(next))?;
+        }
+        Finding::Opening { largest, .. } => drop(count_opening(rows, *largest)?),
         Finding::NoName { ino } if *ino == ROOT => {
-            rows.put(key::inode(ROOT), directory(ROOT, Vec::new()).encode());
+            let next_position = last_position(rows, ROOT)?.map_or(Position::FIRST, Position::next);
+            let root = Attributes { next_position, ..directory(ROOT, Position::START) };
+            rows.put(key::inode(ROOT), root.encode());
         }
         Finding::NoName { ino } => give_name(rows, *ino)?,
         Finding::Links { ino, found, .. } => change(rows, *ino, |file| file.links = *found)?,
@@ -61,7 +89,7 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
             rows.put(key::counter("ino"), (largest + 1).to_le_bytes().to_vec());
         }
         // Recounted at the end.
-        Finding::Account { .. } => {}
+        Finding::Account { .. } | Finding::Blocks { .. } => {}
         // The collector moves them once it is mounted.
         Finding::ReadOnlyZone { .. } => {}
         // What was written is not there any more: whoever reads it is told so, rather than shown zeroes.
@@ -134,23 +162,76 @@ fn keys(rows: &Rows, from: Vec<u8>, end: Vec<u8>) -> Result<Vec<Vec<u8>>, FsErro
     Ok(keys)
 }
 
-pub(crate) fn directory(parent: u64, name: Vec<u8>) -> Attributes {
-    Attributes {
-        kind: Kind::Directory,
-        lifetime: 0,
-        mode: 0o700,
-        born: 0,
-        uid: 0,
-        gid: 0,
-        links: 2,
-        rdev: 0,
-        size: 0,
-        atime: 0,
-        mtime: 0,
-        ctime: 0,
-        parent,
-        name,
+/// A directory for files that have lost their names, or the root.
+pub(crate) fn directory(parent: u64, position: Position) -> Attributes {
+    Attributes::new(Kind::Directory, 0o700, parent, position, 0)
+}
+
+/// Deletes a name, and its position if that is the name's.
+fn strike(rows: &mut Rows, parent: u64, name: &[u8]) -> Result<(), FsError> {
+    let key = key::entry(parent, name);
+    let entry = rows.get(&key)?.and_then(|value| Entry::decode(&key, &value).ok());
+    if let Some(entry) = entry {
+        let position = key::position(parent, entry.position);
+        if rows.get(&position)?.is_some_and(|its| its == name) {
+            rows.delete(position);
+        }
     }
+    rows.delete(key);
+    Ok(())
+}
+
+/// Gives a file a name at the next position of a directory; which it is.
+fn enter(rows: &mut Rows, parent: u64, name: &[u8], ino: u64, kind: Kind) -> Result<Position, FsError> {
+    let mut position = last_position(rows, parent)?.map_or(Position::FIRST, Position::next);
+    if !position.is_of_name() {
+        return Err(FsError::Invalid("no position is left for another name in the directory"));
+    }
+    change(rows, parent, |directory| {
+        // No directory gets to the end of its positions: a row that says so lies.
+        if directory.next_position.is_of_name() {
+            position = position.max(directory.next_position);
+        }
+        directory.next_position = position.next();
+    })?;
+    rows.put(key::entry(parent, name), Entry { ino, kind, position }.encode());
+    rows.put(key::position(parent, position), name.to_vec());
+    Ok(position)
+}
+
+/// The last position of a directory.
+fn last_position(rows: &Rows, directory: u64) -> Result<Option<Position>, FsError> {
+    let (from, to) = (key::position(directory, Position::FIRST), key::position(directory, Position::END));
+    Ok(rows.last(&from, &to)?.map(|(key, _)| key::position_parts(&key).1))
+}
+
+/// Counts an opening after `least` and after those that were; which it is.
+fn count_opening(rows: &mut Rows, least: u32) -> Result<u32, FsError> {
+    let key = key::counter("sequence");
+    let counted = rows.get(&key)?.and_then(|row| row.try_into().ok()).map_or(0, u64::from_le_bytes);
+    let number = counted.max(u64::from(least) << 32).saturating_add(NUMBERS_PASSED);
+    // A counter that is at its end stays: with a later one the file system would not open.
+    if number < NUMBERS_END {
+        rows.put(key, number.to_le_bytes().to_vec());
+    }
+    Ok(generation(number))
+}
+
+/// The number of a file that a repair makes.
+fn take_number(rows: &mut Rows) -> Result<u64, FsError> {
+    let next = rows.get(&key::counter("ino"))?;
+    let next = next.and_then(|row| row.try_into().ok()).map(u64::from_le_bytes);
+    let next = next.filter(|next| *next < FILES_END).unwrap_or(ROOT + 1);
+    let taken: Vec<u64> =
+        keys(rows, key::inodes().0, key::inodes().1)?.iter().map(|key| key::parts(key).0).collect();
+    let number = next.max(taken.last().map_or(ROOT, |largest| largest + 1));
+    if number < FILES_END {
+        rows.put(key::counter("ino"), (number + 1).to_le_bytes().to_vec());
+        return Ok(number);
+    }
+    // A row says that it is of the last file that there can be. Its generation tells the new one from others.
+    let free = (ROOT + 1..FILES_END).find(|number| taken.binary_search(number).is_err());
+    free.ok_or(FsError::Invalid("no number is left for another file"))
 }
 
 /// A file without a name gets its number for one, in a directory for such files.
@@ -159,15 +240,13 @@ fn give_name(rows: &mut Rows, ino: u64) -> Result<(), FsError> {
     let found = match rows.get(&key)? {
         Some(value) => Entry::decode(&key, &value)?.ino,
         None => {
-            let next = rows.get(&key::counter("ino"))?;
-            let next = next.and_then(|row| row.try_into().ok()).map(u64::from_le_bytes);
-            let next = next.filter(|next| *next < FILES_END).unwrap_or(ROOT + 1);
-            let largest = keys(rows, key::inodes().0, key::inodes().1)?;
-            let largest = largest.last().map_or(ROOT, |key| key::parts(key).0);
-            let made = next.max(largest + 1);
-            rows.put(key::counter("ino"), (made + 1).to_le_bytes().to_vec());
-            rows.put(key::inode(made), directory(ROOT, FOUND.to_vec()).encode());
-            rows.put(key, Entry { ino: made, kind: Kind::Directory }.encode());
+            let made = take_number(rows)?;
+            // The number may have been given in an opening that was cut: the directory's generation is one of its own.
+            let generation = count_opening(rows, 0)?;
+            let born = generation as u16;
+            let position = enter(rows, ROOT, FOUND, made, Kind::Directory)?;
+            let found = Attributes { born, generation, ..directory(ROOT, position) };
+            rows.put(key::inode(made), found.encode());
             change(rows, ROOT, |root| root.links += 1)?;
             made
         }
@@ -177,10 +256,9 @@ fn give_name(rows: &mut Rows, ino: u64) -> Result<(), FsError> {
     let Some(value) = rows.get(&inode)? else { return Ok(()) };
     let attributes = Attributes::decode(&inode, &value)?;
     let kind = attributes.kind;
-    rows.put(key::entry(found, &name), Entry { ino, kind }.encode());
+    let position = enter(rows, found, &name, ino, kind)?;
     change(rows, ino, |file| {
-        file.parent = found;
-        file.name = name;
+        (file.parent, file.position) = (found, position);
         file.links = if kind == Kind::Directory { file.links.max(2) } else { 1 };
     })?;
     if kind == Kind::Directory {
@@ -241,17 +319,19 @@ fn pieces(unit: &[Owner]) -> Vec<Piece> {
     unit.chunk_by(follows).map(piece).collect()
 }
 
-/// Counts live blocks anew.
-fn accounts(rows: &mut Rows) -> Result<(), FsError> {
-    let mut files = std::collections::BTreeMap::new();
+/// Counts the blocks of zones and files again.
+fn recount(rows: &mut Rows) -> Result<(), FsError> {
+    let (mut files, mut blocks) = (BTreeMap::new(), BTreeMap::new());
     let (from, end) = key::all_extents();
     rows.scan(&from, &end, |key, value| {
         if let Ok(extent) = Extent::decode(key, value) {
             let files = files.entry(extent.zone).or_insert(0u32);
             *files = files.saturating_add(extent.blocks);
+            *blocks.entry(key::extent_parts(key).0).or_insert(0u64) += u64::from(extent.blocks);
         }
         ControlFlow::Continue(())
     })?;
+    recount_files(rows, &blocks)?;
     for key in keys(rows, key::zones().0, key::zones().1)? {
         let zone = key::parts(&key).0 as u32;
         let old = rows.get(&key)?.and_then(|value| Account::decode(&key, &value).ok()).unwrap_or_default();
@@ -261,4 +341,23 @@ fn accounts(rows: &mut Rows) -> Result<(), FsError> {
         rows.put(key::zone(zone), Account { used, resets: 0 }.encode());
     }
     Ok(())
+}
+
+/// Puts the counted blocks into the rows of files that say otherwise.
+fn recount_files(rows: &mut Rows, blocks: &BTreeMap<u64, u64>) -> Result<(), FsError> {
+    let mut wrong = Vec::new();
+    let (from, end) = key::inodes();
+    rows.scan(&from, &end, |key, value| {
+        let ino = key::parts(key).0;
+        let counted = blocks.get(&ino).copied().unwrap_or(0);
+        if let Ok(file) = Attributes::decode(key, value)
+            && key == key::inode(ino)
+            && file.kind == Kind::File
+            && file.blocks != counted
+        {
+            wrong.push((ino, counted));
+        }
+        ControlFlow::Continue(())
+    })?;
+    wrong.into_iter().try_for_each(|(ino, counted)| change(rows, ino, |file| file.blocks = counted))
 }

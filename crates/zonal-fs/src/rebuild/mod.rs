@@ -138,7 +138,8 @@ fn present(
 ) -> Result<Option<Rebuilt>, RebuildError> {
     let waiter = &*waiters();
     let Some(there) = basis.found.as_ref().filter(|_| !options.force) else { return Ok(None) };
-    let opened = make::open_found(drive, waiters, options.beside.clone().map(Beside::Path), there, Access::Verify);
+    let opened =
+        make::open_found(drive, waiters, options.beside.clone().map(Beside::Path), there, Access::Verify);
     let rows = match opened {
         Ok(rows) => rows,
         Err(error) => return judge(error).map(|()| None),

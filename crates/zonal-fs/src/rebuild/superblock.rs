@@ -70,7 +70,10 @@ pub(super) fn find(
     let anchor = superblocks::search(drive, waiter, report, &superblock.uuid);
     let anchor = match superblock.metadata {
         // Its pieces are in the file.
-        Metadata::Beside => Some(make::plan_anchor(drive, report, &superblock, &MakeOptions::default()).map_err(RebuildError::Make)?),
+        Metadata::Beside => Some(
+            make::plan_anchor(drive, report, &superblock, &MakeOptions::default())
+                .map_err(RebuildError::Make)?,
+        ),
         _ => anchor,
     };
     let found = anchor.map(|anchor| Found::of(superblock.clone(), anchor));

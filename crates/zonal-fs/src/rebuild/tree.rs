@@ -1,13 +1,16 @@
-//! Names: each file where its newest header says that it was, if nobody newer is there.
+//! Names: each file where its newest header says that it was, unless a newer file is there.
+//!
+//! Positions are given in the order in which names are made here: what they were before is in no zone. Handles of files from
+//! before the rebuild hold no more: all files have the rebuild's generation.
 
-use crate::format::{Attributes, Entry, Kind, key};
+use crate::format::{Attributes, Entry, Kind, Position, key};
 use crate::fs::ROOT;
 use crate::fs::names::check_name;
 use crate::fsck::repair::{FOUND, directory};
 use crate::store::Row;
 use std::collections::{BTreeMap, HashMap};
 
-/// What a rebuilt file can be used by: nobody knows whose it was.
+/// Permissions of a rebuilt file: its owner is not known.
 const MODE: u16 = 0o600;
 
 /// A file that is to get a name.
@@ -15,27 +18,37 @@ pub(super) struct Nameless<'a> {
     pub(super) ino: u64,
     pub(super) born: u16,
     pub(super) size: u64,
+    /// Blocks of its extents.
+    pub(super) blocks: u64,
     /// The newest header that names it.
     pub(super) sequence: u64,
     pub(super) path: &'a [u8],
 }
 
+struct Directory {
+    attributes: Attributes,
+    name: Vec<u8>,
+}
+
 /// The tree, as it grows.
 pub(super) struct Tree {
     names: HashMap<(u64, Vec<u8>), Entry>,
-    directories: BTreeMap<u64, Attributes>,
+    directories: BTreeMap<u64, Directory>,
     /// The next number of a file.
     next: u64,
-    now: u64,
+    /// The opening of the file system that the rebuild counts for.
+    generation: u32,
+    now: i64,
     pub(super) lost_and_found: u64,
 }
 
 impl Tree {
     /// A tree with a root. `next` is above all files' numbers.
-    pub(super) fn new(next: u64, now: u64) -> Tree {
-        let mut tree =
-            Tree { names: HashMap::new(), directories: BTreeMap::new(), next, now, lost_and_found: 0 };
-        tree.directories.insert(ROOT, dated(directory(ROOT, Vec::new()), now));
+    pub(super) fn new(next: u64, generation: u32, now: i64) -> Tree {
+        let (names, directories) = (HashMap::new(), BTreeMap::new());
+        let mut tree = Tree { names, directories, next, generation, now, lost_and_found: 0 };
+        let attributes = dated(directory(ROOT, Position::START), now);
+        tree.directories.insert(ROOT, Directory { attributes, name: Vec::new() });
         tree
     }
 
@@ -45,32 +58,41 @@ impl Tree {
     }
 
     /// Gives a file its name, or one for those that have lost theirs: its rows.
-    pub(super) fn name(&mut self, file: &Nameless<'_>) -> [Row; 2] {
+    pub(super) fn name(&mut self, file: &Nameless<'_>) -> [Row; 3] {
         let (parent, name) = self.place(file.path).unwrap_or_else(|| self.lost(file.ino));
-        let entry = Entry { ino: file.ino, kind: Kind::File };
-        self.names.insert((parent, name.clone()), entry);
+        let entry = self.take_name(parent, &name, file.ino, Kind::File);
         let attributes = Attributes {
-            kind: Kind::File,
-            mode: MODE,
             born: file.born,
-            links: 1,
+            generation: self.generation,
             size: file.size,
-            ..dated(directory(parent, name.clone()), self.now)
+            blocks: file.blocks,
+            ..Attributes::new(Kind::File, MODE, parent, entry.position, self.now)
         };
-        [(key::inode(file.ino), attributes.encode()), (key::entry(parent, &name), entry.encode())]
+        let [entry, position] = rows_of(parent, &name, &entry);
+        [(key::inode(file.ino), attributes.encode()), entry, position]
+    }
+
+    /// Gives a file a name at the next position of a directory.
+    fn take_name(&mut self, parent: u64, name: &[u8], ino: u64, kind: Kind) -> Entry {
+        let parent_of = self.directories.get_mut(&parent).expect("a parent is a directory of the tree");
+        let directory = &mut parent_of.attributes;
+        let entry = Entry { ino, kind, position: directory.next_position };
+        directory.next_position = directory.next_position.next();
+        self.names.insert((parent, name.to_vec()), entry);
+        entry
     }
 
     /// The rows of all directories.
     pub(super) fn directories(&self) -> impl Iterator<Item = Row> {
-        self.directories.iter().flat_map(|(&ino, attributes)| {
-            let entry = Entry { ino, kind: Kind::Directory };
-            let name = key::entry(attributes.parent, &attributes.name);
-            let name = (ino != ROOT).then(|| (name, entry.encode()));
-            std::iter::once((key::inode(ino), attributes.encode())).chain(name)
+        self.directories.iter().flat_map(|(&ino, Directory { attributes, name })| {
+            let parent = attributes.parent;
+            let entry = self.names.get(&(parent, name.clone())).filter(|_| ino != ROOT);
+            let entry = entry.map(|entry| rows_of(parent, name, entry));
+            std::iter::once((key::inode(ino), attributes.encode())).chain(entry.into_iter().flatten())
         })
     }
 
-    /// The directory and name of a path, if it is one and nobody has it; its directories are made.
+    /// The directory and name of a path, if it is one and no file has it; its directories are made.
     fn place(&mut self, path: &[u8]) -> Option<(u64, Vec<u8>)> {
         let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
         if names.iter().any(|name| check_name(name).is_err()) {
@@ -85,14 +107,16 @@ impl Tree {
 
     /// The directory of this name, made if there is none; nothing if a file has it.
     fn enter(&mut self, parent: u64, name: &[u8]) -> Option<u64> {
-        if let Some(Entry { ino, kind }) = self.names.get(&(parent, name.to_vec())) {
+        if let Some(Entry { ino, kind, .. }) = self.names.get(&(parent, name.to_vec())) {
             return (*kind == Kind::Directory).then_some(*ino);
         }
         let ino = self.next;
         self.next += 1;
-        self.names.insert((parent, name.to_vec()), Entry { ino, kind: Kind::Directory });
-        self.directories.insert(ino, dated(directory(parent, name.to_vec()), self.now));
-        self.directories.get_mut(&parent)?.links += 1;
+        let Entry { position, .. } = self.take_name(parent, name, ino, Kind::Directory);
+        let (born, generation) = (self.generation as u16, self.generation);
+        let attributes = Attributes { born, generation, ..dated(directory(parent, position), self.now) };
+        self.directories.insert(ino, Directory { attributes, name: name.to_vec() });
+        self.directories.get_mut(&parent)?.attributes.links += 1;
         Some(ino)
     }
 
@@ -108,8 +132,14 @@ impl Tree {
     }
 }
 
-fn dated(attributes: Attributes, now: u64) -> Attributes {
-    Attributes { atime: now, mtime: now, ctime: now, ..attributes }
+fn dated(attributes: Attributes, now: i64) -> Attributes {
+    Attributes { atime: now, mtime: now, ctime: now, btime: now, ..attributes }
+}
+
+/// The two rows of a name.
+fn rows_of(parent: u64, name: &[u8], entry: &Entry) -> [Row; 2] {
+    let position = (key::position(parent, entry.position), name.to_vec());
+    [(key::entry(parent, name), entry.encode()), position]
 }
 
 #[cfg(test)]
@@ -117,21 +147,22 @@ mod tests {
     use super::*;
 
     fn named(tree: &mut Tree, ino: u64, path: &str) -> String {
-        let file = Nameless { ino, born: 0, size: 0, sequence: 0, path: path.as_bytes() };
-        let [_, (entry, _)] = tree.name(&file);
+        let file = Nameless { ino, born: 0, size: 0, blocks: 0, sequence: 0, path: path.as_bytes() };
+        let [_, (entry, _), (position, positioned)] = tree.name(&file);
         let (mut at, name) = key::parts(&entry);
+        assert_eq!((key::position_parts(&position).0, &positioned[..]), (at, name));
         let mut names = vec![name.to_vec()];
         while at != ROOT {
             let directory = &tree.directories[&at];
             names.insert(0, directory.name.clone());
-            at = directory.parent;
+            at = directory.attributes.parent;
         }
         String::from_utf8(names.join(&b'/')).unwrap()
     }
 
     #[test]
     fn path_that_is_taken_or_none_leads_to_lost_and_found() {
-        let mut tree = Tree::new(100, 7);
+        let mut tree = Tree::new(100, 5, 7);
         assert_eq!(named(&mut tree, 2, "a/b"), "a/b");
         assert_eq!(named(&mut tree, 3, "a/b"), "lost+found/3");
         assert_eq!(named(&mut tree, 4, "a"), "lost+found/4");
@@ -143,7 +174,7 @@ mod tests {
         assert_eq!(named(&mut tree, 10, "lost+found/11"), "lost+found/11");
         assert_eq!(named(&mut tree, 11, ""), "lost+found/11.1");
         assert_eq!(tree.lost_and_found, 8);
-        assert_eq!(tree.directories[&ROOT].links, 4, "two directories in it");
+        assert_eq!(tree.directories[&ROOT].attributes.links, 4, "two directories in it");
         assert_eq!(tree.next(), 102);
     }
 }

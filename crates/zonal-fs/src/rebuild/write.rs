@@ -7,7 +7,7 @@ use super::{RebuildError, RebuildOptions, Rebuilt};
 use crate::drive::Drive;
 use crate::format::{Account, Metadata, Piece, Superblock, key};
 use crate::fs::map::Tails;
-use crate::fs::{FsError, ROOT};
+use crate::fs::{FsError, ROOT, number};
 use crate::make::{self, MakeError, create_rows};
 use crate::store::backend::log::Log;
 use crate::store::{Row, Rows};
@@ -40,7 +40,8 @@ pub(super) fn write(
         _ => None,
     };
     let unfinished = place.as_ref().map(|place| make::Beside::Path(place.unfinished.clone()));
-    let mut writer = Writer { rows: create_rows(drive, waiters, unfinished.as_ref(), superblock, superblocks)? };
+    let mut writer =
+        Writer { rows: create_rows(drive, waiters, unfinished.as_ref(), superblock, superblocks)? };
     let counts = writer.all(&mut found, superblock, waiters().wall())?;
     let backend = writer.rows.close();
     if let Some(place) = place {
@@ -55,7 +56,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn all(&mut self, found: &mut Gathered, superblock: &Superblock, now: u64) -> Result<Rebuilt, FsError> {
+    fn all(&mut self, found: &mut Gathered, superblock: &Superblock, now: i64) -> Result<Rebuilt, FsError> {
         self.runs(&found.entries)?;
         // Taken apart file by file; paths are asked for meanwhile.
         let mut entries = std::mem::take(&mut found.entries);
@@ -73,16 +74,18 @@ impl Writer {
             }
             counts.replaced += file.replaced;
             counts.bytes = counts.bytes.saturating_add(size);
-            files.push(Nameless { ino, born, size, sequence, path: found.path(file.newest) });
+            let blocks = file.extents.iter().map(|mapped| u64::from(mapped.extent.blocks)).sum();
+            files.push(Nameless { ino, born, size, blocks, sequence, path: found.path(file.newest) });
         }
         counts.files = files.len() as u64;
         let next = files.last().map_or(ROOT, |file| file.ino) + 1;
-        let tree = self.names(files, Tree::new(next, now))?;
+        let number = number::rebuilt(found.last_number);
+        let tree = self.names(files, Tree::new(next, number::generation(number), now))?;
         counts.lost_and_found = tree.lost_and_found;
         for (zone, used) in used {
             self.put((key::zone(zone), Account { used, resets: 0 }.encode()))?;
         }
-        self.last(&tree, found.last_number + 1, superblock)?;
+        self.last(&tree, number, superblock)?;
         Ok(counts)
     }
 

@@ -49,7 +49,7 @@ impl Waiter for Meddling<'_> {
         self.usual.now()
     }
 
-    fn wall(&self) -> u64 {
+    fn wall(&self) -> i64 {
         self.usual.wall()
     }
 

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zonal_core::Nanos;
-use zonal_fs::format::{Kind, Metadata, Superblock};
+use zonal_fs::format::{Entry, Kind, Metadata, Position, Superblock};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Backend;
 use zonal_fs::waiter::{Polling, Waiter};
@@ -47,7 +47,7 @@ impl Waiter for Impatient {
         self.usual.now()
     }
 
-    fn wall(&self) -> u64 {
+    fn wall(&self) -> i64 {
         self.usual.wall()
     }
 
@@ -113,6 +113,7 @@ pub fn contents(fs: &FileSystem) -> Result<BTreeMap<String, Option<Vec<u8>>>, Fs
             entries.push((String::from_utf8(name.to_vec()).unwrap(), entry));
             ControlFlow::Continue(())
         })?;
+        check_positions(fs, directory, &entries)?;
         for (name, entry) in entries {
             let path = format!("{path}/{name}");
             match entry.kind {
@@ -125,6 +126,20 @@ pub fn contents(fs: &FileSystem) -> Result<BTreeMap<String, Option<Vec<u8>>>, Fs
         }
     }
     Ok(found)
+}
+
+/// By position a directory has the same names as by their bytes.
+fn check_positions(fs: &FileSystem, directory: u64, entries: &[(String, Entry)]) -> Result<(), FsError> {
+    let mut listed = Vec::new();
+    fs.list_from(directory, Position::START, |position, name, entry| {
+        assert_eq!(position, entry.position);
+        listed.push((String::from_utf8(name.to_vec()).unwrap(), entry));
+        ControlFlow::Continue(())
+    })?;
+    assert!(listed.is_sorted_by(|a, b| a.1.position < b.1.position), "{listed:?}");
+    listed.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(listed, entries);
+    Ok(())
 }
 
 pub fn read_all(fs: &FileSystem, ino: u64) -> Result<Vec<u8>, FsError> {

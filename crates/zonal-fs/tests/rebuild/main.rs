@@ -9,7 +9,9 @@ mod rig;
 
 use common::{bytes, read_all, waiter};
 use rig::{BLOCK, Contents, EVERYWHERE, Rig, Where};
-use zonal_fs::format::Kind;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use zonal_fs::format::{Kind, Position};
 use zonal_fs::fsck::Finding;
 use zonal_fs::rebuild::Rebuilt;
 use zonal_fs::{FileSystem, NewFile, Payload, ROOT};
@@ -204,4 +206,83 @@ fn repaired_and_checked_findings_are_none() {
     std::fs::remove_file(rig.beside().unwrap()).unwrap();
     rig.rebuild().unwrap();
     assert_eq!(rig.contents()["/a/b"].as_ref(), Some(&bytes(3, 100_000)));
+}
+
+/// Numbers and generations of all files.
+fn handles(fs: &FileSystem) -> BTreeSet<(u64, u32)> {
+    let mut handles = BTreeSet::new();
+    for path in common::contents(fs).unwrap().into_keys() {
+        let ino = fs.resolve(path.as_bytes()).unwrap();
+        handles.insert((ino, fs.attributes(ino).unwrap().generation));
+    }
+    handles
+}
+
+#[test]
+fn handles_from_before_a_rebuild_name_no_file_after_it() {
+    for place in EVERYWHERE {
+        let rig = Rig::new(place, 30);
+        let fs = rig.open();
+        for n in 0..20u64 {
+            file(&fs, &format!("d{}/file-{n}", n % 3), &bytes(n, 9000));
+        }
+        fs.sync(&waiter()).unwrap();
+        let mut before = handles(&fs);
+        drop(fs);
+        // Openings that leave no unit: a rebuild knows nothing of them.
+        for round in 0..3 {
+            let fs = rig.open();
+            for n in 0..30 {
+                let name = format!("empty-{round}-{n}");
+                fs.create(&waiter(), ROOT, name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap();
+            }
+            fs.sync(&waiter()).unwrap();
+            before.extend(handles(&fs));
+        }
+        for round in 0..2 {
+            lose_and_rebuild(&rig);
+            let fs = rig.open();
+            file(&fs, &format!("after-{round}/new"), &bytes(77, 9000));
+            for n in 0..60 {
+                let name = format!("new-{round}-{n}");
+                fs.create(&waiter(), ROOT, name.as_bytes(), &NewFile::new(Kind::File, 0o644)).unwrap();
+            }
+            fs.sync(&waiter()).unwrap();
+            let after = handles(&fs);
+            let numbers =
+                |handles: &BTreeSet<(u64, u32)>| handles.iter().map(|(ino, _)| *ino).collect::<BTreeSet<_>>();
+            assert!(!numbers(&before).is_disjoint(&numbers(&after)), "{place:?}: numbers are given again");
+            assert!(before.is_disjoint(&after), "{place:?}");
+            before.extend(after);
+        }
+    }
+}
+
+#[test]
+fn rebuilt_directories_list_their_names_by_position() {
+    let rig = Rig::new(Where::Logged, 31);
+    let fs = rig.open();
+    for n in 0..20u64 {
+        file(&fs, &format!("d/file-{n:02}"), &bytes(n, 9000));
+    }
+    fs.sync(&waiter()).unwrap();
+    drop(fs);
+    lose_and_rebuild(&rig);
+    let fs = rig.open();
+    let directory = fs.resolve(b"d").unwrap();
+    let list = || {
+        let mut names = BTreeMap::new();
+        fs.list_from(directory, Position::START, |position, name, entry| {
+            assert_eq!(entry.position, position);
+            assert!(names.insert(name.to_vec(), position).is_none());
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        names
+    };
+    let names = list();
+    assert_eq!(names.len(), 20);
+    file(&fs, "d/another", &bytes(1, 10));
+    let last = list()[&b"another"[..]];
+    assert!(names.values().all(|position| *position < last), "{last:?} is after all");
 }

@@ -3,7 +3,9 @@
 //! A case runs cycles of random transactions, cuts the power in the midst of one, opens what is left, and compares it with
 //! what was committed.
 
-use crate::rig::{Place, SMALL, Shape, TIGHT, UUID, anchor, create_at, drive, image, open as open_store, waiters};
+use crate::rig::{
+    Place, SMALL, Shape, TIGHT, UUID, anchor, create_at, drive, image, open as open_store, waiters,
+};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};

@@ -579,7 +579,10 @@ fn segments_that_do_not_suit_a_log_are_refused() {
     let refused = |anchor, metadata| create_at(drive(), anchor, metadata, None).unwrap_err().to_string();
     let of = |zones: &[u32]| anchor(&drive(), zones.iter().map(|&zone| ZoneIndex(zone)).collect());
     let begin = "metadata does not fit: ";
-    assert_eq!(refused(of(&[1]), Metadata::Logged), format!("{begin}a log needs two segments that can be written"));
+    assert_eq!(
+        refused(of(&[1]), Metadata::Logged),
+        format!("{begin}a log needs two segments that can be written")
+    );
     assert_eq!(refused(of(&[0, 1, 2]), Metadata::Logged), format!("{begin}zone 0 is conventional"));
     assert_eq!(refused(of(&[1, 2, 6]), Metadata::Logged), format!("{begin}zone 6 is not on the drive"));
     let pieces = |pieces, piece_blocks| Anchor { pieces, piece_blocks, ..of(&[]) };
@@ -611,7 +614,8 @@ fn log_that_was_put_back_to_before_its_last_opening_is_refused() {
     let there = drive(device.clone());
     let waiter = Polling::since(Instant::now());
     there.zone(&waiter, Op::ZoneReset, ZoneIndex(2)).unwrap();
-    let written = before.chunks(PAGE).take(64).rposition(|block| block.iter().any(|byte| *byte != 0)).unwrap() + 1;
+    let written =
+        before.chunks(PAGE).take(64).rposition(|block| block.iter().any(|byte| *byte != 0)).unwrap() + 1;
     let mut bytes = IoBuf::zeroed((written * PAGE) as u32);
     bytes.copy_from_slice(&before[..written * PAGE]);
     there.write(&waiter, there.volume().info().geometry.start_of(ZoneIndex(2)), bytes).unwrap();

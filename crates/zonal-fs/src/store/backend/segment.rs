@@ -23,8 +23,6 @@ use zonal_io::image::backing::Backing;
 /// Bytes of a block.
 const BLOCK: u64 = crate::BLOCK_BYTES as u64;
 
-
-
 /// Pieces of a file at most: their numbers have thirty bits.
 const PIECES_MAX: u64 = 1 << 29;
 
@@ -222,10 +220,11 @@ impl Segments {
             false => Vec::new(),
         };
         let see = |segment: &SegmentId| match segment.as_zone() {
-            Some(zone) => zones.get(zone.0 as usize).map_or(
-                Err(BackendError::UnfitZone { zone, why: "is not on the drive" }),
-                |described| self.see(zone, described),
-            ),
+            Some(zone) => zones
+                .get(zone.0 as usize)
+                .map_or(Err(BackendError::UnfitZone { zone, why: "is not on the drive" }), |described| {
+                    self.see(zone, described)
+                }),
             None => Ok(Seen::PIECE),
         };
         segments.iter().map(see).collect()

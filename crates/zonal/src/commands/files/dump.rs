@@ -13,9 +13,10 @@ use std::sync::Arc;
 use zonal_fs::drive::Drive;
 use zonal_fs::dump::{self, Row, RowKind};
 use zonal_fs::format::Superblock;
-use zonal_fs::make::{Access, MakeError, open_rows, superblocks};
+use zonal_fs::make::{Access, MakeError, open_rows};
 use zonal_fs::scan::{self, Depth, Found};
 use zonal_fs::store::Rows;
+use zonal_fs::superblocks;
 use zonal_fs::waiter::Waiters;
 use zonal_io::device::OpenMode;
 
@@ -81,27 +82,30 @@ pub(crate) fn run(arguments: &Dump, out: &mut dyn Write) -> Result<(), Failure> 
     let mut look =
         Look { arguments, drive: drive(&arguments.on.device, OpenMode::Reading)?, waiters: waiters(), out };
     let waiter = (look.waiters)();
-    let copies = superblocks(&look.drive, &*waiter);
+    let report = look.drive.report(&*waiter).map_err(MakeError::from);
+    let report = report.map_err(|error| look.named(error)).or_exit(Exit::Device)?;
     let is_whole = arguments.rows.is_none() && arguments.zone.is_none();
+    let copies = superblocks::candidates(&look.drive, &*waiter, &report);
     if is_whole {
-        for (copy, found) in copies.iter().enumerate() {
-            look.say(&say::superblock(copy, found))?;
+        for copy in &copies {
+            look.say(&say::superblock(copy))?;
         }
     }
-    let (mut sound, mut damaged) = (None, None);
-    for found in copies {
-        match found {
-            Ok(superblock) => sound = sound.or(Some(superblock)),
-            Err(error) => damaged = damaged.or(Some(error)),
+    let found = superblocks::find(&look.drive, &*waiter);
+    // What is damaged is shown by what an older copy says.
+    let older =
+        || copies.iter().filter_map(|copy| copy.found.as_ref().ok()).max_by_key(|copy| copy.anchor.copy);
+    let superblock = match (found, older()) {
+        (Ok(found), _) => found.copy.superblock,
+        (Err(_), Some(copy)) => copy.superblock.clone(),
+        (Err(error), None) => {
+            look.out.flush()?;
+            return Err(look.named(error)).or_exit(Exit::Device);
         }
-    }
-    let Some(superblock) = sound else {
-        look.out.flush()?;
-        return Err(look.named(damaged.expect("there are copies"))).or_exit(Exit::Device);
     };
     let rows = look.rows(&superblock);
     if is_whole {
-        look.whole(&superblock, &rows)?;
+        look.whole(&rows)?;
     }
     if let Some(zone) = arguments.zone {
         look.zone(&superblock, &rows, zone)?;
@@ -136,12 +140,11 @@ impl Look<'_> {
     }
 
     /// Where the metadata lie, and how many rows there are.
-    fn whole(&mut self, superblock: &Superblock, rows: &Result<Rows, MakeError>) -> Result<(), Failure> {
+    fn whole(&mut self, rows: &Result<Rows, MakeError>) -> Result<(), Failure> {
         let waiter = (self.waiters)();
-        let place = dump::whereabouts(&self.drive, &*waiter, superblock).map_err(MakeError::from);
+        let place = dump::whereabouts(&self.drive, &*waiter);
         let place = place.map_err(|e| self.named(e)).or_exit(Exit::Device)?;
-        let geometry = self.drive.volume().info().geometry;
-        for said in say::whereabouts(&place, &geometry) {
+        for said in say::whereabouts(&place) {
             self.say(&said)?;
         }
         let Ok(rows) = rows else { return Ok(()) };

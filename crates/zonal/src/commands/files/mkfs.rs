@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use zonal_fs::BLOCK_BYTES;
 use zonal_fs::format::{Metadata, Superblock};
 use zonal_fs::make::{MakeError, MakeOptions, make};
+use zonal_fs::superblocks;
 use zonal_io::device::OpenMode;
 
 /// Make a file system on a zoned device
@@ -60,15 +61,17 @@ pub(crate) fn run(arguments: &Mkfs, out: &mut dyn Write) -> Result<(), Failure> 
         MakeError::InUse { .. } => Failure { exit: Exit::Device, error: hinted(&arguments.device, error) },
         error => Failure { exit: Exit::Failed, error: named(&arguments.device, error) },
     })?;
-    let zones = drive.volume().info().geometry.zones() - superblock.first_zone;
+    let found = superblocks::find(&drive, &*waiters()()).map_err(|error| named(&arguments.device, error))?;
+    let taken = superblock.first_zone + found.copy.anchor.zones.len() as u32;
+    let zones = drive.volume().info().geometry.zones() - taken;
     Ok(writeln!(out, "{}", describe(&superblock, zones))?)
 }
 
 fn describe(superblock: &Superblock, zones: u32) -> String {
     let uuid: String = superblock.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     let metadata = match superblock.metadata {
-        Metadata::Conventional => format!("in {} conventional zones", superblock.first_zone),
-        Metadata::Logged => format!("in a log of {} zones", superblock.first_zone - 1),
+        Metadata::Conventional => "in conventional zones".to_owned(),
+        Metadata::Logged => "in zones of their own".to_owned(),
         Metadata::Beside => "in a file beside".to_owned(),
     };
     let unit = value::human(u64::from(superblock.unit_blocks * BLOCK_BYTES));

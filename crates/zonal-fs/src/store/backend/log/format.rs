@@ -337,8 +337,11 @@ mod tests {
     }
 
     fn head() -> impl Strategy<Value = Head> {
-        (place(), any::<u64>(), prop_oneof![part(), checkpoint()])
-            .prop_map(|(place, beginning, kind)| Head { place, beginning, kind })
+        (place(), any::<u64>(), prop_oneof![part(), checkpoint()]).prop_map(|(place, beginning, kind)| Head {
+            place,
+            beginning,
+            kind,
+        })
     }
 
     proptest! {

@@ -45,16 +45,16 @@ use crate::drive::Drive;
 use crate::format::{Anchor, Uuid, crc32c};
 use crate::superblocks;
 use crate::waiter::Waiters;
-pub(crate) use grow::plan_pieces;
-pub use grow::ZoneSource;
 use grow::EmptyZones;
+pub use grow::ZoneSource;
+pub(crate) use grow::plan_pieces;
 use parking_lot::Mutex;
-pub use space::{new_pages, pages_max};
+pub use space::{NEW_PAGES_MIN, new_pages};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use zonal_core::{Op, ZoneDescriptor};
 use table::{Entry, Table};
+use zonal_core::{Op, ZoneDescriptor};
 
 /// Fewest segments of a log: the current one and a free one.
 pub const SEGMENTS_MIN: usize = 2;
@@ -269,11 +269,7 @@ impl Store {
     ///
     /// # Errors
     /// [`BackendError::Unfit`] or [`BackendError::UnfitZone`], then nothing was changed; the drive's.
-    pub fn create(
-        access: Access,
-        uuid: Uuid,
-        writer: superblocks::Writer,
-    ) -> Result<Store, BackendError> {
+    pub fn create(access: Access, uuid: Uuid, writer: superblocks::Writer) -> Result<Store, BackendError> {
         let anchor = writer.anchor().clone();
         let segments = reach(&access, &anchor)?;
         let slots = slots(&segments, &anchor)?;
@@ -346,7 +342,8 @@ impl Store {
         let stride = segments.stride(anchor.pieces > 0);
         let pace = superblocks::Pace::of(access.drive.volume(), found.copy.superblock.metadata);
         let is_lagging = pace == superblocks::Pace::Lagging;
-        let state = open::Opening::new(&segments, &uuid, slots, seen, stride, is_lagging).run(anchor.number)?;
+        let state =
+            open::Opening::new(&segments, &uuid, slots, seen, stride, is_lagging).run(anchor.number)?;
         let len = state.len;
         let log = Log::new(segments, uuid, (anchor, pace), writer, state);
         Ok(Paged::new(log, len))
@@ -383,7 +380,9 @@ fn finish_surplus(disk: &Disk, anchor: &Anchor, pace: superblocks::Pace) -> Resu
         zone.condition.is_active() && !anchor.zones.contains(&zone.zone) && !anchor.homes.contains(&zone.zone)
     };
     let mut others: Vec<&ZoneDescriptor> = report.iter().filter(is_other).collect();
-    others.sort_unstable_by_key(|zone| zone.write_pointer.map_or(0, |at| zone.start.0 + zone.capacity.0 - at.0));
+    others.sort_unstable_by_key(|zone| {
+        zone.write_pointer.map_or(0, |at| zone.start.0 + zone.capacity.0 - at.0)
+    });
     let homes = report.iter().filter(|zone| zone.condition.is_active() && anchor.homes.contains(&zone.zone));
     for home in homes.filter(|_| pace != superblocks::Pace::Free) {
         let _ = disk.manage(Op::ZoneFinish, home.zone);
@@ -406,8 +405,10 @@ fn reach(access: &Access, anchor: &Anchor) -> Result<Segments, BackendError> {
         return Err(BackendError::UnfitZone { zone, why: "is conventional" });
     }
     let all = segments.of(anchor);
-    let conventional = u64::from(geometry.conventional_zones()) * u64::from(geometry.size_of(zonal_core::ZoneIndex(0)));
-    let pieces = u64::from(anchor.pieces) * u64::from(anchor.piece_blocks) + u64::from(superblocks::COPY_BLOCKS);
+    let conventional =
+        u64::from(geometry.conventional_zones()) * u64::from(geometry.size_of(zonal_core::ZoneIndex(0)));
+    let pieces =
+        u64::from(anchor.pieces) * u64::from(anchor.piece_blocks) + u64::from(superblocks::COPY_BLOCKS);
     if access.file.is_none() && anchor.pieces > 0 && pieces * u64::from(crate::BLOCK_SECTORS) > conventional {
         return Err(BackendError::Unfit("its pieces lie beyond the conventional zones"));
     }

@@ -116,18 +116,19 @@ impl<'a> Opening<'a> {
         let number = self.number(&base, &chain);
         if number < known {
             let place = self.place(Spot { slot: newest.slot, block: 0 });
-            return Err(BackendError::Damaged { place, what: LOG, damage: Damage::Old { found: number, known } });
+            return Err(BackendError::Damaged {
+                place,
+                what: LOG,
+                damage: Damage::Old { found: number, known },
+            });
         }
         let seen = &self.seen[newest.slot];
         let is_clean = end.is_last
             && seen.is_appendable
             && seen.written.is_none_or(|written| written == end.block)
             && self.is_sound(&newest)?;
-        let current = is_clean.then_some(Current {
-            slot: newest.slot,
-            block: end.block,
-            beginning: newest.beginning,
-        });
+        let current =
+            is_clean.then_some(Current { slot: newest.slot, block: end.block, beginning: newest.beginning });
         self.state(base, &chain, newest, current, number, known)
     }
 
@@ -410,7 +411,8 @@ impl<'a> Opening<'a> {
         }
         let later = self.parts.values().find(|found| found.part.batch > last).map(|found| found.spot);
         let is_behind = |spot: &Spot| spot.slot == newest.slot && spot.block >= end.block;
-        let spot = later.filter(|spot| !is_behind(spot)).unwrap_or(Spot { slot: newest.slot, block: end.block });
+        let spot =
+            later.filter(|spot| !is_behind(spot)).unwrap_or(Spot { slot: newest.slot, block: end.block });
         Err(self.damaged(spot, "a batch of metadata", Damage::Missing("what was durable")))
     }
 
@@ -472,7 +474,10 @@ impl<'a> Opening<'a> {
         let batch = chain.last().copied().unwrap_or(base.begun.checkpoint.batch);
         let batch_max = self.parts.keys().next_back().map_or(batch, |(last, _)| batch.max(*last));
         let begun = Beginnings { newest: newest.beginning, table: base.begun.beginning };
-        let since_table = std::iter::once(&base.begun).chain(&base.later).map(|begun| u64::from(self.slots[begun.slot].blocks)).sum();
+        let since_table = std::iter::once(&base.begun)
+            .chain(&base.later)
+            .map(|begun| u64::from(self.slots[begun.slot].blocks))
+            .sum();
         Ok(State {
             table,
             len,

@@ -21,6 +21,9 @@ const BATCH_BLOCKS: u64 = 2;
 /// Free segments of which one may be given back: the next, one more, and one that a burst would take again.
 const FREE_MIN_TO_GIVE: usize = 3;
 
+/// Pages that a new log has room for, before it takes more segments.
+pub const NEW_PAGES_MIN: u64 = 192;
+
 /// Blocks of a segment for pages, where `blocks` are for parts.
 fn pages_of_segment(blocks: u64) -> u64 {
     (blocks - blocks / HEADS_SHARE).saturating_sub(2)
@@ -105,9 +108,8 @@ impl State {
 
     /// Blocks for parts in the current segment.
     fn rest(&self) -> u64 {
-        self.current.map_or(0, |current| {
-            u64::from(self.slots[current.slot].blocks - current.block).saturating_sub(1)
-        })
+        self.current
+            .map_or(0, |current| u64::from(self.slots[current.slot].blocks - current.block).saturating_sub(1))
     }
 
     /// Pages that have room in the current segment beside `pages`.
@@ -178,8 +180,7 @@ impl State {
         let (slot, zone) = self.free_slots().filter_map(zone).max_by_key(|(_, zone)| *zone)?;
         let others = self.slots.iter().enumerate().filter(|(other, of)| *other != slot && of.is_usable());
         let rest = longest(self.usable_of(others.map(|(_, slot)| slot)));
-        let least = new_pages(SEGMENTS_NEW as u32, self.slots[slot].blocks.into());
-        (2 * self.table.mapped() <= rest && rest >= least).then_some((slot, zone))
+        (2 * self.table.mapped() <= rest && rest >= 2 * NEW_PAGES_MIN).then_some((slot, zone))
     }
 
     pub(super) fn admit(&self, waiting: u64, fresh: u64) -> Result<(), BackendError> {

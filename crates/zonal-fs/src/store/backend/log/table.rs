@@ -68,7 +68,9 @@ impl Table {
     /// The same table where segment `n` has the number `slots[n]` among `count`. `None` stands for one where no page may lie.
     pub(super) fn renumber(&mut self, slots: &[Option<usize>], count: usize) -> Result<(), Damage> {
         let stride = self.stride;
-        for raw in self.chunks.iter_mut().flat_map(|chunk| chunk.iter_mut()).filter(|raw| raw.block.get() != 0) {
+        for raw in
+            self.chunks.iter_mut().flat_map(|chunk| chunk.iter_mut()).filter(|raw| raw.block.get() != 0)
+        {
             let Spot { slot, block } = spot_of(raw.block.get(), stride);
             let slot = slots.get(slot).copied().flatten().ok_or(Damage::Field("table"))?;
             raw.block = (slot as u32 * stride + block).into();

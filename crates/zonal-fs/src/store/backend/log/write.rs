@@ -299,7 +299,10 @@ impl Log {
             let place = Place { segment, block };
             let listed = |(page, block): (&Page, u32)| {
                 let place = Place { segment, block };
-                Listed { page: page.page as u32, sum: page_sum(page.crc, &self.uuid, place, current.beginning) }
+                Listed {
+                    page: page.page as u32,
+                    sum: page_sum(page.crc, &self.uuid, place, current.beginning),
+                }
             };
             let part = Part {
                 batch,
@@ -320,13 +323,7 @@ impl Log {
     }
 
     /// The requests that write the part of `head` and its pages.
-    fn writes_of(
-        &self,
-        head: &Head,
-        draft: &Draft,
-        written: &Written,
-        heads: &[Head],
-    ) -> Vec<SegmentWrite> {
+    fn writes_of(&self, head: &Head, draft: &Draft, written: &Written, heads: &[Head]) -> Vec<SegmentWrite> {
         let count = |head: &Head| head.pages();
         let skip: usize = heads.iter().take_while(|other| other.place != head.place).map(count).sum();
         let first = written.entries.len() + skip;
@@ -395,9 +392,8 @@ impl Written {
         for head in heads {
             if let HeadKind::Part(part) = &head.kind {
                 let blocks = head.place.block + 1..;
-                let entry = |(listed, block): (&Listed, u32)| {
-                    Entry { spot: Spot { slot, block }, sum: listed.sum }
-                };
+                let entry =
+                    |(listed, block): (&Listed, u32)| Entry { spot: Spot { slot, block }, sum: listed.sum };
                 self.entries.extend(part.pages.iter().zip(blocks).map(entry));
                 self.store_number = part.store_number;
             }

@@ -3,12 +3,12 @@
 use crate::text::shown;
 use crate::value;
 use serde_json::{Value, json};
-use zonal_core::{Geometry, ZoneDescriptor};
+use zonal_core::ZoneDescriptor;
 use zonal_fs::BLOCK_BYTES;
 use zonal_fs::dump::{Kept, Row, Whereabouts};
-use zonal_fs::format::{Extent, Header, Metadata, Superblock};
-use zonal_fs::make::MakeError;
+use zonal_fs::format::{Anchor, Extent, Header, Metadata, Superblock};
 use zonal_fs::scan::{Found, State, written};
+use zonal_fs::superblocks::Candidate;
 
 /// A line for people, and an object for programs.
 pub(super) struct Said {
@@ -28,19 +28,29 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-pub(super) fn superblock(copy: usize, found: &Result<Superblock, MakeError>) -> Said {
-    let superblock = match found {
-        Ok(superblock) => superblock,
+pub(super) fn superblock(candidate: &Candidate) -> Said {
+    let Candidate { zone, block, found } = candidate;
+    let at = format!("superblock at zone {zone} block {block}");
+    let place = json!({ "zone": zone.0, "block": block });
+    let copy = match found {
+        Ok(copy) => copy,
         Err(error) => {
             let damaged = error.to_string();
-            let object = json!({ "superblock": { "copy": copy, "damaged": damaged } });
-            return said(format!("superblock {copy}: damaged: {damaged}"), object);
+            let mut object = json!({ "superblock": { "damaged": damaged } });
+            merge(&mut object["superblock"], place);
+            return said(format!("{at}: damaged: {damaged}"), object);
         }
     };
-    let (words, object) = of_superblock(superblock);
-    let mut object = json!({ "superblock": object });
-    object["superblock"]["copy"] = copy.into();
-    said(format!("superblock {copy}: {words}"), object)
+    let (words, mut object) = of_superblock(&copy.superblock);
+    let Anchor { copy: number, number: reached, homes, pieces, piece_blocks, zones } = &copy.anchor;
+    let listed: Vec<u32> = zones.iter().map(|zone| zone.0).collect();
+    merge(
+        &mut object,
+        json!({ "copy": number, "number": reached, "homes": homes.map(|zone| zone.0), "pieces": pieces,
+            "piece_blocks": piece_blocks, "metadata_zones": listed }),
+    );
+    merge(&mut object, place);
+    said(format!("{at}: copy {number}: {words}"), json!({ "superblock": object }))
 }
 
 fn of_superblock(superblock: &Superblock) -> (String, Value) {
@@ -77,42 +87,29 @@ fn of_superblock(superblock: &Superblock) -> (String, Value) {
     (words, object)
 }
 
-pub(super) fn whereabouts(place: &Whereabouts, geometry: &Geometry) -> Vec<Said> {
-    let headers = match place {
+pub(super) fn whereabouts(place: &Whereabouts) -> Vec<Said> {
+    let segments = match place {
         Whereabouts::Beside => {
             return vec![said("metadata: in a file beside", json!({ "metadata": "beside" }))];
         }
-        Whereabouts::Conventional(range, headers) => {
-            let last = geometry.conventional_zones().saturating_sub(1);
-            let text = format!("metadata: in zones 0 to {last}, sectors {} to {}", range.start, range.end);
-            let mut all =
-                vec![said(text, json!({ "metadata": { "from": range.start.0, "to": range.end.0 } }))];
-            all.extend(headers.iter().enumerate().map(|(n, header)| {
-                let at = format!("  header {n}");
-                kept(&at, json!({ "header": n }), header, |header| {
-                    let bytes = value::human(header.len);
-                    let words = format!("number {}, database of {bytes}", header.sequence);
-                    (words, json!({ "sequence": header.sequence, "bytes": header.len }))
-                })
-            }));
-            return all;
-        }
-        Whereabouts::Logged(zones) => zones,
+        Whereabouts::OnDrive(segments) => segments,
     };
     let mut all = vec![said(
-        format!("metadata: a log in {} zones", headers.len()),
-        json!({ "metadata": { "log_zones": headers.len() } }),
+        format!("metadata: {} segments", segments.len()),
+        json!({ "metadata": { "segments": segments.len() } }),
     )];
-    for (zone, begun) in headers {
-        let (at, place) = (format!("  zone {zone}"), json!({ "log_zone": zone.0 }));
+    for (segment, begun) in segments {
+        let (at, place) = (format!("  {segment}"), json!({ "segment": segment.to_string() }));
         let Some(begun) = begun else {
-            all.push(said(format!("{at}: empty"), json!({ "log_zone": zone.0, "empty": true })));
+            let empty = json!({ "segment": segment.to_string(), "empty": true });
+            all.push(said(format!("{at}: empty"), empty));
             continue;
         };
         all.push(kept(&at, place, begun, |begun| {
             let bytes = value::human(begun.len);
-            let words = format!("opening {} after batch {}, database of {bytes}", begun.opening, begun.batch);
-            (words, json!({ "opening": begun.opening, "batch": begun.batch, "bytes": begun.len }))
+            let words =
+                format!("beginning {} after batch {}, database of {bytes}", begun.beginning, begun.batch);
+            (words, json!({ "beginning": begun.beginning, "batch": begun.batch, "bytes": begun.len }))
         }));
     }
     all
@@ -163,22 +160,41 @@ fn of_row(row: &Row) -> (String, Value) {
     match row {
         Row::File(ino, file) => {
             let kind = format!("{:?}", file.kind).to_lowercase();
-            let (mode, name) = (format!("{:04o}", file.mode), text(&file.name));
+            let (mode, position) = (format!("{:04o}", file.mode), file.position.0);
             let words = format!(
-                "{ino}: {kind} {mode}, {} links, {} bytes, user {} group {}, lifetime {}, opening {}, {name:?} in {}",
-                file.links, file.size, file.uid, file.gid, file.lifetime, file.born, file.parent
+                "{ino}: {kind} {mode}, {} links, {} bytes in {} blocks, user {} group {}, lifetime {}, opening {}, \
+                 generation {}, position {position} in {}",
+                file.links,
+                file.size,
+                file.blocks,
+                file.uid,
+                file.gid,
+                file.lifetime,
+                file.born,
+                file.generation,
+                file.parent
             );
             let object = json!({
-                "file": ino, "kind": kind, "mode": mode, "links": file.links, "bytes": file.size, "uid": file.uid,
-                "gid": file.gid, "rdev": file.rdev, "lifetime": file.lifetime, "born": file.born, "atime_ns": file.atime,
-                "mtime_ns": file.mtime, "ctime_ns": file.ctime, "parent": file.parent, "name": name,
+                "file": ino, "kind": kind, "mode": mode, "links": file.links, "bytes": file.size, "blocks": file.blocks,
+                "uid": file.uid,
+                "gid": file.gid, "rdev": file.rdev, "lifetime": file.lifetime, "born": file.born,
+                "generation": file.generation, "atime_ns": file.atime, "mtime_ns": file.mtime, "ctime_ns": file.ctime,
+                "btime_ns": file.btime, "next_position": file.next_position.0, "parent": file.parent, "position": position,
             });
             (words, object)
         }
         Row::Name(parent, name, entry) => {
             let (name, kind) = (text(name), format!("{:?}", entry.kind).to_lowercase());
-            let object = json!({ "parent": parent, "name": name, "file": entry.ino, "kind": kind });
-            (format!("{name:?} in {parent}: {kind} {}", entry.ino), object)
+            let position = entry.position.0;
+            let object = json!({
+                "parent": parent, "name": name, "file": entry.ino, "kind": kind, "position": position,
+            });
+            (format!("{name:?} in {parent}, position {position}: {kind} {}", entry.ino), object)
+        }
+        Row::Position(directory, position, name) => {
+            let (position, name) = (position.0, text(name));
+            let object = json!({ "parent": directory, "position": position, "name": name });
+            (format!("{position} in {directory}: {name:?}"), object)
         }
         Row::Extent(ino, block, extent) => of_extent(*ino, *block, extent),
         Row::Run(zone, block, run) => {

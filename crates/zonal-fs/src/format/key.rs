@@ -1,0 +1,166 @@
+//! Keys of rows.
+//!
+//! The first byte of a key is the kind of its row. Numbers in keys are big-endian, so that keys sort as their numbers do.
+
+use super::row::Position;
+
+const INODE: u8 = b'I';
+const ENTRY: u8 = b'D';
+const POSITION: u8 = b'P';
+const EXTENT: u8 = b'E';
+const RUN: u8 = b'R';
+const ZONE: u8 = b'Z';
+const ATTRIBUTE: u8 = b'X';
+const TARGET: u8 = b'L';
+const ORPHAN: u8 = b'O';
+const COUNTER: u8 = b'S';
+
+fn of(kind: u8, number: u64, rest: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(9 + rest.len());
+    key.push(kind);
+    key.extend_from_slice(&number.to_be_bytes());
+    key.extend_from_slice(rest);
+    key
+}
+
+/// A file's attributes.
+pub fn inode(ino: u64) -> Vec<u8> {
+    of(INODE, ino, &[])
+}
+
+/// All files' attributes: the first key and the end.
+pub fn inodes() -> (Vec<u8>, Vec<u8>) {
+    (vec![INODE], vec![INODE + 1])
+}
+
+/// A name in a directory.
+pub fn entry(parent: u64, name: &[u8]) -> Vec<u8> {
+    of(ENTRY, parent, name)
+}
+
+/// All names of a directory: the first key and the end.
+pub fn entries(parent: u64) -> (Vec<u8>, Vec<u8>) {
+    (of(ENTRY, parent, &[]), of(ENTRY, parent.saturating_add(1), &[]))
+}
+
+/// All names of all directories: the first key and the end.
+pub fn all_entries() -> (Vec<u8>, Vec<u8>) {
+    (vec![ENTRY], vec![ENTRY + 1])
+}
+
+/// A position of a directory.
+pub fn position(directory: u64, position: Position) -> Vec<u8> {
+    of(POSITION, directory, &position.0.to_be_bytes())
+}
+
+/// All positions of all directories: the first key and the end.
+pub fn all_positions() -> (Vec<u8>, Vec<u8>) {
+    (vec![POSITION], vec![POSITION + 1])
+}
+
+/// The extent of a file that begins at this block.
+pub fn extent(ino: u64, block: u64) -> Vec<u8> {
+    of(EXTENT, ino, &block.to_be_bytes())
+}
+
+/// All extents: the first key and the end.
+pub fn all_extents() -> (Vec<u8>, Vec<u8>) {
+    (vec![EXTENT], vec![EXTENT + 1])
+}
+
+/// The run of units that begins at this block of a zone.
+pub fn run(zone: u32, block: u32) -> Vec<u8> {
+    of(RUN, u64::from(zone) << 32 | u64::from(block), &[])
+}
+
+/// All runs of a zone: the first key and the end.
+pub fn runs(zone: u32) -> (Vec<u8>, Vec<u8>) {
+    (run(zone, 0), of(RUN, (u64::from(zone) + 1) << 32, &[]))
+}
+
+/// All runs: the first key and the end.
+pub fn all_runs() -> (Vec<u8>, Vec<u8>) {
+    (vec![RUN], vec![RUN + 1])
+}
+
+/// A zone's account.
+pub fn zone(zone: u32) -> Vec<u8> {
+    of(ZONE, zone.into(), &[])
+}
+
+/// All zones' accounts: the first key and the end.
+pub fn zones() -> (Vec<u8>, Vec<u8>) {
+    (vec![ZONE], vec![ZONE + 1])
+}
+
+/// An extended attribute of a file.
+pub fn attribute(ino: u64, name: &[u8]) -> Vec<u8> {
+    of(ATTRIBUTE, ino, name)
+}
+
+/// All extended attributes of a file: the first key and the end.
+pub fn attributes(ino: u64) -> (Vec<u8>, Vec<u8>) {
+    (of(ATTRIBUTE, ino, &[]), of(ATTRIBUTE, ino.saturating_add(1), &[]))
+}
+
+/// The target of a symbolic link.
+pub fn target(ino: u64) -> Vec<u8> {
+    of(TARGET, ino, &[])
+}
+
+/// A file without a name that is open, or was open when the power failed.
+pub fn orphan(ino: u64) -> Vec<u8> {
+    of(ORPHAN, ino, &[])
+}
+
+/// All such files: the first key and the end.
+pub fn orphans() -> (Vec<u8>, Vec<u8>) {
+    (vec![ORPHAN], vec![ORPHAN + 1])
+}
+
+/// A number of the whole file system.
+pub fn counter(name: &str) -> Vec<u8> {
+    of(COUNTER, 0, name.as_bytes())
+}
+
+/// The number in a key, and the bytes after it.
+pub fn parts(key: &[u8]) -> (u64, &[u8]) {
+    let number = key.get(1..9).map_or(0, |n| u64::from_be_bytes(n.try_into().expect("eight bytes")));
+    (number, key.get(9..).unwrap_or_default())
+}
+
+/// The file and block in the key of an extent.
+pub fn extent_parts(key: &[u8]) -> (u64, u64) {
+    let (ino, rest) = parts(key);
+    (ino, rest.try_into().map_or(0, u64::from_be_bytes))
+}
+
+/// The directory and position in the key of a position.
+pub fn position_parts(key: &[u8]) -> (u64, Position) {
+    let (directory, position) = extent_parts(key);
+    (directory, Position(position))
+}
+
+/// The zone and block in the key of a run.
+pub fn run_parts(key: &[u8]) -> (u32, u32) {
+    let (number, _) = parts(key);
+    ((number >> 32) as u32, number as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_sort_as_their_numbers_do() {
+        assert!(extent(1, 255) < extent(1, 256));
+        assert!(extent(1, u64::MAX) < extent(2, 0));
+        assert!(position(1, Position(255)) < position(1, Position(256)));
+        let (from, end) = runs(7);
+        assert!(from <= run(7, 0) && run(7, u32::MAX) < end && end <= run(8, 0));
+        assert_eq!(extent_parts(&extent(3, 4)), (3, 4));
+        assert_eq!(position_parts(&position(3, Position(4))), (3, Position(4)));
+        assert_eq!(run_parts(&run(3, 4)), (3, 4));
+        assert_eq!(parts(&entry(3, b"x")), (3, &b"x"[..]));
+    }
+}
