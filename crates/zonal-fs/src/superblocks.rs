@@ -381,6 +381,11 @@ impl Writer {
         &self.anchor
     }
 
+    /// The numbers of the next store begin above `number`.
+    pub(crate) fn pass(&mut self, number: u64) {
+        self.anchor.number = self.anchor.number.max(number);
+    }
+
     pub(crate) fn pace(&self) -> Pace {
         self.pace
     }

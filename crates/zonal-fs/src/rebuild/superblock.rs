@@ -25,6 +25,9 @@ pub enum Origin {
     Units,
 }
 
+/// Numbers of the store that a rebuild passes over at least.
+const NUMBERS_PASSED: u64 = 1 << 32;
+
 /// What is known of a file system before its metadata are read.
 pub(super) struct Basis {
     pub(super) superblock: Superblock,
@@ -80,8 +83,22 @@ pub(super) fn find(
     Ok(Basis { superblock, origin: Origin::Units, found })
 }
 
-/// Where new metadata go, in zones without data.
+/// Where new metadata go, in zones without data. What the store before has left there has numbers that may not be known. So the
+/// new one begins with the time, which is ahead of all of them: numbers rise by less than one in a nanosecond.
 pub(super) fn place(
+    drive: &Drive,
+    waiter: &dyn Waiter,
+    report: &[ZoneDescriptor],
+    basis: &Basis,
+    options: &RebuildOptions,
+) -> Result<Writer, RebuildError> {
+    let mut writer = free_place(drive, waiter, report, basis, options)?;
+    let passed = writer.anchor().number.saturating_add(NUMBERS_PASSED);
+    writer.pass(passed.max(waiter.wall().max(0) as u64));
+    Ok(writer)
+}
+
+fn free_place(
     drive: &Drive,
     waiter: &dyn Waiter,
     report: &[ZoneDescriptor],

@@ -485,7 +485,7 @@ impl<'a> Opening<'a> {
             current,
             batch,
             batch_next: batch_max + 1,
-            number: number.max(self.beginning_max),
+            number: number.max(self.beginning_max).saturating_add(NUMBERS_PASSED),
             durable_number: number,
             begun,
             committed: begun,
@@ -546,6 +546,9 @@ impl<'a> Opening<'a> {
         Ok(())
     }
 }
+
+/// Numbers that an opening passes over. A beginning that a cut ended may have left heads where no search sees them.
+const NUMBERS_PASSED: u64 = 1 << 16;
 
 /// Bytes of the longest file that pages have numbers for.
 const LEN_MAX: u64 = u32::MAX as u64 * PAGE as u64;
