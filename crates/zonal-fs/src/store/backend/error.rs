@@ -16,7 +16,7 @@ const PIECE: u32 = 1 << 31;
 const OF_FILE: u32 = 1 << 30;
 
 impl SegmentId {
-    /// No segment: one that was given back.
+    /// No segment: it stands for a segment that was given back.
     pub const NONE: SegmentId = SegmentId(u32::MAX);
 
     /// A sequential zone.
@@ -123,7 +123,7 @@ pub enum BackendError {
         /// The processes that have it open.
         held: Held,
     },
-    /// Somebody has the metadata on the drive.
+    /// Another owner in this process has the metadata on the drive.
     #[error("the file system of this drive is in use")]
     Claimed,
     /// The operating system's answer about a file.

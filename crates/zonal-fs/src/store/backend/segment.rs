@@ -198,8 +198,8 @@ impl Segments {
         self.disk.drive().volume().info().geometry.zone_capacity().0.is_multiple_of(u64::from(BLOCK_SECTORS))
     }
 
-    /// Allocates piece `piece` of the file on the host's disk; it reads as zeroes. If there is no room for it, the file is as
-    /// long as before.
+    /// Allocates piece `piece` of the file on the host's disk; it reads as zeroes. If there is no room for it, the file has its
+    /// old length.
     pub(super) fn allocate(&self, piece: u32) -> Result<(), BackendError> {
         let Some(file) = &self.file else { return Ok(()) };
         let at = self.offset(Place { segment: SegmentId::file(piece), block: 0 });
@@ -207,7 +207,7 @@ impl Segments {
         let len = file.backing.len().map_err(&failed)?;
         let result = fill_with_zeroes(&*file.backing, at, u64::from(self.piece_blocks) * BLOCK);
         if result.is_err() {
-            // What is left behind would count as a piece. The first error is the one to tell.
+            // What is left would count as a piece. The first error is the one to tell.
             let _ = file.backing.set_len(len);
         }
         result.map_err(failed)

@@ -1,7 +1,7 @@
-//! Heads: the blocks of a log that say what the blocks behind them are. docs/FS.md draws them.
+//! Heads: the blocks of a log that say what the blocks after them are. docs/FS.md draws them.
 //!
-//! A head names the file system, its own place and the beginning of its segment. So neither a page that holds a copy of a
-//! head, nor one that an earlier use of the segment left there, is taken for a head. The sum of a page is bound to the same.
+//! A head names the file system, its own place and the beginning of its segment. So a page that holds a copy of a head is
+//! not taken for a head. Nor is a head that an earlier use of the segment left there. The sum of a page is bound to the same.
 
 use super::super::error::{Damage, Place, SegmentId};
 use crate::BLOCK_BYTES;
@@ -55,7 +55,7 @@ pub(super) struct Checkpoint {
     pub(super) len: u64,
     /// Segments in the list that follows.
     pub(super) listed: u32,
-    /// Blocks of the table behind the list; `None` if an earlier checkpoint has the table.
+    /// Blocks of the table after the list; `None` if an earlier checkpoint has the table.
     pub(super) table_blocks: Option<u32>,
     /// CRC-32C of the list's and the table's blocks.
     pub(super) body_crc: u32,

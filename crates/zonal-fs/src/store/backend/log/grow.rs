@@ -283,7 +283,7 @@ impl Log {
 }
 
 impl State {
-    /// Takes a segment in, in the place of one that was given back if there is such a place.
+    /// Takes a segment in. It gets the number of a segment that was given back, if there is such a number.
     fn add(&mut self, slot: Slot) {
         let live = |n: &usize| self.table.live(*n) == 0 && self.slots[*n].is_gone();
         match (0..self.slots.len()).find(live) {

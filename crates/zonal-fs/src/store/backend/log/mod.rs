@@ -18,9 +18,9 @@
 //! Each beginning has a number that only rises. Heads and pages are bound to it, so that what an earlier use of the segment
 //! left there never counts. The superblock knows the number too, so that a store which was put back is found out.
 //!
-//! A segment in which a write failed is left like one that is full, and is used again once it was reset: one failed command
-//! says little of the next. After some failures without a batch that got through it is *suspect*: its pages move, and it is
-//! the last to be begun again. If the drive says that it takes no writes any more, it is *bad*. Then another segment replaces
+//! A segment in which a write failed is left like a full segment, and is used again after a reset: one failed command says
+//! little of the next. After some failures without a batch that got through it is *suspect*: its pages move, and it is the
+//! last to be begun again. If the drive says that it takes no writes any more, it is *bad*. Then another segment replaces
 //! it, if the store can get one.
 //!
 //! # Room
@@ -547,7 +547,7 @@ impl Medium for Log {
         self.state.lock().admit(waiting, fresh)
     }
 
-    /// A page that nobody wrote takes no room: the file may be as long as its numbers go.
+    /// A page that was never written takes no room: only the numbers of pages bound the length of the file.
     fn admit_len(&self, pages: u64) -> Result<(), BackendError> {
         let usable = u64::from(u32::MAX);
         if pages > usable { Err(BackendError::Full { needed: pages, usable }) } else { Ok(()) }

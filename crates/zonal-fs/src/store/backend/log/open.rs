@@ -3,7 +3,7 @@
 //! 1. The head of each segment is read, and the newest table that is whole.
 //! 2. The parts that follow its checkpoint are found from head to head, and so are those in segments that were begun later.
 //!    Where that ends, each block of the rest is looked at: up to the write pointer, or to the end of a piece.
-//! 3. Batches are followed from the checkpoint on, each by the one that names it as durable before. The last is read through.
+//! 3. Batches are followed from the checkpoint on. The next batch names this one as durable. The last is read through.
 //!
 //! If a part says that a batch was durable which is not there, or if the log has not come as far as the superblock says, it
 //! has lost something, and is not opened.
@@ -245,7 +245,7 @@ impl<'a> Opening<'a> {
         })
     }
 
-    /// The table with the numbers that segments have now. A segment that was given back since gets a number behind them: later
+    /// The table with the numbers that segments have now. A segment that was given back since gets a number after them: later
     /// batches have moved its pages, or they are lost.
     fn renumbered(&self, mut table: Table, listed: &[ListedSegment]) -> Result<Table, Damage> {
         let mut gone = self.slots.len()..;
@@ -310,7 +310,7 @@ impl<'a> Opening<'a> {
         Ok(End { block, is_last })
     }
 
-    /// Notes a part; the block behind its pages, or nothing if it is no part that could be there.
+    /// Notes a part. Returns the block after its pages, or nothing if no such part can be there.
     fn note(&mut self, spot: Spot, head: Head) -> Option<u32> {
         let HeadKind::Part(part) = head.kind else { return None };
         let end = spot.block + 1 + part.pages.len() as u32;
@@ -450,7 +450,7 @@ impl<'a> Opening<'a> {
             let slot = &mut self.slots[begun.slot];
             (slot.beginning, slot.is_needed) = (begun.beginning, true);
         }
-        // A piece has no pointer: one that was begun counts as written.
+        // A piece has no pointer: after its beginning it counts as written.
         for slot in &mut self.slots {
             if slot.segment.as_zone().is_none() && slot.beginning > 0 {
                 slot.written = slot.blocks;

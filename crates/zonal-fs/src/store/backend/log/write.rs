@@ -1,4 +1,4 @@
-//! Batches on their way to the segments.
+//! Batches: from a snapshot of pages to blocks in segments.
 
 use super::super::disk::{REQUEST_BLOCKS_MAX, gather};
 use super::super::error::{BackendError, Place, SegmentId};
@@ -272,7 +272,7 @@ impl Log {
         Ok(written)
     }
 
-    /// The segment to write to: the current one as long as it has room for a head and a page, then one that is begun.
+    /// The segment to write to: the current one while it has room for a head and a page, then the next, which is begun.
     fn current(&self) -> Result<Current, Obstacle> {
         let current = {
             let state = self.state.lock();
@@ -284,7 +284,7 @@ impl Log {
         }
     }
 
-    /// The heads of the parts that go to `current`, and the block behind them.
+    /// The heads of the parts that go to `current`, and the block after them.
     fn plan(&self, draft: &Draft, batch: u64, written: &Written, current: Current) -> (Vec<Head>, u32) {
         let (Slot { segment, blocks, .. }, before, store_number) = {
             let state = self.state.lock();
@@ -519,8 +519,8 @@ impl Log {
         current
     }
 
-    /// The free segment to begin: one that is not suspect, empty if there is such a one, and the lowest. Where there is none,
-    /// the log takes another one, and a suspect one only if it cannot.
+    /// The free segment to begin: not a suspect one, an empty one if there is one, and of these the lowest. Where there is
+    /// none, the log takes another segment. It begins a suspect one only if it cannot.
     fn next_slot(&self) -> Result<usize, BackendError> {
         loop {
             let found = {
