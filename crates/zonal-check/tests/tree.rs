@@ -305,7 +305,7 @@ fn make_help_lists_every_target() {
 }
 
 /// Modules and documents that keep to the words of the house. The list may only grow.
-const CONVERTED: [&str; 20] = [
+const CONVERTED: [&str; 21] = [
     "crates/zonal-fs/src/format/anchor.rs",
     "crates/zonal-fs/src/format/row.rs",
     "crates/zonal-fs/src/fs/names.rs",
@@ -326,6 +326,7 @@ const CONVERTED: [&str; 20] = [
     "crates/zonal-fs/src/store/backend/segment.rs",
     "crates/zonal-fs/src/store/gauge.rs",
     "crates/zonal-fs/src/superblocks.rs",
+    "docs/FS.md",
 ];
 
 /// Names of converted modules that still wait for a rename. The list may only shrink.
