@@ -234,14 +234,15 @@ fn dump_shows_what_lies_there_and_changes_nothing() {
         let before = fs::read(dir.path().join("d")).unwrap();
         let said = String::from_utf8(zonal(dir.path(), &format!("dump d {metadata}"))).unwrap();
         assert!(
-            said.starts_with("superblock 0: ") && said.contains("\"films\": 384 MiB in zones of 16 MiB"),
+            said.starts_with("superblock at zone 0 block 0: copy ")
+                && said.contains("\"films\": 384 MiB in zones of 16 MiB"),
             "{said}"
         );
         assert!(said.contains("\nmetadata: ") && said.contains("next numbers: ino 5, sequence "), "{said}");
         assert!(said.contains("\nrows: file 3, name 2, position 2, extent 1, run "), "{said}");
         let all = objects(dir.path(), &format!("dump d --json {metadata}"));
         assert_eq!(
-            (&all[1]["superblock"]["label"], &all[1]["superblock"]["copy"]),
+            (&all[1]["superblock"]["label"], &all[1]["superblock"]["block"]),
             (&"films".into(), &1.into())
         );
         assert_eq!(all.last().unwrap()["rows"]["file"], 3);
@@ -284,19 +285,26 @@ fn dump_shows_what_is_damaged_as_that() {
     wipe("0", "4k");
     let said = String::from_utf8(zonal(dir.path(), "dump d")).unwrap();
     assert!(
-        said.starts_with("superblock 0: damaged: there is no file system of Zonal here\nsuperblock 1: "),
+        said.starts_with(
+            "superblock at zone 0 block 0: damaged: there is no file system of Zonal here\nsuperblock at zone 0 block 1: copy "
+        ),
         "{said}"
     );
     wipe("8k", "64k");
     let said = program::run(dir.path(), "dump d");
     let out = String::from_utf8(said.out).unwrap();
-    assert!(out.contains("  header 0: damaged: it does not begin with the magic number\n"), "{out}");
+    assert!(
+        out.contains(
+            "  piece 0 of the conventional zones: damaged: it does not begin with the magic number\n"
+        ),
+        "{out}"
+    );
     assert_eq!((said.code, said.err.lines().count()), (Some(4), 1), "{}", said.err);
     let units = objects(dir.path(), "dump d --zone 3 --json");
     assert!(units.len() > 2 && units[1]["records"][0]["live_blocks"].is_null(), "nobody knows what is live");
     wipe("4k", "4k");
     let said = program::run(dir.path(), "dump d");
-    assert_eq!((said.code, said.out.iter().filter(|b| **b == b'\n').count()), (Some(4), 2));
+    assert_eq!((said.code, said.out.iter().filter(|b| **b == b'\n').count()), (Some(4), 4));
     assert!(refused(dir.path(), "dump d --zone 3", 4).contains("no file system"));
     zonal(dir.path(), "fsck d --rebuild");
     assert!(zonal(dir.path(), "get d f -") == bytes(3_000_000));

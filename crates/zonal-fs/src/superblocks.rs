@@ -219,7 +219,8 @@ fn read(drive: &Drive, waiter: &dyn Waiter, zone: &ZoneDescriptor, blocks: u32) 
         let is_other = matches!(&found, Err(MakeError::Superblock(SuperblockError::Magic)));
         all.push(Candidate { zone: zone.zone, block, found });
         // What does not even look like a copy, at a zone's start, is no home.
-        if is_other && block == TWINS - 1 && all.iter().all(|c| c.found.is_err()) {
+        let is_zone = zone.condition != ZoneCondition::NotWp;
+        if is_other && is_zone && block == TWINS - 1 && all.iter().all(|c: &Candidate| c.found.is_err()) {
             break;
         }
     }

@@ -47,12 +47,12 @@ impl Shared {
         self.core.lock().rows.backend().clone()
     }
 
-    /// Gives the store more room, if that is to be had. Whether it got some.
-    pub(super) fn grow_store(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
+    /// Gives the store more room, unless it has room for `wanted` pages by now, and if that is to be had. Whether it has more.
+    pub(super) fn grow_store(&self, waiter: &dyn Waiter, wanted: u64) -> Result<bool, FsError> {
         let backend = self.backend();
         let Some(log) = backend.log() else { return Ok(false) };
         let mut core = self.lock_when(waiter, |core| core.check_alive().map(|()| !core.is_growing))?;
-        if core.rows.gauge().has_room() {
+        if core.rows.gauge().has_room() && core.rows.gauge().limit() >= wanted {
             // Another thread has been here meanwhile.
             return Ok(true);
         }
@@ -128,6 +128,13 @@ impl Core {
     /// Whether the data can do with a zone less: with fewer than this a file system does not open.
     fn can_lend(&self) -> bool {
         self.book.len() - self.book.count(ZoneState::Reserved) > ZONES_MIN
+    }
+
+    /// Blocks of the zones that the store could have at once, and leave some.
+    pub(super) fn blocks_to_lend(&self) -> u64 {
+        let free = self.book.count(ZoneState::Free).saturating_sub(FREE_MIN + 1);
+        let most = (self.book.len() - self.book.count(ZoneState::Reserved)).saturating_sub(ZONES_MIN);
+        u64::from(free.min(most)) * u64::from(self.book.zone_blocks())
     }
 
     /// Gives the lowest free zone to the store, out of what was reserved for it.

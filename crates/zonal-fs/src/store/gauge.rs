@@ -32,6 +32,15 @@ const COUNTED_AT_ONCE: u64 = 4096;
 /// Above it they are counted once one in this number of them has changed.
 const CHANGED_PART: u64 = 32;
 
+/// Free pages for each change that waits for a commit.
+const FREE_PART: u64 = 6;
+
+/// Blocks of segments that could be taken, for each change that waits: not all of a segment is for pages.
+const GROWTH_PART: u64 = 12;
+
+/// Changes that may wait wherever the place is larger.
+const CHANGES_MAX: u64 = 20_000;
+
 /// Bytes that a commit changes of its own account.
 const NOTHING_BYTES: u64 = 512;
 
@@ -132,7 +141,7 @@ impl Gauge {
 
     /// How full the place is; `None` if it has no bounds.
     pub fn fill(&self) -> Option<Fill> {
-        let Room { pages, limit } = self.room?;
+        let Room { pages, limit, .. } = self.room?;
         let waiting = self.tally.put - self.settled;
         let counted = self.walk.map(|walk| walk.pages + self.fresh.div_ceil(ROW_BYTES_OF_PAGE));
         let known = counted.map_or(pages, |counted| pages.min(counted));
@@ -156,6 +165,11 @@ impl Gauge {
         since.is_none_or(|since| self.tally.changed - since > enough)
     }
 
+    /// Pages that the place may have in use, as it is now.
+    pub fn limit(&self) -> u64 {
+        self.room.map_or(u64::MAX, |room| room.limit)
+    }
+
     /// Whether so much was taken away that pages may have come free.
     pub fn has_freed(&self) -> bool {
         let Some(Room { pages, .. }) = self.room else { return false };
@@ -173,10 +187,14 @@ impl Gauge {
         self.full_at = Some(self.tally.changed);
     }
 
-    /// Changes that may wait for a commit.
-    pub fn changes_max(&self) -> usize {
-        let max = |Room { limit, .. }| (limit / CHANGED_PART).max(CHANGES_MIN);
-        self.room.map_or(usize::MAX, |room| max(room) as usize)
+    /// Changes that may wait for a commit, where a file system has `blocks` in free zones. Each may take two pages, which count
+    /// twice until they are durable: so of the room that there is, or can be had in the midst of a commit, a part is enough.
+    pub fn changes_max(&self, blocks: u64) -> usize {
+        let Some(Room { limit, growth, takes_zones, .. }) = self.room else { return usize::MAX };
+        let free = limit.saturating_sub(self.fill().map_or(0, |fill| fill.pages));
+        let growth = growth + if takes_zones { blocks } else { 0 };
+        let changes = (free / FREE_PART).max(growth / GROWTH_PART).min(CHANGES_MAX);
+        changes.max(limit / CHANGED_PART).max(CHANGES_MIN) as usize
     }
 }
 
@@ -186,7 +204,7 @@ mod tests {
 
     const PAGE: u64 = 2 * ROW_BYTES_OF_PAGE;
 
-    const ROOM: Room = Room { pages: 1000, limit: 1000 };
+    const ROOM: Room = Room { pages: 1000, limit: 1000, growth: 0, takes_zones: false };
 
     fn gauge() -> Gauge {
         Gauge::new(Some(ROOM))
@@ -202,7 +220,7 @@ mod tests {
         let mut gauge = Gauge::new(None);
         gauge.put(1 << 40);
         assert!(gauge.has_room() && !gauge.is_stale());
-        assert_eq!((gauge.fill(), gauge.changes_max()), (None, usize::MAX));
+        assert_eq!((gauge.fill(), gauge.changes_max(0)), (None, usize::MAX));
     }
 
     #[test]
@@ -245,7 +263,7 @@ mod tests {
         assert!(gauge.is_stale());
         gauge.found_full();
         assert!(!gauge.is_stale());
-        gauge.room = Some(Room { pages: 1 << 20, limit: 1 << 20 });
+        gauge.room = Some(Room { pages: 1 << 20, limit: 1 << 20, ..ROOM });
         settle(&mut gauge, 0, Some(1 << 20));
         gauge.deleted(1 << 20);
         assert!(!gauge.is_stale(), "a walk over four gigabytes for one");
@@ -255,10 +273,13 @@ mod tests {
 
     #[test]
     fn small_place_keeps_pages_of_a_commit_and_few_changes() {
-        let gauge = Gauge::new(Some(Room { pages: 200, limit: 258 }));
+        let gauge = Gauge::new(Some(Room { pages: 200, limit: 258, ..ROOM }));
         assert_eq!(gauge.fill(), Some(Fill { pages: 200, usable: 162 }));
-        assert_eq!(gauge.changes_max(), 24);
-        let smallest = Gauge::new(Some(Room { pages: 10, limit: 20 }));
+        assert_eq!(gauge.changes_max(0), 24);
+        assert_eq!(gauge.changes_max(1 << 20), 24, "it does not take zones");
+        let growing = Gauge::new(Some(Room { pages: 200, limit: 258, growth: 1200, takes_zones: true }));
+        assert_eq!((growing.changes_max(0), growing.changes_max(1 << 30)), (100, CHANGES_MAX as usize));
+        let smallest = Gauge::new(Some(Room { pages: 10, limit: 20, ..ROOM }));
         assert!(!smallest.has_room());
     }
 }

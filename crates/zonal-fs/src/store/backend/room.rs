@@ -20,12 +20,16 @@ pub trait Backend: StorageBackend {
 }
 
 /// Pages of a bounded file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Room {
     /// In use.
     pub pages: u64,
     /// That can be in use, before the file gets more room.
     pub limit: u64,
+    /// Blocks that the file can get at once, without the help of a file system.
+    pub growth: u64,
+    /// It grows by zones, which a file system gives.
+    pub takes_zones: bool,
 }
 
 impl Backend for redb::backends::InMemoryBackend {}

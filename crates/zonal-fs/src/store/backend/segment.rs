@@ -23,6 +23,9 @@ use zonal_io::image::backing::Backing;
 /// Bytes of a block.
 const BLOCK: u64 = crate::BLOCK_BYTES as u64;
 
+/// Blocks that a file is said to find on a host's disk that does not tell how full it is.
+const BLOCKS_UNKNOWN: u64 = 4096;
+
 /// Pieces of a file at most: their numbers have thirty bits.
 const PIECES_MAX: u64 = 1 << 29;
 
@@ -211,6 +214,25 @@ impl Segments {
             let _ = file.backing.set_len(len);
         }
         result.map_err(failed)
+    }
+
+    /// Blocks of the pieces from `piece` on that the file can have on the host's disk as it is, or the conventional zones have.
+    pub(super) fn blocks_left(&self, piece: u32) -> u64 {
+        match &self.file {
+            Some(file) => {
+                let len = file.backing.len().unwrap_or(0);
+                let room = file.backing.room().ok().flatten();
+                // Without an answer: not so much that it would be missed.
+                room.map_or(BLOCKS_UNKNOWN, |room| room.saturating_sub(len) / BLOCK)
+            }
+            None => {
+                let geometry = self.disk.drive().volume().info().geometry;
+                let end =
+                    geometry.start_of(ZoneIndex(geometry.conventional_zones())).0 / u64::from(BLOCK_SECTORS);
+                let used = u64::from(COPY_BLOCKS) + u64::from(piece) * u64::from(self.piece_blocks);
+                end.saturating_sub(used)
+            }
+        }
     }
 
     /// What each segment is like.

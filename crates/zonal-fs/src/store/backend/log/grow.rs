@@ -174,6 +174,16 @@ impl Log {
         }
     }
 
+    /// Blocks of the pieces that the log can take at once, and whether it takes zones instead.
+    pub(super) fn growth(&self) -> (u64, bool) {
+        let anchor = self.anchor();
+        match self.next(&anchor) {
+            Next::Nothing => (0, false),
+            Next::Zone => (0, true),
+            Next::Piece(piece) => (self.segments.blocks_left(piece), false),
+        }
+    }
+
     /// Takes the next piece of the conventional zones or of the file, if there is one. Whether there was.
     pub(crate) fn take_piece(&self) -> Result<bool, BackendError> {
         match self.next(&self.anchor()) {

@@ -558,7 +558,9 @@ impl Medium for Log {
     }
 
     fn room(&self) -> FileRoom {
-        self.state.lock().file_room()
+        let room = self.state.lock().file_room();
+        let (growth, takes_zones) = if self.is_read_only { (0, false) } else { self.growth() };
+        FileRoom { growth, takes_zones, ..room }
     }
 
     fn as_log(&self) -> Option<&Log> {

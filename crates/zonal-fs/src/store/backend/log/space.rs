@@ -168,7 +168,7 @@ impl State {
 
     /// Pages in use, and how many may be.
     pub(super) fn file_room(&self) -> FileRoom {
-        FileRoom { pages: self.table.mapped(), limit: longest(self.usable()) }
+        FileRoom { pages: self.table.mapped(), limit: longest(self.usable()), ..FileRoom::default() }
     }
 
     /// A zone that the log can do without: what is in use fits twice into the others.

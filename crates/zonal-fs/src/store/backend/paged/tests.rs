@@ -43,7 +43,7 @@ impl Medium for Shelf {
     }
 
     fn room(&self) -> Room {
-        Room { pages: 0, limit: u64::MAX }
+        Room { limit: u64::MAX, ..Room::default() }
     }
 
     fn wait(&self) {}
