@@ -392,7 +392,7 @@ fn add_words(words: &mut Words, number: usize, line: &str) {
 
 /// Where a comment begins in a line of code, if there is one: not within a string.
 fn comment_at(line: &str) -> Option<usize> {
-    let is_code = |at: &usize| line[..*at].replace("\\\"", "").matches('"').count() % 2 == 0;
+    let is_code = |at: &usize| line[..*at].replace("\\\"", "").matches('"').count().is_multiple_of(2);
     line.match_indices("//").map(|(at, _)| at).find(is_code)
 }
 
