@@ -14,8 +14,8 @@
 //! like damage. So the store begins a zone only after two updates have named it: the older update knows all that there is.
 //!
 //! # Zones that are active
-//! A home that is partly written counts as active. Where a drive allows fewer than [`ACTIVE_FOR_HOME`] active zones, it is
-//! finished after each update. Where it allows fewer than [`ACTIVE_FOR_UPDATE`], there is none to spare while the store
+//! A home that is partly written counts as active. Where a drive allows fewer than five active zones, it is
+//! finished after each update. Where it allows fewer than four, there is none to spare while the store
 //! writes: see [`Pace::Lagging`].
 
 use crate::drive::{Drive, is_for_want_of_zones};
@@ -369,7 +369,7 @@ impl Writer {
         Writer { superblock, anchor, next: found.next, pace, is_unmade: false }
     }
 
-    /// Begins with a file system that is being made: nothing is written before [`Writer::make`].
+    /// Begins with a file system that is being made: nothing is written before `make`.
     pub fn unmade(superblock: Superblock, volume: &Volume, anchor: Anchor) -> Writer {
         let is_conventional = volume.info().geometry.conventional_zones() > 0;
         let next = if is_conventional { Next::Turn(0) } else { Next::Home(1, None) };

@@ -316,10 +316,10 @@ pub(crate) fn plan_pieces(metadata: Metadata, drive: &Drive) -> (u32, u64) {
             let blocks = geometry.start_of(ZoneIndex(geometry.conventional_zones())).0 / block;
             let blocks = blocks.saturating_sub(COPY_BLOCKS.into());
             let piece = (blocks / 64).clamp(PIECE_BLOCKS_MIN, PIECE_BLOCKS_MAX).min(blocks / PIECES_MIN);
-            (piece as u32, if piece > 0 { blocks / piece } else { 0 })
+            (piece as u32, blocks.checked_div(piece).unwrap_or(0))
         }
         Metadata::Beside => {
-            let piece = (geometry.sectors().0 / block >> 11).clamp(PIECE_BLOCKS_MIN, PIECE_BLOCKS_MAX);
+            let piece = ((geometry.sectors().0 / block) >> 11).clamp(PIECE_BLOCKS_MIN, PIECE_BLOCKS_MAX);
             (piece as u32, u64::MAX)
         }
     }

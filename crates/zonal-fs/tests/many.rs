@@ -1,0 +1,98 @@
+//! Very many files, on a drive with room for them: the metadata grow with the files and end with the drive.
+
+mod common;
+
+use common::waiter;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+use zonal_fs::drive::Drive;
+use zonal_fs::format::Kind;
+use zonal_fs::make::{MakeOptions, make, open};
+use zonal_fs::waiter::polling;
+use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, ROOT};
+use zonal_io::device::Device;
+use zonal_io::image::backing::FileBacking;
+use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
+
+const UUID: [u8; 16] = *b"very many files.";
+
+/// Files in each directory.
+const PER_DIRECTORY: u64 = 1000;
+
+/// Bytes of metadata that a file may take.
+const BYTES_MAX: u64 = 350;
+
+/// An image of eight gibibytes in a file that takes what is written, with zones of 16 MiB.
+fn image(conventional: u32) -> Arc<dyn Device> {
+    let file = tempfile::tempfile().unwrap();
+    let backing = Arc::new(FileBacking::new(file));
+    let options = ImageOptions {
+        size: Some(8 << 30),
+        zone_size: Some(16 << 20),
+        zone_nr_conv: Some(conventional),
+        creation: Some([9; 16]),
+        ..Default::default()
+    };
+    options.format(&*backing).unwrap();
+    let options = OpenOptions { threads: 0, ..Default::default() };
+    Arc::new(ImageDevice::open_backing(Path::new("many"), backing, &options).unwrap())
+}
+
+fn reach(device: &Arc<dyn Device>) -> FileSystem {
+    let drive = Arc::new(Drive::new(common::volume(device.clone())));
+    open(&drive, &polling(Instant::now()), None, MountOptions::default()).unwrap()
+}
+
+fn name(n: u64) -> Vec<u8> {
+    format!("file-{n:07}").into_bytes()
+}
+
+fn files() -> u64 {
+    std::env::var("ZONAL_FILES").ok().and_then(|n| n.parse().ok()).unwrap_or(60_000)
+}
+
+fn fills_with_files(conventional: u32) {
+    let (device, files, waiter) = (image(conventional), files(), waiter());
+    let drive = Arc::new(Drive::new(common::volume(device.clone())));
+    make(&drive, &polling(Instant::now()), UUID, &MakeOptions::default()).unwrap();
+    drop(drive);
+    let fs = reach(&device);
+    let begin = Instant::now();
+    let mut directory = ROOT;
+    for n in 0..files {
+        if n % PER_DIRECTORY == 0 {
+            let new = NewFile::new(Kind::Directory, 0o755);
+            let path = format!("d{}", n / PER_DIRECTORY);
+            directory = fs.create(&waiter, ROOT, path.as_bytes(), &new).unwrap();
+        }
+        fs.create(&waiter, directory, &name(n), &NewFile::new(Kind::File, 0o644)).unwrap();
+    }
+    fs.sync(&waiter).unwrap();
+    let made = begin.elapsed();
+    let pages = fs.usage().metadata.unwrap().pages;
+    let bytes = pages * 4096 / files;
+    drop(fs);
+    let begin = Instant::now();
+    let fs = reach(&device);
+    println!(
+        "{files} files in {made:?}, {pages} pages, {bytes} bytes a file; opened again in {:?}",
+        begin.elapsed()
+    );
+    assert!(bytes <= BYTES_MAX, "{bytes} bytes a file");
+    for n in (0..files).step_by(997) {
+        let directory = fs.lookup(ROOT, format!("d{}", n / PER_DIRECTORY).as_bytes()).unwrap();
+        fs.lookup(directory, &name(n)).unwrap();
+    }
+    assert!(matches!(fs.lookup(ROOT, &name(files)), Err(FsError::NotFound)));
+}
+
+#[test]
+fn files_on_a_drive_of_sequential_zones_take_few_bytes_of_metadata() {
+    fills_with_files(0);
+}
+
+#[test]
+fn files_on_a_drive_with_one_conventional_zone_take_few_bytes_of_metadata() {
+    fills_with_files(1);
+}
