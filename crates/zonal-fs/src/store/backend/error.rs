@@ -57,14 +57,14 @@ impl fmt::Display for SegmentId {
 
 /// A block of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct SegmentPlace {
     /// The segment.
     pub segment: SegmentId,
     /// The block of 4 KiB, counted from the segment's start.
     pub block: u32,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SegmentPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} block {}", self.segment, self.block)
     }
@@ -169,7 +169,7 @@ pub enum BackendError {
     #[error("{place}: {what}: {damage}")]
     Damaged {
         /// Where.
-        place: Place,
+        place: SegmentPlace,
         /// What should be there.
         what: &'static str,
         /// What is wrong with it.

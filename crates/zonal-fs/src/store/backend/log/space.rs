@@ -3,7 +3,7 @@
 use super::super::error::BackendError;
 use super::super::room::Room as FileRoom;
 use super::format::list_blocks;
-use super::{Room, SEGMENTS_NEW, Slot, State};
+use super::{LogState, Room, SEGMENTS_NEW, SegmentSlot};
 use zonal_core::ZoneIndex;
 
 /// Segments whose room is not counted for pages: the current one and a free one.
@@ -55,7 +55,7 @@ pub fn pages_max(blocks: u64) -> u64 {
     (blocks / 2).saturating_mul(PAGES_PER_TABLE_BLOCK)
 }
 
-impl State {
+impl LogState {
     /// Blocks of the next checkpoint, if it has the table. The next batch may have pages beyond those of today.
     pub(super) fn checkpoint_blocks(&self) -> u64 {
         1 + list_blocks(self.slots.len()) + u64::from(self.table.blocks()) + 1
@@ -88,7 +88,7 @@ impl State {
         self.free_slots().count()
     }
 
-    fn usable_slots(&self) -> impl Iterator<Item = &Slot> {
+    fn usable_slots(&self) -> impl Iterator<Item = &SegmentSlot> {
         self.slots.iter().filter(|slot| slot.is_usable())
     }
 
@@ -151,7 +151,7 @@ impl State {
     }
 
     /// Pages that may be live and waiting together, if the segments are those of `slots`.
-    fn usable_of<'a>(&self, slots: impl Iterator<Item = &'a Slot>) -> u64 {
+    fn usable_of<'a>(&self, slots: impl Iterator<Item = &'a SegmentSlot>) -> u64 {
         let (mut pages, mut least) = (Vec::new(), u64::MAX);
         for slot in slots {
             pages.push(pages_of_segment(self.blocks_for_parts(slot.blocks)));
