@@ -170,9 +170,9 @@ fn full_pieces_go_on_in_free_zones_and_stay_readable() {
     let before = store.room();
     let pages = fill_pages(&store);
     store.sync_data().unwrap();
-    // Fifteen pieces of 128 blocks, and five zones of 256.
+    // Eight pieces of 255 blocks, and five zones of 256.
     let after = store.room();
-    assert_eq!((before.segments, after.segments), (5, 20));
+    assert_eq!((before.segments, after.segments), (4, 13));
     assert!(pages > 2 * before.usable, "{pages} pages, {before:?}");
     drop(store);
     let store = open(drive()).unwrap();

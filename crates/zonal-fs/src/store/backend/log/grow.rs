@@ -315,7 +315,7 @@ pub(crate) fn plan_pieces(metadata: Metadata, drive: &Drive) -> (u32, u64) {
         Metadata::Conventional => {
             let blocks = geometry.start_of(ZoneIndex(geometry.conventional_zones())).0 / block;
             let blocks = blocks.saturating_sub(COPY_BLOCKS.into());
-            let piece = (blocks / 64).clamp(PIECE_BLOCKS_MIN, PIECE_BLOCKS_MAX).min(blocks / PIECES_MIN);
+            let piece = (blocks / PIECES_MIN).min(PIECE_BLOCKS_MAX);
             (piece as u32, blocks.checked_div(piece).unwrap_or(0))
         }
         Metadata::Beside => {
@@ -325,10 +325,10 @@ pub(crate) fn plan_pieces(metadata: Metadata, drive: &Drive) -> (u32, u64) {
     }
 }
 
-/// Pieces of the smallest conventional zones: two of them are no room, so that fewer would waste more.
+/// Pieces of conventional zones at least: two of them are no room, so that fewer would waste more.
 const PIECES_MIN: u64 = 8;
 
-/// Blocks of the smallest piece, where there is room for eight: 512 KiB.
+/// Blocks of the smallest piece of a file: 512 KiB.
 const PIECE_BLOCKS_MIN: u64 = 128;
 
 /// Blocks of the largest piece, 64 MiB: a search for the end of the log reads as much.

@@ -50,20 +50,27 @@ pub fn new_pages(segments: u32, blocks: u64) -> u64 {
     longest(usable(&vec![pages_of_segment(parts); segments as usize]))
 }
 
-/// Pages that a log may have in segments of `blocks`: its table fills half of one.
-pub fn pages_max(blocks: u64) -> u64 {
+/// Whether a table has room in a segment of `blocks`: half of it at most. In a smaller one, the segment begins without.
+pub(super) fn fits_table(table: u64, blocks: u32) -> bool {
+    table * 2 <= blocks.into()
+}
+
+/// Pages that a log may have whose largest segments have `blocks`: its table fills half of one.
+fn pages_max(blocks: u64) -> u64 {
     (blocks / 2).saturating_mul(PAGES_PER_TABLE_BLOCK)
 }
 
 impl LogState {
-    /// Blocks of the next checkpoint, if it has the table. The next batch may have pages beyond those of today.
-    pub(super) fn checkpoint_blocks(&self) -> u64 {
-        1 + list_blocks(self.slots.len()) + u64::from(self.table.blocks()) + 1
+    /// Blocks of the next checkpoint in a segment of `blocks`. The next batch may have pages beyond those of today.
+    pub(super) fn checkpoint_blocks(&self, blocks: u32) -> u64 {
+        let table = u64::from(self.table.blocks()) + 1;
+        let table = if fits_table(table, blocks) { table } else { 0 };
+        1 + list_blocks(self.slots.len()) + table
     }
 
     /// Blocks for parts in a segment of `blocks` that is begun. The last one may be of no use.
     fn blocks_for_parts(&self, blocks: u32) -> u64 {
-        u64::from(blocks).saturating_sub(self.checkpoint_blocks() + 1)
+        u64::from(blocks).saturating_sub(self.checkpoint_blocks(blocks) + 1)
     }
 
     fn is_current(&self, slot: usize) -> bool {
@@ -152,13 +159,13 @@ impl LogState {
 
     /// Pages that may be live and waiting together, if the segments are those of `slots`.
     fn usable_of<'a>(&self, slots: impl Iterator<Item = &'a SegmentSlot>) -> u64 {
-        let (mut pages, mut least) = (Vec::new(), u64::MAX);
+        let (mut pages, mut largest) = (Vec::new(), 0);
         for slot in slots {
             pages.push(pages_of_segment(self.blocks_for_parts(slot.blocks)));
-            least = least.min(slot.blocks.into());
+            largest = largest.max(slot.blocks.into());
         }
         pages.sort_unstable();
-        usable(&pages).min(pages_max(least))
+        usable(&pages).min(pages_max(largest))
     }
 
     /// Pages that may be live and waiting together.

@@ -7,6 +7,7 @@ use super::super::segment::SegmentWrite;
 use super::format::{
     Checkpoint, Head, HeadKind, Listed, ListedSegment, PART_PAGES_MAX, Part, emit_list, page_sum,
 };
+use super::space::fits_table;
 use super::table::{Entry, Spot};
 use super::{Current, FAILURES_MAX, Log, LogState, SegmentSlot};
 use crate::drive;
@@ -454,12 +455,11 @@ impl LogState {
     /// Whether the next checkpoint has the table. It costs room in every segment: so a table that is large against a segment
     /// is written again only after eight times as much. Until then opening needs the segments since the last one.
     fn is_table_due(&self, blocks: u32) -> bool {
-        let table = self.checkpoint_blocks();
+        let table = u64::from(self.table.blocks()) + 1;
         let needed = self.slots.iter().filter(|slot| slot.is_needed).count();
-        self.since_table == 0
-            || table * 8 <= u64::from(blocks)
-            || self.since_table >= table * 8
-            || needed * 4 >= self.slots.len()
+        let is_due =
+            table * 8 <= u64::from(blocks) || self.since_table >= table * 8 || needed * 4 >= self.slots.len();
+        self.since_table == 0 || (fits_table(table, blocks) && is_due)
     }
 }
 
