@@ -5,12 +5,12 @@
 //! room left, the other one gets the next update, and only after its flush is the first one reset.
 //!
 //! # A home that takes no writes
-//! The lowest free zone replaces it, and the copies in the other home name the new one. Whoever looks for copies begins with
-//! zones 0 and 1 and follows the names.
+//! The lowest free zone replaces it, and the copies in the other home name the new one. A search for copies begins with zones
+//! 0 and 1 and follows the names.
 //!
 //! # Damage is not taken for age
-//! The newest copy counts. In a zone each block below the write pointer that is not zeroes has to be a copy: one that is not,
-//! after the last one that is, may have been newer, and is an error. In conventional blocks an update that a cut tore looks
+//! The newest copy counts. In a zone each block below the write pointer that is not zeroes has to be a copy. Any other block
+//! after the last copy may have been a newer copy, and is an error. In conventional blocks an update that a cut tore looks
 //! like damage. So the store begins a zone only after two updates have named it: the older update knows all that there is.
 //!
 //! # Zones that are active
@@ -103,7 +103,7 @@ impl Pace {
 enum Next {
     /// To this turn, 0 or 1, of the conventional blocks.
     Turn(u32),
-    /// Behind this block of a home, 0 or 1; `None` if that home takes nothing more before a reset.
+    /// At this block of a home, 0 or 1; `None` if that home takes nothing more before a reset.
     Home(usize, Option<u32>),
 }
 
@@ -129,7 +129,7 @@ pub struct Candidate {
 /// Finds the newest copy.
 ///
 /// # Errors
-/// [`MakeError::Superblock`] if there is none, or if one that may be newer is damaged.
+/// [`MakeError::Superblock`] if there is none; [`MakeError::DamagedSuperblock`] if a damaged block may have been a newer copy.
 pub fn find(drive: &Drive, waiter: &dyn Waiter) -> Result<Found, MakeError> {
     let report = drive.report(waiter)?;
     let candidates = candidates(drive, waiter, &report);
@@ -320,7 +320,7 @@ fn find_in_homes(candidates: Vec<Candidate>, report: &[ZoneDescriptor]) -> Resul
     Ok(Found { copy, next: Next::Home(home, end) })
 }
 
-/// Of two errors the one that says more.
+/// Of two errors the more telling one.
 fn worst(before: Option<MakeError>, error: MakeError) -> Option<MakeError> {
     let rank = |error: &MakeError| match error {
         MakeError::Superblock(SuperblockError::Magic) => 0,
@@ -362,7 +362,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Goes on from what was found.
+    /// Continues after the copies that were found.
     pub fn after(found: &Found, volume: &Volume) -> Writer {
         let SuperblockCopy { superblock, anchor } = found.copy.clone();
         let pace = Pace::of(volume, superblock.metadata);
@@ -485,7 +485,7 @@ impl Writer {
                 return Ok(());
             }
         }
-        // The other one begins with this update. One that does not take it is replaced.
+        // The other home begins with this update. If it does not take the update, it is replaced.
         let other = 1 - home;
         loop {
             let error = match persist(|| self.begin(drive, waiter, anchor, other)) {
@@ -530,7 +530,7 @@ impl Writer {
         drive.zone(waiter, Op::ZoneReset, zone)?;
         self.put(drive, waiter, drive.volume().info().geometry.start_of(zone), anchor)?;
         if self.pace != Pace::Free {
-            // One that stays active is finished by the next opening.
+            // A home that stays active is finished by the next opening.
             let _ = drive.zone(waiter, Op::ZoneFinish, zone);
         }
         drive.flush(waiter)

@@ -1,13 +1,13 @@
 //! Room for metadata, asked for before rows are added.
 //!
-//! A database that finds no room takes nothing any more, and with it the file system. So whoever adds rows is refused before,
-//! while there is still room for taking rows away, for copies of the collector, and for what is under way.
+//! A database that finds no room takes nothing any more, and with it the file system. So a caller that adds rows is refused
+//! earlier. There is still room then for taking rows away, for copies of the collector, and for what is in flight.
 //!
 //! # When there seems to be none
 //! Where rows were taken away, pages in use are counted, which takes a commit; such pages come free two commits later. If that
-//! is not enough, the store takes another segment, as long as files can do without. Else zones are collected: zones know what
-//! was written to them until they are reset. Only then there is no room, and the next caller is told so at once unless
-//! something has changed since.
+//! is not enough, the store takes another segment, while files can do without it. Otherwise zones are collected: the rows keep
+//! what was written to a zone until it is reset. If that fails too, there is no room. The next caller is told so at once,
+//! unless something has changed since.
 
 use super::core::{Core, Shared};
 use super::error::FsError;
@@ -30,13 +30,13 @@ const CHANGES_OF_PIECE: usize = 4;
 /// Commits after which pages that rows have left are free.
 const COMMITS: u32 = 3;
 
-/// Zones that are collected for one who is about to be refused.
+/// Zones that are collected for a caller before it is refused.
 const VICTIMS: u32 = 4;
 
 /// What is in the way.
 enum Obstacle {
-    /// Pieces of units that are under way.
-    Flights,
+    /// Pieces of units in flight.
+    Units,
     /// Changes that wait for a commit.
     Changes,
     /// There seems to be no room.
@@ -44,7 +44,7 @@ enum Obstacle {
 }
 
 impl Shared {
-    /// Lets somebody go on who is about to change rows, once there is room for it.
+    /// Returns once there is room for the change of rows that the caller is about to make.
     pub(super) fn admit(&self, waiter: &dyn Waiter, touched: Touched) -> Result<(), FsError> {
         loop {
             let obstacle = {
@@ -54,9 +54,9 @@ impl Shared {
             };
             match obstacle {
                 None => return Ok(()),
-                Some(Obstacle::Flights) => drop(self.lock_when(waiter, |core| {
+                Some(Obstacle::Units) => drop(self.lock_when(waiter, |core| {
                     core.check_alive()?;
-                    Ok(!matches!(core.obstacle(touched), Some(Obstacle::Flights)))
+                    Ok(!matches!(core.obstacle(touched), Some(Obstacle::Units)))
                 })?),
                 Some(Obstacle::Changes) => self.commit(waiter)?,
                 Some(Obstacle::Full) => return self.find_room_for_rows(waiter),
@@ -124,7 +124,7 @@ impl Core {
         let gauge = self.rows.gauge();
         let max = gauge.changes_max(self.blocks_to_lend());
         if self.pieces_in_flight * CHANGES_OF_PIECE > max {
-            return Some(Obstacle::Flights);
+            return Some(Obstacle::Units);
         }
         if self.rows.changes() > max {
             return Some(Obstacle::Changes);

@@ -14,7 +14,7 @@
 
 use super::backend::Room;
 
-/// One in so many pages is kept back.
+/// One in this number of pages is kept back.
 const KEPT_PART: u64 = 5;
 
 /// Pages that are kept back at least: a commit of a few changes rewrites a dozen pages of its own account.
@@ -26,10 +26,10 @@ const ROW_BYTES_OF_PAGE: u64 = 2048;
 /// Bytes that a row takes beside its key and value.
 const ROW_BYTES: u64 = 16;
 
-/// Up to so many pages they are counted whenever anything has changed.
+/// Up to this number of pages they are counted whenever anything has changed.
 const COUNTED_AT_ONCE: u64 = 4096;
 
-/// Above, once so large a part of them has.
+/// Above it they are counted once one in this number of them has changed.
 const CHANGED_PART: u64 = 32;
 
 /// Free pages for each change that waits for a commit.
@@ -47,9 +47,9 @@ const NOTHING_BYTES: u64 = 512;
 /// Changes that may wait for a commit on the smallest place.
 const CHANGES_MIN: u64 = 24;
 
-/// A walk over all pages.
+/// A count of all pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Walk {
+struct PageCount {
     /// Pages in use.
     pages: u64,
     /// Bytes that had been changed by then.
@@ -93,7 +93,7 @@ pub struct Gauge {
     settled: u64,
     /// Bytes of that which were not there before, since the last walk.
     fresh: u64,
-    walk: Option<Walk>,
+    walk: Option<PageCount>,
     /// What had been changed when it was last found full.
     full_at: Option<u64>,
 }
@@ -112,7 +112,7 @@ impl Gauge {
         Gauge { room, ..Gauge::default() }
     }
 
-    /// A row of so many bytes was put.
+    /// A row of `bytes` bytes was put.
     pub(super) fn put(&mut self, bytes: u64) {
         self.tally.put += bytes;
         self.tally.changed += bytes;
@@ -134,7 +134,7 @@ impl Gauge {
         (self.room, self.settled) = (room, tally.put);
         self.fresh += fresh;
         if let Some(pages) = pages {
-            self.walk = Some(Walk { pages, changed: tally.changed, deleted: tally.deleted });
+            self.walk = Some(PageCount { pages, changed: tally.changed, deleted: tally.deleted });
             self.fresh = 0;
         }
     }

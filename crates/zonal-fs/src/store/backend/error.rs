@@ -16,7 +16,7 @@ const PIECE: u32 = 1 << 31;
 const OF_FILE: u32 = 1 << 30;
 
 impl SegmentId {
-    /// No segment: one that was given back.
+    /// No segment: it stands for a segment that was given back.
     pub const NONE: SegmentId = SegmentId(u32::MAX);
 
     /// A sequential zone.
@@ -57,14 +57,14 @@ impl fmt::Display for SegmentId {
 
 /// A block of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct SegmentPlace {
     /// The segment.
     pub segment: SegmentId,
     /// The block of 4 KiB, counted from the segment's start.
     pub block: u32,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SegmentPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} block {}", self.segment, self.block)
     }
@@ -123,7 +123,7 @@ pub enum BackendError {
         /// The processes that have it open.
         held: Held,
     },
-    /// Somebody has the metadata on the drive.
+    /// Another owner in this process has the metadata on the drive.
     #[error("the file system of this drive is in use")]
     Claimed,
     /// The operating system's answer about a file.
@@ -169,7 +169,7 @@ pub enum BackendError {
     #[error("{place}: {what}: {damage}")]
     Damaged {
         /// Where.
-        place: Place,
+        place: SegmentPlace,
         /// What should be there.
         what: &'static str,
         /// What is wrong with it.

@@ -9,7 +9,7 @@
 //! there and believes only blocks that name the file system, the segment, their place and the beginning of the segment.
 
 use super::disk::{Disk, Write};
-use super::error::{BackendError, Place, SegmentId};
+use super::error::{BackendError, SegmentId, SegmentPlace};
 use crate::BLOCK_SECTORS;
 use crate::format::Anchor;
 use crate::superblocks::COPY_BLOCKS;
@@ -69,7 +69,7 @@ impl Seen {
 
 /// Bytes for a place.
 pub(super) struct SegmentWrite {
-    pub(super) at: Place,
+    pub(super) at: SegmentPlace,
     pub(super) bytes: IoBuf,
 }
 
@@ -127,7 +127,7 @@ impl Segments {
     }
 
     /// Where a block lies on the drive.
-    fn sector(&self, at: Place) -> Sector {
+    fn sector(&self, at: SegmentPlace) -> Sector {
         let blocks = match at.segment.as_zone() {
             Some(zone) => {
                 let start = self.disk.drive().volume().info().geometry.start_of(zone);
@@ -143,13 +143,13 @@ impl Segments {
     }
 
     /// Where a block lies in the file, whose first block is its header.
-    fn offset(&self, at: Place) -> u64 {
+    fn offset(&self, at: SegmentPlace) -> u64 {
         let blocks = u64::from(at.segment.piece()) * u64::from(self.piece_blocks) + u64::from(at.block);
         (1 + blocks) * BLOCK
     }
 
     /// Fills `out` from `at` on.
-    pub(super) fn read(&self, at: Place, out: &mut [u8]) -> Result<(), BackendError> {
+    pub(super) fn read(&self, at: SegmentPlace, out: &mut [u8]) -> Result<(), BackendError> {
         match &self.file {
             Some(file) => {
                 let offset = self.offset(at);
@@ -201,16 +201,16 @@ impl Segments {
         self.disk.drive().volume().info().geometry.zone_capacity().0.is_multiple_of(u64::from(BLOCK_SECTORS))
     }
 
-    /// Allocates piece `piece` of the file on the host's disk; it reads as zeroes. If there is no room for it, the file is as
-    /// long as before.
+    /// Allocates piece `piece` of the file on the host's disk; it reads as zeroes. If there is no room for it, the file has its
+    /// old length.
     pub(super) fn allocate(&self, piece: u32) -> Result<(), BackendError> {
         let Some(file) = &self.file else { return Ok(()) };
-        let at = self.offset(Place { segment: SegmentId::file(piece), block: 0 });
+        let at = self.offset(SegmentPlace { segment: SegmentId::file(piece), block: 0 });
         let failed = file.failed("allocating the next piece");
         let len = file.backing.len().map_err(&failed)?;
         let result = fill_with_zeroes(&*file.backing, at, u64::from(self.piece_blocks) * BLOCK);
         if result.is_err() {
-            // What is left behind would count as a piece. The first error is the one to tell.
+            // What is left would count as a piece. The first error is the one to tell.
             let _ = file.backing.set_len(len);
         }
         result.map_err(failed)

@@ -1,9 +1,9 @@
-//! Heads: the blocks of a log that say what the blocks behind them are. docs/FS.md draws them.
+//! Heads: the blocks of a log that say what the blocks after them are. docs/FS.md draws them.
 //!
-//! A head names the file system, its own place and the beginning of its segment. So neither a page that holds a copy of a
-//! head, nor one that an earlier use of the segment left there, is taken for a head. The sum of a page is bound to the same.
+//! A head names the file system, its own place and the beginning of its segment. So a page that holds a copy of a head is
+//! not taken for a head. Nor is a head that an earlier use of the segment left there. The sum of a page is bound to the same.
 
-use super::super::error::{Damage, Place, SegmentId};
+use super::super::error::{Damage, SegmentId, SegmentPlace};
 use crate::BLOCK_BYTES;
 use crate::format::{Uuid, VERSION, crc32c};
 use zerocopy::little_endian::{U32, U64};
@@ -29,7 +29,7 @@ const LISTED_PER_BLOCK: usize = BLOCK_BYTES as usize / size_of::<RawSegment>();
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Head {
     /// Where it lies.
-    pub(super) place: Place,
+    pub(super) place: SegmentPlace,
     /// Which of all beginnings of segments in the store its segment's is.
     pub(super) beginning: u64,
     pub(super) kind: HeadKind,
@@ -55,7 +55,7 @@ pub(super) struct Checkpoint {
     pub(super) len: u64,
     /// Segments in the list that follows.
     pub(super) listed: u32,
-    /// Blocks of the table behind the list; `None` if an earlier checkpoint has the table.
+    /// Blocks of the table after the list; `None` if an earlier checkpoint has the table.
     pub(super) table_blocks: Option<u32>,
     /// CRC-32C of the list's and the table's blocks.
     pub(super) body_crc: u32,
@@ -125,7 +125,7 @@ pub(super) fn list_blocks(segments: usize) -> u64 {
 }
 
 /// What a page's bytes and its place come to: a page counts only where it was written for.
-pub(super) fn page_sum(crc: u32, uuid: &Uuid, place: Place, beginning: u64) -> u32 {
+pub(super) fn page_sum(crc: u32, uuid: &Uuid, place: SegmentPlace, beginning: u64) -> u32 {
     let mut bound = [0; 36];
     bound[..4].copy_from_slice(&crc.to_le_bytes());
     bound[4..20].copy_from_slice(uuid);
@@ -150,7 +150,7 @@ pub(super) struct Part {
     pub(super) number: u32,
     pub(super) is_last: bool,
     /// The part before this one; without meaning in the first.
-    pub(super) prior: Place,
+    pub(super) prior: SegmentPlace,
     /// How far the store had come, which the superblock may know of.
     pub(super) store_number: u64,
     /// The pages that follow.
@@ -217,7 +217,7 @@ impl Head {
     }
 
     /// The head in `block`, which was read at `place`, of the file system `uuid`.
-    pub(super) fn parse(block: &[u8], uuid: &Uuid, place: Place) -> Result<Head, Damage> {
+    pub(super) fn parse(block: &[u8], uuid: &Uuid, place: SegmentPlace) -> Result<Head, Damage> {
         let (raw, _) = Raw::ref_from_prefix(block).map_err(|_| Damage::Missing("the block"))?;
         if raw.magic != MAGIC {
             return Err(Damage::Magic);
@@ -298,7 +298,7 @@ impl Part {
             cut: raw.cut.get(),
             number: raw.count.get(),
             is_last: raw.flags.get() & LAST != 0,
-            prior: Place { segment: SegmentId(raw.word.get()), block: raw.prior_block.get() },
+            prior: SegmentPlace { segment: SegmentId(raw.word.get()), block: raw.prior_block.get() },
             store_number: raw.number.get(),
             pages: listed.iter().map(|[page, sum]| Listed { page: page.get(), sum: sum.get() }).collect(),
         })
@@ -312,8 +312,9 @@ mod tests {
 
     const UUID: Uuid = [5; 16];
 
-    fn place() -> impl Strategy<Value = Place> {
-        (any::<u32>(), any::<u32>()).prop_map(|(segment, block)| Place { segment: SegmentId(segment), block })
+    fn place() -> impl Strategy<Value = SegmentPlace> {
+        (any::<u32>(), any::<u32>())
+            .prop_map(|(segment, block)| SegmentPlace { segment: SegmentId(segment), block })
     }
 
     fn part() -> impl Strategy<Value = HeadKind> {
@@ -359,7 +360,7 @@ mod tests {
 
         #[test]
         fn any_bytes_under_a_good_checksum_are_parsed_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-            let place = Place { segment: SegmentId(0), block: 0 };
+            let place = SegmentPlace { segment: SegmentId(0), block: 0 };
             let kind = HeadKind::Checkpoint(Checkpoint {
                 batch: 0, before: 0, len: 0, listed: 0, table_blocks: None, body_crc: 0,
             });
@@ -375,12 +376,12 @@ mod tests {
 
     #[test]
     fn head_of_another_place_file_system_or_version_says_so() {
-        let place = Place { segment: SegmentId(3), block: 9 };
+        let place = SegmentPlace { segment: SegmentId(3), block: 9 };
         let checkpoint =
             Checkpoint { batch: 1, before: 2, len: 3, listed: 4, table_blocks: Some(5), body_crc: 6 };
         let head = Head { place, beginning: 7, kind: HeadKind::Checkpoint(checkpoint) };
         let mut block = head.emit(&UUID);
-        let elsewhere = Place { block: 10, ..place };
+        let elsewhere = SegmentPlace { block: 10, ..place };
         assert_eq!(Head::parse(&block, &UUID, elsewhere), Err(Damage::Place));
         assert_eq!(Head::parse(&block, &[6; 16], place), Err(Damage::Uuid));
         block[8] = 9;
@@ -405,13 +406,13 @@ mod tests {
         fn sum_of_a_page_changes_with_all_that_it_is_bound_to(
             (crc, segment, block, beginning) in any::<(u32, u32, u32, u64)>(), bit in 0..32u32,
         ) {
-            let place = Place { segment: SegmentId(segment), block };
+            let place = SegmentPlace { segment: SegmentId(segment), block };
             let sum = page_sum(crc, &UUID, place, beginning);
-            let (there, here) = (Place { block: block ^ 1 << bit, ..place }, 1u64 << bit);
+            let (there, here) = (SegmentPlace { block: block ^ 1 << bit, ..place }, 1u64 << bit);
             prop_assert_ne!(sum, page_sum(crc ^ 1 << bit, &UUID, place, beginning));
             prop_assert_ne!(sum, page_sum(crc, &[6; 16], place, beginning));
             prop_assert_ne!(sum, page_sum(crc, &UUID, there, beginning));
-            prop_assert_ne!(sum, page_sum(crc, &UUID, Place { segment: SegmentId(segment ^ 1 << bit), block }, beginning));
+            prop_assert_ne!(sum, page_sum(crc, &UUID, SegmentPlace { segment: SegmentId(segment ^ 1 << bit), block }, beginning));
             prop_assert_ne!(sum, page_sum(crc, &UUID, place, beginning ^ here));
         }
     }

@@ -6,7 +6,7 @@
 //! nothing.
 
 use super::super::error::{BackendError, SegmentId};
-use super::{Log, Slot, State};
+use super::{Log, LogState, SegmentSlot};
 use crate::drive::{Drive, is_for_want_of_zones};
 use crate::format::{Anchor, STORE_ZONES_MAX};
 use crate::space::open::OPEN_MIN;
@@ -242,7 +242,7 @@ impl Log {
 
     fn add(&self, segment: SegmentId) -> Result<(), BackendError> {
         let seen = self.segments.survey(&[segment])?;
-        let slot = Slot::found(segment, self.segments.blocks(segment), &seen[0]);
+        let slot = SegmentSlot::found(segment, self.segments.blocks(segment), &seen[0]);
         let mut state = self.state.lock();
         state.statistics.segments_taken += 1;
         state.add(slot);
@@ -292,9 +292,9 @@ impl Log {
     }
 }
 
-impl State {
-    /// Takes a segment in, in the place of one that was given back if there is such a place.
-    fn add(&mut self, slot: Slot) {
+impl LogState {
+    /// Takes a segment in. It gets the number of a segment that was given back, if there is such a number.
+    fn add(&mut self, slot: SegmentSlot) {
         let live = |n: &usize| self.table.live(*n) == 0 && self.slots[*n].is_gone();
         match (0..self.slots.len()).find(live) {
             Some(place) => self.slots[place] = slot,

@@ -18,9 +18,9 @@
 //! Each beginning has a number that only rises. Heads and pages are bound to it, so that what an earlier use of the segment
 //! left there never counts. The superblock knows the number too, so that a store which was put back is found out.
 //!
-//! A segment in which a write failed is left like one that is full, and is used again once it was reset: one failed command
-//! says little of the next. After some failures without a batch that got through it is *suspect*: its pages move, and it is
-//! the last to be begun again. If the drive says that it takes no writes any more, it is *bad*. Then another segment replaces
+//! A segment in which a write failed is left like a full segment, and is used again after a reset: one failed command says
+//! little of the next. After some failures without a batch that got through it is *suspect*: its pages move, and it is the
+//! last to be begun again. If the drive says that it takes no writes any more, it is *bad*. Then another segment replaces
 //! it, if the store can get one.
 //!
 //! # Room
@@ -37,7 +37,7 @@ mod table;
 mod write;
 
 use super::disk::Disk;
-use super::error::{BackendError, Damage, Place, SegmentId};
+use super::error::{BackendError, Damage, SegmentId, SegmentPlace};
 use super::paged::{Medium, PAGE, Paged, Snapshot};
 use super::room::Room as FileRoom;
 use super::segment::{Seen, Segments, StoreFile};
@@ -87,14 +87,14 @@ pub struct Log {
     is_read_only: bool,
     /// A thread takes a segment.
     is_growing: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<LogState>,
 }
 
 /// What is known of the log. Changed by one batch at a time, and read by all threads.
-struct State {
+struct LogState {
     table: Table,
     len: u64,
-    slots: Vec<Slot>,
+    slots: Vec<SegmentSlot>,
     current: Option<Current>,
     /// The last durable batch.
     batch: u64,
@@ -126,7 +126,7 @@ struct Beginnings {
 
 /// A segment of the log.
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct SegmentSlot {
     segment: SegmentId,
     /// Blocks that can be written.
     blocks: u32,
@@ -148,10 +148,10 @@ struct Slot {
     is_leaving: bool,
 }
 
-impl Slot {
+impl SegmentSlot {
     /// The segment as it is found, before it is known what lies there.
-    fn found(segment: SegmentId, blocks: u32, seen: &Seen) -> Slot {
-        Slot {
+    fn found(segment: SegmentId, blocks: u32, seen: &Seen) -> SegmentSlot {
+        SegmentSlot {
             segment,
             blocks,
             beginning: 0,
@@ -227,7 +227,7 @@ pub struct Begun {
 /// # Errors
 /// What is wrong with it.
 pub fn begun(block: &[u8], uuid: &Uuid, segment: SegmentId) -> Result<Begun, Damage> {
-    let head = format::Head::parse(block, uuid, Place { segment, block: 0 })?;
+    let head = format::Head::parse(block, uuid, SegmentPlace { segment, block: 0 })?;
     match head.kind {
         format::HeadKind::Checkpoint(format::Checkpoint { batch, len, .. }) => {
             Ok(Begun { beginning: head.beginning, batch, len })
@@ -280,7 +280,7 @@ impl Store {
             segments.allocate(piece)?;
         }
         let stride = segments.stride(anchor.pieces > 0);
-        let state = State {
+        let state = LogState {
             table: Table::new(slots.len(), stride),
             len: 0,
             slots,
@@ -423,10 +423,11 @@ fn reach(access: &Access, anchor: &Anchor) -> Result<Segments, BackendError> {
     Ok(segments)
 }
 
-fn slots(segments: &Segments, anchor: &Anchor) -> Result<Vec<Slot>, BackendError> {
+fn slots(segments: &Segments, anchor: &Anchor) -> Result<Vec<SegmentSlot>, BackendError> {
     let all = segments.of(anchor);
     let seen = segments.survey(&all)?;
-    let slot = |(segment, seen): (&SegmentId, &Seen)| Slot::found(*segment, segments.blocks(*segment), seen);
+    let slot =
+        |(segment, seen): (&SegmentId, &Seen)| SegmentSlot::found(*segment, segments.blocks(*segment), seen);
     Ok(all.iter().zip(&seen).map(slot).collect())
 }
 
@@ -436,7 +437,7 @@ impl Log {
         uuid: Uuid,
         reach: (Anchor, superblocks::Pace),
         writer: Option<superblocks::Writer>,
-        state: State,
+        state: LogState,
     ) -> Log {
         let source: Arc<dyn ZoneSource> = Arc::new(EmptyZones);
         Log {
@@ -466,8 +467,8 @@ impl Log {
             match entries[begin] {
                 None => bytes.fill(0),
                 Some(Entry { spot, .. }) => {
-                    let Slot { segment, beginning, .. } = self.state.lock().slots[spot.slot];
-                    let at = Place { segment, block: spot.block };
+                    let SegmentSlot { segment, beginning, .. } = self.state.lock().slots[spot.slot];
+                    let at = SegmentPlace { segment, block: spot.block };
                     self.segments.read(at, bytes)?;
                     self.check(&entries[begin..end], at, beginning, bytes)?;
                 }
@@ -481,12 +482,12 @@ impl Log {
     fn check(
         &self,
         entries: &[Option<Entry>],
-        at: Place,
+        at: SegmentPlace,
         beginning: u64,
         bytes: &[u8],
     ) -> Result<(), BackendError> {
         for ((entry, bytes), block) in entries.iter().flatten().zip(bytes.chunks(PAGE)).zip(at.block..) {
-            let place = Place { block, ..at };
+            let place = SegmentPlace { block, ..at };
             if entry.sum != format::page_sum(crc32c(bytes), &self.uuid, place, beginning) {
                 let damage = Damage::Checksum;
                 return Err(BackendError::Damaged { place, what: "a page of metadata", damage });
@@ -547,7 +548,7 @@ impl Medium for Log {
         self.state.lock().admit(waiting, fresh)
     }
 
-    /// A page that nobody wrote takes no room: the file may be as long as its numbers go.
+    /// A page that was never written takes no room: only the numbers of pages bound the length of the file.
     fn admit_len(&self, pages: u64) -> Result<(), BackendError> {
         let usable = u64::from(u32::MAX);
         if pages > usable { Err(BackendError::Full { needed: pages, usable }) } else { Ok(()) }

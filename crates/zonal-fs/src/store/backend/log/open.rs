@@ -3,17 +3,17 @@
 //! 1. The head of each segment is read, and the newest table that is whole.
 //! 2. The parts that follow its checkpoint are found from head to head, and so are those in segments that were begun later.
 //!    Where that ends, each block of the rest is looked at: up to the write pointer, or to the end of a piece.
-//! 3. Batches are followed from the checkpoint on, each by the one that names it as durable before. The last is read through.
+//! 3. Batches are followed from the checkpoint on. The next batch names this one as durable. The last is read through.
 //!
 //! If a part says that a batch was durable which is not there, or if the log has not come as far as the superblock says, it
 //! has lost something, and is not opened.
 
-use super::super::error::{BackendError, Damage, Place, SegmentId};
+use super::super::error::{BackendError, Damage, SegmentId, SegmentPlace};
 use super::super::paged::PAGE;
 use super::super::segment::{Seen, Segments};
 use super::format::{Checkpoint, Head, HeadKind, ListedSegment, Part, parse_list};
 use super::table::{Entry, Spot, Table};
-use super::{Beginnings, Current, Slot, State, Statistics};
+use super::{Beginnings, Current, LogState, SegmentSlot, Statistics};
 use crate::format::{Uuid, crc32c};
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ const SWEEP_WINDOW: u32 = 256;
 pub(super) struct Opening<'a> {
     segments: &'a Segments,
     uuid: &'a Uuid,
-    slots: Vec<Slot>,
+    slots: Vec<SegmentSlot>,
     seen: Vec<Seen>,
     stride: u32,
     /// Parts by batch and number.
@@ -94,7 +94,7 @@ impl<'a> Opening<'a> {
     pub(super) fn new(
         segments: &'a Segments,
         uuid: &'a Uuid,
-        slots: Vec<Slot>,
+        slots: Vec<SegmentSlot>,
         seen: Vec<Seen>,
         stride: u32,
         is_lagging: bool,
@@ -104,7 +104,7 @@ impl<'a> Opening<'a> {
     }
 
     /// The log as it is, which has to have come as far as `known`.
-    pub(super) fn run(mut self, known: u64) -> Result<State, BackendError> {
+    pub(super) fn run(mut self, known: u64) -> Result<LogState, BackendError> {
         let base = self.base()?;
         let mut end = self.gather(&base.begun)?;
         for begun in &base.later {
@@ -132,8 +132,8 @@ impl<'a> Opening<'a> {
         self.state(base, &chain, newest, current, number, known)
     }
 
-    fn place(&self, spot: Spot) -> Place {
-        Place { segment: self.slots[spot.slot].segment, block: spot.block }
+    fn place(&self, spot: Spot) -> SegmentPlace {
+        SegmentPlace { segment: self.slots[spot.slot].segment, block: spot.block }
     }
 
     fn damaged(&self, spot: Spot, what: &'static str, damage: Damage) -> BackendError {
@@ -245,7 +245,7 @@ impl<'a> Opening<'a> {
         })
     }
 
-    /// The table with the numbers that segments have now. A segment that was given back since gets a number behind them: later
+    /// The table with the numbers that segments have now. A segment that was given back since gets a number after them: later
     /// batches have moved its pages, or they are lost.
     fn renumbered(&self, mut table: Table, listed: &[ListedSegment]) -> Result<Table, Damage> {
         let mut gone = self.slots.len()..;
@@ -265,7 +265,7 @@ impl<'a> Opening<'a> {
             is_appendable: false,
             is_active: false,
         };
-        self.slots.extend(std::iter::repeat_n(Slot::found(SegmentId::NONE, 0, &nothing), gone));
+        self.slots.extend(std::iter::repeat_n(SegmentSlot::found(SegmentId::NONE, 0, &nothing), gone));
         self.seen.extend(std::iter::repeat_n(nothing, gone));
     }
 
@@ -310,7 +310,7 @@ impl<'a> Opening<'a> {
         Ok(End { block, is_last })
     }
 
-    /// Notes a part; the block behind its pages, or nothing if it is no part that could be there.
+    /// Notes a part. Returns the block after its pages, or nothing if no such part can be there.
     fn note(&mut self, spot: Spot, head: Head) -> Option<u32> {
         let HeadKind::Part(part) = head.kind else { return None };
         let end = spot.block + 1 + part.pages.len() as u32;
@@ -365,7 +365,7 @@ impl<'a> Opening<'a> {
     }
 
     /// Notes part `number` of `batch` if it is at `place`.
-    fn look_up(&mut self, place: Place, batch: u64, number: u32) -> Result<bool, BackendError> {
+    fn look_up(&mut self, place: SegmentPlace, batch: u64, number: u32) -> Result<bool, BackendError> {
         let Some(slot) = self.slot_of(place.segment) else { return Ok(false) };
         if place.block >= self.slots[slot].blocks || !self.seen[slot].is_readable {
             return Ok(false);
@@ -440,7 +440,7 @@ impl<'a> Opening<'a> {
         current: Option<Current>,
         number: u64,
         recorded: u64,
-    ) -> Result<State, BackendError> {
+    ) -> Result<LogState, BackendError> {
         for listed in &base.listed {
             if let Some(slot) = self.slot_of(listed.segment) {
                 self.slots[slot].beginning = listed.beginning;
@@ -450,7 +450,7 @@ impl<'a> Opening<'a> {
             let slot = &mut self.slots[begun.slot];
             (slot.beginning, slot.is_needed) = (begun.beginning, true);
         }
-        // A piece has no pointer: one that was begun counts as written.
+        // A piece has no pointer: after its beginning it counts as written.
         for slot in &mut self.slots {
             if slot.segment.as_zone().is_none() && slot.beginning > 0 {
                 slot.written = slot.blocks;
@@ -478,7 +478,7 @@ impl<'a> Opening<'a> {
             .chain(&base.later)
             .map(|begun| u64::from(self.slots[begun.slot].blocks))
             .sum();
-        Ok(State {
+        Ok(LogState {
             table,
             len,
             slots: self.slots,
@@ -512,7 +512,7 @@ impl<'a> Opening<'a> {
     /// The newest segment was left. The next one is not among those that cannot be read: it would have been free, and not bad.
     fn nothing_newer_is_gone(&self, listed: &[ListedSegment], table: &Table) -> Result<(), BackendError> {
         let may_be_newer = |&slot: &usize| {
-            let Slot { segment, is_needed, .. } = self.slots[slot];
+            let SegmentSlot { segment, is_needed, .. } = self.slots[slot];
             let was_bad = listed.iter().any(|listed| listed.segment == segment && listed.is_bad);
             !self.seen[slot].is_readable && !was_bad && !is_needed && table.live(slot) == 0
         };

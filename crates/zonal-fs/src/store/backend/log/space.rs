@@ -3,13 +3,13 @@
 use super::super::error::BackendError;
 use super::super::room::Room as FileRoom;
 use super::format::list_blocks;
-use super::{Room, SEGMENTS_NEW, Slot, State};
+use super::{LogState, Room, SEGMENTS_NEW, SegmentSlot};
 use zonal_core::ZoneIndex;
 
-/// Segments that no page is counted upon: the current one and the one that is kept free.
+/// Segments whose room is not counted for pages: the current one and a free one.
 const SEGMENTS_RESERVED: usize = 2;
 
-/// One in so many blocks at most is a head, in batches of any length worth counting.
+/// At most one in this number of blocks is a head, in batches of any length worth counting.
 const HEADS_SHARE: u64 = 256;
 
 /// Pages of the table that one of its blocks has.
@@ -18,7 +18,7 @@ const PAGES_PER_TABLE_BLOCK: u64 = 512;
 /// Blocks that a batch is said to need beside its pages.
 const BATCH_BLOCKS: u64 = 2;
 
-/// Free segments of which one may be given back: the next, one more, and one that a burst would take again.
+/// Free segments of which one may be given back: the next one, a spare one, and a third that a burst of writes would take again.
 const FREE_MIN_TO_GIVE: usize = 3;
 
 /// Pages that a new log has room for, before it takes more segments.
@@ -39,7 +39,7 @@ fn usable(pages: &[u64]) -> u64 {
     }
 }
 
-/// Pages that may be in use, of which so many are usable: a quarter is for those of a batch, which count twice.
+/// Pages that may be in use, where `usable` may be live and waiting: a quarter is for the pages of a batch, which count twice.
 fn longest(usable: u64) -> u64 {
     usable / 4 * 3
 }
@@ -60,7 +60,7 @@ fn pages_max(blocks: u64) -> u64 {
     (blocks / 2).saturating_mul(PAGES_PER_TABLE_BLOCK)
 }
 
-impl State {
+impl LogState {
     /// Blocks of the next checkpoint in a segment of `blocks`. The next batch may have pages beyond those of today.
     pub(super) fn checkpoint_blocks(&self, blocks: u32) -> u64 {
         let table = u64::from(self.table.blocks()) + 1;
@@ -95,7 +95,7 @@ impl State {
         self.free_slots().count()
     }
 
-    fn usable_slots(&self) -> impl Iterator<Item = &Slot> {
+    fn usable_slots(&self) -> impl Iterator<Item = &SegmentSlot> {
         self.slots.iter().filter(|slot| slot.is_usable())
     }
 
@@ -136,8 +136,8 @@ impl State {
             .min_by_key(|&slot| self.table.live(slot))
     }
 
-    /// The segment whose pages come along with the next batch: one that takes no writes any more and may be lost as a whole,
-    /// or, if there is little room, one that gives some.
+    /// The segment whose pages come along with the next batch. A segment that takes no writes any more may be lost as a whole,
+    /// so it comes first. If there is little room, it is a segment that gives some.
     pub(super) fn comes_along(&self) -> Option<usize> {
         let is_failing = |slot: &usize| {
             let segment = &self.slots[*slot];
@@ -158,7 +158,7 @@ impl State {
     }
 
     /// Pages that may be live and waiting together, if the segments are those of `slots`.
-    fn usable_of<'a>(&self, slots: impl Iterator<Item = &'a Slot>) -> u64 {
+    fn usable_of<'a>(&self, slots: impl Iterator<Item = &'a SegmentSlot>) -> u64 {
         let (mut pages, mut largest) = (Vec::new(), 0);
         for slot in slots {
             pages.push(pages_of_segment(self.blocks_for_parts(slot.blocks)));

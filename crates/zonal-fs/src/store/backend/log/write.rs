@@ -1,7 +1,7 @@
-//! Batches on their way to the segments.
+//! Batches: from a snapshot of pages to blocks in segments.
 
 use super::super::disk::{REQUEST_BLOCKS_MAX, gather};
-use super::super::error::{BackendError, Place, SegmentId};
+use super::super::error::{BackendError, SegmentId, SegmentPlace};
 use super::super::paged::{PAGE, PageBytes, Snapshot};
 use super::super::segment::SegmentWrite;
 use super::format::{
@@ -9,7 +9,7 @@ use super::format::{
 };
 use super::space::fits_table;
 use super::table::{Entry, Spot};
-use super::{Current, FAILURES_MAX, Log, Slot, State};
+use super::{Current, FAILURES_MAX, Log, LogState, SegmentSlot};
 use crate::drive;
 use crate::format::crc32c;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ struct Written {
     /// Segments with parts of it.
     slots: Vec<usize>,
     /// Its last part so far.
-    prior: Option<Place>,
+    prior: Option<SegmentPlace>,
     parts: u32,
     /// How far its last part says that the store has come.
     store_number: u64,
@@ -273,7 +273,7 @@ impl Log {
         Ok(written)
     }
 
-    /// The segment to write to: the current one as long as it has room for a head and a page, then one that is begun.
+    /// The segment to write to: the current one while it has room for a head and a page, then the next, which is begun.
     fn current(&self) -> Result<Current, Obstacle> {
         let current = {
             let state = self.state.lock();
@@ -285,9 +285,9 @@ impl Log {
         }
     }
 
-    /// The heads of the parts that go to `current`, and the block behind them.
+    /// The heads of the parts that go to `current`, and the block after them.
     fn plan(&self, draft: &Draft, batch: u64, written: &Written, current: Current) -> (Vec<Head>, u32) {
-        let (Slot { segment, blocks, .. }, before, store_number) = {
+        let (SegmentSlot { segment, blocks, .. }, before, store_number) = {
             let state = self.state.lock();
             (state.slots[current.slot], state.batch, state.number)
         };
@@ -297,9 +297,9 @@ impl Log {
         while blocks - block >= 2 && !(pages.is_empty() && prior.is_some()) {
             let n = pages.len().min(PART_PAGES_MAX).min((blocks - block - 1) as usize);
             let (these, rest) = pages.split_at(n);
-            let place = Place { segment, block };
+            let place = SegmentPlace { segment, block };
             let listed = |(page, block): (&Page, u32)| {
-                let place = Place { segment, block };
+                let place = SegmentPlace { segment, block };
                 Listed {
                     page: page.page as u32,
                     sum: page_sum(page.crc, &self.uuid, place, current.beginning),
@@ -312,7 +312,7 @@ impl Log {
                 cut: draft.cut,
                 number: written.parts + heads.len() as u32,
                 is_last: rest.is_empty(),
-                prior: prior.unwrap_or(Place { segment: SegmentId(0), block: 0 }),
+                prior: prior.unwrap_or(SegmentPlace { segment: SegmentId(0), block: 0 }),
                 store_number,
                 pages: these.iter().zip(block + 1..).map(listed).collect(),
             };
@@ -358,10 +358,10 @@ impl Log {
 }
 
 /// The requests that write `blocks` from `at` on.
-fn writes<'a>(at: Place, blocks: impl Iterator<Item = &'a [u8]>) -> Vec<SegmentWrite> {
+fn writes<'a>(at: SegmentPlace, blocks: impl Iterator<Item = &'a [u8]>) -> Vec<SegmentWrite> {
     let blocks: Vec<&[u8]> = blocks.collect();
     let write = |(n, chunk): (usize, &[&[u8]])| {
-        let at = Place { block: at.block + (n * REQUEST_BLOCKS_MAX) as u32, ..at };
+        let at = SegmentPlace { block: at.block + (n * REQUEST_BLOCKS_MAX) as u32, ..at };
         SegmentWrite { at, bytes: gather(chunk.iter().copied(), chunk.len() * PAGE) }
     };
     blocks.chunks(REQUEST_BLOCKS_MAX).enumerate().map(write).collect()
@@ -405,7 +405,7 @@ impl Written {
     }
 }
 
-impl Slot {
+impl SegmentSlot {
     /// A write to it or a reset of it failed. What came of a write is not known.
     fn failed(&mut self, error: &BackendError) {
         let answer = if let BackendError::Request { error, .. } = error { Some(error) } else { None };
@@ -421,7 +421,7 @@ impl Slot {
     }
 }
 
-impl State {
+impl LogState {
     /// `draft` is durable as `batch`.
     fn committed(&mut self, draft: &Draft, batch: u64, written: &Written) {
         self.table.cut(draft.cut);
@@ -446,7 +446,7 @@ impl State {
     /// A batch is written again from its start: segments that were begun for it are as if they had not been.
     fn begin_again(&mut self) {
         let committed = self.committed;
-        let is_new = |slot: &&mut Slot| slot.beginning > committed.newest;
+        let is_new = |slot: &&mut SegmentSlot| slot.beginning > committed.newest;
         self.slots.iter_mut().filter(is_new).for_each(|slot| slot.is_needed = false);
         self.current = self.current.filter(|current| current.beginning <= committed.newest);
         self.begun = committed;
@@ -519,15 +519,15 @@ impl Log {
         current
     }
 
-    /// The free segment to begin: one that is not suspect, empty if there is such a one, and the lowest. Where there is none,
-    /// the log takes another one, and a suspect one only if it cannot.
+    /// The free segment to begin: not a suspect one, an empty one if there is one, and of these the lowest. Where there is
+    /// none, the log takes another segment. It begins a suspect one only if it cannot.
     fn next_slot(&self) -> Result<usize, BackendError> {
         loop {
             let found = {
                 let state = self.state.lock();
                 let free = (0..state.slots.len()).filter(|&slot| state.is_free(slot));
                 let slot = free.min_by_key(|&slot| {
-                    let Slot { segment, written, .. } = state.slots[slot];
+                    let SegmentSlot { segment, written, .. } = state.slots[slot];
                     (state.slots[slot].is_suspect(), written > 0, segment)
                 });
                 slot.map(|slot| (slot, state.slots[slot].is_suspect()))
@@ -551,7 +551,7 @@ impl Log {
     fn leave_others(&self, slot: usize) {
         let count = self.state.lock().slots.len();
         for other in (0..count).filter(|&other| other != slot) {
-            let Slot { segment, is_active, written, .. } = self.state.lock().slots[other];
+            let SegmentSlot { segment, is_active, written, .. } = self.state.lock().slots[other];
             if is_active && written > 0 && self.segments.finish(segment).is_ok() {
                 self.state.lock().slots[other].is_active = false;
             }
@@ -581,7 +581,7 @@ impl Log {
             table_blocks: has_table.then(|| state.table.blocks()),
             body_crc: crc32c(&body),
         };
-        let place = Place { segment: state.slots[slot].segment, block: 0 };
+        let place = SegmentPlace { segment: state.slots[slot].segment, block: 0 };
         (Head { place, beginning, kind: HeadKind::Checkpoint(checkpoint) }, body)
     }
 

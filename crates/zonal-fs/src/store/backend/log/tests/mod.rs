@@ -24,7 +24,7 @@ fn access(drive: &Arc<Drive>) -> Access {
     Access { drive: drive.clone(), waiters: polling(Instant::now()), file: None }
 }
 
-/// A log of [`PAGES`] pages that nobody has written, and behind its checkpoint a few hundred batches.
+/// A log of [`PAGES`] pages that were never written, and a few hundred batches after its checkpoint.
 fn large(drive: &Arc<Drive>, zones: Vec<ZoneIndex>) -> Store {
     let count = zones.len();
     let geometry = &drive.volume().info().geometry;
