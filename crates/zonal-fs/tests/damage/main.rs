@@ -206,8 +206,9 @@ fn campaign(place: Where) {
     assert!(defects.is_empty(), "{} defects, {shown:#?}", defects.len());
     // The campaign reaches what it is for. With its own assertions on, the database reads all its pages when it is opened, and
     // a damaged one is told then.
-    let expected = if cfg!(debug_assertions) { 3 } else { 4 };
-    assert!(cases < 500 || outcomes.len() >= expected, "{outcomes:?}");
+    let is_told = cfg!(debug_assertions) || outcomes.contains_key(&Outcome::Told);
+    let is_varied = [Outcome::Sound, Outcome::Refused].iter().all(|outcome| outcomes.contains_key(outcome));
+    assert!(cases < 500 || is_varied && is_told, "{outcomes:?}");
 }
 
 #[test]
