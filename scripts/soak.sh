@@ -3,6 +3,8 @@
 # 10), in this order:
 #   cuts       power cuts around every call to an image's file, with one thread and with several
 #   files      power cuts at any call of a drive with a file system, metadata included, against a model of what was synced
+#   damage     metadata with damaged bits, blocks and segments, and stores that were put back: 10,000 cases a place, or
+#              DAMAGE_CASES, however long that takes
 #   storm      every kind of request at once, from three threads
 #   schedules  random schedules of whole flows of a volume, as docs/THREADS.md says
 #   random     the whole stack on one thread, faults and switches of the mode included, against a model of what is promised;
@@ -24,7 +26,7 @@ minutes=${1:-10}
 [ $# -gt 0 ] && shift
 seed=${SEED:-0}
 table=docs/SOAK.md
-all=(cuts files storm schedules random model calibrate loads fuzz)
+all=(cuts files damage storm schedules random model calibrate loads fuzz)
 declare -A rows=()
 failures=0
 
@@ -67,6 +69,20 @@ files() {
         at=$((at + batch))
     done
     row files "$(grouped $((4 * (at - seed)))) power cuts under a file system" "$seed..$at" $bad
+}
+
+damage() {
+    local cases=${DAMAGE_CASES:-10000} bad=0 said=$out/soak-damage.txt counts
+    cargo test --release --quiet --package zonal-fs --test damage --no-run || return 1
+    ZONAL_SEED=$seed ZONAL_CASES=$cases cargo test --release --quiet --package zonal-fs --test damage \
+        -- --nocapture >"$said" 2>&1 || bad=1
+    # What the cases of the three places came to, and what was found wrong.
+    counts=$(grep -o 'damage: .*' "$said" | grep -oE '[A-Za-z]+: [0-9]+|[0-9]+ defects' |
+        sed -E 's/([0-9]+) defects/defects: \1/' |
+        awk -F': ' '{ sum[$1] += $2 } END { printf "%d sound, %d refused, %d told by a read, %d without the last batches, %d defects",
+            sum["Sound"], sum["Refused"], sum["Told"], sum["LastBatchesLost"], sum["defects"] }')
+    row damage "$(grouped $((3 * cases))) cases in three places: $counts" "$seed..$((seed + cases))" $bad
+    [ "$cases" = 10000 ] || rows[damage]=${rows[damage]/scripts/DAMAGE_CASES=$cases scripts}
 }
 
 storm() {

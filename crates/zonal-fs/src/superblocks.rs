@@ -56,6 +56,9 @@ const SEARCHED_MAX: usize = 4096;
 /// Homes that one search follows at most: names that lead in a circle end it anyway.
 const HOMES_MAX: usize = 64;
 
+/// Blocks in a row without a copy after which the rest of a home is taken to have none.
+const GAP_MAX: u32 = 16;
+
 const BLOCK: usize = BLOCK_BYTES as usize;
 
 /// When updates are written, as the drive's limit of active zones allows.
@@ -176,7 +179,7 @@ fn may_be_elsewhere(found: &Found, report: &[ZoneDescriptor]) -> bool {
 fn search_homes(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor]) -> Vec<Candidate> {
     let mut all = Vec::new();
     for zone in report.iter().filter(|zone| is_written(zone)) {
-        let copies = read(drive, waiter, zone, crate::scan::written(zone));
+        let copies = read(drive, waiter, zone, crate::scan::written(zone), TWINS);
         if copies.iter().any(|candidate| candidate.found.is_ok()) {
             all.extend(copies);
         }
@@ -187,7 +190,7 @@ fn search_homes(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor]) -
 /// Each block where a copy may lie: those of conventional zones, or those below the write pointers of all homes.
 pub fn candidates(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor]) -> Vec<Candidate> {
     if report[0].condition == ZoneCondition::NotWp {
-        return read(drive, waiter, &report[0], COPY_BLOCKS);
+        return read(drive, waiter, &report[0], COPY_BLOCKS, COPY_BLOCKS);
     }
     let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
     let mut ahead: Vec<ZoneIndex> = (0..2).map(ZoneIndex).collect();
@@ -196,31 +199,39 @@ pub fn candidates(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor])
         if seen.len() == HOMES_MAX || !seen.insert(zone) {
             continue;
         }
-        let copies = read(drive, waiter, described, crate::scan::written(described));
+        let copies = read(drive, waiter, described, crate::scan::written(described), GAP_MAX);
         ahead.extend(copies.iter().filter_map(|c| c.found.as_ref().ok()).flat_map(|copy| copy.anchor.homes));
         all.extend(copies);
     }
     all
 }
 
-/// Reads blocks of a zone from its start, up to the first that was never written. A home that cannot be read has none.
-fn read(drive: &Drive, waiter: &dyn Waiter, zone: &ZoneDescriptor, blocks: u32) -> Vec<Candidate> {
-    let mut all = Vec::new();
+/// Reads blocks of a zone from its start, up to `gap` blocks at its start that are no copies, or `gap` in a row that are
+/// zeroes. A home that cannot be read has none.
+fn read(drive: &Drive, waiter: &dyn Waiter, zone: &ZoneDescriptor, blocks: u32, gap: u32) -> Vec<Candidate> {
+    let (mut all, mut zeroes) = (Vec::new(), 0);
+    let is_zone = zone.condition != ZoneCondition::NotWp;
     for block in 0..blocks {
         let at = zone.start + Sectors(u64::from(block * BLOCK_SECTORS));
         let found = match drive.read(waiter, at, BLOCK_SECTORS) {
             Err(error) => Err(error.into()),
-            Ok(bytes) if bytes.iter().all(|byte| *byte == 0) && zone.condition != ZoneCondition::NotWp => {
-                // The rest of a zone that was finished.
-                break;
+            Ok(bytes) if bytes.iter().all(|byte| *byte == 0) && is_zone => {
+                // The rest of a zone that was finished, unless a copy follows.
+                zeroes += 1;
+                if zeroes == gap {
+                    break;
+                }
+                continue;
             }
             Ok(bytes) => SuperblockCopy::decode(&bytes).map_err(MakeError::from),
         };
+        zeroes = 0;
         let is_other = matches!(&found, Err(MakeError::Superblock(SuperblockError::Magic)));
         all.push(Candidate { zone: zone.zone, block, found });
-        // What does not even look like a copy, at a zone's start, is no home.
-        let is_zone = zone.condition != ZoneCondition::NotWp;
-        if is_other && is_zone && block == TWINS - 1 && all.iter().all(|c: &Candidate| c.found.is_err()) {
+        // What does not even look like a copy, at a zone's start, is no home. In conventional blocks the second update counts
+        // where the first one is lost.
+        let is_home = !is_zone || all.iter().any(|candidate| candidate.found.is_ok());
+        if is_other && !is_home && block + 1 >= gap {
             break;
         }
     }

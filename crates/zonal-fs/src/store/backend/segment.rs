@@ -202,9 +202,12 @@ impl Segments {
     }
 
     /// Allocates piece `piece` of the file on the host's disk; it reads as zeroes. If there is no room for it, the file has its
-    /// old length.
+    /// old length. A piece of conventional zones gets zeroes in its first block, which says that it was never begun.
     pub(super) fn allocate(&self, piece: u32) -> Result<(), BackendError> {
-        let Some(file) = &self.file else { return Ok(()) };
+        let Some(file) = &self.file else {
+            let at = SegmentPlace { segment: SegmentId::conventional(piece), block: 0 };
+            return self.write([SegmentWrite { at, bytes: IoBuf::zeroed(crate::BLOCK_BYTES) }]);
+        };
         let at = self.offset(SegmentPlace { segment: SegmentId::file(piece), block: 0 });
         let failed = file.failed("allocating the next piece");
         let len = file.backing.len().map_err(&failed)?;

@@ -37,6 +37,8 @@ pub(super) struct Opening<'a> {
     window: Window,
     /// The superblock may know less of the store than was acknowledged.
     is_lagging: bool,
+    /// Segments with something else than a checkpoint in their first blocks.
+    headless: Vec<usize>,
 }
 
 /// Blocks that were read together.
@@ -100,7 +102,8 @@ impl<'a> Opening<'a> {
         is_lagging: bool,
     ) -> Opening<'a> {
         let (parts, window) = (BTreeMap::new(), Window::default());
-        Opening { segments, uuid, slots, seen, stride, parts, beginning_max: 0, window, is_lagging }
+        let headless = Vec::new();
+        Opening { segments, uuid, slots, seen, stride, parts, beginning_max: 0, window, is_lagging, headless }
     }
 
     /// The log as it is, which has to have come as far as `known`.
@@ -113,6 +116,7 @@ impl<'a> Opening<'a> {
         let chain = self.follow(base.begun.checkpoint.batch)?;
         let newest = *base.later.last().unwrap_or(&base.begun);
         self.nothing_is_lost(&base, &chain, newest, end)?;
+        self.nothing_is_headless(newest, chain.last().copied().unwrap_or(base.begun.checkpoint.batch))?;
         let number = self.number(&base, &chain);
         if number < known {
             let place = self.place(Spot { slot: newest.slot, block: 0 });
@@ -209,6 +213,10 @@ impl<'a> Opening<'a> {
                 }
                 Err(found @ Damage::Version(_)) => return Err(self.damaged(spot, LOG, found)),
                 other => {
+                    // A piece that was never begun has zeroes there.
+                    if self.block(spot, 1)?.iter().any(|byte| *byte != 0) {
+                        self.headless.push(slot);
+                    }
                     damage.get_or_insert((spot, other.err().unwrap_or(Damage::Field("kind"))));
                 }
             }
@@ -414,6 +422,22 @@ impl<'a> Opening<'a> {
         let spot =
             later.filter(|spot| !is_behind(spot)).unwrap_or(Spot { slot: newest.slot, block: end.block });
         Err(self.damaged(spot, "a batch of metadata", Damage::Missing("what was durable")))
+    }
+
+    /// No segment whose checkpoint is damaged was begun after `newest` and has a part that names a batch after `last` as
+    /// durable. What a cut tore has none.
+    fn nothing_is_headless(&mut self, newest: Begun, last: u64) -> Result<(), BackendError> {
+        for slot in std::mem::take(&mut self.headless) {
+            for block in 1..self.written(slot) {
+                let Ok(Ok(head)) = self.head(Spot { slot, block }, SWEEP_WINDOW) else { continue };
+                let is_later = head.beginning > newest.beginning;
+                if is_later && matches!(&head.kind, HeadKind::Part(part) if part.before > last) {
+                    let lost = Damage::Missing("what was durable");
+                    return Err(self.damaged(Spot { slot, block: 0 }, "a checkpoint of metadata", lost));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// How far the log has come: the highest number that a batch which counts says, or the table. Segments that were begun

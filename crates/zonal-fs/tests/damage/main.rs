@@ -1,0 +1,328 @@
+//! Damaged metadata: bits, blocks and segments that are not what the store wrote, and stores that were put back.
+//!
+//! After each damage the file system is looked at, checked, used, used by a later command, looked at again, and repaired.
+//! Every answer that it gives has to be one of a single state that was synced: the last one, or where only the last batches
+//! of the newest segment are gone, the one before them. What cannot be answered is an error.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod fixture;
+mod world;
+
+use common::{bytes, impatient, read_all, waiter};
+use fixture::{Damage, Disk, End, Fixture, Where};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{LazyLock, Once};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+use world::{Fault, Judge, LATER, errors, world};
+use zonal_fs::format::Kind;
+use zonal_fs::fsck::{Finding, Options, check, repair};
+use zonal_fs::make::{Access, MakeError, superblock};
+use zonal_fs::{Changes, FileSystem, FsError, MountOptions, NewFile, Payload, ROOT};
+
+/// Longest that a case may take. One that takes longer hangs, and ends the test.
+const CASE_MAX: Duration = Duration::from_secs(60);
+
+/// Rounds of a repair, as the command does them.
+const ROUNDS_MAX: u32 = 4;
+
+/// What a case came to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Outcome {
+    Sound,
+    Refused,
+    Told,
+    LastBatchesLost,
+}
+
+/// The cases that run, and since when.
+static RUNNING: LazyLock<Mutex<HashMap<ThreadId, (Instant, String)>>> = LazyLock::new(Mutex::default);
+
+/// Ends the process where a case hangs: no caller can catch that.
+fn watch() {
+    static WATCH: Once = Once::new();
+    WATCH.call_once(|| {
+        drop(std::thread::spawn(|| {
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+                for (begin, what) in RUNNING.lock().values() {
+                    if begin.elapsed() > CASE_MAX {
+                        eprintln!("it hangs: {what}");
+                        std::process::abort();
+                    }
+                }
+            }
+        }));
+    });
+}
+
+fn guarded<R>(what: String, case: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
+    watch();
+    let thread = std::thread::current().id();
+    RUNNING.lock().insert(thread, (Instant::now(), what.clone()));
+    let result = catch_unwind(AssertUnwindSafe(case));
+    RUNNING.lock().remove(&thread);
+    let panicked = |_| Err("panic".to_owned());
+    result.unwrap_or_else(panicked).map_err(|why| format!("{what}: {why}"))
+}
+
+/// What fsck finds, or why it stops.
+fn findings(disk: &Disk) -> Result<Vec<Finding>, MakeError> {
+    let drive = disk.drive();
+    let rows = disk.rows(&drive, Access::Verify)?;
+    Ok(check(&rows, &superblock(&drive, &waiter())?, &drive, &waiter(), Options { data: true })?)
+}
+
+/// Mends as the command does; what is left.
+fn mended(disk: &Disk, mut found: Vec<Finding>) -> Result<Vec<Finding>, MakeError> {
+    let drive = disk.drive();
+    let superblock = superblock(&drive, &waiter())?;
+    let options = MountOptions::default();
+    let mut rows = disk.rows(&drive, Access::Use(&options))?;
+    for _ in 0..ROUNDS_MAX {
+        repair(&mut rows, &found)?;
+        found = check(&rows, &superblock, &drive, &waiter(), Options { data: true })?;
+        if !found.iter().any(Finding::can_be_mended) {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// Writes a file of its own.
+fn later(fs: &FileSystem, data: &[u8]) -> Result<(), FsError> {
+    let ino = fs.create(&impatient(), ROOT, LATER, &NewFile::new(Kind::File, 0o600))?;
+    fs.write(&impatient(), ino, 0, Payload::Bytes(data))?;
+    fs.sync(&impatient())
+}
+
+/// The later file is there if its command succeeded, and is never something else.
+fn check_later(fs: &FileSystem, is_synced: bool, data: &[u8]) -> Result<(), String> {
+    match fs.resolve(LATER) {
+        Err(FsError::NotFound) if is_synced => Err("permanent: the later file is gone".to_owned()),
+        Err(_) => Ok(()),
+        Ok(ino) => match read_all(fs, ino) {
+            Ok(read) if is_synced && read != data => Err("silent: the later file is another one".to_owned()),
+            _ => Ok(()),
+        },
+    }
+}
+
+/// A refusal names a place, unless all copies of the superblock are gone.
+fn check_refusal(error: &str, has_copy: bool) -> Result<(), String> {
+    let places = ["zone ", "piece ", "block ", "superblock", "beside the drive"];
+    match !has_copy || places.iter().any(|place| error.contains(place)) {
+        true => Ok(()),
+        false => Err(format!("a refusal without a place: {error}")),
+    }
+}
+
+/// Plays a case on a damaged copy.
+fn play(fixture: &Fixture, disk: &Disk) -> Result<Outcome, String> {
+    let mut judge = Judge::new(&fixture.states, fixture.first);
+    let mut observe = |fs: &FileSystem, when: &str| {
+        let seen = world(fs, &fixture.paths);
+        let told = errors(&seen).map(|(question, error)| format!("{question}: {error}")).next();
+        judge.observe(&seen, when).map(|()| told).map_err(|fault| match fault {
+            Fault::Silent(why) => format!("silent: {why}"),
+            Fault::Permanent(why) => format!("permanent: {why}"),
+        })
+    };
+    let looked = match disk.open(false) {
+        Ok(fs) => observe(&fs, "looked at").map(Ok)?,
+        Err(error) => Err(error.to_string()),
+    };
+    let checked = findings(disk);
+    if let (Ok(Some(told)) | Err(told), Ok([])) = (&looked, checked.as_deref()) {
+        return Err(format!("permanent: fsck is clean, and a reader is told {told}"));
+    }
+    let (data, mut is_synced) = (bytes(99, 9000), false);
+    let mut outcome = match (&looked, disk.open(true)) {
+        (_, Ok(fs)) => {
+            let told = observe(&fs, "opened")?;
+            is_synced = later(&fs, &data).is_ok();
+            if told.is_some() { Outcome::Told } else { Outcome::Sound }
+        }
+        (Err(refusal), Err(_)) => {
+            check_refusal(refusal, fixture.has_copy(disk))?;
+            Outcome::Refused
+        }
+        (Ok(_), Err(refusal)) => {
+            check_refusal(&refusal.to_string(), fixture.has_copy(disk))?;
+            Outcome::Told
+        }
+    };
+    if let Ok(Some(_)) = looked {
+        outcome = Outcome::Told;
+    }
+    if let Ok(fs) = disk.open(false) {
+        observe(&fs, "after a later command")?;
+        check_later(&fs, is_synced, &data)?;
+    } else if outcome == Outcome::Sound {
+        return Err("permanent: a later command made it refused".to_owned());
+    }
+    if let Ok(found) = findings(disk)
+        && found.iter().any(Finding::can_be_mended)
+    {
+        let left = mended(disk, found);
+        if let Ok(fs) = disk.open(false) {
+            let told = observe(&fs, "after a repair")?;
+            check_later(&fs, is_synced, &data)?;
+            if let (Some(told), Ok([])) = (told, left.as_deref()) {
+                return Err(format!("permanent: the repair is clean, and a reader is told {told}"));
+            }
+        }
+    }
+    if outcome == Outcome::Sound && !judge.is_newest() {
+        outcome = Outcome::LastBatchesLost;
+    }
+    Ok(outcome)
+}
+
+fn number(name: &str, usual: u64) -> u64 {
+    std::env::var(name).map_or(usual, |number| number.parse().unwrap())
+}
+
+/// Plays the cases of a place.
+fn campaign(place: Where) {
+    let (first, cases) = (number("ZONAL_SEED", 0), number("ZONAL_CASES", 500));
+    let fixtures = [End::Closed, End::Cut].map(|end| (end, Fixture::new(place, end)));
+    let (mut outcomes, mut defects) = (BTreeMap::<Outcome, u64>::new(), Vec::new());
+    for seed in first..first + cases {
+        let (end, fixture) = &fixtures[(seed % 2) as usize];
+        let damage = fixture.draw(seed);
+        let case = || play(fixture, &fixture.damaged(&damage));
+        match guarded(format!("{place:?}, {end:?}, ZONAL_SEED={seed}, {damage:?}"), case) {
+            Ok(outcome) => *outcomes.entry(outcome).or_default() += 1,
+            Err(defect) => defects.push(defect),
+        }
+    }
+    println!("damage: {place:?} {cases} cases, {outcomes:?}, {} defects", defects.len());
+    let shown: Vec<&String> = defects.iter().take(10).collect();
+    assert!(defects.is_empty(), "{} defects, {shown:#?}", defects.len());
+    // The campaign reaches what it is for. With its own assertions on, the database reads all its pages when it is opened, and
+    // a damaged one is told then.
+    let is_told = cfg!(debug_assertions) || outcomes.contains_key(&Outcome::Told);
+    let is_varied = [Outcome::Sound, Outcome::Refused].iter().all(|outcome| outcomes.contains_key(outcome));
+    assert!(cases < 500 || is_varied && is_told, "{outcomes:?}");
+}
+
+#[test]
+fn zones_that_are_damaged_are_refused_told_or_right() {
+    campaign(Where::Logged);
+}
+
+#[test]
+fn conventional_zones_that_are_damaged_are_refused_told_or_right() {
+    campaign(Where::Conventional);
+}
+
+#[test]
+fn file_beside_that_is_damaged_is_refused_told_or_right() {
+    campaign(Where::Beside);
+}
+
+#[test]
+fn place_put_back_before_the_last_opening_is_refused() {
+    for place in [Where::Logged, Where::Conventional, Where::Beside] {
+        let fixture = Fixture::new(place, End::Closed);
+        let mut refused = 0;
+        for moment in 0..fixture.moments() {
+            let (state, damage) = fixture.put_back_to(moment);
+            if state < fixture.first {
+                let disk = fixture.damaged(&damage);
+                let error = disk.open(true).map(drop).unwrap_err().to_string();
+                assert!(error.contains("metadata: "), "{place:?}, state {state}: {error}");
+                refused += 1;
+            }
+        }
+        assert!(refused > 10, "{place:?}: {refused}");
+    }
+}
+
+#[test]
+fn lost_copies_of_the_superblock_leave_the_others() {
+    for place in [Where::Conventional, Where::Logged] {
+        let fixture = Fixture::new(place, End::Closed);
+        for damage in fixture.lost_copies() {
+            let what = format!("{place:?} {damage:?}");
+            let disk = fixture.damaged(&damage);
+            assert!(fixture.has_copy(&disk));
+            assert_eq!(guarded(what.clone(), || play(&fixture, &disk)), Ok(Outcome::Sound), "{what}");
+        }
+    }
+}
+
+/// What the judge says of a change that no sync of the history made, though every sum is right.
+fn planted(fixture: &Fixture, change: impl FnOnce(&FileSystem)) -> Result<Outcome, String> {
+    let disk = fixture.damaged(&Damage::Bits(Vec::new()));
+    let fs = disk.open(true).unwrap();
+    change(&fs);
+    fs.sync(&waiter()).unwrap();
+    drop(fs);
+    play(fixture, &disk)
+}
+
+#[test]
+fn canary_judge_catches_a_changed_byte_and_a_changed_owner() {
+    let fixture = Fixture::new(Where::Logged, End::Closed);
+    let sound = guarded("no change".to_owned(), || planted(&fixture, |_| {}));
+    assert_eq!(sound, Ok(Outcome::Sound));
+    let silent = |change: &dyn Fn(&FileSystem)| {
+        let error = guarded("a change".to_owned(), || planted(&fixture, change)).unwrap_err();
+        assert!(error.starts_with("a change: silent: "), "{error}");
+    };
+    silent(&|fs| {
+        let ino = file(fs);
+        fs.write(&waiter(), ino, 0, Payload::Bytes(b"X")).unwrap();
+    });
+    silent(&|fs| {
+        let changes = Changes { uid: Some(4711), ..Changes::default() };
+        fs.set_attributes(&waiter(), file(fs), &changes).unwrap();
+    });
+    silent(&|fs| {
+        let parent = fs.resolve(b"d0").unwrap();
+        let mut first = None;
+        fs.list(parent, None, |name, _| {
+            first.get_or_insert(name.to_vec());
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        fs.unlink(&waiter(), parent, &first.unwrap()).unwrap();
+    });
+}
+
+#[test]
+fn canary_judge_catches_an_observation_that_differs_from_the_one_before() {
+    let fixture = Fixture::new(Where::Logged, End::Closed);
+    let last = fixture.states.len() - 1;
+    let mut judge = Judge::new(&fixture.states, 0);
+    assert_eq!(judge.observe(&fixture.states[last], "looked at"), Ok(()));
+    assert!(judge.is_newest());
+    let fault = judge.observe(&fixture.states[last - 1], "after a later command");
+    assert!(matches!(fault, Err(Fault::Permanent(_))), "{fault:?}");
+    // An old value among new ones.
+    let mut mixed = fixture.states[last].clone();
+    let is_changed = |question: &&String| {
+        question.starts_with("data:") && fixture.states[last / 2].get(*question) != mixed.get(*question)
+    };
+    let question = fixture.states[last / 2].keys().find(is_changed).unwrap().clone();
+    mixed.insert(question.clone(), fixture.states[last / 2][&question].clone());
+    let fault = Judge::new(&fixture.states, 0).observe(&mixed, "looked at");
+    assert!(matches!(fault, Err(Fault::Silent(_))), "{fault:?}");
+}
+
+/// A file with data.
+fn file(fs: &FileSystem) -> u64 {
+    let mut files = Vec::new();
+    fs.list(fs.resolve(b"d1").unwrap(), None, |_, entry| {
+        files.extend((entry.kind == Kind::File).then_some(entry.ino));
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    files.into_iter().find(|ino| fs.attributes(*ino).unwrap().size > 1).unwrap()
+}

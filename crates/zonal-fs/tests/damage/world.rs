@@ -1,0 +1,171 @@
+//! What a reader sees of a file system, and whether it is something that was synced.
+
+use crate::common::impatient;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use zonal_fs::format::Position;
+use zonal_fs::{FileSystem, FsError, ROOT, Target};
+
+/// The file that the later command writes. Worlds leave it out.
+pub const LATER: &[u8] = b"later";
+
+const BLOCK: u64 = 4096;
+
+/// Answers by question. A question is a facet and a path; an answer is bytes, or the error that the reader was told.
+pub type World = BTreeMap<String, Result<Vec<u8>, String>>;
+
+/// That there is no such name, file or attribute is an answer, too.
+fn answer(result: Result<Vec<u8>, FsError>) -> Result<Vec<u8>, String> {
+    match result {
+        Err(FsError::NotFound | FsError::NoAttribute) => Ok(b"none".to_vec()),
+        other => other.map_err(|error| error.to_string()),
+    }
+}
+
+/// Asks `fs` everything that can be asked about `paths`, and about all names that its directories list.
+pub fn world(fs: &FileSystem, paths: &BTreeSet<String>) -> World {
+    let mut world = World::new();
+    let mut listed: Vec<(u64, String)> = vec![(ROOT, String::new())];
+    for path in paths {
+        let ino = fs.resolve(path.as_bytes());
+        world.insert(
+            format!("ino:{path}"),
+            answer(ino.as_ref().map(|ino| ino.to_le_bytes().to_vec()).map_err(copy)),
+        );
+        if let Ok(ino) = ino {
+            file(fs, ino, path, &mut world);
+        }
+    }
+    while let Some((directory, path)) = listed.pop() {
+        let mut names = Vec::new();
+        let mut inos = Vec::new();
+        let result = fs.list(directory, None, |name, entry| {
+            if name != LATER {
+                names.extend_from_slice(format!("{:?} {entry:?}\n", name).as_bytes());
+                inos.push((entry.ino, format!("{path}/{}", String::from_utf8_lossy(name))));
+            }
+            ControlFlow::Continue(())
+        });
+        let is_directory = !matches!(result, Err(FsError::NotDirectory));
+        if is_directory {
+            world.insert(format!("names:{path}"), answer(result.map(|_| names)));
+            let mut names = Vec::new();
+            let result = fs.list_from(directory, Position::START, |position, name, entry| {
+                if name != LATER {
+                    names.extend_from_slice(format!("{position:?} {name:?} {entry:?}\n").as_bytes());
+                }
+                ControlFlow::Continue(())
+            });
+            world.insert(format!("positions:{path}"), answer(result.map(|_| names)));
+        }
+        for (ino, path) in inos {
+            file(fs, ino, &path, &mut world);
+            listed.push((ino, path));
+        }
+    }
+    world
+}
+
+/// The error again: it has no clone.
+fn copy(error: &FsError) -> FsError {
+    match error {
+        FsError::NotFound => FsError::NotFound,
+        other => FsError::Account(other.to_string()),
+    }
+}
+
+fn file(fs: &FileSystem, ino: u64, path: &str, world: &mut World) {
+    let attributes = fs.attributes(ino);
+    let size = attributes.as_ref().map_or(0, |attributes| attributes.size);
+    world.insert(format!("attributes:{path}"), answer(attributes.map(|a| format!("{a:?}").into_bytes())));
+    for block in 0..size.div_ceil(BLOCK) {
+        let mut bytes = vec![0xEE; BLOCK as usize];
+        let read = fs.read(&impatient(), ino, block * BLOCK, Target::Bytes(&mut bytes));
+        let read = read.map(|length| {
+            bytes.truncate(length as usize);
+            bytes
+        });
+        if !matches!(read, Err(FsError::IsDirectory | FsError::Invalid(_))) {
+            world.insert(format!("data:{path}#{block}"), answer(read));
+        }
+    }
+    match fs.target(ino) {
+        Err(FsError::Invalid(_)) => {}
+        target => drop(world.insert(format!("target:{path}"), answer(target))),
+    }
+    let names = fs.xattrs(ino);
+    for name in names.as_ref().into_iter().flatten() {
+        let value = answer(fs.xattr(ino, name));
+        world.insert(format!("xattr:{path}:{}", String::from_utf8_lossy(name)), value);
+    }
+    world.insert(format!("xattrs:{path}"), answer(names.map(|names| names.concat())));
+}
+
+/// Why `seen` cannot be what `synced` is: an answer that differs. Errors are no answers. A question that was never asked
+/// follows from an error at a name before it.
+pub fn difference(seen: &World, synced: &World) -> Option<String> {
+    seen.iter().find_map(|(question, answer)| {
+        let answer = answer.as_ref().ok()?;
+        match synced.get(question) {
+            Some(Ok(value)) if value == answer => None,
+            Some(Ok(value)) => Some(format!("{question} is {}, not {}", brief(answer), brief(value))),
+            _ => Some(format!("{question} is {}, and was never there", brief(answer))),
+        }
+    })
+}
+
+/// Errors that readers were told.
+pub fn errors(seen: &World) -> impl Iterator<Item = (&String, &String)> {
+    seen.iter().filter_map(|(question, answer)| Some((question, answer.as_ref().err()?)))
+}
+
+fn brief(bytes: &[u8]) -> String {
+    let text: String = String::from_utf8_lossy(bytes).chars().take(300).collect();
+    let is_text = text.chars().all(|c| !c.is_control() || c == '\n');
+    if is_text { text } else { format!("{} bytes, {:02x?}", bytes.len(), &bytes[..bytes.len().min(8)]) }
+}
+
+/// The synced states that all observations of a case agree with.
+pub struct Judge<'a> {
+    states: &'a [World],
+    first: usize,
+    left: BTreeSet<usize>,
+}
+
+/// What is wrong with an observation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// It is no state that was synced.
+    Silent(String),
+    /// It is one, and an earlier observation was another one.
+    Permanent(String),
+}
+
+impl<'a> Judge<'a> {
+    /// All of `states` from `first` on may be seen.
+    pub fn new(states: &'a [World], first: usize) -> Judge<'a> {
+        Judge { states, first, left: (first..states.len()).collect() }
+    }
+
+    /// Takes an observation in.
+    pub fn observe(&mut self, seen: &World, when: &str) -> Result<(), Fault> {
+        let agrees = |state: &usize| difference(seen, &self.states[*state]).is_none();
+        let now: BTreeSet<usize> = self.left.iter().copied().filter(agrees).collect();
+        if now.is_empty() {
+            let last = self.states.len() - 1;
+            let nearest = self.left.last().copied().unwrap_or(last);
+            let why = difference(seen, &self.states[nearest]).unwrap_or_default();
+            let matching: Vec<usize> = (0..=last).filter(agrees).collect();
+            let why = format!("{when}: {why}; states left {:?}, it is {matching:?} of {last}", self.left);
+            let was_possible = matching.last().is_some_and(|state| *state >= self.first);
+            return Err(if was_possible { Fault::Permanent(why) } else { Fault::Silent(why) });
+        }
+        self.left = now;
+        Ok(())
+    }
+
+    /// The newest state that may be what was seen is the last one.
+    pub fn is_newest(&self) -> bool {
+        self.left.contains(&(self.states.len() - 1))
+    }
+}
