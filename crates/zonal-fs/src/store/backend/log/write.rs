@@ -507,6 +507,8 @@ impl Log {
         self.advance(current, current.block);
         let mut state = self.state.lock();
         state.begun.newest = current.beginning;
+        // The first batch in the segment says more than its checkpoint: without that batch the log has not come as far.
+        state.number += 1;
         if has_table {
             state.begun.table = current.beginning;
         }
