@@ -3,6 +3,7 @@
 # 10), in this order:
 #   cuts       power cuts around every call to an image's file, with one thread and with several
 #   files      power cuts at any call of a drive with a file system, metadata included, against a model of what was synced
+#   store      power cuts at any call under the metadata store, in zones, in conventional zones and in a file
 #   damage     metadata with damaged bits, blocks and segments, and stores that were put back: 10,000 cases a place, or
 #              DAMAGE_CASES, however long that takes
 #   storm      every kind of request at once, from three threads
@@ -26,7 +27,7 @@ minutes=${1:-10}
 [ $# -gt 0 ] && shift
 seed=${SEED:-0}
 table=docs/SOAK.md
-all=(cuts files damage storm schedules random model calibrate loads fuzz)
+all=(cuts files store damage storm schedules random model calibrate loads fuzz)
 declare -A rows=()
 failures=0
 
@@ -69,6 +70,19 @@ files() {
         at=$((at + batch))
     done
     row files "$(grouped $((4 * (at - seed)))) power cuts under a file system" "$seed..$at" $bad
+}
+
+store() {
+    local batch=100 at=$seed bad=0
+    cargo test --release --quiet --package zonal-fs --test store --no-run || return 1
+    begin
+    while lasts && [ $bad = 0 ]; do
+        ZONAL_CUT_SEED=$at ZONAL_CUTS=$batch cargo test --release --quiet --package zonal-fs --test store cut_anywhere \
+            >"$out/soak-store.txt" 2>&1 || bad=1
+        at=$((at + batch))
+    done
+    # Three places, four power cycles a case.
+    row store "$(grouped $((12 * (at - seed)))) power cuts under the metadata store" "$seed..$at" $bad
 }
 
 damage() {

@@ -115,8 +115,7 @@ impl Disk {
         let access = if is_used { Access::Use(&options) } else { Access::Look(&options) };
         let superblock = make::superblock(&drive, &waiter())?;
         let rows = make::open_rows_in(&drive, &waiters, file.clone(), access)?;
-        let fs =
-            FileSystem::open(drive.volume().clone(), rows, superblock, options.clone(), true, &waiter())?;
+        let fs = FileSystem::open(drive.volume().clone(), rows, superblock, options, true, &waiter())?;
         if !is_used {
             fs.forbid_changes("it is only looked at");
         }
@@ -253,7 +252,7 @@ impl Builder {
                 let ino = fs.create(&waiter, parent, name.as_bytes(), &new(Kind::File)).unwrap();
                 let path = format!("{directory}/{name}");
                 self.paths.insert(path.clone());
-                let data = if self.next % 9 == 0 { Vec::new() } else { self.data(n) };
+                let data = if self.next.is_multiple_of(9) { Vec::new() } else { self.data(n) };
                 fs.write(&waiter, ino, 0, Payload::Bytes(&data)).unwrap();
                 self.known.push((path, data));
             }
