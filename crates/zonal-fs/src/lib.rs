@@ -35,7 +35,7 @@
 //! let fs = make::open(&drive, &waiters, None, MountOptions::default())?;
 //!
 //! let file = fs.create(&waiter, ROOT, b"notes", &NewFile::new(Kind::File, 0o644))?;
-//! // While it is open, small writes in a row are gathered.
+//! // While it is open, small consecutive writes are collected to units.
 //! let open = fs.open_file(file)?;
 //! fs.write(&waiter, file, 0, Payload::Bytes(b"written out of place"))?;
 //! // Durable from here on, with its name.

@@ -117,7 +117,7 @@ fn offsets_up_to_the_largest_number_are_refused_or_what_a_naive_file_has() {
     assert_eq!(fs.usage().used, 0);
 }
 
-/// A drive with so many conventional zones all of whose superblocks are `copy`.
+/// A drive with `conventional` conventional zones, all of whose superblocks are `copy`.
 fn drive_with(copy: impl FnOnce(&mut SuperblockCopy), conventional: u32) -> Arc<Drive> {
     let name = format!("ram:size=12M,zone_size=512K,blocksize=4096,zone_nr_conv={conventional}");
     let drive = Arc::new(Drive::new(volume(device(&name))));

@@ -78,7 +78,7 @@ enum Step {
     Remove(u8),
     Rename(u8, u8),
     Exchange(u8, u8),
-    /// The lister takes so many names.
+    /// The lister takes this number of names.
     List(usize),
     Sync,
     /// The file system is closed and opened, with all that was changed or with what was synced.
@@ -100,7 +100,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A lister on its way through the directory.
+/// A lister, and how far it has come in the directory.
 #[derive(Default)]
 struct Lister {
     after: Position,
@@ -303,7 +303,7 @@ impl redb::StorageBackend for Counted {
     }
 }
 
-/// Reads of the database, which keeps nothing in memory, while so many names are listed in pages of a hundred.
+/// Reads of the database, which keeps nothing in memory, while `names` names are listed in pages of a hundred.
 fn reads_of_a_list(names: u64) -> u64 {
     let volume = volume(device("null:size=1G,zone_size=16M"));
     let superblock = superblock(&volume, 0, 8);

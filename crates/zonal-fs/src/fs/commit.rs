@@ -70,7 +70,7 @@ impl Shared {
 
     /// Makes a file durable, with its name, and tells what of it was lost since anybody asked.
     pub(super) fn fsync(&self, waiter: &dyn Waiter, ino: u64) -> Result<(), FsError> {
-        self.send_gathered(waiter, ino)?;
+        self.send_tail(waiter, ino)?;
         let failure = {
             let mut core = self.lock_when_landed(waiter, ino)?;
             core.attributes(ino)?;
@@ -87,10 +87,10 @@ impl Shared {
 
     /// Makes everything durable, and tells of the first data that was lost since anybody did.
     pub(super) fn sync(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
-        self.send_all_gathered(waiter)?;
+        self.send_all_tails(waiter)?;
         let busy = self.lock().nodes.busy();
         for ino in busy {
-            self.send_gathered(waiter, ino)?;
+            self.send_tail(waiter, ino)?;
             drop(self.lock_when_landed(waiter, ino)?);
         }
         self.commit(waiter)?;

@@ -5,11 +5,11 @@
 use super::error::FsError;
 use super::finish::Closed;
 use super::flight::Flight;
-use super::gather::Gathers;
 use super::map::{self, Tails};
 use super::node::Nodes;
 use super::stats::Statistics;
 use super::turn::Turns;
+use super::write_buffer::WriteBuffers;
 use crate::drive::Drive;
 use crate::format::{Account, Superblock, key};
 use crate::space::credits::Credits;
@@ -42,7 +42,7 @@ pub struct MountOptions {
     pub max_open_zones: Option<u32>,
     /// Which free zone is opened.
     pub zone_order: ZoneOrder,
-    /// Bytes gathered or on their way to the drive before writers wait.
+    /// Bytes in write buffers or in flight before writers wait.
     pub dirty_bytes: u64,
     /// Bytes of one file that go out before those of others who wait; `None`: a zone's worth on a drive that turns, elsewhere 0,
     /// which is in turn unit by unit.
@@ -96,8 +96,8 @@ pub(super) struct Core {
     pub(super) tails: Tails,
     pub(super) nodes: Nodes,
     pub(super) flights: HashMap<u64, Flight>,
-    /// What is gathered of open files.
-    pub(super) gathers: Gathers,
+    /// Write buffers of open files.
+    pub(super) write_buffers: WriteBuffers,
     /// Units that failed, to be sent to another zone.
     pub(super) redo: Vec<(Flight, IoBuf)>,
     /// Zones closed before they were full, which take resources of the drive until they are finished.

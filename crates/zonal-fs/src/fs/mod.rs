@@ -8,7 +8,6 @@ mod fallen;
 mod fetch;
 mod finish;
 mod flight;
-mod gather;
 mod gc;
 pub(crate) mod inspect;
 pub(crate) mod map;
@@ -24,6 +23,7 @@ mod stats;
 mod status;
 mod turn;
 mod write;
+mod write_buffer;
 
 pub use core::MountOptions;
 pub use error::{FsError, Lost};
@@ -49,7 +49,7 @@ use zonal_io::volume::Volume;
 
 /// A mounted file system, shared by cloning. Every call that may have to wait is given a [`Waiter`].
 ///
-/// What is written is on its way when the call returns, or gathered if its file is open, and durable after
+/// When the call returns, what was written has been sent, or is in the write buffer of an open file. It is durable after
 /// [`FileSystem::fsync`] or [`FileSystem::sync`]. Dropping the last clone makes nothing durable: whoever is done with a file system
 /// syncs it first.
 #[derive(Clone)]
@@ -271,7 +271,7 @@ impl FileSystem {
     }
 
     /// Opens a file: it stays, whatever happens to its names, until all of its handles are gone. Writes to it that go on where the
-    /// last one ended are gathered to whole units.
+    /// last one ended are collected to whole units.
     ///
     /// # Errors
     /// [`FsError::NotFound`].
@@ -355,7 +355,7 @@ impl FileSystem {
         self.0.sync(waiter)
     }
 
-    /// Sends what failed elsewhere and what was gathered long ago, and does one thing that keeps free zones coming, if one is to
+    /// Sends failed units elsewhere and old write buffers, and does one thing that keeps free zones coming, if one is to
     /// be done: a reset, or a zone to be collected. Whether it did the second.
     ///
     /// Writers who wait for space do it themselves; to call this meanwhile lets them wait less.
@@ -409,7 +409,7 @@ impl FileSystem {
     /// Whether nothing is on its way to the drive.
     pub fn is_quiet(&self) -> bool {
         let core = self.0.lock();
-        core.flights.is_empty() && core.redo.is_empty() && !core.gathers.has_taken()
+        core.flights.is_empty() && core.redo.is_empty() && !core.write_buffers.has_taken()
     }
 
     /// Compares the accounts with each other, while nothing is on its way.

@@ -6,12 +6,12 @@
 use super::core::{Core, MountOptions, Shared};
 use super::error::FsError;
 use super::finish::Closed;
-use super::gather::Gathers;
 use super::map::Tails;
 use super::names::ROOT;
 use super::node::Nodes;
 use super::stats::Statistics;
 use super::turn::Turns;
+use super::write_buffer::WriteBuffers;
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
 use crate::format::{
@@ -247,7 +247,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         tails: Tails::default(),
         nodes: Nodes::default(),
         flights: HashMap::new(),
-        gathers: Gathers::default(),
+        write_buffers: WriteBuffers::default(),
         redo: Vec::new(),
         to_finish: Closed::new(plan.finish),
         damaged: BTreeSet::new(),

@@ -3,7 +3,7 @@
 //! A file that none of these uses leaves memory; its row has all that is known of it.
 
 use super::error::{FsError, Lost};
-use super::gather::WriteBuffer;
+use super::write_buffer::WriteBuffer;
 use crate::format::{Attributes, key};
 use crate::space::Opened;
 use crate::store::Rows;

@@ -1,9 +1,8 @@
 //! A file that is open: a handle that closes itself.
 //!
-//! While a file has a handle it stays, whatever happens to its names, and small writes to it are gathered. A handle can be given
-//! up in two ways. [`OpenFile::close`] sends what is gathered, for which it may have to wait. Dropping waits for nothing: what is
-//! gathered stays in memory, as a sheaf of a file without handles, and goes out with the next sync, after a while, or when the
-//! file is read or written there.
+//! While a file has a handle it stays, whatever happens to its names, and its write buffer collects small writes. The caller
+//! gives a handle up in two ways. [`OpenFile::close`] sends the buffered tail, for which it may have to wait. Dropping waits for
+//! nothing: the tail stays in memory. The next sync, a later background step, or a read or write there sends it.
 
 use super::FileSystem;
 use super::core::{Core, Shared};
@@ -34,10 +33,10 @@ impl OpenFile {
         self.ino
     }
 
-    /// Closes the file. With its last handle what was gathered is on its way once this returns.
+    /// Closes the file. With its last handle the buffered tail has been sent when this returns.
     ///
     /// # Errors
-    /// If what it leaves behind cannot be taken away; [`FsError::ReadOnly`].
+    /// If the blocks of a file without a name cannot be freed; [`FsError::ReadOnly`].
     pub fn close(mut self, waiter: &dyn Waiter) -> Result<(), FsError> {
         self.is_closed = true;
         self.fs.0.close_file(waiter, self.ino)
@@ -68,7 +67,7 @@ impl Shared {
     fn close_file(&self, waiter: &dyn Waiter, ino: u64) -> Result<(), FsError> {
         let is_last = self.core.lock().give_up_handle(ino);
         // Of a file without a name nothing is sent: it goes.
-        let sent = if is_last { self.send_gathered(waiter, ino) } else { Ok(()) };
+        let sent = if is_last { self.send_tail(waiter, ino) } else { Ok(()) };
         self.lock().end_use(ino)?;
         sent
     }

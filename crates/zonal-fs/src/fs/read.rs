@@ -86,7 +86,7 @@ impl Shared {
         result.map(|()| end - offset)
     }
 
-    /// The core, once nothing of `blocks` of a file is gathered or on its way.
+    /// The core, once no `blocks` of a file are in its write buffer or in flight.
     fn lock_landed(
         &self,
         waiter: &dyn Waiter,
@@ -99,11 +99,11 @@ impl Shared {
                 true => core.check_alive().map(|()| false),
                 false => Ok(true),
             })?;
-            if !core.is_gathered(ino, blocks) {
+            if !core.is_buffered(ino, blocks) {
                 return Ok(core);
             }
             drop(core);
-            self.send_gathered(waiter, ino)?;
+            self.send_tail(waiter, ino)?;
         }
     }
 

@@ -177,13 +177,13 @@ impl Shared {
             _ if length == 0 => Ok(0),
             true => self.put_open(waiter, ino, offset, payload),
             false => {
-                self.send_gathered(waiter, ino)?;
+                self.send_tail(waiter, ino)?;
                 self.put(waiter, ino, offset, payload, Touched::Added)
             }
         }
     }
 
-    /// Writes at `offset` of a file that is held, of which nothing is gathered.
+    /// Writes at `offset` of a file that is held, whose write buffer is empty.
     pub(super) fn put(
         &self,
         waiter: &dyn Waiter,
@@ -227,7 +227,7 @@ impl Shared {
         blocks: Option<&Blocks<'_>>,
     ) -> Result<u32, FsError> {
         let wanted = (range.end - range.start).min(u64::from(self.unit_blocks() - 1)) as u32;
-        let mut grant = self.reserve_gathered(waiter, wanted)?;
+        let mut grant = self.reserve_tail(waiter, wanted)?;
         // Where space is short it is less.
         let wanted = grant.left().extents as u32;
         let placed = self.place(waiter, ino, wanted);
@@ -280,7 +280,7 @@ impl Shared {
         loop {
             let mut core = self.lock();
             core.check_alive()?;
-            let dirty = core.blocks_in_flight + core.gathers.count() * u64::from(self.unit_blocks());
+            let dirty = core.blocks_in_flight + core.write_buffers.count() * u64::from(self.unit_blocks());
             let has_room = dirty * BLOCK < self.options.dirty_bytes || core.blocks_in_flight == 0;
             let is_clear = if needs_turn { core.turns.asks(ino, has_room) } else { has_room };
             if is_clear {
@@ -341,7 +341,7 @@ impl Shared {
         }
         self.admit(waiter, Touched::Changed)?;
         let _held = self.hold(waiter, ino)?;
-        self.send_gathered(waiter, ino)?;
+        self.send_tail(waiter, ino)?;
         // Zeroes behind the new end are the last that is written of it: they tell of the size that it will have.
         if let Some(node) = self.lock().nodes.here(ino) {
             node.cut = Some(size);
@@ -363,7 +363,7 @@ impl Shared {
         // A hole in the midst of an extent makes two of one.
         self.admit(waiter, Touched::Added)?;
         let _held = self.hold(waiter, ino)?;
-        self.send_gathered(waiter, ino)?;
+        self.send_tail(waiter, ino)?;
         self.clear(waiter, ino, range)?;
         let now = waiter.wall();
         self.lock().update(ino, |file| (file.mtime, file.ctime) = (now, now))
