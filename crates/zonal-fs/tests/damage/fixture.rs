@@ -318,6 +318,17 @@ fn agrees(seen: &World, known: &Known) {
     assert!(seen.values().all(Result::is_ok));
 }
 
+/// Batches in `bytes` whose parts say that the store has come as far as `number`.
+fn batches_of(number: u64, bytes: &[u8]) -> usize {
+    const PART: u32 = 2;
+    let u64_at = |block: &[u8], at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap());
+    let is_part = |block: &&[u8]| {
+        block.starts_with(b"zonallog") && block[12..16] == PART.to_le_bytes() && u64_at(block, 104) == number
+    };
+    let batches = bytes.chunks_exact(BLOCK).filter(is_part).map(|block| u64_at(block, 48));
+    batches.collect::<BTreeSet<u64>>().len()
+}
+
 impl Fixture {
     pub fn new(place: Where, end: End) -> Fixture {
         let disk = Disk::new(place, 1);
@@ -328,6 +339,8 @@ impl Fixture {
             next: 0,
         };
         let (mut states, mut numbers, mut kept) = (Vec::new(), Vec::new(), Vec::new());
+        // Batches with the superblock's number, after each sync.
+        let mut batches = Vec::new();
         let mut cut = None;
         for opening in 0..OPENINGS {
             let fs = disk.open(true).unwrap();
@@ -336,7 +349,14 @@ impl Fixture {
                 fs.sync(&waiter()).unwrap();
                 let found = superblocks::find(&Drive::new(fs.volume().clone()), &waiter()).unwrap();
                 states.push((world(&fs, &builder.paths), builder.known.clone()));
+                let is_new = numbers.last() != Some(&found.copy.anchor.number);
                 numbers.push(found.copy.anchor.number);
+                let count = || {
+                    let areas = segments(place, &found.copy.anchor).into_iter();
+                    let bytes = areas.flat_map(|area| disk.read(area.side, area.at, area.blocks));
+                    batches_of(found.copy.anchor.number, &bytes.collect::<Vec<u8>>())
+                };
+                batches.push(if is_new { count() } else { 0 });
                 if sync + 1 == SYNCS || sync % KEPT_EVERY == 0 {
                     let segments = segments(place, &found.copy.anchor).into_iter();
                     let read =
@@ -374,10 +394,10 @@ impl Fixture {
             Moment { state, areas: areas.iter().map(of).collect() }
         });
         let moments: Vec<Moment> = moments.collect();
-        // A sync is several batches. The superblock may have got its number from the first of them, and the last one has what
-        // the sync is for: without it the store is as it was one sync before.
+        // A sync is several batches. The superblock may have got its number from an earlier batch than the last, which has what
+        // the sync is for: only then may the store be as it was one sync before.
         let first = numbers.iter().position(|number| Some(number) == numbers.last()).unwrap();
-        let first = first.saturating_sub(1);
+        let first = first.saturating_sub(usize::from(batches[first] > 1));
         let mut fixture = Fixture {
             disk,
             paths,
