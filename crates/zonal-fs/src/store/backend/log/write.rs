@@ -529,8 +529,8 @@ impl Log {
                 let state = self.state.lock();
                 let free = (0..state.slots.len()).filter(|&slot| state.is_free(slot));
                 let slot = free.min_by_key(|&slot| {
-                    let SegmentSlot { segment, written, .. } = state.slots[slot];
-                    (state.slots[slot].is_suspect(), written > 0, segment)
+                    let SegmentSlot { segment, written, failures, .. } = state.slots[slot];
+                    (failures, written > 0, segment)
                 });
                 slot.map(|slot| (slot, state.slots[slot].is_suspect()))
             };
