@@ -132,14 +132,14 @@ impl Beside {
     fn create(&self, uuid: &Uuid) -> Result<StoreFile, BackendError> {
         match self {
             Beside::Path(path) => file::create(path, uuid),
-            Beside::Backing(backing) => file::create_in(backing.clone(), uuid),
+            Beside::Backing(backing) => StoreFile::create(backing.clone(), uuid),
         }
     }
 
     fn open(&self, uuid: &Uuid, mode: OpenMode) -> Result<StoreFile, BackendError> {
         match self {
             Beside::Path(path) => file::open(path, uuid, mode),
-            Beside::Backing(backing) => file::open_in(backing.clone(), uuid),
+            Beside::Backing(backing) => StoreFile::over(backing.clone(), uuid),
         }
     }
 }

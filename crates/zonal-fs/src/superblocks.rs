@@ -361,6 +361,15 @@ fn persist(mut attempt: impl FnMut() -> Result<(), RequestError>) -> Result<(), 
     attempt()
 }
 
+/// What an update needs beside what it says.
+#[derive(Clone, Copy)]
+pub(crate) struct Site<'a> {
+    pub(crate) drive: &'a Drive,
+    pub(crate) waiter: &'a dyn Waiter,
+    /// Gives the lowest free zone, for a home that takes no writes any more.
+    pub(crate) free: &'a dyn Fn() -> Option<ZoneIndex>,
+}
+
 /// Writes the updates of one file system.
 #[derive(Debug)]
 pub struct Writer {
@@ -404,86 +413,61 @@ impl Writer {
     /// Makes a file system of what was made: from now on it counts.
     ///
     /// Both turns are written, so that nothing of an earlier file system is left.
-    pub(crate) fn make(
-        &mut self,
-        drive: &Drive,
-        waiter: &dyn Waiter,
-        free: &dyn Fn() -> Option<ZoneIndex>,
-    ) -> Result<(), RequestError> {
+    pub(crate) fn make(&mut self, site: &Site<'_>) -> Result<(), RequestError> {
         self.is_unmade = false;
         let anchor = self.anchor.clone();
-        self.update(drive, waiter, anchor.clone(), free)?;
+        self.update(site, anchor.clone())?;
         match self.next {
-            Next::Turn(_) => self.update(drive, waiter, anchor, free),
+            Next::Turn(_) => self.update(site, anchor),
             Next::Home(..) => Ok(()),
         }
     }
 
-    /// Writes an update that says `anchor`, its own number apart, and makes it durable. `free` gives the lowest free zone, for
-    /// a home that takes no writes any more.
+    /// Writes an update that says `anchor`, its own number apart, and makes it durable.
     ///
     /// # Errors
     /// The drive's; then the copies that were there still count.
-    pub(crate) fn record(
-        &mut self,
-        drive: &Drive,
-        waiter: &dyn Waiter,
-        anchor: Anchor,
-        free: &dyn Fn() -> Option<ZoneIndex>,
-    ) -> Result<(), RequestError> {
+    pub(crate) fn record(&mut self, site: &Site<'_>, anchor: Anchor) -> Result<(), RequestError> {
         if self.is_unmade || self.pace == Pace::Never {
             self.anchor = Anchor { copy: self.anchor.copy, homes: self.anchor.homes, ..anchor };
             return Ok(());
         }
-        self.update(drive, waiter, anchor, free)
+        self.update(site, anchor)
     }
 
-    fn update(
-        &mut self,
-        drive: &Drive,
-        waiter: &dyn Waiter,
-        anchor: Anchor,
-        free: &dyn Fn() -> Option<ZoneIndex>,
-    ) -> Result<(), RequestError> {
+    fn update(&mut self, site: &Site<'_>, anchor: Anchor) -> Result<(), RequestError> {
         let mut anchor = Anchor { copy: self.anchor.copy + 1, homes: self.anchor.homes, ..anchor };
         match self.next {
             Next::Turn(turn) => {
                 let at = Sector(u64::from(turn * TWINS * BLOCK_SECTORS));
-                persist(|| self.put(drive, waiter, at, &anchor))?;
-                drive.flush(waiter)?;
+                persist(|| self.put(site, at, &anchor))?;
+                site.drive.flush(site.waiter)?;
                 self.next = Next::Turn(1 - turn);
             }
-            Next::Home(home, end) => self.append(drive, waiter, &mut anchor, home, end, free)?,
+            Next::Home(home, end) => self.append(site, &mut anchor, home, end)?,
         }
         self.anchor = anchor;
         Ok(())
     }
 
-    fn put(
-        &self,
-        drive: &Drive,
-        waiter: &dyn Waiter,
-        at: Sector,
-        anchor: &Anchor,
-    ) -> Result<(), RequestError> {
+    fn put(&self, site: &Site<'_>, at: Sector, anchor: &Anchor) -> Result<(), RequestError> {
         let copy = SuperblockCopy { superblock: self.superblock.clone(), anchor: anchor.clone() };
         let mut buf = IoBuf::zeroed(TWINS * BLOCK_BYTES);
         for twin in buf.chunks_exact_mut(BLOCK) {
             twin.copy_from_slice(&copy.encode());
         }
-        drive.write(waiter, at, buf)
+        site.drive.write(site.waiter, at, buf)
     }
 
     /// Appends an update to the home that counts, or begins the other one.
     fn append(
         &mut self,
-        drive: &Drive,
-        waiter: &dyn Waiter,
+        site: &Site<'_>,
         anchor: &mut Anchor,
         home: usize,
         end: Option<u32>,
-        free: &dyn Fn() -> Option<ZoneIndex>,
     ) -> Result<(), RequestError> {
+        let Site { drive, waiter, free } = *site;
         let geometry = drive.volume().info().geometry;
         let blocks = (geometry.zone_capacity().0 / u64::from(BLOCK_SECTORS)) as u32;
         // A cut may have left one of two copies.
@@ -491,7 +475,7 @@ impl Writer {
         let room = end.filter(is_even).filter(|_| self.pace == Pace::Free);
         if let Some(end) = room {
             let at = geometry.start_of(anchor.homes[home]) + Sectors(u64::from(end * BLOCK_SECTORS));
-            if self.put(drive, waiter, at, anchor).is_ok() && drive.flush(waiter).is_ok() {
+            if self.put(site, at, anchor).is_ok() && drive.flush(waiter).is_ok() {
                 self.next = Next::Home(home, Some(end + TWINS).filter(|end| *end + TWINS <= blocks));
                 return Ok(());
             }
@@ -499,7 +483,7 @@ impl Writer {
         // The other home begins with this update. If it does not take the update, it is replaced.
         let other = 1 - home;
         loop {
-            let error = match persist(|| self.begin(drive, waiter, anchor, other)) {
+            let error = match persist(|| self.begin(site, anchor, other)) {
                 Ok(()) => break,
                 Err(error) => error,
             };
@@ -522,7 +506,7 @@ impl Writer {
         }
         // Nothing names the new home yet, except by a search of all zones: so the old one does.
         let named = Anchor { copy: anchor.copy + 1, ..anchor.clone() };
-        if self.begin(drive, waiter, &named, home).is_ok() {
+        if self.begin(site, &named, home).is_ok() {
             *anchor = named;
             self.next = Next::Home(home, end);
         }
@@ -530,16 +514,11 @@ impl Writer {
     }
 
     /// Empties a home, writes the update there, and makes it durable.
-    fn begin(
-        &self,
-        drive: &Drive,
-        waiter: &dyn Waiter,
-        anchor: &Anchor,
-        home: usize,
-    ) -> Result<(), RequestError> {
+    fn begin(&self, site: &Site<'_>, anchor: &Anchor, home: usize) -> Result<(), RequestError> {
+        let Site { drive, waiter, .. } = *site;
         let zone = anchor.homes[home];
         drive.zone(waiter, Op::ZoneReset, zone)?;
-        self.put(drive, waiter, drive.volume().info().geometry.start_of(zone), anchor)?;
+        self.put(site, drive.volume().info().geometry.start_of(zone), anchor)?;
         if self.pace != Pace::Free {
             // A home that stays active is finished by the next opening.
             let _ = drive.zone(waiter, Op::ZoneFinish, zone);

@@ -129,23 +129,8 @@ impl Raw {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::Metadata;
+    use crate::format::superblock::tests::superblock;
     use proptest::prelude::*;
-
-    fn superblock() -> Superblock {
-        Superblock {
-            uuid: [5; 16],
-            sectors: 1 << 30,
-            zone_sectors: 1 << 19,
-            capacity_sectors: 1 << 19,
-            unit_blocks: 256,
-            first_zone: 2,
-            metadata: Metadata::Logged,
-            is_summed: true,
-            reserved_blocks: 0,
-            label: "archive".into(),
-        }
-    }
 
     fn anchor() -> impl Strategy<Value = Anchor> {
         let zones = prop::collection::btree_set(0..2048u32, 0..STORE_ZONES_MAX);

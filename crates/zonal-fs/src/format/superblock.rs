@@ -212,12 +212,12 @@ pub fn fuzz_superblock(bytes: &[u8]) -> Result<Superblock, SuperblockError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64Mcg;
 
-    fn superblock() -> Superblock {
+    pub(in crate::format) fn superblock() -> Superblock {
         Superblock {
             uuid: [5; 16],
             sectors: 1 << 30,

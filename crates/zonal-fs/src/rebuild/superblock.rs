@@ -7,7 +7,7 @@ use crate::make::{self, MakeError, MakeOptions};
 use crate::scan;
 use crate::store::Rows;
 use crate::store::backend::log::SEGMENTS_MIN;
-use crate::superblocks::{self, Found, Writer};
+use crate::superblocks::{self, Found, Site, Writer};
 use crate::waiter::Waiter;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use std::collections::BTreeSet;
@@ -92,42 +92,20 @@ pub(super) fn place(
     basis: &Basis,
     options: &RebuildOptions,
 ) -> Result<Writer, RebuildError> {
-    let mut writer = free_place(drive, waiter, report, basis, options)?;
+    let mut writer = match (basis.origin, &basis.found) {
+        (Origin::Drive, Some(found)) => Writer::after(found, drive.volume()),
+        _ => {
+            let mut anchor = make::plan_anchor(drive, report, &basis.superblock, &options.made_with)?;
+            if basis.superblock.metadata == Metadata::Logged {
+                let told = Told::of(drive, waiter, report)?;
+                anchor.zones = told.zones_without_data(report, basis, anchor.zones.len())?;
+            }
+            Writer::unmade(basis.superblock.clone(), drive.volume(), anchor)
+        }
+    };
     let passed = writer.anchor().number.saturating_add(NUMBERS_PASSED);
     writer.pass(passed.max(waiter.wall().max(0) as u64));
     Ok(writer)
-}
-
-fn free_place(
-    drive: &Drive,
-    waiter: &dyn Waiter,
-    report: &[ZoneDescriptor],
-    basis: &Basis,
-    options: &RebuildOptions,
-) -> Result<Writer, RebuildError> {
-    let volume = drive.volume();
-    if let (Origin::Drive, Some(found)) = (basis.origin, &basis.found) {
-        return Ok(Writer::after(found, volume));
-    }
-    let told = Told::of(drive, waiter, report)?;
-    let is_free = |zone: &&ZoneDescriptor| {
-        let is_lost = matches!(zone.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline);
-        zone.zone.0 >= basis.superblock.first_zone && !is_lost && !told.zones.contains(&zone.zone.0)
-    };
-    let free: Vec<ZoneDescriptor> = report.iter().filter(is_free).cloned().collect();
-    let mut anchor = make::plan_anchor(drive, report, &basis.superblock, &options.made_with)?;
-    if basis.superblock.metadata == Metadata::Logged {
-        let known = basis.found.as_ref().map_or(&[][..], |found| &found.copy.anchor.zones);
-        let mut zones: Vec<ZoneIndex> = known.to_vec();
-        let others = free.iter().map(|zone| zone.zone).filter(|zone| !known.contains(zone));
-        zones.extend(others.take(anchor.zones.len().saturating_sub(zones.len())));
-        zones.sort_unstable();
-        if zones.len() < SEGMENTS_MIN {
-            return Err(RebuildError::NoSuperblock("no two zones are left for metadata".into()));
-        }
-        anchor = Anchor { zones, ..anchor };
-    }
-    Ok(Writer::unmade(basis.superblock.clone(), volume, anchor))
 }
 
 /// The superblock as the metadata have it.
@@ -143,10 +121,32 @@ pub(super) fn put_back(
     anchor: Anchor,
 ) -> Result<(), RebuildError> {
     let mut writer = Writer::unmade(superblock.clone(), drive.volume(), anchor);
-    Ok(writer.make(drive, waiter, &|| None).map_err(MakeError::from)?)
+    Ok(writer.make(&Site { drive, waiter, free: &|| None }).map_err(MakeError::from)?)
 }
 
 impl Told {
+    /// The zones that the store had, and others that do not begin with a unit, until there are `wanted`.
+    fn zones_without_data(
+        &self,
+        report: &[ZoneDescriptor],
+        basis: &Basis,
+        wanted: usize,
+    ) -> Result<Vec<ZoneIndex>, RebuildError> {
+        let mut zones = basis.found.as_ref().map_or_else(Vec::new, |found| found.copy.anchor.zones.clone());
+        for zone in report.iter().filter(|zone| zone.zone.0 >= basis.superblock.first_zone) {
+            let is_lost = matches!(zone.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline);
+            let is_known = zones.contains(&zone.zone) || self.zones.contains(&zone.zone.0);
+            if zones.len() < wanted && !is_lost && !is_known {
+                zones.push(zone.zone);
+            }
+        }
+        zones.sort_unstable();
+        match zones.len() {
+            ..SEGMENTS_MIN => Err(RebuildError::NoSuperblock("no two zones are left for metadata".into())),
+            _ => Ok(zones),
+        }
+    }
+
     fn of(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor]) -> Result<Told, RebuildError> {
         let mut told = Told::default();
         for zone in report.iter().filter(|zone| scan::written(zone) > 0) {

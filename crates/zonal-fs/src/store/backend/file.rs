@@ -81,33 +81,6 @@ pub(crate) fn open(path: &Path, uuid: &Uuid, mode: OpenMode) -> Result<StoreFile
     Ok(store_file(file, path))
 }
 
-/// Makes a file for the file system `uuid` of bytes that no other owner has.
-///
-/// # Errors
-/// The backing's.
-pub(crate) fn create_in(backing: Arc<dyn Backing>, uuid: &Uuid) -> Result<StoreFile, BackendError> {
-    let file = StoreFile { backing, path: PathBuf::from(IN_BACKING) };
-    let failed = |source| BackendError::File { path: file.path.clone(), doing: "making the file", source };
-    let begun = file.backing.set_len(u64::from(BLOCK_BYTES));
-    let begun = begun.and_then(|()| file.backing.write_at(&header(uuid), 0));
-    begun.and_then(|()| file.backing.sync()).map_err(failed)?;
-    Ok(file)
-}
-
-/// Opens such a file.
-///
-/// # Errors
-/// As [`open`].
-pub(crate) fn open_in(backing: Arc<dyn Backing>, uuid: &Uuid) -> Result<StoreFile, BackendError> {
-    let file = StoreFile { backing, path: PathBuf::from(IN_BACKING) };
-    let mut block = vec![0; BLOCK_BYTES as usize];
-    let read = file.backing.read_at(&mut block, 0);
-    let failed = |source| BackendError::File { path: file.path.clone(), doing: "reading the header", source };
-    read.map_err(failed)?;
-    check(&block, uuid).map_err(|damage| BackendError::NotOurs { path: file.path.clone(), damage })?;
-    Ok(file)
-}
-
 /// What a file without a name is called in messages.
 const IN_BACKING: &str = "the metadata beside the drive";
 
@@ -117,7 +90,11 @@ impl StoreFile {
     /// # Errors
     /// The backing's.
     pub fn create(backing: Arc<dyn Backing>, uuid: &Uuid) -> Result<StoreFile, BackendError> {
-        create_in(backing, uuid)
+        let file = StoreFile { backing, path: PathBuf::from(IN_BACKING) };
+        let begun = file.backing.set_len(u64::from(BLOCK_BYTES));
+        let begun = begun.and_then(|()| file.backing.write_at(&header(uuid), 0));
+        begun.and_then(|()| file.backing.sync()).map_err(file.failed("making the file"))?;
+        Ok(file)
     }
 
     /// Opens a file in bytes that no other owner has.
@@ -125,7 +102,11 @@ impl StoreFile {
     /// # Errors
     /// [`BackendError::NotOurs`], or the backing's.
     pub fn over(backing: Arc<dyn Backing>, uuid: &Uuid) -> Result<StoreFile, BackendError> {
-        open_in(backing, uuid)
+        let file = StoreFile { backing, path: PathBuf::from(IN_BACKING) };
+        let mut block = vec![0; BLOCK_BYTES as usize];
+        file.backing.read_at(&mut block, 0).map_err(file.failed("reading the header"))?;
+        check(&block, uuid).map_err(|damage| BackendError::NotOurs { path: file.path.clone(), damage })?;
+        Ok(file)
     }
 }
 

@@ -86,7 +86,7 @@ impl StoreFile {
         Ok((len.saturating_sub(BLOCK) / (u64::from(blocks.max(1)) * BLOCK)).min(PIECES_MAX) as u32)
     }
 
-    fn failed(&self, doing: &'static str) -> impl Fn(std::io::Error) -> BackendError {
+    pub(super) fn failed(&self, doing: &'static str) -> impl Fn(std::io::Error) -> BackendError + use<> {
         let path = self.path.clone();
         move |source| BackendError::File { path: path.clone(), doing, source }
     }

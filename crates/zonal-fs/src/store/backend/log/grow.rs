@@ -10,7 +10,7 @@ use super::{Log, LogState, SegmentSlot};
 use crate::drive::{Drive, is_for_want_of_zones};
 use crate::format::{Anchor, STORE_ZONES_MAX};
 use crate::space::open::OPEN_MIN;
-use crate::superblocks::{self, COPY_BLOCKS, Pace};
+use crate::superblocks::{self, COPY_BLOCKS, Pace, Site};
 use crate::waiter::Waiter;
 use crate::{BLOCK_SECTORS, format::Metadata};
 use std::cell::RefCell;
@@ -64,11 +64,11 @@ impl Log {
 
     /// Writes `times` updates of the superblock that say what `change` makes of it.
     pub(super) fn record(&self, times: u32, change: impl Fn(&mut Anchor)) -> Result<(), BackendError> {
-        self.write_superblock(|writer, drive, waiter, free| {
+        self.write_superblock(|writer, site| {
             (0..times).try_for_each(|_| {
                 let mut anchor = writer.anchor().clone();
                 change(&mut anchor);
-                writer.record(drive, waiter, anchor, free)
+                writer.record(site, anchor)
             })
         })
     }
@@ -110,18 +110,13 @@ impl Log {
     /// # Errors
     /// The drive's: then there is no file system.
     pub(crate) fn make(&self) -> Result<(), BackendError> {
-        self.write_superblock(|writer, drive, waiter, free| writer.make(drive, waiter, free))
+        self.write_superblock(|writer, site| writer.make(site))
     }
 
-    /// Calls `write` with the writer of the superblock, the drive, and what gives free zones.
+    /// Calls `write` with the writer of the superblock, and with what its updates need.
     fn write_superblock(
         &self,
-        write: impl FnOnce(
-            &mut superblocks::Writer,
-            &Drive,
-            &dyn Waiter,
-            &dyn Fn() -> Option<ZoneIndex>,
-        ) -> Result<(), RequestError>,
+        write: impl FnOnce(&mut superblocks::Writer, &Site<'_>) -> Result<(), RequestError>,
     ) -> Result<(), BackendError> {
         if self.is_lagging() {
             self.leave_current();
@@ -137,7 +132,7 @@ impl Log {
                 taken.borrow_mut().push(zone);
                 Some(zone)
             };
-            write(&mut writer, drive, waiter, &free)
+            write(&mut writer, &Site { drive, waiter, free: &free })
         });
         *self.anchor.lock() = writer.anchor().clone();
         *self.writer.lock() = Some(writer);

@@ -272,7 +272,7 @@ impl Store {
     pub fn create(access: Access, uuid: Uuid, writer: superblocks::Writer) -> Result<Store, BackendError> {
         let anchor = writer.anchor().clone();
         let segments = reach(&access, &anchor)?;
-        let slots = slots(&segments, &anchor)?;
+        let (slots, _) = slots(&segments, &anchor)?;
         if slots.iter().filter(|slot| slot.is_usable()).count() < SEGMENTS_MIN {
             return Err(BackendError::Unfit("a log needs two segments that can be written"));
         }
@@ -337,8 +337,7 @@ impl Store {
             segments.flush()?;
             finish_surplus(segments.disk(), &anchor, writer.pace())?;
         }
-        let slots = slots(&segments, &anchor)?;
-        let seen = segments.survey(&segments.of(&anchor))?;
+        let (slots, seen) = slots(&segments, &anchor)?;
         let stride = segments.stride(anchor.pieces > 0);
         let pace = superblocks::Pace::of(access.drive.volume(), found.copy.superblock.metadata);
         let is_lagging = pace == superblocks::Pace::Lagging;
@@ -423,12 +422,13 @@ fn reach(access: &Access, anchor: &Anchor) -> Result<Segments, BackendError> {
     Ok(segments)
 }
 
-fn slots(segments: &Segments, anchor: &Anchor) -> Result<Vec<SegmentSlot>, BackendError> {
+/// The segments that `anchor` names, as they are found.
+fn slots(segments: &Segments, anchor: &Anchor) -> Result<(Vec<SegmentSlot>, Vec<Seen>), BackendError> {
     let all = segments.of(anchor);
     let seen = segments.survey(&all)?;
     let slot =
         |(segment, seen): (&SegmentId, &Seen)| SegmentSlot::found(*segment, segments.blocks(*segment), seen);
-    Ok(all.iter().zip(&seen).map(slot).collect())
+    Ok((all.iter().zip(&seen).map(slot).collect(), seen))
 }
 
 impl Log {

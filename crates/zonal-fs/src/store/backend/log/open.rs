@@ -256,10 +256,15 @@ impl<'a> Opening<'a> {
     /// The table with the numbers that segments have now. A segment that was given back since gets a number after them: later
     /// batches have moved its pages, or they are lost.
     fn renumbered(&self, mut table: Table, listed: &[ListedSegment]) -> Result<Table, Damage> {
-        let mut gone = self.slots.len()..;
-        let slots: Vec<Option<usize>> =
-            listed.iter().map(|listed| self.slot_of(listed.segment).or_else(|| gone.next())).collect();
-        table.renumber(&slots, gone.start)?;
+        let mut count = self.slots.len();
+        let number = |listed: &ListedSegment| {
+            self.slot_of(listed.segment).unwrap_or_else(|| {
+                count += 1;
+                count - 1
+            })
+        };
+        let slots: Vec<usize> = listed.iter().map(number).collect();
+        table.renumber(&slots, count)?;
         Ok(table)
     }
 

@@ -65,14 +65,14 @@ impl Table {
         self.live.push(0);
     }
 
-    /// The same table where segment `n` has the number `slots[n]` among `count`. `None` stands for one where no page may lie.
-    pub(super) fn renumber(&mut self, slots: &[Option<usize>], count: usize) -> Result<(), Damage> {
+    /// The same table where segment `n` has the number `slots[n]` among `count`.
+    pub(super) fn renumber(&mut self, slots: &[usize], count: usize) -> Result<(), Damage> {
         let stride = self.stride;
         for raw in
             self.chunks.iter_mut().flat_map(|chunk| chunk.iter_mut()).filter(|raw| raw.block.get() != 0)
         {
             let Spot { slot, block } = spot_of(raw.block.get(), stride);
-            let slot = slots.get(slot).copied().flatten().ok_or(Damage::Field("table"))?;
+            let slot = slots.get(slot).copied().ok_or(Damage::Field("table"))?;
             raw.block = (slot as u32 * stride + block).into();
         }
         (self.live, self.mapped) = (vec![0; count], 0);
