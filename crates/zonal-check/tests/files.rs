@@ -200,6 +200,68 @@ fn metadata_that_are_lost_are_put_together_from_the_zones() {
 }
 
 #[test]
+fn repair_of_metadata_with_lost_pages_keeps_all_others() {
+    const FILES: u32 = 150;
+    let dir = drive(12, 0);
+    zonal(dir.path(), "mkfs d --metadata m");
+    for file in 0..FILES {
+        let path = dir.path().join("in");
+        fs::write(&path, format!("content of {file}")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o400 + file % 64)).unwrap();
+        zonal(
+            dir.path(),
+            &format!("put d in {file}/a-name-that-is-quite-long-so-that-pages-are-many --metadata m"),
+        );
+        fs::remove_file(path).unwrap();
+    }
+    let lines = || -> Vec<String> {
+        let list = String::from_utf8(zonal(dir.path(), "ls d -R --metadata m")).unwrap();
+        list.lines().map(str::to_owned).collect()
+    };
+    let before = lines();
+    let sound = fs::read(dir.path().join("m")).unwrap();
+    let (mut mended, mut changed) = (0, 0);
+    for (page, bytes) in sound.chunks(4096).enumerate() {
+        if bytes.iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        let mut damaged = sound.clone();
+        damaged[page * 4096 + 1000] ^= 1;
+        fs::write(dir.path().join("m"), damaged).unwrap();
+        let said = program::run(dir.path(), "fsck d --metadata m");
+        if !said.err.contains("--repair keeps all metadata that can be read") {
+            continue;
+        }
+        assert_eq!(said.code, Some(4), "page {page}");
+        let repair = program::run(dir.path(), "fsck d --metadata m --repair --data");
+        assert!(matches!(repair.code, Some(0 | 1)), "page {page}: {}", repair.err);
+        let told = String::from_utf8(repair.out).unwrap();
+        let after = lines();
+        let is_whole = before.iter().all(|line| after.contains(line));
+        assert!(is_whole || told.contains("lost"), "page {page}: {after:?}: {told}");
+        changed += u32::from(!is_whole);
+        for (file, line) in before.iter().filter(|line| line.contains("a-name")).enumerate().step_by(29) {
+            let path = line.split_whitespace().last().unwrap();
+            let number = path.split('/').next().unwrap();
+            let content = program::run(dir.path(), &format!("get d {path} - --metadata m"));
+            let is_right =
+                content.code == Some(0) && content.out == format!("content of {number}").as_bytes();
+            // A file whose line is the same as before has its data, unless that is told.
+            let is_told = content.code != Some(0) && told.contains("lost");
+            assert!(is_right || is_told, "page {page}, file {file}: {told}");
+        }
+        fs::write(dir.path().join("new"), "new").unwrap();
+        zonal(dir.path(), "put d new new --metadata m");
+        zonal(dir.path(), "rm d new --metadata m");
+        mended += 1;
+    }
+    assert!(
+        mended >= 5 && changed > 0 && changed < mended,
+        "{mended} mended, in {changed} something changed"
+    );
+}
+
+#[test]
 fn directory_is_removed_with_all_that_is_in_it_however_deep() {
     let dir = drive(24, 0);
     zonal(dir.path(), "mkfs d --metadata m");

@@ -7,9 +7,11 @@
 
 mod check;
 pub(crate) mod repair;
+mod salvage;
 
 pub use check::{Options, check};
 pub use repair::repair;
+pub use salvage::{Loss, Salvaged, salvage};
 
 use crate::format::{Kind, key};
 use crate::fs::{attributes, names};
@@ -220,6 +222,12 @@ pub enum Finding {
         /// Live blocks.
         blocks: u32,
     },
+    /// A symbolic link that leads nowhere, because where it led is lost.
+    #[error("file {ino} is a symbolic link, and where it leads is lost")]
+    NoTarget {
+        /// The file.
+        ino: u64,
+    },
     /// Data that was lost: a repair found that it was nowhere.
     #[error("file {ino}, block {block}: {blocks} blocks are lost")]
     Gone {
@@ -270,7 +278,13 @@ impl Finding {
     /// Whether a repair changes anything about it: what is lost it does not bring back, and what is read-only moves when the
     /// file system is used.
     pub fn can_be_mended(&self) -> bool {
-        !matches!(self, Finding::Data { .. } | Finding::Gone { .. } | Finding::ReadOnlyZone { .. })
+        !matches!(
+            self,
+            Finding::Data { .. }
+                | Finding::Gone { .. }
+                | Finding::NoTarget { .. }
+                | Finding::ReadOnlyZone { .. }
+        )
     }
 
     /// The file whose data or attributes it is about, if it is about one.
@@ -283,6 +297,7 @@ impl Finding {
             | Finding::Links { ino, .. }
             | Finding::Blocks { ino, .. }
             | Finding::Gone { ino, .. }
+            | Finding::NoTarget { ino }
             | Finding::Data { ino, .. } => Some(ino),
             _ => None,
         }

@@ -343,22 +343,53 @@ pub(crate) fn open_found(
     found: &Found,
     access: Access<'_>,
 ) -> Result<Rows, MakeError> {
+    Ok(match access {
+        Access::Use(options) => Rows::open(open_store(drive, waiters, beside, found)?, options.cache_bytes)?,
+        Access::Look(options) => {
+            Rows::open(look_at_store(drive, waiters, beside, found)?, options.cache_bytes)?
+        }
+        Access::Verify => {
+            let store = look_at_store(drive, waiters, beside, found)?;
+            Rows::verified(store, MountOptions::default().cache_bytes)?
+        }
+    })
+}
+
+/// The metadata store that `found` names, to be changed.
+pub(crate) fn open_store(
+    drive: &Arc<Drive>,
+    waiters: &Waiters,
+    beside: Option<Beside>,
+    found: &Found,
+) -> Result<Store, MakeError> {
+    Ok(Store::open(reach(drive, waiters, beside, found, OpenMode::Writing)?, found)?)
+}
+
+/// The same, to be looked at: what is written to it stays in memory.
+pub(crate) fn look_at_store(
+    drive: &Arc<Drive>,
+    waiters: &Waiters,
+    beside: Option<Beside>,
+    found: &Found,
+) -> Result<Aside<Store>, MakeError> {
+    let store = Store::look(reach(drive, waiters, beside, found, OpenMode::Reading)?, found)?;
+    Ok(Aside::new(store).map_err(redb::StorageError::from).map_err(StoreError::from)?)
+}
+
+fn reach(
+    drive: &Arc<Drive>,
+    waiters: &Waiters,
+    beside: Option<Beside>,
+    found: &Found,
+    mode: OpenMode,
+) -> Result<log::Access, MakeError> {
     let superblock = &found.copy.superblock;
     check_drive(drive.volume(), superblock)?;
-    let mode = if matches!(access, Access::Use(_)) { OpenMode::Writing } else { OpenMode::Reading };
     let file = match superblock.metadata {
         Metadata::Beside => Some(beside.ok_or(MakeError::NeedsFile)?.open(&superblock.uuid, mode)?),
         Metadata::Conventional | Metadata::Logged => None,
     };
-    let reach = log::Access { drive: drive.clone(), waiters: waiters.clone(), file };
-    let aside = |store| Aside::new(store).map_err(redb::StorageError::from).map_err(StoreError::from);
-    Ok(match access {
-        Access::Use(options) => Rows::open(Store::open(reach, found)?, options.cache_bytes)?,
-        Access::Look(options) => Rows::open(aside(Store::look(reach, found)?)?, options.cache_bytes)?,
-        Access::Verify => {
-            Rows::verified(aside(Store::look(reach, found)?)?, MountOptions::default().cache_bytes)?
-        }
-    })
+    Ok(log::Access { drive: drive.clone(), waiters: waiters.clone(), file })
 }
 
 fn unfit(what: impl Into<String>) -> MakeError {

@@ -303,6 +303,26 @@ fn name_of_nothing_is_found_and_taken_away() {
 }
 
 #[test]
+fn symbolic_link_whose_target_is_lost_is_found_and_is_an_error_to_read() {
+    let made = Made::new();
+    let link = Attributes::new(Kind::Symlink, 0o777, DIRECTORY, Position(9), 0);
+    let found = made.damaged(|rows| {
+        rows.put(key::inode(50), link.encode());
+        rows.put(
+            key::entry(DIRECTORY, b"link"),
+            Entry { position: Position(9), ..entry_of(50, Kind::Symlink) }.encode(),
+        );
+        rows.put(key::position(DIRECTORY, Position(9)), b"link".to_vec());
+        change_file(rows, DIRECTORY, |directory| directory.next_position = Position(10));
+        rows.put(key::counter("ino"), 51u64.to_le_bytes().to_vec());
+    });
+    assert_eq!(found, [Finding::NoTarget { ino: 50 }]);
+    assert_eq!(made.repaired(&found), found);
+    let error = made.open().target(50).unwrap_err();
+    assert!(matches!(error, FsError::Row(_)), "{error}");
+}
+
+#[test]
 fn name_in_what_is_no_directory_is_found() {
     let entry = entry_of(SECOND, Kind::File);
     finds(

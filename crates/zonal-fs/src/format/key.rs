@@ -108,6 +108,11 @@ pub fn target(ino: u64) -> Vec<u8> {
     of(TARGET, ino, &[])
 }
 
+/// The targets of all symbolic links: the first key and the end.
+pub fn targets() -> (Vec<u8>, Vec<u8>) {
+    (vec![TARGET], vec![TARGET + 1])
+}
+
 /// A file without a name that is open, or was open when the power failed.
 pub fn orphan(ino: u64) -> Vec<u8> {
     of(ORPHAN, ino, &[])

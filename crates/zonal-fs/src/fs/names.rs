@@ -543,7 +543,8 @@ impl Core {
         if self.attributes(ino)?.kind != FileKind::Symlink {
             return Err(FsError::Invalid("it is no symbolic link"));
         }
-        self.rows.get(&key::target(ino))?.ok_or(FsError::NotFound)
+        let key = key::target(ino);
+        Ok(self.rows.get(&key)?.ok_or(RowError { key, what: "it is not there" })?)
     }
 
     pub(super) fn attribute(&mut self, ino: u64, name: &[u8]) -> Result<Vec<u8>, FsError> {

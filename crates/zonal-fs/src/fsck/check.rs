@@ -61,6 +61,8 @@ struct Seen {
     runs: Vec<(u32, u32, Run)>,
     accounts: BTreeMap<u32, u32>,
     orphans: BTreeSet<u64>,
+    /// Symbolic links of which it is known where they lead.
+    links: BTreeSet<u64>,
     next: u64,
     /// The opening of the file system that the counter of numbers knows of.
     opening: u32,
@@ -138,6 +140,10 @@ impl Seen {
             seen.orphans.insert(key::parts(key).0);
             Some(())
         })?;
+        seen.scan(rows, key::targets(), |seen, key, _| {
+            seen.links.insert(key::parts(key).0);
+            Some(())
+        })?;
         Ok(seen)
     }
 
@@ -196,6 +202,10 @@ impl Seen {
                 self.findings.push(Finding::Links { ino, links: file.links, found });
             }
         }
+        let leads_nowhere =
+            |(ino, file): &(&u64, &Attributes)| file.kind == Kind::Symlink && !self.links.contains(ino);
+        let nowhere = self.files.iter().filter(leads_nowhere).map(|(&ino, _)| Finding::NoTarget { ino });
+        self.findings.extend(nowhere);
         let largest = self.files.keys().next_back().copied().unwrap_or(ROOT);
         if self.next <= largest {
             self.findings.push(Finding::NextFile { next: self.next, largest });

@@ -93,7 +93,7 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
         // The collector moves them once it is mounted.
         Finding::ReadOnlyZone { .. } => {}
         // What was written is not there any more: whoever reads it is told so, rather than shown zeroes.
-        Finding::Data { .. } | Finding::Gone { .. } => {}
+        Finding::Data { .. } | Finding::Gone { .. } | Finding::NoTarget { .. } => {}
     }
     Ok(())
 }

@@ -15,7 +15,9 @@ pub mod backend;
 mod gauge;
 mod guard;
 mod rows;
+mod salvage;
 mod tables;
 
 pub use gauge::{Committed, Fill, Gauge};
 pub use rows::{Row, Rows, Sealed, StoreError};
+pub use salvage::{Gap, salvage};

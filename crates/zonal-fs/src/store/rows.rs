@@ -324,7 +324,7 @@ impl Sealed {
     }
 }
 
-fn damaged(what: &str) -> StoreError {
+pub(super) fn damaged(what: &str) -> StoreError {
     StoreError(redb::Error::Corrupted(what.to_owned()))
 }
 

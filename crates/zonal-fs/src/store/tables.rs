@@ -56,6 +56,17 @@ impl Tables {
         Ok(table.get(key)?.map(|value| value.value().to_vec()))
     }
 
+    /// The kinds of rows that there are.
+    pub(super) fn kinds(&self) -> Vec<u8> {
+        self.0.keys().copied().collect()
+    }
+
+    /// All rows of a kind, in order.
+    pub(super) fn all(&self, kind: u8) -> Result<impl Iterator<Item = Entry> + use<>, StoreError> {
+        let rows = self.0.get(&kind).map(|table| table.range::<&[u8]>(..)).transpose()?;
+        Ok(rows.into_iter().flatten())
+    }
+
     /// Tables that may have keys in `bounds`.
     fn within(&self, bounds: Bounds<'_>) -> impl DoubleEndedIterator<Item = &Table> {
         let kinds = kind_at(bounds.0, 0)..=kind_at(bounds.1, u8::MAX);

@@ -11,7 +11,8 @@ use std::time::Instant;
 use zonal_core::ZoneIndex;
 use zonal_fs::drive::Drive;
 use zonal_fs::format::{Anchor, Kind, SuperblockCopy};
-use zonal_fs::make::{self, Access, MakeError, MakeOptions};
+use zonal_fs::fsck::{Finding, Loss, Options, check, repair, salvage};
+use zonal_fs::make::{self, Access, Beside, MakeError, MakeOptions};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::SegmentId;
 use zonal_fs::store::backend::log::begun;
@@ -130,6 +131,27 @@ impl Disk {
                 make::open_rows(drive, &waiters(), None, &superblock, access)
             }
         }
+    }
+
+    /// Mends lost pages of the metadata as the command does; what was lost, and what is left to find.
+    pub fn salvage(&self, rounds_max: u32) -> Result<(Vec<Loss>, Vec<Finding>), MakeError> {
+        let (drive, waiters) = (self.drive(), waiters());
+        let beside = || self.file.clone().map(|file| Beside::Backing(file));
+        let salvaged = salvage(&drive, &waiters, beside())?;
+        let superblock = make::superblock(&drive, &waiter())?;
+        let mut rows = salvaged.rows()?;
+        let look = |rows: &Rows| check(rows, &superblock, &drive, &waiter(), Options { data: true });
+        let mut found = look(&rows)?;
+        for _ in 0..rounds_max {
+            if !found.iter().any(Finding::can_be_mended) {
+                break;
+            }
+            repair(&mut rows, &found)?;
+            found = look(&rows)?;
+        }
+        drop(rows);
+        salvaged.put_back(&drive, &waiters, beside())?;
+        Ok((salvaged.losses, found))
     }
 
     fn backing(&self, side: Side) -> &CutBacking {

@@ -15,12 +15,13 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Once};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
-use world::{Fault, Judge, LATER, errors, world};
+use world::{Fault, Judge, LATER, LostOf, errors, salvage_difference, world};
 use zonal_fs::format::Kind;
-use zonal_fs::fsck::{Finding, Options, check, repair};
+use zonal_fs::fsck::{Finding, Loss, Options, check, repair};
 use zonal_fs::make::{Access, MakeError, superblock};
 use zonal_fs::{Changes, FileSystem, FsError, MountOptions, NewFile, Payload, ROOT};
 
@@ -121,6 +122,55 @@ fn check_refusal(error: &str, has_copy: bool) -> Result<(), String> {
     }
 }
 
+/// Cases whose metadata had lost pages and were mended.
+static SALVAGED: AtomicU64 = AtomicU64::new(0);
+
+/// After a repair of metadata with lost pages the file system opens and takes files, fsck finds no more than it said, and each
+/// answer is right, told to be lost, or an error.
+fn check_salvage(
+    fixture: &Fixture,
+    disk: &Disk,
+    judge: &Judge<'_>,
+    losses: &[Loss],
+    left: &[Finding],
+) -> Result<(), String> {
+    let fs = disk.open(true).map_err(|error| format!("permanent: refused after a repair: {error}"))?;
+    later(&fs, &bytes(99, 9000)).map_err(|error| format!("permanent: no file after a repair: {error}"))?;
+    drop(fs);
+    let fs = disk.open(false).map_err(|error| format!("permanent: refused after a repair: {error}"))?;
+    check_later(&fs, true, &bytes(99, 9000))?;
+    let seen = world(&fs, &fixture.paths);
+    let lost_of = |path: &str| {
+        let Ok(ino) = fs.resolve(path.as_bytes()) else { return LostOf::default() };
+        let has = |is: &dyn Fn(&Loss) -> bool| losses.iter().any(is);
+        let own = |loss: &Loss| loss.file() == Some(ino);
+        let is_gone = left.iter().any(|finding| finding.file() == Some(ino));
+        LostOf {
+            attributes: has(&|loss| own(loss) && matches!(loss, Loss::Attributes { .. })),
+            extents: is_gone || has(&|loss| own(loss) && matches!(loss, Loss::Extents { .. })),
+            xattrs: has(&|loss| match loss {
+                Loss::Rows { what: "extended attributes", first, last } => (*first..=*last).contains(&ino),
+                _ => false,
+            }),
+        }
+    };
+    let are_names_lost = losses.iter().any(|loss| matches!(loss, Loss::Rows { what: "names", .. }));
+    let wrong = |synced| salvage_difference(&seen, synced, are_names_lost, lost_of);
+    let differences: Vec<String> = judge.left().map_while(wrong).collect();
+    match differences.len() < judge.left().count() {
+        true => Ok(()),
+        false => {
+            Err(format!("silent: after a salvage: {}; {losses:?}, {left:?}", differences.last().unwrap()))
+        }
+    }?;
+    drop(fs);
+    match findings(disk) {
+        Ok(found) if !found.iter().any(Finding::can_be_mended) => Ok(()),
+        Ok(found) => Err(format!("permanent: after a salvage fsck finds {found:?}")),
+        Err(error) => Err(format!("permanent: after a salvage fsck says {error}")),
+    }
+}
+
 /// Plays a case on a damaged copy.
 fn play(fixture: &Fixture, disk: &Disk) -> Result<Outcome, String> {
     let mut judge = Judge::new(&fixture.states, fixture.first);
@@ -177,6 +227,12 @@ fn play(fixture: &Fixture, disk: &Disk) -> Result<Outcome, String> {
             }
         }
     }
+    if let Err(MakeError::Fs(_)) = findings(disk)
+        && let Ok((losses, left)) = disk.salvage(ROUNDS_MAX)
+    {
+        check_salvage(fixture, disk, &judge, &losses, &left)?;
+        SALVAGED.fetch_add(1, Ordering::Relaxed);
+    }
     if outcome == Outcome::Sound && !judge.is_newest() {
         outcome = Outcome::LastBatchesLost;
     }
@@ -201,7 +257,8 @@ fn campaign(place: Where) {
             Err(defect) => defects.push(defect),
         }
     }
-    println!("damage: {place:?} {cases} cases, {outcomes:?}, {} defects", defects.len());
+    let salvaged = SALVAGED.load(Ordering::Relaxed);
+    println!("damage: {place:?} {cases} cases, {outcomes:?}, {salvaged} mended, {} defects", defects.len());
     let shown: Vec<&String> = defects.iter().take(10).collect();
     assert!(defects.is_empty(), "{} defects, {shown:#?}", defects.len());
     // The campaign reaches what it is for. With its own assertions on, the database reads all its pages when it is opened, and

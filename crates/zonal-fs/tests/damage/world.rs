@@ -164,8 +164,82 @@ impl<'a> Judge<'a> {
         Ok(())
     }
 
+    /// The states that agree with all that was seen.
+    pub fn left(&self) -> impl Iterator<Item = &World> {
+        self.left.iter().map(|state| &self.states[*state])
+    }
+
     /// The newest state that may be what was seen is the last one.
     pub fn is_newest(&self) -> bool {
         self.left.contains(&(self.states.len() - 1))
     }
+}
+
+/// What a repair said that a file has lost.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct LostOf {
+    pub attributes: bool,
+    /// Of a symbolic link, where it leads.
+    pub extents: bool,
+    /// Perhaps some.
+    pub xattrs: bool,
+}
+
+/// Fields of attributes that follow from other rows than the file's own, and are counted anew.
+const COUNTED: [&str; 5] = ["links", "blocks", "parent", "position", "next_position"];
+
+fn own_fields(attributes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(attributes).into_owned();
+    let is_counted = |field: &&str| COUNTED.iter().any(|name| field.trim().starts_with(&format!("{name}:")));
+    text.split(", ").filter(|field| !is_counted(field)).collect::<Vec<_>>().join(", ")
+}
+
+/// What is wrong with `seen` after a repair of metadata that had lost pages, where `synced` is what they were: an answer that is
+/// neither the same, nor an error, nor told to be lost.
+pub fn salvage_difference(
+    seen: &World,
+    synced: &World,
+    are_names_lost: bool,
+    lost_of: impl Fn(&str) -> LostOf,
+) -> Option<String> {
+    seen.iter().find_map(|(question, answer)| {
+        let (facet, path) = question.split_once(':')?;
+        let path = path.trim_start_matches('/');
+        if path.starts_with("lost+found") {
+            return None;
+        }
+        let lost = lost_of(path.split(['#', ':']).next().unwrap_or(path));
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(_) if matches!(facet, "data" | "target") && (lost.attributes || lost.extents) => return None,
+            Err(error) => return Some(format!("{question} is {error}")),
+        };
+        let Some(Ok(value)) = synced.get(question) else {
+            return (!lost.attributes).then(|| format!("{question} was never there: {}", brief(answer)));
+        };
+        let is_right = match facet {
+            _ if answer == value => true,
+            "attributes" => lost.attributes || own_fields(answer) == own_fields(value),
+            // Lines of names, some of which may be gone; the directory of those that have none may have come.
+            "names" | "positions" => {
+                let lines = String::from_utf8_lossy(value);
+                let lines: BTreeSet<&str> = lines.lines().collect();
+                let seen = String::from_utf8_lossy(answer);
+                seen.lines().all(|line| {
+                    lines.contains(line) || line.contains(r#""lost+found""#) || {
+                        format!("{line:?}").contains("108, 111, 115, 116, 43")
+                    }
+                }) && (are_names_lost || seen.lines().count() >= lines.len())
+            }
+            "data" => {
+                lost.attributes && answer.starts_with(value) && answer[value.len()..].iter().all(|b| *b == 0)
+            }
+            // A file whose name is gone is not there, and nothing else of it is asked.
+            "ino" => answer == b"none" && are_names_lost,
+            "xattr" => answer == b"none" && lost.xattrs,
+            "xattrs" => lost.xattrs,
+            _ => false,
+        };
+        (!is_right).then(|| format!("{question} is {}, not {}", brief(answer), brief(value)))
+    })
 }

@@ -7,13 +7,17 @@ use crate::text::{harmless, shown};
 use clap::Args;
 use rustix::io::Errno;
 use std::io::Write;
+use std::sync::Arc;
 use zonal_core::{DeviceError, RequestError};
-use zonal_fs::fsck::{Finding, Options, Severity, check, path, repair};
-use zonal_fs::make::{Access, MakeError, open_rows, superblock};
+use zonal_fs::drive::Drive;
+use zonal_fs::format::Superblock;
+use zonal_fs::fsck::{Finding, Options, Severity, check, path, repair, salvage};
+use zonal_fs::make::{Access, Beside, MakeError, open_rows, superblock};
 use zonal_fs::scan::Depth;
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::BackendError;
-use zonal_fs::{MountOptions, OpenError};
+use zonal_fs::waiter::Waiters;
+use zonal_fs::{FsError, MountOptions, OpenError};
 use zonal_io::device::OpenMode;
 
 /// Rounds of a repair: what is mended may show what it hid.
@@ -25,6 +29,11 @@ const ROUNDS_MAX: u32 = 4;
 /// path of the file that it is about. Nothing is changed without --repair, which touches metadata only, and prints what is left
 /// after it: what is lost stays lost, and reading it is an error until it is written anew or the file is removed. Exits with 1 if
 /// anything wrong is left.
+///
+/// Where pages of the metadata are lost, --repair reads all others, says what was in the lost ones as far as the others tell, and
+/// writes the metadata anew in one step. Files that could be read stay as they are. A file of which only the name is left
+/// belongs to root afterwards and has its data, with an error behind them; names that are nowhere else are gone, and their files
+/// are in lost+found.
 ///
 /// With --rebuild metadata that are lost or damaged beyond repair are put together from the zones alone, and then checked. It says
 /// what it found, and what cannot be known. Data is never touched; where the metadata open and nothing in them is lost, only
@@ -61,40 +70,143 @@ pub(crate) fn run(arguments: &Fsck, out: &mut dyn Write) -> Result<(), Failure> 
         let error = anyhow::anyhow!("{}: it may only be read, and nothing can be mended", on.device);
         return Err(error).or_exit(Exit::Device);
     }
-    let waiter = &*waiters();
     let damaged = |e| named(&on.device, e);
-    let superblock = superblock(&drive, waiter).map_err(damaged).or_exit(Exit::Device)?;
-    let reach = |access| {
-        let rows = open_rows(&drive, &waiters, on.metadata.clone(), &superblock, access);
-        rows.map_err(|error| with_hint(&on.device, error)).or_exit(Exit::Device)
+    let superblock = superblock(&drive, &*waiters()).map_err(damaged).or_exit(Exit::Device)?;
+    let job = Job { arguments, drive, waiters, superblock };
+    let left = match job.open(Access::Verify) {
+        Ok(rows) => job.check(rows, out)?,
+        // Pages are lost, and what leads to them is not.
+        Err(MakeError::Fs(error)) => job.salvage(&error, out)?,
+        Err(error) => return Err(job.hinted(error)),
     };
-    let options = Options { data: *data };
-    let look =
-        |rows: &Rows| check(rows, &superblock, &drive, waiter, options).map_err(|e| named(&on.device, e));
-    let rows = reach(Access::Verify)?;
-    let mut found = look(&rows)?;
-    print(out, &rows, &found, (Stage::Found, *json))?;
-    drop(rows);
-    if *is_repaired && found.iter().any(Finding::can_be_mended) {
-        let mounted = MountOptions::default();
-        let mut rows = reach(Access::Use(&mounted))?;
-        for _ in 0..ROUNDS_MAX {
-            repair(&mut rows, &found).map_err(|e| named(&on.device, e))?;
-            found = look(&rows)?;
-            if !found.iter().any(Finding::can_be_mended) {
-                break;
-            }
-        }
-        print(out, &rows, &found, (Stage::Left, *json))?;
-    }
-    if found.is_empty() {
+    if left.is_empty() {
         return Ok(());
     }
     out.flush()?;
-    let lost = found.iter().filter(|f| f.severity() == Severity::Lost).count();
-    let minor = found.len() - lost;
+    let lost = left.iter().filter(|severity| **severity == Severity::Lost).count();
+    let minor = left.len() - lost;
     Err(anyhow::anyhow!("{}: {lost} findings of something lost and {minor} minor ones are left", on.device)
         .into())
+}
+
+/// A file system that is checked.
+struct Job<'a> {
+    arguments: &'a Fsck,
+    drive: Arc<Drive>,
+    waiters: Waiters,
+    superblock: Superblock,
+}
+
+impl Job<'_> {
+    fn device(&self) -> &str {
+        &self.arguments.on.device
+    }
+
+    fn open(&self, access: Access<'_>) -> Result<Rows, MakeError> {
+        let Job { arguments, drive, waiters, superblock } = self;
+        open_rows(drive, waiters, arguments.on.metadata.clone(), superblock, access)
+    }
+
+    fn hinted(&self, error: MakeError) -> Failure {
+        Failure { exit: Exit::Device, error: with_hint(self.device(), error) }
+    }
+
+    fn look(&self, rows: &Rows) -> Result<Vec<Finding>, Failure> {
+        let options = Options { data: self.arguments.data };
+        let found = check(rows, &self.superblock, &self.drive, &*(self.waiters)(), options);
+        Ok(found.map_err(|e| named(self.device(), e))?)
+    }
+
+    /// Looks at rows that can all be read, and mends them if that is asked for; how bad what is left is.
+    fn check(&self, rows: Rows, out: &mut dyn Write) -> Result<Vec<Severity>, Failure> {
+        let mut found = self.look(&rows)?;
+        self.print(out, &rows, &found, Stage::Found)?;
+        drop(rows);
+        if self.arguments.repair && found.iter().any(Finding::can_be_mended) {
+            let mounted = MountOptions::default();
+            let mut rows = self.open(Access::Use(&mounted)).map_err(|error| self.hinted(error))?;
+            found = self.mend(&mut rows, found)?;
+            self.print(out, &rows, &found, Stage::Left)?;
+        }
+        Ok(found.iter().map(Finding::severity).collect())
+    }
+
+    /// The same, of rows in lost pages: what is in the others takes their place.
+    fn salvage(&self, error: &FsError, out: &mut dyn Write) -> Result<Vec<Severity>, Failure> {
+        let Job { arguments, drive, waiters, .. } = self;
+        let beside = || arguments.on.metadata.clone().map(Beside::Path);
+        let salvaged = salvage(drive, waiters, beside()).map_err(|error| self.hinted(error))?;
+        if !arguments.repair {
+            let device = self.device();
+            let error = anyhow::anyhow!("{device}: {error}; --repair keeps all metadata that can be read");
+            return Err(Failure { exit: Exit::Device, error });
+        }
+        let mut rows = salvaged.rows().map_err(|error| self.hinted(error))?;
+        for loss in &salvaged.losses {
+            let path = loss.file().and_then(|ino| path(&rows, ino));
+            self.print_line(out, Severity::Lost, &loss.to_string(), path, Stage::Found)?;
+        }
+        let found = self.look(&rows)?;
+        self.print(out, &rows, &found, Stage::Found)?;
+        let left = self.mend(&mut rows, found)?;
+        self.print(out, &rows, &left, Stage::Left)?;
+        drop(rows);
+        salvaged.put_back(drive, waiters, beside()).map_err(|error| self.hinted(error))?;
+        let losses = salvaged.losses.iter().map(|_| Severity::Lost);
+        Ok(losses.chain(left.iter().map(Finding::severity)).collect())
+    }
+
+    /// Mends what is found, and what shows then; what is left.
+    fn mend(&self, rows: &mut Rows, mut found: Vec<Finding>) -> Result<Vec<Finding>, Failure> {
+        for _ in 0..ROUNDS_MAX {
+            if !found.iter().any(Finding::can_be_mended) {
+                break;
+            }
+            repair(rows, &found).map_err(|e| named(self.device(), e))?;
+            found = self.look(rows)?;
+        }
+        Ok(found)
+    }
+
+    fn print(
+        &self,
+        out: &mut dyn Write,
+        rows: &Rows,
+        findings: &[Finding],
+        stage: Stage,
+    ) -> Result<(), Failure> {
+        if let (Stage::Left, false, false) = (stage, self.arguments.json, findings.is_empty()) {
+            writeln!(out, "left after the repair:")?;
+        }
+        for finding in findings {
+            let path = finding.file().and_then(|ino| path(rows, ino));
+            self.print_line(out, finding.severity(), &finding.to_string(), path, stage)?;
+        }
+        Ok(())
+    }
+
+    fn print_line(
+        &self,
+        out: &mut dyn Write,
+        severity: Severity,
+        what: &str,
+        path: Option<Vec<u8>>,
+        stage: Stage,
+    ) -> Result<(), Failure> {
+        let severity = match severity {
+            Severity::Minor => "minor",
+            Severity::Lost => "lost",
+        };
+        if self.arguments.json {
+            let path = path.map(|path| String::from_utf8_lossy(&path).into_owned());
+            let line = serde_json::json!({ "severity": severity, "what": what, "path": path, "stage": stage.name() });
+            writeln!(out, "{line}")?;
+        } else {
+            let path = path.map_or(String::new(), |path| format!(" ({})", shown(&path)));
+            writeln!(out, "{severity:<5} {}{path}", harmless(what))?;
+        }
+        Ok(())
+    }
 }
 
 /// What keeps metadata from being opened, with what can be done about it.
@@ -154,35 +266,4 @@ impl Stage {
             Stage::Left => "left",
         }
     }
-}
-
-fn print(
-    out: &mut dyn Write,
-    rows: &Rows,
-    findings: &[Finding],
-    (stage, json): (Stage, bool),
-) -> Result<(), Failure> {
-    if let (Stage::Left, false, false) = (stage, json, findings.is_empty()) {
-        writeln!(out, "left after the repair:")?;
-    }
-    for finding in findings {
-        let severity = match finding.severity() {
-            Severity::Minor => "minor",
-            Severity::Lost => "lost",
-        };
-        let path = finding.file().and_then(|ino| path(rows, ino));
-        if json {
-            let (what, stage) = (finding.to_string(), stage.name());
-            let path = path.map(|path| String::from_utf8_lossy(&path).into_owned());
-            writeln!(
-                out,
-                "{}",
-                serde_json::json!({ "severity": severity, "what": what, "path": path, "stage": stage })
-            )?;
-            continue;
-        }
-        let path = path.map_or(String::new(), |path| format!(" ({})", shown(&path)));
-        writeln!(out, "{severity:<5} {}{path}", harmless(&finding.to_string()))?;
-    }
-    Ok(())
 }
