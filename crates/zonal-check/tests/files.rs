@@ -201,8 +201,9 @@ fn metadata_that_are_lost_are_put_together_from_the_zones() {
 
 #[test]
 fn repair_of_metadata_with_lost_pages_keeps_all_others() {
-    const FILES: u32 = 150;
-    let dir = drive(12, 0);
+    const FILES: u32 = 100;
+    let dir = tempfile::tempdir().unwrap();
+    zonal(dir.path(), "create d --size 24M --zone-size 1M");
     zonal(dir.path(), "mkfs d --metadata m");
     for file in 0..FILES {
         let path = dir.path().join("in");
@@ -220,14 +221,17 @@ fn repair_of_metadata_with_lost_pages_keeps_all_others() {
     };
     let before = lines();
     let sound = fs::read(dir.path().join("m")).unwrap();
+    let image = fs::read(dir.path().join("d")).unwrap();
     let (mut mended, mut changed) = (0, 0);
     for (page, bytes) in sound.chunks(4096).enumerate() {
-        if bytes.iter().all(|byte| *byte == 0) {
+        // Each other one is enough.
+        if page % 2 != 0 || bytes.iter().all(|byte| *byte == 0) {
             continue;
         }
         let mut damaged = sound.clone();
         damaged[page * 4096 + 1000] ^= 1;
         fs::write(dir.path().join("m"), damaged).unwrap();
+        fs::write(dir.path().join("d"), &image).unwrap();
         let said = program::run(dir.path(), "fsck d --metadata m");
         if !said.err.contains("--repair keeps all metadata that can be read") {
             continue;
