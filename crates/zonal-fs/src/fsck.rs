@@ -16,6 +16,7 @@ pub use salvage::{Loss, Salvaged, salvage};
 use crate::format::{Kind, key};
 use crate::fs::{attributes, names};
 use crate::store::Rows;
+use crate::store::backend::Stop;
 
 /// Where a file is in the tree, from the root; `None` if that cannot be told, or it has no name.
 pub fn path(rows: &Rows, ino: u64) -> Option<Vec<u8>> {
@@ -228,6 +229,12 @@ pub enum Finding {
         /// The file.
         ino: u64,
     },
+    /// Nothing can be changed any more, and everything can be read.
+    #[error("no change can be made, and all files can be read: {why}; copy them to another drive")]
+    NoChanges {
+        /// What is in the way.
+        why: Stop,
+    },
     /// Data that was lost: a repair found that it was nowhere.
     #[error("file {ino}, block {block}: {blocks} blocks are lost")]
     Gone {
@@ -283,6 +290,7 @@ impl Finding {
             Finding::Data { .. }
                 | Finding::Gone { .. }
                 | Finding::NoTarget { .. }
+                | Finding::NoChanges { .. }
                 | Finding::ReadOnlyZone { .. }
         )
     }
@@ -318,6 +326,7 @@ impl Finding {
             | Finding::NoName { .. }
             | Finding::WrongKind { .. }
             | Finding::ReadOnlyZone { .. }
+            | Finding::NoChanges { .. }
             | Finding::Unknown { .. } => Severity::Minor,
             _ => Severity::Lost,
         }

@@ -159,6 +159,7 @@ pub fn find(drive: &Drive, waiter: &dyn Waiter) -> Result<Found, MakeError> {
     if copies.is_empty() { first } else { find_in_homes(copies, &report) }
 }
 
+/// It takes no writes any more.
 fn is_lost(zone: &ZoneDescriptor) -> bool {
     matches!(zone.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline)
 }
@@ -275,6 +276,20 @@ pub(crate) fn search(
 }
 
 impl Found {
+    /// Whether the next update has a place: in the home that counts, in the other one, or in a free zone.
+    pub(crate) fn takes_update(&self, report: &[ZoneDescriptor], pace: Pace, has_free: bool) -> bool {
+        let takes = |zone: ZoneIndex| !is_lost(&report[zone.0 as usize]);
+        let homes = self.copy.anchor.homes;
+        match self.next {
+            _ if pace == Pace::Never => true,
+            Next::Turn(_) => takes(ZoneIndex(0)),
+            Next::Home(home, end) => {
+                let appends = pace == Pace::Free && end.is_some() && takes(homes[home]);
+                appends || takes(homes[1 - home]) || has_free
+            }
+        }
+    }
+
     /// What a search found, to be read by.
     pub(crate) fn of(superblock: Superblock, anchor: Anchor) -> Found {
         let is_conventional = anchor.homes[0] == anchor.homes[1];

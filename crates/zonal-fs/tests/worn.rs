@@ -9,10 +9,11 @@ use std::time::Instant;
 use zonal_core::ZoneIndex;
 use zonal_fs::drive::Drive;
 use zonal_fs::format::Kind;
-use zonal_fs::make::{MakeError, MakeOptions, look, make, open};
+use zonal_fs::fsck::{Finding, Options, check};
+use zonal_fs::make::{Access, MakeError, MakeOptions, look, make, open, open_rows, superblock};
 use zonal_fs::superblocks;
 use zonal_fs::waiter::{Waiters, polling};
-use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT};
+use zonal_fs::{Changes, FileSystem, FsError, MountOptions, NewFile, Payload, ROOT};
 use zonal_io::device::Device;
 use zonal_io::fault::{Degraded, Fault, Plan};
 
@@ -104,6 +105,51 @@ fn zones_of_the_store_that_turn_read_only_are_replaced_while_there_are_others() 
         drop(fs);
         worn.check_to_read(name);
         worn.check(&worn.open().unwrap(), name);
+    }
+}
+
+/// What fsck says of changes, and whether one can be made after opening the file system for it.
+fn stop_and_change(worn: &Worn, what: &str) -> (bool, bool) {
+    let drive = worn.drive();
+    let superblock = superblock(&drive, &waiter()).unwrap();
+    let rows = open_rows(&drive, &waiters(), None, &superblock, Access::Verify);
+    let rows = rows.unwrap_or_else(|e| panic!("{what}: {e}"));
+    let found = check(&rows, &superblock, &drive, &waiter(), Options { data: false }).unwrap();
+    drop(rows);
+    drop(drive);
+    let change = worn.open().map_err(|error| error.to_string()).and_then(|fs| {
+        let changes = Changes { mtime: Some(7), ..Changes::default() };
+        let changed = fs.set_attributes(&waiter(), ROOT, &changes).and_then(|_| fs.sync(&waiter()));
+        changed.map_err(|error| error.to_string())
+    });
+    let is_stopped = found.iter().any(|finding| matches!(finding, Finding::NoChanges { .. }));
+    if is_stopped == change.is_ok() {
+        eprintln!("{what}: {change:?}, {found:?}");
+    }
+    (is_stopped, change.is_ok())
+}
+
+#[test]
+fn fsck_says_whether_a_change_can_be_made_on_a_drive_that_wears_out() {
+    for (name, from_the_end) in DRIVES.iter().flat_map(|name| [(name, false), (name, true)]) {
+        let mut worn = Worn::new(name);
+        let fs = worn.open().unwrap();
+        for n in 0..10 {
+            worn.put(&fs, n).unwrap();
+        }
+        let zones = fs.volume().info().geometry.zones();
+        drop(fs);
+        let (mut stopped, mut changed) = (0, 0);
+        for step in 0..zones {
+            let zone = ZoneIndex(if from_the_end { zones - 1 - step } else { step });
+            let _ = worn.fault.degrade(zone, Degraded::ReadOnly);
+            let what = format!("{name}, zone {zone}");
+            let (is_stopped, is_changed) = stop_and_change(&worn, &what);
+            assert_ne!(is_stopped, is_changed, "{what}");
+            stopped += u32::from(is_stopped);
+            changed += u32::from(is_changed);
+        }
+        assert!(changed > 10 && (stopped > 0 || name.contains("nr_conv")), "{name}: {stopped}, {changed}");
     }
 }
 

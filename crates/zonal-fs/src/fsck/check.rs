@@ -11,6 +11,9 @@ use crate::fs::names::named;
 use crate::fs::number::generation;
 use crate::fs::{FsError, ROOT, inspect};
 use crate::store::Rows;
+use crate::store::backend::Stop;
+use crate::store::backend::log::has_empty_zone;
+use crate::superblocks::{self, Pace};
 use crate::waiter::Waiter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -89,6 +92,7 @@ pub fn check(
     seen.check_places(superblock, &report);
     seen.check_shared();
     seen.check_runs();
+    seen.check_writers(rows, superblock, drive, waiter, &report);
     if options.data {
         seen.check_data(superblock, drive, waiter)?;
     }
@@ -363,6 +367,26 @@ impl Seen {
             if account != files {
                 self.findings.push(Finding::Account { zone, account, files });
             }
+        }
+    }
+
+    /// What would stop whoever opens the file system to change it.
+    fn check_writers(
+        &mut self,
+        rows: &Rows,
+        superblock: &Superblock,
+        drive: &Drive,
+        waiter: &dyn Waiter,
+        report: &[ZoneDescriptor],
+    ) {
+        // Rows that are not where the drive has them say nothing of that.
+        let Some(log) = rows.backend().log() else { return };
+        self.findings.extend(log.stop().map(|why| Finding::NoChanges { why }));
+        let Ok(found) = superblocks::find(drive, waiter) else { return };
+        let pace = Pace::of(drive.volume(), superblock.metadata);
+        let has_free = has_empty_zone(drive, waiter, &found.copy.anchor);
+        if !found.takes_update(report, pace, has_free) {
+            self.findings.push(Finding::NoChanges { why: Stop::Superblock });
         }
     }
 

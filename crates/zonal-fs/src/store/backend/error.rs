@@ -70,6 +70,23 @@ impl fmt::Display for SegmentPlace {
     }
 }
 
+/// Why no change of a file system can be made durable. Everything can be read.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Stop {
+    /// The superblock cannot be written.
+    #[error("no zone takes another copy of the superblock")]
+    Superblock,
+    /// The store cannot be written.
+    #[error("the metadata have {pages} pages, and the zones that take writes have room for {usable}")]
+    Store {
+        /// Pages in use, with those of the smallest change.
+        pages: u64,
+        /// Pages that there is room for.
+        usable: u64,
+    },
+}
+
 /// What is wrong with bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -23,7 +23,7 @@ mod room;
 mod segment;
 
 pub use aside::Aside;
-pub use error::{BackendError, Damage, SegmentId, SegmentPlace};
+pub use error::{BackendError, Damage, SegmentId, SegmentPlace, Stop};
 pub use log::Store;
 pub use memory::Memory;
 pub(in crate::store) use room::Handle;

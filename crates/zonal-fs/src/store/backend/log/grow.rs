@@ -5,7 +5,7 @@
 //! there. So the update before the last one says the same of all segments that are in use, and a copy that is lost costs
 //! nothing.
 
-use super::super::error::{BackendError, SegmentId};
+use super::super::error::{BackendError, SegmentId, Stop};
 use super::{Log, LogState, SegmentSlot};
 use crate::drive::{Drive, is_for_want_of_zones};
 use crate::format::{Anchor, STORE_ZONES_MAX};
@@ -36,6 +36,15 @@ impl ZoneSource for EmptyZones {
         report.iter().find(is_free).map(|zone| zone.zone)
     }
 }
+
+/// Whether there is a zone that a store, or a home of the superblock, can have.
+pub(crate) fn has_empty_zone(drive: &Drive, waiter: &dyn Waiter, anchor: &Anchor) -> bool {
+    let taken: Vec<ZoneIndex> = anchor.zones.iter().chain(&anchor.homes).copied().collect();
+    EmptyZones.take(drive, waiter, &taken).is_some()
+}
+
+/// Pages of the smallest change: a row, what leads to it, and the database's header.
+const SMALLEST_BATCH: u64 = 4;
 
 /// What a growing log takes next.
 enum Next {
@@ -176,6 +185,23 @@ impl Log {
             Next::Nothing => (0, false),
             Next::Zone => (0, true),
             Next::Piece(piece) => (self.segments.blocks_left(piece), false),
+        }
+    }
+
+    /// Why no batch can be written, if none can: the segments that take writes have no room for the smallest, and there are no
+    /// others to take.
+    pub(crate) fn stop(&self) -> Option<Stop> {
+        let anchor = self.anchor();
+        let can_grow = match self.next(&anchor) {
+            Next::Nothing => false,
+            Next::Piece(piece) => self.segments.blocks_left(piece) > 0,
+            Next::Zone => self.with_drive(|drive, waiter| has_empty_zone(drive, waiter, &anchor)),
+        };
+        match self.state.lock().admit(SMALLEST_BATCH, 0) {
+            Err(BackendError::Full { needed, usable }) if !can_grow => {
+                Some(Stop::Store { pages: needed, usable })
+            }
+            _ => None,
         }
     }
 

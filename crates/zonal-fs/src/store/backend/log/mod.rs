@@ -47,6 +47,7 @@ use crate::superblocks;
 use crate::waiter::Waiters;
 use grow::EmptyZones;
 pub use grow::ZoneSource;
+pub(crate) use grow::has_empty_zone;
 pub(crate) use grow::plan_pieces;
 use parking_lot::Mutex;
 pub use space::{NEW_PAGES_MIN, new_pages};
