@@ -9,6 +9,7 @@ use std::time::Instant;
 use zonal_fs::drive::Drive;
 use zonal_fs::format::Kind;
 use zonal_fs::make::{MakeOptions, make, open};
+use zonal_fs::superblocks;
 use zonal_fs::waiter::polling;
 use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, ROOT};
 use zonal_io::device::Device;
@@ -85,6 +86,52 @@ fn fills_with_files(conventional: u32) {
         fs.lookup(directory, &name(n)).unwrap();
     }
     assert!(matches!(fs.lookup(ROOT, &name(files)), Err(FsError::NotFound)));
+}
+
+/// Zones of the metadata store, and pages that it keeps.
+fn store_of(device: &Arc<dyn Device>) -> (usize, u64) {
+    let drive = Drive::new(common::volume(device.clone()));
+    let zones = superblocks::find(&drive, &waiter()).unwrap().copy.anchor.zones.len();
+    drop(drive);
+    (zones, reach(device).usage().metadata.unwrap().pages)
+}
+
+#[test]
+fn store_whose_files_were_removed_gives_its_zones_back() {
+    let (device, waiter) = (image(0), waiter());
+    let drive = Arc::new(Drive::new(common::volume(device.clone())));
+    make(&drive, &polling(Instant::now()), UUID, &MakeOptions::default()).unwrap();
+    drop(drive);
+    let new = store_of(&device);
+    let files = files() * 4;
+    let fs = reach(&device);
+    for n in 0..files {
+        fs.create(&waiter, ROOT, &name(n), &NewFile::new(Kind::File, 0o644)).unwrap();
+    }
+    fs.sync(&waiter).unwrap();
+    drop(fs);
+    let full = store_of(&device);
+    let fs = reach(&device);
+    for n in (0..files).filter(|n| n % 100 != 0) {
+        fs.unlink(&waiter, ROOT, &name(n)).unwrap();
+    }
+    fs.sync(&waiter).unwrap();
+    let begin = Instant::now();
+    drop(fs);
+    let took = begin.elapsed();
+    let left = store_of(&device);
+    println!(
+        "zones and pages: {new:?} new, {full:?} with {files} files, {left:?} with {}, closed in {took:?}",
+        files / 100
+    );
+    // What the last batches need stays until the next ones.
+    let is_smaller = left.0 < full.0 && left.0 <= new.0 + 2 && left.1 * 20 < full.1;
+    assert!(full.0 > new.0 && is_smaller, "{new:?}, {full:?}, {left:?}");
+    let fs = reach(&device);
+    for n in (0..files).step_by(100) {
+        fs.lookup(ROOT, &name(n)).unwrap();
+    }
+    assert!(matches!(fs.lookup(ROOT, &name(1)), Err(FsError::NotFound)));
 }
 
 #[test]

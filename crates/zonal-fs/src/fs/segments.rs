@@ -124,6 +124,18 @@ impl Shared {
     }
 }
 
+/// Whoever removed most files leaves a store that is larger than it has to be. Nobody waits for a file system that is let go.
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let core = self.core.get_mut();
+        // What fails here changes nothing of what is durable, and is told by whoever opens the file system next.
+        if core.check_alive().is_ok() && core.rows.compact_if_sparse().is_ok_and(|did| did) {
+            let backend = core.rows.backend().clone();
+            while backend.log().is_some_and(|log| log.give_back().is_ok_and(|zone| zone.is_some())) {}
+        }
+    }
+}
+
 impl Core {
     /// Whether the data can do with a zone less: with fewer than this a file system does not open.
     fn can_lend(&self) -> bool {

@@ -38,6 +38,9 @@ const FREE_PART: u64 = 6;
 /// Blocks of segments that could be taken, for each change that waits: not all of a segment is for pages.
 const GROWTH_PART: u64 = 12;
 
+/// Pages of a place that are left as they are, however many are free.
+const SPARSE_MIN: u64 = 1024;
+
 /// Changes that may wait wherever the place is larger.
 const CHANGES_MAX: u64 = 20_000;
 
@@ -175,6 +178,13 @@ impl Gauge {
         let Some(Room { pages, .. }) = self.room else { return false };
         let deleted = self.tally.deleted - self.walk.map_or(0, |walk| walk.deleted);
         deleted > pages / CHANGED_PART * ROW_BYTES_OF_PAGE / 4
+    }
+
+    /// Whether about half of all rows were taken away since the place was opened, and it is large enough to matter: most of its
+    /// pages may be free, and keep their room.
+    pub(super) fn is_sparse(&self) -> bool {
+        let Some(Room { pages, .. }) = self.room else { return false };
+        pages > SPARSE_MIN && self.tally.deleted * 4 > pages * ROW_BYTES_OF_PAGE * 3
     }
 
     /// The place has more room, or less.

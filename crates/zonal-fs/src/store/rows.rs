@@ -36,6 +36,7 @@ from_redb!(
     redb::TableError,
     redb::StorageError,
     redb::CommitError,
+    redb::CompactionError,
     redb::SetDurabilityError
 );
 
@@ -118,6 +119,22 @@ impl Rows {
     /// Where the rows are kept.
     pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
         &self.backend
+    }
+
+    /// Moves the rows together if most of their pages are free, so that the place can give room back. It takes as long as it
+    /// takes to write all rows that are left. Changes that are not committed keep it from being done.
+    ///
+    /// # Errors
+    /// The database's; what was durable is.
+    pub(crate) fn compact_if_sparse(&mut self) -> Result<bool, StoreError> {
+        if !self.gauge.is_sparse() || self.sealed.is_some() || !self.top.is_empty() {
+            return Ok(false);
+        }
+        self.base = Tables::default();
+        let Some(database) = Arc::get_mut(&mut self.database) else { return Ok(false) };
+        let compacted = database.compact();
+        self.base = Tables::of(&self.database.begin_read()?)?;
+        Ok(compacted?)
     }
 
     /// Closes the database; where it was kept.

@@ -15,6 +15,7 @@ use std::ops::Bound;
 type Table = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// Rows of the database, as one transaction sees them.
+#[derive(Default)]
 pub(super) struct Tables(BTreeMap<u8, Table>);
 
 /// Keys from here to there.
