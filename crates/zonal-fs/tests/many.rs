@@ -14,6 +14,7 @@ use zonal_fs::waiter::polling;
 use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, ROOT};
 use zonal_io::device::Device;
 use zonal_io::image::backing::FileBacking;
+use zonal_io::image::backing::twin::CutBacking;
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
 
 const UUID: [u8; 16] = *b"very many files.";
@@ -132,6 +133,57 @@ fn store_whose_files_were_removed_gives_its_zones_back() {
         fs.lookup(ROOT, &name(n)).unwrap();
     }
     assert!(matches!(fs.lookup(ROOT, &name(1)), Err(FsError::NotFound)));
+}
+
+/// An image of 128 MiB whose power can be cut.
+fn twin_of(backing: &Arc<CutBacking>) -> Arc<dyn Device> {
+    let options = OpenOptions { threads: 0, ..Default::default() };
+    Arc::new(ImageDevice::open_backing(Path::new("twin"), backing.clone(), &options).unwrap())
+}
+
+#[test]
+fn store_that_is_moved_together_survives_a_cut_at_any_call() {
+    const FILES: u64 = 40_000;
+    const CASES: u64 = 8;
+    let few_files_left = || {
+        let (backing, waiter) = (Arc::new(CutBacking::new(1)), waiter());
+        let options = ImageOptions {
+            size: Some(128 << 20),
+            zone_size: Some(2 << 20),
+            creation: Some([9; 16]),
+            ..Default::default()
+        };
+        options.format(&*backing).unwrap();
+        let drive = Arc::new(Drive::new(common::volume(twin_of(&backing))));
+        make(&drive, &polling(Instant::now()), UUID, &MakeOptions::default()).unwrap();
+        drop(drive);
+        let fs = reach(&twin_of(&backing));
+        for n in 0..FILES {
+            fs.create(&waiter, ROOT, &name(n), &NewFile::new(Kind::File, 0o644)).unwrap();
+        }
+        for n in (0..FILES).filter(|n| n % 100 != 0) {
+            fs.unlink(&waiter, ROOT, &name(n)).unwrap();
+        }
+        fs.sync(&waiter).unwrap();
+        (backing, fs)
+    };
+    let (backing, fs) = few_files_left();
+    let first = backing.calls();
+    drop(fs);
+    let calls = backing.calls() - first;
+    assert!(calls > 20, "{calls} calls");
+    for case in 0..CASES {
+        let (backing, fs) = few_files_left();
+        backing.cut_at(backing.calls() + case * calls / CASES + case % 3);
+        drop(fs);
+        assert!(!backing.is_on(), "case {case}");
+        let found = Arc::new(backing.restart(case));
+        let fs = reach(&twin_of(&found));
+        for n in (0..FILES).step_by(100) {
+            fs.lookup(ROOT, &name(n)).unwrap_or_else(|e| panic!("case {case}, file {n}: {e}"));
+            assert!(matches!(fs.lookup(ROOT, &name(n + 1)), Err(FsError::NotFound)), "case {case}");
+        }
+    }
 }
 
 #[test]
