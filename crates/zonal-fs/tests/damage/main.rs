@@ -10,7 +10,7 @@ mod fixture;
 mod world;
 
 use common::{bytes, impatient, read_all, waiter};
-use fixture::{Damage, Disk, End, Fixture, Where};
+use fixture::{Damage, Disk, End, Fixture, Shape};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -29,6 +29,12 @@ const CASE_MAX: Duration = Duration::from_secs(60);
 
 /// Rounds of a repair, as the command does them.
 const ROUNDS_MAX: u32 = 4;
+
+/// Cases of a drive in the ordinary test.
+const USUAL: u64 = 500;
+
+/// The same of drives whose superblock gets its updates later or never.
+const USUAL_FEW: u64 = 40;
 
 /// What a case came to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -187,21 +193,21 @@ fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |number| number.parse().unwrap())
 }
 
-/// Plays the cases of a place.
-fn campaign(place: Where) {
-    let (first, cases) = (number("ZONAL_SEED", 0), number("ZONAL_CASES", 500));
-    let fixtures = [End::Closed, End::Cut].map(|end| (end, Fixture::new(place, end)));
+/// Plays the cases of a drive, which it calls `name`: so many if nothing else is asked for.
+fn campaign(name: &str, shape: Shape, usual: u64) {
+    let (first, cases) = (number("ZONAL_SEED", 0), number("ZONAL_CASES", usual));
+    let fixtures = [End::Closed, End::Cut].map(|end| (end, Fixture::of(shape, end)));
     let (mut outcomes, mut defects) = (BTreeMap::<Outcome, u64>::new(), Vec::new());
     for seed in first..first + cases {
         let (end, fixture) = &fixtures[(seed % 2) as usize];
         let damage = fixture.draw(seed);
         let case = || play(fixture, &fixture.damaged(&damage));
-        match guarded(format!("{place:?}, {end:?}, ZONAL_SEED={seed}, {damage:?}"), case) {
+        match guarded(format!("{name}, {end:?}, ZONAL_SEED={seed}, {damage:?}"), case) {
             Ok(outcome) => *outcomes.entry(outcome).or_default() += 1,
             Err(defect) => defects.push(defect),
         }
     }
-    println!("damage: {place:?} {cases} cases, {outcomes:?}, {} defects", defects.len());
+    println!("damage: {name} {cases} cases, {outcomes:?}, {} defects", defects.len());
     let shown: Vec<&String> = defects.iter().take(10).collect();
     assert!(defects.is_empty(), "{} defects, {shown:#?}", defects.len());
     // The campaign reaches what it is for. With its own assertions on, the database reads all its pages when it is opened, and
@@ -213,46 +219,83 @@ fn campaign(place: Where) {
 
 #[test]
 fn zones_that_are_damaged_are_refused_told_or_right() {
-    campaign(Where::Logged);
+    campaign("zones", Shape::LOGGED, USUAL);
 }
 
 #[test]
 fn conventional_zones_that_are_damaged_are_refused_told_or_right() {
-    campaign(Where::Conventional);
+    campaign("conventional zones", Shape::CONVENTIONAL, USUAL);
 }
 
 #[test]
 fn file_beside_that_is_damaged_is_refused_told_or_right() {
-    campaign(Where::Beside);
+    campaign("file beside", Shape::BESIDE, USUAL);
+}
+
+#[test]
+fn zones_with_finished_homes_that_are_damaged_are_refused_told_or_right() {
+    campaign("finished homes", Shape::FINISHING, USUAL_FEW);
+    campaign("finished homes, file beside", Shape::FINISHING_BESIDE, USUAL_FEW);
+}
+
+#[test]
+fn zones_with_a_late_superblock_that_are_damaged_are_refused_told_or_earlier() {
+    campaign("late superblock", Shape::LAGGING, USUAL_FEW);
+}
+
+#[test]
+fn file_beside_a_superblock_without_updates_that_is_damaged_is_refused_told_or_earlier() {
+    campaign("no updates", Shape::NEVER, USUAL_FEW);
+    campaign("no updates, six zones", Shape::SMALLEST, USUAL_FEW);
 }
 
 #[test]
 fn place_put_back_before_the_last_opening_is_refused() {
-    for place in [Where::Logged, Where::Conventional, Where::Beside] {
-        let fixture = Fixture::new(place, End::Closed);
+    let shapes = [Shape::LOGGED, Shape::CONVENTIONAL, Shape::BESIDE, Shape::FINISHING, Shape::LAGGING];
+    for shape in shapes {
+        let fixture = Fixture::of(shape, End::Closed);
         let mut refused = 0;
         for moment in 0..fixture.moments() {
             let (state, damage) = fixture.put_back_to(moment);
             if state < fixture.first {
                 let disk = fixture.damaged(&damage);
                 let error = disk.open(true).map(drop).unwrap_err().to_string();
-                assert!(error.contains("metadata: "), "{place:?}, state {state}: {error}");
+                assert!(error.contains("metadata: "), "{shape:?}, state {state}: {error}");
                 refused += 1;
             }
         }
-        assert!(refused > 10, "{place:?}: {refused}");
+        assert!(refused > 10, "{shape:?}: {refused}");
     }
 }
 
 #[test]
+fn place_put_back_under_a_superblock_without_updates_is_what_it_was() {
+    let fixture = Fixture::of(Shape::NEVER, End::Closed);
+    let mut earlier = 0;
+    for moment in 0..fixture.moments() {
+        let (state, damage) = fixture.put_back_to(moment);
+        let what = format!("state {state}");
+        // The data of an earlier state may be gone, which a reader is told.
+        let outcome = guarded(what.clone(), || play(fixture, &fixture.damaged(&damage))).unwrap();
+        let is_last = state + 1 == fixture.states.len();
+        assert!(
+            is_last || matches!(outcome, Outcome::LastBatchesLost | Outcome::Told),
+            "{what}: {outcome:?}"
+        );
+        earlier += u32::from(!is_last);
+    }
+    assert!(earlier > 10, "{earlier}");
+}
+
+#[test]
 fn lost_copies_of_the_superblock_leave_the_others() {
-    for place in [Where::Conventional, Where::Logged] {
-        let fixture = Fixture::new(place, End::Closed);
+    for shape in [Shape::CONVENTIONAL, Shape::LOGGED] {
+        let fixture = Fixture::of(shape, End::Closed);
         for damage in fixture.lost_copies() {
-            let what = format!("{place:?} {damage:?}");
+            let what = format!("{shape:?} {damage:?}");
             let disk = fixture.damaged(&damage);
             assert!(fixture.has_copy(&disk));
-            assert_eq!(guarded(what.clone(), || play(&fixture, &disk)), Ok(Outcome::Sound), "{what}");
+            assert_eq!(guarded(what.clone(), || play(fixture, &disk)), Ok(Outcome::Sound), "{what}");
         }
     }
 }
@@ -269,11 +312,11 @@ fn planted(fixture: &Fixture, change: impl FnOnce(&FileSystem)) -> Result<Outcom
 
 #[test]
 fn canary_judge_catches_a_changed_byte_and_a_changed_owner() {
-    let fixture = Fixture::new(Where::Logged, End::Closed);
-    let sound = guarded("no change".to_owned(), || planted(&fixture, |_| {}));
+    let fixture = Fixture::of(Shape::LOGGED, End::Closed);
+    let sound = guarded("no change".to_owned(), || planted(fixture, |_| {}));
     assert_eq!(sound, Ok(Outcome::Sound));
     let silent = |change: &dyn Fn(&FileSystem)| {
-        let error = guarded("a change".to_owned(), || planted(&fixture, change)).unwrap_err();
+        let error = guarded("a change".to_owned(), || planted(fixture, change)).unwrap_err();
         assert!(error.starts_with("a change: silent: "), "{error}");
     };
     silent(&|fs| {
@@ -298,7 +341,7 @@ fn canary_judge_catches_a_changed_byte_and_a_changed_owner() {
 
 #[test]
 fn canary_judge_catches_an_observation_that_differs_from_the_one_before() {
-    let fixture = Fixture::new(Where::Logged, End::Closed);
+    let fixture = Fixture::of(Shape::LOGGED, End::Closed);
     let last = fixture.states.len() - 1;
     let mut judge = Judge::new(&fixture.states, 0);
     assert_eq!(judge.observe(&fixture.states[last], "looked at"), Ok(()));
