@@ -250,21 +250,27 @@ fn file_beside_a_superblock_without_updates_that_is_damaged_is_refused_told_or_e
 }
 
 #[test]
-fn place_put_back_before_the_last_opening_is_refused() {
+fn place_put_back_to_before_the_superblocks_number_is_refused() {
     let shapes = [Shape::LOGGED, Shape::CONVENTIONAL, Shape::BESIDE, Shape::FINISHING, Shape::LAGGING];
-    for shape in shapes {
-        let fixture = Fixture::of(shape, End::Closed);
-        let mut refused = 0;
+    for (shape, end) in shapes.into_iter().flat_map(|shape| [(shape, End::Closed), (shape, End::Cut)]) {
+        let fixture = Fixture::of(shape, end);
+        let (mut refused, mut accepted) = (0, 0);
         for moment in 0..fixture.moments() {
             let (state, damage) = fixture.put_back_to(moment);
+            let opened = fixture.damaged(&damage).open(true).map(drop);
             if state < fixture.first {
-                let disk = fixture.damaged(&damage);
-                let error = disk.open(true).map(drop).unwrap_err().to_string();
-                assert!(error.contains("metadata: "), "{shape:?}, state {state}: {error}");
+                let error = opened.unwrap_err().to_string();
+                assert!(error.contains("metadata: "), "{shape:?}, {end:?}, state {state}: {error}");
                 refused += 1;
+            } else if state + 1 < fixture.states.len() {
+                accepted += u32::from(opened.is_ok());
             }
         }
-        assert!(refused > 10, "{shape:?}: {refused}");
+        assert!(refused > 10, "{shape:?}, {end:?}: {refused}");
+        // With a late superblock the segment before the last one may be lost, too. Zones that were reset since then hide that in
+        // other histories: what they had cannot be put back whole.
+        let is_late = (shape, end) == (Shape::LAGGING, End::Cut);
+        assert!(!is_late || accepted > 0, "no earlier state is opened");
     }
 }
 
