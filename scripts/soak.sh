@@ -5,7 +5,9 @@
 #   files      power cuts at any call of a drive with a file system, metadata included, against a model of what was synced
 #   store      power cuts at any call under the metadata store, in zones, in conventional zones and in a file
 #   damage     metadata with damaged bits, blocks and segments, and stores that were put back: 10,000 cases a place, or
-#              DAMAGE_CASES, however long that takes
+#              DAMAGE_CASES, however long that takes; also on drives with few active zones
+#   kills      commands that change a file system in an image, killed at random moments: 1,000, or KILLS, however long that
+#              takes
 #   storm      every kind of request at once, from three threads
 #   schedules  random schedules of whole flows of a volume, as docs/THREADS.md says
 #   random     the whole stack on one thread, faults and switches of the mode included, against a model of what is promised;
@@ -27,7 +29,7 @@ minutes=${1:-10}
 [ $# -gt 0 ] && shift
 seed=${SEED:-0}
 table=docs/SOAK.md
-all=(cuts files store damage storm schedules random model calibrate loads fuzz)
+all=(cuts files store damage kills storm schedules random model calibrate loads fuzz)
 declare -A rows=()
 failures=0
 
@@ -90,13 +92,28 @@ damage() {
     cargo test --release --quiet --package zonal-fs --test damage --no-run || return 1
     ZONAL_SEED=$seed ZONAL_CASES=$cases cargo test --release --quiet --package zonal-fs --test damage \
         -- --nocapture >"$said" 2>&1 || bad=1
-    # What the cases of the three places came to, and what was found wrong.
+    # What the cases of all drives came to, and what was found wrong.
     counts=$(grep -o 'damage: .*' "$said" | grep -oE '[A-Za-z]+: [0-9]+|[0-9]+ defects' |
         sed -E 's/([0-9]+) defects/defects: \1/' |
-        awk -F': ' '{ sum[$1] += $2 } END { printf "%d sound, %d refused, %d told by a read, %d without the last batches, %d defects",
-            sum["Sound"], sum["Refused"], sum["Told"], sum["LastBatchesLost"], sum["defects"] }')
-    row damage "$(grouped $((3 * cases))) cases in three places: $counts" "$seed..$((seed + cases))" $bad
+        awk -F': ' '{ sum[$1] += $2 } END { printf "%d sound, %d refused, %d told by a read, %d mended by a repair, %d without the last batches, %d defects",
+            sum["Sound"], sum["Refused"], sum["Told"], sum["Mended"], sum["LastBatchesLost"], sum["defects"] }')
+    local drives
+    drives=$(grep -c 'damage: ' "$said")
+    row damage "$(grouped $((drives * cases))) cases on $drives drives: $counts" "$seed..$((seed + cases))" $bad
     [ "$cases" = 10000 ] || rows[damage]=${rows[damage]/scripts/DAMAGE_CASES=$cases scripts}
+}
+
+kills() {
+    local kills=${KILLS:-1000} bad=0 said=$out/soak-kills.txt counts
+    cargo test --release --quiet --package zonal-check --test kills --no-run || return 1
+    ZONAL_KILL_SEED=$seed ZONAL_KILLS=$kills cargo test --release --quiet --package zonal-check --test kills \
+        -- --nocapture >"$said" 2>&1 || bad=1
+    # What the commands that were killed left, of the three drives together.
+    counts=$(grep -o 'kills: .*; done' "$said" | grep -oE '(Before|After|Unfinished)\): [0-9]+' |
+        awk -F'): ' '{ sum[$1] += $2 } END { printf "%d left all as it was, %d had done it, %d to be done again",
+            sum["Before"], sum["After"], sum["Unfinished"] }')
+    row kills "$(grouped $kills) commands killed on three images: $counts" "$seed" $bad
+    [ "$kills" = 1000 ] || rows[kills]=${rows[kills]/scripts/KILLS=$kills scripts}
 }
 
 storm() {

@@ -69,7 +69,7 @@ pub enum Pace {
     /// At once; the home is finished after each update.
     Finishing,
     /// While the store has no active zone, which is before it begins one: the number is that of the segment before. A store
-    /// that was put back within its last segment is not found out.
+    /// that was put back within its last two segments is not found out.
     Lagging,
     /// Only when it is made: the metadata are in a file, and the data needs all zones, or all active ones, that the drive has.
     /// Whether the file is an older one is not found out.

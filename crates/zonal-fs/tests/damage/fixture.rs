@@ -2,11 +2,13 @@
 
 use crate::common::{bytes, impatient, waiter};
 use crate::world::{World, difference, world};
+use parking_lot::Mutex;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Instant;
 use zonal_core::ZoneIndex;
 use zonal_fs::drive::Drive;
@@ -26,8 +28,6 @@ use zonal_io::volume::{Volume, VolumeOptions};
 
 const UUID: [u8; 16] = *b"damaged metadata";
 const BLOCK: usize = 4096;
-const ZONE_BYTES: u64 = 512 << 10;
-const ZONES: u64 = 40;
 const CONVENTIONAL: u32 = 16;
 /// Where sector 0 lies in an image of this size.
 const DATA: u64 = 1 << 20;
@@ -39,17 +39,62 @@ const SYNCS: usize = 26;
 const KEPT_EVERY: usize = 4;
 
 /// Where the metadata are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Where {
     Conventional,
     Logged,
     Beside,
 }
 
+/// How much the superblock knows of the store, as the drive's limit of active zones allows.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Pace {
+    /// The number of the last batch, or of an earlier one of the same sync.
+    AtOnce,
+    /// The same. A home is finished after each update.
+    Finishing,
+    /// The number that the store had before its last segment began.
+    Lagging,
+    /// What `mkfs` wrote.
+    Never,
+}
+
+/// A drive, and where its metadata lie.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Shape {
+    pub place: Where,
+    pub pace: Pace,
+    /// Largest number of active zones; 0 is no limit.
+    active_max: u32,
+    zones: u64,
+    zone_bytes: u64,
+}
+
+impl Shape {
+    pub const CONVENTIONAL: Shape = Shape::usual(Where::Conventional);
+    pub const LOGGED: Shape = Shape::usual(Where::Logged);
+    pub const BESIDE: Shape = Shape::usual(Where::Beside);
+    pub const FINISHING: Shape = Shape { pace: Pace::Finishing, active_max: 4, ..Shape::LOGGED };
+    pub const FINISHING_BESIDE: Shape = Shape { pace: Pace::Finishing, active_max: 3, ..Shape::BESIDE };
+    pub const LAGGING: Shape = Shape { pace: Pace::Lagging, active_max: 3, ..Shape::LOGGED };
+    pub const NEVER: Shape = Shape { pace: Pace::Never, active_max: 2, ..Shape::BESIDE };
+    /// The smallest drive, with larger zones: five of them have to hold the data.
+    pub const SMALLEST: Shape = Shape { pace: Pace::Never, zones: 6, zone_bytes: 4 << 20, ..Shape::BESIDE };
+
+    /// Tells the drives apart, except the usual ones.
+    fn salt(self) -> u64 {
+        u64::from(self.active_max) << 8 | (Shape::LOGGED.zones - self.zones)
+    }
+
+    const fn usual(place: Where) -> Shape {
+        Shape { place, pace: Pace::AtOnce, active_max: 0, zones: 40, zone_bytes: 512 << 10 }
+    }
+}
+
 /// How the last opening ended, all of it synced. Closing writes batches that change no answer. They are the last ones, and
 /// hide what a loss of batches costs. After a cut the database reads all of itself when it is opened, and a damaged page in it
 /// keeps it from being opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum End {
     Closed,
     Cut,
@@ -61,17 +106,19 @@ pub fn waiters() -> Waiters {
 
 /// A drive, and the file beside it.
 pub struct Disk {
-    place: Where,
+    shape: Shape,
     pub image: Arc<CutBacking>,
     pub file: Option<Arc<CutBacking>>,
 }
 
 impl Disk {
-    fn new(place: Where, seed: u64) -> Disk {
+    fn new(shape: Shape, seed: u64) -> Disk {
+        let place = shape.place;
         let image = Arc::new(CutBacking::new(seed));
         let options = ImageOptions {
-            size: Some(ZONES * ZONE_BYTES),
-            zone_size: Some(ZONE_BYTES),
+            size: Some(shape.zones * shape.zone_bytes),
+            zone_size: Some(shape.zone_bytes),
+            zone_max_active: Some(shape.active_max),
             zone_nr_conv: Some(if place == Where::Conventional { CONVENTIONAL } else { 0 }),
             blocksize: Some(BLOCK as u32),
             creation: Some([9; 16]),
@@ -79,7 +126,7 @@ impl Disk {
         };
         options.format(&*image).unwrap();
         let file = (place == Where::Beside).then(|| Arc::new(CutBacking::new(seed)));
-        let disk = Disk { place, image, file };
+        let disk = Disk { shape, image, file };
         let options = MakeOptions { unit_bytes: Some(8 * BLOCK as u32), ..MakeOptions::default() };
         match &disk.file {
             Some(file) => make::make_in(&disk.drive(), &waiters(), UUID, &options, file.clone()).unwrap(),
@@ -91,7 +138,7 @@ impl Disk {
     /// The same bytes once more.
     pub fn copy(&self) -> Disk {
         let file = self.file.as_ref().map(|file| Arc::new(file.restart(1)));
-        Disk { place: self.place, image: Arc::new(self.image.restart(1)), file }
+        Disk { shape: self.shape, image: Arc::new(self.image.restart(1)), file }
     }
 
     pub fn drive(&self) -> Arc<Drive> {
@@ -329,6 +376,28 @@ impl Builder {
     }
 }
 
+/// The first state that a store may have which was put back unnoticed: the superblock's number is `known`. `stores` are
+/// the store's own numbers after each sync, with its batches that have such a number.
+fn first_state(known: u64, stores: &[(u64, usize)]) -> usize {
+    let Some(first) = stores.iter().position(|(number, _)| *number >= known) else {
+        // Closing wrote batches, which change no answer, and an update.
+        return stores.len() - 1;
+    };
+    // A sync is several batches. Only the last one has what the sync is for: an earlier one is as it was one sync before.
+    first.saturating_sub(usize::from(stores[first].1 > 1))
+}
+
+/// `numbers` are the superblock's after each sync, and come as the drive's pace says.
+fn check_pace(pace: Pace, numbers: &[u64], stores: &[(u64, usize)]) {
+    let is_behind = numbers.iter().zip(stores).filter(|(number, (store, _))| *number < store).count();
+    match pace {
+        // The update may come with the next batch.
+        Pace::AtOnce | Pace::Finishing => assert!(is_behind * 10 < numbers.len(), "{is_behind}"),
+        Pace::Lagging => assert!(is_behind * 2 > numbers.len() && numbers[0] < numbers[numbers.len() - 1]),
+        Pace::Never => assert!(numbers.iter().all(|number| *number == numbers[0])),
+    }
+}
+
 /// What `fs` has is what was written.
 fn agrees(seen: &World, known: &Known) {
     for (path, data) in known {
@@ -340,20 +409,30 @@ fn agrees(seen: &World, known: &Known) {
     assert!(seen.values().all(Result::is_ok));
 }
 
-/// Batches in `bytes` whose parts say that the store has come as far as `number`.
-fn batches_of(number: u64, bytes: &[u8]) -> usize {
+/// How far the parts in `bytes` say that the store has come, and how many batches say that.
+fn come(bytes: &[u8]) -> (u64, usize) {
     const PART: u32 = 2;
     let u64_at = |block: &[u8], at: usize| u64::from_le_bytes(block[at..at + 8].try_into().unwrap());
-    let is_part = |block: &&[u8]| {
-        block.starts_with(b"zonallog") && block[12..16] == PART.to_le_bytes() && u64_at(block, 104) == number
-    };
-    let batches = bytes.chunks_exact(BLOCK).filter(is_part).map(|block| u64_at(block, 48));
-    batches.collect::<BTreeSet<u64>>().len()
+    let is_part = |block: &&[u8]| block.starts_with(b"zonallog") && block[12..16] == PART.to_le_bytes();
+    let mut batches: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
+    for part in bytes.chunks_exact(BLOCK).filter(is_part) {
+        batches.entry(u64_at(part, 104)).or_default().insert(u64_at(part, 48));
+    }
+    batches.last_key_value().map_or((0, 0), |(number, batches)| (*number, batches.len()))
 }
 
 impl Fixture {
-    pub fn new(place: Where, end: End) -> Fixture {
-        let disk = Disk::new(place, 1);
+    /// That of a drive, which all tests share.
+    pub fn of(shape: Shape, end: End) -> &'static Fixture {
+        type Cell = OnceLock<Fixture>;
+        static ALL: LazyLock<Mutex<HashMap<(Shape, End), &'static Cell>>> = LazyLock::new(Mutex::default);
+        // The lock is not held while a fixture is made, so that two are made at the same time.
+        let cell = *ALL.lock().entry((shape, end)).or_insert_with(|| Box::leak(Box::default()));
+        cell.get_or_init(|| Fixture::new(shape, end))
+    }
+
+    fn new(shape: Shape, end: End) -> Fixture {
+        let disk = Disk::new(shape, 1);
         let mut builder = Builder {
             random: Pcg64Mcg::seed_from_u64(5),
             known: Vec::new(),
@@ -361,8 +440,8 @@ impl Fixture {
             next: 0,
         };
         let (mut states, mut numbers, mut kept) = (Vec::new(), Vec::new(), Vec::new());
-        // Batches with the superblock's number, after each sync.
-        let mut batches = Vec::new();
+        // The store's number after each sync, and its batches with this number.
+        let mut stores = Vec::new();
         let mut cut = None;
         for opening in 0..OPENINGS {
             let fs = disk.open(true).unwrap();
@@ -371,16 +450,16 @@ impl Fixture {
                 fs.sync(&waiter()).unwrap();
                 let found = superblocks::find(&Drive::new(fs.volume().clone()), &waiter()).unwrap();
                 states.push((world(&fs, &builder.paths), builder.known.clone()));
-                let is_new = numbers.last() != Some(&found.copy.anchor.number);
                 numbers.push(found.copy.anchor.number);
-                let count = || {
-                    let areas = segments(place, &found.copy.anchor).into_iter();
-                    let bytes = areas.flat_map(|area| disk.read(area.side, area.at, area.blocks));
-                    batches_of(found.copy.anchor.number, &bytes.collect::<Vec<u8>>())
-                };
-                batches.push(if is_new { count() } else { 0 });
+                let areas = segments(shape, &found.copy.anchor).into_iter();
+                let bytes = areas.map(|area| come(&disk.read(area.side, area.at, area.blocks)));
+                stores.push(bytes.fold((0, 0), |(most, all), (number, batches)| match number.cmp(&most) {
+                    Ordering::Less => (most, all),
+                    Ordering::Equal => (most, all + batches),
+                    Ordering::Greater => (number, batches),
+                }));
                 if sync + 1 == SYNCS || sync % KEPT_EVERY == 0 {
-                    let segments = segments(place, &found.copy.anchor).into_iter();
+                    let segments = segments(shape, &found.copy.anchor).into_iter();
                     let read =
                         |area: Area| ((area.side, area.at), disk.read(area.side, area.at, area.blocks));
                     kept.push((states.len() - 1, segments.map(read).collect::<BTreeMap<_, _>>()));
@@ -416,10 +495,9 @@ impl Fixture {
             Moment { state, areas: areas.iter().map(of).collect() }
         });
         let moments: Vec<Moment> = moments.collect();
-        // A sync is several batches. The superblock may have got its number from an earlier batch than the last, which has what
-        // the sync is for: only then may the store be as it was one sync before.
-        let first = numbers.iter().position(|number| Some(number) == numbers.last()).unwrap();
-        let first = first.saturating_sub(usize::from(batches[first] > 1));
+        check_pace(shape.pace, &numbers, &stores);
+        let known = superblocks::find(&disk.drive(), &waiter()).unwrap().copy.anchor.number;
+        let first = first_state(known, &stores);
         let mut fixture = Fixture {
             disk,
             paths,
@@ -473,7 +551,8 @@ impl Fixture {
 
     /// The damage of a case.
     pub fn draw(&self, seed: u64) -> Damage {
-        let random = &mut Pcg64Mcg::seed_from_u64(seed);
+        // Others on each drive: the files beside are alike.
+        let random = &mut Pcg64Mcg::seed_from_u64(seed ^ self.disk.shape.salt() << 32);
         let bit = |random: &mut Pcg64Mcg| (self.spot(random), random.random_range(0..BLOCK as u32 * 8));
         match random.random_range(0..16) {
             0..3 => Damage::Bits(vec![bit(random)]),
@@ -555,7 +634,7 @@ impl Fixture {
     pub fn lost_copies(&self) -> Vec<Damage> {
         let area = self.areas.iter().position(|area| area.segment.is_none()).unwrap();
         let zeroed = |block, blocks| Damage::Zeroed(Spot { area, block }, blocks);
-        match self.disk.place {
+        match self.disk.shape.place {
             Where::Conventional => vec![zeroed(0, 2), zeroed(2, 2)],
             _ => vec![zeroed(0, 2), zeroed(0, 8)],
         }
@@ -567,9 +646,9 @@ impl Fixture {
 }
 
 /// The segments that `anchor` names, each in its whole length.
-fn segments(place: Where, anchor: &Anchor) -> Vec<Area> {
+fn segments(shape: Shape, anchor: &Anchor) -> Vec<Area> {
     let piece = |piece: u32| {
-        let (side, begin, segment) = match place {
+        let (side, begin, segment) = match shape.place {
             Where::Beside => (Side::File, BLOCK as u64, SegmentId::file(piece)),
             _ => (Side::Drive, DATA + 4 * BLOCK as u64, SegmentId::conventional(piece)),
         };
@@ -577,13 +656,13 @@ fn segments(place: Where, anchor: &Anchor) -> Vec<Area> {
         let at = begin + u64::from(piece) * blocks * BLOCK as u64;
         Area { side, at, blocks, segment: Some(segment) }
     };
-    let zone = |zone: &ZoneIndex| Area { segment: Some(SegmentId::zone(*zone)), ..zone_area(*zone) };
+    let zone = |zone: &ZoneIndex| Area { segment: Some(SegmentId::zone(*zone)), ..zone_area(shape, *zone) };
     (0..anchor.pieces).map(piece).chain(anchor.zones.iter().map(zone)).collect()
 }
 
-fn zone_area(zone: ZoneIndex) -> Area {
-    let at = DATA + u64::from(zone.0) * ZONE_BYTES;
-    Area { side: Side::Drive, at, blocks: ZONE_BYTES / BLOCK as u64, segment: None }
+fn zone_area(shape: Shape, zone: ZoneIndex) -> Area {
+    let at = DATA + u64::from(zone.0) * shape.zone_bytes;
+    Area { side: Side::Drive, at, blocks: shape.zone_bytes / BLOCK as u64, segment: None }
 }
 
 /// Where the metadata lie, as the superblock and the geometry say: below write pointers where there are some.
@@ -591,13 +670,21 @@ fn areas(disk: &Disk) -> Vec<Area> {
     let drive = disk.drive();
     let anchor = superblocks::find(&drive, &waiter()).unwrap().copy.anchor;
     let report = drive.report(&waiter()).unwrap();
-    let mut areas: Vec<Area> = match disk.place {
+    let shape = disk.shape;
+    let mut areas: Vec<Area> = match shape.place {
         Where::Conventional => vec![Area { side: Side::Drive, at: DATA, blocks: 4, segment: None }],
-        _ => anchor.homes.iter().map(|home| zone_area(*home)).collect(),
+        // The smallest drive has one home.
+        _ => anchor
+            .homes
+            .iter()
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .map(|home| zone_area(shape, *home))
+            .collect(),
     };
-    areas.extend(segments(disk.place, &anchor));
+    areas.extend(segments(shape, &anchor));
     for area in areas.iter_mut().filter(|area| area.side == Side::Drive) {
-        let described = &report[((area.at - DATA) / ZONE_BYTES) as usize];
+        let described = &report[((area.at - DATA) / shape.zone_bytes) as usize];
         if let Some(pointer) = described.write_pointer {
             area.blocks = (pointer - described.start).0 / 8;
         }
@@ -605,7 +692,9 @@ fn areas(disk: &Disk) -> Vec<Area> {
     areas.retain(|area| area.blocks > 0);
     for area in areas.iter().filter(|area| area.segment.is_none()) {
         let bytes = disk.read(area.side, area.at, area.blocks);
-        assert!(bytes.chunks(BLOCK).all(|block| SuperblockCopy::decode(block).is_ok()));
+        // A home that was finished is zeroes after its copies.
+        let mut written = bytes.chunks(BLOCK).filter(|block| block.iter().any(|byte| *byte != 0));
+        assert!(written.all(|block| SuperblockCopy::decode(block).is_ok()));
     }
     areas
 }

@@ -10,12 +10,11 @@ mod fixture;
 mod world;
 
 use common::{bytes, impatient, read_all, waiter};
-use fixture::{Damage, Disk, End, Fixture, Where};
+use fixture::{Damage, Disk, End, Fixture, Shape};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Once};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -31,12 +30,20 @@ const CASE_MAX: Duration = Duration::from_secs(60);
 /// Rounds of a repair, as the command does them.
 const ROUNDS_MAX: u32 = 4;
 
+/// Cases of a drive in the ordinary test.
+const USUAL: u64 = 500;
+
+/// The same of drives whose superblock gets its updates later or never.
+const USUAL_FEW: u64 = 40;
+
 /// What a case came to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Outcome {
     Sound,
     Refused,
     Told,
+    /// Pages were lost, and a repair kept the others.
+    Mended,
     LastBatchesLost,
 }
 
@@ -121,9 +128,6 @@ fn check_refusal(error: &str, has_copy: bool) -> Result<(), String> {
         false => Err(format!("a refusal without a place: {error}")),
     }
 }
-
-/// Cases whose metadata had lost pages and were mended.
-static SALVAGED: AtomicU64 = AtomicU64::new(0);
 
 /// After a repair of metadata with lost pages the file system opens and takes files, fsck finds no more than it said, and each
 /// answer is right, told to be lost, or an error.
@@ -231,7 +235,7 @@ fn play(fixture: &Fixture, disk: &Disk) -> Result<Outcome, String> {
         && let Ok((losses, left)) = disk.salvage(ROUNDS_MAX)
     {
         check_salvage(fixture, disk, &judge, &losses, &left)?;
-        SALVAGED.fetch_add(1, Ordering::Relaxed);
+        outcome = Outcome::Mended;
     }
     if outcome == Outcome::Sound && !judge.is_newest() {
         outcome = Outcome::LastBatchesLost;
@@ -243,73 +247,114 @@ fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |number| number.parse().unwrap())
 }
 
-/// Plays the cases of a place.
-fn campaign(place: Where) {
-    let (first, cases) = (number("ZONAL_SEED", 0), number("ZONAL_CASES", 500));
-    let fixtures = [End::Closed, End::Cut].map(|end| (end, Fixture::new(place, end)));
+/// Plays the cases of a drive, which it calls `name`: so many if nothing else is asked for.
+fn campaign(name: &str, shape: Shape, usual: u64) {
+    let (first, cases) = (number("ZONAL_SEED", 0), number("ZONAL_CASES", usual));
+    let fixtures = [End::Closed, End::Cut].map(|end| (end, Fixture::of(shape, end)));
     let (mut outcomes, mut defects) = (BTreeMap::<Outcome, u64>::new(), Vec::new());
     for seed in first..first + cases {
         let (end, fixture) = &fixtures[(seed % 2) as usize];
         let damage = fixture.draw(seed);
         let case = || play(fixture, &fixture.damaged(&damage));
-        match guarded(format!("{place:?}, {end:?}, ZONAL_SEED={seed}, {damage:?}"), case) {
+        match guarded(format!("{name}, {end:?}, ZONAL_SEED={seed}, {damage:?}"), case) {
             Ok(outcome) => *outcomes.entry(outcome).or_default() += 1,
             Err(defect) => defects.push(defect),
         }
     }
-    let salvaged = SALVAGED.load(Ordering::Relaxed);
-    println!("damage: {place:?} {cases} cases, {outcomes:?}, {salvaged} mended, {} defects", defects.len());
+    println!("damage: {name} {cases} cases, {outcomes:?}, {} defects", defects.len());
     let shown: Vec<&String> = defects.iter().take(10).collect();
     assert!(defects.is_empty(), "{} defects, {shown:#?}", defects.len());
-    // The campaign reaches what it is for. With its own assertions on, the database reads all its pages when it is opened, and
-    // a damaged one is told then.
-    let is_told = cfg!(debug_assertions) || outcomes.contains_key(&Outcome::Told);
-    let is_varied = [Outcome::Sound, Outcome::Refused].iter().all(|outcome| outcomes.contains_key(outcome));
-    assert!(cases < 500 || is_varied && is_told, "{outcomes:?}");
+    // The campaign reaches what it is for.
+    let outcomes_needed = [Outcome::Sound, Outcome::Refused, Outcome::Mended];
+    let is_varied = outcomes_needed.iter().all(|outcome| outcomes.contains_key(outcome));
+    assert!(cases < 500 || is_varied, "{outcomes:?}");
 }
 
 #[test]
 fn zones_that_are_damaged_are_refused_told_or_right() {
-    campaign(Where::Logged);
+    campaign("zones", Shape::LOGGED, USUAL);
 }
 
 #[test]
 fn conventional_zones_that_are_damaged_are_refused_told_or_right() {
-    campaign(Where::Conventional);
+    campaign("conventional zones", Shape::CONVENTIONAL, USUAL);
 }
 
 #[test]
 fn file_beside_that_is_damaged_is_refused_told_or_right() {
-    campaign(Where::Beside);
+    campaign("file beside", Shape::BESIDE, USUAL);
 }
 
 #[test]
-fn place_put_back_before_the_last_opening_is_refused() {
-    for place in [Where::Logged, Where::Conventional, Where::Beside] {
-        let fixture = Fixture::new(place, End::Closed);
-        let mut refused = 0;
+fn zones_with_finished_homes_that_are_damaged_are_refused_told_or_right() {
+    campaign("finished homes", Shape::FINISHING, USUAL_FEW);
+    campaign("finished homes, file beside", Shape::FINISHING_BESIDE, USUAL_FEW);
+}
+
+#[test]
+fn zones_with_a_late_superblock_that_are_damaged_are_refused_told_or_earlier() {
+    campaign("late superblock", Shape::LAGGING, USUAL_FEW);
+}
+
+#[test]
+fn file_beside_a_superblock_without_updates_that_is_damaged_is_refused_told_or_earlier() {
+    campaign("no updates", Shape::NEVER, USUAL_FEW);
+    campaign("no updates, six zones", Shape::SMALLEST, USUAL_FEW);
+}
+
+#[test]
+fn place_put_back_to_before_the_superblocks_number_is_refused() {
+    let shapes = [Shape::LOGGED, Shape::CONVENTIONAL, Shape::BESIDE, Shape::FINISHING, Shape::LAGGING];
+    for (shape, end) in shapes.into_iter().flat_map(|shape| [(shape, End::Closed), (shape, End::Cut)]) {
+        let fixture = Fixture::of(shape, end);
+        let (mut refused, mut accepted) = (0, 0);
         for moment in 0..fixture.moments() {
             let (state, damage) = fixture.put_back_to(moment);
+            let opened = fixture.damaged(&damage).open(true).map(drop);
             if state < fixture.first {
-                let disk = fixture.damaged(&damage);
-                let error = disk.open(true).map(drop).unwrap_err().to_string();
-                assert!(error.contains("metadata: "), "{place:?}, state {state}: {error}");
+                let error = opened.unwrap_err().to_string();
+                assert!(error.contains("metadata: "), "{shape:?}, {end:?}, state {state}: {error}");
                 refused += 1;
+            } else if state + 1 < fixture.states.len() {
+                accepted += u32::from(opened.is_ok());
             }
         }
-        assert!(refused > 10, "{place:?}: {refused}");
+        assert!(refused > 10, "{shape:?}, {end:?}: {refused}");
+        // With a late superblock the segment before the last one may be lost, too. Zones that were reset since then hide that in
+        // other histories: what they had cannot be put back whole.
+        let is_late = (shape, end) == (Shape::LAGGING, End::Cut);
+        assert!(!is_late || accepted > 0, "no earlier state is opened");
     }
 }
 
 #[test]
+fn place_put_back_under_a_superblock_without_updates_is_what_it_was() {
+    let fixture = Fixture::of(Shape::NEVER, End::Closed);
+    let mut earlier = 0;
+    for moment in 0..fixture.moments() {
+        let (state, damage) = fixture.put_back_to(moment);
+        let what = format!("state {state}");
+        // The data of an earlier state may be gone, which a reader is told.
+        let outcome = guarded(what.clone(), || play(fixture, &fixture.damaged(&damage))).unwrap();
+        let is_last = state + 1 == fixture.states.len();
+        assert!(
+            is_last || matches!(outcome, Outcome::LastBatchesLost | Outcome::Told),
+            "{what}: {outcome:?}"
+        );
+        earlier += u32::from(!is_last);
+    }
+    assert!(earlier > 10, "{earlier}");
+}
+
+#[test]
 fn lost_copies_of_the_superblock_leave_the_others() {
-    for place in [Where::Conventional, Where::Logged] {
-        let fixture = Fixture::new(place, End::Closed);
+    for shape in [Shape::CONVENTIONAL, Shape::LOGGED] {
+        let fixture = Fixture::of(shape, End::Closed);
         for damage in fixture.lost_copies() {
-            let what = format!("{place:?} {damage:?}");
+            let what = format!("{shape:?} {damage:?}");
             let disk = fixture.damaged(&damage);
             assert!(fixture.has_copy(&disk));
-            assert_eq!(guarded(what.clone(), || play(&fixture, &disk)), Ok(Outcome::Sound), "{what}");
+            assert_eq!(guarded(what.clone(), || play(fixture, &disk)), Ok(Outcome::Sound), "{what}");
         }
     }
 }
@@ -326,11 +371,11 @@ fn planted(fixture: &Fixture, change: impl FnOnce(&FileSystem)) -> Result<Outcom
 
 #[test]
 fn canary_judge_catches_a_changed_byte_and_a_changed_owner() {
-    let fixture = Fixture::new(Where::Logged, End::Closed);
-    let sound = guarded("no change".to_owned(), || planted(&fixture, |_| {}));
+    let fixture = Fixture::of(Shape::LOGGED, End::Closed);
+    let sound = guarded("no change".to_owned(), || planted(fixture, |_| {}));
     assert_eq!(sound, Ok(Outcome::Sound));
     let silent = |change: &dyn Fn(&FileSystem)| {
-        let error = guarded("a change".to_owned(), || planted(&fixture, change)).unwrap_err();
+        let error = guarded("a change".to_owned(), || planted(fixture, change)).unwrap_err();
         assert!(error.starts_with("a change: silent: "), "{error}");
     };
     silent(&|fs| {
@@ -355,7 +400,7 @@ fn canary_judge_catches_a_changed_byte_and_a_changed_owner() {
 
 #[test]
 fn canary_judge_catches_an_observation_that_differs_from_the_one_before() {
-    let fixture = Fixture::new(Where::Logged, End::Closed);
+    let fixture = Fixture::of(Shape::LOGGED, End::Closed);
     let last = fixture.states.len() - 1;
     let mut judge = Judge::new(&fixture.states, 0);
     assert_eq!(judge.observe(&fixture.states[last], "looked at"), Ok(()));

@@ -24,7 +24,7 @@ pub(crate) struct Mkfs {
     /// Name of the file system, for people
     #[arg(long, short = 'L', value_name = "NAME", default_value = "")]
     label: String,
-    /// Keep the metadata in this file
+    /// Keep the metadata in this file, which is made; if mkfs is killed, remove what it left of it before the next try
     #[arg(long, value_name = "FILE")]
     metadata: Option<PathBuf>,
     /// Largest zone append, a header of 4 KiB included [default: what the device takes, at most 2052K]

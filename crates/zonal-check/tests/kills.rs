@@ -1,0 +1,511 @@
+//! Commands that change a file system are killed at random moments, over and over on the same image.
+//!
+//! After each kill the file system has every file whose `put` has ended and none whose `rm` has, each with its bytes. What was
+//! killed has happened as a whole or not at all, and nothing unfinished is left. A `mkfs` that is killed leaves the old file
+//! system, the new one, or none; a rebuild that is killed can be done again.
+//!
+//! `ZONAL_KILLS` sets how many commands are killed on three drives together, `ZONAL_KILL_SEED` where random numbers begin. A
+//! seed gives the same files and moments. When the kernel carries a kill out is not in it, so a run is not repeated exactly.
+
+use rand::{Rng, RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use zonal_check::program::{self, Said};
+
+/// Files that are in a file system at the same time: more are removed before others come.
+const FILES_MAX: usize = 8;
+
+/// Bytes of the largest file.
+const BYTES_MAX: usize = 3 << 20;
+
+/// Drives: where the metadata are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Drive {
+    Zones,
+    Conventional,
+    FileBeside,
+}
+
+/// Commands that are killed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Kind {
+    Put,
+    /// Of a file without data: only measured.
+    PutEmpty,
+    Rm,
+    Get,
+    Mkfs,
+    Rebuild,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Done,
+    Killed,
+}
+
+/// What a file system has to have.
+#[derive(Clone, PartialEq, Eq, Default)]
+struct Model {
+    files: BTreeMap<String, Vec<u8>>,
+    directories: BTreeSet<String>,
+}
+
+impl Model {
+    fn put(&mut self, path: &str, data: Vec<u8>) {
+        let ends = path.match_indices('/').map(|(end, _)| path[..end].to_owned());
+        self.directories.extend(ends);
+        self.files.insert(path.to_owned(), data);
+    }
+}
+
+/// What a command that was killed left.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Left {
+    /// All as it was before.
+    Before,
+    /// All that the command was to do.
+    After,
+    /// Of a command that is done again then: what does not open.
+    Unfinished,
+}
+
+struct Campaign {
+    drive: Drive,
+    dir: TempDir,
+    random: Pcg64Mcg,
+    model: Model,
+    /// How long each command takes that is not killed.
+    takes: BTreeMap<Kind, Duration>,
+    /// The file system's number: its label, and part of the name of its metadata's file.
+    number: u32,
+    done: BTreeMap<Kind, u32>,
+    left: BTreeMap<(Kind, Left), u32>,
+    kills: u32,
+    log: Vec<String>,
+}
+
+fn number(name: &str, usual: u64) -> u64 {
+    std::env::var(name).map_or(usual, |number| number.parse().unwrap())
+}
+
+/// Bytes that do not repeat.
+fn bytes(random: &mut impl Rng, most: usize) -> Vec<u8> {
+    // Many are short, so that metadata are most of the work.
+    let most = if random.random_bool(0.4) { 20_000 } else { most };
+    let mut bytes = vec![0; random.random_range(0..most)];
+    random.fill_bytes(&mut bytes);
+    bytes
+}
+
+impl Campaign {
+    fn new(drive: Drive, seed: u64) -> Campaign {
+        let dir = tempfile::tempdir().unwrap();
+        let conventional = if drive == Drive::Conventional { 3 } else { 0 };
+        // So small that the collector has to work.
+        let line = format!("create d --size 96M --zone-size 4M --zone-nr-conv {conventional}");
+        program::run(dir.path(), &line).done();
+        let mut campaign = Campaign {
+            drive,
+            dir,
+            random: Pcg64Mcg::seed_from_u64(seed << 8 | drive as u64),
+            model: Model::default(),
+            takes: BTreeMap::new(),
+            number: 0,
+            done: BTreeMap::new(),
+            left: BTreeMap::new(),
+            kills: 0,
+            log: Vec::new(),
+        };
+        campaign.measure();
+        campaign
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A line with what names the metadata of file system `number`.
+    fn of(&self, number: u32, line: &str) -> String {
+        match self.drive {
+            Drive::FileBeside => format!("{line} --metadata m{number}"),
+            _ => line.to_owned(),
+        }
+    }
+
+    fn run(&self, line: &str) -> Said {
+        program::run(self.dir.path(), &self.of(self.number, line))
+    }
+
+    fn done(&self, line: &str) -> Vec<u8> {
+        let said = self.run(line);
+        assert!(said.code == Some(0) && said.err.is_empty(), "zonal {line}: {said:?}\n{}", self.history());
+        said.out
+    }
+
+    fn history(&self) -> String {
+        self.log[self.log.len().saturating_sub(20)..].join("\n")
+    }
+
+    /// Each command once, to its end.
+    fn measure(&mut self) {
+        let mut data = vec![0; BYTES_MAX];
+        self.random.fill_bytes(&mut data);
+        fs::write(self.path("in"), &data).unwrap();
+        fs::write(self.path("empty"), "").unwrap();
+        let lines = [
+            (Kind::Mkfs, "mkfs d --label 0"),
+            (Kind::PutEmpty, "put d empty a/b"),
+            (Kind::Put, "put d in a/b"),
+            (Kind::Get, "get d a/b out"),
+            (Kind::Rebuild, "fsck d --rebuild --force"),
+            (Kind::Rm, "rm d a/b"),
+        ];
+        for (kind, line) in lines {
+            let begin = Instant::now();
+            self.done(line);
+            self.takes.insert(kind, begin.elapsed());
+        }
+        fs::remove_file(self.path("empty")).unwrap();
+        self.model.directories.insert("a".to_owned());
+    }
+
+    /// Starts a command that works with so many bytes and kills it, if it lasts so long.
+    fn killed(&mut self, kind: Kind, line: &str, bytes: usize) -> End {
+        let takes = match kind {
+            Kind::Put | Kind::PutEmpty => {
+                let grows = self.takes[&Kind::Put].saturating_sub(self.takes[&Kind::PutEmpty]);
+                self.takes[&Kind::PutEmpty] + grows.mul_f64(bytes as f64 / BYTES_MAX as f64)
+            }
+            _ => self.takes[&kind],
+        };
+        // Longer than it takes alone, because a part of the commands has to come to its end.
+        let after = takes.mul_f64(self.random.random_range(0.0..1.6));
+        let mut command = program::command(self.dir.path(), line);
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(after);
+        child.kill().unwrap();
+        let output = child.wait_with_output().unwrap();
+        let end = match output.status.code() {
+            Some(0) => End::Done,
+            None => End::Killed,
+            code => {
+                let error = String::from_utf8_lossy(&output.stderr);
+                panic!("zonal {line}: exit {code:?}: {error}\n{}", self.history());
+            }
+        };
+        self.log.push(format!("{:?}: zonal {line}: {end:?} after {after:?}", self.drive));
+        match end {
+            End::Done => *self.done.entry(kind).or_default() += 1,
+            End::Killed => self.kills += 1,
+        }
+        end
+    }
+
+    fn note(&mut self, kind: Kind, left: Left) {
+        *self.left.entry((kind, left)).or_default() += 1;
+    }
+
+    /// Kills so many commands.
+    fn kill(&mut self, kills: u32) {
+        while self.kills < kills {
+            match self.random.random_range(0..20) {
+                0..11 => self.put(),
+                11..14 => self.rm(),
+                14..16 => self.get(),
+                16..18 => self.mkfs(),
+                _ => self.rebuild(),
+            }
+            self.check_directory();
+        }
+    }
+
+    fn some_file(&mut self) -> Option<String> {
+        let at = self.random.random_range(0..self.model.files.len().max(1));
+        self.model.files.keys().nth(at).cloned()
+    }
+
+    fn put(&mut self) {
+        if self.model.files.len() >= FILES_MAX {
+            return self.rm();
+        }
+        let there = self.some_file().filter(|_| self.random.random_bool(0.4));
+        let new =
+            || format!("{}{}", ["", "a/", "b/c/", "d/e/f/"][self.random.random_range(0..4)], self.log.len());
+        let path = there.unwrap_or_else(new);
+        let data = bytes(&mut self.random, BYTES_MAX);
+        fs::write(self.path("in"), &data).unwrap();
+        let line = self.of(self.number, &format!("put d in {path}"));
+        let (mut after, length) = (self.model.clone(), data.len());
+        after.put(&path, data);
+        match self.killed(Kind::Put, &line, length) {
+            End::Done => self.model = after,
+            End::Killed => self.either(Kind::Put, after),
+        }
+        self.check();
+    }
+
+    fn rm(&mut self) {
+        let Some(path) = self.some_file() else { return };
+        let line = self.of(self.number, &format!("rm d {path}"));
+        let mut after = self.model.clone();
+        after.files.remove(&path);
+        match self.killed(Kind::Rm, &line, 0) {
+            End::Done => self.model = after,
+            End::Killed => self.either(Kind::Rm, after),
+        }
+        self.check();
+    }
+
+    /// A copy to a file that is there.
+    fn get(&mut self) {
+        let Some(path) = self.some_file() else { return };
+        fs::write(self.path("out"), "old").unwrap();
+        let line = self.of(self.number, &format!("get d {path} out"));
+        let end = self.killed(Kind::Get, &line, 0);
+        let out = fs::read(self.path("out")).unwrap();
+        let is_old = out == b"old" && end == End::Killed;
+        assert!(is_old || out == self.model.files[&path], "out is neither\n{}", self.history());
+        if end == End::Killed {
+            self.note(Kind::Get, if is_old { Left::Before } else { Left::After });
+        }
+        // The second name of a file that is about to replace another one is left where a kill comes in just that moment.
+        for entry in fs::read_dir(self.dir.path()).unwrap() {
+            let entry = entry.unwrap();
+            if end == End::Killed && entry.file_name().to_string_lossy().starts_with(".zonal.") {
+                assert!(is_old && fs::read(entry.path()).unwrap() == self.model.files[&path]);
+                fs::remove_file(entry.path()).unwrap();
+            }
+        }
+    }
+
+    fn mkfs(&mut self) {
+        let next = self.number + 1;
+        let line = self.of(next, &format!("mkfs d --force --label {next}"));
+        let end = self.killed(Kind::Mkfs, &line, 0);
+        let label = self.label();
+        match label {
+            Some(label) if label == next => {
+                if end == End::Killed {
+                    self.note(Kind::Mkfs, Left::After);
+                }
+            }
+            Some(label) => {
+                self.note(Kind::Mkfs, Left::Before);
+                assert!(label == self.number && end == End::Killed, "label {label}\n{}", self.history());
+                // All of the old one is there. The new one's file belongs to nothing.
+                let _ = fs::remove_file(self.path(&format!("m{next}")));
+                return self.check();
+            }
+            None => {
+                assert_eq!(end, End::Killed);
+                self.note(Kind::Mkfs, Left::Unfinished);
+                let said = self.run("ls d").refused(4);
+                let is_known = ["there is no file system", "superblock"].iter().any(|why| said.contains(why));
+                assert!(is_known, "{said}\n{}", self.history());
+                if self.path(&format!("m{next}")).exists() && self.drive == Drive::FileBeside {
+                    let said = program::run(self.dir.path(), &line).refused(1);
+                    assert!(said.contains("there is a file of this name"), "{said}");
+                    fs::remove_file(self.path(&format!("m{next}"))).unwrap();
+                }
+                program::run(self.dir.path(), &line).done();
+            }
+        }
+        let _ = fs::remove_file(self.path(&format!("m{}", self.number)));
+        self.number = next;
+        self.model = Model::default();
+        assert_eq!(self.label(), Some(next));
+        self.check();
+    }
+
+    /// Which file system is there, whatever its metadata are.
+    fn label(&self) -> Option<u32> {
+        let said = program::run(self.dir.path(), "dump d --json");
+        let lines = String::from_utf8(said.out).unwrap();
+        let superblocks = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let labels = superblocks.filter_map(|object| object["superblock"]["label"].as_str()?.parse().ok());
+        let labels: BTreeSet<u32> = labels.collect();
+        assert!(labels.len() < 2, "{labels:?}\n{}", self.history());
+        labels.first().copied()
+    }
+
+    fn rebuild(&mut self) {
+        let data = if self.random.random_bool(0.3) { " --data" } else { "" };
+        if self.model.files.values().all(Vec::is_empty) {
+            return;
+        }
+        let is_lost = self.drive == Drive::FileBeside && self.random.random_bool(0.5);
+        if is_lost {
+            fs::remove_file(self.path(&format!("m{}", self.number))).unwrap();
+        }
+        let line = self.of(self.number, &format!("fsck d --rebuild --force{data}"));
+        let mut end = self.killed(Kind::Rebuild, &line, 0);
+        // What is interrupted can be done again, and that can be interrupted.
+        while end == End::Killed {
+            if self.run("fsck d --data").code == Some(0) {
+                self.note(Kind::Rebuild, Left::After);
+                break;
+            }
+            self.note(Kind::Rebuild, Left::Unfinished);
+            end = match self.random.random_bool(0.5) {
+                true => self.killed(Kind::Rebuild, &line, 0),
+                false => {
+                    self.done("fsck d --rebuild");
+                    End::Done
+                }
+            };
+        }
+        let unfinished = self.path(&format!("m{}.rebuild", self.number));
+        assert!(end == End::Killed || !unfinished.exists(), "{}", self.history());
+        let _ = fs::remove_file(unfinished);
+        self.check_rebuilt();
+    }
+
+    /// Each file is there, perhaps without its name. What else came back goes again, and what is not known from the zones.
+    fn check_rebuilt(&mut self) {
+        assert_eq!(self.done("fsck d --data"), b"");
+        let there = self.contents();
+        for (path, data) in self.model.files.iter().filter(|(_, data)| !data.is_empty()) {
+            let is_there = |(at, found): (&String, &Vec<u8>)| {
+                found == data && (at == path || at.starts_with("lost+found/"))
+            };
+            assert!(there.files.iter().any(is_there), "{path} is gone\n{}", self.history());
+        }
+        self.model = there;
+        if self.model.directories.remove("lost+found") {
+            self.done("rm d -r lost+found");
+            self.model.files.retain(|path, _| !path.starts_with("lost+found/"));
+        }
+        let directories = &self.model.directories;
+        let has_strange = directories.iter().any(|path| path.starts_with("lost+found"));
+        assert!(!has_strange, "{directories:?}");
+        self.check();
+    }
+
+    /// All that is there: paths that are listed, and bytes of files that are read.
+    fn contents(&self) -> Model {
+        let mut model = Model::default();
+        let list = String::from_utf8(self.done("ls d -R --json")).unwrap();
+        for line in list.lines() {
+            let object: serde_json::Value = serde_json::from_str(line).unwrap();
+            let path = object["name"].as_str().unwrap().to_owned();
+            if object["kind"] == "directory" {
+                model.directories.insert(path);
+            } else {
+                let data = self.done(&format!("get d {path} -"));
+                model.files.insert(path, data);
+            }
+        }
+        model
+    }
+
+    /// After a kill: what the command was to do counts if it is there.
+    fn either(&mut self, kind: Kind, after: Model) {
+        let is_after = self.contents() == after;
+        self.note(kind, if is_after { Left::After } else { Left::Before });
+        if is_after {
+            self.model = after;
+        }
+    }
+
+    /// The file system is sound and has what it has to have, and no more.
+    fn check(&self) {
+        assert_eq!(self.done("fsck d --data"), b"", "{}", self.history());
+        let there = self.contents();
+        assert_eq!(there.directories, self.model.directories, "{}", self.history());
+        let names = |model: &Model| model.files.keys().cloned().collect::<Vec<String>>();
+        assert_eq!(names(&there), names(&self.model), "{}", self.history());
+        for (path, data) in &self.model.files {
+            assert!(there.files[path] == *data, "{path} has other bytes\n{}", self.history());
+        }
+        let status: serde_json::Value = serde_json::from_slice(&self.done("stat d --json")).unwrap();
+        let blocks: usize = self.model.files.values().map(|data| data.len().div_ceil(4096)).sum();
+        assert_eq!(status["files"]["used"], blocks * 4096, "{}", self.history());
+    }
+
+    /// Nothing lies beside the image that does not belong there.
+    fn check_directory(&self) {
+        let names = fs::read_dir(self.dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let metadata = format!("m{}", self.number);
+        let known = ["d", "in", "out", "zonal", &metadata];
+        let strange: Vec<_> = names.filter(|name| !known.iter().any(|known| name == known)).collect();
+        assert!(strange.is_empty(), "{strange:?}\n{}", self.history());
+    }
+}
+
+fn campaign(drive: Drive) {
+    let kills = number("ZONAL_KILLS", 60).div_ceil(3) as u32;
+    let mut campaign = Campaign::new(drive, number("ZONAL_KILL_SEED", 0));
+    campaign.kill(kills);
+    let Campaign { done, left, .. } = &campaign;
+    println!("kills: {drive:?}: {kills} killed: {left:?}; done: {done:?}");
+    // Kills come in all phases.
+    let is_left = |kind, as_what| left.contains_key(&(kind, as_what));
+    let phases = [
+        (Kind::Put, Left::Before),
+        (Kind::Put, Left::After),
+        (Kind::Rm, Left::Before),
+        (Kind::Get, Left::Before),
+        (Kind::Mkfs, Left::Before),
+        (Kind::Mkfs, Left::Unfinished),
+        (Kind::Rebuild, Left::Unfinished),
+    ];
+    assert!(kills < 200 || phases.iter().all(|(kind, as_what)| is_left(*kind, *as_what)), "{left:?}");
+}
+
+#[test]
+fn zones_keep_what_was_done_when_commands_are_killed() {
+    campaign(Drive::Zones);
+}
+
+#[test]
+fn conventional_zones_keep_what_was_done_when_commands_are_killed() {
+    campaign(Drive::Conventional);
+}
+
+#[test]
+fn file_beside_keeps_what_was_done_when_commands_are_killed() {
+    campaign(Drive::FileBeside);
+}
+
+/// Whether `campaign` finds fault with what is there, as it is after `change` and not before.
+fn is_caught(campaign: &mut Campaign, change: impl FnOnce(&mut Campaign)) -> bool {
+    campaign.check();
+    campaign.check_directory();
+    change(campaign);
+    let check = || {
+        campaign.check();
+        campaign.check_directory();
+    };
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(check)).is_err()
+}
+
+#[test]
+fn canary_check_catches_what_is_gone_changed_or_too_many() {
+    let begun = || {
+        let mut campaign = Campaign::new(Drive::Conventional, 0);
+        campaign.done("put d in a/f");
+        let data = fs::read(campaign.path("in")).unwrap();
+        campaign.model.put("a/f", data);
+        campaign
+    };
+    assert!(is_caught(&mut begun(), |campaign| drop(campaign.done("rm d a/f"))));
+    assert!(is_caught(&mut begun(), |campaign| drop(campaign.done("put d in a/g"))));
+    assert!(is_caught(&mut begun(), |campaign| {
+        fs::write(campaign.path("in"), vec![7; BYTES_MAX]).unwrap();
+        campaign.done("put d in a/f");
+    }));
+    assert!(is_caught(&mut begun(), |campaign| {
+        campaign.done("put d in b/f");
+        campaign.done("rm d b/f");
+    }));
+    assert!(is_caught(&mut begun(), |campaign| fs::write(campaign.path(".zonal.1.0"), "").unwrap()));
+    assert!(is_caught(&mut begun(), |campaign| drop(campaign.done("reset d --offset 12M"))));
+}
