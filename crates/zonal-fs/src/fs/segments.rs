@@ -124,11 +124,12 @@ impl Shared {
     }
 }
 
-/// Whoever removed most files leaves a store that is larger than it has to be. Nobody waits for a file system that is let go.
+/// A store whose rows were mostly removed is larger than it has to be. The last owner of a file system has the database alone, which
+/// compaction needs.
 impl Drop for Shared {
     fn drop(&mut self) {
         let core = self.core.get_mut();
-        // What fails here changes nothing of what is durable, and is told by whoever opens the file system next.
+        // A failure changes nothing of what is durable. The next opening finds it out.
         if core.check_alive().is_ok() && core.rows.compact_if_sparse().is_ok_and(|did| did) {
             let backend = core.rows.backend().clone();
             while backend.log().is_some_and(|log| log.give_back().is_ok_and(|zone| zone.is_some())) {}

@@ -1,13 +1,13 @@
 //! Metadata of which some pages are lost: everything else is kept as it is.
 //!
-//! All rows that can be read go into a database in memory. What is known of the lost ones from the others is put back, and what
-//! is not becomes an error for whoever reads it. The caller checks and repairs the rows there. Then [`put_back`] writes them in
-//! place of the damaged ones, in one batch: whenever the power goes, the metadata are what they were or what they became.
+//! All rows that can be read go into a database in memory. A lost row that the others tell is put back. A reader of any other
+//! lost row is told an error. The caller checks and repairs the rows there. Then [`Salvaged::put_back`] writes them in place of
+//! the damaged ones, in one batch. After a cut at any time the metadata are what they were, or what they became.
 //!
 //! # What is put back
 //! - A name without its position, and a file's first name without its entry: each is in another row.
 //! - A file or directory of which only the name is left, as a new one of that kind which belongs to root. Data in extents stay,
-//!   and a block that is lost follows them: nobody knows how long the file was.
+//!   and a block that is lost follows them: how long the file was is not known.
 //! - Where extents may be missing, lost blocks.
 //!
 //! Other names of a file, extended attributes and targets of symbolic links are nowhere else.
@@ -113,7 +113,7 @@ pub fn salvage(drive: &Arc<Drive>, waiters: &Waiters, beside: Option<Beside>) ->
 }
 
 impl Salvaged {
-    /// The rows, to be checked and repaired. As long as they are open there are no others.
+    /// The rows, to be checked and repaired. They have to be closed before they are opened again.
     ///
     /// # Errors
     /// The database's.
@@ -268,7 +268,7 @@ fn put_files_back(rows: &mut Rows, lost: &Lost<'_>, now: i64) -> Result<Vec<Loss
     }
     let names = gathered(rows, key::all_entries(), |key, value| {
         let Entry { ino, kind, position } = Entry::decode(key, value).ok()?;
-        // Of a device nobody knows which it was.
+        // Which device it was is not known.
         let is_known = !matches!(kind, Kind::Character | Kind::Block);
         (is_known && lost.may_hold(&key::inode(ino))).then(|| (ino, kind, key::parts(key).0, position))
     })?;
@@ -288,7 +288,7 @@ fn put_files_back(rows: &mut Rows, lost: &Lost<'_>, now: i64) -> Result<Vec<Loss
     Ok(losses)
 }
 
-/// A file as long as what is left of it: of data, and a block that is lost.
+/// A file with the size of what is left of it: of its data, and of a block that is lost.
 fn found_file(rows: &mut Rows, ino: u64, file: Attributes) -> Result<Attributes, FsError> {
     match file.kind {
         Kind::File => {

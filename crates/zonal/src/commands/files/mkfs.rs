@@ -30,7 +30,7 @@ pub(crate) struct Mkfs {
     /// Largest zone append, a header of 4 KiB included [default: what the device takes, at most 2052K]
     #[arg(long, value_name = "SIZE", value_parser = value::size)]
     unit: Option<u64>,
-    /// Zones for the log of the metadata, where there is one
+    /// Zones that the metadata have at first, on a drive without conventional ones
     #[arg(long, value_name = "ZONES")]
     log_zones: Option<u32>,
     /// Space that files never get, for the collector to work well on a full device

@@ -30,7 +30,7 @@ pub(super) struct MadeWith {
     /// Where the superblock is gone: the largest zone append that it was made with
     #[arg(long, value_name = "SIZE", value_parser = value::size, requires = "rebuild")]
     unit: Option<u64>,
-    /// Where the superblock is gone: the zones of the log of its metadata
+    /// Where the superblock is gone: the zones that its metadata have at first
     #[arg(long, value_name = "ZONES", requires = "rebuild")]
     log_zones: Option<u32>,
 }
