@@ -16,6 +16,7 @@ mod gauge;
 mod guard;
 mod rows;
 mod salvage;
+mod site;
 mod tables;
 
 pub use gauge::{Committed, Fill, Gauge};

@@ -3,8 +3,10 @@
 use super::backend::{Backend, BackendError, Handle};
 use super::gauge::{Committed, Gauge, Tally, bytes_of};
 use super::guard::guarded;
+use super::site::Site;
 use super::tables::{Tables, write};
-use redb::{Database, Durability, ReadableDatabase};
+use parking_lot::{RwLock, RwLockReadGuard};
+use redb::{Database, Durability};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -19,6 +21,18 @@ pub(super) type Layer = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 #[derive(thiserror::Error, Debug)]
 #[error("metadata: {0}")]
 pub struct StoreError(#[from] redb::Error);
+
+impl StoreError {
+    /// Whether an error of the database's file is behind it, after which the database refuses everything.
+    pub(super) fn is_of_file(&self) -> bool {
+        matches!(self.0, redb::Error::Io(_) | redb::Error::PreviousIo)
+    }
+
+    /// Whether the database refuses because of an earlier error.
+    pub(super) fn is_of_earlier(&self) -> bool {
+        matches!(self.0, redb::Error::PreviousIo)
+    }
+}
 
 macro_rules! from_redb {
     ($($error:ty),*) => {$(
@@ -48,13 +62,12 @@ impl From<BackendError> for StoreError {
 
 /// The rows, read through all layers. Not shared: whoever has the file system's lock has the rows.
 pub struct Rows {
-    database: Arc<Database>,
-    base: Tables,
+    site: Arc<Site>,
+    base: RwLock<Tables>,
     sealed: Option<Arc<Layer>>,
     top: Layer,
     /// Number of the top layer, counted from 1 since it was opened.
     number: u64,
-    backend: Arc<dyn Backend>,
     gauge: Gauge,
     /// The next commit counts the pages in use.
     counts_pages: bool,
@@ -62,11 +75,10 @@ pub struct Rows {
 
 /// A layer on its way into the database.
 pub struct Sealed {
-    database: Arc<Database>,
+    site: Arc<Site>,
     layer: Arc<Layer>,
     /// Which it is.
     pub number: u64,
-    backend: Arc<dyn Backend>,
     /// What the gauge had counted when it was sealed.
     tally: Tally,
     /// Whether the pages in use are to be counted.
@@ -79,22 +91,17 @@ impl Rows {
     /// # Errors
     /// The backend's, or that what it holds is no database.
     pub fn open(backend: impl Backend, cache_bytes: usize) -> Result<Rows, StoreError> {
-        let backend = Arc::new(backend);
-        let handle = Handle(backend.clone());
-        let open = || Database::builder().set_cache_size(cache_bytes).create_with_backend(handle);
-        Rows::of(guarded(open).ok_or_else(|| damaged("it contradicts itself"))??, backend)
+        Rows::of(Site::open(Arc::new(backend), cache_bytes)?)
     }
 
-    fn of(database: Database, backend: Arc<dyn Backend>) -> Result<Rows, StoreError> {
-        let base = Tables::of(&database.begin_read()?)?;
+    fn of(site: Site) -> Result<Rows, StoreError> {
         Ok(Rows {
-            database: Arc::new(database),
-            base,
+            base: RwLock::new(site.tables()?),
             sealed: None,
             top: Layer::new(),
             number: 1,
-            gauge: Gauge::new(backend.room()),
-            backend,
+            gauge: Gauge::new(site.backend().room()),
+            site: Arc::new(site),
             counts_pages: false,
         })
     }
@@ -109,7 +116,7 @@ impl Rows {
         let opened = guarded(|| {
             let mut database = Database::builder().set_cache_size(cache_bytes).create_with_backend(handle)?;
             match database.check_integrity()? {
-                true => Rows::of(database, backend),
+                true => Rows::of(Site::of(database, backend, cache_bytes)),
                 false => Err(damaged("what was committed last is not there")),
             }
         });
@@ -118,7 +125,7 @@ impl Rows {
 
     /// Where the rows are kept.
     pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
-        &self.backend
+        self.site.backend()
     }
 
     /// Moves the rows together if most of their pages are free, so that the place can give room back. It takes as long as it
@@ -130,19 +137,28 @@ impl Rows {
         if !self.gauge.is_sparse() || self.sealed.is_some() || !self.top.is_empty() {
             return Ok(false);
         }
-        self.base = Tables::default();
-        let Some(database) = Arc::get_mut(&mut self.database) else { return Ok(false) };
+        *self.base.get_mut() = Tables::default();
+        let Some(database) = Arc::get_mut(&mut self.site).and_then(Site::alone) else { return Ok(false) };
         let compacted = database.compact();
-        self.base = Tables::of(&self.database.begin_read()?)?;
+        *self.base.get_mut() = self.site.tables()?;
         Ok(compacted?)
     }
 
     /// Closes the database; where it was kept.
     pub(crate) fn close(self) -> Arc<dyn Backend> {
-        let Rows { database, base, backend, .. } = self;
+        let Rows { site, base, .. } = self;
+        let backend = site.backend().clone();
         drop(base);
-        drop(database);
+        drop(site);
         backend
+    }
+
+    /// The database's rows, as of the last commit. After an error of its file it is opened again before.
+    fn base(&self) -> RwLockReadGuard<'_, Tables> {
+        if let Some(tables) = self.site.return_from_error() {
+            *self.base.write() = tables;
+        }
+        self.base.read()
     }
 
     /// The value of `key`.
@@ -155,7 +171,7 @@ impl Rows {
                 return Ok(change.clone());
             }
         }
-        self.base.get(key)
+        self.base().get(key).map_err(|error| self.site.note(error))
     }
 
     /// Sets the value of `key`.
@@ -178,7 +194,7 @@ impl Rows {
     /// Whether nothing below the top layer knows of `key`, as far as that can be told.
     fn is_new(&self, key: &[u8]) -> bool {
         let is_sealed = self.sealed.as_ref().is_some_and(|layer| layer.contains_key(key));
-        !is_sealed && matches!(self.base.get(key), Ok(None))
+        !is_sealed && matches!(self.base().get(key), Ok(None))
     }
 
     /// Shows the rows from `from` on, below `end`, in order of their keys, until it is told to break.
@@ -195,7 +211,7 @@ impl Rows {
             return Ok(());
         }
         let bounds = (Bound::Included(from), Bound::Excluded(end));
-        let mut base = self.base.range(bounds)?.peekable();
+        let mut base = self.base().range(bounds).map_err(|error| self.site.note(error))?.peekable();
         let mut layers: Vec<_> =
             self.layers().map(|layer| layer.range::<[u8], _>(bounds).peekable()).collect();
         loop {
@@ -203,7 +219,10 @@ impl Rows {
                 layers.iter_mut().filter_map(|l| l.peek().map(|(key, _)| key.as_slice())).min();
             let base_key = match base.peek() {
                 Some(Ok((key, _))) => Some(key.value().to_vec()),
-                Some(Err(_)) => return Err(base.next().expect("peeked").err().expect("peeked").into()),
+                Some(Err(_)) => {
+                    let error = base.next().expect("peeked").err().expect("peeked");
+                    return Err(self.site.note(error.into()));
+                }
                 None => None,
             };
             let Some(key) =
@@ -220,7 +239,7 @@ impl Rows {
             let of_base = if base_key.as_deref() == Some(&key) { base.next() } else { None };
             let flow = match (value, of_base) {
                 (Some(Some(value)), _) => show(&key, value),
-                (None, Some(row)) => show(&key, row?.1.value()),
+                (None, Some(row)) => show(&key, row.map_err(|error| self.site.note(error.into()))?.1.value()),
                 _ => ControlFlow::Continue(()),
             };
             if flow.is_break() {
@@ -238,8 +257,9 @@ impl Rows {
             return Ok(None);
         }
         let bounds = (Bound::Included(from), Bound::Included(to));
-        let mut base = self.base.range(bounds)?.rev();
-        let mut of_base = base.next().transpose()?;
+        let note = |error: redb::StorageError| self.site.note(error.into());
+        let mut base = self.base().range(bounds).map_err(|error| self.site.note(error))?.rev();
+        let mut of_base = base.next().transpose().map_err(note)?;
         let mut layers: Vec<_> =
             self.layers().map(|layer| layer.range::<[u8], _>(bounds).rev().peekable()).collect();
         loop {
@@ -260,7 +280,7 @@ impl Rows {
                 return Ok(Some((key.clone(), value.clone())));
             }
             if is_hidden {
-                of_base = base.next().transpose()?;
+                of_base = base.next().transpose().map_err(note)?;
             }
         }
     }
@@ -285,8 +305,8 @@ impl Rows {
         let number = self.number;
         self.number += 1;
         let counts_pages = std::mem::take(&mut self.counts_pages);
-        let (database, backend) = (self.database.clone(), self.backend.clone());
-        Some(Sealed { database, layer, number, backend, tally: self.gauge.tally(), counts_pages })
+        let site = self.site.clone();
+        Some(Sealed { site, layer, number, tally: self.gauge.tally(), counts_pages })
     }
 
     /// The sealed layer is in the database.
@@ -294,7 +314,11 @@ impl Rows {
     /// # Errors
     /// The database's; the layer then stays where it is.
     pub fn settled(&mut self, committed: Committed) -> Result<(), StoreError> {
-        self.base = Tables::of(&self.database.begin_read()?)?;
+        let tables = self.site.tables().or_else(|error| {
+            self.site.note(error);
+            self.site.return_from_error().ok_or_else(|| damaged("it cannot be read any more"))
+        })?;
+        *self.base.get_mut() = tables;
         self.sealed = None;
         self.gauge.settle(committed);
         Ok(())
@@ -307,7 +331,7 @@ impl Rows {
 
     /// The place may have more room than at the last commit, or less.
     pub(crate) fn look_at_room(&mut self) {
-        self.gauge.set_room(self.backend.room());
+        self.gauge.set_room(self.site.backend().room());
     }
 
     pub(crate) fn gauge_mut(&mut self) -> &mut Gauge {
@@ -330,14 +354,17 @@ impl Sealed {
     /// # Errors
     /// The database's: nothing of the layer is durable then, or all of it.
     pub fn commit(&self) -> Result<Committed, StoreError> {
-        let mut transaction = self.database.begin_write()?;
-        transaction.set_durability(Durability::Immediate)?;
-        // After a cut the database is open at once, however large it is.
-        transaction.set_quick_repair(true);
-        let fresh = write(&transaction, &self.layer)?;
-        let pages = if self.counts_pages { Some(transaction.stats()?.allocated_pages()) } else { None };
-        transaction.commit()?;
-        Ok(Committed { room: self.backend.room(), tally: self.tally, fresh, pages })
+        let (fresh, pages) = self.site.commit(|database| {
+            let mut transaction = database.begin_write()?;
+            transaction.set_durability(Durability::Immediate)?;
+            // After a cut the database is open at once, however large it is.
+            transaction.set_quick_repair(true);
+            let fresh = write(&transaction, &self.layer)?;
+            let pages = if self.counts_pages { Some(transaction.stats()?.allocated_pages()) } else { None };
+            transaction.commit()?;
+            Ok((fresh, pages))
+        })?;
+        Ok(Committed { room: self.site.backend().room(), tally: self.tally, fresh, pages })
     }
 }
 

@@ -11,6 +11,8 @@ use super::rows::{Row, StoreError, damaged};
 use super::tables::Tables;
 use redb::{Database, ReadableDatabase, StorageBackend};
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use zonal_core::{DeviceError, RequestError};
 
 /// Bytes of the database's header, which nothing stands in for.
@@ -46,7 +48,13 @@ pub fn salvage(
     mut show: impl FnMut(Row) -> Result<(), StoreError>,
 ) -> Result<Vec<Gap>, StoreError> {
     let read = guarded(|| {
-        let database = Database::builder().create_with_backend(Marked(backend))?;
+        let phase = Arc::new(AtomicU8::new(OPENING));
+        let marked = Marked { below: backend, phase: phase.clone() };
+        let database = Database::builder().create_with_backend(marked)?;
+        // Dropped before the database, also after a panic: what the database writes when it is closed would be made of leaves
+        // that are none.
+        let reading = Reading(phase);
+        reading.0.store(READING, Ordering::Release);
         let tables = Tables::of(&database.begin_read()?)?;
         let mut gaps: Vec<Gap> = Vec::new();
         for kind in tables.kinds() {
@@ -73,9 +81,36 @@ pub fn salvage(
     read.unwrap_or_else(|| Err(damaged("what leads to the rows is lost")))
 }
 
+/// The database reads what it needs to be opened: an error is an error.
+const OPENING: u8 = 0;
+/// Rows are read: a lost page is a leaf.
+const READING: u8 = 1;
+/// Everything fails.
+const DONE: u8 = 2;
+
+struct Reading(Arc<AtomicU8>);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.store(DONE, Ordering::Release);
+    }
+}
+
 /// A database's file whose lost pages are leaves with the row that stands for a gap.
 #[derive(Debug)]
-struct Marked<B>(B);
+struct Marked<B> {
+    below: B,
+    phase: Arc<AtomicU8>,
+}
+
+impl<B> Marked<B> {
+    fn phase(&self) -> io::Result<u8> {
+        match self.phase.load(Ordering::Acquire) {
+            DONE => Err(io::Error::other("all rows were read")),
+            phase => Ok(phase),
+        }
+    }
+}
 
 /// A leaf with one row, whose key and value are empty: kind of page, a filler, the count of rows, and where the key and the value
 /// end, counted from the leaf's first byte.
@@ -98,12 +133,13 @@ fn is_lost(error: &io::Error) -> bool {
 
 impl<B: StorageBackend> StorageBackend for Marked<B> {
     fn len(&self) -> io::Result<u64> {
-        self.0.len()
+        self.phase().and_then(|_| self.below.len())
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        match self.0.read(offset, out) {
-            Err(error) if offset >= HEADER_BYTES && is_lost(&error) => {
+        let phase = self.phase()?;
+        match self.below.read(offset, out) {
+            Err(error) if phase == READING && offset >= HEADER_BYTES && is_lost(&error) => {
                 leaf(out);
                 Ok(())
             }
@@ -112,15 +148,15 @@ impl<B: StorageBackend> StorageBackend for Marked<B> {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.phase().and_then(|_| self.below.set_len(len))
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.phase().and_then(|_| self.below.sync_data())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write(offset, data)
+        self.phase().and_then(|_| self.below.write(offset, data))
     }
 }
 

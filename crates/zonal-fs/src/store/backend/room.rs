@@ -36,9 +36,9 @@ impl Backend for redb::backends::InMemoryBackend {}
 
 /// A backend that the database shares with its rows.
 #[derive(Debug)]
-pub(in crate::store) struct Handle<B>(pub Arc<B>);
+pub(in crate::store) struct Handle<B: ?Sized>(pub Arc<B>);
 
-impl<B: StorageBackend> StorageBackend for Handle<B> {
+impl<B: StorageBackend + ?Sized> StorageBackend for Handle<B> {
     fn len(&self) -> io::Result<u64> {
         self.0.len()
     }
