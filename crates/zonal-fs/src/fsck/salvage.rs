@@ -16,9 +16,9 @@ use super::repair::directory;
 use crate::BLOCK_BYTES;
 use crate::drive::Drive;
 use crate::format::{Attributes, Entry, Extent, Kind, key};
-use crate::fs::FsError;
 use crate::fs::map::EXTENT_BLOCKS_MAX;
 use crate::fs::names::name_at;
+use crate::fs::{FsError, ROOT};
 use crate::make::{self, Beside, MakeError};
 use crate::store::backend::Memory;
 use crate::store::{Gap, Rows, StoreError, salvage as salvage_rows};
@@ -68,15 +68,20 @@ pub enum Loss {
         blocks: u64,
     },
     /// Rows of a kind, some of which may have been others than those that were put back.
-    #[error("{what} of files {first} to {last} may be lost")]
+    #[error("{what} {first} to {} may be lost", last_of(*.last))]
     Rows {
-        /// What the rows say.
+        /// What the rows say, and of what.
         what: &'static str,
         /// First file or directory of which there may be any.
         first: u64,
         /// The last one.
         last: u64,
     },
+}
+
+/// The last file or directory of a range.
+fn last_of(last: u64) -> String {
+    if last == u64::MAX { "the last".to_owned() } else { last.to_string() }
 }
 
 impl Loss {
@@ -173,7 +178,9 @@ fn complete(rows: &mut Rows, gaps: &[Gap], now: i64) -> Result<Vec<Loss>, FsErro
     put_positions_back(rows, &lost)?;
     let mut losses: BTreeSet<Loss> = put_files_back(rows, &lost, now)?.into_iter().collect();
     losses.extend(note_lost_extents(rows, &lost)?);
-    losses.extend(gaps.iter().filter_map(Lost::told));
+    let are_names_there = !lost.has_kind(&key::inodes().0) && has_all_names(rows)?;
+    let told = gaps.iter().filter(|gap| !are_names_there || gap.kind != key::all_entries().0[0]);
+    losses.extend(told.filter_map(Lost::told));
     Ok(losses.into_iter().collect())
 }
 
@@ -197,9 +204,8 @@ impl Lost<'_> {
     /// A gap as the loss that it may be, where nothing else tells of what was in it.
     fn told(gap: &Gap) -> Option<Loss> {
         let what = [
-            (key::all_entries().0, "names"),
-            (key::attribute(0, b""), "extended attributes"),
-            (key::target(0), "targets of symbolic links"),
+            (key::all_entries().0, "names in directories"),
+            (key::attribute(0, b""), "extended attributes of files"),
         ];
         let (_, what) = what.into_iter().find(|(key, _)| key[0] == gap.kind)?;
         let number = |key: &Option<Vec<u8>>, other| key.as_ref().map_or(other, |key| key::parts(key).0);
@@ -239,6 +245,24 @@ fn put_entries_back(rows: &mut Rows, lost: &Lost<'_>) -> Result<(), FsError> {
         }
     }
     Ok(())
+}
+
+/// Whether each file has as many names as it says.
+fn has_all_names(rows: &Rows) -> Result<bool, FsError> {
+    let mut names: BTreeMap<u64, u32> = BTreeMap::new();
+    let entries = key::all_entries();
+    for ino in gathered(rows, entries, |key, value| Some(Entry::decode(key, value).ok()?.ino))? {
+        *names.entry(ino).or_default() += 1;
+    }
+    let missing = gathered(rows, key::inodes(), |key, value| {
+        let (ino, file) = (key::parts(key).0, Attributes::decode(key, value).ok()?);
+        let wanted = match file.kind {
+            Kind::Directory => u32::from(ino != ROOT),
+            _ => file.links,
+        };
+        (names.get(&ino).copied().unwrap_or(0) < wanted).then_some(ino)
+    })?;
+    Ok(missing.is_empty())
 }
 
 /// Positions of names.

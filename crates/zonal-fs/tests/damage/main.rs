@@ -155,12 +155,15 @@ fn check_salvage(
             attributes: has(&|loss| own(loss) && matches!(loss, Loss::Attributes { .. })),
             extents: is_gone || has(&|loss| own(loss) && matches!(loss, Loss::Extents { .. })),
             xattrs: has(&|loss| match loss {
-                Loss::Rows { what: "extended attributes", first, last } => (*first..=*last).contains(&ino),
+                Loss::Rows { what: "extended attributes of files", first, last } => {
+                    (*first..=*last).contains(&ino)
+                }
                 _ => false,
             }),
         }
     };
-    let are_names_lost = losses.iter().any(|loss| matches!(loss, Loss::Rows { what: "names", .. }));
+    let are_names_lost =
+        losses.iter().any(|loss| matches!(loss, Loss::Rows { what: "names in directories", .. }));
     let wrong = |synced| salvage_difference(&seen, synced, are_names_lost, lost_of);
     let differences: Vec<String> = judge.left().map_while(wrong).collect();
     match differences.len() < judge.left().count() {
