@@ -117,8 +117,8 @@ pub enum Finding {
         /// The zone.
         zone: u32,
     },
-    /// Data of a file that is none.
-    #[error("file {ino} has data, and does not exist")]
+    /// Data, attributes or a target of a file that is none.
+    #[error("file {ino} has data or attributes, and does not exist")]
     NoFile {
         /// The file.
         ino: u64,

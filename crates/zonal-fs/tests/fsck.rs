@@ -381,6 +381,19 @@ fn data_of_no_file_is_found_and_freed() {
 }
 
 #[test]
+fn attributes_and_target_of_no_file_are_found_and_taken_away() {
+    let made = Made::new();
+    let found = made.damaged(|rows| {
+        rows.put(key::attribute(77, b"user.a"), b"value".to_vec());
+        rows.put(key::target(78), b"to".to_vec());
+    });
+    assert_eq!(found, [Finding::NoFile { ino: 77 }, Finding::NoFile { ino: 78 }]);
+    assert_eq!(made.repaired(&found), []);
+    assert_eq!(made.rows().get(&key::attribute(77, b"user.a")).unwrap(), None);
+    assert_eq!(made.rows().get(&key::target(78)).unwrap(), None);
+}
+
+#[test]
 fn rows_that_cannot_be_read_are_found() {
     finds(
         |rows| rows.put(key::entry(ROOT, b"x"), vec![1, 2]),

@@ -103,6 +103,11 @@ pub fn attributes(ino: u64) -> (Vec<u8>, Vec<u8>) {
     (of(ATTRIBUTE, ino, &[]), of(ATTRIBUTE, ino.saturating_add(1), &[]))
 }
 
+/// All extended attributes of all files: the first key and the end.
+pub fn all_attributes() -> (Vec<u8>, Vec<u8>) {
+    (vec![ATTRIBUTE], vec![ATTRIBUTE + 1])
+}
+
 /// The target of a symbolic link.
 pub fn target(ino: u64) -> Vec<u8> {
     of(TARGET, ino, &[])

@@ -66,6 +66,8 @@ struct Seen {
     orphans: BTreeSet<u64>,
     /// Symbolic links of which it is known where they lead.
     links: BTreeSet<u64>,
+    /// Files with extended attributes.
+    attributed: BTreeSet<u64>,
     next: u64,
     /// The opening of the file system that the counter of numbers knows of.
     opening: u32,
@@ -148,6 +150,10 @@ impl Seen {
             seen.links.insert(key::parts(key).0);
             Some(())
         })?;
+        seen.scan(rows, key::all_attributes(), |seen, key, _| {
+            seen.attributed.insert(key::parts(key).0);
+            Some(())
+        })?;
         Ok(seen)
     }
 
@@ -206,6 +212,9 @@ impl Seen {
                 self.findings.push(Finding::Links { ino, links: file.links, found });
             }
         }
+        let is_nothing = |ino: &&u64| !self.files.contains_key(ino);
+        let nothing: Vec<u64> = self.links.union(&self.attributed).filter(is_nothing).copied().collect();
+        self.findings.extend(nothing.into_iter().map(|ino| Finding::NoFile { ino }));
         let leads_nowhere =
             |(ino, file): &(&u64, &Attributes)| file.kind == Kind::Symlink && !self.links.contains(ino);
         let nowhere = self.files.iter().filter(leads_nowhere).map(|(&ino, _)| Finding::NoTarget { ino });

@@ -46,6 +46,12 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
             for key in keys(rows, key::extent(*ino, 0), key::extent(ino.saturating_add(1), 0))? {
                 rows.delete(key);
             }
+            // A file may have no data, and be one.
+            if rows.get(&key::inode(*ino))?.is_none() {
+                let (from, end) = key::attributes(*ino);
+                keys(rows, from, end)?.into_iter().for_each(|key| rows.delete(key));
+                rows.delete(key::target(*ino));
+            }
         }
         Finding::NoSuchFile { parent, name, .. } | Finding::NoDirectory { parent, name } => {
             strike(rows, *parent, name)?;

@@ -25,7 +25,7 @@ pub struct StoreError(#[from] redb::Error);
 impl StoreError {
     /// Whether an error of the database's file is behind it, after which the database refuses everything.
     pub(super) fn is_of_file(&self) -> bool {
-        matches!(self.0, redb::Error::Io(_) | redb::Error::PreviousIo)
+        matches!(self.0, redb::Error::Io(_) | redb::Error::PreviousIo | redb::Error::DatabaseClosed)
     }
 
     /// Whether the database refuses because of an earlier error.
@@ -314,10 +314,7 @@ impl Rows {
     /// # Errors
     /// The database's; the layer then stays where it is.
     pub fn settled(&mut self, committed: Committed) -> Result<(), StoreError> {
-        let tables = self.site.tables().or_else(|error| {
-            self.site.note(error);
-            self.site.return_from_error().ok_or_else(|| damaged("it cannot be read any more"))
-        })?;
+        let tables = self.site.tables().or_else(|_| self.site.tables_anew())?;
         *self.base.get_mut() = tables;
         self.sealed = None;
         self.gauge.settle(committed);

@@ -1,15 +1,23 @@
 //! The database of a store, and its return after a page that cannot be read.
 //!
-//! redb refuses everything after the first error of its file. One damaged page would cost all rows then. So a database that had
-//! an error is opened again over the same file, while no commit is in flight: what it had committed is there, and so is what
-//! waits in layers above it.
+//! redb refuses everything after the first error of its file. One damaged page would cost all rows then. So the reader whose
+//! lookup failed opens the database once more, to read only, over the same file. What was committed is there, and changes that
+//! wait are in layers above. The next commit opens the database anew, to write.
+//!
+//! # Why the reader does not open it to write
+//! A database writes when it is opened. The store may need another zone for that, which the file system gives under its lock, and
+//! the reader has that lock.
+//!
+//! # Why the reader's view stays whole
+//! It holds the last commit. The next commit writes only to pages that this one does not have, because a cut may come. After the
+//! next commit the view is replaced.
 
-use super::backend::{Backend, Handle};
+use super::backend::{Aside, Backend, Handle};
 use super::guard::guarded;
 use super::rows::{StoreError, damaged};
 use super::tables::Tables;
-use parking_lot::{Mutex, MutexGuard, RwLock};
-use redb::{Database, ReadableDatabase};
+use parking_lot::{Mutex, RwLock};
+use redb::{Database, ReadableDatabase, StorageBackend};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,22 +26,21 @@ pub(super) struct Site {
     backend: Arc<dyn Backend>,
     cache_bytes: usize,
     database: RwLock<Arc<Database>>,
-    /// One commit at a time, and no return meanwhile.
+    /// One commit at a time.
     commit: Mutex<()>,
-    /// The database refuses everything.
+    /// The database that the rows are read from refuses everything.
     is_stuck: AtomicBool,
 }
 
-fn open(backend: &Arc<dyn Backend>, cache_bytes: usize) -> Result<Database, StoreError> {
-    let handle = Handle(backend.clone());
-    let open = || Database::builder().set_cache_size(cache_bytes).create_with_backend(handle);
+fn open(backend: impl StorageBackend, cache_bytes: usize) -> Result<Database, StoreError> {
+    let open = || Database::builder().set_cache_size(cache_bytes).create_with_backend(backend);
     Ok(guarded(open).ok_or_else(|| damaged("it contradicts itself"))??)
 }
 
 impl Site {
     /// Opens the database that `backend` holds, or makes one where it is empty.
     pub(super) fn open(backend: Arc<dyn Backend>, cache_bytes: usize) -> Result<Site, StoreError> {
-        let database = open(&backend, cache_bytes)?;
+        let database = open(Handle(backend.clone()), cache_bytes)?;
         Ok(Site::of(database, backend, cache_bytes))
     }
 
@@ -51,12 +58,19 @@ impl Site {
         Tables::of(&self.database.read().begin_read()?)
     }
 
+    /// What was committed last, from a database that was opened for it.
+    pub(super) fn tables_anew(&self) -> Result<Tables, StoreError> {
+        let file = Aside::new(Handle(self.backend.clone())).map_err(redb::StorageError::from)?;
+        let database = open(file, self.cache_bytes)?;
+        Ok(Tables::of(&database.begin_read()?)?.keep(database))
+    }
+
     /// The database, for a caller that has it alone.
     pub(super) fn alone(&mut self) -> Option<&mut Database> {
         Arc::get_mut(self.database.get_mut())
     }
 
-    /// Notes that the database had an error of its file, if this is one.
+    /// Notes that the database refuses everything from now on, if the error is one of its file.
     pub(super) fn note(&self, error: StoreError) -> StoreError {
         if error.is_of_file() {
             self.is_stuck.store(true, Ordering::Release);
@@ -64,43 +78,32 @@ impl Site {
         error
     }
 
-    /// Opens the database again if it had an error, and no commit is in flight. Its tables, if that was done.
+    /// The tables to read from now on, if those before refuse everything. Where they cannot be had, that is not tried again
+    /// before the next error.
     pub(super) fn return_from_error(&self) -> Option<Tables> {
-        if !self.is_stuck.load(Ordering::Acquire) {
-            return None;
-        }
-        let commit = self.commit.try_lock()?;
-        self.open_again(&commit).ok()?;
-        self.tables().ok()
+        let is_stuck = self.is_stuck.load(Ordering::Acquire) && self.is_stuck.swap(false, Ordering::AcqRel);
+        if is_stuck { self.tables_anew().ok() } else { None }
     }
 
-    fn open_again(&self, _commit: &MutexGuard<'_, ()>) -> Result<(), StoreError> {
-        // The one before writes nothing more: each of its calls is refused.
-        let database = open(&self.backend, self.cache_bytes)?;
-        *self.database.write() = Arc::new(database);
-        self.is_stuck.store(false, Ordering::Release);
-        Ok(())
-    }
-
-    /// Calls `commit` with the database. Where a reader's error was in the way, once more.
+    /// Calls `commit` with the database. Where an earlier error of a reader was in the way, once more.
     pub(super) fn commit<R>(
         &self,
         commit: impl Fn(&Database) -> Result<R, StoreError>,
     ) -> Result<R, StoreError> {
-        let alone = self.commit.lock();
-        if self.is_stuck.load(Ordering::Acquire) {
-            self.open_again(&alone)?;
-        }
+        let _alone = self.commit.lock();
         let database = self.database.read().clone();
-        match commit(&database) {
+        let result = match commit(&database) {
             Err(error) if error.is_of_earlier() => {
-                drop(database);
-                self.open_again(&alone)?;
-                let database = self.database.read().clone();
-                commit(&database).map_err(|error| self.note(error))
+                // The database before writes nothing more: each of its calls is refused.
+                let again = Arc::new(open(Handle(self.backend.clone()), self.cache_bytes)?);
+                *self.database.write() = again.clone();
+                // Readers of the one before are refused, too.
+                self.is_stuck.store(true, Ordering::Release);
+                commit(&again)
             }
-            result => result.map_err(|error| self.note(error)),
-        }
+            result => result,
+        };
+        result.map_err(|error| self.note(error))
     }
 }
 

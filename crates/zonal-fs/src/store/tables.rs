@@ -8,7 +8,7 @@
 use super::StoreError;
 use super::gauge::bytes_of;
 use super::rows::Layer;
-use redb::{Range, ReadOnlyTable, ReadTransaction, TableDefinition, TableHandle, WriteTransaction};
+use redb::{Database, Range, ReadOnlyTable, ReadTransaction, TableDefinition, TableHandle, WriteTransaction};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -16,7 +16,11 @@ type Table = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// Rows of the database, as one transaction sees them.
 #[derive(Default)]
-pub(super) struct Tables(BTreeMap<u8, Table>);
+pub(super) struct Tables {
+    tables: BTreeMap<u8, Table>,
+    /// The database, if nothing else keeps it. It is dropped after its tables.
+    _database: Option<Database>,
+}
 
 /// Keys from here to there.
 pub(super) type Bounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
@@ -48,30 +52,35 @@ impl Tables {
                 tables.insert(kind, transaction.open_table(definition)?);
             }
         }
-        Ok(Tables(tables))
+        Ok(Tables { tables, _database: None })
+    }
+
+    /// The same, with the database that they are of.
+    pub(super) fn keep(self, database: Database) -> Tables {
+        Tables { _database: Some(database), ..self }
     }
 
     /// The value of `key`.
     pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        let Some(table) = key.first().and_then(|kind| self.0.get(kind)) else { return Ok(None) };
+        let Some(table) = key.first().and_then(|kind| self.tables.get(kind)) else { return Ok(None) };
         Ok(table.get(key)?.map(|value| value.value().to_vec()))
     }
 
     /// The kinds of rows that there are.
     pub(super) fn kinds(&self) -> Vec<u8> {
-        self.0.keys().copied().collect()
+        self.tables.keys().copied().collect()
     }
 
     /// All rows of a kind, in order.
     pub(super) fn all(&self, kind: u8) -> Result<impl Iterator<Item = Entry> + use<>, StoreError> {
-        let rows = self.0.get(&kind).map(|table| table.range::<&[u8]>(..)).transpose()?;
+        let rows = self.tables.get(&kind).map(|table| table.range::<&[u8]>(..)).transpose()?;
         Ok(rows.into_iter().flatten())
     }
 
     /// Tables that may have keys in `bounds`.
     fn within(&self, bounds: Bounds<'_>) -> impl DoubleEndedIterator<Item = &Table> {
         let kinds = kind_at(bounds.0, 0)..=kind_at(bounds.1, u8::MAX);
-        self.0.iter().filter(move |(kind, _)| kinds.contains(kind)).map(|(_, table)| table)
+        self.tables.iter().filter(move |(kind, _)| kinds.contains(kind)).map(|(_, table)| table)
     }
 
     /// Rows in `bounds`, in order.
