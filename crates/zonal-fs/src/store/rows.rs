@@ -314,7 +314,7 @@ impl Rows {
     /// # Errors
     /// The database's; the layer then stays where it is.
     pub fn settled(&mut self, committed: Committed) -> Result<(), StoreError> {
-        let tables = self.site.tables().or_else(|_| self.site.tables_anew())?;
+        let tables = self.site.tables().or_else(|_| self.site.tables_again())?;
         *self.base.get_mut() = tables;
         self.sealed = None;
         self.gauge.settle(committed);

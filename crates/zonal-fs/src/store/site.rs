@@ -2,7 +2,7 @@
 //!
 //! redb refuses everything after the first error of its file. One damaged page would cost all rows then. So the reader whose
 //! lookup failed opens the database once more, to read only, over the same file. What was committed is there, and changes that
-//! wait are in layers above. The next commit opens the database anew, to write.
+//! wait are in layers above. The next commit opens the database again, to write.
 //!
 //! # Why the reader does not open it to write
 //! A database writes when it is opened. The store may need another zone for that, which the file system gives under its lock, and
@@ -59,7 +59,7 @@ impl Site {
     }
 
     /// What was committed last, from a database that was opened for it.
-    pub(super) fn tables_anew(&self) -> Result<Tables, StoreError> {
+    pub(super) fn tables_again(&self) -> Result<Tables, StoreError> {
         let file = Aside::new(Handle(self.backend.clone())).map_err(redb::StorageError::from)?;
         let database = open(file, self.cache_bytes)?;
         Ok(Tables::of(&database.begin_read()?)?.keep(database))
@@ -82,7 +82,7 @@ impl Site {
     /// before the next error.
     pub(super) fn return_from_error(&self) -> Option<Tables> {
         let is_stuck = self.is_stuck.load(Ordering::Acquire) && self.is_stuck.swap(false, Ordering::AcqRel);
-        if is_stuck { self.tables_anew().ok() } else { None }
+        if is_stuck { self.tables_again().ok() } else { None }
     }
 
     /// Calls `commit` with the database. Where an earlier error of a reader was in the way, once more.
