@@ -2,4 +2,5 @@
 
 mod cuts;
 mod log;
+mod pieces;
 mod rig;

@@ -490,7 +490,7 @@ impl Log {
             let writes = writes(head.place, std::iter::once(&emitted[..]).chain(body.chunks(PAGE)));
             let has_table =
                 matches!(&head.kind, HeadKind::Checkpoint(checkpoint) if checkpoint.table_blocks.is_some());
-            match self.segments.write(writes) {
+            match self.segments.write(writes).and_then(|()| self.flush_checkpoint_of(head.place.segment)) {
                 Ok(()) => {
                     return Ok(self.begun(Current { slot, block: end, beginning: head.beginning }, has_table));
                 }
@@ -501,6 +501,12 @@ impl Log {
             }
         }
         Err(failed.unwrap_or(BackendError::NoSegments))
+    }
+
+    /// Opening sees a segment's number in its checkpoint. A cut that left parts of a piece without the checkpoint would leave
+    /// heads of a number that is given again, and a later use of the piece would take them for its own. A zone is reset first.
+    fn flush_checkpoint_of(&self, segment: SegmentId) -> Result<(), BackendError> {
+        if segment.as_zone().is_some() { Ok(()) } else { self.flush() }
     }
 
     fn begun(&self, current: Current, has_table: bool) -> Current {
