@@ -31,7 +31,7 @@ pub enum Kept<T> {
 /// Where metadata lie, and what says so there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Whereabouts {
-    /// On the drive: the segments of the store, and how each one that was written begins.
+    /// On the drive: the segments of the store, and how each one begins in which there is something.
     OnDrive(Vec<(SegmentId, Option<Kept<Begun>>)>),
     /// A file beside the drive.
     Beside,
@@ -47,19 +47,21 @@ pub fn whereabouts(drive: &Drive, waiter: &dyn Waiter) -> Result<Whereabouts, Ma
         return Ok(Whereabouts::Beside);
     }
     let report = drive.report(waiter)?;
+    // A piece that was never begun has zeroes there, as the conventional zones of most drives have at first.
     let first = |segment, at| match drive.read(waiter, at, BLOCK_SECTORS) {
-        Ok(block) => Kept::of(begun(&block, &superblock.uuid, segment)),
-        Err(error) => Kept::Unreadable(error),
+        Ok(block) if block.iter().all(|byte| *byte == 0) => None,
+        Ok(block) => Some(Kept::of(begun(&block, &superblock.uuid, segment))),
+        Err(error) => Some(Kept::Unreadable(error)),
     };
     let piece = |n: u32| {
         let block = u64::from(COPY_BLOCKS) + u64::from(n) * u64::from(anchor.piece_blocks);
         let segment = SegmentId::conventional(n);
-        (segment, Some(first(segment, Sector(block * u64::from(BLOCK_SECTORS)))))
+        (segment, first(segment, Sector(block * u64::from(BLOCK_SECTORS))))
     };
     let zone = |zone: &ZoneIndex| {
         let segment = SegmentId::zone(*zone);
         let described = report.get(zone.0 as usize).filter(|described| crate::scan::written(described) > 0);
-        (segment, described.map(|described| first(segment, described.start)))
+        (segment, described.and_then(|described| first(segment, described.start)))
     };
     Ok(Whereabouts::OnDrive((0..anchor.pieces).map(piece).chain(anchor.zones.iter().map(zone)).collect()))
 }

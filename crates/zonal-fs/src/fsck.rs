@@ -13,10 +13,15 @@ pub use check::{Options, check};
 pub use repair::repair;
 pub use salvage::{Loss, Salvaged, salvage};
 
-use crate::format::{Kind, key};
+use crate::drive::Drive;
+use crate::format::{Kind, SuperblockError, key};
 use crate::fs::{attributes, names};
+use crate::make::{self, Beside, MakeError};
 use crate::store::Rows;
 use crate::store::backend::Stop;
+use crate::superblocks;
+use crate::waiter::{Waiter, Waiters};
+use std::sync::Arc;
 
 /// Where a file is in the tree, from the root; `None` if that cannot be told, or it has no name.
 pub fn path(rows: &Rows, ino: u64) -> Option<Vec<u8>> {
@@ -26,6 +31,31 @@ pub fn path(rows: &Rows, ino: u64) -> Option<Vec<u8>> {
         rows.get(&key::entry(file.parent, &name)).ok()??;
         Some((file.parent, name))
     })
+}
+
+/// Damaged copies of the superblock of which an opening may need one. The metadata may be sound all the same.
+///
+/// # Errors
+/// As [`superblocks::find`].
+pub fn damaged_copies(drive: &Drive, waiter: &dyn Waiter) -> Result<Vec<Finding>, MakeError> {
+    let copies = superblocks::damaged(drive, waiter)?.into_iter();
+    let finding = |copy: superblocks::Candidate| {
+        let what = match copy.found.err()? {
+            MakeError::Superblock(SuperblockError::Magic) => "the magic number is not there".to_owned(),
+            error => error.to_string(),
+        };
+        Some(Finding::Superblock { zone: copy.zone.0, block: copy.block, what })
+    };
+    Ok(copies.filter_map(finding).collect())
+}
+
+/// Writes the superblock again, in place of damaged copies.
+///
+/// # Errors
+/// [`MakeError`]: the metadata do not open, or the drive's; then the copies that were there still count.
+pub fn renew_copies(drive: &Arc<Drive>, waiters: &Waiters, beside: Option<Beside>) -> Result<(), MakeError> {
+    let found = superblocks::find(drive, &*waiters())?;
+    Ok(make::open_store(drive, waiters, beside, &found)?.make()?)
 }
 
 /// How bad a finding is.
@@ -229,6 +259,16 @@ pub enum Finding {
         /// The file.
         ino: u64,
     },
+    /// A copy of the superblock is damaged, and others are not.
+    #[error("zone {zone}, block {block}: a copy of the superblock is damaged: {what}")]
+    Superblock {
+        /// The zone.
+        zone: u32,
+        /// The block in it.
+        block: u32,
+        /// What is wrong.
+        what: String,
+    },
     /// Nothing can be changed any more, and everything can be read.
     #[error("no change can be made, and all files can be read: {why}; copy them to another drive")]
     NoChanges {
@@ -327,6 +367,7 @@ impl Finding {
             | Finding::WrongKind { .. }
             | Finding::ReadOnlyZone { .. }
             | Finding::NoChanges { .. }
+            | Finding::Superblock { .. }
             | Finding::Unknown { .. } => Severity::Minor,
             _ => Severity::Lost,
         }

@@ -159,6 +159,22 @@ pub fn find(drive: &Drive, waiter: &dyn Waiter) -> Result<Found, MakeError> {
     if copies.is_empty() { first } else { find_in_homes(copies, &report) }
 }
 
+/// The blocks where a copy is damaged of which an opening may need one: those of conventional zones, or the two of the newest
+/// update of a home. A cut in the midst of an update leaves some, which the next update writes again.
+///
+/// # Errors
+/// As [`find`].
+pub fn damaged(drive: &Drive, waiter: &dyn Waiter) -> Result<Vec<Candidate>, MakeError> {
+    let report = drive.report(waiter)?;
+    let newest = find(drive, waiter)?.copy.anchor.copy;
+    let copies = candidates(drive, waiter, &report);
+    let is_newest = |copy: &Candidate| copy.found.as_ref().is_ok_and(|found| found.anchor.copy == newest);
+    let update = copies.iter().find(|copy| is_newest(copy)).map(|copy| (copy.zone, copy.block / TWINS));
+    let is_conventional = report[0].condition == ZoneCondition::NotWp;
+    let is_needed = |copy: &Candidate| is_conventional || Some((copy.zone, copy.block / TWINS)) == update;
+    Ok(copies.into_iter().filter(|copy| copy.found.is_err() && is_needed(copy)).collect())
+}
+
 /// It takes no writes any more.
 fn is_lost(zone: &ZoneDescriptor) -> bool {
     matches!(zone.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline)

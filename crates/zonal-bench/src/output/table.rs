@@ -112,6 +112,11 @@ impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = ["job", "rw", "mode", "IOPS", "MB/s", "p50 us", "p99 us", "cmds/write", "ratio"];
         let mut lines = vec![head.map(str::to_owned)];
+        // It is one figure a mode: beside one of several jobs it would pass for that job's.
+        let is_alone = |row: &Row| {
+            let of_mode = self.rows.iter().filter(|other| (other.mode, other.dir) == (row.mode, row.dir));
+            of_mode.count() == 1
+        };
         let micros =
             |nanos: Option<u64>| nanos.map_or("-".to_owned(), |n| format!("{:.2}", n as f64 / 1000.0));
         for row in &self.rows {
@@ -126,7 +131,9 @@ impl fmt::Display for Comparison {
                 format!("{:.1}", row.megabytes),
                 micros(row.clat_p50),
                 micros(row.clat_p99),
-                row.commands_per_write.map_or("-".to_owned(), |n| format!("{n:.3}")),
+                row.commands_per_write
+                    .filter(|_| is_alone(row))
+                    .map_or("-".to_owned(), |n| format!("{n:.3}")),
                 row.verdict(),
             ]);
         }
@@ -139,6 +146,18 @@ impl fmt::Display for Comparison {
                 _ => format!("{cell:>width$}"),
             });
             writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+        }
+        let mut of_modes: Vec<(WriteMode, f64)> = Vec::new();
+        for row in self.rows.iter().filter(|row| !is_alone(row)) {
+            if let Some(commands) = row.commands_per_write
+                && of_modes.iter().all(|(mode, _)| *mode != row.mode)
+            {
+                of_modes.push((row.mode, commands));
+            }
+        }
+        if !of_modes.is_empty() {
+            let each = of_modes.iter().map(|(mode, commands)| format!("{mode} {commands:.3}"));
+            writeln!(f, "cmds/write, all jobs of a mode: {}", each.collect::<Vec<_>>().join(", "))?;
         }
         if self.rows.iter().any(|row| row.lack.is_some()) {
             writeln!(

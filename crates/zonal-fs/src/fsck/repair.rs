@@ -99,7 +99,7 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
         // The collector moves them once it is mounted.
         Finding::ReadOnlyZone { .. } => {}
         // It is the drive that takes no writes.
-        Finding::NoChanges { .. } => {}
+        Finding::NoChanges { .. } | Finding::Superblock { .. } => {}
         // What was written is not there any more: whoever reads it is told so, rather than shown zeroes.
         Finding::Data { .. } | Finding::Gone { .. } | Finding::NoTarget { .. } => {}
     }

@@ -70,17 +70,35 @@ pub(super) fn find(
         Some(copy) => copy.superblock,
         None => Told::of(drive, waiter, report)?.superblock(drive, report, options)?,
     };
-    let anchor = superblocks::search(drive, waiter, report, &superblock.uuid);
-    let anchor = match superblock.metadata {
+    let found = superblocks::search(drive, waiter, report, &superblock.uuid);
+    let planned = || make::plan_anchor(drive, report, &superblock, &options.made_with);
+    // A store begins with several segments, and a search finds those that it has written.
+    let anchor = match (superblock.metadata, found) {
         // Its pieces are in the file.
-        Metadata::Beside => Some(
-            make::plan_anchor(drive, report, &superblock, &MakeOptions::default())
-                .map_err(RebuildError::Make)?,
-        ),
-        _ => anchor,
+        (Metadata::Beside, _) => Some(planned()?),
+        (_, None) => None,
+        (Metadata::Conventional, Some(found)) => {
+            let Anchor { pieces, piece_blocks, .. } = planned()?;
+            Some(Anchor { pieces: found.pieces.max(pieces), piece_blocks, ..found })
+        }
+        (Metadata::Logged, Some(found)) => Some(with_empty_zones(found, planned()?.zones.len(), report)),
     };
     let found = anchor.map(|anchor| Found::of(superblock.clone(), anchor));
     Ok(Basis { superblock, origin: Origin::Units, found })
+}
+
+/// The zones that a store had not begun were empty, and any that are empty will do.
+fn with_empty_zones(mut anchor: Anchor, wanted: usize, report: &[ZoneDescriptor]) -> Anchor {
+    let is_free =
+        |zone: &&ZoneDescriptor| zone.condition == ZoneCondition::Empty && !anchor.homes.contains(&zone.zone);
+    let missing = wanted.saturating_sub(anchor.zones.len());
+    anchor.zones.extend(report.iter().filter(is_free).take(missing).map(|zone| zone.zone));
+    anchor.zones.sort_unstable();
+    anchor
+}
+
+fn is_lost(zone: &ZoneDescriptor) -> bool {
+    matches!(zone.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline)
 }
 
 /// Where new metadata go, in zones without data. What the store before has left there has numbers that may not be known. So the
@@ -92,15 +110,23 @@ pub(super) fn place(
     basis: &Basis,
     options: &RebuildOptions,
 ) -> Result<Writer, RebuildError> {
+    let is_logged = basis.superblock.metadata == Metadata::Logged;
+    let with_zones = |mut anchor: Anchor| -> Result<Anchor, RebuildError> {
+        if is_logged {
+            let wanted = anchor.zones.len().max(SEGMENTS_MIN);
+            anchor.zones = Told::of(drive, waiter, report)?.zones_without_data(report, basis, wanted)?;
+        }
+        Ok(anchor)
+    };
     let mut writer = match (basis.origin, &basis.found) {
-        (Origin::Drive, Some(found)) => Writer::after(found, drive.volume()),
+        (Origin::Drive, Some(found)) => {
+            let mut found = found.clone();
+            found.copy.anchor = with_zones(found.copy.anchor)?;
+            Writer::after(&found, drive.volume())
+        }
         _ => {
-            let mut anchor = make::plan_anchor(drive, report, &basis.superblock, &options.made_with)?;
-            if basis.superblock.metadata == Metadata::Logged {
-                let told = Told::of(drive, waiter, report)?;
-                anchor.zones = told.zones_without_data(report, basis, anchor.zones.len())?;
-            }
-            Writer::unmade(basis.superblock.clone(), drive.volume(), anchor)
+            let anchor = make::plan_anchor(drive, report, &basis.superblock, &options.made_with)?;
+            Writer::unmade(basis.superblock.clone(), drive.volume(), with_zones(anchor)?)
         }
     };
     let passed = writer.anchor().number.saturating_add(NUMBERS_PASSED);
@@ -125,7 +151,7 @@ pub(super) fn put_back(
 }
 
 impl Told {
-    /// The zones that the store had, and others that do not begin with a unit, until there are `wanted`.
+    /// The zones that the store had, and others that do not begin with a unit, until there are `wanted` that take writes.
     fn zones_without_data(
         &self,
         report: &[ZoneDescriptor],
@@ -133,15 +159,17 @@ impl Told {
         wanted: usize,
     ) -> Result<Vec<ZoneIndex>, RebuildError> {
         let mut zones = basis.found.as_ref().map_or_else(Vec::new, |found| found.copy.anchor.zones.clone());
-        for zone in report.iter().filter(|zone| zone.zone.0 >= basis.superblock.first_zone) {
-            let is_lost = matches!(zone.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline);
-            let is_known = zones.contains(&zone.zone) || self.zones.contains(&zone.zone.0);
-            if zones.len() < wanted && !is_lost && !is_known {
-                zones.push(zone.zone);
+        let is_sound = |zone: &&ZoneIndex| report.get(zone.0 as usize).is_some_and(|zone| !is_lost(zone));
+        let mut sound = zones.iter().filter(is_sound).count();
+        let ours = report.iter().filter(|zone| zone.zone.0 >= basis.superblock.first_zone && !is_lost(zone));
+        for ZoneDescriptor { zone, .. } in ours {
+            if sound < wanted && !zones.contains(zone) && !self.zones.contains(&zone.0) {
+                zones.push(*zone);
+                sound += 1;
             }
         }
         zones.sort_unstable();
-        match zones.len() {
+        match sound {
             ..SEGMENTS_MIN => Err(RebuildError::NoSuperblock("no two zones are left for metadata".into())),
             _ => Ok(zones),
         }

@@ -16,13 +16,13 @@ use zonal_fs::format::Superblock;
 use zonal_fs::make::{Access, MakeError, open_rows};
 use zonal_fs::scan::{self, Depth, Found};
 use zonal_fs::store::Rows;
-use zonal_fs::superblocks;
+use zonal_fs::superblocks::{self, Candidate};
 use zonal_fs::waiter::Waiters;
 use zonal_io::device::OpenMode;
 
 /// Show what lies on a device with a file system: superblock, metadata, rows, units
 ///
-/// Without options: the copies of the superblock, where the metadata lie, the numbers of the whole, and how many rows there are
+/// Without options: the newest copy of the superblock and damaged ones, where the metadata lie, the numbers of the whole, and how many rows there are
 /// of each kind. What is damaged is shown as that. Nothing is ever written. With --json one object a line.
 #[derive(Args, Debug)]
 pub(crate) struct Dump {
@@ -87,9 +87,7 @@ pub(crate) fn run(arguments: &Dump, out: &mut dyn Write) -> Result<(), Failure> 
     let is_whole = arguments.rows.is_none() && arguments.zone.is_none();
     let copies = superblocks::candidates(&look.drive, &*waiter, &report);
     if is_whole {
-        for copy in &copies {
-            look.say(&say::superblock(copy))?;
-        }
+        look.copies(&copies)?;
     }
     let found = superblocks::find(&look.drive, &*waiter);
     // What is damaged is shown by what an older copy says.
@@ -130,6 +128,27 @@ impl Look<'_> {
         match self.arguments.json {
             true => writeln!(self.out, "{}", said.object)?,
             false => writeln!(self.out, "{}", said.text)?,
+        }
+        Ok(())
+    }
+
+    /// The newest copy and those that are damaged; to programs, all.
+    fn copies(&mut self, copies: &[Candidate]) -> Result<(), Failure> {
+        let number = |copy: &Candidate| copy.found.as_ref().ok().map(|found| found.anchor.copy);
+        let newest = copies.iter().filter_map(number).max();
+        let is_newest = |copy: &&Candidate| newest.is_some() && number(copy) == newest;
+        let first = copies.iter().find(is_newest).map(|copy| (copy.zone, copy.block));
+        let is_shown = |copy: &&Candidate| {
+            copy.found.is_err() || Some((copy.zone, copy.block)) == first || self.arguments.json
+        };
+        for copy in copies.iter().filter(is_shown) {
+            let said = say::superblock(copy);
+            self.say(&said)?;
+        }
+        let twins = copies.iter().filter(is_newest).count().saturating_sub(1);
+        let older = copies.iter().filter(|copy| number(copy).is_some()).count().saturating_sub(1 + twins);
+        if !self.arguments.json && (twins, older) != (0, 0) {
+            writeln!(self.out, "  and {twins} like it, {older} older ones")?;
         }
         Ok(())
     }

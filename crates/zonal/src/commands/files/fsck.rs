@@ -10,8 +10,10 @@ use std::io::Write;
 use std::sync::Arc;
 use zonal_core::{DeviceError, RequestError};
 use zonal_fs::drive::Drive;
-use zonal_fs::format::Superblock;
-use zonal_fs::fsck::{Finding, Options, Severity, check, path, repair, salvage};
+use zonal_fs::format::{Superblock, SuperblockError};
+use zonal_fs::fsck::{
+    Finding, Options, Severity, check, damaged_copies, path, renew_copies, repair, salvage,
+};
 use zonal_fs::make::{Access, Beside, MakeError, open_rows, superblock};
 use zonal_fs::scan::Depth;
 use zonal_fs::store::Rows;
@@ -70,7 +72,7 @@ pub(crate) fn run(arguments: &Fsck, out: &mut dyn Write) -> Result<(), Failure> 
         let error = anyhow::anyhow!("{}: it may only be read, and nothing can be mended", on.device);
         return Err(error).or_exit(Exit::Device);
     }
-    let damaged = |e| named(&on.device, e);
+    let damaged = |e| with_hint(&on.device, e);
     let superblock = superblock(&drive, &*waiters()).map_err(damaged).or_exit(Exit::Device)?;
     let job = Job { arguments, drive, waiters, superblock };
     let left = match job.open(Access::Verify) {
@@ -85,7 +87,7 @@ pub(crate) fn run(arguments: &Fsck, out: &mut dyn Write) -> Result<(), Failure> 
     out.flush()?;
     let lost = left.iter().filter(|severity| **severity == Severity::Lost).count();
     let minor = left.len() - lost;
-    Err(anyhow::anyhow!("{}: {lost} findings of something lost and {minor} minor ones are left", on.device)
+    Err(anyhow::anyhow!("{}: findings that are left: {lost} of something lost, {minor} minor", on.device)
         .into())
 }
 
@@ -120,38 +122,71 @@ impl Job<'_> {
     /// Looks at rows that can all be read, and mends them if that is asked for; how bad what is left is.
     fn check(&self, rows: Rows, out: &mut dyn Write) -> Result<Vec<Severity>, Failure> {
         let mut found = self.look(&rows)?;
+        let copies = self.damaged_copies()?;
+        self.print(out, &rows, &copies, Stage::Found)?;
         self.print(out, &rows, &found, Stage::Found)?;
         drop(rows);
-        if self.arguments.repair && found.iter().any(Finding::can_be_mended) {
+        if !self.arguments.repair {
+            return Ok(copies.iter().chain(&found).map(Finding::severity).collect());
+        }
+        if found.iter().any(Finding::can_be_mended) {
             let mounted = MountOptions::default();
             let mut rows = self.open(Access::Use(&mounted)).map_err(|error| self.hinted(error))?;
             found = self.mend(&mut rows, found)?;
             self.print(out, &rows, &found, Stage::Left)?;
         }
+        self.renew(&copies)?;
         Ok(found.iter().map(Finding::severity).collect())
+    }
+
+    fn damaged_copies(&self) -> Result<Vec<Finding>, Failure> {
+        damaged_copies(&self.drive, &*(self.waiters)()).map_err(|error| self.hinted(error))
+    }
+
+    fn beside(&self) -> Option<Beside> {
+        self.arguments.on.metadata.clone().map(Beside::Path)
+    }
+
+    /// Writes the superblock again, if some of these copies are damaged.
+    fn renew(&self, copies: &[Finding]) -> Result<(), Failure> {
+        if copies.is_empty() {
+            return Ok(());
+        }
+        renew_copies(&self.drive, &self.waiters, self.beside()).map_err(|error| self.hinted(error))
     }
 
     /// The same, of rows in lost pages: what is in the others takes their place.
     fn salvage(&self, error: &FsError, out: &mut dyn Write) -> Result<Vec<Severity>, Failure> {
         let Job { arguments, drive, waiters, .. } = self;
-        let beside = || arguments.on.metadata.clone().map(Beside::Path);
-        let salvaged = salvage(drive, waiters, beside()).map_err(|error| self.hinted(error))?;
+        let salvaged = salvage(drive, waiters, self.beside()).map_err(|error| self.hinted(error))?;
         if !arguments.repair {
             let device = self.device();
             let error = anyhow::anyhow!("{device}: {error}; --repair keeps all metadata that can be read");
             return Err(Failure { exit: Exit::Device, error });
         }
         let mut rows = salvaged.rows().map_err(|error| self.hinted(error))?;
+        let copies = self.damaged_copies()?;
+        self.print(out, &rows, &copies, Stage::Found)?;
+        let damage = format!("{error}; all that is not named here was read or put back, and is written anew");
+        self.print_line(out, Severity::Minor, &damage, None, Stage::Found)?;
         for loss in &salvaged.losses {
             let path = loss.file().and_then(|ino| path(&rows, ino));
             self.print_line(out, Severity::Lost, &loss.to_string(), path, Stage::Found)?;
         }
+        // A file whose blocks were just named as lost is not named again.
+        let is_news = |finding: &Finding| match finding {
+            Finding::Gone { ino, .. } => !salvaged.losses.iter().any(|loss| loss.file() == Some(*ino)),
+            _ => true,
+        };
         let found = self.look(&rows)?;
-        self.print(out, &rows, &found, Stage::Found)?;
-        let left = self.mend(&mut rows, found)?;
+        let news: Vec<Finding> = found.iter().filter(|finding| is_news(finding)).cloned().collect();
+        self.print(out, &rows, &news, Stage::Found)?;
+        let mut left = self.mend(&mut rows, found)?;
+        left.retain(is_news);
         self.print(out, &rows, &left, Stage::Left)?;
         drop(rows);
-        salvaged.put_back(drive, waiters, beside()).map_err(|error| self.hinted(error))?;
+        salvaged.put_back(drive, waiters, self.beside()).map_err(|error| self.hinted(error))?;
+        self.renew(&copies)?;
         let losses = salvaged.losses.iter().map(|_| Severity::Lost);
         Ok(losses.chain(left.iter().map(Finding::severity)).collect())
     }
@@ -213,7 +248,14 @@ impl Job<'_> {
 fn with_hint(device: &str, error: MakeError) -> anyhow::Error {
     match error {
         MakeError::NeedsFile => hinted(device, error),
+        MakeError::Superblock(SuperblockError::Version(_)) => named(device, error),
         refused if is_refusal(&refused) => named(device, refused),
+        MakeError::Superblock(SuperblockError::Magic) => {
+            anyhow::anyhow!("{device}: {error}; if there was one, --rebuild puts it together from the zones")
+        }
+        MakeError::Superblock(_) | MakeError::DamagedSuperblock { .. } => {
+            anyhow::anyhow!("{device}: {error}; --rebuild puts it together from the zones")
+        }
         lost => anyhow::anyhow!("{device}: {lost}; --rebuild puts them together from the zones"),
     }
 }

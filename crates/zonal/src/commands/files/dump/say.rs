@@ -50,17 +50,28 @@ pub(super) fn superblock(candidate: &Candidate) -> Said {
             "piece_blocks": piece_blocks, "metadata_zones": listed }),
     );
     merge(&mut object, place);
-    said(format!("{at}: copy {number}: {words}"), json!({ "superblock": object }))
+    let mut lines = format!("{at}: copy {number}: {words}");
+    lines += &format!("\n  store: number {reached}");
+    if *pieces > 0 {
+        lines += &format!(", {pieces} pieces of {piece_blocks} blocks");
+    }
+    if !listed.is_empty() {
+        lines += &format!(", zones {}", listed.iter().map(u32::to_string).collect::<Vec<_>>().join(" "));
+    }
+    if homes[0] != homes[1] {
+        lines += &format!("; homes: zones {} and {}", homes[0], homes[1]);
+    }
+    said(lines, json!({ "superblock": object }))
 }
 
 fn of_superblock(superblock: &Superblock) -> (String, Value) {
     let Superblock { uuid, sectors, zone_sectors, capacity_sectors, unit_blocks, first_zone, .. } =
         superblock;
     let Superblock { metadata, is_summed, reserved_blocks, label, .. } = superblock;
-    let metadata = match metadata {
-        Metadata::Conventional => "conventional zones",
-        Metadata::Logged => "log",
-        Metadata::Beside => "beside",
+    let (place, metadata) = match metadata {
+        Metadata::Conventional => ("in conventional zones", "conventional zones"),
+        Metadata::Logged => ("in zones", "log"),
+        Metadata::Beside => ("in a file beside", "beside"),
     };
     let sums = if *is_summed { "checksums" } else { "no checksums" };
     let (size, zone, capacity) =
@@ -69,7 +80,7 @@ fn of_superblock(superblock: &Superblock) -> (String, Value) {
     let reserved = value::human(reserved_blocks * u64::from(BLOCK_BYTES));
     let words = format!(
         "{} {label:?}: {size} in zones of {zone} ({capacity}), data from zone {first_zone} on in appends of {unit}, {sums}; \
-         metadata: {metadata}; {reserved} kept back",
+         metadata {place}; {reserved} kept back",
         hex(uuid)
     );
     let object = json!({
@@ -107,8 +118,10 @@ pub(super) fn whereabouts(place: &Whereabouts) -> Vec<Said> {
         };
         all.push(kept(&at, place, begun, |begun| {
             let bytes = value::human(begun.len);
-            let words =
-                format!("beginning {} after batch {}, database of {bytes}", begun.beginning, begun.batch);
+            let words = format!(
+                "beginning {}, begun after batch {}, when the database had {bytes}",
+                begun.beginning, begun.batch
+            );
             (words, json!({ "beginning": begun.beginning, "batch": begun.batch, "bytes": begun.len }))
         }));
     }
