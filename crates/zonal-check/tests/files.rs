@@ -267,6 +267,88 @@ fn repair_of_metadata_with_lost_pages_keeps_all_others() {
     );
 }
 
+#[test]
+fn rebuild_replaces_no_file_but_its_own_metadata() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    fs::write(path("in"), bytes(100_000)).unwrap();
+    for (drive, beside) in [("a", ""), ("b", " --metadata b.m"), ("c", " --metadata c.m")] {
+        zonal(dir.path(), &format!("create {drive} --size 64M --zone-size 2M"));
+        zonal(dir.path(), &format!("mkfs {drive}{beside}"));
+        zonal(dir.path(), &format!("put {drive} in f{beside}"));
+    }
+    fs::write(path("note"), "precious").unwrap();
+    fs::create_dir(path("directory")).unwrap();
+    let is_kept = |others: &[&str], line: &str| {
+        let before: Vec<Vec<u8>> = others.iter().map(|name| fs::read(path(name)).unwrap()).collect();
+        let error = refused(dir.path(), line, 4);
+        let after: Vec<Vec<u8>> = others.iter().map(|name| fs::read(path(name)).unwrap()).collect();
+        assert!(before == after, "{line}: {error}");
+        error
+    };
+    for other in ["a", "note", "c.m", "/dev/null", "directory"] {
+        for force in ["", " --force"] {
+            let others = ["a", "b", "c", "b.m", "c.m", "note"];
+            is_kept(&others, &format!("fsck b --rebuild{force} --metadata {other}"));
+        }
+    }
+    // What lies where the new metadata are put together.
+    fs::write(path("b.m.rebuild"), "precious").unwrap();
+    let error = is_kept(&["b.m", "b.m.rebuild"], "fsck b --rebuild --force --metadata b.m");
+    assert!(error.contains("b.m.rebuild: "), "{error}");
+    fs::copy(path("b.m"), path("b.m.rebuild")).unwrap();
+    zonal(dir.path(), "fsck b --rebuild --force --metadata b.m");
+    assert!(!path("b.m.rebuild").exists());
+    // Its own are replaced, however damaged, and not while somebody has them.
+    let mut damaged = fs::read(path("b.m")).unwrap();
+    damaged[..4096].fill(0);
+    fs::write(path("b.m"), damaged).unwrap();
+    fs::copy(path("b"), path("copy")).unwrap();
+    zonal(dir.path(), "fsck b --rebuild --metadata b.m");
+    assert!(zonal(dir.path(), "get b f - --metadata b.m") == bytes(100_000));
+    let mut put =
+        program::command(dir.path(), "put b - g --metadata b.m").stdin(Stdio::piped()).spawn().unwrap();
+    let mut pipe = put.stdin.take().unwrap();
+    // Enough that it has opened the drive.
+    pipe.write_all(&bytes(20 << 20)).unwrap();
+    let error = refused(dir.path(), "fsck copy --rebuild --force --metadata b.m", 4);
+    assert!(error.contains(&put.id().to_string()), "{error}");
+    drop(pipe);
+    assert!(put.wait().unwrap().success());
+}
+
+#[test]
+fn error_that_passes_is_no_reason_to_put_metadata_together_anew() {
+    for conventional in [0, 3] {
+        let dir = drive(16, conventional);
+        zonal(dir.path(), "mkfs d");
+        fs::write(dir.path().join("in"), bytes(9000)).unwrap();
+        for file in 0..20 {
+            zonal(dir.path(), &format!("put d in {file}/f"));
+        }
+        let list = || zonal(dir.path(), "ls d -R");
+        let before = list();
+        let mut failed = 0;
+        for (skip, error) in
+            (0..40).zip(["busy", "unit-attention", "timed-out", "aborted", "medium"].iter().cycle())
+        {
+            let plan = format!(
+                "[[rule]]\non = \"read\"\nskip = {skip}\ncount = 1\nfault = \"refuse\"\nerror = \"{error}\"\n"
+            );
+            fs::write(dir.path().join("plan"), plan).unwrap();
+            let said = program::run(dir.path(), "fsck fault:plan=plan+d --rebuild");
+            failed += u32::from(!said.err.contains("the metadata open and nothing is lost"));
+            assert_eq!(said.code, Some(4), "read {skip}, {error}: {}", said.err);
+            assert_eq!(list(), before, "read {skip}, {error}: {}", said.err);
+            let said = program::run(dir.path(), "fsck fault:plan=plan+d");
+            let is_safe =
+                !said.err.contains("--rebuild") || said.err.contains("if that stays so, --rebuild --force");
+            assert!(is_safe, "read {skip}, {error}: {}", said.err);
+        }
+        assert!(failed > 4, "{failed} failed");
+    }
+}
+
 /// The bytes of the image `d`, and where in them the copies of the superblock are.
 fn copies(dir: &TempDir) -> (Vec<u8>, Vec<usize>) {
     let image = fs::read(dir.path().join("d")).unwrap();

@@ -26,6 +26,12 @@ pub(crate) fn fallen(error: &RequestError) -> Option<ZoneCondition> {
     }
 }
 
+/// Whether an answer to a read says that the bytes are not there any more. After any other answer the drive may give them the
+/// next time.
+pub(crate) fn is_lost(answer: &RequestError) -> bool {
+    matches!(answer, RequestError::Device(DeviceError::Medium | DeviceError::Zone(_)))
+}
+
 /// Whether an answer says that the drive has no open or active zone to spare: nothing is wrong with the zone that was asked for.
 pub(crate) fn is_for_want_of_zones(error: &RequestError) -> bool {
     let is_resource = |error: &DeviceError| {

@@ -147,7 +147,13 @@ pub enum Finding {
         /// The zone.
         zone: u32,
     },
-    /// Data, attributes or a target of a file that is none.
+    /// A file of which only the data is left.
+    #[error("file {ino}: its attributes are lost, and data of it is there")]
+    NoAttributes {
+        /// The file.
+        ino: u64,
+    },
+    /// Extended attributes or a target of a file that is none, or data of what has none.
     #[error("file {ino} has data or attributes, and does not exist")]
     NoFile {
         /// The file.

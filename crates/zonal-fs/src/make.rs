@@ -99,6 +99,20 @@ pub enum MakeError {
     Open(#[from] OpenError),
 }
 
+impl MakeError {
+    /// What the drive answered to a request for metadata, if that is behind it and may be another answer the next time: a
+    /// zone that is offline stays so.
+    pub fn passing(&self) -> Option<&RequestError> {
+        let answer = match self {
+            MakeError::Drive(answer) => Some(answer),
+            MakeError::Backend(error) => error.answer(),
+            MakeError::Fs(error) | MakeError::Open(OpenError::Fs(error)) => error.answer(),
+            _ => None,
+        };
+        answer.filter(|answer| crate::drive::fallen(answer).is_none())
+    }
+}
+
 impl From<StoreError> for MakeError {
     fn from(error: StoreError) -> MakeError {
         MakeError::Fs(error.into())

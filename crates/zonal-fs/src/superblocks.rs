@@ -18,7 +18,7 @@
 //! finished after each update. Where it allows fewer than four, there is none to spare while the store
 //! writes: see [`Pace::Lagging`].
 
-use crate::drive::{Drive, is_for_want_of_zones};
+use crate::drive::{Drive, is_for_want_of_zones, is_lost as is_lost_answer};
 use crate::format::{Anchor, Metadata, STORE_ZONES_MAX, Superblock, SuperblockCopy, SuperblockError, Uuid};
 use crate::make::MakeError;
 use crate::space::open::{OPEN_MIN, ZONES_MIN};
@@ -135,7 +135,14 @@ pub struct Candidate {
 /// [`MakeError::Superblock`] if there is none; [`MakeError::DamagedSuperblock`] if a damaged block may have been a newer copy.
 pub fn find(drive: &Drive, waiter: &dyn Waiter) -> Result<Found, MakeError> {
     let report = drive.report(waiter)?;
-    let candidates = candidates(drive, waiter, &report);
+    let mut candidates = candidates(drive, waiter, &report);
+    // The newest copy may be where the drive did not answer.
+    let is_open =
+        |copy: &Candidate| matches!(&copy.found, Err(MakeError::Drive(answer)) if !is_lost_answer(answer));
+    let open = candidates.iter().position(is_open);
+    if let Some(Err(error)) = open.map(|place| candidates.swap_remove(place).found) {
+        return Err(error);
+    }
     let is_conventional = report[0].condition == ZoneCondition::NotWp;
     if is_conventional {
         return find_in_turns(candidates);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use zonal_core::ZoneIndex;
 use zonal_fs::drive::Drive;
 use zonal_fs::format::{Account, Attributes, Entry, Extent, Kind, Position, Superblock, key};
-use zonal_fs::fsck::{Absent, Finding, Options, check, repair};
+use zonal_fs::fsck::{Absent, Finding, Options, Severity, check, repair};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT, Target};
@@ -370,14 +370,41 @@ fn number_that_would_be_given_twice_is_found() {
 }
 
 #[test]
-fn data_of_no_file_is_found_and_freed() {
-    finds(
-        |rows| {
+fn file_of_which_only_data_is_left_is_found_and_kept() {
+    // With its name, and without.
+    for (is_named, name) in [(true, &b"second"[..]), (false, b"lost+found/4")] {
+        let made = Made::new();
+        let found = made.damaged(|rows| {
             rows.delete(key::inode(SECOND));
-            take_name(rows, ROOT, b"second");
-        },
-        &[Finding::NoFile { ino: SECOND }],
-    );
+            if !is_named {
+                take_name(rows, ROOT, b"second");
+            }
+        });
+        assert!(found.contains(&Finding::NoAttributes { ino: SECOND }), "{found:?}");
+        assert_eq!(Finding::NoAttributes { ino: SECOND }.severity(), Severity::Lost);
+        assert_eq!(made.repaired(&found), [Finding::Gone { ino: SECOND, block: 10, blocks: 1 }]);
+        let fs = made.open();
+        assert_eq!(fs.resolve(name).unwrap(), SECOND);
+        let mut data = vec![0; 10 * BLOCK];
+        fs.read(&waiter(), SECOND, 0, Target::Bytes(&mut data)).unwrap();
+        assert!(data == bytes(SECOND, 10 * BLOCK));
+        let behind = fs.read(&waiter(), SECOND, 10 * BLOCK as u64, Target::Bytes(&mut [0; 8]));
+        assert!(matches!(behind, Err(FsError::Gone { ino: SECOND, block: 10 })), "{behind:?}");
+    }
+}
+
+#[test]
+fn data_of_what_is_no_file_is_found_and_freed() {
+    let made = Made::new();
+    let found = made.damaged(|rows| {
+        let extent = rows.get(&key::extent(SECOND, 0)).unwrap().unwrap();
+        rows.delete(key::extent(SECOND, 0));
+        rows.put(key::extent(DIRECTORY, 0), extent);
+        change_file(rows, SECOND, |file| (file.size, file.blocks) = (0, 0));
+    });
+    assert!(found.contains(&Finding::NoFile { ino: DIRECTORY }), "{found:?}");
+    assert_eq!(made.repaired(&found), []);
+    assert_eq!(made.open().resolve(b"d/first").unwrap(), FIRST);
 }
 
 #[test]

@@ -134,6 +134,15 @@ pub enum FsError {
 }
 
 impl FsError {
+    /// The drive's answer to a request for metadata, if that is what is behind it.
+    pub(crate) fn answer(&self) -> Option<&RequestError> {
+        match self {
+            FsError::Drive(answer) => Some(answer),
+            FsError::Store(error) => error.backend()?.answer(),
+            _ => None,
+        }
+    }
+
     /// Whether space is what is missing, for data or for metadata: what others call ENOSPC.
     pub fn is_no_space(&self) -> bool {
         matches!(self, FsError::NoSpace | FsError::MetadataFull { .. })

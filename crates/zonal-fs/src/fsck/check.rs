@@ -287,8 +287,10 @@ impl Seen {
                 self.findings.push(Finding::Overlap { ino, block: p.block, next: block });
             }
             previous = Some(*held);
-            if self.files.get(&ino).is_none_or(|file| file.kind != Kind::File) {
-                self.findings.push(Finding::NoFile { ino });
+            match self.files.get(&ino) {
+                None => self.findings.push(Finding::NoAttributes { ino }),
+                Some(file) if file.kind != Kind::File => self.findings.push(Finding::NoFile { ino }),
+                Some(_) => {}
             }
             let (blocks, zone) = (extent.blocks, extent.zone);
             if extent.is_lost() {

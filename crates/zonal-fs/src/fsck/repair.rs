@@ -53,9 +53,25 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
                 rows.delete(key::target(*ino));
             }
         }
-        Finding::NoSuchFile { parent, name, .. } | Finding::NoDirectory { parent, name } => {
-            strike(rows, *parent, name)?;
+        Finding::NoAttributes { ino } => {
+            if rows.get(&key::inode(*ino))?.is_none() {
+                put_file_back(rows, *ino, ROOT, Position::START, 0)?;
+            }
         }
+        Finding::NoSuchFile { parent, name, ino } => {
+            let key = key::entry(*parent, name);
+            let entry = rows.get(&key)?.and_then(|value| Entry::decode(&key, &value).ok());
+            let is_there = end_of_last(rows, *ino, u64::MAX)? > 0;
+            match entry.filter(|entry| is_there && entry.kind == Kind::File) {
+                Some(Entry { position, .. }) if rows.get(&key::inode(*ino))?.is_none() => {
+                    put_file_back(rows, *ino, *parent, position, 0)?;
+                }
+                // Another name has brought it back.
+                Some(_) => {}
+                None => strike(rows, *parent, name)?,
+            }
+        }
+        Finding::NoDirectory { parent, name } => strike(rows, *parent, name)?,
         Finding::PositionOfNothing { parent, position, .. } => {
             rows.delete(key::position(*parent, Position(*position)));
         }
@@ -104,6 +120,31 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
         Finding::Data { .. } | Finding::Gone { .. } | Finding::NoTarget { .. } => {}
     }
     Ok(())
+}
+
+/// Makes a file of what is left of its data, and of a lost block behind it: how long it was is not known. It is root's.
+pub(super) fn put_file_back(
+    rows: &mut Rows,
+    ino: u64,
+    parent: u64,
+    position: Position,
+    now: i64,
+) -> Result<(), FsError> {
+    let end = end_of_last(rows, ino, u64::MAX)?;
+    rows.put(key::extent(ino, end), Extent::lost(1).encode());
+    let size = end.saturating_add(1).saturating_mul(BLOCK_BYTES.into());
+    let file = Attributes { size, ..Attributes::new(Kind::File, 0o600, parent, position, now) };
+    rows.put(key::inode(ino), file.encode());
+    Ok(())
+}
+
+/// Where the last extent of a file ends that begins before `block`; 0 without one.
+pub(super) fn end_of_last(rows: &Rows, ino: u64, block: u64) -> Result<u64, FsError> {
+    let last = rows.last(&key::extent(ino, 0), &key::extent(ino, block))?;
+    Ok(last.map_or(0, |(key, value)| {
+        let blocks = Extent::decode(&key, &value).map_or(0, |extent| extent.blocks);
+        key::extent_parts(&key).1.saturating_add(blocks.into())
+    }))
 }
 
 /// The extent that has a block of a file, and its row's key.

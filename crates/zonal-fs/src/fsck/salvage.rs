@@ -12,10 +12,10 @@
 //!
 //! Other names of a file, extended attributes and targets of symbolic links are nowhere else.
 
-use super::repair::directory;
+use super::repair::{directory, end_of_last, put_file_back};
 use crate::BLOCK_BYTES;
 use crate::drive::Drive;
-use crate::format::{Attributes, Entry, Extent, Kind, key};
+use crate::format::{Attributes, Entry, Extent, Kind, Position, key};
 use crate::fs::map::EXTENT_BLOCKS_MAX;
 use crate::fs::names::name_at;
 use crate::fs::{FsError, ROOT};
@@ -176,8 +176,9 @@ fn complete(rows: &mut Rows, gaps: &[Gap], now: i64) -> Result<Vec<Loss>, FsErro
     let lost = Lost(gaps);
     put_entries_back(rows, &lost)?;
     put_positions_back(rows, &lost)?;
-    let mut losses: BTreeSet<Loss> = put_files_back(rows, &lost, now)?.into_iter().collect();
-    losses.extend(note_lost_extents(rows, &lost)?);
+    let found = put_files_back(rows, &lost, now)?;
+    let mut losses: BTreeSet<Loss> = found.iter().map(|&ino| Loss::Attributes { ino }).collect();
+    losses.extend(note_lost_extents(rows, &lost, &found)?);
     let are_names_there = !lost.has_kind(&key::inodes().0) && has_all_names(rows)?;
     let told = gaps.iter().filter(|gap| !are_names_there || gap.kind != key::all_entries().0[0]);
     losses.extend(told.filter_map(Lost::told));
@@ -284,11 +285,11 @@ fn put_positions_back(rows: &mut Rows, lost: &Lost<'_>) -> Result<(), FsError> {
     Ok(())
 }
 
-/// Files of which a name is left.
-fn put_files_back(rows: &mut Rows, lost: &Lost<'_>, now: i64) -> Result<Vec<Loss>, FsError> {
-    let mut losses = Vec::new();
+/// Files of which a name or data is left; which they are.
+fn put_files_back(rows: &mut Rows, lost: &Lost<'_>, now: i64) -> Result<BTreeSet<u64>, FsError> {
+    let mut found = BTreeSet::new();
     if !lost.has_kind(&key::inodes().0) {
-        return Ok(losses);
+        return Ok(found);
     }
     let names = gathered(rows, key::all_entries(), |key, value| {
         let Entry { ino, kind, position } = Entry::decode(key, value).ok()?;
@@ -301,44 +302,38 @@ fn put_files_back(rows: &mut Rows, lost: &Lost<'_>, now: i64) -> Result<Vec<Loss
         if rows.get(&key)?.is_some() {
             continue;
         }
-        let file = match kind {
-            Kind::Directory => directory(parent, position),
-            kind => found_file(rows, ino, Attributes::new(kind, 0o600, parent, position, now))?,
-        };
-        rows.put(key, file.encode());
-        losses.push(Loss::Attributes { ino });
+        let file = Attributes::new(kind, 0o600, parent, position, now);
+        match kind {
+            Kind::File => put_file_back(rows, ino, parent, position, now)?,
+            Kind::Directory => rows.put(key, directory(parent, position).encode()),
+            Kind::Symlink => {
+                let size = rows.get(&key::target(ino))?.map_or(0, |target| target.len() as u64);
+                rows.put(key, Attributes { size, ..file }.encode());
+            }
+            _ => rows.put(key, file.encode()),
+        }
+        found.insert(ino);
         relieve(rows)?;
     }
-    Ok(losses)
-}
-
-/// A file with the size of what is left of it: of its data, and of a block that is lost.
-fn found_file(rows: &mut Rows, ino: u64, file: Attributes) -> Result<Attributes, FsError> {
-    match file.kind {
-        Kind::File => {
-            let end = end_of_last(rows, ino, u64::MAX)?;
-            rows.put(key::extent(ino, end), Extent::lost(1).encode());
-            Ok(Attributes { size: (end + 1) * u64::from(BLOCK_BYTES), ..file })
+    let nameless: BTreeSet<u64> = gathered(rows, key::all_extents(), |key, _| {
+        let ino = key::extent_parts(key).0;
+        lost.may_hold(&key::inode(ino)).then_some(ino)
+    })?
+    .into_iter()
+    .collect();
+    for ino in nameless {
+        if rows.get(&key::inode(ino))?.is_none() {
+            put_file_back(rows, ino, ROOT, Position::START, now)?;
+            found.insert(ino);
+            relieve(rows)?;
         }
-        Kind::Symlink => {
-            let target = rows.get(&key::target(ino))?;
-            Ok(Attributes { size: target.map_or(0, |target| target.len() as u64), ..file })
-        }
-        _ => Ok(file),
     }
+    Ok(found)
 }
 
-/// Where the last extent of a file ends that begins before `block`; 0 without one.
-fn end_of_last(rows: &Rows, ino: u64, block: u64) -> Result<u64, FsError> {
-    let last = rows.last(&key::extent(ino, 0), &key::extent(ino, block))?;
-    Ok(last.map_or(0, |(key, value)| {
-        let blocks = Extent::decode(&key, &value).map_or(0, |extent| extent.blocks);
-        key::extent_parts(&key).1.saturating_add(blocks.into())
-    }))
-}
-
-/// Where extents of a file may be missing, it has lost blocks. A file whose extents have as many blocks as it says has lost none.
-fn note_lost_extents(rows: &mut Rows, lost: &Lost<'_>) -> Result<Vec<Loss>, FsError> {
+/// Where extents of a file may be missing, it has lost blocks. A file whose extents have as many blocks as it says has lost
+/// none; those in `found` do not say it, and end with a lost block.
+fn note_lost_extents(rows: &mut Rows, lost: &Lost<'_>, found: &BTreeSet<u64>) -> Result<Vec<Loss>, FsError> {
     let mut losses = Vec::new();
     if !lost.has_kind(&key::all_extents().0) {
         return Ok(losses);
@@ -351,8 +346,10 @@ fn note_lost_extents(rows: &mut Rows, lost: &Lost<'_>) -> Result<Vec<Loss>, FsEr
     }
     let files = gathered(rows, key::inodes(), |key, value| {
         let (ino, file) = (key::parts(key).0, Attributes::decode(key, value).ok()?);
-        let is_short = there.get(&ino).copied().unwrap_or(0) < file.blocks;
-        (file.kind == Kind::File && is_short).then_some((ino, file.size.div_ceil(BLOCK_BYTES.into())))
+        let is_found = found.contains(&ino);
+        let is_short = is_found || there.get(&ino).copied().unwrap_or(0) < file.blocks;
+        let blocks = file.size.div_ceil(BLOCK_BYTES.into()).saturating_sub(is_found.into());
+        (file.kind == Kind::File && is_short).then_some((ino, blocks))
     })?;
     for (ino, blocks) in files {
         for gap in lost.of_kind(&key::all_extents().0) {
@@ -383,4 +380,65 @@ fn holes(rows: &Rows, ino: u64, blocks: u64, gap: &Gap) -> Result<Option<Range<u
         _ => blocks,
     };
     Ok((start < end).then_some(start..end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gap(kind: u8, after: Option<Vec<u8>>, before: Option<Vec<u8>>) -> Gap {
+        Gap { kind, after, before }
+    }
+
+    /// Lost blocks of a file, as it has them.
+    fn lost_blocks(rows: &Rows, ino: u64) -> Vec<Range<u64>> {
+        let extents = gathered(rows, (key::extent(ino, 0), key::extent(ino + 1, 0)), |key, value| {
+            let extent = Extent::decode(key, value).ok().filter(Extent::is_lost)?;
+            let block = key::extent_parts(key).1;
+            Some(block..block + u64::from(extent.blocks))
+        });
+        extents.unwrap()
+    }
+
+    #[test]
+    fn file_without_attributes_has_lost_blocks_wherever_extents_may_be_missing() {
+        let mut rows = Rows::open(Memory::new(), 1 << 20).unwrap();
+        let extent = |blocks| Extent { zone: 9, unit: 0, unit_blocks: 100, skip: 0, blocks }.encode();
+        let attributes = Attributes::new(Kind::File, 0o644, ROOT, Position(3), 0);
+        rows.put(key::inode(ROOT), directory(ROOT, Position::START).encode());
+        // 5 has a name, 7 has none, and 6 in between has lost nothing.
+        rows.put(
+            key::entry(ROOT, b"five"),
+            Entry { ino: 5, kind: Kind::File, position: Position(3) }.encode(),
+        );
+        rows.put(
+            key::inode(6),
+            Attributes { blocks: 10, size: 30 * u64::from(BLOCK_BYTES), ..attributes }.encode(),
+        );
+        for (ino, block, blocks) in [(5, 0, 10), (5, 30, 4), (6, 20, 10), (7, 3, 2)] {
+            rows.put(key::extent(ino, block), extent(blocks));
+        }
+        let gaps = [
+            gap(b'E', Some(key::extent(5, 0)), Some(key::extent(5, 30))),
+            gap(b'E', Some(key::extent(6, 20)), Some(key::extent(7, 3))),
+            gap(b'I', Some(key::inode(ROOT)), Some(key::inode(6))),
+            gap(b'I', Some(key::inode(6)), None),
+        ];
+        let losses = complete(&mut rows, &gaps, 0).unwrap();
+        assert_eq!(lost_blocks(&rows, 5), [10..30, 34..35]);
+        assert_eq!(lost_blocks(&rows, 6), []);
+        assert_eq!(lost_blocks(&rows, 7), [0..3, 5..6]);
+        let size = |ino| {
+            let key = key::inode(ino);
+            Attributes::decode(&key, &rows.get(&key).unwrap().unwrap()).unwrap().size
+        };
+        assert_eq!([5, 7].map(size), [35, 6].map(|blocks| blocks * u64::from(BLOCK_BYTES)));
+        let expected = [
+            Loss::Attributes { ino: 5 },
+            Loss::Attributes { ino: 7 },
+            Loss::Extents { ino: 5, block: 10, blocks: 20 },
+            Loss::Extents { ino: 7, block: 0, blocks: 3 },
+        ];
+        assert_eq!(losses, expected);
+    }
 }

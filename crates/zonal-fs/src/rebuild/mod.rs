@@ -17,6 +17,7 @@ mod tree;
 mod write;
 
 use crate::drive::Drive;
+use crate::format::Metadata;
 use crate::fs::FsError;
 use crate::fs::mount::check_drive;
 use crate::fsck::{self, Severity};
@@ -84,6 +85,12 @@ pub enum RebuildError {
     /// Somebody may have it open, or it cannot be told.
     #[error(transparent)]
     Make(#[from] MakeError),
+    /// The file of new metadata would replace something else.
+    #[error("{0}; it is not known to be metadata of this file system, and is not replaced")]
+    NotReplaced(BackendError),
+    /// The drive did not answer as it may the next time, and what it did not answer may be sound.
+    #[error("{0}; it may be sound, and is put together anew only if that is asked for")]
+    Unread(MakeError),
     /// There is neither a superblock nor a unit from which one can be made.
     #[error("there is no superblock, and {0}")]
     NoSuperblock(String),
@@ -120,12 +127,16 @@ pub fn rebuild(
     if let Some(sound) = present(drive, waiters, &basis, options)? {
         return Ok(sound);
     }
+    let place = match (superblock.metadata, &options.beside) {
+        (Metadata::Beside, Some(path)) => Some(write::Beside::new(path, &superblock.uuid)?),
+        _ => None,
+    };
     let found = gather::gather(drive, waiter, superblock, &report, options.depth);
     if found.is_empty() {
         return Err(RebuildError::NoUnits);
     }
     let writer = superblock::place(drive, waiter, &report, &basis, options)?;
-    let rebuilt = write::write(drive, waiters, superblock, options, writer, found)?;
+    let rebuilt = write::write(drive, waiters, superblock, writer, place, found)?;
     Ok(Rebuilt { superblock: basis.origin, ..rebuilt })
 }
 
@@ -145,8 +156,11 @@ fn present(
         Err(error) => return judge(error).map(|()| None),
     };
     let Some(own) = superblock::own(&rows) else { return Ok(None) };
-    let found = fsck::check(&rows, &own, drive, waiter, fsck::Options::default());
-    if !found.is_ok_and(|found| found.iter().all(|finding| finding.severity() == Severity::Minor)) {
+    let found = match fsck::check(&rows, &own, drive, waiter, fsck::Options::default()) {
+        Ok(found) => found,
+        Err(error) => return judge(error.into()).map(|()| None),
+    };
+    if found.iter().any(|finding| finding.severity() == Severity::Lost) {
         return Ok(None);
     }
     if basis.origin == Origin::Drive {
@@ -161,6 +175,7 @@ fn present(
 /// Whether what keeps the metadata from being opened is that they are lost.
 fn judge(error: MakeError) -> Result<(), RebuildError> {
     match error {
+        error if error.passing().is_some() => Err(RebuildError::Unread(error)),
         MakeError::Backend(BackendError::Damaged { damage: Damage::Version(_), .. })
         | MakeError::Backend(BackendError::NotOurs { damage: Damage::Version(_), .. }) => {
             Err(RebuildError::Version(error.to_string()))

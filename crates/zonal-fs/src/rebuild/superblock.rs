@@ -61,6 +61,7 @@ pub(super) fn find(
         Err(error @ MakeError::Superblock(SuperblockError::Version(_))) => {
             return Err(RebuildError::Version(error.to_string()));
         }
+        Err(error) if error.passing().is_some() && !options.force => return Err(RebuildError::Unread(error)),
         Err(_) => {}
     }
     // A copy that is not the newest still says what the file system was made with.

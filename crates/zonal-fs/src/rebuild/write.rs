@@ -3,19 +3,20 @@
 use super::gather::{Entry, Gathered};
 use super::overlay;
 use super::tree::{Nameless, Tree};
-use super::{RebuildError, RebuildOptions, Rebuilt};
+use super::{RebuildError, Rebuilt};
 use crate::drive::Drive;
-use crate::format::{Account, Metadata, Piece, Superblock, key};
+use crate::format::{Account, Piece, Superblock, Uuid, key};
 use crate::fs::map::Tails;
 use crate::fs::{FsError, ROOT, number};
 use crate::make::{self, MakeError, create_rows};
+use crate::store::backend::BackendError;
+use crate::store::backend::file::lock_to_replace;
 use crate::store::backend::log::Log;
 use crate::store::{Row, Rows};
 use crate::superblocks;
 use crate::waiter::Waiters;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,15 +31,11 @@ pub(super) fn write(
     drive: &Arc<Drive>,
     waiters: &Waiters,
     superblock: &Superblock,
-    options: &RebuildOptions,
     superblocks: superblocks::Writer,
+    place: Option<Beside>,
     mut found: Gathered,
 ) -> Result<Rebuilt, RebuildError> {
     found.drop_uncommitted();
-    let place = match (superblock.metadata, &options.beside) {
-        (Metadata::Beside, Some(path)) => Some(Beside::new(path)?),
-        _ => None,
-    };
     let unfinished = place.as_ref().map(|place| make::Beside::Path(place.unfinished.clone()));
     let mut writer =
         Writer { rows: create_rows(drive, waiters, unfinished.as_ref(), superblock, superblocks)? };
@@ -140,23 +137,37 @@ impl Writer {
 }
 
 /// A file beside that takes the place of what is there once it is whole.
-struct Beside {
+pub(super) struct Beside {
     path: PathBuf,
     unfinished: PathBuf,
+    /// What is there, locked until it was replaced.
+    _replaced: Option<File>,
 }
 
 impl Beside {
-    fn new(path: &Path) -> Result<Beside, RebuildError> {
-        let mut unfinished = path.as_os_str().to_owned();
+    /// Looks at what the new metadata are to replace, which has to be metadata of the file system `uuid`, and locks it.
+    ///
+    /// # Errors
+    /// It is something else, or in use, or cannot be told. Then nothing was changed.
+    pub(super) fn new(path: &Path, uuid: &Uuid) -> Result<Beside, RebuildError> {
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let refused = |error| match error {
+            BackendError::NotOurs { .. } => RebuildError::NotReplaced(error),
+            error => MakeError::from(error).into(),
+        };
+        let mut unfinished = path.clone().into_os_string();
         unfinished.push(UNFINISHED);
-        let place = Beside { path: path.to_owned(), unfinished: unfinished.into() };
-        // One that was not finished: whoever has the drive is the only one who could have it.
-        match std::fs::remove_file(&place.unfinished) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                Err(RebuildError::File { path: place.unfinished, source })
-            }
-            _ => Ok(place),
+        let place = Beside {
+            _replaced: lock_to_replace(&path, uuid).map_err(refused)?,
+            unfinished: unfinished.into(),
+            path,
+        };
+        let failed = |source| RebuildError::File { path: place.unfinished.clone(), source };
+        // A rebuild that was killed may have left one.
+        if lock_to_replace(&place.unfinished, uuid).map_err(refused)?.is_some() {
+            std::fs::remove_file(&place.unfinished).map_err(failed)?;
         }
+        Ok(place)
     }
 
     fn put(self) -> Result<(), RebuildError> {

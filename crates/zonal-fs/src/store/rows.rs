@@ -28,6 +28,12 @@ impl StoreError {
         matches!(self.0, redb::Error::Io(_) | redb::Error::PreviousIo | redb::Error::DatabaseClosed)
     }
 
+    /// The error of the place of the metadata that is behind it, if one is.
+    pub(crate) fn backend(&self) -> Option<&BackendError> {
+        let redb::Error::Io(error) = &self.0 else { return None };
+        error.get_ref()?.downcast_ref()
+    }
+
     /// Whether the database refuses because of an earlier error.
     pub(super) fn is_of_earlier(&self) -> bool {
         matches!(self.0, redb::Error::PreviousIo)

@@ -13,7 +13,6 @@ use redb::{Database, ReadableDatabase, StorageBackend};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use zonal_core::{DeviceError, RequestError};
 
 /// Bytes of the database's header, which nothing stands in for.
 const HEADER_BYTES: u64 = 4096;
@@ -122,13 +121,8 @@ fn leaf(out: &mut [u8]) {
 
 /// Whether bytes cannot be read, and will not be readable later.
 fn is_lost(error: &io::Error) -> bool {
-    match error.get_ref().and_then(|error| error.downcast_ref::<BackendError>()) {
-        Some(BackendError::Damaged { .. }) => true,
-        Some(BackendError::Request { error: RequestError::Device(error), .. }) => {
-            matches!(error, DeviceError::Medium | DeviceError::Zone(_))
-        }
-        _ => false,
-    }
+    let error = error.get_ref().and_then(|error| error.downcast_ref::<BackendError>());
+    error.is_some_and(BackendError::is_lost)
 }
 
 impl<B: StorageBackend> StorageBackend for Marked<B> {

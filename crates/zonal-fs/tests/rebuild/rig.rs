@@ -132,7 +132,7 @@ impl Rig {
                 let found = superblocks::find(&self.drive(), &waiter()).unwrap();
                 found.copy.anchor.zones.iter().for_each(|zone| self.reset(zone.0));
             }
-            Where::Beside => std::fs::write(self.beside().unwrap(), b"not rows").unwrap(),
+            Where::Beside => std::fs::remove_file(self.beside().unwrap()).unwrap(),
         }
     }
 

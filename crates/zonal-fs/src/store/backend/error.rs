@@ -211,6 +211,25 @@ pub enum BackendError {
     Failed,
 }
 
+impl BackendError {
+    /// Whether bytes are not there any more, as far as the drive can tell; other answers may be different the next time.
+    pub(crate) fn is_lost(&self) -> bool {
+        match self {
+            BackendError::Damaged { .. } => true,
+            BackendError::Request { error, .. } => crate::drive::is_lost(error),
+            _ => false,
+        }
+    }
+
+    /// The drive's answer to a request, if that is what is behind it.
+    pub(crate) fn answer(&self) -> Option<&RequestError> {
+        match self {
+            BackendError::Request { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
 impl From<BackendError> for io::Error {
     fn from(error: BackendError) -> io::Error {
         let kind = match &error {

@@ -81,6 +81,51 @@ pub(crate) fn open(path: &Path, uuid: &Uuid, mode: OpenMode) -> Result<StoreFile
     Ok(store_file(file, path))
 }
 
+/// Locks the file at `path`, which is about to be replaced by new metadata of the file system `uuid`. `None` if there is none.
+/// The file is locked until what is returned is dropped.
+///
+/// # Errors
+/// [`BackendError::InUse`]; [`BackendError::NotOurs`] if there is something in it, and neither the first block nor a head of the
+/// log says that it is this file system's; or the operating system's.
+pub(crate) fn lock_to_replace(path: &Path, uuid: &Uuid) -> Result<Option<File>, BackendError> {
+    let failed = |doing| move |source| BackendError::File { path: path.to_owned(), doing, source };
+    let file = match OpenOptions::new().read(true).write(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(failed("opening the file"))?,
+    };
+    let not_ours = |damage| BackendError::NotOurs { path: path.to_owned(), damage };
+    let is_file = |file: &File| Ok(Some(file.metadata()?).filter(std::fs::Metadata::is_file));
+    let Some(there) = is_file(&file).map_err(failed("looking at the file"))? else {
+        return Err(not_ours(Damage::Missing("a file of metadata")));
+    };
+    lock(&file, path, OpenMode::Writing)?;
+    if there.len() == 0 {
+        return Ok(Some(file));
+    }
+    let mut block = vec![0; BLOCK_BYTES as usize];
+    let mut reader = io::BufReader::with_capacity(1 << 20, &file);
+    let mut first = None;
+    loop {
+        match reader.read_exact(&mut block) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
+            read => read.map_err(failed("reading the file"))?,
+        }
+        let damage = match first {
+            None => check(&block, uuid).err(),
+            Some(_) if super::log::is_in_file_of(&block, uuid) => None,
+            some => some,
+        };
+        match damage {
+            None => return Ok(Some(file)),
+            Some(damage @ (Damage::Uuid | Damage::Version(_))) if first.is_none() => {
+                return Err(not_ours(damage));
+            }
+            Some(damage) => first = first.or(Some(damage)),
+        }
+    }
+    Err(not_ours(first.unwrap_or(Damage::Missing("the header"))))
+}
+
 /// What a file without a name is called in messages.
 const IN_BACKING: &str = "the metadata beside the drive";
 

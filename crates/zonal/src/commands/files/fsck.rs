@@ -250,6 +250,9 @@ fn with_hint(device: &str, error: MakeError) -> anyhow::Error {
         MakeError::NeedsFile => hinted(device, error),
         MakeError::Superblock(SuperblockError::Version(_)) => named(device, error),
         refused if is_refusal(&refused) => named(device, refused),
+        unread if unread.passing().is_some() => anyhow::anyhow!(
+            "{device}: {unread}; if that stays so, --rebuild --force puts the metadata together from the zones"
+        ),
         MakeError::Superblock(SuperblockError::Magic) => {
             anyhow::anyhow!("{device}: {error}; if there was one, --rebuild puts it together from the zones")
         }

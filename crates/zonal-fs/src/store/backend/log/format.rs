@@ -216,6 +216,14 @@ impl Head {
         raw.as_bytes().to_vec()
     }
 
+    /// Whether `block` is a head in the file beside the drive of the file system `uuid`, wherever in that file.
+    pub(super) fn is_in_file_of(block: &[u8], uuid: &Uuid) -> bool {
+        let Ok((raw, _)) = Raw::ref_from_prefix(block) else { return false };
+        let segment = SegmentId(raw.segment.get());
+        let place = SegmentPlace { segment, block: raw.block.get() };
+        segment >= SegmentId::file(0) && Head::parse(block, uuid, place).is_ok()
+    }
+
     /// The head in `block`, which was read at `place`, of the file system `uuid`.
     pub(super) fn parse(block: &[u8], uuid: &Uuid, place: SegmentPlace) -> Result<Head, Damage> {
         let (raw, _) = Raw::ref_from_prefix(block).map_err(|_| Damage::Missing("the block"))?;

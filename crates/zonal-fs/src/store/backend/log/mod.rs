@@ -237,6 +237,11 @@ pub fn begun(block: &[u8], uuid: &Uuid, segment: SegmentId) -> Result<Begun, Dam
     }
 }
 
+/// Whether `block` is one of the log of the file system `uuid`, in its file beside the drive.
+pub(super) fn is_in_file_of(block: &[u8], uuid: &Uuid) -> bool {
+    format::Head::is_in_file_of(block, uuid)
+}
+
 /// How full a log is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Room {

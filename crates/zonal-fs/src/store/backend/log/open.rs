@@ -15,10 +15,15 @@ use super::format::{Checkpoint, Head, HeadKind, ListedSegment, Part, parse_list}
 use super::table::{Entry, Spot, Table};
 use super::{Beginnings, Current, LogState, SegmentSlot, Statistics};
 use crate::format::{Uuid, crc32c};
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// Blocks that are read at once where heads follow each other.
 const WINDOW: u32 = 32;
+
+/// Times that something is read that the drive says it cannot read.
+const TRIES: u32 = 3;
 
 /// Blocks that are read at once where each block is looked at.
 const SWEEP_WINDOW: u32 = 256;
@@ -39,6 +44,32 @@ pub(super) struct Opening<'a> {
     is_lagging: bool,
     /// Segments with something else than a checkpoint in their first blocks.
     headless: Vec<usize>,
+    unread: Rc<Unread>,
+}
+
+/// The first answer of the drive that something is lost.
+#[derive(Default)]
+struct Unread(Cell<Option<BackendError>>);
+
+impl Unread {
+    /// What is read, or nothing if the drive says several times that it is lost. Any other answer is an error: what the drive
+    /// does not give now may be sound.
+    fn tried<T>(&self, mut read: impl FnMut() -> Result<T, BackendError>) -> Result<Option<T>, BackendError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match read() {
+                Ok(read) => return Ok(Some(read)),
+                Err(error) if !error.is_lost() => return Err(error),
+                Err(_) if tries < TRIES => {}
+                Err(error) => {
+                    let before = self.0.take();
+                    self.0.set(before.or(Some(error)));
+                    return Ok(None);
+                }
+            }
+        }
+    }
 }
 
 /// Blocks that were read together.
@@ -102,12 +133,35 @@ impl<'a> Opening<'a> {
         is_lagging: bool,
     ) -> Opening<'a> {
         let (parts, window) = (BTreeMap::new(), Window::default());
-        let headless = Vec::new();
-        Opening { segments, uuid, slots, seen, stride, parts, beginning_max: 0, window, is_lagging, headless }
+        let (headless, unread) = (Vec::new(), Rc::default());
+        let beginning_max = 0;
+        Opening {
+            segments,
+            uuid,
+            slots,
+            seen,
+            stride,
+            parts,
+            beginning_max,
+            window,
+            is_lagging,
+            headless,
+            unread,
+        }
     }
 
     /// The log as it is, which has to have come as far as `known`.
+    ///
+    /// # Errors
+    /// What the drive did not answer comes before what is not there for that reason.
     pub(super) fn run(mut self, known: u64) -> Result<LogState, BackendError> {
+        self.opened(known).map_err(|error| match error {
+            BackendError::Damaged { .. } => self.unread.0.take().unwrap_or(error),
+            error => error,
+        })
+    }
+
+    fn opened(&mut self, known: u64) -> Result<LogState, BackendError> {
         let base = self.base()?;
         let mut end = self.gather(&base.begun)?;
         for begun in &base.later {
@@ -172,6 +226,21 @@ impl<'a> Opening<'a> {
         Ok(head)
     }
 
+    /// The same, or nothing where the drive says that the block is lost.
+    fn head_if_there(
+        &mut self,
+        spot: Spot,
+        window: u32,
+    ) -> Result<Option<Result<Head, Damage>>, BackendError> {
+        let unread = self.unread.clone();
+        unread.tried(|| self.head(spot, window))
+    }
+
+    /// Whether bytes could be read, or are lost as the drive says.
+    fn is_read(&self, place: SegmentPlace, bytes: &mut [u8]) -> Result<bool, BackendError> {
+        Ok(self.unread.tried(|| self.segments.read(place, bytes))?.is_some())
+    }
+
     /// The newest checkpoint that has a table and is whole.
     fn base(&mut self) -> Result<Base, BackendError> {
         let (mut begun, damage) = self.heads()?;
@@ -203,7 +272,7 @@ impl<'a> Opening<'a> {
             }
             let spot = Spot { slot, block: 0 };
             // A segment whose first block cannot be read is no different from one whose first block is damaged.
-            let Ok(head) = self.head(spot, 1) else {
+            let Some(head) = self.head_if_there(spot, 1)? else {
                 damage.get_or_insert((spot, Damage::Missing("its first block")));
                 continue;
             };
@@ -238,7 +307,7 @@ impl<'a> Opening<'a> {
         let list_blocks = checkpoint.list_blocks();
         let mut bytes = vec![0; (list_blocks + table_blocks) as usize * PAGE];
         let at = Spot { slot, block: 1 };
-        if !bytes.is_empty() && self.segments.read(self.place(at), &mut bytes).is_err() {
+        if !bytes.is_empty() && !self.is_read(self.place(at), &mut bytes)? {
             return Ok(Body::Damaged(Damage::Missing("the table")));
         }
         if crc32c(&bytes) != body_crc {
@@ -305,19 +374,16 @@ impl<'a> Opening<'a> {
         let mut is_last = true;
         for rest in block..written {
             let spot = Spot { slot, block: rest };
-            let head = match self.head(spot, SWEEP_WINDOW) {
-                Err(_) => self.head(spot, 1),
-                head => head,
-            };
-            match head {
-                Err(error) if rest == block => return Err(error),
+            let window = if self.head(spot, SWEEP_WINDOW).is_err() { 1 } else { SWEEP_WINDOW };
+            match self.head_if_there(spot, window)? {
+                None if rest == block => return self.head(spot, 1).map(|_| End { block, is_last: false }),
                 // Nothing continues there. A head that was lost would be missed by those that follow it.
-                Err(_) => is_last = false,
-                Ok(Ok(head)) if head.beginning >= begun.beginning => {
+                None => is_last = false,
+                Some(Ok(head)) if head.beginning >= begun.beginning => {
                     is_last = false;
                     self.note(spot, head);
                 }
-                Ok(_) => {}
+                Some(_) => {}
             }
         }
         Ok(End { block, is_last })
@@ -352,7 +418,7 @@ impl<'a> Opening<'a> {
         tries.dedup();
         for batch in tries.into_iter().rev() {
             let vouched = self.parts.values().any(|found| found.part.before >= batch);
-            if self.is_complete(batch)? && (vouched || self.is_whole(batch)) {
+            if self.is_complete(batch)? && (vouched || self.is_whole(batch)?) {
                 return Ok(Some(batch));
             }
         }
@@ -391,18 +457,23 @@ impl<'a> Opening<'a> {
     }
 
     /// Whether all pages of `batch` are what was written.
-    fn is_whole(&self, batch: u64) -> bool {
-        self.of_batch(batch).all(|(_, Found { spot, beginning, part })| {
+    fn is_whole(&self, batch: u64) -> Result<bool, BackendError> {
+        for (_, Found { spot, beginning, part }) in self.of_batch(batch) {
             let mut bytes = vec![0; part.pages.len() * PAGE];
             let first = Spot { slot: spot.slot, block: spot.block + 1 };
-            let is_read = bytes.is_empty() || self.segments.read(self.place(first), &mut bytes).is_ok();
+            if !bytes.is_empty() && !self.is_read(self.place(first), &mut bytes)? {
+                return Ok(false);
+            }
             let mut pages = part.pages.iter().zip(bytes.chunks(PAGE)).zip(first.block..);
-            is_read
-                && pages.all(|((page, bytes), block)| {
-                    let place = self.place(Spot { slot: spot.slot, block });
-                    page.sum == super::format::page_sum(crc32c(bytes), self.uuid, place, *beginning)
-                })
-        })
+            let is_whole = pages.all(|((page, bytes), block)| {
+                let place = self.place(Spot { slot: spot.slot, block });
+                page.sum == super::format::page_sum(crc32c(bytes), self.uuid, place, *beginning)
+            });
+            if !is_whole {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// No part names a batch as durable that is not there.
@@ -434,7 +505,9 @@ impl<'a> Opening<'a> {
     fn nothing_is_headless(&mut self, newest: Begun, last: u64) -> Result<(), BackendError> {
         for slot in std::mem::take(&mut self.headless) {
             for block in 1..self.written(slot) {
-                let Ok(Ok(head)) = self.head(Spot { slot, block }, SWEEP_WINDOW) else { continue };
+                let Some(Ok(head)) = self.head_if_there(Spot { slot, block }, SWEEP_WINDOW)? else {
+                    continue;
+                };
                 let is_later = head.beginning > newest.beginning;
                 if is_later && matches!(&head.kind, HeadKind::Part(part) if part.before > last) {
                     let lost = Damage::Missing("what was durable");
@@ -462,7 +535,7 @@ impl<'a> Opening<'a> {
 
     /// The log as it is after the batches of `chain`.
     fn state(
-        mut self,
+        &mut self,
         base: Base,
         chain: &[u64],
         newest: Begun,
@@ -510,7 +583,7 @@ impl<'a> Opening<'a> {
         Ok(LogState {
             table,
             len,
-            slots: self.slots,
+            slots: std::mem::take(&mut self.slots),
             current,
             batch,
             batch_next: batch_max + 1,
