@@ -153,6 +153,19 @@ fn at_work(dir: &Path, line: &str) -> Child {
     bench
 }
 
+/// What a run that was told to end said. One that goes on is killed.
+fn ended(mut bench: Child) -> Output {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while bench.try_wait().unwrap().is_none() {
+        if Instant::now() > deadline {
+            bench.kill().unwrap();
+            panic!("it does not end: {}", said(&bench.wait_with_output().unwrap()));
+        }
+        sleep(Duration::from_millis(10));
+    }
+    bench.wait_with_output().unwrap()
+}
+
 fn signal(bench: &Child, name: &str) {
     let status = Command::new("kill").args([name, &bench.id().to_string()]).status().unwrap();
     assert!(status.success());
@@ -168,7 +181,7 @@ fn interrupted_run_writes_its_results_and_leaves_no_socket() {
         let dir = tempfile::tempdir().unwrap();
         let bench = endless(dir.path(), device);
         signal(&bench, name);
-        let output = bench.wait_with_output().unwrap();
+        let output = ended(bench);
         assert_eq!(output.status.code(), Some(code), "{device}: {}", said(&output));
         assert!(said(&output).contains("zonal: interrupted"), "{device}: {}", said(&output));
         let text = printed(&output);
@@ -189,7 +202,7 @@ fn interrupted_replay_writes_its_results_and_leaves_no_socket() {
     let line = "replay t --device ram:size=64M,zone_size=4M";
     let replay = at_work(dir, line);
     signal(&replay, "-INT");
-    let output = replay.wait_with_output().unwrap();
+    let output = ended(replay);
     assert_eq!(output.status.code(), Some(130), "{}", said(&output));
     assert!(printed(&output).contains("interrupted before the end of the trace"), "{}", printed(&output));
     assert!(sockets(dir).is_empty());

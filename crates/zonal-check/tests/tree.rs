@@ -304,6 +304,110 @@ fn make_help_lists_every_target() {
     }
 }
 
+/// Where the patches are that `scripts/mutations.sh` applies. Each takes one rule away.
+const MUTATIONS: &str = "crates/zonal-check/mutations";
+
+/// What keeps a patch from applying to the tree as it is.
+fn why_stale(patch: &Path) -> Option<String> {
+    let mut said = String::new();
+    let git = ["git", "apply", "--check"];
+    for words in [&git[..], &["patch", "--dry-run", "--force", "--strip=1", "--fuzz=0", "--input"]] {
+        let output = Command::new(words[0])
+            .args(&words[1..])
+            .arg(patch)
+            // The tree may be a copy inside of a repository that has other paths.
+            .env("GIT_CEILING_DIRECTORIES", repository().parent().unwrap())
+            .current_dir(repository())
+            .output();
+        match output {
+            Ok(output) if output.status.success() => return None,
+            Ok(output) if said.is_empty() => said = String::from_utf8_lossy(&output.stderr).into_owned(),
+            Ok(_) => {}
+            Err(error) if said.is_empty() => said = format!("{}: {error}", words[0]),
+            Err(_) => {}
+        }
+    }
+    Some(said)
+}
+
+/// The words after `name: ` in the lines before a patch's changes.
+fn header<'a>(patch: &'a str, name: &str) -> Vec<&'a str> {
+    let lines = patch.lines().take_while(|line| !line.starts_with("--- "));
+    let said = lines.filter_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    said.flat_map(str::split_whitespace).collect()
+}
+
+/// The code of the tests that a patch names, or what is wrong with the place that it says.
+fn code_of_place(patch: &str, files: &[PathBuf]) -> Result<String, String> {
+    let words = match header(patch, "in") {
+        words if words.is_empty() => vec!["--package", "zonal-check", "--test", "hazards"],
+        words => words,
+    };
+    let after = |option| words.iter().skip_while(|word| **word != option).nth(1);
+    let package = after("--package").ok_or("no package")?;
+    let (of, target) = match after("--test") {
+        Some(name) => (PathBuf::from(format!("crates/{package}/tests")), Some(name)),
+        None => (PathBuf::from(format!("crates/{package}/src")), None),
+    };
+    let is_of_place = |path: &PathBuf| match (path.strip_prefix(&of), target) {
+        (Ok(rest), Some(name)) => rest.starts_with(name) || rest == Path::new(&format!("{name}.rs")),
+        (rest, None) => rest.is_ok(),
+        (Err(_), _) => false,
+    };
+    let code: String = files.iter().filter(|p| is_rust(p) && is_of_place(p)).map(|p| code(p)).collect();
+    if code.is_empty() { Err(format!("no such place: {}", words.join(" "))) } else { Ok(code) }
+}
+
+/// What is wrong with a mutation.
+fn faults_of_mutation(path: &Path, files: &[PathBuf]) -> Vec<String> {
+    let patch = fs::read_to_string(path).unwrap();
+    let mut faults: Vec<String> =
+        why_stale(path).map(|why| format!("it does not apply: {why}")).into_iter().collect();
+    let tests = header(&patch, "test");
+    if header(&patch, "why").is_empty() || tests.is_empty() {
+        faults.push("it does not say why, or names no test".to_owned());
+    }
+    match code_of_place(&patch, files) {
+        Ok(code) => {
+            let is_missing = |test: &&&str| !code.contains(&format!("fn {test}("));
+            faults.extend(tests.iter().filter(is_missing).map(|test| format!("there is no test {test}")));
+        }
+        Err(why) => faults.push(why),
+    }
+    faults
+}
+
+#[test]
+fn mutations_apply_and_name_tests_that_exist() {
+    let entries = fs::read_dir(repository().join(MUTATIONS)).unwrap();
+    let paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    assert!(paths.len() > 100, "the patches are elsewhere");
+    let files = files();
+    let mut broken = Vec::new();
+    for path in paths {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        broken.extend(faults_of_mutation(&path, &files).into_iter().map(|fault| format!("{name}: {fault}")));
+    }
+    refuse(&broken, "a mutation says nothing of the code as it is");
+}
+
+#[test]
+fn stale_mutation_that_is_planted_is_found() {
+    let (dir, files) = (tempfile::tempdir().unwrap(), files());
+    let faults = |place: &str, test: &str, line: &str| {
+        let path = dir.path().join("planted.patch");
+        let change = format!("--- a/LICENSE-MIT\n+++ b/LICENSE-MIT\n@@ -1,2 +1,2 @@\n-{line}\n+Else\n \n");
+        fs::write(&path, format!("why: planted\nin: {place}\ntest: {test}\n{change}")).unwrap();
+        faults_of_mutation(&path, &files).len()
+    };
+    let first = text(Path::new("LICENSE-MIT")).unwrap().lines().next().unwrap().to_owned();
+    let (place, test) = ("--package zonal-check --test tree", "files_are_short");
+    assert_eq!(faults(place, test, &first), 0);
+    assert_eq!(faults(place, test, "Nothing like it"), 1);
+    assert_eq!(faults(place, "files_are_shorter", &first), 1);
+    assert_eq!(faults("--package zonal-check --test trees", test, &first), 1);
+}
+
 /// Modules and documents that keep to the words of the house. The list may only grow.
 const CONVERTED: [&str; 26] = [
     "crates/zonal-fs/src/format/anchor.rs",

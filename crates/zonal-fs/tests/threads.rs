@@ -2,12 +2,15 @@
 
 mod common;
 
-use common::{bytes, device, impatient, make, read_all, settle, volume, waiter};
+use common::{Impatient, bytes, device, impatient, make, read_all, settle, volume, waiter};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use std::cell::Cell;
+use zonal_core::Nanos;
 use zonal_fs::format::Kind;
 use zonal_fs::waiter::Waiter;
 use zonal_fs::{FileSystem, MountOptions, NewFile, OpenFile, Payload, ROOT, Rename, Target};
+use zonal_io::volume::Volume;
 
 const BLOCK: usize = 4096;
 
@@ -185,4 +188,66 @@ fn threads_on_a_drive_that_fails_now_and_then_lose_nothing_and_wait_for_nobody()
             }
         }
     }
+}
+
+/// The waiter of a collector. A user writes a unit when it waits for the first time with copies in flight.
+struct Interrupted<'a> {
+    fs: &'a FileSystem,
+    ino: u64,
+    written: Cell<u64>,
+    usual: Impatient,
+}
+
+/// The waiter of a write that finds room at once.
+struct Unwilling(Impatient);
+
+impl Waiter for Interrupted<'_> {
+    fn now(&self) -> Nanos {
+        self.usual.now()
+    }
+
+    fn wall(&self) -> i64 {
+        self.usual.wall()
+    }
+
+    fn wait(&self, volume: &Volume) {
+        if self.written.get() == 0 && self.fs.statistics().gc_blocks > 0 && !self.fs.is_quiet() {
+            let unit = bytes(3, 7 * BLOCK);
+            let written = self.fs.write(&Unwilling(impatient()), self.ino, 0, Payload::Bytes(&unit)).unwrap();
+            self.written.set(written);
+        }
+        self.usual.wait(volume);
+    }
+}
+
+impl Waiter for Unwilling {
+    fn now(&self) -> Nanos {
+        self.0.now()
+    }
+
+    fn wall(&self) -> i64 {
+        self.0.wall()
+    }
+
+    fn wait(&self, _: &Volume) {
+        panic!("the write waits for copies");
+    }
+}
+
+#[test]
+fn copies_take_no_room_of_what_users_may_have_in_flight() {
+    // A unit in flight is as much as users may have.
+    let options = MountOptions { dirty_bytes: 8 * BLOCK as u64, ..MountOptions::default() };
+    let fs = make(volume(device("ram:size=4M,zone_size=256K,blocksize=4096,complete=poll")), 8, options);
+    let create = |name| fs.create(&waiter(), ROOT, name, &NewFile::new(Kind::File, 0o644)).unwrap();
+    let (old, ino) = (create(b"old"), create(b"new"));
+    fs.write(&impatient(), old, 0, Payload::Bytes(&bytes(1, 200 * BLOCK))).unwrap();
+    fs.write(&impatient(), old, 0, Payload::Bytes(&bytes(2, 20 * BLOCK))).unwrap();
+    fs.sync(&impatient()).unwrap();
+    let collector = Interrupted { fs: &fs, ino, written: Cell::new(0), usual: impatient() };
+    assert!(fs.collect(&collector).unwrap());
+    assert_eq!(collector.written.get(), 7 * BLOCK as u64);
+    settle(&fs);
+    assert_eq!(read_all(&fs, ino).unwrap(), bytes(3, 7 * BLOCK));
+    fs.check();
 }

@@ -228,19 +228,21 @@ fn u33_zone_nearly_full_is_not_finished_under_its_writer() {
 
 #[test]
 fn u34_zone_that_waits_for_a_slot_does_not_hold_the_token() {
-    let rig = two_open(WriteMode::Qd1, Policy::Wait);
-    begin(&rig, &[1, 2]);
-    let busy = rig.write(1, 8, 8);
-    let waits = rig.write(3, 0, 8);
-    let others = [rig.write(2, 8, 8), rig.write(1, 16, 8)];
-    rig.step(Answer::Obey);
-    rig.step(Answer::Obey);
-    assert_eq!(rig.ends([busy, others[1]]), [DONE; 2], "the token goes round behind its back");
-    assert_eq!(rig.end(waits), None);
-    rig.reset(1);
-    rig.settle();
-    assert_eq!(rig.ends([waits, others[0]]), [DONE; 2]);
-    assert_books(&rig);
+    ends(|| {
+        let rig = two_open(WriteMode::Qd1, Policy::Wait);
+        begin(&rig, &[1, 2]);
+        let busy = rig.write(1, 8, 8);
+        let waits = rig.write(3, 0, 8);
+        let others = [rig.write(2, 8, 8), rig.write(1, 16, 8)];
+        rig.step(Answer::Obey);
+        rig.step(Answer::Obey);
+        assert_eq!(rig.ends([busy, others[1]]), [DONE; 2], "the token goes round behind its back");
+        assert_eq!(rig.end(waits), None);
+        rig.reset(1);
+        rig.settle();
+        assert_eq!(rig.ends([waits, others[0]]), [DONE; 2]);
+        assert_books(&rig);
+    });
 }
 
 #[test]

@@ -7,22 +7,24 @@ use zonal_core::ZoneDescriptor;
 #[test]
 fn h25_nobody_waits_for_the_report_but_the_zone_itself() {
     for mode in PLUGGED {
-        let rig = Rig::new(script::info(), mode);
-        let lost = rig.write(1, 0, 8);
-        let waiting = rig.append(1, 8);
-        rig.step(MEDIUM);
-        assert_eq!(rig.end(lost), None, "what became of it is decided by the pointer");
-        let report = rig.script.pending().pop().unwrap();
-        assert!(report.resync);
-        // Every other zone goes on, those that share a lock with this one included.
-        for zone in 2..8 {
-            let other = rig.write(zone, 0, 8);
-            rig.finish(1, Answer::Obey);
-            assert_eq!(rig.end(other), Some(DONE));
-        }
-        assert_eq!(rig.end(waiting), None);
-        rig.settle();
-        assert_eq!(rig.ends([lost, waiting]), [failed(DeviceError::Medium), appended(&rig, 1, 0)]);
+        ends(move || {
+            let rig = Rig::new(script::info(), mode);
+            let lost = rig.write(1, 0, 8);
+            let waiting = rig.append(1, 8);
+            rig.step(MEDIUM);
+            assert_eq!(rig.end(lost), None, "what became of it is decided by the pointer");
+            let report = rig.script.pending().pop().unwrap();
+            assert!(report.resync);
+            // Every other zone goes on, those that share a lock with this one included.
+            for zone in 2..8 {
+                let other = rig.write(zone, 0, 8);
+                rig.finish(1, Answer::Obey);
+                assert_eq!(rig.end(other), Some(DONE));
+            }
+            assert_eq!(rig.end(waiting), None);
+            rig.settle();
+            assert_eq!(rig.ends([lost, waiting]), [failed(DeviceError::Medium), appended(&rig, 1, 0)]);
+        });
     }
 }
 

@@ -22,7 +22,10 @@ mod table;
 mod torn;
 mod zone_lock;
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 use zonal_check::rig::{DONE, End, Rig, payload};
 use zonal_check::script::{self, Answer, CAPACITY, Script, Style, ZONE};
 use zonal_core::{
@@ -33,6 +36,9 @@ use zonal_io::volume::{Request, VolumeOptions, WriteMode};
 
 /// The modes that put writes through plugs.
 const PLUGGED: [WriteMode; 2] = [WriteMode::PerZone, WriteMode::Append];
+
+/// Longest that a scene may take that a mistake keeps from ending: it takes milliseconds.
+const SCENE_MAX: Duration = Duration::from_secs(20);
 
 const MEDIUM: Answer = Answer::Refuse(DeviceError::Medium);
 
@@ -68,6 +74,20 @@ fn appended(rig: &Rig, zone: u32, offset: u32) -> End {
 fn whole_zones() -> DeviceInfo {
     let geometry = Geometry::new(Sectors(8 * ZONE), Sectors(ZONE), Sectors(0), 1).unwrap();
     DeviceInfo { geometry, ..script::info() }
+}
+
+/// Plays a scene on a thread of its own, and fails if it does not end: a call that does not return leaves nothing to count.
+fn ends(scene: impl FnOnce() + Send + 'static) {
+    let (over, end) = mpsc::channel();
+    let player = std::thread::spawn(move || {
+        scene();
+        over.send(()).unwrap();
+    });
+    match end.recv_timeout(SCENE_MAX) {
+        Ok(()) => {}
+        Err(RecvTimeoutError::Timeout) => panic!("the scene does not end"),
+        Err(RecvTimeoutError::Disconnected) => resume_unwind(player.join().unwrap_err()),
+    }
 }
 
 /// A rig that does not merge, nor park.

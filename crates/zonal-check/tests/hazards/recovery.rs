@@ -549,6 +549,7 @@ fn write_without_a_slot_that_nobody_will_free_is_given_up() {
         let mut tries = 0;
         drive(&rig, |_, _| {
             tries += 1;
+            assert!(tries < 100, "it is tried for ever");
             Answer::Refuse(TOO_MANY)
         });
         assert_eq!(tries, 4, "once, and three times again");

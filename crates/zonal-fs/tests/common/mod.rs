@@ -8,8 +8,10 @@ pub mod steps;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::panic::resume_unwind;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use zonal_core::Nanos;
 use zonal_fs::format::{Entry, Kind, Metadata, Position, Superblock};
@@ -58,6 +60,20 @@ impl Waiter for Impatient {
 
     fn done(&self) {
         self.usual.done();
+    }
+}
+
+/// Plays a scene on a thread of its own, and fails if it does not end: a call that does not return leaves nothing to count.
+pub fn ends(scene: impl FnOnce() + Send + 'static) {
+    let (over, end) = mpsc::channel();
+    let player = std::thread::spawn(move || {
+        scene();
+        over.send(()).unwrap();
+    });
+    match end.recv_timeout(PATIENCE) {
+        Ok(()) => {}
+        Err(RecvTimeoutError::Timeout) => panic!("the scene does not end"),
+        Err(RecvTimeoutError::Disconnected) => resume_unwind(player.join().unwrap_err()),
     }
 }
 

@@ -141,6 +141,7 @@ fn idle(_: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     #[test]
     fn lock_many_threads_each_addition_counts() {
@@ -155,15 +156,18 @@ mod tests {
 
     #[test]
     fn h52_waiter_gets_the_lock_when_the_holder_wakes_up() {
-        let lock = Brief::new(0);
+        /// Far more than a waiter takes that is not woken.
+        const STUCK: Duration = Duration::from_secs(20);
+        let lock = Arc::new(Brief::new(0));
         let held = lock.lock();
-        std::thread::scope(|s| {
-            let waiter = s.spawn(|| *lock.lock());
-            std::thread::sleep(Duration::from_millis(20));
-            assert!(!waiter.is_finished(), "somebody else got a lock that is held");
-            drop(held);
-            assert_eq!(waiter.join().expect("the waiter ends"), 0);
-        });
+        let (sender, got) = std::sync::mpsc::channel();
+        let theirs = lock.clone();
+        let waiter = std::thread::spawn(move || sender.send(*theirs.lock()).expect("the test waits"));
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!waiter.is_finished(), "somebody else got a lock that is held");
+        drop(held);
+        assert_eq!(got.recv_timeout(STUCK), Ok(0), "the waiter ends");
+        waiter.join().expect("the waiter ends");
         assert_eq!(waits_for(&lock), 1, "once it was free, once it was taken");
     }
 
