@@ -32,6 +32,7 @@ pub struct Rig {
     pub channel: Channel,
     ends: Ends,
     next: Mutex<u64>,
+    clock: Mutex<Nanos>,
 }
 
 /// A payload whose every sector begins with `token` and its own number.
@@ -89,7 +90,7 @@ impl Rig {
         let ends = Ends::default();
         let noted = ends.clone();
         let channel = volume.channel(move |c| note(&noted, c));
-        Rig { script, volume, channel, ends, next: Mutex::new(1) }
+        Rig { script, volume, channel, ends, next: Mutex::new(1), clock: Mutex::new(Nanos(0)) }
     }
 
     /// A volume in mode per-zone on [`crate::script::info`].
@@ -121,7 +122,7 @@ impl Rig {
     /// Submits a request as a new number, which it returns.
     pub fn submit(&self, request: Request) -> u64 {
         let token = self.token();
-        self.volume.submit(Nanos(0), &self.channel, request.token(token));
+        self.volume.submit(self.now(), &self.channel, request.token(token));
         token
     }
 
@@ -140,7 +141,7 @@ impl Rig {
     /// Submits a request that has its number.
     pub fn submit_as_is(&self, request: Request) -> u64 {
         let token = request.token;
-        self.volume.submit(Nanos(0), &self.channel, request);
+        self.volume.submit(self.now(), &self.channel, request);
         token
     }
 
@@ -166,9 +167,14 @@ impl Rig {
         self.manage(Op::ZoneReset, zone)
     }
 
+    /// What the time is.
+    pub fn now(&self) -> Nanos {
+        *self.clock.lock()
+    }
+
     /// One poll.
     pub fn poll(&self) -> Option<Nanos> {
-        self.volume.poll(Nanos(0))
+        self.volume.poll(self.now())
     }
 
     /// Finishes the oldest pending command and polls until the volume has nothing more to do.
@@ -185,15 +191,15 @@ impl Rig {
         seen
     }
 
-    /// Polls until the volume has nothing more to do by itself.
+    /// Polls until the volume has nothing more to do by itself. The time is what the volume waits for.
     ///
     /// # Panics
     /// If that never comes.
     pub fn rest(&self) {
         for _ in 0..ROUNDS_MAX {
-            if self.poll().is_none() {
-                return;
-            }
+            let Some(due) = self.poll() else { return };
+            let mut clock = self.clock.lock();
+            *clock = due.max(*clock);
         }
         panic!("the volume does not come to rest");
     }

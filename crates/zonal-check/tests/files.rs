@@ -333,7 +333,7 @@ fn error_that_passes_is_no_reason_to_put_metadata_together_anew() {
             (0..40).zip(["busy", "unit-attention", "timed-out", "aborted", "medium"].iter().cycle())
         {
             let plan = format!(
-                "[[rule]]\non = \"read\"\nskip = {skip}\ncount = 1\nfault = \"refuse\"\nerror = \"{error}\"\n"
+                "[[rule]]\non = \"read\"\nskip = {skip}\ncount = 11\nfault = \"refuse\"\nerror = \"{error}\"\n"
             );
             fs::write(dir.path().join("plan"), plan).unwrap();
             let said = program::run(dir.path(), "fsck fault:plan=plan+d --rebuild");

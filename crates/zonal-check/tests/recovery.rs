@@ -62,7 +62,16 @@ impl Storm {
 
     /// What the device makes of a command.
     fn answer(&mut self, seen: &Seen) -> Answer {
-        if !seen.op.is_write() || self.rng.random_ratio(2, 3) {
+        if !seen.op.is_write() {
+            // Recovery's own commands: reports and read-backs.
+            let errors =
+                [DeviceError::Busy, DeviceError::UnitAttention, DeviceError::Aborted, DeviceError::TimedOut];
+            return match self.rng.random_ratio(1, 4) {
+                true => Answer::Refuse(errors[self.rng.random_range(0..errors.len())]),
+                false => Answer::Obey,
+            };
+        }
+        if self.rng.random_ratio(2, 3) {
             return Answer::Obey;
         }
         // What does not fit, or comes before what it follows, is refused as it should be.

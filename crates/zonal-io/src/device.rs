@@ -214,8 +214,8 @@ pub(crate) enum ContextKind {
     One(Box<Pending>),
     /// Writes that share a command, or zeroes written as data.
     Merged(Box<Merged>),
-    /// A volume asks where this zone stands after a failed write.
-    Resync(ZoneIndex),
+    /// A volume asks where this zone stands after a failed write, and has asked in vain so many times.
+    Resync(ZoneIndex, u8),
     /// A volume reads back what a failed write may have left.
     ReadBack(Box<ReadBack>),
 }
@@ -256,7 +256,7 @@ impl fmt::Debug for Context {
             ContextKind::One(_) => f.write_str("Context(request)"),
             ContextKind::Merged(_) => f.write_str("Context(merged)"),
             ContextKind::ReadBack(_) => f.write_str("Context(read back)"),
-            ContextKind::Resync(z) => write!(f, "Context(resync of zone {z})"),
+            ContextKind::Resync(z, _) => write!(f, "Context(resync of zone {z})"),
         }
     }
 }

@@ -2,7 +2,11 @@
 
 use super::*;
 use zonal_core::Nanos;
+use zonal_io::buffer::IoBuf;
 use zonal_io::device::Settled;
+use zonal_io::fault::{Effect, Fault, Plan, Rule};
+use zonal_io::registry::Registry;
+use zonal_io::volume::{OpenError, Volume};
 
 const MISPLACED: DeviceError = DeviceError::Zone(ZoneError::InvalidWrite);
 /// [`PLUGGED`], and the modes in which a failure also has to give up the token, or to be told to those in the scheduler.
@@ -64,6 +68,127 @@ fn h50_writes_that_were_not_executed_all_succeed_in_order() {
             assert_in_order(&rig, 1, &writes, 4);
             assert_eq!(rig.plug(1).unwrap().flags, 0, "nothing is left of it");
         }
+    }
+}
+
+/// Answers that may be others the next time, to commands that change nothing.
+const PASSING: [DeviceError; 4] =
+    [DeviceError::Busy, DeviceError::UnitAttention, DeviceError::Aborted, DeviceError::TimedOut];
+
+#[test]
+fn h50_report_that_is_refused_is_sent_again() {
+    for mode in MODES {
+        for (error, refused) in
+            PASSING.into_iter().flat_map(|error| [1, 2, 10].map(|refused| (error, refused)))
+        {
+            let rig = unmerged(script::info(), mode);
+            let writes: Vec<u64> = (0..3).map(|n| rig.write(1, n * 4, 4)).collect();
+            rig.step(Answer::Refuse(DeviceError::UnitAttention));
+            for _ in 0..refused {
+                assert_eq!(rig.step(Answer::Refuse(error)).op, Op::Report, "{mode}: {error}");
+            }
+            rig.settle();
+            assert!(writes.iter().all(|&w| rig.end(w) == Some(DONE)), "{mode}: {error}, {refused} times");
+            assert_in_order(&rig, 1, &writes, 4);
+        }
+    }
+}
+
+#[test]
+fn report_that_is_refused_eleven_times_ends_the_writes_of_its_zone() {
+    for mode in MODES {
+        for error in PASSING {
+            let rig = unmerged(script::info(), mode);
+            let writes = [rig.write(1, 0, 4), rig.write(1, 4, 4)];
+            rig.step(Answer::Refuse(DeviceError::Busy));
+            let begun = rig.now();
+            (0..11).for_each(|_| _ = rig.step(Answer::Refuse(error)));
+            assert!(rig.script.pending().is_empty(), "{mode}: {error}");
+            let waited = rig.now().0 - begun.0;
+            assert!((100_000_000..110_000_000).contains(&waited), "{waited} ns for all tries");
+            assert_eq!(rig.ends(writes), [failed(DeviceError::Busy), failed(error)], "{mode}");
+            // Nothing is left of it.
+            let next = rig.write(1, 0, 4);
+            rig.settle();
+            assert_eq!(rig.end(next), Some(DONE), "{mode}: {error}");
+        }
+    }
+}
+
+#[test]
+fn volume_opens_on_a_device_that_refuses_its_first_commands() {
+    for (error, refused) in PASSING.into_iter().flat_map(|error| [(error, 1), (error, 10), (error, 11)]) {
+        let ram = Registry::default().open("ram:size=64M,zone_size=16M").unwrap();
+        let rule = Rule::new(Effect::Refuse(error)).times(refused);
+        let opened = Volume::open(Arc::new(Fault::new(ram, Plan::of(1, [rule]))), VolumeOptions::default());
+        match opened.err() {
+            None => assert!(refused < 11, "{error}"),
+            Some(OpenError::Report { error: found, .. }) => assert_eq!((found, refused), (error, 11)),
+            Some(other) => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn read_back_that_is_refused_is_sent_again() {
+    for mode in MODES {
+        for error in PASSING {
+            let rig = unmerged(script::info(), mode);
+            let write = rig.write(1, 0, 8);
+            rig.step(Answer::Torn(8, DeviceError::Aborted));
+            assert_eq!(rig.step(Answer::Obey).op, Op::Report);
+            (0..10).for_each(|_| assert_eq!(rig.step(Answer::Refuse(error)).op, Op::Read));
+            rig.settle();
+            assert_eq!(rig.end(write), Some(DONE), "{mode}: {error}");
+            assert_eq!(rig.volume.statistics().verified, 1);
+        }
+    }
+}
+
+#[test]
+fn read_or_flush_that_was_not_carried_out_is_sent_again() {
+    let passing = |op| match op {
+        Op::Read => &PASSING[..3],
+        _ => &PASSING[..2],
+    };
+    for mode in MODES {
+        for op in [Op::Read, Op::Flush] {
+            for &error in passing(op) {
+                let rig = unmerged(DeviceInfo { volatile_cache: true, ..script::info() }, mode);
+                rig.write(1, 0, 8);
+                rig.settle();
+                let request = || match op {
+                    Op::Read => Request::read(rig.sector(1, 0), 8, IoBuf::zeroed(8 * 512)),
+                    _ => Request::flush(),
+                };
+                let again = rig.submit(request());
+                (0..10).for_each(|_| assert_eq!(rig.step(Answer::Refuse(error)).op, op));
+                rig.settle();
+                assert_eq!(rig.end(again), Some(DONE), "{mode}: {op:?} after {error}");
+                let in_vain = rig.submit(request());
+                (0..11).for_each(|_| _ = rig.step(Answer::Refuse(error)));
+                assert_eq!(rig.end(in_vain), Some(failed(error)), "{mode}: {op:?} after {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn read_or_flush_that_may_have_been_carried_out_is_not_sent_again() {
+    let errors = [
+        (Op::Read, DeviceError::TimedOut),
+        (Op::Read, DeviceError::Medium),
+        (Op::Flush, DeviceError::Aborted),
+    ];
+    for (op, error) in errors {
+        let rig = unmerged(DeviceInfo { volatile_cache: true, ..script::info() }, WriteMode::PerZone);
+        let request = match op {
+            Op::Read => Request::read(rig.sector(1, 0), 8, IoBuf::zeroed(8 * 512)),
+            _ => Request::flush(),
+        };
+        let token = rig.submit(request);
+        rig.step(Answer::Refuse(error));
+        assert_eq!(rig.end(token), Some(failed(error)));
     }
 }
 

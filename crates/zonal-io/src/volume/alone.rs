@@ -3,6 +3,7 @@
 //! A device hands a completion to whoever polls it, so that whoever polls one in use takes what others wait for. Those who
 //! are gone wait for nothing: what a dropped volume or wrapper has left at the device comes out here and is let go.
 
+use super::retry::{may_be_tried_again, pause};
 use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};
 use crate::device::{Command, CommandResult, Context, Device, Output, Submitted};
@@ -17,7 +18,7 @@ use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, Sector, ZoneDescriptor, Z
 /// The device's answer.
 pub fn report(device: &dyn Device, sector: Sector, zones: u32) -> Result<Box<[ZoneDescriptor]>, DeviceError> {
     let command = Command { op: Op::Report, fua: false, sectors: zones, sector, data: Data::NONE };
-    match run_alone(device, &command)? {
+    match run_persistently(device, &command)? {
         Output::Zones(zones) => Ok(zones),
         _ => Err(DeviceError::InvalidField),
     }
@@ -51,6 +52,19 @@ pub fn run_alone(device: &dyn Device, command: &Command) -> Result<Output, Devic
     }
 }
 
+/// The same for a command that changes nothing: it is sent again after an answer that may be another the next time.
+fn run_persistently(device: &dyn Device, command: &Command) -> Result<Output, DeviceError> {
+    let mut tries = 0;
+    loop {
+        let result = run_alone(device, command);
+        if !may_be_tried_again(tries, &result) {
+            return result;
+        }
+        tries += 1;
+        device.wait(Duration::from_nanos(pause(tries).0));
+    }
+}
+
 /// Polls once, and waits where that brings nothing: the answer to our command, if it was among what came out.
 fn ended_alone(device: &dyn Device, now: &mut Nanos, ours: u64, wait: Duration) -> Option<CommandResult> {
     let (mut answer, mut came) = (None, false);
@@ -78,7 +92,7 @@ pub fn read_alone(device: &dyn Device, sector: Sector, buf: IoBuf) -> (IoBuf, Re
     // `run_alone` waits for.
     let data = unsafe { Data::one(Segment::new(buf.as_ptr(), buf.len())) };
     let sectors = u32::try_from(buf.len() as u64 / SECTOR_BYTES).expect("a buffer is shorter than 4 GiB");
-    let result = run_alone(device, &Command { op: Op::Read, fua: false, sectors, sector, data });
+    let result = run_persistently(device, &Command { op: Op::Read, fua: false, sectors, sector, data });
     (std::mem::ManuallyDrop::into_inner(buf), result.map(|_| ()))
 }
 

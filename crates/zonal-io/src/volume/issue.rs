@@ -167,7 +167,7 @@ impl Volume {
                     data: unsafe { Data::many(&raw const *m.segments) },
                 }
             }
-            ContextKind::Resync(zone) => {
+            ContextKind::Resync(zone, _) => {
                 let sector = self.info.geometry.start_of(*zone);
                 Command { op: Op::Report, fua: false, sectors: 1, sector, data: Data::NONE }
             }

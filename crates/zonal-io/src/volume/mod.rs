@@ -37,6 +37,7 @@ mod quiesce;
 mod reaper;
 mod recovery;
 mod request;
+mod retry;
 mod shard;
 mod stalled;
 mod submit;
@@ -71,6 +72,7 @@ use park::Parking;
 use quiesce::Quiesce;
 use reaper::Reapers;
 use recovery::Patients;
+use retry::Retries;
 use shard::Shard;
 use stalled::Stalled;
 use std::time::Duration;
@@ -199,6 +201,8 @@ pub struct Volume {
     parking: Parking,
     zone_lock: Arc<ZoneLock>,
     patients: Patients,
+    /// Commands that wait for another try.
+    sent_again: Retries,
     recorder: Recorder,
 }
 
@@ -254,6 +258,7 @@ impl Volume {
             parking: Parking::new(options.park),
             zone_lock: ZoneLock::new(&info, options.nr_requests),
             patients: Patients::default(),
+            sent_again: Retries::default(),
             recorder: Recorder::default(),
             device,
             info,
@@ -342,7 +347,8 @@ impl Volume {
                 deadline = Some(now);
             }
         }
-        let progress = [progress, self.retry_stalled(now), self.serve_ready(now)];
+        let progress =
+            [progress, self.retry_stalled(now), self.serve_ready(now), self.send_due(now, &mut deadline)];
         let patients = self.look_after_patients(now, &mut deadline);
         self.recorder.write();
         let moved = progress.contains(&Progress::Some) || patients == Progress::Some;

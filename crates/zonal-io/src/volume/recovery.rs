@@ -14,6 +14,7 @@
 
 use super::event::Event;
 use super::pending::{Pending, Stage};
+use super::retry::may_be_tried_again;
 use super::turn::{Stack, Turn};
 use super::{Progress, Shard, Volume, counters::Counter, earliest, plug_state};
 use crate::buffer::IoBuf;
@@ -39,6 +40,8 @@ pub(crate) struct ReadBack {
     /// Sectors to compare, and how many were.
     covered: u32,
     compared: u32,
+    /// Times that the next piece was asked for in vain.
+    tries: u8,
     /// What the device has of the next piece.
     piece: IoBuf,
 }
@@ -317,7 +320,8 @@ impl Volume {
         self.counters.line().add(Counter::ReadBack, 1);
         let end = (write.at + write.sectors).min(word.pointer());
         let covered = end - write.at;
-        let mut read_back = Box::new(ReadBack { write, covered, compared: 0, piece: IoBuf::empty() });
+        let mut read_back =
+            Box::new(ReadBack { write, covered, compared: 0, tries: 0, piece: IoBuf::empty() });
         self.next_piece(&mut read_back);
         Context(ContextKind::ReadBack(read_back))
     }
@@ -353,12 +357,18 @@ impl Volume {
         turn: &mut Turn,
         stack: &mut Stack,
     ) {
+        if may_be_tried_again(r.tries, &result) {
+            r.tries += 1;
+            let tries = r.tries;
+            return self.send_again(now, Context(ContextKind::ReadBack(r)), tries, stack);
+        }
         let from = (r.write.token.done + r.compared) as usize * SECTOR_BYTES as usize;
         let is_ours = |(n, byte): (usize, &u8)| *byte == r.write.token.payload_byte(from + n);
         let found = result.is_ok() && r.piece.iter().enumerate().all(is_ours);
         if found {
             r.compared += (r.piece.len() as u64 / SECTOR_BYTES) as u32;
             if r.compared < r.covered {
+                r.tries = 0;
                 self.next_piece(&mut r);
                 return self.issue_and_stack(now, &mut Some(Context(ContextKind::ReadBack(r))), stack);
             }

@@ -12,6 +12,7 @@ use super::event::Event;
 use super::mode::WriteMode;
 use super::pending::{Merged, Pending, Stage};
 use super::recovery::Lost;
+use super::retry::{TRIES_MAX, may_be_tried_again, request_may_pass};
 use super::submit::{one, take_one};
 use crate::device::{CommandResult, Context, ContextKind, Output};
 use crate::sync::local;
@@ -163,7 +164,11 @@ impl Volume {
         match context.0 {
             ContextKind::One(pending) => self.finished_one(now, pending, result, turn, stack),
             ContextKind::Merged(merged) => self.finished_merged(now, *merged, result, turn, stack),
-            ContextKind::Resync(zone) => {
+            ContextKind::Resync(zone, tries) => {
+                if may_be_tried_again(tries, &result) {
+                    let again = Context(ContextKind::Resync(zone, tries + 1));
+                    return self.send_again(now, again, tries + 1, stack);
+                }
                 self.plug_scheduled(zone);
                 self.serve(now, zone, Event::Resynced(result), turn, stack);
             }
@@ -202,6 +207,9 @@ impl Volume {
         let in_main = pending.stage != Stage::FlushBehind;
         if in_main && (pending.op == Op::Read || pending.op.is_write()) {
             pending.done += self.next_sectors(&pending);
+            if pending.op == Op::Read {
+                pending.rounds = 0;
+            }
             if pending.done < pending.sectors {
                 return self.issue_and_stack(now, &mut Some(Context::one(pending)), stack);
             }
@@ -303,6 +311,11 @@ impl Volume {
                 let zone = self.info.geometry.zone_of(pending.sector);
                 let lost = Lost { writes: vec![pending], error };
                 self.serve(now, zone, Event::Failed(lost), turn, stack);
+            }
+            (false, false) if pending.rounds < TRIES_MAX && request_may_pass(pending.op, error) => {
+                pending.rounds += 1;
+                let tries = pending.rounds;
+                self.send_again(now, Context::one(pending), tries, stack);
             }
             (false, false) => self.end(pending, Err(error), turn),
         }
@@ -488,7 +501,7 @@ impl Volume {
                 Next::ReadBack => *slot = Some(self.begin_read_back(word, queue.take_covered())),
                 Next::Resync => {
                     self.counters.line().add(Counter::Resyncs, 1);
-                    *slot = Some(Context(ContextKind::Resync(zone)));
+                    *slot = Some(Context(ContextKind::Resync(zone, 0)));
                 }
             }
             // A write keeps the token until it ends.

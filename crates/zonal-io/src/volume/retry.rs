@@ -1,0 +1,92 @@
+//! Commands that the volume sends again because the device did not carry them out: reads, and the commands of recovery.
+//!
+//! A read, a report and a flush that was refused change nothing, so a second try costs only time. The first one follows at
+//! once: a device that was reset refuses one command and takes the next. Later tries wait, each for twice as long as the one
+//! before, and a poll sends them when their time has come. After [`TRIES_MAX`] tries the error counts.
+
+use super::turn::Stack;
+use super::{Progress, Volume, earliest};
+use crate::device::{CommandResult, Context};
+use crate::sync::{AtomicUsize, Mutex, Ordering};
+use zonal_core::{DeviceError, Nanos, Op};
+
+/// Tries of one command. All pauses together are 102 ms.
+pub(super) const TRIES_MAX: u8 = 10;
+
+/// The pause before the second repetition, in nanoseconds; each later one is twice as long.
+const PAUSE: u64 = 200_000;
+
+/// Commands that wait for their next try.
+#[derive(Default)]
+pub(super) struct Retries {
+    /// The one thing that a poll reads while no command waits.
+    len: AtomicUsize,
+    waiting: Mutex<Vec<(Nanos, Context)>>,
+}
+
+/// Whether a command that changes nothing may succeed when it is sent again.
+pub(super) fn may_pass(error: DeviceError) -> bool {
+    matches!(
+        error,
+        DeviceError::Busy | DeviceError::UnitAttention | DeviceError::Aborted | DeviceError::TimedOut
+    )
+}
+
+/// The same of a caller's request. The device may still fill the buffer of a read that timed out, and what a flush was to keep
+/// may be lost if the flush did not end well.
+pub(super) fn request_may_pass(op: Op, error: DeviceError) -> bool {
+    match op {
+        Op::Read => may_pass(error) && error != DeviceError::TimedOut,
+        Op::Flush => matches!(error, DeviceError::Busy | DeviceError::UnitAttention),
+        _ => false,
+    }
+}
+
+/// Whether a command that changes nothing is sent again after this answer and so many tries.
+pub(super) fn may_be_tried_again(tries: u8, answer: &CommandResult) -> bool {
+    tries < TRIES_MAX && answer.as_ref().is_err_and(|error| may_pass(*error))
+}
+
+/// How long to wait after so many tries.
+pub(super) fn pause(tries: u8) -> Nanos {
+    match tries {
+        ..=1 => Nanos(0),
+        later => Nanos(PAUSE << (later - 2)),
+    }
+}
+
+impl Volume {
+    /// Sends a command again that was tried `tries` times, at once or after a pause.
+    #[cold]
+    pub(super) fn send_again(&self, now: Nanos, context: Context, tries: u8, stack: &mut Stack) {
+        let pause = pause(tries);
+        if pause.0 == 0 {
+            return self.issue_and_stack(now, &mut Some(context), stack);
+        }
+        self.sent_again.len.fetch_add(1, Ordering::Release);
+        self.sent_again.waiting.lock().push((Nanos(now.0.saturating_add(pause.0)), context));
+    }
+
+    /// Sends the commands again whose time has come.
+    #[inline]
+    pub(super) fn send_due(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
+        if self.sent_again.len.load(Ordering::Acquire) == 0 {
+            return Progress::None;
+        }
+        let due: Vec<(Nanos, Context)> = {
+            let mut waiting = self.sent_again.waiting.lock();
+            let due: Vec<_> = waiting.extract_if(.., |(at, _)| *at <= now).collect();
+            *deadline = waiting.iter().fold(*deadline, |deadline, (at, _)| earliest(deadline, Some(*at)));
+            due
+        };
+        self.sent_again.len.fetch_sub(due.len(), Ordering::Release);
+        let progress = if due.is_empty() { Progress::None } else { Progress::Some };
+        for (_, context) in due {
+            let mut slot = Some(context);
+            if let Some(mut result) = self.issue(now, &mut slot) {
+                self.completed(now, &mut slot, &mut result);
+            }
+        }
+        progress
+    }
+}
