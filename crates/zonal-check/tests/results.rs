@@ -207,3 +207,27 @@ fn interrupted_replay_writes_its_results_and_leaves_no_socket() {
     assert!(printed(&output).contains("interrupted before the end of the trace"), "{}", printed(&output));
     assert!(sockets(dir).is_empty());
 }
+
+#[test]
+fn run_on_a_simulated_drive_continues_when_its_mode_is_switched() {
+    for (device, zones) in [("sim:smr-hdd-30t", 40_000), ("sim:zns-1t", 100)] {
+        let dir = tempfile::tempdir().unwrap();
+        // Nothing but its requests can wake this job.
+        let line = format!(
+            "bench --device {device} --write-mode per-zone --name=x --rw=write --zonemode=zbd --bs=4k --size={zones}z"
+        );
+        let bench = at_work(dir.path(), &line);
+        for mode in ["qd1", "per-zone", "zone-lock", "qd1", "per-zone"].iter().cycle().take(20) {
+            let output = run(dir.path(), &format!("mode {device} --set {mode}"));
+            assert!(output.status.success(), "{device}, {mode}: {}", said(&output));
+            assert!(
+                printed(&output).starts_with(&format!("{mode}: set while running")),
+                "{}",
+                printed(&output)
+            );
+        }
+        signal(&bench, "-INT");
+        let output = ended(bench);
+        assert_eq!(output.status.code(), Some(130), "{device}: {}", said(&output));
+    }
+}

@@ -16,10 +16,12 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use zonal_core::Nanos;
 
 /// Connections that wait while one is served.
 const BACKLOG: i32 = 16;
+
+/// A volume that no thread has polled for so long is not polled.
+const UNPOLLED_TIME: Duration = Duration::from_millis(100);
 
 /// Volumes of one process with one device name, beyond which something else must be wrong.
 const SAME_NAME_MAX: u32 = 1000;
@@ -217,16 +219,15 @@ impl Service {
     /// Switches the mode, and waits for it as long as a client may keep others waiting; the mode, if it takes effect later.
     fn switch(&self, mode: &str, force: bool) -> Result<Option<String>, String> {
         let mode: WriteMode = mode.parse().map_err(|e: UnknownMode| e.to_string())?;
-        // No command goes out with this time: what was in flight ends in somebody's poll, and the rest follows from it.
-        match force {
-            true => self.volume.switch_mode_anyway(Nanos(0), mode),
-            false => self.volume.switch_mode(Nanos(0), mode),
-        }
-        .map_err(|e| e.to_string())?;
-        let deadline = Instant::now() + SWITCH_TIME_MAX;
+        // A poll begins it, in the volume's time. Where no thread polls, it begins here once the volume is idle.
+        self.volume.request_mode(mode, force).map_err(|e| e.to_string())?;
+        let begun = Instant::now();
         while self.volume.mode().0 != mode {
-            if Instant::now() >= deadline {
+            if begun.elapsed() >= SWITCH_TIME_MAX {
                 return Ok(Some(mode.name().to_owned()));
+            }
+            if begun.elapsed() >= UNPOLLED_TIME {
+                self.volume.begin_request_if_idle();
             }
             std::thread::sleep(Duration::from_millis(1));
         }

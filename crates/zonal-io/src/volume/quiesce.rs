@@ -48,12 +48,8 @@ impl Volume {
     /// # Errors
     /// [`SwitchError`] if the device does not do it, or the mode is or was `direct`: nobody knows then what is in flight.
     pub fn switch_mode(&self, now: Nanos, mode: WriteMode) -> Result<(), SwitchError> {
-        match mode.fits(&self.info) {
-            Err(SwitchError::NoOrder) if !self.is_forced && self.mode().0 != WriteMode::Direct => {
-                Err(SwitchError::NoOrder)
-            }
-            _ => self.switch_mode_anyway(now, mode),
-        }
+        self.may_switch(mode, false)?;
+        self.switch_mode_anyway(now, mode)
     }
 
     /// As [`Volume::switch_mode`], but to mode `pipelined` also where the device does not promise order: what it reorders is
@@ -62,17 +58,46 @@ impl Volume {
     /// # Errors
     /// As [`Volume::switch_mode`], but for [`SwitchError::NoOrder`].
     pub fn switch_mode_anyway(&self, now: Nanos, mode: WriteMode) -> Result<(), SwitchError> {
-        if mode == WriteMode::Direct || self.mode().0 == WriteMode::Direct {
-            return Err(SwitchError::Direct);
-        }
-        match mode.fits(&self.info) {
-            Err(SwitchError::NoOrder) => {}
-            fits => fits?,
-        }
+        self.may_switch(mode, true)?;
         super::begin_call();
         self.quiesce(now, Purpose::Switch(mode));
         super::end_call();
         Ok(())
+    }
+
+    /// Asks for a switch of the write mode, which the next poll begins: for a thread that does not know the volume's time.
+    /// With `force` as [`Volume::switch_mode_anyway`].
+    ///
+    /// # Errors
+    /// As [`Volume::switch_mode`].
+    pub fn request_mode(&self, mode: WriteMode, force: bool) -> Result<(), SwitchError> {
+        self.may_switch(mode, force)?;
+        self.quiesce.lock().behind.push_back(Purpose::Switch(mode));
+        self.quiesce_behind.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Begins a switch that was requested, if the volume has nothing to do: then it issues no command, and needs no time.
+    pub(crate) fn begin_request_if_idle(&self) {
+        let is_idle = |zone| {
+            let word = self.load(zone);
+            word.in_flight() == 0 && !word.waits()
+        };
+        if self.sequential_zones().all(is_idle) {
+            super::begin_call();
+            self.next_quiesce(Nanos(0));
+            super::end_call();
+        }
+    }
+
+    fn may_switch(&self, mode: WriteMode, force: bool) -> Result<(), SwitchError> {
+        if mode == WriteMode::Direct || self.mode().0 == WriteMode::Direct {
+            return Err(SwitchError::Direct);
+        }
+        match mode.fits(&self.info) {
+            Err(SwitchError::NoOrder) if force || self.is_forced => Ok(()),
+            fits => fits,
+        }
     }
 
     fn quiesce(&self, now: Nanos, purpose: Purpose) {
