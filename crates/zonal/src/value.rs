@@ -61,7 +61,7 @@ pub(crate) fn budget(text: &str) -> Result<BudgetOptions, String> {
 
 /// How much is parked, and for how long.
 pub(crate) fn park(text: &str) -> Result<ParkOptions, String> {
-    let (bytes, wait) = text.split_once(',').ok_or("not BYTES,TIME, as in 1M,10ms")?;
+    let (bytes, wait) = text.split_once(',').ok_or("not BYTES,TIME, as in 1M,1s")?;
     let sectors = size(bytes)? / SECTOR_BYTES;
     let sectors_max = u32::try_from(sectors).map_err(|_| format!("{bytes}: more than a zone can have"))?;
     Ok(ParkOptions { sectors_max, time: time(wait)? })
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn park_is_a_size_and_a_time() {
-        assert_eq!(park("1M,10ms"), Ok(ParkOptions::default()));
+        assert_eq!(park("1M,1s"), Ok(ParkOptions::default()));
         for wrong in ["", "1M", "1M,", "1M,10", ",10ms", "9999T,1s"] {
             assert!(park(wrong).is_err(), "{wrong}");
         }

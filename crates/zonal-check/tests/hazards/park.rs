@@ -51,6 +51,30 @@ fn u37_writes_that_come_before_their_predecessors_wait_for_them_and_share_comman
 }
 
 #[test]
+fn u37_parked_write_waits_for_a_second_in_which_its_zone_does_not_move() {
+    const SECOND: u64 = 1_000_000_000;
+    for mode in MODES {
+        let options = VolumeOptions { mode: Some(mode), force: true, ..VolumeOptions::default() };
+        let info = DeviceInfo { keeps_order: mode == WriteMode::Pipelined, ..script::info() };
+        let rig = Rig::on(Arc::new(Script::new(info)), options);
+        let poll = |now| (0..100).for_each(|_| _ = rig.volume.poll(Nanos(now)));
+        // Its predecessor's predecessor is at the device for ten seconds.
+        let first = rig.write(1, 0, 8);
+        let early = rig.write(1, 16, 8);
+        for now in (0..100).map(|tenth| tenth * SECOND / 10) {
+            poll(now);
+        }
+        rig.script.finish(rig.script.pending()[0].id, Answer::Obey);
+        poll(10 * SECOND);
+        assert_eq!((rig.end(first), rig.end(early)), (Some(DONE), None), "{mode}");
+        poll(11 * SECOND - 1);
+        assert_eq!(rig.end(early), None, "{mode}");
+        poll(11 * SECOND);
+        assert_eq!(rig.end(early), Some(missing(1, 8, 16)), "{mode}");
+    }
+}
+
+#[test]
 fn u37_write_behind_one_in_flight_is_parked_and_goes_in_its_place() {
     for mode in MODES {
         let rig = parking(mode);

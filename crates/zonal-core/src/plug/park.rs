@@ -18,14 +18,15 @@ use std::collections::{BTreeMap, VecDeque};
 pub struct ParkOptions {
     /// Most sectors of a zone.
     pub sectors_max: u32,
-    /// How long a zone may stand still before its parked writes are given up.
+    /// How long a zone may stand still before its parked writes are given up. It does not stand still while a write of it is
+    /// queued, in recovery or at the device.
     pub time: Nanos,
 }
 
 impl Default for ParkOptions {
-    /// 1 MiB a zone, 10 ms.
+    /// 1 MiB a zone, one second: a thread that has the write before may have to wait that long for a processor.
     fn default() -> ParkOptions {
-        ParkOptions { sectors_max: 2048, time: Nanos(10_000_000) }
+        ParkOptions { sectors_max: 2048, time: Nanos(1_000_000_000) }
     }
 }
 

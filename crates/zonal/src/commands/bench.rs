@@ -59,9 +59,9 @@ pub(crate) struct Bench {
     budget: Option<BudgetOptions>,
     /// Let writes that come before their predecessors wait for them [default: they fail]
     ///
-    /// At most so many bytes a zone, and for so long after the zone has stopped to go on; by itself 1M,10ms. Not in the
+    /// At most so many bytes a zone, and for so long after the zone last moved; without a value 1M,1s. Not in the
     /// modes direct and zone-lock.
-    #[arg(long, value_name = "BYTES,TIME", num_args = 0..=1, default_missing_value = "1M,10ms", require_equals = true, value_parser = park)]
+    #[arg(long, value_name = "BYTES,TIME", num_args = 0..=1, default_missing_value = "1M,1s", require_equals = true, value_parser = park)]
     park: Option<ParkOptions>,
     /// What each request costs the processor of its job in virtual time [default: what the drive's profile says]
     ///

@@ -78,7 +78,7 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "POLICY[,grace=TIME]", value_parser = budget)]
     budget: Option<BudgetOptions>,
     /// Let writes that come before their predecessors wait for them [default: they fail]
-    #[arg(long, value_name = "BYTES,TIME", num_args = 0..=1, default_missing_value = "1M,10ms", require_equals = true, value_parser = park)]
+    #[arg(long, value_name = "BYTES,TIME", num_args = 0..=1, default_missing_value = "1M,1s", require_equals = true, value_parser = park)]
     park: Option<ParkOptions>,
     /// Format of the results
     #[arg(long, value_name = "FORMAT", value_enum, value_delimiter = ',', default_value = "normal")]
