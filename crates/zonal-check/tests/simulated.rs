@@ -250,3 +250,38 @@ fn thorough_run_of_a_drive_that_is_not_fitted_gives_ranges_and_what_moves_them()
         assert!(least < most && measured.to_text().contains(".."), "{}", measured.to_text());
     }
 }
+
+/// Rate of a job that floods the 30 TB disk in mode `qd1`, in bytes a second, and, if another job writes single blocks
+/// elsewhere meanwhile, the longest and the mean time of its writes, in nanoseconds.
+fn flood(options: &str, is_alone: bool) -> (f64, f64, f64) {
+    const TIMED: &str = "--rw=write --zonemode=zbd --time_based --runtime=60";
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut line = format!(
+        "bench --device sim:smr-hdd-30t --write-mode qd1 {options} --json {} --name=flood {TIMED} --bs=1M \
+         --iodepth=64 --size=2000z",
+        file.path().display()
+    );
+    if !is_alone {
+        line += &format!(" --name=small {TIMED} --bs=4k --iodepth=1 --offset=50000z --size=100z");
+    }
+    let output = Command::new(zonal()).args(line.split_whitespace()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(file.path()).unwrap()).unwrap();
+    let figure =
+        |job: usize, path: &str| report["jobs"][job]["write"].pointer(path).unwrap().as_f64().unwrap();
+    match is_alone {
+        true => (figure(0, "/bw_bytes"), 0.0, 0.0),
+        false => (figure(0, "/bw_bytes"), figure(1, "/clat_ns/max"), figure(1, "/clat_ns/mean")),
+    }
+}
+
+#[test]
+fn small_writer_beside_a_flood_waits_for_less_than_half_a_second() {
+    let (alone, ..) = flood("", true);
+    let (beside, longest, mean) = flood("", false);
+    assert!(longest < 0.5e9 && mean < 0.4e9, "{longest} ns at most, {mean} in the mean");
+    assert!(beside > 0.97 * alone, "{beside} of {alone} B/s");
+    // The canary: a zone that is drained keeps the small writer waiting until it is full.
+    let (_, _, mean) = flood("--qd1-quantum 0", false);
+    assert!(mean > 1e9, "{mean} ns");
+}

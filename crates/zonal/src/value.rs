@@ -3,7 +3,7 @@
 use zonal_core::budget::Policy;
 use zonal_core::{Nanos, SECTOR_BYTES, Sector};
 use zonal_io::registry::parse_size;
-use zonal_io::volume::{BudgetOptions, ParkOptions};
+use zonal_io::volume::{BudgetOptions, ParkOptions, Qd1Quantum};
 
 /// A size in bytes, with the suffixes of device names.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
@@ -59,6 +59,15 @@ pub(crate) fn budget(text: &str) -> Result<BudgetOptions, String> {
     Ok(options)
 }
 
+/// What a zone may write in mode qd1 while others wait.
+pub(crate) fn quantum(text: &str) -> Result<Qd1Quantum, String> {
+    if text == "0" {
+        return Ok(Qd1Quantum::NONE);
+    }
+    let (bytes, share) = text.split_once(',').ok_or("not BYTES,TIME, as in 256M,350ms, or 0")?;
+    Ok(Qd1Quantum { bytes: size(bytes)?, time: time(share)? })
+}
+
 /// How much is parked, and for how long.
 pub(crate) fn park(text: &str) -> Result<ParkOptions, String> {
     let (bytes, wait) = text.split_once(',').ok_or("not BYTES,TIME, as in 1M,1s")?;
@@ -104,6 +113,9 @@ mod tests {
     #[test]
     fn park_is_a_size_and_a_time() {
         assert_eq!(park("1M,1s"), Ok(ParkOptions::default()));
+        assert_eq!(quantum("256M,350ms"), Ok(Qd1Quantum::default()));
+        assert_eq!(quantum("0"), Ok(Qd1Quantum::NONE));
+        assert!(quantum("1M").unwrap_err().contains("256M,350ms") && quantum("1M,x").is_err());
         for wrong in ["", "1M", "1M,", "1M,10", ",10ms", "9999T,1s"] {
             assert!(park(wrong).is_err(), "{wrong}");
         }

@@ -96,8 +96,13 @@ pub(crate) fn run_mode(
     let info = device.info().clone();
     let has_data = keeps_data(&*device);
     ground::empty(&*device, files.overwrite)?;
-    let volume =
-        VolumeOptions { mode, merge: options.merge, force: options.force, ..VolumeOptions::default() };
+    let volume = VolumeOptions {
+        mode,
+        merge: options.merge,
+        force: options.force,
+        qd1_quantum: options.qd1_quantum,
+        ..VolumeOptions::default()
+    };
     let volume = Arc::new(Volume::open(device.clone(), VolumeOptions { budget: None, ..volume })?);
     let world = World::of(info.virtual_time);
     let memory = Memory::new();

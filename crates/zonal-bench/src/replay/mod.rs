@@ -59,7 +59,7 @@ use zonal_io::control::ControlServer;
 use zonal_io::device::Device;
 use zonal_io::fault::{self, Fault};
 use zonal_io::volume::{
-    BudgetOptions, ParkOptions, SwitchError, Volume, VolumeOptions, WriteMode, keeps_data,
+    BudgetOptions, ParkOptions, Qd1Quantum, SwitchError, Volume, VolumeOptions, WriteMode, keeps_data,
 };
 
 /// Records under way at most when they go out as fast as they can.
@@ -107,6 +107,8 @@ pub struct ReplayOptions {
     pub budget: Option<BudgetOptions>,
     /// How writes that come before their predecessors wait for them; `None`: they fail.
     pub park: Option<ParkOptions>,
+    /// In mode `qd1`, what a zone may write while writes of other zones wait.
+    pub qd1_quantum: Qd1Quantum,
     /// Let other processes look into the open volume through a control socket.
     pub control: bool,
     /// Set by somebody from outside to end the replay: no more records are sent, what is under way ends, and the report is
@@ -130,6 +132,7 @@ impl Default for ReplayOptions {
             fault: None,
             budget: None,
             park: None,
+            qd1_quantum: Qd1Quantum::default(),
             control: false,
             interrupt: None,
         }
@@ -242,6 +245,7 @@ fn open_volume(bare: Arc<dyn Device>, options: &ReplayOptions) -> Result<Volume,
         force: options.force,
         budget: options.budget,
         park: options.park,
+        qd1_quantum: options.qd1_quantum,
         ..VolumeOptions::default()
     };
     Ok(Volume::open(device, volume)?)

@@ -58,7 +58,7 @@ use zonal_io::control::ControlServer;
 use zonal_io::device::{Device, DeviceInfo, HostTime};
 use zonal_io::fault::{self, Fault};
 use zonal_io::volume::{
-    BudgetOptions, ParkOptions, SwitchError, Volume, VolumeOptions, WriteMode, keeps_data,
+    BudgetOptions, ParkOptions, Qd1Quantum, SwitchError, Volume, VolumeOptions, WriteMode, keeps_data,
 };
 
 /// Opens a device, once a write mode and once more where [`Reopen::Again`] asks for it.
@@ -95,6 +95,8 @@ pub struct BenchOptions {
     pub budget: Option<BudgetOptions>,
     /// How writes that come before their predecessors wait for them; `None`: they fail, as in a kernel.
     pub park: Option<ParkOptions>,
+    /// In mode `qd1`, what a zone may write while writes of other zones wait.
+    pub qd1_quantum: Qd1Quantum,
     /// Show progress on standard error, if that is a terminal.
     pub progress: bool,
     /// Let other processes look into the open volume through a control socket.
@@ -127,6 +129,7 @@ impl BenchOptions {
             force: false,
             budget: None,
             park: None,
+            qd1_quantum: Qd1Quantum::default(),
             progress: false,
             control: false,
             series: false,
@@ -239,6 +242,7 @@ fn run_mode(
             force: options.force,
             budget: options.budget,
             park: options.park,
+            qd1_quantum: options.qd1_quantum,
             ..VolumeOptions::default()
         },
     )?);

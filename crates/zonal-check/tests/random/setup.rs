@@ -5,7 +5,7 @@ use zonal_core::budget::Policy;
 use zonal_core::{DeviceError, Nanos, Op, Personality, ZoneError};
 use zonal_io::emulated::{CompleteMode, Degraded, EmulatedOptions};
 use zonal_io::fault::{Carried, Effect, Late, Ops, Plan, Reordered, Rule, Settling};
-use zonal_io::volume::{BudgetOptions, CLASSES, ParkOptions, VolumeOptions, WriteMode};
+use zonal_io::volume::{BudgetOptions, CLASSES, ParkOptions, Qd1Quantum, VolumeOptions, WriteMode};
 
 /// Sectors of a zone.
 pub const ZONE: u64 = 128;
@@ -54,6 +54,9 @@ fn one_of<T: Copy>(rng: &mut impl Rng, values: &[T]) -> T {
     values[rng.random_range(0..values.len())]
 }
 
+/// Two or three writes.
+const SMALL_QUANTUM: Qd1Quantum = Qd1Quantum { bytes: 16 << 10, time: Nanos(50_000) };
+
 impl Setup {
     /// What `rng` comes to.
     pub fn draw(rng: &mut impl Rng) -> Setup {
@@ -63,7 +66,7 @@ impl Setup {
         let options = VolumeOptions {
             mode: Some(one_of(rng, &modes)),
             merge: rng.random_ratio(3, 4),
-            qd1_quantum: one_of(rng, &[0, 0, 2]),
+            qd1_quantum: one_of(rng, &[Qd1Quantum::NONE, Qd1Quantum::default(), SMALL_QUANTUM]),
             nr_requests: one_of(rng, &[4, 16, 64]),
             window: one_of(rng, &[2, 32]),
             force: true,

@@ -55,6 +55,7 @@ pub(crate) use pending::{Merged, Pending};
 pub use plugs::{Condition, PlugStatus};
 pub(crate) use recovery::ReadBack;
 pub use request::{Completion, Request};
+pub use token::Qd1Quantum;
 pub use zonal_core::plug::ParkOptions;
 
 use crate::device::{CommandResult, Contention, Context, Device, DeviceInfo, Submitted};
@@ -97,8 +98,8 @@ pub struct VolumeOptions {
     pub mode: Option<WriteMode>,
     /// Whether waiting contiguous writes share commands.
     pub merge: bool,
-    /// In mode `qd1`, commands after which the next zone in line has its turn; 0: a zone is drained first.
-    pub qd1_quantum: u32,
+    /// In mode `qd1`, what a zone may write before the next zone in line.
+    pub qd1_quantum: Qd1Quantum,
     /// In mode `pipelined`, writes of a zone that are at the device at once at most, up to [`IN_FLIGHT_MAX`].
     pub window: u32,
     /// Whether mode `pipelined` is taken on also where the device does not promise order.
@@ -117,7 +118,7 @@ impl Default for VolumeOptions {
         VolumeOptions {
             mode: None,
             merge: true,
-            qd1_quantum: 0,
+            qd1_quantum: Qd1Quantum::default(),
             window: WINDOW,
             force: false,
             nr_requests: NR_REQUESTS,
@@ -179,7 +180,7 @@ pub struct Volume {
     info: DeviceInfo,
     policy: Policy,
     merge_sectors_max: u32,
-    qd1_quantum: u32,
+    qd1_quantum: Qd1Quantum,
     window: u32,
     is_forced: bool,
     words: WordTable,

@@ -312,7 +312,7 @@ impl Volume {
 
     /// Gives the token to the next zone in line, and lets it go on.
     pub(super) fn pass_token(&self, now: Nanos) {
-        if let Some(zone) = self.token.pass() {
+        if let Some(zone) = self.token.pass(now) {
             self.run(now, Work::Turn(zone));
         }
     }

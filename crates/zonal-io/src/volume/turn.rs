@@ -14,6 +14,7 @@ use super::pending::{Merged, Pending, Stage};
 use super::recovery::Lost;
 use super::retry::{TRIES_MAX, may_be_tried_again, request_may_pass};
 use super::submit::{one, take_one};
+use super::token::Qd1Quantum;
 use crate::device::{CommandResult, Context, ContextKind, Output};
 use crate::sync::local;
 use arrayvec::ArrayVec;
@@ -359,11 +360,11 @@ impl Volume {
         let is_turn = matches!(event, Event::Turn);
         let mut has_token = is_turn || self.policy.is(WriteMode::Qd1) && event.brings_token();
         if matches!(event, Event::Completed) && self.complete_unqueued(zone) {
-            return self.leave_token(has_token, stack);
+            return self.leave_token(now, has_token, stack);
         }
         let mut slot = None;
         self.next_of(now, zone, event, turn, &mut slot, &mut has_token);
-        self.leave_token(has_token, stack);
+        self.leave_token(now, has_token, stack);
         let Some(context) = &slot else { return };
         turn.issued += 1;
         if self.policy.is(WriteMode::Pipelined) {
@@ -381,8 +382,8 @@ impl Volume {
 
     /// Passes the token on, if this step has it and no write has gone out with it.
     #[inline]
-    fn leave_token(&self, has_token: bool, stack: &mut Stack) {
-        if has_token && let Some(zone) = self.token.pass() {
+    fn leave_token(&self, now: Nanos, has_token: bool, stack: &mut Stack) {
+        if has_token && let Some(zone) = self.token.pass(now) {
             stack.push(Work::Turn(zone));
         }
     }
@@ -449,8 +450,8 @@ impl Volume {
             }
             if is_qd1 && queue.would_write(word) {
                 let may = match *has_token {
-                    true => !goes_on || self.token.may_go_on(zone, self.qd1_quantum),
-                    false => self.token.take_or_enlist(zone),
+                    true => !goes_on || self.token.may_continue(now, zone, self.qd1_quantum),
+                    false => self.token.take_or_enlist(now, zone),
                 };
                 if !may {
                     break;
@@ -481,12 +482,19 @@ impl Volume {
                     *slot = Some(Context::one(queue.pop()));
                     let first = one(slot);
                     self.place_again(zone, at, first);
-                    let in_turns = is_qd1 && self.qd1_quantum > 0;
-                    if !word.appending() && !in_turns {
+                    if is_qd1 {
+                        self.token.wrote(first.sectors);
+                    }
+                    // A chain does not look whether others wait.
+                    let is_watched = is_qd1 && self.qd1_quantum != Qd1Quantum::NONE && self.token.has_line();
+                    if !word.appending() && !is_watched {
                         word = self.chain(word, &rules, &mut shard, first);
                     }
                 }
                 Next::Issue { at, sectors, parts } => {
+                    if is_qd1 {
+                        self.token.wrote(sectors);
+                    }
                     *slot = Some(self.merge((0..parts).map(|_| queue.pop()), at, sectors))
                 }
                 Next::Manage(_) => {

@@ -6,7 +6,7 @@ use crate::commands::results::{self, ResultFiles};
 use crate::device::registry;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::interrupt::Interrupt;
-use crate::value::{budget, nearest, park, size, time};
+use crate::value::{budget, nearest, park, quantum, size, time};
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ use zonal_bench::{About, BenchError, BenchOptions, Detail, Ended, FilesOptions, 
 use zonal_core::Nanos;
 use zonal_fs::space::ZoneOrder;
 use zonal_io::fault::{self, read_plan};
-use zonal_io::volume::{BudgetOptions, ParkOptions, WriteMode};
+use zonal_io::volume::{BudgetOptions, ParkOptions, Qd1Quantum, WriteMode};
 
 /// Run workloads in fio's job language
 ///
@@ -63,6 +63,12 @@ pub(crate) struct Bench {
     /// modes direct and zone-lock.
     #[arg(long, value_name = "BYTES,TIME", num_args = 0..=1, default_missing_value = "1M,1s", require_equals = true, value_parser = park)]
     park: Option<ParkOptions>,
+    /// In mode qd1, what a zone may write while writes of other zones wait [default: 256M,350ms]
+    ///
+    /// Until one of the two is reached; 0 of either: that has no bound. 0 alone: a zone is drained before the next one, as
+    /// long as that takes.
+    #[arg(long, value_name = "BYTES,TIME", value_parser = quantum)]
+    qd1_quantum: Option<Qd1Quantum>,
     /// What each request costs the processor of its job in virtual time [default: what the drive's profile says]
     ///
     /// So much later a request is with the write path than it was made, and than the one before it.
@@ -346,6 +352,7 @@ fn execute(arguments: &Bench, jobs: JobFile, device: &str, interrupt: &Interrupt
     options.force = arguments.force;
     options.budget = arguments.budget;
     options.park = arguments.park;
+    options.qd1_quantum = arguments.qd1_quantum.unwrap_or_default();
     options.host_nanos_per_io = arguments.host_time.map(|time| time.0);
     options.host = match arguments.host {
         Host::Fio => HostRules::Fio,

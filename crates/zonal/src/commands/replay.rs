@@ -5,7 +5,7 @@ use super::results::{self, ResultFiles};
 use crate::device::registry;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::interrupt::Interrupt;
-use crate::value::{budget, park};
+use crate::value::{budget, park, quantum};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use std::io::{self, BufReader, Write};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use zonal_bench::replay::trace::{Format, Trace, TraceError, TraceOptions};
 use zonal_bench::replay::{LogOptions, ReplayError, ReplayOptions, ReplayReport, Speed};
 use zonal_bench::{Detail, Ended};
-use zonal_io::volume::{BudgetOptions, ParkOptions, WriteMode};
+use zonal_io::volume::{BudgetOptions, ParkOptions, Qd1Quantum, WriteMode};
 
 /// Replay a trace of another drive
 ///
@@ -80,6 +80,12 @@ pub(crate) struct Replay {
     /// Let writes that come before their predecessors wait for them [default: they fail]
     #[arg(long, value_name = "BYTES,TIME", num_args = 0..=1, default_missing_value = "1M,1s", require_equals = true, value_parser = park)]
     park: Option<ParkOptions>,
+    /// In mode qd1, what a zone may write while writes of other zones wait [default: 256M,350ms]
+    ///
+    /// Until one of the two is reached; 0 of either: that has no bound. 0 alone: a zone is drained before the next one, as
+    /// long as that takes.
+    #[arg(long, value_name = "BYTES,TIME", value_parser = quantum)]
+    qd1_quantum: Option<Qd1Quantum>,
     /// Format of the results
     #[arg(long, value_name = "FORMAT", value_enum, value_delimiter = ',', default_value = "normal")]
     output_format: Vec<Output>,
@@ -156,6 +162,7 @@ fn options(arguments: &Replay) -> Result<ReplayOptions, Failure> {
     options.fault = read_faults(arguments.fault.as_deref()).or_exit(Exit::Device)?;
     options.budget = arguments.budget;
     options.park = arguments.park;
+    options.qd1_quantum = arguments.qd1_quantum.unwrap_or_default();
     options.control = true;
     Ok(options)
 }
