@@ -10,10 +10,10 @@
 //! there, and holes may show what was there before. Names are those at the last write or copy, others of the same file are
 //! lost, and so are empty files and directories, symbolic links, permissions, owners, times and extended attributes.
 
-mod gather;
 mod overlay;
 mod superblock;
 mod tree;
+mod units;
 mod write;
 
 use crate::drive::Drive;
@@ -131,7 +131,7 @@ pub fn rebuild(
         (Metadata::Beside, Some(path)) => Some(write::Beside::new(path, &superblock.uuid)?),
         _ => None,
     };
-    let found = gather::gather(drive, waiter, superblock, &report, options.depth);
+    let found = units::read_all(drive, waiter, superblock, &report, options.depth);
     if found.is_empty() {
         return Err(RebuildError::NoUnits);
     }

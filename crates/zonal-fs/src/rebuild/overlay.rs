@@ -1,6 +1,6 @@
 //! One file, of all that was ever written of it and is still there.
 
-use super::gather::Entry;
+use super::units::Entry;
 use crate::BLOCK_BYTES;
 use crate::fs::map::{EXTENT_BLOCKS_MAX, Mapped};
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! From what was found to rows in an empty database.
 
-use super::gather::{Entry, Gathered};
 use super::overlay;
 use super::tree::{Nameless, Tree};
+use super::units::{Entry, FoundUnits};
 use super::{RebuildError, Rebuilt};
 use crate::drive::Drive;
 use crate::format::{Account, Piece, Superblock, Uuid, key};
@@ -33,7 +33,7 @@ pub(super) fn write(
     superblock: &Superblock,
     superblocks: superblocks::Writer,
     place: Option<Beside>,
-    mut found: Gathered,
+    mut found: FoundUnits,
 ) -> Result<Rebuilt, RebuildError> {
     found.drop_uncommitted();
     let unfinished = place.as_ref().map(|place| make::Beside::Path(place.unfinished.clone()));
@@ -53,7 +53,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn all(&mut self, found: &mut Gathered, superblock: &Superblock, now: i64) -> Result<Rebuilt, FsError> {
+    fn all(&mut self, found: &mut FoundUnits, superblock: &Superblock, now: i64) -> Result<Rebuilt, FsError> {
         self.runs(&found.entries)?;
         // Taken apart file by file; paths are asked for meanwhile.
         let mut entries = std::mem::take(&mut found.entries);

@@ -35,7 +35,7 @@ const _: () = assert!(size_of::<Entry>() == 64);
 
 /// All that was found.
 #[derive(Default)]
-pub(super) struct Gathered {
+pub(super) struct FoundUnits {
     /// Records, by zone and block.
     pub(super) entries: Vec<Entry>,
     paths: Vec<Vec<u8>>,
@@ -56,24 +56,24 @@ impl Entry {
 }
 
 /// Reads all zones for data.
-pub(super) fn gather(
+pub(super) fn read_all(
     drive: &Drive,
     waiter: &dyn Waiter,
     superblock: &Superblock,
     report: &[ZoneDescriptor],
     depth: Depth,
-) -> Gathered {
-    let mut gathered = Gathered::default();
+) -> FoundUnits {
+    let mut units = FoundUnits::default();
     let is_data = |zone: &&ZoneDescriptor| {
         zone.zone.0 >= superblock.first_zone && zone.zone_type != ZoneType::Conventional
     };
     for zone in report.iter().filter(is_data) {
-        scan::zone(drive, waiter, &superblock.uuid, zone, depth, |found| gathered.take(zone.zone.0, found));
+        scan::zone(drive, waiter, &superblock.uuid, zone, depth, |found| units.take(zone.zone.0, found));
     }
-    gathered
+    units
 }
 
-impl Gathered {
+impl FoundUnits {
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
