@@ -42,7 +42,7 @@ pub enum Found {
         /// What it says.
         header: Header,
         /// What is behind it.
-        state: State,
+        state: UnitState,
     },
     /// Blocks that no header vouches for.
     Garbage {
@@ -64,9 +64,9 @@ pub enum Found {
 
 /// What is behind a header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum UnitState {
     /// What it says, as far as was looked.
-    Whole,
+    Sound,
     /// All that it says, some of it damaged: so many blocks, of those that were looked at.
     Damaged(u32),
     /// Only so many blocks: the power went, or the write failed, in its midst.
@@ -116,10 +116,10 @@ impl Found {
     /// The block behind it.
     fn end(&self) -> u32 {
         match self {
-            Found::Unit { block, header, state: State::Whole | State::Damaged(_) } => {
+            Found::Unit { block, header, state: UnitState::Sound | UnitState::Damaged(_) } => {
                 block + 1 + header.blocks()
             }
-            Found::Unit { block, state: State::Torn(blocks), .. } => block + 1 + blocks,
+            Found::Unit { block, state: UnitState::Torn(blocks), .. } => block + 1 + blocks,
             Found::Garbage { block, blocks, .. } | Found::Unreadable { block, blocks } => block + blocks,
         }
     }
@@ -166,7 +166,7 @@ impl Scan<'_> {
         matches!(self.header(block), Some(Ok(_)))
     }
 
-    fn state(&mut self, block: u32, header: &Header) -> State {
+    fn state(&mut self, block: u32, header: &Header) -> UnitState {
         let (first, next) = (block + 1, block + 1 + header.blocks());
         let end = self.window.end;
         let is_right = match header.sums.last() {
@@ -175,23 +175,23 @@ impl Scan<'_> {
             None => next == end || next < end && self.is_header(next),
         };
         if is_right && (self.depth == Depth::Headers || header.sums.is_empty()) {
-            return State::Whole;
+            return UnitState::Sound;
         }
         let mut wrong = 0;
         for at in first..next {
             let sum = header.sums.get((at - first) as usize);
             if at >= end {
-                return State::Torn(at - first);
+                return UnitState::Torn(at - first);
             }
             if sum.is_some_and(|sum| self.has(at, *sum)) {
                 continue;
             }
             if self.is_header(at) {
-                return State::Torn(at - first);
+                return UnitState::Torn(at - first);
             }
             wrong += u32::from(sum.is_some());
         }
-        if wrong > 0 { State::Damaged(wrong) } else { State::Whole }
+        if wrong > 0 { UnitState::Damaged(wrong) } else { UnitState::Sound }
     }
 
     /// Whether a block can be read and has this checksum.

@@ -4,7 +4,7 @@ use super::Rebuilt;
 use crate::drive::Drive;
 use crate::format::{Extent, Header, NUMBERS_PASSED, Superblock};
 use crate::fs::map::Mapped;
-use crate::scan::{self, Depth, Found, State};
+use crate::scan::{self, Depth, Found, UnitState};
 use crate::waiter::Waiter;
 use std::collections::{BTreeSet, HashMap};
 use std::mem::size_of;
@@ -87,12 +87,12 @@ impl FoundUnits {
         match found {
             Found::Garbage { blocks, .. } => self.counts.garbage_blocks += u64::from(blocks),
             Found::Unreadable { blocks, .. } => self.counts.unreadable_blocks += u64::from(blocks),
-            Found::Unit { header, state: State::Torn(_), .. } => {
+            Found::Unit { header, state: UnitState::Torn(_), .. } => {
                 self.counts.torn += 1;
                 self.note(&header);
             }
             Found::Unit { block, header, state } => {
-                self.counts.damaged += u64::from(matches!(state, State::Damaged(_)));
+                self.counts.damaged += u64::from(matches!(state, UnitState::Damaged(_)));
                 self.counts.units += 1;
                 self.note(&header);
                 self.take_unit(zone, block, &header);
