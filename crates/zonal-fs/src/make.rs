@@ -14,7 +14,7 @@ use crate::fs::{FileSystem, FsError, MountOptions, OpenError};
 use crate::space::open::{OPEN_MIN, ZONES_MIN};
 use crate::store::backend::file;
 use crate::store::backend::log::{self, NEW_PAGES_MIN, SEGMENTS_NEW, new_pages, plan_pieces};
-use crate::store::backend::{Aside, BackendError, Store, StoreFile};
+use crate::store::backend::{BackendError, Overlay, Store, StoreFile};
 use crate::store::{Rows, StoreError};
 use crate::superblocks::{self, COPY_BLOCKS, Found, HOMES, Writer};
 use crate::waiter::{Waiter, Waiters};
@@ -386,9 +386,9 @@ pub(crate) fn look_at_store(
     waiters: &Waiters,
     beside: Option<Beside>,
     found: &Found,
-) -> Result<Aside<Store>, MakeError> {
+) -> Result<Overlay<Store>, MakeError> {
     let store = Store::look(reach(drive, waiters, beside, found, OpenMode::Reading)?, found)?;
-    Ok(Aside::new(store).map_err(redb::StorageError::from).map_err(StoreError::from)?)
+    Ok(Overlay::new(store).map_err(redb::StorageError::from).map_err(StoreError::from)?)
 }
 
 fn reach(

@@ -15,7 +15,7 @@ const PAGE: u64 = BLOCK_BYTES as u64;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Aside<B> {
+pub struct Overlay<B> {
     below: B,
     kept: RwLock<Kept>,
 }
@@ -28,20 +28,20 @@ struct Kept {
     pages: BTreeMap<u64, Box<[u8]>>,
 }
 
-impl<B: Backend> Backend for Aside<B> {
+impl<B: Backend> Backend for Overlay<B> {
     fn log(&self) -> Option<&Log> {
         self.below.log()
     }
 }
 
-impl<B: StorageBackend> Aside<B> {
+impl<B: StorageBackend> Overlay<B> {
     /// What is in `below`, to begin with.
     ///
     /// # Errors
     /// If it cannot tell its length.
-    pub fn new(below: B) -> io::Result<Aside<B>> {
+    pub fn new(below: B) -> io::Result<Overlay<B>> {
         let len = below.len()?;
-        Ok(Aside { below, kept: RwLock::new(Kept { len, seen: len, pages: BTreeMap::new() }) })
+        Ok(Overlay { below, kept: RwLock::new(Kept { len, seen: len, pages: BTreeMap::new() }) })
     }
 
     /// Reads from `at` what is below, and zeroes where nothing is.
@@ -73,7 +73,7 @@ impl Kept {
     }
 }
 
-impl<B: StorageBackend> StorageBackend for Aside<B> {
+impl<B: StorageBackend> StorageBackend for Overlay<B> {
     fn len(&self) -> io::Result<u64> {
         Ok(self.kept.read().len)
     }
@@ -137,12 +137,12 @@ mod tests {
         let below = Memory::new();
         below.set_len(20_000).unwrap();
         below.write(0, &[1; 20_000]).unwrap();
-        let aside = Aside::new(below.clone()).unwrap();
-        aside.write(4000, &[2; 5000]).unwrap();
-        aside.set_len(30_000).unwrap();
-        aside.write(25_000, &[3; 10]).unwrap();
-        aside.sync_data().unwrap();
-        let seen = all(&aside);
+        let overlay = Overlay::new(below.clone()).unwrap();
+        overlay.write(4000, &[2; 5000]).unwrap();
+        overlay.set_len(30_000).unwrap();
+        overlay.write(25_000, &[3; 10]).unwrap();
+        overlay.sync_data().unwrap();
+        let seen = all(&overlay);
         let runs: Vec<(u8, usize)> = seen.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect();
         assert_eq!(runs, [(1, 4000), (2, 5000), (1, 11_000), (0, 5000), (3, 10), (0, 4990)]);
         assert_eq!(all(&below), [1; 20_000]);
@@ -153,13 +153,13 @@ mod tests {
         let below = Memory::new();
         below.set_len(10_000).unwrap();
         below.write(0, &[1; 10_000]).unwrap();
-        let aside = Aside::new(below).unwrap();
-        aside.write(4500, &[2; 10]).unwrap();
-        aside.set_len(4505).unwrap();
-        aside.set_len(10_000).unwrap();
-        let seen = all(&aside);
+        let overlay = Overlay::new(below).unwrap();
+        overlay.write(4500, &[2; 10]).unwrap();
+        overlay.set_len(4505).unwrap();
+        overlay.set_len(10_000).unwrap();
+        let seen = all(&overlay);
         let runs: Vec<(u8, usize)> = seen.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect();
         assert_eq!(runs, [(1, 4500), (2, 5), (0, 5495)]);
-        assert!(aside.read(9999, &mut [0; 2]).is_err() && aside.write(u64::MAX, &[0]).is_err());
+        assert!(overlay.read(9999, &mut [0; 2]).is_err() && overlay.write(u64::MAX, &[0]).is_err());
     }
 }
