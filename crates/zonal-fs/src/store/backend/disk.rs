@@ -126,7 +126,7 @@ impl Disk {
 }
 
 /// A buffer of `parts`, one after the other.
-pub(super) fn gather<'a>(parts: impl IntoIterator<Item = &'a [u8]>, bytes: usize) -> IoBuf {
+pub(super) fn concat<'a>(parts: impl IntoIterator<Item = &'a [u8]>, bytes: usize) -> IoBuf {
     let mut buf = IoBuf::zeroed(bytes as u32);
     let mut at = 0;
     for part in parts {

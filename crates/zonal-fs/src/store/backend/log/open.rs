@@ -163,9 +163,9 @@ impl<'a> Opening<'a> {
 
     fn opened(&mut self, known: u64) -> Result<LogState, BackendError> {
         let base = self.base()?;
-        let mut end = self.gather(&base.begun)?;
+        let mut end = self.find_parts(&base.begun)?;
         for begun in &base.later {
-            end = self.gather(begun)?;
+            end = self.find_parts(begun)?;
         }
         let chain = self.follow(base.begun.checkpoint.batch)?;
         let newest = *base.later.last().unwrap_or(&base.begun);
@@ -356,7 +356,7 @@ impl<'a> Opening<'a> {
     }
 
     /// Notes the parts of a segment: from head to head, and where that ends, block by block.
-    fn gather(&mut self, begun: &Begun) -> Result<End, BackendError> {
+    fn find_parts(&mut self, begun: &Begun) -> Result<End, BackendError> {
         let slot = begun.slot;
         let body = 1 + begun.checkpoint.body_blocks();
         let (end, written) = (u64::from(self.slots[slot].blocks), self.written(slot));

@@ -1,6 +1,6 @@
 //! Batches: from a snapshot of pages to blocks in segments.
 
-use super::super::disk::{REQUEST_BLOCKS_MAX, gather};
+use super::super::disk::{REQUEST_BLOCKS_MAX, concat};
 use super::super::error::{BackendError, SegmentId, SegmentPlace};
 use super::super::paged::{PAGE, PageBytes, Snapshot};
 use super::super::segment::SegmentWrite;
@@ -362,7 +362,7 @@ fn writes<'a>(at: SegmentPlace, blocks: impl Iterator<Item = &'a [u8]>) -> Vec<S
     let blocks: Vec<&[u8]> = blocks.collect();
     let write = |(n, chunk): (usize, &[&[u8]])| {
         let at = SegmentPlace { block: at.block + (n * REQUEST_BLOCKS_MAX) as u32, ..at };
-        SegmentWrite { at, bytes: gather(chunk.iter().copied(), chunk.len() * PAGE) }
+        SegmentWrite { at, bytes: concat(chunk.iter().copied(), chunk.len() * PAGE) }
     };
     blocks.chunks(REQUEST_BLOCKS_MAX).enumerate().map(write).collect()
 }
