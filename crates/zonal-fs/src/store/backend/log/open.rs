@@ -117,7 +117,7 @@ const LOG: &str = "the log of the metadata";
 /// What a checkpoint has.
 enum Body {
     /// A list and a table.
-    Whole(Vec<ListedSegment>, Table),
+    Complete(Vec<ListedSegment>, Table),
     /// A list only.
     NoTable,
     Damaged(Damage),
@@ -250,7 +250,7 @@ impl<'a> Opening<'a> {
         let mut damage = damage.unwrap_or(missing);
         while let Some(begun) = begun.pop() {
             match self.body(&begun)? {
-                Body::Whole(listed, table) => {
+                Body::Complete(listed, table) => {
                     self.note_gone(&listed);
                     return Ok(Base { begun, listed, table, later });
                 }
@@ -317,7 +317,7 @@ impl<'a> Opening<'a> {
         let listed = parse_list(list, listed);
         let table = Table::parse(table, listed.len(), self.stride);
         Ok(match table.and_then(|table| self.renumbered(table, &listed)) {
-            Ok(table) => Body::Whole(listed, table),
+            Ok(table) => Body::Complete(listed, table),
             Err(damage) => Body::Damaged(damage),
         })
     }
@@ -528,7 +528,7 @@ impl<'a> Opening<'a> {
     /// Whether more can be written to the segment: its own checkpoint is no good after a cut.
     fn is_sound(&self, begun: &Begun) -> Result<bool, BackendError> {
         if begun.checkpoint.table_blocks.is_some() {
-            return Ok(matches!(self.body(begun)?, Body::Whole(..)));
+            return Ok(matches!(self.body(begun)?, Body::Complete(..)));
         }
         Ok(true)
     }
