@@ -431,19 +431,19 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum RowStep {
         Put(u8, u8),
         Delete(u8),
         Seal,
         Commit,
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = RowStep> {
         prop_oneof![
-            6 => (1..20u8, any::<u8>()).prop_map(|(k, v)| Step::Put(k, v)),
-            4 => (1..20u8).prop_map(Step::Delete),
-            1 => Just(Step::Seal),
-            1 => Just(Step::Commit),
+            6 => (1..20u8, any::<u8>()).prop_map(|(k, v)| RowStep::Put(k, v)),
+            4 => (1..20u8).prop_map(RowStep::Delete),
+            1 => Just(RowStep::Seal),
+            1 => Just(RowStep::Commit),
         ]
     }
 
@@ -455,16 +455,16 @@ mod tests {
             let mut sealed = None;
             for step in steps {
                 match step {
-                    Step::Put(k, v) => {
+                    RowStep::Put(k, v) => {
                         rows.put(vec![k], vec![v]);
                         model.insert(vec![k], vec![v]);
                     }
-                    Step::Delete(k) => {
+                    RowStep::Delete(k) => {
                         rows.delete(vec![k]);
                         model.remove(&vec![k]);
                     }
-                    Step::Seal => sealed = rows.seal().or(sealed),
-                    Step::Commit => {
+                    RowStep::Seal => sealed = rows.seal().or(sealed),
+                    RowStep::Commit => {
                         if let Some(sealed) = sealed.take() {
                             rows.settled(sealed.commit().unwrap()).unwrap();
                         }
