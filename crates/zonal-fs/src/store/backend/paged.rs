@@ -98,11 +98,11 @@ pub trait Medium: Debug + Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Paged<M> {
     pub(super) medium: M,
-    state: Mutex<State>,
+    state: Mutex<PagedState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PagedState {
     waiting: Snapshot,
     /// Pages that wait and have no room yet.
     fresh: u64,
@@ -124,7 +124,7 @@ enum Found {
 
 /// A piece of a range that lies in one page.
 #[derive(Clone)]
-struct Piece {
+struct PagePart {
     page: u64,
     /// Bytes in the page.
     within: Range<usize>,
@@ -132,13 +132,13 @@ struct Piece {
     of_range: Range<usize>,
 }
 
-impl Piece {
+impl PagePart {
     fn is_whole(&self) -> bool {
         self.within.len() == PAGE
     }
 }
 
-fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
+fn pieces(offset: u64, len: usize) -> impl Iterator<Item = PagePart> {
     let mut done = 0;
     std::iter::from_fn(move || {
         let at = offset + done as u64;
@@ -146,7 +146,7 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
         let n = (PAGE - begin).min(len - done);
         let of_range = done..done + n;
         done += n;
-        (n > 0).then(|| Piece { page: at / PAGE as u64, within: begin..begin + n, of_range })
+        (n > 0).then(|| PagePart { page: at / PAGE as u64, within: begin..begin + n, of_range })
     })
 }
 
@@ -154,7 +154,7 @@ fn pages_of(len: u64) -> u64 {
     len.div_ceil(PAGE as u64)
 }
 
-impl State {
+impl PagedState {
     fn find(&self, page: u64) -> Found {
         if let Some(bytes) = self.waiting.pages.get(&page) {
             return Found::Here(bytes.clone());
@@ -229,7 +229,7 @@ impl<M: Medium> Paged<M> {
     /// A file of `len` bytes, all of them with `medium`.
     pub(super) fn new(medium: M, len: u64) -> Paged<M> {
         let waiting = Snapshot { len, cut: pages_of(len), pages: Pages::new() };
-        Paged { medium, state: Mutex::new(State { waiting, durable_len: len, ..State::default() }) }
+        Paged { medium, state: Mutex::new(PagedState { waiting, durable_len: len, ..PagedState::default() }) }
     }
 
     /// Pages that wait for a sync.
@@ -252,10 +252,10 @@ impl<M: Medium> Paged<M> {
     }
 
     /// Copies what waits here, and gives the rest in runs of whole pages and in single pieces of pages.
-    fn copy_what_is_here(&self, offset: u64, out: &mut [u8]) -> io::Result<Vec<Vec<Piece>>> {
+    fn copy_what_is_here(&self, offset: u64, out: &mut [u8]) -> io::Result<Vec<Vec<PagePart>>> {
         let state = self.state.lock();
         state.check_range(offset, out.len())?;
-        let mut runs: Vec<Vec<Piece>> = Vec::new();
+        let mut runs: Vec<Vec<PagePart>> = Vec::new();
         for piece in pieces(offset, out.len()) {
             let target = &mut out[piece.of_range.clone()];
             match state.find(piece.page) {
@@ -271,7 +271,7 @@ impl<M: Medium> Paged<M> {
     }
 
     /// Writes a piece of a page, for which more room is taken if there is none.
-    fn write_piece(&self, piece: &Piece, data: &[u8]) -> io::Result<()> {
+    fn write_piece(&self, piece: &PagePart, data: &[u8]) -> io::Result<()> {
         loop {
             match self.try_to_write(piece, data) {
                 Err(BackendError::Full { .. }) if self.medium.grow()? => {}
@@ -280,7 +280,7 @@ impl<M: Medium> Paged<M> {
         }
     }
 
-    fn try_to_write(&self, piece: &Piece, data: &[u8]) -> Result<(), BackendError> {
+    fn try_to_write(&self, piece: &PagePart, data: &[u8]) -> Result<(), BackendError> {
         let mut below: Option<(u64, PageBytes)> = None;
         loop {
             {
@@ -308,7 +308,7 @@ impl<M: Medium> Paged<M> {
         }
     }
 
-    fn put(&self, state: &mut State, page: u64, bytes: PageBytes) -> Result<(), BackendError> {
+    fn put(&self, state: &mut PagedState, page: u64, bytes: PageBytes) -> Result<(), BackendError> {
         if !state.waiting.pages.contains_key(&page) {
             let fresh = state.fresh + u64::from(!self.medium.has(page));
             self.medium.admit(state.waiting.pages.len() as u64 + 1, fresh)?;
@@ -324,7 +324,7 @@ impl<M: Medium> Paged<M> {
         if within == 0 {
             return Ok(());
         }
-        let piece = Piece { page: len / PAGE as u64, within: within..PAGE, of_range: 0..PAGE - within };
+        let piece = PagePart { page: len / PAGE as u64, within: within..PAGE, of_range: 0..PAGE - within };
         self.write_piece(&piece, &vec![0; PAGE - within])
     }
 
@@ -352,7 +352,7 @@ impl<M: Medium> Paged<M> {
 }
 
 /// Whether `piece` can be loaded along with `run`.
-fn continues(run: &[Piece], piece: &Piece) -> bool {
+fn continues(run: &[PagePart], piece: &PagePart) -> bool {
     piece.is_whole() && run.last().is_some_and(|last| last.is_whole() && last.page + 1 == piece.page)
 }
 
