@@ -1,12 +1,12 @@
-//! What lies in a zone for data, by the zone alone: units one behind the other, and what is none.
+//! What lies in a zone for data, by the zone alone: units one after the other, and blocks of no unit.
 //!
-//! Nobody but a header says where the next one is. A unit that the power cut short says so too, and what came behind it lies
-//! among the blocks that it claims. So the last block of each unit is compared with its checksum, which costs nothing: it is
-//! read along with the header behind it. Where it is wrong, the first block that is not the unit's own, and is a header, is
-//! where the next unit begins.
+//! Only a header says where the next one is. A unit that a cut made short claims too many blocks, and later units lie among
+//! them. So a scan compares the last block of each unit with its checksum. That costs nothing: the block is read along with
+//! the header after it. Where it is wrong, the next unit begins at the first block that is not the unit's own, and is a
+//! header.
 //!
-//! Blocks that a sound header vouches for are never looked at as headers, so that a file with copies of units in it is nothing
-//! but a file. Only where headers are lost, or data has no checksums, each block counts for what it looks like.
+//! A scan never takes a block for a header if a sound header vouches for it. So a file with copies of units is only a file.
+//! Where headers are lost, or data has no checksums, each block counts for what it looks like.
 
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
@@ -17,18 +17,18 @@ use zonal_core::{Sector, ZoneCondition, ZoneDescriptor};
 /// Blocks that are read together at most.
 const WINDOW_MAX: u32 = 64;
 
-/// Blocks of a read that does not go on where the last one ended: the end of a unit, and the header behind it.
+/// Blocks of a read that does not begin where the last one ended: the end of a unit, and the header after it.
 const WINDOW_MIN: u32 = 2;
 
 const BLOCK: usize = crate::BLOCK_BYTES as usize;
 
-/// How closely it is looked.
+/// What a scan looks at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Depth {
-    /// At headers, and at the last block of each unit.
+    /// Headers, and the last block of each unit.
     #[default]
     Headers,
-    /// At every block.
+    /// Every block.
     Data,
 }
 
@@ -41,7 +41,7 @@ pub enum Found {
         block: u32,
         /// What it says.
         header: Header,
-        /// What is behind it.
+        /// How its data is.
         state: UnitState,
     },
     /// Blocks that no header vouches for.
@@ -62,14 +62,14 @@ pub enum Found {
     },
 }
 
-/// What is behind a header.
+/// How the data of a unit is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UnitState {
-    /// What it says, as far as was looked.
+    /// It is what the header says, as far as the scan looked.
     Sound,
-    /// All that it says, some of it damaged: so many blocks, of those that were looked at.
+    /// It is all there, and this many of the blocks that the scan looked at are damaged.
     Damaged(u32),
-    /// Only so many blocks: the power went, or the write failed, in its midst.
+    /// Only this many blocks are there: a cut or a failure ended the write.
     Torn(u32),
 }
 
@@ -113,7 +113,7 @@ pub fn zone(
 }
 
 impl Found {
-    /// The block behind it.
+    /// The block after it.
     fn end(&self) -> u32 {
         match self {
             Found::Unit { block, header, state: UnitState::Sound | UnitState::Damaged(_) } => {
@@ -124,7 +124,7 @@ impl Found {
         }
     }
 
-    /// Takes what is of its kind and follows it along.
+    /// Takes `next` in, which follows it, if both are gaps of one kind.
     fn takes(&mut self, next: &Found) -> bool {
         match (self, next) {
             (Found::Garbage { blocks, .. }, Found::Garbage { blocks: more, .. })
@@ -171,7 +171,7 @@ impl Scan<'_> {
         let end = self.window.end;
         let is_right = match header.sums.last() {
             Some(sum) => next <= end && self.has(next - 1, *sum),
-            // Without checksums the unit behind it has to do.
+            // Without checksums the header after it has to prove it.
             None => next == end || next < end && self.is_header(next),
         };
         if is_right && (self.depth == Depth::Headers || header.sums.is_empty()) {
@@ -207,7 +207,7 @@ struct Window<'a> {
     start: Sector,
     end: u32,
     first: u32,
-    /// `None` are those that cannot be read.
+    /// `None` for a block that cannot be read.
     blocks: Vec<Option<Box<[u8]>>>,
 }
 

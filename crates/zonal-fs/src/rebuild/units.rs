@@ -1,4 +1,4 @@
-//! What the zones say.
+//! The units in the zones.
 
 use super::Rebuilt;
 use crate::drive::Drive;
@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::mem::size_of;
 use zonal_core::{ZoneDescriptor, ZoneType};
 
-/// A record of a unit that is whole.
+/// A record of a unit that is not torn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) ino: u64,
@@ -20,7 +20,7 @@ pub(super) struct Entry {
     pub(super) sequence: u64,
     pub(super) zone: u32,
     pub(super) unit: u32,
-    /// Which path it was, of all.
+    /// Index of its path.
     path: u32,
     /// Data blocks of the unit.
     unit_blocks: u16,
@@ -40,9 +40,9 @@ pub(super) struct FoundUnits {
     pub(super) entries: Vec<Entry>,
     paths: Vec<Vec<u8>>,
     numbers: HashMap<Vec<u8>, u32>,
-    /// What the counter of numbers was when the file system was opened, each time of which something is left.
+    /// What the counter of numbers was at each opening of which a unit is left.
     openings: BTreeSet<u64>,
-    /// Highest number of anything that was ever written.
+    /// Highest number in any header.
     pub(super) last_number: u64,
     pub(super) counts: Rebuilt,
 }
@@ -139,7 +139,7 @@ impl FoundUnits {
         number
     }
 
-    /// Takes away what no commit knew when the file system was opened next.
+    /// Removes what was in no commit when the file system was opened next.
     pub(super) fn drop_uncommitted(&mut self) {
         let openings = std::mem::take(&mut self.openings);
         let is_known = |entry: &Entry| {

@@ -1,7 +1,7 @@
 //! A database that is only looked at: what is written to it stays in memory.
 //!
-//! A database writes when it is opened and closed, if only to note that it is in use. Whoever looks at one that is to stay as it
-//! is, looks through this.
+//! A database writes when it is opened and closed, if only to note that it is in use. An overlay lets a caller open a
+//! database that must not change.
 
 use super::log::Log;
 use super::room::Backend;
@@ -23,7 +23,7 @@ pub struct Overlay<B> {
 #[derive(Debug)]
 struct Kept {
     len: u64,
-    /// How much of what is below can still be seen: what was cut off is zeroes if it comes back.
+    /// Bytes of what is below that can still be seen: what was cut off is zeroes if the file grows again.
     seen: u64,
     pages: BTreeMap<u64, Box<[u8]>>,
 }
@@ -35,7 +35,7 @@ impl<B: Backend> Backend for Overlay<B> {
 }
 
 impl<B: StorageBackend> Overlay<B> {
-    /// What is in `below`, to begin with.
+    /// Shows what is in `below`, at first.
     ///
     /// # Errors
     /// If it cannot tell its length.

@@ -4,13 +4,13 @@
 //! the drive. Reads see what was written last, wherever it is.
 //!
 //! # A sync
-//! 1. What waits is taken as a snapshot: pages, length, and the `cut`. Reads still find it; writes go on beside it.
+//! 1. The sync takes what waits as a snapshot: pages, length, and the `cut`. Reads still find it, and writes continue.
 //! 2. The medium stores the snapshot, all of it durable when it returns. No lock is held meanwhile.
-//! 3. The snapshot is let go, or, after a failure, what was not written anew since waits again.
+//! 3. The sync drops the snapshot. After a failure its pages wait again, unless they were written since.
 //!
 //! # Why a cut
 //! A page that was cut off and comes back with a longer file is zeroes, though the medium still has its bytes. All pages from
-//! the cut on are zeroes unless they wait here; the medium makes that true for good when it stores.
+//! the cut on are zeroes unless they wait here; the medium makes that durable when it stores.
 
 use super::error::BackendError;
 use super::log::Log;
@@ -90,7 +90,7 @@ pub trait Medium: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Lets others get on.
+    /// Lets other threads continue.
     fn wait(&self);
 }
 
@@ -108,9 +108,9 @@ struct PagedState {
     fresh: u64,
     /// Length when it was last made durable.
     durable_len: u64,
-    /// On its way to the medium.
+    /// What the medium stores now.
     storing: Option<Arc<Snapshot>>,
-    /// Snapshots that have ended so far.
+    /// Snapshots whose store has ended so far.
     ended: u64,
     has_failed: bool,
 }
@@ -122,7 +122,7 @@ enum Found {
     Below,
 }
 
-/// A piece of a range that lies in one page.
+/// The part of a range that lies in one page.
 #[derive(Clone)]
 struct PagePart {
     page: u64,
@@ -226,7 +226,7 @@ impl PagedState {
 }
 
 impl<M: Medium> Paged<M> {
-    /// A file of `len` bytes, all of them with `medium`.
+    /// A file of `len` bytes, all of them in `medium`.
     pub(super) fn new(medium: M, len: u64) -> Paged<M> {
         let waiting = Snapshot { len, cut: pages_of(len), pages: Pages::new() };
         Paged { medium, state: Mutex::new(PagedState { waiting, durable_len: len, ..PagedState::default() }) }
@@ -251,7 +251,7 @@ impl<M: Medium> Paged<M> {
         Ok(())
     }
 
-    /// Copies what waits here, and gives the rest in runs of whole pages and in single pieces of pages.
+    /// Copies what waits here, and returns the rest as runs of whole pages and as single parts of pages.
     fn copy_what_is_here(&self, offset: u64, out: &mut [u8]) -> io::Result<Vec<Vec<PagePart>>> {
         let state = self.state.lock();
         state.check_range(offset, out.len())?;
@@ -270,7 +270,7 @@ impl<M: Medium> Paged<M> {
         Ok(runs)
     }
 
-    /// Writes a piece of a page, for which more room is taken if there is none.
+    /// Writes a part of a page, and takes more room if there is none.
     fn write_piece(&self, piece: &PagePart, data: &[u8]) -> io::Result<()> {
         loop {
             match self.try_to_write(piece, data) {
@@ -289,7 +289,7 @@ impl<M: Medium> Paged<M> {
                     _ if piece.is_whole() => [0; PAGE],
                     Found::Here(bytes) => *bytes,
                     Found::Zeroes => [0; PAGE],
-                    // What was read is good as long as nothing was stored since.
+                    // What was read is good if no store has ended since.
                     Found::Below => match below.take() {
                         Some((ended, bytes)) if ended == state.ended => bytes,
                         _ => {
@@ -318,7 +318,7 @@ impl<M: Medium> Paged<M> {
         Ok(())
     }
 
-    /// The part of the last page behind the end becomes zeroes, so that it is when the file grows again.
+    /// Fills the last page with zeroes after the end, so that it has zeroes there when the file grows again.
     fn clear_tail(&self, len: u64) -> io::Result<()> {
         let within = (len % PAGE as u64) as usize;
         if within == 0 {
