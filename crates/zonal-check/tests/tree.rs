@@ -409,7 +409,8 @@ fn stale_mutation_that_is_planted_is_found() {
 }
 
 /// Modules and documents that keep to the words of the house. The list may only grow.
-const CONVERTED: [&str; 55] = [
+const CONVERTED: [&str; 56] = [
+    "crates/zonal-fs/src/drive.rs",
     "crates/zonal-fs/src/dump.rs",
     "crates/zonal-fs/src/format/anchor.rs",
     "crates/zonal-fs/src/format/key.rs",

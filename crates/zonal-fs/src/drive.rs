@@ -15,7 +15,7 @@ use zonal_io::device::Output;
 use zonal_io::volume::{Channel, Completion, Request, Volume};
 
 /// The lasting condition that an answer gives its zone: the drive will not write it any more, or not even read it.
-pub(crate) fn fallen(error: &RequestError) -> Option<ZoneCondition> {
+pub(crate) fn lasting_condition(error: &RequestError) -> Option<ZoneCondition> {
     match error {
         RequestError::ZoneReadOnly { .. } | RequestError::Device(DeviceError::Zone(ZoneError::ReadOnly)) => {
             Some(ZoneCondition::ReadOnly)

@@ -110,7 +110,7 @@ impl MakeError {
             MakeError::Fs(error) | MakeError::Open(OpenError::Fs(error)) => error.answer(),
             _ => None,
         };
-        answer.filter(|answer| crate::drive::fallen(answer).is_none())
+        answer.filter(|answer| crate::drive::lasting_condition(answer).is_none())
     }
 }
 

@@ -12,7 +12,7 @@ use zonal_core::{RequestError, ZoneCondition, ZoneIndex};
 
 /// What an answer says of its zone for good.
 pub(super) fn fall(error: &RequestError) -> Option<Lost> {
-    drive::fallen(error).and_then(lost)
+    drive::lasting_condition(error).and_then(lost)
 }
 
 /// What a zone in `condition` is lost for.

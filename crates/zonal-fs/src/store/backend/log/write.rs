@@ -412,7 +412,7 @@ impl SegmentSlot {
         if !answer.is_some_and(drive::is_for_want_of_zones) {
             self.failures = self.failures.saturating_add(1);
         }
-        self.is_bad |= answer.and_then(drive::fallen).is_some();
+        self.is_bad |= answer.and_then(drive::lasting_condition).is_some();
         // A write that timed out may be executed late. A zone refuses it then; a piece would take it, over what is there by then.
         let may_come_late = matches!(answer, Some(RequestError::Device(DeviceError::TimedOut)));
         self.is_bad |= may_come_late && self.segment.as_zone().is_none();
