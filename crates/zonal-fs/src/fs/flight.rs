@@ -7,7 +7,7 @@
 
 use super::core::{Core, Landed, Shared};
 use super::error::{FsError, Lost};
-use super::fallen::fall;
+use super::lost_zones::lost_by;
 use super::map::{self, Mapped};
 use super::names::name_at;
 use super::node::Node;
@@ -439,8 +439,8 @@ impl Core {
         let zone = flight.zone;
         self.book.end(zone, flight.blocks() + 1, 0)?;
         self.statistics.failed_units += 1;
-        if let Some(how) = fall(&error) {
-            self.fell(zone, how)?;
+        if let Some(how) = lost_by(&error) {
+            self.lose_zone(zone, how)?;
         }
         self.close(zone)?;
         flight.tries += 1;

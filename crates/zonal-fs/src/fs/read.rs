@@ -81,7 +81,7 @@ impl Shared {
         });
         self.lock().unpin(&spans)?;
         if let Err(error) = &result {
-            self.note_fall(waiter, error)?;
+            self.note_lost_zone(waiter, error)?;
         }
         result.map(|()| end - offset)
     }

@@ -11,7 +11,7 @@ use crate::waiter::Waiter;
 use zonal_core::{RequestError, ZoneCondition, ZoneIndex};
 
 /// What an answer says of its zone for good.
-pub(super) fn fall(error: &RequestError) -> Option<Lost> {
+pub(super) fn lost_by(error: &RequestError) -> Option<Lost> {
     drive::lasting_condition(error).and_then(lost)
 }
 
@@ -26,14 +26,14 @@ fn lost(condition: ZoneCondition) -> Option<Lost> {
 
 impl Shared {
     /// A read failed. If that is said to be for good, the drive is asked what became of the zone.
-    pub(super) fn note_fall(&self, waiter: &dyn Waiter, error: &FsError) -> Result<(), FsError> {
+    pub(super) fn note_lost_zone(&self, waiter: &dyn Waiter, error: &FsError) -> Result<(), FsError> {
         let FsError::Read { zone, error, .. } = error else { return Ok(()) };
         let zone = ZoneIndex(*zone);
-        if fall(error).is_none() {
+        if lost_by(error).is_none() {
             return Ok(());
         }
         match self.drive.condition(waiter, zone).and_then(lost) {
-            Some(how) => self.lock().fell(zone, how),
+            Some(how) => self.lock().lose_zone(zone, how),
             None => Ok(()),
         }
     }
@@ -41,7 +41,7 @@ impl Shared {
 
 impl Core {
     /// The drive will not write the zone any more. One that is offline stays so.
-    pub(super) fn fell(&mut self, zone: ZoneIndex, how: Lost) -> Result<(), FsError> {
+    pub(super) fn lose_zone(&mut self, zone: ZoneIndex, how: Lost) -> Result<(), FsError> {
         if self.book.zone(zone)?.state != ZoneState::Offline {
             let lost = self.book.lose(zone, how)?;
             self.credit.lost(lost);
