@@ -4,7 +4,7 @@
 
 use super::error::FsError;
 use super::finish::Closed;
-use super::flight::Flight;
+use super::flight::AppendUnit;
 use super::map::{self, Tails};
 use super::node::Nodes;
 use super::stats::Statistics;
@@ -95,11 +95,11 @@ pub(super) struct Core {
     pub(super) credit: Credits,
     pub(super) tails: Tails,
     pub(super) nodes: Nodes,
-    pub(super) flights: HashMap<u64, Flight>,
+    pub(super) units_in_flight: HashMap<u64, AppendUnit>,
     /// Write buffers of open files.
     pub(super) write_buffers: WriteBuffers,
     /// Units that failed, to be sent to another zone.
-    pub(super) redo: Vec<(Flight, IoBuf)>,
+    pub(super) to_retry: Vec<(AppendUnit, IoBuf)>,
     /// Zones closed before they were full, which take resources of the drive until they are finished.
     pub(super) to_finish: Closed,
     /// Zones with data that the collector cannot read: they are left alone.

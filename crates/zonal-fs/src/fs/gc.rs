@@ -12,7 +12,7 @@
 use super::core::{Core, Shared};
 use super::error::FsError;
 use super::fetch::{Fetched, Source as From, Span};
-use super::flight::{Carried, Flight, Placed, Source};
+use super::flight::{AppendUnit, Carried, Placed, Source};
 use super::map::{self, Live, Mapped};
 use super::read::spans;
 use super::room::Touched;
@@ -284,7 +284,7 @@ impl Shared {
             if core.copies_in_flight() < core.depth() {
                 placed = core.place_copy(self, wanted)?;
             }
-            if placed.is_none() && core.flights.is_empty() && core.to_finish.is_empty() {
+            if placed.is_none() && core.units_in_flight.is_empty() && core.to_finish.is_empty() {
                 return Err(FsError::NoSpace);
             }
             Ok(placed.is_some())
@@ -303,7 +303,7 @@ impl Shared {
                 .zip(bytes)
                 .for_each(|(to, from)| to.copy_from_slice(from));
         });
-        self.send(waiter, Flight::new(opened.zone, unit.into_iter().map(carried).collect()), buf);
+        self.send(waiter, AppendUnit::new(opened.zone, unit.into_iter().map(carried).collect()), buf);
         Ok(blocks)
     }
 
@@ -376,8 +376,9 @@ impl Core {
     }
 
     pub(super) fn copies_in_flight(&self) -> u32 {
-        let flights = self.flights.values().chain(self.redo.iter().map(|(flight, _)| flight));
-        flights.filter(|flight| flight.is_copy()).count() as u32
+        let failed = self.to_retry.iter().map(|(append, _)| append);
+        let appends = self.units_in_flight.values().chain(failed);
+        appends.filter(|append| append.is_copy()).count() as u32
     }
 
     /// Whether space can come without anything being freed.
@@ -391,9 +392,10 @@ impl Core {
     /// Whether all copies have ended. Those that failed and find no zone are given up once nothing else is under way: what
     /// they carry is still where it was.
     fn copies_have_ended(&mut self) -> bool {
-        if self.flights.is_empty() {
-            for (flight, _) in self.redo.extract_if(.., |(flight, _)| flight.is_copy()).collect::<Vec<_>>() {
-                self.give_up(&flight, super::error::Lost::NoZone);
+        if self.units_in_flight.is_empty() {
+            let failed = self.to_retry.extract_if(.., |(append, _)| append.is_copy());
+            for (append, _) in failed.collect::<Vec<_>>() {
+                self.give_up(&append, super::error::Lost::NoZone);
             }
         }
         self.copies_in_flight() == 0

@@ -409,7 +409,7 @@ impl FileSystem {
     /// Whether nothing is on its way to the drive.
     pub fn is_quiet(&self) -> bool {
         let core = self.0.lock();
-        core.flights.is_empty() && core.redo.is_empty() && !core.write_buffers.has_taken()
+        core.units_in_flight.is_empty() && core.to_retry.is_empty() && !core.write_buffers.has_taken()
     }
 
     /// Compares the accounts with each other, while nothing is on its way.

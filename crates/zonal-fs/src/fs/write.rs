@@ -2,7 +2,7 @@
 
 use super::core::{Core, Shared};
 use super::error::FsError;
-use super::flight::{Carried, Flight, Placed, Source};
+use super::flight::{AppendUnit, Carried, Placed, Source};
 use super::room::Touched;
 use crate::BLOCK_BYTES;
 use crate::format::{HEADER_BYTES, Kind, SIZE_MAX, crc32c};
@@ -252,7 +252,7 @@ impl Shared {
             sums = blocks.fill(part.start, &mut data[..(u64::from(taken) * BLOCK) as usize], wanted);
         });
         let carried = Carried { ino, block: part.start, blocks: taken, number, source: Source::Write };
-        self.send_with_sums(waiter, Flight::new(opened.zone, vec![carried]), buf, sums);
+        self.send_with_sums(waiter, AppendUnit::new(opened.zone, vec![carried]), buf, sums);
         Ok(taken)
     }
 

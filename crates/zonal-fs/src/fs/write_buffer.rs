@@ -12,7 +12,7 @@
 
 use super::core::{Core, Shared};
 use super::error::{FsError, Lost};
-use super::flight::{Carried, Flight, Placed, Source};
+use super::flight::{AppendUnit, Carried, Placed, Source};
 use super::room::Touched;
 use super::write::{Blocks, Payload, Sums};
 use crate::BLOCK_BYTES;
@@ -395,7 +395,7 @@ impl Shared {
         let buf = self.part_of(tail, blocks);
         tail.block += u64::from(blocks);
         tail.blocks -= blocks;
-        self.send(waiter, Flight::new(opened.zone, vec![carried]), buf);
+        self.send(waiter, AppendUnit::new(opened.zone, vec![carried]), buf);
         Ok(())
     }
 
