@@ -72,7 +72,7 @@ impl Shared {
     pub(super) fn fsync(&self, waiter: &dyn Waiter, ino: u64) -> Result<(), FsError> {
         self.send_tail(waiter, ino)?;
         let failure = {
-            let mut core = self.lock_when_landed(waiter, ino)?;
+            let mut core = self.lock_when_completed(waiter, ino)?;
             core.attributes(ino)?;
             let failure = core.nodes.here(ino).and_then(|node| {
                 node.announced = None;
@@ -91,7 +91,7 @@ impl Shared {
         let busy = self.lock().nodes.busy();
         for ino in busy {
             self.send_tail(waiter, ino)?;
-            drop(self.lock_when_landed(waiter, ino)?);
+            drop(self.lock_when_completed(waiter, ino)?);
         }
         self.commit(waiter)?;
         let lost = self.lock().lost.take();
@@ -99,7 +99,7 @@ impl Shared {
     }
 
     /// The core, once all has landed that was sent of a file before the call: not what others go on sending.
-    fn lock_when_landed(&self, waiter: &dyn Waiter, ino: u64) -> Result<MutexGuard<'_, Core>, FsError> {
+    fn lock_when_completed(&self, waiter: &dyn Waiter, ino: u64) -> Result<MutexGuard<'_, Core>, FsError> {
         let mark = self.core.lock().next_sequence;
         self.lock_when(waiter, |core| {
             core.check_alive()?;

@@ -29,7 +29,7 @@ use zonal_io::device::Output;
 use zonal_io::volume::{Channel, Completion, Request};
 
 /// A unit's answer, as the completion function leaves it.
-pub(super) struct Landed {
+pub(super) struct UnitAnswer {
     pub(super) token: u64,
     pub(super) result: Result<Output, RequestError>,
     pub(super) buf: IoBuf,
@@ -77,9 +77,9 @@ pub(super) struct Shared {
     pub(super) drive: Drive,
     pub(super) superblock: Superblock,
     pub(super) options: MountOptions,
-    /// Idle channels whose answers go to `landed`: one is one submitter's at a time.
+    /// Idle channels whose answers go to `answers`: one is one submitter's at a time.
     pub(super) channels: Mutex<Vec<Channel>>,
-    pub(super) landed: Arc<Mutex<Vec<Landed>>>,
+    pub(super) answers: Arc<Mutex<Vec<UnitAnswer>>>,
     /// Buffers of a unit; where the device keeps no data nobody looks into them.
     pub(super) pool: BufferPool,
     /// Whether the device keeps what it is given.
@@ -141,9 +141,9 @@ impl Shared {
     /// The core, with everything taken in that has landed.
     pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
         let mut core = self.core.lock();
-        let landed = std::mem::take(&mut *self.landed.lock());
-        for landed in landed {
-            if let Err(error) = self.land(&mut core, landed) {
+        let answers = std::mem::take(&mut *self.answers.lock());
+        for answer in answers {
+            if let Err(error) = self.take_answer(&mut core, answer) {
                 core.die(&error);
             }
         }
@@ -172,9 +172,9 @@ impl Shared {
     pub(super) fn submit(&self, now: Nanos, request: Request) {
         let idle = self.channels.lock().pop();
         let channel = idle.unwrap_or_else(|| {
-            let landed = self.landed.clone();
+            let answers = self.answers.clone();
             self.drive.volume().channel(move |Completion { token, result, buf }| {
-                landed.lock().push(Landed { token, result, buf });
+                answers.lock().push(UnitAnswer { token, result, buf });
             })
         });
         self.drive.volume().submit(now, &channel, request);

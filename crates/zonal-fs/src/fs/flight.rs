@@ -5,7 +5,7 @@
 //! function in a list, and taken in under the lock by whoever comes next: only then do files have the data. Of a unit that
 //! failed nothing was lost but its place: its zone is closed, and it goes to another one.
 
-use super::core::{Core, Landed, Shared};
+use super::core::{Core, Shared, UnitAnswer};
 use super::error::{FsError, Lost};
 use super::lost_zones::lost_by;
 use super::map::{self, Mapped};
@@ -243,8 +243,8 @@ impl Shared {
     }
 
     /// Takes in the answer of a unit.
-    pub(super) fn land(&self, core: &mut Core, landed: Landed) -> Result<(), FsError> {
-        let Landed { token, result, buf } = landed;
+    pub(super) fn take_answer(&self, core: &mut Core, answer: UnitAnswer) -> Result<(), FsError> {
+        let UnitAnswer { token, result, buf } = answer;
         let append = core.units_in_flight.remove(&token).expect("a unit that was sent");
         let blocks = append.blocks() + 1;
         if !append.is_copy() {

@@ -207,9 +207,9 @@ pub(super) fn open(
     let bytes = superblock.unit_blocks * crate::BLOCK_BYTES;
     let idle = (options.dirty_bytes / u64::from(bytes) + 8).min(IDLE_MAX) as usize;
     let pool = BufferPool::new(bytes, idle);
-    let (channels, landed) = (Mutex::default(), Arc::default());
+    let (channels, answers) = (Mutex::default(), Arc::default());
     let (core, keeps_data) = (Mutex::new(core), has_data);
-    let shared = Shared { drive, superblock, options, channels, landed, pool, keeps_data, core };
+    let shared = Shared { drive, superblock, options, channels, answers, pool, keeps_data, core };
     shared.core.lock().destroy_orphans()?;
     Ok(shared)
 }

@@ -62,7 +62,7 @@ impl Shared {
         let end = offset.saturating_add(target.len());
         let blocks = offset / BLOCK..end.div_ceil(BLOCK);
         let (spans, end) = {
-            let mut core = self.lock_landed(waiter, ino, &blocks)?;
+            let mut core = self.lock_completed(waiter, ino, &blocks)?;
             let end = end.min(core.attributes(ino)?.size);
             // Before anything is pinned: the end may lie in the midst of a block that is there.
             if end <= offset {
@@ -87,7 +87,7 @@ impl Shared {
     }
 
     /// The core, once no `blocks` of a file are in its write buffer or in flight.
-    fn lock_landed(
+    fn lock_completed(
         &self,
         waiter: &dyn Waiter,
         ino: u64,
