@@ -125,7 +125,7 @@ pub(super) struct Core {
     /// A thread gets more room for the store.
     pub(super) is_growing: bool,
     /// Somebody resets or collects zones.
-    pub(super) is_tended: bool,
+    pub(super) is_step_running: bool,
     /// The collector found no room for copies, and no zone has become free since.
     pub(super) gc_is_helpless: bool,
     /// Data that was lost since anybody synced everything: the first.

@@ -62,7 +62,7 @@ impl Shared {
                 }
             }
             self.resend(waiter);
-            match self.tend(waiter) {
+            match self.background_step(waiter) {
                 Ok(true) => {}
                 Ok(false) => waiter.wait(self.drive.volume()),
                 Err(error) => {

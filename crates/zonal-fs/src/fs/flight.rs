@@ -462,7 +462,7 @@ impl Core {
     pub(super) fn is_stuck(&self) -> bool {
         self.units_in_flight.is_empty()
             && self.to_finish.is_empty()
-            && !self.is_tended
+            && !self.is_step_running
             && !self.is_reclaimable()
     }
 

@@ -62,47 +62,47 @@ const RESETS_MAX: usize = 16;
 
 impl Shared {
     /// Does one thing that keeps free zones coming, if anything is to be done and nobody else does; whether it did.
-    pub(super) fn tend(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
-        self.tend_because(waiter, Pressing::Ahead)
+    pub(super) fn background_step(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
+        self.try_step(waiter, Pressing::Ahead)
     }
 
     /// The same, of somebody who found no zone: with reservations for all that is left, none may be short by the accounts.
     pub(super) fn find_room(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
-        self.tend_because(waiter, Pressing::Now)
+        self.try_step(waiter, Pressing::Now)
     }
 
     /// Collects the zone that gains most, whether or not space is short; whether there was one.
     pub(super) fn collect_one(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
         drop(self.lock_when(waiter, |core| {
             core.check_alive()?;
-            Ok(!std::mem::replace(&mut core.is_tended, true))
+            Ok(!std::mem::replace(&mut core.is_step_running, true))
         })?);
-        self.tend_to_the_end(waiter, Pressing::Asked)
+        self.run_step(waiter, Pressing::Asked)
     }
 
-    fn tend_because(&self, waiter: &dyn Waiter, pressing: Pressing) -> Result<bool, FsError> {
+    fn try_step(&self, waiter: &dyn Waiter, pressing: Pressing) -> Result<bool, FsError> {
         {
             let mut core = self.lock();
             core.check_alive()?;
-            if std::mem::replace(&mut core.is_tended, true) {
+            if std::mem::replace(&mut core.is_step_running, true) {
                 return Ok(false);
             }
         }
-        self.tend_to_the_end(waiter, pressing)
+        self.run_step(waiter, pressing)
     }
 
     /// Of who has said that he tends: does it, and says that it is over.
-    fn tend_to_the_end(&self, waiter: &dyn Waiter, pressing: Pressing) -> Result<bool, FsError> {
-        let result = self.tend_alone(waiter, pressing);
+    fn run_step(&self, waiter: &dyn Waiter, pressing: Pressing) -> Result<bool, FsError> {
+        let result = self.step_alone(waiter, pressing);
         let mut core = self.core.lock();
-        core.is_tended = false;
+        core.is_step_running = false;
         if let Err(error) = &result {
             core.die(error);
         }
         result
     }
 
-    fn tend_alone(&self, waiter: &dyn Waiter, pressing: Pressing) -> Result<bool, FsError> {
+    fn step_alone(&self, waiter: &dyn Waiter, pressing: Pressing) -> Result<bool, FsError> {
         let finished = self.finish_closed(waiter);
         if self.reset_dead(waiter)? || finished {
             return Ok(true);

@@ -365,7 +365,7 @@ impl FileSystem {
     pub fn tend(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
         self.0.resend(waiter);
         self.0.send_old(waiter)?;
-        self.0.tend(waiter)
+        self.0.background_step(waiter)
     }
 
     /// Collects the zone that gains most, though space may not be short. Whether there was one.

@@ -263,7 +263,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         committed: 0,
         is_committing: false,
         is_growing: false,
-        is_tended: false,
+        is_step_running: false,
         gc_is_helpless: false,
         lost: None,
         dead: None,
