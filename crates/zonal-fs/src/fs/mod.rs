@@ -362,7 +362,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::ReadOnly`].
-    pub fn tend(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
+    pub fn background_step(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
         self.0.resend(waiter);
         self.0.send_old(waiter)?;
         self.0.background_step(waiter)
