@@ -1,10 +1,10 @@
 //! Blocks of zones, read together and verified.
 //!
-//! What is wanted are data and the headers of their units, which have the checksums. It is sorted by place, and what lies close
-//! together is one command: the disk passes over what lies between anyway, and a command more costs more than some blocks.
+//! A read wants data and the headers of its units, which have the checksums. They are sorted by place, and what lies close
+//! together is one command. The disk passes over what lies between anyway, and another command costs more than some blocks.
 //!
 //! # Invariants
-//! - Nobody pays for a neighbour: what a failed command was wanted for is read again, each piece by itself.
+//! - No piece fails for its neighbour: the pieces of a failed command are read again, one command each.
 //! - A header is read and verified once for all that is wanted of its unit.
 
 use super::error::FsError;
@@ -46,9 +46,9 @@ pub(super) struct Source<'a> {
     pub(super) has_data: bool,
     /// Buffers of a unit, if there are such.
     pub(super) pool: Option<&'a BufferPool>,
-    /// Commands that are out at once.
+    /// Commands in flight at once.
     pub(super) depth: usize,
-    /// Blocks that are read along although nobody wants them, to save a command.
+    /// Blocks between two pieces that are read along to save a command.
     pub(super) along_max: u32,
 }
 
@@ -142,7 +142,7 @@ impl<'a> Source<'a> {
         let is_large =
             piece.blocks <= self.superblock.unit_blocks && piece.blocks > self.superblock.unit_blocks / 2;
         let buf = match self.pool {
-            // What a device that keeps no data reads goes nowhere.
+            // A device that keeps no data fills no buffer.
             Some(pool) if is_large || !self.has_data => pool.take(),
             _ => IoBuf::zeroed(sectors * 512),
         };

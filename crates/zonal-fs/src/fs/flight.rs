@@ -1,9 +1,9 @@
-//! Units on their way: placed, sent, landed, and sent again where a zone failed.
+//! Units that are appended: placed, sent, completed, and sent again where a zone failed.
 //!
 //! # The life of a unit
-//! It is placed under the lock: a zone hands out its blocks. It is sent without it. Its answer is left by the completion
-//! function in a list, and taken in under the lock by whoever comes next: only then do files have the data. Of a unit that
-//! failed nothing was lost but its place: its zone is closed, and it goes to another one.
+//! A thread places it under the lock: a zone hands out its blocks. The thread sends it without the lock. The completion
+//! function puts the answer into a list. The next thread that locks the core takes it in: only then do files have the data.
+//! A unit that failed has lost only its place: its zone is closed, and the unit goes to another one.
 
 use super::core::{Core, Shared, UnitAnswer};
 use super::error::{FsError, Lost};
@@ -52,7 +52,7 @@ impl Carried {
     }
 }
 
-/// A unit on its way.
+/// A unit in flight, or one to send again.
 #[derive(Debug)]
 pub(super) struct AppendUnit {
     pub(super) zone: ZoneIndex,
@@ -141,7 +141,7 @@ impl Core {
         self.look_at(zone)
     }
 
-    /// How the next data of a file wants to lie.
+    /// How the next data of a file is to be placed.
     pub(super) fn wish_of(&mut self, shared: &Shared, ino: u64) -> Result<Wish, FsError> {
         let node = self.nodes.get(&self.rows, ino)?;
         let lifetime = Lifetime::ALL.get(usize::from(node.attributes.lifetime)).copied().unwrap_or_default();
@@ -166,7 +166,7 @@ impl Core {
         Ok(())
     }
 
-    /// Registers a unit; its token.
+    /// Registers a unit, and returns its token.
     pub(super) fn takes_off(&mut self, append: AppendUnit) -> u64 {
         let token = self.next_token;
         self.next_token += 1;
@@ -209,7 +209,8 @@ fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 impl Shared {
-    /// Sends a unit whose data is in `buf` behind room for its header, or in no buffer where there is no data.
+    /// Sends a unit whose data is in `buf`, after room for its header. Where the device keeps no data, the bytes do not
+    /// count.
     pub(super) fn send(&self, waiter: &dyn Waiter, append: AppendUnit, buf: IoBuf) {
         let mut sums = Vec::new();
         if self.has_data() && self.superblock.is_summed {
@@ -262,7 +263,7 @@ impl Shared {
                 }
                 match rest {
                     0 => core.arrived(&append, unit as u32)?,
-                    // Behind a unit that was torn within a block: no extent can say where it is.
+                    // After a unit that was torn within a block: no extent can say where it is.
                     _ => core.failed(append, buf, DeviceError::Zone(ZoneError::InvalidWrite).into())?,
                 }
             }
@@ -272,8 +273,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Sends units that failed to other zones, and finishes zones that were closed early. What finds no zone waits until one is
-    /// free, or is lost if none will be.
+    /// Sends units that failed to other zones, and finishes zones that were closed early. A unit that finds no zone waits
+    /// until one is free, or is lost if none will be.
     pub(super) fn resend(&self, waiter: &dyn Waiter) {
         self.finish_closed(waiter);
         loop {
@@ -299,7 +300,7 @@ impl Shared {
                 Ok(None) => {
                     core.to_retry.push((append, buf));
                     drop(core);
-                    // It may be that nobody else looks after free zones. What goes wrong is noted.
+                    // It may be that no other thread frees zones. The core notes an error.
                     let _ = self.find_room(waiter);
                     return;
                 }
@@ -354,7 +355,7 @@ impl Core {
             self.give_back(freed)?;
         }
         for freed in left {
-            // What is moved out of a zone that fell takes space, and none comes back.
+            // What is moved out of a lost zone takes space, and frees none.
             if !self.free_blocks(freed)? {
                 self.credit.lost(Need { extents: freed.blocks.into(), available: 0 });
                 self.credit.refill();
@@ -365,7 +366,7 @@ impl Core {
         self.look_at(zone)
     }
 
-    /// New data of a file is there; how much of it counts, because nobody has written it since.
+    /// New data of a file is there. Returns how much of it counts: blocks that no later write replaces.
     fn written(
         &mut self,
         carried: &Carried,
@@ -382,7 +383,7 @@ impl Core {
         node.in_flight.end(carried.number);
         self.statistics.written_blocks += u64::from(carried.blocks);
         let (mut live, mut gone) = (0, 0);
-        // Where the file did not reach yet there is nothing to overwrite, and nothing to look for.
+        // After the file's end there is nothing to overwrite, and nothing to look for.
         let mut end = node.attributes.size.div_ceil(u64::from(BLOCK_BYTES));
         let grown = own.last().map_or(0, |part| part.end);
         for part in own {
@@ -403,8 +404,8 @@ impl Core {
         Ok(live)
     }
 
-    /// Puts what has landed into the row of a file: bytes up to the block `end`, and the blocks that went and came. A write over
-    /// blocks that the file has changes neither.
+    /// Puts completed writes into the row of a file: bytes up to the block `end`, and the blocks that went and came. A
+    /// write over blocks that the file has changes neither.
     fn grow(&mut self, ino: u64, end: u64, gone: u64, came: u64) -> Result<(), FsError> {
         let Some(node) = self.nodes.here(ino) else { return Ok(()) };
         let size = node.size.min(end.saturating_mul(u64::from(BLOCK_BYTES)));
@@ -417,7 +418,7 @@ impl Core {
         Ok(())
     }
 
-    /// A copy is there; how much of it counts, because the file still has what it was copied from.
+    /// A copy is there. Returns how much of it counts: blocks that the file still has where they were copied from.
     fn copied(
         &mut self,
         carried: &Carried,
@@ -471,7 +472,7 @@ impl Core {
         !append.is_copy() && append.carried.iter().all(|carried| self.nodes.here(carried.ino).is_none())
     }
 
-    /// The data of a unit is not written anywhere.
+    /// Gives up a unit: its data is written nowhere.
     pub(super) fn give_up(&mut self, append: &AppendUnit, why: Lost) {
         for carried in &append.carried {
             match carried.source {
@@ -485,7 +486,7 @@ impl Core {
         }
     }
 
-    /// Data of a file is lost; whoever syncs it learns of it.
+    /// Data of a file is lost; the next sync of the file reports it.
     fn lost(&mut self, carried: &Carried, why: Lost) {
         self.credit.freed(carried.blocks.into());
         if let Some(node) = self.nodes.here(carried.ino) {
@@ -497,7 +498,7 @@ impl Core {
         self.at_rest(carried.ino);
     }
 
-    /// A file of which nothing is on its way any more is as long as its row says: what was lost may have been its end.
+    /// A file with nothing in flight has the size that its row says: what was lost may have been its end.
     pub(super) fn at_rest(&mut self, ino: u64) {
         let is_at_rest = |node: &&mut Node| node.in_flight.is_empty() && node.write_buffer.is_nothing();
         if let Some(node) = self.nodes.here(ino).filter(is_at_rest) {
@@ -505,7 +506,7 @@ impl Core {
         }
     }
 
-    /// Lets a file go if nobody works with it.
+    /// Lets a file leave memory if no operation uses it.
     pub(super) fn let_go(&mut self, ino: u64) {
         if let Some(zone) = self.nodes.let_go(ino) {
             self.open.leave(zone);

@@ -354,7 +354,7 @@ impl Shared {
         if oldest.is_some_and(is_old) { self.send_all(waiter, is_old) } else { Ok(()) }
     }
 
-    /// Sends a tail that was taken. What is lost on the way its file's next sync tells.
+    /// Sends a tail that was taken. The next sync of a file reports what of it is lost.
     fn send_off(&self, waiter: &dyn Waiter, ino: u64, mut tail: Box<BufferedTail>) -> Result<(), FsError> {
         let mut result = Ok(());
         while tail.blocks > 0 && result.is_ok() {
