@@ -237,7 +237,7 @@ fn describe(reason: Reason) -> String {
             let (available, free) = (mib(available), mib(free));
             format!("{available} MiB can be written, less than {percent}% of {free} MiB that are free")
         }
-        Reason::Forced => "somebody asked for it".to_owned(),
+        Reason::Forced => "it was asked for".to_owned(),
         Reason::Fallen => "a zone became read-only".to_owned(),
     }
 }

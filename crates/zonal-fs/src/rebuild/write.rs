@@ -131,7 +131,7 @@ impl Writer {
     }
 
     fn commit(&mut self) -> Result<(), FsError> {
-        let committed = self.rows.seal().expect("nobody else has the rows").commit()?;
+        let committed = self.rows.seal().expect("nothing else has the rows").commit()?;
         Ok(self.rows.settled(committed)?)
     }
 }
