@@ -1,6 +1,7 @@
 //! A volume with calls that wait for their answer.
 //!
-//! For metadata, for what is rare, and for whoever has nothing else to do meanwhile. The data path submits by itself.
+//! For metadata, for rare requests, and for callers with nothing else to do meanwhile. The data path submits its own
+//! requests.
 
 use crate::waiter::Waiter;
 use parking_lot::Mutex;
@@ -13,8 +14,8 @@ use zonal_io::buffer::IoBuf;
 use zonal_io::device::Output;
 use zonal_io::volume::{Channel, Completion, Request, Volume};
 
-/// What an answer says of its zone for good: the drive will not write it any more, or not even read it.
-pub(crate) fn fallen(error: &RequestError) -> Option<ZoneCondition> {
+/// The lasting condition that an answer gives its zone: the drive will not write it any more, or not even read it.
+pub(crate) fn lasting_condition(error: &RequestError) -> Option<ZoneCondition> {
     match error {
         RequestError::ZoneReadOnly { .. } | RequestError::Device(DeviceError::Zone(ZoneError::ReadOnly)) => {
             Some(ZoneCondition::ReadOnly)
@@ -47,17 +48,17 @@ pub(crate) fn is_for_want_of_zones(error: &RequestError) -> bool {
 /// Zones that one report asks for.
 const REPORT_ZONES: u32 = 8192;
 
-/// Zones tried to find one that can be read.
+/// Zones tried until one of them can be read.
 const PROBED_ZONES_MAX: u32 = 64;
 
 /// A volume, and a channel for calls that wait.
 pub struct Drive {
     volume: Arc<Volume>,
-    /// Somebody has the metadata on it.
+    /// An owner has the metadata on it: a [`Claim`] lives.
     is_claimed: AtomicBool,
 }
 
-/// Who has the metadata on a drive: nobody else has while it lives.
+/// The metadata on a drive are its owner's: there is no other claim while it lives.
 pub(crate) struct Claim(Arc<Drive>);
 
 impl Drop for Claim {
@@ -66,7 +67,7 @@ impl Drop for Claim {
     }
 }
 
-/// What came of a call, with its buffer.
+/// The result of a call, with its buffer.
 pub type Answer = (Result<Output, RequestError>, IoBuf);
 
 impl Drive {
@@ -75,7 +76,7 @@ impl Drive {
         Drive { volume, is_claimed: AtomicBool::new(false) }
     }
 
-    /// Takes the metadata on it, if nobody has. Two who wrote them would each take the other's for garbage.
+    /// Claims the metadata on it, unless another owner has. Each of two writers would take the other's for garbage.
     pub(crate) fn claim(self: &Arc<Drive>) -> Option<Claim> {
         let was_claimed = self.is_claimed.swap(true, Ordering::Acquire);
         (!was_claimed).then(|| Claim(self.clone()))
@@ -115,8 +116,8 @@ impl Drive {
 
     /// Whether reads fill their buffers. A device that keeps no data leaves them as they were.
     ///
-    /// It asks through the volume: another thread may poll it, and would be given the answers to questions that are asked
-    /// beside the volume.
+    /// The read goes through the volume: another thread may poll it, and would get the answer to a request beside the
+    /// volume.
     pub fn keeps_data(&self, waiter: &dyn Waiter) -> bool {
         let info = self.volume.info();
         let is_touched = |zone: u32, canary: u8| {
@@ -151,7 +152,7 @@ impl Drive {
         self.call(waiter, Request::write(sector, sectors, buf)).0.map(drop)
     }
 
-    /// Appends all of `buf` to the zone that starts at `start`; where it went.
+    /// Appends all of `buf` to the zone that starts at `start`, and returns where it went.
     ///
     /// # Errors
     /// The request's.

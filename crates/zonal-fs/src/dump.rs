@@ -1,4 +1,4 @@
-//! What lies on a drive, as it is: for people who want to see it, whether or not it is sound. Nothing is ever written.
+//! What lies on a drive, sound or not, for people to look at. Nothing is ever written.
 
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
@@ -31,7 +31,7 @@ pub enum Kept<T> {
 /// Where metadata lie, and what says so there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Whereabouts {
-    /// On the drive: the segments of the store, and how each one begins in which there is something.
+    /// On the drive: the segments of the store, and how each segment that holds something begins.
     OnDrive(Vec<(SegmentId, Option<Kept<Begun>>)>),
     /// A file beside the drive.
     Beside,
@@ -93,11 +93,11 @@ pub enum Row {
     Target(u64, Vec<u8>),
     /// A file without a name.
     Orphan(u64),
-    /// A number of the whole.
+    /// A counter of the file system.
     Counter(String, u64),
     /// The copy of the superblock.
     Superblock(Superblock),
-    /// One that cannot be read.
+    /// A row that cannot be read: its key and its value.
     Damaged(Vec<u8>, Vec<u8>),
 }
 
@@ -122,9 +122,9 @@ pub enum RowKind {
     Target,
     /// Files without names.
     Orphan,
-    /// Numbers of the whole, and the copy of the superblock.
+    /// Counters of the file system, and the copy of the superblock.
     Counter,
-    /// Those that cannot be read.
+    /// Rows that cannot be read.
     Damaged,
 }
 
@@ -236,7 +236,7 @@ pub fn rows(rows: &Rows, mut show: impl FnMut(Row)) -> Result<(), FsError> {
     })?)
 }
 
-/// How many blocks of each record of a unit its file has there still.
+/// How many blocks of each record of a unit its file still has there.
 ///
 /// # Errors
 /// The database's; a damaged row.

@@ -1,9 +1,9 @@
-//! Checking a file system that nobody has mounted, and mending what can be mended without guessing.
+//! Checks of a file system that is not mounted, and repairs that need no guess.
 //!
-//! The rows are compared with each other and with what the drive says of its zones; with `data`, every live block is read and
-//! verified as well. Each finding says what it is about and how bad that is. Repairs touch rows only, never data, and all of
-//! them become durable together: what is wrong with accounts and names is put right from what they are about, and what points
-//! nowhere is taken away.
+//! A check compares the rows with each other and with the drive's report of its zones. With `data` it also reads and
+//! verifies every live block. Each finding says what it is about and how bad that is. A repair changes rows only, never
+//! data, and all its changes become durable together. It corrects accounts and names from what they describe, and removes
+//! what points nowhere.
 
 mod check;
 pub(crate) mod repair;
@@ -33,7 +33,7 @@ pub fn path(rows: &Rows, ino: u64) -> Option<Vec<u8>> {
     })
 }
 
-/// Damaged copies of the superblock of which an opening may need one. The metadata may be sound all the same.
+/// Damaged copies of the superblock that an opening may need. The metadata may still be sound.
 ///
 /// # Errors
 /// As [`superblocks::find`].
@@ -153,7 +153,7 @@ pub enum Finding {
         /// The file.
         ino: u64,
     },
-    /// Extended attributes or a target of a file that is none, or data of what has none.
+    /// Extended attributes or a link target without a file, or data of a file that is not regular.
     #[error("file {ino} has data or attributes, and does not exist")]
     NoFile {
         /// The file.
@@ -169,7 +169,7 @@ pub enum Finding {
         /// The file.
         ino: u64,
     },
-    /// Names in what is no directory.
+    /// A name in a file that is no directory.
     #[error("file {parent} is no directory, and has the name {name:?} in it")]
     NoDirectory {
         /// The file.
@@ -193,7 +193,7 @@ pub enum Finding {
         /// What its extents have, those included that are lost.
         found: u64,
     },
-    /// A name whose position is another name's, or has no row, so that listing the directory leaves it out.
+    /// A name whose position has no row, or belongs to another name: a listing of the directory leaves it out.
     #[error("directory {parent}: {name:?} says that it has position {position}, and does not")]
     NoPosition {
         /// The directory.
@@ -231,7 +231,7 @@ pub enum Finding {
         /// How many there are.
         found: u32,
     },
-    /// A name says that a file is something else than it is.
+    /// A name gives another kind than its file has.
     #[error("directory {parent}: {name:?} is said to be a {said:?} and is a {kind:?}")]
     WrongKind {
         /// The directory.
@@ -251,7 +251,7 @@ pub enum Finding {
         /// Largest number in use.
         largest: u64,
     },
-    /// A zone became read-only and has live data, which are to be moved before it is lost.
+    /// A zone became read-only and has live data, which has to be moved before the zone is lost.
     #[error("zone {zone} is read-only and has {blocks} live blocks")]
     ReadOnlyZone {
         /// The zone.
@@ -259,7 +259,7 @@ pub enum Finding {
         /// Live blocks.
         blocks: u32,
     },
-    /// A symbolic link that leads nowhere, because where it led is lost.
+    /// A symbolic link whose target is lost.
     #[error("file {ino} is a symbolic link, and where it leads is lost")]
     NoTarget {
         /// The file.
@@ -303,14 +303,14 @@ pub enum Finding {
     },
 }
 
-/// Why data is not where it is said to be.
+/// Why data is not at the place that its row names.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Absent {
     /// There is no such zone.
     NoZone,
     /// It is not a zone for data.
     Reserved,
-    /// It ends before.
+    /// Its written part ends before the data.
     BeyondPointer,
     /// It is offline.
     Offline,
@@ -328,8 +328,8 @@ impl std::fmt::Display for Absent {
 }
 
 impl Finding {
-    /// Whether a repair changes anything about it: what is lost it does not bring back, and what is read-only moves when the
-    /// file system is used.
+    /// Whether a repair changes anything about it. A repair does not bring back what is lost. The collector moves data out
+    /// of read-only zones once the file system is mounted.
     pub fn can_be_mended(&self) -> bool {
         !matches!(
             self,

@@ -1,14 +1,14 @@
 //! A file system for zoned drives.
 //!
-//! Files are written out of place, by zone appends to a few open zones; a garbage collector keeps free zones coming; the
-//! map from files to zones, and everything else that is known of them, lies in rows of an embedded database that survive any
-//! cut of power. What was synced is there afterwards, and no file has another's data.
+//! Files are written out of place, by zone appends to a few open zones, and a garbage collector makes zones free again. The
+//! map from files to zones, and all else that is known of files, lies in rows of an embedded database. Rows survive any cut
+//! of power. What was synced is there after a cut, and no file has another file's data.
 //!
 //! Nothing here reads a clock or sleeps: see [`waiter`].
 //!
 //! # To begin with
 //! [`make`] makes and opens file systems; [`FileSystem`] has what can be done with one. It is shared by cloning it; each thread
-//! has a waiter of its own. Whoever is done syncs before the last clone is dropped.
+//! has a waiter of its own. The caller syncs before it drops the last clone.
 //!
 //! ```
 //! use std::sync::Arc;

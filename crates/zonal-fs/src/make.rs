@@ -5,7 +5,7 @@
 //! follow. Where it has none, zones 0 and 1 hold the copies in turn, and the store has zones of its own. In both cases the
 //! store is in a file beside the drive instead, if the caller asks for that. See [`superblocks`] for the copies.
 //!
-//! The superblock is written last: what was not made to its end is no file system.
+//! The superblock is written last: until then there is no file system.
 
 use crate::drive::Drive;
 use crate::format::{Anchor, DATA_BLOCKS_MAX, Metadata, Superblock, SuperblockError, Uuid};
@@ -14,7 +14,7 @@ use crate::fs::{FileSystem, FsError, MountOptions, OpenError};
 use crate::space::open::{OPEN_MIN, ZONES_MIN};
 use crate::store::backend::file;
 use crate::store::backend::log::{self, NEW_PAGES_MIN, SEGMENTS_NEW, new_pages, plan_pieces};
-use crate::store::backend::{Aside, BackendError, Store, StoreFile};
+use crate::store::backend::{BackendError, Overlay, Store, StoreFile};
 use crate::store::{Rows, StoreError};
 use crate::superblocks::{self, COPY_BLOCKS, Found, HOMES, Writer};
 use crate::waiter::{Waiter, Waiters};
@@ -36,7 +36,7 @@ const PAGES_MIN: u64 = 100;
 /// Most zones that the store of a new file system has.
 const NEW_ZONES_MAX: u32 = 64;
 
-/// Zones of a drive on which the store begins with as few as it can do with.
+/// On a drive with fewer zones the store begins with the fewest that it can use.
 const SMALL_DRIVE: u32 = 10;
 
 /// How a file system is to be made.
@@ -44,7 +44,8 @@ const SMALL_DRIVE: u32 = 10;
 pub struct MakeOptions {
     /// Its name for people.
     pub label: String,
-    /// Bytes of the largest unit; its header included; `None`: what the drive takes, at most [`DATA_BLOCKS_MAX`] and the header.
+    /// Bytes of the largest unit, its header included; `None`: what the drive takes, at most [`DATA_BLOCKS_MAX`] and the
+    /// header.
     pub unit_bytes: Option<u32>,
     /// Keep the metadata in this file instead of on the drive.
     pub beside: Option<PathBuf>,
@@ -54,7 +55,7 @@ pub struct MakeOptions {
     pub reserved_bytes: u64,
     /// Zones that the metadata have at first, on a drive without conventional ones.
     pub log_zones: Option<u32>,
-    /// Although there is data on the drive.
+    /// Make it although there is data on the drive.
     pub force: bool,
 }
 
@@ -62,13 +63,13 @@ pub struct MakeOptions {
 #[derive(thiserror::Error, Debug)]
 #[non_exhaustive]
 pub enum MakeError {
-    /// Somebody's data would be lost.
+    /// Data that is on the drive would be lost.
     #[error("there is {what} on the drive; it is not overwritten unless that is asked for")]
     InUse {
         /// What is there.
         what: String,
     },
-    /// The drive, or a wish, does not suit.
+    /// The drive or an option does not suit.
     #[error("{0}")]
     Unfit(String),
     /// There is none.
@@ -100,8 +101,8 @@ pub enum MakeError {
 }
 
 impl MakeError {
-    /// What the drive answered to a request for metadata, if that is behind it and may be another answer the next time: a
-    /// zone that is offline stays so.
+    /// The drive's answer to a request for metadata, if it caused this error and may differ the next time. A zone that is
+    /// offline stays so.
     pub fn passing(&self) -> Option<&RequestError> {
         let answer = match self {
             MakeError::Drive(answer) => Some(answer),
@@ -109,7 +110,7 @@ impl MakeError {
             MakeError::Fs(error) | MakeError::Open(OpenError::Fs(error)) => error.answer(),
             _ => None,
         };
-        answer.filter(|answer| crate::drive::fallen(answer).is_none())
+        answer.filter(|answer| crate::drive::lasting_condition(answer).is_none())
     }
 }
 
@@ -132,7 +133,7 @@ pub fn superblock(drive: &Drive, waiter: &dyn Waiter) -> Result<Superblock, Make
 pub enum Beside {
     /// A file.
     Path(PathBuf),
-    /// Bytes behind a cache, which no other owner has: for tests that cut the power.
+    /// Bytes under a cache that no other owner has, for tests that cut the power.
     Backing(Arc<dyn Backing>),
 }
 
@@ -161,8 +162,8 @@ impl Beside {
 /// Makes a file system with this name for itself.
 ///
 /// # Errors
-/// [`MakeError`]. After one there is no file system on the drive; before anything is touched it is found whether there can
-/// be.
+/// [`MakeError`]. An error before the first change leaves the drive as it is; after a later one there is no file system on
+/// it.
 pub fn make(
     drive: &Arc<Drive>,
     waiters: &Waiters,
@@ -215,7 +216,7 @@ fn make_with(
         let writer = Writer::unmade(superblock.clone(), drive.volume(), anchor.clone());
         create_rows(drive, waiters, beside, &superblock, writer)
     };
-    // A file that cannot be made is found out while all is as it was.
+    // A file that cannot be made is an error before the drive is changed.
     let there = beside.map(|beside| create().map(|rows| (beside, rows))).transpose()?;
     let (there, rows) = there.unzip();
     let made = clear(drive, waiter, &report).and_then(|()| {
@@ -223,7 +224,7 @@ fn make_with(
         fill(waiter, &superblock, rows)
     });
     if let (Err(_), Some(Beside::Path(path))) = (&made, there) {
-        // It belongs to nothing. The first error is the one to tell.
+        // The file belongs to no file system. The caller gets the first error.
         let _ = std::fs::remove_file(path);
     }
     made.map(|()| superblock)
@@ -236,7 +237,7 @@ fn fill(waiter: &dyn Waiter, superblock: &Superblock, mut rows: Rows) -> Result<
     Ok(backend.log().map_or(Ok(()), log::Log::make)?)
 }
 
-/// An empty database where that of a file system lies, whatever is there; a file beside has to be a new one. `writer` says
+/// An empty database in place of a file system's, whatever is there; a file beside the drive has to be new. `writer` says
 /// where it lies.
 pub(crate) fn create_rows(
     drive: &Arc<Drive>,
@@ -275,8 +276,8 @@ pub fn open(
     Ok(FileSystem::open(drive.volume().clone(), rows, superblock, options, true, waiter)?)
 }
 
-/// Opens the file system of a drive to look at it: it takes no changes, and nothing is written to the drive or to the file of
-/// its metadata, not even a flush.
+/// Opens the file system of a drive to look at it: it takes no changes. Nothing is written or flushed, neither on the drive
+/// nor in the file of the metadata.
 ///
 /// # Errors
 /// [`MakeError`].
@@ -311,7 +312,7 @@ fn look_because(
 pub enum Access<'a> {
     /// To be used and changed.
     Use(&'a MountOptions),
-    /// To be looked at: nothing changes where they are, whatever is done with them.
+    /// To be looked at: changes to them stay in memory.
     Look(&'a MountOptions),
     /// The same, though they may be damaged: every page is verified first.
     Verify,
@@ -385,9 +386,9 @@ pub(crate) fn look_at_store(
     waiters: &Waiters,
     beside: Option<Beside>,
     found: &Found,
-) -> Result<Aside<Store>, MakeError> {
+) -> Result<Overlay<Store>, MakeError> {
     let store = Store::look(reach(drive, waiters, beside, found, OpenMode::Reading)?, found)?;
-    Ok(Aside::new(store).map_err(redb::StorageError::from).map_err(StoreError::from)?)
+    Ok(Overlay::new(store).map_err(redb::StorageError::from).map_err(StoreError::from)?)
 }
 
 fn reach(
@@ -532,8 +533,8 @@ fn new_zones(drive: &Drive, options: &MakeOptions) -> Result<u32, MakeError> {
     Ok(zones)
 }
 
-/// Blocks of the largest unit that a drive takes and a header has room for, which is what units are unless somebody wants it
-/// otherwise: a disk is fastest with large commands, and a file of a mebibyte or two is to be one.
+/// Blocks of the largest unit that a drive takes and a header has room for: the default size of units. A disk is fastest
+/// with large commands, and a file of a mebibyte or two is to fit one unit.
 pub fn unit_blocks_max(volume: &Volume) -> u32 {
     let sectors = volume.append_sectors_max().min(volume.info().command_sectors_max);
     (sectors / BLOCK_SECTORS).min(DATA_BLOCKS_MAX + 1)
@@ -553,7 +554,7 @@ fn check_unused(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor]) -
     }
 }
 
-/// Makes all zones empty, and a superblock that is there count no more.
+/// Resets all zones, and overwrites the copies of a superblock in conventional ones.
 fn clear(drive: &Drive, waiter: &dyn Waiter, report: &[ZoneDescriptor]) -> Result<(), MakeError> {
     if report[0].zone_type == ZoneType::Conventional {
         drive.write(waiter, Sector(0), IoBuf::zeroed(COPY_BLOCKS * BLOCK_BYTES))?;

@@ -1,12 +1,12 @@
-//! What lies in a zone for data, by the zone alone: units one behind the other, and what is none.
+//! What lies in a zone for data, by the zone alone: units one after the other, and blocks of no unit.
 //!
-//! Nobody but a header says where the next one is. A unit that the power cut short says so too, and what came behind it lies
-//! among the blocks that it claims. So the last block of each unit is compared with its checksum, which costs nothing: it is
-//! read along with the header behind it. Where it is wrong, the first block that is not the unit's own, and is a header, is
-//! where the next unit begins.
+//! Only a header says where the next one is. A unit that a cut made short claims too many blocks, and later units lie among
+//! them. So a scan compares the last block of each unit with its checksum. That costs nothing: the block is read along with
+//! the header after it. Where it is wrong, the next unit begins at the first block that is not the unit's own, and is a
+//! header.
 //!
-//! Blocks that a sound header vouches for are never looked at as headers, so that a file with copies of units in it is nothing
-//! but a file. Only where headers are lost, or data has no checksums, each block counts for what it looks like.
+//! A scan never takes a block for a header if a sound header vouches for it. So a file with copies of units is only a file.
+//! Where headers are lost, or data has no checksums, each block counts for what it looks like.
 
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
@@ -17,18 +17,18 @@ use zonal_core::{Sector, ZoneCondition, ZoneDescriptor};
 /// Blocks that are read together at most.
 const WINDOW_MAX: u32 = 64;
 
-/// Blocks of a read that does not go on where the last one ended: the end of a unit, and the header behind it.
+/// Blocks of a read that does not begin where the last one ended: the end of a unit, and the header after it.
 const WINDOW_MIN: u32 = 2;
 
 const BLOCK: usize = crate::BLOCK_BYTES as usize;
 
-/// How closely it is looked.
+/// What a scan looks at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Depth {
-    /// At headers, and at the last block of each unit.
+    /// Headers, and the last block of each unit.
     #[default]
     Headers,
-    /// At every block.
+    /// Every block.
     Data,
 }
 
@@ -41,8 +41,8 @@ pub enum Found {
         block: u32,
         /// What it says.
         header: Header,
-        /// What is behind it.
-        state: State,
+        /// How its data is.
+        state: UnitState,
     },
     /// Blocks that no header vouches for.
     Garbage {
@@ -62,14 +62,14 @@ pub enum Found {
     },
 }
 
-/// What is behind a header.
+/// How the data of a unit is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
-    /// What it says, as far as was looked.
-    Whole,
-    /// All that it says, some of it damaged: so many blocks, of those that were looked at.
+pub enum UnitState {
+    /// It is what the header says, as far as the scan looked.
+    Sound,
+    /// It is all there, and this many of the blocks that the scan looked at are damaged.
     Damaged(u32),
-    /// Only so many blocks: the power went, or the write failed, in its midst.
+    /// Only this many blocks are there: a cut or a failure ended the write.
     Torn(u32),
 }
 
@@ -113,18 +113,18 @@ pub fn zone(
 }
 
 impl Found {
-    /// The block behind it.
+    /// The block after it.
     fn end(&self) -> u32 {
         match self {
-            Found::Unit { block, header, state: State::Whole | State::Damaged(_) } => {
+            Found::Unit { block, header, state: UnitState::Sound | UnitState::Damaged(_) } => {
                 block + 1 + header.blocks()
             }
-            Found::Unit { block, state: State::Torn(blocks), .. } => block + 1 + blocks,
+            Found::Unit { block, state: UnitState::Torn(blocks), .. } => block + 1 + blocks,
             Found::Garbage { block, blocks, .. } | Found::Unreadable { block, blocks } => block + blocks,
         }
     }
 
-    /// Takes what is of its kind and follows it along.
+    /// Takes `next` in, which follows it, if both are gaps of one kind.
     fn takes(&mut self, next: &Found) -> bool {
         match (self, next) {
             (Found::Garbage { blocks, .. }, Found::Garbage { blocks: more, .. })
@@ -166,32 +166,32 @@ impl Scan<'_> {
         matches!(self.header(block), Some(Ok(_)))
     }
 
-    fn state(&mut self, block: u32, header: &Header) -> State {
+    fn state(&mut self, block: u32, header: &Header) -> UnitState {
         let (first, next) = (block + 1, block + 1 + header.blocks());
         let end = self.window.end;
         let is_right = match header.sums.last() {
             Some(sum) => next <= end && self.has(next - 1, *sum),
-            // Without checksums the unit behind it has to do.
+            // Without checksums the header after it has to prove it.
             None => next == end || next < end && self.is_header(next),
         };
         if is_right && (self.depth == Depth::Headers || header.sums.is_empty()) {
-            return State::Whole;
+            return UnitState::Sound;
         }
         let mut wrong = 0;
         for at in first..next {
             let sum = header.sums.get((at - first) as usize);
             if at >= end {
-                return State::Torn(at - first);
+                return UnitState::Torn(at - first);
             }
             if sum.is_some_and(|sum| self.has(at, *sum)) {
                 continue;
             }
             if self.is_header(at) {
-                return State::Torn(at - first);
+                return UnitState::Torn(at - first);
             }
             wrong += u32::from(sum.is_some());
         }
-        if wrong > 0 { State::Damaged(wrong) } else { State::Whole }
+        if wrong > 0 { UnitState::Damaged(wrong) } else { UnitState::Sound }
     }
 
     /// Whether a block can be read and has this checksum.
@@ -207,7 +207,7 @@ struct Window<'a> {
     start: Sector,
     end: u32,
     first: u32,
-    /// `None` are those that cannot be read.
+    /// `None` for a block that cannot be read.
     blocks: Vec<Option<Box<[u8]>>>,
 }
 

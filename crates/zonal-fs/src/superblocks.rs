@@ -388,7 +388,7 @@ fn persist(mut attempt: impl FnMut() -> Result<(), RequestError>) -> Result<(), 
     let is_final = |error: &RequestError| {
         matches!(error, RequestError::Device(DeviceError::Gone))
             || is_for_want_of_zones(error)
-            || crate::drive::fallen(error).is_some()
+            || crate::drive::lasting_condition(error).is_some()
     };
     for _ in 1..TRIES_MAX {
         match attempt() {

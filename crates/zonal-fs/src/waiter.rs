@@ -1,8 +1,8 @@
-//! Who waits: all that the file system knows of time and of other threads.
+//! Waiters: all that the file system knows of time and of other threads.
 //!
-//! Nothing in this crate reads a clock, sleeps or spins. Whoever calls brings a [`Waiter`], which tells the time and lets the
-//! write path get on until something may have changed. A thread polls and naps; a coroutine in virtual time leaves the
-//! processor. So the same code runs in both times.
+//! Nothing else in this crate reads a clock, sleeps or spins. The caller passes a [`Waiter`], which tells the time and lets
+//! the write path continue until something may have changed. A thread polls and naps; a coroutine in virtual time leaves
+//! the processor. So the same code runs in both times.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ pub trait Waiter {
     /// Nanoseconds since 1970, below zero before, for files' times.
     fn wall(&self) -> i64;
 
-    /// Lets `volume` get on, and returns after something may have happened. The caller looks at what it waits for and calls
+    /// Lets `volume` work, and returns after something may have happened. The caller looks at what it waits for and calls
     /// again; no lock may be held.
     fn wait(&self, volume: &Volume);
 
-    /// What it waited for has come: the next wait is another one.
+    /// What the caller waited for has come: the next wait is another one.
     fn done(&self) {}
 }
 
@@ -32,7 +32,7 @@ const SPINS_MAX: u32 = 100;
 /// Polls without news before the waiter naps.
 const YIELDS_MAX: u32 = 1000;
 
-/// Longest nap: how late news of another thread are seen.
+/// Longest nap: how late the thread sees what another one did.
 const NAP_MAX: Duration = Duration::from_micros(500);
 
 /// The waiter of a thread in real time: polls, then yields, then naps.
@@ -79,7 +79,7 @@ impl Waiter for Polling {
     }
 }
 
-/// The nanoseconds between 1970 and a time, below zero before; the nearest that there are for times beyond the years 1677 to 2262.
+/// The nanoseconds between 1970 and a time, below zero before. Times beyond the years 1677 to 2262 give the nearest number.
 fn nanos_since_1970(time: SystemTime) -> i64 {
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
@@ -87,7 +87,7 @@ fn nanos_since_1970(time: SystemTime) -> i64 {
     }
 }
 
-/// Makes a waiter for each call of somebody who is not given one: a database's storage is called without.
+/// Makes a waiter for each call that gets none: the database calls its storage without one.
 pub type Waiters = Arc<dyn Fn() -> Box<dyn Waiter> + Send + Sync>;
 
 /// Makes waiters for threads in real time, which begins at `begin`.

@@ -108,7 +108,7 @@ fn drive_opened_for_reading_takes_no_changes_and_says_why() {
                 fs.truncate(&w, ino, 0),
                 fs.fsync(&w, ino),
                 fs.sync(&w),
-                fs.tend(&w).map(drop),
+                fs.background_step(&w).map(drop),
                 fs.collect(&w).map(drop),
             ] {
                 assert!(matches!(&refused, Err(FsError::ReadOnly(told)) if told == why), "{refused:?}");

@@ -90,7 +90,7 @@ fn read(fs: &FileSystem, n: u64) -> Result<Vec<u8>, FsError> {
 }
 
 fn tend(fs: &FileSystem) {
-    while fs.tend(&waiter()).unwrap() {}
+    while fs.background_step(&waiter()).unwrap() {}
     settle(fs);
     fs.check();
 }

@@ -185,7 +185,7 @@ fn resets_are_counted_over_mounts_and_repairs() {
     fs.write(&waiter, ino, 0, Payload::Bytes(&bytes(1, 128 * BLOCK))).unwrap();
     fs.unlink(&waiter, ROOT, b"f").unwrap();
     fs.sync(&waiter).unwrap();
-    while fs.tend(&waiter).unwrap() {}
+    while fs.background_step(&waiter).unwrap() {}
     assert_eq!(fs.resets(ZoneIndex(0)), 8);
     fs.sync(&waiter).unwrap();
     drop(fs);

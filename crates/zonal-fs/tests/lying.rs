@@ -120,7 +120,7 @@ fn work(fs: &FileSystem, random: &mut Pcg64Mcg) {
                 fs.status(),
                 fs.usage(),
             )),
-            _ => drop(fs.tend(&w)),
+            _ => drop(fs.background_step(&w)),
         }
     }
     let _ = fs.sync(&w);
@@ -275,7 +275,7 @@ fn zone_that_does_not_know_what_is_in_it_is_left_alone_and_writers_go_on() {
         fs.unlink(&waiter(), parent, name).unwrap();
     }
     fs.sync(&impatient()).unwrap();
-    while fs.tend(&impatient()).unwrap() {}
+    while fs.background_step(&impatient()).unwrap() {}
     assert_eq!((fs.usage().used, fs.status().zones.full), (0, 0));
     fs.check();
 }

@@ -91,7 +91,7 @@ fn one(fs: &FileSystem, seed: u64, steps: u32) {
             _ => match random.random_range(0..3) {
                 0 => told("sync", fs.sync(&w)),
                 1 => told("collect", fs.collect(&w).map(drop)),
-                _ => told("tend", fs.tend(&w).map(drop)),
+                _ => told("tend", fs.background_step(&w).map(drop)),
             },
         }
     }
@@ -129,7 +129,7 @@ fn threads_that_do_everything_to_the_same_files_leave_a_sound_file_system() {
             }
         }
         fs.sync(&impatient()).unwrap();
-        while fs.tend(&impatient()).unwrap() {}
+        while fs.background_step(&impatient()).unwrap() {}
         settle(&fs);
         fs.check();
         assert_eq!((fs.usage().used, fs.usage().free), (0, blocks), "case {case}: {:?}", fs.status());
@@ -178,7 +178,7 @@ fn threads_on_a_drive_that_fails_now_and_then_lose_nothing_and_wait_for_nobody()
         // Units of files that are gone are nobody's: what of them failed is seen to by whoever tends.
         let patience = impatient();
         while !fs.is_quiet() {
-            fs.tend(&patience).unwrap();
+            fs.background_step(&patience).unwrap();
             patience.wait(fs.volume());
         }
         fs.check();

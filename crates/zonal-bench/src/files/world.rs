@@ -90,7 +90,7 @@ impl World {
 /// Tends the zones until `is_over`.
 fn tend(fs: &FileSystem, waiter: &dyn Waiter, is_over: impl Fn() -> bool) {
     while !is_over() {
-        match fs.tend(waiter) {
+        match fs.background_step(waiter) {
             Ok(true) => waiter.done(),
             Ok(false) => waiter.wait(fs.volume()),
             // Whoever writes next learns why.

@@ -103,7 +103,7 @@ impl Files {
     fn remove(&self) {
         let removed = self.fs.unlink(&self.waiter, ROOT, b"file").and_then(|()| self.fs.sync(&self.waiter));
         removed.expect("memory takes rows");
-        while self.fs.tend(&self.waiter).expect("nothing fails") {}
+        while self.fs.background_step(&self.waiter).expect("nothing fails") {}
     }
 }
 

@@ -1,7 +1,7 @@
 //! Bytes: units in the zones, the superblock, the rows of the metadata. docs/FS.md draws them.
 //!
-//! All numbers are little-endian but those in keys, which sort as they count. Whatever is read from a drive may be
-//! garbage: each way from bytes to values ends in an error that says what is wrong.
+//! All numbers are little-endian except in keys, which sort as their numbers do. Bytes from a drive may be garbage: each
+//! decoder then returns an error that says what is wrong.
 
 mod anchor;
 pub mod key;

@@ -37,7 +37,7 @@ const UNSUMMED: u32 = 1;
 /// Where the metadata lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Metadata {
-    /// In the conventional zones, behind the superblock.
+    /// In the conventional zones, after the superblock.
     Conventional,
     /// In a log in the first sequential zones.
     Logged,
@@ -54,17 +54,17 @@ pub struct Superblock {
     pub sectors: u64,
     /// Sectors of a zone.
     pub zone_sectors: u64,
-    /// Of these, what can be written.
+    /// Sectors of a zone that can be written.
     pub capacity_sectors: u64,
     /// Blocks of the largest unit, header included.
     pub unit_blocks: u32,
-    /// First zone with data; those before it are conventional or the metadata's.
+    /// First zone with data; the zones before it are conventional or the metadata's.
     pub first_zone: u32,
     /// Where the metadata lies.
     pub metadata: Metadata,
     /// Whether data has checksums.
     pub is_summed: bool,
-    /// Blocks that the user never gets, beside those that collecting takes.
+    /// Blocks that users never get, beside what collecting takes.
     pub reserved_blocks: u64,
     /// Its name for people, up to 64 bytes.
     pub label: String,
@@ -82,7 +82,7 @@ pub enum SuperblockError {
     /// It is damaged.
     #[error("the superblock is damaged")]
     Checksum,
-    /// It says what cannot be.
+    /// It contradicts itself.
     #[error("the superblock contradicts itself: {0}")]
     Nonsense(&'static str),
 }
@@ -93,8 +93,8 @@ fn way_out(version: u32) -> &'static str {
 }
 
 impl Superblock {
-    /// That of a file system on a drive of this geometry, with units of `unit_blocks` and data from `first_zone` on: with
-    /// checksums, without a label, and with nothing kept back.
+    /// The superblock of a file system on a drive of this geometry, with units of `unit_blocks` and data from `first_zone`
+    /// on. It has checksums, no label, and no reserve.
     pub fn new(
         uuid: Uuid,
         geometry: &Geometry,
@@ -192,7 +192,7 @@ impl Superblock {
     }
 }
 
-/// Reads any bytes as a superblock, whatever its checksum; for fuzzers. What is one survives another round.
+/// Reads any bytes as a superblock, whatever its checksum; for fuzzers. A superblock survives another round.
 ///
 /// # Errors
 /// As [`Superblock::decode`].

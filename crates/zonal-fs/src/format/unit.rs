@@ -1,16 +1,16 @@
 //! Units: what one zone append writes.
 //!
-//! A unit is a header, one block, and the data blocks behind it. The header says whose data it is and carries a checksum
-//! of each block, so that data is verified without asking the metadata, and the metadata can be made again from the zones.
+//! A unit is a header of one block, and the data blocks after it. The header says whose data it is, and has a checksum of
+//! each block. So reads verify data without the metadata, and a rebuild makes the metadata again from the zones.
 //!
 //! # What the numbers are for
-//! Of all that has been written of a block, what counts is what was written last. The order of units does not say which that
-//! is: a copy that the collector made, or a unit that was sent again, may be later than what has taken its block's place. So
-//! each record has a number of its own, which says how new its data is; the unit's sequence says how new the header is, and
-//! with it sizes and paths. Both are given from one counter.
+//! Of all data of a block, the data that was written last counts. The order of units does not show it. A copy by the
+//! collector, or a unit that was sent again, may lie after newer data of its block. So each record has a number, which says
+//! how new its data is. The unit's sequence says how new the header is, and with it sizes and paths. One counter gives
+//! both.
 //!
-//! What was on its way when the power went, and in no commit, is still in the zones. So a header also says after which number
-//! the file system was opened: see [`Header::since`].
+//! Units that were in flight when the power failed, and in no commit, are still in the zones. So a header also says at
+//! which number the file system was opened: see [`Header::since`].
 
 use super::{FILES_END, SIZE_MAX, Uuid, VERSION, crc32c};
 use crate::BLOCK_BYTES;
@@ -22,7 +22,7 @@ pub const HEADER_BYTES: usize = BLOCK_BYTES as usize;
 
 const MAGIC: [u8; 8] = *b"ZNLunit\x01";
 
-/// The fixed part, at the start of the header. Behind it lie the records, the checksums, and the path.
+/// The fixed part, at the start of the header. The records, the checksums and the paths follow.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
 #[repr(C)]
 struct Fixed {
@@ -48,10 +48,10 @@ const UNSUMMED: u16 = 1;
 /// Where the checksum lies.
 const CHECKSUM_AT: std::ops::Range<usize> = 12..16;
 
-/// Most bytes that a path is said to have in common with the one before.
+/// Most bytes that a path shares with the one before.
 const SHARED_MAX: usize = 255;
 
-/// Bytes before the rest of a path: how many it has in common, and how many follow.
+/// Bytes before the rest of a path: how many it shares, and how many follow.
 const PATH_HEAD_BYTES: usize = 3;
 
 const FIXED_BYTES: usize = size_of::<Fixed>();
@@ -61,11 +61,10 @@ const _: () = assert!(FIXED_BYTES == 64 && RECORD_BYTES == 32);
 /// Most data blocks of a unit, two mebibytes: their checksums take half of what the header has, so that many records fit too.
 pub const DATA_BLOCKS_MAX: u32 = 512;
 
-/// Room that a record is reckoned to take for its path, where there are many: what its path does not have in common with the
-/// one before.
+/// Bytes that [`Header::records_max`] reckons for each path: what a path does not share with the one before.
 const PATH_BYTES: usize = 16;
 
-/// Numbers that are passed over whenever the file system is opened: more than were ever given between two commits.
+/// Numbers that each opening of the file system passes over: more than are ever given between two commits.
 pub const NUMBERS_PASSED: u64 = 1 << 32;
 
 /// Numbers are below this one: a file system would have to be opened a thousand million times to reach it.
@@ -85,18 +84,18 @@ struct RawRecord {
     number: U64,
 }
 
-/// A piece of a file in a unit. The pieces lie one behind the other, in the order of their records.
+/// A piece of a file in a unit. The pieces lie one after the other, in the order of their records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
     /// The file.
     pub ino: u64,
-    /// Tells it from others that had its number before: [`Attributes::born`](super::Attributes::born).
+    /// Tells it from earlier files of its number: [`Attributes::born`](super::Attributes::born).
     pub born: u16,
     /// First of its blocks.
     pub block: u64,
     /// How many, 1 at least.
     pub blocks: u32,
-    /// Bytes of the file when this was written, for a file system that is put together from its zones.
+    /// Bytes of the file when this was written, for a rebuild.
     pub size: u64,
     /// How new the data is: of two records with the same block of a file the one with the higher number counts.
     pub number: u64,
@@ -112,12 +111,12 @@ impl Record {
 /// What a header says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Whose unit it is.
+    /// The file system of the unit.
     pub uuid: Uuid,
-    /// Number of the unit: of what two say of a file's size and path the later one counts.
+    /// Number of the unit. Of two headers with a file's size and path, the one with the higher number counts.
     pub sequence: u64,
-    /// The file system was opened at this number: of what is on the drive, units whose sequence is this number or one of the
-    /// [`NUMBERS_PASSED`] behind it were in no commit and do not count.
+    /// The file system was opened at this number. A unit whose sequence is among the [`NUMBERS_PASSED`] numbers from this
+    /// one on was in no commit, and does not count.
     pub since: u64,
     /// The zone it was written for.
     pub zone: u32,
@@ -142,7 +141,7 @@ pub enum UnitError {
     /// It is damaged.
     #[error("the unit's header is damaged")]
     Checksum,
-    /// It says what cannot be.
+    /// It contradicts itself.
     #[error("the unit's header contradicts itself")]
     Nonsense,
     /// It is another file system's, from before this one was made.
@@ -203,7 +202,7 @@ impl Header {
         block[..FIXED_BYTES].copy_from_slice(fixed.as_bytes());
     }
 
-    /// Paths of the pieces' files, as many as go into `room` bytes: each as the bytes that it has in common with the one
+    /// Paths of the pieces' files, as many as fit in `room` bytes. Each is the number of bytes that it shares with the one
     /// before, and the rest.
     fn emit_paths(&self, room: usize) -> Vec<u8> {
         let (mut bytes, mut end) = (Vec::new(), 0);
@@ -237,7 +236,7 @@ impl Header {
         if header.uuid == *uuid { Ok(header) } else { Err(UnitError::Foreign) }
     }
 
-    /// Reads the header of a unit, whosever it is.
+    /// Reads the header of a unit of any file system.
     ///
     /// # Errors
     /// What keeps the block from being one.
@@ -336,7 +335,7 @@ fn parse_paths(records: &[Record], mut bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     bytes.is_empty().then_some(paths)
 }
 
-/// Reads any bytes as a header; for fuzzers. What is one survives another round.
+/// Reads any bytes as a header; for fuzzers. A header survives another round.
 ///
 /// # Errors
 /// As [`Header::decode_any`].
@@ -344,7 +343,7 @@ fn parse_paths(records: &[Record], mut bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
 /// # Panics
 /// If a header does not survive: a bug.
 pub fn fuzz_header(bytes: &[u8]) -> Result<Header, UnitError> {
-    // A fuzzer does not hit upon a checksum: what it has is taken with the right one.
+    // A fuzzer does not find a checksum: its bytes get the right one.
     let mut block = vec![0; HEADER_BYTES];
     let bytes = &bytes[..bytes.len().min(HEADER_BYTES)];
     block[..bytes.len()].copy_from_slice(bytes);

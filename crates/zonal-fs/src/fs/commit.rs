@@ -1,8 +1,8 @@
-//! What makes changes durable: one flush of the drive and one commit of the rows, for all who wait.
+//! Makes changes durable: one flush of the drive and one commit of the rows, for all threads that wait.
 //!
 //! # Order
-//! Rows that are sealed refer only to data that has landed. So first the drive makes durable what has landed, then the
-//! database commits. A cut in between leaves data that nobody refers to, never a reference to what is not there.
+//! Sealed rows refer only to data whose writes have completed. So the drive flushes this data first, then the database
+//! commits. A cut in between leaves data without a reference, never a reference without data.
 
 use super::core::{Core, Shared};
 use super::error::FsError;
@@ -11,8 +11,8 @@ use crate::waiter::Waiter;
 use parking_lot::MutexGuard;
 
 impl Shared {
-    /// Makes everything durable that was changed and has landed before the call. Whoever comes while a commit is under way
-    /// waits for the next, and shares it with all who came meanwhile.
+    /// Makes all changes durable that were complete before the call. A thread that comes during a commit waits for the next
+    /// one, and shares it with all threads that came meanwhile.
     pub(super) fn commit(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
         let target = {
             let core = self.lock();
@@ -68,11 +68,11 @@ impl Shared {
         }
     }
 
-    /// Makes a file durable, with its name, and tells what of it was lost since anybody asked.
+    /// Makes a file durable, with its name, and reports which of its data was lost since the last call.
     pub(super) fn fsync(&self, waiter: &dyn Waiter, ino: u64) -> Result<(), FsError> {
         self.send_tail(waiter, ino)?;
         let failure = {
-            let mut core = self.lock_when_landed(waiter, ino)?;
+            let mut core = self.lock_when_completed(waiter, ino)?;
             core.attributes(ino)?;
             let failure = core.nodes.here(ino).and_then(|node| {
                 node.announced = None;
@@ -85,21 +85,21 @@ impl Shared {
         failure.map_or(Ok(()), |why| Err(FsError::Write { ino, why }))
     }
 
-    /// Makes everything durable, and tells of the first data that was lost since anybody did.
+    /// Makes everything durable, and reports the first data that was lost since the last call.
     pub(super) fn sync(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
         self.send_all_tails(waiter)?;
         let busy = self.lock().nodes.busy();
         for ino in busy {
             self.send_tail(waiter, ino)?;
-            drop(self.lock_when_landed(waiter, ino)?);
+            drop(self.lock_when_completed(waiter, ino)?);
         }
         self.commit(waiter)?;
         let lost = self.lock().lost.take();
         lost.map_or(Ok(()), |(ino, why)| Err(FsError::Write { ino, why }))
     }
 
-    /// The core, once all has landed that was sent of a file before the call: not what others go on sending.
-    fn lock_when_landed(&self, waiter: &dyn Waiter, ino: u64) -> Result<MutexGuard<'_, Core>, FsError> {
+    /// The core, once all units of a file that were sent before the call have completed; later ones do not count.
+    fn lock_when_completed(&self, waiter: &dyn Waiter, ino: u64) -> Result<MutexGuard<'_, Core>, FsError> {
         let mark = self.core.lock().next_sequence;
         self.lock_when(waiter, |core| {
             core.check_alive()?;

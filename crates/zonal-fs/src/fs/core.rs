@@ -1,10 +1,10 @@
-//! What all operations share: rows, accounts of zones, files in memory, units on their way.
+//! What all operations share: rows, accounts of zones, files in memory, units in flight.
 //!
-//! One lock guards it, which is held for microseconds and never while a device works, a payload is copied, or anybody waits.
+//! One lock guards it. A thread holds it for microseconds, and never while it waits, copies a payload, or calls a device.
 
 use super::error::FsError;
 use super::finish::Closed;
-use super::flight::Flight;
+use super::flight::AppendUnit;
 use super::map::{self, Tails};
 use super::node::Nodes;
 use super::stats::Statistics;
@@ -29,7 +29,7 @@ use zonal_io::device::Output;
 use zonal_io::volume::{Channel, Completion, Request};
 
 /// A unit's answer, as the completion function leaves it.
-pub(super) struct Landed {
+pub(super) struct UnitAnswer {
     pub(super) token: u64,
     pub(super) result: Result<Output, RequestError>,
     pub(super) buf: IoBuf,
@@ -44,16 +44,16 @@ pub struct MountOptions {
     pub zone_order: ZoneOrder,
     /// Bytes in write buffers or in flight before writers wait.
     pub dirty_bytes: u64,
-    /// Bytes of one file that go out before those of others who wait; `None`: a zone's worth on a drive that turns, elsewhere 0,
-    /// which is in turn unit by unit.
+    /// Write quantum: bytes of one file that go out before those of other files that wait. `None`: a zone's worth on a
+    /// rotational drive, 0 elsewhere. With 0, files alternate unit by unit.
     pub turn_bytes: Option<u64>,
-    /// Collect as soon as less than this share of what is free can be written at once; 0: as late as goes well.
+    /// Collect as soon as less than this share of what is free can be written at once; 0: as late as space allows.
     pub low_space_percent: u8,
     /// Whether files' lifetimes decide which data lie together.
     pub lifetimes: bool,
     /// Bytes of metadata that the database keeps in memory.
     pub cache_bytes: usize,
-    /// Changed rows after which they are committed though nobody asked.
+    /// Changed rows after which a background step commits them.
     pub changes_max: usize,
 }
 
@@ -77,10 +77,10 @@ pub(super) struct Shared {
     pub(super) drive: Drive,
     pub(super) superblock: Superblock,
     pub(super) options: MountOptions,
-    /// Idle channels whose answers go to `landed`: one is one submitter's at a time.
+    /// Idle channels whose answers go to `answers`: one submitter uses a channel at a time.
     pub(super) channels: Mutex<Vec<Channel>>,
-    pub(super) landed: Arc<Mutex<Vec<Landed>>>,
-    /// Buffers of a unit; where the device keeps no data nobody looks into them.
+    pub(super) answers: Arc<Mutex<Vec<UnitAnswer>>>,
+    /// Buffers of a unit; where the device keeps no data their bytes do not count.
     pub(super) pool: BufferPool,
     /// Whether the device keeps what it is given.
     pub(super) keeps_data: bool,
@@ -95,14 +95,14 @@ pub(super) struct Core {
     pub(super) credit: Credits,
     pub(super) tails: Tails,
     pub(super) nodes: Nodes,
-    pub(super) flights: HashMap<u64, Flight>,
+    pub(super) units_in_flight: HashMap<u64, AppendUnit>,
     /// Write buffers of open files.
     pub(super) write_buffers: WriteBuffers,
     /// Units that failed, to be sent to another zone.
-    pub(super) redo: Vec<(Flight, IoBuf)>,
+    pub(super) to_retry: Vec<(AppendUnit, IoBuf)>,
     /// Zones closed before they were full, which take resources of the drive until they are finished.
     pub(super) to_finish: Closed,
-    /// Zones with data that the collector cannot read: they are left alone.
+    /// Zones with data that the collector cannot read: it leaves them alone.
     pub(super) damaged: BTreeSet<ZoneIndex>,
     /// How often resets of a zone have failed.
     pub(super) reset_failures: HashMap<ZoneIndex, u32>,
@@ -115,42 +115,42 @@ pub(super) struct Core {
     pub(super) since: u64,
     /// The counter of numbers is durable, beyond what it was then.
     pub(super) are_numbers_durable: bool,
-    /// Users' blocks on their way, headers included. Copies do not count: who collects would hold up all who write.
+    /// Users' blocks in flight, headers included. Copies do not count: a collection would hold up all writers.
     pub(super) blocks_in_flight: u64,
-    /// Pieces of units on their way: each changes rows when it lands.
+    /// Pieces of units in flight: each changes rows when it completes.
     pub(super) pieces_in_flight: usize,
     /// Number of the last layer that is durable.
     pub(super) committed: u64,
     pub(super) is_committing: bool,
     /// A thread gets more room for the store.
     pub(super) is_growing: bool,
-    /// Somebody resets or collects zones.
-    pub(super) is_tended: bool,
+    /// A thread resets or collects zones.
+    pub(super) is_step_running: bool,
     /// The collector found no room for copies, and no zone has become free since.
     pub(super) gc_is_helpless: bool,
-    /// Data that was lost since anybody synced everything: the first.
+    /// The first data that was lost since the last sync of everything.
     pub(super) lost: Option<(u64, super::error::Lost)>,
     /// Why nothing is changed any more.
     pub(super) dead: Option<String>,
-    /// Who may send while others wait to.
+    /// Which file may send while others wait.
     pub(super) turns: Turns,
     pub(super) statistics: Statistics,
 }
 
 impl Shared {
-    /// The core, with everything taken in that has landed.
+    /// The core, once all answers that are there are taken in.
     pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
         let mut core = self.core.lock();
-        let landed = std::mem::take(&mut *self.landed.lock());
-        for landed in landed {
-            if let Err(error) = self.land(&mut core, landed) {
+        let answers = std::mem::take(&mut *self.answers.lock());
+        for answer in answers {
+            if let Err(error) = self.take_answer(&mut core, answer) {
                 core.die(&error);
             }
         }
         core
     }
 
-    /// The same, once `ready` says so, or gives an error; the file system gets on meanwhile.
+    /// The same, once `ready` returns true, or an error; the file system continues meanwhile.
     pub(super) fn lock_when(
         &self,
         waiter: &dyn Waiter,
@@ -172,9 +172,9 @@ impl Shared {
     pub(super) fn submit(&self, now: Nanos, request: Request) {
         let idle = self.channels.lock().pop();
         let channel = idle.unwrap_or_else(|| {
-            let landed = self.landed.clone();
+            let answers = self.answers.clone();
             self.drive.volume().channel(move |Completion { token, result, buf }| {
-                landed.lock().push(Landed { token, result, buf });
+                answers.lock().push(UnitAnswer { token, result, buf });
             })
         });
         self.drive.volume().submit(now, &channel, request);
@@ -213,7 +213,7 @@ impl Core {
         if gone > 0 { self.update(ino, |file| file.count_blocks(gone, 0)) } else { Ok(()) }
     }
 
-    /// The same without counting them in the file's row; how many.
+    /// The same without counting them in the file's row. Returns how many they are.
     pub(super) fn unmap(&mut self, ino: u64, range: &Range<u64>) -> Result<u64, FsError> {
         let map::Unmapped { blocks, freed } = map::unmap(&mut self.rows, ino, range)?;
         freed.into_iter().try_for_each(|freed| self.give_back(freed))?;
@@ -228,7 +228,7 @@ impl Core {
         Ok(())
     }
 
-    /// Live blocks of a zone are live no more; whether they come back.
+    /// Live blocks of a zone are live no more. Returns whether they become free.
     pub(super) fn free_blocks(&mut self, freed: map::Freed) -> Result<bool, FsError> {
         let zone = ZoneIndex(freed.zone);
         let account = self.book.free(zone, freed.blocks, self.rows.number())?;
@@ -236,7 +236,7 @@ impl Core {
         Ok(account.is_writable())
     }
 
-    /// Looks whether a zone that was written is over.
+    /// Looks whether a zone takes no more data, and whether its writes have ended.
     pub(super) fn look_at(&mut self, zone: ZoneIndex) -> Result<(), FsError> {
         let account = *self.book.zone(zone)?;
         if account.state != ZoneState::Open {

@@ -8,7 +8,8 @@ use crate::space::{Reservation, Urgency};
 use crate::waiter::Waiter;
 
 impl Shared {
-    /// Reserves what a unit of up to `blocks` data blocks takes, and waits in line for it; who waits collects if nobody does.
+    /// Reserves what a unit of up to `blocks` data blocks takes, and waits in line for it. A thread that waits collects if
+    /// no other thread does.
     pub(super) fn reserve(&self, waiter: &dyn Waiter, blocks: u32) -> Result<Reservation, FsError> {
         let ticket = {
             let mut core = self.lock();
@@ -30,7 +31,7 @@ impl Shared {
         granted
     }
 
-    /// Reserves a whole zone for the metadata store; `None` if users have not so much.
+    /// Reserves a whole zone for the metadata store; `None` if users have less.
     pub(super) fn reserve_zone(&self, waiter: &dyn Waiter) -> Result<Option<Reservation>, FsError> {
         let need = self.need_of_zone();
         let ticket = match self.lock().credit.reserve(need, Urgency::Wait) {
@@ -62,7 +63,7 @@ impl Shared {
                 }
             }
             self.resend(waiter);
-            match self.tend(waiter) {
+            match self.background_step(waiter) {
                 Ok(true) => {}
                 Ok(false) => waiter.wait(self.drive.volume()),
                 Err(error) => {
@@ -80,7 +81,7 @@ fn need(blocks: u64) -> Need {
 }
 
 impl Core {
-    /// Room that was reserved is handed out.
+    /// Hands out room that was reserved.
     pub(super) fn spend(
         &mut self,
         reservation: &mut Reservation,
@@ -91,7 +92,7 @@ impl Core {
         self.credit.spend(reservation, need).map_err(|e| FsError::Account(e.to_string()))
     }
 
-    /// Room was handed out that nobody had reserved: for a unit that failed.
+    /// Counts room that was handed out without a reservation: for a unit that failed.
     pub(super) fn room_lost(&mut self, blocks: u32) {
         self.credit.lost(Need { extents: 0, available: blocks.into() });
     }

@@ -7,7 +7,7 @@ use zonal_core::RequestError;
 /// Why data that had been taken was not written.
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lost {
-    /// Each zone that it was tried in failed; this is what the last one said.
+    /// Each zone that it was tried in failed; this is the last answer.
     #[error("{0}")]
     Request(RequestError),
     /// There is no zone left to try it in.
@@ -85,7 +85,7 @@ pub enum FsError {
         /// Why not.
         error: RequestError,
     },
-    /// Data was lost before: the metadata that knew of it are gone, or what they knew was not so.
+    /// Data was lost before: its metadata are gone, or were wrong.
     #[error("file {ino}, block {block}: what was there is lost")]
     Gone {
         /// The file.
@@ -134,7 +134,7 @@ pub enum FsError {
 }
 
 impl FsError {
-    /// The drive's answer to a request for metadata, if that is what is behind it.
+    /// The drive's answer to a request for metadata, if it caused this error.
     pub(crate) fn answer(&self) -> Option<&RequestError> {
         match self {
             FsError::Drive(answer) => Some(answer),
@@ -143,7 +143,7 @@ impl FsError {
         }
     }
 
-    /// Whether space is what is missing, for data or for metadata: what others call ENOSPC.
+    /// Whether space is missing, for data or for metadata: ENOSPC.
     pub fn is_no_space(&self) -> bool {
         matches!(self, FsError::NoSpace | FsError::MetadataFull { .. })
     }

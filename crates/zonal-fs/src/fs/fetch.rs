@@ -1,10 +1,10 @@
 //! Blocks of zones, read together and verified.
 //!
-//! What is wanted are data and the headers of their units, which have the checksums. It is sorted by place, and what lies close
-//! together is one command: the disk passes over what lies between anyway, and a command more costs more than some blocks.
+//! A read wants data and the headers of its units, which have the checksums. They are sorted by place, and what lies close
+//! together is one command. The disk passes over what lies between anyway, and another command costs more than some blocks.
 //!
 //! # Invariants
-//! - Nobody pays for a neighbour: what a failed command was wanted for is read again, each piece by itself.
+//! - No piece fails for its neighbour: the pieces of a failed command are read again, one command each.
 //! - A header is read and verified once for all that is wanted of its unit.
 
 use super::error::FsError;
@@ -46,21 +46,21 @@ pub(super) struct Source<'a> {
     pub(super) has_data: bool,
     /// Buffers of a unit, if there are such.
     pub(super) pool: Option<&'a BufferPool>,
-    /// Commands that are out at once.
+    /// Commands in flight at once.
     pub(super) depth: usize,
-    /// Blocks that are read along although nobody wants them, to save a command.
+    /// Blocks between two pieces that are read along to save a command.
     pub(super) along_max: u32,
 }
 
 /// Blocks of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Piece {
+struct ZoneBlocks {
     zone: u32,
     first: u32,
     blocks: u32,
 }
 
-impl Piece {
+impl ZoneBlocks {
     fn end(&self) -> u32 {
         self.first + self.blocks
     }
@@ -69,13 +69,13 @@ impl Piece {
 /// One command: what it reads, and what of that is wanted.
 #[derive(PartialEq, Eq, Debug)]
 struct Command {
-    piece: Piece,
-    wanted: Vec<Piece>,
+    piece: ZoneBlocks,
+    wanted: Vec<ZoneBlocks>,
 }
 
 /// Sorts what is wanted into commands of at most `blocks_max`, unless one piece is longer; up to `along_max` blocks between two
 /// pieces are read along.
-fn commands(mut wanted: Vec<Piece>, blocks_max: u32, along_max: u32) -> Vec<Command> {
+fn commands(mut wanted: Vec<ZoneBlocks>, blocks_max: u32, along_max: u32) -> Vec<Command> {
     wanted.sort_unstable();
     wanted.dedup();
     let mut commands: Vec<Command> = Vec::new();
@@ -101,17 +101,20 @@ impl<'a> Source<'a> {
 
     /// Reads `spans`, whose zones are pinned, in the order of the drive.
     pub(super) fn fetch(self, waiter: &dyn Waiter, spans: &[Span]) -> Fetched<'a> {
-        let data =
-            |span: &Span| Piece { zone: span.place.zone, first: span.place.block(), blocks: span.blocks };
-        let header = |span: &Span| Piece { zone: span.place.zone, first: span.place.unit, blocks: 1 };
-        let mut wanted: Vec<Piece> = spans.iter().map(data).collect();
+        let data = |span: &Span| ZoneBlocks {
+            zone: span.place.zone,
+            first: span.place.block(),
+            blocks: span.blocks,
+        };
+        let header = |span: &Span| ZoneBlocks { zone: span.place.zone, first: span.place.unit, blocks: 1 };
+        let mut wanted: Vec<ZoneBlocks> = spans.iter().map(data).collect();
         if self.is_verified() {
             wanted.extend(spans.iter().map(header));
         }
         let mut parts = Vec::new();
         let mut again = Vec::new();
         let commands = commands(wanted, self.superblock.unit_blocks, self.along_max);
-        let pieces: Vec<Piece> = commands.iter().map(|command| command.piece).collect();
+        let pieces: Vec<ZoneBlocks> = commands.iter().map(|command| command.piece).collect();
         for (command, answer) in commands.into_iter().zip(self.read(waiter, &pieces)) {
             match answer.0.is_err() && command.wanted.len() > 1 {
                 true => again.extend(command.wanted),
@@ -124,7 +127,7 @@ impl<'a> Source<'a> {
         Fetched { source: self, parts, sums: BTreeMap::new() }
     }
 
-    fn read(&self, waiter: &dyn Waiter, pieces: &[Piece]) -> Vec<Answer> {
+    fn read(&self, waiter: &dyn Waiter, pieces: &[ZoneBlocks]) -> Vec<Answer> {
         let mut answers = Vec::with_capacity(pieces.len());
         for few in pieces.chunks(self.depth) {
             answers.extend(self.drive.calls(waiter, few.iter().map(|piece| self.request(piece))));
@@ -132,14 +135,14 @@ impl<'a> Source<'a> {
         answers
     }
 
-    fn request(&self, piece: &Piece) -> Request {
+    fn request(&self, piece: &ZoneBlocks) -> Request {
         let start = self.drive.volume().info().geometry.start_of(ZoneIndex(piece.zone));
         let sector = Sector(start.0 + u64::from(piece.first) * u64::from(BLOCK_SECTORS));
         let sectors = piece.blocks * BLOCK_SECTORS;
         let is_large =
             piece.blocks <= self.superblock.unit_blocks && piece.blocks > self.superblock.unit_blocks / 2;
         let buf = match self.pool {
-            // What a device that keeps no data reads goes nowhere.
+            // A device that keeps no data fills no buffer.
             Some(pool) if is_large || !self.has_data => pool.take(),
             _ => IoBuf::zeroed(sectors * 512),
         };
@@ -151,7 +154,7 @@ impl<'a> Source<'a> {
 pub(super) struct Fetched<'a> {
     source: Source<'a>,
     /// In order of their places.
-    parts: Vec<(Piece, Answer)>,
+    parts: Vec<(ZoneBlocks, Answer)>,
     /// Checksums of units that were looked at.
     sums: BTreeMap<(u32, u32), Result<Vec<u32>, UnitError>>,
 }
@@ -205,7 +208,7 @@ impl Fetched<'_> {
         &buf[skip..skip + blocks as usize * BLOCK]
     }
 
-    fn part(&self, zone: u32, first: u32) -> &(Piece, Answer) {
+    fn part(&self, zone: u32, first: u32) -> &(ZoneBlocks, Answer) {
         let behind = self.parts.partition_point(|(piece, _)| (piece.zone, piece.first) <= (zone, first));
         self.parts[..behind].last().expect("it was asked for")
     }
@@ -215,11 +218,11 @@ impl Fetched<'_> {
 mod tests {
     use super::*;
 
-    fn piece(first: u32, blocks: u32) -> Piece {
-        Piece { zone: 7, first, blocks }
+    fn piece(first: u32, blocks: u32) -> ZoneBlocks {
+        ZoneBlocks { zone: 7, first, blocks }
     }
 
-    fn read(wanted: &[Piece], most: u32) -> Vec<(u32, u32, usize)> {
+    fn read(wanted: &[ZoneBlocks], most: u32) -> Vec<(u32, u32, usize)> {
         let commands = commands(wanted.to_vec(), most, 16);
         commands.iter().map(|c| (c.piece.first, c.piece.blocks, c.wanted.len())).collect()
     }
@@ -234,7 +237,7 @@ mod tests {
     fn pieces_far_apart_or_of_other_zones_or_beyond_the_longest_command_are_several() {
         assert_eq!(read(&[piece(0, 1), piece(18, 1)], 256), [(0, 1, 1), (18, 1, 1)]);
         assert_eq!(read(&[piece(0, 10), piece(10, 10)], 16), [(0, 10, 1), (10, 10, 1)]);
-        let other = Piece { zone: 8, ..piece(1, 1) };
+        let other = ZoneBlocks { zone: 8, ..piece(1, 1) };
         assert_eq!(read(&[piece(0, 1), other], 256), [(0, 1, 1), (1, 1, 1)]);
     }
 }

@@ -1,7 +1,7 @@
 //! Zones that were closed before they were full, which take resources of the drive until they are finished.
 //!
-//! As long as there are any, no zone is opened: the drive would have more that are active than it allows, and refuse the write.
-//! So whoever waits for anything sees to them first.
+//! While there are any, no zone is opened: the drive would have more active zones than it allows, and refuse the write. So
+//! a thread that waits for anything finishes them first.
 
 use super::core::{Core, Shared};
 use super::error::FsError;
@@ -18,7 +18,7 @@ const TRIES_MAX: u32 = 3;
 #[derive(Debug, Default)]
 pub(super) struct Closed {
     zones: Vec<ZoneIndex>,
-    /// At the drive for it.
+    /// How many the drive is finishing.
     finishing: u32,
     /// How often it has failed.
     failures: HashMap<ZoneIndex, u32>,
@@ -39,7 +39,7 @@ impl Closed {
         self.failures.remove(&zone);
     }
 
-    /// Whether none takes resources that somebody else may want.
+    /// Whether no such zone takes resources of the drive.
     pub(super) fn is_empty(&self) -> bool {
         self.zones.is_empty() && self.finishing == 0
     }
@@ -54,7 +54,7 @@ impl Closed {
 }
 
 impl Shared {
-    /// Finishes zones that were closed early and have no writes under way; whether there was one.
+    /// Finishes zones that were closed early and have no writes in flight, and returns whether there was one.
     pub(super) fn finish_closed(&self, waiter: &dyn Waiter) -> bool {
         let mut did = false;
         loop {
@@ -72,15 +72,15 @@ impl Shared {
 }
 
 impl Core {
-    /// Closes an open zone of users that is mostly garbage, for writers who would else be told that no space is left: what is
-    /// left of it is too little for them, and garbage is collected only in zones that are closed. Whether there was one.
+    /// Closes an open zone of users that is mostly garbage, for writers that would find no space otherwise. What is left of
+    /// it is too little for them, and only closed zones are collected. Returns whether there was one.
     pub(super) fn close_for_room(&mut self) -> Result<bool, FsError> {
         if self.credit.waiting() == 0 || self.gc_is_helpless {
             return Ok(false);
         }
         let pool = self.credit.pool().available;
         let users = self.open.iter().filter(|open| open.owner == Owner::User).map(|open| open.opened.zone);
-        // Copies of what it has come out of the pool, and so does what is left of it.
+        // Copies of its data come out of the pool, and so does what is left of it.
         let gains = |zone: &ZoneIndex| {
             let account = self.book.zone(*zone).ok()?;
             let suits = self.book.gains_once_closed(*zone) && pool >= account.capacity.into();
@@ -91,7 +91,7 @@ impl Core {
     }
 
     fn next_to_finish(&mut self) -> Option<ZoneIndex> {
-        // One that is being reset gives its resources back by itself.
+        // A zone that is being reset gives its resources back anyway.
         let is_due = |zone: &ZoneIndex| {
             self.book.zone(*zone).is_ok_and(|account| {
                 account.written == account.allocated && account.state != ZoneState::Resetting

@@ -1,13 +1,13 @@
-//! Units on their way: placed, sent, landed, and sent again where a zone failed.
+//! Units that are appended: placed, sent, completed, and sent again where a zone failed.
 //!
 //! # The life of a unit
-//! It is placed under the lock: a zone hands out its blocks. It is sent without it. Its answer is left by the completion
-//! function in a list, and taken in under the lock by whoever comes next: only then do files have the data. Of a unit that
-//! failed nothing was lost but its place: its zone is closed, and it goes to another one.
+//! A thread places it under the lock: a zone hands out its blocks. The thread sends it without the lock. The completion
+//! function puts the answer into a list. The next thread that locks the core takes it in: only then do files have the data.
+//! A unit that failed has lost only its place: its zone is closed, and the unit goes to another one.
 
-use super::core::{Core, Landed, Shared};
+use super::core::{Core, Shared, UnitAnswer};
 use super::error::{FsError, Lost};
-use super::fallen::fall;
+use super::lost_zones::lost_by;
 use super::map::{self, Mapped};
 use super::names::name_at;
 use super::node::Node;
@@ -52,18 +52,18 @@ impl Carried {
     }
 }
 
-/// A unit on its way.
+/// A unit in flight, or one to send again.
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(super) struct AppendUnit {
     pub(super) zone: ZoneIndex,
     pub(super) carried: Vec<Carried>,
     /// Zones that it was tried in.
     tries: u32,
 }
 
-impl Flight {
-    pub(super) fn new(zone: ZoneIndex, carried: Vec<Carried>) -> Flight {
-        Flight { zone, carried, tries: 1 }
+impl AppendUnit {
+    pub(super) fn new(zone: ZoneIndex, carried: Vec<Carried>) -> AppendUnit {
+        AppendUnit { zone, carried, tries: 1 }
     }
 
     /// Data blocks.
@@ -141,7 +141,7 @@ impl Core {
         self.look_at(zone)
     }
 
-    /// How the next data of a file wants to lie.
+    /// How the next data of a file is to be placed.
     pub(super) fn wish_of(&mut self, shared: &Shared, ino: u64) -> Result<Wish, FsError> {
         let node = self.nodes.get(&self.rows, ino)?;
         let lifetime = Lifetime::ALL.get(usize::from(node.attributes.lifetime)).copied().unwrap_or_default();
@@ -166,23 +166,23 @@ impl Core {
         Ok(())
     }
 
-    /// Registers a unit; its token.
-    pub(super) fn takes_off(&mut self, flight: Flight) -> u64 {
+    /// Registers a unit, and returns its token.
+    pub(super) fn takes_off(&mut self, append: AppendUnit) -> u64 {
         let token = self.next_token;
         self.next_token += 1;
-        self.pieces_in_flight += flight.carried.len();
-        self.flights.insert(token, flight);
+        self.pieces_in_flight += append.carried.len();
+        self.units_in_flight.insert(token, append);
         token
     }
 
     /// The header of a unit that is about to go out, with these checksums.
-    fn header(&mut self, shared: &Shared, flight: &Flight, sums: Vec<u32>) -> Header {
-        let (uuid, zone, since) = (shared.superblock.uuid, flight.zone.0, self.since);
+    fn header(&mut self, shared: &Shared, append: &AppendUnit, sums: Vec<u32>) -> Header {
+        let (uuid, zone, since) = (shared.superblock.uuid, append.zone.0, self.since);
         let sequence = self.next_number();
         let (mut records, mut paths) = (Vec::new(), Vec::new());
         // Files of one unit often lie in one directory.
         let mut last: Option<(u64, Option<Vec<u8>>)> = None;
-        for carried in &flight.carried {
+        for carried in &append.carried {
             let Carried { ino, block, blocks, number, .. } = *carried;
             let Ok(file) = self.attributes(ino) else {
                 records.push(Record { ino, born: self.opening(), block, blocks, size: 0, number });
@@ -209,25 +209,32 @@ fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 impl Shared {
-    /// Sends a unit whose data is in `buf` behind room for its header, or in no buffer where there is no data.
-    pub(super) fn send(&self, waiter: &dyn Waiter, flight: Flight, buf: IoBuf) {
+    /// Sends a unit whose data is in `buf`, after room for its header. Where the device keeps no data, the bytes do not
+    /// count.
+    pub(super) fn send(&self, waiter: &dyn Waiter, append: AppendUnit, buf: IoBuf) {
         let mut sums = Vec::new();
         if self.has_data() && self.superblock.is_summed {
-            let data = &buf[HEADER_BYTES..][..(flight.blocks() * BLOCK_BYTES) as usize];
+            let data = &buf[HEADER_BYTES..][..(append.blocks() * BLOCK_BYTES) as usize];
             sums = data.chunks_exact(BLOCK_BYTES as usize).map(crc32c).collect();
         }
-        self.send_with_sums(waiter, flight, buf, sums);
+        self.send_with_sums(waiter, append, buf, sums);
     }
 
     /// The same, of a unit whose data has these checksums.
-    pub(super) fn send_with_sums(&self, waiter: &dyn Waiter, flight: Flight, mut buf: IoBuf, sums: Vec<u32>) {
+    pub(super) fn send_with_sums(
+        &self,
+        waiter: &dyn Waiter,
+        append: AppendUnit,
+        mut buf: IoBuf,
+        sums: Vec<u32>,
+    ) {
         self.settle_numbers(waiter);
-        let blocks = flight.blocks();
-        let zone = flight.zone;
+        let blocks = append.blocks();
+        let zone = append.zone;
         let (token, header) = {
             let mut core = self.core.lock();
-            let header = self.has_data().then(|| core.header(self, &flight, sums));
-            (core.takes_off(flight), header)
+            let header = self.has_data().then(|| core.header(self, &append, sums));
+            (core.takes_off(append), header)
         };
         if let Some(header) = header {
             header.encode(&mut buf);
@@ -237,63 +244,63 @@ impl Shared {
     }
 
     /// Takes in the answer of a unit.
-    pub(super) fn land(&self, core: &mut Core, landed: Landed) -> Result<(), FsError> {
-        let Landed { token, result, buf } = landed;
-        let flight = core.flights.remove(&token).expect("a unit that was sent");
-        let blocks = flight.blocks() + 1;
-        if !flight.is_copy() {
+    pub(super) fn take_answer(&self, core: &mut Core, answer: UnitAnswer) -> Result<(), FsError> {
+        let UnitAnswer { token, result, buf } = answer;
+        let append = core.units_in_flight.remove(&token).expect("a unit that was sent");
+        let blocks = append.blocks() + 1;
+        if !append.is_copy() {
             core.blocks_in_flight -= u64::from(blocks);
         }
-        core.pieces_in_flight -= flight.carried.len();
+        core.pieces_in_flight -= append.carried.len();
         match result {
             Ok(Output::Appended(at)) => {
-                let start = self.start_of(flight.zone);
+                let start = self.start_of(append.zone);
                 let unit = at.0.wrapping_sub(start.0);
-                let capacity = core.book.zone(flight.zone)?.capacity;
+                let capacity = core.book.zone(append.zone)?.capacity;
                 let (unit, rest) = (unit / u64::from(BLOCK_SECTORS), unit % u64::from(BLOCK_SECTORS));
                 if unit + u64::from(blocks) > u64::from(capacity) {
-                    return Err(FsError::Account(format!("an append to zone {} went to {at}", flight.zone)));
+                    return Err(FsError::Account(format!("an append to zone {} went to {at}", append.zone)));
                 }
                 match rest {
-                    0 => core.arrived(&flight, unit as u32)?,
-                    // Behind a unit that was torn within a block: no extent can say where it is.
-                    _ => core.failed(flight, buf, DeviceError::Zone(ZoneError::InvalidWrite).into())?,
+                    0 => core.arrived(&append, unit as u32)?,
+                    // After a unit that was torn within a block: no extent can say where it is.
+                    _ => core.failed(append, buf, DeviceError::Zone(ZoneError::InvalidWrite).into())?,
                 }
             }
             Ok(other) => unreachable!("an append was answered with {other:?}"),
-            Err(error) => core.failed(flight, buf, error)?,
+            Err(error) => core.failed(append, buf, error)?,
         }
         Ok(())
     }
 
-    /// Sends units that failed to other zones, and finishes zones that were closed early. What finds no zone waits until one is
-    /// free, or is lost if none will be.
+    /// Sends units that failed to other zones, and finishes zones that were closed early. A unit that finds no zone waits
+    /// until one is free, or is lost if none will be.
     pub(super) fn resend(&self, waiter: &dyn Waiter) {
         self.finish_closed(waiter);
         loop {
             let mut core = self.core.lock();
-            let Some((mut flight, buf)) = core.redo.pop() else { return };
-            if core.dead.is_some() || core.has_no_use(&flight) {
-                core.give_up(&flight, Lost::NoZone);
+            let Some((mut append, buf)) = core.to_retry.pop() else { return };
+            if core.dead.is_some() || core.has_no_use(&append) {
+                core.give_up(&append, Lost::NoZone);
                 continue;
             }
-            let wish = match flight.is_copy() {
+            let wish = match append.is_copy() {
                 true => Ok(Wish::Gc),
-                false => core.wish_of(self, flight.carried[0].ino),
+                false => core.wish_of(self, append.carried[0].ino),
             };
-            let blocks = flight.blocks();
+            let blocks = append.blocks();
             let placed = wish.and_then(|wish| core.place_whole(self, wish, blocks));
             match placed {
                 Ok(Some(placed)) => {
-                    flight.zone = placed.opened.zone;
+                    append.zone = placed.opened.zone;
                     drop(core);
-                    self.send(waiter, flight, buf);
+                    self.send(waiter, append, buf);
                 }
-                Ok(None) if core.is_stuck() => core.give_up(&flight, Lost::NoZone),
+                Ok(None) if core.is_stuck() => core.give_up(&append, Lost::NoZone),
                 Ok(None) => {
-                    core.redo.push((flight, buf));
+                    core.to_retry.push((append, buf));
                     drop(core);
-                    // It may be that nobody else looks after free zones. What goes wrong is noted.
+                    // It may be that no other thread frees zones. The core notes an error.
                     let _ = self.find_room(waiter);
                     return;
                 }
@@ -322,18 +329,18 @@ impl Core {
     }
 
     /// A unit is at block `unit` of its zone.
-    fn arrived(&mut self, flight: &Flight, unit: u32) -> Result<(), FsError> {
-        let zone = flight.zone;
+    fn arrived(&mut self, append: &AppendUnit, unit: u32) -> Result<(), FsError> {
+        let zone = append.zone;
         let whole = Extent {
             zone: zone.0,
             unit,
-            unit_blocks: flight.blocks() as u16,
+            unit_blocks: append.blocks() as u16,
             skip: 0,
-            blocks: flight.blocks(),
+            blocks: append.blocks(),
         };
         let (mut overwritten, mut left) = (Vec::new(), Vec::new());
         let (mut live, mut skip) = (0, 0);
-        for carried in &flight.carried {
+        for carried in &append.carried {
             let extent = whole.part(skip..skip + carried.blocks);
             skip += carried.blocks;
             let there = Mapped { block: carried.block, extent };
@@ -342,24 +349,24 @@ impl Core {
                 Source::Copy(from) => self.copied(carried, &from, &there, &mut left)?,
             };
         }
-        self.book.end(zone, flight.blocks() + 1, live)?;
+        self.book.end(zone, append.blocks() + 1, live)?;
         self.changed.insert(zone);
         for freed in overwritten {
             self.give_back(freed)?;
         }
         for freed in left {
-            // What is moved out of a zone that fell takes space, and none comes back.
+            // What is moved out of a lost zone takes space, and frees none.
             if !self.free_blocks(freed)? {
                 self.credit.lost(Need { extents: freed.blocks.into(), available: 0 });
                 self.credit.refill();
             }
         }
-        let pieces = flight.carried.iter().map(|c| Piece { ino: c.ino, block: c.block, blocks: c.blocks });
+        let pieces = append.carried.iter().map(|c| Piece { ino: c.ino, block: c.block, blocks: c.blocks });
         self.tails.note(&mut self.rows, zone.0, unit, pieces.collect());
         self.look_at(zone)
     }
 
-    /// New data of a file is there; how much of it counts, because nobody has written it since.
+    /// New data of a file is there. Returns how much of it counts: blocks that no later write replaces.
     fn written(
         &mut self,
         carried: &Carried,
@@ -376,7 +383,7 @@ impl Core {
         node.in_flight.end(carried.number);
         self.statistics.written_blocks += u64::from(carried.blocks);
         let (mut live, mut gone) = (0, 0);
-        // Where the file did not reach yet there is nothing to overwrite, and nothing to look for.
+        // After the file's end there is nothing to overwrite, and nothing to look for.
         let mut end = node.attributes.size.div_ceil(u64::from(BLOCK_BYTES));
         let grown = own.last().map_or(0, |part| part.end);
         for part in own {
@@ -397,8 +404,8 @@ impl Core {
         Ok(live)
     }
 
-    /// Puts what has landed into the row of a file: bytes up to the block `end`, and the blocks that went and came. A write over
-    /// blocks that the file has changes neither.
+    /// Puts completed writes into the row of a file: bytes up to the block `end`, and the blocks that went and came. A
+    /// write over blocks that the file has changes neither.
     fn grow(&mut self, ino: u64, end: u64, gone: u64, came: u64) -> Result<(), FsError> {
         let Some(node) = self.nodes.here(ino) else { return Ok(()) };
         let size = node.size.min(end.saturating_mul(u64::from(BLOCK_BYTES)));
@@ -411,7 +418,7 @@ impl Core {
         Ok(())
     }
 
-    /// A copy is there; how much of it counts, because the file still has what it was copied from.
+    /// A copy is there. Returns how much of it counts: blocks that the file still has where they were copied from.
     fn copied(
         &mut self,
         carried: &Carried,
@@ -435,36 +442,39 @@ impl Core {
     }
 
     /// A unit failed: its zone is closed, and it will be tried in another.
-    fn failed(&mut self, mut flight: Flight, buf: IoBuf, error: RequestError) -> Result<(), FsError> {
-        let zone = flight.zone;
-        self.book.end(zone, flight.blocks() + 1, 0)?;
+    fn failed(&mut self, mut append: AppendUnit, buf: IoBuf, error: RequestError) -> Result<(), FsError> {
+        let zone = append.zone;
+        self.book.end(zone, append.blocks() + 1, 0)?;
         self.statistics.failed_units += 1;
-        if let Some(how) = fall(&error) {
-            self.fell(zone, how)?;
+        if let Some(how) = lost_by(&error) {
+            self.lose_zone(zone, how)?;
         }
         self.close(zone)?;
-        flight.tries += 1;
-        if flight.tries <= TRIES_MAX {
-            self.redo.push((flight, buf));
+        append.tries += 1;
+        if append.tries <= TRIES_MAX {
+            self.to_retry.push((append, buf));
             return Ok(());
         }
-        self.give_up(&flight, Lost::Request(error));
+        self.give_up(&append, Lost::Request(error));
         Ok(())
     }
 
     /// Whether a unit that finds no zone now never will.
     pub(super) fn is_stuck(&self) -> bool {
-        self.flights.is_empty() && self.to_finish.is_empty() && !self.is_tended && !self.is_reclaimable()
+        self.units_in_flight.is_empty()
+            && self.to_finish.is_empty()
+            && !self.is_step_running
+            && !self.is_reclaimable()
     }
 
     /// Whether all that a unit of new data carries is of a file that is gone.
-    fn has_no_use(&mut self, flight: &Flight) -> bool {
-        !flight.is_copy() && flight.carried.iter().all(|carried| self.nodes.here(carried.ino).is_none())
+    fn has_no_use(&mut self, append: &AppendUnit) -> bool {
+        !append.is_copy() && append.carried.iter().all(|carried| self.nodes.here(carried.ino).is_none())
     }
 
-    /// The data of a unit is not written anywhere.
-    pub(super) fn give_up(&mut self, flight: &Flight, why: Lost) {
-        for carried in &flight.carried {
+    /// Gives up a unit: its data is written nowhere.
+    pub(super) fn give_up(&mut self, append: &AppendUnit, why: Lost) {
+        for carried in &append.carried {
             match carried.source {
                 Source::Write => self.lost(carried, why),
                 Source::Copy(from) => {
@@ -476,7 +486,7 @@ impl Core {
         }
     }
 
-    /// Data of a file is lost; whoever syncs it learns of it.
+    /// Data of a file is lost; the next sync of the file reports it.
     fn lost(&mut self, carried: &Carried, why: Lost) {
         self.credit.freed(carried.blocks.into());
         if let Some(node) = self.nodes.here(carried.ino) {
@@ -488,7 +498,7 @@ impl Core {
         self.at_rest(carried.ino);
     }
 
-    /// A file of which nothing is on its way any more is as long as its row says: what was lost may have been its end.
+    /// A file with nothing in flight has the size that its row says: what was lost may have been its end.
     pub(super) fn at_rest(&mut self, ino: u64) {
         let is_at_rest = |node: &&mut Node| node.in_flight.is_empty() && node.write_buffer.is_nothing();
         if let Some(node) = self.nodes.here(ino).filter(is_at_rest) {
@@ -496,7 +506,7 @@ impl Core {
         }
     }
 
-    /// Lets a file go if nobody works with it.
+    /// Lets a file leave memory if no operation uses it.
     pub(super) fn let_go(&mut self, ino: u64) {
         if let Some(zone) = self.nodes.let_go(ino) {
             self.open.leave(zone);

@@ -1,18 +1,18 @@
-//! What keeps free zones coming: zones reset, collected.
+//! Makes zones free again: resets and collects them.
 //!
-//! There is no thread in here. Whoever waits for space tends the zones, one at a time; a caller who does nothing else can do
-//! it ahead of need.
+//! There is no thread in here. A thread that waits for space does a background step, one thread at a time. A caller with
+//! nothing else to do can do steps ahead of need.
 //!
 //! # How a zone is collected
-//! The closed zone with the least live data is chosen. What files still have of it is listed in the order of the drive, and
-//! goes in batches: read, verified, sorted by file and block, and written to the collector's own zone.
-//! A disk pays for the way between the two zones once a batch. When a copy has landed the file gets it, unless it has written
-//! the block meanwhile. A zone without live data is reset once a commit that no longer refers to it is durable.
+//! The collector chooses the closed zone with the least live data. It lists what files still have of it, in the order of
+//! the drive. It moves this in batches: it reads, verifies, sorts by file and block, and writes to its own zone. A disk
+//! moves between the two zones once a batch. When a copy has completed, the file gets it, unless a write has replaced the
+//! block meanwhile. A zone without live data is reset once a commit that no longer refers to it is durable.
 
 use super::core::{Core, Shared};
 use super::error::FsError;
 use super::fetch::{Fetched, Source as From, Span};
-use super::flight::{Carried, Flight, Placed, Source};
+use super::flight::{AppendUnit, Carried, Placed, Source};
 use super::map::{self, Live, Mapped};
 use super::read::spans;
 use super::room::Touched;
@@ -29,24 +29,24 @@ use std::collections::VecDeque;
 use zonal_core::{Op, ZoneIndex};
 use zonal_io::volume::Request;
 
-/// Units that are read before they are written: as many as are worth the way between two zones of a disk, and no more, because
-/// a batch is what writers wait for.
+/// Units of a batch, which are read before they are written. They are enough to pay for the move between two zones of a
+/// disk, and no more, because writers wait for a batch.
 const BATCH_UNITS: u32 = 8;
 
-/// Commands that the collector has on their way while nobody waits for space.
+/// Commands that the collector has in flight while no writer waits for space.
 const DEPTH_MAX: u32 = 32;
 
-/// The same while somebody does: reads and writes of users are not to queue behind it.
+/// The same while a writer waits: reads and writes of users are not to queue after them.
 const DEPTH_MIN: u32 = 8;
 
-/// Blocks that the collector reads along: much of a victim is live, and on a disk a quarter of a mebibyte takes an eighth of a
-/// turn.
+/// Blocks that the collector reads along. Much of a victim is live, and on a disk a quarter of a mebibyte takes an eighth
+/// of a rotation.
 const ALONG_MAX: u32 = 64;
 
-/// How much somebody needs it that zones are tended.
+/// How urgent a background step is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Pressing {
-    /// Not yet: whether they are is a matter of how much is left.
+    /// Not yet: the space that is left decides.
     Ahead,
     /// There is no zone to write to.
     Now,
@@ -61,48 +61,49 @@ const RESET_FAILURES_MAX: u32 = 3;
 const RESETS_MAX: usize = 16;
 
 impl Shared {
-    /// Does one thing that keeps free zones coming, if anything is to be done and nobody else does; whether it did.
-    pub(super) fn tend(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
-        self.tend_because(waiter, Pressing::Ahead)
+    /// Does one step towards free zones, if one is due and no other thread does one. Returns whether it did.
+    pub(super) fn background_step(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
+        self.try_step(waiter, Pressing::Ahead)
     }
 
-    /// The same, of somebody who found no zone: with reservations for all that is left, none may be short by the accounts.
+    /// The same, for a thread that found no zone: with reservations for all that is left, the accounts may show no
+    /// shortage.
     pub(super) fn find_room(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
-        self.tend_because(waiter, Pressing::Now)
+        self.try_step(waiter, Pressing::Now)
     }
 
-    /// Collects the zone that gains most, whether or not space is short; whether there was one.
+    /// Collects the zone that gains most, whether or not space is short. Returns whether it did a step.
     pub(super) fn collect_one(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
         drop(self.lock_when(waiter, |core| {
             core.check_alive()?;
-            Ok(!std::mem::replace(&mut core.is_tended, true))
+            Ok(!std::mem::replace(&mut core.is_step_running, true))
         })?);
-        self.tend_to_the_end(waiter, Pressing::Asked)
+        self.run_step(waiter, Pressing::Asked)
     }
 
-    fn tend_because(&self, waiter: &dyn Waiter, pressing: Pressing) -> Result<bool, FsError> {
+    fn try_step(&self, waiter: &dyn Waiter, pressing: Pressing) -> Result<bool, FsError> {
         {
             let mut core = self.lock();
             core.check_alive()?;
-            if std::mem::replace(&mut core.is_tended, true) {
+            if std::mem::replace(&mut core.is_step_running, true) {
                 return Ok(false);
             }
         }
-        self.tend_to_the_end(waiter, pressing)
+        self.run_step(waiter, pressing)
     }
 
-    /// Of who has said that he tends: does it, and says that it is over.
-    fn tend_to_the_end(&self, waiter: &dyn Waiter, pressing: Pressing) -> Result<bool, FsError> {
-        let result = self.tend_alone(waiter, pressing);
+    /// Does the step of a thread that has set `is_step_running`, and clears that.
+    fn run_step(&self, waiter: &dyn Waiter, pressing: Pressing) -> Result<bool, FsError> {
+        let result = self.step_alone(waiter, pressing);
         let mut core = self.core.lock();
-        core.is_tended = false;
+        core.is_step_running = false;
         if let Err(error) = &result {
             core.die(error);
         }
         result
     }
 
-    fn tend_alone(&self, waiter: &dyn Waiter, pressing: Pressing) -> Result<bool, FsError> {
+    fn step_alone(&self, waiter: &dyn Waiter, pressing: Pressing) -> Result<bool, FsError> {
         let finished = self.finish_closed(waiter);
         if self.reset_dead(waiter)? || finished {
             return Ok(true);
@@ -132,7 +133,7 @@ impl Shared {
         self.collect(waiter, victim, reason)
     }
 
-    /// Resets zones that nothing durable refers to any more; whether there was one.
+    /// Resets zones that nothing durable refers to any more, and returns whether there was one.
     fn reset_dead(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
         let zones: Vec<ZoneIndex> = {
             let mut core = self.lock();
@@ -144,7 +145,7 @@ impl Shared {
             }
             zones
         };
-        // Nobody is to be told that something was waited for.
+        // A call without requests would tell the waiter that something was waited for.
         if zones.is_empty() {
             return Ok(false);
         }
@@ -168,23 +169,23 @@ impl Shared {
         Ok(true)
     }
 
-    /// Copies what is live in `victim` elsewhere; whether there was room for it.
+    /// Copies what is live in `victim` elsewhere, and returns whether there was room for it.
     fn collect(&self, waiter: &dyn Waiter, victim: ZoneIndex, reason: Reason) -> Result<bool, FsError> {
         let (pieces, progress) = {
             let mut core = self.lock();
             core.statistics.reason = Some(reason);
             core.statistics.gc_victims += 1;
             core.statistics.gc_victims_blocks += u64::from(core.book.zone(victim)?.used);
-            // As long as it is collected it is nobody else's victim.
+            // While it is collected it is no other collection's victim.
             core.book.pin(victim, Pin::Copy)?;
             let mark = space::pace_mark(&core.book, &core.open, &core.credit);
             core.credit.gc_runs(mark);
             let account = *core.book.zone(victim)?;
-            // Of a zone that fell nothing comes free.
+            // A lost zone frees nothing.
             let blocks = if reason == Reason::Fallen { account.used } else { account.capacity };
             let progress = Progress::new(blocks, account.used);
             let pieces: VecDeque<Live> = map::live(&core.rows, victim.0)?.into();
-            // What its runs do not know of stays where it is: to collect it again would gain nothing, for ever.
+            // What its runs do not know stays where it is: to collect the zone again would never gain anything.
             let known: u64 = pieces.iter().map(|piece| u64::from(piece.at.extent.blocks)).sum();
             if known < account.used.into() {
                 core.leave_alone(victim, u64::from(account.used) - known);
@@ -198,7 +199,7 @@ impl Shared {
             core.book.unpin(victim, Pin::Copy)?;
         }
         match result {
-            // Zones have failed that were kept for it.
+            // Zones that were kept for copies have failed.
             Err(FsError::NoSpace) => {
                 core.credit.gc_is_idle(false);
                 core.gc_is_helpless = true;
@@ -224,8 +225,8 @@ impl Shared {
                 core.still_held(batch)?
             };
             let (mut sound, fetched) = self.read_batch(waiter, victim, batch)?;
-            // A drive, or a mode, that works off one zone before it goes to the next would come to those of users when the
-            // victim is through, which takes seconds.
+            // A drive, or a mode, may finish the work of one zone before that of the next. It would come to users' zones
+            // when the victim is done, which takes seconds.
             drop(self.lock_when(waiter, |core| {
                 core.check_alive()?;
                 Ok(core.blocks_in_flight == 0 || core.copies_have_ended())
@@ -240,7 +241,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Reads and verifies a batch: what of it is sound, by file and block, and its bytes. What is not stays where it is.
+    /// Reads and verifies a batch. Returns its sound pieces, by file and block, and their bytes. Damaged pieces stay where
+    /// they are.
     fn read_batch(
         &self,
         waiter: &dyn Waiter,
@@ -270,7 +272,7 @@ impl Shared {
         Ok((sound, fetched))
     }
 
-    /// Copies as many of `pieces` as go into a unit; how many blocks.
+    /// Copies as many of `pieces` as fit a unit, and returns how many blocks.
     fn copy_unit(
         &self,
         waiter: &dyn Waiter,
@@ -284,7 +286,7 @@ impl Shared {
             if core.copies_in_flight() < core.depth() {
                 placed = core.place_copy(self, wanted)?;
             }
-            if placed.is_none() && core.flights.is_empty() && core.to_finish.is_empty() {
+            if placed.is_none() && core.units_in_flight.is_empty() && core.to_finish.is_empty() {
                 return Err(FsError::NoSpace);
             }
             Ok(placed.is_some())
@@ -303,7 +305,7 @@ impl Shared {
                 .zip(bytes)
                 .for_each(|(to, from)| to.copy_from_slice(from));
         });
-        self.send(waiter, Flight::new(opened.zone, unit.into_iter().map(carried).collect()), buf);
+        self.send(waiter, AppendUnit::new(opened.zone, unit.into_iter().map(carried).collect()), buf);
         Ok(blocks)
     }
 
@@ -329,7 +331,7 @@ fn carried(piece: Live) -> Carried {
     Carried { ino, block, blocks: extent.blocks, number, source: Source::Copy(extent) }
 }
 
-/// The piece that a span is, by itself.
+/// A span as a piece of its own.
 fn live_of(span: &Span, number: u64) -> Live {
     let Place { zone, unit, index } = span.place;
     let (skip, blocks) = (index as u16, span.blocks);
@@ -362,8 +364,8 @@ fn take(pieces: &mut VecDeque<Live>, blocks: u32) -> Vec<Live> {
 }
 
 impl Core {
-    /// The commit that somebody should see to: one that lets a dead zone be reset, because the lowest free zone is to be the
-    /// lowest there can be, or one that keeps what memory holds of changes within bounds.
+    /// The commit that a background step should do. It lets a dead zone be reset, so that free zones are as low as can be,
+    /// or it bounds the changes in memory.
     fn commit_wanted(&self, changes_max: usize) -> Option<u64> {
         let changes = (self.rows.changes() > changes_max).then(|| self.rows.number());
         let wanted = self.book.commit_wanted().max(changes);
@@ -376,11 +378,12 @@ impl Core {
     }
 
     pub(super) fn copies_in_flight(&self) -> u32 {
-        let flights = self.flights.values().chain(self.redo.iter().map(|(flight, _)| flight));
-        flights.filter(|flight| flight.is_copy()).count() as u32
+        let failed = self.to_retry.iter().map(|(append, _)| append);
+        let appends = self.units_in_flight.values().chain(failed);
+        appends.filter(|append| append.is_copy()).count() as u32
     }
 
-    /// Whether space can come without anything being freed.
+    /// Whether space can come free without a change by users.
     pub(super) fn is_reclaimable(&self) -> bool {
         match self.gc_is_helpless {
             true => self.book.count(ZoneState::Dead) + self.book.count(ZoneState::Resetting) > 0,
@@ -388,12 +391,13 @@ impl Core {
         }
     }
 
-    /// Whether all copies have ended. Those that failed and find no zone are given up once nothing else is under way: what
-    /// they carry is still where it was.
+    /// Whether all copies have ended. Copies that failed and find no zone are given up once no unit is in flight: their
+    /// data is still where it was.
     fn copies_have_ended(&mut self) -> bool {
-        if self.flights.is_empty() {
-            for (flight, _) in self.redo.extract_if(.., |(flight, _)| flight.is_copy()).collect::<Vec<_>>() {
-                self.give_up(&flight, super::error::Lost::NoZone);
+        if self.units_in_flight.is_empty() {
+            let failed = self.to_retry.extract_if(.., |(append, _)| append.is_copy());
+            for (append, _) in failed.collect::<Vec<_>>() {
+                self.give_up(&append, super::error::Lost::NoZone);
             }
         }
         self.copies_in_flight() == 0
@@ -411,12 +415,12 @@ impl Core {
         Ok(placed)
     }
 
-    /// Commands that the collector may have on their way.
+    /// Commands that the collector may have in flight.
     fn depth(&self) -> u32 {
         if self.credit.waiting() > 0 { DEPTH_MIN } else { DEPTH_MAX }
     }
 
-    /// What of a batch files still have, with the numbers of copies made of that: they go on writing.
+    /// What files still have of a batch, with the numbers of its copies: files are written meanwhile.
     fn still_held(&mut self, batch: Vec<Live>) -> Result<Vec<Live>, FsError> {
         let mut still = Vec::with_capacity(batch.len());
         for Live { ino, at, number } in batch {
@@ -425,7 +429,7 @@ impl Core {
         Ok(self.numbered(still))
     }
 
-    /// A zone was not reset. It is tried again a few times, while others go on; then it is left alone.
+    /// A zone was not reset. It is tried again a few times, and then it counts as read-only.
     fn reset_failed(&mut self, zone: ZoneIndex) -> Result<(), FsError> {
         self.book.fail_reset(zone)?;
         let failures = self.reset_failures.entry(zone).or_default();
@@ -437,7 +441,7 @@ impl Core {
         Ok(())
     }
 
-    /// Zones that were left alone for data that could not be read, and that nobody has any more, need not be.
+    /// Unpins zones that were left alone for data that could not be read, once no file has that data.
     fn let_damaged_go(&mut self) -> Result<(), FsError> {
         let is_over = |zone: &ZoneIndex| self.book.zone(*zone).is_ok_and(|account| account.used == 0);
         for zone in self.damaged.extract_if(.., is_over).collect::<Vec<_>>() {

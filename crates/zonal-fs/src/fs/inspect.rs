@@ -29,7 +29,7 @@ impl Reader {
         Reader { drive: Drive::new(volume), superblock }
     }
 
-    /// Reads and verifies an extent of a file: what is wrong with which of its blocks, the first of each unit.
+    /// Reads and verifies an extent of a file, and returns the first wrong block of each unit with its error.
     ///
     /// # Errors
     /// The file system's own: none that data causes.

@@ -1,8 +1,8 @@
 //! The map from files' blocks to places, and from places to files, in rows.
 //!
 //! # Invariants
-//! - Extents of a file do not overlap, and neighbours that can be one are one where they were written one after the other.
-//! - What a run says was written at its place; whether it is still the file's, the file's extents say.
+//! - Extents of a file do not overlap. Neighbours that were written one after the other are one extent if they can be.
+//! - A run says what was written at its place; the file's extents say whether it is still the file's.
 
 use super::error::FsError;
 use crate::format::{Extent, Piece, Run, key};
@@ -20,7 +20,7 @@ pub(crate) struct Freed {
     pub(crate) blocks: u32,
 }
 
-/// Blocks of a file that lie, or do not lie, somewhere.
+/// Blocks of a file, with their place, or lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Mapped {
     /// First block of the file.
@@ -33,7 +33,7 @@ impl Mapped {
         self.block + u64::from(self.extent.blocks)
     }
 
-    /// What of it lies in `range`.
+    /// The part of it that lies in `range`.
     pub(crate) fn within(&self, range: &Range<u64>) -> Option<Mapped> {
         let (from, to) = (self.block.max(range.start), self.end().min(range.end));
         let part = || self.extent.part((from - self.block) as u32..(to - self.block) as u32);
@@ -149,7 +149,7 @@ impl Tails {
     }
 }
 
-/// Takes away what is known of a zone's runs; it is about to be written anew.
+/// Removes a zone's runs; the zone is about to be written again.
 pub(crate) fn forget_runs(rows: &mut Rows, zone: u32) -> Result<(), FsError> {
     let (from, end) = key::runs(zone);
     let mut keys = Vec::new();
@@ -170,7 +170,7 @@ pub(crate) struct Live {
     pub(crate) number: u64,
 }
 
-/// What of a zone files still have, in the order of the zone.
+/// What files still have of a zone, in the order of the zone.
 pub(crate) fn live(rows: &Rows, zone: u32) -> Result<Vec<Live>, FsError> {
     let (from, end) = key::runs(zone);
     let mut runs = Vec::new();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     proptest! {
-        /// Files of many small units, written over each other: every block is where it was written last, and what is
+        /// Files of many small units are written over each other. Every block is where it was written last, and what is
         /// live in zones is what files have.
         #[test]
         fn blocks_are_where_they_were_written_last(

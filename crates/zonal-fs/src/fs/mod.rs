@@ -4,12 +4,12 @@ mod commit;
 mod core;
 mod credit;
 mod error;
-mod fallen;
 mod fetch;
 mod finish;
 mod flight;
 mod gc;
 pub(crate) mod inspect;
+mod lost_zones;
 pub(crate) mod map;
 pub(crate) mod mount;
 pub(crate) mod names;
@@ -50,8 +50,7 @@ use zonal_io::volume::Volume;
 /// A mounted file system, shared by cloning. Every call that may have to wait is given a [`Waiter`].
 ///
 /// When the call returns, what was written has been sent, or is in the write buffer of an open file. It is durable after
-/// [`FileSystem::fsync`] or [`FileSystem::sync`]. Dropping the last clone makes nothing durable: whoever is done with a file system
-/// syncs it first.
+/// [`FileSystem::fsync`] or [`FileSystem::sync`]. Dropping the last clone makes nothing durable: the caller syncs first.
 #[derive(Clone)]
 pub struct FileSystem(Arc<Shared>);
 
@@ -110,7 +109,7 @@ impl FileSystem {
         names.into_iter().try_fold(ROOT, |at, name| core.lookup(at, name))
     }
 
-    /// Makes a file; its number.
+    /// Makes a file, and returns its number.
     ///
     /// # Errors
     /// [`FsError::Exists`], [`FsError::NameTooLong`], [`FsError::ReadOnly`]; [`FsError::TooLarge`] for a symbolic link that points
@@ -126,7 +125,7 @@ impl FileSystem {
         self.change(waiter, Touched::Added, |core| core.create(parent, name, new, waiter.wall()))
     }
 
-    /// Makes a file with data that has no name yet, and opens it. It is gone when its handle is, or the power is cut, unless
+    /// Makes a regular file without a name, and opens it. It is gone when its last handle is, or after a cut, unless
     /// [`link`](FileSystem::link) has given it a name.
     ///
     /// # Errors
@@ -154,7 +153,7 @@ impl FileSystem {
         self.change(waiter, Touched::Added, |core| core.link_over(ino, parent, name, waiter.wall()))
     }
 
-    /// Takes a name away. The file goes with the last one, once nobody has it open.
+    /// Removes a name. The file goes with its last name, once all of its handles are gone.
     ///
     /// # Errors
     /// [`FsError::IsDirectory`].
@@ -162,7 +161,7 @@ impl FileSystem {
         self.change(waiter, Touched::Changed, |core| core.unlink(parent, name, waiter.wall()))
     }
 
-    /// Takes an empty directory away.
+    /// Removes an empty directory.
     ///
     /// # Errors
     /// [`FsError::NotEmpty`].
@@ -214,7 +213,7 @@ impl FileSystem {
         self.0.lock().list_from(ino, after, show)
     }
 
-    /// Attributes of a file. Its size counts writes in flight; its blocks are those that have landed.
+    /// Attributes of a file. Its size includes writes in flight, its blocks only completed ones.
     ///
     /// # Errors
     /// [`FsError::NotFound`].
@@ -262,7 +261,7 @@ impl FileSystem {
         self.change(waiter, Touched::Added, |core| core.set_attribute(ino, name, value, waiter.wall()))
     }
 
-    /// Takes an extended attribute away.
+    /// Removes an extended attribute.
     ///
     /// # Errors
     /// [`FsError::NoAttribute`].
@@ -270,7 +269,7 @@ impl FileSystem {
         self.change(waiter, Touched::Changed, |core| core.remove_attribute(ino, name, waiter.wall()))
     }
 
-    /// Opens a file: it stays, whatever happens to its names, until all of its handles are gone. Writes to it that go on where the
+    /// Opens a file: it stays until all of its handles are gone, whatever happens to its names. Writes that begin where the
     /// last one ended are collected to whole units.
     ///
     /// # Errors
@@ -283,8 +282,8 @@ impl FileSystem {
         Ok(OpenFile::counted(self, ino))
     }
 
-    /// Says where a file that is being made will be: what is written of it until it is synced carries that, instead of where it
-    /// is. Of help when a file system is put together from its zones; nothing else follows from it.
+    /// Announces the path that a file will have: its units carry this path until the file is synced, instead of the path
+    /// that it has. That helps a rebuild, and has no other effect.
     ///
     /// # Errors
     /// [`FsError::NotFound`].
@@ -295,7 +294,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Writes at `offset`; how many bytes went in, fewer than all only where space is short.
+    /// Writes at `offset`, and returns how many bytes were written: fewer than all only if space is short.
     ///
     /// # Errors
     /// [`FsError::NoSpace`], [`FsError::TooLarge`], [`FsError::ReadOnly`].
@@ -309,10 +308,10 @@ impl FileSystem {
         self.0.write(waiter, ino, offset, payload)
     }
 
-    /// Reads from `offset` on; how many bytes there were before the file's end.
+    /// Reads from `offset` on, and returns how many bytes there were before the file's end.
     ///
     /// # Errors
-    /// [`FsError::Read`], [`FsError::Checksum`]: what is not what was written is never shown.
+    /// [`FsError::Read`], [`FsError::Checksum`]: a read never shows anything but what was written.
     pub fn read(
         &self,
         waiter: &dyn Waiter,
@@ -339,7 +338,7 @@ impl FileSystem {
         self.0.punch(waiter, ino, range)
     }
 
-    /// Makes a file durable, with its name; tells once what of its data was lost on the way.
+    /// Makes a file durable, with its name, and reports once which of its data was lost.
     ///
     /// # Errors
     /// [`FsError::Write`], [`FsError::ReadOnly`].
@@ -347,7 +346,7 @@ impl FileSystem {
         self.0.fsync(waiter, ino)
     }
 
-    /// Makes everything durable; tells once of the first data that was lost since anybody did.
+    /// Makes everything durable, and reports the first data that was lost since the last call.
     ///
     /// # Errors
     /// [`FsError::Write`], [`FsError::ReadOnly`].
@@ -355,20 +354,20 @@ impl FileSystem {
         self.0.sync(waiter)
     }
 
-    /// Sends failed units elsewhere and old write buffers, and does one thing that keeps free zones coming, if one is to
-    /// be done: a reset, or a zone to be collected. Whether it did the second.
+    /// Sends failed units to other zones, and old write buffers. Then it does one step towards free zones, if one is due: a
+    /// reset, a commit, or a collection. Returns whether it did a step.
     ///
-    /// Writers who wait for space do it themselves; to call this meanwhile lets them wait less.
+    /// Writers that wait for space do these steps themselves; steps ahead of need shorten their wait.
     ///
     /// # Errors
     /// [`FsError::ReadOnly`].
-    pub fn tend(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
+    pub fn background_step(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
         self.0.resend(waiter);
         self.0.send_old(waiter)?;
-        self.0.tend(waiter)
+        self.0.background_step(waiter)
     }
 
-    /// Collects the zone that gains most, though space may not be short. Whether there was one.
+    /// Collects the zone that gains most, even if space is not short. Returns whether it did a step.
     ///
     /// # Errors
     /// [`FsError::ReadOnly`].
@@ -396,7 +395,7 @@ impl FileSystem {
         self.0.status()
     }
 
-    /// Takes no more changes, and says why to whoever tries.
+    /// Takes no more changes: each attempt gets an error that says why.
     pub fn forbid_changes(&self, why: &str) {
         self.0.lock().dead.get_or_insert_with(|| why.to_owned());
     }
@@ -406,13 +405,13 @@ impl FileSystem {
         self.0.lock().book.resets(zone)
     }
 
-    /// Whether nothing is on its way to the drive.
+    /// Whether nothing is in flight to the drive.
     pub fn is_quiet(&self) -> bool {
         let core = self.0.lock();
-        core.flights.is_empty() && core.redo.is_empty() && !core.write_buffers.has_taken()
+        core.units_in_flight.is_empty() && core.to_retry.is_empty() && !core.write_buffers.has_taken()
     }
 
-    /// Compares the accounts with each other, while nothing is on its way.
+    /// Compares the accounts with each other, while nothing is in flight.
     ///
     /// # Panics
     /// If they contradict each other: a bug.

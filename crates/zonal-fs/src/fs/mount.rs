@@ -1,7 +1,7 @@
-//! From rows and a report of the zones to a file system that can be worked with.
+//! Opens a file system from its rows and a report of the zones.
 //!
-//! Rows are as they were at the last commit; zones may have got on since. What lies below a zone's pointer and in nobody's
-//! map is garbage, and counts as written. Nothing is replayed.
+//! Rows are as they were at the last commit; zones may have been written since. Blocks below a zone's pointer that are in
+//! no file's map are garbage, and count as written. Nothing is replayed.
 
 use super::core::{Core, MountOptions, Shared};
 use super::error::FsError;
@@ -38,7 +38,7 @@ use zonal_core::{ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::buffer::BufferPool;
 use zonal_io::volume::Volume;
 
-/// Buffers that are kept for the next units at most, however much may be on its way.
+/// Most idle buffers that are kept for the next units.
 const IDLE_MAX: u64 = 1 << 14;
 
 /// Why a file system cannot be opened.
@@ -77,7 +77,7 @@ pub(super) fn make(rows: &mut Rows, superblock: &Superblock, now: i64) -> Result
     Ok(rows.settled(sealed.commit()?)?)
 }
 
-/// A number of the whole, 0 if there is none yet. One that cannot be, so that others would be given twice, is an error.
+/// A counter of the file system, 0 if there is none yet. A number out of range is an error: numbers would be given twice.
 fn counter(rows: &Rows, name: &str, end: u64) -> Result<u64, FsError> {
     let key = key::counter(name);
     let Some(value) = rows.get(&key)? else { return Ok(0) };
@@ -93,7 +93,7 @@ fn next_file(rows: &Rows) -> Result<u64, FsError> {
     Ok(counted.max(largest.max(ROOT) + 1))
 }
 
-/// Each zone's account, by its row. One that cannot be read is an error: taken for empty, its zone would be reset.
+/// Each zone's account, by its row. A row that cannot be read is an error: taken for empty, its zone would be reset.
 fn accounts(rows: &Rows, zones: u32) -> Result<Vec<Account>, FsError> {
     let mut accounts = vec![Account::default(); zones as usize];
     let (from, end) = key::zones();
@@ -156,8 +156,8 @@ pub(crate) fn check_drive(volume: &Volume, superblock: &Superblock) -> Result<()
     }
 }
 
-/// Open zones that the drive allows for data; `None`: it sets no limit. The store keeps one zone open for itself if it has, or
-/// can have, zones, and so do copies of the superblock.
+/// Open zones that the drive allows for data; `None`: it sets no limit. The store keeps one zone open if it has, or can
+/// have, zones. Copies of the superblock may keep one, too.
 fn device_limit(volume: &Volume, superblock: &Superblock) -> Option<u32> {
     let info = volume.info();
     let limit = [info.open_max, info.active_max].into_iter().filter(|max| *max > 0).min()?;
@@ -192,7 +192,7 @@ pub(super) fn open(
     let device = device_limit(drive.volume(), &superblock);
     let taken = rows.backend().log().map(Log::zones).unwrap_or_default().into_iter().collect();
     let accounts = accounts(&rows, report.len() as u32)?;
-    // Small pieces take more headers than large ones: reckoned with is what a unit of the smallest carries.
+    // Small pieces take more headers than large ones: the accounts reckon with units of the smallest.
     let least = Header::records_max(superblock.unit_blocks - 1) as u32 + 1;
     let book =
         ZoneBook::load(superblock.unit_blocks.min(least), found(&superblock, &report, &accounts, &taken));
@@ -207,9 +207,9 @@ pub(super) fn open(
     let bytes = superblock.unit_blocks * crate::BLOCK_BYTES;
     let idle = (options.dirty_bytes / u64::from(bytes) + 8).min(IDLE_MAX) as usize;
     let pool = BufferPool::new(bytes, idle);
-    let (channels, landed) = (Mutex::default(), Arc::default());
+    let (channels, answers) = (Mutex::default(), Arc::default());
     let (core, keeps_data) = (Mutex::new(core), has_data);
-    let shared = Shared { drive, superblock, options, channels, landed, pool, keeps_data, core };
+    let shared = Shared { drive, superblock, options, channels, answers, pool, keeps_data, core };
     shared.core.lock().destroy_orphans()?;
     Ok(shared)
 }
@@ -246,9 +246,9 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         credit: Credits::new(Need { extents: totals.extents, available: totals.available }, reserve),
         tails: Tails::default(),
         nodes: Nodes::default(),
-        flights: HashMap::new(),
+        units_in_flight: HashMap::new(),
         write_buffers: WriteBuffers::default(),
-        redo: Vec::new(),
+        to_retry: Vec::new(),
         to_finish: Closed::new(plan.finish),
         damaged: BTreeSet::new(),
         reset_failures: HashMap::new(),
@@ -263,7 +263,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         committed: 0,
         is_committing: false,
         is_growing: false,
-        is_tended: false,
+        is_step_running: false,
         gc_is_helpless: false,
         lost: None,
         dead: None,
@@ -273,7 +273,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
 }
 
 impl Core {
-    /// Files without a name that were open when the power went.
+    /// Destroys files without a name that were open when the power failed.
     fn destroy_orphans(&mut self) -> Result<(), FsError> {
         let (from, end) = key::orphans();
         let mut orphans = Vec::new();

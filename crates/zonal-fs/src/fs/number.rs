@@ -1,10 +1,9 @@
-//! Numbers of writes, copies and units, all from one counter: how new something is, for a file system that is put together
-//! from its zones.
+//! Numbers of writes, copies and units, all from one counter. They say how new something is, for a rebuild.
 //!
 //! # Never twice
-//! What was on its way when the power went keeps its numbers, though no commit knows of it. So each opening passes over more
-//! numbers than could have been given since the last commit, and before the first unit goes out the counter is made durable:
-//! of two openings without a commit the second would give what the first had given.
+//! Units that were in flight when the power failed keep their numbers, though no commit knows of them. So each opening
+//! passes over more numbers than could have been given since the last commit. Before the first unit goes out, the counter
+//! is made durable. Otherwise, of two openings without a commit, the second would give the numbers of the first.
 //!
 //! # Generations
 //! A file's generation is the opening that made it, which is the counter without its low 32 bits. The counter is durable before
@@ -12,9 +11,9 @@
 //! the first was cut before its commit, give them two generations.
 //!
 //! # Of copies
-//! A copy is as old as what it was copied from, and newer than all that this took the place of. Its number is given while it is
-//! known to be what the file has: whatever is written from then on has a higher one. Data that is being overwritten just then
-//! gets the one before the write's, so that the write counts wherever its unit ends up.
+//! A copy is as old as its source, and newer than all that the source replaced. It gets its number while the file has the
+//! source: each later write has a higher one. If a write in flight replaces the source, the copy gets the number before the
+//! write's. So the write counts wherever its unit ends up.
 
 use super::core::{Core, Shared};
 use super::map::{Live, Mapped};
@@ -26,8 +25,8 @@ pub(crate) fn generation(number: u64) -> u32 {
     u32::try_from(number >> 32).map_or(GENERATIONS_END - 1, |opening| opening.min(GENERATIONS_END - 1))
 }
 
-/// What a rebuild makes of the counter of numbers, of which `last` was given. Openings that left no unit are not known to it,
-/// and their files had generations. So it passes over as many openings as can have the same two bytes in units.
+/// The counter of numbers after a rebuild that found `last`. Openings that left no unit are not known to it, and their
+/// files had generations. So it passes over as many openings as two bytes in units tell apart.
 pub(crate) fn rebuilt(last: u64) -> u64 {
     (last + 1).max((last + 1 + PASSED_BY_REBUILD).min(NUMBERS_END - NUMBERS_PASSED - 1))
 }
@@ -36,8 +35,8 @@ pub(crate) fn rebuilt(last: u64) -> u64 {
 const PASSED_BY_REBUILD: u64 = NUMBERS_PASSED << 16;
 
 impl Shared {
-    /// Sees to it that the numbers of this opening were given to nobody before. If that fails the file system takes no more
-    /// changes, and what goes out is in no commit.
+    /// Makes the counter durable, so that no other opening gives the numbers of this one. If that fails, the file system
+    /// takes no more changes, and units that go out are in no commit.
     pub(super) fn settle_numbers(&self, waiter: &dyn Waiter) {
         let commit = {
             let core = self.core.lock();
@@ -51,7 +50,7 @@ impl Shared {
 }
 
 impl Core {
-    /// A number that nothing has had.
+    /// A number that nothing has yet.
     pub(super) fn next_number(&mut self) -> u64 {
         let number = self.next_sequence;
         self.next_sequence += 1;
@@ -68,7 +67,7 @@ impl Core {
         generation(self.next_sequence)
     }
 
-    /// Gives numbers to pieces that files have just now and that are to be copied.
+    /// Gives numbers to pieces that files have now and that are to be copied.
     pub(super) fn numbered(&mut self, pieces: Vec<Live>) -> Vec<Live> {
         let now = self.next_number();
         let mut numbered = Vec::with_capacity(pieces.len());

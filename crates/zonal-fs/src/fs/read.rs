@@ -13,7 +13,7 @@ use zonal_core::{RequestError, ZoneIndex};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Commands that are out at once for one read, and the units that they are about.
+/// Commands in flight at once for one read, and the units that they read.
 pub(super) const DEPTH: usize = 32;
 
 /// Blocks that are read along, a unit's header among them.
@@ -24,7 +24,7 @@ pub(super) const ALONG_MAX: u32 = 16;
 pub enum Target<'a> {
     /// Here.
     Bytes(&'a mut [u8]),
-    /// Nowhere: so many are read of a device that keeps none.
+    /// Nowhere: this many bytes are read of a device that keeps none.
     Length(u64),
 }
 
@@ -51,7 +51,7 @@ pub(super) fn spans(ino: u64, mapped: &Mapped) -> Vec<Span> {
 }
 
 impl Shared {
-    /// Reads from `offset` on; how many bytes there were.
+    /// Reads from `offset` on, and returns how many bytes there were.
     pub(super) fn read(
         &self,
         waiter: &dyn Waiter,
@@ -62,7 +62,7 @@ impl Shared {
         let end = offset.saturating_add(target.len());
         let blocks = offset / BLOCK..end.div_ceil(BLOCK);
         let (spans, end) = {
-            let mut core = self.lock_landed(waiter, ino, &blocks)?;
+            let mut core = self.lock_completed(waiter, ino, &blocks)?;
             let end = end.min(core.attributes(ino)?.size);
             // Before anything is pinned: the end may lie in the midst of a block that is there.
             if end <= offset {
@@ -81,13 +81,13 @@ impl Shared {
         });
         self.lock().unpin(&spans)?;
         if let Err(error) = &result {
-            self.note_fall(waiter, error)?;
+            self.note_lost_zone(waiter, error)?;
         }
         result.map(|()| end - offset)
     }
 
     /// The core, once no `blocks` of a file are in its write buffer or in flight.
-    fn lock_landed(
+    fn lock_completed(
         &self,
         waiter: &dyn Waiter,
         ino: u64,
@@ -95,7 +95,7 @@ impl Shared {
     ) -> Result<MutexGuard<'_, Core>, FsError> {
         loop {
             let mut core = self.lock_when(waiter, |core| match core.is_pending(ino, blocks) {
-                // In a file system that takes no changes it may be so for ever.
+                // In a file system that takes no changes this may never end.
                 true => core.check_alive().map(|()| false),
                 false => Ok(true),
             })?;
@@ -160,7 +160,7 @@ pub(super) fn fetch_all(
     Ok(())
 }
 
-/// Fills with zeroes what of `into`, which is at `offset`, lies in none of `spans`, which are in order.
+/// Fills what lies in none of `spans` with zeroes, in `into`, which is at `offset`. The spans are in order.
 fn clear_holes(spans: &[Span], offset: u64, into: &mut [u8]) {
     let end = offset + into.len() as u64;
     let mut at = offset;
@@ -172,7 +172,7 @@ fn clear_holes(spans: &[Span], offset: u64, into: &mut [u8]) {
     }
 }
 
-/// Copies what of `bytes`, which are at `at`, lies in `into`, which is at `offset`.
+/// Copies the part of `bytes`, which are at `at`, that lies in `into`, which is at `offset`.
 fn copy(at: u64, bytes: &[u8], offset: u64, into: &mut [u8]) {
     let (from, to) = (at.max(offset), (at + bytes.len() as u64).min(offset + into.len() as u64));
     if from < to {
@@ -203,7 +203,7 @@ impl Core {
             }
         }
         for (pinned, span) in spans.iter().enumerate() {
-            // Rows that lie name zones with nothing to read.
+            // A wrong row may name a zone with nothing to read.
             if let Err(error) = self.book.pin(ZoneIndex(span.place.zone), Pin::Read) {
                 self.unpin(&spans[..pinned])?;
                 return Err(error.into());

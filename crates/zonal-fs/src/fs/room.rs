@@ -23,7 +23,7 @@ pub(super) enum Touched {
     Changed,
 }
 
-/// Changes that a piece of a unit makes when it lands: its extent, what is left of one in whose midst it lies, its run, and
+/// Changes that a piece of a unit makes when it completes: its extent, the rest of an extent that it splits, its run, and
 /// its file.
 const CHANGES_OF_PIECE: usize = 4;
 

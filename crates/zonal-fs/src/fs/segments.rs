@@ -95,7 +95,7 @@ impl Shared {
                     return Ok(Some(zone));
                 }
             }
-            if !self.tend(waiter)? && !self.collect_one(waiter)? {
+            if !self.background_step(waiter)? && !self.collect_one(waiter)? {
                 return Ok(None);
             }
         }

@@ -12,7 +12,7 @@ pub struct Statistics {
     pub written_blocks: u64,
     /// Data blocks that the collector copied.
     pub gc_blocks: u64,
-    /// Of these, those that came too late: the file had been written or was gone.
+    /// Blocks of these that came too late: the file had been written or was gone.
     pub gc_skipped_blocks: u64,
     /// Zones that were collected.
     pub gc_victims: u64,
@@ -68,7 +68,7 @@ impl Statistics {
 pub struct Usage {
     /// Data blocks that users can ever have.
     pub blocks: u64,
-    /// Of these, those that are free or can be freed.
+    /// Blocks of these that are free or can be freed.
     pub free: u64,
     /// Blocks that can be written without collecting.
     pub available: u64,
@@ -80,7 +80,7 @@ pub struct Usage {
     pub open_zones: u32,
     /// Zones of data.
     pub zones: u32,
-    /// Of these, those that became read-only.
+    /// Zones of these that became read-only.
     pub read_only_zones: u32,
     /// Live data blocks in them, which are to be moved elsewhere.
     pub read_only: u64,

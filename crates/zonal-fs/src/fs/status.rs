@@ -19,7 +19,7 @@ pub struct Status {
     pub label: String,
     /// Bytes of data that files can ever have.
     pub size: u64,
-    /// Of these, those that are free or can be freed.
+    /// Bytes of these that are free or can be freed.
     pub free: u64,
     /// Bytes that can be written before zones have to be collected.
     pub available: u64,
@@ -27,15 +27,15 @@ pub struct Status {
     pub used: u64,
     /// Zones for data, by what they are.
     pub zones: ZoneCounts,
-    /// Those that are written.
+    /// Zones that are being written.
     pub open_zones: Vec<OpenZoneStatus>,
-    /// Full zones by tenths of the live data from which on collecting a zone gains nothing; behind them those from there on.
+    /// Full zones by tenths of the live data from which on collecting a zone gains nothing, and then zones from there on.
     pub victims: Histogram,
     /// How often zones for data were reset.
     pub resets: Resets,
     /// Why nothing is changed any more.
     pub read_only: Option<String>,
-    /// What has happened since it was opened; of one that is only looked at, nothing.
+    /// What has happened since it was opened; nothing if it is only looked at.
     pub activity: Option<Activity>,
 }
 
@@ -86,7 +86,7 @@ pub struct Resets {
     pub least: u32,
     /// Of the zone with the most.
     pub most: u32,
-    /// The first of those with the most; none if no zone was reset.
+    /// The first zone with the most; none if no zone was reset.
     pub most_zone: Option<u32>,
 }
 
@@ -97,7 +97,7 @@ pub struct Activity {
     pub written_bytes: u64,
     /// Data that the collector copied.
     pub moved_bytes: u64,
-    /// Of this, what came too late: the file had been written or was gone.
+    /// Data of this that came too late: the file had been written or was gone.
     pub moved_late_bytes: u64,
     /// Data written, by users and the collector, for each byte of users.
     pub write_amplification: f64,
@@ -132,7 +132,7 @@ fn bytes(blocks: impl Into<u64>) -> u64 {
 }
 
 impl Shared {
-    /// The status of this moment. It takes in nothing that has landed: that is for those who work with the file system.
+    /// The status of this moment. It takes in no answers: threads that use the file system do that.
     pub(super) fn status(&self) -> Status {
         let core = self.core.lock();
         let usage = core.usage();
@@ -237,7 +237,7 @@ fn describe(reason: Reason) -> String {
             let (available, free) = (mib(available), mib(free));
             format!("{available} MiB can be written, less than {percent}% of {free} MiB that are free")
         }
-        Reason::Forced => "somebody asked for it".to_owned(),
+        Reason::Forced => "it was asked for".to_owned(),
         Reason::Fallen => "a zone became read-only".to_owned(),
     }
 }

@@ -1,14 +1,15 @@
-//! Whose data goes out next, while more is to be written than may be on its way.
+//! Which file's data goes out next, while more is to be written than may be in flight.
 //!
-//! On a drive that turns, a move from zone to zone costs as much as megabytes. Were room that comes free to go round among
-//! writers unit by unit, each in a zone of its own, there would be such a move behind nearly every unit, in whatever order
-//! the write path sends them. So one file has a turn: its units go out, a zone's worth of them, before anybody else's.
+//! On a rotational drive, a move from zone to zone costs as much as megabytes. If free room went to the writers unit by
+//! unit, each in a zone of its own, nearly every unit would cost such a move. The order in which the write path sends them
+//! changes nothing. So one file has a turn, its write quantum: a zone's worth of its units goes out before those of other
+//! files.
 //!
 //! # Invariants
-//! - The turn is worth something only while its file asks for more: as soon as it does not, the first in line has it.
-//! - The line is in order of arrival. A file stands in it once, as long as its writer waits.
+//! - A file keeps its turn only while it asks for more: otherwise the first in line gets it.
+//! - The line is in order of arrival. A file stands in it once, while its writer waits.
 //!
-//! Who sends less than a whole unit asks for no turn: a sync or a small file is not to wait for somebody's stream.
+//! A writer of less than a whole unit asks for no turn: a sync or a small file does not wait for another file's stream.
 
 use std::collections::VecDeque;
 
@@ -17,7 +18,7 @@ use std::collections::VecDeque;
 pub(super) struct Turns {
     /// Blocks of a turn; 0: there are none.
     length: u64,
-    /// Whose turn it is, and blocks that it has had of it.
+    /// The file that has the turn, and the blocks that it has sent in it.
     holder: Option<(u64, u64)>,
     line: VecDeque<u64>,
 }
@@ -27,8 +28,8 @@ impl Turns {
         Turns { length, holder: None, line: VecDeque::new() }
     }
 
-    /// The writer of a file wants to send a unit, for which there may be room: whether it may. If not it stands in line, and
-    /// has to come again or to say that it leaves.
+    /// Whether the writer of a file may send a unit now, for which there may be room. If not, the file stands in line, and
+    /// its writer has to ask again or to leave.
     pub(super) fn asks(&mut self, ino: u64, has_room: bool) -> bool {
         if self.length == 0 {
             return has_room;
@@ -44,7 +45,7 @@ impl Turns {
         true
     }
 
-    /// Whose turn is not over yet.
+    /// The file whose turn is not over yet.
     fn goes_on(&self) -> Option<u64> {
         self.holder.filter(|(_, had)| *had < self.length).map(|(ino, _)| ino)
     }
@@ -57,7 +58,7 @@ impl Turns {
         }
     }
 
-    /// It sends so many blocks.
+    /// The file sends this many blocks.
     pub(super) fn sends(&mut self, ino: u64, blocks: u64) {
         if let Some((_, had)) = self.holder.as_mut().filter(|(holder, _)| *holder == ino) {
             *had += blocks;
@@ -70,7 +71,7 @@ impl Turns {
         }
     }
 
-    /// It waits no longer.
+    /// The file's writer waits no longer.
     pub(super) fn leaves(&mut self, ino: u64) {
         self.line.retain(|waiting| *waiting != ino);
     }

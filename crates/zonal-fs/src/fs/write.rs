@@ -1,8 +1,8 @@
-//! Data on its way into a file: writes, truncation, holes.
+//! Changes of a file's data: writes, truncation, holes.
 
 use super::core::{Core, Shared};
 use super::error::FsError;
-use super::flight::{Carried, Flight, Placed, Source};
+use super::flight::{AppendUnit, Carried, Placed, Source};
 use super::room::Touched;
 use crate::BLOCK_BYTES;
 use crate::format::{HEADER_BYTES, Kind, SIZE_MAX, crc32c};
@@ -18,7 +18,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 pub enum Payload<'a> {
     /// These bytes.
     Bytes(&'a [u8]),
-    /// So many, on a device that keeps none.
+    /// This many bytes, on a device that keeps none.
     Length(u64),
 }
 
@@ -65,8 +65,8 @@ pub(super) struct Blocks<'a> {
 impl Blocks<'_> {
     /// Fills `into` with the blocks from `first` on, and gives a checksum of each if `sums` says so.
     ///
-    /// Block by block: what is copied has just been read for its checksum, and is in the nearest cache. The other way round,
-    /// all of a unit would be brought in twice.
+    /// It works block by block: what it copies has just been read for the checksum, and is in the nearest cache. Two passes
+    /// would bring a unit in twice.
     pub(super) fn fill(&self, first: u64, into: &mut [u8], sums: Sums) -> Vec<u32> {
         let mut found =
             Vec::with_capacity(if sums == Sums::Wanted { into.len() / BLOCK as usize } else { 0 });
@@ -93,7 +93,7 @@ impl Blocks<'_> {
 
     /// Fills a block of which only a part is written.
     fn fill_in_part(&self, number: u64, into: &mut [u8]) {
-        // Buffers come from a pool: what is not filled would be somebody else's.
+        // Buffers come from a pool: what is not filled would be another file's.
         into.fill(0);
         if let Some((_, old)) = self.edges.iter().find(|(block, _)| *block == number) {
             into.copy_from_slice(old);
@@ -105,7 +105,7 @@ impl Blocks<'_> {
     }
 }
 
-/// Who changes a file's data; others wait until it is dropped.
+/// The right to change a file's data: other threads wait until it is dropped.
 struct Held<'a> {
     shared: &'a Shared,
     ino: u64,
@@ -125,7 +125,7 @@ impl Drop for Held<'_> {
 }
 
 impl Core {
-    /// Somebody is done with a file: it goes if it has no name, and leaves memory if nobody works with it.
+    /// Ends a use of a file: the file is destroyed if it has no name, and leaves memory if no operation uses it.
     pub(super) fn end_use(&mut self, ino: u64) -> Result<(), FsError> {
         let is_over = |core: &mut Core| {
             core.nodes.here(ino).is_some_and(|n| n.handles == 0 && !n.is_held && n.attributes.links == 0)
@@ -139,7 +139,7 @@ impl Core {
 }
 
 impl Shared {
-    /// Waits until nobody else changes the file's data.
+    /// Waits until no other thread changes the file's data.
     fn hold(&self, waiter: &dyn Waiter, ino: u64) -> Result<Held<'_>, FsError> {
         drop(self.lock_when(waiter, |core| {
             core.check_alive()?;
@@ -154,7 +154,7 @@ impl Shared {
         Ok(Held { shared: self, ino })
     }
 
-    /// Writes at `offset`; how many bytes went in, fewer than all only where space is short.
+    /// Writes at `offset`, and returns how many bytes were written: fewer than all only if space is short.
     pub(super) fn write(
         &self,
         waiter: &dyn Waiter,
@@ -217,7 +217,7 @@ impl Shared {
         Ok(payload.len())
     }
 
-    /// Sends one unit with as many of the blocks `range` as it takes; how many.
+    /// Sends one unit with as many of the blocks `range` as it takes, and returns how many.
     fn put_unit(
         &self,
         waiter: &dyn Waiter,
@@ -228,7 +228,7 @@ impl Shared {
     ) -> Result<u32, FsError> {
         let wanted = (range.end - range.start).min(u64::from(self.unit_blocks() - 1)) as u32;
         let mut grant = self.reserve_tail(waiter, wanted)?;
-        // Where space is short it is less.
+        // Where space is short the grant is less.
         let wanted = grant.left().extents as u32;
         let placed = self.place(waiter, ino, wanted);
         let (mut core, placed) = match placed {
@@ -252,11 +252,11 @@ impl Shared {
             sums = blocks.fill(part.start, &mut data[..(u64::from(taken) * BLOCK) as usize], wanted);
         });
         let carried = Carried { ino, block: part.start, blocks: taken, number, source: Source::Write };
-        self.send_with_sums(waiter, Flight::new(opened.zone, vec![carried]), buf, sums);
+        self.send_with_sums(waiter, AppendUnit::new(opened.zone, vec![carried]), buf, sums);
         Ok(taken)
     }
 
-    /// Room for a unit of a file, once not too much is on its way and nobody else has the turn.
+    /// Room for a unit of a file, once few enough bytes are dirty and no other file has the turn.
     pub(super) fn place(
         &self,
         waiter: &dyn Waiter,
@@ -290,7 +290,7 @@ impl Shared {
                     core.turns.sends(ino, placed.blocks.into());
                     return Ok((core, placed));
                 }
-                // Zones were lost that the reservation counted on.
+                // Zones that the reservation counted on were lost.
                 if core.is_stuck() {
                     return Err(FsError::NoSpace);
                 }
@@ -303,7 +303,7 @@ impl Shared {
         }
     }
 
-    /// A buffer for a unit, its data filled in; whatever it had where no data is kept.
+    /// A buffer for a unit, filled with its data. Where the device keeps no data, it is not filled.
     pub(super) fn buffer(&self, fill: impl FnOnce(&mut [u8])) -> IoBuf {
         let mut buf = self.pool.take();
         if self.has_data() {
@@ -342,7 +342,7 @@ impl Shared {
         self.admit(waiter, Touched::Changed)?;
         let _held = self.hold(waiter, ino)?;
         self.send_tail(waiter, ino)?;
-        // Zeroes behind the new end are the last that is written of it: they tell of the size that it will have.
+        // The zeroes after the new end are written before the size changes: their header has the new size.
         if let Some(node) = self.lock().nodes.here(ino) {
             node.cut = Some(size);
         }
@@ -369,8 +369,8 @@ impl Shared {
         self.lock().update(ino, |file| (file.mtime, file.ctime) = (now, now))
     }
 
-    /// Zeroes in the blocks at the edges of `range` are written, those between are freed. Once it returns the zeroes are on
-    /// the drive, so that a size that is changed next never uncovers what was there.
+    /// Writes zeroes to the blocks at the edges of `range`, and frees the blocks between. When it returns, the zeroes are
+    /// on the drive, so that a later size never uncovers what was there.
     fn clear(&self, waiter: &dyn Waiter, ino: u64, range: Range<u64>) -> Result<(), FsError> {
         let size = self.lock_when(waiter, |core| core.is_at_rest(ino))?.attributes(ino)?.size;
         let range = range.start..range.end.min(size);
@@ -378,11 +378,11 @@ impl Shared {
             return Ok(());
         }
         let whole = range.start.div_ceil(BLOCK)..range.end / BLOCK;
-        // Up to the file's end the last block counts as whole: what is behind it is zeroes already.
+        // Up to the file's end the last block counts as whole: what comes after it is zeroes already.
         let whole = whole.start..if range.end == size { range.end.div_ceil(BLOCK) } else { whole.end };
         if self.has_data() {
             match self.clear_edges_for_good(waiter, ino, &range, &whole) {
-                // Where nothing is left, what comes free makes room for the zeroes.
+                // Where no space is left, the blocks that are freed make room for the zeroes.
                 Err(error) if error.is_no_space() && whole.start < whole.end => {
                     self.free_at_rest(waiter, ino, &whole)?;
                     self.clear_edges_for_good(waiter, ino, &range, &whole)?;
@@ -400,7 +400,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Clears the edges. If the zeroes are lost on the way it is an error, and what they were to cover stays as it is.
+    /// Clears the edges. If the zeroes are lost, that is an error, and what they were to cover stays as it is.
     fn clear_edges_for_good(
         &self,
         waiter: &dyn Waiter,
@@ -442,7 +442,7 @@ impl Shared {
                 let zeroes = vec![0; (edge.end - edge.start) as usize];
                 let size = self.lock().attributes(ino)?.size;
                 debug_assert!(edge.end <= size);
-                // Who shortens a file is never refused for want of room.
+                // A truncation is never refused for want of room.
                 self.put(waiter, ino, edge.start, Payload::Bytes(&zeroes), Touched::Changed)?;
             }
         }
@@ -452,7 +452,7 @@ impl Shared {
 }
 
 impl Core {
-    /// Blocks of a file are about to be sent; the number of the write.
+    /// Notes that blocks of a file are about to be sent, and returns the number of the write.
     pub(super) fn takes_up(&mut self, ino: u64, part: &Range<u64>, end: u64) -> Result<u64, FsError> {
         let number = self.next_number();
         let node = self.nodes.get(&self.rows, ino)?;
@@ -462,13 +462,13 @@ impl Core {
         Ok(number)
     }
 
-    /// Whether nothing of a file is on its way, or about to be.
+    /// Whether nothing of a file is in flight, or about to be.
     pub(super) fn is_at_rest(&mut self, ino: u64) -> Result<bool, FsError> {
         let is_at_rest = self
             .nodes
             .here(ino)
             .is_none_or(|node| node.in_flight.is_empty() && !node.write_buffer.is_taken());
-        // In a file system that takes no changes it may be so for ever.
+        // In a file system that takes no changes this may never end.
         if is_at_rest { Ok(true) } else { self.check_alive().map(|()| false) }
     }
 }

@@ -12,7 +12,7 @@
 
 use super::core::{Core, Shared};
 use super::error::{FsError, Lost};
-use super::flight::{Carried, Flight, Placed, Source};
+use super::flight::{AppendUnit, Carried, Placed, Source};
 use super::room::Touched;
 use super::write::{Blocks, Payload, Sums};
 use crate::BLOCK_BYTES;
@@ -354,7 +354,7 @@ impl Shared {
         if oldest.is_some_and(is_old) { self.send_all(waiter, is_old) } else { Ok(()) }
     }
 
-    /// Sends a tail that was taken. What is lost on the way its file's next sync tells.
+    /// Sends a tail that was taken. The next sync of a file reports what of it is lost.
     fn send_off(&self, waiter: &dyn Waiter, ino: u64, mut tail: Box<BufferedTail>) -> Result<(), FsError> {
         let mut result = Ok(());
         while tail.blocks > 0 && result.is_ok() {
@@ -395,7 +395,7 @@ impl Shared {
         let buf = self.part_of(tail, blocks);
         tail.block += u64::from(blocks);
         tail.blocks -= blocks;
-        self.send(waiter, Flight::new(opened.zone, vec![carried]), buf);
+        self.send(waiter, AppendUnit::new(opened.zone, vec![carried]), buf);
         Ok(())
     }
 

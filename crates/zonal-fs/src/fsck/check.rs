@@ -64,7 +64,7 @@ struct Seen {
     runs: Vec<(u32, u32, Run)>,
     accounts: BTreeMap<u32, u32>,
     orphans: BTreeSet<u64>,
-    /// Symbolic links of which it is known where they lead.
+    /// Symbolic links with a target.
     links: BTreeSet<u64>,
     /// Files with extended attributes.
     attributed: BTreeSet<u64>,
@@ -74,7 +74,7 @@ struct Seen {
     findings: Vec<Finding>,
 }
 
-/// Looks at a file system that nobody has mounted; what is wrong with it, in order.
+/// Checks a file system that is not mounted, and returns its findings in order.
 ///
 /// # Errors
 /// The database or the drive cannot be read at all.
@@ -157,7 +157,7 @@ impl Seen {
         Ok(seen)
     }
 
-    /// Takes rows in; one that is not understood is a finding.
+    /// Reads a range of rows; a row that is not understood is a finding.
     fn scan(
         &mut self,
         rows: &Rows,
@@ -165,7 +165,7 @@ impl Seen {
         take: impl Fn(&mut Seen, &[u8], &[u8]) -> Option<()>,
     ) -> Result<(), FsError> {
         rows.scan(&from, &end, |key, value| {
-            // A key of another length is found by nobody who looks for the row.
+            // No search for a row finds a key of another length.
             let is_sound = Row::of(key, value).kind() != RowKind::Damaged;
             if !is_sound || take(self, key, value).is_none() {
                 self.findings.push(Finding::DamagedRow { key: key.to_vec() });
@@ -179,7 +179,7 @@ impl Seen {
         let mut names: BTreeMap<u64, u32> = BTreeMap::new();
         let mut below: BTreeMap<u64, u32> = BTreeMap::new();
         let is_directory = |ino| self.files.get(&ino).is_some_and(|file| file.kind == Kind::Directory);
-        // A root that is none is made anew, and has the names that it had.
+        // A repair replaces a root that is no directory, and the new root keeps its names.
         if !is_directory(ROOT) {
             self.findings.push(Finding::NoName { ino: ROOT });
         }
@@ -276,8 +276,8 @@ impl Seen {
         }
     }
 
-    /// Extents whose file or place does not exist. Of those and of runs that are nowhere nothing else is asked: they may say that
-    /// they are of any length.
+    /// Extents whose file or place does not exist. Later checks skip extents and runs without a place: their length may be
+    /// any number.
     fn check_places(&mut self, superblock: &Superblock, report: &[ZoneDescriptor]) {
         let mut previous: Option<Held> = None;
         for held in &self.held {
@@ -340,7 +340,8 @@ impl Seen {
         }
     }
 
-    /// What zones know of each file, by place. Pieces that go on with each other are one: a file's extent may be several.
+    /// What zones know of each file, by place. Pieces that continue each other are joined: an extent of a file may consist
+    /// of several.
     fn known(&self) -> BTreeMap<(u64, u32), Vec<Known>> {
         let mut known: BTreeMap<(u64, u32), Vec<Known>> = BTreeMap::new();
         for (zone, at, run) in &self.runs {
@@ -381,7 +382,7 @@ impl Seen {
         }
     }
 
-    /// What would stop whoever opens the file system to change it.
+    /// What would keep a mount from changing the file system.
     fn check_writers(
         &mut self,
         rows: &Rows,
@@ -390,7 +391,7 @@ impl Seen {
         waiter: &dyn Waiter,
         report: &[ZoneDescriptor],
     ) {
-        // Rows that are not where the drive has them say nothing of that.
+        // Rows that are not in the drive's store say nothing of that.
         let Some(log) = rows.backend().log() else { return };
         self.findings.extend(log.stop().map(|why| Finding::NoChanges { why }));
         let Ok(found) = superblocks::find(drive, waiter) else { return };
@@ -401,7 +402,7 @@ impl Seen {
         }
     }
 
-    /// Reads and verifies everything that is where it is said to be.
+    /// Reads and verifies all data that is at its place.
     fn check_data(
         &mut self,
         superblock: &Superblock,

@@ -1,4 +1,4 @@
-//! Putting it right.
+//! The repair.
 
 use super::Finding;
 use crate::BLOCK_BYTES;
@@ -16,8 +16,8 @@ use std::ops::ControlFlow;
 /// Directory for files that have lost their names.
 pub(crate) const FOUND: &[u8] = b"lost+found";
 
-/// Mends what `findings` say, and makes that durable; what is left has to be looked for again. What is lost stays lost: data that
-/// is nowhere is noted as that, and whoever reads it is told, until it is written anew.
+/// Repairs what `findings` say, and makes that durable; the caller checks again for what is left. What is lost stays lost:
+/// a read of data without a place is an error, until its blocks are written again.
 ///
 /// # Errors
 /// The database's; nothing was changed then.
@@ -25,9 +25,9 @@ pub fn repair(rows: &mut Rows, findings: &[Finding]) -> Result<(), FsError> {
     for finding in findings {
         mend(rows, finding)?;
     }
-    // What was taken away counts no more.
+    // Rows that were removed count no more.
     recount(rows)?;
-    let sealed = rows.seal().expect("nobody else has the rows");
+    let sealed = rows.seal().expect("nothing else has the rows");
     Ok(rows.settled(sealed.commit()?)?)
 }
 
@@ -46,7 +46,7 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
             for key in keys(rows, key::extent(*ino, 0), key::extent(ino.saturating_add(1), 0))? {
                 rows.delete(key);
             }
-            // A file may have no data, and be one.
+            // A file that exists keeps its attributes, with or without data.
             if rows.get(&key::inode(*ino))?.is_none() {
                 let (from, end) = key::attributes(*ino);
                 keys(rows, from, end)?.into_iter().for_each(|key| rows.delete(key));
@@ -88,7 +88,7 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
             }
         }
         Finding::NextPosition { parent, .. } => {
-            // After those that are left: a name that said that it had a larger one has a new one now.
+            // After the positions that are left: a name that claimed a larger one has a new one by now.
             let next = last_position(rows, *parent)?.map_or(Position::FIRST, Position::next);
             change(rows, *parent, |directory| directory.next_position = directory.next_position.max(next))?;
         }
@@ -112,17 +112,17 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
         }
         // Recounted at the end.
         Finding::Account { .. } | Finding::Blocks { .. } => {}
-        // The collector moves them once it is mounted.
+        // The collector moves the data once the file system is mounted.
         Finding::ReadOnlyZone { .. } => {}
-        // It is the drive that takes no writes.
+        // No row is wrong: the drive takes no changes, or a copy on it is damaged.
         Finding::NoChanges { .. } | Finding::Superblock { .. } => {}
-        // What was written is not there any more: whoever reads it is told so, rather than shown zeroes.
+        // What was written is gone: a read of it is an error, and does not return zeroes.
         Finding::Data { .. } | Finding::Gone { .. } | Finding::NoTarget { .. } => {}
     }
     Ok(())
 }
 
-/// Makes a file of what is left of its data, and of a lost block behind it: how long it was is not known. It is root's.
+/// Makes a file of what is left of its data, and of a lost block after it: how long it was is not known. It is root's.
 pub(super) fn put_file_back(
     rows: &mut Rows,
     ino: u64,
@@ -138,7 +138,7 @@ pub(super) fn put_file_back(
     Ok(())
 }
 
-/// Where the last extent of a file ends that begins before `block`; 0 without one.
+/// Where the last extent of a file that begins before `block` ends; 0 without one.
 pub(super) fn end_of_last(rows: &Rows, ino: u64, block: u64) -> Result<u64, FsError> {
     let last = rows.last(&key::extent(ino, 0), &key::extent(ino, block))?;
     Ok(last.map_or(0, |(key, value)| {
@@ -157,8 +157,7 @@ fn extent_at(rows: &Rows, ino: u64, block: u64) -> Result<Option<(Vec<u8>, Exten
     Ok(extent.map(|extent| (key, extent)))
 }
 
-/// Takes a row away that cannot be read. Where it was an extent, what its file had there is lost: up to the next one, or to the
-/// end of the file.
+/// Removes a row that cannot be read. If it was an extent, its file loses the blocks up to the next extent, or to its end.
 fn take_away(rows: &mut Rows, key: &[u8]) -> Result<(), FsError> {
     rows.delete(key.to_vec());
     let (ino, block) = key::extent_parts(key);
@@ -179,8 +178,8 @@ fn take_away(rows: &mut Rows, key: &[u8]) -> Result<(), FsError> {
     Ok(())
 }
 
-/// Of two extents of a file that overlap the first keeps its blocks; those that only the second has are lost: which of the two
-/// says what is so nobody knows.
+/// Of two extents of a file that overlap, the first keeps its blocks. The blocks that only the second has are lost: the
+/// rows do not say which of the two is right.
 fn part(rows: &mut Rows, ino: u64, block: u64, next: u64) -> Result<(), FsError> {
     let end =
         |at: u64| Ok::<_, FsError>(extent_at(rows, ino, at)?.map_or(at, |(_, e)| at + u64::from(e.blocks)));
@@ -230,14 +229,14 @@ fn strike(rows: &mut Rows, parent: u64, name: &[u8]) -> Result<(), FsError> {
     Ok(())
 }
 
-/// Gives a file a name at the next position of a directory; which it is.
+/// Gives a file a name at the next position of a directory, and returns the position.
 fn enter(rows: &mut Rows, parent: u64, name: &[u8], ino: u64, kind: Kind) -> Result<Position, FsError> {
     let mut position = last_position(rows, parent)?.map_or(Position::FIRST, Position::next);
     if !position.is_of_name() {
         return Err(FsError::Invalid("no position is left for another name in the directory"));
     }
     change(rows, parent, |directory| {
-        // No directory gets to the end of its positions: a row that says so lies.
+        // No directory gets to the end of its positions: a row that says so is wrong.
         if directory.next_position.is_of_name() {
             position = position.max(directory.next_position);
         }
@@ -254,7 +253,7 @@ fn last_position(rows: &Rows, directory: u64) -> Result<Option<Position>, FsErro
     Ok(rows.last(&from, &to)?.map(|(key, _)| key::position_parts(&key).1))
 }
 
-/// Counts an opening after `least` and after those that were; which it is.
+/// Counts an opening after `least` and after all earlier ones, and returns its generation.
 fn count_opening(rows: &mut Rows, least: u32) -> Result<u32, FsError> {
     let key = key::counter("sequence");
     let counted = rows.get(&key)?.and_then(|row| row.try_into().ok()).map_or(0, u64::from_le_bytes);
@@ -278,19 +277,19 @@ fn take_number(rows: &mut Rows) -> Result<u64, FsError> {
         rows.put(key::counter("ino"), (number + 1).to_le_bytes().to_vec());
         return Ok(number);
     }
-    // A row says that it is of the last file that there can be. Its generation tells the new one from others.
+    // A row has the last number that a file can have. The generation tells the new file from earlier ones of its number.
     let free = (ROOT + 1..FILES_END).find(|number| taken.binary_search(number).is_err());
     free.ok_or(FsError::Invalid("no number is left for another file"))
 }
 
-/// A file without a name gets its number for one, in a directory for such files.
+/// Gives a file without a name its number as a name, in a directory for such files.
 fn give_name(rows: &mut Rows, ino: u64) -> Result<(), FsError> {
     let key = key::entry(ROOT, FOUND);
     let found = match rows.get(&key)? {
         Some(value) => Entry::decode(&key, &value)?.ino,
         None => {
             let made = take_number(rows)?;
-            // The number may have been given in an opening that was cut: the directory's generation is one of its own.
+            // An opening that was cut may have given the number: the directory gets a generation of its own.
             let generation = count_opening(rows, 0)?;
             let born = generation as u16;
             let position = enter(rows, ROOT, FOUND, made, Kind::Directory)?;
@@ -316,9 +315,9 @@ fn give_name(rows: &mut Rows, ino: u64) -> Result<(), FsError> {
     Ok(())
 }
 
-/// A zone is told of blocks of a file in it. What it knows of others in the same unit stays.
+/// Notes in a zone's run that the zone has blocks of a file. What the run says of other blocks of the unit stays.
 fn note_run(rows: &mut Rows, ino: u64, block: u64, blocks: u32) -> Result<(), FsError> {
-    // Another finding may have taken it away.
+    // The repair of another finding may have removed it.
     let Some((key, extent)) = extent_at(rows, ino, block)?.filter(|(_, extent)| !extent.is_lost()) else {
         return Ok(());
     };
@@ -330,19 +329,19 @@ fn note_run(rows: &mut Rows, ino: u64, block: u64, blocks: u32) -> Result<(), Fs
     let mut unit: Vec<Owner> =
         old.map_or_else(Vec::new, |run| first_unit(rows, extent.zone, place.unit, run));
     let (from, end) = (place.index as usize, (place.index + blocks) as usize);
-    unit.resize(unit.len().max(end), NOBODY);
+    unit.resize(unit.len().max(end), NO_OWNER);
     unit[from..end].iter_mut().zip(block..).for_each(|(owner, block)| *owner = (ino, block));
     rows.put(run_key, Run { unit_blocks: unit.len() as u16, pieces: pieces(&unit) }.encode());
     Ok(())
 }
 
-/// Whose a block of a unit is: a file, and which block of it.
+/// The owner of a block of a unit: a file, and the number of the block in it.
 type Owner = (u64, u64);
 
-/// Any file stands for blocks that are nobody's.
-const NOBODY: Owner = (0, 0);
+/// Stands for the owner of a block that no file has.
+const NO_OWNER: Owner = (0, 0);
 
-/// Whose the blocks of a run's first unit are. The other units become a run of their own.
+/// The owners of the blocks of a run's first unit. The other units become a run of their own.
 fn first_unit(rows: &mut Rows, zone: u32, start: u32, run: Run) -> Vec<Owner> {
     let per = u32::from(run.unit_blocks);
     let mut rest = Vec::new();
@@ -363,7 +362,7 @@ fn first_unit(rows: &mut Rows, zone: u32, start: u32, run: Run) -> Vec<Owner> {
 
 /// The blocks of a unit as pieces.
 fn pieces(unit: &[Owner]) -> Vec<Piece> {
-    let follows = |a: &Owner, b: &Owner| a.0 == b.0 && (*b == NOBODY || a.1 + 1 == b.1);
+    let follows = |a: &Owner, b: &Owner| a.0 == b.0 && (*b == NO_OWNER || a.1 + 1 == b.1);
     let piece = |part: &[Owner]| Piece { ino: part[0].0, block: part[0].1, blocks: part.len() as u32 };
     unit.chunk_by(follows).map(piece).collect()
 }

@@ -167,7 +167,7 @@ fn relieve(rows: &mut Rows) -> Result<(), StoreError> {
 }
 
 fn commit(rows: &mut Rows) -> Result<(), StoreError> {
-    let sealed = rows.seal().expect("nobody else has the rows");
+    let sealed = rows.seal().expect("nothing else has the rows");
     rows.settled(sealed.commit()?)
 }
 

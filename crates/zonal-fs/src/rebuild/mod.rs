@@ -1,19 +1,20 @@
-//! Putting the metadata together from the zones alone, for a drive whose own are lost.
+//! Builds the metadata from the zones alone, for a drive that has lost them.
 //!
-//! The zones for data are read from header to header, never written. Of each block of a file the newest data counts; the newest
-//! header that names a file says how long it is and where it was. Everything is known before anything is written. Then an
-//! empty database takes the place of what was there, and gets all rows; those that make it the file system's come last, in one
-//! commit. So whenever the power goes, either the file system is whole, or its metadata do not open and it can be done again.
+//! A rebuild reads the zones for data from header to header, and never writes them. Of each block of a file the newest data
+//! counts. The newest header that names a file gives its size and its path. The rebuild reads everything before it writes
+//! anything. Then an empty database replaces what was there, and gets all rows. The rows that make it the file system's
+//! come last, in one commit. So after a cut either the file system is complete, or its metadata do not open and the rebuild
+//! can run again.
 //!
 //! # What cannot be known
-//! Headers tell of data that was written, and of nothing else. Files that were deleted come back as long as their units are
-//! there, and holes may show what was there before. Names are those at the last write or copy, others of the same file are
-//! lost, and so are empty files and directories, symbolic links, permissions, owners, times and extended attributes.
+//! Headers tell of data that was written, and of nothing else. A deleted file comes back while its units are there, and a
+//! hole may show what was there before. A file has its name at the last write or copy; its other names are lost. Empty
+//! files and directories, symbolic links, permissions, owners, times and extended attributes are lost, too.
 
-mod gather;
 mod overlay;
 mod superblock;
 mod tree;
+mod units;
 mod write;
 
 use crate::drive::Drive;
@@ -32,20 +33,21 @@ use std::sync::Arc;
 use superblock::Basis;
 pub use superblock::Origin;
 
-/// How it is to be done.
+/// How to rebuild.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RebuildOptions {
     /// The file with the metadata, if they are beside the drive.
     pub beside: Option<PathBuf>,
-    /// Although the metadata are sound.
+    /// Rebuild although the metadata are sound.
     pub force: bool,
-    /// Look at all data: a unit whose end was lost is found by its end anyway, damage inside it only so.
+    /// How much data is read. A unit that lost its end is found in any case, damage inside a unit only with
+    /// [`Depth::Data`].
     pub depth: Depth,
     /// What the file system was made with, as far as the units do not say it: of use only where the superblock is gone.
     pub made_with: MakeOptions,
 }
 
-/// What came of it.
+/// The result of a rebuild.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rebuilt {
     /// Where the superblock is from.
@@ -56,7 +58,8 @@ pub struct Rebuilt {
     pub uncommitted: u64,
     /// Units of which not all was written.
     pub torn: u64,
-    /// Units with data that is not what was written, as far as was looked. They count: whoever reads them is told.
+    /// Units with data that is not what was written, as far as the scan read it. They count: a read of the data is an
+    /// error.
     pub damaged: u64,
     /// Blocks that no header vouches for.
     pub garbage_blocks: u64,
@@ -66,29 +69,29 @@ pub struct Rebuilt {
     pub replaced: u64,
     /// Files.
     pub files: u64,
-    /// Of these, those whose path is not known or taken.
+    /// Files among these whose path is not known or taken.
     pub lost_and_found: u64,
     /// Bytes of all files.
     pub bytes: u64,
 }
 
-/// Why it is not done.
+/// Why a rebuild ended.
 #[derive(thiserror::Error, Debug)]
 #[non_exhaustive]
 pub enum RebuildError {
-    /// There is nothing to be mended.
+    /// Nothing is lost.
     #[error("the metadata open and nothing is lost; they are put together anew only if that is asked for")]
     Sound,
     /// It was written by a later version.
     #[error("{0}; nothing was changed")]
     Version(String),
-    /// Somebody may have it open, or it cannot be told.
+    /// Another process may have the file system open, or that cannot be known.
     #[error(transparent)]
     Make(#[from] MakeError),
     /// The file of new metadata would replace something else.
     #[error("{0}; it is not known to be metadata of this file system, and is not replaced")]
     NotReplaced(BackendError),
-    /// The drive did not answer as it may the next time, and what it did not answer may be sound.
+    /// The drive's answer may differ the next time, and the metadata that it did not return may be sound.
     #[error("{0}; it may be sound, and is put together anew only if that is asked for")]
     Unread(MakeError),
     /// There is neither a superblock nor a unit from which one can be made.
@@ -110,10 +113,10 @@ pub enum RebuildError {
     },
 }
 
-/// Puts the metadata of a file system together from its zones.
+/// Builds the metadata of a file system from its zones.
 ///
 /// # Errors
-/// [`RebuildError`]. Up to [`RebuildError::Fs`] and [`RebuildError::File`] nothing was changed; after these it can be done again.
+/// [`RebuildError`]. An error before the metadata are written changes nothing; after a later one the rebuild can run again.
 pub fn rebuild(
     drive: &Arc<Drive>,
     waiters: &Waiters,
@@ -131,7 +134,7 @@ pub fn rebuild(
         (Metadata::Beside, Some(path)) => Some(write::Beside::new(path, &superblock.uuid)?),
         _ => None,
     };
-    let found = gather::gather(drive, waiter, superblock, &report, options.depth);
+    let found = units::read_all(drive, waiter, superblock, &report, options.depth);
     if found.is_empty() {
         return Err(RebuildError::NoUnits);
     }
@@ -140,7 +143,7 @@ pub fn rebuild(
     Ok(Rebuilt { superblock: basis.origin, ..rebuilt })
 }
 
-/// Looks at the metadata that are there. Where only the superblock was lost, it is put back, and that is all.
+/// Looks at the metadata that are there. If only the superblock was lost, it is written again, and the rebuild ends.
 fn present(
     drive: &Arc<Drive>,
     waiters: &Waiters,
@@ -172,7 +175,7 @@ fn present(
     Ok(Some(Rebuilt { superblock: Origin::Metadata, ..Rebuilt::default() }))
 }
 
-/// Whether what keeps the metadata from being opened is that they are lost.
+/// Returns if the metadata do not open because they are lost. Any other reason is an error.
 fn judge(error: MakeError) -> Result<(), RebuildError> {
     match error {
         error if error.passing().is_some() => Err(RebuildError::Unread(error)),

@@ -1,6 +1,6 @@
-//! One file, of all that was ever written of it and is still there.
+//! One file, from all of its data that is still in the zones.
 
-use super::gather::Entry;
+use super::units::Entry;
 use crate::BLOCK_BYTES;
 use crate::fs::map::{EXTENT_BLOCKS_MAX, Mapped};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub(super) struct File<'a> {
     pub(super) replaced: u64,
 }
 
-/// The file of `entries`, which are all that have its number.
+/// The file of `entries`, which are all records with its number.
 pub(super) fn file(entries: &mut [Entry]) -> File<'_> {
     entries.sort_unstable_by_key(|entry| (entry.number, entry.sequence));
     let entries = &*entries;
@@ -53,7 +53,7 @@ impl Blocks {
         self.0.insert(new.block, new);
     }
 
-    /// All of them, those as one that can be.
+    /// All extents; neighbours that can be one extent are joined.
     fn joined(self) -> Vec<Mapped> {
         let mut joined: Vec<Mapped> = Vec::with_capacity(self.0.len());
         for next in self.0.into_values() {

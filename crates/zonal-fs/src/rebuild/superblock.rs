@@ -21,7 +21,7 @@ pub enum Origin {
     Drive,
     /// From the copy among the metadata.
     Metadata,
-    /// From the units, and what was said that the file system was made with.
+    /// From an older copy, or from the units and the options that the file system was made with.
     Units,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn find(
     };
     let found = superblocks::search(drive, waiter, report, &superblock.uuid);
     let planned = || make::plan_anchor(drive, report, &superblock, &options.made_with);
-    // A store begins with several segments, and a search finds those that it has written.
+    // A store begins with several segments, and a search finds only the segments that it has written.
     let anchor = match (superblock.metadata, found) {
         // Its pieces are in the file.
         (Metadata::Beside, _) => Some(planned()?),
@@ -88,7 +88,7 @@ pub(super) fn find(
     Ok(Basis { superblock, origin: Origin::Units, found })
 }
 
-/// The zones that a store had not begun were empty, and any that are empty will do.
+/// The zones that a store had not begun were empty: any empty zones replace them.
 fn with_empty_zones(mut anchor: Anchor, wanted: usize, report: &[ZoneDescriptor]) -> Anchor {
     let is_free =
         |zone: &&ZoneDescriptor| zone.condition == ZoneCondition::Empty && !anchor.homes.contains(&zone.zone);
@@ -102,8 +102,8 @@ fn is_lost(zone: &ZoneDescriptor) -> bool {
     matches!(zone.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline)
 }
 
-/// Where new metadata go, in zones without data. What the store before has left there has numbers that may not be known. So the
-/// new one begins with the time, which is ahead of all of them: numbers rise by less than one in a nanosecond.
+/// Where new metadata go, in zones without data. The old store may have left numbers there that are not known. So the new
+/// store's numbers begin with the time, which is above all of them: numbers rise by less than one in a nanosecond.
 pub(super) fn place(
     drive: &Drive,
     waiter: &dyn Waiter,
@@ -152,7 +152,7 @@ pub(super) fn put_back(
 }
 
 impl Told {
-    /// The zones that the store had, and others that do not begin with a unit, until there are `wanted` that take writes.
+    /// The zones that the store had, and others that do not begin with a unit, until `wanted` of them take writes.
     fn zones_without_data(
         &self,
         report: &[ZoneDescriptor],

@@ -1,7 +1,7 @@
-//! Names: each file where its newest header says that it was, unless a newer file is there.
+//! Names: each file gets the path in its newest header, unless a newer file has it.
 //!
-//! Positions are given in the order in which names are made here: what they were before is in no zone. Handles of files from
-//! before the rebuild hold no more: all files have the rebuild's generation.
+//! Positions follow the order in which names are made here: no zone has the old ones. File handles from before the rebuild
+//! are stale: all files have the rebuild's generation.
 
 use crate::format::{Attributes, Entry, Kind, Position, key};
 use crate::fs::ROOT;
@@ -57,7 +57,7 @@ impl Tree {
         self.next
     }
 
-    /// Gives a file its name, or one for those that have lost theirs: its rows.
+    /// Gives a file its name, or a name among the lost files, and returns its rows.
     pub(super) fn name(&mut self, file: &Nameless<'_>) -> [Row; 3] {
         let (parent, name) = self.place(file.path).unwrap_or_else(|| self.lost(file.ino));
         let entry = self.take_name(parent, &name, file.ino, Kind::File);
@@ -92,7 +92,7 @@ impl Tree {
         })
     }
 
-    /// The directory and name of a path, if it is one and no file has it; its directories are made.
+    /// The directory and name of a path, if it is valid and no file has it. Makes its directories.
     fn place(&mut self, path: &[u8]) -> Option<(u64, Vec<u8>)> {
         let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
         if names.iter().any(|name| check_name(name).is_err()) {
@@ -105,7 +105,7 @@ impl Tree {
         is_free.then(|| (parent, name.to_vec()))
     }
 
-    /// The directory of this name, made if there is none; nothing if a file has it.
+    /// The directory of this name, which is made if there is none; `None` if a file has the name.
     fn enter(&mut self, parent: u64, name: &[u8]) -> Option<u64> {
         if let Some(Entry { ino, kind, .. }) = self.names.get(&(parent, name.to_vec())) {
             return (*kind == Kind::Directory).then_some(*ino);
@@ -120,10 +120,10 @@ impl Tree {
         Some(ino)
     }
 
-    /// A place for a file whose own is not known or taken.
+    /// A name among the lost files, for a file whose path is not known or taken.
     fn lost(&mut self, ino: u64) -> (u64, Vec<u8>) {
         self.lost_and_found += 1;
-        // Files are kept from this name, so that it is a directory's.
+        // No file gets this name, so that it is a directory's.
         let found = self.enter(ROOT, FOUND).expect("no file is called so");
         let numbered = (0u32..).map(|n| if n == 0 { format!("{ino}") } else { format!("{ino}.{n}") });
         let mut free =

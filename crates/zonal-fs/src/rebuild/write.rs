@@ -1,8 +1,8 @@
-//! From what was found to rows in an empty database.
+//! Writes what was found as rows of an empty database.
 
-use super::gather::{Entry, Gathered};
 use super::overlay;
 use super::tree::{Nameless, Tree};
+use super::units::{Entry, FoundUnits};
 use super::{RebuildError, Rebuilt};
 use crate::drive::Drive;
 use crate::format::{Account, Piece, Superblock, Uuid, key};
@@ -20,20 +20,20 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Rows that are made durable together, so that no more of them are in memory.
+/// Most rows that wait in memory for a commit.
 const CHANGES_MAX: usize = 50_000;
 
-/// What is behind the name of a file beside while it is put together.
+/// What follows the name of a file beside the drive until it is complete.
 const UNFINISHED: &str = ".rebuild";
 
-/// Puts an empty database where the metadata belong, and everything into it.
+/// Makes an empty database where the metadata belong, and writes all rows to it.
 pub(super) fn write(
     drive: &Arc<Drive>,
     waiters: &Waiters,
     superblock: &Superblock,
     superblocks: superblocks::Writer,
     place: Option<Beside>,
-    mut found: Gathered,
+    mut found: FoundUnits,
 ) -> Result<Rebuilt, RebuildError> {
     found.drop_uncommitted();
     let unfinished = place.as_ref().map(|place| make::Beside::Path(place.unfinished.clone()));
@@ -53,9 +53,9 @@ struct Writer {
 }
 
 impl Writer {
-    fn all(&mut self, found: &mut Gathered, superblock: &Superblock, now: i64) -> Result<Rebuilt, FsError> {
+    fn all(&mut self, found: &mut FoundUnits, superblock: &Superblock, now: i64) -> Result<Rebuilt, FsError> {
         self.runs(&found.entries)?;
-        // Taken apart file by file; paths are asked for meanwhile.
+        // The loop takes them file by file, and reads paths of `found` meanwhile.
         let mut entries = std::mem::take(&mut found.entries);
         entries.retain(|entry| entry.ino > ROOT);
         entries.sort_unstable_by_key(|entry| entry.ino);
@@ -86,7 +86,7 @@ impl Writer {
         Ok(counts)
     }
 
-    /// What was written where.
+    /// Writes the runs: what was written where.
     fn runs(&mut self, entries: &[Entry]) -> Result<(), FsError> {
         let mut tails = Tails::default();
         for unit in entries.chunk_by(|a, b| (a.zone, a.unit) == (b.zone, b.unit)) {
@@ -98,7 +98,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Names, those of newer files first.
+    /// Writes the names, of newer files first.
     fn names(&mut self, mut files: Vec<Nameless<'_>>, mut tree: Tree) -> Result<Tree, FsError> {
         files.sort_unstable_by_key(|file| (std::cmp::Reverse(file.sequence), file.ino));
         for file in &files {
@@ -112,7 +112,7 @@ impl Writer {
         Ok(tree)
     }
 
-    /// The rows without which nothing is a file system's.
+    /// Writes the rows that make the database a file system's.
     fn last(&mut self, tree: &Tree, number: u64, superblock: &Superblock) -> Result<(), FsError> {
         self.commit()?;
         self.rows.put(key::counter("ino"), tree.next().to_le_bytes().to_vec());
@@ -131,12 +131,12 @@ impl Writer {
     }
 
     fn commit(&mut self) -> Result<(), FsError> {
-        let committed = self.rows.seal().expect("nobody else has the rows").commit()?;
+        let committed = self.rows.seal().expect("nothing else has the rows").commit()?;
         Ok(self.rows.settled(committed)?)
     }
 }
 
-/// A file beside that takes the place of what is there once it is whole.
+/// A file beside the drive that replaces what is there once it is complete.
 pub(super) struct Beside {
     path: PathBuf,
     unfinished: PathBuf,
@@ -145,10 +145,10 @@ pub(super) struct Beside {
 }
 
 impl Beside {
-    /// Looks at what the new metadata are to replace, which has to be metadata of the file system `uuid`, and locks it.
+    /// Locks the file that the new metadata replace. It has to hold metadata of the file system `uuid`.
     ///
     /// # Errors
-    /// It is something else, or in use, or cannot be told. Then nothing was changed.
+    /// The file is something else, is in use, or cannot be read. Nothing was changed then.
     pub(super) fn new(path: &Path, uuid: &Uuid) -> Result<Beside, RebuildError> {
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let refused = |error| match error {
@@ -163,7 +163,7 @@ impl Beside {
             path,
         };
         let failed = |source| RebuildError::File { path: place.unfinished.clone(), source };
-        // A rebuild that was killed may have left one.
+        // A rebuild that was killed may have left such a file.
         if lock_to_replace(&place.unfinished, uuid).map_err(refused)?.is_some() {
             std::fs::remove_file(&place.unfinished).map_err(failed)?;
         }

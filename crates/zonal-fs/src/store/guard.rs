@@ -1,14 +1,14 @@
 //! What the database does with bytes that it cannot believe.
 //!
-//! redb verifies pages only when it is asked to. Where damaged ones contradict each other while it opens, it panics; here that
-//! is an error like any other, and nothing is printed about it.
+//! redb verifies pages only on request. Where damaged pages contradict each other while it opens, it panics. Here that is
+//! an error like any other, and the panic prints nothing.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 thread_local! {
-    /// Panics of this thread are expected, and told by whoever catches them.
+    /// Panics of this thread are expected: the code that catches them reports them.
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 

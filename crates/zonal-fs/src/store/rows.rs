@@ -23,12 +23,12 @@ pub(super) type Layer = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 pub struct StoreError(#[from] redb::Error);
 
 impl StoreError {
-    /// Whether an error of the database's file is behind it, after which the database refuses everything.
+    /// Whether an error of the database's file caused it. After such an error the database refuses everything.
     pub(super) fn is_of_file(&self) -> bool {
         matches!(self.0, redb::Error::Io(_) | redb::Error::PreviousIo | redb::Error::DatabaseClosed)
     }
 
-    /// The error of the place of the metadata that is behind it, if one is.
+    /// The error of the place of the metadata that caused it, if one did.
     pub(crate) fn backend(&self) -> Option<&BackendError> {
         let redb::Error::Io(error) = &self.0 else { return None };
         error.get_ref()?.downcast_ref()
@@ -66,7 +66,7 @@ impl From<BackendError> for StoreError {
     }
 }
 
-/// The rows, read through all layers. Not shared: whoever has the file system's lock has the rows.
+/// The rows, read through all layers. Not shared: the thread that holds the file system's lock has the rows.
 pub struct Rows {
     site: Arc<Site>,
     base: RwLock<Tables>,
@@ -79,11 +79,11 @@ pub struct Rows {
     counts_pages: bool,
 }
 
-/// A layer on its way into the database.
+/// A layer that a commit writes to the database.
 pub struct Sealed {
     site: Arc<Site>,
     layer: Arc<Layer>,
-    /// Which it is.
+    /// Its number.
     pub number: u64,
     /// What the gauge had counted when it was sealed.
     tally: Tally,
@@ -112,7 +112,7 @@ impl Rows {
         })
     }
 
-    /// Opens the database that `backend` holds, after every page of it was verified.
+    /// Opens the database that `backend` holds, and verifies every page of it.
     ///
     /// # Errors
     /// The backend's, or that what it holds is no database, or a damaged one.
@@ -134,11 +134,11 @@ impl Rows {
         self.site.backend()
     }
 
-    /// Moves the rows together if most of their pages are free, so that the place can give room back. It takes as long as it
-    /// takes to write all rows that are left. Changes that are not committed keep it from being done.
+    /// Compacts the database if most of its pages are free, so that the place can give room back. It takes the time of
+    /// writing all rows that are left. It does nothing while there are changes that are not committed.
     ///
     /// # Errors
-    /// The database's; what was durable is.
+    /// The database's; durable rows stay durable.
     pub(crate) fn compact_if_sparse(&mut self) -> Result<bool, StoreError> {
         if !self.gauge.is_sparse() || self.sealed.is_some() || !self.top.is_empty() {
             return Ok(false);
@@ -150,7 +150,7 @@ impl Rows {
         Ok(compacted?)
     }
 
-    /// Closes the database; where it was kept.
+    /// Closes the database, and returns where it was kept.
     pub(crate) fn close(self) -> Arc<dyn Backend> {
         let Rows { site, base, .. } = self;
         let backend = site.backend().clone();
@@ -159,7 +159,7 @@ impl Rows {
         backend
     }
 
-    /// The database's rows, as of the last commit. After an error of its file it is opened again before.
+    /// The database's rows, as of the last commit. After an error of its file the database is opened again first.
     fn base(&self) -> RwLockReadGuard<'_, Tables> {
         if let Some(tables) = self.site.return_from_error() {
             *self.base.write() = tables;
@@ -186,10 +186,10 @@ impl Rows {
         self.top.insert(key, Some(value));
     }
 
-    /// Takes the row of `key` away, if there is one.
+    /// Deletes the row of `key`, if there is one.
     pub fn delete(&mut self, key: Vec<u8>) {
         self.gauge.deleted(bytes_of(&key, &[]));
-        // A row that came and went within a layer leaves nothing behind: whoever looks for others would have to pass it.
+        // A row that came and went within a layer leaves nothing: each search for other rows would have to pass it.
         if matches!(self.top.get(&key), Some(Some(_))) && self.is_new(&key) {
             self.top.remove(&key);
         } else {
@@ -197,7 +197,7 @@ impl Rows {
         }
     }
 
-    /// Whether nothing below the top layer knows of `key`, as far as that can be told.
+    /// Whether nothing below the top layer knows of `key`; false if that cannot be read.
     fn is_new(&self, key: &[u8]) -> bool {
         let is_sealed = self.sealed.as_ref().is_some_and(|layer| layer.contains_key(key));
         !is_sealed && matches!(self.base().get(key), Ok(None))
@@ -301,7 +301,7 @@ impl Rows {
         self.number
     }
 
-    /// Puts a new layer on top and gives the one below to be committed; `None` as long as another is.
+    /// Puts a new layer on top and returns the one below for a commit; `None` while another layer is sealed.
     pub fn seal(&mut self) -> Option<Sealed> {
         if self.sealed.is_some() {
             return None;
@@ -315,10 +315,10 @@ impl Rows {
         Some(Sealed { site, layer, number, tally: self.gauge.tally(), counts_pages })
     }
 
-    /// The sealed layer is in the database.
+    /// Drops the sealed layer, which is in the database now.
     ///
     /// # Errors
-    /// The database's; the layer then stays where it is.
+    /// The database's; then the layer stays.
     pub fn settled(&mut self, committed: Committed) -> Result<(), StoreError> {
         let tables = self.site.tables().or_else(|_| self.site.tables_again())?;
         *self.base.get_mut() = tables;
@@ -332,7 +332,7 @@ impl Rows {
         &self.gauge
     }
 
-    /// The place may have more room than at the last commit, or less.
+    /// Asks how much room the place has, which may have changed since the last commit.
     pub(crate) fn look_at_room(&mut self) {
         self.gauge.set_room(self.site.backend().room());
     }
@@ -341,7 +341,7 @@ impl Rows {
         &mut self.gauge
     }
 
-    /// The next layer that is committed is one after which the pages in use are counted.
+    /// The commit of the next layer that is sealed counts the pages in use.
     pub fn count_pages(&mut self) {
         self.counts_pages = true;
     }
@@ -431,19 +431,19 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum RowStep {
         Put(u8, u8),
         Delete(u8),
         Seal,
         Commit,
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = RowStep> {
         prop_oneof![
-            6 => (1..20u8, any::<u8>()).prop_map(|(k, v)| Step::Put(k, v)),
-            4 => (1..20u8).prop_map(Step::Delete),
-            1 => Just(Step::Seal),
-            1 => Just(Step::Commit),
+            6 => (1..20u8, any::<u8>()).prop_map(|(k, v)| RowStep::Put(k, v)),
+            4 => (1..20u8).prop_map(RowStep::Delete),
+            1 => Just(RowStep::Seal),
+            1 => Just(RowStep::Commit),
         ]
     }
 
@@ -455,16 +455,16 @@ mod tests {
             let mut sealed = None;
             for step in steps {
                 match step {
-                    Step::Put(k, v) => {
+                    RowStep::Put(k, v) => {
                         rows.put(vec![k], vec![v]);
                         model.insert(vec![k], vec![v]);
                     }
-                    Step::Delete(k) => {
+                    RowStep::Delete(k) => {
                         rows.delete(vec![k]);
                         model.remove(&vec![k]);
                     }
-                    Step::Seal => sealed = rows.seal().or(sealed),
-                    Step::Commit => {
+                    RowStep::Seal => sealed = rows.seal().or(sealed),
+                    RowStep::Commit => {
                         if let Some(sealed) = sealed.take() {
                             rows.settled(sealed.commit().unwrap()).unwrap();
                         }

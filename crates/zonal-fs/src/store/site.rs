@@ -12,7 +12,7 @@
 //! It holds the last commit. The next commit writes only to pages that this one does not have, because a cut may come. After the
 //! next commit the view is replaced.
 
-use super::backend::{Aside, Backend, Handle};
+use super::backend::{Backend, Handle, Overlay};
 use super::guard::guarded;
 use super::rows::{StoreError, damaged};
 use super::tables::Tables;
@@ -60,7 +60,7 @@ impl Site {
 
     /// What was committed last, from a database that was opened for it.
     pub(super) fn tables_again(&self) -> Result<Tables, StoreError> {
-        let file = Aside::new(Handle(self.backend.clone())).map_err(redb::StorageError::from)?;
+        let file = Overlay::new(Handle(self.backend.clone())).map_err(redb::StorageError::from)?;
         let database = open(file, self.cache_bytes)?;
         Ok(Tables::of(&database.begin_read()?)?.keep(database))
     }

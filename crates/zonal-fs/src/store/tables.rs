@@ -1,9 +1,9 @@
 //! The database's tables: one for each kind of row, which is the first byte of a key.
 //!
 //! # Why not one
-//! The database splits a full page in the middle, unless what is added comes behind everything that its table has. Most rows do
-//! come in order of their keys: files by their numbers, extents by files, runs by zones. In one table they would come in the
-//! middle, behind their own kind and before the next, and leave all pages half empty.
+//! The database splits a full page in the middle, unless the new row comes after all rows of its table. Most rows do come
+//! in order of their keys: files by their numbers, extents by files, runs by zones. In one table they would come in the
+//! middle, after their own kind and before the next, and leave all pages half empty.
 
 use super::StoreError;
 use super::gauge::bytes_of;
@@ -35,7 +35,7 @@ fn name(kind: u8) -> String {
     char::from(kind).into()
 }
 
-/// The kind whose table is called so.
+/// The kind whose table has this name.
 fn kind(name: &str) -> Option<u8> {
     let mut letters = name.chars();
     let kind = letters.next()?.try_into().ok()?;
@@ -94,7 +94,7 @@ impl Tables {
     }
 }
 
-/// Brings changes into the tables of `transaction`; how many bytes there are that were not there before.
+/// Writes changes to the tables of `transaction`, and returns how many bytes they add.
 pub(super) fn write(transaction: &WriteTransaction, layer: &Layer) -> Result<u64, StoreError> {
     let mut fresh = 0;
     let mut changes = layer.iter().peekable();

@@ -366,7 +366,7 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
             Err(other) => return Err(other),
         },
         Step::Sync => fs.sync(&waiter)?,
-        Step::Tend => drop(fs.tend(&waiter)?),
+        Step::Tend => drop(fs.background_step(&waiter)?),
         Step::Collect => drop(fs.collect(&waiter)?),
         Step::Load(n) => match fs.set_xattr(&waiter, ROOT, &name(n), &load(n)) {
             Err(error) if error.is_no_space() => return Ok(false),

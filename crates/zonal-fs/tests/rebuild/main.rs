@@ -88,7 +88,7 @@ fn with_history(fs: &FileSystem) {
             write(fs, ino, 5000, &bytes(2000 + round, 100_000));
         }
         fs.sync(&waiter).unwrap();
-        while fs.tend(&waiter).unwrap() {}
+        while fs.background_step(&waiter).unwrap() {}
     }
     assert!(fs.statistics().gc_blocks > 100 && fs.statistics().resets > 5, "{:?}", fs.statistics());
 }
@@ -125,7 +125,7 @@ fn with_more(fs: &FileSystem) {
         file(fs, &format!("more/{n}"), &bytes(7000 + n, 100_000));
     }
     fs.sync(&waiter).unwrap();
-    while fs.tend(&waiter).unwrap() {}
+    while fs.background_step(&waiter).unwrap() {}
     assert!(fs.collect(&waiter).unwrap());
     fs.sync(&waiter).unwrap();
 }

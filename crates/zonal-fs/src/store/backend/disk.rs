@@ -13,7 +13,7 @@ use zonal_io::volume::Request;
 /// Bytes of a request at most: large enough for full speed on a disk.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// Requests that are out together at most, so that a large batch takes no more memory than this many requests.
+/// Most requests in flight together, so that a large batch takes no more memory than these.
 const REQUESTS_MAX: usize = 16;
 
 /// A drive, and a way to wait for it.
@@ -40,13 +40,13 @@ fn failed(doing: &'static str, sector: Sector) -> impl Fn(RequestError) -> Backe
     move |error| BackendError::Request { doing, sector, error }
 }
 
-/// `sectors` of whole blocks.
+/// The sector `bytes` after `at`.
 fn after(at: Sector, bytes: usize) -> Sector {
     at + Sectors(bytes as u64 / 512)
 }
 
 impl Disk {
-    /// `drive`, whose blocks have to divide ours, and whose metadata nobody else has.
+    /// Claims the metadata on `drive`, whose blocks have to divide ours.
     pub(super) fn new(drive: Arc<Drive>, waiters: Waiters) -> Result<Disk, BackendError> {
         if !BLOCK_SECTORS.is_multiple_of(drive.volume().info().block_sectors) {
             return Err(BackendError::Unfit("the drive's blocks are larger than 4 KiB"));
@@ -64,7 +64,7 @@ impl Disk {
         (self.waiters)()
     }
 
-    /// Lets others get on.
+    /// Lets other threads continue.
     pub(super) fn wait(&self) {
         (self.waiters)().wait(self.drive.volume());
     }
@@ -126,7 +126,7 @@ impl Disk {
 }
 
 /// A buffer of `parts`, one after the other.
-pub(super) fn gather<'a>(parts: impl IntoIterator<Item = &'a [u8]>, bytes: usize) -> IoBuf {
+pub(super) fn concat<'a>(parts: impl IntoIterator<Item = &'a [u8]>, bytes: usize) -> IoBuf {
     let mut buf = IoBuf::zeroed(bytes as u32);
     let mut at = 0;
     for part in parts {

@@ -221,7 +221,7 @@ impl BackendError {
         }
     }
 
-    /// The drive's answer to a request, if that is what is behind it.
+    /// The drive's answer to a request, if it caused this error.
     pub(crate) fn answer(&self) -> Option<&RequestError> {
         match self {
             BackendError::Request { error, .. } => Some(error),

@@ -6,26 +6,26 @@
 //! - [`mod@log`]: a log over segments, which are sequential zones, or pieces of conventional zones or of a file. docs/FS.md draws
 //!   it.
 //!
-//! Over either of them, [`aside`] keeps what is written in memory, so that a database can be looked at and stays as it is.
+//! Over either of them, [`overlay`] keeps what is written in memory, so that a database can be looked at and stays as it is.
 //! The log is [`paged`]: it keeps pages in memory until a sync.
 //!
 //! # Locks
 //! No lock is held while the drive works or a waiter waits, so that a coroutine that waits here holds up no other one.
 
-pub mod aside;
 mod disk;
 mod error;
 pub mod file;
 pub mod log;
 pub mod memory;
+pub mod overlay;
 pub mod paged;
 mod room;
 mod segment;
 
-pub use aside::Aside;
 pub use error::{BackendError, Damage, SegmentId, SegmentPlace, Stop};
 pub use log::Store;
 pub use memory::Memory;
+pub use overlay::Overlay;
 pub(in crate::store) use room::Handle;
 pub use room::{Backend, Room};
 pub use segment::StoreFile;

@@ -4,13 +4,13 @@
 //! the drive. Reads see what was written last, wherever it is.
 //!
 //! # A sync
-//! 1. What waits is taken as a snapshot: pages, length, and the `cut`. Reads still find it; writes go on beside it.
+//! 1. The sync takes what waits as a snapshot: pages, length, and the `cut`. Reads still find it, and writes continue.
 //! 2. The medium stores the snapshot, all of it durable when it returns. No lock is held meanwhile.
-//! 3. The snapshot is let go, or, after a failure, what was not written anew since waits again.
+//! 3. The sync drops the snapshot. After a failure its pages wait again, unless they were written since.
 //!
 //! # Why a cut
 //! A page that was cut off and comes back with a longer file is zeroes, though the medium still has its bytes. All pages from
-//! the cut on are zeroes unless they wait here; the medium makes that true for good when it stores.
+//! the cut on are zeroes unless they wait here; the medium makes that durable when it stores.
 
 use super::error::BackendError;
 use super::log::Log;
@@ -90,7 +90,7 @@ pub trait Medium: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Lets others get on.
+    /// Lets other threads continue.
     fn wait(&self);
 }
 
@@ -98,19 +98,19 @@ pub trait Medium: Debug + Send + Sync + 'static {
 #[derive(Debug)]
 pub struct Paged<M> {
     pub(super) medium: M,
-    state: Mutex<State>,
+    state: Mutex<PagedState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PagedState {
     waiting: Snapshot,
     /// Pages that wait and have no room yet.
     fresh: u64,
     /// Length when it was last made durable.
     durable_len: u64,
-    /// On its way to the medium.
+    /// What the medium stores now.
     storing: Option<Arc<Snapshot>>,
-    /// Snapshots that have ended so far.
+    /// Snapshots whose store has ended so far.
     ended: u64,
     has_failed: bool,
 }
@@ -122,9 +122,9 @@ enum Found {
     Below,
 }
 
-/// A piece of a range that lies in one page.
+/// The part of a range that lies in one page.
 #[derive(Clone)]
-struct Piece {
+struct PagePart {
     page: u64,
     /// Bytes in the page.
     within: Range<usize>,
@@ -132,13 +132,13 @@ struct Piece {
     of_range: Range<usize>,
 }
 
-impl Piece {
+impl PagePart {
     fn is_whole(&self) -> bool {
         self.within.len() == PAGE
     }
 }
 
-fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
+fn pieces(offset: u64, len: usize) -> impl Iterator<Item = PagePart> {
     let mut done = 0;
     std::iter::from_fn(move || {
         let at = offset + done as u64;
@@ -146,7 +146,7 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
         let n = (PAGE - begin).min(len - done);
         let of_range = done..done + n;
         done += n;
-        (n > 0).then(|| Piece { page: at / PAGE as u64, within: begin..begin + n, of_range })
+        (n > 0).then(|| PagePart { page: at / PAGE as u64, within: begin..begin + n, of_range })
     })
 }
 
@@ -154,7 +154,7 @@ fn pages_of(len: u64) -> u64 {
     len.div_ceil(PAGE as u64)
 }
 
-impl State {
+impl PagedState {
     fn find(&self, page: u64) -> Found {
         if let Some(bytes) = self.waiting.pages.get(&page) {
             return Found::Here(bytes.clone());
@@ -226,10 +226,10 @@ impl State {
 }
 
 impl<M: Medium> Paged<M> {
-    /// A file of `len` bytes, all of them with `medium`.
+    /// A file of `len` bytes, all of them in `medium`.
     pub(super) fn new(medium: M, len: u64) -> Paged<M> {
         let waiting = Snapshot { len, cut: pages_of(len), pages: Pages::new() };
-        Paged { medium, state: Mutex::new(State { waiting, durable_len: len, ..State::default() }) }
+        Paged { medium, state: Mutex::new(PagedState { waiting, durable_len: len, ..PagedState::default() }) }
     }
 
     /// Pages that wait for a sync.
@@ -251,11 +251,11 @@ impl<M: Medium> Paged<M> {
         Ok(())
     }
 
-    /// Copies what waits here, and gives the rest in runs of whole pages and in single pieces of pages.
-    fn copy_what_is_here(&self, offset: u64, out: &mut [u8]) -> io::Result<Vec<Vec<Piece>>> {
+    /// Copies what waits here, and returns the rest as runs of whole pages and as single parts of pages.
+    fn copy_what_is_here(&self, offset: u64, out: &mut [u8]) -> io::Result<Vec<Vec<PagePart>>> {
         let state = self.state.lock();
         state.check_range(offset, out.len())?;
-        let mut runs: Vec<Vec<Piece>> = Vec::new();
+        let mut runs: Vec<Vec<PagePart>> = Vec::new();
         for piece in pieces(offset, out.len()) {
             let target = &mut out[piece.of_range.clone()];
             match state.find(piece.page) {
@@ -270,8 +270,8 @@ impl<M: Medium> Paged<M> {
         Ok(runs)
     }
 
-    /// Writes a piece of a page, for which more room is taken if there is none.
-    fn write_piece(&self, piece: &Piece, data: &[u8]) -> io::Result<()> {
+    /// Writes a part of a page, and takes more room if there is none.
+    fn write_piece(&self, piece: &PagePart, data: &[u8]) -> io::Result<()> {
         loop {
             match self.try_to_write(piece, data) {
                 Err(BackendError::Full { .. }) if self.medium.grow()? => {}
@@ -280,7 +280,7 @@ impl<M: Medium> Paged<M> {
         }
     }
 
-    fn try_to_write(&self, piece: &Piece, data: &[u8]) -> Result<(), BackendError> {
+    fn try_to_write(&self, piece: &PagePart, data: &[u8]) -> Result<(), BackendError> {
         let mut below: Option<(u64, PageBytes)> = None;
         loop {
             {
@@ -289,7 +289,7 @@ impl<M: Medium> Paged<M> {
                     _ if piece.is_whole() => [0; PAGE],
                     Found::Here(bytes) => *bytes,
                     Found::Zeroes => [0; PAGE],
-                    // What was read is good as long as nothing was stored since.
+                    // What was read is good if no store has ended since.
                     Found::Below => match below.take() {
                         Some((ended, bytes)) if ended == state.ended => bytes,
                         _ => {
@@ -308,7 +308,7 @@ impl<M: Medium> Paged<M> {
         }
     }
 
-    fn put(&self, state: &mut State, page: u64, bytes: PageBytes) -> Result<(), BackendError> {
+    fn put(&self, state: &mut PagedState, page: u64, bytes: PageBytes) -> Result<(), BackendError> {
         if !state.waiting.pages.contains_key(&page) {
             let fresh = state.fresh + u64::from(!self.medium.has(page));
             self.medium.admit(state.waiting.pages.len() as u64 + 1, fresh)?;
@@ -318,13 +318,13 @@ impl<M: Medium> Paged<M> {
         Ok(())
     }
 
-    /// The part of the last page behind the end becomes zeroes, so that it is when the file grows again.
+    /// Fills the last page with zeroes after the end, so that it has zeroes there when the file grows again.
     fn clear_tail(&self, len: u64) -> io::Result<()> {
         let within = (len % PAGE as u64) as usize;
         if within == 0 {
             return Ok(());
         }
-        let piece = Piece { page: len / PAGE as u64, within: within..PAGE, of_range: 0..PAGE - within };
+        let piece = PagePart { page: len / PAGE as u64, within: within..PAGE, of_range: 0..PAGE - within };
         self.write_piece(&piece, &vec![0; PAGE - within])
     }
 
@@ -352,7 +352,7 @@ impl<M: Medium> Paged<M> {
 }
 
 /// Whether `piece` can be loaded along with `run`.
-fn continues(run: &[Piece], piece: &Piece) -> bool {
+fn continues(run: &[PagePart], piece: &PagePart) -> bool {
     piece.is_whole() && run.last().is_some_and(|last| last.is_whole() && last.page + 1 == piece.page)
 }
 

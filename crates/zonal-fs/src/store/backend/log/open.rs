@@ -117,7 +117,7 @@ const LOG: &str = "the log of the metadata";
 /// What a checkpoint has.
 enum Body {
     /// A list and a table.
-    Whole(Vec<ListedSegment>, Table),
+    Complete(Vec<ListedSegment>, Table),
     /// A list only.
     NoTable,
     Damaged(Damage),
@@ -163,9 +163,9 @@ impl<'a> Opening<'a> {
 
     fn opened(&mut self, known: u64) -> Result<LogState, BackendError> {
         let base = self.base()?;
-        let mut end = self.gather(&base.begun)?;
+        let mut end = self.find_parts(&base.begun)?;
         for begun in &base.later {
-            end = self.gather(begun)?;
+            end = self.find_parts(begun)?;
         }
         let chain = self.follow(base.begun.checkpoint.batch)?;
         let newest = *base.later.last().unwrap_or(&base.begun);
@@ -250,7 +250,7 @@ impl<'a> Opening<'a> {
         let mut damage = damage.unwrap_or(missing);
         while let Some(begun) = begun.pop() {
             match self.body(&begun)? {
-                Body::Whole(listed, table) => {
+                Body::Complete(listed, table) => {
                     self.note_gone(&listed);
                     return Ok(Base { begun, listed, table, later });
                 }
@@ -317,7 +317,7 @@ impl<'a> Opening<'a> {
         let listed = parse_list(list, listed);
         let table = Table::parse(table, listed.len(), self.stride);
         Ok(match table.and_then(|table| self.renumbered(table, &listed)) {
-            Ok(table) => Body::Whole(listed, table),
+            Ok(table) => Body::Complete(listed, table),
             Err(damage) => Body::Damaged(damage),
         })
     }
@@ -356,7 +356,7 @@ impl<'a> Opening<'a> {
     }
 
     /// Notes the parts of a segment: from head to head, and where that ends, block by block.
-    fn gather(&mut self, begun: &Begun) -> Result<End, BackendError> {
+    fn find_parts(&mut self, begun: &Begun) -> Result<End, BackendError> {
         let slot = begun.slot;
         let body = 1 + begun.checkpoint.body_blocks();
         let (end, written) = (u64::from(self.slots[slot].blocks), self.written(slot));
@@ -528,7 +528,7 @@ impl<'a> Opening<'a> {
     /// Whether more can be written to the segment: its own checkpoint is no good after a cut.
     fn is_sound(&self, begun: &Begun) -> Result<bool, BackendError> {
         if begun.checkpoint.table_blocks.is_some() {
-            return Ok(matches!(self.body(begun)?, Body::Whole(..)));
+            return Ok(matches!(self.body(begun)?, Body::Complete(..)));
         }
         Ok(true)
     }

@@ -190,16 +190,16 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum TableStep {
         Set(u64, Spot),
         Cut(u64),
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = TableStep> {
         prop_oneof![
             9 => (0..2000u64, 0..4usize, 1..50u32)
-                .prop_map(|(page, slot, block)| Step::Set(page, Spot { slot, block })),
-            1 => (0..2000u64).prop_map(Step::Cut),
+                .prop_map(|(page, slot, block)| TableStep::Set(page, Spot { slot, block })),
+            1 => (0..2000u64).prop_map(TableStep::Cut),
         ]
     }
 
@@ -209,12 +209,12 @@ mod tests {
             let (mut table, mut map) = (Table::new(4, 50), BTreeMap::new());
             for (n, step) in steps.into_iter().enumerate() {
                 match step {
-                    Step::Set(page, spot) => {
+                    TableStep::Set(page, spot) => {
                         let entry = Entry { spot, sum: n as u32 };
                         table.set(page, entry);
                         map.insert(page, entry);
                     }
-                    Step::Cut(page) => {
+                    TableStep::Cut(page) => {
                         table.cut(page);
                         map.split_off(&page);
                     }

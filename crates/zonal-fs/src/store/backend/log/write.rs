@@ -1,6 +1,6 @@
 //! Batches: from a snapshot of pages to blocks in segments.
 
-use super::super::disk::{REQUEST_BLOCKS_MAX, gather};
+use super::super::disk::{REQUEST_BLOCKS_MAX, concat};
 use super::super::error::{BackendError, SegmentId, SegmentPlace};
 use super::super::paged::{PAGE, PageBytes, Snapshot};
 use super::super::segment::SegmentWrite;
@@ -362,7 +362,7 @@ fn writes<'a>(at: SegmentPlace, blocks: impl Iterator<Item = &'a [u8]>) -> Vec<S
     let blocks: Vec<&[u8]> = blocks.collect();
     let write = |(n, chunk): (usize, &[&[u8]])| {
         let at = SegmentPlace { block: at.block + (n * REQUEST_BLOCKS_MAX) as u32, ..at };
-        SegmentWrite { at, bytes: gather(chunk.iter().copied(), chunk.len() * PAGE) }
+        SegmentWrite { at, bytes: concat(chunk.iter().copied(), chunk.len() * PAGE) }
     };
     blocks.chunks(REQUEST_BLOCKS_MAX).enumerate().map(write).collect()
 }
@@ -412,7 +412,7 @@ impl SegmentSlot {
         if !answer.is_some_and(drive::is_for_want_of_zones) {
             self.failures = self.failures.saturating_add(1);
         }
-        self.is_bad |= answer.and_then(drive::fallen).is_some();
+        self.is_bad |= answer.and_then(drive::lasting_condition).is_some();
         // A write that timed out may be executed late. A zone refuses it then; a piece would take it, over what is there by then.
         let may_come_late = matches!(answer, Some(RequestError::Device(DeviceError::TimedOut)));
         self.is_bad |= may_come_late && self.segment.as_zone().is_none();

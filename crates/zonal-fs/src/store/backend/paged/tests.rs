@@ -50,7 +50,7 @@ impl Medium for Shelf {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum FileStep {
     Write { at: usize, len: usize, byte: u8 },
     SetLen(usize),
     Sync { is_full: bool },
@@ -58,11 +58,11 @@ enum Step {
 
 const LONGEST: usize = 12 * PAGE;
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = FileStep> {
     prop_oneof![
-        4 => (0..LONGEST, 0..3 * PAGE, 1..=255u8).prop_map(|(at, len, byte)| Step::Write { at, len, byte }),
-        2 => (0..LONGEST).prop_map(Step::SetLen),
-        1 => any::<bool>().prop_map(|is_full| Step::Sync { is_full }),
+        4 => (0..LONGEST, 0..3 * PAGE, 1..=255u8).prop_map(|(at, len, byte)| FileStep::Write { at, len, byte }),
+        2 => (0..LONGEST).prop_map(FileStep::SetLen),
+        1 => any::<bool>().prop_map(|is_full| FileStep::Sync { is_full }),
     ]
 }
 
@@ -84,17 +84,17 @@ proptest! {
         let (file, mut model) = (Paged::new(Shelf::default(), 0), Vec::new());
         for step in steps {
             match step {
-                Step::Write { at, len, byte } => {
+                FileStep::Write { at, len, byte } => {
                     let range = at.min(model.len())..(at + len).min(model.len());
                     model[range.clone()].fill(byte);
                     *file.medium.is_full.lock() = false;
                     file.write(range.start as u64, &model[range]).unwrap();
                 }
-                Step::SetLen(len) => {
+                FileStep::SetLen(len) => {
                     model.resize(len, 0);
                     file.set_len(len as u64).unwrap();
                 }
-                Step::Sync { is_full } => {
+                FileStep::Sync { is_full } => {
                     let had_waiting = file.waiting() > 0;
                     *file.medium.is_full.lock() = is_full;
                     let result = file.sync_data();

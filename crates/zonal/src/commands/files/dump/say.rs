@@ -7,7 +7,7 @@ use zonal_core::ZoneDescriptor;
 use zonal_fs::BLOCK_BYTES;
 use zonal_fs::dump::{Kept, Row, Whereabouts};
 use zonal_fs::format::{Anchor, Extent, Header, Metadata, Superblock};
-use zonal_fs::scan::{Found, State, written};
+use zonal_fs::scan::{Found, UnitState, written};
 use zonal_fs::superblocks::Candidate;
 
 /// A line for people, and an object for programs.
@@ -284,12 +284,14 @@ pub(super) fn found(found: &Found, live: Option<&[u32]>) -> Said {
     }
 }
 
-fn unit(block: u32, header: &Header, state: State, live: Option<&[u32]>) -> Said {
+fn unit(block: u32, header: &Header, state: UnitState, live: Option<&[u32]>) -> Said {
     let blocks = header.blocks();
     let (words, state) = match state {
-        State::Whole => (String::new(), json!("whole")),
-        State::Damaged(wrong) => (format!(", {wrong} of them damaged"), json!({ "damaged_blocks": wrong })),
-        State::Torn(there) => (format!(", torn after {there}"), json!({ "torn_after": there })),
+        UnitState::Sound => (String::new(), json!("whole")),
+        UnitState::Damaged(wrong) => {
+            (format!(", {wrong} of them damaged"), json!({ "damaged_blocks": wrong }))
+        }
+        UnitState::Torn(there) => (format!(", torn after {there}"), json!({ "torn_after": there })),
     };
     let Header { sequence, since, .. } = header;
     let mut text_of = format!("block {block}: unit {sequence} since {since}, {blocks} blocks{words}");

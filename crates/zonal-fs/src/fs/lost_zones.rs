@@ -1,7 +1,7 @@
 //! Zones that the drive will not write any more, or not even read.
 //!
-//! The drive says so where a write, a read or a reset fails. What lives in a zone that is read-only is moved elsewhere by the
-//! collector; what lived in one that is offline is lost, and whoever reads it is told in which zone it was.
+//! The drive says so in the answer to a write, a read or a reset. The collector moves live data out of a read-only zone.
+//! The data of an offline zone is lost, and the error of a read names the zone.
 
 use super::core::{Core, Shared};
 use super::error::FsError;
@@ -10,12 +10,12 @@ use crate::space::zone::{Lost, ZoneState};
 use crate::waiter::Waiter;
 use zonal_core::{RequestError, ZoneCondition, ZoneIndex};
 
-/// What an answer says of its zone for good.
-pub(super) fn fall(error: &RequestError) -> Option<Lost> {
-    drive::fallen(error).and_then(lost)
+/// How its zone is lost by an answer, if it is.
+pub(super) fn lost_by(error: &RequestError) -> Option<Lost> {
+    drive::lasting_condition(error).and_then(lost)
 }
 
-/// What a zone in `condition` is lost for.
+/// How a zone in `condition` is lost, if it is.
 fn lost(condition: ZoneCondition) -> Option<Lost> {
     match condition {
         ZoneCondition::ReadOnly => Some(Lost::ReadOnly),
@@ -25,23 +25,23 @@ fn lost(condition: ZoneCondition) -> Option<Lost> {
 }
 
 impl Shared {
-    /// A read failed. If that is said to be for good, the drive is asked what became of the zone.
-    pub(super) fn note_fall(&self, waiter: &dyn Waiter, error: &FsError) -> Result<(), FsError> {
+    /// After a read that failed. If its answer says that the zone is lost, this asks the drive what the zone is now.
+    pub(super) fn note_lost_zone(&self, waiter: &dyn Waiter, error: &FsError) -> Result<(), FsError> {
         let FsError::Read { zone, error, .. } = error else { return Ok(()) };
         let zone = ZoneIndex(*zone);
-        if fall(error).is_none() {
+        if lost_by(error).is_none() {
             return Ok(());
         }
         match self.drive.condition(waiter, zone).and_then(lost) {
-            Some(how) => self.lock().fell(zone, how),
+            Some(how) => self.lock().lose_zone(zone, how),
             None => Ok(()),
         }
     }
 }
 
 impl Core {
-    /// The drive will not write the zone any more. One that is offline stays so.
-    pub(super) fn fell(&mut self, zone: ZoneIndex, how: Lost) -> Result<(), FsError> {
+    /// The drive will not write the zone any more. An offline zone stays offline.
+    pub(super) fn lose_zone(&mut self, zone: ZoneIndex, how: Lost) -> Result<(), FsError> {
         if self.book.zone(zone)?.state != ZoneState::Offline {
             let lost = self.book.lose(zone, how)?;
             self.credit.lost(lost);

@@ -1,16 +1,16 @@
-//! What the zones say.
+//! The units in the zones.
 
 use super::Rebuilt;
 use crate::drive::Drive;
 use crate::format::{Extent, Header, NUMBERS_PASSED, Superblock};
 use crate::fs::map::Mapped;
-use crate::scan::{self, Depth, Found, State};
+use crate::scan::{self, Depth, Found, UnitState};
 use crate::waiter::Waiter;
 use std::collections::{BTreeSet, HashMap};
 use std::mem::size_of;
 use zonal_core::{ZoneDescriptor, ZoneType};
 
-/// A record of a unit that is whole.
+/// A record of a unit that is not torn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) ino: u64,
@@ -20,7 +20,7 @@ pub(super) struct Entry {
     pub(super) sequence: u64,
     pub(super) zone: u32,
     pub(super) unit: u32,
-    /// Which path it was, of all.
+    /// Index of its path.
     path: u32,
     /// Data blocks of the unit.
     unit_blocks: u16,
@@ -35,14 +35,14 @@ const _: () = assert!(size_of::<Entry>() == 64);
 
 /// All that was found.
 #[derive(Default)]
-pub(super) struct Gathered {
+pub(super) struct FoundUnits {
     /// Records, by zone and block.
     pub(super) entries: Vec<Entry>,
     paths: Vec<Vec<u8>>,
     numbers: HashMap<Vec<u8>, u32>,
-    /// What the counter of numbers was when the file system was opened, each time of which something is left.
+    /// What the counter of numbers was at each opening of which a unit is left.
     openings: BTreeSet<u64>,
-    /// Highest number of anything that was ever written.
+    /// Highest number in any header.
     pub(super) last_number: u64,
     pub(super) counts: Rebuilt,
 }
@@ -56,24 +56,24 @@ impl Entry {
 }
 
 /// Reads all zones for data.
-pub(super) fn gather(
+pub(super) fn read_all(
     drive: &Drive,
     waiter: &dyn Waiter,
     superblock: &Superblock,
     report: &[ZoneDescriptor],
     depth: Depth,
-) -> Gathered {
-    let mut gathered = Gathered::default();
+) -> FoundUnits {
+    let mut units = FoundUnits::default();
     let is_data = |zone: &&ZoneDescriptor| {
         zone.zone.0 >= superblock.first_zone && zone.zone_type != ZoneType::Conventional
     };
     for zone in report.iter().filter(is_data) {
-        scan::zone(drive, waiter, &superblock.uuid, zone, depth, |found| gathered.take(zone.zone.0, found));
+        scan::zone(drive, waiter, &superblock.uuid, zone, depth, |found| units.take(zone.zone.0, found));
     }
-    gathered
+    units
 }
 
-impl Gathered {
+impl FoundUnits {
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -87,12 +87,12 @@ impl Gathered {
         match found {
             Found::Garbage { blocks, .. } => self.counts.garbage_blocks += u64::from(blocks),
             Found::Unreadable { blocks, .. } => self.counts.unreadable_blocks += u64::from(blocks),
-            Found::Unit { header, state: State::Torn(_), .. } => {
+            Found::Unit { header, state: UnitState::Torn(_), .. } => {
                 self.counts.torn += 1;
                 self.note(&header);
             }
             Found::Unit { block, header, state } => {
-                self.counts.damaged += u64::from(matches!(state, State::Damaged(_)));
+                self.counts.damaged += u64::from(matches!(state, UnitState::Damaged(_)));
                 self.counts.units += 1;
                 self.note(&header);
                 self.take_unit(zone, block, &header);
@@ -139,7 +139,7 @@ impl Gathered {
         number
     }
 
-    /// Takes away what no commit knew when the file system was opened next.
+    /// Removes what was in no commit when the file system was opened next.
     pub(super) fn drop_uncommitted(&mut self) {
         let openings = std::mem::take(&mut self.openings);
         let is_known = |entry: &Entry| {

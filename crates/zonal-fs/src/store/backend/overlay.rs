@@ -1,7 +1,7 @@
 //! A database that is only looked at: what is written to it stays in memory.
 //!
-//! A database writes when it is opened and closed, if only to note that it is in use. Whoever looks at one that is to stay as it
-//! is, looks through this.
+//! A database writes when it is opened and closed, if only to note that it is in use. An overlay lets a caller open a
+//! database that must not change.
 
 use super::log::Log;
 use super::room::Backend;
@@ -15,7 +15,7 @@ const PAGE: u64 = BLOCK_BYTES as u64;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Aside<B> {
+pub struct Overlay<B> {
     below: B,
     kept: RwLock<Kept>,
 }
@@ -23,25 +23,25 @@ pub struct Aside<B> {
 #[derive(Debug)]
 struct Kept {
     len: u64,
-    /// How much of what is below can still be seen: what was cut off is zeroes if it comes back.
+    /// Bytes of what is below that can still be seen: what was cut off is zeroes if the file grows again.
     seen: u64,
     pages: BTreeMap<u64, Box<[u8]>>,
 }
 
-impl<B: Backend> Backend for Aside<B> {
+impl<B: Backend> Backend for Overlay<B> {
     fn log(&self) -> Option<&Log> {
         self.below.log()
     }
 }
 
-impl<B: StorageBackend> Aside<B> {
-    /// What is in `below`, to begin with.
+impl<B: StorageBackend> Overlay<B> {
+    /// Shows what is in `below`, at first.
     ///
     /// # Errors
     /// If it cannot tell its length.
-    pub fn new(below: B) -> io::Result<Aside<B>> {
+    pub fn new(below: B) -> io::Result<Overlay<B>> {
         let len = below.len()?;
-        Ok(Aside { below, kept: RwLock::new(Kept { len, seen: len, pages: BTreeMap::new() }) })
+        Ok(Overlay { below, kept: RwLock::new(Kept { len, seen: len, pages: BTreeMap::new() }) })
     }
 
     /// Reads from `at` what is below, and zeroes where nothing is.
@@ -73,7 +73,7 @@ impl Kept {
     }
 }
 
-impl<B: StorageBackend> StorageBackend for Aside<B> {
+impl<B: StorageBackend> StorageBackend for Overlay<B> {
     fn len(&self) -> io::Result<u64> {
         Ok(self.kept.read().len)
     }
@@ -137,12 +137,12 @@ mod tests {
         let below = Memory::new();
         below.set_len(20_000).unwrap();
         below.write(0, &[1; 20_000]).unwrap();
-        let aside = Aside::new(below.clone()).unwrap();
-        aside.write(4000, &[2; 5000]).unwrap();
-        aside.set_len(30_000).unwrap();
-        aside.write(25_000, &[3; 10]).unwrap();
-        aside.sync_data().unwrap();
-        let seen = all(&aside);
+        let overlay = Overlay::new(below.clone()).unwrap();
+        overlay.write(4000, &[2; 5000]).unwrap();
+        overlay.set_len(30_000).unwrap();
+        overlay.write(25_000, &[3; 10]).unwrap();
+        overlay.sync_data().unwrap();
+        let seen = all(&overlay);
         let runs: Vec<(u8, usize)> = seen.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect();
         assert_eq!(runs, [(1, 4000), (2, 5000), (1, 11_000), (0, 5000), (3, 10), (0, 4990)]);
         assert_eq!(all(&below), [1; 20_000]);
@@ -153,13 +153,13 @@ mod tests {
         let below = Memory::new();
         below.set_len(10_000).unwrap();
         below.write(0, &[1; 10_000]).unwrap();
-        let aside = Aside::new(below).unwrap();
-        aside.write(4500, &[2; 10]).unwrap();
-        aside.set_len(4505).unwrap();
-        aside.set_len(10_000).unwrap();
-        let seen = all(&aside);
+        let overlay = Overlay::new(below).unwrap();
+        overlay.write(4500, &[2; 10]).unwrap();
+        overlay.set_len(4505).unwrap();
+        overlay.set_len(10_000).unwrap();
+        let seen = all(&overlay);
         let runs: Vec<(u8, usize)> = seen.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect();
         assert_eq!(runs, [(1, 4500), (2, 5), (0, 5495)]);
-        assert!(aside.read(9999, &mut [0; 2]).is_err() && aside.write(u64::MAX, &[0]).is_err());
+        assert!(overlay.read(9999, &mut [0; 2]).is_err() && overlay.write(u64::MAX, &[0]).is_err());
     }
 }
