@@ -100,7 +100,7 @@ pub enum Reason {
     /// Somebody asked for it.
     Forced,
     /// A zone became read-only, and may be lost next.
-    Fallen,
+    ReadOnlyZone,
 }
 
 /// What decides whether the collector runs. All counts are blocks.

@@ -44,7 +44,7 @@ enum Listed {
     Free,
     Victim(Fill),
     Dead,
-    Fallen,
+    ReadOnly,
 }
 
 /// Sums over all zones, in blocks.
@@ -92,7 +92,7 @@ pub struct ZoneBook {
     /// Dead zones by the commit that has to be durable.
     dead: BTreeSet<(u64, ZoneIndex)>,
     /// Zones that became read-only and still have live blocks.
-    fallen: BTreeSet<ZoneIndex>,
+    read_only: BTreeSet<ZoneIndex>,
     counts: [u32; ZoneState::ALL.len()],
     sums: Sums,
     cursor: u32,
@@ -114,7 +114,7 @@ impl ZoneBook {
             free: BTreeSet::new(),
             victims: Victims::default(),
             dead: BTreeSet::new(),
-            fallen: BTreeSet::new(),
+            read_only: BTreeSet::new(),
             counts: [0; ZoneState::ALL.len()],
             sums: Sums::default(),
             cursor: 0,
@@ -408,8 +408,8 @@ impl ZoneBook {
     }
 
     /// Zones that became read-only, have no writes under way, and live blocks that nobody copies.
-    pub fn fallen(&self) -> impl Iterator<Item = (ZoneIndex, &Zone)> {
-        let zones = self.fallen.iter().map(|zone| (*zone, &self.zones[zone.0 as usize]));
+    pub fn evacuees(&self) -> impl Iterator<Item = (ZoneIndex, &Zone)> {
+        let zones = self.read_only.iter().map(|zone| (*zone, &self.zones[zone.0 as usize]));
         zones.filter(|(_, account)| account.copies == 0)
     }
 
@@ -545,7 +545,7 @@ impl ZoneBook {
                 Listed::Victim(Fill { used: zone.used, gains_below: self.gains_below(zone.capacity) })
             }
             ZoneState::Dead => Listed::Dead,
-            ZoneState::ReadOnly if zone.used > 0 && zone.written == zone.allocated => Listed::Fallen,
+            ZoneState::ReadOnly if zone.used > 0 && zone.written == zone.allocated => Listed::ReadOnly,
             _ => Listed::Nowhere,
         }
     }
@@ -556,7 +556,7 @@ impl ZoneBook {
             Listed::Free => assert!(self.free.insert(zone)),
             Listed::Victim(fill) => self.victims.insert(zone, fill),
             Listed::Dead => assert!(self.dead.insert((self.freed_at[zone.0 as usize], zone))),
-            Listed::Fallen => assert!(self.fallen.insert(zone)),
+            Listed::ReadOnly => assert!(self.read_only.insert(zone)),
         }
     }
 
@@ -566,7 +566,7 @@ impl ZoneBook {
             Listed::Free => assert!(self.free.remove(&zone)),
             Listed::Victim(fill) => self.victims.remove(zone, fill),
             Listed::Dead => assert!(self.dead.remove(&(self.freed_at[zone.0 as usize], zone))),
-            Listed::Fallen => assert!(self.fallen.remove(&zone)),
+            Listed::ReadOnly => assert!(self.read_only.remove(&zone)),
         }
     }
 
@@ -587,7 +587,7 @@ impl ZoneBook {
         assert_eq!(fresh.counts, self.counts);
         assert_eq!(fresh.sums, self.sums);
         assert_eq!(fresh.free, self.free);
-        assert_eq!(fresh.fallen, self.fallen);
+        assert_eq!(fresh.read_only, self.read_only);
         assert_eq!(fresh.victims, self.victims);
         let dead = |book: &ZoneBook| book.dead.iter().map(|d| d.1).collect::<BTreeSet<_>>();
         assert_eq!(dead(&fresh), dead(self));
