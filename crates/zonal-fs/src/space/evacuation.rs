@@ -1,8 +1,8 @@
 //! Zones that became read-only: their data are moved while they can be read.
 //!
-//! Such a zone is never reset, so that moving its data takes space and gives none: of users, who had it in the zone that fell.
-//! It is done while that leaves them a zone to write to, and not while the collector has to make space. Until then the data
-//! stay where they are, and are told of.
+//! Such a zone is never reset, so that moving its data takes space and gives none. It takes users' space: they had it in
+//! that zone. The collector does it while that leaves users a zone to write to, and not while it has to make space. Until
+//! then the data stay where they are, and the status counts them.
 
 use super::cost::Need;
 use super::credits::Credits;
@@ -11,18 +11,18 @@ use super::zone::Zone;
 use super::zones::ZoneBook;
 use zonal_core::ZoneIndex;
 
-/// The zone to collect next, and why, if there is a `reason` to or a zone has fallen.
+/// The zone to collect next, and why, if there is a `reason` to, or a zone became read-only.
 pub fn to_collect(book: &ZoneBook, credits: &Credits, reason: Option<Reason>) -> Option<(ZoneIndex, Reason)> {
     let evacuee = || evacuee(book, credits).map(|zone| (zone, Reason::ReadOnlyZone));
     let victim = reason.and_then(|reason| Some((book.victim()?, reason)));
     match reason {
-        // Who asks without need gets what is most urgent.
+        // A call without need gets what is most urgent.
         None | Some(Reason::Forced) => evacuee().or(victim),
         Some(_) => victim.or_else(evacuee),
     }
 }
 
-/// A fallen zone whose data have room elsewhere.
+/// A read-only zone whose data have room elsewhere.
 fn evacuee(book: &ZoneBook, credits: &Credits) -> Option<ZoneIndex> {
     let has_room = |account: &Zone| {
         let Need { extents, available } = credits.user();

@@ -1,6 +1,6 @@
-//! All parts of space together, under a file system and a drive of a few lines: files of numbered blocks, writes that end in
-//! any order, commits, a collector, power cuts. After every step the parts agree, every block that is live or committed lies
-//! in its zone, and a writer that waits is answered.
+//! All parts of space together, under a file system and a drive of a few lines. It has files of numbered blocks, writes
+//! that end in any order, commits, a collector, and power cuts. After every step the parts agree, every block that is live
+//! or committed lies in its zone, and a writer that waits is answered.
 
 use super::cost::Need;
 use super::credits::{Answer, Credits, Drive, Refusal, Reservation, Reserve, Ticket, Urgency};
@@ -16,7 +16,7 @@ use zonal_core::{ZoneCondition, ZoneIndex};
 /// Blocks of a unit with its header.
 const UNIT: u32 = 5;
 
-/// Steps of the collector after which a writer who waits has waited too long.
+/// Steps of the collector after which a writer has waited too long.
 const PATIENCE: u32 = 10_000;
 
 /// Where a file's block lies, and which of all blocks ever written it is.
@@ -29,7 +29,7 @@ struct BlockAt {
 /// Files' blocks by file and number.
 type Map = BTreeMap<(u8, u64), BlockAt>;
 
-/// A block on its way into a zone.
+/// A block in flight to a zone.
 #[derive(Clone, Copy, Debug)]
 struct Carried {
     at: (u8, u64),
@@ -248,7 +248,7 @@ impl SpaceModel {
         }
     }
 
-    /// The write at a place of those in flight ends; whether there is one.
+    /// The write at a place of the list in flight ends. Returns whether there is one.
     fn end(&mut self, place: usize) -> bool {
         if place >= self.flights.len() {
             return false;
@@ -280,7 +280,7 @@ impl SpaceModel {
         self.committed += 1;
     }
 
-    /// One step of the collector; whether there was anything to do.
+    /// One step of the collector. Returns whether there was anything to do.
     fn background_step(&mut self) -> bool {
         let due = self.book.dead_zones(self.committed).next();
         if let Some(zone) = due {
@@ -309,10 +309,10 @@ impl SpaceModel {
         true
     }
 
-    /// Copies of all that is live in `victim` take off.
+    /// Sends copies of all that is live in `victim`.
     fn collect(&mut self, victim: ZoneIndex) {
         let live: Vec<_> = self.map.iter().filter(|(_, p)| p.zone == victim).map(|(a, p)| (*a, *p)).collect();
-        // Held until all copies have taken off: a victim whose last blocks are freed meanwhile is not reset.
+        // Held until all copies are sent: a victim whose last blocks are freed meanwhile is not reset.
         self.book.pin(victim, Pin::Copy).expect("it is full");
         let mut left = &live[..];
         while !left.is_empty() {

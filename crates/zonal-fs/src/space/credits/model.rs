@@ -59,7 +59,7 @@ struct QueuedWriter {
     need: Need,
 }
 
-/// The counters and all who use them.
+/// The counters and all that use them.
 struct CreditsModel {
     credits: Credits,
     reserved: Vec<Reservation>,
@@ -196,7 +196,7 @@ impl CreditsModel {
         );
     }
 
-    /// Everybody goes: what is there must be all that there is.
+    /// All users go: what is there must be all that there is.
     fn close(mut self) {
         for reservation in std::mem::take(&mut self.reserved) {
             self.credits.give_back(reservation);
