@@ -118,7 +118,7 @@ fn zones_found_read_only_are_moved_out_of_and_may_go_offline() {
     tend(&fs);
     assert_eq!((fs.usage().read_only_zones, fs.usage().read_only), (2, 0));
     assert_eq!(fs.usage().free, free - 110, "what was moved takes space that users had");
-    assert_eq!((fs.statistics().gc_victims, fs.statistics().reason), (2, Some(Reason::Fallen)));
+    assert_eq!((fs.statistics().gc_victims, fs.statistics().reason), (2, Some(Reason::ReadOnlyZone)));
     fs.sync(&waiter()).unwrap();
     made.fall(0, Degraded::Offline);
     made.fall(2, Degraded::Offline);

@@ -182,7 +182,7 @@ impl Shared {
             core.credit.gc_runs(mark);
             let account = *core.book.zone(victim)?;
             // A lost zone frees nothing.
-            let blocks = if reason == Reason::Fallen { account.used } else { account.capacity };
+            let blocks = if reason == Reason::ReadOnlyZone { account.used } else { account.capacity };
             let progress = Progress::new(blocks, account.used);
             let pieces: VecDeque<Live> = map::live(&core.rows, victim.0)?.into();
             // What its runs do not know stays where it is: to collect the zone again would never gain anything.

@@ -238,6 +238,6 @@ fn describe(reason: Reason) -> String {
             format!("{available} MiB can be written, less than {percent}% of {free} MiB that are free")
         }
         Reason::Forced => "it was asked for".to_owned(),
-        Reason::Fallen => "a zone became read-only".to_owned(),
+        Reason::ReadOnlyZone => "a zone became read-only".to_owned(),
     }
 }

@@ -12,7 +12,7 @@ pub struct Need {
 }
 
 impl Need {
-    /// What is left without `other`, if so much is there.
+    /// What is left without `other`, if there is that much.
     pub fn checked_sub(self, other: Need) -> Option<Need> {
         Some(Need {
             extents: self.extents.checked_sub(other.extents)?,

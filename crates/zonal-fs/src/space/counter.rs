@@ -3,7 +3,7 @@
 //! Space that comes back fills the pool first, then is the users'. Space that is lost is taken from users, then from the
 //! pool; what neither has is owed, and paid by what comes back next.
 
-/// Whose part of a counter.
+/// The owner of a part of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Part {
     User,

@@ -2,21 +2,21 @@
 //!
 //! Owns two counters. `extents` is what files may ever fill: data blocks that are free, or can be freed by collecting.
 //! `available` is what can be written right now: blocks of free zones and tails of open ones, headers included. Freed blocks
-//! return to `extents` at once, to `available` when their zone is reset. A writer reserves in both; short of `extents` it is
-//! told that there is no space, short of `available` it waits in line for the collector.
+//! return to `extents` at once, to `available` when their zone is reset. A writer reserves in both. Short of `extents` it
+//! gets an error, short of `available` it waits in line for the collector.
 //!
 //! # Invariants
-//! - The line is strict: space goes to the first while it fits, and to nobody behind one that does not. A newcomer
-//!   goes to the end of a line that is there, however little it wants.
+//! - The line is strict: space goes to the first writer while it fits. No later writer gets space before. A newcomer goes
+//!   to the end of a line that is there, however little it wants.
 //! - The collector takes from its pools and from nothing else, and does not wait in line.
 //! - While the collector works and little is left, users get what is `available` at the collector's pace ([`super::pace`]).
-//! - A ticket is answered once: granted, or no space. Nobody waits while the collector is idle and nothing can be collected;
-//!   so whoever hands out a ticket sees to it that the collector looks again.
+//! - A ticket is answered once: granted, or no space. No writer waits while the collector is idle and nothing can be
+//!   collected. So the caller that hands out a ticket lets the collector look again.
 //! - `user + pool + reserved` changes by what is spent, freed, made available or lost, and by nothing else.
 //!
 //! # Why the pools are the collector's alone
-//! It needs space before it makes any. Were the pools for everybody, users could fill the last zone and nothing would ever be
-//! freed; were users' blocks for the collector, one that holds a reservation would find them gone.
+//! It needs space before it makes any. If users could take the pools, they could fill the last zone, and nothing would ever
+//! be freed. If the collector could take users' blocks, a reservation would find them gone.
 
 use super::cost::{Cost, Need};
 use super::counter::{Counter, Part};
@@ -54,8 +54,8 @@ pub struct Drive {
 impl Reserve {
     /// Four zones and the option of `extents`, three zones of `available`.
     ///
-    /// Users always keep one zone of the one and two of the other, so that on a drive of five zones the reserve is what it is
-    /// anywhere and the option counts for nothing; on a smaller one it shrinks.
+    /// Users always keep one zone of `extents` and two of `available`. So a drive of five zones has the full reserve, and
+    /// the option counts for nothing; on a smaller drive the reserve shrinks.
     pub fn of(drive: Drive) -> Reserve {
         let zone_data = u64::from(drive.zone_data);
         let data = drive.zones.saturating_sub(1) * zone_data;
@@ -67,7 +67,7 @@ impl Reserve {
     }
 }
 
-/// How badly somebody wants space.
+/// How urgently a caller wants space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Urgency {
     /// Waits in line.
@@ -78,7 +78,7 @@ pub enum Urgency {
     Gc,
 }
 
-/// Blocks that are somebody's. What is not spent has to be given back.
+/// Blocks that a caller has reserved. What is not spent has to be given back.
 #[must_use = "what is not spent has to be given back"]
 #[derive(PartialEq, Eq, Debug)]
 pub struct Reservation {
@@ -99,7 +99,7 @@ impl Reservation {
         self.left.available += other.left.available;
     }
 
-    /// Takes a part of it for itself, if so much is left.
+    /// Splits off a part of it, if that much is left.
     pub fn split(&mut self, need: Need) -> Option<Reservation> {
         self.left = self.left.checked_sub(need)?;
         Some(Reservation { left: need, part: self.part })
@@ -150,7 +150,7 @@ pub struct Credits {
     extents: Counter,
     available: Counter,
     line: VecDeque<(u64, Need)>,
-    /// Tickets that are answered and have not been looked at since; `None` is no space.
+    /// Answers that no holder of a ticket has looked at; `None` is no space.
     answers: BTreeMap<u64, Option<Need>>,
     tickets: u64,
     collector: Collector,
@@ -191,7 +191,7 @@ impl Credits {
         self.line.len() as u32
     }
 
-    /// What the first in line wants of `available`, 0 if nobody waits.
+    /// What the first in line wants of `available`, 0 if the line is empty.
     pub fn wanted(&self) -> u64 {
         self.line.front().map_or(0, |(_, need)| need.available)
     }
@@ -261,7 +261,7 @@ impl Credits {
         Ticket(ticket)
     }
 
-    /// What became of a ticket. One that still waits is given back.
+    /// What became of a ticket. A ticket that still waits is given back.
     pub fn state(&mut self, ticket: Ticket) -> Answer {
         match self.answers.remove(&ticket.0) {
             Some(Some(left)) => Answer::Granted(Reservation { left, part: Part::User }),
@@ -287,7 +287,7 @@ impl Credits {
     /// A part of a reservation is used up: blocks handed out of a zone, data that files refer to from now on.
     ///
     /// # Errors
-    /// So much is not left; nothing was spent.
+    /// Less is left; nothing was spent.
     pub fn spend(&mut self, reservation: &mut Reservation, need: Need) -> Result<(), Overspent> {
         let left = reservation.left;
         reservation.left = left.checked_sub(need).ok_or(Overspent { left, need })?;
@@ -324,20 +324,20 @@ impl Credits {
         self.available.lose(need.available);
     }
 
-    /// The collector has spent what it gains nothing by: its pool is filled up from what is users'.
+    /// The collector has spent blocks without a gain: its pool is filled up from users' blocks.
     pub fn refill(&mut self) {
         self.available.refill();
     }
 
-    /// The collector begins to work: whoever wants space may wait for it, and gets it at its pace as soon as fewer than `mark`
-    /// blocks are left.
+    /// The collector begins to work: writers may wait for it, and get space at its pace once fewer than `mark` blocks are
+    /// left.
     pub fn gc_runs(&mut self, mark: u64) {
         self.collector = Collector::MayHelp;
         self.pace.get_or_insert_default().mark = mark;
         self.grant();
     }
 
-    /// The collector has got on so far that `blocks` will come free for it.
+    /// The collector has done work for which `blocks` will come free.
     pub fn earned(&mut self, blocks: u64) {
         if let Some(pace) = &mut self.pace {
             pace.earned(blocks, self.available.user);
@@ -345,8 +345,8 @@ impl Credits {
         }
     }
 
-    /// The collector has nothing to do, and nobody is held up for its sake. If nothing is `reclaimable` either, nobody waits any longer: those for whom there is
-    /// space get it, in order, and the others are told that there is none.
+    /// The collector has nothing to do, and holds no writer up. If nothing is `reclaimable` either, no writer waits any
+    /// longer. Writers get space in order while there is enough, and the others get an error.
     pub fn gc_is_idle(&mut self, reclaimable: bool) {
         self.pace = None;
         self.grant();

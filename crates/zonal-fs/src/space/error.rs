@@ -76,7 +76,7 @@ pub enum BookError {
         /// The zone.
         zone: ZoneIndex,
     },
-    /// A reset while somebody still reads or copies.
+    /// A reset while reads or copies are in flight.
     #[error("zone {zone}: reset under {reads} reads and {copies} copies")]
     Pinned {
         /// The zone.

@@ -1,8 +1,8 @@
 //! Zones that became read-only: their data are moved while they can be read.
 //!
-//! Such a zone is never reset, so that moving its data takes space and gives none: of users, who had it in the zone that fell.
-//! It is done while that leaves them a zone to write to, and not while the collector has to make space. Until then the data
-//! stay where they are, and are told of.
+//! Such a zone is never reset, so that moving its data takes space and gives none. It takes users' space: they had it in
+//! that zone. The collector does it while that leaves users a zone to write to, and not while it has to make space. Until
+//! then the data stay where they are, and the status counts them.
 
 use super::cost::Need;
 use super::credits::Credits;
@@ -11,25 +11,25 @@ use super::zone::Zone;
 use super::zones::ZoneBook;
 use zonal_core::ZoneIndex;
 
-/// The zone to collect next, and why, if there is a `reason` to or a zone has fallen.
+/// The zone to collect next, and why, if there is a `reason` to, or a zone became read-only.
 pub fn to_collect(book: &ZoneBook, credits: &Credits, reason: Option<Reason>) -> Option<(ZoneIndex, Reason)> {
-    let fallen = || evacuee(book, credits).map(|zone| (zone, Reason::Fallen));
+    let evacuee = || evacuee(book, credits).map(|zone| (zone, Reason::ReadOnlyZone));
     let victim = reason.and_then(|reason| Some((book.victim()?, reason)));
     match reason {
-        // Who asks without need gets what is most urgent.
-        None | Some(Reason::Forced) => fallen().or(victim),
-        Some(_) => victim.or_else(fallen),
+        // A call without need gets what is most urgent.
+        None | Some(Reason::Forced) => evacuee().or(victim),
+        Some(_) => victim.or_else(evacuee),
     }
 }
 
-/// A fallen zone whose data have room elsewhere.
+/// A read-only zone whose data have room elsewhere.
 fn evacuee(book: &ZoneBook, credits: &Credits) -> Option<ZoneIndex> {
     let has_room = |account: &Zone| {
         let Need { extents, available } = credits.user();
         let blocks = book.blocks_for(account.used) + COPY_WASTE;
         extents >= account.used.into() && available >= u64::from(blocks) + u64::from(book.zone_blocks())
     };
-    book.fallen().find(|(_, account)| has_room(account)).map(|(zone, _)| zone)
+    book.evacuees().find(|(_, account)| has_room(account)).map(|(zone, _)| zone)
 }
 
 #[cfg(test)]
@@ -53,24 +53,27 @@ mod tests {
     }
 
     #[test]
-    fn fallen_zone_comes_before_victims_unless_space_is_short() {
+    fn read_only_zone_comes_before_victims_unless_space_is_short() {
         use ZoneCondition::{Full, Offline, ReadOnly};
         let book = book(&[(Full, 10), (Offline, 20), (ReadOnly, 0), (ReadOnly, 50)]);
         let credits = credits(1000, 1000);
-        let (victim, fallen) = (ZoneIndex(0), ZoneIndex(3));
-        assert_eq!(to_collect(&book, &credits, None), Some((fallen, Reason::Fallen)));
-        assert_eq!(to_collect(&book, &credits, Some(Reason::Forced)), Some((fallen, Reason::Fallen)));
+        let (victim, read_only) = (ZoneIndex(0), ZoneIndex(3));
+        assert_eq!(to_collect(&book, &credits, None), Some((read_only, Reason::ReadOnlyZone)));
+        assert_eq!(
+            to_collect(&book, &credits, Some(Reason::Forced)),
+            Some((read_only, Reason::ReadOnlyZone))
+        );
         assert_eq!(to_collect(&book, &credits, Some(LOW)), Some((victim, LOW)));
     }
 
     #[test]
-    fn fallen_zone_waits_for_room_that_users_can_spare() {
+    fn read_only_zone_waits_for_room_that_users_can_spare() {
         let book = book(&[(ZoneCondition::ReadOnly, 50), (ZoneCondition::ReadOnly, 7)]);
         let next = |extents, available| to_collect(&book, &credits(extents, available), Some(LOW));
         // 50 blocks in units of 7 take 8 headers, 3 may be wasted, and 100 are left for users.
-        assert_eq!(next(50, 161), Some((ZoneIndex(0), Reason::Fallen)));
-        assert_eq!(next(50, 160), Some((ZoneIndex(1), Reason::Fallen)));
-        assert_eq!(next(49, 161), Some((ZoneIndex(1), Reason::Fallen)));
+        assert_eq!(next(50, 161), Some((ZoneIndex(0), Reason::ReadOnlyZone)));
+        assert_eq!(next(50, 160), Some((ZoneIndex(1), Reason::ReadOnlyZone)));
+        assert_eq!(next(49, 161), Some((ZoneIndex(1), Reason::ReadOnlyZone)));
         assert_eq!(next(6, 161), None);
         assert_eq!(next(50, 110), None);
     }
@@ -82,7 +85,7 @@ mod tests {
         book.pin(zone, Pin::Copy).unwrap();
         assert_eq!(to_collect(&book, &credits(1000, 1000), None), None);
         book.unpin(zone, Pin::Copy).unwrap();
-        assert_eq!(to_collect(&book, &credits(1000, 1000), None), Some((zone, Reason::Fallen)));
+        assert_eq!(to_collect(&book, &credits(1000, 1000), None), Some((zone, Reason::ReadOnlyZone)));
         book.free(zone, 50, 1).unwrap();
         assert_eq!(to_collect(&book, &credits(1000, 1000), None), None);
     }

@@ -1,7 +1,7 @@
 //! The book at mount: what the device says of each zone against what the metadata say.
 //!
-//! Data written after the last commit lie below the write pointer and nobody refers to them: garbage, which counts as
-//! written and not as used. Nothing is replayed.
+//! Data written after the last commit lie below the write pointer, and no file refers to them. They are garbage, which
+//! counts as written and not as used. Nothing is replayed.
 
 use super::error::{Fault, Finding};
 use super::zone::{Zone, ZoneState};
@@ -30,9 +30,9 @@ pub enum Found {
 impl ZoneBook {
     /// The book of a drive whose zones are `found`, from zone 0.
     ///
-    /// `unit_blocks` is what a unit has with its header if its data are as scattered as can be, so that the header's records
-    /// and not the unit's length are the limit. It decides what is promised to files: fewer data than fit if they are in
-    /// order, but never more than the collector can keep.
+    /// `unit_blocks` is the length of a unit with its header if its data are as scattered as can be. Then the header's
+    /// records are the limit, not the unit's length. It decides what is promised to files: fewer data than fit if they are
+    /// in order, but never more than the collector can keep.
     ///
     /// # Errors
     /// Everything that contradicts itself, in order of zones.

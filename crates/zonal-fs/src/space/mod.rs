@@ -6,14 +6,14 @@
 //! - [`zones`]: every [`zone`]'s state and account; which are free, dead, victims ([`load`]: at mount).
 //! - [`open`]: which open zone a writer gets.
 //! - [`victims`]: which zone is collected, and when there is need.
-//! - [`credits`]: who may write how much, and who waits; at what [`pace`].
+//! - [`credits`]: which writer may write how much, and which one waits; at what [`pace`].
 //! - [`evacuation`]: which zone is collected although it gives no space.
 //!
 //! # How they go together
-//! A writer reserves credits; chooses an open zone, or opens one; allocates from it and spends credits; writes; ends the
-//! write in the book, and frees there and in the credits what it overwrote. The collector does the same with its pools. A
-//! dead zone is reset when the commit that freed it is durable, and makes its capacity available. [`check`] says what holds
-//! between the parts at any time.
+//! A writer reserves credits. It chooses an open zone, or opens one, allocates from it, and spends credits. It writes, ends
+//! the write in the book, and frees there and in the credits what it overwrote. The collector does the same with its pools.
+//! A dead zone is reset when the commit that freed it is durable, and makes its capacity available. [`check`] says what
+//! holds between the parts at any time.
 //!
 //! # Units
 //! Blocks of 4 KiB. The book and `available` count headers of units, `extents` and `used` are data alone.
@@ -49,7 +49,7 @@ pub use zones::ZoneOrder;
 /// An open zone, to be shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenView {
-    /// The list's word.
+    /// What the list says of it.
     pub open: OpenZone,
     /// Blocks that can be written.
     pub capacity: u32,
@@ -76,15 +76,15 @@ pub struct Statistics {
     pub zones: u32,
     /// Free ones.
     pub free: u32,
-    /// Those that wait for their reset or are at the device for it.
+    /// Zones that wait for their reset, or that the device is resetting.
     pub dead: u32,
-    /// Those that the device will not write any more.
+    /// Zones that the device will not write any more.
     pub lost: u32,
     /// Zones that may be open, the collector's included.
     pub open_max: u32,
     /// Open zones.
     pub open: Vec<OpenView>,
-    /// Fully written zones by tenths of live data, and those with nothing to gain.
+    /// Fully written zones by tenths of live data, and zones with nothing to gain.
     pub histogram: Histogram,
     /// Zones by how often they were reset: the most, and its zone.
     pub resets_max: Option<(ZoneIndex, u32)>,
@@ -145,8 +145,8 @@ pub fn pace_mark(book: &ZoneBook, open: &OpenZones, credits: &Credits) -> u64 {
     victims::pace_mark(pressure(book, open, credits, 0))
 }
 
-/// Checks each part, and what holds between them: the zones on the list are those that are open in the book, or full with
-/// writes in flight; and the credits have what the book has, less data on their way.
+/// Checks each part, and what holds between them. The list has exactly the zones that are open in the book, or full with
+/// writes in flight. The credits have what the book has, less data in flight.
 ///
 /// # Panics
 /// If it does not hold: a bug.
@@ -163,6 +163,6 @@ pub fn check(book: &ZoneBook, open: &OpenZones, credits: &Credits) {
     }
     let (credits, book) = (credits.total(), book.totals());
     assert_eq!(credits.available, book.available, "credits and book differ");
-    // Data on their way are spent and not live yet.
+    // Data in flight are spent and not live yet.
     assert!(credits.extents <= book.extents, "{credits:?} of {book:?}");
 }

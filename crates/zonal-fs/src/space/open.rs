@@ -1,12 +1,13 @@
 //! The zones that blocks are handed out of, and which one a writer gets.
 //!
-//! Owns the list of open zones in order of use, each with the lifetime of its data, whether it is the collector's, and how
-//! many files come back to it. Owns no account: whether a zone has room it is told ([`OpenZones::filled`]).
+//! Owns the list of open zones in order of use. Each has the lifetime of its data, its owner, and the number of files that
+//! come back to it. Owns no account: whether a zone has room it is told ([`OpenZones::filled`]).
 //!
 //! # Invariants
 //! - At most `max - 1` zones are the users', at most one is the collector's: it can always have one.
-//! - A zone counts as open until all its writes have ended, because so long it holds the device's resources.
-//! - A user never gets the collector's zone: what was copied has proved to live long, and the collector waits for nobody.
+//! - A zone counts as open until all its writes have ended, because until then it holds the device's resources.
+//! - A user never gets the collector's zone: what was copied has proved to live long, and the collector does not wait for
+//!   users.
 //!
 //! # Why a handle and not the zone's index
 //! A file remembers the zone that it wrote to last. By the time it writes again the zone may have been filled, reset and
@@ -33,7 +34,7 @@ const FREE_MIN: u32 = 2;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum Lifetime {
-    /// Nobody said anything.
+    /// The file has no hint.
     #[default]
     NotSet,
     /// It is known that nothing is known.
@@ -124,7 +125,7 @@ pub fn open_limit(limits: OpenLimits) -> Result<u32, LimitError> {
     Ok(limit.min(drive))
 }
 
-/// Whose a zone is.
+/// The owner of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Owner {
     /// Writers of files.
@@ -148,7 +149,7 @@ pub struct OpenZone {
     pub opened: Opened,
     /// Lifetime of its data.
     pub hint: Lifetime,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
     /// Files that come back to it.
     pub users: u32,
@@ -203,8 +204,8 @@ pub struct MountPlan {
 }
 
 /// What becomes of the partly written zones `partial`, each with its blocks handed out, where `max` may be open and `free`
-/// zones are free: the fullest are finished until the rest fits. If then none is free, or none may be opened, the collector
-/// gets the one with the least handed out, which has the most room.
+/// zones are free. The fullest are finished until the rest fits. If then no zone is free, or none may be opened, the
+/// collector gets the zone with the most room.
 pub fn plan_mount(partial: impl IntoIterator<Item = (ZoneIndex, u32)>, max: u32, free: u32) -> MountPlan {
     let mut zones: Vec<(u32, ZoneIndex)> = partial.into_iter().map(|(zone, blocks)| (blocks, zone)).collect();
     zones.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
@@ -219,7 +220,7 @@ pub fn plan_mount(partial: impl IntoIterator<Item = (ZoneIndex, u32)>, max: u32,
 #[derive(Clone, Debug)]
 pub struct OpenZones {
     max: u32,
-    /// The one that was given to a file the longest ago comes first.
+    /// The zone that was given to a file the longest ago comes first.
     zones: Vec<OpenZone>,
     serial: u64,
 }
@@ -239,7 +240,7 @@ impl OpenZones {
         self.max
     }
 
-    /// The open zones, the one that was given to a file the longest ago first.
+    /// The open zones; the zone that was given to a file the longest ago comes first.
     pub fn iter(&self) -> impl Iterator<Item = &OpenZone> {
         self.zones.iter()
     }
@@ -254,11 +255,11 @@ impl OpenZones {
         self.zones.iter().find(|z| z.opened.zone == zone)
     }
 
-    /// Where a writer goes, while `free` zones are free. A zone that is found moves to the end of the order, and takes on the
-    /// file's lifetime if it has none; a file that comes back to its zone changes nothing.
+    /// Where a writer goes, while `free` zones are free. A zone that is found moves to the end of the order, and takes on
+    /// the file's lifetime if it has none. A file that comes back to its zone changes nothing.
     ///
-    /// The order is the whole policy: a file's own zone, one of the same lifetime, for files that are done the last one used
-    /// if it fits, a new one, one that fits, any.
+    /// The order is the policy. A file's own zone comes first, then a zone of the same lifetime, then for files that are
+    /// done the zone used last, if it fits. A new zone, a zone that fits and any zone follow.
     pub fn choose(&mut self, wish: Wish, free: u32) -> Choice {
         match wish {
             Wish::User { cached, hint, packing } => self.choose_for_user(cached, hint, packing, free),
@@ -355,7 +356,7 @@ impl OpenZones {
         }
     }
 
-    /// A file comes back to it no more. Of an opening that has ended nobody keeps count.
+    /// A file comes back to it no more. An opening that has ended has no count.
     pub fn leave(&mut self, opened: Opened) {
         if let Some(zone) = self.find(opened) {
             zone.users = zone.users.checked_sub(1).expect("a file leaves a zone that it joined");
@@ -373,7 +374,7 @@ impl OpenZones {
         }
     }
 
-    /// All writes to `zone` have ended, or the device took it away: it is not open any more. Whether it was.
+    /// All writes to `zone` have ended, or the device took it away: it is not open any more. Returns whether it was.
     pub fn remove(&mut self, zone: ZoneIndex) -> bool {
         let before = self.zones.len();
         self.zones.retain(|z| z.opened.zone != zone);

@@ -1,9 +1,9 @@
-//! At what pace writers go while the collector works and little is left.
+//! The pace of writers while the collector works and little is left.
 //!
-//! Without one they would take all there is at the rate of the drive and then stand still until a whole zone has been
-//! collected, for seconds. With it each waits a little: what a zone will gain is handed out bit by bit, before each step of the
-//! work on it. The less is left the less is handed out for the same work, and the other way round, so that what is left finds
-//! its level by itself.
+//! Without a pace they would take all there is at the rate of the drive. Then they would wait for seconds, until a whole
+//! zone has been collected. With it each waits a little: what a zone will gain is handed out bit by bit, before each step
+//! of the work on it. The less is left, the less is handed out for the same work, and the other way round. So what is left
+//! finds its level.
 //!
 //! All counts are blocks.
 
@@ -23,13 +23,13 @@ impl Progress {
         Progress { gain: u64::from(capacity - used), work: 3 * u64::from(used), done: 0, earned: 0 }
     }
 
-    /// So many more blocks are about to be read or written; what that brings.
+    /// This many more blocks are about to be read or written. Returns what that brings.
     pub fn goes_on(&mut self, blocks: u32) -> u64 {
         self.done = (self.done + u64::from(blocks)).min(self.work);
         self.pay((self.gain * self.done).checked_div(self.work).unwrap_or(self.gain))
     }
 
-    /// All are: the rest of it, also for what had gone by itself.
+    /// All blocks are done: returns the rest of the gain, also for blocks that were freed meanwhile.
     pub fn ends(&mut self) -> u64 {
         self.pay(self.gain)
     }
@@ -44,27 +44,28 @@ impl Progress {
 /// How much writers may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Pace {
-    /// With more than this left nobody is held up.
+    /// With more than this left no writer is held up.
     pub mark: u64,
-    /// What was earned and not taken; less than none after somebody took more than was left of it.
+    /// What was earned and not taken; below zero after a writer took more than was left of it.
     tokens: i64,
 }
 
 impl Pace {
-    /// Whether somebody may take `blocks` of `left`.
+    /// Whether a writer may take `blocks` of `left`.
     pub fn allows(&self, blocks: u64, left: u64) -> bool {
         left.saturating_sub(blocks) >= self.mark || self.tokens > 0
     }
 
-    /// Somebody takes `blocks` of `left`.
+    /// A writer takes `blocks` of `left`.
     pub fn spent(&mut self, blocks: u64, left: u64) {
         if left.saturating_sub(blocks) < self.mark {
             self.tokens -= blocks as i64;
         }
     }
 
-    /// The collector brings `blocks`, with `left` there. Handed out is half of that if nothing is left, as much as it brings at
-    /// some four tenths of the mark, and four times as much at the mark. What nobody takes adds up to a sixteenth of the mark.
+    /// The collector brings `blocks`, with `left` there. If nothing is left, writers get half of `blocks`. At some four
+    /// tenths of the mark they get as much as it brings, and at the mark four times as much. What no writer takes adds up
+    /// to a sixteenth of the mark.
     pub fn earned(&mut self, blocks: u64, left: u64) {
         let (blocks, mark) = (u128::from(blocks), u128::from(self.mark.max(1)));
         let left = u128::from(left).min(mark);
@@ -104,7 +105,8 @@ mod tests {
         assert!(pace.allows(1, 10));
     }
 
-    /// Writers who always want more, a drive of four zones above the pools: what is left stays between nothing and the mark.
+    /// Writers that always want more, a drive of four zones above the pools: what is left stays between nothing and the
+    /// mark.
     #[test]
     fn level_finds_itself_and_never_ends() {
         for (used, zone) in [(100, 1000), (500, 1000), (700, 1000), (900, 1000u32)] {

@@ -3,13 +3,14 @@
 //! Owns an index over the zones that the book calls settled: closed for allocation, all writes ended, some blocks live. The
 //! book puts them in, moves them when blocks are freed, and takes them out when nothing is live any more.
 //!
-//! A zone whose reset would bring no more than the copies of its live data take is no victim: a collector that moves such
-//! zones around never ends, and whoever waits for it waits for ever. A file system without headers has no such zones but
-//! those without garbage; here a full one may have garbage that is not worth it.
+//! A zone whose reset would bring no more than the copies of its live data take is no victim. A collector that moves such
+//! zones around never ends, and its waiters wait for ever. In a file system without headers only zones without garbage are
+//! such zones; here a full one may have garbage that is not worth it.
 //!
-//! Ten buckets by tenths of the live blocks from which on nothing is gained; in a bucket the zones are in order of live blocks,
-//! then of index. So the choice looks at one zone, and at one more for each that is being copied already. XFS, whose buckets
-//! have no order, scans the lowest one and stops at the first zone below one percent; here the first is the least.
+//! There are ten buckets, by tenths of the live blocks from which on nothing is gained. In a bucket the zones are in order
+//! of live blocks, then of index. So the choice looks at one zone, and at one more for each zone that is being copied. XFS,
+//! whose buckets have no order, scans the lowest one and stops at the first zone below one percent; here the first is the
+//! least.
 
 use std::collections::BTreeSet;
 use zonal_core::ZoneIndex;
@@ -17,11 +18,11 @@ use zonal_core::ZoneIndex;
 /// Buckets: tenths of the live blocks from which on nothing is gained.
 pub const BUCKETS: usize = 10;
 
-/// Zones by live blocks: ten buckets, and those with nothing to gain.
+/// Zones by live blocks: ten buckets, and zones with nothing to gain.
 pub type Histogram = [u32; BUCKETS + 1];
 
-/// What copies of a zone's live blocks may take beyond data and headers of full units, and one block that is gained: a
-/// header more because the target zone ends within a unit, and the target's last block if nothing but a header fits there.
+/// What copies of a zone's live blocks may take beyond data and headers of full units, and one block that is gained. The
+/// target zone may end within a unit, which takes a header more. Its last block is lost if only a header fits there.
 pub(super) const COPY_WASTE: u32 = 3;
 
 /// Live blocks of a zone, and how many are too many to gain anything.
@@ -64,7 +65,7 @@ impl Victims {
         }
     }
 
-    /// The zone of the emptiest bucket with the fewest live blocks among those that are not `busy`.
+    /// The zone with the fewest live blocks in the lowest bucket that has one, of zones that are not `busy`.
     pub fn least(&self, busy: impl Fn(ZoneIndex) -> bool) -> Option<ZoneIndex> {
         self.buckets.iter().flatten().map(|&(_, zone)| zone).find(|&zone| !busy(zone))
     }
@@ -97,10 +98,10 @@ pub enum Reason {
         /// The share, of 100.
         percent: u8,
     },
-    /// Somebody asked for it.
+    /// A caller asked for it.
     Forced,
     /// A zone became read-only, and may be lost next.
-    Fallen,
+    ReadOnlyZone,
 }
 
 /// What decides whether the collector runs. All counts are blocks.
@@ -116,14 +117,14 @@ pub struct Pressure {
     pub zone_blocks: u32,
     /// Open zones allowed, the collector's included.
     pub open_max: u32,
-    /// What the first waiter wants, 0 if nobody waits.
+    /// What the first waiter wants, 0 if there is none.
     pub waiting: u64,
     /// The option `low_space`, 0 to 100; 0 is off.
     pub low_space: u8,
 }
 
-/// Of what is free or can be freed, the collector wants no more than one part in so many to be writable: the fuller the drive,
-/// the more live data victims have, and to keep all zones in hand that writers might open would copy without end.
+/// The collector wants at most one part in this many of what is free, or can be freed, to be writable. The fuller the
+/// drive, the more live data victims have. To keep in hand all zones that writers might open would copy without end.
 const FREE_PARTS: u64 = 3;
 
 /// Blocks that should be writable.
@@ -132,15 +133,15 @@ fn wanted(p: Pressure) -> u64 {
     zones.min(p.free / FREE_PARTS)
 }
 
-/// Fewer writable blocks than this, and writers go at the pace of the collector: half of what there should be, so that it
-/// begins before it holds anybody up.
+/// With fewer writable blocks than this, writers go at the pace of the collector. It is half of what there should be, so
+/// that the collector begins before it holds writers up.
 pub fn pace_mark(p: Pressure) -> u64 {
     wanted(p) / 2
 }
 
 /// Whether the collector has to run, and why.
 ///
-/// A waiter counts, too: it may want more than all open zones, and nobody else would see that it waits.
+/// A waiter counts, too: it may want more than all open zones, and nothing else would show that it waits.
 pub fn needs_gc(p: Pressure) -> Option<Reason> {
     if !p.reclaimable {
         return None;

@@ -1,6 +1,6 @@
-//! All parts of space together, under a file system and a drive of a few lines: files of numbered blocks, writes that end in
-//! any order, commits, a collector, power cuts. After every step the parts agree, every block that is live or committed lies
-//! in its zone, and a writer that waits is answered.
+//! All parts of space together, under a file system and a drive of a few lines. It has files of numbered blocks, writes
+//! that end in any order, commits, a collector, and power cuts. After every step the parts agree, every block that is live
+//! or committed lies in its zone, and a writer that waits is answered.
 
 use super::cost::Need;
 use super::credits::{Answer, Credits, Drive, Refusal, Reservation, Reserve, Ticket, Urgency};
@@ -16,35 +16,35 @@ use zonal_core::{ZoneCondition, ZoneIndex};
 /// Blocks of a unit with its header.
 const UNIT: u32 = 5;
 
-/// Steps of the collector after which a writer who waits has waited too long.
+/// Steps of the collector after which a writer has waited too long.
 const PATIENCE: u32 = 10_000;
 
 /// Where a file's block lies, and which of all blocks ever written it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Place {
+struct BlockAt {
     zone: ZoneIndex,
     id: u64,
 }
 
 /// Files' blocks by file and number.
-type Map = BTreeMap<(u8, u64), Place>;
+type Map = BTreeMap<(u8, u64), BlockAt>;
 
-/// A block on its way into a zone.
+/// A block in flight to a zone.
 #[derive(Clone, Copy, Debug)]
 struct Carried {
     at: (u8, u64),
     id: u64,
     /// What it is a copy of.
-    copy: Option<Place>,
+    copy: Option<BlockAt>,
 }
 
 #[derive(Debug)]
-struct Flight {
+struct UnitWrite {
     zone: ZoneIndex,
     carried: Vec<Carried>,
 }
 
-struct World {
+struct SpaceModel {
     book: ZoneBook,
     open: OpenZones,
     credits: Credits,
@@ -53,7 +53,7 @@ struct World {
     committed: u64,
     /// Blocks that can be read in each zone.
     contents: Vec<BTreeSet<u64>>,
-    flights: Vec<Flight>,
+    flights: Vec<UnitWrite>,
     ids: u64,
     capacity: u32,
 }
@@ -64,7 +64,7 @@ enum Call {
     Delete { file: u8, from: u64, blocks: u64 },
     End(usize),
     Commit,
-    Tend,
+    BackgroundStep,
     PowerCut,
 }
 
@@ -77,7 +77,7 @@ fn call() -> impl Strategy<Value = Call> {
         3 => (0..4u8, 0..60u64, 1..40u64).prop_map(|(file, from, blocks)| Call::Delete { file, from, blocks }),
         12 => (0..8usize).prop_map(Call::End),
         2 => Just(Call::Commit),
-        2 => Just(Call::Tend),
+        2 => Just(Call::BackgroundStep),
         1 => Just(Call::PowerCut),
     ]
 }
@@ -91,8 +91,8 @@ fn found(capacity: u32, pointer: u32, used: u32) -> Found {
     Found::Data { capacity, pointer, condition, used }
 }
 
-impl World {
-    fn new(zones: u32, capacity: u32) -> World {
+impl SpaceModel {
+    fn new(zones: u32, capacity: u32) -> SpaceModel {
         let found = (0..zones).map(|_| found(capacity, 0, 0));
         let book = ZoneBook::load(UNIT, found).expect("a new drive");
         let limit = open_limit(OpenLimits { option: Some(4), device: None, zones }).expect("enough zones");
@@ -100,7 +100,7 @@ impl World {
         let contents = vec![BTreeSet::new(); zones as usize];
         let (map, durable) = (Map::new(), Map::new());
         let open = OpenZones::new(limit);
-        World {
+        SpaceModel {
             book,
             open,
             credits,
@@ -127,7 +127,7 @@ impl World {
             }
             Call::End(place) => drop(self.end(place)),
             Call::Commit => self.commit(),
-            Call::Tend => drop(self.tend()),
+            Call::BackgroundStep => drop(self.background_step()),
             Call::PowerCut => self.power_cut(),
         }
     }
@@ -156,7 +156,7 @@ impl World {
     /// A unit goes to the device, or fails there at once.
     fn fly(&mut self, zone: ZoneIndex, carried: Vec<Carried>, fails: bool) {
         if !fails {
-            self.flights.push(Flight { zone, carried });
+            self.flights.push(UnitWrite { zone, carried });
             return;
         }
         self.credits.freed(carried.len() as u64);
@@ -185,7 +185,7 @@ impl World {
                 Answer::NoSpace => return None,
                 Answer::Waiting(again) => ticket = again,
             }
-            let _ = self.tend() || self.end(0);
+            let _ = self.background_step() || self.end(0);
             self.check();
         }
         panic!("a writer waits for ever: {:?}", self.credits);
@@ -195,7 +195,7 @@ impl World {
         for _ in 0..PATIENCE {
             match self.place(wish, blocks) {
                 Some(placed) => return placed,
-                None => assert!(self.end(0) || self.tend(), "no zone for {wish:?}"),
+                None => assert!(self.end(0) || self.background_step(), "no zone for {wish:?}"),
             }
         }
         panic!("there is credit and no room for {wish:?}");
@@ -248,12 +248,12 @@ impl World {
         }
     }
 
-    /// The write at a place of those in flight ends; whether there is one.
+    /// The write at a place of the list in flight ends. Returns whether there is one.
     fn end(&mut self, place: usize) -> bool {
         if place >= self.flights.len() {
             return false;
         }
-        let Flight { zone, carried } = self.flights.remove(place);
+        let UnitWrite { zone, carried } = self.flights.remove(place);
         self.contents[zone.0 as usize].extend(carried.iter().map(|c| c.id));
         let blocks = carried.len() as u32 + 1;
         // A later write of the block may have ended before: the newest one counts.
@@ -265,7 +265,7 @@ impl World {
         self.book.end(zone, blocks, live.len() as u32).expect("it was handed out");
         for c in &live {
             self.free(c.at);
-            self.map.insert(c.at, Place { zone, id: c.id });
+            self.map.insert(c.at, BlockAt { zone, id: c.id });
         }
         self.credits.freed((carried.len() - live.len()) as u64);
         for from in carried.iter().filter_map(|c| c.copy) {
@@ -280,8 +280,8 @@ impl World {
         self.committed += 1;
     }
 
-    /// One step of the collector; whether there was anything to do.
-    fn tend(&mut self) -> bool {
+    /// One step of the collector. Returns whether there was anything to do.
+    fn background_step(&mut self) -> bool {
         let due = self.book.dead_zones(self.committed).next();
         if let Some(zone) = due {
             self.book.begin_reset(zone, self.committed).expect("it is due");
@@ -309,10 +309,10 @@ impl World {
         true
     }
 
-    /// Copies of all that is live in `victim` take off.
+    /// Sends copies of all that is live in `victim`.
     fn collect(&mut self, victim: ZoneIndex) {
         let live: Vec<_> = self.map.iter().filter(|(_, p)| p.zone == victim).map(|(a, p)| (*a, *p)).collect();
-        // Held until all copies have taken off: a victim whose last blocks are freed meanwhile is not reset.
+        // Held until all copies are sent: a victim whose last blocks are freed meanwhile is not reset.
         self.book.pin(victim, Pin::Copy).expect("it is full");
         let mut left = &live[..];
         while !left.is_empty() {
@@ -326,7 +326,7 @@ impl World {
             let (now, later) = left.split_at(room as usize);
             left = later;
             now.iter().for_each(|_| self.book.pin(victim, Pin::Copy).expect("it is full"));
-            let copy = |&(at, from): &((u8, u64), Place)| Carried { at, id: from.id, copy: Some(from) };
+            let copy = |&(at, from): &((u8, u64), BlockAt)| Carried { at, id: from.id, copy: Some(from) };
             self.fly(zone, now.iter().map(copy).collect(), false);
         }
         self.book.unpin(victim, Pin::Copy).expect("it was pinned");
@@ -382,7 +382,7 @@ proptest! {
         capacity in 10..41u32,
         calls in prop::collection::vec(call(), 0..400),
     ) {
-        let mut world = World::new(zones, capacity);
+        let mut world = SpaceModel::new(zones, capacity);
         for call in calls {
             world.step(call);
             world.check();

@@ -17,7 +17,7 @@ pub enum ZoneState {
     Full,
     /// All writes ended and nothing is live: waits for its reset.
     Dead,
-    /// At the device for its reset.
+    /// The device is resetting it.
     Resetting,
     /// Can be read only; final.
     ReadOnly,
@@ -54,7 +54,7 @@ impl std::fmt::Display for ZoneState {
     }
 }
 
-/// Who must not see the zone reset.
+/// What keeps a zone from a reset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pin {
     /// A read in flight.
@@ -79,7 +79,7 @@ pub struct Zone {
     pub capacity: u32,
     /// Blocks handed out, headers included.
     pub allocated: u32,
-    /// Blocks of those whose write ended, well or ill.
+    /// Blocks of these whose write ended, well or ill.
     pub written: u32,
     /// Live data blocks.
     pub used: u32,

@@ -1,21 +1,21 @@
 //! The book of zones: the state and the account of every zone of a drive.
 //!
-//! Owns for each zone how many blocks were handed out (headers included), how many of those ended, how many data blocks are
-//! live, who still reads or copies, and what follows from these: the free zones, the victims, the dead zones, the sums. It
+//! Owns these counts of each zone: blocks handed out (headers included), blocks whose write ended, live data blocks, reads
+//! and copies in flight. It also owns what follows from these: the free zones, the victims, the dead zones, the sums. It
 //! knows no file, no extent and no device.
 //!
 //! # States
 //! `Free` -> `Open` ([`ZoneBook::take_free`]) -> `Full` (the last block handed out, or [`ZoneBook::close`]) -> `Dead` (all
-//! that was handed out has ended, and nothing is live) -> `Resetting` -> `Free`. `ReadOnly` and `Offline` are the device's
-//! word and final; `Reserved` is not ours.
+//! that was handed out has ended, and nothing is live) -> `Resetting` -> `Free`. The device says `ReadOnly` and `Offline`,
+//! which are final; `Reserved` is not ours.
 //!
 //! # Invariants
 //! - `used <= written <= allocated <= capacity`; a call that would break this errs and changes nothing.
-//! - A zone becomes a victim, and dead, only once it is full and all its writes have ended: blocks freed in an open zone are
+//! - A zone becomes a victim, or dead, only once it is full and all its writes have ended. Blocks freed in an open zone are
 //!   accounted when it turns full.
-//! - A zone is a victim only if its capacity is more than its live data need elsewhere with all that is wasted on the way.
-//! - A zone that became read-only is never a victim: it gives no space, and is listed by itself as long as it has live blocks.
-//! - A zone is reset only when the commit that freed its last block is durable, and nobody reads or copies.
+//! - A zone is a victim only if its capacity is more than copies of its live data take, with what they waste.
+//! - A zone that became read-only is never a victim: it gives no space, and is in another list while it has live blocks.
+//! - A zone is reset only when the commit that freed its last block is durable, and no reads or copies are in flight.
 //!
 //! # Why the end of a write and the life of its blocks are one call
 //! Between the two the zone's last blocks would be written and not live: the zone would be dead, and reset under a file.
@@ -30,7 +30,7 @@ use zonal_core::ZoneIndex;
 /// Which free zone is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ZoneOrder {
-    /// The one with the lowest index: the outer, faster tracks of a disk.
+    /// The zone with the lowest index: the outer, faster tracks of a disk.
     #[default]
     LowestIndex,
     /// The next after the one before. The place is forgotten at unmount.
@@ -44,7 +44,7 @@ enum Listed {
     Free,
     Victim(Fill),
     Dead,
-    Fallen,
+    ReadOnly,
 }
 
 /// Sums over all zones, in blocks.
@@ -92,7 +92,7 @@ pub struct ZoneBook {
     /// Dead zones by the commit that has to be durable.
     dead: BTreeSet<(u64, ZoneIndex)>,
     /// Zones that became read-only and still have live blocks.
-    fallen: BTreeSet<ZoneIndex>,
+    read_only: BTreeSet<ZoneIndex>,
     counts: [u32; ZoneState::ALL.len()],
     sums: Sums,
     cursor: u32,
@@ -114,7 +114,7 @@ impl ZoneBook {
             free: BTreeSet::new(),
             victims: Victims::default(),
             dead: BTreeSet::new(),
-            fallen: BTreeSet::new(),
+            read_only: BTreeSet::new(),
             counts: [0; ZoneState::ALL.len()],
             sums: Sums::default(),
             cursor: 0,
@@ -171,7 +171,7 @@ impl ZoneBook {
         self.resets.get(zone.0 as usize).copied().unwrap_or(0)
     }
 
-    /// The mount knows that `zone` was reset so often.
+    /// The mount knows that `zone` was reset this often.
     ///
     /// # Errors
     /// There is no such zone.
@@ -250,8 +250,8 @@ impl ZoneBook {
         })
     }
 
-    /// The write of `blocks` ended; `live` of them are data that files refer to from now on. Of a write that failed, and of
-    /// a copy that came too late, none are.
+    /// The write of `blocks` ended; `live` of them are data that files refer to from now on. A write that failed has none,
+    /// and a copy that came too late has none.
     ///
     /// # Errors
     /// More blocks ended than were handed out, or more live than ended.
@@ -275,8 +275,8 @@ impl ZoneBook {
         })
     }
 
-    /// Frees `blocks` live blocks; the commit with number `commit` is the first that does not refer to them. Those of a zone
-    /// that is lost do not come back: ask [`Zone::is_writable`] of what is returned.
+    /// Frees `blocks` live blocks; the commit with number `commit` is the first that does not refer to them. The blocks of
+    /// a lost zone do not come back: ask [`Zone::is_writable`] of what is returned.
     ///
     /// # Errors
     /// Fewer are live: the metadata are corrupt.
@@ -297,7 +297,7 @@ impl ZoneBook {
         })
     }
 
-    /// Closes an open zone early. What it has left is lost until its reset: that much, for the credits.
+    /// Closes an open zone early. What it has left is lost until its reset. Returns that, for the credits.
     ///
     /// # Errors
     /// The zone is not open.
@@ -309,7 +309,7 @@ impl ZoneBook {
         })
     }
 
-    /// The device says that the zone will not be written any more, whatever it was. What is lost, for the credits.
+    /// The device says that the zone will not be written any more, whatever it was. Returns what is lost, for the credits.
     ///
     /// # Errors
     /// There is no such zone, or it is not ours.
@@ -331,7 +331,7 @@ impl ZoneBook {
         self.free.first().copied()
     }
 
-    /// Gives a free zone to the metadata store. What is gone, for the credits.
+    /// Gives a free zone to the metadata store. Returns what is gone, for the credits.
     ///
     /// # Errors
     /// It is not free.
@@ -343,7 +343,7 @@ impl ZoneBook {
         })
     }
 
-    /// The metadata store gives an empty zone of `capacity` blocks back: it is free. What came, for the credits.
+    /// The metadata store gives an empty zone of `capacity` blocks back: it is free. Returns what came, for the credits.
     ///
     /// # Errors
     /// The store did not have it.
@@ -358,7 +358,7 @@ impl ZoneBook {
         Ok(Need { extents: extents - before.extents, available: available - before.available })
     }
 
-    /// Applies `rule`; how much less there is.
+    /// Applies `rule`, and returns how much less there is.
     fn shrink(
         &mut self,
         zone: ZoneIndex,
@@ -387,7 +387,7 @@ impl ZoneBook {
         .map(drop)
     }
 
-    /// Takes a pin away.
+    /// Removes a pin.
     ///
     /// # Errors
     /// There is none.
@@ -407,9 +407,9 @@ impl ZoneBook {
         self.victims.least(|zone| self.zones[zone.0 as usize].copies > 0)
     }
 
-    /// Zones that became read-only, have no writes under way, and live blocks that nobody copies.
-    pub fn fallen(&self) -> impl Iterator<Item = (ZoneIndex, &Zone)> {
-        let zones = self.fallen.iter().map(|zone| (*zone, &self.zones[zone.0 as usize]));
+    /// Zones that became read-only and have live blocks, with no writes and no copies in flight.
+    pub fn evacuees(&self) -> impl Iterator<Item = (ZoneIndex, &Zone)> {
+        let zones = self.read_only.iter().map(|zone| (*zone, &self.zones[zone.0 as usize]));
         zones.filter(|(_, account)| account.copies == 0)
     }
 
@@ -418,8 +418,8 @@ impl ZoneBook {
         self.victim().is_some()
     }
 
-    /// Whether blocks can become available without anybody's doing: by collecting, by a reset that is due, or because of
-    /// writes in flight, whose end frees what they overwrote.
+    /// Whether blocks can become available without a change by users. That is by a collection, by a reset that is due, or
+    /// by writes in flight, whose end frees what they overwrote.
     pub fn is_reclaimable(&self) -> bool {
         let is_dying = !self.dead.is_empty() || self.count(ZoneState::Resetting) > 0;
         self.has_victim() || is_dying || self.sums.in_flight > 0
@@ -439,7 +439,7 @@ impl ZoneBook {
         })
     }
 
-    /// The lowest commit that lets a dead zone be reset, if that is all that it waits for.
+    /// The lowest commit that lets a dead zone be reset, if the zone waits only for it.
     pub fn commit_wanted(&self) -> Option<u64> {
         self.dead.first().map(|&(commit, _)| commit)
     }
@@ -447,7 +447,7 @@ impl ZoneBook {
     /// The reset of a dead zone goes to the device.
     ///
     /// # Errors
-    /// The zone is not dead, somebody reads it, or what is durable refers to it.
+    /// The zone is not dead, a read or copy is in flight, or what is durable refers to it.
     pub fn begin_reset(&mut self, zone: ZoneIndex, committed: u64) -> Result<(), BookError> {
         let freed_at = self.zone(zone).map(|_| self.freed_at[zone.0 as usize])?;
         self.change(zone, |z| {
@@ -464,7 +464,7 @@ impl ZoneBook {
         .map(drop)
     }
 
-    /// The reset succeeded: the zone is free. How many blocks became available.
+    /// The reset succeeded: the zone is free. Returns how many blocks became available.
     ///
     /// # Errors
     /// It is not being reset.
@@ -545,7 +545,7 @@ impl ZoneBook {
                 Listed::Victim(Fill { used: zone.used, gains_below: self.gains_below(zone.capacity) })
             }
             ZoneState::Dead => Listed::Dead,
-            ZoneState::ReadOnly if zone.used > 0 && zone.written == zone.allocated => Listed::Fallen,
+            ZoneState::ReadOnly if zone.used > 0 && zone.written == zone.allocated => Listed::ReadOnly,
             _ => Listed::Nowhere,
         }
     }
@@ -556,7 +556,7 @@ impl ZoneBook {
             Listed::Free => assert!(self.free.insert(zone)),
             Listed::Victim(fill) => self.victims.insert(zone, fill),
             Listed::Dead => assert!(self.dead.insert((self.freed_at[zone.0 as usize], zone))),
-            Listed::Fallen => assert!(self.fallen.insert(zone)),
+            Listed::ReadOnly => assert!(self.read_only.insert(zone)),
         }
     }
 
@@ -566,7 +566,7 @@ impl ZoneBook {
             Listed::Free => assert!(self.free.remove(&zone)),
             Listed::Victim(fill) => self.victims.remove(zone, fill),
             Listed::Dead => assert!(self.dead.remove(&(self.freed_at[zone.0 as usize], zone))),
-            Listed::Fallen => assert!(self.fallen.remove(&zone)),
+            Listed::ReadOnly => assert!(self.read_only.remove(&zone)),
         }
     }
 
@@ -587,7 +587,7 @@ impl ZoneBook {
         assert_eq!(fresh.counts, self.counts);
         assert_eq!(fresh.sums, self.sums);
         assert_eq!(fresh.free, self.free);
-        assert_eq!(fresh.fallen, self.fallen);
+        assert_eq!(fresh.read_only, self.read_only);
         assert_eq!(fresh.victims, self.victims);
         let dead = |book: &ZoneBook| book.dead.iter().map(|d| d.1).collect::<BTreeSet<_>>();
         assert_eq!(dead(&fresh), dead(self));

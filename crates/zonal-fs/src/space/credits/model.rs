@@ -54,17 +54,17 @@ fn call() -> impl Strategy<Value = Call> {
 }
 
 /// A writer in line, as its holder sees it.
-struct Waiter {
+struct QueuedWriter {
     ticket: Ticket,
     need: Need,
 }
 
-/// The counters and all who use them.
-struct World {
+/// The counters and all that use them.
+struct CreditsModel {
     credits: Credits,
     reserved: Vec<Reservation>,
     /// In order of arrival.
-    waiters: Vec<Waiter>,
+    waiters: Vec<QueuedWriter>,
     /// What there should be.
     total: Need,
 }
@@ -73,9 +73,14 @@ fn plus(a: Need, b: Need) -> Need {
     Need { extents: a.extents + b.extents, available: a.available + b.available }
 }
 
-impl World {
-    fn new(total: Need, reserve: Reserve) -> World {
-        World { credits: Credits::new(total, reserve), reserved: Vec::new(), waiters: Vec::new(), total }
+impl CreditsModel {
+    fn new(total: Need, reserve: Reserve) -> CreditsModel {
+        CreditsModel {
+            credits: Credits::new(total, reserve),
+            reserved: Vec::new(),
+            waiters: Vec::new(),
+            total,
+        }
     }
 
     fn step(&mut self, call: Call) {
@@ -130,7 +135,7 @@ impl World {
             }
             Err(Refusal::Queued(ticket)) => {
                 assert!(urgency == Urgency::Wait && need.extents <= user.extents);
-                self.waiters.push(Waiter { ticket, need });
+                self.waiters.push(QueuedWriter { ticket, need });
             }
             Err(Refusal::WouldWait) if urgency == Urgency::Gc => assert!(!fits(pool)),
             Err(_) => assert!(urgency != Urgency::Gc && (!fits(user) || !in_time || waiting > 0)),
@@ -152,13 +157,13 @@ impl World {
     }
 
     fn look(&mut self, place: usize) {
-        let Waiter { ticket, need } = self.waiters.remove(place);
+        let QueuedWriter { ticket, need } = self.waiters.remove(place);
         match self.credits.state(ticket) {
             Answer::Granted(reservation) => {
                 assert_eq!(reservation.left(), need);
                 self.reserved.push(reservation);
             }
-            Answer::Waiting(ticket) => self.waiters.insert(place, Waiter { ticket, need }),
+            Answer::Waiting(ticket) => self.waiters.insert(place, QueuedWriter { ticket, need }),
             Answer::NoSpace => {}
         }
     }
@@ -175,11 +180,11 @@ impl World {
         self.credits.check();
         assert_eq!(self.credits.total(), self.total, "space made or lost");
         let in_line: Vec<u64> = self.credits.line.iter().map(|w| w.0).collect();
-        let unanswered = |w: &&Waiter| !self.credits.answers.contains_key(&w.ticket.0);
+        let unanswered = |w: &&QueuedWriter| !self.credits.answers.contains_key(&w.ticket.0);
         let waiting: Vec<u64> = self.waiters.iter().filter(unanswered).map(|w| w.ticket.0).collect();
         assert_eq!(in_line, waiting, "the line is those who wait, in order of arrival");
         let first = self.waiters.iter().position(|w| unanswered(&w)).unwrap_or(self.waiters.len());
-        let granted = |w: &Waiter| matches!(self.credits.answers.get(&w.ticket.0), Some(Some(_)));
+        let granted = |w: &QueuedWriter| matches!(self.credits.answers.get(&w.ticket.0), Some(Some(_)));
         assert!(!self.waiters[first..].iter().any(granted), "somebody overtook the first in line");
         let held = self.reserved.iter().map(|r| r.left()).fold(Need::default(), plus);
         let answered = self.credits.answers.values().flatten().copied().fold(Need::default(), plus);
@@ -191,7 +196,7 @@ impl World {
         );
     }
 
-    /// Everybody goes: what is there must be all that there is.
+    /// All users go: what is there must be all that there is.
     fn close(mut self) {
         for reservation in std::mem::take(&mut self.reserved) {
             self.credits.give_back(reservation);
@@ -213,7 +218,7 @@ proptest! {
         pool in need(8),
         calls in prop::collection::vec(call(), 0..150),
     ) {
-        let mut world = World::new(total, Reserve { extents: pool.extents, available: pool.available });
+        let mut world = CreditsModel::new(total, Reserve { extents: pool.extents, available: pool.available });
         for call in calls {
             world.step(call);
             world.check();

@@ -1,4 +1,4 @@
-//! Random writers against the rules of the choice, each looked at by itself.
+//! Random writers against the rules of the choice, each rule checked alone.
 
 use super::*;
 use proptest::prelude::*;

@@ -64,7 +64,7 @@ impl Naive {
         self.state == ZoneState::Full && self.written == self.allocated && self.copies() < self.capacity
     }
 
-    /// The least live blocks with which it is none.
+    /// The least live blocks with which it is no victim.
     fn gains_below(&self) -> u32 {
         (0..)
             .find(|&used| Naive { used, ..*self }.copies() >= self.capacity)
