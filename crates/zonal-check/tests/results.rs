@@ -131,8 +131,26 @@ fn sockets(dir: &Path) -> Vec<PathBuf> {
     entries.map_or(Vec::new(), |entries| entries.map(|entry| entry.unwrap().path()).collect())
 }
 
+/// A run at work. It is killed if its test fails first.
+struct AtWork(Option<Child>);
+
+impl AtWork {
+    fn has_ended(&mut self) -> bool {
+        self.0.as_mut().is_none_or(|child| child.try_wait().unwrap().is_some())
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
 /// A run that does not end by itself, at work.
-fn endless(dir: &Path, device: &str) -> Child {
+fn endless(dir: &Path, device: &str) -> AtWork {
     let line = format!(
         "bench --device {device} --write-mode per-zone,qd1 --name=x --rw=write --zonemode=zbd --bs=4k --iodepth=4 \
          --size=4z --time_based --runtime=1000000 --json j"
@@ -140,12 +158,12 @@ fn endless(dir: &Path, device: &str) -> Child {
     at_work(dir, &line)
 }
 
-fn at_work(dir: &Path, line: &str) -> Child {
+fn at_work(dir: &Path, line: &str) -> AtWork {
     let mut bench =
-        program::command(dir, line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        AtWork(program::command(dir, line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().ok());
     let deadline = Instant::now() + Duration::from_secs(60);
     while sockets(dir).is_empty() {
-        assert!(Instant::now() < deadline && bench.try_wait().unwrap().is_none(), "it does not begin");
+        assert!(Instant::now() < deadline && !bench.has_ended(), "it does not begin");
         sleep(Duration::from_millis(10));
     }
     // So that there is something to tell of.
@@ -153,21 +171,19 @@ fn at_work(dir: &Path, line: &str) -> Child {
     bench
 }
 
-/// What a run that was told to end said. One that goes on is killed.
-fn ended(mut bench: Child) -> Output {
+/// What a run that was told to end said.
+fn ended(mut bench: AtWork) -> Output {
     let deadline = Instant::now() + Duration::from_secs(20);
-    while bench.try_wait().unwrap().is_none() {
-        if Instant::now() > deadline {
-            bench.kill().unwrap();
-            panic!("it does not end: {}", said(&bench.wait_with_output().unwrap()));
-        }
+    while !bench.has_ended() {
+        assert!(Instant::now() < deadline, "it does not end");
         sleep(Duration::from_millis(10));
     }
-    bench.wait_with_output().unwrap()
+    bench.0.take().unwrap().wait_with_output().unwrap()
 }
 
-fn signal(bench: &Child, name: &str) {
-    let status = Command::new("kill").args([name, &bench.id().to_string()]).status().unwrap();
+fn signal(bench: &AtWork, name: &str) {
+    let status =
+        Command::new("kill").args([name, &bench.0.as_ref().unwrap().id().to_string()]).status().unwrap();
     assert!(status.success());
 }
 
