@@ -444,7 +444,7 @@ fn figures_of_a_simulated_drive_say_what_they_are_worth() {
     let dir = tempfile::tempdir().unwrap();
     for (device, expected) in [
         ("sim:smr-hdd-30t", "profile smr-hdd-30t: calibrated\n"),
-        ("sim:smr-hdd-30t,size=1T", "size are not those of: each figure is one of a range\n"),
+        ("sim:smr-hdd-30t,size=1T", "another size: each figure is one of a range\n"),
         ("sim:ufs-zoned", "profile ufs-zoned: not calibrated: each figure is one of a range\n"),
     ] {
         let job = "--name=a --rw=write --zonemode=zbd --size=1z --io_size=64k --json j --report r";

@@ -28,7 +28,7 @@ impl fmt::Display for Standing {
                 write!(f, "fitted, but with a residual of {worst:.1}%, which is not explained: {RANGE}")
             }
             Standing::Moved(keys) => {
-                write!(f, "calibrated on another drive, which {} are not those of: {RANGE}", keys.join(", "))
+                write!(f, "calibrated on another drive, with another {}: {RANGE}", keys.join(", "))
             }
             Standing::Uncalibrated => write!(f, "not calibrated: {RANGE}"),
         }

@@ -142,7 +142,7 @@ fn profile_says_what_its_figures_are_worth() {
     assert_eq!(moved, Standing::Moved(vec!["policy".into(), "size".into()]));
     assert_eq!(
         moved.to_string(),
-        "calibrated on another drive, which policy, size are not those of: each figure is one of a range"
+        "calibrated on another drive, with another policy, size: each figure is one of a range"
     );
 }
 

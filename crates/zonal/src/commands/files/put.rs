@@ -15,7 +15,7 @@ use zonal_fs::{FileSystem, FsError, NewFile, Payload, ROOT};
 
 /// Copy a file into a file system, replacing what has its name
 ///
-/// Directories that are missing on the way are made. The file is there as a whole or, if anything fails or a signal ends the
+/// One file: a directory is refused. Directories that are missing on the way are made. The file is there as a whole or, if anything fails or a signal ends the
 /// command, not at all, and what had its name is as it was; when the command ends it is durable.
 #[derive(Args, Debug)]
 pub(crate) struct Put {
