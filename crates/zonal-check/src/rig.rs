@@ -191,7 +191,7 @@ impl Rig {
         seen
     }
 
-    /// Polls until the volume has nothing more to do by itself. The time is what the volume waits for.
+    /// Polls until the volume has nothing more to do. The clock follows the deadlines that polls return.
     ///
     /// # Panics
     /// If that never comes.

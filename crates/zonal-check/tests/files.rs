@@ -299,7 +299,7 @@ fn rebuild_replaces_no_file_but_its_own_metadata() {
     fs::copy(path("b.m"), path("b.m.rebuild")).unwrap();
     zonal(dir.path(), "fsck b --rebuild --force --metadata b.m");
     assert!(!path("b.m.rebuild").exists());
-    // Its own are replaced, however damaged, and not while somebody has them.
+    // Its own are replaced, however damaged, unless a process has them open.
     let mut damaged = fs::read(path("b.m")).unwrap();
     damaged[..4096].fill(0);
     fs::write(path("b.m"), damaged).unwrap();

@@ -214,7 +214,7 @@ pub(crate) enum ContextKind {
     One(Box<Pending>),
     /// Writes that share a command, or zeroes written as data.
     Merged(Box<Merged>),
-    /// A volume asks where this zone stands after a failed write, and has asked in vain so many times.
+    /// A volume asks for the state of this zone after a failed write; the retries so far.
     Resync(ZoneIndex, u8),
     /// A volume reads back what a failed write may have left.
     ReadBack(Box<ReadBack>),

@@ -116,7 +116,7 @@ fn u01_chain_of_ends_does_not_nest() {
         let n = counted.fetch_add(1, Ordering::Relaxed) as u64 + 1;
         if n < LEVELS {
             let (volume, channel): (Arc<Volume>, _) = (chain.0.upgrade().unwrap(), chain.1.try_lock());
-            // Whoever has it submits, and is not to be told inside of that.
+            // The lock is held while a request is submitted, and no end may be told inside of that.
             let channel = channel.expect("an end inside a submission");
             volume.submit(Nanos(0), channel.as_ref().unwrap(), Request::write(Sector(n), 1, payload(0, 1)));
         }

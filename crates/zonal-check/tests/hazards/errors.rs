@@ -15,7 +15,7 @@ fn h25_nobody_waits_for_the_report_but_the_zone_itself() {
             assert_eq!(rig.end(lost), None, "what became of it is decided by the pointer");
             let report = rig.script.pending().pop().unwrap();
             assert!(report.resync);
-            // Every other zone goes on, those that share a lock with this one included.
+            // Every other zone takes writes, those that share a lock with this one included.
             for zone in 2..8 {
                 let other = rig.write(zone, 0, 8);
                 rig.finish(1, Answer::Obey);

@@ -92,7 +92,7 @@ pub enum RebuildError {
     #[error("{0}; it is not known to be metadata of this file system, and is not replaced")]
     NotReplaced(BackendError),
     /// The drive's answer may differ the next time, and the metadata that it did not return may be sound.
-    #[error("{0}; it may be sound, and is put together anew only if that is asked for")]
+    #[error("{0}; the metadata may be sound, and are replaced only if that is asked for")]
     Unread(MakeError),
     /// There is neither a superblock nor a unit from which one can be made.
     #[error("there is no superblock, and {0}")]

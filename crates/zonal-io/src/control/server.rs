@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// Connections that wait while one is served.
 const BACKLOG: i32 = 16;
 
-/// A volume that no thread has polled for so long is not polled.
+/// After this time without a poll the server takes the volume for one that no thread polls.
 const UNPOLLED_TIME: Duration = Duration::from_millis(100);
 
 /// Volumes of one process with one device name, beyond which something else must be wrong.

@@ -164,7 +164,7 @@ mod tests {
         let theirs = lock.clone();
         let waiter = std::thread::spawn(move || sender.send(*theirs.lock()).expect("the test waits"));
         std::thread::sleep(Duration::from_millis(20));
-        assert!(!waiter.is_finished(), "somebody else got a lock that is held");
+        assert!(!waiter.is_finished(), "the waiter got a lock that is held");
         drop(held);
         assert_eq!(got.recv_timeout(STUCK), Ok(0), "the waiter ends");
         waiter.join().expect("the waiter ends");

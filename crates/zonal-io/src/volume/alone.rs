@@ -3,7 +3,7 @@
 //! A device hands a completion to whoever polls it, so that whoever polls one in use takes what others wait for. Those who
 //! are gone wait for nothing: what a dropped volume or wrapper has left at the device comes out here and is let go.
 
-use super::retry::{may_be_tried_again, pause};
+use super::retry::{is_retried, pause};
 use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};
 use crate::device::{Command, CommandResult, Context, Device, Output, Submitted};
@@ -54,14 +54,14 @@ pub fn run_alone(device: &dyn Device, command: &Command) -> Result<Output, Devic
 
 /// The same for a command that changes nothing: it is sent again after an answer that may be another the next time.
 fn run_persistently(device: &dyn Device, command: &Command) -> Result<Output, DeviceError> {
-    let mut tries = 0;
+    let mut retries = 0;
     loop {
         let result = run_alone(device, command);
-        if !may_be_tried_again(tries, &result) {
+        if !is_retried(retries, &result) {
             return result;
         }
-        tries += 1;
-        device.wait(Duration::from_nanos(pause(tries).0));
+        retries += 1;
+        device.wait(Duration::from_nanos(pause(retries).0));
     }
 }
 

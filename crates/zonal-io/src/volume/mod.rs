@@ -202,8 +202,8 @@ pub struct Volume {
     parking: Parking,
     zone_lock: Arc<ZoneLock>,
     patients: Patients,
-    /// Commands that wait for another try.
-    sent_again: Retries,
+    /// Commands that wait for their next retry.
+    delayed: Retries,
     recorder: Recorder,
 }
 
@@ -259,7 +259,7 @@ impl Volume {
             parking: Parking::new(options.park),
             zone_lock: ZoneLock::new(&info, options.nr_requests),
             patients: Patients::default(),
-            sent_again: Retries::default(),
+            delayed: Retries::default(),
             recorder: Recorder::default(),
             device,
             info,
@@ -349,7 +349,7 @@ impl Volume {
             }
         }
         let progress =
-            [progress, self.retry_stalled(now), self.serve_ready(now), self.send_due(now, &mut deadline)];
+            [progress, self.retry_stalled(now), self.serve_ready(now), self.retry_due(now, &mut deadline)];
         let patients = self.look_after_patients(now, &mut deadline);
         self.recorder.write();
         let moved = progress.contains(&Progress::Some) || patients == Progress::Some;

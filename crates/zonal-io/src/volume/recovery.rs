@@ -14,7 +14,7 @@
 
 use super::event::Event;
 use super::pending::{Pending, Stage};
-use super::retry::may_be_tried_again;
+use super::retry::is_retried;
 use super::turn::{Stack, Turn};
 use super::{Progress, Shard, Volume, counters::Counter, earliest, plug_state};
 use crate::buffer::IoBuf;
@@ -41,7 +41,7 @@ pub(crate) struct ReadBack {
     covered: u32,
     compared: u32,
     /// Times that the next piece was asked for in vain.
-    tries: u8,
+    retries: u8,
     /// What the device has of the next piece.
     piece: IoBuf,
 }
@@ -321,7 +321,7 @@ impl Volume {
         let end = (write.at + write.sectors).min(word.pointer());
         let covered = end - write.at;
         let mut read_back =
-            Box::new(ReadBack { write, covered, compared: 0, tries: 0, piece: IoBuf::empty() });
+            Box::new(ReadBack { write, covered, compared: 0, retries: 0, piece: IoBuf::empty() });
         self.next_piece(&mut read_back);
         Context(ContextKind::ReadBack(read_back))
     }
@@ -357,10 +357,10 @@ impl Volume {
         turn: &mut Turn,
         stack: &mut Stack,
     ) {
-        if may_be_tried_again(r.tries, &result) {
-            r.tries += 1;
-            let tries = r.tries;
-            return self.send_again(now, Context(ContextKind::ReadBack(r)), tries, stack);
+        if is_retried(r.retries, &result) {
+            r.retries += 1;
+            let retries = r.retries;
+            return self.retry_later(now, Context(ContextKind::ReadBack(r)), retries, stack);
         }
         let from = (r.write.token.done + r.compared) as usize * SECTOR_BYTES as usize;
         let is_ours = |(n, byte): (usize, &u8)| *byte == r.write.token.payload_byte(from + n);
@@ -368,7 +368,7 @@ impl Volume {
         if found {
             r.compared += (r.piece.len() as u64 / SECTOR_BYTES) as u32;
             if r.compared < r.covered {
-                r.tries = 0;
+                r.retries = 0;
                 self.next_piece(&mut r);
                 return self.issue_and_stack(now, &mut Some(Context(ContextKind::ReadBack(r))), stack);
             }

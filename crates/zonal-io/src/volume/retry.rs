@@ -1,8 +1,8 @@
 //! Commands that the volume sends again because the device did not carry them out: reads, and the commands of recovery.
 //!
 //! A read, a report and a flush that was refused change nothing, so a second try costs only time. The first one follows at
-//! once: a device that was reset refuses one command and takes the next. Later tries wait, each for twice as long as the one
-//! before, and a poll sends them when their time has come. After [`TRIES_MAX`] tries the error counts.
+//! once: a device that was reset refuses one command and takes the next. Before each later retry the pause doubles, and a
+//! poll sends the command when the pause is over. After [`RETRIES_MAX`] retries the error counts.
 
 use super::turn::Stack;
 use super::{Progress, Volume, earliest};
@@ -10,13 +10,13 @@ use crate::device::{CommandResult, Context};
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 use zonal_core::{DeviceError, Nanos, Op};
 
-/// Tries of one command. All pauses together are 102 ms.
-pub(super) const TRIES_MAX: u8 = 10;
+/// Retries of one command. All pauses together are 102 ms.
+pub(super) const RETRIES_MAX: u8 = 10;
 
-/// The pause before the second repetition, in nanoseconds; each later one is twice as long.
+/// The pause before the second retry, in nanoseconds. It doubles before each later one.
 const PAUSE: u64 = 200_000;
 
-/// Commands that wait for their next try.
+/// Commands that wait for their next retry.
 #[derive(Default)]
 pub(super) struct Retries {
     /// The one thing that a poll reads while no command waits.
@@ -42,44 +42,44 @@ pub(super) fn request_may_pass(op: Op, error: DeviceError) -> bool {
     }
 }
 
-/// Whether a command that changes nothing is sent again after this answer and so many tries.
-pub(super) fn may_be_tried_again(tries: u8, answer: &CommandResult) -> bool {
-    tries < TRIES_MAX && answer.as_ref().is_err_and(|error| may_pass(*error))
+/// Whether a command that changes nothing is sent again after this answer and `retries` retries.
+pub(super) fn is_retried(retries: u8, answer: &CommandResult) -> bool {
+    retries < RETRIES_MAX && answer.as_ref().is_err_and(|error| may_pass(*error))
 }
 
-/// How long to wait after so many tries.
-pub(super) fn pause(tries: u8) -> Nanos {
-    match tries {
+/// The pause before retry number `retry`, counted from 1.
+pub(super) fn pause(retry: u8) -> Nanos {
+    match retry {
         ..=1 => Nanos(0),
         later => Nanos(PAUSE << (later - 2)),
     }
 }
 
 impl Volume {
-    /// Sends a command again that was tried `tries` times, at once or after a pause.
+    /// Sends a command again after `retries` retries, this one included: at once or after a pause.
     #[cold]
-    pub(super) fn send_again(&self, now: Nanos, context: Context, tries: u8, stack: &mut Stack) {
-        let pause = pause(tries);
+    pub(super) fn retry_later(&self, now: Nanos, context: Context, retries: u8, stack: &mut Stack) {
+        let pause = pause(retries);
         if pause.0 == 0 {
             return self.issue_and_stack(now, &mut Some(context), stack);
         }
-        self.sent_again.len.fetch_add(1, Ordering::Release);
-        self.sent_again.waiting.lock().push((Nanos(now.0.saturating_add(pause.0)), context));
+        self.delayed.len.fetch_add(1, Ordering::Release);
+        self.delayed.waiting.lock().push((Nanos(now.0.saturating_add(pause.0)), context));
     }
 
     /// Sends the commands again whose time has come.
     #[inline]
-    pub(super) fn send_due(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
-        if self.sent_again.len.load(Ordering::Acquire) == 0 {
+    pub(super) fn retry_due(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
+        if self.delayed.len.load(Ordering::Acquire) == 0 {
             return Progress::None;
         }
         let due: Vec<(Nanos, Context)> = {
-            let mut waiting = self.sent_again.waiting.lock();
+            let mut waiting = self.delayed.waiting.lock();
             let due: Vec<_> = waiting.extract_if(.., |(at, _)| *at <= now).collect();
             *deadline = waiting.iter().fold(*deadline, |deadline, (at, _)| earliest(deadline, Some(*at)));
             due
         };
-        self.sent_again.len.fetch_sub(due.len(), Ordering::Release);
+        self.delayed.len.fetch_sub(due.len(), Ordering::Release);
         let progress = if due.is_empty() { Progress::None } else { Progress::Some };
         for (_, context) in due {
             let mut slot = Some(context);

@@ -12,7 +12,7 @@ use super::event::Event;
 use super::mode::WriteMode;
 use super::pending::{Merged, Pending, Stage};
 use super::recovery::Lost;
-use super::retry::{TRIES_MAX, may_be_tried_again, request_may_pass};
+use super::retry::{RETRIES_MAX, is_retried, request_may_pass};
 use super::submit::{one, take_one};
 use super::token::Qd1Quantum;
 use crate::device::{CommandResult, Context, ContextKind, Output};
@@ -165,10 +165,10 @@ impl Volume {
         match context.0 {
             ContextKind::One(pending) => self.finished_one(now, pending, result, turn, stack),
             ContextKind::Merged(merged) => self.finished_merged(now, *merged, result, turn, stack),
-            ContextKind::Resync(zone, tries) => {
-                if may_be_tried_again(tries, &result) {
-                    let again = Context(ContextKind::Resync(zone, tries + 1));
-                    return self.send_again(now, again, tries + 1, stack);
+            ContextKind::Resync(zone, retries) => {
+                if is_retried(retries, &result) {
+                    let again = Context(ContextKind::Resync(zone, retries + 1));
+                    return self.retry_later(now, again, retries + 1, stack);
                 }
                 self.plug_scheduled(zone);
                 self.serve(now, zone, Event::Resynced(result), turn, stack);
@@ -313,10 +313,10 @@ impl Volume {
                 let lost = Lost { writes: vec![pending], error };
                 self.serve(now, zone, Event::Failed(lost), turn, stack);
             }
-            (false, false) if pending.rounds < TRIES_MAX && request_may_pass(pending.op, error) => {
+            (false, false) if pending.rounds < RETRIES_MAX && request_may_pass(pending.op, error) => {
                 pending.rounds += 1;
-                let tries = pending.rounds;
-                self.send_again(now, Context::one(pending), tries, stack);
+                let retries = pending.rounds;
+                self.retry_later(now, Context::one(pending), retries, stack);
             }
             (false, false) => self.end(pending, Err(error), turn),
         }

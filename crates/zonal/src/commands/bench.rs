@@ -59,14 +59,13 @@ pub(crate) struct Bench {
     budget: Option<BudgetOptions>,
     /// Let writes that come before their predecessors wait for them [default: they fail]
     ///
-    /// At most so many bytes a zone, and for so long after the zone last moved; without a value 1M,1s. Not in the
+    /// At most BYTES a zone, until TIME after the zone last moved; without a value 1M,1s. Not in the
     /// modes direct and zone-lock.
     #[arg(long, value_name = "BYTES,TIME", num_args = 0..=1, default_missing_value = "1M,1s", require_equals = true, value_parser = park)]
     park: Option<ParkOptions>,
     /// In mode qd1, what a zone may write while writes of other zones wait [default: 256M,350ms]
     ///
-    /// Until one of the two is reached; 0 of either: that has no bound. 0 alone: a zone is drained before the next one, as
-    /// long as that takes.
+    /// Until one of the two is reached; 0 of either: that has no bound. 0 alone: a zone is drained before the next one.
     #[arg(long, value_name = "BYTES,TIME", value_parser = quantum)]
     qd1_quantum: Option<Qd1Quantum>,
     /// What each request costs the processor of its job in virtual time [default: what the drive's profile says]

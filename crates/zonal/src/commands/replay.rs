@@ -82,8 +82,7 @@ pub(crate) struct Replay {
     park: Option<ParkOptions>,
     /// In mode qd1, what a zone may write while writes of other zones wait [default: 256M,350ms]
     ///
-    /// Until one of the two is reached; 0 of either: that has no bound. 0 alone: a zone is drained before the next one, as
-    /// long as that takes.
+    /// Until one of the two is reached; 0 of either: that has no bound. 0 alone: a zone is drained before the next one.
     #[arg(long, value_name = "BYTES,TIME", value_parser = quantum)]
     qd1_quantum: Option<Qd1Quantum>,
     /// Format of the results

@@ -167,7 +167,8 @@ impl Job<'_> {
         let mut rows = salvaged.rows().map_err(|error| self.hinted(error))?;
         let copies = self.damaged_copies()?;
         self.print(out, &rows, &copies, Stage::Found)?;
-        let damage = format!("{error}; all that is not named here was read or put back, and is written anew");
+        let damage =
+            format!("{error}; all that is not named here was read or put back, and is written again");
         self.print_line(out, Severity::Minor, &damage, None, Stage::Found)?;
         for loss in &salvaged.losses {
             let path = loss.file().and_then(|ino| path(&rows, ino));
