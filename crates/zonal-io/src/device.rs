@@ -179,6 +179,14 @@ pub trait Device: Send + Sync {
     fn poll(&self, now: Nanos, queue: usize, budget: usize, done: &mut dyn FnMut(Completed))
     -> Option<Nanos>;
 
+    /// Whether `queue` holds no command that was not handed out, from one look without a lock. What another thread submits
+    /// or polls at the same time may be missing.
+    ///
+    /// A device with one queue need not implement it: only threads whose queue is another one ask.
+    fn is_idle(&self, _queue: usize) -> bool {
+        false
+    }
+
     /// Sees to it that no command of `zone` that was answered with [`DeviceError::TimedOut`] before this call can take
     /// effect any more, those for all zones included, and says how far that is. Idempotent, never blocks, may be
     /// called by any thread that may call `submit`. Commands that have not been answered yet are not concerned.

@@ -249,6 +249,10 @@ impl Device for Trace {
         })
     }
 
+    fn is_idle(&self, queue: usize) -> bool {
+        self.inner.is_idle(queue)
+    }
+
     fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
         self.inner.settle(now, zone)
     }

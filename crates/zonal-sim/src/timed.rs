@@ -190,6 +190,12 @@ impl Device for Timed {
         due.into_iter().chain(state.model.answers_from()).min()
     }
 
+    fn is_idle(&self, queue: usize) -> bool {
+        let state = self.state.lock();
+        let is_held = |slot: &Slot| slot.context.is_some() && slot.queue == queue;
+        state.ready[queue].is_empty() && !state.slots.iter().any(is_held)
+    }
+
     fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
         self.inner.settle(now, zone)
     }

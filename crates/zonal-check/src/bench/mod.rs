@@ -48,7 +48,7 @@ type Part<'a> = &'a dyn Fn(&mut Report);
 /// If a request fails: a benchmark of failures measures nothing.
 pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>) -> Report {
     let mut report = Report::new(effort);
-    let parts: [(&str, Part<'_>); 14] = [
+    let parts: [(&str, Part<'_>); 16] = [
         ("in-line", &|r| path::in_line(effort, r)),
         ("queued", &|r| path::queued(effort, r)),
         ("jobs", &|r| jobs::writes(effort, r)),
@@ -56,6 +56,8 @@ pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>)
         ("zones", &|r| path::zones(effort, r)),
         ("memory", &|r| memory::plugs(effort, allocated, r)),
         ("own-zones", &|r| threads::own_zones(effort, r)),
+        ("own-queues", &|r| threads::own_queues(effort, r)),
+        ("empty-polls", &|r| threads::empty_polls(effort, r)),
         ("one-zone", &|r| threads::one_zone(effort, r)),
         ("crowd", &|r| threads::crowd(effort, r)),
         ("reads", &|r| threads::reads_beside_writes(effort, r)),

@@ -44,7 +44,7 @@ pub(super) fn own_zones(effort: Effort, report: &mut Report) {
     let count = effort.operations;
     let fresh = || Writer::new(null(wide()), WriteMode::PerZone, true);
     let shared = || {
-        let volume = Arc::new(open(wide(), WriteMode::PerZone));
+        let volume = Arc::new(open(wide(), WriteMode::PerZone, true));
         [Writer::on(volume.clone()), Writer::on(volume)]
     };
     let (mut apart, mut adjacent, mut half) = ([fresh(), fresh()], shared(), shared());
@@ -70,8 +70,61 @@ pub(super) fn own_zones(effort: Effort, report: &mut Report) {
     }
 }
 
-fn open(options: EmulatedOptions, mode: WriteMode) -> Volume {
-    let options_of = VolumeOptions { mode: Some(mode), merge: true, ..VolumeOptions::default() };
+/// The same on devices that answer when they are polled, 16 requests deep: each thread has a queue of its own.
+pub(super) fn own_queues(effort: Effort, report: &mut Report) {
+    let count = effort.operations;
+    let polled = EmulatedOptions { complete: CompleteMode::Poll, submit_queues: 2, ..wide() };
+    let held = AtomicU64::new(0);
+    for (name, mode, merge) in [
+        ("writes, unmerged", WriteMode::PerZone, false),
+        ("writes, merged", WriteMode::PerZone, true),
+        ("native appends", WriteMode::Append, false),
+    ] {
+        let place = if mode == WriteMode::Append { Place::AppendToOwn } else { Place::OwnZones };
+        let load = |stride| Load { options: polled.clone(), mode, merge, place, stride };
+        let mut cases = [
+            Case::new("one thread", || load(1).run(1, count, &held)),
+            Case::new("two volumes", || load(1).run_apart(2, count, &held)),
+            Case::new("zones 0 and 1", || load(1).run(2, count, &held)),
+            Case::new("zones 0 and 32 of 64", || load(32).run(2, count, &held)),
+        ];
+        let samples = interleave(effort.rounds, &mut cases);
+        let names = cases.map(|c| c.name);
+        let title = format!("two threads, polled, {name}");
+        report.add(&format!("{title}, one thread alone"), "", &samples[0], "ns", Bound::None);
+        let scale = samples[1].against(&samples[0], |two, one| one / two);
+        report.add(&format!("{title}, two volumes"), "one thread", &scale, "x", Bound::None);
+        for i in [2, 3] {
+            let ratio = samples[i].against(&samples[1], |shared, apart| apart / shared);
+            report.add(&format!("{title}, {}", names[i]), "two volumes", &ratio, "x", Bound::AtLeast(0.95));
+        }
+    }
+    add_held(&held, report);
+}
+
+/// A poll that finds nothing, on a device of 64 queues.
+pub(super) fn empty_polls(effort: Effort, report: &mut Report) {
+    let count = effort.operations;
+    let volume = |submit_queues| {
+        open(EmulatedOptions { complete: CompleteMode::Poll, submit_queues, ..wide() }, WriteMode::PerZone, true)
+    };
+    let (one, many) = (volume(1), volume(64));
+    let polls = |volume: &Volume| {
+        time(count, || {
+            (0..count).for_each(|_| {
+                std::hint::black_box(volume.poll(NOW));
+            })
+        })
+    };
+    let mut cases = [Case::new("1 queue", || polls(&one)), Case::new("64 queues", || polls(&many))];
+    let samples = interleave(effort.rounds, &mut cases);
+    report.add("a poll that finds nothing, 1 queue", "", &samples[0], "ns", Bound::None);
+    let ratio = samples[1].against(&samples[0], |many, one| many / one);
+    report.add("a poll that finds nothing, 64 queues", "1 queue", &ratio, "x", Bound::AtMost(1.3));
+}
+
+fn open(options: EmulatedOptions, mode: WriteMode, merge: bool) -> Volume {
+    let options_of = VolumeOptions { mode: Some(mode), merge, ..VolumeOptions::default() };
     Volume::open(null(options), options_of).expect("an emulated device opens")
 }
 
@@ -91,7 +144,7 @@ pub(super) fn one_zone(effort: Effort, report: &mut Report) {
         ("emulated, polled", native.clone(), WriteMode::PerZone),
         ("native, polled", native, WriteMode::Append),
     ] {
-        let load = Load { options, mode, place: Place::OneZone };
+        let load = Load { options, mode, merge: true, place: Place::OneZone, stride: 1 };
         let mut cases = [Case::new(name, || load.run(2, count, &held))];
         let samples = interleave(effort.rounds.min(5), &mut cases);
         let rate = super::Samples { rounds: samples[0].rounds.iter().map(|ns| 1e3 / ns).collect() };
@@ -128,7 +181,7 @@ pub(super) fn crowd(effort: Effort, report: &mut Report) {
         ("append to one zone, emulated, polled", polled.clone(), WriteMode::PerZone, Place::OneZone),
         ("append to one zone, native, polled", polled, WriteMode::Append, Place::OneZone),
     ] {
-        let load = Load { options, mode, place };
+        let load = Load { options, mode, merge: true, place, stride: 1 };
         let mut cases = [
             Case::new("two", || load.run(2, count, &held)),
             Case::new("eight", || load.run(8, count / 4, &held)),
@@ -150,25 +203,41 @@ enum Place {
     OneZone,
     /// Each at the pointer of a zone of its own.
     OwnZones,
+    /// The same by appends.
+    AppendToOwn,
 }
 
 /// What several threads do at the same time, 16 requests deep each.
 struct Load {
     options: EmulatedOptions,
     mode: WriteMode,
+    merge: bool,
     place: Place,
+    /// Zones from that of one thread to that of the next.
+    stride: u32,
 }
 
 impl Load {
     /// Nanoseconds a request with `count` requests each of `threads`. `held` takes the most completions of others that one
     /// call delivered.
     fn run(&self, threads: u32, count: u64, held: &AtomicU64) -> f64 {
-        let volume = Arc::new(open(self.options.clone(), self.mode));
+        let volume = Arc::new(open(self.options.clone(), self.mode, self.merge));
+        self.run_on(&vec![volume; threads as usize], count, held)
+    }
+
+    /// The same with a volume for each thread.
+    fn run_apart(&self, threads: u32, count: u64, held: &AtomicU64) -> f64 {
+        let volume = || Arc::new(open(self.options.clone(), self.mode, self.merge));
+        self.run_on(&(0..threads).map(|_| volume()).collect::<Vec<_>>(), count, held)
+    }
+
+    fn run_on(&self, volumes: &[Arc<Volume>], count: u64, held: &AtomicU64) -> f64 {
+        let threads = volumes.len() as u32;
         let begin = Barrier::new(threads as usize + 1);
         std::thread::scope(|s| {
             let threads: Vec<_> = (0..threads)
                 .map(|me| {
-                    let (volume, begin) = (&volume, &begin);
+                    let (volume, begin) = (&volumes[me as usize], &begin);
                     s.spawn(move || self.work(volume, me, count, begin, held))
                 })
                 .collect();
@@ -178,12 +247,17 @@ impl Load {
         })
     }
 
+    /// The zone of a thread.
+    fn own(&self, volume: &Volume, me: u32) -> Sector {
+        volume.info().geometry.start_of(ZoneIndex(me * self.stride))
+    }
+
     fn request(&self, volume: &Volume, me: u32, issued: u64, buf: IoBuf) -> Request {
         match self.place {
             Place::OneZone => Request::append(Sector(0), SECTORS, buf),
+            Place::AppendToOwn => Request::append(self.own(volume, me), SECTORS, buf),
             Place::OwnZones => {
-                let start = volume.info().geometry.start_of(ZoneIndex(me)).0;
-                Request::write(Sector(start + issued * u64::from(SECTORS)), SECTORS, buf)
+                Request::write(Sector(self.own(volume, me).0 + issued * u64::from(SECTORS)), SECTORS, buf)
             }
         }
     }
@@ -238,7 +312,7 @@ impl Load {
 pub(super) fn reads_beside_writes(effort: Effort, report: &mut Report) {
     let count = effort.operations;
     let pair = || {
-        let volume = Arc::new(open(wide(), WriteMode::PerZone));
+        let volume = Arc::new(open(wide(), WriteMode::PerZone, true));
         [Writer::on(volume.clone()), Writer::on(volume)]
     };
     let (mut alone, mut elsewhere, mut same) = (pair(), pair(), pair());

@@ -122,6 +122,12 @@ impl Queues {
         next
     }
 
+    /// Whether no place of `queue` is taken.
+    pub(crate) fn is_idle(&self, queue: usize) -> bool {
+        let Queue { reserved, delivered, .. } = &*self.queues[queue];
+        reserved.load(Ordering::Relaxed) == delivered.load(Ordering::Relaxed)
+    }
+
     /// How often a queue was found taken by who had to have it.
     pub(crate) fn waits(&self) -> u64 {
         self.queues.iter().map(|q| u64::from(waits_for(&q.waiting))).sum()

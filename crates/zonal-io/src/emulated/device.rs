@@ -272,6 +272,10 @@ impl<S: Storage> Device for Emulated<S> {
         queues.poll(now, queue, budget, |placed: Placed| self.zones.release(placed), done)
     }
 
+    fn is_idle(&self, queue: usize) -> bool {
+        self.queues.as_ref().is_none_or(|queues| queues.is_idle(queue))
+    }
+
     fn contention(&self) -> Contention {
         let device = self.device_lock.as_ref().map_or(0, Watched::waits);
         let waits = device + self.queues.as_ref().map_or(0, Queues::waits);

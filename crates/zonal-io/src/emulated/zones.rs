@@ -5,8 +5,9 @@
 //!
 //! # The word
 //! Bits 0 to 35 are the zone's state as [`ZoneState::to_bits`] packs it. Bit 36, *turn*, changes with every positional
-//! write that has to be alone: such a write is in flight while the bit differs from the zone's *answered*, a byte that
-//! the write sets to it when its answer is out. The byte is that write's alone, so it is set without a locked operation.
+//! write that has to be alone: such a write is in flight while the bit differs from the zone's *answered*, a word that
+//! the write sets to it when its answer is out. Only that write changes it, without a locked operation. It is a word and
+//! no byte because writes of neighbouring zones must not share its cache line.
 //! The rest is a *generation*, which changes whenever the zone loses its data: a write that began before a reset must
 //! not move the pointer after it.
 //!
@@ -20,7 +21,7 @@
 //! - With limits set and `resources` unlocked, its counters equal the number of zones in each condition.
 
 use crate::device::Contention;
-use crate::sync::{AtomicBool, CachePadded, Ordering, Tally, Watched, WordTable};
+use crate::sync::{CachePadded, Ordering, Tally, Watched, WordTable};
 use zonal_core::device::{self, Limits, Resources, Step, ZoneAction, ZoneEvent, ZoneState};
 use zonal_core::{
     DeviceError, Geometry, Personality, Sector, ZoneCondition, ZoneDescriptor, ZoneError, ZoneIndex,
@@ -139,7 +140,7 @@ pub struct Zones {
     personality: Personality,
     words: WordTable,
     /// For each zone the turn of the last positional write whose answer is out.
-    answered: Box<[AtomicBool]>,
+    answered: WordTable,
     /// Only if something is limited. On a line of its own: the rest of this is read by every command.
     resources: Option<CachePadded<Watched<Resources>>>,
     /// Exchanges that failed.
@@ -162,7 +163,7 @@ impl Zones {
             words.word(zone.0).store(state.to_bits(), Ordering::Relaxed);
         }
         let resources = (!limits.is_none()).then(|| CachePadded::new(Watched::new(resources)));
-        let answered = (0..geometry.zones()).map(|_| AtomicBool::new(false)).collect();
+        let answered = WordTable::new(geometry.zones());
         Zones { geometry, personality, words, answered, resources, retries: Tally::default() }
     }
 
@@ -196,8 +197,7 @@ impl Zones {
     /// Whether a positional write that has to be alone is in flight, for a word that was loaded before.
     #[inline]
     fn is_busy(&self, zone: ZoneIndex, word: Word) -> bool {
-        // Without a panic, the way of a write stays small enough to be inlined.
-        self.answered.get(zone.0 as usize).is_none_or(|a| a.load(Ordering::Acquire) != word.turn())
+        self.answered.word(zone.0).load(Ordering::Acquire) != u64::from(word.turn())
     }
 
     /// A write that is over as soon as it has its place: it moves no data and nobody waits for its completion.
@@ -272,13 +272,13 @@ impl Zones {
     #[inline]
     pub fn release(&self, placed: Placed) {
         if placed.kind == WriteKind::Exclusive {
-            let answered = &self.answered[placed.zone.0 as usize];
+            let answered = self.answered.word(placed.zone.0);
             debug_assert!(
                 self.is_busy(placed.zone, self.load(placed.zone)),
                 "zone {} was not busy",
                 placed.zone
             );
-            answered.store(!answered.load(Ordering::Relaxed), Ordering::Release);
+            answered.store(answered.load(Ordering::Relaxed) ^ 1, Ordering::Release);
         }
     }
 

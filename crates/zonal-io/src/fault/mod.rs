@@ -187,7 +187,7 @@ impl Fault {
         drop(state);
     }
 
-    fn is_idle(&self) -> bool {
+    fn is_transparent(&self) -> bool {
         !self.is_needed.load(Ordering::Acquire)
     }
 }
@@ -212,7 +212,7 @@ impl Device for Fault {
         command: &Command,
         context: &mut Option<Context>,
     ) -> Submitted {
-        if self.is_idle() && !context.as_ref().is_some_and(Context::is_token) {
+        if self.is_transparent() && !context.as_ref().is_some_and(Context::is_token) {
             return self.inner.submit(now, queue, command, context);
         }
         self.change(|state| state.submit(now, queue, command, context))
@@ -225,21 +225,21 @@ impl Device for Fault {
         budget: usize,
         done: &mut dyn FnMut(Completed),
     ) -> Option<Nanos> {
-        let is_idle = self.is_idle();
+        let is_transparent = self.is_transparent();
         let mut reaped = Reaped::default();
         let mut told = 0;
         // Ours may be among them even now: another thread can have submitted since.
         let inner_due = self.inner.poll(now, queue, budget, &mut |c| {
             if c.context.is_token() {
                 reaped.ours.push((c.context.into_token(), c.result));
-            } else if is_idle {
+            } else if is_transparent {
                 told += 1;
                 done(c);
             } else {
                 reaped.passed.push(c);
             }
         });
-        if is_idle && reaped.ours.is_empty() {
+        if is_transparent && reaped.ours.is_empty() {
             return inner_due;
         }
         let mut out = Vec::new();
@@ -254,8 +254,12 @@ impl Device for Fault {
         due
     }
 
+    fn is_idle(&self, queue: usize) -> bool {
+        self.inner.is_idle(queue) && (self.is_transparent() || self.state.lock().is_idle(queue))
+    }
+
     fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
-        match self.is_idle() {
+        match self.is_transparent() {
             true => self.inner.settle(now, zone),
             false => self.change(|state| state.settle(now, zone)),
         }
@@ -270,7 +274,7 @@ impl Device for Fault {
     }
 
     fn wait(&self, timeout: Duration) {
-        if self.is_idle() {
+        if self.is_transparent() {
             return self.inner.wait(timeout);
         }
         if !self.state.lock().queues.iter().any(|q| q.has_news) {

@@ -124,6 +124,15 @@ impl State {
             || self.queues.iter().any(|q| !q.ready.is_empty() || !q.outbox.is_empty())
     }
 
+    /// Whether nothing is held for `queue`, or sent by a poll of it.
+    pub(super) fn is_idle(&self, queue: usize) -> bool {
+        let Queue { ready, outbox, .. } = &self.queues[queue];
+        ready.is_empty()
+            && outbox.is_empty()
+            && self.late.is_empty()
+            && self.windows.iter().all(|window| window.queue != queue)
+    }
+
     pub(super) fn number(&mut self) -> u64 {
         self.next += 1;
         self.next

@@ -221,6 +221,10 @@ impl Device for ImageDevice {
         self.engine.poll(now, queue, budget, done)
     }
 
+    fn is_idle(&self, queue: usize) -> bool {
+        self.engine.is_idle(queue)
+    }
+
     fn contention(&self) -> Contention {
         self.engine.contention()
     }

@@ -410,6 +410,10 @@ impl Engine {
         self.queues.poll(now, queue, budget, |_| unreachable!("places are given up when writes land"), done)
     }
 
+    pub(super) fn is_idle(&self, queue: usize) -> bool {
+        self.queues.is_idle(queue)
+    }
+
     pub(super) fn contention(&self) -> Contention {
         self.zones.contention() + Contention { waits: self.queues.waits(), retries: 0 }
     }

@@ -318,6 +318,11 @@ impl Device for Linear {
         due
     }
 
+    fn is_idle(&self, queue: usize) -> bool {
+        let Queue { outbox, ready } = &self.tasks.lock().queues[queue];
+        outbox.is_empty() && ready.is_empty() && self.pieces.iter().all(|p| p.device.is_idle(queue))
+    }
+
     fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
         let piece = &self.pieces[self.piece_of(zone)];
         piece.device.settle(now, piece.zone_there(zone))

@@ -10,7 +10,6 @@ use super::submit::take_one;
 use super::turn::{Stack, Turn, Work};
 use crate::data::{Data, Segment};
 use crate::device::{Command, CommandResult, Context, ContextKind, Output, Submitted};
-use crate::sync::thread_slot;
 use zonal_core::{Nanos, Op, RequestError, SECTOR_BYTES, Sector, Sectors};
 
 /// Zeroes for devices without write-zeroes; commands repeat it.
@@ -32,10 +31,7 @@ impl Volume {
     /// at once.
     #[inline(always)]
     pub(super) fn issue(&self, now: Nanos, slot: &mut Option<Context>) -> Option<CommandResult> {
-        let queue = match self.info.queues {
-            1 => 0,
-            n => thread_slot() % n,
-        };
+        let queue = self.reapers.own();
         // Whoever met the full queue goes first.
         if !self.stalled.is_empty() && self.stalled.len_of(queue) > 0 {
             self.turned_away(now, queue, slot);

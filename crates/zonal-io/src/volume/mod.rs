@@ -340,14 +340,7 @@ impl Volume {
         if self.look_after_parked(now, &mut deadline) == Progress::Some {
             progress = Progress::Some;
         }
-        for queue in 0..self.info.queues {
-            if self.reapers.begin(queue) {
-                deadline = earliest(deadline, self.reap(now, queue, &mut progress));
-                self.reapers.end(queue);
-            } else {
-                deadline = Some(now);
-            }
-        }
+        self.reap_queues(now, &mut progress, &mut deadline);
         let progress =
             [progress, self.retry_stalled(now), self.serve_ready(now), self.retry_due(now, &mut deadline)];
         let patients = self.look_after_patients(now, &mut deadline);

@@ -1,57 +1,189 @@
-//! Who reaps a queue of the device, so that others leave it alone for a moment.
+//! Which of the device's queues a poll reaps.
 //!
-//! What one completion leads to touches the zone, the queue and the requests of everybody who writes there. Two threads
-//! that reap in turn take all of that away from each other with every completion, which costs several times the work
-//! itself. So a thread that sees another at it holds back, and finds its own completions delivered.
+//! A thread sends its commands to one queue, its own, and each of its polls reaps that one. All that a completion leads to
+//! touches the zone, the queue and the requests of the submitter: a thread that reaps another thread's queue takes all of
+//! that away from the other processor. Two threads that reaped all queues in turn made 0.25 of the rate of two volumes.
 //!
-//! It is a hint and no lock: whoever is at it may have lost its processor, or be in a completion function that takes its
-//! time. Others hold back a few times only, and then reap side by side with it.
+//! A submitter may leave, or sleep, with commands at the device. So a poll that has found nothing also looks at one other
+//! queue, the next one with each poll. It reaps that queue if it holds commands and no thread has begun to reap it for
+//! [`STANDING`]. A thread that always finds something in its own queue looks once in [`BUSY_POLLS`] polls.
+//!
+//! Several threads may have the same queue. A thread that sees another one reap it holds back a few times, and finds its own
+//! completions delivered. The other thread may have lost its processor, or be in a completion function that takes its
+//! time; then both reap.
+//!
+//! All of it are hints and no locks: the device guards its queues. So nothing here is a locked operation.
 
-use crate::sync::{AtomicUsize, CachePadded, IS_MODEL, Ordering, local, thread_slot};
+use super::{Progress, Volume, earliest};
+use crate::sync::{AtomicUsize, CachePadded, IS_MODEL, Ordering, PlainU32, PlainU64, local, thread_slot};
 use std::cell::Cell;
+use zonal_core::Nanos;
 
 /// How often in a row a thread holds back.
 const PATIENCE: u32 = if IS_MODEL { 1 } else { 32 };
 
-/// Looks at the processor's pace each time: together some microseconds, as long as a turn takes.
+/// Looks at the processor's pace each time: together some microseconds, what a work budget takes.
 const SPINS: u32 = 16;
+
+/// How long a queue with commands has not been reaped when other threads reap it, in nanoseconds: far more than a thread
+/// takes from one poll to the next, and no more than a sleep's wake-up costs.
+const STANDING: u64 = 50_000;
+
+/// Polls that found nothing, in a row, after which time does not count: it may stand still. They take about as long.
+const FRUITLESS_POLLS: u32 = if IS_MODEL { 2 } else { 1 << 10 };
+
+/// Polls that found something after which one looks at another queue all the same.
+const BUSY_POLLS: u32 = if IS_MODEL { 2 } else { 32 };
 
 local! {
     /// How often this thread has held back since it last reaped.
     static HELD_BACK: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Nobody reaps the queue.
-const NOBODY: usize = 0;
+/// No thread reaps the queue.
+const NO_THREAD: usize = 0;
 
-/// For each queue the thread that was the last to begin to reap it, if it has not ended.
-pub(super) struct Reapers(Box<[CachePadded<AtomicUsize>]>);
+/// No deadline.
+const NEVER: u64 = u64::MAX;
+
+/// What the polls of a volume know of the device's queues.
+pub(super) struct Reapers(Box<[CachePadded<Queue>]>);
+
+struct Queue {
+    /// The thread that was the last to begin to reap it, if it has not ended.
+    reaper: AtomicUsize,
+    /// When that was.
+    reaped_at: PlainU64,
+    watch: Watch,
+}
+
+/// Where the threads of a queue are in their round of the others. They write it without a locked operation: what is lost
+/// when two write at once is done by the next polls.
+struct Watch {
+    /// Other queues looked at in this round.
+    looks: PlainU32,
+    /// The earliest deadline that they gave, or [`NEVER`].
+    due: PlainU64,
+    /// Polls in a row that found nothing.
+    fruitless: PlainU32,
+    /// Polls that found something since the last look.
+    busy: PlainU32,
+}
 
 impl Reapers {
     pub(super) fn new(queues: usize) -> Reapers {
-        Reapers((0..queues).map(|_| CachePadded::default()).collect())
+        let queue = || Queue {
+            reaper: AtomicUsize::new(NO_THREAD),
+            reaped_at: PlainU64::new(0),
+            watch: Watch {
+                looks: PlainU32::new(0),
+                due: PlainU64::new(NEVER),
+                fruitless: PlainU32::new(0),
+                busy: PlainU32::new(0),
+            },
+        };
+        Reapers((0..queues).map(|_| CachePadded::new(queue())).collect())
+    }
+
+    /// The calling thread's queue: its commands go there, and its polls reap it.
+    #[inline]
+    pub(super) fn own(&self) -> usize {
+        match self.0.len() {
+            1 => 0,
+            n => thread_slot() % n,
+        }
     }
 
     /// Whether the calling thread is to reap `queue` now; if so, [`Reapers::end`] is owed.
     #[inline]
-    pub(super) fn begin(&self, queue: usize) -> bool {
-        let reaper = &self.0[queue];
+    fn begin(&self, now: Nanos, queue: usize) -> bool {
+        let Queue { reaper, reaped_at, .. } = &*self.0[queue];
         let other = reaper.load(Ordering::Relaxed);
         // From a completion function one may poll again.
-        if other != NOBODY && other != me() && hold_back() {
+        if other != NO_THREAD && other != me() && hold_back() {
             return false;
         }
-        // No more than a hint, so no locked operation: two that begin together both reap.
         reaper.store(me(), Ordering::Relaxed);
+        reaped_at.store(now.0, Ordering::Relaxed);
         true
     }
 
     #[inline]
-    pub(super) fn end(&self, queue: usize) {
-        let reaper = &self.0[queue];
-        // Whoever began later is still at it.
+    fn end(&self, queue: usize) {
+        let reaper = &self.0[queue].reaper;
+        // A thread that began later still reaps.
         if reaper.load(Ordering::Relaxed) == me() {
-            reaper.store(NOBODY, Ordering::Relaxed);
+            reaper.store(NO_THREAD, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a poll that found nothing, or something, in its own queue is to look at another one.
+    #[inline]
+    fn is_to_look(&self, own: usize, progress: Progress) -> bool {
+        let Watch { fruitless, busy, .. } = &self.0[own].watch;
+        match progress {
+            Progress::None => {
+                fruitless.store(fruitless.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+                true
+            }
+            Progress::Some => {
+                fruitless.store(0, Ordering::Relaxed);
+                let polls = busy.load(Ordering::Relaxed) + 1;
+                let is_over = polls >= BUSY_POLLS;
+                busy.store(if is_over { 0 } else { polls }, Ordering::Relaxed);
+                is_over
+            }
+        }
+    }
+}
+
+impl Volume {
+    /// Reaps the calling thread's queue, and if need be one of the others.
+    #[inline]
+    pub(super) fn reap_queues(&self, now: Nanos, progress: &mut Progress, deadline: &mut Option<Nanos>) {
+        let own = self.reapers.own();
+        *deadline = earliest(*deadline, self.reap_one(now, own, progress));
+        if self.info.queues > 1 && self.reapers.is_to_look(own, *progress) {
+            *deadline = earliest(*deadline, self.look_elsewhere(now, own, progress));
+        }
+    }
+
+    #[inline]
+    fn reap_one(&self, now: Nanos, queue: usize, progress: &mut Progress) -> Option<Nanos> {
+        if !self.reapers.begin(now, queue) {
+            return Some(now);
+        }
+        let due = self.reap(now, queue, progress);
+        self.reapers.end(queue);
+        due
+    }
+
+    /// Looks at one queue of other threads, and reaps it if they do not. Returns when to look again: at once until the round
+    /// is over, then by the earliest deadline that any of them gave.
+    fn look_elsewhere(&self, now: Nanos, own: usize, progress: &mut Progress) -> Option<Nanos> {
+        let others = self.info.queues - 1;
+        let Watch { looks, due, fruitless, .. } = &self.reapers.0[own].watch;
+        let look = looks.load(Ordering::Relaxed) as usize % others;
+        let other = (own + 1 + look) % self.info.queues;
+        if !self.device.is_idle(other) {
+            let standing = self.reapers.0[other].reaped_at.load(Ordering::Relaxed).saturating_add(STANDING);
+            let is_left = now.0 >= standing || fruitless.load(Ordering::Relaxed) >= FRUITLESS_POLLS;
+            let its = if is_left { self.reap_one(now, other, progress) } else { Some(Nanos(standing)) };
+            if let Some(its) = its {
+                due.store(due.load(Ordering::Relaxed).min(its.0), Ordering::Relaxed);
+            }
+        }
+        if look + 1 < others {
+            looks.store(look as u32 + 1, Ordering::Relaxed);
+            return Some(now);
+        }
+        looks.store(0, Ordering::Relaxed);
+        match due.load(Ordering::Relaxed) {
+            NEVER => None,
+            at => {
+                due.store(NEVER, Ordering::Relaxed);
+                Some(Nanos(at))
+            }
         }
     }
 }
@@ -76,6 +208,7 @@ fn hold_back() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buffer::IoBuf;
     use crate::device::Device;
     use crate::emulated::{CompleteMode, Emulated, EmulatedOptions, Null};
     use crate::sync::{Arc, AtomicBool};
@@ -90,18 +223,112 @@ mod tests {
     }
 
     #[test]
-    fn reaper_at_it_others_hold_back_a_while_and_then_do_not() {
+    fn reaper_in_a_queue_others_hold_back_for_a_while() {
         let reapers = Arc::new(Reapers::new(1));
-        assert!(reapers.begin(0));
-        assert!(reapers.begin(0), "from a completion function");
+        assert!(reapers.begin(Nanos(0), 0));
+        assert!(reapers.begin(Nanos(0), 0), "from a completion function");
         std::thread::scope(|s| {
             s.spawn(|| {
-                assert!((0..PATIENCE).all(|_| !reapers.begin(0)));
-                assert!(reapers.begin(0));
+                assert!((0..PATIENCE).all(|_| !reapers.begin(Nanos(0), 0)));
+                assert!(reapers.begin(Nanos(0), 0));
             });
         });
         reapers.end(0);
-        assert!(!reapers.begin(0), "the other is still at it");
+        assert!(!reapers.begin(Nanos(0), 0), "the other is still at it");
+    }
+
+    fn two_queues() -> Volume {
+        let options = EmulatedOptions {
+            size: 1 << 30,
+            complete: CompleteMode::Poll,
+            submit_queues: 2,
+            ..Default::default()
+        };
+        let device: Arc<dyn Device> = Arc::new(Emulated::new("null", &options, Null).unwrap());
+        Volume::open(device, VolumeOptions::default()).unwrap()
+    }
+
+    /// Runs `work` on a thread of this queue. A thread of another one lives until then, so that its number is not given again.
+    fn on_queue(volume: &Volume, queue: usize, work: &(dyn Fn() + Sync)) {
+        let run = || match volume.reapers.own() == queue {
+            true => work(),
+            false => on_queue(volume, queue, work),
+        };
+        std::thread::scope(|s| s.spawn(run).join().unwrap());
+    }
+
+    /// Submits three writes of one zone on a thread of the second queue, which ends. Returns how many have ended.
+    fn leave_behind(volume: &Volume) -> Arc<AtomicUsize> {
+        let done = Arc::new(AtomicUsize::new(0));
+        on_queue(volume, 1, &|| {
+            let counted = done.clone();
+            let channel = volume.channel(move |c| {
+                assert!(c.result.is_ok(), "{:?}", c.result);
+                counted.fetch_add(1, Ordering::Relaxed);
+            });
+            for _ in 0..3 {
+                let append = Request::append(Sector(0), 8, IoBuf::zeroed(4096));
+                volume.submit(Nanos(0), &channel, append);
+            }
+        });
+        done
+    }
+
+    #[test]
+    fn commands_of_a_thread_that_left_are_reaped_after_a_while() {
+        let volume = two_queues();
+        let done = leave_behind(&volume);
+        let count = || done.load(Ordering::Relaxed);
+        on_queue(&volume, 0, &|| {
+            let mut now = Nanos(STANDING - 1);
+            assert_eq!(volume.poll(now), Some(Nanos(STANDING)));
+            assert_eq!(count(), 0, "their thread may poll");
+            for _ in 0..10 {
+                let Some(due) = volume.poll(now) else { break };
+                now = now.max(due);
+            }
+            assert_eq!(count(), 3);
+            assert!(now.0 < 4 * STANDING, "{now:?}");
+            assert_eq!(volume.poll(now), None, "all queues are empty");
+        });
+    }
+
+    #[test]
+    fn commands_of_a_thread_that_left_are_reaped_while_time_stands() {
+        let volume = two_queues();
+        let done = leave_behind(&volume);
+        on_queue(&volume, 0, &|| {
+            (0..3 * FRUITLESS_POLLS).for_each(|_| drop(volume.poll(Nanos(0))));
+        });
+        assert_eq!(done.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn commands_of_a_thread_that_left_are_reaped_by_a_busy_thread() {
+        let volume = two_queues();
+        let done = leave_behind(&volume);
+        on_queue(&volume, 0, &|| {
+            let channel = volume.channel(|_| {});
+            for poll in 0..4 * u64::from(BUSY_POLLS) {
+                volume.submit(Nanos(0), &channel, Request::report(Sector(0), 1));
+                volume.poll(Nanos(STANDING + poll * STANDING));
+            }
+        });
+        assert_eq!(done.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn queue_whose_thread_polls_is_left_alone() {
+        let volume = two_queues();
+        let done = leave_behind(&volume);
+        assert!(volume.reapers.begin(Nanos(1000), 1));
+        volume.reapers.end(1);
+        on_queue(&volume, 0, &|| {
+            for _ in 0..FRUITLESS_POLLS / 2 {
+                assert_eq!(volume.poll(Nanos(STANDING)), Some(Nanos(1000 + STANDING)));
+            }
+        });
+        assert_eq!(done.load(Ordering::Relaxed), 0);
     }
 
     /// The reaper is in a completion function that takes as long as the other thread needs.

@@ -66,15 +66,15 @@ fn name_that_does_not_lead_to_a_plan_says_why() {
 #[test]
 fn rules_end_and_the_device_is_itself_again() {
     let device = faulty(refuse(DeviceError::Medium).times(1));
-    assert!(!device.is_idle());
+    assert!(!device.is_transparent());
     assert_eq!(write(&device, START, 2, 1), Err(DeviceError::Medium));
     assert_eq!(write(&device, START, 2, 1), Ok(()));
-    assert!(device.is_idle());
+    assert!(device.is_transparent());
     device.inject(refuse(DeviceError::Medium));
     assert_eq!(write(&device, START + 2, 2, 1), Err(DeviceError::Medium));
     device.clear_rules();
     assert_eq!(write(&device, START + 2, 2, 1), Ok(()));
-    assert!(device.is_idle());
+    assert!(device.is_transparent());
 }
 
 /// What a volume's requests end with, by token.

@@ -152,7 +152,7 @@ fn device_without_rules_is_the_device() {
         assert_eq!(act(&device, Op::ResetAll, 0), Ok(()));
         assert_eq!(shape(&device, 1), (ZoneCondition::Empty, Some(0)));
         assert_eq!(device.settle(Nanos(0), ZoneIndex(1)), Settled::Yes);
-        assert!(device.is_idle());
+        assert!(device.is_transparent());
     }
 }
 

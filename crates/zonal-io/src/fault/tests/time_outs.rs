@@ -33,7 +33,7 @@ fn timed_out_command_was_never_carried_out() {
         timed_out_append(&device);
         assert_eq!(device.settle(Nanos(100), ZONE), Settled::Yes);
         assert_eq!(shape(&device, 1).1, Some(0));
-        assert!(device.is_idle());
+        assert!(device.is_transparent());
     }
 }
 
