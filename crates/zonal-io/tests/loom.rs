@@ -11,7 +11,7 @@ use loom::thread::spawn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use threads::{Answers, Bench, append, number};
+use threads::{Answers, Bench, Drive, append, number};
 use zonal_core::{Nanos, Op, Sector};
 use zonal_io::buffer::BufferPool;
 use zonal_io::data::Data;
@@ -133,6 +133,31 @@ fn zone_of_two_writers_completed_by_a_third_hands_every_write_on() {
             bench.check_appends(1);
         },
         &[Canary::Exchange],
+    );
+}
+
+/// A submitter leaves its commands in its queue; a thread of the other queue, whose write waits for one of them, reaps them.
+#[test]
+fn queue_of_a_submitter_that_left_is_reaped_by_another() {
+    prove(
+        "queue_of_a_submitter_that_left_is_reaped_by_another",
+        2,
+        || {
+            let drive = Drive::new(WriteMode::PerZone, 1, Answers::Later).with_queues(2);
+            let bench = Bench::over(Arc::new(drive), WriteMode::PerZone);
+            together(
+                &bench,
+                [
+                    |b| b.submit(&b.channel(), 1, append(0, 1)),
+                    |b| {
+                        b.submit(&b.channel(), 2, append(0, 1));
+                        poll(b);
+                    },
+                ],
+            );
+            bench.check_appends(1);
+        },
+        &[Canary::Idle, Canary::Exchange],
     );
 }
 

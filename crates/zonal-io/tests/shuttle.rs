@@ -15,7 +15,7 @@ use shuttle::thread::spawn;
 use shuttle::{Config, Runner};
 use std::sync::Arc;
 use std::time::Instant;
-use threads::{Answers, Bench, append, number, start};
+use threads::{Answers, Bench, Drive, append, number, start};
 use zonal_core::{DeviceError, Nanos, Op, Sector, ZoneIndex};
 use zonal_io::device::Device;
 use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Null};
@@ -274,7 +274,7 @@ fn u47_switch_from_zone_lock_keeps_the_order_of_writes_that_wait_are_in_hand_or_
         "u47_switch_from_zone_lock_keeps_the_order_of_writes_that_wait_are_in_hand_or_come",
         || {
             let answers = if chance(0.5) { Answers::AtOnce } else { Answers::Later };
-            let device = Arc::new(threads::Drive::new(WriteMode::Pipelined, 1, answers));
+            let device = Arc::new(Drive::new(WriteMode::Pipelined, 1, answers));
             let mode = Some(WriteMode::ZoneLock);
             let options = VolumeOptions { mode, merge: false, park: None, ..VolumeOptions::default() };
             let volume = Volume::open(device, options).unwrap();
@@ -322,6 +322,34 @@ fn submitters_that_walk_away_leave_requests_that_end() {
             bench.check_appends(1);
         },
         &[Canary::Exchange],
+    );
+}
+
+/// A drive with two queues, so that some threads share one, which takes what any mode sends.
+fn two_queues() -> Arc<Bench> {
+    let drive = Drive::new(WriteMode::Pipelined, 2, Answers::Later).with_queues(2);
+    Bench::over(Arc::new(drive), any_mode())
+}
+
+#[test]
+fn submitters_that_leave_their_queues_leave_requests_that_end() {
+    try_out(
+        "submitters_that_leave_their_queues_leave_requests_that_end",
+        || {
+            let bench = two_queues();
+            together(&bench, [walk_away, walk_away, write]);
+            bench.check_appends(1);
+        },
+        &[Canary::Idle, Canary::Exchange],
+    );
+}
+
+#[test]
+fn threads_with_queues_of_their_own_lose_nothing() {
+    try_out(
+        "threads_with_queues_of_their_own_lose_nothing",
+        || together(&two_queues(), [write, write_at_pointer, reset_and_switch]),
+        &[Canary::Idle],
     );
 }
 

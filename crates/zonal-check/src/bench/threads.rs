@@ -106,7 +106,11 @@ pub(super) fn own_queues(effort: Effort, report: &mut Report) {
 pub(super) fn empty_polls(effort: Effort, report: &mut Report) {
     let count = effort.operations;
     let volume = |submit_queues| {
-        open(EmulatedOptions { complete: CompleteMode::Poll, submit_queues, ..wide() }, WriteMode::PerZone, true)
+        open(
+            EmulatedOptions { complete: CompleteMode::Poll, submit_queues, ..wide() },
+            WriteMode::PerZone,
+            true,
+        )
     };
     let (one, many) = (volume(1), volume(64));
     let polls = |volume: &Volume| {

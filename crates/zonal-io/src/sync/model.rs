@@ -53,6 +53,8 @@ pub enum Canary {
     LostPush,
     /// A sleeper is not woken.
     Unheard,
+    /// A queue that holds commands is said to be idle.
+    Idle,
 }
 
 std::thread_local! {
@@ -73,6 +75,7 @@ pub fn with_canary<R>(canary: Canary, model: impl FnOnce() -> R) -> R {
     model()
 }
 
-fn is_broken(canary: Canary) -> bool {
+/// Whether the model that runs has this broken.
+pub fn is_broken(canary: Canary) -> bool {
     CANARY.get() == Some(canary)
 }

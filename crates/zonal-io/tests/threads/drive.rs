@@ -9,6 +9,7 @@ use zonal_io::device::{
     Command, CommandResult, Completed, Context, Device, DeviceInfo, HostTime, Output, Submitted,
 };
 use zonal_io::sync::Mutex;
+use zonal_io::sync::model::{Canary, is_broken};
 use zonal_io::volume::WriteMode;
 
 /// Sectors of a zone.
@@ -30,7 +31,8 @@ struct Zone {
 
 struct State {
     zones: Vec<Zone>,
-    finished: VecDeque<(Op, ZoneIndex, Context, CommandResult)>,
+    /// By queue.
+    finished: Vec<VecDeque<(Op, ZoneIndex, Context, CommandResult)>>,
     /// Most writes at a time of all zones and of one.
     writes_max: (u32, u32),
 }
@@ -71,8 +73,15 @@ impl Drive {
             WriteMode::Qd1 => (1, 1),
             _ => (u32::MAX, 1),
         };
-        let state = State { zones, finished: VecDeque::new(), writes_max };
+        let state = State { zones, finished: vec![VecDeque::new()], writes_max };
         Drive { info, answers, state: Mutex::new(state) }
+    }
+
+    /// The same with so many queues.
+    pub fn with_queues(mut self, queues: usize) -> Drive {
+        self.info.queues = queues;
+        self.state.get_mut().finished = (0..queues).map(|_| VecDeque::new()).collect();
+        self
     }
 }
 
@@ -152,7 +161,7 @@ impl Device for Drive {
         &self.info
     }
 
-    fn submit(&self, _: Nanos, _: usize, command: &Command, context: &mut Option<Context>) -> Submitted {
+    fn submit(&self, _: Nanos, queue: usize, command: &Command, context: &mut Option<Context>) -> Submitted {
         let mut state = self.state.lock();
         let result = state.execute(&self.info, command);
         if self.answers == Answers::AtOnce || command.op == Op::Report {
@@ -163,20 +172,30 @@ impl Device for Drive {
             state.zones[zone.0 as usize].writes += 1;
         }
         let context = context.take().expect("a command has its context");
-        state.finished.push_back((command.op, zone, context, result));
+        state.finished[queue].push_back((command.op, zone, context, result));
         Submitted::Pending
     }
 
-    fn poll(&self, now: Nanos, _: usize, budget: usize, done: &mut dyn FnMut(Completed)) -> Option<Nanos> {
+    fn poll(
+        &self,
+        now: Nanos,
+        queue: usize,
+        budget: usize,
+        done: &mut dyn FnMut(Completed),
+    ) -> Option<Nanos> {
         let mut state = self.state.lock();
         for _ in 0..budget {
-            let Some((op, zone, context, result)) = state.finished.pop_front() else { break };
+            let Some((op, zone, context, result)) = state.finished[queue].pop_front() else { break };
             if matches!(op, Op::Write | Op::Append) {
                 state.zones[zone.0 as usize].writes -= 1;
             }
             done(Completed { context, result });
         }
-        (!state.finished.is_empty()).then_some(now)
+        (!state.finished[queue].is_empty()).then_some(now)
+    }
+
+    fn is_idle(&self, queue: usize) -> bool {
+        is_broken(Canary::Idle) || self.state.lock().finished[queue].is_empty()
     }
 
     fn wait(&self, _: Duration) {
