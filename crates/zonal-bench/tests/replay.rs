@@ -12,6 +12,7 @@ use zonal_bench::{Detail, DirReport, Failure};
 use zonal_core::{Nanos, Op, Sector, ZoneIndex};
 use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, Settled, Submitted};
 use zonal_io::emulated::EmulatedOptions;
+use zonal_io::news::Wakeups;
 use zonal_io::volume::WriteMode;
 
 const MODES: [WriteMode; 5] =
@@ -87,8 +88,12 @@ impl Device for Witness {
         self.inner.settle(now, zone)
     }
 
-    fn wait(&self, _: Duration) {
-        panic!("somebody waits for virtual time");
+    fn wakeups(&self) -> &Wakeups {
+        self.inner.wakeups()
+    }
+
+    fn has_news(&self, _: usize) -> bool {
+        panic!("a thread waits for virtual time");
     }
 }
 

@@ -21,6 +21,7 @@
 //! takes them away.
 
 use crate::data::Data;
+use crate::news::Wakeups;
 use crate::volume::{Merged, Pending, ReadBack};
 use std::fmt;
 use std::time::Duration;
@@ -207,9 +208,17 @@ pub trait Device: Send + Sync {
         None
     }
 
-    /// Sleeps until some queue may have completions, or for `timeout`. For drivers that would otherwise spin; the only
-    /// method that may block.
-    fn wait(&self, timeout: Duration);
+    /// Rings when a poll would bring something that the last one did not say: a wrapper's are those of its device.
+    fn wakeups(&self) -> &Wakeups;
+
+    /// Whether `queue` has something that no poll has seen. Takes the lock under which that is published.
+    fn has_news(&self, queue: usize) -> bool;
+
+    /// Sleeps until `queue` may have completions, or for `timeout`. For drivers that would otherwise spin; the only method
+    /// that may block.
+    fn wait(&self, queue: usize, timeout: Duration) {
+        self.wakeups().sleep(queue, timeout, || self.has_news(queue));
+    }
 }
 
 /// What a command's submitter wants back with its completion.

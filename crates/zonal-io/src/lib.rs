@@ -12,6 +12,7 @@ pub mod fault;
 pub mod image;
 pub mod linear;
 pub mod lock;
+pub mod news;
 pub mod registry;
 pub mod sync;
 pub mod trace;

@@ -11,12 +11,12 @@
 use crate::device::{
     Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Output, Settled, Submitted,
 };
+use crate::news::Wakeups;
 use crate::sync::{Arc, Mutex};
 use crate::wrap::Slots;
 use hashbrown::HashMap;
 use std::fmt;
 use std::io::{self, Write};
-use std::time::Duration;
 use zonal_core::{DeviceError, Nanos, Op, Sector, ZoneIndex};
 
 /// What the columns of a trace are; its first line.
@@ -265,8 +265,12 @@ impl Device for Trace {
         self.inner.head()
     }
 
-    fn wait(&self, timeout: Duration) {
-        self.inner.wait(timeout);
+    fn wakeups(&self) -> &Wakeups {
+        self.inner.wakeups()
+    }
+
+    fn has_news(&self, queue: usize) -> bool {
+        self.inner.has_news(queue)
     }
 }
 

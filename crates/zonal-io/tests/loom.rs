@@ -329,7 +329,7 @@ fn sleeper_at_a_drive_is_woken_by_a_command() {
             });
             let mut token = None;
             while token.is_none() {
-                drive.wait(Duration::from_secs(1));
+                drive.wait(0, Duration::from_secs(1));
                 drive.poll(Nanos(0), 0, 1, &mut |c| token = Some(c.context.into_token()));
             }
             assert_eq!(token, Some(7));
@@ -337,4 +337,54 @@ fn sleeper_at_a_drive_is_woken_by_a_command() {
         },
         &[Canary::Unheard],
     );
+}
+
+/// A thread that sleeps until its request has ended is woken by the thread that has reaped it.
+#[test]
+fn sleeper_at_a_volume_is_woken_by_the_thread_that_reaps_its_answer() {
+    prove(
+        "sleeper_at_a_volume_is_woken_by_the_thread_that_reaps_its_answer",
+        2,
+        || {
+            let bench = Bench::new(WriteMode::PerZone, 1, Answers::Later);
+            together(&bench, [poll, |b| sleep_until_it_ends(b, append(0, 1))]);
+        },
+        &[Canary::Unheard],
+    );
+}
+
+/// The same, where the commands of both threads are in queues of their own, and one waits for the other's zone.
+#[test]
+fn sleeper_at_a_volume_is_woken_by_a_submitter_that_leaves() {
+    prove(
+        "sleeper_at_a_volume_is_woken_by_a_submitter_that_leaves",
+        2,
+        || {
+            let drive = Drive::new(WriteMode::PerZone, 1, Answers::Later).with_queues(2);
+            let bench = Bench::over(Arc::new(drive), WriteMode::PerZone);
+            together(
+                &bench,
+                [|b| b.submit(&b.channel(), 2, append(0, 1)), |b| sleep_until_it_ends(b, append(0, 1))],
+            );
+        },
+        &[Canary::Unheard],
+    );
+}
+
+/// Arm, look once more, sleep: for the time that the poll has returned, which is over at once, or until the thread is woken.
+fn sleep_until_it_ends(bench: &Bench, request: Request) {
+    let (channel, ended) = bench.noted();
+    let mut news = bench.volume.news().unwrap();
+    bench.submit(&channel, 1, request);
+    let mut now = Nanos(0);
+    while !ended.load(Ordering::SeqCst) {
+        news.arm();
+        while let Some(due) = bench.volume.poll(now) {
+            now = now.max(due);
+        }
+        if !ended.load(Ordering::SeqCst) {
+            news.sleep(Duration::from_secs(1));
+        }
+        news.disarm();
+    }
 }

@@ -7,16 +7,13 @@
 use crate::model::{Job, Model, Tag, Totals};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 use zonal_core::{Nanos, Op, Sector, ZoneIndex};
 use zonal_io::device::{
     Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, HostTime, Output, Settled,
     Submitted,
 };
+use zonal_io::news::Wakeups;
 use zonal_io::sync::Brief;
-
-/// Longest sleep of [`Device::wait`]: nobody wakes the sleeper when another thread submits.
-const SLEEP_MAX: Duration = Duration::from_millis(1);
 
 /// A device in a model's time.
 pub struct Timed {
@@ -33,6 +30,8 @@ struct State {
     free: Vec<Tag>,
     /// Answered by inner device and model, not polled yet; by queue.
     ready: Vec<VecDeque<Completed>>,
+    /// Commands came since the last poll, which may be answered before the time that it returned; by queue.
+    has_news: Vec<bool>,
     /// Commands that the inner device has not answered.
     awaited: u32,
 }
@@ -59,6 +58,7 @@ impl Timed {
             slots: (0..depth).map(|_| Slot::default()).collect(),
             free: (0..depth).rev().collect(),
             ready: (0..info.queues).map(|_| VecDeque::new()).collect(),
+            has_news: vec![false; info.queues],
             awaited: 0,
             model,
         };
@@ -158,6 +158,12 @@ impl Device for Timed {
         state.slots[tag as usize] = Slot { context: context.take(), queue, result, is_due: false };
         let now = state.now;
         state.model.submit(now, tag, &job);
+        let had_news = std::mem::replace(&mut state.has_news[queue], true);
+        drop(state);
+        // A thread arms before it looks under this lock: it sees the news, or is seen here.
+        if !had_news {
+            self.inner.wakeups().ring(queue);
+        }
         Submitted::Pending
     }
 
@@ -180,6 +186,7 @@ impl Device for Timed {
             });
         }
         state.run(now);
+        state.has_news[queue] = false;
         for _ in 0..budget {
             let Some(completed) = state.ready[queue].pop_front() else { break };
             done(completed);
@@ -208,12 +215,13 @@ impl Device for Timed {
         self.state.lock().model.head()
     }
 
-    fn wait(&self, timeout: Duration) {
-        let awaits = self.state.lock().awaited > 0;
-        match awaits {
-            true => self.inner.wait(timeout.min(SLEEP_MAX)),
-            false => std::thread::sleep(timeout.min(SLEEP_MAX)),
-        }
+    fn wakeups(&self) -> &Wakeups {
+        self.inner.wakeups()
+    }
+
+    fn has_news(&self, queue: usize) -> bool {
+        let state = self.state.lock();
+        state.has_news[queue] || !state.ready[queue].is_empty() || self.inner.has_news(queue)
     }
 }
 

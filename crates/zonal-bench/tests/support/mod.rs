@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 use zonal_bench::job::JobFile;
 use zonal_bench::{BenchError, BenchOptions, HostRules, Reopen, Report, run};
 use zonal_core::{DeviceError, Geometry, Nanos, Op, ZoneIndex};
 use zonal_io::data::Data;
 use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, Submitted};
 use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Extent, Null, Storage};
+use zonal_io::news::Wakeups;
 use zonal_io::volume::WriteMode;
 
 /// Bytes of a zone.
@@ -257,8 +257,14 @@ impl Device for Timeless {
         self.inside.poll(now, queue, budget, done)
     }
 
-    fn wait(&self, timeout: Duration) {
-        self.inside.wait(timeout);
+    fn wakeups(&self) -> &Wakeups {
+        self.inside.wakeups()
+    }
+    fn has_news(&self, queue: usize) -> bool {
+        self.inside.has_news(queue)
+    }
+    fn is_idle(&self, queue: usize) -> bool {
+        self.inside.is_idle(queue)
     }
 }
 

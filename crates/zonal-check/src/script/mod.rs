@@ -19,13 +19,13 @@ mod zones;
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::time::Duration;
 use zonal_core::{
     DeviceError, Geometry, Nanos, Op, Personality, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex,
 };
 use zonal_io::device::{
     Command, CommandResult, Completed, Context, Device, DeviceInfo, HostTime, Output, Settled, Submitted,
 };
+use zonal_io::news::Wakeups;
 use zones::Zones;
 
 /// Sectors of a zone of [`info`].
@@ -116,6 +116,7 @@ pub enum Style {
 /// The device. See the module.
 pub struct Script {
     info: DeviceInfo,
+    wakeups: Wakeups,
     state: Mutex<State>,
 }
 
@@ -164,7 +165,7 @@ impl Script {
             settled: Settled::Yes,
             settles: 0,
         };
-        Script { info, state: Mutex::new(state) }
+        Script { wakeups: Wakeups::new(info.queues), info, state: Mutex::new(state) }
     }
 
     /// Decides from now on how commands are taken; resyncs included.
@@ -365,9 +366,13 @@ impl Device for Script {
         state.settled
     }
 
-    fn wait(&self, timeout: Duration) {
-        // A test that waits for a pending command waits for itself.
-        std::thread::sleep(timeout.min(Duration::from_millis(1)));
+    fn wakeups(&self) -> &Wakeups {
+        &self.wakeups
+    }
+
+    /// A test that waits for a pending command waits for itself.
+    fn has_news(&self, _queue: usize) -> bool {
+        false
     }
 }
 

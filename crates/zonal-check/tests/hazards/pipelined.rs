@@ -3,10 +3,10 @@
 use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Barrier, Mutex, Weak};
-use std::time::Duration;
 use zonal_core::Nanos;
 use zonal_io::device::{Command, Completed, Context, Device, Submitted};
 use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Null};
+use zonal_io::news::Wakeups;
 use zonal_io::volume::{Channel, OpenError, SwitchError, Volume};
 
 const ATTENTION: Answer = Answer::Refuse(DeviceError::UnitAttention);
@@ -171,8 +171,14 @@ impl Device for Overtaking {
     fn poll(&self, now: Nanos, q: usize, n: usize, done: &mut dyn FnMut(Completed)) -> Option<Nanos> {
         self.inner.poll(now, q, n, done)
     }
-    fn wait(&self, timeout: Duration) {
-        self.inner.wait(timeout);
+    fn wakeups(&self) -> &Wakeups {
+        self.inner.wakeups()
+    }
+    fn has_news(&self, queue: usize) -> bool {
+        self.inner.has_news(queue)
+    }
+    fn is_idle(&self, queue: usize) -> bool {
+        self.inner.is_idle(queue)
     }
 }
 

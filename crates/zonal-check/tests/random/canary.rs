@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 use zonal_core::{Nanos, Op, SECTOR_BYTES};
 use zonal_io::data::Data;
 use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, Submitted};
+use zonal_io::news::Wakeups;
 
 /// What becomes of some of the writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,7 +80,13 @@ impl Device for Canary {
         self.inner.poll(now, queue, budget, done)
     }
 
-    fn wait(&self, timeout: Duration) {
-        self.inner.wait(timeout);
+    fn wakeups(&self) -> &Wakeups {
+        self.inner.wakeups()
+    }
+    fn has_news(&self, queue: usize) -> bool {
+        self.inner.has_news(queue)
+    }
+    fn is_idle(&self, queue: usize) -> bool {
+        self.inner.is_idle(queue)
     }
 }

@@ -4,10 +4,10 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 use zonal_check::rig::tags;
 use zonal_core::{Nanos, Op, Sector, ZoneIndex};
 use zonal_io::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Settled, Submitted};
+use zonal_io::news::Wakeups;
 
 /// Request and number of its sector: what every sector that is written says of itself.
 pub type Tag = (u64, u64);
@@ -130,7 +130,13 @@ impl<O: Observer> Device for Tap<O> {
         self.inner.settle(now, zone)
     }
 
-    fn wait(&self, timeout: Duration) {
-        self.inner.wait(timeout);
+    fn wakeups(&self) -> &Wakeups {
+        self.inner.wakeups()
+    }
+    fn has_news(&self, queue: usize) -> bool {
+        self.inner.has_news(queue)
+    }
+    fn is_idle(&self, queue: usize) -> bool {
+        self.inner.is_idle(queue)
     }
 }

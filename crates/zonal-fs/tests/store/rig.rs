@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use zonal_core::{Nanos, Op, ZoneIndex};
 use zonal_fs::drive::Drive;
 use zonal_fs::format::{Anchor, Metadata, Superblock};
@@ -15,6 +15,7 @@ use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, Submitte
 use zonal_io::image::backing::Backing;
 use zonal_io::image::backing::twin::CutBacking;
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
+use zonal_io::news::Wakeups;
 use zonal_io::volume::{Volume, VolumeOptions};
 
 pub const UUID: [u8; 16] = *b"a file system id";
@@ -130,8 +131,14 @@ impl Device for Watched {
     ) -> Option<Nanos> {
         self.inner.poll(now, queue, budget, done)
     }
-    fn wait(&self, timeout: Duration) {
-        self.inner.wait(timeout);
+    fn wakeups(&self) -> &Wakeups {
+        self.inner.wakeups()
+    }
+    fn has_news(&self, queue: usize) -> bool {
+        self.inner.has_news(queue)
+    }
+    fn is_idle(&self, queue: usize) -> bool {
+        self.inner.is_idle(queue)
     }
 }
 

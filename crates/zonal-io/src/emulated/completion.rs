@@ -4,9 +4,9 @@
 
 use super::zones::Placed;
 use crate::device::{CommandResult, Completed, Context};
-use crate::sync::{AtomicU32, AtomicUsize, Brief, CachePadded, Condvar, Mutex, Ordering, waits_for};
+use crate::news::Wakeups;
+use crate::sync::{AtomicU32, Brief, CachePadded, Ordering, waits_for};
 use std::collections::VecDeque;
-use std::time::Duration;
 use zonal_core::Nanos;
 
 /// A command's answer, and the place that a write keeps until the answer is out.
@@ -43,9 +43,7 @@ pub(crate) struct Queues {
     queues: Box<[CachePadded<Queue>]>,
     depth: u32,
     delay: Nanos,
-    sleepers: AtomicUsize,
-    sleep: Mutex<()>,
-    wake: Condvar,
+    wakeups: Wakeups,
 }
 
 impl Queues {
@@ -54,9 +52,7 @@ impl Queues {
             queues: (0..queues).map(|_| CachePadded::default()).collect(),
             depth,
             delay,
-            sleepers: AtomicUsize::new(0),
-            sleep: Mutex::new(()),
-            wake: Condvar::new(),
+            wakeups: Wakeups::new(queues),
         }
     }
 
@@ -85,10 +81,9 @@ impl Queues {
         waiting.commands.push_back(Waiting { due, context, executed });
         let had_news = std::mem::replace(&mut waiting.has_news, true);
         drop(waiting);
-        // A sleeper registers before it looks for news under this queue's lock: it sees them, or is seen here.
-        if !had_news && self.sleepers.load(Ordering::Relaxed) != 0 {
-            drop(self.sleep.lock());
-            self.wake.notify_all();
+        // A thread arms before it looks for news under this queue's lock: it sees them, or is seen here.
+        if !had_news {
+            self.wakeups.ring(queue);
         }
     }
 
@@ -133,13 +128,13 @@ impl Queues {
         self.queues.iter().map(|q| u64::from(waits_for(&q.waiting))).sum()
     }
 
-    /// Sleeps until something is added that no poll has seen, or for `timeout`.
-    pub(crate) fn wait(&self, timeout: Duration) {
-        let mut sleep = self.sleep.lock();
-        self.sleepers.fetch_add(1, Ordering::Relaxed);
-        if !self.queues.iter().any(|q| q.waiting.lock().has_news) {
-            self.wake.wait_for(&mut sleep, timeout);
-        }
-        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+    /// They ring when something is added that no poll has seen.
+    pub(crate) fn wakeups(&self) -> &Wakeups {
+        &self.wakeups
+    }
+
+    /// Whether something was added to `queue` that no poll has seen.
+    pub(crate) fn has_news(&self, queue: usize) -> bool {
+        self.queues[queue].waiting.lock().has_news
     }
 }

@@ -8,8 +8,8 @@ use super::zones::{Placed, WriteKind, Zones};
 use crate::device::{
     Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Output, Submitted,
 };
+use crate::news::Wakeups;
 use crate::sync::Watched;
-use std::time::Duration;
 use zonal_core::device::{Limits, ZoneAction, ZoneEvent, ZoneState};
 use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, Sectors, ZoneError, ZoneIndex};
 
@@ -32,6 +32,8 @@ pub struct Emulated<S> {
     zones: Zones,
     storage: S,
     queues: Option<Queues>,
+    /// Without queues nothing is left to poll for: they never ring.
+    wakeups: Wakeups,
     device_lock: Option<Watched<()>>,
 }
 
@@ -54,7 +56,8 @@ impl<S: Storage> Emulated<S> {
             CompleteMode::Poll => Some(Queues::new(info.queues, options.hw_queue_depth, delay)),
         };
         let device_lock = (options.lock == Locking::Device).then(|| Watched::new(()));
-        Ok(Emulated { info, zones, storage, queues, device_lock })
+        let wakeups = Wakeups::new(info.queues);
+        Ok(Emulated { info, zones, storage, queues, wakeups, device_lock })
     }
 
     /// The zones, for inspection.
@@ -282,11 +285,11 @@ impl<S: Storage> Device for Emulated<S> {
         self.zones.contention() + Contention { waits, retries: 0 }
     }
 
-    fn wait(&self, timeout: Duration) {
-        match &self.queues {
-            Some(queues) => queues.wait(timeout),
-            // Everything was answered from `submit`: there is nothing to wait for but the time.
-            None => std::thread::sleep(timeout),
-        }
+    fn wakeups(&self) -> &Wakeups {
+        self.queues.as_ref().map_or(&self.wakeups, Queues::wakeups)
+    }
+
+    fn has_news(&self, queue: usize) -> bool {
+        self.queues.as_ref().is_some_and(|queues| queues.has_news(queue))
     }
 }

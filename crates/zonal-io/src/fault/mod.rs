@@ -38,17 +38,14 @@ pub(crate) use plan::{RATES, TEXT_MAX, TIME_OUT};
 use crate::device::{
     Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Output, Settled, Submitted,
 };
+use crate::news::Wakeups;
 use crate::sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering};
 use state::State;
 use std::error::Error;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use std::time::Duration;
 use zonal_core::{Nanos, Sector, ZoneError, ZoneIndex};
-
-/// Longest sleep while answers may be held back: the wrapped device does not know of them and cannot wake a sleeper.
-const WAIT_MAX: Duration = Duration::from_millis(1);
 
 /// A probability as a plan writes it, 0 to 1 or a fraction.
 pub(crate) fn parse_rate(text: &str) -> Option<f64> {
@@ -184,7 +181,14 @@ impl Fault {
     /// Releases the lock, and lets commands through if nothing can happen to them.
     fn leave(&self, state: MutexGuard<'_, State>) {
         self.is_needed.store(state.is_needed(), Ordering::Release);
+        let wakeups = self.inner.wakeups();
+        // A thread arms before it looks under this lock: it sees the news, or is seen here.
+        let news: Vec<usize> = match wakeups.has_sleepers() {
+            true => (0..state.queues.len()).filter(|&queue| state.queues[queue].has_news).collect(),
+            false => Vec::new(),
+        };
         drop(state);
+        news.into_iter().for_each(|queue| wakeups.ring(queue));
     }
 
     fn is_transparent(&self) -> bool {
@@ -273,13 +277,12 @@ impl Device for Fault {
         self.inner.head()
     }
 
-    fn wait(&self, timeout: Duration) {
-        if self.is_transparent() {
-            return self.inner.wait(timeout);
-        }
-        if !self.state.lock().queues.iter().any(|q| q.has_news) {
-            self.inner.wait(timeout.min(WAIT_MAX));
-        }
+    fn wakeups(&self) -> &Wakeups {
+        self.inner.wakeups()
+    }
+
+    fn has_news(&self, queue: usize) -> bool {
+        self.inner.has_news(queue) || !self.is_transparent() && self.state.lock().queues[queue].has_news
     }
 }
 

@@ -9,10 +9,10 @@ use crate::image::engine::{Engine, Inline};
 use crate::image::error::{Failure, ImageError};
 use crate::image::format::Header;
 use crate::image::open::{self, Opened};
+use crate::news::Wakeups;
 use crate::sync::Arc;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
-use std::time::Duration;
 use zonal_core::{DeviceError, Nanos, Op};
 
 /// How an image is opened. Names follow the Linux null block device where it has them.
@@ -222,15 +222,19 @@ impl Device for ImageDevice {
     }
 
     fn is_idle(&self, queue: usize) -> bool {
-        self.engine.is_idle(queue)
+        self.engine.queues().is_idle(queue)
     }
 
     fn contention(&self) -> Contention {
         self.engine.contention()
     }
 
-    fn wait(&self, timeout: Duration) {
-        self.engine.wait(timeout);
+    fn wakeups(&self) -> &Wakeups {
+        self.engine.queues().wakeups()
+    }
+
+    fn has_news(&self, queue: usize) -> bool {
+        self.engine.queues().has_news(queue)
     }
 }
 

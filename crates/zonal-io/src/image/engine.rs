@@ -22,7 +22,6 @@ use crate::image::format::{Header, Layout};
 use crate::image::ledger::Ledger;
 use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering};
 use std::collections::VecDeque;
-use std::time::Duration;
 use zonal_core::device::{Limits, ZoneAction, ZoneState};
 use zonal_core::{DeviceError, Geometry, Nanos, Op, SECTOR_BYTES, Sector, Sectors, ZoneError, ZoneIndex};
 
@@ -410,16 +409,12 @@ impl Engine {
         self.queues.poll(now, queue, budget, |_| unreachable!("places are given up when writes land"), done)
     }
 
-    pub(super) fn is_idle(&self, queue: usize) -> bool {
-        self.queues.is_idle(queue)
-    }
-
     pub(super) fn contention(&self) -> Contention {
         self.zones.contention() + Contention { waits: self.queues.waits(), retries: 0 }
     }
 
-    pub(super) fn wait(&self, timeout: Duration) {
-        self.queues.wait(timeout);
+    pub(super) fn queues(&self) -> &Queues {
+        &self.queues
     }
 }
 

@@ -20,17 +20,14 @@ pub use stack::LinearError;
 use crate::device::{
     Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Settled, Submitted,
 };
+use crate::news::Wakeups;
 use crate::sync::{Arc, AtomicUsize, Mutex, Ordering};
 use crate::wrap::Slots;
 use stack::Piece;
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::time::Duration;
 use task::{After, Task};
 use zonal_core::{DeviceError, Nanos, Op, Sectors, ZoneError, ZoneIndex};
-
-/// Longest sleep where several devices may have news: one cannot sleep at all of them.
-const WAIT_MAX: Duration = Duration::from_millis(1);
 
 /// Zones of one or several devices as one device. See the module.
 ///
@@ -50,6 +47,7 @@ pub struct Linear {
     tasks: Mutex<Tasks>,
     /// The piece that is polled first: each in turn, so that none starves the others.
     turn: AtomicUsize,
+    wakeups: Wakeups,
 }
 
 struct Tasks {
@@ -104,7 +102,9 @@ impl Linear {
         let info = stack::stack(name, &mut pieces)?;
         let queues = (0..info.queues).map(|_| Queue::default()).collect();
         let tasks = Mutex::new(Tasks { under_way: Slots::default(), has_sent: false, queues });
-        Ok(Linear { info, pieces: pieces.into(), tasks, turn: AtomicUsize::new(0) })
+        let theirs = pieces.iter().map(|piece| piece.device.wakeups().clone());
+        let wakeups = Wakeups::joining(info.queues, theirs);
+        Ok(Linear { info, pieces: pieces.into(), tasks, turn: AtomicUsize::new(0), wakeups })
     }
 
     /// Calls the device `name`.
@@ -313,7 +313,10 @@ impl Device for Linear {
         if tasks.has_sent || !tasks.queues[queue].ready.is_empty() {
             due = Some(now);
         }
+        let others = |&other: &usize| other != queue && !tasks.queues[other].ready.is_empty();
+        let others: Vec<usize> = (0..tasks.queues.len()).filter(others).collect();
         drop(tasks);
+        others.into_iter().for_each(|other| self.wakeups.ring(other));
         out.into_iter().for_each(done);
         due
     }
@@ -332,17 +335,13 @@ impl Device for Linear {
         self.pieces.iter().map(|p| p.device.contention()).fold(Contention::default(), |a, b| a + b)
     }
 
-    fn wait(&self, timeout: Duration) {
-        if self.tasks.lock().queues.iter().any(|q| !q.ready.is_empty()) {
-            return;
-        }
-        match &*self.pieces {
-            [one] => one.device.wait(timeout),
-            several => {
-                let turn = self.turn.fetch_add(1, Ordering::Relaxed) % several.len();
-                several[turn].device.wait(timeout.min(WAIT_MAX));
-            }
-        }
+    fn wakeups(&self) -> &Wakeups {
+        &self.wakeups
+    }
+
+    fn has_news(&self, queue: usize) -> bool {
+        !self.tasks.lock().queues[queue].ready.is_empty()
+            || self.pieces.iter().any(|piece| piece.device.has_news(queue))
     }
 }
 

@@ -2,10 +2,41 @@
 
 use super::local;
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 /// Numbers given back by ended threads, and the next fresh one.
-static SLOTS: Mutex<(Vec<usize>, usize)> = Mutex::new((Vec::new(), 0));
+struct Slots {
+    free: BTreeSet<usize>,
+    next: usize,
+}
+
+impl Slots {
+    /// The smallest number that no thread has, so that a model's threads have the same ones in each schedule.
+    fn take(&mut self) -> usize {
+        self.free.pop_first().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+}
+
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+static SLOTS: Mutex<Slots> = Mutex::new(Slots { free: BTreeSet::new(), next: 0 });
+
+#[cfg(any(feature = "loom", feature = "shuttle"))]
+std::thread_local! {
+    // All threads of a model run on the one that runs the model, and other models have numbers of their own.
+    static MODEL_SLOTS: Mutex<Slots> = const { Mutex::new(Slots { free: BTreeSet::new(), next: 0 }) };
+}
+
+fn with_slots<R>(change: impl FnOnce(&mut Slots) -> R) -> R {
+    let change = |slots: &Mutex<Slots>| change(&mut slots.lock().expect("nothing panics under this lock"));
+    #[cfg(not(any(feature = "loom", feature = "shuttle")))]
+    return change(&SLOTS);
+    #[cfg(any(feature = "loom", feature = "shuttle"))]
+    MODEL_SLOTS.with(change)
+}
 
 const UNASSIGNED: usize = usize::MAX;
 
@@ -44,19 +75,14 @@ struct SlotGuard(usize);
 
 impl SlotGuard {
     fn take() -> SlotGuard {
-        let mut slots = SLOTS.lock().expect("nothing panics under this lock");
-        let (free, next) = &mut *slots;
-        SlotGuard(free.pop().unwrap_or_else(|| {
-            *next += 1;
-            *next - 1
-        }))
+        SlotGuard(with_slots(Slots::take))
     }
 }
 
 impl Drop for SlotGuard {
     fn drop(&mut self) {
         SLOT.set(UNASSIGNED);
-        SLOTS.lock().expect("nothing panics under this lock").0.push(self.0);
+        with_slots(|slots| slots.free.insert(self.0));
     }
 }
 

@@ -61,7 +61,7 @@ fn run_persistently(device: &dyn Device, command: &Command) -> Result<Output, De
             return result;
         }
         retries += 1;
-        device.wait(Duration::from_nanos(pause(retries).0));
+        device.wait(0, Duration::from_nanos(pause(retries).0));
     }
 }
 
@@ -77,7 +77,7 @@ fn ended_alone(device: &dyn Device, now: &mut Nanos, ours: u64, wait: Duration) 
     match due {
         _ if came => {}
         Some(due) => *now = due.max(*now),
-        None => device.wait(wait),
+        None => device.wait(0, wait),
     }
     answer
 }

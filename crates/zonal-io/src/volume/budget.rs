@@ -27,6 +27,7 @@ use super::request::Request;
 use super::turn::Turn;
 use super::{Progress, Shard, Volume, earliest};
 use crate::device::DeviceInfo;
+use crate::news::Wakeups;
 use crate::sync::{AtomicBool, Brief, Ordering};
 use arrayvec::ArrayVec;
 use std::collections::BTreeMap;
@@ -66,6 +67,8 @@ pub(super) struct Book {
     state: Brief<State>,
     /// Somebody waits, or is to be woken: polls have to look.
     attention: AtomicBool,
+    /// Of the volume.
+    wakeups: Wakeups,
 }
 
 struct State {
@@ -126,7 +129,11 @@ pub struct BudgetStatus {
 
 impl Book {
     /// `None` for a drive that has no limit which its zones could reach.
-    pub(super) fn new(info: &DeviceInfo, options: BudgetOptions) -> Result<Option<Book>, BudgetError> {
+    pub(super) fn new(
+        info: &DeviceInfo,
+        options: BudgetOptions,
+        wakeups: Wakeups,
+    ) -> Result<Option<Book>, BudgetError> {
         let zones = info.geometry.zones() - info.geometry.conventional_zones();
         let limit = |max: u32| if max < zones { max } else { 0 };
         let limits = Limits { open_max: limit(info.open_max), active_max: limit(info.active_max) };
@@ -136,7 +143,7 @@ impl Book {
         let BudgetOptions { policy, grace, minimums } = options;
         let budget = Budget::new(limits, Options { policy, grace, minimums: minimums.to_vec() })?;
         let state = Brief::new(State { budget, looked_at: Vec::new(), moved: BTreeMap::new() });
-        Ok(Some(Book { options, state, attention: AtomicBool::new(false) }))
+        Ok(Some(Book { options, state, attention: AtomicBool::new(false), wakeups }))
     }
 
     /// The word of a zone as the device describes it, before anybody writes.
@@ -154,6 +161,7 @@ impl Book {
 
     pub(super) fn attend(&self) {
         self.attention.store(true, Ordering::Release);
+        self.wakeups.ring_all();
     }
 
     /// Nobody writes `zone` after all.

@@ -16,8 +16,10 @@ use super::budget::CLASSES;
 use super::request::Completion;
 use crate::buffer::IoBuf;
 use crate::device::Output;
+use crate::news::Wakeups;
 use crate::sync::{
-    Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, CachePadded, IS_MODEL, Mutex, Ordering, local,
+    Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, CachePadded, IS_MODEL, Mutex, Ordering, fence, local,
+    slot_if_any, thread_slot,
 };
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -39,6 +41,8 @@ pub(crate) struct ChannelInner {
     deferred: bool,
     backlog: Arc<Backlog>,
     closed: AtomicBool,
+    /// The thread that has last submitted to it: it is woken when another one completes its requests.
+    owner: AtomicUsize,
     /// Of the writers that use it.
     class: AtomicU32,
     /// Requests that outlived their `submit`, counted by the channel's owner alone. Apart from what others read and from
@@ -46,6 +50,26 @@ pub(crate) struct ChannelInner {
     issued: CachePadded<AtomicU64>,
     /// How many of them have ended; equal to `issued`, nobody holds a pointer to this channel.
     ended: CachePadded<AtomicU64>,
+}
+
+impl ChannelInner {
+    /// Wakes the thread that waits for what another one has completed, if it sleeps.
+    #[inline(always)]
+    fn wake_owner(&self) {
+        let owner = self.owner.load(Ordering::Relaxed);
+        if owner != slot_if_any() {
+            self.wake(owner);
+        }
+    }
+
+    #[inline(never)]
+    fn wake(&self, owner: usize) {
+        // The owner arms before it looks for what the completion function has left it: it sees that, or is seen here.
+        fence(Ordering::SeqCst);
+        if self.backlog.wakeups.has_sleepers() {
+            self.backlog.wakeups.ring_one(owner);
+        }
+    }
 }
 
 /// A submitter's context. One thread uses it at a time.
@@ -92,7 +116,12 @@ impl ChannelRef {
 
     /// Counts a request that will end after its `submit` has returned, or may.
     pub(super) fn count_issued(channel: &Channel) {
-        let issued = &channel.inner.issued;
+        let ChannelInner { issued, owner, .. } = &**channel.inner;
+        let me = thread_slot();
+        // Seldom: a store at each request would take the line away from the threads that complete.
+        if owner.load(Ordering::Relaxed) != me {
+            owner.store(me, Ordering::Relaxed);
+        }
         // One thread at a time owns the channel.
         issued.store(issued.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
@@ -143,8 +172,9 @@ impl Waiting {
 }
 
 /// Completions left over by full frames and those of deferred channels.
-#[derive(Default)]
 pub(crate) struct Backlog {
+    /// Of the volume.
+    wakeups: Wakeups,
     len: AtomicUsize,
     waiting: Mutex<VecDeque<Waiting>>,
 }
@@ -154,6 +184,8 @@ impl Backlog {
         let mut list = self.waiting.lock();
         list.push_back(waiting);
         self.len.store(list.len(), Ordering::Release);
+        drop(list);
+        self.wakeups.ring_all();
     }
 
     fn pop(&self) -> Option<Waiting> {
@@ -225,6 +257,7 @@ pub(super) fn deliver(
     }
     SHARE.set(DELIVERING);
     call(channel, Completion { token, result, buf });
+    channel.wake_owner();
     if counted == Counted::Yes {
         // The last use of the pointer: from here on the channel may be freed.
         channel.ended.fetch_add(1, Ordering::Release);
@@ -324,19 +357,25 @@ fn drain_nested(mut share: i32) -> i32 {
 }
 
 /// A volume's channels.
-#[derive(Default)]
 pub(super) struct Channels {
     all: Mutex<Vec<Arc<CachePadded<ChannelInner>>>>,
     backlog: Arc<Backlog>,
 }
 
 impl Channels {
+    /// None yet, of a volume with these wake-ups.
+    pub(super) fn new(wakeups: Wakeups) -> Channels {
+        let backlog = Backlog { wakeups, len: AtomicUsize::new(0), waiting: Mutex::default() };
+        Channels { all: Mutex::default(), backlog: Arc::new(backlog) }
+    }
+
     pub(super) fn open(&self, deferred: bool, complete: Box<CompletionFn>) -> Channel {
         let inner = Arc::new(CachePadded::new(ChannelInner {
             complete,
             deferred,
             backlog: self.backlog.clone(),
             closed: AtomicBool::new(false),
+            owner: AtomicUsize::new(thread_slot()),
             class: AtomicU32::new(0),
             issued: CachePadded::new(AtomicU64::new(0)),
             ended: CachePadded::new(AtomicU64::new(0)),

@@ -59,6 +59,7 @@ pub use token::Qd1Quantum;
 pub use zonal_core::plug::ParkOptions;
 
 use crate::device::{CommandResult, Contention, Context, Device, DeviceInfo, Submitted};
+use crate::news::{LEFT, News, Wakeups};
 use crate::sync::{
     Arc, AtomicBool, Brief, CachePadded, IS_MODEL, Mutex, Ordering, SegQueue, Tally, WordTable, shard_of,
     waits_for,
@@ -205,6 +206,7 @@ pub struct Volume {
     /// Commands that wait for their next retry.
     delayed: Retries,
     recorder: Recorder,
+    wakeups: Wakeups,
 }
 
 impl Volume {
@@ -225,8 +227,9 @@ impl Volume {
             Err(_) => return Err(OpenError::NoAppend { device: info.name }),
         }
         let words = WordTable::new(info.geometry.zones());
+        let wakeups = Wakeups::joining(info.queues, [device.wakeups().clone()]);
         let book = match options.budget.filter(|_| mode != WriteMode::Direct) {
-            Some(options) => Book::new(&info, options)
+            Some(options) => Book::new(&info, options, wakeups.clone())
                 .map_err(|error| OpenError::Budget { device: info.name.clone(), error })?,
             None => None,
         };
@@ -249,7 +252,7 @@ impl Volume {
             ready: SegQueue::new(),
             reapers: Reapers::new(info.queues),
             stalled: Stalled::new(info.queues),
-            channels: Channels::default(),
+            channels: Channels::new(wakeups.clone()),
             counters: Counters::new(),
             retries: Tally::default(),
             quiesce: Mutex::default(),
@@ -257,10 +260,11 @@ impl Volume {
             token: Token::default(),
             book,
             parking: Parking::new(options.park),
-            zone_lock: ZoneLock::new(&info, options.nr_requests),
+            zone_lock: ZoneLock::new(&info, options.nr_requests, wakeups.clone()),
             patients: Patients::default(),
             delayed: Retries::default(),
             recorder: Recorder::default(),
+            wakeups,
             device,
             info,
         })
@@ -349,21 +353,41 @@ impl Volume {
         let sent = self.zone_lock.is_to_be_seen() && self.dispatch_scheduled(now);
         self.channels.backlog().deliver();
         // Commands issued here may be due before anything that the device spoke of, so it has to be asked again.
-        let more = moved
-            || sent
-            || self.zone_lock.has_work()
-            || self.patients.are_fresh()
-            || self.quiesce_behind.load(Ordering::Acquire)
-            || self.token.is_parked()
-            || !self.ready.is_empty()
-            || !self.channels.backlog().is_empty();
+        let more = moved || sent || self.has_work();
         end_call();
         if more { Some(now) } else { deadline }
     }
 
-    /// Sleeps until the device may have completions, or for `timeout`.
+    /// Sleeps until a poll of the calling thread may bring something, or for `timeout`. For a thread that has polled, and was
+    /// told a later time.
     pub fn wait(&self, timeout: Duration) {
-        self.device.wait(timeout);
+        let queue = self.reapers.own();
+        // Commands of a queue that its threads may have left are looked at from time to time.
+        let others = (0..self.info.queues).filter(|other| *other != queue);
+        let timeout = match others.into_iter().all(|other| self.device.is_idle(other)) {
+            true => timeout,
+            false => timeout.min(LEFT),
+        };
+        self.wakeups.sleep(queue, timeout, || self.has_work() || self.device.has_news(queue));
+    }
+
+    /// A handle for the calling thread, with a descriptor that is readable when a poll of this thread would bring something:
+    /// see [`crate::news`] for how a thread, or its event loop, sleeps on it.
+    ///
+    /// # Errors
+    /// The operating system's, if it gives no descriptor.
+    pub fn news(&self) -> std::io::Result<News> {
+        self.wakeups.news(self.reapers.own())
+    }
+
+    /// Whether a poll has something to do whatever the device says.
+    fn has_work(&self) -> bool {
+        self.zone_lock.has_work()
+            || self.patients.are_fresh()
+            || self.quiesce_behind.load(Ordering::Acquire)
+            || self.token.is_parked()
+            || !self.ready.is_empty()
+            || !self.channels.backlog().is_empty()
     }
 
     /// Reaps one queue of the device, up to a turn. What follows from a completion may be finished at once: it looks again

@@ -105,6 +105,7 @@ impl Volume {
         lot.park(now, self.item(request));
         self.counters.line().add(Counter::Parked, 1);
         self.parking.next.fetch_min(now.0.saturating_add(options.time.0), Ordering::AcqRel);
+        self.wakeups.ring_all();
         Some(word.with_parked())
     }
 

@@ -237,6 +237,7 @@ impl Volume {
         if let Some(error) = starves {
             queue.starve(error);
             self.patients.starve(zone);
+            self.wakeups.ring_all();
         }
         word.waiting()
     }

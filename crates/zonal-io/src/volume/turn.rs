@@ -434,6 +434,7 @@ impl Volume {
                 } else {
                     self.ready.push(zone);
                 }
+                self.wakeups.ring_all();
                 break;
             }
             // Before the token: a zone without a slot does not keep it from others.
@@ -505,7 +506,10 @@ impl Volume {
                     one(slot).plugged = true;
                     self.abandon_failed(zone, &mut shard, turn);
                 }
-                Next::Settle => self.patients.settle(zone),
+                Next::Settle => {
+                    self.patients.settle(zone);
+                    self.wakeups.ring_all();
+                }
                 Next::ReadBack => *slot = Some(self.begin_read_back(word, queue.take_covered())),
                 Next::Resync => {
                     self.counters.line().add(Counter::Resyncs, 1);

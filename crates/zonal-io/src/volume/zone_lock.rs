@@ -16,6 +16,7 @@ use super::pending::Pending;
 use super::submit::{Route, take_one};
 use super::{Shard, Volume};
 use crate::device::{Context, DeviceInfo};
+use crate::news::Wakeups;
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -29,6 +30,8 @@ pub(super) const NR_REQUESTS: u32 = 256;
 /// The scheduler of a volume, and what waits for it.
 pub(crate) struct ZoneLock {
     geometry: Geometry,
+    /// Of the volume.
+    wakeups: Wakeups,
     state: Mutex<State>,
     /// Something may be dispatched or waits for a tag: what a poll reads.
     has_work: AtomicBool,
@@ -51,7 +54,7 @@ struct State {
 }
 
 impl ZoneLock {
-    pub(super) fn new(info: &DeviceInfo, tags: u32) -> Arc<ZoneLock> {
+    pub(super) fn new(info: &DeviceInfo, tags: u32, wakeups: Wakeups) -> Arc<ZoneLock> {
         let limits = Limits {
             zone_size: info.geometry.zone_size(),
             sectors_max: Sectors(info.command_sectors_max.into()),
@@ -68,6 +71,7 @@ impl ZoneLock {
         };
         Arc::new(ZoneLock {
             geometry: info.geometry,
+            wakeups,
             state: Mutex::new(state),
             has_work: AtomicBool::new(false),
             watches: AtomicBool::new(false),
@@ -87,6 +91,7 @@ impl ZoneLock {
             }
         }
         self.has_work.store(true, Ordering::Release);
+        self.wakeups.ring_all();
     }
 
     /// Tags in use and in all.
@@ -290,6 +295,7 @@ impl Volume {
         self.policy.switch(mode);
         drop(state);
         self.zone_lock.has_work.store(true, Ordering::Release);
+        self.wakeups.ring_all();
         true
     }
 

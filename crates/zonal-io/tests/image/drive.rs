@@ -25,7 +25,7 @@ pub fn run(device: &dyn Device, command: Command, buffer: &mut IoBuf) -> Command
         device.poll(Nanos(0), 0, 1, &mut |c| answer = Some(c.result));
         match answer {
             Some(result) => return result,
-            None => device.wait(Duration::from_secs(1)),
+            None => device.wait(0, Duration::from_secs(1)),
         }
     }
 }

@@ -98,7 +98,7 @@ impl Rig {
                 done.push_back((c.context.into_token(), c.result.is_ok()));
             };
             if self.device.poll(Nanos(0), queue, 8, take).is_none() && done.is_empty() {
-                self.device.wait(Duration::from_millis(1));
+                self.device.wait(queue, Duration::from_millis(1));
             }
         }
     }

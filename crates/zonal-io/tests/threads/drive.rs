@@ -1,13 +1,13 @@
 //! A drive that knows what a write path owes it, and stops a model that does not keep to it.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 use zonal_core::{
     Geometry, Nanos, Op, Personality, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType,
 };
 use zonal_io::device::{
     Command, CommandResult, Completed, Context, Device, DeviceInfo, HostTime, Output, Submitted,
 };
+use zonal_io::news::Wakeups;
 use zonal_io::sync::Mutex;
 use zonal_io::sync::model::{Canary, is_broken};
 use zonal_io::volume::WriteMode;
@@ -41,6 +41,7 @@ struct State {
 pub struct Drive {
     info: DeviceInfo,
     answers: Answers,
+    wakeups: Wakeups,
     state: Mutex<State>,
 }
 
@@ -74,12 +75,13 @@ impl Drive {
             _ => (u32::MAX, 1),
         };
         let state = State { zones, finished: vec![VecDeque::new()], writes_max };
-        Drive { info, answers, state: Mutex::new(state) }
+        Drive { info, answers, wakeups: Wakeups::new(1), state: Mutex::new(state) }
     }
 
     /// The same with so many queues.
     pub fn with_queues(mut self, queues: usize) -> Drive {
         self.info.queues = queues;
+        self.wakeups = Wakeups::new(queues);
         self.state.get_mut().finished = (0..queues).map(|_| VecDeque::new()).collect();
         self
     }
@@ -173,6 +175,8 @@ impl Device for Drive {
         }
         let context = context.take().expect("a command has its context");
         state.finished[queue].push_back((command.op, zone, context, result));
+        drop(state);
+        self.wakeups.ring(queue);
         Submitted::Pending
     }
 
@@ -198,7 +202,11 @@ impl Device for Drive {
         is_broken(Canary::Idle) || self.state.lock().finished[queue].is_empty()
     }
 
-    fn wait(&self, _: Duration) {
-        zonal_io::sync::model::pause();
+    fn wakeups(&self) -> &Wakeups {
+        &self.wakeups
+    }
+
+    fn has_news(&self, queue: usize) -> bool {
+        !self.state.lock().finished[queue].is_empty()
     }
 }

@@ -144,12 +144,12 @@ fn wait_returns_for_news_and_not_for_what_was_seen() {
     pending(&d, 0, command(Op::Read, 64, 8), 1);
     let long = Duration::from_secs(60);
     let started = Instant::now();
-    d.wait(long);
+    d.wait(0, long);
     assert!(started.elapsed() < long, "something was submitted that no poll has seen");
     assert_eq!(poll(&d, 0, 9), (vec![], Some(1_000_000_000)));
     let short = Duration::from_millis(5);
     let started = Instant::now();
-    d.wait(short);
+    d.wait(0, short);
     assert!(started.elapsed() >= short, "its deadline is known to who polled");
 }
 
@@ -162,7 +162,7 @@ fn wait_is_woken_by_another_threads_submission() {
             pending(&d, 0, command(Op::Read, 64, 8), 1);
         });
         let started = Instant::now();
-        d.wait(Duration::from_secs(60));
+        d.wait(0, Duration::from_secs(60));
         assert!(started.elapsed() < Duration::from_secs(60));
     });
     assert_eq!(poll(&d, 0, 9).0.len(), 1);

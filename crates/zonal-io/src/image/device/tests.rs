@@ -6,6 +6,7 @@ use crate::image::ImageOptions;
 use crate::image::backing::twin::{Call, CutBacking, Watched};
 use crate::sync::{Condvar, Mutex};
 use std::io;
+use std::time::Duration;
 use zonal_core::{DeviceError, Op, Sector, ZoneCondition, ZoneError};
 
 const ZONE: u64 = 64;
@@ -51,7 +52,7 @@ fn run(device: &ImageDevice, command: &Command) -> CommandResult {
         device.poll(Nanos(0), 0, 1, &mut |c| answer = Some(c.result));
         match answer {
             Some(result) => return result,
-            None => device.wait(Duration::from_secs(1)),
+            None => device.wait(0, Duration::from_secs(1)),
         }
     }
 }
@@ -232,7 +233,7 @@ impl Flight {
         while answers.len() < n {
             device.poll(Nanos(0), 0, n, &mut |c| answers.push((c.context.into_token(), c.result)));
             if answers.len() < n {
-                device.wait(Duration::from_secs(1));
+                device.wait(0, Duration::from_secs(1));
             }
         }
         answers.sort_by_key(|(token, _)| *token);
@@ -397,7 +398,7 @@ fn space_of_a_reset_zone_is_not_given_back_under_new_data() {
             assert!(c.result.is_ok());
             ended += 1;
         });
-        device.wait(Duration::from_millis(10));
+        device.wait(0, Duration::from_millis(10));
     }
     assert_eq!(read(&device, 2 * ZONE, 16), [[2; 8], [3; 8]].concat());
     device.close().unwrap();
