@@ -259,6 +259,11 @@ fn make(queue: &mut Queue<u32>, line: &str, rules: &Rules) -> Option<String> {
             queue.abort_writes(&mut out);
             out.len().to_string()
         }
+        ["cancel", ref places @ ..] => {
+            let places: Option<Vec<usize>> = places.iter().map(|place| place.parse().ok()).collect();
+            queue.cancel_at(word, &places?, &mut out);
+            out.len().to_string()
+        }
         ["next"] => show_next(&queue.next(word, rules)),
         ["pop"] if queue.is_empty() => return None,
         ["pop"] => {

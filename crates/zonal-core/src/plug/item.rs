@@ -144,6 +144,10 @@ impl<T> Items<T> {
         self.tokens.front_mut()
     }
 
+    pub(super) fn tokens(&self) -> impl Iterator<Item = &T> {
+        self.tokens.iter()
+    }
+
     pub(super) fn shapes(&self) -> impl Iterator<Item = Shape> {
         self.shapes.iter().copied()
     }

@@ -175,6 +175,45 @@ impl<T> Queue<T> {
         aborted.len()
     }
 
+    /// Takes out every waiting request that `is_cancelled`, in order. The zone's pointer stays. Positional writes that lie
+    /// after a cancelled one learn that it was lost; appends need no place of it.
+    pub fn cancel(&mut self, word: Word, is_cancelled: impl Fn(&T) -> bool, cancelled: &mut Vec<T>) {
+        let picked = self.items.tokens().enumerate().filter(|(_, token)| is_cancelled(token));
+        let picked: Vec<usize> = picked.map(|(at, _)| at).collect();
+        if !picked.is_empty() {
+            self.cancel_at(word, &picked, cancelled);
+        }
+    }
+
+    /// The same for the requests at these places, ascending.
+    pub(super) fn cancel_at(&mut self, word: Word, picked: &[usize], cancelled: &mut Vec<T>) {
+        let call = || {
+            let places: Vec<String> = picked.iter().map(usize::to_string).collect();
+            format!("cancel {}", places.join(" "))
+        };
+        let cancel = |queue: &mut Queue<T>| {
+            let (mut all, mut stay, mut ahead) = (std::mem::take(&mut queue.items), Items::default(), 0);
+            for (at, item) in all.drain().enumerate() {
+                if picked.binary_search(&at).is_err() {
+                    ahead += usize::from(at < queue.ahead);
+                    stay.push_back(item);
+                    continue;
+                }
+                // One below the pointer was misplaced, and no other write counts on it.
+                if let Kind::Write(WriteKind::At(place) | WriteKind::Alone(place), _) = item.kind
+                    && place >= word.pointer()
+                {
+                    queue.lose(place);
+                }
+                cancelled.push(item.token);
+            }
+            (queue.items, queue.ahead) = (stay, ahead);
+            queue.feed();
+            cancelled.len()
+        };
+        self.noted(word, call, cancel, usize::to_string);
+    }
+
     /// One step. See [`Next`] for what the caller owes.
     #[inline]
     pub fn next(&mut self, word: Word, rules: &Rules) -> (Word, Next) {

@@ -199,10 +199,8 @@ impl<T> Queue<T> {
         }
         match hole(&failed, &verdicts, pointer) {
             Some(place) => self.lose(place),
-            // An earlier loss stands: those behind it wait behind what is sent again.
-            None if verdicts.is_empty() || verdicts.iter().any(|v| v.is_lost()) => {
-                self.lost_at.get_or_insert(pointer);
-            }
+            // The first of several losses stands: writes after it wait after what is sent again.
+            None if verdicts.is_empty() || verdicts.iter().any(|v| v.is_lost()) => self.lose(pointer),
             None => {}
         }
         (word.at(class, pointer).recovered(), failed.into_iter().zip(verdicts).collect())

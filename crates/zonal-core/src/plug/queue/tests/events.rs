@@ -25,11 +25,12 @@ const COLUMNS: [&str; 15] = [
     "late 8/0wi+1",
 ];
 
-const ROWS: [&str; 20] = [
+const ROWS: [&str; 21] = [
     "push",
     "push front",
     "push reset",
     "abort",
+    "cancel",
     "end ok",
     "end failed",
     "withdrawn 4",
@@ -83,6 +84,10 @@ fn happen(event: &str, word: Word, queue: &mut Queue<usize>, aborted: &mut Vec<u
         "push reset" => queue.push_management(word, Op::ZoneReset, 12, aborted),
         "abort" => {
             queue.abort_writes(aborted);
+            word
+        }
+        "cancel" => {
+            queue.cancel(word, |_| true, aborted);
             word
         }
         "end ok" => word.completed(),

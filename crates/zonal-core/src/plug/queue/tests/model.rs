@@ -227,11 +227,28 @@ impl Naive {
                 let before = self.lost;
                 self.stands_at(pointer);
                 self.class = class;
-                self.lost = before.or(Some(pointer));
+                self.lost = Some(before.map_or(pointer, |lost| lost.min(pointer)));
             }
             None => {
                 self.report_failed = true;
                 self.abort_writes(End::NoAnswer);
+            }
+        }
+        self.settle();
+    }
+
+    fn cancel(&mut self, pointer: u32, cancelled: &[u32]) {
+        for waiter in std::mem::take(&mut self.waiting) {
+            match waiter {
+                Waiter::Write(token, write) if cancelled.contains(&token) => {
+                    if let WriteKind::At(place) | WriteKind::Alone(place) = write.kind
+                        && place >= pointer
+                    {
+                        self.lost = Some(self.lost.map_or(place, |lost| lost.min(place)));
+                    }
+                    self.ended.push((token, End::Cancelled));
+                }
+                other => self.waiting.push(other),
             }
         }
         self.settle();
@@ -360,18 +377,40 @@ fn by_token(ended: &[(u32, End)]) -> Vec<(u32, End)> {
 /// What happens; `pick` chooses among what is at the device.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
-    Write { delta: i32, sectors: u32, mergeable: bool },
-    Alone { sectors: u32 },
-    Append { sectors: u32 },
+    Write {
+        delta: i32,
+        sectors: u32,
+        mergeable: bool,
+    },
+    Alone {
+        sectors: u32,
+    },
+    Append {
+        sectors: u32,
+    },
     Manage(Op),
-    End { pick: usize, ok: bool },
-    Withdraw { pick: usize },
-    Retry { pick: usize },
-    Answer { class: Class, pointer: u32 },
+    End {
+        pick: usize,
+        ok: bool,
+    },
+    Withdraw {
+        pick: usize,
+    },
+    Retry {
+        pick: usize,
+    },
+    Answer {
+        class: Class,
+        pointer: u32,
+    },
     NoAnswer,
     Hold,
     Distrust,
     Issued,
+    /// Of the writes that wait, every third one.
+    Cancel {
+        pick: u32,
+    },
 }
 
 fn happenings() -> impl Strategy<Value = Happening> {
@@ -395,6 +434,7 @@ fn happenings() -> impl Strategy<Value = Happening> {
         1 => Just(NoAnswer),
         1 => Just(Hold),
         1 => Just(Distrust),
+        2 => (0..3u32).prop_map(|pick| Cancel { pick }),
     ]
 }
 
@@ -496,6 +536,17 @@ impl Pair {
                     self.real.hold();
                     self.naive.hold();
                 }
+            }
+            // The naive one knows no chain: for it the writes of one wait, and a loss is not forgotten.
+            Happening::Cancel { .. } if self.real.follow_still() > 0 => {}
+            Happening::Cancel { pick } => {
+                let waits = |token: u32| {
+                    self.naive.waiting.iter().any(|w| matches!(w, Waiter::Write(t, _) if *t == token))
+                };
+                let picked: Vec<u32> = (1..=self.tokens).filter(|&t| t % 3 == pick && waits(t)).collect();
+                let pointer = self.real.word.pointer();
+                let cancelled = self.real.cancel(|token| picked.contains(token));
+                self.naive.cancel(pointer, &cancelled);
             }
             Happening::Distrust => {
                 self.real.distrust();

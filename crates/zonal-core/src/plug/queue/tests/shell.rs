@@ -36,6 +36,7 @@ pub(super) enum End {
     /// The device could not say where the zone stands.
     NoAnswer,
     Withdrawn,
+    Cancelled,
 }
 
 /// A write as it is submitted.
@@ -163,6 +164,15 @@ impl Shell {
         self.word = self.queue.hold(self.word.recalling(), &mut aborted);
         self.abort(aborted, End::Aborted);
         self.settle();
+    }
+
+    /// What waits in the queue and `is_cancelled` is taken out. Returns it.
+    pub(super) fn cancel(&mut self, is_cancelled: impl Fn(&u32) -> bool) -> Vec<u32> {
+        let mut cancelled = Vec::new();
+        self.queue.cancel(self.word, is_cancelled, &mut cancelled);
+        self.abort(cancelled.clone(), End::Cancelled);
+        self.settle();
+        cancelled
     }
 
     pub(super) fn distrust(&mut self) {
