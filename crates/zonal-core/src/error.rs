@@ -316,6 +316,22 @@ pub enum RequestError {
         /// What the device said the last time.
         error: DeviceError,
     },
+    /// The request's channel was cancelled before the request went out. Nothing of it was written.
+    #[error("the request was cancelled")]
+    Cancelled,
+    /// A part of the request failed, while other parts of it are, or may be, on the medium: a request that spans zones is one
+    /// part a zone, and one beyond the largest command several commands.
+    #[error(
+        "the part of the request at sector {sector} failed, {landed} sectors of the others were written: {error}"
+    )]
+    InPart {
+        /// First sector of the first part that failed.
+        sector: Sector,
+        /// Sectors of the request that are known to be on the medium: all before `sector`, and what other parts wrote.
+        landed: u32,
+        /// What the device said of that part, or would have said where the write path refused it.
+        error: DeviceError,
+    },
     /// The device refused or failed the command.
     #[error("device: {0}")]
     Device(#[from] DeviceError),
@@ -328,8 +344,42 @@ impl RequestError {
     pub const fn is_uncertain(&self) -> bool {
         match self {
             RequestError::Device(error) => error.is_uncertain(),
-            RequestError::FateUnknown { .. } | RequestError::TornAppend { .. } => true,
+            RequestError::FateUnknown { .. }
+            | RequestError::TornAppend { .. }
+            | RequestError::InPart { .. } => true,
             _ => false,
+        }
+    }
+
+    /// Sectors of the request that are known to be on the medium.
+    pub const fn landed(&self) -> u32 {
+        match self {
+            RequestError::InPart { landed, .. } => *landed,
+            _ => 0,
+        }
+    }
+
+    /// What a device would answer that knows no write path: its own answer, or the one for what the write path refused.
+    pub const fn as_device(&self) -> DeviceError {
+        match *self {
+            RequestError::NotAtWritePointer { .. }
+            | RequestError::PredecessorLost { .. }
+            | RequestError::PredecessorMissing { .. } => DeviceError::Zone(ZoneError::InvalidWrite),
+            RequestError::BeyondCapacity { .. } => DeviceError::Zone(ZoneError::Boundary),
+            RequestError::ZoneFull { .. } => DeviceError::Zone(ZoneError::Full),
+            RequestError::ZoneReadOnly { .. } => DeviceError::Zone(ZoneError::ReadOnly),
+            RequestError::ZoneOffline { .. } => DeviceError::Zone(ZoneError::Offline),
+            RequestError::Conventional { .. } => DeviceError::Zone(ZoneError::Conventional),
+            RequestError::NoSlot { .. } => DeviceError::Zone(ZoneError::TooManyActive),
+            RequestError::OutOfRange { .. } => DeviceError::OutOfRange,
+            RequestError::Invalid(_) => DeviceError::InvalidField,
+            RequestError::WouldWait => DeviceError::Busy,
+            RequestError::Aborted { .. } | RequestError::Cancelled => DeviceError::Aborted,
+            RequestError::FateUnknown { error, .. }
+            | RequestError::TornAppend { error, .. }
+            | RequestError::GaveUp { error, .. }
+            | RequestError::InPart { error, .. }
+            | RequestError::Device(error) => error,
         }
     }
 }

@@ -14,10 +14,12 @@ pub(crate) fn of(error: &RequestError) -> i32 {
         RequestError::OutOfRange { .. } => Errno::NOSPC,
         RequestError::Invalid(_) => Errno::INVAL,
         RequestError::WouldWait => Errno::AGAIN,
+        RequestError::Cancelled => Errno::CANCELED,
         RequestError::NoSlot { .. } => Errno::TOOMANYREFS,
         RequestError::FateUnknown { error, .. }
         | RequestError::TornAppend { error, .. }
         | RequestError::GaveUp { error, .. }
+        | RequestError::InPart { error, .. }
         | RequestError::Device(error) => return of_device(error),
         // Refused by the zone, or lost with another write: the driver's status has no number of its own.
         _ => Errno::IO,

@@ -146,6 +146,21 @@ impl<T> Lot<T> {
         Some(Nanos(since.0.saturating_add(options.time.0)))
     }
 
+    /// Takes out what `is_cancelled`, writes by place and then appends.
+    pub fn cancel(&mut self, is_cancelled: impl Fn(&T) -> bool, cancelled: &mut Vec<T>) {
+        let taken = self.writes.extract_if(.., |_, parked| is_cancelled(&parked.item.token));
+        for (_, parked) in taken {
+            self.sectors -= parked.sectors;
+            cancelled.push(parked.item.token);
+        }
+        for item in std::mem::take(&mut self.appends) {
+            match is_cancelled(&item.token) {
+                true => cancelled.push(item.token),
+                false => self.appends.push_back(item),
+            }
+        }
+    }
+
     /// Gives up everything, writes by place and then appends.
     pub fn abort(self, aborted: &mut Vec<T>) {
         aborted.extend(self.writes.into_values().map(|p| p.item.token));

@@ -56,7 +56,8 @@ impl Volume {
         turn: &mut Turn,
         stack: &mut Stack,
     ) {
-        if !self.load(zone).chain_goes_on() || turn.issued >= TURN_MAX {
+        let is_cancelled = self.is_cancelling() && behind.is_cancelled();
+        if !self.load(zone).chain_goes_on() || turn.issued >= TURN_MAX || is_cancelled {
             return self.serve(now, zone, Event::Broken(behind), turn, stack);
         }
         turn.issued += 1;

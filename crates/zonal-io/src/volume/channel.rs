@@ -41,6 +41,8 @@ pub(crate) struct ChannelInner {
     deferred: bool,
     backlog: Arc<Backlog>,
     closed: AtomicBool,
+    /// Its requests go no further.
+    cancelled: AtomicBool,
     /// The thread that has last submitted to it: it is woken when another one completes its requests.
     owner: AtomicUsize,
     /// Of the writers that use it.
@@ -124,6 +126,10 @@ impl ChannelRef {
         }
         // One thread at a time owns the channel.
         issued.store(issued.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.get().cancelled.load(Ordering::Acquire)
     }
 
     #[cold]
@@ -375,6 +381,7 @@ impl Channels {
             deferred,
             backlog: self.backlog.clone(),
             closed: AtomicBool::new(false),
+            cancelled: AtomicBool::new(false),
             owner: AtomicUsize::new(thread_slot()),
             class: AtomicU32::new(0),
             issued: CachePadded::new(AtomicU64::new(0)),
@@ -394,6 +401,34 @@ impl Channels {
     #[inline]
     pub(super) fn has(&self, channel: &Channel) -> bool {
         Arc::ptr_eq(&self.backlog, &channel.inner.backlog)
+    }
+
+    /// Whether its requests go no further.
+    #[inline]
+    pub(super) fn is_cancelled(&self, channel: &Channel) -> bool {
+        channel.inner.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Marks a channel, and in `is_cancelling` that one is. Under the lock, so that the second mark is not taken away before
+    /// the first has been seen.
+    pub(super) fn mark_cancelled(&self, channel: &Channel, is_cancelling: &AtomicBool) {
+        let _all = self.all.lock();
+        channel.inner.cancelled.store(true, Ordering::Release);
+        is_cancelling.store(true, Ordering::Release);
+    }
+
+    /// Takes the mark away if every request of every cancelled channel has ended.
+    #[cold]
+    pub(super) fn unmark_cancelling(&self, is_cancelling: &AtomicBool) {
+        let all = self.all.lock();
+        let has_ended = |c: &ChannelInner| {
+            // `ended` first: no request comes after the mark, so it does not pass `issued`.
+            let ended = c.ended.load(Ordering::Acquire);
+            !c.cancelled.load(Ordering::Acquire) || ended == c.issued.load(Ordering::Acquire)
+        };
+        if all.iter().all(|c| has_ended(c)) {
+            is_cancelling.store(false, Ordering::Release);
+        }
     }
 
     pub(super) fn backlog(&self) -> &Backlog {

@@ -20,6 +20,7 @@
 
 mod alone;
 mod budget;
+mod cancel;
 mod chain;
 pub(crate) mod channel;
 mod counters;
@@ -207,6 +208,8 @@ pub struct Volume {
     delayed: Retries,
     recorder: Recorder,
     wakeups: Wakeups,
+    /// A cancelled channel has requests that have not ended.
+    is_cancelling: AtomicBool,
 }
 
 impl Volume {
@@ -265,6 +268,7 @@ impl Volume {
             delayed: Retries::default(),
             recorder: Recorder::default(),
             wakeups,
+            is_cancelling: AtomicBool::new(false),
             device,
             info,
         })
@@ -349,6 +353,7 @@ impl Volume {
             [progress, self.retry_stalled(now), self.serve_ready(now), self.retry_due(now, &mut deadline)];
         let patients = self.look_after_patients(now, &mut deadline);
         self.recorder.write();
+        self.look_after_cancelled();
         let moved = progress.contains(&Progress::Some) || patients == Progress::Some;
         let sent = self.zone_lock.is_to_be_seen() && self.dispatch_scheduled(now);
         self.channels.backlog().deliver();

@@ -189,6 +189,16 @@ impl Pending {
         }
     }
 
+    /// Whether its channel was cancelled: it issues no more commands.
+    #[cold]
+    pub(super) fn is_cancelled(&self) -> bool {
+        match &self.owner {
+            Owner::Channel(channel) => channel.is_cancelled(),
+            Owner::Split(split) => split.channel.is_some_and(|channel| channel.is_cancelled()),
+            Owner::Volume | Owner::Nobody => false,
+        }
+    }
+
     /// The class of whoever made this request.
     #[cold]
     pub(super) fn class(&self) -> Class {
@@ -222,13 +232,13 @@ impl Pending {
             return self.end_with_tag(result);
         }
         let buf = mem::take(&mut self.buf);
-        let (token, sector) = (self.token, self.sector);
+        let (token, sector, sectors) = (self.token, self.sector, self.sectors);
         let owner = mem::take(&mut self.owner);
         // Before the completion function runs, so that it finds the memory for its next request.
         self.recycle();
         match owner {
             Owner::Channel(channel) => deliver(channel, token, result, buf, counted),
-            Owner::Split(split) => split.end_part(sector, result),
+            Owner::Split(split) => split.end_part(sector, sectors, result),
             Owner::Volume => {}
             Owner::Nobody => unreachable!("a request has an owner until it ends"),
         }
@@ -264,11 +274,16 @@ pub(crate) struct Split {
     has_failed: AtomicBool,
     /// Of the whole.
     class: Class,
+    /// Of the whole, which ends after its parts.
+    channel: Option<ChannelRef>,
 }
 
 struct SplitState {
     parts_left: u32,
-    /// The error of the lowest address, which is what the whole ends with.
+    /// Sectors of the parts that have ended which are on the medium, and whether others may be.
+    landed: u32,
+    is_uncertain: bool,
+    /// The error of the lowest address.
     error: Option<(Sector, RequestError)>,
     /// The whole, and its buffer, to which the parts point.
     whole: Option<(Box<Pending>, IoBuf)>,
@@ -277,25 +292,41 @@ struct SplitState {
 impl Split {
     pub(super) fn new(parts: u32, whole: Box<Pending>, buf: IoBuf) -> Split {
         let class = whole.class();
+        let channel = match &whole.owner {
+            Owner::Channel(channel) => Some(*channel),
+            _ => None,
+        };
         let whole = Some((whole, buf));
-        let state = Mutex::new(SplitState { parts_left: parts, error: None, whole });
-        Split { state, has_failed: AtomicBool::new(false), class }
+        let state =
+            Mutex::new(SplitState { parts_left: parts, landed: 0, is_uncertain: false, error: None, whole });
+        Split { state, has_failed: AtomicBool::new(false), class, channel }
     }
 
     #[cold]
-    fn end_part(&self, at: Sector, result: Result<Output, RequestError>) {
+    fn end_part(&self, at: Sector, sectors: u32, result: Result<Output, RequestError>) {
         let mut state = self.state.lock();
-        if let Err(e) = result
-            && state.error.is_none_or(|(lowest, _)| at < lowest)
-        {
-            state.error = Some((at, e));
+        match result {
+            Ok(_) => state.landed += sectors,
+            Err(error) => {
+                state.landed += error.landed();
+                state.is_uncertain |= error.is_uncertain();
+                if state.error.is_none_or(|(lowest, _)| at < lowest) {
+                    state.error = Some((at, error));
+                }
+            }
         }
         state.parts_left -= 1;
         if state.parts_left > 0 {
             return;
         }
         let (mut whole, buf) = state.whole.take().expect("the last part ends once");
-        let result = state.error.map_or(Ok(Output::Done), |(_, e)| Err(e));
+        let result = match state.error {
+            None => Ok(Output::Done),
+            Some((sector, error)) if whole.op.is_write() && (state.landed > 0 || state.is_uncertain) => {
+                Err(RequestError::InPart { sector, landed: state.landed, error: error.as_device() })
+            }
+            Some((_, error)) => Err(error),
+        };
         drop(state);
         whole.buf = buf;
         whole.end(result, Counted::Yes);

@@ -78,6 +78,21 @@ impl Volume {
         Ok(())
     }
 
+    /// Takes out the cancelled resets of all zones that have not begun.
+    #[expect(clippy::vec_box, reason = "requests move on as boxes")]
+    pub(super) fn cancel_resets(&self) -> Vec<Box<Pending>> {
+        let mut state = self.quiesce.lock();
+        let (mut cancelled, mut left) = (Vec::new(), VecDeque::new());
+        for purpose in state.behind.drain(..) {
+            match purpose {
+                Purpose::Reset(pending) if pending.is_cancelled() => cancelled.push(pending),
+                other => left.push_back(other),
+            }
+        }
+        state.behind = left;
+        cancelled
+    }
+
     /// Begins a switch that was requested, if the volume has nothing to do: then it issues no command, and needs no time.
     pub(crate) fn begin_request_if_idle(&self) {
         let is_idle = |zone| {

@@ -298,7 +298,7 @@ mod tests {
         let volume = two_queues();
         let done = leave_behind(&volume);
         on_queue(&volume, 0, &|| {
-            (0..3 * FRUITLESS_POLLS).for_each(|_| drop(volume.poll(Nanos(0))));
+            (0..3 * FRUITLESS_POLLS).for_each(|_| _ = volume.poll(Nanos(0)));
         });
         assert_eq!(done.load(Ordering::Relaxed), 3);
     }

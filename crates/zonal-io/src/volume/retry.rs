@@ -4,9 +4,10 @@
 //! once: a device that was reset refuses one command and takes the next. Before each later retry the pause doubles, and a
 //! poll sends the command when the pause is over. After [`RETRIES_MAX`] retries the error counts.
 
+use super::pending::Pending;
 use super::turn::Stack;
 use super::{Progress, Volume, earliest};
-use crate::device::{CommandResult, Context};
+use crate::device::{CommandResult, Context, ContextKind};
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 use zonal_core::{DeviceError, Nanos, Op};
 
@@ -22,6 +23,19 @@ pub(super) struct Retries {
     /// The one thing that a poll reads while no command waits.
     len: AtomicUsize,
     waiting: Mutex<Vec<(Nanos, Context)>>,
+}
+
+impl Retries {
+    /// Takes the requests out whose command fits.
+    pub(super) fn cancel(&self, fits: impl Fn(&Context) -> bool) -> Vec<Box<Pending>> {
+        let taken: Vec<_> = self.waiting.lock().extract_if(.., |(_, context)| fits(context)).collect();
+        self.len.fetch_sub(taken.len(), Ordering::Release);
+        let pending = taken.into_iter().filter_map(|(_, context)| match context.0 {
+            ContextKind::One(pending) => Some(pending),
+            _ => None,
+        });
+        pending.collect()
+    }
 }
 
 /// Whether a command that changes nothing may succeed when it is sent again.

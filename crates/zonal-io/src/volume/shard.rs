@@ -51,6 +51,15 @@ impl Shard {
         &mut self.queues[self.last.1 as usize]
     }
 
+    /// The zones that have a queue or parked writes.
+    pub(super) fn zones(&self) -> Vec<ZoneIndex> {
+        let mut zones: Vec<_> =
+            self.index.keys().chain(self.lots.keys()).map(|&zone| ZoneIndex(zone)).collect();
+        zones.sort_unstable();
+        zones.dedup();
+        zones
+    }
+
     #[inline(never)]
     fn find(&mut self, zone: ZoneIndex) -> u32 {
         let Shard { index, queues, unused, .. } = self;

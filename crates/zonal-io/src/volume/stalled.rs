@@ -43,6 +43,16 @@ impl Stalled {
         self.len.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Takes those out that fit, in order.
+    pub(super) fn take_if(&self, queue: usize, fits: impl Fn(&Context) -> bool) -> VecDeque<Context> {
+        let mut commands = self.queues[queue].lock();
+        let (taken, left) = std::mem::take(&mut *commands).into_iter().partition(|context| fits(context));
+        *commands = left;
+        let taken: VecDeque<Context> = taken;
+        self.len.fetch_sub(taken.len(), Ordering::Relaxed);
+        taken
+    }
+
     pub(super) fn pop(&self, queue: usize) -> Option<Context> {
         let mut commands = self.queues[queue].lock();
         let first = commands.pop_front()?;

@@ -58,6 +58,7 @@ impl Volume {
         let sectors = if pending.op == Op::Report { 0 } else { pending.sectors };
         line.add(Counter::Sectors, sectors.into());
         let route = match self.channels.has(channel) {
+            true if self.channels.is_cancelled(channel) => Err(RequestError::Cancelled),
             true => self.check(&pending),
             false => Err(RequestError::Invalid("the channel is another volume's")),
         };

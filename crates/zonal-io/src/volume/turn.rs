@@ -12,7 +12,7 @@ use super::event::Event;
 use super::mode::WriteMode;
 use super::pending::{Merged, Pending, Stage};
 use super::recovery::Lost;
-use super::retry::{RETRIES_MAX, is_retried, request_may_pass};
+use super::retry::{RETRIES_MAX, is_retried, may_pass, request_may_pass};
 use super::submit::{one, take_one};
 use super::token::Qd1Quantum;
 use crate::device::{CommandResult, Context, ContextKind, Output};
@@ -211,6 +211,13 @@ impl Volume {
             if pending.op == Op::Read {
                 pending.rounds = 0;
             }
+            if pending.done < pending.sectors && self.is_cancelling() && pending.is_cancelled() {
+                return match pending.plugged {
+                    // Its zone's pointer tells how much of it landed.
+                    true => self.failed(now, pending, DeviceError::Aborted, turn, stack),
+                    false => self.end_cancelled(pending, turn),
+                };
+            }
             if pending.done < pending.sectors {
                 return self.issue_and_stack(now, &mut Some(Context::one(pending)), stack);
             }
@@ -312,6 +319,9 @@ impl Volume {
                 let zone = self.info.geometry.zone_of(pending.sector);
                 let lost = Lost { writes: vec![pending], error };
                 self.serve(now, zone, Event::Failed(lost), turn, stack);
+            }
+            (false, false) if self.is_cancelling() && pending.is_cancelled() && may_pass(error) => {
+                self.end_cancelled(pending, turn);
             }
             (false, false) if pending.rounds < RETRIES_MAX && request_may_pass(pending.op, error) => {
                 pending.rounds += 1;
@@ -419,6 +429,9 @@ impl Volume {
         let mut word = self.apply(zone, event, &mut shard, turn);
         if !word.waits() {
             return;
+        }
+        if self.is_cancelling() {
+            self.cancel_queued(zone, word, &mut shard, turn);
         }
         // Under the lock, so that they are those of the mode that the zone is in.
         let rules = self.rules(zone);

@@ -14,6 +14,7 @@ use super::counters::Counter;
 use super::mode::WriteMode;
 use super::pending::Pending;
 use super::submit::{Route, take_one};
+use super::turn::Turn;
 use super::{Shard, Volume};
 use crate::device::{Context, DeviceInfo};
 use crate::news::Wakeups;
@@ -92,6 +93,15 @@ impl ZoneLock {
         }
         self.has_work.store(true, Ordering::Release);
         self.wakeups.ring_all();
+    }
+
+    /// Takes out the cancelled requests that have no tag. Those with a tag end when their turn comes, before they go out.
+    pub(super) fn cancel(&self) -> VecDeque<Box<Pending>> {
+        let mut state = self.state.lock();
+        let (cancelled, left) =
+            std::mem::take(&mut state.outside).into_iter().partition(|p| p.is_cancelled());
+        state.outside = left;
+        cancelled
     }
 
     /// Tags in use and in all.
@@ -230,6 +240,9 @@ impl Volume {
     fn dispatch(&self, now: Nanos, Dispatched { zone, sectors, parts, .. }: Dispatched<Box<Pending>>) {
         let mut parts: Vec<Box<Pending>> = parts.into_iter().collect();
         parts.iter_mut().for_each(|p| p.locks_zone = zone.is_some());
+        if self.is_cancelling() && parts.iter().any(|part| part.is_cancelled()) {
+            return self.dispatch_rest(now, zone, parts);
+        }
         if let (Some(zone), 2..) = (zone, parts.len())
             && self.policy.is(WriteMode::ZoneLock)
         {
@@ -242,6 +255,20 @@ impl Volume {
             };
             self.take(now, route, &mut Some(Context::one(part)));
         }
+    }
+
+    /// Ends the cancelled ones of `parts`, and issues the others one by one.
+    #[cold]
+    fn dispatch_rest(&self, now: Nanos, zone: Option<ZoneIndex>, parts: Vec<Box<Pending>>) {
+        let mut turn = Turn::default();
+        for part in parts {
+            let route = zone.map_or(Route::Plain, Route::Plug);
+            match part.is_cancelled() {
+                true => self.end_cancelled(part, &mut turn),
+                false => _ = self.take(now, route, &mut Some(Context::one(part))),
+            }
+        }
+        turn.tell();
     }
 
     /// Issues writes that share a command, if their zone takes them as one, and one by one otherwise.

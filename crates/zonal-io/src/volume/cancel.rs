@@ -1,0 +1,134 @@
+//! Cancelling: what a channel's requests still wait for does not happen.
+//!
+//! A request that waits ends with [`RequestError::Cancelled`]: in its zone's queue, parked, in the scheduler, for room in
+//! the device's queue, or for a retry. A request at the device ends as it does there, and no further command of it goes
+//! out. A cancelled write leaves the pointer where it stands.
+//!
+//! [`Volume::cancel`] goes over all that waits, once. What comes back later, from a chain or from recovery, meets the
+//! channel's mark when it would go out ([`Volume::cancel_queued`]). Steps look at marks only while a cancelled channel has
+//! requests that have not ended.
+
+use super::channel::{Channel, begin_call, end_call};
+use super::pending::Pending;
+use super::turn::{Turn, Work};
+use super::{Shard, Volume};
+use crate::device::{Context, ContextKind};
+use crate::sync::Ordering;
+use zonal_core::plug::Word;
+use zonal_core::{DeviceError, Nanos, RequestError, Sectors, ZoneIndex};
+
+impl Volume {
+    /// Cancels all requests of `channel`. Each still ends once, by the channel's function: with [`RequestError::Cancelled`]
+    /// if it waited, and otherwise as the device ends it. None of them issues another command.
+    ///
+    /// Positional writes after a cancelled one end as after a failed one; appends go on. The channel takes no more requests:
+    /// they end with the same error.
+    ///
+    /// # Panics
+    /// If a completion function that was called meanwhile did.
+    pub fn cancel(&self, now: Nanos, channel: &Channel) {
+        begin_call();
+        self.channels.mark_cancelled(channel, &self.is_cancelling);
+        let mut turn = Turn::default();
+        for shard in 0..self.shards.len() {
+            self.cancel_in_shard(now, shard, &mut turn);
+        }
+        self.cancel_stalled(now);
+        self.cancel_elsewhere(&mut turn);
+        turn.tell();
+        end_call();
+        self.wakeups.ring_all();
+    }
+
+    /// Whether a cancelled channel has requests that have not ended.
+    #[inline]
+    pub(super) fn is_cancelling(&self) -> bool {
+        self.is_cancelling.load(Ordering::Relaxed)
+    }
+
+    /// Takes the mark away once nothing is left for it.
+    #[inline]
+    pub(super) fn look_after_cancelled(&self) {
+        if self.is_cancelling() {
+            self.channels.unmark_cancelling(&self.is_cancelling);
+        }
+    }
+
+    /// Ends what is cancelled of what waits in `zone`, for the holder of its shard.
+    pub(super) fn cancel_queued(
+        &self,
+        zone: ZoneIndex,
+        word: Word,
+        shard: &mut Shard,
+        turn: &mut Turn,
+    ) -> bool {
+        let mut cancelled = Vec::new();
+        shard.queue(zone).cancel(word, |pending| pending.is_cancelled(), &mut cancelled);
+        if let Some(lot) = shard.lots.get_mut(&zone.0) {
+            lot.cancel(|pending| pending.is_cancelled(), &mut cancelled);
+        }
+        let is_any = !cancelled.is_empty();
+        cancelled.into_iter().for_each(|pending| self.end_cancelled(pending, turn));
+        is_any
+    }
+
+    /// Ends a request that would go on and is cancelled.
+    #[cold]
+    pub(super) fn end_cancelled(&self, pending: Box<Pending>, turn: &mut Turn) {
+        let error = match pending.done {
+            landed if landed > 0 && pending.op.is_write() => RequestError::InPart {
+                sector: pending.sector + Sectors(landed.into()),
+                landed,
+                error: DeviceError::Aborted,
+            },
+            _ => RequestError::Cancelled,
+        };
+        self.end_with(pending, Err(error), turn);
+    }
+
+    fn cancel_in_shard(&self, now: Nanos, shard: usize, turn: &mut Turn) {
+        let mut moved = Vec::new();
+        let mut shard = self.shards[shard].lock();
+        for zone in shard.zones() {
+            let word = self.load(zone);
+            if self.cancel_queued(zone, word, &mut shard, turn) {
+                moved.push(zone);
+            }
+        }
+        drop(shard);
+        // What waited after them may go, or nothing is left to wait for.
+        for zone in moved {
+            self.run(now, Work::Kick(zone));
+        }
+    }
+
+    /// What met a full queue has not reached the device. Its zone takes that for a failure, asks for the pointer, and sends
+    /// those again that share the command and are not cancelled.
+    fn cancel_stalled(&self, now: Nanos) {
+        for queue in 0..self.info.queues {
+            for context in self.stalled.take_if(queue, is_cancelled) {
+                let mut slot = Some(context);
+                if let Some(zone) = self.on_its_way(&slot) {
+                    self.let_others_follow(now, zone);
+                }
+                self.completed(now, &mut slot, &mut Err(DeviceError::Aborted));
+            }
+        }
+    }
+
+    fn cancel_elsewhere(&self, turn: &mut Turn) {
+        let mut cancelled = self.delayed.cancel(is_cancelled);
+        cancelled.extend(self.zone_lock.cancel());
+        cancelled.extend(self.cancel_resets());
+        cancelled.into_iter().for_each(|pending| self.end_cancelled(pending, turn));
+    }
+}
+
+/// Whether a command is, or carries, a cancelled request. Those of recovery go on: their zone needs them.
+fn is_cancelled(context: &Context) -> bool {
+    match &context.0 {
+        ContextKind::One(pending) => pending.is_cancelled(),
+        ContextKind::Merged(merged) => merged.parts.iter().any(|part| part.is_cancelled()),
+        _ => false,
+    }
+}
