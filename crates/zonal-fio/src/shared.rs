@@ -9,8 +9,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, OnceLock, Weak};
-use std::time::Duration;
+use std::sync::{Arc, LazyLock, Weak};
 use zonal_core::{Op, RequestError, SECTOR_BYTES, Sector, ZoneDescriptor, ZoneIndex};
 use zonal_io::Volume;
 use zonal_io::device::Output;
@@ -19,9 +18,6 @@ use zonal_io::volume::{Request, VolumeOptions, WriteMode};
 
 /// Zones in one answer to a report.
 pub(crate) const REPORT_ZONES_MAX: u32 = 1 << 13;
-
-/// Longest sleep of a thread that waits: bounds how late it sees what another thread has reaped.
-const SLEEP_MAX: Duration = Duration::from_millis(1);
 
 static OPEN: LazyLock<Mutex<HashMap<String, Weak<Shared>>>> = LazyLock::new(Mutex::default);
 
@@ -77,24 +73,7 @@ impl Shared {
     /// An error number.
     pub(crate) fn run(&self, request: Request) -> Result<Output, i32> {
         let op = request.op;
-        let ended = Arc::new(OnceLock::new());
-        let channel = self.volume.channel({
-            let ended = ended.clone();
-            move |completion| drop(ended.set(completion.result))
-        });
-        self.volume.submit(clock::now(), &channel, request);
-        let mut waiter = Waiter::default();
-        let result = loop {
-            match ended.get() {
-                Some(result) => break result.clone(),
-                None => {
-                    let left = waiter.poll(std::iter::once(&self.volume));
-                    if ended.get().is_none() {
-                        waiter.pause(&self.volume, left);
-                    }
-                }
-            }
-        };
+        let result = self.volume.call(&clock::CLOCK, request).result;
         result.map_err(|error| {
             self.tell(op.name(), &error);
             errno::of(&error)
@@ -129,49 +108,6 @@ impl Shared {
             self.run(Request::zone(Op::ZoneReset, geometry.start_of(zone)))?;
         }
         Ok(())
-    }
-}
-
-/// How a thread waits for completions: at first it only polls; then it sleeps if the device says when it has something,
-/// and otherwise lets others run for a while.
-#[derive(Default)]
-pub(crate) struct Waiter {
-    idle: u32,
-}
-
-/// Polls without a result before other threads get the processor.
-const SPINS_MAX: u32 = 200;
-
-/// Polls without a result before the thread may sleep without knowing how long.
-const YIELDS_MAX: u32 = 2000;
-
-/// How much earlier than due a sleeper wakes: the kernel's timers are about that late.
-const SLEEP_MARGIN: Duration = Duration::from_micros(60);
-
-impl Waiter {
-    /// One poll of each of `volumes`. Returns how long it may be until the next, if that is known.
-    pub(crate) fn poll<'a>(&mut self, volumes: impl Iterator<Item = &'a Volume>) -> Option<Duration> {
-        let now = clock::now();
-        let due = volumes.filter_map(|volume| volume.poll(now)).min();
-        due.map(|due| Duration::from_nanos(due.0.saturating_sub(now.0)))
-    }
-
-    /// Nothing came of a poll that returned `left`: waits for the next, by `volume` if that is long.
-    pub(crate) fn pause(&mut self, volume: &Volume, left: Option<Duration>) {
-        self.idle = self.idle.saturating_add(1);
-        if self.idle <= SPINS_MAX {
-            return std::hint::spin_loop();
-        }
-        let sleep = left.unwrap_or(SLEEP_MAX).min(SLEEP_MAX).saturating_sub(SLEEP_MARGIN);
-        if sleep.is_zero() || self.idle <= YIELDS_MAX && left.is_none() {
-            return std::thread::yield_now();
-        }
-        volume.wait(sleep);
-    }
-
-    /// Something came: the next is likely near.
-    pub(crate) fn came(&mut self) {
-        self.idle = 0;
     }
 }
 

@@ -20,12 +20,14 @@
 
 mod alone;
 mod budget;
+mod call;
 mod chain;
 pub(crate) mod channel;
 mod counters;
 mod driver;
 mod event;
 mod flight;
+mod handover;
 mod issue;
 mod manage;
 mod mode;
@@ -68,6 +70,7 @@ use budget::Book;
 use channel::{Channels, begin_call, end_call};
 use counters::Counters;
 use flight::Recorder;
+use handover::Home;
 use mode::Policy;
 use park::Parking;
 use quiesce::Quiesce;
@@ -205,6 +208,7 @@ pub struct Volume {
     /// Commands that wait for their next retry.
     delayed: Retries,
     recorder: Recorder,
+    home: Home,
 }
 
 impl Volume {
@@ -261,6 +265,7 @@ impl Volume {
             patients: Patients::default(),
             delayed: Retries::default(),
             recorder: Recorder::default(),
+            home: Home::of(&*device),
             device,
             info,
         })
@@ -338,6 +343,9 @@ impl Volume {
         // Before news comes in: those who were told the last time have had the opportunity to go on.
         let mut progress = self.keep_budget(now, &mut deadline);
         if self.look_after_parked(now, &mut deadline) == Progress::Some {
+            progress = Progress::Some;
+        }
+        if self.take_strays(now) == Progress::Some {
             progress = Progress::Some;
         }
         for queue in 0..self.info.queues {

@@ -9,6 +9,7 @@ use super::budget::Slot;
 use super::channel::{Counted, TURN_MAX};
 use super::counters::Counter;
 use super::event::Event;
+use super::handover;
 use super::mode::WriteMode;
 use super::pending::{Merged, Pending, Stage};
 use super::recovery::Lost;
@@ -174,7 +175,7 @@ impl Volume {
                 self.serve(now, zone, Event::Resynced(result), turn, stack);
             }
             ContextKind::ReadBack(r) => self.piece_read(now, r, result, turn, stack),
-            ContextKind::Token(_) => panic!("a direct user's context reached a volume"),
+            ContextKind::Token(token) => handover::leave_answer(token, result),
         }
     }
 

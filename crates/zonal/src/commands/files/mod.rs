@@ -18,11 +18,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
 use zonal_fs::drive::Drive;
 use zonal_fs::make::{self, MakeError};
 use zonal_fs::waiter::{Polling, Waiters, polling};
 use zonal_fs::{FileSystem, FsError, MountOptions};
+use zonal_io::clock::Clock;
 use zonal_io::device::OpenMode;
 use zonal_io::volume::{Volume, VolumeOptions};
 
@@ -57,11 +57,11 @@ impl On {
     }
 
     fn open_with(&self, mode: OpenMode, open: OpenFs) -> Result<Opened, Failure> {
-        let begin = Instant::now();
-        let (drive, waiters) = (drive(&self.device, mode)?, polling(begin));
+        let clock = Clock::start();
+        let (drive, waiters) = (drive(&self.device, mode)?, polling(clock));
         let opened = open(&drive, &waiters, self.metadata.clone(), MountOptions::default());
         let fs = opened.map_err(|e| hinted(&self.device, e)).or_exit(Exit::Device)?;
-        Ok(Opened { fs, waiter: Polling::since(begin) })
+        Ok(Opened { fs, waiter: Polling::new(clock) })
     }
 }
 
@@ -114,5 +114,5 @@ fn names(path: &OsStr) -> Result<Vec<&[u8]>, Failure> {
 
 /// The ways into a file system that no job needs to know.
 pub(crate) fn waiters() -> Waiters {
-    polling(Instant::now())
+    polling(Clock::start())
 }
