@@ -451,7 +451,7 @@ impl Volume {
             }
             if is_qd1 && queue.would_write(word) {
                 let may = match *has_token {
-                    true => !goes_on || self.token.may_continue(now, zone, self.qd1_quantum),
+                    true => !goes_on || self.token.may_continue(now, zone, self.settings.qd1_quantum()),
                     false => self.token.take_or_enlist(now, zone),
                 };
                 if !may {
@@ -487,7 +487,8 @@ impl Volume {
                         self.token.wrote(first.sectors);
                     }
                     // A chain does not look whether others wait.
-                    let is_watched = is_qd1 && self.qd1_quantum != Qd1Quantum::NONE && self.token.has_line();
+                    let is_watched =
+                        is_qd1 && self.token.has_line() && self.settings.qd1_quantum() != Qd1Quantum::NONE;
                     if !word.appending() && !is_watched {
                         word = self.chain(word, &rules, &mut shard, first);
                     }
