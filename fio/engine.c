@@ -33,6 +33,7 @@ struct options {
 	void *pad; /* fio takes an offset of 0 for none */
 	char *device;
 	char *write_mode;
+	char *volume_options;
 };
 
 /* A file of a job. Hangs at the file as its engine data. */
@@ -64,6 +65,15 @@ static struct fio_option options[] = {
 		.type = FIO_OPT_STR_STORE,
 		.off1 = offsetof(struct options, write_mode),
 		.help = "direct, zone-lock, per-zone, qd1, pipelined or append; without it, what suits the device",
+		.category = FIO_OPT_C_ENGINE,
+		.group = FIO_OPT_G_INVALID,
+	},
+	{
+		.name = "volume_options",
+		.lname = "Zonal volume options",
+		.type = FIO_OPT_STR_STORE,
+		.off1 = offsetof(struct options, volume_options),
+		.help = "Options of the write path, as in window=16 merge=no; see docs/FIO.md",
 		.category = FIO_OPT_C_ENGINE,
 		.group = FIO_OPT_G_INVALID,
 	},
@@ -104,7 +114,8 @@ static int setup_file(struct thread_data *td, struct fio_file *f, struct target 
 
 	if (o->device && rename_file(f, o->device))
 		return 1;
-	target->device = zonal_fio_open(f->file_name, o->write_mode, message, sizeof(message));
+	target->device = zonal_fio_open(f->file_name, o->write_mode, o->volume_options, message,
+					sizeof(message));
 	if (!target->device) {
 		log_err("zonal: %s: %s\n", td->o.name, message);
 		td_verror(td, ENODEV, "zonal_open");

@@ -28,5 +28,5 @@ pub use output::{About, Comparison, Detail, Row};
 pub use plan::{BUFFER_BYTES_MAX, Plan, WorkerPlan};
 pub use report::{Depths, DirReport, Ended, Failure, JobReport, Lack, ModeReport, Report};
 pub use run::samples::Samples;
-pub use run::{BenchOptions, Opener, Reopen, run};
+pub use run::{BenchOptions, Opener, Reopen, as_a_kernel, run};
 pub use workload::HostRules;

@@ -160,7 +160,7 @@ fn disk_laid_on_zones_reads_as_it_was_written_in_every_mode() {
         let device = memory(&EmulatedOptions { completion_nsec: 2000, ..device }, Fault::None);
         let options = options_with(|options| {
             options.speed = Speed::Max;
-            options.mode = Some(mode);
+            options.volume.mode = Some(mode);
             options.log.open_zones = 2;
         });
         let report = replay(&device, &text, &options);
@@ -185,7 +185,8 @@ fn device_gets_what_the_report_says() {
     let text = busy_disk(4000);
     let witness = Witness::new(null(&polled()));
     let device: Arc<dyn Device> = witness.clone();
-    let report = replay(&device, &text, &options_with(|options| options.mode = Some(WriteMode::PerZone)));
+    let report =
+        replay(&device, &text, &options_with(|options| options.volume.mode = Some(WriteMode::PerZone)));
     let laid = report.replay.laid.unwrap();
     let written = witness.sectors_of(Op::Write) * 512;
     assert_eq!(written, laid.written_bytes + laid.moved_blocks * laid.block_bytes);
@@ -306,7 +307,7 @@ fn reads_of_what_was_never_written_are_counted_apart_and_in_no_latency() {
 fn block_that_is_not_where_the_map_says_fails_the_replay() {
     let device = memory(&options(), Fault::Swap { zone: 4, offsets: [0, 8] });
     let text = "0,h,0,Write,0,4096\n0,h,0,Write,40960,4096\n0,h,0,Read,40960,4096\n";
-    let options = options_with(|options| options.mode = Some(WriteMode::PerZone));
+    let options = options_with(|options| options.volume.mode = Some(WriteMode::PerZone));
     let report = replay(&device, text, &options);
     let sector = Sector(4 * ZONE / 512 + 8);
     let expected = Failure::Misplaced { sector, expected: Sector(80), found: Some(Sector(0)) };
@@ -317,7 +318,7 @@ fn block_that_is_not_where_the_map_says_fails_the_replay() {
 fn request_that_fails_ends_the_replay_and_is_told() {
     let device = memory(&options(), Fault::Fail { zone: 4, offset: 8 });
     let text = "0,h,0,Write,0,4096\n0,h,0,Write,40960,4096\n90000000000,h,0,Write,81920,4096\n";
-    let options = options_with(|options| options.mode = Some(WriteMode::PerZone));
+    let options = options_with(|options| options.volume.mode = Some(WriteMode::PerZone));
     let report = replay(&device, text, &options);
     let is_told = matches!(failure(&report), Some(Failure::Request { op: Op::Write, sectors: 8, .. }));
     assert!(is_told && report.report.is_failed(), "{:?}", failure(&report));
@@ -373,7 +374,7 @@ fn as_is() -> ReplayOptions {
     options_with(|options| {
         options.as_is = true;
         options.speed = Speed::Max;
-        options.mode = Some(WriteMode::PerZone);
+        options.volume.mode = Some(WriteMode::PerZone);
     })
 }
 
@@ -388,7 +389,7 @@ fn zoned_trace_is_played_where_it_was_resets_included() {
     let device: Arc<dyn Device> = witness.clone();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus/trace/accept/blkparse-zoned.txt");
     let mut options = as_is();
-    options.merge = false;
+    options.volume.merge = false;
     options.speed = Speed::Times(1.0);
     let report = replay(&device, &std::fs::read_to_string(path).unwrap(), &options);
     assert_eq!(failure(&report), None);
@@ -444,7 +445,7 @@ fn reset_of_a_trace_waits_for_the_writes_before_it() {
         text += &format!("8,0 1 1 0.00000000{round} 1 Q ZR {zone} + 2048 [x]\n");
     }
     let mut options = as_is();
-    options.merge = false;
+    options.volume.merge = false;
     let report = replay(&device, &text, &options);
     assert_eq!((failure(&report), report.replay.records), (None, 27));
     assert_eq!(report.report.modes[0].jobs[0].resets, 3);

@@ -15,7 +15,7 @@ fn round_after_full_zones_resets_them() {
         let mut options = BenchOptions::new(JobFile::parse_inline(jobs.split_whitespace()).unwrap());
         options.modes = WriteMode::ALL.to_vec();
         // Neither device promises order.
-        options.force = true;
+        options.volume.force = true;
         let report = run(&open, &options).unwrap();
         for mode in &report.modes {
             for job in &mode.jobs {

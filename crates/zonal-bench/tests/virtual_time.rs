@@ -206,7 +206,7 @@ fn real_and_virtual_time_do_the_same() {
     let outcome_on = |device: Arc<Timeless>| {
         let opened: Arc<dyn Device> = device.clone();
         let mut options = BenchOptions::new(jobs(arguments));
-        options.merge = false;
+        options.volume.merge = false;
         let report = run(&|| Ok(opened.clone()), &options).unwrap();
         outcome(&report, &device)
     };
@@ -359,7 +359,7 @@ fn sixteen_jobs_have_a_zone_each_for_themselves_under_fios_rule() {
         let device = timeless(10 * MICROS, ordered.clone());
         let opened: Arc<dyn Device> = device.clone();
         let mut options = BenchOptions::new(support::jobs(&jobs));
-        (options.modes, options.merge, options.host) = (vec![WriteMode::Pipelined], false, host);
+        (options.modes, options.volume.merge, options.host) = (vec![WriteMode::Pipelined], false, host);
         let report = run(&|| Ok(opened.clone()), &options).unwrap();
         assert!(!report.is_failed(), "{}", report.to_text());
         let most = *device.most_at_once.lock().unwrap();

@@ -34,6 +34,16 @@ pub fn zonal() -> &'static Path {
     })
 }
 
+/// Where no options are kept for devices: for runs that must not depend on what the developer keeps.
+pub const NO_CONFIG: (&str, &str) = ("XDG_CONFIG_HOME", "/nonexistent");
+
+/// The program without arguments, with [`NO_CONFIG`].
+pub fn plain() -> Command {
+    let mut command = Command::new(zonal());
+    command.env(NO_CONFIG.0, NO_CONFIG.1);
+    command
+}
+
 /// What the program said.
 #[derive(Debug)]
 pub struct Said {
@@ -46,10 +56,11 @@ pub struct Said {
     line: String,
 }
 
-/// The program with the words of `line`, in `directory`, where its control sockets go as well.
+/// The program with the words of `line`, in `directory`, where its control sockets and its kept options go as well.
 pub fn command(directory: &Path, line: &str) -> Command {
-    let mut command = Command::new(zonal());
+    let mut command = plain();
     command.args(line.split_whitespace()).current_dir(directory).env("XDG_RUNTIME_DIR", directory);
+    command.env("XDG_CONFIG_HOME", directory.join("config"));
     // Whatever terminal the tests run in, help has the width of the documentation.
     command.env_remove("COLUMNS");
     command

@@ -182,14 +182,15 @@ fn management_refuses_what_cannot_be() {
 /// Runs a line as somebody who may not write what is the superuser's.
 fn as_nobody(dir: &Path, line: &str) -> std::process::Output {
     let id = std::process::Command::new("id").arg("-u").output().unwrap();
-    let program = dir.join("zonal-program");
+    let copy = dir.join("zonal-program");
     let mut command = if id.stdout == b"0\n" {
         let mut command = std::process::Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&program);
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy);
         command
     } else {
-        std::process::Command::new(&program)
+        std::process::Command::new(&copy)
     };
+    command.env(program::NO_CONFIG.0, program::NO_CONFIG.1);
     command.args(line.split(' ')).current_dir(dir).output().unwrap()
 }
 
@@ -561,7 +562,7 @@ fn bench_reports_a_failing_job() {
 #[test]
 fn plugs_and_stat_look_into_a_running_bench() {
     let dir = drive();
-    let mut bench = std::process::Command::new(program::zonal())
+    let mut bench = program::plain()
         .args("bench --device d --name=a --rw=write --zonemode=zbd --offset=4z --size=4z --bs=4k".split(' '))
         .args(["--time_based", "--runtime=60s"])
         .current_dir(dir.path())
@@ -588,10 +589,12 @@ fn plugs_and_stat_look_into_a_running_bench() {
     assert!(stat["counters"]["requests"].as_u64() > Some(0));
     assert!(zonal(dir.path(), "stat").contains("device         image:d\n"));
     serde_json::from_str::<serde_json::Value>(&zonal(dir.path(), "plugs --json")).unwrap();
-    assert_eq!(zonal(dir.path(), "mode d --set qd1"), "qd1: set while running\n");
-    assert_eq!(zonal(dir.path(), "mode --json"), "{\"mode\":\"qd1\",\"reason\":\"set while running\"}\n");
+    let mode = |line: &str| zonal(dir.path(), line).lines().next().unwrap().to_owned();
+    assert_eq!(mode("mode d --set qd1"), "qd1: set while running");
+    let told: serde_json::Value = serde_json::from_str(&zonal(dir.path(), "mode --json")).unwrap();
+    assert_eq!((&told["mode"], &told["reason"]), (&"qd1".into(), &"set while running".into()));
     assert!(refused(dir.path(), "mode d --set pipelined", FAILED).contains("order"));
-    assert_eq!(zonal(dir.path(), "mode d --set pipelined --force"), "pipelined: set while running\n");
+    assert_eq!(mode("mode d --set pipelined --force"), "pipelined: set while running");
     assert!(refused(dir.path(), "mode d --set direct", FAILED).contains("stays"));
     refused(dir.path(), "mode d --set no-such", USAGE);
     let error = refused(dir.path(), "mode ./d", FAILED);
@@ -601,7 +604,7 @@ fn plugs_and_stat_look_into_a_running_bench() {
     assert!(error.contains("is open elsewhere"), "{error}");
 
     // Watching ends with the process. A killed one leaves its socket; the next to look removes it.
-    let mut watch = std::process::Command::new(program::zonal())
+    let mut watch = program::plain()
         .args(["plugs", "d", "--watch=0.05"])
         .current_dir(dir.path())
         .env("XDG_RUNTIME_DIR", dir.path())
@@ -648,7 +651,7 @@ fn unknown_commands_and_options_are_usage_errors() {
     assert!(refused(dir.path(), "help devces", USAGE).ends_with("; did you mean `devices`?"));
     assert!(refused(dir.path(), "help bnech", USAGE).ends_with("; did you mean `bench`?"));
     refused(dir.path(), "completions cobol", USAGE);
-    let mut odd = Command::new(program::zonal());
+    let mut odd = Command::from_std(program::plain());
     odd.arg(std::ffi::OsStr::from_encoded(b"\xff\xfe"));
     odd.assert().code(USAGE);
 }
@@ -687,7 +690,7 @@ fn closed_pipe_ends_the_program_quietly() {
     let dir = tempfile::tempdir().unwrap();
     // 60,000 lines: more than any pipe holds.
     zonal(dir.path(), "create d --size 60000M --zone-size 1M");
-    let mut child = std::process::Command::new(program::zonal())
+    let mut child = program::plain()
         .args(["report", "d"])
         .current_dir(dir.path())
         .stdout(Stdio::piped())
@@ -706,11 +709,7 @@ fn closed_pipe_ends_the_program_quietly() {
 fn full_disk_behind_standard_output_is_an_error() {
     let full = || fs::File::options().write(true).open("/dev/full").unwrap();
     for line in ["help", "man", "help exit-codes"] {
-        let output = std::process::Command::new(program::zonal())
-            .args(line.split(' '))
-            .stdout(full())
-            .output()
-            .unwrap();
+        let output = program::plain().args(line.split(' ')).stdout(full()).output().unwrap();
         assert_eq!(output.status.code(), Some(FAILED), "{line}");
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(error, "zonal: standard output: No space left on device (os error 28)\n", "{line}");

@@ -122,7 +122,7 @@ fn only_names_one_device_of_a_trace_and_standard_input_is_a_trace() {
 fn zoned_trace_is_played_on_an_image_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let create = "create d --size 512M --zone-size 64M";
-    let mut zonal = Command::new(program::zonal());
+    let mut zonal = Command::from_std(program::plain());
     zonal.args(create.split_whitespace()).current_dir(dir.path()).assert().success();
     let line = format!("{} --device d --as-is", corpus("accept/blkparse-zoned.txt"));
     let text = replay(dir.path(), &line);

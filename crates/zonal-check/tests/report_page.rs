@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
-use zonal_check::program::zonal;
+use zonal_check::program::plain;
 
 const ALL_MODES: &str = "direct,zone-lock,per-zone,qd1,pipelined,append";
 
@@ -40,7 +40,7 @@ fn bench(arguments: &[&str]) -> Run {
 
 fn bench_on(device: &str, arguments: &[&str]) -> Run {
     let directory = tempfile::tempdir().unwrap();
-    let output = Command::new(zonal())
+    let output = plain()
         .args(["bench", "--device", device, "--report", "page.html", "--json", "results.json"])
         .args(arguments)
         .current_dir(directory.path())

@@ -2,12 +2,11 @@
 //! status. All runs here are watched for what neither a drive nor a write path can do.
 
 use std::fs;
-use std::process::Command;
 use std::sync::OnceLock;
 use zonal_check::experiment::simulated::{comparison, summary};
 use zonal_check::experiment::spec::{Row, Status};
 use zonal_check::experiment::{Cell, Experiment, Measured, Scale, run};
-use zonal_check::program::{repository, zonal};
+use zonal_check::program::{plain, repository, zonal};
 
 fn experiment(name: &str) -> Experiment {
     let folder = repository().join("experiments").join(name);
@@ -125,7 +124,7 @@ fn watch_finds_a_write_path_that_does_not_keep_its_promise() {
     let job =
         ["--write-mode=pipelined", "--name=w", "--rw=write", "--zonemode=zbd", "--iodepth=4", "--io_size=1M"];
     let said = |device: &str| {
-        let output = Command::new(zonal()).args(["bench", device]).args(job).output().unwrap();
+        let output = plain().args(["bench", device]).args(job).output().unwrap();
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let (is_done, text) = said("--device=sim:ufs-zoned,checked=drive");
@@ -203,7 +202,7 @@ fn host_takes_what_the_profile_says_and_more_with_a_scheduler() {
             ["bench", "--output-format=json", "--device=sim:zns-1t,io_us=3,scheduler_us=2", "--name=w"];
         let job = ["--rw=write", "--zonemode=zbd", "--bs=4k", "--io_size=400k"];
         let arguments = arguments.iter().chain(more).chain(&job);
-        let output = Command::new(zonal()).args(arguments).output().unwrap();
+        let output = plain().args(arguments).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         let slat = &report["jobs"][0]["write"]["slat_ns"];
@@ -264,7 +263,7 @@ fn flood(options: &str, is_alone: bool) -> (f64, f64, f64) {
     if !is_alone {
         line += &format!(" --name=small {TIMED} --bs=4k --iodepth=1 --offset=50000z --size=100z");
     }
-    let output = Command::new(zonal()).args(line.split_whitespace()).output().unwrap();
+    let output = plain().args(line.split_whitespace()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: serde_json::Value = serde_json::from_slice(&fs::read(file.path()).unwrap()).unwrap();
     let figure =

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use zonal_check::program::{repository, zonal};
+use zonal_check::program::{NO_CONFIG, repository, zonal};
 
 /// Which crates of the workspace each crate may depend on, for building and for its tests. The arrows point down.
 const ARROWS: [(&str, &[&str]); 8] = [
@@ -103,9 +103,8 @@ fn dependencies_point_down() {
 
 #[test]
 fn time_is_passed_in() {
-    // The driver is the one part of the write path whose work is to bring the time.
-    // So is the waiter that of the file system.
-    let drivers = ["crates/zonal-io/src/volume/driver.rs", "crates/zonal-fs/src/waiter.rs"].map(Path::new);
+    // The file system's waiter tells the time of day.
+    let drivers = ["crates/zonal-fs/src/waiter.rs"].map(Path::new);
     let timeless = [
         "crates/zonal-core/src",
         "crates/zonal-io/src/volume",
@@ -286,11 +285,29 @@ fn documented_commands_run() {
             .args(["-eu", "-c", &script])
             .current_dir(directory.path())
             .env("PATH", path.unwrap())
+            .env(NO_CONFIG.0, NO_CONFIG.1)
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{place}: {}\n{script}\n{said}", output.status);
     }
+}
+
+/// A test that starts the program by another way would read what the developer keeps for devices.
+#[test]
+fn program_is_started_without_kept_options() {
+    let starts = "Command::new(";
+    let program = "zonal()";
+    let mut broken = Vec::new();
+    let of_check = |path: &PathBuf| is_rust(path) && path.starts_with("crates/zonal-check");
+    for path in files().into_iter().filter(of_check).filter(|path| !path.ends_with("src/program.rs")) {
+        for (n, line) in code(&path).lines().enumerate() {
+            if line.contains(starts) && line.contains(program) {
+                broken.push(format!("{}:{}", path.display(), n + 1));
+            }
+        }
+    }
+    refuse(&broken, "the program is started by program::plain or program::command");
 }
 
 #[test]

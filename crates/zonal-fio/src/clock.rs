@@ -26,6 +26,9 @@ pub(crate) fn now() -> Nanos {
     Nanos(origin.clock.delta_as_nanos(origin.raw, origin.clock.raw()))
 }
 
+/// The same, for calls that wait.
+pub(crate) const CLOCK: zonal_io::clock::Clock = zonal_io::clock::Clock::read_by(now);
+
 /// A point in time for time-outs, independent of the devices' time.
 pub(crate) fn instant() -> Instant {
     Instant::now()

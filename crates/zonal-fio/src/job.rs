@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::errno;
 use crate::inbox::{Event, Inbox, Left};
-use crate::shared::{Shared, Waiter};
+use crate::shared::Shared;
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use zonal_core::{Nanos, Op, SECTOR_BYTES, Sector};
 use zonal_io::buffer::IoBuf;
+use zonal_io::clock::Backoff;
 use zonal_io::volume::{Channel, Completion, Request};
 
 /// Requests in a row that were answered inside submit and get the same time: a device that answers so has no use for it.
@@ -22,7 +23,7 @@ const AGE_MAX: u32 = 1024;
 pub struct Job {
     inbox: Arc<Inbox>,
     lanes: Vec<Rc<Lane>>,
-    waiter: Waiter,
+    backoff: Backoff,
 }
 
 /// A job's requests on one device.
@@ -68,7 +69,7 @@ impl Io {
 impl Job {
     /// A job of the calling thread, with at most `depth` requests at a time.
     pub(crate) fn new(depth: usize) -> Job {
-        Job { inbox: Arc::new(Inbox::new(depth)), lanes: Vec::new(), waiter: Waiter::default() }
+        Job { inbox: Arc::new(Inbox::new(depth)), lanes: Vec::new(), backoff: Backoff::default() }
     }
 
     /// A new lane to `shared`, which stays where it is as long as the job lives.
@@ -86,7 +87,8 @@ impl Job {
         let min = min.min(to.len());
         let mut taken = self.inbox.take(to);
         while taken < min.max(1) {
-            let left = self.waiter.poll(self.lanes.iter().map(|lane| &lane.shared.volume));
+            let now = clock::now();
+            let due = self.lanes.iter().filter_map(|lane| lane.shared.volume.poll(now)).min();
             let came = self.inbox.take(&mut to[taken..]);
             taken += came;
             let is_late = begin.is_some_and(|begin| Some(begin.elapsed()) >= timeout);
@@ -94,12 +96,12 @@ impl Job {
                 break;
             }
             match (came, self.lanes.first()) {
-                (0, Some(lane)) => self.waiter.pause(&lane.shared.volume, left),
-                _ => self.waiter.came(),
+                (0, Some(lane)) => self.backoff.pause(&lane.shared.volume, now, due),
+                _ => self.backoff.reset(),
             }
         }
         if taken > 0 {
-            self.waiter.came();
+            self.backoff.reset();
         }
         taken
     }

@@ -66,21 +66,23 @@ pub struct Zone {
 
 const _: () = assert!(size_of::<Info>() == 16 && size_of::<Zone>() == 40 && size_of::<Event>() == 16);
 
-/// Opens the device `name` with the write mode `mode` (null: what suits it), or takes part in it if it is open. Returns
+/// Opens the device `name` with the write mode `mode` (null: what suits it) and the `options` of its volume (null: none), as
+/// in `window=16 merge=no`, or takes part in it if it is open. Returns
 /// null and leaves a sentence in `message`, of at most `message_len` bytes, if that does not succeed.
 ///
 /// # Safety
-/// `name` and, unless null, `mode` are C strings; `message` has room for `message_len` bytes.
+/// `name` and, unless null, `mode` and `options` are C strings; `message` has room for `message_len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_fio_open(
     name: *const c_char,
     mode: *const c_char,
+    options: *const c_char,
     message: *mut c_char,
     message_len: usize,
 ) -> *mut Device {
     // SAFETY: the caller's promise.
-    let (name, mode) = unsafe { (text(name), text(mode)) };
-    match name.and_then(|name| shared::open(name, mode?)) {
+    let (name, mode, options) = unsafe { (text(name), text(mode), text(options)) };
+    match name.and_then(|name| shared::open(name, mode?, options?)) {
         Ok(shared) => Box::into_raw(Box::new(Device(shared))),
         Err(error) => {
             // SAFETY: the caller's promise.

@@ -9,19 +9,15 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, OnceLock, Weak};
-use std::time::Duration;
+use std::sync::{Arc, LazyLock, Weak};
 use zonal_core::{Op, RequestError, SECTOR_BYTES, Sector, ZoneDescriptor, ZoneIndex};
 use zonal_io::Volume;
 use zonal_io::device::Output;
 use zonal_io::registry::Registry;
-use zonal_io::volume::{Request, VolumeOptions, WriteMode};
+use zonal_io::volume::{OptionChanges, OptionError, OptionKey, Request, SetBy, VolumeOptions};
 
 /// Zones in one answer to a report.
 pub(crate) const REPORT_ZONES_MAX: u32 = 1 << 13;
-
-/// Longest sleep of a thread that waits: bounds how late it sees what another thread has reaped.
-const SLEEP_MAX: Duration = Duration::from_millis(1);
 
 static OPEN: LazyLock<Mutex<HashMap<String, Weak<Shared>>>> = LazyLock::new(Mutex::default);
 
@@ -29,33 +25,37 @@ static OPEN: LazyLock<Mutex<HashMap<String, Weak<Shared>>>> = LazyLock::new(Mute
 pub(crate) struct Shared {
     pub(crate) name: String,
     pub(crate) volume: Volume,
-    /// The write mode that was asked for.
-    mode: Option<WriteMode>,
+    /// The options that were asked for.
+    asked: OptionChanges,
     /// Whether a failed request has been spoken of.
     told: AtomicBool,
 }
 
-/// The device called `name`, with the write mode `mode` (empty: what suits it).
+/// The device called `name`, with the write mode `mode` (empty: what suits it) and `options` as
+/// [`OptionChanges`] reads them.
 ///
 /// # Errors
 /// A sentence for the user.
-pub(crate) fn open(name: &str, mode: &str) -> Result<Arc<Shared>, String> {
-    let mode = match mode {
-        "" => None,
-        mode => Some(mode.parse::<WriteMode>().map_err(|e| e.to_string())?),
-    };
+pub(crate) fn open(name: &str, mode: &str, options: &str) -> Result<Arc<Shared>, String> {
+    let mut asked: OptionChanges = options.parse().map_err(|e: OptionError| e.to_string())?;
+    if !mode.is_empty() {
+        asked.set(OptionKey::Mode.name(), mode).map_err(|e| e.to_string())?;
+    }
     let mut open = OPEN.lock();
     if let Some(shared) = open.get(name).and_then(Weak::upgrade) {
-        return match shared.mode == mode {
+        return match shared.asked == asked {
             true => Ok(shared),
-            false => Err(format!("{name}: jobs that share a device have one write_mode")),
+            false => {
+                Err(format!("{name}: jobs that share a device have one write_mode and one volume_options"))
+            }
         };
     }
     let device = Registry::default().open(name).map_err(|e| e.to_string())?;
     // As a kernel's device: what comes early fails, and fio keeps to the limits of open zones itself.
-    let options = VolumeOptions { mode, park: None, budget: None, ..VolumeOptions::default() };
+    let mut options = VolumeOptions { park: None, budget: None, ..VolumeOptions::default() };
+    asked.apply(&mut options, SetBy::Caller);
     let volume = Volume::open(device, options).map_err(|e| e.to_string())?;
-    let shared = Arc::new(Shared { name: name.to_owned(), volume, mode, told: AtomicBool::new(false) });
+    let shared = Arc::new(Shared { name: name.to_owned(), volume, asked, told: AtomicBool::new(false) });
     open.retain(|_, shared| shared.strong_count() > 0);
     open.insert(name.to_owned(), Arc::downgrade(&shared));
     Ok(shared)
@@ -77,24 +77,7 @@ impl Shared {
     /// An error number.
     pub(crate) fn run(&self, request: Request) -> Result<Output, i32> {
         let op = request.op;
-        let ended = Arc::new(OnceLock::new());
-        let channel = self.volume.channel({
-            let ended = ended.clone();
-            move |completion| drop(ended.set(completion.result))
-        });
-        self.volume.submit(clock::now(), &channel, request);
-        let mut waiter = Waiter::default();
-        let result = loop {
-            match ended.get() {
-                Some(result) => break result.clone(),
-                None => {
-                    let left = waiter.poll(std::iter::once(&self.volume));
-                    if ended.get().is_none() {
-                        waiter.pause(&self.volume, left);
-                    }
-                }
-            }
-        };
+        let result = self.volume.call(&clock::CLOCK, request).result;
         result.map_err(|error| {
             self.tell(op.name(), &error);
             errno::of(&error)
@@ -132,76 +115,56 @@ impl Shared {
     }
 }
 
-/// How a thread waits for completions: at first it only polls; then it sleeps if the device says when it has something,
-/// and otherwise lets others run for a while.
-#[derive(Default)]
-pub(crate) struct Waiter {
-    idle: u32,
-}
-
-/// Polls without a result before other threads get the processor.
-const SPINS_MAX: u32 = 200;
-
-/// Polls without a result before the thread may sleep without knowing how long.
-const YIELDS_MAX: u32 = 2000;
-
-/// How much earlier than due a sleeper wakes: the kernel's timers are about that late.
-const SLEEP_MARGIN: Duration = Duration::from_micros(60);
-
-impl Waiter {
-    /// One poll of each of `volumes`. Returns how long it may be until the next, if that is known.
-    pub(crate) fn poll<'a>(&mut self, volumes: impl Iterator<Item = &'a Volume>) -> Option<Duration> {
-        let now = clock::now();
-        let due = volumes.filter_map(|volume| volume.poll(now)).min();
-        due.map(|due| Duration::from_nanos(due.0.saturating_sub(now.0)))
-    }
-
-    /// Nothing came of a poll that returned `left`: waits for the next, by `volume` if that is long.
-    pub(crate) fn pause(&mut self, volume: &Volume, left: Option<Duration>) {
-        self.idle = self.idle.saturating_add(1);
-        if self.idle <= SPINS_MAX {
-            return std::hint::spin_loop();
-        }
-        let sleep = left.unwrap_or(SLEEP_MAX).min(SLEEP_MAX).saturating_sub(SLEEP_MARGIN);
-        if sleep.is_zero() || self.idle <= YIELDS_MAX && left.is_none() {
-            return std::thread::yield_now();
-        }
-        volume.wait(sleep);
-    }
-
-    /// Something came: the next is likely near.
-    pub(crate) fn came(&mut self) {
-        self.idle = 0;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zonal_io::volume::{ParkOptions, Qd1Quantum, WriteMode};
 
     #[test]
     fn same_name_is_one_volume_until_the_last_lets_go() {
         let name = "ram:size=64M,zone_size=1M";
-        let (a, b) = (open(name, "").unwrap(), open(name, "").unwrap());
+        let (a, b) = (open(name, "", "").unwrap(), open(name, "", "").unwrap());
         assert!(Arc::ptr_eq(&a, &b));
         a.run(Request::zone(Op::ZoneFinish, Sector(0))).unwrap();
         drop((a, b));
-        let again = open(name, "").unwrap();
+        let again = open(name, "", "").unwrap();
         assert_eq!(again.report(0, 1).unwrap()[0].condition, zonal_core::ZoneCondition::Empty);
     }
 
     #[test]
     fn another_mode_for_an_open_device_is_refused() {
         let name = "null:size=64M,zone_size=1M";
-        let _open = open(name, "per-zone").unwrap();
-        assert!(open(name, "qd1").err().unwrap().contains("one write_mode"));
-        assert!(open(name, "fast").err().unwrap().contains("unknown write mode"));
-        assert!(open("null:sise=1", "").err().unwrap().contains("did you mean"));
+        let _open = open(name, "per-zone", "").unwrap();
+        let refused = |name, mode, options| open(name, mode, options).err().unwrap();
+        assert!(refused(name, "qd1", "").contains("one write_mode"));
+        assert!(refused(name, "per-zone", "merge=no").contains("one volume_options"));
+        assert!(refused(name, "fast", "").contains("unknown write mode"));
+        assert!(refused("null:sise=1", "", "").contains("did you mean"));
+    }
+
+    #[test]
+    fn options_of_a_job_are_the_volumes() {
+        let name = "null:size=32M,zone_size=1M";
+        let text = "window=3 merge=no;park=1M,1s budget=wait,grace=1ms qd1_quantum=0 force=yes nr_requests=9";
+        let shared = open(name, "qd1", text).unwrap();
+        let options = shared.volume.options();
+        assert_eq!((options.window, options.merge, options.force, options.nr_requests), (3, false, true, 9));
+        assert_eq!((options.mode, options.park), (Some(WriteMode::Qd1), Some(ParkOptions::default())));
+        assert_eq!(options.qd1_quantum, Qd1Quantum::NONE);
+        assert!(Arc::ptr_eq(&shared, &open(name, "", &format!("{text} mode=qd1")).unwrap()));
+        for (mode, text, said) in [
+            ("", "window=0", "option window: not a number from 1 to 255"),
+            ("", "windo=3", "did you mean window?"),
+            ("qd1", "mode=qd1", "set twice"),
+        ] {
+            let error = open("null:size=16M,zone_size=1M", mode, text).err().unwrap();
+            assert!(error.contains(said), "{error}");
+        }
     }
 
     #[test]
     fn reset_of_a_range_leaves_its_neighbours_and_conventional_zones() {
-        let shared = open("null:size=8M,zone_size=1M,zone_nr_conv=2", "").unwrap();
+        let shared = open("null:size=8M,zone_size=1M,zone_nr_conv=2", "", "").unwrap();
         let zones = |condition| {
             let report = shared.report(0, 8).unwrap();
             report.iter().filter(|z| z.condition == condition).map(|z| z.zone.0).collect::<Vec<_>>()

@@ -7,7 +7,9 @@ fn open(name: &str) -> Result<*mut Device, String> {
     let name = CString::new(name).unwrap();
     let mut message = [0 as c_char; 64];
     // SAFETY: the name is a C string, the mode is null, and the message has as much room.
-    let device = unsafe { zonal_fio_open(name.as_ptr(), std::ptr::null(), message.as_mut_ptr(), 64) };
+    let device = unsafe {
+        zonal_fio_open(name.as_ptr(), std::ptr::null(), std::ptr::null(), message.as_mut_ptr(), 64)
+    };
     match device.is_null() {
         false => Ok(device),
         // SAFETY: a refusal leaves a C string.

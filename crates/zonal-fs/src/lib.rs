@@ -12,12 +12,12 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use std::time::Instant;
 //! use zonal_fs::drive::Drive;
 //! use zonal_fs::format::Kind;
 //! use zonal_fs::make::{self, MakeOptions};
 //! use zonal_fs::waiter::{Polling, polling};
 //! use zonal_fs::{MountOptions, NewFile, Payload, ROOT, Target};
+//! use zonal_io::clock::Clock;
 //! use zonal_io::registry::Registry;
 //! use zonal_io::volume::{Volume, VolumeOptions};
 //!
@@ -27,8 +27,8 @@
 //! // The file system keeps the drive's limits of open zones itself.
 //! let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
 //! let drive = Arc::new(Drive::new(Arc::new(Volume::open(device, options)?)));
-//! let begin = Instant::now();
-//! let (waiters, waiter) = (polling(begin), Polling::since(begin));
+//! let clock = Clock::start();
+//! let (waiters, waiter) = (polling(clock), Polling::new(clock));
 //!
 //! let name_for_itself = *b"sixteen bytes id";
 //! make::make(&drive, &waiters, name_for_itself, &MakeOptions::default())?;

@@ -6,8 +6,9 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 use zonal_core::Nanos;
+use zonal_io::clock::{Backoff, Clock};
 use zonal_io::volume::Volume;
 
 /// A caller's way to wait. Not shared: each thread or coroutine has its own.
@@ -26,32 +27,23 @@ pub trait Waiter {
     fn done(&self) {}
 }
 
-/// Polls without news before other threads get the processor.
-const SPINS_MAX: u32 = 100;
-
-/// Polls without news before the waiter naps.
-const YIELDS_MAX: u32 = 1000;
-
-/// Longest nap: how late the thread sees what another one did.
-const NAP_MAX: Duration = Duration::from_micros(500);
-
-/// The waiter of a thread in real time: polls, then yields, then naps.
+/// The waiter of a thread in real time.
 #[derive(Debug)]
 pub struct Polling {
-    begin: Instant,
-    idle: Cell<u32>,
+    clock: Clock,
+    backoff: Cell<Backoff>,
 }
 
 impl Polling {
-    /// A waiter whose time begins at `begin`, which all waiters of a volume have in common.
-    pub fn since(begin: Instant) -> Polling {
-        Polling { begin, idle: Cell::new(0) }
+    /// A waiter in the time of `clock`, which all callers of a volume have in common.
+    pub fn new(clock: Clock) -> Polling {
+        Polling { clock, backoff: Cell::default() }
     }
 }
 
 impl Waiter for Polling {
     fn now(&self) -> Nanos {
-        Nanos(self.begin.elapsed().as_nanos() as u64)
+        self.clock.now()
     }
 
     fn wall(&self) -> i64 {
@@ -61,21 +53,13 @@ impl Waiter for Polling {
     fn wait(&self, volume: &Volume) {
         let now = self.now();
         let due = volume.poll(now);
-        let idle = self.idle.get().saturating_add(1);
-        self.idle.set(idle);
-        if idle <= SPINS_MAX {
-            std::hint::spin_loop();
-        } else if idle <= YIELDS_MAX {
-            std::thread::yield_now();
-        } else {
-            let nap =
-                due.map_or(NAP_MAX, |due| Duration::from_nanos(due.0.saturating_sub(now.0)).min(NAP_MAX));
-            volume.wait(nap);
-        }
+        let mut backoff = self.backoff.get();
+        backoff.pause(volume, now, due);
+        self.backoff.set(backoff);
     }
 
     fn done(&self) {
-        self.idle.set(0);
+        self.backoff.take();
     }
 }
 
@@ -90,14 +74,15 @@ fn nanos_since_1970(time: SystemTime) -> i64 {
 /// Makes a waiter for each call that gets none: the database calls its storage without one.
 pub type Waiters = Arc<dyn Fn() -> Box<dyn Waiter> + Send + Sync>;
 
-/// Makes waiters for threads in real time, which begins at `begin`.
-pub fn polling(begin: Instant) -> Waiters {
-    Arc::new(move || Box::new(Polling::since(begin)))
+/// Makes waiters for threads in the time of `clock`.
+pub fn polling(clock: Clock) -> Waiters {
+    Arc::new(move || Box::new(Polling::new(clock)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn time_before_1970_is_below_zero() {

@@ -6,13 +6,14 @@ use common::{device, volume, waiter};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use zonal_fs::drive::Drive;
 use zonal_fs::format::Kind;
 use zonal_fs::make::{MakeError, MakeOptions, look, make, open};
 use zonal_fs::store::backend::BackendError;
 use zonal_fs::waiter::polling;
 use zonal_fs::{FsError, MountOptions, NewFile, Payload, ROOT};
+use zonal_io::clock::Clock;
 use zonal_io::device::Device;
 use zonal_io::image::ImageOptions;
 use zonal_io::registry::Registry;
@@ -26,7 +27,7 @@ fn is_claimed<T>(result: Result<T, MakeError>) -> bool {
 fn file_system_that_is_open_is_neither_opened_again_nor_made_anew() {
     for conventional in [0, 8] {
         let name = format!("ram:size=16M,zone_size=512K,blocksize=4096,zone_nr_conv={conventional}");
-        let (drive, waiters) = (Arc::new(Drive::new(volume(device(&name)))), polling(Instant::now()));
+        let (drive, waiters) = (Arc::new(Drive::new(volume(device(&name)))), polling(Clock::start()));
         make(&drive, &waiters, [7; 16], &MakeOptions::default()).unwrap();
         let options = MountOptions::default();
         let fs = open(&drive, &waiters, None, options).unwrap();
@@ -50,8 +51,9 @@ const STUCK: Duration = Duration::from_secs(60);
 fn file_system_is_made_where_a_thread_polls_the_volume() {
     for _ in 0..20 {
         let volume = volume(device("ram:size=16M,zone_size=512K,blocksize=4096,complete=poll"));
-        let driver = Driver::start(volume.clone()).unwrap();
-        let (drive, waiters) = (Arc::new(Drive::new(volume)), polling(Instant::now()));
+        let clock = Clock::start();
+        let driver = Driver::start(volume.clone(), clock).unwrap();
+        let (drive, waiters) = (Arc::new(Drive::new(volume)), polling(clock));
         let (ended, end) = mpsc::channel();
         thread::spawn(move || {
             make(&drive, &waiters, [7; 16], &MakeOptions::default()).unwrap();
@@ -77,7 +79,7 @@ fn drive_opened_for_reading_takes_no_changes_and_says_why() {
         ImageOptions { zone_nr_conv: Some(conventional), ..size }.create(&path).unwrap();
         let beside = is_beside.then(|| dir.path().join("m"));
         let (name, waiters, options) =
-            (path.to_str().unwrap(), polling(Instant::now()), MountOptions::default());
+            (path.to_str().unwrap(), polling(Clock::start()), MountOptions::default());
         let drive = |device: Arc<dyn Device>| Arc::new(Drive::new(volume(device)));
         let writing = drive(device(name));
         let made = MakeOptions { beside: beside.clone(), ..MakeOptions::default() };

@@ -14,7 +14,6 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 use zonal_core::Sector;
 use zonal_fs::drive::Drive;
 use zonal_fs::format::{Kind, VERSION};
@@ -23,6 +22,7 @@ use zonal_fs::make::{Access, MakeOptions, make, open, open_rows, superblock};
 use zonal_fs::rebuild::{RebuildOptions, rebuild};
 use zonal_fs::waiter::polling;
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT, Rename};
+use zonal_io::clock::Clock;
 use zonal_io::image::backing::Backing;
 use zonal_io::image::backing::twin::CutBacking;
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
@@ -45,7 +45,7 @@ fn drive(backing: &Arc<CutBacking>) -> Arc<Drive> {
 }
 
 fn reach(drive: &Arc<Drive>) -> FileSystem {
-    open(drive, &polling(Instant::now()), None, MountOptions::default()).unwrap_or_else(|e| panic!("{e}"))
+    open(drive, &polling(Clock::start()), None, MountOptions::default()).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Words instead of noise: they take less room in the golden file.
@@ -116,7 +116,7 @@ fn create() -> Vec<u8> {
         reserved_bytes: 1 << 16,
         ..MakeOptions::default()
     };
-    make(&drive(&backing), &polling(Instant::now()), *b"a golden old one", &options).unwrap();
+    make(&drive(&backing), &polling(Clock::start()), *b"a golden old one", &options).unwrap();
     work(&reach(&drive(&backing)));
     let mut all = vec![0; backing.len().unwrap() as usize];
     backing.read_at(&mut all, 0).unwrap();
@@ -170,7 +170,7 @@ fn golden_images_open_with_all_that_is_in_them() {
         assert_eq!(fs.xattr(fs.resolve(b"changed").unwrap(), b"user.note").unwrap(), b"worth keeping");
         fs.check();
         drop(fs);
-        let (waiters, superblock) = (polling(Instant::now()), superblock(&drive, &waiter()).unwrap());
+        let (waiters, superblock) = (polling(Clock::start()), superblock(&drive, &waiter()).unwrap());
         let rows = open_rows(&drive, &waiters, None, &superblock, Access::Verify).unwrap();
         let found = check(&rows, &superblock, &drive, &waiter(), Options { data: true }).unwrap();
         assert_eq!(found, [], "version {version}");
@@ -182,7 +182,7 @@ fn golden_images_can_be_put_together_from_their_zones() {
     for version in FIRST..=VERSION {
         let drive = drive(&image(version));
         let options = RebuildOptions { force: true, ..RebuildOptions::default() };
-        rebuild(&drive, &polling(Instant::now()), &options).unwrap();
+        rebuild(&drive, &polling(Clock::start()), &options).unwrap();
         let found = contents(&reach(&drive)).unwrap();
         for path in ["/directory/long", "/directory/short"] {
             assert!(found[path] == expected()[path], "version {version}: {path}");
@@ -194,12 +194,12 @@ fn golden_images_can_be_put_together_from_their_zones() {
 #[test]
 fn image_of_an_earlier_version_is_refused_with_both_versions() {
     let drive = drive(&image(FIRST - 1));
-    let opened = open(&drive, &polling(Instant::now()), None, MountOptions::default());
+    let opened = open(&drive, &polling(Clock::start()), None, MountOptions::default());
     let error = opened.err().unwrap().to_string();
     let way_out = "`zonal get` of Zonal 0.1.0 copies its files out";
     assert_eq!(error, format!("the file system is of version 1, this is version {VERSION}; {way_out}"));
     let options = RebuildOptions { force: true, ..RebuildOptions::default() };
-    let error = rebuild(&drive, &polling(Instant::now()), &options).unwrap_err().to_string();
+    let error = rebuild(&drive, &polling(Clock::start()), &options).unwrap_err().to_string();
     assert!(error.contains("is of version 1"), "{error}");
 }
 
@@ -213,7 +213,7 @@ fn image_of_a_later_version_is_refused_with_both_versions() {
     }
     drive.zone(&waiter(), zonal_core::Op::ZoneReset, zonal_core::ZoneIndex(0)).unwrap();
     drive.write(&waiter(), Sector(0), block).unwrap();
-    let opened = open(&drive, &polling(Instant::now()), None, MountOptions::default());
+    let opened = open(&drive, &polling(Clock::start()), None, MountOptions::default());
     let error = opened.err().unwrap().to_string();
     assert_eq!(error, format!("the file system is of version {later}, this is version {VERSION}"));
 }

@@ -4,7 +4,6 @@ mod common;
 
 use common::{bytes, device, impatient, make, read_all, settle, volume, waiter};
 use std::sync::Arc;
-use std::time::Instant;
 use zonal_core::{Op, Sector, ZoneIndex};
 use zonal_fs::drive::Drive;
 use zonal_fs::format::{Kind, Metadata, SuperblockCopy};
@@ -13,6 +12,7 @@ use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::waiter::polling;
 use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT, Target};
+use zonal_io::clock::Clock;
 
 const BLOCK: usize = 4096;
 
@@ -121,7 +121,7 @@ fn offsets_up_to_the_largest_number_are_refused_or_what_a_naive_file_has() {
 fn drive_with(copy: impl FnOnce(&mut SuperblockCopy), conventional: u32) -> Arc<Drive> {
     let name = format!("ram:size=12M,zone_size=512K,blocksize=4096,zone_nr_conv={conventional}");
     let drive = Arc::new(Drive::new(volume(device(&name))));
-    let waiters = polling(Instant::now());
+    let waiters = polling(Clock::start());
     zonal_fs::make::make(&drive, &waiters, *b"0123456789abcdef", &MakeOptions::default()).unwrap();
     let mut found = zonal_fs::superblocks::find(&drive, &waiter()).unwrap().copy;
     copy(&mut found);
@@ -137,7 +137,7 @@ fn drive_with(copy: impl FnOnce(&mut SuperblockCopy), conventional: u32) -> Arc<
 
 #[test]
 fn superblock_that_lies_is_refused_with_what_does_not_fit() {
-    let waiters = polling(Instant::now());
+    let waiters = polling(Clock::start());
     type Lie = fn(&mut SuperblockCopy);
     let lies: [(&str, Lie); 18] = [
         ("more sectors", |c| c.superblock.sectors *= 2),
@@ -188,7 +188,7 @@ fn large_attributes_and_targets_leave_full_metadata_of_use() {
     for conventional in [3, 0] {
         let drive =
             Arc::new(Drive::new(volume(device(&name.replace("conv=3", &format!("conv={conventional}"))))));
-        let waiters = polling(Instant::now());
+        let waiters = polling(Clock::start());
         zonal_fs::make::make(&drive, &waiters, *b"0123456789abcdef", &MakeOptions::default()).unwrap();
         let fs = zonal_fs::make::open(&drive, &waiters, None, MountOptions::default()).unwrap();
         let w = waiter();

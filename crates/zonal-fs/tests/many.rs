@@ -12,6 +12,7 @@ use zonal_fs::make::{MakeOptions, make, open};
 use zonal_fs::superblocks;
 use zonal_fs::waiter::polling;
 use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, ROOT};
+use zonal_io::clock::Clock;
 use zonal_io::device::Device;
 use zonal_io::image::backing::FileBacking;
 use zonal_io::image::backing::twin::CutBacking;
@@ -43,7 +44,7 @@ fn image(conventional: u32) -> Arc<dyn Device> {
 
 fn reach(device: &Arc<dyn Device>) -> FileSystem {
     let drive = Arc::new(Drive::new(common::volume(device.clone())));
-    open(&drive, &polling(Instant::now()), None, MountOptions::default()).unwrap()
+    open(&drive, &polling(Clock::start()), None, MountOptions::default()).unwrap()
 }
 
 fn name(n: u64) -> Vec<u8> {
@@ -57,7 +58,7 @@ fn files() -> u64 {
 fn fills_with_files(conventional: u32) {
     let (device, files, waiter) = (image(conventional), files(), waiter());
     let drive = Arc::new(Drive::new(common::volume(device.clone())));
-    make(&drive, &polling(Instant::now()), UUID, &MakeOptions::default()).unwrap();
+    make(&drive, &polling(Clock::start()), UUID, &MakeOptions::default()).unwrap();
     drop(drive);
     let fs = reach(&device);
     let begin = Instant::now();
@@ -101,7 +102,7 @@ fn store_of(device: &Arc<dyn Device>) -> (usize, u64) {
 fn store_whose_files_were_removed_gives_its_zones_back() {
     let (device, waiter) = (image(0), waiter());
     let drive = Arc::new(Drive::new(common::volume(device.clone())));
-    make(&drive, &polling(Instant::now()), UUID, &MakeOptions::default()).unwrap();
+    make(&drive, &polling(Clock::start()), UUID, &MakeOptions::default()).unwrap();
     drop(drive);
     let new = store_of(&device);
     let files = files() * 4;
@@ -155,7 +156,7 @@ fn store_that_is_moved_together_survives_a_cut_at_any_call() {
         };
         options.format(&*backing).unwrap();
         let drive = Arc::new(Drive::new(common::volume(twin_of(&backing))));
-        make(&drive, &polling(Instant::now()), UUID, &MakeOptions::default()).unwrap();
+        make(&drive, &polling(Clock::start()), UUID, &MakeOptions::default()).unwrap();
         drop(drive);
         let fs = reach(&twin_of(&backing));
         for n in 0..FILES {

@@ -6,7 +6,6 @@ use common::{bytes, contents, read_all, settle, waiter};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 use zonal_fs::drive::Drive;
 use zonal_fs::format::{Kind, Superblock};
 use zonal_fs::fsck::{self, check};
@@ -14,6 +13,7 @@ use zonal_fs::make::{Access, MakeOptions, make, make_in, open_rows, open_rows_in
 use zonal_fs::store::{Fill, Rows};
 use zonal_fs::waiter::{Waiters, polling};
 use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT, Rename};
+use zonal_io::clock::Clock;
 use zonal_io::device::Device;
 use zonal_io::image::backing::Backing;
 use zonal_io::image::backing::twin::CutBacking;
@@ -141,7 +141,7 @@ impl Place {
 }
 
 fn waiters() -> Waiters {
-    polling(Instant::now())
+    polling(Clock::start())
 }
 
 fn long_name(n: u32) -> Vec<u8> {

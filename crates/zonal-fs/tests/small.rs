@@ -7,13 +7,13 @@ use common::{Model, apply, bytes, contents, read_all, settle, waiter};
 use proptest::prelude::*;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
 use zonal_core::ZoneCondition;
 use zonal_fs::drive::Drive;
 use zonal_fs::format::Kind;
 use zonal_fs::make::{MakeError, MakeOptions, make, open};
 use zonal_fs::waiter::{Waiters, polling};
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT};
+use zonal_io::clock::Clock;
 use zonal_io::device::Device;
 
 const UUID: [u8; 16] = *b"as small as that";
@@ -37,7 +37,7 @@ struct Made {
 }
 
 fn waiters() -> Waiters {
-    polling(Instant::now())
+    polling(Clock::start())
 }
 
 impl Made {

@@ -5,7 +5,6 @@ mod common;
 use common::{bytes, contents, waiter};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 use zonal_core::ZoneIndex;
 use zonal_fs::drive::Drive;
 use zonal_fs::format::Kind;
@@ -14,6 +13,7 @@ use zonal_fs::make::{Access, MakeError, MakeOptions, look, make, open, open_rows
 use zonal_fs::superblocks;
 use zonal_fs::waiter::{Waiters, polling};
 use zonal_fs::{Changes, FileSystem, FsError, MountOptions, NewFile, Payload, ROOT};
+use zonal_io::clock::Clock;
 use zonal_io::device::Device;
 use zonal_io::fault::{Degraded, Fault, Plan};
 
@@ -25,7 +25,7 @@ struct Worn {
 }
 
 fn waiters() -> Waiters {
-    polling(Instant::now())
+    polling(Clock::start())
 }
 
 impl Worn {

@@ -8,11 +8,11 @@
 //! {"request":"stat"}    {"stat":{"requests":4096,...}}
 //! {"request":"info"}    {"info":{"pid":4711,"mode":"per-zone","reason":"...","device":{...}}}
 //! {"request":"files"}   {"files":{...}}, the words of the file system on the volume, or null where there is none
-//! {"request":"mode","mode":"qd1"}    the same, once the mode is in force; with "force":true also pipelined on any device
+//! {"request":"set","options":"mode=qd1 merge=no"}    as to "info", once the options are in force
 //! anything else         {"error":"unknown variant ..."}
 //! ```
 //!
-//! Owns the socket's file and one thread. Owns no state of the volume; all it can change is the write mode.
+//! Owns the socket's file and one thread. Owns no state of the volume; all it can change are the volume's options.
 //!
 //! # Who may ask
 //! The socket has mode 0600 from the moment it exists, and by default lies in a directory of mode 0700 ([`directory`]),
@@ -29,8 +29,8 @@ mod facts;
 mod place;
 mod server;
 
-pub use client::{Endpoint, ask, files, info, list, plugs, stat, switch_mode, switch_mode_anyway};
-pub use facts::{DeviceFacts, VolumeFacts};
+pub use client::{Endpoint, ask, files, info, list, plugs, set_options, stat};
+pub use facts::{DeviceFacts, OptionFacts, VolumeFacts};
 pub use place::directory;
 pub use server::{ControlServer, Files};
 
@@ -50,7 +50,7 @@ pub const CONNECTION_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long a client waits for an answer: long enough for a few stalled ones before it.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(8);
 
-/// How long a server waits for a switch of the write mode to take effect: what is in flight has to end first.
+/// How long a server waits for options to take effect: for some, what is in flight has to end first.
 pub const SWITCH_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// What can be asked.
@@ -66,13 +66,10 @@ pub enum Query {
     Info,
     /// The file system on the volume.
     Files,
-    /// To switch to another write mode.
-    Mode {
-        /// Its name.
-        mode: String,
-        /// Whether mode `pipelined` may be had where the device does not promise order.
-        #[serde(default)]
-        force: bool,
+    /// To change options.
+    Set {
+        /// Names and values, as [`OptionChanges`](crate::volume::OptionChanges) reads them.
+        options: String,
     },
 }
 
@@ -85,8 +82,8 @@ pub enum Answer {
     Plugs(Vec<PlugStatus>),
     /// To [`Query::Stat`].
     Stat(Statistics),
-    /// To [`Query::Info`] and [`Query::Mode`].
-    Info(VolumeFacts),
+    /// To [`Query::Info`] and [`Query::Set`].
+    Info(Box<VolumeFacts>),
     /// To [`Query::Files`], in the file system's own words.
     Files(Option<serde_json::Value>),
     /// To what is no question.

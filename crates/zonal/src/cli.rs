@@ -53,8 +53,10 @@ pub(crate) enum Command {
     /// Finish zones: make them full
     #[command(mut_arg("all", |all| all.help("All zones that are open or closed")))]
     Finish(manage::Zones),
+    #[command(mut_arg("force_mode", |force| force.visible_alias("force")))]
     Bench(bench::Bench),
     Calibrate(calibrate::Calibrate),
+    #[command(mut_arg("force_mode", |force| force.visible_alias("force")))]
     Replay(replay::Replay),
     Mkfs(mkfs::Mkfs),
     Put(put::Put),
@@ -129,7 +131,10 @@ fn own_option(command: &clap::Command, argument: &OsString) -> Option<bool> {
         Some((name, _)) => (name, true),
         None => (text.strip_prefix("--")?, false),
     };
-    let option = command.get_arguments().find(|a| a.get_long() == Some(name))?;
+    let is_called = |a: &clap::Arg| {
+        a.get_long() == Some(name) || a.get_all_aliases().is_some_and(|all| all.contains(&name))
+    };
+    let option = command.get_arguments().find(|a| is_called(a))?;
     // The value of one that may stand alone is behind its `=` or missing.
     Some(option.get_action().takes_values() && !option.is_require_equals_set() && !has_value)
 }

@@ -16,11 +16,13 @@ mod device;
 pub mod docs;
 mod exit;
 mod interrupt;
+mod kept;
 mod output;
 mod text;
 mod topics;
 mod value;
 mod whole;
+mod write_path;
 
 pub use exit::{CLOSED_PIPE, Exit, Failure, INTERRUPTED, TERMINATED};
 

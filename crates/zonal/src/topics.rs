@@ -97,11 +97,12 @@ it is rotational, append if it has native zone append, per-zone otherwise; `zona
   per-zone   one write a zone at a time; contiguous ones that wait share a command
   qd1        one write of all sequential zones at a time, a zone's waiting ones before those of the next
   pipelined  a window of writes a zone at a time, all through one queue of the device, which has to keep their order;
-             what it reorders is sent again. Other devices are refused without --force
+             what it reorders is sent again. Other devices are refused without --force-mode
   append     native zone appends, several at a time; writes that name their place go one by one
 
 In zone-lock, per-zone, qd1 and pipelined a zone append becomes a write at the zone's pointer. `zonal bench --write-mode`
-sets the mode of a run, `zonal mode --set` that of a running process; from and to direct it cannot be switched.
+sets the mode of a run, `zonal mode --set` that of a running process; from and to direct it cannot be switched. With
+`--keep` it is kept for the device, and later commands write to that in this mode unless they say otherwise.
 "
     .to_owned()
 }

@@ -259,7 +259,7 @@ fn measure_in(
     }
     let mut options = BenchOptions::new(runs.jobs()?);
     options.modes = vec![mode];
-    options.merge = false;
+    options.volume.merge = false;
     options.progress = true;
     let report = run(&|| Ok(device.clone()), &options)?;
     let jobs = report.modes.iter().flat_map(|mode| &mode.jobs);

@@ -30,7 +30,7 @@ use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::{BLOCK_BYTES, FileSystem, MountOptions, OpenError};
 use zonal_io::control::{ControlError, ControlServer};
-use zonal_io::volume::{Statistics, Volume, VolumeOptions, WriteMode, keeps_data};
+use zonal_io::volume::{OptionKey, SetBy, Statistics, Volume, VolumeOptions, WriteMode, keeps_data};
 
 /// How the file system is made and used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,14 +96,11 @@ pub(crate) fn run_mode(
     let info = device.info().clone();
     let has_data = keeps_data(&*device);
     ground::empty(&*device, files.overwrite)?;
-    let volume = VolumeOptions {
-        mode,
-        merge: options.merge,
-        force: options.force,
-        qd1_quantum: options.qd1_quantum,
-        ..VolumeOptions::default()
-    };
-    let volume = Arc::new(Volume::open(device.clone(), VolumeOptions { budget: None, ..volume })?);
+    let mut volume = VolumeOptions { mode, ..options.volume };
+    if volume.setters.of(OptionKey::Park) == SetBy::Default {
+        volume.park = VolumeOptions::default().park;
+    }
+    let volume = Arc::new(Volume::open(device.clone(), volume)?);
     let world = World::of(info.virtual_time);
     let memory = Memory::new();
     let fs = mount(&world, &volume, &memory, files, has_data)?;

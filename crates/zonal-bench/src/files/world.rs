@@ -14,10 +14,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use zonal_core::Nanos;
 use zonal_fs::FileSystem;
 use zonal_fs::waiter::{Polling, Waiter};
+use zonal_io::clock::Clock;
 use zonal_io::volume::Volume;
 
 /// Room for the calls of a task, of which only what is touched takes memory.
@@ -52,15 +53,15 @@ impl<R> Task<R> {
 
 /// Whose time it is.
 pub(super) enum World {
-    /// The world's, since then.
-    Real(Instant),
+    /// The world's.
+    Real(Clock),
     /// What the device says, so late.
     Virtual(Cell<Nanos>),
 }
 
 impl World {
     pub(super) fn of(is_virtual: bool) -> World {
-        if is_virtual { World::Virtual(Cell::default()) } else { World::Real(Instant::now()) }
+        if is_virtual { World::Virtual(Cell::default()) } else { World::Real(Clock::start()) }
     }
 
     /// Runs `tasks` to their end, and what they gave in their order; meanwhile the zones of `tended` are tended.
@@ -71,7 +72,7 @@ impl World {
         tended: Option<&FileSystem>,
     ) -> Result<Vec<R>, BenchError> {
         match self {
-            World::Real(begin) => in_threads(*begin, tasks, tended),
+            World::Real(clock) => in_threads(*clock, tasks, tended),
             World::Virtual(clock) => in_coroutines(clock, volume, tasks, tended),
         }
     }
@@ -100,7 +101,7 @@ fn tend(fs: &FileSystem, waiter: &dyn Waiter, is_over: impl Fn() -> bool) {
 }
 
 fn in_threads<R: Send + 'static>(
-    begin: Instant,
+    clock: Clock,
     tasks: Vec<Task<R>>,
     tended: Option<&FileSystem>,
 ) -> Result<Vec<R>, BenchError> {
@@ -108,13 +109,13 @@ fn in_threads<R: Send + 'static>(
     std::thread::scope(|scope| {
         if let Some(fs) = tended {
             let is_over = &is_over;
-            scope.spawn(move || tend(fs, &Polling::since(begin), || is_over.load(Ordering::Acquire)));
+            scope.spawn(move || tend(fs, &Polling::new(clock), || is_over.load(Ordering::Acquire)));
         }
         let mut threads = Vec::new();
         let mut result = Ok(());
         for Task { name, work } in tasks {
             let builder = std::thread::Builder::new().name(name.chars().take(15).collect());
-            match builder.spawn_scoped(scope, move || work(&Polling::since(begin))) {
+            match builder.spawn_scoped(scope, move || work(&Polling::new(clock))) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => result = Err(BenchError::Thread { job: name, error }),
             }

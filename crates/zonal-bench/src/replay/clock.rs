@@ -1,18 +1,9 @@
 //! The replay's time: real, or that of a device which lives in virtual time.
 
 use crate::run::VAIN_POLLS_MAX;
-use std::time::{Duration, Instant};
 use zonal_core::Nanos;
+use zonal_io::clock::{Backoff, Clock as RealClock};
 use zonal_io::volume::Volume;
-
-/// Longest sleep: bounds how late something is seen that another thread has brought about.
-const SLEEP_MAX: Duration = Duration::from_millis(1);
-
-/// How much earlier than due a sleeper wakes: the kernel's timers are about that late.
-const SLEEP_MARGIN: Duration = Duration::from_micros(60);
-
-/// Waits without progress before the clock sleeps rather than let other threads run.
-const YIELDS_MAX: u32 = 200;
 
 /// Waits of a virtual clock at one moment: beyond that the write path goes round in circles.
 const CIRCLES_MAX: u32 = 1_000_000;
@@ -20,8 +11,8 @@ const CIRCLES_MAX: u32 = 1_000_000;
 /// Time from the replay's beginning.
 pub(super) enum Clock {
     Real {
-        begin: Instant,
-        idle: u32,
+        clock: RealClock,
+        backoff: Backoff,
     },
     /// Jumps from event to event.
     Virtual {
@@ -38,13 +29,13 @@ impl Clock {
     pub(super) fn new(is_virtual: bool) -> Clock {
         match is_virtual {
             true => Clock::Virtual { now: Nanos(0), circles: 0 },
-            false => Clock::Real { begin: Instant::now(), idle: 0 },
+            false => Clock::Real { clock: RealClock::start(), backoff: Backoff::default() },
         }
     }
 
     pub(super) fn now(&self) -> Nanos {
         match self {
-            Clock::Real { begin, .. } => Nanos(begin.elapsed().as_nanos() as u64),
+            Clock::Real { clock, .. } => clock.now(),
             Clock::Virtual { now, .. } => *now,
         }
     }
@@ -52,7 +43,7 @@ impl Clock {
     /// Something has happened.
     pub(super) fn progress(&mut self) {
         match self {
-            Clock::Real { idle, .. } => *idle = 0,
+            Clock::Real { backoff, .. } => backoff.reset(),
             Clock::Virtual { circles, .. } => *circles = 0,
         }
     }
@@ -74,19 +65,8 @@ impl Clock {
                 *now = next.max(*now);
                 if *circles < circles_max { Ok(()) } else { Err(Stalled) }
             }
-            Clock::Real { idle, .. } => {
-                *idle = idle.saturating_add(1);
-                let sleep = match next {
-                    Some(next) => {
-                        Duration::from_nanos(next.0.saturating_sub(at.0)).saturating_sub(SLEEP_MARGIN)
-                    }
-                    None => SLEEP_MAX,
-                };
-                if *idle <= YIELDS_MAX && arrival.is_none() || sleep.is_zero() {
-                    std::thread::yield_now();
-                } else {
-                    volume.wait(sleep.min(SLEEP_MAX));
-                }
+            Clock::Real { backoff, .. } => {
+                backoff.pause(volume, at, next);
                 Ok(())
             }
         }

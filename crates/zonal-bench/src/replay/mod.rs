@@ -47,7 +47,7 @@ pub use series::{Series, Span};
 use crate::error::BenchError;
 use crate::report::Ended;
 use crate::run::cpu::Usage;
-use crate::run::{Opener, prepare};
+use crate::run::{Opener, as_a_kernel, prepare};
 use as_is::AsIs;
 use log::Log;
 use player::{Layout, Player, Rules};
@@ -58,9 +58,7 @@ use trace::Trace;
 use zonal_io::control::ControlServer;
 use zonal_io::device::Device;
 use zonal_io::fault::{self, Fault};
-use zonal_io::volume::{
-    BudgetOptions, ParkOptions, Qd1Quantum, SwitchError, Volume, VolumeOptions, WriteMode, keeps_data,
-};
+use zonal_io::volume::{SwitchError, Volume, VolumeOptions, WriteMode, keeps_data};
 
 /// Records under way at most when they go out as fast as they can.
 pub const DEPTH_AT_FULL_SPEED: u32 = 32;
@@ -95,20 +93,10 @@ pub struct ReplayOptions {
     pub reset: bool,
     /// Records at most.
     pub records_max: u64,
-    /// Write mode; `None`: what suits the device.
-    pub mode: Option<WriteMode>,
-    /// Whether mode `pipelined` runs also where the device does not promise to keep the order of writes.
-    pub force: bool,
-    /// Whether waiting contiguous writes share commands.
-    pub merge: bool,
+    /// How the write path is opened, as [`as_a_kernel`] unless set otherwise.
+    pub volume: VolumeOptions,
     /// Faults of the device while the trace is played.
     pub fault: Option<fault::Plan>,
-    /// How the drive's limits are kept; `None`: by the drive alone.
-    pub budget: Option<BudgetOptions>,
-    /// How writes that come before their predecessors wait for them; `None`: they fail.
-    pub park: Option<ParkOptions>,
-    /// In mode `qd1`, what a zone may write while writes of other zones wait.
-    pub qd1_quantum: Qd1Quantum,
     /// Let other processes look into the open volume through a control socket.
     pub control: bool,
     /// Set by somebody from outside to end the replay: no more records are sent, what is under way ends, and the report is
@@ -126,13 +114,8 @@ impl Default for ReplayOptions {
             wrap: false,
             reset: false,
             records_max: u64::MAX,
-            mode: None,
-            force: false,
-            merge: true,
+            volume: as_a_kernel(),
             fault: None,
-            budget: None,
-            park: None,
-            qd1_quantum: Qd1Quantum::default(),
             control: false,
             interrupt: None,
         }
@@ -231,22 +214,13 @@ fn layout(device: &dyn Device, options: &ReplayOptions) -> Result<Layout, Replay
 
 fn open_volume(bare: Arc<dyn Device>, options: &ReplayOptions) -> Result<Volume, BenchError> {
     let info = bare.info().clone();
-    let in_effect = options.mode.unwrap_or_else(|| WriteMode::for_device(&info).0);
-    if !options.force && in_effect.fits(&info) == Err(SwitchError::NoOrder) {
+    let in_effect = options.volume.mode.unwrap_or_else(|| WriteMode::for_device(&info).0);
+    if !options.volume.force && in_effect.fits(&info) == Err(SwitchError::NoOrder) {
         return Err(BenchError::NoOrder { device: info.name });
     }
     let device: Arc<dyn Device> = match &options.fault {
         Some(faults) => Arc::new(Fault::new(bare, faults.clone())),
         None => bare,
     };
-    let volume = VolumeOptions {
-        mode: options.mode,
-        merge: options.merge,
-        force: options.force,
-        budget: options.budget,
-        park: options.park,
-        qd1_quantum: options.qd1_quantum,
-        ..VolumeOptions::default()
-    };
-    Ok(Volume::open(device, volume)?)
+    Ok(Volume::open(device, options.volume)?)
 }

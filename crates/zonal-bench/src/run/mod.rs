@@ -57,9 +57,7 @@ use zonal_core::Nanos;
 use zonal_io::control::ControlServer;
 use zonal_io::device::{Device, DeviceInfo, HostTime};
 use zonal_io::fault::{self, Fault};
-use zonal_io::volume::{
-    BudgetOptions, ParkOptions, Qd1Quantum, SwitchError, Volume, VolumeOptions, WriteMode, keeps_data,
-};
+use zonal_io::volume::{SwitchError, Volume, VolumeOptions, WriteMode, keeps_data};
 
 /// Opens a device, once a write mode and once more where [`Reopen::Again`] asks for it.
 pub type Opener<'a> = dyn Fn() -> Result<Arc<dyn Device>, OpenerError> + 'a;
@@ -87,16 +85,8 @@ pub struct BenchOptions {
     pub reopen: Reopen,
     /// Faults of the device while the jobs run. What they leave is verified on the device without them.
     pub fault: Option<fault::Plan>,
-    /// Whether waiting contiguous writes share commands.
-    pub merge: bool,
-    /// Whether mode `pipelined` runs also where the device does not promise to keep the order of writes.
-    pub force: bool,
-    /// How the drive's limits are kept; `None`: by the drive alone, as in a kernel.
-    pub budget: Option<BudgetOptions>,
-    /// How writes that come before their predecessors wait for them; `None`: they fail, as in a kernel.
-    pub park: Option<ParkOptions>,
-    /// In mode `qd1`, what a zone may write while writes of other zones wait.
-    pub qd1_quantum: Qd1Quantum,
+    /// How the write path is opened, as [`as_a_kernel`] unless set otherwise. Its mode counts where `modes` is empty.
+    pub volume: VolumeOptions,
     /// Show progress on standard error, if that is a terminal.
     pub progress: bool,
     /// Let other processes look into the open volume through a control socket.
@@ -117,6 +107,12 @@ pub struct BenchOptions {
     pub interrupt: Option<Arc<AtomicBool>>,
 }
 
+/// Options of a write path that does what a kernel's does: the drive alone keeps its limits, and writes that come before their
+/// predecessors fail.
+pub fn as_a_kernel() -> VolumeOptions {
+    VolumeOptions { budget: None, park: None, ..VolumeOptions::default() }
+}
+
 impl BenchOptions {
     /// `jobs` in the mode that suits the device, without progress.
     pub fn new(jobs: JobFile) -> BenchOptions {
@@ -125,11 +121,7 @@ impl BenchOptions {
             modes: Vec::new(),
             reopen: Reopen::default(),
             fault: None,
-            merge: true,
-            force: false,
-            budget: None,
-            park: None,
-            qd1_quantum: Qd1Quantum::default(),
+            volume: as_a_kernel(),
             progress: false,
             control: false,
             series: false,
@@ -155,7 +147,7 @@ impl BenchOptions {
 pub fn run(open: &Opener<'_>, options: &BenchOptions) -> Result<Report, BenchError> {
     let started = SystemTime::now();
     let wanted: Vec<Option<WriteMode>> = match options.modes.as_slice() {
-        [] => vec![None],
+        [] => vec![options.volume.mode],
         modes => modes.iter().copied().map(Some).collect(),
     };
     let start = if wanted.len() > 1 { Start::Erased } else { Start::AsItIs };
@@ -226,7 +218,7 @@ fn run_mode(
         None => bare.clone(),
     };
     let keeps_no_order = |mode: &WriteMode| mode.fits(device.info()) == Err(SwitchError::NoOrder);
-    if !options.force && [in_effect].iter().chain(&options.modes).any(keeps_no_order) {
+    if !options.volume.force && [in_effect].iter().chain(&options.modes).any(keeps_no_order) {
         return Err(BenchError::NoOrder { device: info.name });
     }
     if start == Start::Erased {
@@ -234,18 +226,7 @@ fn run_mode(
     }
     let zones_options = plan.zones_options(in_effect);
     let zones = Arc::new(prepare::zones(&*bare, &mut plan, zones_options)?);
-    let volume = Arc::new(Volume::open(
-        device,
-        VolumeOptions {
-            mode,
-            merge: options.merge,
-            force: options.force,
-            budget: options.budget,
-            park: options.park,
-            qd1_quantum: options.qd1_quantum,
-            ..VolumeOptions::default()
-        },
-    )?);
+    let volume = Arc::new(Volume::open(device, VolumeOptions { mode, ..options.volume })?);
     let control = options.control.then(|| ControlServer::start(volume.clone()));
     if let Some(Err(error)) = &control {
         plan.notes.push(format!("there is no control socket: {error}"));
@@ -348,8 +329,8 @@ fn check_modes(options: &BenchOptions, info: &DeviceInfo) -> Result<(), BenchErr
 fn without_effect(options: &BenchOptions, mode: WriteMode) -> impl Iterator<Item = String> {
     let has_budget = mode != WriteMode::Direct;
     let parks = !matches!(mode, WriteMode::Direct | WriteMode::ZoneLock);
-    let budget = options.budget.is_some() && !has_budget;
-    let park = options.park.is_some() && !parks;
+    let budget = options.volume.budget.is_some() && !has_budget;
+    let park = options.volume.park.is_some() && !parks;
     let budget =
         budget.then(|| format!("mode {mode} keeps no budget: the drive's limits are left to the drive"));
     budget

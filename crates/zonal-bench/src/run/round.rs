@@ -16,8 +16,9 @@ use crate::workload::{Workload, Zones};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use zonal_core::{DeviceError, Nanos, Op, RequestError, Sector, ZoneIndex};
+use zonal_io::clock::Clock;
 use zonal_io::device::{DeviceInfo, Output};
 use zonal_io::sync::{CachePadded, Mutex};
 use zonal_io::volume::{Request, Volume};
@@ -238,27 +239,23 @@ impl Round<'_> {
 
     /// Carries out one request while nobody else is at work.
     fn carry_out(&self, request: Request) -> Result<Output, RequestError> {
+        let Clockwork::Virtual(clock) = self.clockwork else {
+            return self.volume.call(&Clock::start(), request).result;
+        };
         let answer = Arc::new(Mutex::new(None));
         let left = answer.clone();
         let channel = self.volume.channel(move |completion| *left.lock() = Some(completion.result));
-        let begin = Instant::now();
-        let now = || match self.clockwork {
-            Clockwork::Real => Nanos(begin.elapsed().as_nanos() as u64),
-            Clockwork::Virtual(clock) => clock.now(),
-        };
-        self.volume.submit(now(), &channel, request);
+        self.volume.submit(clock.now(), &channel, request);
         let mut vain_polls = 0;
         loop {
-            let due = self.volume.poll(now());
+            let due = self.volume.poll(clock.now());
             if let Some(result) = answer.lock().take() {
                 return result;
             }
-            match (due, self.clockwork) {
-                (Some(due), Clockwork::Virtual(clock)) => clock.advance_to(due),
-                (None, Clockwork::Virtual(_)) if vain_polls < VAIN_POLLS_MAX => vain_polls += 1,
-                (None, Clockwork::Virtual(_)) => return Err(RequestError::Device(DeviceError::TimedOut)),
-                (None, Clockwork::Real) => self.volume.wait(Duration::from_millis(1)),
-                (Some(_), Clockwork::Real) => {}
+            match due {
+                Some(due) => clock.advance_to(due),
+                None if vain_polls < VAIN_POLLS_MAX => vain_polls += 1,
+                None => return Err(RequestError::Device(DeviceError::TimedOut)),
             }
         }
     }

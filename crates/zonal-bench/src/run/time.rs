@@ -12,14 +12,9 @@ use quanta::Clock;
 use std::time::Duration;
 use zonal_core::Nanos;
 use zonal_io::buffer::IoBuf;
+use zonal_io::clock::Backoff;
 
-/// Polls without a result before other threads get the processor.
-const SPINS_MAX: u32 = 200;
-
-/// Polls without a result before the worker may sleep.
-const YIELDS_MAX: u32 = 2000;
-
-/// Longest sleep: bounds how late a completion is seen that another thread reaped, and a stop.
+/// Longest sleep until a time: bounds how late a completion is seen that another thread reaped, and a stop.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 
 /// Longest sleep with nothing in flight: bounds how late a stop is seen.
@@ -68,8 +63,7 @@ pub(super) trait Time: Sized {
 /// The world's time.
 #[derive(Default)]
 pub(super) struct Real {
-    /// Polls without a result.
-    idle: u32,
+    backoff: Backoff,
 }
 
 impl Time for Real {
@@ -94,22 +88,13 @@ impl Time for Real {
         let now = worker.now;
         let due = volume.poll(now);
         if worker.reap() > 0 {
-            worker.time.idle = 0;
-            return;
+            worker.time.backoff.reset();
+        } else if worker.in_flight == 0 {
+            // Only another worker can bring news, and no device wakes this one then.
+            std::thread::yield_now();
+        } else {
+            worker.time.backoff.pause(volume, now, due);
         }
-        let idle = worker.time.idle.saturating_add(1);
-        worker.time.idle = idle;
-        if idle <= SPINS_MAX {
-            return std::hint::spin_loop();
-        }
-        let sleep = match due {
-            Some(due) => Duration::from_nanos(due.0.saturating_sub(now.0)).saturating_sub(SLEEP_MARGIN),
-            None => SLEEP_MAX,
-        };
-        if worker.in_flight == 0 || idle <= YIELDS_MAX && due.is_none() || sleep.is_zero() {
-            return std::thread::yield_now();
-        }
-        volume.wait(sleep.min(SLEEP_MAX));
     }
 
     fn rest(worker: &mut Worker<'_, Real>, time: Nanos) {

@@ -11,7 +11,6 @@ use super::report::{Bound, Report};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 use zonal_core::{Sector, ZoneIndex};
 use zonal_fs::format::{Kind, Metadata, Superblock};
 use zonal_fs::store::Rows;
@@ -19,6 +18,7 @@ use zonal_fs::store::backend::Memory;
 use zonal_fs::waiter::{Polling, Waiter};
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT, Target};
 use zonal_io::buffer::BufferPool;
+use zonal_io::clock::Clock;
 use zonal_io::device::Device;
 use zonal_io::emulated::{Emulated, EmulatedOptions, Ram};
 use zonal_io::volume::{Channel, Request, Volume, VolumeOptions};
@@ -66,7 +66,7 @@ struct Files {
 
 impl Files {
     fn new() -> Files {
-        let (volume, waiter) = (volume(), Polling::since(Instant::now()));
+        let (volume, waiter) = (volume(), Polling::new(Clock::start()));
         let unit_blocks = (UNIT / BLOCK) as u32;
         let geometry = &volume.info().geometry;
         let superblock = Superblock::new(*b"zonal-check-unit", geometry, unit_blocks, Metadata::Beside, 0);

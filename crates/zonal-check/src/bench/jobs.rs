@@ -27,7 +27,7 @@ pub(super) fn job(device: EmulatedOptions, mode: WriteMode, merge: bool, depth: 
     let jobs = JobFile::parse_inline(args).expect("the options are right");
     let mut options = BenchOptions::new(jobs);
     options.modes = vec![mode];
-    options.merge = merge;
+    options.volume.merge = merge;
     let report = run(&|| Ok(null(device.clone())), &options).expect("the job fits the device");
     assert!(!report.is_failed(), "{}", report.to_text());
     1e9 / report.modes[0].jobs[0].dir(Dir::Write).iops()

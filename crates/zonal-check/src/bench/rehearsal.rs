@@ -66,7 +66,7 @@ impl Rehearsal {
         let args = own.map(str::to_owned).chain(sizes);
         let mut options = BenchOptions::new(JobFile::parse_inline(args).expect("the options are right"));
         options.modes = vec![WriteMode::PerZone];
-        options.merge = false;
+        options.volume.merge = false;
         let size = (self.zones * ZONE).to_string();
         let changes = [("size", size.as_str())];
         let changes = if self.zones == 0 { &[][..] } else { &changes[..] };

@@ -3,6 +3,7 @@
 use super::simulated::{self, Simulated};
 use super::spec::{Experiment, Row, Unit, Variant};
 use crate::bench::Samples;
+use crate::program::NO_CONFIG;
 use serde::Deserialize;
 use serde_json::Value;
 use std::path::Path;
@@ -128,6 +129,7 @@ pub(super) fn arguments(
 
 pub(super) fn bench(zonal: &Path, experiment: &Experiment, arguments: &[String]) -> Result<Value, String> {
     let output = Command::new(zonal)
+        .env(NO_CONFIG.0, NO_CONFIG.1)
         .args(arguments)
         .current_dir(&experiment.folder)
         .output()

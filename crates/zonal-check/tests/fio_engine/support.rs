@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 use tempfile::TempDir;
-use zonal_check::program::{repository, zonal};
+use zonal_check::program::{plain, repository, zonal};
 
 /// Zones of 1 MiB of which 768 KiB can be written, the first four conventional: small, so that jobs meet all kinds of ends.
 pub const SMALL: &str = "size=128M,zone_size=1M,zone_capacity=768k,zone_nr_conv=4,zone_max_open=16";
@@ -162,7 +162,7 @@ pub fn run_in(directory: &TempDir, engine: &Path, device: &str, arguments: &str)
 
 /// `zonal` with `arguments` in `directory`; what it printed.
 pub fn run_zonal(directory: &Path, arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new(zonal()).args(arguments).current_dir(directory).output().unwrap();
+    let output = plain().args(arguments).current_dir(directory).output().unwrap();
     match output.status.success() {
         true => Ok(String::from_utf8(output.stdout).unwrap()),
         false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),

@@ -72,6 +72,7 @@ impl Setup {
             force: true,
             budget: draw_budget(rng),
             park: draw_park(rng),
+            ..VolumeOptions::default()
         };
         let plan = draw_plan(rng, profile);
         let (submitters, depth) = (rng.random_range(1..=4), one_of(rng, &[1, 4, 16, 40]));

@@ -21,13 +21,14 @@ use zonal_fs::waiter::{Polling, Waiter};
 use zonal_fs::{
     FileSystem, FsError, MountOptions, NewFile, OpenError, OpenFile, Payload, ROOT, Rename, Target,
 };
+use zonal_io::clock::Clock;
 use zonal_io::device::Device;
 use zonal_io::registry::Registry;
 use zonal_io::volume::{Volume, VolumeOptions};
 
 /// A waiter of the test's own.
 pub fn waiter() -> Polling {
-    Polling::since(Instant::now())
+    Polling::new(Clock::start())
 }
 
 /// Longest that anything may wait: most cases take milliseconds.

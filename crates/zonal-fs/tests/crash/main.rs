@@ -13,11 +13,11 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 use zonal_fs::drive::Drive;
 use zonal_fs::make::{Access, MakeOptions, make, make_in, open, open_rows_in, superblock};
 use zonal_fs::waiter::polling;
 use zonal_fs::{FileSystem, FsError, MountOptions, ROOT};
+use zonal_io::clock::Clock;
 use zonal_io::image::backing::Backing;
 use zonal_io::image::backing::twin::CutBacking;
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
@@ -116,7 +116,7 @@ impl Power {
     }
 
     fn make(&self) -> Result<(), String> {
-        let (drive, waiters) = (self.reach_drive()?, polling(Instant::now()));
+        let (drive, waiters) = (self.reach_drive()?, polling(Clock::start()));
         let options = MakeOptions { unit_bytes: Some(self.unit_bytes), ..MakeOptions::default() };
         let made = match &self.beside {
             None => make(&drive, &waiters, UUID, &options),
@@ -127,7 +127,7 @@ impl Power {
     }
 
     fn reach(&self) -> Result<FileSystem, String> {
-        let (drive, waiters) = (self.reach_drive()?, polling(Instant::now()));
+        let (drive, waiters) = (self.reach_drive()?, polling(Clock::start()));
         let options = MountOptions { dirty_bytes: 300_000, cache_bytes: 1 << 20, ..MountOptions::default() };
         let Some(file) = &self.beside else {
             return open(&drive, &waiters, None, options).map_err(|e| e.to_string());

@@ -9,7 +9,6 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, LazyLock, OnceLock};
-use std::time::Instant;
 use zonal_core::ZoneIndex;
 use zonal_fs::drive::Drive;
 use zonal_fs::format::{Anchor, Kind, SuperblockCopy};
@@ -21,6 +20,7 @@ use zonal_fs::store::backend::log::begun;
 use zonal_fs::superblocks;
 use zonal_fs::waiter::{Waiters, polling};
 use zonal_fs::{Changes, FileSystem, MountOptions, NewFile, Payload, ROOT};
+use zonal_io::clock::Clock;
 use zonal_io::image::backing::Backing;
 use zonal_io::image::backing::twin::CutBacking;
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
@@ -101,7 +101,7 @@ pub enum End {
 }
 
 pub fn waiters() -> Waiters {
-    polling(Instant::now())
+    polling(Clock::start())
 }
 
 /// A drive, and the file beside it.

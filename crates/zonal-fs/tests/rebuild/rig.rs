@@ -4,7 +4,6 @@ use crate::common::{contents, waiter};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 use tempfile::TempDir;
 use zonal_core::{Op, Sector, ZoneIndex};
 use zonal_fs::drive::Drive;
@@ -15,6 +14,7 @@ use zonal_fs::superblocks;
 use zonal_fs::waiter::{Waiters, polling};
 use zonal_fs::{FileSystem, MountOptions};
 use zonal_io::buffer::IoBuf;
+use zonal_io::clock::Clock;
 use zonal_io::image::backing::Backing;
 use zonal_io::image::backing::twin::CutBacking;
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
@@ -44,7 +44,7 @@ pub struct Rig {
 }
 
 pub fn waiters() -> Waiters {
-    polling(Instant::now())
+    polling(Clock::start())
 }
 
 impl Rig {

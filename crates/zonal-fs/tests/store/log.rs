@@ -8,7 +8,6 @@ use redb::StorageBackend;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 use zonal_core::{DeviceError, Op, ZoneIndex};
 use zonal_fs::drive::Drive;
 use zonal_fs::format::{Anchor, Metadata};
@@ -16,6 +15,7 @@ use zonal_fs::store::backend::log::begun;
 use zonal_fs::store::backend::{SegmentId, Store};
 use zonal_fs::waiter::Polling;
 use zonal_io::buffer::IoBuf;
+use zonal_io::clock::Clock;
 use zonal_io::device::Device;
 use zonal_io::fault::{Degraded, Effect, Fault, Ops, Plan, Rule};
 use zonal_io::image::backing::Backing;
@@ -265,7 +265,7 @@ fn write_that_fails_goes_to_another_zone_and_its_zone_is_used_again() {
 fn block_of(drive: Arc<Drive>, zone: ZoneIndex) -> IoBuf {
     let start = drive.volume().info().geometry.start_of(zone);
     let read = Request::read(start, (PAGE / 512) as u32, IoBuf::zeroed(PAGE as u32));
-    let (result, block) = drive.call(&Polling::since(Instant::now()), read);
+    let (result, block) = drive.call(&Polling::new(Clock::start()), read);
     result.unwrap();
     block
 }
@@ -599,7 +599,7 @@ fn log_that_was_put_back_to_before_its_last_opening_is_refused() {
         let blocks = all(6).into_iter().flat_map(|zone| {
             let start = drive.volume().info().geometry.start_of(zone);
             let read = Request::read(start, 64 * 8, IoBuf::zeroed(64 * PAGE as u32));
-            drive.call(&Polling::since(Instant::now()), read).1.to_vec()
+            drive.call(&Polling::new(Clock::start()), read).1.to_vec()
         });
         blocks.collect()
     };
@@ -611,7 +611,7 @@ fn log_that_was_put_back_to_before_its_last_opening_is_refused() {
     drop(log);
     // The zones as they were: only the first one had anything.
     let there = drive(device.clone());
-    let waiter = Polling::since(Instant::now());
+    let waiter = Polling::new(Clock::start());
     there.zone(&waiter, Op::ZoneReset, ZoneIndex(2)).unwrap();
     let written =
         before.chunks(PAGE).take(64).rposition(|block| block.iter().any(|byte| *byte != 0)).unwrap() + 1;

@@ -3,7 +3,6 @@
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 use zonal_core::{Nanos, Op, ZoneIndex};
 use zonal_fs::drive::Drive;
 use zonal_fs::format::{Anchor, Metadata, Superblock};
@@ -11,6 +10,7 @@ use zonal_fs::make::{MakeError, MakeOptions, make, make_in};
 use zonal_fs::store::backend::{BackendError, Store, StoreFile, log};
 use zonal_fs::superblocks::{self, Writer};
 use zonal_fs::waiter::{Waiters, polling};
+use zonal_io::clock::Clock;
 use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, Submitted};
 use zonal_io::image::backing::Backing;
 use zonal_io::image::backing::twin::CutBacking;
@@ -86,7 +86,7 @@ pub fn drive(device: Arc<dyn Device>) -> Arc<Drive> {
 }
 
 pub fn waiters() -> Waiters {
-    polling(Instant::now())
+    polling(Clock::start())
 }
 
 /// A device that notes what it is asked to do.

@@ -2,7 +2,7 @@
 
 use super::place::{self, Found};
 use super::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Answer, ControlError, Query, VolumeFacts};
-use crate::volume::{PlugStatus, Statistics, WriteMode};
+use crate::volume::{OptionChanges, PlugStatus, Statistics};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ pub fn stat(path: &Path) -> Result<Statistics, ControlError> {
 /// As [`ask`].
 pub fn info(path: &Path) -> Result<VolumeFacts, ControlError> {
     match ask(path, Query::Info)? {
-        Answer::Info(facts) => Ok(facts),
+        Answer::Info(facts) => Ok(*facts),
         other => Err(not_asked_for(path, &other)),
     }
 }
@@ -87,26 +87,14 @@ pub fn files(path: &Path) -> Result<Option<serde_json::Value>, ControlError> {
     }
 }
 
-/// Switches the write mode of the volume behind the socket at `path`, and waits until it is in force, but no longer than
-/// [`SWITCH_TIME_MAX`](super::SWITCH_TIME_MAX) for what is in flight: then the switch is [pending](VolumeFacts::pending).
+/// Changes options of the volume behind the socket at `path`, and waits until they are in force, but no longer than
+/// [`SWITCH_TIME_MAX`](super::SWITCH_TIME_MAX) for what is in flight: then the change is [pending](VolumeFacts::pending).
 ///
 /// # Errors
-/// As [`ask`]; [`ControlError::Refused`] also if the volume cannot do the mode.
-pub fn switch_mode(path: &Path, mode: WriteMode) -> Result<VolumeFacts, ControlError> {
-    ask_for_mode(path, Query::Mode { mode: mode.name().to_owned(), force: false })
-}
-
-/// As [`switch_mode`], but to mode `pipelined` also where the device does not promise order.
-///
-/// # Errors
-/// As [`switch_mode`].
-pub fn switch_mode_anyway(path: &Path, mode: WriteMode) -> Result<VolumeFacts, ControlError> {
-    ask_for_mode(path, Query::Mode { mode: mode.name().to_owned(), force: true })
-}
-
-fn ask_for_mode(path: &Path, query: Query) -> Result<VolumeFacts, ControlError> {
-    match ask(path, query)? {
-        Answer::Info(facts) => Ok(facts),
+/// As [`ask`]; [`ControlError::Refused`] also if the volume cannot do the mode, or not change an option.
+pub fn set_options(path: &Path, changes: &OptionChanges) -> Result<VolumeFacts, ControlError> {
+    match ask(path, Query::Set { options: changes.to_string() })? {
+        Answer::Info(facts) => Ok(*facts),
         other => Err(not_asked_for(path, &other)),
     }
 }

@@ -1,7 +1,7 @@
 //! A device and a volume in the form that leaves the process: sizes in bytes, names as in device names.
 
 use crate::device::DeviceInfo;
-use crate::volume::{BudgetStatus, Volume};
+use crate::volume::{BudgetStatus, OptionKey, Volume};
 use zonal_core::{Personality, SECTOR_BYTES};
 
 /// What a device is, for programs and people. Sizes are bytes; a limit or largest size of 0 is none.
@@ -77,6 +77,18 @@ impl From<&DeviceInfo> for DeviceFacts {
     }
 }
 
+/// An option of an open volume.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
+pub struct OptionFacts {
+    /// Its name.
+    pub name: String,
+    /// Its value in force, as text.
+    pub value: String,
+    /// What set it: the caller, a file of kept options, the control socket; or that it is a default.
+    pub set_by: String,
+}
+
 /// An open volume.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
@@ -87,7 +99,10 @@ pub struct VolumeFacts {
     pub mode: String,
     /// Why this mode.
     pub reason: String,
-    /// The mode that was asked for and takes effect once what is in flight has ended.
+    /// The options in force, the mode among them.
+    #[serde(default)]
+    pub options: Vec<OptionFacts>,
+    /// The mode, or the window as in `window=16`, that was asked for and takes effect once what is in flight has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<String>,
     /// Bytes of plugs.
@@ -103,10 +118,21 @@ impl VolumeFacts {
     /// The facts of a volume of this process.
     pub fn of(volume: &Volume) -> VolumeFacts {
         let (mode, reason) = volume.mode();
+        let options = volume.options();
+        let facts_of = |key: OptionKey| OptionFacts {
+            name: key.name().to_owned(),
+            value: options.text(key),
+            set_by: match key {
+                OptionKey::Mode => reason,
+                key => options.setters.of(key).name(),
+            }
+            .to_owned(),
+        };
         VolumeFacts {
             pid: std::process::id(),
             mode: mode.name().to_owned(),
             reason: reason.to_owned(),
+            options: OptionKey::ALL.map(facts_of).into(),
             pending: None,
             plug_bytes: volume.plug_bytes(),
             budget: volume.budget_status(),

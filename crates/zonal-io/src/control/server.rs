@@ -5,7 +5,7 @@ use super::{
     Answer, CONNECTION_TIME_MAX, ControlError, Query, REQUEST_BYTES_MAX, SWITCH_TIME_MAX, VolumeFacts,
 };
 use crate::sync::Arc;
-use crate::volume::{UnknownMode, Volume, WriteMode};
+use crate::volume::{OptionChanges, OptionError, Volume};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -206,32 +206,40 @@ impl Service {
         match serde_json::from_slice(line) {
             Ok(Query::Plugs) => Answer::Plugs(self.volume.plugs()),
             Ok(Query::Stat) => Answer::Stat(self.volume.statistics()),
-            Ok(Query::Info) => Answer::Info(VolumeFacts::of(&self.volume)),
+            Ok(Query::Info) => Answer::Info(Box::new(VolumeFacts::of(&self.volume))),
             Ok(Query::Files) => Answer::Files(self.files.as_ref().map(|tell| tell())),
-            Ok(Query::Mode { mode, force }) => match self.switch(&mode, force) {
-                Ok(pending) => Answer::Info(VolumeFacts { pending, ..VolumeFacts::of(&self.volume) }),
+            Ok(Query::Set { options }) => match self.set(&options) {
+                Ok(pending) => {
+                    let facts = VolumeFacts { pending, ..VolumeFacts::of(&self.volume) };
+                    Answer::Info(Box::new(facts))
+                }
                 Err(what) => Answer::Error(what),
             },
             Err(e) => Answer::Error(e.to_string()),
         }
     }
 
-    /// Switches the mode, and waits for it as long as a client may keep others waiting; the mode, if it takes effect later.
-    fn switch(&self, mode: &str, force: bool) -> Result<Option<String>, String> {
-        let mode: WriteMode = mode.parse().map_err(|e: UnknownMode| e.to_string())?;
-        // A poll begins it, in the volume's time. Where no thread polls, it begins here once the volume is idle.
-        self.volume.request_mode(mode, force).map_err(|e| e.to_string())?;
+    /// Changes options, and waits for them no longer than a client may keep others waiting; the one that takes effect later.
+    fn set(&self, options: &str) -> Result<Option<String>, String> {
+        let changes: OptionChanges = options.parse().map_err(|e: OptionError| e.to_string())?;
+        // A poll begins a switch, in the volume's time. Where no thread polls, it begins here once the volume is idle.
+        self.volume.set_options(&changes).map_err(|e| e.to_string())?;
         let begun = Instant::now();
-        while self.volume.mode().0 != mode {
+        loop {
+            let now = self.volume.options();
+            let pending = match (changes.mode, changes.window) {
+                (Some(mode), _) if now.mode != Some(mode) => mode.name().to_owned(),
+                (_, Some(window)) if now.window != window => format!("window={window}"),
+                _ => return Ok(None),
+            };
             if begun.elapsed() >= SWITCH_TIME_MAX {
-                return Ok(Some(mode.name().to_owned()));
+                return Ok(Some(pending));
             }
             if begun.elapsed() >= UNPOLLED_TIME {
                 self.volume.begin_request_if_idle();
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        Ok(None)
     }
 
     fn send(&self, stream: &mut UnixStream, answer: &Answer, deadline: Instant) -> Result<(), End> {

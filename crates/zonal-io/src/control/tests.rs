@@ -259,6 +259,7 @@ fn queries_are_spelled_as_documented() {
         (Query::Plugs, r#"{"request":"plugs"}"#),
         (Query::Stat, r#"{"request":"stat"}"#),
         (Query::Info, r#"{"request":"info"}"#),
+        (Query::Set { options: "window=3".to_owned() }, r#"{"request":"set","options":"window=3"}"#),
     ] {
         assert_eq!(serde_json::to_string(&query).unwrap(), text);
     }
@@ -279,7 +280,7 @@ fn mode_that_has_to_wait_for_what_is_in_flight_is_pending_and_no_error() {
     // Nobody polls, so this one stays in flight.
     write(&volume, 2, 8);
     let server = ControlServer::start_in(dir.path(), volume.clone(), None).unwrap();
-    let facts = switch_mode(server.path(), WriteMode::PerZone).unwrap();
+    let facts = set_options(server.path(), &"mode=per-zone".parse().unwrap()).unwrap();
     assert_eq!((facts.mode.as_str(), facts.pending.as_deref()), ("qd1", Some("per-zone")));
     volume.poll(Nanos(1 << 30));
     assert_eq!((volume.mode().0, info(server.path()).unwrap().pending), (WriteMode::PerZone, None));
@@ -290,15 +291,15 @@ fn mode_asked_for_is_in_force_when_the_answer_comes() {
     let dir = tempfile::tempdir().unwrap();
     let volume = volume();
     let server = ControlServer::start_in(dir.path(), volume.clone(), None).unwrap();
-    let facts = switch_mode(server.path(), WriteMode::Qd1).unwrap();
+    let facts = set_options(server.path(), &"mode=qd1".parse().unwrap()).unwrap();
     assert_eq!((facts.mode.as_str(), facts.reason.as_str()), ("qd1", "set while running"));
     assert_eq!(volume.mode().0, WriteMode::Qd1);
     for (asked, answer) in [("direct", "stays"), ("no-such", "unknown write mode"), ("pipelined", "order")] {
-        let line = format!("{{\"request\":\"mode\",\"mode\":\"{asked}\"}}\n");
+        let line = format!("{{\"request\":\"set\",\"options\":\"mode={asked}\"}}\n");
         let said = say(server.path(), line.as_bytes());
         assert!(said.len() == 1 && said[0].contains("error") && said[0].contains(answer), "{said:?}");
     }
     assert_eq!(volume.mode().0, WriteMode::Qd1);
-    switch_mode_anyway(server.path(), WriteMode::Pipelined).unwrap();
+    set_options(server.path(), &"mode=pipelined force=yes".parse().unwrap()).unwrap();
     assert_eq!(volume.mode().0, WriteMode::Pipelined);
 }

@@ -1,18 +1,21 @@
-//! One command at a time, on a device that nobody else uses: for whoever opens one, and for tools.
+//! One command at a time, without a volume: for the opening of one, and for tools.
 //!
-//! A device hands a completion to whoever polls it, so that whoever polls one in use takes what others wait for. Those who
-//! are gone wait for nothing: what a dropped volume or wrapper has left at the device comes out here and is let go.
+//! A device hands a completion to the thread that polls it. On a device that a volume polls, each of the two reaps what the
+//! other waits for, and hands it over (`handover`). What a dropped volume or wrapper has left at the device comes out here
+//! and is let go.
+//!
+//! A device in virtual or modelled time is brought by these calls to the time of their answer. On one that a volume uses,
+//! [`Volume::call`](super::Volume::call) is the way.
 
+use super::handover::{self, Errand};
 use super::retry::{is_retried, pause};
 use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};
-use crate::device::{Command, CommandResult, Context, Device, Output, Submitted};
+use crate::device::{Command, Device, Output, Submitted};
 use std::time::Duration;
 use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, Sector, ZoneDescriptor, ZoneIndex};
 
-/// Asks an otherwise idle device for zones, and waits for the answer.
-///
-/// Somebody else who uses the device at the same time loses completions.
+/// Asks a device for zones, and waits for the answer.
 ///
 /// # Errors
 /// The device's answer.
@@ -24,31 +27,29 @@ pub fn report(device: &dyn Device, sector: Sector, zones: u32) -> Result<Box<[Zo
     }
 }
 
-/// Runs one command on an otherwise idle device, and waits for its answer.
-///
-/// Somebody else who uses the device at the same time loses completions.
+/// Runs one command on a device, and waits for its answer.
 ///
 /// # Errors
 /// The device's answer.
 pub fn run_alone(device: &dyn Device, command: &Command) -> Result<Output, DeviceError> {
-    const TOKEN: u64 = u64::MAX;
-    let mut context = Some(Context::token(TOKEN));
+    // Before the command goes out: a volume's poll may have the answer at once.
+    let errand = Errand::begin();
+    let mut context = Some(errand.context());
     // Virtual devices complete by time: let it run as far as they ask.
     let mut now = Nanos(0);
     loop {
         match device.submit(now, 0, command, &mut context) {
             Submitted::Done(result) => return result,
             Submitted::Pending => break,
-            // Full of what others have left there: it comes out only to who asks.
-            Submitted::Busy => {
-                let _theirs = ended_alone(device, &mut now, TOKEN, Duration::from_millis(1));
-            }
+            // Full of what others have left there: it comes out only to a thread that asks.
+            Submitted::Busy => poll_alone(device, &mut now, &errand),
         }
     }
     loop {
-        if let Some(result) = ended_alone(device, &mut now, TOKEN, Duration::from_millis(10)) {
+        if let Some(result) = errand.answer() {
             return result;
         }
+        poll_alone(device, &mut now, &errand);
     }
 }
 
@@ -65,26 +66,24 @@ fn run_persistently(device: &dyn Device, command: &Command) -> Result<Output, De
     }
 }
 
-/// Polls once, and waits where that brings nothing: the answer to our command, if it was among what came out.
-fn ended_alone(device: &dyn Device, now: &mut Nanos, ours: u64, wait: Duration) -> Option<CommandResult> {
-    let (mut answer, mut came) = (None, false);
-    let due = device.poll(*now, 0, 1, &mut |c| {
-        came = true;
-        if c.context.is_token() && c.context.into_token() == ours {
-            answer = Some(c.result);
-        }
-    });
-    match due {
-        _ if came => {}
-        Some(due) => *now = due.max(*now),
-        None => device.wait(0, wait),
+/// Longest sleep: bounds how late an answer is seen that another thread has reaped.
+const SLEEP_MAX: Duration = Duration::from_millis(1);
+
+/// Polls once, and waits where that brings nothing. What comes out is left for its owner, which may be `ours`.
+fn poll_alone(device: &dyn Device, now: &mut Nanos, ours: &Errand) {
+    let mut came = None;
+    let due = device.poll(*now, 0, 1, &mut |c| came = Some(c));
+    match (came, due) {
+        (Some(c), _) => handover::leave(device, c.context, c.result),
+        (None, Some(due)) => *now = due.max(*now),
+        (None, None) if ours.is_answered() => {}
+        (None, None) => device.wait(0, SLEEP_MAX),
     }
-    answer
 }
 
-/// Fills `buf`, whose length is that of the read, from an otherwise idle device, and waits for its answer.
+/// Fills `buf`, whose length is that of the read, from a device, and waits for its answer.
 ///
-/// Returns the buffer with the device's answer. Somebody else who uses the device at the same time loses completions.
+/// Returns the buffer with the device's answer.
 pub fn read_alone(device: &dyn Device, sector: Sector, buf: IoBuf) -> (IoBuf, Result<(), DeviceError>) {
     // A panic must not free what the device may still fill.
     let buf = std::mem::ManuallyDrop::new(buf);
@@ -99,7 +98,7 @@ pub fn read_alone(device: &dyn Device, sector: Sector, buf: IoBuf) -> (IoBuf, Re
 /// Zones tried to find one that can be read.
 const PROBED_ZONES_MAX: u32 = 64;
 
-/// Whether reads from `device`, which nobody else uses meanwhile, fill their buffers. A device that keeps no data leaves them as
+/// Whether reads from `device` fill their buffers. A device that keeps no data leaves them as
 /// they were.
 pub fn keeps_data(device: &dyn Device) -> bool {
     let info = device.info();

@@ -1,9 +1,10 @@
-//! An optional thread that polls a volume for those who do not.
+//! An optional thread that polls a volume for callers that do not.
 
 use super::Volume;
+use crate::clock::Clock;
 use crate::sync::{Arc, AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use zonal_core::Nanos;
 
 /// Longest sleep between two polls: bounds how late a stop is noticed.
@@ -16,22 +17,22 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Starts a thread that polls `volume`, with time counted from its start.
+    /// Starts a thread that polls `volume` in the time of `clock`. The callers of [`Volume::submit`] have the same clock: the
+    /// driver decides by it when the time of a parked write is over.
     ///
     /// # Errors
     /// The operating system's, if it gives no thread.
-    pub fn start(volume: Arc<Volume>) -> std::io::Result<Driver> {
+    pub fn start(volume: Arc<Volume>, clock: Clock) -> std::io::Result<Driver> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let thread = std::thread::Builder::new().name("zonal-driver".into()).spawn(move || {
-            let begin = Instant::now();
-            drive(&volume, &stopped, || Nanos(begin.elapsed().as_nanos() as u64));
-        })?;
+        let thread = std::thread::Builder::new()
+            .name("zonal-driver".into())
+            .spawn(move || drive(&volume, &stopped, || clock.now()))?;
         Ok(Driver { stop, thread: Some(thread) })
     }
 }
 
-/// What a driver's thread does: polls `volume` until it is `stopped`. For those who bring a thread and a clock of their own.
+/// What a driver's thread does: polls `volume` until it is `stopped`. For callers with a thread and a clock of their own.
 pub fn drive(volume: &Volume, stopped: &AtomicBool, mut clock: impl FnMut() -> Nanos) {
     while !stopped.load(Ordering::Acquire) {
         let now = clock();
@@ -49,7 +50,7 @@ impl Drop for Driver {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // A panic in a completion function belongs to whoever wrote it; it has been printed.
+            // A panic in a completion function belongs to the caller that wrote it; it has been printed.
             let _ = thread.join();
         }
     }

@@ -20,6 +20,7 @@
 
 mod alone;
 mod budget;
+mod call;
 mod cancel;
 mod chain;
 pub(crate) mod channel;
@@ -27,9 +28,11 @@ mod counters;
 mod driver;
 mod event;
 mod flight;
+mod handover;
 mod issue;
 mod manage;
 mod mode;
+mod options;
 mod park;
 mod pending;
 mod pipelined;
@@ -39,6 +42,7 @@ mod reaper;
 mod recovery;
 mod request;
 mod retry;
+mod settings;
 mod shard;
 mod stalled;
 mod submit;
@@ -52,10 +56,12 @@ pub use channel::{Channel, TURN_MAX};
 pub use counters::Statistics;
 pub use driver::{Driver, drive};
 pub use mode::{SwitchError, UnknownMode, WriteMode};
+pub use options::{OptionChanges, OptionError, OptionKey, SetBy, Setters, VolumeOptions, parse_time};
 pub(crate) use pending::{Merged, Pending};
 pub use plugs::{Condition, PlugStatus};
 pub(crate) use recovery::ReadBack;
 pub use request::{Completion, Request};
+pub use settings::SetError;
 pub use token::Qd1Quantum;
 pub use zonal_core::plug::ParkOptions;
 
@@ -70,65 +76,27 @@ use budget::Book;
 use channel::{Channels, begin_call, end_call};
 use counters::Counters;
 use flight::Recorder;
+use handover::Home;
 use mode::Policy;
 use park::Parking;
 use quiesce::Quiesce;
 use reaper::Reapers;
 use recovery::Patients;
 use retry::Retries;
+use settings::Settings;
 use shard::Shard;
 use stalled::Stalled;
 use std::time::Duration;
 use token::Token;
 use turn::Work;
-use zonal_core::plug::{Class, IN_FLIGHT_MAX, Rules, Word};
+use zonal_core::plug::{Class, Rules, Word};
 use zonal_core::{DeviceError, Nanos, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex};
-use zone_lock::{NR_REQUESTS, ZoneLock};
+use zone_lock::ZoneLock;
 
 const SHARD_BITS: u32 = if IS_MODEL { 1 } else { 6 };
 
-/// Writes of a zone at the device in mode `pipelined`: as many as the queue of a UFS device has places.
-const WINDOW: u32 = 32;
-
 /// Zones asked for in one report.
 const REPORT_ZONES: u32 = 1 << 16;
-
-/// How a volume is opened.
-#[derive(Clone, Copy, Debug)]
-pub struct VolumeOptions {
-    /// Write mode; `None`: what suits the device.
-    pub mode: Option<WriteMode>,
-    /// Whether waiting contiguous writes share commands.
-    pub merge: bool,
-    /// In mode `qd1`, what a zone may write before the next zone in line.
-    pub qd1_quantum: Qd1Quantum,
-    /// In mode `pipelined`, writes of a zone that are at the device at once at most, up to [`IN_FLIGHT_MAX`].
-    pub window: u32,
-    /// Whether mode `pipelined` is taken on also where the device does not promise order.
-    pub force: bool,
-    /// In mode `zone-lock`, requests that may wait in the scheduler or be at the device; others wait outside.
-    pub nr_requests: u32,
-    /// How the drive's limits of open and active zones are kept; `None`: by the drive alone. A drive without limits has no
-    /// budget, nor has mode `direct`.
-    pub budget: Option<BudgetOptions>,
-    /// How positional writes ahead of their zone's pointer wait for those before them; `None`: they fail.
-    pub park: Option<ParkOptions>,
-}
-
-impl Default for VolumeOptions {
-    fn default() -> VolumeOptions {
-        VolumeOptions {
-            mode: None,
-            merge: true,
-            qd1_quantum: Qd1Quantum::default(),
-            window: WINDOW,
-            force: false,
-            nr_requests: NR_REQUESTS,
-            budget: Some(BudgetOptions::default()),
-            park: Some(ParkOptions::default()),
-        }
-    }
-}
 
 /// Why a volume cannot be opened.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -181,10 +149,7 @@ pub struct Volume {
     device: Arc<dyn Device>,
     info: DeviceInfo,
     policy: Policy,
-    merge_sectors_max: u32,
-    qd1_quantum: Qd1Quantum,
-    window: u32,
-    is_forced: bool,
+    settings: Settings,
     words: WordTable,
     shards: Box<[CachePadded<Brief<Shard>>]>,
     /// Zones that can go on but whose thread's turn was over.
@@ -210,6 +175,7 @@ pub struct Volume {
     wakeups: Wakeups,
     /// A cancelled channel has requests that have not ended.
     is_cancelling: AtomicBool,
+    home: Home,
 }
 
 impl Volume {
@@ -220,7 +186,7 @@ impl Volume {
     pub fn open(device: Arc<dyn Device>, options: VolumeOptions) -> Result<Volume, OpenError> {
         let info = device.info().clone();
         let (mode, mode_reason) = match options.mode {
-            Some(mode) => (mode, "set by the caller"),
+            Some(mode) => (mode, reason_of(&options)),
             None => WriteMode::for_device(&info),
         };
         match mode.fits(&info) {
@@ -246,10 +212,8 @@ impl Volume {
         })?;
         Ok(Volume {
             policy: Policy::new(mode, mode_reason),
-            merge_sectors_max: if options.merge { info.command_sectors_max } else { 0 },
-            qd1_quantum: options.qd1_quantum,
-            window: options.window.clamp(1, IN_FLIGHT_MAX),
-            is_forced: options.force,
+            settings: Settings::new(&info, &options),
+            home: Home::of(&*device),
             words,
             shards: std::iter::repeat_with(Default::default).take(1 << SHARD_BITS).collect(),
             ready: SegQueue::new(),
@@ -262,7 +226,7 @@ impl Volume {
             quiesce_behind: AtomicBool::new(false),
             token: Token::default(),
             book,
-            parking: Parking::new(options.park),
+            parking: Parking::default(),
             zone_lock: ZoneLock::new(&info, options.nr_requests, wakeups.clone()),
             patients: Patients::default(),
             delayed: Retries::default(),
@@ -346,6 +310,9 @@ impl Volume {
         // Before news comes in: those who were told the last time have had the opportunity to go on.
         let mut progress = self.keep_budget(now, &mut deadline);
         if self.look_after_parked(now, &mut deadline) == Progress::Some {
+            progress = Progress::Some;
+        }
+        if self.take_strays(now) == Progress::Some {
             progress = Progress::Some;
         }
         self.reap_queues(now, &mut progress, &mut deadline);
@@ -446,7 +413,7 @@ impl Volume {
 
     #[inline]
     fn writes_in_flight_max(&self) -> u32 {
-        if self.policy.is(WriteMode::Pipelined) { self.window } else { 1 }
+        if self.policy.is(WriteMode::Pipelined) { self.settings.window() } else { 1 }
     }
 
     /// The rules of the modes without a window.
@@ -455,7 +422,7 @@ impl Volume {
         Rules {
             zone,
             capacity: self.info.geometry.capacity_of(zone),
-            merge_sectors_max: self.merge_sectors_max,
+            merge_sectors_max: self.settings.merge_sectors_max(),
             appends_in_flight_max: self.policy.appends_in_flight_max(),
             writes_in_flight_max: 1,
         }
@@ -513,6 +480,14 @@ impl Volume {
             }
         }
         progress
+    }
+}
+
+/// Why a volume has the mode that `options` ask for.
+fn reason_of(options: &VolumeOptions) -> &'static str {
+    match options.setters.of(OptionKey::Mode) {
+        SetBy::Default => SetBy::Caller.name(),
+        by => by.name(),
     }
 }
 

@@ -24,16 +24,22 @@ const NEVER: u64 = u64::MAX;
 
 /// What polls know of parked writes.
 pub(super) struct Parking {
-    options: Option<ParkOptions>,
     /// Zones with a lot. Taken inside a shard's lock.
     zones: Brief<BTreeSet<ZoneIndex>>,
     /// When one of them has to be looked at.
     next: AtomicU64,
 }
 
+impl Default for Parking {
+    fn default() -> Parking {
+        Parking { zones: Brief::new(BTreeSet::new()), next: AtomicU64::new(NEVER) }
+    }
+}
+
 impl Parking {
-    pub(super) fn new(options: Option<ParkOptions>) -> Parking {
-        Parking { options, zones: Brief::new(BTreeSet::new()), next: AtomicU64::new(NEVER) }
+    /// The next poll looks at every zone with parked writes.
+    pub(super) fn look_soon(&self) {
+        self.next.store(0, Ordering::Release);
     }
 }
 
@@ -61,7 +67,8 @@ impl Volume {
         let fits = u64::from(offset) + u64::from(request.sectors) <= u64::from(capacity);
         let is_new = !request.nowait && request.done == 0 && request.rounds == 0;
         let may = offset > write_pointer && fits && is_new && !self.policy.is(WriteMode::ZoneLock);
-        self.parking.options.filter(|options| may && request.sectors <= options.sectors_max)
+        let options = self.settings.park();
+        (may && request.sectors <= options.sectors_max).then_some(options)
     }
 
     /// A write that just arrived and cannot go out as it is: it is parked or refused.
@@ -163,7 +170,7 @@ impl Volume {
 
     #[cold]
     fn look_at_parked(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
-        let Some(options) = self.parking.options else { return Progress::None };
+        let options = self.settings.park();
         self.parking.next.store(NEVER, Ordering::Release);
         let zones: Vec<ZoneIndex> = self.parking.zones.lock().iter().copied().collect();
         let mut progress = Progress::None;

@@ -106,12 +106,12 @@ impl Volume {
         }
     }
 
-    fn may_switch(&self, mode: WriteMode, force: bool) -> Result<(), SwitchError> {
+    pub(super) fn may_switch(&self, mode: WriteMode, force: bool) -> Result<(), SwitchError> {
         if mode == WriteMode::Direct || self.mode().0 == WriteMode::Direct {
             return Err(SwitchError::Direct);
         }
         match mode.fits(&self.info) {
-            Err(SwitchError::NoOrder) if force || self.is_forced => Ok(()),
+            Err(SwitchError::NoOrder) if force || self.settings.is_forced() => Ok(()),
             fits => fits,
         }
     }
@@ -182,6 +182,7 @@ impl Volume {
 
     /// A switch takes effect, all zones being held.
     pub(super) fn change_mode(&self, mode: WriteMode) {
+        self.settings.adopt_window();
         if !self.policy.is(WriteMode::ZoneLock) {
             self.policy.switch(mode);
         } else if !self.leave_scheduler(mode) {

@@ -364,7 +364,7 @@ impl Volume {
     /// Whether a waiting write may share a command with its neighbours.
     #[inline]
     pub(super) fn is_mergeable(&self, pending: &Pending) -> bool {
-        pending.op == Op::Write && !pending.fua && pending.sectors <= self.merge_sectors_max
+        pending.op == Op::Write && !pending.fua && pending.sectors <= self.settings.merge_sectors_max()
     }
 
     /// Notes where the plug has put a write.

@@ -9,6 +9,7 @@ use super::budget::Slot;
 use super::channel::{Counted, TURN_MAX};
 use super::counters::Counter;
 use super::event::Event;
+use super::handover;
 use super::mode::WriteMode;
 use super::pending::{Merged, Pending, Stage};
 use super::recovery::Lost;
@@ -174,7 +175,7 @@ impl Volume {
                 self.serve(now, zone, Event::Resynced(result), turn, stack);
             }
             ContextKind::ReadBack(r) => self.piece_read(now, r, result, turn, stack),
-            ContextKind::Token(_) => panic!("a direct user's context reached a volume"),
+            ContextKind::Token(token) => handover::leave_answer(token, result),
         }
     }
 
@@ -464,7 +465,7 @@ impl Volume {
             }
             if is_qd1 && queue.would_write(word) {
                 let may = match *has_token {
-                    true => !goes_on || self.token.may_continue(now, zone, self.qd1_quantum),
+                    true => !goes_on || self.token.may_continue(now, zone, self.settings.qd1_quantum()),
                     false => self.token.take_or_enlist(now, zone),
                 };
                 if !may {
@@ -500,7 +501,8 @@ impl Volume {
                         self.token.wrote(first.sectors);
                     }
                     // A chain does not look whether others wait.
-                    let is_watched = is_qd1 && self.qd1_quantum != Qd1Quantum::NONE && self.token.has_line();
+                    let is_watched =
+                        is_qd1 && self.token.has_line() && self.settings.qd1_quantum() != Qd1Quantum::NONE;
                     if !word.appending() && !is_watched {
                         word = self.chain(word, &rules, &mut shard, first);
                     }

@@ -110,6 +110,12 @@ impl ZoneLock {
         (state.tags_used, state.tags)
     }
 
+    /// Changes the number of tags. Requests that have one keep it, also where there are fewer now.
+    pub(super) fn set_tags(&self, tags: u32) {
+        self.state.lock().tags = tags.max(1);
+        self.has_work.store(true, Ordering::Release);
+    }
+
     pub(super) fn has_work(&self) -> bool {
         self.has_work.load(Ordering::Acquire)
     }

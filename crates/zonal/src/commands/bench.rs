@@ -6,7 +6,8 @@ use crate::commands::results::{self, ResultFiles};
 use crate::device::registry;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::interrupt::Interrupt;
-use crate::value::{budget, nearest, park, quantum, size, time};
+use crate::value::{nearest, size};
+use crate::write_path::WritePath;
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use std::collections::BTreeSet;
@@ -18,7 +19,7 @@ use zonal_bench::{About, BenchError, BenchOptions, Detail, Ended, FilesOptions, 
 use zonal_core::Nanos;
 use zonal_fs::space::ZoneOrder;
 use zonal_io::fault::{self, read_plan};
-use zonal_io::volume::{BudgetOptions, ParkOptions, Qd1Quantum, WriteMode};
+use zonal_io::volume::{WriteMode, parse_time};
 
 /// Run workloads in fio's job language
 ///
@@ -37,41 +38,15 @@ pub(crate) struct Bench {
     /// of the device is reset before each, and a table compares them. `zonal help modes` says what they do.
     #[arg(long, value_name = "MODES", value_delimiter = ',')]
     write_mode: Vec<WriteMode>,
-    /// Run mode pipelined also on a device that does not promise to keep the order of writes
-    #[arg(long)]
-    force: bool,
     /// Let the device fail as this plan says while the jobs run; see docs/FAULT.md
     ///
     /// What the jobs leave is verified on the device without faults.
     #[arg(long, value_name = "PLAN")]
     fault: Option<PathBuf>,
-    /// Do not let waiting contiguous writes share commands
-    #[arg(long)]
-    no_merge: bool,
-    /// Keep the drive's limits of open and active zones: wait, close, finish or fail [default: the drive alone does]
-    ///
-    /// A write whose zone finds no slot free waits until a zone is filled, reset, finished or closed (wait); or the zone
-    /// not used for longest is closed (close), or finished if it is nearly full (finish); or it fails at once (fail). A
-    /// wait that nothing under way can end for the time of grace, by default 1s, fails and names the zones in the way. All
-    /// jobs are of one class of writers. Not in mode direct. Jobs with zonemode=zbd keep below the limits by themselves,
-    /// and meet the budget with ignore_zone_limits=1 only.
-    #[arg(long, value_name = "POLICY[,grace=TIME]", value_parser = budget)]
-    budget: Option<BudgetOptions>,
-    /// Let writes that come before their predecessors wait for them [default: they fail]
-    ///
-    /// At most BYTES a zone, until TIME after the zone last moved; without a value 1M,1s. Not in the
-    /// modes direct and zone-lock.
-    #[arg(long, value_name = "BYTES,TIME", num_args = 0..=1, default_missing_value = "1M,1s", require_equals = true, value_parser = park)]
-    park: Option<ParkOptions>,
-    /// In mode qd1, what a zone may write while writes of other zones wait [default: 256M,350ms]
-    ///
-    /// Until one of the two is reached; 0 of either: that has no bound. 0 alone: a zone is drained before the next one.
-    #[arg(long, value_name = "BYTES,TIME", value_parser = quantum)]
-    qd1_quantum: Option<Qd1Quantum>,
     /// What each request costs the processor of its job in virtual time [default: what the drive's profile says]
     ///
     /// So much later a request is with the write path than it was made, and than the one before it.
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     host_time: Option<Nanos>,
     /// How jobs share zones with zonemode=zbd
     ///
@@ -88,6 +63,8 @@ pub(crate) struct Bench {
     target: Target,
     #[command(flatten)]
     files: Files,
+    #[command(flatten)]
+    write_path: WritePath,
     /// Set an option in every job, whatever the job says; what that changes is told on standard error
     #[arg(long, value_name = "OPTION=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
@@ -347,11 +324,7 @@ fn execute(arguments: &Bench, jobs: JobFile, device: &str, interrupt: &Interrupt
     let registry = registry();
     let mut options = BenchOptions::new(jobs);
     options.modes.clone_from(&arguments.write_mode);
-    options.merge = !arguments.no_merge;
-    options.force = arguments.force;
-    options.budget = arguments.budget;
-    options.park = arguments.park;
-    options.qd1_quantum = arguments.qd1_quantum.unwrap_or_default();
+    options.volume = arguments.write_path.options(options.volume, &arguments.write_mode, device)?;
     options.host_nanos_per_io = arguments.host_time.map(|time| time.0);
     options.host = match arguments.host {
         Host::Fio => HostRules::Fio,

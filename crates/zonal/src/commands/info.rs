@@ -1,12 +1,14 @@
 //! `zonal info`: what a device is, and how it would be written to.
 
+use super::mode::object_of;
 use crate::device;
 use crate::exit::Failure;
+use crate::kept::Kept;
 use crate::value::human;
 use clap::Args;
 use std::io::Write;
 use zonal_io::control::DeviceFacts;
-use zonal_io::volume::WriteMode;
+use zonal_io::volume::{SetBy, WriteMode};
 
 /// Show what a device is and which write mode suits it
 #[derive(Args, Debug)]
@@ -20,16 +22,24 @@ pub(crate) struct Info {
 
 pub(crate) fn run(arguments: &Info, out: &mut dyn Write) -> Result<(), Failure> {
     let device = device::open_to_read(&arguments.device)?;
-    let (mode, reason) = WriteMode::for_device(device.info());
+    let kept = Kept::of(&device.info().name)?;
+    let (mode, reason) = match kept.mode {
+        Some(mode) => (mode, SetBy::Kept.name()),
+        None => WriteMode::for_device(device.info()),
+    };
     let facts = DeviceFacts::from(device.info());
     if arguments.json {
-        let object = serde_json::json!({ "device": facts, "mode": mode.name(), "reason": reason });
+        let object = serde_json::json!({ "device": facts, "mode": mode.name(), "reason": reason, "kept": object_of(&kept) });
         return Ok(writeln!(out, "{object:#}")?);
     }
     for (name, value) in lines(&facts) {
         writeln!(out, "{name:<22} {value}")?;
     }
-    Ok(writeln!(out, "{:<22} {mode}: {reason}", "write mode")?)
+    writeln!(out, "{:<22} {mode}: {reason}", "write mode")?;
+    if !kept.is_empty() {
+        writeln!(out, "{:<22} {kept}", "kept for this device")?;
+    }
+    Ok(())
 }
 
 /// The size of a last zone that is smaller than the others, which a drive may have.

@@ -5,7 +5,7 @@ use super::results::{self, ResultFiles};
 use crate::device::registry;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::interrupt::Interrupt;
-use crate::value::{budget, park, quantum};
+use crate::write_path::WritePathAndMode;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use std::io::{self, BufReader, Write};
@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 use zonal_bench::replay::trace::{Format, Trace, TraceError, TraceOptions};
 use zonal_bench::replay::{LogOptions, ReplayError, ReplayOptions, ReplayReport, Speed};
 use zonal_bench::{Detail, Ended};
-use zonal_io::volume::{BudgetOptions, ParkOptions, Qd1Quantum, WriteMode};
 
 /// Replay a trace of another drive
 ///
@@ -62,29 +61,9 @@ pub(crate) struct Replay {
     /// Play so many records at most
     #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
     records: u64,
-    /// Write mode [default: what suits the device]
-    #[arg(long, value_name = "MODE")]
-    write_mode: Option<WriteMode>,
-    /// Run mode pipelined also on a device that does not promise to keep the order of writes
-    #[arg(long)]
-    force: bool,
     /// Let the device fail as this plan says; see docs/FAULT.md
     #[arg(long, value_name = "PLAN")]
     fault: Option<PathBuf>,
-    /// Do not let waiting contiguous writes share commands
-    #[arg(long)]
-    no_merge: bool,
-    /// Keep the drive's limits of open and active zones: wait, close, finish or fail [default: the drive alone does]
-    #[arg(long, value_name = "POLICY[,grace=TIME]", value_parser = budget)]
-    budget: Option<BudgetOptions>,
-    /// Let writes that come before their predecessors wait for them [default: they fail]
-    #[arg(long, value_name = "BYTES,TIME", num_args = 0..=1, default_missing_value = "1M,1s", require_equals = true, value_parser = park)]
-    park: Option<ParkOptions>,
-    /// In mode qd1, what a zone may write while writes of other zones wait [default: 256M,350ms]
-    ///
-    /// Until one of the two is reached; 0 of either: that has no bound. 0 alone: a zone is drained before the next one.
-    #[arg(long, value_name = "BYTES,TIME", value_parser = quantum)]
-    qd1_quantum: Option<Qd1Quantum>,
     /// Format of the results
     #[arg(long, value_name = "FORMAT", value_enum, value_delimiter = ',', default_value = "normal")]
     output_format: Vec<Output>,
@@ -94,6 +73,8 @@ pub(crate) struct Replay {
     /// Write the results to this file as JSON, too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    #[command(flatten)]
+    write_path: WritePathAndMode,
 }
 
 /// Format of a trace.
@@ -155,13 +136,8 @@ fn options(arguments: &Replay) -> Result<ReplayOptions, Failure> {
     options.wrap = arguments.wrap;
     options.reset = arguments.reset;
     options.records_max = arguments.records;
-    options.mode = arguments.write_mode;
-    options.force = arguments.force;
-    options.merge = !arguments.no_merge;
+    options.volume = arguments.write_path.options(options.volume, &arguments.device)?;
     options.fault = read_faults(arguments.fault.as_deref()).or_exit(Exit::Device)?;
-    options.budget = arguments.budget;
-    options.park = arguments.park;
-    options.qd1_quantum = arguments.qd1_quantum.unwrap_or_default();
     options.control = true;
     Ok(options)
 }

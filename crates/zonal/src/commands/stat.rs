@@ -97,6 +97,11 @@ fn print_process(facts: &VolumeFacts, counters: &Value, out: &mut dyn Write) -> 
     writeln!(out, "{:<WIDTH$} {}", "process", facts.pid)?;
     writeln!(out, "{:<WIDTH$} {}", "device", facts.device.name)?;
     writeln!(out, "{:<WIDTH$} {}: {}", "write mode", facts.mode, facts.reason)?;
+    // The mode and the budget have lines of their own.
+    let has_line = |name: &str| name == "mode" || name == "budget" && facts.budget.is_some();
+    for option in facts.options.iter().filter(|option| !has_line(&option.name)) {
+        writeln!(out, "{:<WIDTH$} {}: {}", option.name, option.value, option.set_by)?;
+    }
     if let Some(budget) = &facts.budget {
         print_budget(budget, out)?;
     }

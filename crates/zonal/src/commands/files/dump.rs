@@ -2,7 +2,7 @@
 
 mod say;
 
-use super::{On, drive, named, waiters};
+use super::{On, drive_to_read, named, waiters};
 use crate::exit::{Exit, Failure, OrExit};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -18,7 +18,6 @@ use zonal_fs::scan::{self, Depth, Found};
 use zonal_fs::store::Rows;
 use zonal_fs::superblocks::{self, Candidate};
 use zonal_fs::waiter::Waiters;
-use zonal_io::device::OpenMode;
 
 /// Show what lies on a device with a file system: superblock, metadata, rows, units
 ///
@@ -79,8 +78,7 @@ struct Look<'a> {
 }
 
 pub(crate) fn run(arguments: &Dump, out: &mut dyn Write) -> Result<(), Failure> {
-    let mut look =
-        Look { arguments, drive: drive(&arguments.on.device, OpenMode::Reading)?, waiters: waiters(), out };
+    let mut look = Look { arguments, drive: drive_to_read(&arguments.on.device)?, waiters: waiters(), out };
     let waiter = (look.waiters)();
     let report = look.drive.report(&*waiter).map_err(MakeError::from);
     let report = report.map_err(|error| look.named(error)).or_exit(Exit::Device)?;

@@ -1,7 +1,7 @@
 //! `zonal fsck`.
 
 use super::rebuild::MadeWith;
-use super::{On, drive, hinted, named, rebuild, waiters};
+use super::{OnToWrite, drive_to_read, drive_to_write, hinted, named, rebuild, waiters};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::text::{harmless, shown};
 use clap::Args;
@@ -20,7 +20,6 @@ use zonal_fs::store::Rows;
 use zonal_fs::store::backend::BackendError;
 use zonal_fs::waiter::Waiters;
 use zonal_fs::{FsError, MountOptions, OpenError};
-use zonal_io::device::OpenMode;
 
 /// Rounds of a repair: what is mended may show what it hid.
 const ROUNDS_MAX: u32 = 4;
@@ -43,7 +42,7 @@ const ROUNDS_MAX: u32 = 4;
 #[derive(Args, Debug)]
 pub(crate) struct Fsck {
     #[command(flatten)]
-    on: On,
+    on: OnToWrite,
     /// Read and verify all data as well
     #[arg(long)]
     data: bool,
@@ -61,13 +60,17 @@ pub(crate) struct Fsck {
 }
 
 pub(crate) fn run(arguments: &Fsck, out: &mut dyn Write) -> Result<(), Failure> {
-    let Fsck { on, data, repair: is_repaired, json, made_with, rebuild: is_rebuilt } = arguments;
+    let Fsck { on: to_write, data, repair: is_repaired, json, made_with, rebuild: is_rebuilt } = arguments;
+    let on = &to_write.on;
     if *is_rebuilt {
         let depth = if *data { Depth::Data } else { Depth::Headers };
-        rebuild::run(on, made_with, depth, *json, out)?;
+        rebuild::run(to_write, made_with, depth, *json, out)?;
     }
-    let mode = if *is_repaired { OpenMode::Writing } else { OpenMode::Reading };
-    let (drive, waiters) = (drive(&on.device, mode)?, waiters());
+    let drive = match is_repaired {
+        true => drive_to_write(&on.device, &to_write.write_path)?,
+        false => drive_to_read(&on.device)?,
+    };
+    let waiters = waiters();
     if *is_repaired && drive.volume().info().read_only {
         let error = anyhow::anyhow!("{}: it may only be read, and nothing can be mended", on.device);
         return Err(error).or_exit(Exit::Device);
@@ -101,12 +104,12 @@ struct Job<'a> {
 
 impl Job<'_> {
     fn device(&self) -> &str {
-        &self.arguments.on.device
+        &self.arguments.on.on.device
     }
 
     fn open(&self, access: Access<'_>) -> Result<Rows, MakeError> {
         let Job { arguments, drive, waiters, superblock } = self;
-        open_rows(drive, waiters, arguments.on.metadata.clone(), superblock, access)
+        open_rows(drive, waiters, arguments.on.on.metadata.clone(), superblock, access)
     }
 
     fn hinted(&self, error: MakeError) -> Failure {
@@ -144,7 +147,7 @@ impl Job<'_> {
     }
 
     fn beside(&self) -> Option<Beside> {
-        self.arguments.on.metadata.clone().map(Beside::Path)
+        self.arguments.on.on.metadata.clone().map(Beside::Path)
     }
 
     /// Writes the superblock again, if some of these copies are damaged.

@@ -1,8 +1,9 @@
 //! `zonal mkfs`.
 
-use super::{drive, hinted, named, waiters};
+use super::{drive_to_write, hinted, named, waiters};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::value;
+use crate::write_path::WritePathAndMode;
 use clap::Args;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -11,7 +12,6 @@ use zonal_fs::BLOCK_BYTES;
 use zonal_fs::format::{Metadata, Superblock};
 use zonal_fs::make::{MakeError, MakeOptions, make};
 use zonal_fs::superblocks;
-use zonal_io::device::OpenMode;
 
 /// Make a file system on a zoned device
 ///
@@ -42,6 +42,8 @@ pub(crate) struct Mkfs {
     /// Although there is data on the device, which will be lost
     #[arg(long, short)]
     force: bool,
+    #[command(flatten)]
+    write_path: WritePathAndMode,
 }
 
 pub(crate) fn run(arguments: &Mkfs, out: &mut dyn Write) -> Result<(), Failure> {
@@ -54,7 +56,7 @@ pub(crate) fn run(arguments: &Mkfs, out: &mut dyn Write) -> Result<(), Failure> 
         log_zones: arguments.log_zones,
         force: arguments.force,
     };
-    let drive = drive(&arguments.device, OpenMode::Writing)?;
+    let drive = drive_to_write(&arguments.device, &arguments.write_path)?;
     let made = make(&drive, &waiters(), random()?, &options);
     let superblock = made.map_err(|error| match error {
         MakeError::Unfit(_) => Failure { exit: Exit::Usage, error: named(&arguments.device, error) },

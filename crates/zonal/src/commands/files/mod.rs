@@ -13,17 +13,18 @@ pub(crate) mod rm;
 use crate::device;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::text::shown_word;
+use crate::write_path::WritePathAndMode;
 use clap::Args;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
 use zonal_fs::drive::Drive;
 use zonal_fs::make::{self, MakeError};
 use zonal_fs::waiter::{Polling, Waiters, polling};
 use zonal_fs::{FileSystem, FsError, MountOptions};
-use zonal_io::device::OpenMode;
+use zonal_io::clock::Clock;
+use zonal_io::device::Device;
 use zonal_io::volume::{Volume, VolumeOptions};
 
 /// Where a file system is.
@@ -36,6 +37,15 @@ pub(crate) struct On {
     metadata: Option<PathBuf>,
 }
 
+/// The same, of one that is written to.
+#[derive(Args, Debug)]
+pub(crate) struct OnToWrite {
+    #[command(flatten)]
+    on: On,
+    #[command(flatten)]
+    write_path: WritePathAndMode,
+}
+
 /// A file system that is open, and how to wait for it.
 pub(crate) struct Opened {
     pub(crate) fs: FileSystem,
@@ -45,34 +55,44 @@ pub(crate) struct Opened {
 /// A way to open a file system.
 type OpenFs = fn(&Arc<Drive>, &Waiters, Option<PathBuf>, MountOptions) -> Result<FileSystem, MakeError>;
 
-impl On {
+impl OnToWrite {
     /// Opens the file system to be changed.
     fn open(&self) -> Result<Opened, Failure> {
-        self.open_with(OpenMode::Writing, make::open)
-    }
-
-    /// Opens the file system to be looked at: nothing is written, and others may look at it too.
-    fn look(&self) -> Result<Opened, Failure> {
-        self.open_with(OpenMode::Reading, make::look)
-    }
-
-    fn open_with(&self, mode: OpenMode, open: OpenFs) -> Result<Opened, Failure> {
-        let begin = Instant::now();
-        let (drive, waiters) = (drive(&self.device, mode)?, polling(begin));
-        let opened = open(&drive, &waiters, self.metadata.clone(), MountOptions::default());
-        let fs = opened.map_err(|e| hinted(&self.device, e)).or_exit(Exit::Device)?;
-        Ok(Opened { fs, waiter: Polling::since(begin) })
+        self.on.open_with(drive_to_write(&self.on.device, &self.write_path)?, make::open)
     }
 }
 
-/// The device called `name`, to wait for.
-pub(crate) fn drive(name: &str, mode: OpenMode) -> Result<Arc<Drive>, Failure> {
-    // The file system keeps the drive's limits itself.
-    let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
-    let device = match mode {
-        OpenMode::Reading => device::open_to_read(name)?,
-        OpenMode::Writing => device::open(name)?,
-    };
+impl On {
+    /// Opens the file system to be looked at: nothing is written, and others may look at it too.
+    fn look(&self) -> Result<Opened, Failure> {
+        self.open_with(drive_to_read(&self.device)?, make::look)
+    }
+
+    fn open_with(&self, drive: Arc<Drive>, open: OpenFs) -> Result<Opened, Failure> {
+        let clock = Clock::start();
+        let opened = open(&drive, &polling(clock), self.metadata.clone(), MountOptions::default());
+        let fs = opened.map_err(|e| hinted(&self.device, e)).or_exit(Exit::Device)?;
+        Ok(Opened { fs, waiter: Polling::new(clock) })
+    }
+}
+
+/// The options of a volume under a file system, which keeps the drive's limits itself.
+fn under_files() -> VolumeOptions {
+    VolumeOptions { budget: None, ..VolumeOptions::default() }
+}
+
+/// The device called `name`, to look at.
+pub(crate) fn drive_to_read(name: &str) -> Result<Arc<Drive>, Failure> {
+    drive(device::open_to_read(name)?, under_files())
+}
+
+/// The device called `name`, to write to.
+fn drive_to_write(name: &str, write_path: &WritePathAndMode) -> Result<Arc<Drive>, Failure> {
+    let options = write_path.options(under_files(), name)?;
+    drive(device::open(name)?, options)
+}
+
+fn drive(device: Arc<dyn Device>, options: VolumeOptions) -> Result<Arc<Drive>, Failure> {
     let volume = Volume::open(device, options).or_exit(Exit::Device)?;
     Ok(Arc::new(Drive::new(Arc::new(volume))))
 }
@@ -114,5 +134,5 @@ fn names(path: &OsStr) -> Result<Vec<&[u8]>, Failure> {
 
 /// The ways into a file system that no job needs to know.
 pub(crate) fn waiters() -> Waiters {
-    polling(Instant::now())
+    polling(Clock::start())
 }

@@ -1,7 +1,7 @@
 //! `zonal put`.
 
 use super::pipe::{piece_bytes, pipe};
-use super::{On, Opened, failed, names};
+use super::{OnToWrite, Opened, failed, names};
 use crate::exit::Failure;
 use crate::text::shown_word;
 use anyhow::Context;
@@ -20,7 +20,7 @@ use zonal_fs::{FileSystem, FsError, NewFile, Payload, ROOT};
 #[derive(Args, Debug)]
 pub(crate) struct Put {
     #[command(flatten)]
-    on: On,
+    on: OnToWrite,
     /// File to copy; `-` is standard input
     file: OsString,
     /// Where it goes

@@ -1,6 +1,6 @@
 //! `zonal fsck --rebuild`.
 
-use super::{On, drive, named, waiters};
+use super::{OnToWrite, drive_to_write, named, waiters};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::value;
 use clap::Args;
@@ -8,7 +8,6 @@ use std::io::Write;
 use zonal_fs::make::MakeOptions;
 use zonal_fs::rebuild::{Origin, RebuildError, RebuildOptions, Rebuilt, rebuild};
 use zonal_fs::scan::Depth;
-use zonal_io::device::OpenMode;
 
 /// What nobody can know who has only the zones.
 const UNKNOWN: &str = "Not known from the zones, and so lost or as it was once:
@@ -47,7 +46,7 @@ impl MadeWith {
 }
 
 pub(super) fn run(
-    on: &On,
+    OnToWrite { on, write_path }: &OnToWrite,
     made_with: &MadeWith,
     depth: Depth,
     json: bool,
@@ -59,7 +58,7 @@ pub(super) fn run(
         depth,
         made_with: made_with.options(),
     };
-    let rebuilt = rebuild(&drive(&on.device, OpenMode::Writing)?, &waiters(), &options);
+    let rebuilt = rebuild(&drive_to_write(&on.device, write_path)?, &waiters(), &options);
     let rebuilt = rebuilt.map_err(|error| {
         let exit = match error {
             RebuildError::Fs(_) | RebuildError::File { .. } => Exit::Failed,

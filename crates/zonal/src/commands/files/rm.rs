@@ -1,7 +1,7 @@
 //! `zonal rm`.
 
 use super::ls::entries;
-use super::{On, Opened, failed, names};
+use super::{OnToWrite, Opened, failed, names};
 use crate::exit::Failure;
 use clap::Args;
 use std::collections::HashSet;
@@ -13,7 +13,7 @@ use zonal_fs::{FsError, ROOT};
 #[derive(Args, Debug)]
 pub(crate) struct Rm {
     #[command(flatten)]
-    on: On,
+    on: OnToWrite,
     /// What to remove
     path: OsString,
     /// A directory with all that is in it

@@ -1,21 +1,20 @@
 //! The file system's part of `zonal stat`.
 
 use super::WIDTH;
-use crate::commands::files::{drive, waiters};
+use crate::commands::files::{drive_to_read, waiters};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::text::shown;
 use crate::value::human;
 use std::io::Write;
 use std::path::PathBuf;
 use zonal_fs::{Activity, MountOptions, OpenZoneStatus, Status, make};
-use zonal_io::device::OpenMode;
 
 /// Open zones that are shown a line each; `--json` has all of them.
 const SHOWN_MAX: usize = 16;
 
 /// What the file system on a device tells of itself that nobody has open. It stays as it is.
 pub(super) fn look(device: &str, metadata: Option<PathBuf>) -> Result<Status, Failure> {
-    let drive = drive(device, OpenMode::Reading)?;
+    let drive = drive_to_read(device)?;
     let fs = make::look(&drive, &waiters(), metadata, MountOptions::default()).or_exit(Exit::Device)?;
     // It has just been opened, and will not be written: there is nothing to say of either.
     let mut status = fs.status();

@@ -7,6 +7,7 @@ use crate::waiter::polling;
 use redb::StorageBackend;
 use std::time::Instant;
 use zonal_core::ZoneIndex;
+use zonal_io::clock::Clock;
 use zonal_io::registry::Registry;
 use zonal_io::volume::{Volume, VolumeOptions};
 
@@ -21,7 +22,7 @@ fn drive() -> Arc<Drive> {
 }
 
 fn access(drive: &Arc<Drive>) -> Access {
-    Access { drive: drive.clone(), waiters: polling(Instant::now()), file: None }
+    Access { drive: drive.clone(), waiters: polling(Clock::start()), file: None }
 }
 
 /// A log of [`PAGES`] pages that were never written, and a few hundred batches after its checkpoint.
@@ -59,7 +60,7 @@ fn log_of_many_pages_is_opened_by_few_reads_into_eight_bytes_a_page() {
     let (drive, zones) = (drive(), (2..18).map(ZoneIndex).collect::<Vec<_>>());
     drop(large(&drive, zones));
     let begin = Instant::now();
-    let found = superblocks::find(&drive, &*polling(begin)()).unwrap();
+    let found = superblocks::find(&drive, &*polling(Clock::start())()).unwrap();
     let before = drive.volume().statistics().requests;
     let log = Store::open(access(&drive), &found).unwrap();
     let requests = drive.volume().statistics().requests - before;

@@ -1,0 +1,87 @@
+//! The time of a volume: one monotonic clock that all its callers share, and the wait of a thread that has nothing to do.
+//!
+//! A volume reads no clock: each call brings the time. Two callers with clocks that began at different moments disagree about
+//! every deadline between them. So there is one [`Clock`] for a volume, and each thread has a copy of it.
+
+use crate::volume::Volume;
+use std::time::{Duration, Instant};
+use zonal_core::Nanos;
+
+/// A monotonic clock. Copies have the same beginning, and therefore tell the same time.
+///
+/// ```
+/// use zonal_io::clock::Clock;
+/// let clock = Clock::start();
+/// let copy = clock;
+/// assert!(copy.now() <= clock.now());
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Clock(Source);
+
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Since(Instant),
+    Function(fn() -> Nanos),
+}
+
+impl Clock {
+    /// A clock that begins now.
+    pub fn start() -> Clock {
+        Clock(Source::Since(Instant::now()))
+    }
+
+    /// A clock that `now` reads, for a program that has one already. It is monotonic and the same in every thread.
+    pub const fn read_by(now: fn() -> Nanos) -> Clock {
+        Clock(Source::Function(now))
+    }
+
+    /// Time since the beginning.
+    #[inline]
+    pub fn now(&self) -> Nanos {
+        match self.0 {
+            Source::Since(begin) => Nanos(begin.elapsed().as_nanos() as u64),
+            Source::Function(now) => now(),
+        }
+    }
+}
+
+/// Waits without news before other threads get the processor.
+const SPINS_MAX: u32 = 200;
+
+/// Waits without news before a thread sleeps that does not know for how long.
+const YIELDS_MAX: u32 = 2000;
+
+/// Longest sleep: bounds how late a thread sees what another thread has reaped.
+const SLEEP_MAX: Duration = Duration::from_millis(1);
+
+/// How much earlier than due a sleeper wakes: the kernel's timers are about that late.
+const SLEEP_MARGIN: Duration = Duration::from_micros(60);
+
+/// How a thread waits for completions: it spins, then yields, then sleeps on the device.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Backoff {
+    idle: u32,
+}
+
+impl Backoff {
+    /// A poll at `now` brought no news, and the next one is to come at `due`, if the volume knows: waits for it.
+    #[inline]
+    pub fn pause(&mut self, volume: &Volume, now: Nanos, due: Option<Nanos>) {
+        self.idle = self.idle.saturating_add(1);
+        if self.idle <= SPINS_MAX {
+            return std::hint::spin_loop();
+        }
+        let left = due.map(|due| Duration::from_nanos(due.0.saturating_sub(now.0)));
+        let sleep = left.map_or(SLEEP_MAX, |left| left.saturating_sub(SLEEP_MARGIN).min(SLEEP_MAX));
+        if sleep.is_zero() || self.idle <= YIELDS_MAX && left.is_none() {
+            return std::thread::yield_now();
+        }
+        volume.wait(sleep);
+    }
+
+    /// News came: the next is likely near.
+    #[inline]
+    pub fn reset(&mut self) {
+        self.idle = 0;
+    }
+}

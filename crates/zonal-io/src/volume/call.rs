@@ -1,0 +1,62 @@
+//! Requests that a thread waits for.
+
+use super::{Completion, Request, Volume};
+use crate::clock::{Backoff, Clock};
+use crate::device::Output;
+use crate::sync::{Arc, Mutex};
+use zonal_core::{DeviceError, RequestError, Sector, ZoneDescriptor};
+
+impl Volume {
+    /// Submits `request` and waits for its end, polling meanwhile: for rare requests, and for threads with nothing else to do.
+    /// `clock` is the one that the other callers of the volume have.
+    ///
+    /// Not inside a completion function: what the thread would wait for is delivered after that has returned.
+    ///
+    /// ```
+    /// use zonal_core::Op;
+    /// use zonal_core::Sector;
+    /// use zonal_io::clock::Clock;
+    /// use zonal_io::registry::Registry;
+    /// use zonal_io::volume::{Request, Volume, VolumeOptions};
+    ///
+    /// let device = Registry::default().open("ram:size=64M,zone_size=1M")?;
+    /// let volume = Volume::open(device, VolumeOptions::default())?;
+    /// let finished = volume.call(&Clock::start(), Request::zone(Op::ZoneFinish, Sector(0)));
+    /// assert!(finished.result.is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn call(&self, clock: &Clock, request: Request) -> Completion {
+        let ended: Arc<Mutex<Option<Completion>>> = Arc::default();
+        let end = ended.clone();
+        let channel = self.channel(move |completion| *end.lock() = Some(completion));
+        self.submit(clock.now(), &channel, request);
+        let mut backoff = Backoff::default();
+        loop {
+            if let Some(completion) = ended.lock().take() {
+                return completion;
+            }
+            let now = clock.now();
+            let due = self.poll(now);
+            let is_over = ended.lock().is_some();
+            if !is_over {
+                backoff.pause(self, now, due);
+            }
+        }
+    }
+
+    /// Describes up to `zones` zones from the one that holds `sector`, and waits for that.
+    ///
+    /// # Errors
+    /// The request's.
+    pub fn report(
+        &self,
+        clock: &Clock,
+        sector: Sector,
+        zones: u32,
+    ) -> Result<Box<[ZoneDescriptor]>, RequestError> {
+        match self.call(clock, Request::report(sector, zones)).result? {
+            Output::Zones(zones) => Ok(zones),
+            _ => Err(RequestError::Device(DeviceError::InvalidField)),
+        }
+    }
+}

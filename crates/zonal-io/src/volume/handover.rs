@@ -1,0 +1,134 @@
+//! Completions that another thread reaped than the one that waits for them.
+//!
+//! A device hands a completion to the thread that polls it. A volume and a direct user (`alone`) of one device therefore reap
+//! each other's completions. Each leaves here what is not its own.
+//!
+//! - The answer to a direct user: by its token, which no other call in the process has ([`Errand`]).
+//! - A completion of a volume: by the address of its device ([`Home`]), until the volume's next poll.
+//!
+//! An errand is known here before its command goes out, and a home as long as its volume lives. So either order of events is
+//! right: an answer that was left before its owner looks is found when the owner looks.
+//!
+//! A completion without an owner, which a dropped volume or an abandoned call has left at the device, is let go.
+
+use super::{Progress, Volume};
+use crate::device::{CommandResult, Context, Device};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use zonal_core::Nanos;
+
+/// Calls of direct users that have not ended, and the answers that other pollers have left for them.
+static ERRANDS: Mutex<BTreeMap<u64, Option<CommandResult>>> = Mutex::new(BTreeMap::new());
+
+/// Counts down: wrappers and other direct users count up from 0.
+static NEXT_TOKEN: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// Open volumes, by the address of their device.
+static HOMES: Mutex<BTreeMap<usize, Arc<Strays>>> = Mutex::new(BTreeMap::new());
+
+/// A call of a direct user.
+pub(super) struct Errand {
+    token: u64,
+}
+
+impl Errand {
+    pub(super) fn begin() -> Errand {
+        let token = NEXT_TOKEN.fetch_sub(1, Ordering::Relaxed);
+        ERRANDS.lock().insert(token, None);
+        Errand { token }
+    }
+
+    pub(super) fn context(&self) -> Context {
+        Context::token(self.token)
+    }
+
+    /// Whether a poller has left the answer.
+    pub(super) fn is_answered(&self) -> bool {
+        ERRANDS.lock().get(&self.token).is_some_and(Option::is_some)
+    }
+
+    /// The answer, once, if a poller has left it.
+    pub(super) fn answer(&self) -> Option<CommandResult> {
+        ERRANDS.lock().get_mut(&self.token)?.take()
+    }
+}
+
+impl Drop for Errand {
+    fn drop(&mut self) {
+        ERRANDS.lock().remove(&self.token);
+    }
+}
+
+/// Leaves an answer for the call that has this token.
+pub(super) fn leave_answer(token: u64, result: CommandResult) {
+    if let Some(place) = ERRANDS.lock().get_mut(&token) {
+        *place = Some(result);
+    }
+}
+
+/// Leaves a completion that a direct user has reaped from `device` for its owner.
+pub(super) fn leave(device: &dyn Device, context: Context, result: CommandResult) {
+    if context.is_token() {
+        return leave_answer(context.into_token(), result);
+    }
+    let home = HOMES.lock().get(&address(device)).cloned();
+    if let Some(strays) = home {
+        strays.left.lock().push_back((context, result));
+        strays.any.store(true, Ordering::Release);
+    }
+}
+
+fn address(device: &dyn Device) -> usize {
+    std::ptr::from_ref(device).addr()
+}
+
+/// Completions of one volume that direct users have reaped.
+#[derive(Default)]
+struct Strays {
+    /// There are some: what a poll reads.
+    any: AtomicBool,
+    left: Mutex<VecDeque<(Context, CommandResult)>>,
+}
+
+/// Where a volume's completions are left, while it lives.
+pub(super) struct Home {
+    address: usize,
+    strays: Arc<Strays>,
+}
+
+impl Home {
+    pub(super) fn of(device: &dyn Device) -> Home {
+        let home = Home { address: address(device), strays: Arc::default() };
+        HOMES.lock().insert(home.address, home.strays.clone());
+        home
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let mut homes = HOMES.lock();
+        if homes.get(&self.address).is_some_and(|strays| Arc::ptr_eq(strays, &self.strays)) {
+            homes.remove(&self.address);
+        }
+    }
+}
+
+impl Volume {
+    /// Deals with completions of this volume that direct users of the device have reaped.
+    #[inline]
+    pub(super) fn take_strays(&self, now: Nanos) -> Progress {
+        if self.home.strays.any.load(Ordering::Acquire) { self.deal_with_strays(now) } else { Progress::None }
+    }
+
+    #[cold]
+    fn deal_with_strays(&self, now: Nanos) -> Progress {
+        self.home.strays.any.store(false, Ordering::Relaxed);
+        let left = std::mem::take(&mut *self.home.strays.left.lock());
+        for (context, mut result) in left {
+            self.completed(now, &mut Some(context), &mut result);
+        }
+        Progress::Some
+    }
+}

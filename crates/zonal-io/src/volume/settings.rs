@@ -1,0 +1,183 @@
+//! The options of an open volume that may change while it runs.
+//!
+//! A write reads them with relaxed loads, which cost what a plain field costs. No order with anything else is needed: a write
+//! that reads the old value is a write from before the change. The window of mode `pipelined` is the exception: two
+//! writes of a zone that count by different windows could arrive in the wrong order. It changes while every zone is quiet,
+//! like the mode.
+//!
+//! The atomics are those of the standard library also under a model checker: no thread waits for one of them.
+
+use super::mode::{SwitchError, WriteMode};
+use super::options::{OptionChanges, OptionKey, SetBy, Setters, VolumeOptions};
+use super::token::Qd1Quantum;
+use super::{BudgetOptions, DeviceInfo, Volume};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use zonal_core::Nanos;
+use zonal_core::plug::{IN_FLIGHT_MAX, ParkOptions};
+
+/// Why a running volume does not take options.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetError {
+    /// It does not switch to the mode.
+    #[error(transparent)]
+    Mode(#[from] SwitchError),
+    /// The budget counts zones from the opening on.
+    #[error("the budget is chosen when the volume is opened and stays")]
+    Budget,
+}
+
+/// What a volume's writes read.
+pub(super) struct Settings {
+    merge_sectors_max: AtomicU32,
+    window: AtomicU32,
+    /// The window from the next quiet moment on; 0: the present one.
+    window_next: AtomicU32,
+    is_forced: AtomicBool,
+    quantum_bytes: AtomicU64,
+    quantum_nanos: AtomicU64,
+    /// 0: no write is parked.
+    park_sectors_max: AtomicU32,
+    park_nanos: AtomicU64,
+    setters: [AtomicU8; OptionKey::ALL.len()],
+    /// What commands with several writes have at most.
+    command_sectors_max: u32,
+    budget: Option<BudgetOptions>,
+}
+
+impl Settings {
+    pub(super) fn new(info: &DeviceInfo, options: &VolumeOptions) -> Settings {
+        let park = options.park.unwrap_or(ParkOptions { sectors_max: 0, time: Nanos(0) });
+        Settings {
+            merge_sectors_max: AtomicU32::new(if options.merge { info.command_sectors_max } else { 0 }),
+            window: AtomicU32::new(options.window.clamp(1, IN_FLIGHT_MAX)),
+            window_next: AtomicU32::new(0),
+            is_forced: AtomicBool::new(options.force),
+            quantum_bytes: AtomicU64::new(options.qd1_quantum.bytes),
+            quantum_nanos: AtomicU64::new(options.qd1_quantum.time.0),
+            park_sectors_max: AtomicU32::new(park.sectors_max),
+            park_nanos: AtomicU64::new(park.time.0),
+            setters: OptionKey::ALL.map(|key| AtomicU8::new(options.setters.of(key) as u8)),
+            command_sectors_max: info.command_sectors_max,
+            budget: options.budget,
+        }
+    }
+
+    /// Sectors of the largest command that waiting writes share; 0: they share none.
+    #[inline]
+    pub(super) fn merge_sectors_max(&self) -> u32 {
+        self.merge_sectors_max.load(Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn window(&self) -> u32 {
+        self.window.load(Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn qd1_quantum(&self) -> Qd1Quantum {
+        Qd1Quantum { bytes: self.quantum_bytes.load(Relaxed), time: Nanos(self.quantum_nanos.load(Relaxed)) }
+    }
+
+    pub(super) fn is_forced(&self) -> bool {
+        self.is_forced.load(Relaxed)
+    }
+
+    /// What may be parked. After parking was switched off that is nothing, and what is parked keeps its time.
+    pub(super) fn park(&self) -> ParkOptions {
+        ParkOptions {
+            sectors_max: self.park_sectors_max.load(Relaxed),
+            time: Nanos(self.park_nanos.load(Relaxed)),
+        }
+    }
+
+    /// Every zone is quiet: the window that was asked for takes effect.
+    pub(super) fn adopt_window(&self) {
+        match self.window_next.swap(0, Relaxed) {
+            0 => {}
+            next => self.window.store(next, Relaxed),
+        }
+    }
+
+    fn change(&self, changes: &OptionChanges) {
+        if let Some(merge) = changes.merge {
+            self.merge_sectors_max.store(if merge { self.command_sectors_max } else { 0 }, Relaxed);
+        }
+        if let Some(quantum) = changes.qd1_quantum {
+            self.quantum_bytes.store(quantum.bytes, Relaxed);
+            self.quantum_nanos.store(quantum.time.0, Relaxed);
+        }
+        if let Some(force) = changes.force {
+            self.is_forced.store(force, Relaxed);
+        }
+        match changes.park {
+            Some(Some(park)) => {
+                self.park_nanos.store(park.time.0, Relaxed);
+                self.park_sectors_max.store(park.sectors_max, Relaxed);
+            }
+            Some(None) => self.park_sectors_max.store(0, Relaxed),
+            None => {}
+        }
+        for key in changes.keys() {
+            self.setters[key as usize].store(SetBy::Running as u8, Relaxed);
+        }
+    }
+}
+
+impl Volume {
+    /// The options in force, and which user of the volume has set each. The mode has its reason: see [`Volume::mode`].
+    pub fn options(&self) -> VolumeOptions {
+        let settings = &self.settings;
+        let mut setters = Setters::default();
+        for (key, setter) in OptionKey::ALL.into_iter().zip(&settings.setters) {
+            setters.set(key, SetBy::from_number(setter.load(Relaxed)));
+        }
+        VolumeOptions {
+            mode: Some(self.policy.mode()),
+            merge: settings.merge_sectors_max() > 0,
+            qd1_quantum: settings.qd1_quantum(),
+            window: settings.window(),
+            force: settings.is_forced(),
+            nr_requests: self.zone_lock.tags().1,
+            budget: settings.budget.filter(|_| self.book.is_some()),
+            park: Some(settings.park()).filter(|park| park.sectors_max > 0),
+            setters,
+        }
+    }
+
+    /// Changes options while the volume runs. The mode, and in mode `pipelined` the window, take effect once what is in flight has
+    /// ended, which takes polls: [`Volume::options`] tells. The others take effect at once. After an error nothing has
+    /// changed.
+    ///
+    /// # Errors
+    /// [`SetError`] if one of them cannot be changed, or the device does not do the mode.
+    pub fn set_options(&self, changes: &OptionChanges) -> Result<(), SetError> {
+        if changes.budget.is_some() {
+            return Err(SetError::Budget);
+        }
+        let now = self.policy.mode();
+        let mode = changes.mode.unwrap_or(now);
+        let force = changes.force.unwrap_or(self.settings.is_forced());
+        if changes.mode.is_some() {
+            self.may_switch(mode, force)?;
+        }
+        self.settings.change(changes);
+        if let Some(tags) = changes.nr_requests {
+            self.zone_lock.set_tags(tags);
+        }
+        if changes.park.is_some() {
+            // Those that wait may have less time now.
+            self.parking.look_soon();
+        }
+        let is_quiet_needed = [now, mode].contains(&WriteMode::Pipelined);
+        match changes.window {
+            Some(window) if is_quiet_needed => self.settings.window_next.store(window, Relaxed),
+            Some(window) => self.settings.window.store(window, Relaxed),
+            None => {}
+        }
+        if changes.mode.is_some() || changes.window.is_some() && is_quiet_needed {
+            self.request_mode(mode, force)?;
+        }
+        Ok(())
+    }
+}
