@@ -416,6 +416,43 @@ fn active_zones_outside_the_range_are_named_with_what_helps() {
     run_on(&device, WriteMode::PerZone, elsewhere);
 }
 
+#[test]
+fn blocks_above_the_largest_append_are_written_whole_by_default() {
+    // As drives have it: appends of 128 KiB, and commands that are smaller than the blocks, too.
+    let options =
+        EmulatedOptions { zone_append_max_sectors: 256, max_sectors: 384, zone_nr_conv: 0, ..polled() };
+    let jobs = [
+        "--rw=write --zonemode=zbd",
+        "--rw=randwrite --zonemode=zbd --norandommap --io_size=16M",
+        "--rw=write --zonemode=none --iodepth=1 --size=8M",
+        "--rw=write --zonemode=zbd --numjobs=4 --iodepth=8 --offset_increment=16z --size=16z",
+    ];
+    for job in jobs {
+        let device = memory(&options, Fault::None);
+        let arguments = format!("--name=x --bs=256k --verify=crc32c {job}");
+        let report = try_run(&device, &[], &arguments).unwrap();
+        let mode = &report.modes[0];
+        assert_eq!(mode.jobs[0].failure, None, "{job}: {}", report.to_text());
+        assert_eq!(mode.mode, WriteMode::PerZone, "{job}");
+        assert_eq!(mode.mode_reason, "a block of the jobs is larger than the largest zone append");
+        let verified = mode.verify.as_ref().unwrap();
+        assert!(!verified.is_failed() && verified.blocks >= 32, "{job}: {verified:?}");
+    }
+    // Blocks that an append can take are appends, as the device suggests, and reads of any size change nothing.
+    for job in [
+        "--rw=write --bs=128k --zonemode=zbd",
+        "--rw=read --bs=256k",
+        "--rw=randrw --bs=256k,128k --zonemode=zbd",
+    ] {
+        let report = try_run(&null(&options), &[], &format!("--name=x --size=8M {job}")).unwrap();
+        let (mode, reason) = (report.modes[0].mode, report.modes[0].mode_reason);
+        assert_eq!((mode, reason), (WriteMode::Append, "the device has native zone append"), "{job}");
+    }
+    // Who asks for appends is told that these cannot be.
+    let error = misfit(&options, WriteMode::Append, "--name=x --bs=256k --rw=write --zonemode=zbd");
+    assert_eq!(error, PlanError::BlockAboveAppend { block: 256 << 10, append: 128 << 10 });
+}
+
 fn misfit(options: &EmulatedOptions, mode: WriteMode, arguments: &str) -> PlanError {
     match try_run(&null(options), &[mode], arguments) {
         Err(BenchError::Plan { job, error }) => {
