@@ -71,7 +71,10 @@ fn create_takes_a_profile_and_overrides() {
     let device = &info["device"];
     assert_eq!((&device["zone_max_open"], &device["zone_max_active"]), (&7.into(), &14.into()));
     assert_eq!((&device["rotational"], &device["personality"]), (&true.into(), &"zns".into()));
-    assert_eq!(device["zone_capacity"], 1077 << 20);
+    assert_eq!(
+        (&device["zone_capacity"], &device["append_max"]),
+        (&(2u64 << 30).into(), &(128 << 10).into())
+    );
 }
 
 #[test]

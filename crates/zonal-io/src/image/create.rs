@@ -47,7 +47,7 @@ pub struct ImageOptions {
     pub zone_max_active: Option<u32>,
     /// Logical block, a power of two from 512 to 65536; 4096.
     pub blocksize: Option<u32>,
-    /// Largest native zone append; 0 is none. Unlimited for ZNS, none for ZBC, which has no such command.
+    /// Largest native zone append; 0 is none. Without a profile unlimited for ZNS, none for ZBC, which has no such command.
     pub zone_append_max_sectors: Option<u32>,
     /// Whether to pass for a medium that turns; no.
     pub rotational: Option<bool>,
@@ -94,7 +94,7 @@ impl ImageOptions {
             None => None,
             Some(name) => Some(Profile::named(name).ok_or_else(|| OptionsError::UnknownProfile {
                 name: name.clone(),
-                known: PROFILES.iter().map(|p| p.name).collect(),
+                known: PROFILES.iter().map(|(name, _)| *name).collect(),
             })?),
         };
         let geometry = self.geometry(profile)?;
@@ -121,7 +121,10 @@ impl ImageOptions {
             open_max,
             active_max,
             block_sectors,
-            append_sectors_max: self.zone_append_max_sectors.unwrap_or(append_default),
+            append_sectors_max: self
+                .zone_append_max_sectors
+                .or(profile.map(|p| p.zone_append_max_sectors))
+                .unwrap_or(append_default),
             personality,
             rotational: self.rotational.or(profile.map(|p| p.rotational)).unwrap_or(false),
             profile: profile.map_or(String::new(), |p| p.name.to_owned()),
@@ -142,8 +145,7 @@ impl ImageOptions {
         // A preset's capacity goes with its zone size.
         let preset = profile.filter(|_| self.zone_size.is_none()).map(|p| p.zone_capacity);
         let capacity = self.zone_capacity.or(preset).unwrap_or(zone_size);
-        let zones = size.div_ceil(zone_size.max(1));
-        let conventional = self.zone_nr_conv.or(profile.map(|p| p.conventional_of(zones))).unwrap_or(0);
+        let conventional = self.zone_nr_conv.or(profile.map(|p| p.zone_nr_conv)).unwrap_or(0);
         let geometry = Geometry::new(
             sectors("size", size)?,
             sectors("zone_size", zone_size)?,
@@ -164,7 +166,7 @@ impl ImageOptions {
 const _: () = {
     let mut i = 0;
     while i < PROFILES.len() {
-        assert!(PROFILES[i].name.len() <= PROFILE_NAME_MAX);
+        assert!(PROFILES[i].0.len() <= PROFILE_NAME_MAX);
         i += 1;
     }
 };
