@@ -78,6 +78,37 @@ fn create_takes_a_profile_and_overrides() {
 }
 
 #[test]
+fn image_has_an_identity_that_its_names_and_wrappers_keep() {
+    let dir = drive();
+    let uuid_of = |name: &str| {
+        let info: serde_json::Value =
+            serde_json::from_str(&zonal(dir.path(), &format!("info {name} --json"))).unwrap();
+        info["device"]["uuid"].as_str().map(str::to_owned)
+    };
+    let drawn = uuid_of("d").unwrap();
+    assert_eq!((drawn.len(), drawn.as_bytes()[14]), (36, b'4'), "{drawn}");
+    assert!(zonal(dir.path(), "info d").contains(&format!("uuid                   {drawn}\n")));
+    let given = "67e55044-10b1-426f-9247-bb680e5fe0c8";
+    zonal(dir.path(), &format!("create e --size 1G --zone-size 64M --uuid {}", given.to_uppercase()));
+    assert_eq!(uuid_of("e").as_deref(), Some(given));
+    fs::rename(dir.path().join("e"), dir.path().join("f")).unwrap();
+    for name in ["f", "image:f", "fault:seed=1+f", "trace:file=t+f", "timing:zns-1t+f"] {
+        assert_eq!(uuid_of(name).as_deref(), Some(given), "{name}");
+    }
+    for name in
+        ["linear:+f", "linear:zone=1,zones=2+f", "concat:[f]", "concat:[d][d2]", "null:size=1G", "sim:zns-1t"]
+    {
+        if name.contains("d2") {
+            zonal(dir.path(), "create d2 --size 1G --zone-size 64M --zone-capacity 60M --zone-max-open 4");
+        }
+        assert_eq!(uuid_of(name), None, "{name}");
+    }
+    assert!(zonal(dir.path(), "info null:size=1G").contains("uuid                   none\n"));
+    let error = refused(dir.path(), "create g --size 1G --uuid 67e55044", USAGE);
+    assert!(error.contains("67e55044") && error.contains("32 hexadecimal digits"), "{error}");
+}
+
+#[test]
 fn info_tells_the_device_and_the_write_mode_and_why() {
     let dir = drive();
     let text = zonal(dir.path(), "info d");

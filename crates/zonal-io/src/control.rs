@@ -86,7 +86,7 @@ pub enum Answer {
     /// To [`Query::Stat`].
     Stat(Statistics),
     /// To [`Query::Info`] and [`Query::Mode`].
-    Info(VolumeFacts),
+    Info(Box<VolumeFacts>),
     /// To [`Query::Files`], in the file system's own words.
     Files(Option<serde_json::Value>),
     /// To what is no question.

@@ -33,6 +33,8 @@ fn image_of_a_profile_is_the_drive_that_is_simulated_under_its_name() {
             append_sectors_max,
             rotational,
             personality,
+            // Of the one image, and not of all that have its profile.
+            identity,
             // How the device is opened: these are options of its name.
             name: _,
             command_sectors_max,
@@ -62,6 +64,7 @@ fn image_of_a_profile_is_the_drive_that_is_simulated_under_its_name() {
         // An image loses with power what was not flushed, whatever it stands for; of a simulated drive its timing decides.
         assert!(volatile_cache, "{name}");
         assert_eq!(write_zeroes_sectors_max, simulated.write_zeroes_sectors_max, "{name}");
+        assert_eq!((identity.is_some(), simulated.identity), (true, None), "{name}");
         assert_eq!((virtual_time, simulated.virtual_time), (false, true), "{name}");
     }
 }

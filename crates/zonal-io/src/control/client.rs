@@ -71,7 +71,7 @@ pub fn stat(path: &Path) -> Result<Statistics, ControlError> {
 /// As [`ask`].
 pub fn info(path: &Path) -> Result<VolumeFacts, ControlError> {
     match ask(path, Query::Info)? {
-        Answer::Info(facts) => Ok(facts),
+        Answer::Info(facts) => Ok(*facts),
         other => Err(not_asked_for(path, &other)),
     }
 }
@@ -106,7 +106,7 @@ pub fn switch_mode_anyway(path: &Path, mode: WriteMode) -> Result<VolumeFacts, C
 
 fn ask_for_mode(path: &Path, query: Query) -> Result<VolumeFacts, ControlError> {
     match ask(path, query)? {
-        Answer::Info(facts) => Ok(facts),
+        Answer::Info(facts) => Ok(*facts),
         other => Err(not_asked_for(path, &other)),
     }
 }

@@ -206,10 +206,12 @@ impl Service {
         match serde_json::from_slice(line) {
             Ok(Query::Plugs) => Answer::Plugs(self.volume.plugs()),
             Ok(Query::Stat) => Answer::Stat(self.volume.statistics()),
-            Ok(Query::Info) => Answer::Info(VolumeFacts::of(&self.volume)),
+            Ok(Query::Info) => Answer::Info(Box::new(VolumeFacts::of(&self.volume))),
             Ok(Query::Files) => Answer::Files(self.files.as_ref().map(|tell| tell())),
             Ok(Query::Mode { mode, force }) => match self.switch(&mode, force) {
-                Ok(pending) => Answer::Info(VolumeFacts { pending, ..VolumeFacts::of(&self.volume) }),
+                Ok(pending) => {
+                    Answer::Info(Box::new(VolumeFacts { pending, ..VolumeFacts::of(&self.volume) }))
+                }
                 Err(what) => Answer::Error(what),
             },
             Err(e) => Answer::Error(e.to_string()),

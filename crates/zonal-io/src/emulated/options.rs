@@ -184,6 +184,7 @@ impl EmulatedOptions {
         let whole_blocks = |sectors: u32| sectors.min(zone_max) / block_sectors * block_sectors;
         Ok(DeviceInfo {
             name: name.to_owned(),
+            identity: None,
             geometry,
             block_sectors,
             open_max: limits.open_max,

@@ -4,6 +4,7 @@
 //! name is taken. Only the header is written: a ledger of zeroes says that every zone is empty, and data that was never
 //! written needs no space.
 
+use crate::identity::Identity;
 use crate::image::backing::{Backing, FileBacking};
 use crate::image::error::{ImageError, OptionsError};
 use crate::image::format::{self, Header, LEDGER_OFFSET, PROFILE_NAME_MAX, ZONES_MAX};
@@ -55,6 +56,8 @@ pub struct ImageOptions {
     pub personality: Option<Personality>,
     /// Random number that tells this image from others; drawn if not given.
     pub creation: Option<[u8; 16]>,
+    /// What the image keeps for life, under whatever name; drawn if not given.
+    pub identity: Option<Identity>,
 }
 
 impl ImageOptions {
@@ -128,6 +131,7 @@ impl ImageOptions {
             personality,
             rotational: self.rotational.or(profile.map(|p| p.rotational)).unwrap_or(false),
             profile: profile.map_or(String::new(), |p| p.name.to_owned()),
+            identity: self.identity.or_else(Identity::random),
         };
         match header.layout().file_len() {
             Some(_) => Ok(header),

@@ -168,6 +168,7 @@ fn info(path: &Path, header: &Header, options: &OpenOptions) -> DeviceInfo {
     let command_sectors_max = whole_blocks(options.max_sectors).max(block);
     DeviceInfo {
         name: format!("image:{}", path.display()),
+        identity: header.identity,
         geometry: header.geometry,
         block_sectors: block,
         open_max: header.open_max,

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use std::io::Write;
 use std::path::PathBuf;
 use zonal_core::{Personality, SECTOR_BYTES};
+use zonal_io::identity::Identity;
 use zonal_io::image::{ImageOptions, Profile};
 
 /// Create a drive in a file
@@ -50,6 +51,9 @@ pub(crate) struct Create {
     /// Pass for a medium that turns [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     rotational: Option<bool>,
+    /// Identity of the drive, which `zonal info` shows [default: a random one]
+    #[arg(long)]
+    uuid: Option<Identity>,
 }
 
 /// The standards.
@@ -117,6 +121,7 @@ pub(crate) fn run(arguments: &Create, out: &mut dyn Write) -> Result<(), Failure
             Standard::Zbc => Personality::Zbc,
         }),
         creation: None,
+        identity: arguments.uuid,
     };
     let header = options.create(&arguments.path).or_exit(Exit::Device)?;
     let geometry = &header.geometry;
