@@ -109,6 +109,36 @@ fn image_has_an_identity_that_its_names_and_wrappers_keep() {
 }
 
 #[test]
+fn image_is_opened_as_its_name_says() {
+    let dir = drive();
+    let text = zonal(dir.path(), "info image:d,submit_queues=2,max_sectors=256");
+    assert!(
+        text.contains("queues                 2\n") && text.contains("largest command        128 KiB\n"),
+        "{text}"
+    );
+    let job = "--name=j --rw=write --bs=4k --zonemode=zbd --offset=2z --size=1z --io_size=64k";
+    for name in ["image:d,threads=0", "image:[d],threads=3", "d"] {
+        zonal(dir.path(), &format!("bench --device {name} {job}"));
+    }
+    assert_eq!(conditions(dir.path())[2], "cl");
+    let error = refused(dir.path(), "reset --all image:d,readonly=1", FAILED);
+    assert!(error.contains("is open for reading only"), "{error}");
+    assert_eq!(conditions(dir.path())[2], "cl");
+    fs::rename(dir.path().join("d"), dir.path().join("d,e")).unwrap();
+    let error = refused(dir.path(), "info image:d,e", DEVICE);
+    assert!(
+        error.ends_with("at \"e\": no such option; a path with a comma stands in brackets: `image:[PATH]`"),
+        "{error}"
+    );
+    for name in ["d,e", "./d,e", "image:[d,e]", "image:[d,e],readonly=1"] {
+        assert!(
+            zonal(dir.path(), &format!("info {name}")).starts_with("device                 image:["),
+            "{name}"
+        );
+    }
+}
+
+#[test]
 fn info_tells_the_device_and_the_write_mode_and_why() {
     let dir = drive();
     let text = zonal(dir.path(), "info d");

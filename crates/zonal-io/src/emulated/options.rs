@@ -136,10 +136,10 @@ pub enum OptionsError {
 const ZONES_MAX: u64 = 1 << 24;
 
 /// Most queues of a device: more than any machine has processors.
-const QUEUES_MAX: u64 = 1 << 16;
+pub(crate) const QUEUES_MAX: u64 = 1 << 16;
 
 /// Most commands in flight on a queue, what an NVMe queue can hold.
-const QUEUE_DEPTH_MAX: u64 = 1 << 16;
+pub(crate) const QUEUE_DEPTH_MAX: u64 = 1 << 16;
 
 impl EmulatedOptions {
     /// When commands are answered, in effect.
