@@ -24,7 +24,7 @@ fn devices() -> String {
 A device is named by its kind and, behind a colon, its options, separated by commas.
 
   null:size=1T,zone_size=256M   keeps no data; for measuring what is above it
-  ram:size=8G                   keeps data in memory until the program ends
+  ram:size=8G                   keeps data in memory until the program ends, and up to 1G that resets have freed, for reuse
   image:PATH, or just PATH      a drive in a file, made by `zonal create`; after a comma its options, as in
                                 image:PATH,threads=4. A path with a comma stands in brackets: image:[PATH],threads=4.
                                 A name that is just a path is a path to its end and has no options
