@@ -448,7 +448,7 @@ fn blocks_above_the_largest_append_are_written_whole_by_default() {
         let (mode, reason) = (report.modes[0].mode, report.modes[0].mode_reason);
         assert_eq!((mode, reason), (WriteMode::Append, "the device has native zone append"), "{job}");
     }
-    // Who asks for appends is told that these cannot be.
+    // Where mode append was asked for, the refusal stays.
     let error = misfit(&options, WriteMode::Append, "--name=x --bs=256k --rw=write --zonemode=zbd");
     assert_eq!(error, PlanError::BlockAboveAppend { block: 256 << 10, append: 128 << 10 });
 }

@@ -12,7 +12,7 @@
 //! # Reset
 //! A reset takes a zone's whole table of chunks away, and the next generation starts with an empty one. Who is still
 //! reading or writing the old table keeps it alive (epochs), so a late write of a past generation ends in memory that
-//! nobody will read. Chunks then go back to a pool, with their old bytes: those are not present and cannot be read. The pool
+//! nobody will read. Chunks then go back to a pool, with their old bytes: those are not present, and no read returns them. The pool
 //! keeps the pages of up to 1 GiB, so that a zone that is written again after its reset meets no page fault.
 //!
 //! # Conventional zones
@@ -406,7 +406,7 @@ fn read_in_part(chunk: NonNull<u8>, piece: Piece, present: u128, mut target: &mu
 
 impl Drop for ZoneChunks {
     fn drop(&mut self) {
-        // The first chunk last: the next writer, who begins at the start of a zone, gets them in the order of their addresses.
+        // The first chunk last: the next writer begins at the start of a zone and gets them in the order of their addresses.
         let chunks = self.slots.iter().rev().map(|slot| slot.bytes.load(Ordering::Relaxed));
         self.pool.give_back(chunks.filter_map(NonNull::new));
     }

@@ -201,7 +201,7 @@ fn every_option_of_an_image_reaches_it() {
         );
         assert_eq!(info.name, format!("image:{path}"), "of the image, however it is opened");
     }
-    // Two readers share it; a flag without a value is set, and 0 leaves the choice to who opens it.
+    // Two readers share it; a flag without a value is set, and 0 leaves the choice to the opener.
     let reader = Registry::default().open(&format!("image:{path},readonly")).unwrap();
     assert!(reader.info().read_only && info(&format!("image:{path},readonly=1")).read_only);
     drop(reader);
