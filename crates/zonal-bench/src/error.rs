@@ -1,7 +1,7 @@
 //! Why a benchmark cannot run. What goes wrong while it runs belongs to a job and is in its report.
 
 use std::path::PathBuf;
-use zonal_core::{DeviceError, RequestError, Sector};
+use zonal_core::{DeviceError, RequestError, Sector, ZoneIndex};
 use zonal_io::volume::{OpenError, SwitchError};
 
 /// An error of whoever opens devices.
@@ -136,6 +136,16 @@ pub enum BenchError {
 }
 
 /// The limit that holds where no job sets one.
+/// The zones by number and first sector, and how many of `active` are not among them.
+fn first_zones(zones: &[(ZoneIndex, Sector)], active: usize) -> String {
+    let named: Vec<String> = zones.iter().map(|(zone, start)| format!("{zone} (sector {start})")).collect();
+    let word = if active == 1 { "zone" } else { "zones" };
+    match active.saturating_sub(zones.len()) {
+        0 => format!("{word} {}", named.join(", ")),
+        more => format!("{word} {} and {more} more", named.join(", ")),
+    }
+}
+
 fn held(limit: u32) -> String {
     if limit == 0 { "no limit".to_owned() } else { format!("the drive's limit of {limit}") }
 }
@@ -232,11 +242,19 @@ pub enum PlanError {
         /// The file.
         path: PathBuf,
     },
-    /// Active zones outside the jobs' ranges use up the device's limit.
-    #[error("all {limit} active zones that the device allows lie outside the range of the jobs")]
+    /// Active zones that no job writes use up the device's limit.
+    #[error(
+        "{active} active zones lie outside the ranges that the jobs write, and the device allows {limit}: {}; `zonal finish` \
+         fills such a zone and keeps its data, `zonal reset` empties it",
+        first_zones(zones, *active)
+    )]
     NoActiveZoneLeft {
         /// Limit of the device.
         limit: u32,
+        /// Active zones outside the ranges.
+        active: usize,
+        /// The first of these, in ascending order, each with its first sector.
+        zones: Vec<(ZoneIndex, Sector)>,
     },
     /// A write is larger than a zone can take.
     #[error("a block of {block} bytes is larger than the zone capacity of {capacity}")]

@@ -117,6 +117,18 @@ pub struct Plan {
     pub notes: Vec<String>,
 }
 
+/// The write mode of a run that none was asked for, and why, where the mode that suits the device does not suit the jobs:
+/// per-zone instead of append, if a block is larger than an append. A positional write can be split into commands; an append
+/// cannot, because each part would get an address of its own.
+pub fn default_of_jobs(jobs: &[Job], info: &DeviceInfo) -> Option<(WriteMode, &'static str)> {
+    match Plan::new(jobs, info, WriteMode::for_device(info).0) {
+        Err((_, PlanError::BlockAboveAppend { .. })) => {
+            Some((WriteMode::PerZone, "a block of the jobs is larger than the largest zone append"))
+        }
+        _ => None,
+    }
+}
+
 /// A job that does not fit, by name.
 pub type Misfit = (String, PlanError);
 

@@ -3,12 +3,14 @@
 mod support;
 
 use std::time::{Duration, Instant};
-use support::{Fault, HOSTS, job, memory, null, options, polled, run_as, run_on, try_run};
+use support::{Fault, HOSTS, ZONE, job, memory, null, options, polled, run_as, run_on, try_run};
 use zonal_bench::workload::Dir;
 use zonal_bench::{BenchError, Failure, PlanError};
 use zonal_core::{DeviceError, Op, RequestError, Sector, ZoneCondition, ZoneIndex};
+use zonal_io::data::Data;
+use zonal_io::device::Command;
 use zonal_io::emulated::EmulatedOptions;
-use zonal_io::volume::{WriteMode, report};
+use zonal_io::volume::{WriteMode, report, run_alone};
 
 const MODES: [WriteMode; 3] = [WriteMode::Direct, WriteMode::PerZone, WriteMode::Append];
 
@@ -317,6 +319,138 @@ fn job_that_finds_nothing_to_read_says_so() {
         assert_eq!(report.modes[0].jobs[1].lack(), None, "{}", report.to_text());
         assert!(report.modes[0].jobs[1].dir(Dir::Read).ios > 0);
     }
+}
+
+/// 64 zones of 1 MiB, of which four may be active.
+fn four_active() -> EmulatedOptions {
+    EmulatedOptions { zone_max_open: 4, zone_max_active: 4, zone_nr_conv: 0, ..options() }
+}
+
+/// The zones in this condition.
+fn zones_that_are(device: &dyn zonal_io::device::Device, wanted: ZoneCondition) -> Vec<usize> {
+    let conditions = conditions(device);
+    (0..conditions.len()).filter(|&zone| conditions[zone] == wanted).collect()
+}
+
+/// Closes every open zone, as an image that was closed and opened again has them.
+fn close_open_zones(device: &dyn zonal_io::device::Device) {
+    for zone in zones_that_are(device, ZoneCondition::ImpOpen) {
+        let sector = Sector(zone as u64 * ZONE / 512);
+        let close = Command { op: Op::ZoneClose, fua: false, sectors: 0, sector, data: Data::NONE };
+        run_alone(device, &close).unwrap();
+    }
+}
+
+#[test]
+fn second_run_writes_on_in_zones_that_the_first_left_closed() {
+    for mode in MODES {
+        for rw in ["randwrite", "randrw", "write"] {
+            let device = null(&four_active());
+            let job = format!(
+                "--name=x --rw={rw} --zonemode=zbd --bs=64k --norandommap --io_size=960k --offset=8z"
+            );
+            for round in 0..4 {
+                let report = run_on(&device, mode, &job);
+                assert_eq!(report.modes[0].jobs[0].errors, 0, "{mode} {rw} {round}: {}", report.to_text());
+                assert!(!report.to_text().contains("limited to"), "{}", report.to_text());
+                close_open_zones(&*device);
+            }
+            let changed =
+                format!("--name=x --rw={rw} --zonemode=zbd --bs=16k --io_size=256k --offset=4z --size=60z");
+            run_on(&device, mode, &changed);
+        }
+    }
+}
+
+#[test]
+fn closed_zones_beyond_the_jobs_limit_are_kept_unless_their_slots_are_needed() {
+    let closed_after = |zones: &str, arguments: &str| {
+        let device = null(&four_active());
+        // Each of four clones leaves its zone half written.
+        let fill = "--name=x --rw=write --zonemode=zbd --bs=64k --size=1z --io_size=512k --offset_increment=1z --numjobs=4";
+        run_on(&device, WriteMode::PerZone, &format!("{fill} --offset={zones}"));
+        close_open_zones(&*device);
+        assert_eq!(zones_that_are(&*device, ZoneCondition::Closed).len(), 4);
+        let job = format!("--name=x --rw=write --zonemode=zbd --bs=64k --io_size=64k {arguments}");
+        run_on(&device, WriteMode::PerZone, &job);
+        let left = zones_that_are(&*device, ZoneCondition::Closed);
+        (left.len(), zones_that_are(&*device, ZoneCondition::ImpOpen).len())
+    };
+    // One of four is written on, and the others keep their data.
+    assert_eq!(closed_after("8z", "--offset=8z --size=4z --max_open_zones=1"), (3, 1));
+    // The set is as large as the device allows, and this job may have one zone of it: the others' slots are the set's.
+    assert_eq!(closed_after("8z", "--offset=8z --size=4z --job_max_open_zones=1"), (0, 1));
+}
+
+#[test]
+fn active_zones_outside_the_range_are_named_with_what_helps() {
+    let device = null(&four_active());
+    run_on(
+        &device,
+        WriteMode::PerZone,
+        "--name=x --rw=write --zonemode=zbd --bs=64k --size=1z --io_size=512k --offset=8z --offset_increment=2z --numjobs=4",
+    );
+    close_open_zones(&*device);
+    let elsewhere = "--name=x --rw=write --zonemode=zbd --bs=64k --size=4z";
+    let error = try_run(&device, &[WriteMode::PerZone], elsewhere).unwrap_err();
+    let BenchError::Plan { error: error @ PlanError::NoActiveZoneLeft { .. }, .. } = &error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(
+        error.to_string(),
+        "4 active zones lie outside the ranges that the jobs write, and the device allows 4: zones 8 (sector 16384), \
+         10 (sector 20480), 12 (sector 24576), 14 (sector 28672); `zonal finish` fills such a zone and keeps its data, `zonal \
+         reset` empties it",
+    );
+    // Of the four, these are in the range: the rest lowers the limit, and a note says so.
+    let some = run_on(&device, WriteMode::PerZone, &format!("{elsewhere} --offset=12z --io_size=64k"));
+    assert!(some.to_text().contains("open zones limited to 2 of 4: 2 zones outside"), "{}", some.to_text());
+    // A job that writes no zone has no use for a slot.
+    for read in ["--zonemode=zbd --rw=randread", "--zonemode=none --rw=randread"] {
+        run_on(&device, WriteMode::PerZone, &format!("--name=x --bs=64k --size=16M --io_size=64k {read}"));
+    }
+    // What the message says helps.
+    let sector = Sector(8 * ZONE / 512);
+    let finish = Command { op: Op::ZoneFinish, fua: false, sectors: 0, sector, data: Data::NONE };
+    run_alone(&*device, &finish).unwrap();
+    run_on(&device, WriteMode::PerZone, elsewhere);
+}
+
+#[test]
+fn blocks_above_the_largest_append_are_written_whole_by_default() {
+    // As drives have it: appends of 128 KiB, and commands that are smaller than the blocks, too.
+    let options =
+        EmulatedOptions { zone_append_max_sectors: 256, max_sectors: 384, zone_nr_conv: 0, ..polled() };
+    let jobs = [
+        "--rw=write --zonemode=zbd",
+        "--rw=randwrite --zonemode=zbd --norandommap --io_size=16M",
+        "--rw=write --zonemode=none --iodepth=1 --size=8M",
+        "--rw=write --zonemode=zbd --numjobs=4 --iodepth=8 --offset_increment=16z --size=16z",
+    ];
+    for job in jobs {
+        let device = memory(&options, Fault::None);
+        let arguments = format!("--name=x --bs=256k --verify=crc32c {job}");
+        let report = try_run(&device, &[], &arguments).unwrap();
+        let mode = &report.modes[0];
+        assert_eq!(mode.jobs[0].failure, None, "{job}: {}", report.to_text());
+        assert_eq!(mode.mode, WriteMode::PerZone, "{job}");
+        assert_eq!(mode.mode_reason, "a block of the jobs is larger than the largest zone append");
+        let verified = mode.verify.as_ref().unwrap();
+        assert!(!verified.is_failed() && verified.blocks >= 32, "{job}: {verified:?}");
+    }
+    // Blocks that an append can take are appends, as the device suggests, and reads of any size change nothing.
+    for job in [
+        "--rw=write --bs=128k --zonemode=zbd",
+        "--rw=read --bs=256k",
+        "--rw=randrw --bs=256k,128k --zonemode=zbd",
+    ] {
+        let report = try_run(&null(&options), &[], &format!("--name=x --size=8M {job}")).unwrap();
+        let (mode, reason) = (report.modes[0].mode, report.modes[0].mode_reason);
+        assert_eq!((mode, reason), (WriteMode::Append, "the device has native zone append"), "{job}");
+    }
+    // Where mode append was asked for, the refusal stays.
+    let error = misfit(&options, WriteMode::Append, "--name=x --bs=256k --rw=write --zonemode=zbd");
+    assert_eq!(error, PlanError::BlockAboveAppend { block: 256 << 10, append: 128 << 10 });
 }
 
 fn misfit(options: &EmulatedOptions, mode: WriteMode, arguments: &str) -> PlanError {

@@ -71,7 +71,71 @@ fn create_takes_a_profile_and_overrides() {
     let device = &info["device"];
     assert_eq!((&device["zone_max_open"], &device["zone_max_active"]), (&7.into(), &14.into()));
     assert_eq!((&device["rotational"], &device["personality"]), (&true.into(), &"zns".into()));
-    assert_eq!(device["zone_capacity"], 1077 << 20);
+    assert_eq!(
+        (&device["zone_capacity"], &device["append_max"]),
+        (&(2u64 << 30).into(), &(128 << 10).into())
+    );
+}
+
+#[test]
+fn image_has_an_identity_that_its_names_and_wrappers_keep() {
+    let dir = drive();
+    let uuid_of = |name: &str| {
+        let info: serde_json::Value =
+            serde_json::from_str(&zonal(dir.path(), &format!("info {name} --json"))).unwrap();
+        info["device"]["uuid"].as_str().map(str::to_owned)
+    };
+    let drawn = uuid_of("d").unwrap();
+    assert_eq!((drawn.len(), drawn.as_bytes()[14]), (36, b'4'), "{drawn}");
+    assert!(zonal(dir.path(), "info d").contains(&format!("uuid                   {drawn}\n")));
+    let given = "67e55044-10b1-426f-9247-bb680e5fe0c8";
+    zonal(dir.path(), &format!("create e --size 1G --zone-size 64M --uuid {}", given.to_uppercase()));
+    assert_eq!(uuid_of("e").as_deref(), Some(given));
+    fs::rename(dir.path().join("e"), dir.path().join("f")).unwrap();
+    for name in ["f", "image:f", "fault:seed=1+f", "trace:file=t+f", "timing:zns-1t+f"] {
+        assert_eq!(uuid_of(name).as_deref(), Some(given), "{name}");
+    }
+    for name in
+        ["linear:+f", "linear:zone=1,zones=2+f", "concat:[f]", "concat:[d][d2]", "null:size=1G", "sim:zns-1t"]
+    {
+        if name.contains("d2") {
+            zonal(dir.path(), "create d2 --size 1G --zone-size 64M --zone-capacity 60M --zone-max-open 4");
+        }
+        assert_eq!(uuid_of(name), None, "{name}");
+    }
+    assert!(zonal(dir.path(), "info null:size=1G").contains("uuid                   none\n"));
+    let error = refused(dir.path(), "create g --size 1G --uuid 67e55044", USAGE);
+    assert!(error.contains("67e55044") && error.contains("32 hexadecimal digits"), "{error}");
+}
+
+#[test]
+fn image_is_opened_as_its_name_says() {
+    let dir = drive();
+    let text = zonal(dir.path(), "info image:d,submit_queues=2,max_sectors=256");
+    assert!(
+        text.contains("queues                 2\n") && text.contains("largest command        128 KiB\n"),
+        "{text}"
+    );
+    let job = "--name=j --rw=write --bs=4k --zonemode=zbd --offset=2z --size=1z --io_size=64k";
+    for name in ["image:d,threads=0", "image:[d],threads=3", "d"] {
+        zonal(dir.path(), &format!("bench --device {name} {job}"));
+    }
+    assert_eq!(conditions(dir.path())[2], "cl");
+    let error = refused(dir.path(), "reset --all image:d,readonly=1", FAILED);
+    assert!(error.contains("is open for reading only"), "{error}");
+    assert_eq!(conditions(dir.path())[2], "cl");
+    fs::rename(dir.path().join("d"), dir.path().join("d,e")).unwrap();
+    let error = refused(dir.path(), "info image:d,e", DEVICE);
+    assert!(
+        error.ends_with("at \"e\": no such option; a path with a comma stands in brackets: `image:[PATH]`"),
+        "{error}"
+    );
+    for name in ["d,e", "./d,e", "image:[d,e]", "image:[d,e],readonly=1"] {
+        assert!(
+            zonal(dir.path(), &format!("info {name}")).starts_with("device                 image:["),
+            "{name}"
+        );
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@
 //! takes them away.
 
 use crate::data::Data;
+use crate::identity::Identity;
 use crate::news::Wakeups;
 use crate::volume::{Merged, Pending, ReadBack};
 use std::fmt;
@@ -42,6 +43,9 @@ pub enum OpenMode {
 pub struct DeviceInfo {
     /// Device name as [`crate::registry`] understands it, for messages.
     pub name: String,
+    /// What the device keeps for life and no other device has, where it has such a thing. A wrapper with the same sectors
+    /// passes it on; a range or a row of devices has none.
+    pub identity: Option<Identity>,
     /// How the sectors divide into zones.
     pub geometry: Geometry,
     /// Logical block: the unit of reads and writes, in sectors.

@@ -10,6 +10,7 @@ pub mod data;
 pub mod device;
 pub mod emulated;
 pub mod fault;
+pub mod identity;
 pub mod image;
 pub mod linear;
 pub mod lock;

@@ -24,8 +24,10 @@ fn devices() -> String {
 A device is named by its kind and, behind a colon, its options, separated by commas.
 
   null:size=1T,zone_size=256M   keeps no data; for measuring what is above it
-  ram:size=8G                   keeps data in memory until the program ends
-  image:PATH, or just PATH      a drive in a file, made by `zonal create`
+  ram:size=8G                   keeps data in memory until the program ends, and up to 1G that resets have freed, for reuse
+  image:PATH, or just PATH      a drive in a file, made by `zonal create`; after a comma its options, as in
+                                image:PATH,threads=4. A path with a comma stands in brackets: image:[PATH],threads=4.
+                                A name that is just a path is a path to its end and has no options
   concat:[NAME][NAME]           the zones of several devices, one device after the other
   sim:PROFILE                   a simulated drive in virtual time; values of its profile can be given: sim:PROFILE,KEY=VALUE
                                 also checked=many, =zone or =drive: break off a run in which the drive or the
@@ -47,8 +49,28 @@ Options of null and ram, with what holds if they are not given:
 "
     .replace("KINDS", &fault_kinds())
     .replace("PROFILES", &profiles())
-        + &EMULATED_OPTIONS.map(|(name, default, about)| format!("  {name:<26} {default:<7} {about}\n")).concat()
+        + &option_lines(&EMULATED_OPTIONS)
+        + "\nOptions of image:\n\n"
+        + &option_lines(&IMAGE_OPTIONS)
 }
+
+fn option_lines(options: &[(&str, &str, &str)]) -> String {
+    options.iter().map(|(name, default, about)| format!("  {name:<26} {default:<7} {about}\n")).collect()
+}
+
+/// Options of images: name, default, meaning.
+const IMAGE_OPTIONS: [(&str, &str, &str); 6] = [
+    (
+        "threads",
+        "1",
+        "helper threads for file I/O, at most 256; 0: it is done at submission, which then blocks",
+    ),
+    ("readonly", "0", "1: opened for reading, beside other readers; commands that would change it fail"),
+    ("submit_queues", "1", "number of queues"),
+    ("hw_queue_depth", "64", "commands on a queue beyond which it is busy"),
+    ("max_sectors", "2048", "largest read or write"),
+    ("preserves_write_order", "0", "whether each queue keeps its order"),
+];
 
 /// The profiles that come with the program, a line each.
 fn profiles() -> String {

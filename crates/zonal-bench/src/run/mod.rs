@@ -41,7 +41,7 @@ mod worker;
 use crate::error::{BenchError, OpenerError};
 use crate::files::{self, FilesOptions};
 use crate::job::{JobFile, Verify};
-use crate::plan::Plan;
+use crate::plan::{Plan, default_of_jobs};
 use crate::progress::Progress;
 use crate::report::{Ended, Failure, JobReport, ModeReport, Report};
 use crate::series::{ModeSeries, PositionSeries};
@@ -200,6 +200,8 @@ fn run_mode(
     }
     let bare = open().map_err(BenchError::Device)?;
     let info = bare.info().clone();
+    let of_jobs = if mode.is_none() { default_of_jobs(options.jobs.jobs(), &info) } else { None };
+    let mode = mode.or(of_jobs.map(|(mode, _)| mode));
     let in_effect = mode.unwrap_or_else(|| WriteMode::for_device(&info).0);
     let mut plan = Plan::new(options.jobs.jobs(), &info, in_effect)
         .map_err(|(job, error)| BenchError::Plan { job, error })?;
@@ -268,7 +270,11 @@ fn run_mode(
     progress.finish();
     // It holds the bare device, which may have to be closed before it is verified.
     plan.notes.extend(faults.and_then(|faults| note_of(&faults)));
-    let (mode, mode_reason) = volume.mode();
+    let (mode, mode_reason) = match (volume.mode(), of_jobs) {
+        // Another process may have switched it.
+        ((mode, _), Some((before, reason))) if mode == before => (mode, reason),
+        (now, _) => now,
+    };
     let mut report = ModeReport {
         device: info.name.clone(),
         mode,

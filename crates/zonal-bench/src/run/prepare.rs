@@ -1,7 +1,7 @@
 //! The device before the first round and after the last: what it is, where its zones stand, which of them are open.
 
 use crate::error::{BenchError, PlanError};
-use crate::plan::{Plan, sequential};
+use crate::plan::{Plan, WorkerPlan, sequential};
 use crate::series::{ModeSeries, ZoneMap};
 use crate::workload::zones::{Opener, Zones, ZonesOptions};
 use zonal_core::{DeviceError, Op, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex};
@@ -63,8 +63,12 @@ pub(crate) fn descriptors(device: &dyn Device) -> Result<Vec<ZoneDescriptor>, Be
     Ok(zones)
 }
 
-/// The zones as the device describes them. Those that are open in the jobs' ranges enter the open set; what exceeds
-/// the limit there is reset, as fio does it.
+/// Zones that an error names.
+const ZONES_NAMED_MAX: usize = 4;
+
+/// The zones as the device describes them. Those in the jobs' ranges that hold a slot of the device's limits enter the open
+/// set: open ones first, then, where active zones are limited, closed ones. What exceeds the set is reset, as fio does it; a
+/// closed zone only if its slot is needed.
 pub(super) fn zones(
     device: &dyn Device,
     plan: &mut Plan,
@@ -73,46 +77,74 @@ pub(super) fn zones(
     let info = device.info();
     let descriptors = descriptors(device)?;
     let in_range = written_by_jobs(plan, device);
-    let is_open = |z: &ZoneDescriptor| z.condition.is_open();
-    let ours = descriptors.iter().filter(|z| in_range[z.zone.0 as usize] && is_open(z)).count();
-    let ours = ours.min(plan.open_max as usize);
-    let active = descriptors.iter().filter(|z| z.condition.is_active()).count();
-    if info.active_max != 0 && plan.open_max != 0 && !plan.ignores_limits {
-        // Active zones that are not in the open set use up the device's limit all the same.
-        let left = (info.active_max as usize).saturating_sub(active - ours);
+    // Jobs that write no zone at its pointer, and jobs that leave the limits to the device, need no slot of it.
+    let is_limited = info.active_max != 0
+        && plan.open_max != 0
+        && !plan.ignores_limits
+        && plan.workers.iter().any(WorkerPlan::writes_zones);
+    // Closed zones in the ranges that may stay as they are beside a full open set.
+    let mut closed_left = usize::MAX;
+    if is_limited {
+        let outside =
+            || descriptors.iter().filter(|z| z.condition.is_active() && !in_range[z.zone.0 as usize]);
+        let active = outside().count();
+        let left = (info.active_max as usize).saturating_sub(active);
         options.open_max = plan.open_max.min(left as u32);
         if options.open_max == 0 {
             let job = plan.workers[0].spec.name.clone();
-            return Err(BenchError::Plan {
-                job,
-                error: PlanError::NoActiveZoneLeft { limit: info.active_max },
-            });
+            let zones = outside().take(ZONES_NAMED_MAX).map(|z| (z.zone, z.start)).collect();
+            let error = PlanError::NoActiveZoneLeft { limit: info.active_max, active, zones };
+            return Err(BenchError::Plan { job, error });
         }
         if options.open_max < plan.open_max {
             plan.notes.push(format!(
-                "open zones limited to {} of {}: {} other zones are active",
-                options.open_max,
-                plan.open_max,
-                active - ours
+                "open zones limited to {} of {}: {active} zones outside the ranges of the jobs are active",
+                options.open_max, plan.open_max,
             ));
         }
+        closed_left = left - options.open_max as usize;
     }
     let zones = Zones::new(info.geometry, &descriptors, options);
-    // Each belongs to the first worker that writes it, as far as that may have it.
-    let mut left = in_range;
-    for worker in plan.workers.iter().filter(|worker| worker.writes_zones()) {
-        for zone in sequential(&worker.zones, info).map(|zone| &descriptors[zone.0 as usize]) {
-            let is_first = std::mem::take(&mut left[zone.zone.0 as usize]);
-            if is_first
-                && is_open(zone)
-                && !zones.open(zone.zone, Opener { is_alone: true, ..worker.opener() })
-            {
+    for (worker, zone) in first_writers(plan, info, &descriptors, in_range.clone(), ZoneCondition::is_open) {
+        if !zones.open(zone.zone, worker) {
+            reset(device, zone.start)?;
+            zones.was_reset(zone.zone, true);
+        }
+    }
+    if !is_limited {
+        return Ok(zones);
+    }
+    let is_closed = |condition| condition == ZoneCondition::Closed;
+    for (worker, zone) in first_writers(plan, info, &descriptors, in_range, is_closed) {
+        if zones.open(zone.zone, worker) {
+            continue;
+        }
+        match closed_left.checked_sub(1) {
+            Some(left) => closed_left = left,
+            None => {
                 reset(device, zone.start)?;
                 zones.was_reset(zone.zone, true);
             }
         }
     }
     Ok(zones)
+}
+
+/// The zones in such a condition that some job writes at their pointers, each with the first worker that does.
+fn first_writers<'a>(
+    plan: &'a Plan,
+    info: &'a DeviceInfo,
+    descriptors: &'a [ZoneDescriptor],
+    mut left: Vec<bool>,
+    is_wanted: impl Fn(ZoneCondition) -> bool + 'a,
+) -> impl Iterator<Item = (Opener, &'a ZoneDescriptor)> {
+    let writers = plan.workers.iter().filter(|worker| worker.writes_zones());
+    let zones = writers.flat_map(move |worker| {
+        let opener = Opener { is_alone: true, ..worker.opener() };
+        sequential(&worker.zones, info).map(move |zone| (opener, &descriptors[zone.0 as usize]))
+    });
+    zones
+        .filter(move |(_, zone)| is_wanted(zone.condition) && std::mem::take(&mut left[zone.zone.0 as usize]))
 }
 
 /// What goes with the series of a mode's jobs, now that these are over. Zones that cannot be had are told in `notes`.

@@ -16,11 +16,11 @@ use zonal_io::volume::{Request, WriteMode};
 
 const ZONE: u64 = 16 << 20;
 
-/// Working set: beyond the caches, and no more than the device keeps for reuse, so that pages are touched.
+/// Working set: beyond most caches, and no more than the device keeps for reuse, so that pages are touched.
 const SET: u64 = 48 << 20;
 
-fn ram() -> Arc<dyn Device> {
-    let options = EmulatedOptions { size: 16 * ZONE, zone_size: ZONE, ..EmulatedOptions::default() };
+fn ram(size: u64, zone_size: u64) -> Arc<dyn Device> {
+    let options = EmulatedOptions { size, zone_size, ..EmulatedOptions::default() };
     let geometry = options.geometry().expect("the options are valid");
     Arc::new(Emulated::new("ram", &options, Ram::new(&geometry)).expect("the options are valid"))
 }
@@ -30,7 +30,7 @@ pub(super) fn ram_writes(effort: Effort, report: &mut Report) {
     const LEN: u64 = 128 << 10;
     let set = if effort.operations < 100_000 { 4 * LEN } else { SET };
     let count = set / LEN;
-    let mut writer = Writer::new(ram(), WriteMode::PerZone, true);
+    let mut writer = Writer::new(ram(16 * ZONE, ZONE), WriteMode::PerZone, true);
     let source = IoBuf::zeroed(LEN as u32);
     let mut target = vec![0u8; set as usize];
     let mut cases = [
@@ -59,10 +59,56 @@ pub(super) fn ram_writes(effort: Effort, report: &mut Report) {
     report.add("ram: 128 KiB writes, touched pages", "memcpy", &ratio, "x", Bound::AtLeast(0.95));
 }
 
+/// 128 KiB writes that rewrite a large set zone by zone, each after its reset, at the default zone size and with smaller zones:
+/// the pages that a reset frees serve the writes after it.
+pub(super) fn ram_rewrites(effort: Effort, report: &mut Report) {
+    let is_full = effort.operations >= 100_000;
+    let names = ["ram: 128 KiB rewrites, zones of 256 MiB", "ram: 128 KiB rewrites, zones of 16 MiB"];
+    for (name, zone_size) in names.into_iter().zip([256 << 20, ZONE]) {
+        rewrites(effort, report, name, zone_size, if is_full { 1 << 30 } else { zone_size });
+    }
+}
+
+/// Of a set of so many bytes, of which a tiny run writes little.
+fn rewrites(effort: Effort, report: &mut Report, name: &'static str, zone_size: u64, set: u64) {
+    const LEN: u64 = 128 << 10;
+    let zones = set / zone_size;
+    let writes = (zone_size / LEN).min(effort.operations / 100);
+    let mut writer = Writer::new(ram(set, zone_size), WriteMode::PerZone, true);
+    let source = IoBuf::zeroed(LEN as u32);
+    let mut target = vec![0u8; (zones * writes * LEN) as usize];
+    let mut cases = [
+        Case::new("memcpy", || {
+            time(zones * writes, || {
+                for piece in target.chunks_exact_mut(LEN as usize) {
+                    piece.copy_from_slice(black_box(&source));
+                }
+                black_box(&mut target);
+            })
+        }),
+        Case::new("ram:", || {
+            time(zones * writes, || {
+                for zone in 0..zones {
+                    let start = zone * zone_size / 512;
+                    writer.submit(Request::zone(Op::ZoneReset, Sector(start)));
+                    for i in 0..writes {
+                        let buf = writer.payload(LEN as u32);
+                        writer.submit(Request::write(Sector(start + i * LEN / 512), (LEN / 512) as u32, buf));
+                    }
+                }
+                writer.wait_below(1);
+            })
+        }),
+    ];
+    let [copy, ram] = &interleave(effort.rounds, &mut cases)[..] else { unreachable!("two cases") };
+    let ratio = ram.against(copy, |r, c| c / r);
+    report.add(name, "memcpy", &ratio, "x", Bound::AtLeast(0.95));
+}
+
 /// 4 KiB random reads.
 pub(super) fn ram_reads(effort: Effort, report: &mut Report) {
     let count = effort.operations / 4;
-    let mut writer = Writer::new(ram(), WriteMode::PerZone, true);
+    let mut writer = Writer::new(ram(16 * ZONE, ZONE), WriteMode::PerZone, true);
     let blocks = SET / 4096;
     writer.write(0, blocks, 1);
     let source = vec![1u8; SET as usize];

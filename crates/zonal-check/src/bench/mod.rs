@@ -63,6 +63,7 @@ pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>)
         ("reads", &|r| threads::reads_beside_writes(effort, r)),
         ("ram", &|r| {
             emulated::ram_writes(effort, r);
+            emulated::ram_rewrites(effort, r);
             emulated::ram_reads(effort, r);
         }),
         ("image", &|r| emulated::image_open(effort, r)),

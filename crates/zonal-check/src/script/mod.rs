@@ -38,6 +38,7 @@ pub const CAPACITY: u32 = 48;
 pub fn info() -> DeviceInfo {
     DeviceInfo {
         name: "script".into(),
+        identity: None,
         geometry: Geometry::new(Sectors(8 * ZONE), Sectors(ZONE), Sectors(CAPACITY.into()), 1)
             .expect("a geometry that fits"),
         block_sectors: 1,

@@ -10,6 +10,9 @@ use zonal_core::{Personality, SECTOR_BYTES};
 pub struct DeviceFacts {
     /// Name by which it was opened.
     pub name: String,
+    /// What the device keeps for life, as a UUID, where it has such a thing.
+    #[serde(default)]
+    pub uuid: Option<String>,
     /// Size of the device.
     pub size: u64,
     /// Logical block.
@@ -52,6 +55,7 @@ impl From<&DeviceInfo> for DeviceFacts {
         let geometry = &info.geometry;
         DeviceFacts {
             name: info.name.clone(),
+            uuid: info.identity.map(|identity| identity.to_string()),
             size: geometry.sectors().bytes(),
             blocksize: bytes(info.block_sectors),
             zone_size: geometry.zone_size().bytes(),

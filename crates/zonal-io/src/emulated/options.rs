@@ -136,10 +136,10 @@ pub enum OptionsError {
 const ZONES_MAX: u64 = 1 << 24;
 
 /// Most queues of a device: more than any machine has processors.
-const QUEUES_MAX: u64 = 1 << 16;
+pub(crate) const QUEUES_MAX: u64 = 1 << 16;
 
 /// Most commands in flight on a queue, what an NVMe queue can hold.
-const QUEUE_DEPTH_MAX: u64 = 1 << 16;
+pub(crate) const QUEUE_DEPTH_MAX: u64 = 1 << 16;
 
 impl EmulatedOptions {
     /// When commands are answered, in effect.
@@ -184,6 +184,7 @@ impl EmulatedOptions {
         let whole_blocks = |sectors: u32| sectors.min(zone_max) / block_sectors * block_sectors;
         Ok(DeviceInfo {
             name: name.to_owned(),
+            identity: None,
             geometry,
             block_sectors,
             open_max: limits.open_max,

@@ -12,7 +12,8 @@
 //! # Reset
 //! A reset takes a zone's whole table of chunks away, and the next generation starts with an empty one. Who is still
 //! reading or writing the old table keeps it alive (epochs), so a late write of a past generation ends in memory that
-//! nobody will read. Chunks then go back to a pool, with their old bytes: those are not present and cannot be read.
+//! nobody will read. Chunks then go back to a pool, with their old bytes: those are not present, and no read returns them. The pool
+//! keeps the pages of up to 1 GiB, so that a zone that is written again after its reset meets no page fault.
 //!
 //! # Conventional zones
 //! are written anywhere, any number of times: there every chunk has a lock.
@@ -297,7 +298,7 @@ impl ZoneChunks {
         match slot.bytes.compare_exchange(none, fresh.as_ptr(), Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => fresh,
             Err(first) => {
-                self.pool.give_back(fresh);
+                self.pool.give_back(std::iter::once(fresh));
                 NonNull::new(first).expect("a chunk that is set stays")
             }
         }
@@ -405,11 +406,9 @@ fn read_in_part(chunk: NonNull<u8>, piece: Piece, present: u128, mut target: &mu
 
 impl Drop for ZoneChunks {
     fn drop(&mut self) {
-        for slot in &mut self.slots {
-            if let Some(chunk) = NonNull::new(slot.bytes.load(Ordering::Relaxed)) {
-                self.pool.give_back(chunk);
-            }
-        }
+        // The first chunk last: the next writer begins at the start of a zone and gets them in the order of their addresses.
+        let chunks = self.slots.iter().rev().map(|slot| slot.bytes.load(Ordering::Relaxed));
+        self.pool.give_back(chunks.filter_map(NonNull::new));
     }
 }
 

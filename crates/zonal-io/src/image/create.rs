@@ -4,6 +4,7 @@
 //! name is taken. Only the header is written: a ledger of zeroes says that every zone is empty, and data that was never
 //! written needs no space.
 
+use crate::identity::Identity;
 use crate::image::backing::{Backing, FileBacking};
 use crate::image::error::{ImageError, OptionsError};
 use crate::image::format::{self, Header, LEDGER_OFFSET, PROFILE_NAME_MAX, ZONES_MAX};
@@ -47,7 +48,7 @@ pub struct ImageOptions {
     pub zone_max_active: Option<u32>,
     /// Logical block, a power of two from 512 to 65536; 4096.
     pub blocksize: Option<u32>,
-    /// Largest native zone append; 0 is none. Unlimited for ZNS, none for ZBC, which has no such command.
+    /// Largest native zone append; 0 is none. Without a profile unlimited for ZNS, none for ZBC, which has no such command.
     pub zone_append_max_sectors: Option<u32>,
     /// Whether to pass for a medium that turns; no.
     pub rotational: Option<bool>,
@@ -55,6 +56,8 @@ pub struct ImageOptions {
     pub personality: Option<Personality>,
     /// Random number that tells this image from others; drawn if not given.
     pub creation: Option<[u8; 16]>,
+    /// What the image keeps for life, under whatever name; drawn if not given.
+    pub identity: Option<Identity>,
 }
 
 impl ImageOptions {
@@ -94,7 +97,7 @@ impl ImageOptions {
             None => None,
             Some(name) => Some(Profile::named(name).ok_or_else(|| OptionsError::UnknownProfile {
                 name: name.clone(),
-                known: PROFILES.iter().map(|p| p.name).collect(),
+                known: PROFILES.iter().map(|(name, _)| *name).collect(),
             })?),
         };
         let geometry = self.geometry(profile)?;
@@ -121,10 +124,14 @@ impl ImageOptions {
             open_max,
             active_max,
             block_sectors,
-            append_sectors_max: self.zone_append_max_sectors.unwrap_or(append_default),
+            append_sectors_max: self
+                .zone_append_max_sectors
+                .or(profile.map(|p| p.zone_append_max_sectors))
+                .unwrap_or(append_default),
             personality,
             rotational: self.rotational.or(profile.map(|p| p.rotational)).unwrap_or(false),
             profile: profile.map_or(String::new(), |p| p.name.to_owned()),
+            identity: self.identity.or_else(Identity::random),
         };
         match header.layout().file_len() {
             Some(_) => Ok(header),
@@ -142,8 +149,7 @@ impl ImageOptions {
         // A preset's capacity goes with its zone size.
         let preset = profile.filter(|_| self.zone_size.is_none()).map(|p| p.zone_capacity);
         let capacity = self.zone_capacity.or(preset).unwrap_or(zone_size);
-        let zones = size.div_ceil(zone_size.max(1));
-        let conventional = self.zone_nr_conv.or(profile.map(|p| p.conventional_of(zones))).unwrap_or(0);
+        let conventional = self.zone_nr_conv.or(profile.map(|p| p.zone_nr_conv)).unwrap_or(0);
         let geometry = Geometry::new(
             sectors("size", size)?,
             sectors("zone_size", zone_size)?,
@@ -164,7 +170,7 @@ impl ImageOptions {
 const _: () = {
     let mut i = 0;
     while i < PROFILES.len() {
-        assert!(PROFILES[i].name.len() <= PROFILE_NAME_MAX);
+        assert!(PROFILES[i].0.len() <= PROFILE_NAME_MAX);
         i += 1;
     }
 };

@@ -161,13 +161,22 @@ impl Drop for ImageDevice {
     }
 }
 
+/// The name that opens the image at `path`.
+fn name_of(path: &Path) -> String {
+    let path = path.display().to_string();
+    // After a comma come options, unless the path stands in brackets.
+    let needs_brackets = path.contains(',') || path.starts_with('[');
+    if needs_brackets { format!("image:[{path}]") } else { format!("image:{path}") }
+}
+
 fn info(path: &Path, header: &Header, options: &OpenOptions) -> DeviceInfo {
     let block = header.block_sectors;
     let zone_max = header.geometry.zone_capacity().0 as u32;
     let whole_blocks = |sectors: u32| sectors / block * block;
     let command_sectors_max = whole_blocks(options.max_sectors).max(block);
     DeviceInfo {
-        name: format!("image:{}", path.display()),
+        name: name_of(path),
+        identity: header.identity,
         geometry: header.geometry,
         block_sectors: block,
         open_max: header.open_max,

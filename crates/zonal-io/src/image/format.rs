@@ -3,6 +3,7 @@
 //! docs/IMAGE.md draws the file. Numbers are little endian. Two levels: raw structures that are a view over any bytes,
 //! and values ([`Header`], [`Page`]) that are known to be valid. Parsing takes any bytes and never panics.
 
+use crate::identity::Identity;
 use std::fmt;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -13,8 +14,8 @@ use zonal_core::{
 
 /// First bytes of an image.
 pub const MAGIC: [u8; 8] = *b"ZONALIMG";
-/// Version this code writes, and the newest it reads.
-pub const VERSION: u32 = 1;
+/// Version this code writes, and the newest it reads. Version 1 has no identity and is else the same.
+pub const VERSION: u32 = 2;
 /// Incompatible features this code knows: none yet. An image with any other is refused.
 pub const INCOMPAT_KNOWN: u32 = 0;
 /// Bytes of one copy of the header, and of one ledger page.
@@ -62,7 +63,8 @@ struct RawHeader {
     ledger_offset: U64,
     data_offset: U64,
     profile: [u8; PROFILE_NAME_MAX],
-    rest: [u8; 376],
+    identity: [u8; 16],
+    rest: [u8; 360],
 }
 
 const _: () = assert!(size_of::<RawHeader>() == HEADER_BYTES);
@@ -73,6 +75,7 @@ const _: () = assert!(std::mem::offset_of!(RawHeader, conventional) == 64);
 const _: () = assert!(std::mem::offset_of!(RawHeader, personality) == 84);
 const _: () = assert!(std::mem::offset_of!(RawHeader, ledger_offset) == 88);
 const _: () = assert!(std::mem::offset_of!(RawHeader, profile) == 104);
+const _: () = assert!(std::mem::offset_of!(RawHeader, identity) == 136);
 
 /// Ledger page as it lies on disk.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone)]
@@ -153,8 +156,10 @@ pub struct Header {
     pub personality: Personality,
     /// Whether the drive it stands for turns.
     pub rotational: bool,
-    /// Name of the preset it was created from; empty if none.
+    /// Name of the profile it was created from; empty if none.
     pub profile: String,
+    /// What it keeps for life, under whatever name; none in images of version 1.
+    pub identity: Option<Identity>,
 }
 
 impl Header {
@@ -184,7 +189,7 @@ impl Header {
         // The version comes before the checksum: a later version may compute that differently.
         match raw.version.get() {
             0 => return Err(HeaderError::VersionZero),
-            VERSION => {}
+            1..=VERSION => {}
             newer => return Err(HeaderError::Newer(newer)),
         }
         let (found, computed) = (raw.crc.get(), raw.checksum());
@@ -227,7 +232,8 @@ impl Header {
             ledger_offset: LEDGER_OFFSET.into(),
             data_offset: self.layout().data_offset.into(),
             profile,
-            rest: [0; 376],
+            identity: self.identity.map_or([0; 16], Identity::bytes),
+            rest: [0; 360],
         };
         raw.crc = raw.checksum().into();
         let mut bytes = vec![0; LEDGER_OFFSET as usize];
@@ -294,6 +300,8 @@ impl RawHeader {
             profile: std::str::from_utf8(name)
                 .map_err(|e| field("the profile name's first bad byte", e.valid_up_to() as u64))?
                 .to_owned(),
+            // Of version 1 these bytes are not a field.
+            identity: if self.version.get() == 1 { None } else { Identity::from_bytes(self.identity) },
         })
     }
 }

@@ -1,28 +1,42 @@
-//! Named presets of a drive's geometry.
+//! Kinds of drives by name: what the profiles of the simulated drives say of the drive itself.
 //!
-//! Numbers that no public source states are assumptions and marked so; every one can be overridden.
+//! One file a drive, `profiles/NAME.toml`, serves both: an image takes its section `[drive]`, a simulated drive
+//! (`sim:NAME`, crate zonal-sim) that and the timing. So the two cannot be divided differently. Each value has its source
+//! there, assumptions are marked so, and every one can be overridden when an image is created.
 
-use zonal_core::Personality;
+use std::sync::LazyLock;
+use toml::de::{DeTable, DeValue};
+use zonal_core::{Personality, SECTOR_BYTES};
 
-/// A preset. Sizes are in bytes, limits of 0 are none.
-#[derive(Clone, Copy, Debug)]
+/// The profiles that come with the program, by name, each as the text of its file.
+pub const PROFILES: [(&str, &str); 4] = [
+    ("smr-hdd-26t", include_str!("../../../../profiles/smr-hdd-26t.toml")),
+    ("smr-hdd-30t", include_str!("../../../../profiles/smr-hdd-30t.toml")),
+    ("ufs-zoned", include_str!("../../../../profiles/ufs-zoned.toml")),
+    ("zns-1t", include_str!("../../../../profiles/zns-1t.toml")),
+];
+
+/// What a profile says of a drive itself. Sizes are in bytes, limits of 0 are none.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Profile {
     /// Name it is asked for by.
     pub name: &'static str,
     /// One line on what it stands for.
-    pub about: &'static str,
-    /// Size, a whole number of zones.
+    pub title: String,
+    /// Size, a whole number of zones: what is less than a zone at the end is left out.
     pub size: u64,
     /// Size of a zone.
     pub zone_size: u64,
     /// Writable part of a zone.
     pub zone_capacity: u64,
-    /// Conventional zones, in thousandths of all zones.
-    pub conventional_permille: u32,
+    /// Number of conventional zones.
+    pub zone_nr_conv: u32,
     /// Largest number of open zones.
     pub zone_max_open: u32,
     /// Largest number of active zones.
     pub zone_max_active: u32,
+    /// Largest native zone append, in sectors.
+    pub zone_append_max_sectors: u32,
     /// Logical block.
     pub blocksize: u32,
     /// Which standard's rules.
@@ -31,78 +45,53 @@ pub struct Profile {
     pub rotational: bool,
 }
 
-const MIB: u64 = 1 << 20;
-const GB: u64 = 1_000_000_000;
-
-/// `bytes` rounded up to whole zones.
-const fn zones(bytes: u64, zone: u64) -> u64 {
-    bytes.next_multiple_of(zone)
-}
-
-const fn smr(name: &'static str, about: &'static str, bytes: u64) -> Profile {
-    Profile {
-        name,
-        about,
-        size: zones(bytes, 256 * MIB),
-        zone_size: 256 * MIB,
-        zone_capacity: 256 * MIB,
-        // Assumed: published drives have about one conventional zone in a hundred.
-        conventional_permille: 10,
-        zone_max_open: 128,
-        // ZBC knows no active limit.
-        zone_max_active: 0,
-        blocksize: 4096,
-        personality: Personality::Zbc,
-        rotational: true,
-    }
-}
-
-/// Every preset.
-pub const PROFILES: [Profile; 4] = [
-    smr("smr-hdd-30t", "30 TB host-managed SMR disk, 256 MiB zones, 1% conventional", 30_000 * GB),
-    smr("smr-hdd-26t", "26 TB host-managed SMR disk, 256 MiB zones, 1% conventional", 26_000 * GB),
-    Profile {
-        name: "zns-1t",
-        about: "1 TB ZNS SSD, 904 zones of 2 GiB of which 1077 MiB can be written, 14 open and active",
-        // Assumed: zone count and capacity as a common drive reports them.
-        size: 904 * 2048 * MIB,
-        zone_size: 2048 * MIB,
-        zone_capacity: 1077 * MIB,
-        conventional_permille: 0,
-        zone_max_open: 14,
-        zone_max_active: 14,
-        blocksize: 4096,
-        personality: Personality::Zns,
-        rotational: false,
-    },
-    Profile {
-        name: "ufs-zoned",
-        about: "256 GB zoned UFS device, 256 MiB zones, 6 open",
-        // Assumed throughout: no product's numbers are public.
-        size: zones(256 * GB, 256 * MIB),
-        zone_size: 256 * MIB,
-        zone_capacity: 256 * MIB,
-        conventional_permille: 0,
-        zone_max_open: 6,
-        zone_max_active: 0,
-        blocksize: 4096,
-        personality: Personality::Zbc,
-        rotational: false,
-    },
-];
-
 impl Profile {
-    /// The preset called `name`.
+    /// The profile called `name`.
     pub fn named(name: &str) -> Option<&'static Profile> {
-        PROFILES.iter().find(|p| p.name == name)
+        Profile::all().iter().find(|p| p.name == name)
     }
 
-    /// Conventional zones among `zones`, at least one where there are any at all.
-    pub fn conventional_of(&self, zones: u64) -> u32 {
-        if self.conventional_permille == 0 {
-            return 0;
-        }
-        let n = (zones * u64::from(self.conventional_permille) / 1000).max(1);
-        u32::try_from(n).unwrap_or(u32::MAX)
+    /// Every profile that comes with the program.
+    pub fn all() -> &'static [Profile] {
+        static ALL: LazyLock<Vec<Profile>> = LazyLock::new(|| {
+            let read = |(name, text): (&'static str, &str)| {
+                Profile::read(name, text)
+                    .unwrap_or_else(|| panic!("profile {name}: a value is missing or wrong"))
+            };
+            PROFILES.into_iter().map(read).collect()
+        });
+        &ALL
+    }
+
+    /// The drive that `text` describes; `None` if a value is missing or no drive has it.
+    fn read(name: &'static str, text: &str) -> Option<Profile> {
+        let file = DeTable::parse(text).ok()?;
+        let drive = file.get_ref().get("drive")?.get_ref().as_table()?;
+        let value = |key: &str| Some(drive.get(key)?.get_ref().as_table()?.get("value")?.get_ref());
+        let number = |key: &str| match value(key)? {
+            DeValue::Integer(n) => u64::from_str_radix(n.as_str(), n.radix()).ok(),
+            _ => None,
+        };
+        let count = |key: &str| number(key).and_then(|n| u32::try_from(n).ok());
+        let zone_size = number("zone_size").filter(|&n| n > 0)?;
+        Some(Profile {
+            name,
+            title: file.get_ref().get("title")?.get_ref().as_str()?.to_owned(),
+            size: number("size")? / zone_size * zone_size,
+            zone_size,
+            // In the file 0 is all of it, as in names of emulated devices.
+            zone_capacity: number("zone_capacity").map(|n| if n == 0 { zone_size } else { n })?,
+            zone_nr_conv: count("zone_nr_conv")?,
+            zone_max_open: count("zone_max_open")?,
+            zone_max_active: count("zone_max_active")?,
+            zone_append_max_sectors: u32::try_from(number("zone_append_max")? / SECTOR_BYTES).ok()?,
+            blocksize: count("blocksize")?,
+            personality: match value("personality")?.as_str()? {
+                "zns" => Personality::Zns,
+                "zbc" => Personality::Zbc,
+                _ => return None,
+            },
+            rotational: value("rotational")?.as_bool()?,
+        })
     }
 }

@@ -192,6 +192,7 @@ pub(super) fn stack(name: &str, pieces: &mut [Piece]) -> Result<DeviceInfo, Line
     let open_max = if active_max == 0 { limit(0) } else { limit(0).min(active_max) };
     Ok(DeviceInfo {
         name: name.to_owned(),
+        identity: None,
         geometry,
         block_sectors,
         open_max: if open_max == 0 { active_max } else { open_max },

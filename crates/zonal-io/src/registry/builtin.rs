@@ -1,8 +1,10 @@
 //! The devices of this crate.
 
-use super::{NameError, Options, Part, Registry};
-use crate::device::Device;
-use crate::emulated::{CompleteMode, Emulated, EmulatedOptions, Locking, Null, Ram};
+use super::{NameError, Open, Options, Part, Registry};
+use crate::device::{Device, OpenMode};
+use crate::emulated::{
+    CompleteMode, Emulated, EmulatedOptions, Locking, Null, QUEUE_DEPTH_MAX, QUEUES_MAX, Ram,
+};
 use crate::fault::{self, Fault, RATES, Rule};
 use crate::image::{ImageDevice, OpenOptions};
 use crate::linear::Linear;
@@ -30,14 +32,20 @@ pub(super) fn register(registry: &mut Registry) {
         }))
     });
     registry.add_kind("image", |part| {
-        let path = PathBuf::from(part.text());
-        if path.as_os_str().is_empty() {
+        // A name that is just a path has no options, so that every path can be given.
+        if !part.has_kind() {
+            let path = PathBuf::from(part.text());
+            return Ok(open_image(path, OpenOptions::default()));
+        }
+        let (path, mut options) = part.path_and_options()?;
+        if path.is_empty() {
             return Err(part.refused("image needs a path: `image:PATH`"));
         }
-        Ok(Box::new(move |mode| {
-            let options = OpenOptions { mode, ..OpenOptions::default() };
-            Ok(Arc::new(ImageDevice::open(&path, &options)?))
-        }))
+        let image = image_options(&mut options)?;
+        options
+            .finish()
+            .map_err(|error| error.hinting("a path with a comma stands in brackets: `image:[PATH]`"))?;
+        Ok(open_image(PathBuf::from(path), image))
     });
     registry.set_path_kind("image");
     registry.add_wrapper("trace", |part| {
@@ -85,6 +93,34 @@ pub(super) fn register(registry: &mut Registry) {
             Ok(Arc::new(Fault::new(inner, plan).named(&name)))
         }))
     });
+}
+
+/// Most helper threads of an image. Far above what runs well; keeps a typing error from taking the host's threads.
+const IMAGE_THREADS_MAX: u64 = 256;
+
+fn image_options(options: &mut Options<'_>) -> Result<OpenOptions, NameError> {
+    let mut o = OpenOptions::default();
+    let mut is_read_only = false;
+    options.flag("readonly", &mut is_read_only)?;
+    if is_read_only {
+        o.mode = OpenMode::Reading;
+    }
+    let count = |n: u64| n as usize;
+    o.threads = options.number_if_there("threads", IMAGE_THREADS_MAX)?.map_or(o.threads, count);
+    o.submit_queues = options.positive("submit_queues", QUEUES_MAX)?.map_or(o.submit_queues, count);
+    o.hw_queue_depth =
+        options.positive("hw_queue_depth", QUEUE_DEPTH_MAX)?.map_or(o.hw_queue_depth, |n| n as u32);
+    o.max_sectors = options.positive("max_sectors", u32::MAX.into())?.map_or(o.max_sectors, |n| n as u32);
+    options.flag("preserves_write_order", &mut o.preserves_write_order)?;
+    Ok(o)
+}
+
+/// Opens the image as the name says, or for reading if that is all that is asked for.
+fn open_image(path: PathBuf, options: OpenOptions) -> Open {
+    Box::new(move |mode| {
+        let mode = if options.mode == OpenMode::Reading { OpenMode::Reading } else { mode };
+        Ok(Arc::new(ImageDevice::open(&path, &OpenOptions { mode, ..options })?))
+    })
 }
 
 /// The rules of the rates that a name gives, such as `torn=1/1000`.

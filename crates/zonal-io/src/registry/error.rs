@@ -29,12 +29,18 @@ pub enum NameProblem {
     NothingWrapped,
     /// Something else than names of devices in brackets.
     NotBracketed,
+    /// A bracket before a path that no other closes.
+    OpenBracket,
+    /// Something else than options after a path in brackets.
+    AfterBracket,
     /// Nothing stands between two commas.
     EmptyOption,
     /// The kind has no such option.
     UnknownOption {
         /// The known one that looks most like it.
         nearest: Option<&'static str>,
+        /// What it may have been instead of an option.
+        hint: Option<&'static str>,
     },
     /// The option stands there twice.
     Repeated,
@@ -44,6 +50,8 @@ pub enum NameProblem {
     NotASize,
     /// Not a whole number.
     NotANumber,
+    /// 0, where there has to be one at least.
+    Zero,
     /// Neither 0 nor 1.
     NotAFlag,
     /// Not one of the values that the option can have.
@@ -73,6 +81,14 @@ impl NameError {
     /// The same in `whole`, of which the name is the beginning.
     pub(super) fn inside(self, whole: &str) -> NameError {
         NameError { name: whole.into(), ..self }
+    }
+
+    /// The same, with what an unknown option may have been.
+    pub(super) fn hinting(mut self, text: &'static str) -> NameError {
+        if let NameProblem::UnknownOption { hint, .. } = &mut self.problem {
+            *hint = Some(text);
+        }
+        self
     }
 
     /// The whole name.
@@ -129,8 +145,15 @@ impl fmt::Display for NameProblem {
             NameProblem::NotBracketed => {
                 f.write_str("needs names of devices, each in brackets: `[name][name]`")
             }
+            NameProblem::OpenBracket => {
+                f.write_str("a path that begins with a bracket stands in brackets that match: `[PATH]`")
+            }
+            NameProblem::AfterBracket => f.write_str("after a path in brackets come a comma and options"),
             NameProblem::EmptyOption => f.write_str("an option is missing between commas"),
-            NameProblem::UnknownOption { nearest } => {
+            NameProblem::UnknownOption { nearest: None, hint: Some(hint) } => {
+                write!(f, "no such option; {hint}")
+            }
+            NameProblem::UnknownOption { nearest, .. } => {
                 f.write_str("no such option")?;
                 suggest(f, *nearest)
             }
@@ -140,6 +163,7 @@ impl fmt::Display for NameProblem {
                 f.write_str("not a size: a number of bytes, or a number followed by k, m, g, t or p")
             }
             NameProblem::NotANumber => f.write_str("not a whole number"),
+            NameProblem::Zero => f.write_str("has to be 1 at least"),
             NameProblem::NotAFlag => f.write_str("has to be 0 or 1"),
             NameProblem::NotAChoice { choices } => write!(f, "has to be one of {}", choices.join(", ")),
             NameProblem::TooLarge { max } => write!(f, "too large, the largest value is {max}"),

@@ -6,10 +6,11 @@
 //! options  = option { "," option }      option = key "=" value | key
 //! ```
 //!
-//! A kind makes a device of what follows its colon: options (`null:size=1T,zone_size=256M`), a path (`image:disk.img`),
+//! A kind makes a device of what follows its colon: options (`null:size=1T,zone_size=256M`), a path and options
+//! (`image:disk.img,threads=4`; a path with a comma stands in brackets, `image:[a,b.img],threads=4`),
 //! names of devices in brackets (`concat:[null:size=1G][disk.img]`), whatever it likes. A wrapper makes a device out of a device
 //! (`trace:file=out.txt+null:size=1G`); its options cannot contain a plus sign. What begins with `/` or `.`, or names no
-//! kind and has no colon, is a path.
+//! kind and has no colon, is a path, all of it: such a name has no options.
 //!
 //! Reading a name and opening the device are two things: [`Registry::parse`] touches no file and takes no memory to
 //! speak of, so it may be given anything.
@@ -70,12 +71,52 @@ impl<'a> Part<'a> {
         &self.name[self.at.clone()]
     }
 
+    /// Whether the name says which kind it is; otherwise the text is a path that stands for it.
+    pub fn has_kind(&self) -> bool {
+        self.whole.start != self.at.start
+    }
+
     /// The text as options.
     ///
     /// # Errors
     /// [`NameError`] if an option is empty or stands there twice.
     pub fn options(&self) -> Result<Options<'a>, NameError> {
         Options::new(self.name, self.at.clone())
+    }
+
+    /// The text as a path and, after a comma, options: `PATH` or `PATH,key=value`. The path ends at the first comma, unless
+    /// it stands in brackets, `[PATH]` or `[PATH],key=value`; brackets inside have to match.
+    ///
+    /// # Errors
+    /// [`NameError`] if something else than a comma follows the closing bracket, or as [`Part::options`].
+    pub fn path_and_options(&self) -> Result<(&'a str, Options<'a>), NameError> {
+        let text = self.text();
+        let (path, after) = match text.starts_with('[') {
+            true => {
+                let Some(inside) = bracketed(text) else {
+                    return Err(NameError::new(self.name, self.at.clone(), NameProblem::OpenBracket));
+                };
+                (&text[1..=inside], inside + 2)
+            }
+            false => {
+                let end = text.find(',').unwrap_or(text.len());
+                (&text[..end], end)
+            }
+        };
+        let end = self.at.end;
+        let from = match text[after..].chars().next() {
+            None => end..end,
+            // Nothing but the comma is an option that is missing.
+            Some(',') if after + 1 == text.len() => {
+                return Err(NameError::new(self.name, end..end, NameProblem::EmptyOption));
+            }
+            Some(',') => self.at.start + after + 1..end,
+            Some(_) => {
+                let rest = self.at.start + after..end;
+                return Err(NameError::new(self.name, rest, NameProblem::AfterBracket));
+            }
+        };
+        Ok((path, Options::new(self.name, from)?))
     }
 
     /// The devices that the text names, each in brackets; brackets inside have to match.

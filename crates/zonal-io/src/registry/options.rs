@@ -107,6 +107,18 @@ impl<'a> Options<'a> {
         }
     }
 
+    /// Takes a whole number from 1 to `max`; `None` if the option is not there.
+    ///
+    /// # Errors
+    /// [`NameError`] if it is not a number, 0, or does not fit.
+    pub fn positive(&mut self, key: &'static str, max: u64) -> Result<Option<u64>, NameError> {
+        let at = self.pairs.iter().find(|p| self.name[p.key.clone()] == *key).map(|p| p.at.clone());
+        match (self.number_if_there(key, max)?, at) {
+            (Some(0), Some(at)) => Err(self.error(at, NameProblem::Zero)),
+            (number, _) => Ok(number),
+        }
+    }
+
     /// Takes a whole number of 32 bits, if the option is there.
     ///
     /// # Errors
@@ -176,7 +188,7 @@ impl<'a> Options<'a> {
             Some(pair) => {
                 let key = pair.key.clone();
                 let nearest = nearest(&self.name[key.clone()], &self.known);
-                Err(self.error(key, NameProblem::UnknownOption { nearest }))
+                Err(self.error(key, NameProblem::UnknownOption { nearest, hint: None }))
             }
             None => Ok(()),
         }

@@ -163,7 +163,7 @@ fn paths_stand_for_images() {
     for file in ["missing.img", "a+b:c=d,e"] {
         let path = dir.path().join(file);
         let path = path.to_str().unwrap();
-        for name in [path.to_owned(), format!("image:{path}")] {
+        for name in [path.to_owned(), format!("image:[{path}]")] {
             let error = Registry::default().open(&name).err().unwrap();
             assert_eq!(error.place(), 0..name.len());
             assert!(matches!(error.problem(), NameProblem::Refused(_)), "{error}");
@@ -171,6 +171,97 @@ fn paths_stand_for_images() {
     }
     assert!(Registry::default().parse("disk.img").is_ok());
     assert!(Registry::default().parse("./null:size=1").is_ok());
+}
+
+/// A directory with an image of this name.
+fn image(file: &str) -> (tempfile::TempDir, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(file);
+    let options =
+        crate::image::ImageOptions { size: Some(64 << 20), zone_size: Some(1 << 20), ..Default::default() };
+    options.create(&path).unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (dir, path)
+}
+
+#[test]
+fn every_option_of_an_image_reaches_it() {
+    let (_dir, path) = image("d");
+    let plain = info(&format!("image:{path}"));
+    assert_eq!(
+        (plain.queues, plain.command_sectors_max, plain.keeps_order, plain.read_only),
+        (1, 2048, false, false)
+    );
+    let all = "threads=0,submit_queues=3,hw_queue_depth=2,max_sectors=64,preserves_write_order=1,readonly=1";
+    for name in [format!("image:{path},{all}"), format!("image:[{path}],{all}")] {
+        let info = info(&name);
+        assert_eq!(
+            (info.queues, info.command_sectors_max, info.keeps_order, info.read_only),
+            (3, 64, true, true)
+        );
+        assert_eq!(info.name, format!("image:{path}"), "of the image, however it is opened");
+    }
+    // Two readers share it; a flag without a value is set, and 0 leaves the choice to the opener.
+    let reader = Registry::default().open(&format!("image:{path},readonly")).unwrap();
+    assert!(reader.info().read_only && info(&format!("image:{path},readonly=1")).read_only);
+    drop(reader);
+    assert!(!info(&format!("image:{path},readonly=0")).read_only);
+    assert!(Registry::default().open_to_read(&format!("image:{path},readonly=0")).unwrap().info().read_only);
+    // With no thread a flush has ended when it was submitted.
+    for (threads, is_inline) in [(0, true), (2, false)] {
+        use crate::device::{Command, Context, Submitted};
+        use zonal_core::{Nanos, Op, Sector};
+        let device = Registry::default().open(&format!("image:{path},threads={threads}")).unwrap();
+        let flush = Command {
+            op: Op::Flush,
+            fua: false,
+            sectors: 0,
+            sector: Sector(0),
+            data: crate::data::Data::NONE,
+        };
+        let submitted = device.submit(Nanos(0), 0, &flush, &mut Some(Context::token(1)));
+        assert_eq!(matches!(submitted, Submitted::Done(Ok(_))), is_inline, "{threads}");
+    }
+}
+
+#[test]
+fn wrong_options_of_an_image_are_named_with_their_place() {
+    complains("image:d,thread=1", "thread", "did you mean \"threads\"");
+    complains(
+        "image:d,size=1G",
+        "size",
+        "no such option; a path with a comma stands in brackets: `image:[PATH]`",
+    );
+    complains("image:a,b.img", "b.img", "a path with a comma stands in brackets: `image:[PATH]`");
+    complains("image:d,", "", "missing between commas");
+    complains("image:d,,threads=1", "", "missing between commas");
+    complains("image:d,threads=1,threads=2", "threads", "twice");
+    complains("image:d,threads=257", "257", "largest value is 256");
+    complains("image:d,submit_queues=0", "submit_queues=0", "1 at least");
+    complains("image:d,hw_queue_depth=0", "hw_queue_depth=0", "1 at least");
+    complains("image:d,max_sectors=0", "max_sectors=0", "1 at least");
+    complains("image:d,submit_queues=65537", "65537", "largest value is 65536");
+    complains("image:d,readonly=yes", "yes", "0 or 1");
+    complains("image:[d", "[d", "brackets that match");
+    complains("image:[d]x", "x", "come a comma and options");
+    complains("image:,threads=1", "image:,threads=1", "image needs a path");
+    complains("image:[]", "image:[]", "image needs a path");
+}
+
+#[test]
+fn image_whose_path_has_commas_and_brackets_is_opened_and_named() {
+    for file in ["a,b.img", "threads=4,x", "[a],b", "a[,]", "a+b:c=d,e"] {
+        let (_dir, path) = image(file);
+        let name = format!("image:[{path}]");
+        for spelled in [path.clone(), name.clone(), format!("image:[{path}],threads=0,readonly=1")] {
+            assert_eq!(info(&spelled).name, name, "{spelled}");
+        }
+        assert_eq!(info(&format!("concat:[image:[{path}],readonly=1]")).geometry.zones(), 64, "{file}");
+    }
+    // In the directory itself, where a path need not begin with a stroke.
+    assert!(Registry::default().parse("image:[a,b],threads=2").is_ok());
+    assert!(Registry::default().parse("a,b").is_ok(), "just a path");
+    assert!(Registry::default().parse("./d,threads=2").is_ok(), "just a path");
 }
 
 #[test]

@@ -65,8 +65,11 @@ fn damaged_headers() {
     let (_dir, path) = both(0);
     refused(&path, "not an image");
     let (_dir, path) = both(9);
-    refused(&path, "the image has format version 16385; this program reads versions up to 1");
+    refused(&path, "the image has format version 16386; this program reads versions up to 2");
     let (_dir, path) = both(100);
+    refused(&path, "damaged header: checksum");
+    // The identity.
+    let (_dir, path) = both(140);
     refused(&path, "damaged header: checksum");
     // With one sound copy there is nothing to complain of.
     let (_dir, path) = damaged(|f| flip(f, 100));

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zonal_core::{Op, Personality, ZoneCondition};
 use zonal_io::device::Device;
+use zonal_io::identity::Identity;
 use zonal_io::image::backing::twin::CutBacking;
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
 
@@ -30,6 +31,7 @@ fn options() -> ImageOptions {
         personality: Some(Personality::Zbc),
         rotational: Some(true),
         creation: Some(*b"golden-creation!"),
+        identity: Identity::from_bytes(*b"golden-identity!"),
     }
 }
 
@@ -125,33 +127,71 @@ fn opens(name: &str) -> ImageDevice {
     device
 }
 
-#[test]
-fn version_1_closed_in_order() {
-    let backing = Arc::new(CutBacking::new(2));
-    options().format(&*backing).unwrap();
+fn bytes_of(name: &str) -> Vec<u8> {
+    undump(&std::fs::read_to_string(golden(name)).unwrap())
+}
+
+/// The work on an image of this version, from its creation on, gives the bytes of the golden file.
+fn work_gives_the_same(version: u32) {
+    let created = bytes_of(&format!("image-v{version}-created.txt"));
+    let backing = Arc::new(CutBacking::with_bytes(&created, 2));
     let device = open(&backing);
     work(&device);
     device.close().unwrap();
-    same("image-v1-closed.txt", &backing.bytes());
-    opens("image-v1-closed.txt").close().unwrap();
+    let name = format!("image-v{version}-closed.txt");
+    same(&name, &backing.bytes());
+    opens(&name).close().unwrap();
 }
 
-#[test]
-fn version_1_torn_commit() {
-    let bytes = undump(&std::fs::read_to_string(golden("image-v1-torn.txt")).unwrap());
-    // What a power cut left: the session is open, and a commit of one more zone tore the page after its first sector.
-    let device = opens("image-v1-torn.txt");
+/// What a power cut left: the session is open, and a commit of one more zone tore the page after its first sector.
+fn torn_commit_is_not_seen(version: u32) {
+    let name = format!("image-v{version}-torn.txt");
+    let device = opens(&name);
     let model = Model::new(&device);
     assert_eq!(model.written(5), 0);
     drive::write(&device, drive::command(Op::Write, 5 * ZONE, 2), &[0x61, 0x62]).unwrap();
     device.close().unwrap();
-    assert_eq!(bytes.len(), (1 << 20) + 9 * ZONE as usize * 512);
+    assert_eq!(bytes_of(&name).len(), (1 << 20) + 9 * ZONE as usize * 512);
 }
 
 #[test]
-fn version_1_as_created() {
+fn version_1_closed_in_order() {
+    work_gives_the_same(1);
+}
+
+#[test]
+fn version_1_torn_commit() {
+    torn_commit_is_not_seen(1);
+}
+
+#[test]
+fn version_1_has_no_identity_and_keeps_its_header() {
+    for name in ["image-v1-created.txt", "image-v1-closed.txt", "image-v1-torn.txt"] {
+        let backing = Arc::new(CutBacking::with_bytes(&bytes_of(name), 1));
+        let device = open(&backing);
+        assert_eq!((device.header().identity, device.info().identity), (None, None), "{name}");
+        drive::write(&device, drive::command(Op::Write, 6 * ZONE, 2), &[0x71, 0x72]).unwrap();
+        device.close().unwrap();
+        assert_eq!(backing.bytes()[..8192], bytes_of(name)[..8192], "{name}: opening never converts");
+    }
+}
+
+#[test]
+fn version_2_as_created() {
     let backing = Arc::new(CutBacking::new(2));
     options().format(&*backing).unwrap();
-    same("image-v1-created.txt", &backing.bytes());
-    assert_eq!(open(&backing).info().geometry.zones(), 9);
+    same("image-v2-created.txt", &backing.bytes());
+    let device = open(&backing);
+    assert_eq!(device.info().geometry.zones(), 9);
+    assert_eq!(device.info().identity.unwrap().to_string(), "676f6c64-656e-2d69-6465-6e7469747921");
+}
+
+#[test]
+fn version_2_closed_in_order() {
+    work_gives_the_same(2);
+}
+
+#[test]
+fn version_2_torn_commit() {
+    torn_commit_is_not_seen(2);
 }

@@ -51,6 +51,7 @@ impl Drive {
         let sectors = Sectors(u64::from(zones) * ZONE);
         let info = DeviceInfo {
             name: "model".into(),
+            identity: None,
             geometry: Geometry::new(sectors, Sectors(ZONE), Sectors(0), 0).unwrap(),
             block_sectors: 1,
             open_max: 0,

@@ -34,14 +34,7 @@ use toml::{Table, Value};
 use zonal_core::Geometry;
 use zonal_io::device::Device;
 use zonal_io::emulated::{Emulated, EmulatedOptions, Null, OptionsError};
-
-/// The profiles that come with the program, by name.
-const BUILT_IN: [(&str, &str); 4] = [
-    ("smr-hdd-26t", include_str!("../../../../profiles/smr-hdd-26t.toml")),
-    ("smr-hdd-30t", include_str!("../../../../profiles/smr-hdd-30t.toml")),
-    ("ufs-zoned", include_str!("../../../../profiles/ufs-zoned.toml")),
-    ("zns-1t", include_str!("../../../../profiles/zns-1t.toml")),
-];
+use zonal_io::image::PROFILES;
 
 /// Largest profile that is read, in bytes.
 const FILE_MAX: u64 = 1 << 20;
@@ -74,7 +67,7 @@ pub struct Profile {
 impl Profile {
     /// Names of the profiles that come with the program.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        BUILT_IN.iter().map(|(name, _)| *name)
+        PROFILES.iter().map(|(name, _)| *name)
     }
 
     /// The profile of this name, or in the file of this path, with values of its own changed: `key=value`.
@@ -91,7 +84,7 @@ impl Profile {
     /// [`ProfileError`] if there is none, or it cannot be read.
     pub fn text(name: &str) -> Result<String, ProfileError> {
         let is_path = name.contains(['/', '.']);
-        match BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
+        match PROFILES.iter().find(|(built_in, _)| *built_in == name) {
             Some((_, text)) => Ok((*text).to_owned()),
             None if is_path => read(Path::new(name)),
             None => Err(ProfileError::new(name, Problem::Unknown)),

@@ -163,7 +163,7 @@ fn profile_with_a_residual_says_so_and_one_that_is_not_explained_is_not_called_c
 
 #[test]
 fn every_value_has_its_source() {
-    let text = BUILT_IN[0].1.replace(", source = \"published\"", "");
+    let text = PROFILES[0].1.replace(", source = \"published\"", "");
     let error = Profile::parse("x", &text, &[]).unwrap_err().to_string();
     assert!(error.contains("missing field `source`"), "{error}");
 }

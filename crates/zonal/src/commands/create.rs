@@ -5,8 +5,9 @@ use crate::value::{self, human};
 use clap::{Args, ValueEnum};
 use std::io::Write;
 use std::path::PathBuf;
-use zonal_core::Personality;
-use zonal_io::image::{ImageOptions, PROFILES};
+use zonal_core::{Personality, SECTOR_BYTES};
+use zonal_io::identity::Identity;
+use zonal_io::image::{ImageOptions, Profile};
 
 /// Create a drive in a file
 ///
@@ -50,6 +51,9 @@ pub(crate) struct Create {
     /// Pass for a medium that turns [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     rotational: Option<bool>,
+    /// Identity of the drive, which `zonal info` shows [default: a random one]
+    #[arg(long)]
+    uuid: Option<Identity>,
 }
 
 /// The standards.
@@ -66,7 +70,7 @@ fn block(text: &str) -> Result<u32, String> {
 }
 
 fn profile(text: &str) -> Result<String, String> {
-    let known: Vec<&str> = PROFILES.iter().map(|p| p.name).collect();
+    let known: Vec<&str> = Profile::all().iter().map(|p| p.name).collect();
     match known.contains(&text) {
         true => Ok(text.to_owned()),
         false => Err(format!("there are {}", known.join(", "))),
@@ -74,12 +78,29 @@ fn profile(text: &str) -> Result<String, String> {
 }
 
 fn profiles() -> String {
-    let width = PROFILES.iter().map(|p| p.name.len()).max().unwrap_or(0);
-    let lines = PROFILES.iter().map(|p| format!("  {:<width$}  {}\n", p.name, p.about));
+    let lines =
+        Profile::all().iter().map(|p| format!("  {:<12} {}\n{:15}{}\n", p.name, p.title, "", in_words(p)));
     format!(
-        "Profiles, which are zones and limits only; the simulated drives of the same names (sim:NAME) are divided otherwise, \
-         see docs/IMAGE.md:\n{}",
+        "Profiles, the drives that sim:NAME simulates; docs/IMAGE.md says in what an image differs:\n{}",
         lines.collect::<String>()
+    )
+}
+
+/// How the drive of a profile is divided.
+fn in_words(profile: &Profile) -> String {
+    let limit =
+        |n: u32, what| if n == 0 { format!("no limit of {what} zones") } else { format!("{n} {what}") };
+    let append = match u64::from(profile.zone_append_max_sectors) * SECTOR_BYTES {
+        0 => "no zone append".to_owned(),
+        bytes => format!("appends of {} at most", human(bytes)),
+    };
+    format!(
+        "{} zones of {}, {} conventional, {}, {}, {append}",
+        profile.size / profile.zone_size,
+        human(profile.zone_size),
+        profile.zone_nr_conv,
+        limit(profile.zone_max_open, "open"),
+        limit(profile.zone_max_active, "active"),
     )
 }
 
@@ -100,6 +121,7 @@ pub(crate) fn run(arguments: &Create, out: &mut dyn Write) -> Result<(), Failure
             Standard::Zbc => Personality::Zbc,
         }),
         creation: None,
+        identity: arguments.uuid,
     };
     let header = options.create(&arguments.path).or_exit(Exit::Device)?;
     let geometry = &header.geometry;
@@ -117,34 +139,12 @@ pub(crate) fn run(arguments: &Create, out: &mut dyn Write) -> Result<(), Failure
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zonal_core::{Geometry, SECTOR_BYTES};
-
-    /// A drive as the table of the documentation has it.
-    fn in_words(geometry: &Geometry, open: u32, active: u32) -> String {
-        let mib = |sectors: u64| (sectors * SECTOR_BYTES) >> 20;
-        let capacity = match geometry.zone_capacity() == geometry.zone_size() {
-            true => String::new(),
-            false => format!(", of which {} can be written", mib(geometry.zone_capacity().0)),
-        };
-        let (zones, size, conventional) =
-            (geometry.zones(), mib(geometry.zone_size().0), geometry.conventional_zones());
-        format!(
-            "{zones} zones of {size} MiB{capacity}, {conventional} conventional, {open} open, {active} active"
-        )
-    }
 
     #[test]
-    fn drives_that_are_created_and_simulated_under_one_name_are_compared_in_the_documentation() {
+    fn documentation_says_how_the_drive_of_each_profile_is_divided() {
         let text = include_str!("../../../../docs/IMAGE.md");
-        for preset in PROFILES {
-            let header =
-                ImageOptions { profile: Some(preset.name.into()), ..Default::default() }.header().unwrap();
-            let created = in_words(&header.geometry, header.open_max, header.active_max);
-            let profile = zonal_sim::Profile::open(preset.name, &[]).expect("there is one of each name");
-            let device = profile.simulated("sim:").unwrap();
-            let info = device.info();
-            let simulated = in_words(&info.geometry, info.open_max, info.active_max);
-            let row = format!("| `{}` | {created} | {simulated} |", preset.name);
+        for profile in Profile::all() {
+            let row = format!("| `{}` | {} |", profile.name, in_words(profile));
             assert!(text.contains(&row), "docs/IMAGE.md has no row {row}");
         }
     }

@@ -58,6 +58,7 @@ fn lines(facts: &DeviceFacts) -> Vec<(&'static str, String)> {
     let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
     vec![
         ("device", facts.name.clone()),
+        ("uuid", facts.uuid.clone().unwrap_or_else(|| "none".to_owned())),
         ("size", format!("{} ({} bytes)", human(facts.size), facts.size)),
         ("logical block", human(facts.blocksize)),
         ("zones", format!("{}, of which {} conventional", facts.zones, facts.zone_nr_conv)),

@@ -61,6 +61,27 @@ fn payload_in_pieces_is_stored_in_order() {
 }
 
 #[test]
+fn zone_that_is_written_again_in_part_shows_nothing_of_its_earlier_generations() {
+    let d = ram(&large());
+    let (zone, sectors) = (2048, 2048);
+    for generation in 1..=20u8 {
+        // Whole chunks, a part of one, and single sectors in the midst of one.
+        let written = match generation % 4 {
+            0 => sectors,
+            1 => 1,
+            2 => 130,
+            _ => 128 * 3 + 7,
+        };
+        write_filled(&d, zone, written, generation).unwrap();
+        let found = read_fills(&d, zone, sectors);
+        assert!(found[..written].iter().all(|&fill| fill == generation), "{generation}");
+        assert!(found[written..].iter().all(|&fill| fill == 0), "{generation}: stale bytes");
+        act(&d, Op::ZoneReset, zone, 0).unwrap();
+        assert!(read_fills(&d, zone, sectors).iter().all(|&fill| fill == 0), "{generation}: after its reset");
+    }
+}
+
+#[test]
 fn write_zeroes_reads_as_zeroes() {
     let d = ram(&small());
     write_filled(&d, 64, 4, 1).unwrap();

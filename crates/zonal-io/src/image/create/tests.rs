@@ -92,7 +92,7 @@ fn options_that_do_not_fit_are_refused() {
     let base = || options(1 << 30, 1 << 20);
     assert_eq!(refused(ImageOptions::default()), "no size and no profile given");
     let no_such = refused(ImageOptions { profile: Some("zns-2t".into()), ..Default::default() });
-    assert!(no_such.contains("no profile is called \"zns-2t\"; there are smr-hdd-30t, "), "{no_such}");
+    assert!(no_such.contains("no profile is called \"zns-2t\"; there are smr-hdd-26t, "), "{no_such}");
     assert_eq!(refused(options(1000, 1 << 20)), "size of 1000 bytes is not a multiple of 512");
     assert!(refused(options(1 << 30, 3 << 20)).contains("not a power of two"));
     assert!(refused(options(1 << 30, 0)).contains("zone size of 0"));
@@ -116,11 +116,11 @@ fn profiles_are_what_they_say() {
         assert_eq!(header.profile, name);
         (g.zones(), g.conventional_zones(), header.open_max, header.active_max, header.append_sectors_max)
     };
-    assert_eq!(of("smr-hdd-30t"), (111_759, 1117, 128, 0, 0));
-    assert_eq!(of("smr-hdd-26t"), (96_858, 968, 128, 0, 0));
-    assert_eq!(of("zns-1t"), (904, 0, 14, 14, u32::MAX));
-    assert_eq!(of("ufs-zoned"), (954, 0, 6, 0, 0));
-    assert_eq!(PROFILES.len(), 4, "a new profile belongs here");
+    assert_eq!(of("smr-hdd-30t"), (111_758, 0, 128, 0, 0));
+    assert_eq!(of("smr-hdd-26t"), (96_857, 0, 128, 0, 0));
+    assert_eq!(of("zns-1t"), (465, 0, 14, 14, 256));
+    assert_eq!(of("ufs-zoned"), (476, 0, 6, 6, 0));
+    assert_eq!(Profile::all().len(), 4, "a new profile belongs here");
 }
 
 #[test]
@@ -138,9 +138,16 @@ fn explicit_options_override_the_profile() {
     assert_eq!(header.geometry.zones(), 64);
     assert_eq!(header.geometry.zone_capacity().bytes(), 1 << 30, "the preset's goes with its zone size");
     assert_eq!((header.open_max, header.active_max, header.rotational), (3, 14, true));
-    let small =
-        ImageOptions { profile: Some("smr-hdd-30t".into()), size: Some(16 << 30), ..Default::default() };
-    assert_eq!(small.header().unwrap().geometry.conventional_zones(), 1);
+    let small = ImageOptions {
+        profile: Some("smr-hdd-30t".into()),
+        size: Some(16 << 30),
+        zone_nr_conv: Some(1),
+        zone_append_max_sectors: Some(64),
+        ..Default::default()
+    };
+    let small = small.header().unwrap();
+    assert_eq!((small.geometry.zones(), small.geometry.conventional_zones()), (64, 1));
+    assert_eq!((small.open_max, small.append_sectors_max), (0, 64), "128 of 63 sequential zones is no limit");
 }
 
 #[test]

@@ -12,6 +12,7 @@ fn header() -> Header {
         personality: Personality::Zbc,
         rotational: true,
         profile: "zns-1t".into(),
+        identity: Identity::from_bytes(*b"golden-identity!"),
     }
 }
 
@@ -81,12 +82,20 @@ fn changed(change: impl FnOnce(&mut RawHeader)) -> Vec<u8> {
 
 #[test]
 fn header_newer_version_is_named_whatever_its_checksum() {
-    let mut bytes = changed(|h| h.version = 2.into());
-    let newer = HeaderError::Newer(2);
+    let mut bytes = changed(|h| h.version = 3.into());
+    let newer = HeaderError::Newer(3);
     assert_eq!(Header::parse(&bytes), Err(newer.clone()));
     bytes[12] ^= 1;
     assert_eq!(Header::parse(&bytes), Err(newer.clone()));
-    assert!(newer.to_string().contains("format version 2; this program reads versions up to 1"));
+    assert!(newer.to_string().contains("format version 3; this program reads versions up to 2"));
+}
+
+#[test]
+fn header_of_version_1_has_no_identity_whatever_is_in_its_place() {
+    let none = Header { identity: None, ..header() };
+    assert_eq!(Header::parse(&changed(|h| h.version = 1.into())), Ok(none.clone()));
+    assert_eq!(Header::parse(&none.emit()), Ok(none.clone()), "nil is none");
+    assert_eq!(Header::parse(&changed(|h| h.identity = [0; 16])), Ok(none));
 }
 
 #[test]

@@ -1,0 +1,89 @@
+//! The drives of one name: simulated, and as an image.
+
+use std::path::Path;
+use std::sync::Arc;
+use zonal_io::device::{Device, DeviceInfo};
+use zonal_io::image::backing::twin::CutBacking;
+use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
+use zonal_sim::Profile;
+
+/// The image of a profile, opened as nothing is said of it. Held in memory: file systems do not all take 30 TB.
+fn image(profile: &str) -> ImageDevice {
+    let backing = Arc::new(CutBacking::new(1));
+    let options = ImageOptions { profile: Some(profile.into()), ..Default::default() };
+    options.format(&*backing).unwrap();
+    ImageDevice::open_backing(Path::new("x"), backing, &OpenOptions::default()).unwrap()
+}
+
+/// Every field, so that a new one has to be put into one of the two lists.
+#[test]
+fn image_of_a_profile_is_the_drive_that_is_simulated_under_its_name() {
+    let names: Vec<&str> = Profile::names().collect();
+    assert_eq!(names, zonal_io::image::Profile::all().iter().map(|p| p.name).collect::<Vec<_>>());
+    for name in names {
+        let profile = Profile::open(name, &[]).unwrap();
+        let simulated = profile.simulated("sim:").unwrap().info().clone();
+        let image = image(name);
+        let DeviceInfo {
+            // What the drive is.
+            geometry,
+            block_sectors,
+            open_max,
+            active_max,
+            append_sectors_max,
+            rotational,
+            personality,
+            // Of the one image, and not of all that have its profile.
+            identity,
+            // How the device is opened: these are options of its name.
+            name: _,
+            command_sectors_max,
+            keeps_order,
+            queues,
+            read_only,
+            // What the emulation adds; alike in both but for the cache.
+            volatile_cache,
+            write_zeroes_sectors_max,
+            fua,
+            // The image takes the time that the host takes.
+            virtual_time,
+            host_time: _,
+        } = image.info().clone();
+        assert_eq!(geometry, simulated.geometry, "{name}");
+        assert_eq!(block_sectors, simulated.block_sectors, "{name}");
+        assert_eq!((open_max, active_max), (simulated.open_max, simulated.active_max), "{name}");
+        assert_eq!(append_sectors_max, simulated.append_sectors_max, "{name}");
+        assert_eq!((rotational, personality), (simulated.rotational, simulated.personality), "{name}");
+        assert_eq!(
+            (queues, read_only, fua),
+            (simulated.queues, simulated.read_only, simulated.fua),
+            "{name}"
+        );
+        let default = OpenOptions::default();
+        assert_eq!((command_sectors_max, keeps_order), (default.max_sectors, false), "{name}");
+        // An image loses with power what was not flushed, whatever it stands for; of a simulated drive its timing decides.
+        assert!(volatile_cache, "{name}");
+        assert_eq!(write_zeroes_sectors_max, simulated.write_zeroes_sectors_max, "{name}");
+        assert_eq!((identity.is_some(), simulated.identity), (true, None), "{name}");
+        assert_eq!((virtual_time, simulated.virtual_time), (false, true), "{name}");
+    }
+}
+
+/// An image opened with these options differs from the simulated drive in nothing that a volume looks at.
+#[test]
+fn image_of_a_profile_can_be_opened_with_its_command_size_and_order() {
+    for name in Profile::names() {
+        let simulated = Profile::open(name, &[]).unwrap().simulated("sim:").unwrap().info().clone();
+        let backing = Arc::new(CutBacking::new(1));
+        ImageOptions { profile: Some(name.into()), ..Default::default() }.format(&*backing).unwrap();
+        let options = OpenOptions {
+            max_sectors: simulated.command_sectors_max,
+            preserves_write_order: simulated.keeps_order,
+            ..Default::default()
+        };
+        let image = ImageDevice::open_backing(Path::new("x"), backing, &options).unwrap();
+        let info = image.info();
+        assert_eq!(info.command_sectors_max, simulated.command_sectors_max, "{name}");
+        assert_eq!(info.keeps_order, simulated.keeps_order, "{name}");
+    }
+}
