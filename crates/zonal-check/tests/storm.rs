@@ -14,12 +14,16 @@ use zonal_io::device::Device;
 use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Ram};
 use zonal_io::volume::{Request, Volume, VolumeOptions, WriteMode};
 
-const THREADS: usize = 3;
+const THREADS: usize = 4;
+/// Queues of the drive, by round: threads share one, some share two, each has its own.
+const QUEUES: [u32; 3] = [2, 1, 16];
 const ZONES: u64 = 4;
 const ZONE: u64 = 256;
 const REQUESTS: usize = 20_000;
 /// Longest time without any progress.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Longest sleep: a thread that is not woken in time makes no progress.
+const SLEEP: Duration = Duration::from_secs(25);
 
 fn storm(mode: WriteMode, complete: CompleteMode, write_zeroes: u32, seed: u64) {
     let options = EmulatedOptions {
@@ -31,7 +35,7 @@ fn storm(mode: WriteMode, complete: CompleteMode, write_zeroes: u32, seed: u64) 
         write_zeroes_max_sectors: write_zeroes,
         complete,
         hw_queue_depth: 2,
-        submit_queues: 2,
+        submit_queues: QUEUES[seed as usize % QUEUES.len()],
         // Otherwise mode `pipelined` is forced upon it.
         preserves_write_order: seed.is_multiple_of(2),
         ..Default::default()
@@ -55,15 +59,19 @@ fn storm(mode: WriteMode, complete: CompleteMode, write_zeroes: u32, seed: u64) 
                     assert_eq!(before, 0, "request {} ended twice", c.token);
                     count.fetch_add(1, Ordering::Release);
                 };
-                let channel = if thread == 0 { volume.deferred_channel(note) } else { volume.channel(note) };
+                let open = || match thread {
+                    0 => volume.deferred_channel(note.clone()),
+                    _ => volume.channel(note.clone()),
+                };
+                let mut channel = open();
                 let poll = |sent: usize, depth: usize| {
                     let since = Instant::now();
                     while sent - ended.load(Ordering::Acquire) > depth {
                         let now = Nanos(begin.elapsed().as_nanos() as u64);
                         if volume.poll(now).is_none() {
-                            volume.wait(Duration::from_millis(1));
+                            volume.wait_unless(SLEEP, || sent - ended.load(Ordering::Acquire) <= depth);
                         }
-                        assert!(since.elapsed() < PATIENCE, "stuck: {:?}", volume.plugs());
+                        assert!(since.elapsed() < PATIENCE, "stuck in {mode}, now {}, {complete:?}, thread {thread}, {sent} sent, {} ended, statistics {:?}: {:?}", volume.mode().0, ended.load(Ordering::Acquire), volume.statistics(), volume.plugs());
                     }
                 };
                 for n in 0..REQUESTS {
@@ -100,6 +108,10 @@ fn storm(mode: WriteMode, complete: CompleteMode, write_zeroes: u32, seed: u64) 
                         volume.switch_mode(now, to).unwrap();
                     }
                     volume.submit(now, &channel, request.token(n as u64));
+                    if rng.random_ratio(1, 1000) {
+                        volume.cancel(now, &channel);
+                        channel = open();
+                    }
                     poll(n + 1, 32);
                 }
                 poll(REQUESTS, 0);

@@ -67,6 +67,18 @@ impl Backoff {
     /// A poll at `now` brought no news, and the next one is to come at `due`, if the volume knows: waits for it.
     #[inline]
     pub fn pause(&mut self, volume: &Volume, now: Nanos, due: Option<Nanos>) {
+        self.pause_unless(volume, now, due, || false);
+    }
+
+    /// As [`Backoff::pause`], unless what the thread waits for `has_come`: see [`Volume::wait_unless`].
+    #[inline]
+    pub fn pause_unless(
+        &mut self,
+        volume: &Volume,
+        now: Nanos,
+        due: Option<Nanos>,
+        has_come: impl FnOnce() -> bool,
+    ) {
         self.idle = self.idle.saturating_add(1);
         if self.idle <= SPINS_MAX {
             return std::hint::spin_loop();
@@ -76,7 +88,7 @@ impl Backoff {
         if sleep.is_zero() || self.idle <= YIELDS_MAX && left.is_none() {
             return std::thread::yield_now();
         }
-        volume.wait(sleep);
+        volume.wait_unless(sleep, has_come);
     }
 
     /// News came: the next is likely near.

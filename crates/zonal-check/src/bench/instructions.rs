@@ -15,13 +15,15 @@ const DEPTH: u64 = 16;
 /// A path: its name, and what goes along it.
 pub type Path = (&'static str, fn(u64));
 
-/// What is counted. All in mode `per-zone`, on a device without data.
-pub const PATHS: [Path; 7] = [
+/// What is counted. In mode `per-zone` unless the name says otherwise, on a device without data.
+pub const PATHS: [Path; 9] = [
     ("write", |n| in_line().write(0, n, 1)),
     ("write-queued", |n| polled(false).write(0, n, DEPTH)),
     ("write-merged", |n| polled(true).write(0, n, DEPTH)),
     ("append", |n| append(&mut in_line(), n, 1)),
     ("append-queued", |n| append(&mut polled(false), n, DEPTH)),
+    ("append-native", |n| append(&mut polled_in(WriteMode::Append), n, DEPTH)),
+    ("pipelined", |n| polled_in(WriteMode::Pipelined).write(0, n, 8 * DEPTH)),
     ("read", |n| read(&mut in_line(), n)),
     ("job", |n| write_of_job(n)),
 ];
@@ -34,8 +36,17 @@ fn in_line() -> Writer {
 
 /// One that answers when it is polled.
 fn polled(merge: bool) -> Writer {
-    let options = EmulatedOptions { zone_size: 1 << 36, complete: CompleteMode::Poll, ..terabyte() };
-    Writer::new(null(options), WriteMode::PerZone, merge)
+    Writer::new(null(answers_later()), WriteMode::PerZone, merge)
+}
+
+/// The same in another mode, with a queue that takes all that the path has in flight, and keeps their order.
+fn polled_in(mode: WriteMode) -> Writer {
+    let options = EmulatedOptions { preserves_write_order: true, hw_queue_depth: 256, ..answers_later() };
+    Writer::new(null(options), mode, false)
+}
+
+fn answers_later() -> EmulatedOptions {
+    EmulatedOptions { zone_size: 1 << 36, complete: CompleteMode::Poll, ..terabyte() }
 }
 
 fn append(writer: &mut Writer, count: u64, depth: u64) {

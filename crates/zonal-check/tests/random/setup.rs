@@ -98,7 +98,13 @@ impl Setup {
         // end, were there no end of them. Slots that are given in turn will make this 1.
         let turns = if self.device.zone_max_open > 0 { 10 } else { 1 };
         let under_way = (self.submitters * self.depth) as u64 * if self.successors { 2 } else { 1 };
-        Nanos((under_way + OWN) * self.slowest_command() * turns)
+        Nanos((under_way + OWN) * self.slowest_command() * turns + self.pauses())
+    }
+
+    /// Pauses before the retries of a report, a read-back or a read that the device refuses each time but the last.
+    fn pauses(&self) -> u64 {
+        const ALL_PAUSES: u64 = 102_200_000;
+        if self.plan.rules.is_empty() { 0 } else { ALL_PAUSES }
     }
 
     /// From a command's issue until it is known what became of it, and somebody has looked.
@@ -142,7 +148,7 @@ fn draw_device(rng: &mut impl Rng, profile: Profile) -> EmulatedOptions {
         complete: one_of(rng, &[CompleteMode::Poll, CompleteMode::Poll, CompleteMode::Inline]),
         completion_nsec: one_of(rng, &[0, 0, 20_000]),
         hw_queue_depth: one_of(rng, &[1, 2, 8]),
-        submit_queues: rng.random_range(1..=2),
+        submit_queues: one_of(rng, &[1, 2, 16]),
         preserves_write_order: rng.random_ratio(1, 2),
         personality: one_of(rng, &[Personality::Zns, Personality::Zbc]),
         ..EmulatedOptions::default()

@@ -37,9 +37,9 @@ impl Volume {
             }
             let now = clock.now();
             let due = self.poll(now);
-            let is_over = ended.lock().is_some();
-            if !is_over {
-                backoff.pause(self, now, due);
+            let has_ended = || ended.lock().is_some();
+            if !has_ended() {
+                backoff.pause_unless(self, now, due, has_ended);
             }
         }
     }

@@ -18,8 +18,8 @@ use crate::buffer::IoBuf;
 use crate::device::Output;
 use crate::news::Wakeups;
 use crate::sync::{
-    Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, CachePadded, IS_MODEL, Mutex, Ordering, fence, local,
-    slot_if_any, thread_slot,
+    Arc, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, CachePadded, IS_MODEL, Mutex, Ordering,
+    fence, local, slot_if_any, thread_slot,
 };
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -41,8 +41,8 @@ pub(crate) struct ChannelInner {
     deferred: bool,
     backlog: Arc<Backlog>,
     closed: AtomicBool,
-    /// Its requests go no further.
-    cancelled: AtomicBool,
+    /// The backlog of the volume that takes requests of this channel; null once it is cancelled.
+    taken_by: AtomicPtr<Backlog>,
     /// The thread that has last submitted to it: it is woken when another one completes its requests.
     owner: AtomicUsize,
     /// Of the writers that use it.
@@ -55,6 +55,10 @@ pub(crate) struct ChannelInner {
 }
 
 impl ChannelInner {
+    fn is_cancelled(&self) -> bool {
+        self.taken_by.load(Ordering::Acquire).is_null()
+    }
+
     /// Wakes the thread that waits for what another one has completed, if it sleeps.
     #[inline(always)]
     fn wake_owner(&self) {
@@ -119,7 +123,8 @@ impl ChannelRef {
     /// Counts a request that will end after its `submit` has returned, or may.
     pub(super) fn count_issued(channel: &Channel) {
         let ChannelInner { issued, owner, .. } = &**channel.inner;
-        let me = thread_slot();
+        // The request was counted, so the thread has a number.
+        let me = slot_if_any();
         // Seldom: a store at each request would take the line away from the threads that complete.
         if owner.load(Ordering::Relaxed) != me {
             owner.store(me, Ordering::Relaxed);
@@ -129,7 +134,7 @@ impl ChannelRef {
     }
 
     pub(super) fn is_cancelled(&self) -> bool {
-        self.get().cancelled.load(Ordering::Acquire)
+        self.get().is_cancelled()
     }
 
     #[cold]
@@ -225,6 +230,7 @@ impl Backlog {
         {
             SHARE.set(DELIVERING);
             call(&waiting.channel, waiting.completion);
+            waiting.channel.wake_owner();
             share = end_frame(share - 1);
         }
     }
@@ -263,8 +269,8 @@ pub(super) fn deliver(
     }
     SHARE.set(DELIVERING);
     call(channel, Completion { token, result, buf });
-    channel.wake_owner();
     if counted == Counted::Yes {
+        channel.wake_owner();
         // The last use of the pointer: from here on the channel may be freed.
         channel.ended.fetch_add(1, Ordering::Release);
     }
@@ -353,6 +359,7 @@ fn drain_nested(mut share: i32) -> i32 {
     while let Some(waiting) = pop_nested() {
         if share > 0 {
             call(&waiting.channel, waiting.completion);
+            waiting.channel.wake_owner();
             share -= 1;
         } else {
             let backlog = waiting.channel.backlog.clone();
@@ -381,7 +388,7 @@ impl Channels {
             deferred,
             backlog: self.backlog.clone(),
             closed: AtomicBool::new(false),
-            cancelled: AtomicBool::new(false),
+            taken_by: AtomicPtr::new(Arc::as_ptr(&self.backlog).cast_mut()),
             owner: AtomicUsize::new(thread_slot()),
             class: AtomicU32::new(0),
             issued: CachePadded::new(AtomicU64::new(0)),
@@ -397,23 +404,26 @@ impl Channels {
         Channel { inner, not_sync: PhantomData }
     }
 
-    /// Whether `channel` was opened here. Only then it is kept until its requests have ended.
+    /// Whether `channel` was opened here, and not cancelled. Only then it is kept until its requests have ended.
     #[inline]
-    pub(super) fn has(&self, channel: &Channel) -> bool {
-        Arc::ptr_eq(&self.backlog, &channel.inner.backlog)
+    pub(super) fn takes(&self, channel: &Channel) -> bool {
+        std::ptr::eq(channel.inner.taken_by.load(Ordering::Relaxed), Arc::as_ptr(&self.backlog))
     }
 
-    /// Whether its requests go no further.
-    #[inline]
-    pub(super) fn is_cancelled(&self, channel: &Channel) -> bool {
-        channel.inner.cancelled.load(Ordering::Relaxed)
+    /// Why a request to a channel is not [taken](Channels::takes).
+    #[cold]
+    pub(super) fn refusal(&self, channel: &Channel) -> RequestError {
+        match Arc::ptr_eq(&self.backlog, &channel.inner.backlog) {
+            true => RequestError::Cancelled,
+            false => RequestError::Invalid("the channel is another volume's"),
+        }
     }
 
     /// Marks a channel, and in `is_cancelling` that one is. Under the lock, so that the second mark is not taken away before
     /// the first has been seen.
     pub(super) fn mark_cancelled(&self, channel: &Channel, is_cancelling: &AtomicBool) {
         let _all = self.all.lock();
-        channel.inner.cancelled.store(true, Ordering::Release);
+        channel.inner.taken_by.store(std::ptr::null_mut(), Ordering::Release);
         is_cancelling.store(true, Ordering::Release);
     }
 
@@ -424,7 +434,7 @@ impl Channels {
         let has_ended = |c: &ChannelInner| {
             // `ended` first: no request comes after the mark, so it does not pass `issued`.
             let ended = c.ended.load(Ordering::Acquire);
-            !c.cancelled.load(Ordering::Acquire) || ended == c.issued.load(Ordering::Acquire)
+            !c.is_cancelled() || ended == c.issued.load(Ordering::Acquire)
         };
         if all.iter().all(|c| has_ended(c)) {
             is_cancelling.store(false, Ordering::Release);

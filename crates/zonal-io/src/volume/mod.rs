@@ -331,16 +331,23 @@ impl Volume {
     }
 
     /// Sleeps until a poll of the calling thread may bring something, or for `timeout`. For a thread that has polled, and was
-    /// told a later time.
+    /// told a later time. What other threads have completed for it since it last looked, it has to look for itself: a thread
+    /// whose requests others may complete uses [`Volume::wait_unless`], or sleeps for moments.
     pub fn wait(&self, timeout: Duration) {
+        self.wait_unless(timeout, || false);
+    }
+
+    /// As [`Volume::wait`], unless what the thread waits for `has_come`. That is asked once a completion by another thread
+    /// would wake this one, so that none is missed in between.
+    pub fn wait_unless(&self, timeout: Duration, has_come: impl FnOnce() -> bool) {
         let queue = self.reapers.own();
         // Commands of a queue that its threads may have left are looked at from time to time.
-        let others = (0..self.info.queues).filter(|other| *other != queue);
-        let timeout = match others.into_iter().all(|other| self.device.is_idle(other)) {
-            true => timeout,
-            false => timeout.min(LEFT),
-        };
-        self.wakeups.sleep(queue, timeout, || self.has_work() || self.device.has_news(queue));
+        let mut others = (0..self.info.queues).filter(|other| *other != queue);
+        // So is a scheduler that no end tells of what it waits for.
+        let is_watched = others.any(|other| !self.device.is_idle(other)) || self.zone_lock.is_to_be_seen();
+        let timeout = if is_watched { timeout.min(LEFT) } else { timeout };
+        let has_news = || self.has_work() || self.device.has_news(queue) || has_come();
+        self.wakeups.sleep(queue, timeout, has_news);
     }
 
     /// A handle for the calling thread, with a descriptor that is readable when a poll of this thread would bring something:

@@ -57,10 +57,9 @@ impl Volume {
         // A report's length is a number of zones.
         let sectors = if pending.op == Op::Report { 0 } else { pending.sectors };
         line.add(Counter::Sectors, sectors.into());
-        let route = match self.channels.has(channel) {
-            true if self.channels.is_cancelled(channel) => Err(RequestError::Cancelled),
+        let route = match self.channels.takes(channel) {
             true => self.check(&pending),
-            false => Err(RequestError::Invalid("the channel is another volume's")),
+            false => Err(self.channels.refusal(channel)),
         };
         let mut slot = Some(Context::one(pending));
         let fate = match route {
