@@ -71,7 +71,7 @@ fn write_of_a_chain_is_cancelled_before_it_goes_out() {
     // From here on the others follow the second one as a chain.
     rig.step(Answer::Obey);
     cancel(&rig, &channel);
-    (0..4).for_each(|_| drop(rig.step(Answer::Obey)));
+    (0..4).for_each(|_| _ = rig.step(Answer::Obey));
     assert_eq!(rig.end(first), Some(Ok(Output::Appended(rig.sector(1, 0)))));
     assert!(waiting.iter().all(|&token| rig.end(token).is_some_and(|end| end.is_ok())));
     assert_eq!(rig.end(victim), Some(CANCELLED));

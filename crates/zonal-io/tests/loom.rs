@@ -17,6 +17,7 @@ use zonal_io::buffer::BufferPool;
 use zonal_io::data::Data;
 use zonal_io::device::{Command, Context, Device, Submitted};
 use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Null};
+use zonal_io::sync::AtomicBool;
 use zonal_io::sync::model::{Canary, SpinBrief};
 use zonal_io::volume::{Request, WriteMode};
 
@@ -373,7 +374,12 @@ fn sleeper_at_a_volume_is_woken_by_a_submitter_that_leaves() {
 
 /// Arm, look once more, sleep: for the time that the poll has returned, which is over at once, or until the thread is woken.
 fn sleep_until_it_ends(bench: &Bench, request: Request) {
-    let (channel, ended) = bench.noted();
+    let (ends, ended) = (bench.ends.clone(), Arc::new(AtomicBool::new(false)));
+    let set = ended.clone();
+    let channel = bench.volume.channel(move |c| {
+        ends.note(c);
+        set.store(true, Ordering::SeqCst);
+    });
     let mut news = bench.volume.news().unwrap();
     bench.submit(&channel, 1, request);
     let mut now = Nanos(0);

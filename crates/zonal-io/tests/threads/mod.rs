@@ -12,7 +12,6 @@ use zonal_core::{Nanos, Sector, ZoneIndex};
 use zonal_io::buffer::IoBuf;
 use zonal_io::device::{Device, Output};
 use zonal_io::sync::model::{Canary, pause, with_canary};
-use zonal_io::sync::{AtomicBool, Ordering};
 use zonal_io::volume::{Channel, Completion, Request, Volume, VolumeOptions, WriteMode, report};
 
 /// Set for a process that runs one model with one thing broken: its name.
@@ -83,7 +82,8 @@ impl Ends {
         assert!(self.0.lock().unwrap().insert(token, None).is_none(), "a number used twice");
     }
 
-    fn note(&self, c: Completion) {
+    /// A request has ended.
+    pub fn note(&self, c: Completion) {
         let mut ends = self.0.lock().unwrap();
         let end = ends.get_mut(&c.token).expect("only what was submitted ends");
         assert!(end.is_none(), "request {} ended twice", c.token);
@@ -132,17 +132,6 @@ impl Bench {
     pub fn channel(&self) -> Channel {
         let ends = self.ends.clone();
         self.volume.channel(move |c| ends.note(c))
-    }
-
-    /// The same, and whether one has ended.
-    pub fn noted(&self) -> (Channel, Arc<AtomicBool>) {
-        let (ends, ended) = (self.ends.clone(), Arc::new(AtomicBool::new(false)));
-        let set = ended.clone();
-        let channel = self.volume.channel(move |c| {
-            ends.note(c);
-            set.store(true, Ordering::SeqCst);
-        });
-        (channel, ended)
     }
 
     /// The same, for polls only.
