@@ -11,7 +11,7 @@
 //!
 //! # Queues
 //! Each queue of a device has a descriptor of its own, for the threads that reap it. A ring for a queue whose threads are
-//! awake wakes no other thread, with one exception: a submitter may have left. So once in [`LEFT`] it wakes one thread of
+//! awake wakes no other thread, with one exception: a submitter may have left. So at most once a millisecond it wakes one thread of
 //! another queue.
 //!
 //! # Devices of devices
