@@ -8,7 +8,7 @@ MINUTES ?= 10
 # Seconds that `make fuzz` spends on each target.
 SECONDS ?= 60
 
-.PHONY: help setup build fio lint test loom run bench experiments instructions soak fuzz clean
+.PHONY: help setup build fio lint test loom run bench against experiments instructions soak fuzz clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -43,6 +43,9 @@ run: setup build ## The main job: a disk rehearsed in two write modes, fio's zon
 
 bench: setup build ## Measure the speed and memory of the write path; table and JSON in out/
 	scripts/bench.sh
+
+against: setup build ## Time the paths of the write path against an earlier commit, COMMIT=..., run in turn with this one
+	scripts/against.sh $(COMMIT)
 
 experiments: setup build ## Make the published experiments of experiments/ again; tables beside the published figures, in out/
 	scripts/experiments.sh

@@ -11,8 +11,8 @@
 //!
 //! # Queues
 //! Each queue of a device has a descriptor of its own, for the threads that reap it. A ring for a queue whose threads are
-//! awake wakes no other thread, with one exception: a submitter may have left. So at most once a millisecond it wakes one thread of
-//! another queue.
+//! awake wakes no other thread, with one exception: a submitter may have left. So at most once a millisecond it wakes one
+//! thread of another queue.
 //!
 //! # Devices of devices
 //! A wrapper passes on the [`Wakeups`] of its device. What joins several devices has its own, and arms theirs.
