@@ -77,6 +77,8 @@ pub(super) fn leave(device: &dyn Device, context: Context, result: CommandResult
     if let Some(strays) = home {
         strays.left.lock().push_back((context, result));
         strays.any.store(true, Ordering::Release);
+        // The volume's threads may all sleep: they heard the device's ring, or will hear none.
+        device.wakeups().ring_all();
     }
 }
 
@@ -116,10 +118,16 @@ impl Drop for Home {
 }
 
 impl Volume {
+    /// Whether direct users have left completions of this volume.
+    #[inline]
+    pub(super) fn has_strays(&self) -> bool {
+        self.home.strays.any.load(Ordering::Acquire)
+    }
+
     /// Deals with completions of this volume that direct users of the device have reaped.
     #[inline]
     pub(super) fn take_strays(&self, now: Nanos) -> Progress {
-        if self.home.strays.any.load(Ordering::Acquire) { self.deal_with_strays(now) } else { Progress::None }
+        if self.has_strays() { self.deal_with_strays(now) } else { Progress::None }
     }
 
     #[cold]
@@ -130,5 +138,37 @@ impl Volume {
             self.completed(now, &mut Some(context), &mut result);
         }
         Progress::Some
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{ContextKind, Output};
+    use crate::registry::Registry;
+    use crate::volume::VolumeOptions;
+    use std::time::Duration;
+    use zonal_core::ZoneIndex;
+
+    /// The direct user took the completion after the device had rung for it.
+    #[test]
+    fn completion_left_for_a_volume_wakes_its_sleeper() {
+        const LONG: Duration = Duration::from_secs(20);
+        let device = Registry::default().open("null:size=64M,zone_size=1M,complete=poll").unwrap();
+        let volume = Volume::open(device, VolumeOptions::default()).unwrap();
+        let mut news = volume.news().unwrap();
+        news.arm();
+        let context = Context(ContextKind::Resync(ZoneIndex(0), 0));
+        leave(&**volume.device(), context, Ok(Output::Done));
+        let (sender, woken) = std::sync::mpsc::channel();
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                news.sleep(2 * LONG);
+                volume.wait(2 * LONG);
+                sender.send(()).expect("the test waits");
+            });
+            assert_eq!(woken.recv_timeout(LONG), Ok(()), "neither the descriptor nor the volume knows of it");
+        });
+        assert!(volume.has_strays());
     }
 }

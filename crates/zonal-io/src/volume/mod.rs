@@ -362,6 +362,7 @@ impl Volume {
     /// Whether a poll has something to do whatever the device says.
     fn has_work(&self) -> bool {
         self.zone_lock.has_work()
+            || self.has_strays()
             || self.patients.are_fresh()
             || self.quiesce_behind.load(Ordering::Acquire)
             || self.token.is_parked()
