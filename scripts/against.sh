@@ -21,7 +21,7 @@ cargo build --quiet --release --package zonal-check --bin instructions
 now=${CARGO_TARGET_DIR:-target}/release/instructions
 then=$tree/target/release/instructions
 
-# Nanoseconds a request, start and opening included: so many requests drown them.
+# Nanoseconds a request, start and opening included: with this many requests they do not count.
 requests=${REQUESTS:-5000000}
 time_of() {
     local begin end

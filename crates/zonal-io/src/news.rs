@@ -64,12 +64,12 @@ struct State {
 }
 
 impl Wakeups {
-    /// Those of a device with so many queues.
+    /// The wake-ups of a device with `queues` queues.
     pub fn new(queues: usize) -> Wakeups {
         Wakeups::joining(queues, [])
     }
 
-    /// Those of what has so many queues and is made of devices, whose news are its own.
+    /// The wake-ups of a device with `queues` queues that is made of others: it rings when one of `children` does.
     pub fn joining(queues: usize, children: impl IntoIterator<Item = Wakeups>) -> Wakeups {
         let shared = Arc::new(Shared {
             sleepers: AtomicUsize::new(0),
@@ -226,7 +226,7 @@ impl News {
         }
     }
 
-    /// The thread is awake, and polls by itself.
+    /// The thread is awake: from here on it polls, and news do not ring for it.
     pub fn disarm(&mut self) {
         if !std::mem::replace(&mut self.is_armed, false) {
             return;

@@ -69,7 +69,7 @@ pub(super) fn ram_rewrites(effort: Effort, report: &mut Report) {
     }
 }
 
-/// Of a set of so many bytes, of which a tiny run writes little.
+/// Rewrites zones that have `set` bytes together. A run with few operations writes only the beginning of each zone.
 fn rewrites(effort: Effort, report: &mut Report, name: &'static str, zone_size: u64, set: u64) {
     const LEN: u64 = 128 << 10;
     let zones = set / zone_size;

@@ -12,8 +12,8 @@
 //! # Reset
 //! A reset takes a zone's whole table of chunks away, and the next generation starts with an empty one. Who is still
 //! reading or writing the old table keeps it alive (epochs), so a late write of a past generation ends in memory that
-//! nobody will read. Chunks then go back to a pool, with their old bytes: those are not present, and no read returns them. The pool
-//! keeps the pages of up to 1 GiB, so that a zone that is written again after its reset meets no page fault.
+//! no thread will read. Chunks then go back to a pool, with their old bytes: those are not present, and no read returns them. The
+//! pool keeps the pages of up to 1 GiB, so that a zone that is written again after its reset meets no page fault.
 //!
 //! # Conventional zones
 //! are written anywhere, any number of times: there every chunk has a lock.

@@ -6,7 +6,7 @@
 //! - The answer to a direct user: by its token, which no other call in the process has ([`Errand`]).
 //! - A completion of a volume: by the address of its device ([`Home`]), until the volume's next poll.
 //!
-//! An errand is known here before its command goes out, and a home as long as its volume lives. So either order of events is
+//! An errand is known here before its command goes out, and a home while its volume lives. So either order of events is
 //! right: an answer that was left before its owner looks is found when the owner looks.
 //!
 //! A completion without an owner, which a dropped volume or an abandoned call has left at the device, is let go.

@@ -15,14 +15,14 @@ use zonal_core::{Op, RequestError, SECTOR_BYTES, Sector};
 /// Who hears of a request's end.
 #[derive(Clone, Default)]
 pub(crate) enum Owner {
-    /// Nobody: the memory waits for its next request.
+    /// None: the memory waits for its next request.
     #[default]
-    Nobody,
+    Unused,
     /// The caller.
     Channel(ChannelRef),
     /// A request that was split at zone boundaries.
     Split(Arc<Split>),
-    /// Nobody outside: the volume made it by itself.
+    /// The volume itself, which made it.
     Volume,
 }
 
@@ -115,7 +115,7 @@ impl Pending {
     pub(super) fn new(owner: Owner, request: Request) -> Box<Pending> {
         let mut p = pop_spare().unwrap_or_else(Pending::fresh);
         debug_assert!(
-            matches!(p.owner, Owner::Nobody) && p.buf.is_empty(),
+            matches!(p.owner, Owner::Unused) && p.buf.is_empty(),
             "an unused request holds nothing"
         );
         // So there is nothing to drop, which is not worth asking each time.
@@ -139,7 +139,7 @@ impl Pending {
         // A thread that is ending has no guard any more: what it recycles from here on is not freed.
         let _ = SPARES_GUARD.try_with(|_| ());
         Box::new(Pending {
-            owner: Owner::Nobody,
+            owner: Owner::Unused,
             buf: IoBuf::empty(),
             token: 0,
             sector: Sector(0),
@@ -195,7 +195,7 @@ impl Pending {
         match &self.owner {
             Owner::Channel(channel) => channel.is_cancelled(),
             Owner::Split(split) => split.channel.is_some_and(|channel| channel.is_cancelled()),
-            Owner::Volume | Owner::Nobody => false,
+            Owner::Volume | Owner::Unused => false,
         }
     }
 
@@ -205,7 +205,7 @@ impl Pending {
         match &self.owner {
             Owner::Channel(channel) => channel.class(),
             Owner::Split(split) => split.class,
-            Owner::Volume | Owner::Nobody => Class::default(),
+            Owner::Volume | Owner::Unused => Class::default(),
         }
     }
 
@@ -240,7 +240,7 @@ impl Pending {
             Owner::Channel(channel) => deliver(channel, token, result, buf, counted),
             Owner::Split(split) => split.end_part(sector, sectors, result),
             Owner::Volume => {}
-            Owner::Nobody => unreachable!("a request has an owner until it ends"),
+            Owner::Unused => unreachable!("a request has an owner until it ends"),
         }
     }
 }

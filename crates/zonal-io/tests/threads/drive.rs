@@ -79,7 +79,7 @@ impl Drive {
         Drive { info, answers, wakeups: Wakeups::new(1), state: Mutex::new(state) }
     }
 
-    /// The same with so many queues.
+    /// The same with `queues` queues.
     pub fn with_queues(mut self, queues: usize) -> Drive {
         self.info.queues = queues;
         self.wakeups = Wakeups::new(queues);
