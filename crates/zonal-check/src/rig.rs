@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use zonal_core::{Nanos, Op, RequestError, SECTOR_BYTES, Sector, ZoneIndex};
-use zonal_io::buffer::IoBuf;
+use zonal_io::buffer::{IoBuf, IoBufs};
 use zonal_io::device::{Device, DeviceInfo, Output};
 use zonal_io::volume::{Channel, Completion, PlugStatus, Request, Volume, VolumeOptions, WriteMode};
 
@@ -43,6 +43,20 @@ pub fn payload(token: u64, sectors: u32) -> IoBuf {
         sector[8..16].copy_from_slice(&(n as u64).to_le_bytes());
     }
     buf
+}
+
+/// `whole` in one to four pieces, by `token`, that end at any byte.
+pub fn in_pieces(whole: IoBuf, token: u64) -> IoBufs {
+    let number = (token % 4) as usize + 1;
+    let ends = (1..=number).map(|piece| whole.len() * piece / number - (piece % number));
+    let mut from = 0;
+    let pieces = ends.map(|end| {
+        let mut piece = IoBuf::zeroed((end - from) as u32);
+        piece.copy_from_slice(&whole[from..end]);
+        from = end;
+        piece
+    });
+    pieces.collect::<Vec<_>>().into()
 }
 
 /// Request and number of its sector that each sector of `bytes` names.
@@ -239,7 +253,7 @@ impl Rig {
 
     /// The buffer of a request that ended.
     pub fn buf(&self, token: u64) -> IoBuf {
-        std::mem::take(&mut self.ends.lock().get_mut(&token).expect("the request has ended").buf)
+        std::mem::take(&mut self.ends.lock().get_mut(&token).expect("the request has ended").buf).into_buf()
     }
 
     /// The commands that the device was asked to do since it was opened, in brief, resyncs apart.

@@ -57,7 +57,7 @@ fn fill(volume: &Volume) -> Vec<(u64, Sector)> {
 fn read(volume: &Volume, sector: Sector) -> u64 {
     let found = Arc::new(Mutex::new(None));
     let left = found.clone();
-    let channel = volume.channel(move |c| *left.lock() = Some((c.result, c.buf)));
+    let channel = volume.channel(move |c| *left.lock() = Some((c.result, c.buf.into_buf())));
     volume.submit(Nanos(0), &channel, Request::read(sector, BLOCK, IoBuf::zeroed(BLOCK * 512)));
     loop {
         if let Some((result, buf)) = found.lock().take() {

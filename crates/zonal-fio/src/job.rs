@@ -62,7 +62,7 @@ impl Io {
             return None;
         }
         let sector = Sector(self.offset / SECTOR_BYTES);
-        Some(Request { op, fua: false, nowait: false, sector, sectors, buf, token })
+        Some(Request { op, fua: false, nowait: false, sector, sectors, buf: buf.into(), token })
     }
 }
 

@@ -110,7 +110,7 @@ impl Drive {
 
     fn answering(&self, answers: Arc<Mutex<Vec<Option<Answer>>>>) -> Channel {
         self.volume.channel(move |Completion { token, result, buf }| {
-            answers.lock()[token as usize] = Some((result, buf));
+            answers.lock()[token as usize] = Some((result, buf.into_buf()));
         })
     }
 

@@ -3,6 +3,10 @@
 //! A buffer moves into a request and comes back with its completion, so nobody can touch it in between. The pool keeps
 //! freed memory for the next taker: no allocation a request once it is warm.
 
+mod pieces;
+
+pub use pieces::IoBufs;
+
 use crate::sync::{ArrayQueue, CountedArc as Arc, alloc_zeroed, dealloc};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::alloc::{Layout, handle_alloc_error};
@@ -32,6 +36,9 @@ const OWNED: u64 = 1 << 32;
 
 /// In the tag of an owned buffer: its memory is a mapping of its own, and of no pool.
 const MAPPED: u64 = 1 << 33;
+
+/// In the tag of an owned buffer, inside of [`IoBufs`] only: the pointer is that of a list of buffers.
+const SEVERAL: u64 = 1 << 34;
 
 const _: () = assert!(size_of::<IoBuf>() == 24, "buffers are moved with every request");
 
@@ -128,6 +135,10 @@ impl Drop for IoBuf {
 #[inline(never)]
 fn give_back(ptr: NonNull<u8>, tag: u64, pool: *const PoolInner) {
     let len = tag as u32;
+    if tag & SEVERAL != 0 {
+        // SAFETY: the buffer that is dropped held the list.
+        return unsafe { pieces::free_list(ptr) };
+    }
     if tag & MAPPED != 0 {
         // SAFETY: mapped by `map` with the same length.
         return unsafe { unmap(ptr, len) };

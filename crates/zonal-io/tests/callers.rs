@@ -151,7 +151,7 @@ fn call_waits_for_its_end_and_gives_the_buffer_back() {
         let written = volume.call(&clock, Request::write(Sector(0), 1, buf).token(5));
         assert_eq!((written.token, written.buf.len()), (5, 512));
         let read = volume.call(&clock, Request::read(Sector(0), 1, IoBuf::zeroed(512)));
-        assert!(read.result.is_ok() && read.buf.iter().all(|&byte| byte == 7));
+        assert!(read.result.is_ok() && read.buf.into_buf().iter().all(|&byte| byte == 7));
         let refused = volume.call(&clock, Request::zone(Op::ZoneReset, Sector(1))).result;
         assert!(refused.is_err(), "{device}");
     }

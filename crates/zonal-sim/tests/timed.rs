@@ -61,7 +61,7 @@ impl Host {
         let volume = Volume::open(device, options).unwrap();
         let ends: Arc<Mutex<Ends>> = Arc::default();
         let all = ends.clone();
-        let channel = volume.channel(move |c| all.lock().push((c.token, c.result, c.buf)));
+        let channel = volume.channel(move |c| all.lock().push((c.token, c.result, c.buf.into_buf())));
         Host { volume, channel, begin: Instant::now(), ends, given: 0 }
     }
 

@@ -231,6 +231,7 @@ impl Mail for Inbox {
         move |completion| {
             let at = clock.as_ref().map_or(0, Clock::raw);
             let Completion { token, result, buf } = completion;
+            let buf = buf.into_buf();
             if is_plain(&result, places) {
                 return RECENT.with(|recent| {
                     let len = recent.len.get();

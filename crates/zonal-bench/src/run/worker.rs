@@ -326,7 +326,7 @@ impl<'a, T: Time> Worker<'a, T> {
         let now = T::goes_out(self, now);
         let Io { sector, sectors, .. } = *io;
         let token = u64::from(slot);
-        let request = Request { op, fua: false, nowait: false, sector, sectors, buf: buffer, token };
+        let request = Request { op, fua: false, nowait: false, sector, sectors, buf: buffer.into(), token };
         self.environment.volume.submit(now, &self.channel, request);
     }
 
@@ -406,7 +406,7 @@ impl<'a, T: Time> Worker<'a, T> {
         self.in_flight += 1;
         let stamps = Stamps { made, submitted: 0 };
         self.slots[slot as usize] = Slot { kind, io: Io { sector: request.sector, ..Io::NONE }, stamps };
-        let request = Request { buf: buffer, token: u64::from(slot), ..request };
+        let request = Request { buf: buffer.into(), token: u64::from(slot), ..request };
         self.environment.volume.submit(now, &self.channel, request);
         self.reap();
     }

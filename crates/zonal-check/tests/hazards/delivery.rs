@@ -403,7 +403,7 @@ fn u11_channel_of_another_volume_is_refused() {
 fn buffers_come_back_whole() {
     let rig = Rig::new(whole_zones(), WriteMode::PerZone);
     let across = rig.write_request(1, 0, ZONE as u32 + 8);
-    let (token, address) = (across.token, across.buf.as_ptr());
+    let (token, address) = (across.token, across.buf.pieces()[0].as_ptr());
     rig.submit_as_is(across);
     rig.settle();
     let buf = rig.buf(token);

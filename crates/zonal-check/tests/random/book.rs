@@ -100,7 +100,8 @@ impl Book {
             state.wrong.get_or_insert(what);
         }
         let entry = &mut state.entries[c.token as usize - 1];
-        let found = if entry.op == Op::Read { tags(&c.buf) } else { Vec::new() };
+        let bytes = || c.buf.pieces().iter().flat_map(|piece| piece.to_vec()).collect::<Vec<_>>();
+        let found = if entry.op == Op::Read { tags(&bytes()) } else { Vec::new() };
         let end = End { step, at: now, result: c.result.clone(), found };
         if entry.ended.replace(end).is_some() {
             let what = format!("request {} ended twice", c.token);

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use zonal_check::rig::payload;
+use zonal_check::rig::{in_pieces, payload};
 use zonal_core::{Nanos, Op};
 use zonal_io::buffer::IoBuf;
 use zonal_io::volume::{Channel, Request, Volume};
@@ -14,9 +14,9 @@ use zonal_io::volume::{Channel, Request, Volume};
 pub fn note(book: &Book, now: Nanos, mut request: Request, proper: bool) -> Request {
     let token = book.next();
     if matches!(request.op, Op::Write | Op::Append) {
-        request.buf = payload(token, request.sectors);
+        request.buf = in_pieces(payload(token, request.sectors), token);
     } else if request.op == Op::Read {
-        request.buf = IoBuf::zeroed(request.sectors * 512);
+        request.buf = in_pieces(IoBuf::zeroed(request.sectors * 512), token);
     }
     assert_eq!(book.begin(now, request.op, (request.sector, request.sectors), proper), token);
     request.token(token)

@@ -174,7 +174,7 @@ impl Shared {
         let channel = idle.unwrap_or_else(|| {
             let answers = self.answers.clone();
             self.drive.volume().channel(move |Completion { token, result, buf }| {
-                answers.lock().push(UnitAnswer { token, result, buf });
+                answers.lock().push(UnitAnswer { token, result, buf: buf.into_buf() });
             })
         });
         self.drive.volume().submit(now, &channel, request);

@@ -14,7 +14,7 @@
 
 use super::budget::CLASSES;
 use super::request::Completion;
-use crate::buffer::IoBuf;
+use crate::buffer::IoBufs;
 use crate::device::Output;
 use crate::news::Wakeups;
 use crate::sync::{
@@ -253,13 +253,13 @@ local! {
 
 /// Hands a completion to its channel now, or leaves it to the frame or poll that will.
 ///
-/// Takes the completion's parts, and puts them together where the function is called: see [`IoBuf`] for why.
+/// Takes the completion's parts, and puts them together where the function is called: see [`IoBuf`](crate::buffer::IoBuf) for why.
 #[inline(always)]
 pub(super) fn deliver(
     reference: ChannelRef,
     token: u64,
     result: Result<Output, RequestError>,
-    buf: IoBuf,
+    buf: IoBufs,
     counted: Counted,
 ) {
     let channel = reference.get();

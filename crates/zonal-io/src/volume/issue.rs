@@ -56,7 +56,7 @@ impl Volume {
         {
             *slot = Some(self.with_zeroes(take_one(slot)));
         }
-        let command = self.command(slot.as_ref().expect("the caller has a command to issue"));
+        let command = self.command(slot.as_mut().expect("the caller has a command to issue"));
         let submitted = self.device.submit(now, queue, &command, slot);
         debug_assert_eq!(
             slot.is_none(),
@@ -134,8 +134,8 @@ impl Volume {
     }
 
     #[inline]
-    fn command(&self, context: &Context) -> Command {
-        match &context.0 {
+    fn command(&self, context: &mut Context) -> Command {
+        match &mut context.0 {
             ContextKind::One(p) if p.stage == Stage::FlushBehind => {
                 Command { op: Op::Flush, fua: false, sectors: 0, sector: Sector(0), data: Data::NONE }
             }
@@ -143,7 +143,7 @@ impl Volume {
                 let sectors = self.next_sectors(p);
                 let data = match p.op {
                     // SAFETY: the buffer travels with the command in its context and is not touched until it is back.
-                    Op::Read | Op::Write | Op::Append => unsafe { Data::one(p.segment(sectors)) },
+                    Op::Read | Op::Write | Op::Append => unsafe { p.data(sectors) },
                     _ => Data::NONE,
                 };
                 // The rest of a torn append has its place.

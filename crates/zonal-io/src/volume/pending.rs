@@ -3,8 +3,8 @@
 use super::channel::{ChannelRef, Counted, deliver};
 use super::request::Request;
 use super::zone_lock::ZoneLock;
-use crate::buffer::IoBuf;
-use crate::data::Segment;
+use crate::buffer::IoBufs;
+use crate::data::{Data, Segment};
 use crate::device::Output;
 use crate::sync::{Arc, AtomicBool, IS_MODEL, Mutex, Ordering, local};
 use std::cell::Cell;
@@ -31,7 +31,7 @@ pub(crate) enum Owner {
 /// Boxed, so that moving it on moves a pointer: copying what was just written costs more than the box does.
 pub(crate) struct Pending {
     pub(super) owner: Owner,
-    pub(super) buf: IoBuf,
+    pub(super) buf: IoBufs,
     pub(super) token: u64,
     /// First sector; of an emulated append, the one it was given at issue.
     pub(super) sector: Sector,
@@ -140,7 +140,7 @@ impl Pending {
         let _ = SPARES_GUARD.try_with(|_| ());
         Box::new(Pending {
             owner: Owner::Unused,
-            buf: IoBuf::empty(),
+            buf: IoBufs::empty(),
             token: 0,
             sector: Sector(0),
             sectors: 0,
@@ -209,19 +209,44 @@ impl Pending {
         }
     }
 
-    /// The payload's part that `sectors` from `done` on cover.
-    pub(super) fn segment(&self, sectors: u32) -> Segment {
-        let from = self.done as usize * SECTOR_BYTES as usize;
-        let len = sectors as usize * SECTOR_BYTES as usize;
-        debug_assert!(from + len <= self.buf.len());
-        Segment::new(self.buf.as_ptr().wrapping_add(from), len)
+    /// The payload's part that `sectors` from `done` on cover, for a command.
+    ///
+    /// # Safety
+    /// As [`IoBufs::data`].
+    #[inline(always)]
+    pub(super) unsafe fn data(&mut self, sectors: u32) -> Data {
+        let (from, len) = bytes(self.done, sectors);
+        // SAFETY: the caller's promise.
+        unsafe { self.buf.data(from, len) }
     }
 
-    /// A byte of the payload, as the medium should have it.
-    pub(super) fn payload_byte(&self, at: usize) -> u8 {
-        match self.op {
-            Op::WriteZeroes => 0,
-            _ => self.buf[at],
+    /// Adds where the payload of all sectors lies to those of a shared command.
+    #[inline]
+    pub(super) fn push_segments(&self, segments: &mut Vec<Segment>) {
+        let (from, len) = bytes(self.done, self.sectors);
+        self.buf.push_segments(from, len, segments);
+    }
+
+    /// Whether the payload from sector `from` on is `found`, as the medium has it.
+    #[cold]
+    pub(super) fn has_payload(&self, from: u32, found: &mut [u8]) -> bool {
+        if self.op == Op::WriteZeroes {
+            return found.iter().all(|&byte| byte == 0);
+        }
+        let mut is_same = true;
+        self.buf.beside(bytes(from, 0).0, found, |ours, found| is_same &= ours == found);
+        is_same
+    }
+
+    /// Fills `bytes` with others than those of the payload from sector `from` on.
+    #[cold]
+    pub(super) fn fill_unlike(&self, from: u32, unlike: &mut [u8]) {
+        unlike.fill(!0);
+        if self.op != Op::WriteZeroes {
+            let invert = |ours: &[u8], unlike: &mut [u8]| {
+                unlike.iter_mut().zip(ours).for_each(|(byte, ours)| *byte = !ours);
+            };
+            self.buf.beside(bytes(from, 0).0, unlike, invert);
         }
     }
 
@@ -258,6 +283,12 @@ impl Pending {
     }
 }
 
+/// Where `sectors` sectors from `from` on begin in a payload, and how long they are, in bytes.
+#[inline(always)]
+const fn bytes(from: u32, sectors: u32) -> (usize, usize) {
+    (from as usize * SECTOR_BYTES as usize, sectors as usize * SECTOR_BYTES as usize)
+}
+
 /// Writes that go out as one command, in order, or one request whose payload is not its buffer.
 #[derive(Default)]
 pub(crate) struct Merged {
@@ -286,11 +317,11 @@ struct SplitState {
     /// The error of the lowest address.
     error: Option<(Sector, RequestError)>,
     /// The whole, and its buffer, to which the parts point.
-    whole: Option<(Box<Pending>, IoBuf)>,
+    whole: Option<(Box<Pending>, IoBufs)>,
 }
 
 impl Split {
-    pub(super) fn new(parts: u32, whole: Box<Pending>, buf: IoBuf) -> Split {
+    pub(super) fn new(parts: u32, whole: Box<Pending>, buf: IoBufs) -> Split {
         let class = whole.class();
         let channel = match &whole.owner {
             Owner::Channel(channel) => Some(*channel),

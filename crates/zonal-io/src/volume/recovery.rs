@@ -331,10 +331,7 @@ impl Volume {
         let sectors = (r.covered - r.compared).min(self.info.command_sectors_max);
         let mut piece = IoBuf::zeroed(sectors * SECTOR_BYTES as u32);
         // A device that leaves the buffer as it is must not pass for one that has the data.
-        let from = (r.write.token.done + r.compared) as usize * SECTOR_BYTES as usize;
-        for (n, byte) in piece.iter_mut().enumerate() {
-            *byte = !r.write.token.payload_byte(from + n);
-        }
+        r.write.token.fill_unlike(r.write.token.done + r.compared, &mut piece);
         r.piece = piece;
     }
 
@@ -363,9 +360,8 @@ impl Volume {
             let retries = r.retries;
             return self.retry_later(now, Context(ContextKind::ReadBack(r)), retries, stack);
         }
-        let from = (r.write.token.done + r.compared) as usize * SECTOR_BYTES as usize;
-        let is_ours = |(n, byte): (usize, &u8)| *byte == r.write.token.payload_byte(from + n);
-        let found = result.is_ok() && r.piece.iter().enumerate().all(is_ours);
+        let from = r.write.token.done + r.compared;
+        let found = result.is_ok() && r.write.token.has_payload(from, &mut r.piece);
         if found {
             r.compared += (r.piece.len() as u64 / SECTOR_BYTES) as u32;
             if r.compared < r.covered {

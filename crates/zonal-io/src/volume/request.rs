@@ -1,6 +1,6 @@
 //! Requests and their completions.
 
-use crate::buffer::IoBuf;
+use crate::buffer::IoBufs;
 use crate::device::Output;
 use zonal_core::{Op, RequestError, Sector};
 
@@ -17,55 +17,56 @@ pub struct Request {
     pub sector: Sector,
     /// Length in sectors; for a report, the largest number of zones; 0 where the operation has no length.
     pub sectors: u32,
-    /// Payload: at least as long as the request for read, write and append; moves back with the completion.
-    pub buf: IoBuf,
+    /// Payload: at least as long as the request for read, write and append, in one piece or several; moves back with the
+    /// completion.
+    pub buf: IoBufs,
     /// The caller's number, returned with the completion.
     pub token: u64,
 }
 
 impl Request {
-    fn new(op: Op, sector: Sector, sectors: u32, buf: IoBuf) -> Request {
+    fn new(op: Op, sector: Sector, sectors: u32, buf: IoBufs) -> Request {
         Request { op, fua: false, nowait: false, sector, sectors, buf, token: 0 }
     }
 
     /// Read `sectors` from `sector` into `buf`.
-    pub fn read(sector: Sector, sectors: u32, buf: IoBuf) -> Request {
-        Request::new(Op::Read, sector, sectors, buf)
+    pub fn read(sector: Sector, sectors: u32, buf: impl Into<IoBufs>) -> Request {
+        Request::new(Op::Read, sector, sectors, buf.into())
     }
 
     /// Write `sectors` from `buf` at `sector`.
-    pub fn write(sector: Sector, sectors: u32, buf: IoBuf) -> Request {
-        Request::new(Op::Write, sector, sectors, buf)
+    pub fn write(sector: Sector, sectors: u32, buf: impl Into<IoBufs>) -> Request {
+        Request::new(Op::Write, sector, sectors, buf.into())
     }
 
     /// Write `sectors` of zeroes at `sector`.
     pub fn write_zeroes(sector: Sector, sectors: u32) -> Request {
-        Request::new(Op::WriteZeroes, sector, sectors, IoBuf::empty())
+        Request::new(Op::WriteZeroes, sector, sectors, IoBufs::empty())
     }
 
     /// Append `sectors` from `buf` to the zone that starts at `zone_start`.
-    pub fn append(zone_start: Sector, sectors: u32, buf: IoBuf) -> Request {
-        Request::new(Op::Append, zone_start, sectors, buf)
+    pub fn append(zone_start: Sector, sectors: u32, buf: impl Into<IoBufs>) -> Request {
+        Request::new(Op::Append, zone_start, sectors, buf.into())
     }
 
     /// Make everything acknowledged so far durable.
     pub fn flush() -> Request {
-        Request::new(Op::Flush, Sector(0), 0, IoBuf::empty())
+        Request::new(Op::Flush, Sector(0), 0, IoBufs::empty())
     }
 
     /// Reset, finish, open or close the zone that starts at `zone_start`.
     pub fn zone(op: Op, zone_start: Sector) -> Request {
-        Request::new(op, zone_start, 0, IoBuf::empty())
+        Request::new(op, zone_start, 0, IoBufs::empty())
     }
 
     /// Reset every sequential zone.
     pub fn reset_all() -> Request {
-        Request::new(Op::ResetAll, Sector(0), 0, IoBuf::empty())
+        Request::new(Op::ResetAll, Sector(0), 0, IoBufs::empty())
     }
 
     /// Describe up to `zones` zones from the one that holds `sector`.
     pub fn report(sector: Sector, zones: u32) -> Request {
-        Request::new(Op::Report, sector, zones, IoBuf::empty())
+        Request::new(Op::Report, sector, zones, IoBufs::empty())
     }
 
     /// The same request with the caller's number.
@@ -94,6 +95,6 @@ pub struct Completion {
     pub token: u64,
     /// What came of it. After an append, where the data went.
     pub result: Result<Output, RequestError>,
-    /// The request's buffer.
-    pub buf: IoBuf,
+    /// The request's memory. [`IoBufs::into_buf`] takes one buffer out.
+    pub buf: IoBufs,
 }

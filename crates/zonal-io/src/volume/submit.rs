@@ -6,10 +6,9 @@ use super::mode::WriteMode;
 use super::pending::{Owner, Pending, Split, Stage};
 use super::request::Request;
 use super::{Volume, budget::Slot, turn::Work};
-use crate::buffer::IoBuf;
+use crate::buffer::IoBufs;
 use crate::device::{Context, ContextKind, Output};
 use crate::sync::Arc;
-use std::ptr::NonNull;
 use zonal_core::plug::{Admission, Item, Kind, Word, WriteKind};
 use zonal_core::{Nanos, Op, RequestError, SECTOR_BYTES, Sector, Sectors, ZoneIndex};
 
@@ -480,23 +479,28 @@ impl Volume {
         let end = sector.0 + u64::from(sectors);
         let zones = geometry.zone_of(sector).0..=geometry.zone_of(Sector(end - 1)).0;
         let buf = std::mem::take(&mut whole.buf);
-        let bytes = NonNull::new(buf.as_ptr()).expect("a buffer's address is never null");
-        let split = Arc::new(Split::new(zones.clone().count() as u32, whole, buf));
-        for zone in zones.map(ZoneIndex) {
-            let from = geometry.start_of(zone).0.max(sector.0);
-            let until = (geometry.start_of(zone) + geometry.zone_size()).0.min(end);
-            let part_sectors = (until - from) as u32;
-            let buf = if op == Op::WriteZeroes {
-                IoBuf::empty()
-            } else {
-                let offset = ((from - sector.0) * SECTOR_BYTES) as usize;
-                // SAFETY: the parts are disjoint pieces of the request's buffer, which the last part to end gives back.
-                unsafe { IoBuf::from_raw(bytes.add(offset), part_sectors * SECTOR_BYTES as u32) }
-            };
-            let part =
-                Request { op, fua, nowait: false, sector: Sector(from), sectors: part_sectors, buf, token };
+        let parts: Vec<Request> = zones
+            .map(|zone| {
+                let zone_start = geometry.start_of(ZoneIndex(zone));
+                let from = zone_start.0.max(sector.0);
+                let sectors = ((zone_start + geometry.zone_size()).0.min(end) - from) as u32;
+                let buf = match op {
+                    Op::Read | Op::Write => {
+                        let bytes = [from - sector.0, sectors.into()].map(|n| (n * SECTOR_BYTES) as usize);
+                        // SAFETY: the parts are disjoint bytes of the request's memory, which the last part to end gives
+                        // back.
+                        unsafe { buf.lend(bytes[0], bytes[1]) }
+                    }
+                    _ => IoBufs::empty(),
+                };
+                Request { op, fua, nowait: false, sector: Sector(from), sectors, buf, token }
+            })
+            .collect();
+        let split = Arc::new(Split::new(parts.len() as u32, whole, buf));
+        for part in parts {
+            let route = self.way_of_one_zone(op, geometry.zone_of(part.sector));
             let mut slot = Some(Context::one(Pending::new(Owner::Split(split.clone()), part)));
-            self.take(now, self.way_of_one_zone(op, zone), &mut slot);
+            self.take(now, route, &mut slot);
         }
         Fate::Later
     }

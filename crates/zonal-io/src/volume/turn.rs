@@ -565,7 +565,7 @@ impl Volume {
             pending.plugged = true;
             pending.at = at;
             at += pending.sectors;
-            merged.segments.push(pending.segment(pending.sectors));
+            pending.push_segments(&mut merged.segments);
             merged.parts.push(pending);
         }
         self.counters.line().add(Counter::Merged, merged.parts.len() as u64 - 1);

@@ -22,6 +22,7 @@ impl Player<'_> {
 
     fn end(&mut self, completion: Completion) -> Result<(), ReplayError> {
         let Completion { token, result, buf } = completion;
+        let buf = buf.into_buf();
         let Some(sent) = self.sent.remove(token) else {
             // A request that ended before.
             let (begun, ended) = (self.ledger.begun, self.ledger.ended + 1);

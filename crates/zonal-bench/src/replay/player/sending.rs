@@ -166,8 +166,15 @@ impl Player<'_> {
             let begin = if op == Op::Append { sector } else { sector + Sectors(task.next) };
             task.next += units;
             let buf = self.buffers.take(units as u32);
-            let request =
-                Request { op, fua, nowait: false, sector: begin, sectors: units as u32, buf, token: 0 };
+            let request = Request {
+                op,
+                fua,
+                nowait: false,
+                sector: begin,
+                sectors: units as u32,
+                buf: buf.into(),
+                token: 0,
+            };
             self.send(Some(key), Purpose::AsIs { units }, request);
         }
     }

@@ -112,7 +112,8 @@ impl Mail for Letters {
         let (worker, places) = (self.worker, self.places);
         move |completion| {
             let at = clock.as_ref().map_or(0, Clock::raw);
-            let Completion { token, result, buf: buffer } = completion;
+            let Completion { token, result, buf } = completion;
+            let buffer = buf.into_buf();
             let outcome = if is_plain(&result, places) { Outcome::Done } else { outcome_of(result) };
             post.put(worker, Letter { slot: token as u32, outcome, buffer, at });
         }
