@@ -3,6 +3,8 @@
 //! With the feature `loom` or `shuttle` it does: see `model` and docs/THREADS.md.
 
 mod brief;
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+mod single;
 mod slot;
 mod watched;
 
@@ -10,7 +12,7 @@ mod watched;
 pub mod model;
 
 pub use crossbeam_utils::CachePadded;
-pub(crate) use slot::{slot_if_any, thread_slot};
+pub(crate) use slot::{is_mine, slot_if_any, thread_slot};
 /// For sums that nothing follows from. A model leaves them alone: each would be a question of order in every step.
 pub use std::sync::atomic::{AtomicU32 as PlainU32, AtomicU64 as PlainU64};
 pub use watched::{Tally, Watched};
@@ -18,7 +20,7 @@ pub use watched::{Tally, Watched};
 #[cfg(any(feature = "loom", feature = "shuttle"))]
 pub use model::{
     Arc, ArrayQueue, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Brief, Condvar, CountedArc,
-    Local, Mutex, MutexGuard, Ordering, RwLock, SegQueue, alloc_zeroed, dealloc, fence, waits_for,
+    Local, Mutex, MutexGuard, Ordering, RwLock, SegQueue, Single, alloc_zeroed, dealloc, fence, waits_for,
 };
 
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
@@ -26,6 +28,7 @@ pub use {
     brief::{Brief, waits_for},
     crossbeam_queue::{ArrayQueue, SegQueue},
     parking_lot::{Condvar, Mutex, MutexGuard, RwLock},
+    single::Single,
     std::alloc::{alloc_zeroed, dealloc},
     std::sync::Arc,
     std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},

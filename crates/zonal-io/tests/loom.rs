@@ -372,6 +372,65 @@ fn sleeper_at_a_volume_is_woken_by_a_submitter_that_leaves() {
     );
 }
 
+/// An inbox whose requests two threads complete: the owner's list is the owner's alone, and the owner is woken for the rest.
+#[test]
+fn inbox_of_a_thread_gets_what_both_threads_reap() {
+    prove(
+        "inbox_of_a_thread_gets_what_both_threads_reap",
+        2,
+        || {
+            let bench = Bench::new(WriteMode::PerZone, 1, Answers::Later);
+            together(&bench, [poll, take_two_ends]);
+        },
+        &[Canary::Mine, Canary::Unheard],
+    );
+}
+
+fn take_two_ends(bench: &Bench) {
+    let inbox = bench.volume.inbox();
+    let mut news = bench.volume.news().unwrap();
+    (1..=2).for_each(|token| bench.submit(inbox.channel(), token, append(0, 1)));
+    let mut left = 2;
+    let mut now = Nanos(0);
+    while left > 0 {
+        news.arm();
+        while let Some(due) = bench.volume.poll(now) {
+            now = now.max(due);
+        }
+        let before = left;
+        while let Some(end) = inbox.take() {
+            bench.ends.note(end);
+            left -= 1;
+        }
+        if left == before {
+            news.sleep(Duration::from_secs(1));
+        }
+        news.disarm();
+    }
+}
+
+/// A cancel beside a poll: what waits ends once, by the one or the other, and the zone serves the rest.
+#[test]
+fn cancel_beside_a_poll_ends_every_request_once() {
+    prove(
+        "cancel_beside_a_poll_ends_every_request_once",
+        2,
+        || {
+            let bench = Bench::new(WriteMode::PerZone, 1, Answers::Later);
+            together(
+                &bench,
+                [poll, |b| {
+                    let channel = b.channel();
+                    (1..=2).for_each(|token| b.submit(&channel, token, append(0, 1)));
+                    b.volume.cancel(Nanos(0), &channel);
+                    b.submit(&b.channel(), 3, append(0, 1));
+                }],
+            );
+        },
+        &[Canary::Exchange],
+    );
+}
+
 /// Arm, look once more, sleep: for the time that the poll has returned, which is over at once, or until the thread is woken.
 fn sleep_until_it_ends(bench: &Bench, request: Request) {
     let (ends, ended) = (bench.ends.clone(), Arc::new(AtomicBool::new(false)));

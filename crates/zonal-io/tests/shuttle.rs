@@ -353,6 +353,64 @@ fn threads_with_queues_of_their_own_lose_nothing() {
     );
 }
 
+/// Appends whose ends the thread takes from an inbox, with polls until it has all.
+fn write_with_inbox(bench: &Bench, first: u64) {
+    let inbox = bench.volume.inbox();
+    for n in 0..4 {
+        bench.submit(inbox.channel(), first + n, append(thread_rng().gen_range(0..2), 1));
+    }
+    for _ in 0..4 {
+        loop {
+            if let Some(end) = inbox.take() {
+                break bench.ends.note(end);
+            }
+            bench.volume.poll(Nanos(0));
+            pause();
+        }
+    }
+}
+
+/// Appends on a channel that is cancelled between any two of them.
+fn write_and_cancel(bench: &Bench, first: u64) {
+    let channel = any_channel(bench);
+    let cancelled = thread_rng().gen_range(1..5);
+    for n in 0..4 {
+        if n == cancelled {
+            bench.volume.cancel(Nanos(0), &channel);
+        }
+        bench.submit(&channel, first + n, append(thread_rng().gen_range(0..2), 1));
+        if chance(0.3) {
+            bench.volume.poll(Nanos(0));
+        }
+    }
+    bench.volume.cancel(Nanos(0), &channel);
+}
+
+#[test]
+fn cancels_among_writers_end_every_request_once() {
+    try_out(
+        "cancels_among_writers_end_every_request_once",
+        || {
+            let bench = two_queues();
+            together(&bench, [write_and_cancel, write_and_cancel, reset_and_switch]);
+        },
+        &[Canary::Exchange],
+    );
+}
+
+#[test]
+fn inboxes_beside_cancels_get_all_their_ends() {
+    try_out(
+        "inboxes_beside_cancels_get_all_their_ends",
+        || {
+            let bench = two_queues();
+            together(&bench, [write_with_inbox, write_and_cancel, write_with_inbox]);
+            bench.check_appends(1);
+        },
+        &[Canary::Idle],
+    );
+}
+
 /// A clock that stands, and lets others go on.
 fn clock() -> Nanos {
     pause();

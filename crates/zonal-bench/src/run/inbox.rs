@@ -16,7 +16,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zonal_core::{RequestError, Sector};
-use zonal_io::buffer::IoBuf;
+use zonal_io::buffer::{IoBuf, IoBufs};
 use zonal_io::device::Output;
 use zonal_io::sync::Mutex;
 use zonal_io::volume::Completion;
@@ -81,30 +81,30 @@ pub(super) fn outcome_of(result: Result<Output, RequestError>) -> Outcome {
 /// What a worker has at hand between its requests.
 pub(super) struct Desk {
     /// Idle buffers, by slot.
-    buffers: Vec<IoBuf>,
+    buffers: Vec<IoBufs>,
     /// Outcomes that are not plain, of endings that [`Mail::next`] gave.
     outcomes: Vec<(u32, Outcome)>,
 }
 
 impl Desk {
     pub(super) fn new(buffers: Vec<IoBuf>) -> Desk {
-        Desk { buffers, outcomes: Vec::new() }
+        Desk { buffers: buffers.into_iter().map(IoBufs::from).collect(), outcomes: Vec::new() }
     }
 
     /// The buffer of an idle slot, to be submitted.
     #[inline(always)]
-    pub(super) fn take_buffer(&mut self, slot: u32) -> IoBuf {
+    pub(super) fn take_buffer(&mut self, slot: u32) -> IoBufs {
         std::mem::take(&mut self.buffers[slot as usize])
     }
 
     /// Looks at the buffer of a slot whose request has ended.
     pub(super) fn with_buffer<R>(&self, slot: u32, look: impl FnOnce(&[u8]) -> R) -> R {
-        look(&self.buffers[slot as usize])
+        look(&self.buffers[slot as usize].pieces()[0])
     }
 
     #[inline(always)]
-    pub(super) fn give_back(&mut self, slot: u32, buffer: IoBuf) {
-        let empty = std::mem::replace(&mut self.buffers[slot as usize], buffer);
+    pub(super) fn give_back(&mut self, slot: u32, buffer: impl Into<IoBufs>) {
+        let empty = std::mem::replace(&mut self.buffers[slot as usize], buffer.into());
         debug_assert!(empty.is_empty(), "a buffer comes back once");
         // Nothing to free, and not worth asking each time.
         std::mem::forget(empty);
@@ -132,7 +132,7 @@ struct Recent {
     len: Cell<usize>,
     slots: [Cell<u64>; RECENT_MAX],
     at: [Cell<u64>; RECENT_MAX],
-    buffers: [Cell<ManuallyDrop<IoBuf>>; RECENT_MAX],
+    buffers: [Cell<ManuallyDrop<IoBufs>>; RECENT_MAX],
     /// Endings in [`OTHERS`].
     others: Cell<usize>,
 }
@@ -143,14 +143,14 @@ impl Recent {
             len: Cell::new(0),
             slots: [const { Cell::new(0) }; RECENT_MAX],
             at: [const { Cell::new(0) }; RECENT_MAX],
-            buffers: [const { Cell::new(ManuallyDrop::new(IoBuf::empty())) }; RECENT_MAX],
+            buffers: [const { Cell::new(ManuallyDrop::new(IoBufs::empty())) }; RECENT_MAX],
             others: Cell::new(0),
         }
     }
 
     /// `len`: what is there already, less than [`RECENT_MAX`].
     #[inline(always)]
-    fn push(&self, len: usize, slot: u64, buffer: IoBuf, at: u64) {
+    fn push(&self, len: usize, slot: u64, buffer: IoBufs, at: u64) {
         self.slots[len].set(slot);
         self.at[len].set(at);
         self.buffers[len].set(ManuallyDrop::new(buffer));
@@ -166,7 +166,7 @@ impl Recent {
 
     /// Takes away the top; its buffer.
     #[inline(always)]
-    fn pop(&self) -> IoBuf {
+    fn pop(&self) -> IoBufs {
         let last = self.len.get() - 1;
         self.len.set(last);
         ManuallyDrop::into_inner(self.buffers[last].take())
@@ -177,7 +177,7 @@ impl Recent {
 struct Other {
     slot: u32,
     outcome: Outcome,
-    buffer: IoBuf,
+    buffer: IoBufs,
     at: u64,
 }
 
@@ -231,7 +231,6 @@ impl Mail for Inbox {
         move |completion| {
             let at = clock.as_ref().map_or(0, Clock::raw);
             let Completion { token, result, buf } = completion;
-            let buf = buf.into_buf();
             if is_plain(&result, places) {
                 return RECENT.with(|recent| {
                     let len = recent.len.get();
@@ -309,7 +308,7 @@ fn pop() -> Option<Other> {
 
 impl Shared {
     #[inline(never)]
-    fn leave(&self, slot: u32, outcome: Outcome, buffer: IoBuf, at: u64) {
+    fn leave(&self, slot: u32, outcome: Outcome, buffer: IoBufs, at: u64) {
         let other = Other { slot, outcome, buffer, at };
         if OWNER.get() != self.id {
             self.foreign.lock().push(other);

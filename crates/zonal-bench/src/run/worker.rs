@@ -25,7 +25,7 @@ use crate::workload::{Dir, Ended, Io, Placing, Purpose, RateFloor, Step, Stream,
 use quanta::Clock;
 use std::time::Duration;
 use zonal_core::{Nanos, Op, SECTOR_BYTES, Sector, ZoneIndex};
-use zonal_io::buffer::IoBuf;
+use zonal_io::buffer::{IoBuf, IoBufs};
 use zonal_io::volume::{Channel, Request, Volume};
 
 /// Requests that get the same time where no times are taken: what a device that answers later sees as a delay that is
@@ -296,11 +296,11 @@ impl<'a, T: Time> Worker<'a, T> {
     fn submit_io(&mut self, slot: u32, io: Io) {
         let mut buffer = self.inbox.desk().take_buffer(slot);
         if T::MAKES_BUFFERS_LATE && buffer.is_empty() {
-            buffer = IoBuf::untouched(buffer_bytes(self.plan));
+            buffer = IoBuf::untouched(buffer_bytes(self.plan)).into();
         }
         let op = op_of(&io);
         if op != Op::Read && self.environment.has_data {
-            self.fill(slot, &mut buffer, &io);
+            self.fill(slot, &mut buffer.pieces_mut()[0], &io);
         }
         let kind = match io.dir {
             Dir::Read if self.blocks.is_some() => self.kind_of_read(slot),
@@ -320,13 +320,13 @@ impl<'a, T: Time> Worker<'a, T> {
     }
 
     #[inline(always)]
-    fn submit(&mut self, slot: u32, op: Op, io: &Io, buffer: IoBuf) {
+    fn submit(&mut self, slot: u32, op: Op, io: &Io, buffer: IoBufs) {
         self.measure.depth(self.in_flight + 1);
         let now = self.time();
         let now = T::goes_out(self, now);
         let Io { sector, sectors, .. } = *io;
         let token = u64::from(slot);
-        let request = Request { op, fua: false, nowait: false, sector, sectors, buf: buffer.into(), token };
+        let request = Request { op, fua: false, nowait: false, sector, sectors, buf: buffer, token };
         self.environment.volume.submit(now, &self.channel, request);
     }
 
@@ -406,7 +406,7 @@ impl<'a, T: Time> Worker<'a, T> {
         self.in_flight += 1;
         let stamps = Stamps { made, submitted: 0 };
         self.slots[slot as usize] = Slot { kind, io: Io { sector: request.sector, ..Io::NONE }, stamps };
-        let request = Request { buf: buffer.into(), token: u64::from(slot), ..request };
+        let request = Request { buf: buffer, token: u64::from(slot), ..request };
         self.environment.volume.submit(now, &self.channel, request);
         self.reap();
     }

@@ -41,7 +41,11 @@ impl Seen {
         let &Command { op, sector, sectors, ref data, .. } = command;
         let mut written = Vec::new();
         match op {
-            Op::Write | Op::Append => data.for_each(|_, piece| written.extend(tags(piece))),
+            Op::Write | Op::Append => {
+                let mut bytes = Vec::with_capacity(data.len());
+                data.for_each(|_, piece| bytes.extend_from_slice(piece));
+                written = tags(&bytes);
+            }
             Op::WriteZeroes => written = vec![ZERO; sectors as usize],
             _ => {}
         }

@@ -126,6 +126,7 @@ impl IoBufs {
     }
 
     #[cold]
+    #[inline(never)]
     unsafe fn cut(&mut self, from: usize, len: usize) -> Data {
         // SAFETY: as in `several`, and `&mut self` is the only way to it.
         let Pieces { bufs, cut } = unsafe { &mut *self.list() };

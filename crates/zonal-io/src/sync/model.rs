@@ -21,6 +21,7 @@ use loom as checker;
 use shuttle as checker;
 
 pub use atomics::{AtomicBool, AtomicU64};
+pub use cell::Single;
 pub use checker::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
 pub use locks::{Brief, Condvar, Mutex, MutexGuard, RwLock, SpinBrief, waits_for};
 pub use queues::{ArrayQueue, SegQueue};
@@ -55,6 +56,8 @@ pub enum Canary {
     Unheard,
     /// A queue that holds commands is said to be idle.
     Idle,
+    /// A thread takes what belongs to another one for its own.
+    Mine,
 }
 
 std::thread_local! {

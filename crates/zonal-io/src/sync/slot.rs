@@ -61,6 +61,16 @@ pub(crate) fn slot_if_any() -> usize {
     SLOT.get()
 }
 
+/// Whether the calling thread has this number.
+#[inline]
+pub(crate) fn is_mine(slot: usize) -> bool {
+    #[cfg(any(feature = "loom", feature = "shuttle"))]
+    if super::model::is_broken(super::model::Canary::Mine) {
+        return true;
+    }
+    slot_if_any() == slot
+}
+
 #[cold]
 fn assign() -> usize {
     // A thread that is ending has no guard any more: it counts on the shared line, and keeps no number.

@@ -3,14 +3,13 @@
 use super::{Completion, Request, Volume};
 use crate::clock::{Backoff, Clock};
 use crate::device::Output;
-use crate::sync::{Arc, Mutex};
 use zonal_core::{DeviceError, RequestError, Sector, ZoneDescriptor};
 
 impl Volume {
     /// Submits `request` and waits for its end, polling meanwhile: for rare requests, and for threads with nothing else to do.
     /// `clock` is the one that the other callers of the volume have.
     ///
-    /// Not inside a completion function: what the thread would wait for is delivered after that has returned.
+    /// Not inside a completion function: while the thread waits there, other channels' completions on this thread wait, too.
     ///
     /// ```
     /// use zonal_core::Op;
@@ -26,20 +25,17 @@ impl Volume {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn call(&self, clock: &Clock, request: Request) -> Completion {
-        let ended: Arc<Mutex<Option<Completion>>> = Arc::default();
-        let end = ended.clone();
-        let channel = self.channel(move |completion| *end.lock() = Some(completion));
-        self.submit(clock.now(), &channel, request);
+        let inbox = self.inbox();
+        self.submit(clock.now(), inbox.channel(), request);
         let mut backoff = Backoff::default();
         loop {
-            if let Some(completion) = ended.lock().take() {
+            if let Some(completion) = inbox.take() {
                 return completion;
             }
             let now = clock.now();
             let due = self.poll(now);
-            let has_ended = || ended.lock().is_some();
-            if !has_ended() {
-                backoff.pause_unless(self, now, due, has_ended);
+            if inbox.is_empty() {
+                backoff.pause_unless(self, now, due, || !inbox.is_empty());
             }
         }
     }

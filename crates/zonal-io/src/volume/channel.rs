@@ -1,6 +1,7 @@
 //! Channels: where completions go.
 //!
-//! A channel is one submitter's context: a completion function, called once a request by whichever thread completes it.
+//! A channel is one submitter's context: a completion function, called once a request by whichever thread completes it, or
+//! an inbox.
 //!
 //! # Delivery
 //! - Never under a lock. Never while another completion function of any channel runs on the same thread: one that
@@ -9,10 +10,13 @@
 //!   caller that keeps the pipe full from its completion function nor one whose thousand writes are aborted can hold a
 //!   thread that only came to submit.
 //! - A deferred channel's completions are delivered by polls only.
+//! - An inbox's completions are put down where its thread takes them (`inbox`). No code of the caller runs, so none of this
+//!   concerns them.
 //! - A completion function that panics does so at the end of the call that ran it: everything else in that call has its
 //!   end before.
 
 use super::budget::CLASSES;
+use super::inbox::Mail;
 use super::request::Completion;
 use crate::buffer::IoBufs;
 use crate::device::Output;
@@ -36,9 +40,17 @@ pub const TURN_MAX: usize = if IS_MODEL { 2 } else { 64 };
 
 type CompletionFn = dyn Fn(Completion) + Send + Sync;
 
+/// Where a channel's completions end.
+enum Ends {
+    /// Inside any call of the volume.
+    AtOnce(Box<CompletionFn>),
+    /// Inside polls only.
+    InPolls(Box<CompletionFn>),
+    InInbox(Mail),
+}
+
 pub(crate) struct ChannelInner {
-    complete: Box<CompletionFn>,
-    deferred: bool,
+    ends: Ends,
     backlog: Arc<Backlog>,
     closed: AtomicBool,
     /// The backlog of the volume that takes requests of this channel; null once it is cancelled.
@@ -55,6 +67,10 @@ pub(crate) struct ChannelInner {
 }
 
 impl ChannelInner {
+    fn is_deferred(&self) -> bool {
+        matches!(self.ends, Ends::InPolls(_))
+    }
+
     fn is_cancelled(&self) -> bool {
         self.taken_by.load(Ordering::Acquire).is_null()
     }
@@ -87,6 +103,15 @@ pub struct Channel {
 }
 
 impl Channel {
+    /// What has ended, of an inbox's channel.
+    #[inline]
+    pub(super) fn mail(&self) -> &Mail {
+        match &self.inner.ends {
+            Ends::InInbox(mail) => mail,
+            _ => unreachable!("an inbox has the channel that was opened for it"),
+        }
+    }
+
     /// The same channel, for writers of this class: what they write counts for it where the volume keeps a budget.
     ///
     /// # Panics
@@ -107,7 +132,7 @@ impl Drop for Channel {
 /// Pointer to a channel, held by a request.
 ///
 /// Valid as long as the request: the volume keeps every channel until it is closed and all its requests have ended.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ChannelRef(NonNull<CachePadded<ChannelInner>>);
 
 // SAFETY: it points to a `ChannelInner`, which is `Sync`.
@@ -180,6 +205,13 @@ impl Waiting {
         }
         Waiting { channel, completion }
     }
+
+    fn deliver(self) {
+        if let Ends::AtOnce(complete) | Ends::InPolls(complete) = &self.channel.ends {
+            call(complete, self.completion);
+        }
+        self.channel.wake_owner();
+    }
 }
 
 /// Completions left over by full frames and those of deferred channels.
@@ -229,8 +261,7 @@ impl Backlog {
             && let Some(waiting) = self.pop()
         {
             SHARE.set(DELIVERING);
-            call(&waiting.channel, waiting.completion);
-            waiting.channel.wake_owner();
+            waiting.deliver();
             share = end_frame(share - 1);
         }
     }
@@ -239,11 +270,16 @@ impl Backlog {
 /// In [`SHARE`]: a completion function runs on this thread.
 const DELIVERING: i32 = -1;
 
+/// In [`OWED`]: there is something in [`PANIC`].
+const PANICKED: u64 = 1 << 63;
+
 local! {
     /// Completions that this thread may still deliver in its present call of a volume.
     static SHARE: Cell<i32> = const { Cell::new(TURN_MAX as i32) };
-    /// Whether there is something in `PANIC`, apart so that the usual case reads a plain cell.
-    static PANICKED: Cell<bool> = const { Cell::new(false) };
+    /// What the end of the present call owes: the ends of `ENDED` to be counted, and [`PANICKED`].
+    static OWED: Cell<u64> = const { Cell::new(0) };
+    /// The channel whose ends `OWED` counts.
+    static ENDED: Cell<Option<ChannelRef>> = const { Cell::new(None) };
     /// The first panic of a completion function in the present call.
     static PANIC: Cell<Option<Box<dyn Any + Send>>> = const { Cell::new(None) };
     /// Length of `NESTED`, apart so that the usual case reads a plain cell.
@@ -264,32 +300,61 @@ pub(super) fn deliver(
 ) {
     let channel = reference.get();
     let share = SHARE.get();
-    if channel.deferred || share <= 0 {
+    if let Ends::AtOnce(complete) = &channel.ends
+        && share > 0
+    {
+        SHARE.set(DELIVERING);
+        call(complete, Completion { token, result, buf });
+        end_frame(share - 1);
+    } else if let Ends::InInbox(mail) = &channel.ends {
+        mail.put(token, result, buf);
+    } else {
         return leave(reference, Completion { token, result, buf }, counted);
     }
-    SHARE.set(DELIVERING);
-    call(channel, Completion { token, result, buf });
     if counted == Counted::Yes {
         channel.wake_owner();
-        // The last use of the pointer: from here on the channel may be freed.
-        channel.ended.fetch_add(1, Ordering::Release);
+        count_ended(reference);
     }
-    end_frame(share - 1);
 }
 
 /// Calls a channel's completion function. A panic is kept for the end of the call of the volume: whoever else is to hear
 /// of something hears of it, and no zone is left in the middle of a step.
 #[inline(always)]
-fn call(channel: &ChannelInner, completion: Completion) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (channel.complete)(completion))) {
+fn call(complete: &CompletionFn, completion: Completion) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| complete(completion))) {
         keep(panic);
     }
 }
 
 #[cold]
 fn keep(panic: Box<dyn Any + Send>) {
-    if !PANICKED.replace(true) {
+    if OWED.get() & PANICKED == 0 {
+        OWED.set(OWED.get() | PANICKED);
         PANIC.set(Some(panic));
+    }
+}
+
+/// Counts the end of a request, which has used its channel. The channel is told at the end of the call, or when another
+/// channel's request ends: one locked operation for all that a poll reaps.
+#[inline]
+fn count_ended(reference: ChannelRef) {
+    if ENDED.get() != Some(reference) {
+        tell_ended();
+        ENDED.set(Some(reference));
+    }
+    OWED.set(OWED.get() + 1);
+}
+
+/// Tells the channel that ends were counted for.
+#[inline(never)]
+fn tell_ended() {
+    let ended = OWED.get() & !PANICKED;
+    OWED.set(OWED.get() & PANICKED);
+    if ended > 0
+        && let Some(reference) = ENDED.take()
+    {
+        // The last use of the pointer: from here on the channel may be freed.
+        reference.get().ended.fetch_add(ended, Ordering::Release);
     }
 }
 
@@ -307,16 +372,19 @@ pub(super) fn begin_call() {
 /// If a completion function did.
 #[inline]
 pub(super) fn end_call() {
-    if PANICKED.get() && SHARE.get() != DELIVERING {
-        panic_again();
+    if OWED.get() > 0 {
+        pay();
     }
 }
 
-#[cold]
-fn panic_again() {
-    PANICKED.set(false);
-    if let Some(panic) = PANIC.take() {
-        resume_unwind(panic);
+#[inline(never)]
+fn pay() {
+    tell_ended();
+    if OWED.get() & PANICKED != 0 && SHARE.get() != DELIVERING {
+        OWED.set(0);
+        if let Some(panic) = PANIC.take() {
+            resume_unwind(panic);
+        }
     }
 }
 
@@ -324,7 +392,7 @@ fn panic_again() {
 #[inline(never)]
 fn leave(reference: ChannelRef, completion: Completion, counted: Counted) {
     let waiting = Waiting::new(reference, completion, counted);
-    if waiting.channel.deferred || SHARE.get() != DELIVERING {
+    if waiting.channel.is_deferred() || SHARE.get() != DELIVERING {
         let backlog = waiting.channel.backlog.clone();
         backlog.push(waiting);
     } else {
@@ -358,8 +426,7 @@ fn end_frame(mut share: i32) -> i32 {
 fn drain_nested(mut share: i32) -> i32 {
     while let Some(waiting) = pop_nested() {
         if share > 0 {
-            call(&waiting.channel, waiting.completion);
-            waiting.channel.wake_owner();
+            waiting.deliver();
             share -= 1;
         } else {
             let backlog = waiting.channel.backlog.clone();
@@ -382,10 +449,24 @@ impl Channels {
         Channels { all: Mutex::default(), backlog: Arc::new(backlog) }
     }
 
-    pub(super) fn open(&self, deferred: bool, complete: Box<CompletionFn>) -> Channel {
+    /// A channel that calls `complete` inside any call of the volume.
+    pub(super) fn open(&self, complete: Box<CompletionFn>) -> Channel {
+        self.open_for(Ends::AtOnce(complete))
+    }
+
+    /// A channel that calls `complete` inside polls only.
+    pub(super) fn open_deferred(&self, complete: Box<CompletionFn>) -> Channel {
+        self.open_for(Ends::InPolls(complete))
+    }
+
+    /// The channel of an inbox of the calling thread.
+    pub(super) fn open_inbox(&self) -> Channel {
+        self.open_for(Ends::InInbox(Mail::new()))
+    }
+
+    fn open_for(&self, ends: Ends) -> Channel {
         let inner = Arc::new(CachePadded::new(ChannelInner {
-            complete,
-            deferred,
+            ends,
             backlog: self.backlog.clone(),
             closed: AtomicBool::new(false),
             taken_by: AtomicPtr::new(Arc::as_ptr(&self.backlog).cast_mut()),

@@ -129,6 +129,19 @@ pub(crate) struct Line<'a> {
 }
 
 impl Line<'_> {
+    /// Counts a request of this length, in sectors.
+    #[inline]
+    pub(crate) fn add_request(&self, sectors: u32) {
+        let [requests, all] = [Counter::Requests, Counter::Sectors].map(|c| &self.counters[c as usize]);
+        if self.own {
+            requests.store(requests.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            all.store(all.load(Ordering::Relaxed) + u64::from(sectors), Ordering::Relaxed);
+        } else {
+            requests.fetch_add(1, Ordering::Relaxed);
+            all.fetch_add(sectors.into(), Ordering::Relaxed);
+        }
+    }
+
     #[inline]
     pub(crate) fn add(&self, counter: Counter, n: u64) {
         let c = &self.counters[counter as usize];

@@ -133,7 +133,7 @@ impl Volume {
         (p.sectors - p.done).min(self.command_max(op))
     }
 
-    #[inline]
+    #[inline(always)]
     fn command(&self, context: &mut Context) -> Command {
         match &mut context.0 {
             ContextKind::One(p) if p.stage == Stage::FlushBehind => {

@@ -29,6 +29,7 @@ mod driver;
 mod event;
 mod flight;
 mod handover;
+mod inbox;
 mod issue;
 mod manage;
 mod mode;
@@ -55,6 +56,7 @@ pub use budget::{BudgetOptions, BudgetStatus, CLASSES, SlotStatus};
 pub use channel::{Channel, TURN_MAX};
 pub use counters::Statistics;
 pub use driver::{Driver, drive};
+pub use inbox::Inbox;
 pub use mode::{SwitchError, UnknownMode, WriteMode};
 pub use options::{OptionChanges, OptionError, OptionKey, SetBy, Setters, VolumeOptions, parse_time};
 pub(crate) use pending::{Merged, Pending};
@@ -285,12 +287,12 @@ impl Volume {
 
     /// A channel whose completion function may run before `submit` returns.
     pub fn channel(&self, complete: impl Fn(Completion) + Send + Sync + 'static) -> Channel {
-        self.channels.open(false, Box::new(complete))
+        self.channels.open(Box::new(complete))
     }
 
     /// A channel whose completion function runs inside [`Volume::poll`] only.
     pub fn deferred_channel(&self, complete: impl Fn(Completion) + Send + Sync + 'static) -> Channel {
-        self.channels.open(true, Box::new(complete))
+        self.channels.open_deferred(Box::new(complete))
     }
 
     /// Does what there is to do, at most one turn of it: reaps the device's queues, moves zones on, delivers completions.

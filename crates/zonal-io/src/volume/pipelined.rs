@@ -63,7 +63,8 @@ impl Volume {
     pub(super) fn issue_admitted(&self, now: Nanos, zone: ZoneIndex, slot: &mut Option<Context>) -> Fate {
         // Read while the write is in flight: the mode is not switched then.
         if !self.policy.is(WriteMode::Pipelined) {
-            return self.issue_first(now, zone, slot);
+            let has_token = self.policy.is(WriteMode::Qd1);
+            return self.issue_first(now, zone, slot, has_token);
         }
         self.prefer_writes_of_zeroes(one(slot));
         self.issue_and_go_on(now, slot);

@@ -51,11 +51,9 @@ impl Volume {
 
     fn submit_pending(&self, now: Nanos, channel: &Channel, pending: Box<Pending>) {
         begin_call();
-        let line = self.counters.line();
-        line.add(Counter::Requests, 1);
         // A report's length is a number of zones.
         let sectors = if pending.op == Op::Report { 0 } else { pending.sectors };
-        line.add(Counter::Sectors, sectors.into());
+        self.counters.line().add_request(sectors);
         let route = match self.channels.takes(channel) {
             true => self.check(&pending),
             false => Err(self.channels.refusal(channel)),
@@ -256,7 +254,8 @@ impl Volume {
             }
         };
         self.place(zone, at, pending);
-        self.issue_first(now, zone, slot)
+        // The exchange says that the mode is still one without a token, and it is not switched while the write is in flight.
+        self.issue_first(now, zone, slot, false)
     }
 
     #[inline(never)]
@@ -324,10 +323,14 @@ impl Volume {
     }
 
     #[inline(always)]
-    pub(super) fn issue_first(&self, now: Nanos, zone: ZoneIndex, slot: &mut Option<Context>) -> Fate {
+    pub(super) fn issue_first(
+        &self,
+        now: Nanos,
+        zone: ZoneIndex,
+        slot: &mut Option<Context>,
+        has_token: bool,
+    ) -> Fate {
         self.prefer_writes_of_zeroes(one(slot));
-        // Read while the write is in flight: the mode is not switched then.
-        let has_token = self.policy.is(WriteMode::Qd1);
         match self.issue(now, slot) {
             None => Fate::Later,
             Some(Ok(Output::Done))

@@ -39,3 +39,30 @@ impl<T> Access<T> {
         return self.ptr;
     }
 }
+
+/// For `sync::Single`.
+pub struct Single<T>(Guarded<T>);
+
+impl<T: Default> Default for Single<T> {
+    fn default() -> Single<T> {
+        Single(Guarded::new(T::default()))
+    }
+}
+
+// SAFETY: as that of the original.
+unsafe impl<T: Send> Sync for Single<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Send for Single<T> {}
+
+impl<T> Single<T> {
+    /// Calls `work` with the value.
+    ///
+    /// # Safety
+    /// As the original's.
+    #[track_caller]
+    pub unsafe fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+        let access = self.0.access();
+        // SAFETY: the caller's promise, which `loom` checks.
+        work(unsafe { &mut *access.get() })
+    }
+}
