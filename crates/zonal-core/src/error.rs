@@ -384,6 +384,43 @@ impl RequestError {
     }
 }
 
+impl RequestError {
+    /// The same error for a caller whose zones and sectors have other numbers: `of_zone` and `of_sector` give the caller's.
+    /// A zone that the caller cannot name is `None`.
+    pub fn renumbered(
+        mut self,
+        of_zone: impl Fn(ZoneIndex) -> Option<ZoneIndex>,
+        of_sector: impl Fn(Sector) -> Sector,
+    ) -> RequestError {
+        match &mut self {
+            RequestError::NotAtWritePointer { zone, .. }
+            | RequestError::PredecessorLost { zone, .. }
+            | RequestError::BeyondCapacity { zone, .. }
+            | RequestError::ZoneFull { zone }
+            | RequestError::ZoneReadOnly { zone }
+            | RequestError::ZoneOffline { zone }
+            | RequestError::Conventional { zone }
+            | RequestError::Aborted { zone }
+            | RequestError::PredecessorMissing { zone, .. }
+            | RequestError::FateUnknown { zone, .. }
+            | RequestError::TornAppend { zone, .. }
+            | RequestError::GaveUp { zone, .. } => *zone = of_zone(*zone).unwrap_or(*zone),
+            RequestError::NoSlot { zone, holders } => {
+                *zone = of_zone(*zone).unwrap_or(*zone);
+                *holders = holders.renamed(of_zone);
+            }
+            RequestError::OutOfRange { sector } | RequestError::InPart { sector, .. } => {
+                *sector = of_sector(*sector);
+            }
+            RequestError::Invalid(_)
+            | RequestError::WouldWait
+            | RequestError::Cancelled
+            | RequestError::Device(_) => {}
+        }
+        self
+    }
+}
+
 impl From<ZoneError> for RequestError {
     fn from(e: ZoneError) -> RequestError {
         RequestError::Device(DeviceError::Zone(e))

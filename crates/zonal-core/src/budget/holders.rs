@@ -7,6 +7,9 @@ use std::fmt;
 /// Zones named in [`Holders`].
 const NAMED_MAX: usize = 3;
 
+/// In a list of names: the end.
+const NO_ZONE: ZoneIndex = ZoneIndex(u32::MAX);
+
 /// Zones that hold the slots: the first few by index, and how many there are. The error that carries them travels with
 /// every completion, so it has to stay small; the whole list is in the volume's listing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -23,24 +26,41 @@ impl Holders {
 
     /// The first of them, at most three.
     pub fn named(&self) -> &[ZoneIndex] {
-        &self.named[..NAMED_MAX.min(self.count as usize)]
+        let names = self.named.iter().take_while(|zone| **zone != NO_ZONE).count();
+        &self.named[..names]
+    }
+
+    /// The same for a reader who calls zones by other indices: `rename` gives the new one, or `None` for a zone that this
+    /// reader cannot name.
+    pub fn renamed(self, rename: impl Fn(ZoneIndex) -> Option<ZoneIndex>) -> Holders {
+        Holders::naming(self.named().iter().filter_map(|zone| rename(*zone)), self.count)
+    }
+
+    fn naming(zones: impl Iterator<Item = ZoneIndex>, count: u32) -> Holders {
+        let mut named = [NO_ZONE; NAMED_MAX];
+        for (name, zone) in named.iter_mut().zip(zones) {
+            *name = zone;
+        }
+        Holders { named, count }
     }
 }
 
 impl From<&Refusal> for Holders {
     fn from(refusal: &Refusal) -> Holders {
-        let mut named = [ZoneIndex(0); NAMED_MAX];
-        for (name, &zone) in named.iter_mut().zip(&refusal.holders) {
-            *name = zone;
-        }
-        Holders { named, count: refusal.holders.len() as u32 }
+        Holders::naming(refusal.holders.iter().copied(), refusal.holders.len() as u32)
     }
 }
 
 impl fmt::Display for Holders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = self.named();
-        let Some((last, first)) = named.split_last() else { return f.write_str("no zone") };
+        let Some((last, first)) = named.split_last() else {
+            return match self.count {
+                0 => f.write_str("no zone"),
+                1 => f.write_str("a zone elsewhere"),
+                count => write!(f, "{count} zones elsewhere"),
+            };
+        };
         let more = self.count as usize - named.len();
         let last = if more > 0 { format!("{last} and {more} more") } else { last.to_string() };
         f.write_str(if self.count == 1 { "zone " } else { "zones " })?;

@@ -23,7 +23,7 @@ use crate::device::{
 use crate::news::Wakeups;
 use crate::sync::{Arc, AtomicUsize, Mutex, Ordering};
 use crate::wrap::Slots;
-use stack::Piece;
+pub(crate) use stack::Piece;
 use std::collections::VecDeque;
 use std::ops::Range;
 use task::{After, Task};
@@ -79,8 +79,8 @@ impl Linear {
     /// # Errors
     /// [`LinearError`] with what does not fit.
     pub fn range(device: Arc<dyn Device>, zones: Range<u32>) -> Result<Linear, LinearError> {
-        let name = format!("linear:zone={},zones={}+{}", zones.start, zones.len(), device.info().name);
-        Linear::of(&name, vec![Piece::new(device, zones)?])
+        let (piece, info) = Piece::alone(device, zones)?;
+        Ok(Linear::with(info, vec![piece]))
     }
 
     /// All zones of `devices`, one device after the other.
@@ -100,11 +100,15 @@ impl Linear {
 
     fn of(name: &str, mut pieces: Vec<Piece>) -> Result<Linear, LinearError> {
         let info = stack::stack(name, &mut pieces)?;
+        Ok(Linear::with(info, pieces))
+    }
+
+    fn with(info: DeviceInfo, pieces: Vec<Piece>) -> Linear {
         let queues = (0..info.queues).map(|_| Queue::default()).collect();
         let tasks = Mutex::new(Tasks { under_way: Slots::default(), has_sent: false, queues });
         let theirs = pieces.iter().map(|piece| piece.device.wakeups().clone());
         let wakeups = Wakeups::joining(info.queues, theirs);
-        Ok(Linear { info, pieces: pieces.into(), tasks, turn: AtomicUsize::new(0), wakeups })
+        Linear { info, pieces: pieces.into(), tasks, turn: AtomicUsize::new(0), wakeups }
     }
 
     /// Calls the device `name`.

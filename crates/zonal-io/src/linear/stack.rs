@@ -3,7 +3,7 @@
 use crate::device::{Device, DeviceInfo};
 use crate::sync::Arc;
 use std::ops::Range;
-use zonal_core::{Geometry, GeometryError, Personality, Sector, Sectors, ZoneIndex};
+use zonal_core::{Geometry, GeometryError, Personality, Sector, Sectors, ZoneDescriptor, ZoneIndex};
 
 /// Why parts do not make a device.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -82,10 +82,10 @@ pub enum LinearError {
 }
 
 /// Zones of a device that follow each other, and where they are here.
-pub(super) struct Piece {
+pub(crate) struct Piece {
     pub(super) device: Arc<dyn Device>,
     /// On the device.
-    pub(super) zones: Range<u32>,
+    pub(crate) zones: Range<u32>,
     /// Index here of the first.
     pub(super) first: u32,
     zone_shift: u32,
@@ -103,8 +103,34 @@ impl Piece {
         Ok(Piece { device, zones, first: 0, zone_shift })
     }
 
+    /// These zones alone, and the device that they make.
+    pub(crate) fn alone(
+        device: Arc<dyn Device>,
+        zones: Range<u32>,
+    ) -> Result<(Piece, DeviceInfo), LinearError> {
+        let name = format!("linear:zone={},zones={}+{}", zones.start, zones.len(), device.info().name);
+        let mut piece = Piece::new(device, zones)?;
+        let info = stack(&name, std::slice::from_mut(&mut piece))?;
+        Ok((piece, info))
+    }
+
     fn info(&self) -> &DeviceInfo {
         self.device.info()
+    }
+
+    /// The zone of the device that holds a sector of it.
+    pub(crate) fn zone_of(&self, there: Sector) -> ZoneIndex {
+        self.info().geometry.zone_of(there)
+    }
+
+    /// A zone of the device as it is known here.
+    pub(crate) fn described_here(&self, zone: ZoneDescriptor) -> ZoneDescriptor {
+        ZoneDescriptor {
+            zone: self.zone_here(zone.zone),
+            start: self.here(zone.start),
+            write_pointer: zone.write_pointer.map(|at| self.here(at)),
+            ..zone
+        }
     }
 
     fn start_here(&self) -> u64 {
@@ -127,7 +153,7 @@ impl Piece {
     }
 
     /// Where a sector of here is on the device.
-    pub(super) fn there(&self, sector: Sector) -> Sector {
+    pub(crate) fn there(&self, sector: Sector) -> Sector {
         Sector(sector.0 - self.start_here() + self.start_there())
     }
 
@@ -136,11 +162,11 @@ impl Piece {
         Sector(sector.0 - self.start_there() + self.start_here())
     }
 
-    pub(super) fn zone_there(&self, zone: ZoneIndex) -> ZoneIndex {
+    pub(crate) fn zone_there(&self, zone: ZoneIndex) -> ZoneIndex {
         ZoneIndex(zone.0 - self.first + self.zones.start)
     }
 
-    pub(super) fn zone_here(&self, zone: ZoneIndex) -> ZoneIndex {
+    pub(crate) fn zone_here(&self, zone: ZoneIndex) -> ZoneIndex {
         ZoneIndex(zone.0 - self.zones.start + self.first)
     }
 

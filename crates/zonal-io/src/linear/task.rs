@@ -108,7 +108,7 @@ impl Task {
                 let (wanted, of_piece) =
                     (self.wanted() as usize, |z: &ZoneDescriptor| piece.zones.contains(&z.zone.0));
                 let ours = zones.into_iter().filter(of_piece).take(wanted);
-                self.zones.extend(ours.map(|zone| outside(piece, zone)));
+                self.zones.extend(ours.map(|zone| piece.described_here(zone)));
                 // Less than was asked for is an answer, too.
                 if is_empty || self.wanted() == 0 { self.end() } else { self.leave(pieces) }
             }
@@ -133,15 +133,5 @@ impl Task {
             _ => Output::Done,
         };
         After::End(self.context, Ok(output))
-    }
-}
-
-/// A zone of a piece's device as the host knows it.
-fn outside(piece: &Piece, zone: ZoneDescriptor) -> ZoneDescriptor {
-    ZoneDescriptor {
-        zone: piece.zone_here(zone.zone),
-        start: piece.here(zone.start),
-        write_pointer: zone.write_pointer.map(|at| piece.here(at)),
-        ..zone
     }
 }

@@ -1,6 +1,6 @@
 //! Requests that a thread waits for.
 
-use super::{Completion, Request, Volume};
+use super::{Completion, Inbox, Request, Volume};
 use crate::clock::{Backoff, Clock};
 use crate::device::Output;
 use zonal_core::{DeviceError, RequestError, Sector, ZoneDescriptor};
@@ -25,7 +25,11 @@ impl Volume {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn call(&self, clock: &Clock, request: Request) -> Completion {
-        let inbox = self.inbox();
+        self.call_with(clock, &self.inbox(), request)
+    }
+
+    /// The same with an empty inbox of the caller.
+    pub(super) fn call_with(&self, clock: &Clock, inbox: &Inbox, request: Request) -> Completion {
         self.submit(clock.now(), inbox.channel(), request);
         let mut backoff = Backoff::default();
         loop {

@@ -17,6 +17,7 @@
 
 use super::budget::CLASSES;
 use super::inbox::Mail;
+use super::part::Place;
 use super::request::Completion;
 use crate::buffer::IoBufs;
 use crate::device::Output;
@@ -53,8 +54,11 @@ pub(crate) struct ChannelInner {
     ends: Ends,
     backlog: Arc<Backlog>,
     closed: AtomicBool,
-    /// The backlog of the volume that takes requests of this channel; null once it is cancelled.
+    /// The backlog of the volume that takes requests of this channel, or the address of `part`, which is none; null once it is
+    /// cancelled.
     taken_by: AtomicPtr<Backlog>,
+    /// The part of the volume that it was opened for.
+    part: Option<Arc<Place>>,
     /// The thread that has last submitted to it: it is woken when another one completes its requests.
     owner: AtomicUsize,
     /// Of the writers that use it.
@@ -103,6 +107,12 @@ pub struct Channel {
 }
 
 impl Channel {
+    /// The part of its volume that it was opened for.
+    #[inline]
+    pub(super) fn part(&self) -> Option<&Place> {
+        self.inner.part.as_deref()
+    }
+
     /// What has ended, of an inbox's channel.
     #[inline]
     pub(super) fn mail(&self) -> &Mail {
@@ -450,26 +460,31 @@ impl Channels {
     }
 
     /// A channel that calls `complete` inside any call of the volume.
-    pub(super) fn open(&self, complete: Box<CompletionFn>) -> Channel {
-        self.open_for(Ends::AtOnce(complete))
+    pub(super) fn open(&self, complete: Box<CompletionFn>, part: Option<Arc<Place>>) -> Channel {
+        self.open_for(Ends::AtOnce(complete), part)
     }
 
     /// A channel that calls `complete` inside polls only.
-    pub(super) fn open_deferred(&self, complete: Box<CompletionFn>) -> Channel {
-        self.open_for(Ends::InPolls(complete))
+    pub(super) fn open_deferred(&self, complete: Box<CompletionFn>, part: Option<Arc<Place>>) -> Channel {
+        self.open_for(Ends::InPolls(complete), part)
     }
 
     /// The channel of an inbox of the calling thread.
-    pub(super) fn open_inbox(&self) -> Channel {
-        self.open_for(Ends::InInbox(Mail::new()))
+    pub(super) fn open_inbox(&self, part: Option<Arc<Place>>) -> Channel {
+        self.open_for(Ends::InInbox(Mail::new()), part)
     }
 
-    fn open_for(&self, ends: Ends) -> Channel {
+    fn open_for(&self, ends: Ends, part: Option<Arc<Place>>) -> Channel {
+        let takes = match &part {
+            None => Arc::as_ptr(&self.backlog).cast_mut(),
+            Some(part) => Arc::as_ptr(part).cast_mut().cast(),
+        };
         let inner = Arc::new(CachePadded::new(ChannelInner {
             ends,
             backlog: self.backlog.clone(),
             closed: AtomicBool::new(false),
-            taken_by: AtomicPtr::new(Arc::as_ptr(&self.backlog).cast_mut()),
+            taken_by: AtomicPtr::new(takes),
+            part,
             owner: AtomicUsize::new(thread_slot()),
             class: AtomicU32::new(0),
             issued: CachePadded::new(AtomicU64::new(0)),
@@ -485,10 +500,18 @@ impl Channels {
         Channel { inner, not_sync: PhantomData }
     }
 
-    /// Whether `channel` was opened here, and not cancelled. Only then it is kept until its requests have ended.
+    /// Whether `channel` was opened here, for no part, and not cancelled. Only then, or with a part, it is kept until its
+    /// requests have ended.
     #[inline]
     pub(super) fn takes(&self, channel: &Channel) -> bool {
         std::ptr::eq(channel.inner.taken_by.load(Ordering::Relaxed), Arc::as_ptr(&self.backlog))
+    }
+
+    /// The part of this volume that `channel` was opened for, if it is not cancelled.
+    #[cold]
+    pub(super) fn part_of<'a>(&self, channel: &'a Channel) -> Option<&'a Place> {
+        let is_taken = Arc::ptr_eq(&self.backlog, &channel.inner.backlog) && !channel.inner.is_cancelled();
+        channel.part().filter(|_| is_taken)
     }
 
     /// Why a request to a channel is not [taken](Channels::takes).

@@ -124,11 +124,15 @@ pub struct Inbox {
 impl Volume {
     /// An inbox for requests of the calling thread.
     pub fn inbox(&self) -> Inbox {
-        Inbox { channel: self.channels.open_inbox(), stays_on_its_thread: PhantomData }
+        Inbox::of(self.channels.open_inbox(None))
     }
 }
 
 impl Inbox {
+    pub(super) fn of(channel: Channel) -> Inbox {
+        Inbox { channel, stays_on_its_thread: PhantomData }
+    }
+
     /// What to [submit](Volume::submit) with, and to [cancel](Volume::cancel).
     pub fn channel(&self) -> &Channel {
         &self.channel
@@ -146,7 +150,11 @@ impl Inbox {
     #[inline]
     pub fn take(&self) -> Option<Completion> {
         // SAFETY: an inbox does not leave its thread.
-        unsafe { self.channel.mail().next() }
+        let completion = unsafe { self.channel.mail().next() }?;
+        Some(match self.channel.part() {
+            Some(part) => part.outside(completion),
+            None => completion,
+        })
     }
 
     /// Whether [`Inbox::take`] has something: what a thread asks once more before it sleeps ([`Volume::wait_unless`]).

@@ -35,6 +35,7 @@ mod manage;
 mod mode;
 mod options;
 mod park;
+mod part;
 mod pending;
 mod pipelined;
 mod plugs;
@@ -59,6 +60,7 @@ pub use driver::{Driver, drive};
 pub use inbox::Inbox;
 pub use mode::{SwitchError, UnknownMode, WriteMode};
 pub use options::{OptionChanges, OptionError, OptionKey, SetBy, Setters, VolumeOptions, parse_time};
+pub use part::{Part, PartStatistics};
 pub(crate) use pending::{Merged, Pending};
 pub use plugs::{Condition, PlugStatus};
 pub(crate) use recovery::ReadBack;
@@ -287,12 +289,12 @@ impl Volume {
 
     /// A channel whose completion function may run before `submit` returns.
     pub fn channel(&self, complete: impl Fn(Completion) + Send + Sync + 'static) -> Channel {
-        self.channels.open(Box::new(complete))
+        self.channels.open(Box::new(complete), None)
     }
 
     /// A channel whose completion function runs inside [`Volume::poll`] only.
     pub fn deferred_channel(&self, complete: impl Fn(Completion) + Send + Sync + 'static) -> Channel {
-        self.channels.open_deferred(Box::new(complete))
+        self.channels.open_deferred(Box::new(complete), None)
     }
 
     /// Does what there is to do, at most one turn of it: reaps the device's queues, moves zones on, delivers completions.

@@ -2,6 +2,7 @@
 
 use super::Volume;
 use std::fmt;
+use std::ops::Range;
 use zonal_core::plug::{Class, Word};
 use zonal_core::{Sector, ZoneIndex};
 
@@ -74,7 +75,13 @@ impl Volume {
     /// The plugs that have writes at the device or waiting, or whose zone is partly written, by zone.
     pub fn plugs(&self) -> Vec<PlugStatus> {
         let zones = self.info.geometry.conventional_zones()..self.info.geometry.zones();
-        zones.filter_map(|z| self.plug(ZoneIndex(z))).collect()
+        self.plugs_of(zones).collect()
+    }
+
+    /// The same of some zones, of which conventional ones have none.
+    pub(super) fn plugs_of(&self, zones: Range<u32>) -> impl Iterator<Item = PlugStatus> + '_ {
+        let first = zones.start.max(self.info.geometry.conventional_zones());
+        (first..zones.end).filter_map(|zone| self.plug(ZoneIndex(zone)))
     }
 
     fn plug(&self, zone: ZoneIndex) -> Option<PlugStatus> {

@@ -9,6 +9,7 @@ use super::{Volume, budget::Slot, turn::Work};
 use crate::buffer::IoBufs;
 use crate::device::{Context, ContextKind, Output};
 use crate::sync::Arc;
+use std::ops::Range;
 use zonal_core::plug::{Admission, Item, Kind, Word, WriteKind};
 use zonal_core::{Nanos, Op, RequestError, SECTOR_BYTES, Sector, Sectors, ZoneIndex};
 
@@ -24,6 +25,8 @@ pub(super) enum Route {
     Manage(ZoneIndex),
     /// Through every plug.
     ResetAll,
+    /// Through the plugs of these zones.
+    ResetPart(Range<u32>),
     /// Nowhere: there is nothing to do.
     Done,
 }
@@ -49,14 +52,14 @@ impl Volume {
         self.submit_pending(now, channel, Pending::new(owner, request));
     }
 
-    fn submit_pending(&self, now: Nanos, channel: &Channel, pending: Box<Pending>) {
+    fn submit_pending(&self, now: Nanos, channel: &Channel, mut pending: Box<Pending>) {
         begin_call();
         // A report's length is a number of zones.
         let sectors = if pending.op == Op::Report { 0 } else { pending.sectors };
         self.counters.line().add_request(sectors);
         let route = match self.channels.takes(channel) {
             true => self.check(&pending),
-            false => Err(self.channels.refusal(channel)),
+            false => self.check_of_part(channel, &mut pending),
         };
         let mut slot = Some(Context::one(pending));
         let fate = match route {
@@ -83,6 +86,7 @@ impl Volume {
             Route::Plain => self.pass(now, slot),
             Route::Manage(zone) => self.manage(now, zone, take_one(slot)),
             Route::ResetAll => self.reset_all(now, take_one(slot)),
+            Route::ResetPart(zones) => self.reset_part(now, zones, take_one(slot)),
             Route::Done => end_here(slot, Ok(Output::Done)),
             Route::Split => self.split(now, take_one(slot)),
         }
@@ -90,7 +94,7 @@ impl Volume {
 
     /// Checks what can be checked without the zone's state, and finds the way.
     #[inline]
-    fn check(&self, request: &Pending) -> Result<Route, RequestError> {
+    pub(super) fn check(&self, request: &Pending) -> Result<Route, RequestError> {
         match request.op {
             Op::Read | Op::Write | Op::WriteZeroes => self.check_positional(request),
             Op::Append => self.check_append(request),
@@ -191,6 +195,12 @@ impl Volume {
         } else {
             Ok(())
         }
+    }
+
+    /// Ends a request for which there is nothing to do.
+    pub(super) fn end_submitted(&self, pending: Box<Pending>) -> Fate {
+        pending.end(Ok(Output::Done), Counted::No);
+        Fate::Ended
     }
 
     /// Sends a request past the plugs.

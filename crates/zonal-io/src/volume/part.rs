@@ -1,0 +1,251 @@
+//! A range of a volume's zones with a face of its own, as a namespace of a target or one tenant of a drive.
+//!
+//! Its zones and sectors count from 0. A channel or an inbox that is opened here belongs to the part: what is submitted
+//! with it names the part's addresses, and so do the answers. Everything else is the volume's: plugs, queues, limits, modes,
+//! and the poll that moves all parts on.
+//!
+//! A request finds out that its channel is a part's where it would be refused as another volume's ([`Volume::submit`]), so
+//! requests to the volume itself pay nothing for it.
+
+use super::channel::Channel;
+use super::counters::{Counter, Counters};
+use super::inbox::Inbox;
+use super::mode::WriteMode;
+use super::pending::{Owner, Pending, Split};
+use super::request::{Completion, Request};
+use super::submit::{Fate, Route};
+use super::{Volume, plugs::PlugStatus};
+use crate::buffer::IoBufs;
+use crate::clock::Clock;
+use crate::device::{Context, DeviceInfo, Output};
+use crate::linear::{LinearError, Piece};
+use crate::sync::Arc;
+use std::ops::Range;
+use zonal_core::plug::Class;
+use zonal_core::{Nanos, Op, RequestError, Sector, Sectors, ZoneDescriptor, ZoneIndex};
+
+/// A range of a volume's zones. See the module.
+///
+/// ```
+/// use std::sync::Arc;
+/// use zonal_core::{Nanos, Sector};
+/// use zonal_io::buffer::IoBuf;
+/// use zonal_io::device::Output;
+/// use zonal_io::registry::Registry;
+/// use zonal_io::volume::{Part, Request, Volume, VolumeOptions};
+///
+/// let device = Registry::default().open("ram:size=64M,zone_size=1M")?;
+/// let volume = Arc::new(Volume::open(device, VolumeOptions::default())?);
+/// let part = Part::new(volume, 60..64)?;
+/// let inbox = part.inbox();
+/// part.submit(Nanos(0), inbox.channel(), Request::append(Sector(0), 8, IoBuf::zeroed(4096)));
+/// assert_eq!(inbox.take().unwrap().result, Ok(Output::Appended(Sector(0))));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Part {
+    volume: Arc<Volume>,
+    info: DeviceInfo,
+    place: Arc<Place>,
+}
+
+/// Where a part lies, and what was counted of it.
+pub(super) struct Place {
+    piece: Piece,
+    sectors: Sectors,
+    counters: Counters,
+}
+
+/// A sum of a part's live counters, from its making on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PartStatistics {
+    /// Requests submitted.
+    pub requests: u64,
+    /// Sectors of these requests.
+    pub sectors: u64,
+    /// Requests that ended with an error.
+    pub failed: u64,
+}
+
+impl Part {
+    /// The zones `zones` of `volume`. Parts may overlap; the volume orders what they write to one zone.
+    ///
+    /// # Errors
+    /// [`LinearError`] if the volume does not have these zones.
+    pub fn new(volume: Arc<Volume>, zones: Range<u32>) -> Result<Part, LinearError> {
+        let (piece, info) = Piece::alone(volume.device().clone(), zones)?;
+        let place = Place { sectors: info.geometry.sectors(), piece, counters: Counters::new() };
+        Ok(Part { volume, info, place: Arc::new(place) })
+    }
+
+    /// What the part is, as a device of its own. Limits of open and active zones are the drive's, which all parts share.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// The volume that it is a part of: who waits for a request polls it.
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// Its zones, by the volume's count.
+    pub fn zones(&self) -> Range<u32> {
+        self.place.piece.zones.clone()
+    }
+
+    /// A channel of this part: see [`Volume::channel`].
+    pub fn channel(&self, complete: impl Fn(Completion) + Send + Sync + 'static) -> Channel {
+        let place = self.place.clone();
+        let complete = Box::new(move |completion| complete(place.outside(completion)));
+        self.volume.channels.open(complete, Some(self.place.clone()))
+    }
+
+    /// A deferred channel of this part: see [`Volume::deferred_channel`].
+    pub fn deferred_channel(&self, complete: impl Fn(Completion) + Send + Sync + 'static) -> Channel {
+        let place = self.place.clone();
+        let complete = Box::new(move |completion| complete(place.outside(completion)));
+        self.volume.channels.open_deferred(complete, Some(self.place.clone()))
+    }
+
+    /// An inbox of this part for the calling thread: see [`Volume::inbox`].
+    pub fn inbox(&self) -> Inbox {
+        Inbox::of(self.volume.channels.open_inbox(Some(self.place.clone())))
+    }
+
+    /// Takes a request, at the addresses of the part that `channel` was opened for: the same as [`Volume::submit`].
+    pub fn submit(&self, now: Nanos, channel: &Channel, request: Request) {
+        self.volume.submit(now, channel, request);
+    }
+
+    /// Submits `request` and waits for its end: see [`Volume::call`].
+    pub fn call(&self, clock: &Clock, request: Request) -> Completion {
+        self.volume.call_with(clock, &self.inbox(), request)
+    }
+
+    /// Describes up to `zones` zones from the one that holds `sector`, and waits for that.
+    ///
+    /// # Errors
+    /// The request's.
+    pub fn report(
+        &self,
+        clock: &Clock,
+        sector: Sector,
+        zones: u32,
+    ) -> Result<Box<[ZoneDescriptor]>, RequestError> {
+        match self.call(clock, Request::report(sector, zones)).result? {
+            Output::Zones(zones) => Ok(zones),
+            _ => Ok(Box::default()),
+        }
+    }
+
+    /// Where the next write to `zone` would be issued: see [`Volume::write_pointer`]. `None` also for a zone beyond the part.
+    pub fn write_pointer(&self, zone: ZoneIndex) -> Option<Sector> {
+        let there = (zone.0 < self.info.geometry.zones()).then(|| self.place.piece.zone_there(zone))?;
+        self.volume.write_pointer(there).map(|sector| self.place.here(sector))
+    }
+
+    /// The plugs of its zones: see [`Volume::plugs`].
+    pub fn plugs(&self) -> Vec<PlugStatus> {
+        let zones = self.zones();
+        let plugs = self.volume.plugs_of(zones.clone());
+        plugs.map(|plug| PlugStatus { zone: plug.zone - zones.start, ..plug }).collect()
+    }
+
+    /// Live counters.
+    pub fn statistics(&self) -> PartStatistics {
+        let sum = self.place.counters.sum();
+        PartStatistics { requests: sum.requests, sectors: sum.sectors, failed: sum.failed }
+    }
+}
+
+impl Place {
+    /// Numbers of refused addresses wrap, so that the answer names what the request did.
+    fn here(&self, sector: Sector) -> Sector {
+        Sector(sector.0.wrapping_sub(self.start().0))
+    }
+
+    fn start(&self) -> Sector {
+        self.piece.there(Sector(0))
+    }
+
+    /// Gives a request the volume's addresses.
+    fn place(&self, request: &mut Pending) -> Result<(), RequestError> {
+        self.counters.line().add_request(if request.op == Op::Report { 0 } else { request.sectors });
+        if matches!(request.op, Op::Flush | Op::ResetAll) {
+            return Ok(());
+        }
+        let first = request.sector;
+        request.sector = Sector(first.0.wrapping_add(self.start().0));
+        // Of a report the length is a number of zones, and a zone command has none.
+        let has_length = request.op != Op::Report && !request.op.is_zone_management();
+        let sectors = if has_length { u64::from(request.sectors) } else { 1 };
+        if first.0.checked_add(sectors).is_none_or(|end| end > self.sectors.0) {
+            return Err(RequestError::OutOfRange { sector: request.sector });
+        }
+        if request.op == Op::Report {
+            let zone = self.piece.zone_of(request.sector);
+            request.sectors = request.sectors.min(self.piece.zones.end - zone.0);
+        }
+        Ok(())
+    }
+
+    /// Gives an answer the part's addresses.
+    pub(super) fn outside(&self, completion: Completion) -> Completion {
+        let Completion { token, mut result, buf } = completion;
+        match &mut result {
+            Ok(Output::Appended(sector)) => *sector = self.here(*sector),
+            Ok(Output::Zones(zones)) => {
+                zones.iter_mut().for_each(|zone| *zone = self.piece.described_here(*zone));
+            }
+            Ok(Output::Done) => {}
+            Err(error) => {
+                self.counters.line().add(Counter::Failed, 1);
+                let zones = &self.piece.zones;
+                let of_zone = |zone: ZoneIndex| zones.contains(&zone.0).then(|| self.piece.zone_here(zone));
+                *error = error.renumbered(of_zone, |sector| self.here(sector));
+            }
+        }
+        Completion { token, result, buf }
+    }
+}
+
+impl Volume {
+    /// Finds the way of a request whose channel is not simply this volume's.
+    #[cold]
+    pub(super) fn check_of_part(
+        &self,
+        channel: &Channel,
+        request: &mut Pending,
+    ) -> Result<Route, RequestError> {
+        let Some(place) = self.channels.part_of(channel) else {
+            return Err(self.channels.refusal(channel));
+        };
+        place.place(request)?;
+        match self.check(request)? {
+            Route::ResetAll => Ok(Route::ResetPart(place.piece.zones.clone())),
+            Route::Plain if request.op == Op::ResetAll => Ok(Route::ResetPart(place.piece.zones.clone())),
+            route => Ok(route),
+        }
+    }
+
+    /// Resets the sequential zones among `zones`, each by a command of its own: one for all would reach the others.
+    #[cold]
+    pub(super) fn reset_part(&self, now: Nanos, zones: Range<u32>, whole: Box<Pending>) -> Fate {
+        // Also an empty one, which may be open.
+        let zones: Vec<ZoneIndex> =
+            zones.map(ZoneIndex).filter(|&zone| self.load(zone).class() == Class::Sequential).collect();
+        if zones.is_empty() {
+            return self.end_submitted(whole);
+        }
+        let token = whole.token;
+        let split = Arc::new(Split::new(zones.len() as u32, whole, IoBufs::empty()));
+        for zone in zones {
+            let start = self.info.geometry.start_of(zone);
+            let part = Request::zone(Op::ZoneReset, start).token(token);
+            let is_direct = self.policy.is(WriteMode::Direct);
+            let route = if is_direct { Route::Plain } else { Route::Manage(zone) };
+            let mut slot = Some(Context::one(Pending::new(Owner::Split(split.clone()), part)));
+            self.take(now, route, &mut slot);
+        }
+        Fate::Later
+    }
+}
