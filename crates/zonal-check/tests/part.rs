@@ -15,11 +15,12 @@ const ZONES: u32 = 4;
 const ZONE: u64 = 128;
 const FIRST: u32 = 3;
 
-/// Eight zones of 64 KiB, of which the first `conventional` are conventional.
+/// Eight zones of 64 KiB, of which the first `conventional` are conventional. Two may be open: fewer than any part here has,
+/// so that a volume on these zones alone keeps a budget, too.
 fn device(conventional: u32, complete: &str) -> Arc<dyn Device> {
     let name = format!(
-        "ram:size=512K,zone_size=64K,zone_capacity=48K,zone_nr_conv={conventional},blocksize=512,zone_max_open=3,\
-         zone_max_active=3,complete={complete}"
+        "ram:size=512K,zone_size=64K,zone_capacity=48K,zone_nr_conv={conventional},blocksize=512,zone_max_open=2,\
+         zone_max_active=2,complete={complete}"
     );
     Registry::default().open(&name).unwrap()
 }
@@ -135,7 +136,7 @@ proptest! {
 
     #[test]
     fn part_does_what_a_device_of_these_zones_does(
-        asks in asks(), mode in modes(), conventional in 0..6u32, polled: bool, deferred: bool,
+        asks in asks(), mode in modes(), conventional in 0..5u32, polled: bool, deferred: bool,
     ) {
         let complete = if polled { "poll" } else { "inline" };
         let part = part(mode, conventional, complete);

@@ -77,7 +77,7 @@ impl Part {
         Ok(Part { volume, info, place: Arc::new(place) })
     }
 
-    /// What the part is, as a device of its own. Limits of open and active zones are the drive's, which all parts share.
+    /// What a device of these zones alone would be. All parts share the slots of the drive for open and active zones.
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
