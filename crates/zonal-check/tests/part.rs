@@ -74,8 +74,12 @@ fn asks() -> impl Strategy<Value = Vec<Ask>> {
         2 => (0..u64::from(ZONES)).prop_map(|zone| zone * ZONE + ZONE - 8),
         1 => Just(u64::MAX - 7),
     ];
-    let ask = (op, sector, 0..20u32, 0..3u32)
-        .prop_map(|(op, sector, sectors, polls)| Ask { op, sector, sectors, polls });
+    let ask = (op, sector, 0..20u32, 0..3u32).prop_map(|(op, sector, sectors, polls)| Ask {
+        op,
+        sector,
+        sectors,
+        polls,
+    });
     prop::collection::vec(ask, 1..60)
 }
 

@@ -260,6 +260,12 @@ impl Zones {
     #[inline]
     pub fn end(&self, placed: &Placed, arrived: bool) {
         let event = match (arrived, placed.kind) {
+            // Only the last write of a zone changes it by its end.
+            (true, WriteKind::Exclusive)
+                if placed.offset + placed.sectors < self.geometry.capacity_of(placed.zone) =>
+            {
+                return;
+            }
             (true, WriteKind::Exclusive) => ZoneEvent::EndWrite,
             (true, WriteKind::Pipelined | WriteKind::Append) => return,
             (false, _) => ZoneEvent::FailWrite { offset: placed.offset, sectors: placed.sectors },

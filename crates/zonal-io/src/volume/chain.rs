@@ -62,7 +62,8 @@ impl Volume {
         }
         turn.issued += 1;
         let mut slot = Some(Context::one(behind));
-        self.issue_and_stack(now, &mut slot, stack);
+        // Its mode has no window: a switch to one waits for the chain's end.
+        self.issue_one_by_one(now, &mut slot, stack);
     }
 
     /// Takes back what was to follow a write that has ended.

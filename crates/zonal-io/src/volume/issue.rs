@@ -22,6 +22,12 @@ impl Volume {
         {
             return self.issue_in_window(now, zone, slot, stack);
         }
+        self.issue_one_by_one(now, slot, stack);
+    }
+
+    /// The same in the modes without a window.
+    #[inline]
+    pub(super) fn issue_one_by_one(&self, now: Nanos, slot: &mut Option<Context>, stack: &mut Stack) {
         if let Some(result) = self.issue(now, slot) {
             stack.push(Work::Finished(slot.take().expect("an answered command leaves its context"), result));
         }

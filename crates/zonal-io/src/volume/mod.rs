@@ -261,8 +261,13 @@ impl Volume {
     ///
     /// The same in every mode that can be switched to: what waits when the mode is switched has been admitted.
     pub fn append_sectors_max(&self) -> u32 {
+        self.append_sectors_max_if(self.policy.is(WriteMode::Direct))
+    }
+
+    #[inline]
+    fn append_sectors_max_if(&self, is_direct: bool) -> u32 {
         match self.info.append_sectors_max {
-            0 if self.policy.is(WriteMode::Direct) => 0,
+            0 if is_direct => 0,
             0 => self.info.command_sectors_max,
             native => native.min(self.info.command_sectors_max),
         }

@@ -93,7 +93,7 @@ impl Volume {
     }
 
     /// Checks what can be checked without the zone's state, and finds the way.
-    #[inline]
+    #[inline(always)]
     pub(super) fn check(&self, request: &Pending) -> Result<Route, RequestError> {
         match request.op {
             Op::Read | Op::Write | Op::WriteZeroes => self.check_positional(request),
@@ -143,14 +143,16 @@ impl Volume {
         self.check_block(sector, sectors)?;
         check_buffer(request)?;
         let zone = self.zone_at_its_start(sector)?;
-        if sectors > self.append_sectors_max() {
-            return Err(RequestError::Invalid(if self.append_sectors_max() == 0 {
+        let is_direct = self.policy.is(WriteMode::Direct);
+        let append_sectors_max = self.append_sectors_max_if(is_direct);
+        if sectors > append_sectors_max {
+            return Err(RequestError::Invalid(if append_sectors_max == 0 {
                 "mode direct emulates no zone append, and the device has none"
             } else {
                 "longer than the largest zone append"
             }));
         }
-        Ok(if self.policy.is(WriteMode::Direct) { Route::Plain } else { Route::Plug(zone) })
+        Ok(if is_direct { Route::Plain } else { Route::Plug(zone) })
     }
 
     fn check_management(&self, request: &Pending) -> Result<Route, RequestError> {

@@ -51,11 +51,21 @@ pub(super) struct Turn {
 
 impl Turn {
     /// Tells the callers; returns whether commands went out.
+    #[inline]
     pub(super) fn tell(self) -> bool {
+        let has_issued = self.issued > 0;
+        // Most turns end nothing but the request that they began with.
+        match self.ended.is_empty() {
+            true => std::mem::forget(self),
+            false => self.tell_all(),
+        }
+        has_issued
+    }
+
+    fn tell_all(self) {
         for (pending, result) in self.ended {
             pending.end(result, Counted::Yes);
         }
-        self.issued > 0
     }
 }
 
@@ -103,6 +113,17 @@ impl Volume {
                     }
                 }
                 end_done(take_one(slot));
+                turn.tell()
+            }
+            (Some(ContextKind::One(p)), Ok(Output::Appended(at)))
+                if p.plugged && self.ends_with_this_command(p) =>
+            {
+                let (zone, at) = (self.info.geometry.zone_of(p.sector), *at);
+                let mut turn = Turn::default();
+                if self.policy.is(WriteMode::Qd1) || !self.complete_unqueued(zone) {
+                    self.go_on(now, zone, Event::Completed, &mut turn);
+                }
+                take_one(slot).end(Ok(Output::Appended(at)), Counted::Yes);
                 turn.tell()
             }
             (Some(ContextKind::Merged(m)), Ok(_)) if m.parts.len() > 1 => {
