@@ -236,10 +236,12 @@ fn modes_are_compared_on_erased_zones() {
 
 #[test]
 fn read_only_and_offline_zones_are_passed_over() {
-    use zonal_io::emulated::{Degraded, Emulated, Null};
+    use zonal_io::changes::ZoneSetting;
+    use zonal_io::device::Device as _;
+    use zonal_io::emulated::{Emulated, Null};
     let emulated = Emulated::new("null", &options(), Null).unwrap();
-    emulated.degrade(ZoneIndex(6), Degraded::ReadOnly).unwrap();
-    emulated.degrade(ZoneIndex(8), Degraded::Offline).unwrap();
+    emulated.set_zone(ZoneIndex(6), ZoneSetting::ReadOnly).unwrap();
+    emulated.set_zone(ZoneIndex(8), ZoneSetting::Offline).unwrap();
     let device: std::sync::Arc<dyn zonal_io::device::Device> = std::sync::Arc::new(emulated);
     let arguments = "--name=w --rw=write --zonemode=zbd --bs=64k --offset=4z --size=8z --io_size=6z";
     let report = run_on(&device, WriteMode::PerZone, arguments);

@@ -26,6 +26,12 @@ pub enum Op {
     ResetAll,
     /// Describe zones: `sector` lies in the first, `sectors` is the largest number of zones wanted.
     Report,
+    /// Read `sectors` from `sector` on the medium and answer without the data.
+    Verify,
+    /// Zone from read-only to offline, for good; ZNS only.
+    ZoneOffline,
+    /// Forget `sectors` from `sector`, in conventional zones: they read as zeroes on a device that keeps data.
+    Discard,
 }
 
 impl Op {
@@ -36,7 +42,17 @@ impl Op {
 
     /// Whether the operation names one zone and moves no data.
     pub const fn is_zone_management(self) -> bool {
-        matches!(self, Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose)
+        matches!(self, Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose | Op::ZoneOffline)
+    }
+
+    /// Whether the operation looks at sectors and changes nothing.
+    pub const fn is_read(self) -> bool {
+        matches!(self, Op::Read | Op::Verify)
+    }
+
+    /// Whether `sector` and `sectors` are a range on the medium. An append's place is known only afterwards.
+    pub const fn has_range(self) -> bool {
+        matches!(self, Op::Read | Op::Write | Op::WriteZeroes | Op::Verify | Op::Discard)
     }
 
     /// The name used in listings, traces and messages.
@@ -53,6 +69,9 @@ impl Op {
             Op::ZoneClose => "close",
             Op::ResetAll => "reset-all",
             Op::Report => "report",
+            Op::Verify => "verify",
+            Op::ZoneOffline => "offline",
+            Op::Discard => "discard",
         }
     }
 }

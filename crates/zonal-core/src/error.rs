@@ -34,11 +34,14 @@ pub enum ZoneError {
     /// A zone command was sent to a conventional zone.
     #[error("zone is conventional")]
     Conventional,
+    /// A command for conventional zones was sent to a sequential one.
+    #[error("zone is sequential")]
+    Sequential,
 }
 
 impl ZoneError {
     /// Every kind, in the order of the ZNS status numbers.
-    pub const ALL: [ZoneError; 9] = [
+    pub const ALL: [ZoneError; 10] = [
         ZoneError::Boundary,
         ZoneError::Full,
         ZoneError::ReadOnly,
@@ -48,6 +51,7 @@ impl ZoneError {
         ZoneError::TooManyOpen,
         ZoneError::InvalidTransition,
         ZoneError::Conventional,
+        ZoneError::Sequential,
     ];
 
     /// The one word that traces and fault plans use.
@@ -62,6 +66,7 @@ impl ZoneError {
             ZoneError::TooManyOpen => "too-many-open",
             ZoneError::InvalidTransition => "invalid-transition",
             ZoneError::Conventional => "conventional",
+            ZoneError::Sequential => "sequential",
         }
     }
 }
@@ -233,6 +238,12 @@ pub enum RequestError {
         /// The zone.
         zone: ZoneIndex,
     },
+    /// The request is for conventional zones only, and reaches this sequential one.
+    #[error("zone {zone} is sequential: only sectors of conventional zones are discarded, this one is reset")]
+    Sequential {
+        /// The first such zone.
+        zone: ZoneIndex,
+    },
     /// The range does not lie on the device.
     #[error("sector {sector} and what follows lie beyond the device's end")]
     OutOfRange {
@@ -370,6 +381,7 @@ impl RequestError {
             RequestError::ZoneReadOnly { .. } => DeviceError::Zone(ZoneError::ReadOnly),
             RequestError::ZoneOffline { .. } => DeviceError::Zone(ZoneError::Offline),
             RequestError::Conventional { .. } => DeviceError::Zone(ZoneError::Conventional),
+            RequestError::Sequential { .. } => DeviceError::Zone(ZoneError::Sequential),
             RequestError::NoSlot { .. } => DeviceError::Zone(ZoneError::TooManyActive),
             RequestError::OutOfRange { .. } => DeviceError::OutOfRange,
             RequestError::Invalid(_) => DeviceError::InvalidField,
@@ -400,6 +412,7 @@ impl RequestError {
             | RequestError::ZoneReadOnly { zone }
             | RequestError::ZoneOffline { zone }
             | RequestError::Conventional { zone }
+            | RequestError::Sequential { zone }
             | RequestError::Aborted { zone }
             | RequestError::PredecessorMissing { zone, .. }
             | RequestError::FateUnknown { zone, .. }
@@ -434,8 +447,8 @@ mod tests {
     #[test]
     fn every_error_has_a_word_of_its_own_and_is_found_by_it() {
         let all: Vec<DeviceError> = DeviceError::all().collect();
-        // Ten of the device, nine of the zone; an error number has a word but is not found by it.
-        assert_eq!(all.len(), 19);
+        // Ten of the device, ten of the zone; an error number has a word but is not found by it.
+        assert_eq!(all.len(), 20);
         for error in &all {
             assert_eq!(DeviceError::from_word(error.word()), Some(*error), "{error}");
         }

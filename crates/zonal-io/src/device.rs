@@ -20,6 +20,7 @@
 //! earlier may still move. A host that does not ask risks a write that arrives among newer ones, or a reset that
 //! takes them away.
 
+use crate::changes::{Changes, ZoneSetting};
 use crate::data::Data;
 use crate::identity::Identity;
 use crate::news::Wakeups;
@@ -60,6 +61,10 @@ pub struct DeviceInfo {
     pub append_sectors_max: u32,
     /// Largest write-zeroes command, in sectors; 0: the device has none.
     pub write_zeroes_sectors_max: u32,
+    /// Largest verify command, in sectors; 0: the device has none.
+    pub verify_sectors_max: u32,
+    /// Largest discard of conventional sectors, in sectors; 0: the device has none.
+    pub discard_sectors_max: u32,
     /// Whether acknowledged writes may be lost with power until a flush.
     pub volatile_cache: bool,
     /// Whether a single write can be made durable.
@@ -211,6 +216,32 @@ pub trait Device: Send + Sync {
     fn head(&self) -> Option<Sector> {
         None
     }
+
+    /// Puts a zone into a condition that no command can, as a failing head does, or mends it. At once, whatever is under way:
+    /// a command meets the zone before or after. The host hears of it by [`Device::take_changes`]; a zone that is already
+    /// what it is set to has not changed. What an image becomes by it is durable after a flush.
+    ///
+    /// For tests and for emulated devices. A wrapper passes it on.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unsupported`] if it is no emulated device, [`DeviceError::OutOfRange`] if there is no such zone,
+    /// [`DeviceError::OpenedForReading`], or the zone's refusal: it is conventional, is offline and to be read-only, or would
+    /// be active again and there are too many.
+    fn set_zone(&self, _zone: ZoneIndex, _to: ZoneSetting) -> Result<(), DeviceError> {
+        Err(DeviceError::Unsupported)
+    }
+
+    /// Whether there is something for [`Device::take_changes`], from one look without a lock. The device rings all its queues
+    /// when there is.
+    fn has_changes(&self) -> bool {
+        false
+    }
+
+    /// Adds to `into` what has changed without a command of the host, and forgets it: each change is told once. Never blocks,
+    /// calls nothing back, may be called by any thread. A command of the host's own that changes a zone is no such change.
+    ///
+    /// A device that nothing happens to need not implement it. A wrapper passes it on, in its own zones.
+    fn take_changes(&self, _into: &mut Changes) {}
 
     /// Rings when a poll would bring something that the last one did not say: a wrapper's are those of its device.
     fn wakeups(&self) -> &Wakeups;

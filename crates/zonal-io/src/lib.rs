@@ -4,6 +4,7 @@
 compile_error!("the features loom and shuttle stand in for the same things: take one");
 
 pub mod buffer;
+pub mod changes;
 pub mod clock;
 pub mod control;
 pub mod data;

@@ -8,6 +8,7 @@
 //! order in which things could have happened, and a count is never below what is really in flight; for a host that
 //! waits for an answer before it sends the next command, it is exact.
 
+use crate::changes::{Changes, ZoneSetting};
 use crate::device::{
     Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Output, Settled, Submitted,
 };
@@ -255,6 +256,18 @@ impl Device for Trace {
 
     fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
         self.inner.settle(now, zone)
+    }
+
+    fn set_zone(&self, zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError> {
+        self.inner.set_zone(zone, to)
+    }
+
+    fn has_changes(&self) -> bool {
+        self.inner.has_changes()
+    }
+
+    fn take_changes(&self, into: &mut Changes) {
+        self.inner.take_changes(into);
     }
 
     fn contention(&self) -> Contention {

@@ -94,10 +94,15 @@ impl FlashDrive {
         through.max(in_zone)
     }
 
-    fn read(&mut self, now: Nanos, job: &Job) -> Nanos {
+    /// A die reads its cells.
+    fn sense(&mut self, now: Nanos, job: &Job) -> Nanos {
         // Neighbouring blocks of 64 KiB lie on different dies.
         let die = (job.sector.0 / 128) as usize % self.dies.len();
-        let ready = serve(&mut self.dies[die], now, self.options.read.time(job.sectors));
+        serve(&mut self.dies[die], now, self.options.read.time(job.sectors))
+    }
+
+    fn read(&mut self, now: Nanos, job: &Job) -> Nanos {
+        let ready = self.sense(now, job);
         serve(&mut self.link, ready, Service { fixed: 0, ..self.options.link }.time(job.sectors))
     }
 
@@ -105,14 +110,15 @@ impl FlashDrive {
         let is_write = job.op.is_write() && !job.refused;
         let carried = if is_write && job.op != Op::WriteZeroes { job.sectors } else { 0 };
         let here = serve(&mut self.link, now, self.options.link.time(carried));
+        let manage = Nanos(here.0 + self.options.manage);
         match job.op {
             _ if job.refused => here,
             Op::Write | Op::Append | Op::WriteZeroes => self.write(here, job),
             Op::Read => self.read(here, job),
+            Op::Verify => self.sense(here, job),
             Op::Flush => self.written.max(here),
-            Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose | Op::ResetAll | Op::Report => {
-                Nanos(here.0 + self.options.manage)
-            }
+            Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose | Op::ZoneOffline => manage,
+            Op::ResetAll | Op::Report | Op::Discard => manage,
         }
     }
 }

@@ -7,7 +7,8 @@
 use crate::model::{Job, Model, Tag, Totals};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use zonal_core::{Nanos, Op, Sector, ZoneIndex};
+use zonal_core::{DeviceError, Nanos, Op, Sector, ZoneIndex};
+use zonal_io::changes::{Changes, ZoneSetting};
 use zonal_io::device::{
     Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, HostTime, Output, Settled,
     Submitted,
@@ -98,8 +99,8 @@ fn job(command: &Command, result: Option<&CommandResult>) -> Job {
         Some(Ok(Output::Appended(at))) => *at,
         _ => command.sector,
     };
-    // The length of a report is a number of zones.
-    let sectors = if command.op == Op::Report { 0 } else { command.sectors };
+    // The length of a report is a number of zones, and a discard moves nothing on the medium.
+    let sectors = if matches!(command.op, Op::Report | Op::Discard) { 0 } else { command.sectors };
     let refused = matches!(result, Some(Err(_)));
     Job { op: command.op, sector, sectors, fua: command.fua, refused }
 }
@@ -205,6 +206,18 @@ impl Device for Timed {
 
     fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
         self.inner.settle(now, zone)
+    }
+
+    fn set_zone(&self, zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError> {
+        self.inner.set_zone(zone, to)
+    }
+
+    fn has_changes(&self) -> bool {
+        self.inner.has_changes()
+    }
+
+    fn take_changes(&self, into: &mut Changes) {
+        self.inner.take_changes(into);
     }
 
     fn contention(&self) -> Contention {

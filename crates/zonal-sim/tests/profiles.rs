@@ -38,12 +38,14 @@ fn image_of_a_profile_is_the_drive_that_is_simulated_under_its_name() {
             // How the device is opened: these are options of its name.
             name: _,
             command_sectors_max,
+            verify_sectors_max: _,
             keeps_order,
             queues,
             read_only,
             // What the emulation adds; alike in both but for the cache.
             volatile_cache,
             write_zeroes_sectors_max,
+            discard_sectors_max,
             fua,
             // The image takes the time that the host takes.
             virtual_time,
@@ -64,6 +66,7 @@ fn image_of_a_profile_is_the_drive_that_is_simulated_under_its_name() {
         // An image loses with power what was not flushed, whatever it stands for; of a simulated drive its timing decides.
         assert!(volatile_cache, "{name}");
         assert_eq!(write_zeroes_sectors_max, simulated.write_zeroes_sectors_max, "{name}");
+        assert_eq!(discard_sectors_max, simulated.discard_sectors_max, "{name}");
         assert_eq!((identity.is_some(), simulated.identity), (true, None), "{name}");
         assert_eq!((virtual_time, simulated.virtual_time), (false, true), "{name}");
     }

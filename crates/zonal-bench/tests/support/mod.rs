@@ -110,6 +110,10 @@ impl Storage for Memory {
         Ok(())
     }
 
+    fn punch(&self, range: Extent) {
+        self.put(range.zone.0, range.offset, &vec![0; range.sectors as usize * 512]);
+    }
+
     fn discard(&self, zone: ZoneIndex, _: u32) {
         self.discarded.lock().unwrap().push(zone.0);
         if self.fault != (Fault::Stale { zone: zone.0 }) {

@@ -47,6 +47,8 @@ pub fn info() -> DeviceInfo {
         command_sectors_max: 16,
         append_sectors_max: 8,
         write_zeroes_sectors_max: 16,
+        verify_sectors_max: 16,
+        discard_sectors_max: 0,
         volatile_cache: false,
         fua: false,
         rotational: false,

@@ -3,8 +3,8 @@
 use rand::{Rng, RngExt};
 use zonal_core::budget::Policy;
 use zonal_core::{DeviceError, Nanos, Op, Personality, ZoneError};
-use zonal_io::emulated::{CompleteMode, Degraded, EmulatedOptions};
-use zonal_io::fault::{Carried, Effect, Late, Ops, Plan, Reordered, Rule, Settling};
+use zonal_io::emulated::{CompleteMode, EmulatedOptions};
+use zonal_io::fault::{Carried, Degraded, Effect, Late, Ops, Plan, Reordered, Rule, Settling};
 use zonal_io::volume::{BudgetOptions, CLASSES, ParkOptions, Qd1Quantum, VolumeOptions, WriteMode};
 
 /// Sectors of a zone.

@@ -50,6 +50,10 @@ pub enum ZoneEvent {
     SetReadOnly,
     /// The medium falls to offline.
     SetOffline,
+    /// Offline command.
+    Offline,
+    /// What made the zone read-only or offline is mended.
+    Restore,
     /// The device closes an implicitly open zone to make room for another one.
     ImplicitClose,
     /// Loss and return of power, with every acknowledged write kept.
@@ -64,6 +68,8 @@ pub enum Needs {
     Nothing,
     /// An open one: the zone is active already.
     Open,
+    /// An active one: the zone will not be open.
+    Active,
     /// An active one, then an open one.
     ActiveAndOpen,
 }
@@ -119,6 +125,8 @@ pub fn step(
         ZoneEvent::Reset => reset(state),
         ZoneEvent::SetReadOnly => set_read_only(state),
         ZoneEvent::SetOffline => Ok(Step::to(ZoneCondition::Offline, 0)),
+        ZoneEvent::Offline => offline(rules, state),
+        ZoneEvent::Restore => Ok(restore(capacity, state)),
         ZoneEvent::ImplicitClose => implicit_close(rules, state),
         ZoneEvent::Restart => Ok(Step::stay(restart(capacity, state))),
     }
@@ -256,6 +264,27 @@ fn set_read_only(state: ZoneState) -> Result<Step, ZoneError> {
     match state.condition {
         ZoneCondition::Offline => Err(ZoneError::InvalidTransition),
         _ => Ok(Step::to(ZoneCondition::ReadOnly, state.written)),
+    }
+}
+
+fn offline(rules: Rules, state: ZoneState) -> Result<Step, ZoneError> {
+    match state.condition {
+        ZoneCondition::ReadOnly if rules.has_offline_command => Ok(Step::to(ZoneCondition::Offline, 0)),
+        ZoneCondition::Offline if rules.has_offline_command => Ok(Step::stay(state)),
+        _ => Err(ZoneError::InvalidTransition),
+    }
+}
+
+/// A read-only zone kept its data and its pointer, an offline one has neither. Whether the zone was finished before its
+/// end is not kept: then it takes writes again where its data ends.
+fn restore(capacity: u32, state: ZoneState) -> Step {
+    match (state.condition, state.written) {
+        (ZoneCondition::ReadOnly, 0) | (ZoneCondition::Offline, _) => Step::stay(ZoneState::EMPTY),
+        (ZoneCondition::ReadOnly, written) if written >= capacity => Step::stay(ZoneState::full(written)),
+        (ZoneCondition::ReadOnly, written) => {
+            Step { needs: Needs::Active, ..Step::to(ZoneCondition::Closed, written) }
+        }
+        _ => Step::stay(state),
     }
 }
 

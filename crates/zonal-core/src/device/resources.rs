@@ -86,7 +86,10 @@ impl Resources {
     pub fn admit(&self, needs: Needs) -> Result<Option<ZoneIndex>, ZoneError> {
         match needs {
             Needs::Nothing => return Ok(None),
-            Needs::ActiveAndOpen if self.active_is_exhausted() => return Err(ZoneError::TooManyActive),
+            Needs::ActiveAndOpen | Needs::Active if self.active_is_exhausted() => {
+                return Err(ZoneError::TooManyActive);
+            }
+            Needs::Active => return Ok(None),
             Needs::ActiveAndOpen | Needs::Open => {}
         }
         if self.limits.open_max == 0 || self.open() < self.limits.open_max {

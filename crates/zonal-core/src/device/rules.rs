@@ -15,6 +15,8 @@ pub struct Rules {
     pub open_full_succeeds: bool,
     /// Closing an empty or full zone succeeds without effect (ZBC); otherwise it is an invalid transition (ZNS).
     pub close_idle_succeeds: bool,
+    /// There is a command that takes a read-only zone offline (ZNS).
+    pub has_offline_command: bool,
 }
 
 impl Rules {
@@ -24,6 +26,7 @@ impl Rules {
         finish_needs_resources: false,
         open_full_succeeds: false,
         close_idle_succeeds: false,
+        has_offline_command: true,
     };
 
     const ZBC: Rules = Rules {
@@ -32,6 +35,7 @@ impl Rules {
         finish_needs_resources: true,
         open_full_succeeds: true,
         close_idle_succeeds: true,
+        has_offline_command: false,
     };
 
     /// The rules of `personality`.

@@ -1,8 +1,9 @@
 //! Zone commands, for one zone and for all of them.
 
 use super::machine::ZoneEvent;
+use super::rules::Rules;
 use crate::command::Op;
-use crate::zone::ZoneCondition;
+use crate::zone::{Personality, ZoneCondition};
 
 /// Zone management command.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -15,12 +16,14 @@ pub enum ZoneAction {
     Finish,
     /// To empty.
     Reset,
+    /// From read-only to offline.
+    Offline,
 }
 
 impl ZoneAction {
     /// Every action.
-    pub const ALL: [ZoneAction; 4] =
-        [ZoneAction::Open, ZoneAction::Close, ZoneAction::Finish, ZoneAction::Reset];
+    pub const ALL: [ZoneAction; 5] =
+        [ZoneAction::Open, ZoneAction::Close, ZoneAction::Finish, ZoneAction::Reset, ZoneAction::Offline];
 
     /// The action of `op` on one zone, or `None` where `op` is none.
     pub const fn of(op: Op) -> Option<ZoneAction> {
@@ -29,6 +32,7 @@ impl ZoneAction {
             Op::ZoneClose => ZoneAction::Close,
             Op::ZoneFinish => ZoneAction::Finish,
             Op::ZoneReset => ZoneAction::Reset,
+            Op::ZoneOffline => ZoneAction::Offline,
             _ => return None,
         })
     }
@@ -40,7 +44,13 @@ impl ZoneAction {
             ZoneAction::Close => ZoneEvent::Close,
             ZoneAction::Finish => ZoneEvent::Finish,
             ZoneAction::Reset => ZoneEvent::Reset,
+            ZoneAction::Offline => ZoneEvent::Offline,
         }
+    }
+
+    /// Whether the standard has the command.
+    pub const fn is_in(self, personality: Personality) -> bool {
+        !matches!(self, ZoneAction::Offline) || Rules::of(personality).has_offline_command
     }
 
     /// Whether the command for all zones takes in a zone of this condition; it leaves every other zone as it is.
@@ -52,6 +62,7 @@ impl ZoneAction {
             ZoneAction::Close => condition.is_open(),
             ZoneAction::Finish => condition.is_active(),
             ZoneAction::Reset => condition.is_active() || matches!(condition, ZoneCondition::Full),
+            ZoneAction::Offline => matches!(condition, ZoneCondition::ReadOnly),
         }
     }
 }
@@ -74,5 +85,13 @@ mod tests {
         assert_eq!(selected(ZoneAction::Open), ["CLOSED"]);
         assert_eq!(selected(ZoneAction::Close), ["IMP_OPEN", "EXP_OPEN"]);
         assert_eq!(selected(ZoneAction::Finish), ["IMP_OPEN", "EXP_OPEN", "CLOSED"]);
+    }
+
+    #[test]
+    fn offline_for_all_takes_read_only_zones_and_is_no_command_of_zbc() {
+        assert_eq!(selected(ZoneAction::Offline), ["READONLY"]);
+        let missing = |p| ZoneAction::ALL.into_iter().filter(move |a| !a.is_in(p)).collect::<Vec<_>>();
+        assert_eq!(missing(Personality::Zns), []);
+        assert_eq!(missing(Personality::Zbc), [ZoneAction::Offline]);
     }
 }

@@ -215,7 +215,8 @@ fn item(name: &str) -> Option<Item<u32>> {
 }
 
 fn op(name: &str) -> Option<Op> {
-    [Op::ZoneReset, Op::ZoneFinish, Op::ZoneOpen, Op::ZoneClose].into_iter().find(|o| o.name() == name)
+    let managed = [Op::ZoneReset, Op::ZoneFinish, Op::ZoneOpen, Op::ZoneClose, Op::ZoneOffline];
+    managed.into_iter().find(|o| o.name() == name)
 }
 
 fn failed(words: &[&str]) -> Option<Failed<u32>> {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 pub enum Kind {
     /// A write of this many sectors.
     Write(WriteKind, u32),
-    /// A reset or finish; where slots are kept account of, an open or close, too.
+    /// A reset, finish or offline; where slots are kept account of, an open or close, too.
     Manage(Op),
 }
 
@@ -57,6 +57,7 @@ const FINISH: u64 = 4;
 const ALONE: u64 = 5;
 const OPEN: u64 = 6;
 const CLOSE: u64 = 7;
+const OFFLINE: u64 = 8;
 
 impl Shape {
     #[inline(always)]
@@ -71,6 +72,7 @@ impl Shape {
             Kind::Manage(Op::ZoneFinish) => (FINISH, 0, 0),
             Kind::Manage(Op::ZoneOpen) => (OPEN, 0, 0),
             Kind::Manage(Op::ZoneClose) => (CLOSE, 0, 0),
+            Kind::Manage(Op::ZoneOffline) => (OFFLINE, 0, 0),
             Kind::Manage(op) => unreachable!("{op:?} does not wait in a plug"),
         };
         Shape { what: tag << 32 | u64::from(offset), sectors: sectors.into() }
@@ -86,6 +88,7 @@ impl Shape {
             RESET => Kind::Manage(Op::ZoneReset),
             FINISH => Kind::Manage(Op::ZoneFinish),
             OPEN => Kind::Manage(Op::ZoneOpen),
+            OFFLINE => Kind::Manage(Op::ZoneOffline),
             _ => Kind::Manage(Op::ZoneClose),
         }
     }
@@ -177,7 +180,7 @@ mod tests {
     #[test]
     fn items_of_every_kind_give_back_what_they_hold() {
         let ends = [0, 1, u32::MAX - 1, u32::MAX];
-        let managed = [Op::ZoneReset, Op::ZoneFinish, Op::ZoneOpen, Op::ZoneClose];
+        let managed = [Op::ZoneReset, Op::ZoneFinish, Op::ZoneOpen, Op::ZoneClose, Op::ZoneOffline];
         let mut kinds = managed.map(Kind::Manage).to_vec();
         for sectors in ends {
             kinds.push(Kind::Write(WriteKind::Append, sectors));

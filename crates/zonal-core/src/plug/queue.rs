@@ -550,7 +550,7 @@ fn next_management(word: Word, op: Op) -> (Word, Next) {
 
 /// Whether it goes on when a reset or finish has come. An open may wait for a slot, and these do not wait for that.
 fn stays_at_abort(kind: Kind) -> bool {
-    kind.moves_pointer() || kind == Kind::Manage(Op::ZoneClose)
+    kind.moves_pointer() || matches!(kind, Kind::Manage(Op::ZoneClose | Op::ZoneOffline))
 }
 
 /// Why a zone of this class takes no write.

@@ -55,7 +55,8 @@ impl ErrorClass {
                 | ZoneError::ReadOnly
                 | ZoneError::Offline
                 | ZoneError::InvalidTransition
-                | ZoneError::Conventional,
+                | ZoneError::Conventional
+                | ZoneError::Sequential,
             )
             | DeviceError::OutOfRange
             | DeviceError::InvalidField

@@ -391,6 +391,11 @@ impl Word {
         Word((self.0 | FROZEN | WAITS) & !RECALLED)
     }
 
+    /// The word of a zone of this capacity that a command has taken offline.
+    pub const fn taken_offline(self, capacity: u32) -> Word {
+        self.at(Class::Offline, capacity)
+    }
+
     pub(super) const fn thawed(self) -> Word {
         Word(self.0 & !FROZEN)
     }

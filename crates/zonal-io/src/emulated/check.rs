@@ -5,6 +5,7 @@
 
 use super::zones::WriteKind;
 use crate::device::{Command, DeviceInfo};
+use zonal_core::device::ZoneAction;
 use zonal_core::{DeviceError, Geometry, Op, SECTOR_BYTES, Sectors, ZoneError, ZoneIndex};
 
 /// Whether reads and writes have to bring as many bytes as they have sectors.
@@ -49,6 +50,32 @@ pub(crate) fn locate_read(
     locate(info, command, info.command_sectors_max, payload)
 }
 
+/// Zone and offset of a verify.
+pub(crate) fn locate_verify(info: &DeviceInfo, command: &Command) -> Result<(ZoneIndex, u32), DeviceError> {
+    locate(info, command, info.verify_sectors_max, Payload::Ignored)
+}
+
+/// Zone and offset of a discard, which stays in one conventional zone.
+pub(crate) fn locate_discard(info: &DeviceInfo, command: &Command) -> Result<(ZoneIndex, u32), DeviceError> {
+    let sectors_max = info.geometry.zone_size().0 as u32;
+    let (zone, offset) = locate(info, command, sectors_max, Payload::Ignored)?;
+    if !info.geometry.is_conventional(zone) {
+        return Err(ZoneError::Sequential.into());
+    }
+    fits_zone(&info.geometry, zone, offset, command.sectors)?;
+    Ok((zone, offset))
+}
+
+/// The zone of a zone command, and what it does there.
+pub(crate) fn locate_action(
+    info: &DeviceInfo,
+    command: &Command,
+) -> Result<(ZoneIndex, ZoneAction), DeviceError> {
+    let action = ZoneAction::of(command.op).filter(|action| action.is_in(info.personality));
+    let action = action.ok_or(DeviceError::Unsupported)?;
+    Ok((locate_zone(&info.geometry, command)?, action))
+}
+
 /// Zone and offset of a write, with or without payload.
 #[inline]
 pub(crate) fn locate_write(
@@ -81,7 +108,7 @@ pub(crate) fn locate_append(
 }
 
 /// Zone of a zone command, which has to name its start.
-pub(crate) fn locate_zone(geometry: &Geometry, command: &Command) -> Result<ZoneIndex, DeviceError> {
+fn locate_zone(geometry: &Geometry, command: &Command) -> Result<ZoneIndex, DeviceError> {
     if command.sector.0 >= geometry.sectors().0 {
         return Err(DeviceError::OutOfRange);
     }

@@ -4,14 +4,15 @@ use super::check::{self, Payload};
 use super::completion::{Executed, Queues};
 use super::options::{CompleteMode, EmulatedOptions, Locking, OptionsError};
 use super::storage::{Extent, Storage};
-use super::zones::{Placed, WriteKind, Zones};
+use super::zones::{Happened, Placed, WriteKind, Zones};
+use crate::changes::{Changes, Notices, ZoneSetting};
 use crate::device::{
     Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Output, Submitted,
 };
 use crate::news::Wakeups;
 use crate::sync::Watched;
-use zonal_core::device::{Limits, ZoneAction, ZoneEvent, ZoneState};
-use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, Sectors, ZoneError, ZoneIndex};
+use zonal_core::device::{Limits, ZoneState};
+use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, Sectors, ZoneIndex};
 
 /// An emulated zoned device on storage `S`.
 ///
@@ -35,6 +36,7 @@ pub struct Emulated<S> {
     /// Without queues nothing is left to poll for: they never ring.
     wakeups: Wakeups,
     device_lock: Option<Watched<()>>,
+    notices: Notices,
 }
 
 impl<S: Storage> Emulated<S> {
@@ -57,27 +59,12 @@ impl<S: Storage> Emulated<S> {
         };
         let device_lock = (options.lock == Locking::Device).then(|| Watched::new(()));
         let wakeups = Wakeups::new(info.queues);
-        Ok(Emulated { info, zones, storage, queues, wakeups, device_lock })
+        Ok(Emulated { info, zones, storage, queues, wakeups, device_lock, notices: Notices::default() })
     }
 
     /// The zones, for inspection.
     pub fn zones(&self) -> &Zones {
         &self.zones
-    }
-
-    /// Lets a zone fall to read-only or offline, as a worn medium does.
-    ///
-    /// # Errors
-    /// [`ZoneError`] if the zone is conventional, or offline and to be read-only.
-    pub fn degrade(&self, zone: ZoneIndex, to: Degraded) -> Result<(), ZoneError> {
-        let event = match to {
-            Degraded::ReadOnly => ZoneEvent::SetReadOnly,
-            Degraded::Offline => ZoneEvent::SetOffline,
-        };
-        if let Some(generation) = self.zones.apply(zone, event)? {
-            self.storage.discard(zone, generation);
-        }
-        Ok(())
     }
 
     /// Executes `command` and is done with it.
@@ -140,7 +127,11 @@ impl<S: Storage> Emulated<S> {
             Op::Write | Op::WriteZeroes => unreachable!("writes are executed by `submit_inline`"),
             Op::Append => self.append(command),
             Op::Flush => Ok(Output::Done),
-            Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose => self.manage(command),
+            Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose | Op::ZoneOffline => {
+                self.manage(command)
+            }
+            Op::Verify => self.verify(command).map(|()| Output::Done),
+            Op::Discard => self.punch(command).map(|()| Output::Done),
             Op::ResetAll => {
                 self.zones.reset_all(|zone, generation| self.storage.discard(zone, generation));
                 Ok(Output::Done)
@@ -226,23 +217,26 @@ impl<S: Storage> Emulated<S> {
         Ok(())
     }
 
+    /// What is kept in memory needs no second look.
+    fn verify(&self, command: &Command) -> Result<(), DeviceError> {
+        let (zone, offset) = check::locate_verify(&self.info, command)?;
+        self.zones.readable(zone, offset, command.sectors)?;
+        Ok(check::fits_zone(&self.info.geometry, zone, offset, command.sectors)?)
+    }
+
+    fn punch(&self, command: &Command) -> Result<(), DeviceError> {
+        let (zone, offset) = check::locate_discard(&self.info, command)?;
+        self.storage.punch(Extent { zone, offset, sectors: command.sectors, generation: 0 });
+        Ok(())
+    }
+
     fn manage(&self, command: &Command) -> Result<Output, DeviceError> {
-        let action = ZoneAction::of(command.op).ok_or(DeviceError::Unsupported)?;
-        let zone = check::locate_zone(&self.info.geometry, command)?;
+        let (zone, action) = check::locate_action(&self.info, command)?;
         if let Some(generation) = self.zones.manage(zone, action)? {
             self.storage.discard(zone, generation);
         }
         Ok(Output::Done)
     }
-}
-
-/// How far a zone falls in [`Emulated::degrade`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Degraded {
-    /// Readable only.
-    ReadOnly,
-    /// Neither readable nor writable; its data is gone.
-    Offline,
 }
 
 impl<S: Storage> Device for Emulated<S> {
@@ -273,6 +267,29 @@ impl<S: Storage> Device for Emulated<S> {
     ) -> Option<Nanos> {
         let queues = self.queues.as_ref()?;
         queues.poll(now, queue, budget, |placed: Placed| self.zones.release(placed), done)
+    }
+
+    fn set_zone(&self, zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError> {
+        if zone.0 >= self.info.geometry.zones() {
+            return Err(DeviceError::OutOfRange);
+        }
+        let Happened { has_changed, generation } = self.zones.happen(zone, to.event())?;
+        if let Some(generation) = generation {
+            self.storage.discard(zone, generation);
+        }
+        if has_changed {
+            self.notices.note(|changes| changes.add_zone(zone));
+            self.wakeups().ring_all();
+        }
+        Ok(())
+    }
+
+    fn has_changes(&self) -> bool {
+        self.notices.are_there()
+    }
+
+    fn take_changes(&self, into: &mut Changes) {
+        self.notices.take(into);
     }
 
     fn is_idle(&self, queue: usize) -> bool {

@@ -21,13 +21,13 @@ mod storage;
 mod zones;
 
 pub(crate) use completion::{Executed, Queues};
-pub use device::{Degraded, Emulated};
+pub use device::Emulated;
 pub use null::Null;
 pub use options::{CompleteMode, EmulatedOptions, Locking, OptionsError};
 pub(crate) use options::{QUEUE_DEPTH_MAX, QUEUES_MAX};
 pub use ram::Ram;
 pub use storage::{Extent, Storage};
-pub use zones::{Placed, Readable, WriteKind, Zones};
+pub use zones::{Happened, Placed, Readable, WriteKind, Zones};
 
 #[cfg(test)]
 mod tests;

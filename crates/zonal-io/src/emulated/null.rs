@@ -25,5 +25,7 @@ impl Storage for Null {
         Ok(())
     }
 
+    fn punch(&self, _: Extent) {}
+
     fn discard(&self, _: ZoneIndex, _: u32) {}
 }

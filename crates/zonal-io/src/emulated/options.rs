@@ -192,6 +192,8 @@ impl EmulatedOptions {
             command_sectors_max: max_sectors,
             append_sectors_max: whole_blocks(self.zone_append_max_sectors).min(max_sectors),
             write_zeroes_sectors_max: whole_blocks(self.write_zeroes_max_sectors),
+            verify_sectors_max: max_sectors,
+            discard_sectors_max: if self.zone_nr_conv == 0 { 0 } else { geometry.zone_size().0 as u32 },
             volatile_cache: false,
             fua: self.fua,
             rotational: self.rotational,

@@ -169,6 +169,10 @@ impl Storage for Ram {
         Ok(())
     }
 
+    fn punch(&self, range: Extent) {
+        punch_rewritable(self.rewritable(range.zone), range);
+    }
+
     fn discard(&self, zone: ZoneIndex, generation: u32) {
         let guard = crossbeam_epoch::pin();
         let table = self.table(zone);
@@ -431,6 +435,17 @@ fn zero_rewritable(chunks: &[Rewritable], to: Extent) {
     for piece in pieces(start(to), bytes(to)) {
         if let Some(chunk) = &mut *chunks[piece.chunk].write() {
             chunk[piece.at..][..piece.len].fill(0);
+        }
+    }
+}
+
+/// As [`zero_rewritable`]; chunks that lie in the range as a whole are freed.
+fn punch_rewritable(chunks: &[Rewritable], range: Extent) {
+    for piece in pieces(start(range), bytes(range)) {
+        let mut chunk = chunks[piece.chunk].write();
+        match &mut *chunk {
+            Some(bytes) if piece.len < bytes.len() => bytes[piece.at..][..piece.len].fill(0),
+            whole => *whole = None,
         }
     }
 }

@@ -50,6 +50,9 @@ pub trait Storage: Send + Sync + 'static {
     /// If not all of it could be read.
     fn read(&self, from: Extent, data: &Data) -> Result<(), DeviceError>;
 
+    /// Forgets a range of a conventional zone, which reads as zeroes from here on, and gives back the memory that it can.
+    fn punch(&self, range: Extent);
+
     /// The data of `zone` is gone; what is written from now on carries `generation`.
     fn discard(&self, zone: ZoneIndex, generation: u32);
 }

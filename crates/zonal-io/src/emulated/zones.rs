@@ -134,6 +134,15 @@ pub struct Readable {
     pub generation: u32,
 }
 
+/// What an event has come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Happened {
+    /// The zone's condition or its pointer is another.
+    pub has_changed: bool,
+    /// The zone has lost its data, and this is the generation of what comes next.
+    pub generation: Option<u32>,
+}
+
 /// All zones of a device.
 pub struct Zones {
     geometry: Geometry,
@@ -302,9 +311,17 @@ impl Zones {
     /// # Errors
     /// [`ZoneError`]; nothing has changed.
     pub fn apply(&self, zone: ZoneIndex, event: ZoneEvent) -> Result<Option<u32>, ZoneError> {
-        let change = self.change(zone, Ask::Event(event))?;
-        let generation = change.after.generation();
-        Ok((generation != change.before.generation()).then_some(generation))
+        Ok(self.happen(zone, event)?.generation)
+    }
+
+    /// As [`Zones::apply`], and tells what came of it.
+    ///
+    /// # Errors
+    /// [`ZoneError`]; nothing has changed.
+    pub fn happen(&self, zone: ZoneIndex, event: ZoneEvent) -> Result<Happened, ZoneError> {
+        let Change { before, after, .. } = self.change(zone, Ask::Event(event))?;
+        let generation = (after.generation() != before.generation()).then(|| after.generation());
+        Ok(Happened { has_changed: after != before, generation })
     }
 
     /// Resets every zone that the command for all zones selects, and calls `lost` with each and its new generation.
@@ -373,7 +390,8 @@ impl Zones {
             }
             Ask::Event(event) => {
                 let step = device::step(self.personality, capacity, state, event)?;
-                let loses_data = matches!(event, ZoneEvent::Reset | ZoneEvent::SetOffline);
+                let loses_data =
+                    matches!(event, ZoneEvent::Reset | ZoneEvent::SetOffline | ZoneEvent::Offline);
                 let next = if loses_data && step.state != state { word.next_generation() } else { word };
                 Ok(Decision { word: next.with(step.state), step })
             }

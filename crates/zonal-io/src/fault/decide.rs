@@ -82,8 +82,8 @@ impl State {
         if self.hidden.contains(command.op) {
             return Verdict::Answer(Err(DeviceError::Unsupported));
         }
-        if let Some(error) = self.fallen.refuses(&self.geometry, command) {
-            return Verdict::Answer(Err(error));
+        if let Some(result) = self.answer_of_fallen(command) {
+            return Verdict::Answer(result);
         }
         // Where an append goes is known only afterwards.
         let has_place = Ops::DATA.contains(command.op) && command.op != Op::Append;
@@ -202,7 +202,7 @@ impl State {
 
     /// Keeps a command that changes something, to be carried out after its time-out.
     fn keep_for_later(&mut self, queue: usize, command: &Command, when: Late) -> Option<u64> {
-        if matches!(command.op, Op::Read | Op::Report | Op::Flush) {
+        if matches!(command.op, Op::Read | Op::Verify | Op::Report | Op::Flush) {
             return None;
         }
         let id = self.number();

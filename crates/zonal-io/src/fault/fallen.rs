@@ -4,9 +4,17 @@
 //! zone's data is there until it is offline, and a reset of all zones must not reach it.
 
 use crate::device::Command;
-use crate::emulated::Degraded;
 use hashbrown::HashMap;
 use zonal_core::{DeviceError, Geometry, Op, ZoneCondition, ZoneDescriptor, ZoneError, ZoneIndex};
+
+/// How far a zone falls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Degraded {
+    /// Readable only.
+    ReadOnly,
+    /// Neither readable nor writable; its data is gone.
+    Offline,
+}
 
 /// See the module.
 #[derive(Default)]
@@ -34,6 +42,16 @@ impl Fallen {
         Ok(self.zones.insert(zone, to) != Some(to))
     }
 
+    /// Whether `zone` has fallen.
+    pub(super) fn holds(&self, zone: ZoneIndex) -> bool {
+        self.zones.contains_key(&zone)
+    }
+
+    /// `zone` is what it is at the wrapped device again.
+    pub(super) fn restore(&mut self, zone: ZoneIndex) {
+        self.zones.remove(&zone);
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.zones.is_empty()
     }
@@ -50,8 +68,11 @@ impl Fallen {
         }
         let to = self.zones.get(&geometry.zone_of(command.sector))?;
         let error = match (command.op, to) {
-            (Op::Read, Degraded::ReadOnly) => return None,
-            (Op::Read | Op::Write | Op::WriteZeroes | Op::Append, Degraded::Offline) => ZoneError::Offline,
+            // What only conventional zones take the wrapped device refuses.
+            (Op::Discard, _) | (Op::Read | Op::Verify, Degraded::ReadOnly) => return None,
+            (Op::Read | Op::Verify | Op::Write | Op::WriteZeroes | Op::Append, Degraded::Offline) => {
+                ZoneError::Offline
+            }
             (Op::Write | Op::WriteZeroes | Op::Append, Degraded::ReadOnly) => ZoneError::ReadOnly,
             _ => ZoneError::InvalidTransition,
         };

@@ -28,13 +28,14 @@ mod rule;
 mod state;
 mod window;
 
-pub use crate::emulated::Degraded;
 pub use bad::{BadBlocks, BadRange, BadRangeError};
+pub use fallen::Degraded;
 pub use plan::{Plan, PlanError, PlanProblem, Settling};
 pub use rule::{Carried, Effect, InFlight, Late, Ops, Place, Reordered, Rule};
 
 pub(crate) use plan::{RATES, TEXT_MAX, TIME_OUT};
 
+use crate::changes::{Changes, Notices, ZoneSetting};
 use crate::device::{
     Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Output, Settled, Submitted,
 };
@@ -45,7 +46,7 @@ use std::error::Error;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use zonal_core::{Nanos, Sector, ZoneError, ZoneIndex};
+use zonal_core::{DeviceError, Nanos, Sector, ZoneError, ZoneIndex};
 
 /// A probability as a plan writes it, 0 to 1 or a fraction.
 pub(crate) fn parse_rate(text: &str) -> Option<f64> {
@@ -80,6 +81,8 @@ pub struct Fault {
     state: Mutex<State>,
     /// [`State::is_needed`], as it was when the lock was last released.
     is_needed: AtomicBool,
+    /// What the host has not heard of: moved here when the lock is released.
+    notices: Notices,
 }
 
 /// A rule of a [`Fault`]: the rules of its plan from 0 on, then the injected ones in their order.
@@ -106,7 +109,7 @@ impl Fault {
         plan.describe(&mut info);
         let state = State::new(inner.clone(), plan);
         let is_needed = AtomicBool::new(state.is_needed());
-        Fault { info, inner, state: Mutex::new(state), is_needed }
+        Fault { info, inner, state: Mutex::new(state), is_needed, notices: Notices::default() }
     }
 
     /// Calls the device `name` instead of what the inner one is called.
@@ -179,7 +182,12 @@ impl Fault {
     }
 
     /// Releases the lock, and lets commands through if nothing can happen to them.
-    fn leave(&self, state: MutexGuard<'_, State>) {
+    fn leave(&self, mut state: MutexGuard<'_, State>) {
+        let changes = std::mem::take(&mut state.changes);
+        let has_changed = changes != Changes::default();
+        if has_changed {
+            self.notices.note(|notes| notes.merge(&changes, Some));
+        }
         self.is_needed.store(state.is_needed(), Ordering::Release);
         let wakeups = self.inner.wakeups();
         // A thread arms before it looks under this lock: it sees the news, or is seen here.
@@ -189,6 +197,9 @@ impl Fault {
         };
         drop(state);
         news.into_iter().for_each(|queue| wakeups.ring(queue));
+        if has_changed {
+            wakeups.ring_all();
+        }
     }
 
     fn is_transparent(&self) -> bool {
@@ -267,6 +278,19 @@ impl Device for Fault {
             true => self.inner.settle(now, zone),
             false => self.change(|state| state.settle(now, zone)),
         }
+    }
+
+    fn set_zone(&self, zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError> {
+        self.change(|state| state.set_zone(zone, to))
+    }
+
+    fn has_changes(&self) -> bool {
+        self.notices.are_there() || self.inner.has_changes()
+    }
+
+    fn take_changes(&self, into: &mut Changes) {
+        self.notices.take(into);
+        self.inner.take_changes(into);
     }
 
     fn contention(&self) -> Contention {

@@ -14,6 +14,7 @@ impl State {
     pub(super) fn cut(&mut self, policy: InFlight) {
         self.off = Some(policy);
         self.was_cut = true;
+        self.changes.gone = true;
         self.attention = 0;
         self.late.clear();
         self.unsettled.clear();

@@ -4,7 +4,7 @@
 //! so that a rule decides the same whatever other rules stand beside it.
 
 use crate::device::Command;
-use crate::emulated::Degraded;
+use crate::fault::Degraded;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use std::ops::RangeInclusive;
@@ -28,13 +28,17 @@ impl Ops {
         Op::ZoneClose,
         Op::ResetAll,
         Op::Report,
+        Op::Verify,
+        Op::ZoneOffline,
+        Op::Discard,
     ]);
     /// What moves a sequential zone's pointer by carrying data.
     pub const WRITES: Ops = Ops::of(&[Op::Write, Op::WriteZeroes, Op::Append]);
-    /// What carries data.
-    pub const DATA: Ops = Ops(Ops::WRITES.0 | Ops::of(&[Op::Read]).0);
+    /// What reads or writes sectors of the medium.
+    pub const DATA: Ops = Ops(Ops::WRITES.0 | Ops::of(&[Op::Read, Op::Verify]).0);
     /// What names one zone and carries no data.
-    pub const MANAGEMENT: Ops = Ops::of(&[Op::ZoneReset, Op::ZoneFinish, Op::ZoneOpen, Op::ZoneClose]);
+    pub const MANAGEMENT: Ops =
+        Ops::of(&[Op::ZoneReset, Op::ZoneFinish, Op::ZoneOpen, Op::ZoneClose, Op::ZoneOffline]);
 
     /// These.
     pub const fn of(ops: &[Op]) -> Ops {
@@ -92,7 +96,8 @@ impl Place {
                 at <= *zones.end() && at.saturating_add(more) >= *zones.start()
             }
             Place::Sectors(sectors) => {
-                let more = if Ops::DATA.contains(command.op) { command.sectors.saturating_sub(1) } else { 0 };
+                let has_length = Ops::DATA.contains(command.op) || command.op == Op::Discard;
+                let more = if has_length { command.sectors.saturating_sub(1) } else { 0 };
                 first <= *sectors.end() && first.saturating_add(more.into()) >= *sectors.start()
             }
         }

@@ -13,12 +13,14 @@ use super::late::Settling;
 use super::plan::Plan;
 use super::rule::{InFlight, Late, Ops, Rule, Tally};
 use super::window::Window;
+use crate::changes::{Changes, ZoneSetting};
 use crate::device::{Command, CommandResult, Context, Device, Output, Submitted};
-use crate::emulated::Degraded;
+use crate::fault::Degraded;
 use crate::sync::Arc;
 use crate::wrap::{ResetWalk, Slots, Step};
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, VecDeque};
+use zonal_core::device::ZoneAction;
 use zonal_core::{DeviceError, Geometry, Nanos, Op, ZoneError, ZoneIndex};
 
 /// What one of the host's queues holds back.
@@ -63,6 +65,8 @@ pub(super) struct State {
     pub(super) unsettled: HashMap<Scope, Option<Nanos>>,
     /// Contexts of commands that never end.
     pub(super) lost: Vec<Context>,
+    /// What the host has not heard of.
+    pub(super) changes: Changes,
     /// A command has gone to the wrapped device since the last poll began.
     pub(super) has_sent: bool,
     next: u64,
@@ -93,6 +97,7 @@ impl State {
             late: Vec::new(),
             unsettled: HashMap::new(),
             lost: Vec::new(),
+            changes: Changes::default(),
             has_sent: false,
             next: 0,
         };
@@ -228,6 +233,7 @@ impl State {
     /// Lets a zone fall.
     pub(super) fn degrade(&mut self, zone: ZoneIndex, to: Degraded) -> Result<(), ZoneError> {
         if self.fallen.fall(&self.geometry, zone, to)? {
+            self.changes.add_zone(zone);
             // Its resources go back to the wrapped device, whose refusal does not matter.
             let command = Command {
                 op: Op::ZoneFinish,
@@ -239,6 +245,47 @@ impl State {
             self.queues[0].outbox.push_back(Flight::new(0, command, Whom::Nobody));
         }
         Ok(())
+    }
+
+    /// [`Device::set_zone`]: a zone that has fallen here, or whose device cannot make it fall, falls and rises here.
+    pub(super) fn set_zone(&mut self, zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError> {
+        if !self.fallen.holds(zone) {
+            match self.inner.set_zone(zone, to) {
+                Err(DeviceError::Unsupported) => {}
+                done => return done,
+            }
+        }
+        if zone.0 >= self.geometry.zones() {
+            return Err(DeviceError::OutOfRange);
+        }
+        match to {
+            ZoneSetting::ReadOnly => self.degrade(zone, Degraded::ReadOnly)?,
+            ZoneSetting::Offline => self.degrade(zone, Degraded::Offline)?,
+            ZoneSetting::Restored if self.fallen.holds(zone) => {
+                self.fallen.restore(zone);
+                self.changes.add_zone(zone);
+            }
+            ZoneSetting::Restored => {}
+        }
+        Ok(())
+    }
+
+    /// What the zone of `command` answers in the device's place, if it has fallen.
+    pub(super) fn answer_of_fallen(&mut self, command: &Command) -> Option<CommandResult> {
+        let error = self.fallen.refuses(&self.geometry, command)?;
+        if command.op != Op::ZoneOffline {
+            return Some(Err(error));
+        }
+        if !ZoneAction::Offline.is_in(self.inner.info().personality) {
+            return Some(Err(DeviceError::Unsupported));
+        }
+        let zone = self.geometry.zone_of(command.sector);
+        Some(
+            self.fallen
+                .fall(&self.geometry, zone, Degraded::Offline)
+                .map(|_| Output::Done)
+                .map_err(Into::into),
+        )
     }
 
     /// Sends a command to the wrapped device.
@@ -258,9 +305,9 @@ impl State {
     /// Sends a command that waited here, in whose zone much may have happened since; gives it back if there is no room.
     fn send(&mut self, now: Nanos, flight: Flight) -> Option<Flight> {
         if let Whom::Host(_) = flight.whom
-            && let Some(error) = self.fallen.refuses(&self.geometry, &flight.command)
+            && let Some(result) = self.answer_of_fallen(&flight.command)
         {
-            self.ended(now, flight.whom, Err(error));
+            self.ended(now, flight.whom, result);
             return None;
         }
         let flight = match flight {

@@ -1,5 +1,6 @@
 //! The image as a device: opening, closing, and what it says of itself. The work is the [engine](super::engine)'s.
 
+use crate::changes::{Changes, ZoneSetting};
 use crate::device::{
     Command, Completed, Contention, Context, Device, DeviceInfo, HostTime, OpenMode, Output, Submitted,
 };
@@ -13,7 +14,7 @@ use crate::news::Wakeups;
 use crate::sync::Arc;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
-use zonal_core::{DeviceError, Nanos, Op};
+use zonal_core::{DeviceError, Nanos, Op, ZoneIndex};
 
 /// How an image is opened. Names follow the Linux null block device where it has them.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -184,6 +185,11 @@ fn info(path: &Path, header: &Header, options: &OpenOptions) -> DeviceInfo {
         command_sectors_max,
         append_sectors_max: whole_blocks(header.append_sectors_max.min(command_sectors_max).min(zone_max)),
         write_zeroes_sectors_max: whole_blocks(zone_max),
+        verify_sectors_max: command_sectors_max,
+        discard_sectors_max: match header.geometry.conventional_zones() {
+            0 => 0,
+            _ => header.geometry.zone_size().0 as u32,
+        },
         volatile_cache: true,
         fua: true,
         rotational: header.rotational,
@@ -210,7 +216,7 @@ impl Device for ImageDevice {
     ) -> Submitted {
         if self.info().read_only {
             match command.op {
-                Op::Read | Op::Report => {}
+                Op::Read | Op::Verify | Op::Report => {}
                 // There is nothing to make durable.
                 Op::Flush => return Submitted::Done(Ok(Output::Done)),
                 _ => return Submitted::Done(Err(DeviceError::OpenedForReading)),
@@ -228,6 +234,21 @@ impl Device for ImageDevice {
         done: &mut dyn FnMut(Completed),
     ) -> Option<Nanos> {
         self.engine.poll(now, queue, budget, done)
+    }
+
+    fn set_zone(&self, zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError> {
+        match self.info().read_only {
+            true => Err(DeviceError::OpenedForReading),
+            false => self.engine.set_zone(zone, to),
+        }
+    }
+
+    fn has_changes(&self) -> bool {
+        self.engine.notices().are_there()
+    }
+
+    fn take_changes(&self, into: &mut Changes) {
+        self.engine.notices().take(into);
     }
 
     fn is_idle(&self, queue: usize) -> bool {

@@ -12,6 +12,7 @@
 //! # With no helper threads
 //! Commands are executed in `submit`: what one thread submits happens in one order, which crash tests rely on.
 
+use crate::changes::{Notices, ZoneSetting};
 use crate::device::{Command, CommandResult, Completed, Contention, Context, DeviceInfo, Output, Submitted};
 use crate::emulated::check::{self, Payload};
 use crate::emulated::{Executed, Placed, Queues, WriteKind, Zones};
@@ -22,7 +23,7 @@ use crate::image::format::{Header, Layout};
 use crate::image::ledger::Ledger;
 use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering};
 use std::collections::VecDeque;
-use zonal_core::device::{Limits, ZoneAction, ZoneState};
+use zonal_core::device::{Limits, ZoneAction, ZoneEvent, ZoneState};
 use zonal_core::{DeviceError, Geometry, Nanos, Op, SECTOR_BYTES, Sector, Sectors, ZoneError, ZoneIndex};
 
 /// See the module.
@@ -37,7 +38,11 @@ pub(super) struct Engine {
     tickets: AtomicU64,
     jobs: Mutex<Jobs>,
     job_added: Condvar,
+    notices: Notices,
 }
+
+/// Bytes that a verify reads at a time.
+const VERIFY_BYTES: usize = 16 << 10;
 
 /// Whether `submit` executes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,6 +67,7 @@ struct Job {
 
 enum Work {
     Read,
+    Verify,
     Sequential(Placed),
     Conventional,
     Flush,
@@ -103,6 +109,7 @@ impl Engine {
             tickets: AtomicU64::new(0),
             jobs: Mutex::default(),
             job_added: Condvar::new(),
+            notices: Notices::default(),
         }
     }
 
@@ -195,7 +202,9 @@ impl Engine {
             Op::Flush => self.check_alive().map(|()| Work::Flush).map_err(Err),
             Op::Write | Op::WriteZeroes => self.place_write(command).map_err(Err),
             Op::Append => self.place_append(command).map_err(Err),
-            Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose => {
+            Op::Verify => self.check_verify(command).map_err(Err),
+            Op::Discard => self.check_discard(command).map_err(Err),
+            Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose | Op::ZoneOffline => {
                 Err(self.manage(command).map(|()| Output::Done))
             }
             Op::ResetAll => Err(self.reset_all().map(|()| Output::Done)),
@@ -215,6 +224,19 @@ impl Engine {
         self.zones.state(zone).readable(offset, command.sectors)?;
         check::fits_zone(self.geometry(), zone, offset, command.sectors)?;
         Ok(Work::Read)
+    }
+
+    fn check_verify(&self, command: &Command) -> Result<Work, DeviceError> {
+        let (zone, offset) = check::locate_verify(&self.info, command)?;
+        self.zones.state(zone).readable(offset, command.sectors)?;
+        check::fits_zone(self.geometry(), zone, offset, command.sectors)?;
+        Ok(Work::Verify)
+    }
+
+    fn check_discard(&self, command: &Command) -> Result<Work, DeviceError> {
+        check::locate_discard(&self.info, command)?;
+        self.check_alive()?;
+        Ok(Work::Conventional)
     }
 
     fn place_write(&self, command: &Command) -> Result<Work, DeviceError> {
@@ -240,16 +262,35 @@ impl Engine {
     }
 
     fn manage(&self, command: &Command) -> Result<(), DeviceError> {
-        let action = ZoneAction::of(command.op).ok_or(DeviceError::Unsupported)?;
-        let zone = check::locate_zone(self.geometry(), command)?;
+        let (zone, action) = check::locate_action(&self.info, command)?;
         self.check_alive()?;
-        Ok(self.manage_zone(zone, action)?)
+        self.change_zone(zone, action.event())?;
+        Ok(())
     }
 
-    fn manage_zone(&self, zone: ZoneIndex, action: ZoneAction) -> Result<(), ZoneError> {
-        self.flights.manage(&self.zones, zone, action, |written| self.ledger.resetting(zone, written))?;
+    /// Lets `event` happen to `zone`, and says whether that changes it.
+    fn change_zone(&self, zone: ZoneIndex, event: ZoneEvent) -> Result<bool, ZoneError> {
+        let losing = |written| self.ledger.resetting(zone, written);
+        let has_changed = self.flights.happen(&self.zones, zone, event, losing)?;
         self.ledger.changed(zone);
+        Ok(has_changed)
+    }
+
+    /// [`crate::device::Device::set_zone`].
+    pub(super) fn set_zone(&self, zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError> {
+        if zone.0 >= self.geometry().zones() {
+            return Err(DeviceError::OutOfRange);
+        }
+        self.check_alive()?;
+        if self.change_zone(zone, to.event())? {
+            self.notices.note(|changes| changes.add_zone(zone));
+            self.queues.wakeups().ring_all();
+        }
         Ok(())
+    }
+
+    pub(super) fn notices(&self) -> &Notices {
+        &self.notices
     }
 
     fn reset_all(&self) -> Result<(), DeviceError> {
@@ -257,7 +298,7 @@ impl Engine {
         for zone in (self.geometry().conventional_zones()..self.geometry().zones()).map(ZoneIndex) {
             if ZoneAction::Reset.selects(self.zones.state(zone).condition) {
                 // Refused only if it fell to read-only or offline meanwhile: such zones are left alone.
-                let _ = self.manage_zone(zone, ZoneAction::Reset);
+                let _ = self.change_zone(zone, ZoneEvent::Reset);
             }
         }
         Ok(())
@@ -307,6 +348,7 @@ impl Engine {
             Work::Sequential(placed) => return self.write_sequential(placed, &command, answer, done),
             Work::Conventional => self.write_conventional(&command),
             Work::Read => self.read(&command),
+            Work::Verify => self.verify(&command),
             Work::Flush => self.flush(),
         };
         done(answer.with(result.map(|()| Output::Done)));
@@ -363,7 +405,7 @@ impl Engine {
     fn transfer(&self, command: &Command, to: Sector) -> Result<(), DeviceError> {
         let at = self.layout.data(to);
         let result = match command.op {
-            Op::WriteZeroes => self.backing.zero(at, u64::from(command.sectors) * SECTOR_BYTES),
+            Op::WriteZeroes | Op::Discard => self.backing.zero(at, u64::from(command.sectors) * SECTOR_BYTES),
             _ => command.data.with_slices(|pieces| match pieces {
                 [piece] => self.backing.write_at(piece, at),
                 pieces => self.backing.write_vectored_at(pieces, at),
@@ -374,11 +416,27 @@ impl Engine {
         result.map_err(|e| DeviceError::Os(errno(&e)))
     }
 
-    fn read(&self, command: &Command) -> Result<(), DeviceError> {
+    /// How many bytes of what `command` reads come from the file; the rest reads as zeroes.
+    fn bytes_in_file(&self, command: &Command) -> Result<usize, DeviceError> {
         let (zone, offset) =
             (self.geometry().zone_of(command.sector), self.geometry().offset_of(command.sector));
         let state = self.flights.state(&self.zones, zone);
-        let from_file = state.readable(offset, command.sectors)? as usize * SECTOR_BYTES as usize;
+        Ok(state.readable(offset, command.sectors)? as usize * SECTOR_BYTES as usize)
+    }
+
+    fn verify(&self, command: &Command) -> Result<(), DeviceError> {
+        let start = self.layout.data(command.sector);
+        let end = start + self.bytes_in_file(command)? as u64;
+        let mut piece = [0; VERIFY_BYTES];
+        for at in (start..end).step_by(VERIFY_BYTES) {
+            let n = (end - at).min(VERIFY_BYTES as u64) as usize;
+            self.backing.read_at(&mut piece[..n], at).map_err(|e| DeviceError::Os(errno(&e)))?;
+        }
+        Ok(())
+    }
+
+    fn read(&self, command: &Command) -> Result<(), DeviceError> {
+        let from_file = self.bytes_in_file(command)?;
         let start = self.layout.data(command.sector);
         let mut result = Ok(());
         command.data.for_each_mut(|at, piece| {

@@ -15,11 +15,11 @@
 //! Only [`Flights::start`], and only for transfers that other threads are in the midst of: no cycle is possible.
 
 use crate::device::Context;
-use crate::emulated::{Placed, WriteKind, Zones};
+use crate::emulated::{Happened, Placed, WriteKind, Zones};
 use crate::sync::{CachePadded, Condvar, Mutex, MutexGuard};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
-use zonal_core::device::{ZoneAction, ZoneEvent, ZoneState};
+use zonal_core::device::{ZoneEvent, ZoneState};
 use zonal_core::{DeviceError, Personality, ZoneError, ZoneIndex};
 
 /// Locks over all zones: more than there are threads at any time, so that two rarely meet.
@@ -169,24 +169,26 @@ impl Flights {
         landed
     }
 
-    /// Carries out a zone command. `resetting` is told, before anything changes, how much data a reset will void.
-    pub(super) fn manage(
+    /// Lets `event` happen to a zone, and says whether that changes it. `losing` is told, before anything changes, how much
+    /// data goes with it.
+    pub(super) fn happen(
         &self,
         zones: &Zones,
         zone: ZoneIndex,
-        action: ZoneAction,
-        resetting: impl FnOnce(u32),
-    ) -> Result<(), ZoneError> {
+        event: ZoneEvent,
+        losing: impl FnOnce(u32),
+    ) -> Result<bool, ZoneError> {
         let mut shard = self.lock(zone);
-        if action == ZoneAction::Reset {
-            resetting(zones.state(zone).written);
+        if matches!(event, ZoneEvent::Reset | ZoneEvent::SetOffline | ZoneEvent::Offline) {
+            losing(zones.state(zone).written);
         }
-        if zones.manage(zone, action)?.is_some()
+        let Happened { has_changed, generation } = zones.happen(zone, event)?;
+        if generation.is_some()
             && let Some(in_flight) = shard.get_mut(&zone)
         {
             in_flight.writes.iter_mut().for_each(|f| f.is_stale = true);
         }
-        Ok(())
+        Ok(has_changed)
     }
 
     /// State of `zone`, counting only data that has landed.

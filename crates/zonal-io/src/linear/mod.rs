@@ -17,6 +17,7 @@ mod task;
 
 pub use stack::LinearError;
 
+use crate::changes::{Changes, ZoneSetting};
 use crate::device::{
     Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Settled, Submitted,
 };
@@ -131,8 +132,8 @@ impl Linear {
             return Ok(0);
         }
         let geometry = &self.info.geometry;
-        let carries_data = command.op.is_write() || command.op == Op::Read;
-        let sectors = Sectors(if carries_data { command.sectors.into() } else { 1 });
+        let has_length = command.op.is_write() || command.op.has_range();
+        let sectors = Sectors(if has_length { command.sectors.into() } else { 1 });
         if !geometry.contains(command.sector, sectors) || command.sector.0 >= geometry.sectors().0 {
             return Err(DeviceError::OutOfRange);
         }
@@ -146,8 +147,8 @@ impl Linear {
     /// Whether the answer to `command` at `piece` is the host's as it is.
     fn passes(&self, piece: &Piece, command: &Command) -> bool {
         match command.op {
-            Op::Read | Op::Write | Op::WriteZeroes => true,
-            Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose => true,
+            Op::Read | Op::Write | Op::WriteZeroes | Op::Verify | Op::Discard => true,
+            Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose | Op::ZoneOffline => true,
             Op::Append => piece.is_in_place(),
             Op::Flush => self.pieces.len() == 1,
             Op::ResetAll => self.pieces.len() == 1 && piece.is_whole(),
@@ -333,6 +334,26 @@ impl Device for Linear {
     fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
         let piece = &self.pieces[self.piece_of(zone)];
         piece.device.settle(now, piece.zone_there(zone))
+    }
+
+    fn set_zone(&self, zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError> {
+        if zone.0 >= self.info.geometry.zones() {
+            return Err(DeviceError::OutOfRange);
+        }
+        let piece = &self.pieces[self.piece_of(zone)];
+        piece.device.set_zone(piece.zone_there(zone), to)
+    }
+
+    fn has_changes(&self) -> bool {
+        self.pieces.iter().any(|piece| piece.device.has_changes())
+    }
+
+    fn take_changes(&self, into: &mut Changes) {
+        for piece in self.pieces.iter().filter(|piece| piece.device.has_changes()) {
+            let mut theirs = Changes::default();
+            piece.device.take_changes(&mut theirs);
+            into.merge(&theirs, |zone| piece.zones.contains(&zone.0).then(|| piece.zone_here(zone)));
+        }
     }
 
     fn contention(&self) -> Contention {

@@ -212,6 +212,8 @@ pub(super) fn stack(name: &str, pieces: &mut [Piece]) -> Result<DeviceInfo, Line
     // Blocks are powers of two: the largest one holds whole ones of all.
     let block_sectors = infos().map(|i| i.block_sectors).max().unwrap_or(1);
     let whole_blocks = |n: u32| n / block_sectors * block_sectors;
+    // What has no conventional zone here has nothing to discard.
+    let discard = pieces.iter().filter(|p| p.conventional() > 0).map(|p| p.info().discard_sectors_max);
     let limit =
         |which: usize| pieces.iter().map(|p| p.limits()[which]).filter(|&n| n != 0).min().unwrap_or(0);
     let active_max = limit(1);
@@ -226,6 +228,8 @@ pub(super) fn stack(name: &str, pieces: &mut [Piece]) -> Result<DeviceInfo, Line
         command_sectors_max: whole_blocks(least(|i| i.command_sectors_max)).max(block_sectors),
         append_sectors_max: whole_blocks(least(|i| i.append_sectors_max)),
         write_zeroes_sectors_max: whole_blocks(least(|i| i.write_zeroes_sectors_max)),
+        verify_sectors_max: whole_blocks(least(|i| i.verify_sectors_max)),
+        discard_sectors_max: whole_blocks(discard.min().unwrap_or(0)),
         volatile_cache: infos().any(|i| i.volatile_cache),
         fua: infos().all(|i| i.fua),
         rotational: infos().any(|i| i.rotational),

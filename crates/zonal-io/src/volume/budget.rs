@@ -395,6 +395,7 @@ impl Volume {
             Op::ZoneReset => ZoneCondition::Empty,
             Op::ZoneFinish => ZoneCondition::Full,
             Op::ZoneOpen => ZoneCondition::ExpOpen,
+            Op::ZoneOffline => ZoneCondition::Offline,
             _ if fill.written >= fill.capacity => ZoneCondition::Full,
             // A close of a zone that was not open, which some devices take without a word, changes nothing.
             _ if fill.written == 0 && empties => ZoneCondition::Empty,

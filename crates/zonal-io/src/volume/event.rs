@@ -27,6 +27,8 @@ pub(super) enum Event {
     Resynced(CommandResult),
     /// A reset or finish ended; where the zone stands if it succeeded.
     Managed(Option<u32>),
+    /// The zone's offline command succeeded.
+    TakenOffline,
     /// A reset or finish failed and may have been executed, or, if it timed out, may still be.
     ManagedInDoubt(DeviceError),
     /// The device has settled what timed out, or cannot.
@@ -51,6 +53,7 @@ impl Event {
         match self {
             Event::Resynced(_)
             | Event::Managed(_)
+            | Event::TakenOffline
             | Event::ManagedInDoubt(_)
             | Event::Settled(_)
             | Event::ReadBack { .. }
@@ -99,6 +102,12 @@ impl Volume {
             }
             Event::Managed(pointer) => {
                 let word = shard.queue(zone).managed(self.load(zone), pointer);
+                self.follow_slot(zone, word)
+            }
+            Event::TakenOffline => {
+                let word = shard.queue(zone).managed(self.load(zone), None);
+                let word = word.taken_offline(self.info.geometry.capacity_of(zone));
+                self.refuse_parked(zone, word, shard, turn);
                 self.follow_slot(zone, word)
             }
             Event::ManagedInDoubt(error) => {

@@ -128,6 +128,8 @@ impl Volume {
         match op {
             Op::Read | Op::Write => self.info.command_sectors_max,
             Op::WriteZeroes => self.info.write_zeroes_sectors_max,
+            Op::Verify => self.info.verify_sectors_max,
+            Op::Discard => self.info.discard_sectors_max,
             _ => u32::MAX,
         }
     }

@@ -44,6 +44,16 @@ impl Request {
         Request::new(Op::WriteZeroes, sector, sectors, IoBufs::empty())
     }
 
+    /// Read `sectors` from `sector` on the medium, without their data.
+    pub fn verify(sector: Sector, sectors: u32) -> Request {
+        Request::new(Op::Verify, sector, sectors, IoBufs::empty())
+    }
+
+    /// Forget `sectors` from `sector`, all of them in conventional zones.
+    pub fn discard(sector: Sector, sectors: u32) -> Request {
+        Request::new(Op::Discard, sector, sectors, IoBufs::empty())
+    }
+
     /// Append `sectors` from `buf` to the zone that starts at `zone_start`.
     pub fn append(zone_start: Sector, sectors: u32, buf: impl Into<IoBufs>) -> Request {
         Request::new(Op::Append, zone_start, sectors, buf.into())
@@ -54,7 +64,7 @@ impl Request {
         Request::new(Op::Flush, Sector(0), 0, IoBufs::empty())
     }
 
-    /// Reset, finish, open or close the zone that starts at `zone_start`.
+    /// Reset, finish, open, close or take offline the zone that starts at `zone_start`.
     pub fn zone(op: Op, zone_start: Sector) -> Request {
         Request::new(op, zone_start, 0, IoBufs::empty())
     }

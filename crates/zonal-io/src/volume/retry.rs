@@ -50,6 +50,7 @@ pub(super) fn may_pass(error: DeviceError) -> bool {
 /// may be lost if the flush did not end well.
 pub(super) fn request_may_pass(op: Op, error: DeviceError) -> bool {
     match op {
+        Op::Verify => may_pass(error),
         Op::Read => may_pass(error) && error != DeviceError::TimedOut,
         Op::Flush => matches!(error, DeviceError::Busy | DeviceError::UnitAttention),
         _ => false,

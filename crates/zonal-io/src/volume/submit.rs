@@ -11,7 +11,7 @@ use crate::device::{Context, ContextKind, Output};
 use crate::sync::Arc;
 use std::ops::Range;
 use zonal_core::plug::{Admission, Item, Kind, Word, WriteKind};
-use zonal_core::{Nanos, Op, RequestError, SECTOR_BYTES, Sector, Sectors, ZoneIndex};
+use zonal_core::{DeviceError, Nanos, Op, RequestError, SECTOR_BYTES, Sector, Sectors, ZoneIndex};
 
 /// Which way a checked request goes.
 pub(super) enum Route {
@@ -97,13 +97,16 @@ impl Volume {
     pub(super) fn check(&self, request: &Pending) -> Result<Route, RequestError> {
         match request.op {
             Op::Read | Op::Write | Op::WriteZeroes => self.check_positional(request),
+            Op::Verify | Op::Discard => self.check_without_data(request),
             Op::Append => self.check_append(request),
             Op::Flush if !self.info.volatile_cache => Ok(Route::Done),
             Op::Flush => Ok(Route::Plain),
             Op::Report => self.check_range(request.sector, 1).map(|()| Route::Plain),
             Op::ResetAll if self.policy.is(WriteMode::Direct) => Ok(Route::Plain),
             Op::ResetAll => Ok(Route::ResetAll),
-            Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose => self.check_management(request),
+            Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose | Op::ZoneOffline => {
+                self.check_management(request)
+            }
         }
     }
 
@@ -112,7 +115,7 @@ impl Volume {
         let Pending { op, sector, sectors, .. } = *request;
         self.check_range(sector, sectors)?;
         self.check_block(sector, sectors)?;
-        if op != Op::WriteZeroes {
+        if matches!(op, Op::Read | Op::Write) {
             check_buffer(request)?;
         }
         let geometry = &self.info.geometry;
@@ -128,9 +131,25 @@ impl Volume {
         Ok(self.way_of_one_zone(op, zone))
     }
 
+    /// A verify or a discard, which not every device has.
+    fn check_without_data(&self, request: &Pending) -> Result<Route, RequestError> {
+        let route = self.check_positional(request)?;
+        let end = Sector(request.sector.0 + u64::from(request.sectors) - 1);
+        let geometry = &self.info.geometry;
+        // Conventional zones come first.
+        if request.op == Op::Discard && !geometry.is_conventional(geometry.zone_of(end)) {
+            let first = geometry.zone_of(request.sector).0.max(geometry.conventional_zones());
+            return Err(RequestError::Sequential { zone: ZoneIndex(first) });
+        }
+        match self.command_max(request.op) {
+            0 => Err(RequestError::Device(DeviceError::Unsupported)),
+            _ => Ok(route),
+        }
+    }
+
     #[inline]
     fn way_of_one_zone(&self, op: Op, zone: ZoneIndex) -> Route {
-        if op == Op::Read || self.policy.is(WriteMode::Direct) || self.info.geometry.is_conventional(zone) {
+        if op.is_read() || self.policy.is(WriteMode::Direct) || self.info.geometry.is_conventional(zone) {
             Route::Plain
         } else {
             Route::Plug(zone)
@@ -159,8 +178,8 @@ impl Volume {
         self.check_range(request.sector, 1)?;
         let zone = self.zone_at_its_start(request.sector)?;
         // Opens and closes are the device's alone, unless somebody keeps account of them.
-        let moves_pointer = matches!(request.op, Op::ZoneReset | Op::ZoneFinish);
-        let plugged = (moves_pointer || self.book.is_some()) && !self.policy.is(WriteMode::Direct);
+        let concerns_writes = matches!(request.op, Op::ZoneReset | Op::ZoneFinish | Op::ZoneOffline);
+        let plugged = (concerns_writes || self.book.is_some()) && !self.policy.is(WriteMode::Direct);
         Ok(if plugged { Route::Manage(zone) } else { Route::Plain })
     }
 

@@ -228,9 +228,9 @@ impl Volume {
             Err(e) => return self.failed(now, pending, e, turn, stack),
         };
         let in_main = pending.stage != Stage::FlushBehind;
-        if in_main && (pending.op == Op::Read || pending.op.is_write()) {
+        if in_main && (pending.op.has_range() || pending.op == Op::Append) {
             pending.done += self.next_sectors(&pending);
-            if pending.op == Op::Read {
+            if pending.op.is_read() {
                 pending.rounds = 0;
             }
             if pending.done < pending.sectors && self.is_cancelling() && pending.is_cancelled() {
@@ -283,6 +283,7 @@ impl Volume {
         }
         let moves_pointer = matches!(pending.op, Op::ZoneReset | Op::ZoneFinish);
         let event = match result {
+            Ok(_) if pending.op == Op::ZoneOffline => Event::TakenOffline,
             Ok(_) => Event::Managed(Some(pointer).filter(|_| moves_pointer)),
             // With a budget, what the zone holds has to be known.
             Err(e) if e.is_uncertain() || self.book.is_some() => Event::ManagedInDoubt(e),

@@ -143,8 +143,7 @@ impl Volume {
     /// Whether a request goes through the scheduler.
     #[inline(never)]
     pub(super) fn is_scheduled(&self, route: &Route, request: &Pending) -> bool {
-        let waits =
-            matches!(request.op, Op::Read | Op::Write | Op::WriteZeroes | Op::Append) && !request.nowait;
+        let waits = (request.op.has_range() || request.op == Op::Append) && !request.nowait;
         waits && matches!(route, Route::Plain | Route::Plug(_)) && request.tag.is_none()
     }
 
@@ -163,13 +162,13 @@ impl Volume {
     /// The zone whose plug a read or write meets, if it meets one.
     fn plugged_zone(&self, pending: &Pending) -> Option<ZoneIndex> {
         let zone = self.info.geometry.zone_of(pending.sector);
-        (pending.op != Op::Read && !self.info.geometry.is_conventional(zone)).then_some(zone)
+        (!pending.op.is_read() && !self.info.geometry.is_conventional(zone)).then_some(zone)
     }
 
     fn scheduled(&self, pending: Box<Pending>) -> Request<Box<Pending>> {
         let zone = self.plugged_zone(&pending);
         Request {
-            direction: if pending.op == Op::Read { Direction::Read } else { Direction::Write },
+            direction: if pending.op.is_read() { Direction::Read } else { Direction::Write },
             sector: pending.sector,
             sectors: Sectors(pending.sectors.into()),
             zone,

@@ -59,6 +59,8 @@ impl Drive {
             command_sectors_max: 8,
             append_sectors_max: 8,
             write_zeroes_sectors_max: 0,
+            verify_sectors_max: 0,
+            discard_sectors_max: 0,
             volatile_cache: false,
             fua: false,
             rotational: false,

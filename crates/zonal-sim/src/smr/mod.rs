@@ -122,11 +122,18 @@ impl SmrDisk {
         let Some(Waiting { tag, job, .. }) = self.link.take() else { return };
         match job.op {
             _ if job.refused => answered(now, tag),
-            Op::Read => answered(now, tag),
+            Op::Read | Op::Verify => answered(now, tag),
             Op::Write | Op::WriteZeroes | Op::Append => self.cached(now, tag, &job, answered),
             Op::Flush if self.is_clean() => answered(now, tag),
             Op::Flush => self.flushes.push((self.sequence, tag)),
-            Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose | Op::ResetAll | Op::Report => {
+            Op::ZoneReset
+            | Op::ZoneFinish
+            | Op::ZoneOpen
+            | Op::ZoneClose
+            | Op::ZoneOffline
+            | Op::ResetAll
+            | Op::Report
+            | Op::Discard => {
                 self.events.push(Nanos(now.0 + self.options.manage), Event::Managed(tag));
             }
         }
@@ -349,7 +356,7 @@ impl Model for SmrDisk {
 
 /// Whether the head has something to read for `job`.
 fn reads(job: &Job) -> bool {
-    job.op == Op::Read && job.sectors != 0 && !job.refused
+    job.op.is_read() && job.sectors != 0 && !job.refused
 }
 
 fn bytes(sectors: u32) -> u64 {

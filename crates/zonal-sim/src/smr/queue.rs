@@ -8,7 +8,7 @@ use super::cache::Cache;
 use super::{bytes, reads};
 use crate::model::{Job, Span, Tag};
 use std::collections::VecDeque;
-use zonal_core::{Nanos, Op, ZoneIndex};
+use zonal_core::{Nanos, ZoneIndex};
 
 /// A command that waits for the link.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ impl Waiting {
     /// Whether it needs room in the cache.
     #[inline]
     pub(super) fn is_write(&self) -> bool {
-        !self.job.refused && self.job.sectors != 0 && self.job.op != Op::Read
+        !self.job.refused && self.job.sectors != 0 && !self.job.op.is_read()
     }
 }
 

@@ -52,6 +52,7 @@ fn operation(action: ZoneAction) -> Op {
         ZoneAction::Close => Op::ZoneClose,
         ZoneAction::Finish => Op::ZoneFinish,
         ZoneAction::Reset => Op::ZoneReset,
+        ZoneAction::Offline => Op::ZoneOffline,
     }
 }
 

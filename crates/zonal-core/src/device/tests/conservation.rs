@@ -61,8 +61,11 @@ impl Naive {
             return Ok(None);
         }
         let active = self.count(ZoneCondition::is_active);
-        if needs == Needs::ActiveAndOpen && active_max != 0 && active == active_max {
+        if needs != Needs::Open && active_max != 0 && active == active_max {
             return Err(ZoneError::TooManyActive);
+        }
+        if needs == Needs::Active {
+            return Ok(None);
         }
         if open_max == 0 || self.count(ZoneCondition::is_open) < open_max {
             return Ok(None);
@@ -85,6 +88,8 @@ fn events() -> impl Strategy<Value = ZoneEvent> {
         2 => Just(ZoneEvent::Reset),
         1 => Just(ZoneEvent::SetReadOnly),
         1 => Just(ZoneEvent::SetOffline),
+        1 => Just(ZoneEvent::Offline),
+        2 => Just(ZoneEvent::Restore),
         1 => Just(ZoneEvent::Restart),
     ]
 }
@@ -136,8 +141,10 @@ proptest! {
         for event in events {
             let Ok(step) = step(personality, CAPACITY, now, event) else { continue };
             prop_assert!(step.state.written <= CAPACITY);
-            let may_fall =
-                matches!(event, ZoneEvent::Reset | ZoneEvent::FailWrite { .. } | ZoneEvent::SetOffline);
+            let may_fall = matches!(
+                event,
+                ZoneEvent::Reset | ZoneEvent::FailWrite { .. } | ZoneEvent::SetOffline | ZoneEvent::Offline
+            );
             prop_assert!(may_fall || step.state.written >= now.written, "{:?} {:?}", now, event);
             if let Some(at) = step.placed {
                 prop_assert_eq!(at, now.written);

@@ -38,6 +38,8 @@ fn events(p: u32, left: u32) -> Vec<(&'static str, ZoneEvent)> {
         ("reset", Reset),
         ("read-only", SetReadOnly),
         ("offline", SetOffline),
+        ("offline command", Offline),
+        ("restore", Restore),
         ("implicit close", ImplicitClose),
         ("restart", Restart),
     ]
@@ -55,6 +57,8 @@ fn label(event: ZoneEvent) -> &'static str {
         ZoneEvent::Reset => "reset",
         ZoneEvent::SetReadOnly => "read-only",
         ZoneEvent::SetOffline => "offline",
+        ZoneEvent::Offline => "offline command",
+        ZoneEvent::Restore => "restore",
         ZoneEvent::ImplicitClose => "implicit close",
         ZoneEvent::Restart => "restart",
     }
@@ -84,6 +88,7 @@ fn cell(before: ZoneState, outcome: Result<Step, ZoneError>) -> String {
         Err(ZoneError::InvalidTransition) => return "!zit".into(),
         Err(ZoneError::Conventional) => return "!cnv".into(),
         Err(ZoneError::TooManyActive | ZoneError::TooManyOpen) => panic!("resources are not known here"),
+        Err(ZoneError::Sequential) => panic!("no event is for conventional zones only"),
     };
     if (step.state, step.placed, step.needs) == (before, None, Needs::Nothing) {
         return "=".into();
@@ -95,6 +100,7 @@ fn cell(before: ZoneState, outcome: Result<Step, ZoneError>) -> String {
     cell + match step.needs {
         Needs::Nothing => "",
         Needs::Open => "+o",
+        Needs::Active => "+c",
         Needs::ActiveAndOpen => "+a",
     }
 }

@@ -155,3 +155,28 @@ fn h67_open_all_is_possible_only_with_room_for_every_closed_zone() {
     r.moved(ZoneIndex(2), Empty, Closed);
     assert!(!r.can_open_closed());
 }
+
+#[test]
+fn restored_zone_is_empty_closed_or_full_by_its_pointer() {
+    for personality in PERSONALITIES {
+        let restored = |condition, written| {
+            let step = step(personality, 16, state(condition, written), ZoneEvent::Restore).unwrap();
+            (step.state, step.needs)
+        };
+        assert_eq!(restored(ZoneCondition::ReadOnly, 0), (ZoneState::EMPTY, Needs::Nothing));
+        assert_eq!(restored(ZoneCondition::ReadOnly, 15), (state(Closed, 15), Needs::Active));
+        assert_eq!(restored(ZoneCondition::ReadOnly, 16), (ZoneState::full(16), Needs::Nothing));
+        assert_eq!(restored(ZoneCondition::Offline, 0), (ZoneState::EMPTY, Needs::Nothing));
+        assert_eq!(restored(ExpOpen, 4), (state(ExpOpen, 4), Needs::Nothing));
+    }
+}
+
+#[test]
+fn restored_zone_that_would_be_active_needs_an_active_resource_and_evicts_none() {
+    let mut r = resources(1, 2);
+    r.moved(ZoneIndex(3), Empty, ImpOpen);
+    assert_eq!(r.admit(Needs::Active), Ok(None));
+    r.moved(ZoneIndex(4), ZoneCondition::ReadOnly, Closed);
+    assert_eq!(r.counts(), (1, 0, 1));
+    assert_eq!(r.admit(Needs::Active), Err(ZoneError::TooManyActive));
+}

@@ -96,6 +96,7 @@ fn every_error_of_a_device_is_of_one_class() {
             ("os-error", "maybe"),
             ("out-of-range", "final"),
             ("read-only", "final"),
+            ("sequential", "final"),
             ("timed-out", "unknown"),
             ("too-many-active", "resource"),
             ("too-many-open", "resource"),

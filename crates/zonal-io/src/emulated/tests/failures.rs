@@ -26,6 +26,8 @@ impl Storage for Failing {
         Ok(())
     }
 
+    fn punch(&self, _: Extent) {}
+
     fn discard(&self, _: ZoneIndex, _: u32) {}
 }
 
@@ -56,6 +58,8 @@ impl Storage for Unreliable {
     fn read(&self, _: Extent, _: &Data) -> Result<(), DeviceError> {
         Ok(())
     }
+
+    fn punch(&self, _: Extent) {}
 
     fn discard(&self, _: ZoneIndex, _: u32) {}
 }

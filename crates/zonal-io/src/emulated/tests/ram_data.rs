@@ -1,7 +1,8 @@
 //! What the memory device keeps.
 
 use super::*;
-use crate::emulated::{Degraded, Extent, Storage};
+use crate::changes::ZoneSetting;
+use crate::emulated::{Extent, Storage};
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -118,9 +119,9 @@ fn finished_and_read_only_zones_keep_their_data() {
     write_filled(&d, 64, 4, 1).unwrap();
     act(&d, Op::ZoneFinish, 64, 0).unwrap();
     assert_eq!(read_fills(&d, 64, 6), [1, 1, 1, 1, 0, 0]);
-    d.degrade(ZoneIndex(1), Degraded::ReadOnly).unwrap();
+    d.set_zone(ZoneIndex(1), ZoneSetting::ReadOnly).unwrap();
     assert_eq!(read_fills(&d, 64, 6), [1, 1, 1, 1, 0, 0]);
-    d.degrade(ZoneIndex(1), Degraded::Offline).unwrap();
+    d.set_zone(ZoneIndex(1), ZoneSetting::Offline).unwrap();
     assert_eq!(read(&d, 64, 6), Err(ZoneError::Offline.into()));
 }
 

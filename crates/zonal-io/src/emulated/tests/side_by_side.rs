@@ -32,6 +32,8 @@ impl Storage for Arc<Held> {
         Ok(())
     }
 
+    fn punch(&self, _: Extent) {}
+
     fn discard(&self, _: ZoneIndex, _: u32) {}
 }
 

@@ -2,7 +2,8 @@
 //! every path through the device keeps them.
 
 use super::*;
-use crate::emulated::{Degraded, Locking};
+use crate::changes::ZoneSetting;
+use crate::emulated::Locking;
 use zonal_core::Personality;
 
 /// Every way a command can be executed and completed.
@@ -115,9 +116,9 @@ fn h36_reset_all_leaves_read_only_and_offline_zones() {
         act(&d, Op::Write, z * 64, 8).unwrap();
     }
     act(&d, Op::ZoneFinish, 4 * 64, 0).unwrap();
-    d.degrade(ZoneIndex(2), Degraded::ReadOnly).unwrap();
-    d.degrade(ZoneIndex(3), Degraded::Offline).unwrap();
-    assert_eq!(d.degrade(ZoneIndex(0), Degraded::Offline), Err(ZoneError::Conventional));
+    d.set_zone(ZoneIndex(2), ZoneSetting::ReadOnly).unwrap();
+    d.set_zone(ZoneIndex(3), ZoneSetting::Offline).unwrap();
+    assert_eq!(d.set_zone(ZoneIndex(0), ZoneSetting::Offline), Err(ZoneError::Conventional.into()));
     assert_eq!(act(&d, Op::ResetAll, 0, 0), Ok(()));
     let conditions: Vec<_> = (0..5).map(|z| zone(&d, z).condition).collect();
     use ZoneCondition::{Empty, NotWp, Offline, ReadOnly};

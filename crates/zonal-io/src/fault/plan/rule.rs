@@ -2,7 +2,7 @@
 
 use super::error::{PlanError, PlanProblem};
 use super::table::{Table, Value};
-use crate::emulated::Degraded;
+use crate::fault::Degraded;
 use crate::fault::rule::{Carried, Effect, InFlight, Late, Ops, Place, Reordered, Rule};
 use zonal_core::{DeviceError, Nanos, Op};
 
@@ -10,7 +10,7 @@ use zonal_core::{DeviceError, Nanos, Op};
 const WINDOW_MAX: u64 = 1 << 16;
 
 /// Words for operations, one or several.
-const OPS: [(&str, Ops); 15] = [
+const OPS: [(&str, Ops); 18] = [
     ("any", Ops::ANY),
     ("data", Ops::DATA),
     ("writes", Ops::WRITES),
@@ -26,6 +26,9 @@ const OPS: [(&str, Ops); 15] = [
     ("close", Ops::of(&[Op::ZoneClose])),
     ("reset-all", Ops::of(&[Op::ResetAll])),
     ("report", Ops::of(&[Op::Report])),
+    ("verify", Ops::of(&[Op::Verify])),
+    ("zone-offline", Ops::of(&[Op::ZoneOffline])),
+    ("discard", Ops::of(&[Op::Discard])),
 ];
 
 #[derive(Clone, Copy)]

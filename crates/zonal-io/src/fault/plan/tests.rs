@@ -1,5 +1,5 @@
 use super::*;
-use crate::emulated::Degraded;
+use crate::fault::Degraded;
 use crate::fault::rule::{Carried, Effect, InFlight, Late, Reordered};
 use proptest::prelude::*;
 use zonal_core::{DeviceError, ZoneError, ZoneIndex};

@@ -72,7 +72,7 @@ fn reset_makes_waiting_writes_stale() {
     let (flights, zones) = (Flights::new(), zones());
     let old = flights.begin(&zones, WriteKind::Append, (ZONE, 0), 4).unwrap();
     let mut voided = None;
-    flights.manage(&zones, ZONE, ZoneAction::Reset, |written| voided = Some(written)).unwrap();
+    flights.happen(&zones, ZONE, ZoneEvent::Reset, |written| voided = Some(written)).unwrap();
     assert_eq!(voided, Some(4));
     assert_eq!(flights.start(&old), Start::Stale);
     let new = append(&flights, &zones, 8);
@@ -86,7 +86,7 @@ fn reset_makes_waiting_writes_stale() {
 fn transfer_after_reset_waits_for_the_one_before() {
     let (flights, zones) = (Flights::new(), zones());
     let old = append(&flights, &zones, 4);
-    flights.manage(&zones, ZONE, ZoneAction::Reset, |_| {}).unwrap();
+    flights.happen(&zones, ZONE, ZoneEvent::Reset, |_| {}).unwrap();
     let new = flights.begin(&zones, WriteKind::Exclusive, (ZONE, 0), 8).unwrap();
     std::thread::scope(|s| {
         let started = s.spawn(|| flights.start(&new));
@@ -106,7 +106,7 @@ fn finish_over_a_write_in_flight_is_full_up_to_what_landed() {
     let first = append(&flights, &zones, 4);
     flights.end(&zones, &first, answer(1), Ok(()));
     let second = append(&flights, &zones, 4);
-    flights.manage(&zones, ZONE, ZoneAction::Finish, |_| {}).unwrap();
+    flights.happen(&zones, ZONE, ZoneEvent::Finish, |_| {}).unwrap();
     let full_at = |written| ZoneState { condition: ZoneCondition::Full, written };
     assert_eq!(flights.restarted(&zones, Personality::Zns, ZONE), full_at(4));
     flights.end(&zones, &second, answer(2), Ok(()));
@@ -116,7 +116,7 @@ fn finish_over_a_write_in_flight_is_full_up_to_what_landed() {
 #[test]
 fn restart_closes_what_is_open_and_empties_what_is_unwritten() {
     let (flights, zones) = (Flights::new(), zones());
-    flights.manage(&zones, ZONE, ZoneAction::Open, |_| {}).unwrap();
+    flights.happen(&zones, ZONE, ZoneEvent::Open, |_| {}).unwrap();
     assert_eq!(flights.restarted(&zones, Personality::Zns, ZONE), ZoneState::EMPTY);
     let write = append(&flights, &zones, 4);
     assert_eq!(flights.restarted(&zones, Personality::Zns, ZONE), ZoneState::EMPTY);
