@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use zonal_core::{Nanos, Op, Sector, ZoneIndex};
 use zonal_io::buffer::IoBuf;
+use zonal_io::changes::ZoneSetting;
 use zonal_io::device::Device;
 use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Ram};
 use zonal_io::volume::{Request, Volume, VolumeOptions, WriteMode};
@@ -78,7 +79,8 @@ fn storm(mode: WriteMode, complete: CompleteMode, write_zeroes: u32, seed: u64) 
                     let zone = rng.random_range(1..ZONES);
                     let start = Sector(zone * ZONE);
                     let sectors = rng.random_range(1..=24u32);
-                    let pointer = volume.write_pointer(ZoneIndex(zone as u32)).unwrap();
+                    // Zones turn read-only and offline, and come back.
+                    let pointer = volume.write_pointer(ZoneIndex(zone as u32)).unwrap_or(start);
                     let at = Sector(pointer.0.min(start.0 + ZONE - 1));
                     let at_end = sectors.min((ZONES * ZONE - at.0) as u32);
                     let buf = |sectors: u32| IoBuf::zeroed(sectors * 512);
@@ -94,11 +96,20 @@ fn storm(mode: WriteMode, complete: CompleteMode, write_zeroes: u32, seed: u64) 
                         915..930 => Request::zone(Op::ZoneOpen, start),
                         930..945 => Request::zone(Op::ZoneClose, start),
                         945..960 => Request::reset_all(),
-                        960..980 => Request::report(start, 2),
+                        960..970 => Request::report(start, 2),
+                        970..975 => Request::verify(start, sectors),
+                        975..980 => Request::zone(Op::ZoneOffline, start),
+                        980..985 => Request::discard(Sector(rng.random_range(0..ZONE)), sectors),
                         _ => Request::flush(),
                     };
                     let request = if rng.random_ratio(1, 8) { request.nowait() } else { request };
                     let request = if rng.random_ratio(1, 8) { request.fua() } else { request };
+                    if rng.random_ratio(1, 200) {
+                        let settings = [ZoneSetting::ReadOnly, ZoneSetting::Offline, ZoneSetting::Restored];
+                        // A read-only zone does not follow an offline one.
+                        let to = settings[rng.random_range(0..6usize).min(2)];
+                        let _ = volume.device().set_zone(ZoneIndex(zone as u32), to);
+                    }
                     if rng.random_ratio(1, 100) {
                         volume.resync(Nanos(0), ZoneIndex(zone as u32));
                     }

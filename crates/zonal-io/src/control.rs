@@ -9,10 +9,12 @@
 //! {"request":"info"}    {"info":{"pid":4711,"mode":"per-zone","reason":"...","device":{...}}}
 //! {"request":"files"}   {"files":{...}}, the words of the file system on the volume, or null where there is none
 //! {"request":"set","options":"mode=qd1 merge=no"}    as to "info", once the options are in force
+//! {"request":"zone","first":3,"last":5,"set":"read-only"}    {"zone":"read-only"}, once the zones of an emulated device are
 //! anything else         {"error":"unknown variant ..."}
 //! ```
 //!
-//! Owns the socket's file and one thread. Owns no state of the volume; all it can change are the volume's options.
+//! Owns the socket's file and one thread. Owns no state of the volume; all it can change are the volume's options, and the
+//! zones of an emulated device.
 //!
 //! # Who may ask
 //! The socket has mode 0600 from the moment it exists, and by default lies in a directory of mode 0700 ([`directory`]),
@@ -29,11 +31,12 @@ mod facts;
 mod place;
 mod server;
 
-pub use client::{Endpoint, ask, files, info, list, plugs, set_options, stat};
+pub use client::{Endpoint, ask, files, info, list, plugs, set_options, set_zones, stat};
 pub use facts::{DeviceFacts, OptionFacts, VolumeFacts};
 pub use place::directory;
 pub use server::{ControlServer, Files};
 
+use crate::changes::ZoneSetting;
 use crate::volume::{PlugStatus, Statistics};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -71,6 +74,15 @@ pub enum Query {
         /// Names and values, as [`OptionChanges`](crate::volume::OptionChanges) reads them.
         options: String,
     },
+    /// To set zones of an emulated device.
+    Zone {
+        /// The first.
+        first: u32,
+        /// The last.
+        last: u32,
+        /// What becomes of them.
+        set: ZoneSetting,
+    },
 }
 
 /// What is answered.
@@ -86,6 +98,8 @@ pub enum Answer {
     Info(Box<VolumeFacts>),
     /// To [`Query::Files`], in the file system's own words.
     Files(Option<serde_json::Value>),
+    /// To [`Query::Zone`], what the zones are set to now.
+    Zone(ZoneSetting),
     /// To what is no question.
     Error(String),
 }

@@ -2,7 +2,7 @@
 
 use crate::commands::files::{dump, fsck, get, ls, mkfs, put, rm};
 use crate::commands::{
-    bench, calibrate, completions, create, help, info, man, manage, mode, plugs, replay, report, stat,
+    bench, calibrate, completions, create, help, info, man, manage, mode, plugs, replay, report, stat, zone,
 };
 use crate::topics::TOPICS;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -66,6 +66,7 @@ pub(crate) enum Command {
     Fsck(fsck::Fsck),
     Dump(dump::Dump),
     Mode(mode::Mode),
+    Zone(zone::Zone),
     Plugs(plugs::Plugs),
     Stat(stat::Stat),
     Completions(completions::Completions),

@@ -22,6 +22,7 @@ use std::collections::VecDeque;
 use zonal_core::{
     DeviceError, Geometry, Nanos, Op, Personality, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex,
 };
+use zonal_io::changes::{Changes, Notices};
 use zonal_io::device::{
     Command, CommandResult, Completed, Context, Device, DeviceInfo, HostTime, Output, Settled, Submitted,
 };
@@ -120,6 +121,7 @@ pub enum Style {
 pub struct Script {
     info: DeviceInfo,
     wakeups: Wakeups,
+    notices: Notices,
     state: Mutex<State>,
 }
 
@@ -168,7 +170,12 @@ impl Script {
             settled: Settled::Yes,
             settles: 0,
         };
-        Script { wakeups: Wakeups::new(info.queues), info, state: Mutex::new(state) }
+        Script {
+            wakeups: Wakeups::new(info.queues),
+            notices: Notices::default(),
+            info,
+            state: Mutex::new(state),
+        }
     }
 
     /// Decides from now on how commands are taken; resyncs included.
@@ -250,6 +257,12 @@ impl Script {
         self.state.lock().zones.set(ZoneIndex(zone), condition, pointer);
     }
 
+    /// Tells the host of changes that no command of it made.
+    pub fn notice(&self, change: impl FnOnce(&mut Changes)) {
+        self.notices.note(change);
+        self.wakeups.ring_all();
+    }
+
     /// The bytes from `sector` on, zeroes above the pointer.
     pub fn bytes(&self, sector: Sector, sectors: u32) -> Vec<u8> {
         self.state.lock().zones.bytes(sector, sectors)
@@ -268,10 +281,12 @@ impl State {
             Op::Read | Op::Write => info.command_sectors_max,
             Op::WriteZeroes => info.write_zeroes_sectors_max,
             Op::Append => info.append_sectors_max,
+            Op::Verify => info.verify_sectors_max,
+            Op::Discard => info.discard_sectors_max,
             _ => u32::MAX,
         };
         assert!(seen.sectors <= most, "{seen:?} is larger than {most} sectors");
-        let moves_data = seen.op == Op::Read || seen.op.is_write();
+        let moves_data = seen.op.has_range() || seen.op.is_write();
         let size = geometry.size_of(seen.zone);
         assert!(!moves_data || seen.offset + seen.sectors <= size, "{seen:?} leaves its zone");
         if !self.allow_together {
@@ -307,7 +322,8 @@ fn may_be_together(geometry: &Geometry, a: &Seen, b: &Seen) -> bool {
     let in_one_zone = a.zone == b.zone || is_all(a) || is_all(b);
     let orders = |s: &Seen| {
         let sequential = !geometry.is_conventional(s.zone);
-        let changes = s.op.is_write() || matches!(s.op, Op::ZoneReset | Op::ZoneFinish) || s.resync;
+        let changes =
+            s.op.is_write() || matches!(s.op, Op::ZoneReset | Op::ZoneFinish | Op::ZoneOffline) || s.resync;
         is_all(s) || sequential && changes
     };
     let appends = a.op == Op::Append && b.op == Op::Append;
@@ -367,6 +383,14 @@ impl Device for Script {
             state.zones.execute_late(Some(zone));
         }
         state.settled
+    }
+
+    fn has_changes(&self) -> bool {
+        self.notices.are_there()
+    }
+
+    fn take_changes(&self, into: &mut Changes) {
+        self.notices.take(into);
     }
 
     fn wakeups(&self) -> &Wakeups {

@@ -150,17 +150,18 @@ impl Zones {
         use ZoneCondition::{Closed, Empty, ExpOpen, Full, ImpOpen, NotWp, Offline, ReadOnly};
         let next = match (op, zone.condition) {
             (_, NotWp) => return Err(ZoneError::Conventional),
+            (Op::ZoneOffline, Offline | ReadOnly) => Offline,
             (_, Offline | ReadOnly) => return Err(ZoneError::InvalidTransition),
             (Op::ZoneReset, _) => Empty,
             (Op::ZoneFinish, _) => Full,
-            (_, Full) => return Err(ZoneError::InvalidTransition),
+            (Op::ZoneOffline, _) | (_, Full) => return Err(ZoneError::InvalidTransition),
             (Op::ZoneOpen, _) => ExpOpen,
             (_, ExpOpen | ImpOpen | Closed) => Closed,
             (_, Empty) => return Err(ZoneError::InvalidTransition),
         };
         zone.condition = next;
         zone.pointer = match next {
-            Empty => 0,
+            Empty | Offline => 0,
             Full => capacity,
             _ => zone.pointer,
         };

@@ -57,6 +57,8 @@ pub struct Queue<T> {
     pub(super) items: Items<T>,
     /// A report is on its way: do not ask for another.
     pub(super) asking: bool,
+    /// Something has happened to the zone since that report was asked for: its answer does not count.
+    pub(super) outdated: bool,
     /// The last report failed and nobody has come since: asking again would spin.
     pub(super) gave_up: bool,
     /// Somebody wants this zone quiet; ends with [`Queue::release`].
@@ -78,6 +80,7 @@ impl<T> Default for Queue<T> {
         Queue {
             items: Items::default(),
             asking: false,
+            outdated: false,
             gave_up: false,
             held: false,
             keeps: false,
@@ -441,7 +444,7 @@ impl<T> Queue<T> {
         assert!(self.asking, "nobody asked");
         let give_up = |queue: &mut Queue<T>| {
             queue.asking = false;
-            queue.gave_up = true;
+            queue.gave_up = !std::mem::take(&mut queue.outdated);
             // An open or close waits for a known pointer as a write does.
             queue.abort(failed, Kind::moves_pointer)
         };
@@ -456,6 +459,16 @@ impl<T> Queue<T> {
             word.recovering()
         };
         self.noted(word, || "distrust".to_owned(), distrust, flight::show_word)
+    }
+
+    /// As [`Queue::distrust`], and a report that is under way may be from before: the device is asked once more after it.
+    pub fn doubt(&mut self, word: Word) -> Word {
+        let doubt = |queue: &mut Queue<T>| {
+            queue.gave_up = false;
+            queue.outdated = queue.asking;
+            word.recovering()
+        };
+        self.noted(word, || "doubt".to_owned(), doubt, flight::show_word)
     }
 
     /// A reset or finish ended; `pointer` is where the zone stands if it succeeded.
@@ -531,6 +544,7 @@ impl<T> Queue<T> {
             (!word.recalled() || word.waits() && !word.frozen(), "a chain is recalled for what waits for it"),
             (!self.asking || word.recovers(), "a report is under way only for a pointer that is not known"),
             (!self.asking || !word.is_busy() && !word.frozen(), "a report goes alone"),
+            (!self.outdated || self.asking, "outdated is only a report that is under way"),
             (
                 !self.gave_up || word.recovers() && !self.asking,
                 "given up is only a pointer that is not known",

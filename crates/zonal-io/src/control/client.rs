@@ -2,8 +2,10 @@
 
 use super::place::{self, Found};
 use super::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Answer, ControlError, Query, VolumeFacts};
+use crate::changes::ZoneSetting;
 use crate::volume::{OptionChanges, PlugStatus, Statistics};
 use std::io::{ErrorKind, Read, Write};
+use std::ops::RangeInclusive;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -99,12 +101,25 @@ pub fn set_options(path: &Path, changes: &OptionChanges) -> Result<VolumeFacts, 
     }
 }
 
+/// Sets zones of the emulated device below the volume behind the socket at `path`.
+///
+/// # Errors
+/// As [`ask`]; [`ControlError::Refused`] also if a zone cannot be set: those before it are.
+pub fn set_zones(path: &Path, zones: RangeInclusive<u32>, to: ZoneSetting) -> Result<(), ControlError> {
+    let (first, last) = zones.into_inner();
+    match ask(path, Query::Zone { first, last, set: to })? {
+        Answer::Zone(_) => Ok(()),
+        other => Err(not_asked_for(path, &other)),
+    }
+}
+
 fn not_asked_for(path: &Path, answer: &Answer) -> ControlError {
     let what = match answer {
         Answer::Error(what) => return ControlError::Refused { path: path.to_owned(), what: what.clone() },
         Answer::Plugs(_) => "it lists plugs, which was not the question",
         Answer::Stat(_) => "it lists counters, which was not the question",
         Answer::Info(_) => "it describes a device, which was not the question",
+        Answer::Zone(_) => "it has set zones, which was not the question",
         Answer::Files(_) => "it describes a file system, which was not the question",
     };
     ControlError::Malformed { path: path.to_owned(), what: what.to_owned() }

@@ -4,6 +4,7 @@ use super::place::{self, Found};
 use super::{
     Answer, CONNECTION_TIME_MAX, ControlError, Query, REQUEST_BYTES_MAX, SWITCH_TIME_MAX, VolumeFacts,
 };
+use crate::changes::set_zones;
 use crate::sync::Arc;
 use crate::volume::{OptionChanges, OptionError, Volume};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -208,6 +209,12 @@ impl Service {
             Ok(Query::Stat) => Answer::Stat(self.volume.statistics()),
             Ok(Query::Info) => Answer::Info(Box::new(VolumeFacts::of(&self.volume))),
             Ok(Query::Files) => Answer::Files(self.files.as_ref().map(|tell| tell())),
+            Ok(Query::Zone { first, last, set }) => {
+                match set_zones(&**self.volume.device(), first..=last, set) {
+                    Ok(()) => Answer::Zone(set),
+                    Err(error) => Answer::Error(error.to_string()),
+                }
+            }
             Ok(Query::Set { options }) => match self.set(&options) {
                 Ok(pending) => {
                     let facts = VolumeFacts { pending, ..VolumeFacts::of(&self.volume) };

@@ -5,14 +5,14 @@ use crate::buffer::IoBuf;
 use crate::device::Device;
 use crate::emulated::{Emulated, EmulatedOptions, Null};
 use crate::sync::Arc;
-use crate::volume::{Condition, Request, Volume, VolumeOptions, WriteMode};
+use crate::volume::{Condition, DeviceEvent, Request, Volume, VolumeOptions, WriteMode};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-use zonal_core::{Nanos, Sector};
+use zonal_core::{Nanos, Sector, ZoneCondition, ZoneIndex};
 
 const ZONE_SECTORS: u64 = 2048;
 
@@ -302,4 +302,28 @@ fn mode_asked_for_is_in_force_when_the_answer_comes() {
     assert_eq!(volume.mode().0, WriteMode::Qd1);
     set_options(server.path(), &"mode=pipelined force=yes".parse().unwrap()).unwrap();
     assert_eq!(volume.mode().0, WriteMode::Pipelined);
+}
+
+#[test]
+fn zones_are_set_and_the_first_that_cannot_be_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let volume = volume();
+    let events = volume.events();
+    let server = ControlServer::start_in(dir.path(), volume.clone(), None).unwrap();
+    set_zones(server.path(), 4..=5, ZoneSetting::ReadOnly).unwrap();
+    while volume.poll(Nanos(0)).is_some() {}
+    let told: Vec<_> = std::iter::from_fn(|| events.next()).collect();
+    let read_only = |zone| DeviceEvent::Zone { zone: ZoneIndex(zone), condition: ZoneCondition::ReadOnly };
+    assert_eq!(told, [read_only(4), read_only(5)]);
+    let error = set_zones(server.path(), 15..=20, ZoneSetting::Offline).unwrap_err().to_string();
+    assert!(
+        error.ends_with(
+            "zone 16 cannot be set to offline: range lies beyond the device's end; 1 before it were"
+        ),
+        "{error}"
+    );
+    let error = set_zones(server.path(), 0..=0, ZoneSetting::Offline).unwrap_err().to_string();
+    assert!(error.ends_with("zone 0 cannot be set to offline: zone is conventional"), "{error}");
+    let said = say(server.path(), b"{\"request\":\"zone\",\"first\":1,\"last\":1,\"set\":\"full\"}\n");
+    assert!(said.len() == 1 && said[0].contains("error") && said[0].contains("full"), "{said:?}");
 }

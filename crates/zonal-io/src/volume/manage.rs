@@ -56,12 +56,17 @@ impl Volume {
         if zone.0 >= self.info.geometry.zones() || self.info.geometry.is_conventional(zone) {
             return;
         }
+        begin_call();
+        self.ask_device(now, zone);
+        end_call();
+    }
+
+    /// The same for a sequential zone, in a call of the volume.
+    pub(super) fn ask_device(&self, now: Nanos, zone: ZoneIndex) {
         let mut shard = self.shard(zone).lock();
         let word = self.update(zone, Word::recovering);
-        shard.queue(zone).distrust(word);
+        shard.queue(zone).doubt(word);
         drop(shard);
-        begin_call();
         self.kick(now, zone);
-        end_call();
     }
 }

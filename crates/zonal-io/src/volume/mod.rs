@@ -27,6 +27,7 @@ pub(crate) mod channel;
 mod counters;
 mod driver;
 mod event;
+mod events;
 mod flight;
 mod handover;
 mod inbox;
@@ -57,6 +58,7 @@ pub use budget::{BudgetOptions, BudgetStatus, CLASSES, SlotStatus};
 pub use channel::{Channel, TURN_MAX};
 pub use counters::Statistics;
 pub use driver::{Driver, drive};
+pub use events::{DeviceEvent, Events};
 pub use inbox::Inbox;
 pub use mode::{SwitchError, UnknownMode, WriteMode};
 pub use options::{OptionChanges, OptionError, OptionKey, SetBy, Setters, VolumeOptions, parse_time};
@@ -69,6 +71,7 @@ pub use settings::SetError;
 pub use token::Qd1Quantum;
 pub use zonal_core::plug::ParkOptions;
 
+use crate::changes::Changes;
 use crate::device::{CommandResult, Contention, Context, Device, DeviceInfo, Submitted};
 use crate::news::{LEFT, News, Wakeups};
 use crate::sync::{
@@ -79,6 +82,7 @@ use arrayvec::ArrayVec;
 use budget::Book;
 use channel::{Channels, begin_call, end_call};
 use counters::Counters;
+use events::Watch;
 use flight::Recorder;
 use handover::Home;
 use mode::Policy;
@@ -180,6 +184,7 @@ pub struct Volume {
     /// A cancelled channel has requests that have not ended.
     is_cancelling: AtomicBool,
     home: Home,
+    watch: Watch,
 }
 
 impl Volume {
@@ -206,7 +211,11 @@ impl Volume {
                 .map_err(|error| OpenError::Budget { device: info.name.clone(), error })?,
             None => None,
         };
+        let watch = Watch::default();
+        // The reports below are later.
+        device.take_changes(&mut Changes::default());
         for_each_zone(&*device, |zone| {
+            watch.opened_with(zone);
             let mut word = word_of(&info, zone)?;
             if let Some(book) = &book {
                 word = book.adopt(zone, word, info.geometry.capacity_of(zone.zone));
@@ -237,6 +246,7 @@ impl Volume {
             recorder: Recorder::default(),
             wakeups,
             is_cancelling: AtomicBool::new(false),
+            watch,
             device,
             info,
         })
@@ -324,6 +334,9 @@ impl Volume {
         if self.take_strays(now) == Progress::Some {
             progress = Progress::Some;
         }
+        if self.look_at_changes(now) == Progress::Some {
+            progress = Progress::Some;
+        }
         self.reap_queues(now, &mut progress, &mut deadline);
         let progress =
             [progress, self.retry_stalled(now), self.serve_ready(now), self.retry_due(now, &mut deadline)];
@@ -372,6 +385,8 @@ impl Volume {
     fn has_work(&self) -> bool {
         self.zone_lock.has_work()
             || self.has_strays()
+            || self.device.has_changes()
+            || self.watch.has_work()
             || self.patients.are_fresh()
             || self.quiesce_behind.load(Ordering::Acquire)
             || self.token.is_parked()

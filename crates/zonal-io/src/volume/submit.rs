@@ -255,7 +255,7 @@ impl Volume {
             && p.done == 0
             && p.sectors <= self.command_max(p.op)
             && !p.fua
-            && !matches!(p.op, Op::ResetAll | Op::ZoneClose)
+            && !matches!(p.op, Op::ResetAll | Op::ZoneClose | Op::ZoneOffline)
     }
 
     /// A write to a sequential zone: at most two locked operations where nobody else is at the zone, but for the modes that

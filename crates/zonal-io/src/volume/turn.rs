@@ -193,6 +193,7 @@ impl Volume {
                     return self.retry_later(now, again, retries + 1, stack);
                 }
                 self.plug_scheduled(zone);
+                self.zone_described(zone, &result);
                 self.serve(now, zone, Event::Resynced(result), turn, stack);
             }
             ContextKind::ReadBack(r) => self.piece_read(now, r, result, turn, stack),
@@ -208,6 +209,11 @@ impl Volume {
         turn: &mut Turn,
         stack: &mut Stack,
     ) {
+        match (pending.op, &result) {
+            (Op::ZoneOffline, Ok(_)) => self.watch.taken_offline(self.info.geometry.zone_of(pending.sector)),
+            (Op::Report, Ok(Output::Zones(zones))) => self.compare_report(zones),
+            _ => {}
+        }
         match pending.op {
             Op::ResetAll if !pending.plugged => {
                 self.finish_reset_all(&result);
@@ -329,6 +335,9 @@ impl Volume {
             && pending.op == Op::WriteZeroes
             && pending.stage == Stage::Main
             && pending.done == 0;
+        if error == DeviceError::Gone {
+            self.found_gone();
+        }
         if zeroes {
             pending.stage = Stage::ZeroesAsWrites;
         }

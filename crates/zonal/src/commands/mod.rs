@@ -15,6 +15,7 @@ pub(crate) mod replay;
 pub(crate) mod report;
 mod results;
 pub(crate) mod stat;
+pub(crate) mod zone;
 
 use crate::cli::Command;
 use crate::exit::Failure;
@@ -41,6 +42,7 @@ pub(crate) fn run(command: Command, out: &mut dyn Write) -> Result<(), Failure> 
         Command::Fsck(arguments) => files::fsck::run(&arguments, out),
         Command::Dump(arguments) => files::dump::run(&arguments, out),
         Command::Mode(arguments) => mode::run(&arguments, out),
+        Command::Zone(arguments) => zone::run(&arguments, out),
         Command::Plugs(arguments) => plugs::run(&arguments, out),
         Command::Stat(arguments) => stat::run(&arguments, out),
         Command::Completions(arguments) => completions::run(&arguments, out),

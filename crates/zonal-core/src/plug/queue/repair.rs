@@ -176,6 +176,8 @@ impl<T> Queue<T> {
     /// The device said where the zone stands: the zone goes on from there. Returns the failed writes, in the order of their
     /// places, each with what is to become of it: [`Decision::Redrive`] goes to [`Queue::push_front`], from the last to
     /// the first, [`Decision::Verify`] to [`Queue::read_back`], everything else ends.
+    ///
+    /// After [`Queue::doubt`] nothing is decided, and the device is asked again.
     pub fn resynced(
         &mut self,
         word: Word,
@@ -189,6 +191,9 @@ impl<T> Queue<T> {
 
     fn go_on_from(&mut self, word: Word, resync: Resync, rules: &Rules) -> (Word, Vec<(Failed<T>, Verdict)>) {
         self.asking = false;
+        if std::mem::take(&mut self.outdated) {
+            return (word, Vec::new());
+        }
         let Resync { class, pointer } = resync;
         let failed = self.abandon();
         let ground = Ground { class, pointer, capacity: rules.capacity, issued: word.pointer() };

@@ -68,7 +68,18 @@ fn column(name: &str) -> (Word, Queue<usize>) {
     let (asking, gave_up, held) = (own.contains('a'), own.contains('g'), own.contains('h'));
     (
         word,
-        Queue { items, asking, gave_up, held, keeps: false, ahead: 0, lost_at, repair: None, flight: None },
+        Queue {
+            items,
+            asking,
+            outdated: false,
+            gave_up,
+            held,
+            keeps: false,
+            ahead: 0,
+            lost_at,
+            repair: None,
+            flight: None,
+        },
     )
 }
 
@@ -274,4 +285,29 @@ fn recycled_queue_remembers_nothing() {
 #[should_panic(expected = "somebody waits")]
 fn queue_with_waiters_is_not_recycled() {
     column("waits 8/1w+1").1.recycle();
+}
+
+#[test]
+fn report_that_something_happened_after_does_not_count_and_the_next_one_does() {
+    let (word, mut queue) = column("asking 8/0rw:a+1");
+    let word = queue.doubt(word);
+    let before = Resync { class: Class::Sequential, pointer: 4 };
+    let (word, decided) = queue.resynced(word, before, &rules(0));
+    assert!(decided.is_empty() && word.recovers() && word.pointer() == 8);
+    assert_eq!(queue.check(word, &ALL), Ok(()));
+    let (word, next) = queue.next(word, &rules(0));
+    assert_eq!(next, Next::Resync);
+    let now = Resync { class: Class::ReadOnly, pointer: rules(0).capacity };
+    let (word, _) = queue.resynced(word, now, &rules(0));
+    assert_eq!((word.class(), word.recovers()), (Class::ReadOnly, false));
+}
+
+#[test]
+fn report_that_fails_after_something_happened_is_asked_for_again() {
+    let (word, mut queue) = column("asking 8/0rw:a+1");
+    let word = queue.doubt(word);
+    queue.resync_failed(&mut Vec::new());
+    assert_eq!(queue.next(word, &rules(0)).1, Next::Resync);
+    queue.resync_failed(&mut Vec::new());
+    assert_eq!(queue.next(word, &rules(0)).1, Next::Nothing);
 }

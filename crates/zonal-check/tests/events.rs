@@ -1,0 +1,377 @@
+//! Events of a device: each is told to each reader once, wherever it comes from, and the volume knows of it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use zonal_check::rig::{DONE, Rig};
+use zonal_check::script::{Answer, reported};
+use zonal_core::{DeviceError, Nanos, Op, RequestError, Sector, ZoneCondition, ZoneError, ZoneIndex};
+use zonal_io::buffer::IoBuf;
+use zonal_io::changes::ZoneSetting;
+use zonal_io::clock::Clock;
+use zonal_io::device::{Device, Output};
+use zonal_io::fault::{Degraded, Effect, Fault, InFlight, Ops, Plan, Rule};
+use zonal_io::image::ImageOptions;
+use zonal_io::registry::Registry;
+use zonal_io::volume::{DeviceEvent, Events, Request, Volume, VolumeOptions, WriteMode, report};
+
+const ZONE: u64 = 2048;
+
+fn open(name: &str) -> Arc<dyn Device> {
+    let mut registry = Registry::default();
+    zonal_sim::register(&mut registry);
+    registry.open(name).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+fn volume_on(device: Arc<dyn Device>, mode: WriteMode) -> Volume {
+    let options = VolumeOptions { mode: Some(mode), force: true, ..VolumeOptions::default() };
+    Volume::open(device, options).unwrap()
+}
+
+/// A device of each kind with eight zones, the first conventional.
+fn devices(dir: &Path) -> Vec<Arc<dyn Device>> {
+    let path = dir.join("image");
+    let image = ImageOptions {
+        size: Some(8 << 20),
+        zone_size: Some(1 << 20),
+        zone_nr_conv: Some(1),
+        ..ImageOptions::default()
+    };
+    image.create(&path).unwrap();
+    let whole = "size=8M,zone_size=1M,zone_nr_conv=1";
+    let names = [
+        format!("null:{whole}"),
+        format!("ram:{whole},complete=poll,submit_queues=2"),
+        format!("image:{}", path.display()),
+        format!("trace:file={}+ram:{whole}", dir.join("trace").display()),
+        format!("fault:busy=0.2+ram:{whole}"),
+        "linear:zone=3,zones=8+ram:size=12M,zone_size=1M,zone_nr_conv=4".to_owned(),
+        "concat:[ram:size=3M,zone_size=1M,zone_nr_conv=1][null:size=5M,zone_size=1M]".to_owned(),
+        format!("timing:zns-1t+ram:{whole}"),
+    ];
+    names.iter().map(|name| open(name)).collect()
+}
+
+/// Polls until the volume has nothing to do, and reads what there is.
+fn read(volume: &Volume, clock: &Clock, events: &Events) -> Vec<DeviceEvent> {
+    let mut read = Vec::new();
+    // An answer of a helper thread comes later.
+    let until = Instant::now() + Duration::from_millis(20);
+    while volume.poll(clock.now()).is_some() || Instant::now() < until {
+        read.extend(std::iter::from_fn(|| events.next()));
+    }
+    read.extend(std::iter::from_fn(|| events.next()));
+    read
+}
+
+fn told(zone: u32, condition: ZoneCondition) -> DeviceEvent {
+    DeviceEvent::Zone { zone: ZoneIndex(zone), condition }
+}
+
+#[test]
+fn zone_set_by_command_is_told_once_to_each_reader() {
+    let dir = tempfile::tempdir().unwrap();
+    for device in devices(dir.path()) {
+        let volume = volume_on(device, WriteMode::PerZone);
+        let (clock, name) = (Clock::start(), volume.info().name.clone());
+        let [one, other] = [volume.events(), volume.events()];
+        let part = volume.events_of(5..8);
+        let write = volume.call(&clock, Request::write(Sector(4 * ZONE), 8, IoBuf::zeroed(4096)));
+        assert_eq!(write.result, DONE, "{name}");
+        let keeps_data = zonal_io::volume::keeps_data(&**volume.device());
+        let restored =
+            if keeps_data || name.contains("null") { ZoneCondition::Closed } else { unreachable!() };
+        for (zone, setting, condition) in [
+            (4, ZoneSetting::ReadOnly, ZoneCondition::ReadOnly),
+            (4, ZoneSetting::Restored, restored),
+            (4, ZoneSetting::Offline, ZoneCondition::Offline),
+            (4, ZoneSetting::Restored, ZoneCondition::Empty),
+            (7, ZoneSetting::Offline, ZoneCondition::Offline),
+        ] {
+            // The second time it is what it is set to.
+            for expected in [vec![told(zone, condition)], vec![]] {
+                volume.device().set_zone(ZoneIndex(zone), setting).unwrap();
+                assert_eq!(read(&volume, &clock, &one), expected, "{name}: {setting}");
+                assert_eq!(read(&volume, &clock, &other), expected, "{name}: {setting}");
+            }
+            assert_eq!(
+                report(&**volume.device(), Sector(u64::from(zone) * ZONE), 1).unwrap()[0].condition,
+                condition
+            );
+        }
+        assert_eq!(read(&volume, &clock, &part), [told(7, ZoneCondition::Offline)], "{name}");
+        let late = volume.events();
+        assert_eq!(read(&volume, &clock, &late), [], "{name}: it was not there");
+        let conventional = volume.device().set_zone(ZoneIndex(0), ZoneSetting::Offline);
+        assert_eq!(conventional, Err(ZoneError::Conventional.into()), "{name}");
+        assert_eq!(
+            volume.device().set_zone(ZoneIndex(8), ZoneSetting::Offline),
+            Err(DeviceError::OutOfRange),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn writes_that_wait_end_with_what_their_zone_has_become() {
+    for (condition, error) in [
+        (ZoneCondition::ReadOnly, RequestError::ZoneReadOnly { zone: ZoneIndex(2) }),
+        (ZoneCondition::Offline, RequestError::ZoneOffline { zone: ZoneIndex(2) }),
+    ] {
+        let rig = Rig::per_zone();
+        let events = rig.volume.events();
+        let out = rig.write(2, 0, 8);
+        let waiting = [rig.write(2, 8, 8), rig.append(2, 4)];
+        rig.script.set_zone(2, condition, 8);
+        rig.script.notice(|changes| changes.add_zone(ZoneIndex(2)));
+        rig.rest();
+        assert_eq!((rig.end(waiting[0]), events.next()), (None, None), "it waits for the write that is out");
+        rig.step(Answer::Reply(Ok(Output::Done)));
+        rig.settle();
+        assert_eq!(rig.end(out), Some(DONE));
+        assert_eq!(rig.ends(waiting), [Err(error), Err(error)]);
+        assert_eq!(events.next(), Some(told(2, condition)));
+        let later = rig.write(2, 8, 8);
+        assert_eq!(rig.end(later), Some(Err(error)), "without a command");
+        assert_eq!(events.next(), None);
+    }
+}
+
+#[test]
+fn parked_writes_end_with_what_their_zone_has_become() {
+    let device = open("ram:size=8M,zone_size=1M");
+    let volume =
+        Volume::open(device, VolumeOptions { mode: Some(WriteMode::PerZone), ..VolumeOptions::default() });
+    let volume = volume.unwrap();
+    let ends: Arc<parking_lot::Mutex<Vec<_>>> = Arc::default();
+    let noted = ends.clone();
+    let channel = volume.channel(move |completion| noted.lock().push(completion.result));
+    volume.submit(Nanos(0), &channel, Request::write(Sector(2 * ZONE + 16), 8, IoBuf::zeroed(4096)));
+    assert_eq!(ends.lock().len(), 0, "it waits for those before it");
+    volume.device().set_zone(ZoneIndex(2), ZoneSetting::ReadOnly).unwrap();
+    volume.poll(Nanos(1));
+    assert_eq!(*ends.lock(), [Err(RequestError::ZoneReadOnly { zone: ZoneIndex(2) })]);
+}
+
+#[test]
+fn zone_found_read_only_by_recovery_is_told_once_and_its_notice_not_again() {
+    for notice_is_first in [false, true] {
+        let rig = Rig::per_zone();
+        let events = rig.volume.events();
+        let notice = || rig.script.notice(|changes| changes.add_zone(ZoneIndex(1)));
+        rig.write(1, 0, 8);
+        rig.script.set_zone(1, ZoneCondition::ReadOnly, 0);
+        if notice_is_first {
+            notice();
+        }
+        rig.settle();
+        assert_eq!(events.next(), Some(told(1, ZoneCondition::ReadOnly)));
+        if !notice_is_first {
+            notice();
+        }
+        rig.volume.resync(rig.now(), ZoneIndex(1));
+        rig.settle();
+        assert_eq!(events.next(), None);
+        // Restored, and found out by a report alone.
+        rig.script.set_zone(1, ZoneCondition::Closed, 4);
+        rig.volume.resync(rig.now(), ZoneIndex(1));
+        rig.settle();
+        assert_eq!(events.next(), Some(told(1, ZoneCondition::Closed)));
+        let write = rig.write(1, 4, 8);
+        rig.settle();
+        assert_eq!((rig.end(write), events.next()), (Some(DONE), None));
+    }
+}
+
+#[test]
+fn report_from_before_a_change_tells_nothing_of_it() {
+    let rig = Rig::per_zone();
+    let events = rig.volume.events();
+    let before = rig.script.describe(1);
+    rig.volume.resync(rig.now(), ZoneIndex(1));
+    rig.rest();
+    rig.script.set_zone(1, ZoneCondition::Offline, 0);
+    rig.script.notice(|changes| changes.add_zone(ZoneIndex(1)));
+    rig.rest();
+    rig.step(reported(before));
+    assert_eq!(events.next(), None);
+    rig.settle();
+    assert_eq!(events.next(), Some(told(1, ZoneCondition::Offline)));
+    assert_eq!(events.next(), None);
+    // And a restored zone is not taken for one that has fallen again.
+    let before = rig.script.describe(1);
+    rig.volume.resync(rig.now(), ZoneIndex(1));
+    rig.rest();
+    rig.script.set_zone(1, ZoneCondition::Empty, 0);
+    rig.script.notice(|changes| changes.add_zone(ZoneIndex(1)));
+    rig.rest();
+    rig.step(reported(before));
+    rig.settle();
+    assert_eq!(events.next(), Some(told(1, ZoneCondition::Empty)));
+    assert_eq!(events.next(), None);
+}
+
+#[test]
+fn zone_that_was_lost_and_restored_between_two_looks_is_told() {
+    let volume = volume_on(open("ram:size=8M,zone_size=1M"), WriteMode::PerZone);
+    let (clock, events) = (Clock::start(), volume.events());
+    let at = Sector(2 * ZONE);
+    assert_eq!(volume.call(&clock, Request::write(at, 8, IoBuf::zeroed(4096))).result, DONE);
+    for setting in [ZoneSetting::Offline, ZoneSetting::Restored] {
+        volume.device().set_zone(ZoneIndex(2), setting).unwrap();
+    }
+    assert_eq!(read(&volume, &clock, &events), [told(2, ZoneCondition::Empty)]);
+    assert_eq!(volume.write_pointer(ZoneIndex(2)), Some(at), "and the volume knows that its data is gone");
+}
+
+#[test]
+fn zone_that_a_callers_report_shows_as_fallen_is_told() {
+    let rig = Rig::per_zone();
+    let events = rig.volume.events();
+    rig.script.set_zone(3, ZoneCondition::Offline, 0);
+    rig.submit(Request::report(Sector(0), 8));
+    rig.settle();
+    assert_eq!((events.next(), events.next()), (Some(told(3, ZoneCondition::Offline)), None));
+    assert_eq!(rig.pointer(3), None);
+    rig.submit(Request::report(Sector(0), 8));
+    rig.settle();
+    assert_eq!(events.next(), None);
+}
+
+#[test]
+fn zone_that_was_fallen_at_the_opening_is_no_event() {
+    let device = open("ram:size=8M,zone_size=1M");
+    device.set_zone(ZoneIndex(2), ZoneSetting::ReadOnly).unwrap();
+    let volume = volume_on(device, WriteMode::PerZone);
+    let (clock, events) = (Clock::start(), volume.events());
+    volume.resync(clock.now(), ZoneIndex(2));
+    assert_eq!(read(&volume, &clock, &events), []);
+    volume.device().set_zone(ZoneIndex(2), ZoneSetting::Restored).unwrap();
+    assert_eq!(read(&volume, &clock, &events), [told(2, ZoneCondition::Empty)]);
+}
+
+#[test]
+fn offline_command_of_a_caller_is_no_event() {
+    for mode in WriteMode::ALL {
+        let volume = volume_on(open("ram:size=8M,zone_size=1M,zone_max_active=4"), mode);
+        let (clock, events) = (Clock::start(), volume.events());
+        volume.device().set_zone(ZoneIndex(2), ZoneSetting::ReadOnly).unwrap();
+        assert_eq!(read(&volume, &clock, &events), [told(2, ZoneCondition::ReadOnly)], "{mode}");
+        let offline = volume.call(&clock, Request::zone(Op::ZoneOffline, Sector(2 * ZONE)));
+        assert_eq!(offline.result, DONE, "{mode}");
+        volume.resync(clock.now(), ZoneIndex(2));
+        assert_eq!(read(&volume, &clock, &events), [], "{mode}");
+    }
+}
+
+#[test]
+fn zones_that_fall_by_a_rule_are_told_once() {
+    let rule = Rule::new(Effect::Degrade(Degraded::ReadOnly)).on(Ops::WRITES).zone(ZoneIndex(2)).nth(2);
+    let fault = Fault::new(open("ram:size=8M,zone_size=1M,complete=poll"), Plan::of(1, [rule]));
+    let volume = volume_on(Arc::new(fault), WriteMode::PerZone);
+    let (clock, events) = (Clock::start(), volume.events());
+    let write =
+        |at| volume.call(&clock, Request::write(Sector(2 * ZONE + at), 8, IoBuf::zeroed(4096))).result;
+    assert_eq!(write(0), DONE);
+    assert!(write(8).is_err());
+    assert_eq!(read(&volume, &clock, &events), [told(2, ZoneCondition::ReadOnly)]);
+    volume.device().set_zone(ZoneIndex(2), ZoneSetting::Restored).unwrap();
+    // The device inside was told to finish it when it fell.
+    assert_eq!(read(&volume, &clock, &events), [told(2, ZoneCondition::Full)]);
+}
+
+#[test]
+fn device_that_is_gone_is_told_once_a_cut() {
+    let fault = Arc::new(Fault::new(open("ram:size=8M,zone_size=1M,complete=poll"), Plan::default()));
+    let volume = volume_on(fault.clone(), WriteMode::PerZone);
+    let (clock, events) = (Clock::start(), volume.events());
+    for _ in 0..2 {
+        fault.power_cut(InFlight::Fail);
+        let gone = Err(RequestError::Device(DeviceError::Gone));
+        for _ in 0..3 {
+            let read = Request::read(Sector(0), 8, IoBuf::zeroed(4096));
+            assert_eq!(volume.call(&clock, read).result, gone);
+        }
+        assert_eq!(read(&volume, &clock, &events), [DeviceEvent::Gone]);
+        fault.restore();
+    }
+}
+
+#[test]
+fn device_that_only_answers_that_it_is_gone_is_told_once() {
+    let rig = Rig::per_zone();
+    let events = rig.volume.events();
+    let gone = || Answer::Refuse(DeviceError::Gone);
+    let ends = [rig.write(1, 0, 8), rig.submit(Request::flush()), rig.write(2, 0, 8)];
+    while !rig.script.pending().is_empty() {
+        rig.step(gone());
+    }
+    assert!(ends.iter().all(|&token| rig.end(token).is_some_and(|end| end.is_err() || end == DONE)));
+    assert_eq!((events.next(), events.next()), (Some(DeviceEvent::Gone), None));
+    rig.script.notice(|changes| changes.gone = true);
+    rig.rest();
+    assert_eq!(events.next(), None, "its own notice comes late");
+}
+
+#[test]
+fn other_limits_and_another_size_are_told_once() {
+    let rig = Rig::per_zone();
+    let [one, other] = [rig.volume.events(), rig.volume.events()];
+    rig.script.notice(|changes| (changes.limits, changes.size) = (true, true));
+    rig.rest();
+    for events in [&one, &other] {
+        let told: Vec<_> = std::iter::from_fn(|| events.next()).collect();
+        assert_eq!(told, [DeviceEvent::Size, DeviceEvent::Limits]);
+    }
+    rig.script.notice(|changes| changes.limits = true);
+    rig.rest();
+    assert_eq!((one.next(), one.next()), (Some(DeviceEvent::Limits), None));
+}
+
+/// Longer than any of these tests takes: a thread that is not woken fails by it.
+const SLEEP: Duration = Duration::from_secs(60);
+
+#[test]
+fn four_sleeping_threads_hear_each_change_once() {
+    const CHANGES: u32 = 60;
+    for complete in ["inline", "poll"] {
+        for queues in [1, 4] {
+            let name = format!("ram:size=64M,zone_size=1M,complete={complete},submit_queues={queues}");
+            let volume = volume_on(open(&name), WriteMode::PerZone);
+            let (clock, begin) = (Clock::start(), Instant::now());
+            let heard = |events: Events| {
+                let mut heard = BTreeMap::new();
+                while heard.len() < CHANGES as usize {
+                    let due = volume.poll(clock.now());
+                    for event in std::iter::from_fn(|| events.next()) {
+                        let DeviceEvent::Zone { zone, condition } = event else { panic!("{event:?}") };
+                        assert_eq!(heard.insert(zone.0, condition), None, "zone {zone} is told again");
+                    }
+                    if due.is_none() && heard.len() < CHANGES as usize {
+                        volume.wait_unless(SLEEP, || events.is_there());
+                    }
+                }
+                heard
+            };
+            std::thread::scope(|scope| {
+                let readers = [(); 4].map(|()| volume.events());
+                let threads = readers.map(|events| scope.spawn(|| heard(events)));
+                for zone in 0..CHANGES {
+                    let setting = [ZoneSetting::ReadOnly, ZoneSetting::Offline][zone as usize % 2];
+                    volume.device().set_zone(ZoneIndex(zone), setting).unwrap();
+                    if zone % 8 == 0 {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                }
+                for thread in threads {
+                    let heard = thread.join().unwrap();
+                    let fallen =
+                        |zone: u32| [ZoneCondition::ReadOnly, ZoneCondition::Offline][zone as usize % 2];
+                    assert!(heard.iter().all(|(&zone, &condition)| condition == fallen(zone)), "{heard:?}");
+                }
+            });
+            assert!(begin.elapsed() < SLEEP, "a thread was woken by time");
+        }
+    }
+}
