@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use zonal_check::program;
 use zonal_check::rig::{DONE, Rig};
 use zonal_check::script::{Answer, reported};
 use zonal_core::{DeviceError, Nanos, Op, RequestError, Sector, ZoneCondition, ZoneError, ZoneIndex};
 use zonal_io::buffer::IoBuf;
 use zonal_io::changes::ZoneSetting;
 use zonal_io::clock::Clock;
+use zonal_io::control::ControlServer;
 use zonal_io::device::{Device, Output};
 use zonal_io::fault::{Degraded, Effect, Fault, InFlight, Ops, Plan, Rule};
 use zonal_io::image::ImageOptions;
@@ -374,4 +376,43 @@ fn four_sleeping_threads_hear_each_change_once() {
             assert!(begin.elapsed() < SLEEP, "a thread was woken by time");
         }
     }
+}
+
+/// Condition of a zone as `zonal report` prints it.
+fn printed(dir: &Path, zone: u32) -> String {
+    let line = format!("report d --offset {} --count 1 --json", u64::from(zone) * ZONE);
+    let zones: serde_json::Value = serde_json::from_slice(&program::run(dir, &line).done()).unwrap();
+    let found = zones.to_string();
+    let names = ["EMPTY", "CLOSED", "READONLY", "OFFLINE", "FULL"];
+    names.into_iter().find(|name| found.contains(&format!("\"{name}\""))).expect(&found).to_owned()
+}
+
+#[test]
+fn zones_of_a_closed_image_are_set_for_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    program::run(dir, "create d --size 8M --zone-size 1M --zone-nr-conv 1").done();
+    let said = program::run(dir, "zone d --zone 2-3 --set read-only").done();
+    assert_eq!(String::from_utf8(said).unwrap(), "zones 2 to 3: read-only\n");
+    assert_eq!([2, 3, 4].map(|zone| printed(dir, zone)), ["READONLY", "READONLY", "EMPTY"]);
+    program::run(dir, "zone d --zone 2 --set offline").done();
+    program::run(dir, "zone d --zone 3 --set restored").done();
+    assert_eq!([2, 3].map(|zone| printed(dir, zone)), ["OFFLINE", "EMPTY"]);
+    let error = program::run(dir, "zone d --zone 0 --set offline").refused(1);
+    assert!(error.contains("d: zone 0 cannot be set to offline: zone is conventional"), "{error}");
+}
+
+#[test]
+fn zone_set_by_the_program_reaches_a_running_volume() {
+    let dir = tempfile::tempdir().unwrap();
+    let volume = Arc::new(volume_on(open("ram:size=8M,zone_size=1M"), WriteMode::PerZone));
+    let (clock, events) = (Clock::start(), volume.events());
+    let socket = dir.path().join("socket");
+    let _server = ControlServer::start_at(&socket, volume.clone()).unwrap();
+    let set = |to| format!("zone --socket {} --zone 5 --set {to}", socket.display());
+    for (to, condition) in [("offline", ZoneCondition::Offline), ("restored", ZoneCondition::Empty)] {
+        program::run(dir.path(), &set(to)).done();
+        assert_eq!(read(&volume, &clock, &events), [told(5, condition)]);
+    }
+    program::run(dir.path(), &set("full")).refused(2);
 }

@@ -172,7 +172,7 @@ fn round(mode: WriteMode, complete: CompleteMode, seed: u64) {
     }
     let kept = |at: Sector| at.0 < u64::from(LOSING) * ZONE;
     let acknowledged: Vec<_> = acknowledged.lock().iter().filter(|(at, ..)| kept(*at)).copied().collect();
-    assert!(acknowledged.len() > REQUESTS / 4, "{mode}: {} writes succeeded", acknowledged.len());
+    assert!(!acknowledged.is_empty(), "{mode}: no write succeeded");
     for (at, token, sectors) in acknowledged {
         let (bytes, result) = read_alone(&*drive, at, IoBuf::zeroed(sectors * 512));
         assert_eq!(result, Ok(()), "{mode}");

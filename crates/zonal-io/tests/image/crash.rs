@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use zonal_core::{Op, Personality, SECTOR_BYTES, ZoneCondition, ZoneIndex};
+use zonal_io::changes::ZoneSetting;
 use zonal_io::device::{Command, Device, Output};
 use zonal_io::image::backing::twin::CutBacking;
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
@@ -141,7 +142,8 @@ impl Case {
             0..60 if is_conventional => self.write_conventional(zone, start),
             0..60 => self.write_sequential(zone, start),
             60..68 => self.flush(),
-            68..82 if !is_conventional => {
+            68..70 if !is_conventional => self.lose_zone(zone),
+            70..82 if !is_conventional => {
                 let ops = [Op::ZoneReset, Op::ZoneReset, Op::ZoneFinish, Op::ZoneOpen, Op::ZoneClose];
                 let op = ops[self.random.random_range(0..ops.len())];
                 self.manage(op, zone, start)
@@ -158,7 +160,8 @@ impl Case {
         let (op, stamps) = if self.random.random_bool(0.8) {
             (Op::Write, self.stamps(sectors))
         } else {
-            (Op::WriteZeroes, vec![0; sectors as usize])
+            let op = if self.random.random_bool(0.5) { Op::WriteZeroes } else { Op::Discard };
+            (op, vec![0; sectors as usize])
         };
         let fua = self.random.random_bool(0.1);
         let result = self.submit_write(op, start + u64::from(offset), fua, &stamps);
@@ -181,7 +184,9 @@ impl Case {
     fn submit_write(&self, op: Op, sector: u64, fua: bool, stamps: &[u64]) -> Result<Output, String> {
         let command = Command { fua, ..drive::command(op, sector, stamps.len() as u32) };
         match op {
-            Op::WriteZeroes => drive::run(&self.device, command, &mut zonal_io::buffer::IoBuf::empty()),
+            Op::WriteZeroes | Op::Discard => {
+                drive::run(&self.device, command, &mut zonal_io::buffer::IoBuf::empty())
+            }
             _ => drive::write(&self.device, command, stamps),
         }
         .map_err(|e| e.to_string())
@@ -251,6 +256,16 @@ impl Case {
                 Op::ZoneFinish => self.model.finished(zone),
                 _ => {}
             }
+        }
+        Ok(())
+    }
+
+    /// A zone goes offline and is restored before anything becomes durable: to the file that is a reset.
+    fn lose_zone(&mut self, zone: u32) -> Result<(), String> {
+        let set = |to| self.device.set_zone(ZoneIndex(zone), to);
+        if set(ZoneSetting::Offline).is_ok() {
+            set(ZoneSetting::Restored).map_err(|e| format!("zone {zone}: {e}"))?;
+            self.model.reset(zone);
         }
         Ok(())
     }

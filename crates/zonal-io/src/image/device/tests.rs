@@ -403,3 +403,78 @@ fn space_of_a_reset_zone_is_not_given_back_under_new_data() {
     assert_eq!(read(&device, 2 * ZONE, 16), [[2; 8], [3; 8]].concat());
     device.close().unwrap();
 }
+
+#[test]
+fn set_zones_stay_so_after_a_restart_and_are_restored_with_what_they_keep() {
+    let backing = backing();
+    let device = open(&backing);
+    for (index, sectors) in [(2, 8), (3, 48), (4, 8)] {
+        assert_eq!(write(&device, index * ZONE, sectors, 1), DONE);
+    }
+    for (index, to) in [(2, ZoneSetting::ReadOnly), (3, ZoneSetting::ReadOnly), (4, ZoneSetting::Offline)] {
+        assert_eq!(device.set_zone(ZoneIndex(index), to), Ok(()));
+    }
+    device.zones().check().unwrap();
+    assert_eq!(flush(&device), DONE);
+    device.abandon();
+
+    let backing = Arc::new(backing.restart(1));
+    let device = open(&backing);
+    let conditions = [2, 3, 4].map(|index| zone(&device, index).0);
+    assert_eq!(conditions, [ZoneCondition::ReadOnly, ZoneCondition::ReadOnly, ZoneCondition::Offline]);
+    assert_eq!(read(&device, 2 * ZONE, 10), [[1; 8].as_slice(), &[0; 2]].concat());
+    assert_eq!(write(&device, 2 * ZONE + 8, 1, 2), Err(ZoneError::ReadOnly.into()));
+    for index in 2..5 {
+        assert_eq!(device.set_zone(ZoneIndex(index), ZoneSetting::Restored), Ok(()));
+    }
+    assert_eq!(zone(&device, 2), (ZoneCondition::Closed, Some(8)));
+    assert_eq!(zone(&device, 3), (ZoneCondition::Full, None));
+    assert_eq!(zone(&device, 4), (ZoneCondition::Empty, Some(0)));
+    assert_eq!(write(&device, 2 * ZONE + 8, 1, 2), DONE);
+    assert_eq!(write(&device, 4 * ZONE, 1, 3), DONE);
+    assert_eq!(read(&device, 4 * ZONE, 8), [3, 0, 0, 0, 0, 0, 0, 0]);
+    device.zones().check().unwrap();
+    device.close().unwrap();
+    assert_eq!(zone(&open(&backing), 2), (ZoneCondition::Closed, Some(9)));
+}
+
+#[test]
+fn read_only_zone_stays_so_where_it_would_be_one_active_zone_too_many() {
+    let backing = backing();
+    let device = open(&backing);
+    assert_eq!(write(&device, 2 * ZONE, 8, 1), DONE);
+    device.set_zone(ZoneIndex(2), ZoneSetting::ReadOnly).unwrap();
+    for index in 3..7 {
+        assert_eq!(write(&device, index * ZONE, 8, 1), DONE);
+    }
+    let restored = || device.set_zone(ZoneIndex(2), ZoneSetting::Restored);
+    assert_eq!(restored(), Err(ZoneError::TooManyActive.into()));
+    assert_eq!(zone(&device, 2).0, ZoneCondition::ReadOnly);
+    assert_eq!(manage(&device, Op::ZoneReset, 5), DONE);
+    assert_eq!((restored(), zone(&device, 2)), (Ok(()), (ZoneCondition::Closed, Some(8))));
+    device.zones().check().unwrap();
+}
+
+#[test]
+fn image_open_for_reading_is_verified_and_keeps_its_zones() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    options().create(&path).unwrap();
+    let device = ImageDevice::open(&path, &OpenOptions { mode: OpenMode::Reading, ..Default::default() });
+    let device = device.unwrap();
+    assert_eq!(run(&device, &command(Op::Verify, 0, 8)), DONE);
+    let refused = Err(DeviceError::OpenedForReading);
+    assert_eq!(device.set_zone(ZoneIndex(2), ZoneSetting::Offline), refused);
+    assert_eq!(run(&device, &command(Op::Discard, 0, 8)).map(drop), refused);
+}
+
+#[test]
+fn verify_fails_where_the_file_cannot_be_read() {
+    let backing = backing();
+    let device = open(&backing);
+    assert_eq!(write(&device, 2 * ZONE, 48, 1), DONE);
+    backing.cut_at(backing.calls());
+    assert_eq!(write(&device, 3 * ZONE, 8, 1), Err(DeviceError::Os(5)));
+    assert_eq!(run(&device, &command(Op::Verify, 2 * ZONE, 48)), Err(DeviceError::Os(5)));
+    device.abandon();
+}
