@@ -16,7 +16,7 @@ use zonal_io::device::{Device, Output};
 use zonal_io::fault::{Degraded, Effect, Fault, InFlight, Ops, Plan, Rule};
 use zonal_io::image::ImageOptions;
 use zonal_io::registry::Registry;
-use zonal_io::volume::{DeviceEvent, Events, Request, Volume, VolumeOptions, WriteMode, report};
+use zonal_io::volume::{DeviceEvent, Events, Part, Request, Volume, VolumeOptions, WriteMode, report};
 
 const ZONE: u64 = 2048;
 
@@ -75,10 +75,10 @@ fn told(zone: u32, condition: ZoneCondition) -> DeviceEvent {
 fn zone_set_by_command_is_told_once_to_each_reader() {
     let dir = tempfile::tempdir().unwrap();
     for device in devices(dir.path()) {
-        let volume = volume_on(device, WriteMode::PerZone);
+        let volume = Arc::new(volume_on(device, WriteMode::PerZone));
         let (clock, name) = (Clock::start(), volume.info().name.clone());
         let [one, other] = [volume.events(), volume.events()];
-        let part = volume.events_of(5..8);
+        let part = Part::new(volume.clone(), 5..8).unwrap().events();
         let write = volume.call(&clock, Request::write(Sector(4 * ZONE), 8, IoBuf::zeroed(4096)));
         assert_eq!(write.result, DONE, "{name}");
         let keeps_data = zonal_io::volume::keeps_data(&**volume.device());
@@ -102,7 +102,7 @@ fn zone_set_by_command_is_told_once_to_each_reader() {
                 condition
             );
         }
-        assert_eq!(read(&volume, &clock, &part), [told(7, ZoneCondition::Offline)], "{name}");
+        assert_eq!(read(&volume, &clock, &part), [told(2, ZoneCondition::Offline)], "{name}");
         let late = volume.events();
         assert_eq!(read(&volume, &clock, &late), [], "{name}: it was not there");
         let conventional = volume.device().set_zone(ZoneIndex(0), ZoneSetting::Offline);

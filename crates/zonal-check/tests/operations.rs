@@ -207,7 +207,7 @@ fn offline_command_through_a_volume_tells_later_writes_of_it() {
         write(volume, clock, at(3, 0), 16, 1);
         let refused = Err(RequestError::Device(ZoneError::InvalidTransition.into()));
         assert_eq!(call(volume, clock, Request::zone(Op::ZoneOffline, at(3, 0))), refused, "{name}");
-        // What waited for its answer goes on.
+        // What waited for its answer continues.
         write(volume, clock, at(3, 16), 16, 2);
         volume.device().set_zone(ZoneIndex(3), ZoneSetting::ReadOnly).unwrap();
         assert_eq!(call(volume, clock, Request::zone(Op::ZoneOffline, at(3, 0))), Ok(()), "{name}");
@@ -231,7 +231,7 @@ fn discarded_sectors_read_as_zeroes_and_their_neighbours_as_before() {
         let read = volume.call(clock, Request::read(at(0, 0), sectors, filled(sectors, 9)));
         assert_eq!(read.result, Ok(Output::Done), "{name}");
         if keeps_data {
-            let fills: Vec<u8> = read.buf.chunks(512).map(|sector| sector[0]).collect();
+            let fills: Vec<u8> = read.buf.into_buf().chunks(512).map(|sector| sector[0]).collect();
             let n = fills.len();
             assert!(fills[..24].iter().chain(&fills[n - 24..]).all(|&fill| fill == 7), "{name}");
             assert!(fills[24..n - 24].iter().all(|&fill| fill == 0), "{name}");
@@ -251,7 +251,7 @@ fn discard_that_reaches_a_sequential_zone_is_refused_and_names_it() {
             assert_eq!(call(volume, clock, Request::discard(sector, sectors)), Err(refused), "{name}");
         }
         let read = volume.call(clock, Request::read(at(1, 0), 16, filled(16, 7)));
-        assert!(read.buf.iter().all(|&byte| byte == 7), "{name}: nothing of it was discarded");
+        assert!(read.buf.into_buf().iter().all(|&byte| byte == 7), "{name}: nothing of it was discarded");
         let device = &**volume.device();
         if volume.mode().0 == WriteMode::Direct {
             assert_eq!(run(device, Op::Discard, at(4, 8), 8), Err(ZoneError::Sequential.into()), "{name}");

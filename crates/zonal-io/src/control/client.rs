@@ -101,7 +101,7 @@ pub fn set_options(path: &Path, changes: &OptionChanges) -> Result<VolumeFacts, 
     }
 }
 
-/// Sets zones of the emulated device below the volume behind the socket at `path`.
+/// Sets zones of the emulated device below the volume of the socket at `path`.
 ///
 /// # Errors
 /// As [`ask`]; [`ControlError::Refused`] also if a zone cannot be set: those before it are.

@@ -1,13 +1,12 @@
 //! Events: what a volume's callers hear of changes that no command of theirs made.
 //!
-//! A device tells its volume of them ([`Device::take_changes`](crate::device::Device::take_changes)), and a volume finds them
-//! out by itself from a report or from an answer that the device is gone. Either way each change is told to each
-//! [`Events`] once.
+//! A device tells its volume of them ([`Device::take_changes`](crate::device::Device::take_changes)), or the volume learns of them
+//! from a report, or from an answer that the device is gone. Either way each change is told to each [`Events`] once.
 //!
 //! # Zones
 //! What a zone has become is taken from a report alone. The report waits until nothing of the zone is in flight, as that of
 //! recovery does, and with it the zone's plug learns the same: writes that wait end with what the zone is, and a restored
-//! zone goes on at its pointer. Reports of one zone follow each other, so events of a zone come in their order. A notice of
+//! zone continues at its pointer. Reports of one zone follow each other, so events of a zone come in their order. A notice of
 //! the device, or a caller's own report that shows something else than was told, only asks for one.
 //!
 //! # What is kept
@@ -53,6 +52,8 @@ pub struct Events(Arc<Reader>);
 
 struct Reader {
     zones: Range<u32>,
+    /// The volume's number of the zone that the reader knows as 0.
+    first: u32,
     /// What a reader without news reads.
     is_there: AtomicBool,
     unread: Mutex<Unread>,
@@ -141,15 +142,16 @@ impl State {
         let mut is_heard = false;
         self.readers.retain(|reader| {
             let Some(reader) = reader.upgrade() else { return false };
-            let concerns = match event {
-                DeviceEvent::Zone { zone, .. } => reader.zones.contains(&zone.0),
-                _ => true,
+            let event = match event {
+                DeviceEvent::Zone { zone, .. } if !reader.zones.contains(&zone.0) => return true,
+                DeviceEvent::Zone { zone, condition } => {
+                    DeviceEvent::Zone { zone: ZoneIndex(zone.0 - reader.first), condition }
+                }
+                event => event,
             };
-            if concerns {
-                reader.unread.lock().add(event);
-                reader.is_there.store(true, Ordering::Release);
-                is_heard = true;
-            }
+            reader.unread.lock().add(event);
+            reader.is_there.store(true, Ordering::Release);
+            is_heard = true;
             true
         });
         is_heard
@@ -229,12 +231,13 @@ impl Watch {
 impl Volume {
     /// The device's events from now on. Each reader hears each of them.
     pub fn events(&self) -> Events {
-        self.events_of(0..self.info.geometry.zones())
+        self.events_of(0..self.info.geometry.zones(), 0)
     }
 
-    /// As [`Volume::events`]; of the zones, those in `zones`.
-    pub fn events_of(&self, zones: Range<u32>) -> Events {
-        let reader = Arc::new(Reader { zones, is_there: AtomicBool::new(false), unread: Mutex::default() });
+    /// As [`Volume::events`]; of the zones, those in `zones`, counted from `first`.
+    pub(super) fn events_of(&self, zones: Range<u32>, first: u32) -> Events {
+        let reader =
+            Arc::new(Reader { zones, first, is_there: AtomicBool::new(false), unread: Mutex::default() });
         self.watch.state.lock().readers.push(Arc::downgrade(&reader));
         Events(reader)
     }
@@ -269,7 +272,7 @@ impl Volume {
         Progress::Some
     }
 
-    /// Recovery, or a notice, has asked for `zone`, and this is the answer. Before the zone goes on by it, so that the next
+    /// Recovery, or a notice, has asked for `zone`, and this is the answer. Before the zone continues by it, so that the next
     /// answer comes later.
     pub(super) fn zone_described(&self, zone: ZoneIndex, answer: &CommandResult) {
         let mut state = self.watch.state.lock();

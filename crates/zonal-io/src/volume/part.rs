@@ -9,6 +9,7 @@
 
 use super::channel::Channel;
 use super::counters::{Counter, Counters};
+use super::events::Events;
 use super::inbox::Inbox;
 use super::mode::WriteMode;
 use super::pending::{Owner, Pending, Split};
@@ -148,6 +149,13 @@ impl Part {
         let zones = self.zones();
         let plugs = self.volume.plugs_of(zones.clone());
         plugs.map(|plug| PlugStatus { zone: plug.zone - zones.start, ..plug }).collect()
+    }
+
+    /// The device's events from now on: of the zones those of this part, by its own numbers. See [`Volume::events`].
+    pub fn events(&self) -> Events {
+        let zones = self.zones();
+        let first = zones.start;
+        self.volume.events_of(zones, first)
     }
 
     /// Live counters.

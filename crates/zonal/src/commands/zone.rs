@@ -46,8 +46,8 @@ pub(crate) fn run(arguments: &Zone, out: &mut dyn Write) -> Result<(), Failure> 
     let Zone { target, zone, set } = arguments;
     match (target.find(), target.device()) {
         (Ok(path), _) => control::set_zones(&path, zone.clone(), *set)?,
-        (Err(nobody), Some(name)) if nobody.exit == Exit::Failed => set_closed(name, zone.clone(), *set)?,
-        (Err(nobody), _) => return Err(nobody),
+        (Err(none), Some(name)) if none.exit == Exit::Failed => set_closed(name, zone.clone(), *set)?,
+        (Err(none), _) => return Err(none),
     }
     match (zone.start(), zone.end()) {
         (first, last) if first == last => writeln!(out, "zone {first}: {set}")?,
