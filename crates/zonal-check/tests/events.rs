@@ -332,7 +332,26 @@ fn other_limits_and_another_size_are_told_once() {
 }
 
 /// Longer than any of these tests takes: a thread that is not woken fails by it.
-const SLEEP: Duration = Duration::from_secs(60);
+const SLEEP: Duration = Duration::from_secs(30);
+
+#[test]
+fn reader_that_sleeps_is_woken_by_what_another_thread_has_found() {
+    let rig = Rig::per_zone();
+    let (events, begin) = (rig.volume.events(), Instant::now());
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            rig.volume.wait_unless(SLEEP, || events.is_there());
+            events.next()
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        // Without a word of the device.
+        rig.script.set_zone(1, ZoneCondition::Offline, 0);
+        rig.volume.resync(rig.now(), ZoneIndex(1));
+        rig.settle();
+        assert_eq!(reader.join().unwrap(), Some(told(1, ZoneCondition::Offline)));
+    });
+    assert!(begin.elapsed() < SLEEP, "it was woken by time");
+}
 
 #[test]
 fn four_sleeping_threads_hear_each_change_once() {

@@ -107,7 +107,6 @@ impl Volume {
             Event::TakenOffline => {
                 let word = shard.queue(zone).managed(self.load(zone), None);
                 let word = word.taken_offline(self.info.geometry.capacity_of(zone));
-                self.refuse_parked(zone, word, shard, turn);
                 self.follow_slot(zone, word)
             }
             Event::ManagedInDoubt(error) => {

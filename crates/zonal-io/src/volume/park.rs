@@ -16,7 +16,7 @@ use super::{Progress, Shard, Volume, earliest};
 use crate::device::Context;
 use crate::sync::{AtomicU64, Brief, Ordering};
 use std::collections::BTreeSet;
-use zonal_core::plug::{Class, Item, Kind, Lot, ParkOptions, Word, WriteKind};
+use zonal_core::plug::{Item, Kind, Lot, ParkOptions, Word, WriteKind};
 use zonal_core::{Nanos, RequestError, ZoneIndex};
 
 /// No zone has to be looked at.
@@ -204,18 +204,6 @@ impl Volume {
             self.parking.next.fetch_min(next.0, Ordering::AcqRel);
         }
         over
-    }
-
-    /// Ends what is parked in a zone that takes no writes any more.
-    pub(super) fn refuse_parked(&self, zone: ZoneIndex, word: Word, shard: &mut Shard, turn: &mut Turn) {
-        let error = match word.class() {
-            Class::ReadOnly => RequestError::ZoneReadOnly { zone },
-            Class::Offline => RequestError::ZoneOffline { zone },
-            Class::Sequential | Class::Conventional => return,
-        };
-        let mut parked = Vec::new();
-        shard.abort_parked(zone, &mut parked);
-        parked.into_iter().for_each(|request| self.end_with(request, Err(error), turn));
     }
 
     #[expect(clippy::vec_box, reason = "requests move on as boxes")]

@@ -175,7 +175,6 @@ impl Volume {
         match state {
             Ok((resync, condition)) => {
                 let word = self.decide(zone, word, resync, shard, turn);
-                self.refuse_parked(zone, word, shard, turn);
                 self.slot_described(zone, word, condition)
             }
             Err(e) => {
