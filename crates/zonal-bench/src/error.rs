@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use zonal_core::{DeviceError, RequestError, Sector, ZoneIndex};
 use zonal_io::volume::{OpenError, SwitchError};
+use zonal_sim::executor::{Halt, Stopped};
 
 /// An error of whoever opens devices.
 pub type OpenerError = Box<dyn std::error::Error + Send + Sync>;
@@ -135,7 +136,15 @@ pub enum BenchError {
     },
 }
 
-/// The limit that holds where no job sets one.
+impl From<Stopped> for BenchError {
+    fn from(Stopped { at, why, tasks: jobs }: Stopped) -> BenchError {
+        match why {
+            Halt::Deadlock => BenchError::Deadlock { at, jobs },
+            Halt::Endless(why) => BenchError::Endless { at, why, jobs },
+        }
+    }
+}
+
 /// The zones by number and first sector, and how many of `active` are not among them.
 fn first_zones(zones: &[(ZoneIndex, Sector)], active: usize) -> String {
     let named: Vec<String> = zones.iter().map(|(zone, start)| format!("{zone} (sector {start})")).collect();
@@ -146,6 +155,7 @@ fn first_zones(zones: &[(ZoneIndex, Sector)], active: usize) -> String {
     }
 }
 
+/// The limit that holds where no job sets one.
 fn held(limit: u32) -> String {
     if limit == 0 { "no limit".to_owned() } else { format!("the drive's limit of {limit}") }
 }

@@ -21,17 +21,23 @@
 //! so nobody but the owner and root reaches it. What comes over it is bounded and checked all the same: a bad line is
 //! answered by an error, one that is too long or too slow ends its connection.
 //!
+//! # In whose time
+//! A thread of the server does not know the time of a volume that a run in virtual time has to itself. Such a run does the
+//! server's [`Errands`] between its polls: questions are asked, and options change, at one moment of the run's time.
+//!
 //! # Sockets without a process
 //! A killed process leaves its socket behind. [`list`] and the next [`ControlServer`] remove those that refuse a
 //! connection and whose process, named in the file name, is gone. Both have to hold: a socket refuses for an instant
 //! between its creation and the first `listen`.
 
 mod client;
+mod errands;
 mod facts;
 mod place;
 mod server;
 
 pub use client::{Endpoint, ask, files, info, list, plugs, set_options, set_zones, stat};
+pub use errands::{Attendance, Errands};
 pub use facts::{DeviceFacts, OptionFacts, VolumeFacts};
 pub use place::directory;
 pub use server::{ControlServer, Files};

@@ -10,6 +10,7 @@
 
 pub mod checked;
 pub mod engine;
+pub mod executor;
 pub mod flash;
 pub mod model;
 pub mod profile;
@@ -18,6 +19,7 @@ pub mod smr;
 mod timed;
 
 pub use checked::{Checked, Company};
+pub use executor::{Executor, Timeline};
 pub use model::{Job, Model, Tag, Totals};
 pub use profile::{Profile, ProfileError, Quantity, Standing};
 pub use registry::register;

@@ -29,7 +29,7 @@ use zonal_fs::space::ZoneOrder;
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::{BLOCK_BYTES, FileSystem, MountOptions, OpenError};
-use zonal_io::control::{ControlError, ControlServer};
+use zonal_io::control::{ControlError, ControlServer, Errands};
 use zonal_io::volume::{OptionKey, SetBy, Statistics, Volume, VolumeOptions, WriteMode, keeps_data};
 
 /// How the file system is made and used.
@@ -101,7 +101,8 @@ pub(crate) fn run_mode(
         volume.park = VolumeOptions::default().park;
     }
     let volume = Arc::new(Volume::open(device.clone(), volume)?);
-    let world = World::of(info.virtual_time);
+    let errands = Errands::default();
+    let world = World::of(&volume, &errands);
     let memory = Memory::new();
     let fs = mount(&world, &volume, &memory, files, has_data)?;
     let site = Site { world, volume, fs, memory, has_data, options: *files };
@@ -109,7 +110,7 @@ pub(crate) fn run_mode(
         Room { bytes: site.fs.usage().free * u64::from(BLOCK_BYTES), zone_bytes: zone_bytes(&site.volume) };
     let plan = Plan::new(options.jobs.jobs(), room, files)
         .map_err(|(job, error)| BenchError::Plan { job, error })?;
-    let control = options.control.then(|| site.control());
+    let control = options.control.then(|| site.control(&errands));
     let Measured { jobs, files, statistics } = site.run(&plan, options.series)?;
     let mut notes = site.notes();
     if let Some(Err(error)) = &control {
@@ -153,7 +154,7 @@ fn mount(
         ..MountOptions::default()
     };
     let (on, memory) = (volume.clone(), memory.clone());
-    let made = world.alone(volume, move |waiter| {
+    let made = world.alone(move |waiter| {
         let mut rows = Rows::open(memory, CACHE_BYTES).map_err(zonal_fs::FsError::from)?;
         FileSystem::make(&mut rows, &superblock, waiter)?;
         FileSystem::open(on, rows, superblock, mount, has_data, waiter)
@@ -222,12 +223,12 @@ impl Site {
                 laid_out.map(|()| job)
             })
         });
-        let jobs = self.world.run(&self.volume, tasks.collect(), Some(&self.fs))?;
+        let jobs = self.world.run(tasks.collect(), Some(&self.fs))?;
         let failed =
             |error: zonal_fs::FsError| BenchError::Files { error: format!("laying out files: {error}") };
         let jobs = jobs.into_iter().collect::<Result<Vec<Job>, _>>().map_err(failed)?;
         let fs = self.fs.clone();
-        self.world.alone(&self.volume, move |waiter| fs.sync(waiter))?.map_err(failed)?;
+        self.world.alone(move |waiter| fs.sync(waiter))?.map_err(failed)?;
         Ok(jobs)
     }
 
@@ -240,7 +241,7 @@ impl Site {
         let used = self.fs.usage().used;
         let names = plan.clones[round.clone()].iter().map(|clone| &clone.spec.name);
         let tasks = names.zip(jobs).map(|(name, job)| Task::new(name, move |waiter| job.run(waiter)));
-        let left = self.world.run(&self.volume, tasks.collect(), Some(&self.fs))?;
+        let left = self.world.run(tasks.collect(), Some(&self.fs))?;
         let report =
             FilesReport { used, metadata_bytes: self.memory.footprint(), ..FilesReport::of(&self.fs) };
         Ok((report, left))
@@ -252,10 +253,10 @@ impl Site {
     }
 
     /// Lets other processes look at the volume and the file system on it.
-    fn control(&self) -> Result<ControlServer, ControlError> {
+    fn control(&self, errands: &Errands) -> Result<ControlServer, ControlError> {
         let fs = self.fs.clone();
         let tell = move || serde_json::to_value(fs.status()).unwrap_or_default();
-        ControlServer::start_with_files(self.volume.clone(), Box::new(tell))
+        ControlServer::start_with(self.volume.clone(), Some(Arc::new(tell)), errands.clone())
     }
 
     fn notes(&self) -> Vec<String> {

@@ -1,37 +1,21 @@
-//! Where tasks that wait run: threads in the world's time, coroutines in virtual time.
+//! Where tasks that wait run: threads in the world's time, tasks of the executor in virtual time.
 //!
 //! A task is a function of a [`Waiter`], the same in both. In virtual time all of them are on one thread, and leave the
-//! processor where they wait. Then the write path is polled and all look again; once nobody got on in two rounds of that, the
-//! clock jumps to what the device does next. If it does nothing any more the run has failed, and says who waits.
-//!
-//! # Whose turn it is
-//! Room that comes free goes to whoever looks first. So those that got on look last: nobody gets on at the cost of others.
+//! processor where they wait ([`zonal_sim::executor`]). What a file system waits for it alone can see: so its tasks look after each
+//! poll, and those that got on look last.
 
 use crate::error::BenchError;
-use corosensei::stack::DefaultStack;
-use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use zonal_core::Nanos;
 use zonal_fs::FileSystem;
 use zonal_fs::waiter::{Polling, Waiter};
 use zonal_io::clock::Clock;
+use zonal_io::control::Errands;
 use zonal_io::volume::Volume;
-
-/// Room for the calls of a task, of which only what is touched takes memory.
-const STACK_BYTES: usize = 1 << 20;
-
-/// Rounds in which nobody gets on before the clock jumps: one may have sent something that the poll behind it answers.
-const QUIET_ROUNDS: u32 = 2;
-
-/// Jumps of the clock without anybody getting on: far more than any recovery takes.
-const IDLE_JUMPS_MAX: u32 = 1 << 20;
-
-/// Rounds at one instant. They are some hundred million looks.
-const ROUNDS_MAX: u32 = 1 << 24;
+use zonal_sim::executor::{self, Executor, Host, Pause, Processor, Resume, Signals, Timeline, VirtualClock};
 
 /// Files' times in virtual time begin here, so that two runs say the same: 2026-01-01.
 const WALL_BEGIN: i64 = 1_767_225_600_000_000_000;
@@ -55,35 +39,37 @@ impl<R> Task<R> {
 pub(super) enum World {
     /// The world's.
     Real(Clock),
-    /// What the device says, so late.
-    Virtual(Cell<Nanos>),
+    /// What the device says.
+    Virtual(Timeline),
 }
 
 impl World {
-    pub(super) fn of(is_virtual: bool) -> World {
-        if is_virtual { World::Virtual(Cell::default()) } else { World::Real(Clock::start()) }
+    /// The time of `volume`. A virtual one does `errands` in it.
+    pub(super) fn of(volume: &Arc<Volume>, errands: &Errands) -> World {
+        match volume.info().virtual_time {
+            true => World::Virtual(Timeline::new(volume.clone()).with_errands(errands)),
+            false => World::Real(Clock::start()),
+        }
     }
 
     /// Runs `tasks` to their end, and what they gave in their order; meanwhile the zones of `tended` are tended.
     pub(super) fn run<R: Send + 'static>(
         &self,
-        volume: &Arc<Volume>,
         tasks: Vec<Task<R>>,
         tended: Option<&FileSystem>,
     ) -> Result<Vec<R>, BenchError> {
         match self {
             World::Real(clock) => in_threads(*clock, tasks, tended),
-            World::Virtual(clock) => in_coroutines(clock, volume, tasks, tended),
+            World::Virtual(timeline) => in_virtual_time(timeline, tasks, tended),
         }
     }
 
     /// Runs one task by itself.
     pub(super) fn alone<R: Send + 'static>(
         &self,
-        volume: &Arc<Volume>,
         work: impl FnOnce(&dyn Waiter) -> R + Send + 'static,
     ) -> Result<R, BenchError> {
-        let ran = self.run(volume, vec![Task::new("the file system", work)], None)?;
+        let ran = self.run(vec![Task::new("the file system", work)], None)?;
         Ok(ran.into_iter().next().expect("a task leaves something"))
     }
 }
@@ -130,208 +116,109 @@ fn in_threads<R: Send + 'static>(
     })
 }
 
-/// What all coroutines have in common.
-#[derive(Default)]
-struct Common {
-    now: Cell<Nanos>,
-    /// Somebody got on.
-    has_news: Cell<bool>,
-    is_over: Cell<bool>,
-}
-
-/// The waiter of a coroutine.
+/// The waiter of a task in virtual time.
 struct Virtual<'a> {
-    yielder: &'a Yielder<(), ()>,
-    common: Rc<Common>,
+    processor: &'a Processor<'a, ()>,
+    clock: VirtualClock,
+    signals: Signals,
 }
 
 impl Waiter for Virtual<'_> {
     fn now(&self) -> Nanos {
-        self.common.now.get()
+        self.clock.now()
     }
 
     fn wall(&self) -> i64 {
-        WALL_BEGIN + self.common.now.get().0 as i64
+        WALL_BEGIN + self.now().0 as i64
     }
 
     fn wait(&self, _: &Volume) {
-        self.yielder.suspend(());
+        self.processor.leave(Pause::Look);
     }
 
     fn done(&self) {
-        self.common.has_news.set(true);
+        self.signals.happenings.one_more();
     }
 }
 
-struct Fibre<R> {
-    name: String,
-    coroutine: Coroutine<(), (), Option<R>>,
-    /// Its place in what is given back; of the one that tends, none.
-    place: Option<usize>,
-}
-
-struct Loop<'a, R> {
-    volume: &'a Volume,
-    common: Rc<Common>,
-    /// Those that got on the longest ago first.
-    fibres: Vec<Fibre<R>>,
-    begin: Nanos,
+/// What the tasks left, by their places. The collector, whose place is behind theirs, leaves nothing.
+struct Lefts<R> {
     left: Vec<Option<R>>,
     alive: usize,
-    idle_jumps: u32,
-    /// Rounds at this instant.
-    rounds: u32,
+    is_over: Rc<Cell<bool>>,
 }
 
-fn in_coroutines<R: 'static>(
-    clock: &Cell<Nanos>,
-    volume: &Arc<Volume>,
+impl<R> Host for Lefts<R> {
+    type Condition = ();
+    type Left = Option<R>;
+
+    fn over(&mut self, task: usize, left: Option<R>, _: Nanos) -> Resume {
+        if let Some(place) = self.left.get_mut(task) {
+            *place = left;
+            self.alive -= 1;
+        }
+        self.is_over.set(self.alive == 0);
+        Resume::Ready
+    }
+}
+
+fn in_virtual_time<R: 'static>(
+    timeline: &Timeline,
     tasks: Vec<Task<R>>,
     tended: Option<&FileSystem>,
 ) -> Result<Vec<R>, BenchError> {
-    let common = Rc::new(Common { now: clock.clone(), ..Common::default() });
+    let signals = Signals::new(tasks.len() + 1);
     let alive = tasks.len();
+    let left = std::iter::repeat_with(|| None).take(alive).collect();
+    let mut host = Lefts { left, alive, is_over: Rc::default() };
+    let task = |name: &str, work: Box<dyn FnOnce(&dyn Waiter) -> Option<R>>| {
+        let (clock, signals) = (timeline.clock().clone(), signals.clone());
+        let work = move |processor: &Processor<'_, ()>| work(&Virtual { processor, clock, signals });
+        executor::Task::new(name, work).map_err(|error| BenchError::Thread { job: name.to_owned(), error })
+    };
     let mut fibres = Vec::new();
-    for (place, Task { name, work }) in tasks.into_iter().enumerate() {
-        fibres.push(fibre(name, Some(place), &common, move |waiter| Some(work(waiter)))?);
+    for Task { name, work } in tasks {
+        fibres.push(task(&name, Box::new(move |waiter| Some(work(waiter))))?);
     }
     if let Some(fs) = tended.cloned() {
-        let over = common.clone();
+        let is_over = host.is_over.clone();
         let collector = move |waiter: &dyn Waiter| {
-            tend(&fs, waiter, || over.is_over.get());
+            tend(&fs, waiter, || is_over.get());
             None
         };
-        fibres.push(fibre("the collector".to_owned(), None, &common, collector)?);
+        fibres.push(task("the collector", Box::new(collector))?);
     }
-    let left = std::iter::repeat_with(|| None).take(alive).collect();
-    let begin = clock.get();
-    let mut run = Loop { volume, common, fibres, begin, left, alive, idle_jumps: 0, rounds: 0 };
-    run.run()?;
-    clock.set(run.common.now.get());
-    Ok(run.left.into_iter().flatten().collect())
-}
-
-fn fibre<R: 'static>(
-    name: String,
-    place: Option<usize>,
-    common: &Rc<Common>,
-    work: impl FnOnce(&dyn Waiter) -> Option<R> + 'static,
-) -> Result<Fibre<R>, BenchError> {
-    let no_stack = |error| BenchError::Thread { job: name.clone(), error };
-    let stack = DefaultStack::new(STACK_BYTES).map_err(no_stack)?;
-    let common = common.clone();
-    let coroutine =
-        Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| work(&Virtual { yielder, common }));
-    Ok(Fibre { name, coroutine, place })
-}
-
-impl<R> Loop<'_, R> {
-    fn run(&mut self) -> Result<(), BenchError> {
-        let mut quiet = 0;
-        while !self.fibres.is_empty() {
-            quiet = if self.round() { 0 } else { quiet + 1 };
-            self.count_round()?;
-            let now = self.common.now.get();
-            let due = self.volume.poll(now);
-            if quiet >= QUIET_ROUNDS && !self.fibres.is_empty() {
-                self.jump(due)?;
-                quiet = 0;
-            } else if quiet == 0 {
-                self.idle_jumps = 0;
-            }
-        }
-        Ok(())
-    }
-
-    /// Where everything is answered at once the clock stands; but it does not stand for ever.
-    fn count_round(&mut self) -> Result<(), BenchError> {
-        self.rounds += 1;
-        match self.rounds > ROUNDS_MAX {
-            true => Err(self.endless("somebody gets on again and again, and no time passes")),
-            false => Ok(()),
-        }
-    }
-
-    fn endless(&self, why: &'static str) -> BenchError {
-        BenchError::Endless { at: self.elapsed(), why, jobs: self.waiting() }
-    }
-
-    /// Everybody looks once; whether anybody got on.
-    fn round(&mut self) -> bool {
-        let mut waiting = Vec::with_capacity(self.fibres.len());
-        let (mut got_on, mut is_over) = (Vec::new(), false);
-        for mut fibre in std::mem::take(&mut self.fibres) {
-            self.common.has_news.set(false);
-            match fibre.coroutine.resume(()) {
-                CoroutineResult::Yield(()) if self.common.has_news.get() => got_on.push(fibre),
-                CoroutineResult::Yield(()) => waiting.push(fibre),
-                CoroutineResult::Return(left) => {
-                    self.over(&fibre, left);
-                    is_over = true;
-                }
-            }
-        }
-        let is_news = is_over || !got_on.is_empty();
-        waiting.append(&mut got_on);
-        self.fibres = waiting;
-        is_news
-    }
-
-    fn over(&mut self, fibre: &Fibre<R>, left: Option<R>) {
-        if let Some(place) = fibre.place {
-            self.left[place] = left;
-            self.alive -= 1;
-        }
-        self.common.is_over.set(self.alive == 0);
-    }
-
-    /// Lets the clock jump to what the device does next.
-    fn jump(&mut self, due: Option<Nanos>) -> Result<(), BenchError> {
-        let now = self.common.now.get();
-        let Some(due) = due else {
-            return Err(BenchError::Deadlock { at: self.elapsed(), jobs: self.waiting() });
-        };
-        self.idle_jumps += 1;
-        if self.idle_jumps > IDLE_JUMPS_MAX {
-            return Err(self.endless("the device asks to be polled again and again, and answers nothing"));
-        }
-        self.rounds = if due > now { 0 } else { self.rounds };
-        self.common.now.set(now.max(due));
-        self.volume.poll(now.max(due));
-        Ok(())
-    }
-
-    fn elapsed(&self) -> Duration {
-        Duration::from_nanos(self.common.now.get().0 - self.begin.0)
-    }
-
-    fn waiting(&self) -> Vec<String> {
-        self.fibres.iter().map(|fibre| format!("{} waits", fibre.name)).collect()
-    }
+    Executor::new(timeline, fibres, signals.clone(), &mut host).run()?;
+    Ok(host.left.into_iter().flatten().collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zonal_io::device::Device;
     use zonal_io::emulated::{Emulated, EmulatedOptions, Null};
     use zonal_io::volume::VolumeOptions;
+    use zonal_sim::Profile;
 
-    fn volume() -> Arc<Volume> {
+    fn volume(is_virtual: bool) -> Arc<Volume> {
         let options = EmulatedOptions { size: 1 << 30, zone_size: 1 << 20, ..EmulatedOptions::default() };
-        let device = Arc::new(Emulated::new("null", &options, Null).unwrap());
+        let device: Arc<dyn Device> = match is_virtual {
+            true => Profile::open("zns-1t", &[]).unwrap().simulated("sim").unwrap(),
+            false => Arc::new(Emulated::new("null", &options, Null).unwrap()),
+        };
         Arc::new(Volume::open(device, VolumeOptions::default()).unwrap())
     }
 
     #[test]
     fn tasks_that_nothing_can_wake_are_an_error_that_names_them() {
-        let volume = volume();
+        let volume = volume(true);
         let on = volume.clone();
         let sleeper = Task::new("sleeper", move |waiter: &dyn Waiter| {
             loop {
                 waiter.wait(&on);
             }
         });
-        let ran: Result<Vec<()>, _> = World::of(true).run(&volume, vec![sleeper], None);
+        let ran: Result<Vec<()>, _> = World::of(&volume, &Errands::default()).run(vec![sleeper], None);
         let Err(BenchError::Deadlock { jobs, .. }) = ran else { panic!("{ran:?}") };
         assert_eq!(jobs, ["sleeper waits"]);
     }
@@ -340,7 +227,8 @@ mod tests {
     fn tasks_leave_what_they_have_in_their_order() {
         for is_virtual in [true, false] {
             let tasks = (0..5).map(|n| Task::new("t", move |waiter: &dyn Waiter| (n, waiter.now())));
-            let left = World::of(is_virtual).run(&volume(), tasks.collect(), None).unwrap();
+            let left =
+                World::of(&volume(is_virtual), &Errands::default()).run(tasks.collect(), None).unwrap();
             assert_eq!(left.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
         }
     }

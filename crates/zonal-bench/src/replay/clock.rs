@@ -1,12 +1,11 @@
 //! The replay's time: real, or that of a device which lives in virtual time.
 
-use crate::run::VAIN_POLLS_MAX;
+use std::sync::Arc;
 use zonal_core::Nanos;
 use zonal_io::clock::{Backoff, Clock as RealClock};
+use zonal_io::control::Errands;
 use zonal_io::volume::Volume;
-
-/// Waits of a virtual clock at one moment: beyond that the write path goes round in circles.
-const CIRCLES_MAX: u32 = 1_000_000;
+use zonal_sim::executor::{Halt, Timeline};
 
 /// Time from the replay's beginning.
 pub(super) enum Clock {
@@ -14,21 +13,15 @@ pub(super) enum Clock {
         clock: RealClock,
         backoff: Backoff,
     },
-    /// Jumps from event to event.
-    Virtual {
-        now: Nanos,
-        circles: u32,
-    },
+    /// Jumps from event to event. The player is all that there is in it.
+    Virtual(Timeline),
 }
 
-/// Nothing can happen any more, or nothing does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Stalled;
-
 impl Clock {
-    pub(super) fn new(is_virtual: bool) -> Clock {
-        match is_virtual {
-            true => Clock::Virtual { now: Nanos(0), circles: 0 },
+    /// The time of `volume`. A virtual one does `errands` in it.
+    pub(super) fn of(volume: &Arc<Volume>, errands: &Errands) -> Clock {
+        match volume.info().virtual_time {
+            true => Clock::Virtual(Timeline::new(volume.clone()).with_errands(errands)),
             false => Clock::Real { clock: RealClock::start(), backoff: Backoff::default() },
         }
     }
@@ -36,7 +29,14 @@ impl Clock {
     pub(super) fn now(&self) -> Nanos {
         match self {
             Clock::Real { clock, .. } => clock.now(),
-            Clock::Virtual { now, .. } => *now,
+            Clock::Virtual(timeline) => timeline.now(),
+        }
+    }
+
+    pub(super) fn poll(&self, volume: &Volume) -> Option<Nanos> {
+        match self {
+            Clock::Real { clock, .. } => volume.poll(clock.now()),
+            Clock::Virtual(timeline) => timeline.poll(),
         }
     }
 
@@ -44,7 +44,7 @@ impl Clock {
     pub(super) fn progress(&mut self) {
         match self {
             Clock::Real { backoff, .. } => backoff.reset(),
-            Clock::Virtual { circles, .. } => *circles = 0,
+            Clock::Virtual(timeline) => timeline.has_news(),
         }
     }
 
@@ -54,19 +54,12 @@ impl Clock {
         volume: &Volume,
         arrival: Option<Nanos>,
         due: Option<Nanos>,
-    ) -> Result<(), Stalled> {
-        let next = [arrival, due].into_iter().flatten().min();
-        let at = self.now();
+    ) -> Result<(), Halt> {
         match self {
-            Clock::Virtual { now, circles } => {
-                let circles_max = if next.is_some() { CIRCLES_MAX } else { VAIN_POLLS_MAX };
-                let next = next.unwrap_or(*now);
-                *circles = if next > *now { 0 } else { *circles + 1 };
-                *now = next.max(*now);
-                if *circles < circles_max { Ok(()) } else { Err(Stalled) }
-            }
-            Clock::Real { backoff, .. } => {
-                backoff.pause(volume, at, next);
+            Clock::Virtual(timeline) => timeline.advance(due, arrival, Nanos(u64::MAX)).map(drop),
+            Clock::Real { backoff, clock } => {
+                let next = [arrival, due].into_iter().flatten().min();
+                backoff.pause(volume, clock.now(), next);
                 Ok(())
             }
         }

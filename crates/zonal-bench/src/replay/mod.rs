@@ -49,13 +49,14 @@ use crate::report::Ended;
 use crate::run::cpu::Usage;
 use crate::run::{Opener, as_a_kernel, prepare};
 use as_is::AsIs;
+use clock::Clock;
 use log::Log;
 use player::{Layout, Player, Rules};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime};
 use trace::Trace;
-use zonal_io::control::ControlServer;
+use zonal_io::control::{ControlServer, Errands};
 use zonal_io::device::Device;
 use zonal_io::fault::{self, Fault};
 use zonal_io::volume::{SwitchError, Volume, VolumeOptions, WriteMode, keeps_data};
@@ -170,7 +171,8 @@ pub fn run(
     let layout = layout(&*bare, options)?;
     let laid = report::Laid::of(&layout, bare.info());
     let volume = Arc::new(open_volume(bare, options)?);
-    let control = options.control.then(|| ControlServer::start(volume.clone()));
+    let errands = Errands::default();
+    let control = options.control.then(|| ControlServer::start_with(volume.clone(), None, errands.clone()));
     let (mode, _) = volume.mode();
     let rules = Rules {
         speed: options.speed,
@@ -182,7 +184,7 @@ pub fn run(
         interrupt: options.interrupt.clone(),
     };
     let (usage, begin) = (Usage::now(), Instant::now());
-    let mut player = Player::new(&volume, trace, layout, rules);
+    let mut player = Player::new(&volume, Clock::of(&volume, &errands), trace, layout, rules);
     let elapsed = player.run()?;
     let took = begin.elapsed();
     let Player { layout, ledger, measured, rules, .. } = player;

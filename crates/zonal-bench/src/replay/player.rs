@@ -170,12 +170,18 @@ pub(super) struct Player<'a> {
 }
 
 impl<'a> Player<'a> {
-    pub(super) fn new(volume: &'a Volume, trace: &'a mut Trace, layout: Layout, rules: Rules) -> Player<'a> {
+    pub(super) fn new(
+        volume: &'a Volume,
+        clock: Clock,
+        trace: &'a mut Trace,
+        layout: Layout,
+        rules: Rules,
+    ) -> Player<'a> {
         let inbox = Inbox::default();
         let entry = inbox.clone();
         Player {
             channel: volume.channel(move |completion| entry.lock().push_back(completion)),
-            clock: Clock::new(volume.info().virtual_time),
+            clock,
             volume,
             trace,
             rules,
@@ -239,8 +245,7 @@ impl<'a> Player<'a> {
     }
 
     fn wait(&mut self) -> Result<(), ReplayError> {
-        let now = self.clock.now();
-        let due = self.volume.poll(now);
+        let due = self.clock.poll(self.volume);
         if !self.inbox.lock().is_empty() {
             self.clock.progress();
             return Ok(());

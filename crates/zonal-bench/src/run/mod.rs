@@ -52,9 +52,8 @@ use round::{Clockwork, Round};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
-pub(crate) use virtual_time::VAIN_POLLS_MAX;
 use zonal_core::Nanos;
-use zonal_io::control::ControlServer;
+use zonal_io::control::{ControlServer, Errands};
 use zonal_io::device::{Device, DeviceInfo, HostTime};
 use zonal_io::fault::{self, Fault};
 use zonal_io::volume::{SwitchError, Volume, VolumeOptions, WriteMode, keeps_data};
@@ -229,7 +228,8 @@ fn run_mode(
     let zones_options = plan.zones_options(in_effect);
     let zones = Arc::new(prepare::zones(&*bare, &mut plan, zones_options)?);
     let volume = Arc::new(Volume::open(device, VolumeOptions { mode, ..options.volume })?);
-    let control = options.control.then(|| ControlServer::start(volume.clone()));
+    let errands = Errands::default();
+    let control = options.control.then(|| ControlServer::start_with(volume.clone(), None, errands.clone()));
     if let Some(Err(error)) = &control {
         plan.notes.push(format!("there is no control socket: {error}"));
     }
@@ -237,7 +237,7 @@ fn run_mode(
     let mut progress = Progress::new(options.progress, &plan);
     let mut done = Done { jobs: Vec::new(), recorders: Vec::new(), elapsed: Nanos(0), head: None };
     let record = Arc::new(Record::default());
-    let clockwork = Clockwork::of(&info);
+    let clockwork = Clockwork::of(&volume, &errands);
     let host_nanos_per_io = options.host_nanos_per_io.unwrap_or_else(|| host_nanos(&info, in_effect));
     if info.virtual_time {
         plan.notes
@@ -287,7 +287,7 @@ fn run_mode(
         is_virtual: info.virtual_time,
         files: None,
     };
-    drop((control, volume));
+    drop((clockwork, control, volume));
     if options.series {
         let series = prepare::mode_series(&*bare, info, &mut report.notes);
         report.series = Some(Box::new(ModeSeries { head: done.head, ..series }));

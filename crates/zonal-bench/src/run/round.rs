@@ -4,7 +4,7 @@ use super::Done;
 use super::iolog::IoLog;
 use super::measure::Watch;
 use super::threads::{self, Ran};
-use super::virtual_time::{self, VAIN_POLLS_MAX, VirtualClock};
+use super::virtual_time::{self, VirtualClock};
 use crate::error::BenchError;
 use crate::plan::{Plan, WorkerPlan, sequential};
 use crate::progress::Progress;
@@ -19,9 +19,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use zonal_core::{DeviceError, Nanos, Op, RequestError, Sector, ZoneIndex};
 use zonal_io::clock::Clock;
-use zonal_io::device::{DeviceInfo, Output};
-use zonal_io::sync::{CachePadded, Mutex};
+use zonal_io::control::Errands;
+use zonal_io::device::Output;
+use zonal_io::sync::CachePadded;
 use zonal_io::volume::{Request, Volume};
+use zonal_sim::executor::Timeline;
 
 /// Zones asked for in one report.
 const REPORT_ZONES: u32 = 1 << 16;
@@ -58,12 +60,19 @@ pub(super) enum Clockwork {
     /// The world, with a thread for each worker.
     Real,
     /// What happens on the device.
-    Virtual(VirtualClock),
+    Virtual(Box<VirtualClock>),
 }
 
 impl Clockwork {
-    pub(super) fn of(info: &DeviceInfo) -> Clockwork {
-        if info.virtual_time { Clockwork::Virtual(VirtualClock::new()) } else { Clockwork::Real }
+    /// The time of `volume`. One in virtual time does `errands` in it.
+    pub(super) fn of(volume: &Arc<Volume>, errands: &Errands) -> Clockwork {
+        match volume.info().virtual_time {
+            true => {
+                let timeline = Timeline::new(volume.clone()).with_errands(errands);
+                Clockwork::Virtual(Box::new(VirtualClock::new(timeline)))
+            }
+            false => Clockwork::Real,
+        }
     }
 }
 
@@ -239,24 +248,9 @@ impl Round<'_> {
 
     /// Carries out one request while nobody else is at work.
     fn carry_out(&self, request: Request) -> Result<Output, RequestError> {
-        let Clockwork::Virtual(clock) = self.clockwork else {
-            return self.volume.call(&Clock::start(), request).result;
-        };
-        let answer = Arc::new(Mutex::new(None));
-        let left = answer.clone();
-        let channel = self.volume.channel(move |completion| *left.lock() = Some(completion.result));
-        self.volume.submit(clock.now(), &channel, request);
-        let mut vain_polls = 0;
-        loop {
-            let due = self.volume.poll(clock.now());
-            if let Some(result) = answer.lock().take() {
-                return result;
-            }
-            match due {
-                Some(due) => clock.advance_to(due),
-                None if vain_polls < VAIN_POLLS_MAX => vain_polls += 1,
-                None => return Err(RequestError::Device(DeviceError::TimedOut)),
-            }
+        match self.clockwork {
+            Clockwork::Real => self.volume.call(&Clock::start(), request).result,
+            Clockwork::Virtual(clock) => clock.timeline.call(request),
         }
     }
 }

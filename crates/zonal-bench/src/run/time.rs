@@ -1,7 +1,7 @@
 //! Whose time a worker lives in: the world's, or one that jumps.
 //!
 //! A [`Worker`] is the same in both. It differs in what it does where nothing is to be done: in real time it polls the
-//! write path, spins, yields and sleeps; in virtual time it leaves the processor to the scheduler
+//! write path, spins, yields and sleeps; in virtual time it leaves the processor to the executor
 //! ([`super::virtual_time`]), which comes back when something has happened.
 
 use super::cpu::Usage;

@@ -1,5 +1,6 @@
 //! The answering side: one thread that serves one connection at a time.
 
+use super::errands::Errands;
 use super::place::{self, Found};
 use super::{
     Answer, CONNECTION_TIME_MAX, ControlError, Query, REQUEST_BYTES_MAX, SWITCH_TIME_MAX, VolumeFacts,
@@ -15,6 +16,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -27,8 +29,11 @@ const UNPOLLED_TIME: Duration = Duration::from_millis(100);
 /// Volumes of one process with one device name, beyond which something else must be wrong.
 const SAME_NAME_MAX: u32 = 1000;
 
-/// Tells of the file system on a volume. It is called by the server's thread.
-pub type Files = Box<dyn Fn() -> serde_json::Value + Send>;
+/// How long the server waits for the thread that does its errands, before it looks whether there still is one.
+const LOOK_TIME: Duration = Duration::from_millis(1);
+
+/// Tells of the file system on a volume. The thread that does the server's errands calls it, or the server's.
+pub type Files = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
 /// Answers questions about a volume until it is dropped, which removes the socket.
 ///
@@ -46,21 +51,26 @@ impl ControlServer {
     /// # Errors
     /// [`ControlError`]: none of them keeps the volume from working.
     pub fn start(volume: Arc<Volume>) -> Result<ControlServer, ControlError> {
-        ControlServer::start_in(&place::directory()?, volume, None)
+        ControlServer::start_with(volume, None, Errands::default())
     }
 
-    /// The same, of a volume with a file system on it.
+    /// The same, of a volume with a file system on it, or of one that a run has to itself, which does the server's errands.
     ///
     /// # Errors
     /// As [`ControlServer::start`].
-    pub fn start_with_files(volume: Arc<Volume>, files: Files) -> Result<ControlServer, ControlError> {
-        ControlServer::start_in(&place::directory()?, volume, Some(files))
+    pub fn start_with(
+        volume: Arc<Volume>,
+        files: Option<Files>,
+        errands: Errands,
+    ) -> Result<ControlServer, ControlError> {
+        ControlServer::start_in(&place::directory()?, volume, files, errands)
     }
 
     pub(super) fn start_in(
         dir: &Path,
         volume: Arc<Volume>,
         files: Option<Files>,
+        errands: Errands,
     ) -> Result<ControlServer, ControlError> {
         let pid = std::process::id();
         let mut n = 0;
@@ -71,7 +81,7 @@ impl ControlServer {
                 bound => break (path, bound?),
             }
         };
-        ControlServer::serve(&path, listener, volume, files)
+        ControlServer::serve(&path, listener, volume, files, errands)
     }
 
     /// Opens a socket at `path`, in whatever directory that is.
@@ -79,7 +89,7 @@ impl ControlServer {
     /// # Errors
     /// [`ControlError::InUse`] if something is there that is not a socket left behind.
     pub fn start_at(path: &Path, volume: Arc<Volume>) -> Result<ControlServer, ControlError> {
-        ControlServer::serve(path, bind(path)?, volume, None)
+        ControlServer::serve(path, bind(path)?, volume, None, Errands::default())
     }
 
     fn serve(
@@ -87,6 +97,7 @@ impl ControlServer {
         listener: UnixListener,
         volume: Arc<Volume>,
         files: Option<Files>,
+        errands: Errands,
     ) -> Result<ControlServer, ControlError> {
         let remove_and = |doing| {
             move |source: io::Error| {
@@ -95,7 +106,7 @@ impl ControlServer {
             }
         };
         let (stop, stopped) = UnixStream::pair().map_err(remove_and("cannot make a socket pair"))?;
-        let service = Service { stopped, volume, files };
+        let service = Service { stopped, volume, files, errands };
         let thread = std::thread::Builder::new()
             .name("zonal-control".into())
             .spawn(move || service.serve(&listener))
@@ -149,6 +160,7 @@ struct Service {
     stopped: UnixStream,
     volume: Arc<Volume>,
     files: Option<Files>,
+    errands: Errands,
 }
 
 /// Why a connection ended before its client closed it.
@@ -204,33 +216,51 @@ impl Service {
     }
 
     fn answer(&self, line: &[u8]) -> Answer {
-        match serde_json::from_slice(line) {
-            Ok(Query::Plugs) => Answer::Plugs(self.volume.plugs()),
-            Ok(Query::Stat) => Answer::Stat(self.volume.statistics()),
-            Ok(Query::Info) => Answer::Info(Box::new(VolumeFacts::of(&self.volume))),
-            Ok(Query::Files) => Answer::Files(self.files.as_ref().map(|tell| tell())),
-            Ok(Query::Zone { first, last, set }) => {
-                match set_zones(&**self.volume.device(), first..=last, set) {
-                    Ok(()) => Answer::Zone(set),
-                    Err(error) => Answer::Error(error.to_string()),
-                }
+        let answer = match serde_json::from_slice(line) {
+            Ok(Query::Plugs) => self.ask(|volume| Answer::Plugs(volume.plugs())),
+            Ok(Query::Stat) => self.ask(|volume| Answer::Stat(volume.statistics())),
+            Ok(Query::Info) => self.ask(|volume| Answer::Info(Box::new(VolumeFacts::of(volume)))),
+            Ok(Query::Files) => {
+                let files = self.files.clone();
+                self.ask(move |_| Answer::Files(files.map(|tell| tell())))
             }
-            Ok(Query::Set { options }) => match self.set(&options) {
-                Ok(pending) => {
-                    let facts = VolumeFacts { pending, ..VolumeFacts::of(&self.volume) };
-                    Answer::Info(Box::new(facts))
-                }
-                Err(what) => Answer::Error(what),
-            },
-            Err(e) => Answer::Error(e.to_string()),
+            Ok(Query::Zone { first, last, set }) => self
+                .ask(move |volume| set_zones(&**volume.device(), first..=last, set))
+                .and_then(|outcome| outcome.map(|()| Answer::Zone(set)).map_err(|error| error.to_string())),
+            Ok(Query::Set { options }) => self.set(&options).and_then(|pending| {
+                self.ask(|volume| Answer::Info(Box::new(VolumeFacts { pending, ..VolumeFacts::of(volume) })))
+            }),
+            Err(e) => Err(e.to_string()),
+        };
+        answer.unwrap_or_else(Answer::Error)
+    }
+
+    /// Has `question` asked by the thread that does the errands, at its volume's time.
+    fn ask<R: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Volume) -> R + Send + 'static,
+    ) -> Result<R, String> {
+        let (tell, told) = sync_channel(1);
+        let volume = self.volume.clone();
+        self.errands.post(move || _ = tell.send(question(&volume)));
+        let begun = Instant::now();
+        while begun.elapsed() < SWITCH_TIME_MAX {
+            match told.recv_timeout(LOOK_TIME) {
+                Ok(answer) => return Ok(answer),
+                // The run may be over.
+                Err(RecvTimeoutError::Timeout) => self.errands.do_unless_attended(|| {}),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
         }
+        self.errands.withdraw();
+        Err("the run does not look at its errands".to_owned())
     }
 
     /// Changes options, and waits for them no longer than a client may keep others waiting; the one that takes effect later.
     fn set(&self, options: &str) -> Result<Option<String>, String> {
         let changes: OptionChanges = options.parse().map_err(|e: OptionError| e.to_string())?;
-        // A poll begins a switch, in the volume's time. Where no thread polls, it begins here once the volume is idle.
-        self.volume.set_options(&changes).map_err(|e| e.to_string())?;
+        // The next poll begins a switch, in the volume's time. Where no thread polls, it begins here once the volume is idle.
+        self.ask(move |volume| volume.set_options(&changes).map_err(|e| e.to_string()))??;
         let begun = Instant::now();
         loop {
             let now = self.volume.options();
@@ -243,7 +273,7 @@ impl Service {
                 return Ok(Some(pending));
             }
             if begun.elapsed() >= UNPOLLED_TIME {
-                self.volume.begin_request_if_idle();
+                self.errands.do_unless_attended(|| self.volume.begin_request_if_idle());
             }
             std::thread::sleep(Duration::from_millis(1));
         }

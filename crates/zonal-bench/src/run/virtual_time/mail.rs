@@ -1,6 +1,6 @@
 //! Completions on their way to a coroutine.
 //!
-//! They come from the write path's polls, which the scheduler makes, and from the submissions of all workers; each goes
+//! They come from the write path's polls, which the executor makes, and from the submissions of all workers; each goes
 //! to the worker it belongs to, in the order of completion, and wakes it.
 
 use super::Common;
@@ -21,64 +21,39 @@ struct Letter {
     at: u64,
 }
 
-/// Where letters lie until their workers look. All on one thread: the lock is for the type's sake, and always free.
-pub(super) struct Post {
-    /// Workers to whom letters have come that they have not seen.
-    has_letters: Box<[AtomicBool]>,
-    has_awake: AtomicBool,
-    sorted: Brief<Sorted>,
-}
+/// Where letters lie until their workers look, by worker. All on one thread: the locks are for the type's sake, and always
+/// free.
+pub(super) struct Post(Box<[Letterbox]>);
 
-struct Sorted {
-    boxes: Box<[VecDeque<Letter>]>,
-    /// The same workers, in order of arrival, but those that were told.
-    awake: VecDeque<usize>,
+#[derive(Default)]
+struct Letterbox {
+    has_letters: AtomicBool,
+    letters: Brief<VecDeque<Letter>>,
 }
 
 impl Post {
     /// For so many workers.
     pub(super) fn new(workers: usize) -> Post {
-        let boxes = (0..workers).map(|_| VecDeque::new()).collect();
-        Post {
-            has_letters: (0..workers).map(|_| AtomicBool::new(false)).collect(),
-            has_awake: AtomicBool::new(false),
-            sorted: Brief::new(Sorted { boxes, awake: VecDeque::new() }),
-        }
+        Post((0..workers).map(|_| Letterbox::default()).collect())
     }
+}
 
-    /// Takes the first worker to whom a letter has come.
-    #[inline]
-    pub(super) fn awake(&self) -> Option<usize> {
-        if !self.has_awake.load(Ordering::Relaxed) {
-            return None;
-        }
-        let mut sorted = self.sorted.lock();
-        let first = sorted.awake.pop_front();
-        self.has_awake.store(!sorted.awake.is_empty(), Ordering::Relaxed);
-        first
-    }
-
-    fn put(&self, worker: usize, letter: Letter) {
-        let mut sorted = self.sorted.lock();
-        sorted.boxes[worker].push_back(letter);
-        if !self.has_letters[worker].load(Ordering::Relaxed) {
-            self.has_letters[worker].store(true, Ordering::Relaxed);
-            self.has_awake.store(true, Ordering::Relaxed);
-            sorted.awake.push_back(worker);
-        }
+impl Letterbox {
+    fn put(&self, letter: Letter) {
+        self.letters.lock().push_back(letter);
+        self.has_letters.store(true, Ordering::Relaxed);
     }
 
     #[inline]
-    fn has_letters(&self, worker: usize) -> bool {
-        self.has_letters[worker].load(Ordering::Relaxed)
+    fn has_letters(&self) -> bool {
+        self.has_letters.load(Ordering::Relaxed)
     }
 
     /// Exchanges what has come for an empty list.
     #[inline(never)]
-    fn fetch(&self, worker: usize, taken: &mut VecDeque<Letter>) {
-        let mut sorted = self.sorted.lock();
-        self.has_letters[worker].store(false, Ordering::Relaxed);
-        std::mem::swap(&mut sorted.boxes[worker], taken);
+    fn fetch(&self, taken: &mut VecDeque<Letter>) {
+        self.has_letters.store(false, Ordering::Relaxed);
+        std::mem::swap(&mut *self.letters.lock(), taken);
     }
 }
 
@@ -108,14 +83,16 @@ impl Letters {
 
 impl Mail for Letters {
     fn completion_function(&self) -> impl Fn(Completion) + Send + Sync + 'static {
-        let (post, clock) = (self.common.post.clone(), self.clock.clone());
+        let (post, wakes, clock) =
+            (self.common.post.clone(), self.common.signals.wakes.clone(), self.clock.clone());
         let (worker, places) = (self.worker, self.places);
         move |completion| {
             let at = clock.as_ref().map_or(0, Clock::raw);
             let Completion { token, result, buf } = completion;
             let buffer = buf.into_buf();
             let outcome = if is_plain(&result, places) { Outcome::Done } else { outcome_of(result) };
-            post.put(worker, Letter { slot: token as u32, outcome, buffer, at });
+            post.0[worker].put(Letter { slot: token as u32, outcome, buffer, at });
+            wakes.wake(worker);
         }
     }
 
@@ -136,13 +113,14 @@ impl Mail for Letters {
     #[inline]
     fn next(&mut self) -> Option<Ending> {
         if self.taken.is_empty() {
-            if !self.common.post.has_letters(self.worker) {
+            let letterbox = &self.common.post.0[self.worker];
+            if !letterbox.has_letters() {
                 return None;
             }
-            self.common.post.fetch(self.worker, &mut self.taken);
+            letterbox.fetch(&mut self.taken);
         }
         let Letter { slot, outcome, buffer, at } = self.taken.pop_front()?;
-        self.common.happenings.one_more();
+        self.common.signals.happenings.one_more();
         self.desk.give_back(slot, buffer);
         let is_plain = matches!(outcome, Outcome::Done);
         if !is_plain {

@@ -1,17 +1,17 @@
 //! Workers in virtual time: all on one thread, on a device that takes its time from the times it is given.
 //!
-//! Each worker is a coroutine, the same [`Worker`] as in real time. Where that would poll and sleep, this one leaves the
-//! processor to the [`scheduler`], which resumes those that have something to do and otherwise lets the clock jump to
-//! the next thing that can happen. Nothing here depends on how fast the machine is or on threads: the same jobs on the
-//! same device do the same, to the nanosecond and to the byte of the report.
+//! Each worker is a task of the executor, the same [`Worker`] as in real time. Where that would poll and sleep, this one leaves
+//! the processor to the [`executor`](zonal_sim::executor), which resumes those that have something to do and otherwise lets the
+//! clock jump. Nothing here depends on how fast the machine is or on threads: the same jobs on the same device do the same, to
+//! the nanosecond and to the byte of the report.
 //!
 //! # What takes time
 //! What the device says, pauses and rates, and nothing else: unless `BenchOptions::host_nanos_per_io` says otherwise a worker takes no
 //! time to make a request. With it, a worker is a processor that does one thing at a time: each request is with the
 //! write path so much later than it was made, and so much later at least than the one before it.
 
+mod host;
 mod mail;
-mod scheduler;
 
 use super::cpu::Usage;
 use super::inbox::Places;
@@ -25,80 +25,44 @@ use crate::progress::Progress;
 use crate::report::JobReport;
 use crate::verify::Recorder;
 use crate::workload::Awaits;
-use corosensei::stack::DefaultStack;
-use corosensei::{Coroutine, Yielder};
+use host::RoundHost;
 use mail::{Letters, Post};
 use quanta::{Clock, Mock};
-use scheduler::Scheduler;
-pub(crate) use scheduler::VAIN_POLLS_MAX;
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use zonal_core::Nanos;
 use zonal_io::buffer::IoBuf;
-
-/// Room for the calls of a worker, of which only what is touched takes memory.
-const STACK_BYTES: usize = 1 << 20;
+use zonal_sim::executor::{Executor, Pause, Processor, Signals, Task, Timeline};
 
 /// Requests of a worker that are answered at once before others have a turn at the same instant.
 const TURN_REQUESTS: u32 = 1 << 16;
 
 /// The clock of a run in virtual time. It goes on from round to round, because the device's does.
 pub(super) struct VirtualClock {
-    pub(super) clock: Clock,
+    pub(super) timeline: Timeline,
+    /// The same time, as workers read it.
+    clock: Clock,
     hand: Arc<Mock>,
 }
 
 impl VirtualClock {
-    pub(super) fn new() -> VirtualClock {
+    pub(super) fn new(timeline: Timeline) -> VirtualClock {
         let (clock, hand) = Clock::mock();
-        VirtualClock { clock, hand }
+        VirtualClock { timeline, clock, hand }
     }
 
-    pub(super) fn now(&self) -> Nanos {
-        Nanos(self.clock.raw())
+    /// Sets the workers' clock by the timeline.
+    pub(super) fn follow(&self) {
+        self.hand.increment(self.timeline.now().0 - self.clock.raw());
     }
-
-    /// Lets the time jump to `time`, unless that is over.
-    pub(super) fn advance_to(&self, time: Nanos) {
-        self.hand.increment(time.0.saturating_sub(self.now().0));
-    }
-}
-
-/// Why a worker leaves the processor.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Pause {
-    /// Until one of its requests has ended.
-    Ending,
-    /// Until one of its requests has ended, or this.
-    Or(Awaits),
-    /// Until this time, or one of its requests has ended.
-    Until(Nanos),
-    /// For the turn of the others.
-    Turn,
 }
 
 /// What a worker leaves.
 type Left = (JobReport, Option<Recorder>);
 
-/// What happens in a round, counted: endings of requests, and of workers. Who waits for others looks again only after it
-/// has changed.
-#[derive(Default)]
-struct Happenings(Cell<u64>);
-
-impl Happenings {
-    fn one_more(&self) {
-        self.0.set(self.0.get() + 1);
-    }
-
-    fn count(&self) -> u64 {
-        self.0.get()
-    }
-}
-
-/// What all coroutines of a round have in common.
+/// What all workers of a round have in common.
 struct Common {
-    happenings: Happenings,
+    signals: Signals,
     post: Arc<Post>,
     /// Nanoseconds that a worker takes to make a request.
     host_nanos: u64,
@@ -106,7 +70,7 @@ struct Common {
 
 /// Virtual time, as a worker sees it.
 struct Virtual<'a> {
-    yielder: &'a Yielder<(), Pause>,
+    processor: &'a Processor<'a, Awaits>,
     common: Rc<Common>,
     /// Place of the worker in its round.
     number: usize,
@@ -115,8 +79,8 @@ struct Virtual<'a> {
 }
 
 impl Virtual<'_> {
-    fn pause(worker: &mut Worker<'_, Self>, pause: Pause) {
-        worker.time.yielder.suspend(pause);
+    fn pause(worker: &mut Worker<'_, Self>, pause: Pause<Awaits>) {
+        worker.time.processor.leave(pause);
         worker.read_clock();
     }
 }
@@ -147,7 +111,7 @@ impl Time for Virtual<'_> {
             Self::pause(worker, Pause::Turn);
         }
         // What it has locked meanwhile, others wait for.
-        worker.time.common.happenings.one_more();
+        worker.time.common.signals.happenings.one_more();
         let until = Nanos(now.0.saturating_add(worker.time.common.host_nanos));
         while worker.now < until {
             Self::pause(worker, Pause::Until(until));
@@ -159,7 +123,7 @@ impl Time for Virtual<'_> {
     fn wait(worker: &mut Worker<'_, Self>, awaited: Awaited) {
         if worker.reap() == 0 {
             let pause = match awaited {
-                Awaited::Ending => Pause::Ending,
+                Awaited::Ending => Pause::Answer,
                 Awaited::Or(awaits) => Pause::Or(awaits),
             };
             Self::pause(worker, pause);
@@ -187,28 +151,31 @@ pub(super) fn run(
     progress: &mut Progress,
 ) -> Result<Ran, BenchError> {
     let Ready { watches, jobs, frame } = ready;
+    clock.follow();
     let common = Rc::new(Common {
-        happenings: Happenings::default(),
+        signals: Signals::new(jobs.len()),
         post: Arc::new(Post::new(jobs.len())),
         host_nanos: round.host_nanos_per_io,
     });
-    let mut coroutines = Vec::new();
+    let mut tasks = Vec::new();
     for (number, job) in jobs.into_iter().enumerate() {
         let plan = round.workers()[number].clone();
-        let no_stack = |error| BenchError::Thread { job: round.workers()[number].spec.name.clone(), error };
-        let stack = DefaultStack::new(STACK_BYTES).map_err(no_stack)?;
+        let name = plan.spec.name.clone();
         let (volume, zones, watches) = (round.volume.clone(), round.zones.clone(), watches.clone());
         let (common, clock, has_data) = (common.clone(), clock.clock.clone(), round.has_data);
         let frame = frame.clone();
-        coroutines.push(Coroutine::with_stack(stack, move |yielder: &Yielder<(), Pause>, ()| -> Left {
+        let work = move |processor: &Processor<'_, Awaits>| -> Left {
             let environment =
                 Environment { volume: &volume, zones: &zones, clock: &clock, epoch: 0, has_data, frame };
-            let time = Virtual { yielder, common, number, left: TURN_REQUESTS };
+            let time = Virtual { processor, common, number, left: TURN_REQUESTS };
             let watch = &watches[number];
             let worker = Worker::new(time, &environment, &plan, watch, job.workload, job.recorder);
             worker.with_log(job.log).run()
-        }));
+        };
+        tasks.push(Task::new(&name, work).map_err(|error| BenchError::Thread { job: name, error })?);
     }
     let watcher = Watcher::new(round.index, round.workers(), &watches, round.interrupt);
-    Scheduler::new(round, clock, &common, coroutines, watcher, progress).run()
+    let mut host = RoundHost::new(round, clock, watcher, progress);
+    Executor::new(&clock.timeline, tasks, common.signals.clone(), &mut host).run()?;
+    Ok(host.finish())
 }

@@ -1,0 +1,174 @@
+//! The time of a volume that one thread has to itself: it stands still until nothing is left to do in it.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use zonal_core::{DeviceError, Nanos, RequestError};
+use zonal_io::control::{Attendance, Errands};
+use zonal_io::device::Output;
+use zonal_io::sync::Mutex;
+use zonal_io::volume::{Request, Volume};
+
+/// Polls after which nothing had happened: far more than any recovery takes.
+const IDLE_POLLS_MAX: u32 = 1 << 20;
+
+/// Polls in a row that lead to nothing, after which nothing is left that could happen. The write path offers a command again
+/// with each, that a device was too busy for: one that is busy by chance takes it in the end.
+const VAIN_POLLS_MAX: u32 = 1 << 10;
+
+/// What the time is. Clones are the same clock.
+#[derive(Clone, Debug, Default)]
+pub struct VirtualClock(Arc<AtomicU64>);
+
+impl VirtualClock {
+    /// Time since the beginning.
+    #[inline]
+    pub fn now(&self) -> Nanos {
+        Nanos(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Lets the time jump to `time`, unless that is over.
+    fn advance_to(&self, time: Nanos) {
+        self.0.store(time.0.max(self.now().0), Ordering::Relaxed);
+    }
+}
+
+/// Why a run does not continue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Halt {
+    /// Nothing is left that could happen.
+    Deadlock,
+    /// Something happens for ever, and leads nowhere: this.
+    Endless(&'static str),
+}
+
+/// A volume and its time. The caller alone submits and polls.
+pub struct Timeline {
+    volume: Arc<Volume>,
+    clock: VirtualClock,
+    errands: Option<Attendance>,
+    idle_polls: Cell<u32>,
+    vain_polls: Cell<u32>,
+}
+
+impl Timeline {
+    /// The time of `volume`, from its beginning.
+    pub fn new(volume: Arc<Volume>) -> Timeline {
+        let (idle_polls, vain_polls) = (Cell::new(0), Cell::new(0));
+        Timeline { volume, clock: VirtualClock::default(), errands: None, idle_polls, vain_polls }
+    }
+
+    /// The same, which does `errands` at its time: what is asked of the volume, and the options that are changed.
+    #[must_use]
+    pub fn with_errands(mut self, errands: &Errands) -> Timeline {
+        self.errands = Some(errands.attend());
+        self
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// Its clock.
+    pub fn clock(&self) -> &VirtualClock {
+        &self.clock
+    }
+
+    /// What the time is.
+    #[inline]
+    pub fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
+    /// Does the errands, then polls the volume once.
+    #[inline]
+    pub fn poll(&self) -> Option<Nanos> {
+        if let Some(errands) = &self.errands {
+            errands.look();
+        }
+        self.volume.poll(self.clock.now())
+    }
+
+    /// Something has happened: what leads nowhere is counted from here.
+    #[inline]
+    pub fn has_news(&self) {
+        self.idle_polls.set(0);
+    }
+
+    /// Lets the clock jump to what happens next, after a poll that returned `due` and woke no task: to that, or to `timer`
+    /// if it is earlier. At `stop`, if that is earlier still, the clock stops before. Returns whether a time has come; if not,
+    /// another poll is what is left.
+    ///
+    /// # Errors
+    /// [`Halt`] if nothing is left that could happen, or the device asks for polls without end.
+    pub fn advance(&self, due: Option<Nanos>, timer: Option<Nanos>, stop: Nanos) -> Result<bool, Halt> {
+        let now = self.now();
+        if due.is_some_and(|due| due <= now) {
+            return self.count_idle().map(|()| false);
+        }
+        let Some(next) = [due, timer].into_iter().flatten().min() else {
+            return self.count_vain().map(|()| false);
+        };
+        self.vain_polls.set(0);
+        let next = next.min(stop).max(now);
+        self.clock.advance_to(next);
+        if due == Some(next) {
+            self.count_idle()?;
+        }
+        Ok(true)
+    }
+
+    /// Counts polls after which nothing is known that will happen.
+    fn count_vain(&self) -> Result<(), Halt> {
+        self.vain_polls.set(self.vain_polls.get() + 1);
+        if self.vain_polls.get() > VAIN_POLLS_MAX { Err(Halt::Deadlock) } else { Ok(()) }
+    }
+
+    /// Counts times that the write path asks to be polled, since something happened.
+    fn count_idle(&self) -> Result<(), Halt> {
+        self.idle_polls.set(self.idle_polls.get() + 1);
+        match self.idle_polls.get() > IDLE_POLLS_MAX {
+            true => Err(Halt::Endless("the device asks to be polled again and again, and answers nothing")),
+            false => Ok(()),
+        }
+    }
+
+    /// Polls and lets the time pass until `has_come`, while no task is at work.
+    ///
+    /// # Errors
+    /// As [`Timeline::advance`].
+    pub fn run_until(&self, mut has_come: impl FnMut() -> bool) -> Result<(), Halt> {
+        self.has_news();
+        while !has_come() {
+            let due = self.poll();
+            if !has_come() {
+                self.advance(due, None, Nanos(u64::MAX))?;
+            }
+        }
+        self.has_news();
+        Ok(())
+    }
+
+    /// Carries out one request while no task is at work.
+    ///
+    /// # Errors
+    /// The request's; that it timed out, if the device does not answer.
+    pub fn call(&self, request: Request) -> Result<Output, RequestError> {
+        let answer = Arc::new(Mutex::new(None));
+        let left = answer.clone();
+        let channel = self.volume.channel(move |completion| *left.lock() = Some(completion.result));
+        self.volume.submit(self.now(), &channel, request);
+        let silent = Err(RequestError::Device(DeviceError::TimedOut));
+        match self.run_until(|| answer.lock().is_some()) {
+            Ok(()) => answer.lock().take().unwrap_or(silent),
+            Err(_) => silent,
+        }
+    }
+}
+
+impl std::fmt::Debug for Timeline {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Timeline({:?}, {:?})", self.volume.info().name, self.now())
+    }
+}
