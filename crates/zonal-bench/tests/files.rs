@@ -13,6 +13,7 @@ use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT};
 use zonal_io::device::Device;
 use zonal_io::registry::Registry;
 use zonal_io::volume::{Volume, VolumeOptions, WriteMode};
+use zonal_sim::Timeline;
 
 /// A small disk that turns: 64 zones of 16 MiB.
 const DISK: &str = "sim:smr-hdd-30t,size=1G,zone_size=16M";
@@ -267,21 +268,24 @@ fn nobody_waits_for_a_second_while_a_full_disk_is_overwritten_at_random() {
 }
 
 /// The waiter of one who is alone on a drive in virtual time: it jumps to what the drive does next.
-#[derive(Default)]
-struct Jumping(std::cell::Cell<zonal_core::Nanos>);
+struct Jumping(Timeline);
 
 impl Waiter for Jumping {
     fn now(&self) -> zonal_core::Nanos {
-        self.0.get()
+        self.0.now()
     }
 
     fn wall(&self) -> i64 {
-        self.0.get().0 as i64
+        self.now().0 as i64
     }
 
-    fn wait(&self, volume: &Volume) {
-        let due = volume.poll(self.0.get());
-        self.0.set(due.unwrap_or_default().max(self.0.get()));
+    fn wait(&self, _: &Volume) {
+        let due = self.0.poll();
+        self.0.advance(due, None, zonal_core::Nanos(u64::MAX)).unwrap();
+    }
+
+    fn done(&self) {
+        self.0.has_news();
     }
 }
 
@@ -320,7 +324,7 @@ fn million_files_take_less_than_400_mib_and_a_30_tb_drive_with_them_opens_in_two
     let files = files();
     let options = VolumeOptions { budget: None, ..VolumeOptions::default() };
     let volume = Arc::new(Volume::open(open("sim:smr-hdd-30t"), options).unwrap());
-    let (waiter, memory) = (Jumping::default(), Memory::new());
+    let (waiter, memory) = (Jumping(Timeline::new(volume.clone())), Memory::new());
     let mut rows = Rows::open(memory.clone(), CACHE).unwrap();
     FileSystem::make(&mut rows, &superblock_of(&volume), &waiter).unwrap();
     let fs = million(&volume, rows, &waiter);

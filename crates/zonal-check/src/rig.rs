@@ -210,12 +210,8 @@ impl Rig {
     /// # Panics
     /// If that never comes.
     pub fn rest(&self) {
-        for _ in 0..ROUNDS_MAX {
-            let Some(due) = self.poll() else { return };
-            let mut clock = self.clock.lock();
-            *clock = due.max(*clock);
-        }
-        panic!("the volume does not come to rest");
+        let rested = zonal_sim::executor::rest(&self.volume, self.now());
+        *self.clock.lock() = rested.expect("the volume comes to rest");
     }
 
     /// Lets the device obey until nothing is pending.

@@ -235,12 +235,7 @@ fn campaign(seed: u64, mode: WriteMode, tally: &mut Tally) {
             }
         }
     }
-    for _ in 0..100_000 {
-        match volume.poll(now) {
-            Some(due) => now = now.max(due),
-            None => break,
-        }
-    }
+    zonal_sim::executor::rest(&volume, now).unwrap();
     let ends = ends.lock();
     assert_eq!(ends.len(), submitted.len(), "seed {seed}, {mode}: requests left: {:?}", volume.plugs());
     let (mut least, mut most) = (0, 0);

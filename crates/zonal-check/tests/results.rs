@@ -224,26 +224,54 @@ fn interrupted_replay_writes_its_results_and_leaves_no_socket() {
     assert!(sockets(dir).is_empty());
 }
 
+/// Switches the mode of a run on a simulated drive again and again, asks it, and ends it.
+fn switch_and_ask(dir: &Path, line: &str, switches: usize) -> Output {
+    let bench = at_work(dir, line);
+    for mode in ["qd1", "per-zone", "zone-lock", "qd1", "per-zone"].iter().cycle().take(switches) {
+        let output = run(dir, &format!("mode --set {mode} --set merge=no"));
+        assert!(output.status.success(), "{line}, {mode}: {}", said(&output));
+        let text = printed(&output);
+        assert!(text.starts_with(&format!("{mode}: set while running")), "{line}: {text}");
+        for question in ["plugs", "stat --json"] {
+            let output = run(dir, question);
+            assert!(output.status.success(), "{line}, {question}: {}", said(&output));
+        }
+    }
+    signal(&bench, "-INT");
+    ended(bench)
+}
+
 #[test]
 fn run_on_a_simulated_drive_continues_when_its_mode_is_switched() {
-    for (device, zones) in [("sim:smr-hdd-30t", 40_000), ("sim:zns-1t", 100)] {
+    for (device, zones) in [("sim:smr-hdd-30t", 40_000), ("sim:zns-1t,checked=zone", 100)] {
         let dir = tempfile::tempdir().unwrap();
         // Nothing but its requests can wake this job.
         let line = format!(
             "bench --device {device} --write-mode per-zone --name=x --rw=write --zonemode=zbd --bs=4k --size={zones}z"
         );
-        let bench = at_work(dir.path(), &line);
-        for mode in ["qd1", "per-zone", "zone-lock", "qd1", "per-zone"].iter().cycle().take(20) {
-            let output = run(dir.path(), &format!("mode {device} --set {mode}"));
-            assert!(output.status.success(), "{device}, {mode}: {}", said(&output));
-            assert!(
-                printed(&output).starts_with(&format!("{mode}: set while running")),
-                "{}",
-                printed(&output)
-            );
-        }
-        signal(&bench, "-INT");
-        let output = ended(bench);
+        let output = switch_and_ask(dir.path(), &line, 20);
         assert_eq!(output.status.code(), Some(130), "{device}: {}", said(&output));
     }
+}
+
+#[test]
+fn file_jobs_on_a_simulated_drive_continue_when_their_mode_is_switched() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = "bench --device sim:smr-hdd-30t,size=100G --target fs --write-mode per-zone --name=x --rw=randwrite \
+                --bs=64k --filesize=64M --nrfiles=4 --numjobs=3 --time_based --runtime=1000000 --json j";
+    let output = switch_and_ask(dir.path(), line, 10);
+    assert_eq!(output.status.code(), Some(130), "{}", said(&output));
+    let json: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(dir.path().join("j")).unwrap()).unwrap();
+    assert!(json["jobs"][0]["write"]["total_ios"].as_u64() > Some(0));
+}
+
+#[test]
+fn replay_on_a_simulated_drive_continues_when_its_mode_is_switched() {
+    let dir = tempfile::tempdir().unwrap();
+    // Longer than the switches take.
+    let line = |n: u64| format!("{},h,0,Write,{},4096\n", n * 1000, n * 7919 % (1 << 20) * 4096);
+    fs::write(dir.path().join("t"), (0..2_000_000).map(line).collect::<String>()).unwrap();
+    let output = switch_and_ask(dir.path(), "replay t --device sim:zns-1t --write-mode per-zone", 5);
+    assert_eq!(output.status.code(), Some(130), "{}", said(&output));
 }

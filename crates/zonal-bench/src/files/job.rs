@@ -12,6 +12,8 @@ use crate::report::{Depths, DirReport, Failure, JobReport};
 use crate::series::SeriesRecorder;
 use crate::workload::{Dir, Purpose, Stream};
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use zonal_core::Nanos;
 use zonal_fs::format::Kind;
@@ -33,6 +35,8 @@ pub(super) struct Job {
     dirty_bytes: u64,
     /// What it did when, if that is kept.
     pub(super) series: Option<SeriesRecorder>,
+    /// Set from outside to end the run.
+    pub(super) interrupt: Option<Arc<AtomicBool>>,
 }
 
 /// What a clone has at the end.
@@ -50,7 +54,7 @@ impl Job {
             words.collect()
         });
         let files = vec![None; plan.sizes.len()];
-        Job { plan, fs, files, bytes, dirty_bytes, series: None }
+        Job { plan, fs, files, bytes, dirty_bytes, series: None, interrupt: None }
     }
 
     /// Writes all of its files.
@@ -227,7 +231,8 @@ impl Pass {
     fn is_over(&self, job: &Job, waiter: &dyn Waiter) -> bool {
         let spec = &job.plan.spec;
         let is_late = spec.runtime.is_some_and(|runtime| since(self.begin, waiter.now()) >= runtime);
-        is_late || (!spec.time_based && self.moved >= job.plan.amount)
+        let is_interrupted = job.interrupt.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed));
+        is_interrupted || is_late || (!spec.time_based && self.moved >= job.plan.amount)
     }
 
     fn step(&mut self, job: &mut Job, waiter: &dyn Waiter, tally: &mut Tally) -> Result<(), FsError> {

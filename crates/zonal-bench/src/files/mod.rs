@@ -21,6 +21,7 @@ use job::{Job, Left};
 use plan::{Plan, Room};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use world::{Task, World};
 use zonal_core::{Nanos, SECTOR_BYTES, Sector, ZoneIndex};
 use zonal_fs::format::{DATA_BLOCKS_MAX, Metadata, Superblock};
@@ -83,6 +84,8 @@ struct Site {
     memory: Memory,
     has_data: bool,
     options: FilesOptions,
+    /// Set from outside to end the run.
+    interrupt: Option<Arc<AtomicBool>>,
 }
 
 /// Runs the jobs of `options` on files, in one write mode.
@@ -105,7 +108,8 @@ pub(crate) fn run_mode(
     let world = World::of(&volume, &errands);
     let memory = Memory::new();
     let fs = mount(&world, &volume, &memory, files, has_data)?;
-    let site = Site { world, volume, fs, memory, has_data, options: *files };
+    let interrupt = options.interrupt.clone();
+    let site = Site { world, volume, fs, memory, has_data, options: *files, interrupt };
     let room =
         Room { bytes: site.fs.usage().free * u64::from(BLOCK_BYTES), zone_bytes: zone_bytes(&site.volume) };
     let plan = Plan::new(options.jobs.jobs(), room, files)
@@ -193,6 +197,9 @@ impl Site {
         let mut done = Measured::default();
         let mut elapsed = Nanos(0);
         for round in &plan.rounds {
+            if self.interrupt.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+                break;
+            }
             let frame = keeps_series.then_some(elapsed);
             let laid_out = self.lay_out(plan, round, frame)?;
             self.fs.take_statistics();
@@ -216,6 +223,7 @@ impl Site {
     ) -> Result<Vec<Job>, BenchError> {
         let tasks = plan.clones[round.clone()].iter().map(|clone| {
             let mut job = Job::new(clone.clone(), self.fs.clone(), self.has_data, self.options.dirty_bytes);
+            job.interrupt = self.interrupt.clone();
             job.series = before.map(|before| SeriesRecorder::new(&self.frame(before)));
             let is_laid_out = clone.is_laid_out;
             Task::new(&clone.spec.name, move |waiter| {

@@ -31,7 +31,8 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
-pub use timeline::{Halt, Timeline, VirtualClock};
+use timeline::earlier;
+pub use timeline::{Halt, Timeline, VirtualClock, rest};
 pub use wakes::{Happenings, Wakes};
 use zonal_core::Nanos;
 
@@ -451,8 +452,11 @@ impl<'a, H: Host> Executor<'a, H> {
 
     /// Lets the tasks look that do so themselves, unless none got on in the last rounds of that.
     fn wake_lookers(&mut self) -> Result<(), Stopped> {
-        let happened = self.signals.happenings.count();
         let lookers = &mut self.lookers;
+        if lookers.waiting.is_empty() && lookers.got_on.is_empty() {
+            return Ok(());
+        }
+        let happened = self.signals.happenings.count();
         if std::mem::replace(&mut lookers.seen, happened) != happened {
             lookers.quiet = 0;
         }
@@ -465,9 +469,6 @@ impl<'a, H: Host> Executor<'a, H> {
                 self.fibres[n].state = State::Ready;
                 self.ready.push_back(n);
             }
-        }
-        if self.ready.is_empty() {
-            return Ok(());
         }
         lookers.rounds += 1;
         match lookers.rounds > LOOKS_MAX {
@@ -484,8 +485,8 @@ impl<'a, H: Host> Executor<'a, H> {
         }
         let alarms = self.host.alarms();
         let timer = self.timers.peek().map(|Reverse((time, _))| *time);
-        let timer = [timer, alarms.event].into_iter().flatten().min();
-        if [due, timer].into_iter().flatten().min().is_some_and(|next| next > TIME_MAX) {
+        let timer = earlier(timer, alarms.event);
+        if earlier(due, timer).is_some_and(|next| next > TIME_MAX) {
             return Err(self.stopped(Halt::Endless("the next thing to happen is more than a year away")));
         }
         let has_come = self.timeline.advance(due, timer, alarms.look).map_err(|halt| self.stopped(halt))?;

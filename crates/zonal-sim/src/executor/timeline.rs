@@ -16,6 +16,15 @@ const IDLE_POLLS_MAX: u32 = 1 << 20;
 /// with each, that a device was too busy for: one that is busy by chance takes it in the end.
 const VAIN_POLLS_MAX: u32 = 1 << 10;
 
+/// The earlier of two times that may be known.
+#[inline]
+pub(super) fn earlier(a: Option<Nanos>, b: Option<Nanos>) -> Option<Nanos> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
 /// What the time is. Clones are the same clock.
 #[derive(Clone, Debug, Default)]
 pub struct VirtualClock(Arc<AtomicU64>);
@@ -102,12 +111,13 @@ impl Timeline {
     ///
     /// # Errors
     /// [`Halt`] if nothing is left that could happen, or the device asks for polls without end.
+    #[inline]
     pub fn advance(&self, due: Option<Nanos>, timer: Option<Nanos>, stop: Nanos) -> Result<bool, Halt> {
         let now = self.now();
         if due.is_some_and(|due| due <= now) {
             return self.count_idle().map(|()| false);
         }
-        let Some(next) = [due, timer].into_iter().flatten().min() else {
+        let Some(next) = earlier(due, timer) else {
             return self.count_vain().map(|()| false);
         };
         self.vain_polls.set(0);
@@ -165,6 +175,21 @@ impl Timeline {
             Err(_) => silent,
         }
     }
+}
+
+/// Polls `volume` from `now` on until it has nothing more to do, and lets the time follow the deadlines that polls return; what
+/// the time is then. For a volume whose time the caller keeps.
+///
+/// # Errors
+/// [`Halt::Endless`] if that never comes.
+pub fn rest(volume: &Volume, mut now: Nanos) -> Result<Nanos, Halt> {
+    for _ in 0..IDLE_POLLS_MAX {
+        match volume.poll(now) {
+            Some(due) => now = now.max(due),
+            None => return Ok(now),
+        }
+    }
+    Err(Halt::Endless("the volume does not come to rest"))
 }
 
 impl std::fmt::Debug for Timeline {

@@ -37,6 +37,8 @@ pub(super) struct RoundHost<'a> {
     head: Option<HeadWatch>,
     progress: &'a mut Progress,
     begun: Nanos,
+    /// What the workers' clock says.
+    now: Nanos,
     /// When the next sample is taken, and when a worker has run for its time next, if one will.
     alarms: Alarms,
     results: Vec<(usize, Left)>,
@@ -56,6 +58,7 @@ impl<'a> RoundHost<'a> {
         let mut host = RoundHost {
             alarms: Alarms { event: None, look: begun },
             begun,
+            now: begun,
             results: Vec::new(),
             shown: Instant::now(),
             head: device.head().filter(|_| round.series).map(|place| HeadWatch {
@@ -133,7 +136,8 @@ impl Host for RoundHost<'_> {
     }
 
     fn time_is(&mut self, now: Nanos) -> Resume {
-        self.clock.follow();
+        self.clock.hand.increment(now.0 - self.now.0);
+        self.now = now;
         if now >= self.alarms.look {
             self.watcher.sample(self.elapsed(now));
             self.alarms.look = self.absolute(self.watcher.next_sample());

@@ -16,7 +16,8 @@ use zonal_io::volume::Completion;
 /// That a request has ended.
 struct Letter {
     slot: u32,
-    outcome: Outcome,
+    /// Otherwise its outcome is among those that are not.
+    is_plain: bool,
     buffer: IoBuf,
     at: u64,
 }
@@ -29,6 +30,7 @@ pub(super) struct Post(Box<[Letterbox]>);
 struct Letterbox {
     has_letters: AtomicBool,
     letters: Brief<VecDeque<Letter>>,
+    outcomes: Brief<Vec<(u32, Outcome)>>,
 }
 
 impl Post {
@@ -39,21 +41,33 @@ impl Post {
 }
 
 impl Letterbox {
+    #[inline]
     fn put(&self, letter: Letter) {
         self.letters.lock().push_back(letter);
         self.has_letters.store(true, Ordering::Relaxed);
     }
 
     #[inline]
-    fn has_letters(&self) -> bool {
-        self.has_letters.load(Ordering::Relaxed)
+    fn take(&self) -> Option<Letter> {
+        if !self.has_letters.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut letters = self.letters.lock();
+        let letter = letters.pop_front();
+        self.has_letters.store(!letters.is_empty(), Ordering::Relaxed);
+        letter
     }
 
-    /// Exchanges what has come for an empty list.
-    #[inline(never)]
-    fn fetch(&self, taken: &mut VecDeque<Letter>) {
-        self.has_letters.store(false, Ordering::Relaxed);
-        std::mem::swap(&mut *self.letters.lock(), taken);
+    #[cold]
+    fn put_outcome(&self, slot: u32, outcome: Outcome) {
+        self.outcomes.lock().push((slot, outcome));
+    }
+
+    #[cold]
+    fn take_outcome(&self, slot: u32) -> Option<Outcome> {
+        let mut outcomes = self.outcomes.lock();
+        let at = outcomes.iter().position(|(s, _)| *s == slot)?;
+        Some(outcomes.swap_remove(at).1)
     }
 }
 
@@ -64,8 +78,6 @@ pub(super) struct Letters {
     clock: Option<Clock>,
     places: Places,
     desk: Desk,
-    /// Taken from the box and not looked at yet.
-    taken: VecDeque<Letter>,
 }
 
 impl Letters {
@@ -76,8 +88,8 @@ impl Letters {
         places: Places,
         buffers: Vec<IoBuf>,
     ) -> Letters {
-        let taken = VecDeque::with_capacity(buffers.len());
-        Letters { common, worker, clock, places, taken, desk: Desk::new(buffers) }
+        common.post.0[worker].letters.lock().reserve(buffers.len());
+        Letters { common, worker, clock, places, desk: Desk::new(buffers) }
     }
 }
 
@@ -90,8 +102,16 @@ impl Mail for Letters {
             let at = clock.as_ref().map_or(0, Clock::raw);
             let Completion { token, result, buf } = completion;
             let buffer = buf.into_buf();
-            let outcome = if is_plain(&result, places) { Outcome::Done } else { outcome_of(result) };
-            post.0[worker].put(Letter { slot: token as u32, outcome, buffer, at });
+            let (letterbox, slot) = (&post.0[worker], token as u32);
+            let mut is_plain = is_plain(&result, places);
+            if !is_plain {
+                let outcome = outcome_of(result);
+                is_plain = matches!(outcome, Outcome::Done);
+                if !is_plain {
+                    letterbox.put_outcome(slot, outcome);
+                }
+            }
+            letterbox.put(Letter { slot, is_plain, buffer, at });
             wakes.wake(worker);
         }
     }
@@ -112,18 +132,11 @@ impl Mail for Letters {
 
     #[inline]
     fn next(&mut self) -> Option<Ending> {
-        if self.taken.is_empty() {
-            let letterbox = &self.common.post.0[self.worker];
-            if !letterbox.has_letters() {
-                return None;
-            }
-            letterbox.fetch(&mut self.taken);
-        }
-        let Letter { slot, outcome, buffer, at } = self.taken.pop_front()?;
+        let letterbox = &self.common.post.0[self.worker];
+        let Letter { slot, is_plain, buffer, at } = letterbox.take()?;
         self.common.signals.happenings.one_more();
         self.desk.give_back(slot, buffer);
-        let is_plain = matches!(outcome, Outcome::Done);
-        if !is_plain {
+        if !is_plain && let Some(outcome) = letterbox.take_outcome(slot) {
             self.desk.keep(slot, outcome);
         }
         Some(Ending { slot, is_plain, at })
