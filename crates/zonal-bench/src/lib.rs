@@ -22,7 +22,7 @@ pub mod verify;
 pub mod workload;
 
 pub use error::{BenchError, OpenerError, PlanError};
-pub use files::{FilesOptions, FilesReport};
+pub use files::{FilesOptions, FilesReport, MetadataPlace};
 pub use latency::{HISTOGRAM_MAX, Latency};
 pub use output::{About, Comparison, Detail, Row};
 pub use plan::{BUFFER_BYTES_MAX, Plan, WorkerPlan};

@@ -4,7 +4,7 @@ use crate::{Checked, Company, Model, Profile, Timed};
 use std::sync::Arc;
 use zonal_core::Geometry;
 use zonal_io::device::Device;
-use zonal_io::emulated::{Emulated, Null};
+use zonal_io::emulated::{Emulated, Null, Ram};
 use zonal_io::registry::{NameError, Part, Registry};
 
 /// Adds simulated drives and the wrapper `timing` to what `registry` knows.
@@ -19,17 +19,24 @@ use zonal_io::registry::{NameError, Part, Registry};
 /// ```
 pub fn register(registry: &mut Registry) {
     registry.add_kind("sim", |part| {
-        let (profile, checked) = profile(part)?;
+        let Options { profile, checked, keeps_data } = options(part)?;
         let name = part.name_from_here().to_owned();
         Ok(Box::new(move |_mode| {
-            let inner: Arc<dyn Device> = Arc::new(Emulated::new(&name, &profile.emulated_options(), Null)?);
+            let emulated = profile.emulated_options();
+            let inner: Arc<dyn Device> = match keeps_data {
+                true => Arc::new(Emulated::new(&name, &emulated, Ram::new(&emulated.geometry()?))?),
+                false => Arc::new(Emulated::new(&name, &emulated, Null)?),
+            };
             let model = model(&profile, checked, inner.info().geometry);
             let timed = Timed::new(inner, model).named(&name).in_virtual_time();
             Ok(Arc::new(timed.with_host(profile.host.time())))
         }))
     });
     registry.add_wrapper("timing", |part| {
-        let (profile, checked) = profile(part)?;
+        let Options { profile, checked, keeps_data } = options(part)?;
+        if keeps_data {
+            return Err(part.refused("keep: the device behind it keeps what it keeps"));
+        }
         let name = part.name_from_here().to_owned();
         Ok(Box::new(move |inner| {
             let model = model(&profile, checked, inner.info().geometry);
@@ -46,18 +53,31 @@ fn model(profile: &Profile, checked: Option<Company>, geometry: Geometry) -> Box
     }
 }
 
-/// `PROFILE,key=value,...`: the first is no option, and `checked` is none of the profile's.
-fn profile(part: &Part<'_>) -> Result<(Profile, Option<Company>), NameError> {
+/// What a name says.
+struct Options {
+    profile: Profile,
+    checked: Option<Company>,
+    keeps_data: bool,
+}
+
+/// `PROFILE,key=value,...`: the first is no option, and `checked` and `keep` are none of the profile's.
+fn options(part: &Part<'_>) -> Result<Options, NameError> {
     let mut words = part.text().split(',');
     let name = words.next().unwrap_or_default();
     let changes = words.map(|word| word.split_once('=').ok_or(word)).collect::<Result<Vec<_>, _>>();
     let mut changes = changes.map_err(|word| part.refused(format!("{word:?} is not key=value")))?;
-    let checked = changes.extract_if(.., |(key, _)| *key == "checked").last();
-    let company = |(_, word)| {
+    let mut taken = |own: &str| changes.extract_if(.., |(key, _)| *key == own).last().map(|(_, word)| word);
+    let (checked, keep) = (taken("checked"), taken("keep"));
+    let company = |word| {
         Company::from_name(word)
             .ok_or_else(|| part.refused(format!("checked={word}: there are many, zone and drive")))
     };
     let checked = checked.map(company).transpose()?;
+    let keeps_data = match keep {
+        None | Some("none") => false,
+        Some("data") => true,
+        Some(word) => return Err(part.refused(format!("keep={word}: there are none and data"))),
+    };
     let profile = Profile::open(name, &changes).map_err(|e| part.refused(e))?;
-    Ok((profile, checked))
+    Ok(Options { profile, checked, keeps_data })
 }

@@ -31,7 +31,8 @@ A device is named by its kind and, behind a colon, its options, separated by com
   concat:[NAME][NAME]           the zones of several devices, one device after the other
   sim:PROFILE                   a simulated drive in virtual time; values of its profile can be given: sim:PROFILE,KEY=VALUE
                                 also checked=many, =zone or =drive: break off a run in which the drive or the
-                                write path does what none can; the word says how many writes it may have at once
+                                write path does what none can; the word says how many writes it may have at once;
+                                keep=data: keep data in memory, as ram does
 
 A wrapper and a plus sign go before the name of the device they wrap.
 

@@ -24,12 +24,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use world::{Task, World};
 use zonal_core::{Nanos, SECTOR_BYTES, Sector, ZoneIndex};
+use zonal_fs::drive::Drive;
 use zonal_fs::format::{DATA_BLOCKS_MAX, Metadata, Superblock};
-use zonal_fs::make::unit_blocks_max;
+use zonal_fs::make::{self, MakeError, MakeOptions, unit_blocks_max};
 use zonal_fs::space::ZoneOrder;
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
-use zonal_fs::{BLOCK_BYTES, FileSystem, MountOptions, OpenError};
+use zonal_fs::{BLOCK_BYTES, FileSystem, MountOptions};
 use zonal_io::control::{ControlError, ControlServer, Errands};
 use zonal_io::volume::{OptionKey, SetBy, Statistics, Volume, VolumeOptions, WriteMode, keeps_data};
 
@@ -48,6 +49,18 @@ pub struct FilesOptions {
     pub fill_percent: Option<u8>,
     /// Although there is a file system on the device, which is lost.
     pub overwrite: bool,
+    /// Where its metadata are.
+    pub metadata: MetadataPlace,
+}
+
+/// Where the metadata of a file system are that is made for a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MetadataPlace {
+    /// In memory: they take no time of the drive.
+    #[default]
+    Memory,
+    /// On the drive, which has to keep data.
+    Drive,
 }
 
 impl Default for FilesOptions {
@@ -59,6 +72,7 @@ impl Default for FilesOptions {
             dirty_bytes: MountOptions::default().dirty_bytes,
             fill_percent: None,
             overwrite: false,
+            metadata: MetadataPlace::default(),
         }
     }
 }
@@ -80,8 +94,8 @@ struct Site {
     world: World,
     volume: Arc<Volume>,
     fs: FileSystem,
-    /// Where its metadata is.
-    memory: Memory,
+    /// Where its metadata are, unless on the drive.
+    memory: Option<Memory>,
     has_data: bool,
     options: FilesOptions,
     /// Set from outside to end the run.
@@ -106,8 +120,12 @@ pub(crate) fn run_mode(
     let volume = Arc::new(Volume::open(device.clone(), volume)?);
     let errands = Errands::default();
     let world = World::of(&volume, &errands);
-    let memory = Memory::new();
-    let fs = mount(&world, &volume, &memory, files, has_data)?;
+    if files.metadata == MetadataPlace::Drive && !has_data {
+        let error = "metadata on a drive that keeps no data; sim:PROFILE,keep=data does".to_owned();
+        return Err(BenchError::Files { error });
+    }
+    let memory = (files.metadata == MetadataPlace::Memory).then(Memory::new);
+    let fs = mount(&world, &volume, memory.clone(), files, has_data)?;
     let interrupt = options.interrupt.clone();
     let site = Site { world, volume, fs, memory, has_data, options: *files, interrupt };
     let room =
@@ -142,11 +160,14 @@ fn zone_bytes(volume: &Volume) -> u64 {
     u64::from(volume.info().geometry.size_of(ZoneIndex(0))) * SECTOR_BYTES
 }
 
-/// A new file system, open.
+/// The file systems of runs are called so.
+const UUID: &[u8; 16] = b"zonal-bench-unit";
+
+/// A new file system, open, with its metadata in `memory`, if that is given.
 fn mount(
     world: &World,
     volume: &Arc<Volume>,
-    memory: &Memory,
+    memory: Option<Memory>,
     options: &FilesOptions,
     has_data: bool,
 ) -> Result<FileSystem, BenchError> {
@@ -155,15 +176,23 @@ fn mount(
         max_open_zones: options.max_open_zones,
         zone_order: options.zone_order,
         dirty_bytes: options.dirty_bytes,
+        cache_bytes: CACHE_BYTES,
         ..MountOptions::default()
     };
-    let (on, memory) = (volume.clone(), memory.clone());
-    let made = world.alone(move |waiter| {
+    let (on, waiters) = (volume.clone(), world.waiters());
+    let made = world.alone(move |waiter| -> Result<FileSystem, MakeError> {
+        let Some(memory) = memory else {
+            let unit_bytes = Some(superblock.unit_blocks * BLOCK_BYTES);
+            let drive = Arc::new(Drive::new(on));
+            let options = MakeOptions { unit_bytes, force: true, ..MakeOptions::default() };
+            make::make(&drive, &waiters, *UUID, &options)?;
+            return make::open(&drive, &waiters, None, mount);
+        };
         let mut rows = Rows::open(memory, CACHE_BYTES).map_err(zonal_fs::FsError::from)?;
         FileSystem::make(&mut rows, &superblock, waiter)?;
-        FileSystem::open(on, rows, superblock, mount, has_data, waiter)
+        Ok(FileSystem::open(on, rows, superblock, mount, has_data, waiter)?)
     })?;
-    made.map_err(|error: OpenError| BenchError::Files { error: error.to_string() })
+    made.map_err(|error| BenchError::Files { error: error.to_string() })
 }
 
 fn superblock(volume: &Volume, options: &FilesOptions) -> Result<Superblock, BenchError> {
@@ -178,7 +207,7 @@ fn superblock(volume: &Volume, options: &FilesOptions) -> Result<Superblock, Ben
         return Err(BenchError::Files { error });
     }
     let geometry = &volume.info().geometry;
-    Ok(Superblock::new(*b"zonal-bench-unit", geometry, unit_blocks, Metadata::Beside, 0))
+    Ok(Superblock::new(*UUID, geometry, unit_blocks, Metadata::Beside, 0))
 }
 
 impl Measured {
@@ -250,8 +279,9 @@ impl Site {
         let names = plan.clones[round.clone()].iter().map(|clone| &clone.spec.name);
         let tasks = names.zip(jobs).map(|(name, job)| Task::new(name, move |waiter| job.run(waiter)));
         let left = self.world.run(tasks.collect(), Some(&self.fs))?;
-        let report =
-            FilesReport { used, metadata_bytes: self.memory.footprint(), ..FilesReport::of(&self.fs) };
+        let pages = self.fs.usage().metadata.map_or(0, |fill| fill.pages);
+        let metadata_bytes = self.memory.as_ref().map_or(pages * u64::from(BLOCK_BYTES), Memory::footprint);
+        let report = FilesReport { used, metadata_bytes, ..FilesReport::of(&self.fs) };
         Ok((report, left))
     }
 
@@ -268,7 +298,11 @@ impl Site {
     }
 
     fn notes(&self) -> Vec<String> {
-        let mut notes = vec!["metadata is in memory, and takes no time of the drive".to_owned()];
+        let place = match self.memory {
+            Some(_) => "metadata is in memory, and takes no time of the drive",
+            None => "metadata is on the drive; while it is written, jobs stand still in virtual time",
+        };
+        let mut notes = vec![place.to_owned()];
         if matches!(self.world, World::Virtual(_)) {
             notes.push("times are virtual: processor times and context switches are not measured".to_owned());
         }

@@ -6,16 +6,20 @@
 
 use crate::error::BenchError;
 use std::cell::Cell;
+use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use zonal_core::Nanos;
 use zonal_fs::FileSystem;
-use zonal_fs::waiter::{Polling, Waiter};
+use zonal_fs::waiter::{Polling, Waiter, Waiters, polling};
 use zonal_io::clock::Clock;
 use zonal_io::control::Errands;
 use zonal_io::volume::Volume;
-use zonal_sim::executor::{self, Executor, Host, Pause, Processor, Resume, Signals, Timeline, VirtualClock};
+use zonal_sim::executor::{
+    self, Executor, Halt, Host, Pause, Processor, Resume, Section, Signals, Stopped, Timeline, VirtualClock,
+};
 
 /// Files' times in virtual time begin here, so that two runs say the same: 2026-01-01.
 const WALL_BEGIN: i64 = 1_767_225_600_000_000_000;
@@ -61,6 +65,17 @@ impl World {
         match self {
             World::Real(clock) => in_threads(*clock, tasks, tended),
             World::Virtual(timeline) => in_virtual_time(timeline, tasks, tended),
+        }
+    }
+
+    /// Waiters for the database, which is called without one, and whose locks a task that waits in there holds.
+    pub(super) fn waiters(&self) -> Waiters {
+        match self {
+            World::Real(clock) => polling(*clock),
+            World::Virtual(timeline) => {
+                let clock = timeline.clock().clone();
+                Arc::new(move || Box::new(InSection(Section::new(clock.clone()))))
+            }
         }
     }
 
@@ -141,6 +156,42 @@ impl Waiter for Virtual<'_> {
     }
 }
 
+/// The waiter of a task inside the database.
+struct InSection(Section);
+
+impl Waiter for InSection {
+    fn now(&self) -> Nanos {
+        self.0.now()
+    }
+
+    fn wall(&self) -> i64 {
+        WALL_BEGIN + self.now().0 as i64
+    }
+
+    fn wait(&self, volume: &Volume) {
+        if let Err(halt) = self.0.wait(volume) {
+            // The database cannot be told. It is left, and so is the run.
+            std::panic::resume_unwind(Box::new(halt));
+        }
+    }
+
+    fn done(&self) {
+        self.0.done();
+    }
+}
+
+/// Runs `work` unless it is left inside the database: then what it waited for, why not.
+fn unless_halted<R>(timeline: &Timeline, work: impl FnOnce() -> Result<R, Stopped>) -> Result<R, Stopped> {
+    let begun = timeline.now();
+    std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| match panic.downcast::<Halt>() {
+        Ok(why) => {
+            let at = Duration::from_nanos(timeline.now().0 - begun.0);
+            Err(Stopped { at, why: *why, tasks: vec!["the metadata wait for the drive".to_owned()] })
+        }
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
 /// What the tasks left, by their places. The collector, whose place is behind theirs, leaves nothing.
 struct Lefts<R> {
     left: Vec<Option<R>>,
@@ -188,7 +239,8 @@ fn in_virtual_time<R: 'static>(
         };
         fibres.push(task("the collector", Box::new(collector))?);
     }
-    Executor::new(timeline, fibres, signals.clone(), &mut host).run()?;
+    let executor = Executor::new(timeline, fibres, signals.clone(), &mut host);
+    unless_halted(timeline, || executor.run())?;
     Ok(host.left.into_iter().flatten().collect())
 }
 

@@ -14,6 +14,9 @@
 //! What can happen is either known with its time, or nothing will happen any more. Then the run has failed, and names the
 //! tasks that wait ([`Stopped`]). Bounds end what happens for ever and leads nowhere.
 //!
+//! # Sections
+//! Where a task may not leave the processor, it waits in a [`Section`]: the volume works, and all other tasks stand still.
+//!
 //! # Who does what
 //! The executor knows no job and no file: what a run does with its clock, its results and its progress line is its [`Host`].
 //! A run of one task that needs no stack of its own has a [`Timeline`] alone.
@@ -32,7 +35,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 use timeline::earlier;
-pub use timeline::{Halt, Timeline, VirtualClock, rest};
+pub use timeline::{Halt, Section, Timeline, VirtualClock, rest};
 pub use wakes::{Happenings, Wakes};
 use zonal_core::Nanos;
 
@@ -304,6 +307,10 @@ impl<'a, H: Host> Executor<'a, H> {
             }
             if self.alive == 0 {
                 return Ok(());
+            }
+            if self.timeline.now() > self.now {
+                // A task waited in a section.
+                self.time_has_come();
             }
             let due = self.timeline.poll();
             self.host.was_polled(self.now);

@@ -51,69 +51,24 @@ pub enum Halt {
     Endless(&'static str),
 }
 
-/// A volume and its time. The caller alone submits and polls.
-pub struct Timeline {
-    volume: Arc<Volume>,
+/// A clock that jumps, and what bounds its jumps.
+#[derive(Debug, Default)]
+struct Jumps {
     clock: VirtualClock,
-    errands: Option<Attendance>,
     idle_polls: Cell<u32>,
     vain_polls: Cell<u32>,
 }
 
-impl Timeline {
-    /// The time of `volume`, from its beginning.
-    pub fn new(volume: Arc<Volume>) -> Timeline {
-        let (idle_polls, vain_polls) = (Cell::new(0), Cell::new(0));
-        Timeline { volume, clock: VirtualClock::default(), errands: None, idle_polls, vain_polls }
-    }
-
-    /// The same, which does `errands` at its time: what is asked of the volume, and the options that are changed.
-    #[must_use]
-    pub fn with_errands(mut self, errands: &Errands) -> Timeline {
-        self.errands = Some(errands.attend());
-        self
-    }
-
-    /// The volume.
-    pub fn volume(&self) -> &Arc<Volume> {
-        &self.volume
-    }
-
-    /// Its clock.
-    pub fn clock(&self) -> &VirtualClock {
-        &self.clock
-    }
-
-    /// What the time is.
+impl Jumps {
     #[inline]
-    pub fn now(&self) -> Nanos {
-        self.clock.now()
-    }
-
-    /// Does the errands, then polls the volume once.
-    #[inline]
-    pub fn poll(&self) -> Option<Nanos> {
-        if let Some(errands) = &self.errands {
-            errands.look();
-        }
-        self.volume.poll(self.clock.now())
-    }
-
-    /// Something has happened: what leads nowhere is counted from here.
-    #[inline]
-    pub fn has_news(&self) {
+    fn has_news(&self) {
         self.idle_polls.set(0);
     }
 
-    /// Lets the clock jump to what happens next, after a poll that returned `due` and woke no task: to that, or to `timer`
-    /// if it is earlier. At `stop`, if that is earlier still, the clock stops before. Returns whether a time has come; if not,
-    /// another poll is what is left.
-    ///
-    /// # Errors
-    /// [`Halt`] if nothing is left that could happen, or the device asks for polls without end.
+    /// See [`Timeline::advance`].
     #[inline]
-    pub fn advance(&self, due: Option<Nanos>, timer: Option<Nanos>, stop: Nanos) -> Result<bool, Halt> {
-        let now = self.now();
+    fn advance(&self, due: Option<Nanos>, timer: Option<Nanos>, stop: Nanos) -> Result<bool, Halt> {
+        let now = self.clock.now();
         if due.is_some_and(|due| due <= now) {
             return self.count_idle().map(|()| false);
         }
@@ -142,6 +97,103 @@ impl Timeline {
             true => Err(Halt::Endless("the device asks to be polled again and again, and answers nothing")),
             false => Ok(()),
         }
+    }
+}
+
+/// A section of a task that no other task may enter before it is left: the wait in it leaves the processor to none. The
+/// drive works meanwhile, and answers come; but what other tasks wait for, their times included, they see after the section.
+///
+/// Code that locks for itself, as a database does, waits in a section: a task that was suspended in there would hold its locks, and
+/// the next one to come would stop the only thread.
+#[derive(Debug)]
+pub struct Section(Jumps);
+
+impl Section {
+    /// In the time of `clock`.
+    pub fn new(clock: VirtualClock) -> Section {
+        Section(Jumps { clock, ..Jumps::default() })
+    }
+
+    /// What the time is.
+    pub fn now(&self) -> Nanos {
+        self.0.clock.now()
+    }
+
+    /// Lets `volume` work until something may have happened.
+    ///
+    /// # Errors
+    /// As [`Timeline::advance`].
+    pub fn wait(&self, volume: &Volume) -> Result<(), Halt> {
+        let due = volume.poll(self.now());
+        self.0.advance(due, None, Nanos(u64::MAX)).map(drop)
+    }
+
+    /// What the caller waited for has come.
+    pub fn done(&self) {
+        self.0.has_news();
+    }
+}
+
+/// A volume and its time. The caller alone submits and polls.
+pub struct Timeline {
+    volume: Arc<Volume>,
+    errands: Option<Attendance>,
+    jumps: Jumps,
+}
+
+impl Timeline {
+    /// The time of `volume`, from its beginning.
+    pub fn new(volume: Arc<Volume>) -> Timeline {
+        Timeline { volume, errands: None, jumps: Jumps::default() }
+    }
+
+    /// The same, which does `errands` at its time: what is asked of the volume, and the options that are changed.
+    #[must_use]
+    pub fn with_errands(mut self, errands: &Errands) -> Timeline {
+        self.errands = Some(errands.attend());
+        self
+    }
+
+    /// The volume.
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// Its clock.
+    pub fn clock(&self) -> &VirtualClock {
+        &self.jumps.clock
+    }
+
+    /// What the time is.
+    #[inline]
+    pub fn now(&self) -> Nanos {
+        self.jumps.clock.now()
+    }
+
+    /// Does the errands, then polls the volume once.
+    #[inline]
+    pub fn poll(&self) -> Option<Nanos> {
+        if let Some(errands) = &self.errands {
+            errands.look();
+        }
+        self.volume.poll(self.now())
+    }
+
+    /// Something has happened: what leads nowhere is counted from here.
+    #[inline]
+    pub fn has_news(&self) {
+        self.jumps.has_news();
+    }
+
+    /// Lets the clock jump to what happens next, after a poll that returned `due` and woke no task: to that, or to `timer`
+    /// if it is earlier. At `stop`, if that is earlier still, the clock stops before. Returns whether a time has come; if not,
+    /// another poll is what is left.
+    ///
+    /// # Errors
+    /// [`Halt`] if nothing is left that could happen, or the device asks for polls without end.
+    #[inline]
+    pub fn advance(&self, due: Option<Nanos>, timer: Option<Nanos>, stop: Nanos) -> Result<bool, Halt> {
+        self.jumps.advance(due, timer, stop)
     }
 
     /// Polls and lets the time pass until `has_come`, while no task is at work.

@@ -15,7 +15,9 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use zonal_bench::job::{Environment, JobError, JobFile, JobParser, TEXT_BYTES_MAX, ignored};
-use zonal_bench::{About, BenchError, BenchOptions, Detail, Ended, FilesOptions, HostRules, Reopen, Report};
+use zonal_bench::{
+    About, BenchError, BenchOptions, Detail, Ended, FilesOptions, HostRules, MetadataPlace, Reopen, Report,
+};
 use zonal_core::Nanos;
 use zonal_fs::space::ZoneOrder;
 use zonal_io::fault::{self, read_plan};
@@ -135,6 +137,15 @@ enum Order {
     RoundRobin,
 }
 
+/// Where the metadata are.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+enum Place {
+    /// In memory, where they take no time of the drive
+    Memory,
+    /// On the drive, which has to keep data: a simulated one does with keep=data in its name
+    Drive,
+}
+
 /// The file system of --target=fs.
 #[derive(Args, Debug)]
 struct Files {
@@ -153,6 +164,9 @@ struct Files {
     /// Write files of the jobs until so much of the file system is used, before they begin
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     fs_fill: Option<u8>,
+    /// Where the metadata of the file system are
+    #[arg(long, value_name = "PLACE", value_enum, default_value = "memory")]
+    fs_metadata: Place,
     /// Although there is a file system on the device, which is lost: --target=fs empties the device
     #[arg(long)]
     fs_overwrite: bool,
@@ -170,6 +184,10 @@ impl Files {
             dirty_bytes: self.fs_dirty,
             fill_percent: self.fs_fill,
             overwrite: self.fs_overwrite,
+            metadata: match self.fs_metadata {
+                Place::Memory => MetadataPlace::Memory,
+                Place::Drive => MetadataPlace::Drive,
+            },
         }
     }
 }
