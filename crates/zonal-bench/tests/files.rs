@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zonal_bench::job::JobFile;
 use zonal_bench::workload::Dir;
-use zonal_bench::{BenchError, BenchOptions, Detail, FilesOptions, PlanError, Report, run};
+use zonal_bench::{BenchError, BenchOptions, Detail, FilesOptions, MetadataPlace, PlanError, Report, run};
 use zonal_fs::format::{Kind, Metadata, Superblock};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
@@ -265,6 +265,41 @@ fn nobody_waits_for_a_second_while_a_full_disk_is_overwritten_at_random() {
             .unwrap();
         assert!(counted.stall_nanos_max < 1_000_000_000 && longest < 1_000_000_000, "{}", report.to_text());
     }
+}
+
+/// Four jobs that sync, and the collector, of which each may come to the database while another waits in it.
+#[test]
+fn metadata_on_a_simulated_drive_take_its_time_and_say_the_same_each_time() {
+    let jobs =
+        "--name=s --rw=randwrite --bs=16k --filesize=8M --nrfiles=4 --numjobs=4 --io_size=4M --fsync=4";
+    for device in ["sim:smr-hdd-30t,size=32G,keep=data", "sim:zns-1t,size=32G,keep=data"] {
+        let run_with = |metadata| {
+            let files = FilesOptions { metadata, ..FilesOptions::default() };
+            let mut options = BenchOptions::new(JobFile::parse_inline(jobs.split(' ')).unwrap());
+            options.files = Some(files);
+            let report = run(&|| Ok(open(device)), &options).unwrap();
+            assert!(!report.is_failed(), "{}", report.to_text());
+            report
+        };
+        let took = |report: &Report| report.modes[0].jobs[0].elapsed;
+        let [memory, drive] = [MetadataPlace::Memory, MetadataPlace::Drive].map(run_with);
+        assert!(took(&drive) > took(&memory) * 3 / 2, "{device}: {:?}, {:?}", took(&drive), took(&memory));
+        let commands = |report: &Report| report.modes[0].statistics.commands;
+        assert!(commands(&drive) > commands(&memory) + 256, "{device}: a commit writes");
+        let again = run_with(MetadataPlace::Drive);
+        assert_eq!((took(&again), commands(&again)), (took(&drive), commands(&drive)), "{device}");
+    }
+}
+
+#[test]
+fn metadata_on_a_drive_that_keeps_no_data_are_refused() {
+    let mut options = BenchOptions::new(
+        JobFile::parse_inline(["--name=s", "--rw=write", "--bs=16k", "--filesize=1M", "--nrfiles=1"])
+            .unwrap(),
+    );
+    options.files = Some(FilesOptions { metadata: MetadataPlace::Drive, ..FilesOptions::default() });
+    let error = run(&|| Ok(open("sim:zns-1t,size=32G")), &options).unwrap_err();
+    assert!(error.to_string().contains("keep=data"), "{error}");
 }
 
 /// The waiter of one who is alone on a drive in virtual time: it jumps to what the drive does next.

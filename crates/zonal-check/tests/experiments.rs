@@ -40,8 +40,9 @@ fn every_experiment_says_whose_figures_it_stands_beside() {
         let rows = experiment.rows();
         let names: BTreeSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
         assert_eq!(names.len(), rows.len(), "{}: two rows have one name", experiment.name);
+        let is_ours = experiment.source.starts_with("no publication");
         assert!(
-            rows.iter().any(|row| row.published.len() >= 2 || row.gains.len() >= 2),
+            is_ours || rows.iter().any(|row| row.published.len() >= 2 || row.gains.len() >= 2),
             "{}: nothing to compare with",
             experiment.name
         );

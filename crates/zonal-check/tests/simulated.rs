@@ -118,6 +118,25 @@ fn runs_are_watched_for_what_the_mode_promises() {
     }
 }
 
+/// What a sync writes of metadata is small beside large files, and most of what it writes beside small ones.
+#[test]
+fn metadata_on_the_drive_cost_what_each_sync_writes() {
+    let measured = all().iter().find(|measured| measured.experiment.name == "fs-metadata").unwrap();
+    let [large, synced, small] = &measured.rows[..] else { panic!("three rows") };
+    let shares = |(_, cells): &(Row, Vec<Cell>)| {
+        [(0, 1), (2, 3)].map(|(memory, drive)| cells[drive].figures.median() / cells[memory].figures.median())
+    };
+    assert!(shares(large).iter().all(|share| (0.8..1.01).contains(share)), "{:?}", shares(large));
+    for row in [synced, small] {
+        assert!(
+            shares(row).iter().all(|share| (0.02..0.7).contains(share)),
+            "{}: {:?}",
+            row.0.name,
+            shares(row)
+        );
+    }
+}
+
 /// A pipelined run on a drive that is told to have one write at a time.
 #[test]
 fn watch_finds_a_write_path_that_does_not_keep_its_promise() {

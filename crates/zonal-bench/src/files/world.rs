@@ -276,6 +276,26 @@ mod tests {
     }
 
     #[test]
+    fn wait_inside_the_database_that_nothing_can_end_ends_the_run_by_name() {
+        let volume = volume(true);
+        let world = World::of(&volume, &Errands::default());
+        let (on, waiters) = (volume.clone(), world.waiters());
+        let ran: Result<Vec<()>, _> = world.run(
+            vec![
+                Task::new("inside", move |_: &dyn Waiter| {
+                    loop {
+                        waiters().wait(&on);
+                    }
+                }),
+                Task::new("outside", |_: &dyn Waiter| ()),
+            ],
+            None,
+        );
+        let Err(BenchError::Deadlock { jobs, .. }) = ran else { panic!("{ran:?}") };
+        assert_eq!(jobs, ["the metadata wait for the drive"]);
+    }
+
+    #[test]
     fn tasks_leave_what_they_have_in_their_order() {
         for is_virtual in [true, false] {
             let tasks = (0..5).map(|n| Task::new("t", move |waiter: &dyn Waiter| (n, waiter.now())));

@@ -344,7 +344,9 @@ impl Variant {
         let (_, device) = self.device.rsplit_once('+').unwrap_or(("", &self.device));
         let mut words = device.strip_prefix("sim:")?.split(',');
         let name = words.next()?;
-        Some((name, words.filter_map(|word| word.split_once('=')).collect()))
+        // Whether the drive keeps data is none of its values.
+        let values = words.filter_map(|word| word.split_once('=')).filter(|(key, _)| *key != "keep");
+        Some((name, values.collect()))
     }
 }
 

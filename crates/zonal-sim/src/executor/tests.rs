@@ -285,6 +285,57 @@ fn errands_are_done_between_polls_and_a_switch_takes_effect_in_the_time_of_the_r
 }
 
 #[test]
+fn no_other_task_runs_while_one_waits_in_a_section() {
+    let timeline = timeline();
+    let signals = Signals::new(2);
+    let (volume, ended) = (timeline.volume().clone(), Arc::new(AtomicU64::new(0)));
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let (other, has_ended, times) = (timeline.clock().clone(), ended.clone(), seen.clone());
+    let clock = timeline.clock().clone();
+    let tasks = vec![
+        task("a", move |processor| {
+            let count = ended.clone();
+            let channel = volume.channel(move |_| _ = count.fetch_add(1, Ordering::Relaxed));
+            let section = Section::new(clock);
+            for at in 0..10 {
+                volume.submit(section.now(), &channel, write(at * 8));
+                while ended.load(Ordering::Relaxed) <= at {
+                    section.wait(&volume).unwrap();
+                }
+                section.done();
+            }
+            processor.leave(Pause::Turn);
+        }),
+        task("b", move |processor| {
+            while has_ended.load(Ordering::Relaxed) < 10 {
+                times.borrow_mut().push(other.now());
+                processor.leave(Pause::Until(Nanos(1)));
+            }
+            times.borrow_mut().push(other.now());
+        }),
+    ];
+    let mut host = Plain { look_every: Some(1), ..Plain::default() };
+    Executor::new(&timeline, tasks, signals, &mut host).run().unwrap();
+    let seen = seen.take();
+    assert_eq!(seen, [timeline.now()], "it comes after the section, late or not");
+    assert_eq!(host.looks, [timeline.now()], "the host learns what the time is then");
+}
+
+#[test]
+fn section_that_nothing_can_end_says_so() {
+    let (timeline, polls) = (timeline(), Cell::new(0));
+    let section = Section::new(timeline.clock().clone());
+    let halt = loop {
+        polls.set(polls.get() + 1);
+        assert!(polls.get() < 1 << 20, "it does not end");
+        if let Err(halt) = section.wait(timeline.volume()) {
+            break halt;
+        }
+    };
+    assert_eq!(halt, Halt::Deadlock);
+}
+
+#[test]
 fn request_of_a_caller_without_tasks_takes_its_time() {
     let timeline = timeline();
     timeline.call(write(0)).unwrap();

@@ -1,8 +1,7 @@
 //! The time of a volume that one thread has to itself: it stands still until nothing is left to do in it.
 
-use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zonal_core::{DeviceError, Nanos, RequestError};
 use zonal_io::control::{Attendance, Errands};
 use zonal_io::device::Output;
@@ -26,19 +25,70 @@ pub(super) fn earlier(a: Option<Nanos>, b: Option<Nanos>) -> Option<Nanos> {
 }
 
 /// What the time is. Clones are the same clock.
+///
+/// One thread lets it jump, so nothing here is a locked operation. It counts the polls that led to nothing, which bounds the
+/// jumps.
 #[derive(Clone, Debug, Default)]
-pub struct VirtualClock(Arc<AtomicU64>);
+pub struct VirtualClock(Arc<Face>);
+
+#[derive(Debug, Default)]
+struct Face {
+    nanos: AtomicU64,
+    idle_polls: AtomicU32,
+    vain_polls: AtomicU32,
+}
+
+/// Counts one more; whether it is too many.
+#[inline]
+fn is_above(count: &AtomicU32, max: u32) -> bool {
+    let polls = count.load(Ordering::Relaxed) + 1;
+    count.store(polls, Ordering::Relaxed);
+    polls > max
+}
 
 impl VirtualClock {
     /// Time since the beginning.
     #[inline]
     pub fn now(&self) -> Nanos {
-        Nanos(self.0.load(Ordering::Relaxed))
+        Nanos(self.0.nanos.load(Ordering::Relaxed))
     }
 
-    /// Lets the time jump to `time`, unless that is over.
-    fn advance_to(&self, time: Nanos) {
-        self.0.store(time.0.max(self.now().0), Ordering::Relaxed);
+    #[inline]
+    fn has_news(&self) {
+        self.0.idle_polls.store(0, Ordering::Relaxed);
+    }
+
+    /// See [`Timeline::advance`].
+    #[inline]
+    fn advance(&self, due: Option<Nanos>, timer: Option<Nanos>, stop: Nanos) -> Result<bool, Halt> {
+        let now = self.now();
+        if due.is_some_and(|due| due <= now) {
+            return self.count_idle().map(|()| false);
+        }
+        let Some(next) = earlier(due, timer) else {
+            return self.count_vain().map(|()| false);
+        };
+        self.0.vain_polls.store(0, Ordering::Relaxed);
+        let next = next.min(stop).max(now);
+        self.0.nanos.store(next.0, Ordering::Relaxed);
+        if due == Some(next) {
+            self.count_idle()?;
+        }
+        Ok(true)
+    }
+
+    /// Counts polls after which nothing is known that will happen.
+    fn count_vain(&self) -> Result<(), Halt> {
+        if is_above(&self.0.vain_polls, VAIN_POLLS_MAX) { Err(Halt::Deadlock) } else { Ok(()) }
+    }
+
+    /// Counts times that the write path asks to be polled, since something happened.
+    #[inline]
+    fn count_idle(&self) -> Result<(), Halt> {
+        match is_above(&self.0.idle_polls, IDLE_POLLS_MAX) {
+            true => Err(Halt::Endless("the device asks to be polled again and again, and answers nothing")),
+            false => Ok(()),
+        }
     }
 }
 
@@ -51,72 +101,23 @@ pub enum Halt {
     Endless(&'static str),
 }
 
-/// A clock that jumps, and what bounds its jumps.
-#[derive(Debug, Default)]
-struct Jumps {
-    clock: VirtualClock,
-    idle_polls: Cell<u32>,
-    vain_polls: Cell<u32>,
-}
-
-impl Jumps {
-    #[inline]
-    fn has_news(&self) {
-        self.idle_polls.set(0);
-    }
-
-    /// See [`Timeline::advance`].
-    #[inline]
-    fn advance(&self, due: Option<Nanos>, timer: Option<Nanos>, stop: Nanos) -> Result<bool, Halt> {
-        let now = self.clock.now();
-        if due.is_some_and(|due| due <= now) {
-            return self.count_idle().map(|()| false);
-        }
-        let Some(next) = earlier(due, timer) else {
-            return self.count_vain().map(|()| false);
-        };
-        self.vain_polls.set(0);
-        let next = next.min(stop).max(now);
-        self.clock.advance_to(next);
-        if due == Some(next) {
-            self.count_idle()?;
-        }
-        Ok(true)
-    }
-
-    /// Counts polls after which nothing is known that will happen.
-    fn count_vain(&self) -> Result<(), Halt> {
-        self.vain_polls.set(self.vain_polls.get() + 1);
-        if self.vain_polls.get() > VAIN_POLLS_MAX { Err(Halt::Deadlock) } else { Ok(()) }
-    }
-
-    /// Counts times that the write path asks to be polled, since something happened.
-    fn count_idle(&self) -> Result<(), Halt> {
-        self.idle_polls.set(self.idle_polls.get() + 1);
-        match self.idle_polls.get() > IDLE_POLLS_MAX {
-            true => Err(Halt::Endless("the device asks to be polled again and again, and answers nothing")),
-            false => Ok(()),
-        }
-    }
-}
-
 /// A section of a task that no other task may enter before it is left: the wait in it leaves the processor to none. The
 /// drive works meanwhile, and answers come; but what other tasks wait for, their times included, they see after the section.
 ///
 /// Code that locks for itself, as a database does, waits in a section: a task that was suspended in there would hold its locks, and
 /// the next one to come would stop the only thread.
 #[derive(Debug)]
-pub struct Section(Jumps);
+pub struct Section(VirtualClock);
 
 impl Section {
     /// In the time of `clock`.
     pub fn new(clock: VirtualClock) -> Section {
-        Section(Jumps { clock, ..Jumps::default() })
+        Section(clock)
     }
 
     /// What the time is.
     pub fn now(&self) -> Nanos {
-        self.0.clock.now()
+        self.0.now()
     }
 
     /// Lets `volume` work until something may have happened.
@@ -137,14 +138,14 @@ impl Section {
 /// A volume and its time. The caller alone submits and polls.
 pub struct Timeline {
     volume: Arc<Volume>,
+    clock: VirtualClock,
     errands: Option<Attendance>,
-    jumps: Jumps,
 }
 
 impl Timeline {
     /// The time of `volume`, from its beginning.
     pub fn new(volume: Arc<Volume>) -> Timeline {
-        Timeline { volume, errands: None, jumps: Jumps::default() }
+        Timeline { volume, clock: VirtualClock::default(), errands: None }
     }
 
     /// The same, which does `errands` at its time: what is asked of the volume, and the options that are changed.
@@ -161,13 +162,13 @@ impl Timeline {
 
     /// Its clock.
     pub fn clock(&self) -> &VirtualClock {
-        &self.jumps.clock
+        &self.clock
     }
 
     /// What the time is.
     #[inline]
     pub fn now(&self) -> Nanos {
-        self.jumps.clock.now()
+        self.clock.now()
     }
 
     /// Does the errands, then polls the volume once.
@@ -182,7 +183,7 @@ impl Timeline {
     /// Something has happened: what leads nowhere is counted from here.
     #[inline]
     pub fn has_news(&self) {
-        self.jumps.has_news();
+        self.clock.has_news();
     }
 
     /// Lets the clock jump to what happens next, after a poll that returned `due` and woke no task: to that, or to `timer`
@@ -193,7 +194,7 @@ impl Timeline {
     /// [`Halt`] if nothing is left that could happen, or the device asks for polls without end.
     #[inline]
     pub fn advance(&self, due: Option<Nanos>, timer: Option<Nanos>, stop: Nanos) -> Result<bool, Halt> {
-        self.jumps.advance(due, timer, stop)
+        self.clock.advance(due, timer, stop)
     }
 
     /// Polls and lets the time pass until `has_come`, while no task is at work.
