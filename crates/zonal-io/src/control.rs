@@ -62,6 +62,10 @@ pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(8);
 /// How long a server waits for options to take effect: for some, what is in flight has to end first.
 pub const SWITCH_TIME_MAX: Duration = Duration::from_secs(1);
 
+/// How long a server waits for a run that does its errands to look at them: a task of it may make a thousand buffers first. It is
+/// shorter than a client's patience.
+pub const ERRAND_TIME_MAX: Duration = Duration::from_secs(5);
+
 /// What can be asked.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(tag = "request", rename_all = "lowercase")]

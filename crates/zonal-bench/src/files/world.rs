@@ -213,6 +213,9 @@ impl<R> Host for Lefts<R> {
     }
 }
 
+/// What a task of the executor does; the collector's leaves nothing.
+type Inside<R> = Box<dyn FnOnce(&dyn Waiter) -> Option<R>>;
+
 fn in_virtual_time<R: 'static>(
     timeline: &Timeline,
     tasks: Vec<Task<R>>,
@@ -222,7 +225,7 @@ fn in_virtual_time<R: 'static>(
     let alive = tasks.len();
     let left = std::iter::repeat_with(|| None).take(alive).collect();
     let mut host = Lefts { left, alive, is_over: Rc::default() };
-    let task = |name: &str, work: Box<dyn FnOnce(&dyn Waiter) -> Option<R>>| {
+    let task = |name: &str, work: Inside<R>| {
         let (clock, signals) = (timeline.clock().clone(), signals.clone());
         let work = move |processor: &Processor<'_, ()>| work(&Virtual { processor, clock, signals });
         executor::Task::new(name, work).map_err(|error| BenchError::Thread { job: name.to_owned(), error })

@@ -3,7 +3,8 @@
 use super::errands::Errands;
 use super::place::{self, Found};
 use super::{
-    Answer, CONNECTION_TIME_MAX, ControlError, Query, REQUEST_BYTES_MAX, SWITCH_TIME_MAX, VolumeFacts,
+    Answer, CONNECTION_TIME_MAX, ControlError, ERRAND_TIME_MAX, Query, REQUEST_BYTES_MAX, SWITCH_TIME_MAX,
+    VolumeFacts,
 };
 use crate::changes::set_zones;
 use crate::sync::Arc;
@@ -244,7 +245,7 @@ impl Service {
         let volume = self.volume.clone();
         self.errands.post(move || _ = tell.send(question(&volume)));
         let begun = Instant::now();
-        while begun.elapsed() < SWITCH_TIME_MAX {
+        while begun.elapsed() < ERRAND_TIME_MAX {
             match told.recv_timeout(LOOK_TIME) {
                 Ok(answer) => return Ok(answer),
                 // The run may be over.
