@@ -118,7 +118,7 @@ fn runs_are_watched_for_what_the_mode_promises() {
     }
 }
 
-/// What a sync writes of metadata is small beside large files, and most of what it writes beside small ones.
+/// What a sync writes of metadata is little compared with large files, and much compared with small ones.
 #[test]
 fn metadata_on_the_drive_cost_what_each_sync_writes() {
     let measured = all().iter().find(|measured| measured.experiment.name == "fs-metadata").unwrap();

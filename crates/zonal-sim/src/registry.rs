@@ -35,7 +35,7 @@ pub fn register(registry: &mut Registry) {
     registry.add_wrapper("timing", |part| {
         let Options { profile, checked, keeps_data } = options(part)?;
         if keeps_data {
-            return Err(part.refused("keep: the device behind it keeps what it keeps"));
+            return Err(part.refused("keep: a wrapper keeps no data of its own"));
         }
         let name = part.name_from_here().to_owned();
         Ok(Box::new(move |inner| {

@@ -192,7 +192,7 @@ fn unless_halted<R>(timeline: &Timeline, work: impl FnOnce() -> Result<R, Stoppe
     })
 }
 
-/// What the tasks left, by their places. The collector, whose place is behind theirs, leaves nothing.
+/// What the tasks left, by their places. The collector, whose place comes after theirs, leaves nothing.
 struct Lefts<R> {
     left: Vec<Option<R>>,
     alive: usize,

@@ -124,7 +124,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// For so many tasks.
+    /// For `tasks` tasks.
     pub fn new(tasks: usize) -> Signals {
         Signals { wakes: Wakes::new(tasks), happenings: Rc::default() }
     }
@@ -168,7 +168,7 @@ pub trait Host {
     /// A task is over.
     fn over(&mut self, task: usize, left: Self::Left, now: Nanos) -> Resume;
 
-    /// When the clock is to stop next.
+    /// When the clock stops next for the host.
     fn alarms(&self) -> Alarms {
         Alarms { event: None, look: Nanos(u64::MAX) }
     }

@@ -98,7 +98,7 @@ fn wakes_come_in_their_order_and_each_once() {
     for round in 0..10 {
         [2, 0, 2, 1, 0].into_iter().for_each(|task| wakes.wake(task));
         assert_eq!(wakes.take(), Some(2), "round {round}");
-        // It may be woken again once it is taken, behind the others.
+        // It may be woken again once it is taken, and comes last then.
         wakes.wake(2);
         let rest: Vec<usize> = std::iter::from_fn(|| wakes.take()).collect();
         assert_eq!(rest, [0, 1, 2], "round {round}");

@@ -21,7 +21,7 @@ struct Ring {
 }
 
 impl Wakes {
-    /// For so many tasks.
+    /// For `tasks` tasks.
     pub fn new(tasks: usize) -> Wakes {
         Wakes(Arc::new(Ring {
             is_woken: (0..tasks).map(|_| AtomicBool::new(false)).collect(),
