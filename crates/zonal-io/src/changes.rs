@@ -2,7 +2,7 @@
 //! limits, another size, a device that is gone.
 //!
 //! A device notes them in its [`Notices`] and rings its wake-ups; its host takes them with
-//! [`Device::take_changes`](crate::device::Device::take_changes), each once. What is not taken yet is kept as a set, so its
+//! [`Device::take_changes`], each once. What is not taken yet is kept as a set, so its
 //! size has a bound: zones by number, and a flag for each of the rest. A host that looks late hears of a zone that changed
 //! twice as one that changed, and asks the device what the zone is now.
 
@@ -15,7 +15,7 @@ use std::str::FromStr;
 use zonal_core::device::ZoneEvent;
 use zonal_core::{DeviceError, ZoneIndex};
 
-/// What [`Device::set_zone`](crate::device::Device::set_zone) makes of a zone.
+/// What [`Device::set_zone`] makes of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ZoneSetting {
@@ -120,7 +120,7 @@ pub struct Changes {
     pub limits: bool,
     /// The size is another.
     pub size: bool,
-    /// The device is gone: every command fails with [`DeviceError::Gone`](zonal_core::DeviceError::Gone).
+    /// The device is gone: every command fails with [`DeviceError::Gone`].
     pub gone: bool,
 }
 

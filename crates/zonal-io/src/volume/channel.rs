@@ -42,6 +42,7 @@ pub const TURN_MAX: usize = if IS_MODEL { 2 } else { 64 };
 type CompletionFn = dyn Fn(Completion) + Send + Sync;
 
 /// Where a channel's completions end.
+#[allow(clippy::large_enum_variant, reason = "a channel has one for good, in memory of its own")]
 enum Ends {
     /// Inside any call of the volume.
     AtOnce(Box<CompletionFn>),
