@@ -31,7 +31,14 @@ pub struct OpenOptions {
     pub max_sectors: u32,
     /// Whether to keep the order of each queue, so that several positional writes of a zone may be in flight.
     pub preserves_write_order: bool,
+    /// Bytes of the file that reset zones keep at most while the image is open, so that the writes after a reset find their
+    /// blocks allocated. Closing gives them back, and so does a write that finds the host's file system full.
+    pub kept_max: u64,
 }
+
+/// Two zones of the largest profile: a writer that resets a zone before it writes it needs one. More would hold space that the
+/// data does not explain.
+const KEPT_MAX: u64 = 4 << 30;
 
 impl Default for OpenOptions {
     fn default() -> OpenOptions {
@@ -43,6 +50,7 @@ impl Default for OpenOptions {
             // 1 MiB, what host adapters commonly take.
             max_sectors: 2048,
             preserves_write_order: false,
+            kept_max: KEPT_MAX,
         }
     }
 }
@@ -64,7 +72,7 @@ impl ImageDevice {
     /// # Errors
     /// [`ImageError`], naming what is wrong; then the file is as it was.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<ImageDevice, ImageError> {
-        ImageDevice::start(open::open(path, options.mode)?, options)
+        ImageDevice::start(open::open(path, options.mode, options.kept_max)?, options)
     }
 
     /// Opens the image that `backing` holds; `name` stands for a path in messages. For tests: nothing is locked.
@@ -76,7 +84,7 @@ impl ImageDevice {
         backing: Arc<dyn Backing>,
         options: &OpenOptions,
     ) -> Result<ImageDevice, ImageError> {
-        ImageDevice::start(open::open_backing(name, backing, options.mode)?, options)
+        ImageDevice::start(open::open_backing(name, backing, options.mode, options.kept_max)?, options)
     }
 
     fn start(opened: Opened, options: &OpenOptions) -> Result<ImageDevice, ImageError> {

@@ -23,6 +23,7 @@ use crate::image::format::{Header, Layout};
 use crate::image::ledger::Ledger;
 use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering};
 use std::collections::VecDeque;
+use std::io;
 use zonal_core::device::{Limits, ZoneAction, ZoneEvent, ZoneState};
 use zonal_core::{DeviceError, Geometry, Nanos, Op, SECTOR_BYTES, Sector, Sectors, ZoneError, ZoneIndex};
 
@@ -404,16 +405,24 @@ impl Engine {
 
     fn transfer(&self, command: &Command, to: Sector) -> Result<(), DeviceError> {
         let at = self.layout.data(to);
-        let result = match command.op {
+        let mut result = self.move_in(command, at);
+        // The space that reset zones keep is the host's before it is theirs.
+        if is_full(&result) && self.ledger.give_back(&|zone| self.zones.state(zone).written) {
+            result = self.move_in(command, at);
+        }
+        // Also after a failure: what of it can be read must not change any more once a flush is over.
+        self.ledger.wrote_data();
+        result.map_err(|e| DeviceError::Os(errno(&e)))
+    }
+
+    fn move_in(&self, command: &Command, at: u64) -> io::Result<()> {
+        match command.op {
             Op::WriteZeroes | Op::Discard => self.backing.zero(at, u64::from(command.sectors) * SECTOR_BYTES),
             _ => command.data.with_slices(|pieces| match pieces {
                 [piece] => self.backing.write_at(piece, at),
                 pieces => self.backing.write_vectored_at(pieces, at),
             }),
-        };
-        // Also after a failure: what of it can be read must not change any more once a flush is over.
-        self.ledger.wrote_data();
-        result.map_err(|e| DeviceError::Os(errno(&e)))
+        }
     }
 
     /// How many bytes of what `command` reads come from the file; the rest reads as zeroes.
@@ -448,6 +457,12 @@ impl Engine {
         });
         result.map_err(|e| DeviceError::Os(errno(&e)))
     }
+}
+
+/// Whether the host's file system, or this user's share of it, is full.
+fn is_full(result: &io::Result<()>) -> bool {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    result.as_ref().is_err_and(|e| matches!(e.kind(), StorageFull | QuotaExceeded))
 }
 
 /// Completion.

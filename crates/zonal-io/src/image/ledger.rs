@@ -8,7 +8,7 @@
 //! 2. Before the first one, note in the session page that slots may tear, and sync. Write once more what counts on pages
 //!    that this opener has not written yet. Sync: now the data below the sampled pointers is durable.
 //! 3. Write each changed page to the slot that does not count, under the next sequence number, then sync.
-//! 4. Give back the space of zones whose reset became durable.
+//! 4. Keep the blocks of zones whose reset became durable, up to a bound, and give back the rest.
 //!
 //! A power cut in between finds each page either new or old; old slots are never touched before the new ones are durable.
 //!
@@ -25,6 +25,8 @@
 //! A commit publishes the bound before it reads the pointer, a writer moves the zone's state before it reads the bound,
 //! both with a fence: one of the two sees the other.
 
+mod kept;
+
 use crate::image::backing::Backing;
 use crate::image::error::Failure;
 use crate::image::format::{
@@ -32,6 +34,7 @@ use crate::image::format::{
     state_from_word,
 };
 use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, fence};
+use kept::Kept;
 use std::io;
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -40,6 +43,9 @@ use zonal_core::{Geometry, SECTOR_BYTES, ZoneIndex};
 
 /// Asks for the present state of a zone as a restart would find it, counting only data that is in the file.
 pub(crate) type Sample<'a> = &'a (dyn Fn(ZoneIndex) -> ZoneState + 'a);
+
+/// Asks up to which offset of a zone writes have their places.
+pub(crate) type Reach<'a> = &'a (dyn Fn(ZoneIndex) -> u32 + 'a);
 
 /// See the module.
 pub(crate) struct Ledger {
@@ -56,6 +62,8 @@ pub(crate) struct Ledger {
     failure: OnceLock<Failure>,
     /// Flushes that arrived so far.
     tickets: AtomicU64,
+    /// Taken last, also by a commit.
+    kept: Mutex<Kept>,
     committer: Mutex<Committer>,
 }
 
@@ -104,10 +112,12 @@ struct Edit {
 }
 
 impl Ledger {
-    /// Reads the ledger of the image that `header` describes, and the state of every zone.
+    /// Reads the ledger of the image that `header` describes, and the state of every zone. Reset zones will keep `kept_max`
+    /// bytes of the file at most.
     pub(crate) fn read(
         backing: Arc<dyn Backing>,
         header: &Header,
+        kept_max: u64,
     ) -> Result<(Ledger, Vec<ZoneState>), ReadError> {
         let (geometry, layout) = (header.geometry, header.layout());
         let pages = layout.zone_pages as usize + 1;
@@ -154,6 +164,7 @@ impl Ledger {
             unsynced: AtomicBool::new(true),
             failure: OnceLock::new(),
             tickets: AtomicU64::new(0),
+            kept: Mutex::new(Kept::new(kept_max / SECTOR_BYTES)),
             committer: Mutex::new(Committer {
                 served: 0,
                 session_open: false,
@@ -217,7 +228,30 @@ impl Ledger {
 
     /// Notes that `zone` is about to be reset with `written` sectors of data in the file. Call before the change.
     pub(crate) fn resetting(&self, zone: ZoneIndex, written: u32) {
-        self.bound[zone.0 as usize].fetch_max(written, Ordering::SeqCst);
+        if written > 0 {
+            // With the blocks that it kept from an earlier reset: the commit may give back all below the bound.
+            let end = self.kept.lock().end(zone).max(written);
+            self.bound[zone.0 as usize].fetch_max(end, Ordering::SeqCst);
+        }
+    }
+
+    /// Gives back what reset zones keep, because the host's file system is full. Whether they kept anything.
+    ///
+    /// Writes may be in flight. A writer moves its zone's state before it looks at the bound, and this raises the bound before it
+    /// looks at the state: a write has its place below what is given back, or waits for the lock that is held here.
+    pub(crate) fn give_back(&self, reach: Reach<'_>) -> bool {
+        let _committer = self.committer.lock();
+        let kept = self.kept.lock().take();
+        for &(zone, end) in &kept {
+            let bound = &self.bound[zone.0 as usize];
+            let promised = bound.fetch_max(end, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            // Where a reset is not durable yet, the bound is at the end already, and its commit decides about the blocks.
+            self.discard(self.bytes_of(zone, reach(zone).max(promised).min(end)..end));
+            // Unless a reset has raised it meanwhile.
+            let _ = bound.compare_exchange(end, promised, Ordering::SeqCst, Ordering::SeqCst);
+        }
+        !kept.is_empty()
     }
 
     /// Makes everything durable that was acknowledged before the call. Concurrent callers share a commit.
@@ -238,6 +272,7 @@ impl Ledger {
     /// Flushes, and notes that the image was closed in order. The caller sees to it that nothing comes after.
     pub(crate) fn close(&self, sample: Sample<'_>) -> Result<(), Failure> {
         self.flush(sample)?;
+        self.give_back(&|zone| sample(zone).written);
         let mut c = self.committer.lock();
         if !c.session_open {
             return Ok(());
@@ -328,10 +363,21 @@ impl Ledger {
         self.write_guards(c, &written)?;
         self.sync("syncing what the last opener left")?;
         c.is_unproven = false;
+        self.clear_above(&c.words);
         for (bound, word) in self.bound.iter().zip(&c.words) {
             bound.store(ZoneState::from_word(*word).written, Ordering::SeqCst);
         }
         Ok(())
+    }
+
+    /// Gives back all above the data of `words`, which are durable: the last opener's kept blocks, and its writes that were
+    /// lost. No write of this opener is there, because every one waits while nothing is proven.
+    fn clear_above(&self, words: &[u64]) {
+        let sequential = self.geometry.conventional_zones()..self.geometry.zones();
+        self.discard_runs(sequential.map(ZoneIndex).map(|zone| {
+            let written = ZoneState::from_word(words[zone.0 as usize]).written;
+            self.bytes_of(zone, written..self.geometry.size_of(zone))
+        }));
     }
 
     /// Writes what has to be durable before a slot of `pages` that does not count may tear: that tears are to be
@@ -399,17 +445,40 @@ impl Ledger {
         *self.failure.get_or_init(|| Failure::new(doing, e))
     }
 
-    /// Gives back what resets freed and lets writers pass again. The new words are durable.
+    /// Keeps or gives back what resets freed, and lets writers pass again. The new words are durable.
     fn settle(&self, edits: &[Edit]) {
-        // What lies below the bound and no more: a write above it does not wait, it may be there already.
-        let freed = edits.iter().filter(|e| e.state.written == 0).map(|e| {
-            let bound = self.bound[e.zone.0 as usize].load(Ordering::SeqCst);
-            let sectors = bound.min(self.geometry.size_of(e.zone));
-            let start = self.layout.data(self.geometry.start_of(e.zone));
-            start..start + u64::from(sectors) * SECTOR_BYTES
-        });
+        let mut freed = Vec::new();
+        let mut kept = self.kept.lock();
+        for edit in edits {
+            if edit.state.written > 0 {
+                kept.written(edit.zone, edit.state.written);
+                continue;
+            }
+            // What lies below the bound and no more: a write above it does not wait, it may be there already.
+            let bound = self.bound[edit.zone.0 as usize].load(Ordering::SeqCst);
+            let end = bound.min(self.geometry.size_of(edit.zone));
+            if end > 0 {
+                freed.push(self.bytes_of(edit.zone, kept.reset(edit.zone, end)..end));
+            }
+        }
+        drop(kept);
+        self.discard_runs(freed.into_iter());
+        // Only now: a writer that passes the bound must find neither the old promise nor a discard on its way.
+        for edit in edits {
+            self.bound[edit.zone.0 as usize].store(edit.state.written, Ordering::SeqCst);
+        }
+    }
+
+    /// Where the file has these sectors of `zone`.
+    fn bytes_of(&self, zone: ZoneIndex, sectors: Range<u32>) -> Range<u64> {
+        let start = self.layout.data(self.geometry.start_of(zone));
+        start + u64::from(sectors.start) * SECTOR_BYTES..start + u64::from(sectors.end) * SECTOR_BYTES
+    }
+
+    /// Gives back `ranges`, which ascend, in one call for those that touch.
+    fn discard_runs(&self, ranges: impl Iterator<Item = Range<u64>>) {
         let mut run = 0..0;
-        for range in freed.filter(|range| !range.is_empty()) {
+        for range in ranges.filter(|range| !range.is_empty()) {
             if range.start == run.end {
                 run.end = range.end;
             } else {
@@ -418,10 +487,6 @@ impl Ledger {
             }
         }
         self.discard(run);
-        // Only now: a writer that passes the bound must find neither the old promise nor a discard on its way.
-        for edit in edits {
-            self.bound[edit.zone.0 as usize].store(edit.state.written, Ordering::SeqCst);
-        }
     }
 
     fn discard(&self, range: Range<u64>) {

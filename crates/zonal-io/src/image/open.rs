@@ -46,7 +46,7 @@ pub fn is_image(path: &Path) -> bool {
 }
 
 /// Opens and locks the image at `path`. For reading, too, if this process may not write it.
-pub(crate) fn open(path: &Path, mode: OpenMode) -> Result<Opened, ImageError> {
+pub(crate) fn open(path: &Path, mode: OpenMode, kept_max: u64) -> Result<Opened, ImageError> {
     if mode == OpenMode::Reading {
         return open_to_read(path);
     }
@@ -55,13 +55,13 @@ pub(crate) fn open(path: &Path, mode: OpenMode) -> Result<Opened, ImageError> {
         file => file?,
     };
     lock(path, &file, OpenMode::Writing)?;
-    open_backing(path, Arc::new(FileBacking::new(file)), OpenMode::Writing)
+    open_backing(path, Arc::new(FileBacking::new(file)), OpenMode::Writing, kept_max)
 }
 
 fn open_to_read(path: &Path) -> Result<Opened, ImageError> {
     let file = plain_file(path, OpenOptions::new().read(true))?;
     lock(path, &file, OpenMode::Reading)?;
-    open_backing(path, Arc::new(FileBacking::new(file)), OpenMode::Reading)
+    open_backing(path, Arc::new(FileBacking::new(file)), OpenMode::Reading, 0)
 }
 
 /// Whether a file that cannot be opened for writing may be one to read.
@@ -76,14 +76,15 @@ fn lock(path: &Path, file: &File, mode: OpenMode) -> Result<(), ImageError> {
     })
 }
 
-/// Reads the image in `backing`; `path` is its name in messages.
+/// Reads the image in `backing`; `path` is its name in messages. Reset zones will keep `kept_max` bytes at most.
 pub(crate) fn open_backing(
     path: &Path,
     backing: Arc<dyn Backing>,
     mode: OpenMode,
+    kept_max: u64,
 ) -> Result<Opened, ImageError> {
     let header = header(path, &*backing)?;
-    let (ledger, states) = Ledger::read(backing.clone(), &header).map_err(|e| match e {
+    let (ledger, states) = Ledger::read(backing.clone(), &header, kept_max).map_err(|e| match e {
         ReadError::Io(source) => {
             ImageError::Io { path: path.to_owned(), doing: "reading zone states", source }
         }

@@ -50,10 +50,12 @@ struct Case {
     next_stamp: u64,
     /// Zones that the workload plays with: few, so that they are reset and filled often.
     zones: Vec<u32>,
+    /// Bytes of the file that reset zones keep: none, part of what the workload resets, or all.
+    kept_max: u64,
 }
 
-fn open(backing: &Arc<CutBacking>) -> Result<ImageDevice, String> {
-    let options = OpenOptions { threads: 0, ..Default::default() };
+fn open(backing: &Arc<CutBacking>, kept_max: u64) -> Result<ImageDevice, String> {
+    let options = OpenOptions { threads: 0, kept_max, ..Default::default() };
     ImageDevice::open_backing(Path::new("twin"), backing.clone(), &options).map_err(|e| e.to_string())
 }
 
@@ -63,12 +65,13 @@ impl Case {
         let backing = Arc::new(CutBacking::new(random.random()));
         let header = options(&mut random).format(&*backing).unwrap();
         backing.ignore_syncs_of(unsynced);
-        let device = open(&backing).unwrap();
+        let kept_max = [0, 40 * SECTOR_BYTES, u64::MAX][(seed % 3) as usize];
+        let device = open(&backing, kept_max).unwrap();
         let all = header.geometry.zones();
         let mut zones: Vec<u32> = (0..6).map(|_| random.random_range(0..all)).collect();
         zones.extend([0, header.geometry.conventional_zones(), all - 1]);
         let model = Model::new(&device);
-        Case { random, backing, device, model, next_stamp: 1, zones }
+        Case { random, backing, device, model, next_stamp: 1, zones, kept_max }
     }
 
     fn stamps(&mut self, n: u32) -> Vec<u64> {
@@ -128,7 +131,8 @@ impl Case {
         if loss == Loss::Power {
             self.backing = Arc::new(self.backing.restart(self.random.random()));
         }
-        self.device = open(&self.backing).map_err(|e| format!("after loss of {loss:?}: {e}"))?;
+        self.device =
+            open(&self.backing, self.kept_max).map_err(|e| format!("after loss of {loss:?}: {e}"))?;
         self.model.check(&self.device, loss).map_err(|e| format!("after loss of {loss:?}: {e}"))?;
         Ok(self)
     }

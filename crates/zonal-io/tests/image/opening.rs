@@ -47,6 +47,7 @@ const READING: OpenOptions = OpenOptions {
     hw_queue_depth: 64,
     max_sectors: 2048,
     preserves_write_order: false,
+    kept_max: 0,
 };
 
 #[test]
@@ -235,17 +236,42 @@ fn opening_112_000_zones_is_quick() {
 }
 
 #[test]
-fn reset_gives_space_back_once_it_is_durable() {
+fn reset_zone_keeps_its_space_within_the_bound_and_until_the_image_is_closed() {
+    use std::os::unix::fs::MetadataExt;
+    for kept_max in [0, 256 << 10, 1 << 30] {
+        let (_dir, path) = create(&small());
+        let device = ImageDevice::open(&path, &OpenOptions { kept_max, ..Default::default() }).unwrap();
+        let used = || path.metadata().unwrap().blocks() * 512;
+        let empty = used();
+        drive::write(&device, drive::command(Op::Append, 2048, 1024), &[1; 1024]).unwrap();
+        drive::plain(&device, Op::Flush, 0, 0).unwrap();
+        assert!(used() >= empty + (512 << 10));
+        drive::plain(&device, Op::ZoneReset, 2048, 0).unwrap();
+        drive::plain(&device, Op::Flush, 0, 0).unwrap();
+        let kept = empty + kept_max.min(512 << 10);
+        assert!((kept..kept + (64 << 10)).contains(&used()), "{empty} bytes before, {} after", used());
+        assert_eq!(drive::read(&device, 2048, 1024).unwrap(), [0; 1024]);
+        device.close().unwrap();
+        assert!(used() < empty + (64 << 10), "{empty} bytes before, {} after closing", used());
+    }
+}
+
+#[test]
+fn what_a_killed_opener_kept_is_given_back_with_the_first_write_of_the_next() {
     use std::os::unix::fs::MetadataExt;
     let (_dir, path) = create(&small());
-    let device = open(&path).unwrap();
     let used = || path.metadata().unwrap().blocks() * 512;
     let empty = used();
+    let device = open(&path).unwrap();
     drive::write(&device, drive::command(Op::Append, 2048, 1024), &[1; 1024]).unwrap();
     drive::plain(&device, Op::Flush, 0, 0).unwrap();
-    assert!(used() >= empty + (512 << 10));
     drive::plain(&device, Op::ZoneReset, 2048, 0).unwrap();
     drive::plain(&device, Op::Flush, 0, 0).unwrap();
-    assert!(used() < empty + (64 << 10), "{} bytes before, {} after", empty, used());
-    assert_eq!(device.info().geometry.zones(), 16);
+    device.abandon();
+    let device = open(&path).unwrap();
+    assert!(used() >= empty + (512 << 10), "opening changes nothing");
+    drive::write(&device, drive::command(Op::Append, 2048, 8), &[2; 8]).unwrap();
+    assert!(used() < empty + (64 << 10), "{empty} bytes before, {} after", used());
+    assert_eq!(drive::read(&device, 2048, 16).unwrap(), [[2; 8], [0; 8]].concat());
+    device.close().unwrap();
 }
