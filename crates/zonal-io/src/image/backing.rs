@@ -5,9 +5,9 @@
 pub mod twin;
 
 use rustix::fs::FallocateFlags;
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 /// Bytes at fixed addresses behind a volatile cache.
@@ -33,6 +33,12 @@ pub trait Backing: Send + Sync {
     /// # Errors
     /// `UnexpectedEof` where the end comes first.
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<()>;
+
+    /// Fills `buf` from `at` if that needs no wait for a medium. Whether it did; if not, `buf` holds anything.
+    fn read_at_once(&self, buf: &mut [u8], at: u64) -> bool {
+        let _ = (buf, at);
+        false
+    }
 
     /// Writes all of `buf` at `at`.
     ///
@@ -126,6 +132,12 @@ impl Backing for FileBacking {
         self.0.read_exact_at(buf, at)
     }
 
+    fn read_at_once(&self, buf: &mut [u8], at: u64) -> bool {
+        let len = buf.len();
+        // Anything else, an error too, is met again by the call that waits.
+        rustix::io::preadv2(&self.0, &mut [IoSliceMut::new(buf)], at, ReadWriteFlags::NOWAIT) == Ok(len)
+    }
+
     fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
         self.0.write_all_at(buf, at)
     }
@@ -211,6 +223,17 @@ mod tests {
         assert!(back[512..4608].iter().all(|&x| x == 0));
         assert!(back[4608..].iter().all(|&x| x == 7));
         assert_eq!(b.len().unwrap(), 1 << 20);
+    }
+
+    #[test]
+    fn read_at_once_brings_what_is_in_the_cache_or_nothing() {
+        let b = backing();
+        b.write_at(&[7; 8192], 4096).unwrap();
+        let mut back = [0; 8192];
+        assert!(!b.read_at_once(&mut back, (1 << 20) - 4096), "the end comes first");
+        if b.read_at_once(&mut back, 4096) {
+            assert_eq!(back, [7; 8192]);
+        }
     }
 
     #[test]
