@@ -1,0 +1,120 @@
+//! What becomes of the blocks that reset zones keep, and what of the file is read in `submit`.
+
+use super::*;
+use crate::sync::{AtomicBool, Ordering};
+
+/// A file system that is full until something is given back, or has all at hand.
+struct Host {
+    inner: Arc<CutBacking>,
+    is_full: AtomicBool,
+    /// All bytes are in memory.
+    is_at_hand: bool,
+}
+
+impl Backing for Host {
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.inner.set_len(len)
+    }
+    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
+        self.inner.read_at(buf, at)
+    }
+    fn read_at_once(&self, buf: &mut [u8], at: u64) -> bool {
+        self.is_at_hand && self.read_at(buf, at).is_ok()
+    }
+    fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
+        match self.is_full.load(Ordering::Relaxed) {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => self.inner.write_at(buf, at),
+        }
+    }
+    fn zero(&self, at: u64, len: u64) -> io::Result<()> {
+        self.inner.zero(at, len)
+    }
+    fn discard(&self, at: u64, len: u64) {
+        self.is_full.store(false, Ordering::Relaxed);
+        self.inner.discard(at, len);
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+}
+
+fn host(is_at_hand: bool) -> Arc<Host> {
+    Arc::new(Host { inner: backing(), is_full: AtomicBool::new(false), is_at_hand })
+}
+
+#[test]
+fn write_to_a_full_file_system_takes_the_space_that_reset_zones_keep() {
+    let backing = host(false);
+    let open = OpenOptions { threads: 0, ..Default::default() };
+    let device = ImageDevice::open_backing(Path::new("twin"), backing.clone(), &open).unwrap();
+    assert_eq!(write(&device, 2 * ZONE, 8, 1), DONE);
+    assert_eq!(write(&device, 3 * ZONE, 8, 1), DONE);
+    assert_eq!(flush(&device), DONE);
+    assert_eq!(manage(&device, Op::ZoneReset, 2), DONE);
+    assert_eq!(flush(&device), DONE);
+    backing.is_full.store(true, Ordering::Relaxed);
+    assert_eq!(write(&device, 3 * ZONE + 8, 8, 2), DONE);
+    assert_eq!(read(&device, 3 * ZONE, 16), [[1; 8], [2; 8]].concat());
+    // Nothing is kept any more.
+    backing.is_full.store(true, Ordering::Relaxed);
+    assert!(write(&device, 3 * ZONE + 16, 8, 3).is_err());
+    backing.is_full.store(false, Ordering::Relaxed);
+    assert_eq!(write(&device, 2 * ZONE, 8, 4), DONE);
+    assert_eq!(read(&device, 2 * ZONE, 16), [[4; 8], [0; 8]].concat());
+    device.close().unwrap();
+}
+
+#[test]
+fn blocks_kept_by_a_reset_show_nothing_stale_after_any_cut() {
+    for cut in 0..12 {
+        for seed in 0..10 {
+            let backing = backing();
+            let device = open(&backing);
+            assert_eq!(write(&device, 2 * ZONE, 40, 1), DONE);
+            assert_eq!(flush(&device), DONE);
+            assert_eq!(manage(&device, Op::ZoneReset, 2), DONE);
+            assert_eq!(flush(&device), DONE);
+            backing.cut_at(backing.calls() + cut);
+            // Until the power fails; all that may be seen of the zone is a beginning of this.
+            for sector in 0..3 {
+                let _ = (write(&device, 2 * ZONE + 8 * sector, 8, 2), flush(&device));
+            }
+            device.abandon();
+            let backing = Arc::new(backing.restart(seed));
+            let device = open(&backing);
+            let written = zone(&device, 2).1.unwrap() as usize;
+            let found = read(&device, 2 * ZONE, 48);
+            assert_eq!(found, [vec![2; written], vec![0; 48 - written]].concat(), "cut {cut}, seed {seed}");
+            // Nor after more writes and a reset by the next opener, who does not know of the blocks.
+            assert_eq!(write(&device, 2 * ZONE + written as u64, 1, 3), DONE);
+            assert_eq!(read(&device, 2 * ZONE, 48)[written..], [vec![3], vec![0; 47 - written]].concat());
+            device.abandon();
+        }
+    }
+}
+
+#[test]
+fn read_is_answered_in_submit_only_where_its_bytes_are_at_hand() {
+    for is_at_hand in [false, true] {
+        let open = OpenOptions { threads: 1, ..Default::default() };
+        let device = ImageDevice::open_backing(Path::new("twin"), host(is_at_hand), &open).unwrap();
+        assert_eq!(write(&device, 2 * ZONE, 8, 1), DONE);
+        let mut buffer = IoBuf::zeroed(16 * 512);
+        buffer.fill(0xEE);
+        let command = Command { data: data(&mut buffer), ..command(Op::Read, 2 * ZONE, 16) };
+        let submitted = device.submit(Nanos(0), 0, &command, &mut Some(Context::token(1)));
+        assert_eq!(matches!(submitted, Submitted::Done(Ok(Output::Done))), is_at_hand);
+        let mut ended = is_at_hand;
+        while !ended {
+            device.poll(Nanos(0), 0, 1, &mut |c| ended = c.result == DONE);
+            device.wait(0, Duration::from_millis(10));
+        }
+        assert_eq!(buffer[..], [[1; 8 * 512], [0; 8 * 512]].concat());
+        assert!(device.is_idle(0), "no place of the queue is taken");
+        device.close().unwrap();
+    }
+}
