@@ -6,6 +6,7 @@
 
 mod emulated;
 mod files;
+mod image;
 pub mod instructions;
 mod jobs;
 mod measure;
@@ -66,7 +67,10 @@ pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>)
             emulated::ram_rewrites(effort, r);
             emulated::ram_reads(effort, r);
         }),
-        ("image", &|r| emulated::image_open(effort, r)),
+        ("image", &|r| {
+            emulated::image_open(effort, r);
+            image::against_fio(effort, r);
+        }),
         ("files", &|r| {
             files::writes(effort, r);
             files::reads(effort, r);

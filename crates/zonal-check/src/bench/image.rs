@@ -1,0 +1,129 @@
+//! Images against fio on a plain file in the same state: one file of each, in the page cache, in the same directory.
+//!
+//! fio runs as a process of its own and counts the time of its I/O alone. It takes the time of no single I/O, and does not drop
+//! the file from the cache before it begins.
+
+use super::Effort;
+use super::measure::{Case, interleave, time};
+use super::path::{NOW, SECTORS, Writer};
+use super::report::{Bound, Report};
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use zonal_core::Sector;
+use zonal_io::buffer::IoBuf;
+use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
+use zonal_io::volume::{Request, WriteMode};
+
+const BLOCK: u64 = 4096;
+
+/// A directory for fio's file and an image, both of this many blocks.
+struct Files {
+    directory: tempfile::TempDir,
+    blocks: u64,
+}
+
+impl Files {
+    fn new(effort: Effort) -> Files {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        // 64 MiB: long enough for fio's clock of milliseconds, and short beside what else the machine does.
+        Files { directory, blocks: (effort.operations / 60).clamp(256, 16 << 10) }
+    }
+
+    fn plain(&self) -> PathBuf {
+        self.directory.path().join("plain")
+    }
+
+    /// A new image of one zone, in place of the one before, whose file goes with its writer.
+    fn new_image(&self, threads: usize) -> Writer {
+        let path = self.directory.path().join("image");
+        let _ = std::fs::remove_file(&path);
+        let size = Some((self.blocks * BLOCK).next_power_of_two());
+        let options = ImageOptions { size, zone_size: size, ..ImageOptions::default() };
+        options.create(&path).expect("the image is created");
+        let device = ImageDevice::open(&path, &OpenOptions { threads, ..OpenOptions::default() });
+        Writer::new(Arc::new(device.expect("the image opens")), WriteMode::PerZone, true)
+    }
+
+    /// Nanoseconds an I/O that fio takes for all blocks of the plain file.
+    fn fio(&self, rw: &str, engine: &str, depth: u64) -> f64 {
+        let output = Command::new("fio")
+            .args(["--name=plain", "--bs=4k", "--invalidate=0", "--gtod_reduce=1", "--fallocate=none"])
+            .args(["--output-format=json", "--thread"])
+            .arg(format!("--filename={}", self.plain().display()))
+            .args([format!("--rw={rw}"), format!("--ioengine={engine}"), format!("--iodepth={depth}")])
+            .arg(format!("--size={}", self.blocks * BLOCK))
+            .output()
+            .expect("fio is installed: `make setup`");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "fio: {text}{}", String::from_utf8_lossy(&output.stderr));
+        // What fio warns of comes before the report.
+        let report = text.find('{').and_then(|begin| serde_json::from_str(&text[begin..]).ok());
+        let report: serde_json::Value = report.expect("fio reports as JSON");
+        // In a run too short for its clock fio says 0.
+        1e9 / report["jobs"][0][rw]["iops"].as_f64().expect("fio reports a rate").max(1.0)
+    }
+
+    /// Nanoseconds an I/O of requests to all blocks of an image.
+    fn image(&self, writer: &mut Writer, depth: u64, request: fn(Sector, u32, IoBuf) -> Request) -> f64 {
+        time(self.blocks, || {
+            for i in 0..self.blocks {
+                sleep_below(writer, depth);
+                let buf = writer.payload(BLOCK as u32);
+                writer.submit(request(Sector(i * u64::from(SECTORS)), SECTORS, buf));
+            }
+            sleep_below(writer, 1);
+        })
+    }
+}
+
+/// Waits until fewer requests than `depth` are under way. Sleeps for it, as fio does: a thread that spins takes the helper
+/// thread's processor on a machine that has other work.
+fn sleep_below(writer: &Writer, depth: u64) {
+    while writer.issued - writer.done.load(Ordering::Relaxed) >= depth {
+        let before = writer.done.load(Ordering::Relaxed);
+        writer.volume.poll(NOW);
+        if writer.done.load(Ordering::Relaxed) == before {
+            writer.volume.wait(Duration::from_millis(1));
+        }
+    }
+}
+
+/// 4 KiB writes and reads at depth 1 with file I/O in `submit`, and at depth 16 with a helper thread.
+pub(super) fn against_fio(effort: Effort, report: &mut Report) {
+    let files = Files::new(effort);
+    // Rounds are short, and what else runs on the machine weighs on one or the other: many of them.
+    let rounds = if effort.rounds > 1 { 2 * effort.rounds + 1 } else { 1 };
+    for (threads, engine, depth, least) in [(0, "psync", 1, 0.9), (1, "io_uring", 16, 0.8)] {
+        let place = if threads == 0 { "in `submit`" } else { "helper thread" };
+        let names = ["write, fresh", "rewrite after a reset", "read"]
+            .map(|what| format!("image: 4 KiB {what}, depth {depth}, {place}"));
+        let writer = RefCell::new(files.new_image(threads));
+        let mut cases = [
+            Case::new("fio, fresh", || {
+                let _ = std::fs::remove_file(files.plain());
+                files.fio("write", engine, depth)
+            }),
+            Case::new("image, fresh", || {
+                *writer.borrow_mut() = files.new_image(threads);
+                files.image(&mut writer.borrow_mut(), depth, Request::write)
+            }),
+            Case::new("fio, again", || files.fio("write", engine, depth)),
+            Case::new("image, again", || {
+                let mut writer = writer.borrow_mut();
+                writer.reset_all();
+                files.image(&mut writer, depth, Request::write)
+            }),
+            Case::new("fio, reads", || files.fio("read", engine, depth)),
+            Case::new("image, reads", || files.image(&mut writer.borrow_mut(), depth, Request::read)),
+        ];
+        let samples = interleave(rounds, &mut cases);
+        for (name, pair) in names.iter().zip(samples.chunks_exact(2)) {
+            let ratio = pair[1].against(&pair[0], |image, fio| fio / image);
+            report.add(name, &format!("fio, {engine}"), &ratio, "x", Bound::AtLeast(least));
+        }
+    }
+}
