@@ -29,7 +29,7 @@ fn zones() -> Zones {
     keeping(0)
 }
 
-/// Reset zones keep so many bytes of the file at most.
+/// Reset zones keep at most `kept_max` bytes of the file.
 fn keeping(kept_max: u64) -> Zones {
     let backing = Arc::new(CutBacking::new(1));
     options().format(&*backing).unwrap();
@@ -301,10 +301,13 @@ fn reset_zones_keep_their_blocks_until_the_image_is_closed() {
     assert_eq!(*discards.lock(), [(start + 512, 3 * 512)], "what lies above the data");
 }
 
+/// Offset and length of each discard.
+type Discards = Arc<Mutex<Vec<(u64, u64)>>>;
+
 /// Notes what is discarded: the twin drops some.
 struct Noting {
     twin: Arc<CutBacking>,
-    discards: Arc<Mutex<Vec<(u64, u64)>>>,
+    discards: Discards,
 }
 
 impl Backing for Noting {
@@ -337,8 +340,8 @@ impl Backing for Noting {
     }
 }
 
-fn noting(kept_max: u64) -> (Zones, Arc<Mutex<Vec<(u64, u64)>>>) {
-    let discards: Arc<Mutex<Vec<_>>> = Arc::default();
+fn noting(kept_max: u64) -> (Zones, Discards) {
+    let discards = Discards::default();
     let z = keeping(kept_max);
     let backing = Arc::new(Noting { twin: z.backing.clone(), discards: discards.clone() });
     (Zones { ledger: Ledger { backing, ..z.ledger }, ..z }, discards)
@@ -411,7 +414,7 @@ fn opener_after_an_unclean_one_gives_back_all_above_the_data() {
     z.flush().unwrap();
     z.reset(3);
     z.flush().unwrap();
-    let discards: Arc<Mutex<Vec<_>>> = Arc::default();
+    let discards = Discards::default();
     let backing = Arc::new(Noting { twin: z.backing.clone(), discards: discards.clone() });
     let Ok((ledger, _)) = Ledger::read(backing, &options().header().unwrap(), 0) else { panic!("sound") };
     assert_eq!(*discards.lock(), [], "opening changes nothing");
