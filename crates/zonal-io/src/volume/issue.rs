@@ -127,6 +127,14 @@ impl Volume {
     pub(super) fn command_max(&self, op: Op) -> u32 {
         match op {
             Op::Read | Op::Write => self.info.command_sectors_max,
+            Op::Append => u32::MAX,
+            op => self.rare_command_max(op),
+        }
+    }
+
+    #[cold]
+    fn rare_command_max(&self, op: Op) -> u32 {
+        match op {
             Op::WriteZeroes => self.info.write_zeroes_sectors_max,
             Op::Verify => self.info.verify_sectors_max,
             Op::Discard => self.info.discard_sectors_max,

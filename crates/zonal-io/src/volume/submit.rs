@@ -97,20 +97,26 @@ impl Volume {
     pub(super) fn check(&self, request: &Pending) -> Result<Route, RequestError> {
         match request.op {
             Op::Read | Op::Write | Op::WriteZeroes => self.check_positional(request),
-            Op::Verify | Op::Discard => self.check_without_data(request),
             Op::Append => self.check_append(request),
+            _ => self.check_rare(request),
+        }
+    }
+
+    /// Apart, so that reads and writes are checked in the place where they are submitted.
+    #[inline(never)]
+    fn check_rare(&self, request: &Pending) -> Result<Route, RequestError> {
+        match request.op {
+            Op::Verify | Op::Discard => self.check_without_data(request),
             Op::Flush if !self.info.volatile_cache => Ok(Route::Done),
             Op::Flush => Ok(Route::Plain),
             Op::Report => self.check_range(request.sector, 1).map(|()| Route::Plain),
             Op::ResetAll if self.policy.is(WriteMode::Direct) => Ok(Route::Plain),
             Op::ResetAll => Ok(Route::ResetAll),
-            Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose | Op::ZoneOffline => {
-                self.check_management(request)
-            }
+            _ => self.check_management(request),
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn check_positional(&self, request: &Pending) -> Result<Route, RequestError> {
         let Pending { op, sector, sectors, .. } = *request;
         self.check_range(sector, sectors)?;
@@ -156,6 +162,7 @@ impl Volume {
         }
     }
 
+    #[inline(always)]
     fn check_append(&self, request: &Pending) -> Result<Route, RequestError> {
         let Pending { sector, sectors, .. } = *request;
         self.check_range(sector, sectors)?;
