@@ -63,6 +63,65 @@ fn parked_write_ends_in_time_whenever_driver_and_clock_began() {
     }
 }
 
+/// The time at which a parked write is given up, in the tests of [`Volume::wait`]: far off, as time stands still in them.
+const FAR: Nanos = Nanos(1_000_000_000_000);
+
+/// A volume without a deadline, which the calling thread has been told.
+fn told_of_no_deadline() -> Arc<Volume> {
+    let park = Some(ParkOptions { time: FAR, ..ParkOptions::default() });
+    let volume = volume("null:size=64M,zone_size=1M", VolumeOptions { park, ..VolumeOptions::default() });
+    assert_eq!(volume.poll(Nanos(0)), None);
+    volume
+}
+
+/// Parks a write: from here on the volume has a deadline.
+fn park(volume: &Volume) {
+    volume.submit(Nanos(0), &volume.channel(drop), write(3, 8, 8));
+}
+
+/// How long a wait of ten seconds takes.
+fn time_of_wait(volume: &Volume) -> Duration {
+    let begin = Instant::now();
+    volume.wait(Duration::from_secs(10));
+    begin.elapsed()
+}
+
+#[test]
+fn thread_that_was_told_a_deadline_does_not_sleep_past_an_earlier_one_that_came_since() {
+    let volume = told_of_no_deadline();
+    scope(|threads| threads.spawn(|| park(&volume)).join().unwrap());
+    let took = time_of_wait(&volume);
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert_eq!(volume.poll(Nanos(0)), Some(FAR));
+}
+
+/// The poll of one thread tells another thread nothing, though both have the same queue.
+#[test]
+fn thread_that_was_told_a_deadline_hears_of_an_earlier_one_that_another_thread_was_told() {
+    let volume = told_of_no_deadline();
+    scope(|threads| {
+        let other = || {
+            park(&volume);
+            assert_eq!(volume.poll(Nanos(0)), Some(FAR));
+        };
+        threads.spawn(other).join().unwrap();
+    });
+    let took = time_of_wait(&volume);
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+#[test]
+fn thread_that_was_told_the_last_deadline_sleeps() {
+    let volume = told_of_no_deadline();
+    park(&volume);
+    assert_eq!(volume.poll(Nanos(0)), Some(FAR));
+    for _ in 0..3 {
+        let begin = Instant::now();
+        volume.wait(Duration::from_millis(20));
+        assert!(begin.elapsed() >= Duration::from_millis(20), "woken for nothing");
+    }
+}
+
 #[test]
 fn direct_user_beside_a_driver_is_answered() {
     let volume = polled(WriteMode::PerZone);

@@ -372,6 +372,30 @@ fn sleeper_at_a_volume_is_woken_by_a_submitter_that_leaves() {
     );
 }
 
+/// A thread that was told of no deadline sleeps, while another thread parks a write, and so makes one.
+#[test]
+fn sleeper_at_a_volume_is_woken_by_a_deadline_that_came_since_it_polled() {
+    prove(
+        "sleeper_at_a_volume_is_woken_by_a_deadline_that_came_since_it_polled",
+        2,
+        || {
+            let bench = Bench::new(WriteMode::PerZone, 1, Answers::Later);
+            together(
+                &bench,
+                [
+                    |b| b.submit(&b.channel(), 1, Request::write(Sector(2), 1, threads::bytes())),
+                    |b| {
+                        while b.volume.poll(Nanos(0)).is_none() {
+                            b.volume.wait(Duration::from_secs(1));
+                        }
+                    },
+                ],
+            );
+        },
+        &[Canary::Uncounted, Canary::Unheard],
+    );
+}
+
 /// An inbox whose requests two threads complete: the owner's list is the owner's alone, and the owner is woken for the rest.
 #[test]
 fn inbox_of_a_thread_gets_what_both_threads_reap() {

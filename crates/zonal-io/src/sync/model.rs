@@ -58,6 +58,8 @@ pub enum Canary {
     Idle,
     /// A thread takes what belongs to another one for its own.
     Mine,
+    /// A thread sleeps for the time that it was told, whatever has come since.
+    Uncounted,
 }
 
 std::thread_local! {

@@ -27,7 +27,6 @@ use super::request::Request;
 use super::turn::Turn;
 use super::{Progress, Shard, Volume, earliest};
 use crate::device::DeviceInfo;
-use crate::news::Wakeups;
 use crate::sync::{AtomicBool, Brief, Ordering};
 use arrayvec::ArrayVec;
 use std::collections::BTreeMap;
@@ -67,8 +66,6 @@ pub(super) struct Book {
     state: Brief<State>,
     /// Somebody waits, or is to be woken: polls have to look.
     attention: AtomicBool,
-    /// Of the volume.
-    wakeups: Wakeups,
 }
 
 struct State {
@@ -129,11 +126,7 @@ pub struct BudgetStatus {
 
 impl Book {
     /// `None` for a drive that has no limit which its zones could reach.
-    pub(super) fn new(
-        info: &DeviceInfo,
-        options: BudgetOptions,
-        wakeups: Wakeups,
-    ) -> Result<Option<Book>, BudgetError> {
+    pub(super) fn new(info: &DeviceInfo, options: BudgetOptions) -> Result<Option<Book>, BudgetError> {
         let zones = info.geometry.zones() - info.geometry.conventional_zones();
         let limit = |max: u32| if max < zones { max } else { 0 };
         let limits = Limits { open_max: limit(info.open_max), active_max: limit(info.active_max) };
@@ -143,7 +136,7 @@ impl Book {
         let BudgetOptions { policy, grace, minimums } = options;
         let budget = Budget::new(limits, Options { policy, grace, minimums: minimums.to_vec() })?;
         let state = Brief::new(State { budget, looked_at: Vec::new(), moved: BTreeMap::new() });
-        Ok(Some(Book { options, state, attention: AtomicBool::new(false), wakeups }))
+        Ok(Some(Book { options, state, attention: AtomicBool::new(false) }))
     }
 
     /// The word of a zone as the device describes it, before anybody writes.
@@ -159,9 +152,9 @@ impl Book {
         if state.budget.has_slot(zone.zone) { word } else { word.without_slot() }
     }
 
-    pub(super) fn attend(&self) {
+    /// The next poll looks after those that wait. Whoever leaves that to it rings, once no lock is held.
+    fn attend(&self) {
         self.attention.store(true, Ordering::Release);
-        self.wakeups.ring_all();
     }
 
     /// Nobody writes `zone` after all.
@@ -182,7 +175,14 @@ impl Volume {
 
     /// Asks for a slot for `zone`, whose head is to go out. With `Has`, whoever holds the zone's shard stores the word.
     #[cold]
-    pub(super) fn slot_for_head(&self, now: Nanos, zone: ZoneIndex, word: Word, class: Class) -> Slot {
+    pub(super) fn slot_for_head(
+        &self,
+        now: Nanos,
+        zone: ZoneIndex,
+        word: Word,
+        class: Class,
+        turn: &mut Turn,
+    ) -> Slot {
         let Some(book) = &self.book else { return Slot::Has(word.with_slot()) };
         let mut state = book.state.lock();
         match self.ask(book, &mut state, now, zone, class) {
@@ -191,13 +191,16 @@ impl Volume {
                 state.budget.observe(zone, Seen::Busy, fill);
                 Slot::Has(word.with_slot())
             }
-            Acquired::Wait => Slot::Waits,
+            Acquired::Wait => {
+                turn.leaves_work();
+                Slot::Waits
+            }
             Acquired::Fail(refusal) => Slot::Denied(no_slot(&refusal)),
         }
     }
 
     /// Asks for a slot for `zone`, whose `word` says that nobody waits, and puts it into the word, whoever else may be
-    /// changing that.
+    /// changing that. With `Waits`, who has called it rings, once no lock is held.
     #[cold]
     pub(super) fn claim_slot(&self, now: Nanos, zone: ZoneIndex, word: Word, request: &Pending) -> Slot {
         let Some(book) = &self.book else { return Slot::Waits };
@@ -317,7 +320,7 @@ impl Volume {
         for refusal in refusals {
             let mut turn = Turn::default();
             self.go_on(now, refusal.zone, Event::NoSlot(no_slot(&refusal)), &mut turn);
-            turn.tell();
+            turn.tell(self);
         }
         if progress { Progress::Some } else { Progress::None }
     }
@@ -401,11 +404,19 @@ impl Volume {
             _ if fill.written == 0 && empties => ZoneCondition::Empty,
             _ => ZoneCondition::Closed,
         };
-        self.became(book, zone, condition, fill);
+        if self.became(book, zone, condition, fill) {
+            self.alarm.ring();
+        }
     }
 
     /// The device has described a zone of which nothing is in flight. Returns its word.
-    pub(super) fn slot_described(&self, zone: ZoneIndex, word: Word, condition: ZoneCondition) -> Word {
+    pub(super) fn slot_described(
+        &self,
+        zone: ZoneIndex,
+        word: Word,
+        condition: ZoneCondition,
+        turn: &mut Turn,
+    ) -> Word {
         let Some(book) = &self.book else { return word };
         // A victim that is still there could not be closed or finished: not the next time either.
         let was_leaving = book.state.lock().budget.is_leaving(zone);
@@ -413,7 +424,9 @@ impl Volume {
             ZoneCondition::ImpOpen if was_leaving => ZoneCondition::ExpOpen,
             condition => condition,
         };
-        self.became(book, zone, condition, self.fill(zone, word));
+        if self.became(book, zone, condition, self.fill(zone, word)) {
+            turn.leaves_work();
+        }
         self.follow_slot(zone, word)
     }
 
@@ -432,13 +445,16 @@ impl Volume {
         }
     }
 
-    fn became(&self, book: &Book, zone: ZoneIndex, condition: ZoneCondition, fill: Fill) {
+    /// Returns whether polls have to look after those that wait.
+    fn became(&self, book: &Book, zone: ZoneIndex, condition: ZoneCondition, fill: Fill) -> bool {
         let mut state = book.state.lock();
         state.budget.quiet(zone);
         state.budget.became(zone, condition, fill);
-        if !state.budget.is_at_rest() {
+        let has_work = !state.budget.is_at_rest();
+        if has_work {
             book.attend();
         }
+        has_work
     }
 
     /// The word of a zone of which nothing is in flight, with or without a slot as the budget has it.

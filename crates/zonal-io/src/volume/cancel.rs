@@ -35,9 +35,9 @@ impl Volume {
         }
         self.cancel_stalled(now);
         self.cancel_elsewhere(&mut turn);
-        turn.tell();
+        turn.tell(self);
         end_call();
-        self.wakeups.ring_all();
+        self.alarm.ring();
     }
 
     /// Whether a cancelled channel has requests that have not ended.

@@ -15,13 +15,13 @@
 //! - A completion function that panics does so at the end of the call that ran it: everything else in that call has its
 //!   end before.
 
+use super::alarm::Alarm;
 use super::budget::CLASSES;
 use super::inbox::Mail;
 use super::part::Place;
 use super::request::Completion;
 use crate::buffer::IoBufs;
 use crate::device::Output;
-use crate::news::Wakeups;
 use crate::sync::{
     Arc, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, CachePadded, IS_MODEL, Mutex, Ordering,
     fence, local, slot_if_any, thread_slot,
@@ -93,8 +93,9 @@ impl ChannelInner {
     fn wake(&self, owner: usize) {
         // The owner arms before it looks for what the completion function has left it: it sees that, or is seen here.
         fence(Ordering::SeqCst);
-        if self.backlog.wakeups.has_sleepers() {
-            self.backlog.wakeups.ring_one(owner);
+        let wakeups = self.backlog.alarm.wakeups();
+        if wakeups.has_sleepers() {
+            wakeups.ring_one(owner);
         }
     }
 }
@@ -228,7 +229,7 @@ impl Waiting {
 /// Completions left over by full frames and those of deferred channels.
 pub(crate) struct Backlog {
     /// Of the volume.
-    wakeups: Wakeups,
+    alarm: Arc<Alarm>,
     len: AtomicUsize,
     waiting: Mutex<VecDeque<Waiting>>,
 }
@@ -239,7 +240,7 @@ impl Backlog {
         list.push_back(waiting);
         self.len.store(list.len(), Ordering::Release);
         drop(list);
-        self.wakeups.ring_all();
+        self.alarm.ring();
     }
 
     fn pop(&self) -> Option<Waiting> {
@@ -454,9 +455,9 @@ pub(super) struct Channels {
 }
 
 impl Channels {
-    /// None yet, of a volume with these wake-ups.
-    pub(super) fn new(wakeups: Wakeups) -> Channels {
-        let backlog = Backlog { wakeups, len: AtomicUsize::new(0), waiting: Mutex::default() };
+    /// None yet, of a volume with this alarm.
+    pub(super) fn new(alarm: Arc<Alarm>) -> Channels {
+        let backlog = Backlog { alarm, len: AtomicUsize::new(0), waiting: Mutex::default() };
         Channels { all: Mutex::default(), backlog: Arc::new(backlog) }
     }
 

@@ -266,7 +266,7 @@ impl Volume {
         self.watch.has_to_ask.store(!state.to_ask.is_empty(), Ordering::Release);
         drop(state);
         if is_heard {
-            self.wakeups.ring_all();
+            self.alarm.ring();
         }
         zones.into_iter().for_each(|zone| self.ask_device(now, zone));
         Progress::Some
@@ -286,7 +286,7 @@ impl Volume {
         };
         drop(state);
         if is_heard {
-            self.wakeups.ring_all();
+            self.alarm.ring();
         }
     }
 
@@ -301,7 +301,7 @@ impl Volume {
         state.to_ask.extend(differing);
         self.watch.has_to_ask.store(true, Ordering::Release);
         drop(state);
-        self.wakeups.ring_all();
+        self.alarm.ring();
     }
 
     /// The device has answered a command that it is gone.
@@ -309,7 +309,7 @@ impl Volume {
     pub(super) fn found_gone(&self) {
         let is_heard = self.watch.state.lock().gone_by_answer();
         if is_heard {
-            self.wakeups.ring_all();
+            self.alarm.ring();
         }
     }
 }

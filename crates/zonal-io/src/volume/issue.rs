@@ -102,7 +102,7 @@ impl Volume {
                     self.go_on(now, zone, Event::Withdrawn(p.sectors), &mut turn);
                 }
                 self.end_with(p, Err(RequestError::WouldWait), &mut turn);
-                turn.tell();
+                turn.tell(self);
             }
             kind => self.stalled.push_back(queue, Context(kind)),
         }

@@ -18,6 +18,7 @@
 
 #![allow(clippy::vec_box, reason = "requests and queues move between owners by pointer, not by copy")]
 
+mod alarm;
 mod alone;
 mod budget;
 mod call;
@@ -78,6 +79,7 @@ use crate::sync::{
     Arc, AtomicBool, Brief, CachePadded, IS_MODEL, Mutex, Ordering, SegQueue, Tally, WordTable, shard_of,
     waits_for,
 };
+use alarm::Alarm;
 use arrayvec::ArrayVec;
 use budget::Book;
 use channel::{Channels, begin_call, end_call};
@@ -180,7 +182,7 @@ pub struct Volume {
     /// Commands that wait for their next retry.
     delayed: Retries,
     recorder: Recorder,
-    wakeups: Wakeups,
+    alarm: Arc<Alarm>,
     /// A cancelled channel has requests that have not ended.
     is_cancelling: AtomicBool,
     home: Home,
@@ -205,9 +207,9 @@ impl Volume {
             Err(_) => return Err(OpenError::NoAppend { device: info.name }),
         }
         let words = WordTable::new(info.geometry.zones());
-        let wakeups = Wakeups::joining(info.queues, [device.wakeups().clone()]);
+        let alarm = Alarm::new(Wakeups::joining(info.queues, [device.wakeups().clone()]));
         let book = match options.budget.filter(|_| mode != WriteMode::Direct) {
-            Some(options) => Book::new(&info, options, wakeups.clone())
+            Some(options) => Book::new(&info, options)
                 .map_err(|error| OpenError::Budget { device: info.name.clone(), error })?,
             None => None,
         };
@@ -232,7 +234,7 @@ impl Volume {
             ready: SegQueue::new(),
             reapers: Reapers::new(info.queues),
             stalled: Stalled::new(info.queues),
-            channels: Channels::new(wakeups.clone()),
+            channels: Channels::new(alarm.clone()),
             counters: Counters::new(),
             retries: Tally::default(),
             quiesce: Mutex::default(),
@@ -240,11 +242,11 @@ impl Volume {
             token: Token::default(),
             book,
             parking: Parking::default(),
-            zone_lock: ZoneLock::new(&info, options.nr_requests, wakeups.clone()),
+            zone_lock: ZoneLock::new(&info, options.nr_requests, alarm.clone()),
             patients: Patients::default(),
             delayed: Retries::default(),
             recorder: Recorder::default(),
-            wakeups,
+            alarm,
             is_cancelling: AtomicBool::new(false),
             watch,
             device,
@@ -322,6 +324,7 @@ impl Volume {
     /// If a completion function did.
     pub fn poll(&self, now: Nanos) -> Option<Nanos> {
         begin_call();
+        let rings = self.alarm.rings();
         // First what earlier calls have left over: it came first.
         self.channels.backlog().deliver();
         self.next_quiesce(now);
@@ -348,6 +351,7 @@ impl Volume {
         self.channels.backlog().deliver();
         // Commands issued here may be due before anything that the device spoke of, so it has to be asked again.
         let more = moved || sent || self.has_work();
+        self.alarm.have_heard(rings);
         end_call();
         if more { Some(now) } else { deadline }
     }
@@ -368,8 +372,9 @@ impl Volume {
         // So is a scheduler that no end tells of what it waits for.
         let is_watched = others.any(|other| !self.device.is_idle(other)) || self.zone_lock.is_to_be_seen();
         let timeout = if is_watched { timeout.min(LEFT) } else { timeout };
-        let has_news = || self.has_work() || self.device.has_news(queue) || has_come();
-        self.wakeups.sleep(queue, timeout, has_news);
+        let has_news =
+            || self.alarm.has_rung() || self.has_work() || self.device.has_news(queue) || has_come();
+        self.alarm.wakeups().sleep(queue, timeout, has_news);
     }
 
     /// A handle for the calling thread, with a descriptor that is readable when a poll of this thread would bring something:
@@ -378,7 +383,7 @@ impl Volume {
     /// # Errors
     /// The operating system's, if it gives no descriptor.
     pub fn news(&self) -> std::io::Result<News> {
-        self.wakeups.news(self.reapers.own())
+        self.alarm.wakeups().news(self.reapers.own())
     }
 
     /// Whether a poll has something to do whatever the device says.

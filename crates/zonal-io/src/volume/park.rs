@@ -97,6 +97,7 @@ impl Volume {
         word: Word,
         shard: &mut Shard,
         error: &RequestError,
+        turn: &mut Turn,
     ) -> Option<Word> {
         let request = shard.queue(zone).front()?;
         let options = self.parks(error, request)?;
@@ -112,7 +113,7 @@ impl Volume {
         lot.park(now, self.item(request));
         self.counters.line().add(Counter::Parked, 1);
         self.parking.next.fetch_min(now.0.saturating_add(options.time.0), Ordering::AcqRel);
-        self.wakeups.ring_all();
+        turn.leaves_work();
         Some(word.with_parked())
     }
 
@@ -215,6 +216,6 @@ impl Volume {
             let error = RequestError::PredecessorMissing { zone, write_pointer, offset };
             self.end_with(request, Err(error), &mut turn);
         }
-        turn.tell();
+        turn.tell(self);
     }
 }

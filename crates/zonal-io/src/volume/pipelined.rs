@@ -76,7 +76,7 @@ impl Volume {
         let (mut turn, mut stack) = (Turn::default(), Stack::new());
         self.issue_and_stack(now, slot, &mut stack);
         self.empty(now, &mut stack, &mut turn);
-        turn.tell();
+        turn.tell(self);
     }
 
     /// Sends a plugged write to its zone's queue, and leaves its answer and what may follow it on the stack.

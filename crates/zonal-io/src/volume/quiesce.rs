@@ -74,7 +74,7 @@ impl Volume {
         self.may_switch(mode, force)?;
         self.quiesce.lock().behind.push_back(Purpose::Switch(mode));
         self.quiesce_behind.store(true, Ordering::Release);
-        self.wakeups.ring_all();
+        self.alarm.ring();
         Ok(())
     }
 
@@ -239,7 +239,7 @@ impl Volume {
         state.under_way = false;
         self.quiesce_behind.store(!state.behind.is_empty(), Ordering::Release);
         drop(state);
-        self.wakeups.ring_all();
+        self.alarm.ring();
     }
 
     /// Begins what stands behind, if nothing is under way.

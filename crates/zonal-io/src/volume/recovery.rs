@@ -175,7 +175,7 @@ impl Volume {
         match state {
             Ok((resync, condition)) => {
                 let word = self.decide(zone, word, resync, shard, turn);
-                self.slot_described(zone, word, condition)
+                self.slot_described(zone, word, condition, turn)
             }
             Err(e) => {
                 self.slot_unknown(zone);
@@ -237,7 +237,7 @@ impl Volume {
         if let Some(error) = starves {
             queue.starve(error);
             self.patients.starve(zone);
-            self.wakeups.ring_all();
+            turn.leaves_work();
         }
         word.waiting()
     }
@@ -473,7 +473,7 @@ impl Volume {
             self.plug_scheduled(zone);
             let mut turn = Turn::default();
             self.go_on(now, zone, Event::Settled(answer), &mut turn);
-            turn.tell();
+            turn.tell(self);
             progress = Progress::Some;
         }
         progress
@@ -558,7 +558,7 @@ impl Volume {
         self.plug_scheduled(zone);
         let mut turn = Turn::default();
         self.go_on(now, zone, Event::Fed { counts }, &mut turn);
-        turn.tell();
+        turn.tell(self);
     }
 
     /// The first write of a zone may try again for a slot, unless it has often enough.

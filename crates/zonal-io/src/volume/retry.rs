@@ -80,7 +80,7 @@ impl Volume {
         }
         self.delayed.len.fetch_add(1, Ordering::Release);
         self.delayed.waiting.lock().push((Nanos(now.0.saturating_add(pause.0)), context));
-        self.wakeups.ring_all();
+        self.alarm.ring();
     }
 
     /// Sends the commands again whose time has come.

@@ -429,10 +429,14 @@ impl Volume {
         let kind = self.with_company(kind, pending);
         let mut shard = self.shard(zone).lock();
         let mut word = self.load(zone);
+        let mut asked_for_slot = false;
         // While the zone waits, its word is this thread's and stays as it is.
         if !word.waits() {
             match self.decide_again(now, zone, kind, word, pending) {
-                Again::Wait(seen) => word = seen,
+                Again::Wait(seen) => {
+                    word = seen;
+                    asked_for_slot = !word.has_slot();
+                }
                 Again::Issue(at) => {
                     drop(shard);
                     self.place(zone, at, pending);
@@ -451,6 +455,7 @@ impl Volume {
                 shard.queue(zone).distrust(word);
             }
             drop(shard);
+            self.ring_for_slot(asked_for_slot);
             if unknown {
                 self.kick(now, zone);
             }
@@ -461,12 +466,20 @@ impl Volume {
         let kind = Kind::Write(kind, pending.sectors);
         shard.queue(zone).push(word, Item { kind, mergeable, token: take_one(slot) });
         drop(shard);
+        self.ring_for_slot(asked_for_slot);
         self.counters.line().add(Counter::Queued, 1);
         // Where a write has to end first, its end brings the queue on; otherwise nobody may be left to do it.
         if !word.brings_news(self.writes_in_flight_max()) && !word.frozen() {
             self.kick(now, zone);
         }
         Fate::Later
+    }
+
+    /// Rings if a write has asked for a slot, and has not got it: polls see to that.
+    fn ring_for_slot(&self, has_asked: bool) {
+        if has_asked {
+            self.alarm.ring();
+        }
     }
 
     /// What becomes of a write whose zone does not wait, under the shard's lock. If it waits, its zone does from here on,

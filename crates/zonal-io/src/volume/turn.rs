@@ -47,22 +47,32 @@ pub(super) enum Work {
 pub(super) struct Turn {
     ended: Vec<(Box<Pending>, Result<Output, RequestError>)>,
     pub(super) issued: usize,
+    /// Polls have to look at what it has left.
+    leaves_work: bool,
 }
 
 impl Turn {
-    /// Tells the callers; returns whether commands went out.
+    /// This turn leaves work for polls, whose threads hear of it at its end: they are not woken under a shard's lock.
+    pub(super) fn leaves_work(&mut self) {
+        self.leaves_work = true;
+    }
+
+    /// Tells the callers, and the threads that wait; returns whether commands went out.
     #[inline]
-    pub(super) fn tell(self) -> bool {
+    pub(super) fn tell(self, volume: &Volume) -> bool {
         let has_issued = self.issued > 0;
         // Most turns end nothing but the request that they began with.
-        match self.ended.is_empty() {
+        match self.ended.is_empty() && !self.leaves_work {
             true => std::mem::forget(self),
-            false => self.tell_all(),
+            false => self.tell_all(volume),
         }
         has_issued
     }
 
-    fn tell_all(self) {
+    fn tell_all(self, volume: &Volume) {
+        if self.leaves_work {
+            volume.alarm.ring();
+        }
         for (pending, result) in self.ended {
             pending.end(result, Counted::Yes);
         }
@@ -113,7 +123,7 @@ impl Volume {
                     }
                 }
                 end_done(take_one(slot));
-                turn.tell()
+                turn.tell(self)
             }
             (Some(ContextKind::One(p)), Ok(Output::Appended(at)))
                 if p.plugged && self.ends_with_this_command(p) =>
@@ -124,7 +134,7 @@ impl Volume {
                     self.go_on(now, zone, Event::Completed, &mut turn);
                 }
                 take_one(slot).end(Ok(Output::Appended(at)), Counted::Yes);
-                turn.tell()
+                turn.tell(self)
             }
             (Some(ContextKind::Merged(m)), Ok(_)) if m.parts.len() > 1 => {
                 let zone = self.info.geometry.zone_of(m.parts[0].sector);
@@ -137,7 +147,7 @@ impl Volume {
                     m.segments.clear();
                     SPARE.set(Some(m));
                 }
-                turn.tell()
+                turn.tell(self)
             }
             _ => {
                 let context = slot.take().expect("a finished command has its context");
@@ -153,7 +163,7 @@ impl Volume {
         let mut stack = Stack::new();
         stack.push(work);
         self.empty(now, &mut stack, &mut turn);
-        turn.tell()
+        turn.tell(self)
     }
 
     /// Lets `event` happen to a zone, and deals with all that follows. Inlined: the event is a constant to its callers.
@@ -479,13 +489,13 @@ impl Volume {
                 } else {
                     self.ready.push(zone);
                 }
-                self.wakeups.ring_all();
+                turn.leaves_work();
                 break;
             }
             // Before the token: a zone without a slot does not keep it from others.
             if !word.has_slot() && queue.wants_slot(word, &rules) {
                 let class = queue.front().map(|pending| pending.class()).unwrap_or_default();
-                match self.slot_for_head(now, zone, word, class) {
+                match self.slot_for_head(now, zone, word, class, turn) {
                     Slot::Has(granted) => word = granted,
                     Slot::Denied(error) => {
                         self.deny(queue, error, turn);
@@ -509,7 +519,7 @@ impl Volume {
             match next {
                 Next::Nothing => break,
                 Next::Fail(error) => {
-                    if let Some(parked) = self.park(now, zone, word, &mut shard, &error) {
+                    if let Some(parked) = self.park(now, zone, word, &mut shard, &error, turn) {
                         word = parked;
                         continue;
                     }
@@ -554,7 +564,7 @@ impl Volume {
                 }
                 Next::Settle => {
                     self.patients.settle(zone);
-                    self.wakeups.ring_all();
+                    turn.leaves_work();
                 }
                 Next::ReadBack => *slot = Some(self.begin_read_back(word, queue.take_covered())),
                 Next::Resync => {

@@ -9,6 +9,7 @@
 //! like any other, so recovery, resets and switches of the mode are the same in every mode. When failed writes of a zone are
 //! decided, those that wait for it leave the scheduler for the zone's queue: what they have to learn is known there.
 
+use super::alarm::Alarm;
 use super::channel::TURN_MAX;
 use super::counters::Counter;
 use super::mode::WriteMode;
@@ -17,7 +18,6 @@ use super::submit::{Route, take_one};
 use super::turn::Turn;
 use super::{Shard, Volume};
 use crate::device::{Context, DeviceInfo};
-use crate::news::Wakeups;
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -32,7 +32,7 @@ pub(super) const NR_REQUESTS: u32 = 256;
 pub(crate) struct ZoneLock {
     geometry: Geometry,
     /// Of the volume.
-    wakeups: Wakeups,
+    alarm: Arc<Alarm>,
     state: Mutex<State>,
     /// Something may be dispatched or waits for a tag: what a poll reads.
     has_work: AtomicBool,
@@ -55,7 +55,7 @@ struct State {
 }
 
 impl ZoneLock {
-    pub(super) fn new(info: &DeviceInfo, tags: u32, wakeups: Wakeups) -> Arc<ZoneLock> {
+    pub(super) fn new(info: &DeviceInfo, tags: u32, alarm: Arc<Alarm>) -> Arc<ZoneLock> {
         let limits = Limits {
             zone_size: info.geometry.zone_size(),
             sectors_max: Sectors(info.command_sectors_max.into()),
@@ -72,7 +72,7 @@ impl ZoneLock {
         };
         Arc::new(ZoneLock {
             geometry: info.geometry,
-            wakeups,
+            alarm,
             state: Mutex::new(state),
             has_work: AtomicBool::new(false),
             watches: AtomicBool::new(false),
@@ -91,8 +91,9 @@ impl ZoneLock {
                 state.locked.remove(&zone);
             }
         }
+        drop(state);
         self.has_work.store(true, Ordering::Release);
-        self.wakeups.ring_all();
+        self.alarm.ring();
     }
 
     /// Takes out the cancelled requests that have no tag. Those with a tag end when their turn comes, before they go out.
@@ -273,7 +274,7 @@ impl Volume {
                 false => _ = self.take(now, route, &mut Some(Context::one(part))),
             }
         }
-        turn.tell();
+        turn.tell(self);
     }
 
     /// Issues writes that share a command, if their zone takes them as one, and one by one otherwise.
@@ -327,7 +328,7 @@ impl Volume {
         self.policy.switch(mode);
         drop(state);
         self.zone_lock.has_work.store(true, Ordering::Release);
-        self.wakeups.ring_all();
+        self.alarm.ring();
         true
     }
 

@@ -1,0 +1,75 @@
+//! How threads that wait hear of the work that other threads leave for polls.
+//!
+//! A thread polls, is told when to poll again, and sleeps until then. Another thread may leave work for an earlier time, or for
+//! now, once that poll has looked, and ring before the first thread has armed: then no ring is heard, and the time that the
+//! first thread was told is out of date. So rings are counted. A thread keeps the count with which its last poll began, and
+//! does not sleep once there have been more.
+//!
+//! The count that was seen is kept for each thread, not for each queue: a poll tells its own thread the deadline, and the
+//! other threads of its queue nothing.
+
+use crate::news::Wakeups;
+use crate::sync::{Arc, AtomicU64, CachePadded, IS_MODEL, Ordering, PlainU64, thread_slot};
+
+/// Threads that keep a count of their own. Those beyond share one, and may look once too often or, in a short moment, sleep
+/// for the time that they were told.
+const THREADS: usize = if IS_MODEL { 4 } else { 256 };
+
+/// The wake-ups of a volume, and how often it has rung.
+pub(super) struct Alarm {
+    wakeups: Wakeups,
+    rings: CachePadded<AtomicU64>,
+    /// For each thread, by its number, the rings that its last poll knew of. Each thread reads and writes its own.
+    heard: Box<[PlainU64]>,
+}
+
+/// The rings that a poll knows of.
+#[derive(Clone, Copy)]
+pub(super) struct Rings(u64);
+
+impl Alarm {
+    pub(super) fn new(wakeups: Wakeups) -> Arc<Alarm> {
+        let heard = std::iter::repeat_with(|| PlainU64::new(0)).take(THREADS).collect();
+        Arc::new(Alarm { wakeups, rings: CachePadded::new(AtomicU64::new(0)), heard })
+    }
+
+    pub(super) fn wakeups(&self) -> &Wakeups {
+        &self.wakeups
+    }
+
+    /// A thread has left work for polls. Under no lock: it may write the descriptors of threads that sleep.
+    pub(super) fn ring(&self) {
+        // After the work: a poll that knows of this ring finds the work.
+        self.rings.fetch_add(1, Ordering::AcqRel);
+        self.wakeups.ring_all();
+    }
+
+    /// What a poll asks before it looks for work.
+    #[inline]
+    pub(super) fn rings(&self) -> Rings {
+        Rings(self.rings.load(Ordering::Acquire))
+    }
+
+    /// The calling thread's poll has done what it found, and knows of `rings`. Last: a poll from inside one of its completion
+    /// functions may know of more, and has not told this one.
+    #[inline]
+    pub(super) fn have_heard(&self, rings: Rings) {
+        let heard = self.heard();
+        if heard.load(Ordering::Relaxed) != rings.0 {
+            heard.store(rings.0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it has rung since the calling thread's last poll began: what a thread asks once a ring would wake it.
+    pub(super) fn has_rung(&self) -> bool {
+        #[cfg(any(feature = "loom", feature = "shuttle"))]
+        if crate::sync::model::is_broken(crate::sync::model::Canary::Uncounted) {
+            return false;
+        }
+        self.heard().load(Ordering::Relaxed) != self.rings().0
+    }
+
+    fn heard(&self) -> &PlainU64 {
+        &self.heard[thread_slot() % self.heard.len()]
+    }
+}
