@@ -3,6 +3,7 @@
 //! A volume reads no clock: each call brings the time. Two callers with clocks that began at different moments disagree about
 //! every deadline between them. So there is one [`Clock`] for a volume, and each thread has a copy of it.
 
+use crate::sync::IS_MODEL;
 use crate::volume::Volume;
 use std::time::{Duration, Instant};
 use zonal_core::Nanos;
@@ -46,10 +47,10 @@ impl Clock {
 }
 
 /// Waits without news before other threads get the processor.
-const SPINS_MAX: u32 = 200;
+const SPINS_MAX: u32 = if IS_MODEL { 0 } else { 200 };
 
 /// Waits without news before a thread sleeps that does not know for how long.
-const YIELDS_MAX: u32 = 2000;
+const YIELDS_MAX: u32 = if IS_MODEL { 0 } else { 2000 };
 
 /// Longest sleep: bounds how late a thread sees what another thread has reaped.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
@@ -86,9 +87,19 @@ impl Backoff {
         let left = due.map(|due| Duration::from_nanos(due.0.saturating_sub(now.0)));
         let sleep = left.map_or(SLEEP_MAX, |left| left.saturating_sub(SLEEP_MARGIN).min(SLEEP_MAX));
         if sleep.is_zero() || self.idle <= YIELDS_MAX && left.is_none() {
-            return std::thread::yield_now();
+            return give_way();
         }
         volume.wait_unless(sleep, has_come);
+    }
+
+    /// Whether the next pause is too short for other threads to get the processor.
+    pub(crate) fn is_spinning(&self) -> bool {
+        self.idle < SPINS_MAX
+    }
+
+    /// The thread has slept already: it does so again as soon as it has nothing to do.
+    pub(crate) fn skip_to_sleep(&mut self) {
+        self.idle = YIELDS_MAX;
     }
 
     /// News came: the next is likely near.
@@ -96,4 +107,12 @@ impl Backoff {
     pub fn reset(&mut self) {
         self.idle = 0;
     }
+}
+
+/// Lets other threads have the processor.
+fn give_way() {
+    #[cfg(any(feature = "loom", feature = "shuttle"))]
+    crate::sync::model::pause();
+    #[cfg(not(any(feature = "loom", feature = "shuttle")))]
+    std::thread::yield_now();
 }

@@ -9,17 +9,18 @@ mod threads;
 
 use loom::thread::spawn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use threads::{Answers, Bench, Drive, append, number};
 use zonal_core::{Nanos, Op, Sector};
 use zonal_io::buffer::BufferPool;
+use zonal_io::clock::Clock;
 use zonal_io::data::Data;
 use zonal_io::device::{Command, Context, Device, Submitted};
 use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Null};
 use zonal_io::sync::AtomicBool;
 use zonal_io::sync::model::{Canary, SpinBrief};
-use zonal_io::volume::{Request, WriteMode};
+use zonal_io::volume::{Request, Volume, VolumeOptions, WriteMode};
 
 /// Times that a schedule takes the processor away from a thread that could go on.
 const PREEMPTIONS: usize = 3;
@@ -394,6 +395,44 @@ fn sleeper_at_a_volume_is_woken_by_a_deadline_that_came_since_it_polled() {
         },
         &[Canary::Uncounted, Canary::Unheard],
     );
+}
+
+/// Two threads wait for a queue: one has the watch, and hands it to the other one when it leaves. Writes take some time, and
+/// the second one of the zone goes out when the first has ended, so that the first thread leaves before.
+#[test]
+fn watch_of_a_queue_is_handed_to_a_thread_that_sleeps() {
+    prove(
+        "watch_of_a_queue_is_handed_to_a_thread_that_sleeps",
+        2,
+        || {
+            TIME.store(0, Ordering::Relaxed);
+            let options = EmulatedOptions {
+                size: 1 << 20,
+                zone_size: 1 << 19,
+                completion_nsec: 2,
+                ..EmulatedOptions::default()
+            };
+            let drive = Arc::new(Emulated::new("null", &options, Null).unwrap());
+            let options =
+                VolumeOptions { mode: Some(WriteMode::PerZone), merge: false, ..Default::default() };
+            let volume = Arc::new(Volume::open(drive, options).unwrap());
+            let other = volume.clone();
+            let other = spawn(move || call_for_an_append(&other));
+            call_for_an_append(&volume);
+            other.join().unwrap();
+        },
+        &[Canary::Unwatched, Canary::Unheard],
+    );
+}
+
+/// It passes with each look.
+static TIME: AtomicU64 = AtomicU64::new(0);
+
+fn call_for_an_append(volume: &Volume) {
+    let clock = Clock::read_by(|| Nanos(TIME.fetch_add(1, Ordering::Relaxed)));
+    let append = Request::append(Sector(0), 1, threads::bytes());
+    let end = volume.call(&clock, append);
+    assert!(end.result.is_ok(), "{:?}", end.result);
 }
 
 /// An inbox whose requests two threads complete: the owner's list is the owner's alone, and the owner is woken for the rest.

@@ -60,6 +60,8 @@ pub enum Canary {
     Mine,
     /// A thread sleeps for the time that it was told, whatever has come since.
     Uncounted,
+    /// A thread that leaves hands the watch to none of those that sleep.
+    Unwatched,
 }
 
 std::thread_local! {

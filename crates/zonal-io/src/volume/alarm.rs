@@ -8,8 +8,9 @@
 //! The count that was seen is kept for each thread, not for each queue: a poll tells its own thread the deadline, and the
 //! other threads of its queue nothing.
 
+use super::watch::Watches;
 use crate::news::Wakeups;
-use crate::sync::{Arc, AtomicU64, CachePadded, IS_MODEL, Ordering, PlainU64, thread_slot};
+use crate::sync::{Arc, AtomicU64, CachePadded, IS_MODEL, Ordering, PlainU64, fence, thread_slot};
 
 /// Threads that keep a count of their own. Those beyond share one, and may look once too often or, in a short moment, sleep
 /// for the time that they were told.
@@ -21,6 +22,7 @@ pub(super) struct Alarm {
     rings: CachePadded<AtomicU64>,
     /// For each thread, by its number, the rings that its last poll knew of. Each thread reads and writes its own.
     heard: Box<[PlainU64]>,
+    watches: Watches,
 }
 
 /// The rings that a poll knows of.
@@ -28,13 +30,33 @@ pub(super) struct Alarm {
 pub(super) struct Rings(u64);
 
 impl Alarm {
-    pub(super) fn new(wakeups: Wakeups) -> Arc<Alarm> {
+    /// Of a volume whose device has so many queues.
+    pub(super) fn new(wakeups: Wakeups, queues: usize) -> Arc<Alarm> {
         let heard = std::iter::repeat_with(|| PlainU64::new(0)).take(THREADS).collect();
-        Arc::new(Alarm { wakeups, rings: CachePadded::new(AtomicU64::new(0)), heard })
+        Arc::new(Alarm {
+            wakeups,
+            rings: CachePadded::new(AtomicU64::new(0)),
+            heard,
+            watches: Watches::new(queues),
+        })
     }
 
     pub(super) fn wakeups(&self) -> &Wakeups {
         &self.wakeups
+    }
+
+    pub(super) fn watches(&self) -> &Watches {
+        &self.watches
+    }
+
+    /// Wakes the thread with this number, if it sleeps: it has been left what it waits for.
+    #[inline(never)]
+    pub(super) fn wake(&self, thread: usize) {
+        // The thread is seen to sleep, or looks for what it waits for after this and sees it.
+        fence(Ordering::SeqCst);
+        if !self.watches.wake(thread) && self.wakeups.has_sleepers() {
+            self.wakeups.ring_one(thread);
+        }
     }
 
     /// A thread has left work for polls. Under no lock: it may write the descriptors of threads that sleep.

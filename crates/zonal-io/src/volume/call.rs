@@ -1,7 +1,8 @@
 //! Requests that a thread waits for.
 
+use super::watch::Waiter;
 use super::{Completion, Inbox, Request, Volume};
-use crate::clock::{Backoff, Clock};
+use crate::clock::Clock;
 use crate::device::Output;
 use zonal_core::{DeviceError, RequestError, Sector, ZoneDescriptor};
 
@@ -31,16 +32,12 @@ impl Volume {
     /// The same with an empty inbox of the caller.
     pub(super) fn call_with(&self, clock: &Clock, inbox: &Inbox, request: Request) -> Completion {
         self.submit(clock.now(), inbox.channel(), request);
-        let mut backoff = Backoff::default();
+        let mut waiter = Waiter::new(self);
         loop {
             if let Some(completion) = inbox.take() {
                 return completion;
             }
-            let now = clock.now();
-            let due = self.poll(now);
-            if inbox.is_empty() {
-                backoff.pause_unless(self, now, due, || !inbox.is_empty());
-            }
+            waiter.poll(clock.now(), || !inbox.is_empty());
         }
     }
 

@@ -24,7 +24,7 @@ use crate::buffer::IoBufs;
 use crate::device::Output;
 use crate::sync::{
     Arc, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, CachePadded, IS_MODEL, Mutex, Ordering,
-    fence, local, slot_if_any, thread_slot,
+    local, slot_if_any, thread_slot,
 };
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -85,17 +85,7 @@ impl ChannelInner {
     fn wake_owner(&self) {
         let owner = self.owner.load(Ordering::Relaxed);
         if owner != slot_if_any() {
-            self.wake(owner);
-        }
-    }
-
-    #[inline(never)]
-    fn wake(&self, owner: usize) {
-        // The owner arms before it looks for what the completion function has left it: it sees that, or is seen here.
-        fence(Ordering::SeqCst);
-        let wakeups = self.backlog.alarm.wakeups();
-        if wakeups.has_sleepers() {
-            wakeups.ring_one(owner);
+            self.backlog.alarm.wake(owner);
         }
     }
 }

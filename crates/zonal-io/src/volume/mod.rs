@@ -52,6 +52,7 @@ mod stalled;
 mod submit;
 mod token;
 mod turn;
+mod watch;
 mod zone_lock;
 
 pub use alone::{keeps_data, read_alone, report, run_alone};
@@ -207,7 +208,7 @@ impl Volume {
             Err(_) => return Err(OpenError::NoAppend { device: info.name }),
         }
         let words = WordTable::new(info.geometry.zones());
-        let alarm = Alarm::new(Wakeups::joining(info.queues, [device.wakeups().clone()]));
+        let alarm = Alarm::new(Wakeups::joining(info.queues, [device.wakeups().clone()]), info.queues);
         let book = match options.budget.filter(|_| mode != WriteMode::Direct) {
             Some(options) => Book::new(&info, options)
                 .map_err(|error| OpenError::Budget { device: info.name.clone(), error })?,
