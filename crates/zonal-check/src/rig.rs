@@ -186,6 +186,12 @@ impl Rig {
         *self.clock.lock()
     }
 
+    /// Lets so much time pass, and then polls until the volume has nothing more to do.
+    pub fn pass(&self, time: Nanos) {
+        self.clock.lock().0 += time.0;
+        self.rest();
+    }
+
     /// One poll.
     pub fn poll(&self) -> Option<Nanos> {
         self.volume.poll(self.now())
