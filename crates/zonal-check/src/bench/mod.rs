@@ -16,6 +16,7 @@ mod path;
 mod rehearsal;
 mod report;
 mod threads;
+mod waits;
 
 pub use measure::{Case, Samples, interleave};
 pub(crate) use report::machine;
@@ -49,7 +50,7 @@ type Part<'a> = &'a dyn Fn(&mut Report);
 /// If a request fails: a benchmark of failures measures nothing.
 pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>) -> Report {
     let mut report = Report::new(effort);
-    let parts: [(&str, Part<'_>); 16] = [
+    let parts: [(&str, Part<'_>); 18] = [
         ("in-line", &|r| path::in_line(effort, r)),
         ("queued", &|r| path::queued(effort, r)),
         ("jobs", &|r| jobs::writes(effort, r)),
@@ -62,6 +63,8 @@ pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>)
         ("one-zone", &|r| threads::one_zone(effort, r)),
         ("crowd", &|r| threads::crowd(effort, r)),
         ("reads", &|r| threads::reads_beside_writes(effort, r)),
+        ("seen", &|r| waits::seen(effort, r)),
+        ("waiting-writers", &|r| waits::writers(effort, r)),
         ("ram", &|r| {
             emulated::ram_writes(effort, r);
             emulated::ram_rewrites(effort, r);
@@ -92,7 +95,7 @@ mod tests {
     #[test]
     fn every_row_runs_and_is_written_down() {
         let report = run(Effort::TINY, None, None);
-        assert!(report.rows().len() >= 24, "{}", report.to_text());
+        assert!(report.rows().len() >= 26, "{}", report.to_text());
         assert!(report.rows().iter().all(|r| r.value.is_finite() && r.value > 0.0), "{}", report.to_text());
         assert_eq!(report.to_json()["rows"].as_array().map(Vec::len), Some(report.rows().len()));
     }

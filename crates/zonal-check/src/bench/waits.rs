@@ -1,0 +1,125 @@
+//! Threads that wait: how soon they see what another thread has reaped, and what a hundred of them cost.
+
+use super::Effort;
+use super::measure::Samples;
+use super::path::{SECTORS, null};
+use super::report::{Bound, Report};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+use zonal_core::Sector;
+use zonal_io::buffer::IoBuf;
+use zonal_io::clock::Clock;
+use zonal_io::emulated::EmulatedOptions;
+use zonal_io::volume::{Request, Volume, VolumeOptions, WriteMode};
+
+/// How long a write is at the device whose completions a helper reaps: long enough that its owner sleeps.
+const REAPED_AFTER: Duration = Duration::from_micros(300);
+/// The same for a hundred writers of one zone, one of whom writes while the others wait.
+const WRITES_TAKE: Duration = Duration::from_millis(1);
+const WRITERS: usize = 100;
+/// Operations of an effort for which each writer makes one, or the owner waits once.
+const OPERATIONS_A_WAIT: u64 = 1000;
+
+fn volume(takes: Duration) -> Arc<Volume> {
+    let options = EmulatedOptions {
+        size: 1 << 40,
+        zone_size: 1 << 36,
+        completion_nsec: takes.as_nanos() as u64,
+        ..EmulatedOptions::default()
+    };
+    let options_of =
+        VolumeOptions { mode: Some(WriteMode::PerZone), merge: false, ..VolumeOptions::default() };
+    Arc::new(Volume::open(null(options), options_of).expect("an emulated device opens"))
+}
+
+fn append() -> Request {
+    Request::append(Sector(0), SECTORS, IoBuf::zeroed(SECTORS * 512))
+}
+
+/// How long after a helper thread has reaped a completion the thread that waits for it goes on.
+pub(super) fn seen(effort: Effort, report: &mut Report) {
+    let waits = (effort.operations / OPERATIONS_A_WAIT).max(20);
+    let volume = volume(REAPED_AFTER);
+    let clock = Clock::start();
+    let is_over = AtomicBool::new(false);
+    let rounds = thread::scope(|threads| {
+        threads.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                volume.poll(clock.now());
+            }
+        });
+        let round = |_| {
+            let mut late: Vec<u64> = (0..waits).filter_map(|_| wait_for_helper(&volume, clock)).collect();
+            late.sort_unstable();
+            let place = (late.len() * 99).div_ceil(100).checked_sub(1).expect("the helper reaps");
+            late[place] as f64 / 1e3
+        };
+        let rounds = (0..effort.rounds).map(round).collect();
+        is_over.store(true, Ordering::Relaxed);
+        rounds
+    });
+    let samples = Samples { rounds };
+    let name = "a completion reaped by a helper is seen, 99 in 100 within";
+    report.add(name, "", &samples, "us", Bound::AtMost(50.0));
+}
+
+/// Waits for one write. Returns how late its completion was seen, in nanoseconds, if the helper has reaped it.
+fn wait_for_helper(volume: &Volume, clock: Clock) -> Option<u64> {
+    let owner = thread::current().id();
+    let reaped = Arc::new((AtomicU64::new(0), AtomicBool::new(false)));
+    let set = reaped.clone();
+    let channel = volume.channel(move |completion| {
+        completion.result.as_ref().expect("it succeeds");
+        if thread::current().id() != owner {
+            set.0.store(clock.now().0, Ordering::Relaxed);
+        }
+        set.1.store(true, Ordering::Release);
+    });
+    volume.submit(clock.now(), &channel, append());
+    let has_come = || reaped.1.load(Ordering::Acquire);
+    while !has_come() {
+        volume.poll(clock.now());
+        volume.wait_unless(Duration::from_secs(1), has_come);
+    }
+    let seen = clock.now().0;
+    Some(reaped.0.load(Ordering::Relaxed)).filter(|at| *at > 0).map(|at| seen.saturating_sub(at))
+}
+
+/// What a hundred threads take of a processor, each of which has one write in flight or waiting.
+pub(super) fn writers(effort: Effort, report: &mut Report) {
+    let writes = (effort.operations / OPERATIONS_A_WAIT / WRITERS as u64).max(1);
+    let volume = volume(WRITES_TAKE);
+    let clock = Clock::start();
+    let rounds = (0..effort.rounds).map(|_| {
+        let begin = Barrier::new(WRITERS + 1);
+        let used = AtomicU64::new(0);
+        let mut started = Instant::now();
+        thread::scope(|threads| {
+            for _ in 0..WRITERS {
+                threads.spawn(|| {
+                    begin.wait();
+                    let before = processor_time();
+                    for _ in 0..writes {
+                        volume.call(&clock, append()).result.expect("it succeeds");
+                    }
+                    used.fetch_add(processor_time().saturating_sub(before), Ordering::Relaxed);
+                });
+            }
+            begin.wait();
+            started = Instant::now();
+        });
+        let share = used.load(Ordering::Relaxed) as f64 / started.elapsed().as_nanos() as f64;
+        // A clock of the kernel that counts in ticks may have seen nothing.
+        100.0 * share.max(1e-6)
+    });
+    let samples = Samples { rounds: rounds.collect() };
+    report.add("a hundred waiting writers, 1 ms a write", "one core", &samples, "%", Bound::AtMost(5.0));
+}
+
+/// Processor time of the calling thread, in nanoseconds: what the kernel's scheduler counts.
+fn processor_time() -> u64 {
+    let counted = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    counted.split_ascii_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+}
