@@ -88,6 +88,11 @@ impl Watches {
         true
     }
 
+    /// Takes the watch of `queue`, unless another thread has it.
+    fn take(&self, queue: usize) -> bool {
+        !std::mem::replace(&mut self.0[queue].state.lock().is_kept, true)
+    }
+
     /// Whether threads sleep while another one has the watch of `queue`.
     fn has_sleepers(&self, queue: usize) -> bool {
         self.0[queue].asleep.load(Ordering::Relaxed) > 0
@@ -119,8 +124,8 @@ impl Watches {
         self.0[queue].state.lock().looks_at = due;
     }
 
-    /// Sleeps until the calling thread is woken or gets the watch of `queue`, which another thread has, unless what it waits for
-    /// `has_come`. It was told to poll at `due`, which is the other's business from here on. Returns whether it has the
+    /// Sleeps until the calling thread is woken or gets the watch of `queue`, which another thread had a moment ago, unless what
+    /// it waits for `has_come`. It was told to poll at `due`, which is the other's business from here on. Returns whether it has the
     /// watch.
     fn sleep(
         &self,
@@ -144,13 +149,15 @@ impl Watches {
             alarm.ring();
         }
         fence(Ordering::SeqCst);
-        if !has_come() {
-            let mut woken = me.woken.lock();
-            if !woken.is_up {
-                me.bell.wait_for(&mut woken, SLEEP_MAX);
-            }
+        let mut woken = me.woken.lock();
+        if !woken.is_up && !has_come() {
+            me.bell.wait_for(&mut woken, SLEEP_MAX);
         }
-        watch.state.lock().sleepers.retain(|sleeper| !Arc::ptr_eq(sleeper, &me));
+        let is_up = woken.is_up;
+        drop(woken);
+        if !is_up {
+            watch.state.lock().sleepers.retain(|sleeper| !Arc::ptr_eq(sleeper, &me));
+        }
         watch.asleep.fetch_sub(1, Ordering::SeqCst);
         // It is in the list no more: no other thread wakes it from here on.
         let woken = me.woken.lock();
@@ -195,8 +202,12 @@ impl<'a> Waiter<'a> {
             if self.backoff.is_spinning() && !watches.has_sleepers(self.queue) {
                 return self.backoff.pause_unless(self.volume, now, due, has_come);
             }
-            self.has_watch = watches.sleep(self.queue, due, &self.volume.alarm, &has_come);
-            return self.backoff.skip_to_sleep();
+            self.has_watch = watches.take(self.queue);
+            if !self.has_watch {
+                self.has_watch = watches.sleep(self.queue, due, &self.volume.alarm, &has_come);
+                self.backoff.skip_to_sleep();
+            }
+            return;
         }
         watches.looks_at(self.queue, Some(due.unwrap_or(NEVER)));
         // In a model no sleep ends by its time.
