@@ -64,6 +64,7 @@ pub struct Backoff {
     idle: u32,
 }
 
+#[allow(clippy::absurd_extreme_comparisons, reason = "a model neither spins nor yields")]
 impl Backoff {
     /// A poll at `now` brought no news, and the next one is to come at `due`, if the volume knows: waits for it.
     #[inline]
