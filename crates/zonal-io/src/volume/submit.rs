@@ -258,11 +258,17 @@ impl Volume {
     /// Whether one more successful command completes the request, and nothing but its caller has to hear of it.
     #[inline(always)]
     pub(super) fn ends_with_this_command(&self, p: &Pending) -> bool {
+        !matches!(p.op, Op::ResetAll | Op::ZoneClose | Op::ZoneOffline)
+            && self.transfer_ends_with_this_command(p)
+    }
+
+    /// The same for reads and writes.
+    #[inline(always)]
+    fn transfer_ends_with_this_command(&self, p: &Pending) -> bool {
         p.stage == Stage::Main
             && p.done == 0
-            && p.sectors <= self.command_max(p.op)
             && !p.fua
-            && !matches!(p.op, Op::ResetAll | Op::ZoneClose | Op::ZoneOffline)
+            && (p.op == Op::Append || p.sectors <= self.command_max(p.op))
     }
 
     /// A write to a sequential zone: at most two locked operations where nobody else is at the zone, but for the modes that
@@ -373,7 +379,7 @@ impl Volume {
             None => Fate::Later,
             Some(Ok(Output::Done))
                 if let Some(p) = single(slot)
-                    && self.ends_with_this_command(p)
+                    && self.transfer_ends_with_this_command(p)
                     && self.complete_unqueued(zone) =>
             {
                 if has_token {
