@@ -30,7 +30,7 @@ pub(super) struct Alarm {
 pub(super) struct Rings(u64);
 
 impl Alarm {
-    /// Of a volume whose device has so many queues.
+    /// Of a volume whose device has this number of queues.
     pub(super) fn new(wakeups: Wakeups, queues: usize) -> Arc<Alarm> {
         let heard = std::iter::repeat_with(|| PlainU64::new(0)).take(THREADS).collect();
         Arc::new(Alarm {
