@@ -52,7 +52,7 @@ mod tests {
     use zonal_core::{Sector, ZoneIndex};
 
     /// Written by hand from `blk_errors` and `nvme_error_status`.
-    const TABLE: [(&str, i32); 19] = [
+    const TABLE: [(&str, i32); 20] = [
         ("invalid-write", 5),
         ("boundary", 5),
         ("full", 5),
@@ -62,6 +62,7 @@ mod tests {
         ("too-many-open", 109),
         ("invalid-transition", 5),
         ("conventional", 5),
+        ("sequential", 5),
         ("out-of-range", 121),
         ("invalid-field", 22),
         ("unsupported", 95),
