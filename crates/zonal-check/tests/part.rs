@@ -239,3 +239,16 @@ fn channel_of_another_volume_s_part_is_refused() {
     other.submit(Nanos(0), inbox.channel(), Request::flush());
     assert!(matches!(inbox.take().unwrap().result, Err(RequestError::Invalid(_))));
 }
+
+#[test]
+fn reset_of_all_zones_of_a_part_leaves_other_parts_alone() {
+    let volume = Arc::new(Volume::open(device(0, "inline"), options(WriteMode::PerZone)).unwrap());
+    let [one, other] = [0..4, 4..8].map(|zones| Part::new(volume.clone(), zones).unwrap());
+    let clock = Clock::start();
+    for part in [&one, &other] {
+        assert!(part.call(&clock, Request::append(Sector(0), 8, payload(1, 8))).result.is_ok());
+    }
+    assert_eq!(one.call(&clock, Request::reset_all()).result, Ok(Output::Done));
+    assert_eq!(one.write_pointer(ZoneIndex(0)), Some(Sector(0)));
+    assert_eq!(other.write_pointer(ZoneIndex(0)), Some(Sector(8)));
+}
