@@ -93,7 +93,7 @@ enum Own {
 /// What becomes of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Trouble {
-    /// So many of its tries in a row are answered with this error. [`DeviceError::TimedOut`]: they are lost.
+    /// The device answers this number of tries in a row with this error. [`DeviceError::TimedOut`]: they are lost.
     Refused(DeviceError, u32),
     /// It is answered after [`LONG`].
     Delayed,

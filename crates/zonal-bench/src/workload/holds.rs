@@ -123,8 +123,8 @@ enum Stage {
 /// What ends a worker's wait, besides the end of an I/O of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Awaits {
-    /// Nothing does.
-    Nobody,
+    /// Nothing else.
+    Nothing,
     /// That it is the first in line for this zone and nobody has it.
     Zone(ZoneIndex),
     /// That another worker gets on.
@@ -147,7 +147,7 @@ impl Hold {
     /// What ends its wait.
     pub(super) fn awaits(&self) -> Awaits {
         match self.stage {
-            Stage::Draining(_) => Awaits::Nobody,
+            Stage::Draining(_) => Awaits::Nothing,
             Stage::InLine(zone) => Awaits::Zone(zone),
             Stage::Apart | Stage::Has(_) => Awaits::Others,
         }

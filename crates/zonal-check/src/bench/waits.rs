@@ -38,7 +38,7 @@ fn append() -> Request {
     Request::append(Sector(0), SECTORS, IoBuf::zeroed(SECTORS * 512))
 }
 
-/// How long after a helper thread has reaped a completion the thread that waits for it goes on.
+/// The time from a helper thread reaping a completion to the waiting thread seeing it.
 pub(super) fn seen(effort: Effort, report: &mut Report) {
     let waits = (effort.operations / OPERATIONS_A_WAIT).max(20);
     let volume = volume(REAPED_AFTER);

@@ -463,7 +463,7 @@ impl Ledger {
         }
         drop(kept);
         self.discard_runs(freed.into_iter());
-        // Only now: a writer that passes the bound must find neither the old promise nor a discard on its way.
+        // Only now: a writer that passes the bound must find neither the old promise nor a discard that has not ended.
         for edit in edits {
             self.bound[edit.zone.0 as usize].store(edit.state.written, Ordering::SeqCst);
         }

@@ -152,7 +152,7 @@ impl Book {
         if state.budget.has_slot(zone.zone) { word } else { word.without_slot() }
     }
 
-    /// The next poll looks after those that wait. Whoever leaves that to it rings, once no lock is held.
+    /// The next poll looks after those that wait. A caller that leaves that to it rings, once it holds no lock.
     fn attend(&self) {
         self.attention.store(true, Ordering::Release);
     }

@@ -3,8 +3,7 @@
 use super::watch::Waiter;
 use super::{Completion, Inbox, Request, Volume};
 use crate::clock::Clock;
-use crate::device::Output;
-use zonal_core::{DeviceError, RequestError, Sector, ZoneDescriptor};
+use zonal_core::{RequestError, Sector, ZoneDescriptor};
 
 impl Volume {
     /// Submits `request` and waits for its end, polling meanwhile: for rare requests, and for threads with nothing else to do.
@@ -51,9 +50,6 @@ impl Volume {
         sector: Sector,
         zones: u32,
     ) -> Result<Box<[ZoneDescriptor]>, RequestError> {
-        match self.call(clock, Request::report(sector, zones)).result? {
-            Output::Zones(zones) => Ok(zones),
-            _ => Err(RequestError::Device(DeviceError::InvalidField)),
-        }
+        self.call(clock, Request::report(sector, zones)).into_zones()
     }
 }

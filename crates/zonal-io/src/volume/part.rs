@@ -132,10 +132,7 @@ impl Part {
         sector: Sector,
         zones: u32,
     ) -> Result<Box<[ZoneDescriptor]>, RequestError> {
-        match self.call(clock, Request::report(sector, zones)).result? {
-            Output::Zones(zones) => Ok(zones),
-            _ => Ok(Box::default()),
-        }
+        self.call(clock, Request::report(sector, zones)).into_zones()
     }
 
     /// Where the next write to `zone` would be issued: see [`Volume::write_pointer`]. `None` also for a zone beyond the part.

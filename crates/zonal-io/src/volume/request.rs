@@ -2,7 +2,7 @@
 
 use crate::buffer::IoBufs;
 use crate::device::Output;
-use zonal_core::{Op, RequestError, Sector};
+use zonal_core::{DeviceError, Op, RequestError, Sector, ZoneDescriptor};
 
 /// What a caller asks of a [`Volume`](super::Volume).
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub struct Request {
     pub sector: Sector,
     /// Length in sectors; for a report, the largest number of zones; 0 where the operation has no length.
     pub sectors: u32,
-    /// Payload: at least as long as the request for read, write and append, in one piece or several; moves back with the
+    /// Payload, in one piece or several: for read, write and append not shorter than the request. It moves back with the
     /// completion.
     pub buf: IoBufs,
     /// The caller's number, returned with the completion.
@@ -107,4 +107,17 @@ pub struct Completion {
     pub result: Result<Output, RequestError>,
     /// The request's memory. [`IoBufs::into_buf`] takes one buffer out.
     pub buf: IoBufs,
+}
+
+impl Completion {
+    /// The zones that a report has described.
+    ///
+    /// # Errors
+    /// The request's; [`DeviceError::InvalidField`] if it was no report.
+    pub fn into_zones(self) -> Result<Box<[ZoneDescriptor]>, RequestError> {
+        match self.result? {
+            Output::Zones(zones) => Ok(zones),
+            _ => Err(DeviceError::InvalidField.into()),
+        }
+    }
 }

@@ -110,7 +110,7 @@ impl Host for RoundHost<'_> {
     #[inline]
     fn is_there(&self, n: usize, awaits: Awaits) -> bool {
         match awaits {
-            Awaits::Nobody => false,
+            Awaits::Nothing => false,
             Awaits::Zone(zone) => self.round.zones.is_next(zone, self.round.workers()[n].number as u32),
             Awaits::Others => true,
         }
