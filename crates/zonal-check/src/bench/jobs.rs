@@ -1,24 +1,37 @@
 //! The same writes through the machinery that runs job files.
 
 use super::Effort;
-use super::measure::{Case, Samples, interleave};
-use super::path::null;
+use super::measure::{Case, Samples, interleave, time};
+use super::path::{Writer, null};
 use super::report::{Bound, Report};
+use std::hint::black_box;
+use std::time::Instant;
 use zonal_bench::job::JobFile;
 use zonal_bench::workload::Dir;
 use zonal_bench::{BenchOptions, run};
 use zonal_io::emulated::{CompleteMode, EmulatedOptions};
 use zonal_io::volume::WriteMode;
 
-/// Nanoseconds a write of a sequential job in `mode`.
+/// Nanoseconds a write of a sequential job in `mode` that takes no latencies.
 pub(super) fn job(device: EmulatedOptions, mode: WriteMode, merge: bool, depth: u32, count: u64) -> f64 {
+    timed_job(device, mode, merge, depth, count, "--gtod_reduce=1")
+}
+
+fn timed_job(
+    device: EmulatedOptions,
+    mode: WriteMode,
+    merge: bool,
+    depth: u32,
+    count: u64,
+    latencies: &str,
+) -> f64 {
     let size = count * 4096;
     let args = [
         "--name=write".to_owned(),
         "--rw=write".to_owned(),
         "--bs=4k".to_owned(),
         "--zonemode=zbd".to_owned(),
-        "--gtod_reduce=1".to_owned(),
+        latencies.to_owned(),
         format!("--iodepth={depth}"),
         // One zone takes it all.
         "--size=1z".to_owned(),
@@ -54,4 +67,37 @@ pub(super) fn writes(effort: Effort, report: &mut Report) {
     report.add("  its rate", "", &rate, "M/s", Bound::AtLeast(20.0));
     report.add("job, per-zone, polled, depth 16, unmerged", "", unmerged, "ns", Bound::None);
     report.add("job, per-zone, polled, depth 16, merged", "", merged, "ns", Bound::None);
+}
+
+/// What a job adds to its writes: the same writes with latencies, without, and without a job.
+pub(super) fn cost(effort: Effort, report: &mut Report) {
+    let count = effort.operations;
+    let inline = EmulatedOptions { size: 1 << 42, zone_size: 1 << 36, ..EmulatedOptions::default() };
+    let polled = EmulatedOptions { complete: CompleteMode::Poll, ..inline.clone() };
+    for (what, device, depth) in [("in line, depth 1", inline, 1), ("polled, depth 16", polled, 16)] {
+        let mut writer = Writer::new(null(device.clone()), WriteMode::PerZone, false);
+        let mut cases = [
+            Case::new("clock", || {
+                time(count, || {
+                    (0..count).for_each(|_| {
+                        black_box(Instant::now());
+                    })
+                })
+            }),
+            Case::new("no job", || {
+                let ns = time(count, || writer.write(0, count, depth));
+                writer.reset_all();
+                ns
+            }),
+            Case::new("job", || {
+                timed_job(device.clone(), WriteMode::PerZone, false, depth as u32, count, "--gtod_reduce=0")
+            }),
+        ];
+        let samples = interleave(effort.rounds.min(7), &mut cases);
+        let [clock, bare, job] = &samples[..] else { unreachable!("three cases") };
+        let added = job.against(bare, |job, bare| job - bare);
+        let beyond = added.against(clock, |added, clock| (added - clock).max(0.01));
+        report.add(&format!("what a job adds to a write, {what}"), "no job", &added, "ns", Bound::None);
+        report.add("  beyond one reading of the clock", "no job", &beyond, "ns", Bound::AtMost(15.0));
+    }
 }

@@ -199,10 +199,34 @@ pub(super) fn queued(effort: Effort, report: &mut Report) {
         "ns",
         Bound::AtMost(40.0),
     );
+    let share = unmerged.against(direct, |p, d| (p - d).max(0.01) / d);
+    report.add("  its share of a direct write", "direct", &share, "x", Bound::AtMost(0.5));
     report.add_one("  device commands a write", "", commands[0], "", Bound::None);
     report.add("4 KiB write, per-zone, polled, depth 16, merged", "", merged, "ns", Bound::None);
     report.add("  the plug's cost", "direct", &merged.against(direct, |p, d| p / d), "x", Bound::None);
     report.add_one("  device commands a write", "", commands[1], "", Bound::None);
+}
+
+/// Writes of mode `pipelined` at a depth that its window holds, and at one that it does not.
+pub(super) fn pipelined(effort: Effort, report: &mut Report) {
+    let count = effort.operations;
+    let options = EmulatedOptions {
+        size: 1 << 42,
+        zone_size: 1 << 36,
+        complete: CompleteMode::Poll,
+        preserves_write_order: true,
+        ..EmulatedOptions::default()
+    };
+    let mut writers = [(), ()].map(|()| Writer::new(null(options.clone()), WriteMode::Pipelined, false));
+    let [few, many] = &mut writers;
+    let mut cases = [
+        Case::new("depth 16", || round_of(few, count, 16)),
+        Case::new("depth 128", || round_of(many, count, 128)),
+    ];
+    let samples = interleave(effort.rounds, &mut cases);
+    report.add("4 KiB write, pipelined, polled, depth 16, unmerged", "", &samples[0], "ns", Bound::None);
+    let ratio = samples[1].against(&samples[0], |many, few| few / many);
+    report.add("4 KiB write, pipelined, polled, depth 128", "depth 16", &ratio, "x", Bound::AtLeast(0.95));
 }
 
 fn round_of(writer: &mut Writer, count: u64, depth: u64) -> f64 {

@@ -50,19 +50,55 @@ pub(super) fn seen(effort: Effort, report: &mut Report) {
                 volume.poll(clock.now());
             }
         });
-        let round = |_| {
-            let mut late: Vec<u64> = (0..waits).filter_map(|_| wait_for_helper(&volume, clock)).collect();
-            late.sort_unstable();
-            let place = (late.len() * 99).div_ceil(100).checked_sub(1).expect("the helper reaps");
-            late[place] as f64 / 1e3
-        };
+        let round = |_| late_in_us((0..waits).filter_map(|_| wait_for_helper(&volume, clock)));
         let rounds = (0..effort.rounds).map(round).collect();
         is_over.store(true, Ordering::Relaxed);
         rounds
     });
     let samples = Samples { rounds };
+    let bare = Samples { rounds: (0..effort.rounds).map(|_| bare_wakes(waits)).collect() };
     let name = "a completion reaped by a helper is seen, 99 in 100 within";
     report.add(name, "", &samples, "us", Bound::AtMost(50.0));
+    let ratio = samples.against(&bare, |seen, bare| seen / bare);
+    report.add(name, "a bare wake-up", &ratio, "x", Bound::None);
+}
+
+/// The time within which 99 in 100 come.
+fn late_in_us(late: impl Iterator<Item = u64>) -> f64 {
+    let mut late: Vec<u64> = late.collect();
+    late.sort_unstable();
+    let place = (late.len() * 99).div_ceil(100).checked_sub(1).expect("the helper reaps");
+    late[place].max(1) as f64 / 1e3
+}
+
+/// The same of a thread that another one, which spins, wakes: what the machine's kernel takes.
+fn bare_wakes(waits: u64) -> f64 {
+    let clock = Clock::start();
+    let (due, woken) = (AtomicU64::new(0), AtomicU64::new(0));
+    let is_over = AtomicBool::new(false);
+    let sleeper = thread::current();
+    thread::scope(|threads| {
+        threads.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let at = due.load(Ordering::Acquire);
+                if at > 0 && clock.now().0 >= at {
+                    due.store(0, Ordering::Relaxed);
+                    woken.store(clock.now().0, Ordering::Release);
+                    sleeper.unpark();
+                }
+            }
+        });
+        let late = late_in_us((0..waits).map(|_| {
+            woken.store(0, Ordering::Relaxed);
+            due.store(clock.now().0 + REAPED_AFTER.as_nanos() as u64, Ordering::Release);
+            while woken.load(Ordering::Acquire) == 0 {
+                thread::park_timeout(Duration::from_secs(1));
+            }
+            clock.now().0 - woken.load(Ordering::Acquire)
+        }));
+        is_over.store(true, Ordering::Relaxed);
+        late
+    })
 }
 
 /// Waits for one write. Returns how late its completion was seen, in nanoseconds, if the helper has reaped it.
@@ -115,7 +151,36 @@ pub(super) fn writers(effort: Effort, report: &mut Report) {
         100.0 * share.max(1e-6)
     });
     let samples = Samples { rounds: rounds.collect() };
-    report.add("a hundred waiting writers, 1 ms a write", "one core", &samples, "%", Bound::AtMost(5.0));
+    let bare = Samples { rounds: (0..effort.rounds).map(|_| bare_sleeps(writes * 10)).collect() };
+    let name = "a hundred waiting writers, 1 ms a write";
+    report.add(name, "one core", &samples, "%", Bound::AtMost(5.0));
+    let ratio = samples.against(&bare, |writers, bare| writers / bare);
+    report.add(name, "a sleep and a wake-up a write", &ratio, "x", Bound::None);
+}
+
+/// The same of a thread that sleeps for as long and then wakes another one: what the machine's kernel takes.
+fn bare_sleeps(times: u64) -> f64 {
+    let is_over = AtomicBool::new(false);
+    let started = Instant::now();
+    let used = thread::scope(|threads| {
+        let other = threads.spawn(|| {
+            let before = processor_time();
+            while !is_over.load(Ordering::Acquire) {
+                thread::park();
+            }
+            processor_time().saturating_sub(before)
+        });
+        let before = processor_time();
+        for _ in 0..times {
+            thread::sleep(WRITES_TAKE);
+            other.thread().unpark();
+        }
+        let used = processor_time().saturating_sub(before);
+        is_over.store(true, Ordering::Release);
+        other.thread().unpark();
+        used + other.join().expect("it only sleeps")
+    });
+    100.0 * (used as f64 / started.elapsed().as_nanos() as f64).max(1e-6)
 }
 
 /// Processor time of the calling thread, in nanoseconds: what the kernel's scheduler counts.

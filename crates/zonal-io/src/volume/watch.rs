@@ -15,8 +15,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use zonal_core::Nanos;
 
-/// Longest sleep: the thread that has the watch may be in a completion function that takes its time.
-const SLEEP_MAX: Duration = Duration::from_millis(100);
+/// Longest sleep: the thread that has the watch may be in a completion function that takes its time. Long beside most waits, of
+/// which there may be hundreds: each end of a sleep takes the processor for a look that finds nothing.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// No deadline, or none that is known.
 const NEVER: Nanos = Nanos(u64::MAX);
@@ -36,13 +37,22 @@ struct State {
     is_kept: bool,
     /// The thread that has the watch sleeps, and this is when it looks again at the latest.
     looks_at: Option<Nanos>,
+    /// The earliest deadline that other threads were told while it was awake: it may have polled before there was that one.
+    told: Option<Nanos>,
     sleepers: VecDeque<Arc<Sleeper>>,
 }
 
 impl State {
-    /// Whether the thread that has the watch may look later than at `due`, or has looked before there was this deadline.
-    fn is_early(&self, due: Option<Nanos>) -> bool {
-        self.is_kept && due.is_some_and(|due| self.looks_at.is_none_or(|at| due < at))
+    /// Leaves a deadline to the thread that has the watch. Returns whether it sleeps past that time, and has to be woken.
+    fn tell(&mut self, due: Option<Nanos>) -> bool {
+        let Some(due) = due.filter(|_| self.is_kept) else { return false };
+        match self.looks_at {
+            Some(at) => due < at,
+            None => {
+                self.told = Some(self.told.map_or(due, |told| told.min(due)));
+                false
+            }
+        }
     }
 }
 
@@ -60,13 +70,10 @@ struct Woken {
 }
 
 impl Sleeper {
-    /// Under the lock of the list that it was taken from: a sleeper that has left finds itself there, or woken.
-    fn wake(&self, has_watch: bool) {
-        let mut woken = self.woken.lock();
-        woken.is_up = true;
-        woken.has_watch = has_watch;
-        drop(woken);
-        self.bell.notify_one();
+    /// Under the lock of the list that it was taken from: a sleeper that has left finds itself there, or woken. The bell is rung
+    /// after that lock, or the thread that wakes would wait for it.
+    fn set_woken(&self, has_watch: bool) {
+        *self.woken.lock() = Woken { is_up: true, has_watch };
     }
 }
 
@@ -84,7 +91,9 @@ impl Watches {
         let mut state = watch.state.lock();
         let place = state.sleepers.iter().position(|sleeper| sleeper.thread == thread);
         let Some(sleeper) = place.and_then(|place| state.sleepers.remove(place)) else { return false };
-        sleeper.wake(false);
+        sleeper.set_woken(false);
+        drop(state);
+        sleeper.bell.notify_one();
         true
     }
 
@@ -106,22 +115,37 @@ impl Watches {
             state.is_kept = false;
             return;
         }
-        match state.sleepers.pop_front() {
-            Some(heir) => heir.wake(true),
-            None => state.is_kept = false,
+        let heir = state.sleepers.pop_front();
+        match &heir {
+            Some(heir) => heir.set_woken(true),
+            None => *state = State::default(),
+        }
+        drop(state);
+        if let Some(heir) = heir {
+            heir.bell.notify_one();
         }
     }
 
     /// A thread without the watch that was told to poll `queue` at `due` does not come back.
     fn leave(&self, queue: usize, due: Option<Nanos>, alarm: &Alarm) {
-        if due.is_some() && self.0[queue].state.lock().is_early(due) {
+        let sleeps_past = due.is_some() && self.0[queue].state.lock().tell(due);
+        if sleeps_past {
             alarm.ring();
         }
     }
 
-    /// The thread that has the watch of `queue` is about to sleep until `due`, or has slept.
-    fn looks_at(&self, queue: usize, due: Option<Nanos>) {
-        self.0[queue].state.lock().looks_at = due;
+    /// The thread that has the watch of `queue` is about to sleep and was told to poll at `due`. Returns when it has to, with what
+    /// other threads were told.
+    fn begin_sleep(&self, queue: usize, due: Option<Nanos>) -> Option<Nanos> {
+        let mut state = self.0[queue].state.lock();
+        let due = [due, state.told.take()].into_iter().flatten().min();
+        state.looks_at = Some(due.unwrap_or(NEVER));
+        due
+    }
+
+    /// The thread that has the watch of `queue` has slept, and polls next.
+    fn end_sleep(&self, queue: usize) {
+        self.0[queue].state.lock().looks_at = None;
     }
 
     /// Sleeps until the calling thread is woken or gets the watch of `queue`, which another thread had a moment ago, unless what
@@ -143,9 +167,9 @@ impl Watches {
         }
         state.sleepers.push_back(me.clone());
         watch.asleep.fetch_add(1, Ordering::SeqCst);
-        let is_early = state.is_early(due);
+        let sleeps_past = state.tell(due);
         drop(state);
-        if is_early {
+        if sleeps_past {
             alarm.ring();
         }
         fence(Ordering::SeqCst);
@@ -199,7 +223,9 @@ impl<'a> Waiter<'a> {
     fn pause(&mut self, now: Nanos, due: Option<Nanos>, has_come: impl Fn() -> bool) {
         let watches = self.volume.alarm.watches();
         if !self.has_watch {
-            if self.backoff.is_spinning() && !watches.has_sleepers(self.queue) {
+            // Another thread is in the middle of a poll, or there is more to do: that thread need not be woken for it.
+            let is_due = due.is_some_and(|due| due <= now);
+            if self.backoff.is_spinning() && (is_due || !watches.has_sleepers(self.queue)) {
                 return self.backoff.pause_unless(self.volume, now, due, has_come);
             }
             self.has_watch = watches.take(self.queue);
@@ -209,7 +235,7 @@ impl<'a> Waiter<'a> {
             }
             return;
         }
-        watches.looks_at(self.queue, Some(due.unwrap_or(NEVER)));
+        let due = watches.begin_sleep(self.queue, due);
         // In a model no sleep ends by its time.
         if watches.has_sleepers(self.queue) && !IS_MODEL {
             // A moment earlier is not worth the time in which this thread would spin.
@@ -218,7 +244,7 @@ impl<'a> Waiter<'a> {
         } else {
             self.backoff.pause_unless(self.volume, now, due, has_come);
         }
-        watches.looks_at(self.queue, None);
+        watches.end_sleep(self.queue);
     }
 }
 
