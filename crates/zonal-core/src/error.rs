@@ -5,7 +5,6 @@ use crate::units::{Sector, ZoneIndex};
 
 /// A zone's refusal of a command. The device's state is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum ZoneError {
     /// The write does not begin at the write pointer, or another write of the zone is in flight (ZNS BCh).
     #[error("write is not at the write pointer")]
@@ -73,7 +72,6 @@ impl ZoneError {
 
 /// What a device answers to a command that did not succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum DeviceError {
     /// Refused by the zone's rules.
     #[error(transparent)]
@@ -182,7 +180,6 @@ impl DeviceError {
 
 /// What a request ends with when it does not succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum RequestError {
     /// A positional write that does not begin where the zone goes on.
     #[error("zone {zone}: write at offset {offset} but the write pointer is at {write_pointer} (sectors)")]

@@ -82,11 +82,29 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Divides `sectors` into zones of `zone_size`, of which `zone_capacity` can be written (0: all of it).
+    /// Divides `sectors` into zones of `zone_size`, of which `zone_capacity` can be written (0: all of it). A device has at least
+    /// one sequential zone.
     ///
     /// # Errors
     /// [`GeometryError`] with the value that does not fit.
     pub fn new(
+        sectors: Sectors,
+        zone_size: Sectors,
+        zone_capacity: Sectors,
+        conventional: u32,
+    ) -> Result<Geometry, GeometryError> {
+        let geometry = Geometry::of_part(sectors, zone_size, zone_capacity, conventional)?;
+        match geometry.sequential_zones() {
+            0 => Err(GeometryError::Conventional { conventional, zones: geometry.zones }),
+            _ => Ok(geometry),
+        }
+    }
+
+    /// The same for a part of a device, which may have conventional zones only.
+    ///
+    /// # Errors
+    /// As [`Geometry::new`].
+    pub fn of_part(
         sectors: Sectors,
         zone_size: Sectors,
         zone_capacity: Sectors,
@@ -109,7 +127,7 @@ impl Geometry {
             _ if capacity != size => return Err(GeometryError::SmallerLastZoneCapacity { sectors: total }),
             rest => rest,
         };
-        if conventional >= zones {
+        if conventional > zones {
             return Err(GeometryError::Conventional { conventional, zones });
         }
         Ok(Geometry {

@@ -11,15 +11,16 @@
 //!
 //! # Queues
 //! Each queue of a device has a descriptor of its own, for the threads that reap it. A ring for a queue whose threads are
-//! awake wakes no other thread, with one exception: a submitter may have left. So at most once a millisecond it wakes one
-//! thread of another queue.
+//! awake wakes no other thread, with one exception: a submitter may have left. So it wakes one thread of another queue. That
+//! thread is a looker from its next sleep on: it sleeps for a millisecond at most, and while it does, queues without sleepers
+//! ring for no thread. A looker that leaves, or finds that such a queue has rung, hands that on.
 //!
 //! # Devices of devices
 //! A wrapper passes on the [`Wakeups`] of its device. What joins several devices has its own, and arms theirs.
 
-use crate::sync::{Arc, AtomicUsize, CachePadded, IS_MODEL, Mutex, Ordering, fence};
+use crate::sync::{Arc, AtomicBool, AtomicUsize, CachePadded, IS_MODEL, Mutex, Ordering, fence};
 use std::sync::Weak;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[cfg(any(feature = "loom", feature = "shuttle"))]
 use modelled as signal;
@@ -38,8 +39,13 @@ struct Shared {
     /// Armed handles of all queues, those of what joins this one included: the one thing that a ring reads while no thread
     /// sleeps.
     sleepers: AtomicUsize,
-    /// When a ring for a queue without sleepers has last woken a thread of another one. In real time: so is sleep.
-    woken_at: Mutex<Option<Instant>>,
+    /// A ring for a queue without sleepers has woken a thread of another one: threads that arm are lookers, which sleep for
+    /// [`LEFT`] at most.
+    wants_lookers: AtomicBool,
+    /// Armed lookers.
+    lookers: AtomicUsize,
+    /// A queue without sleepers has rung while there were lookers, who were not woken for it.
+    is_owed: AtomicBool,
     bells: Box<[CachePadded<Bell>]>,
     /// Armed together with this one.
     children: Box<[Wakeups]>,
@@ -51,6 +57,8 @@ struct Shared {
 struct Bell {
     /// Armed handles of this queue, those of parents included.
     sleepers: AtomicUsize,
+    /// Armed handles of this object that are lookers.
+    lookers: AtomicUsize,
     state: Mutex<State>,
     signal: Signal,
 }
@@ -73,7 +81,9 @@ impl Wakeups {
     pub fn joining(queues: usize, children: impl IntoIterator<Item = Wakeups>) -> Wakeups {
         let shared = Arc::new(Shared {
             sleepers: AtomicUsize::new(0),
-            woken_at: Mutex::default(),
+            wants_lookers: AtomicBool::new(false),
+            lookers: AtomicUsize::new(0),
+            is_owed: AtomicBool::new(false),
             bells: (0..queues).map(|_| CachePadded::default()).collect(),
             children: children.into_iter().collect(),
             parents: Mutex::default(),
@@ -93,7 +103,7 @@ impl Wakeups {
     /// If there is no such queue.
     pub fn news(&self, queue: usize) -> std::io::Result<News> {
         self.0.bells[queue].signal.open()?;
-        Ok(News { wakeups: self.clone(), queue, is_armed: false })
+        Ok(News { wakeups: self.clone(), queue, is_armed: false, is_looker: false })
     }
 
     /// `queue` has news. For who has published them under a lock that [`has_news`](crate::device::Device::has_news) takes
@@ -111,15 +121,23 @@ impl Wakeups {
         if shared.bells[queue].sleepers.load(Ordering::Acquire) > 0 {
             return shared.ring(queue);
         }
-        if !IS_MODEL {
-            let mut woken_at = shared.woken_at.lock();
-            if woken_at.is_some_and(|at| at.elapsed() < LEFT) {
+        if shared.lookers.load(Ordering::SeqCst) > 0 {
+            shared.is_owed.store(true, Ordering::SeqCst);
+            // Those that are still there look soon. The last of them that has gone meanwhile has seen what is owed, or has not,
+            // and then this sees that it has gone.
+            if shared.lookers.load(Ordering::SeqCst) > 0 {
                 return;
             }
-            *woken_at = Some(Instant::now());
         }
-        let other = shared.bells.iter().position(|bell| bell.sleepers.load(Ordering::Acquire) > 0);
-        other.into_iter().for_each(|other| shared.ring(other));
+        shared.wants_lookers.store(true, Ordering::SeqCst);
+        shared.ring_any();
+    }
+
+    /// Whether threads of `queue` have to look at the others soon, whatever their poll says.
+    #[inline]
+    pub(crate) fn has_lookers(&self, queue: usize) -> bool {
+        self.0.lookers.load(Ordering::Relaxed) > 0
+            && self.0.bells.get(queue).is_some_and(|bell| bell.lookers.load(Ordering::Relaxed) > 0)
     }
 
     /// Any thread that sleeps is to look, whatever its queue is: for news published without a lock.
@@ -150,7 +168,7 @@ impl Wakeups {
             Ok(mut news) => {
                 news.arm();
                 if !has_news() {
-                    news.sleep(timeout);
+                    news.sleep(if news.is_looker { timeout.min(LEFT) } else { timeout });
                 }
             }
             // Without a descriptor there is nothing to hear: look again soon.
@@ -160,6 +178,34 @@ impl Wakeups {
 }
 
 impl Shared {
+    /// Wakes a thread of any queue.
+    fn ring_any(&self) {
+        let other = self.bells.iter().position(|bell| bell.sleepers.load(Ordering::Acquire) > 0);
+        other.into_iter().for_each(|other| self.ring(other));
+    }
+
+    /// A handle of `queue` is armed; whether as a looker. In a model no sleep ends by its time, so none is.
+    fn begin_look(&self, queue: usize) -> bool {
+        let is_looker = !IS_MODEL && self.bells.len() > 1 && self.wants_lookers.load(Ordering::SeqCst);
+        if is_looker {
+            self.bells[queue].lookers.fetch_add(1, Ordering::SeqCst);
+            self.lookers.fetch_add(1, Ordering::SeqCst);
+        }
+        is_looker
+    }
+
+    /// The thread of a looker is awake, and may never look again: what is owed goes to another one.
+    fn end_look(&self, queue: usize) {
+        self.bells[queue].lookers.fetch_sub(1, Ordering::SeqCst);
+        if self.lookers.fetch_sub(1, Ordering::SeqCst) > 1 {
+            return;
+        }
+        match self.is_owed.swap(false, Ordering::SeqCst) {
+            true => self.ring_any(),
+            false => self.wants_lookers.store(false, Ordering::SeqCst),
+        }
+    }
+
     /// Gives the signal to the threads that sleep for `queue`.
     fn ring(&self, queue: usize) {
         let Some(bell) = self.bells.get(queue) else { return };
@@ -210,6 +256,7 @@ pub struct News {
     wakeups: Wakeups,
     queue: usize,
     is_armed: bool,
+    is_looker: bool,
 }
 
 impl News {
@@ -222,6 +269,7 @@ impl News {
         if !std::mem::replace(&mut self.is_armed, true) {
             self.bell().state.lock().armed += 1;
             self.wakeups.0.arm(self.queue);
+            self.is_looker = self.wakeups.0.begin_look(self.queue);
             fence(Ordering::SeqCst);
         }
     }
@@ -232,6 +280,9 @@ impl News {
             return;
         }
         self.wakeups.0.disarm(self.queue);
+        if std::mem::take(&mut self.is_looker) {
+            self.wakeups.0.end_look(self.queue);
+        }
         let bell = self.bell();
         let mut state = bell.state.lock();
         state.armed -= 1;

@@ -12,7 +12,7 @@ mod watched;
 pub mod model;
 
 pub use crossbeam_utils::CachePadded;
-pub(crate) use slot::{is_mine, slot_if_any, thread_slot};
+pub(crate) use slot::{ENDING_SLOT, is_mine, slot_if_any, thread_slot};
 /// For sums that nothing follows from. A model leaves them alone: each would be a question of order in every step.
 pub use std::sync::atomic::{AtomicU32 as PlainU32, AtomicU64 as PlainU64};
 pub use watched::{Tally, Watched};

@@ -2,7 +2,8 @@
 
 use crate::commands::files::{dump, fsck, get, ls, mkfs, put, rm};
 use crate::commands::{
-    bench, calibrate, completions, create, help, info, man, manage, mode, plugs, replay, report, stat, zone,
+    bench, calibrate, completions, create, help, info, man, manage, mode, plugs, replay, report, serve, stat,
+    zone,
 };
 use crate::topics::TOPICS;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -65,6 +66,7 @@ pub(crate) enum Command {
     Rm(rm::Rm),
     Fsck(fsck::Fsck),
     Dump(dump::Dump),
+    Serve(serve::Serve),
     Mode(mode::Mode),
     Zone(zone::Zone),
     Plugs(plugs::Plugs),

@@ -28,7 +28,7 @@ pub(crate) use stack::Piece;
 use std::collections::VecDeque;
 use std::ops::Range;
 use task::{After, Task};
-use zonal_core::{DeviceError, Nanos, Op, Sectors, ZoneError, ZoneIndex};
+use zonal_core::{DeviceError, GeometryError, Nanos, Op, Sectors, ZoneError, ZoneIndex};
 
 /// Zones of one or several devices as one device. See the module.
 ///
@@ -74,6 +74,15 @@ enum Driven {
     Busy(Task),
 }
 
+/// A part may have conventional zones only, a device may not.
+fn with_sequential_zones(info: DeviceInfo) -> Result<DeviceInfo, GeometryError> {
+    let (zones, conventional) = (info.geometry.zones(), info.geometry.conventional_zones());
+    match conventional == zones {
+        true => Err(GeometryError::Conventional { conventional, zones }),
+        false => Ok(info),
+    }
+}
+
 impl Linear {
     /// The zones `zones` of `device`.
     ///
@@ -81,7 +90,7 @@ impl Linear {
     /// [`LinearError`] with what does not fit.
     pub fn range(device: Arc<dyn Device>, zones: Range<u32>) -> Result<Linear, LinearError> {
         let (piece, info) = Piece::alone(device, zones)?;
-        Ok(Linear::with(info, vec![piece]))
+        Ok(Linear::with(with_sequential_zones(info)?, vec![piece]))
     }
 
     /// All zones of `devices`, one device after the other.
@@ -101,7 +110,7 @@ impl Linear {
 
     fn of(name: &str, mut pieces: Vec<Piece>) -> Result<Linear, LinearError> {
         let info = stack::stack(name, &mut pieces)?;
-        Ok(Linear::with(info, pieces))
+        Ok(Linear::with(with_sequential_zones(info)?, pieces))
     }
 
     fn with(info: DeviceInfo, pieces: Vec<Piece>) -> Linear {

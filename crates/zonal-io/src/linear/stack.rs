@@ -206,7 +206,7 @@ pub(super) fn stack(name: &str, pieces: &mut [Piece]) -> Result<DeviceInfo, Line
     let one = pieces[0].info();
     let (zone_size, capacity) = (one.geometry.zone_size(), one.geometry.zone_capacity());
     let conventional = pieces.iter().map(Piece::conventional).sum();
-    let geometry = Geometry::new(Sectors(sectors), zone_size, capacity, conventional)?;
+    let geometry = Geometry::of_part(Sectors(sectors), zone_size, capacity, conventional)?;
     let infos = || pieces.iter().map(Piece::info);
     let least = |of: fn(&DeviceInfo) -> u32| infos().map(of).min().unwrap_or(0);
     // Blocks are powers of two: the largest one holds whole ones of all.

@@ -40,6 +40,9 @@ fn with_slots<R>(change: impl FnOnce(&mut Slots) -> R) -> R {
 
 const UNASSIGNED: usize = usize::MAX;
 
+/// From this number on, threads that are ending: they share what they have for a number.
+pub(crate) const ENDING_SLOT: usize = UNASSIGNED - 1;
+
 local! {
     // Apart from the guard, so that the hot path reads a plain cell.
     static SLOT: Cell<usize> = const { Cell::new(UNASSIGNED) };
@@ -74,8 +77,8 @@ pub(crate) fn is_mine(slot: usize) -> bool {
 #[cold]
 fn assign() -> usize {
     // A thread that is ending has no guard any more: it counts on the shared line, and keeps no number.
-    let slot = GUARD.try_with(|g| g.0).unwrap_or(UNASSIGNED - 1);
-    if slot < UNASSIGNED - 1 {
+    let slot = GUARD.try_with(|g| g.0).unwrap_or(ENDING_SLOT);
+    if slot < ENDING_SLOT {
         SLOT.set(slot);
     }
     slot

@@ -10,7 +10,10 @@
 
 use super::watch::Watches;
 use crate::news::Wakeups;
-use crate::sync::{Arc, AtomicU64, CachePadded, IS_MODEL, Ordering, PlainU64, fence, thread_slot};
+use crate::sync::{
+    Arc, AtomicU64, CachePadded, ENDING_SLOT, IS_MODEL, Ordering, PlainU64, fence, thread_slot,
+};
+use zonal_core::Nanos;
 
 /// Threads that keep a count of their own. Those beyond share one, and may look once too often or, in a short moment, sleep
 /// for the time that they were told.
@@ -22,8 +25,16 @@ pub(super) struct Alarm {
     rings: CachePadded<AtomicU64>,
     /// For each thread, by its number, the rings that its last poll knew of. Each thread reads and writes its own.
     heard: Box<[PlainU64]>,
+    /// For each queue, the time that the last poll of its threads was told; [`NEVER`] if none.
+    told: Box<[CachePadded<PlainU64>]>,
+    /// For each thread, by its number, the time that its last poll was told. A thread that polls takes the device's news along:
+    /// another one that was told a later time, or none, looks once more before it sleeps.
+    knows: Box<[PlainU64]>,
     watches: Watches,
 }
+
+/// No time was told.
+const NEVER: u64 = u64::MAX;
 
 /// The rings that a poll knows of.
 #[derive(Clone, Copy)]
@@ -37,6 +48,8 @@ impl Alarm {
             wakeups,
             rings: CachePadded::new(AtomicU64::new(0)),
             heard,
+            told: std::iter::repeat_with(|| CachePadded::new(PlainU64::new(NEVER))).take(queues).collect(),
+            knows: std::iter::repeat_with(|| PlainU64::new(NEVER)).take(THREADS).collect(),
             watches: Watches::new(queues),
         })
     }
@@ -55,7 +68,10 @@ impl Alarm {
         // The thread is seen to sleep, or looks for what it waits for after this and sees it.
         fence(Ordering::SeqCst);
         if !self.watches.wake(thread) && self.wakeups.has_sleepers() {
-            self.wakeups.ring_one(thread);
+            match thread >= ENDING_SLOT {
+                true => self.wakeups.ring_all(),
+                false => self.wakeups.ring_one(thread),
+            }
         }
     }
 
@@ -82,8 +98,27 @@ impl Alarm {
         }
     }
 
-    /// Whether it has rung since the calling thread's last poll began: what a thread asks once a ring would wake it.
-    pub(super) fn has_rung(&self) -> bool {
+    /// The calling thread's poll has told it this time, for `queue`, its own.
+    #[inline]
+    pub(super) fn have_told(&self, queue: usize, due: Option<Nanos>) {
+        let due = due.map_or(NEVER, |due| due.0);
+        let set = |place: &PlainU64| {
+            if place.load(Ordering::Relaxed) != due {
+                place.store(due, Ordering::Relaxed);
+            }
+        };
+        set(&self.told[queue]);
+        set(&self.knows[thread_slot() % self.knows.len()]);
+    }
+
+    /// Whether it has rung since the calling thread's last poll began, or another thread of its queue was told an earlier time: what
+    /// a thread asks once a ring would wake it.
+    pub(super) fn has_rung(&self, queue: usize) -> bool {
+        let knows = self.knows[thread_slot() % self.knows.len()].load(Ordering::Relaxed);
+        if self.told[queue].load(Ordering::Relaxed) < knows {
+            return true;
+        }
+
         #[cfg(any(feature = "loom", feature = "shuttle"))]
         if crate::sync::model::is_broken(crate::sync::model::Canary::Uncounted) {
             return false;

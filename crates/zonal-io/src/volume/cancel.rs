@@ -2,7 +2,7 @@
 //!
 //! A request that waits ends with [`RequestError::Cancelled`]: in its zone's queue, parked, in the scheduler, for room in
 //! the device's queue, or for a retry. A request at the device ends as it does there, and no further command of it goes
-//! out. A cancelled write leaves the pointer where it stands.
+//! out, but for the flush that makes a write durable which has landed. A cancelled write leaves the pointer where it stands.
 //!
 //! [`Volume::cancel`] goes over all that waits, once. What comes back later, from a chain or from recovery, meets the
 //! channel's mark when it would go out ([`Volume::cancel_queued`]). Steps look at marks only while a cancelled channel has
@@ -104,9 +104,13 @@ impl Volume {
 
     /// What met a full queue has not reached the device. Its zone takes that for a failure, asks for the pointer, and sends
     /// those again that share the command and are not cancelled.
-    fn cancel_stalled(&self, now: Nanos) {
+    ///
+    /// One that a thread holds at this moment is found by the poll that would offer it again. Returns whether there was one.
+    pub(super) fn cancel_stalled(&self, now: Nanos) -> bool {
+        let mut is_any = false;
         for queue in 0..self.info.queues {
             for context in self.stalled.take_if(queue, is_cancelled) {
+                is_any = true;
                 let mut slot = Some(context);
                 if let Some(zone) = self.on_its_way(&slot) {
                     self.let_others_follow(now, zone);
@@ -114,6 +118,7 @@ impl Volume {
                 self.completed(now, &mut slot, &mut Err(DeviceError::Aborted));
             }
         }
+        is_any
     }
 
     fn cancel_elsewhere(&self, turn: &mut Turn) {

@@ -23,8 +23,8 @@ use super::request::Completion;
 use crate::buffer::IoBufs;
 use crate::device::Output;
 use crate::sync::{
-    Arc, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, CachePadded, IS_MODEL, Mutex, Ordering,
-    local, slot_if_any, thread_slot,
+    Arc, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, CachePadded, ENDING_SLOT, IS_MODEL, Mutex,
+    Ordering, local, slot_if_any, thread_slot,
 };
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -84,7 +84,7 @@ impl ChannelInner {
     #[inline(always)]
     fn wake_owner(&self) {
         let owner = self.owner.load(Ordering::Relaxed);
-        if owner != slot_if_any() {
+        if owner != slot_if_any() || owner >= ENDING_SLOT {
             self.backlog.alarm.wake(owner);
         }
     }

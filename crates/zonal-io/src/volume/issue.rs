@@ -104,7 +104,11 @@ impl Volume {
                 self.end_with(p, Err(RequestError::WouldWait), &mut turn);
                 turn.tell(self);
             }
-            kind => self.stalled.push_back(queue, Context(kind)),
+            kind => {
+                self.stalled.push_back(queue, Context(kind));
+                // The queue may have been emptied meanwhile, by a poll that did not find the command.
+                self.alarm.ring();
+            }
         }
     }
 

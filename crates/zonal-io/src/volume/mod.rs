@@ -350,9 +350,19 @@ impl Volume {
         let moved = progress.contains(&Progress::Some) || patients == Progress::Some;
         let sent = self.zone_lock.is_to_be_seen() && self.dispatch_scheduled(now);
         self.channels.backlog().deliver();
+        // No end tells of these: a command that a queue turned away although nothing is in it, and a request that the scheduler
+        // passes over for what another thread does.
+        if (!self.stalled.is_empty() || self.zone_lock.is_to_be_seen()) && !self.info.virtual_time {
+            deadline = earliest(deadline, Some(Nanos(now.0.saturating_add(LEFT.as_nanos() as u64))));
+        }
+        let own = self.reapers.own();
+        if self.alarm.wakeups().has_lookers(own) {
+            deadline = earliest(deadline, Some(Nanos(now.0.saturating_add(LEFT.as_nanos() as u64))));
+        }
         // Commands issued here may be due before anything that the device spoke of, so it has to be asked again.
         let more = moved || sent || self.has_work();
         self.alarm.have_heard(rings);
+        self.alarm.have_told(own, deadline);
         end_call();
         if more { Some(now) } else { deadline }
     }
@@ -374,7 +384,7 @@ impl Volume {
         let is_watched = others.any(|other| !self.device.is_idle(other)) || self.zone_lock.is_to_be_seen();
         let timeout = if is_watched { timeout.min(LEFT) } else { timeout };
         let has_news =
-            || self.alarm.has_rung() || self.has_work() || self.device.has_news(queue) || has_come();
+            || self.alarm.has_rung(queue) || self.has_work() || self.device.has_news(queue) || has_come();
         self.alarm.wakeups().sleep(queue, timeout, has_news);
     }
 
@@ -493,6 +503,10 @@ impl Volume {
         let mut progress = Progress::None;
         if self.stalled.is_empty() {
             return progress;
+        }
+        // What was on its way here, or in the hands of another poll, while its channel was cancelled.
+        if self.is_cancelling() && self.cancel_stalled(now) {
+            progress = Progress::Some;
         }
         for queue in 0..self.info.queues {
             for _ in 0..self.stalled.len_of(queue) {

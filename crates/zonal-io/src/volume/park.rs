@@ -14,7 +14,7 @@ use super::submit::Fate;
 use super::turn::Turn;
 use super::{Progress, Shard, Volume, earliest};
 use crate::device::Context;
-use crate::sync::{AtomicU64, Brief, Ordering};
+use crate::sync::{AtomicU64, AtomicUsize, Brief, Ordering};
 use std::collections::BTreeSet;
 use zonal_core::plug::{Item, Kind, Lot, ParkOptions, Word, WriteKind};
 use zonal_core::{Nanos, RequestError, ZoneIndex};
@@ -28,11 +28,17 @@ pub(super) struct Parking {
     zones: Brief<BTreeSet<ZoneIndex>>,
     /// When one of them has to be looked at.
     next: AtomicU64,
+    /// Threads that go over the zones: until they have, `next` knows only of some.
+    looking: AtomicUsize,
 }
 
 impl Default for Parking {
     fn default() -> Parking {
-        Parking { zones: Brief::new(BTreeSet::new()), next: AtomicU64::new(NEVER) }
+        Parking {
+            zones: Brief::new(BTreeSet::new()),
+            next: AtomicU64::new(NEVER),
+            looking: AtomicUsize::new(0),
+        }
     }
 }
 
@@ -159,7 +165,13 @@ impl Volume {
     /// Gives up parked writes whose time is over.
     #[inline]
     pub(super) fn look_after_parked(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
-        match self.parking.next.load(Ordering::Acquire) {
+        let next = self.parking.next.load(Ordering::Acquire);
+        // A poll that is told a time too late may belong to the last thread that polls.
+        if now.0 < next && self.parking.looking.load(Ordering::Acquire) > 0 {
+            *deadline = Some(now);
+            return Progress::None;
+        }
+        match next {
             NEVER => Progress::None,
             next if now.0 < next => {
                 *deadline = earliest(*deadline, Some(Nanos(next)));
@@ -172,6 +184,7 @@ impl Volume {
     #[cold]
     fn look_at_parked(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
         let options = self.settings.park();
+        self.parking.looking.fetch_add(1, Ordering::AcqRel);
         self.parking.next.store(NEVER, Ordering::Release);
         let zones: Vec<ZoneIndex> = self.parking.zones.lock().iter().copied().collect();
         let mut progress = Progress::None;
@@ -184,6 +197,7 @@ impl Volume {
                 self.kick(now, zone);
             }
         }
+        self.parking.looking.fetch_sub(1, Ordering::AcqRel);
         let next = self.parking.next.load(Ordering::Acquire);
         *deadline = earliest(*deadline, Some(Nanos(next)).filter(|_| next != NEVER));
         progress

@@ -169,6 +169,9 @@ impl Volume {
             // Those that wait may have less time now.
             self.parking.look_soon();
         }
+        if changes.nr_requests.is_some() || changes.park.is_some() {
+            self.alarm.ring();
+        }
         let is_quiet_needed = [now, mode].contains(&WriteMode::Pipelined);
         match changes.window {
             Some(window) if is_quiet_needed => self.settings.window_next.store(window, Relaxed),

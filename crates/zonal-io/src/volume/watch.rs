@@ -10,14 +10,20 @@
 use super::Volume;
 use super::alarm::Alarm;
 use crate::clock::Backoff;
-use crate::sync::{Arc, AtomicUsize, CachePadded, Condvar, IS_MODEL, Mutex, Ordering, fence, thread_slot};
+use crate::sync::{
+    Arc, AtomicUsize, CachePadded, Condvar, ENDING_SLOT, IS_MODEL, Mutex, Ordering, fence, thread_slot,
+};
 use std::collections::VecDeque;
 use std::time::Duration;
 use zonal_core::Nanos;
 
-/// Longest sleep: the thread that has the watch may be in a completion function that takes its time. Long beside most waits, of
-/// which there may be hundreds: each end of a sleep takes the processor for a look that finds nothing.
-const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// Longest sleep of a thread that has the watch, and of one other: the thread with the watch may be in a completion function that
+/// takes its time.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// Longest sleep of the others, of which there may be hundreds: each end of a sleep takes the processor for a look that finds
+/// nothing.
+const OTHERS_SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// No deadline, or none that is known.
 const NEVER: Nanos = Nanos(u64::MAX);
@@ -40,6 +46,8 @@ struct State {
     /// The earliest deadline that other threads were told while it was awake: it may have polled before there was that one.
     told: Option<Nanos>,
     sleepers: VecDeque<Arc<Sleeper>>,
+    /// One of the sleepers looks after a short time.
+    has_guard: bool,
 }
 
 impl State {
@@ -84,6 +92,9 @@ impl Watches {
 
     /// Wakes the thread with this number, if it sleeps here. For who has left it what it waits for, and a fence behind that.
     pub(super) fn wake(&self, thread: usize) -> bool {
+        if thread >= ENDING_SLOT {
+            return self.wake_ending();
+        }
         let watch = &self.0[thread % self.0.len()];
         if watch.asleep.load(Ordering::Relaxed) == 0 {
             return false;
@@ -95,6 +106,24 @@ impl Watches {
         drop(state);
         sleeper.bell.notify_one();
         true
+    }
+
+    /// Wakes the threads that sleep while they end: they share their number.
+    #[cold]
+    fn wake_ending(&self) -> bool {
+        let mut woken: Vec<Arc<Sleeper>> = Vec::new();
+        for watch in &self.0 {
+            let mut state = watch.state.lock();
+            let (ending, others): (VecDeque<_>, VecDeque<_>) =
+                std::mem::take(&mut state.sleepers).into_iter().partition(|s| s.thread >= ENDING_SLOT);
+            state.sleepers = others;
+            ending.iter().for_each(|sleeper| sleeper.set_woken(false));
+            woken.extend(ending);
+        }
+        for sleeper in &woken {
+            sleeper.bell.notify_one();
+        }
+        !woken.is_empty()
     }
 
     /// Takes the watch of `queue`, unless another thread has it.
@@ -166,6 +195,7 @@ impl Watches {
             return true;
         }
         state.sleepers.push_back(me.clone());
+        let is_guard = !std::mem::replace(&mut state.has_guard, true);
         watch.asleep.fetch_add(1, Ordering::SeqCst);
         let sleeps_past = state.tell(due);
         drop(state);
@@ -175,12 +205,14 @@ impl Watches {
         fence(Ordering::SeqCst);
         let mut woken = me.woken.lock();
         if !woken.is_up && !has_come() {
-            me.bell.wait_for(&mut woken, SLEEP_MAX);
+            me.bell.wait_for(&mut woken, if is_guard { SLEEP_MAX } else { OTHERS_SLEEP_MAX });
         }
         let is_up = woken.is_up;
         drop(woken);
-        if !is_up {
-            watch.state.lock().sleepers.retain(|sleeper| !Arc::ptr_eq(sleeper, &me));
+        if !is_up || is_guard {
+            let mut state = watch.state.lock();
+            state.sleepers.retain(|sleeper| !Arc::ptr_eq(sleeper, &me));
+            state.has_guard &= !is_guard;
         }
         watch.asleep.fetch_sub(1, Ordering::SeqCst);
         // It is in the list no more: no other thread wakes it from here on.

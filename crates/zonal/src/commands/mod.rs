@@ -14,6 +14,7 @@ pub(crate) mod plugs;
 pub(crate) mod replay;
 pub(crate) mod report;
 mod results;
+pub(crate) mod serve;
 pub(crate) mod stat;
 pub(crate) mod zone;
 
@@ -41,6 +42,7 @@ pub(crate) fn run(command: Command, out: &mut dyn Write) -> Result<(), Failure> 
         Command::Rm(arguments) => files::rm::run(&arguments),
         Command::Fsck(arguments) => files::fsck::run(&arguments, out),
         Command::Dump(arguments) => files::dump::run(&arguments, out),
+        Command::Serve(arguments) => serve::run(&arguments, out),
         Command::Mode(arguments) => mode::run(&arguments, out),
         Command::Zone(arguments) => zone::run(&arguments, out),
         Command::Plugs(arguments) => plugs::run(&arguments, out),

@@ -1,0 +1,755 @@
+//! One connection: a queue of a controller, as bytes in and bytes out.
+//!
+//! A connection has no socket and reads no clock. Its driver gives it what has come ([`Connection::receive`]), lets it look for
+//! what has ended ([`Connection::poll`]), and sends what it has to say ([`Connection::output`]). It stays on the thread that
+//! made it: its requests end in inboxes of that thread.
+//!
+//! # Order
+//! Positional writes of a connection go to the volume in the order of their commands, also where the data of a later one are there
+//! first. So a host that sends the writes of a zone in order needs to wait for none.
+//!
+//! # Memory
+//! Data are in memory from the moment that the host is asked for them, or that a read is submitted, until their end. At most
+//! [`MEMORY_MAX`] bytes a connection, or one command: others wait, in order. Data in capsules come on top: at most
+//! [`IN_CAPSULE`](crate::target::IN_CAPSULE) bytes for each entry of the queue.
+
+mod input;
+mod output;
+
+pub use output::Output;
+
+use crate::status::Status;
+use crate::target::{Association, IN_CAPSULE, IoCommand, Namespace, Reply, Target, ZoneReport};
+use crate::wire::{Cqe, DigestFlags, IcReq, IcResp, PduKind, R2t, Sgl, Sqe, digest, fabrics, io, term};
+use input::{Input, Unit};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use zerocopy::{FromBytes, IntoBytes};
+use zonal_core::{Nanos, Op, Sector};
+use zonal_io::buffer::{BufferPool, IoBuf};
+use zonal_io::device;
+use zonal_io::volume::{Completion, Inbox, Request};
+
+/// Bytes of data that the commands of a connection have at once at most, but for those in capsules.
+pub const MEMORY_MAX: usize = 4 << 20;
+
+/// Entries of an admin queue at most: a host says how many it has.
+const ADMIN_ENTRIES_MAX: usize = 4096;
+
+/// Memory for data, of one thread.
+pub struct Pools(Vec<BufferPool>);
+
+impl Default for Pools {
+    fn default() -> Pools {
+        Pools::new()
+    }
+}
+
+impl Pools {
+    /// Idle pieces of each length that are kept.
+    const IDLE: usize = 64;
+
+    /// Empty pools.
+    pub fn new() -> Pools {
+        Pools((12..=20).map(|shift| BufferPool::new(1 << shift, Self::IDLE >> (shift - 12).min(4))).collect())
+    }
+
+    fn take(&self, len: u32) -> IoBuf {
+        match self.0.get((len.max(4096).next_power_of_two().ilog2() - 12) as usize) {
+            _ if len == 0 => IoBuf::empty(),
+            Some(pool) => pool.take(),
+            None => IoBuf::zeroed(len),
+        }
+    }
+}
+
+/// A command that has no completion yet.
+struct Command {
+    sqe: Sqe,
+    /// Bytes from the host, and to it.
+    from_host: u32,
+    to_host: u32,
+    buf: IoBuf,
+    /// Bytes of `buf` that count as the connection's memory.
+    counted: usize,
+    stage: Stage,
+    /// Requests of it that have not ended.
+    left: u32,
+    status: Status,
+    then: Then,
+}
+
+/// What the end of a command's requests is for.
+enum Then {
+    /// Its own end.
+    Answer,
+    /// A report for the host.
+    Report(ZoneReport),
+    /// The zones that an action on all concerns.
+    All(Op),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// It waits for memory.
+    Starved,
+    /// The host was asked for its data, of which this number of bytes has come.
+    Receiving(u32),
+    /// Its data are there.
+    Ready,
+    /// With the volume, or waiting for an event.
+    Submitted,
+}
+
+/// A connection. See the module.
+pub struct Connection {
+    target: Arc<Target>,
+    local: SocketAddr,
+    pools: Rc<Pools>,
+    input: Input,
+    output: Output,
+    is_open: bool,
+    /// Its association, once it is connected.
+    queue: Option<Association>,
+    /// Of each namespace, once it is used.
+    inboxes: Vec<Option<Inbox>>,
+    commands: Vec<Option<Box<Command>>>,
+    free: Vec<u16>,
+    in_flight: usize,
+    /// Positional writes that are not submitted yet, in the order of their commands.
+    writes: VecDeque<u16>,
+    starved: VecDeque<u16>,
+    memory: usize,
+    sq_head: u16,
+    is_over: bool,
+}
+
+impl Connection {
+    /// A connection that a host has just made, to `local`.
+    pub fn new(target: Arc<Target>, local: SocketAddr, pools: Rc<Pools>) -> Connection {
+        Connection {
+            inboxes: target.namespaces().iter().map(|_| None).collect(),
+            target,
+            local,
+            pools,
+            input: Input::default(),
+            output: Output::default(),
+            is_open: false,
+            queue: None,
+            commands: Vec::new(),
+            free: Vec::new(),
+            in_flight: 0,
+            writes: VecDeque::new(),
+            starved: VecDeque::new(),
+            memory: 0,
+            sq_head: 0,
+            is_over: false,
+        }
+    }
+
+    /// What it has to send.
+    pub fn output(&mut self) -> &mut Output {
+        &mut self.output
+    }
+
+    /// Whether it is to be closed once its output is sent.
+    pub fn is_over(&self) -> bool {
+        self.is_over || self.queue.as_ref().is_some_and(Association::is_over)
+    }
+
+    /// Its queue, once it is connected.
+    pub fn queue(&self) -> Option<&Association> {
+        self.queue.as_ref()
+    }
+
+    /// Commands without a completion, those that wait for events included.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Whether a poll may find something that has ended.
+    pub fn has_requests(&self) -> bool {
+        self.in_flight > 0
+    }
+
+    /// Until when it has to be polled at the latest, whatever comes.
+    pub fn deadline(&self) -> Option<Nanos> {
+        let queue = self.queue.as_ref().filter(|queue| queue.qid() == 0)?;
+        queue.controller().keep_alive_until()
+    }
+
+    /// Where the driver may put the next bytes that come, if they are many bytes of data; then it calls
+    /// [`Connection::has_received`].
+    pub fn room(&mut self) -> Option<&mut [u8]> {
+        let (slot, range) = self.input.data_room()?;
+        let command = self.commands.get_mut(usize::from(slot))?.as_mut()?;
+        Some(&mut command.buf[range])
+    }
+
+    /// This number of bytes was put into the [room](Connection::room).
+    pub fn has_received(&mut self, now: Nanos, len: usize) {
+        self.input.fill(len);
+        self.take_units(now, &mut &[][..]);
+    }
+
+    /// Takes bytes that have come.
+    pub fn receive(&mut self, now: Nanos, mut bytes: &[u8]) {
+        self.take_units(now, &mut bytes);
+        if let Some(queue) = &self.queue {
+            queue.controller().hear(now);
+        }
+    }
+
+    fn take_units(&mut self, now: Nanos, bytes: &mut &[u8]) {
+        while !self.is_over() {
+            let commands = &mut self.commands;
+            let data = |slot: u16, at: usize, from: &[u8]| {
+                if let Some(Some(command)) = commands.get_mut(usize::from(slot)) {
+                    command.buf[at..at + from.len()].copy_from_slice(from);
+                }
+            };
+            match self.input.next(bytes, data) {
+                Ok(Some(unit)) => self.take_unit(now, unit),
+                Ok(None) => return,
+                Err(error) => return self.terminate(error.error, error.field),
+            }
+        }
+    }
+
+    /// Ends the connection because of an error of the host's (TCP 3.6.2.5).
+    fn terminate(&mut self, error: u16, field: u32) {
+        self.output.terminate(error, field, self.input.header());
+        self.is_over = true;
+    }
+
+    fn take_unit(&mut self, now: Nanos, unit: Unit) {
+        match unit {
+            Unit::Header => self.take_header(now),
+            Unit::Data { slot, is_sound } => self.take_data(now, slot, is_sound),
+        }
+    }
+
+    /// A header is there, and checked against its digest.
+    fn take_header(&mut self, now: Nanos) {
+        let kind = self.input.kind();
+        match (kind, self.is_open) {
+            (PduKind::IcReq, false) => self.open(),
+            (PduKind::Command, true) => self.take_command(now),
+            (PduKind::HostData, true) => self.begin_host_data(),
+            (PduKind::HostTerm, _) => self.is_over = true,
+            _ => self.terminate(term::SEQUENCE, 0),
+        }
+    }
+
+    fn open(&mut self) {
+        let Ok(request) = IcReq::read_from_bytes(&self.input.header()[..128]) else { return };
+        if request.format.get() != 0 {
+            return self.terminate(term::UNSUPPORTED, 8);
+        }
+        if request.alignment > 31 {
+            return self.terminate(term::HEADER_FIELD, 10);
+        }
+        let digests = request.digests & (DigestFlags::HEADER | DigestFlags::DATA);
+        let (header, data) = (digests & DigestFlags::HEADER != 0, digests & DigestFlags::DATA != 0);
+        let data_max = self.target.transfer_max();
+        self.output.plain(&IcResp {
+            common: output::common(PduKind::IcResp, 0, 128, 0, 128),
+            format: 0.into(),
+            alignment: 0,
+            digests,
+            data_max: data_max.into(),
+            reserved: [0; 112],
+        });
+        self.output.agree(header, data, (usize::from(request.alignment) + 1) * 4);
+        self.input.agree(header, data);
+        self.is_open = true;
+    }
+
+    fn take_command(&mut self, now: Nanos) {
+        let Ok(sqe) = Sqe::read_from_bytes(&self.input.header()[8..72]) else { return };
+        let in_capsule = self.input.data_len();
+        let in_capsule_max = if self.queue.is_none() { 1024 } else { IN_CAPSULE };
+        if in_capsule > in_capsule_max {
+            return self.terminate(term::DATA_LIMIT, 4);
+        }
+        let entries =
+            self.queue.as_ref().map_or(1, |queue| usize::from(queue.entries)).min(ADMIN_ENTRIES_MAX);
+        let Some(slot) = self.free.pop().or_else(|| self.new_slot(entries)) else {
+            // More commands than the queue has entries.
+            return self.terminate(term::HEADER_FIELD, 8);
+        };
+        self.sq_head = (self.sq_head + 1) % self.queue.as_ref().map_or(u16::MAX, |queue| queue.entries);
+        let (from_host, to_host, status) = match self.lengths(&sqe) {
+            Ok((from_host, to_host)) => {
+                (from_host, to_host, self.check_pointer(&sqe, from_host, to_host, in_capsule))
+            }
+            Err(status) => (0, 0, Err(status)),
+        };
+        let command = Command {
+            sqe,
+            from_host,
+            to_host,
+            buf: self.pools.take(in_capsule),
+            counted: 0,
+            stage: Stage::Ready,
+            left: 0,
+            status: status.err().unwrap_or(Status::SUCCESS),
+            then: Then::Answer,
+        };
+        let is_ordered = command.status.is_ok() && self.is_ordered(&sqe);
+        self.commands[usize::from(slot)] = Some(Box::new(command));
+        self.in_flight += 1;
+        if is_ordered {
+            self.writes.push_back(slot);
+        }
+        if in_capsule > 0 {
+            self.input.begin_data(slot, 0, in_capsule);
+        } else {
+            self.begin(now, slot);
+        }
+    }
+
+    fn new_slot(&mut self, entries: usize) -> Option<u16> {
+        (self.commands.len() < entries).then(|| {
+            self.commands.push(None);
+            (self.commands.len() - 1) as u16
+        })
+    }
+
+    /// Whether the command goes to the volume in the order of its kind.
+    fn is_ordered(&self, sqe: &Sqe) -> bool {
+        self.is_io() && matches!(sqe.opcode, io::WRITE | io::WRITE_ZEROES)
+    }
+
+    fn is_io(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.qid() > 0)
+    }
+
+    /// Bytes of data from the host, and to it.
+    fn lengths(&self, sqe: &Sqe) -> Result<(u32, u32), Status> {
+        if sqe.opcode == fabrics::OPCODE {
+            let connects = sqe.nsid.get() as u8 == fabrics::CONNECT;
+            return Ok((if connects { sqe.data.len.get() } else { 0 }, 0));
+        }
+        let queue = self.queue.as_ref().ok_or(Status::SEQUENCE_ERROR)?;
+        // No fused operations.
+        if sqe.flags & 3 != 0 {
+            return Err(Status::INVALID_FIELD);
+        }
+        if queue.qid() == 0 {
+            let from_host = queue.controller().admin_data(sqe);
+            return Ok((from_host, if from_host == 0 { sqe.data.len.get() } else { 0 }));
+        }
+        if sqe.opcode == io::FLUSH {
+            return Ok((0, 0));
+        }
+        let namespace = self.target.namespace(sqe.nsid.get())?;
+        let lengths = (namespace.data_from_host(sqe)?, namespace.data_to_host(sqe)?);
+        match lengths.0.max(lengths.1) > self.target.transfer_max() {
+            true => Err(Status::INVALID_FIELD),
+            false => Ok(lengths),
+        }
+    }
+
+    /// Base 4.3.2: data from the host lie in the capsule, or the controller asks for them; data to the host are sent.
+    fn check_pointer(&self, sqe: &Sqe, from_host: u32, to_host: u32, in_capsule: u32) -> Result<(), Status> {
+        // Over fabrics there are no other pointers than these.
+        if sqe.flags >> 6 != 1 {
+            return Err(Status::INVALID_FIELD);
+        }
+        let Sgl { address, len, kind, .. } = sqe.data;
+        let is_admin_read = from_host == 0 && !self.is_io();
+        match kind {
+            _ if from_host == 0 && to_host == 0 => Ok(()),
+            Sgl::IN_CAPSULE if from_host > 0 && address.get() != 0 => Err(Status::SGL_OFFSET_INVALID),
+            Sgl::IN_CAPSULE if from_host > 0 && len.get() != in_capsule => Err(Status::DATA_LENGTH_INVALID),
+            Sgl::IN_CAPSULE if from_host > 0 => {
+                (len.get() == from_host).then_some(()).ok_or(Status::DATA_LENGTH_INVALID)
+            }
+            Sgl::TRANSPORT if in_capsule > 0 => Err(Status::SGL_TYPE_INVALID),
+            Sgl::TRANSPORT if is_admin_read => Ok(()),
+            Sgl::TRANSPORT if len.get() == from_host.max(to_host) => Ok(()),
+            Sgl::TRANSPORT => Err(Status::DATA_LENGTH_INVALID),
+            _ => Err(Status::SGL_TYPE_INVALID),
+        }
+    }
+
+    /// A command whose capsule is there.
+    fn begin(&mut self, now: Nanos, slot: u16) {
+        let (is_ok, has_data) = {
+            let command = self.command(slot);
+            let in_capsule = command.sqe.data.kind == Sgl::IN_CAPSULE;
+            (command.status.is_ok(), command.from_host == 0 || in_capsule)
+        };
+        if !is_ok {
+            return self.answer(now, slot, 0);
+        }
+        let command = self.command(slot);
+        let needs = match has_data {
+            true if command.to_host == 0 => 0,
+            _ => command.from_host.max(command.to_host) as usize,
+        };
+        // The admin queue's answers are made by the controller.
+        if needs == 0 || !self.is_io() && has_data {
+            return self.proceed(now, slot);
+        }
+        if !self.starved.is_empty() || self.memory > 0 && self.memory + needs > MEMORY_MAX {
+            self.command(slot).stage = Stage::Starved;
+            return self.starved.push_back(slot);
+        }
+        self.feed(now, slot, needs);
+    }
+
+    /// Gives a command its memory.
+    fn feed(&mut self, now: Nanos, slot: u16, needs: usize) {
+        self.memory += needs;
+        let buf = self.pools.take(needs as u32);
+        let command = self.command(slot);
+        (command.counted, command.buf) = (needs, buf);
+        if command.from_host == 0 {
+            command.stage = Stage::Ready;
+            return self.proceed(now, slot);
+        }
+        command.stage = Stage::Receiving(0);
+        let (cid, len) = (command.sqe.cid, command.from_host);
+        self.output.header(&R2t {
+            common: output::common(PduKind::R2t, 0, 24, 0, 24),
+            command: cid,
+            transfer: slot.into(),
+            offset: 0.into(),
+            len: len.into(),
+            reserved: [0; 4],
+        });
+    }
+
+    fn feed_starved(&mut self, now: Nanos) {
+        while let Some(&slot) = self.starved.front() {
+            let command = self.command(slot);
+            let needs = command.from_host.max(command.to_host) as usize;
+            if self.memory > 0 && self.memory + needs > MEMORY_MAX {
+                return;
+            }
+            self.starved.pop_front();
+            self.feed(now, slot, needs);
+        }
+    }
+
+    fn command(&mut self, slot: u16) -> &mut Command {
+        self.commands[usize::from(slot)].as_mut().expect("a command has its slot until it is answered")
+    }
+
+    /// A header of data that the host was asked for.
+    fn begin_host_data(&mut self) {
+        let header = self.input.data_header();
+        let (slot, offset, len) = (header.transfer.get(), header.offset.get(), header.len.get());
+        let limit = self.target.transfer_max();
+        let in_unit = self.input.data_len();
+        let Some(Some(command)) = self.commands.get_mut(usize::from(slot)) else {
+            return self.terminate(term::HEADER_FIELD, 10);
+        };
+        let Stage::Receiving(got) = command.stage else { return self.terminate(term::HEADER_FIELD, 10) };
+        let error = match () {
+            () if command.sqe.cid != header.command => Some((term::HEADER_FIELD, 8)),
+            () if len == 0 || len != in_unit => Some((term::HEADER_FIELD, 16)),
+            () if len > limit => Some((term::DATA_LIMIT, 16)),
+            () if offset != got || len > command.from_host - got => Some((term::DATA_RANGE, 12)),
+            () => None,
+        };
+        match error {
+            Some((error, field)) => self.terminate(error, field),
+            None => self.input.begin_data(slot, offset, len),
+        }
+    }
+
+    /// Data of a command are there.
+    fn take_data(&mut self, now: Nanos, slot: u16, is_sound: Option<(u32, u32, u32)>) {
+        let len = self.input.data_len();
+        let command = self.command(slot);
+        if let Some((from, to, expected)) = is_sound
+            && digest(&command.buf[from as usize..to as usize]) != expected
+            && command.status.is_ok()
+        {
+            command.status = Status::TRANSIENT_TRANSPORT_ERROR;
+        }
+        match command.stage {
+            Stage::Receiving(got) if got + len < command.from_host => {
+                command.stage = Stage::Receiving(got + len)
+            }
+            Stage::Receiving(_) => {
+                command.stage = Stage::Ready;
+                match command.status.is_ok() {
+                    true => self.proceed(now, slot),
+                    false => self.answer(now, slot, 0),
+                }
+            }
+            _ => self.begin(now, slot),
+        }
+    }
+
+    /// A command that has all it needs.
+    fn proceed(&mut self, now: Nanos, slot: u16) {
+        let sqe = self.command(slot).sqe;
+        if sqe.opcode == fabrics::OPCODE {
+            return self.fabrics(now, slot, &sqe);
+        }
+        if !self.is_io() {
+            return self.admin(now, slot, &sqe);
+        }
+        if self.is_ordered(&sqe) {
+            return self.submit_writes(now);
+        }
+        self.submit(now, slot);
+    }
+
+    fn submit_writes(&mut self, now: Nanos) {
+        while let Some(&slot) = self.writes.front() {
+            // One that has failed before is answered and gone.
+            match &self.commands[usize::from(slot)] {
+                Some(command) if command.stage == Stage::Ready => {}
+                Some(_) => return,
+                None => {}
+            }
+            self.writes.pop_front();
+            self.submit(now, slot);
+        }
+    }
+
+    /// Base 6.
+    fn fabrics(&mut self, now: Nanos, slot: u16, sqe: &Sqe) {
+        let is_connect = sqe.nsid.get() as u8 == fabrics::CONNECT;
+        let result = match (&self.queue, is_connect) {
+            (None, true) => return self.connect(now, slot, sqe),
+            (None, false) | (Some(_), true) => Err(Status::SEQUENCE_ERROR),
+            (Some(queue), false) => {
+                let (offset, is_long) = (sqe.dword(11), sqe.dword(10) & 7 == 1);
+                let value = u64::from(sqe.dword(12)) | u64::from(sqe.dword(13)) << 32;
+                let controller = queue.controller();
+                match sqe.nsid.get() as u8 {
+                    fabrics::PROPERTY_GET if queue.qid() == 0 => controller.property(offset, is_long),
+                    fabrics::PROPERTY_SET if queue.qid() == 0 => {
+                        controller.set_property(offset, is_long, value).map(|()| 0)
+                    }
+                    _ => Err(Status::INVALID_OPCODE),
+                }
+            }
+        };
+        self.finish(now, slot, result);
+    }
+
+    fn connect(&mut self, now: Nanos, slot: u16, sqe: &Sqe) {
+        let buf = std::mem::take(&mut self.command(slot).buf);
+        let len = self.command(slot).from_host as usize;
+        let connected = self.target.connect(sqe, &buf[..len.min(buf.len())], self.local, now);
+        match connected {
+            Ok(queue) => {
+                let id = queue.controller().id();
+                // The connect command itself was one.
+                self.sq_head = 1 % queue.entries;
+                self.queue = Some(queue);
+                self.finish(now, slot, Ok(id.into()));
+            }
+            Err((status, result)) => {
+                self.command(slot).status = status;
+                self.answer(now, slot, result.into());
+            }
+        }
+    }
+
+    fn admin(&mut self, now: Nanos, slot: u16, sqe: &Sqe) {
+        let Some(queue) = &self.queue else { return };
+        match queue.controller().clone().admin(sqe) {
+            Ok(Reply::Done(result)) => self.finish(now, slot, Ok(result)),
+            Ok(Reply::Later) => self.command(slot).stage = Stage::Submitted,
+            Ok(Reply::Data(data)) => {
+                let len = data.len().min(self.command(slot).to_host as usize);
+                let mut buf = self.pools.take(len as u32);
+                buf[..len].copy_from_slice(&data[..len]);
+                let command = self.command(slot);
+                (command.buf, command.to_host) = (buf, len as u32);
+                self.answer(now, slot, 0);
+            }
+            Err(status) => self.finish(now, slot, Err(status)),
+        }
+    }
+
+    fn namespace_place(&self, nsid: u32) -> Option<usize> {
+        self.target.namespaces().iter().position(|namespace| namespace.nsid() == nsid)
+    }
+
+    /// Hands a command to the volume.
+    fn submit(&mut self, now: Nanos, slot: u16) {
+        let target = self.target.clone();
+        let Some(queue) = &self.queue else { return };
+        if !queue.controller().is_ready() {
+            return self.finish(now, slot, Err(Status::SEQUENCE_ERROR));
+        }
+        let command = self.command(slot);
+        let sqe = command.sqe;
+        // A flush may be of all namespaces: they are one volume.
+        let nsid = match (sqe.opcode, sqe.nsid.get()) {
+            (io::FLUSH, u32::MAX) => target.namespaces()[0].nsid(),
+            (_, nsid) => nsid,
+        };
+        let Some(place) = self.namespace_place(nsid) else {
+            return self.finish(now, slot, Err(Status::INVALID_NAMESPACE));
+        };
+        let namespace = &target.namespaces()[place];
+        let buf = std::mem::take(&mut self.command(slot).buf);
+        let (requests, then) = match namespace.command(&sqe, buf) {
+            Err(status) => return self.finish(now, slot, Err(status)),
+            Ok(IoCommand::One(request)) => {
+                self.command(slot).stage = Stage::Submitted;
+                self.command(slot).left = 1;
+                return self.send(now, place, slot, request);
+            }
+            Ok(IoCommand::Several(requests)) => (requests, Then::Answer),
+            Ok(IoCommand::Report(report, request)) => (vec![request], Then::Report(report)),
+            Ok(IoCommand::AllZones(op)) => (vec![Request::report(Sector(0), u32::MAX)], Then::All(op)),
+        };
+        self.send_all(now, place, slot, requests, then);
+    }
+
+    fn send_all(&mut self, now: Nanos, place: usize, slot: u16, requests: Vec<Request>, then: Then) {
+        let command = self.command(slot);
+        command.stage = Stage::Submitted;
+        command.left = requests.len() as u32;
+        command.then = then;
+        if requests.is_empty() {
+            return self.finish(now, slot, Ok(0));
+        }
+        for request in requests {
+            self.send(now, place, slot, request);
+        }
+    }
+
+    fn send(&mut self, now: Nanos, place: usize, slot: u16, request: Request) {
+        let target = &self.target;
+        let inbox = self.inboxes[place].get_or_insert_with(|| target.namespaces()[place].part().inbox());
+        target.volume().submit(now, inbox.channel(), request.token(slot.into()));
+    }
+
+    /// Looks for requests that have ended, for events, and at the time. Returns whether there was something.
+    pub fn poll(&mut self, now: Nanos) -> bool {
+        let mut is_busy = false;
+        for place in 0..self.inboxes.len() {
+            while let Some(completion) = self.inboxes[place].as_ref().and_then(Inbox::take) {
+                self.take_end(now, place, completion);
+                is_busy = true;
+            }
+        }
+        if let Some(queue) = self.queue.as_ref().filter(|queue| queue.qid() == 0) {
+            let controller = queue.controller().clone();
+            controller.look_at_time(now);
+            while let Some((cid, event)) = controller.next_event() {
+                let waits = |c: &Option<Box<Command>>| c.as_ref().is_some_and(|c| c.sqe.cid.get() == cid);
+                if let Some(slot) = self.commands.iter().position(waits) {
+                    self.finish(now, slot as u16, Ok(event));
+                    is_busy = true;
+                }
+            }
+        }
+        is_busy
+    }
+
+    fn take_end(&mut self, now: Nanos, place: usize, completion: Completion) {
+        let slot = completion.token as u16;
+        let command = self.command(slot);
+        command.left -= 1;
+        let is_read = command.to_host > 0;
+        let mut result = 0;
+        let output = match completion.result {
+            Ok(output) => Some(output),
+            Err(error) => {
+                if command.status.is_ok() {
+                    command.status = Status::of_request(&error, is_read);
+                }
+                None
+            }
+        };
+        if command.left > 0 {
+            return;
+        }
+        let target = self.target.clone();
+        let namespace: &Namespace = &target.namespaces()[place];
+        let command = self.command(slot);
+        match (output, std::mem::replace(&mut command.then, Then::Answer)) {
+            (Some(device::Output::Appended(sector)), _) => result = namespace.blocks(sector.0),
+            (Some(device::Output::Zones(zones)), Then::Report(report)) => {
+                let bytes = namespace.reported(&report, &zones);
+                let mut buf = self.pools.take(bytes.len() as u32);
+                buf[..bytes.len()].copy_from_slice(&bytes);
+                self.command(slot).buf = buf;
+            }
+            (Some(device::Output::Zones(zones)), Then::All(op)) => {
+                return match namespace.concerned(op, &zones) {
+                    Ok(requests) => self.send_all(now, place, slot, requests, Then::Answer),
+                    Err(status) => self.finish(now, slot, Err(status)),
+                };
+            }
+            // The data of a read have come back.
+            _ => command.buf = completion.buf.into_buf(),
+        }
+        self.answer(now, slot, result);
+    }
+
+    fn finish(&mut self, now: Nanos, slot: u16, result: Result<u64, Status>) {
+        let command = self.command(slot);
+        // No data go with it.
+        command.to_host = 0;
+        match result {
+            Ok(result) => self.answer(now, slot, result),
+            Err(status) => {
+                command.status = status;
+                self.answer(now, slot, 0);
+            }
+        }
+    }
+
+    /// Sends a command's end, and its data before that.
+    fn answer(&mut self, now: Nanos, slot: u16, result: u64) {
+        let Some(command) = self.commands[usize::from(slot)].take() else { return };
+        self.free.push(slot);
+        self.in_flight -= 1;
+        let Command { sqe, to_host, buf, counted, status, .. } = *command;
+        let has_flow_control = self.queue.as_ref().is_none_or(|queue| queue.has_flow_control);
+        let mut is_told = false;
+        if status.is_ok() && to_host > 0 {
+            // Without flow control the last data may stand for the end (TCP 3.3.2.2).
+            is_told = !has_flow_control && result == 0;
+            self.output.data(sqe.cid, buf, to_host, is_told);
+        }
+        if !is_told {
+            let cqe = Cqe {
+                result: result.into(),
+                sq_head: if has_flow_control { self.sq_head } else { 0 }.into(),
+                sq: 0.into(),
+                cid: sqe.cid,
+                status: status.field().into(),
+            };
+            self.output.response(&cqe);
+        }
+        if counted > 0 {
+            self.memory -= counted;
+            self.feed_starved(now);
+        }
+        // A write that has failed is not in the way of others.
+        if self.writes.contains(&slot) {
+            self.writes.retain(|other| *other != slot);
+            self.submit_writes(now);
+        }
+    }
+
+    /// Requests of this connection that wait are ended, and issued by no later poll: for a connection that is lost.
+    pub fn cancel(&mut self, now: Nanos) {
+        for inbox in self.inboxes.iter().flatten() {
+            self.target.volume().cancel(now, inbox.channel());
+        }
+    }
+
+    /// The first bytes of the last header, for messages.
+    pub fn last_header(&self) -> &[u8] {
+        self.input.header().as_bytes()
+    }
+}

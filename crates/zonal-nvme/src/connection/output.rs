@@ -1,0 +1,178 @@
+//! What is to be sent: headers put together, and data where they lie.
+
+use crate::wire::{CommonHeader, Cqe, DataHeader, PduKind, TermReq, data_flags, digest};
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use zerocopy::little_endian::U16;
+use zerocopy::{Immutable, IntoBytes};
+use zonal_io::buffer::IoBuf;
+
+/// Pieces that are sent in one call at most.
+const PIECES: usize = 64;
+
+enum Piece {
+    Bytes(Vec<u8>),
+    /// The first bytes of a command's data.
+    Data(IoBuf, usize),
+}
+
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Piece::Bytes(bytes) => bytes,
+            Piece::Data(buf, len) => &buf[..*len],
+        }
+    }
+}
+
+/// What a connection has to send.
+#[derive(Default)]
+pub struct Output {
+    pieces: VecDeque<Piece>,
+    /// Bytes of the first piece that are sent.
+    sent: usize,
+    len: usize,
+    has_header_digest: bool,
+    has_data_digest: bool,
+    alignment: usize,
+}
+
+pub(super) fn common(kind: PduKind, flags: u8, header_len: u8, data_offset: u8, len: u32) -> CommonHeader {
+    CommonHeader { kind: kind as u8, flags, header_len, data_offset, len: len.into() }
+}
+
+impl Output {
+    /// From here on units have these digests, and data this alignment.
+    pub(super) fn agree(&mut self, header: bool, data: bool, alignment: usize) {
+        (self.has_header_digest, self.has_data_digest, self.alignment) = (header, data, alignment);
+    }
+
+    /// Bytes that are not sent.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether all is sent.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What to send next.
+    pub fn slices(&self) -> Vec<IoSlice<'_>> {
+        let skip = |n| if n == 0 { self.sent } else { 0 };
+        self.pieces
+            .iter()
+            .take(PIECES)
+            .enumerate()
+            .map(|(n, p)| IoSlice::new(&p.bytes()[skip(n)..]))
+            .collect()
+    }
+
+    /// This number of bytes is sent.
+    pub fn has_sent(&mut self, mut len: usize) {
+        self.len -= len;
+        while let Some(first) = self.pieces.front() {
+            let left = first.bytes().len() - self.sent;
+            if len < left {
+                self.sent += len;
+                return;
+            }
+            len -= left;
+            self.sent = 0;
+            self.pieces.pop_front();
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.len += bytes.len();
+        match self.pieces.back_mut() {
+            Some(Piece::Bytes(last)) => last.extend_from_slice(bytes),
+            _ => self.pieces.push_back(Piece::Bytes(bytes.to_vec())),
+        }
+    }
+
+    /// A unit that never has digests.
+    pub(super) fn plain(&mut self, unit: &(impl IntoBytes + Immutable)) {
+        self.push(unit.as_bytes());
+    }
+
+    /// A unit that is a header alone.
+    pub(super) fn header(&mut self, unit: &(impl IntoBytes + Immutable)) {
+        let mut bytes = [0; 24];
+        let unit = unit.as_bytes();
+        bytes[..unit.len()].copy_from_slice(unit);
+        self.push_header(&mut bytes, unit.len(), 0);
+    }
+
+    /// A header with its digest, and the flag and lengths that this takes.
+    fn push_header(&mut self, bytes: &mut [u8], len: usize, flags: u8) {
+        bytes[1] |= flags;
+        if self.has_header_digest {
+            bytes[1] |= data_flags::HEADER_DIGEST;
+            let whole = u32::from_le_bytes(bytes[4..8].try_into().expect("4 bytes"));
+            // Where data follow, their place has counted the digest.
+            if bytes[3] == 0 {
+                bytes[4..8].copy_from_slice(&(whole + 4).to_le_bytes());
+            }
+        }
+        let told = digest_if(self.has_header_digest, &bytes[..len]);
+        self.push(&bytes[..len]);
+        if let Some(told) = told {
+            self.push(&told);
+        }
+    }
+
+    pub(super) fn response(&mut self, cqe: &Cqe) {
+        let mut bytes = [0; 24];
+        bytes[..8].copy_from_slice(common(PduKind::Response, 0, 24, 0, 24).as_bytes());
+        bytes[8..].copy_from_slice(cqe.as_bytes());
+        self.push_header(&mut bytes, 24, 0);
+    }
+
+    /// The first `len` bytes of `buf` as the data of command `cid`; if `is_end`, they stand for its end.
+    pub(super) fn data(&mut self, cid: U16, buf: IoBuf, len: u32, is_end: bool) {
+        let header: usize = 24 + if self.has_header_digest { 4 } else { 0 };
+        let offset = header.next_multiple_of(self.alignment.max(4)) as u8;
+        let digest_len = if self.has_data_digest { 4 } else { 0 };
+        let mut flags = data_flags::LAST;
+        if is_end {
+            flags |= data_flags::SUCCESS;
+        }
+        if self.has_data_digest {
+            flags |= data_flags::DATA_DIGEST;
+        }
+        let unit = DataHeader {
+            common: common(PduKind::ControllerData, flags, 24, offset, u32::from(offset) + len + digest_len),
+            command: cid,
+            transfer: 0.into(),
+            offset: 0.into(),
+            len: len.into(),
+            reserved: [0; 4],
+        };
+        let mut bytes = [0; 24];
+        bytes.copy_from_slice(unit.as_bytes());
+        self.push_header(&mut bytes, 24, 0);
+        self.push(&[0; 128][..usize::from(offset) - header]);
+        let told = digest_if(self.has_data_digest, &buf[..len as usize]);
+        self.len += len as usize;
+        self.pieces.push_back(Piece::Data(buf, len as usize));
+        if let Some(told) = told {
+            self.push(&told);
+        }
+    }
+
+    pub(super) fn terminate(&mut self, error: u16, field: u32, wrong: &[u8]) {
+        let wrong = &wrong[..24];
+        self.plain(&TermReq {
+            common: common(PduKind::ControllerTerm, 0, 24, 0, 24 + wrong.len() as u32),
+            error: error.into(),
+            field: field.into(),
+            reserved: [0; 10],
+        });
+        self.push(wrong);
+    }
+}
+
+fn digest_if(is_wanted: bool, bytes: &[u8]) -> Option<[u8; 4]> {
+    is_wanted.then(|| digest(bytes).to_le_bytes())
+}

@@ -1,0 +1,407 @@
+//! The driver of connections: sockets, threads and the clock.
+//!
+//! Each thread owns its connections and moves the volume on. It sleeps until a socket or the volume has something for it, or never
+//! sleeps if it is to poll.
+
+use crate::connection::{Connection, Pools};
+use crate::target::Target;
+use parking_lot::Mutex;
+use rustix::buffer::spare_capacity;
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use zonal_core::Nanos;
+use zonal_io::clock::Clock;
+use zonal_io::volume::Request;
+
+/// Bytes that one connection reads before the next one's turn.
+const READ_BUDGET: usize = 1 << 20;
+
+/// Bytes read at once, but for long data.
+const READ_LEN: usize = 128 << 10;
+
+/// A connection that has more than this to send reads nothing.
+const UNSENT_MAX: usize = 8 << 20;
+
+/// Longest sleep, so that the end of a server is seen however it is asked for.
+const SLEEP_MAX: Duration = Duration::from_millis(500);
+
+/// How long what is at the device may take at the server's end.
+const DRAIN_MAX: Duration = Duration::from_secs(30);
+
+const LISTENER: u64 = u64::MAX;
+const NEWS: u64 = u64::MAX - 1;
+const HAND_OVER: u64 = u64::MAX - 2;
+
+/// How a server runs.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerOptions {
+    /// Threads, at least one.
+    pub threads: usize,
+    /// Whether they poll instead of sleeping.
+    pub polls: bool,
+}
+
+/// A running server.
+pub struct Server {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+    address: SocketAddr,
+}
+
+/// Connections that the first thread has accepted for another one.
+struct HandOver {
+    streams: Mutex<Vec<TcpStream>>,
+    bell: OwnedFd,
+}
+
+struct Shared {
+    target: Arc<Target>,
+    clock: Clock,
+    options: ServerOptions,
+    has_to_end: Arc<AtomicBool>,
+    hand_over: Vec<HandOver>,
+    connections: AtomicUsize,
+}
+
+impl Shared {
+    fn wake_all(&self) {
+        for other in &self.hand_over {
+            // It fails only where it is readable already.
+            let _ = rustix::io::write(&other.bell, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Server {
+    /// Serves `target` to who connects to `listener`, until `has_to_end` is set.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn start(
+        target: Arc<Target>,
+        listener: TcpListener,
+        clock: Clock,
+        options: ServerOptions,
+        has_to_end: Arc<AtomicBool>,
+    ) -> io::Result<Server> {
+        let address = listener.local_addr()?;
+        listener.set_nonblocking(true)?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let bells = (0..options.threads.max(1)).map(|_| eventfd(0, flags)).collect::<Result<Vec<_>, _>>()?;
+        let hand_over = bells.into_iter().map(|bell| HandOver { streams: Mutex::default(), bell }).collect();
+        let shared = Arc::new(Shared {
+            target,
+            clock,
+            options,
+            has_to_end,
+            hand_over,
+            connections: AtomicUsize::new(0),
+        });
+        let mut listener = Some(listener);
+        let threads = (0..options.threads.max(1)).map(|n| {
+            let (shared, listener) = (shared.clone(), listener.take());
+            std::thread::Builder::new()
+                .name(format!("nvme-tcp-{n}"))
+                .spawn(move || Thread::new(&shared, n, listener)?.run())
+        });
+        let threads = threads.collect::<io::Result<Vec<_>>>()?;
+        Ok(Server { shared, threads, address })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Connections that are open.
+    pub fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::Relaxed)
+    }
+
+    /// Asks its threads to end.
+    pub fn end(&self) {
+        self.shared.has_to_end.store(true, Ordering::Release);
+        self.shared.wake_all();
+    }
+
+    /// Waits until it was asked to end and its threads have: no new commands are taken, what is at the device ends, and all is
+    /// flushed.
+    ///
+    /// # Errors
+    /// A thread's, or the flush's.
+    pub fn join(self) -> io::Result<()> {
+        let mut result = Ok(());
+        for thread in self.threads {
+            let ended = thread.join().map_err(|_| io::Error::other("a thread of the server panicked"));
+            result = result.and(ended.and_then(|ended| ended));
+        }
+        let flush = self.shared.target.volume().call(&self.shared.clock, Request::flush());
+        result.and(flush.result.map(drop).map_err(io::Error::other))
+    }
+}
+
+struct Client {
+    stream: TcpStream,
+    connection: Connection,
+    /// Whether the kernel was asked to tell when it takes more.
+    waits_to_send: bool,
+    is_lost: bool,
+}
+
+struct Thread<'a> {
+    shared: &'a Shared,
+    number: usize,
+    listener: Option<TcpListener>,
+    epoll: OwnedFd,
+    pools: Rc<Pools>,
+    clients: BTreeMap<u64, Client>,
+    last: u64,
+    bytes: Vec<u8>,
+    /// Which thread gets the next connection.
+    turn: usize,
+}
+
+impl Thread<'_> {
+    fn new(shared: &Shared, number: usize, listener: Option<TcpListener>) -> io::Result<Thread<'_>> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let input = epoll::EventFlags::IN;
+        if let Some(listener) = &listener {
+            epoll::add(&epoll, listener, epoll::EventData::new_u64(LISTENER), input)?;
+        }
+        let bell = &shared.hand_over[number].bell;
+        epoll::add(&epoll, bell, epoll::EventData::new_u64(HAND_OVER), input)?;
+        Ok(Thread {
+            shared,
+            number,
+            listener,
+            epoll,
+            pools: Rc::default(),
+            clients: BTreeMap::new(),
+            last: 0,
+            bytes: vec![0; READ_LEN],
+            turn: 0,
+        })
+    }
+
+    fn run(mut self) -> io::Result<()> {
+        let volume = self.shared.target.volume().clone();
+        let mut news = volume.news()?;
+        let input = epoll::EventFlags::IN;
+        epoll::add(&self.epoll, news.as_fd(), epoll::EventData::new_u64(NEWS), input)?;
+        let polls = self.shared.options.polls;
+        let mut events = Vec::with_capacity(64);
+        let mut drained_by = None;
+        loop {
+            let has_to_end = self.shared.has_to_end.load(Ordering::Acquire);
+            if has_to_end && drained_by.is_none() {
+                drained_by = Some(self.now().0.saturating_add(DRAIN_MAX.as_nanos() as u64));
+                self.listener = None;
+            }
+            if !polls {
+                news.arm();
+            }
+            let due = volume.poll(self.now());
+            let is_busy = self.look_at_clients(has_to_end);
+            if let Some(by) = drained_by
+                && (self.clients.is_empty() || self.now().0 >= by)
+            {
+                return Ok(());
+            }
+            let sleep = match is_busy || polls {
+                true => Duration::ZERO,
+                false => self.sleep_until(due),
+            };
+            let sleep = Timespec::try_from(sleep).ok();
+            events.clear();
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), sleep.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            news.disarm();
+            for event in &events {
+                self.take_event(event.data.u64(), has_to_end)?;
+            }
+        }
+    }
+
+    fn now(&self) -> Nanos {
+        self.shared.clock.now()
+    }
+
+    fn sleep_until(&self, due: Option<Nanos>) -> Duration {
+        let now = self.now();
+        let deadlines = self.clients.values().filter_map(|client| client.connection.deadline());
+        let first = deadlines.chain(due).min();
+        let left = first.map_or(SLEEP_MAX, |at| Duration::from_nanos(at.0.saturating_sub(now.0)));
+        left.min(SLEEP_MAX)
+    }
+
+    fn take_event(&mut self, place: u64, has_to_end: bool) -> io::Result<()> {
+        match place {
+            NEWS => {}
+            LISTENER => self.accept(),
+            HAND_OVER => {
+                let _ = rustix::io::read(&self.shared.hand_over[self.number].bell, &mut [0; 8]);
+                let streams = std::mem::take(&mut *self.shared.hand_over[self.number].streams.lock());
+                for stream in streams {
+                    self.begin(stream)?;
+                }
+            }
+            place if !has_to_end => {
+                let now = self.now();
+                if let Some(client) = self.clients.get_mut(&place) {
+                    client.read(now, &mut self.bytes);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) {
+        while let Some(listener) = &self.listener {
+            // What is wrong with one connection, or with their number, is no reason to end the others.
+            let Ok((stream, _)) = listener.accept() else { return };
+            let hand_over = &self.shared.hand_over[self.turn % self.shared.hand_over.len()];
+            self.turn += 1;
+            hand_over.streams.lock().push(stream);
+            let _ = rustix::io::write(&hand_over.bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    fn begin(&mut self, stream: TcpStream) -> io::Result<()> {
+        let set_up = || {
+            stream.set_nonblocking(true)?;
+            stream.set_nodelay(true)?;
+            stream.local_addr()
+        };
+        // Its other side may have gone already.
+        let Ok(local) = set_up() else { return Ok(()) };
+        self.last += 1;
+        let data = epoll::EventData::new_u64(self.last);
+        epoll::add(&self.epoll, &stream, data, epoll::EventFlags::IN | epoll::EventFlags::RDHUP)?;
+        let connection = Connection::new(self.shared.target.clone(), local, self.pools.clone());
+        let client = Client { stream, connection, waits_to_send: false, is_lost: false };
+        self.clients.insert(self.last, client);
+        self.shared.connections.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes what has ended, and sends. Returns whether there was something.
+    fn look_at_clients(&mut self, has_to_end: bool) -> bool {
+        let now = self.now();
+        let mut is_busy = false;
+        let mut lost = Vec::new();
+        for (&place, client) in &mut self.clients {
+            is_busy |= client.connection.poll(now);
+            client.write();
+            client.watch_sending(&self.epoll, place);
+            let is_over = client.connection.is_over() && client.connection.output().is_empty();
+            if client.is_lost || is_over || has_to_end && client.is_done() {
+                lost.push(place);
+            }
+        }
+        for place in lost {
+            is_busy = true;
+            let Some(mut client) = self.clients.remove(&place) else { continue };
+            client.connection.cancel(now);
+            let ended_controller = client.connection.queue().is_some_and(|queue| queue.qid() == 0);
+            let _ = epoll::delete(&self.epoll, &client.stream);
+            drop(client);
+            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+            // The controller's other connections, perhaps of other threads, close as well.
+            if ended_controller {
+                self.shared.wake_all();
+            }
+        }
+        is_busy
+    }
+}
+
+impl Client {
+    /// Whether nothing is left to send or to wait for.
+    fn is_done(&mut self) -> bool {
+        let waits_for_events = self.connection.queue().is_none_or(|queue| queue.qid() == 0);
+        (waits_for_events || self.connection.in_flight() == 0) && self.connection.output().is_empty()
+    }
+
+    fn read(&mut self, now: Nanos, bytes: &mut [u8]) {
+        let mut budget = READ_BUDGET;
+        while budget > 0 && !self.connection.is_over() && self.connection.output().len() < UNSENT_MAX {
+            let is_direct = self.connection.room().is_some();
+            let read = match self.connection.room() {
+                Some(room) => self.stream.read(room),
+                None => self.stream.read(bytes),
+            };
+            match read {
+                Ok(0) => {
+                    self.is_lost = true;
+                    return;
+                }
+                Ok(len) => {
+                    budget = budget.saturating_sub(len);
+                    match is_direct {
+                        true => self.connection.has_received(now, len),
+                        false => self.connection.receive(now, &bytes[..len]),
+                    }
+                    if !is_direct && len < bytes.len() {
+                        return;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => {
+                    self.is_lost = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn write(&mut self) {
+        let output = self.connection.output();
+        while !output.is_empty() {
+            match self.stream.write_vectored(&output.slices()) {
+                Ok(0) => {
+                    self.is_lost = true;
+                    return;
+                }
+                Ok(len) => output.has_sent(len),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => {
+                    self.is_lost = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Asks the kernel to tell when it takes more, while there is something to send; and to be silent about input while there is
+    /// too much.
+    fn watch_sending(&mut self, epoll: &OwnedFd, place: u64) {
+        let waits = !self.connection.output().is_empty();
+        if waits == self.waits_to_send {
+            return;
+        }
+        self.waits_to_send = waits;
+        let mut flags = epoll::EventFlags::RDHUP;
+        if waits {
+            flags |= epoll::EventFlags::OUT;
+        }
+        if self.connection.output().len() < UNSENT_MAX {
+            flags |= epoll::EventFlags::IN;
+        }
+        if epoll::modify(epoll, &self.stream, epoll::EventData::new_u64(place), flags).is_err() {
+            self.is_lost = true;
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What is exported: one subsystem, its namespaces, and the controllers of its hosts.
+//!
+//! A device is one volume. Its sequential zones are one namespace, a zoned one; its conventional zones, if it has some, are
+//! another, with ordinary blocks. Both are parts of the volume, so that limits and order are the drive's.
+
+mod controller;
+mod features;
+mod identify;
+mod logs;
+mod namespace;
+
+pub use controller::{Association, Controller, Reply};
+pub use namespace::{IoCommand, IoError, Namespace, ZoneReport};
+
+use crate::status::Status;
+use crate::wire::text;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use zonal_io::identity::Identity;
+use zonal_io::linear::LinearError;
+use zonal_io::volume::{Part, Volume};
+
+/// Name of every discovery subsystem (Base 4.7).
+pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
+
+/// Entries of an I/O queue at most.
+pub const QUEUE_ENTRIES: u16 = 128;
+
+/// I/O queues of a controller at most.
+pub const IO_QUEUES: u16 = 128;
+
+/// Controllers at most.
+const CONTROLLERS: u16 = 1024;
+
+/// Bytes of data at most that a command may have in its capsule.
+pub const IN_CAPSULE: u32 = 8192;
+
+/// Bytes of data of one command at most, as a power of two of pages of 4 KiB.
+const MDTS_MAX: u8 = 8;
+
+/// What a target is called.
+#[derive(Clone, Debug)]
+pub struct TargetOptions {
+    /// The subsystem's name; `None`: made of the identity.
+    pub nqn: Option<String>,
+    /// Of the namespaces and the serial number.
+    pub identity: Identity,
+    /// Whether hosts may only read.
+    pub read_only: bool,
+}
+
+/// A subsystem name that no host would take.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TargetError {
+    /// Base 4.7.
+    #[error("{0:?} is no name of a subsystem: \"nqn.\", a date, a domain and a name, at most 223 bytes")]
+    Nqn(String),
+    /// The device has zones that no namespace can have.
+    #[error("{0}")]
+    Namespace(String),
+    /// A range of the volume.
+    #[error(transparent)]
+    Part(#[from] LinearError),
+}
+
+/// A subsystem.
+pub struct Target {
+    nqn: String,
+    identity: Identity,
+    volume: Arc<Volume>,
+    namespaces: Vec<Namespace>,
+    mdts: u8,
+    controllers: Mutex<Controllers>,
+}
+
+#[derive(Default)]
+struct Controllers {
+    last: u16,
+    all: BTreeMap<u16, Arc<Controller>>,
+}
+
+impl Target {
+    /// Exports `volume`, which neither parks nor keeps a budget: an export is the drive.
+    ///
+    /// # Errors
+    /// [`TargetError`] if it has a name or zones that no host would take.
+    pub fn new(volume: Arc<Volume>, options: TargetOptions) -> Result<Target, TargetError> {
+        let made = || format!("nqn.2014-08.org.nvmexpress:uuid:{}", options.identity);
+        let nqn = options.nqn.clone().unwrap_or_else(made);
+        if !nqn.starts_with("nqn.") || nqn.len() > 223 || nqn == DISCOVERY_NQN {
+            return Err(TargetError::Nqn(nqn));
+        }
+        let geometry = volume.info().geometry;
+        let (conventional, zones) = (geometry.conventional_zones(), geometry.zones());
+        let mut namespaces = Vec::new();
+        if conventional < zones {
+            let part = Part::new(volume.clone(), conventional..zones)?;
+            namespaces.push(Namespace::new(1, part, &options)?);
+        }
+        if conventional > 0 {
+            let part = Part::new(volume.clone(), 0..conventional)?;
+            namespaces.push(Namespace::new(2, part, &options)?);
+        }
+        let pages = u64::from(volume.info().command_sectors_max) / 8;
+        let mdts = pages.checked_ilog2().map_or(1, |log| log as u8).clamp(1, MDTS_MAX);
+        Ok(Target {
+            nqn,
+            identity: options.identity,
+            volume,
+            namespaces,
+            mdts,
+            controllers: Mutex::default(),
+        })
+    }
+
+    /// The subsystem's name.
+    pub fn nqn(&self) -> &str {
+        &self.nqn
+    }
+
+    /// The volume that is exported.
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// The namespaces, by their numbers.
+    pub fn namespaces(&self) -> &[Namespace] {
+        &self.namespaces
+    }
+
+    /// The namespace with this number.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_NAMESPACE`].
+    pub fn namespace(&self, nsid: u32) -> Result<&Namespace, Status> {
+        self.namespaces.iter().find(|namespace| namespace.nsid() == nsid).ok_or(Status::INVALID_NAMESPACE)
+    }
+
+    /// Bytes of data of one command at most.
+    pub fn transfer_max(&self) -> u32 {
+        4096 << self.mdts
+    }
+
+    /// Controllers that hosts have.
+    pub fn controllers(&self) -> usize {
+        self.controllers.lock().all.len()
+    }
+
+    /// Connects a queue (Base 6.3): `data` are the 1024 bytes that came with the command, `local` is where the host has connected
+    /// to.
+    ///
+    /// # Errors
+    /// A status, and what the completion's first dword says of it.
+    pub fn connect(
+        self: &Arc<Target>,
+        sqe: &crate::wire::Sqe,
+        data: &[u8],
+        local: SocketAddr,
+        now: zonal_core::Nanos,
+    ) -> Result<Association, (Status, u32)> {
+        /// The parameter at this place of the data is wrong.
+        const fn in_data(at: u32) -> (Status, u32) {
+            (Status::CONNECT_INVALID, 1 << 16 | at)
+        }
+        const fn in_command(at: u32) -> (Status, u32) {
+            (Status::CONNECT_INVALID, at)
+        }
+        if sqe.dword(10) as u16 != 0 {
+            return Err((Status::CONNECT_FORMAT, 0));
+        }
+        let qid = (sqe.dword(10) >> 16) as u16;
+        let entries = u32::from(sqe.dword(11) as u16) + 1;
+        let has_flow_control = sqe.dword(11) >> 16 & 4 == 0;
+        if data.len() != 1024 {
+            return Err((Status::DATA_LENGTH_INVALID, 0));
+        }
+        let host: [u8; 16] = data[..16].try_into().expect("16 bytes");
+        let cntlid = u16::from_le_bytes([data[16], data[17]]);
+        let nqn = text(&data[256..512]).ok_or(in_data(256))?;
+        let host_nqn = text(&data[512..768]).filter(|nqn| !nqn.is_empty()).ok_or(in_data(512))?;
+        let is_discovery = nqn == DISCOVERY_NQN;
+        if !is_discovery && nqn != self.nqn {
+            return Err(in_data(256));
+        }
+        if entries < 2 || qid > 0 && entries > u32::from(QUEUE_ENTRIES) {
+            return Err(in_command(44));
+        }
+        let mut controllers = self.controllers.lock();
+        controllers.all.retain(|_, controller| !controller.is_over());
+        if qid == 0 {
+            if cntlid != u16::MAX {
+                return Err(in_data(16));
+            }
+            let free = (1..=CONTROLLERS).map(|n| (controllers.last + n - 1) % CONTROLLERS + 1);
+            let id = free
+                .into_iter()
+                .find(|id| !controllers.all.contains_key(id))
+                .ok_or((Status::CONNECT_BUSY, 0))?;
+            let keep_alive = sqe.dword(12);
+            let events = self.namespaces.iter().map(|namespace| namespace.part().events()).collect();
+            let controller = Controller::new(
+                id,
+                self.clone(),
+                is_discovery,
+                (host, host_nqn),
+                local,
+                keep_alive,
+                now,
+                events,
+            );
+            let controller = Arc::new(controller);
+            controllers.last = id;
+            controllers.all.insert(id, controller.clone());
+            return Ok(Association::new(controller, 0, entries as u16, has_flow_control));
+        }
+        let controller = controllers.all.get(&cntlid).ok_or(in_data(16))?.clone();
+        drop(controllers);
+        if controller.is_discovery() || !controller.is_of(&host, host_nqn) {
+            return Err(in_data(if controller.is_discovery() { 256 } else { 0 }));
+        }
+        if qid > IO_QUEUES {
+            return Err(in_command(42));
+        }
+        if !controller.take_queue(qid)? {
+            return Err(in_command(42));
+        }
+        Ok(Association::new(controller, qid, entries as u16, has_flow_control))
+    }
+}

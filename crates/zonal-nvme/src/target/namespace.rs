@@ -1,0 +1,336 @@
+//! A namespace: a part of a volume, in logical blocks.
+
+use super::{TargetError, TargetOptions};
+use crate::status::Status;
+use crate::wire::{Sqe, io};
+use zonal_core::{Op, Sector, ZoneCondition, ZoneDescriptor};
+use zonal_io::buffer::IoBuf;
+use zonal_io::volume::{Part, Request};
+
+/// A namespace of a target.
+pub struct Namespace {
+    nsid: u32,
+    part: Part,
+    nguid: [u8; 16],
+    uuid: [u8; 16],
+    is_read_only: bool,
+    is_zoned: bool,
+}
+
+/// Why a command is not carried out.
+pub type IoError = Status;
+
+/// A report that a host asks for (ZNS 3.4.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ZoneReport {
+    /// Zones of which conditions; `None`: all.
+    only: Option<ZoneCondition>,
+    /// Bytes that the host takes.
+    pub len: u32,
+    /// Whether to count only the zones that fit, or all.
+    is_partial: bool,
+}
+
+/// What a command asks of the volume.
+#[derive(Debug)]
+pub enum IoCommand {
+    /// One request.
+    One(Request),
+    /// Several: the command ends with the last of them.
+    Several(Vec<Request>),
+    /// A report, and how the host wants it.
+    Report(ZoneReport, Request),
+    /// An action on all zones that it [concerns](Namespace::concerned).
+    AllZones(Op),
+}
+
+impl Namespace {
+    /// A namespace over `part`, whose zones are all conventional or all sequential.
+    pub(super) fn new(nsid: u32, part: Part, options: &TargetOptions) -> Result<Namespace, TargetError> {
+        let geometry = part.info().geometry;
+        let is_zoned = geometry.conventional_zones() == 0;
+        let is_whole = geometry.sectors().0.is_multiple_of(geometry.zone_size().0);
+        if is_zoned && !is_whole {
+            return Err(TargetError::Namespace(
+                "the last zone is smaller than the others: a zoned namespace has zones of one size"
+                    .to_owned(),
+            ));
+        }
+        let uuid = options.identity.bytes();
+        let mut nguid = uuid;
+        // The namespaces of one drive differ in their last byte.
+        nguid[15] = nguid[15].wrapping_add(nsid as u8 - 1);
+        let is_read_only = options.read_only || part.info().read_only;
+        Ok(Namespace { nsid, uuid: nguid, nguid, part, is_read_only, is_zoned })
+    }
+
+    /// Its number.
+    pub fn nsid(&self) -> u32 {
+        self.nsid
+    }
+
+    /// The zones that it has.
+    pub fn part(&self) -> &Part {
+        &self.part
+    }
+
+    /// Whether it has the Zoned Namespace command set.
+    pub fn is_zoned(&self) -> bool {
+        self.is_zoned
+    }
+
+    /// Whether hosts may only read.
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    /// Its identifiers: NGUID and UUID.
+    pub fn identifiers(&self) -> ([u8; 16], [u8; 16]) {
+        (self.nguid, self.uuid)
+    }
+
+    /// Sectors of a logical block.
+    pub fn block_sectors(&self) -> u32 {
+        self.part.info().block_sectors
+    }
+
+    /// Bytes of a logical block, as a power of two.
+    pub fn block_shift(&self) -> u8 {
+        (self.block_sectors() * 512).ilog2() as u8
+    }
+
+    /// Sectors as blocks.
+    pub fn blocks(&self, sectors: u64) -> u64 {
+        sectors / u64::from(self.block_sectors())
+    }
+
+    fn sector(&self, lba: u64) -> Result<Sector, IoError> {
+        lba.checked_mul(u64::from(self.block_sectors())).map(Sector).ok_or(Status::LBA_OUT_OF_RANGE)
+    }
+
+    /// Bytes of data that go from the host to the controller with this command.
+    ///
+    /// # Errors
+    /// A status, for a command that is refused whatever its data are.
+    pub fn data_from_host(&self, sqe: &Sqe) -> Result<u32, IoError> {
+        match sqe.opcode {
+            io::WRITE | io::ZONE_APPEND => self.bytes(sqe),
+            io::DATASET_MANAGEMENT => Ok(((sqe.dword(10) & 0xFF) + 1) * 16),
+            _ => Ok(0),
+        }
+    }
+
+    /// Bytes of data that go from the controller to the host with this command.
+    ///
+    /// # Errors
+    /// A status, for a command that is refused.
+    pub fn data_to_host(&self, sqe: &Sqe) -> Result<u32, IoError> {
+        match sqe.opcode {
+            io::READ => self.bytes(sqe),
+            io::ZONE_MANAGEMENT_RECEIVE => Ok(sqe.dword(12).saturating_add(1).saturating_mul(4)),
+            _ => Ok(0),
+        }
+    }
+
+    fn bytes(&self, sqe: &Sqe) -> Result<u32, IoError> {
+        Ok(((sqe.dword(12) & 0xFFFF) + 1) * self.block_sectors() * 512)
+    }
+
+    /// What a command asks of the volume. Its data from the host are in `buf`, or its data to the host will be.
+    ///
+    /// # Errors
+    /// A status, if it is refused whatever the zones are.
+    pub fn command(&self, sqe: &Sqe, buf: IoBuf) -> Result<IoCommand, IoError> {
+        let request = match sqe.opcode {
+            io::FLUSH => Request::flush(),
+            io::READ => {
+                let (sector, sectors) = self.range(sqe)?;
+                Request::read(sector, sectors, buf)
+            }
+            io::WRITE => {
+                let (sector, sectors) = self.range(sqe)?;
+                Request::write(sector, sectors, buf)
+            }
+            io::WRITE_ZEROES => {
+                let (sector, sectors) = self.range(sqe)?;
+                Request::write_zeroes(sector, sectors)
+            }
+            io::VERIFY => {
+                let (sector, sectors) = self.range(sqe)?;
+                Request::verify(sector, sectors)
+            }
+            io::DATASET_MANAGEMENT => return self.deallocate(sqe, &buf),
+            io::ZONE_APPEND if self.is_zoned => {
+                let (sector, sectors) = self.range(sqe)?;
+                self.check_zone_start(sector)?;
+                Request::append(sector, sectors, buf)
+            }
+            io::ZONE_MANAGEMENT_SEND if self.is_zoned => return self.manage(sqe),
+            io::ZONE_MANAGEMENT_RECEIVE if self.is_zoned => return self.report(sqe),
+            _ => return Err(Status::INVALID_OPCODE),
+        };
+        self.check_writable(request.op)?;
+        let has_fua = matches!(sqe.opcode, io::WRITE | io::WRITE_ZEROES | io::ZONE_APPEND);
+        let is_durable = has_fua && sqe.dword(12) & 1 << 30 != 0;
+        Ok(IoCommand::One(if is_durable { request.fua() } else { request }))
+    }
+
+    fn check_writable(&self, op: Op) -> Result<(), IoError> {
+        match self.is_read_only && !op.is_read() && !matches!(op, Op::Flush | Op::Report | Op::Verify) {
+            true => Err(Status::WRITE_PROTECTED),
+            false => Ok(()),
+        }
+    }
+
+    /// Ranges that the host needs no more (NVM 3.2.3). It is advice: zones are reset instead, and a device without discards keeps
+    /// what it has.
+    fn deallocate(&self, sqe: &Sqe, ranges: &[u8]) -> Result<IoCommand, IoError> {
+        const DEALLOCATE: u32 = 4;
+        self.check_writable(Op::Discard)?;
+        let has_discard = !self.is_zoned && self.part.info().discard_sectors_max > 0;
+        let mut requests = Vec::new();
+        let count = (sqe.dword(10) & 0xFF) as usize + 1;
+        for range in ranges.chunks_exact(16).take(count) {
+            let blocks = u32::from_le_bytes(range[4..8].try_into().expect("4 bytes"));
+            let lba = u64::from_le_bytes(range[8..16].try_into().expect("8 bytes"));
+            let sectors = blocks.checked_mul(self.block_sectors()).ok_or(Status::LBA_OUT_OF_RANGE)?;
+            let sector = self.sector(lba)?;
+            let end = sector.0.checked_add(u64::from(sectors)).ok_or(Status::LBA_OUT_OF_RANGE)?;
+            if end > self.part.info().geometry.sectors().0 {
+                return Err(Status::LBA_OUT_OF_RANGE);
+            }
+            if sectors > 0 && sqe.dword(11) & DEALLOCATE != 0 && has_discard {
+                requests.push(Request::discard(sector, sectors));
+            }
+        }
+        Ok(IoCommand::Several(requests))
+    }
+
+    fn range(&self, sqe: &Sqe) -> Result<(Sector, u32), IoError> {
+        let sectors = ((sqe.dword(12) & 0xFFFF) + 1) * self.block_sectors();
+        let sector = self.sector(sqe.lba())?;
+        let end = sector.0.checked_add(u64::from(sectors)).ok_or(Status::LBA_OUT_OF_RANGE)?;
+        match end <= self.part.info().geometry.sectors().0 {
+            true => Ok((sector, sectors)),
+            false => Err(Status::LBA_OUT_OF_RANGE),
+        }
+    }
+
+    fn check_zone_start(&self, sector: Sector) -> Result<(), IoError> {
+        match self.part.info().geometry.offset_of(sector) {
+            0 => Ok(()),
+            _ => Err(Status::INVALID_FIELD),
+        }
+    }
+
+    /// ZNS 3.4.3.
+    fn manage(&self, sqe: &Sqe) -> Result<IoCommand, IoError> {
+        let is_all = sqe.dword(13) & 1 << 8 != 0;
+        let op = match sqe.dword(13) & 0xFF {
+            1 => Op::ZoneClose,
+            2 => Op::ZoneFinish,
+            3 => Op::ZoneOpen,
+            4 => Op::ZoneReset,
+            5 => Op::ZoneOffline,
+            _ => return Err(Status::INVALID_FIELD),
+        };
+        self.check_writable(op)?;
+        if is_all {
+            return Ok(match op {
+                Op::ZoneReset => IoCommand::One(Request::reset_all()),
+                _ => IoCommand::AllZones(op),
+            });
+        }
+        let sector = self.sector(sqe.lba())?;
+        if sector.0 >= self.part.info().geometry.sectors().0 {
+            return Err(Status::LBA_OUT_OF_RANGE);
+        }
+        self.check_zone_start(sector)?;
+        Ok(IoCommand::One(Request::zone(op, sector)))
+    }
+
+    /// The zones that an action on all of them concerns (ZNS 3.4.3.1): `zones` are all of the namespace.
+    ///
+    /// # Errors
+    /// [`Status::TOO_MANY_OPEN`] if not all can be opened: then none is.
+    pub fn concerned(&self, op: Op, zones: &[ZoneDescriptor]) -> Result<Vec<Request>, IoError> {
+        use ZoneCondition::{Closed, ExpOpen, ImpOpen, ReadOnly};
+        let concerns = |zone: &&ZoneDescriptor| match op {
+            Op::ZoneClose => matches!(zone.condition, ImpOpen | ExpOpen),
+            Op::ZoneFinish => matches!(zone.condition, ImpOpen | ExpOpen | Closed),
+            Op::ZoneOpen => zone.condition == Closed,
+            Op::ZoneOffline => zone.condition == ReadOnly,
+            _ => false,
+        };
+        let requests: Vec<_> =
+            zones.iter().filter(concerns).map(|zone| Request::zone(op, zone.start)).collect();
+        let open_max = self.part.info().open_max as usize;
+        let stay_open = zones.iter().filter(|zone| zone.condition == ExpOpen).count();
+        match op == Op::ZoneOpen && open_max > 0 && stay_open + requests.len() > open_max {
+            true => Err(Status::TOO_MANY_OPEN),
+            false => Ok(requests),
+        }
+    }
+
+    /// ZNS 3.4.2.
+    fn report(&self, sqe: &Sqe) -> Result<IoCommand, IoError> {
+        let sector = self.sector(sqe.lba())?;
+        if sector.0 >= self.part.info().geometry.sectors().0 {
+            return Err(Status::LBA_OUT_OF_RANGE);
+        }
+        let dword = sqe.dword(13);
+        // An extended report needs descriptor extensions, of which there are none.
+        if dword & 0xFF != 0 {
+            return Err(Status::INVALID_FIELD);
+        }
+        let only = match dword >> 8 & 0xFF {
+            0 => None,
+            1 => Some(ZoneCondition::Empty),
+            2 => Some(ZoneCondition::ImpOpen),
+            3 => Some(ZoneCondition::ExpOpen),
+            4 => Some(ZoneCondition::Closed),
+            5 => Some(ZoneCondition::Full),
+            6 => Some(ZoneCondition::ReadOnly),
+            7 => Some(ZoneCondition::Offline),
+            _ => return Err(Status::INVALID_FIELD),
+        };
+        let len = self.data_to_host(sqe)?;
+        if len < 64 {
+            return Err(Status::INVALID_FIELD);
+        }
+        let is_partial = dword & 1 << 16 != 0;
+        let fits = (len / 64).saturating_sub(1).max(1);
+        let zones = if is_partial && only.is_none() { fits } else { u32::MAX };
+        Ok(IoCommand::Report(ZoneReport { only, len, is_partial }, Request::report(sector, zones)))
+    }
+
+    /// A report as its bytes: a header and a descriptor for each zone (ZNS 3.4.2.2).
+    pub fn reported(&self, report: &ZoneReport, zones: &[ZoneDescriptor]) -> Vec<u8> {
+        let mut bytes = vec![0; report.len as usize];
+        let room = (report.len as usize).saturating_sub(64) / 64;
+        let mut count = 0;
+        for zone in zones.iter().filter(|zone| report.only.is_none_or(|only| zone.condition == only)) {
+            if count < room {
+                let at = 64 * (count + 1);
+                self.describe(zone, &mut bytes[at..at + 64]);
+            } else if report.is_partial {
+                break;
+            }
+            count += 1;
+        }
+        bytes[..8].copy_from_slice(&(count as u64).to_le_bytes());
+        bytes
+    }
+
+    fn describe(&self, zone: &ZoneDescriptor, bytes: &mut [u8]) {
+        const SEQUENTIAL_WRITE_REQUIRED: u8 = 2;
+        let start = self.blocks(zone.start.0);
+        // Where the pointer has no meaning the standard leaves its value open; hosts like the zone's end best.
+        let pointer = zone.write_pointer.map_or(zone.start.0 + zone.capacity.0, |sector| sector.0);
+        bytes[0] = SEQUENTIAL_WRITE_REQUIRED;
+        bytes[1] = (zone.condition as u8) << 4;
+        bytes[8..16].copy_from_slice(&self.blocks(zone.capacity.0).to_le_bytes());
+        bytes[16..24].copy_from_slice(&start.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.blocks(pointer).to_le_bytes());
+    }
+}

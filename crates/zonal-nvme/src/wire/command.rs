@@ -1,0 +1,115 @@
+//! Entries of submission and completion queues, and the numbers in them.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Where a command's data are (Base 4.3.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Sgl {
+    /// Offset in the command's capsule.
+    pub address: U64,
+    /// Bytes.
+    pub len: U32,
+    /// Zero.
+    pub reserved: [u8; 3],
+    /// Type in the upper half, subtype in the lower one.
+    pub kind: u8,
+}
+
+impl Sgl {
+    /// A data block with an offset: the data are in the capsule.
+    pub const IN_CAPSULE: u8 = 0x01;
+    /// A data block of the transport: the controller asks for the data, or sends them.
+    pub const TRANSPORT: u8 = 0x5A;
+}
+
+/// A command (Base 4.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Sqe {
+    /// What to do: see [`admin`], [`io`] and [`fabrics`].
+    pub opcode: u8,
+    /// Fused operation in bits 1:0, kind of data pointer in bits 7:6.
+    pub flags: u8,
+    /// The host's number.
+    pub cid: U16,
+    /// The namespace. Of a fabrics command, its type in the lowest byte.
+    pub nsid: U32,
+    /// Dwords 2 and 3.
+    pub cdw2: [U32; 2],
+    /// No metadata here.
+    pub metadata: U64,
+    /// Where the data are.
+    pub data: Sgl,
+    /// Dwords 10 to 15.
+    pub cdw: [U32; 6],
+}
+
+impl Sqe {
+    /// Dword `n`, from 10 to 15.
+    ///
+    /// # Panics
+    /// If there is no such dword.
+    pub fn dword(&self, n: usize) -> u32 {
+        self.cdw[n - 10].get()
+    }
+
+    /// Dwords 10 and 11: the first logical block.
+    pub fn lba(&self) -> u64 {
+        u64::from(self.dword(10)) | u64::from(self.dword(11)) << 32
+    }
+}
+
+/// A completion (Base 4.2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Cqe {
+    /// Dwords 0 and 1: what the command returns.
+    pub result: U64,
+    /// Entries of the submission queue that the controller has taken, modulo its size.
+    pub sq_head: U16,
+    /// Zero over fabrics.
+    pub sq: U16,
+    /// The host's number.
+    pub cid: U16,
+    /// Status in bits 15:1.
+    pub status: U16,
+}
+
+/// Opcodes of the admin queue (Base 3.1.3.4).
+pub mod admin {
+    #![allow(missing_docs, reason = "the names are the standard's")]
+    pub const GET_LOG_PAGE: u8 = 0x02;
+    pub const IDENTIFY: u8 = 0x06;
+    pub const ABORT: u8 = 0x08;
+    pub const SET_FEATURES: u8 = 0x09;
+    pub const GET_FEATURES: u8 = 0x0A;
+    pub const ASYNC_EVENT_REQUEST: u8 = 0x0C;
+    pub const KEEP_ALIVE: u8 = 0x18;
+}
+
+/// Opcodes of I/O queues (NVM 3.2, ZNS 3.3).
+pub mod io {
+    #![allow(missing_docs, reason = "the names are the standard's")]
+    pub const FLUSH: u8 = 0x00;
+    pub const WRITE: u8 = 0x01;
+    pub const READ: u8 = 0x02;
+    pub const WRITE_ZEROES: u8 = 0x08;
+    pub const DATASET_MANAGEMENT: u8 = 0x09;
+    pub const VERIFY: u8 = 0x0C;
+    pub const ZONE_MANAGEMENT_SEND: u8 = 0x79;
+    pub const ZONE_MANAGEMENT_RECEIVE: u8 = 0x7A;
+    pub const ZONE_APPEND: u8 = 0x7D;
+}
+
+/// Fabrics commands (Base 6).
+pub mod fabrics {
+    #![allow(missing_docs, reason = "the names are the standard's")]
+    /// The one opcode; the type is in the namespace's first byte.
+    pub const OPCODE: u8 = 0x7F;
+    pub const PROPERTY_SET: u8 = 0x00;
+    pub const CONNECT: u8 = 0x01;
+    pub const PROPERTY_GET: u8 = 0x04;
+    pub const DISCONNECT: u8 = 0x08;
+}

@@ -1,0 +1,339 @@
+//! A host without a socket: it puts commands together, and takes apart what a connection sends.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use zerocopy::{FromBytes, IntoBytes};
+use zonal_core::Nanos;
+use zonal_io::registry::Registry;
+use zonal_io::volume::{Volume, VolumeOptions};
+use zonal_nvme::connection::{Connection, Pools};
+use zonal_nvme::target::{Target, TargetOptions};
+use zonal_nvme::wire::{
+    CommonHeader, Cqe, DataHeader, IcReq, PduKind, R2t, Sgl, Sqe, admin, data_flags, digest, fabrics,
+};
+
+pub const UUID: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
+pub const NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:67e55044-10b1-426f-9247-bb680e5fe0c8";
+const CONTROLLER: u16 = 0xFFFF;
+
+pub fn target(device: &str) -> Arc<Target> {
+    let device = Registry::default().open(device).unwrap();
+    let options = VolumeOptions { park: None, budget: None, ..VolumeOptions::default() };
+    let volume = Arc::new(Volume::open(device, options).unwrap());
+    let identity = UUID.parse().unwrap();
+    Arc::new(Target::new(volume, TargetOptions { nqn: None, identity, read_only: false }).unwrap())
+}
+
+/// What came of a command.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct End {
+    /// As hosts print it.
+    pub status: u16,
+    pub result: u64,
+    pub data: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Default)]
+pub struct Digests {
+    pub header: bool,
+    pub data: bool,
+}
+
+/// One queue of a host.
+pub struct Queue {
+    pub connection: Connection,
+    pub target: Arc<Target>,
+    digests: Digests,
+    is_open: bool,
+    received: Vec<u8>,
+    ends: Vec<(u16, End)>,
+    partial: Vec<(u16, Vec<u8>)>,
+    payloads: Vec<(u16, Vec<u8>)>,
+    last: u16,
+    pub now: Nanos,
+    /// What the controller gave as the reason to end.
+    pub terminated: Option<u16>,
+    /// Bytes that are handed over at once.
+    pub step: usize,
+}
+
+pub fn address() -> SocketAddr {
+    "127.0.0.1:4420".parse().unwrap()
+}
+
+pub fn sqe(opcode: u8, nsid: u32, cdw: [u32; 6]) -> Sqe {
+    Sqe {
+        opcode,
+        flags: 0x40,
+        cid: 0.into(),
+        nsid: nsid.into(),
+        cdw2: [0.into(); 2],
+        metadata: 0.into(),
+        data: Sgl { address: 0.into(), len: 0.into(), reserved: [0; 3], kind: Sgl::TRANSPORT },
+        cdw: cdw.map(Into::into),
+    }
+}
+
+impl Queue {
+    /// A connection that has been made, and nothing more.
+    pub fn raw(target: &Arc<Target>, digests: Digests) -> Queue {
+        let connection = Connection::new(target.clone(), address(), Rc::new(Pools::new()));
+        Queue {
+            connection,
+            target: target.clone(),
+            digests,
+            is_open: false,
+            received: Vec::new(),
+            ends: Vec::new(),
+            partial: Vec::new(),
+            payloads: Vec::new(),
+            last: 0,
+            now: Nanos(0),
+            terminated: None,
+            step: usize::MAX,
+        }
+    }
+
+    /// One that is open.
+    pub fn open(target: &Arc<Target>, digests: Digests) -> Queue {
+        let mut queue = Queue::raw(target, digests);
+        let request = IcReq {
+            common: CommonHeader { kind: 0, flags: 0, header_len: 128, data_offset: 0, len: 128.into() },
+            format: 0.into(),
+            alignment: 0,
+            digests: u8::from(digests.header) | u8::from(digests.data) << 1,
+            r2t_max: 0.into(),
+            reserved: [0; 112],
+        };
+        queue.send(request.as_bytes());
+        assert_eq!(queue.received[0], PduKind::IcResp as u8);
+        queue.received.drain(..128);
+        queue.is_open = true;
+        queue
+    }
+
+    /// The admin queue of a new controller, enabled.
+    pub fn admin(target: &Arc<Target>) -> Queue {
+        Queue::admin_with(target, Digests::default(), NQN)
+    }
+
+    pub fn admin_with(target: &Arc<Target>, digests: Digests, nqn: &str) -> Queue {
+        let mut queue = Queue::open(target, digests);
+        let end = queue.connect(0, CONTROLLER, nqn);
+        assert_eq!(end.status, 0, "{end:?}");
+        queue.set_property(0x14, 0x0046_0061);
+        assert_eq!(queue.property(0x1C, false), 1);
+        queue
+    }
+
+    /// An I/O queue of this one's controller.
+    pub fn io(&self, qid: u16) -> Queue {
+        let mut queue = Queue::open(&self.target, self.digests);
+        let controller = self.connection.queue().unwrap().controller().id();
+        let end = queue.connect(qid, controller, NQN);
+        assert_eq!(end.status, 0, "{end:?}");
+        queue
+    }
+
+    pub fn connect(&mut self, qid: u16, controller: u16, nqn: &str) -> End {
+        let mut data = vec![0; 1024];
+        data[..16].fill(7);
+        data[16..18].copy_from_slice(&controller.to_le_bytes());
+        data[256..256 + nqn.len()].copy_from_slice(nqn.as_bytes());
+        data[512..530].copy_from_slice(b"nqn.2020-01.a:host");
+        let flow_control = 1 << 18;
+        let mut command = sqe(
+            fabrics::OPCODE,
+            fabrics::CONNECT.into(),
+            [u32::from(qid) << 16, 31 | flow_control, 10_000, 0, 0, 0],
+        );
+        command.data = Sgl { address: 0.into(), len: 1024.into(), reserved: [0; 3], kind: Sgl::IN_CAPSULE };
+        self.call(command, &data)
+    }
+
+    pub fn property(&mut self, offset: u32, is_long: bool) -> u64 {
+        let command =
+            sqe(fabrics::OPCODE, fabrics::PROPERTY_GET.into(), [u32::from(is_long), offset, 0, 0, 0, 0]);
+        let end = self.call(command, &[]);
+        assert_eq!(end.status, 0);
+        end.result
+    }
+
+    pub fn set_property(&mut self, offset: u32, value: u32) {
+        let command = sqe(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, offset, value, 0, 0, 0]);
+        assert_eq!(self.call(command, &[]).status, 0);
+    }
+
+    pub fn identify(&mut self, cns: u8, set: u8, nsid: u32) -> End {
+        let command =
+            self.with_room(sqe(admin::IDENTIFY, nsid, [cns.into(), u32::from(set) << 24, 0, 0, 0, 0]), 4096);
+        self.call(command, &[])
+    }
+
+    pub fn with_room(&self, mut command: Sqe, len: u32) -> Sqe {
+        command.data.len = len.into();
+        command
+    }
+
+    /// Sends a command with its data in the capsule, or those that it is asked for. Returns its number.
+    pub fn submit(&mut self, mut command: Sqe, payload: &[u8]) -> u16 {
+        self.last = self.last.wrapping_add(1) % 0x7FFF;
+        command.cid = self.last.into();
+        let is_in_capsule = command.data.kind == Sgl::IN_CAPSULE;
+        let data: &[u8] = if is_in_capsule { payload } else { &[] };
+        if !is_in_capsule {
+            self.payloads.push((self.last, payload.to_vec()));
+        }
+        let bytes = self.unit(PduKind::Command, 72, command.as_bytes(), data);
+        self.send(&bytes);
+        self.last
+    }
+
+    fn unit(&self, kind: PduKind, header_len: usize, header: &[u8], data: &[u8]) -> Vec<u8> {
+        let digests = if self.is_open { self.digests } else { Digests::default() };
+        let header_digest = if digests.header { 4 } else { 0 };
+        let data_digest = if digests.data && !data.is_empty() { 4 } else { 0 };
+        let offset = header_len + header_digest;
+        let common = CommonHeader {
+            kind: kind as u8,
+            flags: if digests.header { data_flags::HEADER_DIGEST } else { 0 }
+                | if data_digest > 0 { data_flags::DATA_DIGEST } else { 0 }
+                | if kind == PduKind::HostData { data_flags::LAST } else { 0 },
+            header_len: header_len as u8,
+            data_offset: if data.is_empty() { 0 } else { offset as u8 },
+            len: ((offset + data.len() + data_digest) as u32).into(),
+        };
+        let mut bytes = common.as_bytes().to_vec();
+        bytes.extend_from_slice(header);
+        if digests.header {
+            let told = digest(&bytes);
+            bytes.extend_from_slice(&told.to_le_bytes());
+        }
+        bytes.extend_from_slice(data);
+        if data_digest > 0 {
+            bytes.extend_from_slice(&digest(data).to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Hands bytes over, and takes what comes back.
+    pub fn send(&mut self, bytes: &[u8]) {
+        for piece in bytes.chunks(self.step.min(bytes.len()).max(1)) {
+            match self.connection.room() {
+                Some(room) if room.len() >= piece.len() => {
+                    room[..piece.len()].copy_from_slice(piece);
+                    self.connection.has_received(self.now, piece.len());
+                }
+                _ => self.connection.receive(self.now, piece),
+            }
+        }
+        self.take_output();
+    }
+
+    pub fn poll(&mut self) {
+        self.target.volume().poll(self.now);
+        self.connection.poll(self.now);
+        self.take_output();
+    }
+
+    fn take_output(&mut self) {
+        let output = self.connection.output();
+        while !output.is_empty() {
+            let slices = output.slices();
+            let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+            drop(slices);
+            output.has_sent(bytes.len());
+            self.received.extend(bytes);
+        }
+        while self.is_open && self.take_unit() {}
+    }
+
+    fn take_unit(&mut self) -> bool {
+        let Ok((common, _)) = CommonHeader::read_from_prefix(&self.received) else { return false };
+        let len = common.len.get() as usize;
+        if self.received.len() < len {
+            return false;
+        }
+        let unit: Vec<u8> = self.received.drain(..len).collect();
+        if common.flags & data_flags::HEADER_DIGEST != 0 {
+            let header = usize::from(common.header_len);
+            assert_eq!(digest(&unit[..header]).to_le_bytes(), unit[header..header + 4]);
+        }
+        match PduKind::of(common.kind).unwrap() {
+            PduKind::Response => {
+                let (cqe, _) = Cqe::read_from_prefix(&unit[8..]).unwrap();
+                self.note(cqe.cid.get(), cqe.status.get() >> 1, cqe.result.get());
+            }
+            PduKind::ControllerData => {
+                let (header, _) = DataHeader::read_from_prefix(&unit).unwrap();
+                let at = usize::from(common.data_offset);
+                let data = unit[at..at + header.len.get() as usize].to_vec();
+                if common.flags & data_flags::DATA_DIGEST != 0 {
+                    assert_eq!(digest(&data).to_le_bytes(), unit[len - 4..]);
+                }
+                self.partial.push((header.command.get(), data));
+                if common.flags & data_flags::SUCCESS != 0 {
+                    self.note(header.command.get(), 0, 0);
+                }
+            }
+            PduKind::R2t => {
+                let (r2t, _) = R2t::read_from_prefix(&unit).unwrap();
+                let cid = r2t.command.get();
+                let place = self.payloads.iter().position(|(other, _)| *other == cid).unwrap();
+                let payload = self.payloads[place].1.clone();
+                assert_eq!(r2t.len.get() as usize, payload.len());
+                // In two units, as hosts may.
+                let (first, second) = payload.split_at(payload.len() / 1024 * 512);
+                for (offset, data) in [(0, first), (first.len(), second)] {
+                    if data.is_empty() {
+                        continue;
+                    }
+                    let header = DataHeader {
+                        common: CommonHeader::read_from_bytes(&[0; 8]).unwrap(),
+                        command: r2t.command,
+                        transfer: r2t.transfer,
+                        offset: (offset as u32).into(),
+                        len: (data.len() as u32).into(),
+                        reserved: [0; 4],
+                    };
+                    let bytes = self.unit(PduKind::HostData, 24, &header.as_bytes()[8..], data);
+                    self.send(&bytes);
+                }
+            }
+            PduKind::ControllerTerm => {
+                self.terminated = Some(u16::from_le_bytes([unit[8], unit[9]]));
+            }
+            kind => panic!("{kind:?}"),
+        }
+        true
+    }
+
+    fn note(&mut self, cid: u16, status: u16, result: u64) {
+        let place = self.partial.iter().position(|(other, _)| *other == cid);
+        let data = place.map(|place| self.partial.remove(place).1).unwrap_or_default();
+        self.ends.push((cid, End { status, result, data }));
+    }
+
+    /// The end of a command, if it has come.
+    pub fn end(&mut self, cid: u16) -> Option<End> {
+        let place = self.ends.iter().position(|(other, _)| *other == cid)?;
+        Some(self.ends.remove(place).1)
+    }
+
+    /// Waits for a command's end.
+    pub fn wait(&mut self, cid: u16) -> End {
+        for _ in 0..10_000 {
+            if let Some(end) = self.end(cid) {
+                return end;
+            }
+            self.poll();
+        }
+        panic!("command {cid} has no end; the connection ended with {:?}", self.terminated);
+    }
+
+    pub fn call(&mut self, command: Sqe, payload: &[u8]) -> End {
+        let cid = self.submit(command, payload);
+        self.wait(cid)
+    }
+}
