@@ -350,13 +350,8 @@ impl Volume {
         let moved = progress.contains(&Progress::Some) || patients == Progress::Some;
         let sent = self.zone_lock.is_to_be_seen() && self.dispatch_scheduled(now);
         self.channels.backlog().deliver();
-        // No end tells of these: a command that a queue turned away although nothing is in it, and a request that the scheduler
-        // passes over for what another thread does.
-        if (!self.stalled.is_empty() || self.zone_lock.is_to_be_seen()) && !self.info.virtual_time {
-            deadline = earliest(deadline, Some(Nanos(now.0.saturating_add(LEFT.as_nanos() as u64))));
-        }
         let own = self.reapers.own();
-        if self.alarm.wakeups().has_lookers(own) {
+        if self.has_to_look_soon(own) {
             deadline = earliest(deadline, Some(Nanos(now.0.saturating_add(LEFT.as_nanos() as u64))));
         }
         // Commands issued here may be due before anything that the device spoke of, so it has to be asked again.
@@ -365,6 +360,13 @@ impl Volume {
         self.alarm.have_told(own, deadline);
         end_call();
         if more { Some(now) } else { deadline }
+    }
+
+    /// Whether there is something that no end and no ring tells of. A queue has turned a command away although nothing is in it; the
+    /// scheduler has passed over a request for what another thread does; or the thread is a looker for other queues.
+    fn has_to_look_soon(&self, queue: usize) -> bool {
+        let is_untold = !self.stalled.is_empty() || self.zone_lock.is_to_be_seen();
+        is_untold && !self.info.virtual_time || self.alarm.wakeups().has_lookers(queue)
     }
 
     /// Sleeps until a poll of the calling thread may bring something, or for `timeout`. For a thread that has polled, and was
