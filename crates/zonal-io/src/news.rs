@@ -10,10 +10,11 @@
 //! rings. A thread may wake up for nothing.
 //!
 //! # Queues
-//! Each queue of a device has a descriptor of its own, for the threads that reap it. A ring for a queue whose threads are
-//! awake wakes no other thread, with one exception: a submitter may have left. So it wakes one thread of another queue. That
-//! thread is a looker from its next sleep on: it sleeps for a millisecond at most, and while it does, queues without sleepers
-//! ring for no thread. A looker that leaves, or finds that such a queue has rung, hands that on.
+//! A handle is of a queue, the one that its thread reaps, and has a descriptor of its own: one thread that is slow to wake up
+//! keeps no other awake. A ring for a queue whose threads are
+//! awake wakes no other thread, with one exception: a submitter may have left. So it wakes one thread of another queue. The
+//! next sleep of a thread is that of a looker: it lasts for a millisecond at most, and during it queues without sleepers ring
+//! for no thread. If such a queue has rung meanwhile, another thread is woken, and there is a looker again.
 //!
 //! # Devices of devices
 //! A wrapper passes on the [`Wakeups`] of its device. What joins several devices has its own, and arms theirs.
@@ -39,9 +40,9 @@ struct Shared {
     /// Armed handles of all queues, those of what joins this one included: the one thing that a ring reads while no thread
     /// sleeps.
     sleepers: AtomicUsize,
-    /// A ring for a queue without sleepers has woken a thread of another one: threads that arm are lookers, which sleep for
-    /// [`LEFT`] at most.
-    wants_lookers: AtomicBool,
+    /// A ring for a queue without sleepers has woken a thread of another one: the next thread that arms is a looker, which
+    /// sleeps for [`LEFT`] at most.
+    wants_looker: AtomicBool,
     /// Armed lookers.
     lookers: AtomicUsize,
     /// A queue without sleepers has rung while there were lookers, who were not woken for it.
@@ -60,16 +61,30 @@ struct Bell {
     /// Armed handles of this object that are lookers.
     lookers: AtomicUsize,
     state: Mutex<State>,
-    signal: Signal,
 }
 
 #[derive(Default)]
 struct State {
-    /// Armed handles of this object alone.
-    armed: u32,
-    /// The signal was given, and a handle that was armed then still is.
+    /// Handles of this object alone.
+    armed: Vec<Armed>,
+    /// Of handles that are gone, for new ones: a descriptor costs a system call.
+    idle: Vec<Arc<Signal>>,
+}
+
+impl State {
+    fn is_rung(&self, signal: &Arc<Signal>) -> bool {
+        self.armed.iter().any(|armed| armed.is_rung && Arc::ptr_eq(&armed.signal, signal))
+    }
+}
+
+struct Armed {
+    signal: Arc<Signal>,
+    /// The signal was given.
     is_rung: bool,
 }
+
+/// Descriptors of a queue that are kept for new handles.
+const IDLE_MAX: usize = 64;
 
 impl Wakeups {
     /// The wake-ups of a device with `queues` queues.
@@ -81,7 +96,7 @@ impl Wakeups {
     pub fn joining(queues: usize, children: impl IntoIterator<Item = Wakeups>) -> Wakeups {
         let shared = Arc::new(Shared {
             sleepers: AtomicUsize::new(0),
-            wants_lookers: AtomicBool::new(false),
+            wants_looker: AtomicBool::new(false),
             lookers: AtomicUsize::new(0),
             is_owed: AtomicBool::new(false),
             bells: (0..queues).map(|_| CachePadded::default()).collect(),
@@ -102,8 +117,9 @@ impl Wakeups {
     /// # Panics
     /// If there is no such queue.
     pub fn news(&self, queue: usize) -> std::io::Result<News> {
-        self.0.bells[queue].signal.open()?;
-        Ok(News { wakeups: self.clone(), queue, is_armed: false, is_looker: false })
+        let idle = self.0.bells[queue].state.lock().idle.pop();
+        let signal = idle.map_or_else(|| Signal::open().map(Arc::new), Ok)?;
+        Ok(News { wakeups: self.clone(), queue, signal, is_armed: false, is_looker: false })
     }
 
     /// `queue` has news. For who has published them under a lock that [`has_news`](crate::device::Device::has_news) takes
@@ -129,7 +145,7 @@ impl Wakeups {
                 return;
             }
         }
-        shared.wants_lookers.store(true, Ordering::SeqCst);
+        shared.wants_looker.store(true, Ordering::SeqCst);
         shared.ring_any();
     }
 
@@ -180,13 +196,17 @@ impl Wakeups {
 impl Shared {
     /// Wakes a thread of any queue.
     fn ring_any(&self) {
-        let other = self.bells.iter().position(|bell| bell.sleepers.load(Ordering::Acquire) > 0);
+        let other = self.bells.iter().position(|bell| bell.sleepers.load(Ordering::SeqCst) > 0);
         other.into_iter().for_each(|other| self.ring(other));
     }
 
     /// A handle of `queue` is armed; whether as a looker. In a model no sleep ends by its time, so none is.
     fn begin_look(&self, queue: usize) -> bool {
-        let is_looker = !IS_MODEL && self.bells.len() > 1 && self.wants_lookers.load(Ordering::SeqCst);
+        let may_look = !IS_MODEL && self.bells.len() > 1;
+        // One is enough: of several, each would find that there is another, and look for ever.
+        let is_looker = may_look
+            && self.wants_looker.load(Ordering::SeqCst)
+            && self.wants_looker.swap(false, Ordering::SeqCst);
         if is_looker {
             self.bells[queue].lookers.fetch_add(1, Ordering::SeqCst);
             self.lookers.fetch_add(1, Ordering::SeqCst);
@@ -197,12 +217,10 @@ impl Shared {
     /// The thread of a looker is awake, and may never look again: what is owed goes to another one.
     fn end_look(&self, queue: usize) {
         self.bells[queue].lookers.fetch_sub(1, Ordering::SeqCst);
-        if self.lookers.fetch_sub(1, Ordering::SeqCst) > 1 {
-            return;
-        }
-        match self.is_owed.swap(false, Ordering::SeqCst) {
-            true => self.ring_any(),
-            false => self.wants_lookers.store(false, Ordering::SeqCst),
+        let is_last = self.lookers.fetch_sub(1, Ordering::SeqCst) == 1;
+        if is_last && self.is_owed.swap(false, Ordering::SeqCst) {
+            self.wants_looker.store(true, Ordering::SeqCst);
+            self.ring_any();
         }
     }
 
@@ -212,12 +230,10 @@ impl Shared {
         if bell.sleepers.load(Ordering::Acquire) == 0 {
             return;
         }
-        let mut state = bell.state.lock();
-        if state.armed > 0 && !state.is_rung {
-            state.is_rung = true;
-            bell.signal.give();
+        for armed in bell.state.lock().armed.iter_mut().filter(|armed| !armed.is_rung) {
+            armed.is_rung = true;
+            armed.signal.give();
         }
-        drop(state);
         let parents: Vec<_> = self.parents.lock().iter().filter_map(Weak::upgrade).collect();
         parents.into_iter().for_each(|parent| parent.ring(queue));
     }
@@ -251,10 +267,11 @@ impl Drop for Shared {
 /// A thread's handle: a descriptor that is readable when its next poll would bring something. See the module for the
 /// contract.
 ///
-/// For the queue of the thread that made it. Several handles of one queue share the descriptor.
+/// For the queue of the thread that made it.
 pub struct News {
     wakeups: Wakeups,
     queue: usize,
+    signal: Arc<Signal>,
     is_armed: bool,
     is_looker: bool,
 }
@@ -267,7 +284,7 @@ impl News {
     /// From here on news ring. The caller polls once more before it sleeps.
     pub fn arm(&mut self) {
         if !std::mem::replace(&mut self.is_armed, true) {
-            self.bell().state.lock().armed += 1;
+            self.bell().state.lock().armed.push(Armed { signal: self.signal.clone(), is_rung: false });
             self.wakeups.0.arm(self.queue);
             self.is_looker = self.wakeups.0.begin_look(self.queue);
             fence(Ordering::SeqCst);
@@ -283,31 +300,36 @@ impl News {
         if std::mem::take(&mut self.is_looker) {
             self.wakeups.0.end_look(self.queue);
         }
-        let bell = self.bell();
-        let mut state = bell.state.lock();
-        state.armed -= 1;
-        // Others that heard it as well have to wake up first.
-        if state.armed == 0 && std::mem::replace(&mut state.is_rung, false) {
-            bell.signal.take_back();
+        let mut state = self.bell().state.lock();
+        let place = state.armed.iter().position(|armed| Arc::ptr_eq(&armed.signal, &self.signal));
+        let is_rung = place.is_some_and(|place| state.armed.swap_remove(place).is_rung);
+        drop(state);
+        // No ring knows of it any more.
+        if is_rung {
+            self.signal.take_back();
         }
     }
 
     /// Sleeps until there are news, or for `timeout`. A thread without an event loop calls it instead of one.
     pub fn sleep(&self, timeout: Duration) {
-        self.bell().signal.wait(&self.bell().state, |state| state.is_rung, timeout);
+        self.signal.wait(&self.bell().state, |state| state.is_rung(&self.signal), timeout);
     }
 }
 
 impl Drop for News {
     fn drop(&mut self) {
         self.disarm();
+        let mut state = self.bell().state.lock();
+        if state.idle.len() < IDLE_MAX {
+            state.idle.push(self.signal.clone());
+        }
     }
 }
 
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 impl std::os::fd::AsFd for News {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.bell().signal.descriptor()
+        self.signal.descriptor()
     }
 }
 
@@ -317,24 +339,17 @@ mod real {
     use super::{Mutex, State};
     use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
     use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-    use std::sync::OnceLock;
     use std::time::Duration;
 
-    #[derive(Default)]
-    pub(super) struct Signal(OnceLock<OwnedFd>);
+    pub(super) struct Signal(OwnedFd);
 
     impl Signal {
-        pub(super) fn open(&self) -> std::io::Result<()> {
-            if self.0.get().is_none() {
-                let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-                // Another thread may have been faster: its descriptor is as good.
-                let _ = self.0.set(descriptor);
-            }
-            Ok(())
+        pub(super) fn open() -> std::io::Result<Signal> {
+            Ok(Signal(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
         }
 
         pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-            self.0.get().expect("a handle has opened it").as_fd()
+            self.0.as_fd()
         }
 
         pub(super) fn give(&self) {
@@ -367,8 +382,8 @@ mod modelled {
     pub(super) struct Signal(Condvar);
 
     impl Signal {
-        pub(super) fn open(&self) -> std::io::Result<()> {
-            Ok(())
+        pub(super) fn open() -> std::io::Result<Signal> {
+            Ok(Signal::default())
         }
 
         pub(super) fn give(&self) {
@@ -397,7 +412,7 @@ mod tests {
         let begin = Instant::now();
         news.sleep(Duration::from_millis(1));
         let is_readable = begin.elapsed() < Duration::from_millis(1);
-        assert_eq!(is_readable, news.bell().state.lock().is_rung);
+        assert_eq!(is_readable, news.bell().state.lock().is_rung(&news.signal));
         is_readable
     }
 
@@ -416,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn ring_with_two_handles_stays_until_both_have_disarmed() {
+    fn handle_that_is_slow_to_wake_up_keeps_no_other_awake() {
         let wakeups = Wakeups::new(1);
         let [mut one, mut other] = [wakeups.news(0).unwrap(), wakeups.news(0).unwrap()];
         one.arm();
@@ -424,11 +439,16 @@ mod tests {
         wakeups.ring_all();
         one.disarm();
         one.arm();
+        assert!(!is_ringing(&one));
         assert!(is_ringing(&other));
+        wakeups.ring_all();
+        assert!(is_ringing(&one));
         one.disarm();
         other.disarm();
-        one.arm();
-        assert!(!is_ringing(&one));
+        drop(one);
+        let mut next = wakeups.news(0).unwrap();
+        next.arm();
+        assert!(!is_ringing(&next));
     }
 
     #[test]
@@ -449,6 +469,21 @@ mod tests {
         looker.disarm();
         assert!(is_ringing(&sleeper), "it may never look again");
         sleeper.disarm();
+    }
+
+    #[test]
+    fn sleepers_that_take_turns_do_not_keep_each_other_looking() {
+        let wakeups = Wakeups::new(3);
+        let mut news = [0, 1].map(|queue| wakeups.news(queue).unwrap());
+        news.iter_mut().for_each(News::arm);
+        wakeups.ring(2);
+        for _ in 0..3 {
+            for one in &mut news {
+                one.disarm();
+                one.arm();
+            }
+        }
+        assert!(!wakeups.has_lookers(0) && !wakeups.has_lookers(1));
     }
 
     #[test]
