@@ -9,9 +9,9 @@
 //! first. So a host that sends the writes of a zone in order needs to wait for none.
 //!
 //! # Memory
-//! Data are in memory from the moment that the host is asked for them, or that a read is submitted, until their end. At most
-//! [`MEMORY_MAX`] bytes a connection, or one command: others wait, in order. Data in capsules come on top: at most
-//! [`IN_CAPSULE`](crate::target::IN_CAPSULE) bytes for each entry of the queue.
+//! Data are in memory from the moment that the host is asked for them, or that a read is submitted, until they are written or
+//! sent. At most [`MEMORY_MAX`] bytes a connection, or one command: others wait, in order. Data in capsules come on top: at most
+//! [`IN_CAPSULE`] bytes for each entry of the queue. A host that takes no answers gets no more of them made.
 
 mod input;
 mod output;
@@ -94,7 +94,7 @@ enum Then {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     /// It waits for memory.
-    Starved,
+    WaitingForMemory,
     /// The host was asked for its data, of which this number of bytes has come.
     Receiving(u32),
     /// Its data are there.
@@ -120,7 +120,7 @@ pub struct Connection {
     in_flight: usize,
     /// Positional writes that are not submitted yet, in the order of their commands.
     writes: VecDeque<u16>,
-    starved: VecDeque<u16>,
+    waiting_for_memory: VecDeque<u16>,
     memory: usize,
     sq_head: u16,
     is_over: bool,
@@ -142,7 +142,7 @@ impl Connection {
             free: Vec::new(),
             in_flight: 0,
             writes: VecDeque::new(),
-            starved: VecDeque::new(),
+            waiting_for_memory: VecDeque::new(),
             memory: 0,
             sq_head: 0,
             is_over: false,
@@ -169,9 +169,10 @@ impl Connection {
         self.in_flight
     }
 
-    /// Whether a poll may find something that has ended.
+    /// Whether a command of an I/O queue is with the volume. It looks at all commands.
     pub fn has_requests(&self) -> bool {
-        self.in_flight > 0
+        let is_submitted = |command: &Command| command.stage == Stage::Submitted;
+        self.is_io() && self.commands.iter().flatten().any(|command| is_submitted(command))
     }
 
     /// Until when it has to be polled at the latest, whatever comes.
@@ -395,15 +396,15 @@ impl Connection {
         if needs == 0 || !self.is_io() && has_data {
             return self.proceed(now, slot);
         }
-        if !self.starved.is_empty() || self.memory > 0 && self.memory + needs > MEMORY_MAX {
-            self.command(slot).stage = Stage::Starved;
-            return self.starved.push_back(slot);
+        if !self.waiting_for_memory.is_empty() || !self.has_memory_for(needs) {
+            self.command(slot).stage = Stage::WaitingForMemory;
+            return self.waiting_for_memory.push_back(slot);
         }
-        self.feed(now, slot, needs);
+        self.give_memory(now, slot, needs);
     }
 
     /// Gives a command its memory.
-    fn feed(&mut self, now: Nanos, slot: u16, needs: usize) {
+    fn give_memory(&mut self, now: Nanos, slot: u16, needs: usize) {
         self.memory += needs;
         let buf = self.pools.take(needs as u32);
         let command = self.command(slot);
@@ -424,16 +425,30 @@ impl Connection {
         });
     }
 
-    fn feed_starved(&mut self, now: Nanos) {
-        while let Some(&slot) = self.starved.front() {
-            let command = self.command(slot);
-            let needs = command.from_host.max(command.to_host) as usize;
-            if self.memory > 0 && self.memory + needs > MEMORY_MAX {
-                return;
-            }
-            self.starved.pop_front();
-            self.feed(now, slot, needs);
+    /// What is not sent counts as well: what hosts may ask for is bounded by their taking it.
+    fn has_memory_for(&self, needs: usize) -> bool {
+        let used = self.memory + self.output.len();
+        used == 0 || used + needs <= MEMORY_MAX
+    }
+
+    /// The first command that waits for memory, and what it needs, if that is there.
+    fn next_with_memory(&mut self) -> Option<(u16, usize)> {
+        let slot = *self.waiting_for_memory.front()?;
+        let command = self.command(slot);
+        let needs = command.from_host.max(command.to_host) as usize;
+        self.has_memory_for(needs).then_some((slot, needs))
+    }
+
+    fn continue_waiting(&mut self, now: Nanos) {
+        while let Some((slot, needs)) = self.next_with_memory() {
+            self.waiting_for_memory.pop_front();
+            self.give_memory(now, slot, needs);
         }
+    }
+
+    /// Whether the next poll has something to do because output was sent.
+    pub fn wants_poll(&mut self) -> bool {
+        self.next_with_memory().is_some()
     }
 
     fn command(&mut self, slot: u16) -> &mut Command {
@@ -632,7 +647,8 @@ impl Connection {
 
     /// Looks for requests that have ended, for events, and at the time. Returns whether there was something.
     pub fn poll(&mut self, now: Nanos) -> bool {
-        let mut is_busy = false;
+        let mut is_busy = self.wants_poll();
+        self.continue_waiting(now);
         for place in 0..self.inboxes.len() {
             while let Some(completion) = self.inboxes[place].as_ref().and_then(Inbox::take) {
                 self.take_end(now, place, completion);
@@ -732,7 +748,7 @@ impl Connection {
         }
         if counted > 0 {
             self.memory -= counted;
-            self.feed_starved(now);
+            self.continue_waiting(now);
         }
         // A write that has failed is not in the way of others.
         if self.writes.contains(&slot) {

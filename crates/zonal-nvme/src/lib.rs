@@ -7,6 +7,8 @@
 //! Clauses are cited as `Base` (NVM Express Base Specification 2.1), `TCP` (NVMe/TCP Transport Specification 1.1), `NVM` (NVM
 //! Command Set Specification 1.1) and `ZNS` (Zoned Namespace Command Set Specification 1.2).
 
+#![forbid(unsafe_code)]
+
 pub mod connection;
 pub mod server;
 pub mod status;

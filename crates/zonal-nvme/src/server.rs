@@ -3,8 +3,8 @@
 //! Each thread owns its connections and moves the volume on. It sleeps until a socket or the volume has something for it, or never
 //! sleeps if it is to poll.
 
-use crate::connection::{Connection, Pools};
-use crate::target::Target;
+use crate::connection::{Connection, MEMORY_MAX, Pools};
+use crate::target::{Association, Target};
 use parking_lot::Mutex;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
@@ -14,7 +14,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use zonal_core::Nanos;
@@ -28,13 +28,16 @@ const READ_BUDGET: usize = 1 << 20;
 const READ_LEN: usize = 128 << 10;
 
 /// A connection that has more than this to send reads nothing.
-const UNSENT_MAX: usize = 8 << 20;
+const UNSENT_MAX: usize = MEMORY_MAX;
 
 /// Longest sleep, so that the end of a server is seen however it is asked for.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
 /// How long what is at the device may take at the server's end.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
+
+/// How long clients have at the server's end to take what is for them.
+const FAREWELL_MAX: Duration = Duration::from_secs(2);
 
 const LISTENER: u64 = u64::MAX;
 const NEWS: u64 = u64::MAX - 1;
@@ -68,7 +71,48 @@ struct Shared {
     options: ServerOptions,
     has_to_end: Arc<AtomicBool>,
     hand_over: Vec<HandOver>,
-    connections: AtomicUsize,
+    gauges: Mutex<Vec<Arc<Gauge>>>,
+}
+
+/// What a connection's thread tells of it. Others may read what is a moment old.
+struct Gauge {
+    /// Controller and queue, or [`NOT_CONNECTED`].
+    queue: AtomicU32,
+    in_flight: AtomicUsize,
+    unsent: AtomicUsize,
+}
+
+/// No controller has this number, which asks for a new one (Base 6.3).
+const NOT_CONNECTED: u32 = u32::MAX;
+
+impl Gauge {
+    fn new() -> Gauge {
+        Gauge {
+            queue: AtomicU32::new(NOT_CONNECTED),
+            in_flight: AtomicUsize::default(),
+            unsent: AtomicUsize::default(),
+        }
+    }
+
+    fn set(&self, connection: &mut Connection) {
+        if let Some(queue) = connection.queue() {
+            let queue = u32::from(queue.controller().id()) << 16 | u32::from(queue.qid());
+            self.queue.store(queue, Ordering::Relaxed);
+        }
+        self.in_flight.store(connection.in_flight(), Ordering::Relaxed);
+        self.unsent.store(connection.output().len(), Ordering::Relaxed);
+    }
+}
+
+/// A connection, as it was a moment ago.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectionFacts {
+    /// Number of its controller and of its queue, of which 0 is the admin queue, once it is connected.
+    pub queue: Option<(u16, u16)>,
+    /// Commands without a completion, those that wait for events included.
+    pub in_flight: usize,
+    /// Bytes that the server has not sent yet.
+    pub unsent: usize,
 }
 
 impl Shared {
@@ -97,14 +141,8 @@ impl Server {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bells = (0..options.threads.max(1)).map(|_| eventfd(0, flags)).collect::<Result<Vec<_>, _>>()?;
         let hand_over = bells.into_iter().map(|bell| HandOver { streams: Mutex::default(), bell }).collect();
-        let shared = Arc::new(Shared {
-            target,
-            clock,
-            options,
-            has_to_end,
-            hand_over,
-            connections: AtomicUsize::new(0),
-        });
+        let shared =
+            Arc::new(Shared { target, clock, options, has_to_end, hand_over, gauges: Mutex::default() });
         let mut listener = Some(listener);
         let threads = (0..options.threads.max(1)).map(|n| {
             let (shared, listener) = (shared.clone(), listener.take());
@@ -121,9 +159,17 @@ impl Server {
         self.address
     }
 
-    /// Connections that are open.
-    pub fn connections(&self) -> usize {
-        self.shared.connections.load(Ordering::Relaxed)
+    /// The connections that are open, in the order in which they were made.
+    pub fn connections(&self) -> Vec<ConnectionFacts> {
+        let facts = |gauge: &Arc<Gauge>| {
+            let queue = gauge.queue.load(Ordering::Relaxed);
+            ConnectionFacts {
+                queue: (queue != NOT_CONNECTED).then_some(((queue >> 16) as u16, queue as u16)),
+                in_flight: gauge.in_flight.load(Ordering::Relaxed),
+                unsent: gauge.unsent.load(Ordering::Relaxed),
+            }
+        };
+        self.shared.gauges.lock().iter().map(facts).collect()
     }
 
     /// Asks its threads to end.
@@ -151,8 +197,9 @@ impl Server {
 struct Client {
     stream: TcpStream,
     connection: Connection,
-    /// Whether the kernel was asked to tell when it takes more.
-    waits_to_send: bool,
+    gauge: Arc<Gauge>,
+    /// What the kernel was asked to tell of.
+    watched: epoll::EventFlags,
     is_lost: bool,
 }
 
@@ -198,11 +245,11 @@ impl Thread<'_> {
         epoll::add(&self.epoll, news.as_fd(), epoll::EventData::new_u64(NEWS), input)?;
         let polls = self.shared.options.polls;
         let mut events = Vec::with_capacity(64);
-        let mut drained_by = None;
+        let mut ends_since: Option<Nanos> = None;
         loop {
             let has_to_end = self.shared.has_to_end.load(Ordering::Acquire);
-            if has_to_end && drained_by.is_none() {
-                drained_by = Some(self.now().0.saturating_add(DRAIN_MAX.as_nanos() as u64));
+            if has_to_end && ends_since.is_none() {
+                ends_since = Some(self.now());
                 self.listener = None;
             }
             if !polls {
@@ -210,9 +257,7 @@ impl Thread<'_> {
             }
             let due = volume.poll(self.now());
             let is_busy = self.look_at_clients(has_to_end);
-            if let Some(by) = drained_by
-                && (self.clients.is_empty() || self.now().0 >= by)
-            {
+            if ends_since.is_some_and(|since| self.has_ended(since)) {
                 return Ok(());
             }
             let sleep = match is_busy || polls {
@@ -227,13 +272,20 @@ impl Thread<'_> {
             }
             news.disarm();
             for event in &events {
-                self.take_event(event.data.u64(), has_to_end)?;
+                self.take_event(event.data.u64(), event.flags, has_to_end)?;
             }
         }
     }
 
     fn now(&self) -> Nanos {
         self.shared.clock.now()
+    }
+
+    /// Whether this thread may leave what there is, being asked to end `since` then.
+    fn has_ended(&self, since: Nanos) -> bool {
+        let passed = Duration::from_nanos(self.now().0.saturating_sub(since.0));
+        let has_requests = || self.clients.values().any(|client| client.connection.has_requests());
+        self.clients.is_empty() || passed >= DRAIN_MAX || passed >= FAREWELL_MAX && !has_requests()
     }
 
     fn sleep_until(&self, due: Option<Nanos>) -> Duration {
@@ -244,7 +296,7 @@ impl Thread<'_> {
         left.min(SLEEP_MAX)
     }
 
-    fn take_event(&mut self, place: u64, has_to_end: bool) -> io::Result<()> {
+    fn take_event(&mut self, place: u64, flags: epoll::EventFlags, has_to_end: bool) -> io::Result<()> {
         match place {
             NEWS => {}
             LISTENER => self.accept(),
@@ -259,6 +311,9 @@ impl Thread<'_> {
                 let now = self.now();
                 if let Some(client) = self.clients.get_mut(&place) {
                     client.read(now, &mut self.bytes);
+                    // It reads no input while there is too much to send, and would not see the end of it.
+                    let ended = flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP);
+                    client.is_lost |= ended && client.connection.output().len() >= UNSENT_MAX;
                 }
             }
             _ => {}
@@ -287,11 +342,12 @@ impl Thread<'_> {
         let Ok(local) = set_up() else { return Ok(()) };
         self.last += 1;
         let data = epoll::EventData::new_u64(self.last);
-        epoll::add(&self.epoll, &stream, data, epoll::EventFlags::IN | epoll::EventFlags::RDHUP)?;
+        let watched = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        epoll::add(&self.epoll, &stream, data, watched)?;
         let connection = Connection::new(self.shared.target.clone(), local, self.pools.clone());
-        let client = Client { stream, connection, waits_to_send: false, is_lost: false };
-        self.clients.insert(self.last, client);
-        self.shared.connections.fetch_add(1, Ordering::Relaxed);
+        let gauge = Arc::new(Gauge::new());
+        self.shared.gauges.lock().push(gauge.clone());
+        self.clients.insert(self.last, Client { stream, connection, gauge, watched, is_lost: false });
         Ok(())
     }
 
@@ -303,7 +359,9 @@ impl Thread<'_> {
         for (&place, client) in &mut self.clients {
             is_busy |= client.connection.poll(now);
             client.write();
-            client.watch_sending(&self.epoll, place);
+            is_busy |= client.connection.wants_poll();
+            client.gauge.set(&mut client.connection);
+            client.watch(&self.epoll, place);
             let is_over = client.connection.is_over() && client.connection.output().is_empty();
             if client.is_lost || is_over || has_to_end && client.is_done() {
                 lost.push(place);
@@ -315,10 +373,11 @@ impl Thread<'_> {
             client.connection.cancel(now);
             let ended_controller = client.connection.queue().is_some_and(|queue| queue.qid() == 0);
             let _ = epoll::delete(&self.epoll, &client.stream);
+            self.shared.gauges.lock().retain(|gauge| !Arc::ptr_eq(gauge, &client.gauge));
             drop(client);
-            self.shared.connections.fetch_sub(1, Ordering::Relaxed);
-            // The controller's other connections, perhaps of other threads, close as well.
-            if ended_controller {
+            // The controller's other connections, perhaps of other threads, close as well. At the end the admin queue waits for
+            // them.
+            if ended_controller || has_to_end {
                 self.shared.wake_all();
             }
         }
@@ -329,8 +388,10 @@ impl Thread<'_> {
 impl Client {
     /// Whether nothing is left to send or to wait for.
     fn is_done(&mut self) -> bool {
-        let waits_for_events = self.connection.queue().is_none_or(|queue| queue.qid() == 0);
-        (waits_for_events || self.connection.in_flight() == 0) && self.connection.output().is_empty()
+        // Without its admin queue a controller's other queues are gone, on whatever threads they are.
+        let is_needed = |queue: &Association| queue.qid() == 0 && queue.controller().io_queues() > 0;
+        let is_needed = self.connection.queue().is_some_and(is_needed);
+        !is_needed && !self.connection.has_requests() && self.connection.output().is_empty()
     }
 
     fn read(&mut self, now: Nanos, bytes: &mut [u8]) {
@@ -387,20 +448,16 @@ impl Client {
 
     /// Asks the kernel to tell when it takes more, while there is something to send; and to be silent about input while there is
     /// too much.
-    fn watch_sending(&mut self, epoll: &OwnedFd, place: u64) {
-        let waits = !self.connection.output().is_empty();
-        if waits == self.waits_to_send {
+    fn watch(&mut self, epoll: &OwnedFd, place: u64) {
+        let unsent = self.connection.output().len();
+        let mut watched = epoll::EventFlags::RDHUP;
+        watched.set(epoll::EventFlags::OUT, unsent > 0);
+        watched.set(epoll::EventFlags::IN, unsent < UNSENT_MAX);
+        if watched == self.watched {
             return;
         }
-        self.waits_to_send = waits;
-        let mut flags = epoll::EventFlags::RDHUP;
-        if waits {
-            flags |= epoll::EventFlags::OUT;
-        }
-        if self.connection.output().len() < UNSENT_MAX {
-            flags |= epoll::EventFlags::IN;
-        }
-        if epoll::modify(epoll, &self.stream, epoll::EventData::new_u64(place), flags).is_err() {
+        self.watched = watched;
+        if epoll::modify(epoll, &self.stream, epoll::EventData::new_u64(place), watched).is_err() {
             self.is_lost = true;
         }
     }

@@ -52,7 +52,7 @@ fn host_reads_back_what_it_wrote_with_and_without_digests() {
         for step in [usize::MAX, 4096, 1000, 7] {
             let mut admin = Queue::admin_with(&target(RAM), Digests { header, data }, NQN);
             let mut queue = admin.io(1);
-            queue.step = step;
+            queue.link.step = step;
             assert_eq!(write_in(&mut queue, 0, 1).status, 0);
             // Longer than a capsule takes: the host is asked for it.
             assert_eq!(write_in(&mut queue, 1, 16).status, 0);
@@ -266,25 +266,25 @@ fn queue_is_refused_without_its_controller() {
     assert_eq!(queue.connect(0, 0xFFFF, "nqn.2020-01.b:other").result, 1 << 16 | 256);
     let admin = Queue::admin(&target);
     let first = admin.io(1);
-    let controller = admin.connection.queue().unwrap().controller().id();
+    let controller = admin.controller();
     assert_eq!(queue.connect(1, controller, NQN).status, 0x4182, "the number is taken");
     drop(first);
     assert_eq!(queue.connect(1, controller, NQN).status, 0, "and free again");
     drop(admin);
-    assert!(queue.connection.is_over(), "without its admin queue a controller is gone");
+    assert!(queue.link.connection.is_over(), "without its admin queue a controller is gone");
 }
 
 #[test]
 fn host_that_is_silent_for_too_long_loses_its_controller() {
     let mut admin = Queue::admin(&target(RAM));
-    admin.now = zonal_core::Nanos(9_000_000_000);
+    admin.link.now = zonal_core::Nanos(9_000_000_000);
     assert_eq!(admin.call(sqe(admin::KEEP_ALIVE, 0, [0; 6]), &[]).status, 0);
-    admin.now = zonal_core::Nanos(18_000_000_000);
+    admin.link.now = zonal_core::Nanos(18_000_000_000);
     admin.poll();
-    assert!(!admin.connection.is_over());
-    admin.now = zonal_core::Nanos(19_000_000_000);
+    assert!(!admin.link.connection.is_over());
+    admin.link.now = zonal_core::Nanos(19_000_000_000);
     admin.poll();
-    assert!(admin.connection.is_over());
+    assert!(admin.link.connection.is_over());
 }
 
 #[test]
@@ -301,11 +301,11 @@ fn units_that_may_not_come_end_the_connection() {
         let mut queue = Queue::open(&target, Digests::default());
         queue.send(bytes);
         assert_eq!(queue.terminated, Some(error), "{bytes:?}");
-        assert!(queue.connection.is_over());
+        assert!(queue.link.connection.is_over());
     }
     let mut queue = Queue::open(&target, Digests::default());
     queue.send(&[0; 128].map(|_| 0)[..]);
-    assert!(queue.connection.is_over(), "opened twice, and of no length");
+    assert!(queue.link.connection.is_over(), "opened twice, and of no length");
 }
 
 /// What a lost host has sent and the device has not got is not carried out.
@@ -321,8 +321,8 @@ fn writes_of_a_lost_connection_that_wait_are_not_carried_out() {
         command.data.kind = Sgl::IN_CAPSULE;
         queue.submit(command, &data);
     }
-    let now = queue.now;
-    queue.connection.cancel(now);
+    let now = queue.link.now;
+    queue.link.connection.cancel(now);
     drop(queue);
     let mut other = admin.io(1);
     for _ in 0..10 {

@@ -1,13 +1,17 @@
-//! A host without a socket: it puts commands together, and takes apart what a connection sends.
+//! A host: it puts commands together, and takes apart what a controller sends. Its link is a connection without a socket, or a
+//! socket.
 
+// Each test program uses a part of this.
+#![allow(dead_code, unused_imports)]
+
+pub mod link;
+
+pub use link::{Direct, Link, Socket};
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
-use zonal_core::Nanos;
 use zonal_io::registry::Registry;
 use zonal_io::volume::{Volume, VolumeOptions};
-use zonal_nvme::connection::{Connection, Pools};
 use zonal_nvme::target::{Target, TargetOptions};
 use zonal_nvme::wire::{
     CommonHeader, Cqe, DataHeader, IcReq, PduKind, R2t, Sgl, Sqe, admin, data_flags, digest, fabrics,
@@ -41,9 +45,8 @@ pub struct Digests {
 }
 
 /// One queue of a host.
-pub struct Queue {
-    pub connection: Connection,
-    pub target: Arc<Target>,
+pub struct Queue<L = Direct> {
+    pub link: L,
     digests: Digests,
     is_open: bool,
     received: Vec<u8>,
@@ -51,11 +54,10 @@ pub struct Queue {
     partial: Vec<(u16, Vec<u8>)>,
     payloads: Vec<(u16, Vec<u8>)>,
     last: u16,
-    pub now: Nanos,
+    /// Number of its controller, once it is connected.
+    controller: u16,
     /// What the controller gave as the reason to end.
     pub terminated: Option<u16>,
-    /// Bytes that are handed over at once.
-    pub step: usize,
 }
 
 pub fn address() -> SocketAddr {
@@ -76,12 +78,26 @@ pub fn sqe(opcode: u8, nsid: u32, cdw: [u32; 6]) -> Sqe {
 }
 
 impl Queue {
+    /// The admin queue of a new controller, enabled.
+    pub fn admin(target: &Arc<Target>) -> Queue {
+        Queue::admin_with(target, Digests::default(), NQN)
+    }
+
+    pub fn admin_with(target: &Arc<Target>, digests: Digests, nqn: &str) -> Queue {
+        Queue::admin_over(Direct::new(target), digests, nqn)
+    }
+
+    /// A connection that is open.
+    pub fn open(target: &Arc<Target>, digests: Digests) -> Queue {
+        Queue::open_over(Direct::new(target), digests)
+    }
+}
+
+impl<L: Link> Queue<L> {
     /// A connection that has been made, and nothing more.
-    pub fn raw(target: &Arc<Target>, digests: Digests) -> Queue {
-        let connection = Connection::new(target.clone(), address(), Rc::new(Pools::new()));
+    pub fn raw(link: L, digests: Digests) -> Queue<L> {
         Queue {
-            connection,
-            target: target.clone(),
+            link,
             digests,
             is_open: false,
             received: Vec::new(),
@@ -89,15 +105,13 @@ impl Queue {
             partial: Vec::new(),
             payloads: Vec::new(),
             last: 0,
-            now: Nanos(0),
+            controller: 0,
             terminated: None,
-            step: usize::MAX,
         }
     }
 
-    /// One that is open.
-    pub fn open(target: &Arc<Target>, digests: Digests) -> Queue {
-        let mut queue = Queue::raw(target, digests);
+    pub fn open_over(link: L, digests: Digests) -> Queue<L> {
+        let mut queue = Queue::raw(link, digests);
         let request = IcReq {
             common: CommonHeader { kind: 0, flags: 0, header_len: 128, data_offset: 0, len: 128.into() },
             format: 0.into(),
@@ -107,19 +121,15 @@ impl Queue {
             reserved: [0; 112],
         };
         queue.send(request.as_bytes());
+        queue.wait_until(|queue| queue.received.len() >= 128);
         assert_eq!(queue.received[0], PduKind::IcResp as u8);
         queue.received.drain(..128);
         queue.is_open = true;
         queue
     }
 
-    /// The admin queue of a new controller, enabled.
-    pub fn admin(target: &Arc<Target>) -> Queue {
-        Queue::admin_with(target, Digests::default(), NQN)
-    }
-
-    pub fn admin_with(target: &Arc<Target>, digests: Digests, nqn: &str) -> Queue {
-        let mut queue = Queue::open(target, digests);
+    pub fn admin_over(link: L, digests: Digests, nqn: &str) -> Queue<L> {
+        let mut queue = Queue::open_over(link, digests);
         let end = queue.connect(0, CONTROLLER, nqn);
         assert_eq!(end.status, 0, "{end:?}");
         queue.set_property(0x14, 0x0046_0061);
@@ -128,12 +138,16 @@ impl Queue {
     }
 
     /// An I/O queue of this one's controller.
-    pub fn io(&self, qid: u16) -> Queue {
-        let mut queue = Queue::open(&self.target, self.digests);
-        let controller = self.connection.queue().unwrap().controller().id();
-        let end = queue.connect(qid, controller, NQN);
+    pub fn io(&self, qid: u16) -> Queue<L> {
+        let mut queue = Queue::open_over(self.link.another(), self.digests);
+        let end = queue.connect(qid, self.controller, NQN);
         assert_eq!(end.status, 0, "{end:?}");
         queue
+    }
+
+    /// Number of its controller.
+    pub fn controller(&self) -> u16 {
+        self.controller
     }
 
     pub fn connect(&mut self, qid: u16, controller: u16, nqn: &str) -> End {
@@ -149,7 +163,9 @@ impl Queue {
             [u32::from(qid) << 16, 31 | flow_control, 10_000, 0, 0, 0],
         );
         command.data = Sgl { address: 0.into(), len: 1024.into(), reserved: [0; 3], kind: Sgl::IN_CAPSULE };
-        self.call(command, &data)
+        let end = self.call(command, &data);
+        self.controller = end.result as u16;
+        end
     }
 
     pub fn property(&mut self, offset: u32, is_long: bool) -> u64 {
@@ -219,33 +235,18 @@ impl Queue {
 
     /// Hands bytes over, and takes what comes back.
     pub fn send(&mut self, bytes: &[u8]) {
-        for piece in bytes.chunks(self.step.min(bytes.len()).max(1)) {
-            match self.connection.room() {
-                Some(room) if room.len() >= piece.len() => {
-                    room[..piece.len()].copy_from_slice(piece);
-                    self.connection.has_received(self.now, piece.len());
-                }
-                _ => self.connection.receive(self.now, piece),
-            }
-        }
+        self.link.send(bytes);
         self.take_output();
     }
 
+    /// Lets the other side move on, and takes what comes.
     pub fn poll(&mut self) {
-        self.target.volume().poll(self.now);
-        self.connection.poll(self.now);
+        self.link.poll();
         self.take_output();
     }
 
     fn take_output(&mut self) {
-        let output = self.connection.output();
-        while !output.is_empty() {
-            let slices = output.slices();
-            let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
-            drop(slices);
-            output.has_sent(bytes.len());
-            self.received.extend(bytes);
-        }
+        self.link.take(&mut self.received);
         while self.is_open && self.take_unit() {}
     }
 
@@ -323,13 +324,18 @@ impl Queue {
 
     /// Waits for a command's end.
     pub fn wait(&mut self, cid: u16) -> End {
+        self.wait_until(|queue| queue.ends.iter().any(|(other, _)| *other == cid));
+        self.end(cid).unwrap()
+    }
+
+    fn wait_until(&mut self, has_come: impl Fn(&Self) -> bool) {
         for _ in 0..10_000 {
-            if let Some(end) = self.end(cid) {
-                return end;
+            if has_come(self) {
+                return;
             }
             self.poll();
         }
-        panic!("command {cid} has no end; the connection ended with {:?}", self.terminated);
+        panic!("the controller has not answered; the connection ended with {:?}", self.terminated);
     }
 
     pub fn call(&mut self, command: Sqe, payload: &[u8]) -> End {
