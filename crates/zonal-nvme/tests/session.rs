@@ -226,6 +226,40 @@ fn drive_with_both_kinds_of_zones_is_two_namespaces() {
     assert_eq!(read_in(&mut queue, 0, 1).data, write(0, 1).1);
 }
 
+/// Linux sends 4096 bytes with every deallocation, in which the command counts the ranges.
+#[test]
+fn deallocation_takes_its_ranges_of_the_data_that_come() {
+    let target = target("ram:size=64M,zone_size=4M,zone_nr_conv=3,blocksize=4096");
+    let admin = Queue::admin(&target);
+    let mut queue = admin.io(1);
+    let mut deallocate = |kind: u8, len: u32| {
+        for lba in [100, 3000] {
+            let (mut command, data) = write(lba, 1);
+            command.nsid = 2.into();
+            assert_eq!(queue.call(command, &data).status, 0);
+        }
+        let range = |lba: u32, blocks: u32| [0, blocks, lba, 0].map(u32::to_le_bytes).concat();
+        // From the first zone into the third; the command does not count the other.
+        let mut ranges = [range(1, 2999), range(3000, 72)].concat();
+        ranges.resize(len as usize, 0);
+        let mut command = sqe(io::DATASET_MANAGEMENT, 2, [0, 4, 0, 0, 0, 0]);
+        (command.data.kind, command.data.len) = (kind, len.into());
+        let status = queue.call(command, &ranges).status;
+        let mut is_zero = |lba: u32| {
+            let mut command = queue.with_room(sqe(io::READ, 2, [lba, 0, 0, 0, 0, 0]), 4096);
+            command.nsid = 2.into();
+            queue.call(command, &[]).data.iter().all(|byte| *byte == 0)
+        };
+        (status, is_zero(100), is_zero(3000))
+    };
+    for kind in [Sgl::IN_CAPSULE, Sgl::TRANSPORT] {
+        assert_eq!(deallocate(kind, 12), (0x400F, false, false), "less than a range");
+        assert_eq!(deallocate(kind, 16), (0, true, false));
+        assert_eq!(deallocate(kind, 32), (0, true, false));
+        assert_eq!(deallocate(kind, 4096), (0, true, false));
+    }
+}
+
 #[test]
 fn zone_that_turns_read_only_is_told_and_listed() {
     let target = target(RAM);

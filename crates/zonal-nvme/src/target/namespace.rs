@@ -115,7 +115,8 @@ impl Namespace {
     pub fn data_from_host(&self, sqe: &Sqe) -> Result<u32, IoError> {
         match sqe.opcode {
             io::WRITE | io::ZONE_APPEND => self.bytes(sqe),
-            io::DATASET_MANAGEMENT => Ok(((sqe.dword(10) & 0xFF) + 1) * 16),
+            // Linux sends room for 256 ranges, whatever their number.
+            io::DATASET_MANAGEMENT => Ok((((sqe.dword(10) & 0xFF) + 1) * 16).max(sqe.data.len.get())),
             _ => Ok(0),
         }
     }
