@@ -26,6 +26,13 @@ fi
 if is_debian_root && ! command -v valgrind >/dev/null; then packages+=(valgrind); fi
 # Opens the report pages in the tests.
 if is_debian_root && ! command -v chromium >/dev/null; then packages+=(chromium); fi
+# What scripts/guest.sh makes its machine with, and emulates it on: programs and the packages that have them.
+if [ "$(uname -m)" = x86_64 ]; then
+    for pair in qemu-system-x86_64=qemu-system-x86 mke2fs=e2fsprogs cpio=cpio depmod=kmod xz=xz-utils zstd=zstd \
+        setpriv=util-linux flock=util-linux; do
+        PATH=$PATH:/usr/sbin:/sbin command -v "${pair%=*}" >/dev/null || packages+=("${pair#*=}")
+    done
+fi
 if [ "${#packages[@]}" -gt 0 ]; then
     if is_debian_root; then
         echo "setup: installing ${packages[*]}"
