@@ -8,12 +8,12 @@ MINUTES ?= 10
 # Seconds that `make fuzz` spends on each target.
 SECONDS ?= 60
 
-.PHONY: help setup build fio lint test loom run bench against experiments instructions soak fuzz clean
+.PHONY: help setup build fio lint test guest loom run bench against experiments instructions soak fuzz clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-setup: ## Install what is missing: toolchain, fio and its examples, a browser for the tests of report pages
+setup: ## Install what is missing: toolchain, fio and its examples, QEMU, a browser for the tests of report pages
 	@scripts/setup.sh
 
 build: ## Build the program, optimised
@@ -30,9 +30,15 @@ lint: ## Check format, clippy and documentation; warnings are errors
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
 test: setup lint ## Everything that has to pass before a change lands
+	scripts/guest.sh build
 	$(CARGO) test --workspace
 	$(MAKE) --no-print-directory loom
 	scripts/instructions.sh --if-there
+
+guest: setup ## What takes minutes of Linux as a host of `zonal serve`, with the rest of its tests; docs/GUEST.md has results
+	scripts/guest.sh build
+	scripts/guest.sh info
+	$(CARGO) test --package zonal-check --test guest -- --include-ignored --nocapture --test-threads=1
 
 loom: ## Go through the schedules of the write path's threads: every one of small models, many random ones of whole flows
 	$(CARGO) test --package zonal-io --features loom --test loom -- --nocapture

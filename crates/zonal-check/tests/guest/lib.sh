@@ -1,0 +1,55 @@
+# What the scripts of the guest share. The test puts it into the share.
+# shellcheck shell=bash
+export LC_ALL=C
+
+tell() { echo "$*"; }
+
+# What an NVMe command came to: ok, or the status that the drive gave.
+status() {
+    local said
+    if said=$("$@" 2>&1 >/dev/null); then
+        echo ok
+    else
+        sed -n 's/^NVMe status: .*(\(0x[0-9a-f]*\))$/\1/p' <<<"$said" | grep . || echo "failed: ${said//$'\n'/ }"
+    fi
+}
+
+# What a command of another program came to.
+result() {
+    local said
+    if said=$("$@" 2>&1); then echo ok; else echo "failed: ${said//$'\n'/ }"; fi
+}
+
+# Lines of the kernel about what went wrong.
+complaints() { dmesg | grep -cE 'I/O error|I/O Error|WARNING:|BUG:|nvme.*(timeout|reset|failed|Invalid)' || true; }
+
+# Attaches a drive that this machine's owner serves: connect PORT NQN [OPTION...].
+connect() {
+    local port=$1 nqn=$2
+    shift 2
+    nvme connect --transport=tcp --traddr=10.0.2.2 --trsvcid="$port" --nqn="$nqn" "$@"
+}
+
+# The attached disks: name, number of the namespace, and name of the subsystem.
+disks() {
+    local disk
+    for disk in /sys/block/nvme*; do
+        [ -e "$disk/nsid" ] && echo "${disk##*/} $(cat "$disk/nsid") $(cat "$disk/device/subsysnqn")"
+    done
+    return 0
+}
+
+# The disk of a namespace, once it is there: disk NQN NSID. Linux numbers its disks in the order in which it finds them, which
+# is another one from time to time.
+disk() {
+    local name
+    for _ in $(seq 100); do
+        name=$(disks | awk -v nsid="$2" -v nqn="$1" '$2 == nsid && $3 == nqn { print "/dev/" $1 }')
+        if [ -b "$name" ]; then
+            echo "$name"
+            return
+        fi
+        sleep 0.1
+    done
+    echo "/dev/no-namespace-$2"
+}
