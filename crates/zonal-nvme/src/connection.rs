@@ -74,7 +74,7 @@ struct Command {
     buf: IoBuf,
     /// Bytes of `buf` that count as the connection's memory.
     counted: usize,
-    stage: Stage,
+    stage: CommandStage,
     /// Requests of it that have not ended.
     left: u32,
     status: Status,
@@ -92,7 +92,7 @@ enum Then {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+enum CommandStage {
     /// It waits for memory.
     WaitingForMemory,
     /// The host was asked for its data, of which this number of bytes has come.
@@ -171,7 +171,7 @@ impl Connection {
 
     /// Whether a command of an I/O queue is with the volume. It looks at all commands.
     pub fn has_requests(&self) -> bool {
-        let is_submitted = |command: &Command| command.stage == Stage::Submitted;
+        let is_submitted = |command: &Command| command.stage == CommandStage::Submitted;
         self.is_io() && self.commands.iter().flatten().any(|command| is_submitted(command))
     }
 
@@ -294,7 +294,7 @@ impl Connection {
             to_host,
             buf: self.pools.take(in_capsule),
             counted: 0,
-            stage: Stage::Ready,
+            stage: CommandStage::Ready,
             left: 0,
             status: status.err().unwrap_or(Status::SUCCESS),
             then: Then::Answer,
@@ -397,7 +397,7 @@ impl Connection {
             return self.proceed(now, slot);
         }
         if !self.waiting_for_memory.is_empty() || !self.has_memory_for(needs) {
-            self.command(slot).stage = Stage::WaitingForMemory;
+            self.command(slot).stage = CommandStage::WaitingForMemory;
             return self.waiting_for_memory.push_back(slot);
         }
         self.give_memory(now, slot, needs);
@@ -410,10 +410,10 @@ impl Connection {
         let command = self.command(slot);
         (command.counted, command.buf) = (needs, buf);
         if command.from_host == 0 {
-            command.stage = Stage::Ready;
+            command.stage = CommandStage::Ready;
             return self.proceed(now, slot);
         }
-        command.stage = Stage::Receiving(0);
+        command.stage = CommandStage::Receiving(0);
         let (cid, len) = (command.sqe.cid, command.from_host);
         self.output.header(&R2t {
             common: output::common(PduKind::R2t, 0, 24, 0, 24),
@@ -464,7 +464,7 @@ impl Connection {
         let Some(Some(command)) = self.commands.get_mut(usize::from(slot)) else {
             return self.terminate(term::HEADER_FIELD, 10);
         };
-        let Stage::Receiving(got) = command.stage else { return self.terminate(term::HEADER_FIELD, 10) };
+        let CommandStage::Receiving(got) = command.stage else { return self.terminate(term::HEADER_FIELD, 10) };
         let error = match () {
             () if command.sqe.cid != header.command => Some((term::HEADER_FIELD, 8)),
             () if len == 0 || len != in_unit => Some((term::HEADER_FIELD, 16)),
@@ -489,11 +489,11 @@ impl Connection {
             command.status = Status::TRANSIENT_TRANSPORT_ERROR;
         }
         match command.stage {
-            Stage::Receiving(got) if got + len < command.from_host => {
-                command.stage = Stage::Receiving(got + len)
+            CommandStage::Receiving(got) if got + len < command.from_host => {
+                command.stage = CommandStage::Receiving(got + len)
             }
-            Stage::Receiving(_) => {
-                command.stage = Stage::Ready;
+            CommandStage::Receiving(_) => {
+                command.stage = CommandStage::Ready;
                 match command.status.is_ok() {
                     true => self.proceed(now, slot),
                     false => self.answer(now, slot, 0),
@@ -520,9 +520,9 @@ impl Connection {
 
     fn submit_writes(&mut self, now: Nanos) {
         while let Some(&slot) = self.writes.front() {
-            // One that has failed before is answered and gone.
+            // A write that has failed before is answered and gone.
             match &self.commands[usize::from(slot)] {
-                Some(command) if command.stage == Stage::Ready => {}
+                Some(command) if command.stage == CommandStage::Ready => {}
                 Some(_) => return,
                 None => {}
             }
@@ -576,7 +576,7 @@ impl Connection {
         let Some(queue) = &self.queue else { return };
         match queue.controller().clone().admin(sqe) {
             Ok(Reply::Done(result)) => self.finish(now, slot, Ok(result)),
-            Ok(Reply::Later) => self.command(slot).stage = Stage::Submitted,
+            Ok(Reply::Later) => self.command(slot).stage = CommandStage::Submitted,
             Ok(Reply::Data(data)) => {
                 let len = data.len().min(self.command(slot).to_host as usize);
                 let mut buf = self.pools.take(len as u32);
@@ -615,7 +615,7 @@ impl Connection {
         let (requests, then) = match namespace.command(&sqe, buf) {
             Err(status) => return self.finish(now, slot, Err(status)),
             Ok(IoCommand::One(request)) => {
-                self.command(slot).stage = Stage::Submitted;
+                self.command(slot).stage = CommandStage::Submitted;
                 self.command(slot).left = 1;
                 return self.send(now, place, slot, request);
             }
@@ -628,7 +628,7 @@ impl Connection {
 
     fn send_all(&mut self, now: Nanos, place: usize, slot: u16, requests: Vec<Request>, then: Then) {
         let command = self.command(slot);
-        command.stage = Stage::Submitted;
+        command.stage = CommandStage::Submitted;
         command.left = requests.len() as u32;
         command.then = then;
         if requests.is_empty() {

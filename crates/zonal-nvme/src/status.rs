@@ -54,7 +54,7 @@ statuses! {
     WRITE_PROTECTED = (0, 0x20, true);
     /// Nothing was carried out; it may be sent again.
     INTERRUPTED = (0, 0x21, false);
-    /// Data were damaged on their way.
+    /// Data were damaged between host and target.
     TRANSIENT_TRANSPORT_ERROR = (0, 0x22, false);
     /// The namespace has another command set.
     COMMAND_SET_NOT_SUPPORTED = (0, 0x29, true);

@@ -120,7 +120,7 @@ fn server_that_ends_does_not_wait_for_a_client() {
     assert!(since.elapsed() < Duration::from_secs(8), "{:?}", since.elapsed());
 }
 
-/// A connection that is silent, one that stops within a header, and one that has said too much keep no other waiting.
+/// Connections that are silent, stop within a header, or say too much keep no other waiting.
 #[test]
 fn clients_that_misbehave_keep_no_other_waiting() {
     let server = serve(RAM);

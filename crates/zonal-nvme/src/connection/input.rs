@@ -46,7 +46,7 @@ pub(super) struct Input {
     /// Bytes between header and data.
     padding: usize,
     data: Option<Data>,
-    /// The digest behind the data.
+    /// The digest that follows the data.
     trailer: [u8; 4],
     trailer_have: usize,
 }

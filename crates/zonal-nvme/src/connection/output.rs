@@ -10,17 +10,17 @@ use zonal_io::buffer::IoBuf;
 /// Pieces that are sent in one call at most.
 const PIECES: usize = 64;
 
-enum Piece {
+enum OutputPiece {
     Bytes(Vec<u8>),
     /// The first bytes of a command's data.
     Data(IoBuf, usize),
 }
 
-impl Piece {
+impl OutputPiece {
     fn bytes(&self) -> &[u8] {
         match self {
-            Piece::Bytes(bytes) => bytes,
-            Piece::Data(buf, len) => &buf[..*len],
+            OutputPiece::Bytes(bytes) => bytes,
+            OutputPiece::Data(buf, len) => &buf[..*len],
         }
     }
 }
@@ -28,7 +28,7 @@ impl Piece {
 /// What a connection has to send.
 #[derive(Default)]
 pub struct Output {
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<OutputPiece>,
     /// Bytes of the first piece that are sent.
     sent: usize,
     len: usize,
@@ -86,8 +86,8 @@ impl Output {
     fn push(&mut self, bytes: &[u8]) {
         self.len += bytes.len();
         match self.pieces.back_mut() {
-            Some(Piece::Bytes(last)) => last.extend_from_slice(bytes),
-            _ => self.pieces.push_back(Piece::Bytes(bytes.to_vec())),
+            Some(OutputPiece::Bytes(last)) => last.extend_from_slice(bytes),
+            _ => self.pieces.push_back(OutputPiece::Bytes(bytes.to_vec())),
         }
     }
 
@@ -155,7 +155,7 @@ impl Output {
         self.push(&[0; 128][..usize::from(offset) - header]);
         let told = digest_if(self.has_data_digest, &buf[..len as usize]);
         self.len += len as usize;
-        self.pieces.push_back(Piece::Data(buf, len as usize));
+        self.pieces.push_back(OutputPiece::Data(buf, len as usize));
         if let Some(told) = told {
             self.push(&told);
         }
