@@ -464,7 +464,9 @@ impl Connection {
         let Some(Some(command)) = self.commands.get_mut(usize::from(slot)) else {
             return self.terminate(term::HEADER_FIELD, 10);
         };
-        let CommandStage::Receiving(got) = command.stage else { return self.terminate(term::HEADER_FIELD, 10) };
+        let CommandStage::Receiving(got) = command.stage else {
+            return self.terminate(term::HEADER_FIELD, 10);
+        };
         let error = match () {
             () if command.sqe.cid != header.command => Some((term::HEADER_FIELD, 8)),
             () if len == 0 || len != in_unit => Some((term::HEADER_FIELD, 16)),
