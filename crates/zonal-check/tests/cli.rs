@@ -705,8 +705,8 @@ fn plugs_and_stat_without_a_process_say_so() {
 #[test]
 fn unknown_commands_and_options_are_usage_errors() {
     let dir = tempfile::tempdir().unwrap();
-    let error = refused(dir.path(), "resett d", USAGE);
-    assert!(error.contains("similar subcommand exists: 'reset'"), "{error}");
+    let error = refused(dir.path(), "finsh d", USAGE);
+    assert!(error.contains("similar subcommand exists: 'finish'"), "{error}");
     assert_eq!(refused(dir.path(), "", USAGE), "zonal: no command given; see `zonal help`");
     refused(dir.path(), "info", USAGE);
     refused(dir.path(), "info a b", USAGE);
@@ -800,7 +800,7 @@ fn manual_pages_are_written_and_tell_the_exit_codes() {
     zonal(dir.path(), "man --dir pages/man1");
     let pages: Vec<_> =
         fs::read_dir(dir.path().join("pages/man1")).unwrap().map(|e| e.unwrap().path()).collect();
-    assert_eq!(pages.len(), 25);
+    assert_eq!(pages.len(), 26);
     for page in pages {
         let text = fs::read_to_string(&page).unwrap();
         for part in [".TH zonal", ".SH NAME", ".SH SYNOPSIS", ".SH \"EXIT STATUS\"", "Verification failed"] {

@@ -252,7 +252,7 @@ pub trait Device: Send + Sync {
     /// Sleeps until `queue` may have completions, or for `timeout`. For drivers that would otherwise spin; the only method
     /// that may block.
     fn wait(&self, queue: usize, timeout: Duration) {
-        self.wakeups().sleep(queue, timeout, || self.has_news(queue));
+        self.wakeups().sleep(queue, || (!self.has_news(queue)).then_some(timeout));
     }
 }
 

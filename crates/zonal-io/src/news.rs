@@ -43,7 +43,7 @@ struct Shared {
     /// A ring for a queue without sleepers has woken a thread of another one: the next thread that arms is a looker, which
     /// sleeps for [`LEFT`] at most.
     wants_looker: AtomicBool,
-    /// Armed lookers.
+    /// Armed lookers, those of what joins this one included.
     lookers: AtomicUsize,
     /// A queue without sleepers has rung while there were lookers, who were not woken for it.
     is_owed: AtomicBool,
@@ -58,7 +58,7 @@ struct Shared {
 struct Bell {
     /// Armed handles of this queue, those of parents included.
     sleepers: AtomicUsize,
-    /// Armed handles of this object that are lookers.
+    /// Armed lookers of this queue, those of parents included.
     lookers: AtomicUsize,
     state: Mutex<State>,
 }
@@ -178,17 +178,19 @@ impl Wakeups {
         self.0.sleepers.load(Ordering::Relaxed) > 0
     }
 
-    /// Sleeps until `queue` rings, or for `timeout`, unless `has_news`, which is asked once a ring would be heard.
-    pub fn sleep(&self, queue: usize, timeout: Duration, has_news: impl FnOnce() -> bool) {
-        match self.news(queue) {
-            Ok(mut news) => {
-                news.arm();
-                if !has_news() {
-                    news.sleep(if news.is_looker { timeout.min(LEFT) } else { timeout });
-                }
-            }
+    /// Sleeps until `queue` rings, or for `timeout`, which is asked once a ring would be heard; `None`: there are news already.
+    pub fn sleep(&self, queue: usize, timeout: impl FnOnce() -> Option<Duration>) {
+        let Ok(mut news) = self.news(queue) else {
             // Without a descriptor there is nothing to hear: look again soon.
-            Err(_) => std::thread::sleep(timeout.min(LEFT)),
+            return timeout().into_iter().for_each(|timeout| std::thread::sleep(timeout.min(LEFT)));
+        };
+        news.arm();
+        if let Some(timeout) = timeout() {
+            news.sleep(if news.is_looker { timeout.min(LEFT) } else { timeout });
+        }
+        // The thread may have what it waits for, and never look for other queues.
+        if news.end() {
+            self.0.hand_on();
         }
     }
 }
@@ -200,28 +202,52 @@ impl Shared {
         other.into_iter().for_each(|other| self.ring(other));
     }
 
-    /// A handle of `queue` is armed; whether as a looker. In a model no sleep ends by its time, so none is.
+    /// A handle of `queue` is armed; whether as a looker, here and in what this joins. In a model no sleep ends by its time, so
+    /// none is.
     fn begin_look(&self, queue: usize) -> bool {
         let may_look = !IS_MODEL && self.bells.len() > 1;
-        // One is enough: of several, each would find that there is another, and look for ever.
-        let is_looker = may_look
-            && self.wants_looker.load(Ordering::SeqCst)
-            && self.wants_looker.swap(false, Ordering::SeqCst);
+        let is_looker = may_look && self.take_look();
         if is_looker {
-            self.bells[queue].lookers.fetch_add(1, Ordering::SeqCst);
-            self.lookers.fetch_add(1, Ordering::SeqCst);
+            self.look(queue);
         }
         is_looker
     }
 
+    /// Whether a looker is wanted, from here on no more. One is enough: of several, each would find that there is another, and look
+    /// for ever.
+    fn take_look(&self) -> bool {
+        let is_wanted =
+            self.wants_looker.load(Ordering::SeqCst) && self.wants_looker.swap(false, Ordering::SeqCst);
+        self.children.iter().fold(is_wanted, |is_wanted, child| child.0.take_look() || is_wanted)
+    }
+
+    fn look(&self, queue: usize) {
+        if let Some(bell) = self.bells.get(queue) {
+            bell.lookers.fetch_add(1, Ordering::SeqCst);
+        }
+        self.lookers.fetch_add(1, Ordering::SeqCst);
+        self.children.iter().for_each(|child| child.0.look(queue));
+    }
+
     /// The thread of a looker is awake, and may never look again: what is owed goes to another one.
     fn end_look(&self, queue: usize) {
-        self.bells[queue].lookers.fetch_sub(1, Ordering::SeqCst);
+        if let Some(bell) = self.bells.get(queue) {
+            bell.lookers.fetch_sub(1, Ordering::SeqCst);
+        }
         let is_last = self.lookers.fetch_sub(1, Ordering::SeqCst) == 1;
         if is_last && self.is_owed.swap(false, Ordering::SeqCst) {
             self.wants_looker.store(true, Ordering::SeqCst);
             self.ring_any();
         }
+        self.children.iter().for_each(|child| child.0.end_look(queue));
+    }
+
+    /// A thread that was rung may not look: another one is to, if a looker is still wanted.
+    fn hand_on(&self) {
+        if self.wants_looker.load(Ordering::SeqCst) {
+            self.ring_any();
+        }
+        self.children.iter().for_each(|child| child.0.hand_on());
     }
 
     /// Gives the signal to the threads that sleep for `queue`.
@@ -293,8 +319,13 @@ impl News {
 
     /// The thread is awake: from here on it polls, and news do not ring for it.
     pub fn disarm(&mut self) {
+        self.end();
+    }
+
+    /// Disarms. Returns whether it was rung.
+    fn end(&mut self) -> bool {
         if !std::mem::replace(&mut self.is_armed, false) {
-            return;
+            return false;
         }
         self.wakeups.0.disarm(self.queue);
         if std::mem::take(&mut self.is_looker) {
@@ -308,6 +339,7 @@ impl News {
         if is_rung {
             self.signal.take_back();
         }
+        is_rung
     }
 
     /// Sleeps until there are news, or for `timeout`. A thread without an event loop calls it instead of one.
@@ -530,7 +562,7 @@ mod tests {
                 }
                 wakeups.ring(0);
             });
-            wakeups.sleep(0, LONG, || false);
+            wakeups.sleep(0, || Some(LONG));
         });
         assert!(begin.elapsed() < LONG);
         assert!(!wakeups.has_sleepers());
@@ -539,7 +571,7 @@ mod tests {
     #[test]
     fn sleeper_that_finds_news_does_not_sleep() {
         let begin = Instant::now();
-        Wakeups::new(1).sleep(0, LONG, || true);
+        Wakeups::new(1).sleep(0, || None);
         assert!(begin.elapsed() < LONG);
     }
 }

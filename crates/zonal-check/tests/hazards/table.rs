@@ -102,7 +102,8 @@ fn every_test_of_the_table_exists() {
 #[test]
 fn every_numbered_test_is_in_the_table() {
     let rows = rows();
-    for function in functions() {
+    // A function may have the name of a type, such as u16.
+    for function in functions().into_iter().filter(|name| name.contains('_')) {
         let Some(number) = number(&function).filter(|n| n.starts_with('H') || rows.contains_key(n)) else {
             continue;
         };

@@ -365,8 +365,14 @@ impl Volume {
     /// Whether there is something that no end and no ring tells of. A queue has turned a command away although nothing is in it; the
     /// scheduler has passed over a request for what another thread does; or the thread is a looker for other queues.
     fn has_to_look_soon(&self, queue: usize) -> bool {
-        let is_untold = !self.stalled.is_empty() || self.zone_lock.is_to_be_seen();
-        is_untold && !self.info.virtual_time || self.alarm.wakeups().has_lookers(queue)
+        let is_untold = || self.zone_lock.has_passed_over() || self.has_stalled_for_nothing();
+        self.alarm.wakeups().has_lookers(queue) || !self.info.virtual_time && is_untold()
+    }
+
+    /// Whether commands wait for room in a queue that holds none, so that none ends and makes room.
+    fn has_stalled_for_nothing(&self) -> bool {
+        let waits_idly = |queue| self.stalled.len_of(queue) > 0 && self.device.is_idle(queue);
+        !self.stalled.is_empty() && (0..self.info.queues).any(waits_idly)
     }
 
     /// Sleeps until a poll of the calling thread may bring something, or for `timeout`. For a thread that has polled, and was
@@ -380,14 +386,17 @@ impl Volume {
     /// would wake this one, so that none is missed in between.
     pub fn wait_unless(&self, timeout: Duration, has_come: impl FnOnce() -> bool) {
         let queue = self.reapers.own();
-        // Commands of a queue that its threads may have left are looked at from time to time.
-        let mut others = (0..self.info.queues).filter(|other| *other != queue);
-        // So is a scheduler that no end tells of what it waits for.
-        let is_watched = others.any(|other| !self.device.is_idle(other)) || self.zone_lock.is_to_be_seen();
-        let timeout = if is_watched { timeout.min(LEFT) } else { timeout };
-        let has_news =
-            || self.alarm.has_rung(queue) || self.has_work() || self.device.has_news(queue) || has_come();
-        self.alarm.wakeups().sleep(queue, timeout, has_news);
+        self.alarm.wakeups().sleep(queue, || {
+            if self.alarm.has_rung(queue) || self.has_work() || self.device.has_news(queue) || has_come() {
+                return None;
+            }
+            // Commands of a queue that its threads may have left are looked at from time to time. So is a scheduler that no end
+            // tells of what it waits for.
+            let mut others = (0..self.info.queues).filter(|other| *other != queue);
+            let is_watched =
+                others.any(|other| !self.device.is_idle(other)) || self.zone_lock.has_passed_over();
+            Some(if is_watched { timeout.min(LEFT) } else { timeout })
+        });
     }
 
     /// A handle for the calling thread, with a descriptor that is readable when a poll of this thread would bring something:

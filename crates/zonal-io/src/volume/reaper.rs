@@ -178,13 +178,18 @@ impl Volume {
             return Some(now);
         }
         looks.store(0, Ordering::Relaxed);
-        match due.load(Ordering::Relaxed) {
-            NEVER => None,
-            at => {
-                due.store(NEVER, Ordering::Relaxed);
-                Some(Nanos(at))
-            }
-        }
+        let first = due.load(Ordering::Relaxed).min(self.next_standing(own));
+        due.store(NEVER, Ordering::Relaxed);
+        Some(Nanos(first)).filter(|_| first != NEVER)
+    }
+
+    /// When to look at another queue that holds commands, or [`NEVER`]. All in one poll: those that were left behind a look of the
+    /// round, and before this thread armed, rang for no thread.
+    fn next_standing(&self, own: usize) -> u64 {
+        let others = (0..self.info.queues).filter(|other| *other != own && !self.device.is_idle(*other));
+        let standing =
+            |other: usize| self.reapers.0[other].reaped_at.load(Ordering::Relaxed).saturating_add(STANDING);
+        others.map(standing).min().unwrap_or(NEVER)
     }
 }
 

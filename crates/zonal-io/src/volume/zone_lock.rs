@@ -38,6 +38,8 @@ pub(crate) struct ZoneLock {
     has_work: AtomicBool,
     /// Something was passed over for what has no tag, so that nobody tells when it ends: every poll looks.
     watches: AtomicBool,
+    /// Something waits for commands that a full queue has turned away. The end of a command in that queue brings them on.
+    waits_for_room: AtomicBool,
 }
 
 struct State {
@@ -76,6 +78,7 @@ impl ZoneLock {
             state: Mutex::new(state),
             has_work: AtomicBool::new(false),
             watches: AtomicBool::new(false),
+            waits_for_room: AtomicBool::new(false),
         })
     }
 
@@ -123,7 +126,12 @@ impl ZoneLock {
 
     /// What a poll asks.
     pub(super) fn is_to_be_seen(&self) -> bool {
-        self.has_work() || self.watches.load(Ordering::Relaxed)
+        self.has_work() || self.has_passed_over() || self.waits_for_room.load(Ordering::Relaxed)
+    }
+
+    /// Whether a request was passed over for what another thread does, whose end is not told.
+    pub(super) fn has_passed_over(&self) -> bool {
+        self.watches.load(Ordering::Relaxed)
     }
 }
 
@@ -180,6 +188,16 @@ impl Volume {
 
     /// Sends to the device what may go, up to a turn; returns whether anything went.
     pub(super) fn dispatch_scheduled(&self, now: Nanos) -> bool {
+        let had_passed_over = self.zone_lock.has_passed_over();
+        let sent = self.dispatch_turn(now);
+        // The calling thread may never poll: those that sleep look in its place.
+        if self.zone_lock.has_work() || self.zone_lock.has_passed_over() && !had_passed_over {
+            self.alarm.ring();
+        }
+        sent
+    }
+
+    fn dispatch_turn(&self, now: Nanos) -> bool {
         let mut sent = 0;
         self.zone_lock.has_work.store(true, Ordering::Relaxed);
         while self.zone_lock.has_work.swap(false, Ordering::AcqRel) {
@@ -207,8 +225,9 @@ impl Volume {
         let is_on = self.policy.is(WriteMode::ZoneLock);
         state.admit(self, now);
         // What a full queue has turned away goes first: the device has no room for more.
-        if is_on && !self.stalled.is_empty() {
-            self.zone_lock.watches.store(true, Ordering::Relaxed);
+        let waits_for_room = is_on && !self.stalled.is_empty();
+        self.zone_lock.waits_for_room.store(waits_for_room, Ordering::Relaxed);
+        if waits_for_room {
             return None;
         }
         let State { scheduler, locked, .. } = state;
