@@ -13,14 +13,18 @@
 //! sent. At most [`MEMORY_MAX`] bytes a connection, or one command: others wait, in order. Data in capsules come on top: at most
 //! [`IN_CAPSULE`] bytes for each entry of the queue. A host that takes no answers gets no more of them made.
 
+mod early;
 mod input;
 mod output;
 
 pub use output::Output;
 
 use crate::status::Status;
-use crate::target::{Association, IN_CAPSULE, IoCommand, Namespace, Reply, Target, ZoneReport};
-use crate::wire::{Cqe, DigestFlags, IcReq, IcResp, PduKind, R2t, Sgl, Sqe, digest, fabrics, io, term};
+use crate::target::{Association, IN_CAPSULE, IoCommand, Namespace, PropertySet, Reply, Target, ZoneReport};
+use crate::wire::{
+    Cqe, DigestFlags, IcReq, IcResp, PduKind, R2t, Sgl, Sqe, admin, digest, fabrics, io, term,
+};
+use early::EarlyEnd;
 use input::{Input, Unit};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -75,10 +79,14 @@ struct Command {
     /// Bytes of `buf` that count as the connection's memory.
     counted: usize,
     stage: CommandStage,
+    /// Of its namespace among the target's, once it is submitted.
+    place: u8,
     /// Requests of it that have not ended.
     left: u32,
     status: Status,
     then: Then,
+    /// Why it ends before its time, if it is to.
+    early: Option<EarlyEnd>,
 }
 
 /// What the end of a command's requests is for.
@@ -89,10 +97,14 @@ enum Then {
     Report(ZoneReport),
     /// The zones that an action on all concerns.
     All(Op),
+    /// The controller's shutdown.
+    Shutdown,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CommandStage {
+    /// The data in its capsule are coming.
+    Arriving,
     /// It waits for memory.
     WaitingForMemory,
     /// The host was asked for its data, of which this number of bytes has come.
@@ -101,6 +113,8 @@ enum CommandStage {
     Ready,
     /// With the volume, or waiting for an event.
     Submitted,
+    /// It has ended, and the host is still sending its data, of which this number of bytes has come.
+    Discarding(u32),
 }
 
 /// A connection. See the module.
@@ -123,6 +137,11 @@ pub struct Connection {
     waiting_for_memory: VecDeque<u16>,
     memory: usize,
     sq_head: u16,
+    /// Slots of commands that have ended and whose data are coming.
+    discarding: usize,
+    /// The command that deletes the queue.
+    disconnect: Option<u16>,
+    wakes_others: bool,
     is_over: bool,
 }
 
@@ -145,6 +164,9 @@ impl Connection {
             waiting_for_memory: VecDeque::new(),
             memory: 0,
             sq_head: 0,
+            discarding: 0,
+            disconnect: None,
+            wakes_others: false,
             is_over: false,
         }
     }
@@ -186,7 +208,8 @@ impl Connection {
     pub fn room(&mut self) -> Option<&mut [u8]> {
         let (slot, range) = self.input.data_room()?;
         let command = self.commands.get_mut(usize::from(slot))?.as_mut()?;
-        Some(&mut command.buf[range])
+        // There is none for what is discarded.
+        command.buf.get_mut(range)
     }
 
     /// This number of bytes was put into the [room](Connection::room).
@@ -207,8 +230,10 @@ impl Connection {
         while !self.is_over() {
             let commands = &mut self.commands;
             let data = |slot: u16, at: usize, from: &[u8]| {
-                if let Some(Some(command)) = commands.get_mut(usize::from(slot)) {
-                    command.buf[at..at + from.len()].copy_from_slice(from);
+                if let Some(Some(command)) = commands.get_mut(usize::from(slot))
+                    && let Some(room) = command.buf.get_mut(at..at + from.len())
+                {
+                    room.copy_from_slice(from);
                 }
             };
             match self.input.next(bytes, data) {
@@ -294,10 +319,12 @@ impl Connection {
             to_host,
             buf: self.pools.take(in_capsule),
             counted: 0,
-            stage: CommandStage::Ready,
+            stage: if in_capsule > 0 { CommandStage::Arriving } else { CommandStage::Ready },
+            place: 0,
             left: 0,
             status: status.err().unwrap_or(Status::SUCCESS),
             then: Then::Answer,
+            early: None,
         };
         let is_ordered = command.status.is_ok() && self.is_ordered(&sqe);
         self.commands[usize::from(slot)] = Some(Box::new(command));
@@ -313,7 +340,8 @@ impl Connection {
     }
 
     fn new_slot(&mut self, entries: usize) -> Option<u16> {
-        (self.commands.len() < entries).then(|| {
+        let max = (entries + self.discarding).min(usize::from(u16::MAX));
+        (self.commands.len() < max).then(|| {
             self.commands.push(None);
             (self.commands.len() - 1) as u16
         })
@@ -335,18 +363,24 @@ impl Connection {
             return Ok((if connects { sqe.data.len.get() } else { 0 }, 0));
         }
         let queue = self.queue.as_ref().ok_or(Status::SEQUENCE_ERROR)?;
-        // No fused operations.
-        if sqe.flags & 3 != 0 {
-            return Err(Status::INVALID_FIELD);
+        if self.disconnect.is_some() {
+            return Err(Status::ABORTED_QUEUE_DELETED);
         }
+        // No fused operations.
+        let fused = || if sqe.flags & 3 != 0 { Err(Status::INVALID_FIELD) } else { Ok(()) };
         if queue.qid() == 0 {
+            fused()?;
             let from_host = queue.controller().admin_data(sqe);
             return Ok((from_host, if from_host == 0 { sqe.data.len.get() } else { 0 }));
         }
         if sqe.opcode == io::FLUSH {
+            fused()?;
             return Ok((0, 0));
         }
+        // Namespace, opcode, fields: a command with several errors answers the first (as QEMU has it).
         let namespace = self.target.namespace(sqe.nsid.get())?;
+        namespace.check_opcode(sqe.opcode)?;
+        fused()?;
         let lengths = (namespace.data_from_host(sqe)?, namespace.data_to_host(sqe)?);
         match lengths.0.max(lengths.1) > self.target.transfer_max() {
             true => Err(Status::INVALID_FIELD),
@@ -464,7 +498,7 @@ impl Connection {
         let Some(Some(command)) = self.commands.get_mut(usize::from(slot)) else {
             return self.terminate(term::HEADER_FIELD, 10);
         };
-        let CommandStage::Receiving(got) = command.stage else {
+        let (CommandStage::Receiving(got) | CommandStage::Discarding(got)) = command.stage else {
             return self.terminate(term::HEADER_FIELD, 10);
         };
         let error = match () {
@@ -484,6 +518,9 @@ impl Connection {
     fn take_data(&mut self, now: Nanos, slot: u16, is_sound: Option<(u32, u32, u32)>) {
         let len = self.input.data_len();
         let command = self.command(slot);
+        if let CommandStage::Discarding(got) = command.stage {
+            return self.discard(slot, got + len);
+        }
         if let Some((from, to, expected)) = is_sound
             && digest(&command.buf[from as usize..to as usize]) != expected
             && command.status.is_ok()
@@ -501,7 +538,21 @@ impl Connection {
                     false => self.answer(now, slot, 0),
                 }
             }
-            _ => self.begin(now, slot),
+            _ => {
+                command.stage = CommandStage::Ready;
+                self.begin(now, slot);
+            }
+        }
+    }
+
+    /// Up to `got` the data of a command have come that has ended.
+    fn discard(&mut self, slot: u16, got: u32) {
+        let command = self.command(slot);
+        command.stage = CommandStage::Discarding(got);
+        if got == command.from_host {
+            self.commands[usize::from(slot)] = None;
+            self.free.push(slot);
+            self.discarding -= 1;
         }
     }
 
@@ -546,13 +597,29 @@ impl Connection {
                 match sqe.nsid.get() as u8 {
                     fabrics::PROPERTY_GET if queue.qid() == 0 => controller.property(offset, is_long),
                     fabrics::PROPERTY_SET if queue.qid() == 0 => {
-                        controller.set_property(offset, is_long, value).map(|()| 0)
+                        // A reset or shutdown concerns the controller's queues on all threads.
+                        self.wakes_others = true;
+                        match controller.set_property(offset, is_long, value) {
+                            Ok(PropertySet::Shutdown) => return self.begin_shutdown(now, slot),
+                            set => set.map(|_| 0),
+                        }
+                    }
+                    fabrics::DISCONNECT if sqe.dword(10) as u16 != 0 => Err(Status::CONNECT_FORMAT),
+                    fabrics::DISCONNECT if queue.qid() == 0 => Err(Status::INVALID_QUEUE_TYPE),
+                    fabrics::DISCONNECT => {
+                        self.begin_disconnect(now, slot);
+                        return self.end_disconnect(now);
                     }
                     _ => Err(Status::INVALID_OPCODE),
                 }
             }
         };
         self.finish(now, slot, result);
+    }
+
+    /// A shutdown is over once all data are durable (Base 3.6.1).
+    fn begin_shutdown(&mut self, now: Nanos, slot: u16) {
+        self.send_all(now, 0, slot, vec![Request::flush()], Then::Shutdown);
     }
 
     fn connect(&mut self, now: Nanos, slot: u16, sqe: &Sqe) {
@@ -578,7 +645,10 @@ impl Connection {
         let Some(queue) = &self.queue else { return };
         match queue.controller().clone().admin(sqe) {
             Ok(Reply::Done(result)) => self.finish(now, slot, Ok(result)),
-            Ok(Reply::Later) => self.command(slot).stage = CommandStage::Submitted,
+            Ok(Reply::Later) => {
+                self.command(slot).stage = CommandStage::Submitted;
+                self.wakes_others = sqe.opcode == admin::ABORT;
+            }
             Ok(Reply::Data(data)) => {
                 let len = data.len().min(self.command(slot).to_host as usize);
                 let mut buf = self.pools.take(len as u32);
@@ -617,8 +687,8 @@ impl Connection {
         let (requests, then) = match namespace.command(&sqe, buf) {
             Err(status) => return self.finish(now, slot, Err(status)),
             Ok(IoCommand::One(request)) => {
-                self.command(slot).stage = CommandStage::Submitted;
-                self.command(slot).left = 1;
+                let command = self.command(slot);
+                (command.stage, command.left, command.place) = (CommandStage::Submitted, 1, place as u8);
                 return self.send(now, place, slot, request);
             }
             Ok(IoCommand::Several(requests)) => (requests, Then::Answer),
@@ -631,7 +701,7 @@ impl Connection {
     fn send_all(&mut self, now: Nanos, place: usize, slot: u16, requests: Vec<Request>, then: Then) {
         let command = self.command(slot);
         command.stage = CommandStage::Submitted;
-        command.left = requests.len() as u32;
+        (command.left, command.place) = (requests.len() as u32, place as u8);
         command.then = then;
         if requests.is_empty() {
             return self.finish(now, slot, Ok(0));
@@ -651,6 +721,7 @@ impl Connection {
     pub fn poll(&mut self, now: Nanos) -> bool {
         let mut is_busy = self.wants_poll();
         self.continue_waiting(now);
+        is_busy |= self.look_at_aborts(now);
         for place in 0..self.inboxes.len() {
             while let Some(completion) = self.inboxes[place].as_ref().and_then(Inbox::take) {
                 self.take_end(now, place, completion);
@@ -661,13 +732,13 @@ impl Connection {
             let controller = queue.controller().clone();
             controller.look_at_time(now);
             while let Some((cid, event)) = controller.next_event() {
-                let waits = |c: &Option<Box<Command>>| c.as_ref().is_some_and(|c| c.sqe.cid.get() == cid);
-                if let Some(slot) = self.commands.iter().position(waits) {
-                    self.finish(now, slot as u16, Ok(event));
+                if let Some(slot) = self.find(cid) {
+                    self.finish(now, slot, event);
                     is_busy = true;
                 }
             }
         }
+        self.end_disconnect(now);
         is_busy
     }
 
@@ -681,7 +752,10 @@ impl Connection {
             Ok(output) => Some(output),
             Err(error) => {
                 if command.status.is_ok() {
-                    command.status = Status::of_request(&error, is_read);
+                    command.status = match &command.early {
+                        Some(early) if EarlyEnd::is_reason_of(&error) => early.status,
+                        _ => Status::of_request(&error, is_read),
+                    };
                 }
                 None
             }
@@ -699,6 +773,16 @@ impl Connection {
                 let mut buf = self.pools.take(bytes.len() as u32);
                 buf[..bytes.len()].copy_from_slice(&bytes);
                 self.command(slot).buf = buf;
+            }
+            (Some(device::Output::Zones(_)), Then::All(_)) if command.early.is_some() => {
+                let status = command.early.as_ref().map_or(Status::INTERNAL_ERROR, |early| early.status);
+                return self.finish(now, slot, Err(status));
+            }
+            (_, Then::Shutdown) => {
+                let is_durable = std::mem::replace(&mut command.status, Status::SUCCESS).is_ok();
+                if let Some(queue) = &self.queue {
+                    queue.controller().has_shut_down(is_durable);
+                }
             }
             (Some(device::Output::Zones(zones)), Then::All(op)) => {
                 return match namespace.concerned(op, &zones) {
@@ -727,10 +811,20 @@ impl Connection {
 
     /// Sends a command's end, and its data before that.
     fn answer(&mut self, now: Nanos, slot: u16, result: u64) {
-        let Some(command) = self.commands[usize::from(slot)].take() else { return };
-        self.free.push(slot);
+        let Some(mut command) = self.commands[usize::from(slot)].take() else { return };
         self.in_flight -= 1;
-        let Command { sqe, to_host, buf, counted, status, .. } = *command;
+        let Command { sqe, to_host, from_host, counted, status, .. } = *command;
+        let (buf, early) = (std::mem::take(&mut command.buf), command.early.take());
+        match command.stage {
+            CommandStage::Receiving(got) if got < from_host => {
+                command.stage = CommandStage::Discarding(got);
+                command.counted = 0;
+                self.commands[usize::from(slot)] = Some(command);
+                self.discarding += 1;
+            }
+            _ => self.free.push(slot),
+        }
+        self.count(&sqe, from_host, to_host, status);
         let has_flow_control = self.queue.as_ref().is_none_or(|queue| queue.has_flow_control);
         let mut is_told = false;
         if status.is_ok() && to_host > 0 {
@@ -752,10 +846,31 @@ impl Connection {
             self.memory -= counted;
             self.continue_waiting(now);
         }
+        if let Some(early) = early {
+            self.tell_aborts(early, status);
+        }
         // A write that has failed is not in the way of others.
         if self.writes.contains(&slot) {
             self.writes.retain(|other| *other != slot);
             self.submit_writes(now);
+        }
+    }
+
+    /// Counts a command that has ended.
+    fn count(&self, sqe: &Sqe, from_host: u32, to_host: u32, status: Status) {
+        let Some(queue) = &self.queue else { return };
+        match (status, sqe.opcode) {
+            (Status::SUCCESS, io::READ) if queue.qid() > 0 => queue.counts().add_read(to_host),
+            (Status::SUCCESS, io::WRITE | io::ZONE_APPEND) if queue.qid() > 0 => {
+                queue.counts().add_write(from_host);
+            }
+            (Status::SUCCESS, _) => {}
+            _ => {
+                if matches!(status, Status::WRITE_FAULT | Status::READ_ERROR) {
+                    queue.counts().add_media_error();
+                }
+                queue.controller().note_error(queue.qid(), sqe, status);
+            }
         }
     }
 

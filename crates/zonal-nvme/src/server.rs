@@ -355,11 +355,13 @@ impl Thread<'_> {
     fn look_at_clients(&mut self, has_to_end: bool) -> bool {
         let now = self.now();
         let mut is_busy = false;
+        let mut wakes_others = false;
         let mut lost = Vec::new();
         for (&place, client) in &mut self.clients {
             is_busy |= client.connection.poll(now);
             client.write();
             is_busy |= client.connection.wants_poll();
+            wakes_others |= client.connection.takes_wake();
             client.gauge.set(&mut client.connection);
             client.watch(&self.epoll, place);
             let is_over = client.connection.is_over() && client.connection.output().is_empty();
@@ -371,15 +373,15 @@ impl Thread<'_> {
             is_busy = true;
             let Some(mut client) = self.clients.remove(&place) else { continue };
             client.connection.cancel(now);
-            let ended_controller = client.connection.queue().is_some_and(|queue| queue.qid() == 0);
             let _ = epoll::delete(&self.epoll, &client.stream);
             self.shared.gauges.lock().retain(|gauge| !Arc::ptr_eq(gauge, &client.gauge));
             drop(client);
-            // The controller's other connections, perhaps of other threads, close as well. At the end the admin queue waits for
-            // them.
-            if ended_controller || has_to_end {
-                self.shared.wake_all();
-            }
+            // Without the admin queue a controller's other connections, perhaps of other threads, close as well; and the admin
+            // queue may wait for the end of another one, to answer an Abort or to close itself.
+            wakes_others = true;
+        }
+        if wakes_others {
+            self.shared.wake_all();
         }
         is_busy
     }

@@ -1,14 +1,18 @@
 //! Identify (Base 5.1.13, NVM 4.1.5, ZNS 4.1.5): every page that a host of a target asks for.
 
-use super::controller::{Controller, EVENT_REQUESTS, VERSION};
-use super::features::EVENTS;
+use super::aborts::ABORTS;
+use super::controller::Controller;
+use super::errors::ERROR_ENTRIES;
+use super::features::{EVENTS_OPTIONAL, KEEP_ALIVE_UNIT};
 use super::namespace::Namespace;
+use super::notices::EVENT_REQUESTS;
+use super::properties::VERSION;
 use super::{DISCOVERY_NQN, IN_CAPSULE, QUEUE_ENTRIES};
 use crate::status::Status;
 use crate::wire::{Page, Sqe};
 
 /// Command set of ordinary namespaces.
-const NVM: u8 = 0;
+pub(super) const NVM: u8 = 0;
 
 /// Command set of zoned namespaces.
 pub(super) const ZNS: u8 = 2;
@@ -103,18 +107,18 @@ impl Controller {
         page.u8(77, if is_discovery { 0 } else { target.mdts });
         page.u16(78, self.id());
         page.u32(80, VERSION);
-        page.u32(92, if is_discovery { 0 } else { EVENTS });
+        page.u32(92, if is_discovery { 0 } else { EVENTS_OPTIONAL });
         // Host identifiers of 128 bits; any traffic keeps the controller alive.
         page.u32(96, 1 | 1 << 6);
         page.u8(111, if is_discovery { DISCOVERY } else { IO });
-        page.u8(258, 3);
+        page.u8(258, ABORTS as u8 - 1);
         page.u8(259, EVENT_REQUESTS - 1);
         // One slot of firmware, read-only.
         page.u8(260, 0b011);
-        // Logs of namespaces, of effects, and from any offset.
-        page.u8(261, 0b111);
+        // The log of effects, and logs from any offset.
+        page.u8(261, 0b110).u8(262, ERROR_ENTRIES as u8 - 1);
         // Time to keep alive in seconds.
-        page.u16(320, 10);
+        page.u16(320, (KEEP_ALIVE_UNIT / 100) as u16);
         page.u16(514, QUEUE_ENTRIES);
         if is_discovery {
             page.text(768, 256, DISCOVERY_NQN);
@@ -131,6 +135,8 @@ impl Controller {
             page.u8(525, u8::from(info.volatile_cache) | 0b110);
             page.u32(540, last);
             page.text(768, 256, target.nqn());
+            // Queues can be deleted one at a time.
+            page.u16(1804, 1);
         }
         // Any alignment, and offsets.
         page.u32(536, 1 | 1 << 20);

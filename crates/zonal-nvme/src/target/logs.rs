@@ -1,8 +1,8 @@
 //! Log pages (Base 5.1.12, ZNS 4.1.4).
 
-use super::controller::Controller;
-use super::identify::ZNS;
-use super::{DISCOVERY_NQN, Target};
+use super::controller::{Controller, State};
+use super::identify::{NVM, ZNS};
+use super::{DISCOVERY_NQN, HostCounts, Target};
 use crate::status::Status;
 use crate::wire::{Page, Sqe, admin, io};
 use std::collections::BTreeSet;
@@ -19,6 +19,9 @@ mod id {
     pub const ZONES: u8 = 0xBF;
 }
 
+/// The transport, as a number (Base 5.1.12.3.1).
+pub(super) const TCP: u8 = 3;
+
 /// Zones whose descriptors have changed since the host has read the log (ZNS 4.1.4.1).
 #[derive(Default)]
 pub(super) struct ChangedZones {
@@ -30,17 +33,20 @@ pub(super) struct ChangedZones {
 impl ChangedZones {
     const MAX: usize = 511;
 
-    /// Notes a zone; whether it is the first one.
-    pub(super) fn add(&mut self, start: u64) -> bool {
-        let is_first = self.zones.is_empty() && !self.is_too_many;
-        match self.zones.len() < Self::MAX || self.zones.contains(&start) {
-            true => drop(self.zones.insert(start)),
-            false => {
-                self.is_too_many = true;
-                self.zones.clear();
-            }
+    /// Notes a zone.
+    pub(super) fn add(&mut self, start: u64) {
+        if self.is_too_many {
+            return;
         }
-        is_first
+        self.zones.insert(start);
+        if self.zones.len() > Self::MAX {
+            self.is_too_many = true;
+            self.zones.clear();
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.zones.is_empty() && !self.is_too_many
     }
 
     fn page(&self) -> Page<4096> {
@@ -59,12 +65,7 @@ impl ChangedZones {
 }
 
 impl Controller {
-    pub(super) fn log_page(
-        &self,
-        sqe: &Sqe,
-        changed: &mut [ChangedZones],
-        namespaces: &mut BTreeSet<u32>,
-    ) -> Result<Vec<u8>, Status> {
+    pub(super) fn log_page(&self, sqe: &Sqe, state: &mut State) -> Result<Vec<u8>, Status> {
         let number = sqe.dword(10) as u8;
         let dwords = u64::from(sqe.dword(10) >> 16) | u64::from(sqe.dword(11) & 0xFFFF) << 16;
         let len = (dwords + 1) * 4;
@@ -78,9 +79,10 @@ impl Controller {
             (id::DISCOVERY, true) => discovery(self.target(), self.local()),
             (_, true) | (id::DISCOVERY, false) => return Err(Status::INVALID_LOG_PAGE),
             (id::SUPPORTED, false) => supported(),
-            // No command has failed but for reasons that its own status says.
-            (id::ERRORS, false) => vec![0; 64 * 128],
-            (id::HEALTH, false) => health(self.target()),
+            (id::ERRORS, false) => state.errors.page(),
+            // Of the controller: namespaces have none of their own.
+            (id::HEALTH, false) if matches!(sqe.nsid.get(), 0 | u32::MAX) => self.health(state),
+            (id::HEALTH, false) => return Err(Status::INVALID_FIELD),
             (id::FIRMWARE, false) => {
                 let mut page = Page::<512>::default();
                 page.u8(0, 1).padded(8, 8, env!("CARGO_PKG_VERSION"));
@@ -88,22 +90,23 @@ impl Controller {
             }
             (id::NAMESPACES, false) => {
                 let mut page = Page::<4096>::default();
-                for (n, nsid) in namespaces.iter().enumerate() {
+                for (n, nsid) in state.notices.namespaces.log.iter().enumerate() {
                     page.u32(4 * n, *nsid);
                 }
                 if !retains {
-                    namespaces.clear();
+                    state.notices.namespaces.clear();
                 }
                 page.into_vec()
             }
-            (id::EFFECTS, false) => effects(set == ZNS).into_vec(),
+            (id::EFFECTS, false) if matches!(set, NVM | ZNS) => effects(self.target(), set == ZNS).into_vec(),
+            (id::EFFECTS, false) => return Err(Status::INVALID_FIELD),
             (id::ZONES, false) => {
                 let all = self.target().namespaces();
                 let place = all.iter().position(|n| n.nsid() == sqe.nsid.get() && n.is_zoned());
-                let changed = &mut changed[place.ok_or(Status::INVALID_NAMESPACE)?];
-                let page = changed.page().into_vec();
+                let changed = &mut state.notices.zones[place.ok_or(Status::INVALID_NAMESPACE)?];
+                let page = changed.log.page().into_vec();
                 if !retains {
-                    *changed = ChangedZones::default();
+                    changed.clear();
                 }
                 page
             }
@@ -127,19 +130,29 @@ fn supported() -> Vec<u8> {
     page.into_vec()
 }
 
-/// Base 5.1.12.1.3: what the volume has counted.
-fn health(target: &Target) -> Vec<u8> {
-    const KELVIN: u16 = 273 + 30;
-    let counted = target.volume().statistics();
-    let mut page = Page::<512>::default();
-    page.u16(1, KELVIN).u8(3, 100).u8(4, 10);
-    // Reads and writes are not counted apart: both are among the requests and their sectors, in units of 1000.
-    page.u64(48, counted.sectors.div_ceil(1000)).u64(80, counted.requests);
-    page.into_vec()
+impl Controller {
+    /// SMART / Health Information (Base 5.1.12.1.3): what hosts have moved since the target was made.
+    fn health(&self, state: &State) -> Vec<u8> {
+        const KELVIN: u16 = 273 + 30;
+        const HOUR: u64 = 3_600_000_000_000;
+        /// Thousands of 512 bytes.
+        const DATA_UNIT: u64 = 512_000;
+        let HostCounts { reads, read_bytes, writes, written_bytes, media_errors } =
+            self.target().host_counts();
+        let mut page = Page::<512>::default();
+        // All of the spare, and a threshold for it.
+        page.u16(1, KELVIN).u8(3, 100).u8(4, 10);
+        page.u64(32, read_bytes.div_ceil(DATA_UNIT)).u64(48, written_bytes.div_ceil(DATA_UNIT));
+        page.u64(64, reads).u64(80, writes);
+        // It was switched on once, when the clock began.
+        page.u64(112, 1).u64(128, self.heard().0 / HOUR);
+        page.u64(160, media_errors).u64(176, state.errors.count());
+        page.into_vec()
+    }
 }
 
 /// Base 5.1.12.1.6: what is supported, and what changes data.
-fn effects(is_zoned: bool) -> Page<4096> {
+fn effects(target: &Target, is_zoned: bool) -> Page<4096> {
     const SUPPORTED: u32 = 1;
     const WRITES: u32 = 1 << 1;
     let mut page = Page::default();
@@ -155,7 +168,9 @@ fn effects(is_zoned: bool) -> Page<4096> {
     for opcode in admin {
         page.u32(4 * usize::from(opcode), SUPPORTED);
     }
-    let reads = [io::FLUSH, io::READ, io::VERIFY].map(|opcode| (opcode, SUPPORTED));
+    let reads = [io::FLUSH, io::READ].map(|opcode| (opcode, SUPPORTED));
+    let verify = [(io::VERIFY, SUPPORTED)];
+    let verify = if target.volume().info().verify_sectors_max > 0 { &verify[..] } else { &[] };
     let writes =
         [io::WRITE, io::WRITE_ZEROES, io::DATASET_MANAGEMENT].map(|opcode| (opcode, SUPPORTED | WRITES));
     let zoned = [
@@ -164,7 +179,7 @@ fn effects(is_zoned: bool) -> Page<4096> {
         (io::ZONE_APPEND, SUPPORTED | WRITES),
     ];
     let zoned = if is_zoned { &zoned[..] } else { &[] };
-    for (opcode, effect) in reads.iter().chain(&writes).chain(zoned) {
+    for (opcode, effect) in reads.iter().chain(verify).chain(&writes).chain(zoned) {
         page.u32(1024 + 4 * usize::from(*opcode), *effect);
     }
     page
@@ -172,7 +187,6 @@ fn effects(is_zoned: bool) -> Page<4096> {
 
 /// Base 5.1.12.3.1: the discovery subsystem itself, and the target.
 fn discovery(target: &Target, local: SocketAddr) -> Vec<u8> {
-    const TCP: u8 = 3;
     const SUBSYSTEM: u8 = 2;
     const CURRENT_DISCOVERY: u8 = 3;
     let mut bytes = Page::<1024>::default();

@@ -3,14 +3,21 @@
 //! A device is one volume. Its sequential zones are one namespace, a zoned one; its conventional zones, if it has some, are
 //! another, with ordinary blocks. Both are parts of the volume, so that limits and order are the drive's.
 
+mod aborts;
 mod controller;
+mod counts;
+mod errors;
 mod features;
 mod identify;
 mod logs;
 mod namespace;
+mod notices;
+mod properties;
 
 pub use controller::{Association, Controller, Reply};
+pub use counts::{HostCounts, QueueCounts};
 pub use namespace::{IoCommand, IoError, Namespace, ZoneReport};
+pub use properties::PropertySet;
 
 use crate::status::Status;
 use crate::wire::text;
@@ -73,6 +80,7 @@ pub struct Target {
     namespaces: Vec<Namespace>,
     mdts: u8,
     controllers: Mutex<Controllers>,
+    counts: counts::AllCounts,
 }
 
 #[derive(Default)]
@@ -112,6 +120,7 @@ impl Target {
             namespaces,
             mdts,
             controllers: Mutex::default(),
+            counts: counts::AllCounts::default(),
         })
     }
 
@@ -141,6 +150,11 @@ impl Target {
     /// Bytes of data of one command at most.
     pub fn transfer_max(&self) -> u32 {
         4096 << self.mdts
+    }
+
+    /// What hosts have moved.
+    pub fn host_counts(&self) -> HostCounts {
+        self.counts.sum()
     }
 
     /// Controllers that hosts have.

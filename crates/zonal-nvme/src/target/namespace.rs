@@ -23,12 +23,31 @@ pub type IoError = Status;
 /// A report that a host asks for (ZNS 3.4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneReport {
-    /// Zones of which conditions; `None`: all.
-    only: Option<ZoneCondition>,
+    which: ReportedZones,
     /// Bytes that the host takes.
     pub len: u32,
     /// Whether to count only the zones that fit, or all.
     is_partial: bool,
+}
+
+/// Which zones a report is to have (ZNS 3.4.2.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ReportedZones {
+    All,
+    /// Those in this condition.
+    In(ZoneCondition),
+    /// Those with an attribute that the controller gives to none.
+    WithAttributes,
+}
+
+impl ReportedZones {
+    fn has(self, zone: &ZoneDescriptor) -> bool {
+        match self {
+            ReportedZones::All => true,
+            ReportedZones::In(condition) => zone.condition == condition,
+            ReportedZones::WithAttributes => false,
+        }
+    }
 }
 
 /// What a command asks of the volume.
@@ -106,6 +125,20 @@ impl Namespace {
 
     fn sector(&self, lba: u64) -> Result<Sector, IoError> {
         lba.checked_mul(u64::from(self.block_sectors())).map(Sector).ok_or(Status::LBA_OUT_OF_RANGE)
+    }
+
+    /// Whether the namespace has this command, as its log of effects says.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_OPCODE`].
+    pub fn check_opcode(&self, opcode: u8) -> Result<(), Status> {
+        let is_there = match opcode {
+            io::FLUSH | io::READ | io::WRITE | io::WRITE_ZEROES | io::DATASET_MANAGEMENT => true,
+            io::VERIFY => self.part.info().verify_sectors_max > 0,
+            io::ZONE_MANAGEMENT_SEND | io::ZONE_MANAGEMENT_RECEIVE | io::ZONE_APPEND => self.is_zoned,
+            _ => false,
+        };
+        if is_there { Ok(()) } else { Err(Status::INVALID_OPCODE) }
     }
 
     /// Bytes of data that go from the host to the controller with this command.
@@ -284,15 +317,16 @@ impl Namespace {
         if dword & 0xFF != 0 {
             return Err(Status::INVALID_FIELD);
         }
-        let only = match dword >> 8 & 0xFF {
-            0 => None,
-            1 => Some(ZoneCondition::Empty),
-            2 => Some(ZoneCondition::ImpOpen),
-            3 => Some(ZoneCondition::ExpOpen),
-            4 => Some(ZoneCondition::Closed),
-            5 => Some(ZoneCondition::Full),
-            6 => Some(ZoneCondition::ReadOnly),
-            7 => Some(ZoneCondition::Offline),
+        let which = match dword >> 8 & 0xFF {
+            0 => ReportedZones::All,
+            1 => ReportedZones::In(ZoneCondition::Empty),
+            2 => ReportedZones::In(ZoneCondition::ImpOpen),
+            3 => ReportedZones::In(ZoneCondition::ExpOpen),
+            4 => ReportedZones::In(ZoneCondition::Closed),
+            5 => ReportedZones::In(ZoneCondition::Full),
+            6 => ReportedZones::In(ZoneCondition::ReadOnly),
+            7 => ReportedZones::In(ZoneCondition::Offline),
+            9 => ReportedZones::WithAttributes,
             _ => return Err(Status::INVALID_FIELD),
         };
         let len = self.data_to_host(sqe)?;
@@ -301,8 +335,8 @@ impl Namespace {
         }
         let is_partial = dword & 1 << 16 != 0;
         let fits = (len / 64).saturating_sub(1).max(1);
-        let zones = if is_partial && only.is_none() { fits } else { u32::MAX };
-        Ok(IoCommand::Report(ZoneReport { only, len, is_partial }, Request::report(sector, zones)))
+        let zones = if is_partial && which == ReportedZones::All { fits } else { u32::MAX };
+        Ok(IoCommand::Report(ZoneReport { which, len, is_partial }, Request::report(sector, zones)))
     }
 
     /// A report as its bytes: a header and a descriptor for each zone (ZNS 3.4.2.2).
@@ -310,7 +344,7 @@ impl Namespace {
         let mut bytes = vec![0; report.len as usize];
         let room = (report.len as usize).saturating_sub(64) / 64;
         let mut count = 0;
-        for zone in zones.iter().filter(|zone| report.only.is_none_or(|only| zone.condition == only)) {
+        for zone in zones.iter().filter(|zone| report.which.has(zone)) {
             if count < room {
                 let at = 64 * (count + 1);
                 self.describe(zone, &mut bytes[at..at + 64]);

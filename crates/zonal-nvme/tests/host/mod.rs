@@ -54,6 +54,9 @@ pub struct Queue<L = Direct> {
     partial: Vec<(u16, Vec<u8>)>,
     payloads: Vec<(u16, Vec<u8>)>,
     last: u16,
+    /// Data that it is asked for are kept back.
+    pub holds_data: bool,
+    held: Vec<R2t>,
     /// Number of its controller, once it is connected.
     controller: u16,
     /// What the controller gave as the reason to end.
@@ -105,6 +108,8 @@ impl<L: Link> Queue<L> {
             partial: Vec::new(),
             payloads: Vec::new(),
             last: 0,
+            holds_data: false,
+            held: Vec::new(),
             controller: 0,
             terminated: None,
         }
@@ -280,26 +285,9 @@ impl<L: Link> Queue<L> {
             }
             PduKind::R2t => {
                 let (r2t, _) = R2t::read_from_prefix(&unit).unwrap();
-                let cid = r2t.command.get();
-                let place = self.payloads.iter().position(|(other, _)| *other == cid).unwrap();
-                let payload = self.payloads[place].1.clone();
-                assert_eq!(r2t.len.get() as usize, payload.len());
-                // In two units, as hosts may.
-                let (first, second) = payload.split_at(payload.len() / 1024 * 512);
-                for (offset, data) in [(0, first), (first.len(), second)] {
-                    if data.is_empty() {
-                        continue;
-                    }
-                    let header = DataHeader {
-                        common: CommonHeader::read_from_bytes(&[0; 8]).unwrap(),
-                        command: r2t.command,
-                        transfer: r2t.transfer,
-                        offset: (offset as u32).into(),
-                        len: (data.len() as u32).into(),
-                        reserved: [0; 4],
-                    };
-                    let bytes = self.unit(PduKind::HostData, 24, &header.as_bytes()[8..], data);
-                    self.send(&bytes);
+                match self.holds_data {
+                    true => self.held.push(r2t),
+                    false => self.send_data(r2t),
                 }
             }
             PduKind::ControllerTerm => {
@@ -308,6 +296,38 @@ impl<L: Link> Queue<L> {
             kind => panic!("{kind:?}"),
         }
         true
+    }
+
+    /// Sends what was kept back.
+    pub fn send_held_data(&mut self) {
+        for r2t in std::mem::take(&mut self.held) {
+            self.send_data(r2t);
+        }
+    }
+
+    /// Sends data that the controller is ready for.
+    fn send_data(&mut self, r2t: R2t) {
+        let cid = r2t.command.get();
+        let place = self.payloads.iter().position(|(other, _)| *other == cid).unwrap();
+        let payload = self.payloads[place].1.clone();
+        assert_eq!(r2t.len.get() as usize, payload.len());
+        // In two units, as hosts may.
+        let (first, second) = payload.split_at(payload.len() / 1024 * 512);
+        for (offset, data) in [(0, first), (first.len(), second)] {
+            if data.is_empty() {
+                continue;
+            }
+            let header = DataHeader {
+                common: CommonHeader::read_from_bytes(&[0; 8]).unwrap(),
+                command: r2t.command,
+                transfer: r2t.transfer,
+                offset: (offset as u32).into(),
+                len: (data.len() as u32).into(),
+                reserved: [0; 4],
+            };
+            let bytes = self.unit(PduKind::HostData, 24, &header.as_bytes()[8..], data);
+            self.send(&bytes);
+        }
     }
 
     fn note(&mut self, cid: u16, status: u16, result: u64) {
