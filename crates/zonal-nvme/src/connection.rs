@@ -22,7 +22,7 @@ pub use output::Output;
 use crate::status::Status;
 use crate::target::{Association, IN_CAPSULE, IoCommand, Namespace, PropertySet, Reply, Target, ZoneReport};
 use crate::wire::{
-    Cqe, DigestFlags, IcReq, IcResp, PduKind, R2t, Sgl, Sqe, admin, digest, fabrics, io, term,
+    Cqe, DataPointer, DigestFlags, IcReq, IcResp, PduKind, R2t, Sgl, Sqe, admin, digest, fabrics, io, term,
 };
 use early::EarlyEnd;
 use input::{Input, Unit};
@@ -394,20 +394,17 @@ impl Connection {
         if sqe.flags >> 6 != 1 {
             return Err(Status::INVALID_FIELD);
         }
-        let Sgl { address, len, kind, .. } = sqe.data;
         let is_admin_read = from_host == 0 && !self.is_io();
-        match kind {
+        match DataPointer::parse(&sqe.data) {
             _ if from_host == 0 && to_host == 0 => Ok(()),
-            Sgl::IN_CAPSULE if from_host > 0 && address.get() != 0 => Err(Status::SGL_OFFSET_INVALID),
-            Sgl::IN_CAPSULE if from_host > 0 && len.get() != in_capsule => Err(Status::DATA_LENGTH_INVALID),
-            Sgl::IN_CAPSULE if from_host > 0 => {
-                (len.get() == from_host).then_some(()).ok_or(Status::DATA_LENGTH_INVALID)
-            }
-            Sgl::TRANSPORT if in_capsule > 0 => Err(Status::SGL_TYPE_INVALID),
-            Sgl::TRANSPORT if is_admin_read => Ok(()),
-            Sgl::TRANSPORT if len.get() == from_host.max(to_host) => Ok(()),
-            Sgl::TRANSPORT => Err(Status::DATA_LENGTH_INVALID),
-            _ => Err(Status::SGL_TYPE_INVALID),
+            Some(DataPointer::InCapsule { .. }) if from_host == 0 => Err(Status::SGL_TYPE_INVALID),
+            Some(DataPointer::InCapsule { offset: 1.., .. }) => Err(Status::SGL_OFFSET_INVALID),
+            Some(DataPointer::InCapsule { len, .. }) if len == in_capsule && len == from_host => Ok(()),
+            Some(DataPointer::Transport { .. }) if in_capsule > 0 => Err(Status::SGL_TYPE_INVALID),
+            Some(DataPointer::Transport { .. }) if is_admin_read => Ok(()),
+            Some(DataPointer::Transport { len }) if len == from_host.max(to_host) => Ok(()),
+            Some(_) => Err(Status::DATA_LENGTH_INVALID),
+            None => Err(Status::SGL_TYPE_INVALID),
         }
     }
 

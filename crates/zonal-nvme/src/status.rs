@@ -136,10 +136,14 @@ impl Status {
             // The zone was reset or finished while the write waited: it has no place any more.
             RequestError::Aborted { .. } => Status::ZONE_INVALID_WRITE,
             RequestError::NoSlot { .. } => Status::TOO_MANY_ACTIVE,
+            // A part of it, or all, may be there: sent again it would be there twice.
             RequestError::FateUnknown { error, .. }
             | RequestError::InPart { error, .. }
-            | RequestError::TornAppend { error, .. }
-            | RequestError::GaveUp { error, .. } => Status::of_device(error, is_read),
+            | RequestError::TornAppend { error, .. } => match Status::of_device(error, is_read) {
+                status if status.is_final => status,
+                _ => Status::INTERNAL_ERROR,
+            },
+            RequestError::GaveUp { error, .. } => Status::of_device(error, is_read),
             RequestError::Cancelled => Status::ABORT_REQUESTED,
             RequestError::Device(error) => Status::of_device(error, is_read),
         }

@@ -2,7 +2,7 @@
 
 use super::logs::TCP;
 use crate::status::Status;
-use crate::wire::{Page, Sqe};
+use crate::wire::{ErrorEntry, Page, Sqe};
 use std::collections::VecDeque;
 
 /// Entries of the log.
@@ -37,26 +37,31 @@ impl ErrorLog {
     }
 
     pub(super) fn page(&self) -> Vec<u8> {
-        let mut page = Page::<{ 64 * ERROR_ENTRIES }>::default();
-        for (n, failed) in self.last.iter().enumerate() {
-            failed.emit(&mut page, 64 * n);
-        }
-        page.into_vec()
+        let entries = self.last.iter().map(FailedCommand::entry).enumerate();
+        let page = Page::<{ 64 * ERROR_ENTRIES }>::default();
+        entries.fold(page, |page, (n, entry)| page.with(64 * n, &entry)).into_vec()
     }
 }
 
 impl FailedCommand {
-    fn emit(&self, page: &mut Page<{ 64 * ERROR_ENTRIES }>, at: usize) {
+    fn entry(&self) -> ErrorEntry {
         /// No single field is to blame.
         const NO_FIELD: u16 = 0xFFFF;
         /// The entry has opcode and command set.
         const VERSION: u8 = 1;
-        page.u64(at, self.count);
-        page.u16(at + 8, self.queue).u16(at + 10, self.sqe.cid.get()).u16(at + 12, self.status.field());
-        page.u16(at + 14, NO_FIELD);
-        // Of the admin queue these dwords are no block.
-        page.u64(at + 16, if self.queue > 0 { self.sqe.lba() } else { 0 });
-        page.u32(at + 24, self.sqe.nsid.get());
-        page.u8(at + 29, TCP).u8(at + 31, self.sqe.opcode).u8(at + 63, VERSION);
+        ErrorEntry {
+            count: self.count,
+            sqid: self.queue,
+            cid: self.sqe.cid.get(),
+            status: self.status.field(),
+            location: NO_FIELD,
+            // Of the admin queue these dwords are no block.
+            lba: if self.queue > 0 { self.sqe.lba() } else { 0 },
+            nsid: self.sqe.nsid.get(),
+            transport: TCP,
+            csi: 0,
+            opcode: self.sqe.opcode,
+            version: VERSION,
+        }
     }
 }

@@ -4,7 +4,10 @@ use super::controller::{Controller, State};
 use super::identify::{NVM, ZNS};
 use super::{DISCOVERY_NQN, HostCounts, Target};
 use crate::status::Status;
-use crate::wire::{Page, Sqe, admin, io};
+use crate::wire::{
+    ChangedZoneList, DiscoveryEntry, DiscoveryHeader, FirmwareLog, GetLogPage, HealthLog, Padded, Page, Sqe,
+    admin, io,
+};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
@@ -31,15 +34,13 @@ pub(super) struct ChangedZones {
 }
 
 impl ChangedZones {
-    const MAX: usize = 511;
-
     /// Notes a zone.
     pub(super) fn add(&mut self, start: u64) {
         if self.is_too_many {
             return;
         }
         self.zones.insert(start);
-        if self.zones.len() > Self::MAX {
+        if self.zones.len() > ChangedZoneList::MAX {
             self.is_too_many = true;
             self.zones.clear();
         }
@@ -49,44 +50,31 @@ impl ChangedZones {
         self.zones.is_empty() && !self.is_too_many
     }
 
-    fn page(&self) -> Page<4096> {
-        let mut page = Page::default();
+    fn list(&self) -> ChangedZoneList {
         match self.is_too_many {
-            true => _ = page.u16(0, 0xFFFF),
-            false => {
-                page.u16(0, self.zones.len() as u16);
-                for (n, start) in self.zones.iter().enumerate() {
-                    page.u64(8 + 8 * n, *start);
-                }
-            }
+            true => ChangedZoneList::TooMany,
+            false => ChangedZoneList::Zones(self.zones.iter().copied().collect()),
         }
-        page
     }
 }
 
 impl Controller {
     pub(super) fn log_page(&self, sqe: &Sqe, state: &mut State) -> Result<Vec<u8>, Status> {
-        let number = sqe.dword(10) as u8;
-        let dwords = u64::from(sqe.dword(10) >> 16) | u64::from(sqe.dword(11) & 0xFFFF) << 16;
-        let len = (dwords + 1) * 4;
-        let offset = u64::from(sqe.dword(12)) | u64::from(sqe.dword(13)) << 32;
-        let set = (sqe.dword(14) >> 24) as u8;
-        let retains = sqe.dword(10) & 1 << 15 != 0;
+        let GetLogPage { lid, len, offset, csi, retains, nsid } = GetLogPage::parse(sqe);
         if offset % 4 != 0 || len > u64::from(self.target().transfer_max()) {
             return Err(Status::INVALID_FIELD);
         }
-        let page = match (number, self.is_discovery()) {
+        let page = match (lid, self.is_discovery()) {
             (id::DISCOVERY, true) => discovery(self.target(), self.local()),
             (_, true) | (id::DISCOVERY, false) => return Err(Status::INVALID_LOG_PAGE),
             (id::SUPPORTED, false) => supported(),
             (id::ERRORS, false) => state.errors.page(),
             // Of the controller: namespaces have none of their own.
-            (id::HEALTH, false) if matches!(sqe.nsid.get(), 0 | u32::MAX) => self.health(state),
+            (id::HEALTH, false) if matches!(nsid, 0 | u32::MAX) => self.health(state),
             (id::HEALTH, false) => return Err(Status::INVALID_FIELD),
             (id::FIRMWARE, false) => {
-                let mut page = Page::<512>::default();
-                page.u8(0, 1).padded(8, 8, env!("CARGO_PKG_VERSION"));
-                page.into_vec()
+                let firmware = FirmwareLog { slot: 1, revision: env!("CARGO_PKG_VERSION").into() };
+                firmware.emit().into_vec()
             }
             (id::NAMESPACES, false) => {
                 let mut page = Page::<4096>::default();
@@ -98,13 +86,13 @@ impl Controller {
                 }
                 page.into_vec()
             }
-            (id::EFFECTS, false) if matches!(set, NVM | ZNS) => effects(self.target(), set == ZNS).into_vec(),
+            (id::EFFECTS, false) if matches!(csi, NVM | ZNS) => effects(self.target(), csi == ZNS).into_vec(),
             (id::EFFECTS, false) => return Err(Status::INVALID_FIELD),
             (id::ZONES, false) => {
                 let all = self.target().namespaces();
-                let place = all.iter().position(|n| n.nsid() == sqe.nsid.get() && n.is_zoned());
+                let place = all.iter().position(|n| n.nsid() == nsid && n.is_zoned());
                 let changed = &mut state.notices.zones[place.ok_or(Status::INVALID_NAMESPACE)?];
-                let page = changed.log.page().into_vec();
+                let page = changed.log.list().emit().into_vec();
                 if !retains {
                     changed.clear();
                 }
@@ -139,15 +127,23 @@ impl Controller {
         const DATA_UNIT: u64 = 512_000;
         let HostCounts { reads, read_bytes, writes, written_bytes, media_errors } =
             self.target().host_counts();
-        let mut page = Page::<512>::default();
-        // All of the spare, and a threshold for it.
-        page.u16(1, KELVIN).u8(3, 100).u8(4, 10);
-        page.u64(32, read_bytes.div_ceil(DATA_UNIT)).u64(48, written_bytes.div_ceil(DATA_UNIT));
-        page.u64(64, reads).u64(80, writes);
-        // It was switched on once, when the clock began.
-        page.u64(112, 1).u64(128, self.heard().0 / HOUR);
-        page.u64(160, media_errors).u64(176, state.errors.count());
-        page.into_vec()
+        let health = HealthLog {
+            temperature: KELVIN,
+            // All of it, and a threshold for it.
+            spare: 100,
+            spare_min: 10,
+            units_read: read_bytes.div_ceil(DATA_UNIT),
+            units_written: written_bytes.div_ceil(DATA_UNIT),
+            reads,
+            writes,
+            // It was switched on once, when the clock began.
+            power_cycles: 1,
+            power_on_hours: self.heard().0 / HOUR,
+            media_errors,
+            error_entries: state.errors.count(),
+            ..HealthLog::default()
+        };
+        health.emit().into_vec()
     }
 }
 
@@ -189,18 +185,25 @@ fn effects(target: &Target, is_zoned: bool) -> Page<4096> {
 fn discovery(target: &Target, local: SocketAddr) -> Vec<u8> {
     const SUBSYSTEM: u8 = 2;
     const CURRENT_DISCOVERY: u8 = 3;
-    let mut bytes = Page::<1024>::default();
-    bytes.u64(0, 1).u64(8, 2);
-    let mut bytes = bytes.into_vec();
-    for (kind, nqn) in [(CURRENT_DISCOVERY, DISCOVERY_NQN), (SUBSYSTEM, target.nqn())] {
-        let mut entry = Page::<1024>::default();
+    let kinds = [(CURRENT_DISCOVERY, DISCOVERY_NQN), (SUBSYSTEM, target.nqn())];
+    let header = DiscoveryHeader { generation: 1, records: kinds.len() as u64, format: 0 };
+    let mut bytes = header.emit().into_vec();
+    for (kind, nqn) in kinds {
         // No requirement of security; flow control of queues can be left out.
-        entry.u8(0, TCP).u8(1, if local.is_ipv4() { 1 } else { 2 }).u8(2, kind).u8(3, 1 << 2);
-        entry.u16(4, 1).u16(6, 0xFFFF).u16(8, 32);
-        entry.padded(32, 32, &local.port().to_string());
-        entry.text(256, 256, nqn);
-        entry.padded(512, 256, &local.ip().to_string());
-        bytes.extend(entry.into_vec());
+        let entry = DiscoveryEntry {
+            transport: TCP,
+            family: if local.is_ipv4() { 1 } else { 2 },
+            kind,
+            requirements: 1 << 2,
+            port: 1,
+            cntlid: 0xFFFF,
+            admin_entries: 32,
+            service: Padded(local.port().to_string()),
+            subsystem: nqn.into(),
+            address: Padded(local.ip().to_string()),
+            ..DiscoveryEntry::default()
+        };
+        bytes.extend(entry.emit().into_vec());
     }
     bytes
 }

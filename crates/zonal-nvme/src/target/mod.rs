@@ -20,7 +20,7 @@ pub use namespace::{IoCommand, IoError, Namespace, ZoneReport};
 pub use properties::PropertySet;
 
 use crate::status::Status;
-use crate::wire::text;
+use crate::wire::{ConnectCommand, ConnectData, Layout};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -111,6 +111,11 @@ impl Target {
             let part = Part::new(volume.clone(), 0..conventional)?;
             namespaces.push(Namespace::new(2, part, &options)?);
         }
+        // ZNS 4.1.5.2: a limit for appends is two pages at least, and a power of two of pages; 0 is that of other commands.
+        if conventional < zones && volume.append_sectors_max() < 16 {
+            let most = "its largest append is less than 8 KiB, and hosts cannot be told a limit that small";
+            return Err(TargetError::Namespace(most.to_owned()));
+        }
         let pages = u64::from(volume.info().command_sectors_max) / 8;
         let mdts = pages.checked_ilog2().map_or(1, |log| log as u8).clamp(1, MDTS_MAX);
         Ok(Target {
@@ -181,19 +186,21 @@ impl Target {
         const fn in_command(at: u32) -> (Status, u32) {
             (Status::CONNECT_INVALID, at)
         }
-        if sqe.dword(10) as u16 != 0 {
+        let command = ConnectCommand::parse(sqe).ok_or((Status::INVALID_OPCODE, 0))?;
+        let ConnectCommand { format, qid, entries, has_flow_control, keep_alive } = command;
+        if format != 0 {
             return Err((Status::CONNECT_FORMAT, 0));
         }
-        let qid = (sqe.dword(10) >> 16) as u16;
-        let entries = u32::from(sqe.dword(11) as u16) + 1;
-        let has_flow_control = sqe.dword(11) >> 16 & 4 == 0;
-        if data.len() != 1024 {
+        if data.len() != ConnectData::LEN {
             return Err((Status::DATA_LENGTH_INVALID, 0));
         }
-        let host: [u8; 16] = data[..16].try_into().expect("16 bytes");
-        let cntlid = u16::from_le_bytes([data[16], data[17]]);
-        let nqn = text(&data[256..512]).ok_or(in_data(256))?;
-        let host_nqn = text(&data[512..768]).filter(|nqn| !nqn.is_empty()).ok_or(in_data(512))?;
+        // Of the fields only names can be wrong by themselves.
+        let data = ConnectData::parse(data).ok_or(in_data(256))?;
+        let ConnectData { host, cntlid, .. } = data;
+        let (nqn, host_nqn) = (data.subsystem.0.as_str(), data.host_nqn.0.as_str());
+        if host_nqn.is_empty() {
+            return Err(in_data(512));
+        }
         let is_discovery = nqn == DISCOVERY_NQN;
         if !is_discovery && nqn != self.nqn {
             return Err(in_data(256));
@@ -212,7 +219,6 @@ impl Target {
                 .into_iter()
                 .find(|id| !controllers.all.contains_key(id))
                 .ok_or((Status::CONNECT_BUSY, 0))?;
-            let keep_alive = sqe.dword(12);
             let events = self.namespaces.iter().map(|namespace| namespace.part().events()).collect();
             let controller = Controller::new(
                 id,

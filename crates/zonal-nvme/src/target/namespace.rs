@@ -2,7 +2,7 @@
 
 use super::{TargetError, TargetOptions};
 use crate::status::Status;
-use crate::wire::{Sqe, io};
+use crate::wire::{Layout, ReportHeader, ReportedZone, Sqe, ZoneReceive, ZoneSend, io};
 use zonal_core::{Op, Sector, ZoneCondition, ZoneDescriptor};
 use zonal_io::buffer::IoBuf;
 use zonal_io::volume::{Part, Request};
@@ -161,7 +161,7 @@ impl Namespace {
     pub fn data_to_host(&self, sqe: &Sqe) -> Result<u32, IoError> {
         match sqe.opcode {
             io::READ => self.bytes(sqe),
-            io::ZONE_MANAGEMENT_RECEIVE => Ok(sqe.dword(12).saturating_add(1).saturating_mul(4)),
+            io::ZONE_MANAGEMENT_RECEIVE => Ok(u32::try_from(ZoneReceive::parse(sqe).len).unwrap_or(u32::MAX)),
             _ => Ok(0),
         }
     }
@@ -259,13 +259,13 @@ impl Namespace {
 
     /// ZNS 3.4.3.
     fn manage(&self, sqe: &Sqe) -> Result<IoCommand, IoError> {
-        let is_all = sqe.dword(13) & 1 << 8 != 0;
-        let op = match sqe.dword(13) & 0xFF {
-            1 => Op::ZoneClose,
-            2 => Op::ZoneFinish,
-            3 => Op::ZoneOpen,
-            4 => Op::ZoneReset,
-            5 => Op::ZoneOffline,
+        let ZoneSend { lba, action, is_all } = ZoneSend::parse(sqe);
+        let op = match action {
+            ZoneSend::CLOSE => Op::ZoneClose,
+            ZoneSend::FINISH => Op::ZoneFinish,
+            ZoneSend::OPEN => Op::ZoneOpen,
+            ZoneSend::RESET => Op::ZoneReset,
+            ZoneSend::OFFLINE => Op::ZoneOffline,
             _ => return Err(Status::INVALID_FIELD),
         };
         self.check_writable(op)?;
@@ -275,7 +275,7 @@ impl Namespace {
                 _ => IoCommand::AllZones(op),
             });
         }
-        let sector = self.sector(sqe.lba())?;
+        let sector = self.sector(lba)?;
         if sector.0 >= self.part.info().geometry.sectors().0 {
             return Err(Status::LBA_OUT_OF_RANGE);
         }
@@ -308,16 +308,16 @@ impl Namespace {
 
     /// ZNS 3.4.2.
     fn report(&self, sqe: &Sqe) -> Result<IoCommand, IoError> {
-        let sector = self.sector(sqe.lba())?;
+        let ZoneReceive { lba, action, option, is_partial, .. } = ZoneReceive::parse(sqe);
+        let sector = self.sector(lba)?;
         if sector.0 >= self.part.info().geometry.sectors().0 {
             return Err(Status::LBA_OUT_OF_RANGE);
         }
-        let dword = sqe.dword(13);
         // An extended report needs descriptor extensions, of which there are none.
-        if dword & 0xFF != 0 {
+        if action != 0 {
             return Err(Status::INVALID_FIELD);
         }
-        let which = match dword >> 8 & 0xFF {
+        let which = match option {
             0 => ReportedZones::All,
             1 => ReportedZones::In(ZoneCondition::Empty),
             2 => ReportedZones::In(ZoneCondition::ImpOpen),
@@ -333,7 +333,6 @@ impl Namespace {
         if len < 64 {
             return Err(Status::INVALID_FIELD);
         }
-        let is_partial = dword & 1 << 16 != 0;
         let fits = (len / 64).saturating_sub(1).max(1);
         let zones = if is_partial && which == ReportedZones::All { fits } else { u32::MAX };
         Ok(IoCommand::Report(ZoneReport { which, len, is_partial }, Request::report(sector, zones)))
@@ -353,19 +352,22 @@ impl Namespace {
             }
             count += 1;
         }
-        bytes[..8].copy_from_slice(&(count as u64).to_le_bytes());
+        ReportHeader { zones: count as u64 }.put(&mut bytes);
         bytes
     }
 
     fn describe(&self, zone: &ZoneDescriptor, bytes: &mut [u8]) {
         const SEQUENTIAL_WRITE_REQUIRED: u8 = 2;
-        let start = self.blocks(zone.start.0);
         // Where the pointer has no meaning the standard leaves its value open; hosts like the zone's end best.
         let pointer = zone.write_pointer.map_or(zone.start.0 + zone.capacity.0, |sector| sector.0);
-        bytes[0] = SEQUENTIAL_WRITE_REQUIRED;
-        bytes[1] = (zone.condition as u8) << 4;
-        bytes[8..16].copy_from_slice(&self.blocks(zone.capacity.0).to_le_bytes());
-        bytes[16..24].copy_from_slice(&start.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.blocks(pointer).to_le_bytes());
+        let described = ReportedZone {
+            kind: SEQUENTIAL_WRITE_REQUIRED,
+            state: (zone.condition as u8) << 4,
+            attributes: 0,
+            capacity: self.blocks(zone.capacity.0),
+            start: self.blocks(zone.start.0),
+            pointer: self.blocks(pointer),
+        };
+        described.put(bytes);
     }
 }

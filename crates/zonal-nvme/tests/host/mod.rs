@@ -10,6 +10,7 @@ pub use link::{Direct, Link, Socket};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
+use zonal_io::device::Device;
 use zonal_io::registry::Registry;
 use zonal_io::volume::{Volume, VolumeOptions};
 use zonal_nvme::target::{Target, TargetOptions};
@@ -22,11 +23,29 @@ pub const NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:67e55044-10b1-426f-9247-b
 const CONTROLLER: u16 = 0xFFFF;
 
 pub fn target(device: &str) -> Arc<Target> {
-    let device = Registry::default().open(device).unwrap();
+    target_with(device, options())
+}
+
+pub fn target_with(device: &str, options: TargetOptions) -> Arc<Target> {
+    Arc::new(Target::new(volume(device), options).unwrap())
+}
+
+pub fn target_of(device: Arc<dyn Device>) -> Arc<Target> {
+    Arc::new(Target::new(volume_of(device), options()).unwrap())
+}
+
+pub fn volume(device: &str) -> Arc<Volume> {
+    volume_of(Registry::default().open(device).unwrap())
+}
+
+/// As `zonal serve` opens it.
+fn volume_of(device: Arc<dyn Device>) -> Arc<Volume> {
     let options = VolumeOptions { park: None, budget: None, ..VolumeOptions::default() };
-    let volume = Arc::new(Volume::open(device, options).unwrap());
-    let identity = UUID.parse().unwrap();
-    Arc::new(Target::new(volume, TargetOptions { nqn: None, identity, read_only: false }).unwrap())
+    Arc::new(Volume::open(device, options).unwrap())
+}
+
+pub fn options() -> TargetOptions {
+    TargetOptions { nqn: None, identity: UUID.parse().unwrap(), read_only: false }
 }
 
 /// What came of a command.
