@@ -11,7 +11,12 @@
 //! # Memory
 //! Data are in memory from the moment that the host is asked for them, or that a read is submitted, until they are written or
 //! sent. At most [`MEMORY_MAX`] bytes a connection, or one command: others wait, in order. Data in capsules come on top: at most
-//! [`IN_CAPSULE`] bytes for each entry of the queue. A host that takes no answers gets no more of them made.
+//! [`IN_CAPSULE`] bytes for each entry of the queue. A host that takes no answers gets no more of them made. Answers of the admin
+//! queue count like those of others.
+//!
+//! # Time
+//! A host connects its queue within [`CONNECT_MAX`] of the first poll, however slowly its bytes come. From then on the controller's
+//! time to keep alive is the bound.
 
 mod early;
 mod input;
@@ -30,6 +35,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 use zonal_core::{Nanos, Op, Sector};
 use zonal_io::buffer::{BufferPool, IoBuf};
@@ -39,8 +45,11 @@ use zonal_io::volume::{Completion, Inbox, Request};
 /// Bytes of data that the commands of a connection have at once at most, but for those in capsules.
 pub const MEMORY_MAX: usize = 4 << 20;
 
-/// Entries of an admin queue at most: a host says how many it has.
-const ADMIN_ENTRIES_MAX: usize = 4096;
+/// How long a host has to connect its queue. That takes it two answers of the controller.
+pub const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+/// Bytes of data that come with a connect command (Base 6.3).
+const CONNECT_DATA: u32 = 1024;
 
 /// Memory for data, of one thread.
 pub struct Pools(Vec<BufferPool>);
@@ -136,12 +145,16 @@ pub struct Connection {
     writes: VecDeque<u16>,
     waiting_for_memory: VecDeque<u16>,
     memory: usize,
+    /// Whether commands that waited for memory are being continued, by a caller of this one.
+    is_continuing: bool,
     sq_head: u16,
     /// Slots of commands that have ended and whose data are coming.
     discarding: usize,
     /// The command that deletes the queue.
     disconnect: Option<u16>,
     wakes_others: bool,
+    /// When it was polled first.
+    begun: Option<Nanos>,
     is_over: bool,
 }
 
@@ -163,10 +176,12 @@ impl Connection {
             writes: VecDeque::new(),
             waiting_for_memory: VecDeque::new(),
             memory: 0,
+            is_continuing: false,
             sq_head: 0,
             discarding: 0,
             disconnect: None,
             wakes_others: false,
+            begun: None,
             is_over: false,
         }
     }
@@ -191,6 +206,11 @@ impl Connection {
         self.in_flight
     }
 
+    /// Bytes of memory that its commands have, but for data in capsules: at most [`MEMORY_MAX`], or one command's.
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
+
     /// Whether a command of an I/O queue is with the volume. It looks at all commands.
     pub fn has_requests(&self) -> bool {
         let is_submitted = |command: &Command| command.stage == CommandStage::Submitted;
@@ -199,8 +219,16 @@ impl Connection {
 
     /// Until when it has to be polled at the latest, whatever comes.
     pub fn deadline(&self) -> Option<Nanos> {
-        let queue = self.queue.as_ref().filter(|queue| queue.qid() == 0)?;
-        queue.controller().keep_alive_until()
+        match &self.queue {
+            _ if self.is_over() => None,
+            None => self.connect_until(),
+            Some(queue) if queue.qid() == 0 => queue.controller().keep_alive_until(),
+            Some(_) => None,
+        }
+    }
+
+    fn connect_until(&self) -> Option<Nanos> {
+        self.begun.map(|begun| Nanos(begun.0.saturating_add(CONNECT_MAX.as_nanos() as u64)))
     }
 
     /// Where the driver may put the next bytes that come, if they are many bytes of data; then it calls
@@ -215,7 +243,7 @@ impl Connection {
     /// This number of bytes was put into the [room](Connection::room).
     pub fn has_received(&mut self, now: Nanos, len: usize) {
         self.input.fill(len);
-        self.take_units(now, &mut &[][..]);
+        self.receive(now, &[]);
     }
 
     /// Takes bytes that have come.
@@ -300,8 +328,7 @@ impl Connection {
         if in_capsule > in_capsule_max {
             return self.terminate(term::DATA_LIMIT, 4);
         }
-        let entries =
-            self.queue.as_ref().map_or(1, |queue| usize::from(queue.entries)).min(ADMIN_ENTRIES_MAX);
+        let entries = self.queue.as_ref().map_or(1, |queue| usize::from(queue.entries));
         let Some(slot) = self.free.pop().or_else(|| self.new_slot(entries)) else {
             // More commands than the queue has entries.
             return self.terminate(term::HEADER_FIELD, 8);
@@ -359,8 +386,11 @@ impl Connection {
     /// Bytes of data from the host, and to it.
     fn lengths(&self, sqe: &Sqe) -> Result<(u32, u32), Status> {
         if sqe.opcode == fabrics::OPCODE {
-            let connects = sqe.nsid.get() as u8 == fabrics::CONNECT;
-            return Ok((if connects { sqe.data.len.get() } else { 0 }, 0));
+            return match (sqe.nsid.get() as u8, sqe.data.len.get()) {
+                (fabrics::CONNECT, CONNECT_DATA) => Ok((CONNECT_DATA, 0)),
+                (fabrics::CONNECT, _) => Err(Status::DATA_LENGTH_INVALID),
+                _ => Ok((0, 0)),
+            };
         }
         let queue = self.queue.as_ref().ok_or(Status::SEQUENCE_ERROR)?;
         if self.disconnect.is_some() {
@@ -371,7 +401,12 @@ impl Connection {
         if queue.qid() == 0 {
             fused()?;
             let from_host = queue.controller().admin_data(sqe);
-            return Ok((from_host, if from_host == 0 { sqe.data.len.get() } else { 0 }));
+            // Opcodes say which way the data go (Base 3.1.3.4): other commands have none, whatever their pointers say.
+            let to_host = match sqe.opcode & 3 {
+                2 if from_host == 0 => sqe.data.len.get().min(self.target.transfer_max()),
+                _ => 0,
+            };
+            return Ok((from_host, to_host));
         }
         if sqe.opcode == io::FLUSH {
             fused()?;
@@ -423,8 +458,7 @@ impl Connection {
             true if command.to_host == 0 => 0,
             _ => command.from_host.max(command.to_host) as usize,
         };
-        // The admin queue's answers are made by the controller.
-        if needs == 0 || !self.is_io() && has_data {
+        if needs == 0 {
             return self.proceed(now, slot);
         }
         if !self.waiting_for_memory.is_empty() || !self.has_memory_for(needs) {
@@ -437,7 +471,9 @@ impl Connection {
     /// Gives a command its memory.
     fn give_memory(&mut self, now: Nanos, slot: u16, needs: usize) {
         self.memory += needs;
-        let buf = self.pools.take(needs as u32);
+        // The admin queue's answers are made by the controller.
+        let is_made_elsewhere = !self.is_io() && self.command(slot).from_host == 0;
+        let buf = if is_made_elsewhere { IoBuf::empty() } else { self.pools.take(needs as u32) };
         let command = self.command(slot);
         (command.counted, command.buf) = (needs, buf);
         if command.from_host == 0 {
@@ -471,10 +507,16 @@ impl Connection {
     }
 
     fn continue_waiting(&mut self, now: Nanos) {
+        // A command that is continued may end at once, and leave its memory to the next. This loop finds that as well: one call
+        // inside the other would need a stack as deep as the queue.
+        if std::mem::replace(&mut self.is_continuing, true) {
+            return;
+        }
         while let Some((slot, needs)) = self.next_with_memory() {
             self.waiting_for_memory.pop_front();
             self.give_memory(now, slot, needs);
         }
+        self.is_continuing = false;
     }
 
     /// Whether the next poll has something to do because output was sent.
@@ -716,6 +758,13 @@ impl Connection {
 
     /// Looks for requests that have ended, for events, and at the time. Returns whether there was something.
     pub fn poll(&mut self, now: Nanos) -> bool {
+        self.begun.get_or_insert(now);
+        if self.queue.is_none() && self.connect_until().is_some_and(|until| until <= now) {
+            self.is_over = true;
+        }
+        if self.is_over {
+            return false;
+        }
         let mut is_busy = self.wants_poll();
         self.continue_waiting(now);
         is_busy |= self.look_at_aborts(now);
@@ -729,7 +778,7 @@ impl Connection {
             let controller = queue.controller().clone();
             controller.look_at_time(now);
             while let Some((cid, event)) = controller.next_event() {
-                if let Some(slot) = self.find(cid) {
+                if let Some(slot) = self.find_waiting(cid, admin::ASYNC_EVENT_REQUEST) {
                     self.finish(now, slot, event);
                     is_busy = true;
                 }

@@ -6,6 +6,7 @@
 
 use super::{CommandStage, Connection};
 use crate::status::Status;
+use crate::wire::admin;
 use zonal_core::{DeviceError, Nanos, RequestError};
 use zonal_io::volume::Withdrawal;
 
@@ -43,7 +44,7 @@ impl Connection {
             && let Some((cid, result)) = controller.next_abort()
         {
             is_busy = true;
-            if let Some(slot) = self.find(cid) {
+            if let Some(slot) = self.find_waiting(cid, admin::ABORT) {
                 self.finish(now, slot, Ok(result));
             }
         }
@@ -54,6 +55,17 @@ impl Connection {
     pub(super) fn find(&self, cid: u16) -> Option<u16> {
         let is_it = |command: &super::Command| {
             command.sqe.cid.get() == cid && !matches!(command.stage, CommandStage::Discarding(_))
+        };
+        let slot = self.commands.iter().position(|command| command.as_ref().is_some_and(|c| is_it(c)))?;
+        Some(slot as u16)
+    }
+
+    /// The command with this number and opcode that the controller has. A host may have given its number to another one as well,
+    /// whose data are perhaps still coming.
+    pub(super) fn find_waiting(&self, cid: u16, opcode: u8) -> Option<u16> {
+        let is_it = |command: &super::Command| {
+            let is_waiting = command.stage == CommandStage::Submitted;
+            is_waiting && command.sqe.cid.get() == cid && command.sqe.opcode == opcode
         };
         let slot = self.commands.iter().position(|command| command.as_ref().is_some_and(|c| is_it(c)))?;
         Some(slot as u16)

@@ -35,6 +35,9 @@ pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 /// Entries of an I/O queue at most.
 pub const QUEUE_ENTRIES: u16 = 128;
 
+/// Entries of an admin queue at most (Base 3.1.4.8).
+const ADMIN_ENTRIES: u32 = 4096;
+
 /// I/O queues of a controller at most.
 pub const IO_QUEUES: u16 = 128;
 
@@ -205,7 +208,8 @@ impl Target {
         if !is_discovery && nqn != self.nqn {
             return Err(in_data(256));
         }
-        if entries < 2 || qid > 0 && entries > u32::from(QUEUE_ENTRIES) {
+        let entries_max = if qid == 0 { ADMIN_ENTRIES } else { QUEUE_ENTRIES.into() };
+        if !(2..=entries_max).contains(&entries) {
             return Err(in_command(44));
         }
         let mut controllers = self.controllers.lock();

@@ -99,6 +99,20 @@ pub fn sqe(opcode: u8, nsid: u32, cdw: [u32; 6]) -> Sqe {
     }
 }
 
+/// Connects queue `qid`, whose last entry is number `last_entry`, to a controller.
+pub fn connect_command(qid: u16, last_entry: u16, controller: u16, nqn: &str) -> (Sqe, Vec<u8>) {
+    const FLOW_CONTROL: u32 = 1 << 18;
+    let mut data = vec![0; 1024];
+    data[..16].fill(7);
+    data[16..18].copy_from_slice(&controller.to_le_bytes());
+    data[256..256 + nqn.len()].copy_from_slice(nqn.as_bytes());
+    data[512..530].copy_from_slice(b"nqn.2020-01.a:host");
+    let cdw = [u32::from(qid) << 16, u32::from(last_entry) | FLOW_CONTROL, 10_000, 0, 0, 0];
+    let mut command = sqe(fabrics::OPCODE, fabrics::CONNECT.into(), cdw);
+    command.data = Sgl { address: 0.into(), len: 1024.into(), reserved: [0; 3], kind: Sgl::IN_CAPSULE };
+    (command, data)
+}
+
 impl Queue {
     /// The admin queue of a new controller, enabled.
     pub fn admin(target: &Arc<Target>) -> Queue {
@@ -175,18 +189,7 @@ impl<L: Link> Queue<L> {
     }
 
     pub fn connect(&mut self, qid: u16, controller: u16, nqn: &str) -> End {
-        let mut data = vec![0; 1024];
-        data[..16].fill(7);
-        data[16..18].copy_from_slice(&controller.to_le_bytes());
-        data[256..256 + nqn.len()].copy_from_slice(nqn.as_bytes());
-        data[512..530].copy_from_slice(b"nqn.2020-01.a:host");
-        let flow_control = 1 << 18;
-        let mut command = sqe(
-            fabrics::OPCODE,
-            fabrics::CONNECT.into(),
-            [u32::from(qid) << 16, 31 | flow_control, 10_000, 0, 0, 0],
-        );
-        command.data = Sgl { address: 0.into(), len: 1024.into(), reserved: [0; 3], kind: Sgl::IN_CAPSULE };
+        let (command, data) = connect_command(qid, 31, controller, nqn);
         let end = self.call(command, &data);
         self.controller = end.result as u16;
         end
@@ -217,7 +220,14 @@ impl<L: Link> Queue<L> {
     }
 
     /// Sends a command with its data in the capsule, or those that it is asked for. Returns its number.
-    pub fn submit(&mut self, mut command: Sqe, payload: &[u8]) -> u16 {
+    pub fn submit(&mut self, command: Sqe, payload: &[u8]) -> u16 {
+        let (cid, bytes) = self.capsule(command, payload);
+        self.send(&bytes);
+        cid
+    }
+
+    /// A command as its bytes, which the caller sends. Returns its number, too.
+    pub fn capsule(&mut self, mut command: Sqe, payload: &[u8]) -> (u16, Vec<u8>) {
         self.last = self.last.wrapping_add(1) % 0x7FFF;
         command.cid = self.last.into();
         let is_in_capsule = command.data.kind == Sgl::IN_CAPSULE;
@@ -225,12 +235,11 @@ impl<L: Link> Queue<L> {
         if !is_in_capsule {
             self.payloads.push((self.last, payload.to_vec()));
         }
-        let bytes = self.unit(PduKind::Command, 72, command.as_bytes(), data);
-        self.send(&bytes);
-        self.last
+        (self.last, self.unit(PduKind::Command, 72, command.as_bytes(), data))
     }
 
-    fn unit(&self, kind: PduKind, header_len: usize, header: &[u8], data: &[u8]) -> Vec<u8> {
+    /// A unit with its digests.
+    pub fn unit(&self, kind: PduKind, header_len: usize, header: &[u8], data: &[u8]) -> Vec<u8> {
         let digests = if self.is_open { self.digests } else { Digests::default() };
         let header_digest = if digests.header { 4 } else { 0 };
         let data_digest = if digests.data && !data.is_empty() { 4 } else { 0 };
