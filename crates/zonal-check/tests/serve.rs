@@ -1,7 +1,7 @@
 //! `zonal serve` as a program: what it says, how it ends, and what it refuses. What hosts see of it is tested in zonal-nvme, and by
 //! Linux in `tests/guest`.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -27,7 +27,10 @@ struct Served {
 impl Served {
     fn start(dir: &Path, options: &str) -> Served {
         let line = format!("serve {options} --listen 127.0.0.1:0");
-        let mut command = command(dir, &line);
+        Served::start_as(command(dir, &line), options)
+    }
+
+    fn start_as(mut command: Command, options: &str) -> Served {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let (sender, ready) = mpsc::channel();
@@ -165,4 +168,63 @@ fn served_device_is_looked_into_by_other_commands() {
     assert!(mode.contains("direct"), "{mode}");
     served.signal("-TERM");
     assert_eq!(served.wait().0, Some(0));
+}
+
+/// The same command, in a process that may have this number of descriptors.
+fn with_descriptors(command: &Command, number: u32) -> Command {
+    let mut limited = Command::new("sh");
+    limited.args(["-c", &format!("ulimit -n {number}; exec \"$0\" \"$@\"")]);
+    limited.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited.current_dir(command.get_current_dir().expect("a directory"));
+    limited
+}
+
+/// Time that a process has run.
+fn ran(process: u32) -> Duration {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let ran = |task: std::io::Result<std::fs::DirEntry>| -> u64 {
+        let stat = std::fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap();
+        stat.split(' ').next().unwrap().parse().unwrap()
+    };
+    Duration::from_nanos(tasks.map(ran).sum())
+}
+
+/// A request for a connection, and what is granted: nothing where the server has closed it.
+fn is_granted(mut stream: &TcpStream) -> bool {
+    let mut request = [0; 128];
+    (request[2], request[4]) = (128, 128);
+    stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let _ = stream.write_all(&request);
+    stream.read_exact(&mut [0; 128]).is_ok()
+}
+
+/// With 128 descriptors there is room for 64 connections, by the server's own bound. With 24 the kernel refuses some before that.
+#[test]
+fn more_connections_than_there_is_room_for_are_refused() {
+    for (descriptors, most) in [(128, 64), (24, 16)] {
+        let dir = tempfile::tempdir().unwrap();
+        let line = format!("serve null:size=64M,zone_size=4M --uuid {UUID} --listen 127.0.0.1:0");
+        let served = Served::start_as(with_descriptors(&command(dir.path(), &line), descriptors), "null:");
+        let streams: Vec<_> = (0..100).map(|_| TcpStream::connect(served.address).unwrap()).collect();
+        let granted: Vec<bool> = streams.iter().take(most + 10).map(is_granted).collect();
+        let number = granted.iter().filter(|granted| **granted).count();
+        assert!(number >= 8 && number <= most, "{number} of {granted:?}");
+        let before = ran(served.child.id());
+        std::thread::sleep(Duration::from_secs(1));
+        let ran = ran(served.child.id()) - before;
+        assert!(ran < Duration::from_millis(100), "{ran:?} of a second");
+        drop(streams);
+        let deadline = Instant::now() + PATIENCE;
+        while !is_granted(&TcpStream::connect(served.address).unwrap()) {
+            assert!(Instant::now() < deadline, "it takes no new ones");
+        }
+        served.signal("-TERM");
+        assert_eq!(served.wait().0, Some(0));
+    }
 }

@@ -218,7 +218,10 @@ impl Controller {
     /// A queue's connection is closed. Without its admin queue a controller is over.
     fn leave(&self, qid: u16) {
         match qid {
-            0 => self.end(),
+            0 => {
+                self.end();
+                self.target.forget(self.id);
+            }
             qid => {
                 self.state.lock().queues.remove(&qid);
                 self.end_aborts_of(qid);

@@ -170,6 +170,15 @@ impl Target {
         self.controllers.lock().all.len()
     }
 
+    /// A controller is over. It knows the target, so neither would end while the other is kept.
+    fn forget(&self, id: u16) {
+        let mut controllers = self.controllers.lock();
+        // Its number may be another one's by now.
+        if controllers.all.get(&id).is_some_and(|controller| controller.is_over()) {
+            controllers.all.remove(&id);
+        }
+    }
+
     /// Connects a queue (Base 6.3): `data` are the 1024 bytes that came with the command, `local` is where the host has connected
     /// to.
     ///

@@ -6,6 +6,7 @@ use crate::interrupt::Interrupt;
 use crate::write_path::WritePathAndMode;
 use anyhow::{Context, anyhow};
 use clap::Args;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -84,6 +85,7 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure>
     }
     let listener = TcpListener::bind(arguments.listen)
         .with_context(|| format!("cannot listen at {}", arguments.listen))?;
+    allow_descriptors();
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let options = ServerOptions { threads, polls: arguments.poll };
     let server = Server::start(target.clone(), listener, Clock::start(), options, interrupt.flag())
@@ -95,6 +97,13 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure>
     out.flush()?;
     server.join().context("the device could not be left as it should")?;
     Ok(())
+}
+
+/// A connection is a descriptor, and the usual limit of them, 1024, is meant for programs that cannot have more.
+fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // Without more of them there are fewer connections.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 fn identity(arguments: &Serve, own: Option<Identity>) -> Result<Identity, Failure> {
