@@ -109,18 +109,6 @@ fn requests_for_events_hold_no_memory() {
     assert_eq!(queue.wait(page).data.len(), 1 << 20);
 }
 
-#[test]
-fn controller_resets_end_requests_for_events() {
-    let mut queue = admin_of(32);
-    for _ in 0..100 {
-        send_at_once(&mut queue, &[sqe(admin::ASYNC_EVENT_REQUEST, 0, [0; 6]); 4]);
-        assert_eq!(queue.link.connection.in_flight(), 4);
-        queue.set_property(0x14, 0);
-        assert_eq!(queue.link.connection.in_flight(), 0);
-        queue.set_property(0x14, 0x0046_0061);
-    }
-}
-
 /// A host gives two commands one number. The event ends the request for events, not the other, whose data are coming.
 #[test]
 fn event_ends_no_other_command_of_its_number() {
@@ -206,6 +194,22 @@ fn nothing_follows_the_reason_for_an_end() {
         queue.link.connection.poll(Nanos(0));
     }
     assert_eq!(queue.link.connection.output().len(), unsent);
+}
+
+/// The zone after it is empty, so that the rest of the write could be carried out there.
+#[test]
+fn write_across_zones_writes_nothing() {
+    let admin = Queue::admin(&target(RAM));
+    let mut queue = admin.io(1);
+    for opcode in [io::WRITE, io::WRITE_ZEROES] {
+        let mut command = sqe(opcode, 1, [1023, 0, 3, 0, 0, 0]);
+        command.data.len = if opcode == io::WRITE { 16384 } else { 0 }.into();
+        assert_eq!(queue.call(command, &vec![7; command.data.len.get() as usize]).status, 0x41B8);
+    }
+    let mut report = sqe(io::ZONE_MANAGEMENT_RECEIVE, 1, [1024, 0, 31, 1 << 16, 0, 0]);
+    report.data.len = 128.into();
+    let zone = queue.call(report, &[]).data[64..128].to_vec();
+    assert_eq!((zone[1] >> 4, &zone[24..32]), (1, &1024u64.to_le_bytes()[..]), "empty");
 }
 
 /// A host that sends one command's data for a long time is alive.

@@ -182,11 +182,11 @@ impl Namespace {
                 Request::read(sector, sectors, buf)
             }
             io::WRITE => {
-                let (sector, sectors) = self.range(sqe)?;
+                let (sector, sectors) = self.range_in_zone(sqe)?;
                 Request::write(sector, sectors, buf)
             }
             io::WRITE_ZEROES => {
-                let (sector, sectors) = self.range(sqe)?;
+                let (sector, sectors) = self.range_in_zone(sqe)?;
                 Request::write_zeroes(sector, sectors)
             }
             io::VERIFY => {
@@ -247,6 +247,18 @@ impl Namespace {
         match end <= self.part.info().geometry.sectors().0 {
             true => Ok((sector, sectors)),
             false => Err(Status::LBA_OUT_OF_RANGE),
+        }
+    }
+
+    /// Blocks of one sequential zone (ZNS 2.1.1.2.1): a volume writes what crosses zones zone by zone, and a host would have to find
+    /// out which of them it did.
+    fn range_in_zone(&self, sqe: &Sqe) -> Result<(Sector, u32), IoError> {
+        let (sector, sectors) = self.range(sqe)?;
+        let geometry = self.part.info().geometry;
+        let end = u64::from(geometry.offset_of(sector)) + u64::from(sectors);
+        match self.is_zoned && end > geometry.zone_size().0 {
+            true => Err(Status::ZONE_BOUNDARY),
+            false => Ok((sector, sectors)),
         }
     }
 
