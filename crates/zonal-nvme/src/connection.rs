@@ -12,7 +12,7 @@
 //! Data are in memory from the moment that the host is asked for them, or that a read is submitted, until they are written or
 //! sent. At most [`MEMORY_MAX`] bytes a connection, or one command: others wait, in order. Data in capsules come on top: at most
 //! [`IN_CAPSULE`] bytes for each entry of the queue. A host that takes no answers gets no more of them made. Answers of the admin
-//! queue count like those of others.
+//! queue count like those of others, and so do the descriptors of zones that a report or an action goes over.
 //!
 //! # Time
 //! A host connects its queue within [`CONNECT_MAX`] of the first poll, however slowly its bytes come. From then on the controller's
@@ -44,6 +44,9 @@ use zonal_io::volume::{Completion, Inbox, Request};
 
 /// Bytes of data that the commands of a connection have at once at most, but for those in capsules.
 pub const MEMORY_MAX: usize = 4 << 20;
+
+/// Bytes of answers beside which one command may have any memory.
+const UNSENT_SMALL: usize = 64 << 10;
 
 /// How long a host has to connect its queue. That takes it two answers of the controller.
 pub const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -445,19 +448,10 @@ impl Connection {
 
     /// A command whose capsule is there.
     fn begin(&mut self, now: Nanos, slot: u16) {
-        let (is_ok, has_data) = {
-            let command = self.command(slot);
-            let in_capsule = command.sqe.data.kind == Sgl::IN_CAPSULE;
-            (command.status.is_ok(), command.from_host == 0 || in_capsule)
-        };
-        if !is_ok {
+        if !self.command(slot).status.is_ok() {
             return self.answer(now, slot, 0);
         }
-        let command = self.command(slot);
-        let needs = match has_data {
-            true if command.to_host == 0 => 0,
-            _ => command.from_host.max(command.to_host) as usize,
-        };
+        let needs = self.needs(slot);
         if needs == 0 {
             return self.proceed(now, slot);
         }
@@ -468,15 +462,38 @@ impl Connection {
         self.give_memory(now, slot, needs);
     }
 
+    /// Bytes of memory that a command needs: for data that are not in its capsule, and for descriptors of zones.
+    fn needs(&self, slot: u16) -> usize {
+        let Some(command) = &self.commands[usize::from(slot)] else { return 0 };
+        let data = match command.sqe.data.kind {
+            Sgl::IN_CAPSULE if command.from_host > 0 => 0,
+            _ => command.from_host.max(command.to_host) as usize,
+        };
+        let is_of_zones =
+            matches!(command.sqe.opcode, io::ZONE_MANAGEMENT_RECEIVE | io::ZONE_MANAGEMENT_SEND);
+        if !is_of_zones || !self.is_io() {
+            return data;
+        }
+        let namespace = self.target.namespace(command.sqe.nsid.get());
+        data + namespace.map_or(0, |namespace| namespace.memory_for_zones(&command.sqe))
+    }
+
     /// Gives a command its memory.
     fn give_memory(&mut self, now: Nanos, slot: u16, needs: usize) {
         self.memory += needs;
-        // The admin queue's answers are made by the controller.
-        let is_made_elsewhere = !self.is_io() && self.command(slot).from_host == 0;
-        let buf = if is_made_elsewhere { IoBuf::empty() } else { self.pools.take(needs as u32) };
+        let is_io = self.is_io();
         let command = self.command(slot);
-        (command.counted, command.buf) = (needs, buf);
-        if command.from_host == 0 {
+        command.counted = needs;
+        let is_asked = command.from_host > 0 && command.sqe.data.kind != Sgl::IN_CAPSULE;
+        // The controller makes the admin queue's answers itself, and reports are made of their descriptors.
+        let is_for_data = is_asked || is_io && command.sqe.opcode == io::READ;
+        let len = if is_for_data { command.from_host.max(command.to_host) } else { 0 };
+        if len > 0 {
+            let buf = self.pools.take(len);
+            self.command(slot).buf = buf;
+        }
+        let command = self.command(slot);
+        if !is_asked {
             command.stage = CommandStage::Ready;
             return self.proceed(now, slot);
         }
@@ -494,15 +511,15 @@ impl Connection {
 
     /// What is not sent counts as well: what hosts may ask for is bounded by their taking it.
     fn has_memory_for(&self, needs: usize) -> bool {
-        let used = self.memory + self.output.len();
-        used == 0 || used + needs <= MEMORY_MAX
+        let unsent = self.output.len();
+        // A command that needs more than all has it for itself, but for answers that hardly count: there may always be some.
+        self.memory == 0 && unsent <= UNSENT_SMALL || self.memory + unsent + needs <= MEMORY_MAX
     }
 
     /// The first command that waits for memory, and what it needs, if that is there.
-    fn next_with_memory(&mut self) -> Option<(u16, usize)> {
+    fn next_with_memory(&self) -> Option<(u16, usize)> {
         let slot = *self.waiting_for_memory.front()?;
-        let command = self.command(slot);
-        let needs = command.from_host.max(command.to_host) as usize;
+        let needs = self.needs(slot);
         self.has_memory_for(needs).then_some((slot, needs))
     }
 
@@ -520,7 +537,7 @@ impl Connection {
     }
 
     /// Whether the next poll has something to do because output was sent.
-    pub fn wants_poll(&mut self) -> bool {
+    pub fn wants_poll(&self) -> bool {
         self.next_with_memory().is_some()
     }
 

@@ -313,6 +313,33 @@ fn clients_that_take_nothing_cost_bounded_memory_and_time() {
     end(server);
 }
 
+/// A drive of 262,144 zones, and a host that asks for all of them in each entry of its queue, and takes 64 bytes.
+#[test]
+fn reports_of_many_zones_cost_bounded_memory() {
+    let _alone = alone();
+    let target = target("null:size=4T,zone_size=16M,complete=poll,blocksize=4096");
+    let admin = Queue::admin(&target);
+    let mut queue = admin.io(1);
+    let mut report = sqe(io::ZONE_MANAGEMENT_RECEIVE, 1, [0, 0, 15, 0, 0, 0]);
+    report.data.len = 64.into();
+    assert_eq!(queue.call(report, &[]).data[..8], 262_144u64.to_le_bytes());
+    let mut close_all = sqe(io::ZONE_MANAGEMENT_SEND, 1, [0, 0, 0, 1 | 1 << 8, 0, 0]);
+    close_all.data.len = 0.into();
+    let before = resident();
+    let commands: Vec<u8> =
+        (0..30).flat_map(|n| queue.capsule(if n < 20 { report } else { close_all }, &[]).1).collect();
+    queue.link.connection.receive(Nanos(0), &commands);
+    let mut most = 0;
+    while queue.link.connection.in_flight() > 0 {
+        target.volume().poll(Nanos(0));
+        most = most.max(resident().saturating_sub(before));
+        queue.link.connection.poll(Nanos(0));
+    }
+    println!("30 reports of 262144 zones: {} KiB at most", most >> 10);
+    assert!(most < 64 << 20, "{most} bytes");
+    assert_eq!(queue.link.connection.memory(), 0);
+}
+
 /// Input and the end of it wait in the socket of a connection that is over. They are no reason to look at it all the time.
 #[test]
 fn connection_that_is_over_uses_no_processor() {

@@ -50,6 +50,13 @@ impl ReportedZones {
     }
 }
 
+impl ZoneReport {
+    /// Whether it tells of no more zones than the host has room for, from the first one on.
+    fn is_of_first_zones(&self) -> bool {
+        self.is_partial && self.which == ReportedZones::All
+    }
+}
+
 /// What a command asks of the volume.
 #[derive(Debug)]
 pub enum IoCommand {
@@ -168,6 +175,26 @@ impl Namespace {
 
     fn bytes(&self, sqe: &Sqe) -> Result<u32, IoError> {
         Ok(((sqe.dword(12) & 0xFFFF) + 1) * self.block_sectors() * 512)
+    }
+
+    /// Bytes of memory that a command takes for descriptors of zones and for requests made of them: of all zones that it may have to
+    /// look at, which can be far more than the host takes.
+    pub fn memory_for_zones(&self, sqe: &Sqe) -> usize {
+        let zones = self.part.info().geometry.zones() as usize;
+        match sqe.opcode {
+            io::ZONE_MANAGEMENT_RECEIVE => match self.report(sqe) {
+                Ok(IoCommand::Report(report, _)) if report.is_of_first_zones() => {
+                    zones.min((report.len / 64) as usize) * size_of::<ZoneDescriptor>()
+                }
+                Ok(_) => zones * size_of::<ZoneDescriptor>(),
+                Err(_) => 0,
+            },
+            io::ZONE_MANAGEMENT_SEND => match self.manage(sqe) {
+                Ok(IoCommand::AllZones(_)) => zones * (size_of::<ZoneDescriptor>() + size_of::<Request>()),
+                _ => 0,
+            },
+            _ => 0,
+        }
     }
 
     /// What a command asks of the volume. Its data from the host are in `buf`, or its data to the host will be.
@@ -346,8 +373,9 @@ impl Namespace {
             return Err(Status::INVALID_FIELD);
         }
         let fits = (len / 64).saturating_sub(1).max(1);
-        let zones = if is_partial && which == ReportedZones::All { fits } else { u32::MAX };
-        Ok(IoCommand::Report(ZoneReport { which, len, is_partial }, Request::report(sector, zones)))
+        let report = ZoneReport { which, len, is_partial };
+        let zones = if report.is_of_first_zones() { fits } else { u32::MAX };
+        Ok(IoCommand::Report(report, Request::report(sector, zones)))
     }
 
     /// A report as its bytes: a header and a descriptor for each zone (ZNS 3.4.2.2).
