@@ -944,6 +944,14 @@ impl Connection {
         }
     }
 
+    /// Ends it, for its side: [cancels](Connection::cancel) what waits, and leaves its queue, which then may be connected again. What it
+    /// has to send stays.
+    pub fn close(&mut self, now: Nanos) {
+        self.cancel(now);
+        self.is_over = true;
+        self.queue = None;
+    }
+
     /// The first bytes of the last header, for messages.
     pub fn last_header(&self) -> &[u8] {
         self.input.header().as_bytes()

@@ -443,7 +443,7 @@ impl Thread<'_> {
         let mut lost = Vec::new();
         for (&place, client) in &mut self.clients {
             is_busy |= client.connection.poll(now);
-            client.look_at_end(now);
+            wakes_others |= client.look_at_end(now);
             client.write();
             is_busy |= client.connection.wants_poll();
             wakes_others |= client.connection.takes_wake();
@@ -456,7 +456,7 @@ impl Thread<'_> {
         for place in lost {
             is_busy = true;
             let Some(mut client) = self.clients.remove(&place) else { continue };
-            client.connection.cancel(now);
+            client.connection.close(now);
             let _ = epoll::delete(&self.epoll, &client.stream);
             self.shared.gauges.lock().retain(|gauge| !Arc::ptr_eq(gauge, &client.gauge));
             drop(client);
@@ -477,16 +477,19 @@ impl Client {
         self.closes_until.or_else(|| self.connection.deadline())
     }
 
-    /// Begins to close a connection that is over, and closes one that has had the time for it.
-    fn look_at_end(&mut self, now: Nanos) {
+    /// Begins to close a connection that is over, and closes one that has had the time for it. Returns whether it begins: its
+    /// controller's other connections may have waited for that.
+    fn look_at_end(&mut self, now: Nanos) -> bool {
         match self.closes_until {
             Some(until) => self.is_lost |= until <= now,
             None if self.connection.is_over() => {
-                self.connection.cancel(now);
+                self.connection.close(now);
                 self.closes_until = Some(Nanos(now.0.saturating_add(CLOSING_MAX.as_nanos() as u64)));
+                return true;
             }
             None => {}
         }
+        false
     }
 
     /// Throws away what comes.
