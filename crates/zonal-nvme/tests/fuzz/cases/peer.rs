@@ -30,12 +30,11 @@ pub struct Ended {
     pub data: Vec<u8>,
 }
 
-/// Data that the controller has asked for, and how much of it was sent.
-#[derive(Clone, Copy)]
+/// Data that the controller has asked for, and how many bytes of them were sent. A host sends them even if their command has ended.
 pub struct Asked {
     cid: u16,
     transfer: u16,
-    len: u32,
+    data: Vec<u8>,
     sent: u32,
 }
 
@@ -128,6 +127,11 @@ impl Peer {
         self.is_granted && !self.connection.is_over()
     }
 
+    /// Whether commands of it have not ended, and have to.
+    pub fn is_waiting(&self) -> bool {
+        !self.is_wild && !self.connection.is_over() && !self.outstanding.is_empty()
+    }
+
     /// Whether its queue has an entry for one more.
     pub fn has_entry(&self) -> bool {
         self.outstanding.len() + self.events.len() + 1 < self.entries
@@ -178,8 +182,8 @@ impl Peer {
     /// Sends the next `len` bytes of data that were asked for; `None`: all that is left.
     pub fn answer(&mut self, place: usize, len: Option<u32>) {
         let Some(asked) = self.asked.get_mut(place) else { return };
-        let Some(command) = self.outstanding.get(&asked.cid) else { return };
-        let len = len.map_or(asked.len - asked.sent, |len| len.clamp(1, asked.len - asked.sent));
+        let left = asked.data.len() as u32 - asked.sent;
+        let len = len.map_or(left, |len| len.clamp(1, left));
         let header = DataHeader {
             common: CommonHeader::read_from_bytes(&[0; 8]).expect("8 bytes"),
             command: asked.cid.into(),
@@ -188,9 +192,9 @@ impl Peer {
             len: len.into(),
             reserved: [0; 4],
         };
-        let data = command.payload[asked.sent as usize..][..len as usize].to_vec();
+        let data = asked.data[asked.sent as usize..][..len as usize].to_vec();
         asked.sent += len;
-        let is_last = asked.sent == asked.len;
+        let is_last = len == left;
         if is_last {
             self.asked.remove(place);
         }
@@ -346,8 +350,9 @@ impl Peer {
         let (cid, transfer, len) = (r2t.command.get(), r2t.transfer.get(), r2t.len.get());
         match self.outstanding.get_mut(&cid) {
             Some(command) if r2t.offset.get() == 0 && len == command.sqe.data.len.get() && len > 0 => {
-                command.payload.resize(len as usize, 3);
-                self.asked.push(Asked { cid, transfer, len, sent: 0 });
+                let mut data = std::mem::take(&mut command.payload);
+                data.resize(len as usize, 3);
+                self.asked.push(Asked { cid, transfer, data, sent: 0 });
                 Ok(())
             }
             _ if self.is_wild => Ok(()),
