@@ -126,8 +126,10 @@ impl Gauge {
 }
 
 /// A connection, as it was a moment ago.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectionFacts {
+    /// Name of its host, once it is connected.
+    pub host: Option<String>,
     /// Number of its controller and of its queue, of which 0 is the admin queue, once it is connected.
     pub queue: Option<(u16, u16)>,
     /// Commands without a completion, those that wait for events included.
@@ -137,6 +139,21 @@ pub struct ConnectionFacts {
 }
 
 impl Shared {
+    fn connections(&self) -> Vec<ConnectionFacts> {
+        let hosts = self.target.hosts();
+        let facts = |gauge: &Arc<Gauge>| {
+            let queue = gauge.queue.load(Ordering::Relaxed);
+            let queue = (queue != NOT_CONNECTED).then_some(((queue >> 16) as u16, queue as u16));
+            ConnectionFacts {
+                host: queue.and_then(|(controller, _)| hosts.get(&controller).cloned()),
+                queue,
+                in_flight: gauge.in_flight.load(Ordering::Relaxed),
+                unsent: gauge.unsent.load(Ordering::Relaxed),
+            }
+        };
+        self.gauges.lock().iter().map(facts).collect()
+    }
+
     fn wake_all(&self) {
         for other in &self.hand_over {
             // It fails only where it is readable already.
@@ -187,15 +204,13 @@ impl Server {
 
     /// The connections that are open, in the order in which they were made.
     pub fn connections(&self) -> Vec<ConnectionFacts> {
-        let facts = |gauge: &Arc<Gauge>| {
-            let queue = gauge.queue.load(Ordering::Relaxed);
-            ConnectionFacts {
-                queue: (queue != NOT_CONNECTED).then_some(((queue >> 16) as u16, queue as u16)),
-                in_flight: gauge.in_flight.load(Ordering::Relaxed),
-                unsent: gauge.unsent.load(Ordering::Relaxed),
-            }
-        };
-        self.shared.gauges.lock().iter().map(facts).collect()
+        self.shared.connections()
+    }
+
+    /// A function that lists them, for a thread that does not have the server.
+    pub fn connections_teller(&self) -> impl Fn() -> Vec<ConnectionFacts> + Send + Sync + 'static {
+        let shared = self.shared.clone();
+        move || shared.connections()
     }
 
     /// Asks its threads to end.

@@ -165,6 +165,12 @@ impl Target {
         self.counts.sum()
     }
 
+    /// Names of hosts, by the numbers of their controllers.
+    pub fn hosts(&self) -> BTreeMap<u16, String> {
+        let controllers = self.controllers.lock();
+        controllers.all.iter().map(|(id, controller)| (*id, controller.host_nqn().to_owned())).collect()
+    }
+
     /// Controllers that hosts have.
     pub fn controllers(&self) -> usize {
         self.controllers.lock().all.len()

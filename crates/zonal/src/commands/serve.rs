@@ -14,7 +14,7 @@ use zonal_io::clock::Clock;
 use zonal_io::control::ControlServer;
 use zonal_io::identity::Identity;
 use zonal_io::volume::{Volume, VolumeOptions};
-use zonal_nvme::server::{Server, ServerOptions};
+use zonal_nvme::server::{ConnectionFacts, Server, ServerOptions};
 use zonal_nvme::target::{Target, TargetOptions};
 
 /// Export a zoned device to other machines, as a drive that `nvme connect` attaches
@@ -79,10 +79,6 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure>
     let target =
         Target::new(volume.clone(), TargetOptions { nqn: arguments.nqn.clone(), identity, read_only });
     let target = Arc::new(target.or_exit(Exit::Usage)?);
-    let control = ControlServer::start(volume);
-    if let Err(error) = &control {
-        eprintln!("zonal: no control socket: {error}");
-    }
     let listener = TcpListener::bind(arguments.listen)
         .with_context(|| format!("cannot listen at {}", arguments.listen))?;
     allow_descriptors();
@@ -90,6 +86,11 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure>
     let options = ServerOptions { threads, polls: arguments.poll };
     let server = Server::start(target.clone(), listener, Clock::start(), options, interrupt.flag())
         .context("cannot serve")?;
+    let connections = server.connections_teller();
+    let control = ControlServer::start_of_export(volume, Arc::new(move || connections_json(&connections())));
+    if let Err(error) = &control {
+        eprintln!("zonal: no control socket: {error}");
+    }
     let kind = |is_zoned| if is_zoned { "zoned" } else { "conventional" };
     let namespaces = target.namespaces().iter().map(|n| format!("nsid={}:{}", n.nsid(), kind(n.is_zoned())));
     let namespaces = namespaces.collect::<Vec<_>>().join(",");
@@ -104,6 +105,21 @@ fn allow_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     // Without more of them there are fewer connections.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// What `zonal stat` shows of connections.
+fn connections_json(connections: &[ConnectionFacts]) -> serde_json::Value {
+    let json = |facts: &ConnectionFacts| {
+        let (controller, queue) = facts.queue.unzip();
+        serde_json::json!({
+            "host": facts.host,
+            "controller": controller,
+            "queue": queue,
+            "in_flight": facts.in_flight,
+            "unsent_bytes": facts.unsent,
+        })
+    };
+    connections.iter().map(json).collect()
 }
 
 fn identity(arguments: &Serve, own: Option<Identity>) -> Result<Identity, Failure> {
