@@ -109,6 +109,8 @@ enum Then {
     Report(ZoneReport),
     /// The zones that an action on all concerns.
     All(Op),
+    /// These zones are open, or closed again if one could not be opened.
+    OpenAll(Vec<Sector>),
     /// The controller's shutdown.
     Shutdown,
 }
@@ -754,6 +756,12 @@ impl Connection {
         self.send_all(now, place, slot, requests, then);
     }
 
+    fn act_on_all(&mut self, now: Nanos, place: usize, slot: u16, op: Op, zones: Vec<Sector>) {
+        let requests = zones.iter().map(|zone| Request::zone(op, *zone)).collect();
+        let then = if op == Op::ZoneOpen { Then::OpenAll(zones) } else { Then::Answer };
+        self.send_all(now, place, slot, requests, then);
+    }
+
     fn send_all(&mut self, now: Nanos, place: usize, slot: u16, requests: Vec<Request>, then: Then) {
         let command = self.command(slot);
         command.stage = CommandStage::Submitted;
@@ -849,9 +857,17 @@ impl Connection {
             }
             (Some(device::Output::Zones(zones)), Then::All(op)) => {
                 return match namespace.concerned(op, &zones) {
-                    Ok(requests) => self.send_all(now, place, slot, requests, Then::Answer),
+                    Ok(concerned) => self.act_on_all(now, place, slot, op, concerned),
                     Err(status) => self.finish(now, slot, Err(status)),
                 };
+            }
+            // Other hosts have opened zones meanwhile: all or none.
+            (_, Then::OpenAll(concerned)) if !command.status.is_ok() => {
+                // Also after an Abort, which would keep these requests back.
+                if let Some(early) = &mut command.early {
+                    early.withdrawal = None;
+                }
+                return self.act_on_all(now, place, slot, Op::ZoneClose, concerned);
             }
             // The data of a read have come back.
             _ => command.buf = completion.buf.into_buf(),

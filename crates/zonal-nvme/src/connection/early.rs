@@ -17,7 +17,7 @@ pub(super) struct EarlyEnd {
     /// The Aborts that have asked for it, by their numbers on the admin queue.
     by: Vec<u16>,
     /// Keeps what the volume comes across later from going out.
-    withdrawal: Option<Withdrawal>,
+    pub(super) withdrawal: Option<Withdrawal>,
 }
 
 impl EarlyEnd {
@@ -31,7 +31,11 @@ impl Connection {
     /// Looks for commands to abort, and for Aborts to answer. Returns whether there was something.
     pub(super) fn look_at_aborts(&mut self, now: Nanos) -> bool {
         let Some(queue) = &self.queue else { return false };
-        let (controller, qid) = (queue.controller().clone(), queue.qid());
+        let qid = queue.qid();
+        if qid > 0 && !queue.controller().has_aborts() {
+            return false;
+        }
+        let controller = queue.controller().clone();
         let requests = controller.aborts_of(qid);
         let mut is_busy = !requests.is_empty();
         for request in requests {

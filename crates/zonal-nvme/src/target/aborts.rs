@@ -40,9 +40,14 @@ impl Controller {
         Ok(())
     }
 
+    /// Whether some queue has an Abort that it does not know of.
+    pub(crate) fn has_aborts(&self) -> bool {
+        self.has_aborts.load(Ordering::Acquire)
+    }
+
     /// What `queue` is to abort and did not know of.
     pub(crate) fn aborts_of(&self, queue: u16) -> Vec<AbortRequest> {
-        if !self.has_aborts.load(Ordering::Acquire) {
+        if !self.has_aborts() {
             return Vec::new();
         }
         let mut aborts = self.aborts.lock();

@@ -322,11 +322,11 @@ impl Namespace {
         Ok(IoCommand::One(Request::zone(op, sector)))
     }
 
-    /// The zones that an action on all of them concerns (ZNS 3.4.3.1): `zones` are all of the namespace.
+    /// Where the zones begin that an action on all of them concerns (ZNS 3.4.3.1): `zones` are all of the namespace.
     ///
     /// # Errors
     /// [`Status::TOO_MANY_OPEN`] if not all can be opened: then none is.
-    pub fn concerned(&self, op: Op, zones: &[ZoneDescriptor]) -> Result<Vec<Request>, IoError> {
+    pub fn concerned(&self, op: Op, zones: &[ZoneDescriptor]) -> Result<Vec<Sector>, IoError> {
         use ZoneCondition::{Closed, ExpOpen, ImpOpen, ReadOnly};
         let concerns = |zone: &&ZoneDescriptor| match op {
             Op::ZoneClose => matches!(zone.condition, ImpOpen | ExpOpen),
@@ -335,13 +335,12 @@ impl Namespace {
             Op::ZoneOffline => zone.condition == ReadOnly,
             _ => false,
         };
-        let requests: Vec<_> =
-            zones.iter().filter(concerns).map(|zone| Request::zone(op, zone.start)).collect();
+        let concerned: Vec<_> = zones.iter().filter(concerns).map(|zone| zone.start).collect();
         let open_max = self.part.info().open_max as usize;
         let stay_open = zones.iter().filter(|zone| zone.condition == ExpOpen).count();
-        match op == Op::ZoneOpen && open_max > 0 && stay_open + requests.len() > open_max {
+        match op == Op::ZoneOpen && open_max > 0 && stay_open + concerned.len() > open_max {
             true => Err(Status::TOO_MANY_OPEN),
-            false => Ok(requests),
+            false => Ok(concerned),
         }
     }
 

@@ -211,6 +211,6 @@ impl NamespaceDescriptor {
 
 /// The numbers of a list of namespaces (Base 5.1.13.2.2): it ends with the first zero.
 pub fn parse_namespaces(page: &[u8]) -> Vec<u32> {
-    let numbers = page.chunks_exact(4).filter_map(|bytes| u32::take(bytes));
+    let numbers = page.chunks_exact(4).filter_map(u32::take);
     numbers.take_while(|nsid| *nsid != 0).collect()
 }

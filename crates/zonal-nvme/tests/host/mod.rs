@@ -4,7 +4,9 @@
 // Each test program uses a part of this.
 #![allow(dead_code, unused_imports)]
 
+pub mod ask;
 pub mod link;
+pub mod odd;
 
 pub use link::{Direct, Link, Socket};
 use std::net::SocketAddr;
