@@ -57,11 +57,12 @@ fn h62_command_set_and_its_effects_are_told() {
 fn namespace_of_another_size_is_told_once_and_listed() {
     let (odd, target) = odd(|_| ());
     let mut admin = Queue::admin(&target);
-    odd.notices.note(|changes| changes.size = true);
-    admin.poll();
-    // What has changed before the host asked for events is told then.
-    assert_eq!(feature(&mut admin, admin::SET_FEATURES, 0x0B, 1 << 8).status, 0);
     let event = admin.submit(sqe(admin::ASYNC_EVENT_REQUEST, 0, [0; 6]), &[]);
+    odd.notices.note(|changes| changes.size = true);
+    (0..3).for_each(|_| admin.poll());
+    assert_eq!(admin.end(event), None, "the host has not asked for this kind");
+    // What has changed before it asks is told then.
+    assert_eq!(feature(&mut admin, admin::SET_FEATURES, 0x0B, 1 << 8).status, 0);
     assert_eq!(admin.wait(event), End { result: 2 | 4 << 16, ..End::default() });
     let event = admin.submit(sqe(admin::ASYNC_EVENT_REQUEST, 0, [0; 6]), &[]);
     odd.notices.note(|changes| changes.limits = true);
