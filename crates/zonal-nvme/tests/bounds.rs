@@ -88,12 +88,13 @@ fn admin_answers_that_are_not_taken_are_bounded() {
 #[test]
 fn long_queue_of_waiting_commands_needs_no_deep_stack() {
     let mut queue = admin_of(4096);
-    let mut identify = sqe(admin::IDENTIFY, 0, [1, 0, 0, 0, 0, 0]);
+    // It waits as if it had an answer of 4096 bytes, and then has none.
+    let mut identify = sqe(admin::IDENTIFY, 0, [0x42, 0, 0, 0, 0, 0]);
     identify.data.len = 4096.into();
     let commands: Vec<Sqe> = [long_page(); 5].into_iter().chain([identify; 4000]).collect();
     let numbers = send_at_once(&mut queue, &commands);
-    for number in numbers {
-        assert_eq!(queue.wait(number).status, 0);
+    for (n, number) in numbers.into_iter().enumerate() {
+        assert_eq!(queue.wait(number).status, if n < 5 { 0 } else { 0x4002 });
     }
     assert_eq!((queue.link.connection.memory(), queue.link.connection.in_flight()), (0, 0));
 }

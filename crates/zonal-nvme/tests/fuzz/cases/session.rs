@@ -14,10 +14,12 @@ use super::peer::{Lie, Peer, Tally};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use zerocopy::IntoBytes;
 use zonal_core::{Nanos, ZoneIndex};
 use zonal_io::changes::ZoneSetting;
 use zonal_nvme::connection::{Connection, Pools};
 use zonal_nvme::target::Target;
+use zonal_nvme::wire::{CommonHeader, PduKind};
 
 /// Connections of a case at one time.
 const PEERS: usize = 5;
@@ -81,7 +83,7 @@ pub fn run_commands(bytes: &[u8]) -> Result<Tally, String> {
 pub fn run_units(bytes: &[u8]) -> Result<Tally, String> {
     let mut choices = Choices::new(bytes);
     let (stage, step) = (choices.below(4), choices.below(97) as usize + 1);
-    let rest = choices.take(usize::MAX);
+    let rest = units(&mut choices);
     let mut said: Vec<(Vec<u8>, bool)> = Vec::new();
     for step in [usize::MAX, step] {
         let mut session = Session::new(&[0; 32]);
@@ -106,6 +108,41 @@ pub fn run_units(bytes: &[u8]) -> Result<Tally, String> {
         true => Ok(Tally::default()),
         false => Err(format!("in pieces of {step} bytes it is another answer")),
     }
+}
+
+/// Units, and other bytes between them. Most headers have the length of their kind, so that what follows them is looked at.
+fn units(choices: &mut Choices<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while !choices.is_over() {
+        if choices.is(32) {
+            let len = choices.below(40) as usize;
+            bytes.extend_from_slice(choices.take(len));
+            continue;
+        }
+        let kind = choices.one_of(&[PduKind::Command, PduKind::Command, PduKind::HostData, PduKind::IcReq]);
+        let header_len = kind.header_len();
+        let data_len = if choices.is(128) { choices.below(700) } else { 0 };
+        let offset = if data_len > 0 { header_len as u32 + choices.below(60) } else { 0 };
+        let len = if data_len > 0 { offset + data_len } else { header_len as u32 };
+        let mut unit = CommonHeader {
+            kind: kind as u8,
+            flags: if choices.is(16) { choices.byte() } else { 0 },
+            header_len: header_len as u8,
+            data_offset: offset as u8,
+            len: if choices.is(8) { choices.number() } else { len }.into(),
+        }
+        .as_bytes()
+        .to_vec();
+        if kind == PduKind::Command {
+            let made = if choices.is(128) { commands::admin(choices) } else { commands::any(choices) };
+            unit.extend_from_slice(made.0.as_bytes());
+        }
+        let rest = (len as usize).saturating_sub(unit.len());
+        unit.extend_from_slice(choices.take(rest.min(64)));
+        unit.resize(unit.len().max(len as usize), 0);
+        bytes.extend(unit);
+    }
+    bytes
 }
 
 impl<'a> Session<'a> {
