@@ -5,8 +5,9 @@
 //!
 //! # Clients that misbehave
 //! The number of connections is bounded ([`CONNECTIONS_MAX`]): one too many is closed at once. A connection that ends has
-//! [`CLOSING_MAX`] to take what is for it, and then is closed. What it sends meanwhile is thrown away, because the kernel
-//! would reset a connection with unread bytes, and its client would not learn the reason. A thread that panics ends the server.
+//! [`CLOSING_MAX`] to take what is for it, and then is closed. What it sends meanwhile is thrown away: input that stays unread
+//! would wake the thread all the time, and not every host reads what came before a reset, by which a kernel answers unread bytes.
+//! A thread that panics ends the server.
 
 mod seats;
 

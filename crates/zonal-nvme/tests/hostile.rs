@@ -7,7 +7,7 @@ use host::{Digests, NQN, Queue, Socket, sqe, target, target_of};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use zonal_core::Nanos;
 use zonal_io::clock::Clock;
@@ -183,7 +183,7 @@ fn clients_without_a_queue_are_closed_in_bounded_time() {
     end(server);
 }
 
-/// It continues to send: a server that closed at once would have the kernel reset the connection, and the reason lost.
+/// It continues to send, and reads late.
 #[test]
 fn client_that_sends_on_learns_why_it_ends() {
     let _alone = alone();
@@ -470,8 +470,8 @@ fn server_whose_thread_panics_ends() {
     let admin = admin(server.address());
     let mut queue = admin.io(1);
     queue.submit(transfer(io::READ, 8 * ZONE, 1), &[]);
-    let since = Instant::now();
-    let error = server.join().unwrap_err();
+    let (sender, ended) = mpsc::channel();
+    std::thread::spawn(move || sender.send(server.join()));
+    let error = ended.recv_timeout(SLACK).expect("the server ends").unwrap_err();
     assert!(error.to_string().contains("panicked"), "{error}");
-    assert!(since.elapsed() < SLACK, "{:?}", since.elapsed());
 }
