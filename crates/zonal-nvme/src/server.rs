@@ -236,7 +236,7 @@ impl Server {
     }
 }
 
-/// Ends the server where a thread ends that was not asked to: half of one that accepts connections and answers some is worse
+/// Ends the server where a thread ends that was not asked to: a server that accepts connections and answers only some is worse
 /// than none.
 struct EndOfThread<'a>(&'a Shared);
 
@@ -493,7 +493,7 @@ impl Client {
         self.closes_until.or_else(|| self.connection.deadline())
     }
 
-    /// Begins to close a connection that is over, and closes one that has had the time for it. Returns whether it begins: its
+    /// Begins to close a connection that is over, and closes it when it has had the time for that. Returns whether it begins: its
     /// controller's other connections may have waited for that.
     fn look_at_end(&mut self, now: Nanos) -> bool {
         match self.closes_until {

@@ -69,7 +69,7 @@ impl std::ops::AddAssign for Tally {
 /// See the module.
 pub struct Peer {
     pub connection: Connection,
-    /// What is on its way to the controller.
+    /// What the host has sent and the controller has not got.
     pub wire: VecDeque<u8>,
     received: Vec<u8>,
     header_digest: bool,
