@@ -205,7 +205,7 @@ fn write_across_zones_writes_nothing() {
     for opcode in [io::WRITE, io::WRITE_ZEROES] {
         let mut command = sqe(opcode, 1, [1023, 0, 3, 0, 0, 0]);
         command.data.len = if opcode == io::WRITE { 16384 } else { 0 }.into();
-        assert_eq!(queue.call(command, &vec![7; command.data.len.get() as usize]).status, 0x41B8);
+        assert_eq!(queue.call(command, &vec![7; command.data.len.get() as usize]).status, 0x41BC);
     }
     let mut report = sqe(io::ZONE_MANAGEMENT_RECEIVE, 1, [1024, 0, 31, 1 << 16, 0, 0]);
     report.data.len = 128.into();

@@ -60,6 +60,27 @@ fn writes_with_several_errors_answer_the_first() {
 }
 
 #[test]
+fn writes_across_zones_answer_the_first_error() {
+    // Zones of 256 blocks, all of which can be written.
+    let target = target("ram:size=64M,zone_size=1M,complete=poll,blocksize=4096");
+    let admin = Queue::admin(&target);
+    let mut queue = admin.io(1);
+    let full = ZoneSend { lba: 256, action: ZoneSend::FINISH, is_all: false };
+    assert_eq!(send_zone(&mut queue, full), 0);
+    set(&target, 2, ZoneSetting::ReadOnly);
+    set(&target, 3, ZoneSetting::Offline);
+    (0..3).for_each(|_| queue.poll());
+    for (zone, status) in [(1, 0x41B9), (2, 0x41BA), (3, 0x41BB), (4, 0x41BC)] {
+        assert_eq!(write(&mut queue, zone * 256 + 255, 2), status, "zone {zone}");
+        assert_eq!(without_data(&mut queue, io::WRITE_ZEROES, zone * 256 + 255, 2), status, "zone {zone}");
+    }
+    assert_eq!(write(&mut queue, 0, 255), 0);
+    assert_eq!(write(&mut queue, 255, 2), 0x41B8, "at the pointer");
+    assert_eq!(without_data(&mut queue, io::WRITE_ZEROES, 255, 2), 0x41B8);
+    assert_eq!(write(&mut queue, 255, 1), 0, "it has written nothing");
+}
+
+#[test]
 fn namespace_opcode_and_fields_are_checked_in_this_order() {
     let admin = Queue::admin(&target(RAM));
     let mut queue = admin.io(1);
@@ -343,6 +364,21 @@ fn h67_actions_on_all_zones_concern_those_of_the_standard() {
     assert_eq!(states(&mut queue)[..8], [1, 1, 1, 1, 1, 0xD, 0xF, 1]);
     assert_eq!(act_on_all(&mut queue, ZoneSend::OFFLINE), 0);
     assert_eq!(states(&mut queue)[..8], [1, 1, 1, 1, 1, 0xF, 0xF, 1]);
+}
+
+/// The zone that is open is not closed for an action that cannot succeed.
+#[test]
+fn h67_open_of_all_that_is_too_much_changes_nothing() {
+    let drive = "ram:size=64M,zone_size=4M,zone_max_open=2,zone_max_active=4,complete=poll,blocksize=4096";
+    let admin = Queue::admin(&target(drive));
+    let mut queue = admin.io(1);
+    for zone in 1..4 {
+        assert_eq!(write(&mut queue, zone * ZONE, 1), 0);
+        assert_eq!(act(&mut queue, zone, ZoneSend::CLOSE), 0);
+    }
+    assert_eq!(write(&mut queue, 0, 1), 0);
+    assert_eq!(act_on_all(&mut queue, ZoneSend::OPEN), 0x41BE);
+    assert_eq!(states(&mut queue)[..5], [2, 4, 4, 4, 1]);
 }
 
 /// Another host opens a zone between the look at the zones and their opening.
