@@ -12,11 +12,14 @@
 #   schedules  random schedules of whole flows of a volume, as docs/THREADS.md says
 #   random     the whole stack on one thread, faults and switches of the mode included, against a model of what is promised;
 #              ten million requests at least
+#   hosts      several hosts of one served drive, with faults, lost connections and resets, against what the drive did; ten
+#              thousand seeds at least
+#   clients    cases of units, commands and sessions against a target, half of them such as no host sends; ten million at least
 #   model      the plug's queue, chains included, against its naive model
 #   calibrate  disks and flash drives with hidden profiles, measured, fitted and compared
 #   loads      random loads on random drives, every block verified
-#   fuzz       job files, device names, image headers, fault plans, traces, and superblocks, units and rows of file systems, a
-#              quarter of the minutes each; needs nightly and cargo-fuzz
+#   fuzz       job files, device names, image headers, fault plans, traces, superblocks, units and rows of file systems, and
+#              units, commands and sessions of hosts, a quarter of the minutes each; needs nightly and cargo-fuzz
 #   mutations  every hazard's test with its fix removed, however long that takes; its table is docs/MUTATIONS.md
 # What the others came to is a row each of docs/SOAK.md; campaigns that are left out keep theirs. SEED (default 0) is where
 # numbers begin: the same one gives the same work, another one other work. What fails stops its campaign, is counted, and
@@ -29,7 +32,7 @@ minutes=${1:-10}
 [ $# -gt 0 ] && shift
 seed=${SEED:-0}
 table=docs/SOAK.md
-all=(cuts files store damage kills storm schedules random model calibrate loads fuzz)
+all=(cuts files store damage kills storm schedules random hosts clients model calibrate loads fuzz)
 declare -A rows=()
 failures=0
 
@@ -153,6 +156,37 @@ random() {
         at=$((at + batch))
     done
     row random "$(grouped $(((at - seed) * operations))) requests, each run twice" "$seed..$at" $bad
+}
+
+hosts() {
+    local at=$seed batch=500 bad=0 least=10000 said=$out/soak-hosts.txt commands=0
+    cargo test --release --quiet --package zonal-check --test hosts --no-run || return 1
+    begin
+    while { lasts || [ $((at - seed)) -lt $least ]; } && [ $bad = 0 ]; do
+        ZONAL_SEED=$at ZONAL_SEEDS=$batch cargo test --release --quiet --package zonal-check --test hosts \
+            -- --nocapture hosts_of_one_drive >"$said" 2>&1 || bad=1
+        at=$((at + batch))
+        commands=$((commands + $(sed -n 's/.*Counts { commands: \([0-9]*\),.*/\1/p' "$said" | awk '{ sum += $1 } END { print sum + 0 }')))
+    done
+    row hosts "$(grouped $((at - seed))) runs of two or three hosts, $(grouped $commands) commands" "$seed..$at" $bad
+}
+
+clients() {
+    local at=$seed batch=100000 bad=0 least=10000000 cases=0 kind
+    cargo test --release --quiet --package zonal-nvme --test fuzz --no-run || return 1
+    begin
+    while { lasts || [ $cases -lt $least ]; } && [ $bad = 0 ]; do
+        # Units are the shortest of them: three times as many.
+        for kind in "units 3" "commands 1" "sessions 1"; do
+            set -- $kind
+            ZONAL_SEED=$((at * $2)) ZONAL_CASES=$((batch * $2)) cargo test --release --quiet --package zonal-nvme \
+                --test fuzz -- "$1" >"$out/soak-clients.txt" 2>&1 || bad=1
+            [ $bad = 0 ] || break
+            cases=$((cases + batch * $2))
+        done
+        at=$((at + batch))
+    done
+    row clients "$(grouped $cases) cases: three fifths units, one fifth commands, one fifth sessions" "$seed..$at" $bad
 }
 
 model() {

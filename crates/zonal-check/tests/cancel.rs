@@ -136,6 +136,59 @@ fn read_that_waits_for_a_retry_is_cancelled() {
     assert_eq!(rig.end(read), Some(CANCELLED));
 }
 
+/// Requests of one channel, of which one is cancelled: the others go on, before it and after it.
+#[test]
+fn one_append_of_a_channel_is_cancelled_alone() {
+    let rig = Rig::per_zone();
+    let channel = rig.also(|_| {});
+    let submit = || {
+        let (token, append) = (rig.token(), Request::append(rig.sector(1, 0), 1, IoBuf::zeroed(512)));
+        rig.volume.submit(rig.now(), &channel, append.token(token));
+        token
+    };
+    let [first, waits, chained, last] = std::array::from_fn(|_| submit());
+    let waiting = rig.volume.cancel_request(rig.now(), &channel, waits);
+    assert_eq!(rig.end(waits), Some(CANCELLED));
+    drop(waiting);
+    // From here on the others follow as a chain.
+    rig.step(Answer::Obey);
+    let more = submit();
+    rig.step(Answer::Obey);
+    let behind = rig.volume.cancel_request(rig.now(), &channel, more);
+    assert_eq!(rig.end(more), Some(CANCELLED));
+    drop(behind);
+    rig.step(Answer::Obey);
+    let [first, chained, last] = rig.ends([first, chained, last]);
+    let appended = |at| Ok(Output::Appended(rig.sector(1, at)));
+    assert_eq!((first, chained, last), (appended(0), appended(1), appended(2)));
+    let again = submit();
+    rig.step(Answer::Obey);
+    assert_eq!(rig.end(again), Some(appended(3)), "the channel takes more");
+}
+
+/// What is in a chain when it is cancelled meets the mark of its request.
+#[test]
+fn one_write_of_a_chain_is_cancelled_by_its_mark() {
+    let rig = Rig::per_zone();
+    let (first, channel) = submit(&rig, Request::append(rig.sector(1, 0), 1, IoBuf::zeroed(512)));
+    let tokens: Vec<u64> = (0..4)
+        .map(|_| {
+            let token = rig.token();
+            let append = Request::append(rig.sector(1, 0), 1, IoBuf::zeroed(512));
+            rig.volume.submit(rig.now(), &channel, append.token(token));
+            token
+        })
+        .collect();
+    rig.step(Answer::Obey);
+    let withdrawal = rig.volume.cancel_request(rig.now(), &channel, tokens[2]);
+    assert_eq!(rig.end(tokens[2]), None, "it hangs on the write at the device");
+    (0..3).for_each(|_| _ = rig.step(Answer::Obey));
+    drop(withdrawal);
+    assert!(rig.end(first).is_some_and(|end| end.is_ok()));
+    assert_eq!(rig.end(tokens[2]), Some(CANCELLED));
+    assert_eq!(rig.end(tokens[3]), Some(Ok(Output::Appended(rig.sector(1, 3)))));
+}
+
 #[test]
 fn request_to_a_cancelled_channel_ends_at_once() {
     let rig = Rig::per_zone();

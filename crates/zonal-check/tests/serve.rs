@@ -1,7 +1,7 @@
 //! `zonal serve` as a program: what it says, how it ends, and what it refuses. What hosts see of it is tested in zonal-nvme, and by
 //! Linux in `tests/guest`.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -27,7 +27,10 @@ struct Served {
 impl Served {
     fn start(dir: &Path, options: &str) -> Served {
         let line = format!("serve {options} --listen 127.0.0.1:0");
-        let mut command = command(dir, &line);
+        Served::start_as(command(dir, &line), options)
+    }
+
+    fn start_as(mut command: Command, options: &str) -> Served {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let (sender, ready) = mpsc::channel();
@@ -153,6 +156,197 @@ fn what_cannot_be_served_is_refused_in_one_line() {
     assert!(said.contains(&served.child.id().to_string()), "the image is in use: {said}");
 }
 
+/// A second signal leaves at once: a device that takes long for what it has is not waited for.
+#[test]
+fn second_signal_ends_a_server_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    for signal in ["-TERM", "-INT"] {
+        // A write takes a minute.
+        let device = "null:size=64M,zone_size=4M,blocksize=4096,completion_nsec=60000000000";
+        let served = Served::start(dir.path(), &format!("{device} --uuid {UUID}"));
+        let mut admin = Host::connect(&served, 0);
+        let mut queue = Host::connect(&served, admin.controller);
+        queue.write();
+        let says = || String::from_utf8(run(dir.path(), &format!("stat {device}")).done()).unwrap();
+        let since = Instant::now();
+        while !says().contains("queue 1 of nqn.2020-01.example:host: 1 commands") {
+            assert!(since.elapsed() < PATIENCE, "{}", says());
+        }
+        served.signal(signal);
+        std::thread::sleep(Duration::from_millis(300));
+        let since = Instant::now();
+        served.signal(signal);
+        let (code, out, _) = served.wait();
+        assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+        assert!(code != Some(0) && out.is_empty(), "{code:?} {out}");
+        admin.is_closed();
+    }
+}
+
+#[test]
+fn name_of_an_image_is_the_same_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    run(dir.path(), "create d --size 64M --zone-size 4M").done();
+    let names = [0, 1].map(|_| {
+        let served = Served::start(dir.path(), "d");
+        let name = served.nqn.clone();
+        served.signal("-TERM");
+        assert_eq!(served.wait(), (Some(0), String::new(), String::new()));
+        name
+    });
+    assert_eq!(names[0], names[1]);
+    let info = String::from_utf8(run(dir.path(), "info d --json").done()).unwrap();
+    let uuid = names[0].rsplit(':').next().unwrap();
+    assert!(info.contains(uuid), "{info}");
+}
+
+#[test]
+fn default_address_is_the_port_of_the_standard() {
+    let dir = drive();
+    let help = String::from_utf8(run(dir.path(), "serve --help").done()).unwrap();
+    assert!(help.contains("[default: 127.0.0.1:4420]"), "{help}");
+}
+
+#[test]
+fn read_only_export_and_write_mode_are_as_the_line_says() {
+    let dir = drive();
+    let served = Served::start(dir.path(), "d --read-only --write-mode direct");
+    let mode = String::from_utf8(run(dir.path(), "mode d").done()).unwrap();
+    assert!(mode.contains("direct"), "{mode}");
+    let mut admin = Host::connect(&served, 0);
+    let mut queue = Host::connect(&served, admin.controller);
+    queue.write();
+    assert_eq!(queue.status(), 0x4020, "write protected");
+    admin.is_open();
+}
+
+#[test]
+fn polling_server_serves_and_ends_like_others() {
+    let dir = drive();
+    let served = Served::start(dir.path(), "d --poll");
+    let mut admin = Host::connect(&served, 0);
+    let mut queue = Host::connect(&served, admin.controller);
+    queue.write();
+    assert_eq!(queue.status(), 0);
+    admin.is_open();
+    served.signal("-TERM");
+    assert_eq!(served.wait(), (Some(0), String::new(), String::new()));
+}
+
+/// Base 6.3 and TCP 3.6.2.2: a connection of a host, in as many bytes as it takes.
+struct Host {
+    stream: TcpStream,
+    controller: u16,
+}
+
+impl Host {
+    /// A queue: the admin queue of a new controller for 0, else queue 1 of this one.
+    fn connect(served: &Served, controller: u16) -> Host {
+        let mut stream = TcpStream::connect(served.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut request = [0; 128];
+        (request[2], request[4]) = (128, 128);
+        stream.write_all(&request).unwrap();
+        stream.read_exact(&mut [0; 128]).unwrap();
+        let mut host = Host { stream, controller };
+        let is_admin = controller == 0;
+        let mut data = vec![0; 1024];
+        let id = if is_admin { 0xFFFF } else { controller };
+        data[16..18].copy_from_slice(&id.to_le_bytes());
+        data[256..256 + served.nqn.len()].copy_from_slice(served.nqn.as_bytes());
+        data[512..512 + 24].copy_from_slice(b"nqn.2020-01.example:host");
+        host.send(0x7F, 1, [u32::from(!is_admin) << 16, 31, 0, 0], &data);
+        let (status, result) = host.receive();
+        assert_eq!(status, 0);
+        host.controller = result as u16;
+        if is_admin {
+            host.send(0x7F, 0, [0, 0x14, 0x0046_0061, 0], &[]);
+            assert_eq!(host.receive().0, 0);
+        }
+        host
+    }
+
+    fn send(&mut self, opcode: u8, nsid: u32, dwords: [u32; 4], data: &[u8]) {
+        let mut unit = vec![0; 72];
+        (unit[0], unit[2], unit[3]) = (4, 72, if data.is_empty() { 0 } else { 72 });
+        unit[4..8].copy_from_slice(&(72 + data.len() as u32).to_le_bytes());
+        (unit[8], unit[9]) = (opcode, 0x40);
+        unit[12..16].copy_from_slice(&nsid.to_le_bytes());
+        unit[40..44].copy_from_slice(&(data.len() as u32).to_le_bytes());
+        unit[47] = if data.is_empty() { 0x5A } else { 0x01 };
+        for (n, dword) in dwords.into_iter().enumerate() {
+            unit[48 + 4 * n..][..4].copy_from_slice(&dword.to_le_bytes());
+        }
+        unit.extend_from_slice(data);
+        self.stream.write_all(&unit).unwrap();
+    }
+
+    /// Status and result of the next completion.
+    fn receive(&mut self) -> (u16, u64) {
+        let mut unit = [0; 24];
+        self.stream.read_exact(&mut unit).unwrap();
+        assert_eq!(unit[0], 5, "a completion");
+        let status = u16::from_le_bytes([unit[22], unit[23]]) >> 1;
+        (status, u64::from_le_bytes(unit[8..16].try_into().unwrap()))
+    }
+
+    fn status(&mut self) -> u16 {
+        self.receive().0
+    }
+
+    /// Sends a write of a block of 4 KiB to the first one.
+    fn write(&mut self) {
+        self.send(0x01, 1, [0; 4], &[7; 4096]);
+    }
+
+    fn is_open(&mut self) {
+        self.send(0x18, 0, [0; 4], &[]);
+        assert_eq!(self.status(), 0);
+    }
+
+    fn is_closed(&mut self) {
+        assert!(matches!(self.stream.read(&mut [0; 1]), Ok(0) | Err(_)));
+    }
+}
+
+#[test]
+fn stat_shows_connections_and_their_queues() {
+    let dir = drive();
+    let served = Served::start(dir.path(), "d");
+    let stat =
+        |options: &str| String::from_utf8(run(dir.path(), &format!("stat d{options}")).done()).unwrap();
+    assert!(stat("").contains("connections    0\n"), "{}", stat(""));
+    let silent = TcpStream::connect(served.address).unwrap();
+    let mut admin = Host::connect(&served, 0);
+    let mut queue = Host::connect(&served, admin.controller);
+    queue.write();
+    assert_eq!(queue.status(), 0);
+    admin.is_open();
+    let (text, number) = (stat(""), admin.controller);
+    for line in [
+        "connections    3\n".to_owned(),
+        "  not connected to a queue: 0 commands, 0 bytes to send\n".to_owned(),
+        format!("  controller {number} queue 0 of nqn.2020-01.example:host: 0 commands, 0 bytes to send\n"),
+        format!("  controller {number} queue 1 of nqn.2020-01.example:host: 0 commands, 0 bytes to send\n"),
+    ] {
+        assert!(text.contains(&line), "{line}{text}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&stat(" --json")).unwrap();
+    assert_eq!(json["connections"][2]["queue"], 1);
+    assert_eq!(json["connections"][2]["host"], "nqn.2020-01.example:host");
+    assert!(json["counters"]["requests"].as_u64() > Some(0), "{json}");
+    assert!(
+        stat(" --metrics").contains("zonal_connections{device=\"image:d\"} 3\n"),
+        "{}",
+        stat(" --metrics")
+    );
+    drop((silent, queue, admin));
+    let since = Instant::now();
+    while !stat("").contains("connections    0\n") {
+        assert!(since.elapsed() < PATIENCE);
+    }
+}
+
 #[test]
 fn served_device_is_looked_into_by_other_commands() {
     let dir = drive();
@@ -161,8 +355,69 @@ fn served_device_is_looked_into_by_other_commands() {
         let said = run(dir.path(), line);
         assert_eq!(said.code, Some(0), "{line}: {}", said.err);
     }
-    let mode = String::from_utf8(run(dir.path(), "mode d --set direct").done()).unwrap();
-    assert!(mode.contains("direct"), "{mode}");
+    let mode = String::from_utf8(run(dir.path(), "mode d --set qd1").done()).unwrap();
+    assert!(mode.contains("qd1"), "{mode}");
+    let info = String::from_utf8(run(dir.path(), "info d").done()).unwrap();
+    assert!(info.contains(UUID) && info.contains("write mode             qd1: "), "{info}");
     served.signal("-TERM");
     assert_eq!(served.wait().0, Some(0));
+}
+
+/// The same command, in a process that may have this number of descriptors.
+fn with_descriptors(command: &Command, number: u32) -> Command {
+    let mut limited = Command::new("sh");
+    limited.args(["-c", &format!("ulimit -n {number}; exec \"$0\" \"$@\"")]);
+    limited.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited.current_dir(command.get_current_dir().expect("a directory"));
+    limited
+}
+
+/// Time that a process has run.
+fn ran(process: u32) -> Duration {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let ran = |task: std::io::Result<std::fs::DirEntry>| -> u64 {
+        let stat = std::fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap();
+        stat.split(' ').next().unwrap().parse().unwrap()
+    };
+    Duration::from_nanos(tasks.map(ran).sum())
+}
+
+/// A request for a connection, and what is granted: nothing where the server has closed it.
+fn is_granted(mut stream: &TcpStream) -> bool {
+    let mut request = [0; 128];
+    (request[2], request[4]) = (128, 128);
+    stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let _ = stream.write_all(&request);
+    stream.read_exact(&mut [0; 128]).is_ok()
+}
+
+/// With 128 descriptors there is room for 64 connections, by the server's own bound. With 24 the kernel refuses some before that.
+#[test]
+fn more_connections_than_there_is_room_for_are_refused() {
+    for (descriptors, most) in [(128, 64), (24, 16)] {
+        let dir = tempfile::tempdir().unwrap();
+        let line = format!("serve null:size=64M,zone_size=4M --uuid {UUID} --listen 127.0.0.1:0");
+        let served = Served::start_as(with_descriptors(&command(dir.path(), &line), descriptors), "null:");
+        let streams: Vec<_> = (0..100).map(|_| TcpStream::connect(served.address).unwrap()).collect();
+        let granted: Vec<bool> = streams.iter().take(most + 10).map(is_granted).collect();
+        let number = granted.iter().filter(|granted| **granted).count();
+        assert!(number >= 8 && number <= most, "{number} of {granted:?}");
+        let before = ran(served.child.id());
+        std::thread::sleep(Duration::from_secs(1));
+        let ran = ran(served.child.id()) - before;
+        assert!(ran < Duration::from_millis(100), "{ran:?} of a second");
+        drop(streams);
+        let deadline = Instant::now() + PATIENCE;
+        while !is_granted(&TcpStream::connect(served.address).unwrap()) {
+            assert!(Instant::now() < deadline, "it takes no new ones");
+        }
+        served.signal("-TERM");
+        assert_eq!(served.wait().0, Some(0));
+    }
 }

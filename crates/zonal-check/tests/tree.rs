@@ -17,7 +17,10 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("zonal-fio", &["zonal-core", "zonal-io"]),
     ("zonal-nvme", &["zonal-core", "zonal-io"]),
     ("zonal", &["zonal-core", "zonal-io", "zonal-sim", "zonal-fs", "zonal-bench", "zonal-nvme"]),
-    ("zonal-check", &["zonal-core", "zonal-io", "zonal-sim", "zonal-fs", "zonal-bench", "zonal"]),
+    (
+        "zonal-check",
+        &["zonal-core", "zonal-io", "zonal-sim", "zonal-fs", "zonal-bench", "zonal-nvme", "zonal"],
+    ),
 ];
 
 /// Crates that have no reason for unsafe code.

@@ -8,6 +8,7 @@
 //! {"request":"stat"}    {"stat":{"requests":4096,...}}
 //! {"request":"info"}    {"info":{"pid":4711,"mode":"per-zone","reason":"...","device":{...}}}
 //! {"request":"files"}   {"files":{...}}, the words of the file system on the volume, or null where there is none
+//! {"request":"connections"}    {"connections":[...]}, those of hosts that the volume is exported to, or null where it is not
 //! {"request":"set","options":"mode=qd1 merge=no"}    as to "info", once the options are in force
 //! {"request":"zone","first":3,"last":5,"set":"read-only"}    {"zone":"read-only"}, once the zones of an emulated device are
 //! anything else         {"error":"unknown variant ..."}
@@ -36,11 +37,11 @@ mod facts;
 mod place;
 mod server;
 
-pub use client::{Endpoint, ask, files, info, list, plugs, set_options, set_zones, stat};
+pub use client::{Endpoint, ask, connections, files, info, list, plugs, set_options, set_zones, stat};
 pub use errands::{Attendance, Errands};
 pub use facts::{DeviceFacts, OptionFacts, VolumeFacts};
 pub use place::directory;
-pub use server::{ControlServer, Files};
+pub use server::{ControlServer, Teller};
 
 use crate::changes::ZoneSetting;
 use crate::volume::{PlugStatus, Statistics};
@@ -79,6 +80,8 @@ pub enum Query {
     Info,
     /// The file system on the volume.
     Files,
+    /// The connections of hosts.
+    Connections,
     /// To change options.
     Set {
         /// Names and values, as [`OptionChanges`](crate::volume::OptionChanges) reads them.
@@ -108,6 +111,8 @@ pub enum Answer {
     Info(Box<VolumeFacts>),
     /// To [`Query::Files`], in the file system's own words.
     Files(Option<serde_json::Value>),
+    /// To [`Query::Connections`], in the export's own words.
+    Connections(Option<serde_json::Value>),
     /// To [`Query::Zone`], what the zones are set to now.
     Zone(ZoneSetting),
     /// To what is no question.

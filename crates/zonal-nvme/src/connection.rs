@@ -11,21 +11,31 @@
 //! # Memory
 //! Data are in memory from the moment that the host is asked for them, or that a read is submitted, until they are written or
 //! sent. At most [`MEMORY_MAX`] bytes a connection, or one command: others wait, in order. Data in capsules come on top: at most
-//! [`IN_CAPSULE`] bytes for each entry of the queue. A host that takes no answers gets no more of them made.
+//! [`IN_CAPSULE`] bytes for each entry of the queue. A host that takes no answers gets no more of them made. Answers of the admin
+//! queue count like those of others, and so do the descriptors of zones that a report or an action goes over.
+//!
+//! # Time
+//! A host connects its queue within [`CONNECT_MAX`] of the first poll, however slowly its bytes come. From then on the controller's
+//! time to keep alive is the bound.
 
+mod early;
 mod input;
 mod output;
 
 pub use output::Output;
 
 use crate::status::Status;
-use crate::target::{Association, IN_CAPSULE, IoCommand, Namespace, Reply, Target, ZoneReport};
-use crate::wire::{Cqe, DigestFlags, IcReq, IcResp, PduKind, R2t, Sgl, Sqe, digest, fabrics, io, term};
+use crate::target::{Association, IN_CAPSULE, IoCommand, Namespace, PropertySet, Reply, Target, ZoneReport};
+use crate::wire::{
+    Cqe, DataPointer, DigestFlags, IcReq, IcResp, PduKind, R2t, Sgl, Sqe, admin, digest, fabrics, io, term,
+};
+use early::EarlyEnd;
 use input::{Input, Unit};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 use zonal_core::{Nanos, Op, Sector};
 use zonal_io::buffer::{BufferPool, IoBuf};
@@ -35,8 +45,14 @@ use zonal_io::volume::{Completion, Inbox, Request};
 /// Bytes of data that the commands of a connection have at once at most, but for those in capsules.
 pub const MEMORY_MAX: usize = 4 << 20;
 
-/// Entries of an admin queue at most: a host says how many it has.
-const ADMIN_ENTRIES_MAX: usize = 4096;
+/// Bytes of answers beside which one command may have any memory.
+const UNSENT_SMALL: usize = 64 << 10;
+
+/// How long a host has to connect its queue. That takes it two answers of the controller.
+pub const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+/// Bytes of data that come with a connect command (Base 6.3).
+const CONNECT_DATA: u32 = 1024;
 
 /// Memory for data, of one thread.
 pub struct Pools(Vec<BufferPool>);
@@ -75,10 +91,14 @@ struct Command {
     /// Bytes of `buf` that count as the connection's memory.
     counted: usize,
     stage: CommandStage,
+    /// Of its namespace among the target's, once it is submitted.
+    place: u8,
     /// Requests of it that have not ended.
     left: u32,
     status: Status,
     then: Then,
+    /// Why it ends before its time, if it is to.
+    early: Option<EarlyEnd>,
 }
 
 /// What the end of a command's requests is for.
@@ -89,10 +109,16 @@ enum Then {
     Report(ZoneReport),
     /// The zones that an action on all concerns.
     All(Op),
+    /// These zones are open, or closed again if one could not be opened.
+    OpenAll(Vec<Sector>),
+    /// The controller's shutdown.
+    Shutdown,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CommandStage {
+    /// The data in its capsule are coming.
+    Arriving,
     /// It waits for memory.
     WaitingForMemory,
     /// The host was asked for its data, of which this number of bytes has come.
@@ -101,6 +127,8 @@ enum CommandStage {
     Ready,
     /// With the volume, or waiting for an event.
     Submitted,
+    /// It has ended, and the host is still sending its data, of which this number of bytes has come.
+    Discarding(u32),
 }
 
 /// A connection. See the module.
@@ -122,7 +150,16 @@ pub struct Connection {
     writes: VecDeque<u16>,
     waiting_for_memory: VecDeque<u16>,
     memory: usize,
+    /// Whether commands that waited for memory are being continued, by a caller of this one.
+    is_continuing: bool,
     sq_head: u16,
+    /// Slots of commands that have ended and whose data are coming.
+    discarding: usize,
+    /// The command that deletes the queue.
+    disconnect: Option<u16>,
+    wakes_others: bool,
+    /// When it was polled first.
+    begun: Option<Nanos>,
     is_over: bool,
 }
 
@@ -144,7 +181,12 @@ impl Connection {
             writes: VecDeque::new(),
             waiting_for_memory: VecDeque::new(),
             memory: 0,
+            is_continuing: false,
             sq_head: 0,
+            discarding: 0,
+            disconnect: None,
+            wakes_others: false,
+            begun: None,
             is_over: false,
         }
     }
@@ -169,6 +211,11 @@ impl Connection {
         self.in_flight
     }
 
+    /// Bytes of memory that its commands have, but for data in capsules: at most [`MEMORY_MAX`], or one command's.
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
+
     /// Whether a command of an I/O queue is with the volume. It looks at all commands.
     pub fn has_requests(&self) -> bool {
         let is_submitted = |command: &Command| command.stage == CommandStage::Submitted;
@@ -177,8 +224,16 @@ impl Connection {
 
     /// Until when it has to be polled at the latest, whatever comes.
     pub fn deadline(&self) -> Option<Nanos> {
-        let queue = self.queue.as_ref().filter(|queue| queue.qid() == 0)?;
-        queue.controller().keep_alive_until()
+        match &self.queue {
+            _ if self.is_over() => None,
+            None => self.connect_until(),
+            Some(queue) if queue.qid() == 0 => queue.controller().keep_alive_until(),
+            Some(_) => None,
+        }
+    }
+
+    fn connect_until(&self) -> Option<Nanos> {
+        self.begun.map(|begun| Nanos(begun.0.saturating_add(CONNECT_MAX.as_nanos() as u64)))
     }
 
     /// Where the driver may put the next bytes that come, if they are many bytes of data; then it calls
@@ -186,13 +241,14 @@ impl Connection {
     pub fn room(&mut self) -> Option<&mut [u8]> {
         let (slot, range) = self.input.data_room()?;
         let command = self.commands.get_mut(usize::from(slot))?.as_mut()?;
-        Some(&mut command.buf[range])
+        // There is none for what is discarded.
+        command.buf.get_mut(range)
     }
 
     /// This number of bytes was put into the [room](Connection::room).
     pub fn has_received(&mut self, now: Nanos, len: usize) {
         self.input.fill(len);
-        self.take_units(now, &mut &[][..]);
+        self.receive(now, &[]);
     }
 
     /// Takes bytes that have come.
@@ -207,8 +263,10 @@ impl Connection {
         while !self.is_over() {
             let commands = &mut self.commands;
             let data = |slot: u16, at: usize, from: &[u8]| {
-                if let Some(Some(command)) = commands.get_mut(usize::from(slot)) {
-                    command.buf[at..at + from.len()].copy_from_slice(from);
+                if let Some(Some(command)) = commands.get_mut(usize::from(slot))
+                    && let Some(room) = command.buf.get_mut(at..at + from.len())
+                {
+                    room.copy_from_slice(from);
                 }
             };
             match self.input.next(bytes, data) {
@@ -275,8 +333,7 @@ impl Connection {
         if in_capsule > in_capsule_max {
             return self.terminate(term::DATA_LIMIT, 4);
         }
-        let entries =
-            self.queue.as_ref().map_or(1, |queue| usize::from(queue.entries)).min(ADMIN_ENTRIES_MAX);
+        let entries = self.queue.as_ref().map_or(1, |queue| usize::from(queue.entries));
         let Some(slot) = self.free.pop().or_else(|| self.new_slot(entries)) else {
             // More commands than the queue has entries.
             return self.terminate(term::HEADER_FIELD, 8);
@@ -294,10 +351,12 @@ impl Connection {
             to_host,
             buf: self.pools.take(in_capsule),
             counted: 0,
-            stage: CommandStage::Ready,
+            stage: if in_capsule > 0 { CommandStage::Arriving } else { CommandStage::Ready },
+            place: 0,
             left: 0,
             status: status.err().unwrap_or(Status::SUCCESS),
             then: Then::Answer,
+            early: None,
         };
         let is_ordered = command.status.is_ok() && self.is_ordered(&sqe);
         self.commands[usize::from(slot)] = Some(Box::new(command));
@@ -313,7 +372,8 @@ impl Connection {
     }
 
     fn new_slot(&mut self, entries: usize) -> Option<u16> {
-        (self.commands.len() < entries).then(|| {
+        let max = (entries + self.discarding).min(usize::from(u16::MAX));
+        (self.commands.len() < max).then(|| {
             self.commands.push(None);
             (self.commands.len() - 1) as u16
         })
@@ -331,22 +391,36 @@ impl Connection {
     /// Bytes of data from the host, and to it.
     fn lengths(&self, sqe: &Sqe) -> Result<(u32, u32), Status> {
         if sqe.opcode == fabrics::OPCODE {
-            let connects = sqe.nsid.get() as u8 == fabrics::CONNECT;
-            return Ok((if connects { sqe.data.len.get() } else { 0 }, 0));
+            return match (sqe.nsid.get() as u8, sqe.data.len.get()) {
+                (fabrics::CONNECT, CONNECT_DATA) => Ok((CONNECT_DATA, 0)),
+                (fabrics::CONNECT, _) => Err(Status::DATA_LENGTH_INVALID),
+                _ => Ok((0, 0)),
+            };
         }
         let queue = self.queue.as_ref().ok_or(Status::SEQUENCE_ERROR)?;
-        // No fused operations.
-        if sqe.flags & 3 != 0 {
-            return Err(Status::INVALID_FIELD);
+        if self.disconnect.is_some() {
+            return Err(Status::ABORTED_QUEUE_DELETED);
         }
+        // No fused operations.
+        let fused = || if sqe.flags & 3 != 0 { Err(Status::INVALID_FIELD) } else { Ok(()) };
         if queue.qid() == 0 {
+            fused()?;
             let from_host = queue.controller().admin_data(sqe);
-            return Ok((from_host, if from_host == 0 { sqe.data.len.get() } else { 0 }));
+            // Opcodes say which way the data go (Base 3.1.3.4): other commands have none, whatever their pointers say.
+            let to_host = match sqe.opcode & 3 {
+                2 if from_host == 0 => sqe.data.len.get().min(self.target.transfer_max()),
+                _ => 0,
+            };
+            return Ok((from_host, to_host));
         }
         if sqe.opcode == io::FLUSH {
+            fused()?;
             return Ok((0, 0));
         }
+        // Namespace, opcode, fields: a command with several errors answers the first (as QEMU has it).
         let namespace = self.target.namespace(sqe.nsid.get())?;
+        namespace.check_opcode(sqe.opcode)?;
+        fused()?;
         let lengths = (namespace.data_from_host(sqe)?, namespace.data_to_host(sqe)?);
         match lengths.0.max(lengths.1) > self.target.transfer_max() {
             true => Err(Status::INVALID_FIELD),
@@ -360,40 +434,27 @@ impl Connection {
         if sqe.flags >> 6 != 1 {
             return Err(Status::INVALID_FIELD);
         }
-        let Sgl { address, len, kind, .. } = sqe.data;
         let is_admin_read = from_host == 0 && !self.is_io();
-        match kind {
+        match DataPointer::parse(&sqe.data) {
             _ if from_host == 0 && to_host == 0 => Ok(()),
-            Sgl::IN_CAPSULE if from_host > 0 && address.get() != 0 => Err(Status::SGL_OFFSET_INVALID),
-            Sgl::IN_CAPSULE if from_host > 0 && len.get() != in_capsule => Err(Status::DATA_LENGTH_INVALID),
-            Sgl::IN_CAPSULE if from_host > 0 => {
-                (len.get() == from_host).then_some(()).ok_or(Status::DATA_LENGTH_INVALID)
-            }
-            Sgl::TRANSPORT if in_capsule > 0 => Err(Status::SGL_TYPE_INVALID),
-            Sgl::TRANSPORT if is_admin_read => Ok(()),
-            Sgl::TRANSPORT if len.get() == from_host.max(to_host) => Ok(()),
-            Sgl::TRANSPORT => Err(Status::DATA_LENGTH_INVALID),
-            _ => Err(Status::SGL_TYPE_INVALID),
+            Some(DataPointer::InCapsule { .. }) if from_host == 0 => Err(Status::SGL_TYPE_INVALID),
+            Some(DataPointer::InCapsule { offset: 1.., .. }) => Err(Status::SGL_OFFSET_INVALID),
+            Some(DataPointer::InCapsule { len, .. }) if len == in_capsule && len == from_host => Ok(()),
+            Some(DataPointer::Transport { .. }) if in_capsule > 0 => Err(Status::SGL_TYPE_INVALID),
+            Some(DataPointer::Transport { .. }) if is_admin_read => Ok(()),
+            Some(DataPointer::Transport { len }) if len == from_host.max(to_host) => Ok(()),
+            Some(_) => Err(Status::DATA_LENGTH_INVALID),
+            None => Err(Status::SGL_TYPE_INVALID),
         }
     }
 
     /// A command whose capsule is there.
     fn begin(&mut self, now: Nanos, slot: u16) {
-        let (is_ok, has_data) = {
-            let command = self.command(slot);
-            let in_capsule = command.sqe.data.kind == Sgl::IN_CAPSULE;
-            (command.status.is_ok(), command.from_host == 0 || in_capsule)
-        };
-        if !is_ok {
+        if !self.command(slot).status.is_ok() {
             return self.answer(now, slot, 0);
         }
-        let command = self.command(slot);
-        let needs = match has_data {
-            true if command.to_host == 0 => 0,
-            _ => command.from_host.max(command.to_host) as usize,
-        };
-        // The admin queue's answers are made by the controller.
-        if needs == 0 || !self.is_io() && has_data {
+        let needs = self.needs(slot);
+        if needs == 0 {
             return self.proceed(now, slot);
         }
         if !self.waiting_for_memory.is_empty() || !self.has_memory_for(needs) {
@@ -403,13 +464,38 @@ impl Connection {
         self.give_memory(now, slot, needs);
     }
 
+    /// Bytes of memory that a command needs: for data that are not in its capsule, and for descriptors of zones.
+    fn needs(&self, slot: u16) -> usize {
+        let Some(command) = &self.commands[usize::from(slot)] else { return 0 };
+        let data = match command.sqe.data.kind {
+            Sgl::IN_CAPSULE if command.from_host > 0 => 0,
+            _ => command.from_host.max(command.to_host) as usize,
+        };
+        let is_of_zones =
+            matches!(command.sqe.opcode, io::ZONE_MANAGEMENT_RECEIVE | io::ZONE_MANAGEMENT_SEND);
+        if !is_of_zones || !self.is_io() {
+            return data;
+        }
+        let namespace = self.target.namespace(command.sqe.nsid.get());
+        data + namespace.map_or(0, |namespace| namespace.memory_for_zones(&command.sqe))
+    }
+
     /// Gives a command its memory.
     fn give_memory(&mut self, now: Nanos, slot: u16, needs: usize) {
         self.memory += needs;
-        let buf = self.pools.take(needs as u32);
+        let is_io = self.is_io();
         let command = self.command(slot);
-        (command.counted, command.buf) = (needs, buf);
-        if command.from_host == 0 {
+        command.counted = needs;
+        let is_asked = command.from_host > 0 && command.sqe.data.kind != Sgl::IN_CAPSULE;
+        // The controller makes the admin queue's answers itself, and reports are made of their descriptors.
+        let is_for_data = is_asked || is_io && command.sqe.opcode == io::READ;
+        let len = if is_for_data { command.from_host.max(command.to_host) } else { 0 };
+        if len > 0 {
+            let buf = self.pools.take(len);
+            self.command(slot).buf = buf;
+        }
+        let command = self.command(slot);
+        if !is_asked {
             command.stage = CommandStage::Ready;
             return self.proceed(now, slot);
         }
@@ -427,27 +513,33 @@ impl Connection {
 
     /// What is not sent counts as well: what hosts may ask for is bounded by their taking it.
     fn has_memory_for(&self, needs: usize) -> bool {
-        let used = self.memory + self.output.len();
-        used == 0 || used + needs <= MEMORY_MAX
+        let unsent = self.output.len();
+        // A command that needs more than all has it for itself, but for answers that hardly count: there may always be some.
+        self.memory == 0 && unsent <= UNSENT_SMALL || self.memory + unsent + needs <= MEMORY_MAX
     }
 
     /// The first command that waits for memory, and what it needs, if that is there.
-    fn next_with_memory(&mut self) -> Option<(u16, usize)> {
+    fn next_with_memory(&self) -> Option<(u16, usize)> {
         let slot = *self.waiting_for_memory.front()?;
-        let command = self.command(slot);
-        let needs = command.from_host.max(command.to_host) as usize;
+        let needs = self.needs(slot);
         self.has_memory_for(needs).then_some((slot, needs))
     }
 
     fn continue_waiting(&mut self, now: Nanos) {
+        // A command that is continued may end at once, and leave its memory to the next. This loop finds that as well: one call
+        // inside the other would need a stack as deep as the queue.
+        if std::mem::replace(&mut self.is_continuing, true) {
+            return;
+        }
         while let Some((slot, needs)) = self.next_with_memory() {
             self.waiting_for_memory.pop_front();
             self.give_memory(now, slot, needs);
         }
+        self.is_continuing = false;
     }
 
     /// Whether the next poll has something to do because output was sent.
-    pub fn wants_poll(&mut self) -> bool {
+    pub fn wants_poll(&self) -> bool {
         self.next_with_memory().is_some()
     }
 
@@ -464,7 +556,7 @@ impl Connection {
         let Some(Some(command)) = self.commands.get_mut(usize::from(slot)) else {
             return self.terminate(term::HEADER_FIELD, 10);
         };
-        let CommandStage::Receiving(got) = command.stage else {
+        let (CommandStage::Receiving(got) | CommandStage::Discarding(got)) = command.stage else {
             return self.terminate(term::HEADER_FIELD, 10);
         };
         let error = match () {
@@ -484,6 +576,9 @@ impl Connection {
     fn take_data(&mut self, now: Nanos, slot: u16, is_sound: Option<(u32, u32, u32)>) {
         let len = self.input.data_len();
         let command = self.command(slot);
+        if let CommandStage::Discarding(got) = command.stage {
+            return self.discard(slot, got + len);
+        }
         if let Some((from, to, expected)) = is_sound
             && digest(&command.buf[from as usize..to as usize]) != expected
             && command.status.is_ok()
@@ -501,7 +596,21 @@ impl Connection {
                     false => self.answer(now, slot, 0),
                 }
             }
-            _ => self.begin(now, slot),
+            _ => {
+                command.stage = CommandStage::Ready;
+                self.begin(now, slot);
+            }
+        }
+    }
+
+    /// Up to `got` the data of a command have come that has ended.
+    fn discard(&mut self, slot: u16, got: u32) {
+        let command = self.command(slot);
+        command.stage = CommandStage::Discarding(got);
+        if got == command.from_host {
+            self.commands[usize::from(slot)] = None;
+            self.free.push(slot);
+            self.discarding -= 1;
         }
     }
 
@@ -546,13 +655,29 @@ impl Connection {
                 match sqe.nsid.get() as u8 {
                     fabrics::PROPERTY_GET if queue.qid() == 0 => controller.property(offset, is_long),
                     fabrics::PROPERTY_SET if queue.qid() == 0 => {
-                        controller.set_property(offset, is_long, value).map(|()| 0)
+                        // A reset or shutdown concerns the controller's queues on all threads.
+                        self.wakes_others = true;
+                        match controller.set_property(offset, is_long, value) {
+                            Ok(PropertySet::Shutdown) => return self.begin_shutdown(now, slot),
+                            set => set.map(|_| 0),
+                        }
+                    }
+                    fabrics::DISCONNECT if sqe.dword(10) as u16 != 0 => Err(Status::CONNECT_FORMAT),
+                    fabrics::DISCONNECT if queue.qid() == 0 => Err(Status::INVALID_QUEUE_TYPE),
+                    fabrics::DISCONNECT => {
+                        self.begin_disconnect(now, slot);
+                        return self.end_disconnect(now);
                     }
                     _ => Err(Status::INVALID_OPCODE),
                 }
             }
         };
         self.finish(now, slot, result);
+    }
+
+    /// A shutdown is over once all data are durable (Base 3.6.1).
+    fn begin_shutdown(&mut self, now: Nanos, slot: u16) {
+        self.send_all(now, 0, slot, vec![Request::flush()], Then::Shutdown);
     }
 
     fn connect(&mut self, now: Nanos, slot: u16, sqe: &Sqe) {
@@ -578,7 +703,10 @@ impl Connection {
         let Some(queue) = &self.queue else { return };
         match queue.controller().clone().admin(sqe) {
             Ok(Reply::Done(result)) => self.finish(now, slot, Ok(result)),
-            Ok(Reply::Later) => self.command(slot).stage = CommandStage::Submitted,
+            Ok(Reply::Later) => {
+                self.command(slot).stage = CommandStage::Submitted;
+                self.wakes_others = sqe.opcode == admin::ABORT;
+            }
             Ok(Reply::Data(data)) => {
                 let len = data.len().min(self.command(slot).to_host as usize);
                 let mut buf = self.pools.take(len as u32);
@@ -617,8 +745,8 @@ impl Connection {
         let (requests, then) = match namespace.command(&sqe, buf) {
             Err(status) => return self.finish(now, slot, Err(status)),
             Ok(IoCommand::One(request)) => {
-                self.command(slot).stage = CommandStage::Submitted;
-                self.command(slot).left = 1;
+                let command = self.command(slot);
+                (command.stage, command.left, command.place) = (CommandStage::Submitted, 1, place as u8);
                 return self.send(now, place, slot, request);
             }
             Ok(IoCommand::Several(requests)) => (requests, Then::Answer),
@@ -628,10 +756,16 @@ impl Connection {
         self.send_all(now, place, slot, requests, then);
     }
 
+    fn act_on_all(&mut self, now: Nanos, place: usize, slot: u16, op: Op, zones: Vec<Sector>) {
+        let requests = zones.iter().map(|zone| Request::zone(op, *zone)).collect();
+        let then = if op == Op::ZoneOpen { Then::OpenAll(zones) } else { Then::Answer };
+        self.send_all(now, place, slot, requests, then);
+    }
+
     fn send_all(&mut self, now: Nanos, place: usize, slot: u16, requests: Vec<Request>, then: Then) {
         let command = self.command(slot);
         command.stage = CommandStage::Submitted;
-        command.left = requests.len() as u32;
+        (command.left, command.place) = (requests.len() as u32, place as u8);
         command.then = then;
         if requests.is_empty() {
             return self.finish(now, slot, Ok(0));
@@ -649,8 +783,16 @@ impl Connection {
 
     /// Looks for requests that have ended, for events, and at the time. Returns whether there was something.
     pub fn poll(&mut self, now: Nanos) -> bool {
+        self.begun.get_or_insert(now);
+        if self.queue.is_none() && self.connect_until().is_some_and(|until| until <= now) {
+            self.is_over = true;
+        }
+        if self.is_over {
+            return false;
+        }
         let mut is_busy = self.wants_poll();
         self.continue_waiting(now);
+        is_busy |= self.look_at_aborts(now);
         for place in 0..self.inboxes.len() {
             while let Some(completion) = self.inboxes[place].as_ref().and_then(Inbox::take) {
                 self.take_end(now, place, completion);
@@ -661,13 +803,13 @@ impl Connection {
             let controller = queue.controller().clone();
             controller.look_at_time(now);
             while let Some((cid, event)) = controller.next_event() {
-                let waits = |c: &Option<Box<Command>>| c.as_ref().is_some_and(|c| c.sqe.cid.get() == cid);
-                if let Some(slot) = self.commands.iter().position(waits) {
-                    self.finish(now, slot as u16, Ok(event));
+                if let Some(slot) = self.find_waiting(cid, admin::ASYNC_EVENT_REQUEST) {
+                    self.finish(now, slot, event);
                     is_busy = true;
                 }
             }
         }
+        self.end_disconnect(now);
         is_busy
     }
 
@@ -681,7 +823,10 @@ impl Connection {
             Ok(output) => Some(output),
             Err(error) => {
                 if command.status.is_ok() {
-                    command.status = Status::of_request(&error, is_read);
+                    command.status = match &command.early {
+                        Some(early) if EarlyEnd::is_reason_of(&error) => early.status,
+                        _ => Status::of_request(&error, is_read),
+                    };
                 }
                 None
             }
@@ -700,11 +845,29 @@ impl Connection {
                 buf[..bytes.len()].copy_from_slice(&bytes);
                 self.command(slot).buf = buf;
             }
+            (Some(device::Output::Zones(_)), Then::All(_)) if command.early.is_some() => {
+                let status = command.early.as_ref().map_or(Status::INTERNAL_ERROR, |early| early.status);
+                return self.finish(now, slot, Err(status));
+            }
+            (_, Then::Shutdown) => {
+                let is_durable = std::mem::replace(&mut command.status, Status::SUCCESS).is_ok();
+                if let Some(queue) = &self.queue {
+                    queue.controller().has_shut_down(is_durable);
+                }
+            }
             (Some(device::Output::Zones(zones)), Then::All(op)) => {
                 return match namespace.concerned(op, &zones) {
-                    Ok(requests) => self.send_all(now, place, slot, requests, Then::Answer),
+                    Ok(concerned) => self.act_on_all(now, place, slot, op, concerned),
                     Err(status) => self.finish(now, slot, Err(status)),
                 };
+            }
+            // Other hosts have opened zones meanwhile: all or none.
+            (_, Then::OpenAll(concerned)) if !command.status.is_ok() => {
+                // Also after an Abort, which would keep these requests back.
+                if let Some(early) = &mut command.early {
+                    early.withdrawal = None;
+                }
+                return self.act_on_all(now, place, slot, Op::ZoneClose, concerned);
             }
             // The data of a read have come back.
             _ => command.buf = completion.buf.into_buf(),
@@ -727,10 +890,20 @@ impl Connection {
 
     /// Sends a command's end, and its data before that.
     fn answer(&mut self, now: Nanos, slot: u16, result: u64) {
-        let Some(command) = self.commands[usize::from(slot)].take() else { return };
-        self.free.push(slot);
+        let Some(mut command) = self.commands[usize::from(slot)].take() else { return };
         self.in_flight -= 1;
-        let Command { sqe, to_host, buf, counted, status, .. } = *command;
+        let Command { sqe, to_host, from_host, counted, status, .. } = *command;
+        let (buf, early) = (std::mem::take(&mut command.buf), command.early.take());
+        match command.stage {
+            CommandStage::Receiving(got) if got < from_host => {
+                command.stage = CommandStage::Discarding(got);
+                command.counted = 0;
+                self.commands[usize::from(slot)] = Some(command);
+                self.discarding += 1;
+            }
+            _ => self.free.push(slot),
+        }
+        self.count(&sqe, from_host, to_host, status);
         let has_flow_control = self.queue.as_ref().is_none_or(|queue| queue.has_flow_control);
         let mut is_told = false;
         if status.is_ok() && to_host > 0 {
@@ -752,10 +925,31 @@ impl Connection {
             self.memory -= counted;
             self.continue_waiting(now);
         }
+        if let Some(early) = early {
+            self.tell_aborts(early, status);
+        }
         // A write that has failed is not in the way of others.
         if self.writes.contains(&slot) {
             self.writes.retain(|other| *other != slot);
             self.submit_writes(now);
+        }
+    }
+
+    /// Counts a command that has ended.
+    fn count(&self, sqe: &Sqe, from_host: u32, to_host: u32, status: Status) {
+        let Some(queue) = &self.queue else { return };
+        match (status, sqe.opcode) {
+            (Status::SUCCESS, io::READ) if queue.qid() > 0 => queue.counts().add_read(to_host),
+            (Status::SUCCESS, io::WRITE | io::ZONE_APPEND) if queue.qid() > 0 => {
+                queue.counts().add_write(from_host);
+            }
+            (Status::SUCCESS, _) => {}
+            _ => {
+                if matches!(status, Status::WRITE_FAULT | Status::READ_ERROR) {
+                    queue.counts().add_media_error();
+                }
+                queue.controller().note_error(queue.qid(), sqe, status);
+            }
         }
     }
 
@@ -764,6 +958,14 @@ impl Connection {
         for inbox in self.inboxes.iter().flatten() {
             self.target.volume().cancel(now, inbox.channel());
         }
+    }
+
+    /// Ends it, for its side: [cancels](Connection::cancel) what waits, and leaves its queue, which then may be connected again. What it
+    /// has to send stays.
+    pub fn close(&mut self, now: Nanos) {
+        self.cancel(now);
+        self.is_over = true;
+        self.queue = None;
     }
 
     /// The first bytes of the last header, for messages.

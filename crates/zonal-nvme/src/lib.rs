@@ -5,7 +5,8 @@
 //! [`server`] is the thin driver that owns sockets and threads.
 //!
 //! Clauses are cited as `Base` (NVM Express Base Specification 2.1), `TCP` (NVMe/TCP Transport Specification 1.1), `NVM` (NVM
-//! Command Set Specification 1.1) and `ZNS` (Zoned Namespace Command Set Specification 1.2).
+//! Command Set Specification 1.1) and `ZNS` (Zoned Namespace Command Set Specification 1.2). What is left out or not obeyed stands in
+//! `exceptions.txt`, with the reason.
 
 #![forbid(unsafe_code)]
 

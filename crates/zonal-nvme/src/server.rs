@@ -2,15 +2,24 @@
 //!
 //! Each thread owns its connections and moves the volume on. It sleeps until a socket or the volume has something for it, or never
 //! sleeps if it is to poll.
+//!
+//! # Clients that misbehave
+//! The number of connections is bounded ([`CONNECTIONS_MAX`]): one too many is closed at once. A connection that ends has
+//! [`CLOSING_MAX`] to take what is for it, and then is closed. What it sends meanwhile is thrown away: input that stays unread
+//! would wake the thread all the time, and not every host reads what came before a reset, by which a kernel answers unread bytes.
+//! A thread that panics ends the server.
+
+mod seats;
 
 use crate::connection::{Connection, MEMORY_MAX, Pools};
 use crate::target::{Association, Target};
 use parking_lot::Mutex;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use seats::{Seat, Seats};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -39,6 +48,18 @@ const DRAIN_MAX: Duration = Duration::from_secs(30);
 /// How long clients have at the server's end to take what is for them.
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
 
+/// Connections of a server at most: 64 hosts with 63 I/O queues each. A process that may open fewer descriptors has fewer.
+pub const CONNECTIONS_MAX: usize = 4096;
+
+/// How long a connection that ends has to take what is for it, and to close.
+pub const CLOSING_MAX: Duration = Duration::from_secs(2);
+
+/// Connections that are accepted before others are served.
+const ACCEPT_BUDGET: usize = 64;
+
+/// How long no connection is accepted after the kernel has refused one, for want of descriptors or memory.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
 const LISTENER: u64 = u64::MAX;
 const NEWS: u64 = u64::MAX - 1;
 const HAND_OVER: u64 = u64::MAX - 2;
@@ -61,7 +82,7 @@ pub struct Server {
 
 /// Connections that the first thread has accepted for another one.
 struct HandOver {
-    streams: Mutex<Vec<TcpStream>>,
+    streams: Mutex<Vec<(TcpStream, Seat)>>,
     bell: OwnedFd,
 }
 
@@ -71,6 +92,7 @@ struct Shared {
     options: ServerOptions,
     has_to_end: Arc<AtomicBool>,
     hand_over: Vec<HandOver>,
+    seats: Seats,
     gauges: Mutex<Vec<Arc<Gauge>>>,
 }
 
@@ -105,8 +127,10 @@ impl Gauge {
 }
 
 /// A connection, as it was a moment ago.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConnectionFacts {
+    /// Name of its host, once it is connected.
+    pub host: Option<String>,
     /// Number of its controller and of its queue, of which 0 is the admin queue, once it is connected.
     pub queue: Option<(u16, u16)>,
     /// Commands without a completion, those that wait for events included.
@@ -116,6 +140,21 @@ pub struct ConnectionFacts {
 }
 
 impl Shared {
+    fn connections(&self) -> Vec<ConnectionFacts> {
+        let hosts = self.target.hosts();
+        let facts = |gauge: &Arc<Gauge>| {
+            let queue = gauge.queue.load(Ordering::Relaxed);
+            let queue = (queue != NOT_CONNECTED).then_some(((queue >> 16) as u16, queue as u16));
+            ConnectionFacts {
+                host: queue.and_then(|(controller, _)| hosts.get(&controller).cloned()),
+                queue,
+                in_flight: gauge.in_flight.load(Ordering::Relaxed),
+                unsent: gauge.unsent.load(Ordering::Relaxed),
+            }
+        };
+        self.gauges.lock().iter().map(facts).collect()
+    }
+
     fn wake_all(&self) {
         for other in &self.hand_over {
             // It fails only where it is readable already.
@@ -138,17 +177,22 @@ impl Server {
     ) -> io::Result<Server> {
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
+        // Beyond what waits to be accepted the kernel drops the first packet of a connection, and its host waits a second: 128 is
+        // the default, and 64 hosts with a queue a core are more.
+        rustix::net::listen(&listener, CONNECTIONS_MAX as i32)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bells = (0..options.threads.max(1)).map(|_| eventfd(0, flags)).collect::<Result<Vec<_>, _>>()?;
         let hand_over = bells.into_iter().map(|bell| HandOver { streams: Mutex::default(), bell }).collect();
-        let shared =
-            Arc::new(Shared { target, clock, options, has_to_end, hand_over, gauges: Mutex::default() });
+        let seats = Seats::new(seats::possible(CONNECTIONS_MAX));
+        let gauges = Mutex::default();
+        let shared = Arc::new(Shared { target, clock, options, has_to_end, hand_over, seats, gauges });
         let mut listener = Some(listener);
         let threads = (0..options.threads.max(1)).map(|n| {
             let (shared, listener) = (shared.clone(), listener.take());
-            std::thread::Builder::new()
-                .name(format!("nvme-tcp-{n}"))
-                .spawn(move || Thread::new(&shared, n, listener)?.run())
+            std::thread::Builder::new().name(format!("nvme-tcp-{n}")).spawn(move || {
+                let _end = EndOfThread(&shared);
+                Thread::new(&shared, n, listener)?.run()
+            })
         });
         let threads = threads.collect::<io::Result<Vec<_>>>()?;
         Ok(Server { shared, threads, address })
@@ -161,15 +205,13 @@ impl Server {
 
     /// The connections that are open, in the order in which they were made.
     pub fn connections(&self) -> Vec<ConnectionFacts> {
-        let facts = |gauge: &Arc<Gauge>| {
-            let queue = gauge.queue.load(Ordering::Relaxed);
-            ConnectionFacts {
-                queue: (queue != NOT_CONNECTED).then_some(((queue >> 16) as u16, queue as u16)),
-                in_flight: gauge.in_flight.load(Ordering::Relaxed),
-                unsent: gauge.unsent.load(Ordering::Relaxed),
-            }
-        };
-        self.shared.gauges.lock().iter().map(facts).collect()
+        self.shared.connections()
+    }
+
+    /// A function that lists them, for a thread that does not have the server.
+    pub fn connections_teller(&self) -> impl Fn() -> Vec<ConnectionFacts> + Send + Sync + 'static {
+        let shared = self.shared.clone();
+        move || shared.connections()
     }
 
     /// Asks its threads to end.
@@ -194,12 +236,27 @@ impl Server {
     }
 }
 
+/// Ends the server where a thread ends that was not asked to: a server that accepts connections and answers only some is worse
+/// than none.
+struct EndOfThread<'a>(&'a Shared);
+
+impl Drop for EndOfThread<'_> {
+    fn drop(&mut self) {
+        self.0.has_to_end.store(true, Ordering::Release);
+        self.0.wake_all();
+    }
+}
+
 struct Client {
     stream: TcpStream,
+    _seat: Seat,
     connection: Connection,
     gauge: Arc<Gauge>,
     /// What the kernel was asked to tell of.
     watched: epoll::EventFlags,
+    /// Its connection is over. Until then it may take what is for it, and close.
+    closes_until: Option<Nanos>,
+    is_shut: bool,
     is_lost: bool,
 }
 
@@ -207,6 +264,8 @@ struct Thread<'a> {
     shared: &'a Shared,
     number: usize,
     listener: Option<TcpListener>,
+    /// No connection is accepted before.
+    accepts_again: Option<Nanos>,
     epoll: OwnedFd,
     pools: Rc<Pools>,
     clients: BTreeMap<u64, Client>,
@@ -229,6 +288,7 @@ impl Thread<'_> {
             shared,
             number,
             listener,
+            accepts_again: None,
             epoll,
             pools: Rc::default(),
             clients: BTreeMap::new(),
@@ -252,6 +312,7 @@ impl Thread<'_> {
                 ends_since = Some(self.now());
                 self.listener = None;
             }
+            self.look_at_listener()?;
             if !polls {
                 news.arm();
             }
@@ -290,8 +351,8 @@ impl Thread<'_> {
 
     fn sleep_until(&self, due: Option<Nanos>) -> Duration {
         let now = self.now();
-        let deadlines = self.clients.values().filter_map(|client| client.connection.deadline());
-        let first = deadlines.chain(due).min();
+        let deadlines = self.clients.values().filter_map(Client::deadline);
+        let first = deadlines.chain(due).chain(self.accepts_again).min();
         let left = first.map_or(SLEEP_MAX, |at| Duration::from_nanos(at.0.saturating_sub(now.0)));
         left.min(SLEEP_MAX)
     }
@@ -303,14 +364,15 @@ impl Thread<'_> {
             HAND_OVER => {
                 let _ = rustix::io::read(&self.shared.hand_over[self.number].bell, &mut [0; 8]);
                 let streams = std::mem::take(&mut *self.shared.hand_over[self.number].streams.lock());
-                for stream in streams {
-                    self.begin(stream)?;
-                }
+                streams.into_iter().for_each(|(stream, seat)| self.begin(stream, seat));
             }
             place if !has_to_end => {
                 let now = self.now();
                 if let Some(client) = self.clients.get_mut(&place) {
-                    client.read(now, &mut self.bytes);
+                    match client.closes_until {
+                        Some(_) => client.discard(&mut self.bytes),
+                        None => client.read(now, &mut self.bytes),
+                    }
                     // It reads no input while there is too much to send, and would not see the end of it.
                     let ended = flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP);
                     client.is_lost |= ended && client.connection.output().len() >= UNSENT_MAX;
@@ -322,70 +384,140 @@ impl Thread<'_> {
     }
 
     fn accept(&mut self) {
-        while let Some(listener) = &self.listener {
-            // What is wrong with one connection, or with their number, is no reason to end the others.
-            let Ok((stream, _)) = listener.accept() else { return };
-            let hand_over = &self.shared.hand_over[self.turn % self.shared.hand_over.len()];
-            self.turn += 1;
-            hand_over.streams.lock().push(stream);
-            let _ = rustix::io::write(&hand_over.bell, &1u64.to_ne_bytes());
+        for _ in 0..ACCEPT_BUDGET {
+            let Some(listener) = &self.listener else { return };
+            match listener.accept() {
+                Ok((stream, _)) => self.hand_over(stream),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                // The connection stays in the listener's queue, which would wake this thread all the time.
+                Err(_) => {
+                    self.accepts_again = Some(Nanos(self.now().0 + ACCEPT_REST.as_nanos() as u64));
+                    let _ = self.listen_for(epoll::EventFlags::empty());
+                    return;
+                }
+            }
         }
     }
 
-    fn begin(&mut self, stream: TcpStream) -> io::Result<()> {
+    fn hand_over(&mut self, stream: TcpStream) {
+        // One too many is closed here. Its host tries again later.
+        let Some(seat) = self.shared.seats.take() else { return };
+        let hand_over = &self.shared.hand_over[self.turn % self.shared.hand_over.len()];
+        self.turn += 1;
+        hand_over.streams.lock().push((stream, seat));
+        let _ = rustix::io::write(&hand_over.bell, &1u64.to_ne_bytes());
+    }
+
+    fn listen_for(&self, what: epoll::EventFlags) -> io::Result<()> {
+        let Some(listener) = &self.listener else { return Ok(()) };
+        Ok(epoll::modify(&self.epoll, listener, epoll::EventData::new_u64(LISTENER), what)?)
+    }
+
+    fn look_at_listener(&mut self) -> io::Result<()> {
+        if self.accepts_again.is_none_or(|at| at > self.now()) {
+            return Ok(());
+        }
+        self.accepts_again = None;
+        self.listen_for(epoll::EventFlags::IN)
+    }
+
+    fn begin(&mut self, stream: TcpStream, seat: Seat) {
+        let data = epoll::EventData::new_u64(self.last + 1);
+        let watched = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
         let set_up = || {
             stream.set_nonblocking(true)?;
             stream.set_nodelay(true)?;
+            epoll::add(&self.epoll, &stream, data, watched)?;
             stream.local_addr()
         };
-        // Its other side may have gone already.
-        let Ok(local) = set_up() else { return Ok(()) };
+        // Its other side may have gone already, and the kernel may have no memory for it.
+        let Ok(local) = set_up() else { return };
         self.last += 1;
-        let data = epoll::EventData::new_u64(self.last);
-        let watched = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
-        epoll::add(&self.epoll, &stream, data, watched)?;
         let connection = Connection::new(self.shared.target.clone(), local, self.pools.clone());
         let gauge = Arc::new(Gauge::new());
         self.shared.gauges.lock().push(gauge.clone());
-        self.clients.insert(self.last, Client { stream, connection, gauge, watched, is_lost: false });
-        Ok(())
+        let client = Client {
+            stream,
+            _seat: seat,
+            connection,
+            gauge,
+            watched,
+            closes_until: None,
+            is_shut: false,
+            is_lost: false,
+        };
+        self.clients.insert(self.last, client);
     }
 
     /// Takes what has ended, and sends. Returns whether there was something.
     fn look_at_clients(&mut self, has_to_end: bool) -> bool {
         let now = self.now();
         let mut is_busy = false;
+        let mut wakes_others = false;
         let mut lost = Vec::new();
         for (&place, client) in &mut self.clients {
             is_busy |= client.connection.poll(now);
+            wakes_others |= client.look_at_end(now);
             client.write();
             is_busy |= client.connection.wants_poll();
+            wakes_others |= client.connection.takes_wake();
             client.gauge.set(&mut client.connection);
             client.watch(&self.epoll, place);
-            let is_over = client.connection.is_over() && client.connection.output().is_empty();
-            if client.is_lost || is_over || has_to_end && client.is_done() {
+            if client.is_lost || has_to_end && client.is_done() {
                 lost.push(place);
             }
         }
         for place in lost {
             is_busy = true;
             let Some(mut client) = self.clients.remove(&place) else { continue };
-            client.connection.cancel(now);
-            let ended_controller = client.connection.queue().is_some_and(|queue| queue.qid() == 0);
+            client.connection.close(now);
             let _ = epoll::delete(&self.epoll, &client.stream);
             self.shared.gauges.lock().retain(|gauge| !Arc::ptr_eq(gauge, &client.gauge));
             drop(client);
-            // The controller's other connections, perhaps of other threads, close as well. At the end the admin queue waits for
-            // them.
-            if ended_controller || has_to_end {
-                self.shared.wake_all();
-            }
+            // Without the admin queue a controller's other connections, perhaps of other threads, close as well; and the admin
+            // queue may wait for the end of another one, to answer an Abort or to close itself.
+            wakes_others = true;
+        }
+        if wakes_others {
+            self.shared.wake_all();
         }
         is_busy
     }
 }
 
 impl Client {
+    /// Until when it has to be looked at.
+    fn deadline(&self) -> Option<Nanos> {
+        self.closes_until.or_else(|| self.connection.deadline())
+    }
+
+    /// Begins to close a connection that is over, and closes it when it has had the time for that. Returns whether it begins: its
+    /// controller's other connections may have waited for that.
+    fn look_at_end(&mut self, now: Nanos) -> bool {
+        match self.closes_until {
+            Some(until) => self.is_lost |= until <= now,
+            None if self.connection.is_over() => {
+                self.connection.close(now);
+                self.closes_until = Some(Nanos(now.0.saturating_add(CLOSING_MAX.as_nanos() as u64)));
+                return true;
+            }
+            None => {}
+        }
+        false
+    }
+
+    /// Throws away what comes.
+    fn discard(&mut self, bytes: &mut [u8]) {
+        match self.stream.read(bytes) {
+            Ok(0) => self.is_lost = true,
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(_) => self.is_lost = true,
+        }
+    }
+
     /// Whether nothing is left to send or to wait for.
     fn is_done(&mut self) -> bool {
         // Without its admin queue a controller's other queues are gone, on whatever threads they are.
@@ -444,6 +576,10 @@ impl Client {
                 }
             }
         }
+        // Its client sees the end, and closes.
+        if self.closes_until.is_some() && !std::mem::replace(&mut self.is_shut, true) {
+            self.is_lost |= self.stream.shutdown(Shutdown::Write).is_err();
+        }
     }
 
     /// Asks the kernel to tell when it takes more, while there is something to send; and to be silent about input while there is
@@ -452,7 +588,7 @@ impl Client {
         let unsent = self.connection.output().len();
         let mut watched = epoll::EventFlags::RDHUP;
         watched.set(epoll::EventFlags::OUT, unsent > 0);
-        watched.set(epoll::EventFlags::IN, unsent < UNSENT_MAX);
+        watched.set(epoll::EventFlags::IN, unsent < UNSENT_MAX || self.closes_until.is_some());
         if watched == self.watched {
             return;
         }

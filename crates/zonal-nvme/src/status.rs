@@ -28,10 +28,6 @@ statuses! {
     INVALID_OPCODE = (0, 0x01, true);
     /// A field has a value that it may not have.
     INVALID_FIELD = (0, 0x02, true);
-    /// The number is that of another command of the queue.
-    ID_CONFLICT = (0, 0x03, true);
-    /// Data could not be moved.
-    DATA_TRANSFER_ERROR = (0, 0x04, false);
     /// The controller failed.
     INTERNAL_ERROR = (0, 0x06, true);
     /// The host asked for the command's end.
@@ -56,17 +52,19 @@ statuses! {
     INTERRUPTED = (0, 0x21, false);
     /// Data were damaged between host and target.
     TRANSIENT_TRANSPORT_ERROR = (0, 0x22, false);
-    /// The namespace has another command set.
-    COMMAND_SET_NOT_SUPPORTED = (0, 0x29, true);
     /// Blocks beyond the namespace's end.
     LBA_OUT_OF_RANGE = (0, 0x80, true);
     /// The device is not there.
     NOT_READY = (0, 0x82, true);
 
+    /// More commands to abort than the controller takes at once.
+    ABORT_LIMIT = (1, 0x03, true);
     /// More requests for events than the controller keeps.
     EVENT_LIMIT = (1, 0x05, true);
     /// There is no such log page.
     INVALID_LOG_PAGE = (1, 0x09, true);
+    /// The feature's value is kept until the controller's end only.
+    FEATURE_NOT_SAVEABLE = (1, 0x0D, true);
     /// The feature keeps its value.
     FEATURE_NOT_CHANGEABLE = (1, 0x0E, true);
     /// The format of the connect command is unknown.
@@ -75,8 +73,8 @@ statuses! {
     CONNECT_BUSY = (1, 0x81, false);
     /// A parameter of the connect command is wrong.
     CONNECT_INVALID = (1, 0x82, true);
-    /// The command names no host.
-    CONNECT_HOST = (1, 0x84, true);
+    /// The command is for queues of the other kind.
+    INVALID_QUEUE_TYPE = (1, 0x85, true);
 
     /// The command goes beyond its zone, or beyond what can be written of it.
     ZONE_BOUNDARY = (1, 0xB8, true);
@@ -138,10 +136,14 @@ impl Status {
             // The zone was reset or finished while the write waited: it has no place any more.
             RequestError::Aborted { .. } => Status::ZONE_INVALID_WRITE,
             RequestError::NoSlot { .. } => Status::TOO_MANY_ACTIVE,
+            // A part of it, or all, may be there: sent again it would be there twice.
             RequestError::FateUnknown { error, .. }
             | RequestError::InPart { error, .. }
-            | RequestError::TornAppend { error, .. }
-            | RequestError::GaveUp { error, .. } => Status::of_device(error, is_read),
+            | RequestError::TornAppend { error, .. } => match Status::of_device(error, is_read) {
+                status if status.is_final => status,
+                _ => Status::INTERNAL_ERROR,
+            },
+            RequestError::GaveUp { error, .. } => Status::of_device(error, is_read),
             RequestError::Cancelled => Status::ABORT_REQUESTED,
             RequestError::Device(error) => Status::of_device(error, is_read),
         }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use zonal_io::clock::Clock;
 use zonal_nvme::server::{Server, ServerOptions};
 use zonal_nvme::target::Target;
-use zonal_nvme::wire::{Sgl, Sqe, io};
+use zonal_nvme::wire::{Sgl, Sqe, admin, io};
 
 const RAM: &str = "ram:size=64M,zone_size=4M,complete=poll,blocksize=4096";
 const ZONE: u32 = 1024;
@@ -104,6 +104,31 @@ fn server_that_ends_answers_what_is_at_the_device() {
     }
     assert_eq!(queue.end(unfinished), None);
     assert!(TcpStream::connect(address).is_err(), "nothing listens there now");
+}
+
+/// The admin queue and the queue of the command lie on two threads, which sleep. The device answers nothing meanwhile.
+#[test]
+fn abort_reaches_a_queue_on_another_thread() {
+    let server = serve("ram:size=64M,zone_size=4M,blocksize=4096,completion_nsec=20000000000");
+    let mut admin = admin(server.address());
+    let mut queue = admin.io(1);
+    let write = |lba| {
+        let mut command = transfer(io::WRITE, lba, 1);
+        command.data.kind = Sgl::IN_CAPSULE;
+        command
+    };
+    let commands: Vec<u16> = (0..4).map(|lba| queue.submit(write(lba), &payload(lba, 1))).collect();
+    wait_until("the server has them", || server.connections().iter().any(|c| c.in_flight == 4));
+    let since = Instant::now();
+    for victim in &commands[1..] {
+        let asked = sqe(admin::ABORT, 0, [1 | u32::from(*victim) << 16, 0, 0, 0, 0, 0]);
+        assert_eq!(admin.call(asked, &[]), End::default(), "it was aborted");
+        assert_eq!(queue.wait(*victim).status, 0x4007);
+    }
+    assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
+    assert_eq!(queue.end(commands[0]), None, "it is at the device");
+    // The device is not waited for.
+    server.end();
 }
 
 /// It takes none of what the server has for it.

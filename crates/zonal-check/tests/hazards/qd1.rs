@@ -183,3 +183,27 @@ fn u21_switch_that_cannot_be_is_refused_and_changes_nothing() {
     let direct = Rig::new(script::info(), WriteMode::Direct);
     assert_eq!(direct.volume.switch_mode(Nanos(0), WriteMode::PerZone), Err(SwitchError::Direct));
 }
+
+/// Three zones have all slots, and nothing under way gives one back. Each zone that waits for the token beside that looked to the
+/// others like a zone that has ended: they tried again for ever.
+#[test]
+fn h49_zones_without_a_slot_end_in_bounded_rounds() {
+    let name = "ram:size=2M,zone_size=128K,zone_max_open=3,zone_max_active=3,complete=poll";
+    let device = zonal_io::registry::Registry::default().open(name).unwrap();
+    let options =
+        VolumeOptions { mode: Some(WriteMode::Qd1), budget: None, park: None, ..VolumeOptions::default() };
+    let volume = zonal_io::volume::Volume::open(device, options).unwrap();
+    let inbox = volume.inbox();
+    let write = |zone: u64, at: u64| {
+        let request = Request::write(Sector(zone * 256 + at), 8, zonal_io::buffer::IoBuf::zeroed(4096));
+        volume.submit(Nanos(0), inbox.channel(), request.token(zone));
+    };
+    (0..8).for_each(|zone| (0..3).for_each(|n| write(zone, n * 8)));
+    let mut ended = Vec::new();
+    for _ in 0..2_000 {
+        volume.poll(Nanos(0));
+        ended.extend(std::iter::from_fn(|| inbox.take()).map(|end| (end.token, end.result.is_ok())));
+    }
+    assert_eq!(ended.len(), 24);
+    assert_eq!(ended.iter().filter(|(_, is_ok)| *is_ok).count(), 9, "{ended:?}");
+}

@@ -89,6 +89,17 @@ pub fn files(path: &Path) -> Result<Option<serde_json::Value>, ControlError> {
     }
 }
 
+/// The connections of hosts to the volume behind the socket at `path`, if it is exported.
+///
+/// # Errors
+/// As [`ask`].
+pub fn connections(path: &Path) -> Result<Option<serde_json::Value>, ControlError> {
+    match ask(path, Query::Connections)? {
+        Answer::Connections(connections) => Ok(connections),
+        other => Err(not_asked_for(path, &other)),
+    }
+}
+
 /// Changes options of the volume behind the socket at `path`, and waits until they are in force, but no longer than
 /// [`SWITCH_TIME_MAX`](super::SWITCH_TIME_MAX) for what is in flight: then the change is [pending](VolumeFacts::pending).
 ///
@@ -121,6 +132,7 @@ fn not_asked_for(path: &Path, answer: &Answer) -> ControlError {
         Answer::Info(_) => "it describes a device, which was not the question",
         Answer::Zone(_) => "it has set zones, which was not the question",
         Answer::Files(_) => "it describes a file system, which was not the question",
+        Answer::Connections(_) => "it lists connections, which was not the question",
     };
     ControlError::Malformed { path: path.to_owned(), what: what.to_owned() }
 }

@@ -33,8 +33,16 @@ const SAME_NAME_MAX: u32 = 1000;
 /// How long the server waits for the thread that does its errands, before it looks whether there still is one.
 const LOOK_TIME: Duration = Duration::from_millis(1);
 
-/// Tells of the file system on a volume. The thread that does the server's errands calls it, or the server's.
-pub type Files = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
+/// Tells of what is above a volume: a file system, or connections of hosts. The thread that does the server's errands calls it, or
+/// the server's.
+pub type Teller = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
+
+/// What a server can tell of what is above its volume.
+#[derive(Clone, Default)]
+pub(super) struct Tellers {
+    pub(super) files: Option<Teller>,
+    pub(super) connections: Option<Teller>,
+}
 
 /// Answers questions about a volume until it is dropped, which removes the socket.
 ///
@@ -55,22 +63,32 @@ impl ControlServer {
         ControlServer::start_with(volume, None, Errands::default())
     }
 
+    /// The same, of a volume that is exported to hosts.
+    ///
+    /// # Errors
+    /// As [`ControlServer::start`].
+    pub fn start_of_export(volume: Arc<Volume>, connections: Teller) -> Result<ControlServer, ControlError> {
+        let tellers = Tellers { connections: Some(connections), ..Tellers::default() };
+        ControlServer::start_in(&place::directory()?, volume, tellers, Errands::default())
+    }
+
     /// The same, of a volume with a file system on it, or of one that a run has to itself, which does the server's errands.
     ///
     /// # Errors
     /// As [`ControlServer::start`].
     pub fn start_with(
         volume: Arc<Volume>,
-        files: Option<Files>,
+        files: Option<Teller>,
         errands: Errands,
     ) -> Result<ControlServer, ControlError> {
-        ControlServer::start_in(&place::directory()?, volume, files, errands)
+        let tellers = Tellers { files, ..Tellers::default() };
+        ControlServer::start_in(&place::directory()?, volume, tellers, errands)
     }
 
     pub(super) fn start_in(
         dir: &Path,
         volume: Arc<Volume>,
-        files: Option<Files>,
+        tellers: Tellers,
         errands: Errands,
     ) -> Result<ControlServer, ControlError> {
         let pid = std::process::id();
@@ -82,7 +100,7 @@ impl ControlServer {
                 bound => break (path, bound?),
             }
         };
-        ControlServer::serve(&path, listener, volume, files, errands)
+        ControlServer::serve(&path, listener, volume, tellers, errands)
     }
 
     /// Opens a socket at `path`, in whatever directory that is.
@@ -90,14 +108,14 @@ impl ControlServer {
     /// # Errors
     /// [`ControlError::InUse`] if something is there that is not a socket left behind.
     pub fn start_at(path: &Path, volume: Arc<Volume>) -> Result<ControlServer, ControlError> {
-        ControlServer::serve(path, bind(path)?, volume, None, Errands::default())
+        ControlServer::serve(path, bind(path)?, volume, Tellers::default(), Errands::default())
     }
 
     fn serve(
         path: &Path,
         listener: UnixListener,
         volume: Arc<Volume>,
-        files: Option<Files>,
+        tellers: Tellers,
         errands: Errands,
     ) -> Result<ControlServer, ControlError> {
         let remove_and = |doing| {
@@ -107,7 +125,7 @@ impl ControlServer {
             }
         };
         let (stop, stopped) = UnixStream::pair().map_err(remove_and("cannot make a socket pair"))?;
-        let service = Service { stopped, volume, files, errands };
+        let service = Service { stopped, volume, tellers, errands };
         let thread = std::thread::Builder::new()
             .name("zonal-control".into())
             .spawn(move || service.serve(&listener))
@@ -160,7 +178,7 @@ fn bind(path: &Path) -> Result<UnixListener, ControlError> {
 struct Service {
     stopped: UnixStream,
     volume: Arc<Volume>,
-    files: Option<Files>,
+    tellers: Tellers,
     errands: Errands,
 }
 
@@ -222,8 +240,12 @@ impl Service {
             Ok(Query::Stat) => self.ask(|volume| Answer::Stat(volume.statistics())),
             Ok(Query::Info) => self.ask(|volume| Answer::Info(Box::new(VolumeFacts::of(volume)))),
             Ok(Query::Files) => {
-                let files = self.files.clone();
+                let files = self.tellers.files.clone();
                 self.ask(move |_| Answer::Files(files.map(|tell| tell())))
+            }
+            Ok(Query::Connections) => {
+                let connections = self.tellers.connections.clone();
+                self.ask(move |_| Answer::Connections(connections.map(|tell| tell())))
             }
             Ok(Query::Zone { first, last, set }) => self
                 .ask(move |volume| set_zones(&**volume.device(), first..=last, set))

@@ -1,5 +1,6 @@
 use super::client::list_in;
 use super::place::{Found, file_name, look_at, pid_of, private_directory};
+use super::server::Tellers;
 use super::*;
 use crate::buffer::IoBuf;
 use crate::device::Device;
@@ -44,7 +45,8 @@ fn plugs_of_written_zones_are_answered() {
     let dir = tempfile::tempdir().unwrap();
     let volume = volume();
     write(&volume, 3, 8);
-    let server = ControlServer::start_in(dir.path(), volume.clone(), None, Errands::default()).unwrap();
+    let server =
+        ControlServer::start_in(dir.path(), volume.clone(), Tellers::default(), Errands::default()).unwrap();
     let plugs = plugs(server.path()).unwrap();
     assert_eq!(plugs, volume.plugs());
     assert_eq!(plugs.len(), 1);
@@ -59,7 +61,8 @@ fn plugs_of_written_zones_are_answered() {
 fn stat_and_info_are_answered() {
     let dir = tempfile::tempdir().unwrap();
     let volume = volume();
-    let server = ControlServer::start_in(dir.path(), volume.clone(), None, Errands::default()).unwrap();
+    let server =
+        ControlServer::start_in(dir.path(), volume.clone(), Tellers::default(), Errands::default()).unwrap();
     write(&volume, 3, 8);
     let counted = stat(server.path()).unwrap();
     assert_eq!((counted.requests, counted.sectors), (1, 8));
@@ -71,22 +74,28 @@ fn stat_and_info_are_answered() {
 }
 
 #[test]
-fn file_system_on_the_volume_is_told_in_its_own_words() {
+fn what_is_above_the_volume_is_told_in_its_own_words() {
     let dir = tempfile::tempdir().unwrap();
-    let without = ControlServer::start_in(dir.path(), volume(), None, Errands::default()).unwrap();
+    let without =
+        ControlServer::start_in(dir.path(), volume(), Tellers::default(), Errands::default()).unwrap();
     assert_eq!(files(without.path()).unwrap(), None);
+    assert_eq!(connections(without.path()).unwrap(), None);
     let used = Arc::new(AtomicU64::new(1));
     let told = used.clone();
     let tell = Arc::new(move || serde_json::json!({ "used": told.load(Ordering::Relaxed) }));
-    let with = ControlServer::start_in(dir.path(), volume(), Some(tell), Errands::default()).unwrap();
+    let list = Arc::new(|| serde_json::json!([{ "queue": 1 }]));
+    let tellers = Tellers { files: Some(tell), connections: Some(list) };
+    let with = ControlServer::start_in(dir.path(), volume(), tellers, Errands::default()).unwrap();
     used.store(7, Ordering::Relaxed);
     assert_eq!(files(with.path()).unwrap(), Some(serde_json::json!({ "used": 7 })));
+    assert_eq!(connections(with.path()).unwrap(), Some(serde_json::json!([{ "queue": 1 }])));
 }
 
 #[test]
 fn socket_is_its_owners_only() {
     let dir = tempfile::tempdir().unwrap();
-    let server = ControlServer::start_in(dir.path(), volume(), None, Errands::default()).unwrap();
+    let server =
+        ControlServer::start_in(dir.path(), volume(), Tellers::default(), Errands::default()).unwrap();
     let meta = std::fs::symlink_metadata(server.path()).unwrap();
     assert!(meta.file_type().is_socket());
     assert_eq!(meta.mode() & 0o777, 0o600);
@@ -115,7 +124,8 @@ fn directory_is_made_closed_and_refused_when_open() {
 #[test]
 fn bad_input_gets_an_error_line_and_the_next_line_an_answer() {
     let dir = tempfile::tempdir().unwrap();
-    let server = ControlServer::start_in(dir.path(), volume(), None, Errands::default()).unwrap();
+    let server =
+        ControlServer::start_in(dir.path(), volume(), Tellers::default(), Errands::default()).unwrap();
     let mut input: Vec<u8> = Vec::new();
     let bad: [&[u8]; 7] =
         [b"", b"plugs", b"{}", br#"{"request":"reset"}"#, b"[[[[", b"\xff\xfe\0", br#"{"request":7}"#];
@@ -135,7 +145,8 @@ fn bad_input_gets_an_error_line_and_the_next_line_an_answer() {
 #[test]
 fn endless_line_is_cut_off() {
     let dir = tempfile::tempdir().unwrap();
-    let server = ControlServer::start_in(dir.path(), volume(), None, Errands::default()).unwrap();
+    let server =
+        ControlServer::start_in(dir.path(), volume(), Tellers::default(), Errands::default()).unwrap();
     let answers = say(server.path(), &vec![b'['; 1 << 20]);
     // The error line can be lost: the connection is reset while the flood is still coming.
     assert!(answers.len() <= 1, "{answers:?}");
@@ -146,7 +157,8 @@ fn endless_line_is_cut_off() {
 #[test]
 fn silent_client_delays_others_no_longer_than_its_time() {
     let dir = tempfile::tempdir().unwrap();
-    let server = ControlServer::start_in(dir.path(), volume(), None, Errands::default()).unwrap();
+    let server =
+        ControlServer::start_in(dir.path(), volume(), Tellers::default(), Errands::default()).unwrap();
     let begin = Instant::now();
     let mut silent = UnixStream::connect(server.path()).unwrap();
     stat(server.path()).unwrap();
@@ -158,7 +170,8 @@ fn silent_client_delays_others_no_longer_than_its_time() {
 fn drop_does_not_wait_for_a_client_and_removes_the_socket() {
     let dir = tempfile::tempdir().unwrap();
     let volume = volume();
-    let server = ControlServer::start_in(dir.path(), volume.clone(), None, Errands::default()).unwrap();
+    let server =
+        ControlServer::start_in(dir.path(), volume.clone(), Tellers::default(), Errands::default()).unwrap();
     let path = server.path().to_owned();
     let _silent = UnixStream::connect(&path).unwrap();
     let begin = Instant::now();
@@ -173,8 +186,9 @@ fn drop_does_not_wait_for_a_client_and_removes_the_socket() {
 fn servers_of_one_process_and_device_get_names_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
     let volume = volume();
-    let a = ControlServer::start_in(dir.path(), volume.clone(), None, Errands::default()).unwrap();
-    let b = ControlServer::start_in(dir.path(), volume, None, Errands::default()).unwrap();
+    let a =
+        ControlServer::start_in(dir.path(), volume.clone(), Tellers::default(), Errands::default()).unwrap();
+    let b = ControlServer::start_in(dir.path(), volume, Tellers::default(), Errands::default()).unwrap();
     assert_ne!(a.path(), b.path());
     let found = list_in(dir.path()).unwrap();
     assert_eq!(found.len(), 2);
@@ -279,7 +293,8 @@ fn mode_that_has_to_wait_for_what_is_in_flight_is_pending_and_no_error() {
     let volume = Arc::new(Volume::open(device, options).unwrap());
     // Nobody polls, so this one stays in flight.
     write(&volume, 2, 8);
-    let server = ControlServer::start_in(dir.path(), volume.clone(), None, Errands::default()).unwrap();
+    let server =
+        ControlServer::start_in(dir.path(), volume.clone(), Tellers::default(), Errands::default()).unwrap();
     let facts = set_options(server.path(), &"mode=per-zone".parse().unwrap()).unwrap();
     assert_eq!((facts.mode.as_str(), facts.pending.as_deref()), ("qd1", Some("per-zone")));
     volume.poll(Nanos(1 << 30));
@@ -290,7 +305,8 @@ fn mode_that_has_to_wait_for_what_is_in_flight_is_pending_and_no_error() {
 fn mode_asked_for_is_in_force_when_the_answer_comes() {
     let dir = tempfile::tempdir().unwrap();
     let volume = volume();
-    let server = ControlServer::start_in(dir.path(), volume.clone(), None, Errands::default()).unwrap();
+    let server =
+        ControlServer::start_in(dir.path(), volume.clone(), Tellers::default(), Errands::default()).unwrap();
     let facts = set_options(server.path(), &"mode=qd1".parse().unwrap()).unwrap();
     assert_eq!((facts.mode.as_str(), facts.reason.as_str()), ("qd1", "set while running"));
     assert_eq!(volume.mode().0, WriteMode::Qd1);
@@ -309,7 +325,8 @@ fn zones_are_set_and_the_first_that_cannot_be_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let volume = volume();
     let events = volume.events();
-    let server = ControlServer::start_in(dir.path(), volume.clone(), None, Errands::default()).unwrap();
+    let server =
+        ControlServer::start_in(dir.path(), volume.clone(), Tellers::default(), Errands::default()).unwrap();
     set_zones(server.path(), 4..=5, ZoneSetting::ReadOnly).unwrap();
     while volume.poll(Nanos(0)).is_some() {}
     let told: Vec<_> = std::iter::from_fn(|| events.next()).collect();
@@ -332,7 +349,8 @@ fn zones_are_set_and_the_first_that_cannot_be_is_named() {
 fn attended_volume_is_asked_and_changed_by_the_thread_that_attends() {
     let dir = tempfile::tempdir().unwrap();
     let (volume, errands) = (volume(), Errands::default());
-    let server = ControlServer::start_in(dir.path(), volume.clone(), None, errands.clone()).unwrap();
+    let server =
+        ControlServer::start_in(dir.path(), volume.clone(), Tellers::default(), errands.clone()).unwrap();
     let attendance = errands.attend();
     let path = server.path().to_owned();
     let asker = std::thread::spawn(move || {
@@ -355,7 +373,7 @@ fn attended_volume_is_asked_and_changed_by_the_thread_that_attends() {
 fn question_to_a_run_that_ends_is_answered_all_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let errands = Errands::default();
-    let server = ControlServer::start_in(dir.path(), volume(), None, errands.clone()).unwrap();
+    let server = ControlServer::start_in(dir.path(), volume(), Tellers::default(), errands.clone()).unwrap();
     let attendance = errands.attend();
     let path = server.path().to_owned();
     let asker = std::thread::spawn(move || (stat(&path), info(&path)));
@@ -369,7 +387,8 @@ fn question_to_a_run_that_ends_is_answered_all_the_same() {
 fn run_that_does_not_look_is_told_of() {
     let dir = tempfile::tempdir().unwrap();
     let (volume, errands) = (volume(), Errands::default());
-    let server = ControlServer::start_in(dir.path(), volume.clone(), None, errands.clone()).unwrap();
+    let server =
+        ControlServer::start_in(dir.path(), volume.clone(), Tellers::default(), errands.clone()).unwrap();
     let attendance = errands.attend();
     let error = set_options(server.path(), &"merge=no".parse().unwrap()).unwrap_err();
     assert!(error.to_string().contains("does not look"), "{error}");

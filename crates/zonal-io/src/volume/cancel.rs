@@ -6,9 +6,10 @@
 //!
 //! [`Volume::cancel`] goes over all that waits, once. What comes back later, from a chain or from recovery, meets the
 //! channel's mark when it would go out ([`Volume::cancel_queued`]). Steps look at marks only while a cancelled channel has
-//! requests that have not ended.
+//! requests that have not ended. [`Volume::cancel_request`] does the same with a mark for one request, which its caller takes
+//! away.
 
-use super::channel::{Channel, begin_call, end_call};
+use super::channel::{Channel, Withdrawal, begin_call, end_call};
 use super::pending::Pending;
 use super::turn::{Turn, Work};
 use super::{Shard, Volume};
@@ -27,8 +28,25 @@ impl Volume {
     /// # Panics
     /// If a completion function that was called meanwhile did.
     pub fn cancel(&self, now: Nanos, channel: &Channel) {
-        begin_call();
         self.channels.mark_cancelled(channel, &self.is_cancelling);
+        self.cancel_marked(now);
+    }
+
+    /// Cancels the requests of `channel` that have this token, and no others: see [`Volume::cancel`]. The caller keeps the answer
+    /// until they have ended, and gives no other request their token before.
+    ///
+    /// # Panics
+    /// If a completion function that was called meanwhile did.
+    #[must_use = "what a step holds at this moment is cancelled later, while the answer lives"]
+    pub fn cancel_request(&self, now: Nanos, channel: &Channel, token: u64) -> Withdrawal {
+        let withdrawal = self.channels.withdraw(channel, token, &self.is_cancelling);
+        self.cancel_marked(now);
+        withdrawal
+    }
+
+    /// Ends what waits and is marked.
+    fn cancel_marked(&self, now: Nanos) {
+        begin_call();
         let mut turn = Turn::default();
         for shard in 0..self.shards.len() {
             self.cancel_in_shard(now, shard, &mut turn);

@@ -64,6 +64,8 @@ pub(crate) struct ChannelInner {
     owner: AtomicUsize,
     /// Of the writers that use it.
     class: AtomicU32,
+    /// Tokens of requests that are cancelled one at a time, while their [`Withdrawal`] lives.
+    withdrawn: Mutex<Vec<u64>>,
     /// Requests that outlived their `submit`, counted by the channel's owner alone. Apart from what others read and from
     /// what they count: each would take the line away from the others with every request.
     issued: CachePadded<AtomicU64>,
@@ -78,6 +80,10 @@ impl ChannelInner {
 
     fn is_cancelled(&self) -> bool {
         self.taken_by.load(Ordering::Acquire).is_null()
+    }
+
+    fn is_withdrawn(&self, token: u64) -> bool {
+        self.withdrawn.lock().contains(&token)
     }
 
     /// Wakes the thread that waits for what another one has completed, if it sleeps.
@@ -131,6 +137,22 @@ impl Drop for Channel {
     }
 }
 
+/// Requests that [`Volume::cancel_request`](super::Volume::cancel_request) has cancelled: none of them issues another command
+/// while this lives.
+pub struct Withdrawal {
+    channel: Arc<CachePadded<ChannelInner>>,
+    token: u64,
+}
+
+impl Drop for Withdrawal {
+    fn drop(&mut self) {
+        let mut withdrawn = self.channel.withdrawn.lock();
+        if let Some(at) = withdrawn.iter().position(|token| *token == self.token) {
+            withdrawn.swap_remove(at);
+        }
+    }
+}
+
 /// Pointer to a channel, held by a request.
 ///
 /// Valid as long as the request: the volume keeps every channel until it is closed and all its requests have ended.
@@ -160,8 +182,9 @@ impl ChannelRef {
         issued.store(issued.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
-    pub(super) fn is_cancelled(&self) -> bool {
-        self.get().is_cancelled()
+    /// Whether the channel's requests with this token issue no more commands.
+    pub(super) fn is_cancelled(&self, token: u64) -> bool {
+        self.get().is_cancelled() || self.get().is_withdrawn(token)
     }
 
     #[cold]
@@ -479,6 +502,7 @@ impl Channels {
             part,
             owner: AtomicUsize::new(thread_slot()),
             class: AtomicU32::new(0),
+            withdrawn: Mutex::default(),
             issued: CachePadded::new(AtomicU64::new(0)),
             ended: CachePadded::new(AtomicU64::new(0)),
         }));
@@ -523,14 +547,23 @@ impl Channels {
         is_cancelling.store(true, Ordering::Release);
     }
 
-    /// Takes the mark away if every request of every cancelled channel has ended.
+    /// The same for the requests of a channel that have this token, until the answer is dropped.
+    pub(super) fn withdraw(&self, channel: &Channel, token: u64, is_cancelling: &AtomicBool) -> Withdrawal {
+        let _all = self.all.lock();
+        channel.inner.withdrawn.lock().push(token);
+        is_cancelling.store(true, Ordering::Release);
+        Withdrawal { channel: channel.inner.clone(), token }
+    }
+
+    /// Takes the mark away if every request of every cancelled channel has ended, and none is withdrawn.
     #[cold]
     pub(super) fn unmark_cancelling(&self, is_cancelling: &AtomicBool) {
         let all = self.all.lock();
         let has_ended = |c: &ChannelInner| {
             // `ended` first: no request comes after the mark, so it does not pass `issued`.
             let ended = c.ended.load(Ordering::Acquire);
-            !c.is_cancelled() || ended == c.issued.load(Ordering::Acquire)
+            let has_left = c.is_cancelled() && ended != c.issued.load(Ordering::Acquire);
+            !has_left && c.withdrawn.lock().is_empty()
         };
         if all.iter().all(|c| has_ended(c)) {
             is_cancelling.store(false, Ordering::Release);

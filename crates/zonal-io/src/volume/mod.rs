@@ -57,7 +57,7 @@ mod zone_lock;
 
 pub use alone::{keeps_data, read_alone, report, run_alone};
 pub use budget::{BudgetOptions, BudgetStatus, CLASSES, SlotStatus};
-pub use channel::{Channel, TURN_MAX};
+pub use channel::{Channel, TURN_MAX, Withdrawal};
 pub use counters::Statistics;
 pub use driver::{Driver, drive};
 pub use events::{DeviceEvent, Events};

@@ -7,15 +7,16 @@
 //! A request finds out that its channel is a part's where it would be refused as another volume's ([`Volume::submit`]), so
 //! requests to the volume itself pay nothing for it.
 
+use super::Volume;
 use super::channel::Channel;
 use super::counters::{Counter, Counters};
 use super::events::Events;
 use super::inbox::Inbox;
 use super::mode::WriteMode;
 use super::pending::{Owner, Pending, Split};
+use super::plugs::{Condition, PlugStatus};
 use super::request::{Completion, Request};
 use super::submit::{Fate, Route};
-use super::{Volume, plugs::PlugStatus};
 use crate::buffer::IoBufs;
 use crate::clock::Clock;
 use crate::device::{Context, DeviceInfo, Output};
@@ -139,6 +140,12 @@ impl Part {
     pub fn write_pointer(&self, zone: ZoneIndex) -> Option<Sector> {
         let there = (zone.0 < self.info.geometry.zones()).then(|| self.place.piece.zone_there(zone))?;
         self.volume.write_pointer(there).map(|sector| self.place.here(sector))
+    }
+
+    /// What `zone` is for the next write: see [`Volume::condition`]. `None` also for a zone beyond the part.
+    pub fn condition(&self, zone: ZoneIndex) -> Option<Condition> {
+        let there = (zone.0 < self.info.geometry.zones()).then(|| self.place.piece.zone_there(zone))?;
+        self.volume.condition(there)
     }
 
     /// The plugs of its zones: see [`Volume::plugs`].

@@ -189,12 +189,12 @@ impl Pending {
         }
     }
 
-    /// Whether its channel was cancelled: it issues no more commands.
+    /// Whether it, or its channel, was cancelled: it issues no more commands.
     #[cold]
     pub(super) fn is_cancelled(&self) -> bool {
         match &self.owner {
-            Owner::Channel(channel) => channel.is_cancelled(),
-            Owner::Split(split) => split.channel.is_some_and(|channel| channel.is_cancelled()),
+            Owner::Channel(channel) => channel.is_cancelled(self.token),
+            Owner::Split(split) => split.channel.is_some_and(|channel| channel.is_cancelled(split.token)),
             Owner::Volume | Owner::Unused => false,
         }
     }
@@ -307,6 +307,7 @@ pub(crate) struct Split {
     class: Class,
     /// Of the whole, which ends after its parts.
     channel: Option<ChannelRef>,
+    token: u64,
 }
 
 struct SplitState {
@@ -322,7 +323,7 @@ struct SplitState {
 
 impl Split {
     pub(super) fn new(parts: u32, whole: Box<Pending>, buf: IoBufs) -> Split {
-        let class = whole.class();
+        let (class, token) = (whole.class(), whole.token);
         let channel = match &whole.owner {
             Owner::Channel(channel) => Some(*channel),
             _ => None,
@@ -330,7 +331,7 @@ impl Split {
         let whole = Some((whole, buf));
         let state =
             Mutex::new(SplitState { parts_left: parts, landed: 0, is_uncertain: false, error: None, whole });
-        Split { state, has_failed: AtomicBool::new(false), class, channel }
+        Split { state, has_failed: AtomicBool::new(false), class, channel, token }
     }
 
     #[cold]

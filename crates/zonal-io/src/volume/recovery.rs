@@ -540,7 +540,9 @@ impl Volume {
         // The starved wait themselves, with nothing under way.
         for &zone in holders.iter().filter(|z| !hungry.contains(z)) {
             let word = self.load(zone);
-            let ended = word.pointer() == 0 || word.pointer() >= self.rules(zone).capacity;
+            // A zone at its start whose writes wait, for the token of mode qd1 or for their own slot, has given none back: zones
+            // that took each other for ended ones would try for ever.
+            let ended = word.pointer() == 0 && !word.waits() || word.pointer() >= self.rules(zone).capacity;
             if word.in_flight() == 0 && !word.frozen() && ended && !word.recovers() {
                 return Holders::Freed;
             }

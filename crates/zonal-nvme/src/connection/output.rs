@@ -10,6 +10,10 @@ use zonal_io::buffer::IoBuf;
 /// Pieces that are sent in one call at most.
 const PIECES: usize = 64;
 
+/// Headers are put together up to this number of bytes. Where a host takes a part of what there is, and more comes all the time,
+/// bytes that are sent are given back by whole pieces.
+const PIECE_LEN: usize = 16 << 10;
+
 enum OutputPiece {
     Bytes(Vec<u8>),
     /// The first bytes of a command's data.
@@ -86,7 +90,7 @@ impl Output {
     fn push(&mut self, bytes: &[u8]) {
         self.len += bytes.len();
         match self.pieces.back_mut() {
-            Some(OutputPiece::Bytes(last)) => last.extend_from_slice(bytes),
+            Some(OutputPiece::Bytes(last)) if last.len() < PIECE_LEN => last.extend_from_slice(bytes),
             _ => self.pieces.push_back(OutputPiece::Bytes(bytes.to_vec())),
         }
     }
@@ -175,4 +179,23 @@ impl Output {
 
 fn digest_if(is_wanted: bool, bytes: &[u8]) -> Option<[u8; 4]> {
     is_wanted.then(|| digest(bytes).to_le_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its host is always a little late: there is always something unsent.
+    #[test]
+    fn host_that_is_late_keeps_no_more_than_is_unsent() {
+        let mut output = Output::default();
+        for _ in 0..100_000 {
+            output.push(&[0; 24]);
+            if output.len() > 1000 {
+                output.has_sent(24);
+            }
+        }
+        let held: usize = output.pieces.iter().map(|piece| piece.bytes().len()).sum();
+        assert!(held <= output.len() + PIECE_LEN + 24, "{held} bytes for {}", output.len());
+    }
 }

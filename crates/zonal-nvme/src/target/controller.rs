@@ -1,9 +1,13 @@
 //! A controller: one host's view of a target. Its queues lie on several connections and threads; what they share is here,
-//! under one lock that no I/O command takes.
+//! under one lock that no I/O command takes unless it fails.
 
+use super::aborts::{Aborts, NOT_ABORTED};
+use super::counts::QueueCounts;
+use super::errors::ErrorLog;
 use super::features::Features;
-use super::logs::ChangedZones;
-use super::{IO_QUEUES, QUEUE_ENTRIES, Target};
+use super::notices::{EVENT_REQUESTS, Notices};
+use super::properties::{FATAL, READY};
+use super::{IO_QUEUES, Target};
 use crate::status::Status;
 use crate::wire::{Sqe, admin};
 use parking_lot::Mutex;
@@ -12,32 +16,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use zonal_core::Nanos;
-use zonal_io::volume::{DeviceEvent, Events};
-
-/// Requests for events that a controller keeps.
-pub(super) const EVENT_REQUESTS: u8 = 4;
-
-/// Properties (Base 3.1.4).
-mod property {
-    pub const CAP: u32 = 0x00;
-    pub const VS: u32 = 0x08;
-    pub const CC: u32 = 0x14;
-    pub const CSTS: u32 = 0x1C;
-    pub const CRTO: u32 = 0x68;
-}
-
-/// `VS`: 2.1.0.
-pub(super) const VERSION: u32 = 0x0002_0100;
-
-/// Time for a controller to be ready, in units of 500 ms: it is at once.
-const TIMEOUT: u64 = 1;
-
-const ENABLE: u32 = 1;
-/// `CC` of a host: 64-byte commands, 16-byte completions, pages of 4 KiB, arbitration in turn; command sets apart.
-const SHUTDOWN: u32 = 3 << 14;
-const READY: u32 = 1;
-const FATAL: u32 = 2;
-const SHUT_DOWN: u32 = 2 << 2;
+use zonal_io::volume::Events;
 
 /// A queue's controller and its number there.
 pub struct Association {
@@ -45,6 +24,7 @@ pub struct Association {
     qid: u16,
     /// Resets of the controller before the queue was connected.
     resets: u32,
+    counts: Arc<QueueCounts>,
     /// Entries of the submission queue.
     pub entries: u16,
     /// Whether the host looks at the head of its submission queue.
@@ -59,7 +39,8 @@ impl Association {
         has_flow_control: bool,
     ) -> Association {
         let resets = controller.resets.load(Ordering::Acquire);
-        Association { controller, qid, resets, entries, has_flow_control }
+        let counts = controller.target.counts.open();
+        Association { controller, qid, resets, counts, entries, has_flow_control }
     }
 
     /// Whether the connection closes: with its controller, or because that was reset.
@@ -73,6 +54,11 @@ impl Association {
         &self.controller
     }
 
+    /// What it has moved.
+    pub fn counts(&self) -> &QueueCounts {
+        &self.counts
+    }
+
     /// Its number: 0 is the admin queue.
     pub fn qid(&self) -> u16 {
         self.qid
@@ -81,6 +67,7 @@ impl Association {
 
 impl Drop for Association {
     fn drop(&mut self) {
+        self.controller.target.counts.close(&self.counts);
         self.controller.leave(self.qid);
     }
 }
@@ -92,7 +79,7 @@ pub enum Reply {
     Done(u64),
     /// Its end, with data: at most as many bytes as the host takes.
     Data(Vec<u8>),
-    /// Nothing yet: it waits for an event.
+    /// Nothing yet: it waits for an event, or for another command's end.
     Later,
 }
 
@@ -106,28 +93,29 @@ pub struct Controller {
     local: SocketAddr,
     is_over: AtomicBool,
     /// It is enabled, and neither shut down nor broken: what I/O commands look at, without the lock.
-    is_ready: AtomicBool,
+    pub(super) is_ready: AtomicBool,
     /// How often it was reset: queues that were connected before are gone.
-    resets: AtomicU32,
+    pub(super) resets: AtomicU32,
     /// When the host was last heard, in nanoseconds.
     heard: AtomicU64,
-    state: Mutex<State>,
+    /// Some queue has an Abort that it does not know of: what queues look at without the lock.
+    pub(super) has_aborts: AtomicBool,
+    /// Taken under `state`, or alone.
+    pub(super) aborts: Mutex<Aborts>,
+    pub(super) state: Mutex<State>,
 }
 
-struct State {
-    cc: u32,
-    csts: u32,
+pub(super) struct State {
+    pub(super) cc: u32,
+    /// As commands see it. What a host reads is [`State::status`].
+    pub(super) csts: u32,
     /// The I/O queues that are connected.
-    queues: BTreeSet<u16>,
-    features: Features,
-    /// Requests for events, by their numbers.
-    waiting: VecDeque<u16>,
-    /// Events that no request was there for, and what each of them was.
-    unsent: VecDeque<u64>,
-    events: Vec<Events>,
-    changed: Vec<ChangedZones>,
-    /// Namespaces whose size or limits have changed since the host has read the log.
-    changed_namespaces: BTreeSet<u32>,
+    pub(super) queues: BTreeSet<u16>,
+    pub(super) features: Features,
+    pub(super) notices: Notices,
+    /// Requests for events that a reset has ended.
+    pub(super) withdrawn: VecDeque<u16>,
+    pub(super) errors: ErrorLog,
 }
 
 impl Controller {
@@ -148,11 +136,9 @@ impl Controller {
             csts: 0,
             queues: BTreeSet::new(),
             features: Features::new(keep_alive, has_cache, host),
-            waiting: VecDeque::new(),
-            unsent: VecDeque::new(),
-            changed: events.iter().map(|_| ChangedZones::default()).collect(),
-            events,
-            changed_namespaces: BTreeSet::new(),
+            notices: Notices::new(events),
+            withdrawn: VecDeque::new(),
+            errors: ErrorLog::default(),
         };
         Controller {
             id,
@@ -165,6 +151,8 @@ impl Controller {
             is_ready: AtomicBool::new(false),
             resets: AtomicU32::new(0),
             heard: AtomicU64::new(now.0),
+            has_aborts: AtomicBool::new(false),
+            aborts: Mutex::default(),
             state: Mutex::new(state),
         }
     }
@@ -230,9 +218,20 @@ impl Controller {
     /// A queue's connection is closed. Without its admin queue a controller is over.
     fn leave(&self, qid: u16) {
         match qid {
-            0 => self.end(),
-            qid => drop(self.state.lock().queues.remove(&qid)),
+            0 => {
+                self.end();
+                self.target.forget(self.id);
+            }
+            qid => {
+                self.state.lock().queues.remove(&qid);
+                self.end_aborts_of(qid);
+            }
         }
+    }
+
+    /// When the host was last heard.
+    pub(super) fn heard(&self) -> Nanos {
+        Nanos(self.heard.load(Ordering::Relaxed))
     }
 
     /// The host has sent something.
@@ -256,57 +255,6 @@ impl Controller {
         }
     }
 
-    /// Property Get (Base 6.5): 4 bytes, or 8.
-    ///
-    /// # Errors
-    /// [`Status::INVALID_FIELD`] for what is no property, or has another length.
-    pub fn property(&self, offset: u32, is_long: bool) -> Result<u64, Status> {
-        let state = self.state.lock();
-        let max = u64::from(QUEUE_ENTRIES) - 1;
-        // Contiguous queues; command sets apart, and NVM.
-        let cap = max | 1 << 16 | TIMEOUT << 24 | 1 << 37 | 1 << 43;
-        Ok(match (offset, is_long) {
-            (property::CAP, true) => cap,
-            (property::VS, false) => VERSION.into(),
-            (property::CC, false) => state.cc.into(),
-            (property::CSTS, false) => state.csts.into(),
-            (property::CRTO, false) => TIMEOUT | TIMEOUT << 16,
-            _ => return Err(Status::INVALID_FIELD),
-        })
-    }
-
-    /// Property Set (Base 6.6).
-    ///
-    /// # Errors
-    /// [`Status::INVALID_FIELD`] for what a host may not set.
-    pub fn set_property(&self, offset: u32, is_long: bool, value: u64) -> Result<(), Status> {
-        if offset != property::CC || is_long {
-            return Err(Status::INVALID_FIELD);
-        }
-        let cc = value as u32;
-        let mut state = self.state.lock();
-        let was = std::mem::replace(&mut state.cc, cc);
-        if cc & SHUTDOWN != 0 && was & SHUTDOWN == 0 {
-            state.csts |= SHUT_DOWN;
-        }
-        if cc & ENABLE != 0 && was & ENABLE == 0 {
-            let (sets, page, arbitration) = (cc >> 4 & 7, cc >> 7 & 0xF, cc >> 11 & 7);
-            // A host of the base set alone says 0; entry sizes concern no discovery controller.
-            let is_right = matches!(sets, 0 | 6) && page == 0 && arbitration == 0;
-            let has_sizes = self.is_discovery || cc >> 16 & 0xFF == 0x46;
-            state.csts = if is_right && has_sizes { READY } else { FATAL };
-        } else if cc & ENABLE == 0 && was & ENABLE != 0 {
-            // A reset: its I/O queues are gone.
-            state.csts = 0;
-            state.waiting.clear();
-            state.unsent.clear();
-            self.resets.fetch_add(1, Ordering::AcqRel);
-        }
-        let is_ready = state.csts & (READY | SHUT_DOWN | FATAL) == READY;
-        self.is_ready.store(is_ready, Ordering::Release);
-        Ok(())
-    }
-
     /// Carries out a command of the admin queue.
     ///
     /// # Errors
@@ -318,27 +266,28 @@ impl Controller {
         }
         match sqe.opcode {
             admin::IDENTIFY => self.identify(sqe).map(Reply::Data),
-            admin::GET_LOG_PAGE => {
-                let State { changed, changed_namespaces, .. } = &mut *state;
-                self.log_page(sqe, changed, changed_namespaces).map(Reply::Data)
-            }
+            admin::GET_LOG_PAGE => self.log_page(sqe, &mut state).map(Reply::Data),
             admin::KEEP_ALIVE => Ok(Reply::Done(0)),
             admin::ASYNC_EVENT_REQUEST => {
-                if state.waiting.len() >= usize::from(EVENT_REQUESTS) {
+                if state.notices.waiting.len() >= usize::from(EVENT_REQUESTS) {
                     return Err(Status::EVENT_LIMIT);
                 }
-                match state.unsent.pop_front() {
-                    Some(event) => Ok(Reply::Done(event)),
-                    None => {
-                        state.waiting.push_back(sqe.cid.get());
-                        Ok(Reply::Later)
-                    }
-                }
+                state.notices.waiting.push_back(sqe.cid.get());
+                Ok(Reply::Later)
             }
-            // What waits in the volume is ended with its connection only: the answer says that nothing was aborted here.
-            admin::ABORT if !self.is_discovery => Ok(Reply::Done(1)),
+            admin::ABORT if !self.is_discovery => {
+                let (queue, cid) = (sqe.dword(10) as u16, (sqe.dword(10) >> 16) as u16);
+                if queue > 0 && !state.queues.contains(&queue) {
+                    return Ok(Reply::Done(NOT_ABORTED));
+                }
+                self.ask_to_abort(queue, cid, sqe.cid.get())?;
+                Ok(Reply::Later)
+            }
             admin::GET_FEATURES => state.features.get(sqe, self.is_discovery),
-            admin::SET_FEATURES => state.features.set(sqe, self.is_discovery).map(Reply::Done),
+            admin::SET_FEATURES => {
+                let has_queues = !state.queues.is_empty();
+                state.features.set(sqe, self.is_discovery, has_queues).map(Reply::Done)
+            }
             _ => Err(Status::INVALID_OPCODE),
         }
     }
@@ -348,43 +297,26 @@ impl Controller {
         Features::data(sqe)
     }
 
-    /// An event for the host: the number of the request that it ends, and what it is.
-    pub fn next_event(&self) -> Option<(u16, u64)> {
+    /// A request for an event that ends, and what with.
+    pub fn next_event(&self) -> Option<(u16, Result<u64, Status>)> {
         let mut state = self.state.lock();
-        self.take_device_events(&mut state);
-        if state.waiting.is_empty() || state.unsent.is_empty() {
-            return None;
+        if let Some(cid) = state.withdrawn.pop_front() {
+            return Some((cid, Err(Status::ABORT_REQUESTED)));
         }
-        state.waiting.pop_front().zip(state.unsent.pop_front())
+        let State { notices, features, .. } = &mut *state;
+        notices.next(&self.target, features).map(|(cid, event)| (cid, Ok(event)))
     }
 
-    fn take_device_events(&self, state: &mut State) {
-        /// A notice, that the attributes of a namespace have changed, and the log that tells which.
-        const NAMESPACE_CHANGED: u64 = 2 | 0x04 << 16;
-        /// A notice, that a zone's descriptor has changed, and its log (ZNS 4.1.5).
-        const ZONE_CHANGED: u64 = 2 | 0xEF << 8 | 0xBF << 16;
-        for n in 0..state.events.len() {
-            let namespace = &self.target.namespaces()[n];
-            while let Some(event) = state.events[n].next() {
-                match event {
-                    DeviceEvent::Zone { zone, .. } if namespace.is_zoned() => {
-                        let start = namespace.part().info().geometry.start_of(zone);
-                        let is_first = state.changed[n].add(namespace.blocks(start.0));
-                        if is_first && state.features.tells_zones() {
-                            state.unsent.push_back(ZONE_CHANGED | u64::from(namespace.nsid()) << 32);
-                        }
-                    }
-                    DeviceEvent::Limits | DeviceEvent::Size => {
-                        let is_first = state.changed_namespaces.is_empty();
-                        state.changed_namespaces.insert(namespace.nsid());
-                        if is_first && state.features.tells_namespaces() {
-                            state.unsent.push_back(NAMESPACE_CHANGED);
-                        }
-                    }
-                    _ => {}
-                }
-            }
-        }
+    /// Takes back a request for an event, if this is one that waits.
+    pub(crate) fn withdraw_event_request(&self, cid: u16) -> bool {
+        let waiting = &mut self.state.lock().notices.waiting;
+        let at = waiting.iter().position(|other| *other == cid);
+        at.and_then(|at| waiting.remove(at)).is_some()
+    }
+
+    /// Notes a command that has failed, for the error log.
+    pub(crate) fn note_error(&self, queue: u16, sqe: &Sqe, status: Status) {
+        self.state.lock().errors.add(queue, sqe, status);
     }
 
     /// I/O queues that a host gets, less one.

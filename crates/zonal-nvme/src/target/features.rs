@@ -19,25 +19,36 @@ mod id {
     pub const HOST: u8 = 0x81;
 }
 
-/// Bits of the events that a host can ask for: namespaces that have changed, and zones.
-pub(super) const EVENTS: u32 = NAMESPACES | ZONES;
+/// Bits of the events that a host can ask for and a controller need not have: namespaces that have changed, and zones.
+pub(super) const EVENTS_OPTIONAL: u32 = NAMESPACES | ZONES;
 const NAMESPACES: u32 = 1 << 8;
 const ZONES: u32 = 1 << 27;
+
+/// Bits of those that every controller takes: critical warnings, of which none comes.
+const EVENTS_CRITICAL: u32 = 0x3F;
 
 /// Time to keep alive that a host can have at most, in milliseconds: an hour.
 const KEEP_ALIVE_MAX: u32 = 3_600_000;
 
+/// Unit of that time, in milliseconds (Base 5.1.13.2.1, KAS, in units of 100 ms).
+pub(super) const KEEP_ALIVE_UNIT: u32 = 1000;
+
+/// Temperatures that none is above, and none below (Base 5.1.25.1.3).
+const THRESHOLDS: [u16; 2] = [0xFFFF, 0];
+
 pub(super) struct Features {
     keep_alive: u32,
     events: u32,
-    temperature: u32,
+    /// Over which, and under which, a host wants to hear of the temperature. It stays the same.
+    thresholds: [u16; 2],
     has_cache: bool,
     host: [u8; 16],
 }
 
 impl Features {
     pub(super) fn new(keep_alive: u32, has_cache: bool, host: [u8; 16]) -> Features {
-        Features { keep_alive: keep_alive.min(KEEP_ALIVE_MAX), events: 0, temperature: 0, has_cache, host }
+        let keep_alive = in_units(keep_alive.min(KEEP_ALIVE_MAX));
+        Features { keep_alive, events: 0, thresholds: THRESHOLDS, has_cache, host }
     }
 
     /// In milliseconds; 0 is no limit.
@@ -70,7 +81,7 @@ impl Features {
             (id::EVENTS, _) => self.events,
             (id::QUEUES, false) => Controller::queues_granted() << 16 | Controller::queues_granted(),
             (id::WRITE_CACHE, false) => u32::from(self.has_cache),
-            (id::TEMPERATURE, false) => self.temperature,
+            (id::TEMPERATURE, false) => self.thresholds[threshold(sqe)?].into(),
             (id::ARBITRATION | id::POWER | id::ERROR_RECOVERY | id::ATOMICITY | id::COMMAND_SETS, false) => 0,
             (id::HOST, false) => return Ok(Reply::Data(self.host.to_vec())),
             _ => return Err(Status::INVALID_FIELD),
@@ -78,13 +89,19 @@ impl Features {
         Ok(Reply::Done(value.into()))
     }
 
-    pub(super) fn set(&mut self, sqe: &Sqe, is_discovery: bool) -> Result<u64, Status> {
+    pub(super) fn set(&mut self, sqe: &Sqe, is_discovery: bool, has_queues: bool) -> Result<u64, Status> {
+        const SAVE: u32 = 1 << 31;
         let (number, value) = (sqe.dword(10) as u8, sqe.dword(11));
+        if sqe.dword(10) & SAVE != 0 {
+            return Err(Status::FEATURE_NOT_SAVEABLE);
+        }
         match (number, is_discovery) {
             (id::KEEP_ALIVE, _) if value > KEEP_ALIVE_MAX => return Err(Status::KEEP_ALIVE_INVALID),
-            (id::KEEP_ALIVE, _) => self.keep_alive = value,
-            (id::EVENTS, true) => self.events = 0,
-            (id::EVENTS, false) => self.events = value & EVENTS,
+            (id::KEEP_ALIVE, _) => self.keep_alive = in_units(value),
+            (id::EVENTS, false) if value & !(EVENTS_OPTIONAL | EVENTS_CRITICAL) == 0 => self.events = value,
+            (id::EVENTS, true) if value == 0 => {}
+            // Base 5.1.25.1.6: before there are I/O queues.
+            (id::QUEUES, false) if has_queues => return Err(Status::SEQUENCE_ERROR),
             (id::QUEUES, false) => {
                 if value as u16 == u16::MAX || (value >> 16) as u16 == u16::MAX {
                     return Err(Status::INVALID_FIELD);
@@ -92,7 +109,7 @@ impl Features {
                 let granted = Controller::queues_granted();
                 return Ok(u64::from(granted << 16 | granted));
             }
-            (id::TEMPERATURE, false) => self.temperature = value & 0xFFFF,
+            (id::TEMPERATURE, false) => self.thresholds[threshold(sqe)?] = value as u16,
             (id::WRITE_CACHE, false) if (value & 1 == 1) == self.has_cache => {}
             // The cache is the device's, and the only profile of command sets is the first.
             (id::WRITE_CACHE, false) => return Err(Status::FEATURE_NOT_CHANGEABLE),
@@ -102,5 +119,17 @@ impl Features {
             _ => return Err(Status::INVALID_FIELD),
         }
         Ok(0)
+    }
+}
+
+fn in_units(keep_alive: u32) -> u32 {
+    keep_alive.next_multiple_of(KEEP_ALIVE_UNIT)
+}
+
+/// Which threshold a command is about. There is one temperature, the composite one; a host may also say all.
+fn threshold(sqe: &Sqe) -> Result<usize, Status> {
+    match (sqe.dword(11) >> 20 & 3, sqe.dword(11) >> 16 & 0xF) {
+        (which @ (0 | 1), 0 | 0xF) => Ok(which as usize),
+        _ => Err(Status::INVALID_FIELD),
     }
 }

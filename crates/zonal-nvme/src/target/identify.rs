@@ -1,14 +1,21 @@
 //! Identify (Base 5.1.13, NVM 4.1.5, ZNS 4.1.5): every page that a host of a target asks for.
 
-use super::controller::{Controller, EVENT_REQUESTS, VERSION};
-use super::features::EVENTS;
+use super::aborts::ABORTS;
+use super::controller::Controller;
+use super::errors::ERROR_ENTRIES;
+use super::features::{EVENTS_OPTIONAL, KEEP_ALIVE_UNIT};
 use super::namespace::Namespace;
+use super::notices::EVENT_REQUESTS;
+use super::properties::VERSION;
 use super::{DISCOVERY_NQN, IN_CAPSULE, QUEUE_ENTRIES};
 use crate::status::Status;
-use crate::wire::{Page, Sqe};
+use crate::wire::{
+    IdentifyController, IdentifyNamespace, IdentifyZoned, IdentifyZonedController, IndependentNamespace,
+    NamespaceDescriptor, Padded, Page, Sqe,
+};
 
 /// Command set of ordinary namespaces.
-const NVM: u8 = 0;
+pub(super) const NVM: u8 = 0;
 
 /// Command set of zoned namespaces.
 pub(super) const ZNS: u8 = 2;
@@ -48,11 +55,7 @@ impl Controller {
                 _ => return Err(Status::INVALID_FIELD),
             },
             (0x06, NVM) => Identified::default(),
-            (0x06, ZNS) => {
-                let mut page = Identified::default();
-                page.u8(0, self.append_shift());
-                page
-            }
+            (0x06, ZNS) => IdentifyZonedController { zasl: self.append_shift() }.emit(),
             (0x07, set @ (NVM | ZNS)) => self.list(nsid, |n| n.is_zoned() == (set == ZNS))?,
             (0x08, _) => identify_independent(one()?),
             (0x1C, _) => {
@@ -89,101 +92,113 @@ impl Controller {
         const IO: u8 = 1;
         const DISCOVERY: u8 = 2;
         let target = self.target();
-        let is_discovery = self.is_discovery();
         let mut serial = String::new();
         for byte in &target.identity.bytes()[6..] {
             serial.push_str(&format!("{byte:02x}"));
         }
-        let mut page = Identified::default();
-        page.padded(4, 20, &serial);
-        page.padded(24, 40, "Zonal");
-        page.padded(64, 8, env!("CARGO_PKG_VERSION"));
-        // Several ports and controllers.
-        page.u8(76, 0b011);
-        page.u8(77, if is_discovery { 0 } else { target.mdts });
-        page.u16(78, self.id());
-        page.u32(80, VERSION);
-        page.u32(92, if is_discovery { 0 } else { EVENTS });
-        // Host identifiers of 128 bits; any traffic keeps the controller alive.
-        page.u32(96, 1 | 1 << 6);
-        page.u8(111, if is_discovery { DISCOVERY } else { IO });
-        page.u8(258, 3);
-        page.u8(259, EVENT_REQUESTS - 1);
-        // One slot of firmware, read-only.
-        page.u8(260, 0b011);
-        // Logs of namespaces, of effects, and from any offset.
-        page.u8(261, 0b111);
-        // Time to keep alive in seconds.
-        page.u16(320, 10);
-        page.u16(514, QUEUE_ENTRIES);
-        if is_discovery {
-            page.text(768, 256, DISCOVERY_NQN);
-        } else {
-            page.u8(512, 0x66);
-            page.u8(513, 0x44);
-            let last = target.namespaces().iter().map(Namespace::nsid).max().unwrap_or(0);
-            page.u32(516, last);
-            let info = target.volume().info();
-            let deallocates = u16::from(info.discard_sectors_max > 0) << 2;
-            let verifies = u16::from(info.verify_sectors_max > 0) << 7;
-            page.u16(520, deallocates | 1 << 3 | verifies);
-            // A cache, if the device has one; a flush of all namespaces is supported.
-            page.u8(525, u8::from(info.volatile_cache) | 0b110);
-            page.u32(540, last);
-            page.text(768, 256, target.nqn());
+        let common = IdentifyController {
+            serial: Padded(serial),
+            model: "Zonal".into(),
+            firmware: env!("CARGO_PKG_VERSION").into(),
+            // Several ports and controllers.
+            cmic: 0b011,
+            cntlid: self.id(),
+            version: VERSION,
+            // Host identifiers of 128 bits; any traffic keeps the controller alive.
+            ctratt: 1 | 1 << 6,
+            acl: ABORTS as u8 - 1,
+            aerl: EVENT_REQUESTS - 1,
+            // One slot of firmware, read-only.
+            frmw: 0b011,
+            // The log of effects, and logs from any offset.
+            lpa: 0b110,
+            elpe: ERROR_ENTRIES as u8 - 1,
+            kas: (KEEP_ALIVE_UNIT / 100) as u16,
+            maxcmd: QUEUE_ENTRIES,
+            // Any alignment, and offsets.
+            sgls: 1 | 1 << 20,
+            ioccsz: 64 / 16,
+            iorcsz: 1,
+            msdbd: 1,
+            ..IdentifyController::default()
+        };
+        if self.is_discovery() {
+            return IdentifyController { kind: DISCOVERY, subsystem: DISCOVERY_NQN.into(), ..common }.emit();
         }
-        // Any alignment, and offsets.
-        page.u32(536, 1 | 1 << 20);
-        page.u32(1792, (64 + if is_discovery { 0 } else { IN_CAPSULE }) / 16);
-        page.u32(1796, 1);
-        page.u8(1803, 1);
-        page
+        let info = target.volume().info();
+        let last = target.namespaces().iter().map(Namespace::nsid).max().unwrap_or(0);
+        let deallocates = u16::from(info.discard_sectors_max > 0) << 2;
+        let verifies = u16::from(info.verify_sectors_max > 0) << 7;
+        let of_io = IdentifyController {
+            kind: IO,
+            mdts: target.mdts,
+            oaes: EVENTS_OPTIONAL,
+            sqes: 0x66,
+            cqes: 0x44,
+            nn: last,
+            // Write Zeroes always.
+            oncs: deallocates | 1 << 3 | verifies,
+            // A cache, if the device has one; a flush of all namespaces is supported.
+            vwc: u8::from(info.volatile_cache) | 0b110,
+            mnan: last,
+            subsystem: target.nqn().into(),
+            ioccsz: (64 + IN_CAPSULE) / 16,
+            // Queues can be deleted one at a time.
+            ofcs: 1,
+            ..common
+        };
+        of_io.emit()
     }
 }
 
 fn identify_namespace(namespace: &Namespace) -> Identified {
     let blocks = namespace.blocks(namespace.part().info().geometry.sectors().0);
-    let (nguid, _) = namespace.identifiers();
-    let mut page = Identified::default();
-    page.u64(0, blocks).u64(8, blocks).u64(16, blocks);
-    // Deallocated blocks read as zeroes; several controllers may have it.
-    page.u8(33, 1).u8(30, 1);
-    page.u8(99, u8::from(namespace.is_read_only()));
-    page.bytes(104, &nguid);
-    // One format, without metadata.
-    page.u8(128 + 2, namespace.block_shift());
-    page
+    // Several controllers may have it; deallocated blocks read as zeroes; one format, without metadata.
+    let value = IdentifyNamespace {
+        nsze: blocks,
+        ncap: blocks,
+        nuse: blocks,
+        nmic: 1,
+        dlfeat: 1,
+        nsattr: u8::from(namespace.is_read_only()),
+        nguid: namespace.identifiers().0,
+        lbads: namespace.block_shift(),
+        ..IdentifyNamespace::default()
+    };
+    value.emit()
 }
 
 fn descriptors(namespace: &Namespace) -> Identified {
     let (nguid, uuid) = namespace.identifiers();
-    let mut page = Identified::default();
-    page.bytes(0, &[2, 16]).bytes(4, &nguid);
-    page.bytes(20, &[3, 16]).bytes(24, &uuid);
-    page.bytes(40, &[4, 1]).u8(44, if namespace.is_zoned() { ZNS } else { NVM });
-    page
+    let set = if namespace.is_zoned() { ZNS } else { NVM };
+    NamespaceDescriptor::emit_all(&[
+        NamespaceDescriptor::Nguid(nguid),
+        NamespaceDescriptor::Uuid(uuid),
+        NamespaceDescriptor::CommandSet(set),
+    ])
 }
 
-/// Base 5.1.13.2.8.
 fn identify_independent(namespace: &Namespace) -> Identified {
     let info = namespace.part().info();
-    let mut page = Identified::default();
-    // Whether the medium turns, and whether it has no volatile cache.
-    page.u8(0, u8::from(info.rotational) << 4 | u8::from(!info.volatile_cache) << 5);
-    page.u8(1, 1);
-    page.u8(8, u8::from(namespace.is_read_only()));
-    page.u8(14, 1);
-    page
+    let value = IndependentNamespace {
+        nsfeat: u8::from(info.rotational) << 4 | u8::from(!info.volatile_cache) << 5,
+        nmic: 1,
+        nsattr: u8::from(namespace.is_read_only()),
+        nstat: 1,
+    };
+    value.emit()
 }
 
-/// ZNS 4.1.5.1.
 fn identify_zoned(namespace: &Namespace) -> Identified {
     let info = namespace.part().info();
-    let mut page = Identified::default();
     // Reads may cross zones. Limits count from zero, so that no limit is the largest number.
-    page.u16(2, 1);
-    page.u32(4, info.active_max.wrapping_sub(1));
-    page.u32(8, info.open_max.wrapping_sub(1));
-    page.u64(2816, namespace.blocks(info.geometry.zone_size().0));
-    page
+    let value = IdentifyZoned {
+        zoc: 0,
+        ozcs: 1,
+        mar: info.active_max.wrapping_sub(1),
+        mor: info.open_max.wrapping_sub(1),
+        zsze: namespace.blocks(info.geometry.zone_size().0),
+        zdes: 0,
+    };
+    value.emit()
 }

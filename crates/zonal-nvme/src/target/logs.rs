@@ -1,10 +1,13 @@
 //! Log pages (Base 5.1.12, ZNS 4.1.4).
 
-use super::controller::Controller;
-use super::identify::ZNS;
-use super::{DISCOVERY_NQN, Target};
+use super::controller::{Controller, State};
+use super::identify::{NVM, ZNS};
+use super::{DISCOVERY_NQN, HostCounts, Target};
 use crate::status::Status;
-use crate::wire::{Page, Sqe, admin, io};
+use crate::wire::{
+    ChangedZoneList, DiscoveryEntry, DiscoveryHeader, FirmwareLog, GetLogPage, HealthLog, Padded, Page, Sqe,
+    admin, io,
+};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
@@ -19,6 +22,9 @@ mod id {
     pub const ZONES: u8 = 0xBF;
 }
 
+/// The transport, as a number (Base 5.1.12.3.1).
+pub(super) const TCP: u8 = 3;
+
 /// Zones whose descriptors have changed since the host has read the log (ZNS 4.1.4.1).
 #[derive(Default)]
 pub(super) struct ChangedZones {
@@ -28,82 +34,67 @@ pub(super) struct ChangedZones {
 }
 
 impl ChangedZones {
-    const MAX: usize = 511;
-
-    /// Notes a zone; whether it is the first one.
-    pub(super) fn add(&mut self, start: u64) -> bool {
-        let is_first = self.zones.is_empty() && !self.is_too_many;
-        match self.zones.len() < Self::MAX || self.zones.contains(&start) {
-            true => drop(self.zones.insert(start)),
-            false => {
-                self.is_too_many = true;
-                self.zones.clear();
-            }
+    /// Notes a zone.
+    pub(super) fn add(&mut self, start: u64) {
+        if self.is_too_many {
+            return;
         }
-        is_first
+        self.zones.insert(start);
+        if self.zones.len() > ChangedZoneList::MAX {
+            self.is_too_many = true;
+            self.zones.clear();
+        }
     }
 
-    fn page(&self) -> Page<4096> {
-        let mut page = Page::default();
+    pub(super) fn is_empty(&self) -> bool {
+        self.zones.is_empty() && !self.is_too_many
+    }
+
+    fn list(&self) -> ChangedZoneList {
         match self.is_too_many {
-            true => _ = page.u16(0, 0xFFFF),
-            false => {
-                page.u16(0, self.zones.len() as u16);
-                for (n, start) in self.zones.iter().enumerate() {
-                    page.u64(8 + 8 * n, *start);
-                }
-            }
+            true => ChangedZoneList::TooMany,
+            false => ChangedZoneList::Zones(self.zones.iter().copied().collect()),
         }
-        page
     }
 }
 
 impl Controller {
-    pub(super) fn log_page(
-        &self,
-        sqe: &Sqe,
-        changed: &mut [ChangedZones],
-        namespaces: &mut BTreeSet<u32>,
-    ) -> Result<Vec<u8>, Status> {
-        let number = sqe.dword(10) as u8;
-        let dwords = u64::from(sqe.dword(10) >> 16) | u64::from(sqe.dword(11) & 0xFFFF) << 16;
-        let len = (dwords + 1) * 4;
-        let offset = u64::from(sqe.dword(12)) | u64::from(sqe.dword(13)) << 32;
-        let set = (sqe.dword(14) >> 24) as u8;
-        let retains = sqe.dword(10) & 1 << 15 != 0;
+    pub(super) fn log_page(&self, sqe: &Sqe, state: &mut State) -> Result<Vec<u8>, Status> {
+        let GetLogPage { lid, len, offset, csi, retains, nsid } = GetLogPage::parse(sqe);
         if offset % 4 != 0 || len > u64::from(self.target().transfer_max()) {
             return Err(Status::INVALID_FIELD);
         }
-        let page = match (number, self.is_discovery()) {
+        let page = match (lid, self.is_discovery()) {
             (id::DISCOVERY, true) => discovery(self.target(), self.local()),
             (_, true) | (id::DISCOVERY, false) => return Err(Status::INVALID_LOG_PAGE),
             (id::SUPPORTED, false) => supported(),
-            // No command has failed but for reasons that its own status says.
-            (id::ERRORS, false) => vec![0; 64 * 128],
-            (id::HEALTH, false) => health(self.target()),
+            (id::ERRORS, false) => state.errors.page(),
+            // Of the controller: namespaces have none of their own.
+            (id::HEALTH, false) if matches!(nsid, 0 | u32::MAX) => self.health(state),
+            (id::HEALTH, false) => return Err(Status::INVALID_FIELD),
             (id::FIRMWARE, false) => {
-                let mut page = Page::<512>::default();
-                page.u8(0, 1).padded(8, 8, env!("CARGO_PKG_VERSION"));
-                page.into_vec()
+                let firmware = FirmwareLog { slot: 1, revision: env!("CARGO_PKG_VERSION").into() };
+                firmware.emit().into_vec()
             }
             (id::NAMESPACES, false) => {
                 let mut page = Page::<4096>::default();
-                for (n, nsid) in namespaces.iter().enumerate() {
+                for (n, nsid) in state.notices.namespaces.log.iter().enumerate() {
                     page.u32(4 * n, *nsid);
                 }
                 if !retains {
-                    namespaces.clear();
+                    state.notices.namespaces.clear();
                 }
                 page.into_vec()
             }
-            (id::EFFECTS, false) => effects(set == ZNS).into_vec(),
+            (id::EFFECTS, false) if matches!(csi, NVM | ZNS) => effects(self.target(), csi == ZNS).into_vec(),
+            (id::EFFECTS, false) => return Err(Status::INVALID_FIELD),
             (id::ZONES, false) => {
                 let all = self.target().namespaces();
-                let place = all.iter().position(|n| n.nsid() == sqe.nsid.get() && n.is_zoned());
-                let changed = &mut changed[place.ok_or(Status::INVALID_NAMESPACE)?];
-                let page = changed.page().into_vec();
+                let place = all.iter().position(|n| n.nsid() == nsid && n.is_zoned());
+                let changed = &mut state.notices.zones[place.ok_or(Status::INVALID_NAMESPACE)?];
+                let page = changed.log.list().emit().into_vec();
                 if !retains {
-                    *changed = ChangedZones::default();
+                    changed.clear();
                 }
                 page
             }
@@ -127,19 +118,37 @@ fn supported() -> Vec<u8> {
     page.into_vec()
 }
 
-/// Base 5.1.12.1.3: what the volume has counted.
-fn health(target: &Target) -> Vec<u8> {
-    const KELVIN: u16 = 273 + 30;
-    let counted = target.volume().statistics();
-    let mut page = Page::<512>::default();
-    page.u16(1, KELVIN).u8(3, 100).u8(4, 10);
-    // Reads and writes are not counted apart: both are among the requests and their sectors, in units of 1000.
-    page.u64(48, counted.sectors.div_ceil(1000)).u64(80, counted.requests);
-    page.into_vec()
+impl Controller {
+    /// SMART / Health Information (Base 5.1.12.1.3): what hosts have moved since the target was made.
+    fn health(&self, state: &State) -> Vec<u8> {
+        const KELVIN: u16 = 273 + 30;
+        const HOUR: u64 = 3_600_000_000_000;
+        /// Thousands of 512 bytes.
+        const DATA_UNIT: u64 = 512_000;
+        let HostCounts { reads, read_bytes, writes, written_bytes, media_errors } =
+            self.target().host_counts();
+        let health = HealthLog {
+            temperature: KELVIN,
+            // All of it, and a threshold for it.
+            spare: 100,
+            spare_min: 10,
+            units_read: read_bytes.div_ceil(DATA_UNIT),
+            units_written: written_bytes.div_ceil(DATA_UNIT),
+            reads,
+            writes,
+            // It was switched on once, when the clock began.
+            power_cycles: 1,
+            power_on_hours: self.heard().0 / HOUR,
+            media_errors,
+            error_entries: state.errors.count(),
+            ..HealthLog::default()
+        };
+        health.emit().into_vec()
+    }
 }
 
 /// Base 5.1.12.1.6: what is supported, and what changes data.
-fn effects(is_zoned: bool) -> Page<4096> {
+fn effects(target: &Target, is_zoned: bool) -> Page<4096> {
     const SUPPORTED: u32 = 1;
     const WRITES: u32 = 1 << 1;
     let mut page = Page::default();
@@ -155,7 +164,9 @@ fn effects(is_zoned: bool) -> Page<4096> {
     for opcode in admin {
         page.u32(4 * usize::from(opcode), SUPPORTED);
     }
-    let reads = [io::FLUSH, io::READ, io::VERIFY].map(|opcode| (opcode, SUPPORTED));
+    let reads = [io::FLUSH, io::READ].map(|opcode| (opcode, SUPPORTED));
+    let verify = [(io::VERIFY, SUPPORTED)];
+    let verify = if target.volume().info().verify_sectors_max > 0 { &verify[..] } else { &[] };
     let writes =
         [io::WRITE, io::WRITE_ZEROES, io::DATASET_MANAGEMENT].map(|opcode| (opcode, SUPPORTED | WRITES));
     let zoned = [
@@ -164,7 +175,7 @@ fn effects(is_zoned: bool) -> Page<4096> {
         (io::ZONE_APPEND, SUPPORTED | WRITES),
     ];
     let zoned = if is_zoned { &zoned[..] } else { &[] };
-    for (opcode, effect) in reads.iter().chain(&writes).chain(zoned) {
+    for (opcode, effect) in reads.iter().chain(verify).chain(&writes).chain(zoned) {
         page.u32(1024 + 4 * usize::from(*opcode), *effect);
     }
     page
@@ -172,21 +183,27 @@ fn effects(is_zoned: bool) -> Page<4096> {
 
 /// Base 5.1.12.3.1: the discovery subsystem itself, and the target.
 fn discovery(target: &Target, local: SocketAddr) -> Vec<u8> {
-    const TCP: u8 = 3;
     const SUBSYSTEM: u8 = 2;
     const CURRENT_DISCOVERY: u8 = 3;
-    let mut bytes = Page::<1024>::default();
-    bytes.u64(0, 1).u64(8, 2);
-    let mut bytes = bytes.into_vec();
-    for (kind, nqn) in [(CURRENT_DISCOVERY, DISCOVERY_NQN), (SUBSYSTEM, target.nqn())] {
-        let mut entry = Page::<1024>::default();
+    let kinds = [(CURRENT_DISCOVERY, DISCOVERY_NQN), (SUBSYSTEM, target.nqn())];
+    let header = DiscoveryHeader { generation: 1, records: kinds.len() as u64, format: 0 };
+    let mut bytes = header.emit().into_vec();
+    for (kind, nqn) in kinds {
         // No requirement of security; flow control of queues can be left out.
-        entry.u8(0, TCP).u8(1, if local.is_ipv4() { 1 } else { 2 }).u8(2, kind).u8(3, 1 << 2);
-        entry.u16(4, 1).u16(6, 0xFFFF).u16(8, 32);
-        entry.padded(32, 32, &local.port().to_string());
-        entry.text(256, 256, nqn);
-        entry.padded(512, 256, &local.ip().to_string());
-        bytes.extend(entry.into_vec());
+        let entry = DiscoveryEntry {
+            transport: TCP,
+            family: if local.is_ipv4() { 1 } else { 2 },
+            kind,
+            requirements: 1 << 2,
+            port: 1,
+            cntlid: 0xFFFF,
+            admin_entries: 32,
+            service: Padded(local.port().to_string()),
+            subsystem: nqn.into(),
+            address: Padded(local.ip().to_string()),
+            ..DiscoveryEntry::default()
+        };
+        bytes.extend(entry.emit().into_vec());
     }
     bytes
 }

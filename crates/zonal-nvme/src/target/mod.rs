@@ -3,17 +3,24 @@
 //! A device is one volume. Its sequential zones are one namespace, a zoned one; its conventional zones, if it has some, are
 //! another, with ordinary blocks. Both are parts of the volume, so that limits and order are the drive's.
 
+mod aborts;
 mod controller;
+mod counts;
+mod errors;
 mod features;
 mod identify;
 mod logs;
 mod namespace;
+mod notices;
+mod properties;
 
 pub use controller::{Association, Controller, Reply};
+pub use counts::{HostCounts, QueueCounts};
 pub use namespace::{IoCommand, IoError, Namespace, ZoneReport};
+pub use properties::PropertySet;
 
 use crate::status::Status;
-use crate::wire::text;
+use crate::wire::{ConnectCommand, ConnectData, Layout};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -27,6 +34,9 @@ pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
 /// Entries of an I/O queue at most.
 pub const QUEUE_ENTRIES: u16 = 128;
+
+/// Entries of an admin queue at most (Base 3.1.4.8).
+const ADMIN_ENTRIES: u32 = 4096;
 
 /// I/O queues of a controller at most.
 pub const IO_QUEUES: u16 = 128;
@@ -73,6 +83,7 @@ pub struct Target {
     namespaces: Vec<Namespace>,
     mdts: u8,
     controllers: Mutex<Controllers>,
+    counts: counts::AllCounts,
 }
 
 #[derive(Default)]
@@ -103,6 +114,11 @@ impl Target {
             let part = Part::new(volume.clone(), 0..conventional)?;
             namespaces.push(Namespace::new(2, part, &options)?);
         }
+        // ZNS 4.1.5.2: a limit for appends is two pages at least, and a power of two of pages; 0 is that of other commands.
+        if conventional < zones && volume.append_sectors_max() < 16 {
+            let most = "its largest append is less than 8 KiB, and hosts cannot be told a limit that small";
+            return Err(TargetError::Namespace(most.to_owned()));
+        }
         let pages = u64::from(volume.info().command_sectors_max) / 8;
         let mdts = pages.checked_ilog2().map_or(1, |log| log as u8).clamp(1, MDTS_MAX);
         Ok(Target {
@@ -112,6 +128,7 @@ impl Target {
             namespaces,
             mdts,
             controllers: Mutex::default(),
+            counts: counts::AllCounts::default(),
         })
     }
 
@@ -143,9 +160,29 @@ impl Target {
         4096 << self.mdts
     }
 
+    /// What hosts have moved.
+    pub fn host_counts(&self) -> HostCounts {
+        self.counts.sum()
+    }
+
+    /// Names of hosts, by the numbers of their controllers.
+    pub fn hosts(&self) -> BTreeMap<u16, String> {
+        let controllers = self.controllers.lock();
+        controllers.all.iter().map(|(id, controller)| (*id, controller.host_nqn().to_owned())).collect()
+    }
+
     /// Controllers that hosts have.
     pub fn controllers(&self) -> usize {
         self.controllers.lock().all.len()
+    }
+
+    /// A controller is over. It knows the target, so neither would end while the other is kept.
+    fn forget(&self, id: u16) {
+        let mut controllers = self.controllers.lock();
+        // Its number may be another one's by now.
+        if controllers.all.get(&id).is_some_and(|controller| controller.is_over()) {
+            controllers.all.remove(&id);
+        }
     }
 
     /// Connects a queue (Base 6.3): `data` are the 1024 bytes that came with the command, `local` is where the host has connected
@@ -167,24 +204,27 @@ impl Target {
         const fn in_command(at: u32) -> (Status, u32) {
             (Status::CONNECT_INVALID, at)
         }
-        if sqe.dword(10) as u16 != 0 {
+        let command = ConnectCommand::parse(sqe).ok_or((Status::INVALID_OPCODE, 0))?;
+        let ConnectCommand { format, qid, entries, has_flow_control, keep_alive } = command;
+        if format != 0 {
             return Err((Status::CONNECT_FORMAT, 0));
         }
-        let qid = (sqe.dword(10) >> 16) as u16;
-        let entries = u32::from(sqe.dword(11) as u16) + 1;
-        let has_flow_control = sqe.dword(11) >> 16 & 4 == 0;
-        if data.len() != 1024 {
+        if data.len() != ConnectData::LEN {
             return Err((Status::DATA_LENGTH_INVALID, 0));
         }
-        let host: [u8; 16] = data[..16].try_into().expect("16 bytes");
-        let cntlid = u16::from_le_bytes([data[16], data[17]]);
-        let nqn = text(&data[256..512]).ok_or(in_data(256))?;
-        let host_nqn = text(&data[512..768]).filter(|nqn| !nqn.is_empty()).ok_or(in_data(512))?;
+        // Of the fields only names can be wrong by themselves.
+        let data = ConnectData::parse(data).ok_or(in_data(256))?;
+        let ConnectData { host, cntlid, .. } = data;
+        let (nqn, host_nqn) = (data.subsystem.0.as_str(), data.host_nqn.0.as_str());
+        if host_nqn.is_empty() {
+            return Err(in_data(512));
+        }
         let is_discovery = nqn == DISCOVERY_NQN;
         if !is_discovery && nqn != self.nqn {
             return Err(in_data(256));
         }
-        if entries < 2 || qid > 0 && entries > u32::from(QUEUE_ENTRIES) {
+        let entries_max = if qid == 0 { ADMIN_ENTRIES } else { QUEUE_ENTRIES.into() };
+        if !(2..=entries_max).contains(&entries) {
             return Err(in_command(44));
         }
         let mut controllers = self.controllers.lock();
@@ -198,7 +238,6 @@ impl Target {
                 .into_iter()
                 .find(|id| !controllers.all.contains_key(id))
                 .ok_or((Status::CONNECT_BUSY, 0))?;
-            let keep_alive = sqe.dword(12);
             let events = self.namespaces.iter().map(|namespace| namespace.part().events()).collect();
             let controller = Controller::new(
                 id,

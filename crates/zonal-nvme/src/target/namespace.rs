@@ -2,10 +2,10 @@
 
 use super::{TargetError, TargetOptions};
 use crate::status::Status;
-use crate::wire::{Sqe, io};
+use crate::wire::{Layout, ReportHeader, ReportedZone, Sqe, ZoneReceive, ZoneSend, io};
 use zonal_core::{Op, Sector, ZoneCondition, ZoneDescriptor};
 use zonal_io::buffer::IoBuf;
-use zonal_io::volume::{Part, Request};
+use zonal_io::volume::{Condition, Part, Request};
 
 /// A namespace of a target.
 pub struct Namespace {
@@ -23,12 +23,38 @@ pub type IoError = Status;
 /// A report that a host asks for (ZNS 3.4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneReport {
-    /// Zones of which conditions; `None`: all.
-    only: Option<ZoneCondition>,
+    which: ReportedZones,
     /// Bytes that the host takes.
     pub len: u32,
     /// Whether to count only the zones that fit, or all.
     is_partial: bool,
+}
+
+/// Which zones a report is to have (ZNS 3.4.2.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ReportedZones {
+    All,
+    /// Those in this condition.
+    In(ZoneCondition),
+    /// Those with an attribute that the controller gives to none.
+    WithAttributes,
+}
+
+impl ReportedZones {
+    fn has(self, zone: &ZoneDescriptor) -> bool {
+        match self {
+            ReportedZones::All => true,
+            ReportedZones::In(condition) => zone.condition == condition,
+            ReportedZones::WithAttributes => false,
+        }
+    }
+}
+
+impl ZoneReport {
+    /// Whether it tells of no more zones than the host has room for, from the first one on.
+    fn is_of_first_zones(&self) -> bool {
+        self.is_partial && self.which == ReportedZones::All
+    }
 }
 
 /// What a command asks of the volume.
@@ -108,6 +134,20 @@ impl Namespace {
         lba.checked_mul(u64::from(self.block_sectors())).map(Sector).ok_or(Status::LBA_OUT_OF_RANGE)
     }
 
+    /// Whether the namespace has this command, as its log of effects says.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_OPCODE`].
+    pub fn check_opcode(&self, opcode: u8) -> Result<(), Status> {
+        let is_there = match opcode {
+            io::FLUSH | io::READ | io::WRITE | io::WRITE_ZEROES | io::DATASET_MANAGEMENT => true,
+            io::VERIFY => self.part.info().verify_sectors_max > 0,
+            io::ZONE_MANAGEMENT_SEND | io::ZONE_MANAGEMENT_RECEIVE | io::ZONE_APPEND => self.is_zoned,
+            _ => false,
+        };
+        if is_there { Ok(()) } else { Err(Status::INVALID_OPCODE) }
+    }
+
     /// Bytes of data that go from the host to the controller with this command.
     ///
     /// # Errors
@@ -128,13 +168,33 @@ impl Namespace {
     pub fn data_to_host(&self, sqe: &Sqe) -> Result<u32, IoError> {
         match sqe.opcode {
             io::READ => self.bytes(sqe),
-            io::ZONE_MANAGEMENT_RECEIVE => Ok(sqe.dword(12).saturating_add(1).saturating_mul(4)),
+            io::ZONE_MANAGEMENT_RECEIVE => Ok(u32::try_from(ZoneReceive::parse(sqe).len).unwrap_or(u32::MAX)),
             _ => Ok(0),
         }
     }
 
     fn bytes(&self, sqe: &Sqe) -> Result<u32, IoError> {
         Ok(((sqe.dword(12) & 0xFFFF) + 1) * self.block_sectors() * 512)
+    }
+
+    /// Bytes of memory that a command takes for descriptors of zones and for requests made of them: of all zones that it may have to
+    /// look at, which can be far more than the host takes.
+    pub fn memory_for_zones(&self, sqe: &Sqe) -> usize {
+        let zones = self.part.info().geometry.zones() as usize;
+        match sqe.opcode {
+            io::ZONE_MANAGEMENT_RECEIVE => match self.report(sqe) {
+                Ok(IoCommand::Report(report, _)) if report.is_of_first_zones() => {
+                    zones.min((report.len / 64) as usize) * size_of::<ZoneDescriptor>()
+                }
+                Ok(_) => zones * size_of::<ZoneDescriptor>(),
+                Err(_) => 0,
+            },
+            io::ZONE_MANAGEMENT_SEND => match self.manage(sqe) {
+                Ok(IoCommand::AllZones(_)) => zones * (size_of::<ZoneDescriptor>() + size_of::<Request>()),
+                _ => 0,
+            },
+            _ => 0,
+        }
     }
 
     /// What a command asks of the volume. Its data from the host are in `buf`, or its data to the host will be.
@@ -149,11 +209,11 @@ impl Namespace {
                 Request::read(sector, sectors, buf)
             }
             io::WRITE => {
-                let (sector, sectors) = self.range(sqe)?;
+                let (sector, sectors) = self.range_in_zone(sqe)?;
                 Request::write(sector, sectors, buf)
             }
             io::WRITE_ZEROES => {
-                let (sector, sectors) = self.range(sqe)?;
+                let (sector, sectors) = self.range_in_zone(sqe)?;
                 Request::write_zeroes(sector, sectors)
             }
             io::VERIFY => {
@@ -217,6 +277,31 @@ impl Namespace {
         }
     }
 
+    /// Blocks of one sequential zone (ZNS 2.1.1.2.1): a volume writes what crosses zones zone by zone, and a host would have to find
+    /// out which of them it did. What is refused for that has the status that it would have had within its first zone, if that is an
+    /// earlier one in the order of checks.
+    fn range_in_zone(&self, sqe: &Sqe) -> Result<(Sector, u32), IoError> {
+        let (sector, sectors) = self.range(sqe)?;
+        let geometry = self.part.info().geometry;
+        let end = u64::from(geometry.offset_of(sector)) + u64::from(sectors);
+        match self.is_zoned && end > geometry.zone_size().0 {
+            true => Err(self.refusal_across_zones(sector)),
+            false => Ok((sector, sectors)),
+        }
+    }
+
+    /// State, pointer, end (as QEMU has it).
+    fn refusal_across_zones(&self, sector: Sector) -> Status {
+        let zone = self.part.info().geometry.zone_of(sector);
+        match self.part.condition(zone) {
+            Some(Condition::Full) => Status::ZONE_FULL,
+            Some(Condition::ReadOnly) => Status::ZONE_READ_ONLY,
+            Some(Condition::Offline) => Status::ZONE_OFFLINE,
+            _ if self.part.write_pointer(zone) != Some(sector) => Status::ZONE_INVALID_WRITE,
+            _ => Status::ZONE_BOUNDARY,
+        }
+    }
+
     fn check_zone_start(&self, sector: Sector) -> Result<(), IoError> {
         match self.part.info().geometry.offset_of(sector) {
             0 => Ok(()),
@@ -226,13 +311,13 @@ impl Namespace {
 
     /// ZNS 3.4.3.
     fn manage(&self, sqe: &Sqe) -> Result<IoCommand, IoError> {
-        let is_all = sqe.dword(13) & 1 << 8 != 0;
-        let op = match sqe.dword(13) & 0xFF {
-            1 => Op::ZoneClose,
-            2 => Op::ZoneFinish,
-            3 => Op::ZoneOpen,
-            4 => Op::ZoneReset,
-            5 => Op::ZoneOffline,
+        let ZoneSend { lba, action, is_all } = ZoneSend::parse(sqe);
+        let op = match action {
+            ZoneSend::CLOSE => Op::ZoneClose,
+            ZoneSend::FINISH => Op::ZoneFinish,
+            ZoneSend::OPEN => Op::ZoneOpen,
+            ZoneSend::RESET => Op::ZoneReset,
+            ZoneSend::OFFLINE => Op::ZoneOffline,
             _ => return Err(Status::INVALID_FIELD),
         };
         self.check_writable(op)?;
@@ -242,7 +327,7 @@ impl Namespace {
                 _ => IoCommand::AllZones(op),
             });
         }
-        let sector = self.sector(sqe.lba())?;
+        let sector = self.sector(lba)?;
         if sector.0 >= self.part.info().geometry.sectors().0 {
             return Err(Status::LBA_OUT_OF_RANGE);
         }
@@ -250,11 +335,11 @@ impl Namespace {
         Ok(IoCommand::One(Request::zone(op, sector)))
     }
 
-    /// The zones that an action on all of them concerns (ZNS 3.4.3.1): `zones` are all of the namespace.
+    /// Where the zones begin that an action on all of them concerns (ZNS 3.4.3.1): `zones` are all of the namespace.
     ///
     /// # Errors
     /// [`Status::TOO_MANY_OPEN`] if not all can be opened: then none is.
-    pub fn concerned(&self, op: Op, zones: &[ZoneDescriptor]) -> Result<Vec<Request>, IoError> {
+    pub fn concerned(&self, op: Op, zones: &[ZoneDescriptor]) -> Result<Vec<Sector>, IoError> {
         use ZoneCondition::{Closed, ExpOpen, ImpOpen, ReadOnly};
         let concerns = |zone: &&ZoneDescriptor| match op {
             Op::ZoneClose => matches!(zone.condition, ImpOpen | ExpOpen),
@@ -263,46 +348,46 @@ impl Namespace {
             Op::ZoneOffline => zone.condition == ReadOnly,
             _ => false,
         };
-        let requests: Vec<_> =
-            zones.iter().filter(concerns).map(|zone| Request::zone(op, zone.start)).collect();
+        let concerned: Vec<_> = zones.iter().filter(concerns).map(|zone| zone.start).collect();
         let open_max = self.part.info().open_max as usize;
         let stay_open = zones.iter().filter(|zone| zone.condition == ExpOpen).count();
-        match op == Op::ZoneOpen && open_max > 0 && stay_open + requests.len() > open_max {
+        match op == Op::ZoneOpen && open_max > 0 && stay_open + concerned.len() > open_max {
             true => Err(Status::TOO_MANY_OPEN),
-            false => Ok(requests),
+            false => Ok(concerned),
         }
     }
 
     /// ZNS 3.4.2.
     fn report(&self, sqe: &Sqe) -> Result<IoCommand, IoError> {
-        let sector = self.sector(sqe.lba())?;
+        let ZoneReceive { lba, action, option, is_partial, .. } = ZoneReceive::parse(sqe);
+        let sector = self.sector(lba)?;
         if sector.0 >= self.part.info().geometry.sectors().0 {
             return Err(Status::LBA_OUT_OF_RANGE);
         }
-        let dword = sqe.dword(13);
         // An extended report needs descriptor extensions, of which there are none.
-        if dword & 0xFF != 0 {
+        if action != 0 {
             return Err(Status::INVALID_FIELD);
         }
-        let only = match dword >> 8 & 0xFF {
-            0 => None,
-            1 => Some(ZoneCondition::Empty),
-            2 => Some(ZoneCondition::ImpOpen),
-            3 => Some(ZoneCondition::ExpOpen),
-            4 => Some(ZoneCondition::Closed),
-            5 => Some(ZoneCondition::Full),
-            6 => Some(ZoneCondition::ReadOnly),
-            7 => Some(ZoneCondition::Offline),
+        let which = match option {
+            0 => ReportedZones::All,
+            1 => ReportedZones::In(ZoneCondition::Empty),
+            2 => ReportedZones::In(ZoneCondition::ImpOpen),
+            3 => ReportedZones::In(ZoneCondition::ExpOpen),
+            4 => ReportedZones::In(ZoneCondition::Closed),
+            5 => ReportedZones::In(ZoneCondition::Full),
+            6 => ReportedZones::In(ZoneCondition::ReadOnly),
+            7 => ReportedZones::In(ZoneCondition::Offline),
+            9 => ReportedZones::WithAttributes,
             _ => return Err(Status::INVALID_FIELD),
         };
         let len = self.data_to_host(sqe)?;
         if len < 64 {
             return Err(Status::INVALID_FIELD);
         }
-        let is_partial = dword & 1 << 16 != 0;
         let fits = (len / 64).saturating_sub(1).max(1);
-        let zones = if is_partial && only.is_none() { fits } else { u32::MAX };
-        Ok(IoCommand::Report(ZoneReport { only, len, is_partial }, Request::report(sector, zones)))
+        let report = ZoneReport { which, len, is_partial };
+        let zones = if report.is_of_first_zones() { fits } else { u32::MAX };
+        Ok(IoCommand::Report(report, Request::report(sector, zones)))
     }
 
     /// A report as its bytes: a header and a descriptor for each zone (ZNS 3.4.2.2).
@@ -310,7 +395,7 @@ impl Namespace {
         let mut bytes = vec![0; report.len as usize];
         let room = (report.len as usize).saturating_sub(64) / 64;
         let mut count = 0;
-        for zone in zones.iter().filter(|zone| report.only.is_none_or(|only| zone.condition == only)) {
+        for zone in zones.iter().filter(|zone| report.which.has(zone)) {
             if count < room {
                 let at = 64 * (count + 1);
                 self.describe(zone, &mut bytes[at..at + 64]);
@@ -319,19 +404,22 @@ impl Namespace {
             }
             count += 1;
         }
-        bytes[..8].copy_from_slice(&(count as u64).to_le_bytes());
+        ReportHeader { zones: count as u64 }.put(&mut bytes);
         bytes
     }
 
     fn describe(&self, zone: &ZoneDescriptor, bytes: &mut [u8]) {
         const SEQUENTIAL_WRITE_REQUIRED: u8 = 2;
-        let start = self.blocks(zone.start.0);
         // Where the pointer has no meaning the standard leaves its value open; hosts like the zone's end best.
         let pointer = zone.write_pointer.map_or(zone.start.0 + zone.capacity.0, |sector| sector.0);
-        bytes[0] = SEQUENTIAL_WRITE_REQUIRED;
-        bytes[1] = (zone.condition as u8) << 4;
-        bytes[8..16].copy_from_slice(&self.blocks(zone.capacity.0).to_le_bytes());
-        bytes[16..24].copy_from_slice(&start.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.blocks(pointer).to_le_bytes());
+        let described = ReportedZone {
+            kind: SEQUENTIAL_WRITE_REQUIRED,
+            state: (zone.condition as u8) << 4,
+            attributes: 0,
+            capacity: self.blocks(zone.capacity.0),
+            start: self.blocks(zone.start.0),
+            pointer: self.blocks(pointer),
+        };
+        described.put(bytes);
     }
 }

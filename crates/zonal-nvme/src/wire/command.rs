@@ -59,6 +59,11 @@ impl Sqe {
     pub fn lba(&self) -> u64 {
         u64::from(self.dword(10)) | u64::from(self.dword(11)) << 32
     }
+
+    /// Puts the first logical block there.
+    pub fn set_lba(&mut self, lba: u64) {
+        (self.cdw[0], self.cdw[1]) = ((lba as u32).into(), ((lba >> 32) as u32).into());
+    }
 }
 
 /// A completion (Base 4.2.1).

@@ -4,12 +4,15 @@
 // Each test program uses a part of this.
 #![allow(dead_code, unused_imports)]
 
+pub mod ask;
 pub mod link;
+pub mod odd;
 
 pub use link::{Direct, Link, Socket};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
+use zonal_io::device::Device;
 use zonal_io::registry::Registry;
 use zonal_io::volume::{Volume, VolumeOptions};
 use zonal_nvme::target::{Target, TargetOptions};
@@ -22,11 +25,29 @@ pub const NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:67e55044-10b1-426f-9247-b
 const CONTROLLER: u16 = 0xFFFF;
 
 pub fn target(device: &str) -> Arc<Target> {
-    let device = Registry::default().open(device).unwrap();
+    target_with(device, options())
+}
+
+pub fn target_with(device: &str, options: TargetOptions) -> Arc<Target> {
+    Arc::new(Target::new(volume(device), options).unwrap())
+}
+
+pub fn target_of(device: Arc<dyn Device>) -> Arc<Target> {
+    Arc::new(Target::new(volume_of(device), options()).unwrap())
+}
+
+pub fn volume(device: &str) -> Arc<Volume> {
+    volume_of(Registry::default().open(device).unwrap())
+}
+
+/// As `zonal serve` opens it.
+fn volume_of(device: Arc<dyn Device>) -> Arc<Volume> {
     let options = VolumeOptions { park: None, budget: None, ..VolumeOptions::default() };
-    let volume = Arc::new(Volume::open(device, options).unwrap());
-    let identity = UUID.parse().unwrap();
-    Arc::new(Target::new(volume, TargetOptions { nqn: None, identity, read_only: false }).unwrap())
+    Arc::new(Volume::open(device, options).unwrap())
+}
+
+pub fn options() -> TargetOptions {
+    TargetOptions { nqn: None, identity: UUID.parse().unwrap(), read_only: false }
 }
 
 /// What came of a command.
@@ -54,6 +75,9 @@ pub struct Queue<L = Direct> {
     partial: Vec<(u16, Vec<u8>)>,
     payloads: Vec<(u16, Vec<u8>)>,
     last: u16,
+    /// Data that it is asked for are kept back.
+    pub holds_data: bool,
+    held: Vec<R2t>,
     /// Number of its controller, once it is connected.
     controller: u16,
     /// What the controller gave as the reason to end.
@@ -75,6 +99,20 @@ pub fn sqe(opcode: u8, nsid: u32, cdw: [u32; 6]) -> Sqe {
         data: Sgl { address: 0.into(), len: 0.into(), reserved: [0; 3], kind: Sgl::TRANSPORT },
         cdw: cdw.map(Into::into),
     }
+}
+
+/// Connects queue `qid`, whose last entry is number `last_entry`, to a controller.
+pub fn connect_command(qid: u16, last_entry: u16, controller: u16, nqn: &str) -> (Sqe, Vec<u8>) {
+    const FLOW_CONTROL: u32 = 1 << 18;
+    let mut data = vec![0; 1024];
+    data[..16].fill(7);
+    data[16..18].copy_from_slice(&controller.to_le_bytes());
+    data[256..256 + nqn.len()].copy_from_slice(nqn.as_bytes());
+    data[512..530].copy_from_slice(b"nqn.2020-01.a:host");
+    let cdw = [u32::from(qid) << 16, u32::from(last_entry) | FLOW_CONTROL, 10_000, 0, 0, 0];
+    let mut command = sqe(fabrics::OPCODE, fabrics::CONNECT.into(), cdw);
+    command.data = Sgl { address: 0.into(), len: 1024.into(), reserved: [0; 3], kind: Sgl::IN_CAPSULE };
+    (command, data)
 }
 
 impl Queue {
@@ -105,6 +143,8 @@ impl<L: Link> Queue<L> {
             partial: Vec::new(),
             payloads: Vec::new(),
             last: 0,
+            holds_data: false,
+            held: Vec::new(),
             controller: 0,
             terminated: None,
         }
@@ -151,18 +191,7 @@ impl<L: Link> Queue<L> {
     }
 
     pub fn connect(&mut self, qid: u16, controller: u16, nqn: &str) -> End {
-        let mut data = vec![0; 1024];
-        data[..16].fill(7);
-        data[16..18].copy_from_slice(&controller.to_le_bytes());
-        data[256..256 + nqn.len()].copy_from_slice(nqn.as_bytes());
-        data[512..530].copy_from_slice(b"nqn.2020-01.a:host");
-        let flow_control = 1 << 18;
-        let mut command = sqe(
-            fabrics::OPCODE,
-            fabrics::CONNECT.into(),
-            [u32::from(qid) << 16, 31 | flow_control, 10_000, 0, 0, 0],
-        );
-        command.data = Sgl { address: 0.into(), len: 1024.into(), reserved: [0; 3], kind: Sgl::IN_CAPSULE };
+        let (command, data) = connect_command(qid, 31, controller, nqn);
         let end = self.call(command, &data);
         self.controller = end.result as u16;
         end
@@ -193,7 +222,14 @@ impl<L: Link> Queue<L> {
     }
 
     /// Sends a command with its data in the capsule, or those that it is asked for. Returns its number.
-    pub fn submit(&mut self, mut command: Sqe, payload: &[u8]) -> u16 {
+    pub fn submit(&mut self, command: Sqe, payload: &[u8]) -> u16 {
+        let (cid, bytes) = self.capsule(command, payload);
+        self.send(&bytes);
+        cid
+    }
+
+    /// A command as its bytes, which the caller sends. Returns its number, too.
+    pub fn capsule(&mut self, mut command: Sqe, payload: &[u8]) -> (u16, Vec<u8>) {
         self.last = self.last.wrapping_add(1) % 0x7FFF;
         command.cid = self.last.into();
         let is_in_capsule = command.data.kind == Sgl::IN_CAPSULE;
@@ -201,12 +237,11 @@ impl<L: Link> Queue<L> {
         if !is_in_capsule {
             self.payloads.push((self.last, payload.to_vec()));
         }
-        let bytes = self.unit(PduKind::Command, 72, command.as_bytes(), data);
-        self.send(&bytes);
-        self.last
+        (self.last, self.unit(PduKind::Command, 72, command.as_bytes(), data))
     }
 
-    fn unit(&self, kind: PduKind, header_len: usize, header: &[u8], data: &[u8]) -> Vec<u8> {
+    /// A unit with its digests.
+    pub fn unit(&self, kind: PduKind, header_len: usize, header: &[u8], data: &[u8]) -> Vec<u8> {
         let digests = if self.is_open { self.digests } else { Digests::default() };
         let header_digest = if digests.header { 4 } else { 0 };
         let data_digest = if digests.data && !data.is_empty() { 4 } else { 0 };
@@ -280,26 +315,9 @@ impl<L: Link> Queue<L> {
             }
             PduKind::R2t => {
                 let (r2t, _) = R2t::read_from_prefix(&unit).unwrap();
-                let cid = r2t.command.get();
-                let place = self.payloads.iter().position(|(other, _)| *other == cid).unwrap();
-                let payload = self.payloads[place].1.clone();
-                assert_eq!(r2t.len.get() as usize, payload.len());
-                // In two units, as hosts may.
-                let (first, second) = payload.split_at(payload.len() / 1024 * 512);
-                for (offset, data) in [(0, first), (first.len(), second)] {
-                    if data.is_empty() {
-                        continue;
-                    }
-                    let header = DataHeader {
-                        common: CommonHeader::read_from_bytes(&[0; 8]).unwrap(),
-                        command: r2t.command,
-                        transfer: r2t.transfer,
-                        offset: (offset as u32).into(),
-                        len: (data.len() as u32).into(),
-                        reserved: [0; 4],
-                    };
-                    let bytes = self.unit(PduKind::HostData, 24, &header.as_bytes()[8..], data);
-                    self.send(&bytes);
+                match self.holds_data {
+                    true => self.held.push(r2t),
+                    false => self.send_data(r2t),
                 }
             }
             PduKind::ControllerTerm => {
@@ -308,6 +326,38 @@ impl<L: Link> Queue<L> {
             kind => panic!("{kind:?}"),
         }
         true
+    }
+
+    /// Sends what was kept back.
+    pub fn send_held_data(&mut self) {
+        for r2t in std::mem::take(&mut self.held) {
+            self.send_data(r2t);
+        }
+    }
+
+    /// Sends data that the controller is ready for.
+    fn send_data(&mut self, r2t: R2t) {
+        let cid = r2t.command.get();
+        let place = self.payloads.iter().position(|(other, _)| *other == cid).unwrap();
+        let payload = self.payloads[place].1.clone();
+        assert_eq!(r2t.len.get() as usize, payload.len());
+        // In two units, as hosts may.
+        let (first, second) = payload.split_at(payload.len() / 1024 * 512);
+        for (offset, data) in [(0, first), (first.len(), second)] {
+            if data.is_empty() {
+                continue;
+            }
+            let header = DataHeader {
+                common: CommonHeader::read_from_bytes(&[0; 8]).unwrap(),
+                command: r2t.command,
+                transfer: r2t.transfer,
+                offset: (offset as u32).into(),
+                len: (data.len() as u32).into(),
+                reserved: [0; 4],
+            };
+            let bytes = self.unit(PduKind::HostData, 24, &header.as_bytes()[8..], data);
+            self.send(&bytes);
+        }
     }
 
     fn note(&mut self, cid: u16, status: u16, result: u64) {

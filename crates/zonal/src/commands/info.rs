@@ -1,16 +1,20 @@
 //! `zonal info`: what a device is, and how it would be written to.
 
 use super::mode::object_of;
+use super::plugs::Target;
 use crate::device;
 use crate::exit::Failure;
 use crate::kept::Kept;
 use crate::value::human;
 use clap::Args;
 use std::io::Write;
-use zonal_io::control::DeviceFacts;
+use zonal_io::control::{self, DeviceFacts};
+use zonal_io::device::DeviceInfo;
 use zonal_io::volume::{SetBy, WriteMode};
 
-/// Show what a device is and which write mode suits it
+/// Show what a device is and which write mode suits it, or is in force
+///
+/// A device that a running process has open for itself is described by that process.
 #[derive(Args, Debug)]
 pub(crate) struct Info {
     /// Device name; see `zonal help devices`
@@ -21,15 +25,14 @@ pub(crate) struct Info {
 }
 
 pub(crate) fn run(arguments: &Info, out: &mut dyn Write) -> Result<(), Failure> {
-    let device = device::open_to_read(&arguments.device)?;
-    let kept = Kept::of(&device.info().name)?;
-    let (mode, reason) = match kept.mode {
-        Some(mode) => (mode, SetBy::Kept.name()),
-        None => WriteMode::for_device(device.info()),
+    let (facts, mode, reason) = match device::open_to_read(&arguments.device) {
+        Ok(device) => of_device(device.info())?,
+        Err(in_use) => of_process(&arguments.device).ok_or(in_use)?,
     };
-    let facts = DeviceFacts::from(device.info());
+    let kept = Kept::of(&facts.name)?;
     if arguments.json {
-        let object = serde_json::json!({ "device": facts, "mode": mode.name(), "reason": reason, "kept": object_of(&kept) });
+        let object =
+            serde_json::json!({ "device": facts, "mode": mode, "reason": reason, "kept": object_of(&kept) });
         return Ok(writeln!(out, "{object:#}")?);
     }
     for (name, value) in lines(&facts) {
@@ -40,6 +43,22 @@ pub(crate) fn run(arguments: &Info, out: &mut dyn Write) -> Result<(), Failure> 
         writeln!(out, "{:<22} {kept}", "kept for this device")?;
     }
     Ok(())
+}
+
+/// A device, the mode that suits it, and why.
+fn of_device(info: &DeviceInfo) -> Result<(DeviceFacts, String, String), Failure> {
+    let (mode, reason) = match Kept::of(&info.name)?.mode {
+        Some(mode) => (mode, SetBy::Kept.name()),
+        None => WriteMode::for_device(info),
+    };
+    Ok((DeviceFacts::from(info), mode.name().to_owned(), reason.to_owned()))
+}
+
+/// The same of a device that a running process has open, with the mode in force.
+fn of_process(name: &str) -> Option<(DeviceFacts, String, String)> {
+    let path = Target::of_device(name).find().ok()?;
+    let facts = control::info(&path).ok()?;
+    Some((facts.device, facts.mode, facts.reason))
 }
 
 /// The size of a last zone that is smaller than the others, which a drive may have.

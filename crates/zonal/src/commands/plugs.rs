@@ -46,6 +46,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Target {
+    /// The process that has this device open.
+    pub(crate) fn of_device(name: &str) -> Target {
+        Target { device: Some(name.to_owned()), socket: None }
+    }
+
     /// The device, if it was named.
     pub(crate) fn device(&self) -> Option<&str> {
         self.device.as_deref()

@@ -6,6 +6,7 @@ use crate::interrupt::Interrupt;
 use crate::write_path::WritePathAndMode;
 use anyhow::{Context, anyhow};
 use clap::Args;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use zonal_io::clock::Clock;
 use zonal_io::control::ControlServer;
 use zonal_io::identity::Identity;
 use zonal_io::volume::{Volume, VolumeOptions};
-use zonal_nvme::server::{Server, ServerOptions};
+use zonal_nvme::server::{ConnectionFacts, Server, ServerOptions};
 use zonal_nvme::target::{Target, TargetOptions};
 
 /// Export a zoned device to other machines, as a drive that `nvme connect` attaches
@@ -78,16 +79,18 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure>
     let target =
         Target::new(volume.clone(), TargetOptions { nqn: arguments.nqn.clone(), identity, read_only });
     let target = Arc::new(target.or_exit(Exit::Usage)?);
-    let control = ControlServer::start(volume);
-    if let Err(error) = &control {
-        eprintln!("zonal: no control socket: {error}");
-    }
     let listener = TcpListener::bind(arguments.listen)
         .with_context(|| format!("cannot listen at {}", arguments.listen))?;
+    allow_descriptors();
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let options = ServerOptions { threads, polls: arguments.poll };
     let server = Server::start(target.clone(), listener, Clock::start(), options, interrupt.flag())
         .context("cannot serve")?;
+    let connections = server.connections_teller();
+    let control = ControlServer::start_of_export(volume, Arc::new(move || connections_json(&connections())));
+    if let Err(error) = &control {
+        eprintln!("zonal: no control socket: {error}");
+    }
     let kind = |is_zoned| if is_zoned { "zoned" } else { "conventional" };
     let namespaces = target.namespaces().iter().map(|n| format!("nsid={}:{}", n.nsid(), kind(n.is_zoned())));
     let namespaces = namespaces.collect::<Vec<_>>().join(",");
@@ -95,6 +98,28 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure>
     out.flush()?;
     server.join().context("the device could not be left as it should")?;
     Ok(())
+}
+
+/// A connection is a descriptor, and the usual limit of them, 1024, is meant for programs that cannot have more.
+fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // Without more of them there are fewer connections.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// What `zonal stat` shows of connections.
+fn connections_json(connections: &[ConnectionFacts]) -> serde_json::Value {
+    let json = |facts: &ConnectionFacts| {
+        let (controller, queue) = facts.queue.unzip();
+        serde_json::json!({
+            "host": facts.host,
+            "controller": controller,
+            "queue": queue,
+            "in_flight": facts.in_flight,
+            "unsent_bytes": facts.unsent,
+        })
+    };
+    connections.iter().map(json).collect()
 }
 
 fn identity(arguments: &Serve, own: Option<Identity>) -> Result<Identity, Failure> {

@@ -13,9 +13,9 @@ use zonal_fs::Status;
 use zonal_io::control::{self, ControlError, VolumeFacts};
 use zonal_io::volume::{BudgetStatus, SlotStatus};
 
-/// Show the live counters of a running process, and the file system on its device
+/// Show the live counters of a running process, the file system on its device, and the connections of hosts
 ///
-/// Counters are from the opening of the device on. A device that no process has open is opened to look at the file system on it,
+/// Counters are from the opening of the device on. Connections are those to a device that `zonal serve` exports. A device that no process has open is opened to look at the file system on it,
 /// which stays as it is.
 #[derive(Args, Debug)]
 #[command(after_help = counters_help())]
@@ -40,6 +40,8 @@ struct Seen {
     /// Of a running process, its volume and the counters.
     volume: Option<(VolumeFacts, Value)>,
     files: Option<Status>,
+    /// Of an exported device, a list of the connections of hosts.
+    connections: Option<Value>,
 }
 
 impl Seen {
@@ -52,12 +54,20 @@ impl Seen {
             files => files?,
         };
         let files = files.map(serde_json::from_value).transpose()?;
-        Ok(Seen { device: facts.device.name.clone(), volume: Some((facts, counters)), files })
+        let connections = match control::connections(path) {
+            Err(ControlError::Refused { .. }) => None,
+            connections => connections?,
+        };
+        let device = facts.device.name.clone();
+        Ok(Seen { device, volume: Some((facts, counters)), files, connections })
     }
 
     fn to_json(&self) -> Value {
         let (volume, counters) = self.volume.as_ref().map(|(facts, counters)| (facts, counters)).unzip();
-        serde_json::json!({ "volume": volume, "counters": counters, "files": self.files })
+        let connections = &self.connections;
+        serde_json::json!({
+            "volume": volume, "counters": counters, "files": self.files, "connections": connections,
+        })
     }
 }
 
@@ -79,6 +89,29 @@ pub(crate) fn run(arguments: &Stat, out: &mut dyn Write) -> Result<(), Failure> 
     if let Some(status) = &seen.files {
         files::print(status, out)?;
     }
+    if let Some(connections) = &seen.connections {
+        print_connections(connections, out)?;
+    }
+    Ok(())
+}
+
+fn print_connections(connections: &Value, out: &mut dyn Write) -> Result<(), Failure> {
+    let connections = connections.as_array().map_or(&[][..], Vec::as_slice);
+    writeln!(out, "{:<WIDTH$} {}", "connections", connections.len())?;
+    for connection in connections {
+        match connection["host"].as_str() {
+            Some(host) => {
+                let (controller, queue) = (&connection["controller"], &connection["queue"]);
+                write!(out, "  controller {controller} queue {queue} of {host}")?;
+            }
+            None => write!(out, "  not connected to a queue")?,
+        }
+        writeln!(
+            out,
+            ": {} commands, {} bytes to send",
+            connection["in_flight"], connection["unsent_bytes"]
+        )?;
+    }
     Ok(())
 }
 
@@ -90,7 +123,7 @@ fn look(arguments: &Stat, device: &str, nobody: Failure) -> Result<Seen, Failure
             anyhow::anyhow!("{}; nor is there a file system to be looked at: {:#}", nobody.error, why.error);
         Failure { exit: nobody.exit, error }
     })?;
-    Ok(Seen { device: device.to_owned(), volume: None, files: Some(status) })
+    Ok(Seen { device: device.to_owned(), volume: None, files: Some(status), connections: None })
 }
 
 fn print_process(facts: &VolumeFacts, counters: &Value, out: &mut dyn Write) -> Result<(), Failure> {

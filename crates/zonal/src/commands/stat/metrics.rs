@@ -1,6 +1,7 @@
 //! The figures of `zonal stat` in the text format of Prometheus, version 0.0.4.
 
 use super::{COUNTERS, Seen};
+use serde_json::Value;
 use std::fmt::{Display, Write};
 use zonal_fs::{Activity, Status};
 
@@ -24,6 +25,11 @@ pub(super) fn of(seen: &Seen) -> String {
         for (name, about) in COUNTERS {
             text.one(Kind::Counter, &format!("zonal_{name}_total"), about, &counters[name]);
         }
+    }
+    if let Some(connections) = seen.connections.as_ref().and_then(Value::as_array) {
+        text.one(Kind::Gauge, "zonal_connections", "connections of hosts", connections.len());
+        let in_flight: u64 = connections.iter().filter_map(|one| one["in_flight"].as_u64()).sum();
+        text.one(Kind::Gauge, "zonal_host_commands", "commands of hosts without an answer", in_flight);
     }
     if let Some(status) = &seen.files {
         space(&mut text, status);

@@ -1,0 +1,67 @@
+//! The error log (Base 5.1.12.1.2): the commands that have failed last.
+
+use super::logs::TCP;
+use crate::status::Status;
+use crate::wire::{ErrorEntry, Page, Sqe};
+use std::collections::VecDeque;
+
+/// Entries of the log.
+pub(super) const ERROR_ENTRIES: usize = 64;
+
+/// A command that has failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct FailedCommand {
+    /// How many have failed up to this one.
+    count: u64,
+    queue: u16,
+    sqe: Sqe,
+    status: Status,
+}
+
+#[derive(Default)]
+pub(super) struct ErrorLog {
+    count: u64,
+    /// The newest first.
+    last: VecDeque<FailedCommand>,
+}
+
+impl ErrorLog {
+    pub(super) fn add(&mut self, queue: u16, sqe: &Sqe, status: Status) {
+        self.count += 1;
+        self.last.truncate(ERROR_ENTRIES - 1);
+        self.last.push_front(FailedCommand { count: self.count, queue, sqe: *sqe, status });
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(super) fn page(&self) -> Vec<u8> {
+        let entries = self.last.iter().map(FailedCommand::entry).enumerate();
+        let page = Page::<{ 64 * ERROR_ENTRIES }>::default();
+        entries.fold(page, |page, (n, entry)| page.with(64 * n, &entry)).into_vec()
+    }
+}
+
+impl FailedCommand {
+    fn entry(&self) -> ErrorEntry {
+        /// No single field is to blame.
+        const NO_FIELD: u16 = 0xFFFF;
+        /// The entry has opcode and command set.
+        const VERSION: u8 = 1;
+        ErrorEntry {
+            count: self.count,
+            sqid: self.queue,
+            cid: self.sqe.cid.get(),
+            status: self.status.field(),
+            location: NO_FIELD,
+            // Of the admin queue these dwords are no block.
+            lba: if self.queue > 0 { self.sqe.lba() } else { 0 },
+            nsid: self.sqe.nsid.get(),
+            transport: TCP,
+            csi: 0,
+            opcode: self.sqe.opcode,
+            version: VERSION,
+        }
+    }
+}

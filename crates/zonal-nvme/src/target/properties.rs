@@ -1,0 +1,132 @@
+//! Properties (Base 3.1.4): what a host reads and sets of its controller before there are queues for commands.
+
+use super::QUEUE_ENTRIES;
+use super::controller::{Controller, State};
+use crate::status::Status;
+use std::sync::atomic::Ordering;
+
+/// Offsets.
+mod property {
+    pub const CAP: u32 = 0x00;
+    pub const VS: u32 = 0x08;
+    pub const CC: u32 = 0x14;
+    pub const CSTS: u32 = 0x1C;
+    pub const CRTO: u32 = 0x68;
+}
+
+/// `VS`: 2.1.0.
+pub(super) const VERSION: u32 = 0x0002_0100;
+
+/// Time for a controller to be ready or reset, in units of 500 ms.
+const TIMEOUT: u64 = 20;
+
+/// `CC.EN` and `CC.SHN` (Base 3.1.4.5).
+const ENABLE: u32 = 1;
+const SHUTDOWN: u32 = 3 << 14;
+
+/// `CSTS.RDY`, `CSTS.CFS` and the values of `CSTS.SHST` (Base 3.1.4.6).
+pub(super) const READY: u32 = 1;
+pub(super) const FATAL: u32 = 2;
+const SHUTDOWN_STATUS: u32 = 3 << 2;
+const SHUTTING_DOWN: u32 = 1 << 2;
+const SHUT_DOWN: u32 = 2 << 2;
+
+/// What setting a property takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PropertySet {
+    /// Nothing more.
+    Done,
+    /// All data are made durable first; then [`Controller::has_shut_down`].
+    Shutdown,
+}
+
+impl Controller {
+    /// Property Get (Base 6.5): 4 bytes, or 8.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_FIELD`] for what is no property, or has another length.
+    pub fn property(&self, offset: u32, is_long: bool) -> Result<u64, Status> {
+        let state = self.state.lock();
+        let entries = u64::from(QUEUE_ENTRIES) - 1;
+        // Contiguous queues; NVM, and command sets by their numbers; the time to be ready is in CRTO as well.
+        let cap = entries | 1 << 16 | TIMEOUT << 24 | 1 << 37 | 1 << 43 | 1 << 59;
+        Ok(match (offset, is_long) {
+            (property::CAP, true) => cap,
+            (property::VS, false) => VERSION.into(),
+            (property::CC, false) => state.cc.into(),
+            (property::CSTS, false) => state.status().into(),
+            (property::CRTO, false) => TIMEOUT,
+            _ => return Err(Status::INVALID_FIELD),
+        })
+    }
+
+    /// Property Set (Base 6.6).
+    ///
+    /// # Errors
+    /// [`Status::INVALID_FIELD`] for what a host may not set.
+    pub fn set_property(&self, offset: u32, is_long: bool, value: u64) -> Result<PropertySet, Status> {
+        if offset != property::CC || is_long {
+            return Err(Status::INVALID_FIELD);
+        }
+        let cc = value as u32;
+        let mut state = self.state.lock();
+        let was = std::mem::replace(&mut state.cc, cc);
+        let mut then = PropertySet::Done;
+        if cc & SHUTDOWN != 0 && was & SHUTDOWN == 0 {
+            state.csts = state.csts & !SHUTDOWN_STATUS | SHUTTING_DOWN;
+            then = PropertySet::Shutdown;
+        }
+        match (was & ENABLE != 0, cc & ENABLE != 0) {
+            (false, true) => state.csts = self.enabled(cc),
+            (true, false) => {
+                self.reset(&mut state);
+                then = PropertySet::Done;
+            }
+            _ => {}
+        }
+        self.set_ready(&state);
+        Ok(then)
+    }
+
+    /// `CSTS` of a controller that a host enables with `cc`.
+    fn enabled(&self, cc: u32) -> u32 {
+        let (sets, page, arbitration) = (cc >> 4 & 7, cc >> 7 & 0xF, cc >> 11 & 7);
+        // A host of the base set alone says 0. Pages of 4 KiB, arbitration in turn.
+        let is_right = matches!(sets, 0 | 6) && page == 0 && arbitration == 0;
+        // Entries of 64 and 16 bytes, which concern no discovery controller.
+        let has_sizes = self.is_discovery() || cc >> 16 & 0xFF == 0x46;
+        if is_right && has_sizes { READY } else { FATAL }
+    }
+
+    /// A controller level reset (Base 3.7.2): I/O queues are gone, and what waits for events ends.
+    fn reset(&self, state: &mut State) {
+        state.csts = 0;
+        let State { notices, withdrawn, .. } = state;
+        withdrawn.extend(notices.waiting.drain(..));
+        self.resets.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// What is to be durable at a shutdown is (Base 3.6.1), or could not be made so.
+    pub fn has_shut_down(&self, is_durable: bool) {
+        let mut state = self.state.lock();
+        // It was reset meanwhile.
+        if state.csts & SHUTDOWN_STATUS != SHUTTING_DOWN {
+            return;
+        }
+        state.csts = state.csts & !SHUTDOWN_STATUS | SHUT_DOWN | if is_durable { 0 } else { FATAL };
+        self.set_ready(&state);
+    }
+
+    fn set_ready(&self, state: &State) {
+        let is_ready = state.csts & (READY | FATAL | SHUTDOWN_STATUS) == READY;
+        self.is_ready.store(is_ready, Ordering::Release);
+    }
+}
+
+impl State {
+    /// `CSTS`. A reset is over once the queues from before have ended what waited in them.
+    fn status(&self) -> u32 {
+        let is_resetting = self.cc & ENABLE == 0 && !self.queues.is_empty();
+        self.csts | if is_resetting { READY } else { 0 }
+    }
+}

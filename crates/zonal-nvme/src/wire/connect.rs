@@ -1,0 +1,57 @@
+//! The connect command (Base 6.3).
+
+use super::layout::{ZeroEnded, layout};
+use super::{Sqe, fabrics};
+
+layout! {
+    /// Data of a connect command.
+    ConnectData[1024] {
+        /// The host's identifier.
+        host: [u8; 16] = 0,
+        /// The controller; all ones: a new one.
+        cntlid: u16 = 16,
+        /// Name of the subsystem.
+        subsystem: ZeroEnded<256> = 256,
+        /// Name of the host.
+        host_nqn: ZeroEnded<256> = 512,
+    }
+}
+
+/// What a connect command asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectCommand {
+    /// Version of the format: 0.
+    pub format: u16,
+    /// The queue: 0 is the admin queue.
+    pub qid: u16,
+    /// Entries of the submission queue, at least one.
+    pub entries: u32,
+    /// Whether the host looks at the head of its submission queue.
+    pub has_flow_control: bool,
+    /// Time to keep the controller alive, in milliseconds; 0 is no limit.
+    pub keep_alive: u32,
+}
+
+impl ConnectCommand {
+    const NO_FLOW_CONTROL: u32 = 1 << 18;
+
+    /// Of a command whose type is Connect.
+    pub fn parse(sqe: &Sqe) -> Option<ConnectCommand> {
+        (sqe.opcode == fabrics::OPCODE && sqe.nsid.get() as u8 == fabrics::CONNECT).then(|| ConnectCommand {
+            format: sqe.dword(10) as u16,
+            qid: (sqe.dword(10) >> 16) as u16,
+            entries: u32::from(sqe.dword(11) as u16) + 1,
+            has_flow_control: sqe.dword(11) & ConnectCommand::NO_FLOW_CONTROL == 0,
+            keep_alive: sqe.dword(12),
+        })
+    }
+
+    /// Puts it into a command.
+    pub fn emit(&self, sqe: &mut Sqe) {
+        let flow = if self.has_flow_control { 0 } else { ConnectCommand::NO_FLOW_CONTROL };
+        (sqe.opcode, sqe.nsid) = (fabrics::OPCODE, u32::from(fabrics::CONNECT).into());
+        sqe.cdw[0] = (u32::from(self.format) | u32::from(self.qid) << 16).into();
+        sqe.cdw[1] = (self.entries.wrapping_sub(1) & 0xFFFF | flow).into();
+        sqe.cdw[2] = self.keep_alive.into();
+    }
+}

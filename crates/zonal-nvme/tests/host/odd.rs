@@ -1,0 +1,90 @@
+//! A device whose reports fail, which tells that its size is another, and counts flushes.
+
+use super::ask::RAM;
+use super::target_of;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use zonal_core::{DeviceError, Nanos, Op, ZoneError};
+use zonal_io::changes::{Changes, Notices};
+use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, Submitted};
+use zonal_io::news::Wakeups;
+use zonal_io::registry::Registry;
+use zonal_nvme::target::Target;
+
+/// See the module.
+pub struct Odd {
+    pub inner: Arc<dyn Device>,
+    pub info: DeviceInfo,
+    pub fails_reports: AtomicBool,
+    pub flushes: AtomicU64,
+    /// Zones that it opens before it says that too many are open.
+    pub opens: AtomicU64,
+    pub notices: Notices,
+}
+
+impl Device for Odd {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn submit(
+        &self,
+        now: Nanos,
+        queue: usize,
+        command: &Command,
+        context: &mut Option<Context>,
+    ) -> Submitted {
+        let fails = self.fails_reports.load(Ordering::Relaxed);
+        self.flushes.fetch_add(u64::from(command.op == Op::Flush), Ordering::Relaxed);
+        let opens = command.op == Op::ZoneOpen;
+        if opens
+            && self.opens.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_err()
+        {
+            return Submitted::Done(Err(DeviceError::Zone(ZoneError::TooManyOpen)));
+        }
+        match command.op == Op::Report && fails {
+            true => Submitted::Done(Err(DeviceError::Medium)),
+            false => self.inner.submit(now, queue, command, context),
+        }
+    }
+
+    fn poll(
+        &self,
+        now: Nanos,
+        queue: usize,
+        budget: usize,
+        done: &mut dyn FnMut(Completed),
+    ) -> Option<Nanos> {
+        self.inner.poll(now, queue, budget, done)
+    }
+
+    fn has_changes(&self) -> bool {
+        self.notices.are_there()
+    }
+
+    fn take_changes(&self, into: &mut Changes) {
+        self.notices.take(into);
+    }
+
+    fn wakeups(&self) -> &Wakeups {
+        self.inner.wakeups()
+    }
+
+    fn has_news(&self, queue: usize) -> bool {
+        self.has_changes() || self.inner.has_news(queue)
+    }
+
+    fn wait(&self, queue: usize, timeout: Duration) {
+        self.inner.wait(queue, timeout);
+    }
+}
+
+pub fn odd(change: impl FnOnce(&mut DeviceInfo)) -> (Arc<Odd>, Arc<Target>) {
+    let inner = Registry::default().open(RAM).unwrap();
+    let mut info = inner.info().clone();
+    change(&mut info);
+    let (fails_reports, flushes, opens) = (false.into(), 0.into(), u64::MAX.into());
+    let odd = Arc::new(Odd { inner, info, fails_reports, flushes, opens, notices: Notices::default() });
+    (odd.clone(), target_of(odd))
+}

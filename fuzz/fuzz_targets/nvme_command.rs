@@ -1,0 +1,10 @@
+//! NVMe commands: any 64 bytes are carried out, or end with a status.
+#![no_main]
+
+#[path = "../../crates/zonal-nvme/tests/fuzz/cases/mod.rs"]
+#[allow(dead_code)]
+mod cases;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    cases::session::run_commands(bytes).unwrap();
+});
