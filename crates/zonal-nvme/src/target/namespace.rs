@@ -224,9 +224,23 @@ impl Namespace {
         }
     }
 
+    /// A block that has to be the first of a zone.
+    fn zone_start(&self, lba: u64) -> Result<Sector, IoError> {
+        let sector = self.sector(lba)?;
+        if sector.0 >= self.part.info().geometry.sectors().0 {
+            return Err(Status::LBA_OUT_OF_RANGE);
+        }
+        self.check_zone_start(sector)?;
+        Ok(sector)
+    }
+
     /// ZNS 3.4.3.
     fn manage(&self, sqe: &Sqe) -> Result<IoCommand, IoError> {
         let is_all = sqe.dword(13) & 1 << 8 != 0;
+        let sector = match is_all {
+            true => Sector(0),
+            false => self.zone_start(sqe.lba())?,
+        };
         let op = match sqe.dword(13) & 0xFF {
             1 => Op::ZoneClose,
             2 => Op::ZoneFinish,
@@ -242,11 +256,6 @@ impl Namespace {
                 _ => IoCommand::AllZones(op),
             });
         }
-        let sector = self.sector(sqe.lba())?;
-        if sector.0 >= self.part.info().geometry.sectors().0 {
-            return Err(Status::LBA_OUT_OF_RANGE);
-        }
-        self.check_zone_start(sector)?;
         Ok(IoCommand::One(Request::zone(op, sector)))
     }
 
