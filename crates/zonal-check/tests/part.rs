@@ -252,3 +252,36 @@ fn reset_of_all_zones_of_a_part_leaves_other_parts_alone() {
     assert_eq!(one.write_pointer(ZoneIndex(0)), Some(Sector(0)));
     assert_eq!(other.write_pointer(ZoneIndex(0)), Some(Sector(8)));
 }
+
+/// The first zone's end is reached by the second half of each write, or passed by all of it.
+#[test]
+fn write_across_zones_is_refused_where_a_part_says_so() {
+    use zonal_io::volume::SpanningWrites::{Divide, Refuse};
+    for mode in
+        [WriteMode::PerZone, WriteMode::Append, WriteMode::Qd1, WriteMode::ZoneLock, WriteMode::Direct]
+    {
+        for (spanning, is_taken) in [(Divide, true), (Refuse, false)] {
+            let device = Registry::default().open("ram:size=512K,zone_size=64K").unwrap();
+            let part =
+                Part::with(Arc::new(Volume::open(device, options(mode)).unwrap()), 2..6, spanning).unwrap();
+            let clock = Clock::start();
+            let fill = ZONE as u32 - 8;
+            assert!(part.call(&clock, Request::write(Sector(0), fill, payload(1, fill))).result.is_ok());
+            for request in [
+                Request::write(Sector(ZONE - 8), 16, payload(2, 16)),
+                Request::write_zeroes(Sector(ZONE - 8), 16),
+            ] {
+                let result = part.call(&clock, request).result;
+                assert_eq!(result.is_ok(), is_taken, "{mode} {spanning:?}: {result:?}");
+                if is_taken {
+                    break;
+                }
+                let zones = part.report(&clock, Sector(0), 2).unwrap();
+                assert_eq!(zones[0].write_pointer, Some(Sector(ZONE - 8)), "{mode}");
+                assert_eq!(zones[1].write_pointer, Some(Sector(ZONE)), "{mode}");
+            }
+            // Reads go where they like.
+            assert!(part.call(&clock, Request::read(Sector(ZONE - 8), 16, payload(0, 16))).result.is_ok());
+        }
+    }
+}

@@ -366,3 +366,40 @@ fn writes_of_a_lost_connection_that_wait_are_not_carried_out() {
     let pointer = u64::from_le_bytes(all.data[64 + 24..64 + 32].try_into().unwrap());
     assert_eq!(pointer, 1, "only what was at the device");
 }
+
+/// ZNS 3.4.1: nothing of it is written, to neither of the zones.
+#[test]
+fn write_that_leaves_its_zone_is_refused_as_a_whole() {
+    let admin = Queue::admin(&target(RAM));
+    let mut queue = admin.io(1);
+    let pointers = |queue: &mut Queue| {
+        let data = report(queue, 0, 64 * 3, PARTIAL).data;
+        [64, 128].map(|at| u64::from_le_bytes(data[at + 24..at + 32].try_into().unwrap()))
+    };
+    for at in (0..ZONE - 64).step_by(64) {
+        assert_eq!(write_in(&mut queue, at, 64).status, 0);
+    }
+    // At the pointer, and not at it.
+    assert_eq!(write_in(&mut queue, ZONE - 64, 128).status, 0x41B8);
+    assert_eq!(write_in(&mut queue, ZONE - 32, 64).status, 0x41BC);
+    let zeroes = |lba: u32, blocks: u32| sqe(io::WRITE_ZEROES, 1, [lba, 0, blocks - 1, 0, 0, 0]);
+    assert_eq!(queue.call(zeroes(ZONE - 64, 128), &[]).status, 0x41B8);
+    assert_eq!(pointers(&mut queue), [u64::from(ZONE - 64), u64::from(ZONE)]);
+    // Of a full zone that comes first.
+    assert_eq!(write_in(&mut queue, ZONE - 64, 64).status, 0);
+    assert_eq!(write_in(&mut queue, ZONE - 32, 64).status, 0x41B9);
+    assert_eq!(pointers(&mut queue)[1], u64::from(ZONE));
+}
+
+/// A zone that is not there comes before what would be done to it.
+#[test]
+fn zone_beyond_the_end_comes_before_an_unknown_action() {
+    let admin = Queue::admin(&target(RAM));
+    let mut queue = admin.io(1);
+    const SET_EXTENSION: u32 = 0x10;
+    for action in [1, 5, SET_EXTENSION, 9] {
+        assert_eq!(send_zone(&mut queue, 16 * ZONE, action), 0x4080, "{action}");
+    }
+    assert_eq!(send_zone(&mut queue, 0, SET_EXTENSION), 0x4002);
+    assert_eq!(send_zone(&mut queue, 0, SET_EXTENSION | ALL), 0x4002);
+}

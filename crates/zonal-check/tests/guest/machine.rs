@@ -25,7 +25,12 @@ pub struct Served {
 impl Served {
     /// Serves a device, with options after its name, on a free port and in `directory`.
     pub fn start(directory: &Path, device: &str) -> Served {
-        let line = format!("serve {device} --listen 127.0.0.1:0");
+        Served::start_at(directory, device, 0)
+    }
+
+    /// The same on a port; 0 is a free one.
+    pub fn start_at(directory: &Path, device: &str, port: u16) -> Served {
+        let line = format!("serve {device} --listen 127.0.0.1:{port}");
         let mut child = command(directory, &line).stdout(Stdio::piped()).spawn().expect("the program starts");
         let out = child.stdout.take().expect("it is a pipe");
         let (sender, ready) = mpsc::channel();
@@ -75,7 +80,8 @@ pub fn share() -> TempDir {
     share
 }
 
-fn scripts() -> PathBuf {
+/// Where the guest's scripts are.
+pub fn scripts() -> PathBuf {
     repository().join("crates/zonal-check/tests/guest")
 }
 
@@ -103,6 +109,18 @@ impl Guest {
     /// A variable for the script.
     pub fn set(mut self, name: &str, value: impl std::fmt::Display) -> Guest {
         self.run.args(["--env", &format!("{name}={value}")]);
+        self
+    }
+
+    /// Memory of the guest, in MiB.
+    pub fn memory(mut self, mib: u32) -> Guest {
+        self.run.args(["--memory", &mib.to_string()]);
+        self
+    }
+
+    /// A zoned drive of QEMU's own: its size, and options of its `nvme-ns` device.
+    pub fn qemu_drive(mut self, spec: &str) -> Guest {
+        self.run.args(["--zns", spec]);
         self
     }
 

@@ -3,7 +3,11 @@
 //! The kernel is a distribution's, in a machine that QEMU emulates: `scripts/guest.sh build` makes it, docs/GUEST.md says more.
 //! What is ignored takes minutes; `make guest` runs it.
 
+mod filesystems;
+mod kills;
 mod machine;
+mod twins;
+mod zbd;
 
 use machine::{Guest, Served};
 use rand::{Rng, SeedableRng};

@@ -23,7 +23,7 @@ use crate::device::{Context, DeviceInfo, Output};
 use crate::linear::{LinearError, Piece};
 use crate::sync::Arc;
 use std::ops::Range;
-use zonal_core::plug::Class;
+use zonal_core::plug::{Admission, Class, WriteKind};
 use zonal_core::{Nanos, Op, RequestError, Sector, Sectors, ZoneDescriptor, ZoneIndex};
 
 /// A range of a volume's zones. See the module.
@@ -50,11 +50,22 @@ pub struct Part {
     place: Arc<Place>,
 }
 
-/// Where a part lies, and what was counted of it.
+/// Where a part lies, how it takes writes, and what was counted of it.
 pub(super) struct Place {
     piece: Piece,
     sectors: Sectors,
+    spanning: SpanningWrites,
     counters: Counters,
+}
+
+/// What becomes of a write that begins in a sequential zone and goes beyond its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SpanningWrites {
+    /// It is divided, one write a zone, as [`Volume::submit`] does.
+    #[default]
+    Divide,
+    /// It is refused as a whole, as a drive does: nothing of it is written to any zone.
+    Refuse,
 }
 
 /// A sum of a part's live counters, from its making on.
@@ -74,8 +85,20 @@ impl Part {
     /// # Errors
     /// [`LinearError`] if the volume does not have these zones.
     pub fn new(volume: Arc<Volume>, zones: Range<u32>) -> Result<Part, LinearError> {
+        Part::with(volume, zones, SpanningWrites::default())
+    }
+
+    /// The same, with a choice of what becomes of writes that span zones.
+    ///
+    /// # Errors
+    /// As [`Part::new`].
+    pub fn with(
+        volume: Arc<Volume>,
+        zones: Range<u32>,
+        spanning: SpanningWrites,
+    ) -> Result<Part, LinearError> {
         let (piece, info) = Piece::alone(volume.device().clone(), zones)?;
-        let place = Place { sectors: info.geometry.sectors(), piece, counters: Counters::new() };
+        let place = Place { sectors: info.geometry.sectors(), piece, spanning, counters: Counters::new() };
         Ok(Part { volume, info, place: Arc::new(place) })
     }
 
@@ -233,9 +256,41 @@ impl Volume {
         };
         place.place(request)?;
         match self.check(request)? {
+            Route::Split
+                if place.spanning == SpanningWrites::Refuse && self.begins_in_sequential(request) =>
+            {
+                self.refuse_spanning(request)
+            }
             Route::ResetAll => Ok(Route::ResetPart(place.piece.zones.clone())),
             Route::Plain if request.op == Op::ResetAll => Ok(Route::ResetPart(place.piece.zones.clone())),
             route => Ok(route),
+        }
+    }
+
+    /// Whether it is a write that begins in a sequential zone.
+    fn begins_in_sequential(&self, request: &Pending) -> bool {
+        let geometry = &self.info.geometry;
+        request.op.is_write() && !geometry.is_conventional(geometry.zone_of(request.sector))
+    }
+
+    /// Refuses a write that goes beyond its zone, with the reason that comes first: the zone's condition, its pointer, its
+    /// capacity.
+    fn refuse_spanning(&self, request: &Pending) -> Result<Route, RequestError> {
+        if self.policy.is(WriteMode::Direct) {
+            // Here the plug knows nothing, and the device has its say.
+            return Ok(Route::Plain);
+        }
+        let geometry = &self.info.geometry;
+        let (zone, offset) = (geometry.zone_of(request.sector), geometry.offset_of(request.sector));
+        let kind = WriteKind::At(offset);
+        match self.load(zone).admit(kind, request.sectors, &self.rules(zone)) {
+            Admission::Refuse(error) => Err(error),
+            // Other writes come first. Wherever they leave the pointer, this one goes too far.
+            _ => Err(RequestError::BeyondCapacity {
+                zone,
+                end: offset.saturating_add(request.sectors),
+                capacity: geometry.capacity_of(zone),
+            }),
         }
     }
 

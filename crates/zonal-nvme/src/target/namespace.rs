@@ -309,9 +309,23 @@ impl Namespace {
         }
     }
 
+    /// A block that has to be the first of a zone.
+    fn zone_start(&self, lba: u64) -> Result<Sector, IoError> {
+        let sector = self.sector(lba)?;
+        if sector.0 >= self.part.info().geometry.sectors().0 {
+            return Err(Status::LBA_OUT_OF_RANGE);
+        }
+        self.check_zone_start(sector)?;
+        Ok(sector)
+    }
+
     /// ZNS 3.4.3.
     fn manage(&self, sqe: &Sqe) -> Result<IoCommand, IoError> {
         let ZoneSend { lba, action, is_all } = ZoneSend::parse(sqe);
+        let sector = match is_all {
+            true => Sector(0),
+            false => self.zone_start(lba)?,
+        };
         let op = match action {
             ZoneSend::CLOSE => Op::ZoneClose,
             ZoneSend::FINISH => Op::ZoneFinish,
@@ -327,11 +341,6 @@ impl Namespace {
                 _ => IoCommand::AllZones(op),
             });
         }
-        let sector = self.sector(lba)?;
-        if sector.0 >= self.part.info().geometry.sectors().0 {
-            return Err(Status::LBA_OUT_OF_RANGE);
-        }
-        self.check_zone_start(sector)?;
         Ok(IoCommand::One(Request::zone(op, sector)))
     }
 

@@ -1,0 +1,129 @@
+//! File systems of Linux on served images: filled, half removed, filled again, compared, checked; then the image on this machine.
+
+use crate::machine::{self, Guest, Served};
+use serde_json::Value;
+use std::fs;
+use zonal_check::program;
+
+/// A file system, and what it needs.
+struct Case {
+    kind: &'static str,
+    /// The drive, as options of `zonal create`.
+    drive: &'static str,
+    /// Bytes that fit at least, and bytes that fit again after half was removed.
+    fill_min: u64,
+    again_min: u64,
+}
+
+/// The last number of a line `KEY ok FILES BYTES`.
+fn bytes(lines: &[String], key: &str) -> u64 {
+    let line =
+        lines.iter().find_map(|line| line.strip_prefix(key)).unwrap_or_else(|| panic!("no line {key}"));
+    let number = line.strip_prefix(" ok ").and_then(|words| words.split(' ').next_back()?.parse().ok());
+    number.unwrap_or_else(|| panic!("{key}{line}"))
+}
+
+fn is_served(case: &Case) {
+    let dir = tempfile::tempdir().unwrap();
+    program::run(dir.path(), &format!("create d {}", case.drive)).done();
+    let share = machine::share();
+    fs::copy(machine::scripts().join("fill.py"), share.path().join("fill.py")).unwrap();
+    let served = Served::start(dir.path(), "d");
+    let guest = Guest::script("filesystems.sh", 1800).share(share.path()).memory(2048).set("KIND", case.kind);
+    let lines = guest.set("PORT", served.port).set("NQN", &served.nqn).lines();
+    eprintln!("{}", lines.join("\n"));
+
+    let wanted = [
+        ("connected", "ok"),
+        ("mkfs", "ok"),
+        ("mount", "ok"),
+        ("mounted", case.kind),
+        ("unmount", "ok"),
+        ("check", "ok"),
+        ("mount_again", "ok"),
+        ("unmount_again", "ok"),
+        ("complaints", "0"),
+        ("disconnected", "disconnected 1 "),
+    ];
+    for (key, wanted) in wanted {
+        let value = lines.iter().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+        assert_eq!(value, Some(wanted), "{key}");
+    }
+    let (filled, half, again) = (bytes(&lines, "fill"), bytes(&lines, "remove"), bytes(&lines, "fill_again"));
+    assert!(filled >= case.fill_min, "{filled} bytes fit");
+    assert!(
+        again - half >= case.again_min,
+        "{} bytes fit after {} were removed",
+        again - half,
+        filled - half
+    );
+    assert_eq!((bytes(&lines, "verify"), bytes(&lines, "verify_again")), (again, again));
+
+    assert_eq!(served.terminate(), Some(0));
+    image_is_sound(dir.path());
+}
+
+/// The image opens and reports on this machine; after a shutdown no zone is open, and no pointer lies outside its zone.
+fn image_is_sound(directory: &std::path::Path) {
+    let report = program::run(directory, "report d --json").done();
+    let report: Value = serde_json::from_slice(&report).unwrap();
+    let zones = report["zones"].as_array().expect("zones");
+    assert!(!zones.is_empty());
+    for zone in zones {
+        let number = |key: &str| zone[key].as_u64();
+        let condition = zone["condition"].as_str().expect("a condition");
+        let (start, capacity) = (number("start").expect("a start"), number("capacity").expect("a capacity"));
+        let pointer = number("write_pointer");
+        let is_right = match condition {
+            "EMPTY" => pointer == Some(start),
+            "CLOSED" => pointer.is_some_and(|pointer| (start..start + capacity).contains(&pointer)),
+            "FULL" | "NOT_WP" => pointer.is_none(),
+            _ => false,
+        };
+        assert!(is_right, "{zone}");
+    }
+}
+
+#[test]
+#[ignore = "minutes"]
+fn f2fs_on_both_namespaces_fills_and_comes_back() {
+    is_served(&Case {
+        kind: "f2fs",
+        drive: "--size 576M --zone-size 8M --zone-nr-conv 8 --zone-max-open 14 --zone-max-active 14",
+        fill_min: 200 << 20,
+        again_min: 50 << 20,
+    });
+}
+
+#[test]
+#[ignore = "minutes"]
+fn zonefs_fills_and_comes_back() {
+    is_served(&Case {
+        kind: "zonefs",
+        drive: "--size 256M --zone-size 8M --zone-capacity 6M --zone-max-open 14 --zone-max-active 14",
+        fill_min: 31 * (6 << 20),
+        again_min: 15 * (6 << 20),
+    });
+}
+
+#[test]
+#[ignore = "minutes"]
+fn xfs_on_both_namespaces_fills_and_comes_back() {
+    is_served(&Case {
+        kind: "xfs",
+        drive: "--size 832M --zone-size 8M --zone-nr-conv 40 --zone-max-open 14 --zone-max-active 14",
+        fill_min: 200 << 20,
+        again_min: 50 << 20,
+    });
+}
+
+#[test]
+#[ignore = "minutes"]
+fn ext4_on_conventional_zones_fills_and_comes_back() {
+    is_served(&Case {
+        kind: "ext4",
+        drive: "--size 264M --zone-size 8M --zone-nr-conv 32",
+        fill_min: 150 << 20,
+        again_min: 50 << 20,
+    });
+}

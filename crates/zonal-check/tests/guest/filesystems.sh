@@ -1,0 +1,71 @@
+#!/bin/bash
+# A file system on a served drive: made, mounted, filled until there is no space, half of it removed, filled again, each file compared
+# with what was written, unmounted, checked, mounted again and compared again. Prints lines of a key and a value.
+#
+# KIND is the file system. PORT and NQN are the drive's.
+set -u
+# shellcheck source=crates/zonal-check/tests/guest/lib.sh
+. /share/lib.sh
+
+# What fill.py came to: `ok FILES BYTES`.
+files() {
+    local said
+    if said=$(python3 /share/fill.py "$1" "$directory" /tmp/manifest ${2:-} 2>&1); then
+        echo "ok $said"
+    else
+        echo "failed: ${said//$'\n'/ }"
+    fi
+}
+
+modprobe nvme-tcp
+tell connected "$(result connect "$PORT" "$NQN")"
+zoned=$(disk "$NQN" 1)
+directory=/mnt
+fill=fill
+remove=remove
+case $KIND in
+f2fs)
+    conventional=$(disk "$NQN" 2)
+    make="mkfs.f2fs -q -f -m -c $zoned $conventional"
+    mount="mount -t f2fs $conventional /mnt"
+    check="fsck.f2fs -f $conventional"
+    ;;
+zonefs)
+    make="mkzonefs -f $zoned"
+    mount="mount -t zonefs $zoned /mnt"
+    # There is no program that checks it: a mount looks at each zone.
+    check="true"
+    directory=/mnt/seq
+    fill=fill-zones
+    remove=remove-zones
+    ;;
+xfs)
+    conventional=$(disk "$NQN" 2)
+    make="mkfs.xfs -q -f -r rtdev=$zoned,zoned=1 $conventional"
+    mount="mount -t xfs -o rtdev=$zoned $conventional /mnt"
+    check="xfs_repair -n -r $zoned $conventional"
+    ;;
+ext4)
+    conventional=$(disk "$NQN" 2)
+    make="mkfs.ext4 -q $conventional"
+    mount="mount -t ext4 $conventional /mnt"
+    check="fsck.ext4 -fn $conventional"
+    ;;
+esac
+
+tell mkfs "$(result $make)"
+tell mount "$(result $mount)"
+tell mounted "$(awk '$2 == "/mnt" { kind = $3 } END { print kind }' /proc/mounts)"
+tell fill "$(files $fill 1)"
+tell full.df "$(df -B1 --output=used,avail /mnt | tail -n 1 | xargs)"
+tell remove "$(files $remove)"
+tell fill_again "$(files $fill 2)"
+tell verify "$(files verify)"
+tell unmount "$(result umount /mnt)"
+tell check "$(result $check)"
+tell mount_again "$(result $mount)"
+tell verify_again "$(files verify)"
+tell unmount_again "$(result umount /mnt)"
+tell complaints "$(complaints)"
+if [ "$(complaints)" != 0 ]; then dmesg | tail -n 30 | sed 's/^/messages /'; fi
+tell disconnected "$(nvme disconnect --nqn="$NQN" | grep -o 'disconnected 1 ')"

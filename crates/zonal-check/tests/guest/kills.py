@@ -1,0 +1,401 @@
+"""Writes to a served drive whose server is killed again and again, and looks after each reconnection for what was promised.
+
+kills.py ZONED CONVENTIONAL ROUNDS SHARE: the disks, and the directory in which the two machines wait for each other:
+`writing-N` there says that writers of round N are at work, `killing-N` that the server is killed now, `restarted-N` that it was started
+again.
+
+Writers of sequential zones: some have each write durable (O_DSYNC, which Linux sends as FUA), some flush after several, some
+append with FUA through the kernel's pass-through, two at a time to one zone. Writers of the conventional disk overwrite blocks,
+each write durable. When a writer is told that a write is durable it notes that. After the server is back, every such write must
+be there, zones must not stand before it, and every other block below a pointer must be one that was sent.
+Prints lines of a key and a value.
+"""
+
+import ctypes
+import fcntl
+import glob
+import mmap
+import os
+import random
+import struct
+import sys
+import threading
+import time
+
+BLOCK = 4096
+# Zones of each kind of writer.
+DURABLE, FLUSHED, APPENDED = range(0, 4), range(4, 8), range(8, 10)
+APPENDERS = 2
+OVERWRITERS = 2
+WRITE_BLOCKS_MAX = 16
+FLUSH_EVERY = 8
+
+REPORT_ZONES = 3 << 30 | 16 << 16 | 0x12 << 8 | 130
+RESET_ZONE = 1 << 30 | 16 << 16 | 0x12 << 8 | 131
+COMMAND = struct.Struct("<BBHIIIQQIIIIIIIIIIQ")
+IO64_CMD = 3 << 30 | COMMAND.size << 16 | ord("N") << 8 | 0x48
+ZONE_APPEND, FUA = 0x7D, 1 << 30
+RECONNECT_TIME_MAX = 120
+
+
+def content(place, sequence):
+    """A block: where it belongs and which write it is of, over and over."""
+    return struct.pack("<QQ", place, sequence) * (BLOCK // 16)
+
+
+class Memory:
+    def __init__(self, blocks):
+        self.map = mmap.mmap(-1, blocks * BLOCK)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+
+    def put(self, blocks):
+        data = b"".join(blocks)
+        self.map[: len(data)] = data
+        return memoryview(self.map)[: len(data)]
+
+
+class Counts:
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.of = dict.fromkeys(
+            ["acknowledged", "durable", "unanswered", "resets", "checked", "kept", "dropped", "overwritten", "repeated", "late"], 0
+        )
+
+    def add(self, name, n=1):
+        with self.lock:
+            self.of[name] += n
+
+
+counts = Counts()
+sequences = iter(range(1, 1 << 62))
+stop = threading.Event()
+# Writers of this round that have had an answer, the file that says that the server is killed, and what went wrong in threads.
+began = [0]
+killing = [""]
+failures = []
+
+
+class Zone:
+    """A sequential zone, and what may and must be in it. One thread writes, or several append."""
+
+    def __init__(self, disk, number, start, capacity):
+        self.disk, self.number, self.start, self.capacity = disk, number, start, capacity
+        self.lock = threading.Lock()
+        self.clear()
+
+    def clear(self):
+        # Writes that may be in each block, the pointer of what was sent, and what must be there.
+        self.sent = {}
+        self.end = 0
+        self.durable = 0
+        self.required = {}
+        self.unplaced = set()
+        # Appends that were answered after a kill. Linux may have sent them to both servers: an append that was carried out and not
+        # answered is carried out again.
+        self.twice = set()
+        self.is_reset = False
+
+    def fail(self, what):
+        raise AssertionError(f"zone {self.number}: {what}")
+
+    def write_once(self, file, memory, chance):
+        """Writes at the pointer. `None` at the zone's end."""
+        blocks = min(chance.randrange(1, WRITE_BLOCKS_MAX + 1), self.capacity - self.end)
+        if blocks == 0:
+            return None
+        sequence = next(sequences)
+        at = self.end
+        for block in range(at, at + blocks):
+            self.sent[block] = sequence
+        self.end += blocks
+        data = memory.put([content(self.start + block, sequence) for block in range(at, at + blocks)])
+        written = os.pwrite(file, data, (self.start + at) * BLOCK)
+        if written != len(data):
+            self.fail(f"{written} bytes of {len(data)} were written")
+        counts.add("acknowledged")
+        return at + blocks
+
+    def reset(self, file):
+        self.is_reset = True
+        fcntl.ioctl(file, RESET_ZONE, struct.pack("<QQ", self.start * 8, self.zone_blocks * 8))
+        os.fsync(file)
+        counts.add("resets")
+        self.clear()
+
+    def report(self, file):
+        """Condition and pointer, which also tells the kernel where the pointer is."""
+        words = bytearray(16 + 64)
+        struct.pack_into("<QI", words, 0, self.start * 8, 1)
+        fcntl.ioctl(file, REPORT_ZONES, words)
+        start, _, pointer = struct.unpack_from("<QQQ", words, 16)
+        return words[16 + 25], (pointer - start) // 8
+
+    def verify(self, file, memory):
+        condition, pointer = self.report(file)
+        # Empty, closed or full; open where the kernel has sent a write again.
+        if condition not in (1, 2, 4, 14):
+            self.fail(f"condition {condition} after a restart")
+        if condition == 14:
+            pointer = self.capacity
+        if self.is_reset and pointer == 0:
+            # The reset that had no answer, or no flush, was carried out.
+            self.clear()
+        if pointer < self.durable:
+            self.fail(f"the pointer is at {pointer}, before what was durable: {self.durable}")
+        if pointer > self.end and not self.twice:
+            self.fail(f"the pointer is at {pointer}, after all that was sent: {self.end}")
+        for block in range(pointer):
+            if block % WRITE_BLOCKS_MAX == 0:
+                length = min(WRITE_BLOCKS_MAX, pointer - block) * BLOCK
+                read = os.preadv(file, [memoryview(memory.map)[:length]], (self.start + block) * BLOCK)
+                if read != length:
+                    self.fail(f"{read} bytes were read")
+            self.look_at(block, bytes(memory.map[block % WRITE_BLOCKS_MAX * BLOCK :][:BLOCK]))
+        counts.add("checked", pointer)
+        counts.add("kept", pointer - self.durable)
+        counts.add("dropped", self.end - pointer)
+        # What is below the pointer is there for good.
+        os.fsync(file)
+        self.end = self.durable = pointer
+        self.twice = set()
+        self.sent = {block: sequence for block, sequence in self.sent.items() if block < pointer}
+        self.is_reset = False
+
+    def look_at(self, block, data):
+        if data != content(self.start + block, self.sent[block]):
+            place, sequence = struct.unpack_from("<QQ", data)
+            self.fail(f"block {block} is of write {sequence} to {place}, not of {self.sent[block]} to {self.start + block}")
+
+
+class AppendedZone(Zone):
+    """A zone of several appenders: where a write went is known from its answer."""
+
+    def append_once(self, file, memory, chance):
+        blocks = chance.randrange(1, WRITE_BLOCKS_MAX + 1)
+        with self.lock:
+            if self.end + blocks > self.capacity:
+                return None
+            sequence = next(sequences)
+            self.unplaced.add(sequence)
+            # At most so much can be in the zone.
+            self.end += blocks
+        data = memory.put([content(self.number << 32 | block, sequence) for block in range(blocks)])
+        words = bytearray(
+            COMMAND.pack(
+                *(ZONE_APPEND, 0, 0, self.disk.nsid, 0, 0, 0, memory.address, 0, len(data)),
+                *(self.start & 0xFFFFFFFF, self.start >> 32, blocks - 1 | FUA, 0, 0, 0, 0, 0, 0),
+            )
+        )
+        status = fcntl.ioctl(file, IO64_CMD, words)
+        if status != 0:
+            raise OSError(status, f"append: status {status:#x}")
+        at = COMMAND.unpack(words)[-1] - self.start
+        with self.lock:
+            self.unplaced.discard(sequence)
+            if os.path.exists(killing[0]):
+                self.twice.add(sequence)
+            for block in range(blocks):
+                if self.required.setdefault(at + block, (block, sequence)) != (block, sequence):
+                    self.fail(f"two appends were answered block {at + block}")
+            self.durable = max(self.durable, at + blocks)
+        counts.add("acknowledged")
+        counts.add("durable")
+        return at + blocks
+
+    def look_at(self, block, data):
+        place, sequence = struct.unpack_from("<QQ", data)
+        within = place & 0xFFFFFFFF
+        if data != content(self.number << 32 | within, sequence):
+            self.fail(f"block {block} is none that was sent")
+        required = self.required.get(block)
+        if required is None:
+            if sequence not in self.unplaced | self.twice:
+                self.fail(f"block {block} has write {sequence}, whose place is another")
+            if sequence in self.twice:
+                counts.add("repeated")
+        elif required != (within, sequence):
+            self.fail(f"block {block} has write {sequence}, not {required[1]}")
+        # From now on it must be there.
+        self.required[block] = (within, sequence)
+
+
+class Disk:
+    def __init__(self, path):
+        self.path = path
+        self.directory = f"/sys/block/{path.removeprefix('/dev/')}"
+        self.nsid = int(self.read("nsid"))
+
+    def read(self, name):
+        with open(f"{self.directory}/{name}") as file:
+            return file.read().strip()
+
+    def open(self, flags=0):
+        return os.open(self.path, os.O_RDWR | os.O_DIRECT | flags)
+
+
+class Blocks:
+    """Blocks of the conventional disk that one thread overwrites."""
+
+    def __init__(self, disk, first, count):
+        self.disk, self.first, self.count = disk, first, count
+        # For each block the durable write, and those that were sent since then.
+        self.durable, self.sent = {}, {}
+
+    def write_once(self, file, memory, chance):
+        block = self.first + chance.randrange(self.count)
+        sequence = next(sequences)
+        self.sent.setdefault(block, []).append(sequence)
+        os.pwrite(file, memory.put([content(block, sequence)]), block * BLOCK)
+        self.durable[block], self.sent[block] = sequence, []
+        counts.add("acknowledged")
+        counts.add("durable")
+
+    def verify(self, file, memory):
+        for block in sorted(set(self.durable) | set(self.sent)):
+            os.preadv(file, [memoryview(memory.map)[:BLOCK]], block * BLOCK)
+            data = bytes(memory.map[:BLOCK])
+            place, sequence = struct.unpack_from("<QQ", data)
+            allowed = [self.durable.get(block, 0), *self.sent.get(block, [])]
+            if sequence not in allowed or data != (content(block, sequence) if sequence else bytes(BLOCK)):
+                raise AssertionError(f"block {block} has write {sequence} of {place}, not one of {allowed}")
+            if sequence != allowed[0]:
+                counts.add("overwritten")
+            if sequence:
+                self.durable[block], self.sent[block] = sequence, []
+            counts.add("checked")
+        os.fsync(file)
+
+
+def repeat(step):
+    """Steps until the round is over, or the drive does not answer."""
+    began_here = False
+    while not stop.is_set():
+        try:
+            step()
+        except OSError as error:
+            if not os.path.exists(killing[0]):
+                failures.append(f"a server that runs fails a request: {error}")
+            counts.add("unanswered")
+            return
+        except AssertionError as error:
+            failures.append(str(error))
+            return
+        if not began_here:
+            began_here = True
+            with counts.lock:
+                began[0] += 1
+
+
+def zone_writer(zone, is_durable, seed):
+    chance, memory = random.Random(seed), Memory(WRITE_BLOCKS_MAX)
+    file = zone.disk.open(os.O_DSYNC if is_durable else 0)
+    writes = [0]
+
+    def step():
+        end = zone.write_once(file, memory, chance)
+        if end is None:
+            zone.reset(file)
+            return
+        writes[0] += 1
+        if not is_durable and writes[0] % FLUSH_EVERY == 0:
+            os.fdatasync(file)
+        if not is_durable and os.path.exists(killing[0]):
+            # The flush may be the answer of the new server, which knows nothing of what the old one had not written yet.
+            counts.add("late")
+            return
+        if is_durable or writes[0] % FLUSH_EVERY == 0:
+            zone.durable = end
+            counts.add("durable", 1 if is_durable else FLUSH_EVERY)
+
+    repeat(step)
+    os.close(file)
+
+
+def appender(zones, seed):
+    chance, memory = random.Random(seed), Memory(WRITE_BLOCKS_MAX)
+    file = zones[0].disk.open()
+
+    def step():
+        # A zone that is full stays so until the round is over.
+        if zones[chance.randrange(len(zones))].append_once(file, memory, chance) is None:
+            time.sleep(0.01)
+
+    repeat(step)
+    os.close(file)
+
+
+def overwriter(blocks, seed):
+    chance, memory = random.Random(seed), Memory(1)
+    file = blocks.disk.open(os.O_DSYNC)
+    repeat(lambda: blocks.write_once(file, memory, chance))
+    os.close(file)
+
+
+def controller_state(disk):
+    return disk.read("device/state")
+
+
+def wait_for(what, seconds=RECONNECT_TIME_MAX):
+    deadline = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds} s in vain")
+        time.sleep(0.02)
+
+
+def main():
+    zoned, conventional = Disk(sys.argv[1]), Disk(sys.argv[2])
+    rounds, share = int(sys.argv[3]), sys.argv[4]
+    zone_blocks = int(zoned.read("queue/chunk_sectors")) // 8
+    file = zoned.open()
+    words = bytearray(16 + 64)
+    struct.pack_into("<QI", words, 0, 0, 1)
+    fcntl.ioctl(file, REPORT_ZONES, words)
+    capacity = struct.unpack_from("<Q", words, 16 + 32)[0] // 8
+    Zone.zone_blocks = zone_blocks
+    zones = [
+        (AppendedZone if n in APPENDED else Zone)(zoned, n, n * zone_blocks, capacity)
+        for n in [*DURABLE, *FLUSHED, *APPENDED]
+    ]
+    blocks = int(conventional.read("size")) // 8 // OVERWRITERS
+    overwritten = [Blocks(conventional, n * blocks, blocks) for n in range(OVERWRITERS)]
+    conventional_file = conventional.open()
+    memory = Memory(WRITE_BLOCKS_MAX)
+
+    for turn in range(rounds):
+        stop.clear()
+        began[0] = 0
+        killing[0] = f"{share}/killing-{turn}"
+        seed = turn * 1000
+        threads = []
+        for n, zone in enumerate(zones):
+            if n not in APPENDED:
+                threads.append(threading.Thread(target=zone_writer, args=(zone, n in DURABLE, seed + n)))
+        appended = [zones[n] for n in APPENDED]
+        for n in range(APPENDERS):
+            threads.append(threading.Thread(target=appender, args=(appended, seed + 100 + n)))
+        for n, part in enumerate(overwritten):
+            threads.append(threading.Thread(target=overwriter, args=(part, seed + 200 + n)))
+        for thread in threads:
+            thread.start()
+        wait_for(lambda: began[0] == len(threads))
+        open(f"{share}/writing-{turn}", "w").close()
+        wait_for(lambda: os.path.exists(f"{share}/restarted-{turn}"), 300)
+        stop.set()
+        wait_for(lambda: controller_state(zoned) == "live")
+        for thread in threads:
+            thread.join()
+        assert not failures, f"round {turn}: {failures}"
+        for zone in zones:
+            zone.verify(file, memory)
+        for part in overwritten:
+            part.verify(conventional_file, memory)
+        for zone in appended:
+            if zone.end == zone.capacity or zone.end + WRITE_BLOCKS_MAX > zone.capacity:
+                zone.reset(file)
+    for name, n in counts.of.items():
+        print(f"{name} {n}")
+    print(f"pointers {' '.join(str(zone.end) for zone in zones)}")
+
+
+main()

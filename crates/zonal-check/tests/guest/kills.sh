@@ -1,0 +1,17 @@
+#!/bin/bash
+# Writes to a served drive while its server is killed and started again: kills.py says what is looked at. PORT and NQN are the drive's,
+# ROUNDS is the number of kills.
+set -u
+# shellcheck source=crates/zonal-check/tests/guest/lib.sh
+. /share/lib.sh
+
+modprobe nvme-tcp
+# The server is away for a moment only, so the kernel tries again soon, and does not give up.
+tell connected "$(result connect "$PORT" "$NQN" --reconnect-delay=1 --ctrl-loss-tmo=600 --nr-io-queues=2)"
+zoned=$(disk "$NQN" 1)
+conventional=$(disk "$NQN" 2)
+python3 /share/kills.py "$zoned" "$conventional" "$ROUNDS" /share 2>&1
+tell ended "$?"
+tell kernel.lost "$(dmesg | grep -c 'starting error recovery\|reconnect')"
+dmesg | grep -E 'WARNING:|BUG:|hung' | sed 's/^/messages /'
+tell disconnected "$(nvme disconnect --nqn="$NQN" | grep -o 'disconnected 1 ')"

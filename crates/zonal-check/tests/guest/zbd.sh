@@ -1,0 +1,73 @@
+#!/bin/bash
+# fio's tests of zoned drives, t/zbd/test-zbd-support, against the disk of a served drive or a null_blk of the same shape.
+# Prints a line a test, `NUMBER pass`, `NUMBER skip: REASON` or `NUMBER fail`, and the end of the log of each that failed.
+#
+# The disk is the served one of PORT and NQN, or, without PORT, a null_blk. ZONES, ZONE_SIZE and ZONE_CAPACITY (MiB), MAX_OPEN
+# and MAX_ACTIVE (0 is none) are its shape. WITH_FAULTS has a word TEST,PORT,NQN for each test that runs on a drive of its own,
+# whose writes fail as this test wants. TESTS, if set, has the numbers of the tests to run.
+set -u
+# shellcheck source=crates/zonal-check/tests/guest/lib.sh
+. /share/lib.sh
+
+# The suite writes its logs beside itself.
+cp -r /opt/fio /tmp/fio
+suite=/tmp/fio/t/zbd/test-zbd-support
+configuration=/sys/kernel/config/nullb
+modprobe null_blk nr_devices=0
+modprobe nvme-tcp
+
+null_blk() {
+    mkdir "$configuration/nullb0"
+    local setting
+    for setting in blocksize=4096 "size=$((ZONES * ZONE_SIZE))" memory_backed=1 zoned=1 "zone_size=$ZONE_SIZE" \
+        "zone_capacity=$ZONE_CAPACITY" zone_nr_conv=0 "zone_max_open=$MAX_OPEN" "zone_max_active=$MAX_ACTIVE" \
+        completion_nsec=0 badblocks_once=1 badblocks_partial_io=1 power=1; do
+        echo "${setting#*=}" >"$configuration/nullb0/${setting%%=*}" || tell failed "$setting"
+    done
+}
+
+# Runs the suite, with options of its own: suite DISK [OPTION...].
+suite() {
+    local disk=$1
+    shift
+    if [ "$MAX_OPEN" -gt 0 ]; then set -- -o "$MAX_OPEN" "$@"; fi
+    "$suite" "$@" "$disk" 2>&1 | sed "s|$disk|DISK|" >>/tmp/said
+    return "${PIPESTATUS[0]}"
+}
+
+if [ -n "${PORT:-}" ]; then
+    tell connected "$(result connect "$PORT" "$NQN")"
+    disk=$(disk "$NQN" 1)
+else
+    null_blk
+    disk=/dev/nullb0
+fi
+for attribute in zoned chunk_sectors nr_zones max_open_zones max_active_zones logical_block_size; do
+    tell "$attribute" "$(cat "/sys/block/${disk##*/}/queue/$attribute")"
+done
+
+options=()
+for number in ${TESTS:-}; do options+=(-t "$number"); done
+suite "$disk" "${options[@]}"
+ended=$?
+for word in ${WITH_FAULTS:-}; do
+    IFS=, read -r number port nqn <<<"$word"
+    tell "connected.$number" "$(result connect "$port" "$nqn")"
+    faulty=$(disk "$nqn" 1)
+    # The suite writes the bad blocks that it wants to null_blk's configuration. This drive has them already, so one without
+    # power takes the wish.
+    mkdir "$configuration/${faulty##*/}"
+    echo 1 >"$configuration/${faulty##*/}/badblocks_once"
+    # What the suite said of this test without the bad blocks does not count.
+    sed -i "/^Running test $number /d" /tmp/said
+    suite "$faulty" -t "$number" || ended=$?
+done
+tell ended "$ended"
+
+sed -n 's/^Running test 0*\([0-9]*\) \.\.\. PASS.*/\1 pass/p; s/^Running test 0*\([0-9]*\) \.\.\. .*SKIP *\(.*\)/\1 skip: \2/p
+    s/^Running test 0*\([0-9]*\) \.\.\. .*FAIL.*/\1 fail/p' /tmp/said
+tell time "$(sed -n 's/^Run time: //p' /tmp/said | head -n 1)"
+tell complaints "$(complaints)"
+for number in $(sed -n 's/^Running test 0*\([0-9]*\) .*FAIL.*/\1/p' /tmp/said); do
+    tail -n 60 "$suite.log.$number" | sed "s/^/log of $number: /"
+done
