@@ -35,7 +35,8 @@ pub const ZONE: u64 = 64;
 pub const CAPACITY: u32 = 48;
 
 /// A small device: one conventional and seven sequential zones of [`ZONE`] sectors, [`CAPACITY`] of which can be written;
-/// commands of at most 16 sectors, appends of 8; no volatile cache. To be changed where a test needs another.
+/// commands of at most 16 sectors, appends of 8; no volatile cache; its clock jumps from one deadline to the next. To be changed
+/// where a test needs another.
 pub fn info() -> DeviceInfo {
     DeviceInfo {
         name: "script".into(),
@@ -55,7 +56,7 @@ pub fn info() -> DeviceInfo {
         rotational: false,
         keeps_order: false,
         read_only: false,
-        virtual_time: false,
+        virtual_time: true,
         host_time: HostTime::default(),
         personality: Personality::Zns,
         queues: 1,

@@ -183,13 +183,14 @@ impl Volume {
         Some(Nanos(first)).filter(|_| first != NEVER)
     }
 
-    /// When to look at another queue that holds commands, or [`NEVER`]. All in one poll: those that were left behind a look of the
-    /// round, and before this thread armed, rang for no thread.
+    /// When to look at another queue with news that no poll has seen, or [`NEVER`]. All in one poll: those that came behind a look
+    /// of the round, and before this thread armed, rang for no thread.
     fn next_standing(&self, own: usize) -> u64 {
-        let others = (0..self.info.queues).filter(|other| *other != own && !self.device.is_idle(*other));
+        let has_news =
+            |other: &usize| *other != own && !self.device.is_idle(*other) && self.device.has_news(*other);
         let standing =
             |other: usize| self.reapers.0[other].reaped_at.load(Ordering::Relaxed).saturating_add(STANDING);
-        others.map(standing).min().unwrap_or(NEVER)
+        (0..self.info.queues).filter(has_news).map(standing).min().unwrap_or(NEVER)
     }
 }
 
