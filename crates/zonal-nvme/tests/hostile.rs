@@ -292,7 +292,7 @@ fn clients_that_take_nothing_cost_bounded_memory_and_time() {
     });
     std::thread::sleep(Duration::from_secs(1));
     let grown = resident().saturating_sub(before);
-    println!("{CLIENTS} clients that take nothing: {} KiB each", grown / CLIENTS >> 10);
+    println!("{CLIENTS} clients that take nothing: {} KiB each", (grown / CLIENTS) >> 10);
     assert!(grown < CLIENTS * (MEMORY_MAX + (1 << 20)), "{grown} bytes");
     let neighbour = Neighbour::start(address);
     let ran = served();

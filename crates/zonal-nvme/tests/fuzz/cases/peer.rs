@@ -22,6 +22,7 @@ pub struct Sent {
 
 /// A command that has ended.
 #[derive(Debug)]
+#[allow(dead_code, reason = "runs of several hosts read it, the cases of one do not")]
 pub struct Ended {
     pub sqe: Sqe,
     /// As hosts print it.
