@@ -13,7 +13,7 @@ use std::fs;
 const TESTS_MIN: usize = 75;
 
 /// Tests that fail on a served drive. A write fails while many are in flight; to move the zone's pointer, fio writes all their bytes from
-/// the buffer of one of them, beyond its end (EFAULT). null_blk answers before so many are in flight. docs/GUEST.md says more.
+/// the buffer of one of them, beyond its end (EFAULT). A fast null_blk answers before that number is in flight. docs/GUEST.md says more.
 const FAIL: [usize; 2] = [73, 75];
 
 /// Sizes of a drive, in MiB, and its limits; 0 is none.

@@ -178,7 +178,7 @@ impl World {
         self.digest.finish()
     }
 
-    /// Connects all hosts, lets them do so many things, and waits until all has ended.
+    /// Connects all hosts, lets them take this number of steps, and waits until all has ended.
     pub fn play(&mut self, operations: usize) -> Result<(), String> {
         for host in 0..self.setup.hosts {
             self.begin_host(host)?;

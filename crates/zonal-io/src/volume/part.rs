@@ -14,7 +14,7 @@ use super::events::Events;
 use super::inbox::Inbox;
 use super::mode::WriteMode;
 use super::pending::{Owner, Pending, Split};
-use super::plugs::{Condition, PlugStatus};
+use super::plugs::PlugStatus;
 use super::request::{Completion, Request};
 use super::submit::{Fate, Route};
 use crate::buffer::IoBufs;
@@ -163,12 +163,6 @@ impl Part {
     pub fn write_pointer(&self, zone: ZoneIndex) -> Option<Sector> {
         let there = (zone.0 < self.info.geometry.zones()).then(|| self.place.piece.zone_there(zone))?;
         self.volume.write_pointer(there).map(|sector| self.place.here(sector))
-    }
-
-    /// What `zone` is for the next write: see [`Volume::condition`]. `None` also for a zone beyond the part.
-    pub fn condition(&self, zone: ZoneIndex) -> Option<Condition> {
-        let there = (zone.0 < self.info.geometry.zones()).then(|| self.place.piece.zone_there(zone))?;
-        self.volume.condition(there)
     }
 
     /// The plugs of its zones: see [`Volume::plugs`].

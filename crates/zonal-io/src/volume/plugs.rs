@@ -117,14 +117,6 @@ impl Volume {
         })
     }
 
-    /// What `zone` is for the next write, or `None` if it is conventional.
-    ///
-    /// While writes are in flight this is ahead of the device's condition.
-    pub fn condition(&self, zone: ZoneIndex) -> Option<Condition> {
-        let word = self.load(zone);
-        (word.class() != Class::Conventional).then(|| condition(word, self.info.geometry.capacity_of(zone)))
-    }
-
     /// Where the next write to `zone` would be issued, or `None` if it is conventional, read-only or offline.
     ///
     /// While writes are in flight this is ahead of the device's pointer.

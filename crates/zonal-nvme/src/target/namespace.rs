@@ -5,7 +5,7 @@ use crate::status::Status;
 use crate::wire::{Layout, ReportHeader, ReportedZone, Sqe, ZoneReceive, ZoneSend, io};
 use zonal_core::{Op, Sector, ZoneCondition, ZoneDescriptor};
 use zonal_io::buffer::IoBuf;
-use zonal_io::volume::{Condition, Part, Request};
+use zonal_io::volume::{Part, Request};
 
 /// A namespace of a target.
 pub struct Namespace {
@@ -209,11 +209,11 @@ impl Namespace {
                 Request::read(sector, sectors, buf)
             }
             io::WRITE => {
-                let (sector, sectors) = self.range_in_zone(sqe)?;
+                let (sector, sectors) = self.range(sqe)?;
                 Request::write(sector, sectors, buf)
             }
             io::WRITE_ZEROES => {
-                let (sector, sectors) = self.range_in_zone(sqe)?;
+                let (sector, sectors) = self.range(sqe)?;
                 Request::write_zeroes(sector, sectors)
             }
             io::VERIFY => {
@@ -274,31 +274,6 @@ impl Namespace {
         match end <= self.part.info().geometry.sectors().0 {
             true => Ok((sector, sectors)),
             false => Err(Status::LBA_OUT_OF_RANGE),
-        }
-    }
-
-    /// Blocks of one sequential zone (ZNS 2.1.1.2.1): a volume writes what crosses zones zone by zone, and a host would have to find
-    /// out which of them it did. What is refused for that has the status that it would have had within its first zone, if that is an
-    /// earlier one in the order of checks.
-    fn range_in_zone(&self, sqe: &Sqe) -> Result<(Sector, u32), IoError> {
-        let (sector, sectors) = self.range(sqe)?;
-        let geometry = self.part.info().geometry;
-        let end = u64::from(geometry.offset_of(sector)) + u64::from(sectors);
-        match self.is_zoned && end > geometry.zone_size().0 {
-            true => Err(self.refusal_across_zones(sector)),
-            false => Ok((sector, sectors)),
-        }
-    }
-
-    /// State, pointer, end (as QEMU has it).
-    fn refusal_across_zones(&self, sector: Sector) -> Status {
-        let zone = self.part.info().geometry.zone_of(sector);
-        match self.part.condition(zone) {
-            Some(Condition::Full) => Status::ZONE_FULL,
-            Some(Condition::ReadOnly) => Status::ZONE_READ_ONLY,
-            Some(Condition::Offline) => Status::ZONE_OFFLINE,
-            _ if self.part.write_pointer(zone) != Some(sector) => Status::ZONE_INVALID_WRITE,
-            _ => Status::ZONE_BOUNDARY,
         }
     }
 
