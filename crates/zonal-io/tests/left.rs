@@ -351,6 +351,22 @@ fn ring_that_a_leaving_thread_was_given_wakes_another() {
     });
 }
 
+/// The other thread's poll has heard the ring of its own write, and knows the deadline. It does not come back.
+#[test]
+fn ring_that_a_poll_of_another_queue_heard_is_heard() {
+    let (_, volume, clock) = held(2, Answer::AtOnce, parking(FAR));
+    on_queue(&volume, clock, 0, || {
+        while volume.poll(clock.now()).is_some() {}
+        on_queue(&volume, clock, 1, || {
+            submit(&volume, clock, write(1, 8));
+            volume.poll(clock.now());
+        });
+        let begin = Instant::now();
+        volume.wait(LONG);
+        assert!(begin.elapsed() < SOON, "the thread sleeps past the deadline of the parked write");
+    });
+}
+
 #[test]
 fn park_time_that_is_shortened_wakes_a_sleeper() {
     let (_, volume, clock) = held(1, Answer::AtOnce, parking(ms(1_000_000)));
