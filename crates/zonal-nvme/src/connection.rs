@@ -19,7 +19,7 @@
 //! time to keep alive is the bound.
 
 mod early;
-mod input;
+pub(crate) mod input;
 mod output;
 
 pub use output::Output;
@@ -30,7 +30,7 @@ use crate::wire::{
     Cqe, DataPointer, DigestFlags, IcReq, IcResp, PduKind, R2t, Sgl, Sqe, admin, digest, fabrics, io, term,
 };
 use early::EarlyEnd;
-use input::{Input, Unit};
+use input::{Input, Side, Unit};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -171,7 +171,7 @@ impl Connection {
             target,
             local,
             pools,
-            input: Input::default(),
+            input: Input::of(Side::Controller),
             output: Output::default(),
             is_open: false,
             queue: None,
