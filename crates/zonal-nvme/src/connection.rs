@@ -31,14 +31,16 @@ use crate::wire::{
 };
 use early::EarlyEnd;
 use input::{Input, Side, Unit};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 use zonal_core::{Nanos, Op, Sector};
-use zonal_io::buffer::{BufferPool, IoBuf};
+use zonal_io::buffer::IoBuf;
 use zonal_io::device;
 use zonal_io::volume::{Completion, Inbox, Request};
 
@@ -54,8 +56,8 @@ pub const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Bytes of data that come with a connect command (Base 6.3).
 const CONNECT_DATA: u32 = 1024;
 
-/// Memory for data, of one thread.
-pub struct Pools(Vec<BufferPool>);
+/// Memory for data, of one thread: what was given back last is used first, while it is in the processor's cache.
+pub struct Pools(Vec<RefCell<Vec<IoBuf>>>);
 
 impl Default for Pools {
     fn default() -> Pools {
@@ -64,19 +66,43 @@ impl Default for Pools {
 }
 
 impl Pools {
-    /// Idle pieces of each length that are kept.
-    const IDLE: usize = 64;
+    /// Idle memory of each length that is kept, in bytes: the data of 512 commands of 4 KiB.
+    const IDLE: usize = 2 << 20;
+
+    /// Lengths, as powers of two: from a page to the largest transfer.
+    const SHIFTS: RangeInclusive<u32> = 12..=20;
 
     /// Empty pools.
     pub fn new() -> Pools {
-        Pools((12..=20).map(|shift| BufferPool::new(1 << shift, Self::IDLE >> (shift - 12).min(4))).collect())
+        Pools(Self::SHIFTS.map(|_| RefCell::default()).collect())
     }
 
+    fn shift_of(len: usize) -> u32 {
+        len.next_power_of_two().ilog2().max(*Self::SHIFTS.start())
+    }
+
+    fn of(&self, shift: u32) -> Option<&RefCell<Vec<IoBuf>>> {
+        self.0.get((shift - Self::SHIFTS.start()) as usize)
+    }
+
+    /// At least `len` bytes, with what their last user left in them.
     fn take(&self, len: u32) -> IoBuf {
-        match self.0.get((len.max(4096).next_power_of_two().ilog2() - 12) as usize) {
+        let shift = Self::shift_of(len as usize);
+        match self.of(shift) {
             _ if len == 0 => IoBuf::empty(),
-            Some(pool) => pool.take(),
+            Some(idle) => idle.borrow_mut().pop().unwrap_or_else(|| IoBuf::zeroed(1 << shift)),
             None => IoBuf::zeroed(len),
+        }
+    }
+
+    /// Takes back what is no longer used. What is only dropped is freed.
+    fn give(&self, buf: IoBuf) {
+        let shift = Self::shift_of(buf.len());
+        if let Some(idle) = self.of(shift).filter(|_| buf.len() == 1 << shift) {
+            let mut idle = idle.borrow_mut();
+            if idle.len() < (Self::IDLE >> shift).max(4) {
+                idle.push(buf);
+            }
         }
     }
 }
@@ -132,8 +158,10 @@ enum CommandStage {
 }
 
 /// A connection. See the module.
+#[allow(clippy::redundant_allocation, reason = "the inner count is shared by threads, the outer one is not")]
 pub struct Connection {
-    target: Arc<Target>,
+    /// Counted here as well: for each command it is held for a moment, and the count inside is shared by threads.
+    target: Rc<Arc<Target>>,
     local: SocketAddr,
     pools: Rc<Pools>,
     input: Input,
@@ -168,11 +196,11 @@ impl Connection {
     pub fn new(target: Arc<Target>, local: SocketAddr, pools: Rc<Pools>) -> Connection {
         Connection {
             inboxes: target.namespaces().iter().map(|_| None).collect(),
-            target,
+            target: Rc::new(target),
             local,
+            output: Output::new(pools.clone()),
             pools,
             input: Input::of(Side::Controller),
-            output: Output::default(),
             is_open: false,
             queue: None,
             commands: Vec::new(),
@@ -730,6 +758,9 @@ impl Connection {
         if !queue.controller().is_ready() {
             return self.finish(now, slot, Err(Status::SEQUENCE_ERROR));
         }
+        if target.is_floor() {
+            return self.answer(now, slot, 0);
+        }
         let command = self.command(slot);
         let sqe = command.sqe;
         // A flush may be of all namespaces: they are one volume.
@@ -910,6 +941,8 @@ impl Connection {
             // Without flow control the last data may stand for the end (TCP 3.3.2.2).
             is_told = !has_flow_control && result == 0;
             self.output.data(sqe.cid, buf, to_host, is_told);
+        } else {
+            self.pools.give(buf);
         }
         if !is_told {
             let cqe = Cqe {
