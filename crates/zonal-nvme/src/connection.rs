@@ -21,8 +21,10 @@
 mod early;
 pub(crate) mod input;
 mod output;
+mod pools;
 
 pub use output::Output;
+pub use pools::Pools;
 
 use crate::status::Status;
 use crate::target::{Association, IN_CAPSULE, IoCommand, Namespace, PropertySet, Reply, Target, ZoneReport};
@@ -31,10 +33,8 @@ use crate::wire::{
 };
 use early::EarlyEnd;
 use input::{Input, Side, Unit};
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,57 +55,6 @@ pub const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// Bytes of data that come with a connect command (Base 6.3).
 const CONNECT_DATA: u32 = 1024;
-
-/// Memory for data, of one thread: what was given back last is used first, while it is in the processor's cache.
-pub struct Pools(Vec<RefCell<Vec<IoBuf>>>);
-
-impl Default for Pools {
-    fn default() -> Pools {
-        Pools::new()
-    }
-}
-
-impl Pools {
-    /// Idle memory of each length that is kept, in bytes: the data of 512 commands of 4 KiB.
-    const IDLE: usize = 2 << 20;
-
-    /// Lengths, as powers of two: from a page to the largest transfer.
-    const SHIFTS: RangeInclusive<u32> = 12..=20;
-
-    /// Empty pools.
-    pub fn new() -> Pools {
-        Pools(Self::SHIFTS.map(|_| RefCell::default()).collect())
-    }
-
-    fn shift_of(len: usize) -> u32 {
-        len.next_power_of_two().ilog2().max(*Self::SHIFTS.start())
-    }
-
-    fn of(&self, shift: u32) -> Option<&RefCell<Vec<IoBuf>>> {
-        self.0.get((shift - Self::SHIFTS.start()) as usize)
-    }
-
-    /// At least `len` bytes, with what their last user left in them.
-    fn take(&self, len: u32) -> IoBuf {
-        let shift = Self::shift_of(len as usize);
-        match self.of(shift) {
-            _ if len == 0 => IoBuf::empty(),
-            Some(idle) => idle.borrow_mut().pop().unwrap_or_else(|| IoBuf::zeroed(1 << shift)),
-            None => IoBuf::zeroed(len),
-        }
-    }
-
-    /// Takes back what is no longer used. What is only dropped is freed.
-    fn give(&self, buf: IoBuf) {
-        let shift = Self::shift_of(buf.len());
-        if let Some(idle) = self.of(shift).filter(|_| buf.len() == 1 << shift) {
-            let mut idle = idle.borrow_mut();
-            if idle.len() < (Self::IDLE >> shift).max(4) {
-                idle.push(buf);
-            }
-        }
-    }
-}
 
 /// A command that has no completion yet.
 struct Command {
