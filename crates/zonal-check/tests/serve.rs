@@ -9,6 +9,13 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use zonal_check::program::{command, run};
+use zonal_core::{DeviceError, Op, RequestError, Sector};
+use zonal_io::buffer::IoBuf;
+use zonal_io::clock::Clock;
+use zonal_io::data::Data;
+use zonal_io::device::Command as DeviceCommand;
+use zonal_io::registry::Registry;
+use zonal_io::volume::{DeviceEvent, Request, Volume, VolumeOptions, run_alone};
 
 const USAGE: i32 = 2;
 const DEVICE: i32 = 4;
@@ -79,6 +86,13 @@ impl Served {
         self.out.read_to_string(&mut out).unwrap();
         self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
         (status.code(), out, err)
+    }
+}
+
+impl Served {
+    /// The served drive as a device.
+    fn device(&self) -> String {
+        format!("nvme-tcp://{}/{}", self.address, self.nqn)
     }
 }
 
@@ -420,4 +434,81 @@ fn more_connections_than_there_is_room_for_are_refused() {
         served.signal("-TERM");
         assert_eq!(served.wait().0, Some(0));
     }
+}
+
+#[test]
+fn served_drive_is_a_device_of_the_other_commands() {
+    let dir = drive();
+    let served = Served::start(dir.path(), "d");
+    let device = served.device();
+    let done = |line: &str| String::from_utf8(run(dir.path(), line).done()).unwrap();
+    let info = done(&format!("info {device}"));
+    assert!(info.contains(UUID) && info.contains("14, of which 0 conventional"), "{info}");
+    done(&format!("finish {device} --offset 0 --count 2"));
+    let zones = done(&format!("report {device}"));
+    assert_eq!((zones.lines().count(), zones.matches("(fu)").count()), (14, 2), "{zones}");
+    done(&format!("reset {device} --all"));
+    assert_eq!(done(&format!("report {device}")).matches("(em)").count(), 14);
+    assert!(done(&format!("info {device},nsid=2")).contains("1, of which 1 conventional"));
+    let said = run(dir.path(), &format!("info {device},nsid=3")).refused(DEVICE);
+    assert!(said.contains("there is no namespace 3"), "{said}");
+}
+
+/// Writes in capsules and longer ones, on several queues, read back by the bench.
+#[test]
+fn random_load_on_a_served_drive_is_verified() {
+    let dir = drive();
+    for (served_with, options) in [("", ",submit_queues=2"), ("--poll", ",header_digest=1,data_digest=1")] {
+        let served = Served::start(dir.path(), &format!("d {served_with}"));
+        let device = served.device() + options;
+        let load = "--randseed=7 --rw=randwrite --zonemode=zbd --verify=crc32c --iodepth=16 --io_size=8M";
+        let jobs = "--name=short --bs=4k --size=6z --name=long --bs=64k --offset=6z --size=6z";
+        let said = run(dir.path(), &format!("bench --device {device} {load} {jobs}"));
+        let out = String::from_utf8(said.out).unwrap();
+        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{out}");
+        assert!(out.contains("read back, 0 bad"), "{out}");
+    }
+}
+
+/// What is at the device when the server is killed ends, and so does all that comes later.
+#[test]
+fn killed_server_leaves_the_fate_of_what_is_in_flight_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let slow = "null:size=64M,zone_size=4M,completion_nsec=1500000000";
+    let mut served = Served::start(dir.path(), &format!("{slow} --uuid {UUID}"));
+    let mut registry = Registry::default();
+    zonal_nvme::host::register(&mut registry);
+    let device = registry.open(&(served.device() + ",submit_queues=2")).unwrap();
+    let volume = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
+    let events = volume.events();
+    let clock = Clock::start();
+    let inbox = volume.inbox();
+    for zone in 0..4u64 {
+        let buf = IoBuf::zeroed(4096);
+        volume.submit(clock.now(), inbox.channel(), Request::write(Sector(zone * 8192), 8, buf));
+    }
+    volume.poll(clock.now());
+    served.child.kill().unwrap();
+    let since = Instant::now();
+    let mut ends = Vec::new();
+    while ends.len() < 4 {
+        assert!(since.elapsed() < PATIENCE, "{} have ended", ends.len());
+        volume.poll(clock.now());
+        ends.extend(std::iter::from_fn(|| inbox.take()));
+        volume.wait(Duration::from_millis(1));
+    }
+    for end in ends {
+        let error = end.result.unwrap_err();
+        assert!(matches!(error, RequestError::FateUnknown { error: DeviceError::Gone, .. }), "{error:?}");
+    }
+    let run = |op| {
+        run_alone(
+            &*device,
+            &DeviceCommand { op, fua: false, sectors: 1, sector: Sector(0), data: Data::NONE },
+        )
+    };
+    for op in [Op::Flush, Op::ZoneReset, Op::Report] {
+        assert_eq!(run(op), Err(DeviceError::Gone), "{op:?}");
+    }
+    assert_eq!(events.next(), Some(DeviceEvent::Gone));
 }

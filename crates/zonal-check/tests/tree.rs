@@ -107,8 +107,15 @@ fn dependencies_point_down() {
 
 #[test]
 fn time_is_passed_in() {
-    // The file system's waiter tells the time of day, and the server has a clock.
-    let drivers = ["crates/zonal-fs/src/waiter.rs", "crates/zonal-nvme/src/server.rs"].map(Path::new);
+    // The file system's waiter tells the time of day, the server has a clock, and a host waits for its controller.
+    let drivers = [
+        "crates/zonal-fs/src/waiter.rs",
+        "crates/zonal-nvme/src/server.rs",
+        "crates/zonal-nvme/src/host/attach.rs",
+        "crates/zonal-nvme/src/host/link.rs",
+        "crates/zonal-nvme/src/host/watch.rs",
+    ]
+    .map(Path::new);
     let timeless = [
         "crates/zonal-core/src",
         "crates/zonal-io/src/volume",

@@ -172,9 +172,9 @@ impl Wakeups {
         self.0.ring(thread % self.0.bells.len());
     }
 
-    /// Whether a thread sleeps, or is about to.
+    /// Whether a thread sleeps, or is about to. A device that is told of its news by a descriptor listens to that only then.
     #[inline]
-    pub(crate) fn has_sleepers(&self) -> bool {
+    pub fn has_sleepers(&self) -> bool {
         self.0.sleepers.load(Ordering::Relaxed) > 0
     }
 

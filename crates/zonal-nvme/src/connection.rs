@@ -19,10 +19,12 @@
 //! time to keep alive is the bound.
 
 mod early;
-mod input;
+pub(crate) mod input;
 mod output;
+mod pools;
 
 pub use output::Output;
+pub use pools::Pools;
 
 use crate::status::Status;
 use crate::target::{Association, IN_CAPSULE, IoCommand, Namespace, PropertySet, Reply, Target, ZoneReport};
@@ -30,7 +32,7 @@ use crate::wire::{
     Cqe, DataPointer, DigestFlags, IcReq, IcResp, PduKind, R2t, Sgl, Sqe, admin, digest, fabrics, io, term,
 };
 use early::EarlyEnd;
-use input::{Input, Unit};
+use input::{Input, Side, Unit};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -38,7 +40,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 use zonal_core::{Nanos, Op, Sector};
-use zonal_io::buffer::{BufferPool, IoBuf};
+use zonal_io::buffer::IoBuf;
 use zonal_io::device;
 use zonal_io::volume::{Completion, Inbox, Request};
 
@@ -53,33 +55,6 @@ pub const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// Bytes of data that come with a connect command (Base 6.3).
 const CONNECT_DATA: u32 = 1024;
-
-/// Memory for data, of one thread.
-pub struct Pools(Vec<BufferPool>);
-
-impl Default for Pools {
-    fn default() -> Pools {
-        Pools::new()
-    }
-}
-
-impl Pools {
-    /// Idle pieces of each length that are kept.
-    const IDLE: usize = 64;
-
-    /// Empty pools.
-    pub fn new() -> Pools {
-        Pools((12..=20).map(|shift| BufferPool::new(1 << shift, Self::IDLE >> (shift - 12).min(4))).collect())
-    }
-
-    fn take(&self, len: u32) -> IoBuf {
-        match self.0.get((len.max(4096).next_power_of_two().ilog2() - 12) as usize) {
-            _ if len == 0 => IoBuf::empty(),
-            Some(pool) => pool.take(),
-            None => IoBuf::zeroed(len),
-        }
-    }
-}
 
 /// A command that has no completion yet.
 struct Command {
@@ -132,8 +107,10 @@ enum CommandStage {
 }
 
 /// A connection. See the module.
+#[allow(clippy::redundant_allocation, reason = "the inner count is shared by threads, the outer one is not")]
 pub struct Connection {
-    target: Arc<Target>,
+    /// Counted here as well: for each command it is held for a moment, and the count inside is shared by threads.
+    target: Rc<Arc<Target>>,
     local: SocketAddr,
     pools: Rc<Pools>,
     input: Input,
@@ -168,11 +145,11 @@ impl Connection {
     pub fn new(target: Arc<Target>, local: SocketAddr, pools: Rc<Pools>) -> Connection {
         Connection {
             inboxes: target.namespaces().iter().map(|_| None).collect(),
-            target,
+            target: Rc::new(target),
             local,
+            output: Output::new(pools.clone()),
             pools,
-            input: Input::default(),
-            output: Output::default(),
+            input: Input::of(Side::Controller),
             is_open: false,
             queue: None,
             commands: Vec::new(),
@@ -730,6 +707,9 @@ impl Connection {
         if !queue.controller().is_ready() {
             return self.finish(now, slot, Err(Status::SEQUENCE_ERROR));
         }
+        if target.is_floor() {
+            return self.answer(now, slot, 0);
+        }
         let command = self.command(slot);
         let sqe = command.sqe;
         // A flush may be of all namespaces: they are one volume.
@@ -910,6 +890,8 @@ impl Connection {
             // Without flow control the last data may stand for the end (TCP 3.3.2.2).
             is_told = !has_flow_control && result == 0;
             self.output.data(sqe.cid, buf, to_host, is_told);
+        } else {
+            self.pools.give(buf);
         }
         if !is_told {
             let cqe = Cqe {

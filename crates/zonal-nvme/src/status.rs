@@ -17,6 +17,9 @@ macro_rules! statuses {
     ($($(#[$doc:meta])* $name:ident = ($kind:literal, $code:literal, $is_final:literal);)*) => {
         impl Status {
             $($(#[$doc])* pub const $name: Status = Status { kind: $kind, code: $code, is_final: $is_final };)*
+
+            /// Every status with a name.
+            pub const ALL: &'static [Status] = &[$(Status::$name),*];
         }
     };
 }
@@ -111,6 +114,22 @@ impl Status {
     /// The field of a completion: above the phase tag, which is zero over fabrics.
     pub const fn field(self) -> u16 {
         self.number() << 1
+    }
+
+    /// The status of a completion's field (Base 4.2.3): as a host takes it.
+    pub const fn from_field(field: u16) -> Status {
+        let number = field >> 1;
+        Status { kind: (number >> 8 & 7) as u8, code: number as u8, is_final: number & Status::DNR != 0 }
+    }
+
+    /// Whether the two are one status, whether or not it is of use to send the command again.
+    pub const fn is_like(self, other: Status) -> bool {
+        self.kind == other.kind && self.code == other.code
+    }
+
+    /// Whether it is of no use to send the command again.
+    pub const fn is_final(self) -> bool {
+        self.is_final
     }
 
     /// Whether it is that of success.

@@ -15,6 +15,7 @@ const REPORT_ZONES: u32 = 4096;
 pub(crate) fn registry() -> Registry {
     let mut registry = Registry::default();
     zonal_sim::register(&mut registry);
+    zonal_nvme::host::register(&mut registry);
     registry
 }
 

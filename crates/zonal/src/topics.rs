@@ -33,6 +33,8 @@ A device is named by its kind and, behind a colon, its options, separated by com
                                 also checked=many, =zone or =drive: break off a run in which the drive or the
                                 write path does what none can; the word says how many writes it may have at once;
                                 keep=data: keep data in memory, as ram does
+  nvme-tcp://ADDR:PORT/NQN      a namespace of an NVMe/TCP controller, such as `zonal serve`: the first zoned one, or the first.
+                                After a comma its options: nsid=2 takes another namespace
 
 A wrapper and a plus sign go before the name of the device they wrap.
 
@@ -53,6 +55,8 @@ Options of null and ram, with what holds if they are not given:
         + &option_lines(&EMULATED_OPTIONS)
         + "\nOptions of image:\n\n"
         + &option_lines(&IMAGE_OPTIONS)
+        + "\nOptions of nvme-tcp:\n\n"
+        + &option_lines(&REMOTE_OPTIONS)
 }
 
 fn option_lines(options: &[(&str, &str, &str)]) -> String {
@@ -71,6 +75,20 @@ const IMAGE_OPTIONS: [(&str, &str, &str); 6] = [
     ("hw_queue_depth", "64", "commands on a queue beyond which it is busy"),
     ("max_sectors", "2048", "largest read or write"),
     ("preserves_write_order", "0", "whether each queue keeps its order"),
+];
+
+/// Options of remote drives: name, default, meaning.
+const REMOTE_OPTIONS: [(&str, &str, &str); 6] = [
+    ("nsid", "", "number of the namespace"),
+    ("submit_queues", "1", "number of I/O queues, each with a connection; the controller may grant fewer"),
+    ("hw_queue_depth", "128", "commands on a queue beyond which it is busy; the controller may take fewer"),
+    ("header_digest", "0", "1: digests of headers, if the controller has them"),
+    ("data_digest", "0", "1: digests of data, if the controller has them"),
+    (
+        "preserves_write_order",
+        "0",
+        "1: the controller is known to keep the order of each queue, as `zonal serve` does",
+    ),
 ];
 
 /// The profiles that come with the program, a line each.
@@ -190,6 +208,13 @@ mod tests {
                 Ok(_) => {}
                 Err(e) => panic!("{name}: {e}"),
             }
+        }
+        let mut registry = Registry::default();
+        zonal_nvme::host::register(&mut registry);
+        for (name, default, _) in REMOTE_OPTIONS {
+            let value = if default.is_empty() { "1" } else { default };
+            let name = format!("nvme-tcp://127.0.0.1:4420/nqn.2020-01.org.example:d,{name}={value}");
+            assert!(registry.parse(&name).is_ok(), "{name}");
         }
         let error = Registry::default().parse("null:zone_sise=1").unwrap_err();
         assert!(matches!(error.problem(), NameProblem::UnknownOption { .. }));

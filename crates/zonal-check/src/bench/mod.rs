@@ -15,6 +15,7 @@ mod modes;
 mod path;
 mod rehearsal;
 mod report;
+mod served;
 mod threads;
 mod waits;
 
@@ -50,7 +51,7 @@ type Part<'a> = &'a dyn Fn(&mut Report);
 /// If a request fails: a benchmark of failures measures nothing.
 pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>) -> Report {
     let mut report = Report::new(effort);
-    let parts: [(&str, Part<'_>); 20] = [
+    let parts: [(&str, Part<'_>); 21] = [
         ("in-line", &|r| path::in_line(effort, r)),
         ("queued", &|r| path::queued(effort, r)),
         ("pipelined", &|r| path::pipelined(effort, r)),
@@ -81,6 +82,7 @@ pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>)
             files::reads(effort, r);
         }),
         ("rehearsal", &|r| rehearsal::rows(effort, r)),
+        ("served", &|r| served::rows(effort, r)),
     ];
     for (name, part) in parts {
         if only.is_none_or(|o| o == name) {

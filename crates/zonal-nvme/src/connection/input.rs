@@ -1,4 +1,4 @@
-//! What comes: headers one after the other, and data into the memory of their commands.
+//! What comes to a controller, or to a host: headers one after the other, and data into the memory of their commands.
 
 use crate::wire::{CommonHeader, DataHeader, PduKind, data_flags, digest, term};
 use std::ops::Range;
@@ -7,13 +7,34 @@ use zerocopy::FromBytes;
 /// Longest header, with its digest.
 const HEADER_MAX: usize = 128 + 4;
 
-/// Fewer bytes of data than this are read together with what comes after them.
-const ROOM_MIN: u32 = 4096;
+/// Fewer bytes of data than this are read together with what comes after them: a system call for each capsule costs more than the copy.
+const ROOM_MIN: u32 = 16 << 10;
 
 /// Why a connection ends.
-pub(super) struct Fatal {
-    pub(super) error: u16,
-    pub(super) field: u32,
+#[derive(Debug)]
+pub(crate) struct Fatal {
+    pub(crate) error: u16,
+    pub(crate) field: u32,
+}
+
+/// Which end of a connection takes the units.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    Controller,
+    Host,
+}
+
+impl Side {
+    /// Whether the other end may send such a unit (TCP 3.6.2).
+    fn takes(self, kind: PduKind) -> bool {
+        use PduKind::{
+            Command, ControllerData, ControllerTerm, HostData, HostTerm, IcReq, IcResp, R2t, Response,
+        };
+        match kind {
+            IcReq | HostTerm | Command | HostData => self == Side::Controller,
+            IcResp | ControllerTerm | Response | ControllerData | R2t => self == Side::Host,
+        }
+    }
 }
 
 const fn fatal<T>(error: u16, field: u32) -> Result<T, Fatal> {
@@ -21,7 +42,7 @@ const fn fatal<T>(error: u16, field: u32) -> Result<T, Fatal> {
 }
 
 /// What has come in full.
-pub(super) enum Unit {
+pub(crate) enum Unit {
     /// A header. Its data follow, if the connection [begins](Input::begin_data) them.
     Header,
     /// Data of the command in this slot. With a digest: from where to where it reaches, and what it is.
@@ -37,7 +58,8 @@ struct Data {
     at: u32,
 }
 
-pub(super) struct Input {
+pub(crate) struct Input {
+    side: Side,
     header: [u8; HEADER_MAX],
     have: usize,
     is_told: bool,
@@ -51,9 +73,10 @@ pub(super) struct Input {
     trailer_have: usize,
 }
 
-impl Default for Input {
-    fn default() -> Input {
+impl Input {
+    pub(crate) fn of(side: Side) -> Input {
         Input {
+            side,
             header: [0; HEADER_MAX],
             have: 0,
             is_told: false,
@@ -65,16 +88,14 @@ impl Default for Input {
             trailer_have: 0,
         }
     }
-}
 
-impl Input {
     /// From here on units have these digests.
-    pub(super) fn agree(&mut self, header: bool, data: bool) {
+    pub(crate) fn agree(&mut self, header: bool, data: bool) {
         (self.has_header_digest, self.has_data_digest) = (header, data);
     }
 
     /// The header that came last.
-    pub(super) fn header(&self) -> &[u8] {
+    pub(crate) fn header(&self) -> &[u8] {
         &self.header
     }
 
@@ -83,11 +104,11 @@ impl Input {
     }
 
     /// What the last header is of.
-    pub(super) fn kind(&self) -> PduKind {
+    pub(crate) fn kind(&self) -> PduKind {
         PduKind::of(self.common().kind).expect("it was checked")
     }
 
-    pub(super) fn data_header(&self) -> DataHeader {
+    pub(crate) fn data_header(&self) -> DataHeader {
         DataHeader::read_from_bytes(&self.header[..24]).expect("24 bytes")
     }
 
@@ -106,7 +127,7 @@ impl Input {
     }
 
     /// Bytes of data that follow the last header.
-    pub(super) fn data_len(&self) -> u32 {
+    pub(crate) fn data_len(&self) -> u32 {
         let common = self.common();
         match common.data_offset {
             0 => 0,
@@ -115,25 +136,25 @@ impl Input {
     }
 
     /// The data of the last header go to the command in `slot`, from `offset` on.
-    pub(super) fn begin_data(&mut self, slot: u16, offset: u32, len: u32) {
+    pub(crate) fn begin_data(&mut self, slot: u16, offset: u32, len: u32) {
         self.data = Some(Data { slot, from: offset, to: offset + len, at: offset });
     }
 
     /// Where many bytes of data go next.
-    pub(super) fn data_room(&self) -> Option<(u16, Range<usize>)> {
+    pub(crate) fn data_room(&self) -> Option<(u16, Range<usize>)> {
         let data = self.data.filter(|data| self.padding == 0 && data.to - data.at >= ROOM_MIN)?;
         Some((data.slot, data.at as usize..data.to as usize))
     }
 
     /// This number of bytes was put there.
-    pub(super) fn fill(&mut self, len: usize) {
+    pub(crate) fn fill(&mut self, len: usize) {
         if let Some(data) = &mut self.data {
             data.at = (data.at + len as u32).min(data.to);
         }
     }
 
     /// Takes from `bytes` up to the end of a unit. Data go to `put`: slot, place and bytes.
-    pub(super) fn next(
+    pub(crate) fn next(
         &mut self,
         bytes: &mut &[u8],
         mut put: impl FnMut(u16, usize, &[u8]),
@@ -193,15 +214,14 @@ impl Input {
         }
         let common = self.common();
         let Some(kind) = PduKind::of(common.kind) else { return fatal(term::HEADER_FIELD, 0) };
-        let is_of_host =
-            matches!(kind, PduKind::IcReq | PduKind::HostTerm | PduKind::Command | PduKind::HostData);
-        if !is_of_host {
+        if !self.side.takes(kind) {
             return fatal(term::HEADER_FIELD, 0);
         }
         if usize::from(common.header_len) != kind.header_len() {
             return fatal(term::HEADER_FIELD, 2);
         }
-        let has_digests = matches!(kind, PduKind::Command | PduKind::HostData);
+        let has_digests =
+            !matches!(kind, PduKind::IcReq | PduKind::IcResp | PduKind::HostTerm | PduKind::ControllerTerm);
         let header_digest = common.flags & data_flags::HEADER_DIGEST != 0;
         let data_digest = common.flags & data_flags::DATA_DIGEST != 0;
         if header_digest != (has_digests && self.has_header_digest) {
@@ -210,13 +230,14 @@ impl Input {
         let end = kind.header_len() + self.header_digest_len();
         let len = common.len.get();
         let offset = u32::from(common.data_offset);
-        let has_data = kind == PduKind::HostData || kind == PduKind::Command && offset > 0;
+        let has_data = matches!(kind, PduKind::HostData | PduKind::ControllerData)
+            || kind == PduKind::Command && offset > 0;
         let is_long_enough = match has_data {
             true => {
                 offset as usize >= end
                     && u64::from(len) > u64::from(offset) + u64::from(self.data_digest_len())
             }
-            false if kind == PduKind::HostTerm => len as usize >= end,
+            false if matches!(kind, PduKind::HostTerm | PduKind::ControllerTerm) => len as usize >= end,
             false => len as usize == end && offset == 0,
         };
         if has_data && data_digest != self.has_data_digest {

@@ -1,38 +1,44 @@
 //! What is to be sent: headers put together, and data where they lie.
 
+use super::Pools;
 use crate::wire::{CommonHeader, Cqe, DataHeader, PduKind, TermReq, data_flags, digest};
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::rc::Rc;
 use zerocopy::little_endian::U16;
 use zerocopy::{Immutable, IntoBytes};
 use zonal_io::buffer::IoBuf;
 
-/// Pieces that are sent in one call at most.
+/// Pieces that are sent in one call at most: the host takes the first answers while the next are sent.
 const PIECES: usize = 64;
 
-/// Headers are put together up to this number of bytes. Where a host takes a part of what there is, and more comes all the time,
-/// bytes that are sent are given back by whole pieces.
+/// Headers are one piece up to this number of bytes. Where a host takes a part of what there is, and more comes all the time,
+/// bytes that are sent are given back by whole pieces. Beyond this number of them, the headers after them move to the front.
 const PIECE_LEN: usize = 16 << 10;
 
 enum OutputPiece {
-    Bytes(Vec<u8>),
+    /// This number of bytes of the headers.
+    Headers(usize),
     /// The first bytes of a command's data.
     Data(IoBuf, usize),
 }
 
 impl OutputPiece {
-    fn bytes(&self) -> &[u8] {
+    fn len(&self) -> usize {
         match self {
-            OutputPiece::Bytes(bytes) => bytes,
-            OutputPiece::Data(buf, len) => &buf[..*len],
+            OutputPiece::Headers(len) | OutputPiece::Data(_, len) => *len,
         }
     }
 }
 
 /// What a connection has to send.
-#[derive(Default)]
 pub struct Output {
+    pools: Rc<Pools>,
     pieces: VecDeque<OutputPiece>,
+    /// All headers, one after the other: without memory of their own they cost no allocation.
+    headers: Vec<u8>,
+    /// Where the headers of the first piece that has some begin.
+    headers_at: usize,
     /// Bytes of the first piece that are sent.
     sent: usize,
     len: usize,
@@ -46,6 +52,20 @@ pub(super) fn common(kind: PduKind, flags: u8, header_len: u8, data_offset: u8, 
 }
 
 impl Output {
+    pub(super) fn new(pools: Rc<Pools>) -> Output {
+        Output {
+            pools,
+            pieces: VecDeque::new(),
+            headers: Vec::new(),
+            headers_at: 0,
+            sent: 0,
+            len: 0,
+            has_header_digest: false,
+            has_data_digest: false,
+            alignment: 0,
+        }
+    }
+
     /// From here on units have these digests, and data this alignment.
     pub(super) fn agree(&mut self, header: bool, data: bool, alignment: usize) {
         (self.has_header_digest, self.has_data_digest, self.alignment) = (header, data, alignment);
@@ -63,35 +83,51 @@ impl Output {
 
     /// What to send next.
     pub fn slices(&self) -> Vec<IoSlice<'_>> {
-        let skip = |n| if n == 0 { self.sent } else { 0 };
-        self.pieces
-            .iter()
-            .take(PIECES)
-            .enumerate()
-            .map(|(n, p)| IoSlice::new(&p.bytes()[skip(n)..]))
-            .collect()
+        let mut headers = &self.headers[self.headers_at..];
+        let mut skip = self.sent;
+        let slice = |piece| {
+            let bytes = match piece {
+                &OutputPiece::Headers(len) => {
+                    let (first, rest) = headers.split_at(len);
+                    headers = rest;
+                    first
+                }
+                OutputPiece::Data(buf, len) => &buf[..*len],
+            };
+            IoSlice::new(&bytes[std::mem::take(&mut skip)..])
+        };
+        self.pieces.iter().take(PIECES).map(slice).collect()
     }
 
     /// This number of bytes is sent.
     pub fn has_sent(&mut self, mut len: usize) {
         self.len -= len;
         while let Some(first) = self.pieces.front() {
-            let left = first.bytes().len() - self.sent;
+            let left = first.len() - self.sent;
             if len < left {
                 self.sent += len;
-                return;
+                break;
             }
             len -= left;
             self.sent = 0;
-            self.pieces.pop_front();
+            match self.pieces.pop_front() {
+                Some(OutputPiece::Headers(len)) => self.headers_at += len,
+                Some(OutputPiece::Data(buf, _)) => self.pools.give(buf),
+                None => {}
+            }
+        }
+        if self.headers_at == self.headers.len() || self.headers_at > PIECE_LEN {
+            self.headers.drain(..self.headers_at);
+            self.headers_at = 0;
         }
     }
 
     fn push(&mut self, bytes: &[u8]) {
         self.len += bytes.len();
+        self.headers.extend_from_slice(bytes);
         match self.pieces.back_mut() {
-            Some(OutputPiece::Bytes(last)) if last.len() < PIECE_LEN => last.extend_from_slice(bytes),
-            _ => self.pieces.push_back(OutputPiece::Bytes(bytes.to_vec())),
+            Some(OutputPiece::Headers(len)) if *len < PIECE_LEN => *len += bytes.len(),
+            _ => self.pieces.push_back(OutputPiece::Headers(bytes.len())),
         }
     }
 
@@ -188,14 +224,14 @@ mod tests {
     /// Its host is always a little late: there is always something unsent.
     #[test]
     fn host_that_is_late_keeps_no_more_than_is_unsent() {
-        let mut output = Output::default();
+        let mut output = Output::new(Rc::default());
         for _ in 0..100_000 {
             output.push(&[0; 24]);
             if output.len() > 1000 {
                 output.has_sent(24);
             }
         }
-        let held: usize = output.pieces.iter().map(|piece| piece.bytes().len()).sum();
-        assert!(held <= output.len() + PIECE_LEN + 24, "{held} bytes for {}", output.len());
+        let held = output.headers.len();
+        assert!(held <= output.len() + 2 * PIECE_LEN + 24, "{held} bytes for {}", output.len());
     }
 }

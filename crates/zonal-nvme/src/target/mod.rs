@@ -82,6 +82,7 @@ pub struct Target {
     volume: Arc<Volume>,
     namespaces: Vec<Namespace>,
     mdts: u8,
+    is_floor: bool,
     controllers: Mutex<Controllers>,
     counts: counts::AllCounts,
 }
@@ -128,9 +129,21 @@ impl Target {
             volume,
             namespaces,
             mdts,
+            is_floor: false,
             controllers: Mutex::default(),
             counts: counts::AllCounts::default(),
         })
+    }
+
+    /// The same with I/O commands that succeed at once and never reach the volume: what a measurement compares it with.
+    #[must_use]
+    pub fn floor(self) -> Target {
+        Target { is_floor: true, ..self }
+    }
+
+    /// Whether I/O commands succeed without the volume.
+    pub(crate) fn is_floor(&self) -> bool {
+        self.is_floor
     }
 
     /// The subsystem's name.

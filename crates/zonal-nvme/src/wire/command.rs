@@ -47,6 +47,36 @@ pub struct Sqe {
 }
 
 impl Sqe {
+    /// A command without data. Of a fabrics command, `nsid` is its type.
+    pub fn new(opcode: u8, nsid: u32, cdw: [u32; 6]) -> Sqe {
+        // Over fabrics data pointers are SGLs, also where there are no data (Base 4.1.1).
+        const SGL: u8 = 0x40;
+        Sqe {
+            opcode,
+            flags: SGL,
+            cid: 0.into(),
+            nsid: nsid.into(),
+            cdw2: [0.into(); 2],
+            metadata: 0.into(),
+            data: Sgl { address: 0.into(), len: 0.into(), reserved: [0; 3], kind: Sgl::TRANSPORT },
+            cdw: cdw.map(Into::into),
+        }
+    }
+
+    /// The same with this number of bytes that the transport moves.
+    #[must_use]
+    pub fn with_data(mut self, len: u32) -> Sqe {
+        self.data.len = len.into();
+        self
+    }
+
+    /// The same with this number of bytes in the capsule.
+    #[must_use]
+    pub fn with_capsule(mut self, len: u32) -> Sqe {
+        (self.data.len, self.data.kind) = (len.into(), Sgl::IN_CAPSULE);
+        self
+    }
+
     /// Dword `n`, from 10 to 15.
     ///
     /// # Panics

@@ -190,6 +190,8 @@ pub mod term {
     pub const DATA_RANGE: u16 = 4;
     /// More data in a unit than was agreed on.
     pub const DATA_LIMIT: u16 = 5;
+    /// From a host: more units of [`R2t`](super::R2t) for a command than were agreed on.
+    pub const R2T_LIMIT: u16 = 5;
     /// A parameter that is not supported.
     pub const UNSUPPORTED: u16 = 6;
 }

@@ -1,0 +1,56 @@
+//! Memory for the data of commands, kept by each thread.
+
+use std::cell::RefCell;
+use std::ops::RangeInclusive;
+use zonal_io::buffer::IoBuf;
+
+/// Memory for data, of one thread: what was given back last is used first, while it is in the processor's cache.
+pub struct Pools(Vec<RefCell<Vec<IoBuf>>>);
+
+impl Default for Pools {
+    fn default() -> Pools {
+        Pools::new()
+    }
+}
+
+impl Pools {
+    /// Idle memory of each length that is kept, in bytes: the data of 512 commands of 4 KiB.
+    const IDLE: usize = 2 << 20;
+
+    /// Lengths, as powers of two: from a page to the largest transfer.
+    const SHIFTS: RangeInclusive<u32> = 12..=20;
+
+    /// Empty pools.
+    pub fn new() -> Pools {
+        Pools(Self::SHIFTS.map(|_| RefCell::default()).collect())
+    }
+
+    fn shift_of(len: usize) -> u32 {
+        len.next_power_of_two().ilog2().max(*Self::SHIFTS.start())
+    }
+
+    fn of(&self, shift: u32) -> Option<&RefCell<Vec<IoBuf>>> {
+        self.0.get((shift - Self::SHIFTS.start()) as usize)
+    }
+
+    /// At least `len` bytes, with what their last user left in them.
+    pub(super) fn take(&self, len: u32) -> IoBuf {
+        let shift = Self::shift_of(len as usize);
+        match self.of(shift) {
+            _ if len == 0 => IoBuf::empty(),
+            Some(idle) => idle.borrow_mut().pop().unwrap_or_else(|| IoBuf::zeroed(1 << shift)),
+            None => IoBuf::zeroed(len),
+        }
+    }
+
+    /// Takes back what is no longer used. What is only dropped is freed.
+    pub(super) fn give(&self, buf: IoBuf) {
+        let shift = Self::shift_of(buf.len());
+        if let Some(idle) = self.of(shift).filter(|_| buf.len() == 1 << shift) {
+            let mut idle = idle.borrow_mut();
+            if idle.len() < (Self::IDLE >> shift).max(4) {
+                idle.push(buf);
+            }
+        }
+    }
+}

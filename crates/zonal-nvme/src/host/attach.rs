@@ -1,0 +1,193 @@
+//! The way from an address to connected queues: connect, enable, ask for queues (Base 3.5.1 and 6.3).
+
+use super::commands::{After, Job, Start};
+use super::errors::AttachError;
+use super::identify::{self, NamespaceFacts};
+use super::link::Link;
+use super::queue::{Ended, HostOptions};
+use crate::wire::{Sqe, admin, fabrics};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use zonal_core::{DeviceError, Geometry, Op, Sector, Sectors};
+use zonal_io::data::Data;
+use zonal_io::device::{Command, Output};
+use zonal_io::identity::Identity;
+
+/// How long the controller waits for a sign of life, in milliseconds.
+pub(super) const KEEP_ALIVE_MS: u32 = 15_000;
+
+/// Entries of a queue at least (Base 3.1.4.1, `MQES`).
+const ENTRIES_MIN: u16 = 2;
+
+/// Entries of the admin queue.
+const ADMIN_ENTRIES: u16 = 32;
+
+/// No controller has this number, which asks for a new one (Base 6.3).
+const ANY_CONTROLLER: u16 = 0xFFFF;
+
+/// Bytes of a name at most (Base 4.7).
+pub(super) const NQN_MAX: usize = 223;
+
+const CAP: u32 = 0x00;
+const CC: u32 = 0x14;
+const CSTS: u32 = 0x1C;
+
+/// What to attach.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AttachOptions {
+    /// Where the controller listens.
+    pub address: SocketAddr,
+    /// The subsystem's name.
+    pub nqn: String,
+    /// The namespace; `None`: the first zoned one, or the first if none is zoned.
+    pub nsid: Option<u32>,
+    /// I/O queues. The controller may grant fewer.
+    pub queues: u16,
+    /// Commands at once on an I/O queue, at least 1. The controller may take fewer.
+    pub depth: u16,
+    /// Digests and units.
+    pub host: HostOptions,
+    /// Whether commands of a queue take effect in the order of their submission, which no controller says of itself.
+    pub keeps_order: bool,
+}
+
+/// A host, as controllers know it.
+struct Host {
+    id: [u8; 16],
+    nqn: String,
+}
+
+/// The admin queue of a controller that is ready.
+pub(super) type Admin = Link<Vec<u8>>;
+
+/// A namespace with its controller's queues.
+pub(super) struct Attached {
+    pub(super) admin: Admin,
+    pub(super) io: Vec<Link<Job>>,
+    pub(super) namespace: NamespaceFacts,
+}
+
+/// Attaches what the options say. The admin queue and the I/O queues still block.
+pub(super) fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
+    let identity = Identity::random().ok_or(io::Error::from(ErrorKind::WouldBlock))?;
+    let host = Host { id: identity.bytes(), nqn: format!("nqn.2014-08.org.nvmexpress:uuid:{identity}") };
+    let mut admin: Admin = Link::connect(options.address, ADMIN_ENTRIES, options.host)?;
+    let data = host.connect_data(ANY_CONTROLLER, &options.nqn);
+    let connected = admin.call(connect(0, ADMIN_ENTRIES), data)?;
+    let controller = done("the connection", connected)?.result as u16;
+    let depth = enable(&mut admin)?.min(u32::from(options.depth)) as u16;
+    let mut namespace = identify::namespace(&mut admin, options.nsid)?;
+    ask_for_events(&mut admin, namespace.events)?;
+    let granted = ask_for_queues(&mut admin, options.queues)?;
+    let mut io = Vec::new();
+    for qid in 1..=granted.min(options.queues) {
+        let mut link = Link::connect(options.address, depth, options.host)?;
+        let data = host.connect_data(controller, &options.nqn);
+        done("an I/O queue", link.call(connect(qid, depth.max(ENTRIES_MIN)), Job::from(data))?)?;
+        io.push(link);
+    }
+    if let (true, Some(link)) = (namespace.is_zoned, io.first_mut()) {
+        let geometry = namespace.geometry;
+        let capacity = capacity(link, &namespace)?;
+        namespace.geometry = Geometry::new(geometry.sectors(), geometry.zone_size(), capacity, 0)?;
+    }
+    Ok(Attached { admin, io, namespace })
+}
+
+/// The capacity of the first zone. All have the same: a namespace with various ones is refused.
+fn capacity(link: &mut Link<Job>, namespace: &NamespaceFacts) -> Result<Sectors, AttachError> {
+    let command = Command { op: Op::Report, fua: false, sectors: 1, sector: Sector(0), data: Data::NONE };
+    let Start::Send(sqe, job) = namespace.start(&command) else {
+        return Err(AttachError::Report(DeviceError::Unsupported));
+    };
+    match namespace.after(link.call(sqe, job)?).1 {
+        After::End(Ok(Output::Zones(zones))) if !zones.is_empty() => Ok(zones[0].capacity),
+        After::End(Err(error)) => Err(AttachError::Report(error)),
+        After::End(Ok(_)) | After::Next(..) => Err(AttachError::Report(DeviceError::InvalidField)),
+    }
+}
+
+impl Host {
+    /// Base 6.3, figure of the data.
+    fn connect_data(&self, controller: u16, nqn: &str) -> Vec<u8> {
+        let mut data = vec![0; 1024];
+        data[..16].copy_from_slice(&self.id);
+        data[16..18].copy_from_slice(&controller.to_le_bytes());
+        for (at, name) in [(256, nqn), (512, &self.nqn)] {
+            let name = &name.as_bytes()[..name.len().min(NQN_MAX)];
+            data[at..at + name.len()].copy_from_slice(name);
+        }
+        data
+    }
+}
+
+/// Base 6.3. The host counts its commands itself: no flow control of the submission queue.
+fn connect(qid: u16, entries: u16) -> Sqe {
+    const NO_FLOW_CONTROL: u32 = 1 << 18;
+    let keep_alive = if qid == 0 { KEEP_ALIVE_MS } else { 0 };
+    let sizes = u32::from(entries - 1) | NO_FLOW_CONTROL;
+    let cdw = [u32::from(qid) << 16, sizes, keep_alive, 0, 0, 0];
+    Sqe::new(fabrics::OPCODE, fabrics::CONNECT.into(), cdw).with_capsule(1024)
+}
+
+/// The end of a command that has succeeded.
+pub(super) fn done<D>(what: &'static str, ended: Ended<D>) -> Result<Ended<D>, AttachError> {
+    match ended.status.is_ok() {
+        true => Ok(ended),
+        false => Err(AttachError::Refused { what, status: ended.status }),
+    }
+}
+
+fn property(admin: &mut Admin, offset: u32, is_long: bool) -> Result<u64, AttachError> {
+    let cdw = [u32::from(is_long), offset, 0, 0, 0, 0];
+    let command = Sqe::new(fabrics::OPCODE, fabrics::PROPERTY_GET.into(), cdw);
+    Ok(done("a property", admin.call(command, Vec::new())?)?.result)
+}
+
+/// Enables the controller (Base 3.5.1). Returns the entries of an I/O queue at most.
+fn enable(admin: &mut Admin) -> Result<u32, AttachError> {
+    /// Entries of 64 and 16 bytes, pages of 4 KiB, enabled.
+    const ENABLE: u32 = 0x0046_0001;
+    /// Of `CAP`: there are command sets beside that of NVM; of `CC`: all of them.
+    const HAS_SETS: u64 = 1 << 43;
+    const ALL_SETS: u32 = 6 << 4;
+    const READY: u64 = 1;
+    const FATAL: u64 = 2;
+    let cap = property(admin, CAP, true)?;
+    let value = ENABLE | if cap & HAS_SETS != 0 { ALL_SETS } else { 0 };
+    let command = Sqe::new(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, CC, value, 0, 0, 0]);
+    done("to be enabled", admin.call(command, Vec::new())?)?;
+    // In units of 500 ms.
+    let timeout = Duration::from_millis(500 * (cap >> 24 & 0xFF).max(2));
+    let since = Instant::now();
+    loop {
+        match property(admin, CSTS, false)? & (READY | FATAL) {
+            READY => return Ok((cap as u32 & 0xFFFF) + 1),
+            0 if since.elapsed() < timeout => std::thread::sleep(Duration::from_millis(5)),
+            _ => return Err(AttachError::NotReady(timeout.as_secs())),
+        }
+    }
+}
+
+/// Base 5.1.25.1.5: asks for the events that the helper understands. A controller without them tells none.
+fn ask_for_events(admin: &mut Admin, there: u32) -> Result<(), AttachError> {
+    const EVENTS: u32 = 0x0B;
+    const NAMESPACES: u32 = 1 << 8;
+    const ZONES: u32 = 1 << 27;
+    let wanted = there & (NAMESPACES | ZONES);
+    if wanted != 0 {
+        let command = Sqe::new(admin::SET_FEATURES, 0, [EVENTS, wanted, 0, 0, 0, 0]);
+        done("its events", admin.call(command, Vec::new())?)?;
+    }
+    Ok(())
+}
+
+/// Base 5.1.25.2.1: asks for `queues`. Returns how many there may be.
+fn ask_for_queues(admin: &mut Admin, queues: u16) -> Result<u16, AttachError> {
+    const QUEUES: u32 = 0x07;
+    let asked = u32::from(queues - 1);
+    let command = Sqe::new(admin::SET_FEATURES, 0, [QUEUES, asked | asked << 16, 0, 0, 0, 0]);
+    let granted = done("I/O queues", admin.call(command, Vec::new())?)?.result as u32;
+    Ok((granted & 0xFFFF).min(granted >> 16).min(u32::from(u16::MAX) - 1) as u16 + 1)
+}

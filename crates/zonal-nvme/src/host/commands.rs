@@ -1,0 +1,334 @@
+//! A device's commands as those of NVMe, and their data back.
+
+use super::errors::device_error;
+use super::identify::NamespaceFacts;
+use super::queue::{Ended, HostData};
+use crate::wire::{Sqe, io};
+use std::ops::Range;
+use zonal_core::{
+    DeviceError, Op, SECTOR_BYTES, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneError, ZoneIndex,
+    ZoneType,
+};
+use zonal_io::data::Data;
+use zonal_io::device::{Command, CommandResult, Context, Output};
+
+/// Bytes of a zone's descriptor, and of a report's header (ZNS 3.4.2.2).
+const DESCRIPTOR: u32 = 64;
+
+/// Bytes of a report that one command fetches at most.
+const REPORT_MAX: u32 = 256 << 10;
+
+/// The memory of a command.
+pub(super) enum Memory {
+    None,
+    /// The caller's, for the controller or from it.
+    Caller {
+        data: Data,
+        is_read: bool,
+    },
+    /// For the controller.
+    Sent(Box<[u8]>),
+    /// From the controller.
+    Received(Box<[u8]>),
+}
+
+/// A command in flight: what its end needs.
+pub(super) struct Job {
+    pub(super) context: Option<Context>,
+    op: Op,
+    memory: Memory,
+    report: Option<Box<Report>>,
+}
+
+impl Job {
+    /// The same for this caller.
+    pub(super) fn of(self, context: Option<Context>) -> Job {
+        Job { context, ..self }
+    }
+}
+
+/// A report that takes several commands.
+struct Report {
+    zones: Vec<ZoneDescriptor>,
+    /// Where the next command begins.
+    next: Sector,
+    /// Zones that are still wanted.
+    left: u32,
+}
+
+/// What comes after a command.
+pub(super) enum After {
+    /// Its end.
+    End(CommandResult),
+    /// Another command, for the same caller.
+    Next(Sqe, Job),
+}
+
+/// Data of a connect command.
+impl From<Vec<u8>> for Job {
+    fn from(data: Vec<u8>) -> Job {
+        Job { context: None, op: Op::Flush, memory: Memory::Sent(data.into()), report: None }
+    }
+}
+
+/// How a command begins.
+pub(super) enum Start {
+    /// It is sent.
+    Send(Sqe, Job),
+    /// It needs no controller.
+    Answered(CommandResult),
+}
+
+impl NamespaceFacts {
+    /// What `command` is on the wire. Whether its place lies on the device, and what its zone allows, the controller says.
+    pub(super) fn start(&self, command: &Command) -> Start {
+        let Command { op, sector, sectors, data, .. } = *command;
+        let is_zone_command = op.is_zone_management() || matches!(op, Op::Append | Op::ResetAll);
+        let started = match op {
+            Op::Report if !self.is_zoned => return Start::Answered(self.conventional_zones(sector, sectors)),
+            Op::ResetAll if !self.is_zoned => return Start::Answered(Ok(Output::Done)),
+            _ if is_zone_command && !self.is_zoned => Err(ZoneError::Conventional.into()),
+            Op::Read => self.transfer(io::READ, command, Memory::Caller { data, is_read: true }),
+            Op::Write => self.transfer(io::WRITE, command, Memory::Caller { data, is_read: false }),
+            Op::Append => self.transfer(io::ZONE_APPEND, command, Memory::Caller { data, is_read: false }),
+            Op::WriteZeroes => self.place(io::WRITE_ZEROES, command),
+            Op::Verify => self.place(io::VERIFY, command),
+            Op::Flush => Ok((self.sqe(io::FLUSH, [0; 6]), Memory::None)),
+            Op::Discard => self.deallocate(sector, sectors),
+            Op::ZoneClose => self.manage(sector, 1),
+            Op::ZoneFinish => self.manage(sector, 2),
+            Op::ZoneOpen => self.manage(sector, 3),
+            Op::ZoneReset => self.manage(sector, 4),
+            Op::ZoneOffline => self.manage(sector, 5),
+            Op::ResetAll => {
+                const SELECT_ALL: u32 = 1 << 8;
+                Ok((self.sqe(io::ZONE_MANAGEMENT_SEND, [0, 0, 0, 4 | SELECT_ALL, 0, 0]), Memory::None))
+            }
+            Op::Report => {
+                let report = Report { zones: Vec::new(), next: sector, left: sectors };
+                return match self.report(report) {
+                    Ok((sqe, job)) => Start::Send(sqe, job),
+                    Err(error) => Start::Answered(Err(error)),
+                };
+            }
+        };
+        match started {
+            Ok((sqe, memory)) => Start::Send(sqe, Job { context: None, op, memory, report: None }),
+            Err(error) => Start::Answered(Err(error)),
+        }
+    }
+
+    fn sqe(&self, opcode: u8, cdw: [u32; 6]) -> Sqe {
+        Sqe::new(opcode, self.nsid, cdw)
+    }
+
+    fn blocks(&self, sectors: u64) -> Result<u64, DeviceError> {
+        let block = u64::from(self.block_sectors);
+        match sectors % block {
+            0 => Ok(sectors / block),
+            _ => Err(DeviceError::InvalidField),
+        }
+    }
+
+    fn lba(&self, sector: Sector) -> Result<[u32; 2], DeviceError> {
+        let lba = self.blocks(sector.0)?;
+        Ok([lba as u32, (lba >> 32) as u32])
+    }
+
+    /// A command on a range of blocks, without data.
+    fn place(&self, opcode: u8, command: &Command) -> Result<(Sqe, Memory), DeviceError> {
+        const FUA: u32 = 1 << 30;
+        let [low, high] = self.lba(command.sector)?;
+        let blocks = self.blocks(command.sectors.into())?;
+        let count = blocks.checked_sub(1).and_then(|count| u16::try_from(count).ok());
+        let count = u32::from(count.ok_or(DeviceError::InvalidField)?);
+        let fua = if command.fua && command.op.is_write() { FUA } else { 0 };
+        Ok((self.sqe(opcode, [low, high, count | fua, 0, 0, 0]), Memory::None))
+    }
+
+    fn transfer(&self, opcode: u8, command: &Command, memory: Memory) -> Result<(Sqe, Memory), DeviceError> {
+        let bytes = command.sectors.checked_mul(SECTOR_BYTES as u32).ok_or(DeviceError::InvalidField)?;
+        if command.data.len() != bytes as usize {
+            return Err(DeviceError::InvalidField);
+        }
+        let (sqe, _) = self.place(opcode, command)?;
+        let fits = bytes <= self.in_capsule && opcode != io::READ;
+        Ok((if fits { sqe.with_capsule(bytes) } else { sqe.with_data(bytes) }, memory))
+    }
+
+    fn manage(&self, sector: Sector, action: u32) -> Result<(Sqe, Memory), DeviceError> {
+        let [low, high] = self.lba(sector)?;
+        Ok((self.sqe(io::ZONE_MANAGEMENT_SEND, [low, high, 0, action, 0, 0]), Memory::None))
+    }
+
+    /// One range (NVM 3.2.3).
+    fn deallocate(&self, sector: Sector, sectors: u32) -> Result<(Sqe, Memory), DeviceError> {
+        const DEALLOCATE: u32 = 4;
+        if self.is_zoned {
+            return Err(ZoneError::Sequential.into());
+        }
+        let mut range = [0; 16];
+        range[4..8].copy_from_slice(&(self.blocks(sectors.into())? as u32).to_le_bytes());
+        range[8..].copy_from_slice(&self.blocks(sector.0)?.to_le_bytes());
+        let sqe = self.sqe(io::DATASET_MANAGEMENT, [0, DEALLOCATE, 0, 0, 0, 0]);
+        let sqe = if self.in_capsule >= 16 { sqe.with_capsule(16) } else { sqe.with_data(16) };
+        Ok((sqe, Memory::Sent(range.into())))
+    }
+
+    /// The next command of a report (ZNS 3.4.2): a partial one, so that it counts the zones that have come.
+    fn report(&self, report: Report) -> Result<(Sqe, Job), DeviceError> {
+        const PARTIAL: u32 = 1 << 16;
+        let zones = report.left.clamp(1, REPORT_MAX / DESCRIPTOR - 1);
+        let len = (zones + 1) * DESCRIPTOR;
+        let sector = Sector(report.next.0 - report.next.0 % u64::from(self.block_sectors));
+        let [low, high] = self.lba(sector)?;
+        let sqe = self.sqe(io::ZONE_MANAGEMENT_RECEIVE, [low, high, len / 4 - 1, PARTIAL, 0, 0]);
+        let memory = Memory::Received(vec![0; len as usize].into());
+        Ok((
+            sqe.with_data(len),
+            Job { context: None, op: Op::Report, memory, report: Some(Box::new(report)) },
+        ))
+    }
+
+    /// Zones of a namespace that has none: all are conventional.
+    fn conventional_zones(&self, sector: Sector, count: u32) -> CommandResult {
+        let geometry = self.geometry;
+        if sector.0 >= geometry.sectors().0 {
+            return Err(DeviceError::OutOfRange);
+        }
+        let first = geometry.zone_of(sector).0;
+        let end = first.saturating_add(count).min(geometry.zones());
+        let describe = |zone| {
+            let zone = ZoneIndex(zone);
+            let size = Sectors(geometry.size_of(zone).into());
+            ZoneDescriptor {
+                zone,
+                start: geometry.start_of(zone),
+                size,
+                capacity: size,
+                zone_type: ZoneType::Conventional,
+                condition: ZoneCondition::NotWp,
+                write_pointer: None,
+            }
+        };
+        Ok(Output::Zones((first..end).map(describe).collect()))
+    }
+
+    /// The end of a command, or the next one of a report.
+    pub(super) fn after(&self, ended: Ended<Job>) -> (Option<Context>, After) {
+        let Ended { status, result, received, data: mut job, .. } = ended;
+        let context = job.context.take();
+        if !status.is_ok() {
+            return (context, After::End(Err(device_error(status))));
+        }
+        if received as usize != job.receive_len() {
+            return (context, After::End(Err(DeviceError::Aborted)));
+        }
+        let output = match (job.op, job.report.take(), job.memory) {
+            (Op::Append, ..) => Ok(Output::Appended(self.sector(result))),
+            (_, Some(report), Memory::Received(bytes)) => match self.reported(*report, &bytes) {
+                Ok(report) if report.left > 0 => match self.report(report) {
+                    Ok((sqe, job)) => return (context, After::Next(sqe, job)),
+                    Err(error) => Err(error),
+                },
+                Ok(report) => Ok(Output::Zones(report.zones.into())),
+                Err(error) => Err(error),
+            },
+            _ => Ok(Output::Done),
+        };
+        (context, After::End(output))
+    }
+
+    pub(super) fn sector(&self, lba: u64) -> Sector {
+        Sector(lba.saturating_mul(self.block_sectors.into()))
+    }
+
+    /// Adds the zones that have come. A controller that describes others than were asked for answers for none.
+    fn reported(&self, mut report: Report, bytes: &[u8]) -> Result<Report, DeviceError> {
+        let count = u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"));
+        let count = count.min(u64::from(report.left)) as usize;
+        for bytes in bytes.chunks_exact(DESCRIPTOR as usize).skip(1).take(count) {
+            let zone = self.zone(bytes).ok_or(DeviceError::Aborted)?;
+            let is_next = self.geometry.zone_of(report.next) == zone.zone;
+            if !is_next {
+                return Err(DeviceError::Aborted);
+            }
+            report.left -= 1;
+            report.next = zone.start + self.geometry.zone_size();
+            report.zones.push(zone);
+        }
+        if count == 0 || report.next.0 >= self.geometry.sectors().0 {
+            report.left = 0;
+        }
+        Ok(report)
+    }
+
+    /// A descriptor (ZNS 3.4.2.2.3); `None` if it is of no zone of this namespace.
+    fn zone(&self, bytes: &[u8]) -> Option<ZoneDescriptor> {
+        const SEQUENTIAL_WRITE_REQUIRED: u8 = 2;
+        let field =
+            |at: usize| self.sector(u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes")));
+        let (capacity, start, pointer) = (field(8), field(16), field(24));
+        let condition = ZoneCondition::from_code(bytes[1] >> 4)?;
+        let is_in_range = start.0 < self.geometry.sectors().0;
+        if bytes[0] & 0x0F != SEQUENTIAL_WRITE_REQUIRED || !is_in_range || condition == ZoneCondition::NotWp {
+            return None;
+        }
+        let has_pointer = condition.is_active() || condition == ZoneCondition::Empty;
+        Some(ZoneDescriptor {
+            zone: self.geometry.zone_of(start),
+            start,
+            size: self.geometry.zone_size(),
+            capacity: Sectors(capacity.0),
+            zone_type: ZoneType::SequentialWriteRequired,
+            condition,
+            write_pointer: has_pointer.then_some(pointer),
+        })
+    }
+}
+
+impl HostData for Job {
+    fn send_len(&self) -> usize {
+        match &self.memory {
+            Memory::Caller { data, is_read: false } => data.len(),
+            Memory::Sent(bytes) => bytes.len(),
+            Memory::Caller { is_read: true, .. } | Memory::Received(_) | Memory::None => 0,
+        }
+    }
+
+    fn receive_len(&self) -> usize {
+        match &self.memory {
+            Memory::Caller { data, is_read: true } => data.len(),
+            Memory::Received(bytes) => bytes.len(),
+            Memory::Caller { is_read: false, .. } | Memory::Sent(_) | Memory::None => 0,
+        }
+    }
+
+    fn for_each(&self, range: Range<usize>, take: &mut dyn FnMut(&[u8])) {
+        match &self.memory {
+            Memory::None => {}
+            Memory::Caller { data, .. } => data.for_each(|at, piece| {
+                let from = range.start.saturating_sub(at).min(piece.len());
+                let to = range.end.saturating_sub(at).min(piece.len());
+                if from < to {
+                    take(&piece[from..to]);
+                }
+            }),
+            Memory::Sent(bytes) | Memory::Received(bytes) => take(&bytes[range]),
+        }
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        match &mut self.memory {
+            Memory::None | Memory::Sent(_) => {}
+            Memory::Caller { data, .. } => data.for_each_mut(|begin, piece| {
+                // Where in `bytes` this piece begins, and how much of it they fill.
+                let skip = at.saturating_sub(begin).min(piece.len());
+                let from = begin.saturating_sub(at).min(bytes.len());
+                let len = (piece.len() - skip).min(bytes.len() - from);
+                piece[skip..skip + len].copy_from_slice(&bytes[from..from + len]);
+            }),
+            Memory::Received(own) => own[at..at + bytes.len()].copy_from_slice(bytes),
+        }
+    }
+}

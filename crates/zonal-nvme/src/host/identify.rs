@@ -1,0 +1,255 @@
+//! What a controller says of itself and of a namespace, as a device (Base 5.1.13, NVM 4.1.5, ZNS 4.1.5).
+
+use super::attach::{Admin, AttachOptions, done};
+use super::errors::AttachError;
+use crate::wire::{Sqe, admin};
+use zonal_core::{Geometry, Personality, Sectors};
+use zonal_io::device::{DeviceInfo, HostTime};
+use zonal_io::identity::Identity;
+
+/// Bytes of every page.
+const PAGE: u32 = 4096;
+
+/// Command set of zoned namespaces.
+const ZNS: u8 = 2;
+
+/// Blocks of one command at most: its field has 16 bits.
+const BLOCKS_MAX: u32 = 1 << 16;
+
+/// Zone size of a namespace without zones, in sectors. It is one of the usual sizes, and nothing follows from it.
+const CONVENTIONAL_ZONE: u64 = (256 << 20) / 512;
+
+/// A namespace as its pages describe it.
+#[derive(Clone, Debug)]
+pub(super) struct NamespaceFacts {
+    pub(super) nsid: u32,
+    pub(super) is_zoned: bool,
+    pub(super) geometry: Geometry,
+    pub(super) block_sectors: u32,
+    pub(super) identity: Option<Identity>,
+    pub(super) is_read_only: bool,
+    is_rotational: bool,
+    open_max: u32,
+    active_max: u32,
+    controller: ControllerFacts,
+    /// Bytes that a capsule has for data.
+    pub(super) in_capsule: u32,
+    /// Events that the controller can tell (OAES).
+    pub(super) events: u32,
+}
+
+/// Limits in sectors; 0: there is no such command.
+#[derive(Clone, Copy, Debug)]
+struct ControllerFacts {
+    command_max: u32,
+    append_max: u32,
+    write_zeroes_max: u32,
+    verify_max: u32,
+    discard_max: u32,
+    has_cache: bool,
+}
+
+impl NamespaceFacts {
+    /// The device that it is.
+    pub(super) fn info(&self, name: &str, options: &AttachOptions, queues: usize) -> DeviceInfo {
+        let ControllerFacts { command_max, append_max, write_zeroes_max, verify_max, discard_max, has_cache } =
+            self.controller;
+        DeviceInfo {
+            name: name.to_owned(),
+            identity: self.identity,
+            geometry: self.geometry,
+            block_sectors: self.block_sectors,
+            open_max: self.open_max,
+            active_max: self.active_max,
+            command_sectors_max: command_max,
+            append_sectors_max: if self.is_zoned { append_max } else { 0 },
+            write_zeroes_sectors_max: write_zeroes_max,
+            verify_sectors_max: verify_max,
+            discard_sectors_max: if self.is_zoned { 0 } else { discard_max },
+            volatile_cache: has_cache,
+            fua: true,
+            rotational: self.is_rotational,
+            read_only: self.is_read_only,
+            keeps_order: options.keeps_order,
+            virtual_time: false,
+            host_time: HostTime::default(),
+            personality: Personality::Zns,
+            queues,
+        }
+    }
+}
+
+/// One page of Identify; `None` if the controller refuses it.
+fn page_if_there(admin: &mut Admin, cns: u8, set: u8, nsid: u32) -> Result<Option<Vec<u8>>, AttachError> {
+    let cdw = [cns.into(), u32::from(set) << 24, 0, 0, 0, 0];
+    let command = Sqe::new(admin::IDENTIFY, nsid, cdw).with_data(PAGE);
+    let ended = admin.call(command, vec![0; PAGE as usize])?;
+    Ok((ended.status.is_ok() && ended.received == PAGE).then_some(ended.data))
+}
+
+fn page(admin: &mut Admin, cns: u8, set: u8, nsid: u32) -> Result<Vec<u8>, AttachError> {
+    let cdw = [cns.into(), u32::from(set) << 24, 0, 0, 0, 0];
+    let command = Sqe::new(admin::IDENTIFY, nsid, cdw).with_data(PAGE);
+    Ok(done("Identify", admin.call(command, vec![0; PAGE as usize])?)?.data)
+}
+
+fn u16_at(page: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([page[at], page[at + 1]])
+}
+
+fn u32_at(page: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes"))
+}
+
+fn u64_at(page: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(page[at..at + 8].try_into().expect("8 bytes"))
+}
+
+/// Describes the namespace that was asked for. The capacity of its zones is not in these pages, and passes for the zone size.
+pub(super) fn namespace(admin: &mut Admin, wanted: Option<u32>) -> Result<NamespaceFacts, AttachError> {
+    let nsid = choose(admin, wanted)?;
+    let nothing = || vec![0; PAGE as usize];
+    let descriptors = page(admin, 0x03, 0, nsid)?;
+    let identifiers = Identifiers::of(&descriptors);
+    let is_zoned = identifiers.command_set == ZNS;
+    let pages = Pages {
+        controller: page(admin, 0x01, 0, 0)?,
+        namespace: page(admin, 0x00, 0, nsid)?,
+        zoned: if is_zoned { Some(page(admin, 0x05, ZNS, nsid)?) } else { None },
+        // Older controllers do not have these.
+        nvm_limits: page_if_there(admin, 0x06, 0, 0)?.unwrap_or_else(nothing),
+        zns_limits: page_if_there(admin, 0x06, ZNS, 0)?.unwrap_or_else(nothing),
+        independent: page_if_there(admin, 0x08, 0, nsid)?.unwrap_or_else(nothing),
+    };
+    pages.facts(nsid, identifiers.identity)
+}
+
+/// The namespace that was asked for, the first zoned one, or the first.
+fn choose(admin: &mut Admin, wanted: Option<u32>) -> Result<u32, AttachError> {
+    let all = page(admin, 0x02, 0, 0)?;
+    let is_there = |nsid: &u32| all.chunks_exact(4).any(|entry| u32_at(entry, 0) == *nsid);
+    if let Some(nsid) = wanted {
+        let found = Some(nsid).filter(|nsid| *nsid > 0 && is_there(nsid));
+        return found.ok_or(AttachError::NoNamespace { nsid: Some(nsid) });
+    }
+    let zoned = page_if_there(admin, 0x07, ZNS, 0)?.map_or(0, |zoned| u32_at(&zoned, 0));
+    let first = if zoned > 0 { zoned } else { u32_at(&all, 0) };
+    Some(first).filter(|nsid| *nsid > 0).ok_or(AttachError::NoNamespace { nsid: None })
+}
+
+/// What a namespace is called (Base 5.1.13.2.3).
+#[derive(Default)]
+struct Identifiers {
+    identity: Option<Identity>,
+    command_set: u8,
+}
+
+impl Identifiers {
+    fn of(mut page: &[u8]) -> Identifiers {
+        const NGUID: u8 = 2;
+        const UUID: u8 = 3;
+        const COMMAND_SET: u8 = 4;
+        let mut identifiers = Identifiers::default();
+        while let [kind, len, _, _, rest @ ..] = page
+            && let Some(value) = rest.get(..usize::from(*len)).filter(|value| !value.is_empty())
+        {
+            match (*kind, <[u8; 16]>::try_from(value)) {
+                (UUID, Ok(bytes)) => identifiers.identity = Identity::from_bytes(bytes),
+                (NGUID, Ok(bytes)) if identifiers.identity.is_none() => {
+                    identifiers.identity = Identity::from_bytes(bytes);
+                }
+                (COMMAND_SET, _) => identifiers.command_set = value[0],
+                _ => {}
+            }
+            page = &rest[value.len()..];
+        }
+        identifiers
+    }
+}
+
+/// The pages of a namespace and of its controller.
+struct Pages {
+    controller: Vec<u8>,
+    namespace: Vec<u8>,
+    /// Of a zoned namespace.
+    zoned: Option<Vec<u8>>,
+    nvm_limits: Vec<u8>,
+    zns_limits: Vec<u8>,
+    independent: Vec<u8>,
+}
+
+impl Pages {
+    fn facts(&self, nsid: u32, identity: Option<Identity>) -> Result<NamespaceFacts, AttachError> {
+        let wrong = |what| AttachError::Namespace { nsid, what };
+        let format = usize::from(self.namespace[26] & 0x0F | (self.namespace[26] & 0x60) >> 1);
+        let shift = self.namespace[128 + 4 * format + 2];
+        if !(9..=12).contains(&shift) {
+            return Err(wrong("logical blocks that are neither of 512 bytes nor of up to 4096"));
+        }
+        if u16_at(&self.namespace, 128 + 4 * format) != 0 {
+            return Err(wrong("metadata"));
+        }
+        let block_sectors = 1u32 << (shift - 9);
+        let in_sectors = |blocks: u64| blocks.checked_mul(u64::from(block_sectors)).map(Sectors);
+        let size = in_sectors(u64_at(&self.namespace, 0)).ok_or(wrong("more bytes than can be counted"))?;
+        let mut limits = (0, 0);
+        let geometry = match &self.zoned {
+            Some(zoned) => {
+                if u16_at(zoned, 0) & 1 != 0 {
+                    return Err(wrong("zones of various capacities"));
+                }
+                // They count from zero, and no limit is the largest number.
+                limits = (u32_at(zoned, 8).wrapping_add(1), u32_at(zoned, 4).wrapping_add(1));
+                let zone = in_sectors(u64_at(zoned, 2816 + 16 * format)).ok_or(wrong("endless zones"))?;
+                Geometry::new(size, zone, Sectors(0), 0)?
+            }
+            None => {
+                let zones = u32::try_from(size.0.div_ceil(CONVENTIONAL_ZONE)).unwrap_or(u32::MAX);
+                Geometry::of_part(size, Sectors(CONVENTIONAL_ZONE), Sectors(0), zones)?
+            }
+        };
+        Ok(NamespaceFacts {
+            nsid,
+            is_zoned: self.zoned.is_some(),
+            geometry,
+            block_sectors,
+            identity,
+            is_read_only: self.namespace[99] & 1 != 0,
+            is_rotational: self.independent[0] & 1 << 4 != 0,
+            open_max: limits.0,
+            active_max: limits.1,
+            controller: self.limits(block_sectors),
+            in_capsule: (u32_at(&self.controller, 1792).saturating_mul(16)).saturating_sub(64),
+            events: u32_at(&self.controller, 92),
+        })
+    }
+
+    /// Lengths as powers of two of pages of 4 KiB; 0 is no limit but that of the commands' fields.
+    fn limits(&self, block_sectors: u32) -> ControllerFacts {
+        const DEALLOCATES: u16 = 1 << 2;
+        const WRITES_ZEROES: u16 = 1 << 3;
+        const VERIFIES: u16 = 1 << 7;
+        let field = BLOCKS_MAX * block_sectors;
+        let power = |power: u8| match power {
+            0 => field,
+            power => {
+                8u32.checked_shl(power.into()).filter(|max| *max > 0).map_or(field, |max| max.min(field))
+            }
+        };
+        let commands = u16_at(&self.controller, 520);
+        let if_there = |bit, max| if commands & bit != 0 { max } else { 0 };
+        let command_max = power(self.controller[77]);
+        let append_max = match self.zns_limits[0] {
+            0 => command_max,
+            limit => power(limit).min(command_max),
+        };
+        ControllerFacts {
+            command_max,
+            append_max,
+            write_zeroes_max: if_there(WRITES_ZEROES, power(self.nvm_limits[1])),
+            verify_max: if_there(VERIFIES, power(self.nvm_limits[0])),
+            discard_max: if_there(DEALLOCATES, u32::MAX - u32::MAX % block_sectors),
+            has_cache: self.controller[525] & 1 != 0,
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The helper thread of a remote device: the admin queue, and a bell for threads that sleep.
+//!
+//! It sends signs of life, takes events of the controller, and shuts the controller down at the end. Sockets of I/O queues are read by
+//! the device's own threads. The helper only rings when one of them has something, and only where a thread sleeps: a queue is listened
+//! to once for each [`Watch::listen`].
+
+use super::attach::{Admin, KEEP_ALIVE_MS};
+use super::device::Shared;
+use super::link::{Came, LinkError};
+use crate::wire::{Sqe, admin, fabrics};
+use rustix::buffer::spare_capacity;
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use std::io::{self, ErrorKind};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Between signs of life: two may be late.
+const KEEP_ALIVE: Duration = Duration::from_millis(KEEP_ALIVE_MS as u64 / 3);
+
+const BELL: u64 = u64::MAX;
+const ADMIN: u64 = u64::MAX - 1;
+
+/// What the helper listens to.
+pub(super) struct Watch {
+    epoll: OwnedFd,
+    bell: OwnedFd,
+    has_to_end: AtomicBool,
+    /// Of each queue, what is listened to until it has come: epoll's flags.
+    listens: Vec<AtomicU32>,
+}
+
+impl Watch {
+    pub(super) fn new(admin: &TcpStream) -> io::Result<Watch> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        epoll::add(&epoll, admin, epoll::EventData::new_u64(ADMIN), epoll::EventFlags::IN)?;
+        Ok(Watch { epoll, bell, has_to_end: AtomicBool::new(false), listens: Vec::new() })
+    }
+
+    /// Adds the next queue, which nothing is heard of yet but its end.
+    pub(super) fn add(&mut self, stream: &TcpStream) -> io::Result<()> {
+        let place = epoll::EventData::new_u64(self.listens.len() as u64);
+        epoll::add(&self.epoll, stream, place, epoll::EventFlags::ONESHOT)?;
+        self.listens.push(AtomicU32::new(0));
+        Ok(())
+    }
+
+    /// Rings once when there is something to read, or when the kernel takes more of the output.
+    pub(super) fn listen(&self, queue: usize, stream: &TcpStream, has_output: bool) -> io::Result<()> {
+        let mut flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ONESHOT;
+        flags.set(epoll::EventFlags::OUT, has_output);
+        let listens = &self.listens[queue];
+        if listens.load(Ordering::SeqCst) == flags.bits() {
+            return Ok(());
+        }
+        listens.store(flags.bits(), Ordering::SeqCst);
+        epoll::modify(&self.epoll, stream, epoll::EventData::new_u64(queue as u64), flags)?;
+        Ok(())
+    }
+
+    /// The helper is to look at what has changed.
+    pub(super) fn wake(&self) {
+        // It fails only where it is readable already.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    pub(super) fn end(&self) {
+        self.has_to_end.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Starts the helper, which ends when the device is lost or [asked to](Watch::end).
+    pub(super) fn start(shared: Arc<Shared>, mut admin: Admin) -> io::Result<JoinHandle<()>> {
+        admin.set_nonblocking()?;
+        let helper = Helper { shared, admin, pending: Vec::new() };
+        std::thread::Builder::new().name("zonal-nvme-host".to_owned()).spawn(move || helper.run())
+    }
+}
+
+/// Commands of the admin queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum AdminCommand {
+    KeepAlive,
+    AwaitEvent,
+    ReadChangedZones,
+    ReadChangedNamespaces,
+}
+
+struct Helper {
+    shared: Arc<Shared>,
+    admin: Admin,
+    /// Commands without an answer, by their numbers.
+    pending: Vec<(u16, AdminCommand)>,
+}
+
+/// Bytes of each log.
+const LOG: u32 = 4096;
+
+impl Helper {
+    fn run(mut self) {
+        let mut next = Instant::now() + KEEP_ALIVE;
+        let mut events = Vec::with_capacity(16);
+        let mut result = self.send(AdminCommand::AwaitEvent);
+        loop {
+            if let Err(reason) = &result {
+                self.shared.lose(reason);
+            }
+            if self.shared.is_lost() {
+                return;
+            }
+            if self.shared.watch.has_to_end.load(Ordering::Acquire) {
+                return self.shut_down();
+            }
+            let sleep = Timespec::try_from(next.saturating_duration_since(Instant::now())).ok();
+            events.clear();
+            // An interruption is a wake-up for nothing.
+            let _ = epoll::wait(&self.shared.watch.epoll, spare_capacity(&mut events), sleep.as_ref());
+            result = Ok(());
+            for event in &events {
+                result = result.and_then(|()| self.take_event(event.data.u64(), event.flags));
+            }
+            if Instant::now() >= next {
+                next = Instant::now() + KEEP_ALIVE;
+                result = result.and_then(|()| self.keep_alive());
+            }
+        }
+    }
+
+    fn take_event(&mut self, place: u64, flags: epoll::EventFlags) -> Result<(), LinkError> {
+        match place {
+            BELL => {
+                let _ = rustix::io::read(&self.shared.watch.bell, &mut [0; 8]);
+            }
+            ADMIN => return self.take_answers(),
+            queue => {
+                let queue = queue as usize;
+                self.shared.watch.listens[queue].store(0, Ordering::SeqCst);
+                // A thread arms before it looks whether its queue is listened to.
+                fence(Ordering::SeqCst);
+                self.shared.wakeups.ring(queue);
+                if flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+                    return Err(LinkError::Closed);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A controller that has not answered the last sign of life is gone.
+    fn keep_alive(&mut self) -> Result<(), LinkError> {
+        if self.pending.iter().any(|(_, command)| *command == AdminCommand::KeepAlive) {
+            return Err(LinkError::Io(ErrorKind::TimedOut.into()));
+        }
+        self.send(AdminCommand::KeepAlive)
+    }
+
+    fn send(&mut self, command: AdminCommand) -> Result<(), LinkError> {
+        let nsid = self.shared.nsid();
+        let log = |id: u32, nsid: u32, set: u32| {
+            let cdw = [id | (LOG / 4 - 1) << 16, 0, 0, 0, set << 24, 0];
+            (Sqe::new(admin::GET_LOG_PAGE, nsid, cdw).with_data(LOG), vec![0; LOG as usize])
+        };
+        let (sqe, data) = match command {
+            AdminCommand::KeepAlive => (Sqe::new(admin::KEEP_ALIVE, 0, [0; 6]), Vec::new()),
+            AdminCommand::AwaitEvent => (Sqe::new(admin::ASYNC_EVENT_REQUEST, 0, [0; 6]), Vec::new()),
+            AdminCommand::ReadChangedZones => log(0xBF, nsid, 2),
+            AdminCommand::ReadChangedNamespaces => log(0x04, u32::MAX, 0),
+        };
+        // There are far fewer kinds than entries, each of them once.
+        if let Ok(cid) = self.admin.queue.submit(sqe, data) {
+            self.pending.push((cid, command));
+        }
+        self.admin.flush()
+    }
+
+    fn take_answers(&mut self) -> Result<(), LinkError> {
+        while self.admin.fill()? == Came::Full {}
+        while let Some(ended) = self.admin.queue.next_ended() {
+            let Some(place) = self.pending.iter().position(|(cid, _)| *cid == ended.cid) else { continue };
+            let (_, command) = self.pending.swap_remove(place);
+            let log = Some(&ended.data).filter(|_| ended.status.is_ok() && ended.received == LOG);
+            match (command, log) {
+                (AdminCommand::KeepAlive, _) => {}
+                // A controller that tells no events.
+                (AdminCommand::AwaitEvent, _) if !ended.status.is_ok() => {}
+                (AdminCommand::AwaitEvent, _) => self.take_notice(ended.result)?,
+                (AdminCommand::ReadChangedZones, Some(log)) => self.note_zones(log),
+                (AdminCommand::ReadChangedNamespaces, Some(log)) => self.note_namespaces(log),
+                (AdminCommand::ReadChangedZones | AdminCommand::ReadChangedNamespaces, None) => {}
+            }
+        }
+        self.admin.flush()
+    }
+
+    /// An event (Base 5.1.2.1). Reading its log lets the controller tell the next one of its kind.
+    fn take_notice(&mut self, result: u64) -> Result<(), LinkError> {
+        const NOTICE: u64 = 2;
+        self.send(AdminCommand::AwaitEvent)?;
+        match (result & 7, result >> 8 & 0xFF) {
+            (NOTICE, 0xEF) => self.send(AdminCommand::ReadChangedZones),
+            (NOTICE, 0x00) => self.send(AdminCommand::ReadChangedNamespaces),
+            _ => Ok(()),
+        }
+    }
+
+    /// ZNS 4.1.4.1: first blocks of zones, or all zones where they are too many.
+    fn note_zones(&self, log: &[u8]) {
+        let zones = self.shared.changed_zones(log);
+        if !zones.is_empty() {
+            self.shared.notices.note(|changes| zones.into_iter().for_each(|zone| changes.add_zone(zone)));
+            self.shared.wakeups.ring_all();
+        }
+    }
+
+    fn note_namespaces(&self, log: &[u8]) {
+        let is_ours = |entry: &[u8]| {
+            let nsid = u32::from_le_bytes(entry.try_into().expect("4 bytes"));
+            nsid == self.shared.nsid() || nsid == u32::MAX
+        };
+        if log.chunks_exact(4).any(is_ours) {
+            self.shared.notices.note(|changes| (changes.limits, changes.size) = (true, true));
+            self.shared.wakeups.ring_all();
+        }
+    }
+
+    /// Tells the controller that the host leaves (Base 3.6.1). The host leaves a silent controller all the same.
+    fn shut_down(mut self) {
+        const CC: u32 = 0x14;
+        const NORMAL: u32 = 1 << 14;
+        let value = 0x0046_0061 | NORMAL;
+        let command = Sqe::new(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, CC, value, 0, 0, 0]);
+        if self.admin.set_blocking(Duration::from_secs(1)).is_ok() {
+            let _ = self.admin.call(command, Vec::new());
+        }
+    }
+}
