@@ -12,12 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use threads::{Answers, Bench, Drive, append, number};
-use zonal_core::{Nanos, Op, Sector};
+use zonal_core::device::{Limits, ZoneAction, ZoneState};
+use zonal_core::{Geometry, Nanos, Op, Personality, Sector, Sectors, ZoneCondition, ZoneIndex};
 use zonal_io::buffer::BufferPool;
 use zonal_io::clock::Clock;
 use zonal_io::data::Data;
 use zonal_io::device::{Command, Context, Device, Submitted};
-use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Null};
+use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Null, Zones};
 use zonal_io::sync::AtomicBool;
 use zonal_io::sync::model::{Canary, SpinBrief};
 use zonal_io::volume::{Request, Volume, VolumeOptions, WriteMode};
@@ -282,6 +283,31 @@ fn reset_among_writers_leaves_volume_and_drive_agreed() {
                     poll,
                 ],
             );
+        },
+        &[Canary::Exchange],
+    );
+}
+
+/// A read that raises a zone's floor, beside the reset that lowers it: once the reset is over, no read finds data.
+#[test]
+fn floor_raised_beside_a_reset_shows_nothing_afterwards() {
+    prove(
+        "floor_raised_beside_a_reset_shows_nothing_afterwards",
+        PREEMPTIONS,
+        || {
+            let geometry = Geometry::new(Sectors(8), Sectors(8), Sectors(8), 0).expect("one zone");
+            let written = |_| ZoneState { condition: ZoneCondition::Closed, written: 4 };
+            let zones = Arc::new(Zones::new(geometry, Personality::Zns, Limits::default(), written));
+            let read = |zones: &Zones| zones.readable(ZoneIndex(0), 0, 1).expect("the zone is not offline");
+            let other = zones.clone();
+            let readers = spawn(move || {
+                read(&other);
+                read(&other)
+            });
+            zones.manage(ZoneIndex(0), ZoneAction::Reset).expect("a closed zone is reset");
+            assert_eq!(read(&zones).data_sectors, 0, "the thread that has reset the zone reads its data");
+            readers.join().unwrap();
+            assert_eq!(read(&zones).data_sectors, 0, "data is there after the reset");
         },
         &[Canary::Exchange],
     );

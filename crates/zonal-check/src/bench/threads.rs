@@ -312,10 +312,9 @@ impl Load {
 
 /// Reads of one zone by one thread while another writes it, or writes elsewhere.
 ///
-/// Reads take no lock and wait for nobody, so a writer elsewhere costs them what any busy neighbour does: up to half where
-/// two virtual cores are one. But they look at the zone's word, and each write takes its line away: a read of a zone that
-/// is written pays up to one transfer of a line from core to core, 50 to 100 ns. The null device has little besides in a
-/// read, so this is the worst that a writer can do, and a quarter of the speed is what the line leaves at 100 ns.
+/// Reads take no lock, so a writer elsewhere costs them what any busy neighbour does: up to half where two virtual cores are
+/// one. A writer of the same zone takes the line of the zone's word away with each write; below the zone's floor no read
+/// looks at that word. The null device has little besides in a read, so this is the worst that a writer can do.
 pub(super) fn reads_beside_writes(effort: Effort, report: &mut Report) {
     let count = effort.operations;
     let pair = || {

@@ -16,10 +16,13 @@
 //! holding `resources`, still by compare-exchange, because pointers move without that lock. Conditions then stand still
 //! under the lock, so a zone closed to make room for another is counted under the condition that it really left.
 //!
+//! What takes data away also lowers the zone's floor, for the reads that look at nothing else ([`super::floors`]).
+//!
 //! # Invariants
 //! - Turn and answered are changed by the one write in flight, never by anything else, also across a reset.
 //! - With limits set and `resources` unlocked, its counters equal the number of zones in each condition.
 
+use super::floors::{Floor, Floors};
 use crate::device::Contention;
 use crate::sync::{CachePadded, Ordering, Tally, Watched, WordTable};
 use zonal_core::device::{self, Limits, Resources, Step, ZoneAction, ZoneEvent, ZoneState};
@@ -148,6 +151,7 @@ pub struct Zones {
     geometry: Geometry,
     personality: Personality,
     words: WordTable,
+    floors: Floors,
     /// For each zone the turn of the last positional write whose answer is out.
     answered: WordTable,
     /// Only if something is limited. On a line of its own: the rest of this is read by every command.
@@ -173,7 +177,8 @@ impl Zones {
         }
         let resources = (!limits.is_none()).then(|| CachePadded::new(Watched::new(resources)));
         let answered = WordTable::new(geometry.zones());
-        Zones { geometry, personality, words, answered, resources, retries: Tally::default() }
+        let floors = Floors::new(geometry.zones());
+        Zones { geometry, personality, words, floors, answered, resources, retries: Tally::default() }
     }
 
     /// How the sectors divide.
@@ -198,9 +203,27 @@ impl Zones {
     /// [`ZoneError::Offline`].
     #[inline]
     pub fn readable(&self, zone: ZoneIndex, offset: u32, sectors: u32) -> Result<Readable, ZoneError> {
+        let floor = self.floors.load(zone);
+        match floor.readable(offset, sectors) {
+            Some(readable) => Ok(readable),
+            None => self.readable_above(floor, zone, offset, sectors),
+        }
+    }
+
+    /// [`Zones::readable`] for what does not lie below `floor`.
+    #[inline]
+    fn readable_above(
+        &self,
+        floor: Floor,
+        zone: ZoneIndex,
+        offset: u32,
+        sectors: u32,
+    ) -> Result<Readable, ZoneError> {
         let word = self.load(zone);
-        let data_sectors = word.state().readable(offset, sectors)?;
-        Ok(Readable { data_sectors, generation: word.generation() })
+        let (state, generation) = (word.state(), word.generation());
+        let data_sectors = state.readable(offset, sectors)?;
+        self.floors.raise(zone, floor, generation, state.written);
+        Ok(Readable { data_sectors, generation })
     }
 
     /// Whether a positional write that has to be alone is in flight, for a word that was loaded before.
@@ -413,9 +436,26 @@ impl Zones {
                 return self.change_condition(zone, resources, ask);
             }
             match self.exchange(zone, before, after) {
-                Ok(()) => return Ok(Change { before, after, step }),
+                Ok(()) => {
+                    self.keep_floor(zone, ask, before, after);
+                    return Ok(Change { before, after, step });
+                }
                 Err(now) => before = now,
             }
+        }
+    }
+
+    /// Data that `ask` has taken away is not read from now on.
+    #[inline(always)]
+    fn keep_floor(&self, zone: ZoneIndex, ask: Ask, before: Word, after: Word) {
+        // Writes take nothing away.
+        if matches!(ask, Ask::AtOnce { .. } | Ask::Place { .. }) {
+            return;
+        }
+        if after.generation() != before.generation() {
+            self.floors.lower(zone, after.generation());
+        } else if after.state().written < before.state().written {
+            self.floors.freeze(zone, after.generation());
         }
     }
 
@@ -449,6 +489,7 @@ impl Zones {
             }
             match self.exchange(zone, before, after) {
                 Ok(()) => {
+                    self.keep_floor(zone, ask, before, after);
                     resources.moved(zone, before.state().condition, step.state.condition);
                     return Ok(Change { before, after, step });
                 }

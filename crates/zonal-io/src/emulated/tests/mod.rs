@@ -1,6 +1,7 @@
 //! Tests of the emulated devices through the device interface.
 
 mod failures;
+mod floors;
 mod protocol;
 mod ram_data;
 mod side_by_side;

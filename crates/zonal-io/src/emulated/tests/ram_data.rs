@@ -216,6 +216,7 @@ fn readers_see_acknowledged_writes_and_never_torn_sectors_while_zones_are_reset(
                             at += sectors;
                         }
                         act(d, Op::ZoneReset, zone * 2048, 0).unwrap();
+                        assert!(read_fills(d, zone * 2048, 2048).iter().all(|&b| b == 0));
                     }
                 })
             })
