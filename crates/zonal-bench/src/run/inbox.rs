@@ -36,9 +36,12 @@ pub(super) struct Ending {
     pub(super) slot: u32,
     /// Whether it ended as [`Outcome::Done`]; otherwise [`Desk::outcome`] knows.
     pub(super) is_plain: bool,
-    /// When, in the clock's raw units; 0 if times are not taken.
+    /// When, in the clock's raw units, or [`NO_STAMP`]: then it is for the worker to say, which has looked just now.
     pub(super) at: u64,
 }
+
+/// The reading of a clock that nothing has read.
+pub(super) const NO_STAMP: u64 = u64::MAX;
 
 /// Where one worker's completions go, and where its buffers wait.
 pub(super) trait Mail {
@@ -48,9 +51,9 @@ pub(super) trait Mail {
     /// The idle buffers, and what came of requests that did not end plainly.
     fn desk(&mut self) -> &mut Desk;
 
-    /// When the request of `slot` ended, if it was the last to end and did so inside submit, and plainly. Then
-    /// [`Mail::next`] does not give it.
-    fn ended_just_now(&mut self, slot: u32) -> Option<u64>;
+    /// Whether the request of `slot` was the last to end, and did so inside submit, and plainly. Then [`Mail::next`] does
+    /// not give it.
+    fn ended_just_now(&mut self, slot: u32) -> bool;
 
     /// Whether other requests have ended on this thread.
     fn has_more(&self) -> bool;
@@ -131,7 +134,6 @@ const RECENT_MAX: usize = 32;
 struct Recent {
     len: Cell<usize>,
     slots: [Cell<u64>; RECENT_MAX],
-    at: [Cell<u64>; RECENT_MAX],
     buffers: [Cell<ManuallyDrop<IoBufs>>; RECENT_MAX],
     /// Endings in [`OTHERS`].
     others: Cell<usize>,
@@ -142,7 +144,6 @@ impl Recent {
         Recent {
             len: Cell::new(0),
             slots: [const { Cell::new(0) }; RECENT_MAX],
-            at: [const { Cell::new(0) }; RECENT_MAX],
             buffers: [const { Cell::new(ManuallyDrop::new(IoBufs::empty())) }; RECENT_MAX],
             others: Cell::new(0),
         }
@@ -150,18 +151,17 @@ impl Recent {
 
     /// `len`: what is there already, less than [`RECENT_MAX`].
     #[inline(always)]
-    fn push(&self, len: usize, slot: u64, buffer: IoBufs, at: u64) {
+    fn push(&self, len: usize, slot: u64, buffer: IoBufs) {
         self.slots[len].set(slot);
-        self.at[len].set(at);
         self.buffers[len].set(ManuallyDrop::new(buffer));
         self.len.set(len + 1);
     }
 
-    /// The slot on top, and when it ended.
+    /// The slot on top.
     #[inline(always)]
-    fn top(&self) -> Option<(u64, u64)> {
+    fn top(&self) -> Option<u64> {
         let last = self.len.get().checked_sub(1)?;
-        Some((self.slots.get(last)?.get(), self.at[last].get()))
+        Some(self.slots.get(last)?.get())
     }
 
     /// Takes away the top; its buffer.
@@ -212,7 +212,7 @@ pub(super) struct Inbox {
 
 impl Inbox {
     /// An inbox of the calling thread, which has no other, with a buffer for each slot. `clock`: to note when
-    /// completions come.
+    /// completions come that the worker may not see at once.
     pub(super) fn new(clock: Option<Clock>, places: Places, buffers: Vec<IoBuf>) -> Inbox {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let slots = buffers.len();
@@ -229,18 +229,18 @@ impl Mail for Inbox {
         let (shared, clock, places, id) =
             (self.shared.clone(), self.clock.clone(), self.places, self.shared.id);
         move |completion| {
-            let at = clock.as_ref().map_or(0, Clock::raw);
             let Completion { token, result, buf } = completion;
+            let now = || clock.as_ref().map_or(NO_STAMP, Clock::raw);
             if is_plain(&result, places) {
                 return RECENT.with(|recent| {
                     let len = recent.len.get();
                     match OWNER.get() == id && len < RECENT_MAX {
-                        true => recent.push(len, token, buf, at),
-                        false => shared.leave(token as u32, Outcome::Done, buf, at),
+                        true => recent.push(len, token, buf),
+                        false => shared.leave(token as u32, Outcome::Done, buf, now()),
                     }
                 });
             }
-            shared.leave(token as u32, outcome_of(result), buf, at);
+            shared.leave(token as u32, outcome_of(result), buf, now());
         }
     }
 
@@ -250,14 +250,13 @@ impl Mail for Inbox {
     }
 
     #[inline(always)]
-    fn ended_just_now(&mut self, slot: u32) -> Option<u64> {
+    fn ended_just_now(&mut self, slot: u32) -> bool {
         RECENT.with(|recent| {
-            let (last, at) = recent.top()?;
-            if last != u64::from(slot) {
-                return None;
+            let is_last = recent.top() == Some(u64::from(slot));
+            if is_last {
+                self.desk.give_back(slot, recent.pop());
             }
-            self.desk.give_back(slot, recent.pop());
-            Some(at)
+            is_last
         })
     }
 
@@ -269,10 +268,10 @@ impl Mail for Inbox {
     #[inline]
     fn next(&mut self) -> Option<Ending> {
         RECENT.with(|recent| match recent.top() {
-            Some((slot, at)) => {
+            Some(slot) => {
                 let slot = slot as u32;
                 self.desk.give_back(slot, recent.pop());
-                Some(Ending { slot, is_plain: true, at })
+                Some(Ending { slot, is_plain: true, at: NO_STAMP })
             }
             None if recent.others.get() > 0 || self.shared.has_foreign.load(Ordering::Acquire) => {
                 self.next_other()

@@ -59,6 +59,8 @@ struct Times {
     slat: Option<Box<Latency>>,
     clat: Option<Box<Latency>>,
     lat: Option<Box<Latency>>,
+    /// Of what was answered inside submit, if both are wanted, which are the same then.
+    both: Option<Box<Latency>>,
 }
 
 impl Times {
@@ -69,6 +71,7 @@ impl Times {
             slat: wanted(spec.measures_slat()),
             clat: wanted(spec.measures_clat()),
             lat: wanted(spec.measures_lat()),
+            both: wanted(spec.measures_clat() && spec.measures_lat()),
         }
     }
 }
@@ -134,6 +137,11 @@ impl Measure {
     #[inline]
     pub(super) fn ended(&mut self, dir: Dir, stamps: &Stamps, at: u64) {
         let times = &mut self.times[dir as usize];
+        if stamps.submitted == 0
+            && let Some(both) = &mut times.both
+        {
+            return both.record(self.clock.delta_as_nanos(stamps.made, at.max(stamps.made)));
+        }
         if let Some(clat) = &mut times.clat {
             // What was answered inside submit completes from when it was made.
             let from = if stamps.submitted == 0 { stamps.made } else { stamps.submitted };
@@ -180,7 +188,10 @@ impl Measure {
 
     /// What was measured of one direction, without its runtime and samples.
     pub(super) fn take(&mut self, dir: Dir, watch: &Watch) -> DirReport {
-        let Times { slat, clat, lat } = std::mem::take(&mut self.times[dir as usize]);
+        let Times { slat, mut clat, mut lat, both } = std::mem::take(&mut self.times[dir as usize]);
+        if let Some(both) = both {
+            [&mut clat, &mut lat].into_iter().flatten().for_each(|times| times.add(&both));
+        }
         DirReport {
             ios: watch.ios(dir),
             bytes: watch.sectors(dir) * zonal_core::SECTOR_BYTES,

@@ -3,7 +3,8 @@
 //! # The inner loop
 //! A request costs one turn of the generator, one submit and one completion, and nothing else: no allocation (buffers
 //! and slots are made before the start), no clock unless times are taken or the device answers later, no lock but the
-//! zone's bit. Where no times are taken, the clock is read once in a while only.
+//! zone's bit. Where no times are taken, the clock is read once in a while only. Where they are, a reading serves for the
+//! end of one thing and the beginning of the next: what the generator takes in between, some 10 ns, counts as latency.
 //!
 //! # Waiting
 //! In real time whoever waits polls. A worker polls at once for a while, because most answers are near; then it lets
@@ -11,7 +12,7 @@
 //! the processor to the scheduler instead: all that differs is in its [`Time`].
 
 use super::hold::Begin;
-use super::inbox::{Ending, Mail, Outcome, Places};
+use super::inbox::{Ending, Mail, NO_STAMP, Outcome, Places};
 use super::iolog::IoLog;
 use super::measure::{Measure, Stamps, Watch};
 use super::slot::{Kind, Slot};
@@ -80,6 +81,8 @@ pub(super) struct Worker<'a, T: Time> {
     pub(super) now: Nanos,
     /// Requests submitted since then.
     age: u32,
+    /// Whether nothing has happened since that takes time.
+    is_fresh: bool,
     /// Whether the last request was answered inside submit.
     is_inline: bool,
     stamp: u64,
@@ -127,6 +130,7 @@ impl<'a, T: Time> Worker<'a, T> {
             last: environment.epoch,
             now: Nanos(0),
             age: u32::MAX,
+            is_fresh: false,
             is_inline: false,
             stamp: 0,
             failure: None,
@@ -247,6 +251,7 @@ impl<'a, T: Time> Worker<'a, T> {
     /// Does what the workload has to do where that is not simply the next I/O; whether the pass goes on.
     #[inline(never)]
     fn step_unusually(&mut self, slot: u32) -> bool {
+        self.time_has_passed();
         let step = self.workload.next_unusual(self.environment.zones);
         match step {
             Step::Io(io) => self.submit_io(slot, io),
@@ -277,11 +282,21 @@ impl<'a, T: Time> Worker<'a, T> {
     #[inline]
     fn time(&mut self) -> Nanos {
         let age_max = if self.is_inline { INLINE_AGE_MAX } else { AGE_MAX };
-        if self.measure.is_timed || self.age >= age_max {
-            self.read_clock();
+        match self.measure.is_timed {
+            true => self.read_clock_again(),
+            false if self.age >= age_max => self.read_clock(),
+            false => {}
         }
         self.age = self.age.saturating_add(1);
         self.now
+    }
+
+    /// Reads the clock, unless the last reading is as good.
+    #[inline]
+    pub(super) fn read_clock_again(&mut self) {
+        if !self.is_fresh {
+            self.read_clock();
+        }
     }
 
     #[inline]
@@ -290,6 +305,25 @@ impl<'a, T: Time> Worker<'a, T> {
         self.last = clock.raw();
         self.now = Nanos(clock.delta_as_nanos(epoch, self.last));
         self.age = 0;
+        self.is_fresh = T::ONE_READING_SERVES_TWICE;
+    }
+
+    /// The last reading of the clock is too old to serve again.
+    #[inline]
+    pub(super) fn time_has_passed(&mut self) {
+        self.is_fresh = false;
+    }
+
+    /// When something ended that nothing has stamped, which is now.
+    #[inline]
+    fn stamp(&mut self) -> u64 {
+        match self.measure.is_timed {
+            true => {
+                self.read_clock();
+                self.last
+            }
+            false => NO_STAMP,
+        }
     }
 
     #[inline(always)]
@@ -316,6 +350,7 @@ impl<'a, T: Time> Worker<'a, T> {
     fn submit_logged(&mut self, slot: u32, io: Io) {
         let place = self.workload.place_of(&io);
         self.log_io(&io, place);
+        self.time_has_passed();
         self.submit_io(slot, io);
     }
 
@@ -347,6 +382,7 @@ impl<'a, T: Time> Worker<'a, T> {
                 let block = &mut buffer[..bytes_of(io.sectors)];
                 let ticket = blocks.fill(block, io, zone, generation, self.recorder.as_ref());
                 self.tickets[slot as usize] = ticket;
+                self.time_has_passed();
             }
             None => {
                 for sector in buffer.chunks_exact_mut(SECTOR_BYTES as usize) {
@@ -360,12 +396,11 @@ impl<'a, T: Time> Worker<'a, T> {
     /// Takes in what was answered inside submit. A slot is occupied only by what was not: nobody looks at it meanwhile.
     #[inline(always)]
     fn after_submit(&mut self, slot: u32, kind: Kind, io: Io) {
-        if kind == Kind::Io
-            && self.recorder.is_none()
-            && let Some(at) = self.inbox.ended_just_now(slot)
-        {
+        if kind == Kind::Io && self.recorder.is_none() && self.inbox.ended_just_now(slot) {
             self.is_inline = true;
-            self.io_ended_well(&io, &Stamps { made: self.last, submitted: 0 }, at);
+            let stamps = Stamps { made: self.last, submitted: 0 };
+            let at = self.stamp();
+            self.io_ended_well(&io, &stamps, at);
             if self.inbox.has_more() {
                 self.reap();
             }
@@ -381,10 +416,11 @@ impl<'a, T: Time> Worker<'a, T> {
         self.in_flight += 1;
         self.slots[slot as usize] = Slot { kind, io, stamps: Stamps { made: self.last, submitted: 0 } };
         self.reap();
-        let entry = &mut self.slots[slot as usize];
-        self.is_inline = entry.kind == Kind::Idle;
+        self.is_inline = self.slots[slot as usize].kind == Kind::Idle;
         if !self.is_inline && self.measure.is_timed {
-            entry.stamps.submitted = self.environment.clock.raw();
+            self.read_clock();
+            let entry = &mut self.slots[slot as usize];
+            entry.stamps.submitted = self.last;
             self.measure.submitted(entry.io.dir, &entry.stamps);
         }
     }
@@ -414,10 +450,19 @@ impl<'a, T: Time> Worker<'a, T> {
     /// Takes in what has ended; how much.
     #[inline(always)]
     pub(super) fn reap(&mut self) -> usize {
-        let mut reaped = 0;
-        while let Some(ending) = self.inbox.next() {
+        let (mut reaped, mut now) = (0, NO_STAMP);
+        while let Some(mut ending) = self.inbox.next() {
+            if ending.at == NO_STAMP {
+                if now == NO_STAMP {
+                    now = self.stamp();
+                }
+                ending.at = now;
+            }
             self.finish(ending);
             reaped += 1;
+        }
+        if reaped > 1 {
+            self.time_has_passed();
         }
         reaped
     }
@@ -452,6 +497,7 @@ impl<'a, T: Time> Worker<'a, T> {
     #[cold]
     #[inline(never)]
     fn note(&mut self, io: &Io, stamps: &Stamps, at: u64) {
+        self.time_has_passed();
         let zones = self.environment.zones;
         let place = match io.placing {
             Placing::At => io.sector,
@@ -466,6 +512,7 @@ impl<'a, T: Time> Worker<'a, T> {
     #[cold]
     #[inline(never)]
     fn finish_unusual(&mut self, kind: Kind, ending: Ending) {
+        self.time_has_passed();
         let zones = self.environment.zones;
         let Slot { io, stamps, .. } = self.slots[ending.slot as usize];
         let outcome = if ending.is_plain { Outcome::Done } else { self.inbox.desk().outcome(ending.slot) };

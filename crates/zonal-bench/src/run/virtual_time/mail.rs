@@ -4,7 +4,7 @@
 //! to the worker it belongs to, in the order of completion, and wakes it.
 
 use super::Common;
-use crate::run::inbox::{Desk, Ending, Mail, Outcome, Places, is_plain, outcome_of};
+use crate::run::inbox::{Desk, Ending, Mail, NO_STAMP, Outcome, Places, is_plain, outcome_of};
 use quanta::Clock;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -99,7 +99,7 @@ impl Mail for Letters {
             (self.common.post.clone(), self.common.signals.wakes.clone(), self.clock.clone());
         let (worker, places) = (self.worker, self.places);
         move |completion| {
-            let at = clock.as_ref().map_or(0, Clock::raw);
+            let at = clock.as_ref().map_or(NO_STAMP, Clock::raw);
             let Completion { token, result, buf } = completion;
             let buffer = buf.into_buf();
             let (letterbox, slot) = (&post.0[worker], token as u32);
@@ -122,8 +122,8 @@ impl Mail for Letters {
     }
 
     /// Never told here: it is among what [`Mail::next`] gives.
-    fn ended_just_now(&mut self, _: u32) -> Option<u64> {
-        None
+    fn ended_just_now(&mut self, _: u32) -> bool {
+        false
     }
 
     fn has_more(&self) -> bool {
