@@ -86,8 +86,8 @@ enum Then {
     All(Op),
     /// These zones are open, or closed again if one could not be opened.
     OpenAll(Vec<Sector>),
-    /// The controller's shutdown.
-    Shutdown,
+    /// The controller's shutdown, of this number.
+    Shutdown(u32),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -311,8 +311,11 @@ impl Connection {
             return self.terminate(term::DATA_LIMIT, 4);
         }
         let entries = self.queue.as_ref().map_or(1, |queue| usize::from(queue.entries));
-        let Some(slot) = self.free.pop().or_else(|| self.new_slot(entries)) else {
-            // More commands than the queue has entries.
+        // Slots that are free again may be more than these: commands that have ended early had some beside them.
+        let has_entry = self.in_flight < entries;
+        let Some(slot) = has_entry.then(|| self.free.pop().or_else(|| self.new_slot(entries))).flatten()
+        else {
+            // More commands than the queue has entries, or as many again that were aborted and whose data have not come.
             return self.terminate(term::HEADER_FIELD, 8);
         };
         self.sq_head = (self.sq_head + 1) % self.queue.as_ref().map_or(u16::MAX, |queue| queue.entries);
@@ -349,7 +352,7 @@ impl Connection {
     }
 
     fn new_slot(&mut self, entries: usize) -> Option<u16> {
-        let max = (entries + self.discarding).min(usize::from(u16::MAX));
+        let max = 2 * entries;
         (self.commands.len() < max).then(|| {
             self.commands.push(None);
             (self.commands.len() - 1) as u16
@@ -654,7 +657,8 @@ impl Connection {
 
     /// A shutdown is over once all data are durable (Base 3.6.1).
     fn begin_shutdown(&mut self, now: Nanos, slot: u16) {
-        self.send_all(now, 0, slot, vec![Request::flush()], Then::Shutdown);
+        let Some(shutdown) = self.queue.as_ref().map(|queue| queue.controller().shutdown()) else { return };
+        self.send_all(now, 0, slot, vec![Request::flush()], Then::Shutdown(shutdown));
     }
 
     fn connect(&mut self, now: Nanos, slot: u16, sqe: &Sqe) {
@@ -829,10 +833,10 @@ impl Connection {
                 let status = command.early.as_ref().map_or(Status::INTERNAL_ERROR, |early| early.status);
                 return self.finish(now, slot, Err(status));
             }
-            (_, Then::Shutdown) => {
+            (_, Then::Shutdown(shutdown)) => {
                 let is_durable = std::mem::replace(&mut command.status, Status::SUCCESS).is_ok();
                 if let Some(queue) = &self.queue {
-                    queue.controller().has_shut_down(is_durable);
+                    queue.controller().has_shut_down(shutdown, is_durable);
                 }
             }
             (Some(device::Output::Zones(zones)), Then::All(op)) => {

@@ -2,7 +2,9 @@
 
 mod host;
 
+use host::odd::odd_over;
 use host::{Digests, End, NQN, Queue, sqe, target};
+use zonal_core::Nanos;
 use zonal_nvme::wire::{Sgl, Sqe, admin, fabrics, io};
 
 const RAM: &str = "ram:size=64M,zone_size=4M,complete=poll,blocksize=4096";
@@ -253,4 +255,72 @@ fn shutdown_is_complete_after_a_flush() {
     admin.set_property(CC, 0);
     drop(queue);
     assert_eq!(admin.property(CSTS, false), 0);
+}
+
+/// Commands that were aborted, and whose data come later, leave slots that are free again.
+#[test]
+fn queue_with_many_aborts_has_no_more_entries() {
+    let mut admin = Queue::admin(&target(RAM));
+    let mut queue = admin.io(1);
+    let others: Vec<u16> = (0..10).map(|n| submit_without_data(&mut queue, n * 16, 16)).collect();
+    for _ in 0..30 {
+        let victim = submit_without_data(&mut queue, 0, 16);
+        let asked = abort(&mut admin, 1, victim);
+        queue.poll();
+        assert_eq!(queue.wait(victim).status, ABORTED);
+        assert_eq!(admin.wait(asked), End::default());
+    }
+    queue.send_held_data();
+    for cid in others {
+        assert_eq!(queue.wait(cid).status, 0);
+    }
+    submit_without_data(&mut queue, 160, 16);
+    for lba in 1..32 {
+        submit(&mut queue, lba);
+    }
+    assert_eq!((queue.terminated, queue.link.connection.in_flight()), (None, 32), "all of its entries");
+    submit(&mut queue, 32);
+    assert_eq!(queue.terminated, Some(1), "one more than it has entries");
+}
+
+/// A host that never sends what it was asked for has commands aborted again and again.
+#[test]
+fn aborted_commands_whose_data_never_come_are_bounded() {
+    let mut admin = Queue::admin(&target(RAM));
+    let mut queue = admin.io(1);
+    let mut victims = 0;
+    while queue.terminated.is_none() {
+        let victim = submit_without_data(&mut queue, 0, 16);
+        if queue.terminated.is_some() {
+            break;
+        }
+        let asked = abort(&mut admin, 1, victim);
+        queue.poll();
+        assert_eq!(queue.wait(victim).status, ABORTED);
+        assert_eq!(admin.wait(asked), End::default());
+        victims += 1;
+        assert!(victims <= 64, "a queue of 32 entries");
+    }
+    assert!(victims >= 32);
+}
+
+/// A host that has reset its controller during a shutdown, and asks for another one: what the first made durable is too little.
+#[test]
+fn second_shutdown_is_complete_after_a_flush_of_its_own() {
+    let slow = "ram:size=64M,zone_size=4M,blocksize=4096,completion_nsec=1000";
+    let (_, target) = odd_over(slow, |info| info.volatile_cache = true);
+    let mut admin = Queue::admin(&target);
+    let set = sqe(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, CC, 0x0046_4061, 0, 0, 0]);
+    let first = admin.submit(set, &[]);
+    admin.link.now = Nanos(500);
+    admin.set_property(CC, 0x0046_0060);
+    admin.set_property(CC, 0x0046_0061);
+    let second = admin.submit(set, &[]);
+    admin.link.now = Nanos(1400);
+    assert_eq!(admin.wait(first), End::default());
+    assert_eq!(admin.property(CSTS, false) >> 2 & 3, 1, "shutting down");
+    assert_eq!(admin.end(second), None);
+    admin.link.now = Nanos(1500);
+    assert_eq!(admin.wait(second), End::default());
+    assert_eq!(admin.property(CSTS, false) >> 2 & 3, 2, "shut down");
 }

@@ -170,6 +170,21 @@ fn connection_without_a_queue_ends_in_bounded_time() {
     assert_eq!(connection.deadline(), None, "nothing is waited for");
 }
 
+/// A host that believes in more time than it has would lose its controller in the midst of it.
+#[test]
+fn time_to_keep_alive_beyond_an_hour_is_refused() {
+    let mut queue = Queue::open(&target(RAM), Digests::default());
+    for keep_alive in [3_600_001, u32::MAX] {
+        let (mut command, data) = connect_command(0, 31, 0xFFFF, NQN);
+        command.cdw[2] = keep_alive.into();
+        let end = queue.call(command, &data);
+        assert_eq!((end.status, end.result), (CONNECT_INVALID, 48));
+    }
+    let (mut command, data) = connect_command(0, 31, 0xFFFF, NQN);
+    command.cdw[2] = 3_600_000.into();
+    assert_eq!(queue.call(command, &data).status, 0);
+}
+
 #[test]
 fn connection_with_a_queue_has_no_such_end() {
     let mut queue = Queue::open(&target(RAM), Digests::default());
@@ -235,4 +250,19 @@ fn data_keep_a_controller_alive() {
         admin.poll();
         assert!(!admin.link.connection.is_over(), "after {second} seconds");
     }
+}
+
+/// The volume resets each zone of a namespace by a command of its own.
+#[test]
+fn reset_of_all_zones_counts_each_zone() {
+    let admin = Queue::admin(&target("null:size=6400M,zone_size=64k,complete=poll,blocksize=4096"));
+    let mut queue = admin.io(1);
+    let reset = sqe(io::ZONE_MANAGEMENT_SEND, 1, [0, 0, 0, 4 | 1 << 8, 0, 0]);
+    let numbers = send_at_once(&mut queue, &[reset; 20]);
+    let memory = queue.link.connection.memory();
+    assert!((102_400 * 56..2 * 102_400 * 200).contains(&memory), "of one command: {memory} bytes");
+    for number in numbers {
+        assert_eq!(queue.wait(number).status, 0);
+    }
+    assert_eq!(queue.link.connection.memory(), 0);
 }

@@ -594,3 +594,16 @@ fn statuses_of_zones_are_those_of_the_reference_drive() {
     let cap = 0xC00;
     assert!(seen.eq([(0, 0, cap, 0x10), (0x1000, 0x1001, cap, 0x20), (0x2000, 0x2000, cap, 0x10)]));
 }
+
+/// ZNS 4.1.5.2: hosts are told a power of two of pages, and the device takes more.
+#[test]
+fn append_beyond_what_hosts_are_told_is_refused() {
+    let ram = "ram:size=64M,zone_size=4M,complete=poll,blocksize=4096,zone_append_max_sectors=56";
+    let mut admin = Queue::admin(&target(ram));
+    let mut queue = admin.io(1);
+    assert_eq!(admin.identify(6, 2, 0).data[0], 2, "16 KiB");
+    assert_eq!(append(&mut queue, 0, 5), 0x4002);
+    assert_eq!(append(&mut queue, 0, 7), 0x4002);
+    assert_eq!(append(&mut queue, 0, 8), 0x4002);
+    assert_eq!(append(&mut queue, 0, 4), 0);
+}

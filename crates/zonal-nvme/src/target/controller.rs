@@ -34,11 +34,10 @@ pub struct Association {
 impl Association {
     pub(super) fn new(
         controller: Arc<Controller>,
-        qid: u16,
+        (qid, resets): (u16, u32),
         entries: u16,
         has_flow_control: bool,
     ) -> Association {
-        let resets = controller.resets.load(Ordering::Acquire);
         let counts = controller.target.counts.open();
         Association { controller, qid, resets, counts, entries, has_flow_control }
     }
@@ -109,6 +108,8 @@ pub(super) struct State {
     pub(super) cc: u32,
     /// As commands see it. What a host reads is [`State::status`].
     pub(super) csts: u32,
+    /// Shutdowns that the host has asked for.
+    pub(super) shutdowns: u32,
     /// The I/O queues that are connected.
     pub(super) queues: BTreeSet<u16>,
     pub(super) features: Features,
@@ -134,6 +135,7 @@ impl Controller {
         let state = State {
             cc: 0,
             csts: 0,
+            shutdowns: 0,
             queues: BTreeSet::new(),
             features: Features::new(keep_alive, has_cache, host),
             notices: Notices::new(events),
@@ -206,13 +208,14 @@ impl Controller {
         self.is_ready.load(Ordering::Acquire)
     }
 
-    /// Takes an I/O queue's number. `false`: it is taken.
-    pub(super) fn take_queue(&self, qid: u16) -> Result<bool, (Status, u32)> {
+    /// Takes an I/O queue's number, and tells how often the controller was reset before. `None`: it is taken.
+    pub(super) fn take_queue(&self, qid: u16) -> Result<Option<u32>, (Status, u32)> {
         let mut state = self.state.lock();
-        match state.csts & READY {
-            0 => Err((Status::SEQUENCE_ERROR, 0)),
-            _ => Ok(state.queues.insert(qid)),
+        if state.csts & READY == 0 {
+            return Err((Status::SEQUENCE_ERROR, 0));
         }
+        // Under the lock: a reset that comes next closes this queue.
+        Ok(state.queues.insert(qid).then(|| self.resets.load(Ordering::Acquire)))
     }
 
     /// A queue's connection is closed. Without its admin queue a controller is over.

@@ -28,7 +28,7 @@ const ZONES: u32 = 1 << 27;
 const EVENTS_CRITICAL: u32 = 0x3F;
 
 /// Time to keep alive that a host can have at most, in milliseconds: an hour.
-const KEEP_ALIVE_MAX: u32 = 3_600_000;
+pub(super) const KEEP_ALIVE_MAX: u32 = 3_600_000;
 
 /// Unit of that time, in milliseconds (Base 5.1.13.2.1, KAS, in units of 100 ms).
 pub(super) const KEEP_ALIVE_UNIT: u32 = 1000;
@@ -47,8 +47,7 @@ pub(super) struct Features {
 
 impl Features {
     pub(super) fn new(keep_alive: u32, has_cache: bool, host: [u8; 16]) -> Features {
-        let keep_alive = in_units(keep_alive.min(KEEP_ALIVE_MAX));
-        Features { keep_alive, events: 0, thresholds: THRESHOLDS, has_cache, host }
+        Features { keep_alive: in_units(keep_alive), events: 0, thresholds: THRESHOLDS, has_cache, host }
     }
 
     /// In milliseconds; 0 is no limit.

@@ -55,7 +55,7 @@ impl Controller {
                 _ => return Err(Status::INVALID_FIELD),
             },
             (0x06, NVM) => Identified::default(),
-            (0x06, ZNS) => IdentifyZonedController { zasl: self.append_shift() }.emit(),
+            (0x06, ZNS) => IdentifyZonedController { zasl: self.target().zasl }.emit(),
             (0x07, set @ (NVM | ZNS)) => self.list(nsid, |n| n.is_zoned() == (set == ZNS))?,
             (0x08, _) => identify_independent(one()?),
             (0x1C, _) => {
@@ -80,12 +80,6 @@ impl Controller {
             page.u32(4 * n, namespace.nsid());
         }
         Ok(page)
-    }
-
-    /// Largest append, as a power of two of pages, less than what a command may transfer.
-    fn append_shift(&self) -> u8 {
-        let pages = self.target().volume().append_sectors_max() / 8;
-        pages.checked_ilog2().map_or(0, |log| (log as u8).min(self.target().mdts))
     }
 
     fn identify_controller(&self) -> Identified {

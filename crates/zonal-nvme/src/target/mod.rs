@@ -82,6 +82,7 @@ pub struct Target {
     volume: Arc<Volume>,
     namespaces: Vec<Namespace>,
     mdts: u8,
+    zasl: u8,
     is_floor: bool,
     controllers: Mutex<Controllers>,
     counts: counts::AllCounts,
@@ -104,31 +105,34 @@ impl Target {
         if !nqn.starts_with("nqn.") || nqn.len() > 223 || nqn == DISCOVERY_NQN {
             return Err(TargetError::Nqn(nqn));
         }
+        let pages = u64::from(volume.info().command_sectors_max) / 8;
+        let mdts = pages.checked_ilog2().map_or(1, |log| log as u8).clamp(1, MDTS_MAX);
+        let pages = volume.append_sectors_max() / 8;
+        let zasl = pages.checked_ilog2().map_or(0, |log| log as u8).min(mdts);
         let geometry = volume.info().geometry;
         let (conventional, zones) = (geometry.conventional_zones(), geometry.zones());
         let mut namespaces = Vec::new();
         if conventional < zones {
             // ZNS 3.4.1: a write that goes beyond its zone is a Zone Boundary Error, and nothing of it is written.
             let part = Part::with(volume.clone(), conventional..zones, SpanningWrites::Refuse)?;
-            namespaces.push(Namespace::new(1, part, &options)?);
+            namespaces.push(Namespace::new(1, part, 8 << zasl, &options)?);
         }
         if conventional > 0 {
             let part = Part::new(volume.clone(), 0..conventional)?;
-            namespaces.push(Namespace::new(2, part, &options)?);
+            namespaces.push(Namespace::new(2, part, 0, &options)?);
         }
         // ZNS 4.1.5.2: a limit for appends is two pages at least, and a power of two of pages; 0 is that of other commands.
         if conventional < zones && volume.append_sectors_max() < 16 {
             let most = "its largest append is less than 8 KiB, and hosts cannot be told a limit that small";
             return Err(TargetError::Namespace(most.to_owned()));
         }
-        let pages = u64::from(volume.info().command_sectors_max) / 8;
-        let mdts = pages.checked_ilog2().map_or(1, |log| log as u8).clamp(1, MDTS_MAX);
         Ok(Target {
             nqn,
             identity: options.identity,
             volume,
             namespaces,
             mdts,
+            zasl,
             is_floor: false,
             controllers: Mutex::default(),
             counts: counts::AllCounts::default(),
@@ -237,6 +241,9 @@ impl Target {
         if !is_discovery && nqn != self.nqn {
             return Err(in_data(256));
         }
+        if keep_alive > features::KEEP_ALIVE_MAX {
+            return Err(in_command(48));
+        }
         let entries_max = if qid == 0 { ADMIN_ENTRIES } else { QUEUE_ENTRIES.into() };
         if !(2..=entries_max).contains(&entries) {
             return Err(in_command(44));
@@ -266,7 +273,7 @@ impl Target {
             let controller = Arc::new(controller);
             controllers.last = id;
             controllers.all.insert(id, controller.clone());
-            return Ok(Association::new(controller, 0, entries as u16, has_flow_control));
+            return Ok(Association::new(controller, (0, 0), entries as u16, has_flow_control));
         }
         let controller = controllers.all.get(&cntlid).ok_or(in_data(16))?.clone();
         drop(controllers);
@@ -276,9 +283,7 @@ impl Target {
         if qid > IO_QUEUES {
             return Err(in_command(42));
         }
-        if !controller.take_queue(qid)? {
-            return Err(in_command(42));
-        }
-        Ok(Association::new(controller, qid, entries as u16, has_flow_control))
+        let resets = controller.take_queue(qid)?.ok_or(in_command(42))?;
+        Ok(Association::new(controller, (qid, resets), entries as u16, has_flow_control))
     }
 }

@@ -15,6 +15,8 @@ pub struct Namespace {
     uuid: [u8; 16],
     is_read_only: bool,
     is_zoned: bool,
+    /// What hosts are told of appends (ZNS 4.1.5.2, ZASL), which may be less than the device takes.
+    append_sectors_max: u32,
 }
 
 /// Why a command is not carried out.
@@ -72,7 +74,12 @@ pub enum IoCommand {
 
 impl Namespace {
     /// A namespace over `part`, whose zones are all conventional or all sequential.
-    pub(super) fn new(nsid: u32, part: Part, options: &TargetOptions) -> Result<Namespace, TargetError> {
+    pub(super) fn new(
+        nsid: u32,
+        part: Part,
+        append_sectors_max: u32,
+        options: &TargetOptions,
+    ) -> Result<Namespace, TargetError> {
         let geometry = part.info().geometry;
         let is_zoned = geometry.conventional_zones() == 0;
         let is_whole = geometry.sectors().0.is_multiple_of(geometry.zone_size().0);
@@ -87,7 +94,7 @@ impl Namespace {
         // The namespaces of one drive differ in their last byte.
         nguid[15] = nguid[15].wrapping_add(nsid as u8 - 1);
         let is_read_only = options.read_only || part.info().read_only;
-        Ok(Namespace { nsid, uuid: nguid, nguid, part, is_read_only, is_zoned })
+        Ok(Namespace { nsid, uuid: nguid, nguid, part, is_read_only, is_zoned, append_sectors_max })
     }
 
     /// Its number.
@@ -190,8 +197,10 @@ impl Namespace {
                 Err(_) => 0,
             },
             io::ZONE_MANAGEMENT_SEND => match self.manage(sqe) {
-                Ok(IoCommand::AllZones(_)) => zones * (size_of::<ZoneDescriptor>() + size_of::<Request>()),
-                _ => 0,
+                Ok(IoCommand::One(request)) if request.op != Op::ResetAll => 0,
+                // The volume makes a request for each zone of a reset of all.
+                Ok(_) => zones * (size_of::<ZoneDescriptor>() + size_of::<Request>()),
+                Err(_) => 0,
             },
             _ => 0,
         }
@@ -224,6 +233,9 @@ impl Namespace {
             io::ZONE_APPEND if self.is_zoned => {
                 let (sector, sectors) = self.range(sqe)?;
                 self.check_zone_start(sector)?;
+                if sectors > self.append_sectors_max {
+                    return Err(Status::INVALID_FIELD);
+                }
                 Request::append(sector, sectors, buf)
             }
             io::ZONE_MANAGEMENT_SEND if self.is_zoned => return self.manage(sqe),

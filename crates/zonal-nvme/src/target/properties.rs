@@ -74,6 +74,7 @@ impl Controller {
         let mut then = PropertySet::Done;
         if cc & SHUTDOWN != 0 && was & SHUTDOWN == 0 {
             state.csts = state.csts & !SHUTDOWN_STATUS | SHUTTING_DOWN;
+            state.shutdowns = state.shutdowns.wrapping_add(1);
             then = PropertySet::Shutdown;
         }
         match (was & ENABLE != 0, cc & ENABLE != 0) {
@@ -106,11 +107,16 @@ impl Controller {
         self.resets.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// What is to be durable at a shutdown is (Base 3.6.1), or could not be made so.
-    pub fn has_shut_down(&self, is_durable: bool) {
+    /// Number of the shutdown that was asked for last.
+    pub fn shutdown(&self) -> u32 {
+        self.state.lock().shutdowns
+    }
+
+    /// What is to be durable at shutdown number `shutdown` is (Base 3.6.1), or could not be made so.
+    pub fn has_shut_down(&self, shutdown: u32, is_durable: bool) {
         let mut state = self.state.lock();
-        // It was reset meanwhile.
-        if state.csts & SHUTDOWN_STATUS != SHUTTING_DOWN {
+        // It was reset meanwhile, and perhaps the host has asked for another one, which covers more.
+        if state.csts & SHUTDOWN_STATUS != SHUTTING_DOWN || state.shutdowns != shutdown {
             return;
         }
         state.csts = state.csts & !SHUTDOWN_STATUS | SHUT_DOWN | if is_durable { 0 } else { FATAL };

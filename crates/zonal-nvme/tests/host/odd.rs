@@ -81,7 +81,11 @@ impl Device for Odd {
 }
 
 pub fn odd(change: impl FnOnce(&mut DeviceInfo)) -> (Arc<Odd>, Arc<Target>) {
-    let inner = Registry::default().open(RAM).unwrap();
+    odd_over(RAM, change)
+}
+
+pub fn odd_over(device: &str, change: impl FnOnce(&mut DeviceInfo)) -> (Arc<Odd>, Arc<Target>) {
+    let inner = Registry::default().open(device).unwrap();
     let mut info = inner.info().clone();
     change(&mut info);
     let (fails_reports, flushes, opens) = (false.into(), 0.into(), u64::MAX.into());

@@ -39,7 +39,7 @@ pub fn connect(choices: &mut Choices<'_>, qid: u16, controller: u16) -> Made {
     let entries = choices.one_of(&[32u32, 4, 128, 4096]);
     let entries = if qid > 0 { entries.min(128) } else { entries };
     let flags = if choices.is(128) { 1 << 18 } else { 0 };
-    let keep_alive = choices.one_of(&[0, 10_000, 1, u32::MAX]);
+    let keep_alive = choices.one_of(&[0, 10_000, 1, 3_600_000]);
     let nqn = if choices.is(8) { DISCOVERY_NQN } else { NQN };
     let mut data = vec![0; 1024];
     data[..16].fill(7);
