@@ -256,14 +256,14 @@ fn reset_of_all_zones_of_a_part_leaves_other_parts_alone() {
 /// The first zone's end is reached by the second half of each write, or passed by all of it.
 #[test]
 fn write_across_zones_is_refused_where_a_part_says_so() {
-    use zonal_io::volume::SpanningWrites::{Divide, Refuse};
+    use zonal_io::volume::PartKind::{Drive, Range};
     for mode in
         [WriteMode::PerZone, WriteMode::Append, WriteMode::Qd1, WriteMode::ZoneLock, WriteMode::Direct]
     {
-        for (spanning, is_taken) in [(Divide, true), (Refuse, false)] {
+        for (kind, is_taken) in [(Range, true), (Drive, false)] {
             let device = Registry::default().open("ram:size=512K,zone_size=64K").unwrap();
             let part =
-                Part::with(Arc::new(Volume::open(device, options(mode)).unwrap()), 2..6, spanning).unwrap();
+                Part::with(Arc::new(Volume::open(device, options(mode)).unwrap()), 2..6, kind).unwrap();
             let clock = Clock::start();
             let fill = ZONE as u32 - 8;
             assert!(part.call(&clock, Request::write(Sector(0), fill, payload(1, fill))).result.is_ok());
@@ -272,7 +272,7 @@ fn write_across_zones_is_refused_where_a_part_says_so() {
                 Request::write_zeroes(Sector(ZONE - 8), 16),
             ] {
                 let result = part.call(&clock, request).result;
-                assert_eq!(result.is_ok(), is_taken, "{mode} {spanning:?}: {result:?}");
+                assert_eq!(result.is_ok(), is_taken, "{mode} {kind:?}: {result:?}");
                 if is_taken {
                     break;
                 }

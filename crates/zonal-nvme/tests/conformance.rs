@@ -7,8 +7,9 @@ use host::ask::*;
 use host::odd::odd;
 use host::{End, Queue, sqe, target, target_with};
 use std::sync::atomic::Ordering;
-use zonal_core::{DeviceError, RequestError, Sector, ZoneError, ZoneIndex};
+use zonal_core::{DeviceError, Nanos, RequestError, Sector, ZoneError, ZoneIndex};
 use zonal_io::changes::ZoneSetting;
+use zonal_io::volume::WriteMode;
 use zonal_nvme::status::Status;
 use zonal_nvme::target::{Target, TargetOptions};
 use zonal_nvme::wire::{
@@ -606,4 +607,59 @@ fn append_beyond_what_hosts_are_told_is_refused() {
     assert_eq!(append(&mut queue, 0, 7), 0x4002);
     assert_eq!(append(&mut queue, 0, 8), 0x4002);
     assert_eq!(append(&mut queue, 0, 4), 0);
+}
+
+/// Limits are the drive's. Another zone is written all the time meanwhile, so that a volume would wait for its end.
+#[test]
+fn write_beyond_the_limits_fails_beside_a_load() {
+    use WriteMode::{Append, PerZone, Pipelined, ZoneLock};
+    let slow =
+        "ram:size=64M,zone_size=4M,zone_max_open=2,zone_max_active=3,completion_nsec=1000,blocksize=4096";
+    // In mode qd1 a write waits for its zone's grant before it asks the drive.
+    for mode in [PerZone, Append, ZoneLock, Pipelined] {
+        let target = target(slow);
+        target.volume().switch_mode_anyway(Nanos(0), mode).unwrap();
+        target.volume().poll(Nanos(0));
+        assert_eq!(target.volume().mode().0, mode);
+        let admin = Queue::admin(&target);
+        let mut queues = [1, 2].map(|qid| admin.io(qid));
+        for zone in 0..3 {
+            queues[0].link.now = Nanos(u64::from(zone) * 2000);
+            let number = begin(&mut queues[0], io::WRITE, zone * ZONE, 1);
+            queues[0].link.now = Nanos(u64::from(zone) * 2000 + 1500);
+            assert_eq!(queues[0].wait(number).status, 0);
+        }
+        let mut numbers = Vec::new();
+        let mut ends = Vec::new();
+        for lba in 1..100 {
+            let now = Nanos(10_000 + u64::from(lba) * 300);
+            queues.iter_mut().for_each(|queue| queue.link.now = now);
+            begin(&mut queues[1], io::WRITE, lba, 1);
+            if lba == 10 {
+                let of = |n: u32| if n < 3 { (io::WRITE, 3 * ZONE + n) } else { (io::ZONE_APPEND, 4 * ZONE) };
+                numbers.extend((0..6).map(of).map(|(opcode, lba)| begin(&mut queues[0], opcode, lba, 1)));
+            }
+            queues.iter_mut().for_each(Queue::poll);
+            for (n, number) in numbers.iter().enumerate() {
+                ends.extend(queues[0].end(*number).map(|end| (n, lba, end.status)));
+            }
+        }
+        ends.sort_unstable();
+        let statuses: Vec<u16> = ends.iter().map(|(_, _, status)| *status).collect();
+        assert_eq!(statuses, [0x41BD, 0x41BC, 0x41BC, 0x41BD, 0x41BD, 0x41BD], "{mode}: {ends:?}");
+        assert!(ends.iter().all(|(_, lba, _)| *lba < 70), "{mode}: {ends:?}");
+        let mut finish = sqe(0, 1, [0; 6]);
+        ZoneSend { lba: u64::from(2 * ZONE), action: ZoneSend::FINISH, is_all: false }.emit(&mut finish);
+        let number = queues[0].submit(finish, &[]);
+        queues[0].link.now = Nanos(1_000_000);
+        assert_eq!(queues[0].wait(number).status, 0, "{mode}");
+        let number = begin(&mut queues[0], io::WRITE, 3 * ZONE, 1);
+        queues[0].link.now = Nanos(2_000_000);
+        assert_eq!(queues[0].wait(number).status, 0, "{mode}");
+    }
+}
+
+fn begin(queue: &mut Queue, opcode: u8, lba: u32, blocks: u32) -> u16 {
+    let (command, data) = transfer(opcode, lba, blocks);
+    queue.submit(command, &data)
 }

@@ -187,6 +187,12 @@ impl ChannelRef {
         self.get().is_cancelled() || self.get().is_withdrawn(token)
     }
 
+    /// Whether it was opened for a part that is a drive to its users.
+    #[cold]
+    pub(super) fn is_of_drive(&self) -> bool {
+        self.get().part.as_ref().is_some_and(|part| part.is_drive())
+    }
+
     #[cold]
     pub(super) fn class(&self) -> Class {
         Class(self.get().class.load(Ordering::Relaxed) as u8)

@@ -64,7 +64,7 @@ pub use events::{DeviceEvent, Events};
 pub use inbox::Inbox;
 pub use mode::{SwitchError, UnknownMode, WriteMode};
 pub use options::{OptionChanges, OptionError, OptionKey, SetBy, Setters, VolumeOptions, parse_time};
-pub use part::{Part, PartStatistics, SpanningWrites};
+pub use part::{Part, PartKind, PartStatistics};
 pub(crate) use pending::{Merged, Pending};
 pub use plugs::{Condition, PlugStatus};
 pub(crate) use recovery::ReadBack;

@@ -54,18 +54,20 @@ pub struct Part {
 pub(super) struct Place {
     piece: Piece,
     sectors: Sectors,
-    spanning: SpanningWrites,
+    kind: PartKind,
     counters: Counters,
 }
 
-/// What becomes of a write that begins in a sequential zone and goes beyond its end.
+/// What a part of a volume is to its users.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum SpanningWrites {
-    /// It is divided, one write a zone, as [`Volume::submit`] does.
+pub enum PartKind {
+    /// A range of the volume's zones, with what the volume does for its callers: a write that spans zones is divided, one write a
+    /// zone, and a write that lacks an open or active zone waits for one while others may give theirs up.
     #[default]
-    Divide,
-    /// It is refused as a whole, as a drive does: nothing of it is written to any zone.
-    Refuse,
+    Range,
+    /// A drive of its own: a write that spans sequential zones is refused as a whole, and nothing of it is written to any zone. A
+    /// write that lacks an open or active zone ends with the drive's error at once.
+    Drive,
 }
 
 /// A sum of a part's live counters, from its making on.
@@ -85,20 +87,16 @@ impl Part {
     /// # Errors
     /// [`LinearError`] if the volume does not have these zones.
     pub fn new(volume: Arc<Volume>, zones: Range<u32>) -> Result<Part, LinearError> {
-        Part::with(volume, zones, SpanningWrites::default())
+        Part::with(volume, zones, PartKind::default())
     }
 
-    /// The same, with a choice of what becomes of writes that span zones.
+    /// The same, of this kind.
     ///
     /// # Errors
     /// As [`Part::new`].
-    pub fn with(
-        volume: Arc<Volume>,
-        zones: Range<u32>,
-        spanning: SpanningWrites,
-    ) -> Result<Part, LinearError> {
+    pub fn with(volume: Arc<Volume>, zones: Range<u32>, kind: PartKind) -> Result<Part, LinearError> {
         let (piece, info) = Piece::alone(volume.device().clone(), zones)?;
-        let place = Place { sectors: info.geometry.sectors(), piece, spanning, counters: Counters::new() };
+        let place = Place { sectors: info.geometry.sectors(), piece, kind, counters: Counters::new() };
         Ok(Part { volume, info, place: Arc::new(place) })
     }
 
@@ -187,6 +185,11 @@ impl Part {
 }
 
 impl Place {
+    /// Whether its users take it for a drive.
+    pub(super) fn is_drive(&self) -> bool {
+        self.kind == PartKind::Drive
+    }
+
     /// Numbers of refused addresses wrap, so that the answer names what the request did.
     fn here(&self, sector: Sector) -> Sector {
         Sector(sector.0.wrapping_sub(self.start().0))
@@ -250,9 +253,7 @@ impl Volume {
         };
         place.place(request)?;
         match self.check(request)? {
-            Route::Split
-                if place.spanning == SpanningWrites::Refuse && self.begins_in_sequential(request) =>
-            {
+            Route::Split if place.is_drive() && self.begins_in_sequential(request) => {
                 self.refuse_spanning(request)
             }
             Route::ResetAll => Ok(Route::ResetPart(place.piece.zones.clone())),

@@ -199,6 +199,16 @@ impl Pending {
         }
     }
 
+    /// Whether its caller takes the zones for a drive, which lets no write wait for an open or active zone.
+    #[cold]
+    pub(super) fn is_of_drive(&self) -> bool {
+        match &self.owner {
+            Owner::Channel(channel) => channel.is_of_drive(),
+            Owner::Split(split) => split.channel.is_some_and(|channel| channel.is_of_drive()),
+            Owner::Volume | Owner::Unused => false,
+        }
+    }
+
     /// The class of whoever made this request.
     #[cold]
     pub(super) fn class(&self) -> Class {

@@ -230,11 +230,21 @@ impl Volume {
                 }
             }
         }
+        let is_denied =
+            |f: &&FailedWrite| ErrorClass::of(f.error) == ErrorClass::Resource && f.token.is_of_drive();
+        let denied: Vec<DeviceError> = again.iter().take_while(is_denied).map(|f| f.error).collect();
         for write in again.into_iter().rev() {
             let item = self.again(write);
             queue.push_front(word, item);
         }
-        if let Some(error) = starves {
+        // Whoever takes the zones for a drive hears what the drive says. One after these is denied when it is tried again.
+        for &error in &denied {
+            let pending = queue.give_up(word);
+            self.end_with(pending, Err(error.into()), turn);
+        }
+        if denied.is_empty()
+            && let Some(error) = starves
+        {
             queue.starve(error);
             self.patients.starve(zone);
             turn.leaves_work();

@@ -27,7 +27,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use zonal_io::identity::Identity;
 use zonal_io::linear::LinearError;
-use zonal_io::volume::{Part, SpanningWrites, Volume};
+use zonal_io::volume::{Part, PartKind, Volume};
 
 /// Name of every discovery subsystem (Base 4.7).
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
@@ -114,7 +114,7 @@ impl Target {
         let mut namespaces = Vec::new();
         if conventional < zones {
             // ZNS 3.4.1: a write that goes beyond its zone is a Zone Boundary Error, and nothing of it is written.
-            let part = Part::with(volume.clone(), conventional..zones, SpanningWrites::Refuse)?;
+            let part = Part::with(volume.clone(), conventional..zones, PartKind::Drive)?;
             namespaces.push(Namespace::new(1, part, 8 << zasl, &options)?);
         }
         if conventional > 0 {
