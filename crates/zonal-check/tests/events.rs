@@ -71,6 +71,34 @@ fn told(zone: u32, condition: ZoneCondition) -> DeviceEvent {
     DeviceEvent::Zone { zone: ZoneIndex(zone), condition }
 }
 
+/// A reset that succeeds tells where the zone stands, and not what it has become before or after.
+#[test]
+fn zone_that_changes_beside_its_reset_is_told() {
+    use ZoneSetting::{Offline, Restored};
+    for mode in [WriteMode::PerZone, WriteMode::Append, WriteMode::Qd1, WriteMode::ZoneLock] {
+        for op in [Op::ZoneReset, Op::ResetAll] {
+            let volume = Arc::new(volume_on(open("ram:size=8M,zone_size=1M,complete=poll"), mode));
+            let (clock, events) = (Clock::start(), volume.events());
+            let inbox = volume.inbox();
+            let reset = || match op {
+                Op::ResetAll => Request::reset_all(),
+                op => Request::zone(op, Sector(3 * ZONE)),
+            };
+            volume.submit(clock.now(), inbox.channel(), reset());
+            volume.device().set_zone(ZoneIndex(3), Offline).unwrap();
+            let of = format!("{mode} {op:?}");
+            assert_eq!(read(&volume, &clock, &events), [told(3, ZoneCondition::Offline)], "{of}");
+            assert_eq!(inbox.take().unwrap().result, DONE, "{of}");
+            volume.device().set_zone(ZoneIndex(3), Restored).unwrap();
+            volume.submit(clock.now(), inbox.channel(), reset());
+            assert_eq!(read(&volume, &clock, &events), [told(3, ZoneCondition::Empty)], "{of}");
+            assert_eq!(inbox.take().unwrap().result, DONE, "{of}");
+            let write = volume.call(&clock, Request::write(Sector(3 * ZONE), 8, IoBuf::zeroed(4096)));
+            assert_eq!(write.result, DONE, "{of}");
+        }
+    }
+}
+
 #[test]
 fn zone_set_by_command_is_told_once_to_each_reader() {
     let dir = tempfile::tempdir().unwrap();

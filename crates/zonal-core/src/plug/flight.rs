@@ -7,7 +7,7 @@
 //! ```text
 //! zonal flight 1
 //! rules zone=1 capacity=48 merge=16 appends=0 writes=1
-//! begin asking=0 outdated=0 gave-up=0 held=0 keeps=0 ahead=0 lost-at=- items=
+//! begin asking=0 outdated=0 changed=0 gave-up=0 held=0 keeps=0 ahead=0 lost-at=- items=
 //! 10400000008 fail positional:0+8 medium 0 =
 //! 34000000008 next = 34000000008 Resync
 //! ```
@@ -97,9 +97,10 @@ impl<T> Queue<T> {
         let lost_at = self.lost_at.map_or("-".to_owned(), |at| at.to_string());
         let items: Vec<_> = self.items.shapes().map(|s| show_item(s.kind(), s.mergeable())).collect();
         format!(
-            "begin asking={} outdated={} gave-up={} held={} keeps={} ahead={} lost-at={lost_at} items={}",
+            "begin asking={} outdated={} changed={} gave-up={} held={} keeps={} ahead={} lost-at={lost_at} items={}",
             flag(self.asking),
             flag(self.outdated),
+            flag(self.changed),
             flag(self.gave_up),
             flag(self.held),
             flag(self.keeps),
@@ -192,6 +193,7 @@ fn begin(line: &str) -> Option<Queue<u32>> {
     (queue.asking, queue.gave_up) = (flag("asking")?, flag("gave-up")?);
     // Records from before there were such have none.
     queue.outdated = flag("outdated").unwrap_or(false);
+    queue.changed = flag("changed").unwrap_or(false);
     (queue.held, queue.keeps) = (flag("held")?, flag("keeps")?);
     queue.ahead = field(line, "ahead")?;
     queue.lost_at = field::<String>(line, "lost-at")?.parse().ok();

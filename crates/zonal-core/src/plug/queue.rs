@@ -59,6 +59,8 @@ pub struct Queue<T> {
     pub(super) asking: bool,
     /// Something has happened to the zone since that report was asked for: its answer does not count.
     pub(super) outdated: bool,
+    /// The zone may have become something else, which no report has told yet. A reset does not tell it either.
+    pub(super) changed: bool,
     /// The last report failed and nobody has come since: asking again would spin.
     pub(super) gave_up: bool,
     /// Somebody wants this zone quiet; ends with [`Queue::release`].
@@ -81,6 +83,7 @@ impl<T> Default for Queue<T> {
             items: Items::default(),
             asking: false,
             outdated: false,
+            changed: false,
             gave_up: false,
             held: false,
             keeps: false,
@@ -461,11 +464,13 @@ impl<T> Queue<T> {
         self.noted(word, || "distrust".to_owned(), distrust, flight::show_word)
     }
 
-    /// As [`Queue::distrust`], and a report that is under way may be from before: the device is asked once more after it.
+    /// As [`Queue::distrust`], and a report that is under way may be from before: the device is asked once more after it. It is
+    /// asked also if a reset or finish comes first, which tells the pointer alone.
     pub fn doubt(&mut self, word: Word) -> Word {
         let doubt = |queue: &mut Queue<T>| {
             queue.gave_up = false;
             queue.outdated = queue.asking;
+            queue.changed = true;
             word.recovering()
         };
         self.noted(word, || "doubt".to_owned(), doubt, flight::show_word)
@@ -518,7 +523,7 @@ impl<T> Queue<T> {
                 self.lost_at = None;
                 let word = word.thawed().at(word.class(), p);
                 // What is not settled may yet move the pointer.
-                if self.is_unsettled() { word.recovering() } else { word.recovered() }
+                if self.is_unsettled() || self.changed { word.recovering() } else { word.recovered() }
             }
             None => word.thawed(),
         }
@@ -545,6 +550,7 @@ impl<T> Queue<T> {
             (!self.asking || word.recovers(), "a report is under way only for a pointer that is not known"),
             (!self.asking || !word.is_busy() && !word.frozen(), "a report goes alone"),
             (!self.outdated || self.asking, "outdated is only a report that is under way"),
+            (!self.changed || word.recovers(), "a zone that has changed is asked for"),
             (
                 !self.gave_up || word.recovers() && !self.asking,
                 "given up is only a pointer that is not known",

@@ -194,6 +194,7 @@ impl<T> Queue<T> {
         if std::mem::take(&mut self.outdated) {
             return (word, Vec::new());
         }
+        self.changed = false;
         let Resync { class, pointer } = resync;
         let failed = self.abandon();
         let ground = Ground { class, pointer, capacity: rules.capacity, issued: word.pointer() };

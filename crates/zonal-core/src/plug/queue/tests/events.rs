@@ -72,6 +72,7 @@ fn column(name: &str) -> (Word, Queue<usize>) {
             items,
             asking,
             outdated: false,
+            changed: false,
             gave_up,
             held,
             keeps: false,
