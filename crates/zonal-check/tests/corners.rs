@@ -154,6 +154,36 @@ fn a_finish_that_waits_goes_before_a_later_reset_of_all() {
     assert_eq!(rig.pointer(2), Some(4));
 }
 
+/// The zones are made quiet for a switch, or for another reset, while it comes.
+#[test]
+fn reset_of_all_does_not_erase_a_later_write() {
+    for is_switch in [true, false] {
+        for mode in [WriteMode::PerZone, WriteMode::Append, WriteMode::Qd1, WriteMode::ZoneLock] {
+            let rig = Rig::per_zone();
+            rig.volume.switch_mode(rig.now(), mode).unwrap();
+            rig.settle();
+            let first = rig.write(3, 0, 8);
+            rig.settle();
+            let busy = rig.write(2, 0, 1);
+            let before = match is_switch {
+                true => {
+                    rig.volume.switch_mode(rig.now(), WriteMode::PerZone).unwrap();
+                    rig.submit(Request::report(Sector(0), 1))
+                }
+                false => rig.submit(Request::reset_all()),
+            };
+            let all = rig.submit(Request::reset_all());
+            let after = rig.write(3, 0, 4);
+            rig.settle();
+            let of = format!("{mode}, behind a switch: {is_switch}");
+            assert_eq!(rig.ends([first, busy, all, after]), [DONE, DONE, DONE, DONE], "{of}");
+            assert!(rig.end(before).is_some_and(|end| end.is_ok()), "{of}");
+            assert_eq!(rig.pointer(3), Some(4), "{of}");
+            assert_eq!(rig.pointer(2), Some(0), "{of}");
+        }
+    }
+}
+
 #[test]
 fn a_request_that_outlives_its_volume_does_not_touch_its_channel() {
     let device = narrow(8);

@@ -142,7 +142,6 @@ impl Volume {
     fn cancel_elsewhere(&self, turn: &mut Turn) {
         let mut cancelled = self.delayed.cancel(is_cancelled);
         cancelled.extend(self.zone_lock.cancel());
-        cancelled.extend(self.cancel_resets());
         cancelled.into_iter().for_each(|pending| self.end_cancelled(pending, turn));
     }
 }

@@ -4,7 +4,7 @@
 //! the device as one command, a switch takes effect at once, and the zones are released. A reset aborts what waits, a
 //! switch leaves it where it is, to be issued in the new mode.
 //!
-//! One at a time; those that come meanwhile stand behind it.
+//! One at a time; switches that come meanwhile stand behind it, and a reset of all zones becomes one reset a zone.
 
 use super::Volume;
 use super::mode::{SwitchError, WriteMode};
@@ -13,6 +13,7 @@ use super::submit::Fate;
 use crate::device::{CommandResult, Context, ContextKind};
 use crate::sync::Ordering;
 use std::collections::VecDeque;
+use std::ops::Range;
 use zonal_core::plug::{Class, Next, Word};
 use zonal_core::{Nanos, ZoneIndex};
 
@@ -22,7 +23,7 @@ pub(super) enum Purpose {
     Switch(WriteMode),
 }
 
-/// The one under way and those behind it.
+/// The one under way, and the switches behind it.
 #[derive(Default)]
 pub(super) struct Quiesce {
     /// Taken when every zone is quiet.
@@ -30,15 +31,18 @@ pub(super) struct Quiesce {
     under_way: bool,
     /// Zones that are not quiet yet, and one for the walk over them.
     zones_left: u32,
-    behind: VecDeque<Purpose>,
+    behind: VecDeque<WriteMode>,
 }
 
 impl Volume {
-    /// Begins a reset of all zones, or queues it behind what is under way.
+    /// Begins a reset of all zones. While the zones are made quiet for something else, each is reset by a command of its own: it goes
+    /// before the writes that come after it, which a reset that stood behind would erase.
     pub(super) fn reset_all(&self, now: Nanos, mut pending: Box<Pending>) -> Fate {
         pending.nowait = false;
-        self.quiesce(now, Purpose::Reset(pending));
-        Fate::Later
+        match self.quiesce(now, Purpose::Reset(pending)) {
+            Some(Purpose::Reset(pending)) => self.reset_part(now, self.sequential_range(), pending),
+            _ => Fate::Later,
+        }
     }
 
     /// Switches the write mode while running: issues nothing more in the old one, waits for what is in flight, and goes on
@@ -72,25 +76,10 @@ impl Volume {
     /// As [`Volume::switch_mode`].
     pub fn request_mode(&self, mode: WriteMode, force: bool) -> Result<(), SwitchError> {
         self.may_switch(mode, force)?;
-        self.quiesce.lock().behind.push_back(Purpose::Switch(mode));
+        self.quiesce.lock().behind.push_back(mode);
         self.quiesce_behind.store(true, Ordering::Release);
         self.alarm.ring();
         Ok(())
-    }
-
-    /// Takes out the cancelled resets of all zones that have not begun.
-    #[expect(clippy::vec_box, reason = "requests move on as boxes")]
-    pub(super) fn cancel_resets(&self) -> Vec<Box<Pending>> {
-        let mut state = self.quiesce.lock();
-        let (mut cancelled, mut left) = (Vec::new(), VecDeque::new());
-        for purpose in state.behind.drain(..) {
-            match purpose {
-                Purpose::Reset(pending) if pending.is_cancelled() => cancelled.push(pending),
-                other => left.push_back(other),
-            }
-        }
-        state.behind = left;
-        cancelled
     }
 
     /// Begins a switch that was requested, if the volume has nothing to do: then it issues no command, and needs no time.
@@ -116,13 +105,18 @@ impl Volume {
         }
     }
 
-    fn quiesce(&self, now: Nanos, purpose: Purpose) {
+    /// Gives a reset back that finds something under way. A switch stands behind that.
+    fn quiesce(&self, now: Nanos, purpose: Purpose) -> Option<Purpose> {
         let aborts = matches!(purpose, Purpose::Reset(_));
         {
             let mut state = self.quiesce.lock();
-            if state.under_way {
-                state.behind.push_back(purpose);
-                return;
+            match purpose {
+                Purpose::Switch(mode) if state.under_way => {
+                    state.behind.push_back(mode);
+                    return None;
+                }
+                reset if state.under_way => return Some(reset),
+                _ => {}
             }
             state.under_way = true;
             state.zones_left = 1;
@@ -132,6 +126,7 @@ impl Volume {
             self.abort_scheduled(None);
         }
         self.hold_zones(now, aborts);
+        None
     }
 
     fn hold_zones(&self, now: Nanos, aborts: bool) {
@@ -253,14 +248,18 @@ impl Volume {
             let mut state = self.quiesce.lock();
             if state.under_way { None } else { state.behind.pop_front() }
         };
-        if let Some(next) = next {
-            self.quiesce(now, next);
+        if let Some(mode) = next {
+            self.quiesce(now, Purpose::Switch(mode));
         }
     }
 
-    pub(super) fn sequential_zones(&self) -> impl Iterator<Item = ZoneIndex> + use<> {
+    fn sequential_range(&self) -> Range<u32> {
         let geometry = &self.info.geometry;
-        (geometry.conventional_zones()..geometry.zones()).map(ZoneIndex)
+        geometry.conventional_zones()..geometry.zones()
+    }
+
+    pub(super) fn sequential_zones(&self) -> impl Iterator<Item = ZoneIndex> + use<> {
+        self.sequential_range().map(ZoneIndex)
     }
 }
 
