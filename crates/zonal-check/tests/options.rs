@@ -125,7 +125,7 @@ fn running_process_changes_all_options_but_the_budget() {
     let dir = drive();
     let _running = start(dir.path(), &format!("bench --device d {JOB}"));
     let before = json(dir.path(), "mode d --json");
-    assert_eq!(option(&before, "window"), pair("32", "default"));
+    assert_eq!(option(&before, "window"), pair("255", "default"));
     assert_eq!(option(&before, "park"), pair("none", "default"));
     let line = "mode d --set window=5 --set merge=no --set qd1_quantum=0 --set park=1M,10ms --set nr_requests=3 --set qd1";
     let text = run(dir.path(), line);
@@ -185,7 +185,7 @@ fn kept_options_count_until_they_are_forgotten() {
     drop(running);
     let running = start(dir.path(), &format!("bench --device d --no-kept {JOB}"));
     let mode = json(dir.path(), "mode d --json");
-    assert_eq!((option(&mode, "window"), &mode["mode"]), (pair("32", "default"), &"append".into()));
+    assert_eq!((option(&mode, "window"), &mode["mode"]), (pair("255", "default"), &"append".into()));
     drop(running);
 
     let told = run(dir.path(), "mode d --forget");

@@ -207,7 +207,7 @@ pub(super) fn queued(effort: Effort, report: &mut Report) {
     report.add_one("  device commands a write", "", commands[1], "", Bound::None);
 }
 
-/// Writes of mode `pipelined` at a depth that its window holds, and at one that it does not.
+/// Writes of mode `pipelined` at depths that the device's queue holds, and at one that it does not.
 pub(super) fn pipelined(effort: Effort, report: &mut Report) {
     let count = effort.operations;
     let options = EmulatedOptions {
@@ -217,16 +217,22 @@ pub(super) fn pipelined(effort: Effort, report: &mut Report) {
         preserves_write_order: true,
         ..EmulatedOptions::default()
     };
-    let mut writers = [(), ()].map(|()| Writer::new(null(options.clone()), WriteMode::Pipelined, false));
-    let [few, many] = &mut writers;
+    let deep = EmulatedOptions { hw_queue_depth: 256, ..options.clone() };
+    let mut writers =
+        [&options, &deep, &options].map(|o| Writer::new(null(o.clone()), WriteMode::Pipelined, false));
+    let [few, many, more_than_fit] = &mut writers;
     let mut cases = [
         Case::new("depth 16", || round_of(few, count, 16)),
         Case::new("depth 128", || round_of(many, count, 128)),
+        Case::new("depth 128, queue of 64", || round_of(more_than_fit, count, 128)),
     ];
     let samples = interleave(effort.rounds, &mut cases);
     report.add("4 KiB write, pipelined, polled, depth 16, unmerged", "", &samples[0], "ns", Bound::None);
-    let ratio = samples[1].against(&samples[0], |many, few| few / many);
-    report.add("4 KiB write, pipelined, polled, depth 128", "depth 16", &ratio, "x", Bound::AtLeast(0.95));
+    let against = |i: usize| samples[i].against(&samples[0], |many, few| few / many);
+    let name = "4 KiB write, pipelined, polled, depth 128, device queue of 256";
+    report.add(name, "depth 16", &against(1), "x", Bound::AtLeast(0.95));
+    let name = "4 KiB write, pipelined, polled, depth 128, device queue of 64";
+    report.add(name, "depth 16", &against(2), "x", Bound::None);
 }
 
 fn round_of(writer: &mut Writer, count: u64, depth: u64) -> f64 {

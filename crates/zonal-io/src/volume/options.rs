@@ -25,8 +25,9 @@ use zonal_core::budget::Policy;
 use zonal_core::plug::{IN_FLIGHT_MAX, ParkOptions};
 use zonal_core::{Nanos, SECTOR_BYTES};
 
-/// Writes of a zone at the device in mode `pipelined`: the queue of a UFS device has this number of entries.
-const WINDOW: u32 = 32;
+/// Writes of a zone at the device in mode `pipelined`: as many as a zone's word counts. A write that the window keeps back costs
+/// a turn in the zone's queue, a third of its time; one that a full queue of the device turns away costs no more than that.
+const WINDOW: u32 = IN_FLIGHT_MAX;
 
 /// Largest number of tags of mode `zone-lock`: far more than any drive has.
 const NR_REQUESTS_MAX: u32 = 65_536;
