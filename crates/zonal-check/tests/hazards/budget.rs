@@ -346,6 +346,27 @@ fn u36_reset_of_all_zones_aborts_who_waits_and_leaves_nobody_in_line() {
 }
 
 #[test]
+fn u36_cancelled_wait_of_a_held_zone_leaves_the_line() {
+    let rig = two_open(WriteMode::PerZone, Policy::Wait);
+    for offset in (0..CAPACITY - 8).step_by(8) {
+        rig.write(1, offset, 8);
+    }
+    rig.settle();
+    let (last, busy) = (rig.write(1, CAPACITY - 8, 8), rig.write(2, 0, 8));
+    let waits = rig.write(3, 0, 8);
+    // Until the two writes end, every zone is held for the switch.
+    rig.volume.switch_mode(Nanos(0), WriteMode::Qd1).unwrap();
+    let withdrawal = rig.volume.cancel_request(rig.now(), &rig.channel, waits);
+    rig.step(Answer::Obey);
+    rig.settle();
+    drop(withdrawal);
+    assert_eq!((rig.ends([last, busy]), rig.end(waits)), ([DONE; 2], Some(Err(RequestError::Cancelled))));
+    // The slot that zone 1 gave up when it was full is free.
+    begin(&rig, &[4]);
+    assert_books(&rig);
+}
+
+#[test]
 fn u36_first_write_that_fails_gives_its_slot_back() {
     let rig = limited(1, 0, WriteMode::PerZone, at_once(Policy::Wait));
     let bad = rig.write(1, 0, 8);

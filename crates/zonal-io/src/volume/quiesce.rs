@@ -223,6 +223,10 @@ impl Volume {
             if queue.is_empty() && !word.recovers() && !queue.is_in_repair() && !word.has_parked() {
                 let (word, next) = queue.next(word, &self.rules(zone));
                 debug_assert!(matches!(next, Next::Nothing));
+                // What waited for a slot may have been cancelled while the zone was held.
+                if !word.has_slot() {
+                    self.cancel_slot(zone);
+                }
                 shard.drop_queue(zone);
                 self.store(zone, word);
             } else {
