@@ -69,10 +69,16 @@ class Counts:
 counts = Counts()
 sequences = iter(range(1, 1 << 62))
 stop = threading.Event()
-# Writers of this round that have had an answer, the file that says that the server is killed, and what went wrong in threads.
+# Writers of this round that have had an answer, the file that says that its server is killed, and what went wrong in threads.
 began = [0]
 killing = [""]
 failures = []
+
+
+def is_killed():
+    """Whether the server of this round is, or will be at once. A lookup of the name can be answered with what another thread has
+    just found, so the directory is read."""
+    return killing[0] in os.listdir(sys.argv[4])
 
 
 class Zone:
@@ -119,6 +125,10 @@ class Zone:
         self.is_reset = True
         fcntl.ioctl(file, RESET_ZONE, struct.pack("<QQ", self.start * 8, self.zone_blocks * 8))
         os.fsync(file)
+        if is_killed():
+            # As with writes: the flush may be the new server's answer, and the reset may be lost or not.
+            counts.add("late")
+            raise OSError("a reset whose flush may not cover it")
         counts.add("resets")
         self.clear()
 
@@ -130,6 +140,16 @@ class Zone:
         start, _, pointer = struct.unpack_from("<QQQ", words, 16)
         return words[16 + 25], (pointer - start) // 8
 
+    def tell_kernel(self, file, memory):
+        """Lets the kernel find out that the pointer is not where it left it. It asks the drive after a write that failed, and where
+        all writes were answered and some of them dropped, none has. This one does: it is where the kernel believes the pointer to be."""
+        try:
+            os.pwrite(file, memory.put([bytes(BLOCK)]), (self.start + self.end) * BLOCK)
+        except OSError:
+            self.report(file)
+            return
+        self.fail(f"a write at {self.end} succeeded, which is beyond the pointer")
+
     def verify(self, file, memory):
         condition, pointer = self.report(file)
         # Empty, closed or full; open where the kernel has sent a write again.
@@ -137,6 +157,8 @@ class Zone:
             self.fail(f"condition {condition} after a restart")
         if condition == 14:
             pointer = self.capacity
+        if pointer < self.end < self.capacity and not self.is_reset:
+            self.tell_kernel(file, memory)
         if self.is_reset and pointer == 0:
             # The reset that had no answer, or no flush, was carried out.
             self.clear()
@@ -170,6 +192,9 @@ class Zone:
 class AppendedZone(Zone):
     """A zone of several appenders: where a write went is known from its answer."""
 
+    def tell_kernel(self, file, memory):
+        """These appends go past the kernel's notion of a pointer."""
+
     def append_once(self, file, memory, chance):
         blocks = chance.randrange(1, WRITE_BLOCKS_MAX + 1)
         with self.lock:
@@ -192,7 +217,7 @@ class AppendedZone(Zone):
         at = COMMAND.unpack(words)[-1] - self.start
         with self.lock:
             self.unplaced.discard(sequence)
-            if os.path.exists(killing[0]):
+            if is_killed():
                 self.twice.add(sequence)
             for block in range(blocks):
                 if self.required.setdefault(at + block, (block, sequence)) != (block, sequence):
@@ -273,8 +298,8 @@ def repeat(step):
         try:
             step()
         except OSError as error:
-            if not os.path.exists(killing[0]):
-                failures.append(f"a server that runs fails a request: {error}")
+            if not is_killed():
+                failures.append(f"a server that runs fails a request of {threading.current_thread().name}: {error}")
             counts.add("unanswered")
             return
         except AssertionError as error:
@@ -299,7 +324,7 @@ def zone_writer(zone, is_durable, seed):
         writes[0] += 1
         if not is_durable and writes[0] % FLUSH_EVERY == 0:
             os.fdatasync(file)
-        if not is_durable and os.path.exists(killing[0]):
+        if not is_durable and is_killed():
             # The flush may be the answer of the new server, which knows nothing of what the old one had not written yet.
             counts.add("late")
             return
@@ -365,20 +390,23 @@ def main():
     for turn in range(rounds):
         stop.clear()
         began[0] = 0
-        killing[0] = f"{share}/killing-{turn}"
+        killing[0] = f"killing-{turn}"
         seed = turn * 1000
         threads = []
         for n, zone in enumerate(zones):
             if n not in APPENDED:
-                threads.append(threading.Thread(target=zone_writer, args=(zone, n in DURABLE, seed + n)))
+                threads.append((zone_writer, zone, n in DURABLE, seed + n))
         appended = [zones[n] for n in APPENDED]
         for n in range(APPENDERS):
-            threads.append(threading.Thread(target=appender, args=(appended, seed + 100 + n)))
+            threads.append((appender, appended, seed + 100 + n))
         for n, part in enumerate(overwritten):
-            threads.append(threading.Thread(target=overwriter, args=(part, seed + 200 + n)))
+            threads.append((overwriter, part, seed + 200 + n))
+        # What goes wrong ends the program, whatever the threads do.
+        threads = [threading.Thread(target=target, args=args, daemon=True) for target, *args in threads]
         for thread in threads:
             thread.start()
-        wait_for(lambda: began[0] == len(threads))
+        wait_for(lambda: failures or began[0] == len(threads))
+        assert not failures, f"round {turn}: {failures}"
         open(f"{share}/writing-{turn}", "w").close()
         wait_for(lambda: os.path.exists(f"{share}/restarted-{turn}"), 300)
         stop.set()
@@ -386,6 +414,7 @@ def main():
         for thread in threads:
             thread.join()
         assert not failures, f"round {turn}: {failures}"
+        killing[0] = ""
         for zone in zones:
             zone.verify(file, memory)
         for part in overwritten:
