@@ -1,6 +1,7 @@
 """Fills a file system with files whose bytes follow from their names, and checks them.
 
 fill.py fill DIRECTORY MANIFEST SEED   writes files until there is no space, each of them flushed
+fill.py fill-at-once DIRECTORY MANIFEST SEED [BYTES]  the same, or until all files have so many bytes, with one flush of all at the end
 fill.py remove DIRECTORY MANIFEST      removes every second file
 fill.py verify DIRECTORY MANIFEST      compares each file with what was written, byte for byte
 fill.py fill-zones DIRECTORY MANIFEST SEED    the same for a zonefs, whose files are its zones: fills each file
@@ -34,8 +35,8 @@ def no_space(error):
         raise error
 
 
-def write_file(directory, name, length):
-    """Writes a file and flushes it. The bytes that it has then, and whether there was space for all."""
+def write_file(directory, name, length, is_flushed):
+    """Writes a file, and flushes it if asked to. The bytes that it has then, and whether there was space for all."""
     fits = True
     file = os.open(os.path.join(directory, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
@@ -45,20 +46,23 @@ def write_file(directory, name, length):
     except OSError as error:
         no_space(error)
         fits = False
-    os.fsync(file)
+    if is_flushed:
+        os.fsync(file)
     written = os.fstat(file).st_size
     os.close(file)
     return written, fits
 
 
-def fill(directory, manifest, seed):
+def fill(directory, manifest, seed, bytes_max=1 << 60, is_flushed=True):
     chance = random.Random(seed)
     for n in range(1 << 20):
+        if sum(manifest.values()) >= int(bytes_max):
+            break
         # Mostly files of some MiB; also small ones, whose ends are no whole blocks.
         length = chance.randrange(1, 1 << 16) if n % 4 == 3 else chance.randrange(PIECE, 6 * PIECE)
         name = f"{seed}-{n:05}"
         try:
-            manifest[name], fits = write_file(directory, name, length)
+            manifest[name], fits = write_file(directory, name, length, is_flushed)
         except OSError as error:
             # Not even a name, or not the flush of what was taken: the file need not be whole then.
             no_space(error)
@@ -68,6 +72,10 @@ def fill(directory, manifest, seed):
         if not fits:
             break
     os.sync()
+
+
+def fill_at_once(directory, manifest, seed, bytes_max=1 << 60):
+    fill(directory, manifest, seed, bytes_max, is_flushed=False)
 
 
 def remove(directory, manifest):
@@ -125,8 +133,9 @@ manifest, manifest_names = {}, {}
 if os.path.exists(path):
     with open(path) as file:
         manifest, manifest_names = json.load(file)
-if command in ("fill", "fill-zones"):
-    {"fill": fill, "fill-zones": fill_zones}[command](directory, manifest, sys.argv[4])
+fills = {"fill": fill, "fill-at-once": fill_at_once, "fill-zones": fill_zones}
+if command in fills:
+    fills[command](directory, manifest, *sys.argv[4:])
 else:
     {"remove": remove, "remove-zones": remove_zones, "verify": verify}[command](directory, manifest)
 with open(path, "w") as file:

@@ -30,6 +30,18 @@ connect() {
     nvme connect --transport=tcp --traddr=10.0.2.2 --trsvcid="$port" --nqn="$nqn" "$@"
 }
 
+# Makes a null_blk with memory, for comparison, and prints its disk. SIZE, ZONE_SIZE and ZONE_CAPACITY (MiB), MAX_OPEN and MAX_ACTIVE
+# (0 is none) are its shape. Arguments are further settings.
+null_blk() {
+    local directory=/sys/kernel/config/nullb/nullb0 setting
+    mkdir "$directory"
+    for setting in blocksize=4096 "size=$SIZE" memory_backed=1 zoned=1 "zone_size=$ZONE_SIZE" "zone_capacity=$ZONE_CAPACITY" \
+        zone_nr_conv=0 "zone_max_open=$MAX_OPEN" "zone_max_active=$MAX_ACTIVE" "$@" power=1; do
+        echo "${setting#*=}" >"$directory/${setting%%=*}" || echo "/dev/without-$setting"
+    done
+    echo /dev/nullb0
+}
+
 # The attached disks: name, number of the namespace, and name of the subsystem.
 disks() {
     local disk
@@ -53,3 +65,9 @@ disk() {
     done
     echo "/dev/no-namespace-$2"
 }
+
+# The controller of an attached disk: controller DISK.
+controller() { echo "/dev/$(basename "$(dirname "$(realpath "/sys/block/${1##*/}")")")"; }
+
+# Commands of the controller of a disk that have failed: failed_commands DISK.
+failed_commands() { nvme smart-log "$(controller "$1")" --output-format=json | jq .num_err_log_entries; }

@@ -3,6 +3,7 @@
 //! The kernel is a distribution's, in a machine that QEMU emulates: `scripts/guest.sh build` makes it, docs/GUEST.md says more.
 //! What is ignored takes minutes; `make guest` runs it.
 
+mod commands;
 mod filesystems;
 mod kills;
 mod machine;

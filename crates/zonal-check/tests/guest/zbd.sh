@@ -2,9 +2,9 @@
 # fio's tests of zoned drives, t/zbd/test-zbd-support, against the disk of a served drive or a null_blk of the same shape.
 # Prints a line a test, `NUMBER pass`, `NUMBER skip: REASON` or `NUMBER fail`, and the end of the log of each that failed.
 #
-# The disk is the served one of PORT and NQN, or, without PORT, a null_blk. ZONES, ZONE_SIZE and ZONE_CAPACITY (MiB), MAX_OPEN
-# and MAX_ACTIVE (0 is none) are its shape. WITH_FAULTS has a word TEST,PORT,NQN for each test that runs on a drive of its own,
-# whose writes fail as this test wants. TESTS, if set, has the numbers of the tests to run.
+# The disk is the served one of PORT and NQN, or, without PORT, a null_blk of the shape that lib.sh wants. MAX_OPEN is for the
+# suite as well; 0 is no limit. WITH_FAULTS has a word TEST,PORT,NQN for each test that runs on a drive of its own, whose writes
+# fail as this test wants. TESTS, if set, has the numbers of the tests to run.
 set -u
 # shellcheck source=crates/zonal-check/tests/guest/lib.sh
 . /share/lib.sh
@@ -15,16 +15,6 @@ suite=/tmp/fio/t/zbd/test-zbd-support
 configuration=/sys/kernel/config/nullb
 modprobe null_blk nr_devices=0
 modprobe nvme-tcp
-
-null_blk() {
-    mkdir "$configuration/nullb0"
-    local setting
-    for setting in blocksize=4096 "size=$((ZONES * ZONE_SIZE))" memory_backed=1 zoned=1 "zone_size=$ZONE_SIZE" \
-        "zone_capacity=$ZONE_CAPACITY" zone_nr_conv=0 "zone_max_open=$MAX_OPEN" "zone_max_active=$MAX_ACTIVE" \
-        completion_nsec=0 badblocks_once=1 badblocks_partial_io=1 power=1; do
-        echo "${setting#*=}" >"$configuration/nullb0/${setting%%=*}" || tell failed "$setting"
-    done
-}
 
 # Runs the suite, with options of its own: suite DISK [OPTION...].
 suite() {
@@ -39,8 +29,7 @@ if [ -n "${PORT:-}" ]; then
     tell connected "$(result connect "$PORT" "$NQN")"
     disk=$(disk "$NQN" 1)
 else
-    null_blk
-    disk=/dev/nullb0
+    disk=$(null_blk badblocks_once=1 badblocks_partial_io=1 completion_nsec=0)
 fi
 for attribute in zoned chunk_sectors nr_zones max_open_zones max_active_zones logical_block_size; do
     tell "$attribute" "$(cat "/sys/block/${disk##*/}/queue/$attribute")"
