@@ -2,13 +2,20 @@
 //!
 //! The image reaches storage through these calls and no others, so that a test can stand in their way.
 
+mod cache;
+mod mapped;
 pub mod twin;
 
+pub use cache::CacheId;
+
+use mapped::Mapped;
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::OnceLock;
 
 /// Bytes at fixed addresses behind a volatile cache.
 ///
@@ -76,7 +83,25 @@ pub trait Backing: Send + Sync {
         Ok(None)
     }
 
-    /// Makes all writes that returned before the call durable.
+    /// Which cache holds what was written and not synced; `None` if that is not known.
+    fn cache(&self) -> Option<CacheId> {
+        None
+    }
+
+    /// Makes [`store`](Backing::store) cheap in `range`, whose bytes have been written, where that can be done.
+    fn map(&self, range: Range<u64>) {
+        let _ = range;
+    }
+
+    /// Writes one word, little endian, at `at`, a multiple of 8.
+    ///
+    /// # Errors
+    /// After one, the word may have been written.
+    fn store(&self, at: u64, word: u64) -> io::Result<()> {
+        self.write_at(&word.to_le_bytes(), at)
+    }
+
+    /// Makes all writes and stores that returned before the call durable.
     ///
     /// # Errors
     /// After one, nothing is known about any write since the last success.
@@ -85,7 +110,10 @@ pub trait Backing: Send + Sync {
 
 /// A file as it is.
 #[derive(Debug)]
-pub struct FileBacking(File);
+pub struct FileBacking {
+    file: File,
+    mapped: OnceLock<Option<Mapped>>,
+}
 
 /// Largest number of pieces in one vectored write: the limit of Linux.
 const PIECES_MAX: usize = 1024;
@@ -96,18 +124,18 @@ static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 impl FileBacking {
     /// The bytes of `file`, which has to be open for reading and writing.
     pub const fn new(file: File) -> FileBacking {
-        FileBacking(file)
+        FileBacking { file, mapped: OnceLock::new() }
     }
 
     /// The file.
     pub const fn file(&self) -> &File {
-        &self.0
+        &self.file
     }
 
     fn punch(&self, at: u64, len: u64) -> Result<(), Errno> {
         loop {
             match rustix::fs::fallocate(
-                &self.0,
+                &self.file,
                 FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
                 at,
                 len,
@@ -121,32 +149,32 @@ impl FileBacking {
 
 impl Backing for FileBacking {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.file.set_len(len)
     }
 
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
-        self.0.read_exact_at(buf, at)
+        self.file.read_exact_at(buf, at)
     }
 
     fn read_at_once(&self, buf: &mut [u8], at: u64) -> bool {
         let len = buf.len();
         // Anything else, an error too, is met again by the call that waits.
-        rustix::io::preadv2(&self.0, &mut [IoSliceMut::new(buf)], at, ReadWriteFlags::NOWAIT) == Ok(len)
+        rustix::io::preadv2(&self.file, &mut [IoSliceMut::new(buf)], at, ReadWriteFlags::NOWAIT) == Ok(len)
     }
 
     fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
-        self.0.write_all_at(buf, at)
+        self.file.write_all_at(buf, at)
     }
 
     fn write_vectored_at(&self, pieces: &mut [IoSlice<'_>], at: u64) -> io::Result<()> {
         let (mut pieces, mut at) = (pieces, at);
         while !pieces.is_empty() {
             let batch = pieces.len().min(PIECES_MAX);
-            match rustix::io::pwritev(&self.0, &pieces[..batch], at) {
+            match rustix::io::pwritev(&self.file, &pieces[..batch], at) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => {
                     IoSlice::advance_slices(&mut pieces, n);
@@ -168,7 +196,7 @@ impl Backing for FileBacking {
         let mut at = at;
         while at < end {
             let n = (end - at).min(ZEROES.len() as u64);
-            self.0.write_all_at(&ZEROES[..n as usize], at)?;
+            self.file.write_all_at(&ZEROES[..n as usize], at)?;
             at += n;
         }
         Ok(())
@@ -180,14 +208,30 @@ impl Backing for FileBacking {
     }
 
     fn room(&self) -> io::Result<Option<u64>> {
-        let host = rustix::fs::fstatvfs(&self.0)?;
+        let host = rustix::fs::fstatvfs(&self.file)?;
         // What is in holes has no room yet.
-        let own = self.0.metadata()?.blocks() * 512;
+        let own = self.file.metadata()?.blocks() * 512;
         Ok(Some(host.f_bavail.saturating_mul(host.f_frsize).saturating_add(own)))
     }
 
+    fn cache(&self) -> Option<CacheId> {
+        CacheId::of(&self.file)
+    }
+
+    fn map(&self, range: Range<u64>) {
+        self.mapped.get_or_init(|| Mapped::new(&self.file, range));
+    }
+
+    #[inline]
+    fn store(&self, at: u64, word: u64) -> io::Result<()> {
+        match self.mapped.get() {
+            Some(Some(mapped)) if mapped.store(at, word) => Ok(()),
+            _ => self.write_at(&word.to_le_bytes(), at),
+        }
+    }
+
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 }
 
@@ -234,6 +278,27 @@ mod tests {
         if b.read_at_once(&mut back, 4096) {
             assert_eq!(back, [7; 8192]);
         }
+    }
+
+    #[test]
+    fn store_in_a_mapped_range_is_read_from_the_file() {
+        let b = backing();
+        b.write_at(&[7; 8192], 4096).unwrap();
+        b.map(4096 + 512..12288);
+        for (at, word) in [(4096 + 512, 1), (12280, 2), (4096, 3), (12288, u64::MAX - 5)] {
+            b.store(at, word).unwrap();
+            let mut back = [0; 8];
+            b.read_at(&mut back, at).unwrap();
+            assert_eq!(u64::from_le_bytes(back), word, "at {at}");
+        }
+    }
+
+    #[test]
+    fn cache_of_another_file_is_another() {
+        let (a, b) = (backing(), backing());
+        assert!(a.cache().is_some());
+        assert_eq!(a.cache(), FileBacking::new(a.file().try_clone().unwrap()).cache());
+        assert_ne!(a.cache(), b.cache());
     }
 
     #[test]

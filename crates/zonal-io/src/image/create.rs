@@ -132,6 +132,7 @@ impl ImageOptions {
             rotational: self.rotational.or(profile.map(|p| p.rotational)).unwrap_or(false),
             profile: profile.map_or(String::new(), |p| p.name.to_owned()),
             identity: self.identity.or_else(Identity::random),
+            has_current: true,
         };
         match header.layout().file_len() {
             Some(_) => Ok(header),
@@ -196,7 +197,7 @@ fn format(backing: &dyn Backing, header: &Header) -> io::Result<()> {
 
 /// Sizes, allocates and writes `file`.
 fn write_new(file: &File, header: &Header) -> io::Result<()> {
-    // The ledger is allocated now, so that a full file system fails a write of data and never a flush.
+    // Ledger and current states are allocated now, so that a full file system fails a write of data and never a flush.
     let ledger = header.layout().data_offset - LEDGER_OFFSET;
     match rustix::fs::fallocate(file, FallocateFlags::empty(), LEDGER_OFFSET, ledger) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) | Ok(()) => {}

@@ -22,14 +22,14 @@ use crate::emulated::check::{self, Payload};
 use crate::emulated::{Executed, Placed, Queues, WriteKind, Zones};
 use crate::image::backing::Backing;
 use crate::image::error::{Failure, errno};
-use crate::image::flight::{Answer, Flights, Start};
+use crate::image::flight::{self, Answer, Flights, Start};
 use crate::image::format::{Header, Layout};
 use crate::image::ledger::Ledger;
 use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering};
 use std::collections::VecDeque;
 use std::io;
 use zonal_core::device::{Limits, ZoneAction, ZoneEvent, ZoneState};
-use zonal_core::{DeviceError, Geometry, Nanos, Op, SECTOR_BYTES, Sector, Sectors, ZoneError, ZoneIndex};
+use zonal_core::{DeviceError, Geometry, Nanos, Op, SECTOR_BYTES, Sector, Sectors, ZoneIndex};
 
 /// See the module.
 pub(super) struct Engine {
@@ -140,7 +140,16 @@ impl Engine {
 
     /// What the ledger is to keep of `zone`.
     fn durable_state(&self, zone: ZoneIndex) -> ZoneState {
-        self.flights.restarted(&self.zones, self.info.personality, zone)
+        self.restarted(zone, self.flights.state(&self.zones, zone))
+    }
+
+    /// `state` of `zone` as a restart finds it.
+    fn restarted(&self, zone: ZoneIndex, state: ZoneState) -> ZoneState {
+        flight::restarted(self.info.personality, self.geometry().capacity_of(zone), state)
+    }
+
+    fn noted(&self, note: io::Result<()>) -> Result<(), DeviceError> {
+        note.map_err(|e| DeviceError::Os(self.ledger.not_noted(&e).errno))
     }
 
     /// Makes everything durable and notes that the image was closed in order. All work has ended.
@@ -285,9 +294,11 @@ impl Engine {
     }
 
     /// Lets `event` happen to `zone`, and says whether that changes it.
-    fn change_zone(&self, zone: ZoneIndex, event: ZoneEvent) -> Result<bool, ZoneError> {
+    fn change_zone(&self, zone: ZoneIndex, event: ZoneEvent) -> Result<bool, DeviceError> {
+        self.ledger.begin_change().map_err(|f| DeviceError::Os(f.errno))?;
         let losing = |written| self.ledger.resetting(zone, written);
-        let has_changed = self.flights.happen(&self.zones, zone, event, losing)?;
+        let note = |state| self.noted(self.ledger.current().changed(zone, self.restarted(zone, state)));
+        let has_changed = self.flights.happen(&self.zones, zone, event, losing, note)?;
         self.ledger.changed(zone);
         Ok(has_changed)
     }
@@ -313,8 +324,11 @@ impl Engine {
         self.check_alive()?;
         for zone in (self.geometry().conventional_zones()..self.geometry().zones()).map(ZoneIndex) {
             if ZoneAction::Reset.selects(self.zones.state(zone).condition) {
-                // Refused only if it fell to read-only or offline meanwhile: such zones are left alone.
-                let _ = self.change_zone(zone, ZoneEvent::Reset);
+                match self.change_zone(zone, ZoneEvent::Reset) {
+                    // It fell to read-only or offline meanwhile: such zones are left alone.
+                    Ok(_) | Err(DeviceError::Zone(_)) => {}
+                    Err(e) => return Err(e),
+                }
             }
         }
         Ok(())
@@ -391,7 +405,9 @@ impl Engine {
             // As if it had been written and reset after that.
             Start::Stale => Ok(()),
         };
-        let landed = self.flights.end(&self.zones, &placed, answer, result);
+        let note =
+            |state| self.noted(self.ledger.current().wrote(placed.zone, self.restarted(placed.zone, state)));
+        let landed = self.flights.end(&self.zones, &placed, answer, result, note);
         self.ledger.changed(placed.zone);
         let mut durable = None;
         for write in landed {
@@ -413,7 +429,10 @@ impl Engine {
 
     fn transfer_placed(&self, placed: &Placed, command: &Command) -> Result<(), DeviceError> {
         self.ledger
-            .before_write(placed.zone, placed.offset, &|zone| self.durable_state(zone))
+            .begin_change()
+            .and_then(|()| {
+                self.ledger.before_write(placed.zone, placed.offset, &|zone| self.durable_state(zone))
+            })
             .map_err(|f| DeviceError::Os(f.errno))?;
         self.transfer(command, self.sector_of(placed))
     }

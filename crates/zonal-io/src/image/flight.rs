@@ -135,13 +135,15 @@ impl Flights {
         }
     }
 
-    /// The transfer of `placed` has ended. Hands every write that lands by it to `landed`, in the order of their places.
+    /// The transfer of `placed` has ended. Returns every write that lands by it, in the order of their places. Before that, `note`
+    /// is told what the zone has come to; if it fails, so do they.
     pub(super) fn end(
         &self,
         zones: &Zones,
         placed: &Placed,
         answer: Answer,
         result: Result<(), DeviceError>,
+        note: impl FnOnce(ZoneState) -> Result<(), DeviceError>,
     ) -> Vec<Landed> {
         let shard = self.shard(placed.zone);
         let mut listed = shard.zones.lock();
@@ -166,18 +168,24 @@ impl Flights {
         if zone.writes.is_empty() {
             listed.remove(&placed.zone);
         }
+        if !landed.is_empty()
+            && let Err(e) = note(landed_state(zones, listed.get(&placed.zone), placed.zone))
+        {
+            landed.iter_mut().for_each(|write| write.result = write.result.and(Err(e)));
+        }
         landed
     }
 
     /// Lets `event` happen to a zone, and says whether that changes it. `losing` is told, before anything changes, how much
-    /// data goes with it.
+    /// data goes with it, and `note`, after that, what the zone has come to.
     pub(super) fn happen(
         &self,
         zones: &Zones,
         zone: ZoneIndex,
         event: ZoneEvent,
         losing: impl FnOnce(u32),
-    ) -> Result<bool, ZoneError> {
+        note: impl FnOnce(ZoneState) -> Result<(), DeviceError>,
+    ) -> Result<bool, DeviceError> {
         let mut shard = self.lock(zone);
         if matches!(event, ZoneEvent::Reset | ZoneEvent::SetOffline | ZoneEvent::Offline) {
             losing(zones.state(zone).written);
@@ -188,26 +196,31 @@ impl Flights {
         {
             in_flight.writes.iter_mut().for_each(|f| f.is_stale = true);
         }
+        if has_changed {
+            note(landed_state(zones, shard.get(&zone), zone))?;
+        }
         Ok(has_changed)
     }
 
     /// State of `zone`, counting only data that has landed.
     pub(super) fn state(&self, zones: &Zones, zone: ZoneIndex) -> ZoneState {
-        let shard = self.lock(zone);
-        let state = zones.state(zone);
-        let first = shard.get(&zone).and_then(|z| z.writes.iter().find(|f| !f.is_stale));
-        let written = first.map_or(state.written, |f| f.placed.offset.min(state.written));
-        ZoneState { written, ..state }
+        landed_state(zones, self.lock(zone).get(&zone), zone)
     }
+}
 
-    /// State of `zone` as a restart would find it if all that has landed were durable.
-    pub(super) fn restarted(&self, zones: &Zones, personality: Personality, zone: ZoneIndex) -> ZoneState {
-        let state = self.state(zones, zone);
-        let capacity = zones.geometry().capacity_of(zone);
-        zonal_core::device::step(personality, capacity, state, ZoneEvent::Restart)
-            .expect("a restart is never refused")
-            .state
-    }
+/// `state`, of a zone of `capacity` sectors, as a restart finds it.
+pub(super) fn restarted(personality: Personality, capacity: u32, state: ZoneState) -> ZoneState {
+    zonal_core::device::step(personality, capacity, state, ZoneEvent::Restart)
+        .expect("a restart is never refused")
+        .state
+}
+
+/// State of `zone`, whose writes in flight are `listed`, counting only data that has landed.
+fn landed_state(zones: &Zones, listed: Option<&Zone>, zone: ZoneIndex) -> ZoneState {
+    let state = zones.state(zone);
+    let first = listed.and_then(|z| z.writes.iter().find(|f| !f.is_stale));
+    let written = first.map_or(state.written, |f| f.placed.offset.min(state.written));
+    ZoneState { written, ..state }
 }
 
 #[cfg(test)]

@@ -3,6 +3,10 @@
 //! docs/IMAGE.md draws the file. Numbers are little endian. Two levels: raw structures that are a view over any bytes,
 //! and values ([`Header`], [`Page`]) that are known to be valid. Parsing takes any bytes and never panics.
 
+mod current;
+
+pub use current::{STAMP_BYTES, Stamp, StampState, current_state, current_word};
+
 use crate::identity::Identity;
 use std::fmt;
 use zerocopy::little_endian::{U32, U64};
@@ -14,8 +18,8 @@ use zonal_core::{
 
 /// First bytes of an image.
 pub const MAGIC: [u8; 8] = *b"ZONALIMG";
-/// Version this code writes, and the newest it reads. Version 1 has no identity and is else the same.
-pub const VERSION: u32 = 2;
+/// Version this code writes, and the newest it reads. Version 1 has no identity, and versions 1 and 2 have no current states.
+pub const VERSION: u32 = 3;
 /// Incompatible features this code knows: none yet. An image with any other is refused.
 pub const INCOMPAT_KNOWN: u32 = 0;
 /// Bytes of one copy of the header, and of one ledger page.
@@ -160,6 +164,8 @@ pub struct Header {
     pub profile: String,
     /// What it keeps for life, under whatever name; none in images of version 1.
     pub identity: Option<Identity>,
+    /// Whether the file has a place for the zones' current states; not in images of versions 1 and 2.
+    pub has_current: bool,
 }
 
 impl Header {
@@ -210,7 +216,7 @@ impl Header {
         profile[..name.len()].copy_from_slice(name);
         let mut raw = RawHeader {
             magic: MAGIC,
-            version: VERSION.into(),
+            version: if self.has_current { VERSION } else { 2 }.into(),
             crc: 0.into(),
             incompat: 0.into(),
             compat: 0.into(),
@@ -245,7 +251,7 @@ impl Header {
 
     /// Where things lie in this image's file.
     pub const fn layout(&self) -> Layout {
-        Layout::of(&self.geometry)
+        Layout::of(&self.geometry, self.has_current)
     }
 }
 
@@ -272,7 +278,8 @@ impl RawHeader {
             return Err(field("the logical block, in sectors,", block.into()));
         }
         let (open_max, active_max) = geometry.limits(self.open_max.get(), self.active_max.get())?;
-        let layout = Layout::of(&geometry);
+        let has_current = self.version.get() >= 3;
+        let layout = Layout::of(&geometry, has_current);
         if self.ledger_offset.get() != LEDGER_OFFSET {
             return Err(field("the ledger's offset", self.ledger_offset.get()));
         }
@@ -302,6 +309,7 @@ impl RawHeader {
                 .to_owned(),
             // Of version 1 these bytes are not a field.
             identity: if self.version.get() == 1 { None } else { Identity::from_bytes(self.identity) },
+            has_current,
         })
     }
 }
@@ -333,18 +341,25 @@ pub fn fuzz_header(bytes: &[u8]) -> Result<Header, HeaderError> {
 pub struct Layout {
     /// Ledger pages that describe zones; the session page comes on top.
     pub zone_pages: u32,
+    /// Where the current states begin: their stamp, then a word a zone. Where there are none, the data begins.
+    pub current_offset: u64,
     /// Where the data begins. Sector s of the device lies at `data_offset + 512 s`.
     pub data_offset: u64,
+    zones: u32,
     data_bytes: u64,
 }
 
 impl Layout {
-    const fn of(geometry: &Geometry) -> Layout {
+    const fn of(geometry: &Geometry, has_current: bool) -> Layout {
         let zone_pages = geometry.zones().div_ceil(ZONES_PER_PAGE as u32);
-        let end = LEDGER_OFFSET + (zone_pages as u64 + 1) * 2 * PAGE_BYTES as u64;
+        let current_offset = LEDGER_OFFSET + (zone_pages as u64 + 1) * 2 * PAGE_BYTES as u64;
+        let current = if has_current { PAGE_BYTES as u64 + geometry.zones() as u64 * 8 } else { 0 };
+        let end = current_offset + current;
         Layout {
             zone_pages,
+            current_offset,
             data_offset: end.next_multiple_of(DATA_ALIGN),
+            zones: geometry.zones(),
             data_bytes: geometry.sectors().bytes(),
         }
     }

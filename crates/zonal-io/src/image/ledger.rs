@@ -28,6 +28,7 @@
 mod kept;
 
 use crate::image::backing::Backing;
+use crate::image::current::Current;
 use crate::image::error::Failure;
 use crate::image::format::{
     Header, Layout, PAGE_BYTES, Page, PageError, Session, Side, Slots, ZONES_PER_PAGE, initial_state,
@@ -50,6 +51,7 @@ pub(crate) type Reach<'a> = &'a (dyn Fn(ZoneIndex) -> u32 + 'a);
 /// See the module.
 pub(crate) struct Ledger {
     backing: Arc<dyn Backing>,
+    current: Current,
     geometry: Geometry,
     layout: Layout,
     creation: [u8; 16],
@@ -96,6 +98,9 @@ struct PageState {
 /// Bound of every zone while the pages that were read may not be on the medium: above any offset.
 const UNPROVEN: u32 = u32::MAX;
 
+/// Bytes that are written again at a time.
+const AGAIN_BYTES: usize = 1 << 20;
+
 /// What a commit has to cover.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
@@ -112,7 +117,8 @@ struct Edit {
 }
 
 impl Ledger {
-    /// Reads the ledger of the image that `header` describes, and the state of every zone. Reset zones will keep `kept_max`
+    /// Reads the ledger of the image that `header` describes, and the state of every zone: the current one, if the opener before
+    /// left it in the cache. Reset zones will keep `kept_max`
     /// bytes of the file at most.
     pub(crate) fn read(
         backing: Arc<dyn Backing>,
@@ -149,17 +155,24 @@ impl Ledger {
                 zone_states[zone.0 as usize] = state_from_word(&geometry, zone, word).map_err(page_error)?;
             }
         }
-        let was_open = session == Session::Open;
+        let words = zone_states.iter().map(|s| s.to_bits()).collect::<Box<[u64]>>();
+        let current = Current::read(backing.clone(), header, &mut zone_states).map_err(ReadError::Io)?;
+        let is_unproven = session == Session::Open || current.is_taken_over();
+        let dirty = (0..layout.zone_pages).map(|_| AtomicBool::new(false)).collect::<Box<[_]>>();
+        for (zone, _) in words.iter().zip(&zone_states).enumerate().filter(|(_, (w, s))| **w != s.to_bits()) {
+            dirty[zone / ZONES_PER_PAGE].store(true, Ordering::SeqCst);
+        }
         let ledger = Ledger {
             backing,
+            current,
             geometry,
             layout,
             creation: header.creation,
             bound: zone_states
                 .iter()
-                .map(|s| AtomicU32::new(if was_open { UNPROVEN } else { s.written }))
+                .map(|s| AtomicU32::new(if is_unproven { UNPROVEN } else { s.written }))
                 .collect(),
-            dirty: (0..layout.zone_pages).map(|_| AtomicBool::new(false)).collect(),
+            dirty,
             // The last opener may have died between a write and its first flush, which leaves no trace here.
             unsynced: AtomicBool::new(true),
             failure: OnceLock::new(),
@@ -168,9 +181,9 @@ impl Ledger {
             committer: Mutex::new(Committer {
                 served: 0,
                 session_open: false,
-                is_unproven: was_open,
+                is_unproven,
                 pages: states.into(),
-                words: zone_states.iter().map(|s| s.to_bits()).collect(),
+                words,
             }),
         };
         Ok((ledger, zone_states))
@@ -183,6 +196,24 @@ impl Ledger {
 
     fn check(&self) -> Result<(), Failure> {
         self.failure.get().map_or(Ok(()), |f| Err(*f))
+    }
+
+    /// The zones' current states.
+    pub(crate) fn current(&self) -> &Current {
+        &self.current
+    }
+
+    /// Takes what was found in the cache for this opener's. Call before the state or the data of any zone changes.
+    #[inline]
+    pub(crate) fn begin_change(&self) -> Result<(), Failure> {
+        self.current
+            .take()
+            .map_err(|errno| self.fail("noting the zones' states", &io::Error::from_raw_os_error(errno)))
+    }
+
+    /// Notes that the state of a zone could not be noted.
+    pub(crate) fn not_noted(&self, e: &io::Error) -> Failure {
+        self.fail("noting the zones' states", e)
     }
 
     /// Clears the way for data at `offset` of `zone`, whose state has already moved to being written.
@@ -203,7 +234,7 @@ impl Ledger {
             return Ok(());
         }
         let mut c = self.committer.lock();
-        self.prove(&mut c)?;
+        self.prove(&mut c, sample)?;
         // A commit that was under way may have done it, or there was nothing but doubt.
         if bound.load(Ordering::SeqCst) <= offset {
             return Ok(());
@@ -274,18 +305,17 @@ impl Ledger {
         self.flush(sample)?;
         self.give_back(&|zone| sample(zone).written);
         let mut c = self.committer.lock();
-        if !c.session_open {
-            return Ok(());
+        if c.session_open {
+            self.write_session(&mut c, Session::Closed)?;
+            self.sync("syncing the end of the session")?;
+            c.session_open = false;
         }
-        self.write_session(&mut c, Session::Closed)?;
-        self.sync("syncing the end of the session")?;
-        c.session_open = false;
-        Ok(())
+        self.current.close().map_err(|e| self.not_noted(&e))
     }
 
     fn commit(&self, c: &mut Committer, scope: Scope, sample: Sample<'_>) -> Result<(), Failure> {
         self.check()?;
-        self.prove(c)?;
+        self.prove(c, sample)?;
         let edits = self.sample(c, scope, sample);
         let pages = self.pages_to_write(c, scope, &edits);
         let guarded = self.write_guards(c, &pages)?;
@@ -354,30 +384,59 @@ impl Ledger {
     }
 
     /// Makes what the last opener left behind durable, if it did not close.
-    fn prove(&self, c: &mut Committer) -> Result<(), Failure> {
+    fn prove(&self, c: &mut Committer, sample: Sample<'_>) -> Result<(), Failure> {
         if !c.is_unproven {
             return Ok(());
+        }
+        // Up to where a zone has data: the ledger's promise, and what was acknowledged after it. No write of this opener has
+        // begun, because every one waits while nothing is proven.
+        let ends: Vec<u32> = (0..)
+            .zip(&c.words)
+            .map(|(zone, word)| ZoneState::from_word(*word).written.max(sample(ZoneIndex(zone)).written))
+            .collect();
+        if self.current.is_doubtful() {
+            self.write_again(c, &ends)?;
         }
         let written: Vec<u32> =
             (1..).zip(&c.pages[1..]).filter(|(_, page)| page.live.is_some()).map(|(i, _)| i).collect();
         self.write_guards(c, &written)?;
         self.sync("syncing what the last opener left")?;
         c.is_unproven = false;
-        self.clear_above(&c.words);
-        for (bound, word) in self.bound.iter().zip(&c.words) {
-            bound.store(ZoneState::from_word(*word).written, Ordering::SeqCst);
+        self.clear_above(&ends);
+        for (bound, end) in self.bound.iter().zip(ends) {
+            bound.store(end, Ordering::SeqCst);
         }
         Ok(())
     }
 
-    /// Gives back all above the data of `words`, which are durable: the last opener's kept blocks, and its writes that were
-    /// lost. No write of this opener is there, because every one waits while nothing is proven.
-    fn clear_above(&self, words: &[u64]) {
+    /// Writes the data above the ledger's pointers once more. The last opener was killed in a sync. If that sync failed, the cache
+    /// still has the bytes, and no other sync would write them.
+    fn write_again(&self, c: &Committer, ends: &[u32]) -> Result<(), Failure> {
+        let mut piece = vec![0; AGAIN_BYTES];
+        for (zone, (word, end)) in (0..).map(ZoneIndex).zip(c.words.iter().zip(ends)) {
+            if self.geometry.is_conventional(zone) {
+                continue;
+            }
+            let range = self.bytes_of(zone, ZoneState::from_word(*word).written.min(*end)..*end);
+            for at in range.clone().step_by(AGAIN_BYTES) {
+                let piece = &mut piece[..(range.end - at).min(AGAIN_BYTES as u64) as usize];
+                self.backing
+                    .read_at(piece, at)
+                    .and_then(|()| self.backing.write_at(piece, at))
+                    .map_err(|e| self.fail("writing again what the last opener left", &e))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back all above `ends`: the last opener's kept blocks, and its writes that were lost.
+    fn clear_above(&self, ends: &[u32]) {
         let sequential = self.geometry.conventional_zones()..self.geometry.zones();
-        self.discard_runs(sequential.map(ZoneIndex).map(|zone| {
-            let written = ZoneState::from_word(words[zone.0 as usize]).written;
-            self.bytes_of(zone, written..self.geometry.size_of(zone))
-        }));
+        self.discard_runs(
+            sequential
+                .map(ZoneIndex)
+                .map(|zone| self.bytes_of(zone, ends[zone.0 as usize]..self.geometry.size_of(zone))),
+        );
     }
 
     /// Writes what has to be durable before a slot of `pages` that does not count may tear: that tears are to be
@@ -438,7 +497,7 @@ impl Ledger {
     }
 
     fn sync(&self, doing: &'static str) -> Result<(), Failure> {
-        self.backing.sync().map_err(|e| self.fail(doing, &e))
+        self.current.sync().map_err(|e| self.fail(doing, &e))
     }
 
     fn fail(&self, doing: &'static str, e: &io::Error) -> Failure {

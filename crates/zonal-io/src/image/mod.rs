@@ -10,6 +10,7 @@
 
 pub mod backing;
 mod create;
+mod current;
 mod device;
 mod engine;
 mod error;

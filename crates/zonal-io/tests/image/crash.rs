@@ -52,6 +52,8 @@ struct Case {
     zones: Vec<u32>,
     /// Bytes of the file that reset zones keep: none, part of what the workload resets, or all.
     kept_max: u64,
+    /// A call of this backing fails, or has failed.
+    has_failure: bool,
 }
 
 fn open(backing: &Arc<CutBacking>, kept_max: u64) -> Result<ImageDevice, String> {
@@ -71,7 +73,7 @@ impl Case {
         let mut zones: Vec<u32> = (0..6).map(|_| random.random_range(0..all)).collect();
         zones.extend([0, header.geometry.conventional_zones(), all - 1]);
         let model = Model::new(&device);
-        Case { random, backing, device, model, next_stamp: 1, zones, kept_max }
+        Case { random, backing, device, model, next_stamp: 1, zones, kept_max, has_failure: false }
     }
 
     fn stamps(&mut self, n: u32) -> Vec<u64> {
@@ -84,9 +86,12 @@ impl Case {
     fn run(mut self) -> Result<(), String> {
         for _ in 0..CYCLES {
             // Most cycles take some 100 calls; the cut may also come after all of them.
-            let at = self.backing.calls() + self.random.random_range(0..150);
-            match self.random.random_range(0..8) {
+            let at = self.backing.calls() + self.random.random_range(0..200);
+            let event = self.random.random_range(0..8);
+            self.has_failure |= event == 0;
+            match event {
                 0 => self.backing.fail_at(at),
+                1..4 => self.backing.kill_at(at),
                 _ => self.backing.cut_at(at),
             }
             for _ in 0..self.random.random_range(10..80) {
@@ -103,38 +108,56 @@ impl Case {
 
     /// Loses power or process, or closes in order, opens again and judges.
     fn lose(mut self) -> Result<Case, String> {
-        let mut loss = Loss::Power;
         let device = self.device;
-        let of_process = Loss::Process { after_failure: device.failure().is_some() };
+        let keeps_acked = !self.has_failure;
+        let mut loss = Loss::Process { keeps_acked, is_doubtful: device.failure().is_some() };
         if self.backing.is_on() {
             match self.random.random_range(0..3) {
                 0 => {
                     let closed = device.close();
-                    let of_process = Loss::Process { after_failure: closed.is_err() };
                     if closed.is_ok() {
                         self.model.flushed();
                     }
-                    loss = if self.random.random_bool(0.5) { of_process } else { Loss::Power };
+                    loss = Loss::Process { keeps_acked, is_doubtful: closed.is_err() };
+                    if self.random.random_bool(0.5) {
+                        loss = Loss::Power;
+                    }
                 }
-                1 => {
+                1 => device.abandon(),
+                _ => {
                     device.abandon();
-                    loss = of_process;
+                    loss = Loss::Power;
                 }
-                _ => device.abandon(),
             }
         } else {
             device.abandon();
+        }
+        if self.backing.is_killed() {
+            loss = Loss::Process { keeps_acked, is_doubtful: self.backing.revive() };
         }
         if !self.backing.is_on() {
             loss = Loss::Power;
         }
         if loss == Loss::Power {
             self.backing = Arc::new(self.backing.restart(self.random.random()));
+            self.has_failure = false;
         }
         self.device =
             open(&self.backing, self.kept_max).map_err(|e| format!("after loss of {loss:?}: {e}"))?;
+        self.restore_lost()?;
         self.model.check(&self.device, loss).map_err(|e| format!("after loss of {loss:?}: {e}"))?;
         Ok(self)
+    }
+
+    /// Restores zones that were offline when the process was killed.
+    fn restore_lost(&mut self) -> Result<(), String> {
+        for &zone in &self.zones {
+            if drive::describe(&self.device, zone).condition == ZoneCondition::Offline {
+                let restored = self.device.set_zone(ZoneIndex(zone), ZoneSetting::Restored);
+                restored.map_err(|e| format!("zone {zone}: {e}"))?;
+            }
+        }
+        Ok(())
     }
 
     fn step(&mut self) -> Result<(), String> {
@@ -225,6 +248,7 @@ impl Case {
                     return Err(format!("zone {zone}: appended at {at}, pointer was {offset}"));
                 }
                 self.model.wrote(zone, offset, &stamps);
+                self.model.acked(zone);
                 if fua {
                     self.model.durable(zone);
                 }
@@ -253,31 +277,59 @@ impl Case {
         Ok(())
     }
 
+    /// A command after which the image has failed may have happened.
     fn manage(&mut self, op: Op, zone: u32, start: u64) -> Result<(), String> {
-        if drive::plain(&self.device, op, start, 0).is_ok() {
+        let could = self.device.failure().is_none();
+        let done = drive::plain(&self.device, op, start, 0);
+        let is_empty = || drive::describe(&self.device, zone).condition == ZoneCondition::Empty;
+        if done.is_ok() || could && self.device.failure().is_some() {
             match op {
+                // Or it failed before that.
+                Op::ZoneReset if done.is_err() && !is_empty() => {}
                 Op::ZoneReset => self.model.reset(zone),
                 Op::ZoneFinish => self.model.finished(zone),
                 _ => {}
             }
+        }
+        if done.is_ok() {
+            self.model.acked(zone);
         }
         Ok(())
     }
 
     /// A zone goes offline and is restored before anything becomes durable: to the file that is a reset.
     fn lose_zone(&mut self, zone: u32) -> Result<(), String> {
+        let could = self.device.failure().is_none();
         let set = |to| self.device.set_zone(ZoneIndex(zone), to);
-        if set(ZoneSetting::Offline).is_ok() {
-            set(ZoneSetting::Restored).map_err(|e| format!("zone {zone}: {e}"))?;
-            self.model.reset(zone);
+        match set(ZoneSetting::Offline).and_then(|()| set(ZoneSetting::Restored)) {
+            Ok(()) => {
+                self.model.reset(zone);
+                self.model.acked(zone);
+            }
+            Err(_) if could && self.device.failure().is_some() => {
+                self.model.reset(zone);
+                // It may be offline, and the model knows no such zones.
+                self.backing.kill();
+            }
+            Err(_) => {}
         }
         Ok(())
     }
 
     fn reset_all(&mut self) -> Result<(), String> {
-        if drive::plain(&self.device, Op::ResetAll, 0, 0).is_ok() {
-            let geometry = self.device.info().geometry;
-            (geometry.conventional_zones()..geometry.zones()).for_each(|zone| self.model.reset(zone));
+        let could = self.device.failure().is_none();
+        let done = drive::plain(&self.device, Op::ResetAll, 0, 0);
+        let geometry = self.device.info().geometry;
+        // The image may fail in its midst.
+        let is_part = done.is_err() && could && self.device.failure().is_some();
+        let is_empty = |zone| drive::describe(&self.device, zone).condition == ZoneCondition::Empty;
+        for zone in geometry.conventional_zones()..geometry.zones() {
+            if done.is_ok() || is_part && is_empty(zone) {
+                self.model.reset(zone);
+            }
+            if done.is_ok() {
+                self.model.acked(zone);
+            }
         }
         Ok(())
     }

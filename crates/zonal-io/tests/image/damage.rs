@@ -1,7 +1,7 @@
 //! Files that are no sound image: one clear error that names file and fault, and not a byte touched.
 
 use crate::drive;
-use crate::opening::{create, open, small};
+use crate::opening::{Dir, create, open, small};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use zonal_core::Op;
@@ -20,7 +20,7 @@ fn refused(path: &Path, message: &str) {
 }
 
 /// A closed image with something in it, after `damage`.
-fn damaged(damage: impl FnOnce(&std::fs::File)) -> (tempfile::TempDir, std::path::PathBuf) {
+fn damaged(damage: impl FnOnce(&std::fs::File)) -> (Dir, std::path::PathBuf) {
     let (dir, path) = create(&small());
     let device = open(&path).unwrap();
     drive::write(&device, drive::command(Op::Append, 2048, 2), &[1, 2]).unwrap();
@@ -65,7 +65,7 @@ fn damaged_headers() {
     let (_dir, path) = both(0);
     refused(&path, "not an image");
     let (_dir, path) = both(9);
-    refused(&path, "the image has format version 16386; this program reads versions up to 2");
+    refused(&path, "the image has format version 16387; this program reads versions up to 3");
     let (_dir, path) = both(100);
     refused(&path, "damaged header: checksum");
     // The identity.

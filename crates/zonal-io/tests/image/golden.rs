@@ -177,16 +177,6 @@ fn version_1_has_no_identity_and_keeps_its_header() {
 }
 
 #[test]
-fn version_2_as_created() {
-    let backing = Arc::new(CutBacking::new(2));
-    options().format(&*backing).unwrap();
-    same("image-v2-created.txt", &backing.bytes());
-    let device = open(&backing);
-    assert_eq!(device.info().geometry.zones(), 9);
-    assert_eq!(device.info().identity.unwrap().to_string(), "676f6c64-656e-2d69-6465-6e7469747921");
-}
-
-#[test]
 fn version_2_closed_in_order() {
     work_gives_the_same(2);
 }
@@ -194,4 +184,38 @@ fn version_2_closed_in_order() {
 #[test]
 fn version_2_torn_commit() {
     torn_commit_is_not_seen(2);
+}
+
+#[test]
+fn version_2_keeps_no_current_states_and_its_header() {
+    let bytes = bytes_of("image-v2-created.txt");
+    let backing = Arc::new(CutBacking::with_bytes(&bytes, 1));
+    let device = open(&backing);
+    assert!(!device.header().has_current);
+    drive::write(&device, drive::command(Op::Write, 6 * ZONE, 2), &[0x71, 0x72]).unwrap();
+    device.abandon();
+    let changed = || bytes.iter().zip(backing.bytes()).filter(|(a, b)| **a != *b).count();
+    assert_eq!(changed(), 2 * 64, "the data alone: a byte of each word of two sectors");
+    let device = open(&backing);
+    assert_eq!(drive::describe(&device, 6).condition, ZoneCondition::Empty, "as after a power cut");
+}
+
+#[test]
+fn version_3_as_created() {
+    let backing = Arc::new(CutBacking::new(2));
+    options().format(&*backing).unwrap();
+    same("image-v3-created.txt", &backing.bytes());
+    let device = open(&backing);
+    assert_eq!(device.info().geometry.zones(), 9);
+    assert_eq!(device.info().identity.unwrap().to_string(), "676f6c64-656e-2d69-6465-6e7469747921");
+}
+
+#[test]
+fn version_3_closed_in_order() {
+    work_gives_the_same(3);
+}
+
+#[test]
+fn version_3_torn_commit() {
+    torn_commit_is_not_seen(3);
 }

@@ -2,7 +2,7 @@
 
 use crate::drive;
 use crate::model::{Loss, Model};
-use crate::opening::{create, open, small};
+use crate::opening::{STARTING, open, small};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::io::{Read, Write};
@@ -15,7 +15,8 @@ use zonal_io::device::Device;
 const IMAGE: &str = "ZONAL_KILL_IMAGE";
 const ZONES: std::ops::Range<u32> = 1..5;
 
-/// The child: writes until it is killed and says what it is about to do and what was answered. Not a test on its own.
+/// The child: writes until it is killed, and says before each command what it is, and after it that it was answered. Not a test
+/// on its own.
 #[test]
 fn child_writes_until_killed() {
     let Some(path) = std::env::var_os(IMAGE) else { return };
@@ -33,12 +34,15 @@ fn child_writes_until_killed() {
                 say("flushed\n".into());
             }
             1 => {
-                drive::plain(&device, Op::ZoneReset, start, 0).unwrap();
                 say(format!("reset {zone}\n"));
+                drive::plain(&device, Op::ZoneReset, start, 0).unwrap();
+                say(format!("acked {zone}\n"));
             }
             2 => {
                 say(format!("finish {zone}\n"));
-                let _ = drive::plain(&device, Op::ZoneFinish, start, 0);
+                if drive::plain(&device, Op::ZoneFinish, start, 0).is_ok() {
+                    say(format!("acked {zone}\n"));
+                }
             }
             _ => {
                 let n = random.random_range(1..64);
@@ -48,6 +52,7 @@ fn child_writes_until_killed() {
                 let stamps: Vec<u64> = (stamp..stamp + n).collect();
                 say(format!("write {zone} {} {stamp} {n}\n", pointer.0 - start));
                 drive::write(&device, drive::command(Op::Append, start, n as u32), &stamps).unwrap();
+                say(format!("acked {zone}\n"));
                 stamp += n;
             }
         }
@@ -55,10 +60,13 @@ fn child_writes_until_killed() {
 }
 
 #[test]
-fn killed_writer_leaves_what_it_was_told_is_durable() {
-    let (_dir, path) = create(&small());
+fn killed_writer_leaves_all_that_was_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("drive.img");
+    small().create(&path).unwrap();
     let mut model = Model::new(&open(&path).unwrap());
     for round in 0..6 {
+        let starting = STARTING.write();
         let mut child = Process::new(std::env::current_exe().unwrap())
             .args(["kill::child_writes_until_killed", "--exact", "--nocapture"])
             .env(IMAGE, &path)
@@ -66,6 +74,7 @@ fn killed_writer_leaves_what_it_was_told_is_durable() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
+        drop(starting);
         let mut output = child.stderr.take().unwrap();
         let reader = std::thread::spawn(move || {
             let mut text = String::new();
@@ -78,7 +87,7 @@ fn killed_writer_leaves_what_it_was_told_is_durable() {
         said.lines().for_each(|line| replay(&mut model, line));
         let device = open(&path).unwrap();
         model
-            .check(&device, Loss::Process { after_failure: false })
+            .check(&device, Loss::Process { keeps_acked: true, is_doubtful: false })
             .unwrap_or_else(|e| panic!("{round}: {e}"));
         device.zones().check().unwrap();
     }
@@ -91,6 +100,7 @@ fn replay(model: &mut Model, line: &str) {
         "flushed" => model.flushed(),
         "reset" => model.reset(number(1) as u32),
         "finish" => model.finished(number(1) as u32),
+        "acked" => model.acked(number(1) as u32),
         "write" => {
             let stamps: Vec<u64> = (number(3)..number(3) + number(4)).collect();
             model.wrote(number(1) as u32, number(2) as u32, &stamps);

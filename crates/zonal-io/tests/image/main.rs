@@ -2,6 +2,7 @@
 
 mod corpus;
 mod crash;
+mod current;
 mod damage;
 mod drive;
 mod golden;

@@ -19,6 +19,12 @@ struct Life {
     may_be_full: bool,
     /// That it is full is durable.
     must_be_full: bool,
+    /// Sectors whose write was acknowledged.
+    acked: usize,
+    /// That it is full was acknowledged.
+    acked_full: bool,
+    /// It was acknowledged that this life has begun.
+    is_acked: bool,
 }
 
 /// One sector of a conventional zone.
@@ -139,6 +145,14 @@ impl Model {
         self.now(zone).may_be_full = true;
     }
 
+    /// What has happened to a sequential zone was acknowledged.
+    pub fn acked(&mut self, zone: u32) {
+        if let Zone::Sequential { lives, .. } = &mut self.zones[zone as usize] {
+            let now = lives.last_mut().expect("a zone has a present");
+            (now.acked, now.acked_full, now.is_acked) = (now.data.len(), now.may_be_full, true);
+        }
+    }
+
     /// What has happened to `zone` is durable.
     pub fn durable(&mut self, zone: u32) {
         match &mut self.zones[zone as usize] {
@@ -183,8 +197,8 @@ impl Model {
                     }
                     match loss {
                         Loss::Power => *sector = Sector { values: vec![*found], is_doubtful: false },
-                        Loss::Process { after_failure } => {
-                            sector.is_doubtful |= after_failure && sector.values.len() > 1;
+                        Loss::Process { is_doubtful, .. } => {
+                            sector.is_doubtful |= is_doubtful && sector.values.len() > 1;
                             sector.values.push(*found);
                         }
                     }
@@ -194,13 +208,20 @@ impl Model {
             Zone::Sequential { lives, .. } => {
                 let pointer = found.write_pointer.map(|p| (p.0 - found.start.0) as usize);
                 let seen = Seen { condition: found.condition, pointer, content: &content };
-                let life = (lives.iter().rev())
-                    .find_map(|life| life.matches(&seen))
+                // A process that ends takes nothing along that was acknowledged.
+                let keeps_acked = matches!(loss, Loss::Process { keeps_acked: true, .. });
+                let first = match keeps_acked {
+                    true => lives.iter().rposition(|life| life.is_acked).unwrap_or(0),
+                    false => 0,
+                };
+                let life = (lives[first..].iter().rev())
+                    .find_map(|life| life.matches(&seen, keeps_acked))
                     .ok_or_else(|| format!("found {seen:?}, may be one of {lives:?}"))?;
                 if loss == Loss::Power {
                     lives.clear();
                 }
                 lives.push(life);
+                self.acked(index);
                 if loss == Loss::Power {
                     self.durable(index);
                 }
@@ -215,8 +236,13 @@ impl Model {
 pub enum Loss {
     /// What is found lies on the medium.
     Power,
-    /// What is found may lie only in a cache: of the operating system, which after a failed flush writes it no more.
-    Process { after_failure: bool },
+    /// What is found may lie only in the operating system's cache.
+    Process {
+        /// All that was acknowledged is found: the process did not see anything fail.
+        keeps_acked: bool,
+        /// A sync failed, so that what is found may never be written.
+        is_doubtful: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -227,8 +253,9 @@ struct Seen<'a> {
 }
 
 impl Life {
-    /// This life as far as it was seen, or `None` if what was seen is no part of it.
-    fn matches(&self, seen: &Seen<'_>) -> Option<Life> {
+    /// This life as far as it was seen, or `None` if what was seen is no part of it, or less of it than what was acknowledged
+    /// where that has to be there.
+    fn matches(&self, seen: &Seen<'_>, keeps_acked: bool) -> Option<Life> {
         let len = match (seen.condition, seen.pointer) {
             (ZoneCondition::Full, None) if self.may_be_full => self.data.len(),
             (ZoneCondition::Empty, Some(0)) => 0,
@@ -237,8 +264,12 @@ impl Life {
         };
         let is_full = seen.condition == ZoneCondition::Full;
         let (data, above) = seen.content.split_at(len);
-        let fits = len >= self.floor
-            && (is_full || !self.must_be_full)
+        let (floor, must_be_full) = match keeps_acked {
+            true => (self.floor.max(self.acked), self.must_be_full || self.acked_full),
+            false => (self.floor, self.must_be_full),
+        };
+        let fits = len >= floor
+            && (is_full || !must_be_full)
             && data == &self.data[..len]
             && above.iter().all(|&stamp| stamp == 0);
         fits.then(|| Life {
@@ -246,6 +277,7 @@ impl Life {
             floor: self.floor,
             may_be_full: is_full,
             must_be_full: self.must_be_full,
+            ..Life::default()
         })
     }
 }

@@ -1,6 +1,7 @@
 //! Opening real files: readers or one writer, quickly, and without a trace.
 
 use crate::drive;
+use parking_lot::{RwLock, RwLockReadGuard};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -25,8 +26,20 @@ pub fn small() -> ImageOptions {
     }
 }
 
-pub fn create(options: &ImageOptions) -> (tempfile::TempDir, PathBuf) {
-    let dir = tempfile::tempdir().unwrap();
+/// Held for writing while a process is started: until it has its own program it has the files of this one, and their locks.
+pub static STARTING: RwLock<()> = RwLock::new(());
+
+/// A directory for an image, during whose life no process is started.
+pub struct Dir(tempfile::TempDir, #[expect(dead_code, reason = "a guard")] RwLockReadGuard<'static, ()>);
+
+impl Dir {
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+pub fn create(options: &ImageOptions) -> (Dir, PathBuf) {
+    let dir = Dir(tempfile::tempdir().unwrap(), STARTING.read());
     let path = dir.path().join("drive.img");
     options.create(&path).unwrap();
     (dir, path)

@@ -1,4 +1,4 @@
-//! Power cuts while several threads submit and several move the data.
+//! Power cuts and killed processes while several threads submit and several move the data.
 //!
 //! Each writer has zones of its own and notes what it is about to do before it does it, and what was answered after; a
 //! flusher notes what was answered before each flush. So the notes are a lower and an upper bound at any moment, whatever
@@ -222,7 +222,13 @@ fn case(seed: u64) -> Result<(), String> {
     .format(&*backing)
     .unwrap();
     let rig = Rig::open(backing.clone(), random.random_range(0..4));
-    backing.cut_at(backing.calls() + random.random_range(0..300));
+    let is_kill = random.random_bool(0.5);
+    let at = backing.calls() + random.random_range(0..300);
+    if is_kill {
+        backing.kill_at(at)
+    } else {
+        backing.cut_at(at)
+    }
     std::thread::scope(|s| {
         for writer in 0..WRITERS {
             let (rig, random) = (&rig, Pcg64Mcg::seed_from_u64(random.random()));
@@ -241,8 +247,18 @@ fn case(seed: u64) -> Result<(), String> {
     rig.device.zones().check()?;
     let Rig { device, backing, notes, .. } = rig;
     device.abandon();
-    let after = Rig::open(Arc::new(backing.restart(seed)), 0).device;
+    let backing = if is_kill {
+        backing.revive();
+        backing
+    } else {
+        Arc::new(backing.restart(seed))
+    };
+    let after = Rig::open(backing, 0).device;
     for (zone, notes) in (0..).zip(&notes) {
+        if is_kill {
+            let mut notes = notes.lock();
+            (notes.durable_life, notes.durable) = (notes.life, notes.acked);
+        }
         let found = drive::describe(&after, zone);
         let content = drive::read(&after, found.start.0, ZONE)?;
         let pointer = found.write_pointer.map(|p| (p.0 - found.start.0) as usize);
@@ -253,7 +269,7 @@ fn case(seed: u64) -> Result<(), String> {
 }
 
 #[test]
-fn power_cuts_under_several_threads_keep_the_promise() {
+fn power_cuts_and_kills_under_threads_keep_the_promise() {
     // Schedules are not repeatable; the number gives the same work again, which mostly suffices.
     let first = number("ZONAL_CUT_SEED", 0);
     for seed in first..first + number("ZONAL_CUTS", 400) / 10 {

@@ -3,11 +3,12 @@
 //! For tests of whatever stands on a [`Backing`]. Reads see a cache; a sync moves what is pending to the medium; a cut
 //! keeps the medium and an arbitrary part of what is pending: operations lost, reordered, torn at 512 bytes. Cuts and
 //! failures are placed by number: the n-th call that changes or syncs anything. Everything random follows from a seed.
+//! A process can be killed as well: then the cache stays, and only that process can do nothing more.
 //!
 //! A failed sync does what Linux does: some of what is pending reaches the medium, the rest never will although reads
 //! still see it, and nothing is pending any more.
 
-use super::Backing;
+use super::{Backing, CacheId};
 use crate::sync::{Arc, Mutex};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -33,6 +34,11 @@ struct State {
     cut_at: Option<u64>,
     fail_at: Vec<u64>,
     is_on: bool,
+    kill_at: Option<u64>,
+    is_killed: bool,
+    /// A sync failed in the midst of which the process was killed.
+    is_doubtful: bool,
+    boot: u64,
     unsyncable: Range<u64>,
 }
 
@@ -47,6 +53,8 @@ enum Verdict {
     Proceed,
     Fail,
     PowerOff,
+    /// The process ends in this call, which is carried out or not.
+    Killed,
 }
 
 impl CutBacking {
@@ -67,9 +75,34 @@ impl CutBacking {
         self.state.lock().calls
     }
 
-    /// Whether the power is on.
+    /// Whether the power is on, and the process has not been killed.
     pub fn is_on(&self) -> bool {
-        self.state.lock().is_on
+        let state = self.state.lock();
+        state.is_on && !state.is_killed
+    }
+
+    /// Whether the process was killed.
+    pub fn is_killed(&self) -> bool {
+        self.state.lock().is_killed
+    }
+
+    /// Kills the process in the midst of call number `call`, counted from 0: that call is carried out or not, and a sync can fail
+    /// as well. It returns an error, and later calls do nothing, until [`revive`](CutBacking::revive).
+    pub fn kill_at(&self, call: u64) {
+        self.state.lock().kill_at = Some(call);
+    }
+
+    /// Kills the process now.
+    pub fn kill(&self) {
+        self.state.lock().is_killed = true;
+    }
+
+    /// Lets another process begin, with the cache as it is. Whether a sync failed that the process before it did not live to
+    /// hear of.
+    pub fn revive(&self) -> bool {
+        let mut state = self.state.lock();
+        (state.is_killed, state.kill_at) = (false, None);
+        std::mem::take(&mut state.is_doubtful)
     }
 
     /// Cuts the power in the midst of call number `call`, counted from 0: that call and all later ones fail.
@@ -133,12 +166,16 @@ impl State {
             cut_at: None,
             fail_at: Vec::new(),
             is_on: true,
+            kill_at: None,
+            is_killed: false,
+            is_doubtful: false,
+            boot: Random(seed ^ 0xB007).next(),
             unsyncable: 0..0,
         }
     }
 
     fn verdict(&mut self) -> Verdict {
-        if !self.is_on {
+        if !self.is_on || self.is_killed {
             return Verdict::PowerOff;
         }
         let call = self.calls;
@@ -146,6 +183,10 @@ impl State {
         if self.cut_at.is_some_and(|at| call >= at) {
             self.is_on = false;
             return Verdict::PowerOff;
+        }
+        if self.kill_at.is_some_and(|at| call >= at) {
+            self.is_killed = true;
+            return Verdict::Killed;
         }
         if self.fail_at.contains(&call) { Verdict::Fail } else { Verdict::Proceed }
     }
@@ -155,18 +196,22 @@ impl State {
         if at.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(Errno::FBIG.into());
         }
-        let was_on = self.is_on;
+        let was_on = self.is_on && !self.is_killed;
         match self.verdict() {
             Verdict::Proceed => {
-                self.cache.apply(&operation);
-                self.pending.push(operation);
+                self.apply(operation);
                 Ok(())
+            }
+            Verdict::Killed => {
+                if self.random.one_in(2) {
+                    self.apply(operation);
+                }
+                Err(Errno::IO.into())
             }
             Verdict::Fail => {
                 // Part of it happened.
                 if let Some(part) = operation.head(self.random.below(len / TEAR as u64 + 1) * TEAR as u64) {
-                    self.cache.apply(&part);
-                    self.pending.push(part);
+                    self.apply(part);
                 }
                 Err(Errno::IO.into())
             }
@@ -180,24 +225,52 @@ impl State {
         }
     }
 
+    fn apply(&mut self, operation: Pending) {
+        self.cache.apply(&operation);
+        self.pending.push(operation);
+    }
+
+    /// Stores are no calls: no cut, failure or kill falls into one.
+    fn store(&mut self, at: u64, word: u64) -> io::Result<()> {
+        if !self.is_on || self.is_killed {
+            return Err(Errno::IO.into());
+        }
+        self.apply(Pending::Write { at, bytes: word.to_le_bytes().to_vec() });
+        Ok(())
+    }
+
     fn sync(&mut self) -> io::Result<()> {
         match self.verdict() {
             Verdict::Proceed => {
-                let (kept, synced) = std::mem::take(&mut self.pending)
-                    .into_iter()
-                    .partition(|op| self.unsyncable.contains(&op.range().0));
-                self.pending = kept;
-                synced.iter().for_each(|op: &Pending| self.medium.apply(op));
-                Ok(())
+                self.synced();
+                return Ok(());
             }
-            Verdict::Fail => {
-                for operation in std::mem::take(&mut self.pending) {
-                    let fate = Fate::draw(&mut self.random, 2);
-                    self.medium.apply_part(&operation, fate, &mut self.random);
+            Verdict::Fail => self.sync_fails(),
+            Verdict::Killed => match self.random.below(3) {
+                0 => self.synced(),
+                1 => {
+                    self.is_doubtful = true;
+                    self.sync_fails();
                 }
-                Err(Errno::IO.into())
-            }
-            Verdict::PowerOff => Err(Errno::IO.into()),
+                _ => {}
+            },
+            Verdict::PowerOff => {}
+        }
+        Err(Errno::IO.into())
+    }
+
+    fn synced(&mut self) {
+        let (kept, synced) = std::mem::take(&mut self.pending)
+            .into_iter()
+            .partition(|op| self.unsyncable.contains(&op.range().0));
+        self.pending = kept;
+        synced.iter().for_each(|op: &Pending| self.medium.apply(op));
+    }
+
+    fn sync_fails(&mut self) {
+        for operation in std::mem::take(&mut self.pending) {
+            let fate = Fate::draw(&mut self.random, 2);
+            self.medium.apply_part(&operation, fate, &mut self.random);
         }
     }
 }
@@ -214,7 +287,7 @@ impl Backing for CutBacking {
 
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
         let state = self.state.lock();
-        if !state.is_on {
+        if !state.is_on || state.is_killed {
             return Err(Errno::IO.into());
         }
         if at.checked_add(buf.len() as u64).is_none_or(|end| end > state.len) {
@@ -243,6 +316,14 @@ impl Backing for CutBacking {
         if !state.random.one_in(3) {
             let _ = state.change(Pending::Zero { at, len });
         }
+    }
+
+    fn cache(&self) -> Option<CacheId> {
+        Some(CacheId([self.state.lock().boot, 0, 0, 0, 0]))
+    }
+
+    fn store(&self, at: u64, word: u64) -> io::Result<()> {
+        self.state.lock().store(at, word)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -300,6 +381,14 @@ impl<F: Fn(Call) + Send + Sync> Backing for Watched<F> {
     fn discard(&self, at: u64, len: u64) {
         (self.before)(Call::Discard);
         self.twin.discard(at, len);
+    }
+
+    fn cache(&self) -> Option<CacheId> {
+        self.twin.cache()
+    }
+
+    fn store(&self, at: u64, word: u64) -> io::Result<()> {
+        self.twin.store(at, word)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -516,6 +605,18 @@ mod tests {
         assert!(twin.write_at(&[1; 512], 0).is_err());
         assert!(twin.read_at(&mut [0], 0).is_err());
         assert!(twin.restart(1).read_at(&mut [0], 0).is_ok());
+    }
+
+    #[test]
+    fn kill_keeps_the_cache_and_stops_the_process() {
+        let twin = twin(1);
+        twin.write_at(&[1; 512], 0).unwrap();
+        let cache = twin.cache();
+        twin.kill();
+        assert!(twin.store(8, 7).is_err() && twin.write_at(&[2; 512], 0).is_err() && twin.sync().is_err());
+        assert!(!twin.revive());
+        assert_eq!((sector(&twin, 0), twin.cache()), (1, cache));
+        assert_ne!(twin.restart(1).cache(), cache);
     }
 
     #[test]

@@ -59,7 +59,7 @@ fn create_beyond_the_file_system_says_so_and_leaves_nothing() {
         Err(e @ ImageError::TooLarge { .. }) => {
             let message = e.to_string();
             assert!(
-                message.contains("huge: this file system cannot hold a file of 46116860184"),
+                message.contains("huge: this file system cannot hold a file of 46116860185"),
                 "{message}"
             );
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -174,8 +174,8 @@ fn failed_sync_stands_until_reopen() {
     assert_eq!(write(&device, 2 * ZONE, 8, 1), DONE);
     assert_eq!(flush(&device), DONE);
     assert_eq!(write(&device, 2 * ZONE + 8, 8, 2), DONE);
-    // A flush of one page: anchors were written before, so data sync, page, sync.
-    backing.fail_at(backing.calls());
+    // A flush of one page: anchors were written before, so a note of the sync, data sync, page, and the same for its sync.
+    backing.fail_at(backing.calls() + 1);
     let failed = Err(DeviceError::Os(5));
     assert_eq!(flush(&device), failed);
     assert_eq!(flush(&device), failed);

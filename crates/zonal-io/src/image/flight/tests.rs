@@ -19,6 +19,10 @@ fn append(flights: &Flights, zones: &Zones, sectors: u32) -> Placed {
     placed
 }
 
+fn restarted(flights: &Flights, zones: &Zones) -> ZoneState {
+    super::restarted(Personality::Zns, zones.geometry().capacity_of(ZONE), flights.state(zones, ZONE))
+}
+
 fn tickets(landed: &[Landed]) -> Vec<u64> {
     landed.iter().map(|l| l.answer.ticket).collect()
 }
@@ -31,11 +35,11 @@ fn write_lands_only_behind_those_before_it() {
     let [a, b, c] = [4, 8, 2].map(|n| append(&flights, &zones, n));
     assert_eq!(zones.state(ZONE).written, 14);
     assert_eq!(flights.state(&zones, ZONE).written, 0);
-    assert_eq!(tickets(&flights.end(&zones, &b, answer(2), Ok(()))), [0; 0]);
+    assert_eq!(tickets(&flights.end(&zones, &b, answer(2), Ok(()), |_| Ok(()))), [0; 0]);
     assert_eq!(flights.state(&zones, ZONE).written, 0);
-    assert_eq!(tickets(&flights.end(&zones, &a, answer(1), Ok(()))), [1, 2]);
+    assert_eq!(tickets(&flights.end(&zones, &a, answer(1), Ok(()), |_| Ok(()))), [1, 2]);
     assert_eq!(flights.state(&zones, ZONE).written, 12);
-    assert_eq!(tickets(&flights.end(&zones, &c, answer(3), Ok(()))), [3]);
+    assert_eq!(tickets(&flights.end(&zones, &c, answer(3), Ok(()), |_| Ok(()))), [3]);
     assert_eq!(flights.state(&zones, ZONE).written, 14);
     assert!(flights.lock(ZONE).is_empty());
 }
@@ -46,9 +50,9 @@ fn zone_is_full_when_the_data_is_there_and_not_before() {
     let [a, b] = [16, 16].map(|n| append(&flights, &zones, n));
     let refused = flights.begin(&zones, WriteKind::Append, (ZONE, 0), 1);
     assert_eq!(refused, Err(ZoneError::Full), "all room is given away");
-    flights.end(&zones, &b, answer(2), Ok(()));
+    flights.end(&zones, &b, answer(2), Ok(()), |_| Ok(()));
     assert_eq!(zones.state(ZONE).condition, ZoneCondition::ImpOpen);
-    flights.end(&zones, &a, answer(1), Ok(()));
+    flights.end(&zones, &a, answer(1), Ok(()), |_| Ok(()));
     assert_eq!(zones.state(ZONE), ZoneState::full(32));
 }
 
@@ -56,14 +60,14 @@ fn zone_is_full_when_the_data_is_there_and_not_before() {
 fn h61_failed_last_write_gives_its_room_back() {
     let (flights, zones) = (Flights::new(), zones());
     let [a, b] = [16, 16].map(|n| append(&flights, &zones, n));
-    flights.end(&zones, &a, answer(1), Ok(()));
-    let landed = flights.end(&zones, &b, answer(2), FAILED);
+    flights.end(&zones, &a, answer(1), Ok(()), |_| Ok(()));
+    let landed = flights.end(&zones, &b, answer(2), FAILED, |_| Ok(()));
     assert_eq!((tickets(&landed), landed[0].result), (vec![2], FAILED));
     let closed = ZoneState { condition: ZoneCondition::ImpOpen, written: 16 };
     assert_eq!(zones.state(ZONE), closed);
     let again = append(&flights, &zones, 16);
     assert_eq!(again.offset, 16);
-    flights.end(&zones, &again, answer(3), Ok(()));
+    flights.end(&zones, &again, answer(3), Ok(()), |_| Ok(()));
     assert_eq!(zones.state(ZONE), ZoneState::full(32));
 }
 
@@ -72,13 +76,13 @@ fn reset_makes_waiting_writes_stale() {
     let (flights, zones) = (Flights::new(), zones());
     let old = flights.begin(&zones, WriteKind::Append, (ZONE, 0), 4).unwrap();
     let mut voided = None;
-    flights.happen(&zones, ZONE, ZoneEvent::Reset, |written| voided = Some(written)).unwrap();
+    flights.happen(&zones, ZONE, ZoneEvent::Reset, |written| voided = Some(written), |_| Ok(())).unwrap();
     assert_eq!(voided, Some(4));
     assert_eq!(flights.start(&old), Start::Stale);
     let new = append(&flights, &zones, 8);
     assert_eq!(new.offset, 0);
-    assert_eq!(tickets(&flights.end(&zones, &new, answer(2), Ok(()))), [0; 0]);
-    assert_eq!(tickets(&flights.end(&zones, &old, answer(1), Ok(()))), [1, 2]);
+    assert_eq!(tickets(&flights.end(&zones, &new, answer(2), Ok(()), |_| Ok(()))), [0; 0]);
+    assert_eq!(tickets(&flights.end(&zones, &old, answer(1), Ok(()), |_| Ok(()))), [1, 2]);
     assert_eq!(flights.state(&zones, ZONE).written, 8);
 }
 
@@ -86,17 +90,17 @@ fn reset_makes_waiting_writes_stale() {
 fn transfer_after_reset_waits_for_the_one_before() {
     let (flights, zones) = (Flights::new(), zones());
     let old = append(&flights, &zones, 4);
-    flights.happen(&zones, ZONE, ZoneEvent::Reset, |_| {}).unwrap();
+    flights.happen(&zones, ZONE, ZoneEvent::Reset, |_| {}, |_| Ok(())).unwrap();
     let new = flights.begin(&zones, WriteKind::Exclusive, (ZONE, 0), 8).unwrap();
     std::thread::scope(|s| {
         let started = s.spawn(|| flights.start(&new));
         std::thread::sleep(std::time::Duration::from_millis(10));
         assert!(!started.is_finished());
-        flights.end(&zones, &old, answer(1), FAILED);
+        flights.end(&zones, &old, answer(1), FAILED, |_| Ok(()));
         assert_eq!(started.join().unwrap(), Start::Transfer);
     });
     assert_eq!(flights.state(&zones, ZONE).written, 0, "placed, and not landed");
-    assert_eq!(tickets(&flights.end(&zones, &new, answer(2), Ok(()))), [2]);
+    assert_eq!(tickets(&flights.end(&zones, &new, answer(2), Ok(()), |_| Ok(()))), [2]);
     assert_eq!(flights.state(&zones, ZONE).written, 8);
 }
 
@@ -104,23 +108,52 @@ fn transfer_after_reset_waits_for_the_one_before() {
 fn finish_over_a_write_in_flight_is_full_up_to_what_landed() {
     let (flights, zones) = (Flights::new(), zones());
     let first = append(&flights, &zones, 4);
-    flights.end(&zones, &first, answer(1), Ok(()));
+    flights.end(&zones, &first, answer(1), Ok(()), |_| Ok(()));
     let second = append(&flights, &zones, 4);
-    flights.happen(&zones, ZONE, ZoneEvent::Finish, |_| {}).unwrap();
+    flights.happen(&zones, ZONE, ZoneEvent::Finish, |_| {}, |_| Ok(())).unwrap();
     let full_at = |written| ZoneState { condition: ZoneCondition::Full, written };
-    assert_eq!(flights.restarted(&zones, Personality::Zns, ZONE), full_at(4));
-    flights.end(&zones, &second, answer(2), Ok(()));
-    assert_eq!(flights.restarted(&zones, Personality::Zns, ZONE), full_at(8));
+    assert_eq!(restarted(&flights, &zones), full_at(4));
+    flights.end(&zones, &second, answer(2), Ok(()), |_| Ok(()));
+    assert_eq!(restarted(&flights, &zones), full_at(8));
 }
 
 #[test]
 fn restart_closes_what_is_open_and_empties_what_is_unwritten() {
     let (flights, zones) = (Flights::new(), zones());
-    flights.happen(&zones, ZONE, ZoneEvent::Open, |_| {}).unwrap();
-    assert_eq!(flights.restarted(&zones, Personality::Zns, ZONE), ZoneState::EMPTY);
+    flights.happen(&zones, ZONE, ZoneEvent::Open, |_| {}, |_| Ok(())).unwrap();
+    assert_eq!(restarted(&flights, &zones), ZoneState::EMPTY);
     let write = append(&flights, &zones, 4);
-    assert_eq!(flights.restarted(&zones, Personality::Zns, ZONE), ZoneState::EMPTY);
-    flights.end(&zones, &write, answer(1), Ok(()));
+    assert_eq!(restarted(&flights, &zones), ZoneState::EMPTY);
+    flights.end(&zones, &write, answer(1), Ok(()), |_| Ok(()));
     let closed = ZoneState { condition: ZoneCondition::Closed, written: 4 };
-    assert_eq!(flights.restarted(&zones, Personality::Zns, ZONE), closed);
+    assert_eq!(restarted(&flights, &zones), closed);
+}
+
+#[test]
+fn state_is_noted_with_what_landed_and_before_it_is_told() {
+    let (flights, zones) = (Flights::new(), zones());
+    let (first, second) = (append(&flights, &zones, 4), append(&flights, &zones, 4));
+    let early = flights.end(&zones, &second, answer(2), Ok(()), |_| panic!("the first has not landed"));
+    assert!(early.is_empty());
+    let third = append(&flights, &zones, 4);
+    let mut noted = Vec::new();
+    let note = |state: ZoneState| {
+        noted.push(state.written);
+        Err(DeviceError::Medium)
+    };
+    let landed = flights.end(&zones, &first, answer(1), Ok(()), note);
+    assert_eq!(noted, [8], "without what is still in flight");
+    assert!(landed.iter().all(|write| write.result == FAILED), "not told as done: {landed:?}");
+    flights.end(&zones, &third, answer(3), Ok(()), |_| Ok(()));
+    let finished = flights.happen(
+        &zones,
+        ZONE,
+        ZoneEvent::Finish,
+        |_| {},
+        |state| {
+            assert_eq!(state, ZoneState { condition: ZoneCondition::Full, written: 12 });
+            FAILED
+        },
+    );
+    assert_eq!(finished, Err(DeviceError::Medium));
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::image::backing::CacheId;
 use proptest::prelude::*;
 
 fn header() -> Header {
@@ -13,6 +14,7 @@ fn header() -> Header {
         rotational: true,
         profile: "zns-1t".into(),
         identity: Identity::from_bytes(*b"golden-identity!"),
+        has_current: true,
     }
 }
 
@@ -82,18 +84,19 @@ fn changed(change: impl FnOnce(&mut RawHeader)) -> Vec<u8> {
 
 #[test]
 fn header_newer_version_is_named_whatever_its_checksum() {
-    let mut bytes = changed(|h| h.version = 3.into());
-    let newer = HeaderError::Newer(3);
+    let mut bytes = changed(|h| h.version = 4.into());
+    let newer = HeaderError::Newer(4);
     assert_eq!(Header::parse(&bytes), Err(newer.clone()));
     bytes[12] ^= 1;
     assert_eq!(Header::parse(&bytes), Err(newer.clone()));
-    assert!(newer.to_string().contains("format version 3; this program reads versions up to 2"));
+    assert!(newer.to_string().contains("format version 4; this program reads versions up to 3"));
 }
 
 #[test]
 fn header_of_version_1_has_no_identity_whatever_is_in_its_place() {
     let none = Header { identity: None, ..header() };
-    assert_eq!(Header::parse(&changed(|h| h.version = 1.into())), Ok(none.clone()));
+    let first = Header { has_current: false, ..none.clone() };
+    assert_eq!(Header::parse(&changed(|h| h.version = 1.into())), Ok(first));
     assert_eq!(Header::parse(&none.emit()), Ok(none.clone()), "nil is none");
     assert_eq!(Header::parse(&changed(|h| h.identity = [0; 16])), Ok(none));
 }
@@ -150,8 +153,15 @@ fn header_too_short_or_foreign_is_refused() {
 fn layout_of_a_large_drive() {
     let zones = 112_000;
     let geometry = Geometry::new(Sectors(zones << 18), Sectors(1 << 18), Sectors(0), 0).unwrap();
-    let layout = Layout::of(&geometry);
+    let layout = Layout::of(&geometry, true);
     assert_eq!(layout.zone_pages, 221);
+    assert_eq!(
+        (layout.current_offset, layout.current_words().end),
+        (1_826_816, 1_826_816 + 4096 + 8 * zones)
+    );
+    assert_eq!(layout.data_offset, 3 << 20);
+    // Of version 2.
+    let layout = Layout::of(&geometry, false);
     assert_eq!(layout.slot(1, Side::B), 8192 + 3 * 4096);
     assert_eq!(layout.data_offset, 2 << 20);
     assert_eq!(layout.file_len(), Some((2 << 20) + (zones << 27)));
@@ -275,4 +285,25 @@ proptest! {
     fn slots_of_any_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..9000)) {
         let _ = Slots::parse(&bytes, 1, &CREATION);
     }
+}
+
+#[test]
+fn stamp_emit_then_parse_is_the_same() {
+    for state in [StampState::Counts, StampState::InSync] {
+        let stamp = Stamp { state, cache: CacheId([1, 2, 3, 4, 5]), creation: CREATION };
+        assert_eq!(Stamp::parse(&Stamp::emit(Some(&stamp))), Ok(Some(stamp)));
+    }
+    assert_eq!(Stamp::parse(&Stamp::emit(None)), Ok(None));
+    assert_eq!(Stamp::parse(&[3; STAMP_BYTES]), Err(0x0303_0303_0303_0303));
+}
+
+#[test]
+fn current_word_with_any_bit_flipped_is_no_state() {
+    let geometry = header().geometry;
+    let state = ZoneState { condition: ZoneCondition::Closed, written: 12 };
+    let word = current_word(&CREATION, ZoneIndex(7), state);
+    let read = |creation, zone, word| current_state(&geometry, &creation, ZoneIndex(zone), word);
+    assert_eq!(read(CREATION, 7, word), Some(state));
+    assert_eq!((read(CREATION, 8, word), read([4; 16], 7, word), read(CREATION, 7, 0)), (None, None, None));
+    (0..64).for_each(|bit| assert_eq!(read(CREATION, 7, word ^ 1 << bit), None, "bit {bit}"));
 }
