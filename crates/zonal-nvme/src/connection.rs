@@ -134,6 +134,8 @@ pub struct Connection {
     discarding: usize,
     /// The command that deletes the queue.
     disconnect: Option<u16>,
+    /// Commands that shut the controller down, until their flush begins, and which shutdown each is.
+    shutdowns: Vec<(u16, u32)>,
     wakes_others: bool,
     /// When it was polled first.
     begun: Option<Nanos>,
@@ -162,6 +164,7 @@ impl Connection {
             sq_head: 0,
             discarding: 0,
             disconnect: None,
+            shutdowns: Vec::new(),
             wakes_others: false,
             begun: None,
             is_over: false,
@@ -655,10 +658,31 @@ impl Connection {
         self.finish(now, slot, result);
     }
 
-    /// A shutdown is over once all data are durable (Base 3.6.1).
+    /// A shutdown is over once what the I/O queues have at the device has ended, and all data are durable (Base 3.6.1).
     fn begin_shutdown(&mut self, now: Nanos, slot: u16) {
         let Some(shutdown) = self.queue.as_ref().map(|queue| queue.controller().shutdown()) else { return };
-        self.send_all(now, 0, slot, vec![Request::flush()], Then::Shutdown(shutdown));
+        self.shutdowns.push((slot, shutdown));
+        self.continue_shutdown(now);
+    }
+
+    /// Of an I/O queue: tells the controller when nothing is at the device. Of the admin queue: flushes when all have. Whether
+    /// there was something to do.
+    fn continue_shutdown(&mut self, now: Nanos) -> bool {
+        let Some(queue) = &self.queue else { return false };
+        let (qid, is_draining) = (queue.qid(), queue.controller().is_draining());
+        // One that is over takes no ends: what it has at the device is waited for by no host.
+        let is_quiet = || self.is_over || !self.has_requests();
+        if is_draining && qid > 0 && is_quiet() && queue.controller().has_drained(qid) {
+            self.wakes_others = true;
+            return true;
+        }
+        if is_draining || self.is_over || self.shutdowns.is_empty() {
+            return false;
+        }
+        for (slot, shutdown) in std::mem::take(&mut self.shutdowns) {
+            self.send_all(now, 0, slot, vec![Request::flush()], Then::Shutdown(shutdown));
+        }
+        true
     }
 
     fn connect(&mut self, now: Nanos, slot: u16, sqe: &Sqe) {
@@ -713,6 +737,11 @@ impl Connection {
         }
         if target.is_floor() {
             return self.answer(now, slot, 0);
+        }
+        let opcode = self.command(slot).sqe.opcode;
+        if io::is_of_zones(opcode) && !self.queue.as_ref().is_some_and(|queue| queue.controller().has_zones())
+        {
+            return self.finish(now, slot, Err(Status::INVALID_OPCODE));
         }
         let command = self.command(slot);
         let sqe = command.sqe;
@@ -772,7 +801,7 @@ impl Connection {
             self.is_over = true;
         }
         if self.is_over {
-            return false;
+            return self.continue_shutdown(now);
         }
         let mut is_busy = self.wants_poll();
         self.continue_waiting(now);
@@ -794,7 +823,7 @@ impl Connection {
             }
         }
         self.end_disconnect(now);
-        is_busy
+        is_busy | self.continue_shutdown(now)
     }
 
     fn take_end(&mut self, now: Nanos, place: usize, completion: Completion) {

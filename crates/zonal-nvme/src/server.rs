@@ -7,9 +7,10 @@
 //! The number of connections is bounded ([`CONNECTIONS_MAX`]): one too many is closed at once. A connection that ends has
 //! [`CLOSING_MAX`] to take what is for it, and then is closed. What it sends meanwhile is thrown away: input that stays unread
 //! would wake the thread all the time, and not every host reads what came before a reset, by which a kernel answers unread bytes.
-//! A thread that panics ends the server.
+//! A thread that panics ends the server. The kernel asks whether a silent host's machine is still there ([`SILENT_MAX`]).
 
 mod seats;
+mod vanished;
 
 use crate::connection::{Connection, MEMORY_MAX, Pools};
 use crate::target::{Association, Target};
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+pub use vanished::SILENT_MAX;
 use zonal_core::Nanos;
 use zonal_io::clock::Clock;
 use zonal_io::volume::Request;
@@ -429,6 +431,7 @@ impl Thread<'_> {
         let set_up = || {
             stream.set_nonblocking(true)?;
             stream.set_nodelay(true)?;
+            vanished::look_after(&stream)?;
             epoll::add(&self.epoll, &stream, data, watched)?;
             stream.local_addr()
         };

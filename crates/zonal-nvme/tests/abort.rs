@@ -250,6 +250,8 @@ fn shutdown_is_complete_after_a_flush() {
     assert_eq!(admin.property(CSTS, false) >> 2 & 3, 1, "shutting down");
     let late = submit(&mut queue, 1);
     assert_eq!(queue.wait(late).status, 0x400C);
+    // Its connection looks whether something is at the device.
+    queue.poll();
     assert_eq!(admin.wait(shutdown), End::default());
     assert_eq!(admin.property(CSTS, false) >> 2 & 3, 2, "shut down");
     admin.set_property(CC, 0);
@@ -321,6 +323,31 @@ fn second_shutdown_is_complete_after_a_flush_of_its_own() {
     assert_eq!(admin.property(CSTS, false) >> 2 & 3, 1, "shutting down");
     assert_eq!(admin.end(second), None);
     admin.link.now = Nanos(1500);
+    assert_eq!(admin.wait(second), End::default());
+    assert_eq!(admin.property(CSTS, false) >> 2 & 3, 2, "shut down");
+}
+
+/// Base 3.6.1: an I/O command that is at the device ends before the shutdown is complete.
+#[test]
+fn shutdown_waits_for_commands_at_the_device() {
+    let target = target("ram:size=64M,zone_size=4M,complete=poll,blocksize=4096");
+    let mut admin = Queue::admin(&target);
+    let (mut queue, idle) = (admin.io(1), admin.io(2));
+    let write = submit(&mut queue, 0);
+    let set = sqe(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, CC, 0x0046_4061, 0, 0, 0]);
+    let shutdown = admin.submit(set, &[]);
+    for _ in 0..100 {
+        assert_eq!(admin.end(shutdown), None);
+    }
+    assert_eq!(admin.property(CSTS, false) >> 2 & 3, 1, "shutting down");
+    // The host asks once more.
+    let again = |cc| sqe(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, CC, cc, 0, 0, 0]);
+    assert_eq!(admin.call(again(0x0046_0061), &[]).status, 0);
+    let second = admin.submit(again(0x0046_4061), &[]);
+    // A queue that is gone has nothing at the device.
+    drop(idle);
+    assert_eq!(queue.wait(write).status, 0);
+    assert_eq!(admin.wait(shutdown), End::default());
     assert_eq!(admin.wait(second), End::default());
     assert_eq!(admin.property(CSTS, false) >> 2 & 3, 2, "shut down");
 }

@@ -302,3 +302,23 @@ fn controller_that_is_not_enabled_takes_no_commands() {
     assert_eq!(admin.call(unknown, &[]).status, 0x4001);
     assert_eq!(admin.call(sqe(0xC0, 0, [0; 6]), &[]).status, 0x4001);
 }
+
+/// Base 3.1.4.5: with `CC.CSS` of 0 the NVM command set is enabled alone.
+#[test]
+fn host_of_the_nvm_set_alone_has_no_zone_commands() {
+    let target = target("ram:size=64M,zone_size=4M,complete=poll,blocksize=4096");
+    let mut admin = Queue::admin(&target);
+    for (cc, status) in [(0x0046_0001, 0x4001), (0x0046_0061, 0)] {
+        admin.set_property(0x14, 0);
+        admin.set_property(0x14, cc);
+        let mut queue = admin.io(1);
+        let report = queue.with_room(sqe(io::ZONE_MANAGEMENT_RECEIVE, 1, [0, 0, 1023, 0, 0, 0]), 4096);
+        assert_eq!(queue.call(report, &[]).status, status, "report");
+        let open = sqe(io::ZONE_MANAGEMENT_SEND, 1, [0, 0, 0, 3, 0, 0]);
+        assert_eq!(queue.call(open, &[]).status, status, "open");
+        let append = queue.with_room(sqe(io::ZONE_APPEND, 1, [0; 6]), 4096);
+        assert_eq!(queue.call(append, &[7; 4096]).status, status, "append");
+        let read = queue.with_room(sqe(io::READ, 1, [0; 6]), 4096);
+        assert_eq!(queue.call(read, &[]).status, 0, "read");
+    }
+}

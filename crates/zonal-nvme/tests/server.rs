@@ -170,3 +170,29 @@ fn clients_that_misbehave_keep_no_other_waiting() {
     wait_until("connections stay", || server.connections().is_empty());
     end(server);
 }
+
+/// The timer of a socket in `/proc/net/tcp`: its kind, and when it runs out, in hundredths of a second.
+fn timer(local: SocketAddr, remote: SocketAddr) -> Option<(u8, u64)> {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let port = |column: &str| u16::from_str_radix(column.split(':').nth(1)?, 16).ok();
+    table.lines().find_map(|line| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let ports = (port(columns.get(1)?)?, port(columns.get(2)?)?);
+        let (kind, left) = columns.get(5)?.split_once(':')?;
+        let timer = (kind.parse().ok()?, u64::from_str_radix(left, 16).ok()?);
+        (ports == (local.port(), remote.port())).then_some(timer)
+    })
+}
+
+/// A machine that has vanished closes nothing. The kernel asks after it, also for a host that has no time to keep alive.
+#[test]
+fn host_whose_machine_has_vanished_is_asked_after() {
+    const KEEP_ALIVE: u8 = 2;
+    let server = serve(RAM);
+    let host = TcpStream::connect(server.address()).unwrap();
+    let own = host.local_addr().unwrap();
+    let asks =
+        || timer(server.address(), own).is_some_and(|(kind, left)| kind == KEEP_ALIVE && left <= 60_00);
+    wait_until("no timer runs", asks);
+    end(server);
+}

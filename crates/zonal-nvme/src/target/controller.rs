@@ -93,6 +93,10 @@ pub struct Controller {
     is_over: AtomicBool,
     /// It is enabled, and neither shut down nor broken: what I/O commands look at, without the lock.
     pub(super) is_ready: AtomicBool,
+    /// Its host has enabled the Zoned Namespace command set.
+    pub(super) has_zones: AtomicBool,
+    /// A shutdown waits for what some I/O queue has at the device.
+    pub(super) is_draining: AtomicBool,
     /// How often it was reset: queues that were connected before are gone.
     pub(super) resets: AtomicU32,
     /// When the host was last heard, in nanoseconds.
@@ -112,6 +116,8 @@ pub(super) struct State {
     pub(super) shutdowns: u32,
     /// The I/O queues that are connected.
     pub(super) queues: BTreeSet<u16>,
+    /// Those that may have commands at the device, for which a shutdown waits.
+    pub(super) draining: BTreeSet<u16>,
     pub(super) features: Features,
     pub(super) notices: Notices,
     /// Requests for events that a reset has ended.
@@ -137,6 +143,7 @@ impl Controller {
             csts: 0,
             shutdowns: 0,
             queues: BTreeSet::new(),
+            draining: BTreeSet::new(),
             features: Features::new(keep_alive, has_cache, host),
             notices: Notices::new(events),
             withdrawn: VecDeque::new(),
@@ -151,6 +158,8 @@ impl Controller {
             local,
             is_over: AtomicBool::new(false),
             is_ready: AtomicBool::new(false),
+            has_zones: AtomicBool::new(false),
+            is_draining: AtomicBool::new(false),
             resets: AtomicU32::new(0),
             heard: AtomicU64::new(now.0),
             has_aborts: AtomicBool::new(false),
@@ -208,6 +217,11 @@ impl Controller {
         self.is_ready.load(Ordering::Acquire)
     }
 
+    /// Whether commands of the Zoned Namespace command set are taken (Base 3.1.4.5, CSS).
+    pub(crate) fn has_zones(&self) -> bool {
+        self.has_zones.load(Ordering::Acquire)
+    }
+
     /// Takes an I/O queue's number, and tells how often the controller was reset before. `None`: it is taken.
     pub(super) fn take_queue(&self, qid: u16) -> Result<Option<u32>, (Status, u32)> {
         let mut state = self.state.lock();
@@ -227,6 +241,7 @@ impl Controller {
             }
             qid => {
                 self.state.lock().queues.remove(&qid);
+                self.has_drained(qid);
                 self.end_aborts_of(qid);
             }
         }

@@ -24,6 +24,9 @@ const TIMEOUT: u64 = 20;
 const ENABLE: u32 = 1;
 const SHUTDOWN: u32 = 3 << 14;
 
+/// Value of `CC.CSS` for all command sets. With 0 there is the NVM command set alone.
+const ALL_SETS: u32 = 6;
+
 /// `CSTS.RDY`, `CSTS.CFS` and the values of `CSTS.SHST` (Base 3.1.4.6).
 pub(super) const READY: u32 = 1;
 pub(super) const FATAL: u32 = 2;
@@ -36,7 +39,8 @@ const SHUT_DOWN: u32 = 2 << 2;
 pub enum PropertySet {
     /// Nothing more.
     Done,
-    /// All data are made durable first; then [`Controller::has_shut_down`].
+    /// The I/O queues end what is at the device ([`Controller::has_drained`]), and all data are made durable; then
+    /// [`Controller::has_shut_down`].
     Shutdown,
 }
 
@@ -86,14 +90,32 @@ impl Controller {
             _ => {}
         }
         self.set_ready(&state);
+        if then == PropertySet::Shutdown {
+            state.draining = state.queues.clone();
+            // After it is not ready: a queue that sees the one sees the other, and takes no more commands.
+            self.is_draining.store(!state.draining.is_empty(), Ordering::Release);
+        }
         Ok(then)
+    }
+
+    /// Whether some I/O queue may have commands at the device that a shutdown waits for (Base 3.6.1).
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Acquire)
+    }
+
+    /// Queue `qid` has no command at the device, and takes none. Whether the shutdown waited for it.
+    pub(crate) fn has_drained(&self, qid: u16) -> bool {
+        let mut state = self.state.lock();
+        let did_wait = state.draining.remove(&qid);
+        self.is_draining.store(!state.draining.is_empty(), Ordering::Release);
+        did_wait
     }
 
     /// `CSTS` of a controller that a host enables with `cc`.
     fn enabled(&self, cc: u32) -> u32 {
         let (sets, page, arbitration) = (cc >> 4 & 7, cc >> 7 & 0xF, cc >> 11 & 7);
         // A host of the base set alone says 0. Pages of 4 KiB, arbitration in turn.
-        let is_right = matches!(sets, 0 | 6) && page == 0 && arbitration == 0;
+        let is_right = matches!(sets, 0 | ALL_SETS) && page == 0 && arbitration == 0;
         // Entries of 64 and 16 bytes, which concern no discovery controller.
         let has_sizes = self.is_discovery() || cc >> 16 & 0xFF == 0x46;
         if is_right && has_sizes { READY } else { FATAL }
@@ -102,6 +124,8 @@ impl Controller {
     /// A controller level reset (Base 3.7.2): I/O queues are gone, and what waits for events ends.
     fn reset(&self, state: &mut State) {
         state.csts = 0;
+        state.draining.clear();
+        self.is_draining.store(false, Ordering::Release);
         let State { notices, withdrawn, .. } = state;
         withdrawn.extend(notices.waiting.drain(..));
         self.resets.fetch_add(1, Ordering::AcqRel);
@@ -125,6 +149,7 @@ impl Controller {
 
     fn set_ready(&self, state: &State) {
         let is_ready = state.csts & (READY | FATAL | SHUTDOWN_STATUS) == READY;
+        self.has_zones.store(state.cc >> 4 & 7 == ALL_SETS, Ordering::Release);
         self.is_ready.store(is_ready, Ordering::Release);
     }
 }

@@ -136,6 +136,11 @@ pub mod io {
     pub const ZONE_MANAGEMENT_SEND: u8 = 0x79;
     pub const ZONE_MANAGEMENT_RECEIVE: u8 = 0x7A;
     pub const ZONE_APPEND: u8 = 0x7D;
+
+    /// Whether it is of the Zoned Namespace command set alone.
+    pub const fn is_of_zones(opcode: u8) -> bool {
+        matches!(opcode, ZONE_MANAGEMENT_SEND | ZONE_MANAGEMENT_RECEIVE | ZONE_APPEND)
+    }
 }
 
 /// Fabrics commands (Base 6).
