@@ -647,6 +647,8 @@ impl Connection {
                     }
                     fabrics::DISCONNECT if sqe.dword(10) as u16 != 0 => Err(Status::CONNECT_FORMAT),
                     fabrics::DISCONNECT if queue.qid() == 0 => Err(Status::INVALID_QUEUE_TYPE),
+                    // The first one is under way, and waits for every other command.
+                    fabrics::DISCONNECT if self.disconnect.is_some() => Err(Status::SEQUENCE_ERROR),
                     fabrics::DISCONNECT => {
                         self.begin_disconnect(now, slot);
                         return self.end_disconnect(now);
@@ -670,7 +672,7 @@ impl Connection {
     fn continue_shutdown(&mut self, now: Nanos) -> bool {
         let Some(queue) = &self.queue else { return false };
         let (qid, is_draining) = (queue.qid(), queue.controller().is_draining());
-        // One that is over takes no ends: what it has at the device is waited for by no host.
+        // A connection that is over takes no ends: its host waits for nothing at the device.
         let is_quiet = || self.is_over || !self.has_requests();
         if is_draining && qid > 0 && is_quiet() && queue.controller().has_drained(qid) {
             self.wakes_others = true;

@@ -171,6 +171,17 @@ fn disconnect(queue: &mut Queue) -> u16 {
 }
 
 #[test]
+fn disconnect_during_another_is_refused_and_both_end() {
+    let target = target(RAM);
+    let admin = Queue::admin(&target);
+    let mut queue = admin.io(1);
+    let write = submit(&mut queue, 0);
+    let (first, second) = (disconnect(&mut queue), disconnect(&mut queue));
+    assert_eq!(queue.wait(second).status, 0x400C);
+    assert_eq!((queue.wait(write).status, queue.wait(first).status), (0, 0));
+}
+
+#[test]
 fn queue_that_is_deleted_ends_what_waits_before() {
     let target = target(RAM);
     let mut admin = Queue::admin(&target);

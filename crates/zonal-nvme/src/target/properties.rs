@@ -39,7 +39,7 @@ const SHUT_DOWN: u32 = 2 << 2;
 pub enum PropertySet {
     /// Nothing more.
     Done,
-    /// The I/O queues end what is at the device ([`Controller::has_drained`]), and all data are made durable; then
+    /// The I/O queues end what is at the device (`Controller::has_drained`), and all data are made durable; then
     /// [`Controller::has_shut_down`].
     Shutdown,
 }
