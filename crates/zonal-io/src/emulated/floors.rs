@@ -35,7 +35,8 @@ impl Floor {
     #[inline]
     pub(super) fn readable(self, offset: u32, sectors: u32) -> Option<Readable> {
         let is_below = u64::from(offset) + u64::from(sectors) <= u64::from(self.0 as u32);
-        is_below.then(|| Readable { data_sectors: sectors, generation: (self.0 >> GENERATION_SHIFT) as u32 })
+        is_below
+            .then_some(Readable { data_sectors: sectors, generation: (self.0 >> GENERATION_SHIFT) as u32 })
     }
 }
 
