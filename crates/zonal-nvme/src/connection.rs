@@ -663,6 +663,8 @@ impl Connection {
     /// A shutdown is over once what the I/O queues have at the device has ended, and all data are durable (Base 3.6.1).
     fn begin_shutdown(&mut self, now: Nanos, slot: u16) {
         let Some(shutdown) = self.queue.as_ref().map(|queue| queue.controller().shutdown()) else { return };
+        // It is carried out from here on: an Abort comes too late.
+        self.command(slot).stage = CommandStage::Submitted;
         self.shutdowns.push((slot, shutdown));
         self.continue_shutdown(now);
     }
