@@ -6,9 +6,9 @@ again.
 
 Writers of sequential zones: some have each write durable (O_DSYNC, which Linux sends as FUA), some flush after several, some
 append with FUA through the kernel's pass-through, two at a time to one zone. Writers of the conventional disk overwrite blocks,
-each write durable. When a writer is told that a write is durable it notes that. After the server is back, every such write must
-be there, zones must not stand before it, and every other block below a pointer must be one that was sent.
-Prints lines of a key and a value.
+each write durable. When a write or a reset is answered its writer notes that, flushed or not. After the server is back, every such
+write must be there, zones must not stand before it, zones that were reset must not be full again, and every other block below a
+pointer must be one that was sent. Prints lines of a key and a value.
 """
 
 import ctypes
@@ -58,7 +58,7 @@ class Counts:
     def __init__(self):
         self.lock = threading.Lock()
         self.of = dict.fromkeys(
-            ["acknowledged", "durable", "unanswered", "resets", "checked", "kept", "dropped", "overwritten", "repeated", "late"], 0
+            ["acknowledged", "flushed", "unanswered", "resets", "checked", "kept", "dropped", "overwritten", "repeated"], 0
         )
 
     def add(self, name, n=1):
@@ -93,7 +93,7 @@ class Zone:
         # Writes that may be in each block, the pointer of what was sent, and what must be there.
         self.sent = {}
         self.end = 0
-        self.durable = 0
+        self.answered = 0
         self.required = {}
         self.unplaced = set()
         # Appends that were answered after a kill. Linux may have sent them to both servers: an append that was carried out and not
@@ -105,10 +105,10 @@ class Zone:
         raise AssertionError(f"zone {self.number}: {what}")
 
     def write_once(self, file, memory, chance):
-        """Writes at the pointer. `None` at the zone's end."""
+        """Writes at the pointer. `False` at the zone's end."""
         blocks = min(chance.randrange(1, WRITE_BLOCKS_MAX + 1), self.capacity - self.end)
         if blocks == 0:
-            return None
+            return False
         sequence = next(sequences)
         at = self.end
         for block in range(at, at + blocks):
@@ -118,17 +118,13 @@ class Zone:
         written = os.pwrite(file, data, (self.start + at) * BLOCK)
         if written != len(data):
             self.fail(f"{written} bytes of {len(data)} were written")
+        self.answered = at + blocks
         counts.add("acknowledged")
-        return at + blocks
+        return True
 
     def reset(self, file):
         self.is_reset = True
         fcntl.ioctl(file, RESET_ZONE, struct.pack("<QQ", self.start * 8, self.zone_blocks * 8))
-        os.fsync(file)
-        if is_killed():
-            # As with writes: the flush may be the new server's answer, and the reset may be lost or not.
-            counts.add("late")
-            raise OSError("a reset whose flush may not cover it")
         counts.add("resets")
         self.clear()
 
@@ -160,10 +156,10 @@ class Zone:
         if pointer < self.end < self.capacity and not self.is_reset:
             self.tell_kernel(file, memory)
         if self.is_reset and pointer == 0:
-            # The reset that had no answer, or no flush, was carried out.
+            # The reset that had no answer was carried out.
             self.clear()
-        if pointer < self.durable:
-            self.fail(f"the pointer is at {pointer}, before what was durable: {self.durable}")
+        if pointer < self.answered:
+            self.fail(f"the pointer is at {pointer}, before what was answered: {self.answered}")
         if pointer > self.end and not self.twice:
             self.fail(f"the pointer is at {pointer}, after all that was sent: {self.end}")
         for block in range(pointer):
@@ -174,11 +170,11 @@ class Zone:
                     self.fail(f"{read} bytes were read")
             self.look_at(block, bytes(memory.map[block % WRITE_BLOCKS_MAX * BLOCK :][:BLOCK]))
         counts.add("checked", pointer)
-        counts.add("kept", pointer - self.durable)
+        counts.add("kept", pointer - self.answered)
         counts.add("dropped", self.end - pointer)
         # What is below the pointer is there for good.
         os.fsync(file)
-        self.end = self.durable = pointer
+        self.end = self.answered = pointer
         self.twice = set()
         self.sent = {block: sequence for block, sequence in self.sent.items() if block < pointer}
         self.is_reset = False
@@ -222,9 +218,9 @@ class AppendedZone(Zone):
             for block in range(blocks):
                 if self.required.setdefault(at + block, (block, sequence)) != (block, sequence):
                     self.fail(f"two appends were answered block {at + block}")
-            self.durable = max(self.durable, at + blocks)
+            self.answered = max(self.answered, at + blocks)
         counts.add("acknowledged")
-        counts.add("durable")
+        counts.add("flushed")
         return at + blocks
 
     def look_at(self, block, data):
@@ -263,30 +259,30 @@ class Blocks:
 
     def __init__(self, disk, first, count):
         self.disk, self.first, self.count = disk, first, count
-        # For each block the durable write, and those that were sent since then.
-        self.durable, self.sent = {}, {}
+        # For each block the write that was answered, and those that were sent since then.
+        self.answered, self.sent = {}, {}
 
     def write_once(self, file, memory, chance):
         block = self.first + chance.randrange(self.count)
         sequence = next(sequences)
         self.sent.setdefault(block, []).append(sequence)
         os.pwrite(file, memory.put([content(block, sequence)]), block * BLOCK)
-        self.durable[block], self.sent[block] = sequence, []
+        self.answered[block], self.sent[block] = sequence, []
         counts.add("acknowledged")
-        counts.add("durable")
+        counts.add("flushed")
 
     def verify(self, file, memory):
-        for block in sorted(set(self.durable) | set(self.sent)):
+        for block in sorted(set(self.answered) | set(self.sent)):
             os.preadv(file, [memoryview(memory.map)[:BLOCK]], block * BLOCK)
             data = bytes(memory.map[:BLOCK])
             place, sequence = struct.unpack_from("<QQ", data)
-            allowed = [self.durable.get(block, 0), *self.sent.get(block, [])]
+            allowed = [self.answered.get(block, 0), *self.sent.get(block, [])]
             if sequence not in allowed or data != (content(block, sequence) if sequence else bytes(BLOCK)):
                 raise AssertionError(f"block {block} has write {sequence} of {place}, not one of {allowed}")
             if sequence != allowed[0]:
                 counts.add("overwritten")
             if sequence:
-                self.durable[block], self.sent[block] = sequence, []
+                self.answered[block], self.sent[block] = sequence, []
             counts.add("checked")
         os.fsync(file)
 
@@ -317,20 +313,15 @@ def zone_writer(zone, is_durable, seed):
     writes = [0]
 
     def step():
-        end = zone.write_once(file, memory, chance)
-        if end is None:
+        if not zone.write_once(file, memory, chance):
             zone.reset(file)
             return
         writes[0] += 1
         if not is_durable and writes[0] % FLUSH_EVERY == 0:
             os.fdatasync(file)
-        if not is_durable and is_killed():
-            # The flush may be the answer of the new server, which knows nothing of what the old one had not written yet.
-            counts.add("late")
-            return
-        if is_durable or writes[0] % FLUSH_EVERY == 0:
-            zone.durable = end
-            counts.add("durable", 1 if is_durable else FLUSH_EVERY)
+            counts.add("flushed", FLUSH_EVERY)
+        elif is_durable:
+            counts.add("flushed")
 
     repeat(step)
     os.close(file)

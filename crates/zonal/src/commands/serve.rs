@@ -1,4 +1,4 @@
-//! `zonal serve`: a device for other machines' kernels, over NVMe/TCP.
+//! `zonal serve`: a device for kernels, over NVMe/TCP.
 
 use crate::device;
 use crate::exit::{Exit, Failure, OrExit};
@@ -17,7 +17,7 @@ use zonal_io::volume::{Volume, VolumeOptions};
 use zonal_nvme::server::{ConnectionFacts, Server, ServerOptions};
 use zonal_nvme::target::{Target, TargetOptions};
 
-/// Export a zoned device to other machines, as a drive that `nvme connect` attaches
+/// Export a zoned device over NVMe/TCP, as a drive that `nvme connect` attaches
 ///
 /// Its sequential zones are namespace 1, with the Zoned Namespace command set; its conventional zones, if it has some, are
 /// namespace 2. Any Linux attaches it with `nvme connect --transport tcp --traddr ADDR --trsvcid PORT --nqn NQN`.
