@@ -61,10 +61,14 @@ impl Floors {
         let is_far = written > floor.saturating_add(floor.min(STEP_MAX));
         let is_of_now = seen.0 >> GENERATION_SHIFT == u64::from(generation) && seen.0 & FROZEN == 0;
         if is_far && is_of_now {
-            let next = Floor::new(generation, written).0;
-            // Another read has raised it, or data was taken away.
-            _ = self.0.word(zone.0).compare_exchange(seen.0, next, Ordering::AcqRel, Ordering::Acquire);
+            self.exchange(zone, seen, Floor::new(generation, written));
         }
+    }
+
+    #[cold]
+    fn exchange(&self, zone: ZoneIndex, seen: Floor, next: Floor) {
+        // Where it fails another read has raised the floor, or data was taken away.
+        _ = self.0.word(zone.0).compare_exchange(seen.0, next.0, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// The zone has lost its data, and `generation` is that of what comes next.

@@ -437,7 +437,10 @@ impl Zones {
             }
             match self.exchange(zone, before, after) {
                 Ok(()) => {
-                    self.keep_floor(zone, ask, before, after);
+                    // Writes take nothing away.
+                    if !matches!(ask, Ask::AtOnce { .. } | Ask::Place { .. }) {
+                        self.keep_floor(zone, before, after);
+                    }
                     return Ok(Change { before, after, step });
                 }
                 Err(now) => before = now,
@@ -445,13 +448,10 @@ impl Zones {
         }
     }
 
-    /// Data that `ask` has taken away is not read from now on.
-    #[inline(always)]
-    fn keep_floor(&self, zone: ZoneIndex, ask: Ask, before: Word, after: Word) {
-        // Writes take nothing away.
-        if matches!(ask, Ask::AtOnce { .. } | Ask::Place { .. }) {
-            return;
-        }
+    /// Data that was taken away is not read from now on.
+    // Apart, so that the path of writes stays short enough to be compiled in place.
+    #[inline(never)]
+    fn keep_floor(&self, zone: ZoneIndex, before: Word, after: Word) {
         if after.generation() != before.generation() {
             self.floors.lower(zone, after.generation());
         } else if after.state().written < before.state().written {
@@ -489,7 +489,7 @@ impl Zones {
             }
             match self.exchange(zone, before, after) {
                 Ok(()) => {
-                    self.keep_floor(zone, ask, before, after);
+                    self.keep_floor(zone, before, after);
                     resources.moved(zone, before.state().condition, step.state.condition);
                     return Ok(Change { before, after, step });
                 }
