@@ -362,3 +362,19 @@ fn shutdown_waits_for_commands_at_the_device() {
     assert_eq!(admin.wait(second), End::default());
     assert_eq!(admin.property(CSTS, false) >> 2 & 3, 2, "shut down");
 }
+
+#[test]
+fn abort_of_a_shutdown_that_waits_comes_too_late() {
+    let mut admin = Queue::admin(&target("ram:size=64M,zone_size=4M,complete=poll,blocksize=4096"));
+    let mut queue = admin.io(1);
+    let write = submit(&mut queue, 0);
+    let set = sqe(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, CC, 0x0046_4061, 0, 0, 0]);
+    let shutdown = admin.submit(set, &[]);
+    let asked = abort(&mut admin, 0, shutdown);
+    assert_eq!(admin.wait(asked), End { result: 1, ..End::default() });
+    assert_eq!(admin.end(shutdown), None, "the write is at the device");
+    assert_eq!(queue.wait(write).status, 0);
+    queue.poll();
+    assert_eq!(admin.wait(shutdown), End::default());
+    assert_eq!(admin.property(CSTS, false) >> 2 & 3, 2, "shut down");
+}

@@ -42,7 +42,7 @@ pub(super) trait Time: Sized {
     const MAKES_BUFFERS_LATE: bool = false;
 
     /// Whether a reading of the clock serves for the end of one thing and the beginning of the next. It costs tens of
-    /// nanoseconds where time goes on by itself, and nothing where it jumps.
+    /// nanoseconds in real time, and nothing in virtual time.
     const ONE_READING_SERVES_TWICE: bool = false;
 
     /// The inbox of a worker that lives in this time.

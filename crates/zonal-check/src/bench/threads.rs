@@ -314,7 +314,7 @@ impl Load {
 ///
 /// Reads take no lock, so a writer elsewhere costs them what any busy neighbour does: up to half where two virtual cores are
 /// one. A writer of the same zone takes the line of the zone's word away with each write; below the zone's floor no read
-/// looks at that word. The null device has little besides in a read, so this is the worst that a writer can do.
+/// looks at that word. A read of the null device does little else, so this is the worst that a writer can do.
 pub(super) fn reads_beside_writes(effort: Effort, report: &mut Report) {
     let count = effort.operations;
     let pair = || {

@@ -10,7 +10,7 @@ struct Case {
     kind: &'static str,
     /// The drive, as options of `zonal create`.
     drive: &'static str,
-    /// What is written: all that fits, or so many bytes.
+    /// What is written: all that fits, or this number of bytes.
     bytes: Option<u64>,
     /// Bytes that fit at least.
     fill_min: u64,

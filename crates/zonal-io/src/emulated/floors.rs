@@ -1,8 +1,8 @@
 //! What reads of a zone that is being written may know without a look at its word.
 //!
 //! Each write takes the line of its zone's word to the writer's core, and a read that looks at the word takes it back: 50
-//! to 100 ns for each. So a zone has a second word on another line, its *floor*: so many sectors from the zone's start hold
-//! data of this generation. A read below the floor needs no more. A read above it looks at the zone's word, and raises the
+//! to 100 ns for each. So a zone has a second word on another line, its *floor*: the number of sectors from the zone's start
+//! that hold data of this generation. A read below the floor needs no more. A read above it looks at the zone's word, and raises the
 //! floor if that has moved far: the line of a floor changes whenever what is written has doubled, and once in
 //! [`STEP_MAX`] sectors.
 //!
@@ -54,7 +54,7 @@ impl Floors {
     }
 
     /// Raises the floor from `seen` to `written`, if that is worth it and the floor is still `seen`. The zone's word, which
-    /// says that so many sectors are written in `generation`, was read after `seen`.
+    /// says that these sectors are written in `generation`, was read after `seen`.
     #[inline]
     pub(super) fn raise(&self, zone: ZoneIndex, seen: Floor, generation: u32, written: u32) {
         let floor = seen.0 as u32;

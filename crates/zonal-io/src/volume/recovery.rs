@@ -237,7 +237,7 @@ impl Volume {
             let item = self.again(write);
             queue.push_front(word, item);
         }
-        // Whoever takes the zones for a drive hears what the drive says. One after these is denied when it is tried again.
+        // A host of a served drive hears what the drive says. One after these is denied when it is tried again.
         for &error in &denied {
             let pending = queue.give_up(word);
             self.end_with(pending, Err(error.into()), turn);
