@@ -145,6 +145,8 @@ fn info_tells_the_device_and_the_write_mode_and_why() {
     assert!(text.contains("zones                  16, of which 2 conventional\n"), "{text}");
     assert!(text.contains("zone capacity          60 MiB\n"), "{text}");
     assert!(text.contains("active zones           no limit\n"), "{text}");
+    assert!(text.contains("largest verify         1 MiB\nlargest discard        64 MiB\n"), "{text}");
+    assert!(zonal(dir.path(), "info null:").contains("largest discard        none\n"));
     assert!(text.ends_with("write mode             append: the device has native zone append\n"), "{text}");
     let info: serde_json::Value = serde_json::from_str(&zonal(dir.path(), "info d --json")).unwrap();
     assert_eq!(info["mode"], "append");

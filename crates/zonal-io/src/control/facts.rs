@@ -35,6 +35,12 @@ pub struct DeviceFacts {
     pub append_max: u64,
     /// Largest write-zeroes command.
     pub write_zeroes_max: u64,
+    /// Largest verify command.
+    #[serde(default)]
+    pub verify_max: u64,
+    /// Largest discard of conventional sectors.
+    #[serde(default)]
+    pub discard_max: u64,
     /// Whether acknowledged writes may be lost with power until a flush.
     pub volatile_cache: bool,
     /// Whether a single write can be made durable.
@@ -67,6 +73,8 @@ impl From<&DeviceInfo> for DeviceFacts {
             command_max: bytes(info.command_sectors_max),
             append_max: bytes(info.append_sectors_max),
             write_zeroes_max: bytes(info.write_zeroes_sectors_max),
+            verify_max: bytes(info.verify_sectors_max),
+            discard_max: bytes(info.discard_sectors_max),
             volatile_cache: info.volatile_cache,
             fua: info.fua,
             rotational: info.rotational,

@@ -88,6 +88,8 @@ fn lines(facts: &DeviceFacts) -> Vec<(&'static str, String)> {
         ("largest command", human(facts.command_max)),
         ("largest append", size(facts.append_max)),
         ("largest write zeroes", size(facts.write_zeroes_max)),
+        ("largest verify", size(facts.verify_max)),
+        ("largest discard", size(facts.discard_max)),
         ("volatile cache", yes(facts.volatile_cache)),
         ("force unit access", yes(facts.fua)),
         ("rotational", yes(facts.rotational)),
