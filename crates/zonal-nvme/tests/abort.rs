@@ -348,6 +348,7 @@ fn shutdown_waits_for_commands_at_the_device() {
     let set = sqe(fabrics::OPCODE, fabrics::PROPERTY_SET.into(), [0, CC, 0x0046_4061, 0, 0, 0]);
     let shutdown = admin.submit(set, &[]);
     for _ in 0..100 {
+        admin.poll();
         assert_eq!(admin.end(shutdown), None);
     }
     assert_eq!(admin.property(CSTS, false) >> 2 & 3, 1, "shutting down");
