@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Times the paths of the write path against those of an earlier commit, by default the release before: 2432272. Builds that
 # commit once in out/, with the paths of this tree, runs both programs in turn, and prints for each path the median time of
-# a request and the median of the ratios.
+# a request and the median of the ratios. Paths that the commit does not have are left out.
 # against.sh [COMMIT [PATH...]]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -35,7 +35,7 @@ median() { sort -n | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : 
 
 printf '%-16s %12s %12s %8s\n' path "$commit" now ratio
 shift || true
-for path in ${@:-$("$now")}; do
+for path in ${@:-$("$then")}; do
     befores='' afters='' ratios=''
     for _ in $(seq "$rounds"); do
         before=$(time_of "$then" "$path")

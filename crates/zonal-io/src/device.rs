@@ -126,6 +126,17 @@ pub enum Output {
 /// Answer to one command.
 pub type CommandResult = Result<Output, DeviceError>;
 
+/// The same, field by field where that is all there is to it. What was written in several pieces a moment ago is read back in
+/// one by a plain copy, which a processor can do only once the pieces have left its store buffer.
+#[inline(always)]
+pub(crate) fn made_anew(result: CommandResult) -> CommandResult {
+    match result {
+        Ok(Output::Done) => Ok(Output::Done),
+        Ok(Output::Appended(sector)) => Ok(Output::Appended(sector)),
+        other => other,
+    }
+}
+
 /// What becomes of a submitted command.
 #[derive(Debug)]
 pub enum Submitted {

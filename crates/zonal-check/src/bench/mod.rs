@@ -22,6 +22,7 @@ mod waits;
 pub use measure::{Case, Samples, interleave};
 pub(crate) use report::machine;
 pub use report::{Bound, Report, Row};
+pub use served::PATHS as SERVED_PATHS;
 
 /// How much to measure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,6 +5,7 @@
 //! it, so that pacing of the machine's own choice is not measured.
 
 use super::Effort;
+use super::instructions::Path;
 use super::measure::{Case, Samples, interleave, time};
 use super::path::null;
 use super::report::{Bound, Report};
@@ -231,8 +232,12 @@ fn run<W: Wire>(queues: &mut [Queue<W>], is_read: bool, depth: u16, count: u64) 
     }
 }
 
-/// `count` commands of 4 KiB through a connection without a socket, at depth 16: for who counts instructions.
-pub(super) fn without_sockets(is_read: bool, count: u64) {
+/// What is counted of served commands: those of a host and of a target, without sockets between them.
+pub const PATHS: [Path; 2] =
+    [("served-read", |n| without_sockets(true, n)), ("served-write", |n| without_sockets(false, n))];
+
+/// `count` commands of 4 KiB through a connection without a socket, at depth 16, to count their instructions.
+fn without_sockets(is_read: bool, count: u64) {
     let target = target(false);
     let pools = Rc::new(Pools::new());
     let wire = || {

@@ -1,15 +1,16 @@
 //! `instructions PATH COUNT`: so many requests along a path, to be run under a counter; alone, the names of the paths.
 
 use std::process::ExitCode;
+use zonal_check::bench::SERVED_PATHS;
 use zonal_check::bench::instructions::PATHS;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [path, count] = &args[..] else {
-        PATHS.iter().for_each(|(name, _)| println!("{name}"));
+        PATHS.iter().chain(&SERVED_PATHS).for_each(|(name, _)| println!("{name}"));
         return ExitCode::SUCCESS;
     };
-    let go = PATHS.iter().find(|(name, _)| name == path);
+    let go = PATHS.iter().chain(&SERVED_PATHS).find(|(name, _)| name == path);
     match (go, count.parse()) {
         (Some((_, go)), Ok(count)) => go(count),
         _ => {

@@ -118,22 +118,24 @@ impl IoBufs {
     pub(crate) unsafe fn data(&mut self, from: usize, len: usize) -> Data {
         debug_assert!(from + len <= self.len());
         if self.is_several() {
-            // SAFETY: the caller's promise.
-            return unsafe { self.cut(from, len) };
+            // SAFETY: the caller's promise; the list is boxed and stays as it is until the next call.
+            return unsafe { Data::many(self.cut(from, len)) };
         }
         // SAFETY: the caller's promise.
         unsafe { Data::one(Segment::new(self.0.as_ptr().wrapping_add(from), len)) }
     }
 
+    /// Where the `len` bytes from `from` on lie, as a list in these buffers. Returned as an address and a number: a larger value
+    /// comes through memory, and then the data of one buffer goes through the same memory, field by field, and is read back in
+    /// one piece, which a processor can do only once the fields have left its store buffer.
     #[cold]
     #[inline(never)]
-    unsafe fn cut(&mut self, from: usize, len: usize) -> Data {
+    fn cut(&mut self, from: usize, len: usize) -> *const [Segment] {
         // SAFETY: as in `several`, and `&mut self` is the only way to it.
         let Pieces { bufs, cut } = unsafe { &mut *self.list() };
         cut.clear();
         push_segments(bufs, from, len, cut);
-        // SAFETY: the caller's promise; the list is boxed and stays as it is until the next call.
-        unsafe { Data::many(&raw const **cut) }
+        &raw const **cut
     }
 
     /// Adds where the `len` bytes from `from` on lie to `segments`.

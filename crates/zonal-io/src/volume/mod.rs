@@ -74,7 +74,7 @@ pub use token::Qd1Quantum;
 pub use zonal_core::plug::ParkOptions;
 
 use crate::changes::Changes;
-use crate::device::{CommandResult, Contention, Context, Device, DeviceInfo, Submitted};
+use crate::device::{CommandResult, Contention, Context, Device, DeviceInfo, Submitted, made_anew};
 use crate::news::{LEFT, News, Wakeups};
 use crate::sync::{
     Arc, AtomicBool, Brief, CachePadded, IS_MODEL, Mutex, Ordering, SegQueue, Tally, WordTable, shard_of,
@@ -428,7 +428,9 @@ impl Volume {
         let mut finished: ArrayVec<(Option<Context>, CommandResult), TURN_MAX> = ArrayVec::new();
         let mut left = TURN_MAX;
         loop {
-            let due = self.device.poll(now, queue, left, &mut |c| finished.push((Some(c.context), c.result)));
+            let due = self
+                .device
+                .poll(now, queue, left, &mut |c| finished.push((Some(c.context), made_anew(c.result))));
             left -= finished.len();
             if !finished.is_empty() {
                 *progress = Progress::Some;
