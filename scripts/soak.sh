@@ -12,6 +12,8 @@
 #   schedules  random schedules of whole flows of a volume, as docs/THREADS.md says
 #   random     the whole stack on one thread, faults and switches of the mode included, against a model of what is promised;
 #              ten million requests at least
+#   interference  the same with what callers, operators and drives do besides requests: parts, cancels, options, lost and
+#              restored zones, addresses at the ends of the numbers; four million requests at least
 #   hosts      several hosts of one served drive, with faults, lost connections and resets, against what the drive did; ten
 #              thousand seeds at least
 #   clients    cases of units, commands and sessions against a target, half of them such as no host sends; ten million at least
@@ -32,7 +34,7 @@ minutes=${1:-10}
 [ $# -gt 0 ] && shift
 seed=${SEED:-0}
 table=docs/SOAK.md
-all=(cuts files store damage kills storm schedules random hosts clients model calibrate loads fuzz)
+all=(cuts files store damage kills storm schedules random interference hosts clients model calibrate loads fuzz)
 declare -A rows=()
 failures=0
 
@@ -156,6 +158,18 @@ random() {
         at=$((at + batch))
     done
     row random "$(grouped $(((at - seed) * operations))) requests, each run twice" "$seed..$at" $bad
+}
+
+interference() {
+    local at=$seed batch=1000 operations=400 bad=0 least=4000000
+    cargo test --release --quiet --package zonal-check --test random --no-run || return 1
+    begin
+    while { lasts || [ $(((at - seed) * operations)) -lt $least ]; } && [ $bad = 0 ]; do
+        ZONAL_SEED=$at ZONAL_SEEDS=$batch ZONAL_OPS=$operations cargo test --release --quiet --package zonal-check \
+            --test random -- interference >"$out/soak-interference.txt" 2>&1 || bad=1
+        at=$((at + batch))
+    done
+    row interference "$(grouped $(((at - seed) * operations))) requests, each run twice" "$seed..$at" $bad
 }
 
 hosts() {

@@ -164,11 +164,15 @@ impl Rig {
         self.submit_as_is(self.write_request(zone, offset, sectors))
     }
 
+    /// A tagged append to a zone, not yet submitted.
+    pub fn append_request(&self, zone: u32, sectors: u32) -> Request {
+        let token = self.token();
+        Request::append(self.sector(zone, 0), sectors, payload(token, sectors)).token(token)
+    }
+
     /// Appends to a zone.
     pub fn append(&self, zone: u32, sectors: u32) -> u64 {
-        let token = self.token();
-        let request = Request::append(self.sector(zone, 0), sectors, payload(token, sectors));
-        self.submit_as_is(request.token(token))
+        self.submit_as_is(self.append_request(zone, sectors))
     }
 
     /// Manages a zone.

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use zonal_check::rig::{DONE, Rig};
 use zonal_check::script::{Answer, Script, Style, info, reported};
-use zonal_core::{Nanos, Op, Sector, Sectors, ZoneCondition, ZoneIndex};
+use zonal_core::{Nanos, Op, RequestError, Sector, Sectors, ZoneCondition, ZoneIndex};
 use zonal_io::buffer::IoBuf;
 use zonal_io::device::{Device, Output};
 use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Null};
 use zonal_io::sync::Mutex;
-use zonal_io::volume::{Channel, Request, Volume, VolumeOptions, WriteMode};
+use zonal_io::volume::{Channel, Part, Request, Volume, VolumeOptions, WriteMode};
 
 /// A device whose one queue holds so many commands, answered when polled.
 fn narrow(depth: u32) -> Arc<dyn Device> {
@@ -180,6 +180,44 @@ fn reset_of_all_does_not_erase_a_later_write() {
             assert!(rig.end(before).is_some_and(|end| end.is_ok()), "{of}");
             assert_eq!(rig.pointer(3), Some(4), "{of}");
             assert_eq!(rig.pointer(2), Some(0), "{of}");
+        }
+    }
+}
+
+/// A caller hears of an abort before `submit` of the reset has returned, and appends to a zone that the reset has yet to reach.
+#[test]
+fn reset_of_all_does_not_erase_what_its_aborts_bring() {
+    for is_part in [false, true] {
+        for mode in [WriteMode::PerZone, WriteMode::Append, WriteMode::Qd1, WriteMode::ZoneLock] {
+            let rig = Rig::per_zone();
+            rig.volume.switch_mode(rig.now(), mode).unwrap();
+            rig.settle();
+            let first = rig.write(3, 0, 8);
+            rig.settle();
+            let appended = rig.append_request(3, 4);
+            let token = appended.token;
+            let (next, volume) = (Mutex::new(Some((appended, rig.also(|_| ())))), rig.volume.clone());
+            let hears = rig.also(move |c| {
+                if c.result.is_err()
+                    && let Some((next, end)) = next.lock().take()
+                {
+                    volume.submit(Nanos(0), &end, next);
+                }
+            });
+            let busy = rig.write(2, 0, 1);
+            let waits = rig.write_request(2, 1, 1);
+            let waiting = waits.token;
+            rig.volume.submit(rig.now(), &hears, waits);
+            let part = Part::new(rig.volume.clone(), 2..4).unwrap();
+            let reset = rig.token();
+            let channel = if is_part { part.channel(|_| ()) } else { rig.also(|_| ()) };
+            rig.volume.submit(rig.now(), &channel, Request::reset_all().token(reset));
+            rig.settle();
+            let of = format!("{mode}, of a part: {is_part}");
+            assert_eq!(rig.ends([first, busy]), [DONE, DONE], "{of}");
+            assert_eq!(rig.end(waiting), Some(Err(RequestError::Aborted { zone: ZoneIndex(2) })), "{of}");
+            assert_eq!(rig.end(token), Some(Ok(Output::Appended(rig.sector(3, 0)))), "{of}");
+            rig.assert_written(3, 0, 4, token);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What was asked, and how it ended: the one side of the model.
 
+use crate::face::Face;
 use crate::tap::{Steps, Tag};
 use parking_lot::Mutex;
 use std::collections::hash_map::DefaultHasher;
@@ -16,6 +17,12 @@ pub struct Entry {
     pub op: Op,
     pub sector: Sector,
     pub sectors: u32,
+    /// Whose numbers it had. Here it has the volume's.
+    pub face: Face,
+    /// What it names is not there: the volume refuses it, whatever else may be.
+    pub refused: bool,
+    /// Its caller has cancelled it, or left and cancelled all.
+    pub cancelled: bool,
     /// It was placed so that nothing but faults can be in its way.
     pub proper: bool,
     pub began: u64,
@@ -50,6 +57,15 @@ impl Entry {
     }
 }
 
+/// What a request asks for, in the volume's numbers.
+pub struct Asked {
+    pub op: Op,
+    pub sector: Sector,
+    pub sectors: u32,
+    pub face: Face,
+    pub refused: bool,
+}
+
 #[derive(Default)]
 struct State {
     entries: Vec<Entry>,
@@ -63,21 +79,45 @@ struct State {
 #[derive(Default)]
 pub struct Book {
     steps: Steps,
+    /// Requests and ends are shown.
+    is_shown: bool,
     state: Mutex<State>,
 }
 
 impl Book {
     pub fn new(steps: Steps) -> Book {
-        Book { steps, state: Mutex::default() }
+        Book { steps, is_shown: std::env::var_os("ZONAL_TRACE").is_some(), state: Mutex::default() }
     }
 
     /// Notes a request that is about to be submitted; its number.
-    pub fn begin(&self, now: Nanos, op: Op, (sector, sectors): (Sector, u32), proper: bool) -> u64 {
+    pub fn begin(&self, now: Nanos, asked: Asked, proper: bool) -> u64 {
+        let Asked { op, sector, sectors, face, refused } = asked;
         let began = self.steps.next();
+        if self.is_shown {
+            let (token, name, zones) = (self.next(), op.name(), &face.zones);
+            println!("{} request {token} {began} {name} @{sector}+{sectors} of zones {zones:?}", now.0);
+        }
         let mut state = self.state.lock();
         state.open += 1;
-        state.entries.push(Entry { op, sector, sectors, proper, began, born: now, ended: None });
+        let (cancelled, born, ended) = (false, now, None);
+        state.entries.push(Entry {
+            op,
+            sector,
+            sectors,
+            face,
+            refused,
+            cancelled,
+            proper,
+            began,
+            born,
+            ended,
+        });
         state.entries.len() as u64
+    }
+
+    /// Notes that a request's caller is about to cancel it.
+    pub fn cancel(&self, token: u64) {
+        self.state.lock().entries[token as usize - 1].cancelled = true;
     }
 
     /// The number that the next request will have.
@@ -93,6 +133,9 @@ impl Book {
     /// Notes an end.
     pub fn end(&self, c: &Completion, deferred: bool, now: Nanos) {
         let step = self.steps.next();
+        if self.is_shown {
+            println!("{} request {} {step} ends: {:?}", now.0, c.token, c.result);
+        }
         let mut state = self.state.lock();
         (c.token, now.0, format!("{:?}", c.result)).hash(&mut state.log);
         if deferred && !state.polls {

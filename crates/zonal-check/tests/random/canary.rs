@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use zonal_core::{Nanos, Op, SECTOR_BYTES};
+use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, ZoneIndex};
+use zonal_io::changes::{Changes, ZoneSetting};
 use zonal_io::data::Data;
 use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, Submitted};
 use zonal_io::news::Wakeups;
@@ -80,6 +81,15 @@ impl Device for Canary {
         self.inner.poll(now, queue, budget, done)
     }
 
+    fn set_zone(&self, zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError> {
+        self.inner.set_zone(zone, to)
+    }
+    fn has_changes(&self) -> bool {
+        self.inner.has_changes()
+    }
+    fn take_changes(&self, into: &mut Changes) {
+        self.inner.take_changes(into);
+    }
     fn wakeups(&self) -> &Wakeups {
         self.inner.wakeups()
     }

@@ -2,6 +2,7 @@
 
 use crate::book::Book;
 use crate::canary::{Canary, Lie};
+use crate::face::Face;
 use crate::guard::Guard;
 use crate::setup::{Profile, Setup};
 use crate::successors::{Successors, note};
@@ -16,13 +17,13 @@ use zonal_core::{Nanos, Op, Sector, ZoneIndex};
 use zonal_io::device::Device;
 use zonal_io::emulated::{Emulated, Ram};
 use zonal_io::fault::Fault;
-use zonal_io::volume::{Channel, Request, Volume, VolumeOptions};
+use zonal_io::volume::{Channel, Part, Request, Volume, VolumeOptions, Withdrawal};
 
 /// Polls in a row that may lead to nothing before a run counts as stuck.
 const POLLS_MAX: usize = 20_000;
 
-/// How long everything may take to end once nothing new comes.
-const DRAIN_MAX: u64 = 1_000_000_000;
+/// Makes a seed a setup.
+pub type Draw = fn(&mut Pcg64Mcg) -> Setup;
 
 /// A run under way.
 pub struct Run {
@@ -41,13 +42,15 @@ pub struct Run {
     sent: Vec<Vec<u64>>,
     /// Where each zone will stand when all that was submitted has succeeded.
     pub next: Vec<u32>,
+    /// Requests that are withdrawn one by one.
+    withdrawn: Vec<Withdrawal>,
 }
 
 impl Run {
     /// A volume on a watched, faulty, watched drive, which may lie.
-    pub fn new(seed: u64, lie: Option<Lie>) -> Run {
+    pub fn new(seed: u64, draw: Draw, lie: Option<Lie>) -> Run {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
-        let setup = Setup::draw(&mut rng);
+        let setup = draw(&mut rng);
         let steps = Steps::default();
         let ram = Ram::new(&setup.device.geometry().expect("the options fit"));
         let mut device: Arc<dyn Device> =
@@ -66,8 +69,10 @@ impl Run {
         let book = Arc::new(Book::new(steps));
         let now = Arc::new(AtomicU64::new(0));
         let successors = Arc::new(Successors::new(&volume, &book, &now));
-        let channels: Vec<Channel> =
-            (0..setup.submitters).map(|n| channel(&volume, &book, &now, (n, &successors))).collect();
+        let channels: Vec<Channel> = (0..)
+            .zip(&setup.faces)
+            .map(|(n, face)| channel(&volume, &book, &now, (n, face, &successors)))
+            .collect();
         let sent = channels.iter().map(|_| Vec::new()).collect();
         let next = vec![0; geometry.zones() as usize];
         Run {
@@ -84,6 +89,7 @@ impl Run {
             successors,
             sent,
             next,
+            withdrawn: Vec::new(),
         }
     }
 
@@ -100,8 +106,7 @@ impl Run {
                 60..90 => self.poll(),
                 90..98 => {
                     let step = self.rng.random_range(1..=self.setup.step);
-                    self.now.fetch_add(step, Ordering::Relaxed);
-                    self.poll();
+                    self.step(step);
                 }
                 98 => self.switch(),
                 _ => {
@@ -120,6 +125,36 @@ impl Run {
         }
     }
 
+    /// Lets so much time pass, and polls.
+    pub fn step(&mut self, time: u64) {
+        self.now.fetch_add(time, Ordering::Relaxed);
+        self.poll();
+    }
+
+    /// A submitter leaves, and another one comes in its place. What was submitted ends without it, or is cancelled.
+    pub fn leave(&mut self, by: usize, is_cancelled: bool) {
+        let left = std::mem::take(&mut self.sent[by]);
+        if is_cancelled {
+            left.iter().for_each(|&token| self.book.cancel(token));
+            self.volume.cancel(self.now(), &self.channels[by]);
+        }
+        let face = &self.setup.faces[by];
+        self.channels[by] = channel(&self.volume, &self.book, &self.now, (by, face, &self.successors));
+    }
+
+    /// A submitter cancels one of all requests so far, which may not be its own or have ended.
+    pub fn withdraw(&mut self, by: usize) {
+        let token = self.rng.random_range(1..self.book.next());
+        if self.sent[by].contains(&token) {
+            self.book.cancel(token);
+        }
+        let withdrawal = self.volume.cancel_request(self.now(), &self.channels[by], token);
+        self.withdrawn.push(withdrawal);
+        if self.rng.random_ratio(1, 2) {
+            self.withdrawn.clear();
+        }
+    }
+
     pub fn poll(&mut self) {
         self.book.polls(true);
         self.due = self.volume.poll(self.now());
@@ -130,6 +165,10 @@ impl Run {
     fn go_on(&mut self) {
         let before = self.now();
         match self.due {
+            // A parked write may wait for a nanosecond, again and again.
+            Some(due) if self.setup.profile == Profile::Interfered => {
+                self.now.store(due.0.max(before.0 + 20_000), Ordering::Relaxed);
+            }
             Some(due) if due > before => self.now.store(due.0, Ordering::Relaxed),
             Some(_) => {}
             None => self.now.store(before.0 + 1_000, Ordering::Relaxed),
@@ -153,17 +192,22 @@ impl Run {
     pub fn drain(&mut self) -> Result<(), String> {
         let since = self.now().0;
         self.successors.clear();
+        self.withdrawn.clear();
         self.until(|run| run.book.open() == 0)?;
         self.poll();
         // A switch or a resync is nobody's request, and goes on without one. A zone whose report failed stays in doubt.
         self.until(|run| run.due.is_none() && run.volume.plugs().iter().all(|p| p.flags & 1 == 0))?;
         let took = self.now().0 - since;
-        if took > DRAIN_MAX { Err(format!("it took {took} ns to drain")) } else { Ok(()) }
+        if took > self.setup.drain_max() { Err(format!("it took {took} ns to drain")) } else { Ok(()) }
     }
 
     /// One request by one submitter, unless that has enough under way.
     fn submit_one(&mut self) -> Result<bool, String> {
-        let by = self.rng.random_range(0..self.channels.len());
+        let by = match self.setup.profile {
+            // Small parts refuse most of what is drawn for the whole.
+            Profile::Interfered if self.rng.random_ratio(1, 2) => 0,
+            _ => self.rng.random_range(0..self.channels.len()),
+        };
         let book = self.book.clone();
         self.sent[by].retain(|&token| !book.has_ended(token));
         if self.sent[by].len() >= self.setup.depth {
@@ -175,6 +219,8 @@ impl Run {
         }
         let (request, proper) = match self.setup.profile {
             Profile::Wild => (self.any_request(), false),
+            Profile::Interfered if self.rng.random_ratio(1, 10) => (self.odd_request(), false),
+            Profile::Interfered => (self.any_request(), false),
             _ => self.proper_request(),
         };
         let op = request.op;
@@ -184,15 +230,19 @@ impl Run {
         }
         let token = self.submit(by, request, proper);
         // Which writes a reset of all zones concerns is certain only of those that end before or begin after it.
-        if op == Op::ResetAll && self.setup.profile != Profile::Wild {
+        if op == Op::ResetAll && !self.setup.is_wild() {
             self.until(|run| run.book.has_ended(token))?;
+        }
+        if self.setup.profile == Profile::Interfered {
+            self.interfere(by);
         }
         Ok(true)
     }
 
     /// Submits a request, tagged with its number, which it returns.
     pub fn submit(&mut self, by: usize, request: Request, proper: bool) -> u64 {
-        let request = note(&self.book, self.now(), request, proper);
+        let g = self.volume.info().geometry;
+        let request = note(&self.book, self.now(), (&g, &self.setup.faces[by]), request, proper);
         let token = request.token;
         self.sent[by].push(token);
         self.volume.submit(self.now(), &self.channels[by], request);
@@ -219,13 +269,20 @@ fn channel(
     volume: &Arc<Volume>,
     book: &Arc<Book>,
     now: &Arc<AtomicU64>,
-    (n, successors): (usize, &Arc<Successors>),
+    (n, face, successors): (usize, &Face, &Arc<Successors>),
 ) -> Channel {
     let (book, now, successors, deferred) = (book.clone(), now.clone(), successors.clone(), n % 2 == 1);
+    let (g, shown) = (volume.info().geometry, face.clone());
     let note = move |c| {
-        book.end(&c, deferred, Nanos(now.load(Ordering::Relaxed)));
+        book.end(&shown.there(&g, c), deferred, Nanos(now.load(Ordering::Relaxed)));
         successors.one_has_ended();
     };
-    let channel = if deferred { volume.deferred_channel(note) } else { volume.channel(note) };
+    let part = face.kind.map(|kind| Part::with(volume.clone(), face.zones.clone(), kind).expect("its zones"));
+    let channel = match (&part, deferred) {
+        (None, false) => volume.channel(note),
+        (None, true) => volume.deferred_channel(note),
+        (Some(part), false) => part.channel(note),
+        (Some(part), true) => part.deferred_channel(note),
+    };
     channel.of_class(Class((n % 2) as u8))
 }

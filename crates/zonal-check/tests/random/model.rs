@@ -4,7 +4,7 @@ use crate::book::{End, Entry};
 use crate::load::Run;
 use crate::setup::Profile;
 use crate::tap::{Tag, ZERO};
-use crate::truth::{History, Life};
+use crate::truth::{Birth, History, Life};
 use zonal_core::{DeviceError, Geometry, Op, RequestError, Sector, ZoneCondition, ZoneIndex};
 use zonal_io::device::Output;
 use zonal_io::volume::WriteMode;
@@ -55,14 +55,69 @@ pub fn check(run: &Run) -> Result<(), String> {
 
 impl Model<'_> {
     fn request(&self, token: u64, entry: &Entry, end: &End) -> Result<(), String> {
-        let (age, max) = (end.at.0 - entry.born.0, self.run.setup.age_max().0);
-        hold!(age <= max, "it took {age} ns, and the longest it may is {max}");
+        // Where the clock jumps over all waits there is no longest one.
+        if self.run.setup.profile != Profile::Interfered {
+            let (age, max) = (end.at.0 - entry.born.0, self.run.setup.age_max().0);
+            hold!(age <= max, "it took {age} ns, and the longest it may is {max}");
+        }
+        self.refused(token, entry, &end.result)?;
         match (entry.op, &end.result) {
             (Op::Read, Ok(_)) => self.read(entry, end),
+            (Op::Report, Ok(output)) => Self::report(entry, output),
+            (Op::Discard, Ok(_)) => {
+                let parts = self.parts(entry.sector, entry.sectors);
+                hold!(parts.iter().all(|p| self.is_there(token, entry, end, *p)), "its sectors are not zero");
+                Ok(())
+            }
             (op, Ok(_)) if op.is_write() => self.written(token, entry, end),
             (op, Err(error)) if op.is_write() => self.failed(token, entry, error),
             _ => Ok(()),
         }
+    }
+
+    /// What names sectors or zones that are not there is refused and has done nothing, and nothing else is refused for that. The
+    /// same goes for a write across zones where a part is a drive, and what ends as cancelled was cancelled by its caller.
+    fn refused(
+        &self,
+        token: u64,
+        entry: &Entry,
+        result: &Result<Output, RequestError>,
+    ) -> Result<(), String> {
+        let written = self.history.written.get(&token).copied().unwrap_or(0);
+        match result {
+            Err(RequestError::OutOfRange { .. }) => hold!(entry.refused, "it names what is there"),
+            Err(RequestError::Cancelled) => hold!(entry.cancelled, "its caller has not cancelled it"),
+            _ => {}
+        }
+        if entry.refused {
+            let is_refusal =
+                matches!(result, Err(RequestError::OutOfRange { .. } | RequestError::Invalid(_)));
+            hold!(is_refusal && written == 0, "it names what is not there; {written} sectors are written");
+        } else if entry.face.is_drive() && entry.op == Op::Write && self.spans(entry) {
+            hold!(
+                result.is_err() && written == 0,
+                "it spans zones of a drive; {written} sectors are written"
+            );
+        }
+        Ok(())
+    }
+
+    /// Whether a write from a sequential zone on goes beyond that.
+    fn spans(&self, entry: &Entry) -> bool {
+        let is_sequential = !self.g.is_conventional(self.g.zone_of(entry.sector));
+        is_sequential && self.parts(entry.sector, entry.sectors).len() > 1
+    }
+
+    /// A report tells of its caller's zones, from the one that was named on.
+    fn report(entry: &Entry, output: &Output) -> Result<(), String> {
+        let Output::Zones(zones) = output else { return Err("a report without zones".to_owned()) };
+        let is_its = |zone: ZoneIndex| entry.face.zones.contains(&zone.0);
+        let first = zones.first().map(|zone| zone.zone.0);
+        let in_order =
+            (first.unwrap_or(0)..).zip(zones).all(|(n, zone)| zone.zone.0 == n && is_its(zone.zone));
+        hold!(in_order && zones.len() <= entry.sectors as usize, "it tells of {zones:?}");
+        hold!(zones.iter().all(|zone| zone.write_pointer.is_none_or(|p| p >= zone.start)), "{zones:?}");
+        Ok(())
     }
 
     /// The parts of a request from `sector` on, by zone.
@@ -101,13 +156,14 @@ impl Model<'_> {
         let written = self.history.written.get(&token).copied().unwrap_or(0);
         let expected = if entry.op == Op::WriteZeroes { 0 } else { entry.sectors };
         // Of an append that was torn, the first part is left as garbage, and the whole is sent again.
-        let may_be_torn = entry.op == Op::Append && self.run.setup.profile == Profile::Wild;
+        let may_be_torn = entry.op == Op::Append && self.run.setup.is_wild();
         hold!(written == expected || may_be_torn && written > expected, "{written} sectors were written");
         Ok(())
     }
 
     fn is_there(&self, token: u64, entry: &Entry, end: &End, part: Part) -> bool {
-        let tag = |n: u32| if entry.op == Op::WriteZeroes { ZERO } else { (token, u64::from(n)) };
+        let is_zero = matches!(entry.op, Op::WriteZeroes | Op::Discard);
+        let tag = |n: u32| if is_zero { ZERO } else { (token, u64::from(n)) };
         let expected = |n: u32| tag(part.first + n);
         if self.g.is_conventional(part.zone) {
             let start = self.g.start_of(part.zone).0 + u64::from(part.offset);
@@ -133,12 +189,13 @@ impl Model<'_> {
     fn failed(&self, token: u64, entry: &Entry, error: &RequestError) -> Result<(), String> {
         let written = self.history.written.get(&token).copied().unwrap_or(0);
         // An append may be torn more than once.
-        let at_most = if entry.op == Op::Append { 4 * entry.sectors } else { entry.sectors };
+        let at_most = if entry.op == Op::Append { entry.sectors.saturating_mul(4) } else { entry.sectors };
         hold!(written <= at_most, "{written} sectors were written");
-        let is_one_command = entry.sectors <= self.run.setup.device.max_sectors
+        let is_one_command = !entry.refused
+            && entry.sectors <= self.run.setup.device.max_sectors
             && self.parts(entry.sector, entry.sectors).len() == 1;
         // What was torn, and was to be sent again, may meet a reset or the zone's end before.
-        let may_be_torn = self.run.setup.profile == Profile::Wild && self.run.guard.failures(token).count > 0;
+        let may_be_torn = self.run.setup.is_wild() && self.run.guard.failures(token).count > 0;
         let left_nothing = match error {
             RequestError::WouldWait
             | RequestError::NotAtWritePointer { .. }
@@ -147,6 +204,7 @@ impl Model<'_> {
             | RequestError::ZoneFull { .. }
             | RequestError::NoSlot { .. }
             | RequestError::PredecessorMissing { .. }
+            | RequestError::Cancelled
             | RequestError::Aborted { .. } => is_one_command && !may_be_torn,
             RequestError::Invalid(_)
             | RequestError::OutOfRange { .. }
@@ -229,14 +287,19 @@ impl Model<'_> {
         Ok(())
     }
 
-    /// A zone is reset because somebody wants it to be, and nothing from before is written after.
+    /// A zone is reset because a caller wants it to be, nothing from before is written after, and nothing from after is erased.
     fn births(&self) -> Result<(), String> {
         for (zone, lives) in self.history.lives.iter().enumerate() {
-            for life in lives.iter().skip(1) {
-                let first = self.reset_for(zone as u32, life.from);
-                let first = first.ok_or_else(|| format!("zone {zone} was reset for nobody"))?;
-                // Where nobody settles what timed out, it may come when it likes.
-                if self.run.setup.is_direct() {
+            for (before, life) in lives.iter().zip(lives.iter().skip(1)) {
+                if life.birth == Birth::Fall {
+                    continue;
+                }
+                let tokens = self.losses(zone as u32, life);
+                let (Some(&first), Some(&last)) = (tokens.first(), tokens.last()) else {
+                    return Err(format!("zone {zone} was reset for nobody"));
+                };
+                // Where nobody settles what timed out, it may come when it likes. What takes a zone offline waits for no write.
+                if self.run.setup.is_direct() || life.birth == Birth::Offline {
                     continue;
                 }
                 let old = life.sectors.iter().flatten().find(|t| **t != ZERO && t.0 < first);
@@ -244,20 +307,38 @@ impl Model<'_> {
                     old.is_none(),
                     "zone {zone}: {old:?} was written after reset {first}, which came later"
                 );
+                let erased = before.sectors.iter().flatten().find(|t| **t != ZERO && t.0 > last);
+                if let Some(&(token, _)) = erased.filter(|t| self.entry(t.0).succeeded()) {
+                    let (write, reset) = (self.entry(token), self.entry(last));
+                    return Err(format!(
+                        "zone {zone}: {token}, {write:?} was erased by {last}, {reset:?}, which came before"
+                    ));
+                }
             }
         }
         Ok(())
     }
 
-    /// The first request that a reset at `step` may be.
-    fn reset_for(&self, zone: u32, step: u64) -> Option<u64> {
+    fn entry(&self, token: u64) -> &Entry {
+        &self.entries[token as usize - 1]
+    }
+
+    /// The requests, in their order, one of which has begun a zone's life.
+    fn losses(&self, zone: u32, life: &Life) -> Vec<u64> {
+        let step = life.from;
         let wants = |e: &Entry| {
-            let is_its = e.op == Op::ResetAll || e.op == Op::ZoneReset && self.g.zone_of(e.sector).0 == zone;
-            // One that timed out may be executed late, until it is settled.
-            let may_come_late = e.error().is_some_and(|e| e.is_uncertain());
-            is_its && e.began < step && (e.ends_after(step) || may_come_late)
+            let is_its = match e.op {
+                Op::ResetAll => life.birth == Birth::Reset && e.face.zones.contains(&zone),
+                Op::ZoneReset => life.birth == Birth::Reset && self.g.zone_of(e.sector).0 == zone,
+                Op::ZoneOffline => life.birth == Birth::Offline && self.g.zone_of(e.sector).0 == zone,
+                _ => false,
+            };
+            // One that timed out may be executed late, until it is settled. Of several commands one may have, whatever the
+            // first error was.
+            let may_come_late = e.error().is_some_and(|error| error.is_uncertain() || e.op == Op::ResetAll);
+            is_its && !e.refused && e.began < step && (e.ends_after(step) || may_come_late)
         };
-        (1..).zip(&self.entries).find(|(_, e)| wants(e)).map(|(token, _)| token)
+        (1..).zip(&self.entries).filter(|(_, e)| wants(e)).map(|(token, _)| token).collect()
     }
 
     /// Positional writes of a zone go in the order in which they came. The scheduler of mode `zone-lock` sorts, and mode

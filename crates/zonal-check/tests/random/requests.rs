@@ -49,12 +49,8 @@ impl Run {
         let sectors = self.rng.random_range(1..=SECTORS_MAX);
         let start = self.sector(zone, 0);
         match self.rng.random_range(0..10) {
-            0..3 if self.setup.profile == Profile::Wild => {
-                Request::append(start, sectors.min(8), IoBuf::empty())
-            }
-            3..6 if self.setup.profile == Profile::Wild => {
-                Request::write(self.guess(zone), sectors, IoBuf::empty())
-            }
+            0..3 if self.setup.is_wild() => Request::append(start, sectors.min(8), IoBuf::empty()),
+            3..6 if self.setup.is_wild() => Request::write(self.guess(zone), sectors, IoBuf::empty()),
             0..8 => Request::read(start, sectors, IoBuf::empty()),
             8 => Request::report(start, 1),
             _ => Request::flush(),

@@ -1,5 +1,6 @@
 //! What a seed stands for: a drive, its faults, the modes, and how much is under way.
 
+use crate::face::Face;
 use rand::{Rng, RngExt};
 use zonal_core::budget::Policy;
 use zonal_core::{DeviceError, Nanos, Op, Personality, ZoneError};
@@ -26,6 +27,8 @@ pub enum Profile {
     Losing,
     /// Everything.
     Wild,
+    /// Everything, and often; and besides requests what [`crate::interfere`] does.
+    Interfered,
 }
 
 /// How often each is drawn.
@@ -41,7 +44,8 @@ pub struct Setup {
     pub options: VolumeOptions,
     /// The modes that are switched between.
     pub modes: Vec<WriteMode>,
-    pub submitters: usize,
+    /// What each submitter sees of the drive.
+    pub faces: Vec<Face>,
     /// Requests that one submitter has under way at most.
     pub depth: usize,
     /// Whether completion functions submit.
@@ -61,6 +65,22 @@ impl Setup {
     /// What `rng` comes to.
     pub fn draw(rng: &mut impl Rng) -> Setup {
         let profile = one_of(rng, &PROFILES);
+        Setup::draw_of(rng, profile)
+    }
+
+    /// The same with interference.
+    pub fn draw_interfered(rng: &mut impl Rng) -> Setup {
+        let drawn = Setup::draw_of(rng, Profile::Interfered);
+        let zones = (drawn.device.size / drawn.device.zone_size) as u32;
+        let whole = Face { kind: Face::part(rng, zones).kind, ..Face::volume(zones) };
+        let parts = [whole, Face::part(rng, zones), Face::part(rng, zones)];
+        let faces = [Face::volume(zones)].into_iter().chain(parts).collect();
+        let (window, nr_requests) = (one_of(rng, &[1, 2, 255]), one_of(rng, &[1, 2, 256]));
+        let options = VolumeOptions { window, nr_requests, ..drawn.options };
+        Setup { faces, options, depth: one_of(rng, &[16, 40, 1000]), ..drawn }
+    }
+
+    fn draw_of(rng: &mut impl Rng, profile: Profile) -> Setup {
         let device = draw_device(rng, profile);
         let modes = draw_modes(rng, profile, device.zone_append_max_sectors > 0);
         let options = VolumeOptions {
@@ -78,11 +98,18 @@ impl Setup {
         let (submitters, depth) = (rng.random_range(1..=4), one_of(rng, &[1, 4, 16, 40]));
         let step = one_of(rng, &[1_000, 100_000]);
         let successors = rng.random_ratio(1, 3);
-        Setup { profile, device, plan, options, modes, submitters, depth, successors, step }
+        let zones = (device.size / device.zone_size) as u32;
+        let faces = vec![Face::volume(zones); submitters];
+        Setup { profile, device, plan, options, modes, faces, depth, successors, step }
     }
 }
 
 impl Setup {
+    /// Whether everything may fail.
+    pub fn is_wild(&self) -> bool {
+        matches!(self.profile, Profile::Wild | Profile::Interfered)
+    }
+
     /// Whether all of it is in mode `direct`.
     pub fn is_direct(&self) -> bool {
         self.modes == [WriteMode::Direct]
@@ -97,8 +124,13 @@ impl Setup {
         // Who finds no open zone tries again only when nobody is under way who may free one: others go before it without
         // end, were there no end of them. Slots that are given in turn will make this 1.
         let turns = if self.device.zone_max_open > 0 { 10 } else { 1 };
-        let under_way = (self.submitters * self.depth) as u64 * if self.successors { 2 } else { 1 };
+        let under_way = (self.faces.len() * self.depth) as u64 * if self.successors { 2 } else { 1 };
         Nanos((under_way + OWN) * self.slowest_command() * turns + self.pauses())
+    }
+
+    /// How long everything may take to end once nothing new comes.
+    pub fn drain_max(&self) -> u64 {
+        if self.profile == Profile::Interfered { 20_000_000_000 } else { 1_000_000_000 }
     }
 
     /// Pauses before the retries of a report, a read-back or a read that the device refuses each time but the last.
@@ -134,7 +166,11 @@ fn draw_park(rng: &mut impl Rng) -> Option<ParkOptions> {
 
 fn draw_device(rng: &mut impl Rng, profile: Profile) -> EmulatedOptions {
     let zones = rng.random_range(3..=7);
-    let open = if profile == Profile::Wild { one_of(rng, &[0, 0, 2]) } else { 0 };
+    let open = match profile {
+        Profile::Wild => one_of(rng, &[0, 0, 2]),
+        Profile::Interfered => one_of(rng, &[0, 1, 2, 3]),
+        _ => 0,
+    };
     EmulatedOptions {
         size: zones * ZONE * 512,
         zone_size: ZONE * 512,
@@ -181,7 +217,11 @@ fn draw_plan(rng: &mut impl Rng, profile: Profile) -> Plan {
         Profile::Refusing => refusals(),
         Profile::Losing => losses(),
         Profile::Wild => damage(rng),
+        Profile::Interfered => storm(rng),
     };
+    if profile == Profile::Interfered && rules.is_empty() {
+        return Plan::default();
+    }
     rules.push(Rule::new(Effect::Delay(DELAY)).rate(one_of(rng, &[0.0, 0.1, 0.5])));
     if profile != Profile::Sound && rng.random_ratio(1, 4) {
         let (what, window, hold) = (Reordered::Completion, 3, HOLD);
@@ -240,6 +280,19 @@ fn damage(rng: &mut impl Rng) -> Vec<Rule> {
         if rng.random_ratio(1, 6) {
             rules.push(Rule::new(Effect::Degrade(worn)).on(Ops::WRITES).rate(0.002).times(1));
         }
+    }
+    rules
+}
+
+/// Some of all kinds of damage, and often; in one run of six no fault at all.
+fn storm(rng: &mut impl Rng) -> Vec<Rule> {
+    if rng.random_ratio(1, 6) {
+        return Vec::new();
+    }
+    let mut rules = damage(rng);
+    rules.retain(|_| rng.random_ratio(1, 3));
+    for rule in &mut rules {
+        *rule = rule.clone().rate(one_of(rng, &[0.005, 0.02, 0.02, 0.1, 0.3]));
     }
     rules
 }

@@ -1,24 +1,36 @@
 //! Requests that completion functions submit: what a caller does who goes on where it hears of an end.
 
-use crate::book::Book;
+use crate::book::{Asked, Book};
+use crate::face::Face;
+use crate::interfere::SECTORS_MAX;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use zonal_check::rig::{in_pieces, payload};
-use zonal_core::{Nanos, Op};
+use zonal_core::{Geometry, Nanos, Op};
 use zonal_io::buffer::IoBuf;
 use zonal_io::volume::{Channel, Request, Volume};
 
-/// Notes a request, which gets its number and what it says of itself.
-pub fn note(book: &Book, now: Nanos, mut request: Request, proper: bool) -> Request {
+/// Notes a request in the volume's numbers, which gets its number, what it says of itself, and the numbers of `face`.
+pub fn note(
+    book: &Book,
+    now: Nanos,
+    (g, face): (&Geometry, &Face),
+    request: Request,
+    proper: bool,
+) -> Request {
     let token = book.next();
-    if matches!(request.op, Op::Write | Op::Append) {
-        request.buf = in_pieces(payload(token, request.sectors), token);
-    } else if request.op == Op::Read {
-        request.buf = in_pieces(IoBuf::zeroed(request.sectors * 512), token);
+    let Request { op, sector, sectors, .. } = request;
+    let mut request = Request { sector: face.here(g, op, sector), ..request };
+    let has_memory = (1..=SECTORS_MAX).contains(&sectors);
+    if matches!(op, Op::Write | Op::Append) && has_memory {
+        request.buf = in_pieces(payload(token, sectors), token);
+    } else if op == Op::Read && has_memory {
+        request.buf = in_pieces(IoBuf::zeroed(sectors * 512), token);
     }
-    assert_eq!(book.begin(now, request.op, (request.sector, request.sectors), proper), token);
+    let asked = Asked { op, sector, sectors, face: face.clone(), refused: face.refuses(g, &request) };
+    assert_eq!(book.begin(now, asked, proper), token);
     request.token(token)
 }
 
@@ -56,7 +68,9 @@ impl Successors {
         let next = self.waiting.lock().pop_front();
         if let (Some(request), Some(volume)) = (next, self.volume.upgrade()) {
             let now = Nanos(self.now.load(Ordering::Relaxed));
-            volume.submit(now, &self.channel.lock(), note(&self.book, now, request, false));
+            let g = volume.info().geometry;
+            let request = note(&self.book, now, (&g, &Face::volume(g.zones())), request, false);
+            volume.submit(now, &self.channel.lock(), request);
         }
     }
 }

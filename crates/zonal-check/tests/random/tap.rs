@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zonal_check::rig::tags;
-use zonal_core::{Nanos, Op, Sector, ZoneIndex};
+use zonal_core::{DeviceError, Nanos, Op, Sector, ZoneIndex};
+use zonal_io::changes::{Changes, ZoneSetting};
 use zonal_io::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Settled, Submitted};
 use zonal_io::news::Wakeups;
 
@@ -32,7 +33,7 @@ pub struct Seen {
     pub began: u64,
     pub op: Op,
     pub sector: Sector,
-    /// What its payload says, if it writes.
+    /// What its sectors say after it, if it writes or discards.
     pub tags: Vec<Tag>,
 }
 
@@ -46,7 +47,7 @@ impl Seen {
                 data.for_each(|_, piece| bytes.extend_from_slice(piece));
                 written = tags(&bytes);
             }
-            Op::WriteZeroes => written = vec![ZERO; sectors as usize],
+            Op::WriteZeroes | Op::Discard => written = vec![ZERO; sectors as usize],
             _ => {}
         }
         Seen { began, op, sector, tags: written }
@@ -61,6 +62,8 @@ pub trait Observer: Send + Sync {
     fn is_busy(&self, _seen: &Seen) {}
     /// It was answered.
     fn ends(&self, seen: &Seen, result: &CommandResult);
+    /// A zone has become this without a command.
+    fn is_set(&self, _step: u64, _zone: ZoneIndex, _to: ZoneSetting) {}
 }
 
 /// See the module. With `ZONAL_TRACE` set, everybody may read along.
@@ -134,6 +137,21 @@ impl<O: Observer> Device for Tap<O> {
         self.inner.settle(now, zone)
     }
 
+    fn set_zone(&self, zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError> {
+        self.inner.set_zone(zone, to)?;
+        let step = self.steps.next();
+        if let Some(name) = self.trace {
+            println!("{name} {step} zone {zone} is {to}");
+        }
+        self.observer.is_set(step, zone, to);
+        Ok(())
+    }
+    fn has_changes(&self) -> bool {
+        self.inner.has_changes()
+    }
+    fn take_changes(&self, into: &mut Changes) {
+        self.inner.take_changes(into);
+    }
     fn wakeups(&self) -> &Wakeups {
         self.inner.wakeups()
     }

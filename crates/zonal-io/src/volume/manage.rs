@@ -12,17 +12,33 @@ use super::submit::Fate;
 use zonal_core::plug::{Item, Kind, Word};
 use zonal_core::{Nanos, Op, RequestError, ZoneIndex};
 
+/// A reset or finish in its zone's queue. See [`Volume::queue_management`].
+#[expect(clippy::vec_box, reason = "requests move on as boxes")]
+pub(super) struct Queued {
+    zone: ZoneIndex,
+    /// The zone's, as it was then.
+    word: Word,
+    aborted: Vec<Box<Pending>>,
+}
+
 impl Volume {
     /// Queues a reset or finish; with a budget, an open or close.
-    pub(super) fn manage(&self, now: Nanos, zone: ZoneIndex, mut pending: Box<Pending>) -> Fate {
+    pub(super) fn manage(&self, now: Nanos, zone: ZoneIndex, pending: Box<Pending>) -> Fate {
+        let queued = self.queue_management(zone, pending);
+        self.begin_management(now, queued);
+        Fate::Later
+    }
+
+    /// Puts it into its zone's queue, and takes out what it aborts. From here on writes to the zone wait for it.
+    pub(super) fn queue_management(&self, zone: ZoneIndex, mut pending: Box<Pending>) -> Queued {
         // It has aborted others: what it waits for from here on, a full queue included, it has to wait for.
         pending.nowait = false;
         let op = pending.op;
         let aborts = matches!(op, Op::ZoneReset | Op::ZoneFinish);
-        if aborts && self.policy.is(WriteMode::ZoneLock) {
-            self.abort_scheduled(Some(zone));
-        }
         let mut aborted = Vec::new();
+        if aborts && self.policy.is(WriteMode::ZoneLock) {
+            aborted = self.take_scheduled(Some(zone));
+        }
         let mut shard = self.shard(zone).lock();
         let word = if aborts {
             let word = self.update(zone, Word::recalling);
@@ -34,11 +50,16 @@ impl Volume {
             shard.queue(zone).push(word, Item { kind: Kind::Manage(op), mergeable: false, token: pending })
         };
         drop(shard);
+        Queued { zone, word, aborted }
+    }
+
+    /// Tells the callers of what it aborts, and sends it if nothing is in its way.
+    pub(super) fn begin_management(&self, now: Nanos, queued: Queued) {
+        let Queued { zone, word, aborted } = queued;
         self.abort(zone, aborted);
         if word.in_flight() == 0 && !word.frozen() {
             self.kick(now, zone);
         }
-        Fate::Later
     }
 
     #[expect(clippy::vec_box, reason = "requests move on as boxes")]

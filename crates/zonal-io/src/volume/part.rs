@@ -300,14 +300,18 @@ impl Volume {
         }
         let token = whole.token;
         let split = Arc::new(Split::new(zones.len() as u32, whole, IoBufs::empty()));
-        for zone in zones {
+        let resets = zones.into_iter().map(|zone| {
             let start = self.info.geometry.start_of(zone);
             let part = Request::zone(Op::ZoneReset, start).token(token);
-            let is_direct = self.policy.is(WriteMode::Direct);
-            let route = if is_direct { Route::Plain } else { Route::Manage(zone) };
-            let mut slot = Some(Context::one(Pending::new(Owner::Split(split.clone()), part)));
-            self.take(now, route, &mut slot);
+            (zone, Pending::new(Owner::Split(split.clone()), part))
+        });
+        if self.policy.is(WriteMode::Direct) {
+            resets.for_each(|(_, part)| _ = self.take(now, Route::Plain, &mut Some(Context::one(part))));
+            return Fate::Later;
         }
+        // All are in their queues before a caller hears of what they abort: what it writes then comes after all of them.
+        let queued: Vec<_> = resets.map(|(zone, part)| self.queue_management(zone, part)).collect();
+        queued.into_iter().for_each(|reset| self.begin_management(now, reset));
         Fate::Later
     }
 }

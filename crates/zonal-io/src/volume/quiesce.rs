@@ -122,14 +122,21 @@ impl Volume {
             state.zones_left = 1;
             state.purpose = Some(purpose);
         }
-        if aborts && self.policy.is(WriteMode::ZoneLock) {
-            self.abort_scheduled(None);
+        let is_scheduled = aborts && self.policy.is(WriteMode::ZoneLock);
+        let scheduled = if is_scheduled { self.take_scheduled(None) } else { Vec::new() };
+        let aborted = self.hold_zones(aborts);
+        // All zones are held before a caller hears of what a reset aborts: what it writes then comes after the reset.
+        for pending in scheduled {
+            self.abort(self.info.geometry.zone_of(pending.sector), vec![pending]);
         }
-        self.hold_zones(now, aborts);
+        self.begin_quiet(now, aborted);
         None
     }
 
-    fn hold_zones(&self, now: Nanos, aborts: bool) {
+    /// Holds every zone; what waited there, if that is to be aborted.
+    #[expect(clippy::vec_box, reason = "requests move on as boxes")]
+    fn hold_zones(&self, aborts: bool) -> Vec<(ZoneIndex, Vec<Box<Pending>>)> {
+        let mut all = Vec::new();
         for zone in self.sequential_zones() {
             let mut aborted = Vec::new();
             // Before the zone can be quiet, and not under the shard's lock, whose holders do not wait for mutexes.
@@ -145,9 +152,18 @@ impl Volume {
                 queue.pause(word);
             }
             drop(shard);
-            self.abort(zone, aborted);
-            self.kick(now, zone);
+            if !aborted.is_empty() {
+                all.push((zone, aborted));
+            }
         }
+        all
+    }
+
+    /// Ends what is aborted, and sees which of the zones that are held are quiet.
+    #[expect(clippy::vec_box, reason = "requests move on as boxes")]
+    fn begin_quiet(&self, now: Nanos, aborted: Vec<(ZoneIndex, Vec<Box<Pending>>)>) {
+        aborted.into_iter().for_each(|(zone, aborted)| self.abort(zone, aborted));
+        self.sequential_zones().for_each(|zone| self.kick(now, zone));
         // The walk's own share: what it was for goes on here if every zone was quiet at once.
         let mut slot = self.zone_is_quiet();
         if slot.is_some()

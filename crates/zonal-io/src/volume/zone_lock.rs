@@ -362,7 +362,7 @@ impl Volume {
     }
 
     /// Takes the writes of a zone that have not left the scheduler, or of all zones; each has a tag to end with.
-    fn take_scheduled(&self, zone: Option<ZoneIndex>) -> Vec<Box<Pending>> {
+    pub(super) fn take_scheduled(&self, zone: Option<ZoneIndex>) -> Vec<Box<Pending>> {
         let mut state = self.zone_lock.state.lock();
         let concerned = |p: &Pending| self.plugged_zone(p).is_some_and(|at| zone.is_none_or(|z| z == at));
         let mut taken = Vec::new();
@@ -384,14 +384,6 @@ impl Volume {
             taken.push(pending);
         }
         taken
-    }
-
-    /// Aborts the writes of a zone that have not left the scheduler, or of all zones: a reset or finish has come.
-    pub(super) fn abort_scheduled(&self, zone: Option<ZoneIndex>) {
-        for pending in self.take_scheduled(zone) {
-            let zone = self.info.geometry.zone_of(pending.sector);
-            self.abort(zone, vec![pending]);
-        }
     }
 
     /// Moves the writes of a zone that wait here to the zone's queue, whose failed writes are about to be decided: a write
