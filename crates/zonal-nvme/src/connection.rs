@@ -18,6 +18,7 @@
 //! A host connects its queue within [`CONNECT_MAX`] of the first poll, however slowly its bytes come. From then on the controller's
 //! time to keep alive is the bound.
 
+mod check;
 mod early;
 pub(crate) mod input;
 mod output;
@@ -29,7 +30,7 @@ pub use pools::Pools;
 use crate::status::Status;
 use crate::target::{Association, IN_CAPSULE, IoCommand, Namespace, PropertySet, Reply, Target, ZoneReport};
 use crate::wire::{
-    Cqe, DataPointer, DigestFlags, IcReq, IcResp, PduKind, R2t, Sgl, Sqe, admin, digest, fabrics, io, term,
+    Cqe, DigestFlags, IcReq, IcResp, PduKind, R2t, Sgl, Sqe, admin, digest, fabrics, io, term,
 };
 use early::EarlyEnd;
 use input::{Input, Side, Unit};
@@ -250,7 +251,12 @@ impl Connection {
                 }
             };
             match self.input.next(bytes, data) {
-                Ok(Some(unit)) => self.take_unit(now, unit),
+                Ok(Some(unit)) => {
+                    self.take_unit(now, unit);
+                    // What has ended inside a submit is answered at once: its memory is in the processor's cache, and serves the
+                    // next command.
+                    self.take_ends(now);
+                }
                 Ok(None) => return,
                 Err(error) => return self.terminate(error.error, error.field),
             }
@@ -369,66 +375,6 @@ impl Connection {
 
     fn is_io(&self) -> bool {
         self.queue.as_ref().is_some_and(|queue| queue.qid() > 0)
-    }
-
-    /// Bytes of data from the host, and to it.
-    fn lengths(&self, sqe: &Sqe) -> Result<(u32, u32), Status> {
-        if sqe.opcode == fabrics::OPCODE {
-            return match (sqe.nsid.get() as u8, sqe.data.len.get()) {
-                (fabrics::CONNECT, CONNECT_DATA) => Ok((CONNECT_DATA, 0)),
-                (fabrics::CONNECT, _) => Err(Status::DATA_LENGTH_INVALID),
-                _ => Ok((0, 0)),
-            };
-        }
-        let queue = self.queue.as_ref().ok_or(Status::SEQUENCE_ERROR)?;
-        if self.disconnect.is_some() {
-            return Err(Status::ABORTED_QUEUE_DELETED);
-        }
-        // No fused operations.
-        let fused = || if sqe.flags & 3 != 0 { Err(Status::INVALID_FIELD) } else { Ok(()) };
-        if queue.qid() == 0 {
-            fused()?;
-            let from_host = queue.controller().admin_data(sqe);
-            // Opcodes say which way the data go (Base 3.1.3.4): other commands have none, whatever their pointers say.
-            let to_host = match sqe.opcode & 3 {
-                2 if from_host == 0 => sqe.data.len.get().min(self.target.transfer_max()),
-                _ => 0,
-            };
-            return Ok((from_host, to_host));
-        }
-        if sqe.opcode == io::FLUSH {
-            fused()?;
-            return Ok((0, 0));
-        }
-        // Namespace, opcode, fields: a command with several errors answers the first (as QEMU has it).
-        let namespace = self.target.namespace(sqe.nsid.get())?;
-        namespace.check_opcode(sqe.opcode)?;
-        fused()?;
-        let lengths = (namespace.data_from_host(sqe)?, namespace.data_to_host(sqe)?);
-        match lengths.0.max(lengths.1) > self.target.transfer_max() {
-            true => Err(Status::INVALID_FIELD),
-            false => Ok(lengths),
-        }
-    }
-
-    /// Base 4.3.2: data from the host lie in the capsule, or the controller asks for them; data to the host are sent.
-    fn check_pointer(&self, sqe: &Sqe, from_host: u32, to_host: u32, in_capsule: u32) -> Result<(), Status> {
-        // Over fabrics there are no other pointers than these.
-        if sqe.flags >> 6 != 1 {
-            return Err(Status::INVALID_FIELD);
-        }
-        let is_admin_read = from_host == 0 && !self.is_io();
-        match DataPointer::parse(&sqe.data) {
-            _ if from_host == 0 && to_host == 0 => Ok(()),
-            Some(DataPointer::InCapsule { .. }) if from_host == 0 => Err(Status::SGL_TYPE_INVALID),
-            Some(DataPointer::InCapsule { offset: 1.., .. }) => Err(Status::SGL_OFFSET_INVALID),
-            Some(DataPointer::InCapsule { len, .. }) if len == in_capsule && len == from_host => Ok(()),
-            Some(DataPointer::Transport { .. }) if in_capsule > 0 => Err(Status::SGL_TYPE_INVALID),
-            Some(DataPointer::Transport { .. }) if is_admin_read => Ok(()),
-            Some(DataPointer::Transport { len }) if len == from_host.max(to_host) => Ok(()),
-            Some(_) => Err(Status::DATA_LENGTH_INVALID),
-            None => Err(Status::SGL_TYPE_INVALID),
-        }
     }
 
     /// A command whose capsule is there.
@@ -810,12 +756,7 @@ impl Connection {
         let mut is_busy = self.wants_poll();
         self.continue_waiting(now);
         is_busy |= self.look_at_aborts(now);
-        for place in 0..self.inboxes.len() {
-            while let Some(completion) = self.inboxes[place].as_ref().and_then(Inbox::take) {
-                self.take_end(now, place, completion);
-                is_busy = true;
-            }
-        }
+        is_busy |= self.take_ends(now);
         if let Some(queue) = self.queue.as_ref().filter(|queue| queue.qid() == 0) {
             let controller = queue.controller().clone();
             controller.look_at_time(now);
@@ -828,6 +769,22 @@ impl Connection {
         }
         self.end_disconnect(now);
         is_busy | self.continue_shutdown(now)
+    }
+
+    /// Takes what has ended. Returns whether there was something.
+    fn take_ends(&mut self, now: Nanos) -> bool {
+        let mut is_busy = false;
+        // A connection that is over takes none: its host is told no more.
+        if self.is_over {
+            return false;
+        }
+        for place in 0..self.inboxes.len() {
+            while let Some(completion) = self.inboxes[place].as_ref().and_then(Inbox::take) {
+                self.take_end(now, place, completion);
+                is_busy = true;
+            }
+        }
+        is_busy
     }
 
     fn take_end(&mut self, now: Nanos, place: usize, completion: Completion) {

@@ -1,7 +1,7 @@
 //! The driver of connections: sockets, threads and the clock.
 //!
 //! Each thread owns its connections and moves the volume on. It sleeps until a socket or the volume has something for it, or never
-//! sleeps if it is to poll.
+//! sleeps if it is to poll. After an answer it looks for the next command for a moment before it sleeps (`spin`).
 //!
 //! # Clients that misbehave
 //! The number of connections is bounded ([`CONNECTIONS_MAX`]): one too many is closed at once. A connection that ends has
@@ -10,6 +10,7 @@
 //! A thread that panics ends the server. The kernel asks whether a silent host's machine is still there ([`SILENT_MAX`]).
 
 mod seats;
+mod spin;
 mod vanished;
 
 use crate::connection::{Connection, MEMORY_MAX, Pools};
@@ -18,6 +19,7 @@ use parking_lot::Mutex;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use seats::{Seat, Seats};
+use spin::Spin;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -275,6 +277,9 @@ struct Thread<'a> {
     bytes: Vec<u8>,
     /// Which thread gets the next connection.
     turn: usize,
+    spin: Spin,
+    /// Something was sent since it last waited.
+    has_sent: bool,
 }
 
 impl Thread<'_> {
@@ -297,6 +302,8 @@ impl Thread<'_> {
             last: 0,
             bytes: vec![0; READ_LEN],
             turn: 0,
+            spin: Spin::new(shared.clock.now()),
+            has_sent: false,
         })
     }
 
@@ -308,34 +315,32 @@ impl Thread<'_> {
         let polls = self.shared.options.polls;
         let mut events = Vec::with_capacity(64);
         let mut ends_since: Option<Nanos> = None;
+        let mut now = self.now();
         loop {
             let has_to_end = self.shared.has_to_end.load(Ordering::Acquire);
             if has_to_end && ends_since.is_none() {
-                ends_since = Some(self.now());
+                ends_since = Some(now);
                 self.listener = None;
             }
-            self.look_at_listener()?;
+            self.look_at_listener(now)?;
             if !polls {
                 news.arm();
             }
-            let due = volume.poll(self.now());
-            let is_busy = self.look_at_clients(has_to_end);
+            let due = volume.poll(now);
+            let is_busy = self.look_at_clients(now, has_to_end);
             if ends_since.is_some_and(|since| self.has_ended(since)) {
                 return Ok(());
             }
-            let sleep = match is_busy || polls {
-                true => Duration::ZERO,
-                false => self.sleep_until(due),
-            };
-            let sleep = Timespec::try_from(sleep).ok();
             events.clear();
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), sleep.as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+            match is_busy || polls {
+                true => self.look_at_events(&mut events, Duration::ZERO)?,
+                false => self.wait(&mut events, due)?,
             }
             news.disarm();
+            // One reading of the clock serves for the whole turn.
+            now = self.now();
             for event in &events {
-                self.take_event(event.data.u64(), event.flags, has_to_end)?;
+                self.take_event(now, event.data.u64(), event.flags, has_to_end)?;
             }
         }
     }
@@ -351,15 +356,49 @@ impl Thread<'_> {
         self.clients.is_empty() || passed >= DRAIN_MAX || passed >= FAREWELL_MAX && !has_requests()
     }
 
-    fn sleep_until(&self, due: Option<Nanos>) -> Duration {
-        let now = self.now();
+    /// Waits for an event or for the time of something: after an answer for a moment without sleep.
+    fn wait(&mut self, events: &mut Vec<epoll::Event>, due: Option<Nanos>) -> io::Result<()> {
+        let mut now = self.now();
+        let begun = now;
+        if std::mem::take(&mut self.has_sent)
+            && let Some(until) = self.spin.until(begun)
+        {
+            let until = due.map_or(until, |due| until.min(due));
+            while events.is_empty() && now < until {
+                self.look_at_events(events, Duration::ZERO)?;
+                now = self.now();
+            }
+            self.spin.end(begun, now, !events.is_empty());
+        }
+        match events.is_empty() {
+            // The volume's news ring since before the spin: what came meanwhile is an event.
+            true => self.look_at_events(events, self.sleep_until(due, now)),
+            false => Ok(()),
+        }
+    }
+
+    fn look_at_events(&self, events: &mut Vec<epoll::Event>, sleep: Duration) -> io::Result<()> {
+        let sleep = Timespec::try_from(sleep).ok();
+        match epoll::wait(&self.epoll, spare_capacity(events), sleep.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn sleep_until(&self, due: Option<Nanos>, now: Nanos) -> Duration {
         let deadlines = self.clients.values().filter_map(Client::deadline);
         let first = deadlines.chain(due).chain(self.accepts_again).min();
         let left = first.map_or(SLEEP_MAX, |at| Duration::from_nanos(at.0.saturating_sub(now.0)));
         left.min(SLEEP_MAX)
     }
 
-    fn take_event(&mut self, place: u64, flags: epoll::EventFlags, has_to_end: bool) -> io::Result<()> {
+    fn take_event(
+        &mut self,
+        now: Nanos,
+        place: u64,
+        flags: epoll::EventFlags,
+        has_to_end: bool,
+    ) -> io::Result<()> {
         match place {
             NEWS => {}
             LISTENER => self.accept(),
@@ -369,7 +408,6 @@ impl Thread<'_> {
                 streams.into_iter().for_each(|(stream, seat)| self.begin(stream, seat));
             }
             place if !has_to_end => {
-                let now = self.now();
                 if let Some(client) = self.clients.get_mut(&place) {
                     match client.closes_until {
                         Some(_) => client.discard(&mut self.bytes),
@@ -417,8 +455,8 @@ impl Thread<'_> {
         Ok(epoll::modify(&self.epoll, listener, epoll::EventData::new_u64(LISTENER), what)?)
     }
 
-    fn look_at_listener(&mut self) -> io::Result<()> {
-        if self.accepts_again.is_none_or(|at| at > self.now()) {
+    fn look_at_listener(&mut self, now: Nanos) -> io::Result<()> {
+        if self.accepts_again.is_none_or(|at| at > now) {
             return Ok(());
         }
         self.accepts_again = None;
@@ -455,15 +493,14 @@ impl Thread<'_> {
     }
 
     /// Takes what has ended, and sends. Returns whether there was something.
-    fn look_at_clients(&mut self, has_to_end: bool) -> bool {
-        let now = self.now();
+    fn look_at_clients(&mut self, now: Nanos, has_to_end: bool) -> bool {
         let mut is_busy = false;
         let mut wakes_others = false;
         let mut lost = Vec::new();
         for (&place, client) in &mut self.clients {
             is_busy |= client.connection.poll(now);
             wakes_others |= client.look_at_end(now);
-            client.write();
+            self.has_sent |= client.write();
             is_busy |= client.connection.wants_poll();
             wakes_others |= client.connection.takes_wake();
             client.gauge.set(&mut client.connection);
@@ -562,20 +599,18 @@ impl Client {
         }
     }
 
-    fn write(&mut self) {
+    /// Sends what there is and the kernel takes. Returns whether it took something.
+    fn write(&mut self) -> bool {
         let output = self.connection.output();
+        let before = output.len();
         while !output.is_empty() {
             match self.stream.write_vectored(&output.slices()) {
-                Ok(0) => {
-                    self.is_lost = true;
-                    return;
-                }
-                Ok(len) => output.has_sent(len),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Ok(len) if len > 0 => output.has_sent(len),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return output.len() < before,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => {
+                Ok(_) | Err(_) => {
                     self.is_lost = true;
-                    return;
+                    return false;
                 }
             }
         }
@@ -583,6 +618,7 @@ impl Client {
         if self.closes_until.is_some() && !std::mem::replace(&mut self.is_shut, true) {
             self.is_lost |= self.stream.shutdown(Shutdown::Write).is_err();
         }
+        before > 0
     }
 
     /// Asks the kernel to tell when it takes more, while there is something to send; and to be silent about input while there is

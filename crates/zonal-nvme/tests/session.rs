@@ -74,6 +74,23 @@ fn data_in_a_capsule_are_written() {
     assert_eq!(read_in(&mut queue, 0, 2).data, data);
 }
 
+/// A device that answers at once: the memory of one write serves the next, which came in the same read of the socket.
+#[test]
+fn write_that_ends_at_once_is_answered_before_a_poll() {
+    let admin = Queue::admin(&target("ram:size=64M,zone_size=4M,complete=inline,blocksize=4096"));
+    let mut queue = admin.io(1);
+    let capsules = (0..4).map(|n| {
+        let (mut command, data) = write(n, 1);
+        command.data.kind = Sgl::IN_CAPSULE;
+        queue.capsule(command, &data)
+    });
+    let (commands, bytes): (Vec<u16>, Vec<Vec<u8>>) = capsules.unzip();
+    queue.send(&bytes.concat());
+    for cid in commands {
+        assert_eq!(queue.end(cid).map(|end| end.status), Some(0));
+    }
+}
+
 /// A later write that is in its capsule is there before an earlier one, whose data the host is asked for.
 #[test]
 fn writes_of_a_zone_at_depth_reach_it_in_order() {
