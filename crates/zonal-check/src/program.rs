@@ -1,5 +1,7 @@
 //! The `zonal` program and the repository, for tests that use them from outside.
 
+pub mod served;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;

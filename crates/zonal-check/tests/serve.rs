@@ -1,13 +1,12 @@
 //! `zonal serve` as a program: what it says, how it ends, and what it refuses. What hosts see of it is tested in zonal-nvme, and by
 //! Linux in `tests/guest`.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::mpsc;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use zonal_check::program::served::{PATIENCE, Served};
 use zonal_check::program::{command, run};
 use zonal_core::{DeviceError, Op, RequestError, Sector};
 use zonal_io::buffer::IoBuf;
@@ -20,88 +19,6 @@ use zonal_io::volume::{DeviceEvent, Request, Volume, VolumeOptions, run_alone};
 const USAGE: i32 = 2;
 const DEVICE: i32 = 4;
 const UUID: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A running server, killed when it is dropped.
-struct Served {
-    child: Child,
-    out: BufReader<ChildStdout>,
-    address: SocketAddr,
-    nqn: String,
-    namespaces: String,
-}
-
-impl Served {
-    fn start(dir: &Path, options: &str) -> Served {
-        let line = format!("serve {options} --listen 127.0.0.1:0");
-        Served::start_as(command(dir, &line), options)
-    }
-
-    fn start_as(mut command: Command, options: &str) -> Served {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let (sender, ready) = mpsc::channel();
-        let reader = std::thread::spawn(move || {
-            let mut line = String::new();
-            let _ = out.read_line(&mut line);
-            let _ = sender.send(line);
-            out
-        });
-        let line = match ready.recv_timeout(PATIENCE) {
-            Ok(line) if !line.is_empty() => line,
-            _ => {
-                let _ = child.kill();
-                let mut err = String::new();
-                child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
-                panic!("zonal serve {options} is not ready: {err}");
-            }
-        };
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let ["ready", "nvme-tcp", address, nqn, namespaces] = words[..] else { panic!("{line:?}") };
-        Served {
-            child,
-            out: reader.join().unwrap(),
-            address: address.parse().unwrap(),
-            nqn: nqn.to_owned(),
-            namespaces: namespaces.to_owned(),
-        }
-    }
-
-    fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status();
-        assert!(sent.unwrap().success(), "it has ended before");
-    }
-
-    /// Waits for its end. Returns its exit code, what else it said on standard output, and its standard error.
-    fn wait(mut self) -> (Option<i32>, String, String) {
-        let deadline = Instant::now() + PATIENCE;
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(Instant::now() < deadline, "it does not end");
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        let (mut out, mut err) = (String::new(), String::new());
-        self.out.read_to_string(&mut out).unwrap();
-        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
-        (status.code(), out, err)
-    }
-}
-
-impl Served {
-    /// The served drive as a device.
-    fn device(&self) -> String {
-        format!("nvme-tcp://{}/{}", self.address, self.nqn)
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// A directory with an image `d` of both kinds of zones.
 fn drive() -> TempDir {

@@ -14,7 +14,7 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("zonal-sim", &["zonal-core", "zonal-io"]),
     ("zonal-fs", &["zonal-core", "zonal-io"]),
     ("zonal-bench", &["zonal-core", "zonal-io", "zonal-sim", "zonal-fs"]),
-    ("zonal-fio", &["zonal-core", "zonal-io"]),
+    ("zonal-fio", &["zonal-core", "zonal-io", "zonal-nvme"]),
     ("zonal-nvme", &["zonal-core", "zonal-io"]),
     ("zonal", &["zonal-core", "zonal-io", "zonal-sim", "zonal-fs", "zonal-bench", "zonal-nvme"]),
     (

@@ -50,7 +50,9 @@ pub(crate) fn open(name: &str, mode: &str, options: &str) -> Result<Arc<Shared>,
             }
         };
     }
-    let device = Registry::default().open(name).map_err(|e| e.to_string())?;
+    let mut registry = Registry::default();
+    zonal_nvme::host::register(&mut registry);
+    let device = registry.open(name).map_err(|e| e.to_string())?;
     // As a kernel's device: what comes early fails, and fio keeps to the limits of open zones itself.
     let mut options = VolumeOptions { park: None, budget: None, ..VolumeOptions::default() };
     asked.apply(&mut options, SetBy::Caller);

@@ -129,6 +129,7 @@ pub type CommandResult = Result<Output, DeviceError>;
 /// The same, field by field where that is all there is to it. What was written in several pieces a moment ago is read back in
 /// one by a plain copy, which a processor can do only once the pieces have left its store buffer.
 #[inline(always)]
+#[expect(clippy::needless_match, reason = "the same value, by other instructions")]
 pub(crate) fn made_anew(result: CommandResult) -> CommandResult {
     match result {
         Ok(Output::Done) => Ok(Output::Done),

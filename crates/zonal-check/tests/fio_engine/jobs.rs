@@ -4,6 +4,7 @@ use crate::support::{SMALL, checked_engine, engine, fio, run_in, run_on, run_zon
 use std::path::Path;
 use std::process::Command;
 use zonal_check::program::repository;
+use zonal_check::program::served::Served;
 
 /// Devices that keep data: answering at once, when polled, later, in one write at a time, and from a file.
 const KEEPERS: [&str; 5] = [
@@ -121,6 +122,19 @@ fn names_may_come_by_filename_and_may_be_several() {
     let directory = tempfile::tempdir().unwrap();
     let run = fio(directory.path(), &arguments, |_| {}).succeeded();
     assert_eq!(run.counts().written, 8 << 20);
+}
+
+#[test]
+fn served_drive_takes_jobs_that_verify() {
+    let Some(engine) = engine() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    run_zonal(directory.path(), &["create", "d", "--size=64M", "--zone-size=4M"]).unwrap();
+    let served = Served::start(directory.path(), "d");
+    let device = served.device() + ",submit_queues=2";
+    let arguments = "--name=n --rw=randwrite --zonemode=zbd --bs=16k --iodepth=32 --numjobs=2 --offset_increment=8z --size=8z \
+                     --io_size=4M --verify=crc32c";
+    let counts = run_in(&directory, engine, &device, arguments).succeeded().counts();
+    assert_eq!((counts.writes, counts.reads), (2 * 256, 2 * 256));
 }
 
 #[test]

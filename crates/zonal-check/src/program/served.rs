@@ -1,0 +1,110 @@
+//! A running `zonal serve`.
+
+use super::command;
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// How long a test waits for what a server has to do.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running server, killed when it is dropped.
+pub struct Served {
+    /// The process.
+    pub child: Child,
+    out: BufReader<ChildStdout>,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The name of the subsystem.
+    pub nqn: String,
+    /// The namespaces, as its line says them.
+    pub namespaces: String,
+}
+
+impl Served {
+    /// `zonal serve` with `options` in `dir`, on a free port, once hosts can connect.
+    ///
+    /// # Panics
+    /// If that does not come about within [`PATIENCE`].
+    pub fn start(dir: &Path, options: &str) -> Served {
+        let line = format!("serve {options} --listen 127.0.0.1:0");
+        Served::start_as(command(dir, &line), options)
+    }
+
+    /// The same with a command of the caller's.
+    ///
+    /// # Panics
+    /// As [`Served::start`].
+    pub fn start_as(mut command: Command, options: &str) -> Served {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let (sender, ready) = mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            let mut line = String::new();
+            let _ = out.read_line(&mut line);
+            let _ = sender.send(line);
+            out
+        });
+        let line = match ready.recv_timeout(PATIENCE) {
+            Ok(line) if !line.is_empty() => line,
+            _ => {
+                let _ = child.kill();
+                let mut err = String::new();
+                child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+                panic!("zonal serve {options} is not ready: {err}");
+            }
+        };
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let ["ready", "nvme-tcp", address, nqn, namespaces] = words[..] else { panic!("{line:?}") };
+        Served {
+            child,
+            out: reader.join().unwrap(),
+            address: address.parse().unwrap(),
+            nqn: nqn.to_owned(),
+            namespaces: namespaces.to_owned(),
+        }
+    }
+
+    /// Sends a signal, such as `-TERM`.
+    ///
+    /// # Panics
+    /// If the server has ended before.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status();
+        assert!(sent.unwrap().success(), "it has ended before");
+    }
+
+    /// Waits for its end. Returns its exit code, what else it said on standard output, and its standard error.
+    ///
+    /// # Panics
+    /// If it has not ended within [`PATIENCE`].
+    pub fn wait(mut self) -> (Option<i32>, String, String) {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "it does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let (mut out, mut err) = (String::new(), String::new());
+        self.out.read_to_string(&mut out).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        (status.code(), out, err)
+    }
+
+    /// The served drive as a device.
+    pub fn device(&self) -> String {
+        format!("nvme-tcp://{}/{}", self.address, self.nqn)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
