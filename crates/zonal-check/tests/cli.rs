@@ -471,6 +471,26 @@ fn bench_refuses_what_it_cannot_run() {
     assert!(error.contains("order") && error.contains("--force"), "{error}");
 }
 
+/// Each command of a device alone, and those that open a volume.
+#[test]
+fn device_that_is_always_busy_ends_each_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = "fault:busy=1+ram:size=64M,zone_size=4M,zone_nr_conv=4";
+    for (line, exit) in [
+        (format!("report {device}"), FAILED),
+        (format!("reset {device} --offset 32M"), FAILED),
+        (format!("open {device} --offset 32M"), FAILED),
+        (format!("bench --device {device} --name=a --rw=read --size=4M"), DEVICE),
+        (format!("mkfs {device}"), DEVICE),
+        (format!("ls {device}"), DEVICE),
+        (format!("serve {device} --listen 127.0.0.1:0 --uuid 8c249e41-c8cf-4e50-acdd-79e9e7d0f98f"), DEVICE),
+    ] {
+        // A command that waits for ever is one that this test waits for.
+        let error = refused(dir.path(), &line, exit);
+        assert!(error.contains("busy"), "{line}: {error}");
+    }
+}
+
 #[test]
 fn missing_plan_exits_alike_whoever_names_it() {
     let dir = tempfile::tempdir().unwrap();

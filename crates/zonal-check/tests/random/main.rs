@@ -97,12 +97,23 @@ fn look_at_everything(run: &mut Run) -> Result<(), String> {
             read_back(run, run.sector(zone, offset), PIECE.min(capacity - offset))?;
         }
     }
+    let zones = (geometry.conventional_zones()..geometry.zones()).map(ZoneIndex);
+    let flags = |zone: ZoneIndex| run.volume.plugs().iter().find(|p| p.zone == zone.0).map_or(0, |p| p.flags);
+    let known: Vec<_> = zones
+        .filter(|zone| run.setup.profile == Profile::Interfered && flags(*zone) == 0)
+        .map(|zone| (zone, run.volume.write_pointer(zone)))
+        .collect();
     // The device has said all that it had to: now no report fails any more.
     for zone in 0..geometry.zones() {
         run.volume.resync(run.now(), ZoneIndex(zone));
     }
     let report = run.submit(0, Request::report(run.sector(0, 0), geometry.zones()), false);
     run.drain()?;
+    // What has happened to a zone is known without a caller that asks.
+    let unknown = known.into_iter().find(|(zone, pointer)| run.volume.write_pointer(*zone) != *pointer);
+    if let Some((zone, pointer)) = unknown {
+        return Err(format!("zone {zone} was taken to stand at {pointer:?}, with no doubt"));
+    }
     let waits = run.volume.plugs().into_iter().find(|plug| plug.flags != 0 || plug.pending > 0);
     if let Some(plug) = waits.filter(|_| run.setup.profile == Profile::Interfered) {
         return Err(format!("a zone does not come to rest: {plug:?}"));

@@ -8,10 +8,10 @@
 //! [`Volume::call`](super::Volume::call) is the way.
 
 use super::handover::{self, Errand};
-use super::retry::{is_retried, pause};
+use super::retry::{RETRIES_MAX, is_retried, pause};
 use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};
-use crate::device::{Command, Device, Output, Submitted};
+use crate::device::{Command, CommandResult, Device, Output, Submitted};
 use std::time::Duration;
 use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, Sector, ZoneDescriptor, ZoneIndex};
 
@@ -30,24 +30,38 @@ pub fn report(device: &dyn Device, sector: Sector, zones: u32) -> Result<Box<[Zo
 /// Runs one command on a device, and waits for its answer.
 ///
 /// # Errors
-/// The device's answer.
+/// The device's answer; [`DeviceError::Busy`] if an idle queue refuses the command eleven times in about 100 ms.
 pub fn run_alone(device: &dyn Device, command: &Command) -> Result<Output, DeviceError> {
+    answer_alone(device, command).unwrap_or(Err(DeviceError::Busy))
+}
+
+/// The same; `None` if an idle queue refuses the command for good.
+fn answer_alone(device: &dyn Device, command: &Command) -> Option<CommandResult> {
     // Before the command goes out: a volume's poll may have the answer at once.
     let errand = Errand::begin();
     let mut context = Some(errand.context());
     // Virtual devices complete by time: let it run as far as they ask.
     let mut now = Nanos(0);
+    let mut refused = 0;
     loop {
         match device.submit(now, 0, command, &mut context) {
-            Submitted::Done(result) => return result,
+            Submitted::Done(result) => return Some(result),
             Submitted::Pending => break,
+            // No command is there whose end makes room.
+            Submitted::Busy if device.is_idle(0) => {
+                if refused == RETRIES_MAX {
+                    return None;
+                }
+                refused += 1;
+                device.wait(0, Duration::from_nanos(pause(refused).0));
+            }
             // Full of what others have left there: it comes out only to a thread that asks.
             Submitted::Busy => poll_alone(device, &mut now, &errand),
         }
     }
     loop {
         if let Some(result) = errand.answer() {
-            return result;
+            return Some(result);
         }
         poll_alone(device, &mut now, &errand);
     }
@@ -57,7 +71,7 @@ pub fn run_alone(device: &dyn Device, command: &Command) -> Result<Output, Devic
 fn run_persistently(device: &dyn Device, command: &Command) -> Result<Output, DeviceError> {
     let mut retries = 0;
     loop {
-        let result = run_alone(device, command);
+        let result = answer_alone(device, command).ok_or(DeviceError::Busy)?;
         if !is_retried(retries, &result) {
             return result;
         }
