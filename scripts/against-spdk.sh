@@ -3,7 +3,8 @@
 # this one. Both targets have a device without data, poll on core 0, and are driven by SPDK's perf on core 1, over one I/O queue with
 # blocks of 4 KiB. The two are measured in turn. A line for each load: operations a second of each, medians of the rounds, and the
 # ratio. Of zonal the ordinary namespace is used, as random writes are none of a zoned one. It runs in a network namespace of its own
-# with congestion control cubic, so it needs root.
+# with congestion control cubic, so it needs root. With C2H_SUCCESS=false SPDK's target sends a completion after the data of each read, as
+# zonal does on queues with flow control, which the queue of SPDK's perf is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 spdk=$1 rounds=${2:-3} seconds=${3:-2}
@@ -25,7 +26,8 @@ cat >"$work/spdk.json" <<END
   {"subsystem": "bdev", "config": [
     {"method": "bdev_null_create", "params": {"name": "Null0", "num_blocks": 8388608, "block_size": 4096}}]},
   {"subsystem": "nvmf", "config": [
-    {"method": "nvmf_create_transport", "params": {"trtype": "TCP", "max_queue_depth": 256, "in_capsule_data_size": 8192}},
+    {"method": "nvmf_create_transport", "params": {"trtype": "TCP", "max_queue_depth": 256, "in_capsule_data_size": 8192,
+      "c2h_success": ${C2H_SUCCESS:-true}}},
     {"method": "nvmf_create_subsystem", "params": {"nqn": "$nqn", "allow_any_host": true, "serial_number": "1"}},
     {"method": "nvmf_subsystem_add_ns", "params": {"nqn": "$nqn", "namespace": {"bdev_name": "Null0"}}},
     {"method": "nvmf_subsystem_add_listener", "params": {"nqn": "$nqn", "listen_address":
