@@ -148,29 +148,22 @@ schedules() {
     row schedules "$(grouped $played) schedules of ten flows" "$seed..$at" $bad
 }
 
-random() {
-    local at=$seed batch=200 operations=3000 bad=0 least=10000000
+# The whole stack: whole_stack CAMPAIGN TEST SEEDS-A-BATCH REQUESTS-A-SEED REQUESTS-AT-LEAST
+whole_stack() {
+    local campaign=$1 test=$2 batch=$3 operations=$4 least=$5 at=$seed bad=0
     cargo test --release --quiet --package zonal-check --test random --no-run || return 1
     begin
-    while { lasts || [ $(((at - seed) * operations)) -lt $least ]; } && [ $bad = 0 ]; do
+    while { lasts || [ $(((at - seed) * operations)) -lt "$least" ]; } && [ $bad = 0 ]; do
         ZONAL_SEED=$at ZONAL_SEEDS=$batch ZONAL_OPS=$operations cargo test --release --quiet --package zonal-check \
-            --test random -- random_runs >"$out/soak-random.txt" 2>&1 || bad=1
+            --test random -- "$test" >"$out/soak-$campaign.txt" 2>&1 || bad=1
         at=$((at + batch))
     done
-    row random "$(grouped $(((at - seed) * operations))) requests, each run twice" "$seed..$at" $bad
+    row "$campaign" "$(grouped $(((at - seed) * operations))) requests, each run twice" "$seed..$at" $bad
 }
 
-interference() {
-    local at=$seed batch=1000 operations=400 bad=0 least=4000000
-    cargo test --release --quiet --package zonal-check --test random --no-run || return 1
-    begin
-    while { lasts || [ $(((at - seed) * operations)) -lt $least ]; } && [ $bad = 0 ]; do
-        ZONAL_SEED=$at ZONAL_SEEDS=$batch ZONAL_OPS=$operations cargo test --release --quiet --package zonal-check \
-            --test random -- interference >"$out/soak-interference.txt" 2>&1 || bad=1
-        at=$((at + batch))
-    done
-    row interference "$(grouped $(((at - seed) * operations))) requests, each run twice" "$seed..$at" $bad
-}
+random() { whole_stack random random_runs 200 3000 10000000; }
+
+interference() { whole_stack interference interference 1000 400 4000000; }
 
 hosts() {
     local at=$seed batch=500 bad=0 least=10000 said=$out/soak-hosts.txt commands=0

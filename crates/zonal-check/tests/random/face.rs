@@ -18,7 +18,7 @@ impl Face {
         Face { zones: 0..zones, kind: None }
     }
 
-    /// A part of a drive with so many zones.
+    /// A part of a drive with this number of zones.
     pub fn part(rng: &mut impl Rng, zones: u32) -> Face {
         let first = rng.random_range(0..zones);
         let end = rng.random_range(first + 1..=zones);

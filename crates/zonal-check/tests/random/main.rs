@@ -15,7 +15,7 @@
 //! belongs beside [`guard`], which sees every command that opens a zone.
 //!
 //! - [`setup`]: what a seed stands for.
-//! - [`load`], [`requests`], [`successors`]: what happens next; [`interfere`]: what happens besides.
+//! - [`load`], [`requests`], [`successors`]: what happens next; [`interfere`]: what happens between requests.
 //! - [`face`]: what a submitter sees of the drive: all of it, or a part with numbers of its own.
 //! - [`tap`]: the eyes; [`guard`] looks at what is at the device, [`truth`] at what the drive did.
 //! - [`book`]: what was asked, and how it ended.

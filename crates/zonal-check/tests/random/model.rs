@@ -298,7 +298,7 @@ impl Model<'_> {
                 let (Some(&first), Some(&last)) = (tokens.first(), tokens.last()) else {
                     return Err(format!("zone {zone} was reset for nobody"));
                 };
-                // Where nobody settles what timed out, it may come when it likes. What takes a zone offline waits for no write.
+                // Where no caller settles what timed out, it may come when it likes. What takes a zone offline waits for no write.
                 if self.run.setup.is_direct() || life.birth == Birth::Offline {
                     continue;
                 }

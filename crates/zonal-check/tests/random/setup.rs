@@ -27,7 +27,7 @@ pub enum Profile {
     Losing,
     /// Everything.
     Wild,
-    /// Everything, and often; and besides requests what [`crate::interfere`] does.
+    /// Everything, and often; between requests, what [`crate::interfere`] does.
     Interfered,
 }
 
