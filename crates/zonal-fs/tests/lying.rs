@@ -53,7 +53,7 @@ impl Made {
         let mut rows = self.rows();
         change(&mut rows);
         let committed = rows.seal().unwrap().commit().unwrap();
-        rows.settled(committed).unwrap();
+        rows.settled(committed);
     }
 
     fn open(&self) -> Result<FileSystem, zonal_fs::OpenError> {

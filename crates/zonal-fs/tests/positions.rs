@@ -260,7 +260,7 @@ fn directory_without_a_position_left_takes_no_name() {
     attributes.next_position = Position::END;
     rows.put(root, attributes.encode());
     let committed = rows.seal().unwrap().commit().unwrap();
-    rows.settled(committed).unwrap();
+    rows.settled(committed);
     drop(rows);
     made.reopen();
     let new = NewFile::new(Kind::File, 0o644);

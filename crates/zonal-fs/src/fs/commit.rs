@@ -4,11 +4,10 @@
 //! Sealed rows refer only to data whose writes have completed. So the drive flushes this data first, then the database
 //! commits. A cut in between leaves data without a reference, never a reference without data.
 
-use super::core::{Core, Shared};
+use super::core::{CoreGuard, Shared};
 use super::error::FsError;
 use crate::store::Sealed;
 use crate::waiter::Waiter;
-use parking_lot::MutexGuard;
 
 impl Shared {
     /// Makes all changes durable that were complete before the call. A thread that comes during a commit waits for the next
@@ -47,9 +46,7 @@ impl Shared {
     fn make_durable(&self, waiter: &dyn Waiter, sealed: &Sealed) -> Result<(), FsError> {
         let result = self.drive.flush(waiter).map_err(FsError::from);
         let result = result.and_then(|()| Ok(sealed.commit()?));
-        let mut core = self.lock();
-        let result = result.and_then(|committed| Ok(core.rows.settled(committed)?));
-        drop(core);
+        let result = result.map(|committed| self.lock().rows.settled(committed));
         // No other thread commits meanwhile.
         let result = result.and_then(|()| self.shrink_store());
         let mut core = self.lock();
@@ -71,6 +68,7 @@ impl Shared {
     /// Makes a file durable, with its name, and reports which of its data was lost since the last call.
     pub(super) fn fsync(&self, waiter: &dyn Waiter, ino: u64) -> Result<(), FsError> {
         self.send_tail(waiter, ino)?;
+        drop(self.lock_with_file(ino));
         let failure = {
             let mut core = self.lock_when_completed(waiter, ino)?;
             core.attributes(ino)?;
@@ -99,7 +97,7 @@ impl Shared {
     }
 
     /// The core, once all units of a file that were sent before the call have completed; later ones do not count.
-    fn lock_when_completed(&self, waiter: &dyn Waiter, ino: u64) -> Result<MutexGuard<'_, Core>, FsError> {
+    fn lock_when_completed(&self, waiter: &dyn Waiter, ino: u64) -> Result<CoreGuard<'_>, FsError> {
         let mark = self.core.lock().next_sequence;
         self.lock_when(waiter, |core| {
             core.check_alive()?;

@@ -1,6 +1,7 @@
 //! What all operations share: rows, accounts of zones, files in memory, units in flight.
 //!
-//! One lock guards it. A thread holds it for microseconds, and never while it waits, copies a payload, or calls a device.
+//! One lock guards it. A thread holds it for microseconds, and never while it waits, copies a payload, or calls a device. Rows that
+//! are not in memory are read before: [`look`](super::look).
 
 use super::error::FsError;
 use super::finish::Closed;
@@ -17,11 +18,12 @@ use crate::space::open::OpenZones;
 use crate::space::zone::ZoneState;
 use crate::space::zones::ZoneBook;
 use crate::space::{BookError, ZoneOrder};
-use crate::store::Rows;
+use crate::store::locked::Locked;
+use crate::store::{Reader, Rows};
 use crate::waiter::Waiter;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashMap};
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 use zonal_core::{Nanos, RequestError, Sector, ZoneIndex};
 use zonal_io::buffer::{BufferPool, IoBuf};
@@ -84,7 +86,53 @@ pub(super) struct Shared {
     pub(super) pool: BufferPool,
     /// Whether the device keeps what it is given.
     pub(super) keeps_data: bool,
-    pub(super) core: Mutex<Core>,
+    /// Rows, for threads without the lock.
+    pub(super) reader: Reader,
+    pub(super) core: CoreLock,
+}
+
+/// The core and its lock.
+pub(super) struct CoreLock(Mutex<Core>);
+
+/// A thread's hold of the core. Its changes of rows are shown to readers when it ends.
+pub(super) struct CoreGuard<'a> {
+    core: MutexGuard<'a, Core>,
+    _locked: Locked,
+}
+
+impl CoreLock {
+    pub(super) fn new(core: Core) -> CoreLock {
+        CoreLock(Mutex::new(core))
+    }
+
+    /// The core as it is; [`Shared::lock`] takes in answers first.
+    pub(super) fn lock(&self) -> CoreGuard<'_> {
+        CoreGuard { core: self.0.lock(), _locked: Locked::begin() }
+    }
+
+    pub(super) fn get_mut(&mut self) -> &mut Core {
+        self.0.get_mut()
+    }
+}
+
+impl Deref for CoreGuard<'_> {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
+
+impl DerefMut for CoreGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Core {
+        &mut self.core
+    }
+}
+
+impl Drop for CoreGuard<'_> {
+    fn drop(&mut self) {
+        self.core.rows.publish();
+    }
 }
 
 /// What the lock guards.
@@ -139,14 +187,19 @@ pub(super) struct Core {
 
 impl Shared {
     /// The core, once all answers that are there are taken in.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
+    pub(super) fn lock(&self) -> CoreGuard<'_> {
         let mut core = self.core.lock();
         let answers = std::mem::take(&mut *self.answers.lock());
+        if answers.is_empty() {
+            return core;
+        }
         for answer in answers {
             if let Err(error) = self.take_answer(&mut core, answer) {
                 core.die(&error);
             }
         }
+        // The caller compares what it has read without the lock with what is shown.
+        core.rows.publish();
         core
     }
 
@@ -155,7 +208,7 @@ impl Shared {
         &self,
         waiter: &dyn Waiter,
         mut ready: impl FnMut(&mut Core) -> Result<bool, FsError>,
-    ) -> Result<MutexGuard<'_, Core>, FsError> {
+    ) -> Result<CoreGuard<'_>, FsError> {
         loop {
             let mut core = self.lock();
             if ready(&mut core)? {

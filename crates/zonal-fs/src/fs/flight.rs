@@ -11,7 +11,7 @@ use super::lost_zones::lost_by;
 use super::map::{self, Mapped};
 use super::names::name_at;
 use super::node::Node;
-use crate::format::{Extent, HEADER_BYTES, Header, Piece, Record, crc32c};
+use crate::format::{Extent, HEADER_BYTES, Header, Piece, Position, Record, crc32c};
 use crate::space::cost::Need;
 use crate::space::open::{Packing, Wish};
 use crate::space::zone::{Pin, ZoneState};
@@ -175,32 +175,69 @@ impl Core {
         token
     }
 
-    /// The header of a unit that is about to go out, with these checksums.
-    fn header(&mut self, shared: &Shared, append: &AppendUnit, sums: Vec<u32>) -> Header {
+    /// The header of a unit that is about to go out, with these checksums, and where its files have their names: the paths are
+    /// yet to come.
+    fn header(&mut self, shared: &Shared, append: &AppendUnit, sums: Vec<u32>) -> (Header, Vec<NamedAt>) {
         let (uuid, zone, since) = (shared.superblock.uuid, append.zone.0, self.since);
         let sequence = self.next_number();
-        let (mut records, mut paths) = (Vec::new(), Vec::new());
-        // Files of one unit often lie in one directory.
-        let mut last: Option<(u64, Option<Vec<u8>>)> = None;
+        let (mut records, mut named) = (Vec::new(), Vec::new());
         for carried in &append.carried {
             let Carried { ino, block, blocks, number, .. } = *carried;
             let Ok(file) = self.attributes(ino) else {
                 records.push(Record { ino, born: self.opening(), block, blocks, size: 0, number });
-                paths.push(Vec::new());
+                named.push(NamedAt::Nowhere);
                 continue;
             };
-            if last.as_ref().is_none_or(|(parent, _)| *parent != file.parent) {
-                last = Some((file.parent, self.path(file.parent)));
-            }
-            let parent = last.as_ref().and_then(|(_, path)| path.as_deref());
-            let path = || Some(join(parent?, &name_at(&self.rows, file.parent, file.position)?));
             let node = self.nodes.here(ino);
             let cut = node.as_ref().and_then(|node| node.cut).unwrap_or(u64::MAX);
             let announced = node.and_then(|node| node.announced.clone());
             records.push(Record { ino, born: file.born, block, blocks, size: file.size.min(cut), number });
-            paths.push(announced.or_else(path).unwrap_or_default());
+            let place = NamedAt::Place(file.parent, file.position);
+            named.push(announced.map_or(place, NamedAt::Announced));
         }
-        Header { uuid, sequence, since, zone, records, sums, paths }
+        (Header { uuid, sequence, since, zone, records, sums, paths: Vec::new() }, named)
+    }
+}
+
+/// Where a file has its name.
+#[derive(Debug)]
+enum NamedAt {
+    Nowhere,
+    Announced(Vec<u8>),
+    /// In this directory, at this position.
+    Place(u64, Position),
+}
+
+impl Shared {
+    /// The paths of the files of a unit. They help a rebuild, and are read without the lock: a rename meanwhile is as if it came
+    /// before.
+    fn paths(&self, named: Vec<NamedAt>) -> Vec<Vec<u8>> {
+        // Files of one unit often lie in one directory.
+        let mut last: Option<(u64, Option<Vec<u8>>)> = None;
+        let mut path_of = |(directory, position): (u64, Position)| {
+            if last.as_ref().is_none_or(|(parent, _)| *parent != directory) {
+                last = Some((directory, self.path(directory)));
+            }
+            let parent = last.as_ref().and_then(|(_, path)| path.as_deref())?;
+            Some(join(parent, &name_at(&self.reader, directory, position)?))
+        };
+        let path = |named| match named {
+            NamedAt::Nowhere => Vec::new(),
+            NamedAt::Announced(path) => path,
+            NamedAt::Place(directory, position) => path_of((directory, position)).unwrap_or_default(),
+        };
+        named.into_iter().map(path).collect()
+    }
+
+    /// Looks at the rows that a unit changes when it completes.
+    fn look_at_carried(&self, append: &AppendUnit) {
+        for carried in &append.carried {
+            match carried.source {
+                Source::Write => self.look_at_map(carried.ino, &(carried.block..carried.end())),
+                // The collector has looked at the map.
+                Source::Copy(_) => self.look_at_file(carried.ino),
+            }
+        }
     }
 }
 
@@ -231,13 +268,14 @@ impl Shared {
         self.settle_numbers(waiter);
         let blocks = append.blocks();
         let zone = append.zone;
+        self.look_at_carried(&append);
         let (token, header) = {
             let mut core = self.core.lock();
             let header = self.has_data().then(|| core.header(self, &append, sums));
             (core.takes_off(append), header)
         };
-        if let Some(header) = header {
-            header.encode(&mut buf);
+        if let Some((header, named)) = header {
+            Header { paths: self.paths(named), ..header }.encode(&mut buf);
         }
         let request = Request::append(self.start_of(zone), (blocks + 1) * BLOCK_SECTORS, buf).token(token);
         self.submit(waiter.now(), request);

@@ -151,11 +151,13 @@ impl Shared {
         }
         let resets = zones.iter().map(|zone| Request::zone(Op::ZoneReset, self.start_of(*zone)));
         let answers = self.drive.calls(waiter, resets);
-        let mut core = self.lock();
         for (zone, (result, _)) in zones.iter().zip(answers) {
+            // A zone that is written by none keeps its runs.
+            let runs = map::runs(&self.reader, zone.0)?;
+            let mut core = self.lock();
             match result {
                 Ok(_) => {
-                    map::forget_runs(&mut core.rows, zone.0)?;
+                    runs.into_iter().for_each(|run| core.rows.delete(run));
                     let blocks = core.book.end_reset(*zone)?;
                     core.credit.made_available(blocks.into());
                     core.changed.insert(*zone);
@@ -171,7 +173,7 @@ impl Shared {
 
     /// Copies what is live in `victim` elsewhere, and returns whether there was room for it.
     fn collect(&self, waiter: &dyn Waiter, victim: ZoneIndex, reason: Reason) -> Result<bool, FsError> {
-        let (pieces, progress) = {
+        let progress = {
             let mut core = self.lock();
             core.statistics.reason = Some(reason);
             core.statistics.gc_victims += 1;
@@ -183,15 +185,19 @@ impl Shared {
             let account = *core.book.zone(victim)?;
             // A lost zone frees nothing.
             let blocks = if reason == Reason::ReadOnlyZone { account.used } else { account.capacity };
-            let progress = Progress::new(blocks, account.used);
-            let pieces: VecDeque<Live> = map::live(&core.rows, victim.0)?.into();
-            // What its runs do not know stays where it is: to collect the zone again would never gain anything.
-            let known: u64 = pieces.iter().map(|piece| u64::from(piece.at.extent.blocks)).sum();
-            if known < account.used.into() {
-                core.leave_alone(victim, u64::from(account.used) - known);
-            }
-            (pieces, progress)
+            Progress::new(blocks, account.used)
         };
+        let pieces: VecDeque<Live> = map::live(&self.reader, victim.0)?.into();
+        {
+            let mut core = self.lock();
+            // What its runs do not know stays where it is: to collect the zone again would never gain anything. Files may have
+            // left some of it since its pieces were listed.
+            let used = u64::from(core.book.zone(victim)?.used);
+            let known: u64 = pieces.iter().map(|piece| u64::from(piece.at.extent.blocks)).sum();
+            if known < used {
+                core.leave_alone(victim, used - known);
+            }
+        }
         let result = self.copy_all(waiter, victim, pieces, progress);
         let mut core = self.lock_when(waiter, |core| Ok(core.copies_have_ended()))?;
         // What could not be read keeps its zone: the pin stays.
@@ -217,10 +223,13 @@ impl Shared {
         mut progress: Progress,
     ) -> Result<(), FsError> {
         while !pieces.is_empty() {
+            let batch = take(&mut pieces, BATCH_UNITS * (self.unit_blocks() - 1));
+            for Live { ino, at, .. } in &batch {
+                self.look_at_map(*ino, &(at.block..at.end()));
+            }
             let batch = {
                 let mut core = self.lock();
                 core.check_alive()?;
-                let batch = take(&mut pieces, BATCH_UNITS * (self.unit_blocks() - 1));
                 core.credit.earned(progress.goes_on(blocks_of(&batch)));
                 core.still_held(batch)?
             };

@@ -6,7 +6,7 @@
 
 use super::error::FsError;
 use crate::format::{Extent, Piece, Run, key};
-use crate::store::Rows;
+use crate::store::{Rows, View};
 use std::collections::HashMap;
 use std::ops::{ControlFlow, Range};
 
@@ -42,7 +42,7 @@ impl Mapped {
 }
 
 /// The extents of a file that touch `range`, whole, in order.
-pub(crate) fn extents(rows: &Rows, ino: u64, range: &Range<u64>) -> Result<Vec<Mapped>, FsError> {
+pub(crate) fn extents(rows: &impl View, ino: u64, range: &Range<u64>) -> Result<Vec<Mapped>, FsError> {
     let mut found = Vec::new();
     if range.is_empty() {
         return Ok(found);
@@ -149,16 +149,15 @@ impl Tails {
     }
 }
 
-/// Removes a zone's runs; the zone is about to be written again.
-pub(crate) fn forget_runs(rows: &mut Rows, zone: u32) -> Result<(), FsError> {
+/// The keys of a zone's runs.
+pub(crate) fn runs(rows: &impl View, zone: u32) -> Result<Vec<Vec<u8>>, FsError> {
     let (from, end) = key::runs(zone);
     let mut keys = Vec::new();
     rows.scan(&from, &end, |key, _| {
         keys.push(key.to_vec());
         ControlFlow::Continue(())
     })?;
-    keys.into_iter().for_each(|key| rows.delete(key));
-    Ok(())
+    Ok(keys)
 }
 
 /// A piece of a file that is still where its zone says, with the place it is at.
@@ -171,7 +170,7 @@ pub(crate) struct Live {
 }
 
 /// What files still have of a zone, in the order of the zone.
-pub(crate) fn live(rows: &Rows, zone: u32) -> Result<Vec<Live>, FsError> {
+pub(crate) fn live(rows: &impl View, zone: u32) -> Result<Vec<Live>, FsError> {
     let (from, end) = key::runs(zone);
     let mut runs = Vec::new();
     let mut damaged = None;
@@ -205,7 +204,7 @@ pub(crate) fn live(rows: &Rows, zone: u32) -> Result<Vec<Live>, FsError> {
 }
 
 /// The parts of `place` that the file has there, or still has.
-pub(crate) fn held(rows: &Rows, ino: u64, place: &Mapped) -> Result<Vec<Mapped>, FsError> {
+pub(crate) fn held(rows: &impl View, ino: u64, place: &Mapped) -> Result<Vec<Mapped>, FsError> {
     let range = place.block..place.end();
     let mut held = Vec::new();
     for found in extents(rows, ino, &range)? {

@@ -9,6 +9,7 @@ mod finish;
 mod flight;
 mod gc;
 pub(crate) mod inspect;
+mod look;
 mod lost_zones;
 pub(crate) mod map;
 pub(crate) mod mount;
@@ -96,7 +97,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::NotDirectory`]; so for all calls with names.
     pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<u64, FsError> {
-        self.0.lock().lookup(parent, name)
+        self.0.lookup(parent, name)
     }
 
     /// The file at a path from the root, names separated by slashes.
@@ -104,9 +105,7 @@ impl FileSystem {
     /// # Errors
     /// As [`FileSystem::lookup`].
     pub fn resolve(&self, path: &[u8]) -> Result<u64, FsError> {
-        let mut core = self.0.lock();
-        let names = path.split(|b| *b == b'/').filter(|name| !name.is_empty());
-        names.into_iter().try_fold(ROOT, |at, name| core.lookup(at, name))
+        self.0.resolve(path)
     }
 
     /// Makes a file, and returns its number.
@@ -122,6 +121,7 @@ impl FileSystem {
         new: &NewFile,
     ) -> Result<u64, FsError> {
         self.0.settle_numbers(waiter);
+        self.0.look_at_name(parent, name);
         self.change(waiter, Touched::Added, |core| core.create(parent, name, new, waiter.wall()))
     }
 
@@ -141,6 +141,8 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::IsDirectory`], [`FsError::Exists`].
     pub fn link(&self, waiter: &dyn Waiter, ino: u64, parent: u64, name: &[u8]) -> Result<(), FsError> {
+        self.0.look_at_file(ino);
+        self.0.look_at_name(parent, name);
         self.change(waiter, Touched::Added, |core| core.link(ino, parent, name, waiter.wall()))
     }
 
@@ -150,6 +152,8 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::IsDirectory`] for either; nothing was changed then.
     pub fn link_over(&self, waiter: &dyn Waiter, ino: u64, parent: u64, name: &[u8]) -> Result<(), FsError> {
+        self.0.look_at_file(ino);
+        self.0.look_at_end(parent, name);
         self.change(waiter, Touched::Added, |core| core.link_over(ino, parent, name, waiter.wall()))
     }
 
@@ -158,6 +162,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::IsDirectory`].
     pub fn unlink(&self, waiter: &dyn Waiter, parent: u64, name: &[u8]) -> Result<(), FsError> {
+        self.0.look_at_end(parent, name);
         self.change(waiter, Touched::Changed, |core| core.unlink(parent, name, waiter.wall()))
     }
 
@@ -166,6 +171,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NotEmpty`].
     pub fn rmdir(&self, waiter: &dyn Waiter, parent: u64, name: &[u8]) -> Result<(), FsError> {
+        self.0.look_at_end(parent, name);
         self.change(waiter, Touched::Changed, |core| core.rmdir(parent, name, waiter.wall()))
     }
 
@@ -180,6 +186,7 @@ impl FileSystem {
         to: (u64, &[u8]),
         how: Rename,
     ) -> Result<(), FsError> {
+        self.0.look_at_rename(from, to);
         self.change(waiter, Touched::Added, |core| core.rename(from, to, how, waiter.wall()))
     }
 
@@ -193,7 +200,7 @@ impl FileSystem {
         after: Option<&[u8]>,
         show: impl FnMut(&[u8], Entry) -> ControlFlow<()>,
     ) -> Result<(), FsError> {
-        self.0.lock().list(ino, after, show)
+        self.0.list(ino, after, show)
     }
 
     /// Shows the names of a directory after a position, in order of their positions, until `show` breaks.
@@ -210,7 +217,7 @@ impl FileSystem {
         after: Position,
         show: impl FnMut(Position, &[u8], Entry) -> ControlFlow<()>,
     ) -> Result<(), FsError> {
-        self.0.lock().list_from(ino, after, show)
+        self.0.list_from(ino, after, show)
     }
 
     /// Attributes of a file. Its size includes writes in flight, its blocks only completed ones.
@@ -218,7 +225,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NotFound`].
     pub fn attributes(&self, ino: u64) -> Result<Attributes, FsError> {
-        self.0.lock().attributes(ino)
+        self.0.attributes(ino)
     }
 
     /// Changes attributes; its size is changed by [`FileSystem::truncate`].
@@ -226,6 +233,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NotFound`].
     pub fn set_attributes(&self, waiter: &dyn Waiter, ino: u64, changes: &Changes) -> Result<(), FsError> {
+        self.0.look_at_file(ino);
         self.change(waiter, Touched::Changed, |core| core.change(ino, changes, waiter.wall()))
     }
 
@@ -234,7 +242,7 @@ impl FileSystem {
     /// # Errors
     /// If it is none.
     pub fn target(&self, ino: u64) -> Result<Vec<u8>, FsError> {
-        self.0.lock().target(ino)
+        self.0.target(ino)
     }
 
     /// An extended attribute.
@@ -242,7 +250,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NoAttribute`].
     pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Vec<u8>, FsError> {
-        self.0.lock().attribute(ino, name)
+        self.0.attribute(ino, name)
     }
 
     /// Names of all extended attributes.
@@ -250,7 +258,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NotFound`].
     pub fn xattrs(&self, ino: u64) -> Result<Vec<Vec<u8>>, FsError> {
-        self.0.lock().list_attributes(ino)
+        self.0.list_attributes(ino)
     }
 
     /// Sets an extended attribute.
@@ -258,6 +266,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::TooLarge`] above 64 KiB.
     pub fn set_xattr(&self, waiter: &dyn Waiter, ino: u64, name: &[u8], value: &[u8]) -> Result<(), FsError> {
+        self.0.look_at_file(ino);
         self.change(waiter, Touched::Added, |core| core.set_attribute(ino, name, value, waiter.wall()))
     }
 
@@ -266,6 +275,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NoAttribute`].
     pub fn remove_xattr(&self, waiter: &dyn Waiter, ino: u64, name: &[u8]) -> Result<(), FsError> {
+        self.0.look_at_attribute(ino, name);
         self.change(waiter, Touched::Changed, |core| core.remove_attribute(ino, name, waiter.wall()))
     }
 
@@ -275,7 +285,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NotFound`].
     pub fn open_file(&self, ino: u64) -> Result<OpenFile, FsError> {
-        let mut guard = self.0.lock();
+        let mut guard = self.0.lock_with_file(ino);
         let core = &mut *guard;
         core.nodes.get(&core.rows, ino)?.handles += 1;
         drop(guard);
@@ -288,7 +298,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NotFound`].
     pub fn announce(&self, ino: u64, path: &[u8]) -> Result<(), FsError> {
-        let mut core = self.0.lock();
+        let mut core = self.0.lock_with_file(ino);
         let core = &mut *core;
         core.nodes.get(&core.rows, ino)?.announced = Some(path.to_vec());
         Ok(())
@@ -377,12 +387,15 @@ impl FileSystem {
 
     /// Counted since it was mounted.
     pub fn statistics(&self) -> Statistics {
-        self.0.lock().statistics
+        self.0.lock().told_statistics()
     }
 
     /// The same, and counts from zero again.
     pub fn take_statistics(&self) -> Statistics {
-        std::mem::take(&mut self.0.lock().statistics)
+        let mut core = self.0.lock();
+        let told = core.told_statistics();
+        core.statistics = Statistics::default();
+        told
     }
 
     /// How its space is used.

@@ -3,7 +3,7 @@
 //! Rows are as they were at the last commit; zones may have been written since. Blocks below a zone's pointer that are in
 //! no file's map are garbage, and count as written. Nothing is replayed.
 
-use super::core::{Core, MountOptions, Shared};
+use super::core::{Core, CoreLock, MountOptions, Shared};
 use super::error::FsError;
 use super::finish::Closed;
 use super::map::Tails;
@@ -74,7 +74,8 @@ pub(super) fn make(rows: &mut Rows, superblock: &Superblock, now: i64) -> Result
     rows.put(key::counter("ino"), (ROOT + 1).to_le_bytes().to_vec());
     rows.put(key::counter("superblock"), superblock.encode().to_vec());
     let sealed = rows.seal().expect("nothing is sealed yet");
-    Ok(rows.settled(sealed.commit()?)?)
+    rows.settled(sealed.commit()?);
+    Ok(())
 }
 
 /// A counter of the file system, 0 if there is none yet. A number out of range is an error: numbers would be given twice.
@@ -208,9 +209,12 @@ pub(super) fn open(
     let idle = (options.dirty_bytes / u64::from(bytes) + 8).min(IDLE_MAX) as usize;
     let pool = BufferPool::new(bytes, idle);
     let (channels, answers) = (Mutex::default(), Arc::default());
-    let (core, keeps_data) = (Mutex::new(core), has_data);
-    let shared = Shared { drive, superblock, options, channels, answers, pool, keeps_data, core };
-    shared.core.lock().destroy_orphans()?;
+    let (reader, core, keeps_data) = (core.rows.reader(), CoreLock::new(core), has_data);
+    let mut shared = Shared { drive, superblock, options, channels, answers, pool, keeps_data, reader, core };
+    // No other thread has it yet.
+    let core = shared.core.get_mut();
+    core.destroy_orphans()?;
+    core.rows.publish();
     Ok(shared)
 }
 

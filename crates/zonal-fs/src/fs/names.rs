@@ -1,4 +1,5 @@
-//! Names: directories, links, attributes. Each call changes rows under the lock and never waits for the drive.
+//! Names: directories, links, attributes. Each call changes rows under the lock. The rows that it looks at have been looked at before,
+//! without the lock: [`look`](super::look).
 //!
 //! # Positions
 //! A directory lists its names in two orders: by their bytes, and by position. A position is a number that rises with each name
@@ -18,8 +19,8 @@
 use super::core::Core;
 use super::error::FsError;
 use super::node::attributes;
-use crate::format::{Attributes, Entry, FILES_END, FileKind, Position, RowError, is_name, key, positioned};
-use crate::store::Rows;
+use crate::format::{Attributes, Entry, FILES_END, FileKind, Position, RowError, is_name, key};
+use crate::store::View;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
@@ -113,7 +114,7 @@ pub(crate) fn named(key: &[u8], value: &[u8]) -> Result<Entry, RowError> {
 }
 
 /// The name at a position of a directory; `None` if there is none.
-pub(crate) fn name_at(rows: &Rows, directory: u64, position: Position) -> Option<Vec<u8>> {
+pub(crate) fn name_at(rows: &impl View, directory: u64, position: Position) -> Option<Vec<u8>> {
     rows.get(&key::position(directory, position)).ok()?
 }
 
@@ -135,10 +136,12 @@ pub(crate) fn path(ino: u64, mut place: impl FnMut(u64) -> Option<(u64, Vec<u8>)
 impl Core {
     /// Attributes of a file as they are now; its size counts writes in flight.
     pub(super) fn attributes(&mut self, ino: u64) -> Result<Attributes, FsError> {
-        match self.nodes.here(ino) {
-            Some(node) => Ok(Attributes { size: node.size, ..node.attributes }),
-            None => attributes(&self.rows, ino),
-        }
+        self.in_memory(ino).map_or_else(|| attributes(&self.rows, ino), Ok)
+    }
+
+    /// The same of a file in memory.
+    pub(super) fn in_memory(&mut self, ino: u64) -> Option<Attributes> {
+        self.nodes.here(ino).map(|node| Attributes { size: node.size, ..node.attributes })
     }
 
     /// Changes attributes of a file in its row, and in memory if the file is there.
@@ -169,15 +172,6 @@ impl Core {
         Ok(value.map(|value| Entry::decode(&key, &value)).transpose()?)
     }
 
-    pub(super) fn lookup(&mut self, parent: u64, name: &[u8]) -> Result<u64, FsError> {
-        let directory = self.directory(parent)?;
-        match name {
-            b"." => Ok(parent),
-            b".." => Ok(directory.parent),
-            _ => Ok(self.entry(parent, name)?.ok_or(FsError::NotFound)?.ino),
-        }
-    }
-
     /// The position of a new name, if it can be made: no file has it, and the directory is not removed.
     fn check_free(&mut self, parent: u64, name: &[u8]) -> Result<Position, FsError> {
         check_name(name)?;
@@ -197,8 +191,8 @@ impl Core {
 
     /// Writes the two rows of a name. Its position is the directory's next one or an earlier one, which no name has.
     fn enter(&mut self, parent: u64, name: &[u8], entry: Entry, now: i64) -> Result<(), FsError> {
-        self.rows.put(key::entry(parent, name), entry.encode());
-        self.rows.put(key::position(parent, entry.position), name.to_vec());
+        self.rows.put_new(key::entry(parent, name), entry.encode());
+        self.rows.put_new(key::position(parent, entry.position), name.to_vec());
         self.update(parent, |directory| {
             directory.links = directory.links.saturating_add(u32::from(entry.kind == FileKind::Directory));
             directory.next_position = directory.next_position.max(entry.position.next());
@@ -243,7 +237,7 @@ impl Core {
         }
         let ino = self.add(ROOT, Position::START, new, now)?;
         self.update(ino, |file| file.links = 0)?;
-        self.rows.put(key::orphan(ino), Vec::new());
+        self.rows.put_new(key::orphan(ino), Vec::new());
         self.nodes.get(&self.rows, ino)?.handles += 1;
         Ok(ino)
     }
@@ -265,7 +259,7 @@ impl Core {
             size: if new.kind == FileKind::Symlink { new.target.len() as u64 } else { 0 },
             ..Attributes::new(new.kind, new.mode, parent, position, now)
         };
-        self.rows.put(key::inode(ino), attributes.encode());
+        self.rows.put_new(key::inode(ino), attributes.encode());
         Ok(ino)
     }
 
@@ -474,59 +468,6 @@ impl Core {
         if directory == ROOT { Err(FsError::Invalid("the root cannot be moved")) } else { Ok(()) }
     }
 
-    /// Shows the names of a directory after `after`, in order of their bytes, until `show` breaks.
-    pub(super) fn list(
-        &mut self,
-        ino: u64,
-        after: Option<&[u8]>,
-        mut show: impl FnMut(&[u8], Entry) -> ControlFlow<()>,
-    ) -> Result<(), FsError> {
-        self.directory(ino)?;
-        let (mut from, end) = key::entries(ino);
-        if let Some(after) = after {
-            from = key::entry(ino, after);
-            from.push(0);
-        }
-        let mut damaged = None;
-        self.rows.scan(&from, &end, |key, value| match named(key, value) {
-            Ok(entry) => show(key::parts(key).1, entry),
-            Err(e) => {
-                damaged = Some(e);
-                ControlFlow::Break(())
-            }
-        })?;
-        damaged.map_or(Ok(()), |e| Err(e.into()))
-    }
-
-    /// Shows the names of a directory after a position, in order of their positions, until `show` breaks.
-    pub(super) fn list_from(
-        &mut self,
-        ino: u64,
-        after: Position,
-        mut show: impl FnMut(Position, &[u8], Entry) -> ControlFlow<()>,
-    ) -> Result<(), FsError> {
-        self.directory(ino)?;
-        let (from, end) = (key::position(ino, after.next()), key::position(ino, Position::END));
-        let mut failed = None;
-        self.rows.scan(&from, &end, |key, value| match self.at_position(key, value) {
-            Ok((name, entry)) => show(entry.position, name, entry),
-            Err(e) => {
-                failed = Some(e);
-                ControlFlow::Break(())
-            }
-        })?;
-        failed.map_or(Ok(()), Err)
-    }
-
-    /// The name in the row of a position, and its entry.
-    fn at_position<'a>(&self, key: &[u8], value: &'a [u8]) -> Result<(&'a [u8], Entry), FsError> {
-        let (directory, position) = key::position_parts(key);
-        let name = positioned(key, value)?;
-        let entry = self.entry(directory, name)?.filter(|entry| entry.position == position);
-        let what = "the directory does not have its name there";
-        Ok((name, entry.ok_or_else(|| RowError { key: key.to_vec(), what })?))
-    }
-
     pub(super) fn change(&mut self, ino: u64, changes: &Changes, now: i64) -> Result<(), FsError> {
         self.update(ino, |file| {
             file.mode = changes.mode.unwrap_or(file.mode);
@@ -537,30 +478,6 @@ impl Core {
             file.lifetime = changes.lifetime.unwrap_or(file.lifetime);
             file.ctime = now;
         })
-    }
-
-    pub(super) fn target(&mut self, ino: u64) -> Result<Vec<u8>, FsError> {
-        if self.attributes(ino)?.kind != FileKind::Symlink {
-            return Err(FsError::Invalid("it is no symbolic link"));
-        }
-        let key = key::target(ino);
-        Ok(self.rows.get(&key)?.ok_or(RowError { key, what: "it is not there" })?)
-    }
-
-    pub(super) fn attribute(&mut self, ino: u64, name: &[u8]) -> Result<Vec<u8>, FsError> {
-        self.attributes(ino)?;
-        self.rows.get(&key::attribute(ino, name))?.ok_or(FsError::NoAttribute)
-    }
-
-    pub(super) fn list_attributes(&mut self, ino: u64) -> Result<Vec<Vec<u8>>, FsError> {
-        self.attributes(ino)?;
-        let (from, end) = key::attributes(ino);
-        let mut names = Vec::new();
-        self.rows.scan(&from, &end, |key, _| {
-            names.push(key::parts(key).1.to_vec());
-            ControlFlow::Continue(())
-        })?;
-        Ok(names)
     }
 
     pub(super) fn set_attribute(
@@ -582,17 +499,11 @@ impl Core {
     }
 
     pub(super) fn remove_attribute(&mut self, ino: u64, name: &[u8], now: i64) -> Result<(), FsError> {
-        self.attribute(ino, name)?;
+        let key = key::attribute(ino, name);
+        self.attributes(ino)?;
+        self.rows.get(&key)?.ok_or(FsError::NoAttribute)?;
         self.update(ino, |file| file.ctime = now)?;
-        self.rows.delete(key::attribute(ino, name));
+        self.rows.delete(key);
         Ok(())
-    }
-
-    /// The path of a directory from the root; `None` if a directory on it cannot be read.
-    pub(super) fn path(&mut self, directory: u64) -> Option<Vec<u8>> {
-        path(directory, |ino| {
-            let Attributes { parent, position, .. } = self.attributes(ino).ok()?;
-            Some((parent, name_at(&self.rows, parent, position)?))
-        })
     }
 }

@@ -6,7 +6,7 @@ use super::error::{FsError, Lost};
 use super::write_buffer::WriteBuffer;
 use crate::format::{Attributes, key};
 use crate::space::Opened;
-use crate::store::Rows;
+use crate::store::{Rows, View};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
@@ -209,7 +209,7 @@ impl Nodes {
 }
 
 /// Attributes of a file, from its row.
-pub(crate) fn attributes(rows: &Rows, ino: u64) -> Result<Attributes, FsError> {
+pub(crate) fn attributes(rows: &impl View, ino: u64) -> Result<Attributes, FsError> {
     let key = key::inode(ino);
     let value = rows.get(&key)?.ok_or(FsError::NotFound)?;
     Ok(Attributes::decode(&key, &value)?)

@@ -1,13 +1,12 @@
 //! Data of a file, read and verified.
 
-use super::core::{Core, Shared};
+use super::core::{Core, CoreGuard, Shared};
 use super::error::FsError;
 use super::fetch::{Source, Span};
 use super::map::{self, Mapped};
 use crate::BLOCK_BYTES;
 use crate::space::zone::{Pin, ZoneState};
 use crate::waiter::Waiter;
-use parking_lot::MutexGuard;
 use std::ops::Range;
 use zonal_core::{RequestError, ZoneIndex};
 
@@ -61,6 +60,9 @@ impl Shared {
     ) -> Result<u64, FsError> {
         let end = offset.saturating_add(target.len());
         let blocks = offset / BLOCK..end.div_ceil(BLOCK);
+        let version = self.reader.map_version();
+        let found = map::extents(&self.reader, ino, &blocks)?;
+        drop(self.lock_with_file(ino));
         let (spans, end) = {
             let mut core = self.lock_completed(waiter, ino, &blocks)?;
             let end = end.min(core.attributes(ino)?.size);
@@ -68,8 +70,13 @@ impl Shared {
             if end <= offset {
                 return Ok(0);
             }
-            let spans = core.pinned_spans(ino, &(offset / BLOCK..end.div_ceil(BLOCK)))?;
-            (spans, end)
+            let blocks = offset / BLOCK..end.div_ceil(BLOCK);
+            let found = match self.reader.map_version() == version {
+                true => found,
+                // Files have changed meanwhile, and the rows are in memory.
+                false => map::extents(&core.rows, ino, &blocks)?,
+            };
+            (core.pinned_spans(ino, &found, &blocks)?, end)
         };
         if let Target::Bytes(bytes) = &mut target {
             let shown = if self.has_data() { &spans[..] } else { &[] };
@@ -92,7 +99,7 @@ impl Shared {
         waiter: &dyn Waiter,
         ino: u64,
         blocks: &Range<u64>,
-    ) -> Result<MutexGuard<'_, Core>, FsError> {
+    ) -> Result<CoreGuard<'_>, FsError> {
         loop {
             let mut core = self.lock_when(waiter, |core| match core.is_pending(ino, blocks) {
                 // In a file system that takes no changes this may never end.
@@ -188,10 +195,14 @@ impl Core {
             .is_some_and(|node| node.dirty.touches(blocks) || node.write_buffer.is_leaving(blocks))
     }
 
-    /// The spans of blocks of a file, each with its zone pinned once, so that it is not reset meanwhile.
-    fn pinned_spans(&mut self, ino: u64, blocks: &Range<u64>) -> Result<Vec<Span>, FsError> {
-        let found = map::extents(&self.rows, ino, blocks)?;
-        let found: Vec<Mapped> = found.iter().filter_map(|m| m.within(blocks)).collect();
+    /// The spans of blocks of a file that has these `extents`, each with its zone pinned once, so that it is not reset meanwhile.
+    fn pinned_spans(
+        &mut self,
+        ino: u64,
+        extents: &[Mapped],
+        blocks: &Range<u64>,
+    ) -> Result<Vec<Span>, FsError> {
+        let found: Vec<Mapped> = extents.iter().filter_map(|m| m.within(blocks)).collect();
         if let Some(lost) = found.iter().find(|m| m.extent.is_lost()) {
             return Err(FsError::Gone { ino, block: lost.block });
         }

@@ -32,6 +32,9 @@ pub struct Statistics {
     pub failed_units: u64,
     /// Blocks that the collector could not read or verify; their zones stay as they are.
     pub damaged_blocks: u64,
+    /// Reads of the place of the metadata by threads that had the lock, since the file system was opened. Other threads waited for
+    /// them. Rows are read before, so these are rows that left the cache at once: it is too small.
+    pub locked_reads: u64,
     /// Why the collector ran last.
     pub reason: Option<space::victims::Reason>,
 }
@@ -51,6 +54,7 @@ impl Statistics {
         self.commits += later.commits;
         self.failed_units += later.failed_units;
         self.damaged_blocks += later.damaged_blocks;
+        self.locked_reads += later.locked_reads;
         self.reason = later.reason.or(self.reason);
     }
 
@@ -93,6 +97,11 @@ pub struct Usage {
 }
 
 impl Core {
+    /// Statistics, with what others count.
+    pub(super) fn told_statistics(&self) -> Statistics {
+        Statistics { locked_reads: self.rows.locked_reads(), ..self.statistics }
+    }
+
     pub(super) fn usage(&self) -> Usage {
         let user = self.credit.user();
         let used = self.book.sums().used;

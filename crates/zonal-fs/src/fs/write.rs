@@ -1,13 +1,12 @@
 //! Changes of a file's data: writes, truncation, holes.
 
-use super::core::{Core, Shared};
+use super::core::{Core, CoreGuard, Shared};
 use super::error::FsError;
 use super::flight::{AppendUnit, Carried, Placed, Source};
 use super::room::Touched;
 use crate::BLOCK_BYTES;
 use crate::format::{HEADER_BYTES, Kind, SIZE_MAX, crc32c};
 use crate::waiter::Waiter;
-use parking_lot::MutexGuard;
 use std::ops::Range;
 use zonal_io::buffer::IoBuf;
 
@@ -141,6 +140,7 @@ impl Core {
 impl Shared {
     /// Waits until no other thread changes the file's data.
     fn hold(&self, waiter: &dyn Waiter, ino: u64) -> Result<Held<'_>, FsError> {
+        drop(self.lock_with_file(ino));
         drop(self.lock_when(waiter, |core| {
             core.check_alive()?;
             let node = core.nodes.get(&core.rows, ino)?;
@@ -262,7 +262,7 @@ impl Shared {
         waiter: &dyn Waiter,
         ino: u64,
         blocks: u32,
-    ) -> Result<(MutexGuard<'_, Core>, Placed), FsError> {
+    ) -> Result<(CoreGuard<'_>, Placed), FsError> {
         let placed = self.place_in_turn(waiter, ino, blocks);
         if placed.is_err() {
             self.core.lock().turns.leaves(ino);
@@ -275,7 +275,7 @@ impl Shared {
         waiter: &dyn Waiter,
         ino: u64,
         blocks: u32,
-    ) -> Result<(MutexGuard<'_, Core>, Placed), FsError> {
+    ) -> Result<(CoreGuard<'_>, Placed), FsError> {
         let needs_turn = blocks + 1 >= self.unit_blocks();
         loop {
             let mut core = self.lock();
@@ -395,6 +395,7 @@ impl Shared {
 
     fn free_at_rest(&self, waiter: &dyn Waiter, ino: u64, blocks: &Range<u64>) -> Result<(), FsError> {
         if blocks.start < blocks.end {
+            self.look_at_map(ino, blocks);
             self.lock_when(waiter, |core| core.is_at_rest(ino))?.free(ino, blocks)?;
         }
         Ok(())
@@ -432,13 +433,13 @@ impl Shared {
             false => (range.clone(), range.end..range.end),
         };
         for edge in [front.start..front.end.min(range.end), back] {
-            let is_mapped = |core: &mut Core| {
+            let is_mapped = || {
                 let block = edge.start / BLOCK;
                 // What is lost is not to be read, neither before nor after.
-                let found = super::map::extents(&core.rows, ino, &(block..block + 1));
+                let found = super::map::extents(&self.reader, ino, &(block..block + 1));
                 found.map(|found| found.iter().any(|mapped| !mapped.extent.is_lost()))
             };
-            if edge.start < edge.end && is_mapped(&mut self.lock())? {
+            if edge.start < edge.end && is_mapped()? {
                 let zeroes = vec![0; (edge.end - edge.start) as usize];
                 let size = self.lock().attributes(ino)?.size;
                 debug_assert!(edge.end <= size);

@@ -168,7 +168,8 @@ fn relieve(rows: &mut Rows) -> Result<(), StoreError> {
 
 fn commit(rows: &mut Rows) -> Result<(), StoreError> {
     let sealed = rows.seal().expect("nothing else has the rows");
-    rows.settled(sealed.commit()?)
+    rows.settled(sealed.commit()?);
+    Ok(())
 }
 
 /// Puts back what is known of the rows in `gaps`; what is not.

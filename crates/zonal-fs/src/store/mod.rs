@@ -1,24 +1,30 @@
 //! Rows: an ordered map from keys to values that survives any cut, over an embedded database.
 //!
 //! The database commits whole batches. Changes since the last batch lie in a layer above it, in memory. [`Rows`] is read
-//! through all layers and changed in the topmost only, so that changes cost no I/O and wait for no commit. A commit takes
-//! three steps. [`Rows::seal`] puts a new layer on top. [`Sealed::commit`] writes the sealed layer to the database, which
-//! may take long and needs no lock of the caller's. [`Rows::settled`] drops the layer.
+//! through all layers. Its changes are a draft until they are published to the topmost layer, so that they cost no I/O and wait
+//! for no commit. A commit takes three steps. [`Rows::seal`] puts a new layer on top. [`Sealed::commit`] writes the sealed layer
+//! to the database, which may take long and needs no lock of the caller's, and drops the layer. [`Rows::settled`] notes that.
+//!
+//! Any thread reads what is published with a [`Reader`]. No lock is held while the drive works for it: [`layers`].
 //!
 //! The database's place may be bounded. [`Gauge`] says whether there is room for more rows, before the database finds none.
 //!
 //! # Invariants
 //! - At most one layer is sealed at a time.
+//! - A reader sees each published draft whole or not at all.
 //! - What is in a sealed layer becomes durable as a whole or not at all.
 
 pub mod backend;
 mod gauge;
 mod guard;
+mod layers;
+pub(crate) mod locked;
 mod rows;
 mod salvage;
 mod site;
 mod tables;
 
 pub use gauge::{Committed, Fill, Gauge};
+pub(crate) use layers::{Reader, View};
 pub use rows::{Row, Rows, Sealed, StoreError};
 pub use salvage::{Gap, salvage};

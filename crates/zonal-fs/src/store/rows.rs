@@ -1,21 +1,18 @@
-//! The layers.
+//! Rows, as the thread that changes them has them.
 
 use super::backend::{Backend, BackendError, Handle};
 use super::gauge::{Committed, Gauge, Tally, bytes_of};
 use super::guard::guarded;
+use super::layers::{Layer, Layers, Reader, View};
 use super::site::Site;
-use super::tables::{Tables, write};
-use parking_lot::{RwLock, RwLockReadGuard};
+use super::tables::write;
 use redb::{Database, Durability};
-use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow};
+use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// A key and its value.
 pub type Row = (Vec<u8>, Vec<u8>);
-
-/// Changes: a value, or that the row is gone.
-pub(super) type Layer = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// Why rows cannot be read or made durable.
 #[derive(thiserror::Error, Debug)]
@@ -66,12 +63,15 @@ impl From<BackendError> for StoreError {
     }
 }
 
-/// The rows, read through all layers. Not shared: the thread that holds the file system's lock has the rows.
+/// The rows, read through all layers, and changed. Not shared: the thread that holds the file system's lock has the rows. Changes are
+/// a draft until they are published: a [`Reader`] sees all of them at once.
 pub struct Rows {
-    site: Arc<Site>,
-    base: RwLock<Tables>,
-    sealed: Option<Arc<Layer>>,
-    top: Layer,
+    layers: Arc<Layers>,
+    draft: Layer,
+    /// Keys of rows that came with the draft or the top layer: nothing below has them.
+    fresh: HashSet<Vec<u8>>,
+    /// Keys of such rows that went, too.
+    forgotten: Vec<Vec<u8>>,
     /// Number of the top layer, counted from 1 since it was opened.
     number: u64,
     gauge: Gauge,
@@ -81,7 +81,7 @@ pub struct Rows {
 
 /// A layer that a commit writes to the database.
 pub struct Sealed {
-    site: Arc<Site>,
+    layers: Arc<Layers>,
     layer: Arc<Layer>,
     /// Its number.
     pub number: u64,
@@ -101,15 +101,10 @@ impl Rows {
     }
 
     fn of(site: Site) -> Result<Rows, StoreError> {
-        Ok(Rows {
-            base: RwLock::new(site.tables()?),
-            sealed: None,
-            top: Layer::new(),
-            number: 1,
-            gauge: Gauge::new(site.backend().room()),
-            site: Arc::new(site),
-            counts_pages: false,
-        })
+        let gauge = Gauge::new(site.backend().room());
+        let layers = Arc::new(Layers::of(site)?);
+        let (draft, fresh, forgotten) = (Layer::new(), HashSet::new(), Vec::new());
+        Ok(Rows { layers, draft, fresh, forgotten, number: 1, gauge, counts_pages: false })
     }
 
     /// Opens the database that `backend` holds, and verifies every page of it.
@@ -117,12 +112,12 @@ impl Rows {
     /// # Errors
     /// The backend's, or that what it holds is no database, or a damaged one.
     pub fn verified(backend: impl Backend, cache_bytes: usize) -> Result<Rows, StoreError> {
-        let backend = Arc::new(backend);
-        let handle = Handle(backend.clone());
+        let handle = Handle::new(Arc::new(backend) as Arc<dyn Backend>);
         let opened = guarded(|| {
-            let mut database = Database::builder().set_cache_size(cache_bytes).create_with_backend(handle)?;
+            let builder = Database::builder().set_cache_size(cache_bytes).create_with_backend(handle.clone());
+            let mut database = builder?;
             match database.check_integrity()? {
-                true => Rows::of(Site::of(database, backend, cache_bytes)),
+                true => Rows::of(Site::of(database, handle, cache_bytes)),
                 false => Err(damaged("what was committed last is not there")),
             }
         });
@@ -131,40 +126,29 @@ impl Rows {
 
     /// Where the rows are kept.
     pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
-        self.site.backend()
+        self.layers.site.backend()
+    }
+
+    /// Reads what is published, from any thread.
+    pub(crate) fn reader(&self) -> Reader {
+        Reader(self.layers.clone())
     }
 
     /// Compacts the database if most of its pages are free, so that the place can give room back. It takes the time of
-    /// writing all rows that are left. It does nothing while there are changes that are not committed.
+    /// writing all rows that are left. It does nothing while there are changes that are not committed, or other users.
     ///
     /// # Errors
     /// The database's; durable rows stay durable.
     pub(crate) fn compact_if_sparse(&mut self) -> Result<bool, StoreError> {
-        if !self.gauge.is_sparse() || self.sealed.is_some() || !self.top.is_empty() {
-            return Ok(false);
-        }
-        *self.base.get_mut() = Tables::default();
-        let Some(database) = Arc::get_mut(&mut self.site).and_then(Site::alone) else { return Ok(false) };
-        let compacted = database.compact();
-        *self.base.get_mut() = self.site.tables()?;
-        Ok(compacted?)
+        if self.gauge.is_sparse() && self.draft.is_empty() { self.layers.compact() } else { Ok(false) }
     }
 
     /// Closes the database, and returns where it was kept.
     pub(crate) fn close(self) -> Arc<dyn Backend> {
-        let Rows { site, base, .. } = self;
-        let backend = site.backend().clone();
-        drop(base);
-        drop(site);
+        let Rows { layers, .. } = self;
+        let backend = layers.site.backend().clone();
+        drop(layers);
         backend
-    }
-
-    /// The database's rows, as of the last commit. After an error of its file the database is opened again first.
-    fn base(&self) -> RwLockReadGuard<'_, Tables> {
-        if let Some(tables) = self.site.return_from_error() {
-            *self.base.write() = tables;
-        }
-        self.base.read()
     }
 
     /// The value of `key`.
@@ -172,35 +156,31 @@ impl Rows {
     /// # Errors
     /// The database's.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        for layer in self.layers() {
-            if let Some(change) = layer.get(key) {
-                return Ok(change.clone());
-            }
-        }
-        self.base().get(key).map_err(|error| self.site.note(error))
+        self.layers.get(&self.draft, key)
     }
 
     /// Sets the value of `key`.
     pub fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
         self.gauge.put(bytes_of(&key, &value));
-        self.top.insert(key, Some(value));
+        self.draft.insert(key, Some(value));
+    }
+
+    /// The same of a row that is not there, as the caller has found out: if it goes before the next commit, nothing is left of it.
+    pub fn put_new(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        if !self.draft.contains_key(&key) && !self.layers.knows(&key) {
+            self.fresh.insert(key.clone());
+        }
+        self.put(key, value);
     }
 
     /// Deletes the row of `key`, if there is one.
     pub fn delete(&mut self, key: Vec<u8>) {
         self.gauge.deleted(bytes_of(&key, &[]));
         // A row that came and went within a layer leaves nothing: each search for other rows would have to pass it.
-        if matches!(self.top.get(&key), Some(Some(_))) && self.is_new(&key) {
-            self.top.remove(&key);
-        } else {
-            self.top.insert(key, None);
+        if self.fresh.remove(&key) {
+            self.forgotten.push(key.clone());
         }
-    }
-
-    /// Whether nothing below the top layer knows of `key`; false if that cannot be read.
-    fn is_new(&self, key: &[u8]) -> bool {
-        let is_sealed = self.sealed.as_ref().is_some_and(|layer| layer.contains_key(key));
-        !is_sealed && matches!(self.base().get(key), Ok(None))
+        self.draft.insert(key, None);
     }
 
     /// Shows the rows from `from` on, below `end`, in order of their keys, until it is told to break.
@@ -211,47 +191,9 @@ impl Rows {
         &self,
         from: &[u8],
         end: &[u8],
-        mut show: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+        show: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        if from >= end {
-            return Ok(());
-        }
-        let bounds = (Bound::Included(from), Bound::Excluded(end));
-        let mut base = self.base().range(bounds).map_err(|error| self.site.note(error))?.peekable();
-        let mut layers: Vec<_> =
-            self.layers().map(|layer| layer.range::<[u8], _>(bounds).peekable()).collect();
-        loop {
-            let least_of_layers =
-                layers.iter_mut().filter_map(|l| l.peek().map(|(key, _)| key.as_slice())).min();
-            let base_key = match base.peek() {
-                Some(Ok((key, _))) => Some(key.value().to_vec()),
-                Some(Err(_)) => {
-                    let error = base.next().expect("peeked").err().expect("peeked");
-                    return Err(self.site.note(error.into()));
-                }
-                None => None,
-            };
-            let Some(key) =
-                [least_of_layers, base_key.as_deref()].into_iter().flatten().min().map(<[u8]>::to_vec)
-            else {
-                return Ok(());
-            };
-            let mut value = None;
-            for layer in &mut layers {
-                if let Some((_, change)) = layer.next_if(|(k, _)| **k == key) {
-                    value = value.or(Some(change));
-                }
-            }
-            let of_base = if base_key.as_deref() == Some(&key) { base.next() } else { None };
-            let flow = match (value, of_base) {
-                (Some(Some(value)), _) => show(&key, value),
-                (None, Some(row)) => show(&key, row.map_err(|error| self.site.note(error.into()))?.1.value()),
-                _ => ControlFlow::Continue(()),
-            };
-            if flow.is_break() {
-                return Ok(());
-            }
-        }
+        self.layers.scan(&self.draft, from, end, show)
     }
 
     /// The last row of those from `from` up to and with `to`.
@@ -259,41 +201,12 @@ impl Rows {
     /// # Errors
     /// The database's.
     pub fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<Row>, StoreError> {
-        if from > to {
-            return Ok(None);
-        }
-        let bounds = (Bound::Included(from), Bound::Included(to));
-        let note = |error: redb::StorageError| self.site.note(error.into());
-        let mut base = self.base().range(bounds).map_err(|error| self.site.note(error))?.rev();
-        let mut of_base = base.next().transpose().map_err(note)?;
-        let mut layers: Vec<_> =
-            self.layers().map(|layer| layer.range::<[u8], _>(bounds).rev().peekable()).collect();
-        loop {
-            let of_layers = layers.iter_mut().filter_map(|l| l.peek().map(|(key, _)| *key)).max();
-            let base_key = of_base.as_ref().map(|(key, _)| key.value());
-            // A layer hides the row of the database with the same key.
-            let Some(key) = of_layers.filter(|key| base_key.is_none_or(|base| key.as_slice() >= base)) else {
-                return Ok(of_base.map(|(key, value)| (key.value().to_vec(), value.value().to_vec())));
-            };
-            let is_hidden = base_key == Some(key);
-            let mut change = None;
-            for layer in &mut layers {
-                if let Some((_, of_layer)) = layer.next_if(|(k, _)| *k == key) {
-                    change = change.or(Some(of_layer));
-                }
-            }
-            if let Some(Some(value)) = change {
-                return Ok(Some((key.clone(), value.clone())));
-            }
-            if is_hidden {
-                of_base = base.next().transpose().map_err(note)?;
-            }
-        }
+        self.layers.last(&self.draft, from, to)
     }
 
     /// Changes since the last seal.
     pub fn changes(&self) -> usize {
-        self.top.len()
+        self.layers.changes() + self.draft.len()
     }
 
     /// Number of the layer that changes go to.
@@ -301,30 +214,28 @@ impl Rows {
         self.number
     }
 
+    /// Shows all changes to readers.
+    pub fn publish(&mut self) {
+        if !self.draft.is_empty() {
+            self.layers.publish(std::mem::take(&mut self.draft), std::mem::take(&mut self.forgotten));
+        }
+    }
+
     /// Puts a new layer on top and returns the one below for a commit; `None` while another layer is sealed.
     pub fn seal(&mut self) -> Option<Sealed> {
-        if self.sealed.is_some() {
-            return None;
-        }
-        let layer = Arc::new(std::mem::take(&mut self.top));
-        self.sealed = Some(layer.clone());
+        self.publish();
+        let layer = self.layers.seal()?;
+        self.fresh.clear();
         let number = self.number;
         self.number += 1;
         let counts_pages = std::mem::take(&mut self.counts_pages);
-        let site = self.site.clone();
-        Some(Sealed { site, layer, number, tally: self.gauge.tally(), counts_pages })
+        let layers = self.layers.clone();
+        Some(Sealed { layers, layer, number, tally: self.gauge.tally(), counts_pages })
     }
 
-    /// Drops the sealed layer, which is in the database now.
-    ///
-    /// # Errors
-    /// The database's; then the layer stays.
-    pub fn settled(&mut self, committed: Committed) -> Result<(), StoreError> {
-        let tables = self.site.tables().or_else(|_| self.site.tables_again())?;
-        *self.base.get_mut() = tables;
-        self.sealed = None;
+    /// Notes that the sealed layer is in the database.
+    pub fn settled(&mut self, committed: Committed) {
         self.gauge.settle(committed);
-        Ok(())
     }
 
     /// Whether there is room for more.
@@ -334,30 +245,52 @@ impl Rows {
 
     /// Asks how much room the place has, which may have changed since the last commit.
     pub(crate) fn look_at_room(&mut self) {
-        self.gauge.set_room(self.site.backend().room());
+        self.gauge.set_room(self.backend().room());
     }
 
     pub(crate) fn gauge_mut(&mut self) -> &mut Gauge {
         &mut self.gauge
     }
 
+    /// Reads of the database's place by threads that had the file system's lock: none, unless a row left the cache between a thread's
+    /// look at it and its use.
+    pub fn locked_reads(&self) -> u64 {
+        self.layers.site.locked_reads()
+    }
+
     /// The commit of the next layer that is sealed counts the pages in use.
     pub fn count_pages(&mut self) {
         self.counts_pages = true;
     }
+}
 
-    fn layers(&self) -> impl Iterator<Item = &Layer> {
-        std::iter::once(&self.top).chain(self.sealed.as_deref())
+impl View for Rows {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        Rows::get(self, key)
+    }
+
+    fn scan(
+        &self,
+        from: &[u8],
+        end: &[u8],
+        show: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        Rows::scan(self, from, end, show)
+    }
+
+    fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<Row>, StoreError> {
+        Rows::last(self, from, to)
     }
 }
 
 impl Sealed {
-    /// Makes the layer durable.
+    /// Makes the layer durable, and drops it: readers find its rows in the database.
     ///
     /// # Errors
-    /// The database's: nothing of the layer is durable then, or all of it.
+    /// The database's: nothing of the layer is durable then, or all of it; the layer stays.
     pub fn commit(&self) -> Result<Committed, StoreError> {
-        let (fresh, pages) = self.site.commit(|database| {
+        let site = &self.layers.site;
+        let (fresh, pages) = site.commit(|database| {
             let mut transaction = database.begin_write()?;
             transaction.set_durability(Durability::Immediate)?;
             // After a cut the database is open at once, however large it is.
@@ -367,7 +300,8 @@ impl Sealed {
             transaction.commit()?;
             Ok((fresh, pages))
         })?;
-        Ok(Committed { room: self.site.backend().room(), tally: self.tally, fresh, pages })
+        self.layers.settle(site.tables().or_else(|_| site.tables_again())?);
+        Ok(Committed { room: site.backend().room(), tally: self.tally, fresh, pages })
     }
 }
 
@@ -380,12 +314,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use redb::backends::InMemoryBackend;
+    use std::collections::BTreeMap;
 
     fn rows() -> Rows {
         Rows::open(InMemoryBackend::new(), 1 << 20).unwrap()
     }
 
-    fn all(rows: &Rows) -> Vec<(Vec<u8>, Vec<u8>)> {
+    fn all(rows: &impl View) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut all = Vec::new();
         rows.scan(&[0], &[255], |key, value| {
             all.push((key.to_vec(), value.to_vec()));
@@ -404,7 +339,7 @@ mod tests {
         rows.put(vec![2], vec![20]);
         rows.delete(vec![1]);
         assert_eq!(all(&rows), [(vec![2], vec![20])]);
-        rows.settled(sealed.commit().unwrap()).unwrap();
+        rows.settled(sealed.commit().unwrap());
         assert_eq!(all(&rows), [(vec![2], vec![20])]);
         assert_eq!(rows.last(&[0], &[1]).unwrap(), None);
         assert_eq!(rows.last(&[0], &[9]).unwrap(), Some((vec![2], vec![20])));
@@ -423,7 +358,7 @@ mod tests {
             }
             if number % 3000 == 0 {
                 let committed = rows.seal().unwrap().commit().unwrap();
-                rows.settled(committed).unwrap();
+                rows.settled(committed);
             }
         }
         let found = memory.footprint();
@@ -436,6 +371,7 @@ mod tests {
         Delete(u8),
         Seal,
         Commit,
+        Publish,
     }
 
     fn step() -> impl Strategy<Value = RowStep> {
@@ -444,6 +380,7 @@ mod tests {
             4 => (1..20u8).prop_map(RowStep::Delete),
             1 => Just(RowStep::Seal),
             1 => Just(RowStep::Commit),
+            2 => Just(RowStep::Publish),
         ]
     }
 
@@ -453,29 +390,41 @@ mod tests {
             let mut rows = rows();
             let mut model = BTreeMap::new();
             let mut sealed = None;
+            let (reader, mut shown) = (rows.reader(), model.clone());
             for step in steps {
                 match step {
                     RowStep::Put(k, v) => {
-                        rows.put(vec![k], vec![v]);
-                        model.insert(vec![k], vec![v]);
+                        match model.insert(vec![k], vec![v]) {
+                            Some(_) => rows.put(vec![k], vec![v]),
+                            None => rows.put_new(vec![k], vec![v]),
+                        }
                     }
                     RowStep::Delete(k) => {
                         rows.delete(vec![k]);
                         model.remove(&vec![k]);
                     }
-                    RowStep::Seal => sealed = rows.seal().or(sealed),
+                    RowStep::Seal => {
+                        sealed = rows.seal().or(sealed);
+                        shown = model.clone();
+                    }
+                    RowStep::Publish => {
+                        rows.publish();
+                        shown = model.clone();
+                    }
                     RowStep::Commit => {
                         if let Some(sealed) = sealed.take() {
-                            rows.settled(sealed.commit().unwrap()).unwrap();
+                            rows.settled(sealed.commit().unwrap());
                         }
                     }
                 }
                 prop_assert_eq!(all(&rows), model.clone().into_iter().collect::<Vec<_>>());
+                prop_assert_eq!(all(&reader), shown.clone().into_iter().collect::<Vec<_>>());
                 for k in 0..21u8 {
                     prop_assert_eq!(rows.get(&[k]).unwrap(), model.get(&vec![k]).cloned());
                     let last = model.range(vec![3]..=vec![k.max(3)]).next_back().filter(|_| k >= 3);
                     let last = last.map(|(k, v)| (k.clone(), v.clone()));
                     prop_assert_eq!(rows.last(&[3], &[k]).unwrap(), last);
+                    prop_assert_eq!(reader.get(&[k]).unwrap(), shown.get(&vec![k]).cloned());
                 }
             }
         }

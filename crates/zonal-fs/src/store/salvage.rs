@@ -210,7 +210,7 @@ mod tests {
             }
         }
         let committed = rows.seal().unwrap().commit().unwrap();
-        rows.settled(committed).unwrap();
+        rows.settled(committed);
         drop(rows);
         (memory, all)
     }

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// See the module.
 pub(super) struct Site {
-    backend: Arc<dyn Backend>,
+    handle: Handle<dyn Backend>,
     cache_bytes: usize,
     database: RwLock<Arc<Database>>,
     /// One commit at a time.
@@ -40,17 +40,19 @@ fn open(backend: impl StorageBackend, cache_bytes: usize) -> Result<Database, St
 impl Site {
     /// Opens the database that `backend` holds, or makes one where it is empty.
     pub(super) fn open(backend: Arc<dyn Backend>, cache_bytes: usize) -> Result<Site, StoreError> {
-        let database = open(Handle(backend.clone()), cache_bytes)?;
-        Ok(Site::of(database, backend, cache_bytes))
+        let handle = Handle::new(backend);
+        let database = open(handle.clone(), cache_bytes)?;
+        Ok(Site::of(database, handle, cache_bytes))
     }
 
-    pub(super) fn of(database: Database, backend: Arc<dyn Backend>, cache_bytes: usize) -> Site {
+    /// The site of a database that was opened on `handle`.
+    pub(super) fn of(database: Database, handle: Handle<dyn Backend>, cache_bytes: usize) -> Site {
         let database = RwLock::new(Arc::new(database));
-        Site { backend, cache_bytes, database, commit: Mutex::new(()), is_stuck: AtomicBool::new(false) }
+        Site { handle, cache_bytes, database, commit: Mutex::new(()), is_stuck: AtomicBool::new(false) }
     }
 
     pub(super) fn backend(&self) -> &Arc<dyn Backend> {
-        &self.backend
+        self.handle.backend()
     }
 
     /// What was committed last.
@@ -60,14 +62,20 @@ impl Site {
 
     /// What was committed last, from a database that was opened for it.
     pub(super) fn tables_again(&self) -> Result<Tables, StoreError> {
-        let file = Overlay::new(Handle(self.backend.clone())).map_err(redb::StorageError::from)?;
+        let file = Overlay::new(self.handle.clone()).map_err(redb::StorageError::from)?;
         let database = open(file, self.cache_bytes)?;
         Ok(Tables::of(&database.begin_read()?)?.keep(database))
     }
 
-    /// The database, for a caller that has it alone.
-    pub(super) fn alone(&mut self) -> Option<&mut Database> {
-        Arc::get_mut(self.database.get_mut())
+    /// Compacts the database, unless another thread uses it. Whether it did.
+    pub(super) fn compact(&self) -> Result<bool, StoreError> {
+        let mut database = self.database.write();
+        Arc::get_mut(&mut database).map_or(Ok(false), |database| Ok(database.compact()?))
+    }
+
+    /// Reads of the database's place by threads that had the file system's lock.
+    pub(super) fn locked_reads(&self) -> u64 {
+        self.handle.locked_reads()
     }
 
     /// Notes that the database refuses everything from now on, if the error is one of its file.
@@ -95,7 +103,7 @@ impl Site {
         let result = match commit(&database) {
             Err(error) if error.is_of_earlier() => {
                 // The database before writes nothing more: each of its calls is refused.
-                let again = Arc::new(open(Handle(self.backend.clone()), self.cache_bytes)?);
+                let again = Arc::new(open(self.handle.clone(), self.cache_bytes)?);
                 *self.database.write() = again.clone();
                 // Readers of the one before are refused, too.
                 self.is_stuck.store(true, Ordering::Release);
@@ -155,7 +163,7 @@ mod tests {
 
     fn commit(rows: &mut Rows) {
         let committed = rows.seal().unwrap().commit().unwrap();
-        rows.settled(committed).unwrap();
+        rows.settled(committed);
     }
 
     #[test]
@@ -183,12 +191,12 @@ mod tests {
                 rows.put(key(ROWS + page as u32), vec![1; 40]);
                 let sealed = rows.seal().unwrap();
                 if let Ok(committed) = sealed.commit() {
-                    rows.settled(committed).unwrap();
+                    rows.settled(committed);
                 } else {
                     // The change needed the page. It waits, and is made once the page can be read.
                     holed.1.lock().clear();
                     let committed = sealed.commit().unwrap();
-                    rows.settled(committed).unwrap();
+                    rows.settled(committed);
                 }
                 assert_eq!(rows.get(&key(ROWS + page as u32)).unwrap(), Some(vec![1; 40]), "page {page}");
             }

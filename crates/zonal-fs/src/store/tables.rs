@@ -7,7 +7,7 @@
 
 use super::StoreError;
 use super::gauge::bytes_of;
-use super::rows::Layer;
+use super::layers::Layer;
 use redb::{Database, Range, ReadOnlyTable, ReadTransaction, TableDefinition, TableHandle, WriteTransaction};
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -1,10 +1,12 @@
 //! How full a database's file is.
 
 use super::log::Log;
+use crate::store::locked::Locked;
 use redb::StorageBackend;
 use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A file for a database, with bounds.
 pub trait Backend: StorageBackend {
@@ -36,30 +38,57 @@ impl Backend for redb::backends::InMemoryBackend {}
 
 /// A backend that the database shares with its rows.
 #[derive(Debug)]
-pub(in crate::store) struct Handle<B: ?Sized>(pub Arc<B>);
+pub(in crate::store) struct Handle<B: ?Sized> {
+    backend: Arc<B>,
+    locked_reads: Arc<AtomicU64>,
+}
+
+impl<B: ?Sized> Clone for Handle<B> {
+    fn clone(&self) -> Handle<B> {
+        Handle { backend: self.backend.clone(), locked_reads: self.locked_reads.clone() }
+    }
+}
+
+impl<B: ?Sized> Handle<B> {
+    pub(in crate::store) fn new(backend: Arc<B>) -> Handle<B> {
+        Handle { backend, locked_reads: Arc::default() }
+    }
+
+    pub(in crate::store) fn backend(&self) -> &Arc<B> {
+        &self.backend
+    }
+
+    /// Reads by threads that had the file system's lock.
+    pub(in crate::store) fn locked_reads(&self) -> u64 {
+        self.locked_reads.load(Ordering::Relaxed)
+    }
+}
 
 impl<B: StorageBackend + ?Sized> StorageBackend for Handle<B> {
     fn len(&self) -> io::Result<u64> {
-        self.0.len()
+        self.backend.len()
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read(offset, out)
+        if Locked::is_held() {
+            self.locked_reads.fetch_add(1, Ordering::Relaxed);
+        }
+        self.backend.read(offset, out)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.backend.set_len(len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.backend.sync_data()
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write(offset, data)
+        self.backend.write(offset, data)
     }
 
     fn close(&self) -> io::Result<()> {
-        self.0.close()
+        self.backend.close()
     }
 }

@@ -1,0 +1,246 @@
+//! Rows looked at without the lock: all that only reads them, and the rows that a change is about to need.
+//!
+//! A row that is not in memory comes from the drive, which may take seconds. So a thread reads it before it
+//! takes the lock, and no other thread waits for that. A call that only reads is done then. A call that changes something takes the
+//! lock and looks again: the row is in the database's cache now, unless it left that meanwhile, or is in a layer in memory.
+//! [`Statistics::locked_reads`](super::Statistics::locked_reads) counts the rare rest.
+//!
+//! # What two rows say of each other
+//! Each row is read as it is at some moment of the call. A name that is moved meanwhile is looked for again where it went.
+
+use super::core::{CoreGuard, Shared};
+use super::error::FsError;
+use super::map;
+use super::names::{ROOT, name_at, named, path};
+use super::node;
+use crate::format::{Attributes, Entry, FileKind, Position, RowError, key, positioned};
+use crate::store::View;
+use std::ops::{ControlFlow, Range};
+
+impl Shared {
+    /// The file of this name in a directory.
+    pub(super) fn lookup(&self, parent: u64, name: &[u8]) -> Result<u64, FsError> {
+        if !matches!(name, b"." | b"..")
+            && let Some(entry) = self.entry(parent, name)?
+        {
+            return Ok(entry.ino);
+        }
+        let directory = self.directory(parent)?;
+        match name {
+            b"." => Ok(parent),
+            b".." => Ok(directory.parent),
+            _ => Err(FsError::NotFound),
+        }
+    }
+
+    /// The file at a path from the root.
+    pub(super) fn resolve(&self, path: &[u8]) -> Result<u64, FsError> {
+        let names = path.split(|b| *b == b'/').filter(|name| !name.is_empty());
+        names.into_iter().try_fold(ROOT, |at, name| self.lookup(at, name))
+    }
+
+    /// Attributes of a file as they are now; its size counts writes in flight.
+    pub(super) fn attributes(&self, ino: u64) -> Result<Attributes, FsError> {
+        if let Some(there) = self.lock().in_memory(ino) {
+            return Ok(there);
+        }
+        let row = node::attributes(&self.reader, ino);
+        // A writer may have brought the file into memory meanwhile: what it has put there is newer.
+        self.lock().in_memory(ino).map_or(row, Ok)
+    }
+
+    /// The row of a directory.
+    fn directory(&self, ino: u64) -> Result<Attributes, FsError> {
+        let attributes = node::attributes(&self.reader, ino)?;
+        if attributes.kind == FileKind::Directory { Ok(attributes) } else { Err(FsError::NotDirectory) }
+    }
+
+    fn entry(&self, parent: u64, name: &[u8]) -> Result<Option<Entry>, FsError> {
+        let key = key::entry(parent, name);
+        let value = self.reader.get(&key)?;
+        Ok(value.map(|value| Entry::decode(&key, &value)).transpose()?)
+    }
+
+    /// Shows the names of a directory after `after`, in order of their bytes, until `show` breaks.
+    pub(super) fn list(
+        &self,
+        ino: u64,
+        after: Option<&[u8]>,
+        mut show: impl FnMut(&[u8], Entry) -> ControlFlow<()>,
+    ) -> Result<(), FsError> {
+        self.directory(ino)?;
+        let (mut from, end) = key::entries(ino);
+        if let Some(after) = after {
+            from = key::entry(ino, after);
+            from.push(0);
+        }
+        let mut damaged = None;
+        self.reader.scan(&from, &end, |key, value| match named(key, value) {
+            Ok(entry) => show(key::parts(key).1, entry),
+            Err(e) => {
+                damaged = Some(e);
+                ControlFlow::Break(())
+            }
+        })?;
+        damaged.map_or(Ok(()), |e| Err(e.into()))
+    }
+
+    /// Shows the names of a directory after a position, in order of their positions, until `show` breaks.
+    pub(super) fn list_from(
+        &self,
+        ino: u64,
+        after: Position,
+        mut show: impl FnMut(Position, &[u8], Entry) -> ControlFlow<()>,
+    ) -> Result<(), FsError> {
+        self.directory(ino)?;
+        let (from, end) = (key::position(ino, after.next()), key::position(ino, Position::END));
+        let mut failed = None;
+        self.reader.scan(&from, &end, |key, value| match self.at_position(key, value) {
+            Ok(Some((name, entry))) => show(entry.position, &name, entry),
+            Ok(None) => ControlFlow::Continue(()),
+            Err(e) => {
+                failed = Some(e);
+                ControlFlow::Break(())
+            }
+        })?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// The name in the row of a position, and its entry; `None` if it was removed meanwhile.
+    fn at_position(&self, key: &[u8], value: &[u8]) -> Result<Option<(Vec<u8>, Entry)>, FsError> {
+        let (directory, position) = key::position_parts(key);
+        let mut name = positioned(key, value)?.to_vec();
+        loop {
+            let entry = self.entry(directory, &name)?.filter(|entry| entry.position == position);
+            if let Some(entry) = entry {
+                return Ok(Some((name, entry)));
+            }
+            // A rename within the directory keeps the position.
+            match self.reader.get(key)? {
+                None => return Ok(None),
+                Some(now) if now == name => {
+                    let what = "the directory does not have its name there";
+                    return Err(RowError { key: key.to_vec(), what }.into());
+                }
+                Some(now) => name = positioned(key, &now)?.to_vec(),
+            }
+        }
+    }
+
+    /// Where a symbolic link points.
+    pub(super) fn target(&self, ino: u64) -> Result<Vec<u8>, FsError> {
+        if node::attributes(&self.reader, ino)?.kind != FileKind::Symlink {
+            return Err(FsError::Invalid("it is no symbolic link"));
+        }
+        let key = key::target(ino);
+        Ok(self.reader.get(&key)?.ok_or(RowError { key, what: "it is not there" })?)
+    }
+
+    /// The value of an extended attribute.
+    pub(super) fn attribute(&self, ino: u64, name: &[u8]) -> Result<Vec<u8>, FsError> {
+        if let Some(value) = self.reader.get(&key::attribute(ino, name))? {
+            return Ok(value);
+        }
+        node::attributes(&self.reader, ino)?;
+        Err(FsError::NoAttribute)
+    }
+
+    /// The names of all extended attributes.
+    pub(super) fn list_attributes(&self, ino: u64) -> Result<Vec<Vec<u8>>, FsError> {
+        node::attributes(&self.reader, ino)?;
+        let (from, end) = key::attributes(ino);
+        let mut names = Vec::new();
+        self.reader.scan(&from, &end, |key, _| {
+            names.push(key::parts(key).1.to_vec());
+            ControlFlow::Continue(())
+        })?;
+        Ok(names)
+    }
+
+    /// The path of a directory from the root; `None` if a directory on it cannot be read.
+    pub(super) fn path(&self, directory: u64) -> Option<Vec<u8>> {
+        path(directory, |ino| {
+            let Attributes { parent, position, .. } = node::attributes(&self.reader, ino).ok()?;
+            Some((parent, name_at(&self.reader, parent, position)?))
+        })
+    }
+}
+
+/// What a change is about to look at under the lock. A row that is not there, or that cannot be read, is the change's to tell.
+impl Shared {
+    /// The lock, once the row of a file has been looked at.
+    pub(super) fn lock_with_file(&self, ino: u64) -> CoreGuard<'_> {
+        let mut core = self.lock();
+        if core.nodes.here(ino).is_none() {
+            drop(core);
+            self.look_at_file(ino);
+            core = self.lock();
+        }
+        core
+    }
+
+    /// The row of a file.
+    pub(super) fn look_at_file(&self, ino: u64) {
+        let _ = self.reader.get(&key::inode(ino));
+    }
+
+    /// A name that may be there, its directory, and its file.
+    pub(super) fn look_at_name(&self, parent: u64, name: &[u8]) -> Option<Entry> {
+        self.look_at_file(parent);
+        let entry = self.entry(parent, name).ok()??;
+        self.look_at_file(entry.ino);
+        Some(entry)
+    }
+
+    /// A name that is about to be removed, and all that goes with it if it is the last.
+    pub(super) fn look_at_end(&self, parent: u64, name: &[u8]) {
+        if let Some(entry) = self.look_at_name(parent, name) {
+            if entry.kind == FileKind::Directory {
+                self.look_at_entries(entry.ino);
+            }
+            self.look_at_all_of(entry.ino);
+        }
+    }
+
+    /// The two names of a rename, and all that goes with the file that has the second.
+    pub(super) fn look_at_rename(&self, from: (u64, &[u8]), to: (u64, &[u8])) {
+        let moved = [self.look_at_name(from.0, from.1), self.look_at_name(to.0, to.1)];
+        self.look_at_end(to.0, to.1);
+        if moved.iter().flatten().any(|entry| entry.kind == FileKind::Directory) {
+            self.look_at_path(from.0);
+            self.look_at_path(to.0);
+        }
+    }
+
+    /// A file and one of its extended attributes.
+    pub(super) fn look_at_attribute(&self, ino: u64, name: &[u8]) {
+        self.look_at_file(ino);
+        let _ = self.reader.get(&key::attribute(ino, name));
+    }
+
+    /// Whether a directory has names.
+    fn look_at_entries(&self, directory: u64) {
+        let (from, end) = key::entries(directory);
+        let _ = self.reader.scan(&from, &end, |_, _| ControlFlow::Break(()));
+    }
+
+    /// A file with its map and attributes.
+    pub(super) fn look_at_all_of(&self, ino: u64) {
+        self.look_at_file(ino);
+        let (attributes, attributes_end) = key::attributes(ino);
+        let extents = (key::extent(ino, 0), key::extent(ino, u64::MAX));
+        for (from, end) in [(attributes, attributes_end), extents] {
+            let _ = self.reader.scan(&from, &end, |_, _| ControlFlow::Continue(()));
+        }
+    }
+
+    /// The directories from here to the root.
+    pub(super) fn look_at_path(&self, directory: u64) {
+        let _ = self.path(directory);
+    }
+
+    /// The extents of a file that touch `blocks`, and the one before.
+    pub(super) fn look_at_map(&self, ino: u64, blocks: &Range<u64>) {
+        let _ = map::extents(&self.reader, ino, blocks);
+    }
+}

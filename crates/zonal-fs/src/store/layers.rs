@@ -1,0 +1,330 @@
+//! Layers of rows that all threads read: the database, a layer that a commit writes, and the layer of later changes.
+//!
+//! # No lock while the drive works
+//! A lock guards the layers, which are in memory. A reader that does not find a key there takes the database's view along, leaves
+//! the lock, and reads. The view is one commit, and stays that. What the reader finds was the row's value when it had the lock.
+//!
+//! A range is read in pieces. The reader reads some rows of the database without the lock, and then takes the lock to look at the
+//! layers. If a commit has replaced the view meanwhile, the piece is read again.
+
+use super::rows::{Row, StoreError};
+use super::site::Site;
+use super::tables::{Bounds, Tables};
+use crate::format::key;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Changes: a value, or that the row is gone.
+pub(super) type Layer = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// A layer without changes.
+static NOTHING: Layer = Layer::new();
+
+/// Rows of the first piece of a range; most ranges have no more.
+const PIECE_MIN: usize = 8;
+
+/// Rows of a later piece at most.
+const PIECE_MAX: usize = 256;
+
+/// See the module.
+pub(super) struct Layers {
+    pub(super) site: Site,
+    stack: RwLock<Stack>,
+    /// Drafts with extents that have been published.
+    map_version: AtomicU64,
+}
+
+/// The layers, the newest last.
+struct Stack {
+    base: Arc<Tables>,
+    sealed: Option<Arc<Layer>>,
+    top: Layer,
+}
+
+impl Layers {
+    pub(super) fn of(site: Site) -> Result<Layers, StoreError> {
+        let base = Arc::new(site.tables()?);
+        let stack = RwLock::new(Stack { base, sealed: None, top: Layer::new() });
+        Ok(Layers { site, stack, map_version: AtomicU64::new(0) })
+    }
+
+    /// The database's rows, as of the last commit.
+    fn base(&self) -> Arc<Tables> {
+        let base = self.stack.read().base.clone();
+        self.sound(base)
+    }
+
+    /// A view that was taken; after an error of the database's file a newer one, of the database opened again.
+    fn sound(&self, before: Arc<Tables>) -> Arc<Tables> {
+        let Some(tables) = self.site.return_from_error() else { return before };
+        let mut stack = self.stack.write();
+        // A commit may have given a newer view meanwhile.
+        if Arc::ptr_eq(&stack.base, &before) {
+            stack.base = Arc::new(tables);
+        }
+        stack.base.clone()
+    }
+
+    /// The value of `key`, under the changes of `draft`.
+    pub(super) fn get(&self, draft: &Layer, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        if let Some(change) = draft.get(key) {
+            return Ok(change.clone());
+        }
+        let base = {
+            let stack = self.stack.read();
+            if let Some(change) = stack.change(key) {
+                return Ok(change.clone());
+            }
+            stack.base.clone()
+        };
+        self.sound(base).get(key).map_err(|error| self.site.note(error))
+    }
+
+    /// Shows the rows from `from` on, below `end`, in order of their keys, until it is told to break.
+    pub(super) fn scan(
+        &self,
+        draft: &Layer,
+        from: &[u8],
+        end: &[u8],
+        mut show: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let mut from = Bound::Included(from.to_vec());
+        let mut rows = PIECE_MIN;
+        loop {
+            let after = match &from {
+                Bound::Included(key) | Bound::Excluded(key) => key.as_slice(),
+                Bound::Unbounded => &[],
+            };
+            if after >= end {
+                return Ok(());
+            }
+            let (piece, next) =
+                self.piece(draft, (from.as_ref().map(Vec::as_slice), Bound::Excluded(end)), rows)?;
+            for (key, value) in &piece {
+                if show(key, value).is_break() {
+                    return Ok(());
+                }
+            }
+            let Some(next) = next else { return Ok(()) };
+            from = Bound::Excluded(next);
+            rows = (rows * 4).min(PIECE_MAX);
+        }
+    }
+
+    /// The first rows in `bounds`, about `most`, and the key after which there may be more.
+    fn piece(
+        &self,
+        draft: &Layer,
+        bounds: Bounds<'_>,
+        most: usize,
+    ) -> Result<(Vec<Row>, Option<Vec<u8>>), StoreError> {
+        loop {
+            let base = self.base();
+            let mut below = Vec::new();
+            for row in base.range(bounds).map_err(|error| self.site.note(error))?.take(most) {
+                let (key, value) = row.map_err(|error| self.site.note(error.into()))?;
+                below.push((key.value().to_vec(), value.value().to_vec()));
+            }
+            // Up to here the database's rows are known.
+            let known = (below.len() == most).then(|| below[most - 1].0.clone());
+            let stack = self.stack.read();
+            if !Arc::ptr_eq(&stack.base, &base) {
+                continue;
+            }
+            let bounds = (bounds.0, known.as_deref().map_or(bounds.1, Bound::Included));
+            let mut below = below.into_iter().peekable();
+            let mut layers = stack.over(draft).map(|layer| layer.range::<[u8], _>(bounds).peekable());
+            let mut piece = Vec::with_capacity(most);
+            loop {
+                let of_layers = layers.iter_mut().filter_map(|layer| layer.peek().map(|(key, _)| *key)).min();
+                let of_base = below.peek().map(|(key, _)| key);
+                let Some(key) = [of_layers, of_base].into_iter().flatten().min().cloned() else {
+                    return Ok((piece, known));
+                };
+                let mut change = None;
+                for layer in &mut layers {
+                    if let Some((_, of_layer)) = layer.next_if(|(k, _)| **k == key) {
+                        change = change.or(Some(of_layer.clone()));
+                    }
+                }
+                let row = below.next_if(|(k, _)| *k == key).map(|(_, value)| value);
+                let Some(value) = change.unwrap_or(row) else { continue };
+                piece.push((key.clone(), value));
+                if piece.len() == most {
+                    return Ok((piece, Some(key)));
+                }
+            }
+        }
+    }
+
+    /// The last row of those from `from` up to and with `to`.
+    pub(super) fn last(&self, draft: &Layer, from: &[u8], to: &[u8]) -> Result<Option<Row>, StoreError> {
+        if from > to {
+            return Ok(None);
+        }
+        let mut to = Bound::Included(to.to_vec());
+        loop {
+            let bounds = (Bound::Included(from), to.as_ref().map(Vec::as_slice));
+            let base = self.base();
+            let mut rows = base.range(bounds).map_err(|error| self.site.note(error))?.rev();
+            let below = rows.next().transpose().map_err(|error| self.site.note(error.into()))?;
+            drop(rows);
+            let base_key = below.as_ref().map(|(key, _)| key.value());
+            let stack = self.stack.read();
+            if !Arc::ptr_eq(&stack.base, &base) {
+                continue;
+            }
+            let mut layers = stack.over(draft).map(|layer| layer.range::<[u8], _>(bounds).rev().peekable());
+            let hidden = loop {
+                let of_layers = layers.iter_mut().filter_map(|layer| layer.peek().map(|(key, _)| *key)).max();
+                // A layer hides the row of the database with the same key.
+                let Some(key) = of_layers.filter(|key| base_key.is_none_or(|base| key.as_slice() >= base))
+                else {
+                    return Ok(below.map(|(key, value)| (key.value().to_vec(), value.value().to_vec())));
+                };
+                let mut change = None;
+                for layer in &mut layers {
+                    if let Some((_, of_layer)) = layer.next_if(|(k, _)| *k == key) {
+                        change = change.or(Some(of_layer));
+                    }
+                }
+                if let Some(Some(value)) = change {
+                    return Ok(Some((key.clone(), value.clone())));
+                }
+                if base_key == Some(key) {
+                    break key.clone();
+                }
+            };
+            drop(stack);
+            if hidden.as_slice() <= from {
+                return Ok(None);
+            }
+            to = Bound::Excluded(hidden);
+        }
+    }
+
+    /// Whether a layer has a change of `key`.
+    pub(super) fn knows(&self, key: &[u8]) -> bool {
+        self.stack.read().change(key).is_some()
+    }
+
+    /// Changes of the top layer.
+    pub(super) fn changes(&self) -> usize {
+        self.stack.read().top.len()
+    }
+
+    /// Puts the changes of `draft` into the top layer, for all readers at once. Nothing below it has the keys in `forgotten`: of those
+    /// whose row is gone nothing is left.
+    pub(super) fn publish(&self, draft: Layer, forgotten: Vec<Vec<u8>>) {
+        let (extents, end) = key::all_extents();
+        let maps = draft.range(extents..end).next().is_some();
+        let mut stack = self.stack.write();
+        self.map_version.fetch_add(u64::from(maps), Ordering::Release);
+        stack.top.extend(draft);
+        for key in forgotten {
+            if stack.top.get(&key).is_some_and(Option::is_none) {
+                stack.top.remove(&key);
+            }
+        }
+    }
+
+    /// Puts a new layer on top, and returns the one below; `None` while another one is sealed.
+    pub(super) fn seal(&self) -> Option<Arc<Layer>> {
+        let mut stack = self.stack.write();
+        if stack.sealed.is_some() {
+            return None;
+        }
+        let layer = Arc::new(std::mem::take(&mut stack.top));
+        stack.sealed = Some(layer.clone());
+        Some(layer)
+    }
+
+    /// Drops the sealed layer, which is in `base`.
+    pub(super) fn settle(&self, base: Tables) {
+        let before = {
+            let mut stack = self.stack.write();
+            let base = std::mem::replace(&mut stack.base, Arc::new(base));
+            (base, stack.sealed.take())
+        };
+        // Many rows: they are freed without the lock.
+        drop(before);
+    }
+
+    /// Compacts the database, if there are no changes that are not committed. Whether it did.
+    pub(super) fn compact(&self) -> Result<bool, StoreError> {
+        let mut stack = self.stack.write();
+        if stack.sealed.is_some() || !stack.top.is_empty() {
+            return Ok(false);
+        }
+        stack.base = Arc::default();
+        let compacted = self.site.compact();
+        stack.base = Arc::new(self.site.tables()?);
+        compacted
+    }
+}
+
+impl Stack {
+    fn change(&self, key: &[u8]) -> Option<&Option<Vec<u8>>> {
+        self.top.get(key).or_else(|| self.sealed.as_ref()?.get(key))
+    }
+
+    /// All layers of changes, the newest first.
+    fn over<'a>(&'a self, draft: &'a Layer) -> [&'a Layer; 3] {
+        [draft, &self.top, self.sealed.as_deref().unwrap_or(&NOTHING)]
+    }
+}
+
+/// Rows that can be read.
+pub(crate) trait View {
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// The database's; so for all.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Shows the rows from `from` on, below `end`, in order of their keys, until it is told to break.
+    fn scan(
+        &self,
+        from: &[u8],
+        end: &[u8],
+        show: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), StoreError>;
+
+    /// The last row of those from `from` up to and with `to`.
+    fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<Row>, StoreError>;
+}
+
+/// Reads the rows that have been published, from any thread. Each call sees each change whole or not at all; a later piece of a
+/// range may see later changes.
+#[derive(Clone)]
+pub(crate) struct Reader(pub(super) Arc<Layers>);
+
+impl Reader {
+    /// A number that rises before a change of any file's map is shown. A thread that has the file system's lock and finds it as it was
+    /// knows that the extents that it read in between are those of now.
+    pub(crate) fn map_version(&self) -> u64 {
+        self.0.map_version.load(Ordering::Acquire)
+    }
+}
+
+impl View for Reader {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.0.get(&NOTHING, key)
+    }
+
+    fn scan(
+        &self,
+        from: &[u8],
+        end: &[u8],
+        show: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        self.0.scan(&NOTHING, from, end, show)
+    }
+
+    fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<Row>, StoreError> {
+        self.0.last(&NOTHING, from, to)
+    }
+}
