@@ -67,7 +67,7 @@ impl Shared {
 
     /// Makes a file durable, with its name, and reports which of its data was lost since the last call.
     pub(super) fn fsync(&self, waiter: &dyn Waiter, ino: u64) -> Result<(), FsError> {
-        self.send_tail(waiter, ino)?;
+        self.sync_tail(waiter, ino)?;
         drop(self.lock_with_file(ino));
         let failure = {
             let mut core = self.lock_when_completed(waiter, ino)?;
@@ -86,6 +86,7 @@ impl Shared {
     /// Makes everything durable, and reports the first data that was lost since the last call.
     pub(super) fn sync(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
         self.send_all_tails(waiter)?;
+        self.send_combined(waiter, |_| true)?;
         let busy = self.lock().nodes.busy();
         for ino in busy {
             self.send_tail(waiter, ino)?;
@@ -99,7 +100,7 @@ impl Shared {
     /// The core, once all units of a file that were sent before the call have completed; later ones do not count.
     fn lock_when_completed(&self, waiter: &dyn Waiter, ino: u64) -> Result<CoreGuard<'_>, FsError> {
         let mark = self.core.lock().next_sequence;
-        self.lock_when(waiter, |core| {
+        self.lock_file_when(waiter, ino, |core| {
             core.check_alive()?;
             Ok(core.nodes.here(ino).is_none_or(|node| !node.in_flight.has_before(mark)))
         })

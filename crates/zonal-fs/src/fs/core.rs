@@ -3,6 +3,7 @@
 //! One lock guards it. A thread holds it for microseconds, and never while it waits, copies a payload, or calls a device. Rows that
 //! are not in memory are read before: [`look`](super::look).
 
+use super::combine::CombinedUnits;
 use super::error::FsError;
 use super::finish::Closed;
 use super::flight::AppendUnit;
@@ -146,6 +147,8 @@ pub(super) struct Core {
     pub(super) units_in_flight: HashMap<u64, AppendUnit>,
     /// Write buffers of open files.
     pub(super) write_buffers: WriteBuffers,
+    /// Units that wait for more short pieces.
+    pub(super) combined: CombinedUnits,
     /// Units that failed, to be sent to another zone.
     pub(super) to_retry: Vec<(AppendUnit, IoBuf)>,
     /// Zones closed before they were full, which take resources of the drive until they are finished.

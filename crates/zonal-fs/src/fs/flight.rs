@@ -143,9 +143,9 @@ impl Core {
 
     /// How the next data of a file is to be placed.
     pub(super) fn wish_of(&mut self, shared: &Shared, ino: u64) -> Result<Wish, FsError> {
+        self.nodes.get(&self.rows, ino)?;
+        let hint = self.hint_of(shared, ino);
         let node = self.nodes.get(&self.rows, ino)?;
-        let lifetime = Lifetime::ALL.get(usize::from(node.attributes.lifetime)).copied().unwrap_or_default();
-        let hint = if shared.options.lifetimes { lifetime } else { Lifetime::NotSet };
         let zone_bytes = shared.superblock.capacity_sectors * 512;
         // A file that is yet to get a name is open only so that it stays.
         let is_at_work = node.handles > 0 && node.attributes.links > 0;
@@ -324,7 +324,11 @@ impl Shared {
             }
             let wish = match append.is_copy() {
                 true => Ok(Wish::Gc),
-                false => core.wish_of(self, append.carried[0].ino),
+                // Files of it may be gone.
+                false => match append.carried.iter().find(|carried| core.nodes.here(carried.ino).is_some()) {
+                    Some(carried) => core.wish_of(self, carried.ino),
+                    None => Ok(Wish::of_many(Lifetime::NotSet)),
+                },
             };
             let blocks = append.blocks();
             let placed = wish.and_then(|wish| core.place_whole(self, wish, blocks));
@@ -524,9 +528,14 @@ impl Core {
         }
     }
 
-    /// Data of a file is lost; the next sync of the file reports it.
+    /// Data of a file is lost that took space.
     fn lost(&mut self, carried: &Carried, why: Lost) {
         self.credit.freed(carried.blocks.into());
+        self.lose(carried, why);
+    }
+
+    /// Data of a file is lost; the next sync of the file reports it.
+    pub(super) fn lose(&mut self, carried: &Carried, why: Lost) {
         if let Some(node) = self.nodes.here(carried.ino) {
             node.dirty.end(&(carried.block..carried.end()), carried.number);
             node.in_flight.end(carried.number);

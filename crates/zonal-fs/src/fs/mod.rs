@@ -1,5 +1,6 @@
 //! The file system itself.
 
+mod combine;
 mod commit;
 mod core;
 mod credit;
@@ -50,7 +51,8 @@ use zonal_io::volume::Volume;
 
 /// A mounted file system, shared by cloning. Every call that may have to wait is given a [`Waiter`].
 ///
-/// When the call returns, what was written has been sent, or is in the write buffer of an open file. It is durable after
+/// When the call returns, what was written has been sent, is in the write buffer of an open file, or waits in a unit for more. It is
+/// durable after
 /// [`FileSystem::fsync`] or [`FileSystem::sync`]. Dropping the last clone makes nothing durable: the caller syncs first.
 #[derive(Clone)]
 pub struct FileSystem(Arc<Shared>);
@@ -421,7 +423,10 @@ impl FileSystem {
     /// Whether nothing is in flight to the drive.
     pub fn is_quiet(&self) -> bool {
         let core = self.0.lock();
-        core.units_in_flight.is_empty() && core.to_retry.is_empty() && !core.write_buffers.has_taken()
+        core.units_in_flight.is_empty()
+            && core.to_retry.is_empty()
+            && !core.write_buffers.has_taken()
+            && !core.combined.has_taken()
     }
 
     /// Compares the accounts with each other, while nothing is in flight.

@@ -3,6 +3,7 @@
 //! Rows are as they were at the last commit; zones may have been written since. Blocks below a zone's pointer that are in
 //! no file's map are garbage, and count as written. Nothing is replayed.
 
+use super::combine::CombinedUnits;
 use super::core::{Core, CoreLock, MountOptions, Shared};
 use super::error::FsError;
 use super::finish::Closed;
@@ -252,6 +253,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         nodes: Nodes::default(),
         units_in_flight: HashMap::new(),
         write_buffers: WriteBuffers::default(),
+        combined: CombinedUnits::default(),
         to_retry: Vec::new(),
         to_finish: Closed::new(plan.finish),
         damaged: BTreeSet::new(),

@@ -130,6 +130,8 @@ pub(crate) struct Node {
     pub(crate) dirty: DirtyBlocks,
     pub(crate) in_flight: WritesInFlight,
     pub(crate) write_buffer: WriteBuffer,
+    /// Its pieces in units that wait for more.
+    pub(crate) combined: u32,
     /// A call changes its data. Other calls that want to change it wait.
     pub(crate) is_held: bool,
     /// Opens without a close.
@@ -170,6 +172,7 @@ impl Nodes {
                     dirty: DirtyBlocks::default(),
                     in_flight: WritesInFlight::default(),
                     write_buffer: WriteBuffer::Nothing,
+                    combined: 0,
                     is_held: false,
                     handles: 0,
                     zone: None,

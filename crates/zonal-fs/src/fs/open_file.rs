@@ -33,7 +33,7 @@ impl OpenFile {
         self.ino
     }
 
-    /// Closes the file. With its last handle the buffered tail has been sent when this returns.
+    /// Closes the file. With its last handle the buffered tail has been sent when this returns, or waits with other short pieces for more.
     ///
     /// # Errors
     /// If the blocks of a file without a name cannot be freed; [`FsError::ReadOnly`].

@@ -101,7 +101,7 @@ impl Shared {
         blocks: &Range<u64>,
     ) -> Result<CoreGuard<'_>, FsError> {
         loop {
-            let mut core = self.lock_when(waiter, |core| match core.is_pending(ino, blocks) {
+            let mut core = self.lock_file_when(waiter, ino, |core| match core.is_pending(ino, blocks) {
                 // In a file system that takes no changes this may never end.
                 true => core.check_alive().map(|()| false),
                 false => Ok(true),

@@ -35,6 +35,10 @@ pub struct Statistics {
     /// Reads of the place of the metadata by threads that had the lock, since the file system was opened. Other threads waited for
     /// them. Rows are read before, so these are rows that left the cache at once: it is too small.
     pub locked_reads: u64,
+    /// Units of users with pieces of several files, or of several places in one.
+    pub combined_units: u64,
+    /// These pieces.
+    pub combined_pieces: u64,
     /// Why the collector ran last.
     pub reason: Option<space::victims::Reason>,
 }
@@ -55,6 +59,8 @@ impl Statistics {
         self.failed_units += later.failed_units;
         self.damaged_blocks += later.damaged_blocks;
         self.locked_reads += later.locked_reads;
+        self.combined_units += later.combined_units;
+        self.combined_pieces += later.combined_pieces;
         self.reason = later.reason.or(self.reason);
     }
 

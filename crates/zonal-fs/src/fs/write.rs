@@ -6,6 +6,7 @@ use super::flight::{AppendUnit, Carried, Placed, Source};
 use super::room::Touched;
 use crate::BLOCK_BYTES;
 use crate::format::{HEADER_BYTES, Kind, SIZE_MAX, crc32c};
+use crate::space::open::Wish;
 use crate::waiter::Waiter;
 use std::ops::Range;
 use zonal_io::buffer::IoBuf;
@@ -263,7 +264,18 @@ impl Shared {
         ino: u64,
         blocks: u32,
     ) -> Result<(CoreGuard<'_>, Placed), FsError> {
-        let placed = self.place_in_turn(waiter, ino, blocks);
+        self.place_by(waiter, ino, |core| core.wish_of(self, ino), blocks)
+    }
+
+    /// The same, of data that is placed as `wish` says.
+    pub(super) fn place_by(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        wish: impl Fn(&mut Core) -> Result<Wish, FsError>,
+        blocks: u32,
+    ) -> Result<(CoreGuard<'_>, Placed), FsError> {
+        let placed = self.place_in_turn(waiter, ino, wish, blocks);
         if placed.is_err() {
             self.core.lock().turns.leaves(ino);
         }
@@ -274,17 +286,19 @@ impl Shared {
         &self,
         waiter: &dyn Waiter,
         ino: u64,
+        wish: impl Fn(&mut Core) -> Result<Wish, FsError>,
         blocks: u32,
     ) -> Result<(CoreGuard<'_>, Placed), FsError> {
         let needs_turn = blocks + 1 >= self.unit_blocks();
         loop {
             let mut core = self.lock();
             core.check_alive()?;
-            let dirty = core.blocks_in_flight + core.write_buffers.count() * u64::from(self.unit_blocks());
+            let waiting = core.write_buffers.count() + core.combined.count();
+            let dirty = core.blocks_in_flight + waiting * u64::from(self.unit_blocks());
             let has_room = dirty * BLOCK < self.options.dirty_bytes || core.blocks_in_flight == 0;
             let is_clear = if needs_turn { core.turns.asks(ino, has_room) } else { has_room };
             if is_clear {
-                let wish = core.wish_of(self, ino)?;
+                let wish = wish(&mut core)?;
                 if let Some(placed) = core.place(self, wish, blocks)? {
                     waiter.done();
                     core.turns.sends(ino, placed.blocks.into());
@@ -348,7 +362,7 @@ impl Shared {
         }
         self.clear(waiter, ino, size..u64::MAX)?;
         let now = waiter.wall();
-        let mut core = self.lock_when(waiter, |core| core.is_at_rest(ino))?;
+        let mut core = self.lock_file_when(waiter, ino, |core| core.is_at_rest(ino))?;
         if let Some(node) = core.nodes.here(ino) {
             node.size = size;
         }
@@ -372,7 +386,7 @@ impl Shared {
     /// Writes zeroes to the blocks at the edges of `range`, and frees the blocks between. When it returns, the zeroes are
     /// on the drive, so that a later size never uncovers what was there.
     fn clear(&self, waiter: &dyn Waiter, ino: u64, range: Range<u64>) -> Result<(), FsError> {
-        let size = self.lock_when(waiter, |core| core.is_at_rest(ino))?.attributes(ino)?.size;
+        let size = self.lock_file_when(waiter, ino, |core| core.is_at_rest(ino))?.attributes(ino)?.size;
         let range = range.start..range.end.min(size);
         if range.start >= range.end {
             return Ok(());
@@ -396,7 +410,7 @@ impl Shared {
     fn free_at_rest(&self, waiter: &dyn Waiter, ino: u64, blocks: &Range<u64>) -> Result<(), FsError> {
         if blocks.start < blocks.end {
             self.look_at_map(ino, blocks);
-            self.lock_when(waiter, |core| core.is_at_rest(ino))?.free(ino, blocks)?;
+            self.lock_file_when(waiter, ino, |core| core.is_at_rest(ino))?.free(ino, blocks)?;
         }
         Ok(())
     }
@@ -447,7 +461,7 @@ impl Shared {
                 self.put(waiter, ino, edge.start, Payload::Bytes(&zeroes), Touched::Changed)?;
             }
         }
-        drop(self.lock_when(waiter, |core| core.is_at_rest(ino))?);
+        drop(self.lock_file_when(waiter, ino, |core| core.is_at_rest(ino))?);
         Ok(())
     }
 }

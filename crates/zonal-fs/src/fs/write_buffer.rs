@@ -2,7 +2,8 @@
 //!
 //! A unit has a header and is a command. Small writes that were sent one by one would cost one of each. So what a write to an
 //! open file leaves that is less than a unit stays in memory, as the *buffered tail* of the file, until more comes. The file
-//! system sends it when it is a unit, when a sync, a close or a read asks for it, when the buffers are full, and after a time.
+//! system sends it when it is a unit, when a sync, a close or a read asks for it, when the buffers are full, and after a time. A short
+//! tail leaves with those of others: [`combine`](super::combine).
 //!
 //! # Invariants
 //! - A file has one tail at most: whole blocks, less than a unit, with what the file has there around what was written.
@@ -66,19 +67,27 @@ impl WriteBuffer {
 #[derive(Debug)]
 pub(crate) struct BufferedTail {
     /// Room for the blocks that it has.
-    room: Reservation,
+    pub(super) room: Reservation,
     /// Blocks that it may have.
     most: u32,
     /// First block of the file.
     block: u64,
     blocks: u32,
     /// The byte of the file after the last that was written.
-    end: u64,
+    pub(super) end: u64,
     /// Room for a header, and the blocks after it; empty where the device keeps no data.
-    buf: IoBuf,
+    pub(super) buf: IoBuf,
     /// Its place in the order of all, and since when it is there.
     number: u64,
-    since: Nanos,
+    pub(super) since: Nanos,
+}
+
+/// Whether a short tail may wait for pieces of others.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leaves {
+    WithOthers,
+    /// The caller waits for it: it goes along if others wait, and alone otherwise.
+    AtOnce,
 }
 
 /// The tails of all files.
@@ -104,7 +113,7 @@ impl WriteBuffers {
 }
 
 impl BufferedTail {
-    fn range(&self) -> Range<u64> {
+    pub(super) fn range(&self) -> Range<u64> {
         self.block..self.block + u64::from(self.blocks)
     }
 
@@ -179,7 +188,7 @@ impl Shared {
     fn go_on(&self, waiter: &dyn Waiter, ino: u64, at: u64, payload: Payload<'_>) -> Result<u64, FsError> {
         let Some(mut tail) = self.take_tail(waiter, ino)? else { return Ok(0) };
         if !tail.takes(at) {
-            return self.send_off(waiter, ino, tail).map(|()| 0);
+            return self.move_on(waiter, ino, tail, Leaves::WithOthers).map(|()| 0);
         }
         let length = payload.len().min(tail.limit() - at);
         let result = self.extend(waiter, ino, &mut tail, at, payload.part(0..length));
@@ -273,8 +282,9 @@ impl Shared {
     /// No thread waits for its own tail: the tails to be sent are those that no thread had when the caller had taken its own.
     pub(super) fn reserve_tail(&self, waiter: &dyn Waiter, blocks: u32) -> Result<Reservation, FsError> {
         match self.reserve(waiter, blocks) {
-            Err(FsError::NoSpace) if self.core.lock().write_buffers.count() > 0 => {
+            Err(FsError::NoSpace) if self.core.lock().has_buffered() => {
                 self.send_all(waiter, |_| true)?;
+                self.send_combined(waiter, |_| true)?;
                 self.reserve(waiter, blocks)
             }
             other => other,
@@ -314,12 +324,21 @@ impl Shared {
     /// Puts a tail that was taken back, or sends it if it is full or the file has no handle.
     fn leave_tail(&self, waiter: &dyn Waiter, ino: u64, tail: Box<BufferedTail>) -> Result<(), FsError> {
         let left = if tail.is_full() { Some(tail) } else { self.core.lock().put_back(ino, tail) };
-        left.map_or(Ok(()), |tail| self.send_off(waiter, ino, tail))
+        left.map_or(Ok(()), |tail| self.move_on(waiter, ino, tail, Leaves::WithOthers))
     }
 
-    /// Sends the tail of a file. When it returns, the file has no tail but of later writes; it does not wait for a thread that
-    /// continues to write.
+    /// Sends the tail of a file, or has it combined if it is short. When it returns, the file has no tail but of later writes; it does
+    /// not wait for a thread that continues to write.
     pub(super) fn send_tail(&self, waiter: &dyn Waiter, ino: u64) -> Result<(), FsError> {
+        self.end_tail(waiter, ino, Leaves::WithOthers)
+    }
+
+    /// The same for a caller that waits for the data.
+    pub(super) fn sync_tail(&self, waiter: &dyn Waiter, ino: u64) -> Result<(), FsError> {
+        self.end_tail(waiter, ino, Leaves::AtOnce)
+    }
+
+    fn end_tail(&self, waiter: &dyn Waiter, ino: u64, leaves: Leaves) -> Result<(), FsError> {
         let mark = self.core.lock().write_buffers.number;
         let mut tail = None;
         drop(self.lock_when(waiter, |core| {
@@ -328,7 +347,23 @@ impl Shared {
             let has_older = core.nodes.here(ino).is_some_and(|node| node.write_buffer.is_taken_before(mark));
             Ok(tail.is_some() || !has_older)
         })?);
-        tail.map_or(Ok(()), |tail| self.send_off(waiter, ino, tail))
+        tail.map_or(Ok(()), |tail| self.move_on(waiter, ino, tail, leaves))
+    }
+
+    /// Sends a tail that was taken, or has it combined if it is short.
+    fn move_on(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        tail: Box<BufferedTail>,
+        leaves: Leaves,
+    ) -> Result<(), FsError> {
+        match self.is_short(tail.blocks)
+            && (leaves == Leaves::WithOthers || self.core.lock().combined.count() > 0)
+        {
+            true => self.combine(waiter, ino, *tail),
+            false => self.send_off(waiter, ino, tail),
+        }
     }
 
     /// Sends the tails of all files that have been there since a time that is `meant`.
@@ -350,8 +385,14 @@ impl Shared {
     pub(super) fn send_old(&self, waiter: &dyn Waiter) -> Result<(), FsError> {
         let now = waiter.now().0;
         let is_old = |since: Nanos| now.saturating_sub(since.0) >= AGE_MAX;
-        let oldest = self.core.lock().write_buffers.here.values().next().map(|(_, since)| *since);
-        if oldest.is_some_and(is_old) { self.send_all(waiter, is_old) } else { Ok(()) }
+        let (oldest, combined) = {
+            let core = self.core.lock();
+            (core.write_buffers.here.values().next().map(|(_, since)| *since), core.combined.oldest())
+        };
+        if oldest.is_some_and(is_old) {
+            self.send_all(waiter, is_old)?;
+        }
+        if combined.is_some_and(is_old) { self.send_combined(waiter, is_old) } else { Ok(()) }
     }
 
     /// Sends a tail that was taken. The next sync of a file reports what of it is lost.
@@ -415,6 +456,11 @@ impl Shared {
 }
 
 impl Core {
+    /// Whether data waits in memory for more.
+    fn has_buffered(&self) -> bool {
+        self.write_buffers.count() + self.combined.count() > 0
+    }
+
     /// Whether some of `blocks` are in a tail that no thread has taken.
     pub(super) fn is_buffered(&mut self, ino: u64, blocks: &Range<u64>) -> bool {
         let node = self.nodes.here(ino);
@@ -463,7 +509,7 @@ impl Core {
         None
     }
 
-    fn tail_is_gone(&mut self, ino: u64) {
+    pub(super) fn tail_is_gone(&mut self, ino: u64) {
         self.write_buffers.taken -= 1;
         if let Some(node) = self.nodes.here(ino) {
             node.write_buffer = WriteBuffer::Nothing;

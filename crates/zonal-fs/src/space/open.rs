@@ -173,6 +173,13 @@ pub enum Wish {
     Gc,
 }
 
+impl Wish {
+    /// That of short pieces of several files.
+    pub fn of_many(hint: Lifetime) -> Wish {
+        Wish::User { cached: None, hint, packing: Packing::Tight }
+    }
+}
+
 /// How a file is placed among others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Packing {

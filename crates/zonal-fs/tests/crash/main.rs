@@ -36,24 +36,36 @@ struct Shape {
     conventional: u32,
     open: u32,
     is_beside: bool,
+    /// Blocks of the largest unit: from, and below.
+    unit_blocks: (u32, u32),
 }
+
+/// Units of a few blocks.
+const FEW: (u32, u32) = (2, 12);
 
 /// Drives whose place for metadata is small enough to be full.
 const FULL: [Shape; 2] = [
-    Shape { zones: 9, conventional: 3, open: 0, is_beside: false },
-    Shape { zones: 13, conventional: 0, open: 3, is_beside: false },
+    Shape { zones: 9, conventional: 3, open: 0, is_beside: false, unit_blocks: FEW },
+    Shape { zones: 13, conventional: 0, open: 3, is_beside: false, unit_blocks: FEW },
 ];
 
 /// Drives with their metadata in a file beside.
 const BESIDE: [Shape; 2] = [
-    Shape { zones: 8, conventional: 0, open: 0, is_beside: true },
-    Shape { zones: 12, conventional: 0, open: 2, is_beside: true },
+    Shape { zones: 8, conventional: 0, open: 0, is_beside: true, unit_blocks: FEW },
+    Shape { zones: 12, conventional: 0, open: 2, is_beside: true, unit_blocks: FEW },
 ];
 
 const SHAPES: [Shape; 3] = [
-    Shape { zones: 24, conventional: 16, open: 0, is_beside: false },
-    Shape { zones: 20, conventional: 0, open: 0, is_beside: false },
-    Shape { zones: 23, conventional: 16, open: 3, is_beside: false },
+    Shape { zones: 24, conventional: 16, open: 0, is_beside: false, unit_blocks: FEW },
+    Shape { zones: 20, conventional: 0, open: 0, is_beside: false, unit_blocks: FEW },
+    Shape { zones: 23, conventional: 16, open: 3, is_beside: false, unit_blocks: FEW },
+];
+
+/// Drives with units that have room for pieces of many files.
+const MANY: [Shape; 3] = [
+    Shape { zones: 20, conventional: 0, open: 0, is_beside: false, unit_blocks: (16, 64) },
+    Shape { zones: 23, conventional: 16, open: 3, is_beside: false, unit_blocks: (16, 64) },
+    Shape { zones: 12, conventional: 0, open: 2, is_beside: true, unit_blocks: (16, 64) },
 ];
 
 fn format(shape: Shape, backing: &CutBacking) {
@@ -82,7 +94,8 @@ impl Power {
         let drive = Arc::new(CutBacking::new(random.random()));
         format(shape, &drive);
         let beside = shape.is_beside.then(|| Arc::new(CutBacking::new(random.random())));
-        Power { drive, beside, unit_bytes: random.random_range(2..12) * BLOCK as u32 }
+        let (from, to) = shape.unit_blocks;
+        Power { drive, beside, unit_bytes: random.random_range(from..to) * BLOCK as u32 }
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<CutBacking>> {
@@ -128,7 +141,8 @@ impl Power {
 
     fn reach(&self) -> Result<FileSystem, String> {
         let (drive, waiters) = (self.reach_drive()?, polling(Clock::start()));
-        let options = MountOptions { dirty_bytes: 300_000, cache_bytes: 1 << 20, ..MountOptions::default() };
+        let dirty_bytes = 16 * u64::from(self.unit_bytes).max(18_750);
+        let options = MountOptions { dirty_bytes, cache_bytes: 1 << 20, ..MountOptions::default() };
         let Some(file) = &self.beside else {
             return open(&drive, &waiters, None, options).map_err(|e| e.to_string());
         };
@@ -179,6 +193,20 @@ fn full_step(random: &mut Pcg64Mcg) -> Step {
     }
 }
 
+/// A step that often leaves a short piece of an open file.
+fn many_step(random: &mut Pcg64Mcg) -> Step {
+    let file = random.random_range(0..6u8);
+    match random.random_range(0..100) {
+        0..48 => Step::Write(file, random.random_range(0..40) * BLOCK as u32, BLOCK as u32),
+        48..52 => Step::Write(file, random.random_range(0..200_000), random.random_range(1..9000)),
+        52..66 => Step::Open(file),
+        66..68 => Step::Close(file),
+        68..78 => Step::Fsync(file),
+        78..82 => Step::Sync,
+        _ => step(random),
+    }
+}
+
 /// Whether the attributes that are there are what was set.
 fn check_loads(fs: &FileSystem) -> Result<(), String> {
     for name in fs.xattrs(ROOT).map_err(|e| e.to_string())? {
@@ -202,6 +230,9 @@ struct Done {
     full: u64,
     /// The database found no room.
     died: u64,
+    /// Units with several pieces, and these pieces.
+    combined_units: u64,
+    combined_pieces: u64,
 }
 
 /// Does steps until the power goes, or a number are done.
@@ -234,12 +265,18 @@ fn run(
     let statistics = fs.statistics();
     done.victims += statistics.gc_victims;
     done.resets += statistics.resets;
+    done.combined_units += statistics.combined_units;
+    done.combined_pieces += statistics.combined_pieces;
 }
 
 fn case(shapes: &[Shape], seed: u64, cycles: u32, done: &mut Done) -> Result<(), String> {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let shape = shapes[random.random_range(0..shapes.len())];
-    let steps = if shapes == FULL { full_step } else { step };
+    let steps = match shapes {
+        _ if shapes == FULL => full_step,
+        _ if shapes == MANY => many_step,
+        _ => step,
+    };
     let mut power = Power::new(shape, &mut random);
     power.make()?;
     let mut model = Model::default();
@@ -313,5 +350,17 @@ fn metadata_beside_the_drive_never_know_more_than_it_has() {
     println!("{done:?}");
     if cases >= 40 {
         assert!(done.victims > 0 && done.resets > 0 && done.steps > 20 * done.cuts, "{done:?}");
+    }
+}
+
+#[test]
+fn units_of_many_files_survive_a_cut_anywhere() {
+    let (cases, first) = asked(40);
+    let done = campaign(&MANY, first, cases, 4);
+    println!("{done:?}");
+    if cases >= 40 {
+        assert!(done.combined_units > done.cuts, "{done:?}");
+        assert!(done.combined_pieces > 3 * done.combined_units, "{done:?}");
+        assert!(done.victims > 0 && done.resets > 0, "{done:?}");
     }
 }
