@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{bytes, device, make, read_all, settle, volume, waiter};
+use common::{bytes, device, ends, make, read_all, settle, volume, waiter};
 use std::sync::Arc;
 use zonal_fs::format::Kind;
 use zonal_fs::{FileSystem, MountOptions, NewFile, OpenFile, Payload, ROOT, Target};
@@ -83,21 +83,23 @@ fn blocks_overwritten_at_random_share_headers_and_commands() {
 
 #[test]
 fn sync_of_one_file_sends_its_unit_and_takes_others_along() {
-    let fs = file_system();
-    let open: Vec<OpenFile> = (0..10).map(|n| file(&fs, &format!("f{n}"))).collect();
-    let inos: Vec<u64> = open.iter().map(OpenFile::ino).collect();
-    let before = sent(&fs);
-    inos.iter().for_each(|ino| write(&fs, *ino, 0, &bytes(*ino, 100)));
-    open.into_iter().for_each(|file| file.close(&waiter()).unwrap());
-    assert_eq!(sent(&fs), before);
-    fs.fsync(&waiter(), inos[7]).unwrap();
-    assert_eq!(sent(&fs).0, before.0 + 1);
-    assert_eq!(fs.usage().used, 10);
-    let statistics = fs.statistics();
-    assert_eq!((statistics.combined_units, statistics.combined_pieces), (1, 10));
-    inos.iter().for_each(|ino| fs.fsync(&waiter(), *ino).unwrap());
-    assert_eq!(sent(&fs).0, before.0 + 1);
-    fs.check();
+    ends(|| {
+        let fs = file_system();
+        let open: Vec<OpenFile> = (0..10).map(|n| file(&fs, &format!("f{n}"))).collect();
+        let inos: Vec<u64> = open.iter().map(OpenFile::ino).collect();
+        let before = sent(&fs);
+        inos.iter().for_each(|ino| write(&fs, *ino, 0, &bytes(*ino, 100)));
+        open.into_iter().for_each(|file| file.close(&waiter()).unwrap());
+        assert_eq!(sent(&fs), before);
+        fs.fsync(&waiter(), inos[7]).unwrap();
+        assert_eq!(sent(&fs).0, before.0 + 1);
+        assert_eq!(fs.usage().used, 10);
+        let statistics = fs.statistics();
+        assert_eq!((statistics.combined_units, statistics.combined_pieces), (1, 10));
+        inos.iter().for_each(|ino| fs.fsync(&waiter(), *ino).unwrap());
+        assert_eq!(sent(&fs).0, before.0 + 1);
+        fs.check();
+    });
 }
 
 #[test]

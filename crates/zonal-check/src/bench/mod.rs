@@ -4,6 +4,7 @@
 //! slows both. What counts is the median of the rounds; the spread is that of the middle half. A row with a bound says
 //! whether it was met.
 
+mod callers;
 mod emulated;
 mod files;
 mod image;
@@ -52,7 +53,7 @@ type Part<'a> = &'a dyn Fn(&mut Report);
 /// If a request fails: a benchmark of failures measures nothing.
 pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>) -> Report {
     let mut report = Report::new(effort);
-    let parts: [(&str, Part<'_>); 21] = [
+    let parts: [(&str, Part<'_>); 22] = [
         ("in-line", &|r| path::in_line(effort, r)),
         ("queued", &|r| path::queued(effort, r)),
         ("pipelined", &|r| path::pipelined(effort, r)),
@@ -81,6 +82,12 @@ pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>)
         ("files", &|r| {
             files::writes(effort, r);
             files::reads(effort, r);
+        }),
+        ("callers", &|r| {
+            callers::beside_cold_metadata(effort, r);
+            callers::syncs(effort, r);
+            callers::small_data(effort, r);
+            callers::two_threads(effort, r);
         }),
         ("rehearsal", &|r| rehearsal::rows(effort, r)),
         ("served", &|r| served::rows(effort, r)),
