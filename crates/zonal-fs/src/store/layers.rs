@@ -11,11 +11,13 @@ use super::rows::{Row, StoreError};
 use super::site::Site;
 use super::tables::{Bounds, Tables};
 use crate::format::key;
-use parking_lot::RwLock;
+use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 
 /// Changes: a value, or that the row is gone.
 pub(super) type Layer = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
@@ -29,10 +31,29 @@ const PIECE_MIN: usize = 8;
 /// Rows of a later piece at most.
 const PIECE_MAX: usize = 256;
 
+/// Rows of the database that were read, or that it has none of that key. Those of a sealed layer leave it before the layer is dropped,
+/// and none comes that a layer knows: it is right wherever a reader looks into it.
+type RowCache = Cache<Vec<u8>, Option<Arc<[u8]>>, Bytes>;
+
+/// Weighs rows by their bytes in memory.
+#[derive(Clone)]
+struct Bytes;
+
+/// Bytes that the cache takes for a row besides its own.
+const ROW_BYTES: u64 = 96;
+
+impl Weighter<Vec<u8>, Option<Arc<[u8]>>> for Bytes {
+    fn weight(&self, key: &Vec<u8>, value: &Option<Arc<[u8]>>) -> u64 {
+        ROW_BYTES + (key.len() + value.as_ref().map_or(0, |value| value.len())) as u64
+    }
+}
+
 /// See the module.
 pub(super) struct Layers {
     pub(super) site: Site,
-    stack: RwLock<Stack>,
+    /// Readers are many, on all processors.
+    stack: ShardedLock<Stack>,
+    cache: RowCache,
     /// Drafts with extents that have been published.
     map_version: AtomicU64,
 }
@@ -47,20 +68,31 @@ struct Stack {
 impl Layers {
     pub(super) fn of(site: Site) -> Result<Layers, StoreError> {
         let base = Arc::new(site.tables()?);
-        let stack = RwLock::new(Stack { base, sealed: None, top: Layer::new() });
-        Ok(Layers { site, stack, map_version: AtomicU64::new(0) })
+        let stack = ShardedLock::new(Stack { base, sealed: None, top: Layer::new() });
+        let bytes = site.row_bytes();
+        let cache = Cache::with_weighter((bytes / (2 * ROW_BYTES)) as usize, bytes, Bytes);
+        Ok(Layers { site, stack, cache, map_version: AtomicU64::new(0) })
+    }
+
+    // A thread that panics with the lock has changed nothing by halves: maps take whole rows.
+    fn read(&self) -> ShardedLockReadGuard<'_, Stack> {
+        self.stack.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> ShardedLockWriteGuard<'_, Stack> {
+        self.stack.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The database's rows, as of the last commit.
     fn base(&self) -> Arc<Tables> {
-        let base = self.stack.read().base.clone();
+        let base = self.read().base.clone();
         self.sound(base)
     }
 
     /// A view that was taken; after an error of the database's file a newer one, of the database opened again.
     fn sound(&self, before: Arc<Tables>) -> Arc<Tables> {
         let Some(tables) = self.site.return_from_error() else { return before };
-        let mut stack = self.stack.write();
+        let mut stack = self.write();
         // A commit may have given a newer view meanwhile.
         if Arc::ptr_eq(&stack.base, &before) {
             stack.base = Arc::new(tables);
@@ -74,13 +106,23 @@ impl Layers {
             return Ok(change.clone());
         }
         let base = {
-            let stack = self.stack.read();
+            let stack = self.read();
             if let Some(change) = stack.change(key) {
                 return Ok(change.clone());
             }
+            if let Some(row) = self.cache.get(key) {
+                return Ok(row.map(|value| value.to_vec()));
+            }
             stack.base.clone()
         };
-        self.sound(base).get(key).map_err(|error| self.site.note(error))
+        let base = self.sound(base);
+        let value = base.get(key).map_err(|error| self.site.note(error))?;
+        let stack = self.read();
+        if Arc::ptr_eq(&stack.base, &base) && stack.change(key).is_none() {
+            self.cache.insert(key.to_vec(), value.as_deref().map(Arc::from));
+        }
+        drop(stack);
+        Ok(value)
     }
 
     /// Shows the rows from `from` on, below `end`, in order of their keys, until it is told to break.
@@ -130,7 +172,7 @@ impl Layers {
             }
             // Up to here the database's rows are known.
             let known = (below.len() == most).then(|| below[most - 1].0.clone());
-            let stack = self.stack.read();
+            let stack = self.read();
             if !Arc::ptr_eq(&stack.base, &base) {
                 continue;
             }
@@ -173,7 +215,7 @@ impl Layers {
             let below = rows.next().transpose().map_err(|error| self.site.note(error.into()))?;
             drop(rows);
             let base_key = below.as_ref().map(|(key, _)| key.value());
-            let stack = self.stack.read();
+            let stack = self.read();
             if !Arc::ptr_eq(&stack.base, &base) {
                 continue;
             }
@@ -208,12 +250,12 @@ impl Layers {
 
     /// Whether a layer has a change of `key`.
     pub(super) fn knows(&self, key: &[u8]) -> bool {
-        self.stack.read().change(key).is_some()
+        self.read().change(key).is_some()
     }
 
     /// Changes of the top layer.
     pub(super) fn changes(&self) -> usize {
-        self.stack.read().top.len()
+        self.read().top.len()
     }
 
     /// Puts the changes of `draft` into the top layer, for all readers at once. Nothing below it has the keys in `forgotten`: of those
@@ -221,7 +263,7 @@ impl Layers {
     pub(super) fn publish(&self, draft: Layer, forgotten: Vec<Vec<u8>>) {
         let (extents, end) = key::all_extents();
         let maps = draft.range(extents..end).next().is_some();
-        let mut stack = self.stack.write();
+        let mut stack = self.write();
         self.map_version.fetch_add(u64::from(maps), Ordering::Release);
         stack.top.extend(draft);
         for key in forgotten {
@@ -233,7 +275,7 @@ impl Layers {
 
     /// Puts a new layer on top, and returns the one below; `None` while another one is sealed.
     pub(super) fn seal(&self) -> Option<Arc<Layer>> {
-        let mut stack = self.stack.write();
+        let mut stack = self.write();
         if stack.sealed.is_some() {
             return None;
         }
@@ -243,9 +285,13 @@ impl Layers {
     }
 
     /// Drops the sealed layer, which is in `base`.
-    pub(super) fn settle(&self, base: Tables) {
+    pub(super) fn settle(&self, base: Tables, layer: &Layer) {
+        // Readers find these rows in the layer until it is dropped, and put none of them into the cache meanwhile.
+        for key in layer.keys() {
+            self.cache.remove(key.as_slice());
+        }
         let before = {
-            let mut stack = self.stack.write();
+            let mut stack = self.write();
             let base = std::mem::replace(&mut stack.base, Arc::new(base));
             (base, stack.sealed.take())
         };
@@ -255,7 +301,7 @@ impl Layers {
 
     /// Compacts the database, if there are no changes that are not committed. Whether it did.
     pub(super) fn compact(&self) -> Result<bool, StoreError> {
-        let mut stack = self.stack.write();
+        let mut stack = self.write();
         if stack.sealed.is_some() || !stack.top.is_empty() {
             return Ok(false);
         }

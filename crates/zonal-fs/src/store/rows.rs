@@ -4,7 +4,7 @@ use super::backend::{Backend, BackendError, Handle};
 use super::gauge::{Committed, Gauge, Tally, bytes_of};
 use super::guard::guarded;
 use super::layers::{Layer, Layers, Reader, View};
-use super::site::Site;
+use super::site::{Site, page_bytes};
 use super::tables::write;
 use redb::{Database, Durability};
 use std::collections::HashSet;
@@ -114,7 +114,9 @@ impl Rows {
     pub fn verified(backend: impl Backend, cache_bytes: usize) -> Result<Rows, StoreError> {
         let handle = Handle::new(Arc::new(backend) as Arc<dyn Backend>);
         let opened = guarded(|| {
-            let builder = Database::builder().set_cache_size(cache_bytes).create_with_backend(handle.clone());
+            let builder = Database::builder()
+                .set_cache_size(page_bytes(cache_bytes))
+                .create_with_backend(handle.clone());
             let mut database = builder?;
             match database.check_integrity()? {
                 true => Rows::of(Site::of(database, handle, cache_bytes)),
@@ -300,7 +302,7 @@ impl Sealed {
             transaction.commit()?;
             Ok((fresh, pages))
         })?;
-        self.layers.settle(site.tables().or_else(|_| site.tables_again())?);
+        self.layers.settle(site.tables().or_else(|_| site.tables_again())?, &self.layer);
         Ok(Committed { room: site.backend().room(), tally: self.tally, fresh, pages })
     }
 }

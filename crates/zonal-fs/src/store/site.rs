@@ -32,8 +32,17 @@ pub(super) struct Site {
     is_stuck: AtomicBool,
 }
 
+/// Of the bytes of a cache, those that the database keeps pages in; the others are for single rows.
+pub(super) fn page_bytes(cache_bytes: usize) -> usize {
+    cache_bytes - cache_bytes / ROWS_PART
+}
+
+/// One in this number of bytes is for single rows.
+const ROWS_PART: usize = 4;
+
 fn open(backend: impl StorageBackend, cache_bytes: usize) -> Result<Database, StoreError> {
-    let open = || Database::builder().set_cache_size(cache_bytes).create_with_backend(backend);
+    let pages = page_bytes(cache_bytes);
+    let open = || Database::builder().set_cache_size(pages).create_with_backend(backend);
     Ok(guarded(open).ok_or_else(|| damaged("it contradicts itself"))??)
 }
 
@@ -71,6 +80,11 @@ impl Site {
     pub(super) fn compact(&self) -> Result<bool, StoreError> {
         let mut database = self.database.write();
         Arc::get_mut(&mut database).map_or(Ok(false), |database| Ok(database.compact()?))
+    }
+
+    /// Bytes for single rows in memory.
+    pub(super) fn row_bytes(&self) -> u64 {
+        (self.cache_bytes / ROWS_PART) as u64
     }
 
     /// Reads of the database's place by threads that had the file system's lock.
