@@ -6,6 +6,7 @@ use common::{Impatient, bytes, device, impatient, make, read_all, settle, volume
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zonal_core::Nanos;
 use zonal_fs::format::Kind;
 use zonal_fs::waiter::Waiter;
@@ -249,5 +250,58 @@ fn copies_take_no_room_of_what_users_may_have_in_flight() {
     assert_eq!(collector.written.get(), 7 * BLOCK as u64);
     settle(&fs);
     assert_eq!(read_all(&fs, ino).unwrap(), bytes(3, 7 * BLOCK));
+    fs.check();
+}
+
+/// One thread overwrites the blocks of a file on a small drive, whose zones are collected and reset all the time. Each block says how
+/// often it was written.
+#[test]
+fn reader_beside_a_writer_sees_what_was_written_before() {
+    const BLOCKS: usize = 24;
+    let fs = make(
+        volume(device("ram:size=3M,zone_size=128K,blocksize=4096")),
+        8,
+        MountOptions { dirty_bytes: 1 << 20, ..MountOptions::default() },
+    );
+    let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    fs.write(&waiter(), ino, 0, Payload::Bytes(&vec![0; BLOCKS * BLOCK])).unwrap();
+    fs.sync(&waiter()).unwrap();
+    let written: Vec<AtomicU64> = (0..BLOCKS).map(|_| AtomicU64::new(0)).collect();
+    let ends = AtomicBool::new(false);
+    let resets = || fs.statistics().resets;
+    std::thread::scope(|scope| {
+        for reader in 0..2u64 {
+            let (fs, written, ends) = (&fs, &written, &ends);
+            scope.spawn(move || {
+                let mut random = Pcg64Mcg::seed_from_u64(reader);
+                let mut found = vec![0; BLOCK];
+                while !ends.load(Ordering::Relaxed) {
+                    let block = random.random_range(0..BLOCKS);
+                    let before = written[block].load(Ordering::Acquire);
+                    let read = fs.read(&waiter(), ino, (block * BLOCK) as u64, Target::Bytes(&mut found));
+                    assert_eq!(read.unwrap(), BLOCK as u64);
+                    let number = u64::from_le_bytes(found[..8].try_into().unwrap());
+                    assert!(number >= before, "block {block}: {number} after {before}");
+                    let is_whole = |eight: &[u8]| eight == &found[..8];
+                    assert!(found.chunks(8).all(is_whole), "block {block} is of one write");
+                }
+            });
+        }
+        let mut random = Pcg64Mcg::seed_from_u64(9);
+        let mut number = 0u64;
+        while number < 60_000 && (number < 20_000 || resets() < 200) {
+            number += 1;
+            let block = random.random_range(0..BLOCKS);
+            let data: Vec<u8> = number.to_le_bytes().into_iter().cycle().take(BLOCK).collect();
+            fs.write(&waiter(), ino, (block * BLOCK) as u64, Payload::Bytes(&data)).unwrap();
+            written[block].store(number, Ordering::Release);
+            if number.is_multiple_of(64) {
+                fs.collect(&waiter()).unwrap();
+            }
+        }
+        ends.store(true, Ordering::Relaxed);
+    });
+    assert!(resets() >= 200, "{} resets", resets());
+    fs.sync(&waiter()).unwrap();
     fs.check();
 }

@@ -111,7 +111,7 @@ impl Shared {
                 }
             };
             let hint = core.hint_of(self, ino);
-            core.nodes.here(ino).into_iter().for_each(|node| node.combined += 1);
+            core.nodes.here(ino).into_iter().for_each(|mut node| node.combined += 1);
             core.tail_is_gone(ino);
             let unit = core.combined.take_if(|unit| unit.hint == hint && unit.takes(blocks, most));
             core.combined.taken += u32::from(unit.is_none());
@@ -247,7 +247,7 @@ impl Shared {
     /// Leaves out the pieces of files that are gone.
     fn leave_out_gone(&self, unit: &mut CombinedUnit) {
         let kept = {
-            let mut core = self.core.lock();
+            let core = self.core.lock();
             let mut at = 0;
             let mut kept = Vec::with_capacity(unit.pieces.len());
             for piece in &unit.pieces {
@@ -288,13 +288,13 @@ impl CombinedUnit {
 impl Core {
     /// A unit with pieces of a file, if one waits for more.
     fn take_combined(&mut self, ino: u64) -> Option<CombinedUnit> {
-        self.nodes.here(ino).filter(|node| node.combined > 0)?;
+        let _waits = self.nodes.here(ino).filter(|node| node.combined > 0)?;
         self.combined.take_if(|unit| unit.pieces.iter().any(|piece| piece.ino == ino))
     }
 
     /// A piece of a file waits for others no more.
     fn leaves_combined(&mut self, ino: u64) {
-        if let Some(node) = self.nodes.here(ino) {
+        if let Some(mut node) = self.nodes.here(ino) {
             node.combined = node.combined.saturating_sub(1);
         }
     }
@@ -326,15 +326,14 @@ impl Core {
             return Vec::new();
         }
         let Some(node) = self.nodes.here(ino) else { return Vec::new() };
-        let parts = node.dirty.parts(range);
-        let own: Vec<Range<u64>> =
-            parts.into_iter().filter(|(_, whose)| *whose == Some(number)).map(|(part, _)| part).collect();
+        let own = node.dirty.own(range, number);
+        drop(node);
         own.into_iter().map(|part| self.cut_off_part(ino, number, part)).collect()
     }
 
     fn cut_off_part(&mut self, ino: u64, number: u64, part: Range<u64>) -> Carried {
         let next = self.next_number();
-        if let Some(node) = self.nodes.here(ino) {
+        if let Some(mut node) = self.nodes.here(ino) {
             drop(node.dirty.take(&part, next));
             node.in_flight.begin(next, std::iter::once(number));
             node.combined += 1;

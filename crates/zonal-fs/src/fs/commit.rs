@@ -72,7 +72,7 @@ impl Shared {
         let failure = {
             let mut core = self.lock_when_completed(waiter, ino)?;
             core.attributes(ino)?;
-            let failure = core.nodes.here(ino).and_then(|node| {
+            let failure = core.nodes.here(ino).and_then(|mut node| {
                 node.announced = None;
                 node.failure.take()
             });

@@ -9,6 +9,7 @@ use super::finish::Closed;
 use super::flight::AppendUnit;
 use super::map::{self, Tails};
 use super::node::Nodes;
+use super::readers::Readers;
 use super::stats::Statistics;
 use super::turn::Turns;
 use super::write_buffer::WriteBuffers;
@@ -89,6 +90,9 @@ pub(super) struct Shared {
     pub(super) keeps_data: bool,
     /// Rows, for threads without the lock.
     pub(super) reader: Reader,
+    /// Files in memory, for threads that only look at them.
+    pub(super) nodes: Arc<Nodes>,
+    pub(super) readers: Arc<Readers>,
     pub(super) core: CoreLock,
 }
 
@@ -143,7 +147,8 @@ pub(super) struct Core {
     pub(super) open: OpenZones,
     pub(super) credit: Credits,
     pub(super) tails: Tails,
-    pub(super) nodes: Nodes,
+    pub(super) nodes: Arc<Nodes>,
+    pub(super) readers: Arc<Readers>,
     pub(super) units_in_flight: HashMap<u64, AppendUnit>,
     /// Write buffers of open files.
     pub(super) write_buffers: WriteBuffers,

@@ -10,7 +10,7 @@ use super::error::{FsError, Lost};
 use super::lost_zones::lost_by;
 use super::map::{self, Mapped};
 use super::names::name_at;
-use super::node::Node;
+use super::node::NodeGuard;
 use crate::format::{Extent, HEADER_BYTES, Header, Piece, Position, Record, crc32c};
 use crate::space::cost::Need;
 use crate::space::open::{Packing, Wish};
@@ -143,7 +143,7 @@ impl Core {
 
     /// How the next data of a file is to be placed.
     pub(super) fn wish_of(&mut self, shared: &Shared, ino: u64) -> Result<Wish, FsError> {
-        self.nodes.get(&self.rows, ino)?;
+        drop(self.nodes.get(&self.rows, ino)?);
         let hint = self.hint_of(shared, ino);
         let node = self.nodes.get(&self.rows, ino)?;
         let zone_bytes = shared.superblock.capacity_sectors * 512;
@@ -156,7 +156,7 @@ impl Core {
 
     /// The file's next data goes where its last went.
     pub(super) fn cache_zone(&mut self, ino: u64, opened: Opened) -> Result<(), FsError> {
-        let node = self.nodes.get(&self.rows, ino)?;
+        let mut node = self.nodes.get(&self.rows, ino)?;
         if node.zone != Some(opened) {
             if let Some(left) = node.zone.replace(opened) {
                 self.open.leave(left);
@@ -421,12 +421,12 @@ impl Core {
             self.credit.freed(carried.blocks.into());
             return Ok(0);
         };
-        let own = node.dirty.end(&(carried.block..carried.end()), carried.number);
-        node.in_flight.end(carried.number);
+        let own = node.dirty.own(&(carried.block..carried.end()), carried.number);
         self.statistics.written_blocks += u64::from(carried.blocks);
         let (mut live, mut gone) = (0, 0);
         // After the file's end there is nothing to overwrite, and nothing to look for.
         let mut end = node.attributes.size.div_ceil(u64::from(BLOCK_BYTES));
+        drop(node);
         let grown = own.last().map_or(0, |part| part.end);
         for part in own {
             if part.start < end {
@@ -440,6 +440,12 @@ impl Core {
             live += mapped.extent.blocks;
         }
         self.grow(ino, grown, gone, live.into())?;
+        // A reader finds the data in the map before it leaves the file.
+        self.rows.publish();
+        if let Some(mut node) = self.nodes.here(ino) {
+            node.dirty.end(&(carried.block..carried.end()), carried.number);
+            node.in_flight.end(carried.number);
+        }
         self.credit.freed(u64::from(carried.blocks - live));
         self.at_rest(ino);
         self.let_go(ino);
@@ -451,7 +457,9 @@ impl Core {
     fn grow(&mut self, ino: u64, end: u64, gone: u64, came: u64) -> Result<(), FsError> {
         let Some(node) = self.nodes.here(ino) else { return Ok(()) };
         let size = node.size.min(end.saturating_mul(u64::from(BLOCK_BYTES)));
-        if size > node.attributes.size || gone != came {
+        let is_larger = size > node.attributes.size;
+        drop(node);
+        if is_larger || gone != came {
             self.update(ino, |attributes| {
                 attributes.size = attributes.size.max(size);
                 attributes.count_blocks(gone, came);
@@ -536,7 +544,7 @@ impl Core {
 
     /// Data of a file is lost; the next sync of the file reports it.
     pub(super) fn lose(&mut self, carried: &Carried, why: Lost) {
-        if let Some(node) = self.nodes.here(carried.ino) {
+        if let Some(mut node) = self.nodes.here(carried.ino) {
             node.dirty.end(&(carried.block..carried.end()), carried.number);
             node.in_flight.end(carried.number);
             node.failure.get_or_insert(why);
@@ -547,16 +555,19 @@ impl Core {
 
     /// A file with nothing in flight has the size that its row says: what was lost may have been its end.
     pub(super) fn at_rest(&mut self, ino: u64) {
-        let is_at_rest = |node: &&mut Node| node.in_flight.is_empty() && node.write_buffer.is_nothing();
-        if let Some(node) = self.nodes.here(ino).filter(is_at_rest) {
+        let is_at_rest = |node: &NodeGuard<'_>| node.in_flight.is_empty() && node.write_buffer.is_nothing();
+        if let Some(mut node) = self.nodes.here(ino).filter(is_at_rest) {
             node.size = node.attributes.size;
         }
     }
 
     /// Lets a file leave memory if no operation uses it.
     pub(super) fn let_go(&mut self, ino: u64) {
-        if let Some(zone) = self.nodes.let_go(ino) {
-            self.open.leave(zone);
+        if self.nodes.is_idle(ino) {
+            // From here on readers take the file from its row.
+            self.rows.publish();
+            let zone = self.nodes.remove(ino).and_then(|node| node.zone);
+            zone.into_iter().for_each(|zone| self.open.leave(zone));
         }
     }
 }

@@ -139,7 +139,12 @@ impl Shared {
             let mut core = self.lock();
             core.let_damaged_go()?;
             let committed = core.committed;
-            let zones: Vec<_> = core.book.dead_zones(committed).take(RESETS_MAX).collect();
+            let zones: Vec<_> = core
+                .book
+                .dead_zones(committed)
+                .filter(|zone| !self.readers.is_reading(*zone))
+                .take(RESETS_MAX)
+                .collect();
             for zone in &zones {
                 core.book.begin_reset(*zone, committed)?;
             }

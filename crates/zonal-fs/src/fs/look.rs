@@ -41,12 +41,12 @@ impl Shared {
 
     /// Attributes of a file as they are now; its size counts writes in flight.
     pub(super) fn attributes(&self, ino: u64) -> Result<Attributes, FsError> {
-        if let Some(there) = self.lock().in_memory(ino) {
+        if let Some(there) = self.nodes.attributes(ino) {
             return Ok(there);
         }
         let row = node::attributes(&self.reader, ino);
         // A writer may have brought the file into memory meanwhile: what it has put there is newer.
-        self.lock().in_memory(ino).map_or(row, Ok)
+        self.nodes.attributes(ino).map_or(row, Ok)
     }
 
     /// The row of a directory.

@@ -46,6 +46,9 @@ impl Core {
             let lost = self.book.lose(zone, how)?;
             self.credit.lost(lost);
             self.to_finish.forget(zone);
+            if how == Lost::Offline {
+                self.readers.note_lost();
+            }
         }
         self.look_at(zone)
     }

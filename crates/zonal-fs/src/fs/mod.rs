@@ -19,6 +19,7 @@ mod node;
 pub(crate) mod number;
 mod open_file;
 mod read;
+mod readers;
 mod room;
 mod segments;
 mod stats;

@@ -10,6 +10,7 @@ use super::finish::Closed;
 use super::map::Tails;
 use super::names::ROOT;
 use super::node::Nodes;
+use super::readers::Readers;
 use super::stats::Statistics;
 use super::turn::Turns;
 use super::write_buffer::WriteBuffers;
@@ -210,8 +211,22 @@ pub(super) fn open(
     let idle = (options.dirty_bytes / u64::from(bytes) + 8).min(IDLE_MAX) as usize;
     let pool = BufferPool::new(bytes, idle);
     let (channels, answers) = (Mutex::default(), Arc::default());
-    let (reader, core, keeps_data) = (core.rows.reader(), CoreLock::new(core), has_data);
-    let mut shared = Shared { drive, superblock, options, channels, answers, pool, keeps_data, reader, core };
+    let (reader, nodes) = (core.rows.reader(), core.nodes.clone());
+    let readers = core.readers.clone();
+    let (core, keeps_data) = (CoreLock::new(core), has_data);
+    let mut shared = Shared {
+        drive,
+        superblock,
+        options,
+        channels,
+        answers,
+        pool,
+        keeps_data,
+        reader,
+        nodes,
+        readers,
+        core,
+    };
     // No other thread has it yet.
     let core = shared.core.get_mut();
     core.destroy_orphans()?;
@@ -242,6 +257,10 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         zone_data: book.data_blocks(zone_blocks),
         option: superblock.reserved_blocks,
     });
+    let readers = Readers::new(book.len());
+    if book.count(ZoneState::Offline) > 0 {
+        readers.note_lost();
+    }
     let next_ino = next_file(&rows)?;
     let since = counter(&rows, "sequence", NUMBERS_END)?;
     Ok(Core {
@@ -250,7 +269,8 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         open,
         credit: Credits::new(Need { extents: totals.extents, available: totals.available }, reserve),
         tails: Tails::default(),
-        nodes: Nodes::default(),
+        nodes: Arc::new(Nodes::default()),
+        readers: Arc::new(readers),
         units_in_flight: HashMap::new(),
         write_buffers: WriteBuffers::default(),
         combined: CombinedUnits::default(),

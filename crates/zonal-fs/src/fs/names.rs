@@ -141,7 +141,7 @@ impl Core {
 
     /// The same of a file in memory.
     pub(super) fn in_memory(&mut self, ino: u64) -> Option<Attributes> {
-        self.nodes.here(ino).map(|node| Attributes { size: node.size, ..node.attributes })
+        self.nodes.attributes(ino)
     }
 
     /// Changes attributes of a file in its row, and in memory if the file is there.
@@ -150,7 +150,7 @@ impl Core {
         ino: u64,
         change: impl FnOnce(&mut Attributes) -> R,
     ) -> Result<R, FsError> {
-        if let Some(node) = self.nodes.here(ino) {
+        if let Some(mut node) = self.nodes.here(ino) {
             let result = change(&mut node.attributes);
             self.rows.put(key::inode(ino), node.attributes.encode());
             return Ok(result);

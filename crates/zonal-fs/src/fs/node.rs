@@ -7,6 +7,8 @@ use super::write_buffer::WriteBuffer;
 use crate::format::{Attributes, key};
 use crate::space::Opened;
 use crate::store::{Rows, View};
+use crossbeam_utils::CachePadded;
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
@@ -76,6 +78,12 @@ impl DirtyBlocks {
             parts.push((at..range.end, None));
         }
         parts
+    }
+
+    /// The parts of `range` that write `number` has, and no later write.
+    pub(crate) fn own(&self, range: &Range<u64>, number: u64) -> Vec<Range<u64>> {
+        let parts = self.parts(range).into_iter();
+        parts.filter(|(_, whose)| *whose == Some(number)).map(|(part, _)| part).collect()
     }
 
     /// Write `number` of `range` has ended; the parts that no later write has.
@@ -154,60 +162,79 @@ impl Node {
     }
 }
 
-/// All files in memory.
-#[derive(Default)]
-pub(crate) struct Nodes(HashMap<u64, Node>);
+/// A file in memory, in the hands of one thread.
+pub(crate) type NodeGuard<'a> = MappedMutexGuard<'a, Node>;
+
+/// Locks of the files in memory.
+const SHARDS: usize = 64;
+
+/// All files in memory. Each has a lock, which it shares with few others. Only the thread that has the core changes files, so that
+/// other threads see each of them as it is, and need no more than its lock.
+pub(crate) struct Nodes(Box<[CachePadded<Mutex<HashMap<u64, Node>>>]>);
+
+impl Default for Nodes {
+    fn default() -> Nodes {
+        Nodes(std::iter::repeat_with(CachePadded::default).take(SHARDS).collect())
+    }
+}
 
 impl Nodes {
+    fn shard(&self, ino: u64) -> MutexGuard<'_, HashMap<u64, Node>> {
+        self.0[ino as usize % SHARDS].lock()
+    }
+
     /// The file, read from its row unless it is in memory.
-    pub(crate) fn get(&mut self, rows: &Rows, ino: u64) -> Result<&mut Node, FsError> {
-        use std::collections::hash_map::Entry;
-        match self.0.entry(ino) {
-            Entry::Occupied(there) => Ok(there.into_mut()),
-            Entry::Vacant(place) => {
-                let attributes = attributes(rows, ino)?;
-                let node = Node {
-                    size: attributes.size,
-                    attributes,
-                    dirty: DirtyBlocks::default(),
-                    in_flight: WritesInFlight::default(),
-                    write_buffer: WriteBuffer::Nothing,
-                    combined: 0,
-                    is_held: false,
-                    handles: 0,
-                    zone: None,
-                    failure: None,
-                    cut: None,
-                    announced: None,
-                };
-                Ok(place.insert(node))
-            }
+    pub(crate) fn get(&self, rows: &Rows, ino: u64) -> Result<NodeGuard<'_>, FsError> {
+        if let Some(there) = self.here(ino) {
+            return Ok(there);
         }
+        let attributes = attributes(rows, ino)?;
+        let node = || Node {
+            size: attributes.size,
+            attributes,
+            dirty: DirtyBlocks::default(),
+            in_flight: WritesInFlight::default(),
+            write_buffer: WriteBuffer::Nothing,
+            combined: 0,
+            is_held: false,
+            handles: 0,
+            zone: None,
+            failure: None,
+            cut: None,
+            announced: None,
+        };
+        Ok(MutexGuard::map(self.shard(ino), |shard| shard.entry(ino).or_insert_with(node)))
     }
 
     /// The file, if it is in memory.
-    pub(crate) fn here(&mut self, ino: u64) -> Option<&mut Node> {
-        self.0.get_mut(&ino)
+    pub(crate) fn here(&self, ino: u64) -> Option<NodeGuard<'_>> {
+        MutexGuard::try_map(self.shard(ino), |shard| shard.get_mut(&ino)).ok()
+    }
+
+    /// Attributes of a file that is in memory; its size counts writes in flight.
+    pub(crate) fn attributes(&self, ino: u64) -> Option<Attributes> {
+        self.here(ino).map(|node| Attributes { size: node.size, ..node.attributes })
     }
 
     /// The files with buffered data or writes in flight, in order of their numbers.
     pub(crate) fn busy(&self) -> Vec<u64> {
         let is_busy = |node: &Node| !node.in_flight.is_empty() || !node.write_buffer.is_nothing();
-        let mut busy: Vec<u64> =
-            self.0.iter().filter(|(_, node)| is_busy(node)).map(|(ino, _)| *ino).collect();
+        let mut busy = Vec::new();
+        for shard in &self.0 {
+            busy.extend(shard.lock().iter().filter(|(_, node)| is_busy(node)).map(|(ino, _)| *ino));
+        }
         busy.sort_unstable();
         busy
     }
 
-    /// Removes a file that no caller uses; the zone that it was written to last, if it was removed.
-    pub(crate) fn let_go(&mut self, ino: u64) -> Option<Opened> {
-        self.0.get(&ino).filter(|node| node.is_idle())?;
-        self.0.remove(&ino)?.zone
+    /// Whether no caller uses a file that is in memory.
+    pub(crate) fn is_idle(&self, ino: u64) -> bool {
+        self.here(ino).is_some_and(|node| node.is_idle())
     }
 
-    /// Removes a file whose rows are deleted.
-    pub(crate) fn remove(&mut self, ino: u64) -> Option<Node> {
-        self.0.remove(&ino)
+    /// Removes a file that no caller uses, or whose rows are deleted.
+    pub(crate) fn remove(&self, ino: u64) -> Option<Node> {
+        self.shard(ino).remove(&ino)
     }
 }
 

@@ -77,7 +77,7 @@ impl Core {
     /// A handle of a file does not count any more; whether it was the last one of a file with a name.
     fn give_up_handle(&mut self, ino: u64) -> bool {
         let node = self.nodes.here(ino);
-        node.is_some_and(|node| {
+        node.is_some_and(|mut node| {
             node.handles = node.handles.saturating_sub(1);
             node.handles == 0 && node.attributes.links > 0
         })

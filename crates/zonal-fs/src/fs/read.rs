@@ -60,10 +60,14 @@ impl Shared {
     ) -> Result<u64, FsError> {
         let end = offset.saturating_add(target.len());
         let blocks = offset / BLOCK..end.div_ceil(BLOCK);
-        let version = self.reader.map_version();
+        let version = self.reader.map_version(ino);
         let found = map::extents(&self.reader, ino, &blocks)?;
-        drop(self.lock_with_file(ino));
-        let (spans, end) = {
+        let quick = self.pin_without_core(ino, offset..end, &found, version);
+        let is_quick = quick.is_some();
+        let (spans, end) = if let Some(quick) = quick {
+            quick
+        } else {
+            drop(self.lock_with_file(ino));
             let mut core = self.lock_completed(waiter, ino, &blocks)?;
             let end = end.min(core.attributes(ino)?.size);
             // Before anything is pinned: the end may lie in the midst of a block that is there.
@@ -71,7 +75,7 @@ impl Shared {
                 return Ok(0);
             }
             let blocks = offset / BLOCK..end.div_ceil(BLOCK);
-            let found = match self.reader.map_version() == version {
+            let found = match self.reader.map_version(ino) == version {
                 true => found,
                 // Files have changed meanwhile, and the rows are in memory.
                 false => map::extents(&core.rows, ino, &blocks)?,
@@ -86,7 +90,10 @@ impl Shared {
             let Target::Bytes(into) = &mut target else { return };
             copy(span.block * BLOCK, bytes, offset, &mut into[..(end - offset) as usize]);
         });
-        self.lock().unpin(&spans)?;
+        match is_quick {
+            true => self.readers.unpin(&spans),
+            false => self.lock().unpin(&spans)?,
+        }
         if let Err(error) = &result {
             self.note_lost_zone(waiter, error)?;
         }

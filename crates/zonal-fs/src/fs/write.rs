@@ -114,7 +114,7 @@ struct Held<'a> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         let mut core = self.shared.core.lock();
-        if let Some(node) = core.nodes.here(self.ino) {
+        if let Some(mut node) = core.nodes.here(self.ino) {
             node.is_held = false;
             node.cut = None;
         }
@@ -144,7 +144,7 @@ impl Shared {
         drop(self.lock_with_file(ino));
         drop(self.lock_when(waiter, |core| {
             core.check_alive()?;
-            let node = core.nodes.get(&core.rows, ino)?;
+            let mut node = core.nodes.get(&core.rows, ino)?;
             match node.attributes.kind {
                 Kind::File => {}
                 Kind::Directory => return Err(FsError::IsDirectory),
@@ -357,13 +357,13 @@ impl Shared {
         let _held = self.hold(waiter, ino)?;
         self.send_tail(waiter, ino)?;
         // The zeroes after the new end are written before the size changes: their header has the new size.
-        if let Some(node) = self.lock().nodes.here(ino) {
+        if let Some(mut node) = self.lock().nodes.here(ino) {
             node.cut = Some(size);
         }
         self.clear(waiter, ino, size..u64::MAX)?;
         let now = waiter.wall();
         let mut core = self.lock_file_when(waiter, ino, |core| core.is_at_rest(ino))?;
-        if let Some(node) = core.nodes.here(ino) {
+        if let Some(mut node) = core.nodes.here(ino) {
             node.size = size;
         }
         core.update(ino, |file| {
@@ -423,11 +423,12 @@ impl Shared {
         range: &Range<u64>,
         whole: &Range<u64>,
     ) -> Result<(), FsError> {
-        let failure = |shared: &Shared| shared.lock().nodes.here(ino).and_then(|node| node.failure.take());
+        let failure =
+            |shared: &Shared| shared.lock().nodes.here(ino).and_then(|mut node| node.failure.take());
         let before = failure(self);
         let result = self.clear_edges(waiter, ino, range, whole);
         let lost = failure(self);
-        if let Some(node) = self.lock().nodes.here(ino) {
+        if let Some(mut node) = self.lock().nodes.here(ino) {
             node.failure = before.or(lost);
         }
         result?;
@@ -470,7 +471,7 @@ impl Core {
     /// Notes that blocks of a file are about to be sent, and returns the number of the write.
     pub(super) fn takes_up(&mut self, ino: u64, part: &Range<u64>, end: u64) -> Result<u64, FsError> {
         let number = self.next_number();
-        let node = self.nodes.get(&self.rows, ino)?;
+        let mut node = self.nodes.get(&self.rows, ino)?;
         let over = node.dirty.take(part, number);
         node.in_flight.begin(number, over);
         node.size = node.size.max(end.min(part.end * BLOCK));

@@ -57,6 +57,14 @@ impl WriteBuffer {
         matches!(self, WriteBuffer::Taken(_, number) if *number < mark)
     }
 
+    /// Whether any of `blocks` are in it, or in a tail that a thread has taken.
+    pub(crate) fn has_any(&self, blocks: &Range<u64>) -> bool {
+        match self {
+            WriteBuffer::Here(tail) => meets(&tail.range(), blocks),
+            _ => self.is_leaving(blocks),
+        }
+    }
+
     /// Whether a thread has taken a tail with any of `blocks`.
     pub(crate) fn is_leaving(&self, blocks: &Range<u64>) -> bool {
         matches!(self, WriteBuffer::Taken(range, _) if meets(range, blocks))
@@ -408,7 +416,8 @@ impl Shared {
             // The file went while its data waited.
             Err(FsError::NotFound) => Ok(()),
             Err(FsError::NoSpace) => {
-                if let Some(node) = core.nodes.here(ino) {
+                let core = &mut *core;
+                if let Some(mut node) = core.nodes.here(ino) {
                     node.failure.get_or_insert(Lost::NoZone);
                     core.lost.get_or_insert((ino, Lost::NoZone));
                 }
@@ -475,7 +484,7 @@ impl Core {
     }
 
     fn take_tail(&mut self, ino: u64) -> Option<Box<BufferedTail>> {
-        let node = self.nodes.here(ino)?;
+        let mut node = self.nodes.here(ino)?;
         let tail = match std::mem::take(&mut node.write_buffer) {
             WriteBuffer::Here(tail) => tail,
             other => {
@@ -494,14 +503,14 @@ impl Core {
         tail.number = self.write_buffers.number;
         self.write_buffers.number += 1;
         self.write_buffers.taken += 1;
-        if let Some(node) = self.nodes.here(ino) {
+        if let Some(mut node) = self.nodes.here(ino) {
             node.write_buffer = WriteBuffer::Taken(tail.range(), tail.number);
         }
     }
 
     /// A tail waits for more again, unless its file has no handle; then the caller gets it back.
     fn put_back(&mut self, ino: u64, tail: Box<BufferedTail>) -> Option<Box<BufferedTail>> {
-        let Some(node) = self.nodes.here(ino).filter(|node| node.handles > 0) else { return Some(tail) };
+        let Some(mut node) = self.nodes.here(ino).filter(|node| node.handles > 0) else { return Some(tail) };
         node.size = node.size.max(tail.end);
         self.write_buffers.here.insert(tail.number, (ino, tail.since));
         self.write_buffers.taken -= 1;
@@ -511,7 +520,7 @@ impl Core {
 
     pub(super) fn tail_is_gone(&mut self, ino: u64) {
         self.write_buffers.taken -= 1;
-        if let Some(node) = self.nodes.here(ino) {
+        if let Some(mut node) = self.nodes.here(ino) {
             node.write_buffer = WriteBuffer::Nothing;
         }
         self.let_go(ino);

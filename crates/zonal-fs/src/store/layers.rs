@@ -11,6 +11,7 @@ use super::rows::{Row, StoreError};
 use super::site::Site;
 use super::tables::{Bounds, Tables};
 use crate::format::key;
+use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
@@ -27,6 +28,9 @@ static NOTHING: Layer = Layer::new();
 
 /// Rows of the first piece of a range; most ranges have no more.
 const PIECE_MIN: usize = 8;
+
+/// Numbers that tell of changes of files' maps: files share them.
+const VERSIONS: usize = 64;
 
 /// Rows of a later piece at most.
 const PIECE_MAX: usize = 256;
@@ -54,8 +58,8 @@ pub(super) struct Layers {
     /// Readers are many, on all processors.
     stack: ShardedLock<Stack>,
     cache: RowCache,
-    /// Drafts with extents that have been published.
-    map_version: AtomicU64,
+    /// Drafts with extents that have been published, by files' numbers.
+    map_versions: Box<[CachePadded<AtomicU64>]>,
 }
 
 /// The layers, the newest last.
@@ -71,7 +75,12 @@ impl Layers {
         let stack = ShardedLock::new(Stack { base, sealed: None, top: Layer::new() });
         let bytes = site.row_bytes();
         let cache = Cache::with_weighter((bytes / (2 * ROW_BYTES)) as usize, bytes, Bytes);
-        Ok(Layers { site, stack, cache, map_version: AtomicU64::new(0) })
+        Ok(Layers {
+            site,
+            stack,
+            cache,
+            map_versions: std::iter::repeat_with(CachePadded::default).take(VERSIONS).collect(),
+        })
     }
 
     // A thread that panics with the lock has changed nothing by halves: maps take whole rows.
@@ -248,6 +257,10 @@ impl Layers {
         }
     }
 
+    fn version(&self, file: u64) -> &AtomicU64 {
+        &self.map_versions[file as usize % VERSIONS]
+    }
+
     /// Whether a layer has a change of `key`.
     pub(super) fn knows(&self, key: &[u8]) -> bool {
         self.read().change(key).is_some()
@@ -262,9 +275,12 @@ impl Layers {
     /// whose row is gone nothing is left.
     pub(super) fn publish(&self, draft: Layer, forgotten: Vec<Vec<u8>>) {
         let (extents, end) = key::all_extents();
-        let maps = draft.range(extents..end).next().is_some();
+        let files = draft.range(extents..end).map(|(key, _)| key::extent_parts(key).0);
+        let files: Vec<u64> = files.collect();
         let mut stack = self.write();
-        self.map_version.fetch_add(u64::from(maps), Ordering::Release);
+        for file in files {
+            self.version(file).fetch_add(1, Ordering::SeqCst);
+        }
         stack.top.extend(draft);
         for key in forgotten {
             if stack.top.get(&key).is_some_and(Option::is_none) {
@@ -349,10 +365,10 @@ pub(crate) trait View {
 pub(crate) struct Reader(pub(super) Arc<Layers>);
 
 impl Reader {
-    /// A number that rises before a change of any file's map is shown. A thread that has the file system's lock and finds it as it was
+    /// A number that rises before a change of a file's map is shown. A thread that has the file system's lock and finds it as it was
     /// knows that the extents that it read in between are those of now.
-    pub(crate) fn map_version(&self) -> u64 {
-        self.0.map_version.load(Ordering::Acquire)
+    pub(crate) fn map_version(&self, file: u64) -> u64 {
+        self.0.version(file).load(Ordering::SeqCst)
     }
 }
 
