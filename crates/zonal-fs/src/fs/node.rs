@@ -170,7 +170,9 @@ const SHARDS: usize = 64;
 
 /// All files in memory. Each has a lock, which it shares with few others. Only the thread that has the core changes files, so that
 /// other threads see each of them as it is, and need no more than its lock.
-pub(crate) struct Nodes(Box<[CachePadded<Mutex<HashMap<u64, Node>>>]>);
+pub(crate) struct Nodes(Box<[CachePadded<Mutex<Shard>>]>);
+
+type Shard = HashMap<u64, Node>;
 
 impl Default for Nodes {
     fn default() -> Nodes {
@@ -179,7 +181,7 @@ impl Default for Nodes {
 }
 
 impl Nodes {
-    fn shard(&self, ino: u64) -> MutexGuard<'_, HashMap<u64, Node>> {
+    fn shard(&self, ino: u64) -> MutexGuard<'_, Shard> {
         self.0[ino as usize % SHARDS].lock()
     }
 
