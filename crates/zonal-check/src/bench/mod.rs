@@ -6,6 +6,7 @@
 
 mod emulated;
 mod files;
+mod floor;
 mod image;
 pub mod instructions;
 mod jobs;
@@ -81,6 +82,8 @@ pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>)
         ("files", &|r| {
             files::writes(effort, r);
             files::reads(effort, r);
+            floor::writes(effort, r);
+            floor::reads(effort, r);
         }),
         ("rehearsal", &|r| rehearsal::rows(effort, r)),
         ("served", &|r| served::rows(effort, r)),
