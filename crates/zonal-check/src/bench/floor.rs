@@ -9,7 +9,7 @@ use super::measure::{Case, interleave, time};
 use super::report::{Bound, Report};
 use super::{Effort, Samples};
 use std::hint::black_box;
-use zonal_fs::format::crc32c;
+use zonal_io::sums::{self, crc32c};
 
 /// What a round writes or reads.
 #[derive(Clone, Copy)]
@@ -173,5 +173,31 @@ pub(super) fn reads(effort: Effort, report: &mut Report) {
         report.add("  each", "", file, "ns", Bound::None);
         report.add("  the floor's", "", floor, "ns", Bound::None);
         report.add("  raw, without checksums", "", raw, "ns", Bound::None);
+    }
+}
+
+/// Checksums of 4 KiB blocks by one call of the library each, against one call for all.
+pub(super) fn sums(effort: Effort, report: &mut Report) {
+    for (name, length) in [("in a cache", PIECE / 4), ("in memory", 256 * PIECE)] {
+        let length = if effort.operations < 100_000 { PIECE } else { length };
+        let bytes = bytes(length);
+        let times = (256 * PIECE / length).min(effort.operations / 1000);
+        let mut found = Vec::new();
+        let mut cases = [
+            Case::new("one", || time(times, || (0..times).for_each(|_| sum(&bytes)))),
+            Case::new("all", || {
+                time(times, || {
+                    for _ in 0..times {
+                        found.clear();
+                        sums::of_blocks(black_box(&bytes), &mut found);
+                    }
+                })
+            }),
+        ];
+        let samples = interleave(effort.rounds, &mut cases);
+        let [one, all] = &samples[..] else { unreachable!("two cases") };
+        let name = format!("checksums of blocks {name}");
+        report.add(&name, "a call a block", &all.against(one, |all, one| one / all), "x", Bound::None);
+        report.add("  their rate", "", &rate(all, length), "GB/s", Bound::None);
     }
 }

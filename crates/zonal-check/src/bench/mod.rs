@@ -82,6 +82,7 @@ pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>)
         ("files", &|r| {
             files::writes(effort, r);
             files::reads(effort, r);
+            floor::sums(effort, r);
             floor::writes(effort, r);
             floor::reads(effort, r);
         }),
