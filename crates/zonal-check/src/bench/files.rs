@@ -8,6 +8,7 @@ use super::Effort;
 use super::measure::{Case, interleave, time};
 use super::path::NOW;
 use super::report::{Bound, Report};
+use parking_lot::Mutex;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,29 +18,33 @@ use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::waiter::{Polling, Waiter};
 use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT, Target};
-use zonal_io::buffer::BufferPool;
+use zonal_io::buffer::{BufferPool, IoBuf};
 use zonal_io::clock::Clock;
-use zonal_io::device::Device;
+use zonal_io::device::{Device, Output};
 use zonal_io::emulated::{Emulated, EmulatedOptions, Ram};
 use zonal_io::volume::{Channel, Request, Volume, VolumeOptions};
 
-const ZONE: u64 = 16 << 20;
+pub(super) const ZONE: u64 = 16 << 20;
+
+/// Zones of a drive for [`SET`].
+const ZONES: u64 = 16;
 
 /// What one call writes or reads in a row.
-const PIECE: u64 = 1 << 20;
+pub(super) const PIECE: u64 = 1 << 20;
 
 /// Bytes of a unit: a piece and its header. Where a drive takes a mebibyte at a time and no more, as most do, a piece is two
 /// units, and each costs some microseconds of its own.
 const UNIT: u64 = PIECE + BLOCK;
 
-const BLOCK: u64 = zonal_fs::BLOCK_BYTES as u64;
+pub(super) const BLOCK: u64 = zonal_fs::BLOCK_BYTES as u64;
 
 /// Written a round: beyond the caches, and with what a round before has left in a zone that is not full no more than the
 /// device keeps for reuse, so that pages are touched.
 const SET: u64 = 40 << 20;
 
-fn volume() -> Arc<Volume> {
-    let (size, max_sectors) = (16 * ZONE, (UNIT / 512) as u32);
+/// A drive in memory of `zones` zones.
+fn volume(zones: u64) -> Arc<Volume> {
+    let (size, max_sectors) = (zones * ZONE, (UNIT / 512) as u32);
     let options = EmulatedOptions { size, zone_size: ZONE, max_sectors, ..EmulatedOptions::default() };
     let geometry = options.geometry().expect("the options are valid");
     let device: Arc<dyn Device> =
@@ -48,25 +53,26 @@ fn volume() -> Arc<Volume> {
     Arc::new(Volume::open(device, options).expect("an emulated device opens"))
 }
 
-/// So many bytes, not all alike.
-fn bytes(length: u64) -> Vec<u8> {
+/// This many bytes, not all alike.
+pub(super) fn bytes(length: u64) -> Vec<u8> {
     (0..length).map(|i| ((i * i) >> 7) as u8).collect()
 }
 
 /// What is written: pieces one after the other, and from the front again.
-fn pieces_of(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn pieces_of(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.chunks_exact(PIECE as usize).cycle()
 }
 
 /// A file system on a drive of its own.
-struct Files {
-    fs: FileSystem,
-    waiter: Polling,
+pub(super) struct Files {
+    pub(super) fs: FileSystem,
+    pub(super) waiter: Polling,
 }
 
 impl Files {
-    fn new() -> Files {
-        let (volume, waiter) = (volume(), Polling::new(Clock::start()));
+    /// One on a drive of `zones` zones.
+    pub(super) fn new(zones: u64) -> Files {
+        let (volume, waiter) = (volume(zones), Polling::new(Clock::start()));
         let unit_blocks = (UNIT / BLOCK) as u32;
         let geometry = &volume.info().geometry;
         let superblock = Superblock::new(*b"zonal-check-unit", geometry, unit_blocks, Metadata::Beside, 0);
@@ -76,13 +82,13 @@ impl Files {
         Files { fs: opened.expect("what was made can be opened"), waiter }
     }
 
-    fn create(&self) -> u64 {
+    pub(super) fn create(&self) -> u64 {
         let new = NewFile::new(Kind::File, 0o644);
         self.fs.create(&self.waiter, ROOT, b"file", &new).expect("the name is free")
     }
 
     /// Writes `count` pieces in a row, and waits until they are on the drive.
-    fn write(&self, ino: u64, count: u64, bytes: &[u8]) {
+    pub(super) fn write(&self, ino: u64, count: u64, bytes: &[u8]) {
         for (i, piece) in (0..count).zip(pieces_of(bytes)) {
             let payload = Payload::Bytes(black_box(piece));
             let written = self.fs.write(&self.waiter, ino, i * PIECE, payload);
@@ -93,14 +99,14 @@ impl Files {
         }
     }
 
-    fn read(&self, ino: u64, offset: u64, into: &mut [u8]) {
+    pub(super) fn read(&self, ino: u64, offset: u64, into: &mut [u8]) {
         let length = into.len() as u64;
         let read = self.fs.read(&self.waiter, ino, offset, Target::Bytes(into));
         assert_eq!(read.expect("it is there"), length);
     }
 
     /// Removes the file, and resets its zones.
-    fn remove(&self) {
+    pub(super) fn remove(&self) {
         let removed = self.fs.unlink(&self.waiter, ROOT, b"file").and_then(|()| self.fs.sync(&self.waiter));
         removed.expect("memory takes rows");
         while self.fs.background_step(&self.waiter).expect("nothing fails") {}
@@ -108,24 +114,31 @@ impl Files {
 }
 
 /// The volume of a drive without a file system.
-struct Raw {
+pub(super) struct Raw {
     volume: Arc<Volume>,
     channel: Channel,
     pool: BufferPool,
     issued: u64,
     done: Arc<AtomicU64>,
+    /// The buffer of the last read.
+    read: Arc<Mutex<IoBuf>>,
 }
 
 impl Raw {
-    fn new() -> Raw {
-        let (volume, done) = (volume(), Arc::new(AtomicU64::new(0)));
-        let counted = done.clone();
+    /// One of `zones` zones.
+    pub(super) fn new(zones: u64) -> Raw {
+        let (volume, done, read) = (volume(zones), Arc::new(AtomicU64::new(0)), Arc::default());
+        let (counted, last): (_, Arc<Mutex<IoBuf>>) = (done.clone(), Arc::clone(&read));
         let channel = volume.channel(move |completion| {
-            assert!(completion.result.is_ok(), "{:?}", completion.result);
+            match completion.result {
+                Ok(Output::Appended(_)) => {}
+                Ok(_) => *last.lock() = completion.buf.into_buf(),
+                Err(error) => panic!("{error}"),
+            }
             counted.fetch_add(1, Ordering::Relaxed);
         });
         let pool = BufferPool::new(PIECE as u32, 16);
-        Raw { volume, channel, pool, issued: 0, done }
+        Raw { volume, channel, pool, issued: 0, done, read }
     }
 
     fn submit(&mut self, request: Request) {
@@ -140,10 +153,15 @@ impl Raw {
     }
 
     /// Appends `count` pieces to one zone after the other.
-    fn append(&mut self, count: u64, bytes: &[u8]) {
+    pub(super) fn append(&mut self, count: u64, bytes: &[u8]) {
+        self.append_by(count, bytes, |into, piece| into.copy_from_slice(piece));
+    }
+
+    /// The same with buffers that `fill` fills with a piece.
+    pub(super) fn append_by(&mut self, count: u64, bytes: &[u8], mut fill: impl FnMut(&mut [u8], &[u8])) {
         for (i, piece) in (0..count).zip(pieces_of(bytes)) {
             let mut buf = self.pool.take();
-            buf.copy_from_slice(black_box(piece));
+            fill(&mut buf, black_box(piece));
             let zone = ZoneIndex((i / (ZONE / PIECE)) as u32);
             let start = self.volume.info().geometry.start_of(zone);
             self.submit(Request::append(start, (PIECE / 512) as u32, buf));
@@ -151,14 +169,21 @@ impl Raw {
         self.wait();
     }
 
-    /// Reads `length` bytes from `offset`, to nobody.
-    fn read(&mut self, offset: u64, length: u64) {
-        let buf = self.pool.take();
+    /// Reads `length` bytes from `offset`.
+    pub(super) fn read(&mut self, offset: u64, length: u64) {
+        let idle = std::mem::take(&mut *self.read.lock());
+        let buf = if idle.is_empty() { self.pool.take() } else { idle };
         self.submit(Request::read(Sector(offset / 512), (length / 512) as u32, buf));
         self.wait();
     }
 
-    fn reset(&mut self) {
+    /// The same, and shows the bytes.
+    pub(super) fn read_to(&mut self, offset: u64, length: u64, show: impl FnOnce(&[u8])) {
+        self.read(offset, length);
+        show(&self.read.lock()[..length as usize]);
+    }
+
+    pub(super) fn reset(&mut self) {
         self.submit(Request::reset_all());
         self.wait();
     }
@@ -174,7 +199,7 @@ fn pieces(effort: Effort) -> u64 {
 /// first has time while it waits for memory.
 pub(super) fn writes(effort: Effort, report: &mut Report) {
     let count = pieces(effort);
-    let (files, mut raw) = (Files::new(), Raw::new());
+    let (files, mut raw) = (Files::new(ZONES), Raw::new(ZONES));
     for (from, length, bound) in
         [("from memory", count, Bound::AtLeast(0.85)), ("from a cache", 1, Bound::None)]
     {
@@ -199,14 +224,14 @@ pub(super) fn writes(effort: Effort, report: &mut Report) {
     }
 }
 
-fn rate(samples: &super::Samples, bytes: u64) -> super::Samples {
+pub(super) fn rate(samples: &super::Samples, bytes: u64) -> super::Samples {
     super::Samples { rounds: samples.rounds.iter().map(|ns| bytes as f64 / ns).collect() }
 }
 
 /// A large file read with verification, in a row and at random, against the same reads of the drive.
 pub(super) fn reads(effort: Effort, report: &mut Report) {
     let (count, piece) = (pieces(effort), bytes(PIECE));
-    let (files, mut raw) = (Files::new(), Raw::new());
+    let (files, mut raw) = (Files::new(ZONES), Raw::new(ZONES));
     let ino = files.create();
     files.write(ino, count, &piece);
     raw.append(count, &piece);
@@ -243,7 +268,7 @@ pub(super) fn reads(effort: Effort, report: &mut Report) {
     report.add("  against", "raw reads", &samples[1].against(&samples[0], |f, r| r / f), "x", Bound::None);
 }
 
-fn random(state: &mut u64, below: u64) -> u64 {
+pub(super) fn random(state: &mut u64, below: u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*state >> 33) % below
 }

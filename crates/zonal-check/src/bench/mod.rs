@@ -7,6 +7,7 @@
 mod callers;
 mod emulated;
 mod files;
+mod floor;
 mod image;
 pub mod instructions;
 mod jobs;
@@ -82,6 +83,9 @@ pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>)
         ("files", &|r| {
             files::writes(effort, r);
             files::reads(effort, r);
+            floor::sums(effort, r);
+            floor::writes(effort, r);
+            floor::reads(effort, r);
         }),
         ("callers", &|r| {
             callers::beside_cold_metadata(effort, r);

@@ -24,11 +24,8 @@ pub use unit::{
 /// The version of the format: another one is not opened.
 pub const VERSION: u32 = 2;
 
-/// The checksum of everything on the drive, CRC-32C.
-#[inline]
-pub fn crc32c(bytes: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(bytes)
-}
+/// The checksum of everything on the drive.
+pub use zonal_io::sums::crc32c;
 
 /// Names the file system that something belongs to.
 pub type Uuid = [u8; 16];

@@ -1,0 +1,203 @@
+//! The data path of files against a floor: the least that must be done.
+//!
+//! The floor of a write fills a buffer block by block, with a checksum of each, and appends it. The floor of a read reads into memory
+//! that the caller keeps, and makes the checksums of what came. Neither has headers, a map, or a check of the result. Both are done with
+//! data that fits a cache, and with as much as does not: there the memory's speed decides.
+
+use super::files::{BLOCK, Files, PIECE, Raw, ZONE, bytes, random, rate};
+use super::measure::{Case, interleave, time};
+use super::report::{Bound, Report};
+use super::{Effort, Samples};
+use std::hint::black_box;
+use zonal_io::sums::{self, crc32c};
+
+/// What a round writes or reads.
+#[derive(Clone, Copy)]
+struct Set {
+    name: &'static str,
+    /// Zones, of which each is full.
+    zones: u64,
+    /// Bytes that are written, over and over.
+    source: u64,
+}
+
+/// Less than a gibibyte: a device in memory keeps a gibibyte for reuse, so that a round touches no new page.
+const SETS: [Set; 2] = [
+    Set { name: "of a cache", zones: 1, source: PIECE },
+    Set { name: "of memory", zones: 56, source: 56 * ZONE },
+];
+
+impl Set {
+    fn of(self, effort: Effort) -> Set {
+        match effort.operations < 100_000 {
+            true => Set { zones: 1, source: PIECE, ..self },
+            false => self,
+        }
+    }
+
+    fn pieces(self) -> u64 {
+        self.zones * ZONE / PIECE
+    }
+
+    /// Zones of the drive: the file system keeps some for itself.
+    fn drive(self) -> u64 {
+        self.zones + 16
+    }
+
+    /// How often a round goes through it.
+    fn times(self) -> u64 {
+        (60 / self.zones).max(1)
+    }
+}
+
+/// A round of several, each of which leaves out what is not to be timed.
+fn several(times: u64, mut round: impl FnMut() -> f64) -> impl FnMut() -> f64 {
+    move || (0..times).map(|_| round()).sum::<f64>() / times as f64
+}
+
+/// Checksums of blocks, one call a block.
+fn sum(bytes: &[u8]) {
+    for block in bytes.chunks_exact(BLOCK as usize) {
+        black_box(crc32c(block));
+    }
+}
+
+fn copy_and_sum(into: &mut [u8], from: &[u8]) {
+    for (to, block) in into.chunks_exact_mut(BLOCK as usize).zip(from.chunks_exact(BLOCK as usize)) {
+        black_box(crc32c(block));
+        to.copy_from_slice(block);
+    }
+}
+
+/// What cases are compared by: first the raw one, then the floor, then files.
+fn rows(report: &mut Report, name: &str, samples: &[Samples], bytes: u64, least: f64) {
+    let [raw, floor, file] = samples else { unreachable!("three cases") };
+    report.add(name, "floor", &file.against(floor, |file, floor| floor / file), "x", Bound::AtLeast(least));
+    report.add("  their rate", "", &rate(file, bytes), "GB/s", Bound::None);
+    report.add("  the floor's rate", "", &rate(floor, bytes), "GB/s", Bound::None);
+    report.add("  the raw rate, without checksums", "", &rate(raw, bytes), "GB/s", Bound::None);
+}
+
+/// Files written in pieces of a mebibyte.
+pub(super) fn writes(effort: Effort, report: &mut Report) {
+    for set in SETS.map(|set| set.of(effort)) {
+        let (count, times) = (set.pieces(), set.times());
+        let source = bytes(set.source);
+        let (files, mut floor, mut raw) =
+            (Files::new(set.drive()), Raw::new(set.drive()), Raw::new(set.drive()));
+        let mut cases = [
+            Case::new(
+                "raw",
+                several(times, || {
+                    let ns = time(count, || raw.append(count, &source));
+                    raw.reset();
+                    ns
+                }),
+            ),
+            Case::new(
+                "floor",
+                several(times, || {
+                    let ns = time(count, || floor.append_by(count, &source, copy_and_sum));
+                    floor.reset();
+                    ns
+                }),
+            ),
+            Case::new(
+                "file",
+                several(times, || {
+                    let ino = files.create();
+                    let ns = time(count, || files.write(ino, count, &source));
+                    files.remove();
+                    ns
+                }),
+            ),
+        ];
+        let samples = interleave(effort.rounds, &mut cases);
+        rows(report, &format!("file: 1 MiB writes {}", set.name), &samples, PIECE, 0.9);
+    }
+}
+
+/// A file read with verification: in a row, and at random.
+pub(super) fn reads(effort: Effort, report: &mut Report) {
+    for set in SETS.map(|set| set.of(effort)) {
+        let (count, times) = (set.pieces(), set.times());
+        let source = bytes(set.source);
+        let (files, mut raw, mut floor) =
+            (Files::new(set.drive()), Raw::new(set.drive()), Raw::new(set.drive()));
+        let ino = files.create();
+        files.write(ino, count, &source);
+        raw.append(count, &source);
+        floor.append(count, &source);
+        drop(source);
+        let mut into = vec![0; PIECE as usize];
+        let pieces = move || (0..count * times).map(move |i| i % count * PIECE);
+        let mut cases = [
+            Case::new("raw", || time(count * times, || pieces().for_each(|at| raw.read(at, PIECE)))),
+            Case::new("floor", || {
+                time(count * times, || pieces().for_each(|at| floor.read_to(at, PIECE, sum)))
+            }),
+            Case::new("file", || {
+                time(count * times, || pieces().for_each(|at| files.read(ino, at, &mut into)))
+            }),
+        ];
+        let samples = interleave(effort.rounds, &mut cases);
+        drop(cases);
+        rows(report, &format!("file: 1 MiB reads {}, verified", set.name), &samples, PIECE, 0.85);
+
+        let operations = effort.operations / 10;
+        let blocks = count * PIECE / BLOCK;
+        let mut block = vec![0; BLOCK as usize];
+        let at = |seed: &mut u64| random(seed, blocks) * BLOCK;
+        let mut seeds = [1; 3];
+        let [a, b, c] = &mut seeds;
+        let mut cases = [
+            Case::new("raw", || time(operations, || (0..operations).for_each(|_| raw.read(at(a), BLOCK)))),
+            Case::new("floor", || {
+                time(operations, || (0..operations).for_each(|_| floor.read_to(at(b), BLOCK, sum)))
+            }),
+            Case::new("file", || {
+                time(operations, || (0..operations).for_each(|_| files.read(ino, at(c), &mut block)))
+            }),
+        ];
+        let samples = interleave(effort.rounds, &mut cases);
+        drop(cases);
+        let [raw, floor, file] = &samples[..] else { unreachable!("three cases") };
+        let name = format!("file: 4 KiB random reads {}, verified", set.name);
+        report.add(
+            &name,
+            "floor",
+            &file.against(floor, |file, floor| floor / file),
+            "x",
+            Bound::AtLeast(0.6),
+        );
+        report.add("  each", "", file, "ns", Bound::None);
+        report.add("  the floor's", "", floor, "ns", Bound::None);
+        report.add("  raw, without checksums", "", raw, "ns", Bound::None);
+    }
+}
+
+/// Checksums of 4 KiB blocks by one call of the library each, against one call for all.
+pub(super) fn sums(effort: Effort, report: &mut Report) {
+    for (name, length) in [("in a cache", PIECE / 4), ("in memory", 256 * PIECE)] {
+        let length = if effort.operations < 100_000 { PIECE } else { length };
+        let bytes = bytes(length);
+        let times = (256 * PIECE / length).min(effort.operations / 1000);
+        let mut found = Vec::new();
+        let mut cases = [
+            Case::new("one", || time(times, || (0..times).for_each(|_| sum(&bytes)))),
+            Case::new("all", || {
+                time(times, || {
+                    for _ in 0..times {
+                        found.clear();
+                        sums::of_blocks(black_box(&bytes), &mut found);
+                    }
+                })
+            }),
+        ];
+        let samples = interleave(effort.rounds, &mut cases);
+        let [one, all] = &samples[..] else { unreachable!("two cases") };
+        let name = format!("checksums of blocks {name}");
+        report.add(&name, "a call a block", &all.against(one, |all, one| one / all), "x", Bound::None);
+        report.add("  their rate", "", &rate(all, length), "GB/s", Bound::None);
+    }
+}
