@@ -4,12 +4,15 @@ mod combine;
 mod commit;
 mod core;
 mod credit;
+mod errno;
 mod error;
 mod fetch;
+pub(crate) mod files;
 mod finish;
 mod flight;
 mod gc;
 pub(crate) mod inspect;
+mod known;
 mod look;
 mod lost_zones;
 pub(crate) mod map;
@@ -18,6 +21,7 @@ pub(crate) mod names;
 mod node;
 pub(crate) mod number;
 mod open_file;
+mod open_or_create;
 mod read;
 mod room;
 mod segments;
@@ -26,17 +30,22 @@ mod status;
 mod turn;
 mod write;
 mod write_buffer;
+mod xattr;
 
 pub use core::MountOptions;
 pub use error::{FsError, Lost};
+pub use files::FileCounts;
+pub use known::FoundFile;
 pub use mount::OpenError;
 pub use names::{Changes, NAME_MAX, NewFile, ROOT, Rename, TARGET_MAX};
 pub(crate) use node::attributes;
 pub use open_file::OpenFile;
+pub use open_or_create::{IfThere, OpenedFile};
 pub use read::Target;
 pub use stats::{Statistics, Usage};
 pub use status::{Activity, OpenZoneStatus, Resets, Status, ZoneCounts};
 pub use write::Payload;
+pub use xattr::{ATTRIBUTE_MAX, SetXattr};
 
 pub use crate::format::SIZE_MAX;
 use crate::format::{Attributes, Entry, Position, Superblock};
@@ -113,8 +122,8 @@ impl FileSystem {
     /// Makes a file, and returns its number.
     ///
     /// # Errors
-    /// [`FsError::Exists`], [`FsError::NameTooLong`], [`FsError::ReadOnly`]; [`FsError::TooLarge`] for a symbolic link that points
-    /// to more than [`TARGET_MAX`] bytes.
+    /// [`FsError::Exists`], [`FsError::NameTooLong`], [`FsError::ReadOnly`]; [`FsError::TargetTooLong`] for a symbolic link that
+    /// points to more than [`TARGET_MAX`] bytes.
     pub fn create(
         &self,
         waiter: &dyn Waiter,
@@ -159,7 +168,7 @@ impl FileSystem {
         self.change(waiter, Touched::Added, |core| core.link_over(ino, parent, name, waiter.wall()))
     }
 
-    /// Removes a name. The file goes with its last name, once all of its handles are gone.
+    /// Removes a name. The file goes with its last name, once all of its handles are gone and no caller knows it.
     ///
     /// # Errors
     /// [`FsError::IsDirectory`].
@@ -190,6 +199,47 @@ impl FileSystem {
     ) -> Result<(), FsError> {
         self.0.look_at_rename(from, to);
         self.change(waiter, Touched::Added, |core| core.rename(from, to, how, waiter.wall()))
+    }
+
+    /// The same as [`FileSystem::lookup`], and counts that the caller knows the file once more.
+    ///
+    /// A file that is known stays when it has lost its names, as one that is open does. Unlike that, it has no write buffer.
+    ///
+    /// # Errors
+    /// As [`FileSystem::lookup`].
+    pub fn lookup_known(&self, parent: u64, name: &[u8]) -> Result<FoundFile, FsError> {
+        self.0.lookup_known(parent, name)
+    }
+
+    /// Counts that the caller knows a file once more, and returns its attributes.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`].
+    pub fn know(&self, ino: u64) -> Result<Attributes, FsError> {
+        self.0.know(ino)
+    }
+
+    /// The same as [`FileSystem::create`], and counts that the caller knows the file, before another can remove it.
+    ///
+    /// # Errors
+    /// As [`FileSystem::create`].
+    pub fn create_known(
+        &self,
+        waiter: &dyn Waiter,
+        parent: u64,
+        name: &[u8],
+        new: &NewFile,
+    ) -> Result<FoundFile, FsError> {
+        self.0.create_known(waiter, (parent, name), new)
+    }
+
+    /// Takes back that the caller was told of a file, `times` times; at most as often as it was. A file that has no name and is not
+    /// open is destroyed when it is known no more.
+    ///
+    /// # Errors
+    /// If the file cannot be destroyed: its rows are damaged.
+    pub fn forget(&self, ino: u64, times: u64) -> Result<(), FsError> {
+        self.0.forget(ino, times)
     }
 
     /// Shows the names of a directory after `after`, in order of their bytes, until `show` breaks.
@@ -250,8 +300,9 @@ impl FileSystem {
     /// An extended attribute.
     ///
     /// # Errors
-    /// [`FsError::NoAttribute`].
+    /// [`FsError::NoAttribute`], [`FsError::AttributeName`].
     pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Vec<u8>, FsError> {
+        xattr::check_name(name)?;
         self.0.attribute(ino, name)
     }
 
@@ -263,20 +314,39 @@ impl FileSystem {
         self.0.list_attributes(ino)
     }
 
-    /// Sets an extended attribute.
+    /// Sets an extended attribute, whether it is there or not.
     ///
     /// # Errors
-    /// [`FsError::TooLarge`] above 64 KiB.
+    /// As [`FileSystem::set_xattr_if`].
     pub fn set_xattr(&self, waiter: &dyn Waiter, ino: u64, name: &[u8], value: &[u8]) -> Result<(), FsError> {
-        self.0.look_at_file(ino);
-        self.change(waiter, Touched::Added, |core| core.set_attribute(ino, name, value, waiter.wall()))
+        self.set_xattr_if(waiter, ino, (name, value), SetXattr::Always)
+    }
+
+    /// Sets an extended attribute, its name and its value, if it is there or not as `when` says. No other caller comes in between.
+    ///
+    /// # Errors
+    /// [`FsError::AttributeName`] unless the name has 1 to 255 bytes, [`FsError::AttributeTooLarge`] above [`ATTRIBUTE_MAX`] bytes;
+    /// [`FsError::AttributeExists`], [`FsError::NoAttribute`].
+    pub fn set_xattr_if(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        (name, value): (&[u8], &[u8]),
+        when: SetXattr,
+    ) -> Result<(), FsError> {
+        xattr::check(name, value)?;
+        self.0.look_at_attribute(ino, name);
+        self.change(waiter, Touched::Added, |core| {
+            core.set_attribute(ino, (name, value), when, waiter.wall())
+        })
     }
 
     /// Removes an extended attribute.
     ///
     /// # Errors
-    /// [`FsError::NoAttribute`].
+    /// [`FsError::NoAttribute`], [`FsError::AttributeName`].
     pub fn remove_xattr(&self, waiter: &dyn Waiter, ino: u64, name: &[u8]) -> Result<(), FsError> {
+        xattr::check_name(name)?;
         self.0.look_at_attribute(ino, name);
         self.change(waiter, Touched::Changed, |core| core.remove_attribute(ino, name, waiter.wall()))
     }
@@ -403,6 +473,15 @@ impl FileSystem {
     /// How its space is used.
     pub fn usage(&self) -> Usage {
         self.0.lock().usage()
+    }
+
+    /// How many files it has, and may have. The count is exact. A file system that was last changed by a program without a count
+    /// is counted by the first call, which reads all rows of files.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn files(&self) -> Result<FileCounts, FsError> {
+        self.0.files()
     }
 
     /// All that it tells of itself, for other programs.

@@ -6,7 +6,9 @@
 use super::combine::CombinedUnits;
 use super::core::{Core, CoreLock, MountOptions, Shared};
 use super::error::FsError;
+use super::files::{self, FileCounter};
 use super::finish::Closed;
+use super::known::KnownFiles;
 use super::map::Tails;
 use super::names::ROOT;
 use super::node::Nodes;
@@ -74,6 +76,7 @@ pub(super) fn make(rows: &mut Rows, superblock: &Superblock, now: i64) -> Result
     rows.put(key::inode(ROOT), root.encode());
     rows.put(key::counter("ino"), (ROOT + 1).to_le_bytes().to_vec());
     rows.put(key::counter("superblock"), superblock.encode().to_vec());
+    files::put(rows, 1, 0);
     let sealed = rows.seal().expect("nothing is sealed yet");
     rows.settled(sealed.commit()?);
     Ok(())
@@ -244,6 +247,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
     });
     let next_ino = next_file(&rows)?;
     let since = counter(&rows, "sequence", NUMBERS_END)?;
+    let files = FileCounter::load(&rows)?;
     Ok(Core {
         rows,
         book,
@@ -251,6 +255,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         credit: Credits::new(Need { extents: totals.extents, available: totals.available }, reserve),
         tails: Tails::default(),
         nodes: Nodes::default(),
+        known: KnownFiles::default(),
         units_in_flight: HashMap::new(),
         write_buffers: WriteBuffers::default(),
         combined: CombinedUnits::default(),
@@ -260,6 +265,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         reset_failures: HashMap::new(),
         changed: BTreeSet::new(),
         next_ino,
+        files,
         next_token: 0,
         next_sequence: since + NUMBERS_PASSED,
         since,

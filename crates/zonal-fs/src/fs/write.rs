@@ -127,10 +127,8 @@ impl Drop for Held<'_> {
 impl Core {
     /// Ends a use of a file: the file is destroyed if it has no name, and leaves memory if no operation uses it.
     pub(super) fn end_use(&mut self, ino: u64) -> Result<(), FsError> {
-        let is_over = |core: &mut Core| {
-            core.nodes.here(ino).is_some_and(|n| n.handles == 0 && !n.is_held && n.attributes.links == 0)
-        };
-        if is_over(self) {
+        let is_nameless = self.nodes.here(ino).is_some_and(|node| node.attributes.links == 0);
+        if is_nameless && !self.is_used(ino) {
             return self.destroy(ino);
         }
         self.let_go(ino);
