@@ -62,8 +62,8 @@ mod tests {
         let row = RowError { key: Vec::new(), what: "damaged" };
         let all = [
             (FsError::NotFound, 2),
-            (FsError::Write { ino, why: Lost::Request(request.clone()) }, 5),
-            (FsError::Read { ino, block, zone, at, error: request.clone() }, 5),
+            (FsError::Write { ino, why: Lost::Request(request) }, 5),
+            (FsError::Read { ino, block, zone, at, error: request }, 5),
             (FsError::Gone { ino, block }, 5),
             (FsError::Checksum { ino, block, zone, at }, 5),
             (FsError::Drive(request), 5),

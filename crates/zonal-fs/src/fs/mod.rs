@@ -22,9 +22,11 @@ mod node;
 pub(crate) mod number;
 mod open_file;
 mod open_or_create;
+mod ranges;
 mod read;
 mod room;
 mod segments;
+mod setattr;
 mod stats;
 mod status;
 mod turn;
@@ -37,11 +39,13 @@ pub use error::{FsError, Lost};
 pub use files::FileCounts;
 pub use known::FoundFile;
 pub use mount::OpenError;
-pub use names::{Changes, NAME_MAX, NewFile, ROOT, Rename, TARGET_MAX};
+pub use names::{NAME_MAX, NewFile, ROOT, Rename, TARGET_MAX};
 pub(crate) use node::attributes;
 pub use open_file::OpenFile;
 pub use open_or_create::{IfThere, OpenedFile};
+pub use ranges::{Seek, ZeroEnd};
 pub use read::Target;
+pub use setattr::{Changes, SetIds, SetTime};
 pub use stats::{Statistics, Usage};
 pub use status::{Activity, OpenZoneStatus, Resets, Status, ZoneCounts};
 pub use write::Payload;
@@ -280,13 +284,18 @@ impl FileSystem {
         self.0.attributes(ino)
     }
 
-    /// Changes attributes; its size is changed by [`FileSystem::truncate`].
+    /// Changes attributes, all of them in one moment, and returns those that the file has then. The time of the change is always set.
+    /// If the size cannot be changed, nothing is.
     ///
     /// # Errors
-    /// [`FsError::NotFound`].
-    pub fn set_attributes(&self, waiter: &dyn Waiter, ino: u64, changes: &Changes) -> Result<(), FsError> {
-        self.0.look_at_file(ino);
-        self.change(waiter, Touched::Changed, |core| core.change(ino, changes, waiter.wall()))
+    /// [`FsError::NotFound`]; those of [`FileSystem::truncate`] with a size.
+    pub fn set_attributes(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        changes: &Changes,
+    ) -> Result<Attributes, FsError> {
+        self.0.set_attributes(waiter, ino, changes)
     }
 
     /// Where a symbolic link points.
@@ -376,10 +385,12 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Writes at `offset`, and returns how many bytes were written: fewer than all only if space is short.
+    /// Writes at `offset`, and returns how many bytes were written: fewer than all only if space is short. Set-id bits go, as with
+    /// [`SetIds::Clear`]; a write without a byte changes nothing.
     ///
     /// # Errors
-    /// [`FsError::NoSpace`], [`FsError::TooLarge`], [`FsError::ReadOnly`].
+    /// [`FsError::NoSpace`], [`FsError::TooLarge`], [`FsError::ReadOnly`]; [`FsError::IsDirectory`], and [`FsError::Invalid`] of other
+    /// files without data.
     pub fn write(
         &self,
         waiter: &dyn Waiter,
@@ -387,7 +398,22 @@ impl FileSystem {
         offset: u64,
         payload: Payload<'_>,
     ) -> Result<u64, FsError> {
-        self.0.write(waiter, ino, offset, payload)
+        self.0.write(waiter, ino, offset, payload, SetIds::Clear)
+    }
+
+    /// The same for a caller that says whether set-id bits go.
+    ///
+    /// # Errors
+    /// As [`FileSystem::write`].
+    pub fn write_with(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        offset: u64,
+        payload: Payload<'_>,
+        set_ids: SetIds,
+    ) -> Result<u64, FsError> {
+        self.0.write(waiter, ino, offset, payload, set_ids)
     }
 
     /// Reads from `offset` on, and returns how many bytes there were before the file's end.
@@ -404,20 +430,64 @@ impl FileSystem {
         self.0.read(waiter, ino, offset, target)
     }
 
-    /// Makes a file `size` bytes long.
+    /// Makes a file `size` bytes long, as `ftruncate` does: also of a file that is, the times of its last change are set and set-id
+    /// bits go. [`FileSystem::set_attributes`] changes a size as `truncate` does, and more.
     ///
     /// # Errors
-    /// [`FsError::TooLarge`].
+    /// [`FsError::TooLarge`], [`FsError::NoSpace`] for the block at the new end.
     pub fn truncate(&self, waiter: &dyn Waiter, ino: u64, size: u64) -> Result<(), FsError> {
         self.0.truncate(waiter, ino, size)
     }
 
-    /// Makes bytes of a file read as zeroes and frees what they took, without changing its size.
+    /// Makes bytes of a file read as zeroes and frees what they took, without changing its size. Set-id bits go.
     ///
     /// # Errors
-    /// [`FsError::NoSpace`], for the blocks at the edges.
+    /// As [`FileSystem::zero_range`].
     pub fn punch(&self, waiter: &dyn Waiter, ino: u64, range: Range<u64>) -> Result<(), FsError> {
-        self.0.punch(waiter, ino, range)
+        self.0.zero_range(waiter, ino, range, ZeroEnd::Keep, SetIds::Clear)
+    }
+
+    /// Makes bytes of a file read as zeroes and frees what they took. Zeroes after the end of the file make it longer if `end` says so.
+    /// No space is reserved for them.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for an empty range, [`FsError::TooLarge`]; [`FsError::NoSpace`] for the blocks at the edges.
+    pub fn zero_range(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        range: Range<u64>,
+        end: ZeroEnd,
+        set_ids: SetIds,
+    ) -> Result<(), FsError> {
+        self.0.zero_range(waiter, ino, range, end, set_ids)
+    }
+
+    /// The first byte from `offset` on that is data, or that is a hole. Data in memory and in flight is data. What is a hole is told in
+    /// blocks of 4096 bytes. At the end of the file is a hole.
+    ///
+    /// # Errors
+    /// [`FsError::NothingThere`] if `offset` is not before the end, or if no data comes after it.
+    pub fn seek(&self, ino: u64, offset: u64, what: Seek) -> Result<u64, FsError> {
+        self.0.seek(ino, offset, what)
+    }
+
+    /// Copies `length` bytes from a file and an offset in it to another, or within one file, and returns how many. They are fewer if
+    /// the source ends before, and if anything fails after the first of them: then those are there. Holes stay holes.
+    ///
+    /// Another caller may see a part of the copy, and may change the source meanwhile.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for ranges of one file that overlap; those of [`FileSystem::read`] and [`FileSystem::write`].
+    pub fn copy_range(
+        &self,
+        waiter: &dyn Waiter,
+        from: (u64, u64),
+        to: (u64, u64),
+        length: u64,
+        set_ids: SetIds,
+    ) -> Result<u64, FsError> {
+        self.0.copy_range(waiter, from, to, length, set_ids)
     }
 
     /// Makes a file durable, with its name, and reports once which of its data was lost.

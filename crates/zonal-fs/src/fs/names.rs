@@ -59,23 +59,6 @@ impl NewFile {
     }
 }
 
-/// Attributes to be changed; those that are `None` stay. Times are nanoseconds since 1970, below zero before.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Changes {
-    /// Permission bits.
-    pub mode: Option<u16>,
-    /// Owner.
-    pub uid: Option<u32>,
-    /// Group.
-    pub gid: Option<u32>,
-    /// Last read.
-    pub atime: Option<i64>,
-    /// Last change of its data.
-    pub mtime: Option<i64>,
-    /// How long its data is expected to live: an index of [`Lifetime`](crate::space::Lifetime).
-    pub lifetime: Option<u8>,
-}
-
 /// What a rename does if the new name exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Rename {
@@ -470,17 +453,5 @@ impl Core {
             place = self.attributes(place)?.parent;
         }
         if directory == ROOT { Err(FsError::Invalid("the root cannot be moved")) } else { Ok(()) }
-    }
-
-    pub(super) fn change(&mut self, ino: u64, changes: &Changes, now: i64) -> Result<(), FsError> {
-        self.update(ino, |file| {
-            file.mode = changes.mode.unwrap_or(file.mode);
-            file.uid = changes.uid.unwrap_or(file.uid);
-            file.gid = changes.gid.unwrap_or(file.gid);
-            file.atime = changes.atime.unwrap_or(file.atime);
-            file.mtime = changes.mtime.unwrap_or(file.mtime);
-            file.lifetime = changes.lifetime.unwrap_or(file.lifetime);
-            file.ctime = now;
-        })
     }
 }

@@ -5,6 +5,8 @@ mod common;
 
 mod files;
 mod known;
+mod ranges;
+mod setattr;
 mod xattrs;
 
 use common::{device, make_with, reopen, superblock, volume, waiter};
