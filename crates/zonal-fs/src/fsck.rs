@@ -251,6 +251,14 @@ pub enum Finding {
         /// Largest number in use.
         largest: u64,
     },
+    /// The count of files is wrong. It is compared if nothing else is wrong.
+    #[error("the file system says that it has {files} files, there are {found}")]
+    Files {
+        /// What it says.
+        files: u64,
+        /// How many there are.
+        found: u64,
+    },
     /// A zone became read-only and has live data, which has to be moved before the zone is lost.
     #[error("zone {zone} is read-only and has {blocks} live blocks")]
     ReadOnlyZone {
@@ -368,6 +376,7 @@ impl Finding {
             | Finding::NextPosition { .. }
             | Finding::Opening { .. }
             | Finding::NextFile { .. }
+            | Finding::Files { .. }
             | Finding::NoFile { .. }
             | Finding::NoName { .. }
             | Finding::WrongKind { .. }

@@ -13,7 +13,7 @@ use zonal_fs::fsck::{Finding, Options, check};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::waiter::{Polling, Waiter};
-use zonal_fs::{Changes, FileSystem, MountOptions, NewFile, Payload, ROOT, Rename};
+use zonal_fs::{Changes, FileSystem, MountOptions, NewFile, Payload, ROOT, Rename, SetTime};
 use zonal_io::volume::Volume;
 
 const BLOCK: u64 = 4096;
@@ -97,7 +97,11 @@ fn times_before_1970_come_back_as_they_were_set() {
     let at = At::new(long_ago);
     let ino = fs.create(&at, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
     at.wall.set(5);
-    let changes = Changes { atime: Some(i64::MIN), mtime: Some(i64::MAX), ..Changes::default() };
+    let changes = Changes {
+        atime: Some(SetTime::At(i64::MIN)),
+        mtime: Some(SetTime::At(i64::MAX)),
+        ..Changes::default()
+    };
     fs.set_attributes(&at, ino, &changes).unwrap();
     fs.sync(&waiter()).unwrap();
     drop(fs);
@@ -118,7 +122,12 @@ fn time_of_birth_stays_whatever_is_done_to_a_file() {
     fs.link(&at, ino, ROOT, b"g").unwrap();
     fs.rename(&at, (ROOT, b"f"), (ROOT, b"h"), Rename::Replace).unwrap();
     fs.set_xattr(&at, ino, b"user.x", b"y").unwrap();
-    let changes = Changes { mode: Some(0o600), atime: Some(1), mtime: Some(1), ..Changes::default() };
+    let changes = Changes {
+        mode: Some(0o600),
+        atime: Some(SetTime::At(1)),
+        mtime: Some(SetTime::At(1)),
+        ..Changes::default()
+    };
     fs.set_attributes(&at, ino, &changes).unwrap();
     fs.unlink(&at, ROOT, b"g").unwrap();
     fs.sync(&at).unwrap();

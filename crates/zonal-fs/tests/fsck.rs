@@ -617,3 +617,13 @@ fn data_that_is_not_what_was_written_is_found_and_told_to_readers() {
     let fs = reopen(volume, superblock, memory, MountOptions::default()).unwrap();
     assert!(matches!(common::read_all(&fs, ino), Err(zonal_fs::FsError::Unit { .. })));
 }
+
+#[test]
+fn wrong_count_of_files_is_found_and_counted_again() {
+    finds(
+        |rows| rows.put(key::counter("files"), 9u64.to_le_bytes().to_vec()),
+        &[Finding::Files { files: 9, found: 4 }],
+    );
+    // A count of another commit says nothing.
+    finds(|rows| rows.put(key::counter("files-as-of"), 9u64.to_le_bytes().to_vec()), &[]);
+}

@@ -163,6 +163,8 @@ fn golden_images_open_with_all_that_is_in_them() {
         assert_eq!(fs.superblock().label, "golden");
         let link = fs.resolve(b"link").unwrap();
         assert_eq!(fs.target(link).unwrap(), b"directory/long");
+        // Images from before the count was kept are counted.
+        assert_eq!(fs.files().unwrap().used, 7, "version {version}");
         fs.unlink(&waiter(), ROOT, b"link").unwrap();
         assert!(contents(&fs).unwrap() == expected(), "version {version}");
         let changed = fs.attributes(fs.resolve(b"changed").unwrap()).unwrap();

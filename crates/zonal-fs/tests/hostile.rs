@@ -200,7 +200,7 @@ fn large_attributes_and_targets_leave_full_metadata_of_use() {
         let target = |target: Vec<u8>| NewFile { target, ..NewFile::new(Kind::Symlink, 0o777) };
         for too_long in [4096, 20 << 20] {
             let made = fs.create(&w, ROOT, b"link", &target(vec![b'x'; too_long]));
-            assert!(matches!(made, Err(FsError::TooLarge)), "{too_long}");
+            assert!(matches!(made, Err(FsError::TargetTooLong)), "{too_long}");
         }
         let made = fs.create(&w, ROOT, b"link", &target(Vec::new()));
         assert!(matches!(made, Err(FsError::Invalid(_))));

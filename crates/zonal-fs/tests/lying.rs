@@ -324,7 +324,7 @@ fn number_of_a_file_is_never_given_again_whatever_the_counter_says() {
     let last = create(b"last").unwrap();
     fs.write(&waiter(), last, 0, Payload::Bytes(b"last")).unwrap();
     fs.sync(&waiter()).unwrap();
-    assert!(matches!(create(b"one more"), Err(FsError::Invalid(_))));
+    assert!(matches!(create(b"one more"), Err(FsError::Exhausted(_))));
 }
 
 /// The rows that say what a file's data is.

@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::steps::step;
-use common::{Model, apply, contents, device, make, settle, volume};
+use common::steps::step_of_ranges;
+use common::{Model, apply, check_ranges, contents, device, make, settle, volume};
 use proptest::prelude::*;
 use zonal_fs::{MountOptions, space::ZoneOrder};
 
@@ -27,7 +27,7 @@ proptest! {
         name in name(),
         unit_blocks in 2..9u32,
         is_in_turn in any::<bool>(),
-        steps in prop::collection::vec(step(), 1..120),
+        steps in prop::collection::vec(step_of_ranges(), 1..120),
     ) {
         let zone_order = if is_in_turn { ZoneOrder::RoundRobin } else { ZoneOrder::LowestIndex };
         let options = MountOptions { zone_order, dirty_bytes: 100_000, ..MountOptions::default() };
@@ -35,6 +35,7 @@ proptest! {
         let mut model = Model::default();
         for (i, step) in steps.iter().enumerate() {
             apply(&fs, &mut model, step, i as u64).unwrap();
+            check_ranges(&fs, &model);
             if i % 7 == 0 {
                 settle(&fs);
                 fs.check();

@@ -265,7 +265,7 @@ fn directory_without_a_position_left_takes_no_name() {
     made.reopen();
     let new = NewFile::new(Kind::File, 0o644);
     let refused = made.fs().create(&waiter(), ROOT, b"b", &new).unwrap_err();
-    assert!(matches!(refused, FsError::Invalid(why) if why.contains("position")));
+    assert!(matches!(refused, FsError::Exhausted(why) if why.contains("position")));
     // It has no use for a new position.
     made.rename("a", "b", Rename::Replace);
     assert_eq!(made.position_of(ROOT, "b"), 3);

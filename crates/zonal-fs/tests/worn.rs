@@ -12,7 +12,7 @@ use zonal_fs::fsck::{Finding, Options, check};
 use zonal_fs::make::{Access, MakeError, MakeOptions, look, make, open, open_rows, superblock};
 use zonal_fs::superblocks;
 use zonal_fs::waiter::{Waiters, polling};
-use zonal_fs::{Changes, FileSystem, FsError, MountOptions, NewFile, Payload, ROOT};
+use zonal_fs::{Changes, FileSystem, FsError, MountOptions, NewFile, Payload, ROOT, SetTime};
 use zonal_io::clock::Clock;
 use zonal_io::device::Device;
 use zonal_io::fault::{Degraded, Fault, Plan};
@@ -118,7 +118,7 @@ fn stop_and_change(worn: &Worn, what: &str) -> (bool, bool) {
     drop(rows);
     drop(drive);
     let change = worn.open().map_err(|error| error.to_string()).and_then(|fs| {
-        let changes = Changes { mtime: Some(7), ..Changes::default() };
+        let changes = Changes { mtime: Some(SetTime::At(7)), ..Changes::default() };
         let changed = fs.set_attributes(&waiter(), ROOT, &changes).and_then(|_| fs.sync(&waiter()));
         changed.map_err(|error| error.to_string())
     });

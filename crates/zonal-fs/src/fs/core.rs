@@ -5,8 +5,10 @@
 
 use super::combine::CombinedUnits;
 use super::error::FsError;
+use super::files::FileCounter;
 use super::finish::Closed;
 use super::flight::AppendUnit;
+use super::known::KnownFiles;
 use super::map::{self, Tails};
 use super::node::Nodes;
 use super::readers::Readers;
@@ -149,6 +151,7 @@ pub(super) struct Core {
     pub(super) tails: Tails,
     pub(super) nodes: Arc<Nodes>,
     pub(super) readers: Arc<Readers>,
+    pub(super) known: KnownFiles,
     pub(super) units_in_flight: HashMap<u64, AppendUnit>,
     /// Write buffers of open files.
     pub(super) write_buffers: WriteBuffers,
@@ -165,6 +168,7 @@ pub(super) struct Core {
     /// Zones whose account has changed since the last commit.
     pub(super) changed: BTreeSet<ZoneIndex>,
     pub(super) next_ino: u64,
+    pub(super) files: FileCounter,
     pub(super) next_token: u64,
     pub(super) next_sequence: u64,
     /// What the counter of numbers was when the file system was opened.
@@ -313,6 +317,7 @@ impl Core {
     /// Writes the accounts that have changed into rows.
     pub(super) fn note_accounts(&mut self) -> Result<(), FsError> {
         self.rows.put(key::counter("sequence"), self.next_sequence.to_le_bytes().to_vec());
+        self.note_files(self.next_sequence);
         for zone in std::mem::take(&mut self.changed) {
             let account = Account { used: self.book.zone(zone)?.used, resets: self.book.resets(zone) };
             self.rows.put(key::zone(zone.0), account.encode());

@@ -37,9 +37,30 @@ pub enum FsError {
     /// There is no such extended attribute.
     #[error("no such attribute")]
     NoAttribute,
+    /// An extended attribute that was to be made exists.
+    #[error("the attribute exists already")]
+    AttributeExists,
+    /// No extended attribute can have this name.
+    #[error("the name of an attribute has 1 to 255 bytes")]
+    AttributeName,
+    /// The value of an extended attribute has more than 65,536 bytes.
+    #[error("the value of an attribute has at most 65536 bytes")]
+    AttributeTooLarge,
     /// The name is longer than 255 bytes.
     #[error("the name is longer than 255 bytes")]
     NameTooLong,
+    /// A symbolic link would point to more than 4095 bytes.
+    #[error("the target of a symbolic link has at most 4095 bytes")]
+    TargetTooLong,
+    /// A file has as many names as its count of them can say.
+    #[error("it has the most names that a file can have")]
+    TooManyLinks,
+    /// What a caller looks for is not at the offset, nor after it: data, a hole, or the file at all.
+    #[error("nothing of that kind is at the offset or after it")]
+    NothingThere,
+    /// There are no more of what has a number.
+    #[error("{0}")]
+    Exhausted(&'static str),
     /// The operation makes no sense.
     #[error("{0}")]
     Invalid(&'static str),

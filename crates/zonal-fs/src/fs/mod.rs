@@ -4,12 +4,15 @@ mod combine;
 mod commit;
 mod core;
 mod credit;
+mod errno;
 mod error;
 mod fetch;
+pub(crate) mod files;
 mod finish;
 mod flight;
 mod gc;
 pub(crate) mod inspect;
+mod known;
 mod look;
 mod lost_zones;
 pub(crate) mod map;
@@ -18,26 +21,36 @@ pub(crate) mod names;
 mod node;
 pub(crate) mod number;
 mod open_file;
+mod open_or_create;
+mod ranges;
 mod read;
 mod readers;
 mod room;
 mod segments;
+mod setattr;
 mod stats;
 mod status;
 mod turn;
 mod write;
 mod write_buffer;
+mod xattr;
 
 pub use core::MountOptions;
 pub use error::{FsError, Lost};
+pub use files::FileCounts;
+pub use known::FoundFile;
 pub use mount::OpenError;
-pub use names::{Changes, NAME_MAX, NewFile, ROOT, Rename, TARGET_MAX};
+pub use names::{NAME_MAX, NewFile, ROOT, Rename, TARGET_MAX};
 pub(crate) use node::attributes;
 pub use open_file::OpenFile;
+pub use open_or_create::{IfThere, OpenedFile};
+pub use ranges::{Seek, ZeroEnd};
 pub use read::Target;
+pub use setattr::{Changes, SetIds, SetTime};
 pub use stats::{Statistics, Usage};
 pub use status::{Activity, OpenZoneStatus, Resets, Status, ZoneCounts};
 pub use write::Payload;
+pub use xattr::{ATTRIBUTE_MAX, SetXattr};
 
 pub use crate::format::SIZE_MAX;
 use crate::format::{Attributes, Entry, Position, Superblock};
@@ -114,8 +127,8 @@ impl FileSystem {
     /// Makes a file, and returns its number.
     ///
     /// # Errors
-    /// [`FsError::Exists`], [`FsError::NameTooLong`], [`FsError::ReadOnly`]; [`FsError::TooLarge`] for a symbolic link that points
-    /// to more than [`TARGET_MAX`] bytes.
+    /// [`FsError::Exists`], [`FsError::NameTooLong`], [`FsError::ReadOnly`]; [`FsError::TargetTooLong`] for a symbolic link that
+    /// points to more than [`TARGET_MAX`] bytes.
     pub fn create(
         &self,
         waiter: &dyn Waiter,
@@ -160,7 +173,7 @@ impl FileSystem {
         self.change(waiter, Touched::Added, |core| core.link_over(ino, parent, name, waiter.wall()))
     }
 
-    /// Removes a name. The file goes with its last name, once all of its handles are gone.
+    /// Removes a name. The file goes with its last name, once all of its handles are gone and no caller knows it.
     ///
     /// # Errors
     /// [`FsError::IsDirectory`].
@@ -191,6 +204,47 @@ impl FileSystem {
     ) -> Result<(), FsError> {
         self.0.look_at_rename(from, to);
         self.change(waiter, Touched::Added, |core| core.rename(from, to, how, waiter.wall()))
+    }
+
+    /// The same as [`FileSystem::lookup`], and counts that the caller knows the file once more.
+    ///
+    /// A file that is known stays when it has lost its names, as one that is open does. Unlike that, it has no write buffer.
+    ///
+    /// # Errors
+    /// As [`FileSystem::lookup`].
+    pub fn lookup_known(&self, parent: u64, name: &[u8]) -> Result<FoundFile, FsError> {
+        self.0.lookup_known(parent, name)
+    }
+
+    /// Counts that the caller knows a file once more, and returns its attributes.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`].
+    pub fn know(&self, ino: u64) -> Result<Attributes, FsError> {
+        self.0.know(ino)
+    }
+
+    /// The same as [`FileSystem::create`], and counts that the caller knows the file, before another can remove it.
+    ///
+    /// # Errors
+    /// As [`FileSystem::create`].
+    pub fn create_known(
+        &self,
+        waiter: &dyn Waiter,
+        parent: u64,
+        name: &[u8],
+        new: &NewFile,
+    ) -> Result<FoundFile, FsError> {
+        self.0.create_known(waiter, (parent, name), new)
+    }
+
+    /// Takes back that the caller was told of a file, `times` times; at most as often as it was. A file that has no name and is not
+    /// open is destroyed when it is known no more.
+    ///
+    /// # Errors
+    /// If the file cannot be destroyed: its rows are damaged.
+    pub fn forget(&self, ino: u64, times: u64) -> Result<(), FsError> {
+        self.0.forget(ino, times)
     }
 
     /// Shows the names of a directory after `after`, in order of their bytes, until `show` breaks.
@@ -231,13 +285,18 @@ impl FileSystem {
         self.0.attributes(ino)
     }
 
-    /// Changes attributes; its size is changed by [`FileSystem::truncate`].
+    /// Changes attributes, all of them in one moment, and returns those that the file has then. The time of the change is always set.
+    /// If the size cannot be changed, nothing is.
     ///
     /// # Errors
-    /// [`FsError::NotFound`].
-    pub fn set_attributes(&self, waiter: &dyn Waiter, ino: u64, changes: &Changes) -> Result<(), FsError> {
-        self.0.look_at_file(ino);
-        self.change(waiter, Touched::Changed, |core| core.change(ino, changes, waiter.wall()))
+    /// [`FsError::NotFound`]; those of [`FileSystem::truncate`] with a size.
+    pub fn set_attributes(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        changes: &Changes,
+    ) -> Result<Attributes, FsError> {
+        self.0.set_attributes(waiter, ino, changes)
     }
 
     /// Where a symbolic link points.
@@ -251,8 +310,9 @@ impl FileSystem {
     /// An extended attribute.
     ///
     /// # Errors
-    /// [`FsError::NoAttribute`].
+    /// [`FsError::NoAttribute`], [`FsError::AttributeName`].
     pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Vec<u8>, FsError> {
+        xattr::check_name(name)?;
         self.0.attribute(ino, name)
     }
 
@@ -264,20 +324,39 @@ impl FileSystem {
         self.0.list_attributes(ino)
     }
 
-    /// Sets an extended attribute.
+    /// Sets an extended attribute, whether it is there or not.
     ///
     /// # Errors
-    /// [`FsError::TooLarge`] above 64 KiB.
+    /// As [`FileSystem::set_xattr_if`].
     pub fn set_xattr(&self, waiter: &dyn Waiter, ino: u64, name: &[u8], value: &[u8]) -> Result<(), FsError> {
-        self.0.look_at_file(ino);
-        self.change(waiter, Touched::Added, |core| core.set_attribute(ino, name, value, waiter.wall()))
+        self.set_xattr_if(waiter, ino, (name, value), SetXattr::Always)
+    }
+
+    /// Sets an extended attribute, its name and its value, if it is there or not as `when` says. No other caller comes in between.
+    ///
+    /// # Errors
+    /// [`FsError::AttributeName`] unless the name has 1 to 255 bytes, [`FsError::AttributeTooLarge`] above [`ATTRIBUTE_MAX`] bytes;
+    /// [`FsError::AttributeExists`], [`FsError::NoAttribute`].
+    pub fn set_xattr_if(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        (name, value): (&[u8], &[u8]),
+        when: SetXattr,
+    ) -> Result<(), FsError> {
+        xattr::check(name, value)?;
+        self.0.look_at_attribute(ino, name);
+        self.change(waiter, Touched::Added, |core| {
+            core.set_attribute(ino, (name, value), when, waiter.wall())
+        })
     }
 
     /// Removes an extended attribute.
     ///
     /// # Errors
-    /// [`FsError::NoAttribute`].
+    /// [`FsError::NoAttribute`], [`FsError::AttributeName`].
     pub fn remove_xattr(&self, waiter: &dyn Waiter, ino: u64, name: &[u8]) -> Result<(), FsError> {
+        xattr::check_name(name)?;
         self.0.look_at_attribute(ino, name);
         self.change(waiter, Touched::Changed, |core| core.remove_attribute(ino, name, waiter.wall()))
     }
@@ -307,10 +386,12 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Writes at `offset`, and returns how many bytes were written: fewer than all only if space is short.
+    /// Writes at `offset`, and returns how many bytes were written: fewer than all only if space is short. Set-id bits go, as with
+    /// [`SetIds::Clear`]; a write without a byte changes nothing.
     ///
     /// # Errors
-    /// [`FsError::NoSpace`], [`FsError::TooLarge`], [`FsError::ReadOnly`].
+    /// [`FsError::NoSpace`], [`FsError::TooLarge`], [`FsError::ReadOnly`]; [`FsError::IsDirectory`], and [`FsError::Invalid`] of other
+    /// files without data.
     pub fn write(
         &self,
         waiter: &dyn Waiter,
@@ -318,7 +399,22 @@ impl FileSystem {
         offset: u64,
         payload: Payload<'_>,
     ) -> Result<u64, FsError> {
-        self.0.write(waiter, ino, offset, payload)
+        self.0.write(waiter, ino, offset, payload, SetIds::Clear)
+    }
+
+    /// The same for a caller that says whether set-id bits go.
+    ///
+    /// # Errors
+    /// As [`FileSystem::write`].
+    pub fn write_with(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        offset: u64,
+        payload: Payload<'_>,
+        set_ids: SetIds,
+    ) -> Result<u64, FsError> {
+        self.0.write(waiter, ino, offset, payload, set_ids)
     }
 
     /// Reads from `offset` on, and returns how many bytes there were before the file's end.
@@ -335,20 +431,64 @@ impl FileSystem {
         self.0.read(waiter, ino, offset, target)
     }
 
-    /// Makes a file `size` bytes long.
+    /// Makes a file `size` bytes long, as `ftruncate` does: also of a file that is, the times of its last change are set and set-id
+    /// bits go. [`FileSystem::set_attributes`] changes a size as `truncate` does, and more.
     ///
     /// # Errors
-    /// [`FsError::TooLarge`].
+    /// [`FsError::TooLarge`], [`FsError::NoSpace`] for the block at the new end.
     pub fn truncate(&self, waiter: &dyn Waiter, ino: u64, size: u64) -> Result<(), FsError> {
         self.0.truncate(waiter, ino, size)
     }
 
-    /// Makes bytes of a file read as zeroes and frees what they took, without changing its size.
+    /// Makes bytes of a file read as zeroes and frees what they took, without changing its size. Set-id bits go.
     ///
     /// # Errors
-    /// [`FsError::NoSpace`], for the blocks at the edges.
+    /// As [`FileSystem::zero_range`].
     pub fn punch(&self, waiter: &dyn Waiter, ino: u64, range: Range<u64>) -> Result<(), FsError> {
-        self.0.punch(waiter, ino, range)
+        self.0.zero_range(waiter, ino, range, ZeroEnd::Keep, SetIds::Clear)
+    }
+
+    /// Makes bytes of a file read as zeroes and frees what they took. Zeroes after the end of the file make it longer if `end` says so.
+    /// No space is reserved for them.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for an empty range, [`FsError::TooLarge`]; [`FsError::NoSpace`] for the blocks at the edges.
+    pub fn zero_range(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        range: Range<u64>,
+        end: ZeroEnd,
+        set_ids: SetIds,
+    ) -> Result<(), FsError> {
+        self.0.zero_range(waiter, ino, range, end, set_ids)
+    }
+
+    /// The first byte from `offset` on that is data, or that is a hole. Data in memory and in flight is data. What is a hole is told in
+    /// blocks of 4096 bytes. At the end of the file is a hole.
+    ///
+    /// # Errors
+    /// [`FsError::NothingThere`] if `offset` is not before the end, or if no data comes after it.
+    pub fn seek(&self, ino: u64, offset: u64, what: Seek) -> Result<u64, FsError> {
+        self.0.seek(ino, offset, what)
+    }
+
+    /// Copies `length` bytes from a file and an offset in it to another, or within one file, and returns how many. They are fewer if
+    /// the source ends before, and if anything fails after the first of them: then those are there. Holes stay holes.
+    ///
+    /// Another caller may see a part of the copy, and may change the source meanwhile.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for ranges of one file that overlap; those of [`FileSystem::read`] and [`FileSystem::write`].
+    pub fn copy_range(
+        &self,
+        waiter: &dyn Waiter,
+        from: (u64, u64),
+        to: (u64, u64),
+        length: u64,
+        set_ids: SetIds,
+    ) -> Result<u64, FsError> {
+        self.0.copy_range(waiter, from, to, length, set_ids)
     }
 
     /// Makes a file durable, with its name, and reports once which of its data was lost.
@@ -404,6 +544,15 @@ impl FileSystem {
     /// How its space is used.
     pub fn usage(&self) -> Usage {
         self.0.lock().usage()
+    }
+
+    /// How many files it has, and may have. The count is exact. A file system that was last changed by a program without a count
+    /// is counted by the first call, which reads all rows of files.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn files(&self) -> Result<FileCounts, FsError> {
+        self.0.files()
     }
 
     /// All that it tells of itself, for other programs.

@@ -6,7 +6,9 @@
 use super::combine::CombinedUnits;
 use super::core::{Core, CoreLock, MountOptions, Shared};
 use super::error::FsError;
+use super::files::{self, FileCounter};
 use super::finish::Closed;
+use super::known::KnownFiles;
 use super::map::Tails;
 use super::names::ROOT;
 use super::node::Nodes;
@@ -75,6 +77,7 @@ pub(super) fn make(rows: &mut Rows, superblock: &Superblock, now: i64) -> Result
     rows.put(key::inode(ROOT), root.encode());
     rows.put(key::counter("ino"), (ROOT + 1).to_le_bytes().to_vec());
     rows.put(key::counter("superblock"), superblock.encode().to_vec());
+    files::put(rows, 1, 0);
     let sealed = rows.seal().expect("nothing is sealed yet");
     rows.settled(sealed.commit()?);
     Ok(())
@@ -263,6 +266,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
     }
     let next_ino = next_file(&rows)?;
     let since = counter(&rows, "sequence", NUMBERS_END)?;
+    let files = FileCounter::load(&rows)?;
     Ok(Core {
         rows,
         book,
@@ -271,6 +275,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         tails: Tails::default(),
         nodes: Arc::new(Nodes::default()),
         readers: Arc::new(readers),
+        known: KnownFiles::default(),
         units_in_flight: HashMap::new(),
         write_buffers: WriteBuffers::default(),
         combined: CombinedUnits::default(),
@@ -280,6 +285,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         reset_failures: HashMap::new(),
         changed: BTreeSet::new(),
         next_ino,
+        files,
         next_token: 0,
         next_sequence: since + NUMBERS_PASSED,
         since,

@@ -59,23 +59,6 @@ impl NewFile {
     }
 }
 
-/// Attributes to be changed; those that are `None` stay. Times are nanoseconds since 1970, below zero before.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Changes {
-    /// Permission bits.
-    pub mode: Option<u16>,
-    /// Owner.
-    pub uid: Option<u32>,
-    /// Group.
-    pub gid: Option<u32>,
-    /// Last read.
-    pub atime: Option<i64>,
-    /// Last change of its data.
-    pub mtime: Option<i64>,
-    /// How long its data is expected to live: an index of [`Lifetime`](crate::space::Lifetime).
-    pub lifetime: Option<u8>,
-}
-
 /// What a rename does if the new name exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Rename {
@@ -101,7 +84,7 @@ fn check_target(target: &[u8]) -> Result<(), FsError> {
     match target.len() {
         0 => Err(FsError::Invalid("a symbolic link has a target")),
         1..=TARGET_MAX => Ok(()),
-        _ => Err(FsError::TooLarge),
+        _ => Err(FsError::TargetTooLong),
     }
 }
 
@@ -185,7 +168,7 @@ impl Core {
         match directory.next_position {
             _ if directory.links == 0 => Err(FsError::NotFound),
             position if position.is_of_name() => Ok(position),
-            _ => Err(FsError::Invalid("no position is left for another name in the directory")),
+            _ => Err(FsError::Exhausted("no position is left for another name in the directory")),
         }
     }
 
@@ -246,7 +229,7 @@ impl Core {
     fn add(&mut self, parent: u64, position: Position, new: &NewFile, now: i64) -> Result<u64, FsError> {
         let ino = self.next_ino;
         if ino >= FILES_END {
-            return Err(FsError::Invalid("no number is left for another file"));
+            return Err(FsError::Exhausted("no number is left for another file"));
         }
         self.next_ino += 1;
         self.rows.put(key::counter("ino"), self.next_ino.to_le_bytes().to_vec());
@@ -260,6 +243,7 @@ impl Core {
             ..Attributes::new(new.kind, new.mode, parent, position, now)
         };
         self.rows.put_new(key::inode(ino), attributes.encode());
+        self.files.made();
         Ok(ino)
     }
 
@@ -292,12 +276,11 @@ impl Core {
         if attributes.kind == FileKind::Directory {
             return Err(FsError::IsDirectory);
         }
-        let is_open = self.nodes.here(ino).is_some_and(|node| node.handles > 0);
-        if attributes.links == 0 && !is_open {
+        if attributes.links == 0 && !self.is_used(ino) {
             return Err(FsError::NotFound);
         }
         if attributes.links == u32::MAX {
-            return Err(FsError::Invalid("it has the most names that a file can have"));
+            return Err(FsError::TooManyLinks);
         }
         Ok(attributes)
     }
@@ -323,7 +306,7 @@ impl Core {
         })
     }
 
-    /// Removes a name. The file is removed with its last name, unless it is open.
+    /// Removes a name. The file is removed with its last name, unless it is open or known.
     pub(super) fn unlink(&mut self, parent: u64, name: &[u8], now: i64) -> Result<(), FsError> {
         self.directory(parent)?;
         let entry = self.entry(parent, name)?.ok_or(FsError::NotFound)?;
@@ -366,7 +349,7 @@ impl Core {
         if left > 0 {
             return Ok(());
         }
-        if self.nodes.here(ino).is_some_and(|node| node.handles > 0 || node.is_held) {
+        if self.is_used(ino) {
             self.rows.put(key::orphan(ino), Vec::new());
             return Ok(());
         }
@@ -377,6 +360,10 @@ impl Core {
     pub(super) fn destroy(&mut self, ino: u64) -> Result<(), FsError> {
         self.unmap(ino, &(0..u64::MAX))?;
         let (from, end) = key::attributes(ino);
+        // The row of a nameless file may be left of one that is gone.
+        if self.rows.get(&key::inode(ino))?.is_some() {
+            self.files.destroyed();
+        }
         let mut keys = vec![key::inode(ino), key::target(ino), key::orphan(ino)];
         self.rows.scan(&from, &end, |key, _| {
             keys.push(key.to_vec());
@@ -466,44 +453,5 @@ impl Core {
             place = self.attributes(place)?.parent;
         }
         if directory == ROOT { Err(FsError::Invalid("the root cannot be moved")) } else { Ok(()) }
-    }
-
-    pub(super) fn change(&mut self, ino: u64, changes: &Changes, now: i64) -> Result<(), FsError> {
-        self.update(ino, |file| {
-            file.mode = changes.mode.unwrap_or(file.mode);
-            file.uid = changes.uid.unwrap_or(file.uid);
-            file.gid = changes.gid.unwrap_or(file.gid);
-            file.atime = changes.atime.unwrap_or(file.atime);
-            file.mtime = changes.mtime.unwrap_or(file.mtime);
-            file.lifetime = changes.lifetime.unwrap_or(file.lifetime);
-            file.ctime = now;
-        })
-    }
-
-    pub(super) fn set_attribute(
-        &mut self,
-        ino: u64,
-        name: &[u8],
-        value: &[u8],
-        now: i64,
-    ) -> Result<(), FsError> {
-        if name.is_empty() || name.len() > NAME_MAX {
-            return Err(FsError::NameTooLong);
-        }
-        if value.len() > 1 << 16 {
-            return Err(FsError::TooLarge);
-        }
-        self.update(ino, |file| file.ctime = now)?;
-        self.rows.put(key::attribute(ino, name), value.to_vec());
-        Ok(())
-    }
-
-    pub(super) fn remove_attribute(&mut self, ino: u64, name: &[u8], now: i64) -> Result<(), FsError> {
-        let key = key::attribute(ino, name);
-        self.attributes(ino)?;
-        self.rows.get(&key)?.ok_or(FsError::NoAttribute)?;
-        self.update(ino, |file| file.ctime = now)?;
-        self.rows.delete(key);
-        Ok(())
     }
 }

@@ -4,8 +4,9 @@ use super::core::{Core, CoreGuard, Shared};
 use super::error::FsError;
 use super::flight::{AppendUnit, Carried, Placed, Source};
 use super::room::Touched;
+use super::setattr::{SetIds, note_change_of_data};
 use crate::BLOCK_BYTES;
-use crate::format::{HEADER_BYTES, Kind, SIZE_MAX, crc32c};
+use crate::format::{Attributes, HEADER_BYTES, Kind, SIZE_MAX, crc32c};
 use crate::space::open::Wish;
 use crate::waiter::Waiter;
 use std::ops::Range;
@@ -127,10 +128,8 @@ impl Drop for Held<'_> {
 impl Core {
     /// Ends a use of a file: the file is destroyed if it has no name, and leaves memory if no operation uses it.
     pub(super) fn end_use(&mut self, ino: u64) -> Result<(), FsError> {
-        let is_over = |core: &mut Core| {
-            core.nodes.here(ino).is_some_and(|n| n.handles == 0 && !n.is_held && n.attributes.links == 0)
-        };
-        if is_over(self) {
+        let is_nameless = self.nodes.here(ino).is_some_and(|node| node.attributes.links == 0);
+        if is_nameless && !self.is_used(ino) {
             return self.destroy(ino);
         }
         self.let_go(ino);
@@ -162,20 +161,23 @@ impl Shared {
         ino: u64,
         offset: u64,
         payload: Payload<'_>,
+        set_ids: SetIds,
     ) -> Result<u64, FsError> {
         let length = payload.len();
         if offset.checked_add(length).is_none_or(|end| end > SIZE_MAX) {
             return Err(FsError::TooLarge);
         }
         let _held = self.hold(waiter, ino)?;
+        if length == 0 {
+            return Ok(0);
+        }
         let now = waiter.wall();
         let is_open = {
             let mut core = self.lock();
-            core.update(ino, |file| (file.mtime, file.ctime) = (now, now))?;
+            core.update(ino, |file| note_change_of_data(file, set_ids, now))?;
             core.nodes.here(ino).is_some_and(|node| node.handles > 0)
         };
         match is_open {
-            _ if length == 0 => Ok(0),
             true => self.put_open(waiter, ino, offset, payload),
             false => {
                 self.send_tail(waiter, ino)?;
@@ -348,8 +350,15 @@ impl Shared {
         Ok(edges)
     }
 
-    /// Makes the file `size` bytes long.
-    pub(super) fn truncate(&self, waiter: &dyn Waiter, ino: u64, size: u64) -> Result<(), FsError> {
+    /// Makes the file `size` bytes long. `change` makes other changes in the same moment, and is told whether the size was another.
+    /// Returns what the file has then.
+    pub(super) fn resize(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        size: u64,
+        change: impl FnOnce(&mut Attributes, bool),
+    ) -> Result<Attributes, FsError> {
         if size > SIZE_MAX {
             return Err(FsError::TooLarge);
         }
@@ -361,26 +370,39 @@ impl Shared {
             node.cut = Some(size);
         }
         self.clear(waiter, ino, size..u64::MAX)?;
-        let now = waiter.wall();
         let mut core = self.lock_file_when(waiter, ino, |core| core.is_at_rest(ino))?;
         if let Some(mut node) = core.nodes.here(ino) {
             node.size = size;
         }
         core.update(ino, |file| {
-            file.size = size;
-            (file.mtime, file.ctime) = (now, now);
+            let is_other = std::mem::replace(&mut file.size, size) != size;
+            change(file, is_other);
+            *file
         })
     }
 
-    /// Makes bytes of a file read as zeroes, without changing its size.
-    pub(super) fn punch(&self, waiter: &dyn Waiter, ino: u64, range: Range<u64>) -> Result<(), FsError> {
+    /// Makes bytes of a file read as zeroes. `change` changes its attributes, and is told what was cleared.
+    pub(super) fn clear_range(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        range: Range<u64>,
+        change: impl FnOnce(&mut Attributes, &Range<u64>),
+    ) -> Result<(), FsError> {
         // A hole in the midst of an extent makes two of one.
         self.admit(waiter, Touched::Added)?;
         let _held = self.hold(waiter, ino)?;
         self.send_tail(waiter, ino)?;
-        self.clear(waiter, ino, range)?;
-        let now = waiter.wall();
-        self.lock().update(ino, |file| (file.mtime, file.ctime) = (now, now))
+        self.clear(waiter, ino, range.clone())?;
+        let mut core = self.lock_file_when(waiter, ino, |core| core.is_at_rest(ino))?;
+        let size = core.update(ino, |file| {
+            change(file, &range);
+            file.size
+        })?;
+        if let Some(mut node) = core.nodes.here(ino) {
+            node.size = size;
+        }
+        Ok(())
     }
 
     /// Writes zeroes to the blocks at the edges of `range`, and frees the blocks between. When it returns, the zeroes are

@@ -7,6 +7,7 @@ use crate::dump::{Row, RowKind};
 use crate::format::{
     Account, Attributes, Entry, Extent, FILES_END, Kind, Position, Run, Superblock, key, positioned,
 };
+use crate::fs::files::{FILES, FILES_AS_OF};
 use crate::fs::names::named;
 use crate::fs::number::generation;
 use crate::fs::{FsError, ROOT, inspect};
@@ -97,6 +98,9 @@ pub fn check(
     seen.check_writers(rows, superblock, drive, waiter, &report);
     if options.data {
         seen.check_data(superblock, drive, waiter)?;
+    }
+    if seen.findings.is_empty() {
+        seen.check_count(rows)?;
     }
     seen.findings.sort();
     seen.findings.dedup();
@@ -380,6 +384,20 @@ impl Seen {
                 self.findings.push(Finding::Account { zone, account, files });
             }
         }
+    }
+
+    /// Whether the count of files, if the last commit kept it, is that of their rows. A repair of anything else counts again.
+    fn check_count(&mut self, rows: &Rows) -> Result<(), FsError> {
+        let counter = |name| {
+            let row = rows.get(&key::counter(name))?;
+            Ok::<_, FsError>(row.and_then(|row| row.try_into().ok()).map(u64::from_le_bytes))
+        };
+        let sequence = counter("sequence")?.unwrap_or(0);
+        let (files, found) = (counter(FILES)?.unwrap_or(0), self.files.len() as u64);
+        if counter(FILES_AS_OF)? == Some(sequence) && files != found {
+            self.findings.push(Finding::Files { files, found });
+        }
+        Ok(())
     }
 
     /// What would keep a mount from changing the file system.

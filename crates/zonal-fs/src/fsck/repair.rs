@@ -6,6 +6,7 @@ use crate::format::{
     Account, Attributes, Entry, Extent, FILES_END, Kind, NUMBERS_END, NUMBERS_PASSED, Piece, Position, Run,
     key,
 };
+use crate::fs::files;
 use crate::fs::map::EXTENT_BLOCKS_MAX;
 use crate::fs::number::generation;
 use crate::fs::{FsError, ROOT};
@@ -112,7 +113,7 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
             rows.put(key::counter("ino"), (largest + 1).to_le_bytes().to_vec());
         }
         // Recounted at the end.
-        Finding::Account { .. } | Finding::Blocks { .. } => {}
+        Finding::Account { .. } | Finding::Blocks { .. } | Finding::Files { .. } => {}
         // The collector moves the data once the file system is mounted.
         Finding::ReadOnlyZone { .. } => {}
         // No row is wrong: the drive takes no changes, or a copy on it is damaged.
@@ -234,7 +235,7 @@ fn strike(rows: &mut Rows, parent: u64, name: &[u8]) -> Result<(), FsError> {
 fn enter(rows: &mut Rows, parent: u64, name: &[u8], ino: u64, kind: Kind) -> Result<Position, FsError> {
     let mut position = last_position(rows, parent)?.map_or(Position::FIRST, Position::next);
     if !position.is_of_name() {
-        return Err(FsError::Invalid("no position is left for another name in the directory"));
+        return Err(FsError::Exhausted("no position is left for another name in the directory"));
     }
     change(rows, parent, |directory| {
         // No directory gets to the end of its positions: a row that says so is wrong.
@@ -280,7 +281,7 @@ fn take_number(rows: &mut Rows) -> Result<u64, FsError> {
     }
     // A row has the last number that a file can have. The generation tells the new file from earlier ones of its number.
     let free = (ROOT + 1..FILES_END).find(|number| taken.binary_search(number).is_err());
-    free.ok_or(FsError::Invalid("no number is left for another file"))
+    free.ok_or(FsError::Exhausted("no number is left for another file"))
 }
 
 /// Gives a file without a name its number as a name, in a directory for such files.
@@ -368,14 +369,17 @@ fn pieces(unit: &[Owner]) -> Vec<Piece> {
     unit.chunk_by(follows).map(piece).collect()
 }
 
-/// Counts the blocks of zones and files again.
+/// Counts the blocks of zones and files again, and files.
 fn recount(rows: &mut Rows) -> Result<(), FsError> {
-    let (mut files, mut blocks) = (BTreeMap::new(), BTreeMap::new());
+    let sequence = rows.get(&key::counter("sequence"))?;
+    let sequence = sequence.and_then(|row| row.try_into().ok()).map_or(0, u64::from_le_bytes);
+    files::put(rows, files::count(rows)?, sequence);
+    let (mut zones, mut blocks) = (BTreeMap::new(), BTreeMap::new());
     let (from, end) = key::all_extents();
     rows.scan(&from, &end, |key, value| {
         if let Ok(extent) = Extent::decode(key, value) {
-            let files = files.entry(extent.zone).or_insert(0u32);
-            *files = files.saturating_add(extent.blocks);
+            let used = zones.entry(extent.zone).or_insert(0u32);
+            *used = used.saturating_add(extent.blocks);
             *blocks.entry(key::extent_parts(key).0).or_insert(0u64) += u64::from(extent.blocks);
         }
         ControlFlow::Continue(())
@@ -384,9 +388,9 @@ fn recount(rows: &mut Rows) -> Result<(), FsError> {
     for key in keys(rows, key::zones().0, key::zones().1)? {
         let zone = key::parts(&key).0 as u32;
         let old = rows.get(&key)?.and_then(|value| Account::decode(&key, &value).ok()).unwrap_or_default();
-        rows.put(key, Account { used: files.remove(&zone).unwrap_or(0), ..old }.encode());
+        rows.put(key, Account { used: zones.remove(&zone).unwrap_or(0), ..old }.encode());
     }
-    for (zone, used) in files {
+    for (zone, used) in zones {
         rows.put(key::zone(zone), Account { used, resets: 0 }.encode());
     }
     Ok(())

@@ -57,6 +57,11 @@ impl Tree {
         self.next
     }
 
+    /// How many directories it has.
+    pub(super) fn directories_count(&self) -> u64 {
+        self.directories.len() as u64
+    }
+
     /// Gives a file its name, or a name among the lost files, and returns its rows.
     pub(super) fn name(&mut self, file: &Nameless<'_>) -> [Row; 3] {
         let (parent, name) = self.place(file.path).unwrap_or_else(|| self.lost(file.ino));

@@ -7,7 +7,7 @@ use super::{RebuildError, Rebuilt};
 use crate::drive::Drive;
 use crate::format::{Account, Piece, Superblock, Uuid, key};
 use crate::fs::map::Tails;
-use crate::fs::{FsError, ROOT, number};
+use crate::fs::{FsError, ROOT, files, number};
 use crate::make::{self, MakeError, create_rows};
 use crate::store::backend::BackendError;
 use crate::store::backend::file::lock_to_replace;
@@ -82,6 +82,7 @@ impl Writer {
         for (zone, used) in used {
             self.put((key::zone(zone), Account { used, resets: 0 }.encode()))?;
         }
+        files::put(&mut self.rows, counts.files + tree.directories_count(), number);
         self.last(&tree, number, superblock)?;
         Ok(counts)
     }

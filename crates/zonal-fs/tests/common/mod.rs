@@ -6,7 +6,7 @@ pub mod meddling;
 pub mod steps;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;
 use std::rc::Rc;
@@ -19,7 +19,8 @@ use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Backend;
 use zonal_fs::waiter::{Polling, Waiter};
 use zonal_fs::{
-    FileSystem, FsError, MountOptions, NewFile, OpenError, OpenFile, Payload, ROOT, Rename, Target,
+    FileSystem, FsError, MountOptions, NewFile, OpenError, OpenFile, Payload, ROOT, Rename, Seek, SetIds,
+    Target, ZeroEnd,
 };
 use zonal_io::clock::Clock;
 use zonal_io::device::Device;
@@ -176,6 +177,10 @@ pub enum Step {
     Write(u8, u32, u32),
     Truncate(u8, u32),
     Punch(u8, u32, u32),
+    /// Zeroes that may make the file longer.
+    Zero(u8, u32, u32),
+    /// From a file and an offset to another.
+    Copy(u8, u32, u8, u32, u32),
     Unlink(u8),
     Rename(u8, u8),
     Link(u8, u8),
@@ -302,6 +307,45 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
                 Err(other) => return Err(other),
             }
         }
+        Step::Zero(n, offset, length) => {
+            let Some(file) = model.file(n) else { return Ok(true) };
+            let range = u64::from(offset)..u64::from(offset) + u64::from(length);
+            match fs.zero_range(&waiter, ino(n)?, range.clone(), ZeroEnd::Extend, SetIds::Clear) {
+                Ok(()) => {
+                    file.resize(file.len().max(range.end as usize), 0);
+                    file[range.start as usize..range.end as usize].fill(0);
+                }
+                Err(error) if error.is_no_space() => {
+                    *model.file(n).unwrap() = read_all(fs, ino(n)?)?;
+                    return Ok(false);
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Step::Copy(from, from_offset, to, to_offset, length) => {
+            let (Some(source), Some(target)) = (model.file(from).cloned(), model.file(to)) else {
+                return Ok(true);
+            };
+            let start = (from_offset as usize).min(source.len());
+            let source = &source[start..(start + length as usize).min(source.len())];
+            let places = ((ino(from)?, from_offset.into()), (ino(to)?, to_offset.into()));
+            let copied = match fs.copy_range(&waiter, places.0, places.1, length.into(), SetIds::Clear) {
+                Ok(copied) => copied as usize,
+                Err(FsError::Invalid(_)) if places.0.0 == places.1.0 => return Ok(true),
+                Err(error) if error.is_no_space() => 0,
+                Err(other) => return Err(other),
+            };
+            if copied > 0 {
+                let end = to_offset as usize + copied;
+                target.resize(target.len().max(end), 0);
+                target[to_offset as usize..end].copy_from_slice(&source[..copied]);
+            }
+            if copied < source.len() {
+                // A hole that was made in part.
+                *model.file(to).unwrap() = read_all(fs, ino(to)?)?;
+            }
+            return Ok(copied == source.len());
+        }
         Step::Unlink(n) => {
             let result = fs.unlink(&waiter, ROOT, &name(n));
             match model.names.remove(&n) {
@@ -379,6 +423,24 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
         },
     }
     Ok(true)
+}
+
+/// Every byte that is not zero is in data, and all files of the model are counted.
+pub fn check_ranges(fs: &FileSystem, model: &Model) {
+    for (n, file) in &model.names {
+        let (ino, bytes) = (fs.lookup(ROOT, &name(*n)).unwrap(), &model.files[file]);
+        let mut at = 0;
+        while let Ok(hole) = fs.seek(ino, at, Seek::Hole) {
+            let end = fs.seek(ino, hole, Seek::Data).unwrap_or(bytes.len() as u64);
+            assert!(bytes[hole as usize..end as usize].iter().all(|byte| *byte == 0), "{hole} to {end}");
+            at = end;
+        }
+        assert_eq!(at, bytes.len() as u64);
+    }
+    // The root, files with names, and files that are open.
+    let open: BTreeSet<u64> = model.open.borrow().iter().map(OpenFile::ino).collect();
+    let named: BTreeSet<u64> = model.names.keys().map(|n| fs.lookup(ROOT, &name(*n)).unwrap()).collect();
+    assert_eq!(fs.files().unwrap().used, 1 + open.union(&named).count() as u64);
 }
 
 /// What [`Step::Load`] sets.

@@ -26,3 +26,14 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Collect),
     ]
 }
+
+/// The same, and ranges of zeroes and copies.
+pub fn step_of_ranges() -> impl Strategy<Value = Step> {
+    let place = || prop_oneof![0..200_000u32, (0..50u32).prop_map(|b| b * 4096)];
+    let length = || prop_oneof![1..30_000u32, (1..40u32).prop_map(|b| b * 4096)];
+    prop_oneof![
+        12 => step(),
+        1 => (0..6u8, place(), length()).prop_map(|(n, o, l)| Step::Zero(n, o, l)),
+        2 => (0..6u8, place(), 0..6u8, place(), length()).prop_map(|(f, o, t, p, l)| Step::Copy(f, o, t, p, l)),
+    ]
+}

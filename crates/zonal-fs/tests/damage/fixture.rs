@@ -19,7 +19,7 @@ use zonal_fs::store::backend::SegmentId;
 use zonal_fs::store::backend::log::begun;
 use zonal_fs::superblocks;
 use zonal_fs::waiter::{Waiters, polling};
-use zonal_fs::{Changes, FileSystem, MountOptions, NewFile, Payload, ROOT};
+use zonal_fs::{Changes, FileSystem, MountOptions, NewFile, Payload, ROOT, SetTime};
 use zonal_io::clock::Clock;
 use zonal_io::image::backing::Backing;
 use zonal_io::image::backing::twin::CutBacking;
@@ -355,7 +355,7 @@ impl Builder {
                 let changes = Changes {
                     mode: Some(0o400 + (n as u16 & 0o77)),
                     uid: Some(1000 + n as u32),
-                    mtime: Some(n as i64 * 1_000_000_007),
+                    mtime: Some(SetTime::At(n as i64 * 1_000_000_007)),
                     ..Changes::default()
                 };
                 fs.set_attributes(&waiter, ino, &changes).unwrap();

@@ -1,0 +1,259 @@
+//! Ranges of a file: where data is, ranges of zeroes, and copies from file to file.
+//!
+//! # What is data
+//! A block of 4096 bytes is data if an extent has it, or if it was written and is in the write buffer or in flight. A block that was
+//! lost is data, too: reading it is an error. All other blocks are holes, and so is everything after the end of the file, from the
+//! end on.
+//!
+//! The map is read without the lock, after what waits in memory: a block that arrives meanwhile is found either way. Blocks that the
+//! collector moves may join another extent meanwhile, so what looks like the end of the data is looked at again.
+
+use super::core::{Core, Shared};
+use super::error::FsError;
+use super::map::{self, Mapped};
+use super::read::Target;
+use super::setattr::{SetIds, note_change_of_data};
+use super::write::Payload;
+use super::write_buffer::WriteBuffer;
+use crate::BLOCK_BYTES;
+use crate::format::{Attributes, Extent, FileKind, RowError, SIZE_MAX, key};
+use crate::store::View;
+use crate::waiter::Waiter;
+use std::ops::{ControlFlow, Range};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Bytes that a copy reads and writes at once: several units, and little memory.
+const COPY_BYTES: u64 = 1 << 20;
+
+/// What is looked for in a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seek {
+    /// Bytes that were written: `SEEK_DATA`.
+    Data,
+    /// Bytes that read as zeroes and take no space, or the end of the file: `SEEK_HOLE`.
+    Hole,
+}
+
+/// What zeroes after the end of a file do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ZeroEnd {
+    /// The size stays, and there are none.
+    Keep,
+    /// The file ends after them, if that is later.
+    Extend,
+}
+
+/// An error unless a file has data.
+fn check_kind(file: &Attributes) -> Result<(), FsError> {
+    match file.kind {
+        FileKind::File => Ok(()),
+        FileKind::Directory => Err(FsError::IsDirectory),
+        _ => Err(FsError::Invalid("it has no data")),
+    }
+}
+
+/// Blocks of a file that wait in memory or are in flight, in order; they may overlap.
+struct PendingBlocks(Vec<Range<u64>>);
+
+impl PendingBlocks {
+    /// The first block from `block` on that waits.
+    fn next(&self, block: u64) -> Option<u64> {
+        self.0.iter().filter(|range| range.end > block).map(|range| range.start.max(block)).min()
+    }
+
+    /// Where the blocks end that wait, from `block` on.
+    fn end(&self, block: u64) -> u64 {
+        self.0.iter().fold(block, |at, range| if range.contains(&at) { range.end } else { at })
+    }
+}
+
+impl Core {
+    fn pending(&mut self, ino: u64) -> PendingBlocks {
+        let Some(node) = self.nodes.here(ino) else { return PendingBlocks(Vec::new()) };
+        let dirty = node.dirty.parts(&(0..u64::MAX));
+        let mut pending: Vec<_> = dirty.into_iter().filter_map(|(part, write)| write.map(|_| part)).collect();
+        match &node.write_buffer {
+            WriteBuffer::Nothing => {}
+            WriteBuffer::Here(tail) => pending.push(tail.range()),
+            WriteBuffer::Taken(range, _) => pending.push(range.clone()),
+        }
+        pending.sort_unstable_by_key(|range| (range.start, range.end));
+        PendingBlocks(pending)
+    }
+}
+
+/// Shows the extents of a file from the one that has `block`, or the next, until `show` breaks.
+fn walk(
+    rows: &impl View,
+    ino: u64,
+    block: u64,
+    mut show: impl FnMut(&Mapped) -> ControlFlow<()>,
+) -> Result<(), FsError> {
+    for mapped in map::extents(rows, ino, &(block..block + 1))? {
+        if show(&mapped).is_break() {
+            return Ok(());
+        }
+    }
+    let mut damaged: Option<RowError> = None;
+    rows.scan(&key::extent(ino, block + 1), &key::extent(ino, u64::MAX), |key, value| {
+        let (_, block) = key::extent_parts(key);
+        match Extent::decode(key, value) {
+            Ok(extent) => show(&Mapped { block, extent }),
+            Err(error) => {
+                damaged = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    })?;
+    damaged.map_or(Ok(()), |error| Err(error.into()))
+}
+
+impl Shared {
+    /// The first byte from `offset` on that is of this kind.
+    pub(super) fn seek(&self, ino: u64, offset: u64, what: Seek) -> Result<u64, FsError> {
+        let (size, pending) = {
+            let mut core = self.lock_with_file(ino);
+            let file = core.attributes(ino)?;
+            check_kind(&file)?;
+            (file.size, core.pending(ino))
+        };
+        if offset >= size {
+            return Err(FsError::NothingThere);
+        }
+        let block = offset / BLOCK;
+        let found = match what {
+            Seek::Data => self.next_data(ino, block, &pending)?,
+            Seek::Hole => Some(self.next_hole(ino, block..size.div_ceil(BLOCK), &pending)?),
+        };
+        let found = found.map(|block| block.saturating_mul(BLOCK).max(offset));
+        match what {
+            Seek::Data => found.filter(|at| *at < size).ok_or(FsError::NothingThere),
+            Seek::Hole => Ok(found.map_or(size, |at| at.min(size))),
+        }
+    }
+
+    fn next_data(&self, ino: u64, block: u64, pending: &PendingBlocks) -> Result<Option<u64>, FsError> {
+        let mut mapped = None;
+        walk(&self.reader, ino, block, |next| {
+            mapped = Some(next.block.max(block));
+            ControlFlow::Break(())
+        })?;
+        Ok([mapped, pending.next(block)].into_iter().flatten().min())
+    }
+
+    /// The first block of `range` that is a hole, or the end of the range.
+    fn next_hole(&self, ino: u64, range: Range<u64>, pending: &PendingBlocks) -> Result<u64, FsError> {
+        let mut at = range.start;
+        loop {
+            let from = at;
+            at = pending.end(at);
+            walk(&self.reader, ino, at, |next| {
+                if next.block > at || at >= range.end {
+                    return ControlFlow::Break(());
+                }
+                at = pending.end(next.end().max(at));
+                ControlFlow::Continue(())
+            })?;
+            // An extent may have grown while the walk passed it: another look begins there.
+            if at == from || at >= range.end {
+                return Ok(at.min(range.end));
+            }
+        }
+    }
+
+    /// Makes bytes of a file read as zeroes, and frees what they took.
+    pub(super) fn zero_range(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        range: Range<u64>,
+        end: ZeroEnd,
+        set_ids: SetIds,
+    ) -> Result<(), FsError> {
+        if range.is_empty() {
+            return Err(FsError::Invalid("a range has a byte or more"));
+        }
+        if range.end > SIZE_MAX {
+            return Err(FsError::TooLarge);
+        }
+        self.clear_range(waiter, ino, range, |file, range| {
+            if end == ZeroEnd::Extend {
+                file.size = file.size.max(range.end);
+            }
+            note_change_of_data(file, set_ids, waiter.wall());
+        })
+    }
+
+    /// Copies bytes of one file to another, or within one, and returns how many: fewer if the source ends, or if anything fails after
+    /// the first. Holes stay holes.
+    pub(super) fn copy_range(
+        &self,
+        waiter: &dyn Waiter,
+        (from, from_offset): (u64, u64),
+        (to, to_offset): (u64, u64),
+        length: u64,
+        set_ids: SetIds,
+    ) -> Result<u64, FsError> {
+        let source = self.attributes(from)?;
+        check_kind(&source)?;
+        check_kind(&self.attributes(to)?)?;
+        let length = length.min(source.size.saturating_sub(from_offset));
+        if length == 0 {
+            return Ok(0);
+        }
+        if to_offset.checked_add(length).is_none_or(|end| end > SIZE_MAX) {
+            return Err(FsError::TooLarge);
+        }
+        if from == to && from_offset < to_offset + length && to_offset < from_offset + length {
+            return Err(FsError::Invalid("a range is not copied onto itself"));
+        }
+        let mut done = 0;
+        while done < length {
+            let source = (from, from_offset + done);
+            match self.copy_some(waiter, source, (to, to_offset + done), length - done, set_ids) {
+                Ok(0) => break,
+                Ok(copied) => done += copied,
+                // The caller is told what is there, and of the error when it comes again.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Copies the first data or the first hole of a range; how many bytes.
+    fn copy_some(
+        &self,
+        waiter: &dyn Waiter,
+        (from, at): (u64, u64),
+        (to, to_offset): (u64, u64),
+        most: u64,
+        set_ids: SetIds,
+    ) -> Result<u64, FsError> {
+        let data = match self.seek(from, at, Seek::Data) {
+            // The source may have become shorter meanwhile.
+            Err(FsError::NothingThere) => self.attributes(from)?.size.clamp(at, at + most),
+            found => found?.min(at + most),
+        };
+        if data > at {
+            let range = to_offset..to_offset + (data - at);
+            self.zero_range(waiter, to, range, ZeroEnd::Extend, set_ids)?;
+            return Ok(data - at);
+        }
+        let end = match self.seek(from, at, Seek::Hole) {
+            Err(FsError::NothingThere) => return Ok(0),
+            found => found?.min(at + most),
+        };
+        // A piece ends with a block of the target, so that the next one has no part of it to read.
+        let whole = (to_offset + COPY_BYTES) / BLOCK * BLOCK - to_offset;
+        let length = (end - at).min(whole);
+        if !self.has_data() {
+            let read = self.read(waiter, from, at, Target::Length(length))?;
+            return self.write(waiter, to, to_offset, Payload::Length(read), set_ids);
+        }
+        let mut bytes = vec![0; length as usize];
+        let read = self.read(waiter, from, at, Target::Bytes(&mut bytes))?;
+        self.write(waiter, to, to_offset, Payload::Bytes(&bytes[..read as usize]), set_ids)
+    }
+}
