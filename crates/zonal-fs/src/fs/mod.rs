@@ -452,7 +452,8 @@ impl FileSystem {
     /// No space is reserved for them.
     ///
     /// # Errors
-    /// [`FsError::Invalid`] for an empty range, [`FsError::TooLarge`]; [`FsError::NoSpace`] for the blocks at the edges.
+    /// [`FsError::Invalid`] for an empty range, [`FsError::TooLarge`] for a file that would be; [`FsError::NoSpace`] for the blocks at
+    /// the edges.
     pub fn zero_range(
         &self,
         waiter: &dyn Waiter,

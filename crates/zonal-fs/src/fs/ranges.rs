@@ -174,7 +174,7 @@ impl Shared {
         if range.is_empty() {
             return Err(FsError::Invalid("a range has a byte or more"));
         }
-        if range.end > SIZE_MAX {
+        if end == ZeroEnd::Extend && range.end > SIZE_MAX {
             return Err(FsError::TooLarge);
         }
         self.clear_range(waiter, ino, range, |file, range| {
