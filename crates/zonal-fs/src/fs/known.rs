@@ -5,7 +5,7 @@
 //! destroyed when it is neither. Only open files have a write buffer: a kernel knows many more than it has open.
 //!
 //! The counts are in memory. A file that was known without a name when the file system was closed, or at a cut, is destroyed by the next
-//! opening, as one that was open: its row of a nameless file says so.
+//! opening, as an open file is: its row of a nameless file says so.
 
 use super::core::{Core, Shared};
 use super::error::FsError;

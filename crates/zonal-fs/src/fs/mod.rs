@@ -208,7 +208,7 @@ impl FileSystem {
 
     /// The same as [`FileSystem::lookup`], and counts that the caller knows the file once more.
     ///
-    /// A file that is known stays when it has lost its names, as one that is open does. Unlike that, it has no write buffer.
+    /// A file that is known stays when it has lost its names, as an open file does. Unlike that, it has no write buffer.
     ///
     /// # Errors
     /// As [`FileSystem::lookup`].

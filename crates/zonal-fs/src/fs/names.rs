@@ -360,7 +360,7 @@ impl Core {
     pub(super) fn destroy(&mut self, ino: u64) -> Result<(), FsError> {
         self.unmap(ino, &(0..u64::MAX))?;
         let (from, end) = key::attributes(ino);
-        // The row of a nameless file may be left of one that is gone.
+        // The row of a nameless file may be left of a file that is gone.
         if self.rows.get(&key::inode(ino))?.is_some() {
             self.files.destroyed();
         }

@@ -83,7 +83,7 @@ impl Core {
     }
 }
 
-/// Shows the extents of a file from the one that has `block`, or the next, until `show` breaks.
+/// Shows the extents of a file from the extent that has `block` on, or from the next, until `show` breaks.
 fn walk(
     rows: &impl View,
     ino: u64,

@@ -143,7 +143,7 @@ impl Shared {
         core.change(ino, changes, waiter.wall())
     }
 
-    /// Makes a file `size` bytes long, also one that is.
+    /// Makes a file `size` bytes long, also if it is that long already.
     pub(super) fn truncate(&self, waiter: &dyn Waiter, ino: u64, size: u64) -> Result<(), FsError> {
         let change = |file: &mut Attributes, _| note_change_of_data(file, SetIds::Clear, waiter.wall());
         self.resize(waiter, ino, size, change).map(|_| ())
