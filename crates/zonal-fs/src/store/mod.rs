@@ -5,7 +5,7 @@
 //! for no commit. A commit takes three steps. [`Rows::seal`] puts a new layer on top. [`Sealed::commit`] writes the sealed layer
 //! to the database, which may take long and needs no lock of the caller's, and drops the layer. [`Rows::settled`] notes that.
 //!
-//! Any thread reads what is published with a [`Reader`]. No lock is held while the drive works for it: [`layers`].
+//! Any thread reads what is published with a reader. No lock is held while the drive works for it (`layers.rs`).
 //!
 //! The database's place may be bounded. [`Gauge`] says whether there is room for more rows, before the database finds none.
 //!

@@ -64,7 +64,7 @@ impl From<BackendError> for StoreError {
 }
 
 /// The rows, read through all layers, and changed. Not shared: the thread that holds the file system's lock has the rows. Changes are
-/// a draft until they are published: a [`Reader`] sees all of them at once.
+/// a draft until they are published: a reader sees all of them at once.
 pub struct Rows {
     layers: Arc<Layers>,
     draft: Layer,
