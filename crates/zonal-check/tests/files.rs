@@ -435,7 +435,8 @@ fn dump_shows_what_lies_there_and_changes_nothing() {
                 && said.contains("\"films\": 384 MiB in zones of 16 MiB"),
             "{said}"
         );
-        assert!(said.contains("\nmetadata: ") && said.contains("next numbers: ino 5, sequence "), "{said}");
+        assert!(said.contains("\nmetadata: ") && said.contains("\nnumbers: files 3, "), "{said}");
+        assert!(said.contains(", ino 5, sequence "), "{said}");
         assert!(said.contains("\nrows: file 3, name 2, position 2, extent 1, run "), "{said}");
         let all = objects(dir.path(), &format!("dump d --json {metadata}"));
         assert_eq!(

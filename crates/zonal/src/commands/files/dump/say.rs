@@ -152,7 +152,7 @@ pub(super) fn numbers(numbers: &[(String, u64)]) -> Said {
         numbers.iter().map(|(name, number)| format!("{} {number}", shown(name.as_bytes()))).collect();
     let object: serde_json::Map<String, Value> =
         numbers.iter().map(|(name, number)| (name.clone(), (*number).into())).collect();
-    said(format!("next numbers: {}", words.join(", ")), json!({ "numbers": object }))
+    said(format!("numbers: {}", words.join(", ")), json!({ "numbers": object }))
 }
 
 pub(super) fn kinds(kinds: &[(&str, u64)]) -> Said {
