@@ -114,7 +114,8 @@ fn runs_are_watched_for_what_the_mode_promises() {
         };
         let place = place(experiment, row, index);
         assert!(cells[index].command.contains(expected), "{place}: {}", cells[index].command);
-        assert!(cells[index].statistics.commands > 1000, "{place}: {:?}", cells[index].statistics);
+        // Short pieces share commands.
+        assert!(cells[index].statistics.commands > 500, "{place}: {:?}", cells[index].statistics);
     }
 }
 

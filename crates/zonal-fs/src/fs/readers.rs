@@ -7,7 +7,7 @@
 //! a reader that finds the version as it was has pinned before the zone could be found without a pin.
 //!
 //! # Why it sees each write that was made before
-//! A write that has not completed is in the file. One that completes is shown in the map, which raises the version, before it
+//! A write that has not completed is in the file. A write that completes is shown in the map, which raises the version, before it
 //! leaves the file ([`flight`](super::flight)).
 //!
 //! If any of this is not so, the read takes the core.

@@ -43,7 +43,7 @@ type RowCache = Cache<Vec<u8>, Option<Arc<[u8]>>, Bytes>;
 #[derive(Clone)]
 struct Bytes;
 
-/// Bytes that the cache takes for a row besides its own.
+/// Bytes that the cache takes for a row beside its own.
 const ROW_BYTES: u64 = 96;
 
 impl Weighter<Vec<u8>, Option<Arc<[u8]>>> for Bytes {
