@@ -10,7 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zonal_core::Nanos;
 use zonal_fs::format::Kind;
 use zonal_fs::waiter::Waiter;
-use zonal_fs::{FileSystem, MountOptions, NewFile, OpenFile, Payload, ROOT, Rename, Target};
+use zonal_fs::{
+    Changes, FileSystem, FsError, IfThere, MountOptions, NewFile, OpenFile, Payload, ROOT, Rename, Seek,
+    SetIds, Target, ZeroEnd,
+};
 use zonal_io::volume::Volume;
 
 const BLOCK: usize = 4096;
@@ -32,6 +35,7 @@ fn marked(ino: u64, length: usize) -> Vec<u8> {
 fn one(fs: &FileSystem, seed: u64, steps: u32) {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut open: Vec<OpenFile> = Vec::new();
+    let mut known: Vec<u64> = Vec::new();
     for n in 0..steps {
         let w = impatient();
         let name = |n: u8| format!("f{n}").into_bytes();
@@ -39,12 +43,12 @@ fn one(fs: &FileSystem, seed: u64, steps: u32) {
         let ino = fs.lookup(ROOT, &a);
         let offset = random.random_range(0..60u64) * 8 * 500;
         let length = random.random_range(0..60_000usize) / 8 * 8;
-        let told = |what: &str, result: Result<(), zonal_fs::FsError>| match result {
-            Ok(()) | Err(zonal_fs::FsError::NotFound | zonal_fs::FsError::Exists) => {}
+        let told = |what: &str, result: Result<(), FsError>| match result {
+            Ok(()) | Err(FsError::NotFound | FsError::Exists) => {}
             Err(error) if error.is_no_space() => {}
             Err(error) => panic!("{n}, {what}: {error}"),
         };
-        match random.random_range(0..16) {
+        match random.random_range(0..22) {
             0 | 1 => told("create", fs.create(&w, ROOT, &a, &NewFile::new(Kind::File, 0o644)).map(drop)),
             2..=6 => {
                 if let Ok(ino) = ino {
@@ -61,7 +65,7 @@ fn one(fs: &FileSystem, seed: u64, steps: u32) {
                                 |eight: &[u8]| own.starts_with(eight) || eight.iter().all(|b| *b == 0);
                             assert!(found[..read as usize].chunks(8).all(is_right), "another file's data");
                         }
-                        Err(zonal_fs::FsError::NotFound) => {}
+                        Err(FsError::NotFound) => {}
                         Err(error) => panic!("{error}"),
                     }
                 }
@@ -69,7 +73,7 @@ fn one(fs: &FileSystem, seed: u64, steps: u32) {
             8 => told("truncate", ino.and_then(|ino| fs.truncate(&w, ino, offset))),
             9 => told(
                 "punch",
-                ino.and_then(|ino| fs.punch(&w, ino, offset..offset + length as u64 * 3 / 8 * 8)),
+                ino.and_then(|ino| fs.punch(&w, ino, offset..offset + 8 + length as u64 * 3 / 8 * 8)),
             ),
             10 => told("unlink", fs.unlink(&w, ROOT, &a)),
             11 => told("rename", fs.rename(&w, (ROOT, &a), (ROOT, &b), Rename::Replace)),
@@ -89,6 +93,53 @@ fn one(fs: &FileSystem, seed: u64, steps: u32) {
                     }
                 }
             }
+            15 => {
+                let to = random.random_range(0..60u64) * 8 * 500;
+                let copied = ino.and_then(|ino| {
+                    fs.copy_range(&w, (ino, offset), (ino, to), length as u64, SetIds::Clear)
+                });
+                match copied {
+                    Err(FsError::Invalid(_)) => {}
+                    copied => told("copy", copied.map(drop)),
+                }
+            }
+            16 => {
+                let range = offset..offset + 8 + length as u64;
+                let zero = |ino| fs.zero_range(&w, ino, range, ZeroEnd::Extend, SetIds::Clear);
+                told("zero", ino.and_then(zero));
+            }
+            17 => match fs.lookup_known(ROOT, &a) {
+                Ok(found) => {
+                    known.push(found.ino);
+                    if known.len() > 3 {
+                        let ino = known.swap_remove(random.random_range(0..3));
+                        // It is there while it is known, with a name or without.
+                        fs.attributes(ino).unwrap();
+                        told("forget", fs.forget(ino, 1));
+                    }
+                }
+                Err(error) => told("look up", Err(error)),
+            },
+            18 => {
+                let new = NewFile::new(Kind::File, 0o644);
+                match fs.open_or_create(&w, (ROOT, &a), &new, IfThere::Open) {
+                    Ok(opened) => told("close", opened.file.close(&w)),
+                    Err(error) => told("open or create", Err(error)),
+                }
+            }
+            19 => {
+                if let Ok(ino) = ino {
+                    match fs.seek(ino, offset, Seek::Data) {
+                        Ok(at) => assert!(at >= offset),
+                        Err(FsError::NothingThere) => {}
+                        Err(error) => told("seek", Err(error)),
+                    }
+                }
+            }
+            20 => {
+                let changes = Changes { size: Some(offset), mode: Some(0o600), ..Changes::default() };
+                told("attributes", ino.and_then(|ino| fs.set_attributes(&w, ino, &changes).map(drop)));
+            }
             _ => match random.random_range(0..3) {
                 0 => told("sync", fs.sync(&w)),
                 1 => told("collect", fs.collect(&w).map(drop)),
@@ -98,6 +149,9 @@ fn one(fs: &FileSystem, seed: u64, steps: u32) {
     }
     for file in open {
         file.close(&impatient()).unwrap();
+    }
+    for ino in known {
+        fs.forget(ino, 1).unwrap();
     }
 }
 
@@ -134,6 +188,7 @@ fn threads_that_do_everything_to_the_same_files_leave_a_sound_file_system() {
         settle(&fs);
         fs.check();
         assert_eq!((fs.usage().used, fs.usage().free), (0, blocks), "case {case}: {:?}", fs.status());
+        assert_eq!(fs.files().unwrap().used, 1, "case {case}");
         // All of it can be used again.
         let ino = fs.create(&waiter(), ROOT, b"filler", &NewFile::new(Kind::File, 0o644)).unwrap();
         let chunk = bytes(1, 7 * BLOCK);
