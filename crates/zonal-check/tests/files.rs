@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 use tempfile::TempDir;
 use zonal_check::program;
 
@@ -576,6 +576,32 @@ fn put_that_is_killed_leaves_nothing_behind_and_what_had_its_name_as_it_was() {
     assert_eq!(zonal(dir.path(), "get d note -"), b"precious");
     assert_eq!(zonal(dir.path(), "fsck d --data"), b"");
     assert_eq!(used(), before);
+}
+
+#[test]
+fn file_keeps_its_mode_and_times_in_and_out() {
+    let dir = drive(24, 3);
+    zonal(dir.path(), "mkfs d");
+    let path = dir.path().join("in");
+    fs::write(&path, bytes(300_000)).unwrap();
+    let at = |nanos| UNIX_EPOCH + Duration::from_nanos(nanos);
+    let before_1970 = UNIX_EPOCH - Duration::from_millis(1500);
+    for (atime, mtime) in [(at(1_700_000_000_123_456_789), at(5)), (at(0), before_1970)] {
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        // Writes of the copy would take set-id bits away.
+        file.set_permissions(fs::Permissions::from_mode(0o4755)).unwrap();
+        file.set_times(fs::FileTimes::new().set_accessed(atime).set_modified(mtime)).unwrap();
+        zonal(dir.path(), "put d in f");
+        zonal(dir.path(), "get d f out");
+        let out = dir.path().join("out").metadata().unwrap();
+        assert_eq!((out.accessed().unwrap(), out.modified().unwrap()), (atime, mtime));
+        assert_eq!(out.permissions().mode() & 0o7777, 0o4755);
+    }
+    program::run_with(dir.path(), "put d - g", "words").done();
+    zonal(dir.path(), "get d g out");
+    let out = dir.path().join("out").metadata().unwrap();
+    assert_eq!(out.permissions().mode() & 0o7777, 0o644);
+    assert!(out.modified().unwrap() > at(1_700_000_000_000_000_000));
 }
 
 #[test]

@@ -9,11 +9,12 @@ use crate::whole::Whole;
 use anyhow::Context;
 use clap::Args;
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata, Permissions};
+use std::fs::{File, FileTimes, Metadata, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use zonal_fs::format::Kind;
 use zonal_fs::waiter::Polling;
 use zonal_fs::{BLOCK_BYTES, FileSystem, FsError, Target};
@@ -21,7 +22,7 @@ use zonal_io::image::is_image;
 
 /// Copy a file out of a file system, verified
 ///
-/// The file is there as a whole, with the permissions that it has in the file system, or, if anything fails or a signal ends the
+/// The file is there as a whole, with the permissions and times that it has in the file system, or, if anything fails or a signal ends the
 /// command, as it was before. An image, a block device, and metadata of a file system are never replaced.
 #[derive(Args, Debug)]
 pub(crate) struct Get {
@@ -64,7 +65,10 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
             check(&interrupt, file)?;
             // As it is in the file system, which is how it was put.
             let mode = Permissions::from_mode(attributes.mode.into());
-            let placed = whole.file().set_permissions(mode).and_then(|()| whole.commit());
+            let times =
+                FileTimes::new().set_accessed(time(attributes.atime)).set_modified(time(attributes.mtime));
+            let set = whole.file().set_times(times).and_then(|()| whole.file().set_permissions(mode));
+            let placed = set.and_then(|()| whole.commit());
             Ok(placed.with_context(|| shown_word(file))?)
         }
     }?;
@@ -78,6 +82,12 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
             ),
         }),
     }
+}
+
+/// A time of the file system's: nanoseconds since 1970, below zero before.
+fn time(nanos: i64) -> SystemTime {
+    let distance = Duration::from_nanos(nanos.unsigned_abs());
+    if nanos < 0 { UNIX_EPOCH - distance } else { UNIX_EPOCH + distance }
 }
 
 /// An error once a signal has come.

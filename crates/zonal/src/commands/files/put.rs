@@ -7,15 +7,17 @@ use crate::text::shown_word;
 use anyhow::Context;
 use clap::Args;
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use zonal_fs::format::Kind;
-use zonal_fs::{FileSystem, FsError, NewFile, Payload, ROOT};
+use zonal_fs::{Changes, FileSystem, FsError, NewFile, Payload, ROOT, SetTime};
 
 /// Copy a file into a file system, replacing what has its name
 ///
-/// One file: a directory is refused. Directories that are missing on the way are made. The file is there as a whole or, if anything fails or a signal ends the
+/// One file: a directory is refused. Directories that are missing on the way are made. The file keeps its permissions, and the times of
+/// its last read and change. It is there as a whole or, if anything fails or a signal ends the
 /// command, not at all, and what had its name is as it was; when the command ends it is durable.
 #[derive(Args, Debug)]
 pub(crate) struct Put {
@@ -33,33 +35,45 @@ pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
     let Some((name, directories)) = names.split_last() else {
         return Err(Failure::usage(format!("{}: a file needs a name", shown_word(path))));
     };
-    let (mut source, mode): (Box<dyn Read + Send>, u16) = match file.as_bytes() {
-        b"-" => (Box::new(io::stdin()), 0o644),
+    let (mut source, kept): (Box<dyn Read + Send>, Changes) = match file.as_bytes() {
+        b"-" => (Box::new(io::stdin()), Changes { mode: Some(0o644), ..Changes::default() }),
         _ => {
             let opened = File::open(file).with_context(|| shown_word(file))?;
-            let mode = mode(&opened.metadata().with_context(|| shown_word(file))?);
-            (Box::new(opened), mode)
+            let kept = kept(&opened.metadata().with_context(|| shown_word(file))?);
+            (Box::new(opened), kept)
         }
     };
     let opened = on.open()?;
     let Opened { fs, waiter } = &opened;
     check(fs, directories, name).map_err(|e| failed(path, e))?;
     // Until it is whole it has no name: of a command that is killed nothing is left.
-    let new = fs.create_unnamed(waiter, &NewFile::new(Kind::File, mode)).map_err(|e| failed(path, e))?;
+    let new = fs.create_unnamed(waiter, &NewFile::new(Kind::File, 0o600)).map_err(|e| failed(path, e))?;
     let copied = copy(&opened, new.ino(), &names.join(&b'/'), &mut *source).map_err(|e| match e {
         Trouble::Read(e) => anyhow::Error::new(e).context(shown_word(file)).into(),
         Trouble::Fs(e) => failed(path, e),
     });
-    let placed =
-        copied.and_then(|()| place(&opened, new.ino(), directories, name).map_err(|e| failed(path, e)));
+    let placed = copied.and_then(|()| {
+        // Writes change the times, and take set-id bits away.
+        let kept = fs.set_attributes(waiter, new.ino(), &kept);
+        kept.and_then(|_| place(&opened, new.ino(), directories, name)).map_err(|e| failed(path, e))
+    });
     // What got no name goes with this. The first error is the one to tell.
     let closed = new.close(waiter).and_then(|()| fs.sync(waiter));
     placed.and_then(|()| closed.map_err(|e| failed(path, e)))
 }
 
-fn mode(metadata: &std::fs::Metadata) -> u16 {
-    use std::os::unix::fs::PermissionsExt;
-    (metadata.permissions().mode() & 0o7777) as u16
+/// What the copy keeps of the file, apart from its bytes.
+fn kept(metadata: &Metadata) -> Changes {
+    // A time that does not fit is the first or the last that does.
+    let time = |seconds: i64, nanos: i64| {
+        Some(SetTime::At(seconds.saturating_mul(1_000_000_000).saturating_add(nanos)))
+    };
+    Changes {
+        mode: Some((metadata.mode() & 0o7777) as u16),
+        atime: time(metadata.atime(), metadata.atime_nsec()),
+        mtime: time(metadata.mtime(), metadata.mtime_nsec()),
+        ..Changes::default()
+    }
 }
 
 /// An error if the file cannot have its place, as things are: that is said before all of it is copied.
