@@ -56,6 +56,14 @@ pub struct Drive {
     volume: Arc<Volume>,
     /// An owner has the metadata on it: a [`Claim`] lives.
     is_claimed: AtomicBool,
+    /// Those that no thread uses now. To open a channel for each call costs more than a small read.
+    callers: Mutex<Vec<Caller>>,
+}
+
+/// A channel, and where it puts the answers to one thread's calls.
+struct Caller {
+    channel: Channel,
+    answers: Arc<Mutex<Vec<Option<Answer>>>>,
 }
 
 /// The metadata on a drive are its owner's: there is no other claim while it lives.
@@ -73,7 +81,7 @@ pub type Answer = (Result<Output, RequestError>, IoBuf);
 impl Drive {
     /// Calls to `volume`.
     pub fn new(volume: Arc<Volume>) -> Drive {
-        Drive { volume, is_claimed: AtomicBool::new(false) }
+        Drive { volume, is_claimed: AtomicBool::new(false), callers: Mutex::default() }
     }
 
     /// Claims the metadata on it, unless another owner has. Each of two writers would take the other's for garbage.
@@ -94,24 +102,30 @@ impl Drive {
 
     /// Submits `requests` in this order, waits for all of them, and gives their answers in this order.
     pub fn calls(&self, waiter: &dyn Waiter, requests: impl IntoIterator<Item = Request>) -> Vec<Answer> {
-        let answers: Arc<Mutex<Vec<Option<Answer>>>> = Arc::default();
-        let channel = self.answering(answers.clone());
+        let idle = self.callers.lock().pop();
+        let caller = idle.unwrap_or_else(|| self.caller());
+        let Caller { channel, answers } = &caller;
         for (token, request) in requests.into_iter().enumerate() {
             answers.lock().push(None);
-            self.volume.submit(waiter.now(), &channel, request.token(token as u64));
+            self.volume.submit(waiter.now(), channel, request.token(token as u64));
         }
         while answers.lock().iter().any(Option::is_none) {
             waiter.wait(&self.volume);
         }
         waiter.done();
-        let answers = std::mem::take(&mut *answers.lock());
-        answers.into_iter().flatten().collect()
+        let ended = answers.lock().drain(..).flatten().collect();
+        // A thread that panics while it waits gives nothing back: late answers would be taken for another's.
+        self.callers.lock().push(caller);
+        ended
     }
 
-    fn answering(&self, answers: Arc<Mutex<Vec<Option<Answer>>>>) -> Channel {
-        self.volume.channel(move |Completion { token, result, buf }| {
-            answers.lock()[token as usize] = Some((result, buf.into_buf()));
-        })
+    fn caller(&self) -> Caller {
+        let answers: Arc<Mutex<Vec<Option<Answer>>>> = Arc::default();
+        let ended = answers.clone();
+        let channel = self.volume.channel(move |Completion { token, result, buf }| {
+            ended.lock()[token as usize] = Some((result, buf.into_buf()));
+        });
+        Caller { channel, answers }
     }
 
     /// Whether reads fill their buffers. A device that keeps no data leaves them as they were.

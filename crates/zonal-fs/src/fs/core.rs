@@ -12,8 +12,10 @@ use super::known::KnownFiles;
 use super::map::{self, Tails};
 use super::node::Nodes;
 use super::readers::Readers;
+use super::small_buffers::SmallBuffers;
 use super::stats::Statistics;
 use super::turn::Turns;
+use super::unit_sums::UnitSums;
 use super::write_buffer::WriteBuffers;
 use crate::drive::Drive;
 use crate::format::{Account, Superblock, key};
@@ -59,6 +61,9 @@ pub struct MountOptions {
     pub lifetimes: bool,
     /// Bytes of metadata that the database keeps in memory.
     pub cache_bytes: usize,
+    /// Bytes of data's checksums that are kept in memory: a read that finds those of its unit there reads nothing but data. A
+    /// gibibyte of data in units of a mebibyte has 1.2 MB of them. With 0 none are kept.
+    pub sums_bytes: usize,
     /// Changed rows after which a background step commits them.
     pub changes_max: usize,
 }
@@ -73,6 +78,7 @@ impl Default for MountOptions {
             low_space_percent: 0,
             lifetimes: true,
             cache_bytes: 64 << 20,
+            sums_bytes: 32 << 20,
             changes_max: 100_000,
         }
     }
@@ -88,6 +94,10 @@ pub(super) struct Shared {
     pub(super) answers: Arc<Mutex<Vec<UnitAnswer>>>,
     /// Buffers of a unit; where the device keeps no data their bytes do not count.
     pub(super) pool: BufferPool,
+    /// Buffers of small reads.
+    pub(super) small: SmallBuffers,
+    /// Checksums of units that were read.
+    pub(super) unit_sums: UnitSums,
     /// Whether the device keeps what it is given.
     pub(super) keeps_data: bool,
     /// Rows, for threads without the lock.

@@ -1,20 +1,26 @@
 //! Blocks of zones, read together and verified.
 //!
-//! A read wants data and the headers of its units, which have the checksums. They are sorted by place, and what lies close
-//! together is one command. The disk passes over what lies between anyway, and another command costs more than some blocks.
+//! A read wants data and their checksums. Checksums that are not kept in memory are in the headers of the units. What is wanted is
+//! sorted by place, and what lies close together is one command. The disk passes over what lies between anyway, and another command
+//! costs more than some blocks.
 //!
 //! # Invariants
 //! - No piece fails for its neighbour: the pieces of a failed command are read again, one command each.
 //! - A header is read and verified once for all that is wanted of its unit.
 
 use super::error::FsError;
+use super::small_buffers::SmallBuffers;
+use super::unit_sums::{Sums, UnitSums};
 use crate::drive::{Answer, Drive};
-use crate::format::{Header, Place, Superblock, UnitError, crc32c};
+use crate::format::{Header, Place, Superblock, UnitError};
 use crate::waiter::Waiter;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::ops::Range;
 use zonal_core::{RequestError, Sector, ZoneIndex};
 use zonal_io::buffer::{BufferPool, IoBuf};
+use zonal_io::sums;
 use zonal_io::volume::Request;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
@@ -44,12 +50,22 @@ pub(super) struct Source<'a> {
     pub(super) superblock: &'a Superblock,
     /// Whether the device keeps what it is given.
     pub(super) has_data: bool,
-    /// Buffers of a unit, if there are such.
-    pub(super) pool: Option<&'a BufferPool>,
+    /// Buffers that are kept for the next read, if there are such.
+    pub(super) buffers: Option<Buffers<'a>>,
+    /// Checksums that are kept, if there are such.
+    pub(super) known: Option<&'a UnitSums>,
     /// Commands in flight at once.
     pub(super) depth: usize,
     /// Blocks between two pieces that are read along to save a command.
     pub(super) along_max: u32,
+}
+
+/// Buffers for reads.
+#[derive(Clone, Copy)]
+pub(super) struct Buffers<'a> {
+    pub(super) small: &'a SmallBuffers,
+    /// Of a whole unit.
+    pub(super) units: &'a BufferPool,
 }
 
 /// Blocks of a zone.
@@ -70,26 +86,27 @@ impl ZoneBlocks {
 #[derive(PartialEq, Eq, Debug)]
 struct Command {
     piece: ZoneBlocks,
-    wanted: Vec<ZoneBlocks>,
+    /// Which of those that are wanted, in order of their places.
+    wanted: Range<usize>,
 }
 
-/// Sorts what is wanted into commands of at most `blocks_max`, unless one piece is longer; up to `along_max` blocks between two
-/// pieces are read along.
-fn commands(mut wanted: Vec<ZoneBlocks>, blocks_max: u32, along_max: u32) -> Vec<Command> {
+/// Sorts what is wanted, and divides it into commands of at most `blocks_max`, unless one piece is longer; up to `along_max` blocks
+/// between two pieces are read along.
+fn commands(wanted: &mut Vec<ZoneBlocks>, blocks_max: u32, along_max: u32) -> Vec<Command> {
     wanted.sort_unstable();
     wanted.dedup();
     let mut commands: Vec<Command> = Vec::new();
-    for piece in wanted {
+    for (i, piece) in wanted.iter().enumerate() {
         if let Some(Command { piece: last, wanted }) = commands.last_mut()
             && last.zone == piece.zone
             && piece.first <= last.end() + along_max
             && piece.end().max(last.end()) - last.first <= blocks_max
         {
             last.blocks = piece.end().max(last.end()) - last.first;
-            wanted.push(piece);
+            wanted.end = i + 1;
             continue;
         }
-        commands.push(Command { piece, wanted: vec![piece] });
+        commands.push(Command { piece: *piece, wanted: i..i + 1 });
     }
     commands
 }
@@ -101,36 +118,42 @@ impl<'a> Source<'a> {
 
     /// Reads `spans`, whose zones are pinned, in the order of the drive.
     pub(super) fn fetch(self, waiter: &dyn Waiter, spans: &[Span]) -> Fetched<'a> {
-        let data = |span: &Span| ZoneBlocks {
-            zone: span.place.zone,
-            first: span.place.block(),
-            blocks: span.blocks,
-        };
-        let header = |span: &Span| ZoneBlocks { zone: span.place.zone, first: span.place.unit, blocks: 1 };
-        let mut wanted: Vec<ZoneBlocks> = spans.iter().map(data).collect();
-        if self.is_verified() {
-            wanted.extend(spans.iter().map(header));
+        let mut sums = BTreeMap::new();
+        let mut wanted = Vec::with_capacity(2 * spans.len());
+        for Span { place, blocks, .. } in spans {
+            wanted.push(ZoneBlocks { zone: place.zone, first: place.block(), blocks: *blocks });
+            if self.is_verified()
+                && let Entry::Vacant(vacant) = sums.entry((place.zone, place.unit))
+            {
+                match self.known.and_then(|known| known.find(place.zone, place.unit)) {
+                    Some(known) => _ = vacant.insert(Ok(known)),
+                    None => wanted.push(ZoneBlocks { zone: place.zone, first: place.unit, blocks: 1 }),
+                }
+            }
         }
-        let mut parts = Vec::new();
+        let commands = commands(&mut wanted, self.superblock.unit_blocks, self.along_max);
+        let answers = self.read(waiter, commands.iter().map(|command| command.piece));
+        let mut parts = Vec::with_capacity(commands.len());
         let mut again = Vec::new();
-        let commands = commands(wanted, self.superblock.unit_blocks, self.along_max);
-        let pieces: Vec<ZoneBlocks> = commands.iter().map(|command| command.piece).collect();
-        for (command, answer) in commands.into_iter().zip(self.read(waiter, &pieces)) {
+        for (command, answer) in commands.into_iter().zip(answers) {
             match answer.0.is_err() && command.wanted.len() > 1 {
-                true => again.extend(command.wanted),
+                true => again.extend_from_slice(&wanted[command.wanted]),
                 false => parts.push((command.piece, answer)),
             }
         }
-        let answers = self.read(waiter, &again);
-        parts.extend(again.into_iter().zip(answers));
-        parts.sort_unstable_by_key(|(piece, _)| *piece);
-        Fetched { source: self, parts, sums: BTreeMap::new() }
+        if !again.is_empty() {
+            let answers = self.read(waiter, again.iter().copied());
+            parts.extend(again.into_iter().zip(answers));
+            parts.sort_unstable_by_key(|(piece, _)| *piece);
+        }
+        Fetched { source: self, parts, sums, found: Vec::new() }
     }
 
-    fn read(&self, waiter: &dyn Waiter, pieces: &[ZoneBlocks]) -> Vec<Answer> {
-        let mut answers = Vec::with_capacity(pieces.len());
-        for few in pieces.chunks(self.depth) {
-            answers.extend(self.drive.calls(waiter, few.iter().map(|piece| self.request(piece))));
+    fn read(&self, waiter: &dyn Waiter, pieces: impl ExactSizeIterator<Item = ZoneBlocks>) -> Vec<Answer> {
+        let mut requests = pieces.map(|piece| self.request(&piece));
+        let mut answers = Vec::new();
+        while requests.len() > 0 {
+            answers.append(&mut self.drive.calls(waiter, requests.by_ref().take(self.depth)));
         }
         answers
     }
@@ -139,14 +162,19 @@ impl<'a> Source<'a> {
         let start = self.drive.volume().info().geometry.start_of(ZoneIndex(piece.zone));
         let sector = Sector(start.0 + u64::from(piece.first) * u64::from(BLOCK_SECTORS));
         let sectors = piece.blocks * BLOCK_SECTORS;
-        let is_large =
-            piece.blocks <= self.superblock.unit_blocks && piece.blocks > self.superblock.unit_blocks / 2;
-        let buf = match self.pool {
+        let buf = self.buffers.and_then(|buffers| self.buffer(buffers, piece.blocks));
+        Request::read(sector, sectors, buf.unwrap_or_else(|| IoBuf::zeroed(sectors * 512)))
+    }
+
+    /// A buffer of at least this many blocks, if there are such.
+    fn buffer(&self, Buffers { small, units }: Buffers<'_>, blocks: u32) -> Option<IoBuf> {
+        let of_unit = self.superblock.unit_blocks;
+        match blocks > of_unit / 2 {
             // A device that keeps no data fills no buffer.
-            Some(pool) if is_large || !self.has_data => pool.take(),
-            _ => IoBuf::zeroed(sectors * 512),
-        };
-        Request::read(sector, sectors, buf)
+            _ if !self.has_data => Some(units.take()),
+            true => (blocks <= of_unit).then(|| units.take()),
+            false => small.take(blocks),
+        }
     }
 }
 
@@ -156,7 +184,9 @@ pub(super) struct Fetched<'a> {
     /// In order of their places.
     parts: Vec<(ZoneBlocks, Answer)>,
     /// Checksums of units that were looked at.
-    sums: BTreeMap<(u32, u32), Result<Vec<u32>, UnitError>>,
+    sums: BTreeMap<(u32, u32), Result<Sums, UnitError>>,
+    /// Checksums that were made of what was read.
+    found: Vec<u32>,
 }
 
 impl Fetched<'_> {
@@ -165,27 +195,67 @@ impl Fetched<'_> {
     /// # Errors
     /// [`FsError::Read`], [`FsError::Unit`], [`FsError::Checksum`].
     pub(super) fn verify(&mut self, span: &Span) -> Result<(), FsError> {
-        let Span { ino, block, place: Place { zone, unit, index }, .. } = *span;
+        let Some(stated) = self.stated(span)? else { return Ok(()) };
+        let mut found = std::mem::take(&mut self.found);
+        found.clear();
+        sums::of_blocks(self.data(span), &mut found);
+        self.found = found;
+        self.compare(span, &stated)
+    }
+
+    /// Copies what of a span lies in `into`, which is at `offset` of the file, and verifies all of the span; the device keeps data.
+    /// After an error `into` may have bytes that are wrong.
+    ///
+    /// One pass does both: see [`sums`].
+    ///
+    /// # Errors
+    /// As [`Fetched::verify`].
+    pub(super) fn copy_verified(&mut self, span: &Span, offset: u64, into: &mut [u8]) -> Result<(), FsError> {
+        let stated = self.stated(span)?;
+        let mut found = std::mem::take(&mut self.found);
+        found.clear();
+        let at = span.block * BLOCK as u64;
+        let pieces = Pieces::new(at, self.data(span), offset, into);
+        match stated {
+            Some(_) => pieces.copy_and_sum(&mut found),
+            None => pieces.copy(),
+        }
+        self.found = found;
+        stated.map_or(Ok(()), |stated| self.compare(span, &stated))
+    }
+
+    /// The checksums of a span's unit; `None` if its data has none.
+    fn stated(&mut self, span: &Span) -> Result<Option<Sums>, FsError> {
+        let Span { ino, block, place: Place { zone, unit, .. }, .. } = *span;
         self.answered(span, span.place.block())?;
         if !self.source.is_verified() {
-            return Ok(());
+            return Ok(None);
         }
-        self.answered(span, unit)?;
         if !self.sums.contains_key(&(zone, unit)) {
+            self.answered(span, unit)?;
             let header = Header::decode(self.at(zone, unit, 1), &self.source.superblock.uuid);
-            self.sums.insert((zone, unit), header.map(|header| header.sums));
+            let stated = header.map(|header| Sums::from(header.sums));
+            if let (Some(known), Ok(stated)) = (self.source.known, &stated) {
+                known.remember(zone, unit, stated);
+            }
+            self.sums.insert((zone, unit), stated);
         }
-        let sums = match &self.sums[&(zone, unit)] {
-            Ok(sums) => sums,
-            Err(error) => return Err(FsError::Unit { ino, block, zone, at: unit, error: *error }),
-        };
-        let data = self.data(span).chunks_exact(BLOCK);
-        match data.zip(index as usize..).position(|(bytes, i)| sums.get(i) != Some(&crc32c(bytes))) {
+        match &self.sums[&(zone, unit)] {
+            Ok(sums) => Ok(Some(sums.clone())),
+            Err(error) => Err(FsError::Unit { ino, block, zone, at: unit, error: *error }),
+        }
+    }
+
+    /// An error that names the first block of a span whose checksum is not the one that its unit states.
+    fn compare(&self, span: &Span, stated: &[u32]) -> Result<(), FsError> {
+        let Span { ino, block, place, .. } = *span;
+        let mut pairs = self.found.iter().zip(place.index as usize..);
+        match pairs.position(|(found, i)| stated.get(i) != Some(found)) {
             Some(i) => Err(FsError::Checksum {
                 ino,
                 block: block + i as u64,
-                zone,
-                at: span.place.block() + i as u32,
+                zone: place.zone,
+                at: place.block() + i as u32,
             }),
             None => Ok(()),
         }
@@ -214,6 +284,54 @@ impl Fetched<'_> {
     }
 }
 
+/// Whole blocks that were read, and where a part of them goes.
+struct Pieces<'a> {
+    /// Those up to the first that goes there whole; those that go there whole; and those after them.
+    blocks: [&'a [u8]; 3],
+    /// A part of the first, the second, and the beginning of the third.
+    into: [&'a mut [u8]; 3],
+    /// Bytes of the first that go nowhere.
+    skip: usize,
+}
+
+impl<'a> Pieces<'a> {
+    /// Of `bytes`, which are at `at` of a file, what lies in `into`, which is at `offset`.
+    fn new(at: u64, bytes: &'a [u8], offset: u64, into: &'a mut [u8]) -> Pieces<'a> {
+        let end = at + bytes.len() as u64;
+        let from = at.max(offset).min(end);
+        let to = end.min(offset + into.len() as u64).max(from);
+        let block = BLOCK as u64;
+        let whole_from = from.next_multiple_of(block).min(end);
+        let whole_to = (to / block * block).max(whole_from);
+        let (before, rest) = bytes.split_at((whole_from - at) as usize);
+        let (whole, after) = rest.split_at((whole_to - whole_from) as usize);
+        let into = match from < to {
+            true => &mut into[(from - offset) as usize..(to - offset) as usize],
+            false => &mut [],
+        };
+        let (head, rest) = into.split_at_mut((whole_from.min(to) - from) as usize);
+        let (body, tail) = rest.split_at_mut(whole.len());
+        Pieces { blocks: [before, whole, after], into: [head, body, tail], skip: (from - at) as usize }
+    }
+
+    fn copy(self) {
+        let Pieces { blocks: [before, whole, after], into: [head, body, tail], skip } = self;
+        head.copy_from_slice(&before[skip..][..head.len()]);
+        body.copy_from_slice(whole);
+        tail.copy_from_slice(&after[..tail.len()]);
+    }
+
+    /// The same, with a checksum of each block.
+    fn copy_and_sum(self, found: &mut Vec<u32>) {
+        let Pieces { blocks: [before, whole, after], into: [head, body, tail], skip } = self;
+        sums::of_blocks(before, found);
+        head.copy_from_slice(&before[skip..][..head.len()]);
+        sums::copy_blocks(whole, body, found);
+        sums::of_blocks(after, found);
+        tail.copy_from_slice(&after[..tail.len()]);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,7 +341,7 @@ mod tests {
     }
 
     fn read(wanted: &[ZoneBlocks], most: u32) -> Vec<(u32, u32, usize)> {
-        let commands = commands(wanted.to_vec(), most, 16);
+        let commands = commands(&mut wanted.to_vec(), most, 16);
         commands.iter().map(|c| (c.piece.first, c.piece.blocks, c.wanted.len())).collect()
     }
 
@@ -239,5 +357,30 @@ mod tests {
         assert_eq!(read(&[piece(0, 10), piece(10, 10)], 16), [(0, 10, 1), (10, 10, 1)]);
         let other = ZoneBlocks { zone: 8, ..piece(1, 1) };
         assert_eq!(read(&[piece(0, 1), other], 256), [(0, 1, 1), (1, 1, 1)]);
+    }
+
+    /// Every beginning and end of what is wanted, of three blocks at block 5.
+    #[test]
+    fn pieces_are_what_of_the_blocks_is_wanted_with_all_sums() {
+        let (at, block) = (5 * BLOCK as u64, BLOCK as u64);
+        let bytes: Vec<u8> = (0..3 * BLOCK).map(|i| (i * i >> 5) as u8).collect();
+        let mut sums = Vec::new();
+        sums::of_blocks(&bytes, &mut sums);
+        let edges: Vec<u64> =
+            (3..10).flat_map(|n| [n * block - 1, n * block, n * block + 1, n * block + 700]).collect();
+        for (offset, end) in
+            edges.iter().flat_map(|a| edges.iter().map(move |b| (*a, *b))).filter(|(a, b)| a < b)
+        {
+            let mut expected = vec![9; (end - offset) as usize];
+            for (i, byte) in (at..).zip(&bytes).filter(|(i, _)| (offset..end).contains(i)) {
+                expected[(i - offset) as usize] = *byte;
+            }
+            let (mut with, mut without, mut found) =
+                (vec![9; expected.len()], vec![9; expected.len()], Vec::new());
+            Pieces::new(at, &bytes, offset, &mut with).copy_and_sum(&mut found);
+            Pieces::new(at, &bytes, offset, &mut without).copy();
+            assert!(with == expected && without == expected, "{offset}..{end}");
+            assert_eq!(found, sums, "{offset}..{end}");
+        }
     }
 }

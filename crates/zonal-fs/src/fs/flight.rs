@@ -11,7 +11,7 @@ use super::lost_zones::lost_by;
 use super::map::{self, Mapped};
 use super::names::name_at;
 use super::node::NodeGuard;
-use crate::format::{Extent, HEADER_BYTES, Header, Piece, Position, Record, crc32c};
+use crate::format::{Extent, HEADER_BYTES, Header, Piece, Position, Record};
 use crate::space::cost::Need;
 use crate::space::open::{Packing, Wish};
 use crate::space::zone::{Pin, ZoneState};
@@ -21,6 +21,7 @@ use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use zonal_core::{DeviceError, RequestError, ZoneError, ZoneIndex};
 use zonal_io::buffer::IoBuf;
 use zonal_io::device::Output;
+use zonal_io::sums;
 use zonal_io::volume::Request;
 
 /// Zones that a unit is tried in before its data is given up.
@@ -252,7 +253,7 @@ impl Shared {
         let mut sums = Vec::new();
         if self.has_data() && self.superblock.is_summed {
             let data = &buf[HEADER_BYTES..][..(append.blocks() * BLOCK_BYTES) as usize];
-            sums = data.chunks_exact(BLOCK_BYTES as usize).map(crc32c).collect();
+            sums::of_blocks(data, &mut sums);
         }
         self.send_with_sums(waiter, append, buf, sums);
     }

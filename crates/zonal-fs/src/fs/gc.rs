@@ -147,6 +147,8 @@ impl Shared {
                 .collect();
             for zone in &zones {
                 core.book.begin_reset(*zone, committed)?;
+                // No read has the zone pinned, and the next ones find what comes after the reset.
+                self.unit_sums.forget(zone.0);
             }
             zones
         };
@@ -268,7 +270,8 @@ impl Shared {
             .flat_map(|piece| spans(piece.ino, &piece.at).into_iter().map(|span| (span, piece.number)));
         let (spans, numbers): (Vec<Span>, Vec<u64>) = parts.unzip();
         let depth = self.lock().depth() as usize;
-        let source = From { depth, along_max: ALONG_MAX, ..self.source() };
+        // What is copied leaves its zone: its checksums are not needed again.
+        let source = From { depth, along_max: ALONG_MAX, known: None, ..self.source() };
         let mut fetched = source.fetch(waiter, &spans);
         let mut damaged = 0;
         let mut sound = VecDeque::new();

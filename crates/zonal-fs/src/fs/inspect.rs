@@ -58,7 +58,8 @@ impl Reader {
     fn read(&self, waiter: &dyn Waiter, span: &Span) -> Result<(), FsError> {
         let Reader { drive, superblock } = self;
         let (depth, along_max) = (read::DEPTH, read::ALONG_MAX);
-        let source = Source { drive, superblock, has_data: true, pool: None, depth, along_max };
+        let source =
+            Source { drive, superblock, has_data: true, buffers: None, known: None, depth, along_max };
         source.fetch(waiter, std::slice::from_ref(span)).verify(span)
     }
 }

@@ -28,9 +28,11 @@ mod readers;
 mod room;
 mod segments;
 mod setattr;
+mod small_buffers;
 mod stats;
 mod status;
 mod turn;
+mod unit_sums;
 mod write;
 mod write_buffer;
 mod xattr;
@@ -417,10 +419,12 @@ impl FileSystem {
         self.0.write(waiter, ino, offset, payload, set_ids)
     }
 
-    /// Reads from `offset` on, and returns how many bytes there were before the file's end.
+    /// Reads from `offset` on, and returns how many bytes there were before the file's end. Bytes of `target` after these stay as they
+    /// were.
     ///
     /// # Errors
-    /// [`FsError::Read`], [`FsError::Checksum`]: a read never shows anything but what was written.
+    /// [`FsError::Read`], [`FsError::Unit`], [`FsError::Checksum`]: a read never shows anything but what was written. After an error
+    /// of the data `target` has zeroes: some of it may have been copied before its checksum was known to be wrong.
     pub fn read(
         &self,
         waiter: &dyn Waiter,

@@ -13,8 +13,10 @@ use super::map::Tails;
 use super::names::ROOT;
 use super::node::Nodes;
 use super::readers::Readers;
+use super::small_buffers::SmallBuffers;
 use super::stats::Statistics;
 use super::turn::Turns;
+use super::unit_sums::UnitSums;
 use super::write_buffer::WriteBuffers;
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
@@ -217,6 +219,8 @@ pub(super) fn open(
     let (reader, nodes) = (core.rows.reader(), core.nodes.clone());
     let readers = core.readers.clone();
     let (core, keeps_data) = (CoreLock::new(core), has_data);
+    let small = SmallBuffers::new(superblock.unit_blocks / 2);
+    let unit_sums = UnitSums::new(report.len() as u32, options.sums_bytes);
     let mut shared = Shared {
         drive,
         superblock,
@@ -224,6 +228,8 @@ pub(super) fn open(
         channels,
         answers,
         pool,
+        small,
+        unit_sums,
         keeps_data,
         reader,
         nodes,

@@ -2,7 +2,7 @@
 
 use super::core::{Core, CoreGuard, Shared};
 use super::error::FsError;
-use super::fetch::{Source, Span};
+use super::fetch::{Buffers, Source, Span};
 use super::map::{self, Mapped};
 use crate::BLOCK_BYTES;
 use crate::space::zone::{Pin, ZoneState};
@@ -86,10 +86,15 @@ impl Shared {
             let shown = if self.has_data() { &spans[..] } else { &[] };
             clear_holes(shown, offset, &mut bytes[..(end - offset) as usize]);
         }
-        let result = self.fetch_all(waiter, &spans, |span, bytes| {
-            let Target::Bytes(into) = &mut target else { return };
-            copy(span.block * BLOCK, bytes, offset, &mut into[..(end - offset) as usize]);
-        });
+        let mut into = match &mut target {
+            Target::Bytes(bytes) => Some(&mut bytes[..(end - offset) as usize]),
+            Target::Length(_) => None,
+        };
+        let result = fetch_all(self.source(), waiter, &spans, offset, into.as_deref_mut());
+        if let (Err(_), Some(into)) = (&result, into) {
+            // Some of it may be wrong, or what an earlier read left in a buffer.
+            into.fill(0);
+        }
         match is_quick {
             true => self.readers.unpin(&spans),
             false => self.lock().unpin(&spans)?,
@@ -128,31 +133,23 @@ impl Shared {
         Ok(bytes)
     }
 
-    /// Reads spans whose zones are pinned, verifies them, and shows each with its bytes. On a device that keeps no data nothing
-    /// is shown.
-    fn fetch_all(
-        &self,
-        waiter: &dyn Waiter,
-        spans: &[Span],
-        show: impl FnMut(&Span, &[u8]),
-    ) -> Result<(), FsError> {
-        fetch_all(self.source(), waiter, spans, show)
-    }
-
     /// What is read from.
     pub(super) fn source(&self) -> Source<'_> {
-        let Shared { drive, superblock, pool, .. } = self;
+        let Shared { drive, superblock, pool: units, small, unit_sums, .. } = self;
         let (depth, along_max) = (DEPTH, ALONG_MAX);
-        Source { drive, superblock, has_data: self.has_data(), pool: Some(pool), depth, along_max }
+        let (buffers, known) = (Some(Buffers { small, units }), Some(unit_sums));
+        Source { drive, superblock, has_data: self.has_data(), buffers, known, depth, along_max }
     }
 }
 
-/// Reads spans, verifies them, and shows each with its bytes, if the device keeps any.
-pub(super) fn fetch_all(
+/// Reads spans whose zones are pinned, verifies them, and copies what of them lies in `into`, which is at `offset` of the file. A device
+/// that keeps no data leaves `into` as it is.
+fn fetch_all(
     source: Source<'_>,
     waiter: &dyn Waiter,
     spans: &[Span],
-    mut show: impl FnMut(&Span, &[u8]),
+    offset: u64,
+    mut into: Option<&mut [u8]>,
 ) -> Result<(), FsError> {
     let mut left = spans;
     while !left.is_empty() {
@@ -165,9 +162,9 @@ pub(super) fn fetch_all(
         left = rest;
         let mut fetched = source.fetch(waiter, batch);
         for span in batch {
-            fetched.verify(span)?;
-            if source.has_data {
-                show(span, fetched.data(span));
+            match &mut into {
+                Some(into) if source.has_data => fetched.copy_verified(span, offset, into)?,
+                _ => fetched.verify(span)?,
             }
         }
     }
@@ -183,15 +180,6 @@ fn clear_holes(spans: &[Span], offset: u64, into: &mut [u8]) {
         let hole = at.min(end)..from.clamp(at.min(end), end);
         into[(hole.start - offset) as usize..(hole.end - offset) as usize].fill(0);
         at = at.max(to);
-    }
-}
-
-/// Copies the part of `bytes`, which are at `at`, that lies in `into`, which is at `offset`.
-fn copy(at: u64, bytes: &[u8], offset: u64, into: &mut [u8]) {
-    let (from, to) = (at.max(offset), (at + bytes.len() as u64).min(offset + into.len() as u64));
-    if from < to {
-        into[(from - offset) as usize..(to - offset) as usize]
-            .copy_from_slice(&bytes[(from - at) as usize..(to - at) as usize]);
     }
 }
 

@@ -11,6 +11,7 @@ use crate::space::open::Wish;
 use crate::waiter::Waiter;
 use std::ops::Range;
 use zonal_io::buffer::IoBuf;
+use zonal_io::sums;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -66,30 +67,40 @@ pub(super) struct Blocks<'a> {
 impl Blocks<'_> {
     /// Fills `into` with the blocks from `first` on, and gives a checksum of each if `sums` says so.
     ///
-    /// It works block by block: what it copies has just been read for the checksum, and is in the nearest cache. Two passes
-    /// would bring a unit in twice.
+    /// The sum of a block that is copied is made of the bytes that are copied, in the same pass.
     pub(super) fn fill(&self, first: u64, into: &mut [u8], sums: Sums) -> Vec<u32> {
-        let mut found =
-            Vec::with_capacity(if sums == Sums::Wanted { into.len() / BLOCK as usize } else { 0 });
-        for (number, block) in (first..).zip(into.chunks_exact_mut(BLOCK as usize)) {
-            let whole = self.whole(number);
-            if whole.is_none() {
-                self.fill_in_part(number, block);
-            }
-            if sums == Sums::Wanted {
-                found.push(crc32c(whole.unwrap_or(block)));
-            }
-            if let Some(whole) = whole {
-                block.copy_from_slice(whole);
+        let last = first + into.len() as u64 / BLOCK;
+        let mut found = Vec::with_capacity(if sums == Sums::Wanted { (last - first) as usize } else { 0 });
+        let Range { start, end } = self.whole(first..last);
+        let (before, rest) = into.split_at_mut(((start - first) * BLOCK) as usize);
+        let (whole, after) = rest.split_at_mut(((end - start) * BLOCK) as usize);
+        self.fill_in_parts(first, before, sums, &mut found);
+        if !whole.is_empty() {
+            let bytes = &self.bytes[(start * BLOCK - self.offset) as usize..][..whole.len()];
+            match sums {
+                Sums::Wanted => sums::copy_blocks(bytes, whole, &mut found),
+                Sums::None => whole.copy_from_slice(bytes),
             }
         }
+        self.fill_in_parts(end, after, sums, &mut found);
         found
     }
 
-    /// The bytes of a block, if all of it is written.
-    fn whole(&self, number: u64) -> Option<&[u8]> {
-        let from = (number * BLOCK).checked_sub(self.offset)? as usize;
-        self.bytes.get(from..from + BLOCK as usize)
+    /// Those of `blocks` that are written whole.
+    fn whole(&self, blocks: Range<u64>) -> Range<u64> {
+        let end = self.offset + self.bytes.len() as u64;
+        let start = self.offset.div_ceil(BLOCK).clamp(blocks.start, blocks.end);
+        start..(end / BLOCK).clamp(start, blocks.end)
+    }
+
+    /// Fills blocks, from `first` on, of which only a part is written.
+    fn fill_in_parts(&self, first: u64, into: &mut [u8], sums: Sums, found: &mut Vec<u32>) {
+        for (number, block) in (first..).zip(into.chunks_exact_mut(BLOCK as usize)) {
+            self.fill_in_part(number, block);
+            if sums == Sums::Wanted {
+                found.push(crc32c(block));
+            }
+        }
     }
 
     /// Fills a block of which only a part is written.

@@ -21,6 +21,8 @@ const POLYNOMIAL: u32 = 0x82F6_3B78;
 
 type Register = [u8; WIDTH];
 
+const _: () = assert!(size_of::<[Powers; 4]>() == WIDTH);
+
 const _: () = assert!(BLOCK_BYTES.is_multiple_of(LANES * WIDTH));
 
 /// Makes the sums, if the processor can.
@@ -77,16 +79,16 @@ fn fold_block(block: &Block, mut show: impl FnMut(usize, __m512i)) -> u32 {
     let mut lanes = [next(0), next(1), next(2), next(3)];
     // A sum begins with ones: the first 32 bits are inverted.
     lanes[0] = _mm512_xor_si512(lanes[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128(-1)));
-    let distance = powers([const { powers_of(LANES * WIDTH) }; 4]);
+    let distance = factors(const { &[powers_of(LANES * WIDTH); 4] });
     for at in (LANES..BLOCK_BYTES / WIDTH).step_by(LANES) {
         for (lane, remainder) in lanes.iter_mut().enumerate() {
             *remainder = fold(*remainder, distance, next(at + lane));
         }
     }
-    let (one, two) = (const { powers_of(WIDTH) }, const { powers_of(2 * WIDTH) });
-    let even = fold(lanes[0], powers([two; 4]), lanes[2]);
-    let odd = fold(lanes[1], powers([two; 4]), lanes[3]);
-    end(fold(even, powers([one; 4]), odd))
+    let (one, two) =
+        (factors(const { &[powers_of(WIDTH); 4] }), factors(const { &[powers_of(2 * WIDTH); 4] }));
+    let (even, odd) = (fold(lanes[0], two, lanes[2]), fold(lanes[1], two, lanes[3]));
+    end(fold(even, one, odd))
 }
 
 /// The sum of 64 bytes.
@@ -95,7 +97,7 @@ fn fold_block(block: &Block, mut show: impl FnMut(usize, __m512i)) -> u32 {
 fn end(last: __m512i) -> u32 {
     // The last 16 bytes stay as they are: a product with nothing leaves nothing.
     let distances =
-        powers(const { [powers_of(48), powers_of(32), powers_of(16), Powers { low: 0, high: 0 }] });
+        factors(const { &[powers_of(48), powers_of(32), powers_of(16), Powers { low: 0, high: 0 }] });
     let folded = fold(last, distances, _mm512_setzero_si512());
     let [a, b] = [_mm512_castsi512_si128(folded), _mm512_extracti32x4_epi32::<1>(folded)];
     let [c, d] = [_mm512_extracti32x4_epi32::<2>(folded), _mm512_extracti32x4_epi32::<3>(last)];
@@ -130,6 +132,7 @@ fn store(bytes: __m512i, into: &mut Register) {
 
 /// What the two halves of 16 bytes are multiplied with to bring them forward.
 #[derive(Clone, Copy)]
+#[repr(C)]
 struct Powers {
     low: u64,
     high: u64,
@@ -152,9 +155,10 @@ const fn power(exponent: usize) -> u64 {
     (power as u64) << 1
 }
 
+/// The factors of a register.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn powers([a, b, c, d]: [Powers; 4]) -> __m512i {
-    let [a, b, c, d] = [a, b, c, d].map(|p| (p.low as i64, p.high as i64));
-    _mm512_set_epi64(d.1, d.0, c.1, c.0, b.1, b.0, a.1, a.0)
+fn factors(powers: &[Powers; 4]) -> __m512i {
+    // SAFETY: there are 64 bytes, without padding; any address will do.
+    unsafe { _mm512_loadu_si512((&raw const *powers).cast()) }
 }
