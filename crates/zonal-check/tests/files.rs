@@ -597,7 +597,7 @@ fn file_keeps_its_mode_and_times_in_and_out() {
         assert_eq!((out.accessed().unwrap(), out.modified().unwrap()), (atime, mtime));
         assert_eq!(out.permissions().mode() & 0o7777, 0o4755);
     }
-    program::run_with(dir.path(), "put d - g", "words").done();
+    program::run_with(dir.path(), "put d - g", "in").done();
     zonal(dir.path(), "get d g out");
     let out = dir.path().join("out").metadata().unwrap();
     assert_eq!(out.permissions().mode() & 0o7777, 0o644);

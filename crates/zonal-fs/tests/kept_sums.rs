@@ -29,7 +29,7 @@ fn commands_of_read(fs: &FileSystem, ino: u64, at: u64, into: &mut [u8]) -> u64 
 
 /// How many commands reads of blocks at random take, of a file of `length` bytes that was read before.
 fn commands_of_warm_reads(length: u64, options: MountOptions) -> Vec<u64> {
-    let fs = make(volume(device("ram:size=1280M,zone_size=64M,blocksize=4096")), 256, options);
+    let fs = make(volume(device("ram:size=1792M,zone_size=64M,blocksize=4096")), 256, options);
     let piece = bytes(3, 1 << 20);
     let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
     for at in (0..length).step_by(piece.len()) {
@@ -80,7 +80,7 @@ fn reused_zones_are_verified_with_their_new_sums() {
     let fs = make(volume(device("ram:size=6M,zone_size=256K,blocksize=4096")), 8, MountOptions::default());
     for round in 0..12 {
         // Units of other lengths as well: what is kept may have fewer sums than the next unit at its place.
-        let data = bytes(round, 3 << 20 | (round as usize % 3) * 5000);
+        let data = bytes(round, (3 << 20) + (round as usize % 3) * 5000);
         let ino = write(&fs, b"f", &data);
         assert!(read_all(&fs, ino).unwrap() == data, "round {round}");
         assert!(read_all(&fs, ino).unwrap() == data, "round {round}, from what is kept");

@@ -246,7 +246,7 @@ impl Fetched<'_> {
         }
     }
 
-    /// An error that names the first block of a span whose checksum is not the one that its unit states.
+    /// An error that names the first block of a span whose checksum is not what its unit states.
     fn compare(&self, span: &Span, stated: &[u32]) -> Result<(), FsError> {
         let Span { ino, block, place, .. } = *span;
         let mut pairs = self.found.iter().zip(place.index as usize..);

@@ -1,6 +1,6 @@
 //! Buffers of reads that are shorter than a unit, kept for the next ones.
 //!
-//! They come in sizes of a power of two. An allocation for each read would be zeroed each time, which takes as long as the read.
+//! They come in sizes of a power of two. An allocation for each read would be zeroed each time, and that costs what the read costs.
 
 use crate::BLOCK_BYTES;
 use zonal_io::buffer::{BufferPool, IoBuf};

@@ -1,7 +1,7 @@
 //! Checksums of units that were read and verified, kept for the next reads.
 //!
-//! The header of a unit has the checksums of its data. A read that finds them here is one command, and one that does not fetches the
-//! header along. Four bytes a block is a thousandth of the data.
+//! The header of a unit has the checksums of its data. A read that finds them here is one command. Any other read fetches the header
+//! along. Four bytes a block is a thousandth of the data.
 //!
 //! # Invariants
 //! - Only what a sound header said is kept. What is kept is at most as many bytes as the mount options say.
