@@ -6,10 +6,15 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use zonal_core::Nanos;
 use zonal_io::clock::{Backoff, Clock};
+use zonal_io::sync::{Condvar, IS_MODEL, Mutex};
 use zonal_io::volume::Volume;
+
+/// Longest sleep of a thread: what only time changes is seen then. A hundred threads that look twice a second take less than a hundredth
+/// of a core.
+const SLEEP_MAX: Duration = Duration::from_millis(500);
 
 /// A caller's way to wait. Not shared: each thread or coroutine has its own.
 pub trait Waiter {
@@ -25,6 +30,69 @@ pub trait Waiter {
 
     /// What the caller waited for has come: the next wait is another one.
     fn done(&self) {}
+
+    /// Whether the caller may sleep until another thread rings its bell. A coroutine may not: it has no thread of its own.
+    fn may_sleep(&self) -> bool {
+        false
+    }
+
+    /// Sleeps until `bell` is rung, or for a time that the caller chooses. Called only if it [may](Waiter::may_sleep).
+    fn sleep(&self, bell: &Bell) {
+        bell.wait(SLEEP_MAX);
+    }
+}
+
+/// What wakes a thread that sleeps in the file system.
+#[derive(Default)]
+pub struct Bell {
+    woken: Mutex<Option<Woken>>,
+    rung: Condvar,
+}
+
+/// How a sleeper was woken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Woken {
+    /// What it waits for may have come.
+    Told,
+    /// It has the watch now.
+    WithWatch,
+}
+
+impl Bell {
+    /// Sleeps until the bell is rung, and no longer than `longest`.
+    pub fn wait(&self, longest: Duration) {
+        let mut woken = self.woken.lock();
+        if woken.is_some() {
+            return;
+        }
+        // In a model no sleep ends by its time: a bell that is not rung would be missed.
+        if IS_MODEL {
+            self.rung.wait(&mut woken);
+        } else {
+            self.rung.wait_for(&mut woken, longest);
+        }
+    }
+
+    /// The sleeper is to wake once the bell is rung.
+    pub(crate) fn wake(&self, has_watch: bool) {
+        *self.woken.lock() = Some(if has_watch { Woken::WithWatch } else { Woken::Told });
+    }
+
+    /// Rings for a sleeper that was woken.
+    pub(crate) fn ring(&self) {
+        self.rung.notify_one();
+    }
+
+    /// Whether the sleeper was woken with the watch.
+    pub(crate) fn has_watch(&self) -> bool {
+        *self.woken.lock() == Some(Woken::WithWatch)
+    }
+}
+
+impl std::fmt::Debug for Bell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bell").finish_non_exhaustive()
+    }
 }
 
 /// The waiter of a thread in real time.
@@ -32,12 +100,17 @@ pub trait Waiter {
 pub struct Polling {
     clock: Clock,
     backoff: Cell<Backoff>,
+    /// When the wait began that has not ended.
+    began: Cell<Option<Nanos>>,
 }
+
+/// After a wait that was longer, the next one sleeps at once: to spin for a disk takes as much of the processor as its work.
+const LONG: u64 = 1_000_000;
 
 impl Polling {
     /// A waiter in the time of `clock`, which all callers of a volume have in common.
     pub fn new(clock: Clock) -> Polling {
-        Polling { clock, backoff: Cell::default() }
+        Polling { clock, backoff: Cell::default(), began: Cell::default() }
     }
 }
 
@@ -52,6 +125,9 @@ impl Waiter for Polling {
 
     fn wait(&self, volume: &Volume) {
         let now = self.now();
+        if self.began.get().is_none() {
+            self.began.set(Some(now));
+        }
         let due = volume.poll(now);
         let mut backoff = self.backoff.get();
         backoff.pause(volume, now, due);
@@ -59,7 +135,25 @@ impl Waiter for Polling {
     }
 
     fn done(&self) {
-        self.backoff.take();
+        let Some(began) = self.began.take() else { return };
+        let mut backoff = self.backoff.get();
+        match self.now().0.saturating_sub(began.0) < LONG {
+            true => backoff.reset(),
+            false => backoff.skip_to_sleep(),
+        }
+        self.backoff.set(backoff);
+    }
+
+    fn may_sleep(&self) -> bool {
+        true
+    }
+
+    fn sleep(&self, bell: &Bell) {
+        bell.wait(SLEEP_MAX);
+        // If it has the watch now, other threads have spun before it.
+        let mut backoff = self.backoff.get();
+        backoff.skip_to_sleep();
+        self.backoff.set(backoff);
     }
 }
 

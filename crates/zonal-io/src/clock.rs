@@ -52,8 +52,15 @@ const SPINS_MAX: u32 = if IS_MODEL { 0 } else { 200 };
 /// Waits without news before a thread sleeps that does not know for how long.
 const YIELDS_MAX: u32 = if IS_MODEL { 0 } else { 2000 };
 
-/// Longest sleep: bounds how late a thread sees what another thread has reaped.
+/// Longest of the first sleeps: bounds how late a thread sees what another thread has reaped.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
+
+/// So many sleeps without news make the later ones longer by [`SLEEP_MAX`]: a thread that has waited for long sleeps for a
+/// thirty-second of that, and takes little of the processor.
+const SLEEPS: u32 = 32;
+
+/// Times [`SLEEP_MAX`] that a sleep lasts at most.
+const LONGEST: u32 = 10;
 
 /// How much earlier than due a sleeper wakes: the kernel's timers are about that late.
 const SLEEP_MARGIN: Duration = Duration::from_micros(60);
@@ -86,7 +93,8 @@ impl Backoff {
             return std::hint::spin_loop();
         }
         let left = due.map(|due| Duration::from_nanos(due.0.saturating_sub(now.0)));
-        let sleep = left.map_or(SLEEP_MAX, |left| left.saturating_sub(SLEEP_MARGIN).min(SLEEP_MAX));
+        let longest = SLEEP_MAX * (self.idle.saturating_sub(YIELDS_MAX) / SLEEPS + 1).min(LONGEST);
+        let sleep = left.map_or(longest, |left| left.saturating_sub(SLEEP_MARGIN).min(longest));
         if sleep.is_zero() || self.idle <= YIELDS_MAX && left.is_none() {
             return give_way();
         }
@@ -99,7 +107,7 @@ impl Backoff {
     }
 
     /// The thread has slept already: it does so again as soon as it has nothing to do.
-    pub(crate) fn skip_to_sleep(&mut self) {
+    pub fn skip_to_sleep(&mut self) {
         self.idle = YIELDS_MAX;
     }
 

@@ -16,6 +16,7 @@ use super::core::{Core, CoreGuard, Shared};
 use super::error::{FsError, Lost};
 use super::flight::{AppendUnit, Carried, Placed, Source};
 use super::room::Touched;
+use super::waiting::WaitsFor;
 use super::write_buffer::BufferedTail;
 use crate::BLOCK_BYTES;
 use crate::format::{HEADER_BYTES, Header};
@@ -136,8 +137,7 @@ impl Shared {
         let full = {
             let mut core = self.core.lock();
             if unit.takes(1, most) {
-                core.combined.taken -= 1;
-                core.combined.here.push(unit);
+                core.put_back_combined(unit);
                 let max = UNITS_MAX.min(self.options.dirty_bytes / 4 / (u64::from(most + 1) * BLOCK as u64));
                 let fullest = core.combined.here.iter().map(|unit| unit.blocks).max();
                 match core.combined.count() > max {
@@ -173,7 +173,7 @@ impl Shared {
     ) -> Result<CoreGuard<'_>, FsError> {
         loop {
             let mut unit = None;
-            let core = self.lock_when(waiter, |core| {
+            let core = self.lock_when(waiter, WaitsFor::File(ino), |core| {
                 if ready(core)? {
                     return Ok(true);
                 }
@@ -200,6 +200,7 @@ impl Shared {
             core.lose(carried, Lost::NoZone);
             core.let_go(carried.ino);
         }
+        core.tell_of_room(self);
         match result {
             // The sync of each file reports it.
             Err(FsError::NoSpace) => Ok(()),
@@ -290,6 +291,16 @@ impl Core {
     fn take_combined(&mut self, ino: u64) -> Option<CombinedUnit> {
         let _waits = self.nodes.here(ino).filter(|node| node.combined > 0)?;
         self.combined.take_if(|unit| unit.pieces.iter().any(|piece| piece.ino == ino))
+    }
+
+    /// A unit waits for more pieces again: a thread that waits for one of its files may send it.
+    fn put_back_combined(&mut self, unit: CombinedUnit) {
+        if !self.room.is_empty() {
+            let pieces = &unit.pieces;
+            self.room.tell(|what| pieces.iter().any(|piece| what == WaitsFor::File(piece.ino)));
+        }
+        self.combined.taken -= 1;
+        self.combined.here.push(unit);
     }
 
     /// A piece of a file waits for others no more.

@@ -6,6 +6,7 @@
 
 use super::core::{CoreGuard, Shared};
 use super::error::FsError;
+use super::waiting::WaitsFor;
 use crate::store::Sealed;
 use crate::waiter::Waiter;
 
@@ -25,7 +26,7 @@ impl Shared {
     pub(super) fn commit_up_to(&self, waiter: &dyn Waiter, target: u64) -> Result<(), FsError> {
         loop {
             let mut sealed = None;
-            let core = self.lock_when(waiter, |core| {
+            let core = self.lock_when(waiter, WaitsFor::Commit, |core| {
                 core.check_alive()?;
                 if core.committed >= target {
                     return Ok(true);
@@ -51,6 +52,8 @@ impl Shared {
         let result = result.and_then(|()| self.shrink_store());
         let mut core = self.lock();
         core.is_committing = false;
+        core.room.tell(|what| what == WaitsFor::Commit);
+        core.step_may_help();
         match result {
             Ok(()) => {
                 core.committed = sealed.number;

@@ -12,11 +12,14 @@ use super::known::KnownFiles;
 use super::map::{self, Tails};
 use super::node::Nodes;
 use super::readers::Readers;
+use super::seat::Seat;
 use super::small_buffers::SmallBuffers;
 use super::stats::Statistics;
 use super::turn::Turns;
 use super::unit_sums::UnitSums;
+use super::waiting::{WaitingRoom, WaitsFor};
 use super::write_buffer::WriteBuffers;
+use crate::BLOCK_BYTES;
 use crate::drive::Drive;
 use crate::format::{Account, Superblock, key};
 use crate::space::credits::Credits;
@@ -26,7 +29,7 @@ use crate::space::zones::ZoneBook;
 use crate::space::{BookError, ZoneOrder};
 use crate::store::locked::Locked;
 use crate::store::{Reader, Rows};
-use crate::waiter::Waiter;
+use crate::waiter::{Bell, Waiter};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::{Deref, DerefMut, Range};
@@ -111,10 +114,21 @@ pub(super) struct Shared {
 /// The core and its lock.
 pub(super) struct CoreLock(Mutex<Core>);
 
-/// A thread's hold of the core. Its changes of rows are shown to readers when it ends.
+/// A thread's hold of the core. When it ends, its changes of rows are shown to readers, and threads that it has told are woken.
 pub(super) struct CoreGuard<'a> {
     core: MutexGuard<'a, Core>,
     _locked: Locked,
+    // Dropped last: a thread that wakes finds the lock free.
+    bells: Bells,
+}
+
+/// Bells that are rung in the end.
+struct Bells(Vec<Arc<Bell>>);
+
+impl Drop for Bells {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|bell| bell.ring());
+    }
 }
 
 impl CoreLock {
@@ -124,7 +138,7 @@ impl CoreLock {
 
     /// The core as it is; [`Shared::lock`] takes in answers first.
     pub(super) fn lock(&self) -> CoreGuard<'_> {
-        CoreGuard { core: self.0.lock(), _locked: Locked::begin() }
+        CoreGuard { core: self.0.lock(), _locked: Locked::begin(), bells: Bells(Vec::new()) }
     }
 
     pub(super) fn get_mut(&mut self) -> &mut Core {
@@ -149,6 +163,8 @@ impl DerefMut for CoreGuard<'_> {
 impl Drop for CoreGuard<'_> {
     fn drop(&mut self) {
         self.core.rows.publish();
+        self.core.tell_of_space();
+        self.bells.0 = self.core.room.take_bells();
     }
 }
 
@@ -204,6 +220,8 @@ pub(super) struct Core {
     pub(super) dead: Option<String>,
     /// Which file may send while others wait.
     pub(super) turns: Turns,
+    /// Threads that wait for any of this.
+    pub(super) room: WaitingRoom,
     pub(super) statistics: Statistics,
 }
 
@@ -220,27 +238,36 @@ impl Shared {
                 core.die(&error);
             }
         }
+        self.tell_of_answers(&mut core);
         // The caller compares what it has read without the lock with what is shown.
         core.rows.publish();
         core
     }
 
-    /// The same, once `ready` returns true, or an error; the file system continues meanwhile.
+    /// The same, once `ready` returns true, or an error; the file system continues meanwhile. The thread that makes the condition
+    /// true tells those that wait for `what`.
     pub(super) fn lock_when(
         &self,
         waiter: &dyn Waiter,
+        what: WaitsFor,
         mut ready: impl FnMut(&mut Core) -> Result<bool, FsError>,
     ) -> Result<CoreGuard<'_>, FsError> {
+        let mut seat = Seat::new(self, waiter, what);
         loop {
             let mut core = self.lock();
             if ready(&mut core)? {
-                waiter.done();
+                seat.leave(&mut core);
                 return Ok(core);
             }
-            drop(core);
-            self.resend(waiter);
-            waiter.wait(self.drive.volume());
+            seat.wait(core);
         }
+    }
+
+    /// Answers were taken in: tells the threads that wait for what they change. Those that wait for a file have been told.
+    fn tell_of_answers(&self, core: &mut Core) {
+        core.room.tell(|what| what == WaitsFor::Units);
+        core.tell_of_room(self);
+        core.step_may_help();
     }
 
     /// Submits a unit's append.
@@ -274,7 +301,46 @@ impl Shared {
 impl Core {
     /// Nothing is changed any more.
     pub(super) fn die(&mut self, error: &FsError) {
-        self.dead.get_or_insert_with(|| error.to_string());
+        self.die_of(error.to_string());
+    }
+
+    /// The same for this reason.
+    pub(super) fn die_of(&mut self, why: String) {
+        self.dead.get_or_insert(why);
+        self.room.tell(|_| true);
+    }
+
+    /// Something has changed that a step of the collector may make use of.
+    pub(super) fn step_may_help(&mut self) {
+        self.room.step_may_help(self.is_step_running);
+    }
+
+    /// Tells the threads whose tickets are answered.
+    fn tell_of_space(&mut self) {
+        if !self.room.is_empty() && self.credit.has_answers() {
+            let credit = &self.credit;
+            self.room.tell(|what| matches!(what, WaitsFor::Space(ticket) if credit.is_answered(ticket)));
+        }
+    }
+
+    /// Whether one more unit of users may be in flight.
+    pub(super) fn has_room(&self, shared: &Shared) -> bool {
+        let waiting = self.write_buffers.count() + self.combined.count();
+        let dirty = self.blocks_in_flight + waiting * u64::from(shared.unit_blocks());
+        dirty * u64::from(BLOCK_BYTES) < shared.options.dirty_bytes || self.blocks_in_flight == 0
+    }
+
+    /// If there is room, tells the thread that would get it.
+    pub(super) fn tell_of_room(&mut self, shared: &Shared) {
+        if self.room.is_empty() || !self.has_room(shared) {
+            return;
+        }
+        let next = self.turns.next();
+        self.room.tell_one(|what| match what {
+            WaitsFor::Room(Some(ino)) => next.is_none_or(|next| next == ino),
+            WaitsFor::Room(None) => true,
+            _ => false,
+        });
     }
 
     /// An error if nothing may be changed any more.
@@ -299,6 +365,7 @@ impl Core {
     pub(super) fn give_back(&mut self, freed: map::Freed) -> Result<(), FsError> {
         if self.free_blocks(freed)? {
             self.credit.freed(freed.blocks.into());
+            self.step_may_help();
         }
         Ok(())
     }

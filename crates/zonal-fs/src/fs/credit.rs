@@ -2,6 +2,8 @@
 
 use super::core::{Core, Shared};
 use super::error::FsError;
+use super::seat::Seat;
+use super::waiting::WaitsFor;
 use crate::space::cost::Need;
 use crate::space::credits::{Answer, Refusal, Ticket};
 use crate::space::{Reservation, Urgency};
@@ -46,26 +48,34 @@ impl Shared {
     }
 
     fn wait_in_line(&self, waiter: &dyn Waiter, mut ticket: Ticket) -> Result<Reservation, FsError> {
+        let mut seat = Seat::new(self, waiter, WaitsFor::Space(ticket.number()));
         loop {
-            {
-                let mut core = self.lock();
-                if let Err(dead) = core.check_alive() {
-                    core.credit.abandon(ticket);
-                    return Err(dead);
-                }
-                match core.credit.state(ticket) {
-                    Answer::Granted(reservation) => {
-                        waiter.done();
-                        return Ok(reservation);
-                    }
-                    Answer::NoSpace => return Err(FsError::NoSpace),
-                    Answer::Waiting(again) => ticket = again,
-                }
+            let mut core = self.lock();
+            if let Err(dead) = core.check_alive() {
+                core.credit.abandon(ticket);
+                seat.leave(&mut core);
+                return Err(dead);
             }
+            match core.credit.state(ticket) {
+                Answer::Granted(reservation) => {
+                    seat.leave(&mut core);
+                    return Ok(reservation);
+                }
+                Answer::NoSpace => {
+                    seat.leave(&mut core);
+                    return Err(FsError::NoSpace);
+                }
+                Answer::Waiting(again) => ticket = again,
+            }
+            if !seat.should_step(&core) {
+                seat.wait(core);
+                continue;
+            }
+            seat.step_out(core);
             self.resend(waiter);
             match self.background_step(waiter) {
                 Ok(true) => {}
-                Ok(false) => waiter.wait(self.drive.volume()),
+                Ok(false) => seat.found_no_step(),
                 Err(error) => {
                     self.core.lock().credit.abandon(ticket);
                     return Err(error);

@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn pieces_are_what_of_the_blocks_is_wanted_with_all_sums() {
         let (at, block) = (5 * BLOCK as u64, BLOCK as u64);
-        let bytes: Vec<u8> = (0..3 * BLOCK).map(|i| (i * i >> 5) as u8).collect();
+        let bytes: Vec<u8> = (0..3 * BLOCK).map(|i| ((i * i) >> 5) as u8).collect();
         let mut sums = Vec::new();
         sums::of_blocks(&bytes, &mut sums);
         let edges: Vec<u64> =

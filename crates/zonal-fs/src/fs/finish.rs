@@ -5,6 +5,7 @@
 
 use super::core::{Core, Shared};
 use super::error::FsError;
+use super::waiting::WaitsFor;
 use crate::space::Owner;
 use crate::space::zone::ZoneState;
 use crate::waiter::Waiter;
@@ -66,6 +67,8 @@ impl Shared {
             if result.is_err() {
                 core.to_finish.failed(zone);
             }
+            core.room.tell(|what| what == WaitsFor::Units);
+            core.tell_of_room(self);
             did = true;
         }
     }

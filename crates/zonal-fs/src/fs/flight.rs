@@ -11,6 +11,7 @@ use super::lost_zones::lost_by;
 use super::map::{self, Mapped};
 use super::names::name_at;
 use super::node::NodeGuard;
+use super::waiting::WaitsFor;
 use crate::format::{Extent, HEADER_BYTES, Header, Piece, Position, Record};
 use crate::space::cost::Need;
 use crate::space::open::{Packing, Wish};
@@ -447,6 +448,7 @@ impl Core {
             node.dirty.end(&(carried.block..carried.end()), carried.number);
             node.in_flight.end(carried.number);
         }
+        self.room.tell(|what| what == WaitsFor::File(ino));
         self.credit.freed(u64::from(carried.blocks - live));
         self.at_rest(ino);
         self.let_go(ino);
@@ -551,6 +553,7 @@ impl Core {
             node.failure.get_or_insert(why);
             self.lost.get_or_insert((carried.ino, why));
         }
+        self.room.tell(|what| what == WaitsFor::File(carried.ino));
         self.at_rest(carried.ino);
     }
 

@@ -16,6 +16,7 @@ use super::flight::{AppendUnit, Carried, Placed, Source};
 use super::map::{self, Live, Mapped};
 use super::read::spans;
 use super::room::Touched;
+use super::waiting::WaitsFor;
 use crate::BLOCK_BYTES;
 use crate::format::{Extent, Header, Place};
 use crate::space::cost::Need;
@@ -74,9 +75,13 @@ impl Shared {
 
     /// Collects the zone that gains most, whether or not space is short. Returns whether it did a step.
     pub(super) fn collect_one(&self, waiter: &dyn Waiter) -> Result<bool, FsError> {
-        drop(self.lock_when(waiter, |core| {
+        drop(self.lock_when(waiter, WaitsFor::Step, |core| {
             core.check_alive()?;
-            Ok(!std::mem::replace(&mut core.is_step_running, true))
+            let begins = !std::mem::replace(&mut core.is_step_running, true);
+            if begins {
+                core.room.step_begins();
+            }
+            Ok(begins)
         })?);
         self.run_step(waiter, Pressing::Asked)
     }
@@ -88,6 +93,7 @@ impl Shared {
             if std::mem::replace(&mut core.is_step_running, true) {
                 return Ok(false);
             }
+            core.room.step_begins();
         }
         self.run_step(waiter, pressing)
     }
@@ -97,9 +103,17 @@ impl Shared {
         let result = self.step_alone(waiter, pressing);
         let mut core = self.core.lock();
         core.is_step_running = false;
-        if let Err(error) = &result {
-            core.die(error);
+        match &result {
+            // A step that did something may be one of many.
+            Ok(true) => {
+                core.step_may_help();
+                core.tell_of_room(self);
+            }
+            Ok(false) if core.room.may_step() => core.step_may_help(),
+            Ok(false) => {}
+            Err(error) => core.die(error),
         }
+        core.room.tell_one(|what| what == WaitsFor::Step);
         result
     }
 
@@ -206,7 +220,7 @@ impl Shared {
             }
         }
         let result = self.copy_all(waiter, victim, pieces, progress);
-        let mut core = self.lock_when(waiter, |core| Ok(core.copies_have_ended()))?;
+        let mut core = self.lock_when(waiter, WaitsFor::Units, |core| Ok(core.copies_have_ended()))?;
         // What could not be read keeps its zone: the pin stays.
         if !core.is_damaged(victim) {
             core.book.unpin(victim, Pin::Copy)?;
@@ -243,7 +257,7 @@ impl Shared {
             let (mut sound, fetched) = self.read_batch(waiter, victim, batch)?;
             // A drive, or a mode, may finish the work of one zone before that of the next. It would come to users' zones
             // when the victim is done, which takes seconds.
-            drop(self.lock_when(waiter, |core| {
+            drop(self.lock_when(waiter, WaitsFor::Units, |core| {
                 core.check_alive()?;
                 Ok(core.blocks_in_flight == 0 || core.copies_have_ended())
             })?);
@@ -298,7 +312,7 @@ impl Shared {
     ) -> Result<u32, FsError> {
         let wanted = self.wanted(pieces);
         let mut placed: Option<Placed> = None;
-        let mut core = self.lock_when(waiter, |core| {
+        let mut core = self.lock_when(waiter, WaitsFor::Units, |core| {
             core.check_alive()?;
             if core.copies_in_flight() < core.depth() {
                 placed = core.place_copy(self, wanted)?;

@@ -26,6 +26,7 @@ mod ranges;
 mod read;
 mod readers;
 mod room;
+mod seat;
 mod segments;
 mod setattr;
 mod small_buffers;
@@ -33,6 +34,7 @@ mod stats;
 mod status;
 mod turn;
 mod unit_sums;
+mod waiting;
 mod write;
 mod write_buffer;
 mod xattr;
@@ -567,7 +569,7 @@ impl FileSystem {
 
     /// Takes no more changes: each attempt gets an error that says why.
     pub fn forbid_changes(&self, why: &str) {
-        self.0.lock().dead.get_or_insert_with(|| why.to_owned());
+        self.0.lock().die_of(why.to_owned());
     }
 
     /// How often a zone was reset since the file system was made.

@@ -17,6 +17,7 @@ use super::small_buffers::SmallBuffers;
 use super::stats::Statistics;
 use super::turn::Turns;
 use super::unit_sums::UnitSums;
+use super::waiting::WaitingRoom;
 use super::write_buffer::WriteBuffers;
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
@@ -302,6 +303,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         is_committing: false,
         is_growing: false,
         is_step_running: false,
+        room: WaitingRoom::default(),
         gc_is_helpless: false,
         lost: None,
         dead: None,

@@ -19,6 +19,7 @@
 use super::core::Core;
 use super::error::FsError;
 use super::node::attributes;
+use super::waiting::WaitsFor;
 use crate::format::{Attributes, Entry, FILES_END, FileKind, Position, RowError, is_name, key};
 use crate::store::View;
 use std::collections::HashSet;
@@ -370,6 +371,7 @@ impl Core {
             ControlFlow::Continue(())
         })?;
         keys.into_iter().for_each(|key| self.rows.delete(key));
+        self.room.tell(|what| matches!(what, WaitsFor::File(of) | WaitsFor::Hold(of) if of == ino));
         if let Some(node) = self.nodes.remove(ino) {
             self.drop_write_buffer(node.write_buffer);
             node.zone.into_iter().for_each(|zone| self.open.leave(zone));

@@ -219,6 +219,14 @@ impl Core {
     }
 
     fn unpin(&mut self, spans: &[Span]) -> Result<(), FsError> {
-        spans.iter().try_for_each(|span| Ok(self.book.unpin(ZoneIndex(span.place.zone), Pin::Read)?))
+        for span in spans {
+            let zone = ZoneIndex(span.place.zone);
+            self.book.unpin(zone, Pin::Read)?;
+            if self.book.zone(zone)?.state == ZoneState::Dead {
+                // It may be reset now.
+                self.step_may_help();
+            }
+        }
+        Ok(())
     }
 }

@@ -11,6 +11,7 @@
 
 use super::core::{Core, Shared};
 use super::error::FsError;
+use super::waiting::WaitsFor;
 use crate::store::Fill;
 use crate::waiter::Waiter;
 
@@ -54,7 +55,7 @@ impl Shared {
             };
             match obstacle {
                 None => return Ok(()),
-                Some(Obstacle::Units) => drop(self.lock_when(waiter, |core| {
+                Some(Obstacle::Units) => drop(self.lock_when(waiter, WaitsFor::Units, |core| {
                     core.check_alive()?;
                     Ok(!matches!(core.obstacle(touched), Some(Obstacle::Units)))
                 })?),

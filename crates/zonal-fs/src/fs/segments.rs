@@ -6,6 +6,7 @@
 
 use super::core::{Core, Shared};
 use super::error::FsError;
+use super::waiting::WaitsFor;
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
 use crate::space::Reservation;
@@ -51,7 +52,8 @@ impl Shared {
     pub(super) fn grow_store(&self, waiter: &dyn Waiter, wanted: u64) -> Result<bool, FsError> {
         let backend = self.backend();
         let Some(log) = backend.log() else { return Ok(false) };
-        let mut core = self.lock_when(waiter, |core| core.check_alive().map(|()| !core.is_growing))?;
+        let mut core =
+            self.lock_when(waiter, WaitsFor::Growth, |core| core.check_alive().map(|()| !core.is_growing))?;
         if core.rows.gauge().has_room() && core.rows.gauge().limit() >= wanted {
             // Another thread has been here meanwhile.
             return Ok(true);
@@ -64,6 +66,7 @@ impl Shared {
         };
         let mut core = self.lock();
         core.is_growing = false;
+        core.room.tell(|what| what == WaitsFor::Growth);
         core.rows.look_at_room();
         result
     }

@@ -50,6 +50,12 @@ impl Turns {
         self.holder.filter(|(_, had)| *had < self.length).map(|(ino, _)| ino)
     }
 
+    /// The file that would get room; `None`: any, or none waits in line.
+    pub(super) fn next(&self) -> Option<u64> {
+        let holder = self.goes_on().filter(|holder| self.line.contains(holder));
+        holder.or_else(|| self.line.front().copied())
+    }
+
     fn is_next(&self, ino: u64) -> bool {
         match self.goes_on() {
             Some(holder) if holder == ino => true,

@@ -4,7 +4,9 @@ use super::core::{Core, CoreGuard, Shared};
 use super::error::FsError;
 use super::flight::{AppendUnit, Carried, Placed, Source};
 use super::room::Touched;
+use super::seat::Seat;
 use super::setattr::{SetIds, note_change_of_data};
+use super::waiting::WaitsFor;
 use crate::BLOCK_BYTES;
 use crate::format::{Attributes, HEADER_BYTES, Kind, SIZE_MAX, crc32c};
 use crate::space::open::Wish;
@@ -130,6 +132,7 @@ impl Drop for Held<'_> {
             node.is_held = false;
             node.cut = None;
         }
+        core.room.tell_one(|what| what == WaitsFor::Hold(self.ino));
         if let Err(error) = core.end_use(self.ino) {
             core.die(&error);
         }
@@ -152,7 +155,7 @@ impl Shared {
     /// Waits until no other thread changes the file's data.
     fn hold(&self, waiter: &dyn Waiter, ino: u64) -> Result<Held<'_>, FsError> {
         drop(self.lock_with_file(ino));
-        drop(self.lock_when(waiter, |core| {
+        drop(self.lock_when(waiter, WaitsFor::Hold(ino), |core| {
             core.check_alive()?;
             let mut node = core.nodes.get(&core.rows, ino)?;
             match node.attributes.kind {
@@ -303,18 +306,19 @@ impl Shared {
         blocks: u32,
     ) -> Result<(CoreGuard<'_>, Placed), FsError> {
         let needs_turn = blocks + 1 >= self.unit_blocks();
+        let mut seat = Seat::new(self, waiter, WaitsFor::Room(needs_turn.then_some(ino)));
         loop {
             let mut core = self.lock();
             core.check_alive()?;
-            let waiting = core.write_buffers.count() + core.combined.count();
-            let dirty = core.blocks_in_flight + waiting * u64::from(self.unit_blocks());
-            let has_room = dirty * BLOCK < self.options.dirty_bytes || core.blocks_in_flight == 0;
+            let has_room = core.has_room(self);
             let is_clear = if needs_turn { core.turns.asks(ino, has_room) } else { has_room };
             if is_clear {
                 let wish = wish(&mut core)?;
                 if let Some(placed) = core.place(self, wish, blocks)? {
-                    waiter.done();
                     core.turns.sends(ino, placed.blocks.into());
+                    // It was told of room for one; there may be more.
+                    core.tell_of_room(self);
+                    seat.leave(&mut core);
                     return Ok((core, placed));
                 }
                 // Zones that the reservation counted on were lost.
@@ -322,10 +326,14 @@ impl Shared {
                     return Err(FsError::NoSpace);
                 }
             }
-            drop(core);
+            if !is_clear || !seat.should_step(&core) {
+                seat.wait(core);
+                continue;
+            }
+            seat.step_out(core);
             self.resend(waiter);
-            if !is_clear || !self.find_room(waiter)? {
-                waiter.wait(self.drive.volume());
+            if !self.find_room(waiter)? {
+                seat.found_no_step();
             }
         }
     }

@@ -15,6 +15,7 @@ use super::core::{Core, Shared};
 use super::error::{FsError, Lost};
 use super::flight::{AppendUnit, Carried, Placed, Source};
 use super::room::Touched;
+use super::waiting::WaitsFor;
 use super::write::{Blocks, Payload, Sums};
 use crate::BLOCK_BYTES;
 use crate::format::HEADER_BYTES;
@@ -321,7 +322,7 @@ impl Shared {
     /// The tail of a file, taken, once no other thread has it.
     fn take_tail(&self, waiter: &dyn Waiter, ino: u64) -> Result<Option<Box<BufferedTail>>, FsError> {
         let mut tail = None;
-        drop(self.lock_when(waiter, |core| {
+        drop(self.lock_when(waiter, WaitsFor::File(ino), |core| {
             core.check_alive()?;
             tail = core.take_tail(ino);
             Ok(tail.is_some() || !core.is_taken(ino))
@@ -349,7 +350,7 @@ impl Shared {
     fn end_tail(&self, waiter: &dyn Waiter, ino: u64, leaves: Leaves) -> Result<(), FsError> {
         let mark = self.core.lock().write_buffers.number;
         let mut tail = None;
-        drop(self.lock_when(waiter, |core| {
+        drop(self.lock_when(waiter, WaitsFor::File(ino), |core| {
             core.check_alive()?;
             tail = core.take_tail(ino);
             let has_older = core.nodes.here(ino).is_some_and(|node| node.write_buffer.is_taken_before(mark));
@@ -412,6 +413,7 @@ impl Shared {
         let mut core = self.core.lock();
         core.credit.give_back(tail.room);
         core.tail_is_gone(ino);
+        core.tell_of_room(self);
         match result {
             // The file went while its data waited.
             Err(FsError::NotFound) => Ok(()),
@@ -515,6 +517,7 @@ impl Core {
         self.write_buffers.here.insert(tail.number, (ino, tail.since));
         self.write_buffers.taken -= 1;
         node.write_buffer = WriteBuffer::Here(tail);
+        self.room.tell(|what| what == WaitsFor::File(ino));
         None
     }
 
@@ -523,6 +526,7 @@ impl Core {
         if let Some(mut node) = self.nodes.here(ino) {
             node.write_buffer = WriteBuffer::Nothing;
         }
+        self.room.tell(|what| what == WaitsFor::File(ino));
         self.let_go(ino);
     }
 

@@ -111,6 +111,13 @@ impl Reservation {
 #[derive(PartialEq, Eq, Debug)]
 pub struct Ticket(u64);
 
+impl Ticket {
+    /// Its number, which no other ticket has.
+    pub fn number(&self) -> u64 {
+        self.0
+    }
+}
+
 /// Why nothing was reserved.
 #[must_use]
 #[derive(PartialEq, Eq, Debug)]
@@ -268,6 +275,16 @@ impl Credits {
             Some(None) => Answer::NoSpace,
             None => Answer::Waiting(ticket),
         }
+    }
+
+    /// Whether there are answers that no holder of a ticket has looked at.
+    pub fn has_answers(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
+    /// Whether the ticket with this number is answered, and its holder has not looked.
+    pub fn is_answered(&self, ticket: u64) -> bool {
+        self.answers.contains_key(&ticket)
     }
 
     /// The holder of a ticket does not want it any more: it leaves the line, or gives back what it was granted.

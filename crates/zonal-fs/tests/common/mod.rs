@@ -17,7 +17,7 @@ use zonal_core::Nanos;
 use zonal_fs::format::{Entry, Kind, Metadata, Position, Superblock};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Backend;
-use zonal_fs::waiter::{Polling, Waiter};
+use zonal_fs::waiter::{Bell, Polling, Waiter};
 use zonal_fs::{
     FileSystem, FsError, MountOptions, NewFile, OpenError, OpenFile, Payload, ROOT, Rename, Seek, SetIds,
     Target, ZeroEnd,
@@ -62,6 +62,15 @@ impl Waiter for Impatient {
 
     fn done(&self) {
         self.usual.done();
+    }
+
+    fn may_sleep(&self) -> bool {
+        self.usual.may_sleep()
+    }
+
+    fn sleep(&self, bell: &Bell) {
+        assert!(self.begin.elapsed() < PATIENCE, "it waits for ever");
+        self.usual.sleep(bell);
     }
 }
 

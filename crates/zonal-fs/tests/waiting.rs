@@ -1,0 +1,193 @@
+//! A hundred threads that wait for one thing: they take little of the processor, and other callers are served meanwhile.
+//!
+//! A device that answers late holds up what they wait for. Times are of the process, so one test runs at a time.
+
+mod common;
+
+use common::{bytes, device, impatient, make, settle, volume};
+use parking_lot::{Mutex, MutexGuard};
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Scope, sleep};
+use std::time::{Duration, Instant};
+use zonal_core::{Nanos, Op};
+use zonal_fs::format::Kind;
+use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT, Target};
+use zonal_io::device::Device;
+use zonal_io::fault::{Effect, Fault, Ops, Plan, Rule};
+
+const BLOCK: usize = 4096;
+
+/// Threads that wait.
+const THREADS: usize = 100;
+
+/// Blocks of a write: one unit.
+const UNIT: usize = 7;
+
+/// How long the processor's time is measured.
+const MEASURED: Duration = Duration::from_secs(1);
+
+/// How late the device answers: later than the measurement ends.
+const LATE: Nanos = Nanos(3_000_000_000);
+
+/// Longest that preparations take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Processor time of this process.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// The share of a core that this process takes from now on.
+fn share_of_a_core() -> f64 {
+    let (begin, used) = (Instant::now(), processor_time());
+    sleep(MEASURED);
+    (processor_time() - used).as_secs_f64() / begin.elapsed().as_secs_f64()
+}
+
+struct Bench {
+    fault: Arc<Fault>,
+    fs: FileSystem,
+    files: Vec<u64>,
+    is_over: AtomicBool,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Bench {
+    /// A file system of 16 MiB with a file of a unit for each thread, and `fillers` files of a unit.
+    fn new(dirty_bytes: u64, fillers: usize) -> Bench {
+        let alone = ALONE.lock();
+        let ram = device("ram:size=16M,zone_size=256K,blocksize=4096");
+        let fault = Arc::new(Fault::new(ram, Plan::default()));
+        let inner: Arc<dyn Device> = fault.clone();
+        let fs = make(volume(inner), 8, MountOptions { dirty_bytes, ..MountOptions::default() });
+        let files = (0..THREADS + fillers).map(|n| {
+            let new = NewFile::new(Kind::File, 0o644);
+            let ino = fs.create(&impatient(), ROOT, format!("f{n}").as_bytes(), &new).unwrap();
+            fs.write(&impatient(), ino, 0, Payload::Bytes(&bytes(n as u64, UNIT * BLOCK))).unwrap();
+            ino
+        });
+        let files = files.collect();
+        fs.sync(&impatient()).unwrap();
+        Bench { fault, fs, files, is_over: AtomicBool::new(false), _alone: alone }
+    }
+
+    /// From now on the device answers commands of this kind late.
+    fn answers_late(&self, op: Op) {
+        self.fault.inject(Rule::new(Effect::Delay(LATE)).on(Ops::of(&[op])));
+    }
+
+    /// A thread for each file that writes it over and over.
+    fn overwrite<'s>(&'s self, scope: &'s Scope<'s, '_>) {
+        for (n, ino) in self.files.iter().take(THREADS).enumerate() {
+            scope.spawn(move || {
+                let unit = bytes(n as u64, UNIT * BLOCK);
+                while !self.is_over.load(Ordering::Acquire) {
+                    self.fs.write(&impatient(), *ino, 0, Payload::Bytes(&unit)).unwrap();
+                }
+            });
+        }
+    }
+
+    /// Ends the threads' loops; the device answers in time again.
+    fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.fault.clear_rules();
+    }
+}
+
+/// Ends a bench's threads also where a check fails: their scope waits for them.
+struct End<'a>(&'a Bench);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < PATIENCE, "{what}");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// A full drive, whose resets are late: one writer resets zones, and all others wait for space.
+fn wait_for_space(meanwhile: impl FnOnce(&Bench)) {
+    let bench = Bench::new(1 << 24, 270);
+    std::thread::scope(|scope| {
+        let _end = End(&bench);
+        bench.overwrite(scope);
+        until("they wait for the collector", || bench.fs.statistics().resets > 0);
+        bench.answers_late(Op::ZoneReset);
+        let waiting = || bench.fs.status().activity.unwrap().waiting as usize;
+        until("all writers wait for space", || waiting() >= THREADS - 1);
+        meanwhile(&bench);
+        assert!(waiting() >= THREADS - 1, "they wait to the end");
+    });
+    settle(&bench.fs);
+    bench.fs.check();
+}
+
+#[test]
+fn hundred_writers_that_wait_for_space_take_little_time() {
+    wait_for_space(|_| {
+        let share = share_of_a_core();
+        assert!(share < 0.05, "{share:.3} of a core");
+    });
+}
+
+#[test]
+fn reads_return_while_all_writers_wait_for_space() {
+    wait_for_space(|bench| {
+        for (n, ino) in bench.files.iter().enumerate() {
+            let begin = Instant::now();
+            let mut found = vec![0; UNIT * BLOCK];
+            bench.fs.read(&impatient(), *ino, 0, Target::Bytes(&mut found)).unwrap();
+            assert!(found == bytes(n as u64, UNIT * BLOCK), "file {n}");
+            assert!(begin.elapsed() < Duration::from_millis(500), "file {n}: {:?}", begin.elapsed());
+        }
+    });
+}
+
+#[test]
+fn hundred_writers_at_the_dirty_limit_take_little_time() {
+    let bench = Bench::new((8 * BLOCK) as u64, 0);
+    bench.answers_late(Op::Append);
+    std::thread::scope(|scope| {
+        let _end = End(&bench);
+        bench.overwrite(scope);
+        until("a unit is in flight", || !bench.fs.is_quiet());
+        sleep(Duration::from_millis(200));
+        let share = share_of_a_core();
+        assert!(share < 0.05, "{share:.3} of a core");
+    });
+    settle(&bench.fs);
+    bench.fs.check();
+}
+
+#[test]
+fn hundred_writers_of_a_held_file_take_little_time() {
+    let bench = Bench::new(1 << 24, 0);
+    bench.answers_late(Op::Append);
+    std::thread::scope(|scope| {
+        let _end = End(&bench);
+        // A truncation within a block holds the file until the rest of the block is on the drive.
+        let (fs, ino) = (&bench.fs, bench.files[0]);
+        scope.spawn(move || fs.truncate(&impatient(), ino, 100).unwrap());
+        until("the file is held", || !fs.is_quiet());
+        for n in 0..THREADS {
+            scope.spawn(move || fs.write(&impatient(), ino, (n * BLOCK) as u64, Payload::Bytes(&[1; 1])));
+        }
+        sleep(Duration::from_millis(200));
+        let share = share_of_a_core();
+        assert!(share < 0.05, "{share:.3} of a core");
+    });
+    settle(&bench.fs);
+    bench.fs.check();
+}
