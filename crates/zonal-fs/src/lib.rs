@@ -72,3 +72,8 @@ pub const BLOCK_BYTES: u32 = 4096;
 
 /// Sectors of a block.
 pub const BLOCK_SECTORS: u32 = BLOCK_BYTES / 512;
+
+/// Which of `parts` a file belongs to. Files that are made one after the other, and every 64th of them, are spread over all.
+fn spread(ino: u64, parts: usize) -> usize {
+    (ino.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % parts
+}

@@ -360,3 +360,60 @@ fn reader_beside_a_writer_sees_what_was_written_before() {
     fs.sync(&waiter()).unwrap();
     fs.check();
 }
+
+/// One thread appends to a file. Another opens and closes it, so that its tail comes and goes, a third syncs it. What a reader finds
+/// before the end that the writer has reached is what was written.
+#[test]
+fn reader_beside_appends_sees_all_that_was_written_before() {
+    const LENGTH: u64 = 24 << 20;
+    let fs = make(
+        volume(device("ram:size=64M,zone_size=2M,blocksize=4096")),
+        32,
+        MountOptions { dirty_bytes: 4 << 20, ..MountOptions::default() },
+    );
+    let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let all = bytes(5, LENGTH as usize);
+    let written = AtomicU64::new(0);
+    let ends = AtomicBool::new(false);
+    let until_the_end = |work: &mut dyn FnMut()| {
+        while !ends.load(Ordering::Relaxed) {
+            work();
+        }
+    };
+    std::thread::scope(|scope| {
+        let (fs, all, written) = (&fs, &all[..], &written);
+        scope.spawn(|| until_the_end(&mut || fs.fsync(&impatient(), ino).unwrap()));
+        scope.spawn(|| {
+            let mut open: Vec<OpenFile> = Vec::new();
+            until_the_end(&mut || match open.pop() {
+                Some(open) => open.close(&impatient()).unwrap(),
+                None => open.push(fs.open_file(ino).unwrap()),
+            });
+        });
+        scope.spawn(|| {
+            let mut random = Pcg64Mcg::seed_from_u64(3);
+            let mut found = vec![0; 40_000];
+            until_the_end(&mut || {
+                let end = written.load(Ordering::Acquire);
+                let at = end.saturating_sub(random.random_range(1..60_000));
+                let length = (end - at).min(found.len() as u64) as usize;
+                let read = fs.read(&impatient(), ino, at, Target::Bytes(&mut found[..length])).unwrap();
+                assert_eq!(read, length as u64, "{at} of {end}");
+                assert!(found[..length] == all[at as usize..][..length], "{length} bytes at {at} of {end}");
+            });
+        });
+        let mut random = Pcg64Mcg::seed_from_u64(4);
+        let mut at = 0;
+        while at < LENGTH {
+            let length = random.random_range(1..6000).min(LENGTH - at);
+            let payload = Payload::Bytes(&all[at as usize..][..length as usize]);
+            assert_eq!(fs.write(&impatient(), ino, at, payload).unwrap(), length);
+            at += length;
+            written.store(at, Ordering::Release);
+        }
+        ends.store(true, Ordering::Relaxed);
+    });
+    assert!(read_all(&fs, ino).unwrap() == all);
+    settle(&fs);
+    fs.check();
+}

@@ -306,6 +306,7 @@ impl Core {
 
     /// The same for this reason.
     pub(super) fn die_of(&mut self, why: String) {
+        self.nodes.refuse_changes();
         self.dead.get_or_insert(why);
         self.room.tell(|_| true);
     }

@@ -460,9 +460,9 @@ impl Core {
     fn grow(&mut self, ino: u64, end: u64, gone: u64, came: u64) -> Result<(), FsError> {
         let Some(node) = self.nodes.here(ino) else { return Ok(()) };
         let size = node.size.min(end.saturating_mul(u64::from(BLOCK_BYTES)));
-        let is_larger = size > node.attributes.size;
+        let is_other = size > node.attributes.size || node.is_ahead_of_row;
         drop(node);
-        if is_larger || gone != came {
+        if is_other || gone != came {
             self.update(ino, |attributes| {
                 attributes.size = attributes.size.max(size);
                 attributes.count_blocks(gone, came);
@@ -568,6 +568,7 @@ impl Core {
     /// Lets a file leave memory if no operation uses it.
     pub(super) fn let_go(&mut self, ino: u64) {
         if self.nodes.is_idle(ino) {
+            self.complete_row(ino);
             // From here on readers take the file from its row.
             self.rows.publish();
             let zone = self.nodes.remove(ino).and_then(|node| node.zone);

@@ -37,6 +37,7 @@ mod unit_sums;
 mod waiting;
 mod write;
 mod write_buffer;
+mod writers;
 mod xattr;
 
 pub use core::MountOptions;

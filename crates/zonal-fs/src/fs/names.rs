@@ -136,6 +136,7 @@ impl Core {
     ) -> Result<R, FsError> {
         if let Some(mut node) = self.nodes.here(ino) {
             let result = change(&mut node.attributes);
+            node.is_ahead_of_row = false;
             self.rows.put(key::inode(ino), node.attributes.encode());
             return Ok(result);
         }

@@ -6,11 +6,13 @@ use super::error::{FsError, Lost};
 use super::write_buffer::WriteBuffer;
 use crate::format::{Attributes, key};
 use crate::space::Opened;
+use crate::spread;
 use crate::store::{Rows, View};
 use crossbeam_utils::CachePadded;
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Blocks of a file with a write in flight, each with the last write that has it.
 #[derive(Default, Debug)]
@@ -131,8 +133,10 @@ impl WritesInFlight {
 /// A file in memory.
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// As its row has them.
+    /// As its row has them, or newer.
     pub(crate) attributes: Attributes,
+    /// The row lacks changes: see [`writers`](super::writers).
+    pub(crate) is_ahead_of_row: bool,
     /// Bytes, with those in flight: never fewer than the row says.
     pub(crate) size: u64,
     pub(crate) dirty: DirtyBlocks,
@@ -142,6 +146,8 @@ pub(crate) struct Node {
     pub(crate) combined: u32,
     /// A call changes its data. Other calls that want to change it wait.
     pub(crate) is_held: bool,
+    /// A thread waits for its write buffer, or is about to.
+    pub(crate) is_awaited: bool,
     /// Opens without a close.
     pub(crate) handles: u32,
     /// The zone its last data went to.
@@ -168,21 +174,25 @@ pub(crate) type NodeGuard<'a> = MappedMutexGuard<'a, Node>;
 /// Locks of the files in memory.
 const SHARDS: usize = 64;
 
-/// All files in memory. Each has a lock, which it shares with few others. Only the thread that has the core changes files, so that
-/// other threads see each of them as it is, and need no more than its lock.
-pub(crate) struct Nodes(Box<[CachePadded<Mutex<Shard>>]>);
+/// All files in memory. Each has a lock, which it shares with few others. The thread that has the core changes files, and other
+/// threads see each of them as it is, with no more than its lock. One change needs no core: [`writers`](super::writers).
+pub(crate) struct Nodes {
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    takes_changes: AtomicBool,
+}
 
 type Shard = HashMap<u64, Node>;
 
 impl Default for Nodes {
     fn default() -> Nodes {
-        Nodes(std::iter::repeat_with(CachePadded::default).take(SHARDS).collect())
+        let shards = std::iter::repeat_with(CachePadded::default).take(SHARDS).collect();
+        Nodes { shards, takes_changes: AtomicBool::new(true) }
     }
 }
 
 impl Nodes {
     fn shard(&self, ino: u64) -> MutexGuard<'_, Shard> {
-        self.0[ino as usize % SHARDS].lock()
+        self.shards[spread(ino, SHARDS)].lock()
     }
 
     /// The file, read from its row unless it is in memory.
@@ -194,11 +204,13 @@ impl Nodes {
         let node = || Node {
             size: attributes.size,
             attributes,
+            is_ahead_of_row: false,
             dirty: DirtyBlocks::default(),
             in_flight: WritesInFlight::default(),
             write_buffer: WriteBuffer::Nothing,
             combined: 0,
             is_held: false,
+            is_awaited: false,
             handles: 0,
             zone: None,
             failure: None,
@@ -218,11 +230,13 @@ impl Nodes {
         self.here(ino).map(|node| Attributes { size: node.size, ..node.attributes })
     }
 
-    /// The files with buffered data or writes in flight, in order of their numbers.
+    /// The files with buffered data, writes in flight, or changes that their rows lack, in order of their numbers.
     pub(crate) fn busy(&self) -> Vec<u64> {
-        let is_busy = |node: &Node| !node.in_flight.is_empty() || !node.write_buffer.is_nothing();
+        let is_busy = |node: &Node| {
+            !node.in_flight.is_empty() || !node.write_buffer.is_nothing() || node.is_ahead_of_row
+        };
         let mut busy = Vec::new();
-        for shard in &self.0 {
+        for shard in &self.shards {
             busy.extend(shard.lock().iter().filter(|(_, node)| is_busy(node)).map(|(ino, _)| *ino));
         }
         busy.sort_unstable();
@@ -232,6 +246,16 @@ impl Nodes {
     /// Whether no caller uses a file that is in memory.
     pub(crate) fn is_idle(&self, ino: u64) -> bool {
         self.here(ino).is_some_and(|node| node.is_idle())
+    }
+
+    /// Whether files may still be changed.
+    pub(crate) fn take_changes(&self) -> bool {
+        self.takes_changes.load(Ordering::Acquire)
+    }
+
+    /// No file is changed any more.
+    pub(crate) fn refuse_changes(&self) {
+        self.takes_changes.store(false, Ordering::Release);
     }
 
     /// Removes a file that no caller uses, or whose rows are deleted.

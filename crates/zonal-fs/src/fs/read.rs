@@ -113,12 +113,16 @@ impl Shared {
         blocks: &Range<u64>,
     ) -> Result<CoreGuard<'_>, FsError> {
         loop {
-            let mut core = self.lock_file_when(waiter, ino, |core| match core.is_pending(ino, blocks) {
+            let mut is_buffered = false;
+            let core = self.lock_file_when(waiter, ino, |core| match core.pending_in(ino, blocks) {
                 // In a file system that takes no changes this may never end.
-                true => core.check_alive().map(|()| false),
-                false => Ok(true),
+                Pending::InFlight => core.check_alive().map(|()| false),
+                pending => {
+                    is_buffered = pending == Pending::Buffered;
+                    Ok(true)
+                }
             })?;
-            if !core.is_buffered(ino, blocks) {
+            if !is_buffered {
                 return Ok(core);
             }
             drop(core);
@@ -183,11 +187,26 @@ fn clear_holes(spans: &[Span], offset: u64, into: &mut [u8]) {
     }
 }
 
+/// What of some blocks has not come into the map.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pending {
+    /// In flight, or a thread has taken the tail that they are in.
+    InFlight,
+    /// In a tail that no thread has taken.
+    Buffered,
+    Nothing,
+}
+
 impl Core {
-    fn is_pending(&mut self, ino: u64, blocks: &Range<u64>) -> bool {
-        self.nodes
-            .here(ino)
-            .is_some_and(|node| node.dirty.touches(blocks) || node.write_buffer.is_leaving(blocks))
+    /// How any of `blocks` are on their way to the map.
+    fn pending_in(&self, ino: u64, blocks: &Range<u64>) -> Pending {
+        match self.nodes.here(ino) {
+            Some(node) if node.dirty.touches(blocks) || node.write_buffer.is_leaving(blocks) => {
+                Pending::InFlight
+            }
+            Some(node) if node.write_buffer.has_any(blocks) => Pending::Buffered,
+            _ => Pending::Nothing,
+        }
     }
 
     /// The spans of blocks of a file that has these `extents`, each with its zone pinned once, so that it is not reset meanwhile.

@@ -46,6 +46,12 @@ impl<'a> Seat<'a> {
             return;
         }
         self.has_done_chores = false;
+        if let WaitsFor::File(ino) = self.waits_for
+            && core.is_first_to_await(ino)
+        {
+            // The file's tail may have come back since the look.
+            return;
+        }
         self.part = core.room.enter(self.waits_for, std::mem::take(&mut self.part));
         drop(core);
         match &self.part {
@@ -87,6 +93,12 @@ impl Drop for Seat<'_> {
 }
 
 impl Core {
+    /// Notes that a thread waits for a file's tail; whether none did. If one did, no tail has come back meanwhile: its writer would
+    /// have taken the note away.
+    fn is_first_to_await(&self, ino: u64) -> bool {
+        self.nodes.here(ino).is_some_and(|mut node| !std::mem::replace(&mut node.is_awaited, true))
+    }
+
     /// Whether units wait to be sent again, or zones to be finished.
     fn has_chores(&self) -> bool {
         !self.to_retry.is_empty() || !self.to_finish.is_empty()

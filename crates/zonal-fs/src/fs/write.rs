@@ -181,16 +181,15 @@ impl Shared {
         if offset.checked_add(length).is_none_or(|end| end > SIZE_MAX) {
             return Err(FsError::TooLarge);
         }
+        let change = |file: &mut Attributes| note_change_of_data(file, set_ids, waiter.wall());
+        if length > 0 && self.write_without_core(waiter, ino, offset, payload, change)? {
+            return Ok(length);
+        }
         let _held = self.hold(waiter, ino)?;
         if length == 0 {
             return Ok(0);
         }
-        let now = waiter.wall();
-        let is_open = {
-            let mut core = self.lock();
-            core.update(ino, |file| note_change_of_data(file, set_ids, now))?;
-            core.nodes.here(ino).is_some_and(|node| node.handles > 0)
-        };
+        let is_open = self.lock().note_write(ino, change)?;
         match is_open {
             true => self.put_open(waiter, ino, offset, payload),
             false => {

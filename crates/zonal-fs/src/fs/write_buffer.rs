@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //! - A file has one tail at most: whole blocks, less than a unit, with what the file has there around what was written.
-//! - Its room is reserved: the write says that there is none, and no later call does.
+//! - Its room is reserved: the write says that there is none, and no later call does. Where there is plenty, more is reserved than it has.
 //! - The thread that takes a tail sends it or puts it back. Meanwhile no other thread has it, and threads that need it wait.
 //! - A file without handles has a tail only if its last handle was dropped and not closed: nothing is added to it then.
 
@@ -19,8 +19,8 @@ use super::waiting::WaitsFor;
 use super::write::{Blocks, Payload, Sums};
 use crate::BLOCK_BYTES;
 use crate::format::HEADER_BYTES;
-use crate::space::Reservation;
 use crate::space::cost::Need;
+use crate::space::{Reservation, Urgency};
 use crate::waiter::Waiter;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -31,6 +31,9 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// How long a tail waits for more before the background step sends it.
 const AGE_MAX: u64 = 5_000_000_000;
+
+/// One in this number of free blocks at most is reserved ahead for a tail.
+const AHEAD_PART: u64 = 16;
 
 /// The write buffer of a file.
 #[derive(Default, Debug)]
@@ -53,9 +56,18 @@ impl WriteBuffer {
         matches!(self, WriteBuffer::Taken(..))
     }
 
-    /// Whether a thread has taken a tail from before `mark`.
-    fn is_taken_before(&self, mark: u64) -> bool {
-        matches!(self, WriteBuffer::Taken(_, number) if *number < mark)
+    /// The tail, if it is here; it is taken then.
+    pub(super) fn take(&mut self) -> Option<Box<BufferedTail>> {
+        match std::mem::take(self) {
+            WriteBuffer::Here(tail) => {
+                *self = WriteBuffer::Taken(tail.range(), tail.number);
+                Some(tail)
+            }
+            other => {
+                *self = other;
+                None
+            }
+        }
     }
 
     /// Whether any of `blocks` are in it, or in a tail that a thread has taken.
@@ -91,6 +103,14 @@ pub(crate) struct BufferedTail {
     pub(super) since: Nanos,
 }
 
+/// What a thread finds that wants to take a tail.
+enum Found {
+    Tail(Box<BufferedTail>),
+    /// Another thread has taken it.
+    Taken,
+    Nothing,
+}
+
 /// Whether a short tail may wait for pieces of others.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Leaves {
@@ -109,10 +129,30 @@ pub(super) struct WriteBuffers {
     number: u64,
 }
 
+impl Found {
+    /// Whether the wait for a tail is over; `into` is the tail if there is one.
+    fn ends_wait(self, into: &mut Option<Box<BufferedTail>>) -> bool {
+        match self {
+            Found::Tail(tail) => {
+                *into = Some(tail);
+                true
+            }
+            Found::Taken => false,
+            Found::Nothing => true,
+        }
+    }
+}
+
 impl WriteBuffers {
     /// Whether a thread is about to send a tail, or to put it back.
     pub(super) fn has_taken(&self) -> bool {
         self.taken > 0
+    }
+
+    /// A tail that was taken with the file's lock alone leaves the order.
+    pub(super) fn taken_for_good(&mut self, tail: &BufferedTail) {
+        self.here.remove(&tail.number);
+        self.taken += 1;
     }
 
     /// How many wait for more.
@@ -127,7 +167,7 @@ impl BufferedTail {
     }
 
     /// Where blocks begin that it does not have.
-    fn next_block(&self) -> u64 {
+    pub(super) fn next_block(&self) -> u64 {
         self.range().end * BLOCK
     }
 
@@ -136,17 +176,22 @@ impl BufferedTail {
         (self.block + u64::from(self.most)) * BLOCK
     }
 
-    fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.end == self.limit()
     }
 
+    /// Bytes of the file up to which room is reserved.
+    pub(super) fn room_end(&self) -> u64 {
+        (self.block + self.room.left().extents) * BLOCK
+    }
+
     /// Whether a write at `at` changes it or continues it.
-    fn takes(&self, at: u64) -> bool {
+    pub(super) fn takes(&self, at: u64) -> bool {
         (self.block * BLOCK..=self.end).contains(&at) && at < self.limit()
     }
 
     /// Takes in what is written at `at`; `new` has the blocks that it does not have yet.
-    fn add(&mut self, at: u64, payload: Payload<'_>, new: Option<&Blocks<'_>>) {
+    pub(super) fn add(&mut self, at: u64, payload: Payload<'_>, new: Option<&Blocks<'_>>) {
         let (begin, next, end) = (self.block * BLOCK, self.next_block(), at + payload.len());
         let place = |byte: u64| HEADER_BYTES + (byte - begin) as usize;
         if let (Payload::Bytes(bytes), false) = (payload, self.buf.is_empty()) {
@@ -214,21 +259,20 @@ impl Shared {
         at: u64,
         payload: Payload<'_>,
     ) -> Result<u64, FsError> {
-        let next = tail.next_block();
-        let wanted = (at + payload.len()).saturating_sub(next).div_ceil(BLOCK);
-        let mut end = next;
+        let wanted = (at + payload.len()).saturating_sub(tail.room_end()).div_ceil(BLOCK);
         if wanted > 0 {
             let mut more = self.reserve_tail(waiter, wanted as u32)?;
             // Its header is reserved already.
             let blocks = more.left().extents;
             let data = more.split(Need { extents: blocks, available: blocks }).expect("data and a header");
             tail.room.join(data);
-            self.core.lock().credit.give_back(more);
-            end += blocks * BLOCK;
+            let mut core = self.core.lock();
+            core.credit.give_back(more);
+            core.reserve_ahead(tail);
         }
-        let length = payload.len().min(end - at);
+        let length = payload.len().min(tail.room_end() - at);
         let payload = payload.part(0..length);
-        let new = self.new_blocks(waiter, ino, at.max(next), at, payload)?;
+        let new = self.new_blocks(waiter, ino, at.max(tail.next_block()), at, payload)?;
         tail.add(at, payload, new.as_ref());
         Ok(length)
     }
@@ -260,7 +304,11 @@ impl Shared {
             since: waiter.now(),
         });
         tail.add(at, payload, new.as_ref());
-        self.core.lock().enlist(ino, &mut tail);
+        {
+            let mut core = self.core.lock();
+            core.reserve_ahead(&mut tail);
+            core.enlist(ino, &mut tail);
+        }
         self.leave_tail(waiter, ino, tail).map(|()| length)
     }
 
@@ -324,14 +372,19 @@ impl Shared {
         let mut tail = None;
         drop(self.lock_when(waiter, WaitsFor::File(ino), |core| {
             core.check_alive()?;
-            tail = core.take_tail(ino);
-            Ok(tail.is_some() || !core.is_taken(ino))
+            let found = core.take_tail(ino, u64::MAX);
+            Ok(found.ends_wait(&mut tail))
         })?);
         Ok(tail)
     }
 
     /// Puts a tail that was taken back, or sends it if it is full or the file has no handle.
-    fn leave_tail(&self, waiter: &dyn Waiter, ino: u64, tail: Box<BufferedTail>) -> Result<(), FsError> {
+    pub(super) fn leave_tail(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        tail: Box<BufferedTail>,
+    ) -> Result<(), FsError> {
         let left = if tail.is_full() { Some(tail) } else { self.core.lock().put_back(ino, tail) };
         left.map_or(Ok(()), |tail| self.move_on(waiter, ino, tail, Leaves::WithOthers))
     }
@@ -352,9 +405,8 @@ impl Shared {
         let mut tail = None;
         drop(self.lock_when(waiter, WaitsFor::File(ino), |core| {
             core.check_alive()?;
-            tail = core.take_tail(ino);
-            let has_older = core.nodes.here(ino).is_some_and(|node| node.write_buffer.is_taken_before(mark));
-            Ok(tail.is_some() || !has_older)
+            let found = core.take_tail(ino, mark);
+            Ok(found.ends_wait(&mut tail))
         })?);
         tail.map_or(Ok(()), |tail| self.move_on(waiter, ino, tail, leaves))
     }
@@ -472,32 +524,31 @@ impl Core {
         self.write_buffers.count() + self.combined.count() > 0
     }
 
-    /// Whether some of `blocks` are in a tail that no thread has taken.
-    pub(super) fn is_buffered(&mut self, ino: u64, blocks: &Range<u64>) -> bool {
-        let node = self.nodes.here(ino);
-        node.is_some_and(
-            |node| matches!(&node.write_buffer, WriteBuffer::Here(tail) if meets(&tail.range(), blocks)),
-        )
-    }
-
-    /// Whether a thread has taken the tail of a file.
-    pub(super) fn is_taken(&mut self, ino: u64) -> bool {
-        self.nodes.here(ino).is_some_and(|node| node.write_buffer.is_taken())
-    }
-
-    fn take_tail(&mut self, ino: u64) -> Option<Box<BufferedTail>> {
-        let mut node = self.nodes.here(ino)?;
-        let tail = match std::mem::take(&mut node.write_buffer) {
-            WriteBuffer::Here(tail) => tail,
-            other => {
-                node.write_buffer = other;
-                return None;
+    /// Takes the tail of a file. A tail with another number than those before `mark` does not count where another thread has it.
+    fn take_tail(&mut self, ino: u64, mark: u64) -> Found {
+        let Some(mut node) = self.nodes.here(ino) else { return Found::Nothing };
+        match node.write_buffer.take() {
+            Some(tail) => {
+                self.write_buffers.taken_for_good(&tail);
+                Found::Tail(tail)
             }
-        };
-        node.write_buffer = WriteBuffer::Taken(tail.range(), tail.number);
-        self.write_buffers.here.remove(&tail.number);
-        self.write_buffers.taken += 1;
-        Some(tail)
+            None if matches!(node.write_buffer, WriteBuffer::Taken(_, number) if number < mark) => {
+                Found::Taken
+            }
+            None => Found::Nothing,
+        }
+    }
+
+    /// Room for as much again as a tail has, if that is little of what is free: its next writes need no more than the file's lock.
+    fn reserve_ahead(&mut self, tail: &mut BufferedTail) {
+        let reserved = tail.room.left().extents;
+        let free = self.credit.user();
+        let most = (u64::from(tail.most) - reserved).min(free.extents.min(free.available) / AHEAD_PART);
+        let blocks = reserved.min(most);
+        let need = Need { extents: blocks, available: blocks };
+        if let Ok(room) = self.credit.reserve(need, Urgency::NoWait) {
+            tail.room.join(room);
+        }
     }
 
     /// The thread that begins a tail has it.

@@ -11,6 +11,7 @@ use super::rows::{Row, StoreError};
 use super::site::Site;
 use super::tables::{Bounds, Tables};
 use crate::format::key;
+use crate::spread;
 use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use quick_cache::Weighter;
@@ -258,7 +259,7 @@ impl Layers {
     }
 
     fn version(&self, file: u64) -> &AtomicU64 {
-        &self.map_versions[file as usize % VERSIONS]
+        &self.map_versions[spread(file, VERSIONS)]
     }
 
     /// Whether a layer has a change of `key`.

@@ -62,6 +62,8 @@ pub enum Canary {
     Uncounted,
     /// A thread that leaves hands the watch to none of those that sleep.
     Unwatched,
+    /// A thread that has said that it waits sleeps without another look.
+    Unlooked,
 }
 
 std::thread_local! {

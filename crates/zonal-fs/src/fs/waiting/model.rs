@@ -5,7 +5,7 @@ use super::{Part, WaitingRoom, WaitsFor};
 use crate::waiter::Bell;
 use shuttle::thread::spawn;
 use shuttle::{check_pct, check_random};
-use zonal_io::sync::model::{Canary, pause, with_canary};
+use zonal_io::sync::model::{Canary, is_broken, pause, with_canary};
 use zonal_io::sync::{Arc, AtomicUsize, Mutex, Ordering};
 
 const SCHEDULES: usize = 4000;
@@ -26,10 +26,18 @@ struct Model {
     steps: usize,
 }
 
-/// The drive and the core's lock.
+/// A file's tail, behind the file's own lock.
+#[derive(Default)]
+struct Tail {
+    is_taken: bool,
+    is_awaited: bool,
+}
+
+/// The drive and the locks: the core's comes before the file's.
 #[derive(Default)]
 struct Shared {
     core: Mutex<Model>,
+    tail: Mutex<Tail>,
     /// Units that the drive has completed and no thread has taken in.
     answers: AtomicUsize,
 }
@@ -65,10 +73,17 @@ impl Shared {
                     core.room.leave(taken);
                     return None;
                 }
+                if matches!(what, WaitsFor::File(_)) {
+                    let was_awaited = std::mem::replace(&mut self.tail.lock().is_awaited, true);
+                    if !was_awaited && !is_broken(Canary::Unlooked) {
+                        return Some(taken);
+                    }
+                }
                 Some(core.room.enter(what, taken))
             });
             match next {
                 None => return,
+                Some(Part::Outside) => {}
                 Some(Part::Asleep(bell)) => {
                     bell.wait(std::time::Duration::MAX);
                     part = Part::Asleep(bell);
@@ -117,6 +132,35 @@ fn steps() {
     assert!(shared.locked(|core| core.steps as u64 == THREADS && core.room.is_empty()));
 }
 
+/// Threads take a tail, of which one has it at a time, and put it back with the file's lock alone.
+fn tails() {
+    let shared = Arc::new(Shared::default());
+    let takers = (0..THREADS).map(|_| {
+        let shared = shared.clone();
+        spawn(move || {
+            let take = |_: &mut Model| !std::mem::replace(&mut shared.tail.lock().is_taken, true);
+            shared.wait_for(WaitsFor::File(0), take);
+            let is_awaited = {
+                let mut tail = shared.tail.lock();
+                tail.is_taken = false;
+                std::mem::take(&mut tail.is_awaited)
+            };
+            if is_awaited {
+                shared.locked(|core| core.room.tell(|what| what == WaitsFor::File(0)));
+            }
+            shared.locked(|core| {
+                core.steps += 1;
+                core.room.tell(|what| what == WaitsFor::Units);
+            });
+        })
+    });
+    let takers: Vec<_> = takers.collect();
+    // It may have the watch until all others are through: none of them finds its tail because it gets the watch.
+    shared.wait_for(WaitsFor::Units, |core| core.steps as u64 == THREADS);
+    takers.into_iter().for_each(|taker| taker.join().unwrap());
+    assert!(shared.locked(|core| core.room.is_empty() && !core.room.is_watched));
+}
+
 fn explore(flow: fn()) {
     check_random(flow, SCHEDULES / 2);
     check_pct(flow, SCHEDULES / 2, PCT_DEPTH);
@@ -137,4 +181,10 @@ fn thread_whose_unit_completes_is_told() {
 fn thread_that_waits_for_a_step_is_told_of_its_end() {
     explore(steps);
     assert!(finds(steps, Canary::Unheard));
+}
+
+#[test]
+fn thread_is_told_of_a_tail_put_back_without_the_core() {
+    explore(tails);
+    assert!(finds(tails, Canary::Unlooked) && finds(tails, Canary::Unheard));
 }

@@ -1,0 +1,205 @@
+//! Writes that need no lock of the core: into the buffered tail of an open file, where room is reserved.
+//!
+//! The thread takes the tail with the file's own lock, copies without any lock, and puts the tail back. What the core knows of tails, their
+//! order and their age, stays as it is meanwhile. Other threads find that the tail is taken, and wait as for a thread that sends it.
+//!
+//! # Why no thread waits for ever
+//! A thread that waits for a file says so in the file, and looks again unless that was said already. The writer takes the word back when
+//! it puts the tail back, and tells all that wait, with the core's lock. So a thread that finds the word there, after its look and with
+//! the core's lock, knows that no tail has come back in between, and that the next one that does will wake it.
+//!
+//! # What the row of a file lacks
+//! The times of a write and its set-id bits are in memory only. They come into the row with the data, with a sync of the file, or when
+//! the file leaves memory.
+
+use super::core::{Core, Shared};
+use super::error::FsError;
+use super::node::Nodes;
+use super::waiting::WaitsFor;
+use super::write::{Blocks, Payload};
+use super::write_buffer::{BufferedTail, WriteBuffer};
+use crate::BLOCK_BYTES;
+use crate::format::{Attributes, key};
+use crate::waiter::Waiter;
+use std::ops::Range;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+impl Nodes {
+    /// The tail of an open file, taken, if `bytes` go into it: it has room for them, and needs nothing that the file has there.
+    fn take_for(&self, ino: u64, bytes: &Range<u64>) -> Option<Box<BufferedTail>> {
+        if !self.take_changes() {
+            return None;
+        }
+        let mut node = self.here(ino).filter(|node| node.handles > 0)?;
+        let WriteBuffer::Here(tail) = &node.write_buffer else { return None };
+        // A block that is new to the tail, and only in part written, has to be read unless it is the file's end.
+        let is_whole =
+            bytes.end <= tail.next_block() || bytes.end.is_multiple_of(BLOCK) || bytes.end >= node.size;
+        if !is_whole || !tail.takes(bytes.start) || bytes.end > tail.room_end() {
+            return None;
+        }
+        node.write_buffer.take()
+    }
+
+    /// Puts back a tail that was taken so. Returns whether a thread waits for it; or the tail, if it is to be sent.
+    fn put_back(
+        &self,
+        ino: u64,
+        tail: Box<BufferedTail>,
+        change: impl FnOnce(&mut Attributes),
+    ) -> Result<bool, Box<BufferedTail>> {
+        let Some(mut node) = self.here(ino) else { return Err(tail) };
+        node.size = node.size.max(tail.end);
+        change(&mut node.attributes);
+        node.is_ahead_of_row = true;
+        if tail.is_full() || node.handles == 0 {
+            return Err(tail);
+        }
+        node.write_buffer = WriteBuffer::Here(tail);
+        Ok(std::mem::take(&mut node.is_awaited))
+    }
+}
+
+impl Shared {
+    /// Writes at `offset` of a file without the core. Returns false, and nothing is done, if the write needs the core. `change` notes the
+    /// write in the attributes.
+    pub(super) fn write_without_core(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        offset: u64,
+        payload: Payload<'_>,
+        change: impl FnOnce(&mut Attributes),
+    ) -> Result<bool, FsError> {
+        let end = offset + payload.len();
+        let bytes = match (payload, self.has_data()) {
+            (Payload::Bytes(bytes), true) => bytes,
+            (Payload::Length(_), true) => return Ok(false),
+            (_, false) => &[],
+        };
+        let Some(mut tail) = self.nodes.take_for(ino, &(offset..end)) else { return Ok(false) };
+        let from = tail.next_block().max(offset);
+        let new = (from < end && self.has_data()).then(|| Blocks {
+            offset: from,
+            bytes: &bytes[(from - offset) as usize..],
+            edges: Vec::new(),
+        });
+        tail.add(offset, payload, new.as_ref());
+        match self.nodes.put_back(ino, tail, change) {
+            Ok(false) => {}
+            Ok(true) => self.core.lock().room.tell(|what| what == WaitsFor::File(ino)),
+            Err(tail) => {
+                self.core.lock().write_buffers.taken_for_good(&tail);
+                self.leave_tail(waiter, ino, tail)?;
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Core {
+    /// Writes what a file's row lacks into it.
+    pub(super) fn complete_row(&mut self, ino: u64) {
+        let Some(mut node) = self.nodes.here(ino).filter(|node| node.is_ahead_of_row) else { return };
+        node.is_ahead_of_row = false;
+        self.rows.put(key::inode(ino), node.attributes.encode());
+    }
+
+    /// Notes a write in the attributes of a file that is held; its row lacks that then. Returns whether the file is open.
+    pub(super) fn note_write(
+        &mut self,
+        ino: u64,
+        change: impl FnOnce(&mut Attributes),
+    ) -> Result<bool, FsError> {
+        let mut node = self.nodes.get(&self.rows, ino)?;
+        change(&mut node.attributes);
+        node.is_ahead_of_row = true;
+        Ok(node.handles > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{FileKind, Metadata, Superblock};
+    use crate::fs::names::ROOT;
+    use crate::fs::{FileSystem, MountOptions, NewFile, Target};
+    use crate::store::Rows;
+    use crate::store::backend::Memory;
+    use crate::waiter::Polling;
+    use std::sync::Arc;
+    use zonal_io::clock::Clock;
+    use zonal_io::volume::{Volume, VolumeOptions};
+
+    fn file_system() -> FileSystem {
+        let device =
+            zonal_io::registry::Registry::default().open("ram:size=64M,zone_size=4M,blocksize=4096").unwrap();
+        let volume = Arc::new(Volume::open(device, VolumeOptions::default()).unwrap());
+        let superblock =
+            Superblock::new(*b"zonal-writes-too", &volume.info().geometry, 64, Metadata::Beside, 0);
+        let mut rows = Rows::open(Memory::new(), 1 << 20).unwrap();
+        FileSystem::make(&mut rows, &superblock, &waiter()).unwrap();
+        FileSystem::open(volume, rows, superblock, MountOptions::default(), true, &waiter()).unwrap()
+    }
+
+    fn waiter() -> Polling {
+        Polling::new(Clock::start())
+    }
+
+    /// Writes a block while another thread has the core; whether it needed none.
+    fn needs_no_core(fs: &FileSystem, ino: u64, at: u64, bytes: &[u8]) -> bool {
+        let core = fs.0.core.lock();
+        std::thread::scope(|scope| {
+            let change = |file: &mut Attributes| file.mtime = 7;
+            let write =
+                move || fs.0.write_without_core(&waiter(), ino, at, Payload::Bytes(bytes), change).unwrap();
+            let done = scope.spawn(write).join().unwrap();
+            drop(core);
+            done
+        })
+    }
+
+    #[test]
+    fn write_into_a_tail_with_room_needs_no_core() {
+        let (fs, block) = (file_system(), [9; BLOCK as usize]);
+        let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(FileKind::File, 0o6777)).unwrap();
+        assert!(!needs_no_core(&fs, ino, 0, &block), "it is not open");
+        let open = fs.open_file(ino).unwrap();
+        assert!(!needs_no_core(&fs, ino, 0, &block), "it has no tail");
+        fs.write(&waiter(), ino, 0, Payload::Bytes(&block)).unwrap();
+        assert!(needs_no_core(&fs, ino, BLOCK, &block));
+        assert!(needs_no_core(&fs, ino, BLOCK - 5, &[8; 10]), "within the tail");
+        assert!(!needs_no_core(&fs, ino, 5 * BLOCK, &block), "elsewhere");
+        assert!(!needs_no_core(&fs, ino, 2 * BLOCK, &[1; 20 * BLOCK as usize]), "no room");
+        let attributes = fs.attributes(ino).unwrap();
+        assert_eq!((attributes.size, attributes.mtime, attributes.mode), (2 * BLOCK, 7, 0o777));
+        let mut found = [0; 2 * BLOCK as usize];
+        fs.read(&waiter(), ino, 0, Target::Bytes(&mut found)).unwrap();
+        let at = BLOCK as usize - 5;
+        assert!(
+            found[at..][..10] == [8; 10]
+                && found[..at].iter().chain(&found[at + 10..]).all(|byte| *byte == 9)
+        );
+        fs.forbid_changes("it is to be so");
+        assert!(!needs_no_core(&fs, ino, 2 * BLOCK, &block), "no changes are taken");
+        drop(open);
+    }
+
+    #[test]
+    fn attributes_of_a_write_without_the_core_are_durable_with_a_sync() {
+        let (fs, block) = (file_system(), [9; BLOCK as usize]);
+        let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
+        let open = fs.open_file(ino).unwrap();
+        for sync in [|fs: &FileSystem, ino| fs.fsync(&waiter(), ino), |fs: &FileSystem, _| fs.sync(&waiter())]
+        {
+            fs.write(&waiter(), ino, 0, Payload::Bytes(&block)).unwrap();
+            assert!(needs_no_core(&fs, ino, BLOCK, &block));
+            sync(&fs, ino).unwrap();
+            let row = crate::fs::attributes(&fs.0.reader, ino).unwrap();
+            assert_eq!((row.mtime, row.size), (7, 2 * BLOCK));
+            fs.truncate(&waiter(), ino, 0).unwrap();
+        }
+        open.close(&waiter()).unwrap();
+    }
+}
