@@ -32,8 +32,7 @@ impl Shared {
                     return Ok(true);
                 }
                 if !core.is_committing {
-                    core.note_accounts()?;
-                    sealed = core.rows.seal();
+                    sealed = core.seal()?;
                     core.is_committing = sealed.is_some();
                 }
                 Ok(sealed.is_some())

@@ -4,6 +4,7 @@
 //! are not in memory are read before: [`look`](super::look).
 
 use super::combine::CombinedUnits;
+use super::create::Names;
 use super::error::FsError;
 use super::files::FileCounter;
 use super::finish::Closed;
@@ -108,6 +109,7 @@ pub(super) struct Shared {
     /// Files in memory, for threads that only look at them.
     pub(super) nodes: Arc<Nodes>,
     pub(super) readers: Arc<Readers>,
+    pub(super) names: Arc<Names>,
     pub(super) core: CoreLock,
 }
 
@@ -193,7 +195,7 @@ pub(super) struct Core {
     pub(super) reset_failures: HashMap<ZoneIndex, u32>,
     /// Zones whose account has changed since the last commit.
     pub(super) changed: BTreeSet<ZoneIndex>,
-    pub(super) next_ino: u64,
+    pub(super) names: Arc<Names>,
     pub(super) files: FileCounter,
     pub(super) next_token: u64,
     pub(super) next_sequence: u64,
@@ -395,7 +397,6 @@ impl Core {
     /// Writes the accounts that have changed into rows.
     pub(super) fn note_accounts(&mut self) -> Result<(), FsError> {
         self.rows.put(key::counter("sequence"), self.next_sequence.to_le_bytes().to_vec());
-        self.note_files(self.next_sequence);
         for zone in std::mem::take(&mut self.changed) {
             let account = Account { used: self.book.zone(zone)?.used, resets: self.book.resets(zone) };
             self.rows.put(key::zone(zone.0), account.encode());

@@ -8,10 +8,10 @@
 //! that wrote the count. Each opening passes over numbers, and each commit writes the counter: if another opening has committed
 //! since, the two differ. Then the files are counted once, by the first caller that asks, and later commits write the count.
 
-use super::core::{Core, Shared};
+use super::core::Shared;
 use super::error::FsError;
 use crate::format::{FILES_END, key};
-use crate::store::{Rows, View};
+use crate::store::{Row, Rows, Totals, View};
 use std::ops::ControlFlow;
 
 /// The row of the count.
@@ -36,10 +36,8 @@ pub struct FileCounts {
 /// The count of files.
 #[derive(Default, Debug)]
 pub(super) struct FileCounter {
-    /// `None`: they have not been counted yet.
-    count: Option<u64>,
-    /// How often it has changed, so that a thread that counts knows whether it has counted what is there.
-    changes: u64,
+    /// Files when the file system was opened; `None`: they have not been counted yet. Rows have [counted](Totals) what came since.
+    at_open: Option<u64>,
 }
 
 impl FileCounter {
@@ -51,33 +49,32 @@ impl FileCounter {
         };
         let sequence = number("sequence")?.unwrap_or(0);
         let count = if number(FILES_AS_OF)? == Some(sequence) { number(FILES)? } else { None };
-        Ok(FileCounter { count, changes: 0 })
+        Ok(FileCounter { at_open: count })
     }
 
-    pub(super) fn made(&mut self) {
-        self.changes += 1;
-        self.count = self.count.map(|count| count.saturating_add(1));
+    /// How many there are now, if they have been counted.
+    fn count(&self, totals: Totals) -> Option<u64> {
+        self.at_open.map(|count| count.saturating_add_signed(totals.files))
     }
 
-    pub(super) fn destroyed(&mut self) {
-        self.changes += 1;
-        self.count = self.count.map(|count| count.saturating_sub(1));
+    /// They were counted when the rows had these totals.
+    fn found(&mut self, count: u64, totals: Totals) {
+        self.at_open = Some(count.saturating_add_signed(-totals.files));
+    }
+
+    /// The rows of the count for the commit that writes `sequence`.
+    pub(super) fn rows(&self, totals: Totals, sequence: u64) -> Vec<Row> {
+        self.count(totals).map_or_else(Vec::new, |count| rows_of(count, sequence).into())
     }
 }
 
-impl Core {
-    /// Writes the count for the commit that writes `sequence`.
-    pub(super) fn note_files(&mut self, sequence: u64) {
-        if let Some(count) = self.files.count {
-            put(&mut self.rows, count, sequence);
-        }
-    }
+fn rows_of(count: u64, sequence: u64) -> [Row; 2] {
+    [(FILES, count), (FILES_AS_OF, sequence)].map(|(name, n)| (key::counter(name), n.to_le_bytes().to_vec()))
 }
 
 /// Writes the count, and the counter of numbers that is written with it.
 pub(crate) fn put(rows: &mut Rows, count: u64, sequence: u64) {
-    rows.put(key::counter(FILES), count.to_le_bytes().to_vec());
-    rows.put(key::counter(FILES_AS_OF), sequence.to_le_bytes().to_vec());
+    rows_of(count, sequence).into_iter().for_each(|(key, value)| rows.put(key, value));
 }
 
 /// Counts the rows of files.
@@ -95,26 +92,30 @@ impl Shared {
     /// How many files there are. The first call may have to count them.
     pub(super) fn files(&self) -> Result<FileCounts, FsError> {
         for _ in 0..TRIES {
-            let changes = {
-                let core = self.lock();
-                if let Some(used) = core.files.count {
-                    return Ok(FileCounts { used, free: FILES_END.saturating_sub(core.next_ino) });
-                }
-                core.files.changes
-            };
+            let before = self.reader.totals();
+            let known = self.lock().files.count(before);
+            if let Some(used) = known {
+                return Ok(self.counts(used));
+            }
             let found = count(&self.reader)?;
-            let mut core = self.lock();
             // Otherwise files were made or destroyed while they were counted.
-            if core.files.changes == changes {
-                core.files.count = Some(found);
+            if self.reader.totals().changes_of_files == before.changes_of_files {
+                self.lock().files.found(found, before);
             }
         }
+        let _none_is_made = self.names.changing();
         let mut core = self.lock();
-        let used = match core.files.count {
-            Some(count) => count,
+        core.rows.publish();
+        let totals = self.reader.totals();
+        let used = match core.files.count(totals) {
+            Some(used) => used,
             None => count(&core.rows)?,
         };
-        core.files.count = Some(used);
-        Ok(FileCounts { used, free: FILES_END.saturating_sub(core.next_ino) })
+        core.files.found(used, totals);
+        Ok(self.counts(used))
+    }
+
+    fn counts(&self, used: u64) -> FileCounts {
+        FileCounts { used, free: FILES_END.saturating_sub(self.names.next_ino()) }
     }
 }

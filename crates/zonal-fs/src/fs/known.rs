@@ -10,7 +10,6 @@
 use super::core::{Core, Shared};
 use super::error::FsError;
 use super::names::NewFile;
-use super::room::Touched;
 use crate::format::Attributes;
 use crate::waiter::Waiter;
 use std::collections::HashMap;
@@ -104,14 +103,8 @@ impl Shared {
         (parent, name): (u64, &[u8]),
         new: &NewFile,
     ) -> Result<FoundFile, FsError> {
-        self.settle_numbers(waiter);
-        self.look_at_name(parent, name);
-        self.admit(waiter, Touched::Added)?;
-        let mut core = self.lock();
-        core.check_alive()?;
-        let ino = core.create(parent, name, new, waiter.wall())?;
-        let attributes = core.know(ino)?;
-        Ok(FoundFile { ino, attributes })
+        let known = |ino| Ok(FoundFile { ino, attributes: self.lock().know(ino)? });
+        self.create_or(waiter, (parent, name), new, || Err(FsError::Exists), known)
     }
 
     pub(super) fn forget(&self, ino: u64, times: u64) -> Result<(), FsError> {

@@ -55,7 +55,7 @@ impl Shared {
         if attributes.kind == FileKind::Directory { Ok(attributes) } else { Err(FsError::NotDirectory) }
     }
 
-    fn entry(&self, parent: u64, name: &[u8]) -> Result<Option<Entry>, FsError> {
+    pub(super) fn entry(&self, parent: u64, name: &[u8]) -> Result<Option<Entry>, FsError> {
         let key = key::entry(parent, name);
         let value = self.reader.get(&key)?;
         Ok(value.map(|value| Entry::decode(&key, &value)).transpose()?)

@@ -3,6 +3,7 @@
 mod combine;
 mod commit;
 mod core;
+mod create;
 mod credit;
 mod errno;
 mod error;
@@ -141,9 +142,7 @@ impl FileSystem {
         name: &[u8],
         new: &NewFile,
     ) -> Result<u64, FsError> {
-        self.0.settle_numbers(waiter);
-        self.0.look_at_name(parent, name);
-        self.change(waiter, Touched::Added, |core| core.create(parent, name, new, waiter.wall()))
+        self.0.create(waiter, (parent, name), new)
     }
 
     /// Makes a regular file without a name, and opens it. It is gone when its last handle is, or after a cut, unless
@@ -603,6 +602,7 @@ impl FileSystem {
         change: impl FnOnce(&mut core::Core) -> Result<R, FsError>,
     ) -> Result<R, FsError> {
         self.0.admit(waiter, touched)?;
+        let _names = self.0.names.changing();
         let mut core = self.0.lock();
         core.check_alive()?;
         change(&mut core)

@@ -5,6 +5,7 @@
 
 use super::combine::CombinedUnits;
 use super::core::{Core, CoreLock, MountOptions, Shared};
+use super::create::Names;
 use super::error::FsError;
 use super::files::{self, FileCounter};
 use super::finish::Closed;
@@ -12,6 +13,7 @@ use super::known::KnownFiles;
 use super::map::Tails;
 use super::names::ROOT;
 use super::node::Nodes;
+use super::number::generation;
 use super::readers::Readers;
 use super::small_buffers::SmallBuffers;
 use super::stats::Statistics;
@@ -218,7 +220,7 @@ pub(super) fn open(
     let pool = BufferPool::new(bytes, idle);
     let (channels, answers) = (Mutex::default(), Arc::default());
     let (reader, nodes) = (core.rows.reader(), core.nodes.clone());
-    let readers = core.readers.clone();
+    let (readers, names) = (core.readers.clone(), core.names.clone());
     let (core, keeps_data) = (CoreLock::new(core), has_data);
     let small = SmallBuffers::new(superblock.unit_blocks / 2);
     let unit_sums = UnitSums::new(report.len() as u32, options.sums_bytes);
@@ -235,6 +237,7 @@ pub(super) fn open(
         reader,
         nodes,
         readers,
+        names,
         core,
     };
     // No other thread has it yet.
@@ -291,7 +294,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         damaged: BTreeSet::new(),
         reset_failures: HashMap::new(),
         changed: BTreeSet::new(),
-        next_ino,
+        names: Arc::new(Names::new(next_ino, generation(since + NUMBERS_PASSED))),
         files,
         next_token: 0,
         next_sequence: since + NUMBERS_PASSED,

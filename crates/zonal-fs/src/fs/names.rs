@@ -17,10 +17,11 @@
 //! - A name that comes from another directory is a new one.
 
 use super::core::Core;
+use super::create::{next_position, note_name, put_name};
 use super::error::FsError;
 use super::node::attributes;
 use super::waiting::WaitsFor;
-use crate::format::{Attributes, Entry, FILES_END, FileKind, Position, RowError, is_name, key};
+use crate::format::{Attributes, Entry, FileKind, Position, RowError, is_name, key};
 use crate::store::View;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -81,7 +82,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), FsError> {
     }
 }
 
-fn check_target(target: &[u8]) -> Result<(), FsError> {
+pub(super) fn check_target(target: &[u8]) -> Result<(), FsError> {
     match target.len() {
         0 => Err(FsError::Invalid("a symbolic link has a target")),
         1..=TARGET_MAX => Ok(()),
@@ -160,29 +161,14 @@ impl Core {
     /// The position of a new name, if it can be made: no file has it, and the directory is not removed.
     fn check_free(&mut self, parent: u64, name: &[u8]) -> Result<Position, FsError> {
         check_name(name)?;
-        let position = self.check_position(parent)?;
+        let position = next_position(&self.directory(parent)?)?;
         if self.entry(parent, name)?.is_some() { Err(FsError::Exists) } else { Ok(position) }
     }
 
-    /// The next position of a directory that takes names.
-    fn check_position(&mut self, parent: u64) -> Result<Position, FsError> {
-        let directory = self.directory(parent)?;
-        match directory.next_position {
-            _ if directory.links == 0 => Err(FsError::NotFound),
-            position if position.is_of_name() => Ok(position),
-            _ => Err(FsError::Exhausted("no position is left for another name in the directory")),
-        }
-    }
-
-    /// Writes the two rows of a name. Its position is the directory's next one or an earlier one, which no name has.
+    /// Writes the two rows of a name.
     fn enter(&mut self, parent: u64, name: &[u8], entry: Entry, now: i64) -> Result<(), FsError> {
-        self.rows.put_new(key::entry(parent, name), entry.encode());
-        self.rows.put_new(key::position(parent, entry.position), name.to_vec());
-        self.update(parent, |directory| {
-            directory.links = directory.links.saturating_add(u32::from(entry.kind == FileKind::Directory));
-            directory.next_position = directory.next_position.max(entry.position.next());
-            (directory.mtime, directory.ctime) = (now, now);
-        })
+        put_name(self.rows.draft(), parent, name, entry);
+        self.update(parent, |directory| note_name(directory, entry, now))
     }
 
     /// Deletes the two rows of a name.
@@ -195,57 +181,16 @@ impl Core {
         })
     }
 
-    pub(super) fn create(
-        &mut self,
-        parent: u64,
-        name: &[u8],
-        new: &NewFile,
-        now: i64,
-    ) -> Result<u64, FsError> {
-        let position = self.check_free(parent, name)?;
-        if new.kind == FileKind::Symlink {
-            check_target(&new.target)?;
-        }
-        let ino = self.add(parent, position, new, now)?;
-        if new.kind == FileKind::Symlink {
-            self.rows.put(key::target(ino), new.target.clone());
-        }
-        self.enter(parent, name, Entry { ino, kind: new.kind, position }, now)?;
-        Ok(ino)
-    }
-
     /// Makes a file without a name, and opens it. It is gone after it is closed, or after a power cut, unless it was given a
     /// name.
     pub(super) fn create_unnamed(&mut self, new: &NewFile, now: i64) -> Result<u64, FsError> {
         if new.kind != FileKind::File {
             return Err(FsError::Invalid("only a file with data can do without a name"));
         }
-        let ino = self.add(ROOT, Position::START, new, now)?;
-        self.update(ino, |file| file.links = 0)?;
+        let place = (ROOT, Position::START);
+        let ino = self.names.add(self.rows.draft(), place, new, now, |file| file.links = 0)?;
         self.rows.put_new(key::orphan(ino), Vec::new());
         self.nodes.get(&self.rows, ino)?.handles += 1;
-        Ok(ino)
-    }
-
-    /// Adds the row of a file that is to have a name at this position; its number.
-    fn add(&mut self, parent: u64, position: Position, new: &NewFile, now: i64) -> Result<u64, FsError> {
-        let ino = self.next_ino;
-        if ino >= FILES_END {
-            return Err(FsError::Exhausted("no number is left for another file"));
-        }
-        self.next_ino += 1;
-        self.rows.put(key::counter("ino"), self.next_ino.to_le_bytes().to_vec());
-        let attributes = Attributes {
-            born: self.opening(),
-            generation: self.generation(),
-            uid: new.uid,
-            gid: new.gid,
-            rdev: new.rdev,
-            size: if new.kind == FileKind::Symlink { new.target.len() as u64 } else { 0 },
-            ..Attributes::new(new.kind, new.mode, parent, position, now)
-        };
-        self.rows.put_new(key::inode(ino), attributes.encode());
-        self.files.made();
         Ok(ino)
     }
 
@@ -364,7 +309,7 @@ impl Core {
         let (from, end) = key::attributes(ino);
         // The row of a nameless file may be left of a file that is gone.
         if self.rows.get(&key::inode(ino))?.is_some() {
-            self.files.destroyed();
+            self.rows.draft().file_destroyed();
         }
         let mut keys = vec![key::inode(ino), key::target(ino), key::orphan(ino)];
         self.rows.scan(&from, &end, |key, _| {
@@ -415,7 +360,7 @@ impl Core {
         let position = match there {
             Some(there) => there.position,
             None if parent == to_parent => entry.position,
-            None => self.check_position(to_parent)?,
+            None => next_position(&self.directory(to_parent)?)?,
         };
         if let Some(there) = there {
             match (entry.kind == FileKind::Directory, there.kind == FileKind::Directory) {

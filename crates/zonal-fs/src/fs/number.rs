@@ -59,12 +59,7 @@ impl Core {
 
     /// Which opening of the file system this is, as far as two bytes tell.
     pub(super) fn opening(&self) -> u16 {
-        self.generation() as u16
-    }
-
-    /// Which opening of the file system this is: the generation of files that it makes.
-    pub(super) fn generation(&self) -> u32 {
-        generation(self.next_sequence)
+        generation(self.next_sequence) as u16
     }
 
     /// Gives numbers to pieces that files have now and that are to be copied.

@@ -6,7 +6,6 @@ use super::error::FsError;
 use super::known::FoundFile;
 use super::names::NewFile;
 use super::open_file::OpenFile;
-use super::room::Touched;
 use crate::format::FileKind;
 use crate::waiter::Waiter;
 
@@ -56,15 +55,13 @@ impl FileSystem {
         let (found, is_new) = match there {
             Some(found) => (found, false),
             None => {
-                self.0.settle_numbers(waiter);
-                self.change(waiter, Touched::Added, |core| {
-                    // Another thread may have made it meanwhile.
-                    if let Some(found) = core.open_there(parent, name, if_there)? {
-                        return Ok((found, false));
-                    }
-                    let ino = core.create(parent, name, new, waiter.wall())?;
-                    Ok((core.open_counted(ino)?, true))
-                })?
+                // Another thread may have made it meanwhile.
+                let there = || {
+                    let found = self.0.lock().open_there(parent, name, if_there)?;
+                    Ok((found.ok_or(FsError::NotFound)?, false))
+                };
+                let made = |ino| Ok((self.0.lock().open_counted(ino)?, true));
+                self.0.create_or(waiter, (parent, name), new, there, made)?
             }
         };
         let FoundFile { ino, attributes } = found;

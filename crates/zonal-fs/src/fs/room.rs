@@ -99,7 +99,7 @@ impl Shared {
             }
         }
         let mut core = self.lock();
-        core.rows.gauge_mut().found_full();
+        core.rows.found_full();
         core.check_room()
     }
 

@@ -138,6 +138,7 @@ impl Shared {
         }
         self.look_at_file(ino);
         self.admit(waiter, Touched::Changed)?;
+        let _names = self.names.changing();
         let mut core = self.lock();
         core.check_alive()?;
         core.change(ino, changes, waiter.wall())

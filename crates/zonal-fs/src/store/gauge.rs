@@ -87,8 +87,28 @@ pub(super) struct Tally {
     deleted: u64,
 }
 
+impl Tally {
+    /// A row of `bytes` bytes was put.
+    pub(super) fn put(&mut self, bytes: u64) {
+        self.put += bytes;
+        self.changed += bytes;
+    }
+
+    /// A row was taken away.
+    pub(super) fn deleted(&mut self, bytes: u64) {
+        self.changed += bytes;
+        self.deleted += bytes;
+    }
+
+    pub(super) fn add(&mut self, other: Tally) {
+        self.put += other.put;
+        self.changed += other.changed;
+        self.deleted += other.deleted;
+    }
+}
+
 /// See the module.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Gauge {
     room: Option<Room>,
     tally: Tally,
@@ -115,20 +135,9 @@ impl Gauge {
         Gauge { room, ..Gauge::default() }
     }
 
-    /// A row of `bytes` bytes was put.
-    pub(super) fn put(&mut self, bytes: u64) {
-        self.tally.put += bytes;
-        self.tally.changed += bytes;
-    }
-
-    /// A row was taken away.
-    pub(super) fn deleted(&mut self, bytes: u64) {
-        self.tally.changed += bytes;
-        self.tally.deleted += bytes;
-    }
-
-    pub(super) fn tally(&self) -> Tally {
-        self.tally
+    /// The same, with all that has changed by now.
+    pub(super) fn with(self, tally: Tally) -> Gauge {
+        Gauge { tally, ..self }
     }
 
     /// A layer is in the database.
@@ -192,9 +201,9 @@ impl Gauge {
         self.room = room;
     }
 
-    /// It was tried to make room, in vain.
-    pub(crate) fn found_full(&mut self) {
-        self.full_at = Some(self.tally.changed);
+    /// It was tried to make room, in vain, when so much had changed.
+    pub(super) fn found_full(&mut self, tally: Tally) {
+        self.full_at = Some(tally.changed);
     }
 
     /// Changes that may wait for a commit, where a file system has `blocks` in free zones. Each may take two pages, which count
@@ -228,7 +237,7 @@ mod tests {
     #[test]
     fn boundless_place_is_never_full_or_counted() {
         let mut gauge = Gauge::new(None);
-        gauge.put(1 << 40);
+        gauge.tally.put(1 << 40);
         assert!(gauge.has_room() && !gauge.is_stale());
         assert_eq!((gauge.fill(), gauge.changes_max(0)), (None, usize::MAX));
     }
@@ -245,12 +254,12 @@ mod tests {
     #[test]
     fn rows_put_since_count_twice_and_those_before_the_seal_do_not() {
         let mut gauge = gauge();
-        gauge.put(100 * PAGE);
-        let sealed = gauge.tally();
-        gauge.put(349 * PAGE);
+        gauge.tally.put(100 * PAGE);
+        let sealed = gauge.tally;
+        gauge.tally.put(349 * PAGE);
         gauge.settle(Committed { room: gauge.room, tally: sealed, fresh: 100 * PAGE, pages: Some(100) });
         assert!(gauge.has_room());
-        gauge.put(2 * PAGE);
+        gauge.tally.put(2 * PAGE);
         assert!(!gauge.has_room() && gauge.is_stale());
     }
 
@@ -258,7 +267,7 @@ mod tests {
     fn rows_that_were_there_before_cost_nothing_once_committed() {
         let mut gauge = gauge();
         settle(&mut gauge, 0, Some(100));
-        gauge.put(400 * PAGE);
+        gauge.tally.put(400 * PAGE);
         assert!(!gauge.has_room());
         settle(&mut gauge, 10 * PAGE, None);
         assert_eq!(gauge.fill(), Some(Fill { pages: 120, usable: 800 }));
@@ -269,15 +278,15 @@ mod tests {
         let mut gauge = gauge();
         settle(&mut gauge, 0, Some(900));
         assert!(!gauge.has_room() && !gauge.is_stale());
-        gauge.deleted(PAGE);
+        gauge.tally.deleted(PAGE);
         assert!(gauge.is_stale());
-        gauge.found_full();
+        gauge.found_full(gauge.tally);
         assert!(!gauge.is_stale());
         gauge.room = Some(Room { pages: 1 << 20, limit: 1 << 20, ..ROOM });
         settle(&mut gauge, 0, Some(1 << 20));
-        gauge.deleted(1 << 20);
+        gauge.tally.deleted(1 << 20);
         assert!(!gauge.is_stale(), "a walk over four gigabytes for one");
-        gauge.deleted(1 << 26);
+        gauge.tally.deleted(1 << 26);
         assert!(gauge.is_stale());
     }
 

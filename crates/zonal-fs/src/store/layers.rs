@@ -7,6 +7,8 @@
 //! A range is read in pieces. The reader reads some rows of the database without the lock, and then takes the lock to look at the
 //! layers. If a commit has replaced the view meanwhile, the piece is read again.
 
+use super::draft::{Change, Draft, Layer, Totals};
+use super::gauge::bytes_of;
 use super::rows::{Row, StoreError};
 use super::site::Site;
 use super::tables::{Bounds, Tables};
@@ -16,13 +18,10 @@ use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
-
-/// Changes: a value, or that the row is gone.
-pub(super) type Layer = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// A layer without changes.
 static NOTHING: Layer = Layer::new();
@@ -68,12 +67,14 @@ struct Stack {
     base: Arc<Tables>,
     sealed: Option<Arc<Layer>>,
     top: Layer,
+    totals: Totals,
 }
 
 impl Layers {
     pub(super) fn of(site: Site) -> Result<Layers, StoreError> {
         let base = Arc::new(site.tables()?);
-        let stack = ShardedLock::new(Stack { base, sealed: None, top: Layer::new() });
+        let stack =
+            ShardedLock::new(Stack { base, sealed: None, top: Layer::new(), totals: Totals::default() });
         let bytes = site.row_bytes();
         let cache = Cache::with_weighter((bytes / (2 * ROW_BYTES)) as usize, bytes, Bytes);
         Ok(Layers {
@@ -113,12 +114,12 @@ impl Layers {
     /// The value of `key`, under the changes of `draft`.
     pub(super) fn get(&self, draft: &Layer, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         if let Some(change) = draft.get(key) {
-            return Ok(change.clone());
+            return Ok(change.value.clone());
         }
         let base = {
             let stack = self.read();
             if let Some(change) = stack.change(key) {
-                return Ok(change.clone());
+                return Ok(change.value.clone());
             }
             if let Some(row) = self.cache.get(key) {
                 return Ok(row.map(|value| value.to_vec()));
@@ -199,7 +200,7 @@ impl Layers {
                 let mut change = None;
                 for layer in &mut layers {
                     if let Some((_, of_layer)) = layer.next_if(|(k, _)| **k == key) {
-                        change = change.or(Some(of_layer.clone()));
+                        change = change.or(Some(of_layer.value.clone()));
                     }
                 }
                 let row = below.next_if(|(k, _)| *k == key).map(|(_, value)| value);
@@ -240,7 +241,7 @@ impl Layers {
                 let mut change = None;
                 for layer in &mut layers {
                     if let Some((_, of_layer)) = layer.next_if(|(k, _)| *k == key) {
-                        change = change.or(Some(of_layer));
+                        change = change.or(Some(&of_layer.value));
                     }
                 }
                 if let Some(Some(value)) = change {
@@ -262,19 +263,19 @@ impl Layers {
         &self.map_versions[spread(file, VERSIONS)]
     }
 
-    /// Whether a layer has a change of `key`.
-    pub(super) fn knows(&self, key: &[u8]) -> bool {
-        self.read().change(key).is_some()
-    }
-
     /// Changes of the top layer.
     pub(super) fn changes(&self) -> usize {
         self.read().top.len()
     }
 
-    /// Puts the changes of `draft` into the top layer, for all readers at once. Nothing below it has the keys in `forgotten`: of those
-    /// whose row is gone nothing is left.
-    pub(super) fn publish(&self, draft: Layer, forgotten: Vec<Vec<u8>>) {
+    /// What all changes come to that have been published.
+    pub(super) fn totals(&self) -> Totals {
+        self.read().totals
+    }
+
+    /// Puts the changes of a draft into the top layer, for all readers at once.
+    pub(super) fn publish(&self, draft: Draft) {
+        let Draft { layer: draft, totals } = draft;
         let (extents, end) = key::all_extents();
         let files = draft.range(extents..end).map(|(key, _)| key::extent_parts(key).0);
         let files: Vec<u64> = files.collect();
@@ -282,23 +283,26 @@ impl Layers {
         for file in files {
             self.version(file).fetch_add(1, Ordering::SeqCst);
         }
-        stack.top.extend(draft);
-        for key in forgotten {
-            if stack.top.get(&key).is_some_and(Option::is_none) {
-                stack.top.remove(&key);
-            }
+        for (key, change) in draft {
+            stack.add(key, change);
         }
+        stack.totals.add(totals);
     }
 
-    /// Puts a new layer on top, and returns the one below; `None` while another one is sealed.
-    pub(super) fn seal(&self) -> Option<Arc<Layer>> {
+    /// Puts a new layer on top, and returns the one below with what all changes come to; `None` while another one is sealed. Rows that
+    /// say something of all others are added last.
+    pub(super) fn seal(&self, rows: impl FnOnce(Totals) -> Vec<Row>) -> Option<(Arc<Layer>, Totals)> {
         let mut stack = self.write();
         if stack.sealed.is_some() {
             return None;
         }
+        for (key, value) in rows(stack.totals) {
+            stack.totals.tally.put(bytes_of(&key, &value));
+            stack.add(key, Change { value: Some(value), is_new: false });
+        }
         let layer = Arc::new(std::mem::take(&mut stack.top));
         stack.sealed = Some(layer.clone());
-        Some(layer)
+        Some((layer, stack.totals))
     }
 
     /// Drops the sealed layer, which is in `base`.
@@ -330,8 +334,20 @@ impl Layers {
 }
 
 impl Stack {
-    fn change(&self, key: &[u8]) -> Option<&Option<Vec<u8>>> {
+    fn change(&self, key: &[u8]) -> Option<&Change> {
         self.top.get(key).or_else(|| self.sealed.as_ref()?.get(key))
+    }
+
+    /// Adds a change to the top layer. Of a row that came with it and goes nothing is left.
+    fn add(&mut self, key: Vec<u8>, change: Change) {
+        match self.top.entry(key) {
+            Entry::Occupied(before) if before.get().is_new && change.value.is_none() => _ = before.remove(),
+            Entry::Occupied(mut before) => before.get_mut().value = change.value,
+            Entry::Vacant(place) => {
+                let is_below = self.sealed.as_ref().is_some_and(|sealed| sealed.contains_key(place.key()));
+                place.insert(Change { is_new: change.is_new && !is_below, ..change });
+            }
+        }
     }
 
     /// All layers of changes, the newest first.
@@ -366,6 +382,16 @@ pub(crate) trait View {
 pub(crate) struct Reader(pub(super) Arc<Layers>);
 
 impl Reader {
+    /// Shows the changes of a draft to all readers. The caller has the right to change these rows until then.
+    pub(crate) fn publish(&self, draft: Draft) {
+        self.0.publish(draft);
+    }
+
+    /// What all changes come to that have been published.
+    pub(crate) fn totals(&self) -> Totals {
+        self.0.totals()
+    }
+
     /// A number that rises before a change of a file's map is shown. A thread that has the file system's lock and finds it as it was
     /// knows that the extents that it read in between are those of now.
     pub(crate) fn map_version(&self, file: u64) -> u64 {

@@ -15,6 +15,7 @@
 //! - What is in a sealed layer becomes durable as a whole or not at all.
 
 pub mod backend;
+mod draft;
 mod gauge;
 mod guard;
 mod layers;
@@ -24,6 +25,7 @@ mod salvage;
 mod site;
 mod tables;
 
+pub(crate) use draft::{Draft, Totals};
 pub use gauge::{Committed, Fill, Gauge};
 pub(crate) use layers::{Reader, View};
 pub use rows::{Row, Rows, Sealed, StoreError};

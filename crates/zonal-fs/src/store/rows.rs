@@ -1,13 +1,13 @@
 //! Rows, as the thread that changes them has them.
 
 use super::backend::{Backend, BackendError, Handle};
-use super::gauge::{Committed, Gauge, Tally, bytes_of};
+use super::draft::{Draft, Layer, Totals};
+use super::gauge::{Committed, Gauge, Tally};
 use super::guard::guarded;
-use super::layers::{Layer, Layers, Reader, View};
+use super::layers::{Layers, Reader, View};
 use super::site::{Site, page_bytes};
 use super::tables::write;
 use redb::{Database, Durability};
-use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -67,11 +67,7 @@ impl From<BackendError> for StoreError {
 /// a draft until they are published: a reader sees all of them at once.
 pub struct Rows {
     layers: Arc<Layers>,
-    draft: Layer,
-    /// Keys of rows that came with the draft or the top layer: nothing below has them.
-    fresh: HashSet<Vec<u8>>,
-    /// Keys of such rows that went, too.
-    forgotten: Vec<Vec<u8>>,
+    draft: Draft,
     /// Number of the top layer, counted from 1 since it was opened.
     number: u64,
     gauge: Gauge,
@@ -103,8 +99,7 @@ impl Rows {
     fn of(site: Site) -> Result<Rows, StoreError> {
         let gauge = Gauge::new(site.backend().room());
         let layers = Arc::new(Layers::of(site)?);
-        let (draft, fresh, forgotten) = (Layer::new(), HashSet::new(), Vec::new());
-        Ok(Rows { layers, draft, fresh, forgotten, number: 1, gauge, counts_pages: false })
+        Ok(Rows { layers, draft: Draft::default(), number: 1, gauge, counts_pages: false })
     }
 
     /// Opens the database that `backend` holds, and verifies every page of it.
@@ -142,7 +137,7 @@ impl Rows {
     /// # Errors
     /// The database's; durable rows stay durable.
     pub(crate) fn compact_if_sparse(&mut self) -> Result<bool, StoreError> {
-        if self.gauge.is_sparse() && self.draft.is_empty() { self.layers.compact() } else { Ok(false) }
+        if self.gauge().is_sparse() && self.draft.is_empty() { self.layers.compact() } else { Ok(false) }
     }
 
     /// Closes the database, and returns where it was kept.
@@ -158,31 +153,27 @@ impl Rows {
     /// # Errors
     /// The database's.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.layers.get(&self.draft, key)
+        self.layers.get(&self.draft.layer, key)
     }
 
     /// Sets the value of `key`.
     pub fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
-        self.gauge.put(bytes_of(&key, &value));
-        self.draft.insert(key, Some(value));
+        self.draft.put(key, value);
     }
 
     /// The same of a row that is not there, as the caller has found out: if it goes before the next commit, nothing is left of it.
     pub fn put_new(&mut self, key: Vec<u8>, value: Vec<u8>) {
-        if !self.draft.contains_key(&key) && !self.layers.knows(&key) {
-            self.fresh.insert(key.clone());
-        }
-        self.put(key, value);
+        self.draft.put_new(key, value);
     }
 
     /// Deletes the row of `key`, if there is one.
     pub fn delete(&mut self, key: Vec<u8>) {
-        self.gauge.deleted(bytes_of(&key, &[]));
-        // A row that came and went within a layer leaves nothing: each search for other rows would have to pass it.
-        if self.fresh.remove(&key) {
-            self.forgotten.push(key.clone());
-        }
-        self.draft.insert(key, None);
+        self.draft.delete(key);
+    }
+
+    /// The changes that are not published yet.
+    pub(crate) fn draft(&mut self) -> &mut Draft {
+        &mut self.draft
     }
 
     /// Shows the rows from `from` on, below `end`, in order of their keys, until it is told to break.
@@ -195,7 +186,7 @@ impl Rows {
         end: &[u8],
         show: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        self.layers.scan(&self.draft, from, end, show)
+        self.layers.scan(&self.draft.layer, from, end, show)
     }
 
     /// The last row of those from `from` up to and with `to`.
@@ -203,12 +194,12 @@ impl Rows {
     /// # Errors
     /// The database's.
     pub fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<Row>, StoreError> {
-        self.layers.last(&self.draft, from, to)
+        self.layers.last(&self.draft.layer, from, to)
     }
 
     /// Changes since the last seal.
     pub fn changes(&self) -> usize {
-        self.layers.changes() + self.draft.len()
+        self.layers.changes() + self.draft.layer.len()
     }
 
     /// Number of the layer that changes go to.
@@ -219,20 +210,24 @@ impl Rows {
     /// Shows all changes to readers.
     pub fn publish(&mut self) {
         if !self.draft.is_empty() {
-            self.layers.publish(std::mem::take(&mut self.draft), std::mem::take(&mut self.forgotten));
+            self.layers.publish(std::mem::take(&mut self.draft));
         }
     }
 
     /// Puts a new layer on top and returns the one below for a commit; `None` while another layer is sealed.
     pub fn seal(&mut self) -> Option<Sealed> {
+        self.seal_with(|_| Vec::new())
+    }
+
+    /// The same, with rows that say something of all others in the layer.
+    pub(crate) fn seal_with(&mut self, rows: impl FnOnce(Totals) -> Vec<Row>) -> Option<Sealed> {
         self.publish();
-        let layer = self.layers.seal()?;
-        self.fresh.clear();
+        let (layer, totals) = self.layers.seal(rows)?;
         let number = self.number;
         self.number += 1;
         let counts_pages = std::mem::take(&mut self.counts_pages);
         let layers = self.layers.clone();
-        Some(Sealed { layers, layer, number, tally: self.gauge.tally(), counts_pages })
+        Some(Sealed { layers, layer, number, tally: totals.tally, counts_pages })
     }
 
     /// Notes that the sealed layer is in the database.
@@ -241,8 +236,14 @@ impl Rows {
     }
 
     /// Whether there is room for more.
-    pub fn gauge(&self) -> &Gauge {
-        &self.gauge
+    pub fn gauge(&self) -> Gauge {
+        self.gauge.with(self.tally())
+    }
+
+    fn tally(&self) -> Tally {
+        let mut totals = self.layers.totals();
+        totals.add(self.draft.totals);
+        totals.tally
     }
 
     /// Asks how much room the place has, which may have changed since the last commit.
@@ -250,8 +251,9 @@ impl Rows {
         self.gauge.set_room(self.backend().room());
     }
 
-    pub(crate) fn gauge_mut(&mut self) -> &mut Gauge {
-        &mut self.gauge
+    /// It was tried to make room, in vain.
+    pub(crate) fn found_full(&mut self) {
+        self.gauge.found_full(self.tally());
     }
 
     /// Reads of the database's place by threads that had the file system's lock: none, unless a row left the cache between a thread's

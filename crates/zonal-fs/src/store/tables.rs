@@ -6,8 +6,8 @@
 //! middle, after their own kind and before the next, and leave all pages half empty.
 
 use super::StoreError;
+use super::draft::Layer;
 use super::gauge::bytes_of;
-use super::layers::Layer;
 use redb::{Database, Range, ReadOnlyTable, ReadTransaction, TableDefinition, TableHandle, WriteTransaction};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -102,7 +102,7 @@ pub(super) fn write(transaction: &WriteTransaction, layer: &Layer) -> Result<u64
         let name = name(kind);
         let mut table = transaction.open_table(TableDefinition::<&[u8], &[u8]>::new(&name))?;
         while let Some((key, change)) = changes.next_if(|(key, _)| key.first() == Some(&kind)) {
-            match change {
+            match &change.value {
                 Some(value) => {
                     let old = table.insert(key.as_slice(), value.as_slice())?;
                     let old = old.map_or(0, |old| bytes_of(key, old.value()));

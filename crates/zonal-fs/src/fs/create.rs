@@ -1,0 +1,196 @@
+//! Files that are made, with the locks of names and without the core's.
+//!
+//! # The locks of names
+//! A thread that makes a name shares the lock of all names with others that do, and has the lock of the directory. A thread that changes
+//! names or attributes in any other way has the lock of all names alone, and then the core's. So a directory's rows are read and changed
+//! by one thread at a time, and its changes are published before the next thread comes.
+//!
+//! Each lock is taken in this order: of names, of a directory, of the core, of a file, of the layers of rows.
+
+use super::core::{Core, Shared};
+use super::error::FsError;
+use super::names::{NewFile, check_name, check_target};
+use super::room::Touched;
+use crate::format::{Attributes, Entry, FILES_END, FileKind, Position, key};
+use crate::spread;
+use crate::store::locked::Locked;
+use crate::store::{Draft, Row, Sealed, Totals};
+use crate::waiter::Waiter;
+use crossbeam_utils::CachePadded;
+use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Locks of directories, which share them.
+const DIRECTORIES: usize = 64;
+
+/// What threads that make files have in common.
+pub(super) struct Names {
+    all: ShardedLock<()>,
+    directories: Box<[CachePadded<Mutex<()>>]>,
+    next_ino: AtomicU64,
+    /// Which opening of the file system this is: the generation of files that it makes.
+    generation: u32,
+}
+
+/// The right to make names in a directory.
+pub(super) struct Making<'a> {
+    _directory: MutexGuard<'a, ()>,
+    _all: ShardedLockReadGuard<'a, ()>,
+    _locked: Locked,
+}
+
+/// The right to change any names and attributes.
+pub(super) struct Changing<'a> {
+    _all: ShardedLockWriteGuard<'a, ()>,
+    _locked: Locked,
+}
+
+impl Names {
+    pub(super) fn new(next_ino: u64, generation: u32) -> Names {
+        let directories = std::iter::repeat_with(CachePadded::default).take(DIRECTORIES).collect();
+        Names { all: ShardedLock::default(), directories, next_ino: AtomicU64::new(next_ino), generation }
+    }
+
+    // The locks guard no data of their own.
+    fn making(&self, directory: u64) -> Making<'_> {
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        let directory = self.directories[spread(directory, DIRECTORIES)].lock();
+        Making { _directory: directory, _all: all, _locked: Locked::begin() }
+    }
+
+    pub(super) fn changing(&self) -> Changing<'_> {
+        let all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        Changing { _all: all, _locked: Locked::begin() }
+    }
+
+    /// The number that the next file gets.
+    pub(super) fn next_ino(&self) -> u64 {
+        self.next_ino.load(Ordering::Relaxed)
+    }
+
+    /// A number for a new file.
+    fn take_ino(&self) -> Result<u64, FsError> {
+        let taken = self.next_ino.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
+            (next < FILES_END).then_some(next + 1)
+        });
+        taken.map_err(|_| FsError::Exhausted("no number is left for another file"))
+    }
+
+    /// Puts the row of a file that is to have a name at this position into a draft; its number.
+    pub(super) fn add(
+        &self,
+        draft: &mut Draft,
+        (parent, position): (u64, Position),
+        new: &NewFile,
+        now: i64,
+        change: impl FnOnce(&mut Attributes),
+    ) -> Result<u64, FsError> {
+        let ino = self.take_ino()?;
+        let mut attributes = Attributes {
+            born: self.generation as u16,
+            generation: self.generation,
+            uid: new.uid,
+            gid: new.gid,
+            rdev: new.rdev,
+            size: if new.kind == FileKind::Symlink { new.target.len() as u64 } else { 0 },
+            ..Attributes::new(new.kind, new.mode, parent, position, now)
+        };
+        change(&mut attributes);
+        draft.put_new(key::inode(ino), attributes.encode());
+        draft.file_made();
+        Ok(ino)
+    }
+}
+
+/// Puts the two rows of a name into a draft.
+pub(super) fn put_name(draft: &mut Draft, parent: u64, name: &[u8], entry: Entry) {
+    draft.put_new(key::entry(parent, name), entry.encode());
+    draft.put_new(key::position(parent, entry.position), name.to_vec());
+}
+
+/// Notes a name in the attributes of its directory. Its position is the directory's next one or an earlier one, which no name has.
+pub(super) fn note_name(directory: &mut Attributes, entry: Entry, now: i64) {
+    directory.links = directory.links.saturating_add(u32::from(entry.kind == FileKind::Directory));
+    directory.next_position = directory.next_position.max(entry.position.next());
+    (directory.mtime, directory.ctime) = (now, now);
+}
+
+/// The next position of a directory that takes names.
+pub(super) fn next_position(directory: &Attributes) -> Result<Position, FsError> {
+    match directory.next_position {
+        _ if directory.links == 0 => Err(FsError::NotFound),
+        position if position.is_of_name() => Ok(position),
+        _ => Err(FsError::Exhausted("no position is left for another name in the directory")),
+    }
+}
+
+impl Shared {
+    /// Makes a file, and does `then` with it before another thread can remove it. If there is one of this name, does `there` instead.
+    pub(super) fn create_or<R>(
+        &self,
+        waiter: &dyn Waiter,
+        (parent, name): (u64, &[u8]),
+        new: &NewFile,
+        there: impl FnOnce() -> Result<R, FsError>,
+        then: impl FnOnce(u64) -> Result<R, FsError>,
+    ) -> Result<R, FsError> {
+        self.settle_numbers(waiter);
+        self.look_at_name(parent, name);
+        self.admit(waiter, Touched::Added)?;
+        let _making = self.names.making(parent);
+        check_name(name)?;
+        let mut directory = self.attributes(parent)?;
+        if directory.kind != FileKind::Directory {
+            return Err(FsError::NotDirectory);
+        }
+        if self.entry(parent, name)?.is_some() {
+            return there();
+        }
+        let position = next_position(&directory)?;
+        if new.kind == FileKind::Symlink {
+            check_target(&new.target)?;
+        }
+        let (now, mut draft) = (waiter.wall(), Draft::default());
+        let ino = self.names.add(&mut draft, (parent, position), new, now, |_| {})?;
+        if new.kind == FileKind::Symlink {
+            draft.put(key::target(ino), new.target.clone());
+        }
+        let entry = Entry { ino, kind: new.kind, position };
+        put_name(&mut draft, parent, name, entry);
+        note_name(&mut directory, entry, now);
+        draft.put(key::inode(parent), directory.encode());
+        self.reader.publish(draft);
+        // A thread may have opened the directory meanwhile.
+        if let Some(mut node) = self.nodes.here(parent) {
+            node.attributes = directory;
+        }
+        then(ino)
+    }
+
+    /// Makes a file.
+    pub(super) fn create(
+        &self,
+        waiter: &dyn Waiter,
+        place: (u64, &[u8]),
+        new: &NewFile,
+    ) -> Result<u64, FsError> {
+        self.create_or(waiter, place, new, || Err(FsError::Exists), Ok)
+    }
+}
+
+impl Core {
+    /// Seals the rows for a commit, with the counters.
+    pub(super) fn seal(&mut self) -> Result<Option<Sealed>, FsError> {
+        self.note_accounts()?;
+        let Core { rows, names, files, next_sequence, .. } = self;
+        Ok(rows.seal_with(|totals: Totals| {
+            let number = |name, number: u64| -> Row { (key::counter(name), number.to_le_bytes().to_vec()) };
+            // All numbers of files in the layer are below.
+            let mut counters = vec![number("ino", names.next_ino())];
+            counters.extend(files.rows(totals, *next_sequence));
+            counters
+        }))
+    }
+}

@@ -1,0 +1,90 @@
+//! Changes of rows that no reader sees yet. They are published together.
+
+use super::gauge::{Tally, bytes_of};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+/// A change of a row.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Change {
+    /// Its value, or that it is gone.
+    pub(super) value: Option<Vec<u8>>,
+    /// The row came with this layer: nothing below has it.
+    pub(super) is_new: bool,
+}
+
+/// Changes by their keys.
+pub(super) type Layer = BTreeMap<Vec<u8>, Change>;
+
+/// Changes of one thread.
+#[derive(Default)]
+pub(crate) struct Draft {
+    pub(super) layer: Layer,
+    pub(super) totals: Totals,
+}
+
+/// What all changes since the rows were opened come to.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Totals {
+    pub(super) tally: Tally,
+    /// Files that were made, less those that were destroyed.
+    pub(crate) files: i64,
+    /// How often that has changed.
+    pub(crate) changes_of_files: u64,
+}
+
+impl Totals {
+    pub(super) fn add(&mut self, other: Totals) {
+        self.tally.add(other.tally);
+        self.files += other.files;
+        self.changes_of_files += other.changes_of_files;
+    }
+}
+
+impl Draft {
+    pub(super) fn is_empty(&self) -> bool {
+        self.layer.is_empty()
+    }
+
+    /// Sets the value of `key`.
+    pub(crate) fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.set(key, value, false);
+    }
+
+    /// The same of a row that is not there, as the caller has found out: if it goes before the next commit, nothing is left of it.
+    pub(crate) fn put_new(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.set(key, value, true);
+    }
+
+    fn set(&mut self, key: Vec<u8>, value: Vec<u8>, is_new: bool) {
+        self.totals.tally.put(bytes_of(&key, &value));
+        match self.layer.entry(key) {
+            // What was deleted here may be there below.
+            Entry::Occupied(mut change) => change.get_mut().value = Some(value),
+            Entry::Vacant(place) => _ = place.insert(Change { value: Some(value), is_new }),
+        }
+    }
+
+    /// Deletes the row of `key`, if there is one.
+    pub(crate) fn delete(&mut self, key: Vec<u8>) {
+        self.totals.tally.deleted(bytes_of(&key, &[]));
+        match self.layer.entry(key) {
+            // A row that came and went within a layer leaves nothing: each search for other rows would have to pass it.
+            Entry::Occupied(change) if change.get().is_new => _ = change.remove(),
+            Entry::Occupied(mut change) => change.get_mut().value = None,
+            Entry::Vacant(place) => _ = place.insert(Change { value: None, is_new: false }),
+        }
+    }
+
+    /// A file was made.
+    pub(crate) fn file_made(&mut self) {
+        self.totals.files += 1;
+        self.totals.changes_of_files += 1;
+    }
+
+    /// A file was destroyed.
+    pub(crate) fn file_destroyed(&mut self) {
+        self.totals.files -= 1;
+        self.totals.changes_of_files += 1;
+    }
+}
