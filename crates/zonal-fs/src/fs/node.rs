@@ -172,16 +172,21 @@ impl Node {
 pub(crate) type NodeGuard<'a> = MappedMutexGuard<'a, Node>;
 
 /// Locks of the files in memory.
-const SHARDS: usize = 64;
+const SHARDS: usize = 512;
 
 /// All files in memory. Each has a lock, which it shares with few others. The thread that has the core changes files, and other
 /// threads see each of them as it is, with no more than its lock. One change needs no core: [`writers`](super::writers).
 pub(crate) struct Nodes {
-    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    shards: Box<[CachePadded<Shard>]>,
     takes_changes: AtomicBool,
 }
 
-type Shard = HashMap<u64, Node>;
+#[derive(Default)]
+struct Shard {
+    files: Mutex<HashMap<u64, Node>>,
+    /// A file of it may be busy: a thread has changed one since all were found idle.
+    may_be_busy: AtomicBool,
+}
 
 impl Default for Nodes {
     fn default() -> Nodes {
@@ -191,8 +196,18 @@ impl Default for Nodes {
 }
 
 impl Nodes {
-    fn shard(&self, ino: u64) -> MutexGuard<'_, Shard> {
-        self.shards[spread(ino, SHARDS)].lock()
+    fn shard(&self, ino: u64) -> &Shard {
+        &self.shards[spread(ino, SHARDS)]
+    }
+
+    /// The files of a shard, to be changed.
+    fn files(&self, ino: u64) -> MutexGuard<'_, HashMap<u64, Node>> {
+        let shard = self.shard(ino);
+        let files = shard.files.lock();
+        if !shard.may_be_busy.load(Ordering::Relaxed) {
+            shard.may_be_busy.store(true, Ordering::Release);
+        }
+        files
     }
 
     /// The file, read from its row unless it is in memory.
@@ -217,17 +232,18 @@ impl Nodes {
             cut: None,
             announced: None,
         };
-        Ok(MutexGuard::map(self.shard(ino), |shard| shard.entry(ino).or_insert_with(node)))
+        Ok(MutexGuard::map(self.files(ino), |files| files.entry(ino).or_insert_with(node)))
     }
 
     /// The file, if it is in memory.
     pub(crate) fn here(&self, ino: u64) -> Option<NodeGuard<'_>> {
-        MutexGuard::try_map(self.shard(ino), |shard| shard.get_mut(&ino)).ok()
+        MutexGuard::try_map(self.files(ino), |files| files.get_mut(&ino)).ok()
     }
 
     /// Attributes of a file that is in memory; its size counts writes in flight.
     pub(crate) fn attributes(&self, ino: u64) -> Option<Attributes> {
-        self.here(ino).map(|node| Attributes { size: node.size, ..node.attributes })
+        let files = self.shard(ino).files.lock();
+        files.get(&ino).map(|node| Attributes { size: node.size, ..node.attributes })
     }
 
     /// The files with buffered data, writes in flight, or changes that their rows lack, in order of their numbers.
@@ -236,8 +252,10 @@ impl Nodes {
             !node.in_flight.is_empty() || !node.write_buffer.is_nothing() || node.is_ahead_of_row
         };
         let mut busy = Vec::new();
-        for shard in &self.shards {
-            busy.extend(shard.lock().iter().filter(|(_, node)| is_busy(node)).map(|(ino, _)| *ino));
+        for shard in self.shards.iter().filter(|shard| shard.may_be_busy.load(Ordering::Acquire)) {
+            let (files, before) = (shard.files.lock(), busy.len());
+            busy.extend(files.iter().filter(|(_, node)| is_busy(node)).map(|(ino, _)| *ino));
+            shard.may_be_busy.store(busy.len() > before, Ordering::Release);
         }
         busy.sort_unstable();
         busy
@@ -260,7 +278,7 @@ impl Nodes {
 
     /// Removes a file that no caller uses, or whose rows are deleted.
     pub(crate) fn remove(&self, ino: u64) -> Option<Node> {
-        self.shard(ino).remove(&ino)
+        self.files(ino).remove(&ino)
     }
 }
 

@@ -19,26 +19,39 @@ use super::node;
 use super::read::spans;
 use crate::BLOCK_BYTES;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use zonal_core::ZoneIndex;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
+/// Counts of each zone, of which a thread uses one: threads that read one zone do not wait for each other's.
+const STRIPES: usize = 4;
+
+thread_local! {
+    /// The counts that the thread uses.
+    static STRIPE: usize = {
+        static THREADS: AtomicUsize = AtomicUsize::new(0);
+        THREADS.fetch_add(1, Ordering::Relaxed) % STRIPES
+    };
+}
+
 /// Reads in flight from each zone that were pinned without the core.
 pub(super) struct Readers {
-    zones: Box<[AtomicU32]>,
+    stripes: [Box<[AtomicU32]>; STRIPES],
     /// A zone was lost: what reads of it are told, the core knows.
     has_lost: AtomicBool,
 }
 
 impl Readers {
     pub(super) fn new(zones: u32) -> Readers {
-        Readers { zones: (0..zones).map(|_| AtomicU32::new(0)).collect(), has_lost: AtomicBool::new(false) }
+        let stripe = |_| (0..zones).map(|_| AtomicU32::new(0)).collect();
+        Readers { stripes: std::array::from_fn(stripe), has_lost: AtomicBool::new(false) }
     }
 
     /// Whether a zone is read, and must not be reset. For a thread that has the core.
     pub(super) fn is_reading(&self, zone: ZoneIndex) -> bool {
-        self.zones.get(zone.0 as usize).is_some_and(|reads| reads.load(Ordering::SeqCst) > 0)
+        let reads = self.stripes.iter().filter_map(|zones| zones.get(zone.0 as usize));
+        reads.into_iter().any(|reads| reads.load(Ordering::SeqCst) > 0)
     }
 
     pub(super) fn note_lost(&self) {
@@ -47,18 +60,26 @@ impl Readers {
 
     /// Pins the zone of each span; false, and nothing is pinned, if a row names a zone that there is not.
     fn pin(&self, spans: &[Span]) -> bool {
-        if spans.iter().any(|span| span.place.zone as usize >= self.zones.len()) {
+        let zones = self.own();
+        if spans.iter().any(|span| span.place.zone as usize >= zones.len()) {
             return false;
         }
         for span in spans {
-            self.zones[span.place.zone as usize].fetch_add(1, Ordering::SeqCst);
+            zones[span.place.zone as usize].fetch_add(1, Ordering::SeqCst);
         }
         true
     }
 
+    /// The counts of the calling thread.
+    fn own(&self) -> &[AtomicU32] {
+        STRIPE.with(|stripe| &self.stripes[*stripe])
+    }
+
+    /// Ends what the same thread began with a pin.
     pub(super) fn unpin(&self, spans: &[Span]) {
+        let zones = self.own();
         for span in spans {
-            self.zones[span.place.zone as usize].fetch_sub(1, Ordering::SeqCst);
+            zones[span.place.zone as usize].fetch_sub(1, Ordering::SeqCst);
         }
     }
 }
