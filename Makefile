@@ -44,7 +44,7 @@ guest: setup ## What takes minutes of Linux as a host of `zonal serve`, with the
 loom: ## Go through the schedules of the write path's threads: every one of small models, many random ones of whole flows
 	$(CARGO) test --package zonal-io --features loom --test loom -- --nocapture
 	$(CARGO) test --package zonal-io --features shuttle --test shuttle -- --nocapture
-	$(CARGO) test --package zonal-fs --features shuttle --lib fs::waiting::model
+	$(CARGO) test --package zonal-fs --features shuttle --lib model::
 
 run: setup build ## The main job: a disk rehearsed in two write modes, fio's zoned examples and a verified load on an emulated drive, then the write modes
 	scripts/main-job.sh

@@ -417,3 +417,89 @@ fn reader_beside_appends_sees_all_that_was_written_before() {
     settle(&fs);
     fs.check();
 }
+
+/// Each name is made by several threads at once, in a directory of all and in one of its own. Others move and remove names meanwhile, count
+/// the files, and commit.
+#[test]
+fn threads_that_make_the_same_names_make_each_once() {
+    const NAMES: u64 = 3000;
+    const THREADS: u64 = 3;
+    let device = device("ram:size=64M,zone_size=2M,blocksize=4096");
+    let fs = make(volume(device), 32, MountOptions::default());
+    let directory =
+        |name: &[u8]| fs.create(&waiter(), ROOT, name, &NewFile::new(Kind::Directory, 0o755)).unwrap();
+    let (common, moved) = (directory(b"common"), directory(b"moved"));
+    let own: Vec<u64> = (0..THREADS).map(|n| directory(format!("own{n}").as_bytes())).collect();
+    let made = AtomicU64::new(0);
+    let ends = AtomicBool::new(false);
+    let name = |n: u64| format!("f{n}").into_bytes();
+    std::thread::scope(|scope| {
+        let makers: Vec<_> = own
+            .iter()
+            .map(|own| {
+                let (fs, made) = (&fs, &made);
+                scope.spawn(move || {
+                    let new = NewFile::new(Kind::File, 0o644);
+                    for n in 0..NAMES {
+                        match fs.create(&waiter(), common, &name(n), &new) {
+                            Ok(_) => _ = made.fetch_add(1, Ordering::Relaxed),
+                            Err(FsError::Exists) => {}
+                            Err(error) => panic!("{error}"),
+                        }
+                        fs.create(&waiter(), *own, &name(n), &new).unwrap();
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            let mut n = 0;
+            while !ends.load(Ordering::Relaxed) {
+                fs.sync(&waiter()).unwrap();
+                // Names of others than those that are made, in the same directories.
+                let made = fs.create(&waiter(), common, b"other", &NewFile::new(Kind::File, 0o644)).unwrap();
+                fs.rename(&waiter(), (common, b"other"), (moved, &name(n)), Rename::KeepOther).unwrap();
+                fs.set_attributes(&waiter(), common, &Changes { uid: Some(n as u32), ..Changes::default() })
+                    .unwrap();
+                assert_eq!(fs.lookup(moved, &name(n)).unwrap(), made);
+                assert!(fs.files().unwrap().used > n);
+                n += 1;
+            }
+            fs.set_attributes(&waiter(), common, &Changes { uid: Some(77), ..Changes::default() }).unwrap();
+        });
+        makers.into_iter().for_each(|maker| maker.join().unwrap());
+        ends.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(made.load(Ordering::Relaxed), NAMES);
+    let names = |directory| {
+        let (mut inos, mut count) = (std::collections::BTreeSet::new(), 0);
+        fs.list(directory, None, |_, entry| {
+            inos.insert(entry.ino);
+            count += 1;
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!(inos.len(), count, "no two names are one file's");
+        count as u64
+    };
+    let positions = |directory| {
+        let mut count = 0;
+        fs.list_from(directory, zonal_fs::format::Position::START, |_, _, _| {
+            count += 1;
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+        count
+    };
+    let all: u64 = own
+        .iter()
+        .chain([&common, &moved, &ROOT])
+        .map(|directory| {
+            assert_eq!(positions(*directory), names(*directory));
+            names(*directory)
+        })
+        .sum();
+    assert_eq!((names(common), fs.files().unwrap().used), (NAMES, all + 1));
+    assert_eq!(fs.attributes(common).unwrap().uid, 77);
+    fs.sync(&waiter()).unwrap();
+    fs.check();
+}

@@ -56,7 +56,7 @@ impl Shared {
         match result {
             Ok(()) => {
                 core.committed = sealed.number;
-                core.are_numbers_durable = true;
+                self.names.settle();
                 core.statistics.commits += 1;
                 Ok(())
             }

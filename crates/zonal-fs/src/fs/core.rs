@@ -201,8 +201,6 @@ pub(super) struct Core {
     pub(super) next_sequence: u64,
     /// What the counter of numbers was when the file system was opened.
     pub(super) since: u64,
-    /// The counter of numbers is durable, beyond what it was then.
-    pub(super) are_numbers_durable: bool,
     /// Users' blocks in flight, headers included. Copies do not count: a collection would hold up all writers.
     pub(super) blocks_in_flight: u64,
     /// Pieces of units in flight: each changes rows when it completes.

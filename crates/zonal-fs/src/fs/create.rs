@@ -20,7 +20,7 @@ use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Locks of directories, which share them.
 const DIRECTORIES: usize = 64;
@@ -29,7 +29,12 @@ const DIRECTORIES: usize = 64;
 pub(super) struct Names {
     all: ShardedLock<()>,
     directories: Box<[CachePadded<Mutex<()>>]>,
+    /// How often a name was made, by directories, and how often anything else was changed.
+    versions: Box<[CachePadded<AtomicU64>]>,
+    changes: AtomicU64,
     next_ino: AtomicU64,
+    /// Numbers are settled: see [`number`](super::number).
+    are_settled: AtomicBool,
     /// Which opening of the file system this is: the generation of files that it makes.
     generation: u32,
 }
@@ -43,14 +48,29 @@ pub(super) struct Making<'a> {
 
 /// The right to change any names and attributes.
 pub(super) struct Changing<'a> {
+    names: &'a Names,
     _all: ShardedLockWriteGuard<'a, ()>,
     _locked: Locked,
 }
 
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        // What was changed is published: the core's lock is left before this one.
+        self.names.changes.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
 impl Names {
     pub(super) fn new(next_ino: u64, generation: u32) -> Names {
-        let directories = std::iter::repeat_with(CachePadded::default).take(DIRECTORIES).collect();
-        Names { all: ShardedLock::default(), directories, next_ino: AtomicU64::new(next_ino), generation }
+        Names {
+            all: ShardedLock::default(),
+            directories: std::iter::repeat_with(CachePadded::default).take(DIRECTORIES).collect(),
+            versions: std::iter::repeat_with(CachePadded::default).take(DIRECTORIES).collect(),
+            changes: AtomicU64::new(0),
+            next_ino: AtomicU64::new(next_ino),
+            are_settled: AtomicBool::new(false),
+            generation,
+        }
     }
 
     // The locks guard no data of their own.
@@ -62,7 +82,28 @@ impl Names {
 
     pub(super) fn changing(&self) -> Changing<'_> {
         let all = self.all.write().unwrap_or_else(PoisonError::into_inner);
-        Changing { _all: all, _locked: Locked::begin() }
+        Changing { names: self, _all: all, _locked: Locked::begin() }
+    }
+
+    /// What changes with all that is published of a directory, and before its lock is left. So a thread that has the lock, and finds this
+    /// as it was, knows that what it has read in between is what there is.
+    fn version(&self, directory: u64) -> (u64, u64) {
+        let version = &self.versions[spread(directory, DIRECTORIES)];
+        (version.load(Ordering::SeqCst), self.changes.load(Ordering::SeqCst))
+    }
+
+    /// A name was published.
+    fn note_made(&self, directory: u64) {
+        self.versions[spread(directory, DIRECTORIES)].fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Whether numbers are durable, as far as a file that is made, or a unit, needs it.
+    pub(super) fn are_settled(&self) -> bool {
+        self.are_settled.load(Ordering::Acquire)
+    }
+
+    pub(super) fn settle(&self) {
+        self.are_settled.store(true, Ordering::Release);
     }
 
     /// The number that the next file gets.
@@ -137,15 +178,20 @@ impl Shared {
         then: impl FnOnce(u64) -> Result<R, FsError>,
     ) -> Result<R, FsError> {
         self.settle_numbers(waiter);
-        self.look_at_name(parent, name);
         self.admit(waiter, Touched::Added)?;
-        let _making = self.names.making(parent);
         check_name(name)?;
-        let mut directory = self.attributes(parent)?;
+        let look = || {
+            let directory = self.attributes(parent)?;
+            Ok::<_, FsError>((directory, self.entry(parent, name)?))
+        };
+        let version = self.names.version(parent);
+        let seen = look();
+        let _making = self.names.making(parent);
+        let (mut directory, entry) = if self.names.version(parent) == version { seen? } else { look()? };
         if directory.kind != FileKind::Directory {
             return Err(FsError::NotDirectory);
         }
-        if self.entry(parent, name)?.is_some() {
+        if entry.is_some() {
             return there();
         }
         let position = next_position(&directory)?;
@@ -166,6 +212,7 @@ impl Shared {
         if let Some(mut node) = self.nodes.here(parent) {
             node.attributes = directory;
         }
+        self.names.note_made(parent);
         then(ino)
     }
 
@@ -194,3 +241,6 @@ impl Core {
         }))
     }
 }
+
+#[cfg(all(test, feature = "shuttle"))]
+mod model;

@@ -299,7 +299,6 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         next_token: 0,
         next_sequence: since + NUMBERS_PASSED,
         since,
-        are_numbers_durable: false,
         blocks_in_flight: 0,
         pieces_in_flight: 0,
         committed: 0,

@@ -38,14 +38,19 @@ impl Shared {
     /// Makes the counter durable, so that no other opening gives the numbers of this one. If that fails, the file system
     /// takes no more changes, and units that go out are in no commit.
     pub(super) fn settle_numbers(&self, waiter: &dyn Waiter) {
+        if self.names.are_settled() {
+            return;
+        }
         let commit = {
             let core = self.core.lock();
-            let is_settled = !self.has_data() || core.are_numbers_durable || core.dead.is_some();
-            (!is_settled).then(|| core.rows.number())
+            // Without data there is nothing that numbers could be found in.
+            if !self.has_data() || core.dead.is_some() {
+                self.names.settle();
+                return;
+            }
+            core.rows.number()
         };
-        if let Some(commit) = commit {
-            let _ = self.commit_up_to(waiter, commit);
-        }
+        let _ = self.commit_up_to(waiter, commit);
     }
 }
 

@@ -64,6 +64,8 @@ pub enum Canary {
     Unwatched,
     /// A thread that has said that it waits sleeps without another look.
     Unlooked,
+    /// What tells of a change is raised before the change is shown.
+    Early,
 }
 
 std::thread_local! {

@@ -1,0 +1,90 @@
+//! Threads that make names, under random schedules: what each has read before it has the lock counts only if no other has made a name in
+//! between. docs/THREADS.md says how to run it.
+
+use shuttle::thread::spawn;
+use shuttle::{check_pct, check_random};
+use zonal_io::sync::model::{Canary, is_broken, with_canary};
+use zonal_io::sync::{Arc, AtomicU64, Mutex, Ordering};
+
+const SCHEDULES: usize = 4000;
+
+/// Most changes of mind of a schedule that makes few.
+const PCT_DEPTH: usize = 4;
+
+const THREADS: u64 = 3;
+
+/// A directory: its lock, its rows, and its version.
+#[derive(Default)]
+struct Model {
+    making: Mutex<()>,
+    /// The next position, and the names that there are.
+    rows: Mutex<(u64, Vec<u64>)>,
+    version: AtomicU64,
+}
+
+impl Model {
+    fn look(&self, name: u64) -> (u64, bool) {
+        let rows = self.rows.lock();
+        (rows.0, rows.1.contains(&name))
+    }
+
+    fn raise(&self) {
+        self.version.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// What [`Shared::create_or`](crate::fs::core::Shared::create_or) does. Returns the position of a name that it made.
+    fn make(&self, name: u64) -> Option<u64> {
+        let version = self.version.load(Ordering::SeqCst);
+        let seen = self.look(name);
+        let _making = self.making.lock();
+        let is_same = self.version.load(Ordering::SeqCst) == version;
+        let (position, is_there) = if is_same { seen } else { self.look(name) };
+        if is_there {
+            return None;
+        }
+        if is_broken(Canary::Early) {
+            self.raise();
+        }
+        {
+            let mut rows = self.rows.lock();
+            rows.0 = position + 1;
+            rows.1.push(name);
+        }
+        if !is_broken(Canary::Early) {
+            self.raise();
+        }
+        Some(position)
+    }
+}
+
+/// Threads that make one name in common, and one of their own.
+fn names() {
+    let model = Arc::new(Model::default());
+    let makers = (1..=THREADS).map(|own| {
+        let model = model.clone();
+        spawn(move || [model.make(0), model.make(own)])
+    });
+    let makers: Vec<_> = makers.collect();
+    let made = makers.into_iter().map(|maker| maker.join().unwrap());
+    let [common, own] = made.fold([Vec::new(), Vec::new()], |[mut common, mut own], [one, other]| {
+        common.extend(one);
+        own.extend(other);
+        [common, own]
+    });
+    assert_eq!((common.len() as u64, own.len() as u64), (1, THREADS));
+    let mut positions = [common, own].concat();
+    positions.sort_unstable();
+    assert!(positions.into_iter().eq(0..=THREADS), "each name has a position of its own");
+}
+
+fn explore() {
+    check_random(names, SCHEDULES / 2);
+    check_pct(names, SCHEDULES / 2, PCT_DEPTH);
+}
+
+#[test]
+fn name_that_threads_make_at_once_is_made_once() {
+    explore();
+    // On a thread of its own: what the checker leaves stays there.
+    assert!(std::thread::spawn(|| with_canary(Canary::Early, explore)).join().is_err());
+}
