@@ -28,7 +28,7 @@ use crate::space::open::OpenZones;
 use crate::space::zone::ZoneState;
 use crate::space::zones::ZoneBook;
 use crate::space::{BookError, ZoneOrder};
-use crate::store::locked::Locked;
+use crate::store::locked::{InOrder, Rank};
 use crate::store::{Reader, Rows};
 use crate::waiter::{Bell, Waiter};
 use parking_lot::{Mutex, MutexGuard};
@@ -118,8 +118,7 @@ pub(super) struct CoreLock(Mutex<Core>);
 
 /// A thread's hold of the core. When it ends, its changes of rows are shown to readers, and threads that it has told are woken.
 pub(super) struct CoreGuard<'a> {
-    core: MutexGuard<'a, Core>,
-    _locked: Locked,
+    core: InOrder<MutexGuard<'a, Core>>,
     // Dropped last: a thread that wakes finds the lock free.
     bells: Bells,
 }
@@ -140,7 +139,7 @@ impl CoreLock {
 
     /// The core as it is; [`Shared::lock`] takes in answers first.
     pub(super) fn lock(&self) -> CoreGuard<'_> {
-        CoreGuard { core: self.0.lock(), _locked: Locked::begin(), bells: Bells(Vec::new()) }
+        CoreGuard { core: InOrder::lock(Rank::Core, || self.0.lock()), bells: Bells(Vec::new()) }
     }
 
     pub(super) fn get_mut(&mut self) -> &mut Core {

@@ -5,7 +5,7 @@
 //! names or attributes in any other way has the lock of all names alone, and then the core's. So a directory's rows are read and changed
 //! by one thread at a time, and its changes are published before the next thread comes.
 //!
-//! Each lock is taken in this order: of names, of a directory, of the core, of a file, of the layers of rows.
+//! [`Rank`] has the order of all locks.
 
 use super::core::{Core, Shared};
 use super::error::FsError;
@@ -13,7 +13,7 @@ use super::names::{NewFile, check_name, check_target};
 use super::room::Touched;
 use crate::format::{Attributes, Entry, FILES_END, FileKind, Position, key};
 use crate::spread;
-use crate::store::locked::Locked;
+use crate::store::locked::{InOrder, Rank};
 use crate::store::{Draft, Row, Sealed, Totals};
 use crate::waiter::Waiter;
 use crossbeam_utils::CachePadded;
@@ -41,16 +41,14 @@ pub(super) struct Names {
 
 /// The right to make names in a directory.
 pub(super) struct Making<'a> {
-    _directory: MutexGuard<'a, ()>,
-    _all: ShardedLockReadGuard<'a, ()>,
-    _locked: Locked,
+    _directory: InOrder<MutexGuard<'a, ()>>,
+    _all: InOrder<ShardedLockReadGuard<'a, ()>>,
 }
 
 /// The right to change any names and attributes.
 pub(super) struct Changing<'a> {
     names: &'a Names,
-    _all: ShardedLockWriteGuard<'a, ()>,
-    _locked: Locked,
+    _all: InOrder<ShardedLockWriteGuard<'a, ()>>,
 }
 
 impl Drop for Changing<'_> {
@@ -75,14 +73,14 @@ impl Names {
 
     // The locks guard no data of their own.
     fn making(&self, directory: u64) -> Making<'_> {
-        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
-        let directory = self.directories[spread(directory, DIRECTORIES)].lock();
-        Making { _directory: directory, _all: all, _locked: Locked::begin() }
+        let all = InOrder::lock(Rank::Names, || self.all.read().unwrap_or_else(PoisonError::into_inner));
+        let directory = &self.directories[spread(directory, DIRECTORIES)];
+        Making { _directory: InOrder::lock(Rank::Directory, || directory.lock()), _all: all }
     }
 
     pub(super) fn changing(&self) -> Changing<'_> {
-        let all = self.all.write().unwrap_or_else(PoisonError::into_inner);
-        Changing { names: self, _all: all, _locked: Locked::begin() }
+        let all = InOrder::lock(Rank::Names, || self.all.write().unwrap_or_else(PoisonError::into_inner));
+        Changing { names: self, _all: all }
     }
 
     /// What changes with all that is published of a directory, and before its lock is left. So a thread that has the lock, and finds this

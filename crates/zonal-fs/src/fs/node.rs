@@ -7,6 +7,7 @@ use super::write_buffer::WriteBuffer;
 use crate::format::{Attributes, key};
 use crate::space::Opened;
 use crate::spread;
+use crate::store::locked::{InOrder, Rank};
 use crate::store::{Rows, View};
 use crossbeam_utils::CachePadded;
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
@@ -169,7 +170,7 @@ impl Node {
 }
 
 /// A file in memory, in the hands of one thread.
-pub(crate) type NodeGuard<'a> = MappedMutexGuard<'a, Node>;
+pub(crate) type NodeGuard<'a> = InOrder<MappedMutexGuard<'a, Node>>;
 
 /// Locks of the files in memory.
 const SHARDS: usize = 512;
@@ -188,6 +189,12 @@ struct Shard {
     may_be_busy: AtomicBool,
 }
 
+impl Shard {
+    fn lock(&self) -> InOrder<MutexGuard<'_, HashMap<u64, Node>>> {
+        InOrder::lock(Rank::File, || self.files.lock())
+    }
+}
+
 impl Default for Nodes {
     fn default() -> Nodes {
         let shards = std::iter::repeat_with(CachePadded::default).take(SHARDS).collect();
@@ -201,9 +208,9 @@ impl Nodes {
     }
 
     /// The files of a shard, to be changed.
-    fn files(&self, ino: u64) -> MutexGuard<'_, HashMap<u64, Node>> {
+    fn files(&self, ino: u64) -> InOrder<MutexGuard<'_, HashMap<u64, Node>>> {
         let shard = self.shard(ino);
-        let files = shard.files.lock();
+        let files = shard.lock();
         if !shard.may_be_busy.load(Ordering::Relaxed) {
             shard.may_be_busy.store(true, Ordering::Release);
         }
@@ -232,17 +239,18 @@ impl Nodes {
             cut: None,
             announced: None,
         };
-        Ok(MutexGuard::map(self.files(ino), |files| files.entry(ino).or_insert_with(node)))
+        let files = self.files(ino);
+        Ok(files.map(|files| MutexGuard::map(files, |files| files.entry(ino).or_insert_with(node))))
     }
 
     /// The file, if it is in memory.
     pub(crate) fn here(&self, ino: u64) -> Option<NodeGuard<'_>> {
-        MutexGuard::try_map(self.files(ino), |files| files.get_mut(&ino)).ok()
+        self.files(ino).filter_map(|files| MutexGuard::try_map(files, |files| files.get_mut(&ino)).ok())
     }
 
     /// Attributes of a file that is in memory; its size counts writes in flight.
     pub(crate) fn attributes(&self, ino: u64) -> Option<Attributes> {
-        let files = self.shard(ino).files.lock();
+        let files = self.shard(ino).lock();
         files.get(&ino).map(|node| Attributes { size: node.size, ..node.attributes })
     }
 
@@ -253,7 +261,7 @@ impl Nodes {
         };
         let mut busy = Vec::new();
         for shard in self.shards.iter().filter(|shard| shard.may_be_busy.load(Ordering::Acquire)) {
-            let (files, before) = (shard.files.lock(), busy.len());
+            let (files, before) = (shard.lock(), busy.len());
             busy.extend(files.iter().filter(|(_, node)| is_busy(node)).map(|(ino, _)| *ino));
             shard.may_be_busy.store(busy.len() > before, Ordering::Release);
         }

@@ -9,6 +9,7 @@
 
 use super::draft::{Change, Draft, Layer, Totals};
 use super::gauge::bytes_of;
+use super::locked::{InOrder, Rank};
 use super::rows::{Row, StoreError};
 use super::site::Site;
 use super::tables::{Bounds, Tables};
@@ -86,12 +87,12 @@ impl Layers {
     }
 
     // A thread that panics with the lock has changed nothing by halves: maps take whole rows.
-    fn read(&self) -> ShardedLockReadGuard<'_, Stack> {
-        self.stack.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> InOrder<ShardedLockReadGuard<'_, Stack>> {
+        InOrder::lock(Rank::Rows, || self.stack.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn write(&self) -> ShardedLockWriteGuard<'_, Stack> {
-        self.stack.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> InOrder<ShardedLockWriteGuard<'_, Stack>> {
+        InOrder::lock(Rank::Rows, || self.stack.write().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The database's rows, as of the last commit.

@@ -1,31 +1,151 @@
-//! Which threads have the file system's lock, so that reads of the drive under it can be counted.
+//! Which locks of the file system a thread has: so that reads of the drive under them can be counted, and their order be checked.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 
-thread_local! {
-    /// Locks that the thread has.
-    static HELD: Cell<u32> = const { Cell::new(0) };
+/// The locks, in the order in which a thread takes them. It never takes one that comes before a lock that it has, nor another one of the
+/// same kind. Builds with debug assertions check that, and so do all tests.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Rank {
+    /// Of all names: shared by threads that make some, or of one that changes any.
+    Names,
+    /// Of a directory, whose names are made.
+    Directory,
+    /// Of the core.
+    Core,
+    /// Of a file in memory.
+    File,
+    /// Of the layers of rows.
+    Rows,
 }
 
-/// The thread has the lock until this is dropped. It stays in its thread.
+const RANKS: usize = Rank::Rows as usize + 1;
+
+/// While a thread has a lock up to this one it reads no row from the drive.
+const LAST_WITHOUT_READS: Rank = Rank::Core;
+
+thread_local! {
+    /// Locks of each rank that the thread has.
+    static HELD: Cell<[u8; RANKS]> = const { Cell::new([0; RANKS]) };
+}
+
+/// The thread has a lock until this is dropped. It stays in its thread.
 #[derive(Debug)]
-pub(crate) struct Locked(PhantomData<*const ()>);
+pub(crate) struct Locked(Rank, PhantomData<*const ()>);
 
 impl Locked {
-    pub(crate) fn begin() -> Locked {
-        HELD.set(HELD.get() + 1);
-        Locked(PhantomData)
+    /// A thread is about to take a lock.
+    ///
+    /// # Panics
+    /// With debug assertions, if it has one that comes later.
+    pub(crate) fn begin(rank: Rank) -> Locked {
+        if is_noted(rank) {
+            let mut held = HELD.get();
+            debug_assert!(
+                held[rank as usize..].iter().all(|held| *held == 0),
+                "{rank:?} comes before a lock that the thread has: {held:?}"
+            );
+            held[rank as usize] += 1;
+            HELD.set(held);
+        }
+        Locked(rank, PhantomData)
     }
 
-    /// Whether the calling thread has the lock.
+    /// Whether the calling thread has a lock under which it reads no row from the drive.
     pub(crate) fn is_held() -> bool {
-        HELD.get() > 0
+        HELD.get()[..=LAST_WITHOUT_READS as usize].iter().any(|held| *held > 0)
     }
 }
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        HELD.set(HELD.get() - 1);
+        if is_noted(self.0) {
+            let mut held = HELD.get();
+            held[self.0 as usize] -= 1;
+            HELD.set(held);
+        }
+    }
+}
+
+/// Whether a lock of this rank is noted: always where reads under it are counted, and for the order only where that is checked.
+fn is_noted(rank: Rank) -> bool {
+    cfg!(debug_assertions) || rank <= LAST_WITHOUT_READS
+}
+
+/// A guard of a lock that has a rank.
+#[derive(Debug)]
+pub(crate) struct InOrder<G> {
+    guard: G,
+    _locked: Locked,
+}
+
+impl<G> InOrder<G> {
+    /// Takes a lock.
+    pub(crate) fn lock(rank: Rank, lock: impl FnOnce() -> G) -> InOrder<G> {
+        let locked = Locked::begin(rank);
+        InOrder { guard: lock(), _locked: locked }
+    }
+
+    /// A part of what the guard guards.
+    pub(crate) fn map<H>(self, part: impl FnOnce(G) -> H) -> InOrder<H> {
+        let InOrder { guard, _locked } = self;
+        InOrder { guard: part(guard), _locked }
+    }
+
+    /// The same, if there is one.
+    pub(crate) fn filter_map<H>(self, part: impl FnOnce(G) -> Option<H>) -> Option<InOrder<H>> {
+        let InOrder { guard, _locked } = self;
+        part(guard).map(|guard| InOrder { guard, _locked })
+    }
+}
+
+impl<G: Deref> Deref for InOrder<G> {
+    type Target = G::Target;
+
+    fn deref(&self) -> &G::Target {
+        &self.guard
+    }
+}
+
+impl<G: DerefMut> DerefMut for InOrder<G> {
+    fn deref_mut(&mut self) -> &mut G::Target {
+        &mut self.guard
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_in_their_order_are_counted_and_left() {
+        let names = Locked::begin(Rank::Names);
+        let core = Locked::begin(Rank::Core);
+        let file = Locked::begin(Rank::File);
+        drop((core, file));
+        assert!(Locked::is_held());
+        drop(Locked::begin(Rank::Directory));
+        drop(names);
+        assert!(!Locked::is_held());
+        let rows = Locked::begin(Rank::Rows);
+        assert!(!Locked::is_held());
+        drop(rows);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "Core comes before a lock that the thread has")]
+    fn lock_out_of_its_order_is_found() {
+        let _file = Locked::begin(Rank::File);
+        let _core = Locked::begin(Rank::Core);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "File comes before a lock that the thread has")]
+    fn second_lock_of_a_kind_is_found() {
+        let _one = Locked::begin(Rank::File);
+        let _other = Locked::begin(Rank::File);
     }
 }
