@@ -458,13 +458,20 @@ fn threads_that_make_the_same_names_make_each_once() {
                 // Names of others than those that are made, in the same directories.
                 let made = fs.create(&waiter(), common, b"other", &NewFile::new(Kind::File, 0o644)).unwrap();
                 fs.rename(&waiter(), (common, b"other"), (moved, &name(n)), Rename::KeepOther).unwrap();
-                fs.set_attributes(&waiter(), common, &Changes { uid: Some(n as u32), ..Changes::default() })
-                    .unwrap();
                 assert_eq!(fs.lookup(moved, &name(n)).unwrap(), made);
                 assert!(fs.files().unwrap().used > n);
                 n += 1;
             }
-            fs.set_attributes(&waiter(), common, &Changes { uid: Some(77), ..Changes::default() }).unwrap();
+        });
+        scope.spawn(|| {
+            let owner = |uid| Changes { uid: Some(uid), ..Changes::default() };
+            for n in 0.. {
+                fs.set_attributes(&waiter(), common, &owner(n)).unwrap();
+                if ends.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+            fs.set_attributes(&waiter(), common, &owner(77)).unwrap();
         });
         makers.into_iter().for_each(|maker| maker.join().unwrap());
         ends.store(true, Ordering::Relaxed);

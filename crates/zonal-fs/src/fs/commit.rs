@@ -74,7 +74,6 @@ impl Shared {
         let failure = {
             let mut core = self.lock_when_completed(waiter, ino)?;
             core.attributes(ino)?;
-            core.complete_row(ino);
             let failure = core.nodes.here(ino).and_then(|mut node| {
                 node.announced = None;
                 node.failure.take()
@@ -93,7 +92,7 @@ impl Shared {
         let busy = self.lock().nodes.busy();
         for ino in busy {
             self.send_tail(waiter, ino)?;
-            self.lock_when_completed(waiter, ino)?.complete_row(ino);
+            drop(self.lock_when_completed(waiter, ino)?);
         }
         self.commit(waiter)?;
         let lost = self.lock().lost.take();

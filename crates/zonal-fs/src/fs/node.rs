@@ -254,11 +254,9 @@ impl Nodes {
         files.get(&ino).map(|node| Attributes { size: node.size, ..node.attributes })
     }
 
-    /// The files with buffered data, writes in flight, or changes that their rows lack, in order of their numbers.
+    /// The files with buffered data or writes in flight, in order of their numbers.
     pub(crate) fn busy(&self) -> Vec<u64> {
-        let is_busy = |node: &Node| {
-            !node.in_flight.is_empty() || !node.write_buffer.is_nothing() || node.is_ahead_of_row
-        };
+        let is_busy = |node: &Node| !node.in_flight.is_empty() || !node.write_buffer.is_nothing();
         let mut busy = Vec::new();
         for shard in self.shards.iter().filter(|shard| shard.may_be_busy.load(Ordering::Acquire)) {
             let (files, before) = (shard.lock(), busy.len());

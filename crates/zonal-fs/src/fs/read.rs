@@ -190,9 +190,8 @@ fn clear_holes(spans: &[Span], offset: u64, into: &mut [u8]) {
 /// What of some blocks has not come into the map.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pending {
-    /// In flight, or a thread has taken the tail that they are in.
     InFlight,
-    /// In a tail that no thread has taken.
+    /// In a tail, which another thread may have taken.
     Buffered,
     Nothing,
 }
@@ -201,9 +200,7 @@ impl Core {
     /// How any of `blocks` are on their way to the map.
     fn pending_in(&self, ino: u64, blocks: &Range<u64>) -> Pending {
         match self.nodes.here(ino) {
-            Some(node) if node.dirty.touches(blocks) || node.write_buffer.is_leaving(blocks) => {
-                Pending::InFlight
-            }
+            Some(node) if node.dirty.touches(blocks) => Pending::InFlight,
             Some(node) if node.write_buffer.has_any(blocks) => Pending::Buffered,
             _ => Pending::Nothing,
         }

@@ -2,6 +2,7 @@
 
 use super::common::{bytes, waiter};
 use super::{Made, file, new_file};
+use std::sync::atomic::{AtomicBool, Ordering};
 use zonal_fs::format::{FILES_END, Kind, key};
 use zonal_fs::store::Rows;
 use zonal_fs::{FileCounts, FileSystem, NewFile, Payload, ROOT};
@@ -106,16 +107,20 @@ fn files_made_while_they_are_counted_are_counted_once() {
     fs.sync(&waiter()).unwrap();
     drop(fs);
     made.change(|rows| rows.delete(key::counter("files-as-of")));
-    let fs = made.open();
+    let (fs, is_making) = (made.open(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for n in 500..1000 {
                 file(&fs, format!("{n}").as_bytes());
+                is_making.store(true, Ordering::Release);
                 if n % 2 == 0 {
                     fs.unlink(&waiter(), ROOT, format!("{}", n - 500).as_bytes()).unwrap();
                 }
             }
         });
+        while !is_making.load(Ordering::Acquire) {
+            std::hint::spin_loop();
+        }
         for _ in 0..20 {
             assert!((501..=751).contains(&used(&fs)));
         }
