@@ -215,8 +215,8 @@ impl Window<'_> {
     fn block(&mut self, block: u32) -> Option<&[u8]> {
         let behind = self.first + self.blocks.len() as u32;
         if !(self.first..behind).contains(&block) {
-            let goes_on = block == behind && !self.blocks.is_empty();
-            let wanted = if goes_on { self.blocks.len() as u32 * 2 } else { WINDOW_MIN };
+            let continues = block == behind && !self.blocks.is_empty();
+            let wanted = if continues { self.blocks.len() as u32 * 2 } else { WINDOW_MIN };
             let count = wanted.min(WINDOW_MAX).min(self.end - block);
             (self.first, self.blocks) = (block, self.read(block, count));
         }

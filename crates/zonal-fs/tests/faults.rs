@@ -1,4 +1,4 @@
-//! Drives that misbehave by plan: what fails costs its place, and is told to nobody but the statistics.
+//! Drives that misbehave by plan: what fails costs its place, and is told to the statistics alone.
 
 mod common;
 
@@ -45,7 +45,7 @@ fn lost_data_is_told_once_by_each_sync_and_the_file_ends_before_it() {
     let fs = on(plan, "ram:size=6M,zone_size=256K,blocksize=4096");
     let waiter = waiter();
     let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
-    // Whoever has it open is told the same as who comes later.
+    // A caller that has it open is told the same as one later.
     let open = fs.open_file(ino).unwrap();
     let data = bytes(1, 14 * BLOCK);
     fs.write(&waiter, ino, 0, Payload::Bytes(&data)).unwrap();

@@ -15,7 +15,7 @@ use zonal_io::volume::Volume;
 
 const BLOCK: usize = 4096;
 
-/// A file system with two files, one of them in a directory, and a bit of history; nobody has it open.
+/// A file system with two files, one of them in a directory, and a bit of history; no program has it open.
 struct Made {
     volume: Arc<Volume>,
     superblock: Superblock,

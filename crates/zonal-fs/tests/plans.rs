@@ -22,7 +22,7 @@ use zonal_io::image::backing::twin::CutBacking;
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
 use zonal_io::volume::{Volume, VolumeOptions};
 
-const UUID: [u8; 16] = *b"goes on and on..";
+const UUID: [u8; 16] = *b"plan after plan.";
 const BLOCK: u32 = 4096;
 
 /// Every kind of rule: an error of each name, and each other fault, on what it can happen to. `*` stands for how often.
@@ -128,7 +128,7 @@ const DRIVES: [&str; 5] = [
 
 fn step(random: &mut impl Rng) -> Step {
     let (file, other) = (random.random_range(0..5u8), random.random_range(0..5u8));
-    // Whole blocks: a part of one, written over what is lost without anybody's having asked, would mix with what was before.
+    // Whole blocks: a part of one, written over what is lost though no caller asked, would mix with what was before.
     let place = random.random_range(0..60) * BLOCK;
     let length = [random.random_range(1..4) * BLOCK, random.random_range(1..70) * BLOCK];
     match random.random_range(0..100) {
@@ -157,7 +157,7 @@ struct Done {
     /// File systems that took no changes any more.
     dead: u64,
     victims: u64,
-    fallen: u64,
+    lost_zones: u64,
 }
 
 struct Case {
@@ -202,7 +202,7 @@ impl Case {
             let statistics = fs.statistics();
             done.failed_units += statistics.failed_units;
             done.victims += statistics.gc_victims;
-            done.fallen += u64::from(fs.usage().read_only_zones + fs.usage().offline_zones);
+            done.lost_zones += u64::from(fs.usage().read_only_zones + fs.usage().offline_zones);
         }
         done.fired += self.fault.fired_each().iter().sum::<u64>();
         let fs = mount(self.drive.clone()).map_err(|e| format!("on the drive that is well again: {e}"))?;
@@ -347,7 +347,10 @@ fn each_fault_alone_costs_no_synced_byte_and_shows_no_wrong_one() {
         }
     }
     println!("{done:?}");
-    assert!(done.failed_units > 500 && done.told > 200 && done.victims > 20 && done.fallen > 20, "{done:?}");
+    assert!(
+        done.failed_units > 500 && done.told > 200 && done.victims > 20 && done.lost_zones > 20,
+        "{done:?}"
+    );
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Metadata that fill their place: whoever adds to them is refused while there is still room for taking away.
+//! Metadata that fill their place: a call that adds to them is refused while there is still room for taking away.
 
 mod common;
 
@@ -177,7 +177,7 @@ fn share(fs: &FileSystem) -> f64 {
 }
 
 /// Fills, empties and fills again.
-fn goes_on_when_full(place: &Place) {
+fn continues_when_full(place: &Place) {
     let fs = place.make();
     let waiter = waiter();
     let data = bytes(1, 40_000);
@@ -199,7 +199,7 @@ fn goes_on_when_full(place: &Place) {
         assert!(is_full(fs.write(&waiter, kept, 1 << 20, Payload::Bytes(&data))));
         assert!(is_full(fs.punch(&waiter, kept, 5000..9000)));
         assert!(read_all(&fs, kept).unwrap() == data, "round {round}");
-        // What needs no room goes on.
+        // What needs no room is still done.
         fs.sync(&waiter).unwrap();
         fs.collect(&waiter).unwrap();
         fs.truncate(&waiter, kept, 30_001).unwrap();
@@ -230,15 +230,15 @@ fn goes_on_when_full(place: &Place) {
 
 #[test]
 fn full_conventional_zones_refuse_rows_and_go_on() {
-    goes_on_when_full(&Place::conventional());
+    continues_when_full(&Place::conventional());
 }
 
 #[test]
-fn full_log_refuses_rows_and_goes_on() {
-    goes_on_when_full(&Place::log());
+fn full_log_refuses_rows_and_takes_others() {
+    continues_when_full(&Place::log());
 }
 
 #[test]
-fn full_disk_beside_the_drive_refuses_rows_and_goes_on() {
-    goes_on_when_full(&Place::beside());
+fn full_disk_beside_the_drive_refuses_rows_and_stays_open() {
+    continues_when_full(&Place::beside());
 }

@@ -151,7 +151,7 @@ fn zone_that_is_closed_early_is_finished_before_the_next_is_opened() {
     assert!(fs.collect(&waiter).unwrap());
     let drive = Drive::new(fs.volume().clone());
     let mut filled = 0;
-    // Units of two blocks in zones of 63: each zone is closed with one block left, and nothing of it is on its way then.
+    // Units of two blocks in zones of 63: each zone is closed with one block left, and nothing of it is in flight then.
     for block in 0..100 {
         put(block, 1);
         let report = drive.report(&waiter).unwrap();

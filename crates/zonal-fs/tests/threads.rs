@@ -208,7 +208,7 @@ fn threads_that_do_everything_to_the_same_files_leave_a_sound_file_system() {
 }
 
 #[test]
-fn threads_on_a_drive_that_fails_now_and_then_lose_nothing_and_wait_for_nobody() {
+fn threads_on_a_failing_drive_lose_nothing_and_end() {
     let rules = [
         "on = \"append\"\nrate = \"1/12\"\nfault = \"refuse\"\nerror = \"medium\"",
         "on = \"writes\"\nrate = \"1/6\"\nfault = \"busy\"",
@@ -231,7 +231,7 @@ fn threads_on_a_drive_that_fails_now_and_then_lose_nothing_and_wait_for_nobody()
             }
         });
         fs.sync(&impatient()).unwrap_or_else(|e| panic!("case {case}: {e}"));
-        // Units of files that are gone are nobody's: what of them failed is seen to by whoever tends.
+        // Units of files that are gone have no owner: the thread that tends sees to what of them failed.
         let patience = impatient();
         while !fs.is_quiet() {
             fs.background_step(&patience).unwrap();

@@ -365,7 +365,7 @@ impl Extent {
     }
 
     /// Whether `next` continues where it ends, so that both can be one extent.
-    pub fn goes_on_with(&self, next: &Extent) -> bool {
+    pub fn continues_with(&self, next: &Extent) -> bool {
         let end = u32::from(self.skip) + self.blocks;
         let per = u32::from(self.unit_blocks);
         let follows = match end % per {
@@ -480,7 +480,7 @@ impl Run {
     }
 
     /// Whether the run, which begins at `start`, continues with a unit at `unit` that has this one piece.
-    pub fn goes_on_with(&self, start: u32, unit: u32, piece: &RunPiece) -> bool {
+    pub fn continues_with(&self, start: u32, unit: u32, piece: &RunPiece) -> bool {
         let [own] = &self.pieces[..] else { return false };
         let per = u32::from(self.unit_blocks);
         own.blocks.is_multiple_of(per)
@@ -653,21 +653,21 @@ mod tests {
     fn extent_continues_exactly_with_what_follows_it() {
         for cut in 1..20 {
             let (head, tail) = (EXTENT.part(0..cut), EXTENT.part(cut..20));
-            assert!(head.goes_on_with(&tail), "{cut}");
-            assert!(!tail.goes_on_with(&head), "{cut}");
+            assert!(head.continues_with(&tail), "{cut}");
+            assert!(!tail.continues_with(&head), "{cut}");
             let elsewhere = Extent { zone: 5, ..tail };
-            assert!(!head.goes_on_with(&elsewhere));
+            assert!(!head.continues_with(&elsewhere));
         }
         let full = Extent { skip: 0, blocks: 7, ..EXTENT };
         let short = Extent { zone: 4, unit: 18, unit_blocks: 3, skip: 0, blocks: 3 };
-        assert!(full.goes_on_with(&short), "the last unit may be short");
+        assert!(full.continues_with(&short), "the last unit may be short");
         let joined = Extent { blocks: 10, ..full };
         assert_eq!(
             (0..3).map(|i| joined.place(7 + i)).collect::<Vec<_>>(),
             (0..3).map(|i| short.place(i)).collect::<Vec<_>>()
         );
         let after_short = Extent { zone: 4, unit: 22, unit_blocks: 7, skip: 0, blocks: 7 };
-        assert!(!joined.goes_on_with(&after_short), "the unit after a short one does not fit the count");
+        assert!(!joined.continues_with(&after_short), "the unit after a short one does not fit the count");
     }
 
     #[test]

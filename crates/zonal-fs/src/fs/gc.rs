@@ -251,7 +251,7 @@ impl Shared {
             let batch = {
                 let mut core = self.lock();
                 core.check_alive()?;
-                core.credit.earned(progress.goes_on(blocks_of(&batch)));
+                core.credit.earned(progress.continues(blocks_of(&batch)));
                 core.still_held(batch)?
             };
             let (mut sound, fetched) = self.read_batch(waiter, victim, batch)?;
@@ -264,7 +264,7 @@ impl Shared {
             while !sound.is_empty() {
                 self.admit(waiter, Touched::Changed)?;
                 let blocks = self.copy_unit(waiter, &mut sound, &fetched)?;
-                self.lock().credit.earned(progress.goes_on(blocks));
+                self.lock().credit.earned(progress.continues(blocks));
             }
         }
         self.lock().credit.earned(progress.ends());

@@ -118,7 +118,7 @@ pub(crate) fn map(rows: &mut Rows, ino: u64, block: u64, extent: Extent) -> Resu
     if let Some((key, value)) = before {
         let before = mapped(&key, &value)?;
         let blocks = before.extent.blocks + extent.blocks;
-        if before.end() == block && blocks <= EXTENT_BLOCKS_MAX && before.extent.goes_on_with(&extent) {
+        if before.end() == block && blocks <= EXTENT_BLOCKS_MAX && before.extent.continues_with(&extent) {
             rows.put(key, Extent { blocks, ..before.extent }.encode());
             return Ok(());
         }
@@ -135,7 +135,7 @@ impl Tails {
     /// Notes what a unit at `unit` of `zone` holds.
     pub(crate) fn note(&mut self, rows: &mut Rows, zone: u32, unit: u32, pieces: Vec<Piece>) {
         if let (Some((start, run)), [piece]) = (self.0.get_mut(&zone), &pieces[..])
-            && run.goes_on_with(*start, unit, piece)
+            && run.continues_with(*start, unit, piece)
         {
             run.pieces[0].blocks += piece.blocks;
             rows.put(key::run(zone, *start), run.encode());

@@ -114,11 +114,11 @@ impl Shared {
     ) -> Result<CoreGuard<'_>, FsError> {
         loop {
             let mut is_buffered = false;
-            let core = self.lock_file_when(waiter, ino, |core| match core.pending_in(ino, blocks) {
+            let core = self.lock_file_when(waiter, ino, |core| match core.unmapped_in(ino, blocks) {
                 // In a file system that takes no changes this may never end.
-                Pending::InFlight => core.check_alive().map(|()| false),
-                pending => {
-                    is_buffered = pending == Pending::Buffered;
+                Unmapped::InFlight => core.check_alive().map(|()| false),
+                unmapped => {
+                    is_buffered = unmapped == Unmapped::Buffered;
                     Ok(true)
                 }
             })?;
@@ -189,7 +189,7 @@ fn clear_holes(spans: &[Span], offset: u64, into: &mut [u8]) {
 
 /// What of some blocks has not come into the map.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pending {
+enum Unmapped {
     InFlight,
     /// In a tail, which another thread may have taken.
     Buffered,
@@ -197,12 +197,12 @@ enum Pending {
 }
 
 impl Core {
-    /// How any of `blocks` are on their way to the map.
-    fn pending_in(&self, ino: u64, blocks: &Range<u64>) -> Pending {
+    /// Where any of `blocks` are that the map does not have yet.
+    fn unmapped_in(&self, ino: u64, blocks: &Range<u64>) -> Unmapped {
         match self.nodes.here(ino) {
-            Some(node) if node.dirty.touches(blocks) => Pending::InFlight,
-            Some(node) if node.write_buffer.has_any(blocks) => Pending::Buffered,
-            _ => Pending::Nothing,
+            Some(node) if node.dirty.touches(blocks) => Unmapped::InFlight,
+            Some(node) if node.write_buffer.has_any(blocks) => Unmapped::Buffered,
+            _ => Unmapped::Nothing,
         }
     }
 

@@ -39,25 +39,25 @@ impl Turns {
             return false;
         }
         self.leaves(ino);
-        if self.goes_on() != Some(ino) {
+        if self.continues() != Some(ino) {
             self.holder = Some((ino, 0));
         }
         true
     }
 
     /// The file whose turn is not over yet.
-    fn goes_on(&self) -> Option<u64> {
+    fn continues(&self) -> Option<u64> {
         self.holder.filter(|(_, had)| *had < self.length).map(|(ino, _)| ino)
     }
 
     /// The file that would get room; `None`: any, or none waits in line.
     pub(super) fn next(&self) -> Option<u64> {
-        let holder = self.goes_on().filter(|holder| self.line.contains(holder));
+        let holder = self.continues().filter(|holder| self.line.contains(holder));
         holder.or_else(|| self.line.front().copied())
     }
 
     fn is_next(&self, ino: u64) -> bool {
-        match self.goes_on() {
+        match self.continues() {
             Some(holder) if holder == ino => true,
             Some(holder) if self.line.contains(&holder) => false,
             _ => self.line.front().is_none_or(|first| *first == ino),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn writer_that_gives_up_holds_up_nobody() {
+    fn writer_that_gives_up_holds_up_no_other() {
         let mut turns = Turns::new(30);
         units(&mut turns, 1, 1);
         for ino in [1, 2, 3] {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn drive_without_turns_gives_room_to_whoever_looks() {
+    fn drive_without_turns_gives_room_to_the_first_that_looks() {
         let mut turns = Turns::new(0);
         assert!(!turns.asks(1, false));
         assert!(turns.asks(2, true) && turns.asks(1, true));

@@ -6,7 +6,7 @@
 //! # Why no thread waits for ever
 //! A thread that waits for a file says so in the file, and looks again unless that was said already. The writer takes the word back when
 //! it puts the tail back, and tells all that wait, with the core's lock. So a thread that finds the word there, after its look and with
-//! the core's lock, knows that no tail has come back in between, and that the next one that does will wake it.
+//! the core's lock, knows that no tail has come back in between, and that the next to come back will wake it.
 //!
 //! # What the row of a file lacks
 //! The times of a write and its set-id bits are in memory only. They come into the row with the data, or when the file leaves memory.
@@ -146,11 +146,12 @@ mod tests {
         Polling::new(Clock::start())
     }
 
-    /// Writes a block while another thread has the core; whether it needed none.
+    /// Writes while another thread has the core; whether that needed none. The file then has the time that `bytes` begin with.
     fn needs_no_core(fs: &FileSystem, ino: u64, at: u64, bytes: &[u8]) -> bool {
+        let now = bytes[0].into();
         let core = fs.0.core.lock();
         std::thread::scope(|scope| {
-            let change = |file: &mut Attributes| file.mtime = 7;
+            let change = |file: &mut Attributes| file.mtime = now;
             let write =
                 move || fs.0.write_without_core(&waiter(), ino, at, Payload::Bytes(bytes), change).unwrap();
             let done = scope.spawn(write).join().unwrap();
@@ -172,7 +173,7 @@ mod tests {
         assert!(!needs_no_core(&fs, ino, 5 * BLOCK, &block), "elsewhere");
         assert!(!needs_no_core(&fs, ino, 2 * BLOCK, &[1; 20 * BLOCK as usize]), "no room");
         let attributes = fs.attributes(ino).unwrap();
-        assert_eq!((attributes.size, attributes.mtime, attributes.mode), (2 * BLOCK, 7, 0o777));
+        assert_eq!((attributes.size, attributes.mtime, attributes.mode), (2 * BLOCK, 8, 0o777));
         let mut found = [0; 2 * BLOCK as usize];
         fs.read(&waiter(), ino, 0, Target::Bytes(&mut found)).unwrap();
         let at = BLOCK as usize - 5;
@@ -206,16 +207,16 @@ mod tests {
 
     #[test]
     fn attributes_of_a_write_without_the_core_are_durable_with_a_sync() {
-        let (fs, block) = (file_system(), [9; BLOCK as usize]);
+        let fs = file_system();
         let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
         let open = fs.open_file(ino).unwrap();
         // The first write makes the file longer, the others change nothing else in its row.
-        for _ in 0..3 {
-            fs.write(&waiter(), ino, 0, Payload::Bytes(&block)).unwrap();
-            assert!(needs_no_core(&fs, ino, BLOCK, &block));
+        for time in 1..4 {
+            fs.write(&waiter(), ino, 0, Payload::Bytes(&[time; BLOCK as usize])).unwrap();
+            assert!(needs_no_core(&fs, ino, BLOCK, &[time; BLOCK as usize]));
             fs.fsync(&waiter(), ino).unwrap();
             let row = crate::fs::attributes(&fs.0.reader, ino).unwrap();
-            assert_eq!((row.mtime, row.size), (7, 2 * BLOCK));
+            assert_eq!((row.mtime, row.size), (time.into(), 2 * BLOCK));
         }
         open.close(&waiter()).unwrap();
     }

@@ -45,7 +45,7 @@ struct Known {
 }
 
 impl Known {
-    fn goes_on_with(&self, next: &Known) -> bool {
+    fn continues_with(&self, next: &Known) -> bool {
         self.place + self.blocks == next.place && self.block + u64::from(self.blocks) == next.block
     }
 
@@ -359,7 +359,7 @@ impl Seen {
                 for (place, blocks, offset) in inspect::spans(piece.ino, piece.block, &extent) {
                     let next = Known { place, block: piece.block + offset, blocks };
                     match pieces.last_mut() {
-                        Some(last) if last.goes_on_with(&next) => last.blocks += blocks,
+                        Some(last) if last.continues_with(&next) => last.blocks += blocks,
                         _ => pieces.push(next),
                     }
                 }

@@ -216,17 +216,17 @@ impl Lost<'_> {
 }
 
 /// Rows of a kind as `read` sees them, those left out that it does not understand.
-fn gathered<T>(
+fn all_of<T>(
     rows: &Rows,
     (from, end): (Vec<u8>, Vec<u8>),
     mut read: impl FnMut(&[u8], &[u8]) -> Option<T>,
 ) -> Result<Vec<T>, FsError> {
-    let mut gathered = Vec::new();
+    let mut all = Vec::new();
     rows.scan(&from, &end, |key, value| {
-        gathered.extend(read(key, value));
+        all.extend(read(key, value));
         ControlFlow::Continue(())
     })?;
-    Ok(gathered)
+    Ok(all)
 }
 
 /// First names of files, whose positions have them.
@@ -234,7 +234,7 @@ fn put_entries_back(rows: &mut Rows, lost: &Lost<'_>) -> Result<(), FsError> {
     if !lost.has_kind(&key::all_entries().0) {
         return Ok(());
     }
-    let files = gathered(rows, key::inodes(), |key, value| {
+    let files = all_of(rows, key::inodes(), |key, value| {
         let file = Attributes::decode(key, value).ok().filter(|file| file.links > 0)?;
         Some((key::parts(key).0, file.kind, file.parent, file.position))
     })?;
@@ -253,10 +253,10 @@ fn put_entries_back(rows: &mut Rows, lost: &Lost<'_>) -> Result<(), FsError> {
 fn has_all_names(rows: &Rows) -> Result<bool, FsError> {
     let mut names: BTreeMap<u64, u32> = BTreeMap::new();
     let entries = key::all_entries();
-    for ino in gathered(rows, entries, |key, value| Some(Entry::decode(key, value).ok()?.ino))? {
+    for ino in all_of(rows, entries, |key, value| Some(Entry::decode(key, value).ok()?.ino))? {
         *names.entry(ino).or_default() += 1;
     }
-    let missing = gathered(rows, key::inodes(), |key, value| {
+    let missing = all_of(rows, key::inodes(), |key, value| {
         let (ino, file) = (key::parts(key).0, Attributes::decode(key, value).ok()?);
         let wanted = match file.kind {
             Kind::Directory => u32::from(ino != ROOT),
@@ -272,7 +272,7 @@ fn put_positions_back(rows: &mut Rows, lost: &Lost<'_>) -> Result<(), FsError> {
     if !lost.has_kind(&key::all_positions().0) {
         return Ok(());
     }
-    let names = gathered(rows, key::all_entries(), |key, value| {
+    let names = all_of(rows, key::all_entries(), |key, value| {
         let (parent, name) = key::parts(key);
         let position = key::position(parent, Entry::decode(key, value).ok()?.position);
         lost.may_hold(&position).then(|| (position, name.to_vec()))
@@ -292,7 +292,7 @@ fn put_files_back(rows: &mut Rows, lost: &Lost<'_>, now: i64) -> Result<BTreeSet
     if !lost.has_kind(&key::inodes().0) {
         return Ok(found);
     }
-    let names = gathered(rows, key::all_entries(), |key, value| {
+    let names = all_of(rows, key::all_entries(), |key, value| {
         let Entry { ino, kind, position } = Entry::decode(key, value).ok()?;
         // Which device it was is not known.
         let is_known = !matches!(kind, Kind::Character | Kind::Block);
@@ -316,7 +316,7 @@ fn put_files_back(rows: &mut Rows, lost: &Lost<'_>, now: i64) -> Result<BTreeSet
         found.insert(ino);
         relieve(rows)?;
     }
-    let nameless: BTreeSet<u64> = gathered(rows, key::all_extents(), |key, _| {
+    let nameless: BTreeSet<u64> = all_of(rows, key::all_extents(), |key, _| {
         let ino = key::extent_parts(key).0;
         lost.may_hold(&key::inode(ino)).then_some(ino)
     })?
@@ -340,12 +340,12 @@ fn note_lost_extents(rows: &mut Rows, lost: &Lost<'_>, found: &BTreeSet<u64>) ->
         return Ok(losses);
     }
     let mut there: BTreeMap<u64, u64> = BTreeMap::new();
-    for (ino, blocks) in gathered(rows, key::all_extents(), |key, value| {
+    for (ino, blocks) in all_of(rows, key::all_extents(), |key, value| {
         Some((key::extent_parts(key).0, Extent::decode(key, value).ok()?.blocks))
     })? {
         *there.entry(ino).or_default() += u64::from(blocks);
     }
-    let files = gathered(rows, key::inodes(), |key, value| {
+    let files = all_of(rows, key::inodes(), |key, value| {
         let (ino, file) = (key::parts(key).0, Attributes::decode(key, value).ok()?);
         let is_found = found.contains(&ino);
         let is_short = is_found || there.get(&ino).copied().unwrap_or(0) < file.blocks;
@@ -393,7 +393,7 @@ mod tests {
 
     /// Lost blocks of a file, as it has them.
     fn lost_blocks(rows: &Rows, ino: u64) -> Vec<Range<u64>> {
-        let extents = gathered(rows, (key::extent(ino, 0), key::extent(ino + 1, 0)), |key, value| {
+        let extents = all_of(rows, (key::extent(ino, 0), key::extent(ino + 1, 0)), |key, value| {
             let extent = Extent::decode(key, value).ok().filter(Extent::is_lost)?;
             let block = key::extent_parts(key).1;
             Some(block..block + u64::from(extent.blocks))

@@ -61,7 +61,7 @@ impl Blocks {
                 Some(last)
                     if last.end() == next.block
                         && last.extent.blocks + next.extent.blocks <= EXTENT_BLOCKS_MAX
-                        && last.extent.goes_on_with(&next.extent) =>
+                        && last.extent.continues_with(&next.extent) =>
                 {
                     last.extent.blocks += next.extent.blocks;
                 }

@@ -415,7 +415,7 @@ impl Credits {
         }
         assert!(self.line.iter().map(|w| w.0).is_sorted(), "the line is out of order");
         assert!(self.line.is_empty() || !self.fits(self.wanted()), "the first waits for nothing");
-        assert!(self.line.is_empty() || self.collector == Collector::MayHelp, "they wait for nobody");
+        assert!(self.line.is_empty() || self.collector == Collector::MayHelp, "they wait for nothing");
     }
 }
 

@@ -24,7 +24,7 @@ impl Progress {
     }
 
     /// This many more blocks are about to be read or written. Returns what that brings.
-    pub fn goes_on(&mut self, blocks: u32) -> u64 {
+    pub fn continues(&mut self, blocks: u32) -> u64 {
         self.done = (self.done + u64::from(blocks)).min(self.work);
         self.pay((self.gain * self.done).checked_div(self.work).unwrap_or(self.gain))
     }
@@ -82,16 +82,16 @@ mod tests {
     #[test]
     fn victim_brings_all_that_it_gains_bit_by_bit() {
         let mut progress = Progress::new(1000, 200);
-        let earned: Vec<u64> = (0..4).map(|_| progress.goes_on(100)).collect();
+        let earned: Vec<u64> = (0..4).map(|_| progress.continues(100)).collect();
         assert_eq!(earned, [133, 133, 134, 133]);
         assert_eq!((progress.ends(), progress.ends()), (267, 0));
         let mut shrunk = Progress::new(1000, 200);
-        assert_eq!((shrunk.goes_on(100), shrunk.ends()), (133, 667));
-        assert_eq!(Progress::new(10, 0).goes_on(0), 10);
+        assert_eq!((shrunk.continues(100), shrunk.ends()), (133, 667));
+        assert_eq!(Progress::new(10, 0).continues(0), 10);
     }
 
     #[test]
-    fn nobody_is_held_up_with_much_left_and_all_are_without_tokens_below() {
+    fn writers_are_held_up_below_the_mark_alone() {
         let mut pace = Pace { mark: 100, tokens: 0 };
         assert!(pace.allows(10, 110) && !pace.allows(10, 109));
         pace.spent(10, 110);
@@ -115,7 +115,7 @@ mod tests {
             for victim in 0..200 {
                 let mut progress = Progress::new(zone, used);
                 for _ in 0..2 * used / 10 {
-                    pace.earned(progress.goes_on(10), left);
+                    pace.earned(progress.continues(10), left);
                     while left >= 8 && pace.allows(8, left) {
                         pace.spent(8, left);
                         left -= 8;

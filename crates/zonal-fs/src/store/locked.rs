@@ -4,11 +4,11 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-/// The locks, in the order in which a thread takes them. It never takes one that comes before a lock that it has, nor another one of the
-/// same kind. Builds with debug assertions check that, and so do all tests.
+/// The locks, in the order in which a thread takes them. It never takes a lock that comes before another that it
+/// has, nor a second of one kind. Builds with debug assertions check that, and so do all tests.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Rank {
-    /// Of all names: shared by threads that make some, or of one that changes any.
+    /// Of all names: shared by threads that make some, or of a thread that changes any.
     Names,
     /// Of a directory, whose names are made.
     Directory,
@@ -38,7 +38,7 @@ impl Locked {
     /// A thread is about to take a lock.
     ///
     /// # Panics
-    /// With debug assertions, if it has one that comes later.
+    /// With debug assertions, if it has a later lock.
     pub(crate) fn begin(rank: Rank) -> Locked {
         if is_noted(rank) {
             let mut held = HELD.get();

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test uses what it needs")]
 
 pub mod expected;
-pub mod meddling;
+pub mod interleaved;
 pub mod steps;
 
 use std::cell::RefCell;
@@ -173,7 +173,7 @@ pub fn read_all(fs: &FileSystem, ino: u64) -> Result<Vec<u8>, FsError> {
     let size = fs.attributes(ino)?.size;
     let mut bytes = vec![0xEE; size as usize + 10];
     let read = fs.read(&impatient(), ino, 0, Target::Bytes(&mut bytes))?;
-    // What was on its way may have been lost while it was waited for.
+    // What was in flight may have been lost while it was waited for.
     assert_eq!(read, size.min(fs.attributes(ino)?.size));
     bytes.truncate(read as usize);
     Ok(bytes)
@@ -308,7 +308,7 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
                         file[range.start as usize..end].fill(0);
                     }
                 }
-                // A part may have been punched: nobody knows which.
+                // A part may have been punched: it is not known which.
                 Err(error) if error.is_no_space() => {
                     *model.file(n).unwrap() = read_all(fs, ino(n)?)?;
                     return Ok(false);
@@ -457,7 +457,7 @@ pub fn load(n: u8) -> Vec<u8> {
     bytes(n.into(), 3000)
 }
 
-/// Waits until nothing is on its way, without making anything durable.
+/// Waits until nothing is in flight, without making anything durable.
 pub fn settle(fs: &FileSystem) {
     let waiter = impatient();
     while !fs.is_quiet() {

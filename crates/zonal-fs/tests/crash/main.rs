@@ -2,7 +2,7 @@
 //!
 //! A case does random things to a file system on a drive whose power goes at some call of its backing. What is left is
 //! opened and compared with what the file system may be: the names of some moment since the last sync, and in each file,
-//! block by block, what it had at some moment since it was synced last. Then it goes on with what is left.
+//! block by block, what it had at some moment since it was synced last. Then it continues with what is left.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -252,7 +252,7 @@ fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |number| number.parse().unwrap())
 }
 
-/// Plays the cases of a drive, which it calls `name`: so many if nothing else is asked for.
+/// Plays the cases of a drive, which it calls `name`: this number if no other is asked for.
 fn campaign(name: &str, shape: Shape, usual: u64) {
     let (first, cases) = (number("ZONAL_SEED", 0), number("ZONAL_CASES", usual));
     let fixtures = [End::Closed, End::Cut].map(|end| (end, Fixture::of(shape, end)));

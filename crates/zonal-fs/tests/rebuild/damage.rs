@@ -237,7 +237,7 @@ fn sound_metadata_are_left_alone_unless_it_is_asked_for() {
 }
 
 #[test]
-fn file_of_the_metadata_that_somebody_has_open_is_not_replaced() {
+fn file_of_the_metadata_that_is_open_is_not_replaced() {
     let rig = Rig::new(Where::Beside, 23);
     let fs = rig.open();
     file(&fs, "f", b"here");

@@ -1,6 +1,6 @@
 //! Random histories: what was synced is there after the metadata were lost, each file under some name.
 
-use crate::common::meddling::Meddling;
+use crate::common::interleaved::Interleaved;
 use crate::common::{Model, Step, apply, contents, name, read_all, waiter};
 use crate::lose_and_rebuild;
 use crate::rig::{EVERYWHERE, Rig, Where};
@@ -59,7 +59,7 @@ fn case(seed: u64) -> u64 {
         for (n, file) in &model.names {
             let ino = fs.lookup(ROOT, &name(*n)).unwrap();
             let found = read_all(&fs, ino).unwrap();
-            // All of it may have been in a commit that somebody else asked for.
+            // All of it may have been in a commit that another call asked for.
             if found != model.files[file] {
                 model.files.insert(*file, found.clone());
             }
@@ -124,8 +124,8 @@ fn copy_that_is_later_than_what_took_its_place_does_not_count() {
         (0..56).step_by(2).for_each(|block| put(block, &bytes(1000 + block as u64, BLOCK)));
         fs.sync(&waiter()).unwrap();
         let write = || put(10, &bytes(7, 20 * BLOCK));
-        let meddling = Meddling::new(turn, &write);
-        assert!(fs.collect(&meddling).unwrap());
+        let interleaved = Interleaved::new(turn, &write);
+        assert!(fs.collect(&interleaved).unwrap());
         fs.sync(&waiter()).unwrap();
         let expected = read_all(&fs, ino).unwrap();
         drop(fs);

@@ -514,7 +514,7 @@ fn last_batch_with_a_damaged_page_does_not_count() {
     let backing = Arc::new(CutBacking::with_bytes(&bytes, 1));
     let log = open(drive(Arc::new(image(&backing)))).unwrap();
     assert!(content(&log) == states[states.len() - 2]);
-    // It goes on from there.
+    // It continues from there.
     log.write(0, b"on").unwrap();
     log.sync_data().unwrap();
     drop(log);

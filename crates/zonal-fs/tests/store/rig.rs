@@ -98,7 +98,7 @@ pub struct Watched {
 
 impl Watched {
     pub fn new(inner: Arc<dyn Device>) -> Watched {
-        // Without a cache nobody would flush.
+        // Without a cache there would be no flush.
         let info = DeviceInfo { volatile_cache: true, ..inner.info().clone() };
         Watched { inner, seen: Mutex::default(), info }
     }

@@ -26,7 +26,7 @@ struct Model {
     steps: usize,
 }
 
-/// A file's tail, behind the file's own lock.
+/// A file's tail, which the file's own lock guards.
 #[derive(Default)]
 struct Tail {
     is_taken: bool,

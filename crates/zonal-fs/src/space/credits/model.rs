@@ -113,7 +113,7 @@ impl CreditsModel {
             Call::Earned(blocks) => self.credits.earned(blocks),
             Call::Idle(reclaimable) => {
                 self.credits.gc_is_idle(reclaimable);
-                assert!(reclaimable || self.credits.waiting() == 0, "they wait for nobody");
+                assert!(reclaimable || self.credits.waiting() == 0, "they wait for nothing");
             }
             Call::GiveBack(_) | Call::Look(_) | Call::Abandon(_) => {}
         }
@@ -185,7 +185,7 @@ impl CreditsModel {
         assert_eq!(in_line, waiting, "the line is those who wait, in order of arrival");
         let first = self.waiters.iter().position(|w| unanswered(&w)).unwrap_or(self.waiters.len());
         let granted = |w: &QueuedWriter| matches!(self.credits.answers.get(&w.ticket.0), Some(Some(_)));
-        assert!(!self.waiters[first..].iter().any(granted), "somebody overtook the first in line");
+        assert!(!self.waiters[first..].iter().any(granted), "a ticket overtook the first in line");
         let held = self.reserved.iter().map(|r| r.left()).fold(Need::default(), plus);
         let answered = self.credits.answers.values().flatten().copied().fold(Need::default(), plus);
         let queued = self.credits.line.iter().map(|w| w.1.extents).sum::<u64>();
@@ -213,7 +213,7 @@ impl CreditsModel {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
     #[test]
-    fn space_is_conserved_and_nobody_overtakes(
+    fn space_is_conserved_and_no_ticket_overtakes(
         total in need(60),
         pool in need(8),
         calls in prop::collection::vec(call(), 0..150),

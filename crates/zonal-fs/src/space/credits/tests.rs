@@ -189,7 +189,7 @@ fn h70_users_leave_the_collector_its_pools_and_it_does_not_stand_in_line() {
 }
 
 #[test]
-fn h71_nobody_waits_for_a_collector_that_is_idle_and_finds_nothing() {
+fn h71_no_ticket_waits_for_a_collector_that_finds_nothing() {
     let mut credits = credits(100, 10);
     let (big, small) = (queued(&mut credits, need(50, 11)), queued(&mut credits, need(5, 6)));
     credits.gc_is_idle(true);
@@ -221,7 +221,7 @@ fn h71_newcomer_waits_again_once_something_was_freed_or_the_collector_works() {
 fn writers_go_at_the_pace_of_the_collector_below_its_mark_and_freely_once_it_is_idle() {
     let mut credits = credits(100, 30);
     credits.gc_runs(25);
-    let first = credits.reserve(need(5, 5), Urgency::Wait).expect("above the mark nobody waits");
+    let first = credits.reserve(need(5, 5), Urgency::Wait).expect("above the mark no ticket waits");
     let second = queued(&mut credits, need(5, 5));
     credits.earned(1);
     let second = answered(&mut credits, second);
@@ -235,7 +235,7 @@ fn writers_go_at_the_pace_of_the_collector_below_its_mark_and_freely_once_it_is_
 }
 
 #[test]
-fn h80_nobody_overtakes_the_first_in_line_however_little_they_want() {
+fn h80_no_ticket_overtakes_the_first_however_little_it_wants() {
     let mut credits = credits(100, 10);
     let (big, small) = (queued(&mut credits, need(30, 30)), queued(&mut credits, need(1, 1)));
     credits.made_available(19);

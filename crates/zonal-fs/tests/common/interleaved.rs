@@ -16,23 +16,23 @@ enum When {
     Always,
 }
 
-/// Waits as usual, and does something else besides.
-pub struct Meddling<'a> {
+/// Waits as usual, and makes other calls meanwhile.
+pub struct Interleaved<'a> {
     usual: Polling,
     waits: Cell<u32>,
     when: When,
     what: &'a dyn Fn(),
 }
 
-impl<'a> Meddling<'a> {
+impl<'a> Interleaved<'a> {
     /// Does `what` when it has waited `turn` times.
-    pub fn new(turn: u32, what: &'a dyn Fn()) -> Meddling<'a> {
-        Meddling { usual: super::waiter(), waits: Cell::new(0), when: When::Once(turn), what }
+    pub fn new(turn: u32, what: &'a dyn Fn()) -> Interleaved<'a> {
+        Interleaved { usual: super::waiter(), waits: Cell::new(0), when: When::Once(turn), what }
     }
 
     /// Does `what` after each wait.
-    pub fn streaming(what: &'a dyn Fn()) -> Meddling<'a> {
-        Meddling { when: When::Always, ..Meddling::new(0, what) }
+    pub fn streaming(what: &'a dyn Fn()) -> Interleaved<'a> {
+        Interleaved { when: When::Always, ..Interleaved::new(0, what) }
     }
 
     /// Whether it has done it.
@@ -44,7 +44,7 @@ impl<'a> Meddling<'a> {
     }
 }
 
-impl Waiter for Meddling<'_> {
+impl Waiter for Interleaved<'_> {
     fn now(&self) -> Nanos {
         self.usual.now()
     }
@@ -60,7 +60,7 @@ impl Waiter for Meddling<'_> {
         }
         self.usual.wait(volume);
         if matches!(self.when, When::Always) {
-            assert!(waits < WAITS_MAX, "it waits for as long as others go on");
+            assert!(waits < WAITS_MAX, "it waits while others continue");
             (self.what)();
         }
     }

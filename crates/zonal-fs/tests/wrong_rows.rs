@@ -270,7 +270,7 @@ fn zone_that_does_not_know_what_is_in_it_is_left_alone_and_writers_go_on() {
     fs.unlink(&waiter(), ROOT, b"filler").unwrap();
     fs.sync(&impatient()).unwrap();
     assert!(contents(&fs).unwrap() == before);
-    // Once nobody has it any more its zones are as good as any.
+    // Once no store has it any more its zones are as good as any.
     for (parent, name) in [(ROOT, &b"f"[..]), (2, b"f"), (3, b"f")] {
         fs.unlink(&waiter(), parent, name).unwrap();
     }
@@ -389,7 +389,7 @@ fn cases() -> u64 {
 }
 
 #[test]
-fn rows_that_lie_are_opened_or_not_and_nothing_panics_or_goes_on_for_ever() {
+fn wrong_rows_are_opened_or_refused_and_each_call_ends() {
     let (mut opened, mut refused) = (0, 0);
     let mut failed = Vec::new();
     for seed in seeds() {

@@ -50,7 +50,7 @@ fn small_writes_of_an_open_file_in_a_row_are_whole_units() {
 }
 
 #[test]
-fn large_write_goes_out_by_whole_units_and_its_rest_is_gathered() {
+fn large_write_leaves_in_whole_units_and_its_rest_is_buffered() {
     let fs = file_system(1 << 20);
     let open = file(&fs, "f");
     let (ino, data) = (open.ino(), bytes(2, 5 * UNIT as usize + 50));
@@ -64,7 +64,7 @@ fn large_write_goes_out_by_whole_units_and_its_rest_is_gathered() {
 }
 
 #[test]
-fn gathered_data_goes_out_for_a_sync_a_close_a_read_of_it_and_a_write_elsewhere() {
+fn buffered_data_leaves_for_a_sync_a_close_a_read_and_a_write() {
     type Need = fn(&FileSystem, OpenFile);
     let needs: [(&str, Need); 6] = [
         ("fsync", |fs, file| fs.fsync(&waiter(), file.ino()).unwrap()),
@@ -100,7 +100,7 @@ fn gathered_data_goes_out_for_a_sync_a_close_a_read_of_it_and_a_write_elsewhere(
 }
 
 #[test]
-fn read_of_other_blocks_leaves_what_is_gathered() {
+fn read_of_other_blocks_leaves_what_is_buffered() {
     let fs = file_system(1 << 20);
     let open = file(&fs, "f");
     let ino = open.ino();
@@ -113,7 +113,7 @@ fn read_of_other_blocks_leaves_what_is_gathered() {
 }
 
 #[test]
-fn edges_of_what_is_gathered_are_as_the_file_has_them() {
+fn edges_of_what_is_buffered_are_as_the_file_has_them() {
     let fs = file_system(1 << 20);
     let open = file(&fs, "f");
     let (ino, mut data) = (open.ino(), bytes(5, 4 * BLOCK as usize));
@@ -129,7 +129,7 @@ fn edges_of_what_is_gathered_are_as_the_file_has_them() {
 }
 
 #[test]
-fn many_open_files_gather_no_more_than_may_be_dirty() {
+fn many_open_files_buffer_no_more_than_may_be_dirty() {
     let fs = file_system(8 * UNIT);
     let before = units(&fs);
     let files: Vec<OpenFile> = (0..40).map(|n| file(&fs, &format!("f{n}"))).collect();
@@ -164,7 +164,7 @@ fn handle_that_is_dropped_waits_for_nothing_and_loses_nothing() {
 }
 
 #[test]
-fn file_with_two_handles_gathers_until_the_second_is_closed() {
+fn file_with_two_handles_buffers_until_the_second_is_closed() {
     let fs = file_system(1 << 20);
     let first = file(&fs, "f");
     let (ino, before) = (first.ino(), units(&fs));
@@ -181,7 +181,7 @@ fn file_with_two_handles_gathers_until_the_second_is_closed() {
 }
 
 #[test]
-fn file_that_goes_takes_what_is_gathered_and_its_room_along() {
+fn file_that_goes_takes_what_is_buffered_and_its_room_along() {
     let fs = file_system(1 << 20);
     let free = fs.usage().free;
     let open = file(&fs, "f");

@@ -1,4 +1,4 @@
-//! Calls that nobody who means well makes, and those that everybody makes at an edge.
+//! Calls at the edges of what is allowed, and beyond them.
 
 mod common;
 
@@ -33,7 +33,7 @@ fn fill(fs: &FileSystem, ino: u64) -> u64 {
     let chunk = bytes(1, 7 * BLOCK);
     let mut at = 0;
     loop {
-        // Whoever has all the time there is gives zones the time to end.
+        // A thread that has all the time there is gives zones the time to end.
         settle(fs);
         match fs.write(&impatient(), ino, at, Payload::Bytes(&chunk)) {
             Ok(written) => at += written,
@@ -276,7 +276,7 @@ fn garbage_in_open_zones_is_reclaimed_before_there_is_said_to_be_no_space() {
         fs.sync(&w).unwrap();
         let blocks = fs.usage().free;
         let filler = file(&fs, b"filler");
-        // It is away from others as long as there are zones.
+        // It is away from others while there are zones.
         let _open = fs.open_file(filler).unwrap();
         let filled = fill(&fs, filler);
         assert!(
@@ -300,7 +300,7 @@ fn drive_that_takes_only_smaller_appends_than_units_are_is_refused() {
 }
 
 #[test]
-fn what_is_gathered_of_other_files_is_sent_before_there_is_said_to_be_no_space() {
+fn buffered_data_of_others_is_sent_before_no_space_is_told() {
     for is_open in [false, true] {
         let fs = small();
         let w = impatient();

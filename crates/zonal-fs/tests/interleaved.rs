@@ -1,8 +1,8 @@
-//! What happens while somebody waits: a waiter that does something else to the file system in the midst of a call.
+//! What happens while a call waits: its waiter makes other calls in its midst.
 
 mod common;
 
-use common::meddling::Meddling;
+use common::interleaved::Interleaved;
 use common::{bytes, contents, device, make, make_with, read_all, reopen, settle, superblock, volume};
 use std::cell::Cell;
 use zonal_fs::format::Kind;
@@ -39,9 +39,9 @@ fn h73_copy_takes_no_place_of_what_was_written_meanwhile() {
             let written = fs.write(&common::waiter(), ino, 10 * BLOCK as u64, Payload::Bytes(&new));
             assert_eq!(written.unwrap(), new.len() as u64);
         };
-        let meddling = Meddling::new(turn, &write);
-        assert!(fs.collect(&meddling).unwrap());
-        if !meddling.has_come() {
+        let interleaved = Interleaved::new(turn, &write);
+        assert!(fs.collect(&interleaved).unwrap());
+        if !interleaved.has_come() {
             // It was over before its turn came.
             write();
         }
@@ -59,9 +59,9 @@ fn file_that_goes_while_it_is_copied_stays_gone() {
     for turn in 0..24 {
         let (fs, _, _) = half_garbage();
         let unlink = || fs.unlink(&common::waiter(), ROOT, b"f").unwrap();
-        let meddling = Meddling::new(turn, &unlink);
-        fs.collect(&meddling).unwrap();
-        if !meddling.has_come() {
+        let interleaved = Interleaved::new(turn, &unlink);
+        fs.collect(&interleaved).unwrap();
+        if !interleaved.has_come() {
             unlink();
         }
         settle(&fs);
@@ -77,15 +77,15 @@ fn file_that_is_cut_while_it_is_read_is_read_as_it_was_or_as_it_is() {
     for turn in 0..6 {
         let (fs, ino, data) = half_garbage();
         let cut = || fs.truncate(&common::waiter(), ino, 5 * BLOCK as u64).unwrap();
-        let meddling = Meddling::new(turn, &cut);
+        let interleaved = Interleaved::new(turn, &cut);
         let mut read = vec![0; data.len()];
-        let length = fs.read(&meddling, ino, 0, zonal_fs::Target::Bytes(&mut read)).unwrap() as usize;
+        let length = fs.read(&interleaved, ino, 0, zonal_fs::Target::Bytes(&mut read)).unwrap() as usize;
         assert!(read[..length] == data[..length], "turn {turn}");
     }
 }
 
-/// Makes files durable while somebody streams into one of them; the test's data is in the first unit of it.
-fn stream_meanwhile(durable: impl Fn(&FileSystem, &Meddling<'_>, u64)) {
+/// Makes files durable while another thread streams into one of them; the test's data is in the first unit of it.
+fn stream_meanwhile(durable: impl Fn(&FileSystem, &Interleaved<'_>, u64)) {
     let volume = volume(device("ram:size=16M,zone_size=256K,blocksize=4096,complete=poll"));
     let (superblock, memory) = (superblock(&volume, 0, 8), Memory::new());
     let options = MountOptions { dirty_bytes: 1 << 20, ..MountOptions::default() };
@@ -98,9 +98,9 @@ fn stream_meanwhile(durable: impl Fn(&FileSystem, &Meddling<'_>, u64)) {
         written.set(at + fs.write(&common::waiter(), ino, at, Payload::Bytes(&data)).unwrap());
     };
     more();
-    let streaming = Meddling::streaming(&more);
+    let streaming = Interleaved::streaming(&more);
     durable(&fs, &streaming, ino);
-    assert!(streaming.has_come() && !fs.is_quiet(), "nobody streamed meanwhile");
+    assert!(streaming.has_come() && !fs.is_quiet(), "no thread streamed meanwhile");
     fs.forbid_changes("the power is cut");
     settle(&fs);
     drop(open);
@@ -110,11 +110,11 @@ fn stream_meanwhile(durable: impl Fn(&FileSystem, &Meddling<'_>, u64)) {
 }
 
 #[test]
-fn fsync_waits_for_what_was_written_before_it_and_not_for_a_stream_that_goes_on() {
+fn fsync_waits_for_earlier_writes_and_not_for_a_stream() {
     stream_meanwhile(|fs, streaming, ino| fs.fsync(streaming, ino).unwrap());
 }
 
 #[test]
-fn sync_waits_for_what_was_written_before_it_and_not_for_a_stream_that_goes_on() {
+fn sync_waits_for_earlier_writes_and_not_for_a_stream() {
     stream_meanwhile(|fs, streaming, _| fs.sync(streaming).unwrap());
 }

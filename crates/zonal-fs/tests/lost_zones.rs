@@ -154,7 +154,7 @@ fn data_of_an_offline_zone_are_refused_with_its_number_and_the_rest_is_there() {
     };
     let lost: Vec<u64> = (0..10).filter(|n| is_told(read(&fs, *n))).collect();
     assert_eq!(lost, [1, 2]);
-    // It was found out by reading; from then on nobody asks the drive.
+    // It was found out by reading; from then on no read asks the drive.
     assert_eq!((fs.usage().offline_zones, fs.usage().offline), (1, 55));
     assert!(is_told(read(&fs, 1)));
     tend(&fs);
@@ -208,7 +208,7 @@ fn zone_that_falls_on_a_full_drive_waits_until_there_is_room() {
 }
 
 #[test]
-fn fallen_zone_with_damaged_data_keeps_them_and_no_others() {
+fn lost_zone_with_damaged_data_keeps_them_and_no_others() {
     let (made, fs) = Made::new();
     drop(fs);
     made.fall(0, Degraded::ReadOnly);
