@@ -55,9 +55,9 @@ const YIELDS_MAX: u32 = if IS_MODEL { 0 } else { 2000 };
 /// Longest of the first sleeps: bounds how late a thread sees what another thread has reaped.
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 
-/// So many sleeps without news make the later ones longer by [`SLEEP_MAX`]: a thread that has waited for long sleeps for a
-/// thirty-second of that, and takes little of the processor.
-const SLEEPS: u32 = 32;
+/// After each of this many sleeps without news the later ones are longer by [`SLEEP_MAX`]: a thread that has waited for long sleeps
+/// for an eighth of that at most, and takes little of the processor.
+const SLEEPS: u32 = 8;
 
 /// Times [`SLEEP_MAX`] that a sleep lasts at most.
 const LONGEST: u32 = 10;
