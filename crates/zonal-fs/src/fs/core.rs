@@ -1,6 +1,7 @@
-//! What all operations share: rows, accounts of zones, files in memory, units in flight.
+//! What most changes share: accounts of zones, space, units in flight, the commit. Names, files in memory and the layers of rows have
+//! locks of their own: `Rank` in [`locked`](crate::store::locked) has the order of all.
 //!
-//! One lock guards it. A thread holds it for microseconds, and never while it waits, copies a payload, or calls a device. Rows that
+//! One lock guards the core. A thread holds it for microseconds, and never while it waits, copies a payload, or calls a device. Rows that
 //! are not in memory are read before: [`look`](super::look).
 
 use super::combine::CombinedUnits;

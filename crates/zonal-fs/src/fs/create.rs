@@ -28,15 +28,22 @@ const DIRECTORIES: usize = 64;
 /// What threads that make files have in common.
 pub(super) struct Names {
     all: ShardedLock<()>,
-    directories: Box<[CachePadded<Mutex<()>>]>,
-    /// How often a name was made, by directories, and how often anything else was changed.
-    versions: Box<[CachePadded<AtomicU64>]>,
+    directories: Box<[CachePadded<Directory>]>,
+    /// How often anything but the making of a name was done.
     changes: AtomicU64,
     next_ino: AtomicU64,
     /// Numbers are settled: see [`number`](super::number).
     are_settled: AtomicBool,
     /// Which opening of the file system this is: the generation of files that it makes.
     generation: u32,
+}
+
+/// What the directories of one part share.
+#[derive(Default)]
+struct Directory {
+    lock: Mutex<()>,
+    /// How often a name was made.
+    made: AtomicU64,
 }
 
 /// The right to make names in a directory.
@@ -63,7 +70,6 @@ impl Names {
         Names {
             all: ShardedLock::default(),
             directories: std::iter::repeat_with(CachePadded::default).take(DIRECTORIES).collect(),
-            versions: std::iter::repeat_with(CachePadded::default).take(DIRECTORIES).collect(),
             changes: AtomicU64::new(0),
             next_ino: AtomicU64::new(next_ino),
             are_settled: AtomicBool::new(false),
@@ -74,8 +80,12 @@ impl Names {
     // The locks guard no data of their own.
     fn making(&self, directory: u64) -> Making<'_> {
         let all = InOrder::lock(Rank::Names, || self.all.read().unwrap_or_else(PoisonError::into_inner));
-        let directory = &self.directories[spread(directory, DIRECTORIES)];
-        Making { _directory: InOrder::lock(Rank::Directory, || directory.lock()), _all: all }
+        let lock = &self.directory(directory).lock;
+        Making { _directory: InOrder::lock(Rank::Directory, || lock.lock()), _all: all }
+    }
+
+    fn directory(&self, ino: u64) -> &Directory {
+        &self.directories[spread(ino, DIRECTORIES)]
     }
 
     pub(super) fn changing(&self) -> Changing<'_> {
@@ -86,13 +96,12 @@ impl Names {
     /// What changes with all that is published of a directory, and before its lock is left. So a thread that has the lock, and finds this
     /// as it was, knows that what it has read in between is what there is.
     fn version(&self, directory: u64) -> (u64, u64) {
-        let version = &self.versions[spread(directory, DIRECTORIES)];
-        (version.load(Ordering::SeqCst), self.changes.load(Ordering::SeqCst))
+        (self.directory(directory).made.load(Ordering::SeqCst), self.changes.load(Ordering::SeqCst))
     }
 
     /// A name was published.
     fn note_made(&self, directory: u64) {
-        self.versions[spread(directory, DIRECTORIES)].fetch_add(1, Ordering::SeqCst);
+        self.directory(directory).made.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Whether numbers are durable, as far as a file that is made, or a unit, needs it.

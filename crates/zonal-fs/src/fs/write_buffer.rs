@@ -74,20 +74,16 @@ impl WriteBuffer {
     pub(crate) fn has_any(&self, blocks: &Range<u64>) -> bool {
         match self {
             WriteBuffer::Here(tail) => meets(&tail.range(), blocks),
-            _ => self.is_leaving(blocks),
+            WriteBuffer::Taken(range, _) => meets(range, blocks),
+            WriteBuffer::Nothing => false,
         }
-    }
-
-    /// Whether a thread has taken a tail with any of `blocks`.
-    pub(crate) fn is_leaving(&self, blocks: &Range<u64>) -> bool {
-        matches!(self, WriteBuffer::Taken(range, _) if meets(range, blocks))
     }
 }
 
 /// Blocks of a file that wait for more.
 #[derive(Debug)]
 pub(crate) struct BufferedTail {
-    /// Room for the blocks that it has.
+    /// Room for the blocks that it has, and ahead of them.
     pub(super) room: Reservation,
     /// Blocks that it may have.
     most: u32,
