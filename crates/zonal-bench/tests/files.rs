@@ -240,18 +240,20 @@ fn random_overwriting_at_80_percent_copies_as_little_as_greedy_collecting_must()
 }
 
 #[test]
-fn nobody_waits_for_a_second_while_a_full_disk_is_overwritten_at_random() {
+fn no_call_takes_a_second_while_a_full_disk_is_overwritten_at_random() {
     let runs = [
-        (WriteMode::Qd1, 4, "1M"),
-        (WriteMode::Qd1, 8, "1M"),
-        (WriteMode::Qd1, 8, "64k"),
-        (WriteMode::PerZone, 4, "1M"),
+        (WriteMode::Qd1, 4, "1M", "1M"),
+        (WriteMode::Qd1, 8, "1M", "1M"),
+        (WriteMode::Qd1, 8, "64k", "64M"),
+        (WriteMode::Qd1, 16, "1M", "1M"),
+        (WriteMode::Qd1, 16, "1M", "64M"),
+        (WriteMode::PerZone, 4, "1M", "1M"),
+        (WriteMode::PerZone, 8, "1M", "1M"),
     ];
-    for (mode, jobs, block) in runs {
+    for (mode, jobs, block, file) in runs {
         let files = FilesOptions { fill_percent: Some(80), ..FilesOptions::default() };
         let job = format!(
-            "--name=o --rw=randwrite --bs={block} --numjobs={jobs} --filesize={} --io_size=60% --end_fsync=1",
-            if block == "1M" { "1M" } else { "64M" },
+            "--name=o --rw=randwrite --bs={block} --numjobs={jobs} --filesize={file} --io_size=60% --end_fsync=1",
         );
         let report = try_run_in(mode, "sim:smr-hdd-30t,size=12G", files, &job).unwrap();
         assert!(!report.is_failed(), "{}", report.to_text());

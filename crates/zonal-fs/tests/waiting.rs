@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{bytes, device, impatient, make, settle, volume};
+use common::{bytes, device, impatient, make, settle, volume, waiter};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
@@ -190,4 +190,27 @@ fn hundred_writers_of_a_held_file_take_little_time() {
     });
     settle(&bench.fs);
     bench.fs.check();
+}
+
+/// A thread that waits for space does steps, and looks after each whether its space is there.
+#[test]
+fn step_of_the_collector_copies_a_batch() {
+    let options = MountOptions { low_space_percent: 100, ..MountOptions::default() };
+    let fs = make(volume(device("ram:size=128M,zone_size=8M,blocksize=4096")), 16, options);
+    let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+    let open = fs.open_file(ino).unwrap();
+    fs.write(&waiter(), ino, 0, Payload::Bytes(&bytes(1, 64 << 20))).unwrap();
+    for at in (0..64 << 20).step_by(1 << 20) {
+        fs.punch(&waiter(), ino, at..at + (512 << 10)).unwrap();
+    }
+    open.close(&waiter()).unwrap();
+    fs.sync(&waiter()).unwrap();
+    let copied = || fs.statistics().gc_blocks;
+    let mut steps = Vec::new();
+    while fs.background_step(&waiter()).unwrap() {
+        steps.push(copied() - steps.iter().sum::<u64>());
+    }
+    let (batch, zone) = (8 * 15, (8 << 20) / BLOCK as u64);
+    assert!(copied() > zone / 2 && steps.iter().all(|step| *step <= batch), "{steps:?}");
+    fs.check();
 }

@@ -218,10 +218,7 @@ impl Shared {
         let (mut core, Placed { opened, blocks }) =
             self.place_by(waiter, first.ino, |_| Ok(wish), unit.blocks)?;
         if let Some(room) = &mut unit.room {
-            // A unit that crosses zones may have more headers than were reserved.
-            let owed = (u64::from(blocks) + 1).saturating_sub(room.left().available);
-            core.spend(room, u64::from(blocks), u64::from(blocks) + 1 - owed)?;
-            core.room_lost(owed as u32);
+            core.spend_on_unit(room, blocks)?;
         }
         let (now, later) = core.split(std::mem::take(&mut unit.pieces), blocks);
         for carried in &now {

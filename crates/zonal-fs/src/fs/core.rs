@@ -10,6 +10,7 @@ use super::error::FsError;
 use super::files::FileCounter;
 use super::finish::Closed;
 use super::flight::AppendUnit;
+use super::gc::Collection;
 use super::known::KnownFiles;
 use super::map::{self, Tails};
 use super::node::Nodes;
@@ -212,6 +213,8 @@ pub(super) struct Core {
     pub(super) is_growing: bool,
     /// A thread resets or collects zones.
     pub(super) is_step_running: bool,
+    /// The zone that is collected, while no step works on it.
+    pub(super) collection: Option<Collection>,
     /// The collector found no room for copies, and no zone has become free since.
     pub(super) gc_is_helpless: bool,
     /// The first data that was lost since the last sync of everything.
@@ -328,7 +331,9 @@ impl Core {
     pub(super) fn has_room(&self, shared: &Shared) -> bool {
         let waiting = self.write_buffers.count() + self.combined.count();
         let dirty = self.blocks_in_flight + waiting * u64::from(shared.unit_blocks());
-        dirty * u64::from(BLOCK_BYTES) < shared.options.dirty_bytes || self.blocks_in_flight == 0
+        let most = shared.options.dirty_bytes / u64::from(BLOCK_BYTES);
+        let is_low = dirty < most && self.blocks_in_flight < self.credit.share_in_flight(most);
+        is_low || self.blocks_in_flight == 0
     }
 
     /// If there is room, tells the thread that would get it.

@@ -85,6 +85,60 @@ impl Shared {
     }
 }
 
+/// Room that a call has got in line, and not used. It asks for all that the call needs, or for a unit, so that a call that meets the end of a
+/// tail or of a zone does not wait in line again. What is left is given back when the call ends.
+pub(super) struct CallRoom<'a> {
+    shared: &'a Shared,
+    left: Option<Reservation>,
+}
+
+impl<'a> CallRoom<'a> {
+    pub(super) fn new(shared: &'a Shared) -> Self {
+        CallRoom { shared, left: None }
+    }
+
+    /// Room for `blocks` data blocks with a header, of the `rest` that the call has still to write; for fewer if space is short.
+    ///
+    /// # Errors
+    /// There is room for none.
+    pub(super) fn take(
+        &mut self,
+        waiter: &dyn Waiter,
+        blocks: u64,
+        rest: u64,
+    ) -> Result<Reservation, FsError> {
+        let here = self.left.as_ref().map_or(0, |left| left.left().extents);
+        if here < blocks {
+            let wanted = rest.min(u64::from(self.shared.unit_blocks() - 1)).max(blocks);
+            match self.shared.reserve_tail(waiter, (wanted - here) as u32) {
+                Ok(more) => self.put_back(more),
+                Err(error) if error.is_no_space() && here > 0 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let left = self.left.as_mut().expect("some is left, or was got");
+        let extents = blocks.min(left.left().extents);
+        let available = (extents + 1).min(left.left().available);
+        Ok(left.split(Need { extents, available }).expect("no more than is left"))
+    }
+
+    /// What was taken and not used.
+    pub(super) fn put_back(&mut self, room: Reservation) {
+        match &mut self.left {
+            Some(left) => left.join(room),
+            None => self.left = Some(room),
+        }
+    }
+}
+
+impl Drop for CallRoom<'_> {
+    fn drop(&mut self) {
+        if let Some(left) = self.left.take() {
+            self.shared.core.lock().credit.give_back(left);
+        }
+    }
+}
+
 /// What a unit of `blocks` data blocks takes.
 fn need(blocks: u64) -> Need {
     Need { extents: blocks, available: blocks + 1 }
@@ -100,6 +154,15 @@ impl Core {
     ) -> Result<(), FsError> {
         let need = Need { extents, available };
         self.credit.spend(reservation, need).map_err(|e| FsError::Account(e.to_string()))
+    }
+
+    /// Hands out room for a unit with so many blocks of data. Data that crosses zones has more headers than were reserved.
+    pub(super) fn spend_on_unit(&mut self, room: &mut Reservation, blocks: u32) -> Result<(), FsError> {
+        let wanted = u64::from(blocks) + 1;
+        let owed = wanted.saturating_sub(room.left().available);
+        self.spend(room, u64::from(blocks), wanted - owed)?;
+        self.room_lost(owed as u32);
+        Ok(())
     }
 
     /// Counts room that was handed out without a reservation: for a unit that failed.

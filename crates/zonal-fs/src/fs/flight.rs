@@ -517,6 +517,7 @@ impl Core {
         self.units_in_flight.is_empty()
             && self.to_finish.is_empty()
             && !self.is_step_running
+            && self.collection.is_none()
             && !self.is_reclaimable()
     }
 

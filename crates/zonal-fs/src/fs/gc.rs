@@ -1,7 +1,8 @@
 //! Makes zones free again: resets and collects them.
 //!
 //! There is no thread in here. A thread that waits for space does a background step, one thread at a time. A caller with
-//! nothing else to do can do steps ahead of need.
+//! nothing else to do can do steps ahead of need. A step is a commit, a few resets, or a batch of copies, so that no thread is kept
+//! by steps long after its space is there.
 //!
 //! # How a zone is collected
 //! The collector chooses the closed zone with the least live data. It lists what files still have of it, in the order of
@@ -55,6 +56,15 @@ enum Pressing {
     Asked,
 }
 
+/// A zone that is collected, as it is between two steps.
+#[derive(Debug)]
+pub(super) struct Collection {
+    victim: ZoneIndex,
+    /// What is not copied yet, in the order of the drive.
+    pieces: VecDeque<Live>,
+    progress: Progress,
+}
+
 /// Failed resets after which a zone is given up.
 const RESET_FAILURES_MAX: u32 = 3;
 
@@ -100,7 +110,10 @@ impl Shared {
 
     /// Does the step of a thread that has set `is_step_running`, and clears that.
     fn run_step(&self, waiter: &dyn Waiter, pressing: Pressing) -> Result<bool, FsError> {
-        let result = self.step_alone(waiter, pressing);
+        let mut result = self.step_alone(waiter, pressing);
+        while pressing == Pressing::Asked && matches!(result, Ok(true)) && self.lock().collection.is_some() {
+            result = self.step_alone(waiter, pressing);
+        }
         let mut core = self.core.lock();
         core.is_step_running = false;
         match &result {
@@ -121,6 +134,10 @@ impl Shared {
         let finished = self.finish_closed(waiter);
         if self.reset_dead(waiter)? || finished {
             return Ok(true);
+        }
+        let collection = self.lock().collection.take();
+        if let Some(collection) = collection {
+            return self.continue_collection(waiter, collection);
         }
         let (wanted, victim) = {
             let mut core = self.lock();
@@ -144,7 +161,8 @@ impl Shared {
             return Ok(true);
         }
         let Some((victim, reason)) = victim else { return Ok(false) };
-        self.collect(waiter, victim, reason)
+        let collection = self.begin_collection(victim, reason)?;
+        self.continue_collection(waiter, collection)
     }
 
     /// Resets zones that nothing durable refers to any more, and returns whether there was one.
@@ -192,8 +210,8 @@ impl Shared {
         Ok(true)
     }
 
-    /// Copies what is live in `victim` elsewhere, and returns whether there was room for it.
-    fn collect(&self, waiter: &dyn Waiter, victim: ZoneIndex, reason: Reason) -> Result<bool, FsError> {
+    /// Chooses `victim`, and lists what is live there.
+    fn begin_collection(&self, victim: ZoneIndex, reason: Reason) -> Result<Collection, FsError> {
         let progress = {
             let mut core = self.lock();
             core.statistics.reason = Some(reason);
@@ -219,7 +237,20 @@ impl Shared {
                 core.leave_alone(victim, used - known);
             }
         }
-        let result = self.copy_all(waiter, victim, pieces, progress);
+        Ok(Collection { victim, pieces, progress })
+    }
+
+    /// Copies a batch of what is live in a victim, or ends its collection if all is copied. Returns whether there was room.
+    fn continue_collection(&self, waiter: &dyn Waiter, mut collection: Collection) -> Result<bool, FsError> {
+        let victim = collection.victim;
+        let mut result = Ok(());
+        if !collection.pieces.is_empty() {
+            result = self.copy_batch(waiter, &mut collection);
+            if result.is_ok() {
+                self.lock().collection = Some(collection);
+                return Ok(true);
+            }
+        }
         let mut core = self.lock_when(waiter, WaitsFor::Units, |core| Ok(core.copies_have_ended()))?;
         // What could not be read keeps its zone: the pin stays.
         if !core.is_damaged(victim) {
@@ -236,38 +267,35 @@ impl Shared {
         }
     }
 
-    fn copy_all(
-        &self,
-        waiter: &dyn Waiter,
-        victim: ZoneIndex,
-        mut pieces: VecDeque<Live>,
-        mut progress: Progress,
-    ) -> Result<(), FsError> {
-        while !pieces.is_empty() {
-            let batch = take(&mut pieces, BATCH_UNITS * (self.unit_blocks() - 1));
-            for Live { ino, at, .. } in &batch {
-                self.look_at_map(*ino, &(at.block..at.end()));
-            }
-            let batch = {
-                let mut core = self.lock();
-                core.check_alive()?;
-                core.credit.earned(progress.continues(blocks_of(&batch)));
-                core.still_held(batch)?
-            };
-            let (mut sound, fetched) = self.read_batch(waiter, victim, batch)?;
-            // A drive, or a mode, may finish the work of one zone before that of the next. It would come to users' zones
-            // when the victim is done, which takes seconds.
-            drop(self.lock_when(waiter, WaitsFor::Units, |core| {
-                core.check_alive()?;
-                Ok(core.blocks_in_flight == 0 || core.copies_have_ended())
-            })?);
-            while !sound.is_empty() {
-                self.admit(waiter, Touched::Changed)?;
-                let blocks = self.copy_unit(waiter, &mut sound, &fetched)?;
-                self.lock().credit.earned(progress.continues(blocks));
-            }
+    fn copy_batch(&self, waiter: &dyn Waiter, collection: &mut Collection) -> Result<(), FsError> {
+        let Collection { victim, pieces, progress } = collection;
+        let batch = take(pieces, BATCH_UNITS * (self.unit_blocks() - 1));
+        for Live { ino, at, .. } in &batch {
+            self.look_at_map(*ino, &(at.block..at.end()));
         }
-        self.lock().credit.earned(progress.ends());
+        let blocks = blocks_of(&batch);
+        let batch = {
+            let mut core = self.lock();
+            core.check_alive()?;
+            core.still_held(batch)?
+        };
+        let (mut sound, fetched) = self.read_batch(waiter, *victim, batch)?;
+        // Not before, when writers have just had what the last copies brought: half a batch at a time is less of a burst.
+        self.lock().credit.earned(progress.continues(blocks));
+        // A drive, or a mode, may finish the work of one zone before that of the next. It would come to users' zones
+        // when the victim is done, which takes seconds.
+        drop(self.lock_when(waiter, WaitsFor::Units, |core| {
+            core.check_alive()?;
+            Ok(core.blocks_in_flight == 0 || core.copies_have_ended())
+        })?);
+        while !sound.is_empty() {
+            self.admit(waiter, Touched::Changed)?;
+            let blocks = self.copy_unit(waiter, &mut sound, &fetched)?;
+            self.lock().credit.earned(progress.continues(blocks));
+        }
+        if pieces.is_empty() {
+            self.lock().credit.earned(progress.ends());
+        }
         Ok(())
     }
 

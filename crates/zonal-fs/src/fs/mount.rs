@@ -305,6 +305,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         is_committing: false,
         is_growing: false,
         is_step_running: false,
+        collection: None,
         room: WaitingRoom::default(),
         gc_is_helpless: false,
         lost: None,

@@ -1,6 +1,7 @@
 //! Changes of a file's data: writes, truncation, holes.
 
 use super::core::{Core, CoreGuard, Shared};
+use super::credit::CallRoom;
 use super::error::FsError;
 use super::flight::{AppendUnit, Carried, Placed, Source};
 use super::room::Touched;
@@ -190,11 +191,12 @@ impl Shared {
             return Ok(0);
         }
         let is_open = self.lock().note_write(ino, change)?;
+        let mut room = CallRoom::new(self);
         match is_open {
-            true => self.put_open(waiter, ino, offset, payload),
+            true => self.put_open(waiter, ino, offset, payload, &mut room),
             false => {
                 self.send_tail(waiter, ino)?;
-                self.put(waiter, ino, offset, payload, Touched::Added)
+                self.put(waiter, ino, offset, payload, Touched::Added, &mut room)
             }
         }
     }
@@ -207,6 +209,7 @@ impl Shared {
         offset: u64,
         payload: Payload<'_>,
         touched: Touched,
+        room: &mut CallRoom<'_>,
     ) -> Result<u64, FsError> {
         let end = offset + payload.len();
         let blocks = match (payload, self.has_data()) {
@@ -223,7 +226,8 @@ impl Shared {
         let mut block = first;
         while block < last {
             let unit = self.admit(waiter, touched);
-            let unit = unit.and_then(|()| self.put_unit(waiter, ino, block..last, end, blocks.as_ref()));
+            let unit =
+                unit.and_then(|()| self.put_unit(waiter, ino, block..last, end, blocks.as_ref(), room));
             match unit {
                 Ok(written) => block += u64::from(written),
                 Err(error) if error.is_no_space() && block > first => return Ok(block * BLOCK - offset),
@@ -241,9 +245,10 @@ impl Shared {
         range: Range<u64>,
         end: u64,
         blocks: Option<&Blocks<'_>>,
+        room: &mut CallRoom<'_>,
     ) -> Result<u32, FsError> {
-        let wanted = (range.end - range.start).min(u64::from(self.unit_blocks() - 1)) as u32;
-        let mut grant = self.reserve_tail(waiter, wanted)?;
+        let rest = range.end - range.start;
+        let mut grant = room.take(waiter, rest.min(u64::from(self.unit_blocks() - 1)), rest)?;
         // Where space is short the grant is less.
         let wanted = grant.left().extents as u32;
         let placed = self.place(waiter, ino, wanted);
@@ -255,8 +260,8 @@ impl Shared {
             }
         };
         let Placed { opened, blocks: taken } = placed;
-        core.spend(&mut grant, u64::from(taken), u64::from(taken) + 1)?;
-        core.credit.give_back(grant);
+        core.spend_on_unit(&mut grant, taken)?;
+        room.put_back(grant);
         let part = range.start..range.start + u64::from(taken);
         let number = core.takes_up(ino, &part, end)?;
         core.cache_zone(ino, opened)?;
@@ -499,7 +504,8 @@ impl Shared {
                 let size = self.lock().attributes(ino)?.size;
                 debug_assert!(edge.end <= size);
                 // A truncation is never refused for want of room.
-                self.put(waiter, ino, edge.start, Payload::Bytes(&zeroes), Touched::Changed)?;
+                let mut room = CallRoom::new(self);
+                self.put(waiter, ino, edge.start, Payload::Bytes(&zeroes), Touched::Changed, &mut room)?;
             }
         }
         drop(self.lock_file_when(waiter, ino, |core| core.is_at_rest(ino))?);

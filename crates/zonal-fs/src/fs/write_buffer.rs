@@ -12,6 +12,7 @@
 //! - A file without handles has a tail only if its last handle was dropped and not closed: nothing is added to it then.
 
 use super::core::{Core, Shared};
+use super::credit::CallRoom;
 use super::error::{FsError, Lost};
 use super::flight::{AppendUnit, Carried, Placed, Source};
 use super::room::Touched;
@@ -211,10 +212,11 @@ impl Shared {
         ino: u64,
         offset: u64,
         payload: Payload<'_>,
+        room: &mut CallRoom<'_>,
     ) -> Result<u64, FsError> {
         self.admit(waiter, Touched::Added)?;
         let (unit, end) = (u64::from(self.unit_blocks() - 1) * BLOCK, offset + payload.len());
-        let mut at = offset + self.go_on(waiter, ino, offset, payload)?;
+        let mut at = offset + self.go_on(waiter, ino, offset, payload, room)?;
         let written = |at: u64, result: Result<u64, FsError>| match result {
             Err(error) if error.is_no_space() && at > offset => Ok(0),
             other => other,
@@ -223,25 +225,31 @@ impl Shared {
         let whole = (floor + (end - floor) / unit * unit).max(at);
         if at < whole {
             let part = payload.part(at - offset..whole - offset);
-            at += written(at, self.put(waiter, ino, at, part, Touched::Added))?;
+            at += written(at, self.put(waiter, ino, at, part, Touched::Added, room))?;
             if at < whole {
                 return Ok(at - offset);
             }
         }
         if at < end {
-            at += written(at, self.begin(waiter, ino, at, payload.part(at - offset..end - offset)))?;
+            at += written(at, self.begin(waiter, ino, at, payload.part(at - offset..end - offset), room))?;
         }
         Ok(at - offset)
     }
 
     /// Adds to the tail of a file, or sends it if the write is elsewhere; how many bytes it took.
-    fn go_on(&self, waiter: &dyn Waiter, ino: u64, at: u64, payload: Payload<'_>) -> Result<u64, FsError> {
+    fn go_on(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        at: u64,
+        payload: Payload<'_>,
+        room: &mut CallRoom<'_>,
+    ) -> Result<u64, FsError> {
         let Some(mut tail) = self.take_tail(waiter, ino)? else { return Ok(0) };
         if !tail.takes(at) {
             return self.move_on(waiter, ino, tail, Leaves::WithOthers).map(|()| 0);
         }
-        let length = payload.len().min(tail.limit() - at);
-        let result = self.extend(waiter, ino, &mut tail, at, payload.part(0..length));
+        let result = self.extend(waiter, ino, &mut tail, at, payload, room);
         self.leave_tail(waiter, ino, tail)?;
         result
     }
@@ -254,19 +262,20 @@ impl Shared {
         tail: &mut BufferedTail,
         at: u64,
         payload: Payload<'_>,
+        room: &mut CallRoom<'_>,
     ) -> Result<u64, FsError> {
-        let wanted = (at + payload.len()).saturating_sub(tail.room_end()).div_ceil(BLOCK);
+        let beyond = |end: u64| end.saturating_sub(tail.room_end()).div_ceil(BLOCK);
+        let (wanted, rest) = (beyond((at + payload.len()).min(tail.limit())), beyond(at + payload.len()));
         if wanted > 0 {
-            let mut more = self.reserve_tail(waiter, wanted as u32)?;
+            let mut more = room.take(waiter, wanted, rest)?;
             // Its header is reserved already.
             let blocks = more.left().extents;
             let data = more.split(Need { extents: blocks, available: blocks }).expect("data and a header");
             tail.room.join(data);
-            let mut core = self.core.lock();
-            core.credit.give_back(more);
-            core.reserve_ahead(tail);
+            room.put_back(more);
+            self.core.lock().reserve_ahead(tail);
         }
-        let length = payload.len().min(tail.room_end() - at);
+        let length = payload.len().min(tail.room_end().min(tail.limit()) - at);
         let payload = payload.part(0..length);
         let new = self.new_blocks(waiter, ino, at.max(tail.next_block()), at, payload)?;
         tail.add(at, payload, new.as_ref());
@@ -274,11 +283,19 @@ impl Shared {
     }
 
     /// Begins a tail; how many bytes it took.
-    fn begin(&self, waiter: &dyn Waiter, ino: u64, at: u64, payload: Payload<'_>) -> Result<u64, FsError> {
+    fn begin(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        at: u64,
+        payload: Payload<'_>,
+        room: &mut CallRoom<'_>,
+    ) -> Result<u64, FsError> {
         self.make_room(waiter)?;
         let (block, most) = (at / BLOCK, self.unit_blocks() - 1);
         let length = payload.len().min((block + u64::from(most)) * BLOCK - at);
-        let room = self.reserve_tail(waiter, ((at + length).div_ceil(BLOCK) - block) as u32)?;
+        let blocks = (at + length).div_ceil(BLOCK) - block;
+        let room = room.take(waiter, blocks, blocks)?;
         let length = length.min((block + room.left().extents) * BLOCK - at);
         let payload = payload.part(0..length);
         let new = match self.new_blocks(waiter, ino, at, at, payload) {
@@ -483,10 +500,7 @@ impl Shared {
         // The write found room for its rows.
         self.admit(waiter, Touched::Changed)?;
         let (mut core, Placed { opened, blocks }) = self.place(waiter, ino, tail.blocks)?;
-        // A tail that crosses zones has more headers than were reserved.
-        let owed = (u64::from(blocks) + 1).saturating_sub(tail.room.left().available);
-        core.spend(&mut tail.room, u64::from(blocks), u64::from(blocks) + 1 - owed)?;
-        core.room_lost(owed as u32);
+        core.spend_on_unit(&mut tail.room, blocks)?;
         let part = tail.block..tail.block + u64::from(blocks);
         let number = core.takes_up(ino, &part, tail.end)?;
         core.cache_zone(ino, opened)?;

@@ -20,7 +20,7 @@
 
 use super::cost::{Cost, Need};
 use super::counter::{Counter, Part};
-use super::pace::Pace;
+use super::pace::{Earned, Pace};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Zones that are kept back of `extents`: those of the collector and one more.
@@ -354,12 +354,17 @@ impl Credits {
         self.grant();
     }
 
-    /// The collector has done work for which `blocks` will come free.
-    pub fn earned(&mut self, blocks: u64) {
+    /// The collector is about to do work for which blocks will come free.
+    pub fn earned(&mut self, earned: Earned) {
         if let Some(pace) = &mut self.pace {
-            pace.earned(blocks, self.available.user);
+            pace.earned(earned, self.available.user);
             self.grant();
         }
+    }
+
+    /// How many blocks of users may be in flight, of `most` while the collector is idle.
+    pub fn share_in_flight(&self, most: u64) -> u64 {
+        self.pace.map_or(most, |pace| pace.share_in_flight(most, self.available.user))
     }
 
     /// The collector has nothing to do, and holds no writer up. If nothing is `reclaimable` either, no writer waits any

@@ -5,39 +5,64 @@
 //! of the work on it. The less is left, the less is handed out for the same work, and the other way round. So what is left
 //! finds its level.
 //!
+//! # Why the pace is even
+//! What is left falls while a victim's gain is handed out, and rises by all of that with the reset. If the pace followed, writers
+//! would be fast after a reset and slow before the next, and with many writers some would wait for seconds. So the pace is
+//! reckoned from the middle of that rise and fall. Little is kept for the commit and the reset, which take little time: it would
+//! come to all writers at once.
+//!
+//! # Data in flight
+//! Writers send as much as may be in flight while nothing holds them up. The collector's batches would queue after all of that, and
+//! writers after the batches. So less and less may be in flight before their pace is held.
+//!
 //! All counts are blocks.
+
+/// One part in this many of a victim's gain is handed out when its copies are done, for the commit and the reset.
+const END_PART: u64 = 16;
 
 /// What one victim gains, and how much of that has been handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     gain: u64,
-    /// Blocks to be read and to be written, and as many for the commit and the reset.
+    /// Blocks to be read and to be written, and a few for the commit and the reset.
     work: u64,
     done: u64,
     earned: u64,
 }
 
+/// What work on a victim brings to writers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Earned {
+    /// Blocks of the victim's gain.
+    pub blocks: u64,
+    /// How much more of the gain was handed out before than half of it.
+    pub ahead: i64,
+}
+
 impl Progress {
     /// Of a victim of `capacity` with `used` live blocks.
     pub fn new(capacity: u32, used: u32) -> Progress {
-        Progress { gain: u64::from(capacity - used), work: 3 * u64::from(used), done: 0, earned: 0 }
+        let copies = 2 * u64::from(used);
+        let work = copies + copies / (END_PART - 1);
+        Progress { gain: u64::from(capacity - used), work, done: 0, earned: 0 }
     }
 
     /// This many more blocks are about to be read or written. Returns what that brings.
-    pub fn continues(&mut self, blocks: u32) -> u64 {
+    pub fn continues(&mut self, blocks: u32) -> Earned {
         self.done = (self.done + u64::from(blocks)).min(self.work);
         self.pay((self.gain * self.done).checked_div(self.work).unwrap_or(self.gain))
     }
 
     /// All blocks are done: returns the rest of the gain, also for blocks that were freed meanwhile.
-    pub fn ends(&mut self) -> u64 {
+    pub fn ends(&mut self) -> Earned {
         self.pay(self.gain)
     }
 
-    fn pay(&mut self, due: u64) -> u64 {
-        let more = due - self.earned;
+    fn pay(&mut self, due: u64) -> Earned {
+        let ahead = self.earned as i64 - (self.gain / 2) as i64;
+        let blocks = due - self.earned;
         self.earned = due;
-        more
+        Earned { blocks, ahead }
     }
 }
 
@@ -63,12 +88,20 @@ impl Pace {
         }
     }
 
-    /// The collector brings `blocks`, with `left` there. If nothing is left, writers get half of `blocks`. At some four
-    /// tenths of the mark they get as much as it brings, and at the mark four times as much. What no writer takes adds up
-    /// to a sixteenth of the mark.
-    pub fn earned(&mut self, blocks: u64, left: u64) {
-        let (blocks, mark) = (u128::from(blocks), u128::from(self.mark.max(1)));
-        let left = u128::from(left).min(mark);
+    /// How many blocks may be in flight: all of `most` with twice the mark left, a quarter at the mark and below.
+    pub fn share_in_flight(&self, most: u64, left: u64) -> u64 {
+        let mark = self.mark.max(1);
+        let above = left.saturating_sub(mark).min(mark);
+        let quarter = most / 4;
+        quarter + ((most - quarter) as u128 * u128::from(above) / u128::from(mark)) as u64
+    }
+
+    /// The collector brings blocks, with `left` there, which counts as if half of the victim's gain were handed out. If nothing is left,
+    /// writers get half of them. At some four tenths of the mark they get as much as it brings, and at the mark four times as much. What
+    /// no writer takes adds up to a sixteenth of the mark.
+    pub fn earned(&mut self, earned: Earned, left: u64) {
+        let (blocks, mark) = (u128::from(earned.blocks), u128::from(self.mark.max(1)));
+        let left = u128::from(left.saturating_add_signed(earned.ahead)).min(mark);
         let handed = blocks / 2 + blocks * 7 * left * left / (2 * mark * mark);
         let most = i64::try_from(self.mark / 16).unwrap_or(i64::MAX).max(1);
         self.tokens = self.tokens.saturating_add(i64::try_from(handed).unwrap_or(i64::MAX)).min(most);
@@ -82,12 +115,18 @@ mod tests {
     #[test]
     fn victim_brings_all_that_it_gains_bit_by_bit() {
         let mut progress = Progress::new(1000, 200);
-        let earned: Vec<u64> = (0..4).map(|_| progress.continues(100)).collect();
-        assert_eq!(earned, [133, 133, 134, 133]);
-        assert_eq!((progress.ends(), progress.ends()), (267, 0));
+        let earned: Vec<Earned> = (0..4).map(|_| progress.continues(100)).collect();
+        assert_eq!(earned.iter().map(|earned| earned.blocks).collect::<Vec<_>>(), [187, 188, 188, 188]);
+        assert_eq!(earned.iter().map(|earned| earned.ahead).collect::<Vec<_>>(), [-400, -213, -25, 163]);
+        assert_eq!((progress.ends().blocks, progress.ends().blocks), (49, 0));
         let mut shrunk = Progress::new(1000, 200);
-        assert_eq!((shrunk.continues(100), shrunk.ends()), (133, 667));
-        assert_eq!(Progress::new(10, 0).continues(0), 10);
+        assert_eq!((shrunk.continues(100).blocks, shrunk.ends().blocks), (187, 613));
+        assert_eq!(Progress::new(10, 0).continues(0).blocks, 10);
+    }
+
+    /// Blocks of a victim of which half is handed out.
+    fn brings(blocks: u64) -> Earned {
+        Earned { blocks, ahead: 0 }
     }
 
     #[test]
@@ -95,14 +134,22 @@ mod tests {
         let mut pace = Pace { mark: 100, tokens: 0 };
         assert!(pace.allows(10, 110) && !pace.allows(10, 109));
         pace.spent(10, 110);
-        pace.earned(4, 0);
+        pace.earned(brings(4), 0);
         assert!(pace.allows(50, 60), "more than there are tokens is taken at once");
         pace.spent(50, 60);
         assert!(!pace.allows(1, 10));
-        pace.earned(95, 0);
+        pace.earned(brings(95), 0);
         assert!(!pace.allows(1, 10), "it is paid back first");
-        pace.earned(4, 0);
+        pace.earned(brings(4), 0);
         assert!(pace.allows(1, 10));
+    }
+
+    #[test]
+    fn less_is_in_flight_before_writers_are_held_up() {
+        let pace = Pace { mark: 1000, tokens: 0 };
+        let shares = [3000, 2000, 1500, 1000, 10].map(|left| pace.share_in_flight(64, left));
+        assert_eq!(shares, [64, 64, 40, 16, 16]);
+        assert_eq!(Pace::default().share_in_flight(64, 0), 16);
     }
 
     /// Writers that always want more, a drive of four zones above the pools: what is left stays between nothing and the
@@ -128,6 +175,35 @@ mod tests {
                 left += u64::from(zone - used);
             }
             assert!(least > 100 && most < 2000, "{used}: {least} to {most}");
+        }
+    }
+
+    /// Writers that always want more get as much in the last quarter of a victim's copies as in the first.
+    #[test]
+    fn pace_is_even_between_two_resets() {
+        for used in [10_000, 50_000, 70_000] {
+            let mut pace = Pace { mark: 300_000, tokens: 0 };
+            let (mut left, mut taken) = (300_000u64, Vec::new());
+            for _ in 0..100 {
+                let mut progress = Progress::new(100_000, used);
+                taken.clear();
+                for _ in 0..2 * used / 1000 {
+                    pace.earned(progress.continues(1000), left);
+                    let before = left;
+                    while left >= 8 && pace.allows(8, left) {
+                        pace.spent(8, left);
+                        left -= 8;
+                    }
+                    taken.push(before - left);
+                }
+                pace.earned(progress.ends(), left);
+                left += u64::from(100_000 - used);
+            }
+            let quarter = taken.len() / 4;
+            // The first step has what came with the end of the victim before.
+            let first: u64 = taken[1..=quarter].iter().sum();
+            let last: u64 = taken[taken.len() - quarter..].iter().sum();
+            assert!(first * 10 < last * 11 && last * 10 < first * 11, "{used}: {first} and {last}");
         }
     }
 }

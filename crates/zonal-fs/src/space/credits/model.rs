@@ -110,7 +110,7 @@ impl CreditsModel {
             }
             Call::Lost(need) => self.lose(need),
             Call::Runs(mark) => self.credits.gc_runs(mark),
-            Call::Earned(blocks) => self.credits.earned(blocks),
+            Call::Earned(blocks) => self.credits.earned(Earned { blocks, ahead: 0 }),
             Call::Idle(reclaimable) => {
                 self.credits.gc_is_idle(reclaimable);
                 assert!(reclaimable || self.credits.waiting() == 0, "they wait for nothing");

@@ -223,7 +223,7 @@ fn writers_go_at_the_pace_of_the_collector_below_its_mark_and_freely_once_it_is_
     credits.gc_runs(25);
     let first = credits.reserve(need(5, 5), Urgency::Wait).expect("above the mark no ticket waits");
     let second = queued(&mut credits, need(5, 5));
-    credits.earned(1);
+    credits.earned(Earned { blocks: 1, ahead: 0 });
     let second = answered(&mut credits, second);
     let third = queued(&mut credits, need(5, 5));
     credits.gc_is_idle(true);
