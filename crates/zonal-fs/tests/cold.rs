@@ -12,13 +12,16 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 use zonal_fs::format::{Kind, Position};
 use zonal_fs::store::backend::{Backend, Memory};
-use zonal_fs::{Changes, FileSystem, MountOptions, NewFile, Payload, ROOT, Rename, Target};
+use zonal_fs::{
+    Changes, FileSystem, IfThere, MountOptions, NewFile, Payload, ROOT, Rename, Seek, SetIds, SetXattr,
+    Target, ZeroEnd,
+};
 
 /// How long a call may take that waits for nothing.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Directories, and files in each: enough that a page of rows has only neighbours.
-const DIRECTORIES: u64 = 50;
+const DIRECTORIES: u64 = 70;
 const FILES: u64 = 200;
 
 /// Whose reads wait, and for what.
@@ -88,7 +91,7 @@ fn name(what: &str, number: u64) -> Vec<u8> {
 
 /// A file system with many files, opened again so that no row is in memory.
 fn cold() -> (Slow, FileSystem) {
-    let volume = volume(device("ram:size=64M,zone_size=1M,blocksize=4096"));
+    let volume = volume(device("ram:size=96M,zone_size=1M,blocksize=4096"));
     let (superblock, slow) = (superblock(&volume, 0, 8), Slow::default());
     let fs = make_with(volume.clone(), superblock.clone(), slow.clone(), MountOptions::default());
     let w = waiter();
@@ -169,7 +172,7 @@ fn call_that_reads_cold_rows_holds_up_no_other() {
     others();
     fs.list(own, None, |_, _| ControlFlow::Continue(())).unwrap();
     others();
-    let calls: [Call; 22] = [
+    let calls: [Call; 32] = [
         ("attributes", |fs, _, file| assert_eq!(fs.attributes(file).unwrap().size, 4096)),
         ("lookup", |fs, d, file| assert_eq!(fs.lookup(d, &name("f", 100)).unwrap(), file)),
         ("lookup of no file", |fs, d, _| assert!(fs.lookup(d, &name("g", 100)).is_err())),
@@ -209,6 +212,40 @@ fn call_that_reads_cold_rows_holds_up_no_other() {
         }),
         ("truncate", |fs, _, file| fs.truncate(&waiter(), file, 100).unwrap()),
         ("punch", |fs, _, file| fs.punch(&waiter(), file, 0..4096).unwrap()),
+        ("zero_range", |fs, _, file| {
+            fs.zero_range(&waiter(), file, 100..5000, ZeroEnd::Extend, SetIds::Clear).unwrap();
+        }),
+        ("seek", |fs, _, file| assert_eq!(fs.seek(file, 0, Seek::Hole).unwrap(), 4096)),
+        ("copy_range", |fs, _, file| {
+            let copied = fs.copy_range(&waiter(), (file, 0), (file, 8192), 4096, SetIds::Clear);
+            assert_eq!(copied.unwrap(), 4096);
+        }),
+        ("lookup_known", |fs, d, file| {
+            assert_eq!(fs.lookup_known(d, &name("f", 100)).unwrap().ino, file);
+            fs.forget(file, 1).unwrap();
+        }),
+        ("know", |fs, _, file| {
+            assert_eq!(fs.know(file).unwrap().size, 4096);
+            fs.forget(file, 1).unwrap();
+        }),
+        ("create_known", |fs, d, _| {
+            let new = NewFile::new(Kind::File, 0o644);
+            let made = fs.create_known(&waiter(), d, &name("f", 9999), &new).unwrap();
+            fs.forget(made.ino, 1).unwrap();
+        }),
+        ("open_or_create", |fs, d, file| {
+            let (new, name) = (NewFile::new(Kind::File, 0o644), name("f", 100));
+            let opened = fs.open_or_create(&waiter(), (d, &name), &new, IfThere::Open).unwrap();
+            assert_eq!((opened.file.ino(), opened.is_new), (file, false));
+        }),
+        ("link_over", |fs, d, file| fs.link_over(&waiter(), file, d, &name("f", 2)).unwrap()),
+        ("set_xattr_if", |fs, _, file| {
+            fs.set_xattr_if(&waiter(), file, (b"user.much", b"1"), SetXattr::Replace).unwrap();
+        }),
+        ("setattr of all", |fs, _, file| {
+            let changes = Changes { size: Some(100), mode: Some(0o600), uid: Some(7), ..Changes::default() };
+            fs.set_attributes(&waiter(), file, &changes).unwrap();
+        }),
     ];
     for (d, (what, call)) in (2..).step_by(2).zip(calls) {
         let (directory, file) = place(d, 100);

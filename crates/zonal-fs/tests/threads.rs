@@ -2,13 +2,21 @@
 
 mod common;
 
-use common::{Impatient, bytes, device, impatient, make, read_all, settle, volume, waiter};
+use common::steps::step_of_ranges;
+use common::{
+    Impatient, Model, Step, apply, bytes, contents, device, impatient, make, make_with, read_all, reopen,
+    settle, superblock, volume, waiter,
+};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zonal_core::Nanos;
 use zonal_fs::format::Kind;
+use zonal_fs::store::backend::Memory;
 use zonal_fs::waiter::Waiter;
 use zonal_fs::{
     Changes, FileSystem, FsError, IfThere, MountOptions, NewFile, OpenFile, Payload, ROOT, Rename, Seek,
@@ -204,6 +212,68 @@ fn threads_that_do_everything_to_the_same_files_leave_a_sound_file_system() {
             "case {case}: {error}, {at} bytes of {blocks} blocks: {:?}",
             fs.status()
         );
+    }
+}
+
+/// Steps that follow from a seed.
+fn steps(seed: u64, count: usize) -> Vec<Step> {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let random = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(Config::default(), random);
+    let all = proptest::collection::vec(step_of_ranges(), count);
+    all.new_tree(&mut runner).unwrap().current()
+}
+
+/// Each thread has a directory and a naive file system for it. They share the drive, its space, its units and the collector.
+#[test]
+fn threads_at_random_do_what_a_naive_file_system_does() {
+    let names = [
+        "ram:size=12M,zone_size=256K,blocksize=4096",
+        "ram:size=16M,zone_size=512K,blocksize=512,zone_max_open=4,zone_max_active=5,complete=poll",
+        "ram:size=12M,zone_size=512K,zone_capacity=384K,blocksize=4096,complete=poll",
+    ];
+    for case in seeds() {
+        let volume = volume(device(names[(case % 3) as usize]));
+        let (superblock, memory) = (superblock(&volume, 0, 8), Memory::new());
+        let options = MountOptions { dirty_bytes: 200_000, ..MountOptions::default() };
+        let fs = make_with(volume.clone(), superblock.clone(), memory.clone(), options);
+        let expected: Vec<BTreeMap<String, Option<Vec<u8>>>> = std::thread::scope(|scope| {
+            let own = |thread: u64| {
+                let fs = fs.clone();
+                move || {
+                    let name = format!("t{thread}");
+                    let new = NewFile::new(Kind::Directory, 0o755);
+                    let directory = fs.create(&impatient(), ROOT, name.as_bytes(), &new).unwrap();
+                    let mut model = Model { directory, ..Model::default() };
+                    for (n, step) in (0..).zip(steps(case * 4 + thread, 300)) {
+                        apply(&fs, &mut model, &step, n).unwrap();
+                        for file in model.names.keys().filter(|file| u64::from(**file) == n % 6) {
+                            let ino = fs.lookup(directory, &common::name(*file)).unwrap();
+                            let expected = &model.files[&model.names[file]];
+                            assert!(
+                                read_all(&fs, ino).unwrap() == *expected,
+                                "case {case}, {name}, step {n}"
+                            );
+                        }
+                    }
+                    let files =
+                        model.contents().into_iter().map(|(path, file)| (format!("/{name}{path}"), file));
+                    files.chain([(format!("/{name}"), None)]).collect()
+                }
+            };
+            let threads: Vec<_> = (0..4).map(|thread| scope.spawn(own(thread))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let expected: BTreeMap<_, _> = expected.into_iter().flatten().collect();
+        settle(&fs);
+        fs.check();
+        assert!(contents(&fs).unwrap() == expected, "case {case}");
+        fs.sync(&impatient()).unwrap();
+        drop(fs);
+        let fs = reopen(volume, superblock, memory, options).unwrap();
+        assert!(contents(&fs).unwrap() == expected, "case {case}, after a restart");
+        fs.check();
     }
 }
 

@@ -6,6 +6,7 @@
 
 use super::combine::CombinedUnits;
 use super::create::Names;
+use super::destroy::GoneFiles;
 use super::error::FsError;
 use super::files::FileCounter;
 use super::finish::Closed;
@@ -121,6 +122,7 @@ pub(super) struct CoreLock(Mutex<Core>);
 /// A thread's hold of the core. When it ends, its changes of rows are shown to readers, and threads that it has told are woken.
 pub(super) struct CoreGuard<'a> {
     core: InOrder<MutexGuard<'a, Core>>,
+    lets_others_in: bool,
     // Dropped last: a thread that wakes finds the lock free.
     bells: Bells,
 }
@@ -141,11 +143,19 @@ impl CoreLock {
 
     /// The core as it is; [`Shared::lock`] takes in answers first.
     pub(super) fn lock(&self) -> CoreGuard<'_> {
-        CoreGuard { core: InOrder::lock(Rank::Core, || self.0.lock()), bells: Bells(Vec::new()) }
+        let core = InOrder::lock(Rank::Core, || self.0.lock());
+        CoreGuard { core, lets_others_in: false, bells: Bells(Vec::new()) }
     }
 
     pub(super) fn get_mut(&mut self) -> &mut Core {
         self.0.get_mut()
+    }
+}
+
+impl CoreGuard<'_> {
+    /// Ends the hold of a thread that takes the lock again at once: a thread that waits for it has it before.
+    pub(super) fn let_others_in(mut self) {
+        self.lets_others_in = true;
     }
 }
 
@@ -168,6 +178,9 @@ impl Drop for CoreGuard<'_> {
         self.core.rows.publish();
         self.core.tell_of_space();
         self.bells.0 = self.core.room.take_bells();
+        if self.lets_others_in {
+            MutexGuard::bump(self.core.guard_mut());
+        }
     }
 }
 
@@ -181,6 +194,7 @@ pub(super) struct Core {
     pub(super) nodes: Arc<Nodes>,
     pub(super) readers: Arc<Readers>,
     pub(super) known: KnownFiles,
+    pub(super) gone: GoneFiles,
     pub(super) units_in_flight: HashMap<u64, AppendUnit>,
     /// Write buffers of open files.
     pub(super) write_buffers: WriteBuffers,

@@ -113,6 +113,11 @@ impl Shared {
         if is_last && is_nameless() {
             self.look_at_all_of(ino);
         }
-        self.lock().forget(ino, times)
+        let gone = {
+            let mut core = self.lock();
+            core.forget(ino, times)?;
+            core.gone.mark()
+        };
+        self.free_gone(gone, None)
     }
 }

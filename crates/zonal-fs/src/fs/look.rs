@@ -9,6 +9,7 @@
 //! Each row is read as it is at some moment of the call. A name that is moved meanwhile is looked for again where it went.
 
 use super::core::{CoreGuard, Shared};
+use super::destroy::end_of_piece;
 use super::error::FsError;
 use super::map;
 use super::names::{ROOT, name_at, named, path};
@@ -224,14 +225,12 @@ impl Shared {
         let _ = self.reader.scan(&from, &end, |_, _| ControlFlow::Break(()));
     }
 
-    /// A file with its map and attributes.
+    /// A file with its attributes and the first piece of its map.
     pub(super) fn look_at_all_of(&self, ino: u64) {
         self.look_at_file(ino);
-        let (attributes, attributes_end) = key::attributes(ino);
-        let extents = (key::extent(ino, 0), key::extent(ino, u64::MAX));
-        for (from, end) in [(attributes, attributes_end), extents] {
-            let _ = self.reader.scan(&from, &end, |_, _| ControlFlow::Continue(()));
-        }
+        let (from, end) = key::attributes(ino);
+        let _ = self.reader.scan(&from, &end, |_, _| ControlFlow::Continue(()));
+        let _ = end_of_piece(&self.reader, ino, 0);
     }
 
     /// The directories from here to the root.

@@ -5,6 +5,7 @@ mod commit;
 mod core;
 mod create;
 mod credit;
+mod destroy;
 mod errno;
 mod error;
 mod fetch;
@@ -602,10 +603,14 @@ impl FileSystem {
         change: impl FnOnce(&mut core::Core) -> Result<R, FsError>,
     ) -> Result<R, FsError> {
         self.0.admit(waiter, touched)?;
-        let _names = self.0.names.changing();
-        let mut core = self.0.lock();
-        core.check_alive()?;
-        change(&mut core)
+        let (result, gone) = {
+            let _names = self.0.names.changing();
+            let mut core = self.0.lock();
+            core.check_alive()?;
+            (change(&mut core), core.gone.mark())
+        };
+        self.0.free_gone(gone, Some(waiter))?;
+        result
     }
 }
 

@@ -6,6 +6,7 @@
 use super::combine::CombinedUnits;
 use super::core::{Core, CoreLock, MountOptions, Shared};
 use super::create::Names;
+use super::destroy::GoneFiles;
 use super::error::FsError;
 use super::files::{self, FileCounter};
 use super::finish::Closed;
@@ -286,6 +287,7 @@ fn core(rows: Rows, mut book: ZoneBook, limit: u32, superblock: &Superblock) -> 
         nodes: Arc::new(Nodes::default()),
         readers: Arc::new(readers),
         known: KnownFiles::default(),
+        gone: GoneFiles::default(),
         units_in_flight: HashMap::new(),
         write_buffers: WriteBuffers::default(),
         combined: CombinedUnits::default(),
@@ -324,6 +326,10 @@ impl Core {
             orphans.push(key::parts(key).0);
             ControlFlow::Continue(())
         })?;
-        orphans.into_iter().try_for_each(|ino| self.destroy(ino))
+        orphans.into_iter().try_for_each(|ino| self.destroy(ino))?;
+        while !self.gone.is_empty() {
+            self.free_piece_of_gone()?;
+        }
+        Ok(())
     }
 }

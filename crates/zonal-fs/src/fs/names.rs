@@ -20,7 +20,6 @@ use super::core::Core;
 use super::create::{next_position, note_name, put_name};
 use super::error::FsError;
 use super::node::attributes;
-use super::waiting::WaitsFor;
 use crate::format::{Attributes, Entry, FileKind, Position, RowError, is_name, key};
 use crate::store::View;
 use std::collections::HashSet;
@@ -301,28 +300,6 @@ impl Core {
             return Ok(());
         }
         self.destroy(ino)
-    }
-
-    /// Deletes all rows of a file that has no name, and that no caller uses.
-    pub(super) fn destroy(&mut self, ino: u64) -> Result<(), FsError> {
-        self.unmap(ino, &(0..u64::MAX))?;
-        let (from, end) = key::attributes(ino);
-        // The row of a nameless file may be left of a file that is gone.
-        if self.rows.get(&key::inode(ino))?.is_some() {
-            self.rows.draft().file_destroyed();
-        }
-        let mut keys = vec![key::inode(ino), key::target(ino), key::orphan(ino)];
-        self.rows.scan(&from, &end, |key, _| {
-            keys.push(key.to_vec());
-            ControlFlow::Continue(())
-        })?;
-        keys.into_iter().for_each(|key| self.rows.delete(key));
-        self.room.tell(|what| matches!(what, WaitsFor::File(of) | WaitsFor::Hold(of) if of == ino));
-        if let Some(node) = self.nodes.remove(ino) {
-            self.drop_write_buffer(node.write_buffer);
-            node.zone.into_iter().for_each(|zone| self.open.leave(zone));
-        }
-        Ok(())
     }
 
     pub(super) fn rename(

@@ -138,7 +138,7 @@ pub(crate) struct Node {
     pub(crate) attributes: Attributes,
     /// The row lacks changes: see [`writers`](super::writers).
     pub(crate) is_ahead_of_row: bool,
-    /// Bytes, with those in flight: never fewer than the row says.
+    /// Bytes, with those in flight: never fewer than the row says, but for a file that is being made shorter.
     pub(crate) size: u64,
     pub(crate) dirty: DirtyBlocks,
     pub(crate) in_flight: WritesInFlight,

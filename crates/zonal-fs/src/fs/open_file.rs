@@ -54,6 +54,11 @@ impl Drop for OpenFile {
             // The caller is not there to be told, and what the file left cannot be accounted for.
             core.die(&error);
         }
+        let gone = core.gone.mark();
+        drop(core);
+        if let Err(error) = self.fs.0.free_gone(gone, None) {
+            self.fs.0.core.lock().die(&error);
+        }
     }
 }
 
@@ -68,7 +73,12 @@ impl Shared {
         let is_last = self.core.lock().give_up_handle(ino);
         // Of a file without a name nothing is sent: it goes.
         let sent = if is_last { self.send_tail(waiter, ino) } else { Ok(()) };
-        self.lock().end_use(ino)?;
+        let gone = {
+            let mut core = self.lock();
+            core.end_use(ino)?;
+            core.gone.mark()
+        };
+        self.free_gone(gone, Some(waiter))?;
         sent
     }
 }

@@ -137,6 +137,11 @@ impl Drop for Held<'_> {
         if let Err(error) = core.end_use(self.ino) {
             core.die(&error);
         }
+        let gone = core.gone.mark();
+        drop(core);
+        if let Err(error) = self.shared.free_gone(gone, None) {
+            self.shared.core.lock().die(&error);
+        }
     }
 }
 
@@ -392,16 +397,27 @@ impl Shared {
         if let Some(mut node) = self.lock().nodes.here(ino) {
             node.cut = Some(size);
         }
-        self.clear(waiter, ino, size..u64::MAX)?;
-        let mut core = self.lock_file_when(waiter, ino, |core| core.is_at_rest(ino))?;
-        if let Some(mut node) = core.nodes.here(ino) {
-            node.size = size;
+        let cut = self.clear_ends(waiter, ino, size..u64::MAX)?;
+        let mut changed = {
+            let mut core = self.lock_file_when(waiter, ino, |core| core.is_at_rest(ino))?;
+            if let Some(mut node) = core.nodes.here(ino) {
+                node.size = size;
+            }
+            core.update(ino, |file| {
+                let is_other = file.size != size;
+                if cut.is_empty() {
+                    file.size = size;
+                }
+                change(file, is_other);
+                Attributes { size, ..*file }
+            })?
+        };
+        // The row has the new size once the blocks are free.
+        self.free_blocks(waiter, ino, &cut, Some(size))?;
+        if !cut.is_empty() {
+            changed.blocks = self.lock().attributes(ino)?.blocks;
         }
-        core.update(ino, |file| {
-            let is_other = std::mem::replace(&mut file.size, size) != size;
-            change(file, is_other);
-            *file
-        })
+        Ok(changed)
     }
 
     /// Makes bytes of a file read as zeroes. `change` changes its attributes, and is told what was cleared.
@@ -428,13 +444,19 @@ impl Shared {
         Ok(())
     }
 
-    /// Writes zeroes to the blocks at the edges of `range`, and frees the blocks between. When it returns, the zeroes are
-    /// on the drive, so that a later size never uncovers what was there.
+    /// Writes zeroes to the blocks at the edges of `range`, and frees the blocks between.
     fn clear(&self, waiter: &dyn Waiter, ino: u64, range: Range<u64>) -> Result<(), FsError> {
+        let whole = self.clear_ends(waiter, ino, range)?;
+        self.free_blocks(waiter, ino, &whole, None)
+    }
+
+    /// Writes zeroes to the blocks at the edges of `range`. When it returns, the zeroes are on the drive, so that a later size never
+    /// uncovers what was there. Returns the blocks between, which are to be freed.
+    fn clear_ends(&self, waiter: &dyn Waiter, ino: u64, range: Range<u64>) -> Result<Range<u64>, FsError> {
         let size = self.lock_file_when(waiter, ino, |core| core.is_at_rest(ino))?.attributes(ino)?.size;
         let range = range.start..range.end.min(size);
         if range.start >= range.end {
-            return Ok(());
+            return Ok(0..0);
         }
         let whole = range.start.div_ceil(BLOCK)..range.end / BLOCK;
         // Up to the file's end the last block counts as whole: what comes after it is zeroes already.
@@ -443,21 +465,13 @@ impl Shared {
             match self.clear_edges_for_good(waiter, ino, &range, &whole) {
                 // Where no space is left, the blocks that are freed make room for the zeroes.
                 Err(error) if error.is_no_space() && whole.start < whole.end => {
-                    self.free_at_rest(waiter, ino, &whole)?;
+                    self.free_blocks(waiter, ino, &whole, None)?;
                     self.clear_edges_for_good(waiter, ino, &range, &whole)?;
                 }
                 other => other?,
             }
         }
-        self.free_at_rest(waiter, ino, &whole)
-    }
-
-    fn free_at_rest(&self, waiter: &dyn Waiter, ino: u64, blocks: &Range<u64>) -> Result<(), FsError> {
-        if blocks.start < blocks.end {
-            self.look_at_map(ino, blocks);
-            self.lock_file_when(waiter, ino, |core| core.is_at_rest(ino))?.free(ino, blocks)?;
-        }
-        Ok(())
+        Ok(whole)
     }
 
     /// Clears the edges. If the zeroes are lost, that is an error, and what they were to cover stays as it is.

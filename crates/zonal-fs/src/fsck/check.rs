@@ -292,6 +292,8 @@ impl Seen {
             }
             previous = Some(*held);
             match self.files.get(&ino) {
+                // The next opening frees what a file that is gone has left.
+                None if self.orphans.contains(&ino) => {}
                 None => self.findings.push(Finding::NoAttributes { ino }),
                 Some(file) if file.kind != Kind::File => self.findings.push(Finding::NoFile { ino }),
                 Some(_) => {}

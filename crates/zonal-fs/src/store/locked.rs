@@ -98,6 +98,11 @@ impl<G> InOrder<G> {
         let InOrder { guard, _locked } = self;
         part(guard).map(|guard| InOrder { guard, _locked })
     }
+
+    /// The guard itself.
+    pub(crate) fn guard_mut(&mut self) -> &mut G {
+        &mut self.guard
+    }
 }
 
 impl<G: Deref> Deref for InOrder<G> {

@@ -205,14 +205,28 @@ pub enum Step {
 }
 
 /// A file system without zones, drive, or power cuts.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Model {
+    /// The directory that all its names are in.
+    pub directory: u64,
     /// Which file has a name.
     pub names: BTreeMap<u8, u64>,
     pub files: BTreeMap<u64, Vec<u8>>,
     pub next: u64,
     /// Files that are open: the same ones for all clones, of which each is a moment of one file system.
     pub open: Rc<RefCell<Vec<OpenFile>>>,
+}
+
+impl Default for Model {
+    fn default() -> Model {
+        Model {
+            directory: ROOT,
+            names: BTreeMap::new(),
+            files: BTreeMap::new(),
+            next: 0,
+            open: Rc::default(),
+        }
+    }
 }
 
 impl Model {
@@ -256,11 +270,11 @@ fn refused<T>(result: Result<T, FsError>, is_right: impl FnOnce(&FsError) -> boo
 
 /// Does `step` to both; whether the file system had room for it. Where it had not, the model has what went in.
 pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Result<bool, FsError> {
-    let waiter = impatient();
-    let ino = |n: u8| fs.lookup(ROOT, &name(n));
+    let (waiter, root) = (impatient(), model.directory);
+    let ino = |n: u8| fs.lookup(root, &name(n));
     match *step {
         Step::Create(n) => {
-            let made = fs.create(&waiter, ROOT, &name(n), &NewFile::new(Kind::File, 0o644));
+            let made = fs.create(&waiter, root, &name(n), &NewFile::new(Kind::File, 0o644));
             match model.names.contains_key(&n) {
                 true => refused(made, |e| matches!(e, FsError::Exists) || e.is_no_space())?,
                 false => {
@@ -356,7 +370,7 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
             return Ok(copied == source.len());
         }
         Step::Unlink(n) => {
-            let result = fs.unlink(&waiter, ROOT, &name(n));
+            let result = fs.unlink(&waiter, root, &name(n));
             match model.names.remove(&n) {
                 Some(file) => {
                     result?;
@@ -368,7 +382,7 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
             }
         }
         Step::Rename(from, to) => {
-            let result = fs.rename(&waiter, (ROOT, &name(from)), (ROOT, &name(to)), Rename::Replace);
+            let result = fs.rename(&waiter, (root, &name(from)), (root, &name(to)), Rename::Replace);
             if result.as_ref().is_err_and(FsError::is_no_space) {
                 return Ok(false);
             }
@@ -387,7 +401,7 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
         }
         Step::Link(from, to) => {
             let Some(file) = model.names.get(&from).copied() else { return Ok(true) };
-            let result = fs.link(&waiter, ino(from)?, ROOT, &name(to));
+            let result = fs.link(&waiter, ino(from)?, root, &name(to));
             if result.as_ref().is_err_and(FsError::is_no_space) {
                 return Ok(false);
             }
@@ -422,11 +436,11 @@ pub fn apply(fs: &FileSystem, model: &mut Model, step: &Step, seed: u64) -> Resu
         Step::Sync => fs.sync(&waiter)?,
         Step::Tend => drop(fs.background_step(&waiter)?),
         Step::Collect => drop(fs.collect(&waiter)?),
-        Step::Load(n) => match fs.set_xattr(&waiter, ROOT, &name(n), &load(n)) {
+        Step::Load(n) => match fs.set_xattr(&waiter, root, &name(n), &load(n)) {
             Err(error) if error.is_no_space() => return Ok(false),
             other => other?,
         },
-        Step::Unload(n) => match fs.remove_xattr(&waiter, ROOT, &name(n)) {
+        Step::Unload(n) => match fs.remove_xattr(&waiter, root, &name(n)) {
             Err(FsError::NoAttribute) => {}
             other => other?,
         },

@@ -1,0 +1,377 @@
+//! The end of files: what a file takes is freed in pieces, so that no thread waits for all of it.
+//!
+//! A file may have a hundred thousand extents. To free each of them changes a row and an account, and all of that under one hold of the
+//! core's lock takes a tenth of a second.
+//!
+//! # A file that is gone
+//! The change that takes a file's last name or use away deletes its rows, but those of its blocks. From then on no call finds the
+//! file. A row says that there was a file without a name ([`key::orphan`]) until its last blocks are free. So the next opening
+//! frees what a cut has left. The thread that ended the file frees the blocks before its call returns, and leaves the lock
+//! between pieces.
+//!
+//! # A file that is made shorter
+//! It loses its last blocks first, and each piece makes its row shorter. So whatever is committed in between is the file at a size that
+//! the truncation passes. Callers see the new size from the beginning.
+
+use super::core::{Core, Shared};
+use super::error::FsError;
+use super::room::Touched;
+use super::waiting::WaitsFor;
+use crate::BLOCK_BYTES;
+use crate::format::key;
+use crate::store::View;
+use crate::waiter::Waiter;
+use std::collections::VecDeque;
+use std::ops::{ControlFlow, Range};
+
+/// Extents that are freed under one hold of the lock, which takes less than a millisecond.
+pub(super) const PIECE_EXTENTS: usize = 256;
+
+/// Files that are gone and have blocks left.
+#[derive(Default, Debug)]
+pub(super) struct GoneFiles {
+    /// Each with the first block that it may have.
+    line: VecDeque<(u64, u64)>,
+    /// How many have come to the line.
+    came: u64,
+}
+
+impl GoneFiles {
+    fn add(&mut self, ino: u64, block: u64) {
+        self.line.push_back((ino, block));
+        self.came += 1;
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.line.is_empty()
+    }
+
+    /// How many have come, if any is in line.
+    pub(super) fn mark(&self) -> Option<u64> {
+        (!self.is_empty()).then_some(self.came)
+    }
+
+    /// How many have left the line.
+    fn left(&self) -> u64 {
+        self.came - self.line.len() as u64
+    }
+}
+
+/// The blocks `range` of a file in pieces of so many extents, in order.
+fn pieces(rows: &impl View, ino: u64, range: &Range<u64>) -> Result<Vec<Range<u64>>, FsError> {
+    let mut cuts = vec![range.start];
+    let mut extents = 0;
+    rows.scan(&key::extent(ino, range.start), &key::extent(ino, range.end), |key, _| {
+        if extents > 0 && extents % PIECE_EXTENTS == 0 {
+            cuts.push(key::extent_parts(key).1);
+        }
+        extents += 1;
+        ControlFlow::Continue(())
+    })?;
+    cuts.push(range.end);
+    Ok(cuts.windows(2).map(|cut| cut[0]..cut[1]).collect())
+}
+
+/// The block that a piece of a file from `block` on ends before; `None` if nothing comes after the piece.
+pub(super) fn end_of_piece(rows: &impl View, ino: u64, block: u64) -> Result<Option<u64>, FsError> {
+    let (mut extents, mut end) = (0, None);
+    rows.scan(&key::extent(ino, block), &key::extent(ino, u64::MAX), |key, _| {
+        if extents == PIECE_EXTENTS {
+            end = Some(key::extent_parts(key).1);
+            return ControlFlow::Break(());
+        }
+        extents += 1;
+        ControlFlow::Continue(())
+    })?;
+    Ok(end)
+}
+
+impl Core {
+    /// Deletes all rows of a file that has no name, and that no caller uses. If it has many extents, most of them are left for
+    /// [`Shared::free_gone`].
+    pub(super) fn destroy(&mut self, ino: u64) -> Result<(), FsError> {
+        let next = self.free_piece(ino, 0)?;
+        let (from, end) = key::attributes(ino);
+        // The row of a nameless file may be left of a file that is gone.
+        if self.rows.get(&key::inode(ino))?.is_some() {
+            self.rows.draft().file_destroyed();
+        }
+        let mut keys = vec![key::inode(ino), key::target(ino)];
+        self.rows.scan(&from, &end, |key, _| {
+            keys.push(key.to_vec());
+            ControlFlow::Continue(())
+        })?;
+        keys.into_iter().for_each(|key| self.rows.delete(key));
+        match next {
+            Some(block) => {
+                self.rows.put(key::orphan(ino), Vec::new());
+                self.gone.add(ino, block);
+            }
+            None => self.rows.delete(key::orphan(ino)),
+        }
+        self.room.tell(|what| matches!(what, WaitsFor::File(of) | WaitsFor::Hold(of) if of == ino));
+        if let Some(node) = self.nodes.remove(ino) {
+            self.drop_write_buffer(node.write_buffer);
+            node.zone.into_iter().for_each(|zone| self.open.leave(zone));
+        }
+        Ok(())
+    }
+
+    /// Frees the first extents of a file from `block` on. Returns where there may be more.
+    fn free_piece(&mut self, ino: u64, block: u64) -> Result<Option<u64>, FsError> {
+        let next = end_of_piece(&self.rows, ino, block)?;
+        self.unmap(ino, &(block..next.unwrap_or(u64::MAX)))?;
+        Ok(next)
+    }
+
+    /// Frees blocks of a file. With a `size` its row is no longer than that.
+    fn free_end(&mut self, ino: u64, piece: &Range<u64>, size: Option<u64>) -> Result<(), FsError> {
+        self.free(ino, piece)?;
+        match size {
+            Some(size) => self.update(ino, |file| file.size = file.size.min(size)),
+            None => Ok(()),
+        }
+    }
+
+    /// Frees a piece of the first file in line. A file whose rows cannot be read leaves the line: the next opening tries again.
+    pub(super) fn free_piece_of_gone(&mut self) -> Result<(), FsError> {
+        let Some((ino, block)) = self.gone.line.pop_front() else { return Ok(()) };
+        match self.free_piece(ino, block)? {
+            // No copy of the collector has brought blocks to where they were freed: it takes the place of those that the file has.
+            Some(next) => self.gone.line.push_front((ino, next)),
+            None => self.rows.delete(key::orphan(ino)),
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// Frees what is left of the files that came to the line before `mark` was taken. With a waiter, no more changes wait for a commit
+    /// than may.
+    pub(super) fn free_gone(&self, mark: Option<u64>, waiter: Option<&dyn Waiter>) -> Result<(), FsError> {
+        let Some(came) = mark else { return Ok(()) };
+        loop {
+            let next = {
+                let core = self.core.lock();
+                if core.gone.left() >= came {
+                    return Ok(());
+                }
+                core.gone.line.front().copied()
+            };
+            if let Some((ino, block)) = next {
+                // The rows of the piece are read before the lock is taken.
+                let _ = end_of_piece(&self.reader, ino, block);
+            }
+            if let Some(waiter) = waiter {
+                self.admit(waiter, Touched::Changed)?;
+            }
+            let mut core = self.lock();
+            let freed = core.free_piece_of_gone();
+            core.let_others_in();
+            freed?;
+        }
+    }
+
+    /// Frees blocks of a file that is held, the last first. With a `size`, which callers see already, each piece makes the row shorter.
+    pub(super) fn free_blocks(
+        &self,
+        waiter: &dyn Waiter,
+        ino: u64,
+        blocks: &Range<u64>,
+        size: Option<u64>,
+    ) -> Result<(), FsError> {
+        if blocks.start >= blocks.end {
+            return Ok(());
+        }
+        for piece in pieces(&self.reader, ino, blocks)?.into_iter().rev() {
+            self.admit(waiter, Touched::Changed)?;
+            self.look_at_map(ino, &piece);
+            let mut core = self.lock_file_when(waiter, ino, |core| core.is_at_rest(ino))?;
+            let end =
+                |size| if piece.start == blocks.start { size } else { piece.start * u64::from(BLOCK_BYTES) };
+            let freed = core.free_end(ino, &piece, size.map(end));
+            core.let_others_in();
+            freed?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drive::Drive;
+    use crate::format::{FileKind, Metadata, Superblock};
+    use crate::fs::names::ROOT;
+    use crate::fs::{FileSystem, MountOptions, NewFile, Payload, Target};
+    use crate::fsck;
+    use crate::store::Rows;
+    use crate::store::backend::Memory;
+    use crate::waiter::Polling;
+    use std::sync::Arc;
+    use zonal_io::clock::Clock;
+    use zonal_io::volume::{Volume, VolumeOptions};
+
+    const BLOCK: u64 = BLOCK_BYTES as u64;
+
+    /// Pieces of the file that a test has: the last is not whole.
+    const PIECES: usize = 4;
+    const EXTENTS: usize = PIECES * PIECE_EXTENTS - 7;
+
+    fn waiter() -> Polling {
+        Polling::new(Clock::start())
+    }
+
+    struct Bench {
+        volume: Arc<Volume>,
+        superblock: Superblock,
+        memory: Memory,
+        fs: Option<FileSystem>,
+        ino: u64,
+    }
+
+    fn block_of(extent: u64) -> [u8; BLOCK as usize] {
+        [extent as u8 | 1; BLOCK as usize]
+    }
+
+    impl Bench {
+        /// A file system with a file, each second block of which is a hole.
+        fn new() -> Bench {
+            let device =
+                zonal_io::registry::Registry::default().open("ram:size=64M,zone_size=4M,blocksize=4096");
+            let volume = Arc::new(Volume::open(device.unwrap(), VolumeOptions::default()).unwrap());
+            let superblock =
+                Superblock::new(*b"zonal-pieces-of!", &volume.info().geometry, 64, Metadata::Beside, 0);
+            let memory = Memory::new();
+            let mut rows = Rows::open(memory.clone(), 1 << 20).unwrap();
+            FileSystem::make(&mut rows, &superblock, &waiter()).unwrap();
+            drop(rows);
+            let mut bench = Bench { volume, superblock, memory, fs: None, ino: 0 };
+            bench.open();
+            let fs = bench.fs();
+            let ino = fs.create(&waiter(), ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
+            let open = fs.open_file(ino).unwrap();
+            for extent in 0..EXTENTS as u64 {
+                fs.write(&waiter(), ino, 2 * extent * BLOCK, Payload::Bytes(&block_of(extent))).unwrap();
+            }
+            open.close(&waiter()).unwrap();
+            fs.sync(&waiter()).unwrap();
+            bench.ino = ino;
+            bench
+        }
+
+        fn open(&mut self) {
+            let rows = Rows::open(self.memory.clone(), 1 << 20).unwrap();
+            let options = MountOptions::default();
+            let fs = FileSystem::open(
+                self.volume.clone(),
+                rows,
+                self.superblock.clone(),
+                options,
+                true,
+                &waiter(),
+            );
+            self.fs = Some(fs.unwrap());
+        }
+
+        fn fs(&self) -> &FileSystem {
+            self.fs.as_ref().unwrap()
+        }
+
+        /// Commits what is done, checks the rows after a cut, and opens the file system again.
+        fn cut(&mut self) {
+            self.fs().0.commit(&waiter()).unwrap();
+            self.fs().forbid_changes("the power is cut");
+            self.fs = None;
+            let rows = Rows::open(self.memory.clone(), 1 << 20).unwrap();
+            let drive = Drive::new(self.volume.clone());
+            let options = fsck::Options { data: true };
+            let found = fsck::check(&rows, &self.superblock, &drive, &waiter(), options).unwrap();
+            assert!(found.is_empty(), "{found:?}");
+            drop(rows);
+            self.open();
+        }
+    }
+
+    #[test]
+    fn file_removed_in_pieces_is_gone_after_a_cut_between_any() {
+        for done in 0..PIECES {
+            let mut bench = Bench::new();
+            let before = bench.fs().usage();
+            {
+                let mut core = bench.fs().0.lock();
+                core.unlink(ROOT, b"f", 0).unwrap();
+                assert_eq!(core.gone.mark(), Some(1));
+                for _ in 0..done {
+                    core.free_piece_of_gone().unwrap();
+                }
+                // The first piece went with the name.
+                assert_eq!(core.gone.is_empty(), done == PIECES - 1);
+                let left = EXTENTS.saturating_sub((done + 1) * PIECE_EXTENTS) as u64;
+                assert_eq!(core.usage().used, left);
+            }
+            assert!(matches!(bench.fs().attributes(bench.ino), Err(FsError::NotFound)));
+            assert!(matches!(bench.fs().open_file(bench.ino), Err(FsError::NotFound)));
+            bench.cut();
+            let fs = bench.fs();
+            assert_eq!((before.used, fs.usage().used), (EXTENTS as u64, 0));
+            assert_eq!(fs.files().unwrap().used, 1);
+            fs.sync(&waiter()).unwrap();
+            fs.check();
+            bench.cut();
+            assert!(bench.fs().0.lock().gone.is_empty());
+        }
+    }
+
+    #[test]
+    fn file_cut_short_in_pieces_has_a_size_between_after_a_cut() {
+        let whole = (2 * EXTENTS as u64 - 1) * BLOCK;
+        let mut sizes = Vec::new();
+        for done in 0..=PIECES {
+            let mut bench = Bench::new();
+            let (fs, ino) = (bench.fs(), bench.ino);
+            let blocks = 1..whole / BLOCK;
+            let parts = pieces(&fs.0.reader, ino, &blocks).unwrap();
+            assert_eq!(parts.len(), PIECES);
+            for piece in parts.iter().rev().take(done) {
+                let size = if piece.start == 1 { 100 } else { piece.start * BLOCK };
+                fs.0.lock().free_end(ino, piece, Some(size)).unwrap();
+            }
+            bench.cut();
+            let fs = bench.fs();
+            let size = fs.attributes(ino).unwrap().size;
+            let mut found = vec![0; size as usize];
+            fs.read(&waiter(), ino, 0, Target::Bytes(&mut found)).unwrap();
+            for (n, block) in (0..).zip(found.chunks(BLOCK as usize)) {
+                let there = if n % 2 == 0 { block_of(n / 2) } else { [0; BLOCK as usize] };
+                assert!(*block == there[..block.len()], "block {n} after {done} pieces");
+            }
+            sizes.push(size);
+        }
+        assert!(sizes.is_sorted_by(|a, b| a > b), "{sizes:?}");
+        assert_eq!((sizes[0], sizes[PIECES]), (whole, 100));
+    }
+
+    #[test]
+    fn truncation_in_pieces_frees_all_and_is_durable_once_synced() {
+        let mut bench = Bench::new();
+        let (fs, ino) = (bench.fs(), bench.ino);
+        let before = fs.attributes(ino).unwrap();
+        fs.truncate(&waiter(), ino, 2 * BLOCK + 100).unwrap();
+        let after = fs.attributes(ino).unwrap();
+        assert_eq!((after.size, after.blocks), (2 * BLOCK + 100, 2));
+        assert!(after.mtime > before.mtime);
+        fs.truncate(&waiter(), ino, before.size).unwrap();
+        let mut found = vec![9; before.size as usize];
+        fs.read(&waiter(), ino, 0, Target::Bytes(&mut found)).unwrap();
+        assert!(found[..BLOCK as usize] == block_of(0));
+        assert!(found[2 * BLOCK as usize..][..100] == block_of(1)[..100]);
+        assert!(found[2 * BLOCK as usize + 100..].iter().all(|byte| *byte == 0));
+        fs.truncate(&waiter(), ino, BLOCK).unwrap();
+        fs.sync(&waiter()).unwrap();
+        bench.cut();
+        let now = bench.fs().attributes(ino).unwrap();
+        assert_eq!((now.size, now.blocks, bench.fs().usage().used), (BLOCK, 1, 1));
+    }
+}
