@@ -156,7 +156,7 @@ impl Core {
         self.credit.spend(reservation, need).map_err(|e| FsError::Account(e.to_string()))
     }
 
-    /// Hands out room for a unit with so many blocks of data. Data that crosses zones has more headers than were reserved.
+    /// Hands out room for a unit of this many data blocks. Data that crosses zones has more headers than were reserved.
     pub(super) fn spend_on_unit(&mut self, room: &mut Reservation, blocks: u32) -> Result<(), FsError> {
         let wanted = u64::from(blocks) + 1;
         let owed = wanted.saturating_sub(room.left().available);
@@ -168,5 +168,56 @@ impl Core {
     /// Counts room that was handed out without a reservation: for a unit that failed.
     pub(super) fn room_lost(&mut self, blocks: u32) {
         self.credit.lost(Need { extents: 0, available: blocks.into() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{Metadata, Superblock};
+    use crate::fs::{FileSystem, MountOptions};
+    use crate::store::Rows;
+    use crate::store::backend::Memory;
+    use crate::waiter::Polling;
+    use std::sync::Arc;
+    use zonal_io::clock::Clock;
+    use zonal_io::registry::Registry;
+    use zonal_io::volume::{Volume, VolumeOptions};
+
+    #[test]
+    fn call_reserves_once_for_all_that_it_writes() {
+        let waiter = Polling::new(Clock::start());
+        let device = Registry::default().open("ram:size=8M,zone_size=1M,blocksize=4096").unwrap();
+        let volume = Arc::new(Volume::open(device, VolumeOptions::default()).unwrap());
+        let superblock =
+            Superblock::new(*b"zonal-room-of-a!", &volume.info().geometry, 64, Metadata::Beside, 0);
+        let mut rows = Rows::open(Memory::new(), 1 << 20).unwrap();
+        FileSystem::make(&mut rows, &superblock, &waiter).unwrap();
+        let fs = FileSystem::open(volume, rows, superblock, MountOptions::default(), true, &waiter).unwrap();
+        let user = || fs.0.lock().credit.user();
+        let before = user();
+        let mut room = CallRoom::new(&fs.0);
+        // It fills a tail with ten blocks; thirty are left.
+        let ten = room.take(&waiter, 10, 40).unwrap();
+        assert_eq!(ten.left(), Need { extents: 10, available: 11 });
+        let after = user();
+        assert_eq!(before - after, Need { extents: 40, available: 41 });
+        let thirty = room.take(&waiter, 30, 30).unwrap();
+        assert_eq!((thirty.left().extents, user()), (30, after));
+        // A zone ends within the unit: twenty are left.
+        room.put_back(thirty);
+        let twenty = room.take(&waiter, 20, 20).unwrap();
+        assert_eq!((twenty.left().extents, user()), (20, after));
+        room.put_back(twenty);
+        drop(room);
+        fs.0.lock().credit.give_back(ten);
+        assert_eq!(user(), before);
+        // No more than a unit has is asked for at once.
+        let mut room = CallRoom::new(&fs.0);
+        let much = room.take(&waiter, 20, 1000).unwrap();
+        assert_eq!(before - user(), Need { extents: 63, available: 64 });
+        room.put_back(much);
+        drop(room);
+        assert_eq!(user(), before);
     }
 }

@@ -58,7 +58,7 @@ impl GoneFiles {
     }
 }
 
-/// The blocks `range` of a file in pieces of so many extents, in order.
+/// The blocks `range` of a file in pieces, in order.
 fn pieces(rows: &impl View, ino: u64, range: &Range<u64>) -> Result<Vec<Range<u64>>, FsError> {
     let mut cuts = vec![range.start];
     let mut extents = 0;
