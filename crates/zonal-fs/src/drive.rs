@@ -4,7 +4,10 @@
 //! requests.
 
 use crate::waiter::Waiter;
+use crate::{STRIPES, stripe};
+use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zonal_core::{
@@ -56,8 +59,8 @@ pub struct Drive {
     volume: Arc<Volume>,
     /// An owner has the metadata on it: a [`Claim`] lives.
     is_claimed: AtomicBool,
-    /// Those that no thread uses now. To open a channel for each call costs more than a small read.
-    callers: Mutex<Vec<Caller>>,
+    /// Those that no thread uses now, in parts that threads keep to. To open a channel for each call costs more than a small read.
+    callers: [CachePadded<Mutex<Vec<Caller>>>; STRIPES],
 }
 
 /// A channel, and where it puts the answers to one thread's calls.
@@ -78,10 +81,13 @@ impl Drop for Claim {
 /// The result of a call, with its buffer.
 pub type Answer = (Result<Output, RequestError>, IoBuf);
 
+/// Those of several calls: most are one or two.
+pub type Answers = SmallVec<[Answer; 2]>;
+
 impl Drive {
     /// Calls to `volume`.
     pub fn new(volume: Arc<Volume>) -> Drive {
-        Drive { volume, is_claimed: AtomicBool::new(false), callers: Mutex::default() }
+        Drive { volume, is_claimed: AtomicBool::new(false), callers: Default::default() }
     }
 
     /// Claims the metadata on it, unless another owner has. Each of two writers would take the other's for garbage.
@@ -101,21 +107,27 @@ impl Drive {
     }
 
     /// Submits `requests` in this order, waits for all of them, and gives their answers in this order.
-    pub fn calls(&self, waiter: &dyn Waiter, requests: impl IntoIterator<Item = Request>) -> Vec<Answer> {
-        let idle = self.callers.lock().pop();
+    pub fn calls(&self, waiter: &dyn Waiter, requests: impl IntoIterator<Item = Request>) -> Answers {
+        let callers = &self.callers[stripe()];
+        let idle = callers.lock().pop();
         let caller = idle.unwrap_or_else(|| self.caller());
         let Caller { channel, answers } = &caller;
         for (token, request) in requests.into_iter().enumerate() {
             answers.lock().push(None);
             self.volume.submit(waiter.now(), channel, request.token(token as u64));
         }
-        while answers.lock().iter().any(Option::is_none) {
+        let ended = loop {
+            {
+                let mut answers = answers.lock();
+                if answers.iter().all(Option::is_some) {
+                    break answers.drain(..).flatten().collect();
+                }
+            }
             waiter.wait(&self.volume);
-        }
+        };
         waiter.done();
-        let ended = answers.lock().drain(..).flatten().collect();
         // A thread that panics while it waits gives nothing back: late answers would be taken for another's.
-        self.callers.lock().push(caller);
+        callers.lock().push(caller);
         ended
     }
 

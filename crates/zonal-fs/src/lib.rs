@@ -67,11 +67,25 @@ pub mod waiter;
 
 pub use fs::*;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 /// Bytes of a block, the unit of files' maps and of zones' accounts.
 pub const BLOCK_BYTES: u32 = 4096;
 
 /// Sectors of a block.
 pub const BLOCK_SECTORS: u32 = BLOCK_BYTES / 512;
+
+/// How many parts there are of what threads would take from each other: see [`stripe`].
+const STRIPES: usize = 4;
+
+/// The part that the calling thread uses: always the same, and few other threads use it.
+fn stripe() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static STRIPE: usize = THREADS.fetch_add(1, Ordering::Relaxed) % STRIPES;
+    }
+    STRIPE.with(|stripe| *stripe)
+}
 
 /// Which of `parts` a file belongs to. Files that are made one after the other, and every 64th of them, are spread over all.
 fn spread(ino: u64, parts: usize) -> usize {

@@ -234,6 +234,7 @@ pub(super) fn reads(effort: Effort, report: &mut Report) {
     let (files, mut raw) = (Files::new(ZONES), Raw::new(ZONES));
     let ino = files.create();
     files.write(ino, count, &piece);
+    let _open = files.fs.open_file(ino).expect("it is there");
     raw.append(count, &piece);
     let mut into = vec![0; PIECE as usize];
     let mut cases = [

@@ -117,7 +117,7 @@ pub(super) fn writes(effort: Effort, report: &mut Report) {
     }
 }
 
-/// A file read with verification: in a row, and at random.
+/// An open file read with verification: in a row, and at random.
 pub(super) fn reads(effort: Effort, report: &mut Report) {
     for set in SETS.map(|set| set.of(effort)) {
         let (count, times) = (set.pieces(), set.times());
@@ -126,6 +126,7 @@ pub(super) fn reads(effort: Effort, report: &mut Report) {
             (Files::new(set.drive()), Raw::new(set.drive()), Raw::new(set.drive()));
         let ino = files.create();
         files.write(ino, count, &source);
+        let _open = files.fs.open_file(ino).expect("it is there");
         raw.append(count, &source);
         floor.append(count, &source);
         drop(source);

@@ -11,12 +11,11 @@
 use super::error::FsError;
 use super::small_buffers::SmallBuffers;
 use super::unit_sums::{Sums, UnitSums};
-use crate::drive::{Answer, Drive};
+use crate::drive::{Answer, Answers, Drive};
 use crate::format::{Header, Place, Superblock, UnitError};
 use crate::waiter::Waiter;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use smallvec::SmallVec;
 use std::ops::Range;
 use zonal_core::{RequestError, Sector, ZoneIndex};
 use zonal_io::buffer::{BufferPool, IoBuf};
@@ -77,10 +76,20 @@ struct ZoneBlocks {
 }
 
 impl ZoneBlocks {
+    fn of(span: &Span) -> ZoneBlocks {
+        ZoneBlocks { zone: span.place.zone, first: span.place.block(), blocks: span.blocks }
+    }
+
     fn end(&self) -> u32 {
         self.first + self.blocks
     }
 }
+
+/// Pieces of zones, in order: most reads want a span, and its header at most.
+type Wanted = SmallVec<[ZoneBlocks; 4]>;
+
+/// A unit: its zone, and its first block there.
+type Unit = (u32, u32);
 
 /// One command: what it reads, and what of that is wanted.
 #[derive(PartialEq, Eq, Debug)]
@@ -90,12 +99,15 @@ struct Command {
     wanted: Range<usize>,
 }
 
+/// Most reads have one.
+type Commands = SmallVec<[Command; 2]>;
+
 /// Sorts what is wanted, and divides it into commands of at most `blocks_max`, unless one piece is longer; up to `along_max` blocks
 /// between two pieces are read along.
-fn commands(wanted: &mut Vec<ZoneBlocks>, blocks_max: u32, along_max: u32) -> Vec<Command> {
+fn commands(wanted: &mut Wanted, blocks_max: u32, along_max: u32) -> Commands {
     wanted.sort_unstable();
     wanted.dedup();
-    let mut commands: Vec<Command> = Vec::new();
+    let mut commands = Commands::new();
     for (i, piece) in wanted.iter().enumerate() {
         if let Some(Command { piece: last, wanted }) = commands.last_mut()
             && last.zone == piece.zone
@@ -118,40 +130,57 @@ impl<'a> Source<'a> {
 
     /// Reads `spans`, whose zones are pinned, in the order of the drive.
     pub(super) fn fetch(self, waiter: &dyn Waiter, spans: &[Span]) -> Fetched<'a> {
-        let mut sums = BTreeMap::new();
-        let mut wanted = Vec::with_capacity(2 * spans.len());
-        for Span { place, blocks, .. } in spans {
-            wanted.push(ZoneBlocks { zone: place.zone, first: place.block(), blocks: *blocks });
-            if self.is_verified()
-                && let Entry::Vacant(vacant) = sums.entry((place.zone, place.unit))
-            {
-                match self.known.and_then(|known| known.find(place.zone, place.unit)) {
-                    Some(known) => _ = vacant.insert(Ok(known)),
-                    None => wanted.push(ZoneBlocks { zone: place.zone, first: place.unit, blocks: 1 }),
-                }
-            }
-        }
+        let mut wanted: Wanted = spans.iter().map(ZoneBlocks::of).collect();
+        let sums = if self.is_verified() { self.sums_of(spans) } else { SmallVec::new() };
+        let headers = sums.iter().filter(|(_, known)| known.is_none());
+        wanted.extend(headers.map(|&((zone, first), _)| ZoneBlocks { zone, first, blocks: 1 }));
         let commands = commands(&mut wanted, self.superblock.unit_blocks, self.along_max);
-        let answers = self.read(waiter, commands.iter().map(|command| command.piece));
-        let mut parts = Vec::with_capacity(commands.len());
-        let mut again = Vec::new();
+        let mut answers = self.read(waiter, commands.iter().map(|command| command.piece));
+        let mut pieces: Wanted = commands.iter().map(|command| command.piece).collect();
+        let is_for_neighbours =
+            |command: &Command, answer: &Answer| command.wanted.len() > 1 && answer.0.is_err();
+        if commands.iter().zip(&answers).any(|(command, answer)| is_for_neighbours(command, answer)) {
+            (pieces, answers) = self.read_again(waiter, &wanted, commands, answers);
+        }
+        Fetched { source: self, pieces, answers, sums, found: Vec::new() }
+    }
+
+    /// Reads each piece of commands that failed in a command of its own.
+    fn read_again(
+        &self,
+        waiter: &dyn Waiter,
+        wanted: &[ZoneBlocks],
+        commands: Commands,
+        answers: Answers,
+    ) -> (Wanted, Answers) {
+        let (mut parts, mut again) = (Vec::new(), Vec::new());
         for (command, answer) in commands.into_iter().zip(answers) {
             match answer.0.is_err() && command.wanted.len() > 1 {
                 true => again.extend_from_slice(&wanted[command.wanted]),
                 false => parts.push((command.piece, answer)),
             }
         }
-        if !again.is_empty() {
-            let answers = self.read(waiter, again.iter().copied());
-            parts.extend(again.into_iter().zip(answers));
-            parts.sort_unstable_by_key(|(piece, _)| *piece);
-        }
-        Fetched { source: self, parts, sums, found: Vec::new() }
+        let answers = self.read(waiter, again.iter().copied());
+        parts.extend(again.into_iter().zip(answers));
+        parts.sort_unstable_by_key(|(piece, _)| *piece);
+        parts.into_iter().unzip()
     }
 
-    fn read(&self, waiter: &dyn Waiter, pieces: impl ExactSizeIterator<Item = ZoneBlocks>) -> Vec<Answer> {
+    /// The units of `spans` in order, each with what is kept of its checksums.
+    fn sums_of(&self, spans: &[Span]) -> UnitsOfRead {
+        let mut units: UnitsOfRead =
+            spans.iter().map(|span| ((span.place.zone, span.place.unit), None)).collect();
+        units.sort_unstable_by_key(|(unit, _)| *unit);
+        units.dedup_by_key(|(unit, _)| *unit);
+        for ((zone, unit), sums) in &mut units {
+            *sums = self.known.and_then(|known| known.find(*zone, *unit)).map(Ok);
+        }
+        units
+    }
+
+    fn read(&self, waiter: &dyn Waiter, pieces: impl ExactSizeIterator<Item = ZoneBlocks>) -> Answers {
         let mut requests = pieces.map(|piece| self.request(&piece));
-        let mut answers = Vec::new();
+        let mut answers = self.drive.calls(waiter, requests.by_ref().take(self.depth));
         while requests.len() > 0 {
             answers.append(&mut self.drive.calls(waiter, requests.by_ref().take(self.depth)));
         }
@@ -178,13 +207,17 @@ impl<'a> Source<'a> {
     }
 }
 
+/// The units of a read in order. Each has its checksums, unless they were not kept and its header was not looked at yet.
+type UnitsOfRead = SmallVec<[(Unit, Option<Result<Sums, UnitError>>); 2]>;
+
 /// What was read.
 pub(super) struct Fetched<'a> {
     source: Source<'a>,
-    /// In order of their places.
-    parts: Vec<(ZoneBlocks, Answer)>,
-    /// Checksums of units that were looked at.
-    sums: BTreeMap<(u32, u32), Result<Sums, UnitError>>,
+    /// What the commands read, in order of their places.
+    pieces: Wanted,
+    /// The answer to each.
+    answers: Answers,
+    sums: UnitsOfRead,
     /// Checksums that were made of what was read.
     found: Vec<u32>,
 }
@@ -200,7 +233,7 @@ impl Fetched<'_> {
         found.clear();
         sums::of_blocks(self.data(span), &mut found);
         self.found = found;
-        self.compare(span, &stated)
+        self.compare(span, stated)
     }
 
     /// Copies what of a span lies in `into`, which is at `offset` of the file, and verifies all of the span; the device keeps data.
@@ -221,34 +254,36 @@ impl Fetched<'_> {
             None => pieces.copy(),
         }
         self.found = found;
-        stated.map_or(Ok(()), |stated| self.compare(span, &stated))
+        stated.map_or(Ok(()), |stated| self.compare(span, stated))
     }
 
-    /// The checksums of a span's unit; `None` if its data has none.
-    fn stated(&mut self, span: &Span) -> Result<Option<Sums>, FsError> {
+    /// Looks at the checksums of a span's unit, and returns where they are; `None` if its data has none.
+    fn stated(&mut self, span: &Span) -> Result<Option<usize>, FsError> {
         let Span { ino, block, place: Place { zone, unit, .. }, .. } = *span;
         self.answered(span, span.place.block())?;
         if !self.source.is_verified() {
             return Ok(None);
         }
-        if !self.sums.contains_key(&(zone, unit)) {
+        let place = self.sums.binary_search_by_key(&(zone, unit), |(of, _)| *of).expect("it was asked for");
+        if self.sums[place].1.is_none() {
             self.answered(span, unit)?;
             let header = Header::decode(self.at(zone, unit, 1), &self.source.superblock.uuid);
             let stated = header.map(|header| Sums::from(header.sums));
             if let (Some(known), Ok(stated)) = (self.source.known, &stated) {
                 known.remember(zone, unit, stated);
             }
-            self.sums.insert((zone, unit), stated);
+            self.sums[place].1 = Some(stated);
         }
-        match &self.sums[&(zone, unit)] {
-            Ok(sums) => Ok(Some(sums.clone())),
-            Err(error) => Err(FsError::Unit { ino, block, zone, at: unit, error: *error }),
+        match &self.sums[place].1 {
+            Some(Err(error)) => Err(FsError::Unit { ino, block, zone, at: unit, error: *error }),
+            _ => Ok(Some(place)),
         }
     }
 
     /// An error that names the first block of a span whose checksum is not what its unit states.
-    fn compare(&self, span: &Span, stated: &[u32]) -> Result<(), FsError> {
+    fn compare(&self, span: &Span, stated: usize) -> Result<(), FsError> {
         let Span { ino, block, place, .. } = *span;
+        let stated = self.sums[stated].1.as_ref().and_then(|sums| sums.as_deref().ok()).unwrap_or_default();
         let mut pairs = self.found.iter().zip(place.index as usize..);
         match pairs.position(|(found, i)| stated.get(i) != Some(found)) {
             Some(i) => Err(FsError::Checksum {
@@ -278,9 +313,10 @@ impl Fetched<'_> {
         &buf[skip..skip + blocks as usize * BLOCK]
     }
 
-    fn part(&self, zone: u32, first: u32) -> &(ZoneBlocks, Answer) {
-        let behind = self.parts.partition_point(|(piece, _)| (piece.zone, piece.first) <= (zone, first));
-        self.parts[..behind].last().expect("it was asked for")
+    fn part(&self, zone: u32, first: u32) -> (&ZoneBlocks, &Answer) {
+        let behind = self.pieces.partition_point(|piece| (piece.zone, piece.first) <= (zone, first));
+        let place = behind.checked_sub(1).expect("it was asked for");
+        (&self.pieces[place], &self.answers[place])
     }
 }
 
@@ -341,7 +377,7 @@ mod tests {
     }
 
     fn read(wanted: &[ZoneBlocks], most: u32) -> Vec<(u32, u32, usize)> {
-        let commands = commands(&mut wanted.to_vec(), most, 16);
+        let commands = commands(&mut wanted.iter().copied().collect(), most, 16);
         commands.iter().map(|c| (c.piece.first, c.piece.blocks, c.wanted.len())).collect()
     }
 

@@ -307,9 +307,8 @@ impl Shared {
         victim: ZoneIndex,
         batch: Vec<Live>,
     ) -> Result<(VecDeque<Live>, Fetched<'_>), FsError> {
-        let parts = batch
-            .iter()
-            .flat_map(|piece| spans(piece.ino, &piece.at).into_iter().map(|span| (span, piece.number)));
+        let parts =
+            batch.iter().flat_map(|piece| spans(piece.ino, &piece.at).map(|span| (span, piece.number)));
         let (spans, numbers): (Vec<Span>, Vec<u64>) = parts.unzip();
         let depth = self.lock().depth() as usize;
         // What is copied leaves its zone: its checksums are not needed again.

@@ -14,7 +14,7 @@ use zonal_io::volume::Volume;
 /// The units that an extent of a file lies in: first block in the zone, blocks, and how far into the extent.
 pub fn spans(ino: u64, block: u64, extent: &Extent) -> impl Iterator<Item = (u32, u32, u64)> {
     let spans = spans_of(ino, &Mapped { block, extent: *extent });
-    spans.into_iter().map(move |span| (span.place.block(), span.blocks, span.block - block))
+    spans.map(move |span| (span.place.block(), span.blocks, span.block - block))
 }
 
 /// Reads what extents say, without a file system.

@@ -3,6 +3,7 @@
 //! A file that none of these uses leaves memory; its row has all that is known of it.
 
 use super::error::{FsError, Lost};
+use super::kept_extents::KeptExtents;
 use super::write_buffer::WriteBuffer;
 use crate::format::{Attributes, key};
 use crate::space::Opened;
@@ -11,7 +12,8 @@ use crate::store::locked::{InOrder, Rank};
 use crate::store::{Rows, View};
 use crossbeam_utils::CachePadded;
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
-use std::collections::{BTreeMap, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -159,6 +161,7 @@ pub(crate) struct Node {
     pub(crate) cut: Option<u64>,
     /// The path that it will have, as its writer said, until a sync.
     pub(crate) announced: Option<Vec<u8>>,
+    pub(crate) kept_extents: KeptExtents,
 }
 
 impl Node {
@@ -184,13 +187,13 @@ pub(crate) struct Nodes {
 
 #[derive(Default)]
 struct Shard {
-    files: Mutex<HashMap<u64, Node>>,
+    files: Mutex<FxHashMap<u64, Node>>,
     /// A file of it may be busy: a thread has changed one since all were found idle.
     may_be_busy: AtomicBool,
 }
 
 impl Shard {
-    fn lock(&self) -> InOrder<MutexGuard<'_, HashMap<u64, Node>>> {
+    fn lock(&self) -> InOrder<MutexGuard<'_, FxHashMap<u64, Node>>> {
         InOrder::lock(Rank::File, || self.files.lock())
     }
 }
@@ -208,7 +211,7 @@ impl Nodes {
     }
 
     /// The files of a shard, to be changed.
-    fn files(&self, ino: u64) -> InOrder<MutexGuard<'_, HashMap<u64, Node>>> {
+    fn files(&self, ino: u64) -> InOrder<MutexGuard<'_, FxHashMap<u64, Node>>> {
         let shard = self.shard(ino);
         let files = shard.lock();
         if !shard.may_be_busy.load(Ordering::Relaxed) {
@@ -238,6 +241,7 @@ impl Nodes {
             failure: None,
             cut: None,
             announced: None,
+            kept_extents: KeptExtents::default(),
         };
         let files = self.files(ino);
         Ok(files.map(|files| MutexGuard::map(files, |files| files.entry(ino).or_insert_with(node))))
@@ -246,6 +250,12 @@ impl Nodes {
     /// The file, if it is in memory.
     pub(crate) fn here(&self, ino: u64) -> Option<NodeGuard<'_>> {
         self.files(ino).filter_map(|files| MutexGuard::try_map(files, |files| files.get_mut(&ino)).ok())
+    }
+
+    /// The same, for a thread that reads: it makes no file busy.
+    pub(crate) fn for_read(&self, ino: u64) -> Option<NodeGuard<'_>> {
+        let files = self.shard(ino).lock();
+        files.filter_map(|files| MutexGuard::try_map(files, |files| files.get_mut(&ino)).ok())
     }
 
     /// Attributes of a file that is in memory; its size counts writes in flight.

@@ -4,9 +4,11 @@ use super::core::{Core, CoreGuard, Shared};
 use super::error::FsError;
 use super::fetch::{Buffers, Source, Span};
 use super::map::{self, Mapped};
+use super::readers::Quick;
 use crate::BLOCK_BYTES;
 use crate::space::zone::{Pin, ZoneState};
 use crate::waiter::Waiter;
+use smallvec::SmallVec;
 use std::ops::Range;
 use zonal_core::{RequestError, ZoneIndex};
 
@@ -36,17 +38,21 @@ impl Target<'_> {
     }
 }
 
+/// Spans of a read: most have one, or two.
+pub(super) type Spans = SmallVec<[Span; 2]>;
+
 /// The units that `mapped` blocks of a file lie in, one after the other.
-pub(super) fn spans(ino: u64, mapped: &Mapped) -> Vec<Span> {
-    let mut spans = Vec::new();
-    let mut i = 0;
-    while i < mapped.extent.blocks {
-        let place = mapped.extent.place(i);
-        let blocks = (u32::from(mapped.extent.unit_blocks) - place.index).min(mapped.extent.blocks - i);
-        spans.push(Span { ino, block: mapped.block + u64::from(i), place, blocks });
-        i += blocks;
-    }
-    spans
+pub(super) fn spans(ino: u64, mapped: &Mapped) -> impl Iterator<Item = Span> + use<> {
+    let Mapped { block, extent } = *mapped;
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let left = extent.blocks.checked_sub(next).filter(|left| *left > 0)?;
+        let place = extent.place(next);
+        let blocks = (u32::from(extent.unit_blocks) - place.index).min(left);
+        let span = Span { ino, block: block + u64::from(next), place, blocks };
+        next += blocks;
+        Some(span)
+    })
 }
 
 impl Shared {
@@ -61,11 +67,17 @@ impl Shared {
         let end = offset.saturating_add(target.len());
         let blocks = offset / BLOCK..end.div_ceil(BLOCK);
         let version = self.reader.map_version(ino);
-        let found = map::extents(&self.reader, ino, &blocks)?;
-        let quick = self.pin_without_core(ino, offset..end, &found, version);
-        let is_quick = quick.is_some();
-        let (spans, end) = if let Some(quick) = quick {
-            quick
+        let mut found = None;
+        let mut quick = self.pin_without_core(ino, offset..end, None, version);
+        if !matches!(quick, Quick::Pinned(..)) {
+            found = Some(map::extents(&self.reader, ino, &blocks)?);
+        }
+        if matches!(quick, Quick::Unknown) {
+            quick = self.pin_without_core(ino, offset..end, found.as_deref(), version);
+        }
+        let is_quick = matches!(quick, Quick::Pinned(..));
+        let (spans, end) = if let Quick::Pinned(spans, end) = quick {
+            (spans, end)
         } else {
             drop(self.lock_with_file(ino));
             let mut core = self.lock_completed(waiter, ino, &blocks)?;
@@ -75,10 +87,10 @@ impl Shared {
                 return Ok(0);
             }
             let blocks = offset / BLOCK..end.div_ceil(BLOCK);
-            let found = match self.reader.map_version(ino) == version {
-                true => found,
+            let found = match found.filter(|_| self.reader.map_version(ino) == version) {
+                Some(found) => found,
                 // Files have changed meanwhile, and the rows are in memory.
-                false => map::extents(&core.rows, ino, &blocks)?,
+                None => map::extents(&core.rows, ino, &blocks)?,
             };
             (core.pinned_spans(ino, &found, &blocks)?, end)
         };
@@ -207,17 +219,12 @@ impl Core {
     }
 
     /// The spans of blocks of a file that has these `extents`, each with its zone pinned once, so that it is not reset meanwhile.
-    fn pinned_spans(
-        &mut self,
-        ino: u64,
-        extents: &[Mapped],
-        blocks: &Range<u64>,
-    ) -> Result<Vec<Span>, FsError> {
+    fn pinned_spans(&mut self, ino: u64, extents: &[Mapped], blocks: &Range<u64>) -> Result<Spans, FsError> {
         let found: Vec<Mapped> = extents.iter().filter_map(|m| m.within(blocks)).collect();
         if let Some(lost) = found.iter().find(|m| m.extent.is_lost()) {
             return Err(FsError::Gone { ino, block: lost.block });
         }
-        let spans: Vec<Span> = found.iter().flat_map(|m| spans(ino, m)).collect();
+        let spans: Spans = found.iter().flat_map(|m| spans(ino, m)).collect();
         for span in &spans {
             let zone = ZoneIndex(span.place.zone);
             if self.book.zone(zone)?.state == ZoneState::Offline {

@@ -16,27 +16,17 @@ use super::core::Shared;
 use super::fetch::Span;
 use super::map::Mapped;
 use super::node;
-use super::read::spans;
-use crate::BLOCK_BYTES;
+use super::read::{Spans, spans};
+use crate::{BLOCK_BYTES, STRIPES, stripe};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use zonal_core::ZoneIndex;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Counts of each zone, of which a thread uses one: threads that read one zone do not wait for each other's.
-const STRIPES: usize = 4;
-
-thread_local! {
-    /// The counts that the thread uses.
-    static STRIPE: usize = {
-        static THREADS: AtomicUsize = AtomicUsize::new(0);
-        THREADS.fetch_add(1, Ordering::Relaxed) % STRIPES
-    };
-}
-
 /// Reads in flight from each zone that were pinned without the core.
 pub(super) struct Readers {
+    /// Counts of each zone, of which a thread uses one: threads that read one zone do not wait for each other's.
     stripes: [Box<[AtomicU32]>; STRIPES],
     /// A zone was lost: what reads of it are told, the core knows.
     has_lost: AtomicBool,
@@ -72,7 +62,7 @@ impl Readers {
 
     /// The counts of the calling thread.
     fn own(&self) -> &[AtomicU32] {
-        STRIPE.with(|stripe| &self.stripes[*stripe])
+        &self.stripes[stripe()]
     }
 
     /// Ends what the same thread began with a pin.
@@ -84,45 +74,70 @@ impl Readers {
     }
 }
 
+/// What the file's lock and the pins come to.
+pub(super) enum Quick {
+    /// The spans, pinned, and where the bytes end.
+    Pinned(Spans, u64),
+    /// The extents are not in memory: they have to be looked up.
+    Unknown,
+    /// The core has to be asked.
+    Core,
+}
+
 impl Shared {
-    /// The spans of bytes of a file that has these `extents`, pinned, and where the bytes end; `None` if the core has to be asked.
-    /// The extents were looked up when the file's map had this `version`.
+    /// Pins bytes of a file. `extents` of all of them were looked up after the file's map had this `version`, or they are in memory.
     pub(super) fn pin_without_core(
         &self,
         ino: u64,
         bytes: Range<u64>,
-        extents: &[Mapped],
+        extents: Option<&[Mapped]>,
         version: u64,
-    ) -> Option<(Vec<Span>, u64)> {
+    ) -> Quick {
         if self.readers.has_lost.load(Ordering::Relaxed) {
-            return None;
+            return Quick::Core;
         }
         let blocks = bytes.start / BLOCK..bytes.end.div_ceil(BLOCK);
-        let size = match self.nodes.here(ino) {
-            Some(node) if node.dirty.touches(&blocks) || node.write_buffer.has_any(&blocks) => return None,
-            Some(node) => node.size,
-            None => node::attributes(&self.reader, ino).ok()?.size,
+        let (size, kept) = match self.nodes.for_read(ino) {
+            Some(node) if node.dirty.touches(&blocks) || node.write_buffer.has_any(&blocks) => {
+                return Quick::Core;
+            }
+            Some(mut node) => {
+                let blocks = blocks.start..blocks.end.min(node.size.div_ceil(BLOCK));
+                let kept = match extents {
+                    Some(extents) => {
+                        node.kept_extents.keep(extents, version);
+                        None
+                    }
+                    None => node.kept_extents.find(&blocks, version),
+                };
+                (node.size, kept)
+            }
+            None if extents.is_none() => return Quick::Unknown,
+            None => match node::attributes(&self.reader, ino) {
+                Ok(attributes) => (attributes.size, None),
+                Err(_) => return Quick::Core,
+            },
         };
         let end = bytes.end.min(size);
         if end <= bytes.start {
-            return None;
+            return Quick::Core;
         }
+        let Some(extents) = extents.or(kept.as_deref()) else { return Quick::Unknown };
         let blocks = blocks.start..end.div_ceil(BLOCK);
-        let found = extents.iter().filter_map(|extent| extent.within(&blocks));
-        let mut pieces = Vec::new();
-        for mapped in found {
+        let mut pieces = Spans::new();
+        for mapped in extents.iter().filter_map(|extent| extent.within(&blocks)) {
             if mapped.extent.is_lost() {
-                return None;
+                return Quick::Core;
             }
             pieces.extend(spans(ino, &mapped));
         }
         if !self.readers.pin(&pieces) {
-            return None;
+            return Quick::Core;
         }
         if self.reader.map_version(ino) != version {
             self.readers.unpin(&pieces);
-            return None;
+            return Quick::Core;
         }
-        Some((pieces, end))
+        Quick::Pinned(pieces, end)
     }
 }

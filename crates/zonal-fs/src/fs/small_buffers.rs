@@ -2,31 +2,32 @@
 //!
 //! They come in sizes of a power of two. An allocation for each read would be zeroed each time, and that costs what the read costs.
 
-use crate::BLOCK_BYTES;
+use crate::{BLOCK_BYTES, STRIPES, stripe};
 use zonal_io::buffer::{BufferPool, IoBuf};
 
-/// Bytes of idle buffers of one size.
-const IDLE_BYTES: usize = 1 << 20;
+/// Bytes of idle buffers of one size in each part.
+const IDLE_BYTES: usize = 1 << 18;
 
 pub(super) struct SmallBuffers {
-    /// Of 1 block, of 2, of 4.
-    sizes: Vec<BufferPool>,
+    /// Of 1 block, of 2, of 4. A thread keeps to a part: a buffer that another thread has filled is in the other's cache.
+    stripes: [Vec<BufferPool>; STRIPES],
 }
 
 impl SmallBuffers {
     /// Buffers of up to `blocks_max` blocks.
     pub(super) fn new(blocks_max: u32) -> SmallBuffers {
-        let sizes = (0..=blocks_max.max(1).next_power_of_two().trailing_zeros()).map(|size| {
+        let size = |size| {
             let bytes = BLOCK_BYTES << size;
             BufferPool::new(bytes, (IDLE_BYTES / bytes as usize).max(4))
-        });
-        SmallBuffers { sizes: sizes.collect() }
+        };
+        let largest = blocks_max.max(1).next_power_of_two().trailing_zeros();
+        SmallBuffers { stripes: std::array::from_fn(|_| (0..=largest).map(size).collect()) }
     }
 
     /// A buffer of at least `blocks` blocks, which has the bytes of an earlier read; `None` if it would be too large.
     pub(super) fn take(&self, blocks: u32) -> Option<IoBuf> {
         let size = blocks.max(1).next_power_of_two().trailing_zeros();
-        self.sizes.get(size as usize).map(BufferPool::take)
+        self.stripes[stripe()].get(size as usize).map(BufferPool::take)
     }
 }
 

@@ -17,7 +17,7 @@
 //! without a mark. An entry comes without a mark: a file that is read once from end to end takes the place of others of its kind.
 
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -45,7 +45,7 @@ pub(super) struct UnitSums {
 #[derive(Debug, Default)]
 struct Shard {
     /// Where a unit's entry is.
-    places: HashMap<Unit, usize>,
+    places: FxHashMap<Unit, usize>,
     entries: Vec<Entry>,
     hand: usize,
     bytes: usize,
