@@ -3,6 +3,7 @@
 # 10), in this order:
 #   cuts       power cuts around every call to an image's file, with one thread and with several
 #   files      power cuts at any call of a drive with a file system, metadata included, against a model of what was synced
+#   units      power cuts at any call under units that carry many files: 2,500 cases of four at least
 #   store      power cuts at any call under the metadata store, in zones, in conventional zones and in a file
 #   damage     metadata with damaged bits, blocks and segments, and stores that were put back: 10,000 cases a place, or
 #              DAMAGE_CASES, however long that takes; also on drives with few active zones
@@ -34,7 +35,7 @@ minutes=${1:-10}
 [ $# -gt 0 ] && shift
 seed=${SEED:-0}
 table=docs/SOAK.md
-all=(cuts files store damage kills storm schedules random interference hosts clients model calibrate loads fuzz)
+all=(cuts files units store damage kills storm schedules random interference hosts clients model calibrate loads fuzz)
 declare -A rows=()
 failures=0
 
@@ -77,6 +78,18 @@ files() {
         at=$((at + batch))
     done
     row files "$(grouped $((4 * (at - seed)))) power cuts under a file system" "$seed..$at" $bad
+}
+
+units() {
+    local at=$seed batch=500 bad=0 least=2500 said=$out/soak-units.txt
+    cargo test --release --quiet --package zonal-fs --test crash --no-run || return 1
+    begin
+    while { lasts || [ $((at - seed)) -lt $least ]; } && [ $bad = 0 ]; do
+        ZONAL_SEED=$at ZONAL_CASES=$batch cargo test --release --quiet --package zonal-fs --test crash units_of \
+            >"$said" 2>&1 || bad=1
+        at=$((at + batch))
+    done
+    row units "$(grouped $((4 * (at - seed)))) power cuts under units that carry many files" "$seed..$at" $bad
 }
 
 store() {

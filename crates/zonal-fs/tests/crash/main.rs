@@ -359,7 +359,8 @@ fn units_of_many_files_survive_a_cut_anywhere() {
     let done = campaign(&MANY, first, cases, 4);
     println!("{done:?}");
     if cases >= 40 {
-        assert!(done.combined_units > done.cuts, "{done:?}");
+        // About one a cut: the time between two cuts is at random, too.
+        assert!(4 * done.combined_units > 3 * done.cuts, "{done:?}");
         assert!(done.combined_pieces > 3 * done.combined_units, "{done:?}");
         assert!(done.victims > 0 && done.resets > 0, "{done:?}");
     }
