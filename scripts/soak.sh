@@ -9,6 +9,7 @@
 #              DAMAGE_CASES, however long that takes; also on drives with few active zones
 #   kills      commands that change a file system in an image, killed at random moments: 1,000, or KILLS, however long that
 #              takes
+#   killed     processes that use the library of the file system from three threads, killed at random moments: 2,000 at least
 #   storm      every kind of request at once, from three threads
 #   schedules  random schedules of whole flows of a volume, as docs/THREADS.md says
 #   random     the whole stack on one thread, faults and switches of the mode included, against a model of what is promised;
@@ -35,7 +36,7 @@ minutes=${1:-10}
 [ $# -gt 0 ] && shift
 seed=${SEED:-0}
 table=docs/SOAK.md
-all=(cuts files units store damage kills storm schedules random interference hosts clients model calibrate loads fuzz)
+all=(cuts files units store damage kills killed storm schedules random interference hosts clients model calibrate loads fuzz)
 declare -A rows=()
 failures=0
 
@@ -132,6 +133,19 @@ kills() {
             sum["Before"], sum["After"], sum["Unfinished"] }')
     row kills "$(grouped $kills) commands killed on three images: $counts" "$seed" $bad
     [ "$kills" = 1000 ] || rows[kills]=${rows[kills]/scripts/KILLS=$kills scripts}
+}
+
+killed() {
+    local at=$seed batch=500 bad=0 least=2000 said=$out/soak-killed.txt steps=0
+    cargo test --release --quiet --package zonal-fs --test killed --no-run || return 1
+    begin
+    while { lasts || [ $((at - seed)) -lt $least ]; } && [ $bad = 0 ]; do
+        ZONAL_KILL_SEED=$at ZONAL_KILLS=$batch cargo test --release --quiet --package zonal-fs --test killed \
+            -- --nocapture survives >"$said" 2>&1 || bad=1
+        at=$((at + batch))
+        steps=$((steps + $(sed -n 's/.*killed: .*; \([0-9]*\) steps, .*/\1/p' "$said" | awk '{ sum += $1 } END { print sum + 0 }')))
+    done
+    row killed "$(grouped $((at - seed))) processes killed, $(grouped $steps) steps" "$seed..$at" $bad
 }
 
 storm() {

@@ -4,9 +4,8 @@
 
 mod common;
 
-use common::{bytes, device, impatient, make, settle, volume, waiter};
+use common::{bytes, device, impatient, make, processor_time, settle, volume, waiter};
 use parking_lot::{Mutex, MutexGuard};
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Scope, sleep};
@@ -35,12 +34,6 @@ const LATE: Nanos = Nanos(6_000_000_000);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 static ALONE: Mutex<()> = Mutex::new(());
-
-/// Processor time of this process.
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
 
 /// The share of a core that this process takes from now on.
 fn share_of_a_core() -> f64 {

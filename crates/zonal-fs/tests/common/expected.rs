@@ -77,8 +77,13 @@ impl Expected {
 
     /// Compares what is there; what it is taken to be from now on.
     pub fn check(&self, fs: &FileSystem) -> Result<Model, String> {
+        self.check_in(fs, ROOT)
+    }
+
+    /// The same in another directory.
+    pub fn check_in(&self, fs: &FileSystem, directory: u64) -> Result<Model, String> {
         let mut names = BTreeMap::new();
-        fs.list(ROOT, None, |name, entry| {
+        fs.list(directory, None, |name, entry| {
             let number: u8 = std::str::from_utf8(&name[1..]).unwrap().parse().unwrap();
             names.insert(number, entry.ino);
             std::ops::ControlFlow::Continue(())

@@ -4,7 +4,9 @@
 pub mod expected;
 pub mod interleaved;
 pub mod steps;
+pub mod watched;
 
+use rustix::time::{ClockId, clock_gettime};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -30,6 +32,12 @@ use zonal_io::volume::{Volume, VolumeOptions};
 /// A waiter of the test's own.
 pub fn waiter() -> Polling {
     Polling::new(Clock::start())
+}
+
+/// Processor time of this process.
+pub fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Longest that anything may wait: most cases take milliseconds.

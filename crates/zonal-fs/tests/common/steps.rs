@@ -2,6 +2,8 @@
 
 use super::Step;
 use proptest::prelude::*;
+use rand::RngExt;
+use rand_pcg::Pcg64Mcg;
 
 /// A step with six files of some hundred kilobytes.
 pub fn step() -> impl Strategy<Value = Step> {
@@ -36,4 +38,34 @@ pub fn step_of_ranges() -> impl Strategy<Value = Step> {
         1 => (0..6u8, place(), length()).prop_map(|(n, o, l)| Step::Zero(n, o, l)),
         2 => (0..6u8, place(), 0..6u8, place(), length()).prop_map(|(f, o, t, p, l)| Step::Copy(f, o, t, p, l)),
     ]
+}
+
+/// A step with six files, from a random number generator of the caller's.
+pub fn any_step(random: &mut Pcg64Mcg) -> Step {
+    let file = random.random_range(0..6u8);
+    let other = random.random_range(0..6u8);
+    let place = match random.random_bool(0.5) {
+        true => random.random_range(0..200_000),
+        false => random.random_range(0..50) * 4096,
+    };
+    let length = match random.random_range(0..4) {
+        0 => random.random_range(1..30) * 4096,
+        1 => random.random_range(1..300_000),
+        _ => random.random_range(1..20_000),
+    };
+    match random.random_range(0..100) {
+        0..12 => Step::Create(file),
+        12..60 => Step::Write(file, place, length),
+        60..65 => Step::Truncate(file, place),
+        65..70 => Step::Punch(file, place, length),
+        70..75 => Step::Unlink(file),
+        75..78 => Step::Rename(file, other),
+        78..81 => Step::Link(file, other),
+        81..85 => Step::Open(file),
+        85..87 => Step::Close(file),
+        87..91 => Step::Fsync(file),
+        91..94 => Step::Sync,
+        94..97 => Step::Tend,
+        _ => Step::Collect,
+    }
 }

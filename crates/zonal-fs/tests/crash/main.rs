@@ -8,6 +8,7 @@
 mod common;
 
 use common::expected::Expected;
+use common::steps::any_step;
 use common::{Model, Step, apply, settle};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -155,41 +156,12 @@ impl Power {
     }
 }
 
-fn step(random: &mut Pcg64Mcg) -> Step {
-    let file = random.random_range(0..6u8);
-    let other = random.random_range(0..6u8);
-    let place = match random.random_bool(0.5) {
-        true => random.random_range(0..200_000),
-        false => random.random_range(0..50) * BLOCK as u32,
-    };
-    let length = match random.random_range(0..4) {
-        0 => random.random_range(1..30) * BLOCK as u32,
-        1 => random.random_range(1..300_000),
-        _ => random.random_range(1..20_000),
-    };
-    match random.random_range(0..100) {
-        0..12 => Step::Create(file),
-        12..60 => Step::Write(file, place, length),
-        60..65 => Step::Truncate(file, place),
-        65..70 => Step::Punch(file, place, length),
-        70..75 => Step::Unlink(file),
-        75..78 => Step::Rename(file, other),
-        78..81 => Step::Link(file, other),
-        81..85 => Step::Open(file),
-        85..87 => Step::Close(file),
-        87..91 => Step::Fsync(file),
-        91..94 => Step::Sync,
-        94..97 => Step::Tend,
-        _ => Step::Collect,
-    }
-}
-
 /// A step on a file system whose metadata fill their place.
 fn full_step(random: &mut Pcg64Mcg) -> Step {
     match random.random_range(0..10) {
         0..6 => Step::Load(random.random_range(0..120)),
         6 => Step::Unload(random.random_range(0..120)),
-        _ => step(random),
+        _ => any_step(random),
     }
 }
 
@@ -203,7 +175,7 @@ fn many_step(random: &mut Pcg64Mcg) -> Step {
         66..68 => Step::Close(file),
         68..78 => Step::Fsync(file),
         78..82 => Step::Sync,
-        _ => step(random),
+        _ => any_step(random),
     }
 }
 
@@ -275,7 +247,7 @@ fn case(shapes: &[Shape], seed: u64, cycles: u32, done: &mut Done) -> Result<(),
     let steps = match shapes {
         _ if shapes == FULL => full_step,
         _ if shapes == MANY => many_step,
-        _ => step,
+        _ => any_step,
     };
     let mut power = Power::new(shape, &mut random);
     power.make()?;

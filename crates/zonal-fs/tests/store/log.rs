@@ -1,6 +1,7 @@
 //! The log: around its zones, full, with zones that fail, damaged, read while it is written.
 
-use crate::rig::{SMALL, Shape, UUID, Watched, anchor, create, create_at, drive, image, made, open};
+use crate::common::watched::Watched;
+use crate::rig::{SMALL, Shape, UUID, anchor, create, create_at, drive, image, made, open};
 use proptest::prelude::*;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -551,15 +552,15 @@ fn h74_zone_is_reset_after_the_flush_of_what_took_its_pages() {
     }
     let seen = watched.seen();
     let mut unflushed = 0;
-    for op in &seen {
-        match op {
+    for command in &seen {
+        match command.op {
             Op::Write => unflushed += 1,
             Op::Flush => unflushed = 0,
             Op::ZoneReset => assert_eq!(unflushed, 0, "writes before a reset that are not durable"),
             _ => {}
         }
     }
-    assert!(seen.iter().filter(|op| **op == Op::ZoneReset).count() > 5);
+    assert!(seen.iter().filter(|command| command.op == Op::ZoneReset).count() > 5);
 }
 
 #[test]

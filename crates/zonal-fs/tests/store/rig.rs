@@ -1,9 +1,8 @@
 //! A drive over a twin that forgets, and the storages on it.
 
-use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
-use zonal_core::{Nanos, Op, ZoneIndex};
+use zonal_core::ZoneIndex;
 use zonal_fs::drive::Drive;
 use zonal_fs::format::{Anchor, Metadata, Superblock};
 use zonal_fs::make::{MakeError, MakeOptions, make, make_in};
@@ -11,11 +10,10 @@ use zonal_fs::store::backend::{BackendError, Store, StoreFile, log};
 use zonal_fs::superblocks::{self, Writer};
 use zonal_fs::waiter::{Waiters, polling};
 use zonal_io::clock::Clock;
-use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, Submitted};
+use zonal_io::device::Device;
 use zonal_io::image::backing::Backing;
 use zonal_io::image::backing::twin::CutBacking;
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
-use zonal_io::news::Wakeups;
 use zonal_io::volume::{Volume, VolumeOptions};
 
 pub const UUID: [u8; 16] = *b"a file system id";
@@ -87,59 +85,6 @@ pub fn drive(device: Arc<dyn Device>) -> Arc<Drive> {
 
 pub fn waiters() -> Waiters {
     polling(Clock::start())
-}
-
-/// A device that notes what it is asked to do.
-pub struct Watched {
-    inner: Arc<dyn Device>,
-    seen: Mutex<Vec<Op>>,
-    info: DeviceInfo,
-}
-
-impl Watched {
-    pub fn new(inner: Arc<dyn Device>) -> Watched {
-        // Without a cache there would be no flush.
-        let info = DeviceInfo { volatile_cache: true, ..inner.info().clone() };
-        Watched { inner, seen: Mutex::default(), info }
-    }
-
-    pub fn seen(&self) -> Vec<Op> {
-        self.seen.lock().clone()
-    }
-}
-
-impl Device for Watched {
-    fn info(&self) -> &DeviceInfo {
-        &self.info
-    }
-    fn submit(
-        &self,
-        now: Nanos,
-        queue: usize,
-        command: &Command,
-        context: &mut Option<Context>,
-    ) -> Submitted {
-        self.seen.lock().push(command.op);
-        self.inner.submit(now, queue, command, context)
-    }
-    fn poll(
-        &self,
-        now: Nanos,
-        queue: usize,
-        budget: usize,
-        done: &mut dyn FnMut(Completed),
-    ) -> Option<Nanos> {
-        self.inner.poll(now, queue, budget, done)
-    }
-    fn wakeups(&self) -> &Wakeups {
-        self.inner.wakeups()
-    }
-    fn has_news(&self, queue: usize) -> bool {
-        self.inner.has_news(queue)
-    }
-    fn is_idle(&self, queue: usize) -> bool {
-        self.inner.is_idle(queue)
-    }
 }
 
 /// Where a store lies.

@@ -1,0 +1,68 @@
+//! A device that notes what it is asked to do.
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use zonal_core::{Nanos, Op, Sector};
+use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, Submitted};
+use zonal_io::news::Wakeups;
+
+/// A command that was noted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seen {
+    pub op: Op,
+    pub sector: Sector,
+    pub sectors: u32,
+}
+
+/// See the module.
+pub struct Watched {
+    inner: Arc<dyn Device>,
+    seen: Mutex<Vec<Seen>>,
+    info: DeviceInfo,
+}
+
+impl Watched {
+    pub fn new(inner: Arc<dyn Device>) -> Watched {
+        // Without a cache there would be no flush.
+        let info = DeviceInfo { volatile_cache: true, ..inner.info().clone() };
+        Watched { inner, seen: Mutex::default(), info }
+    }
+
+    pub fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().clone()
+    }
+}
+
+impl Device for Watched {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+    fn submit(
+        &self,
+        now: Nanos,
+        queue: usize,
+        command: &Command,
+        context: &mut Option<Context>,
+    ) -> Submitted {
+        self.seen.lock().push(Seen { op: command.op, sector: command.sector, sectors: command.sectors });
+        self.inner.submit(now, queue, command, context)
+    }
+    fn poll(
+        &self,
+        now: Nanos,
+        queue: usize,
+        budget: usize,
+        done: &mut dyn FnMut(Completed),
+    ) -> Option<Nanos> {
+        self.inner.poll(now, queue, budget, done)
+    }
+    fn wakeups(&self) -> &Wakeups {
+        self.inner.wakeups()
+    }
+    fn has_news(&self, queue: usize) -> bool {
+        self.inner.has_news(queue)
+    }
+    fn is_idle(&self, queue: usize) -> bool {
+        self.inner.is_idle(queue)
+    }
+}
