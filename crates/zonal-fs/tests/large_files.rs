@@ -49,7 +49,8 @@ fn end_beside_another_thread(end: impl FnOnce(&FileSystem, u64)) {
     });
     println!("{took:?}, of it the longest call of the other thread {longest:?}, {} states", seen.len());
     assert_eq!(fs.usage().used, 0);
-    assert!(seen.len() > 10, "{seen:?}; {longest:?} of {took:?}");
+    // A call that keeps the lock to its end shows two: before and after.
+    assert!(seen.len() > 4, "{seen:?}; {longest:?} of {took:?}");
     fs.sync(&waiter()).unwrap();
     fs.check();
 }

@@ -132,7 +132,7 @@ impl ImageOptions {
             rotational: self.rotational.or(profile.map(|p| p.rotational)).unwrap_or(false),
             profile: profile.map_or(String::new(), |p| p.name.to_owned()),
             identity: self.identity.or_else(Identity::random),
-            has_current: true,
+            version: format::VERSION,
         };
         match header.layout().file_len() {
             Some(_) => Ok(header),

@@ -56,9 +56,9 @@ impl Current {
         states: &mut [ZoneState],
     ) -> io::Result<Current> {
         let (layout, geometry) = (header.layout(), &header.geometry);
-        let cache = if header.has_current { backing.cache() } else { None };
+        let cache = if header.has_current() { backing.cache() } else { None };
         let mut found = Found::Nothing;
-        if header.has_current {
+        if header.has_current() {
             found = find(&*backing, &layout, geometry, &header.creation, cache, states)?;
         }
         let words =

@@ -4,25 +4,23 @@
 //! and values ([`Header`], [`Page`]) that are known to be valid. Parsing takes any bytes and never panics.
 
 mod current;
+mod page;
 
 pub use current::{STAMP_BYTES, Stamp, StampState, current_state, current_word};
+pub use page::{Page, PageError, Session, Slots, TAILS_MAX, Tail, initial_state, state_from_word};
 
 use crate::identity::Identity;
-use std::fmt;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-use zonal_core::device::ZoneState;
-use zonal_core::{
-    Geometry, GeometryError, Personality, SECTOR_BYTES, Sector, Sectors, ZoneCondition, ZoneIndex,
-};
+use zonal_core::{Geometry, GeometryError, Personality, SECTOR_BYTES, Sector, Sectors};
 
 /// First bytes of an image.
 pub const MAGIC: [u8; 8] = *b"ZONALIMG";
-/// Version this code writes, and the newest it reads. Version 1 has no identity, and versions 1 and 2 have no current states.
-pub const VERSION: u32 = 3;
+/// Version of new images, and the newest this code reads. The first with an identity is 2, with current states 3, with tails 4.
+pub const VERSION: u32 = 4;
 /// Incompatible features this code knows: none yet. An image with any other is refused.
 pub const INCOMPAT_KNOWN: u32 = 0;
-/// Bytes of one copy of the header, and of one ledger page.
+/// Bytes of one copy of the header, of one ledger page, and of the tails beside it.
 pub const PAGE_BYTES: usize = 4096;
 /// Where the second copy of the header begins.
 pub const HEADER_COPY_OFFSET: u64 = PAGE_BYTES as u64;
@@ -39,7 +37,6 @@ pub const PROFILE_NAME_MAX: usize = 32;
 /// Largest logical block, in sectors (64 KiB).
 pub const BLOCK_SECTORS_MAX: u32 = 128;
 
-const PAGE_MAGIC: u32 = u32::from_le_bytes(*b"ZLPG");
 /// Bytes of the header that its checksum covers.
 const HEADER_BYTES: usize = 512;
 
@@ -81,21 +78,6 @@ const _: () = assert!(std::mem::offset_of!(RawHeader, ledger_offset) == 88);
 const _: () = assert!(std::mem::offset_of!(RawHeader, profile) == 104);
 const _: () = assert!(std::mem::offset_of!(RawHeader, identity) == 136);
 
-/// Ledger page as it lies on disk.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone)]
-#[repr(C)]
-struct RawPage {
-    magic: U32,
-    crc: U32,
-    index: U32,
-    reserved: U32,
-    sequence: U64,
-    creation: [u8; 8],
-    words: [U64; ZONES_PER_PAGE],
-}
-
-const _: () = assert!(size_of::<RawPage>() == PAGE_BYTES);
-const _: () = assert!(std::mem::offset_of!(RawPage, words) == 32);
 const _: () = assert!(LEDGER_OFFSET.is_multiple_of(PAGE_BYTES as u64));
 
 /// Why bytes are not the header of an image.
@@ -164,8 +146,8 @@ pub struct Header {
     pub profile: String,
     /// What it keeps for life, under whatever name; none in images of version 1.
     pub identity: Option<Identity>,
-    /// Whether the file has a place for the zones' current states; not in images of versions 1 and 2.
-    pub has_current: bool,
+    /// Format version of the file.
+    pub version: u32,
 }
 
 impl Header {
@@ -216,7 +198,7 @@ impl Header {
         profile[..name.len()].copy_from_slice(name);
         let mut raw = RawHeader {
             magic: MAGIC,
-            version: if self.has_current { VERSION } else { 2 }.into(),
+            version: self.version.into(),
             crc: 0.into(),
             incompat: 0.into(),
             compat: 0.into(),
@@ -251,7 +233,17 @@ impl Header {
 
     /// Where things lie in this image's file.
     pub const fn layout(&self) -> Layout {
-        Layout::of(&self.geometry, self.has_current)
+        Layout::of(&self.geometry, self.version)
+    }
+
+    /// Whether the file has a place for the zones' current states; not in images of versions 1 and 2.
+    pub const fn has_current(&self) -> bool {
+        has_current(self.version)
+    }
+
+    /// Whether a slot of the ledger has a place for tails; not in images of versions 1 to 3.
+    pub const fn has_tails(&self) -> bool {
+        has_tails(self.version)
     }
 }
 
@@ -278,8 +270,8 @@ impl RawHeader {
             return Err(field("the logical block, in sectors,", block.into()));
         }
         let (open_max, active_max) = geometry.limits(self.open_max.get(), self.active_max.get())?;
-        let has_current = self.version.get() >= 3;
-        let layout = Layout::of(&geometry, has_current);
+        let version = self.version.get();
+        let layout = Layout::of(&geometry, version);
         if self.ledger_offset.get() != LEDGER_OFFSET {
             return Err(field("the ledger's offset", self.ledger_offset.get()));
         }
@@ -308,10 +300,18 @@ impl RawHeader {
                 .map_err(|e| field("the profile name's first bad byte", e.valid_up_to() as u64))?
                 .to_owned(),
             // Of version 1 these bytes are not a field.
-            identity: if self.version.get() == 1 { None } else { Identity::from_bytes(self.identity) },
-            has_current,
+            identity: if version == 1 { None } else { Identity::from_bytes(self.identity) },
+            version,
         })
     }
+}
+
+const fn has_current(version: u32) -> bool {
+    version >= 3
+}
+
+const fn has_tails(version: u32) -> bool {
+    version >= 4
 }
 
 /// Whether `block` sectors can be the logical block of `geometry`.
@@ -345,20 +345,24 @@ pub struct Layout {
     pub current_offset: u64,
     /// Where the data begins. Sector s of the device lies at `data_offset + 512 s`.
     pub data_offset: u64,
+    /// Bytes of one slot of the ledger.
+    pub slot_bytes: usize,
     zones: u32,
     data_bytes: u64,
 }
 
 impl Layout {
-    const fn of(geometry: &Geometry, has_current: bool) -> Layout {
+    const fn of(geometry: &Geometry, version: u32) -> Layout {
         let zone_pages = geometry.zones().div_ceil(ZONES_PER_PAGE as u32);
-        let current_offset = LEDGER_OFFSET + (zone_pages as u64 + 1) * 2 * PAGE_BYTES as u64;
-        let current = if has_current { PAGE_BYTES as u64 + geometry.zones() as u64 * 8 } else { 0 };
+        let slot_bytes = if has_tails(version) { 2 * PAGE_BYTES } else { PAGE_BYTES };
+        let current_offset = LEDGER_OFFSET + (zone_pages as u64 + 1) * 2 * slot_bytes as u64;
+        let current = if has_current(version) { PAGE_BYTES as u64 + geometry.zones() as u64 * 8 } else { 0 };
         let end = current_offset + current;
         Layout {
             zone_pages,
             current_offset,
             data_offset: end.next_multiple_of(DATA_ALIGN),
+            slot_bytes,
             zones: geometry.zones(),
             data_bytes: geometry.sectors().bytes(),
         }
@@ -374,7 +378,7 @@ impl Layout {
 
     /// Where `side` of ledger page `index` begins.
     pub const fn slot(&self, index: u32, side: Side) -> u64 {
-        LEDGER_OFFSET + (index as u64 * 2 + side as u64) * PAGE_BYTES as u64
+        LEDGER_OFFSET + (index as u64 * 2 + side as u64) * self.slot_bytes as u64
     }
 
     /// Where `sector` of the device lies.
@@ -401,196 +405,6 @@ impl Side {
             Side::B => Side::A,
         }
     }
-}
-
-/// Why a ledger page is refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PageError {
-    /// Neither slot is sound.
-    #[error("both slots are damaged")]
-    BothDamaged,
-    /// A slot is damaged although the image was closed in order, so that no power cut can have torn it.
-    #[error("slot {side:?} is damaged although the image was closed in order")]
-    DamagedAtRest {
-        /// The slot.
-        side: Side,
-    },
-    /// A sound page of another place or another image.
-    #[error("slot {side:?} holds page {found} of image {creation:02x?}: copied from elsewhere")]
-    Misplaced {
-        /// The slot.
-        side: Side,
-        /// Index stored.
-        found: u32,
-        /// First bytes of the creation number stored.
-        creation: [u8; 8],
-    },
-    /// Both slots claim to be the same commit.
-    #[error("both slots carry sequence number {0}")]
-    SameSequence(u64),
-    /// A sound page with a zone state that no version writes.
-    #[error("zone {zone} has the impossible state {word:#018x}")]
-    Zone {
-        /// The zone.
-        zone: ZoneIndex,
-        /// Its word.
-        word: u64,
-    },
-    /// A session page with a state that no version writes.
-    #[error("impossible session state {0:#x}")]
-    Session(u64),
-}
-
-/// A sound ledger page.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Page {
-    /// Place in the ledger: 0 is the session page.
-    pub index: u32,
-    /// Number of the commit; of two sound slots the one with the larger number counts.
-    pub sequence: u64,
-    /// One word a zone, or in word 0 the session state.
-    pub words: [u64; ZONES_PER_PAGE],
-}
-
-impl fmt::Debug for Page {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Page({}, sequence {})", self.index, self.sequence)
-    }
-}
-
-impl Page {
-    /// The page's bytes.
-    pub fn emit(&self, creation: &[u8; 16]) -> [u8; PAGE_BYTES] {
-        let mut raw = RawPage {
-            magic: PAGE_MAGIC.into(),
-            crc: 0.into(),
-            index: self.index.into(),
-            reserved: 0.into(),
-            sequence: self.sequence.into(),
-            creation: short(creation),
-            words: self.words.map(U64::new),
-        };
-        raw.crc = crc(raw.as_bytes()).into();
-        zerocopy::transmute!(raw)
-    }
-}
-
-/// What one slot of a ledger page holds.
-#[derive(Debug)]
-enum Slot {
-    Zero,
-    Damaged,
-    Sound(Box<Page>),
-}
-
-fn parse_slot(bytes: &[u8], index: u32, side: Side, creation: &[u8; 16]) -> Result<Slot, PageError> {
-    let Ok(raw) = RawPage::read_from_bytes(bytes) else { return Ok(Slot::Damaged) };
-    if raw.magic.get() == 0 && bytes.iter().all(|&b| b == 0) {
-        return Ok(Slot::Zero);
-    }
-    let found = raw.crc.get();
-    let mut copy = raw;
-    copy.crc = 0.into();
-    if copy.magic.get() != PAGE_MAGIC || crc(copy.as_bytes()) != found {
-        return Ok(Slot::Damaged);
-    }
-    if copy.index.get() != index || copy.creation != short(creation) {
-        return Err(PageError::Misplaced { side, found: copy.index.get(), creation: copy.creation });
-    }
-    let words = copy.words.map(U64::get);
-    Ok(Slot::Sound(Box::new(Page { index, sequence: copy.sequence.get(), words })))
-}
-
-/// What the two slots of a ledger page say together.
-#[derive(Debug)]
-pub struct Slots {
-    /// The page that counts and where it lies; `None`: never written, all zones are empty.
-    pub live: Option<(Side, Box<Page>)>,
-    /// A slot that is neither sound nor zero: what a power cut leaves of a commit under way.
-    pub damaged: Option<Side>,
-}
-
-impl Slots {
-    /// Reads page `index` from `bytes`, its two slots.
-    ///
-    /// # Errors
-    /// [`PageError`], if what they hold cannot come from a commit under way.
-    pub fn parse(bytes: &[u8], index: u32, creation: &[u8; 16]) -> Result<Slots, PageError> {
-        let (a, b) = bytes.split_at_checked(PAGE_BYTES).unwrap_or((bytes, &[]));
-        let a = parse_slot(a, index, Side::A, creation)?;
-        let b = parse_slot(b, index, Side::B, creation)?;
-        Ok(match (a, b) {
-            (Slot::Zero, Slot::Zero) => Slots { live: None, damaged: None },
-            (Slot::Sound(a), Slot::Sound(b)) if a.sequence == b.sequence => {
-                return Err(PageError::SameSequence(a.sequence));
-            }
-            (Slot::Sound(a), Slot::Sound(b)) if a.sequence < b.sequence => Slots::sound(Side::B, b),
-            (Slot::Sound(a), Slot::Sound(_) | Slot::Zero) => Slots::sound(Side::A, a),
-            (Slot::Zero, Slot::Sound(b)) => Slots::sound(Side::B, b),
-            (Slot::Sound(a), Slot::Damaged) => Slots { live: Some((Side::A, a)), damaged: Some(Side::B) },
-            (Slot::Damaged, Slot::Sound(b)) => Slots { live: Some((Side::B, b)), damaged: Some(Side::A) },
-            // The first commit of a page goes to slot A, so that only A can be torn while B is zero.
-            (Slot::Damaged, Slot::Zero) => Slots { live: None, damaged: Some(Side::A) },
-            (Slot::Zero | Slot::Damaged, Slot::Damaged) => return Err(PageError::BothDamaged),
-        })
-    }
-
-    const fn sound(side: Side, page: Box<Page>) -> Slots {
-        Slots { live: Some((side, page)), damaged: None }
-    }
-}
-
-/// State of `zone` before anything was written to it.
-pub const fn initial_state(geometry: &Geometry, zone: ZoneIndex) -> ZoneState {
-    if geometry.is_conventional(zone) { ZoneState::CONVENTIONAL } else { ZoneState::EMPTY }
-}
-
-/// The state of `zone` in a ledger word.
-///
-/// Open states do not survive a reopen, so the ledger has none: a zone is empty, closed, full, read-only, offline or
-/// conventional.
-///
-/// # Errors
-/// [`PageError::Zone`], if no zone of this geometry can be so.
-pub fn state_from_word(geometry: &Geometry, zone: ZoneIndex, word: u64) -> Result<ZoneState, PageError> {
-    let wrong = PageError::Zone { zone, word };
-    let state = ZoneState::from_bits(word, geometry.capacity_of(zone)).map_err(|_| wrong)?;
-    let is_conventional = state.condition == ZoneCondition::NotWp;
-    let is_closed_empty = state.condition == ZoneCondition::Closed && state.written == 0;
-    if state.condition.is_open() || is_closed_empty || is_conventional != geometry.is_conventional(zone) {
-        return Err(wrong);
-    }
-    Ok(state)
-}
-
-/// Whether the image was closed in order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u64)]
-pub enum Session {
-    /// Closed in order, or never changed: a damaged slot is damage.
-    Closed = 0,
-    /// Changed since it was opened: one slot a page may be torn.
-    Open = 1,
-}
-
-impl Session {
-    /// The state in the words of a session page.
-    ///
-    /// # Errors
-    /// [`PageError::Session`].
-    pub const fn from_word(word: u64) -> Result<Session, PageError> {
-        match word {
-            0 => Ok(Session::Closed),
-            1 => Ok(Session::Open),
-            n => Err(PageError::Session(n)),
-        }
-    }
-}
-
-/// The part of the creation number that every page repeats.
-fn short(creation: &[u8; 16]) -> [u8; 8] {
-    std::array::from_fn(|i| creation[i])
 }
 
 /// CRC-32C.

@@ -6,11 +6,13 @@
 //! # A commit
 //! 1. Sample the zones that changed. A zone's pointer never includes bytes that are not yet in the file.
 //! 2. Before the first one, note in the session page that slots may tear, and sync. Write once more what counts on pages
-//!    that this opener has not written yet. Sync: now the data below the sampled pointers is durable.
-//! 3. Write each changed page to the slot that does not count, under the next sequence number, then sync.
-//! 4. Keep the blocks of zones whose reset became durable, up to a bound, and give back the rest.
+//!    that this opener has not written yet, and sync.
+//! 3. If what is to become durable is more than [tails] can hold, sync: now the data below the sampled pointers is durable.
+//! 4. Write each changed page, with the tails of its zones, to the slot that does not count, under the next sequence number. Sync.
+//! 5. Keep the blocks of zones whose reset became durable, up to a bound, and give back the rest.
 //!
 //! A power cut in between finds each page either new or old; old slots are never touched before the new ones are durable.
+//! A new page whose data did not arrive says so by its tails.
 //!
 //! # Invariants
 //! - Every byte below a pointer that a power cut can bring back is durable and was written for that pointer: no data is
@@ -26,16 +28,18 @@
 //! both with a fence: one of the two sees the other.
 
 mod kept;
+mod tails;
 
 use crate::image::backing::Backing;
 use crate::image::current::Current;
 use crate::image::error::Failure;
 use crate::image::format::{
-    Header, Layout, PAGE_BYTES, Page, PageError, Session, Side, Slots, ZONES_PER_PAGE, initial_state,
+    Header, Layout, Page, PageError, Session, Side, Slots, Tail, ZONES_PER_PAGE, initial_state,
     state_from_word,
 };
 use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, fence};
 use kept::Kept;
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -55,6 +59,8 @@ pub(crate) struct Ledger {
     geometry: Geometry,
     layout: Layout,
     creation: [u8; 16],
+    /// Whether slots have room for tails.
+    has_tails: bool,
     /// A zone: offset, in sectors, below which nothing may be written before the ledger was asked.
     bound: Box<[AtomicU32]>,
     /// A page of zones: some zone of it changed since it was last sampled.
@@ -82,6 +88,9 @@ struct Committer {
     pages: Box<[PageState]>,
     /// Durable word of each zone.
     words: Box<[u64]>,
+    /// Pages with tails, as they were read, until this opener writes them. Of a zone whose tail is missing, `words` has what it was
+    /// before.
+    found: BTreeMap<u32, Box<Page>>,
 }
 
 #[derive(Clone, Copy)]
@@ -98,8 +107,8 @@ struct PageState {
 /// Bound of every zone while the pages that were read may not be on the medium: above any offset.
 const UNPROVEN: u32 = u32::MAX;
 
-/// Bytes that are written again at a time.
-const AGAIN_BYTES: usize = 1 << 20;
+/// Bytes that are written again at a time, and of the ledger that are read at a time.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// What a commit has to cover.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -127,15 +136,23 @@ impl Ledger {
     ) -> Result<(Ledger, Vec<ZoneState>), ReadError> {
         let (geometry, layout) = (header.geometry, header.layout());
         let pages = layout.zone_pages as usize + 1;
-        let mut bytes = vec![0; pages * 2 * PAGE_BYTES];
-        backing.read_at(&mut bytes, layout.slot(0, Side::A)).map_err(ReadError::Io)?;
+        let page_bytes = 2 * layout.slot_bytes;
+        let at_a_time = PIECE_BYTES / page_bytes;
+        let mut piece = vec![0; at_a_time.min(pages) * page_bytes];
 
         let mut states = Vec::with_capacity(pages);
         let mut zone_states: Vec<ZoneState> =
             (0..geometry.zones()).map(|zone| initial_state(&geometry, ZoneIndex(zone))).collect();
         let mut session = Session::Closed;
-        for (index, bytes) in bytes.chunks(2 * PAGE_BYTES).enumerate() {
-            let index = index as u32;
+        let mut found = BTreeMap::new();
+        for index in 0..pages as u32 {
+            let n = index as usize % at_a_time;
+            if n == 0 {
+                let bytes = (pages - index as usize).min(at_a_time) * page_bytes;
+                let at = layout.slot(index, Side::A);
+                backing.read_at(&mut piece[..bytes], at).map_err(ReadError::Io)?;
+            }
+            let bytes = &piece[n * page_bytes..][..page_bytes];
             let page_error = |fault| ReadError::Page { page: index, fault };
             let slots = Slots::parse(bytes, index, &header.creation).map_err(page_error)?;
             if let Some(side) = slots.damaged
@@ -151,8 +168,15 @@ impl Ledger {
                 session = Session::from_word(page.words[0]).map_err(page_error)?;
                 continue;
             }
-            for (zone, word) in zones_of(&geometry, index).zip(page.words) {
+            for (zone, word) in zones_of(&geometry, index).map(ZoneIndex).zip(page.words) {
                 zone_states[zone.0 as usize] = state_from_word(&geometry, zone, word).map_err(page_error)?;
+            }
+            // Closed in order, all of it is durable.
+            if session == Session::Open {
+                tails::judge(&*backing, &geometry, &layout, &page, &mut zone_states)?;
+            }
+            if !page.tails.is_empty() {
+                found.insert(index, page);
             }
         }
         let words = zone_states.iter().map(|s| s.to_bits()).collect::<Box<[u64]>>();
@@ -168,6 +192,7 @@ impl Ledger {
             geometry,
             layout,
             creation: header.creation,
+            has_tails: header.has_tails(),
             bound: zone_states
                 .iter()
                 .map(|s| AtomicU32::new(if is_unproven { UNPROVEN } else { s.written }))
@@ -184,6 +209,7 @@ impl Ledger {
                 is_unproven,
                 pages: states.into(),
                 words,
+                found,
             }),
         };
         Ok((ledger, zone_states))
@@ -318,19 +344,24 @@ impl Ledger {
         self.prove(c, sample)?;
         let edits = self.sample(c, scope, sample);
         let pages = self.pages_to_write(c, scope, &edits);
-        let guarded = self.write_guards(c, &pages)?;
-        let data = scope == Scope::All && self.unsynced.swap(false, Ordering::SeqCst);
-        if guarded || data {
+        let is_guarded = self.write_guards(c, &pages)?;
+        let has_data = scope == Scope::All && self.unsynced.swap(false, Ordering::SeqCst);
+        // Slots that count are durable before others are written over.
+        let joins = self.has_tails && has_data && !is_guarded && !pages.is_empty();
+        let tails = if joins { self.tails(c, &edits) } else { None };
+        if is_guarded || has_data && tails.is_none() {
             self.sync("syncing data")?;
         }
         for edit in &edits {
             c.words[edit.zone.0 as usize] = edit.state.to_bits();
         }
+        let doing = if tails.is_some() { "syncing data and zone states" } else { "syncing zone states" };
+        let mut tails = tails.unwrap_or_default();
         for &page in &pages {
-            self.write_page(c, page)?;
+            self.write_page(c, page, tails.remove(&page).unwrap_or_default())?;
         }
         if !pages.is_empty() {
-            self.sync("syncing zone states")?;
+            self.sync(doing)?;
         }
         self.settle(&edits);
         Ok(())
@@ -346,7 +377,7 @@ impl Ledger {
                 Scope::Resets => dirty.load(Ordering::SeqCst),
             };
             if is_dirty {
-                let zones = zones_of(&self.geometry, page as u32 + 1);
+                let zones = zones_of(&self.geometry, page as u32 + 1).map(ZoneIndex);
                 edits.extend(zones.filter_map(|zone| self.sample_zone(c, scope, zone, sample)));
             }
         }
@@ -394,13 +425,18 @@ impl Ledger {
             .zip(&c.words)
             .map(|(zone, word)| ZoneState::from_word(*word).written.max(sample(ZoneIndex(zone)).written))
             .collect();
-        if self.current.is_doubtful() {
-            self.write_again(c, &ends)?;
-        }
+        self.write_again(c, &ends)?;
+        let lost = self.pages_with_lost_tails(c);
         let written: Vec<u32> =
             (1..).zip(&c.pages[1..]).filter(|(_, page)| page.live.is_some()).map(|(i, _)| i).collect();
         self.write_guards(c, &written)?;
         self.sync("syncing what the last opener left")?;
+        if !lost.is_empty() {
+            for page in lost {
+                self.write_page(c, page, Vec::new())?;
+            }
+            self.sync("syncing zone states")?;
+        }
         c.is_unproven = false;
         self.clear_above(&ends);
         for (bound, end) in self.bound.iter().zip(ends) {
@@ -409,17 +445,29 @@ impl Ledger {
         Ok(())
     }
 
-    /// Writes the data above the ledger's pointers once more. The last opener was killed in a sync. If that sync failed, the cache
-    /// still has the bytes, and no other sync would write them.
+    /// The pages that were found with data of theirs missing.
+    fn pages_with_lost_tails(&self, c: &Committer) -> Vec<u32> {
+        let is_lost = |page: &Page| self.page(c, page.index, page.sequence, Vec::new()).words != page.words;
+        c.found.values().filter(|page| is_lost(page)).map(|page| page.index).collect()
+    }
+
+    /// Writes once more what a sync that failed under the last opener may have left in the cache, where no other sync would write
+    /// it: the tails of its pages, and if it was killed in a sync, the data above the ledger's pointers.
     fn write_again(&self, c: &Committer, ends: &[u32]) -> Result<(), Failure> {
-        let mut piece = vec![0; AGAIN_BYTES];
-        for (zone, (word, end)) in (0..).map(ZoneIndex).zip(c.words.iter().zip(ends)) {
+        let promised: Vec<u32> = c.words.iter().map(|word| ZoneState::from_word(*word).written).collect();
+        let mut starts = promised.clone();
+        for tail in c.found.values().flat_map(|page| &page.tails) {
+            starts[tail.zone.0 as usize] = tail.from;
+        }
+        let ends = if self.current.is_doubtful() { ends } else { &promised };
+        let mut piece = vec![0; PIECE_BYTES];
+        for (zone, (start, end)) in (0..).map(ZoneIndex).zip(starts.into_iter().zip(ends)) {
             if self.geometry.is_conventional(zone) {
                 continue;
             }
-            let range = self.bytes_of(zone, ZoneState::from_word(*word).written.min(*end)..*end);
-            for at in range.clone().step_by(AGAIN_BYTES) {
-                let piece = &mut piece[..(range.end - at).min(AGAIN_BYTES as u64) as usize];
+            let range = self.bytes_of(zone, start.min(*end)..*end);
+            for at in range.clone().step_by(PIECE_BYTES) {
+                let piece = &mut piece[..(range.end - at).min(PIECE_BYTES as u64) as usize];
                 self.backing
                     .read_at(piece, at)
                     .and_then(|()| self.backing.write_at(piece, at))
@@ -461,7 +509,9 @@ impl Ledger {
             return Ok(false);
         }
         let (side, sequence) = state.live.unwrap_or((Side::A, 1));
-        self.write_slot(side, &self.page(c, index, sequence))?;
+        let found = c.found.remove(&index).map(|page| *page);
+        let page = found.unwrap_or_else(|| self.page(c, index, sequence, Vec::new()));
+        self.write_slot(side, &page)?;
         c.pages[index as usize] = PageState { live: Some((side, sequence)), anchored: true, ..state };
         Ok(true)
     }
@@ -470,24 +520,24 @@ impl Ledger {
         let mut words = [0; ZONES_PER_PAGE];
         words[0] = session as u64;
         let (side, sequence) = next_slot(c.pages[0].live);
-        self.write_slot(side, &Page { index: 0, sequence, words })?;
+        self.write_slot(side, &Page { index: 0, sequence, words, tails: Vec::new() })?;
         c.pages[0].live = Some((side, sequence));
         Ok(())
     }
 
-    fn write_page(&self, c: &mut Committer, index: u32) -> Result<(), Failure> {
+    fn write_page(&self, c: &mut Committer, index: u32, tails: Vec<Tail>) -> Result<(), Failure> {
         let (side, sequence) = next_slot(c.pages[index as usize].live);
-        self.write_slot(side, &self.page(c, index, sequence))?;
+        self.write_slot(side, &self.page(c, index, sequence, tails))?;
         c.pages[index as usize] = PageState { live: Some((side, sequence)), anchored: true, torn: false };
         Ok(())
     }
 
-    fn page(&self, c: &Committer, index: u32, sequence: u64) -> Page {
+    fn page(&self, c: &Committer, index: u32, sequence: u64, tails: Vec<Tail>) -> Page {
         let mut words = [0; ZONES_PER_PAGE];
         for (to, zone) in words.iter_mut().zip(zones_of(&self.geometry, index)) {
-            *to = c.words[zone.0 as usize];
+            *to = c.words[zone as usize];
         }
-        Page { index, sequence, words }
+        Page { index, sequence, words, tails }
     }
 
     fn write_slot(&self, side: Side, page: &Page) -> Result<(), Failure> {
@@ -567,9 +617,9 @@ const fn page_of(zone: ZoneIndex) -> usize {
 }
 
 /// The zones that ledger page `index`, not the session page, describes.
-fn zones_of(geometry: &Geometry, index: u32) -> impl Iterator<Item = ZoneIndex> {
+fn zones_of(geometry: &Geometry, index: u32) -> Range<u32> {
     let first = (index - 1) * ZONES_PER_PAGE as u32;
-    (first..geometry.zones().min(first + ZONES_PER_PAGE as u32)).map(ZoneIndex)
+    first..geometry.zones().min(first + ZONES_PER_PAGE as u32)
 }
 
 /// The slot that does not count, and the next sequence number.

@@ -8,6 +8,8 @@ use zonal_core::Op;
 
 const LEDGER: u64 = 8192;
 const PAGE: u64 = 4096;
+/// A page and its tails.
+const SLOT: u64 = 8192;
 
 /// Opens the file, which has to fail with `message` after the path, and compares it with what it was.
 fn refused(path: &Path, message: &str) {
@@ -65,7 +67,7 @@ fn damaged_headers() {
     let (_dir, path) = both(0);
     refused(&path, "not an image");
     let (_dir, path) = both(9);
-    refused(&path, "the image has format version 16387; this program reads versions up to 3");
+    refused(&path, "the image has format version 16388; this program reads versions up to 4");
     let (_dir, path) = both(100);
     refused(&path, "damaged header: checksum");
     // The identity.
@@ -80,12 +82,12 @@ fn damaged_headers() {
 fn damaged_zone_states_of_a_closed_image() {
     // Slots A and B of the page of zones, in an image that was closed in order: no power cut can have done it.
     for slot in [2, 3] {
-        let (_dir, path) = damaged(|f| flip(f, LEDGER + slot * PAGE + 40));
+        let (_dir, path) = damaged(|f| flip(f, LEDGER + slot * SLOT + 40));
         refused(&path, "zone state page 1: slot");
     }
-    let (_dir, path) = damaged(|f| [2, 3].iter().for_each(|slot| flip(f, LEDGER + slot * PAGE + 40)));
+    let (_dir, path) = damaged(|f| [2, 3].iter().for_each(|slot| flip(f, LEDGER + slot * SLOT + 40)));
     refused(&path, "zone state page 1: both slots are damaged");
-    let (_dir, path) = damaged(|f| [0, 1].iter().for_each(|slot| flip(f, LEDGER + slot * PAGE + 40)));
+    let (_dir, path) = damaged(|f| [0, 1].iter().for_each(|slot| flip(f, LEDGER + slot * SLOT + 40)));
     refused(&path, "zone state page 0: both slots are damaged");
 }
 
@@ -93,14 +95,14 @@ fn damaged_zone_states_of_a_closed_image() {
 fn zone_states_copied_from_elsewhere() {
     let (_dir, path) = damaged(|f| {
         let mut page = [0; PAGE as usize];
-        f.read_exact_at(&mut page, LEDGER + 2 * PAGE).unwrap();
+        f.read_exact_at(&mut page, LEDGER + 2 * SLOT).unwrap();
         f.write_all_at(&page, LEDGER).unwrap();
     });
     refused(&path, "zone state page 0: slot A holds page 1");
     let (_dir, path) = damaged(|f| {
         let mut page = [0; PAGE as usize];
-        f.read_exact_at(&mut page, LEDGER + 2 * PAGE).unwrap();
-        f.write_all_at(&page, LEDGER + 3 * PAGE).unwrap();
+        f.read_exact_at(&mut page, LEDGER + 2 * SLOT).unwrap();
+        f.write_all_at(&page, LEDGER + 3 * SLOT).unwrap();
     });
     refused(&path, "zone state page 1: both slots carry sequence number");
 }

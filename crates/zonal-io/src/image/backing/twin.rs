@@ -120,6 +120,13 @@ impl CutBacking {
         self.state.lock().fail_at.push(call);
     }
 
+    /// Takes back every cut, kill and failure that has not come.
+    pub fn spare(&self) {
+        let mut state = self.state.lock();
+        (state.cut_at, state.kill_at) = (None, None);
+        state.fail_at.clear();
+    }
+
     /// Makes syncs lie: operations that begin in `range` stay pending. For canaries, which a checker has to catch.
     pub fn ignore_syncs_of(&self, range: Range<u64>) {
         self.state.lock().unsyncable = range;

@@ -174,8 +174,8 @@ fn failed_sync_stands_until_reopen() {
     assert_eq!(write(&device, 2 * ZONE, 8, 1), DONE);
     assert_eq!(flush(&device), DONE);
     assert_eq!(write(&device, 2 * ZONE + 8, 8, 2), DONE);
-    // A flush of one page: anchors were written before, so a note of the sync, data sync, page, and the same for its sync.
-    backing.fail_at(backing.calls() + 1);
+    // A flush of one page, which was anchored before: the page, a note of the sync, the sync.
+    backing.fail_at(backing.calls() + 2);
     let failed = Err(DeviceError::Os(5));
     assert_eq!(flush(&device), failed);
     assert_eq!(flush(&device), failed);
@@ -186,12 +186,21 @@ fn failed_sync_stands_until_reopen() {
     assert_eq!(run(&device, &command(Op::ResetAll, 0, 0)), failed);
     assert_eq!(read(&device, 2 * ZONE + 8, 1), [2], "reads go on");
     let message = device.failure().unwrap().to_string();
-    assert!(message.starts_with("twin: syncing data failed: Input/output error"), "{message}");
+    assert!(
+        message.starts_with("twin: syncing data and zone states failed: Input/output error"),
+        "{message}"
+    );
     assert!(device.close().is_err());
+    // The cache has the data and the page. No sync writes them any more, unless they are written again.
     let device = open(&backing);
-    assert_eq!(zone(&device, 2), (ZoneCondition::Closed, Some(8)));
-    assert_eq!(write(&device, 2 * ZONE + 8, 8, 3), DONE);
+    assert_eq!(zone(&device, 2), (ZoneCondition::Closed, Some(16)));
+    assert_eq!(write(&device, 2 * ZONE + 16, 8, 3), DONE);
     assert_eq!(flush(&device), DONE);
+    for seed in 0..20 {
+        let device = open(&Arc::new(backing.restart(seed)));
+        assert_eq!(zone(&device, 2), (ZoneCondition::Closed, Some(24)));
+        assert_eq!(read(&device, 2 * ZONE, 24), [[1; 8], [2; 8], [3; 8]].concat());
+    }
 }
 
 /// Holds back writes of data until told to go on.

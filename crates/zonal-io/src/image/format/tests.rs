@@ -1,6 +1,8 @@
 use super::*;
 use crate::image::backing::CacheId;
 use proptest::prelude::*;
+use zonal_core::device::ZoneState;
+use zonal_core::{ZoneCondition, ZoneIndex};
 
 fn header() -> Header {
     Header {
@@ -14,12 +16,12 @@ fn header() -> Header {
         rotational: true,
         profile: "zns-1t".into(),
         identity: Identity::from_bytes(*b"golden-identity!"),
-        has_current: true,
+        version: VERSION,
     }
 }
 
 fn page(index: u32, sequence: u64, word: u64) -> Page {
-    Page { index, sequence, words: [word; ZONES_PER_PAGE] }
+    Page { index, sequence, words: [word; ZONES_PER_PAGE], tails: Vec::new() }
 }
 
 const CREATION: [u8; 16] = [3; 16];
@@ -84,19 +86,20 @@ fn changed(change: impl FnOnce(&mut RawHeader)) -> Vec<u8> {
 
 #[test]
 fn header_newer_version_is_named_whatever_its_checksum() {
-    let mut bytes = changed(|h| h.version = 4.into());
-    let newer = HeaderError::Newer(4);
+    let mut bytes = changed(|h| h.version = 5.into());
+    let newer = HeaderError::Newer(5);
     assert_eq!(Header::parse(&bytes), Err(newer.clone()));
     bytes[12] ^= 1;
     assert_eq!(Header::parse(&bytes), Err(newer.clone()));
-    assert!(newer.to_string().contains("format version 4; this program reads versions up to 3"));
+    assert!(newer.to_string().contains("format version 5; this program reads versions up to 4"));
 }
 
 #[test]
 fn header_of_version_1_has_no_identity_whatever_is_in_its_place() {
     let none = Header { identity: None, ..header() };
-    let first = Header { has_current: false, ..none.clone() };
-    assert_eq!(Header::parse(&changed(|h| h.version = 1.into())), Ok(first));
+    let first = Header { version: 1, ..none.clone() };
+    assert_eq!(Header::parse(&changed(|h| h.version = 1.into())), Ok(first.clone()));
+    assert_eq!(Header::parse(&first.emit()), Ok(first));
     assert_eq!(Header::parse(&none.emit()), Ok(none.clone()), "nil is none");
     assert_eq!(Header::parse(&changed(|h| h.identity = [0; 16])), Ok(none));
 }
@@ -153,15 +156,17 @@ fn header_too_short_or_foreign_is_refused() {
 fn layout_of_a_large_drive() {
     let zones = 112_000;
     let geometry = Geometry::new(Sectors(zones << 18), Sectors(1 << 18), Sectors(0), 0).unwrap();
-    let layout = Layout::of(&geometry, true);
+    let layout = Layout::of(&geometry, 4);
     assert_eq!(layout.zone_pages, 221);
+    assert_eq!(layout.slot(1, Side::B), 8192 + 3 * 8192);
     assert_eq!(
         (layout.current_offset, layout.current_words().end),
-        (1_826_816, 1_826_816 + 4096 + 8 * zones)
+        (3_645_440, 3_645_440 + 4096 + 8 * zones)
     );
-    assert_eq!(layout.data_offset, 3 << 20);
-    // Of version 2.
-    let layout = Layout::of(&geometry, false);
+    assert_eq!(layout.data_offset, 5 << 20);
+    let layout = Layout::of(&geometry, 3);
+    assert_eq!((layout.current_offset, layout.data_offset), (1_826_816, 3 << 20));
+    let layout = Layout::of(&geometry, 2);
     assert_eq!(layout.slot(1, Side::B), 8192 + 3 * 4096);
     assert_eq!(layout.data_offset, 2 << 20);
     assert_eq!(layout.file_len(), Some((2 << 20) + (zones << 27)));
@@ -202,7 +207,7 @@ fn slots_torn_commit_leaves_the_other() {
 #[test]
 fn slots_both_damaged_or_from_elsewhere_are_refused() {
     let good = page(1, 6, 1).emit(&CREATION);
-    let mut bad = good;
+    let mut bad = good.clone();
     bad[4000] ^= 1;
     assert_eq!(slots(&bad, &bad).unwrap_err(), PageError::BothDamaged);
     assert_eq!(slots(&[0; PAGE_BYTES], &bad).unwrap_err(), PageError::BothDamaged);
@@ -219,10 +224,58 @@ fn slots_both_damaged_or_from_elsewhere_are_refused() {
 fn page_any_bit_flipped_is_damaged() {
     let bytes = page(1, 6, 1).emit(&CREATION);
     for at in 0..PAGE_BYTES {
-        let mut flipped = bytes;
+        let mut flipped = bytes.clone();
         flipped[at] ^= 1 << (at % 8);
         assert_eq!(slots(&flipped, &[0; PAGE_BYTES]).unwrap().damaged, Some(Side::A), "byte {at}");
     }
+}
+
+/// A page with tails.
+fn with_tails(sequence: u64, tails: usize) -> Page {
+    let tail = |n: u32| Tail { zone: ZoneIndex(n), from: n * 3, sum: u64::from(n) << 40 | 7 };
+    Page { tails: (0..tails as u32).map(tail).collect(), ..page(1, sequence, 2) }
+}
+
+#[test]
+fn page_with_tails_emit_then_parse_is_the_same() {
+    for count in [0, 1, 2, TAILS_MAX] {
+        let page = with_tails(6, count);
+        let mut bytes = page.emit(&CREATION);
+        assert_eq!(bytes.len(), if count == 0 { PAGE_BYTES } else { 2 * PAGE_BYTES });
+        // What an earlier commit left beside a page without tails means nothing.
+        bytes.resize(2 * PAGE_BYTES, 7);
+        let found = slots(&bytes, &[0; 2 * PAGE_BYTES]).unwrap();
+        assert_eq!(found.live, Some((Side::A, Box::new(page))));
+        assert_eq!(found.damaged, None);
+    }
+}
+
+#[test]
+fn page_with_other_tails_beside_it_is_damaged() {
+    let (old, new) = (with_tails(6, 3).emit(&CREATION), with_tails(7, 3));
+    let bytes = new.emit(&CREATION);
+    let tails = |tails: &[u8]| {
+        let found = slots(&old, &[&bytes[..PAGE_BYTES], tails].concat()).unwrap();
+        (found.live.unwrap().1.sequence, found.damaged)
+    };
+    assert_eq!(tails(&bytes[PAGE_BYTES..]), (7, None));
+    let torn = (6, Some(Side::B));
+    for at in PAGE_BYTES..2 * PAGE_BYTES {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1 << (at % 8);
+        assert_eq!(tails(&flipped[PAGE_BYTES..]), torn, "byte {at}");
+    }
+    assert_eq!(tails(&[0; PAGE_BYTES]), torn, "they have not arrived");
+    let other = Page { tails: with_tails(7, 2).tails, ..new }.emit(&CREATION);
+    assert_eq!(tails(&other[PAGE_BYTES..]), torn, "of a commit with the same number that a cut undid");
+}
+
+#[test]
+fn tails_that_came_before_their_page_are_no_page() {
+    let mut bytes = with_tails(6, 3).emit(&CREATION);
+    bytes[..PAGE_BYTES].fill(0);
+    let found = slots(&bytes, &[0; 2 * PAGE_BYTES]).unwrap();
+    assert_eq!((found.live, found.damaged), (None, None));
 }
 
 #[test]

@@ -1,0 +1,90 @@
+//! Tails: data that one sync makes durable together with the page that promises it.
+//!
+//! A commit reads back what it adds to each zone and writes the sums beside the page. So a single sync is enough: whoever
+//! opens the image after a power cut sees whether data or page alone arrived. Where data is missing, the zone ends where it
+//! ended before that commit, which nobody had been told was over.
+//!
+//! A tail holds as long as its page counts. Its bytes are below the zone's bound, so nothing overwrites them before another
+//! page says that they were reset.
+
+use super::{Committer, Edit, Ledger, ReadError, page_of, zones_of};
+use crate::image::backing::Backing;
+use crate::image::format::{Layout, Page, PageError, TAILS_MAX, Tail};
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use zonal_core::device::ZoneState;
+use zonal_core::{Geometry, SECTOR_BYTES, ZoneCondition};
+
+/// More data than this, of all zones together, has a sync of its own: that takes longer than a second sync adds.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// Bytes that are read at a time: they stay in the processor's cache.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// The tails of each page of a commit that has any.
+pub(super) type Tails = BTreeMap<u32, Vec<Tail>>;
+
+impl Ledger {
+    /// What `edits` add to zones; `None` if their data needs a sync of its own. All of it is in the file and stays there: `edits` were
+    /// sampled, and the committer is held.
+    pub(super) fn tails(&self, c: &Committer, edits: &[Edit]) -> Option<Tails> {
+        let mut tails = Tails::new();
+        let mut left = BYTES_MAX;
+        for edit in edits {
+            let from = ZoneState::from_word(c.words[edit.zone.0 as usize]).written;
+            if edit.state.written <= from {
+                continue;
+            }
+            let range = self.bytes_of(edit.zone, from..edit.state.written);
+            left = left.checked_sub(range.end - range.start)?;
+            let tails = tails.entry(page_of(edit.zone) as u32).or_default();
+            if tails.len() == TAILS_MAX {
+                return None;
+            }
+            // What cannot be read back is synced first.
+            tails.push(Tail { zone: edit.zone, from, sum: sum(&*self.backing, range).ok()? });
+        }
+        Some(tails)
+    }
+}
+
+/// Compares the tails of `page` with the data in the file. Zones whose data is missing become what they were before it.
+pub(super) fn judge(
+    backing: &dyn Backing,
+    geometry: &Geometry,
+    layout: &Layout,
+    page: &Page,
+    states: &mut [ZoneState],
+) -> Result<(), ReadError> {
+    let zones = zones_of(geometry, page.index);
+    for &Tail { zone, from, sum: expected } in &page.tails {
+        let is_ours = zones.contains(&zone.0) && !geometry.is_conventional(zone);
+        let state = states.get_mut(zone.0 as usize).filter(|state| is_ours && from < state.written);
+        let Some(state) = state else {
+            return Err(ReadError::Page { page: page.index, fault: PageError::Tail { zone, from } });
+        };
+        let start = layout.data(geometry.start_of(zone));
+        let bytes = |sectors: u32| start + u64::from(sectors) * SECTOR_BYTES;
+        // A sector that a power cut left unreadable is missing too.
+        if sum(backing, bytes(from)..bytes(state.written)).ok() != Some(expected) {
+            *state = match from {
+                0 => ZoneState::EMPTY,
+                written => ZoneState { condition: ZoneCondition::Closed, written },
+            };
+        }
+    }
+    Ok(())
+}
+
+/// CRC-64 (NVMe) of the file's bytes in `range`.
+fn sum(backing: &dyn Backing, range: Range<u64>) -> io::Result<u64> {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
+    let mut piece = vec![0; PIECE_BYTES.min((range.end - range.start) as usize)];
+    for at in range.clone().step_by(PIECE_BYTES) {
+        let piece = &mut piece[..(range.end - at).min(PIECE_BYTES as u64) as usize];
+        backing.read_at(piece, at)?;
+        digest.update(piece);
+    }
+    Ok(digest.finalize())
+}
