@@ -349,7 +349,7 @@ impl Ledger {
         // Slots that count are durable before others are written over.
         let joins = self.has_tails && has_data && !is_guarded && !pages.is_empty();
         let tails = if joins { self.tails(c, &edits) } else { None };
-        if is_guarded || has_data && tails.is_none() {
+        if tails.is_none() && (is_guarded || has_data) {
             self.sync("syncing data")?;
         }
         for edit in &edits {
