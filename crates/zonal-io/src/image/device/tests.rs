@@ -203,6 +203,20 @@ fn failed_sync_stands_until_reopen() {
     }
 }
 
+#[test]
+fn data_whose_sync_failed_is_not_there_for_the_next_opener() {
+    let backing = backing();
+    let device = open(&backing);
+    assert_eq!(write(&device, 2 * ZONE, 8, 1), DONE);
+    // The first flush: the session and its sync, with a note before and after; an anchor, a note, the sync of data.
+    backing.fail_at(backing.calls() + 6);
+    assert_eq!(flush(&device), Err(DeviceError::Os(5)));
+    let message = device.failure().unwrap().to_string();
+    assert!(message.starts_with("twin: syncing data failed"), "{message}");
+    device.abandon();
+    assert_eq!(zone(&open(&backing), 2), (ZoneCondition::Empty, Some(0)));
+}
+
 /// Holds back writes of data until told to go on.
 #[derive(Default)]
 struct Gate {
