@@ -109,6 +109,29 @@ fn failed_sync_of_a_killed_process_is_made_good() {
     assert!(doubtful > 15, "a sync failed in {doubtful} cases");
 }
 
+/// The first flush of a page has a sync of data alone, which no tails tell of.
+#[test]
+fn failed_sync_of_data_under_a_killed_process_is_made_good() {
+    let mut doubtful = 0;
+    for seed in 0..300 {
+        let backing = twin(seed);
+        let device = open_twin(backing.clone());
+        append(&device, 3, &[3]);
+        // The session and its sync, with a note before and after; an anchor, a note, the sync of data, a note.
+        backing.kill_at(backing.calls() + seed % 8);
+        let _ = drive::plain(&device, Op::Flush, 0, 0);
+        device.abandon();
+        doubtful += u32::from(backing.revive());
+        let device = open_twin(backing.clone());
+        flush(&device);
+        device.abandon();
+        let device = open_twin(Arc::new(backing.restart(seed)));
+        assert_eq!(zone(&device, 3), (Closed, Some(1)));
+        assert_eq!(drive::read(&device, 3 * ZONE, 2).unwrap(), [3, 0]);
+    }
+    assert!(doubtful > 15, "a sync failed in {doubtful} cases");
+}
+
 #[test]
 fn closing_after_a_kill_makes_all_durable() {
     let backing = twin(1);
