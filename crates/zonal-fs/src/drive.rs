@@ -108,6 +108,18 @@ impl Drive {
 
     /// Submits `requests` in this order, waits for all of them, and gives their answers in this order.
     pub fn calls(&self, waiter: &dyn Waiter, requests: impl IntoIterator<Item = Request>) -> Answers {
+        let mut into = Answers::new();
+        self.calls_into(waiter, requests, &mut into);
+        into
+    }
+
+    /// The same, and adds the answers to `into`.
+    pub fn calls_into(
+        &self,
+        waiter: &dyn Waiter,
+        requests: impl IntoIterator<Item = Request>,
+        into: &mut Answers,
+    ) {
         let callers = &self.callers[stripe()];
         let idle = callers.lock().pop();
         let caller = idle.unwrap_or_else(|| self.caller());
@@ -116,19 +128,21 @@ impl Drive {
             answers.lock().push(None);
             self.volume.submit(waiter.now(), channel, request.token(token as u64));
         }
-        let ended = loop {
+        loop {
             {
                 let mut answers = answers.lock();
                 if answers.iter().all(Option::is_some) {
-                    break answers.drain(..).flatten().collect();
+                    for answer in answers.drain(..).flatten() {
+                        into.push(answer);
+                    }
+                    break;
                 }
             }
             waiter.wait(&self.volume);
-        };
+        }
         waiter.done();
         // A thread that panics while it waits gives nothing back: late answers would be taken for another's.
         callers.lock().push(caller);
-        ended
     }
 
     fn caller(&self) -> Caller {

@@ -27,57 +27,58 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
-/// Adds the CRC-32C of each block of `bytes` to `sums`.
+/// Puts the CRC-32C of each block of `bytes` into `sums`.
 ///
 /// # Panics
-/// If `bytes` are not whole blocks.
+/// If `bytes` are not whole blocks, or not as many as `sums`.
 ///
 /// ```
 /// use zonal_io::sums;
-/// let (bytes, mut found) = (vec![7; 3 * sums::BLOCK_BYTES], Vec::new());
+/// let (bytes, mut found) = (vec![7; 3 * sums::BLOCK_BYTES], [0; 3]);
 /// sums::of_blocks(&bytes, &mut found);
 /// assert_eq!(found, [sums::crc32c(&bytes[..sums::BLOCK_BYTES]); 3]);
 /// ```
-pub fn of_blocks(bytes: &[u8], sums: &mut Vec<u32>) {
-    let blocks = whole(bytes);
-    sums.reserve(blocks.len());
+pub fn of_blocks(bytes: &[u8], sums: &mut [u32]) {
+    let blocks = whole(bytes, sums);
     #[cfg(target_arch = "x86_64")]
     if x86_64::of_blocks(blocks, sums) {
         return;
     }
-    sums.extend(blocks.iter().map(|block| crc32c(block)));
+    for (block, sum) in blocks.iter().zip(sums) {
+        *sum = crc32c(block);
+    }
 }
 
-/// Copies the blocks `from` to `into`, and adds the CRC-32C of each to `sums`. What is summed is what is copied: the bytes are read
+/// Copies the blocks `from` to `into`, and puts the CRC-32C of each into `sums`. What is summed is what is copied: the bytes are read
 /// once on processors that this module knows, and no other thread can change them meanwhile.
 ///
 /// # Panics
-/// If these are not whole blocks, or not equally many.
+/// If these are not whole blocks, or not as many there as here and in `sums`.
 ///
 /// ```
 /// use zonal_io::sums;
-/// let (from, mut into, mut found) = (vec![7; 8192], vec![0; 8192], Vec::new());
+/// let (from, mut into, mut found) = (vec![7; 8192], vec![0; 8192], [0; 2]);
 /// sums::copy_blocks(&from, &mut into, &mut found);
-/// assert_eq!((&into, found.len()), (&from, 2));
+/// assert_eq!((&into, found), (&from, [sums::crc32c(&from[..4096]); 2]));
 /// ```
-pub fn copy_blocks(from: &[u8], into: &mut [u8], sums: &mut Vec<u32>) {
+pub fn copy_blocks(from: &[u8], into: &mut [u8], sums: &mut [u32]) {
     assert_eq!(from.len(), into.len(), "as many bytes there as here");
-    let blocks = whole(from);
+    let blocks = whole(from, sums);
     let (into, _) = into.as_chunks_mut::<BLOCK_BYTES>();
-    sums.reserve(blocks.len());
     #[cfg(target_arch = "x86_64")]
     if x86_64::copy_blocks(blocks, into, sums) {
         return;
     }
-    for (from, into) in blocks.iter().zip(into) {
-        sums.push(crc32c(from));
+    for ((from, into), sum) in blocks.iter().zip(into).zip(sums) {
+        *sum = crc32c(from);
         into.copy_from_slice(from);
     }
 }
 
-fn whole(bytes: &[u8]) -> &[Block] {
+fn whole<'a>(bytes: &'a [u8], sums: &[u32]) -> &'a [Block] {
     let (blocks, rest) = bytes.as_chunks();
     assert!(rest.is_empty(), "{} bytes are not whole blocks", bytes.len());
+    assert_eq!(blocks.len(), sums.len(), "as many blocks as sums");
     blocks
 }
 
@@ -107,15 +108,15 @@ mod tests {
                 }
                 _ => random.fill_bytes(&mut memory),
             }
-            let (bytes, before) = (&memory[skip..], vec![9, 9]);
-            let expected = [&before[..], &of_library(bytes)].concat();
-            let mut found = before.clone();
+            let bytes = &memory[skip..];
+            let expected = of_library(bytes);
+            let mut found = vec![9; blocks];
             of_blocks(bytes, &mut found);
             assert_eq!(found, expected, "round {round}");
 
             let mut target = vec![1; bytes.len() + 200];
             let at = random.random_range(0..130);
-            let mut found = before;
+            let mut found = vec![9; blocks];
             copy_blocks(bytes, &mut target[at..at + bytes.len()], &mut found);
             assert_eq!(found, expected, "round {round}");
             assert_eq!(&target[at..at + bytes.len()], bytes, "round {round}");
@@ -127,12 +128,18 @@ mod tests {
     #[test]
     #[should_panic(expected = "not whole blocks")]
     fn part_of_a_block_is_refused() {
-        of_blocks(&[0; 4097], &mut Vec::new());
+        of_blocks(&[0; 4097], &mut [0; 1]);
     }
 
     #[test]
     #[should_panic(expected = "as many bytes")]
     fn target_of_another_length_is_refused() {
-        copy_blocks(&[0; 8192], &mut [0; 4096], &mut Vec::new());
+        copy_blocks(&[0; 8192], &mut [0; 4096], &mut [0; 2]);
+    }
+
+    #[test]
+    #[should_panic(expected = "as many blocks as sums")]
+    fn another_number_of_sums_is_refused() {
+        of_blocks(&[0; 8192], &mut [0; 1]);
     }
 }

@@ -104,10 +104,9 @@ type Commands = SmallVec<[Command; 2]>;
 
 /// Sorts what is wanted, and divides it into commands of at most `blocks_max`, unless one piece is longer; up to `along_max` blocks
 /// between two pieces are read along.
-fn commands(wanted: &mut Wanted, blocks_max: u32, along_max: u32) -> Commands {
+fn commands(wanted: &mut Wanted, blocks_max: u32, along_max: u32, commands: &mut Commands) {
     wanted.sort_unstable();
     wanted.dedup();
-    let mut commands = Commands::new();
     for (i, piece) in wanted.iter().enumerate() {
         if let Some(Command { piece: last, wanted }) = commands.last_mut()
             && last.zone == piece.zone
@@ -120,7 +119,6 @@ fn commands(wanted: &mut Wanted, blocks_max: u32, along_max: u32) -> Commands {
         }
         commands.push(Command { piece: *piece, wanted: i..i + 1 });
     }
-    commands
 }
 
 impl<'a> Source<'a> {
@@ -130,61 +128,27 @@ impl<'a> Source<'a> {
 
     /// Reads `spans`, whose zones are pinned, in the order of the drive.
     pub(super) fn fetch(self, waiter: &dyn Waiter, spans: &[Span]) -> Fetched<'a> {
-        let mut wanted: Wanted = spans.iter().map(ZoneBlocks::of).collect();
-        let sums = if self.is_verified() { self.sums_of(spans) } else { SmallVec::new() };
-        let headers = sums.iter().filter(|(_, known)| known.is_none());
-        wanted.extend(headers.map(|&((zone, first), _)| ZoneBlocks { zone, first, blocks: 1 }));
-        let commands = commands(&mut wanted, self.superblock.unit_blocks, self.along_max);
-        let mut answers = self.read(waiter, commands.iter().map(|command| command.piece));
-        let mut pieces: Wanted = commands.iter().map(|command| command.piece).collect();
-        let is_for_neighbours =
-            |command: &Command, answer: &Answer| command.wanted.len() > 1 && answer.0.is_err();
-        if commands.iter().zip(&answers).any(|(command, answer)| is_for_neighbours(command, answer)) {
-            (pieces, answers) = self.read_again(waiter, &wanted, commands, answers);
-        }
-        Fetched { source: self, pieces, answers, sums, found: Vec::new() }
+        let mut fetched = Fetched {
+            source: self,
+            commands: Commands::new(),
+            answers: Answers::new(),
+            sums: UnitsOfRead::new(),
+        };
+        fetched.fill(waiter, spans);
+        fetched
     }
 
-    /// Reads each piece of commands that failed in a command of its own.
-    fn read_again(
+    /// Adds the answers to `pieces`.
+    fn read(
         &self,
         waiter: &dyn Waiter,
-        wanted: &[ZoneBlocks],
-        commands: Commands,
-        answers: Answers,
-    ) -> (Wanted, Answers) {
-        let (mut parts, mut again) = (Vec::new(), Vec::new());
-        for (command, answer) in commands.into_iter().zip(answers) {
-            match answer.0.is_err() && command.wanted.len() > 1 {
-                true => again.extend_from_slice(&wanted[command.wanted]),
-                false => parts.push((command.piece, answer)),
-            }
-        }
-        let answers = self.read(waiter, again.iter().copied());
-        parts.extend(again.into_iter().zip(answers));
-        parts.sort_unstable_by_key(|(piece, _)| *piece);
-        parts.into_iter().unzip()
-    }
-
-    /// The units of `spans` in order, each with what is kept of its checksums.
-    fn sums_of(&self, spans: &[Span]) -> UnitsOfRead {
-        let mut units: UnitsOfRead =
-            spans.iter().map(|span| ((span.place.zone, span.place.unit), None)).collect();
-        units.sort_unstable_by_key(|(unit, _)| *unit);
-        units.dedup_by_key(|(unit, _)| *unit);
-        for ((zone, unit), sums) in &mut units {
-            *sums = self.known.and_then(|known| known.find(*zone, *unit)).map(Ok);
-        }
-        units
-    }
-
-    fn read(&self, waiter: &dyn Waiter, pieces: impl ExactSizeIterator<Item = ZoneBlocks>) -> Answers {
+        pieces: impl ExactSizeIterator<Item = ZoneBlocks>,
+        answers: &mut Answers,
+    ) {
         let mut requests = pieces.map(|piece| self.request(&piece));
-        let mut answers = self.drive.calls(waiter, requests.by_ref().take(self.depth));
         while requests.len() > 0 {
-            answers.append(&mut self.drive.calls(waiter, requests.by_ref().take(self.depth)));
+            self.drive.calls_into(waiter, requests.by_ref().take(self.depth), answers);
         }
-        answers
     }
 
     fn request(&self, piece: &ZoneBlocks) -> Request {
@@ -210,30 +174,87 @@ impl<'a> Source<'a> {
 /// The units of a read in order. Each has its checksums, unless they were not kept and its header was not looked at yet.
 type UnitsOfRead = SmallVec<[(Unit, Option<Result<Sums, UnitError>>); 2]>;
 
+/// Checksums that were made of what was read.
+type Found = SmallVec<[u32; 8]>;
+
 /// What was read.
 pub(super) struct Fetched<'a> {
     source: Source<'a>,
-    /// What the commands read, in order of their places.
-    pieces: Wanted,
+    /// In order of their places.
+    commands: Commands,
     /// The answer to each.
     answers: Answers,
     sums: UnitsOfRead,
-    /// Checksums that were made of what was read.
-    found: Vec<u32>,
 }
 
 impl Fetched<'_> {
+    // All of it is filled where it lies: to move lists that were just made costs as much as to make them.
+    fn fill(&mut self, waiter: &dyn Waiter, spans: &[Span]) {
+        let source = self.source;
+        let mut wanted = Wanted::new();
+        for span in spans {
+            wanted.push(ZoneBlocks::of(span));
+        }
+        if source.is_verified() {
+            self.look_up_sums(spans);
+            for ((zone, first), known) in &self.sums {
+                if known.is_none() {
+                    wanted.push(ZoneBlocks { zone: *zone, first: *first, blocks: 1 });
+                }
+            }
+        }
+        commands(&mut wanted, source.superblock.unit_blocks, source.along_max, &mut self.commands);
+        source.read(waiter, self.commands.iter().map(|command| command.piece), &mut self.answers);
+        let is_for_neighbours =
+            |command: &Command, answer: &Answer| command.wanted.len() > 1 && answer.0.is_err();
+        if self.commands.iter().zip(&self.answers).any(|(command, answer)| is_for_neighbours(command, answer))
+        {
+            self.read_again(waiter, &wanted);
+        }
+    }
+
+    /// Reads each piece of the failed commands that were for several with a command of its own.
+    #[cold]
+    fn read_again(&mut self, waiter: &dyn Waiter, wanted: &[ZoneBlocks]) {
+        let (mut parts, mut again) = (Vec::new(), Vec::new());
+        for (command, answer) in self.commands.drain(..).zip(self.answers.drain(..)) {
+            match answer.0.is_err() && command.wanted.len() > 1 {
+                true => again.extend(command.wanted.map(|i| Command { piece: wanted[i], wanted: i..i + 1 })),
+                false => parts.push((command, answer)),
+            }
+        }
+        let mut answers = Answers::new();
+        self.source.read(waiter, again.iter().map(|command: &Command| command.piece), &mut answers);
+        parts.extend(again.into_iter().zip(answers));
+        parts.sort_unstable_by_key(|(command, _)| command.piece);
+        for (command, answer) in parts {
+            self.commands.push(command);
+            self.answers.push(answer);
+        }
+    }
+
+    /// The units of `spans` in order, each with what is kept of its checksums.
+    fn look_up_sums(&mut self, spans: &[Span]) {
+        let (units, known) = (&mut self.sums, self.source.known);
+        for span in spans {
+            units.push(((span.place.zone, span.place.unit), None));
+        }
+        units.sort_unstable_by_key(|(unit, _)| *unit);
+        units.dedup_by_key(|(unit, _)| *unit);
+        for ((zone, unit), sums) in units {
+            *sums = known.and_then(|known| known.find(*zone, *unit)).map(Ok);
+        }
+    }
+
     /// Verifies what was read of a span, which was among those asked for.
     ///
     /// # Errors
     /// [`FsError::Read`], [`FsError::Unit`], [`FsError::Checksum`].
     pub(super) fn verify(&mut self, span: &Span) -> Result<(), FsError> {
         let Some(stated) = self.stated(span)? else { return Ok(()) };
-        let mut found = std::mem::take(&mut self.found);
-        found.clear();
+        let mut found = Found::from_elem(0, span.blocks as usize);
         sums::of_blocks(self.data(span), &mut found);
-        self.found = found;
-        self.compare(span, stated)
+        self.compare(span, stated, &found)
     }
 
     /// Copies what of a span lies in `into`, which is at `offset` of the file, and verifies all of the span; the device keeps data.
@@ -245,16 +266,15 @@ impl Fetched<'_> {
     /// As [`Fetched::verify`].
     pub(super) fn copy_verified(&mut self, span: &Span, offset: u64, into: &mut [u8]) -> Result<(), FsError> {
         let stated = self.stated(span)?;
-        let mut found = std::mem::take(&mut self.found);
-        found.clear();
         let at = span.block * BLOCK as u64;
         let pieces = Pieces::new(at, self.data(span), offset, into);
-        match stated {
-            Some(_) => pieces.copy_and_sum(&mut found),
-            None => pieces.copy(),
-        }
-        self.found = found;
-        stated.map_or(Ok(()), |stated| self.compare(span, stated))
+        let Some(stated) = stated else {
+            pieces.copy();
+            return Ok(());
+        };
+        let mut found = Found::from_elem(0, span.blocks as usize);
+        pieces.copy_and_sum(&mut found);
+        self.compare(span, stated, &found)
     }
 
     /// Looks at the checksums of a span's unit, and returns where they are; `None` if its data has none.
@@ -281,10 +301,10 @@ impl Fetched<'_> {
     }
 
     /// An error that names the first block of a span whose checksum is not what its unit states.
-    fn compare(&self, span: &Span, stated: usize) -> Result<(), FsError> {
+    fn compare(&self, span: &Span, stated: usize, found: &[u32]) -> Result<(), FsError> {
         let Span { ino, block, place, .. } = *span;
         let stated = self.sums[stated].1.as_ref().and_then(|sums| sums.as_deref().ok()).unwrap_or_default();
-        let mut pairs = self.found.iter().zip(place.index as usize..);
+        let mut pairs = found.iter().zip(place.index as usize..);
         match pairs.position(|(found, i)| stated.get(i) != Some(found)) {
             Some(i) => Err(FsError::Checksum {
                 ino,
@@ -314,9 +334,9 @@ impl Fetched<'_> {
     }
 
     fn part(&self, zone: u32, first: u32) -> (&ZoneBlocks, &Answer) {
-        let behind = self.pieces.partition_point(|piece| (piece.zone, piece.first) <= (zone, first));
-        let place = behind.checked_sub(1).expect("it was asked for");
-        (&self.pieces[place], &self.answers[place])
+        let is_before = |command: &Command| (command.piece.zone, command.piece.first) <= (zone, first);
+        let place = self.commands.partition_point(is_before).checked_sub(1).expect("it was asked for");
+        (&self.commands[place].piece, &self.answers[place])
     }
 }
 
@@ -358,12 +378,14 @@ impl<'a> Pieces<'a> {
     }
 
     /// The same, with a checksum of each block.
-    fn copy_and_sum(self, found: &mut Vec<u32>) {
+    fn copy_and_sum(self, found: &mut [u32]) {
         let Pieces { blocks: [before, whole, after], into: [head, body, tail], skip } = self;
-        sums::of_blocks(before, found);
+        let (of_before, found) = found.split_at_mut(before.len() / BLOCK);
+        let (of_whole, of_after) = found.split_at_mut(whole.len() / BLOCK);
+        sums::of_blocks(before, of_before);
         head.copy_from_slice(&before[skip..][..head.len()]);
-        sums::copy_blocks(whole, body, found);
-        sums::of_blocks(after, found);
+        sums::copy_blocks(whole, body, of_whole);
+        sums::of_blocks(after, of_after);
         tail.copy_from_slice(&after[..tail.len()]);
     }
 }
@@ -377,8 +399,9 @@ mod tests {
     }
 
     fn read(wanted: &[ZoneBlocks], most: u32) -> Vec<(u32, u32, usize)> {
-        let commands = commands(&mut wanted.iter().copied().collect(), most, 16);
-        commands.iter().map(|c| (c.piece.first, c.piece.blocks, c.wanted.len())).collect()
+        let mut found = Commands::new();
+        commands(&mut wanted.iter().copied().collect(), most, 16, &mut found);
+        found.iter().map(|c| (c.piece.first, c.piece.blocks, c.wanted.len())).collect()
     }
 
     #[test]
@@ -400,7 +423,7 @@ mod tests {
     fn pieces_are_what_of_the_blocks_is_wanted_with_all_sums() {
         let (at, block) = (5 * BLOCK as u64, BLOCK as u64);
         let bytes: Vec<u8> = (0..3 * BLOCK).map(|i| ((i * i) >> 5) as u8).collect();
-        let mut sums = Vec::new();
+        let mut sums = vec![0; 3];
         sums::of_blocks(&bytes, &mut sums);
         let edges: Vec<u64> =
             (3..10).flat_map(|n| [n * block - 1, n * block, n * block + 1, n * block + 700]).collect();
@@ -412,7 +435,7 @@ mod tests {
                 expected[(i - offset) as usize] = *byte;
             }
             let (mut with, mut without, mut found) =
-                (vec![9; expected.len()], vec![9; expected.len()], Vec::new());
+                (vec![9; expected.len()], vec![9; expected.len()], vec![9; 3]);
             Pieces::new(at, &bytes, offset, &mut with).copy_and_sum(&mut found);
             Pieces::new(at, &bytes, offset, &mut without).copy();
             assert!(with == expected && without == expected, "{offset}..{end}");

@@ -254,6 +254,7 @@ impl Shared {
         let mut sums = Vec::new();
         if self.has_data() && self.superblock.is_summed {
             let data = &buf[HEADER_BYTES..][..(append.blocks() * BLOCK_BYTES) as usize];
+            sums.resize(append.blocks() as usize, 0);
             sums::of_blocks(data, &mut sums);
         }
         self.send_with_sums(waiter, append, buf, sums);

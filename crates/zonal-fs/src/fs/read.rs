@@ -68,16 +68,17 @@ impl Shared {
         let blocks = offset / BLOCK..end.div_ceil(BLOCK);
         let version = self.reader.map_version(ino);
         let mut found = None;
-        let mut quick = self.pin_without_core(ino, offset..end, None, version);
-        if !matches!(quick, Quick::Pinned(..)) {
+        let mut spans = Spans::new();
+        let mut quick = self.pin_without_core(ino, offset..end, None, version, &mut spans);
+        if !matches!(quick, Quick::Pinned(_)) {
             found = Some(map::extents(&self.reader, ino, &blocks)?);
         }
         if matches!(quick, Quick::Unknown) {
-            quick = self.pin_without_core(ino, offset..end, found.as_deref(), version);
+            quick = self.pin_without_core(ino, offset..end, found.as_deref(), version, &mut spans);
         }
-        let is_quick = matches!(quick, Quick::Pinned(..));
-        let (spans, end) = if let Quick::Pinned(spans, end) = quick {
-            (spans, end)
+        let is_quick = matches!(quick, Quick::Pinned(_));
+        let end = if let Quick::Pinned(end) = quick {
+            end
         } else {
             drop(self.lock_with_file(ino));
             let mut core = self.lock_completed(waiter, ino, &blocks)?;
@@ -92,7 +93,8 @@ impl Shared {
                 // Files have changed meanwhile, and the rows are in memory.
                 None => map::extents(&core.rows, ino, &blocks)?,
             };
-            (core.pinned_spans(ino, &found, &blocks)?, end)
+            spans = core.pinned_spans(ino, &found, &blocks)?;
+            end
         };
         if let Target::Bytes(bytes) = &mut target {
             let shown = if self.has_data() { &spans[..] } else { &[] };

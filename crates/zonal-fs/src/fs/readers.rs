@@ -16,7 +16,7 @@ use super::core::Shared;
 use super::fetch::Span;
 use super::map::Mapped;
 use super::node;
-use super::read::{Spans, spans};
+use super::read::{self, Spans};
 use crate::{BLOCK_BYTES, STRIPES, stripe};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -76,8 +76,8 @@ impl Readers {
 
 /// What the file's lock and the pins come to.
 pub(super) enum Quick {
-    /// The spans, pinned, and where the bytes end.
-    Pinned(Spans, u64),
+    /// The spans are pinned. Where the bytes end.
+    Pinned(u64),
     /// The extents are not in memory: they have to be looked up.
     Unknown,
     /// The core has to be asked.
@@ -85,13 +85,15 @@ pub(super) enum Quick {
 }
 
 impl Shared {
-    /// Pins bytes of a file. `extents` of all of them were looked up after the file's map had this `version`, or they are in memory.
+    /// Pins bytes of a file and gives their `spans`. `extents` of all of them were looked up after the file's map had this `version`,
+    /// or they are in memory.
     pub(super) fn pin_without_core(
         &self,
         ino: u64,
         bytes: Range<u64>,
         extents: Option<&[Mapped]>,
         version: u64,
+        spans: &mut Spans,
     ) -> Quick {
         if self.readers.has_lost.load(Ordering::Relaxed) {
             return Quick::Core;
@@ -124,20 +126,22 @@ impl Shared {
         }
         let Some(extents) = extents.or(kept.as_deref()) else { return Quick::Unknown };
         let blocks = blocks.start..end.div_ceil(BLOCK);
-        let mut pieces = Spans::new();
+        spans.clear();
         for mapped in extents.iter().filter_map(|extent| extent.within(&blocks)) {
             if mapped.extent.is_lost() {
                 return Quick::Core;
             }
-            pieces.extend(spans(ino, &mapped));
+            for span in read::spans(ino, &mapped) {
+                spans.push(span);
+            }
         }
-        if !self.readers.pin(&pieces) {
+        if !self.readers.pin(spans) {
             return Quick::Core;
         }
         if self.reader.map_version(ino) != version {
-            self.readers.unpin(&pieces);
+            self.readers.unpin(spans);
             return Quick::Core;
         }
-        Quick::Pinned(pieces, end)
+        Quick::Pinned(end)
     }
 }

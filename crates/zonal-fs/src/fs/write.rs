@@ -81,7 +81,11 @@ impl Blocks<'_> {
         if !whole.is_empty() {
             let bytes = &self.bytes[(start * BLOCK - self.offset) as usize..][..whole.len()];
             match sums {
-                Sums::Wanted => sums::copy_blocks(bytes, whole, &mut found),
+                Sums::Wanted => {
+                    let before = found.len();
+                    found.resize(before + (end - start) as usize, 0);
+                    sums::copy_blocks(bytes, whole, &mut found[before..]);
+                }
                 Sums::None => whole.copy_from_slice(bytes),
             }
         }

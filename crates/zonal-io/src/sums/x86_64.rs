@@ -26,7 +26,7 @@ const _: () = assert!(size_of::<[Powers; 4]>() == WIDTH);
 const _: () = assert!(BLOCK_BYTES.is_multiple_of(LANES * WIDTH));
 
 /// Makes the sums, if the processor can.
-pub(super) fn of_blocks(blocks: &[Block], sums: &mut Vec<u32>) -> bool {
+pub(super) fn of_blocks(blocks: &[Block], sums: &mut [u32]) -> bool {
     if !can_fold() {
         return false;
     }
@@ -36,7 +36,7 @@ pub(super) fn of_blocks(blocks: &[Block], sums: &mut Vec<u32>) -> bool {
 }
 
 /// Copies as many blocks as there are, and makes their sums, if the processor can.
-pub(super) fn copy_blocks(from: &[Block], into: &mut [Block], sums: &mut Vec<u32>) -> bool {
+pub(super) fn copy_blocks(from: &[Block], into: &mut [Block], sums: &mut [u32]) -> bool {
     if !can_fold() {
         return false;
     }
@@ -54,16 +54,18 @@ fn can_fold() -> bool {
 }
 
 #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.2")]
-fn fold_all(blocks: &[Block], sums: &mut Vec<u32>) {
-    sums.extend(blocks.iter().map(|block| fold_block(block, |_, _| {})));
+fn fold_all(blocks: &[Block], sums: &mut [u32]) {
+    for (block, sum) in blocks.iter().zip(sums) {
+        *sum = fold_block(block, |_, _| {});
+    }
 }
 
 #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.2")]
-fn copy_all(from: &[Block], into: &mut [Block], sums: &mut Vec<u32>) {
-    sums.extend(from.iter().zip(into).map(|(from, into)| {
+fn copy_all(from: &[Block], into: &mut [Block], sums: &mut [u32]) {
+    for ((from, into), sum) in from.iter().zip(into).zip(sums) {
         let (into, _) = into.as_chunks_mut();
-        fold_block(from, |at, bytes| store(bytes, &mut into[at]))
-    }));
+        *sum = fold_block(from, |at, bytes| store(bytes, &mut into[at]));
+    }
 }
 
 /// The sum of a block, each register of which is shown with its number.
