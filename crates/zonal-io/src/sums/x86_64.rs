@@ -63,8 +63,20 @@ fn fold_all(blocks: &[Block], sums: &mut [u32]) {
 #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.2")]
 fn copy_all(from: &[Block], into: &mut [Block], sums: &mut [u32]) {
     for ((from, into), sum) in from.iter().zip(into).zip(sums) {
+        prefetch(from);
         let (into, _) = into.as_chunks_mut();
         *sum = fold_block(from, |at, bytes| store(bytes, &mut into[at]));
+    }
+}
+
+/// Asks memory for all of a block at once. Stores between the loads keep the processor from seeing that they follow each other: from
+/// beyond its caches, a block that is asked for first is copied in three quarters of the time.
+#[inline]
+#[target_feature(enable = "sse")]
+fn prefetch(block: &Block) {
+    for register in block.as_chunks::<WIDTH>().0 {
+        // SAFETY: a hint changes nothing, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(register.as_ptr().cast()) };
     }
 }
 
