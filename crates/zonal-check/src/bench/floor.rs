@@ -44,6 +44,12 @@ impl Set {
         self.zones + 16
     }
 
+    /// Pieces that take more of a drive than a round does. A file that is removed leaves zones that are not full, more of them in one
+    /// round than in another: a drive that was written so far once meets no new page after it.
+    fn warming(self) -> u64 {
+        (self.zones + 10) * ZONE / PIECE
+    }
+
     /// How often a round goes through it.
     fn times(self) -> u64 {
         (60 / self.zones).max(1)
@@ -78,13 +84,19 @@ fn rows(report: &mut Report, name: &str, samples: &[Samples], bytes: u64, least:
     report.add("  the raw rate, without checksums", "", &rate(raw, bytes), "GB/s", Bound::None);
 }
 
-/// Files written in pieces of a mebibyte.
+/// Open files written in pieces of a mebibyte.
 pub(super) fn writes(effort: Effort, report: &mut Report) {
     for set in SETS.map(|set| set.of(effort)) {
         let (count, times) = (set.pieces(), set.times());
         let source = bytes(set.source);
         let (files, mut floor, mut raw) =
             (Files::new(set.drive()), Raw::new(set.drive()), Raw::new(set.drive()));
+        files.write(files.create(), set.warming(), &source);
+        files.remove();
+        for drive in [&mut floor, &mut raw] {
+            drive.append(set.warming(), &source);
+            drive.reset();
+        }
         let mut cases = [
             Case::new(
                 "raw",
@@ -106,7 +118,9 @@ pub(super) fn writes(effort: Effort, report: &mut Report) {
                 "file",
                 several(times, || {
                     let ino = files.create();
+                    let open = files.fs.open_file(ino).expect("it is there");
                     let ns = time(count, || files.write(ino, count, &source));
+                    open.close(&files.waiter).expect("all of it is on the drive");
                     files.remove();
                     ns
                 }),
