@@ -66,7 +66,8 @@ pub struct Drive {
 /// A channel, and where it puts the answers to one thread's calls.
 struct Caller {
     channel: Channel,
-    answers: Arc<Mutex<Vec<Option<Answer>>>>,
+    /// Each with its request's number.
+    answers: Arc<Mutex<Vec<(u64, Answer)>>>,
 }
 
 /// The metadata on a drive are its owner's: there is no other claim while it lives.
@@ -124,15 +125,17 @@ impl Drive {
         let idle = callers.lock().pop();
         let caller = idle.unwrap_or_else(|| self.caller());
         let Caller { channel, answers } = &caller;
-        for (token, request) in requests.into_iter().enumerate() {
-            answers.lock().push(None);
-            self.volume.submit(waiter.now(), channel, request.token(token as u64));
+        let mut submitted = 0;
+        for request in requests {
+            self.volume.submit(waiter.now(), channel, request.token(submitted));
+            submitted += 1;
         }
         loop {
             {
                 let mut answers = answers.lock();
-                if answers.iter().all(Option::is_some) {
-                    for answer in answers.drain(..).flatten() {
+                if answers.len() as u64 == submitted {
+                    answers.sort_unstable_by_key(|(number, _)| *number);
+                    for (_, answer) in answers.drain(..) {
                         into.push(answer);
                     }
                     break;
@@ -146,10 +149,10 @@ impl Drive {
     }
 
     fn caller(&self) -> Caller {
-        let answers: Arc<Mutex<Vec<Option<Answer>>>> = Arc::default();
+        let answers: Arc<Mutex<Vec<(u64, Answer)>>> = Arc::default();
         let ended = answers.clone();
         let channel = self.volume.channel(move |Completion { token, result, buf }| {
-            ended.lock()[token as usize] = Some((result, buf.into_buf()));
+            ended.lock().push((token, (result, buf.into_buf())));
         });
         Caller { channel, answers }
     }

@@ -382,11 +382,15 @@ impl<'a> Pieces<'a> {
         let Pieces { blocks: [before, whole, after], into: [head, body, tail], skip } = self;
         let (of_before, found) = found.split_at_mut(before.len() / BLOCK);
         let (of_whole, of_after) = found.split_at_mut(whole.len() / BLOCK);
-        sums::of_blocks(before, of_before);
-        head.copy_from_slice(&before[skip..][..head.len()]);
+        if !before.is_empty() {
+            sums::of_blocks(before, of_before);
+            head.copy_from_slice(&before[skip..][..head.len()]);
+        }
         sums::copy_blocks(whole, body, of_whole);
-        sums::of_blocks(after, of_after);
-        tail.copy_from_slice(&after[..tail.len()]);
+        if !after.is_empty() {
+            sums::of_blocks(after, of_after);
+            tail.copy_from_slice(&after[..tail.len()]);
+        }
     }
 }
 

@@ -62,8 +62,12 @@ fn fold_all(blocks: &[Block], sums: &mut [u32]) {
 
 #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.2")]
 fn copy_all(from: &[Block], into: &mut [Block], sums: &mut [u32]) {
+    // A block alone is most often one that has just come into the nearest cache.
+    let may_be_far = from.len() > 1;
     for ((from, into), sum) in from.iter().zip(into).zip(sums) {
-        prefetch(from);
+        if may_be_far {
+            prefetch(from);
+        }
         let (into, _) = into.as_chunks_mut();
         *sum = fold_block(from, |at, bytes| store(bytes, &mut into[at]));
     }
