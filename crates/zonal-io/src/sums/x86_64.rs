@@ -62,19 +62,27 @@ fn fold_all(blocks: &[Block], sums: &mut [u32]) {
 
 #[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.2")]
 fn copy_all(from: &[Block], into: &mut [Block], sums: &mut [u32]) {
-    // A block alone is most often one that has just come into the nearest cache.
-    let may_be_far = from.len() > 1;
-    for ((from, into), sum) in from.iter().zip(into).zip(sums) {
-        if may_be_far {
-            prefetch(from);
+    match (from, into) {
+        // A block alone is most often one that has just come into the nearest cache.
+        ([from], [into]) => sums[0] = copy_block(from, into),
+        (from, into) => {
+            for ((from, into), sum) in from.iter().zip(into).zip(sums) {
+                prefetch(from);
+                *sum = copy_block(from, into);
+            }
         }
-        let (into, _) = into.as_chunks_mut();
-        *sum = fold_block(from, |at, bytes| store(bytes, &mut into[at]));
     }
 }
 
-/// Asks memory for all of a block at once. Stores between the loads keep the processor from seeing that they follow each other: from
-/// beyond its caches, a block that is asked for first is copied in three quarters of the time.
+#[inline]
+#[target_feature(enable = "avx512f,vpclmulqdq,pclmulqdq,sse4.2")]
+fn copy_block(from: &Block, into: &mut Block) -> u32 {
+    let (into, _) = into.as_chunks_mut();
+    fold_block(from, |at, bytes| store(bytes, &mut into[at]))
+}
+
+/// Asks memory for all of a block at once. Stores between the loads keep the processor from fetching ahead: from beyond its caches, a
+/// block that is asked for first is copied a fifth faster.
 #[inline]
 #[target_feature(enable = "sse")]
 fn prefetch(block: &Block) {
