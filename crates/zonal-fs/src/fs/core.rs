@@ -324,6 +324,7 @@ impl Core {
     /// The same for this reason.
     pub(super) fn die_of(&mut self, why: String) {
         self.nodes.refuse_changes();
+        self.names.revoke();
         self.dead.get_or_insert(why);
         self.room.tell(|_| true);
     }

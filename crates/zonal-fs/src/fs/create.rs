@@ -6,21 +6,24 @@
 //! by one thread at a time, and its changes are published before the next thread comes.
 //!
 //! [`Rank`] has the order of all locks.
+//!
+//! # Room for their rows
+//! is the core's to tell. Where there is plenty, it tells for some files at a time.
 
 use super::core::{Core, Shared};
 use super::error::FsError;
 use super::names::{NewFile, check_name, check_target};
 use super::room::Touched;
 use crate::format::{Attributes, Entry, FILES_END, FileKind, Position, key};
-use crate::spread;
 use crate::store::locked::{InOrder, Rank};
 use crate::store::{Draft, Row, Sealed, Totals};
 use crate::waiter::Waiter;
+use crate::{STRIPES, spread, stripe};
 use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Locks of directories, which share them.
 const DIRECTORIES: usize = 64;
@@ -36,7 +39,16 @@ pub(super) struct Names {
     are_settled: AtomicBool,
     /// Which opening of the file system this is: the generation of files that it makes.
     generation: u32,
+    /// Files that threads may make before one of them asks the core for room again.
+    grants: [CachePadded<AtomicU32>; STRIPES],
 }
+
+/// Files that a part of the threads may make after one look at the core.
+const GRANT: u32 = 16;
+
+/// Changes of rows that are granted at most, and not made yet: those of a file's name and position, its own, its target, and its
+/// directory's, for each file of each part.
+pub(super) const GRANTED_CHANGES_MAX: usize = 5 * GRANT as usize * STRIPES;
 
 /// What the directories of one part share.
 #[derive(Default)]
@@ -74,7 +86,25 @@ impl Names {
             next_ino: AtomicU64::new(next_ino),
             are_settled: AtomicBool::new(false),
             generation,
+            grants: Default::default(),
         }
+    }
+
+    /// Lets the threads of the caller's part make files without a look at the core. For a thread that has it, and has seen that there is
+    /// room for [`GRANTED_CHANGES_MAX`].
+    pub(super) fn grant(&self) {
+        self.grants[stripe()].store(GRANT, Ordering::Relaxed);
+    }
+
+    /// Takes what was granted for one file.
+    fn take_grant(&self) -> bool {
+        let one_less = |left: u32| left.checked_sub(1);
+        self.grants[stripe()].fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
+    }
+
+    /// No more files are made. For a thread that has the core.
+    pub(super) fn revoke(&self) {
+        self.grants.iter().for_each(|grant| grant.store(0, Ordering::Relaxed));
     }
 
     // The locks guard no data of their own.
@@ -185,7 +215,9 @@ impl Shared {
         then: impl FnOnce(u64) -> Result<R, FsError>,
     ) -> Result<R, FsError> {
         self.settle_numbers(waiter);
-        self.admit(waiter, Touched::Added)?;
+        if !self.names.take_grant() {
+            self.admit(waiter, Touched::Added)?;
+        }
         check_name(name)?;
         let look = || {
             let directory = self.attributes(parent)?;
@@ -246,6 +278,24 @@ impl Core {
             counters.extend(files.rows(totals, *next_sequence));
             counters
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn part_of_the_threads_makes_as_many_files_as_were_granted_and_none_after_the_end() {
+        let names = Names::new(1, 1);
+        assert!(!names.take_grant(), "nothing is granted from the begin");
+        names.grant();
+        // Once more is no more.
+        names.grant();
+        assert_eq!((0..2 * GRANT).filter(|_| names.take_grant()).count(), GRANT as usize);
+        names.grant();
+        names.revoke();
+        assert!(!names.take_grant());
     }
 }
 

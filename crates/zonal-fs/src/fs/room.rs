@@ -10,6 +10,7 @@
 //! unless something has changed since.
 
 use super::core::{Core, Shared};
+use super::create::GRANTED_CHANGES_MAX;
 use super::error::FsError;
 use super::waiting::WaitsFor;
 use crate::store::Fill;
@@ -51,6 +52,9 @@ impl Shared {
             let obstacle = {
                 let core = self.lock();
                 core.check_alive()?;
+                if touched == Touched::Added && core.has_plenty() {
+                    core.names.grant();
+                }
                 core.obstacle(touched)
             };
             match obstacle {
@@ -131,6 +135,13 @@ impl Core {
             return Some(Obstacle::Changes);
         }
         (touched == Touched::Added && !gauge.has_room()).then_some(Obstacle::Full)
+    }
+
+    /// Whether there is room for the rows of all files that threads can be granted at once, and nothing is in the way of them.
+    fn has_plenty(&self) -> bool {
+        let gauge = self.rows.gauge();
+        let waiting = self.rows.changes() + GRANTED_CHANGES_MAX;
+        waiting <= gauge.changes_max(self.blocks_to_lend()) && gauge.has_room_for(GRANTED_CHANGES_MAX as u64)
     }
 
     fn check_room(&self) -> Result<(), FsError> {

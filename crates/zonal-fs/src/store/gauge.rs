@@ -163,7 +163,12 @@ impl Gauge {
 
     /// Whether rows may be added.
     pub fn has_room(&self) -> bool {
-        self.fill().is_none_or(|fill| fill.pages <= fill.usable)
+        self.has_room_for(0)
+    }
+
+    /// Whether rows may be added that take this many pages.
+    pub fn has_room_for(&self, pages: u64) -> bool {
+        self.fill().is_none_or(|fill| fill.pages + pages <= fill.usable)
     }
 
     /// Whether to count the pages again may say something else.
