@@ -201,7 +201,7 @@ impl Case {
                 // What is there now is known again by reading.
                 self.model.failed_conventional(zone, offset, &stamps);
                 let found = drive::read(&self.device, start + u64::from(offset), sectors)?;
-                self.model.wrote(zone, offset, &found);
+                self.model.found_conventional(zone, offset, &found);
             }
         }
         if fua && result.is_ok() {

@@ -137,6 +137,13 @@ impl Model {
         sectors[range].iter_mut().zip(stamps).for_each(|(sector, s)| sector.values.insert(0, *s));
     }
 
+    /// What a write that failed has left, as it reads. It may have left a sector as it was: what was doubtful stays so.
+    pub fn found_conventional(&mut self, zone: u32, offset: u32, found: &[u64]) {
+        let Zone::Conventional(sectors) = &mut self.zones[zone as usize] else { return };
+        let range = offset as usize..offset as usize + found.len();
+        sectors[range].iter_mut().zip(found).for_each(|(sector, found)| sector.values.push(*found));
+    }
+
     pub fn reset(&mut self, zone: u32) {
         self.lives(zone).push(Life::default());
     }
