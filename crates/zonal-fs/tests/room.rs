@@ -242,3 +242,16 @@ fn full_log_refuses_rows_and_takes_others() {
 fn full_disk_beside_the_drive_refuses_rows_and_stays_open() {
     continues_when_full(&Place::beside());
 }
+
+/// A thread may make some files without a look at the room, where there is plenty. Other rows take it then.
+#[test]
+fn file_is_refused_though_there_was_plenty_of_room_when_the_one_before_it_was_made() {
+    let fs = Place::on("ram:size=96M,zone_size=2M,blocksize=4096").make();
+    let waiter = waiter();
+    let new = NewFile::new(Kind::File, 0o644);
+    let file = fs.create(&waiter, ROOT, b"file", &new).unwrap();
+    let attribute = |n: u32| fs.set_xattr(&waiter, file, format!("user.{n}").as_bytes(), &[7; 3000]);
+    let taken = (0..).take_while(|n| !is_full(attribute(*n))).count();
+    assert!(taken > 1000, "{taken} attributes fill it");
+    assert!(is_full(fs.create(&waiter, ROOT, b"another", &new)));
+}

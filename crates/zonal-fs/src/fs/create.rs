@@ -8,7 +8,8 @@
 //! [`Rank`] has the order of all locks.
 //!
 //! # Room for their rows
-//! is the core's to tell. Where there is plenty, it tells for some files at a time.
+//! The core knows it. Where there is plenty, it grants a thread some files at a time, and takes that back from all threads once there is
+//! plenty no more.
 
 use super::core::{Core, Shared};
 use super::error::FsError;
@@ -102,9 +103,11 @@ impl Names {
         self.grants[stripe()].fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
     }
 
-    /// No more files are made. For a thread that has the core.
+    /// Takes back what was granted and not used. For a thread that has the core.
     pub(super) fn revoke(&self) {
-        self.grants.iter().for_each(|grant| grant.store(0, Ordering::Relaxed));
+        for grant in self.grants.iter().filter(|grant| grant.load(Ordering::Relaxed) > 0) {
+            grant.store(0, Ordering::Relaxed);
+        }
     }
 
     // The locks guard no data of their own.
@@ -286,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn part_of_the_threads_makes_as_many_files_as_were_granted_and_none_after_the_end() {
+    fn part_of_the_threads_makes_as_many_files_as_were_granted_and_none_after_that_was_taken_back() {
         let names = Names::new(1, 1);
         assert!(!names.take_grant(), "nothing is granted from the begin");
         names.grant();

@@ -52,9 +52,6 @@ impl Shared {
             let obstacle = {
                 let core = self.lock();
                 core.check_alive()?;
-                if touched == Touched::Added && core.has_plenty() {
-                    core.names.grant();
-                }
                 core.obstacle(touched)
             };
             match obstacle {
@@ -125,9 +122,19 @@ impl Shared {
 }
 
 impl Core {
+    /// What is in the way. Threads may make files without asking while nothing would be in the way of all that they can be granted: each
+    /// thread that asks sees to that, because what it is about to change may take the room.
     fn obstacle(&self, touched: Touched) -> Option<Obstacle> {
         let gauge = self.rows.gauge();
         let max = gauge.changes_max(self.blocks_to_lend());
+        let waiting = self.rows.changes().max(self.pieces_in_flight * CHANGES_OF_PIECE);
+        let has_plenty =
+            waiting + GRANTED_CHANGES_MAX <= max && gauge.has_room_for(GRANTED_CHANGES_MAX as u64);
+        match touched {
+            _ if !has_plenty => self.names.revoke(),
+            Touched::Added => self.names.grant(),
+            Touched::Changed => {}
+        }
         if self.pieces_in_flight * CHANGES_OF_PIECE > max {
             return Some(Obstacle::Units);
         }
@@ -135,13 +142,6 @@ impl Core {
             return Some(Obstacle::Changes);
         }
         (touched == Touched::Added && !gauge.has_room()).then_some(Obstacle::Full)
-    }
-
-    /// Whether there is room for the rows of all files that threads can be granted at once, and nothing is in the way of them.
-    fn has_plenty(&self) -> bool {
-        let gauge = self.rows.gauge();
-        let waiting = self.rows.changes() + GRANTED_CHANGES_MAX;
-        waiting <= gauge.changes_max(self.blocks_to_lend()) && gauge.has_room_for(GRANTED_CHANGES_MAX as u64)
     }
 
     fn check_room(&self) -> Result<(), FsError> {
