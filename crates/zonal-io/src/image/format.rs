@@ -30,7 +30,7 @@ pub const LEDGER_OFFSET: u64 = 2 * PAGE_BYTES as u64;
 pub const DATA_ALIGN: u64 = 1 << 20;
 /// Zones that one ledger page describes.
 pub const ZONES_PER_PAGE: usize = 508;
-/// Most zones of an image: bounds what opening one reads and keeps (270 MB). 4 EiB in zones of 256 MiB.
+/// Most zones of an image: bounds what opening one reads (541 MB of ledger) and keeps (two words a zone, 270 MB). 4 EiB in zones of 256 MiB.
 pub const ZONES_MAX: u32 = 1 << 24;
 /// Longest profile name, in bytes.
 pub const PROFILE_NAME_MAX: usize = 32;
@@ -240,11 +240,6 @@ impl Header {
     pub const fn has_current(&self) -> bool {
         has_current(self.version)
     }
-
-    /// Whether a slot of the ledger has a place for tails; not in images of versions 1 to 3.
-    pub const fn has_tails(&self) -> bool {
-        has_tails(self.version)
-    }
 }
 
 impl RawHeader {
@@ -310,10 +305,6 @@ const fn has_current(version: u32) -> bool {
     version >= 3
 }
 
-const fn has_tails(version: u32) -> bool {
-    version >= 4
-}
-
 /// Whether `block` sectors can be the logical block of `geometry`.
 pub(crate) fn is_block(geometry: &Geometry, block: u32) -> bool {
     block.is_power_of_two()
@@ -354,7 +345,7 @@ pub struct Layout {
 impl Layout {
     const fn of(geometry: &Geometry, version: u32) -> Layout {
         let zone_pages = geometry.zones().div_ceil(ZONES_PER_PAGE as u32);
-        let slot_bytes = if has_tails(version) { 2 * PAGE_BYTES } else { PAGE_BYTES };
+        let slot_bytes = if version >= 4 { 2 * PAGE_BYTES } else { PAGE_BYTES };
         let current_offset = LEDGER_OFFSET + (zone_pages as u64 + 1) * 2 * slot_bytes as u64;
         let current = if has_current(version) { PAGE_BYTES as u64 + geometry.zones() as u64 * 8 } else { 0 };
         let end = current_offset + current;
@@ -366,6 +357,11 @@ impl Layout {
             zones: geometry.zones(),
             data_bytes: geometry.sectors().bytes(),
         }
+    }
+
+    /// Whether a slot has room for tails; not in images of versions 1 to 3.
+    pub const fn has_tails(&self) -> bool {
+        self.slot_bytes > PAGE_BYTES
     }
 
     /// Length of the file, or `None` beyond 2^63, where no file ends.

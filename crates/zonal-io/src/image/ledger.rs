@@ -59,8 +59,6 @@ pub(crate) struct Ledger {
     geometry: Geometry,
     layout: Layout,
     creation: [u8; 16],
-    /// Whether slots have room for tails.
-    has_tails: bool,
     /// A zone: offset, in sectors, below which nothing may be written before the ledger was asked.
     bound: Box<[AtomicU32]>,
     /// A page of zones: some zone of it changed since it was last sampled.
@@ -171,9 +169,10 @@ impl Ledger {
             for (zone, word) in zones_of(&geometry, index).map(ZoneIndex).zip(page.words) {
                 zone_states[zone.0 as usize] = state_from_word(&geometry, zone, word).map_err(page_error)?;
             }
+            tails::check(&geometry, &page, &zone_states).map_err(page_error)?;
             // Closed in order, all of it is durable.
             if session == Session::Open {
-                tails::judge(&*backing, &geometry, &layout, &page, &mut zone_states)?;
+                tails::judge(&*backing, &geometry, &layout, &page.tails, &mut zone_states);
             }
             if !page.tails.is_empty() {
                 found.insert(index, page);
@@ -192,7 +191,6 @@ impl Ledger {
             geometry,
             layout,
             creation: header.creation,
-            has_tails: header.has_tails(),
             bound: zone_states
                 .iter()
                 .map(|s| AtomicU32::new(if is_unproven { UNPROVEN } else { s.written }))
@@ -347,7 +345,7 @@ impl Ledger {
         let is_guarded = self.write_guards(c, &pages)?;
         let has_data = scope == Scope::All && self.unsynced.swap(false, Ordering::SeqCst);
         // Slots that count are durable before others are written over.
-        let joins = self.has_tails && has_data && !is_guarded && !pages.is_empty();
+        let joins = self.layout.has_tails() && has_data && !is_guarded && !pages.is_empty();
         let tails = if joins { self.tails(c, &edits) } else { None };
         if tails.is_none() && (is_guarded || has_data) {
             self.sync("syncing data")?;
@@ -580,8 +578,7 @@ impl Ledger {
 
     /// Where the file has these sectors of `zone`.
     fn bytes_of(&self, zone: ZoneIndex, sectors: Range<u32>) -> Range<u64> {
-        let start = self.layout.data(self.geometry.start_of(zone));
-        start + u64::from(sectors.start) * SECTOR_BYTES..start + u64::from(sectors.end) * SECTOR_BYTES
+        bytes_of(&self.geometry, &self.layout, zone, sectors)
     }
 
     /// Gives back `ranges`, which ascend, in one call for those that touch.
@@ -620,6 +617,12 @@ const fn page_of(zone: ZoneIndex) -> usize {
 fn zones_of(geometry: &Geometry, index: u32) -> Range<u32> {
     let first = (index - 1) * ZONES_PER_PAGE as u32;
     first..geometry.zones().min(first + ZONES_PER_PAGE as u32)
+}
+
+/// Where the file has these sectors of `zone`.
+fn bytes_of(geometry: &Geometry, layout: &Layout, zone: ZoneIndex, sectors: Range<u32>) -> Range<u64> {
+    let start = layout.data(geometry.start_of(zone));
+    start + u64::from(sectors.start) * SECTOR_BYTES..start + u64::from(sectors.end) * SECTOR_BYTES
 }
 
 /// The slot that does not count, and the next sequence number.

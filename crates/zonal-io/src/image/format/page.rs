@@ -81,8 +81,8 @@ pub enum PageError {
         /// Its word.
         word: u64,
     },
-    /// A sound page whose tails no version writes.
-    #[error("the tail of zone {zone} begins at sector {from}, where none can")]
+    /// A sound page with a tail that no version writes.
+    #[error("a tail of zone {zone} from sector {from} on, which the page cannot have")]
     Tail {
         /// The zone.
         zone: ZoneIndex,
@@ -153,6 +153,11 @@ impl RawTails {
         raw
     }
 
+    /// What a commit of any version can have written.
+    fn is_possible(&self) -> bool {
+        (1..=TAILS_MAX).contains(&(self.count.get() as usize))
+    }
+
     /// What the page has of them. Never 0, which stands for none.
     fn sum(&self) -> u32 {
         crc(self.as_bytes()).max(1)
@@ -194,7 +199,7 @@ fn parse_slot(bytes: &[u8], index: u32, side: Side, creation: &[u8; 16]) -> Resu
     // A slot without room for tails has none, whatever its page says.
     let tails = match (copy.tails.get(), RawTails::ref_from_bytes(rest)) {
         (0, _) | (_, Err(_)) => Vec::new(),
-        (sum, Ok(tails)) if tails.sum() == sum => tails.list(),
+        (sum, Ok(tails)) if tails.sum() == sum && tails.is_possible() => tails.list(),
         _ => return Ok(Slot::Damaged),
     };
     let words = copy.words.map(U64::get);

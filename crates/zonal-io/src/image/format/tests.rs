@@ -271,6 +271,21 @@ fn page_with_other_tails_beside_it_is_damaged() {
 }
 
 #[test]
+fn page_with_an_impossible_number_of_tails_is_damaged() {
+    for count in [0, TAILS_MAX as u32 + 1, u32::MAX] {
+        let mut bytes = with_tails(7, 3).emit(&CREATION);
+        let (page, tails) = bytes.split_at_mut(PAGE_BYTES);
+        tails[..4].copy_from_slice(&count.to_le_bytes());
+        // Both sums are right.
+        page[12..16].copy_from_slice(&crc(tails).to_le_bytes());
+        page[4..8].fill(0);
+        let sum = crc(page);
+        page[4..8].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(slots(&bytes, &[0; 2 * PAGE_BYTES]).unwrap().damaged, Some(Side::A), "{count} tails");
+    }
+}
+
+#[test]
 fn tails_that_came_before_their_page_are_no_page() {
     let mut bytes = with_tails(6, 3).emit(&CREATION);
     bytes[..PAGE_BYTES].fill(0);

@@ -1,20 +1,20 @@
 //! Tails: data that one sync makes durable together with the page that promises it.
 //!
-//! A commit reads back what it adds to each zone and writes the sums beside the page. So a single sync is enough: whoever
-//! opens the image after a power cut sees whether data or page alone arrived. Where data is missing, the zone ends where it
-//! ended before that commit, which nobody had been told was over.
+//! A commit reads back what it adds to each zone and writes the sums beside the page. So a single sync is enough: the opener
+//! after a power cut sees whether the data arrived with the page. Where data is missing, the zone ends where it ended before
+//! that commit. The flush had not been acknowledged.
 //!
-//! A tail holds as long as its page counts. Its bytes are below the zone's bound, so nothing overwrites them before another
-//! page says that they were reset.
+//! A tail is true while its page counts. Its bytes are below the zone's bound: a writer overwrites them only after a later page has
+//! said that the zone was reset.
 
-use super::{Committer, Edit, Ledger, ReadError, page_of, zones_of};
+use super::{Committer, Edit, Ledger, bytes_of, page_of, zones_of};
 use crate::image::backing::Backing;
 use crate::image::format::{Layout, Page, PageError, TAILS_MAX, Tail};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use zonal_core::device::ZoneState;
-use zonal_core::{Geometry, SECTOR_BYTES, ZoneCondition};
+use zonal_core::{Geometry, ZoneCondition};
 
 /// More data than this, of all zones together, has a sync of its own: that takes longer than a second sync adds.
 const BYTES_MAX: u64 = 1 << 20;
@@ -49,32 +49,37 @@ impl Ledger {
     }
 }
 
-/// Compares the tails of `page` with the data in the file. Zones whose data is missing become what they were before it.
+/// Checks that the tails of `page` are of its zones, one a zone in their order, and of data that these have in `states`.
+pub(super) fn check(geometry: &Geometry, page: &Page, states: &[ZoneState]) -> Result<(), PageError> {
+    let mut zones = zones_of(geometry, page.index);
+    for &Tail { zone, from, .. } in &page.tails {
+        let is_ours = zones.contains(&zone.0) && !geometry.is_conventional(zone);
+        zones.start = zone.0.saturating_add(1);
+        if !is_ours || from >= states[zone.0 as usize].written {
+            return Err(PageError::Tail { zone, from });
+        }
+    }
+    Ok(())
+}
+
+/// Compares `tails`, which were checked, with the data in the file. Zones whose data is missing become what they were before it.
 pub(super) fn judge(
     backing: &dyn Backing,
     geometry: &Geometry,
     layout: &Layout,
-    page: &Page,
+    tails: &[Tail],
     states: &mut [ZoneState],
-) -> Result<(), ReadError> {
-    let zones = zones_of(geometry, page.index);
-    for &Tail { zone, from, sum: expected } in &page.tails {
-        let is_ours = zones.contains(&zone.0) && !geometry.is_conventional(zone);
-        let state = states.get_mut(zone.0 as usize).filter(|state| is_ours && from < state.written);
-        let Some(state) = state else {
-            return Err(ReadError::Page { page: page.index, fault: PageError::Tail { zone, from } });
-        };
-        let start = layout.data(geometry.start_of(zone));
-        let bytes = |sectors: u32| start + u64::from(sectors) * SECTOR_BYTES;
+) {
+    for &Tail { zone, from, sum: expected } in tails {
+        let state = &mut states[zone.0 as usize];
         // A sector that a power cut left unreadable is missing too.
-        if sum(backing, bytes(from)..bytes(state.written)).ok() != Some(expected) {
+        if sum(backing, bytes_of(geometry, layout, zone, from..state.written)).ok() != Some(expected) {
             *state = match from {
                 0 => ZoneState::EMPTY,
                 written => ZoneState { condition: ZoneCondition::Closed, written },
             };
         }
     }
-    Ok(())
 }
 
 /// CRC-64 (NVMe) of the file's bytes in `range`.

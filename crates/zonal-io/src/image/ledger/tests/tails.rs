@@ -160,6 +160,43 @@ fn more_than_tails_can_hold_has_a_sync_of_its_own() {
     assert_eq!(z.calls(|| z.flush().unwrap()), 4, "a sector more, and a sync");
 }
 
+/// What an opener says of a page that has zone 3 with four sectors, and these tails; the session is open or closed.
+fn read_with(tails: &[Tail], session: Session) -> Result<Ledger, ReadError> {
+    let backing = Arc::new(CutBacking::new(1));
+    let options = ImageOptions { zone_nr_conv: Some(1), ..options() };
+    let header = options.format(&*backing).unwrap();
+    let mut words = [0; ZONES_PER_PAGE];
+    words[0] = session as u64;
+    let first = Page { index: 0, sequence: 1, words, tails: Vec::new() };
+    for (zone, word) in words.iter_mut().enumerate() {
+        *word = initial_state(&header.geometry, ZoneIndex(zone as u32)).to_bits();
+    }
+    words[3] = state(Closed, 4).to_bits();
+    let second = Page { index: 1, sequence: 1, words, tails: tails.to_vec() };
+    for page in [first, second] {
+        backing.write_at(&page.emit(&header.creation), header.layout().slot(page.index, Side::A)).unwrap();
+    }
+    Ledger::read(backing, &header, 0).map(|(ledger, _)| ledger)
+}
+
+#[test]
+fn tails_that_a_page_cannot_have_are_refused_whatever_the_session() {
+    let tail = |(zone, from)| Tail { zone: ZoneIndex(zone), from, sum: 1 };
+    for session in [Session::Open, Session::Closed] {
+        let is_refused = |tails: &[(u32, u32)], (zone, from): (u32, u32)| {
+            let fault = PageError::Tail { zone: ZoneIndex(zone), from };
+            let tails: Vec<Tail> = tails.iter().copied().map(tail).collect();
+            let found = read_with(&tails, session);
+            matches!(found, Err(ReadError::Page { page: 1, fault: found }) if found == fault)
+        };
+        for wrong in [(0, 0), (2, 0), (3, 4), (3, u32::MAX), (508, 0), (1199, 0), (1200, 0), (u32::MAX, 0)] {
+            assert!(is_refused(&[wrong], wrong), "{wrong:?}, {session:?}");
+        }
+        assert!(is_refused(&[(3, 1), (3, 3)], (3, 3)), "two of a zone, {session:?}");
+        assert!(read_with(&[tail((3, 3))], session).is_ok());
+    }
+}
+
 #[test]
 fn image_without_room_for_tails_has_both_syncs() {
     let backing = Arc::new(CutBacking::new(1));
