@@ -89,47 +89,44 @@ fn flush_repeated_to_the_next_process_covers_the_killed_one() {
     }
 }
 
-#[test]
-fn failed_sync_of_a_killed_process_is_made_good() {
+/// A process does `work` and is killed in one of the first `calls` of its flush; the next one flushes, and the power is cut. `judge` looks
+/// at what is left, case by case.
+fn killed_in_a_flush(work: impl Fn(&ImageDevice), calls: u64, judge: impl Fn(&ImageDevice)) {
     let mut doubtful = 0;
     for seed in 0..300 {
         let backing = twin(seed);
         let device = open_twin(backing.clone());
-        acknowledged(&device);
-        // In any call of the flush: the page, and the sync with the notes around it.
-        backing.kill_at(backing.calls() + seed % 4);
+        work(&device);
+        backing.kill_at(backing.calls() + seed % calls);
         let _ = drive::plain(&device, Op::Flush, 0, 0);
         device.abandon();
         doubtful += u32::from(backing.revive());
         let device = open_twin(backing.clone());
         flush(&device);
         device.abandon();
-        has_what_was_acknowledged(&open_twin(Arc::new(backing.restart(seed))));
+        judge(&open_twin(Arc::new(backing.restart(seed))));
     }
     assert!(doubtful > 15, "a sync failed in {doubtful} cases");
+}
+
+#[test]
+fn failed_sync_of_a_killed_process_is_made_good() {
+    // The page, and the sync with the notes around it.
+    killed_in_a_flush(acknowledged, 4, has_what_was_acknowledged);
 }
 
 /// The first flush of a page has a sync of data alone, which no tails tell of.
 #[test]
 fn failed_sync_of_data_under_a_killed_process_is_made_good() {
-    let mut doubtful = 0;
-    for seed in 0..300 {
-        let backing = twin(seed);
-        let device = open_twin(backing.clone());
-        append(&device, 3, &[3]);
-        // The session and its sync, with a note before and after; an anchor, a note, the sync of data, a note.
-        backing.kill_at(backing.calls() + seed % 8);
-        let _ = drive::plain(&device, Op::Flush, 0, 0);
-        device.abandon();
-        doubtful += u32::from(backing.revive());
-        let device = open_twin(backing.clone());
-        flush(&device);
-        device.abandon();
-        let device = open_twin(Arc::new(backing.restart(seed)));
-        assert_eq!(zone(&device, 3), (Closed, Some(1)));
-        assert_eq!(drive::read(&device, 3 * ZONE, 2).unwrap(), [3, 0]);
-    }
-    assert!(doubtful > 15, "a sync failed in {doubtful} cases");
+    // The session and its sync, with a note before and after; an anchor, a note, the sync of data, a note.
+    killed_in_a_flush(
+        |device| append(device, 3, &[3]),
+        8,
+        |device| {
+            assert_eq!(zone(device, 3), (Closed, Some(1)));
+            assert_eq!(drive::read(device, 3 * ZONE, 2).unwrap(), [3, 0]);
+        },
+    );
 }
 
 #[test]
