@@ -59,6 +59,12 @@ compare() {
             if (!($1 in first)) first[$1] = key
             iops[key, round] = $4; commands[key, round] = $8
         }
+        # Jobs that share a device share its commands: their table has one figure a mode.
+        /^cmds\/write, all jobs of a mode: / {
+            sub(/^[^:]*: /, "")
+            n = split($0, each, ", ")
+            for (i = 1; i <= n; i++) { split(each[i], word, " "); shared[word[1], round] = word[2] }
+        }
         END {
             printf "  %-11s %-10s %11s %25s %11s %7s %15s\n",
                 "job", "mode", "IOPS", "", "cmds/write", "ratio", ""
@@ -66,6 +72,7 @@ compare() {
                 split(order[k], name, " ")
                 for (r = 1; r <= round; r++) {
                     a[r] = iops[order[k], r]; c[r] = commands[order[k], r]
+                    if (c[r] == "-") c[r] = shared[name[2], r]
                     b[r] = a[r] / iops[first[name[1]], r]
                 }
                 m = middle(a, round); range = sprintf("%d to %d", least, most)

@@ -429,7 +429,9 @@ pub(crate) fn plan(
     let largest = unit_blocks_max(drive.volume());
     let wanted = options.unit_bytes.map_or(largest, |bytes| bytes / BLOCK_BYTES);
     if !(2..=largest).contains(&wanted) {
-        return Err(unfit(format!("units of {wanted} blocks of 4 KiB; the drive takes 2 to {largest}")));
+        return Err(unfit(format!(
+            "appends of {wanted} blocks of 4 KiB, the last one whole; the drive takes 2 to {largest}"
+        )));
     }
     let is_conventional = geometry.conventional_zones() > 0;
     let metadata = match (&options.beside, is_conventional) {

@@ -11,7 +11,7 @@ use zonal_fs::make::MakeOptions;
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::waiter::polling;
-use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT, Target};
+use zonal_fs::{ATTRIBUTE_MAX, FileSystem, FsError, MountOptions, NewFile, Payload, ROOT, Target};
 use zonal_io::clock::Clock;
 
 const BLOCK: usize = 4096;
@@ -207,7 +207,7 @@ fn large_attributes_and_targets_leave_full_metadata_of_use() {
         assert!(matches!(made, Err(FsError::Invalid(_))));
         for round in 0..6u8 {
             for n in 0..60u8 {
-                let value = vec![round; if n % 3 == 0 { 1 << 16 } else { 30_000 }];
+                let value = vec![round; if n % 3 == 0 { ATTRIBUTE_MAX } else { 3000 }];
                 fits(fs.set_xattr(&w, ROOT, &[b'a', n], &value), "xattr");
                 let new = target(vec![b'x'; 4095]);
                 fits(fs.create(&w, ROOT, format!("l{n}").as_bytes(), &new).map(drop), "link");

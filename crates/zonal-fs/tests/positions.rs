@@ -340,3 +340,17 @@ fn reads_of_a_list_in_pages_grow_as_its_names_do() {
         assert!(reads > names && reads < 4 * names, "{reads} reads for {names} names");
     }
 }
+
+#[test]
+fn name_that_another_file_takes_keeps_its_position() {
+    let made = Made::new();
+    let directory = made.fs().create(&waiter(), ROOT, b"d", &NewFile::new(Kind::Directory, 0o755)).unwrap();
+    for name in ["a", "b", "c"] {
+        made.make(ROOT, name);
+    }
+    let other = made.make(directory, "other");
+    let position = made.position_of(ROOT, "a");
+    made.fs().link_over(&waiter(), other, ROOT, b"a").unwrap();
+    assert_eq!(made.position_of(ROOT, "a"), position);
+    assert_eq!(made.fs().lookup(ROOT, b"a").unwrap(), other);
+}

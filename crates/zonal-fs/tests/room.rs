@@ -12,7 +12,7 @@ use zonal_fs::fsck::{self, check};
 use zonal_fs::make::{Access, MakeOptions, make, make_in, open_rows, open_rows_in};
 use zonal_fs::store::{Fill, Rows};
 use zonal_fs::waiter::{Waiters, polling};
-use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT, Rename};
+use zonal_fs::{ATTRIBUTE_MAX, FileSystem, FsError, MountOptions, NewFile, Payload, ROOT, Rename};
 use zonal_io::clock::Clock;
 use zonal_io::device::Device;
 use zonal_io::image::backing::Backing;
@@ -226,6 +226,49 @@ fn continues_when_full(place: &Place) {
     let fs = place.open();
     assert_eq!(contents(&fs).unwrap().len(), 1);
     assert!(fill(&fs, 0) > fewest / 2);
+}
+
+/// Sets attributes of a file until there is no room for more; how many.
+fn fill_attributes(fs: &FileSystem, ino: u64, letter: char, length: usize) -> u32 {
+    let set = |n: u32| fs.set_xattr(&waiter(), ino, format!("{letter}{n:08}").as_bytes(), &vec![7; length]);
+    (0..).take_while(|n| !is_full(set(*n))).count() as u32
+}
+
+/// Fills what small attributes have left here and there with the longest ones, and changes those again and again.
+#[test]
+fn longest_attributes_need_no_room_in_a_row() {
+    for place in [Place::conventional(), Place::log(), Place::beside()] {
+        let fs = place.make();
+        let waiter = waiter();
+        let ino = fs.create(&waiter, ROOT, b"f", &NewFile::new(Kind::File, 0o644)).unwrap();
+        for _ in 0..2 {
+            let small = fill_attributes(&fs, ino, 's', 1500);
+            for n in (0..small).filter(|n| n % 6 != 0) {
+                fs.remove_xattr(&waiter, ino, format!("s{n:08}").as_bytes()).unwrap();
+            }
+            settle(&fs);
+            let long = fill_attributes(&fs, ino, 'l', ATTRIBUTE_MAX);
+            assert!(small > 100 && long > 30, "{small} small, {long} long");
+            fs.sync(&waiter).unwrap();
+            for round in 0..20 {
+                for n in 0..3 {
+                    is_full(fs.set_xattr(
+                        &waiter,
+                        ino,
+                        format!("l{n:08}").as_bytes(),
+                        &[round; ATTRIBUTE_MAX],
+                    ));
+                }
+                fs.sync(&waiter).unwrap();
+            }
+            for name in fs.xattrs(ino).unwrap() {
+                fs.remove_xattr(&waiter, ino, &name).unwrap();
+            }
+            settle(&fs);
+        }
+        drop(fs);
+        assert_eq!(place.findings(), []);
+    }
 }
 
 #[test]

@@ -377,7 +377,18 @@ impl Core {
 
     /// The same without counting them in the file's row. Returns how many they are.
     pub(super) fn unmap(&mut self, ino: u64, range: &Range<u64>) -> Result<u64, FsError> {
-        let map::Unmapped { blocks, freed } = map::unmap(&mut self.rows, ino, range)?;
+        let extents = map::extents(&self.rows, ino, range)?;
+        self.unmap_found(ino, range, extents)
+    }
+
+    /// The same, of blocks whose extents have been read.
+    pub(super) fn unmap_found(
+        &mut self,
+        ino: u64,
+        range: &Range<u64>,
+        extents: Vec<map::Mapped>,
+    ) -> Result<u64, FsError> {
+        let map::Unmapped { blocks, freed } = map::unmap_found(&mut self.rows, ino, range, extents);
         freed.into_iter().try_for_each(|freed| self.give_back(freed))?;
         Ok(blocks)
     }

@@ -15,6 +15,7 @@ use super::core::{Core, Shared};
 use super::error::FsError;
 use super::names::{NewFile, check_name, check_target};
 use super::room::Touched;
+use super::setattr::PERMISSIONS;
 use crate::format::{Attributes, Entry, FILES_END, FileKind, Position, key};
 use crate::store::locked::{InOrder, Rank};
 use crate::store::{Draft, Row, Sealed, Totals};
@@ -128,7 +129,7 @@ impl Names {
 
     /// What changes with all that is published of a directory, and before its lock is left. So a thread that has the lock, and finds this
     /// as it was, knows that what it has read in between is what there is.
-    fn version(&self, directory: u64) -> (u64, u64) {
+    pub(super) fn version(&self, directory: u64) -> (u64, u64) {
         (self.directory(directory).made.load(Ordering::SeqCst), self.changes.load(Ordering::SeqCst))
     }
 
@@ -176,7 +177,7 @@ impl Names {
             gid: new.gid,
             rdev: new.rdev,
             size: if new.kind == FileKind::Symlink { new.target.len() as u64 } else { 0 },
-            ..Attributes::new(new.kind, new.mode, parent, position, now)
+            ..Attributes::new(new.kind, new.mode & PERMISSIONS, parent, position, now)
         };
         change(&mut attributes);
         draft.put_new(key::inode(ino), attributes.encode());
@@ -250,10 +251,8 @@ impl Shared {
         note_name(&mut directory, entry, now);
         draft.put(key::inode(parent), directory.encode());
         self.reader.publish(draft);
-        // A thread may have opened the directory meanwhile.
-        if let Some(mut node) = self.nodes.here(parent) {
-            node.attributes = directory;
-        }
+        // A thread may have opened the directory meanwhile, or be about to.
+        self.nodes.note_published(parent, directory);
         self.names.note_made(parent);
         then(ino)
     }

@@ -15,6 +15,7 @@
 
 use super::core::{Core, Shared};
 use super::error::FsError;
+use super::map::{self, Mapped};
 use super::room::Touched;
 use super::waiting::WaitsFor;
 use crate::BLOCK_BYTES;
@@ -87,21 +88,46 @@ pub(super) fn end_of_piece(rows: &impl View, ino: u64, block: u64) -> Result<Opt
     Ok(end)
 }
 
+/// What goes with a file that is destroyed.
+pub(super) struct End {
+    ino: u64,
+    /// Where blocks are that are left for later.
+    next: Option<u64>,
+    extents: Vec<Mapped>,
+    keys: Vec<Vec<u8>>,
+    has_row: bool,
+}
+
 impl Core {
     /// Deletes all rows of a file that has no name, and that no caller uses. If it has many extents, most of them are left for
-    /// [`Shared::free_gone`].
+    /// [`Shared::free_gone`]. Nothing is changed if any of its rows cannot be read.
     pub(super) fn destroy(&mut self, ino: u64) -> Result<(), FsError> {
-        let next = self.free_piece(ino, 0)?;
-        let (from, end) = key::attributes(ino);
-        // The row of a nameless file may be left of a file that is gone.
-        if self.rows.get(&key::inode(ino))?.is_some() {
-            self.rows.draft().file_destroyed();
-        }
+        let end = self.plan_end(ino)?;
+        self.carry_out(end)
+    }
+
+    /// Reads all that goes with a file.
+    pub(super) fn plan_end(&self, ino: u64) -> Result<End, FsError> {
+        let next = end_of_piece(&self.rows, ino, 0)?;
+        let extents = map::extents(&self.rows, ino, &(0..next.unwrap_or(u64::MAX)))?;
+        let has_row = self.rows.get(&key::inode(ino))?.is_some();
         let mut keys = vec![key::inode(ino), key::target(ino)];
+        let (from, end) = key::attributes(ino);
         self.rows.scan(&from, &end, |key, _| {
             keys.push(key.to_vec());
             ControlFlow::Continue(())
         })?;
+        Ok(End { ino, next, extents, keys, has_row })
+    }
+
+    /// Deletes what goes with a file.
+    pub(super) fn carry_out(&mut self, end: End) -> Result<(), FsError> {
+        let End { ino, next, extents, keys, has_row } = end;
+        self.unmap_found(ino, &(0..next.unwrap_or(u64::MAX)), extents)?;
+        // The row of a nameless file may be left of a file that is gone.
+        if has_row {
+            self.rows.draft().file_destroyed();
+        }
         keys.into_iter().for_each(|key| self.rows.delete(key));
         match next {
             Some(block) => {

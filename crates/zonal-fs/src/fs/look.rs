@@ -12,10 +12,11 @@ use super::core::{CoreGuard, Shared};
 use super::destroy::end_of_piece;
 use super::error::FsError;
 use super::map;
-use super::names::{ROOT, name_at, named, path};
+use super::names::{ROOT, check_length, name_at, named, path};
 use super::node;
 use crate::format::{Attributes, Entry, FileKind, Position, RowError, key, positioned};
 use crate::store::View;
+use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
 
 impl Shared {
@@ -57,6 +58,7 @@ impl Shared {
     }
 
     pub(super) fn entry(&self, parent: u64, name: &[u8]) -> Result<Option<Entry>, FsError> {
+        check_length(name)?;
         let key = key::entry(parent, name);
         let value = self.reader.get(&key)?;
         Ok(value.map(|value| Entry::decode(&key, &value)).transpose()?)
@@ -112,16 +114,27 @@ impl Shared {
         let (directory, position) = key::position_parts(key);
         let mut name = positioned(key, value)?.to_vec();
         loop {
-            let entry = self.entry(directory, &name)?.filter(|entry| entry.position == position);
-            if let Some(entry) = entry {
+            let version = self.names.version(directory);
+            let entry = |name: &[u8]| {
+                let entry = self.entry(directory, name)?;
+                Ok::<_, FsError>(entry.filter(|entry| entry.position == position))
+            };
+            if let Some(entry) = entry(&name)? {
                 return Ok(Some((name, entry)));
             }
             // A rename within the directory keeps the position.
             match self.reader.get(key)? {
                 None => return Ok(None),
                 Some(now) if now == name => {
-                    let what = "the directory does not have its name there";
-                    return Err(RowError { key: key.to_vec(), what }.into());
+                    // Renamed to and fro, it may have had another name when its entry was looked for. If it still has none, and no
+                    // name was changed meanwhile, the two rows contradict each other.
+                    if let Some(entry) = entry(&name)? {
+                        return Ok(Some((name, entry)));
+                    }
+                    if self.names.version(directory) == version {
+                        let what = "the directory does not have its name there";
+                        return Err(RowError { key: key.to_vec(), what }.into());
+                    }
                 }
                 Some(now) => name = positioned(key, &now)?.to_vec(),
             }
@@ -233,9 +246,13 @@ impl Shared {
         let _ = end_of_piece(&self.reader, ino, 0);
     }
 
-    /// The directories from here to the root.
+    /// The directories from here to the root. Damaged rows may lead in a circle.
     pub(super) fn look_at_path(&self, directory: u64) {
-        let _ = self.path(directory);
+        let (mut passed, mut at) = (HashSet::new(), directory);
+        while at != ROOT && passed.insert(at) {
+            let Ok(attributes) = node::attributes(&self.reader, at) else { return };
+            at = attributes.parent;
+        }
     }
 
     /// The extents of a file that touch `blocks`, and the one before.

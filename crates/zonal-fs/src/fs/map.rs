@@ -89,9 +89,14 @@ pub(crate) struct Unmapped {
 /// Takes the blocks `range` of a file out of the map.
 pub(crate) fn unmap(rows: &mut Rows, ino: u64, range: &Range<u64>) -> Result<Unmapped, FsError> {
     let touched = extents(rows, ino, range)?;
+    Ok(unmap_found(rows, ino, range, touched))
+}
+
+/// The same, of blocks whose `extents` have been read.
+pub(crate) fn unmap_found(rows: &mut Rows, ino: u64, range: &Range<u64>, extents: Vec<Mapped>) -> Unmapped {
     let mut blocks = 0;
-    let mut freed = Vec::with_capacity(touched.len());
-    for old in touched {
+    let mut freed = Vec::with_capacity(extents.len());
+    for old in extents {
         let Some(gone) = old.within(range) else { continue };
         blocks += u64::from(gone.extent.blocks);
         if !gone.extent.is_lost() {
@@ -106,7 +111,7 @@ pub(crate) fn unmap(rows: &mut Rows, ino: u64, range: &Range<u64>) -> Result<Unm
             }
         }
     }
-    Ok(Unmapped { blocks, freed })
+    Unmapped { blocks, freed }
 }
 
 /// Puts blocks of a file that are in no extent into the map, joined with what they continue.

@@ -119,7 +119,7 @@ impl FileSystem {
     /// The file of this name in a directory.
     ///
     /// # Errors
-    /// [`FsError::NotFound`], [`FsError::NotDirectory`]; so for all calls with names.
+    /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::NameTooLong`]; so for all calls with names.
     pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<u64, FsError> {
         self.0.lookup(parent, name)
     }
@@ -291,11 +291,17 @@ impl FileSystem {
         self.0.attributes(ino)
     }
 
+    /// Blocks of a file that were written and are in memory or in flight: [`Attributes::blocks`] does not count them yet. If they take
+    /// the place of others, it counts as many when they have arrived as before.
+    pub fn waiting_blocks(&self, ino: u64) -> u64 {
+        self.0.waiting_blocks(ino)
+    }
+
     /// Changes attributes, all of them in one moment, and returns those that the file has then. The time of the change is always set.
     /// If the size cannot be changed, nothing is.
     ///
     /// # Errors
-    /// [`FsError::NotFound`]; those of [`FileSystem::truncate`] with a size.
+    /// [`FsError::NotFound`], [`FsError::Invalid`] for a lifetime that there is not; those of [`FileSystem::truncate`] with a size.
     pub fn set_attributes(
         &self,
         waiter: &dyn Waiter,
@@ -427,6 +433,7 @@ impl FileSystem {
     /// were.
     ///
     /// # Errors
+    /// [`FsError::IsDirectory`], and [`FsError::Invalid`] of other files without data.
     /// [`FsError::Read`], [`FsError::Unit`], [`FsError::Checksum`]: a read never shows anything but what was written. After an error
     /// of the data `target` has zeroes: some of it may have been copied before its checksum was known to be wrong.
     pub fn read(

@@ -70,7 +70,7 @@ pub enum OpenError {
         expected: String,
     },
     /// Zones contradict the metadata.
-    #[error("the zones contradict the metadata, the first: {}", .0[0])]
+    #[error("the zones contradict the metadata, which fsck may mend; the first: {}", .0[0])]
     Zones(Vec<Finding>),
     /// The drive has too few zones, or may open too few.
     #[error(transparent)]

@@ -18,6 +18,7 @@
 
 use super::core::Core;
 use super::create::{next_position, note_name, put_name};
+use super::destroy::End;
 use super::error::FsError;
 use super::node::attributes;
 use crate::format::{Attributes, Entry, FileKind, Position, RowError, is_name, key};
@@ -79,6 +80,11 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), FsError> {
         _ if name.len() > NAME_MAX => Err(FsError::NameTooLong),
         _ => Err(FsError::Invalid("a name has neither / nor zeroes")),
     }
+}
+
+/// An error if no name is that long.
+pub(super) fn check_length(name: &[u8]) -> Result<(), FsError> {
+    if name.len() <= NAME_MAX { Ok(()) } else { Err(FsError::NameTooLong) }
 }
 
 pub(super) fn check_target(target: &[u8]) -> Result<(), FsError> {
@@ -152,6 +158,7 @@ impl Core {
     }
 
     pub(super) fn entry(&self, parent: u64, name: &[u8]) -> Result<Option<Entry>, FsError> {
+        check_length(name)?;
         let key = key::entry(parent, name);
         let value = self.rows.get(&key)?;
         Ok(value.map(|value| Entry::decode(&key, &value)).transpose()?)
@@ -203,16 +210,18 @@ impl Core {
     pub(super) fn link_over(&mut self, ino: u64, parent: u64, name: &[u8], now: i64) -> Result<(), FsError> {
         let attributes = self.linkable(ino)?;
         self.directory(parent)?;
-        match self.entry(parent, name)? {
+        let position = match self.entry(parent, name)? {
             Some(there) if there.ino == ino => return Ok(()),
             Some(there) if there.kind == FileKind::Directory => return Err(FsError::IsDirectory),
             Some(there) => {
+                let end = self.plan_drop(there.ino)?;
                 self.strike(parent, name, there, now)?;
-                self.drop_link(there.ino, now)?;
+                self.drop_link(there.ino, end, now)?;
+                // The name was there the whole time.
+                there.position
             }
-            None => {}
-        }
-        let position = self.check_free(parent, name)?;
+            None => self.check_free(parent, name)?,
+        };
         self.add_link(&attributes, (ino, parent, name), position, now)
     }
 
@@ -259,8 +268,9 @@ impl Core {
         if entry.kind == FileKind::Directory {
             return Err(FsError::IsDirectory);
         }
+        let end = self.plan_drop(entry.ino)?;
         self.strike(parent, name, entry, now)?;
-        self.drop_link(entry.ino, now)
+        self.drop_link(entry.ino, end, now)
     }
 
     pub(super) fn rmdir(&mut self, parent: u64, name: &[u8], now: i64) -> Result<(), FsError> {
@@ -272,8 +282,9 @@ impl Core {
         if !self.is_empty(entry.ino)? {
             return Err(FsError::NotEmpty);
         }
+        let end = self.plan_drop(entry.ino)?;
         self.strike(parent, name, entry, now)?;
-        self.drop_link(entry.ino, now)
+        self.drop_link(entry.ino, end, now)
     }
 
     fn is_empty(&self, directory: u64) -> Result<bool, FsError> {
@@ -286,7 +297,19 @@ impl Core {
         Ok(is_empty)
     }
 
-    fn drop_link(&mut self, ino: u64, now: i64) -> Result<(), FsError> {
+    /// All that can fail when a file loses a name, while nothing is changed yet. What goes with the file, if this is its last name and
+    /// no caller uses it.
+    fn plan_drop(&mut self, ino: u64) -> Result<Option<End>, FsError> {
+        let file = self.attributes(ino)?;
+        let is_last = file.kind == FileKind::Directory || file.links <= 1;
+        if is_last && !self.is_used(ino) { self.plan_end(ino).map(Some) } else { Ok(None) }
+    }
+
+    /// A file has lost a name, as was planned.
+    fn drop_link(&mut self, ino: u64, end: Option<End>, now: i64) -> Result<(), FsError> {
+        if let Some(end) = end {
+            return self.carry_out(end);
+        }
         let left = self.update(ino, |file| {
             file.links = if file.kind == FileKind::Directory { 0 } else { file.links.saturating_sub(1) };
             file.ctime = now;
@@ -295,11 +318,8 @@ impl Core {
         if left > 0 {
             return Ok(());
         }
-        if self.is_used(ino) {
-            self.rows.put(key::orphan(ino), Vec::new());
-            return Ok(());
-        }
-        self.destroy(ino)
+        self.rows.put(key::orphan(ino), Vec::new());
+        Ok(())
     }
 
     pub(super) fn rename(
@@ -325,10 +345,13 @@ impl Core {
         if entry.kind == FileKind::Directory {
             self.check_not_below(entry.ino, to_parent)?;
         }
+        // Rows that cannot be read are found before anything is changed.
+        self.attributes(entry.ino)?;
         if let (Rename::Exchange, Some(there)) = (how, there) {
             if there.kind == FileKind::Directory {
                 self.check_not_below(there.ino, parent)?;
             }
+            self.attributes(there.ino)?;
             self.strike(to_parent, to_name, there, now)?;
             self.strike(parent, name, entry, now)?;
             self.settle_at(parent, name, Entry { position: entry.position, ..there }, now)?;
@@ -346,8 +369,9 @@ impl Core {
                 (true, true) if !self.is_empty(there.ino)? => return Err(FsError::NotEmpty),
                 _ => {}
             }
+            let end = self.plan_drop(there.ino)?;
             self.strike(to_parent, to_name, there, now)?;
-            self.drop_link(there.ino, now)?;
+            self.drop_link(there.ino, end, now)?;
         }
         self.strike(parent, name, entry, now)?;
         self.settle_at(to_parent, to_name, Entry { position, ..entry }, now)

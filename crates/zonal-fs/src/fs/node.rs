@@ -15,7 +15,7 @@ use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Blocks of a file with a write in flight, each with the last write that has it.
 #[derive(Default, Debug)]
@@ -165,6 +165,27 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// A file that no caller uses yet.
+    fn new(attributes: Attributes) -> Node {
+        Node {
+            size: attributes.size,
+            attributes,
+            is_ahead_of_row: false,
+            dirty: DirtyBlocks::default(),
+            in_flight: WritesInFlight::default(),
+            write_buffer: WriteBuffer::Nothing,
+            combined: 0,
+            is_held: false,
+            is_awaited: false,
+            handles: 0,
+            zone: None,
+            failure: None,
+            cut: None,
+            announced: None,
+            kept_extents: KeptExtents::default(),
+        }
+    }
+
     fn is_idle(&self) -> bool {
         let has_buffered = !self.write_buffer.is_nothing();
         let has_users = self.handles > 0 || !self.in_flight.is_empty() || self.is_held || has_buffered;
@@ -190,6 +211,8 @@ struct Shard {
     files: Mutex<FxHashMap<u64, Node>>,
     /// A file of it may be busy: a thread has changed one since all were found idle.
     may_be_busy: AtomicBool,
+    /// Rows of files in it that were published without the core: see [`Nodes::note_published`].
+    published: AtomicU64,
 }
 
 impl Shard {
@@ -220,31 +243,33 @@ impl Nodes {
         files
     }
 
-    /// The file, read from its row unless it is in memory.
+    /// The file, read from its row unless it is in memory. For a thread that has the core: others publish no row but by
+    /// [`Nodes::note_published`].
     pub(crate) fn get(&self, rows: &Rows, ino: u64) -> Result<NodeGuard<'_>, FsError> {
-        if let Some(there) = self.here(ino) {
-            return Ok(there);
+        loop {
+            if let Some(there) = self.here(ino) {
+                return Ok(there);
+            }
+            let published = self.shard(ino).published.load(Ordering::Acquire);
+            let attributes = attributes(rows, ino)?;
+            let mut files = self.files(ino);
+            // Another thread may have published a newer row, and have found no file in memory that it could have told.
+            if self.shard(ino).published.load(Ordering::Acquire) == published {
+                files.entry(ino).or_insert_with(|| Node::new(attributes));
+                return Ok(files.map(|files| {
+                    MutexGuard::map(files, |files| files.get_mut(&ino).expect("it was put there"))
+                }));
+            }
         }
-        let attributes = attributes(rows, ino)?;
-        let node = || Node {
-            size: attributes.size,
-            attributes,
-            is_ahead_of_row: false,
-            dirty: DirtyBlocks::default(),
-            in_flight: WritesInFlight::default(),
-            write_buffer: WriteBuffer::Nothing,
-            combined: 0,
-            is_held: false,
-            is_awaited: false,
-            handles: 0,
-            zone: None,
-            failure: None,
-            cut: None,
-            announced: None,
-            kept_extents: KeptExtents::default(),
-        };
-        let files = self.files(ino);
-        Ok(files.map(|files| MutexGuard::map(files, |files| files.entry(ino).or_insert_with(node))))
+    }
+
+    /// A thread without the core has published a row with these attributes.
+    pub(crate) fn note_published(&self, ino: u64, attributes: Attributes) {
+        let mut files = self.files(ino);
+        self.shard(ino).published.fetch_add(1, Ordering::Release);
+        if let Some(node) = files.get_mut(&ino) {
+            node.attributes = attributes;
+        }
     }
 
     /// The file, if it is in memory.

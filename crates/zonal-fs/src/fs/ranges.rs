@@ -8,9 +8,10 @@
 //! The map is read without the lock, after what waits in memory: a block that arrives meanwhile is found either way. Blocks that the
 //! collector moves may join another extent meanwhile, so what looks like the end of the data is looked at again.
 
-use super::core::{Core, Shared};
+use super::core::Shared;
 use super::error::FsError;
 use super::map::{self, Mapped};
+use super::node::Nodes;
 use super::read::Target;
 use super::setattr::{SetIds, note_change_of_data};
 use super::write::Payload;
@@ -45,7 +46,7 @@ pub enum ZeroEnd {
 }
 
 /// An error unless a file has data.
-fn check_kind(file: &Attributes) -> Result<(), FsError> {
+pub(super) fn check_kind(file: &Attributes) -> Result<(), FsError> {
     match file.kind {
         FileKind::File => Ok(()),
         FileKind::Directory => Err(FsError::IsDirectory),
@@ -62,15 +63,28 @@ impl PendingBlocks {
         self.0.iter().filter(|range| range.end > block).map(|range| range.start.max(block)).min()
     }
 
+    /// How many blocks wait.
+    fn count(&self) -> u64 {
+        let mut end = 0;
+        self.0
+            .iter()
+            .map(|range| {
+                let new = range.end.saturating_sub(range.start.max(end));
+                end = end.max(range.end);
+                new
+            })
+            .sum()
+    }
+
     /// Where the blocks end that wait, from `block` on.
     fn end(&self, block: u64) -> u64 {
         self.0.iter().fold(block, |at, range| if range.contains(&at) { range.end } else { at })
     }
 }
 
-impl Core {
-    fn pending(&mut self, ino: u64) -> PendingBlocks {
-        let Some(node) = self.nodes.here(ino) else { return PendingBlocks(Vec::new()) };
+impl PendingBlocks {
+    fn of(nodes: &Nodes, ino: u64) -> PendingBlocks {
+        let Some(node) = nodes.here(ino) else { return PendingBlocks(Vec::new()) };
         let dirty = node.dirty.parts(&(0..u64::MAX));
         let mut pending: Vec<_> = dirty.into_iter().filter_map(|(part, write)| write.map(|_| part)).collect();
         match &node.write_buffer {
@@ -110,13 +124,18 @@ fn walk(
 }
 
 impl Shared {
+    /// Blocks of a file that are in memory or in flight.
+    pub(super) fn waiting_blocks(&self, ino: u64) -> u64 {
+        PendingBlocks::of(&self.nodes, ino).count()
+    }
+
     /// The first byte from `offset` on that is of this kind.
     pub(super) fn seek(&self, ino: u64, offset: u64, what: Seek) -> Result<u64, FsError> {
         let (size, pending) = {
             let mut core = self.lock_with_file(ino);
             let file = core.attributes(ino)?;
             check_kind(&file)?;
-            (file.size, core.pending(ino))
+            (file.size, PendingBlocks::of(&core.nodes, ino))
         };
         if offset >= size {
             return Err(FsError::NothingThere);

@@ -4,6 +4,7 @@ use super::core::{Core, CoreGuard, Shared};
 use super::error::FsError;
 use super::fetch::{Buffers, Source, Span};
 use super::map::{self, Mapped};
+use super::ranges::check_kind;
 use super::readers::Quick;
 use crate::BLOCK_BYTES;
 use crate::space::zone::{Pin, ZoneState};
@@ -82,7 +83,9 @@ impl Shared {
         } else {
             drop(self.lock_with_file(ino));
             let mut core = self.lock_completed(waiter, ino, &blocks)?;
-            let end = end.min(core.attributes(ino)?.size);
+            let file = core.attributes(ino)?;
+            check_kind(&file)?;
+            let end = end.min(file.size);
             // Before anything is pinned: the end may lie in the midst of a block that is there.
             if end <= offset {
                 return Ok(0);

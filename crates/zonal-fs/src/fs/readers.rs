@@ -17,6 +17,7 @@ use super::fetch::Span;
 use super::map::Mapped;
 use super::node;
 use super::read::{self, Spans};
+use crate::format::FileKind;
 use crate::{BLOCK_BYTES, STRIPES, stripe};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -116,8 +117,8 @@ impl Shared {
             }
             None if extents.is_none() => return Quick::Unknown,
             None => match node::attributes(&self.reader, ino) {
-                Ok(attributes) => (attributes.size, None),
-                Err(_) => return Quick::Core,
+                Ok(attributes) if attributes.kind == FileKind::File => (attributes.size, None),
+                Ok(_) | Err(_) => return Quick::Core,
             },
         };
         let end = bytes.end.min(size);

@@ -1,7 +1,7 @@
 //! Changes of attributes in one step, and bits of the mode that changes of others take away.
 //!
 //! A caller sees all of a change or nothing: the size changes together with the rest, once the bytes after a smaller size are cleared.
-//! The time of the change is always set.
+//! The time of the change is always set: to that of the change, or as the caller says.
 //!
 //! # Set-id bits
 //! A program with `S_ISUID` runs as its owner. So Linux takes the bit away when the file's data or owner change, unless a privileged
@@ -20,6 +20,7 @@ use super::core::{Core, Shared};
 use super::error::FsError;
 use super::room::Touched;
 use crate::format::{Attributes, FileKind};
+use crate::space::Lifetime;
 use crate::waiter::Waiter;
 
 const S_ISUID: u16 = 0o4000;
@@ -27,7 +28,7 @@ const S_ISGID: u16 = 0o2000;
 const S_IXGRP: u16 = 0o0010;
 
 /// Bits of a mode that are permissions.
-const PERMISSIONS: u16 = 0o7777;
+pub(super) const PERMISSIONS: u16 = 0o7777;
 
 /// A time to be set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +64,8 @@ pub struct Changes {
     pub atime: Option<SetTime>,
     /// Last change of its data.
     pub mtime: Option<SetTime>,
+    /// Last change of its attributes; `None` is that of this change. A kernel that keeps times of files that it caches gives it.
+    pub ctime: Option<SetTime>,
     /// How long its data is expected to live: an index of [`Lifetime`](crate::space::Lifetime).
     pub lifetime: Option<u8>,
     /// Whether a size, an owner or a group takes set-id bits away.
@@ -108,7 +111,7 @@ impl Changes {
         file.atime = self.atime.map_or(file.atime, |time| time.at(now));
         file.mtime = self.mtime.map_or(file.mtime, |time| time.at(now));
         file.lifetime = self.lifetime.unwrap_or(file.lifetime);
-        file.ctime = now;
+        file.ctime = self.ctime.map_or(now, |time| time.at(now));
     }
 }
 
@@ -127,6 +130,9 @@ impl Shared {
         ino: u64,
         changes: &Changes,
     ) -> Result<Attributes, FsError> {
+        if changes.lifetime.is_some_and(|lifetime| usize::from(lifetime) >= Lifetime::ALL.len()) {
+            return Err(FsError::Invalid("there is no such lifetime"));
+        }
         if let Some(size) = changes.size {
             return self.resize(waiter, ino, size, |file, is_other| {
                 let now = waiter.wall();

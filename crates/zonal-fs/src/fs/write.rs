@@ -4,12 +4,13 @@ use super::core::{Core, CoreGuard, Shared};
 use super::credit::CallRoom;
 use super::error::FsError;
 use super::flight::{AppendUnit, Carried, Placed, Source};
+use super::ranges::check_kind;
 use super::room::Touched;
 use super::seat::Seat;
 use super::setattr::{SetIds, note_change_of_data};
 use super::waiting::WaitsFor;
 use crate::BLOCK_BYTES;
-use crate::format::{Attributes, HEADER_BYTES, Kind, SIZE_MAX, crc32c};
+use crate::format::{Attributes, HEADER_BYTES, SIZE_MAX, crc32c};
 use crate::space::open::Wish;
 use crate::waiter::Waiter;
 use std::ops::Range;
@@ -167,12 +168,9 @@ impl Shared {
         drop(self.lock_with_file(ino));
         drop(self.lock_when(waiter, WaitsFor::Hold(ino), |core| {
             core.check_alive()?;
+            // A file that is refused does not come into memory.
+            check_kind(&core.attributes(ino)?)?;
             let mut node = core.nodes.get(&core.rows, ino)?;
-            match node.attributes.kind {
-                Kind::File => {}
-                Kind::Directory => return Err(FsError::IsDirectory),
-                _ => return Err(FsError::Invalid("it has no data")),
-            }
             Ok(!std::mem::replace(&mut node.is_held, true))
         })?);
         Ok(Held { shared: self, ino })

@@ -8,8 +8,11 @@ use super::error::FsError;
 use super::names::NAME_MAX;
 use crate::format::key;
 
-/// Longest value of an extended attribute, in bytes: the limit of Linux.
-pub const ATTRIBUTE_MAX: usize = 1 << 16;
+/// Longest value of an extended attribute, in bytes. With the longest name it fits a page of the database.
+///
+/// Longer rows would take several pages in a row. Where the place of the metadata is nearly full, and what is free in it is scattered, a
+/// commit might find none, although there is room: no count of pages tells before.
+pub const ATTRIBUTE_MAX: usize = 3800;
 
 /// When an extended attribute is set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

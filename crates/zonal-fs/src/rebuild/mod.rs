@@ -80,7 +80,9 @@ pub struct Rebuilt {
 #[non_exhaustive]
 pub enum RebuildError {
     /// Nothing is lost.
-    #[error("the metadata open and nothing is lost; they are put together anew only if that is asked for")]
+    #[error(
+        "the metadata open and nothing is lost; they are put together anew only if that is asked for (--force)"
+    )]
     Sound,
     /// It was written by a later version.
     #[error("{0}; nothing was changed")]

@@ -156,7 +156,9 @@ pub fn contents(fs: &FileSystem) -> Result<BTreeMap<String, Option<Vec<u8>>>, Fs
                     todo.push((entry.ino, path.clone()));
                     found.insert(path, None);
                 }
-                _ => drop(found.insert(path, Some(read_all(fs, entry.ino)?))),
+                Kind::File => drop(found.insert(path, Some(read_all(fs, entry.ino)?))),
+                Kind::Symlink => drop(found.insert(path, Some(fs.target(entry.ino)?))),
+                _ => drop(found.insert(path, Some(Vec::new()))),
             }
         }
     }

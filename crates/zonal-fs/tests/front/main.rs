@@ -6,6 +6,7 @@ mod common;
 mod files;
 mod known;
 mod ranges;
+mod refused;
 mod setattr;
 mod xattrs;
 

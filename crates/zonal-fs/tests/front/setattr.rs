@@ -54,6 +54,7 @@ fn all_attributes_change_in_one_call() {
         gid: Some(8),
         atime: Some(SetTime::At(-9)),
         mtime: Some(SetTime::Now),
+        ctime: None,
         lifetime: Some(2),
         set_ids: SetIds::Clear,
     };
@@ -156,4 +157,15 @@ fn write_of_nothing_changes_nothing() {
     assert_eq!(fs.attributes(ino).unwrap(), before);
     let directory = fs.write(&waiter(), ROOT, 0, Payload::Bytes(b""));
     assert!(matches!(directory, Err(FsError::IsDirectory)));
+}
+
+#[test]
+fn kernel_that_keeps_the_time_of_the_change_says_it() {
+    let (_made, fs) = Made::new();
+    let ino = file(&fs, b"f");
+    let changes = Changes { mtime: Some(SetTime::At(3)), ctime: Some(SetTime::At(4)), ..Changes::default() };
+    let told = fs.set_attributes(&At::new(500), ino, &changes).unwrap();
+    assert_eq!((told.mtime, told.ctime), (3, 4));
+    let told = fs.set_attributes(&At::new(600), ino, &Changes::default()).unwrap();
+    assert_eq!((told.mtime, told.ctime), (3, 600));
 }

@@ -1,5 +1,6 @@
-//! Threads that make names, under random schedules: what each has read before it has the lock counts only if no other has made a name in
-//! between. docs/THREADS.md says how to run it.
+//! Threads that make names, and one that opens the directory, under random schedules: what each maker has read before it has the lock
+//! counts only if no other has made a name in between, and what the opener brings into memory is no older than what is published.
+//! docs/THREADS.md says how to run it.
 
 use shuttle::thread::spawn;
 use shuttle::{check_pct, check_random};
@@ -20,12 +21,42 @@ struct Model {
     /// The next position, and the names that there are.
     rows: Mutex<(u64, Vec<u64>)>,
     version: AtomicU64,
+    /// In memory: the next position, once it was opened.
+    node: Mutex<Option<u64>>,
+    /// Rows that were published without the core.
+    published: AtomicU64,
 }
 
 impl Model {
     fn look(&self, name: u64) -> (u64, bool) {
+        let node = *self.node.lock();
         let rows = self.rows.lock();
-        (rows.0, rows.1.contains(&name))
+        (node.unwrap_or(rows.0), rows.1.contains(&name))
+    }
+
+    /// What [`Nodes::get`](crate::fs::node::Nodes::get) does.
+    fn open(&self) {
+        loop {
+            let published = self.published.load(Ordering::SeqCst);
+            let next = self.rows.lock().0;
+            let mut node = self.node.lock();
+            if node.is_some() {
+                return;
+            }
+            if is_broken(Canary::Unlooked) || self.published.load(Ordering::SeqCst) == published {
+                *node = Some(next);
+                return;
+            }
+        }
+    }
+
+    /// What [`Nodes::note_published`](crate::fs::node::Nodes::note_published) does.
+    fn note_published(&self, next: u64) {
+        let mut node = self.node.lock();
+        self.published.fetch_add(1, Ordering::SeqCst);
+        if let Some(there) = &mut *node {
+            *there = next;
+        }
     }
 
     fn raise(&self) {
@@ -50,6 +81,7 @@ impl Model {
             rows.0 = position + 1;
             rows.1.push(name);
         }
+        self.note_published(position + 1);
         if !is_broken(Canary::Early) {
             self.raise();
         }
@@ -65,13 +97,19 @@ fn names() {
         spawn(move || [model.make(0), model.make(own)])
     });
     let makers: Vec<_> = makers.collect();
+    let opener = {
+        let model = model.clone();
+        spawn(move || model.open())
+    };
     let made = makers.into_iter().map(|maker| maker.join().unwrap());
     let [common, own] = made.fold([Vec::new(), Vec::new()], |[mut common, mut own], [one, other]| {
         common.extend(one);
         own.extend(other);
         [common, own]
     });
+    opener.join().unwrap();
     assert_eq!((common.len() as u64, own.len() as u64), (1, THREADS));
+    assert_eq!(*model.node.lock(), Some(THREADS + 1), "what is in memory is what is published");
     let mut positions = [common, own].concat();
     positions.sort_unstable();
     assert!(positions.into_iter().eq(0..=THREADS), "each name has a position of its own");
@@ -85,6 +123,8 @@ fn explore() {
 #[test]
 fn name_that_threads_make_at_once_is_made_once() {
     explore();
-    // On a thread of its own: what the checker leaves stays there.
-    assert!(std::thread::spawn(|| with_canary(Canary::Early, explore)).join().is_err());
+    // On threads of their own: what the checker leaves stays there.
+    for canary in [Canary::Early, Canary::Unlooked] {
+        assert!(std::thread::spawn(move || with_canary(canary, explore)).join().is_err(), "{canary:?}");
+    }
 }
