@@ -24,6 +24,8 @@ if ! command -v cargo >/dev/null && ! command -v rustup >/dev/null && [ ! -x "$H
 fi
 # Counts instructions, where it can be had.
 if is_debian_root && ! command -v valgrind >/dev/null; then packages+=(valgrind); fi
+# Mounts for users who are not root.
+if is_debian_root && ! command -v fusermount3 >/dev/null; then packages+=(fuse3); fi
 # Opens the report pages in the tests.
 if is_debian_root && ! command -v chromium >/dev/null; then packages+=(chromium); fi
 # What scripts/guest.sh makes its machine with, and emulates it on: programs and the packages that have them.
@@ -50,6 +52,9 @@ if ! have_examples && is_debian_root; then
         rm fio-examples_*.deb) || missing+=("fio-examples")
 fi
 
+# With this mode every distribution has it; small containers leave it to root.
+if is_debian_root && [ -e /dev/fuse ] && [ "$(stat -c %a /dev/fuse)" != 666 ]; then chmod 666 /dev/fuse; fi
+
 PATH="$PATH:$HOME/.cargo/bin"
 # rustup reads rust-toolchain.toml and installs what it names; a toolchain without rustup has to be new enough.
 if command -v rustup >/dev/null; then
@@ -60,6 +65,12 @@ fi
 if command -v cargo >/dev/null; then
     cargo fmt --version >/dev/null 2>&1 || missing+=("rustfmt")
     cargo clippy --version >/dev/null 2>&1 || missing+=("clippy")
+    # Other people's tests of file systems, which are run as programs.
+    for tool in fsx=0.3.2 pjdfstest=0.2.2; do
+        [ -x "out/tools/bin/${tool%=*}" ] ||
+            { echo "setup: building $tool" && cargo install --quiet --locked --root out/tools "${tool%=*}@${tool#*=}" >/dev/null 2>&1; } ||
+            missing+=("cargo install --root out/tools ${tool%=*}")
+    done
 fi
 
 if [ "${#missing[@]}" -gt 0 ]; then

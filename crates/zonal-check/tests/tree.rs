@@ -8,7 +8,7 @@ use std::process::Command;
 use zonal_check::program::{NO_CONFIG, repository, zonal};
 
 /// Which crates of the workspace each crate may depend on, for building and for its tests. The arrows point down.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("zonal-core", &[]),
     ("zonal-io", &["zonal-core"]),
     ("zonal-sim", &["zonal-core", "zonal-io"]),
@@ -16,7 +16,11 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("zonal-bench", &["zonal-core", "zonal-io", "zonal-sim", "zonal-fs"]),
     ("zonal-fio", &["zonal-core", "zonal-io", "zonal-nvme"]),
     ("zonal-nvme", &["zonal-core", "zonal-io"]),
-    ("zonal", &["zonal-core", "zonal-io", "zonal-sim", "zonal-fs", "zonal-bench", "zonal-nvme"]),
+    ("zonal-fuse", &["zonal-core", "zonal-io", "zonal-fs"]),
+    (
+        "zonal",
+        &["zonal-core", "zonal-io", "zonal-sim", "zonal-fs", "zonal-bench", "zonal-nvme", "zonal-fuse"],
+    ),
     (
         "zonal-check",
         &["zonal-core", "zonal-io", "zonal-sim", "zonal-fs", "zonal-bench", "zonal-nvme", "zonal"],
@@ -24,7 +28,8 @@ const ARROWS: [(&str, &[&str]); 9] = [
 ];
 
 /// Crates that have no reason for unsafe code.
-const SAFE: [&str; 6] = ["zonal-core", "zonal-sim", "zonal-fs", "zonal-bench", "zonal-nvme", "zonal"];
+const SAFE: [&str; 7] =
+    ["zonal-core", "zonal-sim", "zonal-fs", "zonal-bench", "zonal-nvme", "zonal-fuse", "zonal"];
 
 /// Longest source file.
 const LINES_MAX: usize = 1000;

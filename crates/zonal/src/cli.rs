@@ -2,8 +2,8 @@
 
 use crate::commands::files::{dump, fsck, get, ls, mkfs, put, rm};
 use crate::commands::{
-    bench, calibrate, completions, create, help, info, man, manage, mode, plugs, replay, report, serve, stat,
-    zone,
+    bench, calibrate, completions, create, help, info, man, manage, mode, mount, plugs, replay, report,
+    serve, stat, unmount, zone,
 };
 use crate::topics::TOPICS;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -66,6 +66,9 @@ pub(crate) enum Command {
     Rm(rm::Rm),
     Fsck(fsck::Fsck),
     Dump(dump::Dump),
+    Mount(mount::Mount),
+    Unmount(unmount::Unmount),
+    Sync(unmount::Sync),
     Serve(serve::Serve),
     Mode(mode::Mode),
     Zone(zone::Zone),

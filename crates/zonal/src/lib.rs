@@ -49,6 +49,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn execute(arguments: Vec<OsString>, out: &mut dyn Write) -> Result<(), Failure> {
+    let arguments = match commands::mount::helper::translate(&arguments) {
+        // There is nothing to do.
+        Some(none) if none.is_empty() => return Ok(()),
+        Some(translated) => translated,
+        None => arguments,
+    };
     match cli::Cli::try_parse_from(cli::separate_job_options(arguments)) {
         Ok(cli) => commands::run(cli.command, out),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {

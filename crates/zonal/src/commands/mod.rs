@@ -10,12 +10,14 @@ pub(crate) mod info;
 pub(crate) mod man;
 pub(crate) mod manage;
 pub(crate) mod mode;
+pub(crate) mod mount;
 pub(crate) mod plugs;
 pub(crate) mod replay;
 pub(crate) mod report;
 mod results;
 pub(crate) mod serve;
 pub(crate) mod stat;
+pub(crate) mod unmount;
 pub(crate) mod zone;
 
 use crate::cli::Command;
@@ -42,6 +44,9 @@ pub(crate) fn run(command: Command, out: &mut dyn Write) -> Result<(), Failure> 
         Command::Rm(arguments) => files::rm::run(&arguments),
         Command::Fsck(arguments) => files::fsck::run(&arguments, out),
         Command::Dump(arguments) => files::dump::run(&arguments, out),
+        Command::Mount(arguments) => mount::run(&arguments, out),
+        Command::Unmount(arguments) => unmount::run(&arguments),
+        Command::Sync(arguments) => unmount::run_sync(&arguments),
         Command::Serve(arguments) => serve::run(&arguments, out),
         Command::Mode(arguments) => mode::run(&arguments, out),
         Command::Zone(arguments) => zone::run(&arguments, out),

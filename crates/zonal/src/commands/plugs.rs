@@ -4,9 +4,9 @@ use crate::exit::{Exit, Failure};
 use anyhow::anyhow;
 use clap::Args;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
-use zonal_io::control::{self, ControlError};
+use zonal_io::control::{self, ControlError, Endpoint};
 use zonal_io::volume::PlugStatus;
 
 /// Show the active write plugs of a running process, in the format of the kernel's `zone_wplugs`
@@ -28,7 +28,7 @@ pub(crate) struct Plugs {
 /// Which process.
 #[derive(Args, Debug)]
 pub(crate) struct Target {
-    /// Device name, as the process opened it; may be left out where only one device is open
+    /// Device name, as the process opened it, or a directory of `zonal mount`; may be left out where only one device is open
     #[arg(conflicts_with = "socket")]
     device: Option<String>,
     /// Control socket of the process
@@ -61,6 +61,9 @@ impl Target {
         if let Some(path) = &self.socket {
             return Ok(path.clone());
         }
+        if let Some(path) = self.device.as_deref().and_then(mounted_at) {
+            return Ok(path);
+        }
         // One that ends or stalls between the two questions is not the one that is looked for.
         let living = control::list()?.into_iter().filter_map(|e| {
             let facts = control::info(&e.path).ok()?;
@@ -87,6 +90,20 @@ impl Target {
             }
         }
     }
+}
+
+/// The control socket of the process that serves a mounted directory.
+pub(crate) fn endpoint_of(dir: &Path) -> Option<Endpoint> {
+    control::list().unwrap_or_default().into_iter().find(|endpoint| {
+        let told = control::files(&endpoint.path).ok().flatten();
+        told.is_some_and(|told| told.get("mounted").and_then(|at| at.as_str()) == dir.to_str())
+    })
+}
+
+/// The same, if `name` is such a directory.
+fn mounted_at(name: &str) -> Option<PathBuf> {
+    let dir = std::fs::canonicalize(name).ok().filter(|dir| dir.is_dir())?;
+    endpoint_of(&dir).map(|endpoint| endpoint.path)
 }
 
 /// Devices that are named in an error.

@@ -1,4 +1,4 @@
-//! Threads that make names, and one that opens the directory, under random schedules: what each maker has read before it has the lock
+//! Threads that make names and a thread that opens the directory, under random schedules: what each maker has read before it has the lock
 //! counts only if no other has made a name in between, and what the opener brings into memory is no older than what is published.
 //! docs/THREADS.md says how to run it.
 

@@ -5,18 +5,22 @@ use crate::exit::{Exit, Failure, OrExit};
 use crate::value;
 use crate::write_path::WritePathAndMode;
 use clap::Args;
+use rustix::process::{getegid, geteuid};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::PathBuf;
-use zonal_fs::BLOCK_BYTES;
+use std::sync::Arc;
+use zonal_fs::drive::Drive;
 use zonal_fs::format::{Metadata, Superblock};
-use zonal_fs::make::{MakeError, MakeOptions, make};
+use zonal_fs::make::{MakeError, MakeOptions, make, open};
 use zonal_fs::superblocks;
+use zonal_fs::{BLOCK_BYTES, Changes, MountOptions, ROOT};
 
 /// Make a file system on a zoned device
 ///
 /// Data goes to the sequential zones. Metadata goes to the conventional zones; where the device has none, to a log in its first
-/// sequential ones; or to a file beside the device, which then has to be named with each command.
+/// sequential ones; or to a file beside the device, which then has to be named with each command. The root
+/// directory is the caller's.
 #[derive(Args, Debug)]
 pub(crate) struct Mkfs {
     /// Device name; see `zonal help devices`
@@ -63,10 +67,27 @@ pub(crate) fn run(arguments: &Mkfs, out: &mut dyn Write) -> Result<(), Failure> 
         MakeError::InUse { .. } => Failure { exit: Exit::Device, error: hinted(&arguments.device, error) },
         error => Failure { exit: Exit::Failed, error: named(&arguments.device, error) },
     })?;
+    own_root(arguments, &drive)?;
     let found = superblocks::find(&drive, &*waiters()()).map_err(|error| named(&arguments.device, error))?;
     let taken = superblock.first_zone + found.copy.anchor.zones.len() as u32;
     let zones = drive.volume().info().geometry.zones() - taken;
     Ok(writeln!(out, "{}", describe(&superblock, zones))?)
+}
+
+/// Gives the root directory to a caller who is not root: a mount by the same user can be written to then.
+fn own_root(arguments: &Mkfs, drive: &Arc<Drive>) -> Result<(), Failure> {
+    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+    if uid == 0 {
+        return Ok(());
+    }
+    let own = || -> Result<(), MakeError> {
+        let fs = open(drive, &waiters(), arguments.metadata.clone(), MountOptions::default())?;
+        let waiter = waiters()();
+        let changes = Changes { uid: Some(uid), gid: Some(gid), ..Changes::default() };
+        fs.set_attributes(&*waiter, ROOT, &changes)?;
+        Ok(fs.sync(&*waiter)?)
+    };
+    own().map_err(|error| named(&arguments.device, error).into())
 }
 
 fn describe(superblock: &Superblock, zones: u32) -> String {

@@ -1,0 +1,239 @@
+//! How mounts end and are refused, and what is there afterwards.
+
+use crate::mounted::{Place, bytes, open};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use zonal_check::program;
+
+fn signal(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
+}
+
+#[test]
+fn every_end_leaves_what_was_written() {
+    for end in ["unmount", "umount", "SIGTERM", "SIGINT"] {
+        let place = Place::new("128M");
+        let mut mounted = place.mount("");
+        let data = bytes(2, 5 << 20);
+        fs::write(mounted.at("f"), &data).unwrap();
+        match end {
+            "unmount" => drop(place.zonal("unmount m")),
+            "umount" => assert!(Command::new("umount").arg(place.dir()).status().unwrap().success()),
+            "SIGTERM" => signal(mounted.pid(), Signal::TERM),
+            _ => signal(mounted.pid(), Signal::INT),
+        }
+        assert_eq!(mounted.wait().code(), Some(0), "{end}");
+        place.check();
+        place.zonal("get image:d.img f copy");
+        assert!(fs::read(place.home().join("copy")).unwrap() == data, "{end}");
+    }
+}
+
+#[test]
+fn signal_ends_a_mount_that_is_in_use_and_loses_nothing() {
+    let place = Place::new("128M");
+    let mut mounted = place.mount("");
+    let file = open(&mounted.at("f"), OFlags::RDWR | OFlags::CREATE);
+    let data = bytes(2, 3 << 20);
+    file.write_all_at(&data, 0).unwrap();
+    let busy = program::run(place.home(), "unmount m").refused(1);
+    assert!(busy.ends_with("m: it is in use"), "{busy}");
+    signal(mounted.pid(), Signal::TERM);
+    assert_eq!(mounted.wait().code(), Some(0));
+    assert!(mounted.log().contains("is in use, and goes all the same"));
+    assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(Errno::NOTCONN.raw_os_error()));
+    drop(file);
+    place.check();
+    place.zonal("get image:d.img f copy");
+    assert_eq!(fs::read(place.home().join("copy")).unwrap(), data);
+}
+
+#[test]
+fn mount_that_is_killed_is_cleared_away_by_the_next_and_keeps_what_was_synced() {
+    let place = Place::new("128M");
+    let mut mounted = place.mount("");
+    let file = open(&mounted.at("f"), OFlags::RDWR | OFlags::CREATE);
+    let data = bytes(9, 1 << 20);
+    file.write_all_at(&data, 0).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    mounted.kill();
+    let begin = Instant::now();
+    let gone = fs::read(mounted.at("f")).unwrap_err();
+    assert_eq!(gone.raw_os_error(), Some(Errno::NOTCONN.raw_os_error()));
+    assert!(begin.elapsed() < Duration::from_secs(1));
+    let mounted = place.mount("");
+    assert_eq!(fs::read(mounted.at("f")).unwrap(), data);
+    mounted.end();
+}
+
+#[test]
+fn what_is_not_synced_is_on_the_drive_after_the_time_that_was_asked_for() {
+    let place = Place::new("128M");
+    let mut mounted = place.mount("commit=1,writethrough");
+    fs::write(mounted.at("f"), b"without a sync").unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    mounted.kill();
+    let mounted = place.mount("");
+    assert_eq!(fs::read(mounted.at("f")).unwrap(), b"without a sync");
+    mounted.end();
+}
+
+#[test]
+fn sync_makes_everything_durable_at_once() {
+    let place = Place::new("128M");
+    let mut mounted = place.mount("commit=3600");
+    fs::create_dir(mounted.at("d")).unwrap();
+    fs::write(mounted.at("d/f"), bytes(4, 70_000)).unwrap();
+    place.zonal("sync m");
+    mounted.kill();
+    let mounted = place.mount("");
+    assert_eq!(fs::read(mounted.at("d/f")).unwrap(), bytes(4, 70_000));
+    mounted.end();
+    let said = program::run(place.home(), "sync m").refused(1);
+    assert!(said.contains("no `zonal mount` has it"), "{said}");
+}
+
+#[test]
+fn second_process_is_refused_unless_both_only_read() {
+    let place = Place::new("128M");
+    let mounted = place.mount("");
+    fs::write(mounted.at("f"), b"f").unwrap();
+    fs::create_dir(place.home().join("n")).unwrap();
+    let said = program::run(place.home(), "mount image:d.img n").refused(4);
+    assert!(said.contains(&format!("process {}", mounted.pid())), "{said}");
+    mounted.end();
+    let mounted = place.mount("ro");
+    assert_eq!(place.zonal("ls image:d.img").lines().count(), 1);
+    let refused = fs::write(mounted.at("g"), b"").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
+    assert_eq!(fs::read(mounted.at("f")).unwrap(), b"f");
+    mounted.end();
+}
+
+#[test]
+fn what_cannot_be_mounted_is_said_in_one_line() {
+    let place = Place::new("128M");
+    fs::write(place.home().join("file"), b"").unwrap();
+    for (line, code, said) in [
+        ("mount image:d.img m -o writebak", 2, "writebak: no such option; writeback is one"),
+        ("mount image:d.img nowhere", 1, "nowhere: No such file"),
+        ("mount image:d.img file", 1, "file: not a directory"),
+        ("mount image:none.img m", 4, "none.img"),
+        ("mount image:d.img m -o scratch", 4, "there is data on it"),
+        ("mount null:size=1G,zone_size=4M m", 4, "it keeps no data"),
+        ("mount sim:smr-hdd-30t m", 4, "virtual time"),
+        ("unmount m", 1, "no `zonal mount` has it"),
+    ] {
+        let refused = program::run(place.home(), line).refused(code);
+        assert!(refused.contains(said), "{line}: {refused}");
+    }
+    place.check();
+}
+
+#[test]
+fn daemon_is_ready_when_the_command_ends_and_its_log_is_a_file() {
+    let place = Place::new("128M");
+    let ready = place.zonal("mount image:d.img m --daemon --log log.txt");
+    assert_eq!(ready, format!("ready {}\n", place.dir().display()));
+    fs::write(place.dir().join("f"), b"f").unwrap();
+    let told: serde_json::Value = serde_json::from_str(&place.zonal("stat m --json")).unwrap();
+    assert!(told["files"]["used"].is_u64() && told["counters"]["requests"].is_u64(), "{told}");
+    place.zonal("unmount m");
+    place.check();
+    assert!(fs::read_to_string(place.home().join("log.txt")).unwrap().contains("dirty pages"));
+    let said = program::run(place.home(), "mount image:none.img m --daemon").refused(4);
+    assert!(said.contains("none.img"), "{said}");
+}
+
+#[test]
+fn program_is_a_helper_of_mount() {
+    let place = Place::new("128M");
+    let helper = place.home().join("mount.zonal");
+    std::os::unix::fs::symlink(program::zonal(), &helper).unwrap();
+    let mut command = Command::new(&helper);
+    command.args(["image:d.img", "m", "-n", "-o", "rw,noauto,nosuid"]).current_dir(place.home());
+    let output = command.env("XDG_RUNTIME_DIR", place.home()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    let line = mounts.lines().find(|line| line.contains(place.dir().to_str().unwrap())).unwrap();
+    assert!(line.starts_with("image:d.img ") && line.contains(" fuse.zonal rw,nosuid"), "{line}");
+    place.zonal("unmount m");
+    place.check();
+}
+
+#[test]
+fn scratch_is_a_file_system_for_the_time_of_the_mount() {
+    let place = Place::new("128M");
+    let mut mounted = place.mount_device("ram:size=256M,zone_size=4M", "scratch");
+    let data = bytes(1, 10 << 20);
+    fs::write(mounted.at("f"), &data).unwrap();
+    assert!(fs::read(mounted.at("f")).unwrap() == data);
+    place.zonal("unmount m");
+    assert!(mounted.wait().success());
+    let mut mounted = place.mount_device("null:size=256M,zone_size=4M", "scratch");
+    fs::write(mounted.at("f"), &data).unwrap();
+    assert_eq!(fs::metadata(mounted.at("f")).unwrap().len(), 10 << 20);
+    place.zonal("unmount m");
+    assert!(mounted.wait().success());
+}
+
+#[test]
+fn full_drive_is_told_to_the_write_or_to_the_sync() {
+    for options in ["writethrough", "writeback"] {
+        let place = Place::new("64M");
+        let mounted = place.mount(options);
+        let file = open(&mounted.at("f"), OFlags::RDWR | OFlags::CREATE);
+        let block = bytes(1, 1 << 20);
+        let written = (0..128).take_while(|n| file.write_all_at(&block, n << 20).is_ok()).count();
+        let no_space = Some(Errno::NOSPC.raw_os_error());
+        if options == "writethrough" {
+            assert!((10..64).contains(&written), "{written} MiB");
+            assert_eq!(file.write_all_at(&block, 60 << 20).unwrap_err().raw_os_error(), no_space);
+        } else {
+            assert_eq!(file.sync_all().unwrap_err().raw_os_error(), no_space);
+        }
+        drop(file);
+        fs::remove_file(mounted.at("f")).unwrap();
+        // What was lost is told to who syncs everything, too, once.
+        let _ = program::run(place.home(), "sync m");
+        // Space that is free again can be written.
+        fs::write(mounted.at("g"), &block).unwrap();
+        assert!(fs::read(mounted.at("g")).unwrap() == block, "{options}");
+        mounted.end();
+    }
+}
+
+#[test]
+fn user_without_rights_mounts_by_the_helper() {
+    let place = Place::new("128M");
+    let home = place.home();
+    fs::create_dir(home.join("run")).unwrap();
+    for path in [home.to_path_buf(), home.join("d.img"), home.join("run"), place.dir()] {
+        std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
+    }
+    // What the program is built into may be of root alone.
+    let copy = home.join("zonal");
+    fs::copy(program::zonal(), &copy).unwrap();
+    let as_nobody = |line: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy);
+        command.args(line.split_whitespace()).current_dir(home).env("XDG_RUNTIME_DIR", home.join("run"));
+        command.env("XDG_CONFIG_HOME", home.join("config"));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    as_nobody("mkfs --force image:d.img");
+    as_nobody("mount image:d.img m --daemon --log log.txt");
+    let script = "echo mine > m/f && cat m/f";
+    let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script];
+    let output = Command::new("setpriv").args(nobody).current_dir(home).output().unwrap();
+    assert_eq!(output.stdout, b"mine\n", "{}", String::from_utf8_lossy(&output.stderr));
+    as_nobody("unmount m");
+    place.check();
+}

@@ -1,0 +1,148 @@
+//! A directory that is mounted, for a test.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use zonal_check::program;
+
+/// Longest that a mount may take to end.
+const END_MAX: Duration = Duration::from_secs(30);
+
+/// A drive with a file system, and the directory that it is mounted at.
+pub struct Place {
+    home: TempDir,
+}
+
+impl Place {
+    /// A drive of `size` with a new file system.
+    pub fn new(size: &str) -> Place {
+        let place = Place { home: tempfile::tempdir().unwrap() };
+        place.zonal(&format!("create --size {size} --zone-size 4M d.img"));
+        place.zonal("mkfs image:d.img");
+        std::fs::create_dir(place.dir()).unwrap();
+        place
+    }
+
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> PathBuf {
+        self.home.path().join("m")
+    }
+
+    /// Runs a command that has to succeed; what it prints.
+    pub fn zonal(&self, line: &str) -> String {
+        String::from_utf8(program::run(self.home.path(), line).done()).unwrap()
+    }
+
+    /// Mounts it with these options, or none.
+    pub fn mount(&self, options: &str) -> Mounted<'_> {
+        self.mount_device("image:d.img", options)
+    }
+
+    pub fn mount_device(&self, device: &str, options: &str) -> Mounted<'_> {
+        let options = if options.is_empty() { String::new() } else { format!("-o {options}") };
+        let mut command = program::command(self.home.path(), &format!("mount {device} m {options}"));
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let stderr = child.stderr.take();
+        let mut mounted = Mounted { place: self, child, stderr };
+        if line != format!("ready {}\n", self.dir().display()) {
+            panic!("it is not ready: {line}{}", mounted.log());
+        }
+        mounted
+    }
+
+    /// The file system is sound, and so are all of its data.
+    pub fn check(&self) {
+        let said = program::run(self.home.path(), "fsck --data image:d.img");
+        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", String::from_utf8_lossy(&said.out));
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // A test that failed may have left it mounted, and the home cannot be removed then.
+        let _ = Command::new("umount").args(["-q", "-l"]).arg(self.dir()).stderr(Stdio::null()).status();
+    }
+}
+
+/// A mount that is served by a process of the test's.
+pub struct Mounted<'a> {
+    place: &'a Place,
+    child: Child,
+    stderr: Option<ChildStderr>,
+}
+
+impl Mounted<'_> {
+    /// A path in the directory.
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.place.dir().join(name)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> ExitStatus {
+        let begin = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(begin.elapsed() < END_MAX, "the mount does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// What it says until it ends.
+    pub fn log(&mut self) -> String {
+        let mut text = String::new();
+        if let Some(mut stderr) = self.stderr.take() {
+            let _ = self.child.wait();
+            stderr.read_to_string(&mut text).unwrap();
+        }
+        text
+    }
+
+    /// Unmounts it, and checks what is there.
+    pub fn end(mut self) {
+        self.place.zonal("unmount m");
+        assert!(self.wait().success());
+        self.place.check();
+    }
+
+    /// Ends the process at once.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Bytes that tell where they are.
+pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
+    let word = |n: u64| (seed << 40 | n).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
+    (0..length.div_ceil(8) as u64).flat_map(word).take(length).collect()
+}
+
+/// A file of the directory, opened with these flags.
+pub fn open(path: &Path, flags: rustix::fs::OFlags) -> File {
+    use rustix::fs::{Mode, OFlags};
+    let flags = flags | OFlags::CLOEXEC;
+    File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(0o644)).unwrap())
+}

@@ -1,0 +1,180 @@
+//! Data: reads, writes, ranges, and what makes them durable.
+
+use super::{Answer, Front, MountWaiter, Outcome, Refusal, body};
+use crate::wire::layout::{
+    CopyFileRangeIn, CopyFileRangeOut, FallocateIn, LseekIn, LseekOut, NotifyInvalInode, OutHeader, ReadIn,
+    WriteIn, WriteOut,
+};
+use crate::wire::numbers::{fallocate, lseek, notify, write};
+use rustix::io::Errno;
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+use zerocopy::IntoBytes;
+use zonal_fs::waiter::Waiter;
+use zonal_fs::{Changes, FsError, Payload, ROOT, Seek, SetIds, SetTime, Target, ZeroEnd};
+
+/// Bytes that one request copies: a caller asks again for the rest, and may be killed in between.
+const COPY_BYTES_MAX: u64 = 64 << 20;
+
+impl Front {
+    /// Reads into `data`, and answers with that.
+    pub(super) fn read(
+        &self,
+        ino: u64,
+        asked: &ReadIn,
+        data: &mut [u8],
+        waiter: &MountWaiter<'_>,
+    ) -> Outcome {
+        let target = data.get_mut(..asked.size as usize).ok_or(Errno::INVAL)?;
+        let read = match self.keeps_data {
+            true => self.fs.read(waiter, ino, asked.offset, Target::Bytes(target))?,
+            false => {
+                target.fill(0);
+                self.fs.read(waiter, ino, asked.offset, Target::Length(asked.size.into()))?
+            }
+        };
+        if self.options.relatime && read > 0 {
+            self.note_read(ino, waiter);
+        }
+        Ok(Answer::Data(read as usize))
+    }
+
+    /// Changes the time of the last read, if it is old. A read does not fail because of that.
+    fn note_read(&self, ino: u64, waiter: &MountWaiter<'_>) {
+        const DAY: i64 = 24 * 60 * 60 * 1_000_000_000;
+        let Ok(file) = self.fs.attributes(ino) else { return };
+        let now = waiter.wall();
+        if file.atime > file.mtime.max(file.ctime) && now.saturating_sub(file.atime) < DAY {
+            return;
+        }
+        let (atime, ctime) = (Some(SetTime::At(now)), Some(SetTime::At(file.ctime)));
+        let changes = Changes { atime, ctime, set_ids: SetIds::Keep, ..Changes::default() };
+        if self.fs.set_attributes(waiter, ino, &changes).is_ok() {
+            self.changed.note();
+        }
+    }
+
+    pub(super) fn write(
+        &self,
+        ino: u64,
+        asked: &WriteIn,
+        bytes: &[u8],
+        reply: &mut Vec<u8>,
+        waiter: &MountWaiter<'_>,
+    ) -> Outcome {
+        self.data_changes(ino, waiter)?;
+        let flags = asked.write_flags;
+        let set_ids = if flags & write::KILL_SUIDGID != 0 { SetIds::Clear } else { SetIds::Keep };
+        let payload =
+            if self.keeps_data { Payload::Bytes(bytes) } else { Payload::Length(bytes.len() as u64) };
+        let written = self.fs.write_with(waiter, ino, asked.offset, payload, set_ids);
+        if flags & write::CACHE == 0 {
+            return body(&WriteOut { size: written? as u32, padding: 0 }, reply);
+        }
+        // Of the page cache: the caller has been told that it is written, so all of it has to be. The kernel tells the next `fsync` or
+        // `close` of an error.
+        let written = written.and_then(|written| match written < bytes.len() as u64 {
+            true => Err(FsError::NoSpace),
+            false => Ok(written),
+        });
+        match written {
+            Ok(written) => body(&WriteOut { size: written as u32, padding: 0 }, reply),
+            Err(error) => {
+                let range = asked.offset..asked.offset + bytes.len() as u64;
+                (self.log)(&format!(
+                    "file {ino}: bytes {} to {} that programs had written are lost: {error}",
+                    range.start, range.end
+                ));
+                Err(Errno::from_raw_os_error(error.errno()).into())
+            }
+        }
+    }
+
+    pub(super) fn fsync(&self, ino: u64, waiter: &MountWaiter<'_>) -> Outcome {
+        if !self.options.read_only {
+            self.fs.fsync(waiter, ino)?;
+        }
+        Ok(Answer::Body)
+    }
+
+    /// Makes a directory durable; with the root, everything.
+    pub(super) fn fsyncdir(&self, ino: u64, waiter: &MountWaiter<'_>) -> Outcome {
+        if ino == ROOT { self.sync(waiter) } else { self.fsync(ino, waiter) }
+    }
+
+    pub(super) fn sync(&self, waiter: &MountWaiter<'_>) -> Outcome {
+        if !self.options.read_only {
+            self.fs.sync(waiter)?;
+        }
+        Ok(Answer::Body)
+    }
+
+    pub(super) fn fallocate(&self, ino: u64, asked: &FallocateIn, waiter: &MountWaiter<'_>) -> Outcome {
+        const PUNCH: u32 = fallocate::PUNCH_HOLE | fallocate::KEEP_SIZE;
+        const ZERO_WITHIN: u32 = fallocate::ZERO_RANGE | fallocate::KEEP_SIZE;
+        let end = match asked.mode {
+            PUNCH | ZERO_WITHIN => ZeroEnd::Keep,
+            fallocate::ZERO_RANGE => ZeroEnd::Extend,
+            // Blocks are written elsewhere each time: there is none to promise.
+            _ => return Err(Errno::OPNOTSUPP.into()),
+        };
+        self.data_changes(ino, waiter)?;
+        // The kernel has cleared set-id bits by a request of its own; so for copies.
+        let last = asked.offset.checked_add(asked.length).ok_or(Errno::FBIG)?;
+        self.fs.zero_range(waiter, ino, asked.offset..last, end, SetIds::Keep)?;
+        Ok(Answer::Body)
+    }
+
+    pub(super) fn lseek(
+        &self,
+        ino: u64,
+        asked: &LseekIn,
+        reply: &mut Vec<u8>,
+        waiter: &MountWaiter<'_>,
+        device: &OwnedFd,
+    ) -> Outcome {
+        let what = match asked.whence {
+            lseek::DATA => Seek::Data,
+            lseek::HOLE => Seek::Hole,
+            _ => return Err(Errno::INVAL.into()),
+        };
+        // The kernel asks without writing what it has cached: that would be taken for a hole.
+        if self.options.writeback && self.handles.has_writers(ino) {
+            waiter.away(|| write_cached(device, ino))?;
+        }
+        body(&LseekOut { offset: self.fs.seek(ino, asked.offset, what)? }, reply)
+    }
+
+    pub(super) fn copy_range(
+        &self,
+        ino: u64,
+        asked: &CopyFileRangeIn,
+        wide: bool,
+        reply: &mut Vec<u8>,
+        waiter: &MountWaiter<'_>,
+    ) -> Outcome {
+        if asked.flags != 0 {
+            return Err(Errno::INVAL.into());
+        }
+        let (from, to) = ((ino, asked.off_in), (asked.nodeid_out, asked.off_out));
+        self.data_changes(to.0, waiter)?;
+        let length = asked.len.min(COPY_BYTES_MAX);
+        let bytes_copied = self.fs.copy_range(waiter, from, to, length, SetIds::Keep)?;
+        match wide {
+            true => body(&CopyFileRangeOut { bytes_copied }, reply),
+            false => body(&WriteOut { size: bytes_copied as u32, padding: 0 }, reply),
+        }
+    }
+}
+
+/// Has the kernel write what it has cached of a file, and wait for that.
+fn write_cached(device: &OwnedFd, ino: u64) -> Result<(), Refusal> {
+    let note = NotifyInvalInode { ino, off: 0, len: 0 };
+    let length = size_of::<OutHeader>() + size_of::<NotifyInvalInode>();
+    let head = OutHeader { len: length as u32, error: notify::INVAL_INODE, unique: 0 };
+    match rustix::io::writev(device, &[IoSlice::new(head.as_bytes()), IoSlice::new(note.as_bytes())]) {
+        // The kernel has forgotten the file.
+        Ok(_) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,83 @@
+//! Listing of directories.
+
+use super::{Answer, Front, Outcome};
+use crate::wire::dirent::Names;
+use crate::wire::layout::ReadIn;
+use crate::wire::reply;
+use std::ops::ControlFlow;
+use zonal_fs::format::{Attributes, Entry, FileKind, Position};
+use zonal_fs::{FoundFile, FsError};
+
+/// The positions of `.` and `..`, before those of names.
+const SELF: u64 = 1;
+const PARENT: u64 = 2;
+
+impl Front {
+    /// Names from a position on, as many as fit. `with_entries`: with attributes, and the kernel knows the files then.
+    pub(super) fn readdir(
+        &self,
+        ino: u64,
+        asked: &ReadIn,
+        with_entries: bool,
+        reply: &mut Vec<u8>,
+    ) -> Outcome {
+        let mut names = Names::new(reply, asked.size as usize);
+        let directory = self.fs.attributes(ino)?;
+        for (position, name, file) in [(SELF, &b"."[..], ino), (PARENT, b"..", directory.parent)] {
+            if asked.offset < position {
+                if !names.fits(name.len(), with_entries) {
+                    return Ok(Answer::Body);
+                }
+                // A kernel takes no entry of these.
+                let none = with_entries.then(Default::default);
+                names.put(file, position, mode_of(FileKind::Directory), name, none.as_ref());
+            }
+        }
+        let after = Position(asked.offset.max(PARENT));
+        if !with_entries {
+            self.fs.list_from(ino, after, |position, name, entry| {
+                if !names.fits(name.len(), false) {
+                    return ControlFlow::Break(());
+                }
+                names.put(entry.ino, position.0, mode_of(entry.kind), name, None);
+                ControlFlow::Continue(())
+            })?;
+            return Ok(Answer::Body);
+        }
+        // Files are looked up after the listing: it may hold what they need.
+        let mut found: Vec<(Position, Box<[u8]>, Entry)> = Vec::new();
+        let mut left = asked.size as usize;
+        self.fs.list_from(ino, after, |position, name, entry| {
+            let record = Names::record(name.len(), true);
+            if record > left {
+                return ControlFlow::Break(());
+            }
+            left -= record;
+            found.push((position, name.into(), entry));
+            ControlFlow::Continue(())
+        })?;
+        for (position, name, entry) in found {
+            if !names.fits(name.len(), true) {
+                break;
+            }
+            match self.fs.know(entry.ino) {
+                Ok(attributes) => {
+                    let out = self.entry(&FoundFile { ino: entry.ino, attributes });
+                    names.put(entry.ino, position.0, reply::mode(&attributes), &name, Some(&out));
+                }
+                // It was removed meanwhile.
+                Err(FsError::NotFound) => {}
+                Err(error) => {
+                    // The kernel looks at this one itself, and its caller is told.
+                    (self.log)(&format!("file {}: {error}", entry.ino));
+                    names.put(entry.ino, position.0, mode_of(entry.kind), &name, Some(&Default::default()));
+                }
+            }
+        }
+        Ok(Answer::Body)
+    }
+}
+
+fn mode_of(kind: FileKind) -> u32 {
+    reply::mode(&Attributes::new(kind, 0, 0, Position::START, 0))
+}

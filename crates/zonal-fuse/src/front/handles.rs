@@ -1,0 +1,69 @@
+//! Handles of open files.
+
+use parking_lot::Mutex;
+use slab::Slab;
+use std::collections::{HashMap, HashSet};
+use zonal_fs::OpenFile;
+
+/// The handles of a mount, and what is known of files that have some.
+#[derive(Default)]
+pub(super) struct Handles(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    open: Slab<Handle>,
+    /// Handles that write, of each file that has some.
+    writers: HashMap<u64, u32>,
+    /// Files that may have capabilities, which a write takes away.
+    capable: HashSet<u64>,
+}
+
+struct Handle {
+    file: OpenFile,
+    writes: bool,
+}
+
+impl Handles {
+    /// Keeps a file open; the number of its handle.
+    pub(super) fn put(&self, file: OpenFile, writes: bool) -> u64 {
+        let mut inner = self.0.lock();
+        if writes {
+            *inner.writers.entry(file.ino()).or_default() += 1;
+        }
+        inner.open.insert(Handle { file, writes }) as u64
+    }
+
+    /// The file of a handle, which is a handle no more.
+    pub(super) fn take(&self, handle: u64) -> Option<OpenFile> {
+        let mut inner = self.0.lock();
+        let Handle { file, writes } = inner.open.try_remove(usize::try_from(handle).ok()?)?;
+        if writes {
+            let ino = file.ino();
+            let left = inner.writers.get_mut(&ino).map_or(0, |count| {
+                *count -= 1;
+                *count
+            });
+            if left == 0 {
+                inner.writers.remove(&ino);
+                inner.capable.remove(&ino);
+            }
+        }
+        Some(file)
+    }
+
+    /// Whether the kernel may have bytes of a file that were not written yet.
+    pub(super) fn has_writers(&self, ino: u64) -> bool {
+        self.0.lock().writers.contains_key(&ino)
+    }
+
+    /// A file may have capabilities.
+    pub(super) fn note_capabilities(&self, ino: u64) {
+        self.0.lock().capable.insert(ino);
+    }
+
+    /// Whether a file may have had capabilities until now: they are taken away once.
+    pub(super) fn take_capabilities(&self, ino: u64) -> bool {
+        let mut inner = self.0.lock();
+        !inner.capable.is_empty() && inner.capable.remove(&ino)
+    }
+}

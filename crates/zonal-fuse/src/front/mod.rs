@@ -1,0 +1,375 @@
+//! Answers requests with calls of the file system.
+//!
+//! Each request becomes one call, or a few. What a kernel may cache, it caches for ever: it is the only one that changes the file system.
+//! The front keeps what the protocol has and the file system has not: handles of open files ([`handles`]), access control lists that
+//! agree with modes, and owners and modes that a mount shows in place of a file's own.
+
+mod attributes;
+mod data;
+mod directory;
+mod handles;
+mod names;
+
+use crate::pool::Pool;
+use crate::tend::Changed;
+use crate::wire::init::Agreed;
+use crate::wire::layout::{InHeader, OpenOut, OutHeader};
+use crate::wire::numbers::init;
+use crate::wire::reply as encode;
+use crate::wire::request::{Operation, parse};
+use handles::Handles;
+use rustix::io::Errno;
+use std::cell::Cell;
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use zerocopy::{Immutable, IntoBytes};
+use zonal_fs::waiter::{Bell, Polling, Waiter};
+use zonal_fs::{FileSystem, FsError};
+use zonal_io::buffer::IoBuf;
+use zonal_io::clock::Clock;
+use zonal_io::volume::Volume;
+
+/// How a file system looks through a mount.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// The kernel may tell a caller that bytes are written when they are in its page cache.
+    pub writeback: bool,
+    /// Nothing is changed, and so nothing has to be made durable.
+    pub read_only: bool,
+    /// The owner that all files show.
+    pub uid: Option<u32>,
+    /// The group that all files show.
+    pub gid: Option<u32>,
+    /// Permission bits that no file shows.
+    pub umask: Option<u16>,
+    /// A read changes the time of the last read, if that is not after the last change, or is a day old. Reads out of the kernel's page
+    /// cache do not count.
+    pub relatime: bool,
+}
+
+/// Where a mount writes what it has to say: one line a call.
+pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// The answering side of a mount.
+pub struct Front {
+    fs: FileSystem,
+    keeps_data: bool,
+    options: Options,
+    agreed: Agreed,
+    handles: Handles,
+    changed: Arc<Changed>,
+    log: Log,
+}
+
+/// What a handler leaves.
+enum Answer {
+    /// The kernel expects none.
+    None,
+    /// The body is in [`Buffer::reply`].
+    Body,
+    /// So many bytes of [`Buffer::data`].
+    Data(usize),
+}
+
+/// Why a request fails.
+enum Refusal {
+    Errno(Errno),
+    Fs(FsError),
+}
+
+impl From<FsError> for Refusal {
+    fn from(error: FsError) -> Refusal {
+        Refusal::Fs(error)
+    }
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Refusal {
+        Refusal::Errno(errno)
+    }
+}
+
+type Outcome = Result<Answer, Refusal>;
+
+/// The memory of a thread: one request at a time, and the answer to it.
+///
+/// The head of a request lies so that the payload of a write, and of the answer to a read, begins at a block of memory.
+pub(crate) struct Buffer {
+    memory: IoBuf,
+    reply: Vec<u8>,
+}
+
+/// Where payloads begin.
+const PAYLOAD_AT: usize = 4096;
+
+/// Bytes of a write's request before its payload.
+const WRITE_HEAD_BYTES: usize = size_of::<InHeader>() + size_of::<crate::wire::layout::WriteIn>();
+
+/// Where requests begin.
+const REQUEST_AT: usize = PAYLOAD_AT - WRITE_HEAD_BYTES;
+
+/// The least memory that the kernel takes for a request.
+const PAYLOAD_MIN: u32 = 8192;
+
+impl Buffer {
+    /// Memory for requests with payloads of `payload` bytes.
+    pub(crate) fn new(payload: u32) -> Buffer {
+        let memory = IoBuf::zeroed(PAYLOAD_AT as u32 + payload.max(PAYLOAD_MIN));
+        Buffer { memory, reply: Vec::new() }
+    }
+
+    /// Where the next request goes.
+    pub(crate) fn for_request(&mut self) -> &mut [u8] {
+        &mut self.memory[REQUEST_AT..]
+    }
+}
+
+/// A thread's way to wait: while it sleeps another one takes its place.
+pub(crate) struct MountWaiter<'a> {
+    polling: Polling,
+    pool: &'a Pool,
+    /// Starts another thread.
+    start: &'a dyn Fn(),
+    began: Cell<Option<u64>>,
+    is_away: Cell<bool>,
+}
+
+/// A wait that is longer gives another thread the place: what it costs to start one, about.
+const SHORT: u64 = 50_000;
+
+impl<'a> MountWaiter<'a> {
+    pub(crate) fn new(clock: Clock, pool: &'a Pool, start: &'a dyn Fn()) -> MountWaiter<'a> {
+        MountWaiter {
+            polling: Polling::new(clock),
+            pool,
+            start,
+            began: Cell::new(None),
+            is_away: Cell::new(false),
+        }
+    }
+
+    /// Another thread takes this one's place until it is back.
+    fn leave(&self) {
+        if !self.is_away.replace(true) && self.pool.leave() {
+            (self.start)();
+        }
+    }
+
+    fn come_back(&self) {
+        self.began.set(None);
+        if self.is_away.replace(false) {
+            self.pool.come_back();
+        }
+    }
+
+    /// Does what waits for other requests.
+    fn away<R>(&self, wait: impl FnOnce() -> R) -> R {
+        self.leave();
+        let result = wait();
+        self.come_back();
+        result
+    }
+}
+
+impl Waiter for MountWaiter<'_> {
+    fn now(&self) -> zonal_core::Nanos {
+        self.polling.now()
+    }
+
+    fn wall(&self) -> i64 {
+        self.polling.wall()
+    }
+
+    fn wait(&self, volume: &Volume) {
+        if !self.is_away.get() {
+            let now = self.now().0;
+            match self.began.get() {
+                None => self.began.set(Some(now)),
+                Some(began) if now.saturating_sub(began) > SHORT => self.leave(),
+                Some(_) => {}
+            }
+        }
+        self.polling.wait(volume);
+    }
+
+    fn done(&self) {
+        self.polling.done();
+        self.come_back();
+    }
+
+    fn may_sleep(&self) -> bool {
+        true
+    }
+
+    fn sleep(&self, bell: &Bell) {
+        self.leave();
+        self.polling.sleep(bell);
+    }
+}
+
+impl Front {
+    pub(crate) fn new(
+        fs: FileSystem,
+        options: Options,
+        agreed: Agreed,
+        changed: Arc<Changed>,
+        log: Log,
+    ) -> Front {
+        let keeps_data = zonal_io::volume::keeps_data(&**fs.volume().device());
+        Front { fs, keeps_data, options, agreed, handles: Handles::default(), changed, log }
+    }
+
+    /// Answers the request of `length` bytes that was read into `buffer`.
+    ///
+    /// # Errors
+    /// The device's, if it does not take the answer.
+    pub(crate) fn serve(
+        &self,
+        device: &OwnedFd,
+        buffer: &mut Buffer,
+        length: usize,
+        waiter: &MountWaiter<'_>,
+    ) -> io::Result<()> {
+        let Buffer { memory, reply } = buffer;
+        reply.clear();
+        let has_ext = self.agreed.has(init::SETXATTR_EXT);
+        let request = match parse(&memory[REQUEST_AT..][..length], has_ext) {
+            Ok(request) => request,
+            Err(malformed) => {
+                (self.log)(&format!("the kernel sent what is no request: {malformed}"));
+                let Some(header) = malformed.header else { return Ok(()) };
+                return send(device, encode::error(header.unique, Errno::IO.raw_os_error()), &[]);
+            }
+        };
+        let header = request.header;
+        let outcome = match request.operation {
+            // The answer goes where the request was.
+            Operation::Read(asked) => self.read(header.nodeid, &asked, &mut memory[PAYLOAD_AT..], waiter),
+            operation => self.answer(&header, operation, reply, waiter, device),
+        };
+        waiter.come_back();
+        match outcome {
+            Ok(Answer::None) => Ok(()),
+            Ok(Answer::Body) => send(device, encode::header(header.unique, reply.len()), reply),
+            Ok(Answer::Data(bytes)) => {
+                let body = &memory[PAYLOAD_AT..][..bytes];
+                send(device, encode::header(header.unique, bytes), body)
+            }
+            Err(refusal) => send(device, encode::error(header.unique, self.errno(&header, refusal)), &[]),
+        }
+    }
+
+    /// The number of an error, which is told if it is not a caller's.
+    fn errno(&self, header: &InHeader, refusal: Refusal) -> i32 {
+        match refusal {
+            Refusal::Errno(errno) => errno.raw_os_error(),
+            Refusal::Fs(error) => {
+                let errno = error.errno();
+                if [Errno::IO, Errno::UCLEAN].map(Errno::raw_os_error).contains(&errno) {
+                    (self.log)(&format!("file {}: {error}", header.nodeid));
+                }
+                errno
+            }
+        }
+    }
+}
+
+impl Front {
+    fn answer(
+        &self,
+        header: &InHeader,
+        operation: Operation<'_>,
+        reply: &mut Vec<u8>,
+        waiter: &MountWaiter<'_>,
+        device: &OwnedFd,
+    ) -> Outcome {
+        let ino = header.nodeid;
+        match operation {
+            Operation::Lookup { name } => self.lookup(ino, name, reply),
+            Operation::Forget { times } => {
+                self.fs.forget(ino, times)?;
+                Ok(Answer::None)
+            }
+            Operation::BatchForget(forgets) => {
+                for one in forgets.iter() {
+                    self.fs.forget(one.nodeid, one.nlookup)?;
+                }
+                Ok(Answer::None)
+            }
+            Operation::Getattr => self.getattr(ino, reply),
+            Operation::Statx(_) => self.statx(ino, reply),
+            Operation::Setattr(asked) => self.setattr(ino, &asked, reply, waiter),
+            Operation::Readlink => {
+                reply.extend_from_slice(&self.fs.target(ino)?);
+                Ok(Answer::Body)
+            }
+            Operation::Symlink { name, target } => self.symlink(header, name, target, reply, waiter),
+            Operation::Mknod { mode, rdev, umask, name } => {
+                self.make(header, name, (mode, umask, rdev), reply, waiter)
+            }
+            Operation::Mkdir { mode, umask, name } => {
+                self.make(header, name, (mode | S_IFDIR, umask, 0), reply, waiter)
+            }
+            Operation::Unlink { name } => self.unlink(ino, name, waiter),
+            Operation::Rmdir { name } => self.rmdir(ino, name, waiter),
+            Operation::Rename { name, to, new_name, flags } => {
+                self.rename((ino, name), (to, new_name), flags, waiter)
+            }
+            Operation::Link { file, name } => self.link(file, (ino, name), reply, waiter),
+            Operation::Open(asked) => self.open(ino, asked.flags, reply),
+            Operation::Create { asked, name } => self.create(header, name, &asked, reply, waiter),
+            Operation::Tmpfile { asked } => self.tmpfile(header, &asked, reply, waiter),
+            Operation::Read(_) => unreachable!("it was answered before"),
+            Operation::Write { asked, bytes } => self.write(ino, &asked, bytes, reply, waiter),
+            Operation::Statfs => self.statfs(reply),
+            Operation::Release(asked) => self.release(ino, asked.fh, waiter),
+            Operation::Fsync(_) => self.fsync(ino, waiter),
+            Operation::Fsyncdir(_) => self.fsyncdir(ino, waiter),
+            Operation::Syncfs => self.sync(waiter),
+            Operation::Setxattr { flags, extended, name, value } => {
+                self.setxattr(ino, (name, value), (flags, extended), waiter)
+            }
+            Operation::Getxattr { size, name } => self.getxattr(ino, name, size, reply),
+            Operation::Listxattr { size } => self.listxattr(header, size, reply),
+            Operation::Removexattr { name } => self.removexattr(ino, name, waiter),
+            // The kernel counts who has a directory open; here a directory that it knows stays.
+            Operation::Opendir(_) => opened(0, 0, reply),
+            Operation::Readdir { asked, with_entries } => self.readdir(ino, &asked, with_entries, reply),
+            Operation::Releasedir(_) => Ok(Answer::Body),
+            Operation::Fallocate(asked) => self.fallocate(ino, &asked, waiter),
+            Operation::Lseek(asked) => self.lseek(ino, &asked, reply, waiter, device),
+            Operation::CopyFileRange { asked, wide } => self.copy_range(ino, &asked, wide, reply, waiter),
+            Operation::Destroy => Ok(Answer::Body),
+            // What waits, waits for space or for the drive, and ends in time. The kernel asks no more once it is told so. Nor does it
+            // send `FLUSH` then: before that it has written what it has cached, and told of failures of that.
+            Operation::Interrupt(_) | Operation::Flush(_) | Operation::Unknown => Err(Errno::NOSYS.into()),
+            Operation::Init(_) => Err(Errno::IO.into()),
+        }
+    }
+}
+
+/// The type of a directory in a mode.
+const S_IFDIR: u32 = 0o040_000;
+
+/// The answer that a file is open.
+fn opened(fh: u64, open_flags: u32, reply: &mut Vec<u8>) -> Outcome {
+    body(&OpenOut { fh, open_flags, padding: 0 }, reply)
+}
+
+/// An answer of one structure.
+fn body<T: IntoBytes + Immutable>(value: &T, reply: &mut Vec<u8>) -> Outcome {
+    reply.extend_from_slice(value.as_bytes());
+    Ok(Answer::Body)
+}
+
+/// Gives the kernel an answer.
+fn send(device: &OwnedFd, head: OutHeader, body: &[u8]) -> io::Result<()> {
+    let pieces = [IoSlice::new(head.as_bytes()), IoSlice::new(body)];
+    match rustix::io::writev(device, &pieces) {
+        Ok(_) => Ok(()),
+        // Its caller is gone.
+        Err(Errno::NOENT | Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,249 @@
+//! Names: look-ups, and files that are made, renamed and removed.
+
+use super::{Answer, Front, MountWaiter, Outcome, Refusal, body, opened};
+use crate::acl::{self, Acl};
+use crate::wire::layout::{CreateIn, InHeader, OpenOut};
+use crate::wire::numbers::{init, open, rename};
+use crate::wire::reply;
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
+use zonal_fs::format::{Attributes, FileKind};
+use zonal_fs::{Changes, FoundFile, FsError, IfThere, NewFile, OpenFile, Rename, SetIds};
+
+const O_ACCMODE: u32 = 0o3;
+const O_EXCL: u32 = 0o200;
+const S_ISGID: u16 = 0o2000;
+const PERMISSIONS: u32 = 0o7777;
+
+/// A file to be made, and what it inherits apart from that.
+struct Heir {
+    new: NewFile,
+    access: Option<Acl>,
+    default: Option<Vec<u8>>,
+    lifetime: u8,
+}
+
+impl Front {
+    pub(super) fn lookup(&self, parent: u64, name: &[u8], reply: &mut Vec<u8>) -> Outcome {
+        let found = match name {
+            b"." => self.know(parent),
+            b".." => self.know(self.fs.attributes(parent)?.parent),
+            _ => self.fs.lookup_known(parent, name),
+        };
+        match found {
+            Ok(found) => body(&self.entry(&found), reply),
+            Err(FsError::NotFound) => body(&reply::no_entry(), reply),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn know(&self, ino: u64) -> Result<FoundFile, FsError> {
+        Ok(FoundFile { ino, attributes: self.fs.know(ino)? })
+    }
+
+    /// What a file that `header`'s caller makes in directory `parent` is to be.
+    fn heir(
+        &self,
+        header: &InHeader,
+        (kind, mode): (FileKind, u32),
+        umask: u32,
+        rdev: u32,
+    ) -> Result<Heir, Refusal> {
+        let parent = self.fs.attributes(header.nodeid)?;
+        let mut mode = (mode & PERMISSIONS) as u16;
+        let mut gid = header.gid;
+        if parent.mode & S_ISGID != 0 {
+            gid = parent.gid;
+            if kind == FileKind::Directory {
+                mode |= S_ISGID;
+            }
+        }
+        let inherited = match self.agreed.has(init::POSIX_ACL) && kind != FileKind::Symlink {
+            true => self.list(header.nodeid, acl::DEFAULT)?,
+            false => None,
+        };
+        let (mut access, mut default) = (None, None);
+        match inherited {
+            None if kind != FileKind::Symlink => mode &= !(umask as u16 & 0o777),
+            None => {}
+            Some(list) => {
+                let own = list.inherited(mode);
+                mode = mode & !0o777 | own.mode();
+                access = (!own.is_mode()).then_some(own);
+                default = (kind == FileKind::Directory).then(|| list.encode());
+            }
+        }
+        let new = NewFile { uid: header.uid, gid, rdev, ..NewFile::new(kind, mode) };
+        Ok(Heir { new, access, default, lifetime: parent.lifetime })
+    }
+
+    /// Gives a new file what it inherits.
+    fn endow(&self, ino: u64, heir: &Heir, waiter: &MountWaiter<'_>) -> Result<Option<Attributes>, Refusal> {
+        if let Some(access) = &heir.access {
+            self.fs.set_xattr(waiter, ino, acl::ACCESS, &access.encode())?;
+        }
+        if let Some(default) = &heir.default {
+            self.fs.set_xattr(waiter, ino, acl::DEFAULT, default)?;
+        }
+        if heir.lifetime == 0 {
+            return Ok(None);
+        }
+        let changes = Changes { lifetime: Some(heir.lifetime), set_ids: SetIds::Keep, ..Changes::default() };
+        Ok(Some(self.fs.set_attributes(waiter, ino, &changes)?))
+    }
+
+    /// Makes a file of any kind but a symbolic link.
+    pub(super) fn make(
+        &self,
+        header: &InHeader,
+        name: &[u8],
+        (mode, umask, rdev): (u32, u32, u32),
+        reply: &mut Vec<u8>,
+        waiter: &MountWaiter<'_>,
+    ) -> Outcome {
+        let kind = reply::kind(mode).ok_or(Errno::INVAL)?;
+        let heir = self.heir(header, (kind, mode), umask, rdev)?;
+        self.make_heir((header.nodeid, name), &heir, reply, waiter)
+    }
+
+    fn make_heir(
+        &self,
+        (parent, name): (u64, &[u8]),
+        heir: &Heir,
+        reply: &mut Vec<u8>,
+        waiter: &MountWaiter<'_>,
+    ) -> Outcome {
+        let mut found = self.fs.create_known(waiter, parent, name, &heir.new)?;
+        self.changed.note();
+        if let Some(attributes) = self.endow(found.ino, heir, waiter)? {
+            found.attributes = attributes;
+        }
+        body(&self.entry(&found), reply)
+    }
+
+    pub(super) fn symlink(
+        &self,
+        header: &InHeader,
+        name: &[u8],
+        target: &[u8],
+        reply: &mut Vec<u8>,
+        waiter: &MountWaiter<'_>,
+    ) -> Outcome {
+        let mut heir = self.heir(header, (FileKind::Symlink, 0o777), 0, 0)?;
+        heir.new.target = target.to_vec();
+        heir.lifetime = 0;
+        self.make_heir((header.nodeid, name), &heir, reply, waiter)
+    }
+
+    pub(super) fn unlink(&self, parent: u64, name: &[u8], waiter: &MountWaiter<'_>) -> Outcome {
+        self.fs.unlink(waiter, parent, name)?;
+        self.changed.note();
+        Ok(Answer::Body)
+    }
+
+    pub(super) fn rmdir(&self, parent: u64, name: &[u8], waiter: &MountWaiter<'_>) -> Outcome {
+        self.fs.rmdir(waiter, parent, name)?;
+        self.changed.note();
+        Ok(Answer::Body)
+    }
+
+    pub(super) fn rename(
+        &self,
+        from: (u64, &[u8]),
+        to: (u64, &[u8]),
+        flags: u32,
+        waiter: &MountWaiter<'_>,
+    ) -> Outcome {
+        let how = match flags {
+            0 => Rename::Replace,
+            rename::NOREPLACE => Rename::KeepOther,
+            rename::EXCHANGE => Rename::Exchange,
+            _ => return Err(Errno::INVAL.into()),
+        };
+        self.fs.rename(waiter, from, to, how)?;
+        self.changed.note();
+        Ok(Answer::Body)
+    }
+
+    pub(super) fn link(
+        &self,
+        file: u64,
+        (parent, name): (u64, &[u8]),
+        reply: &mut Vec<u8>,
+        waiter: &MountWaiter<'_>,
+    ) -> Outcome {
+        self.fs.link(waiter, file, parent, name)?;
+        self.changed.note();
+        body(&self.entry(&self.know(file)?), reply)
+    }
+
+    /// Opens a file that is there.
+    pub(super) fn open(&self, ino: u64, flags: u32, reply: &mut Vec<u8>) -> Outcome {
+        let file = self.fs.open_file(ino)?;
+        opened(self.keep(file, flags), FLAGS, reply)
+    }
+
+    /// The handle of a file that was opened with `flags`.
+    fn keep(&self, file: OpenFile, flags: u32) -> u64 {
+        let (ino, writes) = (file.ino(), flags & O_ACCMODE != 0);
+        let handle = self.handles.put(file, writes);
+        if writes && self.has_capabilities(ino) {
+            self.handles.note_capabilities(ino);
+        }
+        handle
+    }
+
+    /// Opens a file, and makes it if it is not there.
+    pub(super) fn create(
+        &self,
+        header: &InHeader,
+        name: &[u8],
+        asked: &CreateIn,
+        reply: &mut Vec<u8>,
+        waiter: &MountWaiter<'_>,
+    ) -> Outcome {
+        let heir = self.heir(header, (FileKind::File, asked.mode), asked.umask, 0)?;
+        let if_there = if asked.flags & O_EXCL != 0 { IfThere::Fail } else { IfThere::Open };
+        let opened = self.fs.open_or_create(waiter, (header.nodeid, name), &heir.new, if_there)?;
+        self.changed.note();
+        let ino = opened.file.ino();
+        if opened.is_new {
+            self.endow(ino, &heir, waiter)?;
+        }
+        self.tell_opened(opened.file, asked.flags, reply)
+    }
+
+    /// Makes a file without a name, and opens it.
+    pub(super) fn tmpfile(
+        &self,
+        header: &InHeader,
+        asked: &CreateIn,
+        reply: &mut Vec<u8>,
+        waiter: &MountWaiter<'_>,
+    ) -> Outcome {
+        let heir = self.heir(header, (FileKind::File, asked.mode), asked.umask, 0)?;
+        let file = self.fs.create_unnamed(waiter, &heir.new)?;
+        self.changed.note();
+        self.endow(file.ino(), &heir, waiter)?;
+        self.tell_opened(file, asked.flags, reply)
+    }
+
+    fn tell_opened(&self, file: OpenFile, flags: u32, reply: &mut Vec<u8>) -> Outcome {
+        let found = self.know(file.ino())?;
+        let out = OpenOut { fh: self.keep(file, flags), open_flags: FLAGS, padding: 0 };
+        reply.extend_from_slice(self.entry(&found).as_bytes());
+        body(&out, reply)
+    }
+
+    pub(super) fn release(&self, ino: u64, handle: u64, waiter: &MountWaiter<'_>) -> Outcome {
+        let file = self.handles.take(handle).ok_or(Errno::BADF)?;
+        // The kernel has answered the close long ago: an error can only be told here.
+        if let Err(error) = file.close(waiter) {
+            (self.log)(&format!("file {ino}: closed, but {error}"));
+        }
+        Ok(Answer::Body)
+    }
+}
+
+/// How each file is opened: its pages in the cache stay valid, and direct writes within it do not wait for each other.
+const FLAGS: u32 = open::KEEP_CACHE | open::PARALLEL_DIRECT_WRITES;

@@ -1,0 +1,20 @@
+//! A file system of [`zonal_fs`] as a mount, on any Linux with FUSE.
+//!
+//! - [`wire`] is the protocol: requests parsed, answers encoded, no I/O.
+//! - [`mount`] attaches a directory, and detaches it.
+//! - [`front`] answers each request with calls of the file system.
+//! - [`session`] owns the kernel's device and the threads: it reads requests, lets the front answer, and tends the file system.
+//!
+//! # Who owns what
+//! The kernel is one caller of the file system, and the only one: so it may keep names and attributes for ever. With
+//! [`Options::writeback`](front::Options::writeback) it owns the sizes and times of files that are being written: it tells them when
+//! it is done. Locks, positions of appenders, permissions and the rules of sticky directories are the kernel's.
+#![forbid(unsafe_code)]
+
+mod acl;
+pub mod front;
+pub mod mount;
+mod pool;
+pub mod session;
+mod tend;
+pub mod wire;

@@ -1,0 +1,164 @@
+//! How many threads there are: enough that a request never waits for one that sleeps.
+//!
+//! A thread is *active* while it reads the next request or works at one. At most [`Pool::new`]'s number are. A thread that sleeps in
+//! the file system, for space or for the drive, is not: another one takes its place, new or parked, so that reads and look-ups go on
+//! while writers sleep. When it wakes there may be one too many; that one parks after its request.
+
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Threads of a mount at most. A caller that waits in the kernel takes one, and beyond this number requests wait in the kernel.
+const THREADS_MAX: usize = 512;
+
+pub(crate) struct Pool {
+    /// Threads that should be active.
+    wanted: usize,
+    active: AtomicUsize,
+    rest: Mutex<Rest>,
+    wakes: Condvar,
+}
+
+struct Rest {
+    all: usize,
+    parked: usize,
+    is_over: bool,
+}
+
+/// What a thread does that has ended a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// Reads the next one.
+    Read,
+    /// Ends.
+    End,
+}
+
+impl Pool {
+    /// A pool whose first thread is active; `wanted` are, once there is so much to do.
+    pub(crate) fn new(wanted: usize) -> Pool {
+        let rest = Mutex::new(Rest { all: 0, parked: 0, is_over: false });
+        Pool { wanted: wanted.max(1), active: AtomicUsize::new(0), rest, wakes: Condvar::new() }
+    }
+
+    /// Threads that are to be started at first. They are active from then on.
+    pub(crate) fn first(&self) -> usize {
+        self.rest.lock().all = self.wanted;
+        self.active.store(self.wanted, Ordering::Relaxed);
+        self.wanted
+    }
+
+    /// Before the next request: parks the thread if there are enough others.
+    pub(crate) fn next(&self) -> Next {
+        if self.active.load(Ordering::Relaxed) <= self.wanted {
+            return Next::Read;
+        }
+        let mut rest = self.rest.lock();
+        if self.active.load(Ordering::Relaxed) <= self.wanted {
+            return Next::Read;
+        }
+        self.active.fetch_sub(1, Ordering::Relaxed);
+        if rest.is_over || rest.parked >= self.wanted {
+            rest.all -= 1;
+            return Next::End;
+        }
+        rest.parked += 1;
+        while self.active.load(Ordering::Relaxed) >= self.wanted && !rest.is_over {
+            self.wakes.wait(&mut rest);
+        }
+        rest.parked -= 1;
+        self.active.fetch_add(1, Ordering::Relaxed);
+        Next::Read
+    }
+
+    /// An active thread goes to sleep; whether the caller is to start another one in its place, which is active at once.
+    #[must_use]
+    pub(crate) fn leave(&self) -> bool {
+        let mut rest = self.rest.lock();
+        let active = self.active.fetch_sub(1, Ordering::Relaxed) - 1;
+        if active >= self.wanted || rest.is_over {
+            return false;
+        }
+        if rest.parked > 0 {
+            self.wakes.notify_one();
+            return false;
+        }
+        let has_room = rest.all < THREADS_MAX;
+        if has_room {
+            rest.all += 1;
+            self.active.fetch_add(1, Ordering::Relaxed);
+        }
+        has_room
+    }
+
+    /// A thread that was asleep works again.
+    pub(crate) fn come_back(&self) {
+        self.active.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A thread that was counted cannot be started, or has ended.
+    pub(crate) fn gone(&self) {
+        let mut rest = self.rest.lock();
+        rest.all -= 1;
+        self.active.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The mount is over: threads that are parked end.
+    pub(crate) fn end(&self) {
+        self.rest.lock().is_over = true;
+        self.wakes.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    #[test]
+    fn thread_that_sleeps_is_replaced_and_parks_when_it_is_one_too_many() {
+        let pool = Arc::new(Pool::new(1));
+        assert_eq!(pool.first(), 1);
+        assert!(pool.leave(), "it was the only one");
+        // Both are awake now.
+        pool.come_back();
+        let parked = {
+            let pool = pool.clone();
+            std::thread::spawn(move || pool.next())
+        };
+        while pool.rest.lock().parked == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(pool.next(), Next::Read, "one is not too many");
+        assert!(!pool.leave(), "one is parked");
+        assert_eq!(parked.join().unwrap(), Next::Read);
+    }
+
+    #[test]
+    fn number_of_threads_is_bounded() {
+        let pool = Pool::new(2);
+        let mut all = pool.first();
+        for _ in 0..2 * THREADS_MAX {
+            if pool.active.load(Ordering::Relaxed) > 0 && pool.leave() {
+                all += 1;
+            }
+        }
+        assert_eq!(all, THREADS_MAX);
+    }
+
+    #[test]
+    fn end_wakes_those_that_are_parked() {
+        let pool = Arc::new(Pool::new(1));
+        pool.first();
+        pool.come_back();
+        let parked = {
+            let pool = pool.clone();
+            std::thread::spawn(move || pool.next())
+        };
+        while pool.rest.lock().parked == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        pool.end();
+        parked.join().unwrap();
+    }
+}

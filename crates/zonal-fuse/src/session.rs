@@ -1,0 +1,232 @@
+//! A mount that is served: the kernel's device, and the threads that answer it.
+
+use crate::front::{Buffer, Front, Log, MountWaiter, Options};
+use crate::pool::{Next, Pool};
+use crate::tend::{Changed, tend};
+use crate::wire::init::{PAGE_BYTES, Wanted, negotiate};
+use crate::wire::layout::OutHeader;
+use crate::wire::reply;
+use crate::wire::request::{Operation, parse};
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+use zerocopy::IntoBytes;
+use zonal_fs::FileSystem;
+use zonal_fs::waiter::Polling;
+use zonal_io::clock::Clock;
+
+/// Requests of the page cache under way at most, and direct ones that their callers do not wait for: enough for a deep queue of a
+/// drive, and each takes a thread's memory only where the drive makes it wait.
+const BACKGROUND: u16 = 128;
+
+/// Pages of a request at most: 4 MiB are several units of a drive.
+const PAGES_MAX: u16 = 1024;
+
+/// Where the kernel says how many pages a request may have; before 6.13 it has 256 and does not say so.
+const PAGES_LIMIT: &str = "/proc/sys/fs/fuse/max_pages_limit";
+const PAGES_DEFAULT: u16 = 256;
+
+/// How a mount is served.
+#[derive(Clone)]
+pub struct SessionOptions {
+    /// What the kernel is shown.
+    pub front: Options,
+    /// Threads that work or wait for requests, at most.
+    pub threads: usize,
+    /// After this time, what was changed is durable.
+    pub sync_every: Duration,
+    /// Where it says what goes wrong.
+    pub log: Log,
+}
+
+/// A mount that is served.
+pub struct Session(Arc<Shared>);
+
+struct Shared {
+    device: OwnedFd,
+    front: Front,
+    pool: Pool,
+    clock: Clock,
+    payload: u32,
+    log: Log,
+    changed: Arc<Changed>,
+    life: Mutex<Life>,
+    ended: Condvar,
+}
+
+/// What is waited for in the end.
+#[derive(Default)]
+struct Life {
+    /// Threads that have not ended.
+    threads: usize,
+    /// They are not waited for any more.
+    is_given_up: bool,
+}
+
+impl Session {
+    /// Serves `fs` on the kernel's device, once the kernel has said what it can.
+    ///
+    /// # Errors
+    /// If the kernel is too old; the operating system's.
+    pub fn start(
+        device: OwnedFd,
+        fs: FileSystem,
+        clock: Clock,
+        options: SessionOptions,
+    ) -> io::Result<Session> {
+        let SessionOptions { front, threads, sync_every, log } = options;
+        let wanted = Wanted { writeback: front.writeback, pages: pages_limit(), background: BACKGROUND };
+        let agreed = first_request(&device, &wanted)?;
+        let changed = Arc::<Changed>::default();
+        let payload = agreed.max_write().max(u32::from(agreed.answer.max_pages) * PAGE_BYTES);
+        let front = Front::new(fs.clone(), front, agreed, changed.clone(), log.clone());
+        let pool = Pool::new(threads);
+        let shared = Arc::new(Shared {
+            device,
+            front,
+            pool,
+            clock,
+            payload,
+            log,
+            changed,
+            life: Mutex::default(),
+            ended: Condvar::new(),
+        });
+        for _ in 0..shared.pool.first() {
+            shared.start()?;
+        }
+        let tended = shared.clone();
+        shared.spawn("zonal-tend", move || {
+            tend(&fs, &Polling::new(clock), &tended.changed, sync_every, &*tended.log);
+        })?;
+        Ok(Session(shared))
+    }
+
+    /// Waits until the directory is unmounted and all requests are answered.
+    pub fn join(&self) {
+        let mut life = self.0.life.lock();
+        while life.threads > 0 && !life.is_given_up {
+            self.0.ended.wait(&mut life);
+        }
+    }
+
+    /// The same, for at most so long; whether it is over.
+    pub fn join_for(&self, longest: Duration) -> bool {
+        let mut life = self.0.life.lock();
+        if life.threads > 0 {
+            self.0.ended.wait_for(&mut life, longest);
+        }
+        life.threads == 0
+    }
+
+    /// Waits no longer: programs still have the directory open, though it is mounted no more. They lose it when the process ends.
+    pub fn give_up(&self) {
+        self.0.life.lock().is_given_up = true;
+        self.0.ended.notify_all();
+    }
+}
+
+fn pages_limit() -> u16 {
+    let said = std::fs::read_to_string(PAGES_LIMIT).ok().and_then(|text| text.trim().parse().ok());
+    said.unwrap_or(PAGES_DEFAULT).clamp(1, PAGES_MAX)
+}
+
+/// Answers the request that comes before all others.
+fn first_request(device: &OwnedFd, wanted: &Wanted) -> io::Result<crate::wire::init::Agreed> {
+    let mut memory = vec![0; 16 << 10];
+    let length = loop {
+        match rustix::io::read(device, &mut *memory) {
+            Ok(length) => break length,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let request = parse(&memory[..length], true).map_err(io::Error::other)?;
+    let Operation::Init(asked) = request.operation else {
+        return Err(io::Error::other("the kernel does not say first which FUSE it speaks"));
+    };
+    let unique = request.header.unique;
+    let answer = |head: OutHeader, body: &[u8]| {
+        rustix::io::writev(device, &[IoSlice::new(head.as_bytes()), IoSlice::new(body)]).map(|_| ())
+    };
+    match negotiate(&asked, wanted) {
+        Ok(agreed) => {
+            let body = agreed.answer.as_bytes();
+            answer(reply::header(unique, body.len()), body)?;
+            Ok(agreed)
+        }
+        Err(why) => {
+            answer(reply::error(unique, Errno::PROTO.raw_os_error()), &[])?;
+            Err(io::Error::other(why))
+        }
+    }
+}
+
+impl Shared {
+    /// Starts a thread that is counted as active.
+    fn start(self: &Arc<Self>) -> io::Result<()> {
+        let shared = self.clone();
+        self.spawn("zonal-fuse", move || shared.work()).inspect_err(|_| self.pool.gone())
+    }
+
+    fn spawn(self: &Arc<Self>, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let counted = Counted::new(self);
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let _counted = counted;
+            work();
+        })?;
+        Ok(())
+    }
+
+    fn work(self: &Arc<Self>) {
+        let mut buffer = Buffer::new(self.payload);
+        let start = || {
+            // Without another thread requests wait until this one is back.
+            if let Err(error) = self.start() {
+                (self.log)(&format!("no thread can be started: {error}"));
+            }
+        };
+        let waiter = MountWaiter::new(self.clock, &self.pool, &start);
+        while self.pool.next() == Next::Read {
+            let served = match rustix::io::read(&self.device, buffer.for_request()) {
+                Ok(length) => self.front.serve(&self.device, &mut buffer, length, &waiter),
+                // A request was taken back before it was read.
+                Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => Ok(()),
+                Err(error) => Err(error.into()),
+            };
+            if let Err(error) = served {
+                // So the kernel says that the directory is unmounted.
+                let gone = [Errno::NODEV, Errno::CONNABORTED].map(|errno| Some(errno.raw_os_error()));
+                if !gone.contains(&error.raw_os_error()) {
+                    (self.log)(&format!("the kernel's device: {error}"));
+                }
+                self.pool.end();
+                self.changed.end();
+                return;
+            }
+        }
+    }
+}
+
+/// A thread of a session.
+struct Counted(Arc<Shared>);
+
+impl Counted {
+    fn new(shared: &Arc<Shared>) -> Counted {
+        shared.life.lock().threads += 1;
+        Counted(shared.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut life = self.0.life.lock();
+        life.threads -= 1;
+        if life.threads == 0 {
+            self.0.ended.notify_all();
+        }
+    }
+}

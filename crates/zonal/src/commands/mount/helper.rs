@@ -1,0 +1,58 @@
+//! The program as `mount.zonal`, which mount(8) runs for `mount -t zonal` and for lines of /etc/fstab.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+/// The name under which the program is a helper of mount(8).
+const NAME: &str = "mount.zonal";
+
+/// The command line of `zonal mount` that the helper's stands for: `mount.zonal DEVICE DIR [-sfnv] [-N NAMESPACE] [-t TYPE]
+/// [-o OPTIONS]`. `None` if the program was called by another name.
+pub(crate) fn translate(arguments: &[OsString]) -> Option<Vec<OsString>> {
+    let is_helper = arguments.first().is_some_and(|name| Path::new(name).file_name() == Some(NAME.as_ref()));
+    if !is_helper {
+        return None;
+    }
+    let mut translated: Vec<OsString> = ["zonal", "mount", "--daemon"].map(OsString::from).to_vec();
+    let mut left = arguments[1..].iter();
+    while let Some(argument) = left.next() {
+        match argument.to_str() {
+            Some("-o") => translated.extend([Some(argument), left.next()].into_iter().flatten().cloned()),
+            // Types and namespaces say nothing here.
+            Some("-t" | "-N") => drop(left.next()),
+            // Flags of mount(8) that every helper is given: sloppy, verbose, no entry in mtab. To fake a mount is to do nothing.
+            Some(flags) if is_flags(flags) && flags.contains('f') => return Some(Vec::new()),
+            Some(flags) if is_flags(flags) => {}
+            _ => translated.push(argument.clone()),
+        }
+    }
+    Some(translated)
+}
+
+fn is_flags(text: &str) -> bool {
+    text.strip_prefix('-')
+        .is_some_and(|flags| !flags.is_empty() && flags.chars().all(|flag| "sfnv".contains(flag)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn translated(line: &str) -> Option<String> {
+        let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let translated = translate(&arguments)?;
+        Some(translated.iter().map(|a| a.to_str().unwrap()).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn lines_of_mount_become_those_of_the_program() {
+        let of = |line| translated(line).unwrap();
+        assert_eq!(
+            of("/sbin/mount.zonal image:d.img /mnt -sn -o rw,nosuid"),
+            "zonal mount --daemon image:d.img /mnt -o rw,nosuid"
+        );
+        assert_eq!(of("mount.zonal d /mnt -v -t zonal -N 4"), "zonal mount --daemon d /mnt");
+        assert_eq!(of("mount.zonal d /mnt -f"), "");
+        assert_eq!(translated("/usr/bin/zonal mount d /mnt"), None);
+    }
+}

@@ -1,0 +1,260 @@
+//! `zonal mount`: a file system as a directory.
+
+pub(crate) mod helper;
+mod options;
+mod place;
+
+use crate::device;
+use crate::exit::{Exit, Failure, OrExit};
+use crate::text::shown_word;
+use crate::write_path::WritePathAndMode;
+use anyhow::{Context, anyhow};
+use clap::Args;
+use options::{OPTIONS, Options};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use zonal_core::{Sector, ZoneCondition, ZoneType};
+use zonal_fs::drive::Drive;
+use zonal_fs::format::{Metadata, Superblock};
+use zonal_fs::make::{self, unit_blocks_max};
+use zonal_fs::store::Rows;
+use zonal_fs::store::backend::Memory;
+use zonal_fs::waiter::{Polling, Waiter, polling};
+use zonal_fs::{FileSystem, FsError};
+use zonal_fuse::front::{self, Log};
+use zonal_fuse::mount::{self, IfBusy};
+use zonal_fuse::session::{Session, SessionOptions};
+use zonal_io::clock::Clock;
+use zonal_io::control::{ControlServer, Errands};
+use zonal_io::device::Device;
+use zonal_io::volume::{Volume, VolumeOptions, keeps_data};
+
+/// Mount a file system of `zonal mkfs` at a directory, on any Linux with FUSE
+///
+/// As root, or as any user where `fusermount3` is there. Once the directory can be used, standard output gets one line: `ready DIR`. The
+/// command ends when the directory is unmounted: by `zonal unmount`, `umount`, or a signal to terminate or Ctrl-C. All that was written is
+/// on the device then. A second process with the same device is refused, unless both only read.
+///
+/// Where a mount was killed, the directory answers "Transport endpoint is not connected"; the next mount clears that away.
+#[derive(Args, Debug)]
+#[command(after_help = options_help())]
+pub(crate) struct Mount {
+    /// Device with the file system; see `zonal help devices`
+    device: String,
+    /// Directory to mount it at
+    dir: PathBuf,
+    /// Options, separated by commas; listed below
+    #[arg(short, value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Leave it running in the background, and end once the directory can be used
+    #[arg(long)]
+    daemon: bool,
+    /// File that what goes wrong is added to, a line each [default: standard error; with --daemon, none]
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// File with the metadata, if they are beside the device
+    #[arg(long, value_name = "FILE")]
+    metadata: Option<PathBuf>,
+    #[command(flatten)]
+    write_path: WritePathAndMode,
+}
+
+fn options_help() -> String {
+    let mut text = "Options of -o:\n".to_owned();
+    for (option, about) in OPTIONS {
+        text += &format!("  {option:<19} {about}\n");
+    }
+    text
+}
+
+pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure> {
+    let options =
+        Options::parse(&arguments.options).map_err(|error| Failure::usage(format!("-o {error}")))?;
+    let dir = place::prepare(&arguments.dir)?;
+    if arguments.daemon {
+        return in_background(arguments, out);
+    }
+    let log = log(arguments.log.as_deref())?;
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
+    let clock = Clock::start();
+    let fs = open(arguments, &options, clock)?;
+    let mut how = options.mount.clone();
+    how.source.clone_from(&arguments.device);
+    how.read_only |= fs.volume().info().read_only;
+    let device = mount::mount(&dir, &how).with_context(|| shown_word(dir.as_os_str()))?;
+    let session = SessionOptions {
+        front: front::Options { read_only: how.read_only, ..options.front },
+        threads: options.threads,
+        sync_every: options.sync_every,
+        log: log.clone(),
+    };
+    let session = match Session::start(device, fs.clone(), clock, session) {
+        Ok(session) => Arc::new(session),
+        Err(error) => {
+            let _ = mount::unmount(&dir, IfBusy::Detach);
+            return Err(anyhow::Error::new(error).context(shown_word(dir.as_os_str())).into());
+        }
+    };
+    let control = serve_questions(&fs, &dir);
+    if let Err(error) = &control {
+        log(&format!("no control socket: {error}"));
+    }
+    if let Some(said) = place::allow_dirty_pages(&dir, options.front.writeback) {
+        log(&said);
+    }
+    writeln!(out, "ready {}", dir.display())?;
+    out.flush()?;
+    let handle = signals.handle();
+    let ended_by_signal = {
+        let (dir, session, log) = (dir.clone(), session.clone(), log.clone());
+        std::thread::spawn(move || {
+            if signals.forever().next().is_some() {
+                leave(&dir, &session, &log);
+            }
+        })
+    };
+    session.join();
+    handle.close();
+    let _ = ended_by_signal.join();
+    drop(control);
+    if how.read_only {
+        return Ok(());
+    }
+    let synced = fs.sync(&Polling::new(clock));
+    synced.map_err(|error| anyhow!("{}: not all that was written is there: {error}", arguments.device).into())
+}
+
+/// Unmounts the directory that a signal has asked to leave. Programs that have it open lose it, once all is written.
+fn leave(dir: &Path, session: &Session, log: &Log) {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    place::write_cached(dir);
+    match mount::unmount(dir, IfBusy::Refuse) {
+        Ok(()) => return,
+        Err(error) if error.is_busy() => log(&format!("{} is in use, and goes all the same", dir.display())),
+        Err(error) => log(&format!("{}: {error}", dir.display())),
+    }
+    if let Err(error) = mount::unmount(dir, IfBusy::Detach) {
+        log(&format!("{}: {error}", dir.display()));
+    }
+    if !session.join_for(PATIENCE) {
+        session.give_up();
+    }
+}
+
+fn log(file: Option<&Path>) -> Result<Log, Failure> {
+    let Some(path) = file else { return Ok(Arc::new(|line| eprintln!("zonal: {line}"))) };
+    let file = OpenOptions::new().append(true).create(true).open(path);
+    let file: File = file.with_context(|| shown_word(path.as_os_str()))?;
+    Ok(Arc::new(move |line| {
+        // Where the log cannot be written there is no place to say so.
+        let _ = (&file).write_all(format!("{line}\n").as_bytes());
+    }))
+}
+
+/// Opens the file system, or makes one in memory.
+fn open(arguments: &Mount, options: &Options, clock: Clock) -> Result<FileSystem, Failure> {
+    let name = &arguments.device;
+    let device = match options.mount.read_only {
+        true => device::open_to_read(name)?,
+        false => device::open(name)?,
+    };
+    if device.info().virtual_time {
+        let error =
+            anyhow!("{name}: it lives in virtual time; timing:PROFILE+NAME answers in a drive's time");
+        return Err(Failure { exit: Exit::Device, error });
+    }
+    let has_data = keeps_data(&*device);
+    if !has_data && !options.scratch {
+        let error = anyhow!(
+            "{name}: it keeps no data, and no file system; -o scratch makes one for the time of the mount"
+        );
+        return Err(Failure { exit: Exit::Device, error });
+    }
+    let base = VolumeOptions { budget: None, ..VolumeOptions::default() };
+    let volume = arguments.write_path.options(base, name)?;
+    let volume = Arc::new(Volume::open(device, volume).or_exit(Exit::Device)?);
+    let waiters = polling(clock);
+    if options.scratch {
+        check_empty(&**volume.device(), name)?;
+        return scratch(volume, options, has_data, &*waiters()).map_err(|e| e.context(name.clone()).into());
+    }
+    let drive = Arc::new(Drive::new(volume));
+    let open = if options.mount.read_only { make::look } else { make::open };
+    let fs = open(&drive, &waiters, arguments.metadata.clone(), options.fs);
+    fs.map_err(|error| anyhow::Error::new(error).context(name.clone())).or_exit(Exit::Device)
+}
+
+/// An error if anything was written to a device.
+fn check_empty(device: &dyn Device, name: &str) -> Result<(), Failure> {
+    let zones = device.info().geometry.zones();
+    device::for_each_zone(device, Sector(0), zones, |zone| {
+        if zone.zone_type == ZoneType::Conventional || zone.condition == ZoneCondition::Empty {
+            return Ok(());
+        }
+        let error = anyhow!("{name}: there is data on it; -o scratch takes an empty device");
+        Err(Failure { exit: Exit::Device, error })
+    })
+}
+
+/// A new file system whose metadata are in memory.
+fn scratch(
+    volume: Arc<Volume>,
+    options: &Options,
+    has_data: bool,
+    waiter: &dyn Waiter,
+) -> anyhow::Result<FileSystem> {
+    const NAME: &[u8; 16] = b"zonal-scratch-fs";
+    let geometry = &volume.info().geometry;
+    let superblock = Superblock::new(*NAME, geometry, unit_blocks_max(&volume), Metadata::Beside, 0);
+    let mut rows = Rows::open(Memory::new(), options.fs.cache_bytes).map_err(FsError::from)?;
+    FileSystem::make(&mut rows, &superblock, waiter)?;
+    Ok(FileSystem::open(volume, rows, superblock, options.fs, has_data, waiter)?)
+}
+
+/// Answers what `zonal stat` and others ask of the mount.
+fn serve_questions(fs: &FileSystem, dir: &Path) -> Result<ControlServer, zonal_io::control::ControlError> {
+    let (fs, dir) = (fs.clone(), dir.to_string_lossy().into_owned());
+    let volume = fs.volume().clone();
+    let teller = move || {
+        let mut told = serde_json::to_value(fs.status()).unwrap_or_default();
+        told["mounted"] = dir.clone().into();
+        told
+    };
+    ControlServer::start_with(volume, Some(Arc::new(teller)), Errands::default())
+}
+
+/// Starts the same command as a process of its own, and waits until its directory can be used.
+fn in_background(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let same = std::env::args_os().collect::<Vec<_>>();
+    let same = helper::translate(&same).unwrap_or(same);
+    let same = same.into_iter().skip(1).filter(|argument| argument != "--daemon");
+    let mut command = Command::new(program);
+    // What it says until it is ready is for who starts it; after that, for the log.
+    command.args(same).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    if arguments.log.is_none() {
+        command.args(["--log", "/dev/null"]);
+    }
+    // It is not ended by the terminal's Ctrl-C.
+    command.process_group(0);
+    let mut child = command.spawn().context("cannot start it in the background")?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line)?;
+    if line.is_empty() {
+        let output = child.wait_with_output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.trim().trim_start_matches("zonal: ").to_owned();
+        let exit = Exit::ALL.into_iter().find(|exit| output.status.code() == Some(*exit as i32));
+        let said = if said.is_empty() { "the mount has ended before it was ready".to_owned() } else { said };
+        return Err(Failure { exit: exit.unwrap_or(Exit::Failed), error: anyhow!(said) });
+    }
+    out.write_all(line.as_bytes())?;
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! Options of `zonal mount -o`.
+
+use crate::value::{self, nearest};
+use std::time::Duration;
+use zonal_fs::MountOptions as FsOptions;
+use zonal_fuse::front;
+use zonal_fuse::mount;
+
+/// What the options say.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Options {
+    /// Of the file system.
+    pub(crate) fs: FsOptions,
+    /// Of what the kernel shows.
+    pub(crate) front: front::Options,
+    /// Of the directory; the source is set later.
+    pub(crate) mount: mount::MountOptions,
+    pub(crate) threads: usize,
+    pub(crate) sync_every: Duration,
+    pub(crate) scratch: bool,
+}
+
+/// Words that `mount` and `/etc/fstab` use for other programs than this one.
+const NOT_OURS: &[&str] = &[
+    "defaults", "rw", "suid", "dev", "exec", "auto", "noauto", "nofail", "user", "users", "nouser", "owner",
+    "group",
+];
+
+/// Each option, with what it takes.
+pub(crate) const OPTIONS: &[(&str, &str)] = &[
+    ("ro", "Nothing is changed"),
+    ("noatime", "Reading a file does not change the time of its last read (the default)"),
+    ("relatime", "The first read after a change, or after a day, changes it, if it reaches the file system"),
+    ("nosuid", "Set-id bits and file capabilities do nothing"),
+    ("nodev", "Device files are no devices"),
+    ("noexec", "No program is run from it"),
+    ("default_permissions", "The kernel checks permissions; it always does"),
+    ("allow_other", "Users other than the one who mounts it may use it, as far as permissions let them"),
+    ("uid=N", "The owner that all files show"),
+    ("gid=N", "The group that all files show"),
+    ("umask=OCTAL", "Permission bits that no file shows"),
+    ("writeback", "A write is done when its bytes are in the kernel's page cache (the default)"),
+    ("writethrough", "A write is done when the file system has it"),
+    ("dirty=SIZE", "Bytes on their way to the drive before writers wait"),
+    ("threads=N", "Threads that work at the same time"),
+    ("commit=TIME", "After so long, what was changed is on the drive without a sync; 5s"),
+    ("max_open_zones=N", "Zones open at once"),
+    ("lifetimes", "The expected lifetimes of files decide which data lie together (the default)"),
+    ("nolifetimes", "They do not"),
+    (
+        "scratch",
+        "A new file system on an empty device, with its metadata in memory: nothing survives the mount",
+    ),
+];
+
+impl Default for Options {
+    fn default() -> Options {
+        let threads = std::thread::available_parallelism().map_or(2, |n| n.get());
+        Options {
+            fs: FsOptions::default(),
+            front: front::Options { writeback: true, ..front::Options::default() },
+            mount: mount::MountOptions {
+                source: String::new(),
+                read_only: false,
+                no_suid: false,
+                no_dev: false,
+                no_exec: false,
+                allow_other: false,
+            },
+            threads: threads.max(2),
+            sync_every: Duration::from_secs(5),
+            scratch: false,
+        }
+    }
+}
+
+impl Options {
+    /// Reads options that commas separate. The last of several counts.
+    ///
+    /// # Errors
+    /// Which one is not known, or has a value that makes no sense.
+    pub(crate) fn parse(texts: &[String]) -> Result<Options, String> {
+        let mut options = Options::default();
+        for text in texts {
+            for option in text.split(',').filter(|option| !option.is_empty()) {
+                options.set(option)?;
+            }
+        }
+        Ok(options)
+    }
+
+    fn set(&mut self, option: &str) -> Result<(), String> {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        let number = |most: u64| -> Result<u64, String> {
+            let given = value.and_then(|value| value.parse::<u64>().ok()).filter(|n| *n <= most);
+            given.ok_or_else(|| format!("{option}: it takes a number, at most {most}"))
+        };
+        match (name, value) {
+            ("ro", None) => self.mount.read_only = true,
+            ("rw", None) => self.mount.read_only = false,
+            ("noatime", None) => self.front.relatime = false,
+            ("relatime", None) => self.front.relatime = true,
+            ("nosuid", None) => self.mount.no_suid = true,
+            ("suid", None) => self.mount.no_suid = false,
+            ("nodev", None) => self.mount.no_dev = true,
+            ("dev", None) => self.mount.no_dev = false,
+            ("noexec", None) => self.mount.no_exec = true,
+            ("exec", None) => self.mount.no_exec = false,
+            ("default_permissions", None) => {}
+            ("allow_other", None) => self.mount.allow_other = true,
+            ("uid", _) => self.front.uid = Some(number(u32::MAX.into())? as u32),
+            ("gid", _) => self.front.gid = Some(number(u32::MAX.into())? as u32),
+            ("umask", _) => {
+                let bits = value.and_then(|value| u16::from_str_radix(value, 8).ok());
+                let bits = bits.filter(|bits| *bits <= 0o777);
+                let error = || format!("{option}: it takes permission bits in octal digits, at most 777");
+                self.front.umask = Some(bits.ok_or_else(error)?);
+            }
+            ("writeback", None) => self.front.writeback = true,
+            ("writethrough", None) => self.front.writeback = false,
+            ("dirty", Some(size)) => {
+                self.fs.dirty_bytes = value::size(size).map_err(|error| format!("{option}: {error}"))?;
+            }
+            ("threads", _) => {
+                self.threads = number(256)? as usize;
+                if self.threads == 0 {
+                    return Err(format!("{option}: it takes a thread at least"));
+                }
+            }
+            ("commit", Some(time)) => self.sync_every = seconds(option, time)?,
+            ("max_open_zones", _) => self.fs.max_open_zones = Some(number(u32::MAX.into())? as u32),
+            ("lifetimes", None) => self.fs.lifetimes = true,
+            ("nolifetimes", None) => self.fs.lifetimes = false,
+            ("scratch", None) => self.scratch = true,
+            _ if NOT_OURS.contains(&option) || option.starts_with("x-") => {}
+            _ => return Err(unknown(name, value)),
+        }
+        Ok(())
+    }
+}
+
+/// A number of seconds, with or without the unit.
+fn seconds(option: &str, text: &str) -> Result<Duration, String> {
+    let number: Option<u64> = text.strip_suffix('s').unwrap_or(text).parse().ok();
+    match number {
+        Some(seconds @ 1..=3600) => Ok(Duration::from_secs(seconds)),
+        _ => Err(format!("{option}: it takes seconds, 1 to 3600")),
+    }
+}
+
+fn unknown(name: &str, value: Option<&str>) -> String {
+    let names = || OPTIONS.iter().map(|(option, _)| option.split('=').next().unwrap_or(option));
+    if names().any(|known| known == name) {
+        let why = if value.is_some() { "it takes no value" } else { "it takes a value" };
+        return format!("{name}: {why}");
+    }
+    match nearest(name, names()) {
+        Some(known) => format!("{name}: no such option; {known} is one"),
+        None => format!("{name}: no such option; `zonal mount --help` lists them"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Options, String> {
+        Options::parse(&[text.to_owned()])
+    }
+
+    #[test]
+    fn each_option_that_is_listed_is_taken() {
+        for (option, _) in OPTIONS {
+            let sample =
+                option.replace("OCTAL", "022").replace("SIZE", "16M").replace("TIME", "2s").replace('N', "3");
+            parsed(&sample).unwrap();
+        }
+    }
+
+    #[test]
+    fn last_of_several_counts() {
+        let options =
+            parsed("writeback,nosuid,defaults,writethrough,suid,x-systemd.automount,uid=7").unwrap();
+        assert!(!options.front.writeback && !options.mount.no_suid);
+        assert_eq!(options.front.uid, Some(7));
+    }
+
+    #[test]
+    fn wrong_options_are_named() {
+        for (text, said) in [
+            ("writebak", "writebak: no such option; writeback is one"),
+            ("discard", "discard: no such option"),
+            ("uid=x", "uid=x: it takes a number"),
+            ("uid", "uid: it takes a number"),
+            ("umask=999", "umask=999: it takes permission bits"),
+            ("threads=0", "threads=0: it takes a thread"),
+            ("dirty=1z", "dirty=1z: "),
+            ("dirty", "dirty: it takes a value"),
+            ("ro=1", "ro: it takes no value"),
+            ("commit=0", "commit=0: it takes seconds"),
+        ] {
+            let error = parsed(text).unwrap_err();
+            assert!(error.starts_with(said), "{text}: {error}");
+        }
+    }
+}

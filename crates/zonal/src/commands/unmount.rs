@@ -1,0 +1,69 @@
+//! `zonal unmount`, and `zonal sync`.
+
+use super::plugs::endpoint_of;
+use crate::exit::Failure;
+use crate::text::shown_word;
+use anyhow::{Context, anyhow};
+use clap::Args;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use zonal_fuse::mount::{IfBusy, unmount};
+
+/// Unmount a directory of `zonal mount`
+///
+/// All that was written is on the device when this ends. A directory that is in use stays mounted.
+#[derive(Args, Debug)]
+pub(crate) struct Unmount {
+    /// The directory
+    dir: PathBuf,
+}
+
+/// Make everything durable that was written to a directory of `zonal mount`
+///
+/// `sync` does that for no FUSE file system: the kernel does not pass it on.
+#[derive(Args, Debug)]
+pub(crate) struct Sync {
+    /// The directory
+    dir: PathBuf,
+}
+
+pub(crate) fn run(arguments: &Unmount) -> Result<(), Failure> {
+    let name = || shown_word(arguments.dir.as_os_str());
+    let dir = std::fs::canonicalize(&arguments.dir).with_context(name)?;
+    let process = process_of(&dir).ok_or_else(|| anyhow!("{}: no `zonal mount` has it", name()))?;
+    let process = pidfd_open(process, PidfdFlags::empty()).with_context(name)?;
+    // What cannot be written is told here: after the unmount there is no caller to tell.
+    let synced = sync_dir(&dir);
+    unmount(&dir, IfBusy::Refuse).map_err(|error| match error.is_busy() {
+        true => anyhow!("{}: it is in use", name()),
+        false => anyhow::Error::new(error).context(name()),
+    })?;
+    // The device is free for others once the process has ended.
+    poll(&mut [PollFd::new(&process, PollFlags::IN)], None).with_context(name)?;
+    synced.with_context(|| format!("{}: unmounted, but not all that was written is there", name()))?;
+    Ok(())
+}
+
+pub(crate) fn run_sync(arguments: &Sync) -> Result<(), Failure> {
+    let name = || shown_word(arguments.dir.as_os_str());
+    let dir = std::fs::canonicalize(&arguments.dir).with_context(name)?;
+    process_of(&dir).ok_or_else(|| anyhow!("{}: no `zonal mount` has it", name()))?;
+    Ok(sync_dir(&dir).with_context(name)?)
+}
+
+/// Makes everything under a mounted directory durable: what the kernel has cached, and what the file system has.
+fn sync_dir(dir: &Path) -> std::io::Result<()> {
+    let dir: OwnedFd =
+        rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::fs::syncfs(&dir)?;
+    // Of the root, that is of everything.
+    Ok(rustix::fs::fsync(&dir)?)
+}
+
+/// The process that serves a mounted directory.
+fn process_of(dir: &Path) -> Option<Pid> {
+    endpoint_of(dir).and_then(|endpoint| Pid::from_raw(endpoint.pid as i32))
+}
