@@ -1,6 +1,6 @@
 //! How many threads there are: enough that a request never waits for one that sleeps.
 //!
-//! A thread is *active* while it reads the next request or works at one. At most [`Pool::new`]'s number are. A thread that sleeps in
+//! A thread is *active* while it reads the next request or works at one. There is a number of these that is wanted. A thread that sleeps in
 //! the file system, for space or for the drive, is not: another one takes its place, new or parked, so that reads and look-ups go on
 //! while writers sleep. When it wakes there may be one too many; that one parks after its request.
 
