@@ -23,7 +23,16 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ),
     (
         "zonal-check",
-        &["zonal-core", "zonal-io", "zonal-sim", "zonal-fs", "zonal-bench", "zonal-nvme", "zonal"],
+        &[
+            "zonal-core",
+            "zonal-io",
+            "zonal-sim",
+            "zonal-fs",
+            "zonal-bench",
+            "zonal-nvme",
+            "zonal-fuse",
+            "zonal",
+        ],
     ),
 ];
 

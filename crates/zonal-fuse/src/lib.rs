@@ -13,6 +13,7 @@
 
 mod acl;
 pub mod front;
+pub mod least;
 pub mod mount;
 mod pool;
 pub mod session;

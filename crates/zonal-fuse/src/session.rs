@@ -1,9 +1,10 @@
 //! A mount that is served: the kernel's device, and the threads that answer it.
 
-use crate::front::{Buffer, Front, Log, MountWaiter, Options};
+use crate::front::{Buffer, Front, Log, MountWaiter, Options, Serve};
+use crate::least::{Least, Work};
 use crate::pool::{Next, Pool};
 use crate::tend::{Changed, tend};
-use crate::wire::init::{PAGE_BYTES, Wanted, negotiate};
+use crate::wire::init::{Agreed, PAGE_BYTES, Wanted, negotiate};
 use crate::wire::layout::OutHeader;
 use crate::wire::reply;
 use crate::wire::request::{Operation, parse};
@@ -47,7 +48,7 @@ pub struct Session(Arc<Shared>);
 
 struct Shared {
     device: OwnedFd,
-    front: Front,
+    front: Box<dyn Serve>,
     pool: Pool,
     clock: Clock,
     payload: u32,
@@ -78,16 +79,48 @@ impl Session {
         options: SessionOptions,
     ) -> io::Result<Session> {
         let SessionOptions { front, threads, sync_every, log } = options;
-        let wanted = Wanted { writeback: front.writeback, pages: pages_limit(), background: BACKGROUND };
-        let agreed = first_request(&device, &wanted)?;
         let changed = Arc::<Changed>::default();
+        let made = {
+            let (fs, changed, log) = (fs.clone(), changed.clone(), log.clone());
+            |agreed| Box::new(Front::new(fs, front, agreed, changed, log)) as Box<dyn Serve>
+        };
+        let session = Session::start_with(device, clock, (front.writeback, threads), (changed, log), made)?;
+        let tended = session.0.clone();
+        session.0.spawn("zonal-tend", move || {
+            tend(&fs, &Polling::new(clock), &tended.changed, sync_every, &*tended.log);
+        })?;
+        Ok(session)
+    }
+
+    /// Serves the kernel's device by a server that does the least.
+    ///
+    /// # Errors
+    /// As [`Session::start`].
+    pub fn start_least(
+        device: OwnedFd,
+        clock: Clock,
+        work: Work,
+        options: &SessionOptions,
+    ) -> io::Result<Session> {
+        let common = (Arc::default(), options.log.clone());
+        let how = (options.front.writeback, options.threads);
+        Session::start_with(device, clock, how, common, |agreed| Box::new(Least::new(work, &agreed)))
+    }
+
+    fn start_with(
+        device: OwnedFd,
+        clock: Clock,
+        (writeback, threads): (bool, usize),
+        (changed, log): (Arc<Changed>, Log),
+        make: impl FnOnce(Agreed) -> Box<dyn Serve>,
+    ) -> io::Result<Session> {
+        let wanted = Wanted { writeback, pages: pages_limit(), background: BACKGROUND };
+        let agreed = first_request(&device, &wanted)?;
         let payload = agreed.max_write().max(u32::from(agreed.answer.max_pages) * PAGE_BYTES);
-        let front = Front::new(fs.clone(), front, agreed, changed.clone(), log.clone());
-        let pool = Pool::new(threads);
         let shared = Arc::new(Shared {
             device,
-            front,
-            pool,
+            front: make(agreed),
+            pool: Pool::new(threads),
             clock,
             payload,
             log,
@@ -98,10 +131,6 @@ impl Session {
         for _ in 0..shared.pool.first() {
             shared.start()?;
         }
-        let tended = shared.clone();
-        shared.spawn("zonal-tend", move || {
-            tend(&fs, &Polling::new(clock), &tended.changed, sync_every, &*tended.log);
-        })?;
         Ok(Session(shared))
     }
 
@@ -135,7 +164,7 @@ fn pages_limit() -> u16 {
 }
 
 /// Answers the request that comes before all others.
-fn first_request(device: &OwnedFd, wanted: &Wanted) -> io::Result<crate::wire::init::Agreed> {
+fn first_request(device: &OwnedFd, wanted: &Wanted) -> io::Result<Agreed> {
     let mut memory = vec![0; 16 << 10];
     let length = loop {
         match rustix::io::read(device, &mut *memory) {

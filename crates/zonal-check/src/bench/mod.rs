@@ -14,6 +14,7 @@ mod jobs;
 mod measure;
 mod memory;
 mod modes;
+mod mount;
 mod path;
 mod rehearsal;
 mod report;
@@ -54,7 +55,7 @@ type Part<'a> = &'a dyn Fn(&mut Report);
 /// If a request fails: a benchmark of failures measures nothing.
 pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>) -> Report {
     let mut report = Report::new(effort);
-    let parts: [(&str, Part<'_>); 22] = [
+    let parts: [(&str, Part<'_>); 23] = [
         ("in-line", &|r| path::in_line(effort, r)),
         ("queued", &|r| path::queued(effort, r)),
         ("pipelined", &|r| path::pipelined(effort, r)),
@@ -92,6 +93,12 @@ pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>)
             callers::syncs(effort, r);
             callers::small_data(effort, r);
             callers::two_threads(effort, r);
+        }),
+        ("mount", &|r| {
+            mount::in_a_row(effort, r);
+            mount::at_random(effort, r);
+            mount::names(effort, r);
+            mount::two_threads(effort, r);
         }),
         ("rehearsal", &|r| rehearsal::rows(effort, r)),
         ("served", &|r| served::rows(effort, r)),

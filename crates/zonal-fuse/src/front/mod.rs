@@ -62,6 +62,21 @@ pub struct Front {
     log: Log,
 }
 
+/// What answers requests.
+pub trait Serve: Send + Sync {
+    /// Answers the request of `length` bytes that was read into `buffer`.
+    ///
+    /// # Errors
+    /// The device's, if it does not take the answer.
+    fn serve(
+        &self,
+        device: &OwnedFd,
+        buffer: &mut Buffer,
+        length: usize,
+        waiter: &MountWaiter<'_>,
+    ) -> io::Result<()>;
+}
+
 /// What a handler leaves.
 enum Answer {
     /// The kernel expects none.
@@ -95,19 +110,19 @@ type Outcome = Result<Answer, Refusal>;
 /// The memory of a thread: one request at a time, and the answer to it.
 ///
 /// The head of a request lies so that the payload of a write, and of the answer to a read, begins at a block of memory.
-pub(crate) struct Buffer {
-    memory: IoBuf,
-    reply: Vec<u8>,
+pub struct Buffer {
+    pub(crate) memory: IoBuf,
+    pub(crate) reply: Vec<u8>,
 }
 
 /// Where payloads begin.
-const PAYLOAD_AT: usize = 4096;
+pub(crate) const PAYLOAD_AT: usize = 4096;
 
 /// Bytes of a write's request before its payload.
 const WRITE_HEAD_BYTES: usize = size_of::<InHeader>() + size_of::<crate::wire::layout::WriteIn>();
 
 /// Where requests begin.
-const REQUEST_AT: usize = PAYLOAD_AT - WRITE_HEAD_BYTES;
+pub(crate) const REQUEST_AT: usize = PAYLOAD_AT - WRITE_HEAD_BYTES;
 
 /// The least memory that the kernel takes for a request.
 const PAYLOAD_MIN: u32 = 8192;
@@ -126,7 +141,7 @@ impl Buffer {
 }
 
 /// A thread's way to wait: while it sleeps another one takes its place.
-pub(crate) struct MountWaiter<'a> {
+pub struct MountWaiter<'a> {
     polling: Polling,
     pool: &'a Pool,
     /// Starts another thread.
@@ -220,11 +235,23 @@ impl Front {
         Front { fs, keeps_data, options, agreed, handles: Handles::default(), changed, log }
     }
 
-    /// Answers the request of `length` bytes that was read into `buffer`.
-    ///
-    /// # Errors
-    /// The device's, if it does not take the answer.
-    pub(crate) fn serve(
+    /// The number of an error, which is told if it is not a caller's.
+    fn errno(&self, header: &InHeader, refusal: Refusal) -> i32 {
+        match refusal {
+            Refusal::Errno(errno) => errno.raw_os_error(),
+            Refusal::Fs(error) => {
+                let errno = error.errno();
+                if [Errno::IO, Errno::UCLEAN].map(Errno::raw_os_error).contains(&errno) {
+                    (self.log)(&format!("file {}: {error}", header.nodeid));
+                }
+                errno
+            }
+        }
+    }
+}
+
+impl Serve for Front {
+    fn serve(
         &self,
         device: &OwnedFd,
         buffer: &mut Buffer,
@@ -257,20 +284,6 @@ impl Front {
                 send(device, encode::header(header.unique, bytes), body)
             }
             Err(refusal) => send(device, encode::error(header.unique, self.errno(&header, refusal)), &[]),
-        }
-    }
-
-    /// The number of an error, which is told if it is not a caller's.
-    fn errno(&self, header: &InHeader, refusal: Refusal) -> i32 {
-        match refusal {
-            Refusal::Errno(errno) => errno.raw_os_error(),
-            Refusal::Fs(error) => {
-                let errno = error.errno();
-                if [Errno::IO, Errno::UCLEAN].map(Errno::raw_os_error).contains(&errno) {
-                    (self.log)(&format!("file {}: {error}", header.nodeid));
-                }
-                errno
-            }
         }
     }
 }
@@ -364,7 +377,7 @@ fn body<T: IntoBytes + Immutable>(value: &T, reply: &mut Vec<u8>) -> Outcome {
 }
 
 /// Gives the kernel an answer.
-fn send(device: &OwnedFd, head: OutHeader, body: &[u8]) -> io::Result<()> {
+pub(crate) fn send(device: &OwnedFd, head: OutHeader, body: &[u8]) -> io::Result<()> {
     let pieces = [IoSlice::new(head.as_bytes()), IoSlice::new(body)];
     match rustix::io::writev(device, &pieces) {
         Ok(_) => Ok(()),
