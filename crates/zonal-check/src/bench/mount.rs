@@ -107,6 +107,14 @@ impl Mounted {
         File::from(file.expect("it can be made"))
     }
 
+    /// Writes a file until all zones of a drive in memory have been written: the memory of those that come next is there.
+    fn touch(&self, file: &File, count: u64, memory: &[u8]) {
+        for _ in 0..if count < PIECES / 2 { 1 } else { 1024 / count } {
+            write_in_a_row(file, count, memory);
+            self.settle();
+        }
+    }
+
     /// All that was written is on the drive, and zones are reset.
     fn settle(&self) {
         let Some(fs) = &self.fs else { return };
@@ -158,11 +166,7 @@ pub(super) fn in_a_row(effort: Effort, report: &mut Report) {
     for (device, max, work, baseline, bound) in cases {
         let (ours, least) = (Mounted::files(device, max), Mounted::least(work));
         let [a, b] = [&ours, &least].map(|mounted| mounted.direct("file"));
-        // Memory is touched: the zones that come next were written before.
-        for _ in 0..if device == "ram" && count == PIECES { 8 } else { 1 } {
-            write_in_a_row(&a, count, &memory);
-            ours.settle();
-        }
+        ours.touch(&a, count, &memory);
         let mut cases = [
             Case::new("ours", || {
                 let ns = time(count, || write_in_a_row(&a, count, &memory));
@@ -207,7 +211,8 @@ pub(super) fn at_random(effort: Effort, report: &mut Report) {
     let (ours, least) =
         (Mounted::files("ram", 1028 << 10), Mounted::least(Work::SumAndCopy(PIECES as usize)));
     let files = [&ours, &least].map(|mounted| mounted.direct("file"));
-    files.iter().for_each(|file| write_in_a_row(file, count, &memory));
+    ours.touch(&files[0], count, &memory);
+    write_in_a_row(&files[1], count, &memory);
     let blocks = count * PIECE / BLOCK;
     for (name, writes) in [
         ("mount: 4 KiB direct random overwrites", true),
@@ -284,10 +289,10 @@ pub(super) fn two_threads(effort: Effort, report: &mut Report) {
             });
         })
     };
-    for _ in 0..if count > 4 { 8 } else { 1 } {
-        both(&apart);
-        both(&files);
-        mounts.iter().chain([&together]).for_each(Mounted::settle);
+    for (mounted, file) in
+        [(&mounts[0], &apart[0]), (&mounts[1], &apart[1]), (&together, &files[0]), (&together, &files[1])]
+    {
+        mounted.touch(file, count, &memory);
     }
     let mut cases = [
         Case::new("apart", || {
