@@ -24,6 +24,10 @@ if ! command -v cargo >/dev/null && ! command -v rustup >/dev/null && [ ! -x "$H
 fi
 # Counts instructions, where it can be had.
 if is_debian_root && ! command -v valgrind >/dev/null; then packages+=(valgrind); fi
+# Programs that the tests run on a mount.
+for program in git rsync sqlite3; do
+    if is_debian_root && ! command -v "$program" >/dev/null; then packages+=("$program"); fi
+done
 # Mounts for users who are not root.
 if is_debian_root && ! command -v fusermount3 >/dev/null; then packages+=(fuse3); fi
 # Opens the report pages in the tests.

@@ -65,6 +65,8 @@ struct Life {
     threads: usize,
     /// They are not waited for any more.
     is_given_up: bool,
+    /// One has ended in the midst of a request, which nothing will answer.
+    has_panicked: bool,
 }
 
 impl Session {
@@ -149,6 +151,11 @@ impl Session {
             self.0.ended.wait_for(&mut life, longest);
         }
         life.threads == 0
+    }
+
+    /// Whether a thread has ended in the midst of a request. The others are not waited for then: the end of the process tells callers.
+    pub fn has_panicked(&self) -> bool {
+        self.0.life.lock().has_panicked
     }
 
     /// Waits no longer: programs still have the directory open, though it is mounted no more. They lose it when the process ends.
@@ -254,7 +261,10 @@ impl Drop for Counted {
     fn drop(&mut self) {
         let mut life = self.0.life.lock();
         life.threads -= 1;
-        if life.threads == 0 {
+        if std::thread::panicking() {
+            (life.has_panicked, life.is_given_up) = (true, true);
+        }
+        if life.threads == 0 || life.is_given_up {
             self.0.ended.notify_all();
         }
     }

@@ -69,6 +69,9 @@ fn mount_that_is_killed_is_cleared_away_by_the_next_and_keeps_what_was_synced() 
     assert!(begin.elapsed() < Duration::from_secs(1));
     let mounted = place.mount("");
     assert_eq!(fs::read(mounted.at("f")).unwrap(), data);
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    let at = format!(" {} ", place.dir().display());
+    assert_eq!(mounts.lines().filter(|line| line.contains(&at)).count(), 1, "the dead mount is still there");
     mounted.end();
 }
 

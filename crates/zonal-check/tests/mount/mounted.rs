@@ -70,7 +70,9 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         // A test that failed may have left it mounted, and the home cannot be removed then.
-        let _ = Command::new("umount").args(["-q", "-l"]).arg(self.dir()).stderr(Stdio::null()).status();
+        let unmount =
+            || Command::new("umount").args(["-q", "-l"]).arg(self.dir()).stderr(Stdio::null()).status();
+        while unmount().is_ok_and(|status| status.success()) {}
     }
 }
 

@@ -1,6 +1,7 @@
 //! `zonal mount`: a file system as a directory.
 
 pub(crate) mod helper;
+mod log;
 mod options;
 mod place;
 
@@ -13,7 +14,6 @@ use clap::Args;
 use options::{OPTIONS, Options};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     if arguments.daemon {
         return in_background(arguments, out);
     }
-    let log = log(arguments.log.as_deref())?;
+    let log = log::open(arguments.log.as_deref())?;
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
     let clock = Clock::start();
     let fs = open(arguments, &options, clock)?;
@@ -124,6 +124,9 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     handle.close();
     let _ = ended_by_signal.join();
     drop(control);
+    if session.has_panicked() {
+        return Err(anyhow!("{}: a thread of the mount has failed, which is a bug", arguments.device).into());
+    }
     if how.read_only {
         return Ok(());
     }
@@ -146,16 +149,6 @@ fn leave(dir: &Path, session: &Session, log: &Log) {
     if !session.join_for(PATIENCE) {
         session.give_up();
     }
-}
-
-fn log(file: Option<&Path>) -> Result<Log, Failure> {
-    let Some(path) = file else { return Ok(Arc::new(|line| eprintln!("zonal: {line}"))) };
-    let file = OpenOptions::new().append(true).create(true).open(path);
-    let file: File = file.with_context(|| shown_word(path.as_os_str()))?;
-    Ok(Arc::new(move |line| {
-        // Where the log cannot be written there is no place to say so.
-        let _ = (&file).write_all(format!("{line}\n").as_bytes());
-    }))
 }
 
 /// Opens the file system, or makes one in memory.

@@ -14,7 +14,8 @@ use zonal_fuse::mount::{IfBusy, unmount};
 pub(super) fn prepare(dir: &Path) -> Result<PathBuf, Failure> {
     let name = || shown_word(dir.as_os_str());
     let is_dead = |error: &std::io::Error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error());
-    if fs::metadata(dir).as_ref().is_err_and(is_dead) {
+    // Attributes may still be in the kernel's cache. What a file system has left is not.
+    if rustix::fs::statfs(dir).map_err(std::io::Error::from).as_ref().is_err_and(is_dead) {
         // Its name cannot be resolved, but that of the directory it is in.
         unmount(&std::path::absolute(dir)?, IfBusy::Refuse)
             .with_context(|| format!("{}: a mount there was killed, and cannot be cleared away", name()))?;

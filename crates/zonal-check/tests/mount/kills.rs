@@ -1,0 +1,220 @@
+//! The process of a mount is killed while programs write: what they were told is durable is there after the next mount.
+//!
+//! `ZONAL_MOUNT_KILLS` sets how often, `ZONAL_MOUNT_SEED` where random numbers begin. A seed gives the same files and moments; what the
+//! kernel has done by then it does not give.
+
+use crate::mounted::{Mounted, Place, bytes};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Kills of the ordinary test: a third of them under each program.
+const KILLS: u64 = 21;
+
+/// Threads that write files.
+const WRITERS: u64 = 2;
+
+/// Files of each.
+const FILES: u64 = 6;
+
+fn number(name: &str, or: u64) -> u64 {
+    std::env::var(name).ok().map_or(or, |text| text.parse().expect("it is a number"))
+}
+
+/// Kills the process of a mount after some time.
+fn kill(mut mounted: Mounted<'_>, random: &mut Pcg64Mcg) {
+    std::thread::sleep(Duration::from_millis(random.random_range(20..400)));
+    mounted.kill();
+}
+
+/// Runs `work` while a mount is killed again and again; then `check` looks at what is there.
+fn under_kills<S: Send>(
+    seed: u64,
+    mut state: S,
+    work: impl Fn(&Path, &mut S) + Sync,
+    check: impl Fn(&Path, &mut S),
+) {
+    let place = Place::new("256M");
+    let mut random = Pcg64Mcg::seed_from_u64(number("ZONAL_MOUNT_SEED", 0) << 8 | seed);
+    for round in 0..number("ZONAL_MOUNT_KILLS", KILLS).div_ceil(3) {
+        let mounted = place.mount(if round % 2 == 0 { "writeback" } else { "writethrough" });
+        let dir = place.dir();
+        if round > 0 {
+            check(&dir, &mut state);
+        }
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| work(&dir, &mut state));
+            kill(mounted, &mut random);
+            worker.join().unwrap();
+        });
+        place.check();
+    }
+    let mounted = place.mount("");
+    check(&place.dir(), &mut state);
+    mounted.end();
+}
+
+/// What a file may have: what was made durable last, and what came after that.
+#[derive(Default, Clone, Copy)]
+struct Written {
+    durable: u64,
+    last: u64,
+}
+
+fn contents(number: u64) -> Vec<u8> {
+    bytes(number, (number * 7919 % 200_000) as usize)
+}
+
+/// Writes a file beside, makes it durable, and renames it into its place, as editors and databases do.
+fn replace(dir: &Path, name: &str, number: u64) -> std::io::Result<()> {
+    let beside = dir.join(format!("{name}.new"));
+    let mut file = File::create(&beside)?;
+    file.write_all(&contents(number))?;
+    file.sync_all()?;
+    fs::rename(&beside, dir.join(name))?;
+    File::open(dir)?.sync_all()
+}
+
+#[test]
+fn files_that_were_replaced_durably_are_there() {
+    let work = |dir: &Path, states: &mut Vec<BTreeMap<String, Written>>| {
+        std::thread::scope(|scope| {
+            for (writer, state) in states.iter_mut().enumerate() {
+                scope.spawn(move || {
+                    for n in 0.. {
+                        let name = format!("w{writer}f{}", n % FILES);
+                        let written = state.entry(name.clone()).or_default();
+                        written.last += 1;
+                        // The mount is gone.
+                        if replace(dir, &name, written.last).is_err() {
+                            return;
+                        }
+                        written.durable = written.last;
+                    }
+                });
+            }
+        });
+    };
+    let check = |dir: &Path, states: &mut Vec<BTreeMap<String, Written>>| {
+        for (name, written) in states.iter_mut().flatten() {
+            let found = match fs::read(dir.join(name)) {
+                Ok(found) => found,
+                Err(error) => {
+                    assert_eq!(
+                        (error.kind(), written.durable),
+                        (std::io::ErrorKind::NotFound, 0),
+                        "{name}: {error}"
+                    );
+                    continue;
+                }
+            };
+            let number = (written.durable..=written.last).find(|number| contents(*number) == found);
+            let number = number.unwrap_or_else(|| panic!("{name} has {} other bytes", found.len()));
+            (written.durable, written.last) = (number, number);
+        }
+    };
+    under_kills(1, vec![BTreeMap::new(); WRITERS as usize], work, check);
+}
+
+/// Runs SQLite on a database with these statements; each line that it prints.
+fn sqlite(database: &Path, statements: &str, mut line: impl FnMut(&str)) -> bool {
+    let mut child = Command::new("sqlite3")
+        .arg("-batch")
+        .arg(database)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("scripts/setup.sh installs sqlite3");
+    let mut input = child.stdin.take().unwrap();
+    let statements = statements.to_owned();
+    let feeder = std::thread::spawn(move || drop(input.write_all(statements.as_bytes())));
+    BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok).for_each(|text| line(&text));
+    feeder.join().unwrap();
+    child.wait().unwrap().success()
+}
+
+#[test]
+fn transactions_of_a_database_are_there() {
+    for (seed, journal) in [(2, "wal"), (3, "delete")] {
+        let work = move |dir: &Path, last: &mut u64| {
+            // Less than EXTRA does not make the removal of a journal durable, which is what commits.
+            let mut statements = format!("PRAGMA journal_mode={journal}; PRAGMA synchronous=EXTRA;\n");
+            statements += "CREATE TABLE IF NOT EXISTS t(id INTEGER PRIMARY KEY, x BLOB);\n";
+            for _ in 0..3000 {
+                statements += "INSERT INTO t(x) VALUES(randomblob(abs(random()) % 20000)); SELECT 'id', max(id) FROM t;\n";
+            }
+            sqlite(&dir.join("db"), &statements, |line| {
+                if let Some(id) = line.strip_prefix("id|") {
+                    *last = id.parse().unwrap();
+                }
+            });
+        };
+        let check = |dir: &Path, last: &mut u64| {
+            let mut said = Vec::new();
+            let statements = "PRAGMA integrity_check; SELECT ifnull(max(id), 0) FROM t;\n";
+            sqlite(&dir.join("db"), statements, |line| said.push(line.to_owned()));
+            if *last == 0 {
+                return;
+            }
+            assert_eq!(said.len(), 2, "{said:?}");
+            assert_eq!(said[0], "ok");
+            assert!(said[1].parse::<u64>().unwrap() >= *last, "{said:?}, {last} was told");
+        };
+        under_kills(seed, 0, work, check);
+    }
+}
+
+/// Runs git in a directory; what it prints, if it succeeds.
+fn git(dir: &Path, line: &str) -> Option<String> {
+    let output = Command::new("git")
+        .args(["-c", "user.name=zonal", "-c", "user.email=zonal@localhost", "-c", "core.fsync=all"])
+        .args(["-c", "safe.directory=*", "-c", "gc.auto=0"])
+        .args(line.split(' '))
+        .current_dir(dir)
+        .output()
+        .expect("scripts/setup.sh installs git");
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+#[test]
+fn commits_of_a_repository_are_there() {
+    let work = |dir: &Path, heads: &mut Vec<String>| {
+        let repository = dir.join("r");
+        if fs::create_dir_all(&repository).is_err() {
+            return;
+        }
+        if heads.is_empty() && git(&repository, "init -q").is_none() {
+            return;
+        }
+        let _ = fs::remove_file(repository.join(".git/index.lock"));
+        let _ = fs::remove_file(repository.join(".git/HEAD.lock"));
+        for n in 0.. {
+            if fs::write(repository.join(format!("f{}", n % 9)), contents(heads.len() as u64 * 50 + n))
+                .is_err()
+            {
+                return;
+            }
+            let commit = git(&repository, "add -A").and_then(|_| git(&repository, "commit -q -m change"));
+            let Some(head) = commit.and_then(|_| git(&repository, "rev-parse HEAD")) else { return };
+            // git makes a reference durable, and not the name that it gets.
+            if File::open(repository.join(".git/refs/heads")).and_then(|names| names.sync_all()).is_err() {
+                return;
+            }
+            heads.push(head);
+        }
+    };
+    let check = |dir: &Path, heads: &mut Vec<String>| {
+        let Some(last) = heads.last() else { return };
+        let repository = dir.join("r");
+        assert!(git(&repository, "fsck --full --strict").is_some(), "the repository is damaged");
+        let ancestor = format!("merge-base --is-ancestor {last} HEAD");
+        assert!(git(&repository, &ancestor).is_some(), "{last} is gone");
+    };
+    under_kills(4, Vec::new(), work, check);
+}
