@@ -10,6 +10,7 @@
 #   kills      commands that change a file system in an image, killed at random moments: 1,000, or KILLS, however long that
 #              takes
 #   killed     processes that use the library of the file system from three threads, killed at random moments: 2,000 at least
+#   mounts     processes of mounts killed under programs that write: 2,000, or four times KILLS, however long that takes
 #   storm      every kind of request at once, from three threads
 #   schedules  random schedules of whole flows of a volume, as docs/THREADS.md says
 #   random     the whole stack on one thread, faults and switches of the mode included, against a model of what is promised;
@@ -36,7 +37,7 @@ minutes=${1:-10}
 [ $# -gt 0 ] && shift
 seed=${SEED:-0}
 table=docs/SOAK.md
-all=(cuts files units store damage kills killed storm schedules random interference hosts clients model calibrate loads fuzz)
+all=(cuts files units store damage kills killed mounts storm schedules random interference hosts clients model calibrate loads fuzz)
 declare -A rows=()
 failures=0
 
@@ -48,6 +49,13 @@ row() {
     echo "$2; seeds $3; failures: $4"
     failures=$((failures + $4))
     [ "$4" = 0 ] || echo "see $out/soak-$1.txt"
+}
+
+mounts() {
+    local kills=${KILLS:-500} bad=0
+    ZONAL_MOUNT_SEED=$seed ZONAL_MOUNT_KILLS=$kills cargo test --release --quiet --package zonal-check --test mount \
+        -- kills >"$out/soak-mounts.txt" 2>&1 || bad=1
+    row mounts "$(grouped $((4 * kills))) mounts killed under a writer, SQLite with both journals, and git" "$seed" $bad
 }
 
 begin() { end=$(($(date +%s) + minutes * 60)); }
