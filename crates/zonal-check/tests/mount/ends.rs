@@ -190,7 +190,7 @@ fn scratch_is_a_file_system_for_the_time_of_the_mount() {
 fn full_drive_is_told_to_the_write_or_to_the_sync() {
     for options in ["writethrough", "writeback"] {
         let place = Place::new("64M");
-        let mounted = place.mount(options);
+        let mut mounted = place.mount(options);
         let file = open(&mounted.at("f"), OFlags::RDWR | OFlags::CREATE);
         let block = bytes(1, 1 << 20);
         let written = (0..128).take_while(|n| file.write_all_at(&block, n << 20).is_ok()).count();
@@ -208,7 +208,11 @@ fn full_drive_is_told_to_the_write_or_to_the_sync() {
         // Space that is free again can be written.
         fs::write(mounted.at("g"), &block).unwrap();
         assert!(fs::read(mounted.at("g")).unwrap() == block, "{options}");
-        mounted.end();
+        place.zonal("unmount m");
+        assert!(mounted.wait().success());
+        place.check();
+        let told = mounted.log();
+        assert_eq!(told.contains("/f (file 2): bytes "), options == "writeback", "{told}");
     }
 }
 

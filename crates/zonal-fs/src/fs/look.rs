@@ -171,9 +171,9 @@ impl Shared {
         Ok(names)
     }
 
-    /// The path of a directory from the root; `None` if a directory on it cannot be read.
-    pub(super) fn path(&self, directory: u64) -> Option<Vec<u8>> {
-        path(directory, |ino| {
+    /// The path of a file from the root, by its first name; `None` if a directory on it cannot be read.
+    pub(super) fn path(&self, ino: u64) -> Option<Vec<u8>> {
+        path(ino, |ino| {
             let Attributes { parent, position, .. } = node::attributes(&self.reader, ino).ok()?;
             Some((parent, name_at(&self.reader, parent, position)?))
         })

@@ -283,6 +283,11 @@ impl FileSystem {
         self.0.list_from(ino, after, show)
     }
 
+    /// The path of a file from the root, by its first name; `None` if it has no name, or if a directory on the path cannot be read.
+    pub fn path(&self, ino: u64) -> Option<Vec<u8>> {
+        self.0.path(ino).filter(|path| ino == ROOT || !path.is_empty())
+    }
+
     /// Attributes of a file. Its size includes writes in flight, its blocks only completed ones.
     ///
     /// # Errors

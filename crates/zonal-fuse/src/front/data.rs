@@ -82,8 +82,10 @@ impl Front {
             Err(error) => {
                 let range = asked.offset..asked.offset + bytes.len() as u64;
                 (self.log)(&format!(
-                    "file {ino}: bytes {} to {} that programs had written are lost: {error}",
-                    range.start, range.end
+                    "{}: bytes {} to {} that programs had written are lost: {error}",
+                    self.named(ino),
+                    range.start,
+                    range.end
                 ));
                 Err(Errno::from_raw_os_error(error.errno()).into())
             }

@@ -69,7 +69,7 @@ impl Front {
                 Err(FsError::NotFound) => {}
                 Err(error) => {
                     // The kernel looks at this one itself, and its caller is told.
-                    (self.log)(&format!("file {}: {error}", entry.ino));
+                    (self.log)(&format!("{}: {error}", self.named(entry.ino)));
                     names.put(entry.ino, position.0, mode_of(entry.kind), &name, Some(&Default::default()));
                 }
             }

@@ -235,6 +235,14 @@ impl Front {
         Front { fs, keeps_data, options, agreed, handles: Handles::default(), changed, log }
     }
 
+    /// A file for the log: its path, and its number.
+    fn named(&self, ino: u64) -> String {
+        match self.fs.path(ino) {
+            Some(path) => format!("/{} (file {ino})", path.escape_ascii()),
+            None => format!("file {ino}"),
+        }
+    }
+
     /// The number of an error, which is told if it is not a caller's.
     fn errno(&self, header: &InHeader, refusal: Refusal) -> i32 {
         match refusal {
@@ -242,7 +250,7 @@ impl Front {
             Refusal::Fs(error) => {
                 let errno = error.errno();
                 if [Errno::IO, Errno::UCLEAN].map(Errno::raw_os_error).contains(&errno) {
-                    (self.log)(&format!("file {}: {error}", header.nodeid));
+                    (self.log)(&format!("{}: {error}", self.named(header.nodeid)));
                 }
                 errno
             }

@@ -242,7 +242,7 @@ impl Front {
         }
         // The kernel has answered the close long ago: an error can only be told here.
         if let Err(error) = file.close(waiter) {
-            (self.log)(&format!("file {ino}: closed, but {error}"));
+            (self.log)(&format!("{}: closed, but {error}", self.named(ino)));
         }
         Ok(Answer::Body)
     }

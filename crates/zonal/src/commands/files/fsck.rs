@@ -3,7 +3,7 @@
 use super::rebuild::MadeWith;
 use super::{OnToWrite, drive_to_read, drive_to_write, hinted, named, rebuild, waiters};
 use crate::exit::{Exit, Failure, OrExit};
-use crate::text::{harmless, shown};
+use crate::text::{harmless, shown, shown_word};
 use clap::Args;
 use rustix::io::Errno;
 use std::io::Write;
@@ -85,6 +85,10 @@ pub(crate) fn run(arguments: &Fsck, out: &mut dyn Write) -> Result<(), Failure> 
         Err(error) => return Err(job.hinted(error)),
     };
     if left.is_empty() {
+        let depth = if *data { "all data was read" } else { "metadata and zones agree" };
+        if !json {
+            writeln!(out, "{}: clean; {depth}", shown_word(on.device.as_ref()))?;
+        }
         return Ok(());
     }
     out.flush()?;
