@@ -1,6 +1,6 @@
 //! Definitions of the command line.
 
-use crate::commands::files::{dump, fsck, get, ls, mkfs, put, rm};
+use crate::commands::files::{df, dump, fsck, get, ls, mkfs, put, rm};
 use crate::commands::{
     bench, calibrate, completions, create, help, info, man, manage, mode, mount, plugs, replay, report,
     serve, stat, unmount, zone,
@@ -64,6 +64,7 @@ pub(crate) enum Command {
     Get(get::Get),
     Ls(ls::Ls),
     Rm(rm::Rm),
+    Df(df::Df),
     Fsck(fsck::Fsck),
     Dump(dump::Dump),
     Mount(mount::Mount),

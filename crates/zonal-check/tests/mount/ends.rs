@@ -171,6 +171,43 @@ fn program_is_a_helper_of_mount() {
 }
 
 #[test]
+fn space_and_files_are_the_same_with_a_mount_and_without() {
+    let place = Place::new("128M");
+    let mounted = place.mount("");
+    for n in 0..5 {
+        fs::write(mounted.at(&n.to_string()), bytes(n, 1 << 20)).unwrap();
+    }
+    place.zonal("sync m");
+    let with = place.zonal("df m --json");
+    mounted.end();
+    let without = place.zonal("df image:d.img --json");
+    assert_eq!(with, without);
+    let told: serde_json::Value = serde_json::from_str(&without).unwrap();
+    assert_eq!((told["used"].as_u64(), told["files"].as_u64()), (Some(5 << 20), Some(6)), "{told}");
+    let line = place.zonal("df image:d.img");
+    assert!(line.starts_with("image:d.img: 5 MiB used (") && line.ends_with("; 6 files\n"), "{line}");
+    assert!(program::run(place.home(), "df m").refused(1).contains("no `zonal mount` has it"));
+}
+
+#[test]
+fn idle_mount_takes_no_processor_time() {
+    let place = Place::new("128M");
+    let mounted = place.mount("commit=1");
+    fs::write(mounted.at("f"), bytes(1, 1 << 20)).unwrap();
+    place.zonal("sync m");
+    std::thread::sleep(Duration::from_secs(3));
+    let ticks = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", mounted.pid())).unwrap();
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    };
+    let before = ticks();
+    std::thread::sleep(Duration::from_secs(4));
+    assert!(ticks() - before <= 1, "hundredths of a second: {}", ticks() - before);
+    mounted.end();
+}
+
+#[test]
 fn scratch_is_a_file_system_for_the_time_of_the_mount() {
     let place = Place::new("128M");
     let mut mounted = place.mount_device("ram:size=256M,zone_size=4M", "scratch");

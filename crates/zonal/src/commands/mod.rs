@@ -42,6 +42,7 @@ pub(crate) fn run(command: Command, out: &mut dyn Write) -> Result<(), Failure> 
         Command::Get(arguments) => files::get::run(&arguments, out),
         Command::Ls(arguments) => files::ls::run(&arguments, out),
         Command::Rm(arguments) => files::rm::run(&arguments),
+        Command::Df(arguments) => files::df::run(&arguments, out),
         Command::Fsck(arguments) => files::fsck::run(&arguments, out),
         Command::Dump(arguments) => files::dump::run(&arguments, out),
         Command::Mount(arguments) => mount::run(&arguments, out),

@@ -1,5 +1,6 @@
-//! Files on a zoned drive without a mount: `mkfs`, `put`, `get`, `ls`, `rm`, `fsck`, `dump`.
+//! Files on a zoned drive without a mount: `mkfs`, `put`, `get`, `ls`, `rm`, `df`, `fsck`, `dump`.
 
+pub(crate) mod df;
 pub(crate) mod dump;
 pub(crate) mod fsck;
 pub(crate) mod get;

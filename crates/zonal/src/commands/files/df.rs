@@ -1,0 +1,83 @@
+//! `zonal df`.
+
+use super::drive_to_read;
+use crate::commands::files::waiters;
+use crate::commands::plugs::endpoint_of;
+use crate::exit::{Exit, Failure, OrExit};
+use crate::text::shown_word;
+use crate::value::human;
+use anyhow::Context;
+use clap::Args;
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use zonal_fs::{MountOptions, Status, make};
+use zonal_io::control;
+
+/// Show how much space and how many files a file system has
+///
+/// Space is that of data, in bytes. What the metadata take is not in it.
+#[derive(Args, Debug)]
+pub(crate) struct Df {
+    /// Device with the file system, or a directory of `zonal mount`
+    device: OsString,
+    /// File with its metadata, if they are beside the device
+    #[arg(long, value_name = "FILE")]
+    metadata: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What there is to show.
+struct Room {
+    size: u64,
+    used: u64,
+    free: u64,
+    /// Files of any kind.
+    files: u64,
+}
+
+pub(crate) fn run(arguments: &Df, out: &mut dyn Write) -> Result<(), Failure> {
+    let Df { device, metadata, json } = arguments;
+    let room = match std::fs::canonicalize(device) {
+        Ok(dir) if dir.is_dir() => of_mount(&dir).with_context(|| shown_word(device))?,
+        _ => of_device(device, metadata.clone())?,
+    };
+    let Room { size, used, free, files } = room;
+    if *json {
+        let object = serde_json::json!({ "size": size, "used": used, "free": free, "files": files });
+        return Ok(writeln!(out, "{object}")?);
+    }
+    let percent = used.saturating_mul(100).div_ceil(size.max(1));
+    let [size, used, free] = [size, used, free].map(human);
+    Ok(writeln!(
+        out,
+        "{}: {used} used ({percent}%), {free} free, of {size}; {files} files",
+        shown_word(device)
+    )?)
+}
+
+impl Room {
+    fn new(status: &Status, files: u64) -> Room {
+        Room { size: status.size, used: status.used, free: status.free, files }
+    }
+}
+
+/// Of a file system that a process has mounted.
+fn of_mount(dir: &Path) -> anyhow::Result<Room> {
+    let endpoint = endpoint_of(dir).context("no `zonal mount` has it")?;
+    let told = control::files(&endpoint.path)?.context("its process has no file system")?;
+    let files = rustix::fs::statvfs(dir)?;
+    Ok(Room::new(&serde_json::from_value(told)?, files.f_files - files.f_ffree))
+}
+
+/// Of a file system that no process has open.
+fn of_device(device: &OsString, metadata: Option<PathBuf>) -> Result<Room, Failure> {
+    let name = device.to_str().with_context(|| shown_word(device)).or_exit(Exit::Device)?;
+    let drive = drive_to_read(name)?;
+    let fs = make::look(&drive, &waiters(), metadata, MountOptions::default());
+    let fs = fs.with_context(|| shown_word(device)).or_exit(Exit::Device)?;
+    let files = fs.files().with_context(|| shown_word(device))?;
+    Ok(Room::new(&fs.status(), files.used))
+}
