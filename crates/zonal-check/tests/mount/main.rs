@@ -11,3 +11,4 @@ mod listing;
 mod mounted;
 mod outside;
 mod programs;
+mod trouble;

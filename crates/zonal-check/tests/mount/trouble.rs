@@ -1,0 +1,111 @@
+//! Drives that fail under a mount.
+
+use crate::mounted::{Place, bytes, open};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+fn plan(place: &Place, text: &str) {
+    fs::write(place.home().join("plan"), text).unwrap();
+}
+
+const DEVICE: &str = "fault:plan=plan+image:d.img";
+
+fn number(error: &std::io::Error) -> Option<Errno> {
+    error.raw_os_error().map(Errno::from_raw_os_error)
+}
+
+#[test]
+fn zone_that_cannot_be_read_costs_its_own_files_and_is_named() {
+    let place = Place::new("128M");
+    let mounted = place.mount("");
+    // Each of them takes several zones.
+    for (n, name) in ["a", "b", "c"].into_iter().enumerate() {
+        fs::write(mounted.at(name), bytes(n as u64, 10 << 20)).unwrap();
+        place.zonal("sync m");
+    }
+    mounted.end();
+    plan(&place, "[[rule]]\non = \"read\"\nzones = \"8-9\"\nfault = \"refuse\"\nerror = \"medium\"\n");
+    let mut mounted = place.mount_device(DEVICE, "ro");
+    let mut read = [0, 0];
+    for (n, name) in ["a", "b", "c"].into_iter().enumerate() {
+        let file = open(&mounted.at(name), OFlags::RDONLY);
+        let data = bytes(n as u64, 10 << 20);
+        for block in 0..(10 << 20) / 65536 {
+            let mut piece = vec![0; 65536];
+            match file.read_exact_at(&mut piece, block * 65536) {
+                Ok(()) => {
+                    assert!(piece == data[block as usize * 65536..][..65536], "{name}: block {block}");
+                    read[0] += 1;
+                }
+                Err(error) => {
+                    assert_eq!(number(&error), Some(Errno::IO), "{name}: block {block}");
+                    read[1] += 1;
+                }
+            }
+        }
+    }
+    assert!(read[0] > 200 && read[1] > 10, "{read:?}");
+    place.zonal("unmount m");
+    assert!(mounted.wait().success());
+    let told = mounted.log();
+    assert!(told.contains(" (file ") && told.contains(": zone "), "{told}");
+}
+
+#[test]
+fn writes_that_fail_here_and_there_are_written_elsewhere() {
+    let place = Place::new("128M");
+    plan(
+        &place,
+        "[[rule]]\non = \"writes\"\nskip = 30\nevery = 9\ncount = 8\nfault = \"refuse\"\nerror = \"medium\"\n",
+    );
+    let mut mounted = place.mount_device(DEVICE, "");
+    let data = bytes(1, 30 << 20);
+    fs::write(mounted.at("f"), &data).unwrap();
+    open(&mounted.at("f"), OFlags::RDONLY).sync_all().unwrap();
+    assert!(fs::read(mounted.at("f")).unwrap() == data);
+    place.zonal("unmount m");
+    assert!(mounted.wait().success());
+    place.check();
+    place.zonal("get image:d.img f copy");
+    assert!(fs::read(place.home().join("copy")).unwrap() == data);
+}
+
+#[test]
+fn drive_that_is_gone_is_an_error_of_each_call_and_loses_nothing_that_was_synced() {
+    let place = Place::new("128M");
+    plan(&place, "[[rule]]\non = \"any\"\nskip = 400\nfault = \"refuse\"\nerror = \"gone\"\n");
+    let mut mounted = place.mount_device(DEVICE, "writethrough");
+    let mut synced = 0;
+    let refused = (0..2000u64).find_map(|n| {
+        let write = || {
+            let file = fs::File::create(mounted.at(&n.to_string()))?;
+            file.write_all_at(&bytes(n, 20_000), 0)?;
+            file.sync_all()
+        };
+        let result = write();
+        synced += u64::from(result.is_ok());
+        result.err()
+    });
+    let refused = number(&refused.expect("the drive is gone")).unwrap();
+    assert!([Errno::IO, Errno::ROFS].contains(&refused), "{refused}");
+    assert!(synced > 3, "{synced}");
+    // The process is there and answers.
+    assert!(fs::metadata(mounted.at("0")).is_ok());
+    let later = number(&fs::write(mounted.at("later"), b"").unwrap_err()).unwrap();
+    assert!([Errno::IO, Errno::ROFS].contains(&later), "{later}");
+    let told: serde_json::Value = serde_json::from_str(&place.zonal("stat m --json")).unwrap();
+    assert!(told["files"]["read_only"].is_string(), "{told}");
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(mounted.pid() as i32).unwrap(),
+        rustix::process::Signal::TERM,
+    )
+    .unwrap();
+    assert_eq!(mounted.wait().code(), Some(1), "what was not written is told");
+    let mounted = place.mount("");
+    for n in 0..synced {
+        assert!(fs::read(mounted.at(&n.to_string())).unwrap() == bytes(n, 20_000), "file {n}");
+    }
+    mounted.end();
+}
