@@ -6,7 +6,7 @@ use common::{bytes, device, make_with, reopen, superblock, volume, waiter};
 use std::sync::Arc;
 use zonal_core::ZoneIndex;
 use zonal_fs::drive::Drive;
-use zonal_fs::format::{Account, Attributes, Entry, Extent, Kind, Position, Superblock, key};
+use zonal_fs::format::{Account, Attributes, Entry, Extent, Kind, Piece, Position, Run, Superblock, key};
 use zonal_fs::fsck::{Absent, Finding, Options, Severity, check, repair};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
@@ -590,6 +590,33 @@ fn data_that_its_zone_does_not_know_is_found_and_survives_a_collection() {
     });
     assert!(found.len() > 5 && found.iter().all(|f| matches!(f, Finding::Unknown { .. })), "{found:?}");
     assert_eq!(made.repaired(&found), []);
+}
+
+/// A zone was reset, and the power was cut before the rows of what it had were gone. Then the same file was written there.
+#[test]
+fn rows_of_what_a_zone_had_before_are_no_finding() {
+    finds(
+        |rows| {
+            let (from, end) = key::all_runs();
+            let mut longest: Option<(u32, u32, Run)> = None;
+            rows.scan(&from, &end, |key, value| {
+                let ((zone, at), run) = (key::run_parts(key), Run::decode(key, value).unwrap());
+                if longest.as_ref().is_none_or(|(_, _, other)| other.blocks() < run.blocks()) {
+                    longest = Some((zone, at, run));
+                }
+                std::ops::ControlFlow::Continue(())
+            })
+            .unwrap();
+            let (zone, at, run) = longest.unwrap();
+            assert!(run.blocks() > 2 * u32::from(run.unit_blocks), "it has several units");
+            // In the midst of its first unit, and where its second one begins.
+            for old in [at + 2, at + 1 + u32::from(run.unit_blocks)] {
+                let piece = Piece { ino: run.pieces[0].ino, block: 7777, blocks: 2 };
+                rows.put(key::run(zone, old), Run { unit_blocks: 2, pieces: vec![piece] }.encode());
+            }
+        },
+        &[],
+    );
 }
 
 #[test]

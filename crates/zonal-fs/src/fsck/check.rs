@@ -55,6 +55,35 @@ impl Known {
     }
 }
 
+/// What a zone knows of a file, by place.
+///
+/// A cut after the reset of a zone and before the next commit leaves runs of what the zone had before. They may lie among those of what
+/// was written later, also of the same file.
+struct KnownPieces {
+    pieces: Vec<Known>,
+    /// Of each, where it and those before it end.
+    ends: Vec<u32>,
+}
+
+impl KnownPieces {
+    fn new(mut pieces: Vec<Known>) -> KnownPieces {
+        pieces.sort_by_key(|piece| piece.place);
+        let mut end = 0;
+        let ends = pieces.iter().map(|piece| {
+            end = end.max(piece.place + piece.blocks);
+            end
+        });
+        KnownPieces { ends: ends.collect(), pieces }
+    }
+
+    /// Whether one of them holds a span.
+    fn hold(&self, span: &Known) -> bool {
+        let before = self.pieces.partition_point(|piece| piece.place <= span.place);
+        let may_hold = |at: &usize| self.ends[*at] >= span.place + span.blocks;
+        (0..before).rev().take_while(may_hold).any(|at| self.pieces[at].holds(span))
+    }
+}
+
 /// Everything that the rows say, read once.
 #[derive(Default)]
 struct Seen {
@@ -334,11 +363,10 @@ impl Seen {
     fn check_runs(&mut self) {
         let known = self.known();
         for Held { ino, block, extent } in &self.held {
-            let pieces = known.get(&(*ino, extent.zone)).map_or(&[][..], Vec::as_slice);
+            let pieces = known.get(&(*ino, extent.zone));
             for (place, blocks, offset) in inspect::spans(*ino, *block, extent) {
                 let span = Known { place, block: block + offset, blocks };
-                let before = pieces.partition_point(|piece| piece.place <= place);
-                if !before.checked_sub(1).is_some_and(|last| pieces[last].holds(&span)) {
+                if !pieces.is_some_and(|pieces| pieces.hold(&span)) {
                     let (ino, zone) = (*ino, extent.zone);
                     self.findings.push(Finding::Unknown { ino, block: span.block, blocks, zone });
                 }
@@ -348,7 +376,7 @@ impl Seen {
 
     /// What zones know of each file, by place. Pieces that continue each other are joined: an extent of a file may consist
     /// of several.
-    fn known(&self) -> BTreeMap<(u64, u32), Vec<Known>> {
+    fn known(&self) -> BTreeMap<(u64, u32), KnownPieces> {
         let mut known: BTreeMap<(u64, u32), Vec<Known>> = BTreeMap::new();
         for (zone, at, run) in &self.runs {
             let mut skip = 0;
@@ -367,7 +395,7 @@ impl Seen {
                 }
             }
         }
-        known
+        known.into_iter().map(|(of, pieces)| (of, KnownPieces::new(pieces))).collect()
     }
 
     fn check_accounts(&mut self, report: &[ZoneDescriptor]) {
