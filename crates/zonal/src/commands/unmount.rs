@@ -58,9 +58,11 @@ pub(crate) fn run_sync(arguments: &Sync) -> Result<(), Failure> {
 fn sync_dir(dir: &Path) -> std::io::Result<()> {
     let dir: OwnedFd =
         rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::fs::syncfs(&dir)?;
+    // A program that was killed while it told the size or the times of a file leaves this error for who syncs next. It says
+    // nothing of data, and the kernel tells it once.
+    rustix::io::retry_on_intr(|| rustix::fs::syncfs(&dir))?;
     // Of the root, that is of everything.
-    Ok(rustix::fs::fsync(&dir)?)
+    Ok(rustix::io::retry_on_intr(|| rustix::fs::fsync(&dir))?)
 }
 
 /// The process that serves a mounted directory.
