@@ -3,9 +3,10 @@
 //! It has one directory. What is written it discards, or sums each block of it, or sums each and copies all into memory that it has
 //! touched before; reads come out of a buffer as they are, or out of that memory.
 
+use crate::front::names::FLAGS;
 use crate::front::{Buffer, MountWaiter, PAYLOAD_AT, REQUEST_AT, Serve, send};
 use crate::wire::layout::*;
-use crate::wire::numbers::{init, open};
+use crate::wire::numbers::init;
 use crate::wire::reply;
 use crate::wire::request::{Operation, parse};
 use parking_lot::Mutex;
@@ -26,7 +27,7 @@ pub enum Work {
     Discard,
     /// It sums each block.
     Sum,
-    /// It sums each block, and copies all into so many mebibytes of memory, which are a ring.
+    /// It sums each block, and copies all into a ring of this many mebibytes.
     SumAndCopy(usize),
 }
 
@@ -129,8 +130,6 @@ impl Least {
 fn put<T: IntoBytes + Immutable>(value: &T, reply: &mut Vec<u8>) {
     reply.extend_from_slice(value.as_bytes());
 }
-
-const FLAGS: u32 = open::KEEP_CACHE | open::PARALLEL_DIRECT_WRITES;
 
 impl Serve for Least {
     fn serve(

@@ -113,7 +113,20 @@ impl Pool {
 mod tests {
     use super::*;
     use std::sync::Arc;
+    use std::thread::JoinHandle;
     use std::time::Duration;
+
+    /// A thread that is one too many, once it is parked.
+    fn park(pool: &Arc<Pool>) -> JoinHandle<Next> {
+        let parked = {
+            let pool = pool.clone();
+            std::thread::spawn(move || pool.next())
+        };
+        while pool.rest.lock().parked == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        parked
+    }
 
     #[test]
     fn thread_that_sleeps_is_replaced_and_parks_when_it_is_one_too_many() {
@@ -122,13 +135,7 @@ mod tests {
         assert!(pool.leave(), "it was the only one");
         // Both are awake now.
         pool.come_back();
-        let parked = {
-            let pool = pool.clone();
-            std::thread::spawn(move || pool.next())
-        };
-        while pool.rest.lock().parked == 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let parked = park(&pool);
         assert_eq!(pool.next(), Next::Read, "one is not too many");
         assert!(!pool.leave(), "one is parked");
         assert_eq!(parked.join().unwrap(), Next::Read);
@@ -151,13 +158,7 @@ mod tests {
         let pool = Arc::new(Pool::new(1));
         pool.first();
         pool.come_back();
-        let parked = {
-            let pool = pool.clone();
-            std::thread::spawn(move || pool.next())
-        };
-        while pool.rest.lock().parked == 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let parked = park(&pool);
         pool.end();
         parked.join().unwrap();
     }

@@ -18,7 +18,7 @@ pub(crate) struct Changed {
 }
 
 impl Changed {
-    /// Something has changed, or will at once.
+    /// Something has changed. Before the change it would be too early: a sync may come in between.
     pub(crate) fn note(&self) {
         // Most changes follow others: this one only reads.
         if !self.is_set.load(Ordering::Relaxed) {
@@ -42,7 +42,7 @@ impl Changed {
         !*is_over
     }
 
-    /// Sleeps; whether the mount goes on.
+    /// Sleeps; whether the mount is still there.
     fn sleep(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         let mut is_over = self.is_over.lock();

@@ -44,7 +44,7 @@ fn files_are_there_with_all_that_they_have_after_another_mount() {
 }
 
 #[test]
-fn bytes_that_the_kernel_has_cached_are_data_for_who_looks_for_holes() {
+fn bytes_in_the_kernels_cache_are_data_to_a_search_for_holes() {
     for options in ["writeback", "writethrough"] {
         let place = Place::new("128M");
         let mounted = place.mount(options);

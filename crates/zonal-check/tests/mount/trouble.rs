@@ -5,6 +5,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 fn plan(place: &Place, text: &str) {
     fs::write(place.home().join("plan"), text).unwrap();
@@ -107,5 +108,61 @@ fn drive_that_is_gone_is_an_error_of_each_call_and_loses_nothing_that_was_synced
     for n in 0..synced {
         assert!(fs::read(mounted.at(&n.to_string())).unwrap() == bytes(n, 20_000), "file {n}");
     }
+    mounted.end();
+}
+
+/// Data is written late.
+const LATE: &str = "[[rule]]\non = \"writes\"\nzones = \"3-\"\nfault = \"delay\"\ntime = \"1500ms\"\n";
+
+#[test]
+fn reads_and_look_ups_do_not_wait_for_writers() {
+    const WRITERS: usize = 6;
+    let place = Place::new("128M");
+    plan(&place, LATE);
+    let mounted = place.mount_device(DEVICE, "writethrough,dirty=1M,threads=1");
+    fs::write(mounted.at("there"), bytes(9, 100_000)).unwrap();
+    place.zonal("sync m");
+    let there = open(&mounted.at("there"), OFlags::RDONLY | OFlags::DIRECT);
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let file = open(&mounted.at(&writer.to_string()), OFlags::RDWR | OFlags::CREATE);
+            scope.spawn(move || file.write_all_at(&bytes(writer as u64, 2 << 20), 0).unwrap());
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let begin = Instant::now();
+        let mut block = zonal_io::buffer::IoBuf::zeroed(64 << 10);
+        for n in 0..50 {
+            assert!(fs::metadata(mounted.at(&format!("missing{n}"))).is_err());
+            there.read_exact_at(&mut block, 0).unwrap();
+        }
+        assert!(begin.elapsed() < Duration::from_secs(1), "they have waited: {:?}", begin.elapsed());
+        assert!(block[..] == bytes(9, 100_000)[..64 << 10]);
+    });
+    drop(there);
+    mounted.end();
+}
+
+/// The drive answers writes of data late, and a second write waits for room until the first has ended. The sync that is due in between
+/// does not have it.
+#[test]
+fn write_that_has_waited_is_durable_after_the_time_that_was_asked_for() {
+    let place = Place::new("128M");
+    plan(&place, LATE);
+    let mut mounted = place.mount_device(DEVICE, "commit=1,writethrough,dirty=1M");
+    let [a, b] = ["a", "b"].map(|name| open(&mounted.at(name), OFlags::RDWR | OFlags::CREATE));
+    place.zonal("sync m");
+    let waited = std::thread::scope(|scope| {
+        scope.spawn(|| (0..2).for_each(|n| a.write_all_at(&bytes(1, 1 << 20), n << 20).unwrap()));
+        std::thread::sleep(Duration::from_millis(300));
+        let begin = Instant::now();
+        b.write_all_at(&bytes(2, 1 << 20), 0).unwrap();
+        begin.elapsed()
+    });
+    assert!(waited > Duration::from_secs(1), "the write has not waited: {waited:?}");
+    std::thread::sleep(Duration::from_secs(7));
+    mounted.kill();
+    drop([a, b]);
+    let mounted = place.mount("");
+    assert!(fs::read(mounted.at("b")).unwrap() == bytes(2, 1 << 20), "it was not durable");
     mounted.end();
 }

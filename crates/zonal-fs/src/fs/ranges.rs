@@ -84,7 +84,7 @@ impl PendingBlocks {
 
 impl PendingBlocks {
     fn of(nodes: &Nodes, ino: u64) -> PendingBlocks {
-        let Some(node) = nodes.here(ino) else { return PendingBlocks(Vec::new()) };
+        let Some(node) = nodes.for_read(ino) else { return PendingBlocks(Vec::new()) };
         let dirty = node.dirty.parts(&(0..u64::MAX));
         let mut pending: Vec<_> = dirty.into_iter().filter_map(|(part, write)| write.map(|_| part)).collect();
         match &node.write_buffer {

@@ -32,8 +32,8 @@ const TRUSTED: &[u8] = b"trusted.";
 impl Front {
     /// Attributes as the mount shows them, and how long the kernel may keep them.
     ///
-    /// Data on its way counts as blocks: programs take a file with fewer blocks than bytes for one with holes. When it has arrived, the
-    /// count may be another, so the kernel asks again.
+    /// Data in memory and in flight counts as blocks: a file with fewer blocks than bytes looks to programs as if it had holes. When the
+    /// data has arrived, the count may be another, so the kernel asks again.
     fn shown(&self, ino: u64, file: &Attributes) -> (Attributes, Duration) {
         let options = &self.options;
         let waiting = if file.kind == FileKind::File { self.fs.waiting_blocks(ino) } else { 0 };
@@ -95,7 +95,6 @@ impl Front {
             set_ids: if clears { SetIds::Clear } else { SetIds::Keep },
         };
         let attributes = self.fs.set_attributes(waiter, ino, &changes)?;
-        self.changed.note();
         if has_owner || changes.size.is_some() {
             self.remove_capabilities(ino, waiter)?;
         }
@@ -140,9 +139,8 @@ impl Front {
         Ok(())
     }
 
-    /// Data of a file changes: it loses its capabilities.
-    pub(super) fn data_changes(&self, ino: u64, waiter: &MountWaiter<'_>) -> Result<(), Refusal> {
-        self.changed.note();
+    /// Data of a file is about to change: it loses its capabilities.
+    pub(super) fn lose_capabilities(&self, ino: u64, waiter: &MountWaiter<'_>) -> Result<(), Refusal> {
         if self.handles.take_capabilities(ino) { self.remove_capabilities(ino, waiter) } else { Ok(()) }
     }
 
@@ -168,7 +166,6 @@ impl Front {
             setxattr::REPLACE => SetXattr::Replace,
             _ => return Err(Errno::INVAL.into()),
         };
-        self.changed.note();
         match name {
             LIFETIME => self.set_lifetime(ino, value, waiter)?,
             acl::ACCESS => self.set_access(ino, value, extended & setxattr::ACL_KILL_SGID != 0, waiter)?,
@@ -258,7 +255,6 @@ impl Front {
 
     pub(super) fn removexattr(&self, ino: u64, name: &[u8], waiter: &MountWaiter<'_>) -> Outcome {
         self.check_name(name)?;
-        self.changed.note();
         if name == LIFETIME {
             self.lifetime(ino)?.ok_or(Errno::NODATA)?;
             self.set_lifetime(ino, b"not-set", waiter)?;

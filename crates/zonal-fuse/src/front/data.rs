@@ -62,7 +62,7 @@ impl Front {
         reply: &mut Vec<u8>,
         waiter: &MountWaiter<'_>,
     ) -> Outcome {
-        self.data_changes(ino, waiter)?;
+        self.lose_capabilities(ino, waiter)?;
         let flags = asked.write_flags;
         let set_ids = if flags & write::KILL_SUIDGID != 0 { SetIds::Clear } else { SetIds::Keep };
         let payload =
@@ -120,7 +120,7 @@ impl Front {
             // Blocks are written elsewhere each time: there is none to promise.
             _ => return Err(Errno::OPNOTSUPP.into()),
         };
-        self.data_changes(ino, waiter)?;
+        self.lose_capabilities(ino, waiter)?;
         // The kernel has cleared set-id bits by a request of its own; so for copies.
         let last = asked.offset.checked_add(asked.length).ok_or(Errno::FBIG)?;
         self.fs.zero_range(waiter, ino, asked.offset..last, end, SetIds::Keep)?;
@@ -159,7 +159,7 @@ impl Front {
             return Err(Errno::INVAL.into());
         }
         let (from, to) = ((ino, asked.off_in), (asked.nodeid_out, asked.off_out));
-        self.data_changes(to.0, waiter)?;
+        self.lose_capabilities(to.0, waiter)?;
         let length = asked.len.min(COPY_BYTES_MAX);
         let bytes_copied = self.fs.copy_range(waiter, from, to, length, SetIds::Keep)?;
         match wide {

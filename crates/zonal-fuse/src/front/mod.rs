@@ -8,7 +8,7 @@ mod attributes;
 mod data;
 mod directory;
 mod handles;
-mod names;
+pub(crate) mod names;
 
 use crate::pool::Pool;
 use crate::tend::Changed;
@@ -81,9 +81,9 @@ pub trait Serve: Send + Sync {
 enum Answer {
     /// The kernel expects none.
     None,
-    /// The body is in [`Buffer::reply`].
+    /// The body is in the reply of the [`Buffer`].
     Body,
-    /// So many bytes of [`Buffer::data`].
+    /// The body is in its memory, where payloads begin, and has this many bytes.
     Data(usize),
 }
 
@@ -278,12 +278,17 @@ impl Serve for Front {
             }
         };
         let header = request.header;
+        let may_change = may_change(&request.operation);
         let outcome = match request.operation {
             // The answer goes where the request was.
             Operation::Read(asked) => self.read(header.nodeid, &asked, &mut memory[PAYLOAD_AT..], waiter),
             operation => self.answer(&header, operation, reply, waiter, device),
         };
         waiter.come_back();
+        if may_change {
+            // A change that has waited is one of now: a sync that began before it ended may not have it.
+            self.changed.note();
+        }
         match outcome {
             Ok(Answer::None) => Ok(()),
             Ok(Answer::Body) => send(device, encode::header(header.unique, reply.len()), reply),
@@ -367,6 +372,52 @@ impl Front {
             Operation::Interrupt(_) | Operation::Flush(_) | Operation::Unknown => Err(Errno::NOSYS.into()),
             Operation::Init(_) => Err(Errno::IO.into()),
         }
+    }
+}
+
+/// Whether a request may change what the drive has to have. The end of a file that has no name is left to the next change.
+fn may_change(operation: &Operation<'_>) -> bool {
+    use Operation::*;
+    match operation {
+        Setattr(_)
+        | Symlink { .. }
+        | Mknod { .. }
+        | Mkdir { .. }
+        | Unlink { .. }
+        | Rmdir { .. }
+        | Rename { .. }
+        | Link { .. }
+        | Create { .. }
+        | Tmpfile { .. }
+        | Write { .. }
+        | Setxattr { .. }
+        | Removexattr { .. }
+        | Fallocate(_)
+        | CopyFileRange { .. } => true,
+        Init(_)
+        | Destroy
+        | Interrupt(_)
+        | Lookup { .. }
+        | Forget { .. }
+        | BatchForget(_)
+        | Getattr
+        | Statx(_)
+        | Readlink
+        | Open(_)
+        | Read(_)
+        | Statfs
+        | Release(_)
+        | Fsync(_)
+        | Flush(_)
+        | Getxattr { .. }
+        | Listxattr { .. }
+        | Opendir(_)
+        | Readdir { .. }
+        | Releasedir(_)
+        | Fsyncdir(_)
+        | Lseek(_)
+        | Syncfs
+        | Unknown => false,
     }
 }
 

@@ -114,7 +114,6 @@ impl Front {
         waiter: &MountWaiter<'_>,
     ) -> Outcome {
         let mut found = self.fs.create_known(waiter, parent, name, &heir.new)?;
-        self.changed.note();
         if let Some(attributes) = self.endow(found.ino, heir, waiter)? {
             found.attributes = attributes;
         }
@@ -137,13 +136,11 @@ impl Front {
 
     pub(super) fn unlink(&self, parent: u64, name: &[u8], waiter: &MountWaiter<'_>) -> Outcome {
         self.fs.unlink(waiter, parent, name)?;
-        self.changed.note();
         Ok(Answer::Body)
     }
 
     pub(super) fn rmdir(&self, parent: u64, name: &[u8], waiter: &MountWaiter<'_>) -> Outcome {
         self.fs.rmdir(waiter, parent, name)?;
-        self.changed.note();
         Ok(Answer::Body)
     }
 
@@ -161,7 +158,6 @@ impl Front {
             _ => return Err(Errno::INVAL.into()),
         };
         self.fs.rename(waiter, from, to, how)?;
-        self.changed.note();
         Ok(Answer::Body)
     }
 
@@ -173,7 +169,6 @@ impl Front {
         waiter: &MountWaiter<'_>,
     ) -> Outcome {
         self.fs.link(waiter, file, parent, name)?;
-        self.changed.note();
         body(&self.entry(&self.know(file)?), reply)
     }
 
@@ -205,7 +200,6 @@ impl Front {
         let heir = self.heir(header, (FileKind::File, asked.mode), asked.umask, 0)?;
         let if_there = if asked.flags & O_EXCL != 0 { IfThere::Fail } else { IfThere::Open };
         let opened = self.fs.open_or_create(waiter, (header.nodeid, name), &heir.new, if_there)?;
-        self.changed.note();
         let ino = opened.file.ino();
         if opened.is_new {
             self.endow(ino, &heir, waiter)?;
@@ -223,7 +217,6 @@ impl Front {
     ) -> Outcome {
         let heir = self.heir(header, (FileKind::File, asked.mode), asked.umask, 0)?;
         let file = self.fs.create_unnamed(waiter, &heir.new)?;
-        self.changed.note();
         self.endow(file.ino(), &heir, waiter)?;
         self.tell_opened(file, asked.flags, reply)
     }
@@ -249,4 +242,4 @@ impl Front {
 }
 
 /// How each file is opened: its pages in the cache stay valid, and direct writes within it do not wait for each other.
-const FLAGS: u32 = open::KEEP_CACHE | open::PARALLEL_DIRECT_WRITES;
+pub(crate) const FLAGS: u32 = open::KEEP_CACHE | open::PARALLEL_DIRECT_WRITES;
