@@ -14,7 +14,10 @@ help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 setup: ## Install what is missing: toolchain, fio and its examples, QEMU, a browser for the tests of report pages
-	@scripts/setup.sh
+	@scripts/setup.sh $(SETUP)
+
+# These need no programs that only tests use.
+run against experiments: SETUP = run
 
 build: ## Build the program, optimised
 	$(CARGO) build --release --package zonal

@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# Installs what building and testing need and is not there; says in one line what it cannot install.
+# Installs what building and testing need and is not there; says in one line what it cannot install. `setup.sh run` leaves out what only
+# tests need.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 missing=()
+with_tests=true
+[ "${1:-}" = run ] && with_tests=false
 
 is_debian_root() {
     [ "$(id -u)" -eq 0 ] && [ -e /etc/debian_version ] && command -v apt-get >/dev/null
@@ -22,22 +25,24 @@ if ! command -v cargo >/dev/null && ! command -v rustup >/dev/null && [ ! -x "$H
     # Newer Debian releases have it; where they do not, see below.
     if is_debian_root && apt-cache show rustup >/dev/null 2>&1; then packages+=(rustup); fi
 fi
-# Counts instructions, where it can be had.
-if is_debian_root && ! command -v valgrind >/dev/null; then packages+=(valgrind); fi
-# Programs that the tests run on a mount.
-for program in git rsync sqlite3; do
-    if is_debian_root && ! command -v "$program" >/dev/null; then packages+=("$program"); fi
-done
-# Mounts for users who are not root.
-if is_debian_root && ! command -v fusermount3 >/dev/null; then packages+=(fuse3); fi
-# Opens the report pages in the tests.
-if is_debian_root && ! command -v chromium >/dev/null; then packages+=(chromium); fi
-# What scripts/guest.sh makes its machine with, and emulates it on: programs and the packages that have them.
-if [ "$(uname -m)" = x86_64 ]; then
-    for pair in qemu-system-x86_64=qemu-system-x86 mke2fs=e2fsprogs cpio=cpio depmod=kmod xz=xz-utils zstd=zstd \
-        setpriv=util-linux flock=util-linux; do
-        PATH=$PATH:/usr/sbin:/sbin command -v "${pair%=*}" >/dev/null || packages+=("${pair#*=}")
+if $with_tests; then
+    # Counts instructions, where it can be had.
+    if is_debian_root && ! command -v valgrind >/dev/null; then packages+=(valgrind); fi
+    # Programs that the tests run on a mount.
+    for program in git rsync sqlite3; do
+        if is_debian_root && ! command -v "$program" >/dev/null; then packages+=("$program"); fi
     done
+    # Mounts for users who are not root.
+    if is_debian_root && ! command -v fusermount3 >/dev/null; then packages+=(fuse3); fi
+    # Opens the report pages in the tests.
+    if is_debian_root && ! command -v chromium >/dev/null; then packages+=(chromium); fi
+    # What scripts/guest.sh makes its machine with, and emulates it on: programs and the packages that have them.
+    if [ "$(uname -m)" = x86_64 ]; then
+        for pair in qemu-system-x86_64=qemu-system-x86 mke2fs=e2fsprogs cpio=cpio depmod=kmod xz=xz-utils zstd=zstd \
+            setpriv=util-linux flock=util-linux; do
+            PATH=$PATH:/usr/sbin:/sbin command -v "${pair%=*}" >/dev/null || packages+=("${pair#*=}")
+        done
+    fi
 fi
 if [ "${#packages[@]}" -gt 0 ]; then
     if is_debian_root; then
@@ -57,7 +62,7 @@ if ! have_examples && is_debian_root; then
 fi
 
 # With this mode every distribution has it; small containers leave it to root.
-if is_debian_root && [ -e /dev/fuse ] && [ "$(stat -c %a /dev/fuse)" != 666 ]; then chmod 666 /dev/fuse; fi
+if $with_tests && is_debian_root && [ -e /dev/fuse ] && [ "$(stat -c %a /dev/fuse)" != 666 ]; then chmod 666 /dev/fuse; fi
 
 PATH="$PATH:$HOME/.cargo/bin"
 # rustup reads rust-toolchain.toml and installs what it names; a toolchain without rustup has to be new enough.
@@ -70,7 +75,7 @@ if command -v cargo >/dev/null; then
     cargo fmt --version >/dev/null 2>&1 || missing+=("rustfmt")
     cargo clippy --version >/dev/null 2>&1 || missing+=("clippy")
     # Other people's tests of file systems, which are run as programs.
-    for tool in fsx=0.3.2 pjdfstest=0.2.2; do
+    for tool in $($with_tests && echo fsx=0.3.2 pjdfstest=0.2.2); do
         [ -x "out/tools/bin/${tool%=*}" ] ||
             { echo "setup: building $tool" && cargo install --quiet --locked --root out/tools "${tool%=*}@${tool#*=}" >/dev/null 2>&1; } ||
             missing+=("cargo install --root out/tools ${tool%=*}")

@@ -12,8 +12,8 @@ use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT};
 
 const BLOCK: u64 = 4096;
 
-/// Extents of the file: each is a block, and a hole follows it. So many that the other thread sees some states of them also where it
-/// has half a processor.
+/// Extents of the file: each is a block, and a hole follows it. There are enough for the other thread to see some states of them, also
+/// where it has half a processor.
 const EXTENTS: u64 = 200_000;
 
 static ALONE: Mutex<()> = Mutex::new(());

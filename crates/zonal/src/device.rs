@@ -29,6 +29,18 @@ pub(crate) fn open_to_read(name: &str) -> Result<Arc<dyn Device>, Failure> {
     registry().open_to_read(name).or_exit(Exit::Device)
 }
 
+/// Opens the device called `name`, for reading or for all, as one that answers in real time: other programs use it.
+pub(crate) fn open_in_real_time(name: &str, read_only: bool) -> Result<Arc<dyn Device>, Failure> {
+    let device = if read_only { open_to_read(name)? } else { open(name)? };
+    if device.info().virtual_time {
+        let error = anyhow::anyhow!(
+            "{name}: it lives in virtual time; timing:PROFILE+NAME answers in a drive's time"
+        );
+        return Err(Failure { exit: Exit::Device, error });
+    }
+    Ok(device)
+}
+
 /// Runs a command without payload and waits for it.
 pub(crate) fn run(device: &dyn Device, op: Op, sector: Sector) -> Result<Output, DeviceError> {
     run_alone(device, &Command { op, fua: false, sectors: 0, sector, data: Data::NONE })

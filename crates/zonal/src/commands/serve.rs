@@ -60,15 +60,7 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure>
     }
     let interrupt = Interrupt::listen().context("cannot listen to signals")?;
     let name = &arguments.device;
-    let device = match arguments.read_only {
-        true => device::open_to_read(name)?,
-        false => device::open(name)?,
-    };
-    if device.info().virtual_time {
-        let error =
-            anyhow!("{name}: it lives in virtual time; timing:PROFILE+NAME answers in a drive's time");
-        return Err(Failure { exit: Exit::Device, error });
-    }
+    let device = device::open_in_real_time(name, arguments.read_only)?;
     let identity = identity(arguments, device.info().identity)?;
     // An export is the drive: what its host does wrong is told to it at once.
     let base = VolumeOptions { park: None, budget: None, ..VolumeOptions::default() };

@@ -154,15 +154,7 @@ fn leave(dir: &Path, session: &Session, log: &Log) {
 /// Opens the file system, or makes one in memory.
 fn open(arguments: &Mount, options: &Options, clock: Clock) -> Result<FileSystem, Failure> {
     let name = &arguments.device;
-    let device = match options.mount.read_only {
-        true => device::open_to_read(name)?,
-        false => device::open(name)?,
-    };
-    if device.info().virtual_time {
-        let error =
-            anyhow!("{name}: it lives in virtual time; timing:PROFILE+NAME answers in a drive's time");
-        return Err(Failure { exit: Exit::Device, error });
-    }
+    let device = device::open_in_real_time(name, options.mount.read_only)?;
     let has_data = keeps_data(&*device);
     if !has_data && !options.scratch {
         let error = anyhow!(
