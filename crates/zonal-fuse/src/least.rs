@@ -4,7 +4,8 @@
 //! touched before; reads come out of a buffer as they are, or out of that memory.
 
 use crate::front::names::FLAGS;
-use crate::front::{Buffer, MountWaiter, PAYLOAD_AT, REQUEST_AT, Serve, send};
+use crate::serve::{Buffer, PAYLOAD_AT, REQUEST_AT, Serve, send};
+use crate::waiter::MountWaiter;
 use crate::wire::layout::*;
 use crate::wire::numbers::init;
 use crate::wire::reply;
@@ -34,7 +35,7 @@ pub enum Work {
 const PIECE: usize = 1 << 20;
 
 /// See the module.
-pub struct Least {
+pub(crate) struct Least {
     work: Work,
     has_setxattr_ext: bool,
     memory: Vec<Mutex<Vec<u8>>>,

@@ -5,6 +5,9 @@
 //! - [`front`] answers each request with calls of the file system.
 //! - [`session`] owns the kernel's device and the threads: it reads requests, lets the front answer, and tends the file system.
 //!
+//! `serve` has what a thread and its server have in common, `waiter` and `pool` let others work while a thread sleeps, `tend` syncs. `least`
+//! is the yardstick of benchmarks.
+//!
 //! # Who owns what
 //! The kernel is one caller of the file system, and the only one: so it may keep names and attributes for ever. With
 //! [`Options::writeback`](front::Options::writeback) it owns the sizes and times of files that are being written: it tells them when
@@ -16,6 +19,8 @@ pub mod front;
 pub mod least;
 pub mod mount;
 mod pool;
+mod serve;
 pub mod session;
 mod tend;
+mod waiter;
 pub mod wire;

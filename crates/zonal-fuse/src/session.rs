@@ -1,9 +1,11 @@
 //! A mount that is served: the kernel's device, and the threads that answer it.
 
-use crate::front::{Buffer, Front, Log, MountWaiter, Options, Serve};
+use crate::front::{Front, Log, Options};
 use crate::least::{Least, Work};
 use crate::pool::{Next, Pool};
+use crate::serve::{Buffer, Serve};
 use crate::tend::{Changed, tend};
+use crate::waiter::MountWaiter;
 use crate::wire::init::{Agreed, PAGE_BYTES, Wanted, negotiate};
 use crate::wire::layout::OutHeader;
 use crate::wire::reply;

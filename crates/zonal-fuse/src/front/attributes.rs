@@ -1,7 +1,8 @@
 //! Attributes, extended attributes and access control lists.
 
-use super::{Answer, Front, MountWaiter, Outcome, Refusal, body};
+use super::{Answer, Front, Outcome, Refusal, body};
 use crate::acl::{self, Acl};
+use crate::waiter::MountWaiter;
 use crate::wire::layout::{EntryOut, GetxattrOut, InHeader, SetattrIn, StatfsOut};
 use crate::wire::numbers::{init, setattr, setxattr};
 use crate::wire::reply;

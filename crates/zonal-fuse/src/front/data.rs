@@ -1,6 +1,7 @@
 //! Data: reads, writes, ranges, and what makes them durable.
 
-use super::{Answer, Front, MountWaiter, Outcome, Refusal, body};
+use super::{Answer, Front, Outcome, Refusal, body};
+use crate::waiter::MountWaiter;
 use crate::wire::layout::{
     CopyFileRangeIn, CopyFileRangeOut, FallocateIn, LseekIn, LseekOut, NotifyInvalInode, OutHeader, ReadIn,
     WriteIn, WriteOut,

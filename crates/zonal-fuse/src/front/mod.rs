@@ -10,25 +10,21 @@ mod directory;
 mod handles;
 pub(crate) mod names;
 
-use crate::pool::Pool;
+use crate::serve::{Buffer, PAYLOAD_AT, REQUEST_AT, Serve, send};
 use crate::tend::Changed;
+use crate::waiter::MountWaiter;
 use crate::wire::init::Agreed;
-use crate::wire::layout::{InHeader, OpenOut, OutHeader};
+use crate::wire::layout::{InHeader, OpenOut};
 use crate::wire::numbers::init;
 use crate::wire::reply as encode;
 use crate::wire::request::{Operation, parse};
 use handles::Handles;
 use rustix::io::Errno;
-use std::cell::Cell;
-use std::io::{self, IoSlice};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use zerocopy::{Immutable, IntoBytes};
-use zonal_fs::waiter::{Bell, Polling, Waiter};
 use zonal_fs::{FileSystem, FsError};
-use zonal_io::buffer::IoBuf;
-use zonal_io::clock::Clock;
-use zonal_io::volume::Volume;
 
 /// How a file system looks through a mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -52,7 +48,7 @@ pub struct Options {
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The answering side of a mount.
-pub struct Front {
+pub(crate) struct Front {
     fs: FileSystem,
     keeps_data: bool,
     options: Options,
@@ -60,21 +56,6 @@ pub struct Front {
     handles: Handles,
     changed: Arc<Changed>,
     log: Log,
-}
-
-/// What answers requests.
-pub trait Serve: Send + Sync {
-    /// Answers the request of `length` bytes that was read into `buffer`.
-    ///
-    /// # Errors
-    /// The device's, if it does not take the answer.
-    fn serve(
-        &self,
-        device: &OwnedFd,
-        buffer: &mut Buffer,
-        length: usize,
-        waiter: &MountWaiter<'_>,
-    ) -> io::Result<()>;
 }
 
 /// What a handler leaves.
@@ -106,122 +87,6 @@ impl From<Errno> for Refusal {
 }
 
 type Outcome = Result<Answer, Refusal>;
-
-/// The memory of a thread: one request at a time, and the answer to it.
-///
-/// The head of a request lies so that the payload of a write, and of the answer to a read, begins at a block of memory.
-pub struct Buffer {
-    pub(crate) memory: IoBuf,
-    pub(crate) reply: Vec<u8>,
-}
-
-/// Where payloads begin.
-pub(crate) const PAYLOAD_AT: usize = 4096;
-
-/// Bytes of a write's request before its payload.
-const WRITE_HEAD_BYTES: usize = size_of::<InHeader>() + size_of::<crate::wire::layout::WriteIn>();
-
-/// Where requests begin.
-pub(crate) const REQUEST_AT: usize = PAYLOAD_AT - WRITE_HEAD_BYTES;
-
-/// The least memory that the kernel takes for a request.
-const PAYLOAD_MIN: u32 = 8192;
-
-impl Buffer {
-    /// Memory for requests with payloads of `payload` bytes.
-    pub(crate) fn new(payload: u32) -> Buffer {
-        let memory = IoBuf::zeroed(PAYLOAD_AT as u32 + payload.max(PAYLOAD_MIN));
-        Buffer { memory, reply: Vec::new() }
-    }
-
-    /// Where the next request goes.
-    pub(crate) fn for_request(&mut self) -> &mut [u8] {
-        &mut self.memory[REQUEST_AT..]
-    }
-}
-
-/// A thread's way to wait: while it sleeps another one takes its place.
-pub struct MountWaiter<'a> {
-    polling: Polling,
-    pool: &'a Pool,
-    /// Starts another thread.
-    start: &'a dyn Fn(),
-    began: Cell<Option<u64>>,
-    is_away: Cell<bool>,
-}
-
-/// A wait that is longer gives another thread the place: what it costs to start one, about.
-const SHORT: u64 = 50_000;
-
-impl<'a> MountWaiter<'a> {
-    pub(crate) fn new(clock: Clock, pool: &'a Pool, start: &'a dyn Fn()) -> MountWaiter<'a> {
-        MountWaiter {
-            polling: Polling::new(clock),
-            pool,
-            start,
-            began: Cell::new(None),
-            is_away: Cell::new(false),
-        }
-    }
-
-    /// Another thread takes this one's place until it is back.
-    fn leave(&self) {
-        if !self.is_away.replace(true) && self.pool.leave() {
-            (self.start)();
-        }
-    }
-
-    fn come_back(&self) {
-        self.began.set(None);
-        if self.is_away.replace(false) {
-            self.pool.come_back();
-        }
-    }
-
-    /// Does what waits for other requests.
-    fn away<R>(&self, wait: impl FnOnce() -> R) -> R {
-        self.leave();
-        let result = wait();
-        self.come_back();
-        result
-    }
-}
-
-impl Waiter for MountWaiter<'_> {
-    fn now(&self) -> zonal_core::Nanos {
-        self.polling.now()
-    }
-
-    fn wall(&self) -> i64 {
-        self.polling.wall()
-    }
-
-    fn wait(&self, volume: &Volume) {
-        if !self.is_away.get() {
-            let now = self.now().0;
-            match self.began.get() {
-                None => self.began.set(Some(now)),
-                Some(began) if now.saturating_sub(began) > SHORT => self.leave(),
-                Some(_) => {}
-            }
-        }
-        self.polling.wait(volume);
-    }
-
-    fn done(&self) {
-        self.polling.done();
-        self.come_back();
-    }
-
-    fn may_sleep(&self) -> bool {
-        true
-    }
-
-    fn sleep(&self, bell: &Bell) {
-        self.leave();
-        self.polling.sleep(bell);
-    }
-}
 
 impl Front {
     pub(crate) fn new(
@@ -433,15 +298,4 @@ fn opened(fh: u64, open_flags: u32, reply: &mut Vec<u8>) -> Outcome {
 fn body<T: IntoBytes + Immutable>(value: &T, reply: &mut Vec<u8>) -> Outcome {
     reply.extend_from_slice(value.as_bytes());
     Ok(Answer::Body)
-}
-
-/// Gives the kernel an answer.
-pub(crate) fn send(device: &OwnedFd, head: OutHeader, body: &[u8]) -> io::Result<()> {
-    let pieces = [IoSlice::new(head.as_bytes()), IoSlice::new(body)];
-    match rustix::io::writev(device, &pieces) {
-        Ok(_) => Ok(()),
-        // Its caller is gone.
-        Err(Errno::NOENT | Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
 }

@@ -1,7 +1,8 @@
 //! Names: look-ups, and files that are made, renamed and removed.
 
-use super::{Answer, Front, MountWaiter, Outcome, Refusal, body, opened};
+use super::{Answer, Front, Outcome, Refusal, body, opened};
 use crate::acl::{self, Acl};
+use crate::waiter::MountWaiter;
 use crate::wire::layout::{CreateIn, InHeader, OpenOut};
 use crate::wire::numbers::{init, open, rename};
 use crate::wire::reply;
